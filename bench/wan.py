@@ -6,6 +6,8 @@ way to train:
   sync       workers in all regions, in turns; each exchanges every step with the one server
   local      likewise, every --local_steps steps (worker --local_steps); --rounds times
   local_int4 the same, in int4 both ways
+  near       as regions, over lines that neither delay nor limit: what the programs of all regions
+             cost each other on this one machine
   regions    each region has a server of its own, and exchanges with a parent group's every
              --local_steps steps, in int4, --overlap steps ahead (docs/regions.md)
 
@@ -14,17 +16,26 @@ and for each row
   images/s      of all workers
   step          seconds, of one batch of every worker
   compute       its utilisation: the step of lan divided by this one
+  of near       the step of near divided by this one: what the line costs
   foreseen      the same by the line's figures: H t / (H t + rtt + bytes / rate each way), where t
                 is the step of lan, H the steps between two exchanges, and bytes those of all
                 workers of a region, which share their line; less what overlaps with computing
   to, from      MB that the kernel counted on the lines of region 0, where the server is, IP's
                 headers and the first values included: to it (gradients), from it (parameters); in
                 all, and for each step
+  waited        of the time of regions' workers, the part in which they waited for the parent's
+                answer: what their servers say, the mean
+  left out      rounds of the parent's that went on without a region (--cut, --kill)
+  accuracy      on the test set (--data_dir)
   lost, late    packets that were lost or found a queue full; how much later than it should a packet
                 arrived, mean and most, which says whether the machine kept up with its lines
 
 Workers have one thread each. On a machine with fewer cores than workers they take turns, in every
 row alike, so that a row's own share of waiting looks smaller than on machines of their own.
+
+Faults, in every row whose workers are in more than one region, by the seconds since worker 0 was
+ready: --cut AFTER:SECONDS, once or more, cuts the line between regions 0 and 1; --kill AFTER, in
+the mode regions, kills the server of region 1 (-9) and starts it again.
 """
 import argparse
 import json
@@ -38,8 +49,8 @@ sys.path.insert(0, os.path.join(SOURCE, "tests/wan"))
 from common import machine  # noqa: E402
 import wan  # noqa: E402
 import harness  # noqa: E402
+from wan_job import Job, note  # noqa: E402
 
-PORT = 2221
 CONGESTION = "net/ipv4/tcp_congestion_control"
 UNITS = {"kbit": 1e-3, "mbit": 1, "gbit": 1e3}
 # --modes: where the workers are, and what each way to train has for flags. New ones go here.
@@ -47,16 +58,15 @@ MODES = {"lan": {"regions": 1, "flags": []},
          "sync": {"regions": None, "flags": []},
          "local": {"regions": None, "flags": [], "local": True},
          "local_int4": {"regions": None, "flags": ["--wire_dtype=int4"], "local": True},
+         "near": {"regions": None, "flags": ["--parent_wire_dtype=int4"], "local": True,
+                  "groups": True, "near": True},
          "regions": {"regions": None, "flags": ["--parent_wire_dtype=int4"], "local": True,
                      "groups": True}}
 INT4 = 132 / 256  # bytes of a value on the wire; else 4
 BYTES = {"--wire_dtype=int4": INT4, "--parent_wire_dtype=int4": INT4}
-HEAD = ("mode", "steps", "images/s", "step s", "compute", "foreseen", "MB to", "MB from", "to/step",
-        "from/step", "lost", "late us")
-
-
-def note(text):
-    print("bench: " + text, file=sys.stderr, flush=True)
+HEAD = ("mode", "steps", "images/s", "step s", "compute", "of near", "foreseen", "MB to",
+        "MB from", "to/step",
+        "from/step", "waited", "left out", "accuracy", "lost", "late us")
 
 
 def rate(text):
@@ -67,85 +77,12 @@ def rate(text):
     return float(m.group(1)) * UNITS[m.group(2)] if m.group(1) else 0
 
 
-class Job:
-    """One server in region 0, and workers; or one for each region besides. To its end."""
-
-    def __init__(self, o, net, n_regions, steps, flags, folder, groups=()):
-        """groups: nothing, or what each region's own server has for flags."""
-        self.o, self.net, self.folder = o, net, folder
-        self.processes, self.n_regions = [], n_regions
-        ps_host = "%s:%d" % (net.address(0), PORT)
-        # Of region 0: host 0 has the server; of each region, worker i its own host.
-        places = [(i % n_regions, i // n_regions) for i in range(o.workers)]
-        places = [(r, k + 1 if r == 0 else k) for r, k in places]
-        hosts = ["--ps_hosts=" + ps_host, "--worker_hosts=" +
-                 ",".join("%s:%d" % (net.address(*place), PORT) for place in places)]
-        # One machine plays them all: without this, payloads would go by its memory.
-        hosts.append("--shared_memory=off")
-        try:
-            if groups:
-                self.start_groups(ps_host, places, groups, steps, flags)
-            else:
-                self.start_ps("ps:0", (0, 0), hosts)
-                for i, place in enumerate(places):
-                    self.start_worker(i, place, hosts, i, steps, flags)
-            for p in sorted(self.processes, key=lambda p: p.name.startswith("ps")):
-                p.wait(o.seconds / harness.PATIENCE)
-        except harness.Failure as e:
-            for p in self.processes:
-                note("----- %s\n%s" % (p.name, p.output()))
-            sys.exit("bench: %s" % e)
-        finally:
-            for p in self.processes:
-                p._end()
-
-    def start_ps(self, name, place, hosts, *flags):
-        self.start(name, place, ["ps", *hosts, "--job_name=ps", "--task_index=0", *flags],
-                   True).wait_ready()
-
-    def start_worker(self, i, place, hosts, index, steps, flags):
-        o = self.o
-        self.start("worker:%d" % i, place, [
-            "worker", *hosts, "--job_name=worker", "--task_index=%d" % index,
-            "--summary_json=" + self.summary_path(i), "--progress=lines",
-            "--model=" + o.model, "--models_dir=" + harness.MODELS,
-            "--data_dir=" + self.folder, "--train_steps=%d" % steps,
-            "--batch_size=%d" % o.batch_size, "--intra_op_threads=1",
-            "--optimizer=" + o.optimizer, "--seed=%d" % o.seed, *flags, *o.flag])
-
-    def start_groups(self, parent, places, groups, steps, flags):
-        """The parent's server beside region 0's, on host 0 of that region."""
-        regions = ["%s:%d" % (self.net.address(r), PORT + 1) for r in range(self.n_regions)]
-        self.start_ps("ps:parent", (0, 0), ["--ps_hosts=" + parent,
-                                            "--worker_hosts=" + ",".join(regions)])
-        for r, own in enumerate(regions):
-            mine = [(i, p) for i, p in enumerate(places) if p[0] == r]
-            hosts = ["--ps_hosts=" + own, "--shared_memory=off", "--worker_hosts=" +
-                     ",".join("%s:%d" % (self.net.address(*p), PORT + 2) for _, p in mine)]
-            self.start_ps("ps:%d" % r, (r, 0), hosts, "--parent_hosts=" + parent,
-                          "--regions=%d" % self.n_regions, "--region_index=%d" % r, *groups)
-            for index, (i, place) in enumerate(mine):
-                self.start_worker(i, place, hosts, index, steps, flags)
-
-    def start(self, name, place, argv, ready=False):
-        space = self.net.regions[place[0]].hosts[place[1]]
-        argv = [*space.enter, os.path.join(self.o.bin, argv[0]), *argv[1:]]
-        self.processes.append(harness.Process(name, argv, ready=ready))
-        return self.processes[-1]
-
-    def summary_path(self, i):
-        return os.path.join(self.folder, "summary-%d.json" % i)
-
-    def summaries(self):
-        for i in range(self.o.workers):
-            with open(self.summary_path(i), encoding="utf-8") as f:
-                yield json.load(f)
-
-
-def network(o):
+def network(o, near):
     line = {"rtt_ms": o.rtt, "jitter_ms": o.jitter, "loss_percent": o.loss, "rate_mbit": o.rate,
             "mtu": o.mtu, "seed": o.seed}
-    if o.queue:
+    if near:
+        line = {"mtu": o.mtu}
+    if o.queue and not near:
         line["queue_kb"] = o.queue
     n_hosts = [o.workers + 1] + [-(-o.workers // o.regions)] * (o.regions - 1)
     nat = range(1, o.regions) if o.nat else ()
@@ -172,9 +109,9 @@ def line_figures(stats):
 
 def measure(o, mode, folder):
     """One row, on lines of its own."""
-    with network(o) as net:
+    m = MODES[mode]
+    with network(o, m.get("near")) as net:
         before = net.counters(0)
-        m = MODES[mode]
         between = o.local_steps if m.get("local") else 1
         steps = o.rounds * between if between > 1 else o.steps
         flags, groups = [*m["flags"]], []
@@ -190,11 +127,20 @@ def measure(o, mode, folder):
         per_second = sum(s["images_per_second"] for s in job.summaries())
         n_params = next(job.summaries())["parameters"]
     to, away = (1e-6 * (after[k] - before[k]) for k in ("rx_bytes", "tx_bytes"))
+    accuracy = next(job.summaries())["test_accuracy"] if o.data_dir else None
     return {"images/s": per_second, "step": o.workers * o.batch_size / per_second,
             "steps": steps, "between": between, "crosses": 0 if m["regions"] == 1 else n_params *
             BYTES.get("".join(flags[:1]), 4) * (1 if groups else -(-o.workers // o.regions)),
             "overlap": o.overlap if groups else 0,
-            "to": to, "from": away, "lost": lost, "late": late, "late_most": late_most}
+            "to": to, "from": away, "waited": job.waited(), "left_out": job.left_out(),
+            "accuracy": accuracy, "lost": lost, "late": late, "late_most": late_most}
+
+
+def seconds_pair(text):
+    m = re.fullmatch(r"(\d+(?:\.\d+)?):(\d+(?:\.\d+)?)", text)
+    if not m:
+        raise argparse.ArgumentTypeError("%r: wanted as AFTER:SECONDS" % text)
+    return float(m.group(1)), float(m.group(2))
 
 
 def foreseen(o, lan, r):
@@ -204,13 +150,19 @@ def foreseen(o, lan, r):
     return work / (work + line) if r["crosses"] else 1
 
 
+def part(value, form):
+    return "-" if value is None else form % value
+
+
 def table(o, rows):
     def cells(mode, r):
-        lan = rows.get("lan")
+        lan, near = rows.get("lan"), rows.get("near")
         return (mode, "%d" % r["steps"], "%.1f" % r["images/s"], "%.3f" % r["step"],
                 "%.3f" % (lan["step"] / r["step"]) if lan else "-",
+                "%.3f" % (near["step"] / r["step"]) if near else "-",
                 "%.3f" % foreseen(o, lan, r) if lan else "-", "%.2f" % r["to"], "%.2f" % r["from"],
                 "%.2f" % (r["to"] / r["steps"]), "%.2f" % (r["from"] / r["steps"]),
+                part(r["waited"], "%.3f"), part(r["left_out"], "%d"), part(r["accuracy"], "%.4f"),
                 "%d" % r["lost"], "%.0f, %.0f" % (r["late"], r["late_most"]))
     lines = [HEAD, *(cells(mode, r) for mode, r in rows.items())]
     widths = [max(len(line[i]) for line in lines) for i in range(len(HEAD))]
@@ -247,8 +199,19 @@ def parse():
     p.add_argument("--optimizer", default="adam", help="(%(default)s)")
     p.add_argument("--batch_size", type=int, default=64, metavar="N", help="(%(default)s)")
     p.add_argument("--flag", action="append", default=[], metavar="FLAG", help="for the workers")
+    p.add_argument("--parent_flag", action="append", default=[], metavar="FLAG",
+                   help="for the server of the parent group, in the mode regions")
+    p.add_argument("--region_flag", action="append", default=[], metavar="FLAG",
+                   help="for the regions' servers")
+    p.add_argument("--data_dir", metavar="DIR",
+                   help="train on that, and say the accuracy (made-up data, and none)")
+    p.add_argument("--cut", action="append", default=[], type=seconds_pair, metavar="AFTER:SECONDS",
+                   help="cut the line")
+    p.add_argument("--kill", action="append", default=[], type=float, metavar="AFTER",
+                   help="kill the server of region 1, and start it again")
     p.add_argument("--seconds", type=float, default=900, help="most for a row (%(default)s)")
     p.add_argument("--seed", type=int, default=1, metavar="N", help="(%(default)s)")
+    p.add_argument("--logs", metavar="DIR", help="what the last row's programs said")
     p.add_argument("--json", metavar="FILE", help="the table's figures")
     p.add_argument("--bin", default=harness.BIN, metavar="FOLDER", help="(%(default)s)")
     o = p.parse_args()
@@ -269,7 +232,8 @@ def main():
     print(machine())
     rows = {}
     with tempfile.TemporaryDirectory(prefix="weir-bench-") as folder:
-        harness.make_data(folder)
+        if not o.data_dir:
+            harness.make_data(folder)
         for mode in o.modes:
             rows[mode] = measure(o, mode, folder)
     print("%d regions, %d workers, %s, batch %d; lines: rtt %g ms, %s, loss %g %%, MTU %d%s%s" % (

@@ -208,6 +208,7 @@ enum status region_adopt(struct ps_region *r, int chunk, const float *to, const 
     int counted = p->sent && from == (const float *)p->sent->data;
     int whole = version >= r->train_steps || (counted && version == p->sent_at);
     struct buf *mine = counted ? buf_ref(p->sent) : NULL;
+    r->gate_since_ns = p->since_ns > r->gate_since_ns ? p->since_ns : r->gate_since_ns;
     retire(r, p, version, counted && !whole);
     region_note(r, version, &r->adopting); /* before there is such a version */
     pthread_mutex_unlock(&r->lock);
@@ -257,6 +258,11 @@ void region_forget(struct ps_region *r)
         version = r->pieces[i].adopted < version ? r->pieces[i].adopted : version;
     r->gate = ps_region_gates(&r->cfg, version, r->train_steps);
     r->due = next_gate(r, version);
+    /* from the moment when all chunks waited, which workers need of all, to the last one's answer
+     */
+    if (r->gate_since_ns > 0)
+        r->waited_ns += clock_now_ns() - r->gate_since_ns;
+    r->gate_since_ns = 0;
     pthread_mutex_unlock(&r->lock);
 }
 
@@ -294,6 +300,8 @@ static void *drift_main(void *ctx)
             LOG_W("region %d: no answer of the parent group at step %" PRId64
                   ": the region goes on alone, for %" PRId64 " steps at most",
                   r->cfg.index, version, r->cfg.max_drift);
+        if (!r->is_alone)
+            r->waited_ns += clock_now_ns() - r->pieces[chunk].since_ns;
         r->is_alone = 1;
         r->let_go = version > r->let_go ? version : r->let_go;
         pthread_mutex_unlock(&r->lock);

@@ -223,6 +223,7 @@ static enum status begin(struct ps_region *r, const struct run *run)
           " (%" PRId64 " steps each)",
           r->cfg.index, r->cfg.n_regions, version, r->step, r->n_gates, r->cfg.steps);
     TRY(give_first(r, version));
+    r->began_ns = clock_now_ns();
 done:
     return st;
 }
@@ -359,20 +360,6 @@ done:
     return st;
 }
 
-static void say_round(struct ps_region *r, double seconds)
-{
-    struct net_exchange_stats s;
-    int64_t now = clock_now_ns();
-    if (r->said_ns && now - r->said_ns < SAY_MS * INT64_C(1000000) && r->gate + 1 < r->n_gates)
-        return;
-    r->said_ns = now;
-    net_exchange_stats(r->x, &s);
-    LOG_I("region %d: round %" PRId64 " of %" PRId64 " exchanged, %.2f s from contribution to "
-          "answer; %.1f MB sent and %.1f MB received so far",
-          r->cfg.index, r->held, r->n_gates, seconds, (double)s.sent_bytes * 1e-6,
-          (double)s.received_bytes * 1e-6);
-}
-
 static enum status exchange_round(struct ps_region *r)
 {
     enum status st = ST_OK;
@@ -399,9 +386,29 @@ static enum status exchange_round(struct ps_region *r)
         else
             r->held = ++r->step;
     }
-    say_round(r, (double)(clock_now_ns() - began) * 1e-9);
+    r->exchange_s = (double)(clock_now_ns() - began) * 1e-9;
 done:
     return st;
+}
+
+/* Not each round: where rounds are short, that would be all the log has. */
+static void say_round(struct ps_region *r)
+{
+    struct net_exchange_stats s;
+    int64_t now = clock_now_ns();
+    int is_last = r->gate >= r->n_gates;
+    if (r->said_ns && now - r->said_ns < SAY_MS * INT64_C(1000000) && !is_last)
+        return;
+    r->said_ns = now;
+    net_exchange_stats(r->x, &s);
+    pthread_mutex_lock(&r->lock);
+    double waited = (double)r->waited_ns, lasted = (double)(now - r->began_ns);
+    pthread_mutex_unlock(&r->lock);
+    LOG_I("region %d: round %" PRId64 " of %" PRId64 " exchanged, %.2f s from contribution to "
+          "answer; %.1f MB sent and %.1f MB received so far; workers waited for answers %.1f s, "
+          "%.1f %% of the time",
+          r->cfg.index, r->held, r->n_gates, r->exchange_s, (double)s.sent_bytes * 1e-6,
+          (double)s.received_bytes * 1e-6, waited * 1e-9, lasted > 0 ? 100 * waited / lasted : 0);
 }
 
 static enum status exchange_all(struct ps_region *r)
@@ -413,12 +420,12 @@ static enum status exchange_all(struct ps_region *r)
     TRY(make_exchange(r, run));
     TRY(begin(r, run));
     while (r->gate < r->n_gates && st == ST_OK) {
-        if (r->held < r->step || r->step >= r->n_gates)
-            st = take_over(r);
-        else
-            st = exchange_round(r);
+        int taken = r->held < r->step || r->step >= r->n_gates;
+        st = taken ? take_over(r) : exchange_round(r);
         if (st == ST_OK)
             region_forget(r);
+        if (st == ST_OK && !taken)
+            say_round(r);
     }
 done:
     run_unref(run);

@@ -41,6 +41,8 @@ struct ps_region {
     int is_alone;   /* a gate was passed without an answer: each version waits until it comes */
     int64_t due;    /* the gate that comes next; -1: not known */
     int64_t let_go; /* the last version that a chunk was made of without the parent; 0: none */
+    int64_t gate_since_ns;             /* all chunks adopted so far waited since then; 0: none */
+    int64_t waited_ns;                 /* what workers have waited for the parent's answers */
     int64_t slots_since;               /* the version at which the optimizer's slots were zero */
     struct ps_parent_version restored; /* what the region's checkpoint says */
     struct adoption adoptions[N_ADOPTIONS]; /* the newest last */
@@ -58,7 +60,9 @@ struct ps_region {
     int64_t parent_has;    /* the last version that has a contribution of the region's; 0: none */
     float weight;          /* of a contribution */
     int contributed;       /* in this round, and it counts */
+    int64_t began_ns;      /* of the time that waited_ns is a part of: once the region had joined */
     int64_t said_ns;
+    double exchange_s; /* the last round's, from contribution to answer */
 };
 
 /* The present run, a reference, if it has chunks here; NULL: none. */
