@@ -82,6 +82,21 @@ static void test_way_back(void **state)
     round_step(0, 10, 0, 0);
 }
 
+/* What was contributed is contributed once more, with what is new: what had been left over before
+ * is added once, and what this one left over not at all. */
+static void test_taken_back(void **state)
+{
+    (void)state;
+    round_step(0, 5, 0, 2);
+    round_step(0, 6, 2, 9);
+    residuals_take_back(residuals, 0, 6);
+    residuals_take_back(residuals, 1, 6); /* which had no part in it */
+    round_step(0, 8, 2, 3);
+    residuals_take_back(residuals, 0, 6); /* that is long ago */
+    round_step(0, 9, 3, 0);
+    round_step(1, 9, 0, 0);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -89,6 +104,7 @@ int main(void)
         cmocka_unit_test_setup_teardown(test_a_step_is_done_again, setup, teardown),
         cmocka_unit_test_setup_teardown(test_a_skipped_step_keeps_it, setup, teardown),
         cmocka_unit_test_setup_teardown(test_way_back, setup, teardown),
+        cmocka_unit_test_setup_teardown(test_taken_back, setup, teardown),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

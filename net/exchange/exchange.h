@@ -77,6 +77,9 @@ enum status net_exchange_push(struct net_exchange *x, int chunk, int64_t step, c
 /* The same with data that are in the job's dtype of contributions already. */
 enum status net_exchange_push_encoded(struct net_exchange *x, int chunk, int64_t step,
                                       const void *data, float weight);
+/* Contributions to `step` did not count, and are a part of those that come next, so that what was
+ * not sent of them (residuals.h) is so, too. Nothing is under way. */
+void net_exchange_take_back(struct net_exchange *x, int64_t step);
 /* Asks for a chunk's version `step` or later, in fp32 whatever the job's dtype of versions (used
  * after training by members that evaluate and export). */
 enum status net_exchange_pull(struct net_exchange *x, int chunk, int64_t step);

@@ -314,6 +314,12 @@ enum status net_exchange_push(struct net_exchange *x, int chunk, int64_t step, c
     return net_exchange_push_encoded(x, chunk, step, staged, weight);
 }
 
+void net_exchange_take_back(struct net_exchange *x, int64_t step)
+{
+    for (int i = 0; x->residuals && i < x->n_chunks; i++)
+        residuals_take_back(x->residuals, i, step);
+}
+
 static enum status pull(struct net_exchange *x, int chunk, int64_t step, enum dtype dtype)
 {
     struct net_out item = {

@@ -58,3 +58,10 @@ float *residuals_of(struct residuals *r, int chunk, int64_t step)
     memcpy(r->side[of->out] + c->first, r->side[!of->out] + c->first, bytes);
     return r->side[of->out] + c->first;
 }
+
+void residuals_take_back(struct residuals *r, int chunk, int64_t step)
+{
+    struct chunk_residual *of = &r->of[chunk];
+    if (of->step == step)
+        of->out = !of->out;
+}

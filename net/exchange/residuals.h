@@ -1,5 +1,6 @@
-/* net/exchange/residuals.h - what rounding took off a member's contributions so far, to be added to
- * the next ones (error feedback), so that nothing of a gradient is lost, only late.
+/* net/exchange/residuals.h - what was not sent of a member's contributions so far, rounded off or
+ * left out (topk), to be added to the next ones (error feedback), so that nothing of a gradient is
+ * lost, only late.
  *
  * A step that is done again after a change of generation, or whose answer did not come, is rounded
  * again from what it was rounded from the first time: so each chunk has two, that into its step and
@@ -22,5 +23,8 @@ void residuals_destroy(struct residuals *r); /* NULL is fine */
  * it, and over which what is rounded off is to be written (quant_encode). If nothing is, because
  * the step is skipped, they are added to the next one. */
 float *residuals_of(struct residuals *r, int chunk, int64_t step);
+/* The contribution to `step`, if that was the last, did not count, and is a part of what its sender
+ * contributes next: to that is added what was added to this one, and not what it left over. */
+void residuals_take_back(struct residuals *r, int chunk, int64_t step);
 
 #endif

@@ -62,6 +62,10 @@ static void made(void *ctx, int chunk, int64_t version, int waits_now, struct bu
         p->sent = buf_ref(value);
         p->sent_at = version;
     }
+    if (waits_now && p->due >= 0 && version >= r->train_steps) {
+        buf_unref(p->last);
+        p->last = buf_ref(value);
+    }
     pthread_cond_broadcast(&r->changed);
     pthread_mutex_unlock(&r->lock);
 }
@@ -230,6 +234,25 @@ enum status region_hold(struct ps_region *r)
     return st;
 }
 
+int region_contribute_rest(struct ps_region *r)
+{
+    int is_more = 0;
+    pthread_mutex_lock(&r->lock);
+    for (int i = 0; i < r->chunks->n_chunks; i++) {
+        const struct net_chunk *c = &r->chunks->chunks[i];
+        struct piece *p = &r->pieces[i];
+        if (!p->last || !p->sent || p->sent_at >= r->train_steps)
+            continue;
+        is_more = 1;
+        memcpy(r->before + c->first, p->sent->data, (size_t)c->n_elems * sizeof(float));
+        buf_unref(p->sent);
+        p->sent = buf_ref(p->last);
+        p->sent_at = r->train_steps;
+    }
+    pthread_mutex_unlock(&r->lock);
+    return is_more;
+}
+
 int region_at_end(struct ps_region *r)
 {
     pthread_mutex_lock(&r->lock);
@@ -250,6 +273,12 @@ enum status region_contribution(struct ps_region *r, int chunk, const float **va
     return st;
 }
 
+/* Under the lock; a chunk may have waited before the time began. */
+static int64_t waited_since(const struct ps_region *r, int64_t since_ns)
+{
+    return clock_now_ns() - (since_ns > r->began_ns ? since_ns : r->began_ns);
+}
+
 void region_forget(struct ps_region *r)
 {
     int64_t version = r->train_steps;
@@ -261,7 +290,7 @@ void region_forget(struct ps_region *r)
     /* from the moment when all chunks waited, which workers need of all, to the last one's answer
      */
     if (r->gate_since_ns > 0)
-        r->waited_ns += clock_now_ns() - r->gate_since_ns;
+        r->waited_ns += waited_since(r, r->gate_since_ns);
     r->gate_since_ns = 0;
     pthread_mutex_unlock(&r->lock);
 }
@@ -301,7 +330,7 @@ static void *drift_main(void *ctx)
                   ": the region goes on alone, for %" PRId64 " steps at most",
                   r->cfg.index, version, r->cfg.max_drift);
         if (!r->is_alone)
-            r->waited_ns += clock_now_ns() - r->pieces[chunk].since_ns;
+            r->waited_ns += waited_since(r, r->pieces[chunk].since_ns);
         r->is_alone = 1;
         r->let_go = version > r->let_go ? version : r->let_go;
         pthread_mutex_unlock(&r->lock);
@@ -337,6 +366,7 @@ static void free_job(struct ps_region *r)
     for (int i = 0; r->pieces && i < r->chunks->n_chunks; i++) {
         buf_unref(r->pieces[i].sent);
         buf_unref(r->pieces[i].used);
+        buf_unref(r->pieces[i].last);
     }
     chunks_destroy(r->chunks);
     free(r->pieces);

@@ -223,7 +223,6 @@ static enum status begin(struct ps_region *r, const struct run *run)
           " (%" PRId64 " steps each)",
           r->cfg.index, r->cfg.n_regions, version, r->step, r->n_gates, r->cfg.steps);
     TRY(give_first(r, version));
-    r->began_ns = clock_now_ns();
 done:
     return st;
 }
@@ -288,8 +287,8 @@ static enum status stop_drift(struct ps_region *r, int *rebased)
     return st == ST_OK ? region_hold(r) : *rebased ? ST_OK : st;
 }
 
-/* A region that has made steps without the parent comes to the job's end before it: the parent's
- * rounds that are left have nothing of it, and are waited for. */
+/* A region that has made steps without the parent comes to the job's end before it: the first of
+ * the parent's rounds that are left has what it learnt in these, the others have nothing of it. */
 static enum status finish_rounds(struct ps_region *r, int *rebased)
 {
     enum status st = ST_OK;
@@ -299,7 +298,7 @@ static enum status finish_rounds(struct ps_region *r, int *rebased)
         if (st != ST_OK)
             return *rebased ? ST_OK : st;
         r->step++;
-        r->contributed = 1;
+        r->contributed = !region_contribute_rest(r);
         st = push_all(r, rebased);
     }
     return st;
@@ -344,10 +343,12 @@ static enum status come_back(struct ps_region *r, int *again)
         memcpy(r->before, r->base, (size_t)r->chunks->n_elems * sizeof(float));
         r->contributed = 0;
     }
-    if (r->step > step && !counted)
+    if (r->step > step && !counted) {
+        net_exchange_take_back(r->x, step);
         LOG_W("region %d: the parent group has gone on without it, to round %" PRId64
               "; what was learnt alone is added to that",
               r->cfg.index, r->step);
+    }
     r->contributed |= counted;
     if (r->cfg.max_drift > 0 && !*again)
         TRY(region_hold(r));
@@ -417,6 +418,9 @@ static enum status exchange_all(struct ps_region *r)
     struct run *run = await_job(r);
     if (!run)
         return ST_CANCELLED;
+    pthread_mutex_lock(&r->lock);
+    r->began_ns = clock_now_ns();
+    pthread_mutex_unlock(&r->lock);
     TRY(make_exchange(r, run));
     TRY(begin(r, run));
     while (r->gate < r->n_gates && st == ST_OK) {
@@ -424,7 +428,7 @@ static enum status exchange_all(struct ps_region *r)
         st = taken ? take_over(r) : exchange_round(r);
         if (st == ST_OK)
             region_forget(r);
-        if (st == ST_OK && !taken)
+        if (st == ST_OK && (!taken || r->gate >= r->n_gates))
             say_round(r);
     }
 done:

@@ -13,6 +13,7 @@ struct piece {
     int64_t waiting;  /* the version that waits for adoption; -1: none */
     int64_t since_ns; /* for how long */
     struct buf *sent; /* what is contributed: the value of version `sent_at`; a reference */
+    struct buf *last; /* the value of the job's last version that waits, a reference; or NULL */
     int64_t sent_at;  /* -1: nothing */
     int64_t due;      /* the gate that it is for; -1: not known */
     int proposed;     /* its first value is in `base` */
@@ -38,11 +39,12 @@ struct ps_region {
     pthread_mutex_t lock; /* guards the next */
     pthread_cond_t changed;
     int stopping, done;
-    int is_alone;   /* a gate was passed without an answer: each version waits until it comes */
-    int64_t due;    /* the gate that comes next; -1: not known */
-    int64_t let_go; /* the last version that a chunk was made of without the parent; 0: none */
+    int is_alone;     /* a gate was passed without an answer: each version waits until it comes */
+    int64_t due;      /* the gate that comes next; -1: not known */
+    int64_t let_go;   /* the last version that a chunk was made of without the parent; 0: none */
+    int64_t began_ns; /* there is a job */
     int64_t gate_since_ns;             /* all chunks adopted so far waited since then; 0: none */
-    int64_t waited_ns;                 /* what workers have waited for the parent's answers */
+    int64_t waited_ns;                 /* of that time, what workers waited for the parent */
     int64_t slots_since;               /* the version at which the optimizer's slots were zero */
     struct ps_parent_version restored; /* what the region's checkpoint says */
     struct adoption adoptions[N_ADOPTIONS]; /* the newest last */
@@ -60,7 +62,6 @@ struct ps_region {
     int64_t parent_has;    /* the last version that has a contribution of the region's; 0: none */
     float weight;          /* of a contribution */
     int contributed;       /* in this round, and it counts */
-    int64_t began_ns;      /* of the time that waited_ns is a part of: once the region had joined */
     int64_t said_ns;
     double exchange_s; /* the last round's, from contribution to answer */
 };
@@ -78,6 +79,9 @@ enum status region_adopt(struct ps_region *r, int chunk, const float *to, const 
 enum status region_contribution(struct ps_region *r, int chunk, const float **value);
 /* Waits until all chunks wait, and have them do so until they are adopted. ST_CANCELLED. */
 enum status region_hold(struct ps_region *r);
+/* At the job's end, where the parent has rounds left: what was learnt since the last contribution,
+ * without the parent, is the next one. 0: nothing was. */
+int region_contribute_rest(struct ps_region *r);
 /* 1: the next gate is the last. */
 int region_at_end(struct ps_region *r);
 /* The gate is passed, with whatever version it was. */

@@ -134,7 +134,8 @@ void ps_stragglers_log(const struct ps_late_total *totals, int n, const struct h
     char name[160];
     for (int i = 0; i < n; i++)
         if (totals[i].skipped > 0)
-            LOG_W("%s skipped %" PRId64 " contributions, which were not finite",
+            LOG_W("%s skipped %" PRId64
+                  " contributions: they were not finite, or those of a region that had nothing new",
                   name_of(hosts, i, name, sizeof name), totals[i].skipped);
     for (int i = 0; i < n; i++)
         if (totals[i].times > 0)

@@ -61,6 +61,27 @@ class Regions(regions.Test):
             self.assertLess(max(p.global_step() for p in a.workers), gate + 26)
         self.finish()
 
+    def test_drift_to_the_end(self):
+        """What a region learns alone on its last steps counts, where the parent has rounds left. A
+        single region, whose parent's version is its own value: so it ends as one left alone does."""
+        ends = {}
+        for drifts in (False, True):
+            path = os.path.join(self.dir(), "drifts-%d.safetensors" % drifts)
+            a, = self.begin(steps=60, every=10, n=1, region=[
+                "--max_region_drift=60", "--outer_optimizer=sgd", "--outer_learning_rate=1"],
+                flags=["--export=" + path, "--fault_push_delay_ms=10"])
+            if drifts:
+                a.workers[0].wait_line(r"\(global step: 12\)")
+                with harness.paused(self.parents.ps[0]):
+                    a.ps[0].wait_line("the region goes on alone")
+                    a.workers[0].wait_line(r"\(global step: 59\)")
+                    harness.wait_still(*a.workers)
+            self.finish()
+            ends[drifts] = harness.read_safetensors(path)
+        for name, (_, alone) in ends[False].items():
+            drifted = ends[True][name][1]
+            self.assertLess(max(abs(x - y) for x, y in zip(alone, drifted)), 1e-5, name)
+
     def test_large(self):
         """First values of more bytes than are sent ahead of answers: there is none before all."""
         self.begin(steps=2, every=2, flags=["--hidden_units=1500"])
@@ -77,6 +98,18 @@ class Regions(regions.Test):
             n = int(re.search(r"model 'mlp': (\d+) parameters", size).group(1)) * 4e-6
             self.assertAlmostEqual(float(m.group(1)), 2 * n + (n if job is self.regions[0] else 0),
                                    delta=0.11)
+
+    def test_waits_are_told(self):
+        """How long workers have waited for the parent: here, for a region that stands still."""
+        gate, region, other = self.begin_held(5, steps=40, every=20)
+        harness.wait_still(*other.workers)  # a second and more
+        gate.open()
+        self.finish()
+        pattern = r"round 2 of 2 .*workers waited for answers ([0-9.]+) s, ([0-9.]+) % of the time"
+        waited, share = (float(x) for x in re.search(pattern, other.ps[0].output()).groups())
+        self.assertGreaterEqual(waited, 0.9)
+        self.assertGreater(share, 0)
+        self.assertLessEqual(share, 100)
 
     def refused(self, *flags):
         argv = [os.path.join(harness.BIN, "ps"), "--ps_hosts=127.0.0.1:1", "--job_name=ps", *flags]
