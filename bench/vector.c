@@ -11,6 +11,7 @@
 #include "kernels/vector/dtype.h"
 #include "kernels/vector/optim.h"
 #include "kernels/vector/quant.h"
+#include "kernels/vector/topk.h"
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -121,6 +122,16 @@ static void pass_unquant4(struct set *s)
     quant_decode(4, s->array[0], s->array[1], s->n);
 }
 
+static void pass_topk(struct set *s)
+{
+    topk_encode(s->array[1], s->array[0], s->array[2], s->n);
+}
+
+static void pass_untopk(struct set *s)
+{
+    topk_decode(s->array[0], s->array[1], s->n);
+}
+
 static void pass_crc32c(struct set *s)
 {
     sink = digest_crc32c(0, s->array[0], s->n * sizeof(float));
@@ -149,6 +160,8 @@ static const struct contestant contestants[] = {
     {"quant_decode int8", pass_unquant8, 2, 5, -1, 0},
     {"quant_encode int4, residual", pass_quant4, 3, 12.5, -1, 0},
     {"quant_decode int4", pass_unquant4, 2, 4.5, -1, 0},
+    {"topk_encode, residual", pass_topk, 3, 12.1, -1, 0},
+    {"topk_decode", pass_untopk, 2, 4.1, -1, 0},
     {"optim sgd", pass_optim, 3, 12, OPTIM_SGD, 0},
     {"optim momentum", pass_optim, 4, 20, OPTIM_MOMENTUM, 0},
     {"optim nesterov", pass_optim, 4, 20, OPTIM_NESTEROV, 0},

@@ -31,6 +31,7 @@ struct fixture {
     struct ps_store *store;
     float params[N_MEMBERS][N_ELEMS]; /* what each has */
     int n_changes, n_whole;
+    int steady; /* each step has the same contributions */
 };
 
 static void take(struct fixture *f, uint32_t member, const struct ps_answer *a)
@@ -95,8 +96,9 @@ static struct ps_answer send_piece(struct fixture *f, int member, int chunk, str
                        ? 0
                        : n * sizeof(float);
     float values[N_ELEMS];
+    const int64_t at = sent.kind == PIECE_INIT ? -1 : f->steady ? 0 : sent.step;
     for (size_t i = 0; i < n; i++)
-        values[i] = number(member, sent.kind == PIECE_INIT ? -1 : sent.step, c->first + (int64_t)i);
+        values[i] = number(member, at, c->first + (int64_t)i);
     struct net_span span = {(const uint8_t *)values, bytes};
     struct net_frame_head head = {GENERATION, (uint32_t)member, 100 + (uint64_t)member};
     struct net_piece piece = {.kind = sent.kind,
@@ -175,7 +177,7 @@ static void step_all(struct fixture *f, int64_t step, float weight)
 static void test_same_bits(void **state)
 {
     (void)state;
-    for (int d = DTYPE_INT8; d <= DTYPE_INT4; d++)
+    for (int d = DTYPE_INT8; d <= DTYPE_TOPK; d++)
         for (int kind = 0; kind < OPTIM_N_KINDS; kind++) {
             struct fixture f;
             setup(&f, (enum dtype)d, (enum optim_kind)kind);
@@ -203,16 +205,17 @@ static void test_all_skip(void **state)
     teardown(&f);
 }
 
-/* After many steps the rounded job is where the exact one is, to within one step's rounding: with
- * the error left out int4 would be far off. */
+/* After many steps of the same kind the rounded job is where the exact one is, to within one step's
+ * rounding: with what is not sent left out it would be far off. */
 static void test_nothing_is_lost(void **state)
 {
     (void)state;
-    for (int d = DTYPE_INT8; d <= DTYPE_INT4; d++) {
+    for (int d = DTYPE_INT8; d <= DTYPE_TOPK; d++) {
         struct fixture f, exact;
         float moved = 0, off = 0;
         setup(&f, (enum dtype)d, OPTIM_SGD);
         setup(&exact, DTYPE_F32, OPTIM_SGD);
+        f.steady = exact.steady = 1;
         for (int64_t step = 0; step < 200; step++) {
             step_all(&f, step, 1);
             step_all(&exact, step, 1);
@@ -221,10 +224,12 @@ static void test_nothing_is_lost(void **state)
             moved = fmaxf(moved, fabsf(exact.params[0][i] - number(0, -1, i)));
             off = fmaxf(off, fabsf(exact.params[0][i] - f.params[0][i]));
         }
-        float one =
-            0.05f * 0.5f * 2 / (d == DTYPE_INT8 ? 127 : 7); /* of what a step moves at most */
+        /* of what a step moves at most; topk: of 16 steps, in 3 of which the 26 large ones go */
+        float one = 0.05f * 0.5f * 2 / (d == DTYPE_INT8 ? 127 : 7);
+        if (d == DTYPE_TOPK)
+            one = 0.05f * 0.5f * 16;
         assert_true(off <= one);
-        assert_true(moved > 0.1f);
+        assert_true(moved > 3);
         teardown(&f);
         teardown(&exact);
     }

@@ -102,8 +102,8 @@ static const struct flag table[] = {
         "async, ssp: DC-ASGD's lambda, which corrects gradients that come late; 0: none"),
     STR("wire_dtype", wire_dtype, "DTYPE[,DTYPE]",
         "number format of gradients, and of parameters (left out: the same), on their "
-        "way: " DTYPE_NAMES "; int8 and int4 send the parameters' changes, and what rounding takes "
-        "off a number is added to the next",
+        "way: " DTYPE_NAMES "; int8, int4 and topk (of 256 numbers the 8 largest) send the "
+        "parameters' changes, and what is not sent of a number is added to the next",
         NULL),
     ONE("shared_memory", shared_memory, "auto|off",
         "gradients and parameters through shared memory, with servers on this host (default auto)",

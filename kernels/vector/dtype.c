@@ -9,6 +9,7 @@
 #include "kernels/vector/clones.h"
 #include "kernels/vector/float_bits.h"
 #include "kernels/vector/quant.h"
+#include "kernels/vector/topk.h"
 #include <stdint.h>
 #include <string.h>
 
@@ -33,7 +34,8 @@ struct __attribute__((packed, may_alias)) packed_half {
 
 const char *dtype_name(enum dtype d)
 {
-    static const char *const names[DTYPE_N_KINDS] = {"fp32", "bf16", "fp16", "int8", "int4"};
+    static const char *const names[DTYPE_N_KINDS] = {"fp32", "bf16", "fp16",
+                                                     "int8", "int4", "topk"};
     return (unsigned)d < DTYPE_N_KINDS ? names[d] : "unknown";
 }
 
@@ -64,13 +66,16 @@ size_t dtype_bytes(enum dtype d, size_t n)
 {
     if (quant_bits(d))
         return quant_bytes(quant_bits(d), n);
+    if (d == DTYPE_TOPK)
+        return topk_bytes(n);
     return n * (d == DTYPE_F32 ? sizeof(float) : sizeof(uint16_t));
 }
 
 size_t dtype_block(enum dtype d)
 {
     _Static_assert((int)DTYPE_BLOCK_MAX == (int)QUANT_BLOCK, "the largest block");
-    return quant_bits(d) ? QUANT_BLOCK : 1;
+    _Static_assert((int)DTYPE_BLOCK_MAX == (int)TOPK_BLOCK, "likewise");
+    return quant_bits(d) || d == DTYPE_TOPK ? DTYPE_BLOCK_MAX : 1;
 }
 
 /* All ones where a < b, for values below 2^31. */
@@ -277,24 +282,35 @@ void dtype_encode(enum dtype d, void *dst, const float *src, size_t n)
         encode_f16(dst, src, n);
     else if (quant_bits(d))
         quant_encode(quant_bits(d), dst, src, NULL, n);
+    else if (d == DTYPE_TOPK)
+        topk_encode(dst, src, NULL, n);
     else if (n)
         memcpy(dst, src, n * sizeof *src);
 }
 
 void dtype_encode_residual(enum dtype d, void *dst, const float *src, float *residual, size_t n)
 {
-    quant_encode(quant_bits(d), dst, src, residual, n);
+    if (d == DTYPE_TOPK)
+        topk_encode(dst, src, residual, n);
+    else
+        quant_encode(quant_bits(d), dst, src, residual, n);
 }
 
 void dtype_encode_change(enum dtype d, void *dst, const float *old, float *value, float *residual,
                          size_t n)
 {
-    quant_encode_change(quant_bits(d), dst, old, value, residual, n);
+    if (d == DTYPE_TOPK)
+        topk_encode_change(dst, old, value, residual, n);
+    else
+        quant_encode_change(quant_bits(d), dst, old, value, residual, n);
 }
 
 void dtype_add(enum dtype d, float *dst, const void *src, size_t n)
 {
-    quant_add(quant_bits(d), dst, src, n);
+    if (d == DTYPE_TOPK)
+        topk_add(dst, src, n);
+    else
+        quant_add(quant_bits(d), dst, src, n);
 }
 
 void dtype_decode(enum dtype d, float *dst, const void *src, size_t n)
@@ -305,6 +321,8 @@ void dtype_decode(enum dtype d, float *dst, const void *src, size_t n)
         decode_f16(dst, src, n);
     else if (quant_bits(d))
         quant_decode(quant_bits(d), dst, src, n);
+    else if (d == DTYPE_TOPK)
+        topk_decode(dst, src, n);
     else if (n)
         memcpy(dst, src, n * sizeof *dst);
 }

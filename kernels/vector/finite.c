@@ -68,7 +68,7 @@ static size_t first_half_from(const struct packed_half *s, size_t n, int16_t lim
     return n;
 }
 
-/* Of elements with a scale, decoded block by block. */
+/* Of elements in blocks, decoded block by block. */
 static size_t first_decoded_from(enum dtype d, const char *src, size_t n, int32_t limit)
 {
     float decoded[DTYPE_BLOCK_MAX];
@@ -95,11 +95,9 @@ size_t finite_first_bad(enum dtype d, const void *src, size_t n)
 size_t finite_first_misfit(enum dtype d, const float *src, size_t n)
 {
     /* the halfway points between the largest finite value and the next power of two */
-    static const int32_t limits[DTYPE_N_KINDS] = {[DTYPE_F32] = 0x7f800000,
-                                                  [DTYPE_BF16] = 0x7f7f8000,
-                                                  [DTYPE_F16] = 0x477ff000,
-                                                  [DTYPE_INT8] = 0x7f7fff00,
-                                                  [DTYPE_INT4] = 0x7f7fff00};
+    static const int32_t limits[DTYPE_N_KINDS] = {
+        [DTYPE_F32] = 0x7f800000,  [DTYPE_BF16] = 0x7f7f8000, [DTYPE_F16] = 0x477ff000,
+        [DTYPE_INT8] = 0x7f7fff00, [DTYPE_INT4] = 0x7f7fff00, [DTYPE_TOPK] = 0x7f7f8000};
     return first_from((const void *)src, n, limits[d]);
 }
 

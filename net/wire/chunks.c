@@ -3,6 +3,7 @@
  * may come from a hostile peer. */
 #include "net/wire/chunks.h"
 #include "base/log.h"
+#include "kernels/vector/topk.h"
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -265,7 +266,9 @@ enum dtype chunks_dtype(const struct chunks *c, int chunk, enum dtype d)
 {
     int averages = c->params[c->chunks[chunk].param].rule == PARAM_AVERAGE;
     size_t n = (size_t)c->chunks[chunk].n_elems;
-    int gains = !averages && dtype_bytes(d, n) < dtype_bytes(DTYPE_F32, n);
+    /* of a few, biases often, each counts */
+    int is_few = d == DTYPE_TOPK && n < TOPK_SHARE;
+    int gains = !averages && !is_few && dtype_bytes(d, n) < dtype_bytes(DTYPE_F32, n);
     return dtype_block(d) > 1 && !gains ? DTYPE_F32 : d;
 }
 

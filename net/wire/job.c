@@ -80,7 +80,7 @@ const char *job_check_mode(const struct net_job *job)
     if (job->local_steps > 1 && !job_in_lockstep(job))
         return "local_steps is for the mode sync without backup workers";
     if (job_sends_changes(job) && !job_in_lockstep(job))
-        return "version_dtype int8 and int4 are for the mode sync without backup workers";
+        return "version_dtype int8, int4 and topk are for the mode sync without backup workers";
     if (job->optim.clip_norm > 0 && job->optim.clip_value > 0)
         return "clip_value and clip_norm are both given";
     if (sync && job->optim.clip_norm > 0 && !job_in_lockstep(job))

@@ -37,7 +37,7 @@ struct chunk_state {
     int shelf;                /* its place in ps_store.owned, and in the pool */
     size_t n;                 /* elements */
     size_t n_slots;           /* for each element: job_n_slots, or 0 */
-    enum dtype version_dtype; /* that members are sent; int8, int4: changes */
+    enum dtype version_dtype; /* that members are sent; in blocks: changes */
     const struct net_param *param;
     pthread_mutex_t lock; /* guards all below */
     int64_t version;      /* the present one's number; -1 before the first */

@@ -40,7 +40,7 @@ struct ps_update {
 
     float *value;                /* out: the new version */
     float *new_slots;            /* out: its slots; may be `slots` */
-    enum dtype wire_dtype;       /* of what members get; int8, int4: what changed, whose rounding's
+    enum dtype wire_dtype;       /* of what members get; in blocks: what changed, whose rounding's
                                     residual is the last slot */
     int sums;                    /* 1: the checksum is wanted */
     struct thread_pool *threads; /* that share it; NULL: the caller's alone */

@@ -24,7 +24,8 @@ class Codecs(harness.Test):
     def test_same_bits(self):
         """On every worker, however the payload travels, from however many servers, in any order."""
         digests = []
-        for dtypes in ("int8", "int4", "int4,fp32", "fp32,int8", "bf16,int4", "int8,bf16"):
+        for dtypes in ("int8", "int4", "int4,fp32", "fp32,int8", "bf16,int4", "int8,bf16",
+                       "topk", "topk,int8"):
             with self.subTest(wire_dtype=dtypes):
                 flags = ["--optimizer=adam", "--train_steps=25", "--wire_dtype=" + dtypes]
                 first = self.run_job(flags)[0]["parameters_sha256"]
@@ -42,7 +43,7 @@ class Codecs(harness.Test):
 
     def test_bytes(self):
         steps = 60
-        for dtype, least in (("int8", 3.9), ("int4", 7.6)):
+        for dtype, least in (("int8", 3.9), ("int4", 7.6), ("topk", 38)):
             s = self.run_job(["--train_steps=%d" % steps, "--wire_dtype=" + dtype,
                               "--shared_memory=off"])[1]
             each = 4 * s["parameters"] * steps
