@@ -1,0 +1,87 @@
+"""docs/regions.md: its commands as they stand there, in the namespaces of two regions; but for what
+would take long (a smaller model, fewer steps) and what is one machine's (its memory)."""
+# label: net waits
+import json
+import os
+import re
+import shlex
+import sys
+import unittest
+
+import harness
+sys.path.insert(0, os.path.join(harness.SOURCE, "tests/wan"))
+import wan  # noqa: E402
+
+WHY_NOT = wan.why_not()
+REGIONS = {"eu": 0, "us": 1}
+FIRST_HOST = 10  # its address ends so
+
+
+@unittest.skipIf(WHY_NOT, WHY_NOT)
+class RegionsDoc(harness.Test):
+    def setUp(self):
+        super().setUp()
+        with open(os.path.join(harness.SOURCE, "docs/regions.md"), encoding="utf-8") as f:
+            self.text = f.read()
+        self.net = wan.Wan(n_hosts=[4, 3], rtt_ms=20)
+        self.addCleanup(self.net.close)
+
+    def commands(self):
+        """[(host, command)]"""
+        joined = re.sub(r"\\\n +", "", self.text)
+        return re.findall(r"^    (\S+)\$ (.*)$", joined, re.M)
+
+    def on_host(self, region, number, command, *more):
+        space = self.net.regions[region].hosts[number]
+        words = shlex.split(command)
+        return self.start("%s of %d-%d" % (words[0], region, number), [
+            *space.enter, os.path.join(harness.BIN, words[0]), *words[1:], "--shared_memory=off",
+            *more])
+
+    def workers(self, command):
+        """The one that is shown, and those that are likewise: each host of --worker_hosts, and the
+        other region's."""
+        command = command.replace("deep_mnist", "mlp").replace("=1000", "=100")
+        started = []
+        for region, prefix, hosts, server in ((0, "10.81.0.", (12, 13), "10.81.0.11"),
+                                              (1, "10.82.0.", (11, 12), "10.82.0.10")):
+            for index, host in enumerate(hosts):
+                text = re.sub(r"--task_index=\d+", "--task_index=%d" % index, command)
+                text = re.sub(r"--ps_hosts=[\d.]+", "--ps_hosts=" + server, text)
+                text = re.sub(r"--worker_hosts=\S+", "--worker_hosts=" + ",".join(
+                    "%s%d:2223" % (prefix, h) for h in hosts), text)
+                if (region, index) == (0, 0):
+                    self.assertEqual(text, command)  # what the page shows is one of them
+                path = os.path.join(self.dir(), "summary-%d-%d.json" % (region, index))
+                started.append((self.on_host(
+                    region, host - FIRST_HOST, text, "--models_dir=" + harness.MODELS,
+                    "--data_dir=" + self.data(), "--progress=lines", "--intra_op_threads=1",
+                    "--summary_json=" + path), path))
+        return started
+
+    def test_the_commands(self):
+        servers, workers = [], []
+        for host, command in self.commands():
+            region, _, number = host.partition("-")
+            if command.startswith("worker"):
+                workers += self.workers(command)
+            else:
+                # the address that the command names is this host's
+                own = re.search(r"--ps_hosts=[\d.]+\.(\d+):", command).group(1)
+                self.assertEqual(int(own), FIRST_HOST + int(number))
+                servers.append(self.on_host(REGIONS[region], int(number), command))
+        self.assertEqual((len(servers), len(workers)), (3, 4))
+        digests = set()
+        for process, path in workers:
+            process.wait()
+            with open(path, encoding="utf-8") as f:
+                digests.add(json.load(f)["parameters_sha256"])
+        self.assertEqual(len(digests), 1)
+        for process in servers:
+            process.wait()
+        for server in servers[1:]:
+            self.assertIn("round 2 of 2 exchanged", server.output())
+
+
+if __name__ == "__main__":
+    harness.main()
