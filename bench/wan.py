@@ -9,7 +9,7 @@ way to train:
   near       as regions, over lines that neither delay nor limit: what the programs of all regions
              cost each other on this one machine
   regions    each region has a server of its own, and exchanges with a parent group's every
-             --local_steps steps, in int4, --overlap steps ahead (docs/regions.md)
+             --local_steps steps, in --wire, --overlap steps ahead (docs/regions.md)
 
 and for each row
 
@@ -33,9 +33,10 @@ and for each row
 Workers have one thread each. On a machine with fewer cores than workers they take turns, in every
 row alike, so that a row's own share of waiting looks smaller than on machines of their own.
 
-Faults, in every row whose workers are in more than one region, by the seconds since worker 0 was
-ready: --cut AFTER:SECONDS, once or more, cuts the line between regions 0 and 1; --kill AFTER, in
-the mode regions, kills the server of region 1 (-9) and starts it again.
+Faults, in every row but near whose workers are in more than one region, by the seconds since worker
+0 was ready: --cut AFTER:SECONDS, once or more, cuts the line between regions 0 and 1; --kill AFTER,
+in the mode regions, kills the server of region 1 (-9) and starts it again (what its workers waited
+before is then not in `waited`).
 """
 import argparse
 import json
@@ -57,13 +58,11 @@ UNITS = {"kbit": 1e-3, "mbit": 1, "gbit": 1e3}
 MODES = {"lan": {"regions": 1, "flags": []},
          "sync": {"regions": None, "flags": []},
          "local": {"regions": None, "flags": [], "local": True},
-         "local_int4": {"regions": None, "flags": ["--wire_dtype=int4"], "local": True},
-         "near": {"regions": None, "flags": ["--parent_wire_dtype=int4"], "local": True,
-                  "groups": True, "near": True},
-         "regions": {"regions": None, "flags": ["--parent_wire_dtype=int4"], "local": True,
-                     "groups": True}}
-INT4 = 132 / 256  # bytes of a value on the wire; else 4
-BYTES = {"--wire_dtype=int4": INT4, "--parent_wire_dtype=int4": INT4}
+         "local_int4": {"regions": None, "flags": ["--wire_dtype=int4"], "local": True,
+                        "wire": "int4"},
+         "near": {"regions": None, "flags": [], "local": True, "groups": True, "near": True},
+         "regions": {"regions": None, "flags": [], "local": True, "groups": True}}
+BYTES = {"fp32": 4, "bf16": 2, "fp16": 2, "int8": 260 / 256, "int4": 132 / 256, "topk": 24 / 256}
 HEAD = ("mode", "steps", "images/s", "step s", "compute", "of near", "foreseen", "MB to",
         "MB from", "to/step",
         "from/step", "waited", "left out", "accuracy", "lost", "late us")
@@ -116,22 +115,25 @@ def measure(o, mode, folder):
         steps = o.rounds * between if between > 1 else o.steps
         flags, groups = [*m["flags"]], []
         if m.get("groups"):
-            groups = [*flags, "--region_steps=%d" % between, "--overlap_steps=%d" % o.overlap]
+            groups = ["--parent_wire_dtype=" + o.wire, "--region_steps=%d" % between,
+                      "--overlap_steps=%d" % o.overlap]
         elif between > 1:
             flags += ["--local_steps=%d" % between]
         note("%s: %d steps" % (mode, steps))
-        job = Job(o, net, m["regions"] or o.regions, steps, [] if groups else flags, folder, groups)
+        job = Job(o, net, m["regions"] or o.regions, steps, flags,
+                  tempfile.mkdtemp(dir=folder), groups, not m.get("near"))
         after = net.counters(0)
         lost, late, late_most = line_figures([link.stats() for link in net.links.values()])
         # What waits for a connection, at a busy end of the job, is in neither.
         per_second = sum(s["images_per_second"] for s in job.summaries())
         n_params = next(job.summaries())["parameters"]
     to, away = (1e-6 * (after[k] - before[k]) for k in ("rx_bytes", "tx_bytes"))
+    each = BYTES[o.wire if groups else m.get("wire", "fp32")]
     accuracy = next(job.summaries())["test_accuracy"] if o.data_dir else None
     return {"images/s": per_second, "step": o.workers * o.batch_size / per_second,
             "steps": steps, "between": between, "crosses": 0 if m["regions"] == 1 else n_params *
-            BYTES.get("".join(flags[:1]), 4) * (1 if groups else -(-o.workers // o.regions)),
-            "overlap": o.overlap if groups else 0,
+            each * (1 if groups else -(-o.workers // o.regions)),
+            "overlap": o.overlap if groups else 0, "near": bool(m.get("near")),
             "to": to, "from": away, "waited": job.waited(), "left_out": job.left_out(),
             "accuracy": accuracy, "lost": lost, "late": late, "late_most": late_most}
 
@@ -144,6 +146,8 @@ def seconds_pair(text):
 
 
 def foreseen(o, lan, r):
+    if r["near"]:
+        return 1
     work = r["between"] * lan["step"]
     line = 1e-3 * o.rtt + 2 * r["crosses"] * 8e-6 / o.rate if o.rate else 1e-3 * o.rtt
     line = max(0, line - r["overlap"] * lan["step"])
@@ -194,6 +198,7 @@ def parse():
     p.add_argument("--local_steps", type=int, default=50, metavar="N", help="(%(default)s)")
     p.add_argument("--overlap", type=int, default=0, metavar="N",
                    help="steps of regions while an exchange is under way (%(default)s)")
+    p.add_argument("--wire", default="int4", choices=BYTES, help="of regions (%(default)s)")
     p.add_argument("--rounds", type=int, default=4, metavar="N", help="(%(default)s)")
     p.add_argument("--model", default="deep_mnist", help="(%(default)s)")
     p.add_argument("--optimizer", default="adam", help="(%(default)s)")
@@ -240,7 +245,8 @@ def main():
         o.regions, o.workers, o.model, o.batch_size, o.rtt,
         "%g Mbit/s" % o.rate if o.rate else "no limit", o.loss, o.mtu, ", ESP" if o.esp else "",
         ", NAT" if o.nat else ""))
-    print(" ".join(["TCP:", o.congestion, *o.flag]))
+    print(" ".join(["TCP:", o.congestion, "wire:", o.wire, "overlap:", str(o.overlap), *o.flag,
+                    *o.region_flag, *o.parent_flag]))
     table(o, rows)
     if o.json:
         with open(o.json, "w", encoding="utf-8") as f:

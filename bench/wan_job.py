@@ -20,11 +20,11 @@ def note(text):
 class Job:
     """One server in region 0, and workers; or one for each region besides. To its end."""
 
-    def __init__(self, o, net, n_regions, steps, flags, folder, groups=()):
-        """groups: nothing, or what each region's own server has for flags."""
+    def __init__(self, o, net, n_regions, steps, flags, folder, groups=(), faults=True):
+        """groups: nothing, or what each region's own server has for flags. folder: its own."""
         self.o, self.net, self.folder = o, net, folder
         self.processes, self.killed = [], []
-        self.n_regions, self.groups = n_regions, groups
+        self.n_regions, self.groups, self.steps = n_regions, groups, steps
         ps_host = "%s:%d" % (net.address(0), PORT)
         # Of region 0: host 0 has the server; of each region, worker i its own host.
         places = [(i % n_regions, i // n_regions) for i in range(o.workers)]
@@ -40,7 +40,8 @@ class Job:
                 self.start_ps("ps:0", (0, 0), hosts)
                 for i, place in enumerate(places):
                     self.start_worker(i, place, hosts, i, steps, flags)
-            self.play_faults()
+            if faults and n_regions > 1:
+                self.play_faults()
             for p in sorted(self.processes, key=lambda p: p.name.startswith("ps")):
                 p.wait(o.seconds / harness.PATIENCE)
         except harness.Failure as e:
@@ -55,8 +56,9 @@ class Job:
 
     def write_logs(self):
         os.makedirs(self.o.logs, exist_ok=True)
-        for p in (*self.killed, *self.processes):
-            path = os.path.join(self.o.logs, p.name.replace(":", "-") + ".log")
+        names = [(p, "killed-%d-%s" % (i, p.name)) for i, p in enumerate(self.killed)]
+        for p, name in (*names, *((p, p.name) for p in self.processes)):
+            path = os.path.join(self.o.logs, name.replace(":", "-") + ".log")
             with open(path, "w", encoding="utf-8") as f:
                 f.write(p.output() + "\n")
 
@@ -70,8 +72,8 @@ class Job:
             "worker", *hosts, "--job_name=worker", "--task_index=%d" % index,
             "--summary_json=" + self.summary_path(i), "--progress=lines",
             "--model=" + o.model, "--models_dir=" + harness.MODELS,
-            "--data_dir=" + (o.data_dir or self.folder), "--train_steps=%d" % steps,
-            "--batch_size=%d" % o.batch_size, "--intra_op_threads=1",
+            "--data_dir=" + (o.data_dir or os.path.dirname(self.folder)),
+            "--train_steps=%d" % steps, "--batch_size=%d" % o.batch_size, "--intra_op_threads=1",
             "--optimizer=" + o.optimizer, "--seed=%d" % o.seed, *flags, *o.flag])
 
     def start_groups(self, parent, places, groups, steps, flags):
@@ -104,8 +106,6 @@ class Job:
         return next(p for p in self.processes if p.name == name)
 
     def play_faults(self):
-        if self.n_regions == 1:
-            return
         faults = [(after, self.net.link(0, 1).cut) for after, _ in self.o.cut]
         faults += [(after + seconds, self.net.link(0, 1).heal) for after, seconds in self.o.cut]
         if self.groups:
@@ -118,8 +118,9 @@ class Job:
         for after, act in sorted(faults, key=lambda fault: fault[0]):
             try:  # its end, if it comes before
                 first.popen.wait(max(0, began + after - time.monotonic()))
-                raise harness.Failure("training was over before %g s: nothing to %s any more" % (
+                note("training was over before %g s: nothing to %s any more" % (
                     after, act.__name__))
+                return
             except subprocess.TimeoutExpired:
                 note("%s after %.1f s" % (act.__name__, time.monotonic() - began))
                 act()
@@ -137,22 +138,24 @@ class Job:
 
     def waited(self):
         """Of the time, by the last line of each region's server; None: no regions."""
-        said = [re.findall(r"waited for answers .* s, ([\d.]+) % of the time", p.output())
+        lines = [re.findall(r"waited for answers .* s, ([\d.]+) % of the time", p.output())
                 for p in self.of_regions()]
-        return statistics.mean(float(lines[-1]) / 100 for lines in said) if said else None
+        said = [float(line[-1]) / 100 for line in lines if line]
+        return statistics.mean(said) if said else None
 
     def left_out(self):
         """Rounds that the parent's server made of fewer than all regions; None: no regions."""
         if not self.groups:
             return None
         n, since = 0, {}
+        last = self.steps // self.o.local_steps
         for line in self.named("ps:parent").output().splitlines():
             m = re.search(r"worker (\d+) .*(without it from step|joins at step) (\d+)", line)
             if m and m.group(2).startswith("without"):
                 since[m.group(1)] = int(m.group(3))
             elif m and m.group(1) in since:
                 n += int(m.group(3)) - since.pop(m.group(1))
-        return n
+        return n + sum(last - step for step in since.values())
 
     def summary_path(self, i):
         return os.path.join(self.folder, "summary-%d.json" % i)
