@@ -112,12 +112,12 @@ class Job:
             faults += [(after, self.kill) for after in self.o.kill]
         if not faults:
             return
-        first = self.named("worker:0")
-        first.wait_line("vector loops", self.o.seconds)  # the last line before it joins
+        self.named("worker:0").wait_line("vector loops", self.o.seconds)  # before it joins
         began = time.monotonic()
+        far = self.named("worker:1")  # of the region that they befall
         for after, act in sorted(faults, key=lambda fault: fault[0]):
             try:  # its end, if it comes before
-                first.popen.wait(max(0, began + after - time.monotonic()))
+                far.popen.wait(max(0, began + after - time.monotonic()))
                 note("training was over before %g s: nothing to %s any more" % (
                     after, act.__name__))
                 return

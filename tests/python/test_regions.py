@@ -62,8 +62,8 @@ class Regions(regions.Test):
         self.finish()
 
     def test_drift_to_the_end(self):
-        """What a region learns alone on its last steps counts, where the parent has rounds left. A
-        single region, whose parent's version is its own value: so it ends as one left alone does."""
+        """What a region learns alone on its last steps counts, where the parent has rounds left.
+        A single region, whose parent's version is its own value: it ends as one left alone does."""
         ends = {}
         for drifts in (False, True):
             path = os.path.join(self.dir(), "drifts-%d.safetensors" % drifts)
