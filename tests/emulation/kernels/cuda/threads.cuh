@@ -3,26 +3,43 @@
 #ifndef TESTS_EMULATION_THREADS_CUH
 #define TESTS_EMULATION_THREADS_CUH
 #include <pthread.h>
-#include <setjmp.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <ucontext.h>
+#ifdef __SANITIZE_ADDRESS__
+#include <sanitizer/common_interface_defs.h>
+#endif
 
 enum { EMULATION_MAX_THREADS = 256, EMULATION_STACK_BYTES = 65536 };
 
 /* swapcontext() asks the system for the signal mask each time, which takes most of what a kernel
- * takes; jumps do not, but sanitizers do not know what they are. With these a fiber ends with its
- * block, as AddressSanitizer keeps its variables with the thread that made it. */
-#if defined(__SANITIZE_ADDRESS__) || defined(__SANITIZE_THREAD__)
+ * takes; jumps do not, but ThreadSanitizer does not know what they are. AddressSanitizer is told
+ * of each: the compiler's own jumps, in functions that it leaves alone, as it takes longjmp() for
+ * the end of all functions that were called. */
+#ifdef __SANITIZE_THREAD__
 #define EMULATION_JUMPS 0
 #else
 #define EMULATION_JUMPS 1
 #endif
+/* Nor does the compiler look into them, as others run, and change variables, between. */
+#ifdef __clang__
+#define EMULATION_SWITCHES __attribute__((optnone, noinline, no_sanitize("address")))
+#else
+#define EMULATION_SWITCHES __attribute__((noipa, no_sanitize("address")))
+#endif
+
+/* A stack, as AddressSanitizer knows it; "kept" are the variables that it has elsewhere. */
+struct emulation_stack {
+    const void *bottom;
+    size_t bytes;
+    void *kept;
+};
 
 /* Made at its first use, and with jumps used again for the next blocks. */
 struct emulation_fiber {
     ucontext_t context;
-    jmp_buf jump;
+    void *jump[5];
+    struct emulation_stack known;
     int begun;
     char stack[EMULATION_STACK_BYTES];
 };
@@ -32,17 +49,49 @@ static pthread_mutex_t emulation_lock = PTHREAD_MUTEX_INITIALIZER;
 static dim3 threadIdx, blockIdx, gridDim, blockDim;
 static struct emulation_fiber *emulation_fibers, *emulation_now;
 static ucontext_t emulation_main;
-static jmp_buf emulation_main_jump;
+static void *emulation_main_jump[5];
+static struct emulation_stack emulation_main_known;
 static unsigned emulation_next, emulation_ended;
 static void (*emulation_call)(const void *kernel);
 static const void *emulation_kernel;
 
-static inline void emulation_leave(struct emulation_fiber *me)
+/* Before the jump from one stack to another, and after it, on the other one, to which "from" is
+ * where it came from. */
+static inline void emulation_switch(struct emulation_stack *from, const struct emulation_stack *to)
 {
-    if (!EMULATION_JUMPS)
+#ifdef __SANITIZE_ADDRESS__
+    __sanitizer_start_switch_fiber(&from->kept, to->bottom, to->bytes);
+#else
+    (void)from, (void)to;
+#endif
+}
+
+static inline void emulation_switched(const struct emulation_stack *to,
+                                      struct emulation_stack *from)
+{
+#ifdef __SANITIZE_ADDRESS__
+    __sanitizer_finish_switch_fiber(to->kept, &from->bottom, &from->bytes);
+#else
+    (void)to, (void)from;
+#endif
+}
+
+/* A function of its own, as the compiler takes none for one that jumps to itself. */
+EMULATION_SWITCHES static void emulation_jump(void **to)
+{
+    __builtin_longjmp(to, 1);
+}
+
+EMULATION_SWITCHES static void emulation_leave(struct emulation_fiber *me)
+{
+    if (!EMULATION_JUMPS) {
         swapcontext(&me->context, &emulation_main);
-    else if (_setjmp(me->jump) == 0)
-        _longjmp(emulation_main_jump, 1);
+        return;
+    }
+    emulation_switch(&me->known, &emulation_main_known);
+    if (__builtin_setjmp(me->jump) == 0)
+        emulation_jump(emulation_main_jump);
+    emulation_switched(&me->known, &emulation_main_known);
 }
 
 static inline void __syncthreads()
@@ -56,6 +105,8 @@ static inline void __syncthreads()
 static void emulation_fiber_main()
 {
     struct emulation_fiber *me = emulation_now;
+    if (EMULATION_JUMPS)
+        emulation_switched(&me->known, &emulation_main_known);
     for (;;) {
         while (emulation_next < blockDim.x) {
             threadIdx = dim3(emulation_next++, 0, 0);
@@ -69,24 +120,28 @@ static void emulation_fiber_main()
     }
 }
 
-static void emulation_enter(struct emulation_fiber *f)
+EMULATION_SWITCHES static void emulation_enter(struct emulation_fiber *f)
 {
     int begun = f->begun;
     emulation_now = f;
     if (!begun) {
         f->begun = 1;
+        f->known = {f->stack, sizeof f->stack, NULL};
         getcontext(&f->context);
         f->context.uc_stack.ss_sp = f->stack;
         f->context.uc_stack.ss_size = sizeof f->stack;
         f->context.uc_link = &emulation_main;
         makecontext(&f->context, emulation_fiber_main, 0);
     }
-    if (!EMULATION_JUMPS)
+    if (!EMULATION_JUMPS) {
         swapcontext(&emulation_main, &f->context);
-    else if (_setjmp(emulation_main_jump) != 0)
         return;
+    }
+    emulation_switch(&emulation_main_known, &f->known);
+    if (__builtin_setjmp(emulation_main_jump) != 0)
+        emulation_switched(&emulation_main_known, &emulation_now->known);
     else if (begun)
-        _longjmp(f->jump, 1);
+        emulation_jump(f->jump);
     else
         setcontext(&f->context);
 }
