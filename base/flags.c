@@ -91,7 +91,7 @@ static char *value_text(const struct flag *f)
     return n < 0 ? NULL : text;
 }
 
-static int stands_alone(const struct flag *f)
+int flags_stand_alone(const struct flag *f)
 {
     return f->type == FLAG_BOOL || f->type == FLAG_MAYBE;
 }
@@ -258,7 +258,7 @@ static enum status canonical_arg(const struct flags_program *prog, int argc, cha
     const char *name = NULL;
     if (flags_name_is("help", arg + 2, n) || flags_name_is("version", arg + 2, n)) {
         name = arg[2] == 'h' ? "help" : "version";
-        value = NULL;
+        value = arg[2] == 'h' ? value : NULL;
     } else {
         const struct flag *f = flags_find(prog, arg + 2, n);
         if (!f) {
@@ -267,7 +267,7 @@ static enum status canonical_arg(const struct flags_program *prog, int argc, cha
             return ST_INVALID;
         }
         name = f->name;
-        if (!value && !stands_alone(f)) {
+        if (!value && !flags_stand_alone(f)) {
             if (*i + 1 >= argc) {
                 LOG_E("--%s: a value is missing; write --%s=VALUE", name, name);
                 return ST_INVALID;
@@ -292,7 +292,8 @@ static enum status canonical_args(const struct flags_program *prog, int argc, ch
     kept.words = calloc((size_t)argc + 1, sizeof *kept.words);
     if (!kept.args || !kept.words)
         return ST_NOMEM;
-    kept.args[0] = strdup(prog->name);
+    const char *path = argc > 0 ? argv[0] : prog->name, *slash = strrchr(path, '/');
+    kept.args[0] = strdup(slash ? slash + 1 : path);
     if (!kept.args[0])
         return ST_NOMEM;
     kept.n_args = 1;
@@ -311,6 +312,9 @@ static enum status canonical_args(const struct flags_program *prog, int argc, ch
     return first;
 }
 
+enum { HELP_MAN, HELP_BASH, HELP_LIST, HELP_NONE };
+static const char help_kinds[] = "man|bash";
+
 struct parse {
     const struct flags_program *prog;
     int help, version;
@@ -320,9 +324,14 @@ struct parse {
 static error_t on_option(int key, char *arg, struct argp_state *state)
 {
     struct parse *p = state->input;
-    if (key == KEY_HELP)
-        p->help = 1;
-    else if (key == KEY_VERSION)
+    if (key == KEY_HELP) {
+        p->help = arg ? flags_choice_find(help_kinds, arg) : HELP_LIST;
+        if (p->help < 0) {
+            LOG_E("--help: '%.100s' is none of %s; alone it lists all flags", arg, help_kinds);
+            p->help = HELP_NONE;
+            p->st = ST_INVALID;
+        }
+    } else if (key == KEY_VERSION)
         p->version = 1;
     else if (key >= KEY_FIRST && (size_t)(key - KEY_FIRST) < p->prog->n_flags) {
         enum status st = set_flag(&p->prog->flags[key - KEY_FIRST], arg);
@@ -333,12 +342,6 @@ static error_t on_option(int key, char *arg, struct argp_state *state)
     } else
         return ARGP_ERR_UNKNOWN;
     return 0;
-}
-
-static const char *arg_name(const struct flag *f)
-{
-    static const char *const names[] = {"TEXT", "N", "X", "BOOL"};
-    return f->arg ? f->arg : f->choices ? f->choices : names[f->type];
 }
 
 /* The option table for argp; docs owns the help texts, one per flag. */
@@ -362,14 +365,19 @@ static struct argp_option *make_options(const struct flags_program *prog, char *
             opts[n++] = (struct argp_option){.doc = f->group, .group = ++group};
         opts[n++] = (struct argp_option){.name = f->name,
                                          .key = KEY_FIRST + (int)i,
-                                         .arg = arg_name(f),
-                                         .flags = stands_alone(f) ? OPTION_ARG_OPTIONAL : 0,
+                                         .arg = flags_arg_name(f),
+                                         .flags = flags_stand_alone(f) ? OPTION_ARG_OPTIONAL : 0,
                                          .doc = docs[i],
                                          .group = group};
     }
     if (opts) {
-        opts[n++] = (struct argp_option){
-            .name = "help", .key = KEY_HELP, .doc = "Print this list and exit", .group = -1};
+        opts[n++] = (struct argp_option){.name = "help",
+                                         .key = KEY_HELP,
+                                         .arg = help_kinds,
+                                         .flags = OPTION_ARG_OPTIONAL,
+                                         .doc = "Print this list and exit; man: as text for a "
+                                                "manual page, bash: for bash's completion",
+                                         .group = -1};
         opts[n++] = (struct argp_option){.name = "version",
                                          .key = KEY_VERSION,
                                          .doc = "Print the version and exit",
@@ -391,12 +399,27 @@ static enum status keep_defaults(const struct flags_program *prog)
     return ST_OK;
 }
 
+/* Under the name by which the program was started: installed it is another. */
+static void print_asked(const struct parse *parse, const struct argp *argp, char *const *docs)
+{
+    if (parse->help == HELP_MAN)
+        flags_print_man(parse->prog, docs);
+    else if (parse->help == HELP_BASH)
+        flags_print_bash(parse->prog);
+    else if (parse->help == HELP_LIST)
+        argp_help(argp, stdout,
+                  ARGP_HELP_SHORT_USAGE | ARGP_HELP_PRE_DOC | ARGP_HELP_LONG | ARGP_HELP_POST_DOC,
+                  kept.args[0]);
+    else if (parse->version)
+        printf("%s (Weir) %s\n", kept.args[0], WEIR_VERSION);
+}
+
 enum status flags_parse(const struct flags_program *prog, int argc, char **argv, int *exit_now)
 {
     enum status st = ST_OK;
     struct argp_option *opts = NULL;
     char **docs = calloc(prog->n_flags + 1, sizeof *docs);
-    struct parse parse = {.prog = prog};
+    struct parse parse = {.prog = prog, .help = HELP_NONE};
     *exit_now = 0;
     forget_last_parse();
     TRY(docs ? ST_OK : ST_NOMEM);
@@ -412,15 +435,9 @@ enum status flags_parse(const struct flags_program *prog, int argc, char **argv,
         st = ST_INVALID;
         goto done;
     }
-    if (parse.help)
-        argp_help(&argp, stdout,
-                  ARGP_HELP_SHORT_USAGE | ARGP_HELP_PRE_DOC | ARGP_HELP_LONG | ARGP_HELP_POST_DOC,
-                  kept.args[0]);
-    else if (parse.version)
-        printf("%s (Weir) %s\n", prog->name, WEIR_VERSION);
-    else
-        st = parse.st;
-    *exit_now = parse.help || parse.version;
+    print_asked(&parse, &argp, docs);
+    *exit_now = parse.help != HELP_NONE || parse.version;
+    st = *exit_now ? ST_OK : parse.st;
 done:
     free_strings(docs, docs ? prog->n_flags : 0);
     free(opts);

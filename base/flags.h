@@ -1,4 +1,5 @@
-/* base/flags.h - one table of options per program: it feeds argp, --help and the start-up dump.
+/* base/flags.h - one table of options per program: it feeds argp, --help, the manual page
+ * (--help=man), bash's completion (--help=bash) and the start-up dump.
  * Underscores and dashes are the same in names (--ps_hosts, --ps-hosts); a boolean takes nothing,
  * or =true, =false, =1, =0; FLAG_MAYBE takes nothing, or =word.
  * Threads: none; parse before the first thread starts.
@@ -40,6 +41,7 @@ struct flags_program {
     const char *words; /* what may stand beside the flags, for --help: "COMMAND"; NULL: nothing */
     unsigned char *given; /* [n_flags] in: 0; 1: it was on the command line; NULL: nobody asks */
     const struct flag_foreign *foreign; /* ends with a name of NULL; NULL: none */
+    const char *installed;              /* its file's name in an installation; NULL: name */
 };
 
 /* 1 for sure exits (--help and --version print to stdout and set *exit_now to 1). */

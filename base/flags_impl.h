@@ -1,4 +1,4 @@
-/* base/flags_impl.h - what flags*.c share: names as they are typed.
+/* base/flags_impl.h - what flags*.c share: names as they are typed, and what is printed of them.
  * Owns: nothing. Threads: any. */
 #ifndef BASE_FLAGS_IMPL_H
 #define BASE_FLAGS_IMPL_H
@@ -10,5 +10,16 @@ int flags_name_is(const char *name, const char *got, size_t n);
 const struct flag *flags_find(const struct flags_program *prog, const char *got, size_t n);
 /* Logs of a name that flags_find does not know what is to be typed instead, if that is clear. */
 void flags_report_unknown(const struct flags_program *prog, const char *got, size_t n);
+
+/* Whether the flag may be without a value. */
+int flags_stand_alone(const struct flag *f);
+/* What its value is called. */
+const char *flags_arg_name(const struct flag *f);
+
+/* To stdout: the sections of a manual page that the table decides, in roff's man(7); help: of each
+ * flag, with its default. */
+void flags_print_man(const struct flags_program *prog, char *const *help);
+/* To stdout: bash's completion of the installed program. */
+void flags_print_bash(const struct flags_program *prog);
 
 #endif

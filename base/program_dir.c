@@ -6,6 +6,14 @@
 #include <string.h>
 #include <unistd.h>
 
+#ifndef WEIR_BACKENDS_FROM_BIN
+#define WEIR_BACKENDS_FROM_BIN "../lib/weir"
+#define WEIR_DATA_FROM_BIN "../share/weir"
+#endif
+
+const char *const program_dir_backends = WEIR_BACKENDS_FROM_BIN;
+const char *const program_dir_data = WEIR_DATA_FROM_BIN;
+
 enum status program_dir_path(const char *name, char *out, size_t bytes)
 {
     char exe[PATH_MAX];

@@ -153,6 +153,7 @@ static const struct flag flags[] = {
 static unsigned char given[sizeof flags / sizeof *flags];
 static const struct flags_program program = {
     .name = "ps",
+    .installed = "weir-ps",
     .doc =
         "Weir's parameter server: holds a model's parameters while workers train it. Exits with 0 "
         "when the job is done or its chunks are handed on, 1 after an error that stays (all "

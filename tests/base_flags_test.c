@@ -38,8 +38,13 @@ static const struct flag_foreign foreign[] = {{"max_steps", "train_steps", NULL}
                                               {"num_gpus", NULL, "write --gpus"},
                                               {NULL, NULL, NULL}};
 static unsigned char given[sizeof flags / sizeof *flags];
-static struct flags_program prog = {"worker", "Trains.", flags,  sizeof flags / sizeof *flags,
-                                    NULL,     given,     foreign};
+static struct flags_program prog = {.name = "worker",
+                                    .doc = "Trains.",
+                                    .flags = flags,
+                                    .n_flags = sizeof flags / sizeof *flags,
+                                    .given = given,
+                                    .foreign = foreign,
+                                    .installed = "weir-worker"};
 
 static char output[16384]; /* what the last parse wrote to stderr and stdout */
 static int exit_now;
@@ -264,6 +269,26 @@ static void test_help(void **state)
     assert_int_equal(strncmp(output, "worker (Weir) ", 14), 0);
 }
 
+/* What a manual page and bash are told is what --help says, and of no other flag. */
+static void test_help_for_others(void **state)
+{
+    assert_int_equal(PARSE("--help=man"), ST_OK);
+    assert_int_equal(exit_now, 1);
+    says(".SH DESCRIPTION\nTrains.\n.SH OPTIONS\n.SS \"Cluster\"\n"
+         ".TP\n\\fB\\-\\-ps_hosts\\fR=\\fIHOSTS\\fR\nServers [localhost:1]\n");
+    says("\\fB\\-\\-list\\fR[=\\fItext|json\\fR]");
+    assert_null(strstr(output, "towers"));
+    assert_int_equal(PARSE("--help=bash"), ST_OK);
+    assert_int_equal(exit_now, 1);
+    says(" --ps_hosts= --task_index= --train_steps= --learning_rate= --sync_replicas --unsaid "
+         "--sync_mode= --list'\n");
+    says("    sync_mode) words='sync async' ;;\n");
+    says("\ncomplete -F _weir_worker weir-worker\n");
+    assert_null(strstr(output, "towers"));
+    assert_int_equal(PARSE("--help=html"), ST_INVALID);
+    says("--help: 'html' is none of man|bash; alone it lists all flags");
+}
+
 static void test_dump(void **state)
 {
     assert_int_equal(PARSE("--task_index=7"), ST_OK);
@@ -302,11 +327,17 @@ static void test_unused(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_values),        cmocka_unit_test(test_bad_values),
-        cmocka_unit_test(test_unknown),       cmocka_unit_test(test_help),
-        cmocka_unit_test(test_dump),          cmocka_unit_test(test_value_left_out),
-        cmocka_unit_test(test_words),         cmocka_unit_test(test_unused),
-        cmocka_unit_test(test_guesses),       cmocka_unit_test(test_all_unknown_at_once),
+        cmocka_unit_test(test_values),
+        cmocka_unit_test(test_bad_values),
+        cmocka_unit_test(test_unknown),
+        cmocka_unit_test(test_help),
+        cmocka_unit_test(test_help_for_others),
+        cmocka_unit_test(test_dump),
+        cmocka_unit_test(test_value_left_out),
+        cmocka_unit_test(test_words),
+        cmocka_unit_test(test_unused),
+        cmocka_unit_test(test_guesses),
+        cmocka_unit_test(test_all_unknown_at_once),
         cmocka_unit_test(test_foreign_names),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);

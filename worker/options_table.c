@@ -310,7 +310,9 @@ static const struct flag table[] = {
      NULL},
     INT("self_test_seconds", self_test_seconds, 1, 24 * 3600,
         "longest time that --self_test gives one device"),
-    STR("backend_dir", backend_dir, "DIR", "where backends lie; left out, lib beside the program",
+    STR("backend_dir", backend_dir, "DIR",
+        "where backends lie; left out, as installed or built, or "
+        "beside the program",
         NULL),
     {"evaluate", FLAG_STRING, &options_raw.evaluate, 0, 0, "FILE", NULL,
      "train nothing: loss and accuracy on the test set of these parameters: safetensors (a Weir "
@@ -366,6 +368,7 @@ static unsigned char given[sizeof table / sizeof *table];
 
 static const struct flags_program program = {
     .name = "worker",
+    .installed = "weir-worker",
     .doc =
         "Trains a neural network: computes gradients on its part of the data and exchanges them "
         "with the servers of the job for new parameters. Without --ps_hosts it trains alone. Exits "

@@ -1,0 +1,180 @@
+/* base/flags_print.c - see flags_impl.h. Both texts say of each flag what --help says, and of
+ * another program's flags nothing.
+ * bash has split "--flag=value" at '=' before it asks (COMP_WORDBREAKS), and takes what is offered
+ * instead of the value alone. */
+#include "base/flags_impl.h"
+#include <ctype.h>
+#include <stdio.h>
+#include <string.h>
+
+/* Text for roff; a flag in it is bold. line_start: nothing is on the line yet. */
+static void put_roff(const char *text, int line_start)
+{
+    if (line_start && (*text == '.' || *text == '\''))
+        fputs("\\&", stdout);
+    for (const char *p = text; *p; p++) {
+        int starts_flag = p[0] == '-' && p[1] == '-' && isalpha((unsigned char)p[2]) &&
+                          (p == text || !isalnum((unsigned char)p[-1]));
+        if (starts_flag) {
+            int n = (int)(strspn(p + 2, "abcdefghijklmnopqrstuvwxyz0123456789_"));
+            printf("\\fB\\-\\-%.*s\\fR", n, p + 2);
+            p += n + 1;
+        } else if (*p == '\\') {
+            fputs("\\e", stdout);
+        } else if (*p == '^' || *p == '~' || *p == '`') {
+            fputs(*p == '^' ? "\\(ha" : *p == '~' ? "\\(ti" : "\\(ga", stdout);
+        } else {
+            putchar(*p);
+        }
+    }
+}
+
+/* What follows the list of flags: headlines, "  COMMAND  what it does", paragraphs. */
+static void put_commands(const char *text)
+{
+    while (*text) {
+        char line[512];
+        int length = (int)strcspn(text, "\n"), is_row = strncmp(text, "  ", 2) == 0;
+        snprintf(line, sizeof line, "%.*s", length, text);
+        text += length + (text[length] == '\n');
+        char *what = is_row ? strstr(line + 2, "  ") : NULL;
+        if (!*line)
+            continue;
+        if (what) {
+            *what = 0;
+            fputs(".TP\n.B \"", stdout);
+            put_roff(line + 2, 0);
+            fputs("\"\n", stdout);
+            put_roff(what + strspn(what + 1, " ") + 1, 1);
+        } else if (line[length - 1] == ':') {
+            fputs(".SH ", stdout);
+            for (int i = 0; i < length - 1; i++)
+                putchar(toupper((unsigned char)line[i]));
+        } else {
+            fputs(".PP\n", stdout);
+            put_roff(line, 1);
+        }
+        putchar('\n');
+    }
+}
+
+const char *flags_arg_name(const struct flag *f)
+{
+    static const char *const names[] = {"TEXT", "N", "X", "BOOL"};
+    return f->arg ? f->arg : f->choices ? f->choices : names[f->type];
+}
+
+void flags_print_man(const struct flags_program *prog, char *const *help)
+{
+    const char *commands = strchr(prog->doc, '\v');
+    char doc[2048];
+    snprintf(doc, sizeof doc, "%.*s",
+             (int)(commands ? (size_t)(commands - prog->doc) : strlen(prog->doc)), prog->doc);
+    fputs(".SH DESCRIPTION\n", stdout);
+    put_roff(doc, 1);
+    putchar('\n');
+    if (commands)
+        put_commands(commands + 1);
+    fputs(".SH OPTIONS\n", stdout);
+    for (size_t i = 0; i < prog->n_flags; i++) {
+        const struct flag *f = &prog->flags[i];
+        if (!f->target)
+            continue;
+        if (f->group)
+            printf(".SS \"%.*s\"\n", (int)strcspn(f->group, ":"), f->group);
+        printf(".TP\n\\fB\\-\\-%s\\fR", f->name);
+        if (flags_stand_alone(f))
+            printf("[=\\fI%s\\fR]\n", flags_arg_name(f));
+        else
+            printf("=\\fI%s\\fR\n", flags_arg_name(f));
+        put_roff(help[i], 1);
+        putchar('\n');
+    }
+}
+
+/* The flag's case of the value that is typed; nothing for what has to be known. */
+static void put_value_case(const struct flag *f)
+{
+    const char *arg = f->arg ? f->arg : "";
+    if (f->choices) {
+        printf("    %s) words='", f->name);
+        for (const char *p = f->choices; *p; p++)
+            putchar(*p == '|' ? ' ' : *p);
+        puts("' ;;");
+    } else if (f->type == FLAG_BOOL) {
+        printf("    %s) words='true false' ;;\n", f->name);
+    } else if (strcmp(arg, "DIR") == 0) {
+        printf("    %s) files=-d ;;\n", f->name);
+    } else if (strncmp(arg, "FILE", 4) == 0 || strcmp(arg, "PATH") == 0) {
+        printf("    %s) files=-f ;;\n", f->name);
+    }
+}
+
+/* Of "  add ps HOST:PORT     the same ..." the words that are typed as they stand. */
+static void put_command_words(const struct flags_program *prog)
+{
+    char second[32], last[32] = "", first[32], gap;
+    const char *line = prog->words ? strchr(prog->doc, '\v') : NULL;
+    fputs("    commands='", stdout);
+    for (const char *p = line; p; p = strchr(p + 1, '\n'))
+        if (sscanf(p, "%*[\v\n]  %31[a-z-]%c", first, &gap) == 2 && strcmp(first, last) != 0 &&
+            strncmp(p + 1, "  ", 2) == 0) {
+            printf("%s%s", *last ? " " : "", first);
+            strcpy(last, first);
+        }
+    fputs("'\n", stdout);
+    for (const char *p = line; p; p = strchr(p + 1, '\n'))
+        if (sscanf(p, "%*[\v\n]  %31[a-z-]%c%31[a-z-]", first, &gap, second) == 3 &&
+            strncmp(p + 1 + 2 + strlen(first) + 1, second, strlen(second)) == 0)
+            printf("    [[ $before == %s ]] && after+=' %s'\n", first, second);
+}
+
+/* A value stands after '=', or as a word of its own where the flag cannot be alone. */
+static const char find_flag[] =
+    "    local cur=${COMP_WORDS[COMP_CWORD]} before= flag= words= files= commands= after=\n"
+    "    ((COMP_CWORD > 0)) && before=${COMP_WORDS[COMP_CWORD-1]}\n"
+    "    COMPREPLY=()\n"
+    "    if [[ $cur == = ]]; then\n"
+    "        flag=$before cur=\n"
+    "    elif [[ $before == = ]]; then\n"
+    "        flag=${COMP_WORDS[COMP_CWORD-2]}\n"
+    "    elif [[ $before == --* && $cur != -* && ! ${before#--} =~ $alone ]]; then\n"
+    "        flag=$before\n"
+    "    fi\n"
+    "    flag=${flag#--} flag=${flag//-/_}\n";
+
+/* Dashes and underscores are the same in names. */
+static const char complete[] =
+    "    if [[ -n $files ]]; then\n"
+    "        compopt -o filenames 2>/dev/null\n"
+    "        mapfile -t COMPREPLY < <(compgen $files -- \"$cur\")\n"
+    "    elif [[ -n $flag ]]; then\n"
+    "        mapfile -t COMPREPLY < <(compgen -W \"$words\" -- \"$cur\")\n"
+    "    elif [[ $cur == -* ]]; then\n"
+    "        cur=${cur#-} cur=${cur#-} cur=--${cur//-/_}\n"
+    "        mapfile -t COMPREPLY < <(compgen -W \"$names\" -- \"$cur\")\n"
+    "        [[ ${#COMPREPLY[@]} == 1 && $COMPREPLY == *= ]] && compopt -o nospace 2>/dev/null\n"
+    "    else\n"
+    "        mapfile -t COMPREPLY < <(compgen -W \"${after:-$commands}\" -- \"$cur\")\n"
+    "    fi\n";
+
+void flags_print_bash(const struct flags_program *prog)
+{
+    const char *name = prog->installed ? prog->installed : prog->name;
+    printf("# bash's completion of %s, as %s --help=bash prints it\n", name, name);
+    printf("_weir_%s()\n{\n    local alone='^(help|version", prog->name);
+    for (size_t i = 0; i < prog->n_flags; i++)
+        if (prog->flags[i].target && flags_stand_alone(&prog->flags[i]))
+            printf("|%s", prog->flags[i].name);
+    fputs(")$' names='--help --version", stdout);
+    for (size_t i = 0; i < prog->n_flags; i++)
+        if (prog->flags[i].target)
+            printf(" --%s%s", prog->flags[i].name, flags_stand_alone(&prog->flags[i]) ? "" : "=");
+    printf("'\n%s    case $flag in\n", find_flag);
+    for (size_t i = 0; i < prog->n_flags; i++)
+        if (prog->flags[i].target)
+            put_value_case(&prog->flags[i]);
+    puts("    help) words='bash man' ;;\n    esac");
+    put_command_words(prog);
+    printf("%s}\ncomplete -F _weir_%s %s\n", complete, prog->name, name);
+}
