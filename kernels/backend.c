@@ -26,23 +26,24 @@ static enum status own_dir(char *exe, size_t size, char *why)
 
 enum { SO_PATH_SIZE = PATH_MAX + 64 };
 
-/* Where a build and an installation have it, or beside a program that was copied with it. */
+/* Where an installation and a build have it, or beside a program that was copied with it. */
 static enum status find_beside(const char *name, char path[SO_PATH_SIZE], char *why)
 {
-    static const char *const places[] = {"../lib/", ""};
+    const char *const places[] = {program_dir_backends, "../lib", "."};
     enum status st = ST_OK;
     char own[PATH_MAX];
     TRY(own_dir(own, sizeof own, why));
     for (size_t i = 0; i < sizeof places / sizeof *places; i++) {
-        int n = snprintf(path, SO_PATH_SIZE, "%s/%slibweir_%s.so", own, places[i], name);
+        int n = snprintf(path, SO_PATH_SIZE, "%s/%s/libweir_%s.so", own, places[i], name);
         if (n < SO_PATH_SIZE && access(path, F_OK) == 0)
             return ST_OK;
     }
     snprintf(why, BACKEND_WHY_SIZE,
-             "backend '%s' cannot be loaded: libweir_%s.so is neither in %.300s/../lib nor in "
-             "%.300s; either this build has no such backend, and CMake says in one line what it "
-             "needs, or the program was moved alone: name the folder by --backend_dir",
-             name, name, own, own);
+             "backend '%s' cannot be loaded: libweir_%s.so is neither in %s nor in ../lib from "
+             "%.300s, nor in that folder; either this build has no such backend, and CMake says in "
+             "one line what it needs (of Debian packages the CUDA backend is weir-cuda), or the "
+             "program was moved alone: name the folder by --backend_dir",
+             name, name, program_dir_backends, own);
     st = ST_NOT_FOUND;
 done:
     return st;

@@ -139,8 +139,9 @@ struct backend {
     const struct device_report *report;  /* optional: kernels/device_report.h */
 };
 
-/* Loads a backend for good; dir NULL: ../lib beside the program. ST_NOT_FOUND, with the loader's
- * reason, or another version: open logs it, find tells it in why[BACKEND_WHY_SIZE]. */
+/* Loads a backend for good; dir NULL: as installed or built, or beside the program. ST_NOT_FOUND,
+ * with the loader's reason, or another version: open logs it, find tells it in
+ * why[BACKEND_WHY_SIZE]. */
 enum { BACKEND_WHY_SIZE = 1024 };
 enum status backend_open(const char *name, const char *dir, const struct backend **out);
 enum status backend_find(const char *name, const char *dir, const struct backend **out, char *why);

@@ -245,7 +245,7 @@ static void wait_text(const struct text *t)
     case WAIT_STOP:
         snprintf(t->at, t->bytes,
                  "training stops for a change and waits for %s; start it again if it is gone, or "
-                 "take it out with ps --leave=%d",
+                 "take it out with weirctl drain %d",
                  t->server, number);
         break;
     case WAIT_LEAVER:

@@ -74,10 +74,10 @@ static enum status no_validation(const struct dataset_request *r)
 /* Where an installation has the script, else as in the repository. */
 static const char *get_mnist(char path[PATH_MAX])
 {
-    char place[PATH_MAX];
-    int is_there =
-        program_dir_path("../share/weir/scripts/get_mnist", place, sizeof place) == ST_OK &&
-        access(place, X_OK) == 0 && realpath(place, path);
+    char name[PATH_MAX], place[PATH_MAX];
+    snprintf(name, sizeof name, "%s/scripts/get_mnist", program_dir_data);
+    int is_there = program_dir_path(name, place, sizeof place) == ST_OK &&
+                   access(place, X_OK) == 0 && realpath(place, path);
     return is_there ? path : "scripts/get_mnist";
 }
 

@@ -16,7 +16,6 @@
 #include <unistd.h>
 
 enum { N_PLACES = 2 };
-static const char *const places[N_PLACES] = {"../share/weir/models", "../../examples/models"};
 
 static int by_name(const void *a, const void *b)
 {
@@ -52,7 +51,9 @@ static void list_models(const char *dir, char *dst, size_t bytes)
 /* Finds <name>.json; else ST_NOT_FOUND with the folders looked at and what they hold. */
 static enum status find_named(const char *name, const char *models_dir, char path[PATH_MAX])
 {
-    char dir[PATH_MAX], looked[2 * PATH_MAX + 8] = "", known[600] = "none";
+    char dir[PATH_MAX], looked[2 * PATH_MAX + 8] = "", known[600] = "none", installed[PATH_MAX];
+    const char *const places[N_PLACES] = {installed, "../../examples/models"};
+    snprintf(installed, sizeof installed, "%s/models", program_dir_data);
     for (int i = 0; i < (models_dir ? 1 : N_PLACES); i++) {
         if (models_dir)
             snprintf(dir, sizeof dir, "%s", models_dir);

@@ -1,0 +1,81 @@
+# What `cmake --install` installs, and where; the target `uninstall`; packaging/debian.cmake makes
+# Debian packages of it. Component weir is all but the CUDA backend, which is weir-cuda.
+set(CMAKE_INSTALL_DEFAULT_COMPONENT_NAME weir)
+set(data ${CMAKE_INSTALL_DATADIR}/weir)
+set(package ${CMAKE_INSTALL_DATADIR}/cmake/Weir)
+set(man ${CMAKE_INSTALL_MANDIR}/man1)
+set(completions ${CMAKE_INSTALL_DATADIR}/bash-completion/completions)
+
+# What folders this makes is written down first: uninstall takes away those, and no other.
+set(destinations ${CMAKE_INSTALL_BINDIR} ${CMAKE_INSTALL_LIBDIR}/weir ${data} ${package} ${man}
+    ${completions} ${CMAKE_INSTALL_DOCDIR})
+install(CODE "set(destinations \"${destinations}\")\nset(build \"${CMAKE_BINARY_DIR}\")")
+install(SCRIPT packaging/note_folders.cmake)
+add_custom_target(uninstall VERBATIM
+  COMMAND ${CMAKE_COMMAND} -P ${CMAKE_SOURCE_DIR}/packaging/uninstall.cmake ${CMAKE_BINARY_DIR})
+
+# ps and worker get a name of their own there: many a system's PATH has another ps behind it.
+# Backends and models are looked for from the program's folder, so all may be moved together.
+install(PROGRAMS $<TARGET_FILE:ps> DESTINATION ${CMAKE_INSTALL_BINDIR} RENAME weir-ps)
+install(PROGRAMS $<TARGET_FILE:worker> DESTINATION ${CMAKE_INSTALL_BINDIR} RENAME weir-worker)
+install(PROGRAMS $<TARGET_FILE:weirctl> DESTINATION ${CMAKE_INSTALL_BINDIR})
+if(TARGET weir_cpu)
+  install(TARGETS weir_cpu LIBRARY DESTINATION ${CMAKE_INSTALL_LIBDIR}/weir)
+endif()
+if(TARGET weir_cuda)
+  install(TARGETS weir_cuda LIBRARY DESTINATION ${CMAKE_INSTALL_LIBDIR}/weir COMPONENT weir-cuda)
+endif()
+install(DIRECTORY examples/models/ DESTINATION ${data}/models FILES_MATCHING PATTERN "*.json")
+install(PROGRAMS scripts/get_mnist scripts/make_certs scripts/make_data DESTINATION ${data}/scripts)
+install(DIRECTORY scripts/ipsec DESTINATION ${data}/scripts USE_SOURCE_PERMISSIONS
+        PATTERN __pycache__ EXCLUDE)
+install(FILES net/wire/weir.proto DESTINATION ${data})
+install(FILES README.md LICENSE DESTINATION ${CMAKE_INSTALL_DOCDIR})
+install(DIRECTORY docs DESTINATION ${CMAKE_INSTALL_DOCDIR} FILES_MATCHING PATTERN "*.md")
+
+# For other projects' find_package(Weir): the programs. The number before the first dot is 0 yet:
+# a minor version may change what programs take.
+include(CMakePackageConfigHelpers)
+set(programs ${CMAKE_INSTALL_FULL_BINDIR})
+set(models ${CMAKE_INSTALL_FULL_DATADIR}/weir/models)
+configure_package_config_file(packaging/WeirConfig.cmake.in ${CMAKE_BINARY_DIR}/WeirConfig.cmake
+  INSTALL_DESTINATION ${package} PATH_VARS programs models NO_CHECK_REQUIRED_COMPONENTS_MACRO)
+write_basic_package_version_file(${CMAKE_BINARY_DIR}/WeirConfigVersion.cmake
+  COMPATIBILITY SameMinorVersion ARCH_INDEPENDENT)
+install(FILES ${CMAKE_BINARY_DIR}/WeirConfig.cmake ${CMAKE_BINARY_DIR}/WeirConfigVersion.cmake
+        DESTINATION ${package})
+
+# Manual pages and bash's completions, which the programs print themselves from their table of
+# options.
+string(TIMESTAMP date "%Y-%m-%d" UTC) # of SOURCE_DATE_EPOCH, where that is set
+set(pages)
+list(JOIN CMAKE_CROSSCOMPILING_EMULATOR " " runner)
+if(WEIR_SYNTAX_ONLY OR WEIR_FUZZ)
+  set(printers)
+elseif(CMAKE_CROSSCOMPILING AND NOT CMAKE_CROSSCOMPILING_EMULATOR)
+  set(printers)
+  message(STATUS "no manual pages and completions: the programs, which print them, do not run here; "
+                 "-DCMAKE_CROSSCOMPILING_EMULATOR says what runs them")
+else()
+  set(printers ps worker weirctl)
+endif()
+foreach(program ${printers})
+  set(name weir-${program})
+  if(program STREQUAL weirctl)
+    set(name weirctl)
+  endif()
+  set(page ${CMAKE_BINARY_DIR}/share/${name}.1)
+  set(completion ${CMAKE_BINARY_DIR}/share/${name})
+  add_custom_command(OUTPUT ${page} ${completion} VERBATIM
+    DEPENDS ${program} packaging/man/${name}.1.in packaging/page.cmake
+    COMMAND ${CMAKE_COMMAND} -DDATE=${date} -DVERSION=${PROJECT_VERSION} -DPAGE=${page}
+            -DIN=${CMAKE_SOURCE_DIR}/packaging/man/${name}.1.in -DCOMPLETION=${completion}
+            -DPROGRAM=$<TARGET_FILE:${program}> -DRUNNER=${runner}
+            -P ${CMAKE_SOURCE_DIR}/packaging/page.cmake)
+  list(APPEND pages ${page} ${completion})
+  install(FILES ${page} DESTINATION ${man})
+  install(FILES ${completion} DESTINATION ${completions})
+endforeach()
+add_custom_target(pages ALL DEPENDS ${pages})
+
+include(packaging/debian.cmake)

@@ -1,0 +1,17 @@
+# Run by `cmake --install` before anything is copied, with `destinations` and `build`: adds to
+# build/install_folders.txt the topmost folders that are not there yet.
+if(CMAKE_INSTALL_COMPONENT) # of a package
+  return()
+endif()
+foreach(folder ${destinations})
+  cmake_path(ABSOLUTE_PATH folder BASE_DIRECTORY ${CMAKE_INSTALL_PREFIX} NORMALIZE)
+  set(folder $ENV{DESTDIR}${folder})
+  set(made)
+  while(NOT EXISTS ${folder})
+    set(made ${folder})
+    cmake_path(GET folder PARENT_PATH folder)
+  endwhile()
+  if(made)
+    file(APPEND ${build}/install_folders.txt "${made}\n")
+  endif()
+endforeach()
