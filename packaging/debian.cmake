@@ -1,0 +1,51 @@
+# Debian packages, by `cpack` in a build folder that was made with -DCMAKE_INSTALL_PREFIX=/usr, so
+# that libraries go where Debian has them: weir, and weir-cuda where the CUDA backend was built. packaging/debian/prepare.cmake makes of the installed files what Debian's policy asks for.
+set(WEIR_MAINTAINER "The Weir authors <root@localhost>" CACHE STRING
+    "Who answers for the Debian packages: NAME <ADDRESS>")
+set(CPACK_GENERATOR DEB)
+set(CPACK_PACKAGE_NAME weir)
+set(CPACK_PACKAGE_VERSION ${PROJECT_VERSION})
+set(CPACK_PACKAGE_CONTACT "${WEIR_MAINTAINER}")
+set(CPACK_PACKAGE_CHECKSUM)
+set(CPACK_PACKAGING_INSTALL_PREFIX /usr)
+set(CPACK_PRE_BUILD_SCRIPTS ${CMAKE_SOURCE_DIR}/packaging/debian/prepare.cmake)
+set(CPACK_WEIR_COPYRIGHT ${CMAKE_SOURCE_DIR}/packaging/debian/copyright)
+set(CPACK_WEIR_STRIP ${CMAKE_STRIP})
+set(CPACK_DEB_COMPONENT_INSTALL ON)
+set(CPACK_COMPONENTS_ALL weir)
+set(CPACK_DEBIAN_FILE_NAME DEB-DEFAULT)
+set(CPACK_DEBIAN_PACKAGE_RELEASE 1)
+set(CPACK_DEBIAN_PACKAGE_SHLIBDEPS ON)
+set(CPACK_DEBIAN_PACKAGE_PRIORITY optional)
+
+set(CPACK_DEBIAN_WEIR_PACKAGE_NAME weir)
+set(CPACK_DEBIAN_WEIR_PACKAGE_SECTION science)
+# for scripts: make_certs; make_data, ipsec; get_mnist
+set(CPACK_DEBIAN_WEIR_PACKAGE_RECOMMENDS "openssl, python3, curl | wget")
+set(CPACK_DEBIAN_WEIR_PACKAGE_SUGGESTS
+    "weir-cuda, dataset-fashion-mnist, strongswan-charon, strongswan-swanctl, nftables")
+set(CPACK_COMPONENT_WEIR_DESCRIPTION "trains neural networks with parameter servers
+Two small programs, weir-ps and weir-worker, started with the flags that
+TensorFlow 1 users know, train a neural network on the CPUs of one host or
+many. Workers come and go while it trains; checkpoints lose nothing; with
+the same seed and workers the parameters are the same to the last bit.
+weirctl shows how a running job stands, and has things done in it.
+
+The package weir-cuda adds training on NVIDIA's GPUs.")
+
+if(TARGET weir_cuda)
+  list(APPEND CPACK_COMPONENTS_ALL weir-cuda)
+  set(CPACK_DEBIAN_WEIR-CUDA_PACKAGE_NAME weir-cuda)
+  set(CPACK_DEBIAN_WEIR-CUDA_PACKAGE_SECTION contrib/science)
+  set(CPACK_DEBIAN_WEIR-CUDA_PACKAGE_DEPENDS
+      "weir (= ${PROJECT_VERSION}-${CPACK_DEBIAN_PACKAGE_RELEASE})")
+  # CUDA's libraries come from NVIDIA's packages, its installer or pip's; where one is missing the
+  # worker names it. So they are no dependency, which only the first of these could meet.
+  set(CPACK_DEBIAN_WEIR-CUDA_PACKAGE_RECOMMENDS "libcudnn9-cuda-${cuda_major}, libcublas-${cuda_major}-0")
+  set(CPACK_DEBIAN_WEIR-CUDA_PACKAGE_SUGGESTS libnccl2)
+  set(CPACK_COMPONENT_WEIR-CUDA_DESCRIPTION "trains neural networks on NVIDIA's GPUs (CUDA ${cuda_major})
+The package adds to weir-worker the backend that computes on GPUs. It needs
+NVIDIA's driver, cuDNN 9 and cuBLAS of CUDA ${cuda_major}, from NVIDIA's packages or
+its installer; weir-worker --self_test says what is missing.")
+endif()
+include(CPack)
