@@ -1,5 +1,6 @@
 # Debian packages, by `cpack` in a build folder that was made with -DCMAKE_INSTALL_PREFIX=/usr, so
-# that libraries go where Debian has them: weir, and weir-cuda where the CUDA backend was built. packaging/debian/prepare.cmake makes of the installed files what Debian's policy asks for.
+# that libraries go where Debian has them: weir, and weir-cuda where the CUDA backend was built.
+# packaging/debian/prepare.cmake makes of the installed files what Debian's policy asks for.
 set(WEIR_MAINTAINER "The Weir authors <root@localhost>" CACHE STRING
     "Who answers for the Debian packages: NAME <ADDRESS>")
 set(CPACK_GENERATOR DEB)
@@ -41,7 +42,8 @@ if(TARGET weir_cuda)
       "weir (= ${PROJECT_VERSION}-${CPACK_DEBIAN_PACKAGE_RELEASE})")
   # CUDA's libraries come from NVIDIA's packages, its installer or pip's; where one is missing the
   # worker names it. So they are no dependency, which only the first of these could meet.
-  set(CPACK_DEBIAN_WEIR-CUDA_PACKAGE_RECOMMENDS "libcudnn9-cuda-${cuda_major}, libcublas-${cuda_major}-0")
+  set(CPACK_DEBIAN_WEIR-CUDA_PACKAGE_RECOMMENDS
+      "libcudnn9-cuda-${cuda_major}, libcublas-${cuda_major}-0")
   set(CPACK_DEBIAN_WEIR-CUDA_PACKAGE_SUGGESTS libnccl2)
   set(CPACK_COMPONENT_WEIR-CUDA_DESCRIPTION "trains neural networks on NVIDIA's GPUs (CUDA ${cuda_major})
 The package adds to weir-worker the backend that computes on GPUs. It needs

@@ -54,8 +54,8 @@ if(WEIR_SYNTAX_ONLY OR WEIR_FUZZ)
   set(printers)
 elseif(CMAKE_CROSSCOMPILING AND NOT CMAKE_CROSSCOMPILING_EMULATOR)
   set(printers)
-  message(STATUS "no manual pages and completions: the programs, which print them, do not run here; "
-                 "-DCMAKE_CROSSCOMPILING_EMULATOR says what runs them")
+  message(STATUS "no manual pages and completions: the programs, which print them, do not run "
+                 "here; -DCMAKE_CROSSCOMPILING_EMULATOR says what runs them")
 else()
   set(printers ps worker weirctl)
 endif()

@@ -1,7 +1,9 @@
 #!/usr/bin/python3
 """What cmake --install makes of this build: all that runs is there, finds its parts wherever the
-whole is moved, and says where it looked if it was moved alone."""
+whole is moved, says where it looked if it was moved alone, and goes without a trace; and the Debian
+package, by cpack."""
 # label: cluster
+import glob
 import os
 import shlex
 import shutil
@@ -13,16 +15,49 @@ import harness
 
 BUILD = os.path.dirname(harness.BIN)
 PERMANENT = 1
+# What bash does when TAB is typed after the words, which it has split at '='.
+COMPLETE = r"""
+. "$1"; shift
+read -r _ _ function name < <(complete -p "$1")
+COMP_WORDS=("$@") COMP_CWORD=$(($# - 1)); "$function"; echo "${COMPREPLY[@]}"
+"""
+FIND_PACKAGE = """
+cmake_minimum_required(VERSION 3.25)
+project(user NONE)
+find_package(Weir 0.1 REQUIRED)
+foreach(program ps worker weirctl)
+  get_target_property(path Weir::${program} IMPORTED_LOCATION)
+  message(STATUS "is ${path}")
+endforeach()
+message(STATUS "models ${Weir_MODELS_DIR}")
+"""
 
 
 @unittest.skipUnless(os.path.exists(os.path.join(BUILD, "cmake_install.cmake")),
                      "%s is no build folder of CMake" % BUILD)
 class Install(harness.Test):
+    def setUp(self):
+        """What somebody has installed of this build can be taken away by its notes, afterwards."""
+        super().setUp()
+        for name in ("install_manifest.txt", "install_folders.txt"):
+            path = os.path.join(BUILD, name)
+            kept = os.path.join(self.dir(), name)
+            self.addCleanup(lambda p=path, k=kept: os.path.exists(p) and os.unlink(p) or
+                            os.path.exists(k) and shutil.copy(k, p))
+            if os.path.exists(path):
+                shutil.move(path, kept)
+
+    def cmake(self, *words, status=0, **env):
+        done = subprocess.run(["cmake", *words], stdout=subprocess.PIPE, stderr=subprocess.STDOUT,
+                              env=dict(os.environ, **env), text=True, check=False,
+                              timeout=120 * harness.PATIENCE)
+        self.assertEqual(done.returncode, status, done.stdout)
+        return done.stdout
+
     def install(self):
         """All of it, moved since; its folder."""
         first, moved = (os.path.join(self.dir(), d) for d in ("first", "moved"))
-        subprocess.run(["cmake", "--install", BUILD, "--prefix", first], check=True,
-                       stdout=subprocess.DEVNULL, timeout=120 * harness.PATIENCE)
+        self.cmake("--install", BUILD, "--prefix", first)
         os.rename(first, moved)
         return moved
 
@@ -41,12 +76,14 @@ class Install(harness.Test):
         self.assertEqual(sorted(os.listdir(os.path.join(where, "share/weir/models"))),
                          sorted(m for m in models if m.endswith(".json")))
         for file in ("share/weir/scripts/get_mnist", "share/weir/weir.proto",
+                     "share/weir/scripts/make_data", "share/weir/scripts/ipsec/generate",
                      "share/doc/weir/README.md", "share/doc/weir/docs/operations.md"):
             self.assertTrue(os.path.exists(os.path.join(where, file)), file)
         for backend in os.listdir(os.path.join(BUILD, "lib")):
             if backend == "separate":
                 continue  # for finding errors, from the build's folder
-            self.assertTrue(os.path.exists(os.path.join(where, "lib", backend)), backend)
+            self.assertEqual(len(glob.glob(os.path.join(where, "lib*/**/weir", backend),
+                                           recursive=True)), 1, backend)
         ports = harness.free_ports(2)
         hosts = ["--ps_hosts=%s:%d" % (harness.LOOPBACK, ports[0]),
                  "--worker_hosts=%s:%d" % (harness.LOOPBACK, ports[1])]
@@ -54,6 +91,76 @@ class Install(harness.Test):
         self.train(os.path.join(where, "bin/weir-worker"), "--model=softmax", *hosts)
         ps.wait(60)
         self.run_program(os.path.join(where, "bin/weirctl"), "--version")
+
+    def complete(self, where, *words):
+        file = os.path.join(where, "share/bash-completion/completions", words[0])
+        return subprocess.run(["bash", "-c", COMPLETE, "bash", file, *words], check=True, text=True,
+                              stdout=subprocess.PIPE, cwd=where).stdout.split()
+
+    def test_shell_manual_and_cmake(self):
+        where = self.install()
+        for words, offered in ((["weir-worker", "--sync-m"], ["--sync_mode="]),
+                               (["weir-worker", "--sync_mode", "=", "a"], ["async"]),
+                               (["weir-worker", "--join", "--sync-mode", "s"], ["sync", "ssp"]),
+                               (["weir-worker", "--models_dir", "=", "sha"], ["share"]),
+                               (["weir-ps", "--log_level", "=", "="], []),
+                               (["weir-ps", "--log_level", "="], "debug info warn error".split()),
+                               (["weirctl", "--wait", "ch"], ["checkpoint"]),
+                               (["weirctl", "add", ""], ["worker", "ps"])):
+            self.assertEqual(self.complete(where, *words), offered, words)
+        for name in ("weir-ps", "weir-worker", "weirctl"):
+            with open(os.path.join(where, "share/man/man1", name + ".1"), encoding="utf-8") as f:
+                self.assertIn(".SH OPTIONS\n", f.read())
+        user = os.path.join(self.dir(), "user")
+        os.mkdir(user)
+        with open(os.path.join(user, "CMakeLists.txt"), "w", encoding="utf-8") as f:
+            f.write(FIND_PACKAGE)
+        said = self.cmake("-S", user, "-B", os.path.join(user, "build"),
+                          "-DCMAKE_PREFIX_PATH=" + where)
+        for found in ("is %s/bin/weir-ps", "is %s/bin/weir-worker", "is %s/bin/weirctl",
+                      "models %s/share/weir/models"):
+            self.assertIn("-- " + found % where + "\n", said)
+
+    def test_uninstall(self):
+        """Below a DESTDIR, with a folder that was there before, and a file that is somebody's."""
+        staged = os.path.join(self.dir(), "staged")
+        before = os.path.join(staged, "opt/share/man")
+        os.makedirs(before)
+        script = os.path.join(harness.SOURCE, "packaging/uninstall.cmake")
+        for _ in range(2):  # the second finds all folders there
+            self.cmake("--install", BUILD, "--prefix", "/opt", DESTDIR=staged)
+        self.train(os.path.join(staged, "opt/bin/weir-worker"), "--model=softmax")
+        others = os.path.join(staged, "opt/lib/others")
+        with open(others, "w", encoding="utf-8"):
+            pass
+        self.assertIn("DESTDIR has to be as it was",
+                      self.cmake("-P", script, BUILD, status=PERMANENT).replace("\n ", ""))
+        self.cmake("-P", script, BUILD, DESTDIR=staged)
+        left = [os.path.join(d, n) for d, ds, ns in os.walk(staged) for n in ns + ds]
+        self.assertEqual(sorted(left), [staged + "/opt", staged + "/opt/lib", others,
+                                        staged + "/opt/share", before])
+        self.assertIn("nothing to remove", self.cmake("-P", script, BUILD, status=PERMANENT))
+
+    @unittest.skipUnless(shutil.which("dpkg-shlibdeps") and shutil.which("file"),
+                         "needs dpkg-shlibdeps and file (Debian: dpkg-dev, file)")
+    @unittest.skipIf(harness.SANITIZE, "nobody packs sanitized programs")
+    def test_debian_package(self):
+        """weir, unpacked; all of it in a bookworm of its own is scripts/try_packages."""
+        made, root = (os.path.join(self.dir(), d) for d in ("made", "root"))
+        subprocess.run(["cpack", "-B", made, "-D", "CPACK_COMPONENTS_ALL=weir"], check=True,
+                       cwd=BUILD, stdout=subprocess.DEVNULL, timeout=120 * harness.PATIENCE)
+        package, = glob.glob(made + "/*.deb")
+        self.assertRegex(os.path.basename(package), r"^weir_[0-9.]+-1_\w+\.deb$")
+        depends = subprocess.run(["dpkg-deb", "-f", package, "Depends"], check=True, text=True,
+                                 stdout=subprocess.PIPE).stdout
+        for library in ("libc6", "libgrpc", "libjansson", "libssl"):
+            self.assertRegex(depends, r"\b%s\w* \(>= " % library)
+        subprocess.run(["dpkg-deb", "-x", package, root], check=True)
+        doc = os.path.join(root, "usr/share/doc/weir")
+        self.assertEqual(sorted(os.listdir(doc)),
+                         ["README.md", "changelog.Debian.gz", "copyright", "docs"])
+        self.assertTrue(os.path.exists(root + "/usr/share/man/man1/weirctl.1.gz"))
+        self.train(root + "/usr/bin/weir-worker", "--model=softmax")
 
     def test_a_worker_joins_by_the_printed_line(self):
         """Programs are named as they are there, where another `ps` may be first in PATH."""
@@ -90,8 +197,8 @@ class Install(harness.Test):
         shutil.copy(os.path.join(harness.BIN, "worker"), worker)
         said = self.train(worker, "--models_dir=" + harness.MODELS, "--model=softmax",
                           status=PERMANENT)
-        said.wait_line("E .* libweir_cpu.so is neither in %s/../lib nor in %s; .*--backend_dir" %
-                       (alone, alone))
+        said.wait_line("E .* libweir_cpu.so is neither in ../lib.*/weir nor in ../lib from %s, nor "
+                       "in that folder; .*--backend_dir" % alone)
         shutil.copy(os.path.join(BUILD, "lib/libweir_cpu.so"), alone)
         self.train(worker, "--models_dir=" + harness.MODELS, "--model=softmax")
 

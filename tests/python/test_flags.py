@@ -1,0 +1,87 @@
+#!/usr/bin/python3
+"""The flags that users read of are those that the programs have: --help, the manual pages, bash's
+completions, README.md and docs/."""
+# label: unit
+import glob
+import os
+import re
+import shutil
+import subprocess
+import unittest
+
+import harness
+
+PROGRAMS = {"ps": "weir-ps", "worker": "weir-worker", "weirctl": "weirctl"}
+SHARE = os.path.join(os.path.dirname(harness.BIN), "share")
+PAGES = {name: os.path.join(SHARE, name + ".1") for name in PROGRAMS.values()}
+# Other software's; of our own scripts and bench/ their text is looked at.
+OTHERS = {"install", "prefix", "target", "test_dir", "output_on_failure",  # CMake, CTest
+          "gres", "kill_on_bad_exit"}  # Slurm
+
+
+def said(program, *flags):
+    return subprocess.run([os.path.join(harness.BIN, program), *flags], check=True,
+                          stdout=subprocess.PIPE, text=True, timeout=60 * harness.PATIENCE).stdout
+
+
+def read(path):
+    with open(path, encoding="utf-8", errors="replace") as f:
+        return f.read()
+
+
+def named(text):
+    """The flags in a text, as --help spells them: --a-b is --a_b."""
+    return {n.replace("-", "_") for n in re.findall(r"(?<![\w-])--([a-z][\w-]*)", text)}
+
+
+class Flags(unittest.TestCase):
+    def setUp(self):
+        self.own = {p: set(re.findall(r"^ +--(\w+)", said(p, "--help"), re.MULTILINE))
+                    for p in PROGRAMS}
+        self.assertTrue(all(len(flags) > 10 for flags in self.own.values()), self.own)
+
+    def test_completions(self):
+        for program, name in PROGRAMS.items():
+            listed = re.search(r"names='([^']*)'", said(program, "--help=bash")).group(1)
+            self.assertEqual(named(listed), self.own[program], name)
+
+    @unittest.skipUnless(all(map(os.path.exists, PAGES.values())), "this build has no manual pages")
+    def test_manual_pages(self):
+        for program, name in PROGRAMS.items():
+            page = read(PAGES[name])
+            listed = re.findall(r"^\.TP\n\\fB\\-\\-(\w+)\\fR", page, re.MULTILINE)
+            self.assertEqual(set(listed), self.own[program] - {"help", "version"}, name)
+            self.assertNotIn("@", re.sub(r"\\fI[^\\]*", "", page), name)
+
+    @unittest.skipUnless(all(map(os.path.exists, PAGES.values())), "this build has no manual pages")
+    @unittest.skipUnless(shutil.which("mandoc") and shutil.which("man"),
+                         "needs mandoc and man (Debian: mandoc, man-db)")
+    def test_manual_pages_are_sound(self):
+        for page in PAGES.values():
+            for command in (["mandoc", "-T", "lint", "-W", "warning", page],
+                            ["man", "--warnings", "-E", "UTF-8", "-l", "-Tutf8", page]):
+                done = subprocess.run(command, capture_output=True, text=True, check=False,
+                                      env=dict(os.environ, LC_ALL="C.UTF-8", MANPAGER="cat"))
+                found = done.stdout if command[0] == "mandoc" else done.stderr
+                self.assertEqual((done.returncode, found), (0, ""), command)
+
+    def test_documents(self):
+        known = set().union(*self.own.values(), OTHERS)
+        for folder in ("bench", "scripts", "tests/emulation", "tests/sim",
+                       "tests/wan"):
+            for path in glob.glob(os.path.join(harness.SOURCE, folder, "**"),
+                                  recursive=True):
+                if os.path.isfile(path) and not path.endswith((".md", ".pyc")):
+                    known |= named(read(path))
+        foreign = set(re.findall(r'^    \{"(\w+)",', read(os.path.join(
+            harness.SOURCE, "base/flags_tensorflow.c")), re.MULTILINE))
+        documents = glob.glob(os.path.join(harness.SOURCE, "docs/*.md"))
+        self.assertGreater(len(documents), 5)
+        for path in ("README.md", "CONTRIBUTING.md", *documents):
+            flags = named(read(os.path.join(harness.SOURCE, path)))
+            unknown = flags - known - (foreign if path.endswith("tensorflow.md") else set())
+            self.assertEqual(unknown, set(), "%s names flags that no program has" % path)
+
+
+if __name__ == "__main__":
+    harness.main()
