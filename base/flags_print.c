@@ -7,18 +7,18 @@
 #include <stdio.h>
 #include <string.h>
 
-/* Text for roff; a flag in it is bold. line_start: nothing is on the line yet. */
-static void put_roff(const char *text, int line_start)
+/* A line of n bytes of text for roff, which ends it; a flag in it is bold. */
+static void put_roff(const char *text, size_t n)
 {
-    if (line_start && (*text == '.' || *text == '\''))
+    if (*text == '.' || *text == '\'')
         fputs("\\&", stdout);
-    for (const char *p = text; *p; p++) {
+    for (const char *p = text; p < text + n; p++) {
         int starts_flag = p[0] == '-' && p[1] == '-' && isalpha((unsigned char)p[2]) &&
                           (p == text || !isalnum((unsigned char)p[-1]));
         if (starts_flag) {
-            int n = (int)(strspn(p + 2, "abcdefghijklmnopqrstuvwxyz0123456789_"));
-            printf("\\fB\\-\\-%.*s\\fR", n, p + 2);
-            p += n + 1;
+            int length = (int)(strspn(p + 2, "abcdefghijklmnopqrstuvwxyz0123456789_"));
+            printf("\\fB\\-\\-%.*s\\fR", length, p + 2);
+            p += length + 1;
         } else if (*p == '\\') {
             fputs("\\e", stdout);
         } else if (*p == '^' || *p == '~' || *p == '`') {
@@ -27,34 +27,28 @@ static void put_roff(const char *text, int line_start)
             putchar(*p);
         }
     }
+    putchar('\n');
 }
 
 /* What follows the list of flags: headlines, "  COMMAND  what it does", paragraphs. */
 static void put_commands(const char *text)
 {
-    while (*text) {
-        char line[512];
-        int length = (int)strcspn(text, "\n"), is_row = strncmp(text, "  ", 2) == 0;
-        snprintf(line, sizeof line, "%.*s", length, text);
-        text += length + (text[length] == '\n');
-        char *what = is_row ? strstr(line + 2, "  ") : NULL;
-        if (!*line)
-            continue;
-        if (what) {
-            *what = 0;
-            fputs(".TP\n.B \"", stdout);
-            put_roff(line + 2, 0);
-            fputs("\"\n", stdout);
-            put_roff(what + strspn(what + 1, " ") + 1, 1);
-        } else if (line[length - 1] == ':') {
+    for (size_t n; *text; text += n + (text[n] == '\n')) {
+        n = strcspn(text, "\n");
+        const char *gap = strncmp(text, "  ", 2) == 0 ? strstr(text + 2, "  ") : NULL;
+        if (gap && gap < text + n) {
+            const char *what = gap + strspn(gap, " ");
+            printf(".TP\n.B \"%.*s\"\n", (int)(gap - text - 2), text + 2);
+            put_roff(what, (size_t)(text + n - what));
+        } else if (n > 0 && text[n - 1] == ':') {
             fputs(".SH ", stdout);
-            for (int i = 0; i < length - 1; i++)
-                putchar(toupper((unsigned char)line[i]));
-        } else {
-            fputs(".PP\n", stdout);
-            put_roff(line, 1);
+            for (size_t i = 0; i < n - 1; i++)
+                putchar(toupper((unsigned char)text[i]));
+            putchar('\n');
+        } else if (n > 0) {
+            puts(".PP");
+            put_roff(text, n);
         }
-        putchar('\n');
     }
 }
 
@@ -66,16 +60,12 @@ const char *flags_arg_name(const struct flag *f)
 
 void flags_print_man(const struct flags_program *prog, char *const *help)
 {
-    const char *commands = strchr(prog->doc, '\v');
-    char doc[2048];
-    snprintf(doc, sizeof doc, "%.*s",
-             (int)(commands ? (size_t)(commands - prog->doc) : strlen(prog->doc)), prog->doc);
-    fputs(".SH DESCRIPTION\n", stdout);
-    put_roff(doc, 1);
-    putchar('\n');
-    if (commands)
-        put_commands(commands + 1);
-    fputs(".SH OPTIONS\n", stdout);
+    size_t n = strcspn(prog->doc, "\v");
+    puts(".SH DESCRIPTION");
+    put_roff(prog->doc, n);
+    if (prog->doc[n])
+        put_commands(prog->doc + n + 1);
+    puts(".SH OPTIONS");
     for (size_t i = 0; i < prog->n_flags; i++) {
         const struct flag *f = &prog->flags[i];
         if (!f->target)
@@ -87,8 +77,7 @@ void flags_print_man(const struct flags_program *prog, char *const *help)
             printf("[=\\fI%s\\fR]\n", flags_arg_name(f));
         else
             printf("=\\fI%s\\fR\n", flags_arg_name(f));
-        put_roff(help[i], 1);
-        putchar('\n');
+        put_roff(help[i], strlen(help[i]));
     }
 }
 
