@@ -172,13 +172,3 @@ int hosts_on_same(const struct hosts *h, int i)
         n += same_host(h->addr[i], h->addr[j]);
     return n;
 }
-
-enum status hosts_check_tf_config(void)
-{
-    const char *config = getenv("TF_CONFIG");
-    if (!config || !*config)
-        return ST_OK;
-    LOG_E("TF_CONFIG is in the environment, and is not read: unset it (unset TF_CONFIG), and name "
-          "the cluster by --ps_hosts, --worker_hosts and --task_index");
-    return ST_INVALID;
-}

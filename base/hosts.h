@@ -22,9 +22,6 @@ const char *hosts_problem(const char *addr);
 /* Copies of n addresses that hosts_problem finds nothing wrong with. ST_INVALID (not logged): one
  * is wrong, there twice, or there are more than HOSTS_MAX; ST_NOMEM. */
 enum status hosts_copy(const char *const *addr, size_t n, struct hosts *out);
-/* TensorFlow's description of a cluster in the environment (TF_CONFIG) is not read: ST_INVALID,
- * logged, where it is there and not empty, whatever the flags say: it may say something else. */
-enum status hosts_check_tf_config(void);
 /* Its place in the list; -1: it is not there. */
 int hosts_find(const struct hosts *h, const char *addr);
 /* How many entries have the host of entry i (which counts), compared as they are spelled; all of

@@ -472,15 +472,18 @@ int main(int argc, char **argv)
         return EXIT_USAGE;
     if (exit_now)
         return 0;
+    log_init("ps", -1, (enum log_level)opt.log_level);
+    enum status st = ps_cluster_find(&opt, &cluster);
     log_init("ps", opt.join || opt.leave >= 0 ? -1 : (int)opt.task_index,
              (enum log_level)opt.log_level);
     log_start();
     ps_options_dump();
-    enum status st = ps_options_check(&opt);
+    if (st == ST_OK)
+        st = ps_options_check(&opt);
     if (status_exit_code(st) == EXIT_RETRY)
         exit_code = EXIT_RETRY;
     opt.security.role = opt.leave >= 0 ? ROLE_ADMIN : ROLE_PS;
-    int ready = st == ST_OK && ps_cluster_read(&opt, &cluster) == ST_OK &&
+    int ready = st == ST_OK && ps_cluster_place(&opt, &cluster) == ST_OK &&
                 security_start(&opt.security) == ST_OK;
     if (ready && opt.trace && (st = trace_open(opt.trace, "ps", (int)opt.task_index)) != ST_OK) {
         exit_code = status_exit_code(st);

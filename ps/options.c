@@ -4,6 +4,7 @@
 #include "base/flags_tensorflow.h"
 #include "base/job_name.h"
 #include "base/log.h"
+#include "cluster/cluster.h"
 #include "files/output_path.h"
 #include "net/rpc/environment.h"
 #include "net/wire/job.h"
@@ -15,6 +16,7 @@ static struct ps_options raw = {
     .job_name = "ps",
     .address = "",
     .bind = "",
+    .slurm_port = 8888,
     .leave = -1,
     .max_model_bytes = (int64_t)8 << 30,
     .save_secs = -1,
@@ -40,6 +42,13 @@ static const struct flag flags[] = {
     {"job_name", FLAG_STRING, &raw.job_name, 0, 0, "ps", NULL, "This program's job", NULL},
     {"task_index", FLAG_INT, &raw.task_index, 0, HOSTS_MAX - 1, NULL, NULL,
      "Place of this server in --ps_hosts", NULL},
+    {"slurm_ps", FLAG_INT, &raw.slurm_ps, 0, HOSTS_MAX - 1, "N", NULL,
+     "Take the cluster from the Slurm step that srun has started this in: its first N tasks are "
+     "servers, the others workers (0: no). Without this and lists of hosts TF_CONFIG counts "
+     "(docs/clusters.md)",
+     NULL},
+    {"slurm_port", FLAG_INT, &raw.slurm_port, 1, 65535, "PORT", NULL,
+     "With --slurm_ps: the port of a node's first task, those after it have the next ones", NULL},
     {"bind", FLAG_STRING, &raw.bind, 0, 0, "HOST[:PORT]", NULL,
      "Listen here, where others reach this server at its own address only through NAT or a "
      "container's published port: --bind=0.0.0.0 is all of IPv4; left out, at that address",
@@ -286,14 +295,34 @@ static enum status check_place(const struct ps_options *o, struct ps_cluster *c)
     return ps_bind_address(o->bind, c->address, c->bind);
 }
 
-enum status ps_cluster_read(const struct ps_options *o, struct ps_cluster *c)
+enum status ps_cluster_find(struct ps_options *o, struct ps_cluster *c)
 {
     enum status st = ST_OK;
+    struct cluster found = {0};
+    struct cluster_request r = {.ps_hosts = o->ps_hosts,
+                                .worker_hosts = o->worker_hosts,
+                                .slurm_ps = o->slurm_ps,
+                                .slurm_port = o->slurm_port,
+                                .task_index = is_given(&raw.task_index) ? o->task_index : -1,
+                                .no_task = o->join || o->leave >= 0};
+    cluster_environment(&r);
     TRY(job_name_check_ps(o->job_name));
-    TRY(hosts_parse(o->ps_hosts, "ps_hosts", &c->ps));
-    TRY(hosts_parse(o->worker_hosts, "worker_hosts", &c->workers));
+    TRY(cluster_find(&r, &found));
+    c->ps = found.ps;
+    c->workers = found.workers;
+    if (!r.no_task)
+        TRY(cluster_check_role(&found, CLUSTER_PS));
+    if (!r.no_task && found.index >= 0)
+        o->task_index = found.index;
+    cluster_log(&found);
+done:
+    return st;
+}
+
+enum status ps_cluster_place(const struct ps_options *o, struct ps_cluster *c)
+{
+    enum status st = ST_OK;
     TRY(hosts_parse(o->region.parent_hosts, "parent_hosts", &c->parents));
-    TRY(hosts_check_tf_config());
     TRY(net_environment_check());
     if (c->parents.n > 0 && c->ps.n != 1) {
         LOG_E("--parent_hosts: a region has one server, but --ps_hosts names %d", c->ps.n);

@@ -25,8 +25,9 @@ struct ps_region_options {    /* docs/regions.md */
 struct ps_options {
     struct ps_region_options region;
     const char *ps_hosts, *worker_hosts, *job_name;
-    int64_t task_index;
-    const char *address, *bind; /* "": not given */
+    int64_t task_index;           /* as the flag says, or ps_cluster_find */
+    int64_t slurm_ps, slurm_port; /* slurm_ps 0: not given */
+    const char *address, *bind;   /* "": not given */
     int serve, join, drain;
     int64_t leave;                        /* the server that is to go, a command; -1: none */
     int64_t threads;                      /* 0: by cores */
@@ -63,7 +64,10 @@ enum status ps_options_parse(int argc, char **argv, struct ps_options *out, int 
 void ps_options_dump(void);
 /* Whether the flags fit together; sets what follows from others. */
 enum status ps_options_check(struct ps_options *o);
-/* Reads the lists of hosts, which the caller frees, also after an error. c is zeroed before. */
-enum status ps_cluster_read(const struct ps_options *o, struct ps_cluster *c);
+/* The cluster of the flags, TF_CONFIG or a Slurm step: the lists of hosts, which the caller frees,
+ * also after an error, and o->task_index. c is zeroed before. */
+enum status ps_cluster_find(struct ps_options *o, struct ps_cluster *c);
+/* This server's place in it, once it is found. */
+enum status ps_cluster_place(const struct ps_options *o, struct ps_cluster *c);
 
 #endif

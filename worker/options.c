@@ -76,10 +76,8 @@ enum status options_read(int argc, char **argv, struct options *out, int *exit_n
     if (*exit_now)
         return ST_OK;
     copy_plain(&o);
-    TRY(hosts_parse(options_raw.ps_hosts, "ps_hosts", &o.ps_hosts));
-    TRY(hosts_parse(options_raw.worker_hosts, "worker_hosts", &o.worker_hosts));
-    if (o.list_devices < 0 && o.self_test < 0)
-        TRY(hosts_check_tf_config());
+    log_init("worker", -1, o.log_level);
+    TRY(options_find_cluster(&o));
     TRY(net_environment_check());
     TRY(gpus_growth_check(getenv("TF_FORCE_GPU_ALLOW_GROWTH")));
     TRY(options_check_cluster(&o));

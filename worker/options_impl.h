@@ -7,7 +7,7 @@
 /* What argp fills in before it is checked; options_table.c says what each is. */
 struct options_raw {
     const char *ps_hosts, *worker_hosts, *job_name, *address;
-    int64_t task_index;
+    int64_t task_index, slurm_ps, slurm_port;
     const char *tls_cert, *tls_key, *tls_ca, *token_file;
     const char *data_dir, *model, *models_dir, *backend_dir, *summary_json, *export_file, *trace;
     const char *record_samples;
@@ -57,6 +57,9 @@ const char *options_given_name(const void *target);
 /* Logs every value that is not its default, at debug level. */
 void options_table_dump(void);
 
+/* options_cluster.c: the cluster of the flags, TF_CONFIG or a Slurm step; sets the lists of hosts,
+ * and options_raw.task_index where one of the latter says it. ST_INVALID, logged; ST_NOMEM. */
+enum status options_find_cluster(struct options *o);
 /* options_check.c: what belongs together in options_raw, into *o. ST_INVALID, logged. */
 enum status options_check_cluster(struct options *o);
 enum status options_check_mode(struct options *o);

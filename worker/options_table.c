@@ -11,6 +11,7 @@ struct options_raw options_raw;
 
 static const struct options_raw defaults = {
     .task_index = -1,
+    .slurm_port = 8888,
     .data_dir = DATASET_DEFAULT_DIR,
     .model = "mlp",
     .train_steps = 0,
@@ -71,6 +72,13 @@ static const struct flag table[] = {
     STR("job_name", job_name, "NAME", "worker, or chief, which is worker 0; may be left out", NULL),
     INT("task_index", task_index, 0, JOB_MAX_WORKERS - 1,
         "which entry of --worker_hosts this process is; needed with more than one"),
+    {"slurm_ps", FLAG_INT, &options_raw.slurm_ps, 0, HOSTS_MAX - 1, "N", NULL,
+     "take the cluster from the Slurm step that srun has started this in: its first N tasks are "
+     "servers, the others workers (0: no); without this and lists of hosts TF_CONFIG counts "
+     "(docs/clusters.md)",
+     NULL},
+    {"slurm_port", FLAG_INT, &options_raw.slurm_port, 1, 65535, "PORT", NULL,
+     "with --slurm_ps: the port of a node's first task, those after it have the next ones", NULL},
     {"join", FLAG_BOOL, &options_raw.join, 0, 0, NULL, NULL,
      "become one more worker of the job that the servers train now; ps 0 gives it its number, and "
      "all flags of the job that are left out",

@@ -1,0 +1,281 @@
+/* cluster/tf_config.c - TensorFlow's TF_CONFIG, also as Kubeflow's TFJob writes it:
+ *     {"cluster": {"chief": ["h0:2222"], "ps": ["h1:2222"], "worker": ["h2:2222", "h3:2222"]},
+ *      "task": {"type": "worker", "index": 1}, "environment": "cloud"}
+ * A job's addresses may also be an object by number, {"3": "h:2222"}. With enableDynamicWorker
+ * TFJob writes "sparseCluster" instead of "cluster": a worker there sees itself and the servers, a
+ * server only itself. Other keys beside these are not looked at, as TensorFlow has it. */
+#include "base/log.h"
+#include "cluster/cluster.h"
+#include <jansson.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+enum { PLACE_BYTES = 200 };
+
+/* One job of the cluster, by the numbers of its tasks. */
+struct job {
+    const char *name;
+    int there;
+    int n;             /* the largest number and 1 */
+    int n_known;       /* fewer than n: others are not named */
+    const char **addr; /* [n], borrowed from the JSON; NULL: not named */
+};
+
+enum { PS, CHIEF, MASTER, WORKER, EVALUATOR, N_JOBS };
+
+struct config {
+    const char *key; /* "cluster" */
+    struct job jobs[N_JOBS];
+    const char *type; /* of the task */
+    int index;
+};
+
+static enum status say(const char *place, const char *wrong)
+{
+    LOG_E("TF_CONFIG: %.200s %s", place, wrong);
+    return ST_INVALID;
+}
+
+static enum status keep_address(struct job *job, int index, const json_t *value, const char *place)
+{
+    const char *addr = json_string_value(value);
+    if (!addr)
+        return say(place, "is no string; write host:port");
+    if (strncmp(addr, "grpc://", 7) == 0)
+        addr += 7;
+    const char *problem = hosts_problem(addr);
+    if (problem) {
+        LOG_E("TF_CONFIG: %.200s '%.100s' %s", place, addr, problem);
+        return ST_INVALID;
+    }
+    job->addr[index] = addr;
+    job->n_known++;
+    return ST_OK;
+}
+
+/* The number that is the key of an object; -1: it is none. */
+static int key_number(const char *key)
+{
+    size_t n = strspn(key, "0123456789");
+    if (!n || key[n] || n > 4 || (n > 1 && *key == '0'))
+        return -1;
+    int number = atoi(key);
+    return number < HOSTS_MAX ? number : -1;
+}
+
+static enum status read_object(const struct config *c, struct job *job, json_t *of)
+{
+    enum status st = ST_OK;
+    char place[PLACE_BYTES];
+    const char *key;
+    json_t *value;
+    json_object_foreach(of, key, value)
+    {
+        int number = key_number(key);
+        snprintf(place, sizeof place, "%s.%s[\"%.40s\"]", c->key, job->name, key);
+        if (number < 0)
+            return say(place, "is no task's number, from 0 to 4095");
+        TRY(keep_address(job, number, value, place));
+        if (number >= job->n)
+            job->n = number + 1;
+    }
+done:
+    return st;
+}
+
+static enum status read_array(const struct config *c, struct job *job, const json_t *of)
+{
+    enum status st = ST_OK;
+    char place[PLACE_BYTES];
+    snprintf(place, sizeof place, "%s.%s", c->key, job->name);
+    if (json_array_size(of) > HOSTS_MAX)
+        return say(place, "has more than 4096 entries");
+    for (; (size_t)job->n < json_array_size(of); job->n++) {
+        snprintf(place, sizeof place, "%s.%s[%d]", c->key, job->name, job->n);
+        TRY(keep_address(job, job->n, json_array_get(of, (size_t)job->n), place));
+    }
+done:
+    return st;
+}
+
+static enum status read_jobs(struct config *c, json_t *cluster)
+{
+    static const char *const names[N_JOBS] = {"ps", "chief", "master", "worker", "evaluator"};
+    enum status st = ST_OK;
+    char place[PLACE_BYTES];
+    const char *key;
+    json_t *value;
+    if (!json_is_object(cluster))
+        return say(c->key, "is no object, as in {\"ps\": [\"host:port\"], \"worker\": [...]}");
+    json_object_foreach(cluster, key, value)
+    {
+        int i = 0;
+        while (i < N_JOBS && strcmp(key, names[i]))
+            i++;
+        snprintf(place, sizeof place, "%s.%.60s", c->key, key);
+        if (i == N_JOBS)
+            return say(place, "is none of ps, worker, chief, master and evaluator");
+        struct job *job = &c->jobs[i];
+        job->name = names[i];
+        job->there = 1;
+        job->addr = calloc(HOSTS_MAX, sizeof *job->addr);
+        if (!job->addr)
+            return ST_NOMEM;
+        if (!json_is_array(value) && !json_is_object(value))
+            return say(place, "is neither a list nor an object by number");
+        TRY(json_is_array(value) ? read_array(c, job, value) : read_object(c, job, value));
+    }
+done:
+    return st;
+}
+
+static enum status read_task(struct config *c, const json_t *task)
+{
+    const json_t *type = json_object_get(task, "type"), *index = json_object_get(task, "index");
+    if (!json_is_object(task))
+        return say("task", "is no object, as in {\"type\": \"worker\", \"index\": 0}");
+    c->type = json_string_value(type);
+    if (!c->type)
+        return say("task.type", "is missing, or no string");
+    if (!index && strcmp(c->type, "evaluator") != 0)
+        return say("task.index", "is missing");
+    json_int_t n = json_integer_value(index); /* 0 without */
+    if ((index && !json_is_integer(index)) || n < 0 || n >= HOSTS_MAX)
+        return say("task.index", "is no number from 0 to 4095");
+    c->index = (int)n;
+    return ST_OK;
+}
+
+/* Servers have to be known, each. */
+static enum status check_jobs(const struct config *c)
+{
+    const struct job *jobs = c->jobs;
+    const char *place = NULL, *wrong = NULL;
+    if (jobs[CHIEF].there && jobs[MASTER].there)
+        place = c->key, wrong = "has a chief and a master, which are the same; name one of them";
+    else if (jobs[CHIEF].n > 1 || jobs[MASTER].n > 1)
+        place = c->key, wrong = "has more than one chief; others are workers";
+    else if (jobs[PS].n_known < jobs[PS].n)
+        place = c->key, wrong = "does not name each ps, as all have to be known";
+    return wrong ? say(place, wrong) : ST_OK;
+}
+
+static enum status copy_jobs(const struct job *a, const struct job *b, struct hosts *out)
+{
+    const size_t n = (size_t)a->n, more = b ? (size_t)b->n : 0;
+    const char **all = calloc(n + more + 1, sizeof *all);
+    enum status st = all ? ST_OK : ST_NOMEM;
+    TRY(st);
+    for (size_t i = 0; i < n + more; i++)
+        all[i] = i < n ? a->addr[i] : b->addr[i - n];
+    st = hosts_copy(all, n + more, out);
+    if (st == ST_INVALID)
+        LOG_E("TF_CONFIG: the jobs name an address twice, or more than %d", HOSTS_MAX);
+done:
+    free(all);
+    return st;
+}
+
+/* What the task is here: the chief is worker 0, workers come after it. */
+static enum status place_task(const struct config *c, struct cluster *out)
+{
+    static const struct {
+        const char *type;
+        int job;
+    } types[] = {{"ps", PS}, {"chief", CHIEF}, {"master", MASTER}, {"worker", WORKER}};
+    size_t i = 0;
+    snprintf(out->named, sizeof out->named, "%.60s %d", c->type, c->index);
+    out->index = c->index;
+    out->role = CLUSTER_EVALUATOR;
+    if (strcmp(c->type, "evaluator") == 0)
+        return ST_OK;
+    while (i < sizeof types / sizeof *types && strcmp(types[i].type, c->type))
+        i++;
+    if (i == sizeof types / sizeof *types) {
+        LOG_E("TF_CONFIG: task.type '%.100s' is none of ps, worker, chief, master and evaluator",
+              c->type);
+        return ST_INVALID;
+    }
+    const struct job *job = &c->jobs[types[i].job];
+    const struct job *chief = &c->jobs[c->jobs[MASTER].there ? MASTER : CHIEF];
+    if (c->index >= job->n || !job->addr[c->index]) {
+        LOG_E("TF_CONFIG: task is %s, but %s.%s %s", out->named, c->key, c->type,
+              job->there && types[i].job == PS && strcmp(c->key, "sparseCluster") == 0
+                  ? "names this server alone; with enableDynamicWorker give servers the whole "
+                    "--ps_hosts by flag"
+                  : "has no entry for it");
+        return ST_INVALID;
+    }
+    snprintf(out->self, sizeof out->self, "%s", job->addr[c->index]);
+    out->role = types[i].job == PS ? CLUSTER_PS : CLUSTER_WORKER;
+    out->index += types[i].job == WORKER ? chief->n : 0;
+    return ST_OK;
+}
+
+/* A worker that is not told of all others: the first one begins the job by itself, the others join
+ * it, and a server learns their number from the first. */
+static void place_sparse(const struct config *c, struct cluster *out)
+{
+    if (out->role == CLUSTER_WORKER)
+        out->joins = out->index > 0;
+    if (out->role == CLUSTER_WORKER && out->index > 0)
+        snprintf(out->named, sizeof out->named, "%.60s %d, which joins", c->type, c->index);
+}
+
+static enum status read_cluster(struct config *c, const json_t *root, int no_task,
+                                struct cluster *out)
+{
+    enum status st = ST_OK;
+    const json_t *task = json_object_get(root, "task");
+    json_t *cluster = json_object_get(root, "cluster");
+    c->key = "cluster";
+    if (!cluster && (cluster = json_object_get(root, "sparseCluster")))
+        c->key = "sparseCluster";
+    if (!json_is_object(root))
+        return say("the whole", "is no object, as in {\"cluster\": {...}, \"task\": {...}}");
+    if (task && !no_task)
+        TRY(read_task(c, task));
+    if (!cluster && (!c->type || strcmp(c->type, "evaluator") != 0))
+        return ST_OK; /* {}: nothing is described */
+    if (cluster)
+        TRY(read_jobs(c, cluster));
+    if (cluster && !task && !no_task)
+        return say("task", "is missing: which of the cluster's tasks this one is");
+    TRY(check_jobs(c));
+    out->source = CLUSTER_TF_CONFIG;
+    TRY(copy_jobs(&c->jobs[PS], NULL, &out->ps));
+    if (c->type)
+        TRY(place_task(c, out));
+    const struct job *chief = &c->jobs[c->jobs[MASTER].there ? MASTER : CHIEF];
+    const struct job *worker = &c->jobs[WORKER];
+    if (worker->n_known < worker->n || strcmp(c->key, "sparseCluster") == 0)
+        place_sparse(c, out);
+    else
+        TRY(copy_jobs(chief, worker, &out->workers));
+done:
+    return st;
+}
+
+enum status cluster_read_tf_config(const char *text, int no_task, struct cluster *out)
+{
+    enum status st = ST_OK;
+    struct cluster found = {.index = -1};
+    struct config config = {.key = NULL};
+    json_error_t error;
+    json_t *root = json_loads(text, JSON_REJECT_DUPLICATES, &error);
+    if (!root) {
+        LOG_E("TF_CONFIG is no JSON: line %d, column %d: %s", error.line, error.column, error.text);
+        TRY(ST_INVALID);
+    }
+    TRY(read_cluster(&config, root, no_task, &found));
+done:
+    for (int i = 0; i < N_JOBS; i++)
+        free(config.jobs[i].addr);
+    json_decref(root);
+    if (st == ST_OK)
+        *out = found;
+    else
+        cluster_free(&found);
+    return st;
+}

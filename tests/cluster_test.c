@@ -1,0 +1,335 @@
+/* tests/cluster_test.c - the cluster as TF_CONFIG and a Slurm step describe it, what is said of
+ * descriptions that are wrong, and which source goes first. */
+#include "cluster/cluster.h"
+#include "cluster/slurm.h"
+#include "tests/capture.h"
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <stdint.h>
+#include <string.h>
+/* after its needs */
+#include <cmocka.h>
+
+#define CHIEF_JOB                                                                                  \
+    "{\"cluster\":{\"chief\":[\"h0:2222\"],\"ps\":[\"h1:2222\"],"                                  \
+    "\"worker\":[\"h2:2222\",\"h3:2222\"],\"evaluator\":[\"h4:2222\"]},\"task\":{\"type\":"
+#define SPARSE                                                                                     \
+    "{\"sparseCluster\":{\"worker\":{\"3\":\"w3:2222\"},\"ps\":[\"p0:2222\",\"p1:2222\"]},"        \
+    "\"task\":{\"type\":"
+
+static void says(const char *text)
+{
+    if (!strstr(capture_text, text))
+        fail_msg("'%s' lacks '%s'", capture_text, text);
+    assert_int_equal(capture_lines(), 1);
+}
+
+static struct cluster good(const char *config)
+{
+    struct cluster c = {0};
+    if (CAPTURE(cluster_read_tf_config(config, 0, &c)) != ST_OK)
+        fail_msg("%s: %s", config, capture_text);
+    assert_string_equal(capture_text, "");
+    return c;
+}
+
+static void is(struct cluster c, enum cluster_role role, int index, int n_ps, int n_workers)
+{
+    assert_int_equal(c.role, role);
+    assert_int_equal(c.index, index);
+    assert_int_equal(c.ps.n, n_ps);
+    assert_int_equal(c.workers.n, n_workers);
+    cluster_free(&c);
+}
+
+static void test_tf_config(void **state)
+{
+    struct cluster c = good(CHIEF_JOB "\"worker\",\"index\":1},\"environment\":\"cloud\"}");
+    assert_int_equal(c.source, CLUSTER_TF_CONFIG);
+    assert_string_equal(c.self, "h3:2222");
+    assert_string_equal(c.named, "worker 1");
+    assert_string_equal(c.ps.addr[0], "h1:2222");
+    assert_string_equal(c.workers.addr[0], "h0:2222");
+    assert_string_equal(c.workers.addr[2], "h3:2222");
+    assert_int_equal(c.joins, 0);
+    is(c, CLUSTER_WORKER, 2, 1, 3);
+    is(good(CHIEF_JOB "\"chief\",\"index\":0}}"), CLUSTER_WORKER, 0, 1, 3);
+    is(good(CHIEF_JOB "\"ps\",\"index\":0}}"), CLUSTER_PS, 0, 1, 3);
+    is(good(CHIEF_JOB "\"evaluator\",\"index\":0}}"), CLUSTER_EVALUATOR, 0, 1, 3);
+    is(good("{\"task\":{\"type\":\"evaluator\",\"index\":0}}"), CLUSTER_EVALUATOR, 0, 0, 0);
+    is(good("{\"cluster\":{\"master\":[\"a:1\"],\"worker\":[\"b:1\"],\"ps\":[\"grpc://p:1\"]},"
+            "\"task\":{\"type\":\"worker\",\"index\":0}}"),
+       CLUSTER_WORKER, 1, 1, 2);
+    c = good("{}");
+    assert_int_equal(c.source, CLUSTER_NONE);
+    c = good("{\"environment\":\"cloud\",\"task\":{\"type\":\"worker\",\"index\":0}}");
+    assert_int_equal(c.source, CLUSTER_NONE);
+    assert_int_equal(cluster_read_tf_config("{\"cluster\":{\"ps\":[\"p:1\"]}}", 1, &c), ST_OK);
+    is(c, CLUSTER_PS, -1, 1, 0);
+}
+
+/* Objects by number: all there, or only the task itself, as enableDynamicWorker has it. */
+static void test_sparse(void **state)
+{
+    struct cluster c = good(SPARSE "\"worker\",\"index\":3}}");
+    assert_int_equal(c.joins, 1);
+    assert_string_equal(c.self, "w3:2222");
+    is(c, CLUSTER_WORKER, 3, 2, 0);
+    c = good("{\"sparseCluster\":{\"worker\":{\"0\":\"w0:1\"},\"ps\":[\"p0:1\"]},"
+             "\"task\":{\"type\":\"worker\",\"index\":0}}");
+    assert_int_equal(c.joins, 0);
+    is(c, CLUSTER_WORKER, 0, 1, 0);
+    is(good("{\"sparseCluster\":{\"worker\":{},\"ps\":[\"p0:1\"]},"
+            "\"task\":{\"type\":\"ps\",\"index\":0}}"),
+       CLUSTER_PS, 0, 1, 0);
+    c = good("{\"cluster\":{\"worker\":{\"3\":\"w3:1\"},\"ps\":{\"1\":\"b:1\",\"0\":\"a:1\"}},"
+             "\"task\":{\"type\":\"worker\",\"index\":3}}");
+    assert_int_equal(c.joins, 1);
+    assert_string_equal(c.ps.addr[0], "a:1");
+    is(c, CLUSTER_WORKER, 3, 2, 0);
+    c = good("{\"cluster\":{\"worker\":{\"1\":\"w1:1\",\"0\":\"w0:1\"},\"ps\":[\"p:1\"]},"
+             "\"task\":{\"type\":\"worker\",\"index\":1}}");
+    assert_int_equal(c.joins, 0);
+    is(c, CLUSTER_WORKER, 1, 1, 2);
+}
+
+static void bad(const char *config, const char *text)
+{
+    struct cluster c = {0};
+    assert_int_equal(CAPTURE(cluster_read_tf_config(config, 0, &c)), ST_INVALID);
+    says(text);
+    assert_null(c.ps.addr);
+}
+
+static void test_tf_config_wrong(void **state)
+{
+    bad("{\"cluster\":\n {\"ps\": [,]}}", "TF_CONFIG is no JSON: line 2, column 10: unexpected");
+    bad(" ", "TF_CONFIG is no JSON: line 1");
+    bad("{\"a\":1,\"a\":2}", "duplicate");
+    bad("[]", "TF_CONFIG: the whole is no object");
+    bad("{\"cluster\":[]}", "cluster is no object");
+    bad("{\"cluster\":{\"workers\":[]}}", "cluster.workers is none of ps, worker");
+    bad("{\"cluster\":{\"ps\":\"a:1\"}}", "cluster.ps is neither a list nor an object");
+    bad("{\"cluster\":{\"ps\":[\"a:1\",7]}}", "cluster.ps[1] is no string");
+    bad("{\"cluster\":{\"ps\":[\"a:1\",\"b\"]}}", "cluster.ps[1] 'b' has no port");
+    bad("{\"cluster\":{\"worker\":{\"01\":\"a:1\"}}}", "cluster.worker[\"01\"] is no task's");
+    bad("{\"cluster\":{\"worker\":{\"4096\":\"a:1\"}}}", "cluster.worker[\"4096\"] is no task's");
+    bad("{\"cluster\":{\"worker\":{\"-1\":\"a:1\"}}}", "cluster.worker[\"-1\"] is no task's");
+    bad("{\"cluster\":{\"ps\":[\"a:1\"]}}", "task is missing");
+    bad("{\"task\":7}", "task is no object");
+    bad("{\"task\":{\"index\":0}}", "task.type is missing");
+    bad("{\"task\":{\"type\":\"ps\"}}", "task.index is missing");
+    bad("{\"task\":{\"type\":\"ps\",\"index\":\"0\"}}", "task.index is no number");
+    bad("{\"task\":{\"type\":\"ps\",\"index\":-1}}", "task.index is no number");
+    bad("{\"task\":{\"type\":\"ps\",\"index\":99999999999}}", "task.index is no number");
+    bad(CHIEF_JOB "\"server\",\"index\":0}}", "task.type 'server' is none of");
+    bad(CHIEF_JOB "\"worker\",\"index\":2}}", "task is worker 2, but cluster.worker has no entry");
+    bad(CHIEF_JOB "\"master\",\"index\":0}}", "cluster.master has no entry");
+    bad(SPARSE "\"worker\",\"index\":1}}", "sparseCluster.worker has no entry");
+    bad("{\"sparseCluster\":{\"ps\":[\"p1:1\"]},\"task\":{\"type\":\"ps\",\"index\":1}}",
+        "give servers the whole --ps_hosts");
+    bad("{\"cluster\":{\"ps\":{\"1\":\"p1:1\"}},\"task\":{\"type\":\"ps\",\"index\":1}}",
+        "does not name each ps");
+    bad("{\"cluster\":{\"chief\":[\"a:1\",\"b:1\"]},\"task\":{\"type\":\"chief\",\"index\":1}}",
+        "more than one chief");
+    bad("{\"cluster\":{\"chief\":[\"a:1\"],\"master\":[\"b:1\"]},"
+        "\"task\":{\"type\":\"chief\",\"index\":0}}",
+        "a chief and a master");
+    bad("{\"cluster\":{\"chief\":[\"a:1\"],\"worker\":[\"a:1\"]},"
+        "\"task\":{\"type\":\"chief\",\"index\":0}}",
+        "name an address twice");
+}
+
+/* Neither deep JSON nor many entries take more than a bound. */
+static void test_tf_config_hostile(void **state)
+{
+    enum { N = 100000 };
+    static char text[N + 64];
+    memset(text, '[', N);
+    bad(text, "TF_CONFIG is no JSON");
+    char *p = text + sprintf(text, "{\"cluster\":{\"ps\":[");
+    for (int i = 0; i < 5000; i++)
+        p += sprintf(p, "\"h:%d\",", i + 1);
+    sprintf(p - 1, "]}}");
+    bad(text, "cluster.ps has more than 4096 entries");
+}
+
+static void nodes(const char *text, const char *want)
+{
+    struct hosts h = {0};
+    char got[400] = "";
+    if (CAPTURE(slurm_nodes_expand(text, &h)) != ST_OK)
+        fail_msg("%s: %s", text, capture_text);
+    for (int i = 0; i < h.n; i++)
+        sprintf(got + strlen(got), "%s%s", i ? " " : "", h.addr[i]);
+    assert_string_equal(got, want);
+    hosts_free(&h);
+}
+
+static void bad_nodes(const char *text, const char *why)
+{
+    struct hosts h = {0};
+    assert_int_equal(CAPTURE(slurm_nodes_expand(text, &h)), ST_INVALID);
+    says(why);
+    assert_null(h.addr);
+}
+
+static void test_nodes(void **state)
+{
+    struct hosts h = {0};
+    nodes("localhost", "localhost");
+    nodes("n[1-2],m5,o[3-4,6]", "n1 n2 m5 o3 o4 o6");
+    nodes("node[001-003,007]", "node001 node002 node003 node007");
+    nodes("n[8-11]", "n8 n9 n10 n11");
+    nodes("n[098-101]", "n098 n099 n100 n101");
+    nodes("gpu-a[1-2]-b[01-02]", "gpu-a1-b01 gpu-a1-b02 gpu-a2-b01 gpu-a2-b02");
+    nodes("a[1].example.org,b", "a1.example.org b");
+    nodes("[1-2]", "1 2");
+    assert_int_equal(slurm_nodes_expand("n[0-4095]", &h), ST_OK);
+    assert_int_equal(h.n, 4096);
+    hosts_free(&h);
+    bad_nodes("", "has an empty name");
+    bad_nodes("a,", "has an empty name");
+    bad_nodes("a,,b", "has an empty name");
+    bad_nodes("a b", "has a character that no node's name has");
+    for (const char *const *p =
+             (const char *const[]){"n[", "n[]", "n[1", "n[1-", "n[1-]", "n[1,]", "n[,1]", "n[-1]",
+                                   "n[2-1]", "n[a]", "n]", "n[1[2]]", "n[1-2-3]", "n[1234567890]",
+                                   "n[1][1][1][1][1][1][1][1][1]", NULL};
+         *p; p++)
+        bad_nodes(*p, "has brackets that do not fit");
+    bad_nodes("n[0-4096]", "too many nodes");
+    bad_nodes("n[0-999999999]", "too many nodes");
+    bad_nodes("n[0-99][0-99]", "too many nodes");
+    char name[400] = "n[1-2]";
+    memset(name + 6, 'x', 300);
+    bad_nodes(name, "a name that is too long");
+}
+
+static void test_counts(void **state)
+{
+    int n[4];
+    assert_int_equal(slurm_counts_expand("2(x3),1", n, 4), ST_OK);
+    assert_memory_equal(n, ((int[]){2, 2, 2, 1}), sizeof n);
+    assert_int_equal(slurm_counts_expand("3,2(x2),1", n, 4), ST_OK);
+    assert_memory_equal(n, ((int[]){3, 2, 2, 1}), sizeof n);
+    for (const char *const *p =
+             (const char *const[]){"", "1", "2(x4),1", "2(x5)", "1(x99999999)", "1,1,1,1,1",
+                                   "1,1,1,", ",1,1,1,1", "0,1,1,1", "1(x0),1(x4)", "1(x4",
+                                   "1(x)(x4)", "-1(x4)", "1;1,1,1", "4096,1,1,1",
+                                   "9999999999,1(x3)", NULL};
+         *p; p++) {
+        assert_int_equal(CAPTURE(slurm_counts_expand(*p, n, 4)), ST_INVALID);
+        says("are not for the 4 nodes of the step");
+    }
+}
+
+static const struct cluster_step step = {.step_id = "0",
+                                         .nodes = "n[01-02],m",
+                                         .tasks_per_node = "2(x2),1",
+                                         .n_tasks = "5",
+                                         .task = "2",
+                                         .node = "1",
+                                         .local = "0"};
+
+static void test_step(void **state)
+{
+    struct cluster c;
+    struct cluster_step s = step;
+    assert_int_equal(cluster_read_step(&s, 1, 8888, &c), ST_OK);
+    assert_string_equal(c.ps.addr[0], "n01:8888");
+    assert_string_equal(c.workers.addr[0], "n01:8889");
+    assert_string_equal(c.workers.addr[2], "n02:8889");
+    assert_string_equal(c.workers.addr[3], "m:8888");
+    assert_string_equal(c.self, "n02:8888");
+    is(c, CLUSTER_WORKER, 1, 1, 4);
+    assert_int_equal(cluster_read_step(&s, 3, 8888, &c), ST_OK);
+    is(c, CLUSTER_PS, 2, 3, 2);
+    s.distribution = "cyclic:block";
+    s.node = "2";
+    assert_int_equal(cluster_read_step(&s, 2, 100, &c), ST_OK);
+    assert_string_equal(c.ps.addr[1], "n02:100");
+    assert_string_equal(c.workers.addr[0], "m:100");
+    assert_string_equal(c.workers.addr[1], "n01:101");
+    is(c, CLUSTER_WORKER, 0, 2, 3);
+}
+
+static void bad_step(struct cluster_step s, int n_ps, int port, const char *text)
+{
+    struct cluster c = {0};
+    assert_int_equal(CAPTURE(cluster_read_step(&s, n_ps, port, &c)), ST_INVALID);
+    says(text);
+    assert_null(c.ps.addr);
+}
+
+#define BUT(field, value) ((void)(s = step), s.field = (value), s)
+
+static void test_step_wrong(void **state)
+{
+    struct cluster_step s;
+    bad_step((struct cluster_step){0}, 1, 8888, "SLURM_STEP_ID is not in the environment");
+    bad_step(BUT(nodes, NULL), 1, 8888, "start them with srun");
+    bad_step(BUT(n_tasks, NULL), 1, 8888, "SLURM_NTASKS is not in the environment");
+    bad_step(BUT(n_tasks, "5000"), 1, 8888, "'5000' is no number below 4097");
+    bad_step(BUT(n_tasks, "4"), 1, 8888, "SLURM_NTASKS is 4, but the nodes have 5 tasks");
+    bad_step(BUT(task, "5"), 1, 8888, "SLURM_PROCID: '5' is no number below 5");
+    bad_step(BUT(task, "-1"), 1, 8888, "SLURM_PROCID: '-1' is no number");
+    bad_step(BUT(task, ""), 1, 8888, "SLURM_PROCID: '' is no number");
+    bad_step(BUT(local, "1"), 1, 8888, "SLURM_LOCALID is 1, but 0 follows");
+    bad_step(BUT(node, "0"), 1, 8888, "SLURM_NODEID is 0, but 1 follows");
+    bad_step(BUT(distribution, "plane=2"), 1, 8888, "SLURM_DISTRIBUTION is 'plane=2'");
+    bad_step(BUT(distribution, "arbitrary"), 1, 8888, "SLURM_DISTRIBUTION is 'arbitrary'");
+    bad_step(BUT(nodes, "a,a,b"), 1, 8888, "names one twice");
+    bad_step(BUT(tasks_per_node, "5"), 1, 8888, "are not for the 3 nodes");
+    bad_step(step, 5, 8888, "the step has 5 tasks, which leaves none for a worker");
+    bad_step(step, 1, 65535, "has a port that is no number from 1 to 65535");
+}
+
+static void test_order(void **state)
+{
+    struct cluster c;
+    struct cluster_request r = {.ps_hosts = "f:1",
+                                .slurm_port = 8888,
+                                .task_index = -1,
+                                .tf_config = CHIEF_JOB "\"worker\",\"index\":1}}",
+                                .step = step};
+    assert_int_equal(CAPTURE(cluster_find(&r, &c)), ST_OK);
+    says("TF_CONFIG is in the environment, and is not used");
+    assert_int_equal(c.source, CLUSTER_FLAGS);
+    cluster_free(&c);
+    r.ps_hosts = "";
+    assert_int_equal(cluster_find(&r, &c), ST_OK);
+    assert_int_equal(c.source, CLUSTER_TF_CONFIG);
+    assert_int_equal(CAPTURE(cluster_check_role(&c, CLUSTER_PS)), ST_INVALID);
+    says("TF_CONFIG: worker 1 is a worker here, and this program is ps: start worker");
+    cluster_free(&c);
+    r.task_index = 1;
+    assert_int_equal(CAPTURE(cluster_find(&r, &c)), ST_INVALID);
+    says("--task_index=1, but TF_CONFIG makes this worker number 2");
+    r.task_index = -1;
+    r.tf_config = "";
+    assert_int_equal(cluster_find(&r, &c), ST_OK); /* a step is not asked by itself */
+    assert_int_equal(c.source, CLUSTER_NONE);
+    r.slurm_ps = 1;
+    assert_int_equal(cluster_find(&r, &c), ST_OK);
+    assert_int_equal(c.source, CLUSTER_SLURM);
+    cluster_free(&c);
+    r.worker_hosts = "f:1";
+    assert_int_equal(CAPTURE(cluster_find(&r, &c)), ST_INVALID);
+    says("--worker_hosts is given as well");
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {cmocka_unit_test(test_tf_config),
+                                       cmocka_unit_test(test_sparse),
+                                       cmocka_unit_test(test_tf_config_wrong),
+                                       cmocka_unit_test(test_tf_config_hostile),
+                                       cmocka_unit_test(test_nodes),
+                                       cmocka_unit_test(test_counts),
+                                       cmocka_unit_test(test_step),
+                                       cmocka_unit_test(test_step_wrong),
+                                       cmocka_unit_test(test_order)};
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}
