@@ -28,6 +28,7 @@ if(TARGET weir_cuda)
 endif()
 install(DIRECTORY examples/models/ DESTINATION ${data}/models FILES_MATCHING PATTERN "*.json")
 install(PROGRAMS scripts/get_mnist scripts/make_certs scripts/make_data DESTINATION ${data}/scripts)
+install(DIRECTORY examples/slurm examples/kubernetes DESTINATION ${data})
 install(DIRECTORY scripts/ipsec DESTINATION ${data}/scripts USE_SOURCE_PERMISSIONS
         PATTERN __pycache__ EXCLUDE)
 install(FILES net/wire/weir.proto DESTINATION ${data})

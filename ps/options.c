@@ -328,7 +328,9 @@ enum status ps_cluster_place(const struct ps_options *o, struct ps_cluster *c)
         LOG_E("--parent_hosts: a region has one server, but --ps_hosts names %d", c->ps.n);
         st = ST_INVALID;
     } else if (c->ps.n == 0) {
-        LOG_E("--ps_hosts is missing; give it all servers, as in --ps_hosts=localhost:2221");
+        LOG_E(
+            "--ps_hosts is missing; give it all servers, as in --ps_hosts=localhost:2221, or have "
+            "the cluster in TF_CONFIG or, with --slurm_ps=N, a Slurm step");
         st = ST_INVALID;
     } else {
         st = check_place(o, c);

@@ -66,7 +66,8 @@ static const struct options_raw defaults = {
 
 static const struct flag table[] = {
     STR("ps_hosts", ps_hosts, "HOST:PORT,...",
-        "servers of the job; left out, the worker trains alone", "Cluster:"),
+        "servers of the job; left out, with no TF_CONFIG and --slurm_ps, the worker trains alone",
+        "Cluster:"),
     STR("worker_hosts", worker_hosts, "HOST:PORT,...",
         "workers of the job; their number and order count, workers do not listen", NULL),
     STR("job_name", job_name, "NAME", "worker, or chief, which is worker 0; may be left out", NULL),
@@ -379,7 +380,7 @@ static const struct flags_program program = {
     .installed = "weir-worker",
     .doc =
         "Trains a neural network: computes gradients on its part of the data and exchanges them "
-        "with the servers of the job for new parameters. Without --ps_hosts it trains alone. Exits "
+        "with the servers of the job for new parameters. Without a cluster it trains alone. Exits "
         "with 0 when all is done, 1 after an error that stays, 2 after one in the flags, 138 where "
         "starting it again may help. SIGTERM: leaves the job by name, 0, or 143 where that cannot "
         "be and, after a last checkpoint if they are kept, alone; 130 after Ctrl-C. The flags of "

@@ -48,19 +48,22 @@ class Environment(BadInput):
             self.alone(TF_FORCE_GPU_ALLOW_GROWTH=value).wait(30)
 
     def test_tf_config(self):
-        """It is not read: nobody may think so."""
-        config = '{"cluster": {"ps": ["a:1"]}, "task": {"type": "ps", "index": 0}}'
-        said = "TF_CONFIG is in the environment, and is not read: .*unset TF_CONFIG.*--ps_hosts"
-        hosts = "--ps_hosts=%s:%d" % (harness.LOOPBACK, *harness.free_ports(1))
-        for value in (config, "{}"):
-            self.check(self.run_in("ps", [], TF_CONFIG=value), USAGE, said)
-            self.check(self.alone(TF_CONFIG=value), USAGE, said)
-            for program in ("ps", "worker"):
-                self.check(self.run_in(program, [hosts, "--task_index=0"], TF_CONFIG=value), USAGE,
-                           said)
-        self.alone(TF_CONFIG="").wait(30)
-        devices = self.run_in("worker", ["--list_devices"], TF_CONFIG=config)
-        devices.wait(30)
+        """What it says wrong, and of whom; what needs no cluster does not read it."""
+        config = ('{"cluster": {"ps": ["a:1"], "worker": ["b:1"]}, '
+                  '"task": {"type": "%s", "index": 0}}')
+        for program, value, said in (
+                ("ps", "{", "TF_CONFIG is no JSON: line 1, column 1"),
+                ("ps", "{}", "--ps_hosts is missing"),
+                ("ps", config % "worker", "TF_CONFIG: worker 0 is a worker here, .*start worker"),
+                ("worker", config % "ps", "TF_CONFIG: ps 0 is a server here, .*start ps"),
+                ("worker", config % "evaluator", "TF_CONFIG: task is evaluator 0, which a job does "
+                                                 "without: .*--eval_every"),
+                ("weir-task", config % "boss", "TF_CONFIG: task.type 'boss' is none of"),
+                ("weir-task", config % "evaluator", "TF_CONFIG: task is evaluator 0")):
+            self.check(self.run_in(program, [], TF_CONFIG=value), USAGE, said)
+        for value in ("", "{}"):
+            self.alone(TF_CONFIG=value).wait(30)
+        self.run_in("worker", ["--list_devices"], TF_CONFIG="{").wait(30)
 
     def test_tf_config_that_is_empty(self):
         job = self.job(n_workers=1, flags=["--train_steps=2"])

@@ -87,10 +87,11 @@ class Install(harness.Test):
         ports = harness.free_ports(2)
         hosts = ["--ps_hosts=%s:%d" % (harness.LOOPBACK, ports[0]),
                  "--worker_hosts=%s:%d" % (harness.LOOPBACK, ports[1])]
-        ps = self.start("weir-ps", [os.path.join(where, "bin/weir-ps"), *hosts])
+        ps = self.start("weir-ps", [os.path.join(where, "bin/weir-task"), "--job_name=ps", *hosts])
         self.train(os.path.join(where, "bin/weir-worker"), "--model=softmax", *hosts)
         ps.wait(60)
-        self.run_program(os.path.join(where, "bin/weirctl"), "--version")
+        for program in ("weirctl", "weir-task"):
+            self.run_program(os.path.join(where, "bin", program), "--version")
 
     def complete(self, where, *words):
         file = os.path.join(where, "share/bash-completion/completions", words[0])

@@ -1,0 +1,99 @@
+#!/usr/bin/python3
+"""Jobs whose cluster is not in the flags: TF_CONFIG, as a TFJob's containers have it, and the
+environment of a Slurm step. One command line for all tasks: weir-task."""
+# label: cluster
+import json
+import os
+
+import harness
+from test_bad_input import BadInput, USAGE
+
+
+class Cluster(harness.Test):
+    def task(self, name, env, *flags):
+        """weir-task with the flags that all tasks have; it tells when a server listens."""
+        argv = [os.path.join(harness.BIN, "weir-task"), harness.models_dir("softmax"),
+                "--model=softmax", "--train_steps=4", "--log_every=1", "--progress=lines",
+                "--data_dir=" + self.data(), *flags]
+        return self.start(name, argv, env={**os.environ, **env})
+
+    def hosts(self, n):
+        return ["%s:%d" % (harness.LOOPBACK, p) for p in harness.free_ports(n)]
+
+    def config(self, cluster, kind, index, key="cluster"):
+        return {"TF_CONFIG": json.dumps({key: cluster, "environment": "cloud",
+                                         "task": {"type": kind, "index": index}})}
+
+
+class TfConfig(Cluster):
+    def test_ps_chief_worker(self):
+        ps, chief, worker = self.hosts(3)
+        cluster = {"ps": [ps], "chief": [chief], "worker": [worker]}
+        tasks = [self.task(kind, self.config(cluster, kind, 0)) for kind in cluster]
+        for task, said in zip(tasks, ("ps 0 at %s .ps 0" % ps, "worker 0 at %s .chief 0" % chief,
+                                      "worker 1 at %s .worker 0" % worker)):
+            task.wait_line("cluster from TF_CONFIG: ps 1, workers 2; this is " + said)
+        for task in tasks:
+            task.wait(60)
+        tasks[0].wait_line("4 steps in")
+        tasks[2].wait_line(r"Worker 1: .*\(global step: 4\)")
+
+    def test_dynamic_workers(self):
+        """enableDynamicWorker: worker 0 begins the job alone, worker 1 joins it."""
+        ps, *workers = self.hosts(3)
+        server = self.task("ps", self.config({"ps": [ps], "worker": {}}, "ps", 0, "sparseCluster"))
+        server.wait_line("listening on")
+        tasks = []
+        brake = harness.Brake(self, lambda: tasks, 2)
+        for i, host in enumerate(workers):
+            cluster = {"ps": [ps], "worker": {str(i): host}}
+            tasks.append(self.task("worker:%d" % i,
+                                   self.config(cluster, "worker", i, "sparseCluster"),
+                                   "--train_steps=100"))
+        tasks[1].wait_line("this is worker 1 at .*worker 1, which joins")
+        tasks[1].wait_line("joined as worker 1 of 2")
+        brake.release()
+        for task in [*tasks, server]:
+            task.wait(60)
+
+
+class Slurm(Cluster):
+    def step(self, task, n, **more):
+        """What srun -n sets for one of n tasks on this node."""
+        return {"SLURM_STEP_ID": "0", "SLURM_STEP_NODELIST": harness.LOOPBACK,
+                "SLURM_STEP_TASKS_PER_NODE": str(n), "SLURM_STEP_NUM_TASKS": str(n),
+                "SLURM_PROCID": str(task), "SLURM_LOCALID": str(task), "SLURM_NODEID": "0", **more}
+
+    def test_step(self):
+        flags = ["--slurm_ps=1", "--slurm_port=%d" % harness.free_ports(1)[0]]
+        tasks = [self.task("task:%d" % i, self.step(i, 3), *flags) for i in range(3)]
+        tasks[0].wait_line("cluster from Slurm's environment: ps 1, workers 2; this is ps 0")
+        tasks[2].wait_line("this is worker 1 at .*task 2")
+        for task in tasks:
+            task.wait(60)
+        tasks[0].wait_line("4 steps in")
+
+    def test_not_asked(self):
+        """A worker that somebody starts in a step is no part of a job without the flag."""
+        worker = self.task("worker", self.step(1, 3))
+        worker.wait(60)
+        worker.wait_line("task 1 of the 3 of a Slurm step, and trains alone: --slurm_ps=N")
+
+
+class Wrong(BadInput):
+    def test_slurm(self):
+        def run(program, *flags, **env):
+            return self.start(program, [os.path.join(harness.BIN, program), *flags],
+                              env={**os.environ, **env})
+        step = Slurm.step(None, 0, 2)
+        self.check(run("worker", "--slurm_ps=1"), USAGE, "SLURM_STEP_ID is not in the environment")
+        self.check(run("worker", "--slurm_ps=1", **step), USAGE,
+                   "--slurm_ps: task 0 is a server here, .*start ps")
+        self.check(run("ps", "--slurm_ps=1", "--ps_hosts=a:1", **step), USAGE,
+                   "--ps_hosts is given")
+        self.check(run("ps", "--slurm_ps=2", **step), USAGE, "leaves none for a worker")
+        self.check(run("weir-task", "--ps_hosts=a:1"), USAGE, "--job_name is missing")
+
+
+if __name__ == "__main__":
+    harness.main()
