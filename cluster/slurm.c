@@ -57,8 +57,6 @@ static const char *expand_range(const char *part, const char *rest, const char *
     }
     if (!width || !more || hi < lo || (*after != ',' && *after != ']'))
         return BRACKETS;
-    if (hi - lo >= HOSTS_MAX)
-        return TOO_MANY;
     const char *wrong = NULL;
     for (; lo <= hi && !wrong; lo++) {
         struct name name = *before;

@@ -209,11 +209,11 @@ static void test_nodes(void **state)
 
 static void test_counts(void **state)
 {
-    int n[4];
+    int n[5] = {[4] = -7}; /* and one behind it, which is not to change */
     assert_int_equal(slurm_counts_expand("2(x3),1", n, 4), ST_OK);
-    assert_memory_equal(n, ((int[]){2, 2, 2, 1}), sizeof n);
+    assert_memory_equal(n, ((int[]){2, 2, 2, 1, -7}), sizeof n);
     assert_int_equal(slurm_counts_expand("3,2(x2),1", n, 4), ST_OK);
-    assert_memory_equal(n, ((int[]){3, 2, 2, 1}), sizeof n);
+    assert_memory_equal(n, ((int[]){3, 2, 2, 1, -7}), sizeof n);
     for (const char *const *p =
              (const char *const[]){"", "1", "2(x4),1", "2(x5)", "1(x99999999)", "1,1,1,1,1",
                                    "1,1,1,", ",1,1,1,1", "0,1,1,1", "1(x0),1(x4)", "1(x4",
@@ -222,6 +222,7 @@ static void test_counts(void **state)
          *p; p++) {
         assert_int_equal(CAPTURE(slurm_counts_expand(*p, n, 4)), ST_INVALID);
         says("are not for the 4 nodes of the step");
+        assert_int_equal(n[4], -7);
     }
 }
 
