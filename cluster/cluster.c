@@ -72,9 +72,6 @@ enum status cluster_find(const struct cluster_request *r, struct cluster *out)
               is_given(r->ps_hosts) ? "--ps_hosts" : "--worker_hosts");
         TRY(ST_INVALID);
     }
-    if (is_given(r->tf_config) && (by_flags || r->slurm_ps > 0))
-        LOG_I("TF_CONFIG is in the environment, and is not used: %s goes first",
-              by_flags ? "the list of hosts among the flags" : "--slurm_ps");
     if (by_flags)
         TRY(read_flags(r, &c));
     else if (r->slurm_ps > 0 && r->no_task) {
@@ -85,6 +82,8 @@ enum status cluster_find(const struct cluster_request *r, struct cluster *out)
         TRY(cluster_read_step(&r->step, r->slurm_ps, r->slurm_port, &c));
     else if (is_given(r->tf_config))
         TRY(cluster_read_tf_config(r->tf_config, r->no_task, &c));
+    if (is_given(r->tf_config) && (by_flags || r->slurm_ps > 0))
+        c.over = by_flags ? "the list of hosts among the flags" : "--slurm_ps";
     TRY(check_index(r, &c));
 done:
     if (st == ST_OK)
@@ -118,6 +117,8 @@ void cluster_log(const struct cluster *c)
 {
     static const char *const sources[] = {"", "the flags", "TF_CONFIG", "Slurm's environment"};
     char workers[40] = "", self[700] = "";
+    if (c->over)
+        LOG_I("TF_CONFIG is in the environment, and is not used: %s goes first", c->over);
     if (c->source == CLUSTER_NONE)
         return;
     if (c->workers.n > 0)

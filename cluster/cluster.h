@@ -18,10 +18,11 @@ struct cluster {
     struct hosts ps, workers;   /* workers.n 0: how many there are is not said */
     /* The rest only of TF_CONFIG and Slurm, and with a task: */
     enum cluster_role role;
-    int index;       /* in ps or workers, the chief being worker 0; -1: not known */
-    int joins;       /* a worker that sees neither the others nor their number: as --join */
-    char self[300];  /* host:port of this task; "": not known */
-    char named[300]; /* the task as its source has it, for lines: "chief 0" */
+    int index;        /* in ps or workers, the chief being worker 0; -1: not known */
+    int joins;        /* a worker that sees neither the others nor their number: as --join */
+    char self[300];   /* host:port of this task; "": not known */
+    char named[300];  /* the task as its source has it, for lines: "chief 0" */
+    const char *over; /* what goes before a TF_CONFIG that is there; static; NULL: there is none */
 };
 
 /* The variables of a Slurm step; NULL: not there. */
@@ -44,7 +45,8 @@ void cluster_environment(struct cluster_request *r);
 enum status cluster_find(const struct cluster_request *r, struct cluster *out);
 /* Is a cluster's task one for this program, CLUSTER_PS or CLUSTER_WORKER? Says which is. */
 enum status cluster_check_role(const struct cluster *c, enum cluster_role program);
-/* One line at info level: from where, how many, and who this is. Nothing where source is NONE. */
+/* At info level: from where it is, how many there are, and who this is, nothing where source is
+ * NONE; and that a TF_CONFIG is not used. Apart, since a program may log only after log_start. */
 void cluster_log(const struct cluster *c);
 void cluster_free(struct cluster *c);
 

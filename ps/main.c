@@ -477,6 +477,8 @@ int main(int argc, char **argv)
     log_init("ps", opt.join || opt.leave >= 0 ? -1 : (int)opt.task_index,
              (enum log_level)opt.log_level);
     log_start();
+    if (st == ST_OK)
+        cluster_log(&cluster.found);
     ps_options_dump();
     if (st == ST_OK)
         st = ps_options_check(&opt);

@@ -314,7 +314,7 @@ enum status ps_cluster_find(struct ps_options *o, struct ps_cluster *c)
         TRY(cluster_check_role(&found, CLUSTER_PS));
     if (!r.no_task && found.index >= 0)
         o->task_index = found.index;
-    cluster_log(&found);
+    c->found = found;
 done:
     return st;
 }

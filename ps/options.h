@@ -6,6 +6,7 @@
 #define PS_OPTIONS_H
 #include "base/hosts.h"
 #include "base/status.h"
+#include "cluster/cluster.h"
 #include "kernels/vector/dtype.h"
 #include "net/security/security.h"
 #include "ps/bind.h"
@@ -49,8 +50,9 @@ struct ps_options {
 
 struct ps_cluster {
     struct hosts ps, workers, parents;
-    int self;            /* place in ps; -1: it joins */
-    const char *address; /* of this server */
+    struct cluster found; /* what is said of it; its lists are the first two above */
+    int self;             /* place in ps; -1: it joins */
+    const char *address;  /* of this server */
     char bind[BIND_BYTES];
 };
 

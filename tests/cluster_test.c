@@ -296,7 +296,12 @@ static void test_order(void **state)
                                 .tf_config = CHIEF_JOB "\"worker\",\"index\":1}}",
                                 .step = step};
     assert_int_equal(CAPTURE(cluster_find(&r, &c)), ST_OK);
-    says("TF_CONFIG is in the environment, and is not used");
+    assert_string_equal(capture_text, "");
+    capture_begin();
+    cluster_log(&c);
+    capture_end();
+    assert_non_null(
+        strstr(capture_text, "TF_CONFIG is in the environment, and is not used: the list"));
     assert_int_equal(c.source, CLUSTER_FLAGS);
     cluster_free(&c);
     r.ps_hosts = "";
