@@ -1,7 +1,8 @@
 /* ctl/main.c - weirctl: asks a running job how it stands, and has things done in it. Each call is
  * one question to ps 0, over the port that workers use; what is asked of a whole job, another
  * server of --ps_hosts answers as far as it can where ps 0 is not reached. Exit codes: 0 done,
- * 1 refused or failed, 2 usage, 138 try again (nobody was reached in time, there is no job yet). */
+ * 1 refused or failed (certificates, too), 2 usage, 138 try again (nobody was reached in time,
+ * there is no job yet). */
 #include "base/flags.h"
 #include "base/hosts.h"
 #include "base/log.h"
@@ -12,6 +13,7 @@
 #include "net/exchange/status_client.h"
 #include "net/rpc/environment.h"
 #include "net/security/security.h"
+#include "net/security/tls_hooks.h"
 #include <errno.h>
 #include <inttypes.h>
 #include <limits.h>
@@ -80,11 +82,11 @@ static int64_t timeout_ms(void)
     return opt_timeout_s * 1000;
 }
 
+/* A refused certificate shows as a server that is not reached; another try does no better. */
 static int exit_code_of(enum status st)
 {
-    return st == ST_OK                                                       ? 0
-           : st == ST_UNAVAILABLE || st == ST_DEADLINE || st == ST_CANCELLED ? EXIT_RETRY
-                                                                             : EXIT_REFUSED;
+    int unreached = st == ST_UNAVAILABLE || st == ST_DEADLINE || st == ST_CANCELLED;
+    return st == ST_OK ? 0 : unreached && !tls_hooks_refused() ? EXIT_RETRY : EXIT_REFUSED;
 }
 
 static void tell_unreached(const struct hosts *ps, int server, enum status st, const char *why)

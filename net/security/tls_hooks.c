@@ -59,7 +59,7 @@ struct connection {
 };
 
 static int library, connection_index = -1;
-static _Atomic int active, called;
+static _Atomic int active, called, refused;
 static _Thread_local struct {
     int is_there;
     char address[ADDRESS_BYTES];
@@ -188,6 +188,7 @@ static int on_verify(int ok, X509_STORE_CTX *c)
     } else {
         LOG_FEW("the server at %s is refused: its certificate (%s) %s", server_name(ssl), name,
                 why);
+        atomic_store(&refused, 1);
         ERR_raise(library, WORDS_FIRST + (int)error);
     }
     return 0;
@@ -288,6 +289,7 @@ static void tell_refused(const SSL *ssl, struct connection *l, int reason)
     if (l->told)
         return;
     l->told = 1;
+    atomic_store(&refused, 1);
     LOG_FEW("the server at %s refuses this program, whose certificate is %s (%s): %s",
             server_name(ssl), security_cert_path(), alert_text(reason), fix_of(reason));
 }
@@ -335,6 +337,7 @@ int SSL_get_error(const SSL *ssl, int ret)
         tell_refused(ssl, l, reason);
     } else if (in_handshake(ssl) && reason == SSL_R_WRONG_VERSION_NUMBER) {
         ERR_clear_error();
+        atomic_store(&refused, 1);
         ERR_raise(library, WORDS_PLAIN);
     }
     return error;
@@ -356,6 +359,11 @@ void tls_hooks_start(void)
 int tls_hooks_called(void)
 {
     return atomic_load(&called);
+}
+
+int tls_hooks_refused(void)
+{
+    return atomic_load(&refused);
 }
 
 const char *tls_hooks_words(const char *text)

@@ -14,6 +14,8 @@
 void tls_hooks_start(void);
 /* 1: gRPC has made a context through them. */
 int tls_hooks_called(void);
+/* 1: as a client, this program has refused a server, or a server its certificate; ever so far. */
+int tls_hooks_refused(void);
 
 /* This thread has accepted a connection from there: of the handshake that it begins next. */
 void tls_hooks_accepted(const struct sockaddr *from, socklen_t n);

@@ -150,7 +150,8 @@ class Tls(Secured):
         ps, addr = self.server(*own.flags("ps"))
         for flags, client, server in cases:
             with self.subTest(server):
-                self.assertRegex(self.ctl(addr, *flags, "status", status=RETRY), client)
+                status = 1 if flags else RETRY
+                self.assertRegex(self.ctl(addr, *flags, "status", status=status), client)
                 ps.wait_line(r"the client at 127\.\S+:\d+ is refused: (its certificate )?" + server)
         self.stop(ps)
 
@@ -183,7 +184,7 @@ class Tls(Secured):
                 s.sendall(b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n")
                 s.recv(1)  # an alert, or the end
         socket.create_connection((host, int(port))).close()  # as a probe of the port does
-        self.ctl(addr, *foreign.flags("worker", ca=own), "status", status=RETRY)
+        self.ctl(addr, *foreign.flags("worker", ca=own), "status", status=1)
         ps.wait_line(r"\(CN=worker\) is not signed by a CA")
         self.assertNotIn("has not gone on with the handshake", ps.output())
         self.assertLessEqual(ps.output().count("it does not speak TLS"), 12)
@@ -210,7 +211,7 @@ class Tls(Secured):
         for flags, client, server in cases:
             with self.subTest(client):
                 ps, addr = self.server(*flags)
-                self.assertRegex(self.ctl(addr, *own.flags("admin"), "status", status=RETRY),
+                self.assertRegex(self.ctl(addr, *own.flags("admin"), "status", status=1),
                                  client)
                 if server:
                     ps.wait_line(server)
@@ -234,7 +235,7 @@ class Tls(Secured):
                                              "-www", "-cert", own.path(name + ".pem"), "-key",
                                              own.path(name + ".key")])
             posing.wait_line("ACCEPT")
-            self.assertRegex(self.ctl(addr, *own.flags("admin"), "status", status=RETRY), why)
+            self.assertRegex(self.ctl(addr, *own.flags("admin"), "status", status=1), why)
             posing.stop(status=None)
 
     def test_roles(self):
