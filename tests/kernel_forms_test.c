@@ -32,6 +32,7 @@ enum { N = 1039, N_OPTIMIZERS = 2 * OPTIM_N_KINDS };
     X(optim_begin)                                                                                 \
     X(optim_run)                                                                                   \
     X(optim_average)                                                                               \
+    X(optim_change)                                                                                \
     X(dtype_encode)                                                                                \
     X(dtype_encode_residual)                                                                       \
     X(dtype_decode)
@@ -49,7 +50,7 @@ static const struct form own = {
 struct work {
     char unaligned[N * sizeof(float) + 1];
     float sum[N], old[N];
-    float scaled[N], added[N], summed[N], averaged[N], clipped[N];
+    float scaled[N], added[N], summed[N], averaged[N], clipped[N], change[2][N];
     double squares;
     float new_[N_OPTIMIZERS][N], slots[N_OPTIMIZERS][2 * N];
     struct optim_step step[N_OPTIMIZERS];
@@ -120,6 +121,8 @@ static void run(const struct form *f, struct work *w)
     f->vector_clip(w->clipped, w->unaligned + 1, 0.7f, 0.6f, 0.2f, N);
     w->squares = f->vector_sum_squares(w->old, 0.7f, N);
     f->optim_average(0.99f, N, w->sum, 0.5f, w->old, w->averaged);
+    f->optim_change(-1, N, w->old, w->sum, w->change[0]);
+    f->optim_change(0.9f, N, w->old, w->sum, w->change[1]);
     for (int k = 0; k < N_OPTIMIZERS; k++)
         run_optimizer(f, w, k);
     for (int d = 0; d < DTYPE_N_KINDS; d++) {
@@ -147,6 +150,7 @@ static void compare(const char *march, const struct work *a, const struct work *
     SAME(summed);
     SAME(averaged);
     SAME(clipped);
+    SAME(change);
     SAME(squares);
     for (int k = 0; k < N_OPTIMIZERS; k++) {
         print_message("%s%s", k ? ", " : "", optim_name((enum optim_kind)(k % OPTIM_N_KINDS)));

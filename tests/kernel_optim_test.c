@@ -325,6 +325,24 @@ static void test_average(void **state)
     assert_memory_equal(new_, kept, sizeof kept);
 }
 
+/* What was contributed has the rule end where the steps had ended. */
+static void test_change(void **state)
+{
+    enum { N = 100 };
+    float base[N], now[N], change[N], end[N];
+    for (size_t i = 0; i < N; i++) {
+        base[i] = number(8, i);
+        now[i] = number(9, i);
+    }
+    optim_change(-1, N, base, now, change);
+    for (size_t i = 0; i < N; i++)
+        assert_true(change[i] == base[i] - now[i]);
+    optim_change(0.9f, N, base, now, change);
+    optim_average(0.9f, N, change, 1.0f, base, end);
+    for (size_t i = 0; i < N; i++)
+        assert_true(fabsf(end[i] - now[i]) < 1e-5f);
+}
+
 static void test_config(void **state)
 {
     struct optim_config cfg, bad;
@@ -391,6 +409,7 @@ int main(void)
         cmocka_unit_test(test_schedules_that_cannot_be),
         cmocka_unit_test(test_bit_identity),
         cmocka_unit_test(test_average),
+        cmocka_unit_test(test_change),
         cmocka_unit_test(test_config),
         cmocka_unit_test(test_loops),
         cmocka_unit_test(test_runs),

@@ -371,3 +371,27 @@ void optim_average(float keep, size_t n, const float *sum, float scale, const fl
     }
     run_average(&r, keep, (float)(1.0 - (double)keep));
 }
+
+VECTOR_CLONES static void run_difference(size_t n, const float *base, const float *now, float *out)
+{
+    VECTOR_INDEPENDENT
+    for (size_t i = 0; i < n; i++)
+        out[i] = base[i] - now[i];
+}
+
+VECTOR_CLONES static void run_average_change(const struct optim_run *r, float keep, float scale)
+{
+    const struct packed_float *now = r->sum;
+    VECTOR_INDEPENDENT
+    for (size_t i = 0; i < r->n; i++)
+        r->new_[i] = (now[i].v - keep * r->old[i]) * scale;
+}
+
+void optim_change(float keep, size_t n, const float *base, const float *now, float *out)
+{
+    const struct optim_run r = {.n = n, .sum = now, .old = base, .new_ = out};
+    if (keep < 0)
+        run_difference(n, base, now, out);
+    else
+        run_average_change(&r, keep, keep < 1 ? 1 / (1 - keep) : 1);
+}

@@ -119,6 +119,10 @@ void optim_run(const struct optim_step *step, const struct optim_run *run);
 void optim_average(float keep, size_t n, const float *sum, float scale, const float *old,
                    float *new_);
 
+/* What several steps have made of base, now, as one contribution: base - now; of an average (keep,
+ * >= 0; < 0: it is none) what has optim_average end at now: (now - keep * base) / (1 - keep). */
+void optim_change(float keep, size_t n, const float *base, const float *now, float *out);
+
 #ifdef __cplusplus
 }
 #endif

@@ -243,20 +243,13 @@ done:
     return st;
 }
 
-/* What a chunk has changed since the region held the parent's version, as contributions are:
- * averages (statistics) by what makes the parent's rule end at the value. */
+/* What a chunk has changed since the region held the parent's version. */
 static void subtract(struct ps_region *r, int chunk, const float *value)
 {
     const struct net_chunk *c = &r->chunks->chunks[chunk];
     const struct net_param *p = &r->chunks->params[c->param];
-    const float *held = r->before + c->first;
-    float *out = r->change + c->first, keep = p->keep, scale = keep < 1 ? 1 / (1 - keep) : 1;
-    if (p->rule == PARAM_AVERAGE)
-        for (int64_t i = 0; i < c->n_elems; i++)
-            out[i] = (value[i] - keep * held[i]) * scale;
-    else
-        for (int64_t i = 0; i < c->n_elems; i++)
-            out[i] = held[i] - value[i];
+    float keep = p->rule == PARAM_AVERAGE ? p->keep : -1;
+    optim_change(keep, (size_t)c->n_elems, r->before + c->first, value, r->change + c->first);
 }
 
 /* Contributes to the parent's present step. *rebased: a generation of the parent's ended meanwhile;

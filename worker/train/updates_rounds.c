@@ -64,35 +64,13 @@ static void rounds_set_crew(void *ctx, const struct crew *crew)
     r->local.ops->set_crew(r->local.ctx, crew);
 }
 
-struct subtraction {
-    float *to;
-    const float *base, *now;
-    float keep, scale;
-};
-
-static void subtract_average(const struct subtraction *s, size_t n)
-{
-    for (size_t i = 0; i < n; i++)
-        s->to[i] = (s->now[i] - s->keep * s->base[i]) * s->scale;
-}
-
-static void subtract(const struct subtraction *s, size_t n)
-{
-    for (size_t i = 0; i < n; i++)
-        s->to[i] = s->base[i] - s->now[i];
-}
-
 static enum status contribute(struct rounds *r, int chunk, int64_t round)
 {
     const struct net_chunk *c = &r->chunks->chunks[chunk];
     const struct net_param *p = &r->chunks->params[c->param];
-    const struct subtraction s = {.to = r->change + c->first,
-                                  .base = r->base + c->first,
-                                  .now = r->params + c->first,
-                                  .keep = p->keep,
-                                  .scale = p->keep < 1 ? 1 / (1 - p->keep) : 1};
-    (p->rule == PARAM_AVERAGE ? subtract_average : subtract)(&s, (size_t)c->n_elems);
-    return r->servers.ops->push(r->servers.ctx, chunk, round, s.to, r->weight[chunk]);
+    float *change = r->change + c->first, keep = p->rule == PARAM_AVERAGE ? p->keep : -1;
+    optim_change(keep, (size_t)c->n_elems, r->base + c->first, r->params + c->first, change);
+    return r->servers.ops->push(r->servers.ctx, chunk, round, change, r->weight[chunk]);
 }
 
 static enum status rounds_push(void *ctx, int chunk, int64_t step, const float *data, float weight)
