@@ -1,6 +1,7 @@
 /* ps/main.c - the parameter server: set-up, and the end. Exit codes: 0 the job is done, or
  * the server has handed on its chunks; 1 a permanent error, 2 usage, 138 a restart may help, 143
  * after SIGTERM (with a checkpoint, if they are kept), 130 after Ctrl-C. */
+#include "base/clock.h"
 #include "base/cores.h"
 #include "base/hosts.h"
 #include "base/log.h"
@@ -28,7 +29,14 @@
 #include <sys/signalfd.h>
 #include <unistd.h>
 
-enum { STOP_GRACE_MS = 2000, COMMAND_MS = 10000, MAX_AUTO_THREADS = 8 };
+enum {
+    STOP_GRACE_MS = 2000,
+    COMMAND_MS = 10000,
+    WORKERS_MS = 10000, /* for workers to hear that the region has ended */
+    LOOK_MS = 50,
+    MAX_AUTO_THREADS = 8,
+    WHY_BYTES = 512
+};
 
 static struct ps_options opt;
 
@@ -36,6 +44,9 @@ static struct ps_options opt;
 struct app {
     int signal_fd, event_fd;
     _Atomic int job_done, refused, over, failed;
+    _Atomic int parent_lost; /* the region's: what it learnt last was not delivered */
+    _Atomic int cut_off;     /* and before its last step, so that it ends: */
+    char why[WHY_BYTES];     /* this is why */
     struct node *node;
     struct thread_pool *threads; /* of updates */
     struct ps_region *region;    /* NULL: this group is none */
@@ -103,6 +114,17 @@ static void on_failed(void *ctx)
 {
     struct app *app = ctx;
     atomic_store(&app->failed, 1);
+    wake(app);
+}
+
+static void on_parent_lost(void *ctx, int complete, const char *why)
+{
+    struct app *app = ctx;
+    atomic_store(&app->parent_lost, 1);
+    if (complete)
+        return;
+    snprintf(app->why, sizeof app->why, "the region has ended: %s", why);
+    atomic_store(&app->cut_off, 1);
     wake(app);
 }
 
@@ -188,7 +210,8 @@ static int wait_for_end(struct app *app)
         uint64_t n_events;
         if (!fds[1].revents || read(app->event_fd, &n_events, sizeof n_events) != sizeof n_events)
             continue;
-        if (atomic_load(&app->refused) || atomic_load(&app->over) || atomic_load(&app->failed))
+        if (atomic_load(&app->refused) || atomic_load(&app->over) || atomic_load(&app->failed) ||
+            atomic_load(&app->cut_off))
             return 0;
         if (atomic_load(&app->job_done) && !opt.serve)
             return 0;
@@ -249,7 +272,9 @@ static enum status make_region(const struct ps_cluster *c, struct app *app)
                                          .outer_momentum = o->outer_momentum,
                                          .push_dtype = o->push_dtype,
                                          .version_dtype = o->version_dtype,
+                                         .parent_timeout = o->parent_timeout,
                                          .refused = on_refused,
+                                         .parent_lost = on_parent_lost,
                                          .ctx = app};
     app->hooks = (struct coordinator_region){on_takes_job, on_parent_at, app};
     return c->parents.n > 0 ? ps_region_create(&cfg, &app->region) : ST_OK;
@@ -325,6 +350,23 @@ static int output_exit_code(enum status st)
     return st == ST_FULL ? EXIT_RETRY : st == ST_OK ? 0 : EXIT_PERMANENT;
 }
 
+/* Why it ends with EXIT_PERMANENT, for a region's parent; NULL: it does not. */
+static const char *error_of(struct app *app)
+{
+    return atomic_load(&app->failed)        ? "all workers of the region have ended with an error"
+           : atomic_load(&app->refused)     ? "the region's server has ended with an error"
+           : atomic_load(&app->parent_lost) ? "the region had not reached its parent group"
+                                            : NULL;
+}
+
+/* Training is over; they ask how it goes on, are refused, and end. */
+static void await_workers(struct ps_service *service)
+{
+    int64_t deadline = clock_deadline_ns(WORKERS_MS);
+    while (ps_service_n_here(service) > 0 && clock_now_ns() < deadline)
+        poll(NULL, 0, LOOK_MS);
+}
+
 static int run_server(struct app *app, struct ps_service *service, struct net_server *server,
                       const struct ps_cluster *c)
 {
@@ -338,11 +380,14 @@ static int run_server(struct app *app, struct ps_service *service, struct net_se
     if (sig)
         LOG_W("%s: stopping%s", strsignal(sig),
               opt.checkpoint_dir ? " after a last checkpoint; once more ends at once" : "");
+    if (atomic_load(&app->cut_off))
+        ps_service_close(service, app->why);
     finish_node(app);
+    if (atomic_load(&app->cut_off))
+        await_workers(service);
     net_server_stop(server, STOP_GRACE_MS);
     log_stats(service);
-    int is_wrong = atomic_load(&app->refused) || atomic_load(&app->failed);
-    int exit_code = is_wrong ? EXIT_PERMANENT : sig ? 128 + sig : 0;
+    int exit_code = error_of(app) ? EXIT_PERMANENT : sig ? 128 + sig : 0;
     if (exit_code == 0 && app->lacks_last) {
         LOG_E("the job is done, but %s lacks its last step, as was said before: fix that (is the "
               "disk full?), then start all servers and workers again with the same flags; they "
@@ -429,7 +474,7 @@ static int serve(struct ps_cluster *c, struct app *app)
     TRY(node_serve(app->node));
     exit_code = run_server(app, service, server, c);
 done:
-    ps_region_stop(app->region);
+    ps_region_stop(app->region, error_of(app));
     node_destroy(app->node);
     net_server_destroy(server);
     ps_status_destroy(status);

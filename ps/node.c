@@ -231,6 +231,8 @@ static enum status make_coordinator(struct node *s, struct ps_service *service)
         .region = s->cfg.region,
         .ctx = s,
     };
+    if (ps_restore_has_all_steps(s->restore))
+        ps_service_take_any_first(service);
     memcpy(cfg.restored, s->restored, sizeof cfg.restored);
     s->restore = NULL;
     return coordinator_create(&cfg, &s->coordinator);

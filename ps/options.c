@@ -28,6 +28,7 @@ static struct ps_options raw = {
     .ready_fd = -1,
     .region = {.parent_hosts = "",
                .steps = 50,
+               .parent_timeout = 1800,
                .outer = -1,
                .outer_rate = -1,
                .outer_momentum = -1,
@@ -139,6 +140,10 @@ static const struct flag flags[] = {
      "Steps that the region makes without an answer of the parent, after 5 s without one (0: it "
      "waits, and so has the same bits in each run)",
      NULL},
+    {"parent_timeout", FLAG_INT, &raw.region.parent_timeout, 0, 1e9, "SECONDS", NULL,
+     "A region that waits for its parent group and has not reached it for so long ends, with what "
+     "it has (0: it waits without end)",
+     NULL},
     {"log_stragglers", FLAG_BOOL, &raw.log_stragglers, 0, 0, NULL, NULL,
      "A line for each step that waited for one worker longer than --straggler_ms", "Output:"},
     {"straggler_ms", FLAG_INT, &raw.straggler_ms, 1, 1000000000, "MS", NULL,
@@ -205,14 +210,16 @@ static int is_given(const void *target)
 static enum status check_region(struct ps_options *o)
 {
     struct ps_region_options *r = &o->region;
-    const void *const own[] = {&raw.region.n_regions, &raw.region.index, &raw.region.steps,
-                               &raw.region.overlap,   &raw.region.dtype, &raw.region.max_drift};
+    const void *const own[] = {&raw.region.n_regions,     &raw.region.index, &raw.region.steps,
+                               &raw.region.overlap,       &raw.region.dtype, &raw.region.max_drift,
+                               &raw.region.parent_timeout};
     int is_region = *r->parent_hosts != 0;
     const char *wrong = NULL;
     for (size_t i = 0; i < sizeof own / sizeof *own && !is_region; i++)
         if (is_given(own[i]))
             wrong = "--regions, --region_index, --region_steps, --overlap_steps, "
-                    "--parent_wire_dtype and --max_region_drift are for --parent_hosts";
+                    "--parent_wire_dtype, --max_region_drift and --parent_timeout are for "
+                    "--parent_hosts";
     if (is_region && r->n_regions < 1)
         wrong = "--parent_hosts needs --regions, how many there are, and --region_index";
     else if (is_region && r->index >= r->n_regions)

@@ -336,6 +336,15 @@ void net_exchange_cancel(struct net_exchange *x)
     exchange_fail(x, ST_CANCELLED);
 }
 
+int64_t net_exchange_silence_ms(struct net_exchange *x)
+{
+    pthread_mutex_lock(&x->lock);
+    const struct link *first = x->links[0];
+    int64_t ms = first->up ? 0 : (clock_now_ns() - first->last_ns) / 1000000;
+    pthread_mutex_unlock(&x->lock);
+    return ms;
+}
+
 void net_exchange_stats(struct net_exchange *x, struct net_exchange_stats *out)
 {
     pthread_mutex_lock(&x->lock);

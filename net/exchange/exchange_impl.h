@@ -50,14 +50,14 @@ struct link {
     size_t spans_room;
     uint8_t *change; /* room for one that lay in the server's memory; NULL: none did yet */
 
-    int index;       /* of the server; -1: not yet; this and the following: x->lock */
-    grpc_call *call; /* join or stream, a reference; NULL: not there yet, or gone */
-    int calling;     /* one is under way, or about to be */
-    int cancelled;   /* it is to end */
-    int up;          /* the stream takes requests */
-    int received;    /* a message came over it */
-    int retired;     /* the server is not of this generation: the session knows nothing of it */
-    int n_users;     /* threads that carry an action out */
+    int index;              /* of the server; -1: not yet; this and the following: x->lock */
+    grpc_call *call;        /* join or stream, a reference; NULL: not there yet, or gone */
+    int calling, cancelled; /* one is under way, or about to be; it is to end */
+    int up;                 /* the stream takes requests */
+    int received;           /* a message came over it */
+    int64_t last_ns;        /* it answered last, or its stream ended, or it was created */
+    int retired; /* the server is not of this generation: the session knows nothing of it */
+    int n_users; /* threads that carry an action out */
     struct link *next_retired;
     char reason[BIDI_REASON_BYTES]; /* why the last call ended */
     int fetched;                    /* all its chunks' versions, in this generation */

@@ -159,11 +159,19 @@ static enum bidi_next on_received(void *ctx, grpc_byte_buffer *message)
     return BIDI_READ;
 }
 
+static void note_heard(struct link *l)
+{
+    pthread_mutex_lock(&l->x->lock);
+    l->last_ns = clock_now_ns();
+    pthread_mutex_unlock(&l->x->lock);
+}
+
 static void on_ended(void *ctx, const char *reason)
 {
     struct link *l = ctx;
     struct session_event e = {.kind = EVENT_STREAM_DOWN, .received = l->received};
     forget_call(l);
+    note_heard(l);
     link_end_call(l, &e, reason, NULL);
 }
 
@@ -282,6 +290,8 @@ static void on_join(struct net_op *op, int ok)
     unary_batch_end(&l->join, text, sizeof text);
     grpc_call_unref(l->call); /* the other reference */
     forget_call(l);
+    if (answered)
+        note_heard(l);
     if (answered && message)
         handle_reply(l, message);
     else
@@ -390,6 +400,7 @@ enum status link_create(struct net_exchange *x, const char *addr, struct link **
         return ST_NOMEM;
     l->x = x;
     l->index = -1;
+    l->last_ns = clock_now_ns();
     l->addr = strdup(addr);
     l->queue.bits = calloc((size_t)x->n_chunks / 64 + 1, sizeof *l->queue.bits);
     if (!l->addr || !l->queue.bits ||

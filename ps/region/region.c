@@ -115,10 +115,14 @@ static int adopt_now(struct ps_region *r, int chunk, int64_t version, const floa
     return made_now;
 }
 
-/* It waits with a version that nobody has made yet, nor is going to make without the parent. */
-static int is_held(const struct ps_region *r, const struct piece *p)
+int region_is_held(const struct ps_region *r, const struct piece *p)
 {
     return p->waiting > p->adopted && p->waiting > r->let_go;
+}
+
+void region_make_own(struct ps_region *r, int chunk, int64_t version)
+{
+    adopt_now(r, chunk, version, NULL, NULL);
 }
 
 /* A generation of the region's has ended after the chunk was adopted, and before all were: it waits
@@ -139,7 +143,7 @@ static void adopt_again(struct ps_region *r, int chunk)
 static enum status await_piece(struct ps_region *r, int chunk, int wants_sent)
 {
     const struct piece *p = &r->pieces[chunk];
-    while (!r->stopping && !(wants_sent ? p->sent != NULL : is_held(r, p))) {
+    while (!r->stopping && !(wants_sent ? p->sent != NULL : region_is_held(r, p))) {
         if (p->waiting >= 0 && p->waiting <= p->adopted)
             adopt_again(r, chunk);
         else
@@ -251,6 +255,15 @@ int region_contribute_rest(struct ps_region *r)
     }
     pthread_mutex_unlock(&r->lock);
     return is_more;
+}
+
+void region_name_parents(const struct ps_region *r, char text[REGION_NAME_BYTES])
+{
+    size_t n = 0;
+    text[0] = 0;
+    for (int i = 0; i < r->cfg.parents->n && n < REGION_NAME_BYTES; i++)
+        n += (size_t)snprintf(text + n, REGION_NAME_BYTES - n, "%s%s", i > 0 ? "," : "",
+                              r->cfg.parents->addr[i]);
 }
 
 int region_at_end(struct ps_region *r)
@@ -437,9 +450,10 @@ enum status ps_region_start(struct ps_region *r, struct ps_service *service)
 {
     r->service = service;
     r->has_thread = pthread_create(&r->thread, NULL, region_exchange_main, r) == 0;
+    r->has_watch_thread = pthread_create(&r->watch_thread, NULL, region_watch_main, r) == 0;
     if (r->cfg.max_drift > 0)
         r->has_drift_thread = pthread_create(&r->drift_thread, NULL, drift_main, r) == 0;
-    if (r->has_thread && (r->has_drift_thread || r->cfg.max_drift <= 0))
+    if (r->has_thread && r->has_watch_thread && (r->has_drift_thread || r->cfg.max_drift <= 0))
         return ST_OK;
     LOG_E("no thread to be had for the exchange with the parent group");
     return ST_NOMEM;
@@ -452,7 +466,7 @@ void ps_region_wake(struct ps_region *r)
     pthread_mutex_unlock(&r->lock);
 }
 
-void ps_region_stop(struct ps_region *r)
+void ps_region_stop(struct ps_region *r, const char *error)
 {
     if (!r)
         return;
@@ -467,9 +481,12 @@ void ps_region_stop(struct ps_region *r)
         pthread_join(r->thread, NULL);
     if (r->has_drift_thread)
         pthread_join(r->drift_thread, NULL);
-    r->has_thread = r->has_drift_thread = 0;
-    if (r->done && r->x)
-        net_exchange_leave(r->x, r->held >= r->n_gates, LEAVE_MS);
+    if (r->has_watch_thread)
+        pthread_join(r->watch_thread, NULL);
+    r->has_thread = r->has_drift_thread = r->has_watch_thread = 0;
+    if ((r->done || error) && r->x)
+        net_exchange_leave_failed(r->x, r->done && r->held >= r->n_gates, error ? error : "",
+                                  LEAVE_MS);
     net_exchange_destroy(r->x);
     r->x = NULL;
 }
@@ -478,7 +495,7 @@ void ps_region_destroy(struct ps_region *r)
 {
     if (!r)
         return;
-    ps_region_stop(r);
+    ps_region_stop(r, NULL);
     free_job(r);
     pthread_mutex_destroy(&r->lock);
     pthread_cond_destroy(&r->changed);

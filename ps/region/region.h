@@ -11,7 +11,7 @@
  * what was learnt alone meanwhile stays on top of the parent's newest version. After the last gate
  * all regions have the same values.
  *
- * Owns:    a client of the parent group, its thread (with max_drift: two), three blocks of the
+ * Owns:    a client of the parent group, two threads (with max_drift: three), three blocks of the
  *          model's size.
  * Threads: hooks and wake from any; the rest from one. Errors: logged. */
 #ifndef PS_REGION_REGION_H
@@ -33,7 +33,11 @@ struct ps_region_config {
     int outer;                   /* enum optim_kind of the parent's servers: sgd to nesterov */
     double outer_rate, outer_momentum;    /* theirs; < 0: by the model's size */
     enum dtype push_dtype, version_dtype; /* of what crosses */
+    int64_t parent_timeout;               /* s; 0: it waits for the parent without end */
     void (*refused)(void *ctx);           /* the region cannot belong to the parent's job; logged */
+    /* It has waited for the parent, which was not reached for that time: `why`, one sentence;
+     * logged. complete: all steps are made, the job ends in order; else it is to be ended. */
+    void (*parent_lost)(void *ctx, int complete, const char *why);
     void *ctx;
 };
 
@@ -55,8 +59,9 @@ void ps_region_parent_at(struct ps_region *r, int64_t version, struct ps_parent_
 /* The service is borrowed until stop. */
 enum status ps_region_start(struct ps_region *r, struct ps_service *service);
 void ps_region_wake(struct ps_region *r); /* a generation has begun */
-/* Says goodbye to the parent where the job is done. NULL is fine, here and below. */
-void ps_region_stop(struct ps_region *r);
+/* Says goodbye to the parent where the job is done, or has ended with this error (NULL: none), of
+ * which the parent then tells. NULL is fine, here and below. */
+void ps_region_stop(struct ps_region *r, const char *error);
 void ps_region_destroy(struct ps_region *r);
 
 /* Whether the version is a gate, and how many gates there are up to a version. */

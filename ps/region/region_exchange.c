@@ -435,10 +435,16 @@ void *region_exchange_main(void *ctx)
     enum status st = exchange_all(r);
     pthread_mutex_lock(&r->lock);
     r->done = st == ST_OK;
+    r->ended = 1;
     int stopping = r->stopping;
+    int64_t silent_s = r->silent_s;
     pthread_mutex_unlock(&r->lock);
     if (st == ST_OK || stopping)
         return NULL;
+    if (st == ST_CANCELLED && silent_s > 0) {
+        region_end_alone(r, silent_s);
+        return NULL;
+    }
     LOG_E("region %d cannot go on with its parent group: %s", r->cfg.index, status_text(st));
     r->cfg.refused(r->cfg.ctx);
     return NULL;

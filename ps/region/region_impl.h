@@ -1,5 +1,6 @@
-/* ps/region/region_impl.h - a region inside: region.c (the hooks, what a chunk waits for) and
- * region_exchange.c (the thread that exchanges, gate by gate). Private to them. Threads: `lock`
+/* ps/region/region_impl.h - a region inside: region.c (the hooks, what a chunk waits for),
+ * region_exchange.c (the thread that exchanges, gate by gate) and region_end.c (a parent that is
+ * not reached). Private to them. Threads: `lock`
  * guards what says so; the rest is the exchanging thread's, or set before it starts. */
 #ifndef PS_REGION_REGION_IMPL_H
 #define PS_REGION_REGION_IMPL_H
@@ -34,11 +35,13 @@ struct ps_region {
     struct ps_outer outer;
     struct ps_service *service;
     struct net_exchange *x;
-    pthread_t thread, drift_thread;
-    int has_thread, has_drift_thread;
+    pthread_t thread, drift_thread, watch_thread;
+    int has_thread, has_drift_thread, has_watch_thread;
     pthread_mutex_t lock; /* guards the next */
     pthread_cond_t changed;
     int stopping, done;
+    int ended;        /* the exchange has, well or not */
+    int64_t silent_s; /* it was cancelled, since the parent was not reached for so long; 0: no */
     int is_alone;     /* a gate was passed without an answer: each version waits until it comes */
     int64_t due;      /* the gate that comes next; -1: not known */
     int64_t let_go;   /* the last version that a chunk was made of without the parent; 0: none */
@@ -87,5 +90,18 @@ int region_at_end(struct ps_region *r);
 /* The gate is passed, with whatever version it was. */
 void region_forget(struct ps_region *r);
 void *region_exchange_main(void *r);
+/* Under the lock: it waits with a version that nobody has made yet, nor is going to make without
+ * the parent. */
+int region_is_held(const struct ps_region *r, const struct piece *p);
+/* The chunk's version that waits is made as it was computed. */
+void region_make_own(struct ps_region *r, int chunk, int64_t version);
+/* region_end.c: the thread that looks for a parent that is not reached. */
+void *region_watch_main(void *r);
+/* Goes on, or ends, without a parent that was not reached for so long; says so. Returns when this
+ * process ends. */
+void region_end_alone(struct ps_region *r, int64_t silent_s);
+enum { REGION_NAME_BYTES = 128, REGION_TEXT_BYTES = 384 };
+/* The parent's servers, or those of them for which there is room. */
+void region_name_parents(const struct ps_region *r, char text[REGION_NAME_BYTES]);
 
 #endif

@@ -25,6 +25,13 @@ int service_waits_for_first(struct ps_service *s, const struct net_join *req, ch
     return 1;
 }
 
+void ps_service_take_any_first(struct ps_service *s)
+{
+    pthread_mutex_lock(&s->lock);
+    s->cfg.first_wait_ms = 0;
+    pthread_mutex_unlock(&s->lock);
+}
+
 void service_note_setter(struct ps_service *s, const struct net_join *req, const char *peer)
 {
     struct ps_waiter *setter = &s->setter;

@@ -117,6 +117,17 @@ static enum join_answer judge_ended(const struct ps_service *s, const struct net
     return JOIN_RETRY;
 }
 
+/* Of a service that lets nobody in any more: it ends. */
+static enum join_answer judge_closed(struct ps_service *s, const struct net_join *req, char *why,
+                                     size_t why_bytes)
+{
+    int rank = s->run ? net_plan_rank(s->run->plan, req->member) : -1;
+    if (rank >= 0 && s->run->members[rank].incarnation == req->incarnation)
+        s->run->members[rank].leaving = 1;
+    snprintf(why, why_bytes, "%s", s->closed);
+    return JOIN_REFUSED;
+}
+
 /* A member's process is there, though nobody can be let in; one that is gone may have left, or been
  * removed, but this is another, that stays. 1: it is news. Under the lock. */
 static int note_stopped(struct member *m, const struct net_join *req)
@@ -223,6 +234,8 @@ static enum join_answer judge(struct ps_service *s, const struct net_join *req, 
     char *why = reply->why;
     const size_t why_bytes = sizeof reply->why;
     struct run *r = s->run;
+    if (s->closed[0])
+        return judge_closed(s, req, why, why_bytes);
     enum join_answer answer = check_job(s, r, req, why, why_bytes);
     if (answer != JOIN_WELCOME)
         return answer;

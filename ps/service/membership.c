@@ -2,6 +2,7 @@
 #include "base/clock.h"
 #include "base/log.h"
 #include "ps/service/service_impl.h"
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -198,6 +199,24 @@ enum status ps_service_refusals(struct ps_service *s, struct ps_refusals **out)
     pthread_mutex_unlock(&s->lock);
     *out = copy;
     return ST_OK;
+}
+
+void ps_service_close(struct ps_service *s, const char *why)
+{
+    pthread_mutex_lock(&s->lock);
+    snprintf(s->closed, sizeof s->closed, "%s", why);
+    pthread_mutex_unlock(&s->lock);
+}
+
+int ps_service_n_here(struct ps_service *s)
+{
+    int n = 0;
+    pthread_mutex_lock(&s->lock);
+    const struct run *r = s->run;
+    for (int i = 0; r && i < r->plan->n_members; i++)
+        n += !r->members[i].leaving && !r->members[i].done;
+    pthread_mutex_unlock(&s->lock);
+    return n;
 }
 
 int service_was_removed(const struct ps_service *s, uint64_t incarnation)

@@ -131,6 +131,13 @@ enum status ps_service_refusals(struct ps_service *s, struct ps_refusals **out);
  * member; ST_NOMEM. */
 enum status ps_service_remove(struct ps_service *s, int member);
 
+/* Whoever comes first may settle the job, whatever first_wait_ms is: worker 0 may have ended. */
+void ps_service_take_any_first(struct ps_service *s);
+/* From now on whoever joins is refused, and told why. */
+void ps_service_close(struct ps_service *s, const char *why);
+/* How many members have not left. */
+int ps_service_n_here(struct ps_service *s);
+
 /* The present run with a reference for the caller; NULL: there is none yet. */
 struct run *ps_service_run(struct ps_service *s, int *ended);
 void ps_service_stats(struct ps_service *s, struct ps_service_stats *out);

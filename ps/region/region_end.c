@@ -1,0 +1,146 @@
+/* ps/region/region_end.c - see region.h: how a region ends that waits for a parent group which is
+ * not reached any more: it may have ended. A thread looks at how long that has been so; if it is
+ * too long the exchange is cancelled, and the exchanging thread lets the region go on or end.
+ *
+ * Where all steps are made the job's last version becomes what the region has computed, so that
+ * its workers end as ever. Else the region can only be stopped: what comes next is the parent's.
+ *
+ * Locks: the region's. */
+#include "base/clock.h"
+#include "base/log.h"
+#include "ps/region/region_impl.h"
+#include <inttypes.h>
+#include <stdio.h>
+
+enum { LOOK_MS = 500, LINE_S = 60, POLL_MS = 200, LEARNT_BYTES = 128, NOTHING = -1 };
+
+/* Under the lock: it waits for the parent's answer, and goes no further without. */
+static int is_stuck(const struct ps_region *r, const struct piece *p)
+{
+    int may_drift = r->due >= 0 && p->waiting < r->due + r->cfg.max_drift &&
+                    p->waiting < r->train_steps && r->cfg.max_drift > 0;
+    return region_is_held(r, p) && !may_drift;
+}
+
+/* 1: nothing goes on before the parent answers. *version: that the chunks wait with; NOTHING: not
+ * even the first values are there. */
+static int waits_for_parent(struct ps_region *r, int64_t *version)
+{
+    struct run *run = region_run(r);
+    if (!run)
+        return 0;
+    int stuck = 1, has_values = ps_store_step(run->store) >= 0;
+    run_unref(run);
+    pthread_mutex_lock(&r->lock);
+    *version = has_values ? r->pieces[0].waiting : NOTHING;
+    for (int i = 0; has_values && i < r->chunks->n_chunks; i++)
+        stuck &= is_stuck(r, &r->pieces[i]);
+    pthread_mutex_unlock(&r->lock);
+    return stuck;
+}
+
+/* "what it has learnt since round 5 of 6" of that version; the parent's first values are round 0.
+ */
+static void name_learnt(struct ps_region *r, int64_t version, char text[LEARNT_BYTES])
+{
+    struct ps_parent_version held;
+    ps_region_parent_at(r, version, &held);
+    snprintf(text, LEARNT_BYTES, "what it has learnt since round %" PRId64 " of %" PRId64,
+             held.known ? held.version : 0, r->n_gates);
+}
+
+static void say_waiting(struct ps_region *r, int64_t version, int64_t silent_s)
+{
+    char parents[REGION_NAME_BYTES], learnt[LEARNT_BYTES], held[REGION_TEXT_BYTES], how[96];
+    region_name_parents(r, parents);
+    name_learnt(r, version, learnt);
+    snprintf(held, sizeof held,
+             version == NOTHING ? "no parameters yet" : "step %" PRId64 " of %" PRId64 ", and %s",
+             version, r->train_steps, learnt);
+    snprintf(how, sizeof how,
+             r->cfg.parent_timeout > 0 ? "%" PRId64 " s more (--parent_timeout)"
+                                       : "as long as it takes (--parent_timeout=0)",
+             r->cfg.parent_timeout - silent_s);
+    LOG_W("region %d: the parent group (%s) has not been reached for %" PRId64
+          " s; this region holds %s; it waits %s",
+          r->cfg.index, parents, silent_s, held, how);
+}
+
+void *region_watch_main(void *ctx)
+{
+    struct ps_region *r = ctx;
+    int64_t first_s = r->cfg.parent_timeout > 0 && r->cfg.parent_timeout < 2 * LINE_S
+                          ? (r->cfg.parent_timeout + 1) / 2
+                          : LINE_S;
+    for (int64_t line_s = first_s;;) {
+        int64_t version, deadline = clock_deadline_ns(LOOK_MS);
+        pthread_mutex_lock(&r->lock);
+        while (!r->stopping && clock_cond_wait(&r->changed, &r->lock, deadline) == 0)
+            ;
+        struct net_exchange *x = r->stopping || r->ended ? NULL : r->x;
+        int ends = r->stopping || r->ended;
+        pthread_mutex_unlock(&r->lock);
+        if (ends)
+            return NULL;
+        int64_t silent_s = x ? net_exchange_silence_ms(x) / 1000 : 0;
+        if (silent_s < first_s || !waits_for_parent(r, &version)) {
+            line_s = first_s;
+        } else if (r->cfg.parent_timeout > 0 && silent_s >= r->cfg.parent_timeout) {
+            pthread_mutex_lock(&r->lock);
+            r->silent_s = silent_s;
+            pthread_mutex_unlock(&r->lock);
+            net_exchange_cancel(x);
+            return NULL;
+        } else if (silent_s >= line_s) {
+            say_waiting(r, version, silent_s);
+            line_s = silent_s + LINE_S;
+        }
+    }
+}
+
+/* All that waits is made as it was computed, whatever generation of the region's comes to it. */
+static void let_pass(struct ps_region *r)
+{
+    pthread_mutex_lock(&r->lock);
+    while (!r->stopping) {
+        for (int i = 0; i < r->chunks->n_chunks; i++) {
+            int64_t version = r->pieces[i].waiting;
+            if (version < 0)
+                continue;
+            pthread_mutex_unlock(&r->lock);
+            region_make_own(r, i, version);
+            pthread_mutex_lock(&r->lock);
+        }
+        clock_cond_wait(&r->changed, &r->lock, clock_deadline_ns(POLL_MS));
+    }
+    pthread_mutex_unlock(&r->lock);
+}
+
+void region_end_alone(struct ps_region *r, int64_t silent_s)
+{
+    char parents[REGION_NAME_BYTES], learnt[LEARNT_BYTES], end[REGION_TEXT_BYTES];
+    char why[REGION_TEXT_BYTES];
+    int64_t version = NOTHING;
+    waits_for_parent(r, &version);
+    int complete = version >= r->train_steps;
+    region_name_parents(r, parents);
+    name_learnt(r, version, learnt);
+    snprintf(why, sizeof why,
+             "the parent group (%s) has not been reached for %" PRId64 " s (--parent_timeout)",
+             parents, silent_s);
+    if (complete)
+        snprintf(end, sizeof end, "the job is done here, with this region's own parameters; %s",
+                 learnt);
+    else if (version == NOTHING)
+        snprintf(end, sizeof end, "the region ends before its first step");
+    else
+        snprintf(end, sizeof end, "the region ends at step %" PRId64 " of %" PRId64 "; %s",
+                 version - 1, r->train_steps, learnt);
+    LOG_E("region %d: %s: %s%s%s", r->cfg.index, why, end,
+          version == NOTHING ? "" : " was not delivered",
+          complete ? ""
+                   : "; when the parent group is there, start all programs of the region again");
+    r->cfg.parent_lost(r->cfg.ctx, complete, why);
+    if (complete)
+        let_pass(r);
+}

@@ -1,0 +1,94 @@
+"""Regions: how one ends whose parent group has ended or is not reached, and one that fails."""
+# label: cluster waits
+import os
+import signal
+
+import harness
+import regions
+
+
+class RegionsEnd(regions.Test):
+    def lose_parent(self):
+        self.parents.ps[0].stop(signal.SIGKILL, status=-signal.SIGKILL)
+
+    def test_last_contribution_is_lost(self):
+        """A region that has made all its steps ends with its own parameters, and says so."""
+        path = self.dir() + "/lost.safetensors"
+        gate, a = self.begin_held(
+            15, n=1, n_workers=1, steps=20, every=10, keeps=True, flags=["--export=" + path],
+            region=["--parent_timeout=3"])
+        a.ps[0].wait_line("round 1 of 2 exchanged")
+        self.lose_parent()
+        gate.open()
+        a.workers[0].wait(60)
+        a.ps[0].wait(60, 1)
+        where = self.parents.ps_hosts[0]
+        a.ps[0].wait_line(r"the parent group \(%s\) has not been reached for [12] s; this region "
+                          r"holds step 20 of 20, and what it has learnt since round 1 of 2; it "
+                          r"waits [12] s more \(--parent_timeout\)" % where)
+        a.ps[0].wait_line(r"the parent group \(%s\) has not been reached for [3-9] s "
+                          r"\(--parent_timeout\): the job is done here, with this region's own "
+                          r"parameters; what it has learnt since round 1 of 2 was not delivered"
+                          % where)
+        self.assertTrue(os.path.exists(path))
+        self.assertIn("checkpoint at step 20: ", a.ps[0].output())
+
+    def test_ended_before(self):
+        """A region that comes back when the others have ended stops at its gate: its workers end,
+        and its newest step is in its checkpoint, from which it goes on once there is a parent."""
+        gate, a = self.begin_held(15, n=1, n_workers=1, steps=40, every=20, keeps=True,
+                                     region=["--parent_timeout=2"])
+        a.ps[0].wait_line(r"checkpoint at step (7|14): ")
+        self.lose_parent()
+        a.ps[0].stop(signal.SIGKILL, status=-signal.SIGKILL)
+        a.start_ps(0, *self.region_flags[0])
+        gate.open()
+        a.ps[0].wait(60, 1)
+        a.ps[0].wait_line(r"\(--parent_timeout\): the region ends at step 19 of 40; what it has "
+                          r"learnt since round 0 of 2 was not delivered")
+        self.assertIn("checkpoint at step 19: ", a.ps[0].output())
+        a.workers[0].wait(60, 1)
+        a.workers[0].wait_line(r"refused this worker: the region has ended: the parent group \(")
+        self.parents.start_ps(0)
+        a.start_ps(0, *self.region_flags[0])
+        a.start_worker(0)
+        self.finish(60)
+
+    def test_never_reached(self):
+        """Without the parent's first values there is nothing to keep; all end."""
+        a, = self.begin(n=1, n_workers=1, steps=20, late=(0,), region=["--parent_timeout=2"])
+        self.lose_parent()
+        a.start(self.region_flags[0])
+        a.ps[0].wait(60, 1)
+        a.workers[0].wait(60, 1)
+        a.ps[0].wait_line("this region holds no parameters yet; it waits 1 s more")
+        a.ps[0].wait_line(r"\(--parent_timeout\): the region ends before its first step; when")
+
+    def test_parent_started_again_after_the_end(self):
+        """Its checkpoint says that all rounds are made: a late region gets the job's parameters,
+        and nobody else is waited for."""
+        keeps = ["--checkpoint_dir=%s/parent" % self.dir(), "--save_steps=1", "--worker_timeout=1"]
+        gate, a, b = self.begin_held(15, n_workers=1, steps=20, every=10, parent=keeps, keeps=True)
+        b.ps[0].wait_line(r"checkpoint at step \d+: ")
+        b.ps[0].stop(signal.SIGKILL, status=-signal.SIGKILL)
+        gate.open()
+        first = a.finish(60)
+        self.parents.ps[0].wait(60)
+        self.parents.start_ps(0, *self.parent_flags)
+        b.start_ps(0, *self.region_flags[1])
+        self.assertEqual(b.finish(60)[0]["parameters_sha256"], first[0]["parameters_sha256"])
+        self.parents.ps[0].wait(60)
+
+    def test_failed_region_says_goodbye(self):
+        """Its parent does not wait for it, as it would without a word for --worker_timeout."""
+        (a,) = self.begin(n=1, n_workers=1, steps=40, every=10, parent=["--worker_timeout=600"],
+                          flags=["--optimizer=sgd", "--learning_rate=1e6", "--weight_decay=1e3"])
+        a.workers[0].wait(60, 1)
+        a.ps[0].wait(60, 1)
+        self.parents.ps[0].wait(30, 1)
+        self.parents.ps[0].wait_line("worker 0 ended with an error: all workers of the region "
+                                     "have ended with an error")
+
+
+if __name__ == "__main__":
+    harness.main()
