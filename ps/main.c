@@ -44,6 +44,8 @@ static struct ps_options opt;
 struct app {
     int signal_fd, event_fd;
     _Atomic int job_done, refused, over, failed;
+    _Atomic int replaced;    /* by another ps 0, which the region goes on with */
+    const char *error;       /* error_of, as it ends; for the region's parent */
     _Atomic int parent_lost; /* the region's: what it learnt last was not delivered */
     _Atomic int cut_off;     /* and before its last step, so that it ends: */
     char why[WHY_BYTES];     /* this is why */
@@ -101,6 +103,13 @@ static void on_refused(void *ctx)
     struct app *app = ctx;
     atomic_store(&app->refused, 1);
     wake(app);
+}
+
+static void on_replaced(void *ctx)
+{
+    struct app *app = ctx;
+    atomic_store(&app->replaced, 1);
+    on_refused(ctx);
 }
 
 static void on_over(void *ctx)
@@ -249,6 +258,7 @@ static enum status make_node(const struct ps_cluster *c, struct app *app)
         .worker_timeout_ms = opt.worker_timeout * 1000,
         .min_workers = (int)opt.min_workers,
         .refused = on_refused,
+        .replaced = on_replaced,
         .over = on_over,
         .failed = on_failed,
         .region = app->region ? &app->hooks : NULL,
@@ -380,14 +390,16 @@ static int run_server(struct app *app, struct ps_service *service, struct net_se
     if (sig)
         LOG_W("%s: stopping%s", strsignal(sig),
               opt.checkpoint_dir ? " after a last checkpoint; once more ends at once" : "");
-    if (atomic_load(&app->cut_off))
+    int cut_off = atomic_load(&app->cut_off);
+    if (cut_off)
         ps_service_close(service, app->why);
     finish_node(app);
-    if (atomic_load(&app->cut_off))
+    if (cut_off)
         await_workers(service);
     net_server_stop(server, STOP_GRACE_MS);
     log_stats(service);
-    int exit_code = error_of(app) ? EXIT_PERMANENT : sig ? 128 + sig : 0;
+    app->error = error_of(app);
+    int exit_code = app->error ? EXIT_PERMANENT : sig ? 128 + sig : 0;
     if (exit_code == 0 && app->lacks_last) {
         LOG_E("the job is done, but %s lacks its last step, as was said before: fix that (is the "
               "disk full?), then start all servers and workers again with the same flags; they "
@@ -474,7 +486,7 @@ static int serve(struct ps_cluster *c, struct app *app)
     TRY(node_serve(app->node));
     exit_code = run_server(app, service, server, c);
 done:
-    ps_region_stop(app->region, error_of(app));
+    ps_region_stop(app->region, atomic_load(&app->replaced) ? NULL : app->error);
     node_destroy(app->node);
     net_server_destroy(server);
     ps_status_destroy(status);

@@ -196,7 +196,7 @@ static void on_fenced(void *ctx)
     struct node *s = ctx;
     LOG_E("another ps:0 has taken over%s%s: this process ends, and changes nothing",
           s->cfg.folder ? " " : "", s->cfg.folder ? s->cfg.folder : "");
-    s->cfg.refused(s->cfg.ctx);
+    s->cfg.replaced(s->cfg.ctx);
 }
 
 static void on_reply(void *ctx, uint64_t call, const struct net_control_reply *reply)
@@ -232,7 +232,7 @@ static enum status make_coordinator(struct node *s, struct ps_service *service)
         .ctx = s,
     };
     if (ps_restore_has_all_steps(s->restore))
-        ps_service_take_any_first(service);
+        ps_service_set_all_steps(service);
     memcpy(cfg.restored, s->restored, sizeof cfg.restored);
     s->restore = NULL;
     return coordinator_create(&cfg, &s->coordinator);

@@ -250,6 +250,7 @@ enum status net_exchange_wait(struct net_exchange *x, int first, int n, int64_t 
     net_exchange_flush(x);
     pthread_mutex_lock(&x->lock);
     enum status st = exchange_status(x);
+    x->n_waiting++;
     for (int i = first + n - 1; i >= first && st == ST_OK;) {
         struct chunk_state *c = &x->chunks[i];
         if (c->ended) {
@@ -263,6 +264,7 @@ enum status net_exchange_wait(struct net_exchange *x, int first, int n, int64_t 
             st = exchange_status(x);
         }
     }
+    x->n_waiting--;
     pthread_mutex_unlock(&x->lock);
     return st;
 }
@@ -339,8 +341,7 @@ void net_exchange_cancel(struct net_exchange *x)
 int64_t net_exchange_silence_ms(struct net_exchange *x)
 {
     pthread_mutex_lock(&x->lock);
-    const struct link *first = x->links[0];
-    int64_t ms = first->up ? 0 : (clock_now_ns() - first->last_ns) / 1000000;
+    int64_t ms = x->n_waiting > 0 ? x->links[0]->silent_ns / 1000000 : 0;
     pthread_mutex_unlock(&x->lock);
     return ms;
 }

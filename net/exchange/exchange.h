@@ -106,7 +106,8 @@ enum status net_exchange_leave(struct net_exchange *x, int done, int64_t deadlin
  * LEAVE_ERROR_BYTES): all servers are told, and ps 0 says so. */
 enum status net_exchange_leave_failed(struct net_exchange *x, int done, const char *error,
                                       int64_t deadline_ms);
-/* For how long ps 0 was not reached: no answer of it came, and there is no stream. */
+/* For how long net_exchange_start or _wait, while one is under way, has tried to join ps 0 in vain,
+ * from the first try that failed; 0: none has since ps 0 answered. */
 int64_t net_exchange_silence_ms(struct net_exchange *x);
 void net_exchange_cancel(struct net_exchange *x); /* async-signal-UNsafe; wakes every waiter */
 void net_exchange_stats(struct net_exchange *x, struct net_exchange_stats *out);

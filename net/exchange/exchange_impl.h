@@ -55,7 +55,7 @@ struct link {
     int calling, cancelled; /* one is under way, or about to be; it is to end */
     int up;                 /* the stream takes requests */
     int received;           /* a message came over it */
-    int64_t last_ns;        /* it answered last, or its stream ended, or it was created */
+    int64_t failed_ns, silent_ns; /* its last join that failed, and for how long all have; 0 */
     int retired; /* the server is not of this generation: the session knows nothing of it */
     int n_users; /* threads that carry an action out */
     struct link *next_retired;
@@ -97,7 +97,7 @@ struct net_exchange {
     struct session *session;
     enum status st;  /* what it failed with, once the line that says why is written */
     int64_t wake_ns; /* when it wants a TIMER */
-    int closing;
+    int closing, n_waiting;              /* callers of net_exchange_start and _wait */
     int n_begun, n_out, n_left;          /* STARTs and LEAVEs that came to their end */
     int n_leaves;                        /* calls under way */
     int64_t leave_ms;                    /* how long each may take */

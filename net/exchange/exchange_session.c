@@ -286,6 +286,7 @@ static enum status join_all(struct net_exchange *x)
     pthread_mutex_unlock(&x->lock);
     exchange_step(x, &e);
     pthread_mutex_lock(&x->lock);
+    x->n_waiting++;
     for (;;) {
         st = x->n_out != out ? ST_CANCELLED : exchange_status(x);
         if (st == ST_OK && is_over(x->session))
@@ -294,6 +295,7 @@ static enum status join_all(struct net_exchange *x)
             break;
         pthread_cond_wait(&x->changed, &x->lock); /* woken by each step */
     }
+    x->n_waiting--;
     pthread_mutex_unlock(&x->lock);
     return st;
 }

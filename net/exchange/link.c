@@ -11,7 +11,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-enum { LINK_JOIN_MS = 10000, LINK_SOON_MS = 5000 };
+enum { LINK_JOIN_MS = 10000, LINK_GAP_MS = 2 * LINK_JOIN_MS, LINK_SOON_MS = 5000 };
 
 static grpc_call *make_call(struct link *l, const char *path, int64_t deadline_ms)
 {
@@ -162,7 +162,19 @@ static enum bidi_next on_received(void *ctx, grpc_byte_buffer *message)
 static void note_heard(struct link *l)
 {
     pthread_mutex_lock(&l->x->lock);
-    l->last_ns = clock_now_ns();
+    l->failed_ns = l->silent_ns = 0;
+    pthread_mutex_unlock(&l->x->lock);
+}
+
+/* A process that stood still meanwhile has not tried either. */
+static void note_failed(struct link *l)
+{
+    const int64_t most = LINK_GAP_MS * INT64_C(1000000);
+    int64_t now = clock_now_ns();
+    pthread_mutex_lock(&l->x->lock);
+    int64_t gap = l->failed_ns ? now - l->failed_ns : 0;
+    l->silent_ns += gap < most ? gap : most;
+    l->failed_ns = now;
     pthread_mutex_unlock(&l->x->lock);
 }
 
@@ -171,7 +183,6 @@ static void on_ended(void *ctx, const char *reason)
     struct link *l = ctx;
     struct session_event e = {.kind = EVENT_STREAM_DOWN, .received = l->received};
     forget_call(l);
-    note_heard(l);
     link_end_call(l, &e, reason, NULL);
 }
 
@@ -292,6 +303,8 @@ static void on_join(struct net_op *op, int ok)
     forget_call(l);
     if (answered)
         note_heard(l);
+    else
+        note_failed(l);
     if (answered && message)
         handle_reply(l, message);
     else
@@ -400,7 +413,6 @@ enum status link_create(struct net_exchange *x, const char *addr, struct link **
         return ST_NOMEM;
     l->x = x;
     l->index = -1;
-    l->last_ns = clock_now_ns();
     l->addr = strdup(addr);
     l->queue.bits = calloc((size_t)x->n_chunks / 64 + 1, sizeof *l->queue.bits);
     if (!l->addr || !l->queue.bits ||

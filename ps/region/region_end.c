@@ -88,6 +88,7 @@ void *region_watch_main(void *ctx)
         } else if (r->cfg.parent_timeout > 0 && silent_s >= r->cfg.parent_timeout) {
             pthread_mutex_lock(&r->lock);
             r->silent_s = silent_s;
+            r->stuck_at = version;
             pthread_mutex_unlock(&r->lock);
             net_exchange_cancel(x);
             return NULL;
@@ -120,8 +121,7 @@ void region_end_alone(struct ps_region *r, int64_t silent_s)
 {
     char parents[REGION_NAME_BYTES], learnt[LEARNT_BYTES], end[REGION_TEXT_BYTES];
     char why[REGION_TEXT_BYTES];
-    int64_t version = NOTHING;
-    waits_for_parent(r, &version);
+    int64_t version = r->stuck_at; /* before the cancel that this follows */
     int complete = version >= r->train_steps;
     region_name_parents(r, parents);
     name_learnt(r, version, learnt);

@@ -42,6 +42,7 @@ struct ps_region {
     int stopping, done;
     int ended;        /* the exchange has, well or not */
     int64_t silent_s; /* it was cancelled, since the parent was not reached for so long; 0: no */
+    int64_t stuck_at; /* and the region's version that waited then; -1: it had no values */
     int is_alone;     /* a gate was passed without an answer: each version waits until it comes */
     int64_t due;      /* the gate that comes next; -1: not known */
     int64_t let_go;   /* the last version that a chunk was made of without the parent; 0: none */

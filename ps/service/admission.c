@@ -17,6 +17,8 @@ int service_waits_for_first(struct ps_service *s, const struct net_join *req, ch
     int64_t now_ns = clock_now_ns();
     if (req->member == 0 || req->job.n_workers == 0 || req->generation > 0 || !s->cfg.first_wait_ms)
         return 0;
+    if (s->has_all_steps && job_local_steps(&req->job) > 1)
+        return 0;
     if (!s->first_asked_ns)
         s->first_asked_ns = now_ns;
     if (s->cfg.first_wait_ms > 0 && now_ns - s->first_asked_ns >= s->cfg.first_wait_ms * 1000000)
@@ -25,10 +27,10 @@ int service_waits_for_first(struct ps_service *s, const struct net_join *req, ch
     return 1;
 }
 
-void ps_service_take_any_first(struct ps_service *s)
+void ps_service_set_all_steps(struct ps_service *s)
 {
     pthread_mutex_lock(&s->lock);
-    s->cfg.first_wait_ms = 0;
+    s->has_all_steps = 1;
     pthread_mutex_unlock(&s->lock);
 }
 

@@ -131,8 +131,9 @@ enum status ps_service_refusals(struct ps_service *s, struct ps_refusals **out);
  * member; ST_NOMEM. */
 enum status ps_service_remove(struct ps_service *s, int member);
 
-/* Whoever comes first may settle the job, whatever first_wait_ms is: worker 0 may have ended. */
-void ps_service_take_any_first(struct ps_service *s);
+/* The checkpoint that the job resumes from has all its steps: a member with local steps, as regions
+ * are, does not wait for worker 0, which may have ended. Others do: they may want more steps. */
+void ps_service_set_all_steps(struct ps_service *s);
 /* From now on whoever joins is refused, and told why. */
 void ps_service_close(struct ps_service *s, const char *why);
 /* How many members have not left. */

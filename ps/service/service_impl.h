@@ -31,6 +31,7 @@ struct ps_service {
     struct ps_waiter setter; /* who settled the job, or is about to; incarnation 0: nobody */
     uint64_t *removed;       /* incarnations of members that somebody had removed */
     int n_removed;
+    int has_all_steps;          /* ps_service_set_all_steps */
     char closed[512];           /* why nobody is let in any more; "": that is not so */
     struct ps_late_total *late; /* of the job's earlier generations, by index */
     int n_late;

@@ -16,7 +16,7 @@ SHARE = os.path.join(os.path.dirname(harness.BIN), "share")
 PAGES = {name: os.path.join(SHARE, name + ".1") for name in PROGRAMS.values()}
 # Other software's; of our own scripts and bench/ their text is looked at.
 OTHERS = {"install", "prefix", "target", "test_dir", "output_on_failure",  # CMake, CTest
-          "gres", "kill_on_bad_exit"}  # Slurm
+          "gres", "kill_on_bad_exit", "cpus_per_task", "gpus_per_task"}  # Slurm
 
 
 def said(program, *flags):
