@@ -50,11 +50,11 @@ struct link {
     size_t spans_room;
     uint8_t *change; /* room for one that lay in the server's memory; NULL: none did yet */
 
-    int index;              /* of the server; -1: not yet; this and the following: x->lock */
-    grpc_call *call;        /* join or stream, a reference; NULL: not there yet, or gone */
-    int calling, cancelled; /* one is under way, or about to be; it is to end */
-    int up;                 /* the stream takes requests */
-    int received;           /* a message came over it */
+    int index;                    /* of the server; -1: not yet; this and the following: x->lock */
+    grpc_call *call;              /* join or stream, a reference; NULL: not there yet, or gone */
+    int calling, cancelled;       /* one is under way, or about to be; it is to end */
+    int up;                       /* the stream takes requests */
+    int received;                 /* a message came over it */
     int64_t failed_ns, silent_ns; /* its last join that failed, and for how long all have; 0 */
     int retired; /* the server is not of this generation: the session knows nothing of it */
     int n_users; /* threads that carry an action out */
@@ -95,12 +95,12 @@ struct net_exchange {
     pthread_cond_t ready;   /* a chunk that is waited for; the session's status */
     pthread_cond_t work;    /* for the reconnect thread */
     struct session *session;
-    enum status st;  /* what it failed with, once the line that says why is written */
-    int64_t wake_ns; /* when it wants a TIMER */
-    int closing, n_waiting;              /* callers of net_exchange_start and _wait */
-    int n_begun, n_out, n_left;          /* STARTs and LEAVEs that came to their end */
-    int n_leaves;                        /* calls under way */
-    int64_t leave_ms;                    /* how long each may take */
+    enum status st;             /* what it failed with, once the line that says why is written */
+    int64_t wake_ns;            /* when it wants a TIMER */
+    int closing, n_waiting;     /* callers of net_exchange_start and _wait */
+    int n_begun, n_out, n_left; /* STARTs and LEAVEs that came to their end */
+    int n_leaves;               /* calls under way */
+    int64_t leave_ms;           /* how long each may take */
     char leave_error[LEAVE_ERROR_BYTES]; /* what they say */
     enum status leave_st;
     int n_links;

@@ -58,7 +58,7 @@ class RegionsEnd(regions.Test):
         a.start(self.region_flags[0])
         a.ps[0].wait(60, 1)
         a.workers[0].wait(60, 1)
-        a.ps[0].wait_line(r"has not been reached for \d+ s; this region holds no parameters yet; it "
+        a.ps[0].wait_line(r"not been reached for \d+ s; this region holds no parameters yet; it "
                           r"waits [1-6] s more \(--parent_timeout\)")
         a.ps[0].wait_line(r"\(--parent_timeout\): the region ends before its first step; when")
 
