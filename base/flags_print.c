@@ -127,7 +127,7 @@ static const char find_flag[] =
     "        flag=$before cur=\n"
     "    elif [[ $before == = ]]; then\n"
     "        flag=${COMP_WORDS[COMP_CWORD-2]}\n"
-    "    elif [[ $before == --* && $cur != -* && ! ${before#--} =~ $alone ]]; then\n"
+    "    elif [[ $before == --* && $cur != -* && ! ${before//-/_} =~ $alone ]]; then\n"
     "        flag=$before\n"
     "    fi\n"
     "    flag=${flag#--} flag=${flag//-/_}\n";
@@ -151,7 +151,7 @@ void flags_print_bash(const struct flags_program *prog)
 {
     const char *name = prog->installed ? prog->installed : prog->name;
     printf("# bash's completion of %s, as %s --help=bash prints it\n", name, name);
-    printf("_weir_%s()\n{\n    local alone='^(help|version", prog->name);
+    printf("_weir_%s()\n{\n    local alone='^__(help|version", prog->name);
     for (size_t i = 0; i < prog->n_flags; i++)
         if (prog->flags[i].target && flags_stand_alone(&prog->flags[i]))
             printf("|%s", prog->flags[i].name);

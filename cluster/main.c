@@ -62,8 +62,12 @@ static enum status find_role(int argc, char **argv, enum cluster_role *role)
         *role = is(job, "ps") ? CLUSTER_PS : CLUSTER_WORKER;
         return ST_OK;
     }
-    if (r.slurm_ps < 0 || r.slurm_port < 0 || flag_value(argc, argv, "evaluate") ||
-        flag_value(argc, argv, "predict"))
+    static const char *const workers[] = {"evaluate", "predict", "list_devices", "self_test",
+                                          "join"};
+    for (size_t i = 0; i < sizeof workers / sizeof *workers; i++)
+        if (flag_value(argc, argv, workers[i]))
+            return ST_OK;
+    if (r.slurm_ps < 0 || r.slurm_port < 0)
         return ST_OK; /* the worker says what is wrong */
     cluster_environment(&r);
     TRY(cluster_find(&r, &c));

@@ -210,7 +210,7 @@ static enum status place_task(const struct config *c, struct cluster *out)
     snprintf(out->self, sizeof out->self, "%s", job->addr[c->index]);
     out->role = types[i].job == PS ? CLUSTER_PS : CLUSTER_WORKER;
     out->index += types[i].job == WORKER ? chief->n : 0;
-    return ST_OK;
+    return out->index < HOSTS_MAX ? ST_OK : say("task.index", "is too large beside a chief");
 }
 
 /* A worker that is not told of all others: the first one begins the job by itself, the others join
@@ -236,8 +236,11 @@ static enum status read_cluster(struct config *c, const json_t *root, int no_tas
         return say("the whole", "is no object, as in {\"cluster\": {...}, \"task\": {...}}");
     if (task && !no_task)
         TRY(read_task(c, task));
-    if (!cluster && (!c->type || strcmp(c->type, "evaluator") != 0))
-        return ST_OK; /* {}: nothing is described */
+    int evaluates = c->type && strcmp(c->type, "evaluator") == 0;
+    if (!cluster && c->type && !evaluates && (c->index > 0 || strcmp(c->type, "ps") == 0))
+        return say("cluster", "is missing, and the task cannot be alone");
+    if (!cluster && !evaluates)
+        return ST_OK; /* {}, or a worker 0: nothing is described */
     if (cluster)
         TRY(read_jobs(c, cluster));
     if (cluster && !task && !no_task)

@@ -118,6 +118,11 @@ static void test_tf_config_wrong(void **state)
     bad("{\"cluster\":{\"worker\":{\"-1\":\"a:1\"}}}", "cluster.worker[\"-1\"] is no task's");
     bad("{\"cluster\":{\"ps\":[\"a:1\"]}}", "task is missing");
     bad("{\"task\":7}", "task is no object");
+    bad("{\"task\":{\"type\":\"ps\",\"index\":0}}", "cluster is missing");
+    bad("{\"Cluster\":{},\"task\":{\"type\":\"worker\",\"index\":1}}", "cluster is missing");
+    bad("{\"cluster\":{\"chief\":[\"c:1\"],\"ps\":[\"p:1\"],\"worker\":{\"4095\":\"w:1\"}},"
+        "\"task\":{\"type\":\"worker\",\"index\":4095}}",
+        "task.index is too large");
     bad("{\"task\":{\"index\":0}}", "task.type is missing");
     bad("{\"task\":{\"type\":\"ps\"}}", "task.index is missing");
     bad("{\"task\":{\"type\":\"ps\",\"index\":\"0\"}}", "task.index is no number");

@@ -45,6 +45,9 @@ with open(os.path.join(SOURCE, "net/wire/message.h"), encoding="utf-8") as heade
 # Tests of the CPU stay on it, whatever the machine has; tests of GPUs set an environment.
 CUDA_VISIBLE_DEVICES = os.environ.get("CUDA_VISIBLE_DEVICES")
 os.environ["CUDA_VISIBLE_DEVICES"] = ""
+# Nor is a test part of the cluster in which it is started.
+for name in [n for n in os.environ if n == "TF_CONFIG" or n.startswith("SLURM_")]:
+    del os.environ[name]
 LIBC = ctypes.CDLL(None, use_errno=True)
 TEST_SECONDS = 100  # times PATIENCE: no test takes so long
 

@@ -123,23 +123,26 @@ class Install(harness.Test):
             self.assertIn("-- " + found % where + "\n", said)
 
     def test_uninstall(self):
-        """Below a DESTDIR, with a folder that was there before, and a file that is somebody's."""
+        """Below a DESTDIR, with folders that were there before, and files that are somebody's."""
         staged = os.path.join(self.dir(), "staged")
-        before = os.path.join(staged, "opt/share/man")
-        os.makedirs(before)
+        prefix = "/opt/wéir-[1]"
+        root = staged + prefix
+        before = [root + "/share/man", root + "/share/weir"]
+        for folder in before:
+            os.makedirs(folder)
         script = os.path.join(harness.SOURCE, "packaging/uninstall.cmake")
         for _ in range(2):  # the second finds all folders there
-            self.cmake("--install", BUILD, "--prefix", "/opt", DESTDIR=staged)
-        self.train(os.path.join(staged, "opt/bin/weir-worker"), "--model=softmax")
-        others = os.path.join(staged, "opt/lib/others")
+            self.cmake("--install", BUILD, "--prefix", prefix, DESTDIR=staged)
+        self.train(root + "/bin/weir-worker", "--model=softmax")
+        others = root + "/lib/others"
         with open(others, "w", encoding="utf-8"):
             pass
         self.assertIn("DESTDIR has to be as it was",
                       self.cmake("-P", script, BUILD, status=PERMANENT).replace("\n ", ""))
         self.cmake("-P", script, BUILD, DESTDIR=staged)
         left = [os.path.join(d, n) for d, ds, ns in os.walk(staged) for n in ns + ds]
-        self.assertEqual(sorted(left), [staged + "/opt", staged + "/opt/lib", others,
-                                        staged + "/opt/share", before])
+        self.assertEqual(sorted(left), sorted([staged + "/opt", root, root + "/lib", others,
+                                               root + "/share", *before]))
         self.assertIn("nothing to remove", self.cmake("-P", script, BUILD, status=PERMANENT))
 
     @unittest.skipUnless(shutil.which("dpkg-shlibdeps") and shutil.which("file"),
