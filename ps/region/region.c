@@ -41,9 +41,11 @@ static int waits(void *ctx, int64_t version, int64_t train_steps)
     if (ps_region_is_gate(&r->cfg, version, train_steps))
         return 1;
     pthread_mutex_lock(&r->lock);
-    int alone = r->is_alone;
+    int must = r->is_alone;
+    for (int i = 0; r->pieces && i < r->chunks->n_chunks; i++) /* made again: adopted again */
+        must |= r->pieces[i].adopted == version;
     pthread_mutex_unlock(&r->lock);
-    return alone;
+    return must;
 }
 
 /* A contribution is of the version that the gate less the overlap has, or of the first one after
@@ -131,7 +133,7 @@ static void adopt_again(struct ps_region *r, int chunk)
 {
     struct piece *p = &r->pieces[chunk];
     int64_t version = p->waiting;
-    struct buf *used = version == p->adopted ? buf_ref(p->used) : NULL;
+    struct buf *used = version == p->adopted && p->used ? buf_ref(p->used) : NULL;
     pthread_mutex_unlock(&r->lock);
     adopt_now(r, chunk, version, r->base + r->chunks->chunks[chunk].first,
               used ? (const float *)used->data : NULL);
@@ -139,17 +141,36 @@ static void adopt_again(struct ps_region *r, int chunk)
     pthread_mutex_lock(&r->lock);
 }
 
+/* Under the lock: until something has changed, or a chunk was adopted again. Whatever is waited
+ * for, it may need any of them: workers go on only with all chunks. */
+static void await_change(struct ps_region *r)
+{
+    int again = 0;
+    while (again < r->chunks->n_chunks &&
+           (r->pieces[again].waiting < 0 || r->pieces[again].waiting > r->pieces[again].adopted))
+        again++;
+    if (again < r->chunks->n_chunks)
+        adopt_again(r, again);
+    else
+        pthread_cond_wait(&r->changed, &r->lock);
+}
+
 /* Waits until the chunk has something to contribute (wants_sent), or is held; under the lock. */
 static enum status await_piece(struct ps_region *r, int chunk, int wants_sent)
 {
     const struct piece *p = &r->pieces[chunk];
-    while (!r->stopping && !(wants_sent ? p->sent != NULL : region_is_held(r, p))) {
-        if (p->waiting >= 0 && p->waiting <= p->adopted)
-            adopt_again(r, chunk);
-        else
-            pthread_cond_wait(&r->changed, &r->lock);
-    }
+    while (!r->stopping && !(wants_sent ? p->sent != NULL : region_is_held(r, p)))
+        await_change(r);
     return r->stopping ? ST_CANCELLED : ST_OK;
+}
+
+void region_linger(struct ps_region *r)
+{
+    pthread_mutex_lock(&r->lock);
+    r->done = 1;
+    while (!r->stopping)
+        await_change(r);
+    pthread_mutex_unlock(&r->lock);
 }
 
 static int64_t next_gate(const struct ps_region *r, int64_t version)
@@ -158,11 +179,26 @@ static int64_t next_gate(const struct ps_region *r, int64_t version)
     return gate < r->n_gates ? ps_region_gate_version(&r->cfg, gate + 1, r->train_steps) : -1;
 }
 
+/* A reference to what the chunk's change is counted from: what was contributed, or a copy. */
+static enum status keep_from(const struct piece *p, const float *from, size_t bytes,
+                             struct buf **out)
+{
+    enum status st = ST_OK;
+    if (p->sent && from == (const float *)p->sent->data) {
+        *out = buf_ref(p->sent);
+        return ST_OK;
+    }
+    TRY(buf_create(bytes, out));
+    memcpy((*out)->data, from, bytes);
+done:
+    return st;
+}
+
 /* Under the lock: what the chunk makes from now on is for the next gate. */
-static void retire(struct ps_region *r, struct piece *p, int64_t version, int keeps)
+static void retire(struct ps_region *r, struct piece *p, int64_t version, struct buf *used)
 {
     buf_unref(p->used);
-    p->used = keeps ? buf_ref(p->sent) : NULL;
+    p->used = used ? buf_ref(used) : NULL;
     buf_unref(p->sent);
     p->sent = NULL;
     p->sent_at = -1;
@@ -203,9 +239,13 @@ void ps_region_parent_at(struct ps_region *r, int64_t version, struct ps_parent_
 enum status region_adopt(struct ps_region *r, int chunk, const float *to, const float *from)
 {
     struct piece *p = &r->pieces[chunk];
+    struct buf *used = NULL;
+    size_t bytes = (size_t)r->chunks->chunks[chunk].n_elems * sizeof(float);
     pthread_mutex_lock(&r->lock);
     p->answered = 1;
     enum status st = await_piece(r, chunk, 0);
+    if (st == ST_OK && from)
+        st = keep_from(p, from, bytes, &used);
     if (st != ST_OK) {
         pthread_mutex_unlock(&r->lock);
         return st;
@@ -215,14 +255,13 @@ enum status region_adopt(struct ps_region *r, int chunk, const float *to, const 
      * differences need not have; and so it is for all regions at the end */
     int counted = p->sent && from == (const float *)p->sent->data;
     int whole = version >= r->train_steps || (counted && version == p->sent_at);
-    struct buf *mine = counted ? buf_ref(p->sent) : NULL;
     r->gate_since_ns = p->since_ns > r->gate_since_ns ? p->since_ns : r->gate_since_ns;
-    retire(r, p, version, counted && !whole);
+    retire(r, p, version, whole ? NULL : used);
     region_note(r, version, &r->adopting); /* before there is such a version */
     pthread_mutex_unlock(&r->lock);
     /* where it does not wait any more, its next generation comes to it again */
     adopt_now(r, chunk, version, to, whole ? NULL : from);
-    buf_unref(mine);
+    buf_unref(used);
     return ST_OK;
 }
 
@@ -485,7 +524,7 @@ void ps_region_stop(struct ps_region *r, const char *error)
         pthread_join(r->watch_thread, NULL);
     r->has_thread = r->has_drift_thread = r->has_watch_thread = 0;
     if ((r->done || error) && r->x)
-        net_exchange_leave_failed(r->x, r->done && r->held >= r->n_gates, error ? error : "",
+        net_exchange_leave_failed(r->x, r->done && r->step >= r->n_gates, error ? error : "",
                                   LEAVE_MS);
     net_exchange_destroy(r->x);
     r->x = NULL;

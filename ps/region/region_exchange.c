@@ -227,13 +227,21 @@ done:
     return st;
 }
 
+/* The region comes to its end, and the parent, which has lost rounds, has some left. */
+static int is_short(struct ps_region *r)
+{
+    return region_at_end(r) && r->step < r->n_gates;
+}
+
 /* base has the parent's version `step`: what was not contributed since is taken back. */
 static enum status take_over(struct ps_region *r)
 {
     enum status st = ST_OK;
-    LOG_I("region %d: takes over round %" PRId64 " of the parent group", r->cfg.index, r->step);
     if (r->cfg.max_drift > 0)
         TRY(region_hold(r));
+    if (is_short(r))
+        return ST_OK; /* it has drifted to the end meanwhile */
+    LOG_I("region %d: takes over round %" PRId64 " of the parent group", r->cfg.index, r->step);
     region_adopts(r, r->step);
     for (int i = 0; i < r->chunks->n_chunks && st == ST_OK; i++)
         st = region_adopt(r, i, r->base + r->chunks->chunks[i].first, NULL);
@@ -331,7 +339,9 @@ static enum status come_back(struct ps_region *r, int *again)
     int64_t step = r->step;
     TRY(start(r));
     int counted = r->step > step && r->parent_has > step;
-    *again = r->step <= step || (region_at_end(r) && r->step < r->n_gates);
+    if (r->cfg.max_drift > 0 && r->step > step)
+        TRY(region_hold(r)); /* or it comes to its end meanwhile */
+    *again = r->step <= step || is_short(r);
     if (r->step < step) { /* it has lost some, or all */
         memcpy(r->before, r->base, (size_t)r->chunks->n_elems * sizeof(float));
         r->contributed = 0;
@@ -343,8 +353,6 @@ static enum status come_back(struct ps_region *r, int *again)
               r->cfg.index, r->step);
     }
     r->contributed |= counted;
-    if (r->cfg.max_drift > 0 && !*again)
-        TRY(region_hold(r));
     if (!*again)
         region_adopts(r, r->step);
     for (int i = 0; i < r->chunks->n_chunks && st == ST_OK && !*again; i++)
@@ -354,12 +362,14 @@ done:
     return st;
 }
 
-static enum status exchange_round(struct ps_region *r)
+/* behind: what the region has goes back to another version than the parent's, and is nothing to
+ * contribute; it takes part so that the parent comes to its end. */
+static enum status exchange_round(struct ps_region *r, int behind)
 {
     enum status st = ST_OK;
     int again = 1;
     int64_t began = 0;
-    r->contributed = 0;
+    r->contributed = behind;
     r->weight = weigh(r);
     memcpy(r->before, r->base, (size_t)r->chunks->n_elems * sizeof(float));
     while (again) {
@@ -382,6 +392,34 @@ static enum status exchange_round(struct ps_region *r)
     }
     r->exchange_s = (double)(clock_now_ns() - began) * 1e-9;
 done:
+    return st;
+}
+
+/* The parent has lost rounds after the region had all its steps: of those that are left, the first
+ * has what it lacks of the region's values, and nothing is taken over. */
+static enum status finish_ended(struct ps_region *r)
+{
+    enum status st = ST_OK;
+    r->weight = weigh(r);
+    for (int given = 0; st == ST_OK && r->step < r->n_gates;) {
+        int64_t step = r->step;
+        memcpy(r->before, r->base, (size_t)r->chunks->n_elems * sizeof(float));
+        read_values(r, r->change);
+        for (int i = 0; i < r->chunks->n_chunks && st == ST_OK; i++) {
+            float *change = r->change + r->chunks->chunks[i].first;
+            subtract(r, i, change);
+            st = net_exchange_push(r->x, i, step, change, given ? 0 : r->weight);
+        }
+        if (st == ST_OK)
+            st = net_exchange_wait(r->x, 0, r->chunks->n_chunks, step + 1);
+        if (st == ST_OK) {
+            r->step++;
+            given = 1;
+        } else if (st == ST_REBASED) {
+            st = start(r);
+            given = r->step >= step && (given || r->parent_has > step);
+        }
+    }
     return st;
 }
 
@@ -416,9 +454,11 @@ static enum status exchange_all(struct ps_region *r)
     pthread_mutex_unlock(&r->lock);
     TRY(make_exchange(r, run));
     TRY(begin(r, run));
+    if (r->gate >= r->n_gates)
+        TRY(finish_ended(r));
     while (r->gate < r->n_gates && st == ST_OK) {
-        int taken = r->held < r->step || r->step >= r->n_gates;
-        st = taken ? take_over(r) : exchange_round(r);
+        int behind = r->held < r->step, taken = !is_short(r) && (behind || r->step >= r->n_gates);
+        st = taken ? take_over(r) : exchange_round(r, behind);
         if (st == ST_OK)
             region_forget(r);
         if (st == ST_OK && (!taken || r->gate >= r->n_gates))
@@ -434,12 +474,15 @@ void *region_exchange_main(void *ctx)
     struct ps_region *r = ctx;
     enum status st = exchange_all(r);
     pthread_mutex_lock(&r->lock);
-    r->done = st == ST_OK;
     r->ended = 1;
+    pthread_mutex_unlock(&r->lock);
+    if (st == ST_OK)
+        region_linger(r);
+    pthread_mutex_lock(&r->lock);
     int stopping = r->stopping;
     int64_t silent_s = r->silent_s;
     pthread_mutex_unlock(&r->lock);
-    if (st == ST_OK || stopping)
+    if (stopping)
         return NULL;
     if (st == ST_CANCELLED && silent_s > 0) {
         region_end_alone(r, silent_s);

@@ -20,7 +20,7 @@ struct piece {
     int proposed;     /* its first value is in `base` */
     int answered;     /* the parent has: nobody goes on without */
     int64_t adopted;  /* the version that was made last with what the parent said; 0: none */
-    struct buf *used; /* what had been contributed to that, a reference; NULL: it is the parent's */
+    struct buf *used; /* what its change was counted from, a reference; NULL: it is the parent's */
 };
 
 /* From that version of the region's on, its values go back to this one of the parent's. */
@@ -90,6 +90,9 @@ int region_contribute_rest(struct ps_region *r);
 int region_at_end(struct ps_region *r);
 /* The gate is passed, with whatever version it was. */
 void region_forget(struct ps_region *r);
+/* All gates are passed. A generation of the region's may still end before all chunks have the last
+ * version made: so until the region is stopped. */
+void region_linger(struct ps_region *r);
 void *region_exchange_main(void *r);
 /* Under the lock: it waits with a version that nobody has made yet, nor is going to make without
  * the parent. */
