@@ -59,6 +59,8 @@ static void schedule_of(const struct sim_batch *b, uint64_t seed, struct sim_sch
         sim_schedule_clip(s);
     if (b->quit)
         sim_schedule_quit(s);
+    if (b->regions)
+        sim_schedule_regions(s);
 }
 
 static void run_seed(const struct sim_batch *b, struct shared *sh, uint64_t seed)

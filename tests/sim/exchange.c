@@ -1,6 +1,7 @@
 /* tests/sim/exchange.c - see worker.h: what net/exchange does, by its rules, without threads. */
 #include "base/digest.h"
 #include "tests/sim/oracle.h"
+#include "tests/sim/region.h"
 #include "tests/sim/worker.h"
 #include <string.h>
 
@@ -192,6 +193,14 @@ int exchange_quiet(const struct worker *w, int64_t step)
     return 1;
 }
 
+/* What the request brings; of a region's contribution, as it is now. */
+static const float *data_of(const struct worker *w, const struct chunk_state *c)
+{
+    if (c->kind == PIECE_INIT)
+        return c->value;
+    return w->x ? c->data : c->gradient;
+}
+
 static void send_request(struct worker *w, struct link *l, int i)
 {
     struct chunk_state *c = &w->chunk[i];
@@ -205,12 +214,14 @@ static void send_request(struct worker *w, struct link *l, int i)
     m->piece.dtype = DTYPE_F32;
     m->identity = c->identity;
     if (c->kind != PIECE_PULL) {
-        m->bytes = (size_t)sim_chunks->chunks[i].n_elems * sizeof(float);
+        const float *from = data_of(w, c);
+        m->bytes = from ? (size_t)sim_chunks->chunks[i].n_elems * sizeof(float) : 0;
         float *data = sim_alloc(m->bytes);
-        memcpy(data, c->kind == PIECE_INIT ? c->value : c->gradient, m->bytes);
+        if (from)
+            memcpy(data, from, m->bytes);
         m->data = data;
-        m->piece.crc32c = digest_crc32c(0, data, m->bytes);
-        m->piece.weight = (float)sim_job.batch;
+        m->piece.crc32c = from ? digest_crc32c(0, data, m->bytes) : 0;
+        m->piece.weight = w->x ? c->weight : (float)sim_job.batch;
         m->position = c->position;
     }
     c->sent = 1;
@@ -242,7 +253,7 @@ static void link_join(struct worker *w, struct link *l)
     *j = (struct net_join){.member = w->member,
                            .incarnation = w->incarnation,
                            .address = sim.node[w->node].name + 7,
-                           .job = sim_job,
+                           .job = w->x ? *parent_job(w) : sim_job,
                            .chunks = sim_chunks,
                            .generation = w->heard,
                            .ps0 = w->heard_ps0};
@@ -295,6 +306,8 @@ static void install(struct worker *w, const struct net_join_reply *r)
 
 static void request_first(struct worker *w, struct link *l, int init)
 {
+    if (w->x && init && !w->has_first)
+        parent_renew(w);
     for (int i = 0; i < sim_chunks->n_chunks; i++) {
         struct chunk_state *c = &w->chunk[i];
         if (w->server[i] != number_of(w, l->node))
@@ -302,7 +315,10 @@ static void request_first(struct worker *w, struct link *l, int init)
         c->kind = init ? PIECE_INIT : PIECE_PULL;
         c->step = 0;
         c->sent = 0;
-        if (init)
+        if (init && w->x)
+            memcpy(c->value, parent_params(w, i),
+                   (size_t)sim_chunks->chunks[i].n_elems * sizeof(float));
+        else if (init)
             sim_first_value(i, c->value);
     }
 }
@@ -439,6 +455,8 @@ void exchange_message(struct worker *w, struct net_stream *s, struct sim_msg *m)
     memcpy(c->value, m->payload->data, m->bytes);
     c->version = (int64_t)m->piece.step;
     c->kind = PIECE_NONE;
+    if (w->x)
+        parent_got(w, (int)m->piece.chunk);
     w->samples = m->piece.samples ? m->piece.samples : w->samples;
     int all = 1;
     for (int i = 0; i < sim_chunks->n_chunks; i++)

@@ -251,7 +251,7 @@ static void operate(void)
     int named = l.server > 0 ? sim_server_at(coord_server_address(ps0->lead->state, l.server)) : -1;
     if (named > 0 && sim.node[named].state == NODE_ENDED)
         sim_start(named);
-    if (l.id == WAIT_WORKERS)
+    if (l.id == WAIT_WORKERS && !opt(OPT_regions))
         join(SIM_SERVERS);
     if (++n_looks >= 6)
         end_leavers();

@@ -25,9 +25,14 @@ void folder_lose(void)
 
 void disk_begin(int node, struct disk_order *o)
 {
+    region_disk_begin(node, &random[node], o);
+}
+
+void region_disk_begin(int node, struct sim_random *r, struct disk_order *o)
+{
     struct sim_node *n = &sim.node[node];
-    int64_t took = sim_between(&random[node], 100, 20000) * 1000;
-    if (sim_chance(&random[node], 5)) /* others use it, too */
+    int64_t took = sim_between(r, 100, 20000) * 1000;
+    if (sim_chance(r, 5)) /* others use it, too */
         took *= 100;
     if (n->disk_until > sim.now + took && !sim.calm)
         took = n->disk_until - sim.now;

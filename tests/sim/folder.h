@@ -61,6 +61,8 @@ struct folder *folder_of(int node); /* NULL: it keeps none */
 void folder_lose(void);             /* all that is in it */
 /* Ends, if its disk does not hang for good, by ops->disk; *o is of the run's memory. */
 void disk_begin(int node, struct disk_order *o);
+/* Likewise, on a disk of its own, which has its own chance. */
+void region_disk_begin(int node, struct sim_random *r, struct disk_order *o);
 /* What it does, as it ends. */
 void disk_end(struct folder *f, int node, struct disk_order *o);
 const struct sim_manifest *folder_newest(const struct folder *f);

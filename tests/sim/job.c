@@ -1,11 +1,14 @@
 /* tests/sim/job.c - see job.h. The table is one for all: whoever makes a copy gets it again
  * (--wrap=chunks_create), so that chunks can be smaller than those that are packed. */
 #include "tests/sim/job.h"
+#include "ps/region/region.h"
 #include <string.h>
 
 struct chunks *sim_chunks;
 struct net_job sim_job;
-struct hosts sim_ps_hosts, sim_worker_hosts;
+struct net_job sim_region_job;
+struct hosts sim_ps_hosts, sim_worker_hosts, sim_group_hosts;
+static struct hosts region_hosts[SIM_WORKERS];
 
 static struct chunks table;
 static struct net_param params[SIM_CHUNKS];
@@ -55,6 +58,36 @@ static void make_table(void)
     sim_chunks = &table;
 }
 
+const struct hosts *sim_region_hosts(int index)
+{
+    return &region_hosts[index];
+}
+
+int64_t sim_overlap(void)
+{
+    int64_t most = opt(OPT_region_steps) - 1, o = opt(OPT_overlap);
+    o = o < most ? o : most;
+    return o < opt(OPT_steps) ? o : opt(OPT_steps) - 1;
+}
+
+/* What was made is what each region trains; the parent's steps are its rounds. */
+static void make_parent_job(void)
+{
+    static char *const group[] = {"g0:1", "g1:1"};
+    const struct ps_region_config cfg = {.steps = opt(OPT_region_steps), .overlap = sim_overlap()};
+    sim_region_job = sim_job;
+    sim_region_job.n_workers = (int)opt(OPT_region_workers);
+    sim_region_job.optim.learning_rate = 0.125f;
+    sim_group_hosts = (struct hosts){sim_region_job.n_workers, (char **)group};
+    sim_job.train_steps = ps_region_gates(&cfg, opt(OPT_steps), opt(OPT_steps));
+    sim_job.batch = 0;
+    optim_outer_defaults((enum optim_kind)(opt(OPT_optimizer) % 3), sim_chunks->n_elems,
+                         &sim_job.optim);
+    sim_job.optim.total_steps = (uint64_t)sim_job.train_steps;
+    for (int i = 0; i < SIM_WORKERS; i++)
+        region_hosts[i] = (struct hosts){1, addresses + SIM_SERVERS + i};
+}
+
 void sim_job_reset(void)
 {
     int mode = (int)opt(OPT_mode), workers = (int)opt(OPT_workers);
@@ -79,10 +112,15 @@ void sim_job_reset(void)
         snprintf(sim_address[i], sizeof sim_address[i], "%s%d:2222", sim_is_server(i) ? "s" : "w",
                  sim_is_server(i) ? i : i - SIM_SERVERS);
         snprintf(sim.node[i].name, sizeof sim.node[i].name, "%s %d",
-                 sim_is_server(i) ? "ps" : "worker", sim_is_server(i) ? i : i - SIM_SERVERS);
+                 sim_is_server(i)   ? "ps"
+                 : opt(OPT_regions) ? "region"
+                                    : "worker",
+                 sim_is_server(i) ? i : i - SIM_SERVERS);
     }
     sim_ps_hosts = (struct hosts){(int)opt(OPT_servers), addresses};
     sim_worker_hosts = (struct hosts){workers, addresses + SIM_SERVERS};
+    if (opt(OPT_regions))
+        make_parent_job();
 }
 
 int sim_server_at(const char *a)

@@ -16,6 +16,11 @@ extern struct chunks *sim_chunks;
 extern struct net_job sim_job;
 extern struct hosts sim_ps_hosts, sim_worker_hosts;
 extern char sim_address[SIM_NODES][24];
+/* Of schedules with regions: what a region trains; sim_job is the parent's. */
+extern struct net_job sim_region_job;
+extern struct hosts sim_group_hosts;
+const struct hosts *sim_region_hosts(int index); /* its server */
+int64_t sim_overlap(void);
 void sim_job_reset(void);
 void sim_job_finish(void);
 void sim_keep_plan(struct net_plan *p); /* until the run's end */

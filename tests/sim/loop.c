@@ -1,5 +1,6 @@
 /* tests/sim/loop.c - see sim.h: a 4-ary heap of {time, tie, event}. Ties are random, so that equal
  * times come in every order. Memory is one region that is used again by the next run. */
+#include "tests/sim/fiber.h"
 #include "tests/sim/sim.h"
 #include <stdarg.h>
 #include <stdlib.h>
@@ -130,6 +131,7 @@ void sim_fail(const char *check, const char *fmt, ...)
     va_end(ap);
     sim.check = check;
     STORY("CHECK %s failed: %s", check, sim.why);
+    fiber_leave();
     longjmp(sim.leave, 1);
 }
 

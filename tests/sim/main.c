@@ -1,9 +1,10 @@
 /* tests/sim/main.c - the simulator's program.
- *   sim [--seeds=A-B] [--jobs=N] [--seconds=S] [--mutant=K] [--clip] [--quit] [--no-shrink]
- * [--folder=DIR] sim --seed=N [--clip] [--quit] one seed's story sim FILE...         schedules as
- * text: each runs, with its story sim --test=DIR [--seconds=S]   what ctest runs: DIR's schedules,
- * canaries, and new seeds, from one that changes with the commit, or from WEIR_SIM_SEED Exit status
- * 1: a check failed. */
+ *   sim [--seeds=A-B] [--jobs=N] [--seconds=S] [--mutant=K] [MODE] [--no-shrink] [--folder=DIR]
+ *   sim --seed=N [MODE]    one seed's story
+ *   sim FILE...            schedules as text: each runs, with its story
+ *   sim --test=DIR [--seconds=S]   what ctest runs: DIR's schedules, canaries, and new seeds, from
+ *                          one that changes with the commit, or from WEIR_SIM_SEED
+ * MODE: --clip, --quit, --regions. Exit status 1: a check failed. */
 #include "tests/sim/run.h"
 #include <dirent.h>
 #include <stdlib.h>
@@ -77,15 +78,19 @@ static int test(const char *folder, struct sim_batch *b)
     failed += run_canaries(b->jobs);
     choose_seeds(b);
     printf("seeds from %llu\n", (unsigned long long)b->first);
-    struct sim_batch clipped = *b, quit = *b;
-    clipped.clip = quit.quit = 1;
+    struct sim_batch clipped = *b, quit = *b, regions = *b;
+    clipped.clip = quit.quit = regions.regions = 1;
     clipped.seconds = quit.seconds = b->seconds / 6 + 1;
-    b->seconds -= b->seconds > 2 * clipped.seconds ? 2 * clipped.seconds : 0;
+    regions.seconds = b->seconds / 4 + 1;
+    int apart = 2 * clipped.seconds + regions.seconds;
+    b->seconds -= b->seconds > apart ? apart : 0;
     failed += sim_batch_run(b);
     printf("the same seeds in sync, clipped by the norm\n");
     failed += sim_batch_run(&clipped);
     printf("the same seeds, workers end with errors\n");
-    return failed + sim_batch_run(&quit);
+    failed += sim_batch_run(&quit);
+    printf("the same seeds, the workers are regions\n");
+    return failed + sim_batch_run(&regions);
 }
 
 static int story_of(uint64_t seed, const struct sim_batch *b)
@@ -98,6 +103,8 @@ static int story_of(uint64_t seed, const struct sim_batch *b)
         sim_schedule_clip(&s);
     if (b->quit)
         sim_schedule_quit(&s);
+    if (b->regions)
+        sim_schedule_regions(&s);
     sim_schedule_write(&s, stdout);
     sim_run(&s, 1, &o);
     printf("%lld events, %.3f virtual s, digest %016llx: %s %s\n", (long long)o.events,
@@ -128,6 +135,8 @@ int main(int argc, char **argv)
             b.clip = 1;
         } else if (!strcmp(a, "--quit")) {
             b.quit = 1;
+        } else if (!strcmp(a, "--regions")) {
+            b.regions = 1;
         } else if (!strcmp(a, "--no-shrink")) {
             b.shrink = 0;
         } else if (a[0] != '-') {

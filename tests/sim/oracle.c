@@ -1,6 +1,7 @@
 /* tests/sim/oracle.c - see oracle.h. */
 #include "tests/sim/oracle.h"
 #include "tests/sim/folder.h"
+#include "tests/sim/region.h"
 #include "tests/sim/server.h"
 #include "tests/sim/worker.h"
 #include <math.h>
@@ -187,6 +188,129 @@ static const struct oracle_state *right(struct generation *g, int chunk, int64_t
     return &g->state[chunk][step - g->step];
 }
 
+/* Where the workers are regions, what they contribute is no function of the samples: a version is
+ * what the contributions that came make of the one before, within the rounding of a sum whose order
+ * is the store's own business; each later sight of it has the same bits. */
+struct made {
+    struct oracle_state *next;
+    const float *value, *slots;
+};
+
+static int is_near(const float *a, const float *b, int n)
+{
+    int near = 1;
+    for (int i = 0; i < n; i++)
+        near &= fabsf(a[i] - b[i]) <= 1e-3f * (1 + fabsf(a[i]) / 16);
+    return near;
+}
+
+static int fits(void *ctx, const double *sum, double weight)
+{
+    const struct made *m = ctx;
+    struct oracle_state t = *m->next;
+    float part[SIM_ELEMS];
+    for (int e = 0; e < SIM_ELEMS; e++)
+        part[e] = (float)sum[e];
+    if (weight > 0)
+        apply(&t, part, (float)(1 / weight));
+    else
+        t.version++;
+    if (!is_near(t.value, m->value, (int)opt(OPT_elems)))
+        return 0;
+    memcpy(t.value, m->value, (size_t)opt(OPT_elems) * sizeof(float));
+    *m->next = t;
+    return 1;
+}
+
+static const struct oracle_state *parent_state(const struct generation *g, int chunk, int64_t step)
+{
+    while (step < g->step && g->base)
+        g = g->base;
+    if (step < g->step || step > g->known[chunk])
+        sim_fail("I2", "version %lld of chunk %d, of generation %llx, was never made",
+                 (long long)step, chunk, (unsigned long long)g->number);
+    return &g->state[chunk][step - g->step];
+}
+
+static void check_parent(struct generation *g, int chunk, int64_t step, const float *value,
+                         const char *what)
+{
+    struct oracle_state *s = g->state[chunk];
+    if (g->known[chunk] < g->step && step >= g->step) {
+        if (g->base) {
+            s[0] = *parent_state(g->base, chunk, g->step);
+        } else {
+            s[0] = (struct oracle_state){.version = g->step, .n_slots = n_slots()};
+            memcpy(s[0].value, value, (size_t)opt(OPT_elems) * sizeof(float));
+        }
+        g->known[chunk] = g->step;
+    }
+    int64_t i = step - g->step;
+    if (step == g->known[chunk] + 1 && i < MAX_STEPS) {
+        const struct ledger_step at = {g->number, g->ps0, chunk, g->n_members, step - 1};
+        struct made m = {&s[i], value, NULL};
+        s[i] = s[i - 1];
+        if (!ledger_find(&at, fits, &m))
+            sim_fail("once",
+                     "chunk %d, version %lld of generation %llx, %s, is not what one contribution "
+                     "of each of its members makes",
+                     chunk, (long long)step, (unsigned long long)g->number, what);
+        g->known[chunk]++;
+        return;
+    }
+    if (memcmp(parent_state(g, chunk, step)->value, value,
+               (size_t)opt(OPT_elems) * sizeof(float)) != 0)
+        sim_fail("I2", "chunk %d, version %lld of generation %llx, %s, has other bits than it had",
+                 chunk, (long long)step, (unsigned long long)g->number, what);
+}
+
+static struct generation *find_all(uint64_t number, uint64_t ps0)
+{
+    struct generation *g = find(number, ps0);
+    if (!g)
+        sim_fail("I2", "a region is in generation %llx, which nobody began",
+                 (unsigned long long)number);
+    n_checks++;
+    return g;
+}
+
+void oracle_parent(const struct ledger_step *at, const float *value, const char *what)
+{
+    check_parent(find_all(at->generation, at->ps0), at->chunk, at->step, value, what);
+}
+
+int oracle_counted(const struct ledger_step *at, int member, double sum[SIM_ELEMS], uint64_t *root,
+                   uint64_t *root_ps0)
+{
+    int64_t end = at->step;
+    int took_part = 0;
+    for (const struct generation *g = find_all(at->generation, at->ps0); g; g = g->base) {
+        for (int64_t s = g->step; s < end; s++)
+            for (int i = 0; i < g->n_members; i++)
+                if (g->member[i] == member) {
+                    ledger_counted(
+                        &(struct ledger_step){g->number, g->ps0, at->chunk, g->n_members, s}, i,
+                        sum);
+                    took_part |= s + 1 == at->step;
+                }
+        end = g->step < end ? g->step : end;
+        *root = g->number;
+        *root_ps0 = g->ps0;
+    }
+    return took_part;
+}
+
+int64_t oracle_keeps(uint64_t generation, uint64_t ps0, uint64_t of, uint64_t of_ps0)
+{
+    int64_t kept = INT64_MAX;
+    for (const struct generation *g = find(generation, ps0); g; g = g->base) {
+        if (g->number == of && g->ps0 == of_ps0)
+            return kept;
+        kept = g->step < kept ? g->step : kept;
+    }
+    return -1;
+}
+
 static const struct generation *base_of(const struct net_plan *p)
 {
     unsigned long long number, ps0;
@@ -307,6 +431,10 @@ static int same_state(const struct oracle_state *s, const float *value, const fl
 static void check_version(struct generation *g, int chunk, int64_t step, const float *value,
                           const float *slots, const char *what)
 {
+    if (opt(OPT_regions)) {
+        check_parent(g, chunk, step, value, what);
+        return;
+    }
     if (lockstep()) {
         const struct oracle_state *s = right(g, chunk, step);
         if (!same_state(s, value, NULL))
@@ -419,6 +547,13 @@ static void add_partial(struct shadow *s, const struct sim_msg *m)
     s->position[s->n_partial] = m->position;
     s->partial[s->n_partial++] = m->head.member;
     count(s, m);
+}
+
+void oracle_pushing(int server, const struct sim_msg *m, int64_t before)
+{
+    const struct generation *g = find_at(server, m->head.generation);
+    if (g && opt(OPT_regions) && (int64_t)m->piece.step == before)
+        ledger_pushed(g->number, g->ps0, m);
 }
 
 void oracle_pushed(int server, const struct sim_msg *m, int64_t before, int64_t after,

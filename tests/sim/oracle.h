@@ -30,6 +30,8 @@ struct oracle_place {
 };
 void oracle_version(struct oracle_place at, int64_t step, const float *value, const float *slots,
                     const char *what);
+/* A server is about to handle a contribution, at that version. */
+void oracle_pushing(int server, const struct sim_msg *m, int64_t before);
 /* A server handled a contribution; versions before and after, and the value after. */
 void oracle_pushed(int server, const struct sim_msg *m, int64_t before, int64_t after,
                    const float *value);
@@ -37,5 +39,21 @@ void oracle_pushed(int server, const struct sim_msg *m, int64_t before, int64_t 
 void oracle_samples(uint64_t generation, uint64_t ps0, const struct net_place *place, int64_t step,
                     uint64_t position);
 int64_t oracle_n_checks(void);
+
+/* Where the workers are regions, a chunk's version of the parent's in a generation. */
+struct ledger_step {
+    uint64_t generation, ps0;
+    int chunk, n_members;
+    int64_t step;
+};
+/* It has these bits. */
+void oracle_parent(const struct ledger_step *at, const float *value, const char *what);
+/* Adds what the member has contributed to it and those before. *root: where these begin. 1: it was
+ * one of those that made it. */
+int oracle_counted(const struct ledger_step *at, int member, double sum[SIM_ELEMS], uint64_t *root,
+                   uint64_t *root_ps0);
+/* Of the versions of an earlier generation (`of`), the last that this one goes on from; -1: none.
+ */
+int64_t oracle_keeps(uint64_t generation, uint64_t ps0, uint64_t of, uint64_t of_ps0);
 
 #endif

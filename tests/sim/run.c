@@ -3,6 +3,7 @@
 #include "base/log.h"
 #include "ps/service/run.h"
 #include "tests/sim/oracle.h"
+#include "tests/sim/region.h"
 #include "tests/sim/server.h"
 #include "tests/sim/worker.h"
 #include <string.h>
@@ -37,8 +38,11 @@ static void make_world(const struct sim_schedule *s, int story)
     squares_reset();
     oracle_reset();
     folders_reset();
+    regions_reset();
     for (int i = 0; i < SIM_NODES; i++) {
-        sim.node[i].ops = sim_is_server(i) ? &sim_server_ops : &sim_worker_ops;
+        sim.node[i].ops = sim_is_server(i)   ? &sim_server_ops
+                          : opt(OPT_regions) ? &sim_region_ops
+                                             : &sim_worker_ops;
         sim.node[i].random = sim_random_of(s->seed, STREAM_TRAINER, (uint64_t)i);
     }
 }
@@ -112,13 +116,26 @@ static void check_quits(void)
                      sim.node[i].status);
 }
 
+/* A parent group has lost its versions, and what was saved of them. */
+static int has_lost_all(void)
+{
+    int lost = 0;
+    if (opt(OPT_folder))
+        return folder_of(0)->was_lost;
+    for (int i = 0; i < SIM_SERVERS; i++)
+        lost |= sim.node[i].life > 1 || sim.node[i].gone;
+    return lost;
+}
+
 /* The job is over when ps 0 says so, or, where nobody decides, when all workers have ended. */
 static int is_over(void)
 {
     if (sim.job_failed)
         return have_failed();
     if (opt(OPT_coordinator) && !opt(OPT_folder) && sim.node[0].life > 1 && all_left())
-        return 1;             /* nobody is left who could tell ps 0, which has lost its memory */
+        return 1; /* nobody is left who could tell ps 0, which has lost its memory */
+    if (opt(OPT_regions) && all_left() && has_lost_all())
+        return 1;             /* regions that have ended do not take part once more */
     if (opt(OPT_coordinator)) /* a ps 0 that dies as it ends has nothing more to do */
         return sim.node[0].state == NODE_ENDED || (sim.job_done && sim.node[0].life > sim.job_done);
     for (int i = 0; i < (int)opt(OPT_workers); i++)

@@ -21,9 +21,10 @@ void sim_shrink(struct sim_schedule *s, int *n_runs);
 
 struct sim_batch {
     uint64_t first, last; /* seeds, last included; stops at `seconds` (0: no limit) */
-    int jobs, seconds, mutant, clip, quit, shrink, quiet; /* clip: all are in sync, with clip_norm;
-                                                         quit: workers end with errors */
-    char *folder; /* where shrunk schedules go; NULL: nowhere */
+    int jobs, seconds, mutant, shrink, quiet;
+    int clip, quit, regions; /* all are in sync, with clip_norm; workers end with errors; workers
+                                are regions */
+    char *folder;            /* where shrunk schedules go; NULL: nowhere */
     /* out */
     int64_t n_runs, n_events, n_failed;
     double took;

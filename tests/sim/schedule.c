@@ -337,3 +337,30 @@ void sim_schedule_clip(struct sim_schedule *s)
     s->option[OPT_mode] = 0;
     s->option[OPT_clip] = 1;
 }
+
+void sim_schedule_regions(struct sim_schedule *s)
+{
+    struct sim_random r = sim_random_of(s->seed, STREAM_OPTIONS, 1);
+    int64_t *o = s->option;
+    int n = 0;
+    o[OPT_regions] = o[OPT_coordinator] = 1;
+    o[OPT_mode] = o[OPT_min_workers] = 0;
+    o[OPT_servers] = o[OPT_servers] > 2 && sim_chance(&r, 70) ? 1 : o[OPT_servers];
+    o[OPT_region_steps] = sim_between(&r, 1, 4);
+    o[OPT_overlap] = sim_chance(&r, 40) ? sim_between(&r, 1, 3) : 0;
+    o[OPT_max_drift] = sim_chance(&r, 40) ? sim_between(&r, 1, 8) : 0;
+    o[OPT_region_workers] = sim_between(&r, 1, 2);
+    o[OPT_region_save] = sim_chance(&r, 70) ? sim_between(&r, 1, 4) : 0;
+    o[OPT_churn_ms] = sim_chance(&r, 50) ? sim_between(&r, 100, 2000) : 0;
+    if (sim_chance(&r, 60))
+        o[OPT_save_steps] = 1;
+    for (int i = 0; i < s->n_faults; i++) {
+        struct sim_fault f = s->fault[i];
+        int region = !sim_is_server(f.node);
+        if (region && f.kind == FAULT_term) /* a region that is told to go does not come back */
+            f.kind = FAULT_kill;
+        if (!region || (f.kind != FAULT_drain && f.kind != FAULT_join))
+            s->fault[n++] = f;
+    }
+    s->n_faults = n;
+}

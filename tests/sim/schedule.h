@@ -32,7 +32,15 @@
     X(min_workers, 0, 0, 4)                                                                        \
     X(mutant, 0, 0, 9)     /* a fault that is put into the code, to be found */                    \
     X(no_memory, 0, 0, 70) /* of ps 0's plans, in %: cannot be made just then */                   \
-    X(clip, 0, 0, 1)       /* by the norm, in sync; not drawn: sim --clip */
+    X(clip, 0, 0, 1)       /* by the norm, in sync; not drawn: sim --clip */                       \
+    /* Not drawn either: sim --regions. The workers are regions; `steps` are theirs. */            \
+    X(regions, 0, 0, 1)                                                                            \
+    X(region_steps, 2, 1, 4)                                                                       \
+    X(overlap, 0, 0, 3) /* below region_steps, and steps, whatever it says */                      \
+    X(max_drift, 0, 0, 8)                                                                          \
+    X(region_workers, 1, 1, 2)                                                                     \
+    X(region_save, 0, 0, 4) /* a region's checkpoints; 0: it keeps none */                         \
+    X(churn_ms, 0, 0, 2000) /* a region's generations last about so long; 0: for ever */
 
 enum sim_option {
 #define X(name, first, low, high) OPT_##name,
@@ -114,6 +122,9 @@ void sim_schedule_of_seed(uint64_t seed, struct sim_schedule *out);
 enum status sim_schedule_read(const char *path, struct sim_schedule *out);
 void sim_schedule_write(const struct sim_schedule *s, FILE *f);
 void sim_fault_text(const struct sim_fault *f, char *out, int room);
+
+/* Its workers are regions. */
+void sim_schedule_regions(struct sim_schedule *s);
 
 /* Makes it one of a job in sync that clips by the norm. */
 void sim_schedule_clip(struct sim_schedule *s);

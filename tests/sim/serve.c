@@ -3,6 +3,7 @@
 #include "checkpoint/restore.h"
 #include "net/exchange/fetch_client.h"
 #include "tests/sim/oracle.h"
+#include "tests/sim/region.h"
 #include "tests/sim/server.h"
 #include <stdlib.h>
 #include <string.h>
@@ -22,6 +23,8 @@ void net_stream_send(struct net_stream *s, const struct net_frame_head *head,
                      const struct net_piece *piece, struct buf *payload, size_t offset,
                      size_t bytes)
 {
+    if (!sim_is_server(s->server))
+        group_answer(s, piece, payload);
     if (!is_open(s))
         return;
     struct sim_msg *m = sim_alloc(sizeof *m);
@@ -44,6 +47,8 @@ void net_stream_send(struct net_stream *s, const struct net_frame_head *head,
 void net_stream_fail(struct net_stream *s, const struct net_frame_head *head, uint32_t chunk,
                      const char *why)
 {
+    if (!sim_is_server(s->server))
+        group_ended(s, why);
     if (!is_open(s))
         return;
     STORY("%s ends a stream of %s: %s", sim.node[s->server].name, sim.node[s->client].name, why);
@@ -59,6 +64,8 @@ void net_stream_fail(struct net_stream *s, const struct net_frame_head *head, ui
 
 void net_stream_close(struct net_stream *s, const char *why)
 {
+    if (!sim_is_server(s->server))
+        group_ended(s, why);
     if (!is_open(s))
         return;
     STORY("%s closes a stream of %s: %s", sim.node[s->server].name, sim.node[s->client].name, why);
@@ -120,6 +127,11 @@ enum status __wrap_net_fetch_run(struct net_fetch_client *c,
                                  enum status (*take)(void *ctx, const struct net_fetched *chunk),
                                  void *ctx, char why[CONTROL_TEXT_BYTES]);
 
+static int n_slots_of(const struct sim_manifest *m)
+{
+    return optim_n_slots(m->plan ? &m->plan->job.optim : &sim_job.optim);
+}
+
 /* Of a checkpoint: what lies in the files of the manifest that the plan names. */
 enum status __wrap_ps_restore_read(const struct ps_restore *r, int64_t first, int64_t n,
                                    float *value, float *slots, int64_t *version);
@@ -135,7 +147,7 @@ enum status __wrap_ps_restore_read(const struct ps_restore *r, int64_t first, in
                 continue;
             memcpy(value, s->value, bytes);
             if (slots)
-                memcpy(slots, s->slots, bytes * (size_t)optim_n_slots(&sim_job.optim));
+                memcpy(slots, s->slots, bytes * (size_t)n_slots_of(m));
             *version = s->version;
             return ST_OK;
         }

@@ -249,6 +249,8 @@ static void on_message(int node, struct net_stream *stream, struct sim_msg *m)
         p.payload = (struct net_payload){&span, 0, m->bytes};
     int is_push = m->piece.kind == PIECE_PUSH;
     int64_t was = is_push ? version_of(s, m, before) : 0;
+    if (is_push)
+        oracle_pushing(node, m, was);
     s->handler.piece(s->handler.ctx, stream, &m->head, &p);
     if (!is_push)
         return;

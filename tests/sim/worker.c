@@ -2,6 +2,7 @@
  * then the trainer looks how far it can go. */
 #include "tests/sim/worker.h"
 #include "tests/sim/oracle.h"
+#include "tests/sim/region.h"
 #include <string.h>
 
 static struct worker *workers[SIM_NODES];
@@ -9,7 +10,9 @@ static struct worker *workers[SIM_NODES];
 struct worker *sim_worker(int node)
 {
     enum sim_state s = sim.node[node].state;
-    return s == NODE_UP || s == NODE_PAUSED ? workers[node] : NULL;
+    if (s != NODE_UP && s != NODE_PAUSED)
+        return NULL;
+    return opt(OPT_regions) ? region_of(node)->w : workers[node];
 }
 
 static int lockstep(void)
@@ -19,6 +22,10 @@ static int lockstep(void)
 
 void worker_fail(struct worker *w, int status, const char *why)
 {
+    if (w->x) {
+        parent_failed(w, why);
+        return;
+    }
     STORY("%s gives up: %s", sim.node[w->node].name, why);
     w->phase = PHASE_END;
     w->timer++;
@@ -183,10 +190,8 @@ static void on_timer(int node, int what, int64_t number)
     poll(w);
 }
 
-static void on_start(int node)
+void worker_init(struct worker *w, int node)
 {
-    struct worker *w = sim_alloc(sizeof *w);
-    workers[node] = w;
     w->node = node;
     w->incarnation = sim.node[node].incarnation;
     w->member = node - SIM_SERVERS < sim_job.n_workers ? node - SIM_SERVERS : -1;
@@ -195,6 +200,13 @@ static void on_start(int node)
         w->link[i].node = i;
     for (int i = 0; i < SIM_CHUNKS; i++)
         w->chunk[i].version = -1;
+}
+
+static void on_start(int node)
+{
+    struct worker *w = sim_alloc(sizeof *w);
+    workers[node] = w;
+    worker_init(w, node);
     exchange_begin_start(w);
     poll(w);
 }

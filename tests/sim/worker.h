@@ -27,6 +27,8 @@ struct chunk_state {
     int sent, over;
     int64_t version; /* held; -1 */
     float value[SIM_ELEMS], gradient[SIM_ELEMS];
+    const float *data; /* of a region's contribution, and */
+    float weight;      /* its weight; 0: no data */
 };
 
 enum phase {
@@ -41,8 +43,10 @@ enum phase {
     PHASE_END
 };
 
+struct net_exchange;
 struct worker {
     int node;
+    struct net_exchange *x; /* that a region drives (parent.c); NULL: the trainer does */
     uint64_t incarnation;
     enum phase phase;
     int64_t step, timer;
@@ -77,6 +81,7 @@ void exchange_closed(struct worker *w, struct net_stream *s);
 void exchange_timer(struct worker *w, int link, int64_t number);
 void exchange_ask_again(struct worker *w);
 /* worker.c */
+void worker_init(struct worker *w, int node);
 void worker_fail(struct worker *w, int status, const char *why);
 void worker_quit(int node); /* for good, with an error; servers are told */
 

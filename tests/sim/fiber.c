@@ -1,0 +1,243 @@
+/* tests/sim/fiber.c - see fiber.h. */
+#include "tests/sim/fiber.h"
+#include "tests/sim/sim.h"
+#include <errno.h>
+#include <pthread.h>
+#include <stdlib.h>
+#include <string.h>
+#include <ucontext.h>
+
+enum { STACK_BYTES = 256 << 10, MAX_STACKS = 64, MAX_FIBERS = 512 };
+
+struct fiber {
+    ucontext_t context;
+    int node, done, hurries, stack;
+    const void *on; /* what it waits for; NULL: nothing, or the time */
+    int64_t number; /* of its wait */
+    int posted;     /* it was woken, and will go on */
+    void *(*fn)(void *arg);
+    void *arg;
+};
+
+static struct fiber *fibers[MAX_FIBERS], *running;
+static int n_fibers;
+static int64_t n_waits;
+static ucontext_t world;
+static char *stacks[MAX_STACKS];
+static int stack_used[MAX_STACKS];
+
+/* AddressSanitizer's, if it is there: which stack is used from now on. */
+void __sanitizer_start_switch_fiber(void **save, const void *bottom, size_t bytes)
+    __attribute__((weak));
+void __sanitizer_finish_switch_fiber(void *save, const void **bottom, size_t *bytes)
+    __attribute__((weak));
+static void *world_save;
+static const void *world_bottom;
+static size_t world_bytes;
+
+static void finish_switch(void *save, const void **bottom, size_t *bytes)
+{
+    if (__sanitizer_finish_switch_fiber)
+        __sanitizer_finish_switch_fiber(save, bottom, bytes);
+}
+
+/* From the fiber that runs to who ran it; last: it does not come back. */
+static void to_world(int last)
+{
+    struct fiber *f = running;
+    void *save = NULL;
+    if (__sanitizer_start_switch_fiber)
+        __sanitizer_start_switch_fiber(last ? NULL : &save, world_bottom, world_bytes);
+    swapcontext(&f->context, &world);
+    finish_switch(save, &world_bottom, &world_bytes);
+}
+
+static void main_of_fiber(void)
+{
+    finish_switch(NULL, &world_bottom, &world_bytes);
+    running->fn(running->arg);
+    running->done = 1;
+    to_world(1);
+}
+
+static void run(struct fiber *f)
+{
+    running = f;
+    if (__sanitizer_start_switch_fiber)
+        __sanitizer_start_switch_fiber(&world_save, stacks[f->stack], STACK_BYTES);
+    swapcontext(&world, &f->context);
+    finish_switch(world_save, NULL, NULL);
+    running = NULL;
+    if (f->done) {
+        stack_used[f->stack] = 0;
+        fiber_wake(f);
+    }
+    if (sim.check) /* found in it */
+        longjmp(sim.leave, 1);
+}
+
+static int take_stack(void)
+{
+    int i = 0;
+    while (i < MAX_STACKS && stack_used[i])
+        i++;
+    CHECK(i < MAX_STACKS);
+    if (!stacks[i])
+        stacks[i] = malloc(STACK_BYTES);
+    CHECK(stacks[i]);
+    stack_used[i] = 1;
+    return i;
+}
+
+static void post(struct fiber *f, int64_t delay)
+{
+    f->posted = 1;
+    sim_timer(f->node, delay, TIMER_FIBER, f->number);
+}
+
+static int64_t a_little(int node)
+{
+    return sim_below(&sim.node[node].random, 300) * 1000;
+}
+
+struct fiber *fiber_start(int node, void *(*fn)(void *arg), void *arg)
+{
+    struct fiber *f = sim_alloc(sizeof *f);
+    if (n_fibers == MAX_FIBERS)
+        sim_fail("bound", "more threads than a run can have");
+    fibers[n_fibers++] = f;
+    f->node = node;
+    f->fn = fn;
+    f->arg = arg;
+    f->stack = take_stack();
+    f->number = ++n_waits;
+    CHECK(getcontext(&f->context) == 0);
+    f->context.uc_stack.ss_sp = stacks[f->stack];
+    f->context.uc_stack.ss_size = STACK_BYTES;
+    makecontext(&f->context, main_of_fiber, 0);
+    post(f, a_little(node));
+    return f;
+}
+
+int fiber_is_one(void)
+{
+    return running != NULL;
+}
+
+void fiber_timer(int64_t number)
+{
+    for (int i = 0; i < n_fibers; i++)
+        if (fibers[i]->number == number && !fibers[i]->done) {
+            run(fibers[i]);
+            return;
+        }
+}
+
+int fiber_wait(const void *on, int64_t until_ns)
+{
+    struct fiber *f = running;
+    if (f->hurries) {
+        to_world(0);
+        return 1;
+    }
+    f->on = on;
+    f->posted = 0;
+    f->number = ++n_waits;
+    if (until_ns != INT64_MAX)
+        sim_timer(f->node, until_ns > sim.now ? until_ns - sim.now : 0, TIMER_FIBER, f->number);
+    to_world(0);
+    f->on = NULL;
+    f->number = 0;
+    return f->posted;
+}
+
+void fiber_wake(const void *on)
+{
+    for (int i = 0; i < n_fibers; i++)
+        if (fibers[i]->on == on && !fibers[i]->done && !fibers[i]->posted)
+            post(fibers[i], a_little(fibers[i]->node));
+}
+
+void fiber_pause(void)
+{
+    struct sim_random *r = running ? &sim.node[running->node].random : NULL;
+    if (!r || running->hurries || !sim_chance(r, 30))
+        return;
+    fiber_wait(running, sim.now + sim_below(r, sim_chance(r, 10) ? 50 * SIM_MS : SIM_MS));
+}
+
+void fibers_end(int node)
+{
+    for (int left = 1; left;) {
+        left = 0;
+        for (int i = 0; i < n_fibers; i++) {
+            struct fiber *f = fibers[i];
+            if (f->node != node || f->done)
+                continue;
+            f->hurries = left = 1;
+            run(f);
+        }
+    }
+}
+
+void fiber_leave(void)
+{
+    if (running)
+        to_world(1);
+}
+
+void fibers_reset(void)
+{
+    n_fibers = 0;
+    running = NULL;
+    memset(stack_used, 0, sizeof stack_used);
+}
+
+/* Production code's threads, where a region's process makes them. */
+int __real_pthread_create(pthread_t *t, const pthread_attr_t *a, void *(*fn)(void *), void *arg);
+int __wrap_pthread_create(pthread_t *t, const pthread_attr_t *a, void *(*fn)(void *), void *arg);
+int __wrap_pthread_create(pthread_t *t, const pthread_attr_t *a, void *(*fn)(void *), void *arg)
+{
+    *t = (pthread_t)(uintptr_t)fiber_start(sim.running, fn, arg);
+    return 0;
+}
+
+int __wrap_pthread_join(pthread_t t, void **out);
+int __wrap_pthread_join(pthread_t t, void **out)
+{
+    struct fiber *f = (struct fiber *)(uintptr_t)t; // NOLINT(performance-no-int-to-ptr)
+    while (!f->done)
+        fiber_wait(f, INT64_MAX);
+    return 0;
+}
+
+int __real_pthread_cond_wait(pthread_cond_t *c, pthread_mutex_t *m);
+int __wrap_pthread_cond_wait(pthread_cond_t *c, pthread_mutex_t *m);
+int __wrap_pthread_cond_wait(pthread_cond_t *c, pthread_mutex_t *m)
+{
+    CHECK(running);
+    pthread_mutex_unlock(m);
+    fiber_wait(c, INT64_MAX);
+    pthread_mutex_lock(m);
+    return 0;
+}
+
+int __wrap_pthread_cond_timedwait(pthread_cond_t *c, pthread_mutex_t *m,
+                                  const struct timespec *until);
+int __wrap_pthread_cond_timedwait(pthread_cond_t *c, pthread_mutex_t *m,
+                                  const struct timespec *until)
+{
+    CHECK(running);
+    pthread_mutex_unlock(m);
+    int woken = fiber_wait(c, (int64_t)until->tv_sec * SIM_S + until->tv_nsec);
+    pthread_mutex_lock(m);
+    return woken ? 0 : ETIMEDOUT;
+}
+
+int __real_pthread_cond_broadcast(pthread_cond_t *c);
+int __wrap_pthread_cond_broadcast(pthread_cond_t *c);
+int __wrap_pthread_cond_broadcast(pthread_cond_t *c)
+{
+    fiber_wake(c);
+    return __real_pthread_cond_broadcast(c);
+}

@@ -1,0 +1,442 @@
+/* tests/sim/group.c - see region.h: a region's workers, which push what the samples say and wait
+ * for versions, by direct calls of its service; and what its coordinator does, as far as the region
+ * sees it: generations that end at any moment, checkpoints, a start from one of them. */
+#include "base/digest.h"
+#include "base/term.h"
+#include "ps/service/planner.h"
+#include "ps/service/run.h"
+#include "ps/store/handover.h"
+#include "tests/sim/oracle.h"
+#include "tests/sim/region.h"
+#include <stdlib.h>
+#include <string.h>
+
+enum { AGAIN_MS = 50, MAX_CHURN = 60 };
+
+static const struct region_checkpoint *on_disk[SIM_NODES]; /* outlives processes */
+static struct sim_random disk[SIM_NODES];
+
+void group_reset(void)
+{
+    memset(on_disk, 0, sizeof on_disk);
+    for (int i = 0; i < SIM_NODES; i++)
+        disk[i] = sim_random_of(sim.schedule->seed, STREAM_DISK, (uint64_t)i);
+}
+
+static struct sim_random *chance_of(const struct region *r)
+{
+    return &sim.node[r->node].random;
+}
+
+static void worker_timer(struct region *r, struct group_worker *g, int64_t ns)
+{
+    sim_timer(r->node, ns, TIMER_GROUP_WORKER + g->index, ++g->timer);
+}
+
+/* It begins anew: as another process, or with what the next generation says. */
+static void worker_again(struct region *r, struct group_worker *g, int64_t ms, int dies)
+{
+    struct net_stream *s = g->stream;
+    g->stream = NULL;
+    g->phase = GROUP_OUT;
+    if (dies)
+        g->incarnation = sim_draw(chance_of(r)) | 1;
+    if (s && s->open[UP]) {
+        s->open[UP] = 0;
+        r->handler.stream_closed(r->handler.ctx, s);
+    }
+    worker_timer(r, g, ms * SIM_MS);
+}
+
+static void ask(struct region *r, struct group_worker *g, int chunk, enum piece_kind kind,
+                int64_t step, const float *data)
+{
+    size_t bytes = (size_t)opt(OPT_elems) * sizeof(float);
+    struct net_span span = {(const uint8_t *)data, bytes};
+    struct net_piece p = {.kind = kind,
+                          .chunk = (uint32_t)chunk,
+                          .step = (uint64_t)step,
+                          .weight = (float)r->job.batch,
+                          .dtype = DTYPE_F32};
+    struct net_stream *s = g->stream;
+    if (data) {
+        p.payload = (struct net_payload){&span, 0, bytes};
+        p.crc32c = digest_crc32c(0, data, bytes);
+    }
+    g->waits[chunk] = 1;
+    if (s)
+        r->handler.piece(r->handler.ctx, s, &g->head, &p);
+}
+
+static void fetch(struct region *r, struct group_worker *g, int init)
+{
+    g->phase = GROUP_FETCH;
+    g->over = 0;
+    memset(g->waits, 0, sizeof g->waits);
+    for (int i = 0; i < sim_chunks->n_chunks; i++)
+        g->version[i] = -1;
+    for (int i = 0; i < sim_chunks->n_chunks; i++) {
+        float value[SIM_ELEMS];
+        sim_first_value(i, value);
+        ask(r, g, i, init ? PIECE_INIT : PIECE_PULL, 0, init ? value : NULL);
+    }
+}
+
+static void join(struct region *r, struct group_worker *g)
+{
+    struct net_join_reply reply = {.answer = JOIN_RETRY};
+    const struct net_join j = {.member = g->index,
+                               .incarnation = g->incarnation,
+                               .address = "g:1",
+                               .job = r->job,
+                               .chunks = sim_chunks};
+    r->handler.join(r->handler.ctx, &j, "a worker", &reply);
+    free(reply.server);
+    hosts_free(&reply.servers);
+    if (reply.answer == JOIN_REFUSED)
+        sim_fail("end", "%s refuses its worker %d: %s", sim.node[r->node].name, g->index,
+                 reply.why);
+    if (reply.answer == JOIN_RETRY) {
+        worker_timer(r, g, AGAIN_MS * SIM_MS);
+        return;
+    }
+    g->stream = sim_alloc(sizeof *g->stream);
+    *g->stream = (struct net_stream){
+        .client = r->node, .server = r->node, .cookie = g->index, .open = {1, 1}};
+    g->place = reply.place;
+    g->head = (struct net_frame_head){reply.generation, (uint32_t)reply.place.rank, g->incarnation};
+    fetch(r, g, reply.answer == JOIN_INIT);
+}
+
+static struct group_worker *worker_of(struct net_stream *s, struct region **r)
+{
+    *r = region_of(s->server);
+    if (!*r || (*r)->dying)
+        return NULL;
+    struct group_worker *g = &(*r)->worker[s->cookie];
+    return g->stream == s ? g : NULL;
+}
+
+void group_answer(struct net_stream *s, const struct net_piece *p, const struct buf *payload)
+{
+    struct region *r;
+    struct group_worker *g = worker_of(s, &r);
+    if (!g || p->kind == PIECE_TAKEN || p->kind == PIECE_NONE)
+        return;
+    if (p->kind == PIECE_REBASE) {
+        g->over = 1;
+    } else if (payload) {
+        memcpy(g->value[p->chunk], payload->data, (size_t)opt(OPT_elems) * sizeof(float));
+        g->version[p->chunk] = (int64_t)p->step;
+    } else {
+        sim_fail("end", "%s refuses a piece of its worker %d: %s", sim.node[r->node].name, g->index,
+                 p->kind == PIECE_REFUSED ? "refused" : "other");
+    }
+    g->waits[p->chunk] = 0;
+    if (g->phase != GROUP_COMPUTE)
+        worker_timer(r, g, sim_below(chance_of(r), 500) * 1000);
+}
+
+void group_ended(struct net_stream *s, const char *why)
+{
+    struct region *r;
+    struct group_worker *g = worker_of(s, &r);
+    s->open[UP] = 0;
+    if (g)
+        g->over = 1;
+    if (g && g->phase != GROUP_COMPUTE)
+        worker_timer(r, g, SIM_MS);
+}
+
+/* All answers are here. */
+static int is_quiet(const struct group_worker *g)
+{
+    for (int i = 0; i < sim_chunks->n_chunks; i++)
+        if (g->waits[i])
+            return 0;
+    return 1;
+}
+
+static void compute(struct region *r, struct group_worker *g)
+{
+    const struct sim_node *n = &sim.node[r->node];
+    int64_t ns = opt(OPT_compute_ms) * SIM_MS;
+    g->phase = GROUP_COMPUTE;
+    ns = ns / 2 + sim_below(chance_of(r), ns);
+    worker_timer(r, g, n->slow && !sim.calm ? ns * 100 : ns);
+}
+
+static void push(struct region *r, struct group_worker *g)
+{
+    uint64_t at = net_place_position(&g->place, r->job.batch, g->step);
+    g->phase = GROUP_EXCHANGE;
+    for (int i = 0; i < sim_chunks->n_chunks; i++) {
+        float gradient[SIM_ELEMS];
+        sim_gradient(i, at + ((uint64_t)r->index << 40), r->job.batch, g->value[i], gradient);
+        ask(r, g, i, PIECE_PUSH, g->step, gradient);
+    }
+}
+
+static void leave(struct region *r, struct group_worker *g)
+{
+    const struct net_leave l = {g->index, g->incarnation, 1, 0, g->head.generation, ""};
+    g->phase = GROUP_LEFT;
+    r->handler.leave(r->handler.ctx, &l);
+}
+
+/* All chunks are at the step: on to the next. */
+static void go_on(struct region *r, struct group_worker *g)
+{
+    if (g->step >= r->job.train_steps)
+        leave(r, g);
+    else
+        compute(r, g);
+}
+
+static void fetched(struct region *r, struct group_worker *g)
+{
+    g->step = INT64_MAX;
+    for (int i = 0; i < sim_chunks->n_chunks; i++)
+        g->step = g->version[i] < g->step ? g->version[i] : g->step;
+    g->phase = GROUP_BACK;
+    for (int i = 0; i < sim_chunks->n_chunks; i++)
+        if (g->version[i] > g->step)
+            ask(r, g, i, PIECE_PULL, g->step + 1, NULL);
+    if (is_quiet(g))
+        go_on(r, g);
+}
+
+static void worker_moves(struct region *r, struct group_worker *g)
+{
+    if (g->phase == GROUP_LEFT)
+        return;
+    if (g->phase != GROUP_OUT && g->over) {
+        worker_again(r, g, AGAIN_MS, 0);
+        return;
+    }
+    switch (g->phase) {
+    case GROUP_OUT:
+        join(r, g);
+        break;
+    case GROUP_COMPUTE:
+        push(r, g);
+        break;
+    case GROUP_FETCH:
+        if (is_quiet(g))
+            fetched(r, g);
+        break;
+    case GROUP_BACK:
+        if (is_quiet(g))
+            go_on(r, g);
+        break;
+    case GROUP_EXCHANGE:
+        g->step += is_quiet(g);
+        if (is_quiet(g))
+            go_on(r, g);
+        break;
+    default:
+        break;
+    }
+}
+
+/* The coordinator's side. */
+enum status group_first_join(void *ctx, const struct net_join *join, char *why, size_t why_bytes)
+{
+    struct region *r = ctx;
+    const struct region_checkpoint *c = on_disk[r->node];
+    const struct plan_first first = {.join = join, .servers = sim_region_hosts(r->index)};
+    const struct ps_parent_version none = {0};
+    if (r->first)
+        return ST_OK;
+    enum status st = ps_region_check(r->region, join, why, why_bytes);
+    if (st != ST_OK)
+        return st;
+    CHECK(plan_make_first(&first, &r->first) == ST_OK);
+    sim_keep_plan(r->first);
+    CHECK(ps_region_take(r->region, sim_chunks, c ? &c->parent : &none) == ST_OK);
+    sim_timer(r->node, sim_below(chance_of(r), 20) * SIM_MS, TIMER_GROUP_PLAN, 0);
+    return ST_OK;
+}
+
+static uint64_t next_number(struct region *r)
+{
+    return (uint64_t)sim.node[r->node].life << 24 | ++r->n_plans;
+}
+
+static void begin(struct region *r, struct net_plan *p, const struct region_checkpoint *c)
+{
+    sim_keep_plan(p);
+    r->plan = p;
+    STORY("%s: generation " TERM_FMT " from step %lld", sim.node[r->node].name,
+          TERM_ARG(p->generation), (long long)p->step);
+    CHECK(ps_service_begin(r->service, p, c ? (const struct ps_restore *)&c->manifest : NULL) ==
+          ST_OK);
+    ps_service_settle(r->service, p->generation);
+}
+
+static void begin_first(struct region *r)
+{
+    const struct region_checkpoint *c = on_disk[r->node];
+    const struct net_join join = {.job = r->first->job, .chunks = r->first->chunks};
+    struct ps_manifest from = {.step = 0};
+    struct net_plan *p;
+    struct plan_first first = {.generation = next_number(r),
+                               .ps0 = sim.node[r->node].incarnation,
+                               .join = &join,
+                               .servers = sim_region_hosts(r->index),
+                               .n_members = r->job.n_workers,
+                               .restore = c ? "c" : ""};
+    if (c) {
+        from.step = c->step;
+        from.job = c->manifest.plan->job;
+        from.progress = (struct ps_progress){.known = 1, .position = c->manifest.position};
+        first.from = &from;
+    }
+    ledger_start(r, c);
+    CHECK(plan_make_first(&first, &p) == ST_OK);
+    begin(r, p, c);
+}
+
+static void begin_next(struct region *r, int64_t step)
+{
+    int member[GROUP_WORKERS] = {0, 1};
+    struct net_plan *p;
+    struct plan_next next = {.generation = next_number(r),
+                             .ps0 = sim.node[r->node].incarnation,
+                             .base = r->plan,
+                             .source = step < 0 ? PLAN_FIRST : PLAN_MEMORY,
+                             .step = step < 0 ? 0 : step,
+                             .member = member,
+                             .n_members = r->job.n_workers,
+                             .servers = sim_region_hosts(r->index)};
+    next.position = net_plan_position(r->plan, next.step);
+    CHECK(plan_make_next(&next, &p) == ST_OK);
+    begin(r, p, NULL);
+}
+
+/* A worker dies, or something else makes a new generation; both may be. */
+static void churn(struct region *r)
+{
+    struct sim_random *c = chance_of(r);
+    sim_timer(r->node, sim_below(c, 2 * opt(OPT_churn_ms)) * SIM_MS, TIMER_GROUP_CHURN, 0);
+    if (sim.calm || r->done || !r->plan || r->n_plans >= MAX_CHURN)
+        return;
+    if (sim_chance(c, 40)) {
+        struct group_worker *g = &r->worker[sim_below(c, r->job.n_workers)];
+        if (g->phase != GROUP_LEFT)
+            worker_again(r, g, sim_below(c, 200), 1);
+    }
+    if (sim_chance(c, 60) && !r->changing) {
+        r->changing = 1;
+        ps_service_stop(r->service, -1);
+        sim_timer(r->node, sim_below(c, 5) * SIM_MS, TIMER_GROUP_STOPPED, 0);
+    }
+}
+
+/* All is where it was stopped: on from there. */
+static void stopped(struct region *r)
+{
+    struct ps_service_state st;
+    ps_service_state(r->service, &st);
+    r->changing = 0;
+    if (!st.ended && !r->done)
+        begin_next(r, st.lowest);
+}
+
+void group_timer(struct region *r, int what, int64_t number)
+{
+    if (what == TIMER_GROUP_PLAN)
+        begin_first(r);
+    else if (what == TIMER_GROUP_CHURN)
+        churn(r);
+    else if (what == TIMER_GROUP_STOPPED)
+        stopped(r);
+    else if (number == r->worker[what - TIMER_GROUP_WORKER].timer)
+        worker_moves(r, &r->worker[what - TIMER_GROUP_WORKER]);
+}
+
+/* A checkpoint of that step, which all chunks have; on the disk a little later. */
+static void capture(struct region *r, int64_t step)
+{
+    struct region_checkpoint *c = sim_alloc(sizeof *c);
+    struct disk_order *o = sim_alloc(sizeof *o);
+    struct run *run = ps_service_run(r->service, &(int){0});
+    c->step = step;
+    memcpy(c->ledger, r->ledger, sizeof c->ledger);
+    c->file.n = sim_chunks->n_chunks;
+    for (int i = 0; i < c->file.n; i++) {
+        struct ps_taken t;
+        CHECK(ps_store_take(run->store, i, step, &t) == ST_OK);
+        c->file.chunk[i] = i;
+        c->file.state[i].version = t.version;
+        memcpy(c->file.state[i].value, t.value->data, (size_t)opt(OPT_elems) * sizeof(float));
+        if (t.slots)
+            memcpy(c->file.state[i].slots, t.slots->data, t.slots->bytes);
+        ps_taken_drop(&t);
+    }
+    run_unref(run);
+    c->manifest = (struct sim_manifest){.generation = r->plan->generation,
+                                        .step = step,
+                                        .position = net_plan_position(r->plan, step),
+                                        .n_files = 1,
+                                        .file = {&c->file},
+                                        .plan = r->plan};
+    r->writing = c;
+    o->what = DISK_ORDER_FILE;
+    region_disk_begin(r->node, &disk[r->node], o);
+}
+
+void group_disk(struct region *r, struct disk_order *o)
+{
+    struct region_checkpoint *c = r->writing;
+    r->writing = NULL;
+    if (!sim.node[r->node].disk_full) {
+        ps_region_parent_at(r->region, c->step, &c->parent); /* as its manifest is ordered */
+        on_disk[r->node] = c;
+        STORY("%s: a checkpoint of step %lld, of round %lld%s", sim.node[r->node].name,
+              (long long)c->step, (long long)c->parent.version,
+              c->parent.known ? "" : " (not known)");
+    }
+    group_look(r);
+}
+
+static int is_saved(const struct region *r)
+{
+    const struct region_checkpoint *c = on_disk[r->node];
+    return !opt(OPT_region_save) || (c && c->step >= r->job.train_steps);
+}
+
+void group_look(struct region *r)
+{
+    struct ps_service_state st;
+    int64_t every = opt(OPT_region_save);
+    ps_service_state(r->service, &st);
+    int last = st.lowest >= r->job.train_steps;
+    if (r->plan && every && !r->writing && st.lowest >= 0 &&
+        ((st.lowest > r->seen && st.lowest % every == 0) || (last && !is_saved(r)))) {
+        r->seen = st.lowest;
+        capture(r, st.lowest);
+    }
+    if (r->done && is_saved(r))
+        region_stop(r);
+}
+
+void group_done(struct region *r)
+{
+    STORY("%s: its workers are done", sim.node[r->node].name);
+}
+
+void group_start(struct region *r)
+{
+    const struct region_checkpoint *c = on_disk[r->node];
+    r->job = sim_region_job;
+    r->seen = c ? c->step : 0;
+    for (int i = 0; i < r->job.n_workers; i++) {
+        r->worker[i].index = i;
+        r->worker[i].incarnation = sim_draw(chance_of(r)) | 1;
+        worker_timer(r, &r->worker[i], sim_below(chance_of(r), 300) * SIM_MS);
+    }
+    if (opt(OPT_churn_ms))
+        sim_timer(r->node, sim_below(chance_of(r), 2 * opt(OPT_churn_ms)) * SIM_MS,
+                  TIMER_GROUP_CHURN, 0);
+}

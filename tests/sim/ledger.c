@@ -1,0 +1,275 @@
+/* tests/sim/ledger.c - see region.h. What a region's version is, at each adoption of the parent's
+ * version p:
+ *
+ *     value = the parent's version p + all that the region has learnt
+ *             + its contributions that count in the parent's versions up to p (old less new)
+ *
+ * So each thing that was learnt is there once: in the parent's version if it counted there, else on
+ * top of it. What the parent's versions are made of says oracle.c, by the contributions that came:
+ * one of each member. Where a region may lose what it learnt (docs/regions.md) it begins anew. */
+#include "tests/sim/oracle.h"
+#include "tests/sim/region.h"
+#include <math.h>
+#include <string.h>
+
+enum { MAX_STEPS = 2048, MAX_TRIES = 4, MAX_RANKS = 2 * SIM_WORKERS };
+
+struct candidate {
+    float weight, data[SIM_ELEMS];
+};
+
+/* What came for one version of a chunk, in one generation, by rank: of a process that died and of
+ * the one that took its place it may be more than one, of which one counts. */
+struct step {
+    struct ledger_step at;
+    int n[MAX_RANKS], chosen[MAX_RANKS];
+    struct candidate tried[MAX_RANKS][MAX_TRIES];
+};
+static struct step *steps[MAX_STEPS];
+static int n_steps;
+
+void ledger_reset(void)
+{
+    n_steps = 0;
+}
+
+static struct step *find(uint64_t generation, uint64_t ps0, int chunk, int64_t step)
+{
+    for (int i = n_steps - 1; i >= 0; i--) {
+        const struct ledger_step *a = &steps[i]->at;
+        if (a->generation == generation && a->ps0 == ps0 && a->chunk == chunk && a->step == step)
+            return steps[i];
+    }
+    return NULL;
+}
+
+void ledger_pushed(uint64_t generation, uint64_t ps0, const struct sim_msg *m)
+{
+    int chunk = (int)m->piece.chunk;
+    struct step *s = find(generation, ps0, chunk, (int64_t)m->piece.step);
+    if (!s) {
+        if (n_steps == MAX_STEPS)
+            sim_fail("bound", "more steps than a run can have");
+        s = steps[n_steps++] = sim_alloc(sizeof *s);
+        s->at = (struct ledger_step){generation, ps0, chunk, 0, (int64_t)m->piece.step};
+    }
+    struct candidate c = {.weight = m->piece.weight};
+    int rank = (int)m->head.member;
+    if (m->bytes)
+        memcpy(c.data, m->data, m->bytes);
+    for (int i = 0; i < s->n[rank]; i++)
+        if (!memcmp(&s->tried[rank][i], &c, sizeof c))
+            return;
+    if (s->n[rank] < MAX_TRIES)
+        s->tried[rank][s->n[rank]++] = c;
+}
+
+static int try_rank(struct step *s, int rank, int n_members, ledger_try *fits, void *ctx)
+{
+    if (rank < n_members) {
+        for (int i = 0; i < s->n[rank]; i++) {
+            s->chosen[rank] = i;
+            if (try_rank(s, rank + 1, n_members, fits, ctx))
+                return 1;
+        }
+        return 0;
+    }
+    double sum[SIM_ELEMS] = {0}, weight = 0;
+    for (int r = 0; r < n_members; r++) {
+        const struct candidate *c = &s->tried[r][s->chosen[r]];
+        weight += (double)c->weight;
+        for (int e = 0; e < SIM_ELEMS; e++)
+            sum[e] += (double)c->weight * (double)c->data[e];
+    }
+    return fits(ctx, sum, weight);
+}
+
+int ledger_find(const struct ledger_step *at, ledger_try *fits, void *ctx)
+{
+    struct step *s = find(at->generation, at->ps0, at->chunk, at->step);
+    return s && try_rank(s, 0, at->n_members, fits, ctx);
+}
+
+void ledger_counted(const struct ledger_step *at, int rank, double sum[SIM_ELEMS])
+{
+    const struct step *s = find(at->generation, at->ps0, at->chunk, at->step);
+    if (!s)
+        return;
+    const struct candidate *c = &s->tried[rank][s->chosen[rank]];
+    for (int e = 0; e < SIM_ELEMS && c->weight > 0; e++)
+        sum[e] += (double)c->data[e];
+}
+
+/* Of its parent's version that lies in base. */
+struct held {
+    int64_t version, before; /* before: that was taken over before it */
+    uint64_t generation, ps0, root, root_ps0;
+    int took_part;             /* the region in that version */
+    double counted[SIM_ELEMS]; /* the sum of the region's contributions up to it */
+};
+
+static struct held held_of(const struct region *r, int chunk)
+{
+    struct held h;
+    h.before = r->ledger[chunk].parent;
+    h.version = parent_version(r->x, chunk, &h.generation, &h.ps0);
+    memset(h.counted, 0, sizeof h.counted);
+    h.took_part = oracle_counted(&(struct ledger_step){h.generation, h.ps0, chunk, 0, h.version},
+                                 r->index, h.counted, &h.root, &h.root_ps0);
+    return h;
+}
+
+static int at(const struct region *r, int64_t version)
+{
+    if (version < 0 || version >= LEDGER_STEPS)
+        sim_fail("bound", "%s has version %lld", sim.node[r->node].name, (long long)version);
+    return (int)version;
+}
+
+void ledger_start(struct region *r, const struct region_checkpoint *from)
+{
+    for (int i = 0; i < SIM_CHUNKS; i++) {
+        struct ledger_chunk *l = &r->ledger[i];
+        *l = (struct ledger_chunk){.parent = -1};
+        if (from)
+            *l = from->ledger[i];
+        l->comes_back = sim.node[r->node].life > 1;
+        if (!from)
+            continue;
+        memcpy(l->value[from->step], from->file.state[i].value, sizeof(float[SIM_ELEMS]));
+    }
+    r->restored_round = from && from->parent.known ? from->parent.version : -1;
+}
+
+static void rebase(struct ledger_chunk *l, const struct held *h, int v, const float *base)
+{
+    l->has_base = 1;
+    l->root = h->root;
+    l->root_ps0 = h->root_ps0;
+    for (int e = 0; e < (int)opt(OPT_elems); e++) {
+        double is = (double)l->value[v][e] - (double)base[e] - h->counted[e];
+        double more = is - l->learnt[v][e];
+        for (int k = 0; k < LEDGER_STEPS; k++) /* versions before it may be made again */
+            l->learnt[k][e] += more;
+    }
+}
+
+void ledger_first(struct region *r, int chunk, int64_t version, const float *value)
+{
+    struct ledger_chunk *l = &r->ledger[chunk];
+    struct held h = held_of(r, chunk);
+    int v = at(r, version);
+    memcpy(l->value[v], value, (size_t)opt(OPT_elems) * sizeof(float));
+    oracle_parent(&(struct ledger_step){h.generation, h.ps0, chunk, 0, h.version}, value,
+                  "that a region begins with");
+    rebase(l, &h, v, value);
+    l->parent = h.version;
+    l->generation = h.generation;
+    l->ps0 = h.ps0;
+}
+
+void ledger_made(struct region *r, int chunk, int64_t version, int waits, const float *value)
+{
+    struct ledger_chunk *l = &r->ledger[chunk];
+    int v = at(r, version);
+    for (int e = 0; e < (int)opt(OPT_elems); e++) {
+        l->computed[v][e] = value[e];
+        l->learnt[v][e] = l->learnt[v - 1][e] + (double)value[e] - (double)l->value[v - 1][e];
+        if (!waits)
+            l->value[v][e] = value[e];
+    }
+}
+
+static int is_near(double a, double b)
+{
+    return fabs(a - b) <= 2e-3 * (1 + fabs(a) / 16);
+}
+
+/* As docs/regions.md says, of one that came back: without a checkpoint, more than one round behind,
+ * behind one that was made without it, or where others decide what was learnt when. And at the end:
+ * the steps that overlap the last exchange, or were made without it; those that are made once the
+ * parent has all its rounds, or has made the last one alone. */
+static int may_lose(const struct region *r, int chunk, const struct held *h, const float *from,
+                    int64_t version)
+{
+    const struct ledger_chunk *l = &r->ledger[chunk];
+    if (from)
+        return 0;
+    if (version >= r->job.train_steps && (sim_overlap() > 0 || opt(OPT_max_drift) > 0))
+        return 1;
+    if (h->before == sim_job.train_steps)
+        return 1;
+    if (version >= r->job.train_steps && !h->took_part)
+        return 1;
+    return l->comes_back && (h->version > r->restored_round + 1 || !h->took_part ||
+                             sim_overlap() > 0 || opt(OPT_max_drift) > 0);
+}
+
+/* 1: the parent has lost versions that the region had taken over, so that it gets all that was
+ * changed since then, by whomever. */
+static int check_order(struct region *r, int chunk, const struct held *h)
+{
+    struct ledger_chunk *l = &r->ledger[chunk];
+    int lost =
+        l->parent >= 0 && oracle_keeps(h->generation, h->ps0, l->generation, l->ps0) < l->parent;
+    if (!lost && h->version < l->parent)
+        sim_fail("order", "%s, chunk %d: the parent's version %lld comes after version %lld",
+                 sim.node[r->node].name, chunk, (long long)h->version, (long long)l->parent);
+    l->parent = h->version;
+    l->generation = h->generation;
+    l->ps0 = h->ps0;
+    return lost;
+}
+
+void ledger_adopted(struct region *r, int chunk, int64_t version, const float *to,
+                    const float *from)
+{
+    struct ledger_chunk *l = &r->ledger[chunk];
+    int v = at(r, version), n = (int)opt(OPT_elems);
+    for (int e = 0; e < n; e++)
+        l->value[v][e] = !to     ? l->computed[v][e]
+                         : !from ? to[e]
+                                 : l->computed[v][e] + (to[e] - from[e]);
+    if (!to)
+        return;
+    struct held h = held_of(r, chunk);
+    oracle_parent(&(struct ledger_step){h.generation, h.ps0, chunk, 0, h.version}, to,
+                  "that a region takes over");
+    int lost = check_order(r, chunk, &h);
+    STORY("%s, chunk %d: version %lld takes round %lld over%s", sim.node[r->node].name, chunk,
+          (long long)version, (long long)h.version, from ? "" : ", whole");
+    if (lost || !l->has_base || l->root != h.root || l->root_ps0 != h.root_ps0) {
+        rebase(l, &h, v, to);
+        return;
+    }
+    int lost_some = may_lose(r, chunk, &h, from, version);
+    l->comes_back = 0;
+    for (int e = 0; e < n; e++) {
+        double on_top = (double)l->value[v][e] - (double)to[e];
+        double want = l->learnt[v][e] + h.counted[e];
+        if (is_near(on_top, want))
+            continue;
+        if (lost_some) {
+            rebase(l, &h, v, to);
+            return;
+        }
+        sim_fail("once",
+                 "%s, chunk %d, version %lld: %.4f is on top of the parent's round %lld, and %.4f "
+                 "was learnt that does not count there",
+                 sim.node[r->node].name, chunk, (long long)version, on_top, (long long)h.version,
+                 want);
+    }
+}
+
+/* All regions end with the parent's last version. */
+void ledger_end(struct region *r)
+{
+    for (int i = 0; i < sim_chunks->n_chunks; i++) {
+        struct ledger_chunk *l = &r->ledger[i];
+        if (l->parent != sim_job.train_steps)
+            sim_fail("end", "%s ends with round %lld of %lld", sim.node[r->node].name,
+                     (long long)l->parent, (long long)sim_job.train_steps);
+        oracle_parent(&(struct ledger_step){l->generation, l->ps0, i, 0, l->parent},
+                      l->value[opt(OPT_steps)], "that a region ends with");
+    }
+}

@@ -1,0 +1,247 @@
+/* tests/sim/region.c - see region.h: the process of a region's server. */
+#include "tests/sim/region.h"
+#include "ps/store/outer.h"
+#include "tests/sim/oracle.h"
+#include <string.h>
+
+static struct region *regions[SIM_NODES];
+
+struct region *region_of(int node)
+{
+    return regions[node];
+}
+
+void regions_reset(void)
+{
+    memset(regions, 0, sizeof regions);
+    fibers_reset();
+    group_reset();
+    ledger_reset();
+}
+
+/* The store's hooks: the region's own, seen by the ledger. */
+static const struct ps_outer *own(const struct region *r)
+{
+    return ps_region_outer(r->region);
+}
+
+static int outer_waits(void *ctx, int64_t version, int64_t train_steps)
+{
+    const struct ps_outer *o = own(ctx);
+    return o->waits(o->ctx, version, train_steps);
+}
+
+static void outer_made(void *ctx, int chunk, int64_t version, int waits, struct buf *value)
+{
+    const struct ps_outer *o = own(ctx);
+    struct region *r = ctx;
+    if (!r->dying)
+        ledger_made(r, chunk, version, waits, value->data);
+    o->made(o->ctx, chunk, version, waits, value);
+}
+
+static void outer_first(void *ctx, int chunk, const struct net_payload *value)
+{
+    const struct ps_outer *o = own(ctx);
+    o->first(o->ctx, chunk, value);
+}
+
+static int64_t outer_slots_since(void *ctx)
+{
+    const struct ps_outer *o = own(ctx);
+    return o->slots_since(o->ctx);
+}
+
+/* What ps/region calls of its store and service: other threads may come between. */
+int __real_ps_store_adopt(struct ps_store *s, int chunk, int64_t version, const float *to,
+                          const float *from);
+int __wrap_ps_store_adopt(struct ps_store *s, int chunk, int64_t version, const float *to,
+                          const float *from);
+int __wrap_ps_store_adopt(struct ps_store *s, int chunk, int64_t version, const float *to,
+                          const float *from)
+{
+    struct region *r = region_of(sim.running);
+    fiber_pause();
+    int made = __real_ps_store_adopt(s, chunk, version, to, from);
+    if (made && !r->dying)
+        ledger_adopted(r, chunk, version, to, from);
+    return made;
+}
+
+enum status __real_ps_store_first(struct ps_store *s, int chunk, int64_t version,
+                                  const float *value);
+enum status __wrap_ps_store_first(struct ps_store *s, int chunk, int64_t version,
+                                  const float *value);
+enum status __wrap_ps_store_first(struct ps_store *s, int chunk, int64_t version,
+                                  const float *value)
+{
+    struct region *r = region_of(sim.running);
+    int64_t before, after;
+    fiber_pause();
+    struct buf *was = ps_store_read(s, chunk, &before);
+    enum status st = __real_ps_store_first(s, chunk, version, value);
+    struct buf *is = ps_store_read(s, chunk, &after);
+    if (!was && is && !r->dying)
+        ledger_first(r, chunk, version, value);
+    buf_unref(was);
+    buf_unref(is);
+    return st;
+}
+
+struct run *__real_ps_service_run(struct ps_service *s, int *ended);
+struct run *__wrap_ps_service_run(struct ps_service *s, int *ended);
+struct run *__wrap_ps_service_run(struct ps_service *s, int *ended)
+{
+    if (fiber_is_one())
+        fiber_pause();
+    return __real_ps_service_run(s, ended);
+}
+
+static void on_refused(void *ctx)
+{
+    struct region *r = ctx;
+    if (!r->dying)
+        sim_fail("end", "%s cannot go on with its parent group", sim.node[r->node].name);
+}
+
+static void on_started(void *ctx)
+{
+    struct region *r = ctx;
+    ps_region_wake(r->region);
+}
+
+static void on_done(void *ctx)
+{
+    struct region *r = ctx;
+    r->done = 1;
+    if (!r->dying)
+        ledger_end(r);
+    group_done(r);
+}
+
+static void make_region(struct region *r)
+{
+    const struct ps_region_config cfg = {.parents = &sim_ps_hosts,
+                                         .address = sim_address[r->node],
+                                         .index = r->index,
+                                         .n_regions = (int)opt(OPT_workers),
+                                         .steps = opt(OPT_region_steps),
+                                         .overlap = sim_overlap(),
+                                         .max_drift = opt(OPT_max_drift),
+                                         .outer = (int)sim_job.optim.kind,
+                                         .outer_rate = -1,
+                                         .outer_momentum = -1,
+                                         .push_dtype = DTYPE_F32,
+                                         .version_dtype = DTYPE_F32,
+                                         .refused = on_refused,
+                                         .ctx = r};
+    CHECK(ps_region_create(&cfg, &r->region) == ST_OK);
+    r->outer = (struct ps_outer){outer_waits, outer_made, outer_first, outer_slots_since, r};
+}
+
+static void on_start(int node)
+{
+    int was = sim.running; /* it may be the world's event */
+    sim.running = node;
+    struct region *r = sim_alloc(sizeof *r);
+    regions[node] = r;
+    r->node = node;
+    r->index = node - SIM_SERVERS;
+    r->w = sim_alloc(sizeof *r->w);
+    worker_init(r->w, node);
+    make_region(r);
+    const struct ps_service_config cfg = {.self = 0,
+                                          .address = sim_address[node],
+                                          .first_join = group_first_join,
+                                          .ps_hosts = sim_region_hosts(r->index),
+                                          .worker_hosts = &sim_group_hosts,
+                                          .max_model_bytes = 1 << 30,
+                                          .no_ticker = 1,
+                                          .outer = &r->outer,
+                                          .region = r->index,
+                                          .n_regions = (int)opt(OPT_workers),
+                                          .started = on_started,
+                                          .done = on_done,
+                                          .ctx = r};
+    CHECK(ps_service_create(&cfg, &r->service) == ST_OK);
+    r->handler = ps_service_handler(r->service);
+    CHECK(ps_region_start(r->region, r->service) == ST_OK);
+    group_start(r);
+    sim.running = was;
+}
+
+static void *stop_main(void *arg)
+{
+    struct region *r = arg;
+    ps_region_stop(r->region);
+    if (!r->dying)
+        sim_timer(r->node, 0, TIMER_EXIT_REGION, 0);
+    return NULL;
+}
+
+void region_stop(struct region *r)
+{
+    if (!r->stops++)
+        fiber_start(r->node, stop_main, r);
+}
+
+static void on_die(int node)
+{
+    struct region *r = regions[node];
+    int was = sim.running;
+    sim.running = node;
+    r->dying = 1;
+    region_stop(r);
+    fibers_end(node);
+    ps_service_destroy(r->service);
+    ps_region_destroy(r->region);
+    sim.running = was;
+}
+
+static void on_timer(int node, int what, int64_t number)
+{
+    struct region *r = regions[node];
+    if (what == TIMER_FIBER) {
+        fiber_timer(number);
+    } else if (what < TIMER_TRAINER) {
+        exchange_timer(r->w, what, number);
+        parent_wake(r->w);
+    } else if (what == TIMER_EXIT_REGION) {
+        sim_ended(node, 0);
+        return;
+    } else {
+        group_timer(r, what, number);
+    }
+    group_look(r);
+}
+
+static void on_reply(int node, struct sim_call *c)
+{
+    exchange_reply(regions[node]->w, c);
+    parent_wake(regions[node]->w);
+}
+
+static void on_message(int node, struct net_stream *s, struct sim_msg *m)
+{
+    exchange_message(regions[node]->w, s, m);
+    parent_wake(regions[node]->w);
+}
+
+static void on_closed(int node, struct net_stream *s)
+{
+    exchange_closed(regions[node]->w, s);
+    parent_wake(regions[node]->w);
+}
+
+static void on_disk(int node, void *order)
+{
+    group_disk(regions[node], order);
+}
+
+const struct sim_ops sim_region_ops = {.start = on_start,
+                                       .die = on_die,
+                                       .reply = on_reply,
+                                       .message = on_message,
+                                       .closed = on_closed,
+                                       .timer = on_timer,
+                                       .disk = on_disk};

@@ -1,0 +1,128 @@
+/* tests/sim/region.h - a region: a process that is a group of one server, with production's
+ * ps/region, service and store, and a worker of the parent group. Its threads are fibers.
+ *   region.c       the process
+ *   group.c        the group's workers, its generations and checkpoints: a driver
+ *   parent.c       net/exchange/exchange.h, by which ps/region exchanges, over exchange.c
+ *   ledger.c       what must hold of a region's versions, and of what it has contributed
+ * Owns: what lies on a region's disk, for the run. Threads: fibers, of one. Errors: sim_fail. */
+#ifndef TESTS_SIM_REGION_H
+#define TESTS_SIM_REGION_H
+#include "checkpoint/manifest.h"
+#include "net/exchange/exchange.h"
+#include "ps/region/region.h"
+#include "ps/service/service.h"
+#include "ps/store/outer.h"
+#include "tests/sim/fiber.h"
+#include "tests/sim/folder.h"
+#include "tests/sim/oracle.h"
+#include "tests/sim/worker.h"
+
+enum { GROUP_WORKERS = 2, LEDGER_STEPS = 16 };
+enum {
+    TIMER_GROUP_PLAN = 210,
+    TIMER_GROUP_CHURN,
+    TIMER_GROUP_STOPPED,
+    TIMER_EXIT_REGION,
+    TIMER_GROUP_WORKER = 220
+};
+
+/* Of a chunk, by version of the region's: its value; what was computed before the parent's word was
+ * put on it; what the region has learnt in all up to it, less what was given up. */
+struct ledger_chunk {
+    float value[LEDGER_STEPS][SIM_ELEMS], computed[LEDGER_STEPS][SIM_ELEMS];
+    double learnt[LEDGER_STEPS][SIM_ELEMS];
+    int has_base;             /* `learnt` is of the same beginning as the parent's versions */
+    uint64_t root, root_ps0;  /* generation with which these began */
+    int comes_back;           /* it has taken nothing over since its process was started again */
+    int64_t parent;           /* the parent's version that was taken over last; -1: none */
+    uint64_t generation, ps0; /* in which */
+};
+
+struct region_checkpoint {
+    int64_t step;
+    struct sim_manifest manifest;
+    struct sim_file file;
+    struct ps_parent_version parent;
+    struct ledger_chunk ledger[SIM_CHUNKS];
+};
+
+struct group_worker {
+    int index;
+    enum { GROUP_OUT, GROUP_FETCH, GROUP_BACK, GROUP_COMPUTE, GROUP_EXCHANGE, GROUP_LEFT } phase;
+    uint64_t incarnation;
+    struct net_stream *stream;
+    struct net_frame_head head;
+    struct net_place place;
+    int64_t step, timer;
+    int over;
+    int waits[SIM_CHUNKS];
+    int64_t version[SIM_CHUNKS];
+    float value[SIM_CHUNKS][SIM_ELEMS];
+};
+
+struct region {
+    int node, index, dying, done, stops;
+    int64_t restored_round; /* of its checkpoint, the parent's round; -1: not known, or none */
+    struct ps_service *service;
+    struct net_server_handler handler;
+    struct ps_region *region;
+    struct ps_outer outer; /* the region's, seen by the ledger */
+    struct worker *w;      /* the parent's */
+    struct net_exchange *x;
+    struct ledger_chunk ledger[SIM_CHUNKS];
+    /* group.c */
+    struct net_job job;
+    struct net_plan *first, *plan;
+    struct region_checkpoint *writing;
+    uint64_t n_plans;
+    int changing;
+    int64_t seen; /* the lowest version as it was looked at last */
+    struct group_worker worker[GROUP_WORKERS];
+};
+
+extern const struct sim_ops sim_region_ops;
+struct region *region_of(int node);
+void regions_reset(void);
+void region_stop(struct region *r); /* says goodbye to the parent, and ends */
+
+/* group.c */
+void group_reset(void);
+void group_start(struct region *r);
+void group_timer(struct region *r, int what, int64_t number);
+void group_disk(struct region *r, struct disk_order *o);
+void group_look(struct region *r); /* something has happened */
+void group_done(struct region *r); /* all workers have left */
+enum status group_first_join(void *ctx, const struct net_join *join, char *why, size_t why_bytes);
+/* What the service sends to a worker of the group; it ends its stream. */
+void group_answer(struct net_stream *s, const struct net_piece *piece, const struct buf *payload);
+void group_ended(struct net_stream *s, const char *why);
+
+/* parent.c */
+void parent_failed(struct worker *w, const char *why);
+void parent_wake(struct worker *w);
+void parent_got(struct worker *w, int chunk); /* an answer with a version */
+void parent_renew(struct worker *w);          /* first values again */
+const float *parent_params(const struct worker *w, int chunk);
+const struct net_job *parent_job(const struct worker *w);
+/* Of base's chunk: the parent's version, and in which generation it came. */
+int64_t parent_version(const struct net_exchange *x, int chunk, uint64_t *generation,
+                       uint64_t *ps0);
+
+/* ledger.c */
+void ledger_reset(void);
+void ledger_start(struct region *r, const struct region_checkpoint *from);
+void ledger_first(struct region *r, int chunk, int64_t version, const float *value);
+void ledger_made(struct region *r, int chunk, int64_t version, int waits, const float *value);
+void ledger_adopted(struct region *r, int chunk, int64_t version, const float *to,
+                    const float *from);
+void ledger_end(struct region *r);
+/* A contribution came to a server that may count for version step + 1. */
+void ledger_pushed(uint64_t generation, uint64_t ps0, const struct sim_msg *m);
+/* What makes a version of the parent's of version `step`: tries one contribution of each member
+ * after the other, until they fit. 0: none do. */
+typedef int ledger_try(void *ctx, const double *sum, double weight);
+int ledger_find(const struct ledger_step *at, ledger_try *fits, void *ctx);
+/* Adds that of this rank which did. */
+void ledger_counted(const struct ledger_step *at, int rank, double sum[SIM_ELEMS]);
+
+#endif
