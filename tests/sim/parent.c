@@ -25,9 +25,11 @@ enum status __wrap_net_exchange_push(struct net_exchange *x, int chunk, int64_t 
 void __wrap_net_exchange_take_back(struct net_exchange *x, int64_t step);
 void __wrap_net_exchange_flush(struct net_exchange *x);
 enum status __wrap_net_exchange_wait(struct net_exchange *x, int first, int n, int64_t step);
-enum status __wrap_net_exchange_leave(struct net_exchange *x, int done, int64_t deadline_ms);
+enum status __wrap_net_exchange_leave_failed(struct net_exchange *x, int done, const char *error,
+                                             int64_t deadline_ms);
 void __wrap_net_exchange_cancel(struct net_exchange *x);
 void __wrap_net_exchange_stats(struct net_exchange *x, struct net_exchange_stats *out);
+void *__wrap_region_watch_main(void *region);
 
 void parent_wake(struct worker *w)
 {
@@ -183,7 +185,9 @@ enum status __wrap_net_exchange_wait(struct net_exchange *x, int first, int n, i
     return ST_OK;
 }
 
-enum status __wrap_net_exchange_leave(struct net_exchange *x, int done, int64_t deadline_ms)
+/* Of a region that has all its steps: simulated ones end with no error. */
+enum status __wrap_net_exchange_leave_failed(struct net_exchange *x, int done, const char *error,
+                                             int64_t deadline_ms)
 {
     struct region *r = region_of(x->node);
     if (r->dying)
@@ -204,6 +208,12 @@ void __wrap_net_exchange_cancel(struct net_exchange *x)
 /* What is open ends with the process. */
 void __wrap_net_exchange_destroy(struct net_exchange *x)
 {
+}
+
+/* A parent is waited for as long as it takes (--parent_timeout=0). */
+void *__wrap_region_watch_main(void *region)
+{
+    return NULL;
 }
 
 void __wrap_net_exchange_stats(struct net_exchange *x, struct net_exchange_stats *out)

@@ -173,7 +173,7 @@ static void on_start(int node)
 static void *stop_main(void *arg)
 {
     struct region *r = arg;
-    ps_region_stop(r->region);
+    ps_region_stop(r->region, NULL);
     if (!r->dying)
         sim_timer(r->node, 0, TIMER_EXIT_REGION, 0);
     return NULL;
