@@ -167,7 +167,6 @@ static enum status await_piece(struct ps_region *r, int chunk, int wants_sent)
 void region_linger(struct ps_region *r)
 {
     pthread_mutex_lock(&r->lock);
-    r->done = 1;
     while (!r->stopping)
         await_change(r);
     pthread_mutex_unlock(&r->lock);
@@ -505,10 +504,28 @@ void ps_region_wake(struct ps_region *r)
     pthread_mutex_unlock(&r->lock);
 }
 
+/* All steps are made: the exchange comes to its end by itself, also where this process was started
+ * with them, and has only just begun to join. Cancelled now, it would leave the parent without a
+ * goodbye; one that is not there is not waited for longer than for that. */
+static void await_end(struct ps_region *r)
+{
+    int64_t deadline = clock_deadline_ns(LEAVE_MS);
+    struct run *run = r->has_thread ? region_run(r) : NULL;
+    int complete = run && ps_store_step(run->store) >= run->job.train_steps;
+    if (run)
+        run_unref(run);
+    pthread_mutex_lock(&r->lock);
+    while (complete && !r->ended && clock_cond_wait(&r->changed, &r->lock, deadline) == 0)
+        ;
+    pthread_mutex_unlock(&r->lock);
+}
+
 void ps_region_stop(struct ps_region *r, const char *error)
 {
     if (!r)
         return;
+    if (!error)
+        await_end(r);
     pthread_mutex_lock(&r->lock);
     r->stopping = 1;
     struct net_exchange *x = r->done ? NULL : r->x;

@@ -60,7 +60,8 @@ void ps_region_parent_at(struct ps_region *r, int64_t version, struct ps_parent_
 enum status ps_region_start(struct ps_region *r, struct ps_service *service);
 void ps_region_wake(struct ps_region *r); /* a generation has begun */
 /* Says goodbye to the parent where the job is done, or has ended with this error (NULL: none), of
- * which the parent then tells. NULL is fine, here and below. */
+ * which the parent then tells. Where all steps are made, the parent has 5 s to let the region in,
+ * if it has not yet. NULL is fine, here and below. */
 void ps_region_stop(struct ps_region *r, const char *error);
 void ps_region_destroy(struct ps_region *r);
 

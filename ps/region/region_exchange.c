@@ -475,6 +475,8 @@ void *region_exchange_main(void *ctx)
     enum status st = exchange_all(r);
     pthread_mutex_lock(&r->lock);
     r->ended = 1;
+    r->done = st == ST_OK;
+    pthread_cond_broadcast(&r->changed);
     pthread_mutex_unlock(&r->lock);
     if (st == ST_OK)
         region_linger(r);

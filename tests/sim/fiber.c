@@ -138,7 +138,7 @@ int fiber_wait(const void *on, int64_t until_ns)
     struct fiber *f = running;
     if (f->hurries) {
         to_world(0);
-        return 1;
+        return 0;
     }
     f->on = on;
     f->posted = 0;

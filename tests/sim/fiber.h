@@ -13,7 +13,8 @@ struct fiber;
 struct fiber *fiber_start(int node, void *(*fn)(void *arg), void *arg);
 int fiber_is_one(void); /* what runs is one */
 void fiber_timer(int64_t number);
-/* Of the fiber that runs: until fiber_wake of the same, or that time. 1: it was woken. */
+/* Of the fiber that runs: until fiber_wake of the same, or that time. 1: it was woken. Where its
+ * node dies all time is over at once. */
 int fiber_wait(const void *on, int64_t until_ns);
 void fiber_wake(const void *on);
 /* Others may have their turn. */
