@@ -16,6 +16,7 @@ enum { MAX_STEPS = 2048, MAX_TRIES = 4, MAX_RANKS = 2 * SIM_WORKERS };
 
 struct candidate {
     float weight, data[SIM_ELEMS];
+    uint64_t by; /* the incarnation that it came from last */
 };
 
 /* What came for one version of a chunk, in one generation, by rank: of a process that died and of
@@ -43,6 +44,11 @@ static struct step *find(uint64_t generation, uint64_t ps0, int chunk, int64_t s
     return NULL;
 }
 
+static int is_same(const struct candidate *a, const struct candidate *b)
+{
+    return a->weight == b->weight && !memcmp(a->data, b->data, sizeof a->data);
+}
+
 void ledger_pushed(uint64_t generation, uint64_t ps0, const struct sim_msg *m)
 {
     int chunk = (int)m->piece.chunk;
@@ -53,15 +59,15 @@ void ledger_pushed(uint64_t generation, uint64_t ps0, const struct sim_msg *m)
         s = steps[n_steps++] = sim_alloc(sizeof *s);
         s->at = (struct ledger_step){generation, ps0, chunk, 0, (int64_t)m->piece.step};
     }
-    struct candidate c = {.weight = m->piece.weight};
-    int rank = (int)m->head.member;
+    struct candidate c = {.weight = m->piece.weight, .by = m->head.incarnation};
+    int rank = (int)m->head.member, i = 0;
     if (m->bytes)
         memcpy(c.data, m->data, m->bytes);
-    for (int i = 0; i < s->n[rank]; i++)
-        if (!memcmp(&s->tried[rank][i], &c, sizeof c))
-            return;
-    if (s->n[rank] < MAX_TRIES)
-        s->tried[rank][s->n[rank]++] = c;
+    while (i < s->n[rank] && !is_same(&s->tried[rank][i], &c))
+        i++;
+    if (i < MAX_TRIES)
+        s->tried[rank][i] = c;
+    s->n[rank] += i == s->n[rank] && i < MAX_TRIES;
 }
 
 static int try_rank(struct step *s, int rank, int n_members, ledger_try *fits, void *ctx)
@@ -90,21 +96,22 @@ int ledger_find(const struct ledger_step *at, ledger_try *fits, void *ctx)
     return s && try_rank(s, 0, at->n_members, fits, ctx);
 }
 
-void ledger_counted(const struct ledger_step *at, int rank, double sum[SIM_ELEMS])
+uint64_t ledger_counted(const struct ledger_step *at, int rank, double sum[SIM_ELEMS])
 {
     const struct step *s = find(at->generation, at->ps0, at->chunk, at->step);
     if (!s)
-        return;
+        return 0;
     const struct candidate *c = &s->tried[rank][s->chosen[rank]];
     for (int e = 0; e < SIM_ELEMS && c->weight > 0; e++)
         sum[e] += (double)c->data[e];
+    return c->by;
 }
 
 /* Of its parent's version that lies in base. */
 struct held {
     int64_t version, before; /* before: that was taken over before it */
     uint64_t generation, ps0, root, root_ps0;
-    int took_part;             /* the region in that version */
+    uint64_t by;               /* the region's incarnation that is in that version; 0: none is */
     double counted[SIM_ELEMS]; /* the sum of the region's contributions up to it */
 };
 
@@ -114,8 +121,8 @@ static struct held held_of(const struct region *r, int chunk)
     h.before = r->ledger[chunk].parent;
     h.version = parent_version(r->x, chunk, &h.generation, &h.ps0);
     memset(h.counted, 0, sizeof h.counted);
-    h.took_part = oracle_counted(&(struct ledger_step){h.generation, h.ps0, chunk, 0, h.version},
-                                 r->index, h.counted, &h.root, &h.root_ps0);
+    h.by = oracle_counted(&(struct ledger_step){h.generation, h.ps0, chunk, 0, h.version}, r->index,
+                          h.counted, &h.root, &h.root_ps0);
     return h;
 }
 
@@ -186,23 +193,31 @@ static int is_near(double a, double b)
 }
 
 /* As docs/regions.md says, of one that came back: without a checkpoint, more than one round behind,
- * behind one that was made without it, or where others decide what was learnt when. And at the end:
- * the steps that overlap the last exchange, or were made without it; those that are made once the
- * parent has all its rounds, or has made the last one alone. */
+ * behind one that was made without it, or where others decide what was learnt when. Where
+ * what counts in that version is what a process before this one contributed, and that may differ
+ * from what this one did: in the first round that it takes over, with an overlap, by which the two
+ * may be of different steps; in the second, if it lost something with the first, and so went on
+ * from other values than the process before. And at the end: the steps that overlap the last
+ * exchange, or were made without it; those that are made once the parent has all its rounds, or has
+ * made the last one alone. */
 static int may_lose(const struct region *r, int chunk, const struct held *h, const float *from,
                     int64_t version)
 {
     const struct ledger_chunk *l = &r->ledger[chunk];
+    int is_other = h->by && h->by != r->w->incarnation;
+    int may_differ = l->comes_back ? sim_overlap() > 0 : l->strayed;
+    if (is_other && may_differ)
+        return 1;
     if (from)
         return 0;
     if (version >= r->job.train_steps && (sim_overlap() > 0 || opt(OPT_max_drift) > 0))
         return 1;
     if (h->before == sim_job.train_steps)
         return 1;
-    if (version >= r->job.train_steps && !h->took_part)
+    if (version >= r->job.train_steps && !h->by)
         return 1;
-    return l->comes_back && (h->version > r->restored_round + 1 || !h->took_part ||
-                             sim_overlap() > 0 || opt(OPT_max_drift) > 0);
+    return l->comes_back && (h->version > r->restored_round + 1 || !h->by || sim_overlap() > 0 ||
+                             opt(OPT_max_drift) > 0);
 }
 
 /* 1: the parent has lost versions that the region had taken over, so that it gets all that was
@@ -243,6 +258,7 @@ void ledger_adopted(struct region *r, int chunk, int64_t version, const float *t
         return;
     }
     int lost_some = may_lose(r, chunk, &h, from, version);
+    l->strayed = l->comes_back && lost_some;
     l->comes_back = 0;
     for (int e = 0; e < n; e++) {
         double on_top = (double)l->value[v][e] - (double)to[e];

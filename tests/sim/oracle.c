@@ -279,25 +279,25 @@ void oracle_parent(const struct ledger_step *at, const float *value, const char 
     check_parent(find_all(at->generation, at->ps0), at->chunk, at->step, value, what);
 }
 
-int oracle_counted(const struct ledger_step *at, int member, double sum[SIM_ELEMS], uint64_t *root,
-                   uint64_t *root_ps0)
+uint64_t oracle_counted(const struct ledger_step *at, int member, double sum[SIM_ELEMS],
+                        uint64_t *root, uint64_t *root_ps0)
 {
     int64_t end = at->step;
-    int took_part = 0;
+    uint64_t by = 0;
     for (const struct generation *g = find_all(at->generation, at->ps0); g; g = g->base) {
         for (int64_t s = g->step; s < end; s++)
             for (int i = 0; i < g->n_members; i++)
                 if (g->member[i] == member) {
-                    ledger_counted(
+                    uint64_t was = ledger_counted(
                         &(struct ledger_step){g->number, g->ps0, at->chunk, g->n_members, s}, i,
                         sum);
-                    took_part |= s + 1 == at->step;
+                    by = s + 1 == at->step ? was : by;
                 }
         end = g->step < end ? g->step : end;
         *root = g->number;
         *root_ps0 = g->ps0;
     }
-    return took_part;
+    return by;
 }
 
 int64_t oracle_keeps(uint64_t generation, uint64_t ps0, uint64_t of, uint64_t of_ps0)

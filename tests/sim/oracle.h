@@ -48,10 +48,11 @@ struct ledger_step {
 };
 /* It has these bits. */
 void oracle_parent(const struct ledger_step *at, const float *value, const char *what);
-/* Adds what the member has contributed to it and those before. *root: where these begin. 1: it was
- * one of those that made it. */
-int oracle_counted(const struct ledger_step *at, int member, double sum[SIM_ELEMS], uint64_t *root,
-                   uint64_t *root_ps0);
+/* Adds what the member has contributed to it and those before. *root: where these begin. Returns
+ * the member's incarnation whose contribution is in that version itself; 0: it did not take part.
+ */
+uint64_t oracle_counted(const struct ledger_step *at, int member, double sum[SIM_ELEMS],
+                        uint64_t *root, uint64_t *root_ps0);
 /* Of the versions of an earlier generation (`of`), the last that this one goes on from; -1: none.
  */
 int64_t oracle_keeps(uint64_t generation, uint64_t ps0, uint64_t of, uint64_t of_ps0);

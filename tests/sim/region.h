@@ -34,6 +34,7 @@ struct ledger_chunk {
     int has_base;             /* `learnt` is of the same beginning as the parent's versions */
     uint64_t root, root_ps0;  /* generation with which these began */
     int comes_back;           /* it has taken nothing over since its process was started again */
+    int strayed;              /* what it took over then was not all that it had learnt before */
     int64_t parent;           /* the parent's version that was taken over last; -1: none */
     uint64_t generation, ps0; /* in which */
 };
@@ -122,7 +123,7 @@ void ledger_pushed(uint64_t generation, uint64_t ps0, const struct sim_msg *m);
  * after the other, until they fit. 0: none do. */
 typedef int ledger_try(void *ctx, const double *sum, double weight);
 int ledger_find(const struct ledger_step *at, ledger_try *fits, void *ctx);
-/* Adds that of this rank which did. */
-void ledger_counted(const struct ledger_step *at, int rank, double sum[SIM_ELEMS]);
+/* Adds that of this rank which did. Returns the incarnation that it came from last. */
+uint64_t ledger_counted(const struct ledger_step *at, int rank, double sum[SIM_ELEMS]);
 
 #endif
