@@ -7,24 +7,25 @@
 #include <string.h>
 #include <ucontext.h>
 
-enum { STACK_BYTES = 256 << 10, MAX_STACKS = 64, MAX_FIBERS = 512 };
+enum { STACK_BYTES = 256 << 10, MAX_FIBERS = 64 }; /* at a time */
 
 struct fiber {
     ucontext_t context;
-    int node, done, hurries, stack;
+    int node, done, hurries;
     const void *on; /* what it waits for; NULL: nothing, or the time */
     int64_t number; /* of its wait */
     int posted;     /* it was woken, and will go on */
     void *(*fn)(void *arg);
     void *arg;
+    char *stack;
 };
 
+/* One that is done leaves its place, and the stack there, to the next. */
 static struct fiber *fibers[MAX_FIBERS], *running;
+static char *stacks[MAX_FIBERS];
 static int n_fibers;
 static int64_t n_waits;
 static ucontext_t world;
-static char *stacks[MAX_STACKS];
-static int stack_used[MAX_STACKS];
 
 /* AddressSanitizer's, if it is there: which stack is used from now on. */
 void __sanitizer_start_switch_fiber(void **save, const void *bottom, size_t bytes)
@@ -64,29 +65,29 @@ static void run(struct fiber *f)
 {
     running = f;
     if (__sanitizer_start_switch_fiber)
-        __sanitizer_start_switch_fiber(&world_save, stacks[f->stack], STACK_BYTES);
+        __sanitizer_start_switch_fiber(&world_save, f->stack, STACK_BYTES);
     swapcontext(&world, &f->context);
     finish_switch(world_save, NULL, NULL);
     running = NULL;
-    if (f->done) {
-        stack_used[f->stack] = 0;
+    if (f->done)
         fiber_wake(f);
-    }
     if (sim.check) /* found in it */
         longjmp(sim.leave, 1);
 }
 
-static int take_stack(void)
+static void take_place(struct fiber *f)
 {
     int i = 0;
-    while (i < MAX_STACKS && stack_used[i])
+    while (i < n_fibers && !fibers[i]->done)
         i++;
-    CHECK(i < MAX_STACKS);
+    if (i == MAX_FIBERS)
+        sim_fail("bound", "more threads at a time than a run can have");
+    n_fibers += i == n_fibers;
     if (!stacks[i])
         stacks[i] = malloc(STACK_BYTES);
     CHECK(stacks[i]);
-    stack_used[i] = 1;
-    return i;
+    fibers[i] = f;
+    f->stack = stacks[i];
 }
 
 static void post(struct fiber *f, int64_t delay)
@@ -103,16 +104,13 @@ static int64_t a_little(int node)
 struct fiber *fiber_start(int node, void *(*fn)(void *arg), void *arg)
 {
     struct fiber *f = sim_alloc(sizeof *f);
-    if (n_fibers == MAX_FIBERS)
-        sim_fail("bound", "more threads than a run can have");
-    fibers[n_fibers++] = f;
+    take_place(f);
     f->node = node;
     f->fn = fn;
     f->arg = arg;
-    f->stack = take_stack();
     f->number = ++n_waits;
     CHECK(getcontext(&f->context) == 0);
-    f->context.uc_stack.ss_sp = stacks[f->stack];
+    f->context.uc_stack.ss_sp = f->stack;
     f->context.uc_stack.ss_size = STACK_BYTES;
     makecontext(&f->context, main_of_fiber, 0);
     post(f, a_little(node));
@@ -190,7 +188,6 @@ void fibers_reset(void)
 {
     n_fibers = 0;
     running = NULL;
-    memset(stack_used, 0, sizeof stack_used);
 }
 
 /* Production code's threads, where a region's process makes them. */
