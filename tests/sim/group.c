@@ -33,18 +33,30 @@ static void worker_timer(struct region *r, struct group_worker *g, int64_t ns)
     sim_timer(r->node, ns, TIMER_GROUP_WORKER + g->index, ++g->timer);
 }
 
-/* It begins anew: as another process, or with what the next generation says. */
-static void worker_again(struct region *r, struct group_worker *g, int64_t ms, int dies)
+/* What a server's network says of any stream that has ended, whoever ended it. */
+static void close_stream(struct region *r, struct group_worker *g)
 {
     struct net_stream *s = g->stream;
     g->stream = NULL;
+    if (!s)
+        return;
+    s->open[UP] = 0;
+    r->handler.stream_closed(r->handler.ctx, s);
+}
+
+void group_end(struct region *r)
+{
+    for (int i = 0; i < GROUP_WORKERS; i++)
+        close_stream(r, &r->worker[i]);
+}
+
+/* It begins anew: as another process, or with what the next generation says. */
+static void worker_again(struct region *r, struct group_worker *g, int64_t ms, int dies)
+{
     g->phase = GROUP_OUT;
     if (dies)
         g->incarnation = sim_draw(chance_of(r)) | 1;
-    if (s && s->open[UP]) {
-        s->open[UP] = 0;
-        r->handler.stream_closed(r->handler.ctx, s);
-    }
+    close_stream(r, g);
     worker_timer(r, g, ms * SIM_MS);
 }
 

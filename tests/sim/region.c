@@ -193,6 +193,7 @@ static void on_die(int node)
     r->dying = 1;
     region_stop(r);
     fibers_end(node);
+    group_end(r);
     ps_service_destroy(r->service);
     ps_region_destroy(r->region);
     sim.running = was;

@@ -91,6 +91,7 @@ void group_reset(void);
 void group_start(struct region *r);
 void group_timer(struct region *r, int what, int64_t number);
 void group_disk(struct region *r, struct disk_order *o);
+void group_end(struct region *r);  /* the process does: what its service holds for workers */
 void group_look(struct region *r); /* something has happened */
 void group_done(struct region *r); /* all workers have left */
 enum status group_first_join(void *ctx, const struct net_join *join, char *why, size_t why_bytes);
