@@ -265,6 +265,10 @@ static void subtract(struct ps_region *r, int chunk, const float *value)
 static enum status push_all(struct ps_region *r, int *rebased)
 {
     enum status st = ST_OK;
+    if (!r->contributed && (r->given < 0 || r->given == r->step))
+        r->given = r->step;
+    else if (!r->contributed)
+        r->rest = r->step;
     for (int i = 0; i < r->chunks->n_chunks && st == ST_OK; i++) {
         const float *value;
         float weight = r->contributed ? 0 : r->weight;
@@ -330,6 +334,26 @@ static enum status adopt_all(struct ps_region *r, int *rebased)
     return st;
 }
 
+/* What was contributed to that step of the parent's is in the version that it has now. */
+static int is_kept(const struct ps_region *r, int64_t step)
+{
+    return step >= 0 && r->step > step && r->parent_has > step;
+}
+
+/* The parent has lost rounds: what it lacks of the region's is contributed again, and no more. */
+static void contribute_lost(struct ps_region *r)
+{
+    int kept = is_kept(r, r->given);
+    if (kept && (r->rest < 0 || is_kept(r, r->rest)))
+        return;
+    r->contributed = 0;
+    r->rest = -1;
+    if (kept)
+        return; /* the rest is counted from what `before` has */
+    memcpy(r->before, r->base, (size_t)r->chunks->n_elems * sizeof(float));
+    r->given = -1;
+}
+
 /* After a generation of the parent's has ended, before anything was adopted. *again: a step is to
  * be made. The parent says whether what was contributed to the step that was under way counted:
  * where this region was left out of that, it did not, and stays its own. */
@@ -342,10 +366,10 @@ static enum status come_back(struct ps_region *r, int *again)
     if (r->cfg.max_drift > 0 && r->step > step)
         TRY(region_hold(r)); /* or it comes to its end meanwhile */
     *again = r->step <= step || is_short(r);
-    if (r->step < step) { /* it has lost some, or all */
-        memcpy(r->before, r->base, (size_t)r->chunks->n_elems * sizeof(float));
-        r->contributed = 0;
-    }
+    if (r->step < step)
+        contribute_lost(r);
+    else if (!is_kept(r, r->given))
+        r->given = -1;
     if (r->step > step && !counted) {
         net_exchange_take_back(r->x, step);
         LOG_W("region %d: the parent group has gone on without it, to round %" PRId64
@@ -370,6 +394,7 @@ static enum status exchange_round(struct ps_region *r, int behind)
     int again = 1;
     int64_t began = 0;
     r->contributed = behind;
+    r->given = r->rest = -1;
     r->weight = weigh(r);
     memcpy(r->before, r->base, (size_t)r->chunks->n_elems * sizeof(float));
     while (again) {
@@ -401,23 +426,25 @@ static enum status finish_ended(struct ps_region *r)
 {
     enum status st = ST_OK;
     r->weight = weigh(r);
-    for (int given = 0; st == ST_OK && r->step < r->n_gates;) {
+    r->given = -1;
+    while (st == ST_OK && r->step < r->n_gates) {
         int64_t step = r->step;
+        int gives = r->given < 0;
+        r->given = gives ? step : r->given;
         memcpy(r->before, r->base, (size_t)r->chunks->n_elems * sizeof(float));
         read_values(r, r->change);
         for (int i = 0; i < r->chunks->n_chunks && st == ST_OK; i++) {
             float *change = r->change + r->chunks->chunks[i].first;
             subtract(r, i, change);
-            st = net_exchange_push(r->x, i, step, change, given ? 0 : r->weight);
+            st = net_exchange_push(r->x, i, step, change, gives ? r->weight : 0);
         }
         if (st == ST_OK)
             st = net_exchange_wait(r->x, 0, r->chunks->n_chunks, step + 1);
         if (st == ST_OK) {
             r->step++;
-            given = 1;
         } else if (st == ST_REBASED) {
             st = start(r);
-            given = r->step >= step && (given || r->parent_has > step);
+            r->given = is_kept(r, r->given) ? r->given : -1;
         }
     }
     return st;

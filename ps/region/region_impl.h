@@ -66,6 +66,8 @@ struct ps_region {
     int64_t parent_has;    /* the last version that has a contribution of the region's; 0: none */
     float weight;          /* of a contribution */
     int contributed;       /* in this round, and it counts */
+    int64_t given, rest;   /* to which of the parent's steps: that, and what was learnt since (at
+                              the job's end); -1: to none */
     int64_t said_ns;
     double exchange_s; /* the last round's, from contribution to answer */
 };
