@@ -194,6 +194,9 @@ static int outer_differs(const struct optim_config *a, const struct optim_config
 
 static int optimizers_differ(const struct net_job *a, const struct net_job *b, char *why, size_t n)
 {
+    int here = a->fragments > 1 ? a->fragments : 1, there = b->fragments > 1 ? b->fragments : 1;
+    if (numbers_differ("fragments", here, there, why, n))
+        return 1;
     if (numbers_differ("local_steps", job_local_steps(a), job_local_steps(b), why, n))
         return 1;
     if (a->local_steps > 1)

@@ -62,6 +62,11 @@ static json_t *job_to_json(const struct net_job *job)
         json_decref(o);
         return NULL;
     }
+    if (o && job->fragments > 1 &&
+        json_object_set_new(o, "fragments", json_integer(job->fragments)) != 0) {
+        json_decref(o);
+        return NULL;
+    }
     if (o && job->validation_split > 0 &&
         json_object_set_new(o, "validation_split", json_real(job->validation_split)) != 0) {
         json_decref(o);
@@ -279,6 +284,9 @@ static int job_from_json(const json_t *o, struct net_job *to)
                            .version_dtype = (enum dtype)version};
     int ok = optimizer_from_json(json_object_get(o, "optimizer"), &to->optim);
     int64_t local_steps = integer_of(o, "local_steps");
+    int64_t fragments = json_integer_value(json_object_get(o, "fragments"));
+    ok = ok && fragments >= 0 && fragments <= JOB_MAX_FRAGMENTS;
+    to->fragments = ok ? (int)fragments : 0;
     to->optim.total_steps = (uint64_t)(to->asked_steps ? to->asked_steps : to->train_steps);
     ok = ok && local_steps >= 0 && local_steps <= JOB_MAX_LOCAL_STEPS &&
          to->train_steps <= INT64_MAX / (local_steps + 1) / 2;

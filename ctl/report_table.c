@@ -184,6 +184,9 @@ static void show_head(const struct net_status *s)
         printf("each step is %d of a worker by itself, by %s, learning rate %s\n",
                s->job.local_steps, optim_name(s->job.local.kind),
                float_text(s->job.local.learning_rate, rate));
+    if (s->job.fragments > 1)
+        printf("of %d fragments of the parameters each step is for one, the last for all\n",
+               s->job.fragments);
     show_data(&s->job.data);
     show_input(&s->job);
     if (s->job.arithmetic[0])

@@ -21,7 +21,7 @@ static int set_up(void **state)
 {
     (void)state;
     const struct net_param param = {.name = "w", .shape = {2, {64, 1024}}};
-    return chunks_create(&param, 1, 1 << 20, &chunks) != ST_OK;
+    return chunks_create(&param, 1, 1 << 17, &chunks) != ST_OK || chunks->n_chunks != 2;
 }
 
 static int tear_down(void **state)
@@ -109,6 +109,7 @@ static void every_name_is_understood(void **state)
             version = i % 2 ? DTYPE_INT8 : DTYPE_INT4;
         join.job.version_dtype = version;
         join.job.local_steps = i % JOB_N_MODES == JOB_SYNC ? i * 7 : 0;
+        join.job.fragments = join.job.local_steps > 1 ? 2 : 0;
         join.job.batch = 64 * job_local_steps(&join.job);
         if (join.job.local_steps > 1) {
             join.job.optim.clip_value = join.job.optim.clip_norm = 0;
@@ -117,6 +118,7 @@ static void every_name_is_understood(void **state)
         assert_int_equal(join_through(&join, &got), ST_OK);
         assert_int_equal(got.job.optim.kind, i);
         assert_int_equal(got.job.local_steps, join.job.local_steps);
+        assert_int_equal(got.job.fragments, join.job.fragments);
         if (join.job.local_steps > 1) {
             assert_int_equal(got.job.local.kind, (i + 1) % OPTIM_N_KINDS);
             assert_int_equal(got.job.local.total_steps, 100 * join.job.local_steps);
@@ -243,6 +245,10 @@ static void joins_that_cannot_be_are_refused(void **state)
                  j.job.local_steps = 5); /* 64 samples are no 5 batches */
     JOIN_INVALID(j.job.local_steps = 4); /* of an optimizer that cannot be */
     JOIN_INVALID(j.job.local = j.job.optim; j.job.local_steps = 4; j.job.train_steps = 1LL << 61);
+    JOIN_INVALID(j.job.fragments = 3); /* of two chunks */
+    JOIN_INVALID(j.job.fragments = JOB_MAX_FRAGMENTS + 1);
+    JOIN_INVALID(j.job.fragments = 2; j.job.sync_mode = JOB_ASYNC);
+    JOIN_INVALID(j.job.fragments = 2; j.job.optim.clip_norm = 1);
     JOIN_INVALID(j.job.version_dtype = DTYPE_INT4; j.job.aggregate = j.job.n_workers - 1);
 }
 

@@ -125,6 +125,13 @@ static void local_steps_are_kept(void **state)
     assert_int_equal(got.local.kind, OPTIM_RMSPROP);
     assert_int_equal(got.local.schedule, SCHEDULE_COSINE);
     assert_int_equal(got.local.total_steps, 50 * job.train_steps);
+    assert_int_equal(got.fragments, 0);
+    job.fragments = JOB_MAX_FRAGMENTS;
+    assert_int_equal(through(&got), ST_OK);
+    assert_int_equal(got.fragments, JOB_MAX_FRAGMENTS);
+    job.fragments++;
+    assert_int_equal(through(&got), ST_CORRUPT);
+    job.fragments = 0;
     job.local_steps = JOB_MAX_LOCAL_STEPS + 1;
     assert_int_equal(through(&got), ST_CORRUPT);
     job = before;

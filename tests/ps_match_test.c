@@ -272,6 +272,8 @@ static void test_rounds(void **state)
     rounds.job.optim.learning_rate *= 2;
     differs(&rounds, "another job: --outer_learning_rate: the servers have 0.001, the worker has "
                      "0.002");
+    rounds.job.fragments = 2;
+    differs(&rounds, "another job: --fragments: the servers have 1, the worker has 2");
     job = gradients;
 }
 

@@ -3,6 +3,7 @@
 #include "base/thread_pool.h"
 #include "base/trace.h"
 #include "net/exchange/requests.h"
+#include "net/wire/fragments.h"
 #include <stdlib.h>
 
 static const struct net_out request_none = {.kind = PIECE_NONE};
@@ -136,13 +137,22 @@ static void note_ended(struct link *l, const struct net_piece *p)
         link_tell_busy(l);
 }
 
+/* The version of a chunk that had no turn, as this member has it: without a payload. */
+static int is_kept(const struct net_exchange *x, const struct net_piece *p)
+{
+    return p->kind != PIECE_VERSION && p->step > 0 && p->payload.bytes == 0 &&
+           p->dtype == DTYPE_F32 &&
+           !fragments_turn(&x->cfg.join.job, x->fragment, (int)p->chunk, (int64_t)p->step - 1);
+}
+
 static int fits_table(const struct link *l, const struct net_piece *p)
 {
     const struct net_exchange *x = l->x;
     return p->chunk < (uint32_t)x->n_chunks && x->server[p->chunk] == l->index &&
            (unsigned)p->dtype < DTYPE_N_KINDS && p->step <= INT64_MAX &&
-           p->payload.bytes ==
-               dtype_bytes(p->dtype, (size_t)request_chunk(x, (int)p->chunk)->n_elems);
+           (is_kept(x, p) ||
+            p->payload.bytes ==
+                dtype_bytes(p->dtype, (size_t)request_chunk(x, (int)p->chunk)->n_elems));
 }
 
 static int is_summed(const struct link *l, const struct net_piece *p)
@@ -261,13 +271,16 @@ enum status request_answer(struct link *l, const struct net_piece *p)
     }
     struct chunk_state *c = &x->chunks[p->chunk];
     pthread_mutex_lock(&x->lock);
-    int wanted = is_answer(c, p) && is_wanted_dtype(c, p);
+    int kept = is_kept(x, p), follows = c->version + 1 == (int64_t)p->step;
+    int wanted = is_answer(c, p) && (kept ? follows : is_wanted_dtype(c, p));
     pthread_mutex_unlock(&x->lock);
     if (!wanted) {
         LOG_D("ps:%d (%s): late answer for chunk %u left alone", l->index, l->addr, p->chunk);
         return ST_OK;
     }
-    enum status st = dtype_block(p->dtype) > 1 ? take_change(l, p) : take_version(l, p);
+    enum status st = kept                        ? ST_OK
+                     : dtype_block(p->dtype) > 1 ? take_change(l, p)
+                                                 : take_version(l, p);
     if (st != ST_OK)
         return st;
     complete(l, c, p);

@@ -5,6 +5,7 @@
 #include "base/log.h"
 #include "net/exchange/exchange_impl.h"
 #include "net/exchange/residuals.h"
+#include "net/wire/fragments.h"
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -130,6 +131,7 @@ enum status net_exchange_create(const struct net_exchange_config *cfg, struct ne
     make_segment(x);
     TRY(make_session(x));
     TRY(make_staged(x));
+    TRY(fragments_create(&cfg->join.job, cfg->join.chunks, &x->fragment));
     x->links = calloc(1, sizeof *x->links);
     x->chunks = calloc((size_t)x->n_chunks, sizeof *x->chunks);
     TRY(x->links && x->chunks ? ST_OK : ST_NOMEM);
@@ -227,6 +229,7 @@ void net_exchange_destroy(struct net_exchange *x)
     residuals_destroy(x->residuals);
     free(x->session);
     free(x->server);
+    free(x->fragment);
     free(x->chunks);
     pthread_cond_destroy(&x->work);
     pthread_cond_destroy(&x->ready);

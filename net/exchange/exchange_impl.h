@@ -86,6 +86,7 @@ struct net_exchange {
     uint8_t *staged; /* contributions as they are sent (chunks_wire_at); NULL: fp32, in place */
     struct residuals *residuals; /* NULL: nothing is kept of what rounding takes off */
     struct chunk_state *chunks;
+    int *fragment; /* each chunk's; NULL: all go in each step (fragments.h) */
     struct net_pollers *pollers;
     pthread_t reconnect_thread;
     int reconnect_runs;
@@ -129,8 +130,7 @@ void link_pump(struct link *l, int eager);
 /* Tells the session, and carries out what it says; link_step: something about that link. */
 void exchange_step(struct net_exchange *x, const struct session_event *e);
 void link_step(struct link *l, struct session_event *e);
-/* The link's call has ended (JOIN_ANSWER, JOIN_FAILED, STREAM_DOWN). set: the answer's servers, to
- * which the session may turn; NULL: none. */
+/* The link's call has ended, as e says. set: the answer's servers, to be turned to; or NULL. */
 void link_end_call(struct link *l, struct session_event *e, const char *reason,
                    struct server_set *set);
 void link_tell_busy(struct link *l); /* where n_under_way and told_busy differ */

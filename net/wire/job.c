@@ -79,6 +79,8 @@ const char *job_check_mode(const struct net_job *job)
         return "delay_compensation is for the modes async and ssp alone";
     if (job->local_steps > 1 && !job_in_lockstep(job))
         return "local_steps is for the mode sync without backup workers";
+    if (job->fragments > 1 && (!job_in_lockstep(job) || job->optim.clip_norm > 0))
+        return "fragments are for the mode sync without backup workers and without clip_norm";
     if (job_sends_changes(job) && !job_in_lockstep(job))
         return "version_dtype int8, int4 and topk are for the mode sync without backup workers";
     if (job->optim.clip_norm > 0 && job->optim.clip_value > 0)

@@ -20,6 +20,7 @@ enum {
     JOB_MAX_MODEL_BYTES = 256 << 10,
     JOB_ADDRESS_BYTES = 256,
     JOB_MAX_LOCAL_STEPS = 1 << 16,
+    JOB_MAX_FRAGMENTS = 1024,
     JOB_ARITHMETIC_BYTES = 160,
 };
 enum job_sync_mode { JOB_SYNC, JOB_ASYNC, JOB_SSP, JOB_N_MODES };
@@ -51,6 +52,7 @@ struct net_job {
     int local_steps;         /* steps that a member makes by itself for each contribution, which is
                                 what they changed (old less new); 0, 1: it is a gradient */
     struct optim_config local; /* its optimizer in them, where there are; total_steps: of these */
+    int fragments;             /* of the parameters, that take turns (fragments.h); 0, 1: all go */
     struct job_data data;
     struct job_normal normal;   /* of all samples */
     struct job_augment augment; /* of training samples */

@@ -59,6 +59,7 @@ static void fields_to_wire(const struct net_job *from, Weir__V1__Job *to)
     to->version_dtype = (char *)(uintptr_t)dtype_name(from->version_dtype);
     to->batch_size = (uint64_t)from->batch;
     to->local_steps = (uint64_t)from->local_steps;
+    to->fragments = (uint32_t)from->fragments;
     to->validation_split = from->validation_split;
     to->arithmetic = (char *)(uintptr_t)from->arithmetic;
     to->rounded.len = (size_t)from->rounding.n_bytes;
@@ -227,6 +228,8 @@ static const char *number_problem(const Weir__V1__Job *from)
         (from->train_steps > most / from->local_steps ||
          from->asked_steps > most / from->local_steps || from->batch_size % from->local_steps != 0))
         return "local_steps does not go with train_steps or batch_size";
+    if (from->fragments > JOB_MAX_FRAGMENTS)
+        return "fragments is out of bounds";
     if (!(from->validation_split >= 0 && from->validation_split < 1))
         return "validation_split is out of bounds";
     return from->batch_size > JOB_MAX_BATCH ? "batch_size is out of bounds" : NULL;
@@ -252,7 +255,8 @@ static enum status fields_from_wire(const Weir__V1__Job *from, struct net_job *t
                            .delay_compensation = from->delay_compensation,
                            .validation_split = from->validation_split,
                            .batch = (int)from->batch_size,
-                           .local_steps = (int)from->local_steps};
+                           .local_steps = (int)from->local_steps,
+                           .fragments = (int)from->fragments};
     if (to->aggregate == 0)
         to->aggregate = to->n_workers;
     if (!dtype_from_wire(from->push_dtype, &to->push_dtype) ||
@@ -287,9 +291,9 @@ enum status message_job_from_wire(const Weir__V1__Job *from, struct net_job *job
         st = optim_from_wire(from->optimizer, &plain.optim, why);
     if (st == ST_OK && plain.local_steps > 1)
         st = optim_from_wire(from->local, &plain.local, why);
-    if (st == ST_OK && plain.local_steps > 1 &&
+    if (st == ST_OK && (plain.local_steps > 1 || plain.fragments > 1) &&
         (plain.optim.clip_norm > 0 || plain.optim.clip_value > 0))
-        st = message_invalid(why, "with local_steps members clip, by `local`");
+        st = message_invalid(why, "with local_steps, or fragments, servers do not clip");
     if (st == ST_OK)
         st = message_data_from_wire(from->data, &plain.data, why);
     if (st == ST_OK)
@@ -306,6 +310,11 @@ enum status message_job_from_wire(const Weir__V1__Job *from, struct net_job *job
     plain.local.total_steps = plain.optim.total_steps * (uint64_t)job_local_steps(&plain);
     if (st == ST_OK)
         st = chunks_from_wire(from, chunks, why);
+    if (st == ST_OK && plain.fragments > 1 && plain.fragments > (*chunks)->n_chunks) {
+        chunks_destroy(*chunks);
+        *chunks = NULL;
+        st = message_invalid(why, "the model has fewer chunks than fragments");
+    }
     if (st == ST_OK)
         *job = plain;
     return st;

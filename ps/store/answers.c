@@ -43,6 +43,19 @@ void chunk_state_give(const struct ps_store *s, struct chunk_state *c, int64_t n
     answer->crc32c = v->crc32c;
 }
 
+int chunk_state_is_kept(const struct chunk_state *c, int64_t step, int64_t number)
+{
+    return c->present.kept && number == c->version && number == step + 1;
+}
+
+void chunk_state_give_nothing(const struct ps_store *s, int64_t number, struct ps_answer *answer)
+{
+    answer->step = (uint64_t)number;
+    answer->payload = buf_ref(s->nothing);
+    answer->dtype = DTYPE_F32;
+    answer->crc32c = 0;
+}
+
 enum dtype chunk_state_answers_in(const struct chunk_state *c, int64_t step, int64_t number)
 {
     int changes =
@@ -169,12 +182,20 @@ struct target {
     uint64_t samples;
     uint64_t incarnation, from;
     enum piece_kind kind;
-    enum { GIVE_WIRE, GIVE_WHOLE, GIVE_NOTHING, N_GIVES } give; /* WHOLE: fp32, versions are not */
+    /* WHOLE: fp32, versions are not; KEPT: the receiver has it; NOTHING: no version */
+    enum { GIVE_WIRE, GIVE_WHOLE, GIVE_KEPT, GIVE_NOTHING, N_GIVES } give;
 };
 
 static int gives(const struct chunk_state *c, enum dtype wanted)
 {
     return wanted != c->present.dtype || !c->present.wire ? GIVE_WHOLE : GIVE_WIRE;
+}
+
+static int gives_pusher(const struct chunk_state *c, int64_t step)
+{
+    if (chunk_state_is_kept(c, step, c->version))
+        return GIVE_KEPT;
+    return gives(c, chunk_state_answers_in(c, step, c->version));
 }
 
 /* Notes who is owed an answer, from member *from on. Under the chunk's lock. */
@@ -190,11 +211,10 @@ static int collect_owed(struct ps_store *s, struct chunk_state *c, int *from, st
         int before = n;
         if (w->pusher &&
             (stopped || (push && w->push_step < c->version && !is_ahead(s, c, *from, limit)))) {
-            t[n++] = (struct target){
-                .incarnation = w->pusher,
-                .from = w->push_from,
-                .kind = w->push_kind,
-                .give = gives(c, chunk_state_answers_in(c, w->push_step, c->version))};
+            t[n++] = (struct target){.incarnation = w->pusher,
+                                     .from = w->push_from,
+                                     .kind = w->push_kind,
+                                     .give = gives_pusher(c, w->push_step)};
             w->pusher = 0;
         }
         if (w->puller &&
@@ -217,6 +237,19 @@ static int collect_owed(struct ps_store *s, struct chunk_state *c, int *from, st
     return n;
 }
 
+/* What the target's answer carries, once for all that are given the same. */
+static void give_target(const struct ps_store *s, struct chunk_state *c, const struct target *t,
+                        struct ps_answer *answer)
+{
+    if (t->give == GIVE_NOTHING || answer->payload)
+        return;
+    if (t->give == GIVE_KEPT)
+        chunk_state_give_nothing(s, c->version, answer);
+    else
+        chunk_state_give(s, c, c->version, t->give == GIVE_WHOLE ? DTYPE_F32 : c->present.dtype,
+                         answer);
+}
+
 void chunk_state_answer_owed(struct ps_store *s, struct chunk_state *c)
 {
     struct target t[ANSWER_BATCH];
@@ -227,10 +260,7 @@ void chunk_state_answer_owed(struct ps_store *s, struct chunk_state *c)
         pthread_mutex_lock(&c->lock);
         int n = collect_owed(s, c, &from, t);
         for (int i = 0; i < n; i++)
-            if (t[i].give != GIVE_NOTHING && !a[t[i].give].payload)
-                chunk_state_give(s, c, c->version,
-                                 t[i].give == GIVE_WHOLE ? DTYPE_F32 : c->present.dtype,
-                                 &a[t[i].give]);
+            give_target(s, c, &t[i], &a[t[i].give]);
         pthread_mutex_unlock(&c->lock);
         for (int i = 0; i < n; i++) {
             const struct net_frame_head head = {s->cfg.generation, (uint32_t)t[i].member,

@@ -74,6 +74,8 @@ struct ps_store {
     int n_owned;                /* chunks */
     struct chunk_state *owned;
     int *shelf_of;                 /* chunk -> index in owned, or -1 */
+    int *fragment;                 /* each chunk's; NULL: all go in each step */
+    struct buf *nothing;           /* no bytes: the payload of a version that was kept */
     _Atomic uint64_t *incarnation; /* by member; 0: not admitted */
     _Atomic int *left;             /* by member: has left once; never cleared */
     _Atomic int hold;              /* 1: versions are made, but not sent in answer to what waits */
@@ -104,6 +106,10 @@ void chunk_state_refuse(struct ps_answer *answer, const char *fmt, ...)
  * is sent. */
 void chunk_state_give(const struct ps_store *s, struct chunk_state *c, int64_t number,
                       enum dtype dtype, struct ps_answer *answer);
+/* 1: version `number`, the present one, has nothing new for the sender of a push on `step`. */
+int chunk_state_is_kept(const struct chunk_state *c, int64_t step, int64_t number);
+/* An answer that carries that. */
+void chunk_state_give_nothing(const struct ps_store *s, int64_t number, struct ps_answer *answer);
 /* As what the sender of a push on version `step` is to be sent version `number`. */
 enum dtype chunk_state_answers_in(const struct chunk_state *c, int64_t step, int64_t number);
 /* The push's sender waits: it is answered when there is something to say. */

@@ -3,6 +3,7 @@
  * lock, a push is judged (consistency.h), the verdict is applied, and what goes back at once is
  * answered; pulls and first values need no judgement. Once the lock is released, those are answered
  * who waited for that. */
+#include "net/wire/fragments.h"
 #include "ps/store/chunk_state.h"
 #include "ps/store/diverged.h"
 #include "ps/store/outer.h"
@@ -89,6 +90,11 @@ static int check_content(const struct ps_store *s, const struct chunk_state *c,
         chunk_state_refuse(answer,
                            "chunk %" PRIu32 ": weight %g is neither 0 nor finite and at least %g",
                            piece->chunk, (double)piece->weight, (double)FLT_MIN);
+    else if (want && piece->kind == PIECE_PUSH &&
+             !fragments_turn(&s->job, s->fragment, c->chunk, (int64_t)piece->step))
+        chunk_state_refuse(answer,
+                           "chunk %" PRIu32 " has no turn at step %" PRIu64 ": only a weight of 0",
+                           piece->chunk, piece->step);
     else if (want && !piece->unsummed && payload_crc32c(&piece->payload) != piece->crc32c)
         chunk_state_refuse(answer, "chunk %" PRIu32 ": payload does not match its crc32c",
                            piece->chunk);
@@ -120,7 +126,10 @@ static void give_present(const struct ps_store *s, struct chunk_state *c, const 
     int first = a->piece->kind == PIECE_INIT && dtype_block(c->version_dtype) > 1;
     enum dtype dtype = chunk_state_answers_in(c, (int64_t)a->piece->step, c->version);
     answer->kind = kind;
-    chunk_state_give(s, c, c->version, first ? DTYPE_F32 : dtype, answer);
+    if (a->piece->kind == PIECE_PUSH && chunk_state_is_kept(c, (int64_t)a->piece->step, c->version))
+        chunk_state_give_nothing(s, c->version, answer);
+    else
+        chunk_state_give(s, c, c->version, first ? DTYPE_F32 : dtype, answer);
 }
 
 /* The version that the contribution was computed on, if it was sent to this member and another has
@@ -162,7 +171,8 @@ static int count(struct ps_store *s, struct chunk_state *c, const struct arrival
     c->arrived_ns = a->now_ns;
     if (made || c->pending)
         c->late = (struct ps_late){(int64_t)a->piece->step, member, waited_ns};
-    if (skipped && c->shelf == 0)
+    int has_turn = fragments_turn(&s->job, s->fragment, c->chunk, (int64_t)a->piece->step);
+    if (skipped && has_turn && c->shelf == 0)
         ps_stragglers_skipped(s->stragglers, member);
     w->counted_by = a->head->incarnation;
     w->counted_step = (int64_t)a->piece->step;

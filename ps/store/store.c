@@ -2,6 +2,7 @@
  * its chunks. What a piece does is in pieces.c.
  * Locks: a chunk's. */
 #include "base/log.h"
+#include "net/wire/fragments.h"
 #include "ps/store/chunk_state.h"
 #include <inttypes.h>
 #include <stdlib.h>
@@ -137,6 +138,9 @@ enum status ps_store_create(const struct ps_store_config *cfg, struct ps_store *
                                               .hosts = cfg->worker_hosts,
                                               .line_ms = cfg->straggler_ms};
     TRY(ps_stragglers_create(&stragglers, &s->stragglers));
+    TRY(fragments_create(&s->job, cfg->chunks, &s->fragment));
+    TRY(buf_create(sizeof(float), &s->nothing));
+    s->nothing->bytes = 0;
     if (job_servers_clip(&s->job))
         TRY(ps_norm_create(n_chunks, cfg->server, cfg->self, &s->norm));
     for (int i = 0; i < n_chunks; i++) {
@@ -180,6 +184,8 @@ void ps_store_destroy(struct ps_store *s)
     ps_samples_destroy(s->samples);
     free(s->owned);
     free(s->shelf_of);
+    free(s->fragment);
+    buf_unref(s->nothing);
     free(s->incarnation);
     free(s->left);
     free(s);

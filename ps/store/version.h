@@ -13,6 +13,7 @@ struct ps_version {
     struct buf *wire;  /* of `dtype` */
     struct buf *slots; /* the optimizer's, one after the other; NULL: there are none (any more) */
     enum dtype dtype;
+    int kept;        /* 1: it is the one before, since the chunk had no turn (fragments.h) */
     int summed;      /* 1: crc32c is known: once for all answers */
     uint32_t crc32c; /* of wire */
 };

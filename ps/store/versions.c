@@ -4,6 +4,7 @@
 #include "ps/store/versions.h"
 #include "base/core_turns.h"
 #include "base/trace.h"
+#include "net/wire/fragments.h"
 #include "ps/store/chunk_state.h"
 #include "ps/store/diverged.h"
 #include "ps/store/outer.h"
@@ -69,6 +70,32 @@ enum { TURN_BYTES = 64 << 10 };
 static int begin_turn(struct ps_store *s, const struct chunk_state *c)
 {
     return s->cfg.turns && c->n * sizeof(float) >= TURN_BYTES && core_turns_begin(s->cfg.turns);
+}
+
+/* 1: the next version is the present one: the chunk has no turn. Not in a region's store, which
+ * changes versions that wait. */
+static int is_kept(const struct ps_store *s, const struct chunk_state *c)
+{
+    return !s->cfg.outer && !fragments_turn(&s->job, s->fragment, c->chunk, c->version);
+}
+
+/* The buffers of the next version: the present one's, or new ones. */
+static enum status take_next(struct ps_store *s, const struct chunk_state *c,
+                             struct ps_version *next)
+{
+    enum status st = ST_OK;
+    if (is_kept(s, c)) {
+        *next = c->present;
+        next->kept = 1;
+        next->value = buf_ref(next->value);
+        next->wire = next->wire && dtype_block(next->dtype) == 1 ? buf_ref(next->wire) : NULL;
+        next->slots = next->slots ? buf_ref(next->slots) : NULL;
+        return ST_OK;
+    }
+    TRY(chunk_state_take_version(s, c, next));
+    TRY(take_slots(s, c, &next->slots));
+done:
+    return st;
 }
 
 /* Computes the next version in `next`, from the contributions that are there, the mean times
@@ -222,10 +249,8 @@ enum status chunk_state_contribute(struct ps_store *s, struct chunk_state *c,
     const struct ps_aggregate before = c->sum;
     enum status st = ST_OK;
     int64_t begin = trace_begin();
-    if (c->sum.n_counted + 1 == c->sum.n_members) {
-        TRY(chunk_state_take_version(s, c, &next));
-        TRY(take_slots(s, c, &next.slots));
-    }
+    if (c->sum.n_counted + 1 == c->sum.n_members)
+        TRY(take_next(s, c, &next));
     TRY(ps_aggregate_add(&c->sum, from->slot, from->payload, from->weight, from->now_ns, bad));
     trace_end(begin, TRACE_AGGREGATE, "aggregate", NULL, c->chunk, c->version);
     *bad = SIZE_MAX;
@@ -233,7 +258,7 @@ enum status chunk_state_contribute(struct ps_store *s, struct chunk_state *c,
         await_norm(c, &next);
         return ST_OK;
     }
-    if (next.value)
+    if (next.value && !next.kept)
         *bad = try_version(s, c, from->base, &next);
     if (*bad != SIZE_MAX) { /* it was this one: others were looked at when they came */
         c->sum = before;
