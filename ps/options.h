@@ -16,7 +16,7 @@
 struct ps_region_options {    /* docs/regions.md */
     const char *parent_hosts; /* "": this group is no region */
     int64_t index, n_regions; /* of regions; n_regions 0: not given */
-    int64_t steps, overlap, max_drift;
+    int64_t steps, fragments, overlap, max_drift;
     int64_t parent_timeout;            /* s; 0: none */
     int outer;                         /* -1: not given; then as OPTIM_NAMES has them */
     double outer_rate, outer_momentum; /* -1: by the model's size */

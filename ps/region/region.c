@@ -133,9 +133,10 @@ static void adopt_again(struct ps_region *r, int chunk)
 {
     struct piece *p = &r->pieces[chunk];
     int64_t version = p->waiting;
-    struct buf *used = version == p->adopted && p->used ? buf_ref(p->used) : NULL;
+    int same = version == p->adopted, kept = same && p->kept;
+    struct buf *used = same && p->used ? buf_ref(p->used) : NULL;
     pthread_mutex_unlock(&r->lock);
-    adopt_now(r, chunk, version, r->base + r->chunks->chunks[chunk].first,
+    adopt_now(r, chunk, version, kept ? NULL : r->base + r->chunks->chunks[chunk].first,
               used ? (const float *)used->data : NULL);
     buf_unref(used);
     pthread_mutex_lock(&r->lock);
@@ -252,10 +253,13 @@ enum status region_adopt(struct ps_region *r, int chunk, const float *to, const 
     int64_t version = p->waiting;
     /* where what was contributed is what waits it becomes the parent's, whose bits the sum of
      * differences need not have; and so it is for all regions at the end */
+    int last = version >= r->train_steps;
     int counted = p->sent && from == (const float *)p->sent->data;
-    int whole = version >= r->train_steps || (counted && version == p->sent_at);
+    int whole = last || (counted && version == p->sent_at);
+    to = last ? r->base + r->chunks->chunks[chunk].first : to;
     r->gate_since_ns = p->since_ns > r->gate_since_ns ? p->since_ns : r->gate_since_ns;
     retire(r, p, version, whole ? NULL : used);
+    p->kept = !to;
     region_note(r, version, &r->adopting); /* before there is such a version */
     pthread_mutex_unlock(&r->lock);
     /* where it does not wait any more, its next generation comes to it again */
@@ -276,23 +280,20 @@ enum status region_hold(struct ps_region *r)
     return st;
 }
 
-int region_contribute_rest(struct ps_region *r)
+void region_contribute_rest(struct ps_region *r, int chunk)
 {
-    int is_more = 0;
+    const struct net_chunk *c = &r->chunks->chunks[chunk];
+    struct piece *p = &r->pieces[chunk];
     pthread_mutex_lock(&r->lock);
-    for (int i = 0; i < r->chunks->n_chunks; i++) {
-        const struct net_chunk *c = &r->chunks->chunks[i];
-        struct piece *p = &r->pieces[i];
-        if (!p->last || !p->sent || p->sent_at >= r->train_steps)
-            continue;
-        is_more = 1;
-        memcpy(r->before + c->first, p->sent->data, (size_t)c->n_elems * sizeof(float));
+    if (p->last && p->sent && p->sent_at < r->train_steps) {
+        if (p->counted) /* else the next contribution has both */
+            memcpy(r->before + c->first, p->sent->data, (size_t)c->n_elems * sizeof(float));
         buf_unref(p->sent);
         p->sent = buf_ref(p->last);
         p->sent_at = r->train_steps;
+        p->counted = 0;
     }
     pthread_mutex_unlock(&r->lock);
-    return is_more;
 }
 
 void region_name_parents(const struct ps_region *r, char text[REGION_NAME_BYTES])
@@ -424,6 +425,8 @@ static void free_job(struct ps_region *r)
     free(r->base);
     free(r->before);
     free(r->change);
+    free(r->fragment);
+    r->fragment = NULL;
     r->chunks = NULL;
     r->pieces = NULL;
     r->base = r->before = r->change = NULL;
@@ -466,6 +469,13 @@ enum status ps_region_check(struct ps_region *r, const struct net_join *join, ch
         wrong = "--early_stopping would end the job in one region alone";
     else if (job->train_steps > 0 && job->train_steps <= r->cfg.overlap)
         wrong = "the job has no more steps than --overlap_steps";
+    if (!wrong && r->cfg.fragments > 1 && r->cfg.fragments > join->chunks->n_chunks) {
+        snprintf(why, why_bytes,
+                 "--fragments=%d of the region's server, but the model has %d chunk(s) of %" PRId64
+                 " bytes at most: give fewer fragments there, or a smaller --chunk_bytes here",
+                 r->cfg.fragments, join->chunks->n_chunks, join->chunks->chunk_bytes);
+        return ST_INVALID;
+    }
     if (wrong) {
         snprintf(why, why_bytes, "%s", wrong);
         return ST_INVALID;

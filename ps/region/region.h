@@ -5,6 +5,10 @@
  *     at the gate less `overlap`: contribution = held - value, one for all of the region's workers
  *     at the gate: value += the parent's next version - what the value was when it was contributed
  *
+ * With fragments (net/wire/fragments.h) each gate is one of the parent's steps still, and all this
+ * is so of the chunks whose turn that step is; the values of others stay the region's own, and what
+ * they are compared with is the parent's version since their last turn, which it has kept.
+ *
  * A gate waits for the parent (ps/store/outer.h), so that what is computed is a function of the
  * job, whenever answers come; with max_drift it waits for so many steps less: the region goes on
  * alone, and takes the answer over when it is there. If the parent has gone on without this region,
@@ -28,6 +32,7 @@ struct ps_region_config {
     const char *address;         /* of this server; likewise */
     int index, n_regions;        /* 0 to n_regions - 1 */
     int64_t steps;               /* from gate to gate, >= 1 */
+    int fragments;               /* of which one is exchanged at each gate; 0, 1: all is */
     int64_t overlap;             /* steps that are computed while the exchange is under way */
     int64_t max_drift;           /* steps behind a gate that are made without an answer */
     int outer;                   /* enum optim_kind of the parent's servers: sgd to nesterov */

@@ -11,6 +11,7 @@
 #include "base/digest.h"
 #include "base/log.h"
 #include "base/rng.h"
+#include "net/wire/fragments.h"
 #include "ps/region/region_impl.h"
 #include "ps/service/service.h"
 #include <inttypes.h>
@@ -72,6 +73,7 @@ static void make_job(struct ps_region *r, const struct run *run)
     j->local = j->optim;
     settle_outer(r, &j->optim);
     j->local_steps = r->cfg.steps > 1 ? (int)r->cfg.steps : 0;
+    j->fragments = r->cfg.fragments > 1 ? r->cfg.fragments : 0;
     j->train_steps = r->n_gates;
     j->optim.total_steps = (uint64_t)r->n_gates;
     j->asked_steps = 0;
@@ -85,7 +87,8 @@ static void make_job(struct ps_region *r, const struct run *run)
     j->rounding.n_bytes = 0;
 }
 
-/* Of a contribution: the samples behind it, with the workers that there are. */
+/* Of a contribution: the samples behind it, with the workers that there are. Fragments wait for
+ * their turn equally long in all regions. */
 static float weigh(const struct ps_region *r)
 {
     struct run *run = region_run(r);
@@ -117,6 +120,9 @@ static enum status make_exchange(struct ps_region *r, const struct run *run)
     r->train_steps = run->job.train_steps;
     r->n_gates = ps_region_gates(&r->cfg, r->train_steps, r->train_steps);
     make_job(r, run);
+    enum status st = fragments_create(&r->job, r->chunks, &r->fragment);
+    if (st != ST_OK)
+        return st;
     read_values(r, r->base);
     struct net_exchange_config cfg = {
         .ps_hosts = r->cfg.parents,
@@ -128,7 +134,7 @@ static enum status make_exchange(struct ps_region *r, const struct run *run)
         .params = r->base,
         .first_values = read_values,
         .ctx = r};
-    enum status st = net_exchange_create(&cfg, &x);
+    st = net_exchange_create(&cfg, &x);
     if (st != ST_OK)
         return st;
     pthread_mutex_lock(&r->lock);
@@ -220,8 +226,9 @@ static enum status begin(struct ps_region *r, const struct run *run)
         r->pieces[i].due = r->due;
     pthread_mutex_unlock(&r->lock);
     LOG_I("region %d of %d: at step %" PRId64 ", the parent group at round %" PRId64 " of %" PRId64
-          " (%" PRId64 " steps each)",
-          r->cfg.index, r->cfg.n_regions, version, r->step, r->n_gates, r->cfg.steps);
+          " (%" PRId64 " steps each%s)",
+          r->cfg.index, r->cfg.n_regions, version, r->step, r->n_gates, r->cfg.steps,
+          r->fragment ? ", for one of the fragments in turn" : "");
     TRY(give_first(r, version));
 done:
     return st;
@@ -233,7 +240,15 @@ static int is_short(struct ps_region *r)
     return region_at_end(r) && r->step < r->n_gates;
 }
 
-/* base has the parent's version `step`: what was not contributed since is taken back. */
+/* The chunk goes back to another version than the parent's, which is in base; of a chunk that had
+ * no turn since, they are one. */
+static int is_behind(const struct ps_region *r, int chunk)
+{
+    return r->held < 0 || fragments_turn_between(&r->job, r->fragment, chunk, r->held, r->step);
+}
+
+/* base has the parent's version `step`: what was not contributed since is taken back, of the chunks
+ * that the parent has changed since. */
 static enum status take_over(struct ps_region *r)
 {
     enum status st = ST_OK;
@@ -243,8 +258,10 @@ static enum status take_over(struct ps_region *r)
         return ST_OK; /* it has drifted to the end meanwhile */
     LOG_I("region %d: takes over round %" PRId64 " of the parent group", r->cfg.index, r->step);
     region_adopts(r, r->step);
-    for (int i = 0; i < r->chunks->n_chunks && st == ST_OK; i++)
-        st = region_adopt(r, i, r->base + r->chunks->chunks[i].first, NULL);
+    for (int i = 0; i < r->chunks->n_chunks && st == ST_OK; i++) {
+        int changed = r->step >= r->n_gates || is_behind(r, i);
+        st = region_adopt(r, i, changed ? r->base + r->chunks->chunks[i].first : NULL, NULL);
+    }
     if (st == ST_OK)
         r->held = r->step;
 done:
@@ -260,22 +277,34 @@ static void subtract(struct ps_region *r, int chunk, const float *value)
     optim_change(keep, (size_t)c->n_elems, r->before + c->first, value, r->change + c->first);
 }
 
+static int has_turn(const struct ps_region *r, int chunk, int64_t step)
+{
+    return fragments_turn(&r->job, r->fragment, chunk, step);
+}
+
+/* The parent has what was contributed to that step. */
+static void note_counted(struct ps_region *r, int64_t step)
+{
+    for (int i = 0; i < r->chunks->n_chunks; i++)
+        r->pieces[i].counted |= has_turn(r, i, step);
+}
+
 /* Contributes to the parent's present step. *rebased: a generation of the parent's ended meanwhile;
  * the step is made all the same if all that it needs comes. */
 static enum status push_all(struct ps_region *r, int *rebased)
 {
     enum status st = ST_OK;
-    if (!r->contributed && (r->given < 0 || r->given == r->step))
-        r->given = r->step;
-    else if (!r->contributed)
-        r->rest = r->step;
     for (int i = 0; i < r->chunks->n_chunks && st == ST_OK; i++) {
         const float *value;
-        float weight = r->contributed ? 0 : r->weight;
+        struct piece *p = &r->pieces[i];
+        int brings = has_turn(r, i, r->step) && !p->counted;
+        if (brings)
+            *(p->given < 0 || p->given == r->step ? &p->given : &p->rest) = r->step;
         TRY(region_contribution(r, i, &value));
-        if (!r->contributed)
+        if (brings)
             subtract(r, i, value);
-        st = net_exchange_push(r->x, i, r->step, r->change + r->chunks->chunks[i].first, weight);
+        st = net_exchange_push(r->x, i, r->step, r->change + r->chunks->chunks[i].first,
+                               brings ? r->weight : 0);
         *rebased |= st == ST_REBASED;
         st = st == ST_REBASED ? ST_OK : st;
     }
@@ -293,7 +322,8 @@ static enum status stop_drift(struct ps_region *r, int *rebased)
 }
 
 /* A region that has made steps without the parent comes to the job's end before it: the first of
- * the parent's rounds that are left has what it learnt in these, the others have nothing of it. */
+ * the parent's rounds that are left has what it learnt in these (of fragments, the first that is
+ * their turn), the others have nothing of it. */
 static enum status finish_rounds(struct ps_region *r, int *rebased)
 {
     enum status st = ST_OK;
@@ -302,16 +332,20 @@ static enum status finish_rounds(struct ps_region *r, int *rebased)
         *rebased = st == ST_REBASED;
         if (st != ST_OK)
             return *rebased ? ST_OK : st;
-        r->step++;
-        r->contributed = !region_contribute_rest(r);
+        note_counted(r, r->step++);
+        for (int i = 0; i < r->chunks->n_chunks; i++)
+            if (has_turn(r, i, r->step))
+                region_contribute_rest(r, i);
         st = push_all(r, rebased);
     }
     return st;
 }
 
-/* The parent's next version of the chunk is in base. */
-static enum status adopt(struct ps_region *r, int chunk, int counted)
+/* The parent's next version of the chunk is in base; changed 0: it is the one that it held. */
+static enum status adopt(struct ps_region *r, int chunk, int changed, int counted)
 {
+    if (!changed)
+        return region_adopt(r, chunk, NULL, NULL);
     int64_t at = r->chunks->chunks[chunk].first;
     const float *value = NULL;
     enum status st = region_contribution(r, chunk, &value);
@@ -330,7 +364,7 @@ static enum status adopt_all(struct ps_region *r, int *rebased)
         return *rebased ? ST_OK : st;
     region_adopts(r, r->step + 1);
     for (int i = 0; i < r->chunks->n_chunks && st == ST_OK; i++)
-        st = adopt(r, i, 1);
+        st = adopt(r, i, has_turn(r, i, r->step), 1);
     return st;
 }
 
@@ -341,17 +375,27 @@ static int is_kept(const struct ps_region *r, int64_t step)
 }
 
 /* The parent has lost rounds: what it lacks of the region's is contributed again, and no more. */
-static void contribute_lost(struct ps_region *r)
+static void contribute_lost(struct ps_region *r, int chunk)
 {
-    int kept = is_kept(r, r->given);
-    if (kept && (r->rest < 0 || is_kept(r, r->rest)))
+    struct piece *p = &r->pieces[chunk];
+    int kept = is_kept(r, p->given);
+    if (kept && (p->rest < 0 || is_kept(r, p->rest)))
         return;
-    r->contributed = 0;
-    r->rest = -1;
+    p->counted = 0;
+    p->rest = -1;
     if (kept)
         return; /* the rest is counted from what `before` has */
-    memcpy(r->before, r->base, (size_t)r->chunks->n_elems * sizeof(float));
-    r->given = -1;
+    const struct net_chunk *c = &r->chunks->chunks[chunk];
+    memcpy(r->before + c->first, r->base + c->first, (size_t)c->n_elems * sizeof(float));
+    p->given = -1;
+}
+
+/* What was given and is not kept is to be given again. */
+static void forget_lost(struct ps_region *r)
+{
+    for (int i = 0; i < r->chunks->n_chunks; i++)
+        if (!is_kept(r, r->pieces[i].given))
+            r->pieces[i].given = -1;
 }
 
 /* After a generation of the parent's has ended, before anything was adopted. *again: a step is to
@@ -366,35 +410,39 @@ static enum status come_back(struct ps_region *r, int *again)
     if (r->cfg.max_drift > 0 && r->step > step)
         TRY(region_hold(r)); /* or it comes to its end meanwhile */
     *again = r->step <= step || is_short(r);
-    if (r->step < step)
-        contribute_lost(r);
-    else if (!is_kept(r, r->given))
-        r->given = -1;
+    for (int i = 0; i < r->chunks->n_chunks && r->step < step; i++)
+        contribute_lost(r, i);
+    if (r->step >= step)
+        forget_lost(r);
     if (r->step > step && !counted) {
         net_exchange_take_back(r->x, step);
         LOG_W("region %d: the parent group has gone on without it, to round %" PRId64
               "; what was learnt alone is added to that",
               r->cfg.index, r->step);
     }
-    r->contributed |= counted;
+    if (counted)
+        note_counted(r, step);
     if (!*again)
         region_adopts(r, r->step);
     for (int i = 0; i < r->chunks->n_chunks && st == ST_OK && !*again; i++)
-        st = adopt(r, i, counted);
+        st = adopt(r, i, fragments_turn_between(&r->job, r->fragment, i, step, r->step),
+                   r->pieces[i].counted);
     r->held = r->step;
 done:
     return st;
 }
 
-/* behind: what the region has goes back to another version than the parent's, and is nothing to
- * contribute; it takes part so that the parent comes to its end. */
-static enum status exchange_round(struct ps_region *r, int behind)
+/* What goes back to another version than the parent's is nothing to contribute; the region takes
+ * part all the same, so that the parent comes to its end. */
+static enum status exchange_round(struct ps_region *r)
 {
     enum status st = ST_OK;
     int again = 1;
     int64_t began = 0;
-    r->contributed = behind;
-    r->given = r->rest = -1;
+    for (int i = 0; i < r->chunks->n_chunks; i++) {
+        r->pieces[i].counted = is_behind(r, i);
+        r->pieces[i].given = r->pieces[i].rest = -1;
+    }
     r->weight = weigh(r);
     memcpy(r->before, r->base, (size_t)r->chunks->n_elems * sizeof(float));
     while (again) {
@@ -421,22 +469,25 @@ done:
 }
 
 /* The parent has lost rounds after the region had all its steps: of those that are left, the first
- * has what it lacks of the region's values, and nothing is taken over. */
+ * (of fragments, the first that is their turn) has what it lacks of the region's values, and
+ * nothing is taken over. */
 static enum status finish_ended(struct ps_region *r)
 {
     enum status st = ST_OK;
     r->weight = weigh(r);
-    r->given = -1;
+    for (int i = 0; i < r->chunks->n_chunks; i++)
+        r->pieces[i].given = -1;
     while (st == ST_OK && r->step < r->n_gates) {
         int64_t step = r->step;
-        int gives = r->given < 0;
-        r->given = gives ? step : r->given;
         memcpy(r->before, r->base, (size_t)r->chunks->n_elems * sizeof(float));
         read_values(r, r->change);
         for (int i = 0; i < r->chunks->n_chunks && st == ST_OK; i++) {
             float *change = r->change + r->chunks->chunks[i].first;
+            int brings = has_turn(r, i, step) && r->pieces[i].given < 0;
+            if (brings)
+                r->pieces[i].given = step;
             subtract(r, i, change);
-            st = net_exchange_push(r->x, i, step, change, gives ? r->weight : 0);
+            st = net_exchange_push(r->x, i, step, change, brings ? r->weight : 0);
         }
         if (st == ST_OK)
             st = net_exchange_wait(r->x, 0, r->chunks->n_chunks, step + 1);
@@ -444,7 +495,7 @@ static enum status finish_ended(struct ps_region *r)
             r->step++;
         } else if (st == ST_REBASED) {
             st = start(r);
-            r->given = is_kept(r, r->given) ? r->given : -1;
+            forget_lost(r);
         }
     }
     return st;
@@ -485,7 +536,7 @@ static enum status exchange_all(struct ps_region *r)
         TRY(finish_ended(r));
     while (r->gate < r->n_gates && st == ST_OK) {
         int behind = r->held < r->step, taken = !is_short(r) && (behind || r->step >= r->n_gates);
-        st = taken ? take_over(r) : exchange_round(r, behind);
+        st = taken ? take_over(r) : exchange_round(r);
         if (st == ST_OK)
             region_forget(r);
         if (st == ST_OK && (!taken || r->gate >= r->n_gates))

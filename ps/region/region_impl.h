@@ -21,6 +21,10 @@ struct piece {
     int answered;     /* the parent has: nobody goes on without */
     int64_t adopted;  /* the version that was made last with what the parent said; 0: none */
     struct buf *used; /* what its change was counted from, a reference; NULL: it is the parent's */
+    int kept;         /* or, 1, it was made as it was computed: it had no turn */
+    int counted; /* the parent has what is `sent`; this and the next: of the exchanging thread */
+    int64_t given, rest; /* in this round, to which of the parent's steps: that, and what was learnt
+                            since (at the job's end); -1: to none */
 };
 
 /* From that version of the region's on, its values go back to this one of the parent's. */
@@ -60,14 +64,12 @@ struct ps_region {
     float *before, *change; /* base as the round began; what is contributed */
     /* Of the exchanging thread: */
     struct net_job job; /* the parent's */
+    int *fragment;      /* each chunk's; NULL: all go at each gate */
     int64_t train_steps;
     int64_t gate, n_gates; /* passed; of the job */
     int64_t held, step;    /* the parent's versions: that the values go back to, that is in base */
     int64_t parent_has;    /* the last version that has a contribution of the region's; 0: none */
     float weight;          /* of a contribution */
-    int contributed;       /* in this round, and it counts */
-    int64_t given, rest;   /* to which of the parent's steps: that, and what was learnt since (at
-                              the job's end); -1: to none */
     int64_t said_ns;
     double exchange_s; /* the last round's, from contribution to answer */
 };
@@ -78,16 +80,17 @@ struct run *region_run(const struct ps_region *r);
 void region_adopts(struct ps_region *r, int64_t version);
 /* Under the lock: it was, from that version of the region's on. */
 void region_note(struct ps_region *r, int64_t from, const struct ps_parent_version *parent);
-/* Waits until the chunk waits with a version, and has it made; as ps_store_adopt. ST_CANCELLED. */
+/* Waits until the chunk waits with a version, and has it made; as ps_store_adopt, but the job's
+ * last version is what base has. ST_CANCELLED. */
 enum status region_adopt(struct ps_region *r, int chunk, const float *to, const float *from);
 /* Waits until there is something to contribute at the next gate: *value, the chunk's, borrowed
  * until it is adopted. ST_CANCELLED. */
 enum status region_contribution(struct ps_region *r, int chunk, const float **value);
 /* Waits until all chunks wait, and have them do so until they are adopted. ST_CANCELLED. */
 enum status region_hold(struct ps_region *r);
-/* At the job's end, where the parent has rounds left: what was learnt since the last contribution,
- * without the parent, is the next one. 0: nothing was. */
-int region_contribute_rest(struct ps_region *r);
+/* At the job's end, where the parent has rounds left: what the chunk learnt since its last
+ * contribution, without the parent, is the next one, if there is any. */
+void region_contribute_rest(struct ps_region *r, int chunk);
 /* 1: the next gate is the last. */
 int region_at_end(struct ps_region *r);
 /* The gate is passed, with whatever version it was. */

@@ -1,4 +1,8 @@
 """Jobs of several regions, for tests: a parent group, and groups of one server each."""
+import json
+import os
+import subprocess
+
 import harness
 
 FLAGS = ["--hidden_units=24", "--batch_size=10", "--seed=3", "--intra_op_threads=1",
@@ -35,6 +39,17 @@ class Test(harness.Test):
         gate = self.regions[0].hold(n_steps)
         self.regions[0].start(self.region_flags[0])
         return gate, *self.regions
+
+    def parent_waits_for(self, member):
+        """Waits until the parent's server has all of the others' contributions."""
+        def told(what):
+            argv = [os.path.join(harness.BIN, "weirctl"), "--json",
+                    "--ps_hosts=" + self.parents.ps_hosts[0], what]
+            done = subprocess.run(argv, stdout=subprocess.PIPE, check=False)
+            return json.loads(done.stdout)[what] if done.returncode == 0 else None
+        (server,) = told("servers")
+        harness.until(lambda: told("members")[member]["awaited_chunks"] == server["chunks"],
+                      "the parent to have all but the contribution of region %d" % member)
 
     def finish(self, seconds=120):
         """All have the same values at the end; their digest."""

@@ -124,6 +124,11 @@ class Regions(regions.Test):
         self.assertIn("--region_index is not below --regions",
                       self.refused(*parent, "--region_index=2"))
         self.assertIn("--overlap_steps is not below", self.refused(*parent, "--overlap_steps=50"))
+        self.assertIn("--fragments", self.refused("--fragments=2"))
+        self.assertIn("--region_steps is not a multiple of --fragments",
+                      self.refused(*parent, "--fragments=3"))
+        self.assertIn("--overlap_steps is not below --region_steps / --fragments",
+                      self.refused(*parent, "--fragments=2", "--overlap_steps=25"))
         self.assertIn("--parent_wire_dtype is not", self.refused(*parent,
                                                                  "--parent_wire_dtype=int2"))
         self.assertIn("a region has one server, but --ps_hosts names 2",

@@ -1,7 +1,6 @@
 """Regions: all end with the same values, the same in each run, whatever dies; one that is gone for
 a while, one that comes late, a parent that begins again; and with TLS."""
 # label: cluster waits
-import json
 import os
 import signal
 import subprocess
@@ -53,17 +52,6 @@ class Regions(regions.Test):
                 self.assertEqual(self.finish(), want)
                 for i in range(2):
                     subprocess.run(["rm", "-r", "%s/region-%d" % (self.dir(), i)], check=True)
-
-    def parent_waits_for(self, member):
-        """Waits until the parent's server has all of the others' contributions."""
-        def told(what):
-            argv = [os.path.join(harness.BIN, "weirctl"), "--json",
-                    "--ps_hosts=" + self.parents.ps_hosts[0], what]
-            done = subprocess.run(argv, stdout=subprocess.PIPE, check=False)
-            return json.loads(done.stdout)[what] if done.returncode == 0 else None
-        (server,) = told("servers")
-        harness.until(lambda: told("members")[member]["awaited_chunks"] == server["chunks"],
-                      "the parent to have all but the contribution of region %d" % member)
 
     def begin_apart(self, n_rounds, parent):
         """Region 0 has contributed to that round, region 1, held by its gate, has not. Of more

@@ -70,6 +70,11 @@ int64_t sim_overlap(void)
     return o < opt(OPT_steps) ? o : opt(OPT_steps) - 1;
 }
 
+int sim_fragments(void)
+{
+    return (int)(opt(OPT_fragments) < opt(OPT_chunks) ? opt(OPT_fragments) : opt(OPT_chunks));
+}
+
 /* What was made is what each region trains; the parent's steps are its rounds. */
 static void make_parent_job(void)
 {

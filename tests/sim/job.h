@@ -21,6 +21,7 @@ extern struct net_job sim_region_job;
 extern struct hosts sim_group_hosts;
 const struct hosts *sim_region_hosts(int index); /* its server */
 int64_t sim_overlap(void);
+int sim_fragments(void);
 void sim_job_reset(void);
 void sim_job_finish(void);
 void sim_keep_plan(struct net_plan *p); /* until the run's end */

@@ -68,6 +68,8 @@ void parent_got(struct worker *w, int chunk)
     x->held[chunk].version = w->chunk[chunk].version;
     x->held[chunk].generation = w->generation;
     x->held[chunk].ps0 = w->ps0;
+    const struct ledger_step at = {w->generation, w->ps0, chunk, 0, w->chunk[chunk].version};
+    oracle_parent(&at, w->chunk[chunk].value, "as a region has it");
 }
 
 int64_t parent_version(const struct net_exchange *x, int chunk, uint64_t *generation, uint64_t *ps0)

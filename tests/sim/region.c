@@ -126,6 +126,7 @@ static void make_region(struct region *r)
                                          .index = r->index,
                                          .n_regions = (int)opt(OPT_workers),
                                          .steps = opt(OPT_region_steps),
+                                         .fragments = sim_fragments(),
                                          .overlap = sim_overlap(),
                                          .max_drift = opt(OPT_max_drift),
                                          .outer = (int)sim_job.optim.kind,

@@ -354,6 +354,7 @@ void sim_schedule_regions(struct sim_schedule *s)
     o[OPT_churn_ms] = sim_chance(&r, 50) ? sim_between(&r, 100, 2000) : 0;
     if (sim_chance(&r, 60))
         o[OPT_save_steps] = 1;
+    o[OPT_fragments] = sim_chance(&r, 40) ? sim_between(&r, 2, 4) : 1;
     for (int i = 0; i < s->n_faults; i++) {
         struct sim_fault f = s->fault[i];
         int region = !sim_is_server(f.node);

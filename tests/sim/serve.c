@@ -38,8 +38,9 @@ void net_stream_send(struct net_stream *s, const struct net_frame_head *head,
     if (payload) {
         m->payload = buf_ref(payload);
         m->bytes = bytes;
-        oracle_version((struct oracle_place){s->server, head->generation, (int)piece->chunk},
-                       (int64_t)piece->step, payload->data, NULL, "in an answer");
+        if (bytes > 0) /* else the receiver has it (fragments.h); parent.c looks */
+            oracle_version((struct oracle_place){s->server, head->generation, (int)piece->chunk},
+                           (int64_t)piece->step, payload->data, NULL, "in an answer");
     }
     sim_stream_push(s, DOWN, m);
 }

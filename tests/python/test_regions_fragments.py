@@ -1,0 +1,102 @@
+"""Regions whose parameters take turns (--fragments): same bits in each run, whatever dies; all
+regions end with the same values; what crosses at a gate; what is refused."""
+# label: cluster
+import re
+import signal
+
+import harness
+import regions
+
+CHUNKS = ["--chunk_bytes=16384"]  # of about 76 KB
+
+
+class Fragments(regions.Test):
+    def test_bytes(self):
+        """A gate moves one fragment, the last all of them; and both ends keep what had no turn."""
+        self.begin(steps=80, every=40, region=["--fragments=4"], flags=CHUNKS)
+        self.finish()
+        for job in self.regions:
+            m = re.search(r"round 8 of 8 exchanged, .* ([0-9.]+) MB sent and ([0-9.]+) MB received",
+                          job.ps[0].output())
+            size = job.workers[0].output()
+            n = int(re.search(r"model 'mlp': (\d+) parameters", size).group(1)) * 4e-6
+            gates = (7 / 4 + 1) * n  # fragments are of one chunk more or less
+            first = n if job is self.regions[0] else 0
+            self.assertAlmostEqual(float(m.group(1)), gates + first, delta=0.07)
+            self.assertAlmostEqual(float(m.group(2)), gates + n, delta=0.07)
+
+    def test_whatever_dies(self):
+        """A worker, the parent's server, which has the gate that was passed last, and a region's
+        server, after that gate and with a checkpoint from before it."""
+        region = ["--fragments=4", "--outer_momentum=0.9"]
+        want = self.run_all(steps=200, every=80, region=region, flags=CHUNKS, n_parents=2)
+        keeps = ["--checkpoint_dir=%s/parent" % self.dir(), "--save_steps=1"]
+        gate, a, b = self.begin_held(55, steps=200, every=80, region=region, parent=keeps,
+                                     keeps=True, flags=[*CHUNKS, "--fault_push_delay_ms=1"])
+        b.workers[0].wait_line(r"\(global step: 25\)")
+        b.workers[1].stop(signal.SIGKILL, status=-signal.SIGKILL)
+        b.start_worker(1)
+        b.ps[0].wait_line(r"checkpoint at step 56: ")
+        self.parent_waits_for(0)
+        b.ps[0].stop(signal.SIGKILL, status=-signal.SIGKILL)
+        gate.open()
+        self.parents.ps[0].wait_line(r"checkpoint at step 3: ")
+        a.workers[0].wait_line(r"\(global step: 61\)")
+        self.parents.ps[0].stop(signal.SIGKILL, status=-signal.SIGKILL)
+        self.parents.start_ps(0, *self.parent_flags)
+        b.start_ps(0, *self.region_flags[1])
+        b.ps[0].wait_line("region 1: takes over round 3 of the parent group")
+        self.assertEqual(self.finish(), want)
+        whole = self.run_all(steps=200, every=80, region=region[1:], flags=CHUNKS)
+        self.assertNotEqual(whole, want, "--fragments is not used")
+
+    def test_rounded(self):
+        """In int4, with an overlap: whatever the number of the parent's servers."""
+        digests = [self.run_all(steps=63, every=40, flags=CHUNKS, n_parents=n, region=[
+            "--fragments=4", "--overlap_steps=4", "--parent_wire_dtype=int4"]) for n in (1, 2)]
+        self.assertEqual(*digests)
+
+    def test_drift_to_the_end(self):
+        """A region that comes to its end before the parent: what each fragment has learnt counts
+        once. As in test_regions.py, a single region whose parent's version is its own value."""
+        ends = {}
+        for drifts in (False, True):
+            path = "%s/drifts-%d.safetensors" % (self.dir(), drifts)
+            a, = self.begin(steps=60, every=20, n=1, region=[
+                "--fragments=2", "--max_region_drift=60", "--outer_optimizer=sgd",
+                "--outer_learning_rate=1"],
+                flags=[*CHUNKS, "--export=" + path, "--fault_push_delay_ms=10"])
+            if drifts:
+                a.workers[0].wait_line(r"\(global step: 12\)")
+                with harness.paused(self.parents.ps[0]):
+                    a.ps[0].wait_line("the region goes on alone")
+                    a.workers[0].wait_line(r"\(global step: 59\)")
+                    harness.wait_still(*a.workers)
+            self.finish()
+            ends[drifts] = harness.read_safetensors(path)
+        for name, (_, alone) in ends[False].items():
+            drifted = ends[True][name][1]
+            self.assertLess(max(abs(x - y) for x, y in zip(alone, drifted)), 1e-5, name)
+
+    def test_refused(self):
+        """Other fragments than the parent has, and more than the model has chunks."""
+        a, b = self.begin(late=(1,), every=20, region=["--fragments=2"], flags=CHUNKS)
+        self.parents.ps[0].wait_line("worker 0 joined")
+        b.start([*self.region_flags[1], "--region_steps=10", "--fragments=1"])
+        b.ps[0].wait(60, 1)
+        self.assertIn("--fragments: the servers have 2, the worker has 1", b.ps[0].output())
+        for p in (*a.workers, *a.ps, *b.workers, *self.parents.ps):
+            p.stop(signal.SIGKILL, status=-signal.SIGKILL)
+        job, = self.begin(n=1, n_workers=1, late=(0,), every=20, region=["--fragments=20"],
+                          flags=CHUNKS)
+        job.start_ps(0, *self.region_flags[0])
+        job.start_worker(0)
+        job.workers[0].wait(30, 1)
+        self.assertRegex(job.workers[0].output(), r"--fragments=20 of the region's server, but the "
+                         r"model has \d chunk\(s\) of 16384 bytes at most")
+        for p in (*job.ps, *self.parents.ps):
+            p.stop(signal.SIGKILL, status=-signal.SIGKILL)
+
+
+if __name__ == "__main__":
+    harness.main()
