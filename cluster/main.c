@@ -62,8 +62,7 @@ static enum status find_role(int argc, char **argv, enum cluster_role *role)
         *role = is(job, "ps") ? CLUSTER_PS : CLUSTER_WORKER;
         return ST_OK;
     }
-    static const char *const workers[] = {"evaluate", "predict", "list_devices", "self_test",
-                                          "join"};
+    static const char *const workers[] = {"evaluate", "predict", "list_devices", "self_test"};
     for (size_t i = 0; i < sizeof workers / sizeof *workers; i++)
         if (flag_value(argc, argv, workers[i]))
             return ST_OK;

@@ -362,12 +362,12 @@ static int output_exit_code(enum status st)
 }
 
 /* Why it ends with EXIT_PERMANENT, for a region's parent; NULL: it does not. */
-static const char *error_of(struct app *app)
+static const char *error_of(struct app *app, int parent_lost)
 {
-    return atomic_load(&app->failed)        ? "all workers of the region have ended with an error"
-           : atomic_load(&app->refused)     ? "the region's server has ended with an error"
-           : atomic_load(&app->parent_lost) ? "the region had not reached its parent group"
-                                            : NULL;
+    return atomic_load(&app->failed)    ? "all workers of the region have ended with an error"
+           : atomic_load(&app->refused) ? "the region's server has ended with an error"
+           : parent_lost                ? "the region had not reached its parent group"
+                                        : NULL;
 }
 
 /* Training is over; they ask how it goes on, are refused, and end. */
@@ -391,7 +391,7 @@ static int run_server(struct app *app, struct ps_service *service, struct net_se
     if (sig)
         LOG_W("%s: stopping%s", strsignal(sig),
               opt.checkpoint_dir ? " after a last checkpoint; once more ends at once" : "");
-    int cut_off = atomic_load(&app->cut_off);
+    int cut_off = atomic_load(&app->cut_off), parent_lost = atomic_load(&app->parent_lost);
     if (cut_off)
         ps_service_close(service, app->why);
     finish_node(app);
@@ -399,7 +399,7 @@ static int run_server(struct app *app, struct ps_service *service, struct net_se
         await_workers(service);
     net_server_stop(server, STOP_GRACE_MS);
     log_stats(service);
-    app->error = error_of(app);
+    app->error = error_of(app, parent_lost);
     int exit_code = app->error ? EXIT_PERMANENT : sig ? 128 + sig : 0;
     if (exit_code == 0 && app->lacks_last) {
         LOG_E("the job is done, but %s lacks its last step, as was said before: fix that (is the "

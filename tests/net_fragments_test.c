@@ -46,6 +46,7 @@ static void each_has_its_turn(void **state)
             }
             assert_true(turn >= 2 * n);
             assert_true(fragments_turn(&job, fragment, i, job.train_steps - 1));
+            assert_true(fragments_turn(&job, fragment, i, INT64_MAX)); /* of a frame that lies */
         }
         assert_in_range(first, 1, chunks->n_chunks - n + 1);
         free(fragment);

@@ -18,7 +18,7 @@ enum status fragments_create(const struct net_job *job, const struct chunks *chu
 
 int fragments_turn(const struct net_job *job, const int *fragment, int chunk, int64_t step)
 {
-    return !fragment || step + 1 >= job->train_steps || step % job->fragments == fragment[chunk];
+    return !fragment || step >= job->train_steps - 1 || step % job->fragments == fragment[chunk];
 }
 
 int fragments_turn_between(const struct net_job *job, const int *fragment, int chunk, int64_t from,

@@ -381,7 +381,7 @@ static void contribute_lost(struct ps_region *r, int chunk)
     int kept = is_kept(r, p->given);
     if (kept && (p->rest < 0 || is_kept(r, p->rest)))
         return;
-    p->counted = 0;
+    p->counted = p->given < 0 && is_behind(r, chunk); /* nothing was given, nor is to be */
     p->rest = -1;
     if (kept)
         return; /* the rest is counted from what `before` has */
