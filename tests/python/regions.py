@@ -51,6 +51,28 @@ class Test(harness.Test):
         harness.until(lambda: told("members")[member]["awaited_chunks"] == server["chunks"],
                       "the parent to have all but the contribution of region %d" % member)
 
+    def check_drift_to_the_end(self, every, region=(), flags=()):
+        """A single region, whose parent's version is its own value, ends as one left alone does
+        when its parent stands still for its last steps."""
+        ends = {}
+        for drifts in (False, True):
+            path = "%s/drifts-%d.safetensors" % (self.dir(), drifts)
+            a, = self.begin(steps=60, every=every, n=1, region=[
+                *region, "--max_region_drift=60", "--outer_optimizer=sgd",
+                "--outer_learning_rate=1"],
+                flags=[*flags, "--export=" + path, "--fault_push_delay_ms=10"])
+            if drifts:
+                a.workers[0].wait_line(r"\(global step: 12\)")
+                with harness.paused(self.parents.ps[0]):
+                    a.ps[0].wait_line("the region goes on alone")
+                    a.workers[0].wait_line(r"\(global step: 59\)")
+                    harness.wait_still(*a.workers)
+            self.finish()
+            ends[drifts] = harness.read_safetensors(path)
+        for name, (_, alone) in ends[False].items():
+            drifted = ends[True][name][1]
+            self.assertLess(max(abs(x - y) for x, y in zip(alone, drifted)), 1e-5, name)
+
     def finish(self, seconds=120):
         """All have the same values at the end; their digest."""
         digests = [s["parameters_sha256"] for job in self.regions for s in job.finish(seconds)]

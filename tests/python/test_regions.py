@@ -64,23 +64,7 @@ class Regions(regions.Test):
     def test_drift_to_the_end(self):
         """What a region learns alone on its last steps counts, where the parent has rounds left.
         A single region, whose parent's version is its own value: it ends as one left alone does."""
-        ends = {}
-        for drifts in (False, True):
-            path = os.path.join(self.dir(), "drifts-%d.safetensors" % drifts)
-            a, = self.begin(steps=60, every=10, n=1, region=[
-                "--max_region_drift=60", "--outer_optimizer=sgd", "--outer_learning_rate=1"],
-                flags=["--export=" + path, "--fault_push_delay_ms=10"])
-            if drifts:
-                a.workers[0].wait_line(r"\(global step: 12\)")
-                with harness.paused(self.parents.ps[0]):
-                    a.ps[0].wait_line("the region goes on alone")
-                    a.workers[0].wait_line(r"\(global step: 59\)")
-                    harness.wait_still(*a.workers)
-            self.finish()
-            ends[drifts] = harness.read_safetensors(path)
-        for name, (_, alone) in ends[False].items():
-            drifted = ends[True][name][1]
-            self.assertLess(max(abs(x - y) for x, y in zip(alone, drifted)), 1e-5, name)
+        self.check_drift_to_the_end(every=10)
 
     def test_large(self):
         """First values of more bytes than are sent ahead of answers: there is none before all."""

@@ -59,24 +59,7 @@ class Fragments(regions.Test):
     def test_drift_to_the_end(self):
         """A region that comes to its end before the parent: what each fragment has learnt counts
         once. As in test_regions.py, a single region whose parent's version is its own value."""
-        ends = {}
-        for drifts in (False, True):
-            path = "%s/drifts-%d.safetensors" % (self.dir(), drifts)
-            a, = self.begin(steps=60, every=20, n=1, region=[
-                "--fragments=2", "--max_region_drift=60", "--outer_optimizer=sgd",
-                "--outer_learning_rate=1"],
-                flags=[*CHUNKS, "--export=" + path, "--fault_push_delay_ms=10"])
-            if drifts:
-                a.workers[0].wait_line(r"\(global step: 12\)")
-                with harness.paused(self.parents.ps[0]):
-                    a.ps[0].wait_line("the region goes on alone")
-                    a.workers[0].wait_line(r"\(global step: 59\)")
-                    harness.wait_still(*a.workers)
-            self.finish()
-            ends[drifts] = harness.read_safetensors(path)
-        for name, (_, alone) in ends[False].items():
-            drifted = ends[True][name][1]
-            self.assertLess(max(abs(x - y) for x, y in zip(alone, drifted)), 1e-5, name)
+        self.check_drift_to_the_end(every=20, region=["--fragments=2"], flags=CHUNKS)
 
     def test_refused(self):
         """Other fragments than the parent has, and more than the model has chunks."""
