@@ -97,8 +97,8 @@ static void every_name_is_understood(void **state)
         join.job.optim.warmup_steps = (uint64_t)i * 10;
         join.job.optim.lr_decay = 0.5f;
         join.job.optim.lr_decay_steps = 3;
-        join.job.optim.clip_value = 0.25f;
-        join.job.optim.clip_norm = 4;
+        join.job.optim.clip_value = i % 2 ? 0.25f : 0;
+        join.job.optim.clip_norm = i % 2 ? 0 : 4;
         join.job.optim.n_boundaries = 2;
         join.job.optim.boundary[0] = 7;
         join.job.optim.boundary[1] = 70;
@@ -239,7 +239,10 @@ static void joins_that_cannot_be_are_refused(void **state)
     JOIN_INVALID(j.job.version_dtype = DTYPE_N_KINDS);
     JOIN_INVALID(j.job.version_dtype = DTYPE_INT8; j.job.sync_mode = JOB_ASYNC);
     JOIN_INVALID(j.job.local = j.job.optim; j.job.local_steps = JOB_MAX_LOCAL_STEPS * 2);
-    JOIN_INVALID(j.job.local = j.job.optim; j.job.local_steps = 4; j.job.sync_mode = JOB_ASYNC);
+    JOIN_INVALID(j.job.local = j.job.optim; j.job.local_steps = 4; j.job.sync_mode = JOB_ASYNC;
+                 j.job.optim.kind = OPTIM_NESTEROV); /* momentum of each contribution by itself */
+    JOIN_INVALID(j.job.local = j.job.optim; j.job.local_steps = 4; j.job.sync_mode = JOB_ASYNC;
+                 j.job.optim.kind = OPTIM_SGD; j.job.delay_compensation = 1);
     JOIN_INVALID(j.job.local = j.job.optim; j.job.local_steps = 4; j.job.optim.clip_norm = 1);
     JOIN_INVALID(j.job.local = j.job.optim;
                  j.job.local_steps = 5); /* 64 samples are no 5 batches */

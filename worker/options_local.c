@@ -32,8 +32,17 @@ enum status options_check_rounds(const struct options *o)
 {
     if (options_rounds(o) == 1)
         return ST_OK;
-    if (o->sync_mode != JOB_SYNC || (o->aggregate > 0 && o->aggregate != o->n_workers)) {
-        LOG_E("--local_steps is for --sync_mode=sync without backup workers");
+    int moves = options_raw.outer_optimizer > OPTIM_SGD || options_raw.outer_momentum > 0;
+    if (o->sync_mode != JOB_SYNC && moves) {
+        LOG_E("%s: momentum is for --sync_mode=sync; that of each worker's contribution by itself "
+              "diverges; with %s leave it out, or take --outer_optimizer=sgd",
+              options_raw.outer_momentum > 0 ? "--outer_momentum" : "--outer_optimizer",
+              job_sync_mode_name(o->sync_mode));
+        return ST_INVALID;
+    }
+    if (o->delay_compensation > 0) {
+        LOG_E("--delay_compensation corrects gradients, and --local_steps sends none; leave one "
+              "of them out");
         return ST_INVALID;
     }
     if (o->batch_size * o->local_steps > JOB_MAX_BATCH) {
@@ -52,16 +61,20 @@ enum status options_check_rounds(const struct options *o)
 }
 
 /* Where nobody has said: plain averaging behind optimizers that have a learning rate to themselves;
- * Nesterov's momentum behind adam and its like. */
+ * Nesterov's momentum behind adam and its like. In async and ssp a part of each contribution. */
 void options_settle_outer(struct options *o, int64_t n_params)
 {
     int adaptive = o->optim.kind >= OPTIM_ADAGRAD;
     int kind = options_raw.outer_optimizer;
     if (o->outer_known) /* by the job */
         return;
+    if (kind < 0 && o->sync_mode != JOB_SYNC)
+        kind = OPTIM_SGD;
     if (kind < 0)
         kind = adaptive || options_raw.outer_momentum > 0 ? OPTIM_NESTEROV : OPTIM_SGD;
     optim_outer_defaults((enum optim_kind)kind, n_params, &o->outer);
+    if (o->sync_mode != JOB_SYNC && o->n_workers > 1) /* each changes what the others began with */
+        o->outer.learning_rate = 1 / (float)o->n_workers;
     if (options_raw.outer_rate >= 0)
         o->outer.learning_rate = (float)options_raw.outer_rate;
     if (kind != OPTIM_SGD && options_raw.outer_momentum >= 0)

@@ -231,14 +231,15 @@ static const struct flag table[] = {
     INT("local_steps", local_steps, 1, JOB_MAX_LOCAL_STEPS,
         "steps that each worker takes by itself, with its optimizer, before the servers average "
         "what "
-        "they changed: so many times fewer bytes (local SGD, DiLoCo); sync"),
+        "they changed: so many times fewer bytes (local SGD, DiLoCo)"),
     ONE("outer_optimizer", outer_optimizer, "sgd|momentum|nesterov",
         "--local_steps: the servers' optimizer, whose gradient is that average; sgd with a rate of "
-        "1 "
-        "takes it as it is (default sgd, with adagrad, rmsprop, adam and adamw nesterov)",
+        "1 takes it as it is (default sgd, with adagrad, rmsprop, adam and adamw nesterov; async "
+        "and ssp have sgd alone)",
         NULL),
     NUM("outer_learning_rate", outer_rate, -1, 100,
-        "-1: 1, with momentum or nesterov and 10 million parameters or more 0.7"),
+        "-1: 1, with momentum or nesterov and 10 million parameters or more 0.7; in async and ssp "
+        "1 divided by the number of workers"),
     NUM("outer_momentum", outer_momentum, -1, 1, "-1: 0.5, with so many parameters 0.9"),
     ONE("on_nonfinite", on_nonfinite, "stop|skip",
         "a loss or gradient that is not finite: stop ends the worker with an error; skip has the "

@@ -77,8 +77,10 @@ const char *job_check_mode(const struct net_job *job)
         return "delay_compensation is not finite and at least 0";
     if (sync && job->delay_compensation > 0)
         return "delay_compensation is for the modes async and ssp alone";
-    if (job->local_steps > 1 && !job_in_lockstep(job))
-        return "local_steps is for the mode sync without backup workers";
+    if (!sync && job->local_steps > 1 && job->optim.kind != OPTIM_SGD)
+        return "local_steps with momentum at the servers is for the mode sync alone";
+    if (job->local_steps > 1 && job->delay_compensation > 0)
+        return "delay_compensation is for gradients, not for local_steps";
     if (job->fragments > 1 && (!job_in_lockstep(job) || job->optim.clip_norm > 0))
         return "fragments are for the mode sync without backup workers and without clip_norm";
     if (job_sends_changes(job) && !job_in_lockstep(job))

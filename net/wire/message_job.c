@@ -262,10 +262,16 @@ static enum status fields_from_wire(const Weir__V1__Job *from, struct net_job *t
     if (!dtype_from_wire(from->push_dtype, &to->push_dtype) ||
         !dtype_from_wire(from->version_dtype, &to->version_dtype))
         return message_invalid(why, "push_dtype or version_dtype is none of " DTYPE_NAMES);
-    struct net_job known = *to;
+    return ST_OK;
+}
+
+/* What goes together, once the optimizer is known. */
+static enum status check_mode(const struct net_job *job, char why[MESSAGE_WHY_BYTES])
+{
+    struct net_job known = *job;
     if (known.n_workers == 0) /* not said: any number may be meant */
         known.n_workers = JOB_MAX_WORKERS;
-    wrong = job_check_mode(&known);
+    const char *wrong = job_check_mode(&known);
     return wrong ? message_invalid(why, wrong) : ST_OK;
 }
 
@@ -294,6 +300,8 @@ enum status message_job_from_wire(const Weir__V1__Job *from, struct net_job *job
     if (st == ST_OK && (plain.local_steps > 1 || plain.fragments > 1) &&
         (plain.optim.clip_norm > 0 || plain.optim.clip_value > 0))
         st = message_invalid(why, "with local_steps, or fragments, servers do not clip");
+    if (st == ST_OK)
+        st = check_mode(&plain, why);
     if (st == ST_OK)
         st = message_data_from_wire(from->data, &plain.data, why);
     if (st == ST_OK)

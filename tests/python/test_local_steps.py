@@ -104,6 +104,32 @@ class LocalSteps(harness.Test):
         self.assertEqual(numbers, list(range(len(numbers))), "each position once, none left out")
         self.assertGreater(int(m.group(1)), 0)
 
+    def test_at_their_own_pace(self):
+        """Nobody waits; each batch of each round is read by one worker, also where one is killed in
+        the middle of a round, and all end with the servers' last parameters."""
+        for mode in (["--sync_mode=async"], ["--sync_mode=ssp", "--staleness=3"],
+                     ["--replicas_to_aggregate=1"]):
+            with self.subTest(mode=mode):
+                folder = os.path.join(self.dir(), mode[0][2:])
+                paths = [folder + life for life in ("w0-0", "w1-0", "w1-1")]
+                job = self.job(n_ps=2, n_workers=2, model="mlp", flags=[
+                    *FLAGS, *mode, "--train_steps=600", "--local_steps=10", "--log_every=1",
+                    "--fault_push_delay_ms=1"])
+                job.start_ps(0)
+                job.start_ps(1)
+                job.brake_from(300)
+                for i in range(2):
+                    job.start_worker(i, "--record_samples=" + paths[i])
+                job.workers[1].wait_line(r"training step 1[2-8] done")
+                job.workers[1].stop(signal.SIGKILL, status=-signal.SIGKILL)
+                job.start_worker(1, "--record_samples=" + paths[2])
+                job.workers[1].wait_line(r"training step [0-9]+ done")
+                job.release()
+                self.digest(job)
+                self.assertEqual(samples.wrong_batches(paths, 600, 10, 2 * 10), [])
+                for s in job.finish(1):
+                    self.assertEqual((s["global_step"], s["local_steps"] % 10), (600, 0))
+
     def test_validation(self):
         """Each worker evaluates its part between rounds; the best one, and where the job ends for
         want of a better one, are told in the worker's steps there, in the servers' here."""
@@ -129,8 +155,12 @@ class LocalSteps(harness.Test):
 
     def test_refused(self):
         for flags, words in (
-                (["--local_steps=5", "--sync_mode=async"], ("--local_steps", "--sync_mode=sync")),
-                (["--local_steps=5", "--replicas_to_aggregate=1"], ("--local_steps", "backup")),
+                (["--local_steps=5", "--sync_mode=async", "--outer_optimizer=nesterov"],
+                 ("--outer_optimizer", "diverges", "async")),
+                (["--local_steps=5", "--sync_mode=ssp", "--staleness=2", "--outer_momentum=0.5"],
+                 ("--outer_momentum", "diverges", "ssp")),
+                (["--local_steps=5", "--sync_mode=async", "--delay_compensation=1"],
+                 ("--delay_compensation", "--local_steps")),
                 (["--outer_optimizer=nesterov"], ("--outer_optimizer", "--local_steps")),
                 (["--outer_momentum=0.5"], ("--outer_momentum", "--local_steps")),
                 (["--local_steps=5", "--outer_optimizer=sgd", "--outer_momentum=0.5"],

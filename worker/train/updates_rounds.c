@@ -12,6 +12,9 @@
  * Averages (batch normalization) follow their own rule in the local steps; what they contribute is
  * what makes the servers' rule end at params: (params - keep * base) / (1 - keep).
  *
+ * Where chunks go each at its own pace (async, ssp, backup workers), a chunk's next round begins
+ * with whatever version the answer to its contribution brought.
+ *
  * Steps are the worker's here, rounds the servers'; only this file knows of both.
  * Threads: a chunk's push and wait do not overlap; waits of several towers do, hence the lock. */
 #include "base/aligned.h"
@@ -25,14 +28,17 @@ struct rounds {
     struct updates local, servers;
     const struct chunks *chunks; /* borrowed */
     int64_t n_steps;             /* of a round: H */
+    int own_pace;                /* each chunk goes at its own */
+    int batch;                   /* of one step */
     float *params;               /* borrowed: what is trained */
     float *base;
     float *change; /* what is contributed, until it is answered: in `segment`, or own */
     struct net_shared *segment; /* NULL: none */
     float *own_change;
     float *weight;        /* [n_chunks] of the round's steps so far */
-    pthread_mutex_t lock; /* guards the next */
-    int64_t *round;       /* [n_chunks] whose version params began with */
+    pthread_mutex_t lock; /* guards the two below */
+    int64_t *round;       /* [n_chunks] whose version params began with; -1: is to begin */
+    int64_t *taken;       /* [n_chunks] steps since then */
 };
 
 /* The servers' version of the round is there: params begin with it. */
@@ -43,6 +49,7 @@ static void begin_round(struct rounds *r, int chunk, int64_t round)
     updates_local_empty(&r->local, chunk);
     r->weight[chunk] = 0;
     r->round[chunk] = round;
+    r->taken[chunk] = 0;
 }
 
 static enum status rounds_start(void *ctx, struct net_start *out)
@@ -77,8 +84,14 @@ static enum status rounds_push(void *ctx, int chunk, int64_t step, const float *
 {
     struct rounds *r = ctx;
     enum status st = r->local.ops->push(r->local.ctx, chunk, step, data, weight);
+    int is_last = (step + 1) % r->n_steps == 0;
     r->weight[chunk] += weight;
-    if (st == ST_OK && (step + 1) % r->n_steps == 0)
+    pthread_mutex_lock(&r->lock);
+    r->taken[chunk]++;
+    if (is_last && r->own_pace)
+        r->round[chunk] = -1; /* which version is next, the answer says */
+    pthread_mutex_unlock(&r->lock);
+    if (st == ST_OK && is_last)
         st = contribute(r, chunk, step / r->n_steps);
     return st;
 }
@@ -117,8 +130,25 @@ static enum status rounds_pull(void *ctx, int chunk, int64_t step)
 static int64_t rounds_version(void *ctx, int chunk)
 {
     struct rounds *r = ctx;
-    int64_t version = r->servers.ops->version(r->servers.ctx, chunk);
-    return version < 0 ? version : version * r->n_steps;
+    int64_t version = r->servers.ops->version(r->servers.ctx, chunk), taken = 0;
+    pthread_mutex_lock(&r->lock);
+    if (r->own_pace)
+        taken = r->taken[chunk];
+    pthread_mutex_unlock(&r->lock);
+    return version < 0 ? version : version * r->n_steps + taken;
+}
+
+/* A round's samples are given out at once; its steps read them side by side. */
+static uint64_t rounds_samples(void *ctx)
+{
+    struct rounds *r = ctx;
+    uint64_t first = r->servers.ops->samples(r->servers.ctx);
+    int64_t taken = 0;
+    pthread_mutex_lock(&r->lock);
+    for (int i = 0; i < r->chunks->n_chunks; i++) /* one at its end takes no more steps */
+        taken = r->taken[i] > taken ? r->taken[i] : taken;
+    pthread_mutex_unlock(&r->lock);
+    return first > 0 ? first + (uint64_t)(taken * r->batch) : 0;
 }
 
 static enum status rounds_leave_soon(void *ctx, int64_t deadline_ms)
@@ -164,6 +194,7 @@ static void rounds_destroy(void *ctx)
     free(r->own_change);
     free(r->weight);
     free(r->round);
+    free(r->taken);
     free(r);
 }
 
@@ -175,6 +206,7 @@ static const struct updates_ops rounds_ops = {
     .flush = rounds_flush,
     .wait = rounds_wait,
     .version = rounds_version,
+    .samples = rounds_samples,
     .leave_soon = rounds_leave_soon,
     .is_leaving = rounds_is_leaving,
     .leave = rounds_leave,
@@ -209,11 +241,14 @@ enum status updates_rounds_create(const struct net_exchange_config *cfg, struct 
     pthread_mutex_init(&r->lock, NULL);
     r->chunks = chunks;
     r->n_steps = job_local_steps(&cfg->join.job);
+    r->own_pace = !job_in_lockstep(&cfg->join.job);
+    r->batch = cfg->join.job.batch / (int)r->n_steps;
     r->params = cfg->params;
     r->base = aligned_take(bytes);
     r->weight = calloc((size_t)chunks->n_chunks, sizeof *r->weight);
     r->round = calloc((size_t)chunks->n_chunks, sizeof *r->round);
-    TRY(r->base && r->weight && r->round ? ST_OK : ST_NOMEM);
+    r->taken = calloc((size_t)chunks->n_chunks, sizeof *r->taken);
+    TRY(r->base && r->weight && r->round && r->taken ? ST_OK : ST_NOMEM);
     memcpy(r->base, cfg->params, bytes);
     servers.params = r->base;
     TRY(updates_local_create(cfg, &cfg->join.job.local, r->n_steps, &r->local));
