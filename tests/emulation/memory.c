@@ -17,7 +17,12 @@
 #include <unistd.h>
 
 /* RED_BYTES: lie before and behind each allocation of a device. */
-enum { MAX_BLOCKS = 4096, RED_BYTES = 256, LARGE_BYTES = 1 << 23, NAN_FILE_BYTES = 1 << 22 };
+enum { MAX_BLOCKS = 4096, RED_BYTES = 256, NAN_FILE_BYTES = 1 << 22 };
+#ifdef __SANITIZE_ADDRESS__
+enum { LARGE_BYTES = 1 << 23 }; /* less is malloc's, whose ends are watched */
+#else
+enum { LARGE_BYTES = 1 << 21 };
+#endif
 enum kind { DEVICE, PINNED, REGISTERED };
 
 static struct block {
