@@ -396,7 +396,7 @@ int cuda_conv_first_forward(struct CUstream_st *stream, const struct cuda_conv_f
 {
     int pool_fits = end->relu && end->pool_h > 0 && end->pool_w > 0 &&
                     end->pool_h <= (c->out_h + 1) / 2 && end->pool_w <= (c->out_w + 1) / 2;
-    if (x == nullptr || w == nullptr || y == nullptr || !cuda_conv_first_fits(c) ||
+    if (x == nullptr || w == nullptr || y == nullptr || !::cuda_conv_first_fits(c) ||
         (end->winner != nullptr && !pool_fits))
         return CUDA_KERNEL_REFUSED;
     return BY_KERNEL(forward_launch, c, stream, c, x, w, y, end);
@@ -411,7 +411,7 @@ int cuda_conv_first_backward(struct CUstream_st *stream, const struct cuda_conv_
                              const float *x, const float *dy, const struct cuda_conv_first_grad *g)
 {
     if (x == nullptr || dy == nullptr || g->dw == nullptr || g->db == nullptr ||
-        g->scratch == nullptr || !cuda_conv_first_fits(c))
+        g->scratch == nullptr || !::cuda_conv_first_fits(c))
         return CUDA_KERNEL_REFUSED;
     int taps = c->kernel * c->kernel;
     int code = BY_KERNEL(backward_launch, c, stream, c, x, dy, g->scratch);
