@@ -1,6 +1,6 @@
-"""The guides for those who share a machine with GPUs, README.md's section and docs/gpus.md: each
-`worker` command in them runs on a machine with four fake cards and an emulated CUDA, as it stands
-but for what would take long: a smaller model, two steps for its passes, and little data."""
+"""The guides for those who share a machine with GPUs, in README.md, docs/start.md and docs/gpus.md:
+each `worker` command in them runs on a machine with four fake cards and an emulated CUDA, as it
+stands but for what would take long: a smaller model, two steps for its passes, and little data."""
 # label: cluster computes
 import os
 import re
@@ -47,7 +47,7 @@ class Guide(fake_gpus.Machine):
         argv = [os.path.join(harness.BIN, words[0]), *words[1:],
                 "--backend_dir=" + self.backends(self.CUDA), "--gpu_lock_dir=" + self.locks(),
                 "--models_dir=" + harness.MODELS, "--data_dir=" + self.little]
-        process = self.start("worker", argv, env=self.env())
+        process = self.start("worker", argv, env=self.env(), cwd=self.dir())
         process.wait(60)
         return process
 
@@ -66,6 +66,9 @@ class Guide(fake_gpus.Machine):
 
     def test_readme(self):
         self.check(guide("README.md", "## GPUs\n", "\n## Results"), 13)
+
+    def test_start(self):
+        self.check(guide("docs/start.md", "## A machine that you share\n", "\n## Slurm"), 5)
 
     def test_details(self):
         self.check(guide("docs/gpus.md", "# GPUs", None), 12)

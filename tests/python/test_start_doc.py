@@ -1,0 +1,97 @@
+#!/usr/bin/python3
+"""docs/start.md: its commands that need no other machine, as they stand there but for free ports, a
+smaller model and fewer steps; and that the links of all pages lead somewhere."""
+# label: cluster
+import os
+import re
+import shlex
+import subprocess
+
+import harness
+from test_readme import fixed_ports
+
+
+def page(path):
+    with open(os.path.join(harness.SOURCE, path), encoding="utf-8") as f:
+        return f.read()
+
+
+def commands(text, *programs):
+    """Whole lines of code that begin with one of them."""
+    joined = re.sub(r"\\\n +", "", text)
+    return [c for c in re.findall(r"^    (\S.*)$", joined, re.M) if c.split()[0] in programs]
+
+
+def section(path, title):
+    return page(path).split("\n## %s\n" % title)[1].split("\n## ")[0]
+
+
+def anchors(text):
+    """As GitHub makes them of titles."""
+    text = re.sub(r"^```.*?^```", "", text, flags=re.M | re.S)
+    titles = re.findall(r"^#+ (.*)$", text, re.M)
+    plain = [re.sub(r"\[([^]]*)\]\([^)]*\)", r"\1", t) for t in titles]
+    return {re.sub(r"[^\w\- ]", "", t.lower()).replace(" ", "-") for t in plain}
+
+
+class StartDoc(harness.Test):
+    def little(self, command):
+        return re.sub(r"--model=\w+ --\w+=\d+", "--model=mlp --train_steps=100", command)
+
+    def run_as(self, name, command, *more, **kwargs):
+        words = [os.path.expandvars(w) for w in shlex.split(self.little(command))]
+        if os.path.basename(words[0]) != "ps":
+            more += ("--models_dir=" + harness.MODELS, "--data_dir=" + self.data(),
+                     "--progress=lines", "--intra_op_threads=1")
+        return self.start(name, [os.path.join(harness.BIN, os.path.basename(words[0])),
+                                 *words[1:], *more], **kwargs)
+
+    def test_two_regions(self):
+        found = commands(section("docs/start.md", "Two regions"), "ps", "worker")
+        self.assertEqual([c.split()[0] for c in found], ["ps", "ps", "ps", "worker", "worker"])
+        text = "\n".join(found)
+        named = sorted(set(re.findall(r"localhost:(\d+)", text)))
+        for port, free in zip(named, fixed_ports(len(named))):
+            text = text.replace("localhost:" + port, "localhost:%d" % free)
+        started = [self.run_as(c.split()[0], c) for c in text.split("\n")]
+        for process in started[::-1]:
+            process.wait(60)
+        for server in started[1:3]:
+            self.assertIn("round 2 of 2 exchanged", server.output())
+
+    def test_slurm(self):
+        (command,) = commands(section("docs/start.md", "Slurm"), "srun")
+        n, command = re.fullmatch(r"srun -n(\d+) (.*)", command).groups()
+        port = "--slurm_port=%d" % harness.free_ports(1)[0]
+        tasks = []
+        for i in range(int(n)):
+            step = {"SLURM_STEP_ID": "0", "SLURM_STEP_NODELIST": harness.LOOPBACK,
+                    "SLURM_STEP_TASKS_PER_NODE": n, "SLURM_STEP_NUM_TASKS": n,
+                    "SLURM_PROCID": str(i), "SLURM_LOCALID": str(i), "SLURM_NODEID": "0"}
+            tasks.append(self.run_as("task %d" % i, command, port, env={**os.environ, **step}))
+        for task in tasks:
+            task.wait(60)
+        tasks[1].wait_line("test accuracy")
+
+    def test_links(self):
+        """Of each page to files and to titles."""
+        listed = subprocess.run(["git", "ls-files", "-co", "--exclude-standard", "*.md"], text=True,
+                                cwd=harness.SOURCE, stdout=subprocess.PIPE, check=False).stdout
+        paths = listed.split() or ["README.md"] + [
+            "docs/" + name for name in os.listdir(os.path.join(harness.SOURCE, "docs"))]
+        n = 0
+        for path in paths:
+            for link in re.findall(r"\]\(([^)\s]+)\)", page(path)):
+                if "://" in link:
+                    continue
+                n += 1
+                file, _, anchor = link.partition("#")
+                to = os.path.normpath(os.path.join(os.path.dirname(path), file)) if file else path
+                self.assertTrue(os.path.exists(os.path.join(harness.SOURCE, to)), (path, link))
+                if anchor:
+                    self.assertIn(anchor, anchors(page(to)), (path, link))
+        self.assertGreater(n, 100)
+
+
+if __name__ == "__main__":
+    harness.main()
