@@ -21,7 +21,8 @@ struct flag {
     double min, max;     /* bounds of a number, both ends allowed */
     const char *arg;     /* the value's name in --help; NULL: by type */
     const char *choices; /* FLAG_CHOICE: "sync|async"; FLAG_MAYBE: likewise, and the flag alone is
-                            the first of them, its target's default -1: not given */
+                            the first of them, its target's default -1: not given; FLAG_STRING:
+                            words among others that completion offers */
     const char *help;    /* one sentence; the default is added */
     const char *group;   /* headline in --help, on the first flag of a group; else NULL */
 };

@@ -89,7 +89,7 @@ static void put_value_case(const struct flag *f)
         printf("    %s) words='", f->name);
         for (const char *p = f->choices; *p; p++)
             putchar(*p == '|' ? ' ' : *p);
-        puts("' ;;");
+        printf("'%s ;;\n", strncmp(arg, "FILE", 4) == 0 ? " files=-f" : "");
     } else if (f->type == FLAG_BOOL) {
         printf("    %s) words='true false' ;;\n", f->name);
     } else if (strcmp(arg, "DIR") == 0) {
@@ -136,7 +136,7 @@ static const char find_flag[] =
 static const char complete[] =
     "    if [[ -n $files ]]; then\n"
     "        compopt -o filenames 2>/dev/null\n"
-    "        mapfile -t COMPREPLY < <(compgen $files -- \"$cur\")\n"
+    "        mapfile -t COMPREPLY < <(compgen $files -W \"$words\" -- \"$cur\")\n"
     "    elif [[ -n $flag ]]; then\n"
     "        mapfile -t COMPREPLY < <(compgen -W \"$words\" -- \"$cur\")\n"
     "    elif [[ $cur == -* ]]; then\n"

@@ -1,9 +1,11 @@
 /* cluster/cluster.c - see cluster.h. */
 #include "cluster/cluster.h"
 #include "base/log.h"
+#include <errno.h>
 #include <inttypes.h>
 #include <stdio.h>
 #include <stdlib.h>
+#include <string.h>
 
 static const char *first_of(const char *a, const char *b)
 {
@@ -48,16 +50,29 @@ done:
     return st;
 }
 
-/* A number beside a cluster that says it by itself. */
-static enum status check_index(const struct cluster_request *r, const struct cluster *c)
+static const char *role_name(enum cluster_role role)
+{
+    return role == CLUSTER_PS ? "ps" : "worker";
+}
+
+/* A job or a number beside a cluster that says them by itself. */
+static enum status check_task(const struct cluster_request *r, const struct cluster *c)
 {
     if (c->source != CLUSTER_TF_CONFIG && c->source != CLUSTER_SLURM)
         return ST_OK;
-    if (r->no_task || r->task_index < 0 || r->task_index == c->index)
+    const char *from = c->source == CLUSTER_SLURM ? "SLURM_PROCID" : "TF_CONFIG";
+    int is_ps = is_given(r->job_name) && strcmp(r->job_name, "ps") == 0;
+    if (r->no_task)
+        return ST_OK;
+    if (is_given(r->job_name) && c->role != CLUSTER_EVALUATOR && is_ps != (c->role == CLUSTER_PS)) {
+        LOG_E("--job_name=%.20s, but %s (%s) makes this %s %d; leave the flag out", r->job_name,
+              from, c->named, role_name(c->role), c->index);
+        return ST_INVALID;
+    }
+    if (r->task_index < 0 || r->task_index == c->index)
         return ST_OK;
     LOG_E("--task_index=%" PRId64 ", but %s makes this %s number %d; leave the flag out",
-          r->task_index, c->source == CLUSTER_SLURM ? "SLURM_PROCID" : "TF_CONFIG",
-          c->role == CLUSTER_PS ? "ps" : "worker", c->index);
+          r->task_index, from, role_name(c->role), c->index);
     return ST_INVALID;
 }
 
@@ -84,13 +99,19 @@ enum status cluster_find(const struct cluster_request *r, struct cluster *out)
         TRY(cluster_read_tf_config(r->tf_config, r->no_task, &c));
     if (is_given(r->tf_config) && (by_flags || r->slurm_ps > 0))
         c.over = by_flags ? "the list of hosts among the flags" : "--slurm_ps";
-    TRY(check_index(r, &c));
+    TRY(check_task(r, &c));
 done:
     if (st == ST_OK)
         *out = c;
     else
         cluster_free(&c);
     return st;
+}
+
+/* As this one is called: installed they are weir-ps and weir-worker. */
+static const char *before_names(void)
+{
+    return strncmp(program_invocation_short_name, "weir-", 5) == 0 ? "weir-" : "";
 }
 
 enum status cluster_check_role(const struct cluster *c, enum cluster_role program)
@@ -102,14 +123,14 @@ enum status cluster_check_role(const struct cluster *c, enum cluster_role progra
         return ST_OK;
     if (c->role == CLUSTER_EVALUATOR)
         LOG_E("%s: task is %s, which a job does without: workers evaluate at the end, and in "
-              "between with --eval_every=N; leave the evaluator out, or give it worker "
+              "between with --eval_every=N; leave the evaluator out, or give it %sworker "
               "--evaluate=FILE, which needs no cluster",
-              from, c->named);
+              from, c->named, before_names());
     else
-        LOG_E("%s: %s is a %s here, and this program is %s: start %s, or weir-task, which starts "
-              "the right one",
-              from, c->named, c->role == CLUSTER_PS ? "server" : "worker",
-              program == CLUSTER_PS ? "ps" : "worker", c->role == CLUSTER_PS ? "ps" : "worker");
+        LOG_E("%s: %s is a %s here, and this program is %s%s: start %s%s, or weir-task, which "
+              "starts the right one",
+              from, c->named, c->role == CLUSTER_PS ? "server" : "worker", before_names(),
+              role_name(program), before_names(), role_name(c->role));
     return ST_INVALID;
 }
 
@@ -124,7 +145,7 @@ void cluster_log(const struct cluster *c)
     if (c->workers.n > 0)
         snprintf(workers, sizeof workers, ", workers %d", c->workers.n);
     if (c->self[0])
-        snprintf(self, sizeof self, "; this is %s %d at %s (%s)",
-                 c->role == CLUSTER_PS ? "ps" : "worker", c->index, c->self, c->named);
+        snprintf(self, sizeof self, "; this is %s %d at %s (%s)", role_name(c->role), c->index,
+                 c->self, c->named);
     LOG_I("cluster from %s: ps %d%s%s", sources[c->source], c->ps.n, workers, self);
 }

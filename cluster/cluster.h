@@ -34,6 +34,7 @@ struct cluster_request {
     const char *ps_hosts, *worker_hosts; /* as the flags have them; NULL or "": not given */
     int64_t slurm_ps, slurm_port;        /* slurm_ps 0: Slurm is not asked */
     int64_t task_index;                  /* -1: not given */
+    const char *job_name;                /* NULL or "": not given */
     const char *tf_config;               /* NULL or "": none */
     struct cluster_step step;
     int no_task; /* only the servers are asked for: who this is does not matter (--join) */

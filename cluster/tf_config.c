@@ -161,6 +161,17 @@ static enum status check_jobs(const struct config *c)
     return wrong ? say(place, wrong) : ST_OK;
 }
 
+static void say_twice(const char *const *addr, size_t n)
+{
+    for (size_t i = 0; i < n; i++)
+        for (size_t j = i + 1; j < n; j++)
+            if (strcmp(addr[i], addr[j]) == 0) {
+                LOG_E("TF_CONFIG: the address '%.100s' is there twice; each task needs its own",
+                      addr[i]);
+                return;
+            }
+}
+
 static enum status copy_jobs(const struct job *a, const struct job *b, struct hosts *out)
 {
     const size_t n = (size_t)a->n, more = b ? (size_t)b->n : 0;
@@ -169,9 +180,13 @@ static enum status copy_jobs(const struct job *a, const struct job *b, struct ho
     TRY(st);
     for (size_t i = 0; i < n + more; i++)
         all[i] = i < n ? a->addr[i] : b->addr[i - n];
+    if (n + more > HOSTS_MAX) {
+        LOG_E("TF_CONFIG: chief and workers have %zu addresses, more than %d", n + more, HOSTS_MAX);
+        TRY(ST_INVALID);
+    }
     st = hosts_copy(all, n + more, out);
     if (st == ST_INVALID)
-        LOG_E("TF_CONFIG: the jobs name an address twice, or more than %d", HOSTS_MAX);
+        say_twice(all, n + more);
 done:
     free(all);
     return st;

@@ -27,13 +27,18 @@ if(TARGET weir_cuda)
   install(TARGETS weir_cuda LIBRARY DESTINATION ${CMAKE_INSTALL_LIBDIR}/weir COMPONENT weir-cuda)
 endif()
 install(DIRECTORY examples/models/ DESTINATION ${data}/models FILES_MATCHING PATTERN "*.json")
-install(PROGRAMS scripts/get_mnist scripts/make_certs scripts/make_data DESTINATION ${data}/scripts)
+install(PROGRAMS scripts/get_mnist scripts/make_certs scripts/make_data scripts/setup_gpu_vm
+        DESTINATION ${data}/scripts)
 install(DIRECTORY examples/slurm examples/kubernetes DESTINATION ${data})
 install(DIRECTORY scripts/ipsec DESTINATION ${data}/scripts USE_SOURCE_PERMISSIONS
         PATTERN __pycache__ EXCLUDE)
 install(FILES net/wire/weir.proto DESTINATION ${data})
 install(FILES README.md LICENSE DESTINATION ${CMAKE_INSTALL_DOCDIR})
+# Pages with all that they have links to, at the same places.
 install(DIRECTORY docs DESTINATION ${CMAKE_INSTALL_DOCDIR} FILES_MATCHING PATTERN "*.md")
+install(DIRECTORY bench/results DESTINATION ${CMAKE_INSTALL_DOCDIR}/bench
+        FILES_MATCHING PATTERN "*.md")
+install(FILES net/wire/weir.proto DESTINATION ${CMAKE_INSTALL_DOCDIR}/net/wire)
 
 # For other projects' find_package(Weir): the programs. The number before the first dot is 0 yet:
 # a minor version may change what programs take.
@@ -79,5 +84,12 @@ foreach(program ${printers})
   install(FILES ${completion} DESTINATION ${completions})
 endforeach()
 add_custom_target(pages ALL DEPENDS ${pages})
+set(DATE ${date})
+set(VERSION ${PROJECT_VERSION})
+configure_file(packaging/man/weir-task.1.in ${CMAKE_BINARY_DIR}/share/weir-task.1 @ONLY)
+install(FILES ${CMAKE_BINARY_DIR}/share/weir-task.1 DESTINATION ${man})
+if(printers)
+  install(FILES packaging/weir-task.bash DESTINATION ${completions} RENAME weir-task)
+endif()
 
 include(packaging/debian.cmake)

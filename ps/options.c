@@ -5,6 +5,7 @@
 #include "base/job_name.h"
 #include "base/log.h"
 #include "cluster/cluster.h"
+#include "cluster/flags.h"
 #include "files/output_path.h"
 #include "net/rpc/environment.h"
 #include "net/wire/job.h"
@@ -16,7 +17,7 @@ static struct ps_options raw = {
     .job_name = "ps",
     .address = "",
     .bind = "",
-    .slurm_port = 8888,
+    .slurm_port = CLUSTER_SLURM_PORT,
     .leave = -1,
     .max_model_bytes = (int64_t)8 << 30,
     .save_secs = -1,
@@ -44,13 +45,7 @@ static const struct flag flags[] = {
     {"job_name", FLAG_STRING, &raw.job_name, 0, 0, "ps", NULL, "This program's job", NULL},
     {"task_index", FLAG_INT, &raw.task_index, 0, HOSTS_MAX - 1, NULL, NULL,
      "Place of this server in --ps_hosts", NULL},
-    {"slurm_ps", FLAG_INT, &raw.slurm_ps, 0, HOSTS_MAX - 1, "N", NULL,
-     "Take the cluster from the Slurm step that srun has started this in: its first N tasks are "
-     "servers, the others workers (0: no). Without this and lists of hosts TF_CONFIG counts "
-     "(docs/clusters.md)",
-     NULL},
-    {"slurm_port", FLAG_INT, &raw.slurm_port, 1, 65535, "PORT", NULL,
-     "With --slurm_ps: the port of a node's first task, those after it have the next ones", NULL},
+    CLUSTER_SLURM_FLAGS(raw.slurm_ps, raw.slurm_port),
     {"bind", FLAG_STRING, &raw.bind, 0, 0, "HOST[:PORT]", NULL,
      "Listen here, where others reach this server at its own address only through NAT or a "
      "container's published port: --bind=0.0.0.0 is all of IPv4; left out, at that address",
@@ -319,6 +314,7 @@ enum status ps_cluster_find(struct ps_options *o, struct ps_cluster *c)
                                 .slurm_ps = o->slurm_ps,
                                 .slurm_port = o->slurm_port,
                                 .task_index = is_given(&raw.task_index) ? o->task_index : -1,
+                                .job_name = is_given(&raw.job_name) ? o->job_name : NULL,
                                 .no_task = o->join || o->leave >= 0};
     cluster_environment(&r);
     TRY(job_name_check_ps(o->job_name));

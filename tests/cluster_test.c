@@ -143,7 +143,7 @@ static void test_tf_config_wrong(void **state)
         "a chief and a master");
     bad("{\"cluster\":{\"chief\":[\"a:1\"],\"worker\":[\"a:1\"]},"
         "\"task\":{\"type\":\"chief\",\"index\":0}}",
-        "name an address twice");
+        "the address 'a:1' is there twice");
 }
 
 /* Neither deep JSON nor many entries take more than a bound. */
@@ -158,6 +158,11 @@ static void test_tf_config_hostile(void **state)
         p += sprintf(p, "\"h:%d\",", i + 1);
     sprintf(p - 1, "]}}");
     bad(text, "cluster.ps has more than 4096 entries");
+    p = text + sprintf(text, "{\"cluster\":{\"chief\":[\"c:1\"],\"worker\":[");
+    for (int i = 0; i < HOSTS_MAX; i++)
+        p += sprintf(p, "\"h:%d\",", i + 1);
+    sprintf(p - 1, "]},\"task\":{\"type\":\"chief\",\"index\":0}}");
+    bad(text, "chief and workers have 4097 addresses, more than 4096");
 }
 
 static void nodes(const char *text, const char *want)
@@ -319,6 +324,13 @@ static void test_order(void **state)
     assert_int_equal(CAPTURE(cluster_find(&r, &c)), ST_INVALID);
     says("--task_index=1, but TF_CONFIG makes this worker number 2");
     r.task_index = -1;
+    r.job_name = "ps";
+    assert_int_equal(CAPTURE(cluster_find(&r, &c)), ST_INVALID);
+    says("--job_name=ps, but TF_CONFIG (worker 1) makes this worker 2; leave the flag out");
+    r.job_name = "chief"; /* a worker, too; which one its number says */
+    assert_int_equal(cluster_find(&r, &c), ST_OK);
+    cluster_free(&c);
+    r.job_name = NULL;
     r.tf_config = "";
     assert_int_equal(cluster_find(&r, &c), ST_OK); /* a step is not asked by itself */
     assert_int_equal(c.source, CLUSTER_NONE);

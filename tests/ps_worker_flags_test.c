@@ -49,8 +49,8 @@ static void print_rows(FILE *f, const struct inc *inc)
             continue;
         fprintf(f, "{\"%s\", %s, NULL, %.17g, %.17g, NULL, ", rows[i].name, types[rows[i].type],
                 rows[i].min, rows[i].max);
-        fprintf(f, rows[i].choices ? "\"%s\", \"\", NULL},\n" : "NULL, \"\", NULL},\n",
-                rows[i].choices);
+        const char *choices = rows[i].type == FLAG_CHOICE ? rows[i].choices : NULL;
+        fprintf(f, choices ? "\"%s\", \"\", NULL},\n" : "NULL, \"\", NULL},\n", choices);
     }
 }
 

@@ -32,6 +32,7 @@ enum status options_find_cluster(struct options *o)
                                 .slurm_ps = is_alone ? 0 : options_raw.slurm_ps,
                                 .slurm_port = options_raw.slurm_port,
                                 .task_index = options_raw.task_index,
+                                .job_name = options_raw.job_name,
                                 .no_task = o->join};
     if (!is_alone)
         cluster_environment(&r);

@@ -2,6 +2,7 @@
  * TensorFlow's mnist_replica.py where it has them (batch 100, 200 steps, Adam), but training is
  * synchronous unless asked otherwise. */
 #include "base/flags_tensorflow.h"
+#include "cluster/flags.h"
 #include "worker/data/dataset.h"
 #include "worker/options_impl.h"
 #include "worker/place/tower_plan.h"
@@ -11,7 +12,7 @@ struct options_raw options_raw;
 
 static const struct options_raw defaults = {
     .task_index = -1,
-    .slurm_port = 8888,
+    .slurm_port = CLUSTER_SLURM_PORT,
     .data_dir = DATASET_DEFAULT_DIR,
     .model = "mlp",
     .train_steps = 0,
@@ -73,13 +74,7 @@ static const struct flag table[] = {
     STR("job_name", job_name, "NAME", "worker, or chief, which is worker 0; may be left out", NULL),
     INT("task_index", task_index, 0, JOB_MAX_WORKERS - 1,
         "which entry of --worker_hosts this process is; needed with more than one"),
-    {"slurm_ps", FLAG_INT, &options_raw.slurm_ps, 0, HOSTS_MAX - 1, "N", NULL,
-     "take the cluster from the Slurm step that srun has started this in: its first N tasks are "
-     "servers, the others workers (0: no); without this and lists of hosts TF_CONFIG counts "
-     "(docs/clusters.md)",
-     NULL},
-    {"slurm_port", FLAG_INT, &options_raw.slurm_port, 1, 65535, "PORT", NULL,
-     "with --slurm_ps: the port of a node's first task, those after it have the next ones", NULL},
+    CLUSTER_SLURM_FLAGS(options_raw.slurm_ps, options_raw.slurm_port),
     {"join", FLAG_BOOL, &options_raw.join, 0, 0, NULL, NULL,
      "become one more worker of the job that the servers train now; ps 0 gives it its number, and "
      "all flags of the job that are left out",
@@ -120,8 +115,9 @@ static const struct flag table[] = {
     INT("chunk_bytes", chunk_bytes, 0, CHUNKS_MAX_BYTES,
         "largest piece of a parameter that is sent and sharded as one; equal on all workers; 0: "
         "1 MB, less if so many servers would not get about four pieces each"),
-    STR("model", model, "FILE|NAME", "JSON file, or a name in the models folder",
-        "Model and data:"),
+    {"model", FLAG_STRING, &options_raw.model, 0, 0, "FILE|NAME",
+     "softmax|mlp|lenet5|deep_mnist|deep_mnist_bn|resnet_mini",
+     "JSON file, or a name in the models folder", "Model and data:"},
     STR("models_dir", models_dir, "DIR", "models folder; left out, the one that came with Weir",
         NULL),
     INT("hidden_units", hidden_units, 0, 65536,

@@ -16,7 +16,12 @@ SHARE = os.path.join(os.path.dirname(harness.BIN), "share")
 PAGES = {name: os.path.join(SHARE, name + ".1") for name in PROGRAMS.values()}
 # Other software's; of our own scripts and bench/ their text is looked at.
 OTHERS = {"install", "prefix", "target", "test_dir", "output_on_failure",  # CMake, CTest
-          "gres", "kill_on_bad_exit", "cpus_per_task", "gpus_per_task"}  # Slurm
+          "gres", "kill_on_bad_exit", "cpus_per_task", "gpus_per_task",  # Slurm
+          "unit", *"""zone machine_type image_family image_project boot_disk_size metadata_from_file
+          maintenance_policy provisioning_model instance_termination_action image_id instance_type
+          key_name block_device_mappings user_data instance_market_options resource_group name
+          image size os_disk_size_gb security_type enable_secure_boot custom_data
+          generate_ssh_keys priority eviction_policy max_price""".split()}  # systemd, clouds
 
 
 def said(program, *flags):
@@ -57,7 +62,7 @@ class Flags(unittest.TestCase):
     @unittest.skipUnless(shutil.which("mandoc") and shutil.which("man"),
                          "needs mandoc and man (Debian: mandoc, man-db)")
     def test_manual_pages_are_sound(self):
-        for page in PAGES.values():
+        for page in (*PAGES.values(), os.path.join(SHARE, "weir-task.1")):
             for command in (["mandoc", "-T", "lint", "-W", "warning", page],
                             ["man", "--warnings", "-E", "UTF-8", "-l", "-Tutf8", page]):
                 done = subprocess.run(command, capture_output=True, text=True, check=False,

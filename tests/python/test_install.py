@@ -5,6 +5,7 @@ package, by cpack."""
 # label: cluster
 import glob
 import os
+import re
 import shlex
 import shutil
 import signal
@@ -92,6 +93,12 @@ class Install(harness.Test):
         ps.wait(60)
         for program in ("weirctl", "weir-task"):
             self.run_program(os.path.join(where, "bin", program), "--version")
+        config = ('{"cluster": {"ps": ["a:1"], "worker": ["b:1"]}, '
+                  '"task": {"type": "ps", "index": 0}}')
+        worker = self.start("weir-worker", [os.path.join(where, "bin/weir-worker")],
+                            env={**os.environ, "TF_CONFIG": config})
+        worker.wait(60, 2)
+        worker.wait_line("and this program is weir-worker: start weir-ps, or weir-task")
 
     def complete(self, where, *words):
         file = os.path.join(where, "share/bash-completion/completions", words[0])
@@ -107,11 +114,17 @@ class Install(harness.Test):
                                (["weir-ps", "--log_level", "=", "="], []),
                                (["weir-ps", "--log_level", "="], "debug info warn error".split()),
                                (["weirctl", "--wait", "ch"], ["checkpoint"]),
-                               (["weirctl", "add", ""], ["worker", "ps"])):
+                               (["weirctl", "add", ""], ["worker", "ps"]),
+                               (["weir-worker", "--model", "=", "sh"], ["share"]),
+                               (["weir-task", "--sav"], ["--save_secs=", "--save_steps="]),
+                               (["weir-task", "--model", "=", "lene"], ["lenet5"])):
             self.assertEqual(self.complete(where, *words), offered, words)
-        for name in ("weir-ps", "weir-worker", "weirctl"):
+        models = {m[:-5] for m in os.listdir(os.path.join(where, "share/weir/models"))}
+        self.assertLessEqual(models, set(self.complete(where, "weir-worker", "--model", "=", "")))
+        for name in ("weir-ps", "weir-worker", "weir-task", "weirctl"):
             with open(os.path.join(where, "share/man/man1", name + ".1"), encoding="utf-8") as f:
                 self.assertIn(".SH OPTIONS\n", f.read())
+        self.links(os.path.join(where, "share/doc/weir"))
         user = os.path.join(self.dir(), "user")
         os.mkdir(user)
         with open(os.path.join(user, "CMakeLists.txt"), "w", encoding="utf-8") as f:
@@ -121,6 +134,15 @@ class Install(harness.Test):
         for found in ("is %s/bin/weir-ps", "is %s/bin/weir-worker", "is %s/bin/weirctl",
                       "models %s/share/weir/models"):
             self.assertIn("-- " + found % where + "\n", said)
+
+    def links(self, folder):
+        """Of the pages to files."""
+        for page in glob.glob(folder + "/**/*.md", recursive=True):
+            with open(page, encoding="utf-8") as f:
+                found = re.findall(r"\]\(([^)#\s]+)", f.read())
+            for link in found:
+                path = os.path.join(os.path.dirname(page), link)
+                self.assertTrue("://" in link or os.path.exists(path), (page, link))
 
     def test_uninstall(self):
         """Below a DESTDIR, with folders that were there before, and files that are somebody's."""

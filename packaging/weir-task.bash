@@ -1,0 +1,15 @@
+# bash's completion of weir-task: the flags of weir-worker and of weir-ps, whose completions lie
+# beside this one.
+_weir_task()
+{
+    local offered
+    _weir_worker
+    offered=("${COMPREPLY[@]}")
+    _weir_ps
+    mapfile -t COMPREPLY < <(printf '%s\n' "${offered[@]}" "${COMPREPLY[@]}" | sed '/^$/d' | sort -u)
+}
+for name in weir-worker weir-ps; do
+    . "${BASH_SOURCE[0]%/*}/$name"
+done
+unset name
+complete -F _weir_task weir-task
