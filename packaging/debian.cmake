@@ -43,7 +43,7 @@ if(TARGET weir_cuda)
   # CUDA's libraries come from NVIDIA's packages, its installer or pip's; where one is missing the
   # worker names it. So they are no dependency, which only the first of these could meet.
   set(CPACK_DEBIAN_WEIR-CUDA_PACKAGE_RECOMMENDS
-      "libcudnn9-cuda-${cuda_major}, libcublas-${cuda_major}-0")
+      "libcudnn9-cuda-${cuda_major}, libcublas-${cuda_dashed}")
   set(CPACK_DEBIAN_WEIR-CUDA_PACKAGE_SUGGESTS libnccl2)
   set(CPACK_COMPONENT_WEIR-CUDA_DESCRIPTION "trains neural networks on NVIDIA's GPUs (CUDA ${cuda_major})
 The package adds to weir-worker the backend that computes on GPUs. It needs

@@ -66,6 +66,7 @@ else()
   cuda_defined(${CUDART_INCLUDE}/cuda_runtime_api.h CUDART_VERSION version)
   string(REGEX REPLACE "^([0-9]+)0([0-9]+).$" "\\1.\\2" version ${version})
   string(REGEX MATCH "^[0-9]+" cuda_major ${version})
+  string(REPLACE "." "-" cuda_dashed ${version}) # as NVIDIA's packages are called
   if(version VERSION_LESS CUDA_OLDEST)
     cuda_lacks(CUDA_UNFIT "the headers in ${CUDART_INCLUDE} are of CUDA ${version}")
   endif()
