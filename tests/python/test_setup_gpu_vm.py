@@ -3,6 +3,7 @@
 dpkg, modprobe, nvidia-smi and the like would say stands in files, and each call is written down."""
 # label: unit
 import glob
+import gzip
 import os
 import re
 import shutil
@@ -20,6 +21,8 @@ RELEASE = {"debian12": 'ID=debian\nVERSION_ID="12"\n',
            "ubuntu2404": 'VERSION_ID="24.04"\nID=ubuntu\n'}
 KERNEL = {"debian12": "6.1.0-28-cloud-amd64", "ubuntu2204": "6.8.0-1021-gcp",
           "ubuntu2404": "6.8.0-31-generic"}
+FLAVOUR = {"debian12": "linux-headers-cloud-amd64", "ubuntu2204": "linux-headers-gcp",
+           "ubuntu2404": "linux-headers-generic"}
 # What all programs of such a machine do: $w has their answers, named as they are used here.
 STUB = r"""#!/bin/sh
 w=%s name=${0##*/}
@@ -83,7 +86,8 @@ class Machine:
         self.write("proc/version", "Linux version %s (x86_64-linux-gnu-gcc-12 (D 12.2) x)" % kernel)
         self.pci("0000:00:01.0", "0x1013", "0x030000", "0x00b8")
         self.pci("0000:00:04.0", "0x10de", "0x030200", "0x1eb8")
-        names = ["linux-headers-" + kernel, "nvidia-open", "cuda-nvcc-13-0", "cuda-cudart-dev-13-0",
+        names = ["linux-headers-" + kernel, FLAVOUR[distribution], "nvidia-open",
+                 "cuda-nvcc-13-0", "cuda-cudart-dev-13-0",
                  "libcublas-dev-13-0", "libcudnn9-cuda-13", "libcudnn9-dev-cuda-13",
                  "libcublas-13-0"]
         for name, text in (("free_gb", "50"), ("machine", "x86_64"), ("kernel", kernel),
@@ -163,7 +167,8 @@ class SetupGpuVm(harness.Test):
                     "setup", "cmake", "ninja", "cmake", "weir-worker", "weir-worker"])
                 self.assertIn("GPU is running!\nsetup_gpu_vm: done\n", said)
             self.assertEqual(self.installs(calls), [
-                ["ca-certificates", "curl", "dkms", "gcc-12", "linux-headers-" + kernel],
+                ["ca-certificates", "curl", "dkms", "gcc-12", "linux-headers-" + kernel,
+                 FLAVOUR[distribution]],
                 ["nvidia-open"],
                 ["cuda-nvcc-13-0", "cuda-cudart-dev-13-0", "libcublas-dev-13-0",
                  "libcudnn9-cuda-13", "libcudnn9-dev-cuda-13", "libnccl2=2.30.1-1+cuda13.2",
@@ -364,6 +369,7 @@ class SetupGpuVm(harness.Test):
         script = os.path.join(self.dir(), "start_up")
         flags = ("--root=" + m.root, "--reboot", "--source=https://example.org/weir.git")
         said, _ = self.good(m, *flags, "--print_start_up", source=False)
+        self.assertLess(len(gzip.compress(said.encode())), 16384)  # what AWS takes
         with open(script, "w", encoding="utf-8") as f:
             f.write(said)
         said, calls = self.good(m, script=script, source=False)
