@@ -184,8 +184,9 @@ class Install(harness.Test):
         subprocess.run(["dpkg-deb", "-x", package, root], check=True)
         doc = os.path.join(root, "usr/share/doc/weir")
         self.assertEqual(sorted(os.listdir(doc)),
-                         ["README.md", "changelog.Debian.gz", "copyright", "docs"])
-        self.assertTrue(os.path.exists(root + "/usr/share/man/man1/weirctl.1.gz"))
+                         ["README.md", "bench", "changelog.Debian.gz", "copyright", "docs", "net"])
+        for name in ("weirctl", "weir-task"):
+            self.assertTrue(os.path.exists(root + "/usr/share/man/man1/%s.1.gz" % name))
         self.train(root + "/usr/bin/weir-worker", "--model=softmax")
 
     def test_a_worker_joins_by_the_printed_line(self):
