@@ -1,7 +1,7 @@
 #!/usr/bin/python3
 """The flags that users read of are those that the programs have: --help, the manual pages, bash's
 completions, README.md and docs/."""
-# label: unit
+# label: unit address
 import glob
 import os
 import re

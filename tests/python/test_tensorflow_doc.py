@@ -1,7 +1,7 @@
 #!/usr/bin/python3
 """docs/tensorflow.md against the programs: each flag in its table does what its row says, and none
 that the programs know is missing there."""
-# label: unit
+# label: unit address
 import os
 import re
 import subprocess
