@@ -277,6 +277,7 @@ static enum status make_region(const struct ps_cluster *c, struct app *app)
                                          .steps = o->steps / o->fragments,
                                          .fragments = (int)o->fragments,
                                          .overlap = o->overlap,
+                                         .overlap_mix = (float)o->overlap_mix,
                                          .max_drift = o->max_drift,
                                          .outer = o->outer,
                                          .outer_rate = o->outer_rate,

@@ -32,6 +32,7 @@ static struct ps_options raw = {
                .fragments = 1,
                .parent_timeout = 1800,
                .outer = -1,
+               .overlap_mix = -1,
                .outer_rate = -1,
                .outer_momentum = -1,
                .dtype = "fp32"},
@@ -121,13 +122,18 @@ static const struct flag flags[] = {
     {"region_index", FLAG_INT, &raw.region.index, 0, JOB_MAX_WORKERS - 1, NULL, NULL,
      "Which of them this one is, from 0 on", NULL},
     {"region_steps", FLAG_INT, &raw.region.steps, 1, JOB_MAX_LOCAL_STEPS, "H", NULL,
-     "Steps from one exchange to the next; the same in all regions, as are the next six", NULL},
+     "Steps from one exchange to the next; the same in all regions, as are the next seven", NULL},
     {"fragments", FLAG_INT, &raw.region.fragments, 1, JOB_MAX_FRAGMENTS, "P", NULL,
      "Parts of the parameters that take turns, one every --region_steps / P steps, of which P is a "
      "divisor",
      NULL},
     {"overlap_steps", FLAG_INT, &raw.region.overlap, 0, JOB_MAX_LOCAL_STEPS, "T", NULL,
      "Steps that are computed while an exchange is under way, fewer than lie between two", NULL},
+    {"overlap_mix", FLAG_DOUBLE, &raw.region.overlap_mix, -1, 1, "A", NULL,
+     "With --overlap_steps: the share of the region's own parameters that stays when the parent's "
+     "come (Streaming DiLoCo's alpha); -1: all that was learnt since it contributed is added to "
+     "the parent's",
+     NULL},
     {"outer_optimizer", FLAG_CHOICE, &raw.region.outer, 0, 0, NULL, "sgd|momentum|nesterov",
      "What the parent's servers apply to what the regions have changed; left out: nesterov", NULL},
     {"outer_learning_rate", FLAG_DOUBLE, &raw.region.outer_rate, -1, 100, NULL, NULL,
@@ -210,15 +216,17 @@ static int is_given(const void *target)
 static enum status check_region(struct ps_options *o)
 {
     struct ps_region_options *r = &o->region;
-    const void *const own[] = {&raw.region.n_regions, &raw.region.index,         &raw.region.steps,
-                               &raw.region.fragments, &raw.region.overlap,       &raw.region.dtype,
-                               &raw.region.max_drift, &raw.region.parent_timeout};
+    const void *const own[] = {
+        &raw.region.n_regions, &raw.region.index,          &raw.region.steps,
+        &raw.region.fragments, &raw.region.overlap,        &raw.region.dtype,
+        &raw.region.max_drift, &raw.region.parent_timeout, &raw.region.overlap_mix};
     int is_region = *r->parent_hosts != 0;
     const char *wrong = NULL;
     for (size_t i = 0; i < sizeof own / sizeof *own && !is_region; i++)
         if (is_given(own[i]))
             wrong = "--regions, --region_index, --region_steps, --fragments, --overlap_steps, "
-                    "--parent_wire_dtype, --max_region_drift and --parent_timeout are for "
+                    "--overlap_mix, --parent_wire_dtype, --max_region_drift and --parent_timeout "
+                    "are for "
                     "--parent_hosts";
     if (is_region && r->n_regions < 1)
         wrong = "--parent_hosts needs --regions, how many there are, and --region_index";
@@ -229,6 +237,10 @@ static enum status check_region(struct ps_options *o)
     else if (is_region && r->overlap >= r->steps / r->fragments)
         wrong = r->fragments > 1 ? "--overlap_steps is not below --region_steps / --fragments"
                                  : "--overlap_steps is not below --region_steps";
+    else if (is_region && r->overlap_mix >= 0 && r->overlap == 0)
+        wrong = "--overlap_mix is for --overlap_steps";
+    else if (is_region && r->overlap_mix < 0 && r->overlap_mix > -1)
+        wrong = "--overlap_mix is neither from 0 to 1 nor -1";
     else if (is_region && !dtype_read_two(r->dtype, &r->push_dtype, &r->version_dtype))
         wrong = "--parent_wire_dtype is not one or two (with a comma) of " DTYPE_NAMES;
     else if (is_region && (o->serve || o->join || o->drain))

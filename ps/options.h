@@ -20,6 +20,7 @@ struct ps_region_options {    /* docs/regions.md */
     int64_t parent_timeout;            /* s; 0: none */
     int outer;                         /* -1: not given; then as OPTIM_NAMES has them */
     double outer_rate, outer_momentum; /* -1: by the model's size */
+    double overlap_mix;                /* -1: none */
     const char *dtype;
     enum dtype push_dtype, version_dtype; /* what `dtype` says */
 };

@@ -18,6 +18,7 @@
 
 enum { N = 700, N_MEMBERS = 2, GATE = 3, GENERATION = 7 };
 
+static const struct ps_adoption as_computed = {.to = NULL};
 static const struct net_param model[] = {{.name = "w", .shape = {2, {70, 10}}}};
 
 /* A store of one chunk, and what the region's side saw. */
@@ -203,14 +204,15 @@ static void a_gate_waits(void **state)
         int before = r.n_answers;
         assert_int_equal(send_piece(r.store, PIECE_PUSH, 0, GATE - 1), PIECE_NONE); /* repeated */
         assert_int_equal(send_piece(r.store, PIECE_PULL, 1, GATE + 1), PIECE_NONE);
-        assert_false(ps_store_adopt(r.store, 0, GATE + 1, NULL, NULL));
+        assert_false(ps_store_adopt(r.store, 0, GATE + 1, &as_computed));
         assert_int_equal(r.n_answers, before);
         for (int i = 0; i < N; i++) {
             to[i] = (float)i;
             from[i] = (float)i / 2;
         }
-        assert_true(ps_store_adopt(r.store, 0, GATE, to, from));
-        assert_false(ps_store_adopt(r.store, 0, GATE, to, from));
+        const struct ps_adoption changed = {to, from, 0, 0};
+        assert_true(ps_store_adopt(r.store, 0, GATE, &changed));
+        assert_false(ps_store_adopt(r.store, 0, GATE, &changed));
         assert_int_equal(r.n_answers, before + N_MEMBERS + 1);
         assert_int_equal(read_value(r.store, got), GATE);
         for (int i = 0; i < N; i++)
@@ -221,14 +223,23 @@ static void a_gate_waits(void **state)
             push_all(r.other, step);
         }
         memcpy(want, r.value, sizeof want);
-        assert_true(ps_store_adopt(r.store, 0, 2 * GATE, NULL, NULL));
+        assert_true(ps_store_adopt(r.store, 0, 2 * GATE, &as_computed));
         assert_int_equal(read_value(r.store, got), 2 * GATE);
         assert_memory_equal(got, want, sizeof got);
         for (int step = 2 * GATE; step < 3 * GATE; step++)
             push_all(r.store, step);
-        assert_true(ps_store_adopt(r.store, 0, 3 * GATE, to, NULL));
+        const struct ps_adoption whole = {.to = to, .mixed = 1, .mix = 0.5f};
+        assert_true(ps_store_adopt(r.store, 0, 3 * GATE, &whole));
         assert_int_equal(read_value(r.store, got), 3 * GATE);
         assert_memory_equal(got, to, sizeof got);
+        for (int step = 3 * GATE; step < 4 * GATE; step++)
+            push_all(r.store, step);
+        memcpy(want, r.value, sizeof want);
+        const struct ps_adoption mixed = {to, from, 1, 0.25f};
+        assert_true(ps_store_adopt(r.store, 0, 4 * GATE, &mixed));
+        read_value(r.store, got);
+        for (int i = 0; i < N; i++)
+            assert_true(got[i] == to[i] + 0.25f * (want[i] - to[i]));
         teardown(&r);
     }
 }
@@ -272,7 +283,7 @@ static void a_stop_ends_it(void **state)
     assert_true(!ps_store_stopped(r.store) && r.n_stopped == 0);
     ps_store_stop(r.store, -1);
     assert_true(ps_store_stopped(r.store) && r.n_stopped == 1);
-    assert_false(ps_store_adopt(r.store, 0, GATE, NULL, NULL));
+    assert_false(ps_store_adopt(r.store, 0, GATE, &as_computed));
     assert_int_equal(ps_store_take(r.store, 0, GATE - 1, &t), ST_OK);
     memcpy(got, t.value->data, sizeof got);
     assert_memory_equal(got, want, sizeof got);
@@ -284,7 +295,7 @@ static void a_stop_ends_it(void **state)
     for (int step = 0; step < GATE; step++)
         push_all(r.store, step);
     ps_store_stop(r.store, GATE);
-    assert_true(ps_store_adopt(r.store, 0, GATE, NULL, NULL));
+    assert_true(ps_store_adopt(r.store, 0, GATE, &as_computed));
     assert_true(ps_store_stopped(r.store) && r.n_stopped == 1);
     teardown(&r);
 }

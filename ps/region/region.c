@@ -12,6 +12,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+static const struct ps_adoption as_computed = {.to = NULL};
 enum { GRACE_MS = 5000, DRIFT_WAIT_MS = 500, LEAVE_MS = 5000, WHY_BYTES = 512 };
 
 /* The last version is one, and none so shortly before it that its exchange would not be over. */
@@ -103,15 +104,14 @@ struct run *region_run(const struct ps_region *r)
 }
 
 /* Has the version of the chunk made that waits; 0: it does not wait any more. */
-static int adopt_now(struct ps_region *r, int chunk, int64_t version, const float *to,
-                     const float *from)
+static int adopt_now(struct ps_region *r, int chunk, int64_t version, const struct ps_adoption *how)
 {
     struct run *run = region_run(r);
     pthread_mutex_lock(&r->lock);
     if (r->pieces[chunk].waiting == version)
         r->pieces[chunk].waiting = -1; /* a generation that ended there comes to it again */
     pthread_mutex_unlock(&r->lock);
-    int made_now = run && ps_store_adopt(run->store, chunk, version, to, from);
+    int made_now = run && ps_store_adopt(run->store, chunk, version, how);
     if (run)
         run_unref(run);
     return made_now;
@@ -124,7 +124,7 @@ int region_is_held(const struct ps_region *r, const struct piece *p)
 
 void region_make_own(struct ps_region *r, int chunk, int64_t version)
 {
-    adopt_now(r, chunk, version, NULL, NULL);
+    adopt_now(r, chunk, version, &as_computed);
 }
 
 /* A generation of the region's has ended after the chunk was adopted, and before all were: it waits
@@ -135,9 +135,11 @@ static void adopt_again(struct ps_region *r, int chunk)
     int64_t version = p->waiting;
     int same = version == p->adopted, kept = same && p->kept;
     struct buf *used = same && p->used ? buf_ref(p->used) : NULL;
+    const struct ps_adoption how = {kept ? NULL : r->base + r->chunks->chunks[chunk].first,
+                                    used ? (const float *)used->data : NULL, p->mixed,
+                                    r->cfg.overlap_mix};
     pthread_mutex_unlock(&r->lock);
-    adopt_now(r, chunk, version, kept ? NULL : r->base + r->chunks->chunks[chunk].first,
-              used ? (const float *)used->data : NULL);
+    adopt_now(r, chunk, version, &how);
     buf_unref(used);
     pthread_mutex_lock(&r->lock);
 }
@@ -260,10 +262,12 @@ enum status region_adopt(struct ps_region *r, int chunk, const float *to, const 
     r->gate_since_ns = p->since_ns > r->gate_since_ns ? p->since_ns : r->gate_since_ns;
     retire(r, p, version, whole ? NULL : used);
     p->kept = !to;
+    p->mixed = counted && r->cfg.overlap_mix >= 0;
+    const struct ps_adoption how = {to, whole ? NULL : from, p->mixed, r->cfg.overlap_mix};
     region_note(r, version, &r->adopting); /* before there is such a version */
     pthread_mutex_unlock(&r->lock);
     /* where it does not wait any more, its next generation comes to it again */
-    adopt_now(r, chunk, version, to, whole ? NULL : from);
+    adopt_now(r, chunk, version, &how);
     buf_unref(used);
     return ST_OK;
 }
@@ -386,7 +390,7 @@ static void *drift_main(void *ctx)
         r->is_alone = 1;
         r->let_go = version > r->let_go ? version : r->let_go;
         pthread_mutex_unlock(&r->lock);
-        adopt_now(r, chunk, version, NULL, NULL);
+        adopt_now(r, chunk, version, &as_computed);
         pthread_mutex_lock(&r->lock);
     }
     pthread_mutex_unlock(&r->lock);

@@ -4,6 +4,7 @@
  *     gates: every `steps`-th version, and the last; held: the parent's version that it began with
  *     at the gate less `overlap`: contribution = held - value, one for all of the region's workers
  *     at the gate: value += the parent's next version - what the value was when it was contributed
+ *              or: value = overlap_mix * value + (1 - overlap_mix) * the parent's next version
  *
  * With fragments (net/wire/fragments.h) each gate is one of the parent's steps still, and all this
  * is so of the chunks whose turn that step is; the values of others stay the region's own, and what
@@ -34,6 +35,8 @@ struct ps_region_config {
     int64_t steps;               /* from gate to gate, >= 1 */
     int fragments;               /* of which one is exchanged at each gate; 0, 1: all is */
     int64_t overlap;             /* steps that are computed while the exchange is under way */
+    float overlap_mix;           /* share of the region's own values that stays at a gate, 0 to 1;
+                                    < 0: what was computed in the overlap is added instead */
     int64_t max_drift;           /* steps behind a gate that are made without an answer */
     int outer;                   /* enum optim_kind of the parent's servers: sgd to nesterov */
     double outer_rate, outer_momentum;    /* theirs; < 0: by the model's size */

@@ -22,6 +22,7 @@ struct piece {
     int64_t adopted;  /* the version that was made last with what the parent said; 0: none */
     struct buf *used; /* what its change was counted from, a reference; NULL: it is the parent's */
     int kept;         /* or, 1, it was made as it was computed: it had no turn */
+    int mixed;        /* as struct ps_adoption has it */
     int counted; /* the parent has what is `sent`; this and the next: of the exchanging thread */
     int64_t given, rest; /* in this round, to which of the parent's steps: that, and what was learnt
                             since (at the job's end); -1: to none */

@@ -29,16 +29,18 @@ enum status ps_store_first(struct ps_store *s, int chunk, int64_t version, const
     return st;
 }
 
-static void change(float *value, const float *to, const float *from, size_t n)
+static void change(float *value, const struct ps_adoption *how, size_t n)
 {
+    const float *to = how->to, *from = how->from;
     if (to && !from)
         memcpy(value, to, n * sizeof *value);
-    for (size_t i = 0; to && from && i < n; i++)
+    for (size_t i = 0; to && from && !how->mixed && i < n; i++)
         value[i] += to[i] - from[i];
+    for (size_t i = 0; to && from && how->mixed && i < n; i++)
+        value[i] = to[i] + how->mix * (value[i] - to[i]);
 }
 
-int ps_store_adopt(struct ps_store *s, int chunk, int64_t version, const float *to,
-                   const float *from)
+int ps_store_adopt(struct ps_store *s, int chunk, int64_t version, const struct ps_adoption *how)
 {
     struct chunk_state *c = owned_chunk(s, chunk);
     int last = 0;
@@ -47,7 +49,7 @@ int ps_store_adopt(struct ps_store *s, int chunk, int64_t version, const float *
     pthread_mutex_lock(&c->lock);
     int made = c->pending == PENDING_OUTER && c->version + 1 == version && c->version < c->end;
     if (made) {
-        change(c->next.value->data, to, from, c->n);
+        change(c->next.value->data, how, c->n);
         chunk_state_make_adopted(s, c);
         last = c->version >= c->end && chunk_state_end(s, c);
     }

@@ -29,10 +29,15 @@ struct ps_outer {
  * has one. value: its n_elems floats. */
 enum status ps_store_first(struct ps_store *s, int chunk, int64_t version, const float *value);
 
-/* The chunk's version that waits is made: `from` NULL: its value becomes `to`; else what was
- * computed plus to less from; both NULL: as it was computed. 0: the chunk does not wait with this
- * version. */
-int ps_store_adopt(struct ps_store *s, int chunk, int64_t version, const float *to,
-                   const float *from);
+/* How the chunk's version that waits is made. `from` NULL: its value becomes `to`; else what was
+ * computed plus to less from; both NULL: as it was computed. mixed: with to and from: `mix` of what
+ * was computed, and the rest of `to`. */
+struct ps_adoption {
+    const float *to, *from;
+    int mixed;
+    float mix; /* 0 to 1 */
+};
+/* Makes it; 0: the chunk does not wait with this version. */
+int ps_store_adopt(struct ps_store *s, int chunk, int64_t version, const struct ps_adoption *how);
 
 #endif

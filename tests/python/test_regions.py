@@ -109,6 +109,8 @@ class Regions(regions.Test):
                       self.refused(*parent, "--region_index=2"))
         self.assertIn("--overlap_steps is not below", self.refused(*parent, "--overlap_steps=50"))
         self.assertIn("--fragments", self.refused("--fragments=2"))
+        self.assertIn("--overlap_mix is for --overlap_steps",
+                      self.refused(*parent, "--overlap_mix=0.5"))
         self.assertIn("--region_steps is not a multiple of --fragments",
                       self.refused(*parent, "--fragments=3"))
         self.assertIn("--overlap_steps is not below --region_steps / --fragments",

@@ -16,6 +16,7 @@ class Regions(regions.Test):
         """In each run, from any number of the parent's servers; other rules, other bits."""
         digests = []
         for region, steps in (([], 60), (["--overlap_steps=4"], 60),
+                              (["--overlap_steps=4", "--overlap_mix=0.5"], 60),
                               (["--outer_optimizer=sgd"], 57), (["--outer_momentum=0.9"], 60),
                               (["--outer_learning_rate=0.7"], 60),
                               (["--parent_wire_dtype=int4"], 63)):

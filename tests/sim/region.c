@@ -53,18 +53,18 @@ static int64_t outer_slots_since(void *ctx)
 }
 
 /* What ps/region calls of its store and service: other threads may come between. */
-int __real_ps_store_adopt(struct ps_store *s, int chunk, int64_t version, const float *to,
-                          const float *from);
-int __wrap_ps_store_adopt(struct ps_store *s, int chunk, int64_t version, const float *to,
-                          const float *from);
-int __wrap_ps_store_adopt(struct ps_store *s, int chunk, int64_t version, const float *to,
-                          const float *from)
+int __real_ps_store_adopt(struct ps_store *s, int chunk, int64_t version,
+                          const struct ps_adoption *how);
+int __wrap_ps_store_adopt(struct ps_store *s, int chunk, int64_t version,
+                          const struct ps_adoption *how);
+int __wrap_ps_store_adopt(struct ps_store *s, int chunk, int64_t version,
+                          const struct ps_adoption *how)
 {
     struct region *r = region_of(sim.running);
     fiber_pause();
-    int made = __real_ps_store_adopt(s, chunk, version, to, from);
+    int made = __real_ps_store_adopt(s, chunk, version, how);
     if (made && !r->dying)
-        ledger_adopted(r, chunk, version, to, from);
+        ledger_adopted(r, chunk, version, how->to, how->from);
     return made;
 }
 
@@ -128,6 +128,7 @@ static void make_region(struct region *r)
                                          .steps = opt(OPT_region_steps),
                                          .fragments = sim_fragments(),
                                          .overlap = sim_overlap(),
+                                         .overlap_mix = -1,
                                          .max_drift = opt(OPT_max_drift),
                                          .outer = (int)sim_job.optim.kind,
                                          .outer_rate = -1,
