@@ -214,9 +214,10 @@ static int mode_differs(const struct net_job *a, const struct net_job *b, char *
            floats_differ("delay_compensation", a->delay_compensation, b->delay_compensation, why,
                          n) ||
            names_differ("wire_dtype", dtype_name(a->push_dtype), dtype_name(b->push_dtype),
-                        a->push_dtype != b->push_dtype, why, n) ||
+                        a->push_dtype != b->push_dtype && !b->wire_auto, why, n) ||
            names_differ("wire_dtype (of versions)", dtype_name(a->version_dtype),
-                        dtype_name(b->version_dtype), a->version_dtype != b->version_dtype, why, n);
+                        dtype_name(b->version_dtype),
+                        a->version_dtype != b->version_dtype && !b->wire_auto, why, n);
 }
 
 enum status ps_match_job(const struct net_job *job, const struct chunks *chunks,

@@ -284,6 +284,8 @@ static enum status make_region(const struct ps_cluster *c, struct app *app)
                                          .outer_momentum = o->outer_momentum,
                                          .push_dtype = o->push_dtype,
                                          .version_dtype = o->version_dtype,
+                                         .wire_auto = o->wire_auto,
+                                         .step_ms = (int)o->wire_step_ms,
                                          .parent_timeout = o->parent_timeout,
                                          .refused = on_refused,
                                          .parent_lost = on_parent_lost,

@@ -231,6 +231,8 @@ static enum status make_coordinator(struct node *s, struct ps_service *service)
         .region = s->cfg.region,
         .ctx = s,
     };
+    if (s->restore)
+        ps_service_set_format(service, &ps_restore_manifest(s->restore)->job);
     if (ps_restore_has_all_steps(s->restore))
         ps_service_set_all_steps(service);
     memcpy(cfg.restored, s->restored, sizeof cfg.restored);

@@ -10,6 +10,7 @@
 #include "net/rpc/environment.h"
 #include "net/wire/job.h"
 #include <inttypes.h>
+#include <string.h>
 
 static struct ps_options raw = {
     .ps_hosts = "",
@@ -35,7 +36,8 @@ static struct ps_options raw = {
                .overlap_mix = -1,
                .outer_rate = -1,
                .outer_momentum = -1,
-               .dtype = "fp32"},
+               .dtype = "fp32",
+               .wire_step_ms = 100},
 };
 
 static const struct flag flags[] = {
@@ -141,7 +143,10 @@ static const struct flag flags[] = {
     {"outer_momentum", FLAG_DOUBLE, &raw.region.outer_momentum, -1, 1, NULL, NULL,
      "Its momentum (-1: 0.5, with so many parameters 0.9)", NULL},
     {"parent_wire_dtype", FLAG_STRING, &raw.region.dtype, 0, 0, "DTYPE[,DTYPE]", NULL,
-     "What crosses to the parent, and what comes back, as --wire_dtype of workers", NULL},
+     "What crosses to the parent, and what comes back, as --wire_dtype of workers, and auto", NULL},
+    {"wire_step_ms", FLAG_INT, &raw.region.wire_step_ms, 1, 1e6, "MS", NULL,
+     "With --parent_wire_dtype=auto: milliseconds that a step of the region is reckoned to take",
+     NULL},
     {"max_region_drift", FLAG_INT, &raw.region.max_drift, 0, 1e9, "STEPS", NULL,
      "Steps that the region makes without an answer of the parent, after 5 s without one (0: it "
      "waits, and so has the same bits in each run)",
@@ -221,6 +226,7 @@ static enum status check_region(struct ps_options *o)
         &raw.region.fragments, &raw.region.overlap,        &raw.region.dtype,
         &raw.region.max_drift, &raw.region.parent_timeout, &raw.region.overlap_mix};
     int is_region = *r->parent_hosts != 0;
+    r->wire_auto = strcmp(r->dtype, "auto") == 0;
     const char *wrong = NULL;
     for (size_t i = 0; i < sizeof own / sizeof *own && !is_region; i++)
         if (is_given(own[i]))
@@ -241,8 +247,9 @@ static enum status check_region(struct ps_options *o)
         wrong = "--overlap_mix is for --overlap_steps";
     else if (is_region && r->overlap_mix < 0 && r->overlap_mix > -1)
         wrong = "--overlap_mix is neither from 0 to 1 nor -1";
-    else if (is_region && !dtype_read_two(r->dtype, &r->push_dtype, &r->version_dtype))
-        wrong = "--parent_wire_dtype is not one or two (with a comma) of " DTYPE_NAMES;
+    else if (is_region &&
+             !dtype_read_two(r->wire_auto ? "fp32" : r->dtype, &r->push_dtype, &r->version_dtype))
+        wrong = "--parent_wire_dtype is not auto, nor one or two (with a comma) of " DTYPE_NAMES;
     else if (is_region && (o->serve || o->join || o->drain))
         wrong = "--parent_hosts excludes --serve, --join and --drain: a region has one server and "
                 "one job";

@@ -23,6 +23,8 @@ struct ps_region_options {    /* docs/regions.md */
     double overlap_mix;                /* -1: none */
     const char *dtype;
     enum dtype push_dtype, version_dtype; /* what `dtype` says */
+    int wire_auto;                        /* or that: by the line */
+    int64_t wire_step_ms;
 };
 
 struct ps_options {

@@ -142,7 +142,7 @@ static void read_status(const uint8_t *data, size_t size)
 {
     struct wire w;
     struct net_status status, again;
-    int with_model;
+    struct net_status_request request;
     if (message_unpack_status(data, size, &status, w.why) == ST_OK) {
         require(status.state >= 0 && status.state < STATE_N_KINDS && status.steps_per_s >= 0);
         for (int i = 0; i < status.n_members; i++)
@@ -154,7 +154,7 @@ static void read_status(const uint8_t *data, size_t size)
         net_status_free(&again);
         net_status_free(&status);
     }
-    message_unpack_status_request(data, size, &with_model, w.why);
+    message_unpack_status_request(data, size, &request, w.why);
 }
 
 static void read_command(const uint8_t *data, size_t size)

@@ -54,13 +54,13 @@ static enum status unpack_control(struct wire *w)
 
 static void pack_status(struct wire *w)
 {
-    assert_int_equal(message_pack_status_request(1, &w->data, &w->bytes), ST_OK);
+    assert_int_equal(message_pack_status_request(1, 0, &w->data, &w->bytes), ST_OK);
 }
 
 static enum status unpack_status(struct wire *w)
 {
-    int with_model;
-    return message_unpack_status_request(w->data, w->bytes, &with_model, w->why);
+    struct net_status_request request;
+    return message_unpack_status_request(w->data, w->bytes, &request, w->why);
 }
 
 static void pack_command(struct wire *w)

@@ -28,6 +28,8 @@ struct rig {
     struct net_server_handler handler;
     const char *peer;
     float learning_rate;
+    int wire_auto;
+    enum dtype dtype;            /* both ways */
     uint64_t generation, ps0;    /* that a joiner knows, and who made its plan */
     struct net_join_reply reply; /* the last */
     int n_changes;               /* that the coordinator was told of */
@@ -66,6 +68,9 @@ static enum join_answer join(struct rig *r, int member, uint64_t incarnation, in
                            .job = {.n_workers = n_workers,
                                    .sync_mode = JOB_SYNC,
                                    .train_steps = n_workers ? 100 : 0,
+                                   .push_dtype = r->dtype,
+                                   .version_dtype = r->dtype,
+                                   .wire_auto = r->wire_auto,
                                    .batch = 10},
                            .chunks = r->chunks};
     optim_defaults(OPTIM_MOMENTUM, &req.job.optim);
@@ -162,6 +167,58 @@ static void test_settler(void **state)
     assert_int_equal(join(&r, 0, 10, 2), JOIN_INIT);
     assert_int_equal(join(&r, 1, 12, 2), JOIN_WELCOME);
     teardown(&r);
+}
+
+static enum join_answer join_for(struct rig *r, int member, int is_auto, enum dtype dtype)
+{
+    r->wire_auto = is_auto;
+    r->dtype = dtype;
+    return join(r, member, 10 + (uint64_t)member, 3);
+}
+
+static void assert_format(const struct rig *r, enum dtype dtype)
+{
+    assert_int_equal(r->reply.place.push_dtype, dtype);
+    assert_int_equal(r->reply.place.version_dtype, dtype);
+}
+
+/* A job of members that leave its number format to it has what the thinnest line asks for. */
+static void test_format_by_all_lines(void **state)
+{
+    struct rig r;
+    struct ps_service_config cfg = config();
+    cfg.first_wait_ms = -1;
+    setup(&r, &cfg);
+    assert_int_equal(join_for(&r, 1, 1, DTYPE_INT4), JOIN_RETRY);
+    assert_int_equal(join_for(&r, 0, 1, DTYPE_F32), JOIN_RETRY);
+    assert_non_null(strstr(r.reply.why, "2 of the 3 workers have come"));
+    assert_int_equal(join_for(&r, 2, 1, DTYPE_INT8), JOIN_RETRY);
+    assert_int_equal(join_for(&r, 0, 1, DTYPE_F32), JOIN_INIT);
+    assert_format(&r, DTYPE_INT4);
+    assert_int_equal(join_for(&r, 1, 1, DTYPE_F32), JOIN_WELCOME); /* started again */
+    assert_format(&r, DTYPE_INT4);
+    assert_int_equal(CAPTURE(join_for(&r, 2, 0, DTYPE_INT8)), JOIN_REFUSED);
+    assert_int_equal(join_for(&r, 2, 0, DTYPE_INT4), JOIN_WELCOME);
+    teardown(&r);
+}
+
+/* What one was told to take counts, and so does what a checkpoint has. */
+static void test_format_that_is_given(void **state)
+{
+    for (int restored = 0; restored < 2; restored++) {
+        const struct net_job was = {.push_dtype = DTYPE_INT8, .version_dtype = DTYPE_INT8};
+        struct rig r;
+        struct ps_service_config cfg = config();
+        cfg.first_wait_ms = -1;
+        setup(&r, &cfg);
+        if (restored)
+            ps_service_set_format(r.service, &was);
+        else
+            assert_int_equal(join_for(&r, 1, 0, DTYPE_INT8), JOIN_RETRY);
+        assert_int_equal(join_for(&r, 0, 1, DTYPE_INT4), JOIN_INIT);
+        assert_format(&r, DTYPE_INT8);
+        teardown(&r);
+    }
 }
 
 /* Whether the member has joined, and has only to speak. */
@@ -374,6 +431,8 @@ int main(void)
     log_init("test", -1, LOG_LEVEL_WARN);
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_settler),
+        cmocka_unit_test(test_format_by_all_lines),
+        cmocka_unit_test(test_format_that_is_given),
         cmocka_unit_test(test_who_has_only_to_speak),
         cmocka_unit_test(test_survivor),
         cmocka_unit_test(test_settler_never_comes),

@@ -177,7 +177,8 @@ enum status options_adopt(struct options *o, const struct net_status *s)
         o->staleness = job->staleness;
     if (!options_is_given(&options_raw.compensation))
         o->delay_compensation = job->delay_compensation;
-    if (!options_is_given(&options_raw.wire_dtype)) {
+    if (!options_is_given(&options_raw.wire_dtype) || o->wire_auto) {
+        o->wire_auto = 0;
         o->push_dtype = job->push_dtype;
         o->version_dtype = job->version_dtype;
     }
@@ -227,6 +228,7 @@ struct net_job options_job(const struct options *o, int64_t n)
                           .augment = o->augment,
                           .push_dtype = o->push_dtype,
                           .version_dtype = o->version_dtype,
+                          .wire_auto = o->wire_auto,
                           .batch = (int)o->batch_size};
     job.optim.total_steps = (uint64_t)job.train_steps;
     if (o->ps_hosts.n == 0 && job_sends_changes(&job)) /* to whom? It has no slot for that */

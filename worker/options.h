@@ -47,6 +47,7 @@ struct options {
     int64_t staleness;
     float delay_compensation;
     enum dtype push_dtype, version_dtype;
+    int wire_auto, wire_step_ms; /* by the line: fp32 both until the servers say */
     struct optim_config optim;
     int64_t local_steps;       /* at least 1 */
     struct optim_config outer; /* the servers' optimizer, where local_steps is above 1; */

@@ -116,7 +116,10 @@ enum status options_check_mode(struct options *o)
 
 enum status options_check_dtypes(struct options *o)
 {
-    int known = dtype_read_two(options_raw.wire_dtype, &o->push_dtype, &o->version_dtype);
+    o->wire_auto = strcmp(options_raw.wire_dtype, "auto") == 0;
+    o->wire_step_ms = (int)options_raw.wire_step_ms;
+    const char *text = o->wire_auto ? "fp32" : options_raw.wire_dtype;
+    int known = dtype_read_two(text, &o->push_dtype, &o->version_dtype);
     int lockstep = o->sync_mode == JOB_SYNC && (o->aggregate <= 0 || o->aggregate == o->n_workers);
     if (known && (dtype_block(o->version_dtype) == 1 || lockstep))
         return ST_OK;
@@ -126,8 +129,8 @@ enum status options_check_dtypes(struct options *o)
               dtype_name(o->version_dtype), dtype_name(o->push_dtype));
         return ST_INVALID;
     }
-    LOG_E("--wire_dtype: '%.100s' is not one or two (with a comma) of %s", options_raw.wire_dtype,
-          DTYPE_NAMES);
+    LOG_E("--wire_dtype: '%.100s' is not auto, nor one or two (with a comma) of %s",
+          options_raw.wire_dtype, DTYPE_NAMES);
     return ST_INVALID;
 }
 

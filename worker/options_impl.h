@@ -29,7 +29,7 @@ struct options_raw {
     double gpu_memory_fraction, epochs, learning_rate, momentum, decay, beta1, beta2, epsilon,
         weight_decay, compensation;
     double outer_rate, outer_momentum;
-    int64_t local_steps;
+    int64_t local_steps, wire_step_ms;
     int outer_optimizer;
     int sync_replicas, sync_mode, optimizer, schedule, progress, log_level, list_devices, self_test;
     int soft_placement, log_placement, precision, deterministic, gpu_allow_growth;

@@ -33,6 +33,7 @@ static const struct options_raw defaults = {
     .gpu_tuning = "auto",
     .optimizer = OPTIM_ADAM,
     .local_steps = 1,
+    .wire_step_ms = 100,
     .outer_optimizer = -1,
     .outer_rate = -1,
     .outer_momentum = -1,
@@ -107,8 +108,11 @@ static const struct flag table[] = {
     STR("wire_dtype", wire_dtype, "DTYPE[,DTYPE]",
         "number format of gradients, and of parameters (left out: the same), on their "
         "way: " DTYPE_NAMES "; int8, int4 and topk (of 256 numbers the 8 largest) send the "
-        "parameters' changes, and what is not sent of a number is added to the next",
+        "parameters' changes, and what is not sent of a number is added to the next; auto: fp32, "
+        "int8 or int4, by the slowest of all workers' lines",
         NULL),
+    INT("wire_step_ms", wire_step_ms, 1, 1000000,
+        "with --wire_dtype=auto: milliseconds that a step is reckoned to take"),
     ONE("shared_memory", shared_memory, "auto|off",
         "gradients and parameters through shared memory, with servers on this host (default auto)",
         NULL),

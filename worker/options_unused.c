@@ -47,11 +47,12 @@ static void warn(const void *const *those, size_t n_those, const char *why)
 void options_warn_unused(const struct options *o)
 {
     const struct options_raw *r = &options_raw;
-    const void *const exchange[] = {
-        &r->sync_mode,       &r->sync_replicas, &r->replicas,       &r->staleness, &r->compensation,
-        &r->wire_dtype,      &r->shared_memory, &r->data_shard,     &r->address,   &r->local_steps,
-        &r->outer_optimizer, &r->outer_rate,    &r->outer_momentum, &r->tls_cert,  &r->tls_key,
-        &r->tls_ca,          &r->token_file};
+    const void *const exchange[] = {&r->sync_mode,    &r->sync_replicas,  &r->replicas,
+                                    &r->staleness,    &r->compensation,   &r->wire_dtype,
+                                    &r->wire_step_ms, &r->shared_memory,  &r->data_shard,
+                                    &r->address,      &r->local_steps,    &r->outer_optimizer,
+                                    &r->outer_rate,   &r->outer_momentum, &r->tls_cert,
+                                    &r->tls_key,      &r->tls_ca,         &r->token_file};
     const void *const training[] = {
         &r->train_steps, &r->epochs,    &r->seed,           &r->optimizer,       &r->learning_rate,
         &r->schedule,    &r->lr_decay,  &r->lr_decay_steps, &r->lr_warmup_steps, &r->lr_boundaries,

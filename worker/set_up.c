@@ -416,6 +416,7 @@ static enum status make_exchange(struct worker *w)
         .first_values = first_values,
         .ctx = w,
         .threads = w->threads,
+        .step_ms = o->wire_step_ms,
         .shared_memory = o->shared_memory,
         .join = {.member = o->task_index,
                  .job = options_job(o, w->train->n),

@@ -3,8 +3,8 @@
 #include "net/exchange/exchange.h"
 #include "base/clock.h"
 #include "base/log.h"
-#include "net/exchange/exchange_impl.h"
 #include "net/exchange/residuals.h"
+#include "net/exchange/wire_auto.h"
 #include "net/wire/fragments.h"
 #include <stdio.h>
 #include <stdlib.h>
@@ -64,22 +64,6 @@ static void make_segment(struct net_exchange *x)
         LOG_W("no shared memory: %s; payloads go by TCP", why);
 }
 
-static enum status make_staged(struct net_exchange *x)
-{
-    if (x->push_dtype == DTYPE_F32)
-        return ST_OK;
-    if (dtype_block(x->push_dtype) > 1) {
-        enum status st = residuals_create(x->cfg.join.chunks, &x->residuals);
-        if (st != ST_OK)
-            return st;
-    }
-    if (x->segment)
-        x->staged = net_shared_data(x->segment);
-    else
-        x->staged = malloc(chunks_wire_bytes(x->cfg.join.chunks, x->push_dtype));
-    return x->staged ? ST_OK : ST_NOMEM;
-}
-
 struct net_shared *net_exchange_gradients(struct net_exchange *x, enum dtype dtype)
 {
     return x->segment && x->push_dtype == dtype ? net_shared_ref(x->segment) : NULL;
@@ -130,7 +114,7 @@ enum status net_exchange_create(const struct net_exchange_config *cfg, struct ne
     x->version_dtype = cfg->join.job.version_dtype;
     make_segment(x);
     TRY(make_session(x));
-    TRY(make_staged(x));
+    TRY(wire_auto_make_staged(x));
     TRY(fragments_create(&cfg->join.job, cfg->join.chunks, &x->fragment));
     x->links = calloc(1, sizeof *x->links);
     x->chunks = calloc((size_t)x->n_chunks, sizeof *x->chunks);
@@ -223,7 +207,7 @@ void net_exchange_destroy(struct net_exchange *x)
     }
     for (int i = 0; x->chunks && i < x->n_chunks; i++)
         buf_unref(x->chunks[i].init_bytes);
-    if (!x->segment)
+    if (!x->stages_in_segment)
         free(x->staged);
     net_shared_unref(x->segment);
     residuals_destroy(x->residuals);

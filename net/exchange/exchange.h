@@ -14,6 +14,9 @@
  * wait says so first for some; what remains of the contributions that make that step must still be
  * pushed, and is counted.
  *
+ * Of a job with wire_auto the first start measures the line, says what number format it asks for,
+ * and takes the one that the job then has.
+ *
  * Owns:    channels, streams, two threads.
  * Threads: push, wait from any thread.
  * Errors:  ST_REFUSED (another model or job; logged with the server's sentence), ST_CANCELLED
@@ -35,6 +38,7 @@ struct net_exchange_config {
     int64_t wait_line_ms;        /* how often a missing server is named; 0: 5000 */
     struct thread_pool *threads; /* that share the copying of versions out of a server's memory;
                                     borrowed; NULL: the network's thread alone */
+    int step_ms;                 /* with wire_auto: that a step is reckoned to take; 0: 100 */
     int shared_memory; /* with servers on this host, payloads cross by reference (segment.h) */
 };
 

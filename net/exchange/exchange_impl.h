@@ -1,7 +1,6 @@
 /* net/exchange/exchange_impl.h - what the exchange's files share. Private to them.
- * One lock covers all state of an exchange; it is never held while gRPC is called. What is decided
- * about joins, generations and leaving is decided by the session (session.h), stepped under that
- * lock; its actions are carried out without it. */
+ * One lock covers all state; it is never held while gRPC is called. Joins, generations and leaving
+ * are the session's to decide (session.h), stepped under it; its actions are done without it. */
 #ifndef NET_EXCHANGE_EXCHANGE_IMPL_H
 #define NET_EXCHANGE_EXCHANGE_IMPL_H
 #include "base/buf.h"
@@ -84,7 +83,8 @@ struct net_exchange {
     enum dtype push_dtype, version_dtype;
     struct net_shared *segment; /* contributions that servers on this host read in place; NULL */
     uint8_t *staged; /* contributions as they are sent (chunks_wire_at); NULL: fp32, in place */
-    struct residuals *residuals; /* NULL: nothing is kept of what rounding takes off */
+    int stages_in_segment, proposed; /* `staged` is there; wire_auto_propose was called */
+    struct residuals *residuals;     /* NULL: nothing is kept of what rounding takes off */
     struct chunk_state *chunks;
     int *fragment; /* each chunk's; NULL: all go in each step (fragments.h) */
     struct net_pollers *pollers;

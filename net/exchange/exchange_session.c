@@ -9,6 +9,7 @@
 #include "base/log.h"
 #include "base/term.h"
 #include "net/exchange/requests.h"
+#include "net/exchange/wire_auto.h"
 #include <stdio.h>
 #include <string.h>
 
@@ -359,7 +360,9 @@ enum status net_exchange_start(struct net_exchange *x, struct net_start *out)
     pthread_mutex_unlock(&x->lock);
     int64_t lowest;
     do {
-        st = join_all(x);
+        st = wire_auto_propose(x);
+        if (st == ST_OK)
+            st = join_all(x);
         if (st == ST_OK)
             st = net_exchange_wait(x, 0, x->n_chunks, 0);
         pthread_mutex_lock(&x->lock);

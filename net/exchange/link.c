@@ -6,6 +6,7 @@
 #include "base/log.h"
 #include "base/trace.h"
 #include "net/exchange/requests.h"
+#include "net/exchange/wire_auto.h"
 #include "net/wire/message.h"
 #include <stdio.h>
 #include <stdlib.h>
@@ -249,7 +250,10 @@ static void tell_answer(struct link *l, const struct net_join_reply *reply)
         reason = "the servers are changing to another generation";
         l->offered = reply->segment;
     }
-    if (welcome && l->index == 0 && server_set_make(l->x, reply, &e, &set) != ST_OK) {
+    enum status st = welcome ? wire_auto_adopt(l->x, &reply->place) : ST_OK;
+    if (st == ST_OK && welcome && l->index == 0)
+        st = server_set_make(l->x, reply, &e, &set);
+    if (st != ST_OK) {
         set = (struct server_set){.links = NULL};
         e = (struct session_event){.kind = EVENT_JOIN_FAILED, .st = ST_NOMEM};
     }

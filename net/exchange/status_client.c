@@ -48,7 +48,7 @@ enum status net_status_ask(const char *addr, int with_model, int64_t deadline_ms
 {
     struct call c = {.text = "out of memory"};
     enum status st = ST_OK;
-    TRY(message_pack_status_request(with_model, &c.request.data, &c.request.n));
+    TRY(message_pack_status_request(with_model, 0, &c.request.data, &c.request.n));
     TRY(call_make(&c, addr, "/weir.v1.Weir/Status", deadline_ms));
     st = message_unpack_status(c.reply.data, c.reply.n, out, c.text);
 done:

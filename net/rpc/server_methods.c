@@ -87,12 +87,13 @@ static void serve_status(struct server_call *c, const uint8_t *data, size_t byte
     char why[MESSAGE_WHY_BYTES];
     uint8_t *out = NULL;
     size_t n = 0;
-    int with_model = 0;
-    if (!people->status || message_unpack_status_request(data, bytes, &with_model, why) != ST_OK) {
+    struct net_status_request request = {.with_model = 0};
+    if (!people->status || message_unpack_status_request(data, bytes, &request, why) != ST_OK) {
         net_call_refuse(c, people->status ? why : "this server says nothing of itself");
         return;
     }
-    enum status st = people->status(people->ctx, with_model, &status);
+    enum status st = people->status(people->ctx, request.with_model, &status);
+    status.pad_bytes = request.pad_bytes;
     if (st == ST_OK)
         st = message_pack_status(&status, &out, &n);
     net_status_free(&status);

@@ -47,6 +47,7 @@ struct net_job {
     int64_t staleness;        /* ssp: steps that a worker may be ahead of the slowest, >= 0 */
     float delay_compensation; /* async, ssp: DC-ASGD's lambda, >= 0; 0: none */
     enum dtype push_dtype, version_dtype; /* of payloads: contributions, versions */
+    int wire_auto; /* a member's: these two are what its line asks for, and it takes the job's */
     double validation_split; /* share of the training set held out, by the seed; below 1; 0: none */
     int batch;               /* samples of one member's contribution; 0: not said */
     int local_steps;         /* steps that a member makes by itself for each contribution, which is

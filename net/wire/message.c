@@ -194,6 +194,8 @@ static void place_to_wire(const struct net_place *from, Weir__V1__JoinReply *to)
     to->contributed = from->contributed;
     to->rounded.len = (size_t)from->rounding.n_bytes;
     to->rounded.data = (uint8_t *)(uintptr_t)from->rounding.bits;
+    to->push_dtype = (char *)(uintptr_t)dtype_name(from->push_dtype);
+    to->version_dtype = (char *)(uintptr_t)dtype_name(from->version_dtype);
 }
 
 enum status message_pack_reply(const struct net_join_reply *reply, uint8_t **data, size_t *bytes)
@@ -224,6 +226,7 @@ enum status message_pack_reply(const struct net_join_reply *reply, uint8_t **dat
 static const char *place_problem(const Weir__V1__JoinReply *from)
 {
     const uint64_t most = (uint64_t)MESSAGE_MAX_STEP;
+    enum dtype dtype;
     if (from->n_members == 0)
         return NULL;
     if (from->n_members > JOB_MAX_WORKERS || from->member >= JOB_MAX_WORKERS ||
@@ -238,6 +241,9 @@ static const char *place_problem(const Weir__V1__JoinReply *from)
         return "the JoinReply's last contribution is none that can be";
     if (from->rounded.len > ROUNDING_MAX_BYTES)
         return "the JoinReply says of too many layers what they round";
+    if (!message_dtype_from_wire(from->push_dtype, &dtype) ||
+        !message_dtype_from_wire(from->version_dtype, &dtype))
+        return "the JoinReply names a number format that is not known here";
     return NULL;
 }
 
@@ -255,6 +261,8 @@ static void place_from_wire(const Weir__V1__JoinReply *from, struct net_place *t
                              .n_regions = (int)from->n_regions,
                              .contributed = from->contributed,
                              .validates = from->validates != 0};
+    message_dtype_from_wire(from->push_dtype, &to->push_dtype);
+    message_dtype_from_wire(from->version_dtype, &to->version_dtype);
     to->rounding.n_bytes = (int)from->rounded.len;
     if (from->rounded.len > 0)
         memcpy(to->rounding.bits, from->rounded.data, from->rounded.len);

@@ -47,8 +47,11 @@ enum status message_unpack_control_reply(const uint8_t *data, size_t bytes,
                                          char why[MESSAGE_WHY_BYTES]);
 
 /* What people ask (status.h). */
-enum status message_pack_status_request(int with_model, uint8_t **data, size_t *bytes);
-enum status message_unpack_status_request(const uint8_t *data, size_t bytes, int *with_model,
+/* Longer by pad_bytes, as the reply is to be. */
+enum status message_pack_status_request(int with_model, size_t pad_bytes, uint8_t **data,
+                                        size_t *bytes);
+enum status message_unpack_status_request(const uint8_t *data, size_t bytes,
+                                          struct net_status_request *to,
                                           char why[MESSAGE_WHY_BYTES]);
 enum status message_pack_status(const struct net_status *status, uint8_t **data, size_t *bytes);
 enum status message_unpack_status(const uint8_t *data, size_t bytes, struct net_status *status,

@@ -55,6 +55,8 @@ enum status message_augment_from_wire(const char *from, struct job_augment *to,
 /* from: NULL is refused. n_workers is 0 if it was not said. */
 enum status message_job_from_wire(const Weir__V1__Job *from, struct net_job *job,
                                   struct chunks **chunks, char why[MESSAGE_WHY_BYTES]);
+/* "" is fp32. 0: there is none of that name. */
+int message_dtype_from_wire(const char *name, enum dtype *out);
 /* The model in a job; text may be NULL, here and there. *text: malloc'd, the caller's. ST_INVALID,
  * ST_NOMEM. */
 void message_model_to_wire(const char *text, int hidden_units, Weir__V1__Job *to);

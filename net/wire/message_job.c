@@ -59,6 +59,7 @@ static void fields_to_wire(const struct net_job *from, Weir__V1__Job *to)
     to->version_dtype = (char *)(uintptr_t)dtype_name(from->version_dtype);
     to->batch_size = (uint64_t)from->batch;
     to->local_steps = (uint64_t)from->local_steps;
+    to->wire_auto = from->wire_auto != 0;
     to->fragments = (uint32_t)from->fragments;
     to->validation_split = from->validation_split;
     to->arithmetic = (char *)(uintptr_t)from->arithmetic;
@@ -200,7 +201,7 @@ done:
     return st;
 }
 
-static int dtype_from_wire(const char *name, enum dtype *out)
+int message_dtype_from_wire(const char *name, enum dtype *out)
 {
     int dtype = name[0] ? flags_choice_find(DTYPE_NAMES, name) : DTYPE_F32;
     if (dtype >= 0)
@@ -256,11 +257,12 @@ static enum status fields_from_wire(const Weir__V1__Job *from, struct net_job *t
                            .validation_split = from->validation_split,
                            .batch = (int)from->batch_size,
                            .local_steps = (int)from->local_steps,
-                           .fragments = (int)from->fragments};
+                           .fragments = (int)from->fragments,
+                           .wire_auto = from->wire_auto != 0};
     if (to->aggregate == 0)
         to->aggregate = to->n_workers;
-    if (!dtype_from_wire(from->push_dtype, &to->push_dtype) ||
-        !dtype_from_wire(from->version_dtype, &to->version_dtype))
+    if (!message_dtype_from_wire(from->push_dtype, &to->push_dtype) ||
+        !message_dtype_from_wire(from->version_dtype, &to->version_dtype))
         return message_invalid(why, "push_dtype or version_dtype is none of " DTYPE_NAMES);
     return ST_OK;
 }

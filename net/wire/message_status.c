@@ -13,15 +13,32 @@ static char *text_out(const char *text)
     return (char *)(uintptr_t)text;
 }
 
-enum status message_pack_status_request(int with_model, uint8_t **data, size_t *bytes)
+/* ST_NOMEM. */
+static enum status pad_to_wire(size_t bytes, ProtobufCBinaryData *to)
+{
+    if (bytes == 0)
+        return ST_OK;
+    to->data = calloc(1, bytes);
+    to->len = to->data ? bytes : 0;
+    return to->data ? ST_OK : ST_NOMEM;
+}
+
+enum status message_pack_status_request(int with_model, size_t pad_bytes, uint8_t **data,
+                                        size_t *bytes)
 {
     Weir__V1__StatusRequest wire = WEIR__V1__STATUS_REQUEST__INIT;
     wire.protocol = MESSAGE_PROTOCOL;
     wire.model = with_model != 0;
-    return message_pack(&wire.base, data, bytes);
+    wire.pad_bytes = (uint32_t)pad_bytes;
+    enum status st = pad_to_wire(pad_bytes, &wire.pad);
+    if (st == ST_OK)
+        st = message_pack(&wire.base, data, bytes);
+    free(wire.pad.data);
+    return st;
 }
 
-enum status message_unpack_status_request(const uint8_t *data, size_t bytes, int *with_model,
+enum status message_unpack_status_request(const uint8_t *data, size_t bytes,
+                                          struct net_status_request *to,
                                           char why[MESSAGE_WHY_BYTES])
 {
     struct budget b;
@@ -33,8 +50,10 @@ enum status message_unpack_status_request(const uint8_t *data, size_t bytes, int
         return ST_PROTOCOL;
     }
     st = message_check_protocol(wire->protocol, why);
+    if (st == ST_OK && wire->pad_bytes > STATUS_MAX_PAD_BYTES)
+        st = message_invalid(why, "pad_bytes is out of bounds");
     if (st == ST_OK)
-        *with_model = wire->model != 0;
+        *to = (struct net_status_request){wire->model != 0, wire->pad_bytes};
     weir__v1__status_request__free_unpacked(wire, &b.allocator);
     return st;
 }
@@ -144,6 +163,7 @@ enum status message_pack_status(const struct net_status *s, uint8_t **data, size
     struct lists l = {.members = NULL};
     enum status st = ST_OK;
     fields_to_wire(s, &wire);
+    TRY(pad_to_wire(s->pad_bytes, &wire.pad));
     checkpoints_to_wire(&s->checkpoints, &checkpoints);
     if (s->checkpoints.folder[0])
         wire.checkpoints = &checkpoints;
@@ -158,6 +178,7 @@ done:
     if (job.params)
         message_job_free(&job);
     lists_free(&l);
+    free(wire.pad.data);
     return st;
 }
 

@@ -2,6 +2,7 @@
  * Threads: values. */
 #ifndef NET_WIRE_PLACE_H
 #define NET_WIRE_PLACE_H
+#include "kernels/vector/dtype.h"
 #include "net/wire/rounding.h"
 #include <stdint.h>
 
@@ -16,8 +17,9 @@ struct net_place {
                               n_regions-th is a member's of region `region`; n_regions 0: all are */
     int64_t contributed;   /* lockstep: the last version up to first_step that has a contribution of
                               the member's; 0: none has */
-    struct net_rounding rounding; /* the job's */
-    int validates;                /* all members have the validation that this one has brought */
+    struct net_rounding rounding;         /* the job's */
+    enum dtype push_dtype, version_dtype; /* likewise */
+    int validates; /* all members have the validation that this one has brought */
 };
 
 /* Where the samples of a member's step begin, counted from the first of the first pass (I6), in a

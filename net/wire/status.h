@@ -11,12 +11,18 @@
 #include "net/wire/evaluation.h"
 #include "net/wire/job.h"
 
+struct net_status_request {
+    int with_model;
+    size_t pad_bytes; /* that the reply is to be longer by; STATUS_MAX_PAD_BYTES at most */
+};
+
 /* In the order of weir.proto, number for number, as all of the enums here. */
 enum status_state { STATE_EMPTY, STATE_STARTING, STATE_TRAINING, STATE_STOPPED, STATE_DONE };
 enum {
     STATE_N_KINDS = STATE_DONE + 1,
     STATUS_ADDRESS_BYTES = 96,
     STATUS_AWAITED_MS = 100,
+    STATUS_MAX_PAD_BYTES = 1 << 20,
     STATUS_REFUSAL_BYTES = 512
 };
 
@@ -94,6 +100,7 @@ struct net_status {
     struct net_best best;            /* from ps 0: whose checkpoint is kept for being the best */
     char change[CONTROL_TEXT_BYTES]; /* the change under way; empty: there is none */
     int n_recent;
+    size_t pad_bytes; /* as was asked for; not said of one that was received */
 };
 
 void net_status_free(struct net_status *s); /* what it points to; zeros are fine */

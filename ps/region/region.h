@@ -41,6 +41,8 @@ struct ps_region_config {
     int outer;                   /* enum optim_kind of the parent's servers: sgd to nesterov */
     double outer_rate, outer_momentum;    /* theirs; < 0: by the model's size */
     enum dtype push_dtype, version_dtype; /* of what crosses */
+    int wire_auto;                        /* or as the parent's job has it, by all lines; */
+    int step_ms;                          /* then: that a step is reckoned to take */
     int64_t parent_timeout;               /* s; 0: it waits for the parent without end */
     void (*refused)(void *ctx);           /* the region cannot belong to the parent's job; logged */
     /* It has waited for the parent, which was not reached for that time: `why`, one sentence;

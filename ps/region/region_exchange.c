@@ -80,6 +80,7 @@ static void make_job(struct ps_region *r, const struct run *run)
     j->aggregate = 0;
     j->push_dtype = r->cfg.push_dtype;
     j->version_dtype = r->cfg.version_dtype;
+    j->wire_auto = r->cfg.wire_auto;
     j->batch = 0; /* the regions' workers know what they read */
     j->validation_split = 0;
     j->validation = (struct net_validation){.every = 0};
@@ -132,6 +133,7 @@ static enum status make_exchange(struct ps_region *r, const struct run *run)
                  .job = r->job,
                  .chunks = r->chunks},
         .params = r->base,
+        .step_ms = r->cfg.step_ms,
         .first_values = read_values,
         .ctx = r};
     st = net_exchange_create(&cfg, &x);

@@ -27,6 +27,55 @@ int service_waits_for_first(struct ps_service *s, const struct net_join *req, ch
     return 1;
 }
 
+int service_waits_for_formats(struct ps_service *s, const struct net_join *req, char *why,
+                              size_t why_bytes)
+{
+    struct ps_formats *f = &s->formats;
+    const struct net_job *job = &req->job;
+    int64_t now_ns = clock_now_ns();
+    if (req->member < 0 || req->member >= JOB_MAX_WORKERS || job->n_workers == 0)
+        return 0;
+    uint64_t *word = &f->asked[req->member / 64], bit = (uint64_t)1 << req->member % 64;
+    f->since_ns = f->n_asked ? f->since_ns : now_ns;
+    f->n_asked += !(*word & bit);
+    *word |= bit;
+    if (!job->wire_auto && !f->fixed) {
+        f->push_dtype = job->push_dtype;
+        f->version_dtype = job->version_dtype;
+        f->fixed = 1;
+    }
+    if (!f->fixed && job->push_dtype > f->push_dtype)
+        f->push_dtype = job->push_dtype;
+    if (!f->fixed && job->version_dtype > f->version_dtype)
+        f->version_dtype = job->version_dtype;
+    int64_t wait_ms = s->cfg.first_wait_ms;
+    if (!job->wire_auto || f->fixed || f->n_asked >= job->n_workers || !wait_ms ||
+        (wait_ms > 0 && now_ns - f->since_ns >= wait_ms * 1000000))
+        return 0;
+    snprintf(why, why_bytes,
+             "number format \"auto\" is chosen when all lines are known; %d of the %d workers "
+             "have come",
+             f->n_asked, job->n_workers);
+    return 1;
+}
+
+void ps_service_set_format(struct ps_service *s, const struct net_job *job)
+{
+    pthread_mutex_lock(&s->lock);
+    s->formats.fixed = 1;
+    s->formats.push_dtype = job->push_dtype;
+    s->formats.version_dtype = job->version_dtype;
+    pthread_mutex_unlock(&s->lock);
+}
+
+void service_set_format(const struct ps_service *s, struct net_job *job)
+{
+    if (!job->wire_auto)
+        return;
+    job->push_dtype = s->formats.push_dtype;
+    job->version_dtype = s->cfg.outer ? DTYPE_F32 : s->formats.version_dtype;
+}
+
 void ps_service_set_all_steps(struct ps_service *s)
 {
     pthread_mutex_lock(&s->lock);

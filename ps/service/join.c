@@ -106,11 +106,14 @@ static int note_waiter(struct ps_service *s, const struct run *r, const struct n
 }
 
 /* Of a job that is over. */
-static enum join_answer judge_ended(const struct ps_service *s, const struct net_join *req,
-                                    char *why, size_t why_bytes)
+static enum join_answer judge_ended(struct ps_service *s, const struct net_join *req, char *why,
+                                    size_t why_bytes)
 {
-    if (s->cfg.serve && req->member == 0)
-        return JOIN_INIT; /* it may bring the next */
+    if (s->cfg.serve && req->member == 0) { /* it may bring the next, in a format of its own */
+        memset(&s->formats, 0, sizeof s->formats);
+        service_waits_for_formats(s, req, why, why_bytes);
+        return JOIN_INIT;
+    }
     snprintf(why, why_bytes,
              s->cfg.serve ? "the job is done; worker 0 sets the next"
                           : "the job is done; this server is stopping");
@@ -243,8 +246,11 @@ static enum join_answer judge(struct ps_service *s, const struct net_join *req, 
     int again = *rank >= 0 && r->members[*rank].incarnation == req->incarnation;
     if (r && r->ended && !again)
         return judge_ended(s, req, why, why_bytes);
-    if (!r)
-        return service_waits_for_first(s, req, why, why_bytes) ? JOIN_RETRY : JOIN_INIT;
+    if (!r) {
+        int waits = service_waits_for_formats(s, req, why, why_bytes);
+        waits |= service_waits_for_first(s, req, why, why_bytes);
+        return waits ? JOIN_RETRY : JOIN_INIT;
+    }
     int stopped = r && !r->ended && ps_store_stopped(r->store); /* nothing keeps it any more */
     if ((*rank < 0 || stopped) && service_was_removed(s, req->incarnation)) {
         snprintf(why, why_bytes, "it was removed from the job; start it again if it is to be in");
@@ -353,6 +359,8 @@ static void fill_reply(const struct ps_service *s, const struct run *r, int rank
                            .region = s->cfg.region,
                            .n_regions = s->cfg.n_regions,
                            .rounding = p->job.rounding,
+                           .push_dtype = p->job.push_dtype,
+                           .version_dtype = p->job.version_dtype,
                            .contributed = net_plan_contributed(p, p->member[rank], p->step),
                            .validates = p->job.validation.data.n > 0};
     ps_store_segment(r->store, &reply->segment);
@@ -439,9 +447,13 @@ void service_join(void *ctx, const struct net_join *req, const char *peer,
     if (reply->answer == JOIN_INIT) { /* a first plan, then once more */
         reply->answer = JOIN_RETRY;
         snprintf(reply->why, sizeof reply->why, "the first plan is being made");
+        struct net_join first = *req;
+        pthread_mutex_lock(&s->lock);
+        service_set_format(s, &first.job);
+        pthread_mutex_unlock(&s->lock);
         enum status st = s->cfg.first_join
-                             ? s->cfg.first_join(s->cfg.ctx, req, reply->why, sizeof reply->why)
-                             : service_first_plan(s, req, reply->why, sizeof reply->why);
+                             ? s->cfg.first_join(s->cfg.ctx, &first, reply->why, sizeof reply->why)
+                             : service_first_plan(s, &first, reply->why, sizeof reply->why);
         if (st != ST_OK)
             reply->answer = JOIN_REFUSED;
         else if (!s->cfg.first_join)

@@ -16,6 +16,16 @@
 #include "ps/store/stragglers.h"
 #include <pthread.h>
 
+/* Number formats that members ask for (wire_auto) before there is a job: the job has what the
+ * thinnest line asks for, or what a member was told to take. */
+struct ps_formats {
+    uint64_t asked[JOB_MAX_WORKERS / 64]; /* a bit for each member that has come */
+    int n_asked;
+    int64_t since_ns; /* the first has */
+    int fixed;        /* a member was told: */
+    enum dtype push_dtype, version_dtype;
+};
+
 struct ps_service {
     struct ps_service_config cfg; /* with an address */
     struct ps_streams *streams;
@@ -28,8 +38,9 @@ struct ps_service {
     struct ps_waiting waiting;
     int64_t first_asked_ns; /* somebody else than worker 0 wanted to settle a job; 0: nobody */
     struct ps_refusals refusals;
-    struct ps_waiter setter; /* who settled the job, or is about to; incarnation 0: nobody */
-    uint64_t *removed;       /* incarnations of members that somebody had removed */
+    struct ps_formats formats; /* what members of a job to come ask for */
+    struct ps_waiter setter;   /* who settled the job, or is about to; incarnation 0: nobody */
+    uint64_t *removed;         /* incarnations of members that somebody had removed */
     int n_removed;
     int has_all_steps;          /* ps_service_set_all_steps */
     char closed[512];           /* why nobody is let in any more; "": that is not so */
@@ -74,6 +85,12 @@ int service_max_workers(const struct ps_service *s);
 /* 1: no job is settled yet, and this worker has to wait for the one that is to, as `why` says. */
 int service_waits_for_first(struct ps_service *s, const struct net_join *req, char *why,
                             size_t why_bytes);
+/* Notes what number format the member asks for. No job is settled yet. 1: its job is to have what
+ * all lines ask for, and not all members have come, as `why` says. */
+int service_waits_for_formats(struct ps_service *s, const struct net_join *req, char *why,
+                              size_t why_bytes);
+/* The job, if it has wire_auto, gets what is known so far. */
+void service_set_format(const struct ps_service *s, struct net_job *job);
 /* Its job is to be the one in force; two that come at once do not change places. */
 void service_note_setter(struct ps_service *s, const struct net_join *req, const char *peer);
 /* Adds to why another job is refused whose the one in force is, and what can be done. */

@@ -81,6 +81,35 @@ class Codecs(harness.Test):
         for s in job.finish(120):
             self.assertEqual(s["parameters_sha256"], digest)
 
+    def test_by_the_line(self):
+        """Workers that leave the format to the job: between processes of one host it is fp32. Else
+        they take another worker's, the job's when they come back, and a checkpoint's."""
+        flags = ["--optimizer=adam", "--train_steps=25"]
+        want, _ = self.run_job(flags)
+        for s in self.run_job([*flags, "--wire_dtype=auto"]):
+            self.assertEqual(s["parameters_sha256"], want["parameters_sha256"])
+        job = self.job(n_workers=2, model="mlp", flags=[
+            *FLAGS, "--hidden_units=32", "--train_steps=150", "--log_every=1",
+            "--fault_push_delay_ms=5"])
+        keeps = ["--checkpoint_dir=" + self.dir(), "--save_steps=10"]
+        told = "this job's number format: int8 for contributions, int8 for parameters"
+        job.brake_from(100)
+        job.start_ps(0, *keeps)
+        job.start_worker(0, "--wire_dtype=auto")
+        job.start_worker(1, "--wire_dtype=int8")
+        job.workers[0].wait_line("number format for the line to ps:0 .*: fp32: .* as in a local")
+        job.workers[0].wait_line(told)
+        job.workers[0].wait_line(r"\(global step: 20\)")
+        for p in (job.workers[0], job.ps[0], job.workers[1]):
+            p.stop(signal.SIGKILL, status=-signal.SIGKILL)
+        job.start_ps(0, *keeps)
+        for i in range(2):
+            job.start_worker(i, "--wire_dtype=auto")
+            job.workers[i].wait_line(told)
+        job.release()
+        a, b = job.finish(120)
+        self.assertEqual(a["parameters_sha256"], b["parameters_sha256"])
+
     def test_alone(self):
         """A worker alone sends nothing: its checkpoints have no residual, whatever its flags."""
         keeps = ["--checkpoint_dir=" + self.dir() + "/c", "--wire_dtype=int8", "--save_steps=5",

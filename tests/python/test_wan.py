@@ -92,6 +92,24 @@ class Line(harness.Test):
             self.assertEqual((counts["packets"], counts["bytes"]),
                              (405, 405 * (PAYLOAD + IP_UDP)))
 
+    def test_number_format(self):
+        """Of a worker that leaves it to the line."""
+        _, _, spaces = self.line(rtt_ms=60, rate_mbit=4)
+        job = self.job(n_workers=1, model="mlp", flags=[
+            *FLAGS, "--hidden_units=32", "--train_steps=20", "--local_steps=10",
+            "--wire_dtype=auto"])
+        job.ps_hosts, job.worker_hosts = ["10.0.0.1:2221"], ["10.0.0.2:2222"]
+        job.test = namespaces.Placed(self, spaces[0])
+        job.start_ps(0)
+        job.test = namespaces.Placed(self, spaces[1])
+        job.start_worker(0)
+        m = job.workers[0].wait_line("number format for the line to ps:0 .*: (int[48]): "
+                                     r"([\d.]+) Mbit/s, ([\d.]+) ms, .* \(10 steps of 100 ms\)")
+        self.assertLess(float(m.group(2)), 4.5)
+        self.assertGreaterEqual(float(m.group(3)), 60)
+        job.workers[0].wait_line("this job's number format: %s for contributions" % m.group(1))
+        job.finish(60)
+
     def test_losses_are_those_of_the_seed(self):
         """5 % of 2000 are 100; four times the standard deviation is 39."""
         lost = set()

@@ -1,0 +1,111 @@
+/* net/exchange/wire_auto.c - see wire_auto.h. */
+#include "net/exchange/wire_auto.h"
+#include "base/clock.h"
+#include "base/log.h"
+#include "net/exchange/line.h"
+#include "net/exchange/residuals.h"
+#include <stdlib.h>
+
+enum { PAUSE_MS = 500, STEP_MS = 100 };
+
+enum status wire_auto_make_staged(struct net_exchange *x)
+{
+    const struct chunks *chunks = x->cfg.join.chunks;
+    if (x->push_dtype == DTYPE_F32)
+        return ST_OK;
+    if (dtype_block(x->push_dtype) > 1 && !x->residuals) {
+        enum status st = residuals_create(chunks, &x->residuals);
+        if (st != ST_OK)
+            return st;
+    }
+    /* the segment has floats where it was made before the format was known */
+    x->stages_in_segment = x->segment && !x->cfg.join.job.wire_auto;
+    if (x->stages_in_segment)
+        x->staged = net_shared_data(x->segment);
+    else
+        x->staged = malloc(chunks_wire_bytes(chunks, x->push_dtype));
+    return x->staged ? ST_OK : ST_NOMEM;
+}
+
+/* Of what crosses in a round: with fragments, so many parts of it. */
+static struct net_line_use use_of(const struct net_exchange *x)
+{
+    const struct net_join *join = &x->cfg.join;
+    int parts = join->job.fragments > 1 ? join->job.fragments : 1;
+    int step_ms = x->cfg.step_ms > 0 ? x->cfg.step_ms : STEP_MS;
+    return (struct net_line_use){.bytes = 4.0 * (double)join->chunks->n_elems / parts,
+                                 .steps = job_local_steps(&join->job),
+                                 .step_s = 1e-3 * step_ms};
+}
+
+/* Changes are for lockstep alone. */
+static void propose(struct net_exchange *x, const struct net_line *line)
+{
+    char text[LINE_TEXT_BYTES];
+    struct net_line_use use = use_of(x);
+    struct net_job *job = &x->cfg.join.job;
+    enum dtype dtype = net_line_choose(line, &use, text);
+    LOG_I("number format for the line to ps:0 (%s): %s", x->links[0]->addr, text);
+    job->push_dtype = dtype;
+    job->version_dtype = job_in_lockstep(job) ? dtype : DTYPE_F32;
+}
+
+/* ps 0 is not reached: it counts as a join that failed. Under the lock. */
+static enum status await_ps0(struct net_exchange *x, int64_t began_ns, int64_t *said_ns,
+                             const char *why)
+{
+    int64_t now = clock_now_ns(), deadline = clock_deadline_ns(PAUSE_MS);
+    x->links[0]->silent_ns = now - began_ns;
+    if (now - *said_ns >= x->cfg.wait_line_ms * INT64_C(1000000)) {
+        *said_ns = now;
+        LOG_W("waiting for ps:0 (%s) since %lld s: %s", x->links[0]->addr,
+              (long long)((now - began_ns) / 1000000000), why);
+    }
+    while (x->st == ST_OK && clock_cond_wait(&x->changed, &x->lock, deadline) == 0)
+        ;
+    return x->st;
+}
+
+enum status wire_auto_propose(struct net_exchange *x)
+{
+    const struct net_job *job = &x->cfg.join.job;
+    int64_t began = clock_now_ns(), said = began;
+    char why[CONTROL_TEXT_BYTES] = "";
+    struct net_line line = {.has_job = 1};
+    enum status st = ST_OK;
+    if (!job->wire_auto || job->n_workers == 0 || x->proposed)
+        return ST_OK;
+    x->proposed = 1;
+    for (int reached = 0; !reached && st == ST_OK;) {
+        reached = net_line_measure(x->links[0]->addr, &line, why) == ST_OK;
+        pthread_mutex_lock(&x->lock);
+        x->n_waiting++;
+        st = reached ? x->st : await_ps0(x, began, &said, why);
+        x->n_waiting--;
+        if (reached)
+            x->links[0]->silent_ns = 0;
+        pthread_mutex_unlock(&x->lock);
+    }
+    if (st == ST_OK && !line.has_job)
+        propose(x, &line);
+    return st;
+}
+
+enum status wire_auto_adopt(struct net_exchange *x, const struct net_place *place)
+{
+    struct net_job *job = &x->cfg.join.job;
+    enum status st = ST_OK;
+    pthread_mutex_lock(&x->lock);
+    int adopts = job->wire_auto && place->n_members > 0;
+    if (adopts) {
+        x->push_dtype = job->push_dtype = place->push_dtype;
+        x->version_dtype = job->version_dtype = place->version_dtype;
+        st = wire_auto_make_staged(x);
+        job->wire_auto = st != ST_OK; /* it joins again */
+    }
+    pthread_mutex_unlock(&x->lock);
+    if (adopts && st == ST_OK)
+        LOG_I("this job's number format: %s for contributions, %s for parameters",
+              dtype_name(place->push_dtype), dtype_name(place->version_dtype));
+    return st;
+}

@@ -1,0 +1,56 @@
+/* tests/net_line_test.c - which number format a line asks for, and what is said of it. */
+#include "net/exchange/line.h"
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <stdint.h>
+#include <string.h>
+/* after its needs */
+#include <cmocka.h>
+
+/* 3.3 million parameters, 50 steps of 0.1 s from one exchange to the next: it may take 1 s. */
+static const struct net_line_use rounds = {13.1e6, 50, 0.1}, steps = {13.1e6, 1, 0.1};
+
+static enum dtype choose(double rtt_ms, double mbit, const struct net_line_use *use,
+                         const char *says)
+{
+    char text[LINE_TEXT_BYTES];
+    const struct net_line l = {rtt_ms * 1e-3, mbit * 1e6 / 8, 0};
+    enum dtype dtype = net_line_choose(&l, use, text);
+    if (!strstr(text, says))
+        fail_msg("'%s' says nothing of '%s'", text, says);
+    return dtype;
+}
+
+static void test_what_loses_least(void **state)
+{
+    (void)state;
+    assert_int_equal(choose(20, 1000, &rounds, "fp32: 1e+03 Mbit/s, 20 ms, 26.2 MB a round"),
+                     DTYPE_F32);
+    assert_int_equal(choose(80, 94, &rounds,
+                            "int8: 94 Mbit/s, 80 ms, 6.7 MB a round -> 0.65 s of 5.00 s (50 steps "
+                            "of 100 ms)"),
+                     DTYPE_INT8);
+    assert_int_equal(choose(80, 50, &rounds, "int4: 50 Mbit/s"), DTYPE_INT4);
+    assert_int_equal(choose(80, 1, &rounds, "more steps from one exchange to the next"),
+                     DTYPE_INT4);
+}
+
+/* However many bytes cross with each step. */
+static void test_local_network(void **state)
+{
+    (void)state;
+    assert_int_equal(choose(0.05, 8000, &steps, "as in a local network"), DTYPE_F32);
+    assert_int_equal(choose(0.3, 110, &steps, "as in a local network"), DTYPE_F32);
+    assert_int_equal(choose(0.3, 90, &steps, "int4: 90 Mbit/s"), DTYPE_INT4);
+    assert_int_equal(choose(6, 8000, &steps, "int8"), DTYPE_INT8);
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(test_what_loses_least),
+        cmocka_unit_test(test_local_network),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}
