@@ -287,6 +287,7 @@ static enum status make_region(const struct ps_cluster *c, struct app *app)
                                          .wire_auto = o->wire_auto,
                                          .step_ms = (int)o->wire_step_ms,
                                          .parent_timeout = o->parent_timeout,
+                                         .folder = opt.checkpoint_dir,
                                          .refused = on_refused,
                                          .parent_lost = on_parent_lost,
                                          .ctx = app};

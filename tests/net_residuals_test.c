@@ -97,6 +97,23 @@ static void test_taken_back(void **state)
     round_step(1, 9, 0, 0);
 }
 
+/* What one process has kept goes into the next contribution of another. */
+static void test_of_another_process(void **state)
+{
+    struct residuals *next = NULL;
+    (void)state;
+    assert_int_equal(residuals_create(chunks, &next), ST_OK);
+    for (int c = 0; c < chunks->n_chunks; c++) {
+        round_step(c, 5, 0, (float)c + 1);
+        residuals_of(residuals, c, 6); /* it had no turn */
+        residuals_set(next, c, 6, residuals_last(residuals, c));
+    }
+    residuals_destroy(residuals);
+    residuals = next;
+    for (int c = 0; c < chunks->n_chunks; c++)
+        round_step(c, 7, (float)c + 1, 0);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -105,6 +122,7 @@ int main(void)
         cmocka_unit_test_setup_teardown(test_a_skipped_step_keeps_it, setup, teardown),
         cmocka_unit_test_setup_teardown(test_way_back, setup, teardown),
         cmocka_unit_test_setup_teardown(test_taken_back, setup, teardown),
+        cmocka_unit_test_setup_teardown(test_of_another_process, setup, teardown),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -84,6 +84,13 @@ enum status net_exchange_push_encoded(struct net_exchange *x, int chunk, int64_t
 /* Contributions to `step` did not count, and are a part of those that come next, so that what was
  * not sent of them (residuals.h) is so, too. Nothing is under way. */
 void net_exchange_take_back(struct net_exchange *x, int64_t step);
+/* What is not sent yet of the chunk's contributions so far (residuals.h): n_elems floats, valid
+ * until the next push. NULL: nothing is kept in this job's number format. */
+const float *net_exchange_unsent(const struct net_exchange *x, int chunk);
+/* So much was left over by the contribution that made version `version`, or an earlier one: the
+ * next has it. Before the first push, where something is kept. */
+void net_exchange_set_unsent(struct net_exchange *x, int chunk, int64_t version,
+                             const float *unsent);
 /* Asks for a chunk's version `step` or later, in fp32 whatever the job's dtype of versions (used
  * after training by members that evaluate and export). */
 enum status net_exchange_pull(struct net_exchange *x, int chunk, int64_t step);

@@ -314,6 +314,17 @@ enum status net_exchange_push(struct net_exchange *x, int chunk, int64_t step, c
     return net_exchange_push_encoded(x, chunk, step, staged, weight);
 }
 
+const float *net_exchange_unsent(const struct net_exchange *x, int chunk)
+{
+    return x->residuals ? residuals_last(x->residuals, chunk) : NULL;
+}
+
+void net_exchange_set_unsent(struct net_exchange *x, int chunk, int64_t version,
+                             const float *unsent)
+{
+    residuals_set(x->residuals, chunk, version - 1, unsent);
+}
+
 void net_exchange_take_back(struct net_exchange *x, int64_t step)
 {
     for (int i = 0; x->residuals && i < x->n_chunks; i++)

@@ -59,6 +59,18 @@ float *residuals_of(struct residuals *r, int chunk, int64_t step)
     return r->side[of->out] + c->first;
 }
 
+const float *residuals_last(const struct residuals *r, int chunk)
+{
+    return r->side[r->of[chunk].out] + r->chunks->chunks[chunk].first;
+}
+
+void residuals_set(struct residuals *r, int chunk, int64_t step, const float *left)
+{
+    const struct net_chunk *c = &r->chunks->chunks[chunk];
+    r->of[chunk] = (struct chunk_residual){.step = step};
+    memcpy(r->side[0] + c->first, left, (size_t)c->n_elems * sizeof *left);
+}
+
 void residuals_take_back(struct residuals *r, int chunk, int64_t step)
 {
     struct chunk_residual *of = &r->of[chunk];

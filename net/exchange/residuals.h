@@ -23,6 +23,10 @@ void residuals_destroy(struct residuals *r); /* NULL is fine */
  * it, and over which what is rounded off is to be written (quant_encode). If nothing is, because
  * the step is skipped, they are added to the next one. */
 float *residuals_of(struct residuals *r, int chunk, int64_t step);
+/* What the chunk's last contribution left over. */
+const float *residuals_last(const struct residuals *r, int chunk);
+/* It is this, n_elems floats, and `step` the last; of another process. */
+void residuals_set(struct residuals *r, int chunk, int64_t step, const float *left);
 /* The contribution to `step`, if that was the last, did not count, and is a part of what its sender
  * contributes next: to that is added what was added to this one, and not what it left over. */
 void residuals_take_back(struct residuals *r, int chunk, int64_t step);

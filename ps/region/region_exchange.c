@@ -154,6 +154,8 @@ static enum status start(struct ps_region *r)
     if (st == ST_OK) {
         r->step = s.step;
         r->parent_has = s.place.contributed;
+        /* in lockstep the versions of a generation have all members' */
+        r->last_counted = s.step > s.place.first_step ? s.step : s.place.contributed;
     }
     return st;
 }
@@ -209,6 +211,7 @@ static enum status begin(struct ps_region *r, const struct run *run)
     enum status st = ST_OK;
     int64_t version = ps_store_step(run->store);
     TRY(start(r));
+    region_resume_unsent(r);
     if (version < 0) {
         version = ps_region_gate_version(&r->cfg, r->step, r->train_steps);
         r->held = r->step;
@@ -311,6 +314,8 @@ static enum status push_all(struct ps_region *r, int *rebased)
         st = st == ST_REBASED ? ST_OK : st;
     }
     net_exchange_flush(r->x);
+    if (st == ST_OK && !*rebased)
+        region_keep_unsent(r, r->step + 1);
 done:
     return st;
 }

@@ -1,7 +1,7 @@
 /* ps/region/region_impl.h - a region inside: region.c (the hooks, what a chunk waits for),
- * region_exchange.c (the thread that exchanges, gate by gate) and region_end.c (a parent that is
- * not reached). Private to them. Threads: `lock`
- * guards what says so; the rest is the exchanging thread's, or set before it starts. */
+ * region_exchange.c (the thread that exchanges, gate by gate), region_unsent.c (what was not sent
+ * of contributions) and region_end.c (a parent that is not reached). Private to them. Threads:
+ * `lock` guards what says so; the rest is the exchanging thread's, or set before it starts. */
 #ifndef PS_REGION_REGION_IMPL_H
 #define PS_REGION_REGION_IMPL_H
 #include "net/exchange/exchange.h"
@@ -70,6 +70,7 @@ struct ps_region {
     int64_t gate, n_gates; /* passed; of the job */
     int64_t held, step;    /* the parent's versions: that the values go back to, that is in base */
     int64_t parent_has;    /* the last version that has a contribution of the region's; 0: none */
+    int64_t last_counted;  /* likewise, when it was joined last, of whatever generation */
     float weight;          /* of a contribution */
     int64_t said_ns;
     double exchange_s; /* the last round's, from contribution to answer */
@@ -105,6 +106,10 @@ void *region_exchange_main(void *r);
 int region_is_held(const struct ps_region *r, const struct piece *p);
 /* The chunk's version that waits is made as it was computed. */
 void region_make_own(struct ps_region *r, int chunk, int64_t version);
+/* region_unsent.c. All chunks were pushed for the parent's version `version`, and nothing else. */
+void region_keep_unsent(struct ps_region *r, int64_t version);
+/* The exchange has started, and nothing was pushed. */
+void region_resume_unsent(struct ps_region *r);
 /* region_end.c: the thread that looks for a parent that is not reached. */
 void *region_watch_main(void *r);
 /* Goes on, or ends, without a parent that was not reached for so long; says so. Returns when this

@@ -31,7 +31,7 @@ class Regions(regions.Test):
     def test_whatever_dies(self):
         """Workers, regions' servers with their checkpoints, and the parent's, which has one of the
         round that was exchanged last."""
-        for region in ([], ["--parent_wire_dtype=bf16"]):
+        for region in ([], ["--parent_wire_dtype=int4"]):
             with self.subTest(region=region):
                 want = self.run_all(steps=200, every=20, region=region)
                 keeps = ["--checkpoint_dir=%s/parent%d" % (self.dir(), len(region)),

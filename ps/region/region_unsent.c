@@ -1,0 +1,101 @@
+/* ps/region/region_unsent.c - see region.h: what the region has not sent of its contributions so
+ * far (int8, int4, topk) is kept in its folder of checkpoints, so that it is not lost with its
+ * server: region-unsent-N.safetensors has what was left over by the contributions that made the
+ * parent's version N, a tensor for each chunk: "chunk 0", ...
+ *
+ * It is written while the parent's answer is on its way, and read by the last version that has a
+ * contribution of this region's, as the parent says: whichever of its own checkpoints the region
+ * resumes from. The parent may go back by a version or two, so the last few are kept. */
+#include "base/log.h"
+#include "files/durable.h"
+#include "files/safetensors.h"
+#include "ps/region/region_impl.h"
+#include <inttypes.h>
+#include <limits.h>
+#include <stdio.h>
+#include <stdlib.h>
+
+enum { N_KEPT = 3, NAME_BYTES = 24 };
+
+static int path_of(const struct ps_region *r, int64_t version, char path[PATH_MAX])
+{
+    int n = snprintf(path, PATH_MAX, "%s/region-unsent-%" PRId64 ".safetensors", r->cfg.folder,
+                     version);
+    return version > 0 && n < PATH_MAX;
+}
+
+static enum status write_unsent(const struct ps_region *r, const char *path)
+{
+    int n = r->chunks->n_chunks;
+    struct safetensors_tensor *t = calloc((size_t)n, sizeof *t);
+    char(*names)[NAME_BYTES] = calloc((size_t)n, sizeof *names);
+    const struct safetensors_content content = {.tensors = t, .n_tensors = n};
+    enum status st = t && names ? ST_OK : ST_NOMEM;
+    for (int i = 0; st == ST_OK && i < n; i++) {
+        snprintf(names[i], NAME_BYTES, "chunk %d", i);
+        t[i] = (struct safetensors_tensor){.name = names[i],
+                                           .shape = {1, {r->chunks->chunks[i].n_elems}},
+                                           .data = net_exchange_unsent(r->x, i)};
+    }
+    if (st == ST_OK)
+        st = safetensors_write(path, &content, NULL);
+    free(names);
+    free(t);
+    return st;
+}
+
+void region_keep_unsent(struct ps_region *r, int64_t version)
+{
+    char path[PATH_MAX];
+    if (!r->cfg.folder || !path_of(r, version, path) || !net_exchange_unsent(r->x, 0))
+        return;
+    if (write_unsent(r, path) != ST_OK)
+        LOG_W("region %d: what is not sent yet of its contributions is lost if this server dies "
+              "before the next round",
+              r->cfg.index);
+    if (path_of(r, version - N_KEPT, path))
+        durable_remove(path);
+}
+
+/* 1: it is of these chunks. */
+static int fits(const struct ps_region *r, const struct safetensors_entry *e, int n)
+{
+    int ok = n == r->chunks->n_chunks;
+    for (int i = 0; ok && i < n; i++)
+        ok = e[i].has_crc && e[i].n_elems == r->chunks->chunks[i].n_elems;
+    return ok;
+}
+
+static enum status read_unsent(struct ps_region *r, const char *path,
+                               char why[SAFETENSORS_WHY_BYTES])
+{
+    enum status st = ST_OK;
+    struct safetensors_file *f = NULL;
+    int n = 0;
+    TRY(safetensors_open(path, &f, why));
+    const struct safetensors_entry *e = safetensors_entries(f, &n);
+    if (!fits(r, e, n)) {
+        snprintf(why, SAFETENSORS_WHY_BYTES, "is of another model");
+        TRY(ST_CORRUPT);
+    }
+    TRY(safetensors_check(f, NULL, why));
+    for (int i = 0; i < n; i++) {
+        float *to = r->change + r->chunks->chunks[i].first;
+        TRY(safetensors_read(f, &e[i], 0, e[i].n_elems, to, why));
+    }
+    for (int i = 0; i < n; i++)
+        net_exchange_set_unsent(r->x, i, r->last_counted, r->change + r->chunks->chunks[i].first);
+done:
+    safetensors_close(f);
+    return st;
+}
+
+void region_resume_unsent(struct ps_region *r)
+{
+    char path[PATH_MAX], why[SAFETENSORS_WHY_BYTES];
+    if (!r->cfg.folder || !path_of(r, r->last_counted, path) || !net_exchange_unsent(r->x, 0))
+        return;
+    if (read_unsent(r, path, why) != ST_OK)
+        LOG_W("region %d: what was not sent yet of its contributions is lost: %s: %s", r->cfg.index,
+              path, why);
+}
