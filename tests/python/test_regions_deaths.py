@@ -27,6 +27,9 @@ class Regions(regions.Test):
                 self.assertEqual(first, other)
                 digests.append(first)
         self.assertEqual(len(set(digests)), len(digests), "a flag is not used")
+        by_line = self.run_all(region=["--parent_wire_dtype=auto"])
+        self.assertEqual(by_line, digests[0])  # on one host: fp32
+        self.regions[1].ps[0].wait_line("this job's number format: fp32 for contributions")
 
     def test_whatever_dies(self):
         """Workers, regions' servers with their checkpoints, and the parent's, which has one of the
