@@ -55,12 +55,15 @@ static enum status final_figures(struct worker *w, const struct trainer_result *
     enum status st = ST_OK;
     char text[EVALUATE_TEXT_BYTES];
     const struct validation *v = &w->validated;
+    const struct trainer_observer *o = events_observer(w->events);
     if (w->test) {
         TRY(trainer_evaluate(w->trainer, &s->test_accuracy, &s->test_loss));
         if (!isfinite(s->test_loss))
             return diverged(r, "test", s->test_loss);
         LOG_I("%s (%" PRId64 " samples)",
               evaluate_text(text, "test", s->test_accuracy, s->test_loss), w->test->n);
+        if (o)
+            o->evaluated(o->ctx, r->global_step, "test", s->test_accuracy, s->test_loss);
     } else if (!v->known) {
         LOG_I("there are no test data: no accuracy and no loss are said of what was trained");
     } else if (!isfinite(v->loss)) {
@@ -271,7 +274,7 @@ done:
 }
 
 /* The trace is written when the threads are gone and the layers' names still there. */
-static enum status clean_up(struct worker *w)
+static enum status clean_up(struct worker *w, enum status result)
 {
     shutdown_end(w);
     alone_saver_destroy(w->saver);
@@ -279,6 +282,7 @@ static enum status clean_up(struct worker *w)
     trainer_destroy(w->trainer);
     thread_pool_destroy(w->threads);
     sample_log_close(w->sample_log);
+    events_destroy(w->events, result != ST_OK);
     gpus_release(&w->gpus);
     enum status st = trace_close();
     dataset_destroy(w->train);
@@ -343,7 +347,7 @@ int main(int argc, char **argv)
     }
     log_start();
     st = run(&w);
-    enum status closed = clean_up(&w);
+    enum status closed = clean_up(&w, st);
     int sig = w.ended_by;
     if (st == ST_OK)
         st = once_done(closed);

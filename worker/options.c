@@ -89,6 +89,7 @@ enum status options_read(int argc, char **argv, struct options *out, int *exit_n
     TRY(options_check_local(&o));
     TRY(options_check_inference(&o));
     TRY(options_check_outputs(&o));
+    TRY(options_check_logdir(&o));
     TRY(options_check_checkpoints(&o));
     TRY(options_check_data(&o));
     TRY(options_check_input(&o));

@@ -32,6 +32,8 @@ struct options {
     struct job_augment augment;
     const char *summary_json, *export_file; /* NULL: none */
     const char *trace;                      /* NULL: none */
+    const char *logdir;                     /* NULL: none */
+    int64_t summary_steps, histogram_steps; /* see worker/events/events.h */
     const char *record_samples;             /* NULL: none */
     const char *init, *init_map, *freeze;   /* see worker/weights/weights.h; NULL: none */
     int64_t hidden_units;                   /* 0: as the model says */

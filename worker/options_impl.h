@@ -10,7 +10,8 @@ struct options_raw {
     int64_t task_index, slurm_ps, slurm_port;
     const char *tls_cert, *tls_key, *tls_ca, *token_file;
     const char *data_dir, *model, *models_dir, *backend_dir, *summary_json, *export_file, *trace;
-    const char *record_samples;
+    const char *record_samples, *logdir;
+    int64_t summary_steps, histogram_steps;
     double validation_split;
     const char *validation_dir;
     int64_t early_stopping;
@@ -69,6 +70,7 @@ enum status options_check_training(struct options *o);
 enum status options_check_validation(struct options *o);
 enum status options_check_inference(struct options *o);
 enum status options_check_outputs(const struct options *o); /* after that of inference */
+enum status options_check_logdir(struct options *o);        /* likewise */
 /* options_schedule.c: likewise, of the learning rate, and of clipping, after the mode is known. */
 enum status options_check_schedule(struct options *o);
 /* What cannot be clipped, of a worker's own flags, or of the job's that it joins. */

@@ -18,6 +18,8 @@ static const struct options_raw defaults = {
     .train_steps = 0,
     .batch_size = 100,
     .log_every = 100,
+    .summary_steps = 100,
+    .histogram_steps = -1,
     .towers_per_gpu = 1,
     .learning_rate = -1,
     .momentum = -1,
@@ -362,6 +364,15 @@ static const struct flag table[] = {
         "a "
         "file of its own",
         NULL),
+    STR("logdir", logdir, "DIR",
+        "write event files for TensorBoard into DIR/worker_N, N this worker's index: figures, "
+        "histograms, the model's graph, samples with what the network says of them "
+        "(docs/tensorboard.md)",
+        NULL),
+    INT("summary_steps", summary_steps, 1, 1e15, "--logdir: steps between figures"),
+    INT("histogram_steps", histogram_steps, -1, 1e15,
+        "--logdir: steps between histograms of weights and gradients; 0: none; -1: as "
+        "--summary_steps, but at least 30 s apart"),
     STR("record_samples", record_samples, "FILE",
         "add a line to this for each step that has all its parameters: generation, step, position "
         "of its first sample in the order of all passes, samples",

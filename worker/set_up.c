@@ -529,6 +529,7 @@ static enum status make_trainer(struct worker *w)
         .train_steps = job.train_steps * job_local_steps(&job),
         .eval_every = o->eval_every,
         .log_every = o->log_every,
+        .observer = events_observer(w->events),
         .progress = o->progress,
         .seed = (uint64_t)o->seed,
         .rounded = w->rounded,
@@ -581,7 +582,7 @@ enum status set_up(struct worker *w)
     enum status (*const parts[])(struct worker *) = {
         ask_for_job,   input_open,       read_model,    make_towers, read_inputs,
         sum_data,      hold_out,         input_prepare, take_params, measure_rounding,
-        make_exchange, open_checkpoints, make_trainer};
+        make_exchange, open_checkpoints, set_up_events, make_trainer};
     enum status st = do_parts(w, parts, sizeof parts / sizeof parts[0]);
     if (st != ST_OK)
         return st;

@@ -7,6 +7,7 @@
 #define WORKER_WORKER_H
 #include "worker/checkpoint/alone_saver.h"
 #include "worker/device/gpus.h"
+#include "worker/events/events.h"
 #include "worker/options.h"
 #include "worker/place/batch_split.h"
 #include "worker/place/placement.h"
@@ -48,6 +49,7 @@ struct worker {
     struct updates updates;
     struct alone_saver *saver; /* --checkpoint_dir; NULL: none */
     struct sample_log *sample_log;
+    struct events *events; /* --logdir; NULL: none */
     struct trainer *trainer;
 
     pthread_t signal_thread;
@@ -70,6 +72,8 @@ enum status set_up(struct worker *w);
 enum status set_up_inference(struct worker *w);
 /* set_up_threads.c: n_cores, and what loops over parameters run on. */
 enum status set_up_threads(struct worker *w);
+/* set_up_events.c: --logdir. */
+enum status set_up_events(struct worker *w);
 /* The file of --init, --evaluate or --predict, and what is wanted of it. */
 struct weights_request set_up_weights(const struct worker *w);
 

@@ -65,10 +65,11 @@ int evaluate_parts(const struct tower *e, int most)
     return n < most ? (int)n : most;
 }
 
-enum status evaluate_part(struct tower *e, int part, int n_parts, struct evaluate_sums *out)
+enum status evaluate_part(struct tower *e, int part, int n_parts,
+                          const struct evaluate_visitor *visitor, struct evaluate_sums *out)
 {
     int64_t n = n_batches(e);
-    return run(e, n * part / n_parts, n * (part + 1) / n_parts, NULL, out);
+    return run(e, n * part / n_parts, n * (part + 1) / n_parts, visitor, out);
 }
 
 enum status evaluate_run(struct tower *e, const struct evaluate_visitor *visitor,

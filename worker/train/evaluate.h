@@ -24,9 +24,10 @@ enum status evaluate_tower_create(const struct trainer_config *cfg, struct tower
 /* At most so many parts have samples. */
 int evaluate_parts(const struct tower *e, int most);
 /* Of n_parts runs of batches that the tower's test data are in, as even as they can be, the one
- * with this number; with the parameters as they are now. */
-enum status evaluate_part(struct tower *e, int part, int n_parts, struct evaluate_sums *out);
-/* All samples. visitor: NULL: none. */
+ * with this number; with the parameters as they are now. visitor: NULL: none. */
+enum status evaluate_part(struct tower *e, int part, int n_parts,
+                          const struct evaluate_visitor *visitor, struct evaluate_sums *out);
+/* All samples, likewise. */
 enum status evaluate_run(struct tower *e, const struct evaluate_visitor *visitor,
                          struct evaluate_sums *out);
 

@@ -6,6 +6,7 @@
 #include "worker/data/sample_log.h"
 #include "worker/model/model.h"
 #include "worker/place/tower_plan.h"
+#include "worker/train/observer.h"
 #include "worker/train/progress.h"
 #include "worker/train/updates.h"
 
@@ -52,9 +53,10 @@ struct trainer_config {
     float clip_norm;    /* of all gradients of a step together, at most; 0: as they are, here */
     int skip_nonfinite; /* 1: a contribution that is not finite counts with weight 0, else it ends
                            the run; */
-    int64_t max_nonfinite;         /* of so many at most */
-    struct sample_log *sample_log; /* NULL: none */
-    int cuda_graphs;               /* 1: where training stays on a device, each step is one graph */
+    int64_t max_nonfinite;                   /* of so many at most */
+    struct sample_log *sample_log;           /* NULL: none */
+    const struct trainer_observer *observer; /* NULL: nobody looks */
+    int cuda_graphs; /* 1: where training stays on a device, each step is one graph */
     /* Asked by one tower before it computes `step`, while the updates stand at it; any status but
      * ST_OK ends training. NULL: nobody is. */
     enum status (*at_step)(void *ctx, int64_t step);

@@ -11,6 +11,7 @@
 #include "worker/train/trainer_impl.h"
 #include "worker/train/trainer_resident.h"
 #include <inttypes.h>
+#include <math.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -25,6 +26,7 @@ enum status trainer_log_accuracy(struct trainer *t, int64_t step)
     double accuracy, loss;
     char text[EVALUATE_TEXT_BYTES];
     struct updates *x = t->cfg.updates;
+    const struct trainer_observer *o = t->cfg.observer;
     enum status st = x->ops->wait(x->ctx, 0, t->cfg.chunks->n_chunks, t->cfg.own_pace ? 0 : step);
     if (st == ST_REBASED)
         return trainer_note_rebased(t, st, step);
@@ -37,6 +39,8 @@ enum status trainer_log_accuracy(struct trainer *t, int64_t step)
     if (st == ST_OK)
         LOG_I("Worker %d: global step %" PRId64 ": %s", t->result.member,
               trainer_global_step(t, step), evaluate_text(text, "test", accuracy, loss));
+    if (st == ST_OK && o)
+        o->evaluated(o->ctx, trainer_global_step(t, step), "test", accuracy, loss);
     return st;
 }
 
@@ -109,6 +113,19 @@ static enum status evaluate_at(void *ctx, int64_t step)
     return trainer_log_accuracy(ctx, step);
 }
 
+static void step_done(void *ctx, const struct trainer_result *r, int n_correct)
+{
+    struct trainer *t = ctx;
+    t->result = *r;
+    trainer_observe_step(t, r->global_step, n_correct);
+}
+
+static void look_at_params(void *ctx, int64_t step)
+{
+    struct trainer *t = ctx;
+    trainer_observe_params(t, step, 0, t->cfg.chunks->n_params);
+}
+
 /* *taken: the device has done it all. */
 static enum status run_resident(struct trainer *t, int64_t step, int *taken)
 {
@@ -118,7 +135,9 @@ static enum status run_resident(struct trainer *t, int64_t step, int *taken)
                                  .member = t->result.member,
                                  .ctx = t,
                                  .stopped = is_stopped,
-                                 .evaluate = evaluate_at};
+                                 .evaluate = evaluate_at,
+                                 .step_done = step_done,
+                                 .look = look_at_params};
     if (!trainer_resident_fits(&t->cfg, t->towers[0]))
         return ST_OK;
     return trainer_resident_run(&r, step, &t->result, taken);
@@ -185,6 +204,7 @@ static void start_from(struct trainer *t, const struct net_start *start)
         t->pushed[i] = step;
         t->arrived[i] = 0;
     }
+    trainer_observe_start(t, start);
 }
 
 /* No tower runs. *again: it goes on. */
@@ -249,6 +269,7 @@ enum status trainer_run(struct trainer *t, const struct net_start *start,
     t->result.train_steps = t->cfg.train_steps;
     if (t->result.global_step > t->cfg.train_steps) /* it ended early: the step at hand is none */
         t->result.global_step = t->cfg.train_steps;
+    trainer_observe_end(t);
     *out = t->result;
 done:
     progress_destroy(t->progress);
@@ -256,11 +277,17 @@ done:
     return st;
 }
 
+/* Of what is evaluated; NULL: none. */
+static const struct evaluate_visitor *visitor_of(const struct trainer *t)
+{
+    return t->cfg.observer ? t->cfg.observer->visitor : NULL;
+}
+
 enum status trainer_evaluate(struct trainer *t, double *accuracy, double *loss)
 {
     struct evaluate_sums sums;
     int64_t begin = trace_begin();
-    enum status st = evaluate_run(t->eval, NULL, &sums);
+    enum status st = evaluate_run(t->eval, visitor_of(t), &sums);
     if (st != ST_OK)
         return st;
     trace_end(begin, TRACE_COMPUTE, "evaluate", NULL, -1, -1);
@@ -279,6 +306,18 @@ static void say_validation(struct trainer *t, const struct trainer_evaluation *e
                         e->loss / (double)e->n));
 }
 
+/* Of others' parts, too, where they are known: of the first part. */
+static void observe_validation(struct trainer *t, const struct trainer_evaluation *e)
+{
+    const struct trainer_observer *o = t->cfg.observer;
+    const struct evaluate_sums sums = {e->n, e->right, e->loss};
+    int whole = e->part == 0 && e->n > 0;
+    if (o)
+        o->evaluated(o->ctx, trainer_global_step(t, e->step), "validation",
+                     whole ? evaluate_accuracy(t->cfg.validation, &sums) : (double)NAN,
+                     whole ? e->loss / (double)e->n : (double)NAN);
+}
+
 /* This worker's part, which it tells of; *whole: it knows what all parts come to. */
 static enum status validate_part(struct trainer *t, int64_t step, int part, int n_parts, int *whole)
 {
@@ -286,7 +325,7 @@ static enum status validate_part(struct trainer *t, int64_t step, int part, int 
     struct evaluate_sums sums;
     int ends = 0;
     int64_t begin = trace_begin();
-    TRY(evaluate_part(t->validate, part, n_parts, &sums));
+    TRY(evaluate_part(t->validate, part, n_parts, visitor_of(t), &sums));
     trace_end(begin, TRACE_COMPUTE, "evaluate", NULL, -1, -1);
     struct trainer_evaluation e = {.step = step,
                                    .generation = t->generation,
@@ -304,6 +343,7 @@ static enum status validate_part(struct trainer *t, int64_t step, int part, int 
     if (t->cfg.validated)
         TRY(t->cfg.validated(t->cfg.validated_ctx, &e, &ends));
     *whole = e.n > 0;
+    observe_validation(t, &e);
     if (n_parts > 1 && part == 0 && *whole)
         say_validation(t, &e);
     if (ends) {

@@ -5,6 +5,7 @@
  *   trainer_step.c   a tower's steps
  *   trainer_push.c   what all towers of a step contribute, handed out
  *   trainer_finite.c whether it is finite, and what becomes of it if not
+ *   trainer_observe.c what an observer is told
  *
  * DESIGN. Each tower is a thread that takes the same steps. Before a layer's forward it waits until
  * all towers' gradients of that layer's last step have been handed out and the new version is in
@@ -58,6 +59,8 @@ struct trainer {
     uint64_t generation, ps0;
     int64_t start_ns;
     int64_t n_evaluated; /* the last step that was, or need not be, in units of eval_every */
+    int64_t observed_step, observed_global_step; /* whose values are looked at; -1: none */
+    _Atomic int64_t wait_ns;                     /* that the first tower waited for parameters */
     _Atomic int stopped;
     _Atomic int failed; /* enum status of the first tower that failed */
 
@@ -127,6 +130,20 @@ enum status trainer_check_finite(struct trainer *t, int layer, int64_t step,
 /* HANDS_OUT_ALL: all gradients of the step are scaled down to cfg.clip_norm, if they are above it:
  * at once, or, alone, as the pushes that follow use them. */
 void trainer_clip(struct trainer *t, int64_t step);
+
+/* trainer_observe.c: where there is an observer, else nothing happens. */
+
+void trainer_observe_start(struct trainer *t, const struct net_start *start);
+/* By the first tower, before it computes the step; then of each layer whose parameters are there,
+ * and of each whose sum of gradients is. */
+void trainer_observe_begin(struct trainer *t, int64_t step);
+void trainer_observe_layer(struct trainer *t, const struct tower *w, int layer, int64_t step);
+void trainer_observe_gradients(struct trainer *t, int layer, int64_t step);
+/* n parameters, as they are; there is an observer. */
+void trainer_observe_params(struct trainer *t, int64_t global_step, int first, int n);
+/* t->result is that of the step. */
+void trainer_observe_step(struct trainer *t, int64_t number, int n_correct);
+void trainer_observe_end(struct trainer *t);
 
 /* trainer.c: a line with the accuracy on the test set, or on the validation data, at the step.
  * ST_CANCELLED: also where training ends with it. */

@@ -121,6 +121,7 @@ static enum status push_layer(struct trainer *t, int layer, int64_t step)
     for (int i = 0; i < l->n_params && !t->contributions[0].tower->grads16; i++)
         reduce_param(t, l->param[i]);
     fault_nonfinite(t, layer, step);
+    trainer_observe_gradients(t, layer, step);
     TRY(trainer_check_finite(t, layer, step, &out));
     int whole = out == HANDS_OUT_ALL || out == HANDS_OUT_SKIP;
     if (out == HANDS_OUT_ALL && t->cfg.clip_norm > 0)
@@ -174,10 +175,13 @@ int64_t trainer_global_step(struct trainer *t, int64_t local_step)
 static void step_done(struct trainer *t, int64_t step)
 {
     double loss = 0;
+    int n_correct = 0;
     if (trainer_is_invalid(t, step))
         return;
-    for (int i = 0; i < t->cfg.n_towers; i++)
+    for (int i = 0; i < t->cfg.n_towers; i++) {
         loss += (double)t->share[i][step & 1].loss * t->towers[i]->spec.n / t->cfg.batch;
+        n_correct += t->share[i][step & 1].n_correct;
+    }
     struct trainer_result *r = &t->result;
     r->loss = (float)loss;
     r->local_steps = t->steps_before + step + 1 - t->first_step;
@@ -190,6 +194,7 @@ static void step_done(struct trainer *t, int64_t step)
     int64_t number = t->cfg.own_pace ? r->local_steps : step + 1;
     struct progress_point at = {number, r->global_step, r->loss, r->images};
     progress_update(t->progress, &at);
+    trainer_observe_step(t, number, n_correct);
 }
 
 enum status trainer_hand_out(struct trainer *t, struct tower *w, int layer, int64_t step)

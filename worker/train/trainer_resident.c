@@ -101,6 +101,9 @@ static int run_steps(const struct run *run)
     int64_t until_eval = cfg->eval_every > 0 ? cfg->eval_every - run->step % cfg->eval_every : n;
     n = n < until_log ? n : until_log;
     n = n < until_eval ? n : until_eval;
+    const struct trainer_observer *o = cfg->observer;
+    int64_t until_seen = o ? o->next(o->ctx, run->step) - run->step : n;
+    n = n < until_seen ? n : until_seen;
     n = n < most ? n : most;
     return n < RESIDENT_STEPS ? (int)n : RESIDENT_STEPS;
 }
@@ -120,6 +123,7 @@ static enum status wait_for_one(struct run *run)
     r->loss = got.loss;
     struct progress_point at = {r->global_step, r->global_step, r->loss, r->images};
     progress_update(run->r->progress, &at);
+    run->r->step_done(run->r->ctx, r, got.n_correct);
 done:
     return st;
 }
@@ -174,6 +178,10 @@ static enum status train(struct run *run)
         if (cfg->eval_every > 0 && run->step > run->first && run->step % cfg->eval_every == 0) {
             TRY(come_home(run));
             TRY(r->evaluate(r->ctx, run->step));
+        }
+        if (cfg->observer && cfg->observer->wants_values(cfg->observer->ctx, run->step, 0)) {
+            TRY(come_home(run));
+            r->look(r->ctx, run->step);
         }
         int n = run_steps(run);
         TRY(orders_give(run, n));

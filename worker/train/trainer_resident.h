@@ -13,9 +13,11 @@ struct trainer_resident {
     struct tower *tower;
     struct progress *progress;
     int member; /* this worker's index, for lines */
-    void *ctx;  /* of the two below */
+    void *ctx;  /* of those below */
     int (*stopped)(void *ctx);
     enum status (*evaluate)(void *ctx, int64_t step); /* cfg->params are those of the step */
+    void (*look)(void *ctx, int64_t step); /* likewise, where cfg->observer wants to see them */
+    void (*step_done)(void *ctx, const struct trainer_result *r, int n_correct);
 };
 
 /* May this tower train so? If not, there is nothing to be said: it is not a case for it. */

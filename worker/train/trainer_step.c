@@ -7,12 +7,12 @@
 enum { WAIT_SLICE_MS = 1000 };
 
 /* Waits until params hold the layer's version that local step `step` computes on. */
-static enum status layer_wait(struct trainer *t, int layer, int64_t step)
+static enum status layer_wait(struct trainer *t, const struct tower *w, int layer, int64_t step)
 {
     const struct layer *l = &t->cfg.model->layers[layer];
     if (l->n_params == 0)
         return ST_OK;
-    int64_t begin = trace_begin();
+    int64_t begin = trace_begin(), waits_since_ns = clock_now_ns();
     pthread_mutex_lock(&t->lock);
     while (t->pushed[layer] < step && !trainer_is_stopped(t) &&
            (t->group || step < t->invalid_from))
@@ -29,6 +29,8 @@ static enum status layer_wait(struct trainer *t, int layer, int64_t step)
     enum status st =
         trainer_note_rebased(t, x->ops->wait(x->ctx, first, n, t->cfg.own_pace ? 0 : step), step);
     trace_end(begin, TRACE_WAIT, "parameters of", l->name, layer, step);
+    if (w->index == 0)
+        t->wait_ns += clock_now_ns() - waits_since_ns;
     return st;
 }
 
@@ -36,11 +38,13 @@ static enum status layer_wait(struct trainer *t, int layer, int64_t step)
 static enum status layer_load(struct trainer *t, struct tower *w, int layer, int64_t step)
 {
     const struct layer *l = &t->cfg.model->layers[layer];
-    enum status st = layer_wait(t, layer, step);
+    enum status st = layer_wait(t, w, layer, step);
     if (trainer_is_invalid(t, step)) /* what is computed now counts no more */
         return st;
     for (int i = 0; st == ST_OK && i < l->n_params; i++)
         st = split_tower_load_param(w->stages, l->param[i]);
+    if (st == ST_OK)
+        trainer_observe_layer(t, w, layer, step);
     return st;
 }
 
@@ -116,10 +120,10 @@ enum status trainer_take_steps(struct trainer *t, struct tower *w)
     for (int64_t step = t->first_step; !trainer_is_stopped(t); step++) {
         if (!trainer_begin_step(t, step))
             return ST_OK;
-        TRY(layer_wait(t, t->lowest, step));
+        TRY(layer_wait(t, w, t->lowest, step));
         if (t->cfg.own_pace) {
             for (int i = 1; i < t->cfg.model->n_layers; i++)
-                TRY(layer_wait(t, i, step));
+                TRY(layer_wait(t, w, i, step));
         }
         if (trainer_may_skip(t, step))
             return ST_OK;
@@ -131,6 +135,8 @@ enum status trainer_take_steps(struct trainer *t, struct tower *w)
             TRY(t->cfg.at_step(t->cfg.at_step_ctx, step));
         if (trainer_may_skip(t, step))
             return ST_OK;
+        if (w->index == 0)
+            trainer_observe_begin(t, step);
         TRY(tower_step(t, w, step));
     }
     st = ST_CANCELLED;

@@ -1,0 +1,53 @@
+/* worker/events/event.h - events as TensorBoard reads them, each a record of its file:
+ *
+ *     length (8 bytes, little-endian) | masked CRC-32C of these | Event | masked CRC-32C of that
+ *
+ * An Event is begun, gets what it says of its step, and is ended. Texts that are no UTF-8 are given
+ * as Latin-1: protobuf takes no others.
+ * Owns: nothing. Threads: one for each buffer. Errors: the buffer's overflow. */
+#ifndef WORKER_EVENTS_EVENT_H
+#define WORKER_EVENTS_EVENT_H
+#include "worker/events/event_buf.h"
+#include "worker/events/event_histogram.h"
+
+/* The CRC as records have it. */
+uint32_t event_masked_crc(const void *data, size_t n);
+
+struct event {
+    struct event_buf *b;
+    size_t record, summary; /* where these begin */
+};
+
+/* wall_time: seconds since 1970. */
+struct event event_begin(struct event_buf *b, double wall_time, int64_t step);
+/* The record is in the buffer, behind those before; or, where it did not fit, all of it is gone and
+ * the buffer as before: 0. */
+int event_end(struct event *e);
+
+/* The first of a file. */
+void event_file_version(struct event *e);
+/* What was told of this step and later ones, before, does not count any more. */
+void event_session_start(struct event *e);
+/* A GraphDef. */
+void event_graph(struct event *e, const uint8_t *graph, size_t n);
+
+/* Values: as many as there are, behind each other, and nothing else in the event. */
+void event_scalar(struct event *e, const char *tag, double value);
+void event_histogram(struct event *e, const char *tag, const struct event_histogram *h);
+struct event_png {
+    int width, height;
+    const uint8_t *data;
+    size_t n;
+};
+void event_image(struct event *e, const char *tag, const struct event_png *png);
+void event_markdown(struct event *e, const char *tag, const char *text);
+
+/* One of the run's settings: a text, or, where that is NULL, a number. */
+struct event_hparam {
+    const char *name, *text;
+    double number;
+};
+void event_hparams_start(struct event *e, const struct event_hparam *list, int n);
+void event_hparams_end(struct event *e, int failed);
+
+#endif

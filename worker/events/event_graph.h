@@ -1,0 +1,22 @@
+/* worker/events/event_graph.h - the model as a TensorFlow GraphDef: a node for each layer, in each
+ * of the worker's towers, and for each parameter, with the device where it lies:
+ *     /job:worker/task:0/device:GPU:1     /job:ps/task:0/device:CPU:0
+ * Parameters that more than one server has (all of them: a server has chunks) are on /job:ps.
+ * Owns: nothing. Threads: one. Errors: the buffer's overflow. */
+#ifndef WORKER_EVENTS_EVENT_GRAPH_H
+#define WORKER_EVENTS_EVENT_GRAPH_H
+#include "worker/events/event_buf.h"
+#include "worker/model/model.h"
+#include "worker/place/tower_plan.h"
+
+struct event_graph_source {
+    const struct model *model;
+    const struct tower_plan *towers;
+    int task;           /* this worker's */
+    int n_servers;      /* 0: it is alone */
+    int params_on_host; /* alone: they are updated there, whatever computes their layers */
+};
+
+void event_graph_put(const struct event_graph_source *s, struct event_buf *b);
+
+#endif

@@ -1,0 +1,124 @@
+/* worker/events/event_histogram.c - see event_histogram.h. A bucket is a float's exponent and the
+ * first four bits behind the point: BITS are the others. */
+#include "worker/events/event_histogram.h"
+#include <float.h>
+#include <math.h>
+#include <string.h>
+
+enum { BITS = 19, DOUBLINGS = 8 };
+static const uint32_t magnitude = 0x7fffffff, infinite = 0x7f800000;
+
+static uint32_t bits_of(float value)
+{
+    uint32_t bits;
+    memcpy(&bits, &value, sizeof bits);
+    return bits;
+}
+
+static double float_of(uint32_t bits)
+{
+    float value;
+    if (bits >= infinite)
+        return DBL_MAX;
+    memcpy(&value, &bits, sizeof value);
+    return (double)value;
+}
+
+/* Eight sums, which do not wait for each other. */
+void event_histogram_bounds(struct event_histogram *h, const float *value, size_t n)
+{
+    enum { LANES = 8 };
+    float min[LANES], max[LANES];
+    double sum[LANES] = {0}, squares[LANES] = {0};
+    uint32_t finite[LANES] = {0};
+    for (int k = 0; k < LANES; k++) {
+        min[k] = FLT_MAX;
+        max[k] = -FLT_MAX;
+    }
+    for (size_t i = 0; i < n; i += LANES) {
+        for (size_t k = 0; k < LANES && i + k < n; k++) {
+            float x = value[i + k];
+            int is_finite = (bits_of(x) & magnitude) < infinite;
+            float counted = is_finite ? x : 0;
+            finite[k] += (uint32_t)is_finite;
+            min[k] = is_finite && x < min[k] ? x : min[k];
+            max[k] = is_finite && x > max[k] ? x : max[k];
+            sum[k] += (double)counted;
+            squares[k] += (double)counted * (double)counted;
+        }
+    }
+    for (int k = 0; k < LANES; k++) {
+        const struct event_histogram part = {.n = finite[k],
+                                             .min = (double)min[k],
+                                             .max = (double)max[k],
+                                             .sum = sum[k],
+                                             .sum_squares = squares[k]};
+        event_histogram_add_bounds(h, &part);
+    }
+}
+
+void event_histogram_add_bounds(struct event_histogram *h, const struct event_histogram *part)
+{
+    if (part->n == 0)
+        return;
+    h->min = h->n == 0 || part->min < h->min ? part->min : h->min;
+    h->max = h->n == 0 || part->max > h->max ? part->max : h->max;
+    h->n += part->n;
+    h->sum += part->sum;
+    h->sum_squares += part->sum_squares;
+}
+
+void event_histogram_scale(struct event_histogram *h)
+{
+    float largest = (float)fmax(fabs(h->min), fabs(h->max));
+    uint32_t top = bits_of(largest) >> BITS, below = DOUBLINGS * 16 - 1;
+    h->lowest = top > below ? top - below : 0;
+}
+
+void event_histogram_count(struct event_histogram *h, const float *value, size_t n)
+{
+    for (size_t i = 0; i < n; i++) {
+        uint32_t bits = bits_of(value[i]), size = bits & magnitude;
+        if (size >= infinite)
+            continue;
+        uint32_t at = (size >> BITS) + 1 > h->lowest ? (size >> BITS) + 1 - h->lowest : 0;
+        h->count[at + (bits >> 31) * EVENT_HISTOGRAM_SIDE]++;
+    }
+}
+
+void event_histogram_add_count(struct event_histogram *h, const struct event_histogram *part)
+{
+    for (int i = 0; i < EVENT_HISTOGRAM_BUCKETS; i++)
+        h->count[i] += part->count[i];
+}
+
+/* The k-th bucket from below: negative ones end where they are nearest to zero. */
+static double upper_limit(const struct event_histogram *h, int k)
+{
+    if (k < EVENT_HISTOGRAM_SIDE) {
+        int at = EVENT_HISTOGRAM_SIDE - 1 - k;
+        return at == 0 ? 0 : -float_of((h->lowest + (uint32_t)at - 1) << BITS);
+    }
+    return float_of((h->lowest + (uint32_t)(k - EVENT_HISTOGRAM_SIDE)) << BITS);
+}
+
+static uint64_t count_of(const struct event_histogram *h, int k)
+{
+    return h->count[k < EVENT_HISTOGRAM_SIDE ? EVENT_HISTOGRAM_BUCKETS - 1 - k
+                                             : k - EVENT_HISTOGRAM_SIDE];
+}
+
+int event_histogram_buckets(const struct event_histogram *h, double limit[EVENT_HISTOGRAM_BUCKETS],
+                            double count[EVENT_HISTOGRAM_BUCKETS])
+{
+    int first = 0, last = EVENT_HISTOGRAM_BUCKETS - 1, n = 0;
+    while (first < last && count_of(h, first) == 0)
+        first++;
+    while (last > first && count_of(h, last) == 0)
+        last--;
+    for (int k = first; k <= last; k++, n++) {
+        limit[n] = upper_limit(h, k);
+        count[n] = (double)count_of(h, k);
+    }
+    return n;
+}

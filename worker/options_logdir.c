@@ -1,0 +1,40 @@
+/* worker/options_logdir.c - what belongs to --logdir: see options_impl.h. */
+#include "worker/events/event_writer.h"
+#include "worker/options_impl.h"
+
+/* A folder where nothing can ever be written is an error; a disk that is full now is not. */
+static enum status check_folder(const char *folder)
+{
+    int err = event_writer_folder(folder);
+    if (!err)
+        return ST_OK;
+    if (status_of_errno(err) != ST_INVALID) {
+        LOG_W("--logdir=%.400s: nothing can be written there now: %s; training goes on", folder,
+              status_errno_text(err));
+        return ST_OK;
+    }
+    LOG_E("--logdir=%.400s: event files cannot be written there: %s; give another folder", folder,
+          status_errno_text(err));
+    return ST_INVALID;
+}
+
+enum status options_check_logdir(struct options *o)
+{
+    const struct options_raw *r = &options_raw;
+    const char *wrong = NULL;
+    int given = r->logdir && *r->logdir;
+    if (!given && (options_is_given(&r->summary_steps) || options_is_given(&r->histogram_steps)))
+        wrong = "--summary_steps and --histogram_steps need --logdir";
+    else if (given && (o->evaluate || o->predict))
+        wrong = "--evaluate and --predict train nothing; leave --logdir out";
+    if (wrong) {
+        LOG_E("%s", wrong);
+        return ST_INVALID;
+    }
+    if (!given || o->list_devices >= 0 || o->self_test >= 0)
+        return ST_OK;
+    o->logdir = r->logdir;
+    o->summary_steps = r->summary_steps;
+    o->histogram_steps = r->histogram_steps;
+    return check_folder(o->logdir);
+}
