@@ -87,6 +87,41 @@ static void back_nothing(void *ctx)
     (void)ctx;
 }
 
+/* An observer hears of each start, and from there on of each step in turn. */
+static struct {
+    int n_starts;
+    int64_t next;
+} told;
+
+static void told_start(void *ctx, const struct net_start *start)
+{
+    (void)ctx;
+    told.n_starts++;
+    told.next = start->step + 1;
+}
+
+static void told_step(void *ctx, const struct trainer_figures *f)
+{
+    (void)ctx;
+    assert_int_equal(f->number, told.next++);
+}
+
+static int told_wants(void *ctx, int64_t number, int is_last)
+{
+    (void)ctx, (void)number, (void)is_last;
+    return 0;
+}
+
+static void told_evaluated(void *ctx, int64_t step, const char *what, double accuracy, double loss)
+{
+    (void)ctx, (void)step, (void)what, (void)accuracy, (void)loss;
+}
+
+static const struct trainer_observer observer = {.start = told_start,
+                                                 .step = told_step,
+                                                 .wants_values = told_wants,
+                                                 .evaluated = told_evaluated};
+
 static void train_and_go_back(const struct backend *backend, int n_towers, int at, float *end)
 {
     static const struct updates_ops ops = {.start = back_start,
@@ -102,6 +137,8 @@ static void train_and_go_back(const struct backend *backend, int n_towers, int a
     struct updates exchange = {&ops, NULL};
     r.cfg.updates = &exchange;
     r.cfg.eval_every = 4;
+    r.cfg.observer = &observer;
+    told.n_starts = 0;
     r.data.in_file = at % 2; /* half of them read ahead */
     for (int i = 0; i < n_towers; i++)
         r.towers[i].own.backend = backend;
@@ -115,6 +152,8 @@ static void train_and_go_back(const struct backend *backend, int n_towers, int a
     assert_int_equal(trainer_run(r.trainer, &r.start, &result), ST_OK);
     assert_int_equal(result.global_step, 15);
     assert_int_equal(back.n_starts, at > 0 && back.n_calls >= at);
+    assert_int_equal(told.n_starts, 1 + back.n_starts);
+    assert_int_equal(told.next, 16);
     assert_in_range(result.local_steps, 15, 15 + 3 * back.n_starts);
     assert_in_range(fake.n_reads, 6 * 15, 6 * (result.local_steps + 3 * back.n_starts));
     memcpy(end, r.params, sizeof r.params);

@@ -118,6 +118,7 @@ void event_samples_put(const struct event_samples *s, struct event_buf *b, doubl
     struct event e = event_begin(b, wall_time, step);
     put_picture(s, &e, tag);
     event_end(&e);
+    snprintf(tag, sizeof tag, "%s/predictions", what);
     e = event_begin(b, wall_time, step);
     put_table(s, &e, tag);
     event_end(&e);

@@ -27,6 +27,7 @@ struct events {
     int member;
     struct last_figures last;
     int said_last;     /* the figures of the job's last step */
+    int is_resumed;    /* the first step's values were written before */
     int64_t values_ns; /* when histograms were made last; 0: never */
     struct event_samples samples;
     struct event_hparam hparams[EVENTS_MOST_HPARAMS];
@@ -126,6 +127,7 @@ static void on_start(void *ctx, const struct net_start *start)
     }
     ev->last.global_step = is_first ? start->step : -1; /* since when, is not known */
     ev->said_last = 0;
+    ev->is_resumed = start->step > 0;
 }
 
 static void put_exchange(struct events *ev, struct event *e, const struct trainer_figures *f)
@@ -186,12 +188,15 @@ static int on_wants_values(void *ctx, int64_t number, int is_last)
 {
     struct events *ev = ctx;
     int64_t every = ev->cfg.histogram_steps, now_ns = clock_now_ns();
+    int is_again = ev->is_resumed && !is_last;
+    ev->is_resumed = 0;
     if (every == EVENTS_HISTOGRAMS_AUTO) {
         int is_time =
             ev->values_ns == 0 || now_ns - ev->values_ns >= AUTO_SECONDS * INT64_C(1000000000);
         every = is_time ? ev->cfg.summary_steps : 0;
     }
-    if (ev->cfg.histogram_steps == 0 || (!is_last && (every == 0 || number % every != 0)))
+    if (is_again || ev->cfg.histogram_steps == 0 ||
+        (!is_last && (every == 0 || number % every != 0)))
         return 0;
     ev->values_ns = now_ns;
     return 1;

@@ -1,0 +1,413 @@
+/* tests/worker_events_test.c - TensorBoard's events: records, histograms, pictures; and the file,
+ * when the disk is full, or hangs. test_tensorboard.py has TensorBoard read them. */
+#include "base/clock.h"
+#include "tests/capture.h"
+#include "worker/events/event.h"
+#include "worker/events/event_picture.h"
+#include "worker/events/event_writer.h"
+#include <dirent.h>
+#include <errno.h>
+#include <math.h>
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stdatomic.h>
+#include <stddef.h>
+#include <stdlib.h>
+#include <sys/stat.h>
+#include <zlib.h>
+
+#include <cmocka.h>
+
+/* A disk that is full takes half of what it is given, and one that hangs never answers. */
+enum disk { DISK_WORKS, DISK_FULL, DISK_HANGS };
+static _Atomic int disk, n_failed;
+
+ssize_t __real_pwrite(int fd, const void *data, size_t n, off_t at);
+ssize_t __wrap_pwrite(int fd, const void *data, size_t n, off_t at);
+ssize_t __wrap_pwrite(int fd, const void *data, size_t n, off_t at)
+{
+    while (disk == DISK_HANGS)
+        pause();
+    if (disk == DISK_FULL && n < 2) {
+        n_failed++;
+        errno = ENOSPC;
+        return -1;
+    }
+    return __real_pwrite(fd, data, disk == DISK_FULL ? n / 2 : n, at);
+}
+
+static char top[] = "/tmp/weir_events.XXXXXX";
+
+static int make_top(void **state)
+{
+    (void)state;
+    return mkdtemp(top) ? 0 : -1;
+}
+
+static int remove_top(void **state)
+{
+    char command[64];
+    (void)state;
+    snprintf(command, sizeof command, "rm -r %s", top);
+    return system(command);
+}
+
+static void crc_is_masked(void **state)
+{
+    (void)state;
+    assert_int_equal(event_masked_crc("\x1a\x11"
+                                      "CRC test, one two",
+                                      19),
+                     0x5794d08a);
+}
+
+static void record_has_its_bytes(void **state)
+{
+    (void)state;
+    uint8_t room[200];
+    struct event_buf b = {room, 0, sizeof room, 0};
+    struct event e = event_begin(&b, 1.0, 300);
+    event_scalar(&e, "a\xe4", 2.0);
+    assert_true(event_end(&e));
+    static const uint8_t event[] = {
+        0x09, 0,    0,    0,    0,    0,   0,    0xf0, 0x3f, /* wall_time */
+        0x10, 0xac, 0x02,                                    /* step */
+        0x2a, 0x92, 0x80, 0x80, 0,                           /* summary, */
+        0x0a, 0x8d, 0x80, 0x80, 0,                           /* value, */
+        0x0a, 0x83, 0x80, 0x80, 0,    'a', 0xc3, 0xa4,       /* tag, as UTF-8 */
+        0x15, 0,    0,    0,    0x40,                        /* simple_value */
+    };
+    assert_int_equal(b.n, 12 + sizeof event + 4);
+    assert_int_equal(room[0], sizeof event);
+    assert_memory_equal(room + 12, event, sizeof event);
+    uint32_t crc = event_masked_crc(room, 8);
+    assert_memory_equal(room + 8, &crc, 4);
+    crc = event_masked_crc(event, sizeof event);
+    assert_memory_equal(room + 12 + sizeof event, &crc, 4);
+}
+
+/* A record that does not fit is left out, whichever byte is the first that does not. */
+static void record_is_whole_or_not_there(void **state)
+{
+    (void)state;
+    uint8_t room[300];
+    size_t before = 0, whole = 0;
+    for (size_t cap = 50; cap <= sizeof room; cap++) {
+        struct event_buf b = {room, 0, cap, 0};
+        struct event e = event_begin(&b, 1, 1);
+        event_file_version(&e);
+        event_end(&e);
+        before = b.n;
+        e = event_begin(&b, 1, 1);
+        event_markdown(&e, "tag", "some | text");
+        event_hparams_end(&e, 0);
+        if (event_end(&e)) {
+            whole = whole ? whole : b.n;
+            assert_int_equal(b.n, whole);
+        } else {
+            assert_int_equal(b.n, before);
+            assert_int_equal(whole, 0);
+        }
+        assert_false(b.overflow);
+    }
+    assert_true(whole > before);
+}
+
+enum { N_VALUES = 5000 };
+
+static void fill_values(float value[N_VALUES])
+{
+    for (int i = 0; i < N_VALUES; i++)
+        value[i] = (float)sin(i * 0.7) * powf(0.999f, (float)i);
+}
+
+/* What is in each bucket is above the limit before it and not above its own. */
+static void histogram_counts_in_its_buckets(void **state)
+{
+    (void)state;
+    static float value[N_VALUES];
+    static double limit[EVENT_HISTOGRAM_BUCKETS], count[EVENT_HISTOGRAM_BUCKETS];
+    static double counted[EVENT_HISTOGRAM_BUCKETS];
+    struct event_histogram h = {0}, half = {0};
+    double sum = 0, squares = 0, total = 0;
+    fill_values(value);
+    value[7] = NAN;
+    value[8] = -INFINITY;
+    event_histogram_bounds(&h, value, 2501);
+    event_histogram_bounds(&half, value + 2501, N_VALUES - 2501);
+    event_histogram_add_bounds(&h, &half);
+    event_histogram_scale(&h);
+    half.lowest = h.lowest;
+    event_histogram_count(&h, value, 2501);
+    event_histogram_count(&half, value + 2501, N_VALUES - 2501);
+    event_histogram_add_count(&h, &half);
+    int n = event_histogram_buckets(&h, limit, count);
+    for (int i = 0; i < N_VALUES; i++) {
+        int k = 0;
+        if (!isfinite(value[i]))
+            continue;
+        sum += (double)value[i];
+        squares += (double)value[i] * (double)value[i];
+        while (k < n &&
+               ((double)value[i] < 0 ? limit[k] < (double)value[i] : limit[k] <= (double)value[i]))
+            k++;
+        assert_true(k < n);
+        counted[k]++;
+    }
+    assert_int_equal(h.n, N_VALUES - 2);
+    assert_float_equal(h.sum, sum, 1e-9);
+    assert_float_equal(h.sum_squares, squares, 1e-9);
+    assert_true(h.min >= -1 && h.max <= 1 && h.min < -0.9 && h.max > 0.9);
+    for (int k = 0; k < n; k++) {
+        assert_true(k == 0 || limit[k] > limit[k - 1]);
+        assert_true(counted[k] == count[k]);
+        total += count[k];
+    }
+    assert_true(total == N_VALUES - 2 && count[0] > 0 && count[n - 1] > 0);
+}
+
+static void histogram_of_equal_and_extreme_values(void **state)
+{
+    (void)state;
+    const float zeros[3] = {0, 0, 0}, largest[2] = {3.4e38f, -3.4e38f}, none[1] = {NAN};
+    const struct {
+        const float *value;
+        size_t n;
+        int64_t finite;
+    } cases[] = {{zeros, 3, 3}, {largest, 2, 2}, {none, 1, 0}};
+    for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
+        double limit[EVENT_HISTOGRAM_BUCKETS], count[EVENT_HISTOGRAM_BUCKETS], total = 0;
+        struct event_histogram h = {0};
+        event_histogram_bounds(&h, cases[i].value, cases[i].n);
+        event_histogram_scale(&h);
+        event_histogram_count(&h, cases[i].value, cases[i].n);
+        int n = event_histogram_buckets(&h, limit, count);
+        assert_true(n >= 1);
+        for (int k = 0; k < n; k++)
+            total += count[k];
+        assert_int_equal(h.n, cases[i].finite);
+        assert_true(total == (double)cases[i].finite);
+    }
+}
+
+static uint32_t big(const uint8_t *at)
+{
+    return (uint32_t)at[0] << 24 | (uint32_t)at[1] << 16 | (uint32_t)at[2] << 8 | at[3];
+}
+
+/* The pixels of a PNG that is made of one IDAT. */
+static uint8_t *unpack_png(const uint8_t *png, size_t n, int width, int height)
+{
+    uLongf bytes = (uLongf)height * ((uLongf)width * 3 + 1);
+    uint8_t *raw = malloc(bytes);
+    assert_memory_equal(png, "\x89PNG\r\n\x1a\n", 8);
+    for (size_t at = 8, k = 0; at < n; k++) {
+        static const char *const names[] = {"IHDR", "IDAT", "IEND"};
+        uint32_t length = big(png + at);
+        assert_memory_equal(png + at + 4, names[k], 4);
+        assert_int_equal(big(png + at + 8 + length), crc32(0, png + at + 4, length + 4));
+        if (k == 0) {
+            assert_int_equal(big(png + at + 8), width);
+            assert_int_equal(big(png + at + 12), height);
+        } else if (k == 1) {
+            uLongf got = bytes;
+            assert_int_equal(uncompress(raw, &got, png + at + 8, length), Z_OK);
+            assert_int_equal(got, bytes);
+        }
+        at += length + 12;
+    }
+    return raw;
+}
+
+/* Frames say right or wrong, one channel is gray, and a large sample is made small. */
+static void picture_shows_samples(void **state)
+{
+    (void)state;
+    const struct shape small = {3, {1, 2, 2}}, large = {3, {3, 300, 200}}, row = {3, {1, 1, 9}};
+    const float dots[4] = {0, 1, 1, 0.5f};
+    struct event_picture *p;
+    uint8_t *png;
+    size_t n;
+    assert_int_equal(event_picture_create(&row, 1, &p), ST_UNSUPPORTED);
+    assert_int_equal(event_picture_create(&small, 2, &p), ST_OK);
+    event_picture_set(p, 0, dots, 7, 7);
+    event_picture_set(p, 1, dots, 7, 9);
+    int width = event_picture_width(p), height = event_picture_height(p);
+    assert_int_equal(event_picture_png(p, &png, &n), ST_OK);
+    uint8_t *raw = unpack_png(png, n, width, height), *first = raw + 1,
+            *second = first + width / 2 * 3;
+    size_t line = (size_t)width * 3 + 1;
+    assert_true(first[1] > first[0] && second[0] > second[1]); /* green, red */
+    assert_memory_equal(first + 3 * line + 9, "\0\0\0", 3);
+    assert_memory_equal(first + 3 * line + (3 + 63) * 3, "\xff\xff\xff", 3);
+    assert_memory_equal(first + (3 + 63) * line + (3 + 63) * 3, "\x80\x80\x80", 3);
+    free(raw);
+    free(png);
+    event_picture_destroy(p);
+    float *pixels = calloc(3 * 300 * 200, sizeof *pixels);
+    pixels[300 * 200 - 1] = -7; /* the range is what there is */
+    assert_int_equal(event_picture_create(&large, 16, &p), ST_OK);
+    assert_true(event_picture_width(p) < 700 && event_picture_height(p) < 200);
+    for (int k = 0; k < 16; k++)
+        event_picture_set(p, k, pixels, 65535, k);
+    assert_int_equal(event_picture_png(p, &png, &n), ST_OK);
+    free(unpack_png(png, n, event_picture_width(p), event_picture_height(p)));
+    free(png);
+    free(pixels);
+    event_picture_destroy(p);
+}
+
+/* The folder's files in the order of their names, all in one. */
+static size_t read_folder(const char *folder, char *to, size_t most, int *n_files)
+{
+    struct dirent **list;
+    size_t n = 0;
+    int all = scandir(folder, &list, NULL, alphasort);
+    *n_files = 0;
+    for (int i = 0; i < all; i++) {
+        char path[600];
+        snprintf(path, sizeof path, "%s/%s", folder, list[i]->d_name);
+        FILE *f = list[i]->d_name[0] == '.' ? NULL : fopen(path, "r");
+        if (f) {
+            n += fread(to + n, 1, most - n, f);
+            fclose(f);
+            ++*n_files;
+        }
+        free(list[i]);
+    }
+    free(list);
+    return n;
+}
+
+static void files_follow_each_other(void **state)
+{
+    (void)state;
+    char folder[100], later[200], all[100];
+    int n_files;
+    snprintf(folder, sizeof folder, "%s/a/b", top);
+    for (int i = 0; i < 3; i++) {
+        struct event_writer *w;
+        char digit = (char)('0' + i);
+        assert_int_equal(event_writer_create(&(struct event_writer_config){folder, 0, 0}, &w),
+                         ST_OK);
+        assert_true(event_writer_put(w, &digit, 1));
+        event_writer_destroy(w);
+        if (i == 0) { /* of a host whose clock is ahead */
+            snprintf(later, sizeof later, "%s/events.out.tfevents.4000000000.other.1.0", folder);
+            FILE *f = fopen(later, "w");
+            fputs("later", f);
+            fclose(f);
+        }
+    }
+    size_t n = read_folder(folder, all, sizeof all, &n_files);
+    assert_int_equal(n_files, 4);
+    assert_int_equal(n, 8);
+    assert_memory_equal(all, "0later12", 8);
+}
+
+static void folder_that_cannot_be_is_an_error(void **state)
+{
+    (void)state;
+    char file[100], below[200];
+    snprintf(file, sizeof file, "%s/file", top);
+    snprintf(below, sizeof below, "%s/x", file);
+    fclose(fopen(file, "w"));
+    assert_int_equal(event_writer_folder(file), ENOTDIR);
+    assert_int_equal(event_writer_folder(below), ENOTDIR);
+    snprintf(below, sizeof below, "%s/c/d/", top);
+    assert_int_equal(event_writer_folder(below), 0);
+}
+
+static void put_until_full(struct event_writer *w, const char *block, size_t n, int *n_put)
+{
+    for (*n_put = 0; event_writer_put(w, block, n); ++*n_put)
+        ;
+}
+
+/* Nobody waits, whole records are left in the file, and what was taken is written once there is
+ * room. */
+static void full_disk_is_waited_out(void **state)
+{
+    (void)state;
+    enum { BLOCK = 300000 };
+    static char block[BLOCK], all[8 << 20];
+    char folder[100];
+    struct event_writer *w;
+    int n_put, n_files;
+    memset(block, 'x', sizeof block);
+    snprintf(folder, sizeof folder, "%s/full", top);
+    assert_int_equal(event_writer_create(&(struct event_writer_config){folder, 20, 0}, &w), ST_OK);
+    capture_begin();
+    disk = DISK_FULL;
+    n_failed = 0;
+    assert_true(event_writer_put(w, "first", 5));
+    while (n_failed < 2) /* it was tried again */
+        clock_sleep_ms(5);
+    put_until_full(w, block, sizeof block, &n_put);
+    assert_false(event_writer_put(w, block, sizeof block));
+    disk = DISK_WORKS;
+    event_writer_destroy(w);
+    capture_end();
+    assert_int_equal(n_put, EVENT_WRITER_RING_BYTES / BLOCK);
+    assert_int_equal(read_folder(folder, all, sizeof all, &n_files), 5 + n_put * BLOCK);
+    assert_memory_equal(all, "first", 5);
+    assert_non_null(strstr(capture_text, "no events can be written to"));
+    assert_non_null(strstr(capture_text, "events are written to"));
+    assert_non_null(strstr(capture_text, "2 were left out, and the last 0 bytes"));
+    assert_int_equal(capture_lines(), 4);
+}
+
+static void disk_that_stays_full_ends_nothing(void **state)
+{
+    (void)state;
+    char folder[100], all[100];
+    struct event_writer *w;
+    int n_files;
+    snprintf(folder, sizeof folder, "%s/stays", top);
+    assert_int_equal(event_writer_create(&(struct event_writer_config){folder, 20, 0}, &w), ST_OK);
+    capture_begin();
+    disk = DISK_FULL;
+    assert_true(event_writer_put(w, "first", 5));
+    event_writer_destroy(w);
+    disk = DISK_WORKS;
+    capture_end();
+    assert_int_equal(read_folder(folder, all, sizeof all, &n_files), 0);
+    assert_non_null(strstr(capture_text, "the last 5 bytes are not written\n"));
+}
+
+/* The last test: the thread hangs for good. */
+static void disk_that_hangs_is_left(void **state)
+{
+    (void)state;
+    char folder[100];
+    static char block[100000];
+    struct event_writer *w;
+    int n_put;
+    snprintf(folder, sizeof folder, "%s/hangs", top);
+    assert_int_equal(event_writer_create(&(struct event_writer_config){folder, 0, 50}, &w), ST_OK);
+    disk = DISK_HANGS;
+    capture_begin();
+    put_until_full(w, block, sizeof block, &n_put);
+    event_writer_destroy(w);
+    capture_end();
+    assert_true(n_put > 0);
+    assert_non_null(strstr(capture_text, "the disk does not answer"));
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(crc_is_masked),
+        cmocka_unit_test(record_has_its_bytes),
+        cmocka_unit_test(record_is_whole_or_not_there),
+        cmocka_unit_test(histogram_counts_in_its_buckets),
+        cmocka_unit_test(histogram_of_equal_and_extreme_values),
+        cmocka_unit_test(picture_shows_samples),
+        cmocka_unit_test(files_follow_each_other),
+        cmocka_unit_test(folder_that_cannot_be_is_an_error),
+        cmocka_unit_test(full_disk_is_waited_out),
+        cmocka_unit_test(disk_that_stays_full_ends_nothing),
+        cmocka_unit_test(disk_that_hangs_is_left),
+    };
+    return cmocka_run_group_tests(tests, make_top, remove_top);
+}
