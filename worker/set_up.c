@@ -485,6 +485,7 @@ static void say_towers(const struct worker *w)
     }
     if (w->rounded)
         rounding_say(w->model, w->rounded, "as was measured");
+    LOG_I("vector loops: %s", vector_description());
 }
 
 static enum status open_validation(struct worker *w, int own_pace)
@@ -564,7 +565,6 @@ static enum status make_trainer(struct worker *w)
         LOG_I("%" PRId64 " rounds, each %d steps of a worker by %s, then one of the servers by %s",
               job.train_steps, job.local_steps, optim_name(job.local.kind),
               optim_name(job.optim.kind));
-    LOG_I("vector loops: %s", vector_description());
 done:
     return st;
 }

@@ -9,6 +9,7 @@
 #include "worker/train/device_group.h"
 #include "worker/train/evaluate.h"
 #include "worker/train/trainer_impl.h"
+#include "worker/train/trainer_observe.h"
 #include "worker/train/trainer_resident.h"
 #include <inttypes.h>
 #include <math.h>

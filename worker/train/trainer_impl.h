@@ -131,20 +131,6 @@ enum status trainer_check_finite(struct trainer *t, int layer, int64_t step,
  * at once, or, alone, as the pushes that follow use them. */
 void trainer_clip(struct trainer *t, int64_t step);
 
-/* trainer_observe.c: where there is an observer, else nothing happens. */
-
-void trainer_observe_start(struct trainer *t, const struct net_start *start);
-/* By the first tower, before it computes the step; then of each layer whose parameters are there,
- * and of each whose sum of gradients is. */
-void trainer_observe_begin(struct trainer *t, int64_t step);
-void trainer_observe_layer(struct trainer *t, const struct tower *w, int layer, int64_t step);
-void trainer_observe_gradients(struct trainer *t, int layer, int64_t step);
-/* n parameters, as they are; there is an observer. */
-void trainer_observe_params(struct trainer *t, int64_t global_step, int first, int n);
-/* t->result is that of the step. */
-void trainer_observe_step(struct trainer *t, int64_t number, int n_correct);
-void trainer_observe_end(struct trainer *t);
-
 /* trainer.c: a line with the accuracy on the test set, or on the validation data, at the step.
  * ST_CANCELLED: also where training ends with it. */
 enum status trainer_log_accuracy(struct trainer *t, int64_t step);

@@ -1,8 +1,8 @@
-/* worker/train/trainer_observe.c - see trainer_impl.h: what an observer is told. Locks: none. The
+/* worker/train/trainer_observe.c - see trainer_observe.h. Locks: none. The
  * first tower decides whether a step's values are looked at, before it computes: whoever hands out
  * a layer of that step does so after this tower has arrived there. */
+#include "worker/train/trainer_observe.h"
 #include "base/clock.h"
-#include "worker/train/trainer_impl.h"
 #include <math.h>
 
 void trainer_observe_start(struct trainer *t, const struct net_start *start)

@@ -5,7 +5,7 @@
 #include "base/trace.h"
 #include "kernels/vector/vector.h"
 #include "worker/train/device_group.h"
-#include "worker/train/trainer_impl.h"
+#include "worker/train/trainer_observe.h"
 #include <math.h>
 
 void trainer_layer_chunks(const struct trainer *t, int layer, int *first, int *n)

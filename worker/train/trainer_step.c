@@ -2,7 +2,7 @@
  * Locks: the trainer's. */
 #include "base/clock.h"
 #include "base/trace.h"
-#include "worker/train/trainer_impl.h"
+#include "worker/train/trainer_observe.h"
 
 enum { WAIT_SLICE_MS = 1000 };
 
