@@ -20,9 +20,8 @@ const struct flag_foreign flags_tensorflow[] = {
     {"allow_growth", "gpu_allow_growth", NULL},
     {"save_model_secs", "save_secs", NULL},
     {"train_dir", "checkpoint_dir", NULL},
-    {"log_dir", NULL,
-     "lines go to stderr, final figures to --summary_json=FILE, and checkpoints are kept in "
-     "--checkpoint_dir=DIR"},
+    {"log_dir", "logdir", NULL},
+    {"save_summaries_steps", "summary_steps", NULL},
     {"num_gpus", NULL,
      "write --gpus=none for 0, --gpus=auto:N for up to N that are free, --gpus=all for all"},
     {"device", NULL, "write --gpus=none for cpu, --gpus=auto for gpu"},
@@ -41,12 +40,8 @@ const struct flag_foreign flags_tensorflow[] = {
     {"learning_rate_decay_factor", NULL, DECAY},
     {"num_epochs_per_decay", NULL,
      "write --lr_schedule=exponential --lr_decay_steps=N, in steps instead of epochs"},
-    {"save_summaries_steps", NULL,
-     "there are no event files: write --log_every=N for lines of progress, --summary_json=FILE for "
-     "the final figures"},
     {"save_summaries_secs", NULL,
-     "there are no event files: write --log_every=N for lines of progress, --summary_json=FILE for "
-     "the final figures"},
+     "write --summary_steps=N, in steps instead of seconds, with --logdir=DIR"},
     {"num_inter_threads", NULL, INTER_OP},
     {"inter_op_parallelism_threads", NULL, INTER_OP},
     {NULL, NULL, NULL},

@@ -19,22 +19,29 @@ static void add_number(struct hparams *h, const char *name, double number)
     h->list[h->n++] = (struct event_hparam){name, NULL, number};
 }
 
-/* What runs are compared by, under the names of the flags. */
+/* What runs are compared by, under the names of the flags; of what is as usual, the main ones. */
 static void add_optimizer(struct hparams *h, const struct optim_config *c)
 {
-    int adam = c->kind == OPTIM_ADAM || c->kind == OPTIM_ADAMW;
+    struct optim_config usual;
+    optim_defaults(c->kind, &usual);
     add_text(h, "optimizer", optim_name(c->kind));
     add_number(h, "learning_rate", float_typed(c->learning_rate));
     add_text(h, "lr_schedule", optim_schedule_name(c->schedule));
     if (c->kind == OPTIM_MOMENTUM || c->kind == OPTIM_NESTEROV || c->kind == OPTIM_RMSPROP)
         add_number(h, "momentum", float_typed(c->momentum));
-    if (adam) {
-        add_number(h, "beta1", float_typed(c->beta1));
-        add_number(h, "beta2", float_typed(c->beta2));
-    }
-    add_number(h, "weight_decay", float_typed(c->weight_decay));
-    add_number(h, "clip_value", float_typed(c->clip_value));
-    add_number(h, "clip_norm", float_typed(c->clip_norm));
+    const struct {
+        const char *name;
+        float value, usual;
+    } more[] = {{"beta1", c->beta1, usual.beta1},
+                {"beta2", c->beta2, usual.beta2},
+                {"epsilon", c->epsilon, usual.epsilon},
+                {"decay", c->decay, usual.decay},
+                {"weight_decay", c->weight_decay, usual.weight_decay},
+                {"clip_value", c->clip_value, 0},
+                {"clip_norm", c->clip_norm, 0}};
+    for (size_t i = 0; i < sizeof more / sizeof *more; i++)
+        if (more[i].value != more[i].usual)
+            add_number(h, more[i].name, float_typed(more[i].value));
 }
 
 static void list_hparams(const struct worker *w, const struct net_job *job, struct hparams *h)

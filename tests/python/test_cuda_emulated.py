@@ -79,7 +79,10 @@ class CudaEmulated(harness.Test):
         self.assertNotIn("training stays on", outputs[0])
         for graphs in ("on", "off"):
             summary = os.path.join(self.dir(), graphs + ".json")
-            worker = self.run_worker("--summary_json=" + summary, "--cuda_graphs=" + graphs, *flags)
+            logdir = os.path.join(self.dir(), "events_" + graphs)
+            worker = self.run_worker("--summary_json=" + summary, "--cuda_graphs=" + graphs,
+                                     "--logdir=" + logdir, "--summary_steps=7",
+                                     "--histogram_steps=11", *flags)
             outputs.append(worker.output())
             self.assertIn("training stays on cuda:0", outputs[-1])
             with open(summary, encoding="utf-8") as f:
@@ -87,7 +90,20 @@ class CudaEmulated(harness.Test):
             self.assertEqual(got["parameters_sha256"], want["parameters_sha256"])
             self.assertEqual(got["local_steps"], steps)
             self.assertAlmostEqual(got["loss"], want["loss"], delta=1e-6)
+            self.check_events(os.path.join(logdir, "worker_0"), steps)
         return outputs
+
+    def check_events(self, folder, steps):
+        """The device stops where somebody wants to see a loss, or parameters."""
+        (name,) = os.listdir(folder)
+        with open(os.path.join(folder, name), "rb") as f:
+            records = f.read()
+        value = rb"\x10(.)\x2a....\x0a....\x0a"
+        losses = re.findall(value + rb"\x84\x80\x80\x00loss", records, re.DOTALL)
+        self.assertEqual([ord(s) for s in losses], sorted({*range(7, steps, 7), steps}))
+        params = re.findall(value + rb"....[a-z]+[0-9]*/weights\x2a", records, re.DOTALL)
+        self.assertEqual(sorted({ord(s) for s in params}), sorted({*range(0, steps, 11), steps}))
+        self.assertNotIn(b"/gradient", records)
 
     def test_alone_on_the_device_is_as_with_a_server(self):
         """The data set is read more than once; a schedule, running averages and dropout count."""

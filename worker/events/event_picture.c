@@ -5,7 +5,7 @@
 #include <string.h>
 #include <zlib.h>
 
-enum { COLUMNS = 8, SIDE = 64, FRAME = 3, GAP = 2, BYTES = 3 };
+enum { COLUMNS = 4, SIDE = 64, FRAME = 3, GAP = 2, BYTES = 3 };
 enum { GLYPH_WIDTH = 3, GLYPH_HEIGHT = 5, ZOOM = 2, TEXT_HEIGHT = GLYPH_HEIGHT * ZOOM + 4 };
 enum { TEXT_MARGIN = 2 };
 
