@@ -21,14 +21,11 @@ static enum status check_folder(const char *folder)
 enum status options_check_logdir(struct options *o)
 {
     const struct options_raw *r = &options_raw;
-    const char *wrong = NULL;
     int given = r->logdir && *r->logdir;
     if (!given && (options_is_given(&r->summary_steps) || options_is_given(&r->histogram_steps)))
-        wrong = "--summary_steps and --histogram_steps need --logdir";
-    else if (given && (o->evaluate || o->predict))
-        wrong = "--evaluate and --predict train nothing; leave --logdir out";
-    if (wrong) {
-        LOG_E("%s", wrong);
+        LOG_W("--summary_steps and --histogram_steps: no effect without --logdir");
+    if (given && (o->evaluate || o->predict)) {
+        LOG_E("--evaluate and --predict train nothing; leave --logdir out");
         return ST_INVALID;
     }
     if (!given || o->list_devices >= 0 || o->self_test >= 0)
