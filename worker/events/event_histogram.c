@@ -24,37 +24,60 @@ static double float_of(uint32_t bits)
     return (double)value;
 }
 
-/* Eight sums, which do not wait for each other. */
+/* Where some may be not finite. */
+static void careful_bounds(struct event_histogram *h, const float *value, size_t n)
+{
+    for (size_t i = 0; i < n; i++) {
+        double x = (double)value[i];
+        if (!isfinite(x))
+            continue;
+        const struct event_histogram one = {
+            .n = 1, .min = x, .max = x, .sum = x, .sum_squares = x * x};
+        event_histogram_add_bounds(h, &one);
+    }
+}
+
+/* A sum in lanes, which do not wait for each other. */
+enum { LANES = 8 };
+
+static double sum_of(const double lane[LANES])
+{
+    double sum = 0;
+    for (int k = 0; k < LANES; k++)
+        sum += lane[k];
+    return sum;
+}
+
 void event_histogram_bounds(struct event_histogram *h, const float *value, size_t n)
 {
-    enum { LANES = 8 };
     float min[LANES], max[LANES];
     double sum[LANES] = {0}, squares[LANES] = {0};
-    uint32_t finite[LANES] = {0};
-    for (int k = 0; k < LANES; k++) {
-        min[k] = FLT_MAX;
-        max[k] = -FLT_MAX;
-    }
-    for (size_t i = 0; i < n; i += LANES) {
-        for (size_t k = 0; k < LANES && i + k < n; k++) {
-            float x = value[i + k];
-            int is_finite = (bits_of(x) & magnitude) < infinite;
-            float counted = is_finite ? x : 0;
-            finite[k] += (uint32_t)is_finite;
-            min[k] = is_finite && x < min[k] ? x : min[k];
-            max[k] = is_finite && x > max[k] ? x : max[k];
-            sum[k] += (double)counted;
-            squares[k] += (double)counted * (double)counted;
+    size_t whole = n - n % LANES;
+    for (int k = 0; k < LANES && whole > 0; k++)
+        min[k] = max[k] = value[k];
+    for (size_t i = 0; i < whole; i += LANES) {
+        for (int k = 0; k < LANES; k++) {
+            float x = value[i + (size_t)k];
+            min[k] = x < min[k] ? x : min[k];
+            max[k] = x > max[k] ? x : max[k];
+            sum[k] += (double)x;
+            squares[k] += (double)x * (double)x;
         }
     }
-    for (int k = 0; k < LANES; k++) {
-        const struct event_histogram part = {.n = finite[k],
-                                             .min = (double)min[k],
-                                             .max = (double)max[k],
-                                             .sum = sum[k],
-                                             .sum_squares = squares[k]};
-        event_histogram_add_bounds(h, &part);
+    if (!isfinite(sum_of(squares)))
+        whole = 0;
+    careful_bounds(h, value + whole, n - whole);
+    if (whole == 0)
+        return;
+    struct event_histogram part = {
+        .n = (int64_t)whole, .sum = sum_of(sum), .sum_squares = sum_of(squares)};
+    part.min = (double)min[0];
+    part.max = (double)max[0];
+    for (int k = 1; k < LANES; k++) {
+        part.min = fmin(part.min, (double)min[k]);
+        part.max = fmax(part.max, (double)max[k]);
     }
+    event_histogram_add_bounds(h, &part);
 }
 
 void event_histogram_add_bounds(struct event_histogram *h, const struct event_histogram *part)
