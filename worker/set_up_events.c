@@ -64,7 +64,8 @@ static void list_hparams(const struct worker *w, const struct net_job *job, stru
     if (o->sync_mode == JOB_SSP)
         add_number(h, "staleness", (double)o->staleness);
     add_text(h, "wire_dtype", dtype_name(o->push_dtype));
-    add_number(h, "local_steps", job_local_steps(job));
+    if (job_local_steps(job) > 1)
+        add_number(h, "local_steps", job_local_steps(job));
 }
 
 enum status set_up_events(struct worker *w)
