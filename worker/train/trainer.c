@@ -117,7 +117,9 @@ static enum status evaluate_at(void *ctx, int64_t step)
 static void step_done(void *ctx, const struct trainer_result *r, int n_correct)
 {
     struct trainer *t = ctx;
+    int member = t->result.member;
     t->result = *r;
+    t->result.member = member;
     trainer_observe_step(t, r->global_step, n_correct);
 }
 
