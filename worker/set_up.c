@@ -360,40 +360,6 @@ static enum status take_params(struct worker *w)
     return ST_NOMEM;
 }
 
-static int are_alike(const struct tower_device *a, const struct tower_device *b)
-{
-    return a->backend == b->backend && a->n_threads == b->n_threads && a->precision == b->precision;
-}
-
-/* What the bits of this worker's sums depend on, each kind of tower; and the loops in C. */
-static void name_arithmetic(const struct worker *w, char name[JOB_ARITHMETIC_BYTES])
-{
-    size_t n = 0;
-    name[0] = 0;
-    for (int i = 0; i < w->towers.n && n < JOB_ARITHMETIC_BYTES; i++) {
-        const struct tower_device *d = &w->towers.tower[i].own;
-        const struct tower_device *before = i > 0 ? &w->towers.tower[i - 1].own : NULL;
-        if (before && are_alike(before, d))
-            continue;
-        char threads[32] = "", times[32] = "";
-        int alike = 1;
-        while (i + alike < w->towers.n && are_alike(d, &w->towers.tower[i + alike].own))
-            alike++;
-        if (alike > 1)
-            snprintf(times, sizeof times, "%d x ", alike);
-        if (!d->gpu)
-            snprintf(threads, sizeof threads, ", %d %s", d->n_threads,
-                     d->n_threads == 1 ? "thread" : "threads");
-        n += (size_t)snprintf(name + n, JOB_ARITHMETIC_BYTES - n, "%s%s%s%s%s", n > 0 ? "; " : "",
-                              times, d->backend->description, threads,
-                              d->precision == BACKEND_BF16   ? ", bf16"
-                              : d->precision == BACKEND_TF32 ? ", tf32"
-                                                             : "");
-    }
-    if (n < JOB_ARITHMETIC_BYTES)
-        snprintf(name + n, JOB_ARITHMETIC_BYTES - n, JOB_VECTOR_LOOPS "%s", vector_description());
-}
-
 /* --precision=bf16: what gains by it on this CPU. */
 static enum status measure_rounding(struct worker *w)
 {
@@ -430,7 +396,7 @@ static enum status make_exchange(struct worker *w)
     if (w->validation && !o->data_own) /* the same on all workers */
         cfg.join.job.validation = (struct net_validation){
             w->validation_data, o->eval_every / options_rounds(o), o->early_stopping};
-    name_arithmetic(w, cfg.join.job.arithmetic);
+    set_up_arithmetic(w, cfg.join.job.arithmetic);
     if (w->rounded)
         net_rounding_set(&cfg.join.job.rounding, w->rounded, w->model->n_layers);
     while (cfg.join.incarnation == 0)
@@ -446,7 +412,7 @@ static enum status open_checkpoints(struct worker *w)
     struct net_job job = options_job(o, w->train->n);
     job.data = w->data;
     job.normal = w->normal;
-    name_arithmetic(w, job.arithmetic);
+    set_up_arithmetic(w, job.arithmetic);
     if (w->rounded)
         net_rounding_set(&job.rounding, w->rounded, w->model->n_layers);
     const struct alone_saver_config cfg = {

@@ -1,7 +1,8 @@
-/* worker/set_up_threads.c - the cores that this worker takes, and threads of its own: see worker.h.
- */
+/* worker/set_up_threads.c - the cores that this worker takes, threads of its own, and what the bits
+ * of its sums depend on: see worker.h. */
 #include "base/cores.h"
 #include "base/thread_pool.h"
+#include "kernels/vector/vector.h"
 #include "worker/worker.h"
 #include <stdio.h>
 
@@ -44,4 +45,38 @@ enum status set_up_threads(struct worker *w)
     int trains = !w->opt.evaluate && !w->opt.predict;
     w->n_cores = count_cores(&w->opt);
     return thread_pool_create(trains ? n_own_threads(w) : 1, &w->threads);
+}
+
+static int are_alike(const struct tower_device *a, const struct tower_device *b)
+{
+    return a->backend == b->backend && a->n_threads == b->n_threads && a->precision == b->precision;
+}
+
+/* What the bits of this worker's sums depend on, each kind of tower; and the loops in C. */
+void set_up_arithmetic(const struct worker *w, char name[JOB_ARITHMETIC_BYTES])
+{
+    size_t n = 0;
+    name[0] = 0;
+    for (int i = 0; i < w->towers.n && n < JOB_ARITHMETIC_BYTES; i++) {
+        const struct tower_device *d = &w->towers.tower[i].own;
+        const struct tower_device *before = i > 0 ? &w->towers.tower[i - 1].own : NULL;
+        if (before && are_alike(before, d))
+            continue;
+        char threads[32] = "", times[32] = "";
+        int alike = 1;
+        while (i + alike < w->towers.n && are_alike(d, &w->towers.tower[i + alike].own))
+            alike++;
+        if (alike > 1)
+            snprintf(times, sizeof times, "%d x ", alike);
+        if (!d->gpu)
+            snprintf(threads, sizeof threads, ", %d %s", d->n_threads,
+                     d->n_threads == 1 ? "thread" : "threads");
+        n += (size_t)snprintf(name + n, JOB_ARITHMETIC_BYTES - n, "%s%s%s%s%s", n > 0 ? "; " : "",
+                              times, d->backend->description, threads,
+                              d->precision == BACKEND_BF16   ? ", bf16"
+                              : d->precision == BACKEND_TF32 ? ", tf32"
+                                                             : "");
+    }
+    if (n < JOB_ARITHMETIC_BYTES)
+        snprintf(name + n, JOB_ARITHMETIC_BYTES - n, JOB_VECTOR_LOOPS "%s", vector_description());
 }

@@ -72,6 +72,8 @@ enum status set_up(struct worker *w);
 enum status set_up_inference(struct worker *w);
 /* set_up_threads.c: n_cores, and what loops over parameters run on. */
 enum status set_up_threads(struct worker *w);
+/* Likewise: what the bits of its sums depend on, once there are towers. */
+void set_up_arithmetic(const struct worker *w, char name[JOB_ARITHMETIC_BYTES]);
 /* set_up_events.c: --logdir. */
 enum status set_up_events(struct worker *w);
 /* The file of --init, --evaluate or --predict, and what is wanted of it. */
