@@ -262,6 +262,12 @@ static int shard_may_differ(const struct job_data *here, const struct job_data *
     return !here->own || job_data_compare(&as_there, there, why, sizeof why) == ST_OK;
 }
 
+static int is_part_of_each(const struct net_job *job)
+{
+    return job->sync_mode != JOB_SYNC && job->local_steps > 1 && job->n_workers > 0 &&
+           job->optim.learning_rate == 1 / (float)job->n_workers;
+}
+
 /* The checkpoint's job, as it would be with what may differ. */
 static struct net_job adapt(const struct ps_manifest *m, const struct net_job *other)
 {
@@ -273,6 +279,8 @@ static struct net_job adapt(const struct ps_manifest *m, const struct net_job *o
     job.train_steps = other->train_steps;
     job.asked_steps = 0; /* whether it ends before is found out again */
     job.optim.total_steps = other->optim.total_steps;
+    if (is_part_of_each(&m->job)) /* as it is left out: it goes by the number of workers */
+        job.optim.learning_rate = other->optim.learning_rate;
     if (shard_may_differ(&job.data, &other->data))
         job.data.own = other->data.own;
     job.validation = other->validation;

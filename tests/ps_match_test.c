@@ -257,6 +257,25 @@ static void test_data_shard(void **state)
     restored(&m, &j, "is of another data set: labels: the checkpoint has class labels in ");
 }
 
+/* In async the rate that is left out goes by the number of workers, which may change. */
+static void test_part_of_each(void **state)
+{
+    struct ps_manifest m = {.step = 5, .job = job, .chunks = chunks};
+    (void)state;
+    m.progress.known = 1;
+    m.job.sync_mode = JOB_ASYNC;
+    m.job.local_steps = 50;
+    m.job.n_workers = 2;
+    m.job.optim.learning_rate = 0.5f;
+    struct net_join j = join_of();
+    j.job = m.job;
+    j.job.n_workers = 3;
+    j.job.optim.learning_rate = 1 / 3.0f;
+    restored(&m, &j, NULL);
+    m.job.optim.learning_rate = 0.4f; /* it was given */
+    restored(&m, &j, "--outer_learning_rate: the checkpoint has 0.4");
+}
+
 static void test_rounds(void **state)
 {
     struct net_join j = join_of(), rounds = j;
@@ -280,11 +299,11 @@ static void test_rounds(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_rounds),     cmocka_unit_test(test_job),
-        cmocka_unit_test(test_digits),     cmocka_unit_test(test_unsaid),
-        cmocka_unit_test(test_model),      cmocka_unit_test(test_first),
-        cmocka_unit_test(test_data_shard), cmocka_unit_test(test_ends_early),
-        cmocka_unit_test(test_validation),
+        cmocka_unit_test(test_rounds),     cmocka_unit_test(test_part_of_each),
+        cmocka_unit_test(test_job),        cmocka_unit_test(test_digits),
+        cmocka_unit_test(test_unsaid),     cmocka_unit_test(test_model),
+        cmocka_unit_test(test_first),      cmocka_unit_test(test_data_shard),
+        cmocka_unit_test(test_ends_early), cmocka_unit_test(test_validation),
     };
     return cmocka_run_group_tests(tests, setup, teardown);
 }

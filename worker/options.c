@@ -15,6 +15,7 @@ enum { DEFAULT_TRAIN_STEPS = 200 };
 
 static void copy_plain(struct options *o)
 {
+    o->local_steps = options_raw.local_steps;
     o->join = options_raw.join;
     o->address = options_raw.address;
     o->security = (struct security_config){options_raw.tls_cert, options_raw.tls_key,

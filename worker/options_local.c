@@ -12,7 +12,6 @@ int64_t options_rounds(const struct options *o)
 enum status options_check_local(struct options *o)
 {
     const double *const outer[] = {&options_raw.outer_rate, &options_raw.outer_momentum};
-    o->local_steps = options_raw.local_steps;
     int given = options_raw.outer_optimizer >= 0;
     for (size_t i = 0; i < sizeof outer / sizeof *outer; i++)
         given |= *outer[i] >= 0;
@@ -53,7 +52,7 @@ enum status options_check_rounds(const struct options *o)
     }
     if (o->eval_every % o->local_steps != 0) {
         LOG_E("--eval_every: %" PRId64 " steps are no multiple of --local_steps=%" PRId64
-              ", after which all workers have the same parameters",
+              ", after which a worker has the servers' parameters",
               o->eval_every, o->local_steps);
         return ST_INVALID;
     }

@@ -61,8 +61,8 @@ enum status options_check_clipping(const struct options *o)
     const char *wrong = NULL;
     if (o->optim.clip_norm > 0 && o->optim.clip_value > 0)
         wrong = "--clip_value and --clip_norm are both given; give one of them";
-    else if (o->optim.clip_norm > 0 && o->sync_mode == JOB_SYNC && o->aggregate > 0 &&
-             (o->aggregate < o->n_workers || o->n_workers == 0))
+    else if (o->optim.clip_norm > 0 && options_rounds(o) == 1 && o->sync_mode == JOB_SYNC &&
+             o->aggregate > 0 && (o->aggregate < o->n_workers || o->n_workers == 0))
         wrong = "--clip_norm in --sync_mode=sync is not for jobs with backup workers "
                 "(--replicas_to_aggregate); take --clip_value, or async or ssp";
     if (!wrong)

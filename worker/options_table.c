@@ -104,7 +104,8 @@ static const struct flag table[] = {
         "sync: gradients in a step; fewer than workers: the first so many count, the others are "
         "backup workers; 0: all"),
     INT("staleness", staleness, -1, 1e15,
-        "ssp, which needs it: steps that a worker may be ahead of the slowest"),
+        "ssp, which needs it: steps that a worker may be ahead of the slowest; with --local_steps "
+        "rounds of them"),
     NUM("delay_compensation", compensation, 0, 1e6,
         "async, ssp: DC-ASGD's lambda, which corrects gradients that come late; 0: none"),
     STR("wire_dtype", wire_dtype, "DTYPE[,DTYPE]",

@@ -130,6 +130,20 @@ class LocalSteps(harness.Test):
                 for s in job.finish(1):
                     self.assertEqual((s["global_step"], s["local_steps"] % 10), (600, 0))
 
+    def test_averages_at_their_own_pace(self):
+        """Of the four that began with one version each adds a part of its change, of statistics,
+        too: all of each would be far beyond what any of them has."""
+        path = self.dir() + "/out.safetensors"
+        model = os.path.dirname(os.path.abspath(__file__)) + "/models/small_norm.json"
+        job = self.begin([*FLAGS[1:], "--train_steps=1600", "--local_steps=20", "--log_every=1",
+                          "--sync_mode=async", "--fault_push_delay_ms=5", "--export=" + path],
+                         n_workers=4, model=model)
+        self.digest(job)
+        said = [int(n) for n in re.findall(r"\(global step: (\d+)\)", job.workers[0].output())]
+        for variance in harness.read_safetensors(path)["n3/moving_variance"][1]:
+            self.assertTrue(0 < variance < 10, variance)  # about 0.1; thousands, if all added up
+        self.assertEqual(said, sorted(said))
+
     def test_validation(self):
         """Each worker evaluates its part between rounds; the best one, and where the job ends for
         want of a better one, are told in the worker's steps there, in the servers' here."""

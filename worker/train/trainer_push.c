@@ -186,8 +186,10 @@ static void step_done(struct trainer *t, int64_t step)
     r->loss = (float)loss;
     r->local_steps = t->steps_before + step + 1 - t->first_step;
     r->images = r->local_steps * t->cfg.batch;
-    /* at their own pace: this step's own update is under way; there will be at least one more */
-    r->global_step = t->cfg.own_pace ? trainer_global_step(t, step) + 1 : step + 1;
+    /* at their own pace: this step's own update is under way; there will be at least one more
+     * (local steps are counted as they are taken) */
+    int64_t more = t->cfg.local_steps > 1 ? 0 : 1;
+    r->global_step = t->cfg.own_pace ? trainer_global_step(t, step) + more : step + 1;
     if (r->global_step > t->cfg.train_steps)
         r->global_step = t->cfg.train_steps;
     /* in lockstep the job's step; at their own pace of this process' own, wherever it came in */

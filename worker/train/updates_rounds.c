@@ -13,7 +13,9 @@
  * what makes the servers' rule end at params: (params - keep * base) / (1 - keep).
  *
  * Where chunks go each at its own pace (async, ssp, backup workers), a chunk's next round begins
- * with whatever version the answer to its contribution brought.
+ * with whatever version the answer to its contribution brought. In async and ssp the servers have
+ * moved on since the round's version: the outer rate takes a part of each worker's change, of
+ * averages, too, which know no rate; as a whole they would add up beyond any of them.
  *
  * Steps are the worker's here, rounds the servers'; only this file knows of both.
  * Threads: a chunk's push and wait do not overlap; waits of several towers do, hence the lock. */
@@ -24,11 +26,14 @@
 #include <stdlib.h>
 #include <string.h>
 
+static const float MOST_PARTS = 1.5f; /* four workers at 0.5 each diverged, two at 0.7 did not */
+
 struct rounds {
     struct updates local, servers;
     const struct chunks *chunks; /* borrowed */
     int64_t n_steps;             /* of a round: H */
     int own_pace;                /* each chunk goes at its own */
+    float part;                  /* of an average's change that is contributed */
     int batch;                   /* of one step */
     float *params;               /* borrowed: what is trained */
     float *base;
@@ -36,9 +41,10 @@ struct rounds {
     struct net_shared *segment; /* NULL: none */
     float *own_change;
     float *weight;        /* [n_chunks] of the round's steps so far */
-    pthread_mutex_t lock; /* guards the two below */
-    int64_t *round;       /* [n_chunks] whose version params began with; -1: is to begin */
+    pthread_mutex_t lock; /* guards the three below */
+    int64_t *round;       /* [n_chunks] whose version params began with */
     int64_t *taken;       /* [n_chunks] steps since then */
+    char *is_sent;        /* [n_chunks] at its own pace: the next version begins a round */
 };
 
 /* The servers' version of the round is there: params begin with it. */
@@ -50,6 +56,12 @@ static void begin_round(struct rounds *r, int chunk, int64_t round)
     r->weight[chunk] = 0;
     r->round[chunk] = round;
     r->taken[chunk] = 0;
+    r->is_sent[chunk] = 0;
+}
+
+static int64_t own_pace_version(struct rounds *r, int chunk, int64_t round)
+{
+    return r->own_pace ? r->servers.ops->version(r->servers.ctx, chunk) : round;
 }
 
 static enum status rounds_start(void *ctx, struct net_start *out)
@@ -59,7 +71,11 @@ static enum status rounds_start(void *ctx, struct net_start *out)
     if (st != ST_OK)
         return st;
     for (int i = 0; i < r->chunks->n_chunks; i++)
-        begin_round(r, i, out->step);
+        begin_round(r, i, own_pace_version(r, i, out->step));
+    if (r->part < 1 && r->part * (float)out->place.n_members > MOST_PARTS && out->place.rank == 0)
+        LOG_W("--outer_learning_rate=%g is much for %d workers that go each at its own pace; begin "
+              "a job with so many, or give it about 1/%d",
+              (double)r->part, out->place.n_members, out->place.n_members);
     out->step *= r->n_steps;
     out->place.train_steps *= r->n_steps;
     return ST_OK;
@@ -76,7 +92,10 @@ static enum status contribute(struct rounds *r, int chunk, int64_t round)
     const struct net_chunk *c = &r->chunks->chunks[chunk];
     const struct net_param *p = &r->chunks->params[c->param];
     float *change = r->change + c->first, keep = p->rule == PARAM_AVERAGE ? p->keep : -1;
-    optim_change(keep, (size_t)c->n_elems, r->base + c->first, r->params + c->first, change);
+    float *now = r->params + c->first, *base = r->base + c->first;
+    for (int64_t i = 0; keep >= 0 && r->part < 1 && i < c->n_elems; i++)
+        now[i] = base[i] + r->part * (now[i] - base[i]);
+    optim_change(keep, (size_t)c->n_elems, base, now, change);
     return r->servers.ops->push(r->servers.ctx, chunk, round, change, r->weight[chunk]);
 }
 
@@ -88,8 +107,7 @@ static enum status rounds_push(void *ctx, int chunk, int64_t step, const float *
     r->weight[chunk] += weight;
     pthread_mutex_lock(&r->lock);
     r->taken[chunk]++;
-    if (is_last && r->own_pace)
-        r->round[chunk] = -1; /* which version is next, the answer says */
+    r->is_sent[chunk] = is_last && r->own_pace; /* which version is next, the answer says */
     pthread_mutex_unlock(&r->lock);
     if (st == ST_OK && is_last)
         st = contribute(r, chunk, step / r->n_steps);
@@ -112,8 +130,8 @@ static enum status rounds_wait(void *ctx, int first, int n, int64_t step)
         return st;
     pthread_mutex_lock(&r->lock);
     for (int i = first; i < first + n; i++)
-        if (r->round[i] < round)
-            begin_round(r, i, round);
+        if (r->round[i] < round || r->is_sent[i])
+            begin_round(r, i, own_pace_version(r, i, round));
     pthread_mutex_unlock(&r->lock);
     return ST_OK;
 }
@@ -132,7 +150,7 @@ static int64_t rounds_version(void *ctx, int chunk)
     struct rounds *r = ctx;
     int64_t version = r->servers.ops->version(r->servers.ctx, chunk), taken = 0;
     pthread_mutex_lock(&r->lock);
-    if (r->own_pace)
+    if (r->own_pace && version == r->round[chunk]) /* else its answer is there */
         taken = r->taken[chunk];
     pthread_mutex_unlock(&r->lock);
     return version < 0 ? version : version * r->n_steps + taken;
@@ -195,6 +213,7 @@ static void rounds_destroy(void *ctx)
     free(r->weight);
     free(r->round);
     free(r->taken);
+    free(r->is_sent);
     free(r);
 }
 
@@ -242,13 +261,15 @@ enum status updates_rounds_create(const struct net_exchange_config *cfg, struct 
     r->chunks = chunks;
     r->n_steps = job_local_steps(&cfg->join.job);
     r->own_pace = !job_in_lockstep(&cfg->join.job);
+    r->part = cfg->join.job.sync_mode == JOB_SYNC ? 1 : cfg->join.job.optim.learning_rate;
     r->batch = cfg->join.job.batch / (int)r->n_steps;
     r->params = cfg->params;
     r->base = aligned_take(bytes);
     r->weight = calloc((size_t)chunks->n_chunks, sizeof *r->weight);
     r->round = calloc((size_t)chunks->n_chunks, sizeof *r->round);
     r->taken = calloc((size_t)chunks->n_chunks, sizeof *r->taken);
-    TRY(r->base && r->weight && r->round && r->taken ? ST_OK : ST_NOMEM);
+    r->is_sent = calloc((size_t)chunks->n_chunks, 1);
+    TRY(r->base && r->weight && r->round && r->taken && r->is_sent ? ST_OK : ST_NOMEM);
     memcpy(r->base, cfg->params, bytes);
     servers.params = r->base;
     TRY(updates_local_create(cfg, &cfg->join.job.local, r->n_steps, &r->local));
