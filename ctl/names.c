@@ -2,27 +2,6 @@
 #include "ctl/names.h"
 #include <stdlib.h>
 
-const char *ctl_state_name(enum status_state state)
-{
-    static const char *const names[STATE_N_KINDS] = {"no job yet", "starting", "training",
-                                                     "stopped", "done"};
-    return names[state];
-}
-
-const char *ctl_member_name(enum member_state state)
-{
-    static const char *const names[MEMBER_N_STATES] = {"expected", "training", "missing", "joining",
-                                                       "leaving",  "left",     "done"};
-    return names[state];
-}
-
-const char *ctl_server_name(enum server_state state)
-{
-    static const char *const names[SERVER_N_STATES] = {"unknown", "here", "missing", "joining",
-                                                       "leaving"};
-    return names[state];
-}
-
 const char *ctl_answer_name(enum command_answer answer)
 {
     static const char *const names[COMMAND_N_ANSWERS] = {"refused", "accepted", "done"};

@@ -4,9 +4,6 @@
 #define CTL_NAMES_H
 #include "net/wire/status.h"
 
-const char *ctl_state_name(enum status_state state);
-const char *ctl_member_name(enum member_state state);
-const char *ctl_server_name(enum server_state state);
 const char *ctl_answer_name(enum command_answer answer);
 /* Sorts members: those first that were waited for longest, in all. */
 void ctl_sort_by_lateness(struct net_status *s);

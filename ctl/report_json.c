@@ -46,7 +46,7 @@ static json_t *member_json(const struct net_status_member *m, int n_recent)
                       : json_null();
     return json_pack("{s:i, s:o, s:s, s:s, s:o, s:{s:I, s:f}, s:{s:i, s:I, s:f}, s:i, s:I, s:o}",
                      "index", m->member, "rank", number_or_null(m->rank), "address", m->address,
-                     "state", ctl_member_name(m->state), "missing_s",
+                     "state", net_member_name(m->state), "missing_s",
                      seconds_or_null(m->state == MEMBER_MISSING ? m->ms : -1), "waited_for",
                      "steps", (json_int_t)m->times, "seconds", m->seconds, "waited_for_recently",
                      "of_steps", n_recent, "steps", (json_int_t)m->recent_times, "seconds",
@@ -69,7 +69,7 @@ static json_t *members_json(const struct net_status *s)
 static json_t *server_json(const struct net_status_server *v)
 {
     return json_pack("{s:o, s:s, s:s, s:I, s:i, s:o, s:o}", "index", number_or_null(v->server),
-                     "address", v->address, "state", ctl_server_name(v->state), "bytes",
+                     "address", v->address, "state", net_server_name(v->state), "bytes",
                      (json_int_t)v->bytes, "chunks", v->n_chunks, "heard_s",
                      seconds_or_null(v->heard_ms), "up_s", seconds_or_null(v->up_ms));
 }
@@ -156,7 +156,7 @@ static json_t *status_json(const struct net_status *s)
 {
     return json_pack("{s:o, s:I, s:s, s:I, s:o, s:o, s:I, s:f, s:f, s:o, s:o, s:o, s:o, s:o, s:o}",
                      "server", number_or_null(s->server), "generation", (json_int_t)s->generation,
-                     "state", ctl_state_name(s->state), "first_step", (json_int_t)s->first_step,
+                     "state", net_state_name(s->state), "first_step", (json_int_t)s->first_step,
                      "step", number_or_null(s->step), "highest_step", number_or_null(s->highest),
                      "position", (json_int_t)s->position, "steps_per_s", s->steps_per_s, "up_s",
                      seconds(s->up_ms), "change",

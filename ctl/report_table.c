@@ -45,7 +45,7 @@ static struct text state_of(const struct net_status_member *m)
     if (m->state == MEMBER_MISSING)
         snprintf(t.s, sizeof t.s, "missing for %.30s", duration(m->ms).s);
     else
-        snprintf(t.s, sizeof t.s, "%s", ctl_member_name(m->state));
+        snprintf(t.s, sizeof t.s, "%s", net_member_name(m->state));
     return t;
 }
 
@@ -85,7 +85,7 @@ static enum status show_servers(const struct net_status *s)
     for (int i = 0; st == ST_OK && i < s->n_servers; i++) {
         const struct net_status_server *v = &s->servers[i];
         ctl_table_row(t, "%s\t%s\t%s\t%.1f\t%d\t%s\t%s", number(v->server).s, v->address,
-                      ctl_server_name(v->state), (double)v->bytes * 1e-6, v->n_chunks,
+                      net_server_name(v->state), (double)v->bytes * 1e-6, v->n_chunks,
                       duration(v->heard_ms).s, duration(v->up_ms).s);
     }
     return print_take(t, st);
@@ -172,7 +172,7 @@ static void show_head(const struct net_status *s)
         return;
     }
     printf("ps:%s: generation " TERM_FMT ", %s, step %s of %" PRId64 " (%s); %.1f steps/s; up %s\n",
-           number(s->server).s, TERM_ARG(s->generation), ctl_state_name(s->state),
+           number(s->server).s, TERM_ARG(s->generation), net_state_name(s->state),
            number(s->step).s, s->job.train_steps, job_sync_mode_name(s->job.sync_mode),
            s->steps_per_s, duration(s->up_ms).s);
     printf("model: %d parameters, %" PRId64 " elements in %d chunks; %s, learning rate %s; batches "

@@ -1,8 +1,10 @@
 /* tests/fuzz_control.c - libFuzzer target: any bytes as each of the control messages (join, its
- * reply, leave, coordinate, its reply with plans, status, command, evaluate, fetch, squares, their
- * replies); what decodes is within its bounds, and encodes again. Corpus: tests/corpus/control. */
+ * reply, leave, coordinate, its reply with plans, status, command, evaluate, report, fetch,
+ * squares, their replies); what decodes is within its bounds, and encodes again. Corpus:
+ * tests/corpus/control. */
 #include "net/wire/message.h"
 #include "net/wire/plan.h"
+#include "net/wire/report.h"
 #include "tests/fuzz.h"
 #include <stdlib.h>
 #include <string.h>
@@ -220,6 +222,22 @@ static void read_squares(const uint8_t *data, size_t size)
     free(squares.square);
 }
 
+static void read_report(const uint8_t *data, size_t size)
+{
+    struct wire w;
+    struct net_report report, again;
+    int next_ms;
+    if (message_unpack_report_reply(data, size, &next_ms, w.why) == ST_OK)
+        require(next_ms >= 0 && next_ms <= REPORT_MAX_NEXT_MS);
+    if (message_unpack_report(data, size, &report, w.why) != ST_OK)
+        return;
+    require(report.member >= 0 && report.member < JOB_MAX_WORKERS && report.life);
+    require(report.steps >= 0 && report.images >= 0 && report.ms >= 0 && report.memory_bytes >= 0);
+    require(message_pack_report(&report, &w.data, &w.bytes) == ST_OK);
+    wire_end(&w, message_unpack_report(w.data, w.bytes, &again, w.why));
+    require(again.life == report.life && again.loss_sum == report.loss_sum);
+}
+
 /* Reads all that it is given. */
 static enum status take(void *ctx, const struct net_fetched *c)
 {
@@ -257,5 +275,6 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
     read_fetch(data, size);
     read_fetch_reply(data, size);
     read_squares(data, size);
+    read_report(data, size);
     return 0;
 }

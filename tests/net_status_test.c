@@ -150,7 +150,7 @@ static void a_status_comes_whole(void **state)
 {
     atomic_int has_job = 1;
     char addr[64], why[CONTROL_TEXT_BYTES] = "";
-    struct net_server_people people = {&has_job, NULL, on_status, on_command, NULL};
+    struct net_server_people people = {&has_job, NULL, on_status, on_command, NULL, NULL};
     struct net_server *server = start(&people, addr);
     struct net_status expect, got;
     fill(&expect, 1);
@@ -175,7 +175,7 @@ static void a_status_comes_whole(void **state)
 static void commands_are_answered(void **state)
 {
     char addr[64], why[CONTROL_TEXT_BYTES] = "";
-    struct net_server_people people = {NULL, NULL, on_status, on_command, NULL};
+    struct net_server_people people = {NULL, NULL, on_status, on_command, NULL, NULL};
     struct net_server *server = start(&people, addr);
     struct net_command_reply got;
     struct net_command command = {COMMAND_CHECKPOINT, 0};
@@ -200,7 +200,7 @@ static void commands_are_answered(void **state)
 static void nobody_answers(void **state)
 {
     char addr[64], why[CONTROL_TEXT_BYTES] = "";
-    struct net_server_people nobody = {NULL, NULL, NULL, NULL, NULL};
+    struct net_server_people nobody = {.ctx = NULL};
     struct net_server *server = start(&nobody, addr);
     struct net_status got;
     struct net_command_reply reply;

@@ -32,6 +32,7 @@ const char *const net_method_paths[N_METHODS] = {
     [METHOD_FETCH] = "/weir.v1.Weir/Fetch",
     [METHOD_SQUARES] = "/weir.v1.Weir/Squares",
     [METHOD_EVALUATE] = "/weir.v1.Weir/Evaluate",
+    [METHOD_REPORT] = "/weir.v1.Reports/Report",
     [METHOD_CHECK] = "/grpc.health.v1.Health/Check",
     [METHOD_WATCH] = "/grpc.health.v1.Health/Watch",
     [METHOD_EXCHANGE] = "/weir.v1.Weir/Exchange",

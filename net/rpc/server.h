@@ -14,6 +14,7 @@
 #include "net/wire/fetch.h"
 #include "net/wire/frame.h"
 #include "net/wire/job.h"
+#include "net/wire/report.h"
 #include "net/wire/squares.h"
 #include "net/wire/status.h"
 
@@ -59,6 +60,8 @@ struct net_server_people {
     /* A worker's evaluation; *out is zeros. */
     void (*evaluated)(void *ctx, const struct net_evaluation *evaluation,
                       struct net_evaluation_reply *out);
+    /* A worker's report: in how many ms the next is wanted. NULL: none is. */
+    int (*reported)(void *ctx, const struct net_report *report);
 };
 
 /* Waits so long; not 0: something else is to be done, and nothing more is tried. */

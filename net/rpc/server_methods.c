@@ -134,6 +134,22 @@ static void serve_evaluation(struct server_call *c, const uint8_t *data, size_t 
     net_call_reply_packed(c, st, out, n);
 }
 
+static void serve_report(struct server_call *c, const uint8_t *data, size_t bytes)
+{
+    const struct net_server_people *people = &c->server->people;
+    struct net_report report;
+    char why[MESSAGE_WHY_BYTES];
+    uint8_t *out = NULL;
+    size_t n = 0;
+    if (message_unpack_report(data, bytes, &report, why) != ST_OK) {
+        net_call_refuse(c, why);
+        return;
+    }
+    int next_ms = people->reported ? people->reported(people->ctx, &report) : 0;
+    enum status st = message_pack_report_reply(next_ms, &out, &n);
+    net_call_reply_packed(c, st, out, n);
+}
+
 static void serve_fetch(struct server_call *c, const uint8_t *data, size_t bytes)
 {
     const struct net_server_handler *handler = &c->server->handler;
@@ -218,6 +234,8 @@ void net_call_serve(struct server_call *c, const uint8_t *data, size_t bytes)
         serve_squares(c, data, bytes);
     else if (c->method == METHOD_EVALUATE)
         serve_evaluation(c, data, bytes);
+    else if (c->method == METHOD_REPORT)
+        serve_report(c, data, bytes);
     else
         serve_health(c, data, bytes);
 }

@@ -105,6 +105,11 @@ struct net_status {
 
 void net_status_free(struct net_status *s); /* what it points to; zeros are fine */
 
+/* Words for people and in JSON. */
+const char *net_state_name(enum status_state state);
+const char *net_member_name(enum member_state state);
+const char *net_server_name(enum server_state state);
+
 enum command_kind {
     COMMAND_NONE,
     COMMAND_CHECKPOINT,

@@ -15,8 +15,9 @@ import harness
 
 TRAIN = ["--train_steps=6", "--batch_size=12", "--intra_op_threads=1", "--log_every=1"]
 RETRY, USAGE = 138, 2
-METHODS = {"Join": "worker", "Leave": "worker", "Exchange": "worker", "Evaluate": "worker",
-           "Coordinate": "ps", "Fetch": "ps", "Squares": "ps", "Command": "admin"}
+METHODS = {"Weir/Join": "worker", "Weir/Leave": "worker", "Weir/Exchange": "worker",
+           "Weir/Evaluate": "worker", "Reports/Report": "worker", "Weir/Coordinate": "ps",
+           "Weir/Fetch": "ps", "Weir/Squares": "ps", "Weir/Command": "admin"}
 TOKENS = {role: ("%s-0123456789" % role).ljust(20, "x") for role in ("ps", "worker", "admin")}
 
 
@@ -259,7 +260,7 @@ class Tls(Secured):
         denied = grpc.StatusCode.PERMISSION_DENIED
         for name in ("ps", "worker", "admin", "nobody"):
             for method, role in METHODS.items():
-                self.assertEqual(code(name, "/weir.v1.Weir/" + method) == denied, name != role,
+                self.assertEqual(code(name, "/weir.v1." + method) == denied, name != role,
                                  (name, method))
             self.assertEqual(code(name, "/weir.v1.Weir/Status") == denied, name == "nobody", name)
             self.assertEqual(code(name, "/grpc.health.v1.Health/Check"), grpc.StatusCode.OK, name)
@@ -447,9 +448,9 @@ class Tokens(Secured):
                 return e.code()
         for method, needed in METHODS.items():
             for role in TOKENS:
-                self.assertEqual(code(role, "/weir.v1.Weir/" + method) ==
+                self.assertEqual(code(role, "/weir.v1." + method) ==
                                  grpc.StatusCode.PERMISSION_DENIED, role != needed, (role, method))
-            self.assertEqual(code(None, "/weir.v1.Weir/" + method),
+            self.assertEqual(code(None, "/weir.v1." + method),
                              grpc.StatusCode.UNAUTHENTICATED)
         self.assertEqual(code(None, "/grpc.health.v1.Health/Check"), grpc.StatusCode.OK)
         channel.close()

@@ -1,0 +1,48 @@
+/* net/exchange/report_client.c - see report_client.h. */
+#include "net/exchange/report_client.h"
+#include "net/rpc/unary.h"
+#include <stdlib.h>
+
+enum { REPLY_BYTES = 1024 };
+
+struct net_reporter {
+    struct net_unary *unary;
+};
+
+enum status net_reporter_create(const char *addr, struct net_reporter **out)
+{
+    struct net_reporter *r = calloc(1, sizeof *r);
+    enum status st = r ? net_unary_create(addr, REPLY_BYTES, &r->unary) : ST_NOMEM;
+    if (st == ST_OK)
+        *out = r;
+    else
+        free(r);
+    return st;
+}
+
+void net_reporter_destroy(struct net_reporter *r)
+{
+    if (r)
+        net_unary_destroy(r->unary);
+    free(r);
+}
+
+enum status net_reporter_send(struct net_reporter *r, const struct net_report *report,
+                              int64_t deadline_ms, int *next_ms)
+{
+    struct net_unary_bytes request = {NULL, 0}, reply = {NULL, 0};
+    char why[MESSAGE_WHY_BYTES];
+    enum status st = ST_OK;
+    TRY(message_pack_report(report, &request.data, &request.n));
+    TRY(net_unary_call(r->unary, "/weir.v1.Reports/Report", &request, deadline_ms, &reply, why));
+    st = message_unpack_report_reply(reply.data, reply.n, next_ms, why);
+done:
+    free(request.data);
+    free(reply.data);
+    return st;
+}
+
+void net_reporter_cancel(struct net_reporter *r)
+{
+    net_unary_cancel(r->unary);
+}

@@ -1,0 +1,29 @@
+/* net/wire/report.h - what a worker tells ps 0 of itself while it trains (report.proto), as plain
+ * values. Threads: values. Errors: as message.h. */
+#ifndef NET_WIRE_REPORT_H
+#define NET_WIRE_REPORT_H
+#include "net/wire/message.h"
+
+/* Totals since the start of its sender, but for the first three and the memory. */
+struct net_report {
+    int member;    /* index */
+    uint64_t life; /* another one whenever the totals begin anew */
+    int64_t step;
+    int64_t steps, images;
+    int64_t n_losses; /* finite ones */
+    double loss_sum;  /* finite */
+    int64_t ms;
+    int64_t memory_bytes;
+};
+
+enum { REPORT_MAX_NEXT_MS = 60000 };
+
+enum status message_pack_report(const struct net_report *report, uint8_t **data, size_t *bytes);
+enum status message_unpack_report(const uint8_t *data, size_t bytes, struct net_report *report,
+                                  char why[MESSAGE_WHY_BYTES]);
+/* next_ms: 0 to REPORT_MAX_NEXT_MS. */
+enum status message_pack_report_reply(int next_ms, uint8_t **data, size_t *bytes);
+enum status message_unpack_report_reply(const uint8_t *data, size_t bytes, int *next_ms,
+                                        char why[MESSAGE_WHY_BYTES]);
+
+#endif
