@@ -1,0 +1,28 @@
+/* http/library.c - see library.h. */
+#include "http/library.h"
+#include "base/log.h"
+#include <dlfcn.h>
+#include <string.h>
+
+#define LIBRARY "libmicrohttpd.so.12"
+
+/* A function's address in a pointer to data, as dlsym returns it. */
+static int find(void *library, const char *name, void *to, size_t bytes)
+{
+    void *at = dlsym(library, name);
+    memcpy(to, &at, bytes);
+    return at != NULL;
+}
+
+enum status http_library_load(struct http_library *out)
+{
+    void *library = dlopen(LIBRARY, RTLD_NOW | RTLD_LOCAL);
+    int found = library != NULL;
+#define X(name) found = found && find(library, "MHD_" #name, &out->name, sizeof out->name);
+    HTTP_FUNCTIONS(X)
+#undef X
+    if (found)
+        return ST_OK;
+    LOG_E("--metrics_port needs libmicrohttpd (Debian's package libmicrohttpd12): %s", dlerror());
+    return ST_NOT_FOUND;
+}

@@ -1,0 +1,330 @@
+/* http/server.c - see server.h. libmicrohttpd reads requests and writes answers, without a thread
+ * of its own: the one here waits for its epoll descriptor, and so can bound what it does. */
+#include "http/server.h"
+#include "base/clock.h"
+#include "base/log.h"
+#include "http/library.h"
+#include <poll.h>
+#include <signal.h>
+#include <stdatomic.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/eventfd.h>
+#include <sys/socket.h>
+#include <unistd.h>
+
+enum {
+    MAX_CONNECTIONS = 64,
+    CROWD = 48, /* from here on the oldest makes room */
+    CONNECTION_BYTES = 16 << 10,
+    LIFE_MS = 15000,
+    TICK_MS = 1000,
+    CPU_SHARE = 50,     /* of a core: one part in so many */
+    CPU_SAVED_MS = 250, /* of that, where nothing was asked for a while */
+    MS = 1000000,       /* ns */
+};
+
+struct connection {
+    int fd; /* -1: none */
+    int64_t since_ns;
+};
+
+struct answer {
+    struct MHD_Response *response; /* NULL: none was made */
+    unsigned status;
+    int64_t made_ns;
+};
+
+struct http_server {
+    struct http_server_config cfg;
+    struct MHD_Daemon *daemon;
+    struct MHD_Response *not_found, *not_allowed, *failed;
+    struct answer *answers; /* [n_pages] */
+    struct connection connections[MAX_CONNECTIONS];
+    int listen_fd, wake_fd;
+    pthread_t thread;
+    int runs; /* the thread */
+    _Atomic int stopping;
+};
+
+static struct http_library mhd;
+
+/* The page brings all it needs, and nothing else is loaded or sent anywhere. */
+static const char *const headers[][2] = {
+    {MHD_HTTP_HEADER_CONNECTION, "close"},
+    {MHD_HTTP_HEADER_CACHE_CONTROL, "no-store"},
+    {"X-Content-Type-Options", "nosniff"},
+    {"Content-Security-Policy",
+     "default-src 'none'; style-src 'unsafe-inline'; script-src 'unsafe-inline'; connect-src "
+     "'self'; img-src data:; base-uri 'none'; form-action 'none'; frame-ancestors 'none'"},
+};
+
+/* text: malloc'd, given away; NULL: memory ran out. */
+static struct MHD_Response *response_take(char *text, size_t bytes, const char *type)
+{
+    struct MHD_Response *r =
+        text ? mhd.create_response_from_buffer(bytes, text, MHD_RESPMEM_MUST_FREE) : NULL;
+    if (!r) {
+        free(text);
+        return NULL;
+    }
+    int good = mhd.add_response_header(r, MHD_HTTP_HEADER_CONTENT_TYPE, type) == MHD_YES;
+    for (size_t i = 0; i < sizeof headers / sizeof *headers; i++)
+        good &= mhd.add_response_header(r, headers[i][0], headers[i][1]) == MHD_YES;
+    if (good)
+        return r;
+    mhd.destroy_response(r);
+    return NULL;
+}
+
+static struct MHD_Response *response_text(const char *text)
+{
+    return response_take(strdup(text), strlen(text), "text/plain; charset=utf-8");
+}
+
+static int is_fresh(const struct http_page *page, const struct answer *a)
+{
+    return a->response &&
+           (page->fresh_ms < 0 || clock_now_ns() - a->made_ns < (int64_t)page->fresh_ms * MS);
+}
+
+/* Keeps the one before where there is no memory for another. */
+static void make(struct http_server *s, const struct http_page *page, struct answer *a)
+{
+    char *text = NULL;
+    size_t bytes = 0;
+    FILE *f = open_memstream(&text, &bytes);
+    int status = f ? page->make(s->cfg.ctx, f) : 0;
+    if (!f || fclose(f) != 0) {
+        free(text);
+        return;
+    }
+    struct MHD_Response *r = response_take(text, bytes, page->type);
+    if (!r)
+        return;
+    if (a->response)
+        mhd.destroy_response(a->response);
+    *a = (struct answer){r, (unsigned)status, clock_now_ns()};
+}
+
+static enum MHD_Result on_request(void *ctx, struct MHD_Connection *c, const char *url,
+                                  const char *method, const char *version, const char *data,
+                                  size_t *n_data, void **own)
+{
+    struct http_server *s = ctx;
+    if (strcmp(method, MHD_HTTP_METHOD_GET) != 0 && strcmp(method, MHD_HTTP_METHOD_HEAD) != 0)
+        return mhd.queue_response(c, MHD_HTTP_METHOD_NOT_ALLOWED, s->not_allowed);
+    int i = 0;
+    while (i < s->cfg.n_pages && strcmp(url, s->cfg.pages[i].path) != 0)
+        i++;
+    if (i == s->cfg.n_pages)
+        return mhd.queue_response(c, MHD_HTTP_NOT_FOUND, s->not_found);
+    struct answer *a = &s->answers[i];
+    if (!is_fresh(&s->cfg.pages[i], a))
+        make(s, &s->cfg.pages[i], a);
+    if (!a->response)
+        return mhd.queue_response(c, MHD_HTTP_SERVICE_UNAVAILABLE, s->failed);
+    return mhd.queue_response(c, a->status, a->response);
+}
+
+static struct connection *find(struct http_server *s, int fd)
+{
+    for (int i = 0; i < MAX_CONNECTIONS; i++)
+        if (s->connections[i].fd == fd)
+            return &s->connections[i];
+    return NULL;
+}
+
+/* libmicrohttpd sees that it is shut, and lets go of it. */
+static void shut(struct connection *c)
+{
+    shutdown(c->fd, SHUT_RDWR);
+    c->since_ns = INT64_MAX;
+}
+
+static void make_room(struct http_server *s)
+{
+    struct connection *oldest = NULL;
+    int n = 0;
+    for (int i = 0; i < MAX_CONNECTIONS; i++) {
+        struct connection *c = &s->connections[i];
+        if (c->fd < 0 || c->since_ns == INT64_MAX)
+            continue;
+        n++;
+        if (!oldest || c->since_ns < oldest->since_ns)
+            oldest = c;
+    }
+    if (n > CROWD)
+        shut(oldest);
+}
+
+static void on_connection(void *ctx, struct MHD_Connection *c, void **own,
+                          enum MHD_ConnectionNotificationCode code)
+{
+    struct http_server *s = ctx;
+    const union MHD_ConnectionInfo *info =
+        mhd.get_connection_info(c, MHD_CONNECTION_INFO_CONNECTION_FD);
+    int begins = code == MHD_CONNECTION_NOTIFY_STARTED;
+    struct connection *slot = info ? find(s, begins ? -1 : info->connect_fd) : NULL;
+    if (!slot)
+        return;
+    slot->fd = begins ? info->connect_fd : -1;
+    slot->since_ns = clock_now_ns();
+    if (begins)
+        make_room(s);
+}
+
+static void end_old(struct http_server *s)
+{
+    int64_t before = clock_now_ns() - (int64_t)s->cfg.life_ms * MS;
+    for (int i = 0; i < MAX_CONNECTIONS; i++)
+        if (s->connections[i].fd >= 0 && s->connections[i].since_ns < before)
+            shut(&s->connections[i]);
+}
+
+static int64_t cpu_ns(void)
+{
+    struct timespec ts;
+    clock_gettime(CLOCK_THREAD_CPUTIME_ID, &ts);
+    return (int64_t)ts.tv_sec * 1000 * MS + ts.tv_nsec;
+}
+
+/* What the thread may still use of its share of a core. */
+struct purse {
+    int64_t left_ns, at_ns, used_ns;
+};
+
+/* 0, or for how many ms it has to stand still. */
+static int purse_count(struct purse *p)
+{
+    const int64_t most = (int64_t)CPU_SAVED_MS * MS;
+    int64_t now = clock_now_ns(), used = cpu_ns();
+    p->left_ns += (now - p->at_ns) / CPU_SHARE - (used - p->used_ns);
+    p->left_ns = p->left_ns < most ? p->left_ns : most;
+    p->at_ns = now;
+    p->used_ns = used;
+    return p->left_ns >= 0 ? 0 : (int)(-p->left_ns * CPU_SHARE / MS) + 1;
+}
+
+static void wait_for_more(struct http_server *s, int64_t ms, int epoll_fd)
+{
+    MHD_UNSIGNED_LONG_LONG until;
+    struct pollfd fds[2] = {{.fd = s->wake_fd, .events = POLLIN},
+                            {.fd = epoll_fd, .events = POLLIN}};
+    if (epoll_fd >= 0 && mhd.get_timeout(s->daemon, &until) == MHD_YES &&
+        until < (MHD_UNSIGNED_LONG_LONG)ms)
+        ms = (int64_t)until;
+    poll(fds, epoll_fd >= 0 ? 2 : 1, (int)ms);
+}
+
+static void *serve(void *arg)
+{
+    struct http_server *s = arg;
+    int epoll_fd = mhd.get_daemon_info(s->daemon, MHD_DAEMON_INFO_EPOLL_FD)->epoll_fd;
+    int64_t tick_ns = clock_now_ns();
+    struct purse purse = {(int64_t)CPU_SAVED_MS * MS, tick_ns, cpu_ns()};
+    while (!atomic_load(&s->stopping)) {
+        int64_t now = clock_now_ns();
+        if (now >= tick_ns) {
+            tick_ns = now + (int64_t)TICK_MS * MS;
+            end_old(s);
+            if (s->cfg.tick)
+                s->cfg.tick(s->cfg.ctx);
+        }
+        int stands_still = purse_count(&purse);
+        if (stands_still > 0) {
+            wait_for_more(s, stands_still < TICK_MS ? stands_still : TICK_MS, -1);
+            continue;
+        }
+        int64_t left_ms = (tick_ns - clock_now_ns()) / MS + 1;
+        wait_for_more(s, left_ms > 0 ? left_ms : 0, epoll_fd);
+        mhd.run(s->daemon);
+    }
+    return NULL;
+}
+
+static enum status start_thread(struct http_server *s)
+{
+    sigset_t all, before;
+    sigfillset(&all);
+    pthread_sigmask(SIG_BLOCK, &all, &before);
+    s->runs = pthread_create(&s->thread, NULL, serve, s) == 0;
+    if (s->runs)
+        pthread_setname_np(s->thread, "http");
+    pthread_sigmask(SIG_SETMASK, &before, NULL);
+    return s->runs ? ST_OK : ST_NOMEM;
+}
+
+static enum status start_daemon(struct http_server *s)
+{
+    s->daemon = mhd.start_daemon(
+        MHD_USE_EPOLL, 0, NULL, NULL, on_request, s, MHD_OPTION_LISTEN_SOCKET, s->listen_fd,
+        MHD_OPTION_CONNECTION_LIMIT, (unsigned)MAX_CONNECTIONS, MHD_OPTION_CONNECTION_MEMORY_LIMIT,
+        (size_t)CONNECTION_BYTES, MHD_OPTION_CONNECTION_TIMEOUT, (unsigned)(s->cfg.life_ms / 1500),
+        MHD_OPTION_NOTIFY_CONNECTION, on_connection, s, MHD_OPTION_END);
+    if (!s->daemon)
+        return ST_NOMEM;
+    s->listen_fd = -1; /* the daemon closes it */
+    return ST_OK;
+}
+
+enum status http_server_create(const struct http_server_config *cfg, struct http_server **out)
+{
+    enum status st = ST_NOMEM;
+    struct http_server *s = calloc(1, sizeof *s);
+    if (!s) {
+        close(cfg->listen_fd);
+        goto done;
+    }
+    s->cfg = *cfg;
+    if (s->cfg.life_ms == 0)
+        s->cfg.life_ms = LIFE_MS;
+    s->listen_fd = cfg->listen_fd;
+    s->wake_fd = -1;
+    TRY(http_library_load(&mhd));
+    st = ST_NOMEM;
+    for (int i = 0; i < MAX_CONNECTIONS; i++)
+        s->connections[i].fd = -1;
+    s->answers = calloc((size_t)cfg->n_pages + 1, sizeof *s->answers);
+    s->not_found = response_text("there is no such page\n");
+    s->not_allowed = response_text("GET and HEAD alone\n");
+    s->failed = response_text("out of memory\n");
+    s->wake_fd = eventfd(0, EFD_CLOEXEC);
+    if (!s->answers || !s->not_found || !s->not_allowed || !s->failed || s->wake_fd < 0 ||
+        mhd.add_response_header(s->not_allowed, MHD_HTTP_HEADER_ALLOW, "GET, HEAD") != MHD_YES)
+        goto done;
+    TRY(start_daemon(s));
+    TRY(start_thread(s));
+    *out = s;
+    s = NULL;
+done:
+    if (st == ST_NOMEM)
+        LOG_E("--metrics_port: out of memory, threads or descriptors");
+    http_server_destroy(s);
+    return st;
+}
+
+void http_server_destroy(struct http_server *s)
+{
+    const uint64_t one = 1;
+    if (!s)
+        return;
+    atomic_store(&s->stopping, 1);
+    if (s->runs && write(s->wake_fd, &one, sizeof one) == sizeof one)
+        pthread_join(s->thread, NULL);
+    if (s->daemon)
+        mhd.stop_daemon(s->daemon);
+    if (s->listen_fd >= 0)
+        close(s->listen_fd);
+    if (s->wake_fd >= 0)
+        close(s->wake_fd);
+    for (int i = 0; s->answers && i < s->cfg.n_pages; i++)
+        if (s->answers[i].response)
+            mhd.destroy_response(s->answers[i].response);
+    struct MHD_Response *const own[] = {s->not_found, s->not_allowed, s->failed};
+    for (size_t i = 0; i < sizeof own / sizeof *own; i++)
+        if (own[i])
+            mhd.destroy_response(own[i]);
+    free(s->answers);
+    free(s);
+}
