@@ -1,6 +1,7 @@
 /* ps/admin.c - see admin.h. */
 #include "ps/admin.h"
 #include "base/clock.h"
+#include "ps/monitor/monitor.h"
 #include "ps/service/refusals.h"
 #include "ps/service/run.h"
 #include <limits.h>
@@ -12,7 +13,8 @@
 struct ps_status {
     struct ps_status_config cfg;
     int64_t start_ns;
-    char folder[PATH_MAX]; /* cfg.folder, good from any folder; empty: there is none */
+    struct ps_monitor *monitor; /* NULL: there are no pages */
+    char folder[PATH_MAX];      /* cfg.folder, good from any folder; empty: there is none */
 
     pthread_mutex_t lock; /* guards what follows */
     char *model;          /* of the member that was let in last; NULL: none said it */
@@ -347,6 +349,23 @@ static void on_evaluated(void *ctx, const struct net_evaluation *evaluation,
         coordinator_evaluated(c, evaluation, out);
 }
 
+static int on_reported(void *ctx, const struct net_report *report)
+{
+    struct ps_status *s = ctx;
+    return ps_monitor_reported(s->monitor, report);
+}
+
+static enum status make_monitor(struct ps_status *s)
+{
+    const struct ps_monitor_config cfg = {.listen_fd = s->cfg.pages_fd,
+                                          .folder = s->cfg.folder,
+                                          .task = s->cfg.task,
+                                          .service = s->cfg.service,
+                                          .status = on_status,
+                                          .ctx = s};
+    return s->cfg.pages_fd < 0 ? ST_OK : ps_monitor_create(&cfg, &s->monitor);
+}
+
 enum status ps_status_create(const struct ps_status_config *cfg, struct ps_status **out)
 {
     struct ps_status *s = calloc(1, sizeof *s);
@@ -357,14 +376,25 @@ enum status ps_status_create(const struct ps_status_config *cfg, struct ps_statu
     if (cfg->folder && (cfg->folder[0] == '/' || !realpath(cfg->folder, s->folder)))
         snprintf(s->folder, sizeof s->folder, "%s", cfg->folder);
     pthread_mutex_init(&s->lock, NULL);
-    *out = s;
-    return ST_OK;
+    enum status st = make_monitor(s);
+    if (st == ST_OK)
+        *out = s;
+    else
+        ps_status_destroy(s);
+    return st;
+}
+
+void ps_status_stop(struct ps_status *s)
+{
+    if (s)
+        ps_monitor_stop(s->monitor);
 }
 
 void ps_status_destroy(struct ps_status *s)
 {
     if (!s)
         return;
+    ps_monitor_destroy(s->monitor);
     free(s->model);
     pthread_mutex_destroy(&s->lock);
     free(s);
@@ -378,5 +408,6 @@ struct net_server_people ps_status_people(struct ps_status *s)
         .status = on_status,
         .command = on_command,
         .evaluated = on_evaluated,
+        .reported = s->monitor ? on_reported : NULL,
     };
 }

@@ -1,9 +1,9 @@
 /* ps/admin.h - what people are told of a job, and what they may have done (net/wire/status.h).
  * Every server says how things stand with itself; ps 0, who coordinates, has the whole, and alone
  * takes commands.
- * Owns:    the job's model as a worker brought it, for workers that join later.
- * Threads: people's functions from any; none waits for anything but locks that are held briefly.
- * Errors:  ST_NOMEM. */
+ * Owns:    the job's model as a worker brought it, for workers that join later; the pages over
+ * HTTP. Threads: people's functions from any; none waits for anything but locks that are held
+ * briefly. Errors:  ST_NOMEM. */
 #ifndef PS_ADMIN_H
 #define PS_ADMIN_H
 #include "ps/node.h"
@@ -16,10 +16,13 @@ struct ps_status_config {
     const struct hosts *worker_hosts;
     const char *folder; /* of checkpoints; likewise; NULL: none are kept */
     int self;
+    int pages_fd; /* as ps_monitor_config's listen_fd; -1: no pages */
+    int task;
 };
 
 struct ps_status;
 enum status ps_status_create(const struct ps_status_config *cfg, struct ps_status **out);
+void ps_status_stop(struct ps_status *s);    /* no more pages; before the node goes; NULL is fine */
 void ps_status_destroy(struct ps_status *s); /* NULL is fine */
 struct net_server_people ps_status_people(struct ps_status *s);
 

@@ -390,6 +390,8 @@ static int run_server(struct app *app, struct ps_service *service, struct net_se
     LOG_I("vector loops: %s", vector_description());
     LOG_I("listening on %s%s%s", addr, *opt.bind ? "; others reach it at " : "",
           *opt.bind ? c->address : "");
+    if (*c->pages)
+        LOG_I("metrics and the status page: http://%s/", c->pages);
     tell_ready(c->address);
     int sig = wait_for_end(app);
     if (sig)
@@ -466,6 +468,7 @@ static int serve(struct ps_cluster *c, struct app *app)
     struct ps_service *service = NULL;
     struct net_server *server = NULL;
     struct ps_status *status = NULL;
+    int pages_fd = -1;
     TRY(make_region(c, app));
     TRY(thread_pool_create(n_update_threads(), &app->threads));
     const struct ps_service_config cfg = service_config(c, app);
@@ -475,7 +478,9 @@ static int serve(struct ps_cluster *c, struct app *app)
                                           .handler = ps_service_handler(service),
                                           .pause = {wait_for_signal, app}};
     TRY(net_server_bind(&net, &server)); /* the last user of the port is gone from here on: */
-    TRY(make_node(c, app));              /* what it wrote into the folder is there */
+    if (*c->pages)
+        TRY(http_listen(c->pages, &pages_fd));
+    TRY(make_node(c, app)); /* what it wrote into the folder is there */
     TRY(node_start(app->node, service));
     if (app->region)
         TRY(ps_region_start(app->region, service));
@@ -484,13 +489,19 @@ static int serve(struct ps_cluster *c, struct app *app)
                                           .ps_hosts = &c->ps,
                                           .worker_hosts = &c->workers,
                                           .folder = opt.checkpoint_dir,
-                                          .self = c->self};
+                                          .self = c->self,
+                                          .pages_fd = pages_fd,
+                                          .task = (int)opt.task_index};
+    pages_fd = -1; /* given away */
     TRY(ps_status_create(&told, &status));
     const struct net_server_people people = ps_status_people(status);
     net_server_start(server, &people);
     TRY(node_serve(app->node));
     exit_code = run_server(app, service, server, c);
 done:
+    if (pages_fd >= 0)
+        close(pages_fd);
+    ps_status_stop(status);
     ps_region_stop(app->region, atomic_load(&app->replaced) ? NULL : app->error);
     node_destroy(app->node);
     net_server_destroy(server);

@@ -18,6 +18,7 @@ static struct ps_options raw = {
     .job_name = "ps",
     .address = "",
     .bind = "",
+    .metrics_bind = "",
     .slurm_port = CLUSTER_SLURM_PORT,
     .leave = -1,
     .max_model_bytes = (int64_t)8 << 30,
@@ -167,6 +168,13 @@ static const struct flag flags[] = {
      "Write here, at the end, what each thread did when (Chrome trace JSON); each process needs a "
      "file of its own",
      NULL},
+    {"metrics_port", FLAG_INT, &raw.metrics_port, 0, 65535, "PORT", NULL,
+     "Serve metrics for Prometheus, /healthz and a status page over HTTP, at the address where "
+     "this "
+     "server listens; not encrypted, read-only (0: no)",
+     NULL},
+    {"metrics_bind", FLAG_STRING, &raw.metrics_bind, 0, 0, "HOST", NULL,
+     "--metrics_port: listen on this address of the host instead, as 127.0.0.1 or 0.0.0.0", NULL},
     {"log_level", FLAG_CHOICE, &raw.log_level, 0, 0, NULL, "debug|info|warn|error",
      "What is logged on stderr", NULL},
     {"ready_fd", FLAG_INT, &raw.ready_fd, -1, 65535, "FD", NULL,
@@ -273,6 +281,8 @@ enum status ps_options_check(struct ps_options *o)
                 "--checkpoint_dir";
     else if (is_given(&raw.straggler_ms) && !o->log_stragglers)
         wrong = "--straggler_ms is for --log_stragglers; give both or leave it out";
+    else if (is_given(&raw.metrics_bind) && o->metrics_port == 0)
+        wrong = "--metrics_bind is for --metrics_port; give both or leave it out";
     else if (o->min_workers > o->max_workers)
         wrong = "--min_workers is above --max_workers";
     else if (o->checkpoint_dir && o->serve)
@@ -321,7 +331,10 @@ static enum status check_place(const struct ps_options *o, struct ps_cluster *c)
             "entry in --ps_hosts counts");
     c->self = o->join ? -1 : (int)o->task_index;
     c->address = o->join ? o->address : c->ps.addr[own ? o->task_index : 0];
-    return ps_bind_address(o->bind, c->address, c->bind);
+    enum status st = ps_bind_address(o->bind, c->address, c->bind);
+    if (st != ST_OK || o->metrics_port == 0)
+        return st;
+    return http_address(o->metrics_bind, c->bind, (int)o->metrics_port, c->pages);
 }
 
 enum status ps_cluster_find(struct ps_options *o, struct ps_cluster *c)

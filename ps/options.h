@@ -7,6 +7,7 @@
 #include "base/hosts.h"
 #include "base/status.h"
 #include "cluster/cluster.h"
+#include "http/listen.h"
 #include "kernels/vector/dtype.h"
 #include "net/security/security.h"
 #include "ps/bind.h"
@@ -46,6 +47,8 @@ struct ps_options {
     int log_stragglers;
     int64_t straggler_ms;
     const char *summary_json, *trace; /* NULL: none */
+    int64_t metrics_port;             /* 0: none */
+    const char *metrics_bind;         /* "": where this server listens */
     struct security_config security;  /* but for the role */
     int log_level;
     int64_t ready_fd; /* -1: none */
@@ -58,6 +61,7 @@ struct ps_cluster {
     int self;             /* place in ps; -1: it joins */
     const char *address;  /* of this server */
     char bind[BIND_BYTES];
+    char pages[HTTP_ADDRESS_BYTES]; /* --metrics_port; empty: none */
 };
 
 struct flag;

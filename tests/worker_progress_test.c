@@ -2,6 +2,7 @@
 #include "tests/capture.h"
 #include "tests/fake_time.h"
 #include "worker/train/progress.h"
+#include <math.h>
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stddef.h>
@@ -64,6 +65,33 @@ static void several_steps_at_once(void **state)
     check_end(p, 96, 1000, 64 * BATCH);
 }
 
+/* Totals that others watch: they go on where training begins again. */
+static void figures_go_on(void **state)
+{
+    struct figures f;
+    struct figures_view v;
+    (void)state;
+    figures_init(&f);
+    figures_begin(&f, 3, BATCH, 500, 1000);
+    fake_time_move(2000);
+    figures_note(&f, 501, 2.0f, BATCH);
+    fake_time_move(80);
+    figures_note(&f, 505, NAN, 5 * BATCH); /* four steps, 20 ms each */
+    figures_begin(&f, 3, BATCH, 503, 1000);
+    fake_time_move(20000);
+    figures_note(&f, 504, 1.0f, BATCH);
+    figures_look(&f, &v);
+    assert_int_equal(v.member, 3);
+    assert_int_equal(v.global_step, 504);
+    assert_int_equal(v.steps, 6);
+    assert_int_equal(v.images, 6 * BATCH);
+    assert_int_equal(v.n_losses, 2);
+    assert_float_equal(v.loss_sum, 3, 0);
+    assert_float_equal(v.seconds, 22.08, 1e-9);
+    for (int i = 0; i <= FIGURES_BOUNDS; i++) /* 20 ms; 2 s; 20 s */
+        assert_int_equal(v.taken[i], i == 4 ? 4 : i == 10 || i == 13 ? 1 : 0);
+}
+
 static void a_short_run_counts_as_a_whole(void **state)
 {
     struct progress *p = begun(50 * BATCH);
@@ -96,6 +124,7 @@ int main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(first_steps_are_left_out),
         cmocka_unit_test(several_steps_at_once),
+        cmocka_unit_test(figures_go_on),
         cmocka_unit_test(a_short_run_counts_as_a_whole),
         cmocka_unit_test(nothing_is_left_out_on_a_cpu),
     };

@@ -228,6 +228,19 @@ static enum status finish(struct worker *w, const struct trainer_result *r)
     return st;
 }
 
+/* What others may watch, before anything that takes long. */
+static enum status open_pages(struct worker *w)
+{
+    const struct options *o = &w->opt;
+    const struct monitor_config cfg = {.addr = o->pages,
+                                       .task = o->task_index,
+                                       .figures = &w->figures,
+                                       .updates = &w->updates,
+                                       .folder = o->checkpoint_dir};
+    figures_init(&w->figures);
+    return *o->pages ? monitor_create(&cfg, &w->monitor) : ST_OK;
+}
+
 static enum status run(struct worker *w)
 {
     enum status st = ST_OK;
@@ -240,8 +253,12 @@ static enum status run(struct worker *w)
         st = once_done(note_no_room(&w->opt, "what was computed", inference_run(w)));
         goto done;
     }
+    TRY(open_pages(w));
     TRY(set_up(w));
+    monitor_at(w->monitor, MONITOR_WAITING);
     TRY(w->updates.ops->start(w->updates.ctx, &start));
+    if (w->opt.ps_hosts.n > 0)
+        TRY(reporter_create(w->opt.ps_hosts.addr[0], &w->figures, &w->reporter));
     say_first_values(w, &start);
     say_nothing_left(&start);
     if (w->opt.join)
@@ -250,7 +267,11 @@ static enum status run(struct worker *w)
     pthread_mutex_lock(&w->lock);
     w->training = w->updates.ops->leave_soon && !w->signal;
     pthread_mutex_unlock(&w->lock);
+    monitor_at(w->monitor, MONITOR_TRAINING);
     st = trainer_run(w->trainer, &start, &result);
+    monitor_at(w->monitor, MONITOR_ENDING);
+    reporter_destroy(w->reporter); /* servers that nobody needs any more end */
+    w->reporter = NULL;
     if (st != ST_OK)
         leave_for_good(w, st, 0);
     TRY(st);
@@ -277,6 +298,8 @@ done:
 static enum status clean_up(struct worker *w, enum status result)
 {
     shutdown_end(w);
+    monitor_destroy(w->monitor);
+    reporter_destroy(w->reporter);
     alone_saver_destroy(w->saver);
     updates_destroy(&w->updates);
     trainer_destroy(w->trainer);

@@ -82,6 +82,7 @@ enum status options_read(int argc, char **argv, struct options *out, int *exit_n
     TRY(net_environment_check());
     TRY(gpus_growth_check(getenv("TF_FORCE_GPU_ALLOW_GROWTH")));
     TRY(options_check_cluster(&o));
+    TRY(options_check_pages(&o));
     TRY(options_check_mode(&o));
     TRY(options_check_dtypes(&o));
     TRY(options_check_tuning(&o));

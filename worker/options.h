@@ -5,6 +5,7 @@
 #define WORKER_OPTIONS_H
 #include "base/hosts.h"
 #include "base/log.h"
+#include "http/listen.h"
 #include "kernels/backend.h"
 #include "net/security/security.h"
 #include "net/wire/status.h"
@@ -35,6 +36,7 @@ struct options {
     const char *logdir;                     /* NULL: none */
     int64_t summary_steps, histogram_steps; /* see worker/events/events.h */
     const char *record_samples;             /* NULL: none */
+    char pages[HTTP_ADDRESS_BYTES];         /* --metrics_port; empty: none */
     const char *init, *init_map, *freeze;   /* see worker/weights/weights.h; NULL: none */
     int64_t hidden_units;                   /* 0: as the model says */
     int64_t train_steps;                    /* 0: by epochs */

@@ -10,8 +10,9 @@ struct options_raw {
     int64_t task_index, slurm_ps, slurm_port;
     const char *tls_cert, *tls_key, *tls_ca, *token_file;
     const char *data_dir, *model, *models_dir, *backend_dir, *summary_json, *export_file, *trace;
-    const char *record_samples, *logdir;
+    const char *record_samples, *logdir, *metrics_bind;
     int64_t summary_steps, histogram_steps;
+    int64_t metrics_port; /* 0: none */
     double validation_split;
     const char *validation_dir;
     int64_t early_stopping;
@@ -61,6 +62,8 @@ void options_table_dump(void);
 /* options_cluster.c: the cluster of the flags, TF_CONFIG or a Slurm step; sets the lists of hosts,
  * and options_raw.task_index where one of the latter says it. ST_INVALID, logged; ST_NOMEM. */
 enum status options_find_cluster(struct options *o);
+/* options_cluster.c: where --metrics_port's pages are, once the cluster is known. ST_INVALID. */
+enum status options_check_pages(struct options *o);
 /* options_check.c: what belongs together in options_raw, into *o. ST_INVALID, logged. */
 enum status options_check_cluster(struct options *o);
 enum status options_check_mode(struct options *o);

@@ -374,6 +374,13 @@ static const struct flag table[] = {
     INT("histogram_steps", histogram_steps, -1, 1e15,
         "--logdir: steps between histograms of weights and gradients; 0: none; -1: as "
         "--summary_steps, but at least 30 s apart"),
+    INT("metrics_port", metrics_port, 0, 65535,
+        "serve metrics for Prometheus and /healthz over HTTP, at the host of this worker's entry "
+        "in "
+        "--worker_hosts, else on loopback; not encrypted, read-only; 0: no"),
+    STR("metrics_bind", metrics_bind, "HOST",
+        "--metrics_port: listen on this address of the host instead, as 127.0.0.1 or 0.0.0.0",
+        NULL),
     STR("record_samples", record_samples, "FILE",
         "add a line to this for each step that has all its parameters: generation, step, position "
         "of its first sample in the order of all passes, samples",

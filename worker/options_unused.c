@@ -54,12 +54,13 @@ void options_warn_unused(const struct options *o)
                                     &r->outer_rate,   &r->outer_momentum, &r->tls_cert,
                                     &r->tls_key,      &r->tls_ca,         &r->token_file};
     const void *const training[] = {
-        &r->train_steps, &r->epochs,    &r->seed,           &r->optimizer,       &r->learning_rate,
-        &r->schedule,    &r->lr_decay,  &r->lr_decay_steps, &r->lr_warmup_steps, &r->lr_boundaries,
-        &r->clip_value,  &r->clip_norm, &r->momentum,       &r->decay,           &r->beta1,
-        &r->beta2,       &r->epsilon,   &r->weight_decay,   &r->on_nonfinite,    &r->max_nonfinite,
-        &r->eval_every,  &r->log_every, &r->chunk_bytes,    &r->cuda_graphs,     &r->train_data,
-        &r->train_labels};
+        &r->train_steps,     &r->epochs,        &r->seed,         &r->optimizer,
+        &r->learning_rate,   &r->schedule,      &r->lr_decay,     &r->lr_decay_steps,
+        &r->lr_warmup_steps, &r->lr_boundaries, &r->clip_value,   &r->clip_norm,
+        &r->momentum,        &r->decay,         &r->beta1,        &r->beta2,
+        &r->epsilon,         &r->weight_decay,  &r->on_nonfinite, &r->max_nonfinite,
+        &r->eval_every,      &r->log_every,     &r->chunk_bytes,  &r->cuda_graphs,
+        &r->train_data,      &r->train_labels,  &r->metrics_port, &r->metrics_bind};
     if (o->ps_hosts.n > 0 || o->list_devices >= 0 || o->self_test >= 0)
         return;
     warn(exchange, sizeof exchange / sizeof *exchange,

@@ -454,6 +454,14 @@ static void say_towers(const struct worker *w)
     LOG_I("vector loops: %s", vector_description());
 }
 
+static void say_rounds(const struct net_job *job)
+{
+    if (job->local_steps > 1)
+        LOG_I("%" PRId64 " rounds, each %d steps of a worker by %s, then one of the servers by %s",
+              job->train_steps, job->local_steps, optim_name(job->local.kind),
+              optim_name(job->optim.kind));
+}
+
 static enum status open_validation(struct worker *w, int own_pace)
 {
     const struct options *o = &w->opt;
@@ -498,6 +506,7 @@ static enum status make_trainer(struct worker *w)
         .log_every = o->log_every,
         .observer = events_observer(w->events),
         .progress = o->progress,
+        .figures = &w->figures,
         .seed = (uint64_t)o->seed,
         .rounded = w->rounded,
         .augment = o->augment,
@@ -527,10 +536,7 @@ static enum status make_trainer(struct worker *w)
           w->train->n, w->train->path, w->model->classes,
           w->train->targets ? "targets" : "classes");
     say_towers(w);
-    if (job.local_steps > 1)
-        LOG_I("%" PRId64 " rounds, each %d steps of a worker by %s, then one of the servers by %s",
-              job.train_steps, job.local_steps, optim_name(job.local.kind),
-              optim_name(job.optim.kind));
+    say_rounds(&job);
 done:
     return st;
 }

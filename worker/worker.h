@@ -8,9 +8,11 @@
 #include "worker/checkpoint/alone_saver.h"
 #include "worker/device/gpus.h"
 #include "worker/events/events.h"
+#include "worker/monitor.h"
 #include "worker/options.h"
 #include "worker/place/batch_split.h"
 #include "worker/place/placement.h"
+#include "worker/reporter.h"
 #include "worker/train/trainer.h"
 #include "worker/trained_on.h"
 #include "worker/validation.h"
@@ -51,6 +53,9 @@ struct worker {
     struct sample_log *sample_log;
     struct events *events; /* --logdir; NULL: none */
     struct trainer *trainer;
+    struct figures figures;
+    struct reporter *reporter; /* NULL: there are no servers */
+    struct monitor *monitor;   /* --metrics_port; NULL: none */
 
     pthread_t signal_thread;
     int signal_thread_runs;

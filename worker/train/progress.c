@@ -56,6 +56,8 @@ enum status progress_create(const struct progress_config *cfg, struct progress *
     p->start_ns = p->warm_ns = clock_now_ns();
     if (p->is_bar)
         bar_begin(&p->bar);
+    if (cfg->figures)
+        figures_begin(cfg->figures, cfg->task_index, cfg->batch, cfg->first_step, cfg->train_steps);
     *out = p;
     return ST_OK;
 }
@@ -63,6 +65,8 @@ enum status progress_create(const struct progress_config *cfg, struct progress *
 void progress_update(struct progress *p, const struct progress_point *at)
 {
     int64_t left_out;
+    if (p->cfg.figures)
+        figures_note(p->cfg.figures, at->global_step, at->loss, at->images);
     if (p->warm_images == 0 && p->cfg.warm_up_images > 0 && at->images >= p->cfg.warm_up_images) {
         p->warm_images = at->images;
         p->warm_ns = clock_now_ns();

@@ -7,6 +7,7 @@
 #define WORKER_TRAIN_PROGRESS_H
 #include "base/bar.h"
 #include "base/status.h"
+#include "worker/train/figures.h"
 #include <stdint.h>
 
 struct progress_config {
@@ -15,6 +16,8 @@ struct progress_config {
     int64_t first_step, train_steps; /* global steps */
     int64_t log_every;               /* steps between lines */
     int64_t warm_up_images;          /* of the steps to leave out of the speed */
+    int batch;                       /* samples of a step */
+    struct figures *figures;         /* that get each update, too; NULL: none do */
 };
 
 struct progress_point {

@@ -46,6 +46,7 @@ struct trainer_config {
     int64_t eval_every;       /* steps; 0: only at the end */
     int64_t log_every;
     enum progress_style progress;
+    struct figures *figures; /* of each step; NULL: none are taken */
     uint64_t seed;
     struct job_augment augment; /* of training samples, by the seed */
     int params_on_host;         /* they are updated there, though a device could */

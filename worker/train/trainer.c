@@ -246,7 +246,8 @@ enum status trainer_run(struct trainer *t, const struct net_start *start,
     start_from(t, start);
     TRY(follow_rounding(t, &start->place.rounding));
     struct progress_config pc = {t->cfg.progress,    start->place.member, start->step,
-                                 t->cfg.train_steps, t->cfg.log_every,    warm_up_images(&t->cfg)};
+                                 t->cfg.train_steps, t->cfg.log_every,    warm_up_images(&t->cfg),
+                                 t->cfg.batch,       t->cfg.figures};
     TRY(progress_create(&pc, &t->progress));
     t->steps_before = 0;
     t->n_evaluated = t->cfg.eval_every > 0 ? start->step / t->cfg.eval_every : 0;

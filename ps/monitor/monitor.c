@@ -1,0 +1,324 @@
+/* ps/monitor/monitor.c - see monitor.h: the look once a second, the reports, health. */
+#include "ps/monitor/monitor.h"
+#include "base/clock.h"
+#include "base/log.h"
+#include "checkpoint/names.h"
+#include "http/metrics.h"
+#include "ps/monitor/monitor_impl.h"
+#include "ps/monitor/page.h"
+#include "ps/service/run.h"
+#include <dirent.h>
+#include <inttypes.h>
+#include <limits.h>
+#include <math.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/stat.h>
+#include <sys/statvfs.h>
+#include <unistd.h>
+
+enum {
+    LOOK_MS = 500,
+    FRESH_MS = 1000,
+    REPORT_MS = 1000,   /* between two of a worker's reports, */
+    REPORT_EACH_MS = 8, /* and of all workers': the more there are, the rarer */
+    STALL_S = 60,       /* a step that takes longer, */
+    STALL_STEPS = 10    /* and longer than so many did, is a stalled one */
+};
+
+static double unix_now(void)
+{
+    struct timespec ts;
+    clock_gettime(CLOCK_REALTIME, &ts);
+    return (double)ts.tv_sec + (double)ts.tv_nsec * 1e-9;
+}
+
+static void take_pulse(struct ps_monitor *m, struct monitor_pulse *p)
+{
+    int ended;
+    struct run *run = ps_service_run(m->cfg.service, &ended);
+    *p = (struct monitor_pulse){.at_ns = clock_now_ns(), .step = -1};
+    if (!run)
+        return;
+    p->generation = run->generation;
+    p->step = ps_store_step(run->store);
+    int64_t from = run->plan->step;
+    p->began = from;
+    p->began_position = run_position(run, from);
+    p->position = run_position(run, p->step < from ? from : p->step);
+    run_unref(run);
+}
+
+/* Of the first generation seen here, what was made before it was seen counts, too. */
+static void count(const struct monitor_pulse *before, struct monitor_pulse *p)
+{
+    int is_first = before->generation == 0 || before->step < 0;
+    int64_t step = is_first ? p->began : before->step;
+    uint64_t position = is_first ? p->began_position : before->position;
+    p->steps = before->steps;
+    p->samples = before->samples;
+    if (p->step <= step)
+        return;
+    p->steps += p->step - step;
+    if (p->position > position)
+        p->samples += (int64_t)(p->position - position);
+}
+
+static void on_tick(void *ctx)
+{
+    struct ps_monitor *m = ctx;
+    struct monitor_pulse p;
+    const struct monitor_pulse *before = &m->window[0];
+    take_pulse(m, &p);
+    count(before, &p);
+    if (p.step >= 0 &&
+        (m->moved_ns == 0 || p.step != before->step || p.generation != before->generation)) {
+        m->moved_ns = p.at_ns;
+        m->moved_unix_s = unix_now();
+    }
+    struct history_point point = {
+        .unix_s = unix_now(),
+        .seconds = m->n_window > 0 ? (double)(p.at_ns - before->at_ns) * 1e-9 : 0,
+        .step = p.step,
+        .samples = p.samples - before->samples};
+    pthread_mutex_lock(&m->lock);
+    point.loss_sum = m->loss_sum;
+    point.n_losses = m->n_losses;
+    m->loss_sum = 0;
+    m->n_losses = 0;
+    pthread_mutex_unlock(&m->lock);
+    if (p.generation != 0)
+        history_add(&m->history, &point);
+    memmove(m->window + 1, m->window, sizeof m->window - sizeof *m->window);
+    m->window[0] = p;
+    m->n_window += m->n_window < MONITOR_WINDOW;
+}
+
+double monitor_rate(const struct ps_monitor *m, int samples)
+{
+    if (m->n_window < 2)
+        return 0;
+    const struct monitor_pulse *a = &m->window[m->n_window - 1], *b = &m->window[0];
+    int64_t n = samples ? b->samples - a->samples : b->steps - a->steps;
+    return (double)n / ((double)(b->at_ns - a->at_ns) * 1e-9);
+}
+
+double monitor_step_age_s(const struct ps_monitor *m)
+{
+    return m->moved_ns ? (double)(clock_now_ns() - m->moved_ns) * 1e-9 : (double)NAN;
+}
+
+double monitor_loss(const struct ps_monitor *m)
+{
+    for (int i = m->history.n - 1; i >= 0; i--)
+        if (m->history.point[i].n_losses > 0)
+            return m->history.point[i].loss_sum / (double)m->history.point[i].n_losses;
+    return (double)NAN;
+}
+
+/* When the manifest of the last checkpoint was written. */
+static void find_saved(struct ps_monitor *m)
+{
+    int64_t last = m->status.checkpoints.last;
+    char path[PATH_MAX];
+    struct stat st;
+    if (!m->cfg.folder || last < 0 || last == m->saved_step)
+        return;
+    DIR *d = opendir(m->cfg.folder);
+    m->saved_step = last;
+    m->saved_unix_s = (double)NAN;
+    for (struct dirent *e; d && (e = readdir(d));) {
+        struct ps_name name;
+        ps_name_parse(e->d_name, &name);
+        if (name.kind != PS_NAME_MANIFEST || name.old || name.id.step != last)
+            continue;
+        snprintf(path, sizeof path, "%s/%s", m->cfg.folder, e->d_name);
+        if (stat(path, &st) == 0 && !((double)st.st_mtime <= m->saved_unix_s))
+            m->saved_unix_s = (double)st.st_mtime;
+    }
+    if (d)
+        closedir(d);
+}
+
+void monitor_look(struct ps_monitor *m)
+{
+    struct net_status status = {.chunks = NULL};
+    if (m->status_ns && clock_now_ns() - m->status_ns < LOOK_MS * INT64_C(1000000))
+        return;
+    if (m->cfg.status(m->cfg.ctx, 0, &status) != ST_OK) {
+        net_status_free(&status);
+        return; /* out of memory: the one before stays */
+    }
+    net_status_free(&m->status);
+    m->status = status;
+    m->status_ns = clock_now_ns();
+    ps_service_stats(m->cfg.service, &m->stats);
+    find_saved(m);
+}
+
+void monitor_disk(const struct ps_monitor *m, struct monitor_disk *out)
+{
+    struct statvfs v;
+    *out = (struct monitor_disk){(double)NAN, (double)NAN};
+    if (m->cfg.folder && statvfs(m->cfg.folder, &v) == 0)
+        *out = (struct monitor_disk){(double)v.f_bavail * (double)v.f_frsize,
+                                     (double)v.f_blocks * (double)v.f_frsize};
+}
+
+/* Whom a stalled step waits for. */
+static const struct net_status_member *awaited(const struct net_status *s)
+{
+    const struct net_status_member *most = NULL;
+    for (int i = 0; i < s->n_members; i++)
+        if (s->members[i].awaited > 0 && (!most || s->members[i].awaited > most->awaited))
+            most = &s->members[i];
+    return most;
+}
+
+static int is_stalled(const struct ps_monitor *m)
+{
+    double age = monitor_step_age_s(m), pace = m->status.steps_per_s;
+    double limit = pace > 0 && STALL_STEPS / pace > STALL_S ? STALL_STEPS / pace : STALL_S;
+    return age > limit;
+}
+
+int monitor_is_ready(const struct ps_monitor *m, char why[MONITOR_WHY_BYTES])
+{
+    const struct net_status *s = &m->status;
+    char whom[160] = "";
+    if (!m->status_ns || s->state == STATE_EMPTY)
+        snprintf(why, MONITOR_WHY_BYTES, "no job yet%s%.300s", s->change[0] ? ": " : "", s->change);
+    else if (s->state == STATE_STARTING)
+        snprintf(why, MONITOR_WHY_BYTES, "the first values are still coming in");
+    else if (s->state == STATE_STOPPED)
+        snprintf(why, MONITOR_WHY_BYTES, "training stands%s%.300s", s->change[0] ? ": " : "",
+                 s->change);
+    else if (s->state == STATE_TRAINING && is_stalled(m)) {
+        const struct net_status_member *w = awaited(s);
+        if (w)
+            snprintf(whom, sizeof whom, ": it waits for worker %d (%.95s)", w->member, w->address);
+        snprintf(why, MONITOR_WHY_BYTES, "step %" PRId64 " has not moved for %.0f s%s", s->step,
+                 monitor_step_age_s(m), whom);
+    } else
+        return 1;
+    return 0;
+}
+
+static int on_health(void *ctx, FILE *f)
+{
+    struct ps_monitor *m = ctx;
+    char why[MONITOR_WHY_BYTES];
+    monitor_look(m);
+    if (monitor_is_ready(m, why)) {
+        fprintf(f, "ok: %s, step %" PRId64 "\n", net_state_name(m->status.state), m->status.step);
+        return 200;
+    }
+    fprintf(f, "%s\n", why);
+    return 503;
+}
+
+static int on_page(void *ctx, FILE *f)
+{
+    fwrite(page_html, 1, page_html_bytes, f);
+    return 200;
+}
+
+/* Under the lock. */
+static void add_report(struct ps_monitor *m, struct monitor_worker *w, const struct net_report *r)
+{
+    const struct net_report *b = &w->last;
+    int goes_on = b->life == r->life && r->steps >= b->steps && r->ms >= b->ms &&
+                  r->images >= b->images && r->n_losses >= b->n_losses;
+    if (!goes_on) {
+        w->images_per_s = w->loss = (double)NAN;
+        return;
+    }
+    if (r->ms > b->ms)
+        w->images_per_s = (double)(r->images - b->images) / (double)(r->ms - b->ms) * 1000;
+    if (r->n_losses == b->n_losses)
+        return;
+    w->loss = (r->loss_sum - b->loss_sum) / (double)(r->n_losses - b->n_losses);
+    m->loss_sum += r->loss_sum - b->loss_sum;
+    m->n_losses += r->n_losses - b->n_losses;
+}
+
+int ps_monitor_reported(void *ctx, const struct net_report *report)
+{
+    struct ps_monitor *m = ctx;
+    pthread_mutex_lock(&m->lock);
+    struct monitor_worker *w = &m->workers[report->member];
+    add_report(m, w, report);
+    w->last = *report;
+    w->at_ns = clock_now_ns();
+    if (m->n_workers <= report->member)
+        m->n_workers = report->member + 1;
+    int each = m->n_workers * REPORT_EACH_MS;
+    pthread_mutex_unlock(&m->lock);
+    return each > REPORT_MS ? each : REPORT_MS;
+}
+
+int monitor_worker_report(struct ps_monitor *m, int worker, struct monitor_worker *out)
+{
+    pthread_mutex_lock(&m->lock);
+    *out = m->workers[worker];
+    pthread_mutex_unlock(&m->lock);
+    return out->last.life && clock_now_ns() - out->at_ns < REPORT_STALE_MS * INT64_C(1000000);
+}
+
+static const struct http_page pages[] = {
+    {"/", "text/html; charset=utf-8", -1, on_page},
+    {"/status.json", "application/json", FRESH_MS, monitor_json},
+    {"/metrics", METRICS_TYPE, FRESH_MS, monitor_metrics},
+    {"/healthz", "text/plain; charset=utf-8", FRESH_MS, on_health},
+};
+
+enum status ps_monitor_create(const struct ps_monitor_config *cfg, struct ps_monitor **out)
+{
+    enum status st = ST_NOMEM;
+    struct ps_monitor *m = calloc(1, sizeof *m);
+    if (!m) {
+        close(cfg->listen_fd);
+        return st;
+    }
+    m->cfg = *cfg;
+    m->start_ns = clock_now_ns();
+    m->saved_step = -1;
+    m->saved_unix_s = (double)NAN;
+    m->window[0].step = -1;
+    pthread_mutex_init(&m->lock, NULL);
+    const struct http_server_config http = {.listen_fd = cfg->listen_fd,
+                                            .pages = pages,
+                                            .n_pages = sizeof pages / sizeof *pages,
+                                            .tick = on_tick,
+                                            .ctx = m};
+    m->workers = calloc(JOB_MAX_WORKERS, sizeof *m->workers);
+    if (!m->workers) {
+        close(cfg->listen_fd);
+        goto done;
+    }
+    TRY(http_server_create(&http, &m->http));
+    *out = m;
+    m = NULL;
+done:
+    ps_monitor_destroy(m);
+    return st;
+}
+
+void ps_monitor_stop(struct ps_monitor *m)
+{
+    if (!m)
+        return;
+    http_server_destroy(m->http);
+    m->http = NULL;
+}
+
+void ps_monitor_destroy(struct ps_monitor *m)
+{
+    if (!m)
+        return;
+    ps_monitor_stop(m);
+    net_status_free(&m->status);
+    free(m->workers);
+    pthread_mutex_destroy(&m->lock);
+    free(m);
+}

@@ -1,0 +1,78 @@
+/* ps/monitor/monitor_impl.h - what the monitor*.c share. Private to them.
+ * Threads: all but the reports are the HTTP server's thread's alone. */
+#ifndef PS_MONITOR_MONITOR_IMPL_H
+#define PS_MONITOR_MONITOR_IMPL_H
+#include "http/server.h"
+#include "ps/monitor/history.h"
+#include "ps/monitor/monitor.h"
+#include "ps/service/service.h"
+#include <pthread.h>
+
+enum { MONITOR_WINDOW = 11, MONITOR_WHY_BYTES = 512, REPORT_STALE_MS = 90000 };
+
+/* A worker's last report, and what came of those before. */
+struct monitor_worker {
+    struct net_report last; /* life 0: none came */
+    int64_t at_ns;
+    double images_per_s; /* between the last two; NaN: not known */
+    double loss;         /* the mean of these steps, likewise */
+};
+
+/* Once a second; totals go on where training goes back to an earlier step. */
+struct monitor_pulse {
+    int64_t at_ns;
+    uint64_t generation; /* 0: no job yet */
+    int64_t step;
+    uint64_t position;
+    int64_t began; /* of the generation, */
+    uint64_t began_position;
+    int64_t steps, samples; /* made since this process was started */
+};
+
+struct monitor_disk {
+    double free_bytes, size_bytes; /* NaN: not known */
+};
+
+struct ps_monitor {
+    struct ps_monitor_config cfg;
+    struct http_server *http;
+    int64_t start_ns;
+    struct monitor_pulse window[MONITOR_WINDOW]; /* the newest first */
+    int n_window;
+    int64_t moved_ns;    /* when the step changed last; 0: there was none */
+    double moved_unix_s; /* likewise */
+    struct history history;
+    struct net_status status; /* a copy, */
+    int64_t status_ns;        /* made then; 0: none was */
+    struct ps_service_stats stats;
+    int64_t saved_step; /* of which the next is known; -1: none */
+    double saved_unix_s;
+
+    pthread_mutex_t lock;           /* guards what follows */
+    struct monitor_worker *workers; /* [JOB_MAX_WORKERS] by index */
+    int n_workers;                  /* 1 + the highest that reported */
+    double loss_sum;                /* reported since the last pulse */
+    int64_t n_losses;
+};
+
+/* monitor.c */
+
+/* A new copy of how things stand, if the one there is old. */
+void monitor_look(struct ps_monitor *m);
+/* Over the window; 0: none, or not known. */
+double monitor_rate(const struct ps_monitor *m, int samples);
+/* NaN: it was never seen to move. */
+double monitor_step_age_s(const struct ps_monitor *m);
+/* 1: ready; 0: why not, one sentence. After a look. */
+int monitor_is_ready(const struct ps_monitor *m, char why[MONITOR_WHY_BYTES]);
+/* Of a worker, a copy; 0: none came lately. */
+int monitor_worker_report(struct ps_monitor *m, int worker, struct monitor_worker *out);
+/* Mean loss of the newest point that has one; NaN. */
+double monitor_loss(const struct ps_monitor *m);
+void monitor_disk(const struct ps_monitor *m, struct monitor_disk *out);
+
+/* monitor_metrics.c, monitor_json.c: pages of the HTTP server; ctx: the monitor. */
+int monitor_metrics(void *ctx, FILE *f);
+int monitor_json(void *ctx, FILE *f);
+
+#endif

@@ -1,0 +1,208 @@
+/* ps/monitor/monitor_metrics.c - see monitor_impl.h: a server's metrics. What is not known is left
+ * out. docs/monitoring.md names them all. */
+#include "http/metrics.h"
+#include "ps/monitor/monitor_impl.h"
+#include <inttypes.h>
+#include <math.h>
+
+static void known(FILE *f, const char *name, const char *help, double value)
+{
+    if (!isnan(value))
+        metrics_gauge(f, name, help, value);
+}
+
+static void write_state(FILE *f, const struct net_status *s)
+{
+    metrics_family(f, "weir_ps_state", "gauge", "1 for the state that the job is in, else 0.");
+    for (int i = 0; i < STATE_N_KINDS; i++) {
+        const char *const labels[] = {"state", net_state_name((enum status_state)i), NULL};
+        metrics_value(f, "weir_ps_state", labels, (int)s->state == i);
+    }
+}
+
+static void write_progress(FILE *f, const struct ps_monitor *m)
+{
+    const struct net_status *s = &m->status;
+    if (s->generation == 0)
+        return;
+    metrics_gauge(f, "weir_ps_generation", "Number of the generation in force.",
+                  (double)s->generation);
+    metrics_gauge(f, "weir_ps_step", "Steps that all of this server's chunks have made.",
+                  (double)s->step);
+    metrics_gauge(f, "weir_ps_train_steps", "Step at which the job ends.",
+                  (double)s->job.train_steps);
+    if (m->moved_ns)
+        metrics_gauge(f, "weir_ps_last_step_timestamp_seconds",
+                      "When the step was seen to change, in seconds since 1970.", m->moved_unix_s);
+    if (s->step >= 0)
+        metrics_gauge(f, "weir_ps_learning_rate", "Of the servers' next update.",
+                      (double)optim_rate(&s->job.optim, (uint64_t)s->step));
+    known(f, "weir_ps_loss", "Mean training loss of the steps that workers reported last.",
+          monitor_loss(m));
+    if (s->best.step >= 0) {
+        metrics_gauge(f, "weir_ps_best_validation_loss", "The lowest so far.", s->best.loss);
+        metrics_gauge(f, "weir_ps_best_validation_step", "Step of the lowest validation loss.",
+                      (double)s->best.step);
+        known(f, "weir_ps_best_validation_accuracy_ratio", "At that step.", s->best.accuracy);
+    }
+}
+
+static void write_totals(FILE *f, const struct ps_monitor *m)
+{
+    metrics_counter(f, "weir_ps_steps_total", "Steps made while this process took part.",
+                    (double)m->window[0].steps);
+    metrics_counter(f, "weir_ps_samples_total", "Training samples of these steps, of all workers.",
+                    (double)m->window[0].samples);
+    metrics_counter(f, "weir_ps_received_bytes_total", "Payload of contributions.",
+                    (double)m->stats.received_bytes);
+    metrics_counter(f, "weir_ps_sent_bytes_total", "Payload of parameters.",
+                    (double)m->stats.sent_bytes);
+}
+
+static void write_members(FILE *f, const struct net_status *s)
+{
+    int n[MEMBER_N_STATES] = {0};
+    for (int i = 0; i < s->n_members; i++)
+        n[s->members[i].state]++;
+    metrics_family(f, "weir_ps_members", "gauge", "Workers of the job, by state.");
+    for (int i = 0; i < MEMBER_N_STATES; i++) {
+        const char *const labels[] = {"state", net_member_name((enum member_state)i), NULL};
+        metrics_value(f, "weir_ps_members", labels, n[i]);
+    }
+}
+
+/* What each worker has, in a family of its own. */
+struct worker_family {
+    const char *name, *type, *help;
+    double (*value)(const struct net_status_member *w);
+};
+
+static double is_present(const struct net_status_member *w)
+{
+    return w->state == MEMBER_TRAINING || w->state == MEMBER_LEAVING || w->state == MEMBER_DONE;
+}
+
+static double times(const struct net_status_member *w)
+{
+    return (double)w->times;
+}
+
+static double waited(const struct net_status_member *w)
+{
+    return w->seconds;
+}
+
+static double skipped(const struct net_status_member *w)
+{
+    return (double)w->skipped;
+}
+
+static double awaited(const struct net_status_member *w)
+{
+    return w->awaited;
+}
+
+static double missing(const struct net_status_member *w)
+{
+    return w->state == MEMBER_MISSING ? (double)w->ms * 1e-3 : 0;
+}
+
+static const struct worker_family families[] = {
+    {"weir_ps_worker_present", "gauge", "1: the worker is here, or is done; 0: it is not.",
+     is_present},
+    {"weir_ps_worker_missing_seconds", "gauge", "For how long it has been gone.", missing},
+    {"weir_ps_worker_last_total", "counter", "Steps in which the worker came last.", times},
+    {"weir_ps_worker_waited_seconds_total", "counter",
+     "Seconds that the others waited for the worker in these steps.", waited},
+    {"weir_ps_worker_skipped_total", "counter", "Contributions that the worker gave no weight.",
+     skipped},
+    {"weir_ps_worker_awaited_chunks", "gauge",
+     "Chunks here that others now wait for, 100 ms or longer, for this worker's sake.", awaited},
+};
+
+/* A worker is in the list once as a member, and perhaps once more as one that waits. */
+static int is_listed_before(const struct net_status *s, int i)
+{
+    for (int k = 0; k < i && s->members[i].rank < 0; k++)
+        if (s->members[k].member == s->members[i].member)
+            return 1;
+    return 0;
+}
+
+static void write_workers(FILE *f, const struct net_status *s)
+{
+    char number[16];
+    if (s->n_members > 0)
+        metrics_family(f, "weir_ps_worker_info", "gauge", "Where the worker is; always 1.");
+    for (int i = 0; i < s->n_members; i++) {
+        const char *const labels[] = {"worker", number, "address", s->members[i].address, NULL};
+        snprintf(number, sizeof number, "%d", s->members[i].member);
+        if (!is_listed_before(s, i))
+            metrics_value(f, "weir_ps_worker_info", labels, 1);
+    }
+    for (size_t k = 0; k < sizeof families / sizeof *families && s->n_members > 0; k++) {
+        metrics_family(f, families[k].name, families[k].type, families[k].help);
+        for (int i = 0; i < s->n_members; i++) {
+            const char *const labels[] = {"worker", number, NULL};
+            snprintf(number, sizeof number, "%d", s->members[i].member);
+            if (!is_listed_before(s, i))
+                metrics_value(f, families[k].name, labels, families[k].value(&s->members[i]));
+        }
+    }
+}
+
+static void write_servers(FILE *f, const struct net_status *s)
+{
+    int n[SERVER_N_STATES] = {0};
+    for (int i = 0; i < s->n_servers; i++) {
+        const struct net_status_server *v = &s->servers[i];
+        n[v->state]++;
+        if (v->server != s->server || v->server < 0)
+            continue;
+        metrics_gauge(f, "weir_ps_parameter_bytes", "Parameters that this server has.",
+                      (double)v->bytes);
+        metrics_gauge(f, "weir_ps_chunks", "Chunks of them.", v->n_chunks);
+    }
+    metrics_family(f, "weir_ps_servers", "gauge", "Servers of the job, by state.");
+    for (int i = 0; i < SERVER_N_STATES; i++) {
+        const char *const labels[] = {"state", net_server_name((enum server_state)i), NULL};
+        metrics_value(f, "weir_ps_servers", labels, n[i]);
+    }
+}
+
+static void write_checkpoints(FILE *f, const struct ps_monitor *m)
+{
+    const struct net_status_checkpoints *c = &m->status.checkpoints;
+    struct monitor_disk disk;
+    monitor_disk(m, &disk);
+    if (c->last >= 0)
+        metrics_gauge(f, "weir_ps_checkpoint_last_step", "Of the last that is whole.",
+                      (double)c->last);
+    if (c->last >= 0)
+        known(f, "weir_ps_checkpoint_last_timestamp_seconds",
+              "When it was written, in seconds since 1970.", m->saved_unix_s);
+    if (c->folder[0])
+        metrics_gauge(f, "weir_ps_checkpoint_in_progress", "1: one is being made.",
+                      c->ordered >= 0 && m->status.highest >= c->ordered);
+    known(f, "weir_ps_checkpoint_disk_available_bytes", "Free for this user, where they lie.",
+          disk.free_bytes);
+    known(f, "weir_ps_checkpoint_disk_size_bytes", "Size of that file system.", disk.size_bytes);
+}
+
+int monitor_metrics(void *ctx, FILE *f)
+{
+    struct ps_monitor *m = ctx;
+    char why[MONITOR_WHY_BYTES];
+    monitor_look(m);
+    metrics_process(f, "ps", m->cfg.task);
+    metrics_gauge(f, "weir_ps_ready", "What /healthz says: 1: 200, 0: 503.",
+                  monitor_is_ready(m, why));
+    write_state(f, &m->status);
+    write_progress(f, m);
+    write_totals(f, m);
+    write_members(f, &m->status);
+    write_workers(f, &m->status);
+    write_servers(f, &m->status);
+    write_checkpoints(f, m);
+    return 200;
+}

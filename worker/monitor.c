@@ -1,0 +1,182 @@
+/* worker/monitor.c - see monitor.h. */
+#include "worker/monitor.h"
+#include "base/clock.h"
+#include "base/log.h"
+#include "http/listen.h"
+#include "http/metrics.h"
+#include "http/server.h"
+#include <inttypes.h>
+#include <stdatomic.h>
+#include <stdlib.h>
+#include <sys/statvfs.h>
+
+enum {
+    FRESH_MS = 1000,
+    STALL_S = 60,    /* a step that takes longer, */
+    STALL_STEPS = 10 /* and longer than so many did, is a stalled one */
+};
+
+struct monitor {
+    struct monitor_config cfg;
+    struct http_server *http;
+    _Atomic int phase;
+};
+
+static const char *const phase_names[MONITOR_N_PHASES] = {"setting up", "waiting for servers",
+                                                          "training", "ending"};
+
+static double step_age_s(const struct figures_view *v)
+{
+    return (double)(clock_now_ns() - v->moved_ns) * 1e-9;
+}
+
+static int is_stalled(const struct figures_view *v)
+{
+    double mean = v->steps > 0 ? v->seconds / (double)v->steps : 0;
+    double limit = STALL_STEPS * mean > STALL_S ? STALL_STEPS * mean : STALL_S;
+    return step_age_s(v) > limit;
+}
+
+static int is_ready(enum monitor_phase phase, const struct figures_view *v)
+{
+    return phase == MONITOR_ENDING || (phase == MONITOR_TRAINING && !is_stalled(v));
+}
+
+static void write_steps(FILE *f, const struct figures_view *v)
+{
+    struct timespec now;
+    const struct metrics_histogram taken = {FIGURES_BOUNDS, figures_bounds, v->taken, v->seconds};
+    clock_gettime(CLOCK_REALTIME, &now);
+    metrics_gauge(f, "weir_worker_step", "The job's step, as this worker knows it.",
+                  (double)v->global_step);
+    metrics_gauge(f, "weir_worker_train_steps", "Step at which the job ends.",
+                  (double)v->train_steps);
+    metrics_gauge(f, "weir_worker_last_step_timestamp_seconds",
+                  "When this worker's last step was done, in seconds since 1970.",
+                  (double)now.tv_sec + (double)now.tv_nsec * 1e-9 - step_age_s(v));
+    if (v->steps > 0)
+        metrics_gauge(f, "weir_worker_loss", "Training loss of the last step.", (double)v->loss);
+    metrics_counter(f, "weir_worker_steps_total", "Steps of this worker.", (double)v->steps);
+    metrics_counter(f, "weir_worker_samples_total", "Training samples that it has read for them.",
+                    (double)v->images);
+    metrics_histogram(f, "weir_worker_step_seconds",
+                      "From the end of a step to the end of the next, with all waits.", &taken);
+}
+
+static void write_exchange(FILE *f, const struct updates *x)
+{
+    struct net_exchange_stats s;
+    static const char *const answers[] = {"applied", "duplicate", "stale"};
+    x->ops->stats(x->ctx, &s);
+    const uint64_t n[] = {s.applied, s.duplicate, s.stale};
+    metrics_counter(f, "weir_worker_sent_bytes_total", "Payload of contributions.",
+                    (double)s.sent_bytes);
+    metrics_counter(f, "weir_worker_received_bytes_total", "Payload of parameters.",
+                    (double)s.received_bytes);
+    metrics_counter(f, "weir_worker_shared_memory_bytes_total",
+                    "Of both, what went through shared memory.", (double)s.shared_bytes);
+    metrics_counter(f, "weir_worker_reconnects_total", "Streams that were opened again.",
+                    (double)s.reconnects);
+    metrics_family(f, "weir_worker_answers_total", "counter",
+                   "Answers to contributions of one chunk.");
+    for (size_t i = 0; i < sizeof answers / sizeof *answers; i++) {
+        const char *const labels[] = {"answer", answers[i], NULL};
+        metrics_value(f, "weir_worker_answers_total", labels, (double)n[i]);
+    }
+}
+
+static void write_disk(FILE *f, const char *folder)
+{
+    struct statvfs v;
+    if (!folder || statvfs(folder, &v) != 0)
+        return;
+    metrics_gauge(f, "weir_worker_checkpoint_disk_available_bytes",
+                  "Free for this user, where checkpoints lie.",
+                  (double)v.f_bavail * (double)v.f_frsize);
+    metrics_gauge(f, "weir_worker_checkpoint_disk_size_bytes", "Size of that file system.",
+                  (double)v.f_blocks * (double)v.f_frsize);
+}
+
+static int on_metrics(void *ctx, FILE *f)
+{
+    struct monitor *m = ctx;
+    struct figures_view v;
+    enum monitor_phase phase = (enum monitor_phase)atomic_load(&m->phase);
+    figures_look(m->cfg.figures, &v);
+    metrics_process(f, "worker", v.member >= 0 ? v.member : m->cfg.task);
+    metrics_gauge(f, "weir_worker_ready", "What /healthz says: 1: 200, 0: 503.",
+                  is_ready(phase, &v));
+    metrics_family(f, "weir_worker_phase", "gauge", "1 for what the worker does, else 0.");
+    for (int i = 0; i < MONITOR_N_PHASES; i++) {
+        const char *const labels[] = {"phase", phase_names[i], NULL};
+        metrics_value(f, "weir_worker_phase", labels, (int)phase == i);
+    }
+    if (v.moved_ns)
+        write_steps(f, &v);
+    if (phase >= MONITOR_WAITING)
+        write_exchange(f, m->cfg.updates);
+    write_disk(f, m->cfg.folder);
+    return 200;
+}
+
+static int on_health(void *ctx, FILE *f)
+{
+    struct monitor *m = ctx;
+    struct figures_view v;
+    enum monitor_phase phase = (enum monitor_phase)atomic_load(&m->phase);
+    figures_look(m->cfg.figures, &v);
+    if (is_ready(phase, &v)) {
+        fprintf(f, "ok: %s, step %" PRId64 "\n", phase_names[phase], v.global_step);
+        return 200;
+    }
+    if (phase == MONITOR_TRAINING)
+        fprintf(f, "step %" PRId64 " has not moved for %.0f s\n", v.global_step, step_age_s(&v));
+    else
+        fprintf(f, "%s\n", phase_names[phase]);
+    return 503;
+}
+
+static int on_index(void *ctx, FILE *f)
+{
+    fputs("A Weir worker: /metrics, /healthz. The job's status page is that of ps:0.\n", f);
+    return 200;
+}
+
+static const struct http_page pages[] = {
+    {"/", "text/plain; charset=utf-8", -1, on_index},
+    {"/metrics", METRICS_TYPE, FRESH_MS, on_metrics},
+    {"/healthz", "text/plain; charset=utf-8", FRESH_MS, on_health},
+};
+
+enum status monitor_create(const struct monitor_config *cfg, struct monitor **out)
+{
+    enum status st = ST_NOMEM;
+    struct http_server_config http = {.pages = pages, .n_pages = sizeof pages / sizeof *pages};
+    struct monitor *m = calloc(1, sizeof *m);
+    if (!m)
+        return st;
+    m->cfg = *cfg;
+    http.ctx = m;
+    TRY(http_listen(cfg->addr, &http.listen_fd));
+    TRY(http_server_create(&http, &m->http));
+    LOG_I("metrics: http://%s/metrics", cfg->addr);
+    *out = m;
+    m = NULL;
+done:
+    free(m);
+    return st;
+}
+
+void monitor_at(struct monitor *m, enum monitor_phase phase)
+{
+    if (m)
+        atomic_store(&m->phase, (int)phase);
+}
+
+void monitor_destroy(struct monitor *m)
+{
+    if (!m)
+        return;
+    http_server_destroy(m->http);
+    free(m);
+}

@@ -1,0 +1,33 @@
+/* worker/monitor.h - a worker's pages over HTTP (--metrics_port): metrics, health.
+ *     /metrics      for Prometheus        /healthz       200, or 503 and why
+ * Owns:    the HTTP server.
+ * Threads: create, at and destroy from one.
+ * Errors:  those of http/listen.h and http/server.h. */
+#ifndef WORKER_MONITOR_H
+#define WORKER_MONITOR_H
+#include "base/status.h"
+#include "worker/train/figures.h"
+#include "worker/train/updates.h"
+
+enum monitor_phase {
+    MONITOR_SETTING_UP,
+    MONITOR_WAITING, /* for the servers; from here on `updates` are there */
+    MONITOR_TRAINING,
+    MONITOR_ENDING, /* evaluates, writes what is to be written */
+    MONITOR_N_PHASES
+};
+
+struct monitor_config {
+    const char *addr;        /* host:port */
+    int task;                /* -1: not known */
+    struct figures *figures; /* borrowed until destroy, as the next two */
+    const struct updates *updates;
+    const char *folder; /* of a worker alone's checkpoints; NULL: none */
+};
+
+struct monitor;
+enum status monitor_create(const struct monitor_config *cfg, struct monitor **out);
+void monitor_at(struct monitor *m, enum monitor_phase phase); /* NULL is fine */
+void monitor_destroy(struct monitor *m);                      /* likewise */
+
+#endif

@@ -1,0 +1,125 @@
+/* worker/reporter.c - see reporter.h. */
+#include "worker/reporter.h"
+#include "base/clock.h"
+#include "base/log.h"
+#include "base/rng.h"
+#include "http/metrics.h"
+#include "net/exchange/report_client.h"
+#include <stdlib.h>
+#include <unistd.h>
+
+enum {
+    DEADLINE_MS = 5000,
+    FIRST_MS = 200,  /* until it is known which worker this is */
+    RARE_MS = 60000, /* nobody watches, or ps 0 knows no reports */
+    LAST_MS = 500,   /* for the last one, as the worker ends */
+};
+
+struct reporter {
+    struct figures *figures;
+    struct net_reporter *ps0;
+    uint64_t life;
+    int64_t start_ns;
+    pthread_t thread;
+    int runs;
+    int watched; /* the last report was wanted */
+
+    pthread_mutex_t lock; /* guards what follows */
+    pthread_cond_t ends;
+    int ending;
+    int busy; /* a call is under way */
+};
+
+/* In how many ms it is to be called again. */
+static int64_t report(struct reporter *r, int64_t deadline_ms)
+{
+    struct figures_view v;
+    int next_ms = 0;
+    figures_look(r->figures, &v);
+    if (v.member < 0)
+        return FIRST_MS;
+    const struct net_report told = {
+        .member = v.member,
+        .life = r->life,
+        .step = v.global_step,
+        .steps = v.steps,
+        .images = v.images,
+        .n_losses = v.n_losses,
+        .loss_sum = v.loss_sum,
+        .ms = (clock_now_ns() - r->start_ns) / 1000000,
+        .memory_bytes = metrics_resident_bytes(),
+    };
+    enum status st = net_reporter_send(r->ps0, &told, deadline_ms, &next_ms);
+    r->watched = st == ST_OK && next_ms > 0;
+    if (st == ST_UNAVAILABLE || st == ST_DEADLINE)
+        return DEADLINE_MS;
+    return r->watched ? next_ms : RARE_MS;
+}
+
+static void *report_main(void *arg)
+{
+    struct reporter *r = arg;
+    int64_t wait_ms = 0;
+    pthread_mutex_lock(&r->lock);
+    while (!r->ending) {
+        int64_t deadline = clock_deadline_ns(wait_ms);
+        while (!r->ending && clock_cond_wait(&r->ends, &r->lock, deadline) == 0)
+            ;
+        if (r->ending)
+            break;
+        r->busy = 1;
+        pthread_mutex_unlock(&r->lock);
+        wait_ms = report(r, DEADLINE_MS);
+        pthread_mutex_lock(&r->lock);
+        r->busy = 0;
+    }
+    pthread_mutex_unlock(&r->lock);
+    if (r->watched)
+        report(r, LAST_MS);
+    return NULL;
+}
+
+enum status reporter_create(const char *addr, struct figures *figures, struct reporter **out)
+{
+    enum status st = ST_NOMEM;
+    struct reporter *r = calloc(1, sizeof *r);
+    if (!r)
+        goto done;
+    r->figures = figures;
+    r->start_ns = clock_now_ns();
+    r->life = rng_mix((uint64_t)r->start_ns ^ (uint64_t)getpid()) | 1;
+    pthread_mutex_init(&r->lock, NULL);
+    clock_cond_init(&r->ends);
+    TRY(net_reporter_create(addr, &r->ps0));
+    r->runs = pthread_create(&r->thread, NULL, report_main, r) == 0;
+    if (r->runs)
+        pthread_setname_np(r->thread, "reports");
+    TRY(r->runs ? ST_OK : ST_NOMEM);
+    *out = r;
+    r = NULL;
+done:
+    if (st != ST_OK)
+        LOG_E("out of memory or threads for reports to ps:0");
+    reporter_destroy(r);
+    return st;
+}
+
+void reporter_destroy(struct reporter *r)
+{
+    if (!r)
+        return;
+    if (r->runs) {
+        pthread_mutex_lock(&r->lock);
+        r->ending = 1;
+        int busy = r->busy;
+        pthread_cond_signal(&r->ends);
+        pthread_mutex_unlock(&r->lock);
+        if (busy) /* who does not answer now may never do so */
+            net_reporter_cancel(r->ps0);
+        pthread_join(r->thread, NULL);
+    }
+    net_reporter_destroy(r->ps0);
+    pthread_cond_destroy(&r->ends);
+    pthread_mutex_destroy(&r->lock);
+    free(r);
+}
