@@ -21,8 +21,8 @@ set(CPACK_DEBIAN_PACKAGE_PRIORITY optional)
 
 set(CPACK_DEBIAN_WEIR_PACKAGE_NAME weir)
 set(CPACK_DEBIAN_WEIR_PACKAGE_SECTION science)
-# for scripts: make_certs; make_data, ipsec; get_mnist
-set(CPACK_DEBIAN_WEIR_PACKAGE_RECOMMENDS "openssl, python3, curl | wget")
+# --metrics_port, which loads it; for scripts: make_certs; make_data, ipsec; get_mnist
+set(CPACK_DEBIAN_WEIR_PACKAGE_RECOMMENDS "libmicrohttpd12, openssl, python3, curl | wget")
 set(CPACK_DEBIAN_WEIR_PACKAGE_SUGGESTS
     "weir-cuda, dataset-fashion-mnist, strongswan-charon, strongswan-swanctl, nftables")
 set(CPACK_COMPONENT_WEIR_DESCRIPTION "trains neural networks with parameter servers

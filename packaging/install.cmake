@@ -29,10 +29,10 @@ endif()
 install(DIRECTORY examples/models/ DESTINATION ${data}/models FILES_MATCHING PATTERN "*.json")
 install(PROGRAMS scripts/get_mnist scripts/make_certs scripts/make_data scripts/setup_gpu_vm
         DESTINATION ${data}/scripts)
-install(DIRECTORY examples/slurm examples/kubernetes DESTINATION ${data})
+install(DIRECTORY examples/slurm examples/kubernetes examples/prometheus DESTINATION ${data})
 install(DIRECTORY scripts/ipsec DESTINATION ${data}/scripts USE_SOURCE_PERMISSIONS
         PATTERN __pycache__ EXCLUDE)
-install(FILES net/wire/weir.proto DESTINATION ${data})
+install(FILES net/wire/weir.proto net/wire/report.proto DESTINATION ${data})
 install(FILES README.md LICENSE DESTINATION ${CMAKE_INSTALL_DOCDIR})
 # Pages with all that they have links to, at the same places.
 install(DIRECTORY docs DESTINATION ${CMAKE_INSTALL_DOCDIR}
