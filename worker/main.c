@@ -291,7 +291,7 @@ static enum status run(struct worker *w)
     TRY(st);
     TRY(finish(w, &result));
 done:
-    return st;
+    return w->is_over ? ST_OK : st;
 }
 
 /* The trace is written when the threads are gone and the layers' names still there. */

@@ -75,7 +75,8 @@ struct options {
     int64_t early_stopping;                             /* evaluations; 0: none */
     const char *evaluate, *predict;                     /* a file of parameters; NULL: no */
     const char *output;                                 /* of predict */
-    const char *checkpoint_dir, *restore;               /* NULL: none */
+    const char *checkpoint_dir, *restore;               /* alone; NULL: none */
+    const char *servers_dir;                            /* else: --checkpoint_dir of the servers */
     int64_t save_steps, save_secs, keep_checkpoint_max; /* 0: not by that; all */
     int list_devices, self_test;                        /* -1: no, 0: as text, 1: as JSON */
     int self_test_seconds;

@@ -407,10 +407,10 @@ enum status options_check_checkpoints(struct options *o)
     if (o->list_devices >= 0 || o->self_test >= 0)
         return ST_OK;
     if (o->ps_hosts.n > 0) { /* one command line may serve both roles */
-        if (dir || more)
-            LOG_I("--checkpoint_dir, --save_steps, --save_secs, --keep_checkpoint_max and "
-                  "--restore are for the servers of this job, which keep its checkpoints; not used "
-                  "by this worker");
+        o->servers_dir = dir;
+        if (more)
+            LOG_I("--save_steps, --save_secs, --keep_checkpoint_max and --restore are for the "
+                  "servers of this job, which keep its checkpoints; not used by this worker");
         return ST_OK;
     }
     if (!dir && more)

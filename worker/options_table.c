@@ -339,7 +339,8 @@ static const struct flag table[] = {
     STR("output", output, "FILE", "of --predict; its end says the format: .csv, .jsonl or .npy",
         NULL),
     {"checkpoint_dir", FLAG_STRING, &options_raw.checkpoint_dir, 0, 0, "DIR", NULL,
-     "keep checkpoints in this folder, go on from the newest; with servers it is their flag",
+     "keep checkpoints in this folder, go on from the newest; with servers, which keep them there: "
+     "where none answers, its end is looked for in there",
      "Checkpoints of a worker alone:"},
     INT("save_steps", save_steps, 0, 1e15, "a checkpoint every N steps; 0: not by steps"),
     INT("save_secs", save_secs, -1, 1e9,

@@ -9,7 +9,6 @@
 #include "worker/data/fingerprint.h"
 #include "worker/device/device_scan.h"
 #include "worker/input.h"
-#include "worker/job_query.h"
 #include "worker/place/rounding.h"
 #include "worker/worker.h"
 #include <inttypes.h>
@@ -29,15 +28,6 @@ static enum status cut_model(struct worker *w)
     return chunks_create(
         w->model->params, w->model->n_params,
         o->chunk_bytes > 0 ? o->chunk_bytes : chunks_default_bytes(n_elems, n_servers), &w->chunks);
-}
-
-static enum status ask_for_job(struct worker *w)
-{
-    if (!w->opt.join)
-        return ST_OK;
-    const struct job_query_request request = {w->opt.ps_hosts.addr[0], shutdown_pause, w};
-    enum status st = job_query_ask(&request, &w->joined);
-    return st == ST_OK ? options_adopt(&w->opt, &w->joined) : st;
 }
 
 /* What --freeze says; joining without it: what the job says. */
@@ -402,6 +392,7 @@ static enum status make_exchange(struct worker *w)
     while (cfg.join.incarnation == 0)
         if (getrandom(&cfg.join.incarnation, sizeof cfg.join.incarnation, 0) < 0)
             cfg.join.incarnation = rng_mix((uint64_t)clock_now_ns() ^ (uint64_t)getpid());
+    set_up_over(w, &cfg);
     return updates_create(&cfg, &w->updates);
 }
 
@@ -552,9 +543,9 @@ static enum status do_parts(struct worker *w, enum status (*const parts[])(struc
 enum status set_up(struct worker *w)
 {
     enum status (*const parts[])(struct worker *) = {
-        ask_for_job,   input_open,       read_model,    make_towers, read_inputs,
-        sum_data,      hold_out,         input_prepare, take_params, measure_rounding,
-        make_exchange, open_checkpoints, set_up_events, make_trainer};
+        set_up_ask_job, input_open,       read_model,    make_towers, read_inputs,
+        sum_data,       hold_out,         input_prepare, take_params, measure_rounding,
+        make_exchange,  open_checkpoints, set_up_events, make_trainer};
     enum status st = do_parts(w, parts, sizeof parts / sizeof parts[0]);
     if (st != ST_OK)
         return st;

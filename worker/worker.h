@@ -8,6 +8,7 @@
 #include "worker/checkpoint/alone_saver.h"
 #include "worker/device/gpus.h"
 #include "worker/events/events.h"
+#include "worker/job_over.h"
 #include "worker/monitor.h"
 #include "worker/options.h"
 #include "worker/place/batch_split.h"
@@ -49,6 +50,9 @@ struct worker {
     uint8_t *given;   /* [params] */
     struct weights_result init_result; /* what the file gave */
     struct updates updates;
+    struct net_join joins_with; /* what it says to servers */
+    struct job_over over;
+    int is_over;               /* the job ended before this process was started */
     struct alone_saver *saver; /* --checkpoint_dir; NULL: none */
     struct sample_log *sample_log;
     struct events *events; /* --logdir; NULL: none */
@@ -75,6 +79,12 @@ enum status set_up(struct worker *w);
 /* Likewise, to what --evaluate and --predict need: the model, its devices, the test set, room for
  * parameters. */
 enum status set_up_inference(struct worker *w);
+/* set_up_job.c: --join: what the job says. */
+enum status set_up_ask_job(struct worker *w);
+/* Asked while ps 0 does not answer; ctx: the worker. 1: the job has ended. */
+int set_up_is_over(void *ctx);
+/* The exchange asks it, too. */
+void set_up_over(struct worker *w, struct net_exchange_config *cfg);
 /* set_up_threads.c: n_cores, and what loops over parameters run on. */
 enum status set_up_threads(struct worker *w);
 /* Likewise: what the bits of its sums depend on, once there are towers. */

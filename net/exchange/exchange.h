@@ -34,7 +34,10 @@ struct net_exchange_config {
                                      the servers ask this member for INIT); out: versions */
     void (*first_values)(void *ctx, float *params); /* writes the initial values again, where all
                                                        begins anew; NULL: it cannot */
-    void *ctx;                                      /* its */
+    /* Asked by the first start, where ps 0 has not answered for 10 s, and every 10 s from then on:
+     * 1: the job has ended, and start returns ST_CANCELLED. NULL: it waits without end. */
+    int (*is_over)(void *ctx);
+    void *ctx;                   /* of both */
     int64_t wait_line_ms;        /* how often a missing server is named; 0: 5000 */
     struct thread_pool *threads; /* that share the copying of versions out of a server's memory;
                                     borrowed; NULL: the network's thread alone */

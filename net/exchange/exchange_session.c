@@ -13,6 +13,10 @@
 #include <stdio.h>
 #include <string.h>
 
+/* How long ps 0 is silent before it is asked whether the job is over, and how often: who is started
+ * together with the servers finds them in that time. */
+enum { OVER_MS = 10000 };
+
 /* What a step says, and the links that it means. */
 struct step {
     struct session_out out;
@@ -276,11 +280,28 @@ static int is_over(const struct session *s)
     return s->state == SESSION_LEAVING || s->state == SESSION_LEFT || s->state == SESSION_CLOSED;
 }
 
+/* By the caller's word, where no server says anything. *asked_ms: of ps 0's silence, when it was
+ * asked last; 0: never. Under the lock, which it gives up meanwhile. */
+static int ask_if_over(struct net_exchange *x, int64_t *asked_ms)
+{
+    int64_t silent_ms = x->links[0]->silent_ns / 1000000;
+    if (silent_ms < *asked_ms)
+        *asked_ms = 0;
+    if (!x->cfg.is_over || x->session->generation > 0 || silent_ms - *asked_ms < OVER_MS)
+        return 0;
+    *asked_ms = silent_ms;
+    pthread_mutex_unlock(&x->lock);
+    int over = x->cfg.is_over(x->cfg.ctx);
+    pthread_mutex_lock(&x->lock);
+    return over;
+}
+
 /* Until gRPC holds none of the caller's bytes and all servers are joined. */
 static enum status join_all(struct net_exchange *x)
 {
     const struct session_event e = {.kind = EVENT_START};
     enum status st = ST_OK;
+    int64_t asked_ms = 0;
     net_exchange_flush(x);
     pthread_mutex_lock(&x->lock);
     int begun = x->n_begun, out = x->n_out;
@@ -289,8 +310,9 @@ static enum status join_all(struct net_exchange *x)
     pthread_mutex_lock(&x->lock);
     x->n_waiting++;
     for (;;) {
+        int over = ask_if_over(x, &asked_ms);
         st = x->n_out != out ? ST_CANCELLED : exchange_status(x);
-        if (st == ST_OK && is_over(x->session))
+        if (st == ST_OK && (over || is_over(x->session)))
             st = ST_CANCELLED;
         if (st != ST_OK || (x->n_begun != begun && x->n_refs == 0))
             break;

@@ -1,0 +1,67 @@
+"""A worker that is started again after its job's end: it ends with 0 where the servers' folder says
+so and nothing that it was to write is missing, and waits wherever that is not certain."""
+# label: cluster waits
+import os
+import shutil
+import signal
+
+import harness
+
+STEPS = 12
+FLAGS = ["--batch_size=12", "--train_steps=%d" % STEPS, "--seed=5", "--intra_op_threads=1"]
+
+
+class JobOver(harness.Test):
+    def again(self, *flags, folder=None, name="worker"):
+        """A worker of the job that has ended, started again."""
+        own = [*self.job_.hosts(), "--job_name=worker", "--task_index=0", *self.job_.flags]
+        if "--join" in flags:
+            own = ["--ps_hosts=" + self.job_.ps_hosts[0]]
+        argv = [os.path.join(harness.BIN, "worker"), *own,
+                "--checkpoint_dir=" + (folder or self.folder), *flags]
+        return self.start(name, argv)
+
+    def copy(self, name):
+        return shutil.copytree(self.folder, os.path.join(self.dir(), name))
+
+    def test_after_the_end(self):
+        self.folder = os.path.join(self.dir(), "checkpoints")
+        self.job_ = job = self.job(n_workers=1, model="small", flags=FLAGS)
+        export = os.path.join(self.dir(), "export.safetensors")
+        kept = ["--checkpoint_dir=" + self.folder, "--save_steps=1000"]
+        job.start_ps(0, *kept)
+        job.start_worker(0, "--export=" + export)
+        job.finish()
+
+        killed, moved = self.copy("killed"), self.copy("moved")
+        with open(os.path.join(killed, "up-" + job.ps_hosts[0]), "wb"):
+            pass  # as of a ps 0 that was killed, or is up
+        with open(os.path.join(moved, "lease-1"), "r+", encoding="utf-8") as f:
+            text = f.read().replace(job.ps_hosts[0], "other:2222")
+            f.seek(0)
+            f.write(text)
+            f.truncate()
+        done = [self.again("--export=" + export, "--summary_json=" + job.summary_path(0)),
+                self.again("--join")]
+        waits = [self.again("--train_steps=%d" % (2 * STEPS), name="more steps"),
+                 self.again("--seed=6", name="another job"),
+                 self.again(folder=killed, name="ps 0 killed"),
+                 self.again(folder=moved, name="another ps 0"),
+                 self.again(folder=os.path.join(self.dir(), "none"), name="no folder")]
+        late = self.again("--export=%s-2" % export, name="without its export")
+        for worker in done:
+            worker.wait_line("the job is done: the last checkpoint in .* has all its 12 steps")
+            worker.wait()
+        late.wait_line("the job is done, .* but --export of this worker is not written")
+        for worker in waits:
+            worker.wait_line(r"waiting for ps:0 .* since 1[1-9] s")
+            self.assertNotIn("the job is done", worker.output(), worker.name)
+            worker.stop(signal.SIGINT, status=130)
+        job.start_ps(0, *kept)
+        for process in (late, job.ps[0]):
+            process.wait()
+        self.assertTrue(os.path.exists(export + "-2"))
+
+
+if __name__ == "__main__":
+    harness.main()

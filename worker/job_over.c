@@ -1,0 +1,103 @@
+/* worker/job_over.c - see job_over.h. */
+#include "worker/job_over.h"
+#include "base/log.h"
+#include "checkpoint/folder.h"
+#include "checkpoint/job_check.h"
+#include "files/safetensors.h"
+#include <errno.h>
+#include <inttypes.h>
+#include <jansson.h>
+#include <limits.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+
+/* The folder's newest checkpoint; NULL: there is none, or it cannot be read. */
+static struct ps_manifest *newest(const char *folder)
+{
+    struct ps_manifest_place *list = NULL;
+    struct ps_manifest *m = NULL;
+    char path[PATH_MAX], name[MANIFEST_NAME_BYTES], why[MANIFEST_WHY_BYTES];
+    int n = 0;
+    if (ps_manifest_list(folder, &list, &n) != ST_OK)
+        return NULL;
+    if (n > 0 && list[0].readable && !list[0].old) {
+        ps_manifest_name(list[0].id, name);
+        int fits = (size_t)snprintf(path, sizeof path, "%s/%s", folder, name) < sizeof path;
+        if (!fits || ps_manifest_read(path, &m, why) != ST_OK)
+            m = NULL;
+    }
+    free(list);
+    return m;
+}
+
+/* It has all steps, and they are no fewer than this worker is to see taken. */
+static int is_complete(const struct ps_manifest *m, const struct net_join *join)
+{
+    int64_t asked = m->job.asked_steps ? m->job.asked_steps : m->job.train_steps;
+    char why[640];
+    if (m->step < m->job.train_steps)
+        return 0;
+    return !join ||
+           (join->job.train_steps <= asked && ps_match_restored(m, join, why, sizeof why) == ST_OK);
+}
+
+static int ended_in_order(const struct job_over *o)
+{
+    struct ps_lease lease = {.epoch = 0};
+    char path[PATH_MAX];
+    int fits = (size_t)snprintf(path, sizeof path, "%s/up-%s", o->folder, o->ps0) < sizeof path;
+    return fits && ps_folder_lease(o->folder, &lease) == ST_OK && lease.epoch > 0 &&
+           strcmp(lease.address, o->ps0) == 0 && access(path, F_OK) != 0 && errno == ENOENT;
+}
+
+static int export_is_of(const char *path, int64_t step)
+{
+    struct safetensors_file *f = NULL;
+    char why[SAFETENSORS_WHY_BYTES];
+    if (safetensors_open(path, &f, why) != ST_OK)
+        return 0;
+    const char *text = safetensors_metadata(f, "global_step");
+    int same = text && strtoll(text, NULL, 10) == step;
+    safetensors_close(f);
+    return same;
+}
+
+static int summary_is_of(const char *path, int64_t step)
+{
+    json_t *j = json_load_file(path, 0, NULL);
+    int same = json_integer_value(json_object_get(j, "global_step")) == step;
+    json_decref(j);
+    return same;
+}
+
+/* The flag whose file is missing; NULL: none is. */
+static const char *missing_output(const struct job_over *o, int64_t step)
+{
+    if (o->export_file && !export_is_of(o->export_file, step))
+        return "--export";
+    if (o->summary_json && !summary_is_of(o->summary_json, step))
+        return "--summary_json";
+    return NULL;
+}
+
+int job_over_look(struct job_over *o)
+{
+    struct ps_manifest *m = newest(o->folder);
+    int over = m && is_complete(m, o->join) && ended_in_order(o);
+    int64_t step = over ? m->step * job_local_steps(&m->job) : 0;
+    const char *missing = over ? missing_output(o, step) : NULL;
+    if (over && !missing)
+        LOG_I("the job is done: the last checkpoint in %s has all its %" PRId64
+              " steps, and ps:0 (%s) has ended in order; nothing is left to do here",
+              o->folder, step, o->ps0);
+    if (missing && !o->said)
+        LOG_W("the job is done, by the last checkpoint in %s, but %s of this worker is not "
+              "written, or is of another step: start the servers again with the same flags, then "
+              "it writes what they have; waiting for them",
+              o->folder, missing);
+    o->said |= missing != NULL;
+    ps_manifest_free(m);
+    return over && !missing;
+}

@@ -1,0 +1,29 @@
+/* worker/job_over.h - has this worker's job ended before it was started? A worker that is started
+ * again after its job's end finds no server, and nobody is left who could tell it. What the servers
+ * leave in their folder can (--checkpoint_dir, where the worker sees it, too). It is taken for the
+ * end only where all of this holds:
+ *   - the newest manifest is of the job's last step, and the job is this worker's (its model, data,
+ *     optimizer, seed, mode, and no fewer steps);
+ *   - the folder's last owner is the ps 0 of this worker's --ps_hosts;
+ *   - that one ended in order: what says that it is up, or was killed (`up-ADDRESS`), is gone;
+ *   - the files of --export and --summary_json are there, and of this step: else the worker has
+ *     something left to do, for which it waits for the servers to be started again.
+ * Owns:    nothing; reads, and writes no file.
+ * Threads: one at a time.
+ * Errors:  none: what cannot be read says nothing, and the worker goes on waiting. */
+#ifndef WORKER_JOB_OVER_H
+#define WORKER_JOB_OVER_H
+#include "net/wire/job.h"
+
+struct job_over {
+    const char *folder;                     /* all borrowed */
+    const char *ps0;                        /* its address in --ps_hosts */
+    const char *export_file, *summary_json; /* NULL: none */
+    const struct net_join *join; /* what this worker joins with; NULL: the job is not known yet */
+    int said;                    /* that it waits, for an output that is missing */
+};
+
+/* 1: it has ended, which is logged. */
+int job_over_look(struct job_over *o);
+
+#endif

@@ -1,0 +1,34 @@
+/* worker/set_up_job.c - what a worker has to know of its job before it is in it: see worker.h. */
+#include "worker/job_query.h"
+#include "worker/worker.h"
+
+enum status set_up_ask_job(struct worker *w)
+{
+    if (!w->opt.join)
+        return ST_OK;
+    const struct job_query_request request = {w->opt.ps_hosts.addr[0], shutdown_pause,
+                                              set_up_is_over, w};
+    enum status st = job_query_ask(&request, &w->joined);
+    return st == ST_OK ? options_adopt(&w->opt, &w->joined) : st;
+}
+
+int set_up_is_over(void *ctx)
+{
+    struct worker *w = ctx;
+    const struct options *o = &w->opt;
+    if (!o->servers_dir)
+        return 0;
+    w->over.folder = o->servers_dir;
+    w->over.ps0 = o->ps_hosts.addr[0];
+    w->over.export_file = o->export_file;
+    w->over.summary_json = o->summary_json;
+    w->is_over = job_over_look(&w->over);
+    return w->is_over;
+}
+
+void set_up_over(struct worker *w, struct net_exchange_config *cfg)
+{
+    w->joins_with = cfg->join;
+    w->over.join = &w->joins_with;
+    cfg->is_over = set_up_is_over;
+}
