@@ -27,8 +27,8 @@ if(TARGET weir_cuda)
   install(TARGETS weir_cuda LIBRARY DESTINATION ${CMAKE_INSTALL_LIBDIR}/weir COMPONENT weir-cuda)
 endif()
 install(DIRECTORY examples/models/ DESTINATION ${data}/models FILES_MATCHING PATTERN "*.json")
-install(PROGRAMS scripts/get_mnist scripts/make_certs scripts/make_data scripts/setup_gpu_vm
-        DESTINATION ${data}/scripts)
+install(PROGRAMS scripts/get_mnist scripts/launch scripts/make_certs scripts/make_data
+        scripts/setup_gpu_vm DESTINATION ${data}/scripts)
 install(DIRECTORY examples/slurm examples/kubernetes examples/prometheus DESTINATION ${data})
 install(DIRECTORY scripts/ipsec DESTINATION ${data}/scripts USE_SOURCE_PERMISSIONS
         PATTERN __pycache__ EXCLUDE)

@@ -1,0 +1,152 @@
+"""scripts/launch with programs that play ssh and weir-task: what is started with which flags, what
+is started again, in which order all is ended, and that nothing is left. With sshd and Weir's own
+programs: test_launch_ssh.py."""
+# label: unit
+import os
+import signal
+import subprocess
+import sys
+
+import harness
+
+# ssh, whose hosts are all this one; `dead` refuses.
+SSH = """#!/bin/bash
+while [[ $1 == -* ]]; do [[ $1 == -o ]] && shift; shift; done
+[ "$1" != dead ] || { echo "ssh: connect to host dead port 22: No route to host" >&2; exit 255; }
+shift
+exec bash -c "$*"
+"""
+
+# A task: writes its number and flags down, and does what its script $SCRIPTS/ROLE-INDEX says.
+TASK = """#!/bin/bash
+for flag; do case $flag in
+    --job_name=*) role=${flag#*=} ;; --task_index=*) index=${flag#*=} ;; esac; done
+cd "$SCRIPTS"
+echo $$ >>pids
+echo "$CUDA_VISIBLE_DEVICES $*"
+stay() {
+    trap 'sleep 0.1; echo "$role:$index" >>ends; exit '$1 TERM
+    echo >>staying
+    while :; do sleep 0.05; done
+}
+if [ -f $role-$index ]; then . ./$role-$index; else stay 143; fi
+"""
+
+
+class Launch(harness.Test):
+    def scene(self, hosts, **scripts):
+        """The folder, with the file of hosts and what the tasks do: ps_0="exit 0"."""
+        folder = self.dir()
+        for name, text in (("ssh", SSH), ("task", TASK), ("hosts", hosts),
+                           *((k.replace("_", "-"), v) for k, v in scripts.items())):
+            with open(os.path.join(folder, name), "w", encoding="utf-8") as f:
+                f.write(text)
+        for name in ("ssh", "task"):
+            os.chmod(os.path.join(folder, name), 0o755)
+        return folder
+
+    def launch(self, *flags):
+        folder = self.dir()
+        argv = [sys.executable, os.path.join(harness.SOURCE, "scripts/launch"),
+                os.path.join(folder, "hosts"), "--ssh", os.path.join(folder, "ssh"),
+                "--program", os.path.join(folder, "task"),
+                "--logs", os.path.join(folder, "logs"), "--grace=5", *flags]
+        return self.start("launch", argv, env={**os.environ, "SCRIPTS": folder})
+
+    def read(self, name):
+        with open(os.path.join(self.dir(), name), encoding="utf-8") as f:
+            return f.read().splitlines()
+
+    def all_gone(self):
+        """No task, and none of its shells."""
+        path = os.path.join(self.dir(), "pids")
+        pids = self.read("pids") if os.path.exists(path) else []  # it may have been that quick
+
+        def gone():
+            found = subprocess.run(["pgrep", "-f", self.dir() + "/task"], stdout=subprocess.PIPE)
+            return found.returncode == 1 and not any(
+                os.path.exists("/proc/" + pid) for pid in pids)
+        harness.until(gone, "no task is left")
+
+    def test_restarts(self):
+        """138 and SIGKILL; flags, GPUs, addresses; files and lines."""
+        first = "[ -f again-$index ] || { touch again-$index; %s; }; touch end-$index; exit 0"
+        self.scene("a ps=1 port=3000\n\nb workers=2 gpus=4 # two each\n",
+                   ps_0="while [ ! -f end-0 ] || [ ! -f end-1 ]; do sleep 0.05; done; exit 0",
+                   worker_0=first % "exit 138", worker_1=first % "kill -KILL $$")
+        launch = self.launch("--worker_flags=--out={role}-{task}", "--", "--x=a b")
+        launch.wait()
+        hosts = "--ps_hosts=a:3000 --worker_hosts=b:2222,b:2223 --x=a b"
+        flags = ["2,3 --job_name=worker --task_index=1 %s --out=worker-1" % hosts] * 2
+        self.assertEqual(self.read("logs/worker-1.log"), flags)
+        self.assertEqual(self.read("logs/ps-0.log"),
+                         [" --job_name=ps --task_index=0 " + hosts])
+        launch.wait_line("worker:0| 0,1 --job_name=worker --task_index=0 ")
+        launch.wait_line("launch: worker:0 on b has ended with 138, and is started again in 1 s")
+        launch.wait_line("launch: worker:1 on b has ended with 137, and is started again in 1 s")
+        launch.wait_line("launch: worker:1 on b: exit status 0, 2 starts")
+        self.all_gone()
+
+    def test_error(self):
+        """One that stays ends the job: workers, then servers, also one that does not want to."""
+        self.scene("a ps=2\nb workers=3\n", ps_1="stay 0",
+                   worker_1="until [ $(wc -l <staying) = 4 ]; do sleep 0.05; done; exit 1",
+                   worker_2="trap '' TERM; echo >>staying; while :; do sleep 0.05; done")
+        launch = self.launch("--grace=1")
+        launch.wait(status=1)
+        launch.wait_line("worker:1 on b has ended with 1; its last lines are in .*worker-1.log")
+        launch.wait_line("still there 1 s after SIGTERM, now SIGKILL: worker:2 on b")
+        launch.wait_line("launch: worker:2 on b: exit status 137")
+        ends = self.read("ends")
+        self.assertEqual([ends[0], *sorted(ends[1:])], ["worker:0", "ps:0", "ps:1"])
+        self.all_gone()
+
+    def wait_staying(self, n):
+        path = os.path.join(self.dir(), "staying")
+        harness.until(lambda: os.path.exists(path) and len(self.read("staying")) == n, "all run")
+
+    def test_signals(self):
+        self.scene("a ps=1 workers=1\n", worker_0="stay 0")
+        launch = self.launch()
+        self.wait_staying(2)
+        launch.stop(signal.SIGINT, status=130)
+        self.assertEqual(self.read("ends"), ["worker:0", "ps:0"])
+        self.all_gone()
+
+    def test_killed(self):
+        """This program itself: the hosts see that it is gone."""
+        self.scene("a ps=1 workers=1\n")
+        launch = self.launch()
+        self.wait_staying(2)
+        launch.stop(signal.SIGKILL, status=-signal.SIGKILL)
+        self.all_gone()
+
+    def test_hosts(self):
+        """One that is not reached is named; nothing stays on the others."""
+        self.scene("a ps=1 workers=1\nb workers=1 ssh=dead\n")
+        launch = self.launch("--quiet")
+        launch.wait(status=1)
+        launch.wait_line("host b is not reached for worker:1: ssh: connect to host dead port 22")
+        self.assertNotIn("| ", launch.output())
+        self.all_gone()
+
+    def test_wrong(self):
+        for hosts, flags, line in (
+                ("a ps=1\n", [], "hosts: a job has a server and a worker at least"),
+                ("a ps=1 worker=1\n", [], "hosts:1: 'worker=1'; a host has ps=..., workers="),
+                ("a ps=1\nb workers=x\n", [], "hosts:2: 'workers=x': a number from 0 to"),
+                ("a ps=1\na workers=1\n", [], "hosts:2: a is there twice"),
+                ("a\n", [], "hosts:1: a has nothing to run"),
+                ("a ps=1 workers=2 gpus=3\n", [], "hosts:1: gpus=3 cannot be divided among"),
+                ("a ps=1 workers=1 port=65535\n", [], "hosts:1: port=65535: its 2 tasks"),
+                ("a ps=1 workers=1\n", ["--", "--task_index=1"], "--task_index=1: launch gives"),
+                ("a ps=1 workers=1\n", ["--silence=1"], "--silence: 4 at least")):
+            self.scene(hosts)
+            launch = self.launch(*flags)
+            launch.wait(status=2)
+            self.assertEqual(len(launch.lines), 1, launch.output())
+            self.assertRegex(launch.lines[0], "^launch: .*" + line)
+
+
+if __name__ == "__main__":
+    harness.main()

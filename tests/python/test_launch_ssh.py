@@ -1,0 +1,119 @@
+"""scripts/launch with OpenSSH's sshd on two hosts, network namespaces: a job to its end; one whose
+worker's host is cut off, which ends its task by itself and gets it again, and that is then ended by
+Ctrl-C. Nothing is left on the hosts."""
+# label: net waits
+import os
+import shutil
+import signal
+import subprocess
+import sys
+import unittest
+
+import ckpt_folder
+import harness
+import namespaces
+
+SSHD = shutil.which("sshd", path="/usr/sbin:/usr/bin")
+CONFIG = """Port 22
+HostKey %(dir)s/host
+AuthorizedKeysFile %(dir)s/user.pub
+PidFile none
+StrictModes no
+UsePAM no
+PasswordAuthentication no
+PermitRootLogin yes
+"""
+FLAGS = ["--models_dir=" + os.path.join(harness.SOURCE, "tests/python/models"), "--model=small",
+         "--batch_size=12", "--intra_op_threads=1", "--progress=lines", "--log_every=1",
+         "--gpus=none"]
+
+
+def why_not():
+    if not SSHD or not shutil.which("ssh"):
+        return "needs sshd and ssh (openssh-server; scripts/setup --sshd)"
+    return namespaces.why_not(bridge=True)
+
+
+@unittest.skipIf(why_not(), why_not())
+class LaunchSsh(harness.Test):
+    def setUp(self):
+        super().setUp()
+        self.net = namespaces.Network(3)
+        self.addCleanup(self.net.close)
+        os.makedirs("/run/sshd", mode=0o755, exist_ok=True)  # as sshd wants it
+        for name in ("host", "user"):
+            subprocess.run(["ssh-keygen", "-q", "-t", "ed25519", "-N", "", "-f",
+                            os.path.join(self.dir(), name)], check=True)
+        with open(os.path.join(self.dir(), "sshd_config"), "w", encoding="utf-8") as f:
+            f.write(CONFIG % {"dir": self.dir()})
+        for host in self.net.hosts[1:]:
+            self.daemon(host)
+        with open(os.path.join(self.dir(), "hosts"), "w", encoding="utf-8") as f:
+            f.write("%s ps=1\n%s workers=2\n" % (self.net.address(1), self.net.address(2)))
+
+    def daemon(self, host):
+        daemon = subprocess.Popen([*harness.AS_CHILD, *host.enter, SSHD, "-D", "-f",
+                                   self.dir() + "/sshd_config"])
+
+        def end():
+            daemon.terminate()
+            daemon.wait()
+        self.addCleanup(end)
+        harness.until(lambda: ":0016 " in host.read("/proc/net/tcp"), "sshd listens")  # port 22
+
+    def launch(self, *flags):
+        d = self.dir()
+        ssh = ("ssh -i %s/user -o StrictHostKeyChecking=no -o UserKnownHostsFile=%s/known "
+               "-o IdentitiesOnly=yes -F none" % (d, d))
+        argv = [*self.net.hosts[0].enter, sys.executable,
+                os.path.join(harness.SOURCE, "scripts/launch"), d + "/hosts", "--ssh", ssh,
+                "--program", os.path.join(harness.BIN, "weir-task"), "--logs", d + "/logs",
+                "--silence=8", "--", "--data_dir=" + self.data(), *FLAGS, *flags]
+        return self.start("launch", argv)
+
+    def tasks(self, host=None):
+        """ps and worker, and their shells, that run on the host, or on all."""
+        spaces = {os.readlink("/proc/%d/ns/net" % h.pid)
+                  for h in ([host] if host else self.net.hosts)}
+        found = []
+        for pid in filter(str.isdecimal, os.listdir("/proc")):
+            try:
+                with open("/proc/%s/comm" % pid, encoding="utf-8") as f:
+                    name = f.read().strip()
+                if name in ("ps", "worker", "bash") and \
+                        os.readlink("/proc/%s/ns/net" % pid) in spaces:
+                    found.append(name)
+            except OSError:
+                pass  # it has ended
+        return found
+
+    def test_to_its_end(self):
+        out = os.path.join(self.dir(), "out-{task}.json")
+        launch = self.launch("--train_steps=20", "--worker_timeout=5", "--summary_json=" + out)
+        launch.wait()
+        launch.wait_line(r"worker:1\| .*\(global step: 20\)")
+        launch.wait_line(r"launch: ps:0 +on .*: exit status 0")
+        self.assertTrue(os.path.exists(out.format(task=1)))
+        self.assertEqual(self.tasks(), [])
+
+    def test_a_host_is_cut_off(self):
+        folder = os.path.join(self.dir(), "checkpoints")
+        launch = self.launch("--train_steps=1000000", "--fault_push_delay_ms=100",
+                             "--worker_timeout=5", "--checkpoint_dir=" + folder)
+        launch.wait_line(r"worker:1\| .*global step: 2\)")
+        self.net.link(2, False)
+        launch.wait_line(r"host %s is lost, and worker:\d with it: Timeout, server %s not resp" %
+                         ((self.net.address(2),) * 2))
+        harness.until(lambda: not self.tasks(self.net.hosts[2]), "its tasks have ended")
+        self.net.link(2, True)
+        launch.wait_line(r"ps:0 +\| .*worker 1 joined .* in the place of an earlier one", 90)
+        launch.popen.send_signal(signal.SIGINT)
+        launch.wait(status=130)
+        for line in ("worker:1 on .*: exit status 0, . starts", "ps:0 +on .*: exit status 143"):
+            launch.wait_line("launch: " + line)
+        self.assertTrue(ckpt_folder.steps(folder))
+        self.assertEqual(self.tasks(), [])
+
+
+if __name__ == "__main__":
+    harness.main()
