@@ -76,10 +76,12 @@ void service_set_format(const struct ps_service *s, struct net_job *job)
     job->version_dtype = s->cfg.outer ? DTYPE_F32 : s->formats.version_dtype;
 }
 
-void ps_service_set_all_steps(struct ps_service *s)
+void ps_service_set_all_steps(struct ps_service *s, int64_t wait_ms)
 {
     pthread_mutex_lock(&s->lock);
     s->has_all_steps = 1;
+    if (s->cfg.first_wait_ms < 0)
+        s->cfg.first_wait_ms = wait_ms > 0 ? wait_ms : 1;
     pthread_mutex_unlock(&s->lock);
 }
 

@@ -1,5 +1,6 @@
 """A worker that is started again after its job's end: it ends with 0 where the servers' folder says
-so and nothing that it was to write is missing, and waits wherever that is not certain."""
+so and nothing that it was to write is missing, or servers that came back; and waits wherever
+that is not certain."""
 # label: cluster waits
 import os
 import shutil
@@ -61,6 +62,21 @@ class JobOver(harness.Test):
         for process in (late, job.ps[0]):
             process.wait()
         self.assertTrue(os.path.exists(export + "-2"))
+
+    def test_servers_that_came_back(self):
+        """They do not wait without end for worker 0, and the others, where no step is left."""
+        folder = os.path.join(self.dir(), "back")
+        kept = ["--checkpoint_dir=" + folder, "--save_steps=1000", "--worker_timeout=2"]
+        job = self.job(n_ps=2, n_workers=2, model="small", flags=[*FLAGS, "--chunk_bytes=5120"])
+        job.start(kept)
+        job.finish()
+        for i in (0, 1):
+            job.start_ps(i, *kept)
+        again = job.start_worker(1)
+        again.wait_line("worker 0 settles the job, and has not come yet")
+        again.wait_line("nothing is left to train: the job is at step 12 of 12")
+        for process in (again, *job.ps):
+            process.wait()
 
 
 if __name__ == "__main__":
