@@ -233,8 +233,9 @@ static enum status make_coordinator(struct node *s, struct ps_service *service)
     };
     if (s->restore)
         ps_service_set_format(service, &ps_restore_manifest(s->restore)->job);
+    /* killed at the very end, it does not outlast a wait for worker 0, which may have left */
     if (ps_restore_has_all_steps(s->restore))
-        ps_service_set_all_steps(service, s->cfg.worker_timeout_ms);
+        ps_service_set_all_steps(service, s->over_ms ? 0 : s->cfg.worker_timeout_ms);
     memcpy(cfg.restored, s->restored, sizeof cfg.restored);
     s->restore = NULL;
     return coordinator_create(&cfg, &s->coordinator);

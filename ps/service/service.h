@@ -131,8 +131,7 @@ enum status ps_service_refusals(struct ps_service *s, struct ps_refusals **out);
  * member; ST_NOMEM. */
 enum status ps_service_remove(struct ps_service *s, int member);
 /* The checkpoint that the job resumes from has all its steps: a member with local steps, as regions
- * are, does not wait for worker 0, which may have ended. Others do, wait_ms at most: they may want
- * more steps. */
+ * are, does not wait for worker 0, which may have ended. Others do, wait_ms at most. */
 void ps_service_set_all_steps(struct ps_service *s, int64_t wait_ms);
 /* It has this number format: who leaves that to the job (wire_auto) takes it. */
 void ps_service_set_format(struct ps_service *s, const struct net_job *job);

@@ -70,13 +70,18 @@ class JobOver(harness.Test):
         job = self.job(n_ps=2, n_workers=2, model="small", flags=[*FLAGS, "--chunk_bytes=5120"])
         job.start(kept)
         job.finish()
-        for i in (0, 1):
-            job.start_ps(i, *kept)
-        again = job.start_worker(1)
-        again.wait_line("worker 0 settles the job, and has not come yet")
-        again.wait_line("nothing is left to train: the job is at step 12 of 12")
-        for process in (again, *job.ps):
-            process.wait()
+        for killed in (False, True):
+            if killed:
+                with open(os.path.join(folder, "up-" + job.ps_hosts[0]), "wb"):
+                    pass  # as of one that was
+            for i in (0, 1):
+                job.start_ps(i, *kept, *(["--worker_timeout=12"] if killed else []))
+            again = job.start_worker(1)
+            if not killed:
+                again.wait_line("worker 0 settles the job, and has not come yet")
+            again.wait_line("nothing is left to train: the job is at step 12 of 12")
+            for process in (again, *job.ps):
+                process.wait()
 
 
 if __name__ == "__main__":
