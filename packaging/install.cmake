@@ -29,7 +29,8 @@ endif()
 install(DIRECTORY examples/models/ DESTINATION ${data}/models FILES_MATCHING PATTERN "*.json")
 install(PROGRAMS scripts/get_mnist scripts/launch scripts/make_certs scripts/make_data
         scripts/setup_gpu_vm DESTINATION ${data}/scripts)
-install(DIRECTORY examples/slurm examples/kubernetes examples/prometheus DESTINATION ${data})
+install(DIRECTORY examples/slurm examples/kubernetes examples/compose examples/systemd
+        examples/prometheus DESTINATION ${data})
 install(DIRECTORY scripts/ipsec DESTINATION ${data}/scripts USE_SOURCE_PERMISSIONS
         PATTERN __pycache__ EXCLUDE)
 install(FILES net/wire/weir.proto net/wire/report.proto DESTINATION ${data})

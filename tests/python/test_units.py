@@ -1,0 +1,39 @@
+"""systemd reads the units of examples/systemd without a complaint."""
+# label: unit
+import os
+import re
+import shutil
+import subprocess
+import unittest
+
+import harness
+
+UNITS = os.path.join(harness.SOURCE, "examples/systemd")
+
+
+@unittest.skipUnless(shutil.which("systemd-analyze"), "needs systemd-analyze (systemd)")
+class Units(harness.Test):
+    def verify(self, *units):
+        """What systemd-analyze says of them, with the programs where they are here."""
+        paths = []
+        for name, text in units:
+            text = re.sub("/usr/bin/weir-", harness.BIN + "/", text)
+            paths.append(os.path.join(self.dir(), name))
+            with open(paths[-1], "w", encoding="utf-8") as f:
+                f.write(text)
+        done = subprocess.run(["systemd-analyze", "verify", "--man=no", *paths], text=True,
+                              stdout=subprocess.PIPE, stderr=subprocess.STDOUT)
+        return done.stdout, done.returncode
+
+    def test_units(self):
+        units = []
+        for role in ("ps", "worker"):
+            with open(os.path.join(UNITS, "weir-%s@.service" % role), encoding="utf-8") as f:
+                units.append(("weir-%s@1.service" % role, f.read()))
+        self.assertEqual(self.verify(*units), ("", 0))
+        said, _ = self.verify(("weir-ps@2.service", units[0][1].replace("Restart=", "Restrt=")))
+        self.assertIn("Restrt", said)
+
+
+if __name__ == "__main__":
+    harness.main()
