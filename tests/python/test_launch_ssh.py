@@ -106,7 +106,7 @@ class LaunchSsh(harness.Test):
                          ((self.net.address(2),) * 2))
         harness.until(lambda: not self.tasks(self.net.hosts[2]), "its tasks have ended")
         self.net.link(2, True)
-        launch.wait_line(r"ps:0 +\| .*worker 1 joined .* in the place of an earlier one", 90)
+        harness.until(lambda: launch.output().count(" worker 1 joined from ") > 1, "it is back", 90)
         launch.popen.send_signal(signal.SIGINT)
         launch.wait(status=130)
         for line in ("worker:1 on .*: exit status 0, . starts", "ps:0 +on .*: exit status 143"):
