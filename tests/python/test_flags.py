@@ -17,11 +17,14 @@ PAGES = {name: os.path.join(SHARE, name + ".1") for name in PROGRAMS.values()}
 # Other software's; of our own scripts and bench/ their text is looked at.
 OTHERS = {"install", "prefix", "target", "test_dir", "output_on_failure",  # CMake, CTest
           "gres", "kill_on_bad_exit", "cpus_per_task", "gpus_per_task",  # Slurm
-          "unit", *"""zone machine_type image_family image_project boot_disk_size metadata_from_file
+          "build_arg", "entrypoint", "rm", "read_only", "tmpfs", "cap_drop", "security_opt",
+          "shm_size", "init", "time", "user", "cpus",  # docker
+          "unit", "now",  # systemd
+          *"""zone machine_type image_family image_project boot_disk_size metadata_from_file
           maintenance_policy provisioning_model instance_termination_action image_id instance_type
           key_name block_device_mappings user_data instance_market_options resource_group name
           image size os_disk_size_gb security_type enable_secure_boot custom_data
-          generate_ssh_keys priority eviction_policy max_price""".split()}  # systemd, clouds
+          generate_ssh_keys priority eviction_policy max_price""".split()}  # clouds
 
 
 def said(program, *flags):
