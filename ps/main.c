@@ -15,6 +15,7 @@
 #include "ps/node.h"
 #include "ps/options.h"
 #include "ps/region/region.h"
+#include "ps/region/region_server.h"
 #include "ps/summary.h"
 #include <errno.h>
 #include <inttypes.h>
@@ -29,14 +30,9 @@
 #include <sys/signalfd.h>
 #include <unistd.h>
 
-enum {
-    STOP_GRACE_MS = 2000,
-    COMMAND_MS = 10000,
-    WORKERS_MS = 10000, /* for workers to hear that the region has ended */
-    LOOK_MS = 50,
-    MAX_AUTO_THREADS = 8,
-    WHY_BYTES = 512
-};
+enum { STOP_GRACE_MS = 2000, COMMAND_MS = 10000, LOOK_MS = 50, WHY_BYTES = 512 };
+enum { WORKERS_MS = 10000 }; /* for workers to hear that the region has ended */
+enum { MAX_AUTO_THREADS = 8 };
 
 static struct ps_options opt;
 
@@ -51,7 +47,8 @@ struct app {
     char why[WHY_BYTES];     /* this is why */
     struct node *node;
     struct thread_pool *threads; /* of updates */
-    struct ps_region *region;    /* NULL: this group is none */
+    struct ps_region *region;    /* ps 0's; NULL: this group is none */
+    struct region_server *part;  /* of other servers, which are told whether it is one */
     struct coordinator_region hooks;
     int ended;      /* in order */
     int lacks_last; /* and without the last checkpoint */
@@ -141,17 +138,14 @@ static void on_changed(void *ctx)
 {
     struct app *app = ctx;
     node_changed(app->node);
-    if (app->region)
-        ps_region_wake(app->region);
+    ps_region_wake(app->region);
 }
 
 static enum status on_first_join(void *ctx, const struct net_join *join, char *why,
                                  size_t why_bytes)
 {
     struct app *app = ctx;
-    enum status st = ST_OK;
-    if (app->region)
-        st = ps_region_check(app->region, join, why, why_bytes);
+    enum status st = app->region ? ps_region_check(app->region, join, why, why_bytes) : ST_OK;
     return st == ST_OK ? node_first_join(app->node, join, why, why_bytes) : st;
 }
 
@@ -162,10 +156,31 @@ static enum status on_takes_job(void *ctx, const struct chunks *chunks,
     return ps_region_take(app->region, chunks, restored);
 }
 
-static void on_parent_at(void *ctx, int64_t step, struct ps_parent_version *out)
+static void on_plans(void *ctx, struct net_plan *plan, const struct ps_parent_version *restored)
 {
     struct app *app = ctx;
-    ps_region_parent_at(app->region, step, out);
+    ps_region_plans(app->region, plan, restored);
+}
+
+static enum status on_beginning(void *ctx, const struct net_plan *plan)
+{
+    struct app *app = ctx;
+    return app->region ? ps_region_begin(app->region, plan) : region_server_begin(app->part, plan);
+}
+
+static void on_gate(void *ctx, const struct net_gate *gate, struct net_squares_reply *reply)
+{
+    struct app *app = ctx;
+    if (app->region)
+        ps_region_hear(app->region, gate, reply);
+    else
+        region_server_take(app->part, gate, reply);
+}
+
+static void on_parent_at(void *ctx, uint64_t of, int64_t step, struct ps_parent_version *out)
+{
+    struct app *app = ctx;
+    ps_region_parent_at(app->region, of, step, out);
 }
 
 static void on_control(void *ctx, struct net_server *server, const struct net_control *request,
@@ -291,7 +306,10 @@ static enum status make_region(const struct ps_cluster *c, struct app *app)
                                          .refused = on_refused,
                                          .parent_lost = on_parent_lost,
                                          .ctx = app};
-    app->hooks = (struct coordinator_region){on_takes_job, on_parent_at, app};
+    app->hooks = (struct coordinator_region){on_takes_job, on_plans, on_parent_at, app};
+    const struct region_server_config part = {c->address, c->parents.n > 0, on_refused, app};
+    if (c->self != 0)
+        return region_server_create(&part, &app->part);
     return c->parents.n > 0 ? ps_region_create(&cfg, &app->region) : ST_OK;
 }
 
@@ -446,7 +464,10 @@ static struct ps_service_config service_config(const struct ps_cluster *c, struc
         .hold_last = c->self == 0 && opt.checkpoint_dir,
         .straggler_ms = opt.log_stragglers ? opt.straggler_ms : 0,
         .started = on_changed,
+        .outer = region_server_outer(app->part),
         .first_join = on_first_join,
+        .beginning = on_beginning,
+        .gate = on_gate,
         .people_changed = on_changed,
         .control = on_control,
         .control_closed = on_control_closed,
@@ -473,6 +494,7 @@ static int serve(struct ps_cluster *c, struct app *app)
     TRY(thread_pool_create(n_update_threads(), &app->threads));
     const struct ps_service_config cfg = service_config(c, app);
     TRY(ps_service_create(&cfg, &service));
+    region_server_serve(app->part, service);
     const struct net_server_config net = {.addr = c->bind,
                                           .n_threads = n_threads(),
                                           .handler = ps_service_handler(service),
@@ -482,8 +504,7 @@ static int serve(struct ps_cluster *c, struct app *app)
         TRY(http_listen(c->pages, &pages_fd));
     TRY(make_node(c, app)); /* what it wrote into the folder is there */
     TRY(node_start(app->node, service));
-    if (app->region)
-        TRY(ps_region_start(app->region, service));
+    TRY(ps_region_start(app->region, service));
     const struct ps_status_config told = {.service = service,
                                           .node = app->node,
                                           .ps_hosts = &c->ps,
@@ -503,11 +524,13 @@ done:
         close(pages_fd);
     ps_status_stop(status);
     ps_region_stop(app->region, atomic_load(&app->replaced) ? NULL : app->error);
+    region_server_stop(app->part);
     node_destroy(app->node);
     net_server_destroy(server);
     ps_status_destroy(status);
     ps_service_destroy(service);
     ps_region_destroy(app->region);
+    region_server_destroy(app->part);
     thread_pool_destroy(app->threads);
     if (st == ST_CANCELLED && wait_for_signal(app, 0)) {
         exit_code = 128 + signal_taken(app);

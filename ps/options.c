@@ -118,7 +118,7 @@ static const struct flag flags[] = {
      NULL},
     {"parent_hosts", FLAG_STRING, &raw.region.parent_hosts, 0, 0, "HOST:PORT,...", NULL,
      "This server's group is a region: it exchanges what it has learnt with these, the parent "
-     "group's servers, which know it as one worker (docs/regions.md)",
+     "group's servers, which know it as one worker (docs/regions.md); ps 0 alone needs it",
      "Regions:"},
     {"regions", FLAG_INT, &raw.region.n_regions, 0, JOB_MAX_WORKERS, "N", NULL,
      "How many there are; each reads its share of the samples", NULL},
@@ -258,9 +258,8 @@ static enum status check_region(struct ps_options *o)
     else if (is_region &&
              !dtype_read_two(r->wire_auto ? "fp32" : r->dtype, &r->push_dtype, &r->version_dtype))
         wrong = "--parent_wire_dtype is not auto, nor one or two (with a comma) of " DTYPE_NAMES;
-    else if (is_region && (o->serve || o->join || o->drain))
-        wrong = "--parent_hosts excludes --serve, --join and --drain: a region has one server and "
-                "one job";
+    else if (is_region && o->serve)
+        wrong = "--parent_hosts excludes --serve: a region has one job";
     else if (is_region && r->outer == OPTIM_SGD && r->outer_momentum > 0)
         wrong = "--outer_momentum: --outer_optimizer=sgd has none; it is for momentum and nesterov";
     if (r->outer < 0)
@@ -367,10 +366,7 @@ enum status ps_cluster_place(const struct ps_options *o, struct ps_cluster *c)
     enum status st = ST_OK;
     TRY(hosts_parse(o->region.parent_hosts, "parent_hosts", &c->parents));
     TRY(net_environment_check());
-    if (c->parents.n > 0 && c->ps.n != 1) {
-        LOG_E("--parent_hosts: a region has one server, but --ps_hosts names %d", c->ps.n);
-        st = ST_INVALID;
-    } else if (c->ps.n == 0) {
+    if (c->ps.n == 0) {
         LOG_E(
             "--ps_hosts is missing; give it all servers, as in --ps_hosts=localhost:2221, or have "
             "the cluster in TF_CONFIG or, with --slurm_ps=N, a Slurm step");

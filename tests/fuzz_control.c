@@ -1,6 +1,6 @@
 /* tests/fuzz_control.c - libFuzzer target: any bytes as each of the control messages (join, its
  * reply, leave, coordinate, its reply with plans, status, command, evaluate, report, fetch,
- * squares, their replies); what decodes is within its bounds, and encodes again. Corpus:
+ * squares, gate, their replies); what decodes is within its bounds, and encodes again. Corpus:
  * tests/corpus/control. */
 #include "net/wire/message.h"
 #include "net/wire/plan.h"
@@ -238,6 +238,20 @@ static void read_report(const uint8_t *data, size_t size)
     require(again.life == report.life && again.loss_sum == report.loss_sum);
 }
 
+static void read_gate(const uint8_t *data, size_t size)
+{
+    struct wire w;
+    struct net_gate gate, again;
+    if (message_unpack_gate(data, size, &gate, w.why) != ST_OK)
+        return;
+    require(gate.n > 0 && gate.n <= GATE_MAX_ITEMS && gate.generation > 0);
+    require(message_pack_gate(&gate, &w.data, &w.bytes) == ST_OK);
+    wire_end(&w, message_unpack_gate(w.data, w.bytes, &again, w.why));
+    require(again.n == gate.n && again.server == gate.server && again.ps0 == gate.ps0);
+    net_gate_free(&again);
+    net_gate_free(&gate);
+}
+
 /* Reads all that it is given. */
 static enum status take(void *ctx, const struct net_fetched *c)
 {
@@ -276,5 +290,6 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
     read_fetch_reply(data, size);
     read_squares(data, size);
     read_report(data, size);
+    read_gate(data, size);
     return 0;
 }

@@ -62,7 +62,8 @@ static struct net_plan good_plan(void)
                          .holders = {3, holders},
                          .held_by = held_by,
                          .n_contributed = 3,
-                         .contributed = contributed};
+                         .contributed = contributed,
+                         .gates = {50, 4, 100, 1}};
     optim_defaults(OPTIM_ADAM, &p.job.optim);
     p.job.optim.total_steps = 5000;
     return p;
@@ -98,6 +99,7 @@ static void assert_same_plan(const struct net_plan *a, const struct net_plan *b)
     assert_int_equal(a->before, b->before);
     assert_same_hosts(&a->holders, &b->holders);
     assert_int_equal(!a->held_by, !b->held_by);
+    assert_memory_equal(&a->gates, &b->gates, sizeof a->gates);
     if (a->held_by)
         assert_memory_equal(a->held_by, b->held_by, N_CHUNKS * sizeof(int));
     assert_int_equal(a->n_contributed, b->n_contributed);

@@ -109,6 +109,61 @@ static enum status unpack_squares(struct wire *w)
     return st;
 }
 
+static void pack_gate(struct wire *w)
+{
+    struct buf *b;
+    assert_int_equal(buf_create(2 * sizeof(float), &b), ST_OK);
+    memcpy(b->data, (float[]){0.5f, -3}, 2 * sizeof(float));
+    struct net_gate_item item[] = {
+        {.kind = GATE_ADD, .chunk = 3, .version = 20, .value = b},
+        {.kind = GATE_OWN, .chunk = 4, .version = 21, .alone = 1},
+        {.kind = GATE_BEGIN, .chunk = 5, .version = 7, .slots_since = 7, .value = b}};
+    const struct net_gate gate = {.generation = 1, .ps0 = 7, .server = 2, .n = 3, .item = item};
+    assert_int_equal(message_pack_gate(&gate, &w->data, &w->bytes), ST_OK);
+    buf_unref(b);
+}
+
+static enum status unpack_gate(struct wire *w)
+{
+    struct net_gate got = {.n = 0};
+    enum status st = message_unpack_gate(w->data, w->bytes, &got, w->why);
+    if (st == ST_OK) {
+        assert_true(got.generation == 1 && got.ps0 == 7 && got.server == 2 && got.n == 3);
+        const float *value = got.item[0].value->data;
+        assert_true(got.item[0].kind == GATE_ADD && got.item[0].chunk == 3 &&
+                    got.item[0].version == 20 && value[0] == 0.5f && value[1] == -3);
+        assert_true(got.item[1].kind == GATE_OWN && got.item[1].alone && !got.item[1].value);
+        assert_true(got.item[2].slots_since == 7 && got.item[2].value->bytes == 2 * sizeof *value);
+    }
+    net_gate_free(&got);
+    return st;
+}
+
+/* What another server says is looked at before anything is done with it. */
+static void test_gates_that_cannot_be(void **state)
+{
+    struct buf *b;
+    struct net_gate got;
+    assert_int_equal(buf_create(8, &b), ST_OK);
+    memset(b->data, 0, 8);
+    const struct net_gate_item wrong[] = {
+        {.kind = GATE_OWN, .value = b},                 /* it has none */
+        {.kind = GATE_WHOLE},                           /* it needs one */
+        {.kind = GATE_N_KINDS, .value = b},             /* there is no such kind */
+        {.kind = GATE_OWN, .chunk = CHUNKS_MAX_CHUNKS}, /* nor such a chunk */
+        {.kind = GATE_OWN, .version = -1}};
+    for (size_t i = 0; i < sizeof wrong / sizeof *wrong; i++) {
+        struct wire w = {.why = ""};
+        struct net_gate_item item[2] = {{.kind = GATE_WHOLE, .value = b}, wrong[i]};
+        const struct net_gate gate = {.generation = 1, .n = 2, .item = item};
+        assert_int_equal(message_pack_gate(&gate, &w.data, &w.bytes), ST_OK);
+        assert_int_equal(message_unpack_gate(w.data, w.bytes, &got, w.why), ST_INVALID);
+        assert_true(w.why[0]);
+        free(w.data);
+    }
+    buf_unref(b);
+}
+
 static void test_other_versions(void **state)
 {
     static const struct {
@@ -116,7 +171,8 @@ static void test_other_versions(void **state)
         enum status (*unpack)(struct wire *w);
     } requests[] = {{pack_join, unpack_join},     {pack_control, unpack_control},
                     {pack_status, unpack_status}, {pack_command, unpack_command},
-                    {pack_fetch, unpack_fetch},   {pack_squares, unpack_squares}};
+                    {pack_fetch, unpack_fetch},   {pack_squares, unpack_squares},
+                    {pack_gate, unpack_gate}};
     static const int others[] = {1, MESSAGE_PROTOCOL + 1};
     char expect[128];
     for (size_t i = 0; i < sizeof requests / sizeof *requests; i++) {
@@ -143,7 +199,7 @@ static void test_seeds(void **state)
 {
     static const char *const names[] = {"join",    "join_any",      "request", "request_joining",
                                         "command", "request_stand", "status",  "fetch",
-                                        "squares"};
+                                        "squares", "gate"};
     char path[512], head[2] = "";
     for (size_t i = 0; i < sizeof names / sizeof *names; i++) {
         snprintf(path, sizeof path, WEIR_SOURCE_DIR "/tests/corpus/control/%s", names[i]);
@@ -161,6 +217,7 @@ int main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_other_versions),
         cmocka_unit_test(test_seeds),
+        cmocka_unit_test(test_gates_that_cannot_be),
     };
     return cmocka_run_group_tests(tests, setup, teardown);
 }

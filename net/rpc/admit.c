@@ -16,6 +16,7 @@ static const unsigned needed[N_METHODS] = {
     [METHOD_EVALUATE] = ROLE_WORKER, [METHOD_CONTROL] = ROLE_PS,   [METHOD_FETCH] = ROLE_PS,
     [METHOD_REPORT] = ROLE_WORKER,   [METHOD_SQUARES] = ROLE_PS,   [METHOD_STATUS] = ROLE_ALL,
     [METHOD_COMMAND] = ROLE_ADMIN,   [METHOD_CHECK] = ANYBODY,     [METHOD_WATCH] = ANYBODY,
+    [METHOD_GATE] = ROLE_PS,
 };
 
 static void log_refusal(const struct server_call *c, const char *why)

@@ -31,6 +31,7 @@ const char *const net_method_paths[N_METHODS] = {
     [METHOD_COMMAND] = "/weir.v1.Weir/Command",
     [METHOD_FETCH] = "/weir.v1.Weir/Fetch",
     [METHOD_SQUARES] = "/weir.v1.Weir/Squares",
+    [METHOD_GATE] = "/weir.v1.Region/Gate",
     [METHOD_EVALUATE] = "/weir.v1.Weir/Evaluate",
     [METHOD_REPORT] = "/weir.v1.Reports/Report",
     [METHOD_CHECK] = "/grpc.health.v1.Health/Check",

@@ -13,6 +13,7 @@
 #include "net/wire/control.h"
 #include "net/wire/fetch.h"
 #include "net/wire/frame.h"
+#include "net/wire/gate.h"
 #include "net/wire/job.h"
 #include "net/wire/report.h"
 #include "net/wire/squares.h"
@@ -47,6 +48,8 @@ struct net_server_handler {
                   struct net_fetch_reply *reply);
     /* Another server's part of a norm, valid for the call; fills *reply. NULL: it takes none. */
     void (*squares)(void *ctx, const struct net_squares *squares, struct net_squares_reply *reply);
+    /* Likewise of a region's server, of its chunks. */
+    void (*gate)(void *ctx, const struct net_gate *gate, struct net_squares_reply *reply);
 };
 
 /* What people ask (status.h); NULL: nobody answers. */

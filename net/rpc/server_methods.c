@@ -193,6 +193,29 @@ static void serve_squares(struct server_call *c, const uint8_t *data, size_t byt
     net_call_reply_packed(c, st, out, n);
 }
 
+static void serve_gate(struct server_call *c, const uint8_t *data, size_t bytes)
+{
+    const struct net_server_handler *handler = &c->server->handler;
+    struct net_gate gate;
+    struct net_squares_reply answer = {.answer = SQUARES_OVER};
+    char why[MESSAGE_WHY_BYTES] = "this server is in no region";
+    uint8_t *out = NULL;
+    size_t n = 0;
+    enum status st = handler->gate ? message_unpack_gate(data, bytes, &gate, why) : ST_PROTOCOL;
+    if (st == ST_NOMEM) {
+        net_call_reply_packed(c, st, NULL, 0);
+        return;
+    }
+    if (st != ST_OK) {
+        net_call_refuse(c, why);
+        return;
+    }
+    handler->gate(handler->ctx, &gate, &answer);
+    st = message_pack_squares_reply(&answer, &out, &n);
+    net_gate_free(&gate);
+    net_call_reply_packed(c, st, out, n);
+}
+
 static void serve_health(struct server_call *c, const uint8_t *data, size_t bytes)
 {
     char service[SERVER_HEALTH_NAME_BYTES];
@@ -232,6 +255,8 @@ void net_call_serve(struct server_call *c, const uint8_t *data, size_t bytes)
         serve_fetch(c, data, bytes);
     else if (c->method == METHOD_SQUARES)
         serve_squares(c, data, bytes);
+    else if (c->method == METHOD_GATE)
+        serve_gate(c, data, bytes);
     else if (c->method == METHOD_EVALUATE)
         serve_evaluation(c, data, bytes);
     else if (c->method == METHOD_REPORT)

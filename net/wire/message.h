@@ -8,6 +8,7 @@
 #define NET_WIRE_MESSAGE_H
 #include "net/wire/control.h"
 #include "net/wire/fetch.h"
+#include "net/wire/gate.h"
 #include "net/wire/job.h"
 #include "net/wire/squares.h"
 #include "net/wire/status.h"
@@ -17,8 +18,9 @@
 /* MESSAGE_PROTOCOL rises with each change that an older program would misunderstand or lack: each
  * request names its sender's, and one with another is refused by a sentence with both numbers.
  *     1  until plans. 2  plans, stops, TAKEN, status and commands, fetches. 3  who made a plan.
- *     4  contributions of weight 0; schedules, clipping and the data set in the job. */
-enum { MESSAGE_MAX_MEMORY = 64 << 20, MESSAGE_PROTOCOL = 5, MESSAGE_WHY_BYTES = 512 };
+ *     4  contributions of weight 0; schedules, clipping and the data set in the job. 5  regions.
+ *     6  gates in plans: regions of several servers; fragments in the job. */
+enum { MESSAGE_MAX_MEMORY = 64 << 20, MESSAGE_PROTOCOL = 6, MESSAGE_WHY_BYTES = 512 };
 
 /* Encoded bytes are malloc'd and given to the caller. */
 enum status message_pack_join(const struct net_join *join, uint8_t **data, size_t *bytes);
@@ -104,6 +106,11 @@ enum status message_pack_squares_reply(const struct net_squares_reply *reply, ui
 enum status message_unpack_squares_reply(const uint8_t *data, size_t bytes,
                                          struct net_squares_reply *reply,
                                          char why[MESSAGE_WHY_BYTES]);
+
+/* What it holds: net_gate_free. Answered by a squares_reply. */
+enum status message_pack_gate(const struct net_gate *gate, uint8_t **data, size_t *bytes);
+enum status message_unpack_gate(const uint8_t *data, size_t bytes, struct net_gate *gate,
+                                char why[MESSAGE_WHY_BYTES]);
 
 /* Health: the service asked for (at most room - 1 bytes), and an encoded answer. */
 enum health_status { HEALTH_SERVING = 1, HEALTH_NOT_SERVING = 2, HEALTH_SERVICE_UNKNOWN = 3 };

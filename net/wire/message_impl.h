@@ -3,6 +3,7 @@
 #define NET_WIRE_MESSAGE_IMPL_H
 #include "net/wire/message.h"
 #include "net/wire/plan.h"
+#include "net/wire/region.pb-c.h"
 #include "net/wire/weir.pb-c.h"
 
 /* Of steps, positions and generations: beyond any training, and sums of two do not overflow. */

@@ -12,6 +12,25 @@ uint32_t *message_map_to_wire(const int *list)
     return (uint32_t *)(uintptr_t)list;
 }
 
+static void gates_to_wire(const struct net_gates *g, Weir__V1__Plan *w)
+{
+    w->gate_steps = g->steps;
+    w->gate_overlap = g->overlap;
+    w->slots_since = g->slots_since;
+    w->gate_alone = g->alone;
+}
+
+static enum status gates_from_wire(const Weir__V1__Plan *from, struct net_gates *to,
+                                   char why[MESSAGE_WHY_BYTES])
+{
+    int64_t steps = from->gate_steps, overlap = from->gate_overlap, since = from->slots_since;
+    if (steps < 0 || steps > MESSAGE_MAX_STEP || overlap < 0 || (overlap >= steps && overlap > 0) ||
+        since < 0 || since > MESSAGE_MAX_STEP)
+        return message_invalid(why, "the plan's gates are none that can be");
+    *to = (struct net_gates){steps, overlap, since, from->gate_alone != 0};
+    return ST_OK;
+}
+
 static enum status contributions_to_wire(const struct net_plan *p, struct message_plan *out)
 {
     size_t n = (size_t)p->n_contributed;
@@ -63,6 +82,7 @@ enum status message_plan_to_wire(const struct net_plan *p, struct message_plan *
         w->n_held_by = (size_t)p->chunks->n_chunks;
         w->held_by = message_map_to_wire(p->held_by);
     }
+    gates_to_wire(&p->gates, w);
     return contributions_to_wire(p, out);
 }
 
@@ -222,6 +242,7 @@ enum status message_plan_from_wire(const Weir__V1__Plan *from, struct net_plan *
     p->source = sources[from->source];
     p->before = from->before;
     snprintf(p->restore, sizeof p->restore, "%s", from->restore);
+    TRY(gates_from_wire(from, &p->gates, why));
     TRY(lists_from_wire(from, p, why));
     *out = p;
     p = NULL;

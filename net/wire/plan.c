@@ -3,6 +3,26 @@
 #include <stdlib.h>
 #include <string.h>
 
+int net_gates_has(const struct net_gates *g, int64_t version, int64_t train_steps)
+{
+    return version == train_steps ||
+           (version > 0 && version % g->steps == 0 && version < train_steps - g->overlap);
+}
+
+int64_t net_gates_up_to(const struct net_gates *g, int64_t version, int64_t train_steps)
+{
+    int64_t before_last = train_steps - g->overlap - 1;
+    int64_t most = before_last > 0 ? before_last / g->steps : 0;
+    if (version >= train_steps)
+        return most + 1;
+    return version / g->steps < most ? version / g->steps : most;
+}
+
+int64_t net_gates_version(const struct net_gates *g, int64_t n, int64_t train_steps)
+{
+    return n >= net_gates_up_to(g, train_steps, train_steps) ? train_steps : n * g->steps;
+}
+
 static enum status copy_ints(const int *from, int n, int **out)
 {
     if (!from)

@@ -27,6 +27,21 @@ struct net_contribution {
     int64_t version; /* above 0 */
 };
 
+/* Of a region (ps/region/region.h): which versions wait until ps 0 has heard of other regions. */
+struct net_gates {
+    int64_t steps;       /* from gate to gate; 0: the group is no region */
+    int64_t overlap;     /* a version so many before a gate is told to ps 0 */
+    int64_t slots_since; /* the version at which the optimizer's slots were zero */
+    int alone;           /* at first each version waits, until ps 0 says that it need not */
+};
+/* Whether that version waits: the last one does, and none so shortly before it that its exchange
+ * would not be over. */
+int net_gates_has(const struct net_gates *g, int64_t version, int64_t train_steps);
+/* How many there are up to a version. */
+int64_t net_gates_up_to(const struct net_gates *g, int64_t version, int64_t train_steps);
+/* Of gate number n, from 0 (the first version) on. */
+int64_t net_gates_version(const struct net_gates *g, int64_t n, int64_t train_steps);
+
 struct net_plan {
     uint64_t generation; /* > 0 */
     uint64_t ps0;        /* incarnation of the ps 0 that made it: one that lost its epoch may give a
@@ -45,6 +60,7 @@ struct net_plan {
     int *held_by;                     /* and [n_chunks] each chunk's place in `holders` */
     int n_contributed;                /* Of all that have taken part up to `step`, members now or */
     struct net_contribution *contributed; /* not, by index. In lockstep alone. */
+    struct net_gates gates;
 };
 
 /* A copy, malloc'd; of none NULL. */

@@ -439,7 +439,7 @@ static enum status fill_manifest(struct coordinator *l, struct coord_disk_order 
     }
     coordinator_keep(l, v.generation, v.step);
     if (l->cfg.region)
-        l->cfg.region->parent_at(l->cfg.region->ctx, v.step, &o->parent);
+        l->cfg.region->parent_at(l->cfg.region->ctx, v.generation, v.step, &o->parent);
 done:
     return st;
 }

@@ -100,6 +100,19 @@ static enum status make_next(const struct coordinator *l, const struct coord_pla
     return st == ST_OK && v->source == PLAN_CHECKPOINT ? restrict_plan(l, l->disk_found, out) : st;
 }
 
+/* In a region. */
+static void fill_gates(const struct coordinator *l, struct net_plan *p)
+{
+    const struct coordinator_region *r = l->cfg.region;
+    struct ps_parent_version restored = {0};
+    const struct ps_restore *from = l->disk_found ? l->disk_found : l->cfg.restore;
+    if (!r)
+        return;
+    if (p->source == PLAN_CHECKPOINT && from)
+        restored = ps_restore_manifest(from)->progress.parent;
+    r->plans(r->ctx, p, &restored);
+}
+
 enum status coordinator_plan_make(struct coordinator *l, struct net_plan **out)
 {
     struct coord_plan_view v;
@@ -109,6 +122,7 @@ enum status coordinator_plan_make(struct coordinator *l, struct net_plan **out)
     TRY(list_servers(l, &v, &servers));
     TRY(v.base == 0 && l->has_job ? make_first(l, &v, &servers, out)
                                   : make_next(l, &v, &servers, out));
+    fill_gates(l, *out);
 done:
     free(servers.addr); /* what it lists is the state's */
     if (st != ST_OK)

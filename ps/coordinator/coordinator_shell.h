@@ -15,14 +15,16 @@
 struct ps_person;
 struct ps_service;
 
-/* What a region adds (ps/region/region.h); both under a lock. */
+/* What a region adds (ps/region/region.h); the first and the last under a lock. */
 struct coordinator_region {
     /* A first join's job is being taken, with these chunks; what its checkpoint says, not known
      * without. */
     enum status (*takes_job)(void *ctx, const struct chunks *chunks,
                              const struct ps_parent_version *restored);
-    /* Of the parent, at a step of the region's, for its manifest. */
-    void (*parent_at)(void *ctx, int64_t step, struct ps_parent_version *out);
+    /* A plan is being made; of a checkpoint, what that says. */
+    void (*plans)(void *ctx, struct net_plan *plan, const struct ps_parent_version *restored);
+    /* Of the parent, at a step of the region's, in that generation, for its manifest. */
+    void (*parent_at)(void *ctx, uint64_t generation, int64_t step, struct ps_parent_version *out);
     void *ctx;
 };
 

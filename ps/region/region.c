@@ -5,57 +5,61 @@
 #include "base/digest.h"
 #include "base/log.h"
 #include "kernels/vector/dtype.h"
-#include "ps/region/region_impl.h"
+#include "ps/region/parts.h"
 #include "ps/service/service.h"
 #include <inttypes.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
-static const struct ps_adoption as_computed = {.to = NULL};
 enum { GRACE_MS = 5000, DRIFT_WAIT_MS = 500, LEAVE_MS = 5000, WHY_BYTES = 512 };
 
-/* The last version is one, and none so shortly before it that its exchange would not be over. */
+static struct net_gates gates_of(const struct ps_region_config *cfg)
+{
+    return (struct net_gates){.steps = cfg->steps, .overlap = cfg->overlap};
+}
+
 int ps_region_is_gate(const struct ps_region_config *cfg, int64_t version, int64_t train_steps)
 {
-    return version == train_steps ||
-           (version > 0 && version % cfg->steps == 0 && version < train_steps - cfg->overlap);
+    const struct net_gates g = gates_of(cfg);
+    return net_gates_has(&g, version, train_steps);
 }
 
 int64_t ps_region_gates(const struct ps_region_config *cfg, int64_t version, int64_t train_steps)
 {
-    int64_t before_last = train_steps - cfg->overlap - 1;
-    int64_t most = before_last > 0 ? before_last / cfg->steps : 0;
-    if (version >= train_steps)
-        return most + 1;
-    return version / cfg->steps < most ? version / cfg->steps : most;
+    const struct net_gates g = gates_of(cfg);
+    return net_gates_up_to(&g, version, train_steps);
 }
 
 int64_t ps_region_gate_version(const struct ps_region_config *cfg, int64_t n, int64_t train_steps)
 {
-    return n >= ps_region_gates(cfg, train_steps, train_steps) ? train_steps : n * cfg->steps;
+    const struct net_gates g = gates_of(cfg);
+    return net_gates_version(&g, n, train_steps);
+}
+
+int region_waits(struct ps_region *r, int64_t version, int64_t train_steps)
+{
+    const struct piece *pieces = region_pieces(r);
+    int must = r->is_alone || ps_region_is_gate(&r->cfg, version, train_steps);
+    for (int i = 0; pieces && i < r->chunks->n_chunks; i++) /* made again: adopted again */
+        must |= pieces[i].adopted == version;
+    return must;
 }
 
 static int waits(void *ctx, int64_t version, int64_t train_steps)
 {
     struct ps_region *r = ctx;
-    if (ps_region_is_gate(&r->cfg, version, train_steps))
-        return 1;
     pthread_mutex_lock(&r->lock);
-    int must = r->is_alone;
-    for (int i = 0; r->pieces && i < r->chunks->n_chunks; i++) /* made again: adopted again */
-        must |= r->pieces[i].adopted == version;
+    int must = region_waits(r, version, train_steps);
     pthread_mutex_unlock(&r->lock);
     return must;
 }
 
 /* A contribution is of the version that the gate less the overlap has, or of the first one after
  * it that is seen: of the gate itself at the latest, also while the parent is not known yet. */
-static void made(void *ctx, int chunk, int64_t version, int waits_now, struct buf *value)
+void region_made(struct ps_region *r, int chunk, int64_t version, int waits_now, struct buf *value)
 {
-    struct ps_region *r = ctx;
-    pthread_mutex_lock(&r->lock);
-    struct piece *p = &r->pieces[chunk];
+    struct piece *p = &region_pieces(r)[chunk];
     if (waits_now) {
         p->waiting = version;
         p->since_ns = clock_now_ns();
@@ -70,17 +74,37 @@ static void made(void *ctx, int chunk, int64_t version, int waits_now, struct bu
         p->last = buf_ref(value);
     }
     pthread_cond_broadcast(&r->changed);
+}
+
+static void made(void *ctx, int chunk, int64_t version, int waits_now, struct buf *value)
+{
+    struct ps_region *r = ctx;
+    pthread_mutex_lock(&r->lock);
+    region_made(r, chunk, version, waits_now, value);
     pthread_mutex_unlock(&r->lock);
+}
+
+/* Base is the exchange's until that has ended. */
+void region_first(struct ps_region *r, int chunk, const struct net_payload *value)
+{
+    struct piece *p = &region_pieces(r)[chunk];
+    if (p->proposed)
+        return;
+    if (!r->next)
+        payload_copy(value, r->base + r->chunks->chunks[chunk].first);
+    else if (buf_create(value->bytes, &p->proposal) == ST_OK)
+        payload_copy(value, p->proposal->data);
+    else
+        parts_no_memory(r);
+    p->proposed = 1;
+    pthread_cond_broadcast(&r->changed);
 }
 
 static void first(void *ctx, int chunk, const struct net_payload *value)
 {
     struct ps_region *r = ctx;
     pthread_mutex_lock(&r->lock);
-    if (!r->pieces[chunk].proposed)
-        payload_copy(value, r->base + r->chunks->chunks[chunk].first);
-    r->pieces[chunk].proposed = 1;
-    pthread_cond_broadcast(&r->changed);
+    region_first(r, chunk, value);
     pthread_mutex_unlock(&r->lock);
 }
 
@@ -103,15 +127,20 @@ struct run *region_run(const struct ps_region *r)
     return NULL;
 }
 
-/* Has the version of the chunk made that waits; 0: it does not wait any more. */
-static int adopt_now(struct ps_region *r, int chunk, int64_t version, const struct ps_adoption *how)
+/* Has the version of the chunk made that waits; 0: it does not wait any more. A generation that
+ * begins meanwhile comes to it again: what waits is forgotten before the present one is looked up,
+ * so that none is forgotten that began later. */
+static int adopt_now(struct ps_region *r, const struct parts_word *w)
 {
+    pthread_mutex_lock(&r->lock);
+    if (!r->next && r->pieces[w->chunk].waiting == w->version)
+        r->pieces[w->chunk].waiting = -1;
+    pthread_mutex_unlock(&r->lock);
     struct run *run = region_run(r);
     pthread_mutex_lock(&r->lock);
-    if (r->pieces[chunk].waiting == version)
-        r->pieces[chunk].waiting = -1; /* a generation that ended there comes to it again */
+    int over = r->next != NULL; /* before there is a run that is not to be touched */
     pthread_mutex_unlock(&r->lock);
-    int made_now = run && ps_store_adopt(run->store, chunk, version, how);
+    int made_now = run && !over && parts_adopt(r, run, w);
     if (run)
         run_unref(run);
     return made_now;
@@ -124,7 +153,7 @@ int region_is_held(const struct ps_region *r, const struct piece *p)
 
 void region_make_own(struct ps_region *r, int chunk, int64_t version)
 {
-    adopt_now(r, chunk, version, &as_computed);
+    adopt_now(r, &(struct parts_word){.chunk = chunk, .version = version});
 }
 
 /* A generation of the region's has ended after the chunk was adopted, and before all were: it waits
@@ -139,7 +168,7 @@ static void adopt_again(struct ps_region *r, int chunk)
                                     used ? (const float *)used->data : NULL, p->mixed,
                                     r->cfg.overlap_mix};
     pthread_mutex_unlock(&r->lock);
-    adopt_now(r, chunk, version, &how);
+    adopt_now(r, &(struct parts_word){chunk, version, how, 0});
     buf_unref(used);
     pthread_mutex_lock(&r->lock);
 }
@@ -162,15 +191,15 @@ static void await_change(struct ps_region *r)
 static enum status await_piece(struct ps_region *r, int chunk, int wants_sent)
 {
     const struct piece *p = &r->pieces[chunk];
-    while (!r->stopping && !(wants_sent ? p->sent != NULL : region_is_held(r, p)))
+    while (!region_is_over(r) && !(wants_sent ? p->sent != NULL : region_is_held(r, p)))
         await_change(r);
-    return r->stopping ? ST_CANCELLED : ST_OK;
+    return region_is_over(r) ? ST_CANCELLED : ST_OK;
 }
 
 void region_linger(struct ps_region *r)
 {
     pthread_mutex_lock(&r->lock);
-    while (!r->stopping)
+    while (!region_is_over(r))
         await_change(r);
     pthread_mutex_unlock(&r->lock);
 }
@@ -219,25 +248,6 @@ void region_adopts(struct ps_region *r, int64_t version)
     pthread_mutex_unlock(&r->lock);
 }
 
-void region_note(struct ps_region *r, int64_t from, const struct ps_parent_version *parent)
-{
-    if (r->n_adoptions > 0 && r->adoptions[r->n_adoptions - 1].from == from)
-        return; /* another chunk of it */
-    if (r->n_adoptions == N_ADOPTIONS)
-        memmove(r->adoptions, r->adoptions + 1, (N_ADOPTIONS - 1) * sizeof *r->adoptions);
-    r->n_adoptions -= r->n_adoptions == N_ADOPTIONS;
-    r->adoptions[r->n_adoptions++] = (struct adoption){from, *parent};
-}
-
-void ps_region_parent_at(struct ps_region *r, int64_t version, struct ps_parent_version *out)
-{
-    pthread_mutex_lock(&r->lock);
-    *out = r->restored; /* until the parent has been reached, and of versions before the list */
-    for (int i = 0; i < r->n_adoptions && r->adoptions[i].from <= version; i++)
-        *out = r->adoptions[i].parent;
-    pthread_mutex_unlock(&r->lock);
-}
-
 enum status region_adopt(struct ps_region *r, int chunk, const float *to, const float *from)
 {
     struct piece *p = &r->pieces[chunk];
@@ -267,7 +277,7 @@ enum status region_adopt(struct ps_region *r, int chunk, const float *to, const 
     region_note(r, version, &r->adopting); /* before there is such a version */
     pthread_mutex_unlock(&r->lock);
     /* where it does not wait any more, its next generation comes to it again */
-    adopt_now(r, chunk, version, &how);
+    adopt_now(r, &(struct parts_word){chunk, version, how, 0});
     buf_unref(used);
     return ST_OK;
 }
@@ -356,7 +366,7 @@ void region_forget(struct ps_region *r)
 static int find_drifting(const struct ps_region *r, int64_t *version)
 {
     int64_t now = clock_now_ns();
-    for (int i = 0; r->pieces && i < r->chunks->n_chunks; i++) {
+    for (int i = 0; r->pieces && !r->next && i < r->chunks->n_chunks; i++) {
         const struct piece *p = &r->pieces[i];
         int long_enough = r->is_alone || now - p->since_ns >= GRACE_MS * INT64_C(1000000);
         int may_go = !p->answered && r->due >= 0 && long_enough &&
@@ -390,7 +400,7 @@ static void *drift_main(void *ctx)
         r->is_alone = 1;
         r->let_go = version > r->let_go ? version : r->let_go;
         pthread_mutex_unlock(&r->lock);
-        adopt_now(r, chunk, version, &as_computed);
+        adopt_now(r, &(struct parts_word){.chunk = chunk, .version = version, .alone = 1});
         pthread_mutex_lock(&r->lock);
     }
     pthread_mutex_unlock(&r->lock);
@@ -407,8 +417,12 @@ enum status ps_region_create(const struct ps_region_config *cfg, struct ps_regio
     r->due = -1;
     pthread_mutex_init(&r->lock, NULL);
     clock_cond_init(&r->changed);
-    *out = r;
-    return ST_OK;
+    enum status st = parts_create(r);
+    if (st == ST_OK)
+        *out = r;
+    else
+        ps_region_destroy(r);
+    return st;
 }
 
 const struct ps_outer *ps_region_outer(struct ps_region *r)
@@ -419,20 +433,20 @@ const struct ps_outer *ps_region_outer(struct ps_region *r)
 /* Under the lock. */
 static void free_job(struct ps_region *r)
 {
-    for (int i = 0; r->pieces && i < r->chunks->n_chunks; i++) {
-        buf_unref(r->pieces[i].sent);
-        buf_unref(r->pieces[i].used);
-        buf_unref(r->pieces[i].last);
+    if (r->chunks) {
+        region_pieces_drop(r->pieces, r->chunks->n_chunks);
+        region_pieces_drop(r->next, r->chunks->n_chunks);
     }
     chunks_destroy(r->chunks);
     free(r->pieces);
+    free(r->next);
     free(r->base);
     free(r->before);
     free(r->change);
     free(r->fragment);
     r->fragment = NULL;
     r->chunks = NULL;
-    r->pieces = NULL;
+    r->pieces = r->next = NULL;
     r->base = r->before = r->change = NULL;
 }
 
@@ -451,8 +465,7 @@ static enum status take_job(struct ps_region *r, const struct chunks *c)
     r->before = aligned_take(bytes);
     r->change = aligned_take(bytes);
     TRY(r->pieces && r->base && r->before && r->change ? ST_OK : ST_NOMEM);
-    for (int i = 0; i < c->n_chunks; i++)
-        r->pieces[i].waiting = r->pieces[i].sent_at = r->pieces[i].due = -1;
+    region_pieces_init(r->pieces, c->n_chunks);
 done:
     if (st != ST_OK)
         free_job(r);
@@ -491,7 +504,7 @@ enum status ps_region_take(struct ps_region *r, const struct chunks *chunks,
                            const struct ps_parent_version *restored)
 {
     pthread_mutex_lock(&r->lock);
-    r->restored = *restored;
+    r->taken.restored = *restored;
     r->slots_since = restored->known ? restored->slots_since : 0;
     enum status st = take_job(r, chunks);
     pthread_mutex_unlock(&r->lock);
@@ -500,7 +513,11 @@ enum status ps_region_take(struct ps_region *r, const struct chunks *chunks,
 
 enum status ps_region_start(struct ps_region *r, struct ps_service *service)
 {
+    if (!r)
+        return ST_OK;
     r->service = service;
+    if (mail_start(r->mail) != ST_OK)
+        return ST_NOMEM;
     r->has_thread = pthread_create(&r->thread, NULL, region_exchange_main, r) == 0;
     r->has_watch_thread = pthread_create(&r->watch_thread, NULL, region_watch_main, r) == 0;
     if (r->cfg.max_drift > 0)
@@ -513,6 +530,8 @@ enum status ps_region_start(struct ps_region *r, struct ps_service *service)
 
 void ps_region_wake(struct ps_region *r)
 {
+    if (!r)
+        return;
     pthread_mutex_lock(&r->lock);
     pthread_cond_broadcast(&r->changed);
     pthread_mutex_unlock(&r->lock);
@@ -542,11 +561,10 @@ void ps_region_stop(struct ps_region *r, const char *error)
         await_end(r);
     pthread_mutex_lock(&r->lock);
     r->stopping = 1;
-    struct net_exchange *x = r->done ? NULL : r->x;
+    if (r->x && !r->done)
+        net_exchange_cancel(r->x);
     pthread_cond_broadcast(&r->changed);
     pthread_mutex_unlock(&r->lock);
-    if (x)
-        net_exchange_cancel(x);
     if (r->has_thread)
         pthread_join(r->thread, NULL);
     if (r->has_drift_thread)
@@ -554,6 +572,7 @@ void ps_region_stop(struct ps_region *r, const char *error)
     if (r->has_watch_thread)
         pthread_join(r->watch_thread, NULL);
     r->has_thread = r->has_drift_thread = r->has_watch_thread = 0;
+    mail_stop(r->mail);
     if ((r->done || error) && r->x)
         net_exchange_leave_failed(r->x, r->done && r->step >= r->n_gates, error ? error : "",
                                   LEAVE_MS);
@@ -566,6 +585,7 @@ void ps_region_destroy(struct ps_region *r)
     if (!r)
         return;
     ps_region_stop(r, NULL);
+    mail_destroy(r->mail);
     free_job(r);
     pthread_mutex_destroy(&r->lock);
     pthread_cond_destroy(&r->changed);

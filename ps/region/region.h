@@ -23,7 +23,9 @@
 #define PS_REGION_REGION_H
 #include "base/hosts.h"
 #include "checkpoint/manifest.h"
+#include "net/wire/gate.h"
 #include "net/wire/job.h"
+#include "net/wire/plan.h"
 #include "ps/store/outer.h"
 
 struct ps_service;
@@ -64,12 +66,22 @@ enum status ps_region_check(struct ps_region *r, const struct net_join *join, ch
  * restored: what the checkpoint that it goes on from says. ST_NOMEM. */
 enum status ps_region_take(struct ps_region *r, const struct chunks *chunks,
                            const struct ps_parent_version *restored);
-/* Which of the parent's versions the values of that version go back to; not known: none was taken
- * over yet, or it is long ago. Any thread. */
-void ps_region_parent_at(struct ps_region *r, int64_t version, struct ps_parent_version *out);
-/* The service is borrowed until stop. */
+/* Which of the parent's versions the values of that version, as it was made in that generation, go
+ * back to; not known: none was taken over yet, or it is long ago. Any thread. */
+void ps_region_parent_at(struct ps_region *r, uint64_t generation, int64_t version,
+                         struct ps_parent_version *out);
+/* The service is borrowed until stop. NULL is fine. */
 enum status ps_region_start(struct ps_region *r, struct ps_service *service);
-void ps_region_wake(struct ps_region *r); /* a generation has begun */
+/* A plan is being made, whose gates it fills in; restored: what its checkpoint says, not known
+ * without. */
+void ps_region_plans(struct ps_region *r, struct net_plan *plan,
+                     const struct ps_parent_version *restored);
+/* Before the newest plan's store is there; the one before has stopped. ST_NOMEM. */
+enum status ps_region_begin(struct ps_region *r, const struct net_plan *plan);
+/* Another server's word (region_server.h). Any thread. */
+void ps_region_hear(struct ps_region *r, const struct net_gate *gate,
+                    struct net_squares_reply *reply);
+void ps_region_wake(struct ps_region *r); /* a generation has begun; NULL is fine */
 /* Says goodbye to the parent where the job is done, or has ended with this error (NULL: none), of
  * which the parent then tells. Where all steps are made, the parent has 5 s to let the region in,
  * if it has not yet. NULL is fine, here and below. */

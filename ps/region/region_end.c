@@ -8,7 +8,7 @@
  * Locks: the region's. */
 #include "base/clock.h"
 #include "base/log.h"
-#include "ps/region/region_impl.h"
+#include "ps/region/parts.h"
 #include <inttypes.h>
 #include <stdio.h>
 
@@ -29,7 +29,7 @@ static int waits_for_parent(struct ps_region *r, int64_t *version)
     struct run *run = region_run(r);
     if (!run)
         return 0;
-    int stuck = 1, has_values = ps_store_step(run->store) >= 0;
+    int stuck = 1, has_values = parts_step(r, run) >= 0;
     run_unref(run);
     pthread_mutex_lock(&r->lock);
     *version = has_values ? r->pieces[0].waiting : NOTHING;
@@ -44,7 +44,7 @@ static int waits_for_parent(struct ps_region *r, int64_t *version)
 static void name_learnt(struct ps_region *r, int64_t version, char text[LEARNT_BYTES])
 {
     struct ps_parent_version held;
-    ps_region_parent_at(r, version, &held);
+    ps_region_parent_at(r, UINT64_MAX, version, &held);
     snprintf(text, LEARNT_BYTES, "what it has learnt since round %" PRId64 " of %" PRId64,
              held.known ? held.version : 0, r->n_gates);
 }
@@ -75,10 +75,10 @@ void *region_watch_main(void *ctx)
     for (int64_t line_s = first_s;;) {
         int64_t version, deadline = clock_deadline_ns(LOOK_MS);
         pthread_mutex_lock(&r->lock);
-        while (!r->stopping && clock_cond_wait(&r->changed, &r->lock, deadline) == 0)
+        while (!region_is_over(r) && clock_cond_wait(&r->changed, &r->lock, deadline) == 0)
             ;
-        struct net_exchange *x = r->stopping || r->ended ? NULL : r->x;
-        int ends = r->stopping || r->ended;
+        int ends = region_is_over(r) || r->ended;
+        struct net_exchange *x = ends ? NULL : r->x; /* until this thread has ended */
         pthread_mutex_unlock(&r->lock);
         if (ends)
             return NULL;
@@ -103,8 +103,8 @@ void *region_watch_main(void *ctx)
 static void let_pass(struct ps_region *r)
 {
     pthread_mutex_lock(&r->lock);
-    while (!r->stopping) {
-        for (int i = 0; i < r->chunks->n_chunks; i++) {
+    while (!region_is_over(r)) {
+        for (int i = 0; i < r->chunks->n_chunks && !r->next; i++) {
             int64_t version = r->pieces[i].waiting;
             if (version < 0)
                 continue;

@@ -12,20 +12,20 @@
 #include "base/log.h"
 #include "base/rng.h"
 #include "net/wire/fragments.h"
-#include "ps/region/region_impl.h"
+#include "ps/region/parts.h"
 #include "ps/service/service.h"
 #include <inttypes.h>
 #include <stdio.h>
 #include <string.h>
 #include <unistd.h>
 
-enum { SAY_MS = 10000, POLL_MS = 200 };
+enum { SAY_MS = 10000, POLL_MS = 200, FIRST_MS = 50 };
 
 /* The region's workers have brought first values, or it resumes with what it has. A store is asked
  * without the region's lock, which its hooks take under their own. */
 static int has_values(struct ps_region *r, const struct run *run)
 {
-    if (ps_store_step(run->store) >= 0)
+    if (parts_step(r, run) >= 0)
         return 1;
     pthread_mutex_lock(&r->lock);
     int all = r->pieces != NULL;
@@ -45,9 +45,9 @@ static struct run *await_job(struct ps_region *r)
         if (run)
             run_unref(run);
         pthread_mutex_lock(&r->lock);
-        if (!r->stopping)
+        if (!region_is_over(r))
             clock_cond_wait(&r->changed, &r->lock, clock_deadline_ns(POLL_MS));
-        stopping = r->stopping;
+        stopping = region_is_over(r);
         pthread_mutex_unlock(&r->lock);
     }
     return NULL;
@@ -99,20 +99,12 @@ static float weigh(const struct ps_region *r)
     return (float)r->cfg.steps * (float)n * (float)(batch > 0 ? batch : 1);
 }
 
-/* What the servers have now, where all begins anew at the parent; else what base has. */
+/* What this server has now, where all begins anew at the parent; else what base has: a version of
+ * the parent's, from which what other servers have learnt is counted. On the net's thread, which
+ * waits for nobody. */
 static void read_values(void *ctx, float *params)
 {
-    struct ps_region *r = ctx;
-    struct run *run = region_run(r);
-    for (int i = 0; run && i < r->chunks->n_chunks; i++) {
-        int64_t version;
-        struct buf *b = ps_store_read(run->store, i, &version);
-        if (b)
-            memcpy(params + r->chunks->chunks[i].first, b->data, b->bytes);
-        buf_unref(b);
-    }
-    if (run)
-        run_unref(run);
+    parts_read_own(ctx, params);
 }
 
 static enum status make_exchange(struct ps_region *r, const struct run *run)
@@ -124,7 +116,9 @@ static enum status make_exchange(struct ps_region *r, const struct run *run)
     enum status st = fragments_create(&r->job, r->chunks, &r->fragment);
     if (st != ST_OK)
         return st;
-    read_values(r, r->base);
+    st = parts_read(r, r->base);
+    if (st != ST_OK)
+        return st;
     struct net_exchange_config cfg = {
         .ps_hosts = r->cfg.parents,
         .join = {.member = r->cfg.index,
@@ -141,7 +135,7 @@ static enum status make_exchange(struct ps_region *r, const struct run *run)
         return st;
     pthread_mutex_lock(&r->lock);
     r->x = x;
-    int stopping = r->stopping;
+    int stopping = region_is_over(r);
     pthread_mutex_unlock(&r->lock);
     return stopping ? ST_CANCELLED : ST_OK;
 }
@@ -161,24 +155,28 @@ static enum status start(struct ps_region *r)
 }
 
 /* First values for the run that there is now, which may be another than the one whose workers
- * brought theirs: until it has some. */
+ * brought theirs: until all its servers have some. */
 static enum status give_first(struct ps_region *r, int64_t version)
 {
     enum status st = ST_OK;
     for (int has = 0, stopping = 0; !has && st == ST_OK;) {
+        pthread_mutex_lock(&r->lock);
+        int n_first = r->n_first;
+        pthread_mutex_unlock(&r->lock);
         struct run *run = region_run(r);
-        for (int i = 0; run && i < r->chunks->n_chunks && st == ST_OK; i++)
-            st = ps_store_first(run->store, i, version, r->base + r->chunks->chunks[i].first);
+        has = run && parts_first(r, run, version, &st);
         struct run *now = region_run(r);
-        has = run && now == run && ps_store_step(run->store) >= 0;
+        has = has && now == run;
         if (run)
             run_unref(run);
         if (now)
             run_unref(now);
         pthread_mutex_lock(&r->lock);
-        if (!has && !r->stopping)
-            clock_cond_wait(&r->changed, &r->lock, clock_deadline_ns(POLL_MS));
-        stopping = r->stopping;
+        has = has && n_first == r->n_first;
+        r->has_first |= has;
+        if (!has && !region_is_over(r))
+            clock_cond_wait(&r->changed, &r->lock, clock_deadline_ns(FIRST_MS));
+        stopping = region_is_over(r);
         pthread_mutex_unlock(&r->lock);
         if (stopping && !has)
             return ST_CANCELLED;
@@ -194,7 +192,7 @@ static void resume(struct ps_region *r, int64_t version)
     uint32_t crc32c = digest_crc32c(0, r->base, bytes);
     pthread_mutex_lock(&r->lock);
     struct ps_parent_version *had = &r->adopting;
-    *had = r->restored;
+    *had = r->taken.restored;
     if (!had->known) {
         int64_t guess = ps_region_gates(&r->cfg, version, r->train_steps);
         *had = (struct ps_parent_version){guess == r->step, guess, crc32c, r->slots_since};
@@ -209,14 +207,15 @@ static void resume(struct ps_region *r, int64_t version)
 static enum status begin(struct ps_region *r, const struct run *run)
 {
     enum status st = ST_OK;
-    int64_t version = ps_store_step(run->store);
+    int64_t version = parts_step(r, run);
     TRY(start(r));
     region_resume_unsent(r);
     if (version < 0) {
         version = ps_region_gate_version(&r->cfg, r->step, r->train_steps);
         r->held = r->step;
         pthread_mutex_lock(&r->lock);
-        r->slots_since = version;
+        if (!r->next)
+            r->slots_since = version;
         pthread_mutex_unlock(&r->lock);
         region_adopts(r, r->step);
     } else {
@@ -487,7 +486,7 @@ static enum status finish_ended(struct ps_region *r)
     while (st == ST_OK && r->step < r->n_gates) {
         int64_t step = r->step;
         memcpy(r->before, r->base, (size_t)r->chunks->n_elems * sizeof(float));
-        read_values(r, r->change);
+        TRY(parts_read(r, r->change));
         for (int i = 0; i < r->chunks->n_chunks && st == ST_OK; i++) {
             float *change = r->change + r->chunks->chunks[i].first;
             int brings = has_turn(r, i, step) && r->pieces[i].given < 0;
@@ -505,6 +504,7 @@ static enum status finish_ended(struct ps_region *r)
             forget_lost(r);
         }
     }
+done:
     return st;
 }
 
@@ -554,28 +554,36 @@ done:
     return st;
 }
 
-void *region_exchange_main(void *ctx)
+/* One life of the exchange, from where the region's servers stand. */
+static void exchange(struct ps_region *r)
 {
-    struct ps_region *r = ctx;
     enum status st = exchange_all(r);
     pthread_mutex_lock(&r->lock);
-    r->ended = 1;
-    r->done = st == ST_OK;
+    r->ended = !region_is_over(r) || r->stopping;
+    r->done = st == ST_OK && !r->next;
     pthread_cond_broadcast(&r->changed);
     pthread_mutex_unlock(&r->lock);
     if (st == ST_OK)
         region_linger(r);
     pthread_mutex_lock(&r->lock);
-    int stopping = r->stopping;
+    int over = region_is_over(r);
     int64_t silent_s = r->silent_s;
     pthread_mutex_unlock(&r->lock);
-    if (stopping)
-        return NULL;
+    if (over)
+        return;
     if (st == ST_CANCELLED && silent_s > 0) {
         region_end_alone(r, silent_s);
-        return NULL;
+        return;
     }
     LOG_E("region %d cannot go on with its parent group: %s", r->cfg.index, status_text(st));
     r->cfg.refused(r->cfg.ctx);
+}
+
+void *region_exchange_main(void *ctx)
+{
+    struct ps_region *r = ctx;
+    do
+        exchange(r);
+    while (region_again(r));
     return NULL;
 }

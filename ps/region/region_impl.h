@@ -1,10 +1,11 @@
-/* ps/region/region_impl.h - a region inside: region.c (the hooks, what a chunk waits for),
- * region_exchange.c (the thread that exchanges, gate by gate), region_unsent.c (what was not sent
- * of contributions) and region_end.c (a parent that is not reached). Private to them. Threads:
- * `lock` guards what says so; the rest is the exchanging thread's, or set before it starts. */
+/* ps/region/region_impl.h - a region inside: region.c (the hooks, what a chunk waits for), parts.c
+ * (other servers), region_exchange.c (the thread that exchanges, gate by gate), region_rewind.c,
+ * region_unsent.c (what was not sent of contributions), region_end.c (a parent that is not
+ * reached). Threads: `lock` guards what says so; else the exchanging thread, or set before it. */
 #ifndef PS_REGION_REGION_IMPL_H
 #define PS_REGION_REGION_IMPL_H
 #include "net/exchange/exchange.h"
+#include "ps/region/mail.h"
 #include "ps/region/region.h"
 #include "ps/service/run.h"
 #include <pthread.h>
@@ -24,6 +25,10 @@ struct piece {
     int kept;         /* or, 1, it was made as it was computed: it had no turn */
     int mixed;        /* as struct ps_adoption has it */
     int counted; /* the parent has what is `sent`; this and the next: of the exchanging thread */
+    uint64_t heard_in;    /* of another server's chunk: the generation of what it told last, */
+    int64_t heard;        /* and twice its version, plus 1 if that waits */
+    struct buf *read;     /* likewise: its value, as it was asked for */
+    struct buf *proposal; /* its first value, where `base` is not free yet */
     int64_t given, rest; /* in this round, to which of the parent's steps: that, and what was learnt
                             since (at the job's end); -1: to none */
 };
@@ -34,30 +39,41 @@ struct adoption {
     struct ps_parent_version parent;
 };
 enum { N_ADOPTIONS = 64 }; /* more than are made while a checkpoint is written */
+/* Since the region began, or went back to a checkpoint. */
+struct adoptions {
+    struct ps_parent_version restored; /* what the checkpoint says */
+    struct adoption list[N_ADOPTIONS]; /* the newest last */
+    int n;
+};
 
 struct ps_region {
     struct ps_region_config cfg;
     struct ps_outer outer;
     struct ps_service *service;
-    struct net_exchange *x;
+    struct mail *mail; /* to the region's other servers */
+    uint64_t begun;    /* of the exchanging thread: the run whose first versions were sent */
     pthread_t thread, drift_thread, watch_thread;
     int has_thread, has_drift_thread, has_watch_thread;
     pthread_mutex_t lock; /* guards the next */
     pthread_cond_t changed;
     int stopping, done;
-    int ended;        /* the exchange has, well or not */
+    struct net_exchange *x;
+    struct piece *next; /* the region goes back to a checkpoint: pieces from then on; or NULL */
+    struct ps_parent_version next_restored; /* what the last plan's checkpoint says */
+    uint64_t planned;                       /* generation of the last plan */
+    int n_first, has_first; /* plans without values so far; all servers have some, since then */
+    int ended;              /* the exchange has, well or not */
     int64_t silent_s; /* it was cancelled, since the parent was not reached for so long; 0: no */
     int64_t stuck_at; /* and the region's version that waited then; -1: it had no values */
     int is_alone;     /* a gate was passed without an answer: each version waits until it comes */
     int64_t due;      /* the gate that comes next; -1: not known */
     int64_t let_go;   /* the last version that a chunk was made of without the parent; 0: none */
     int64_t began_ns; /* there is a job */
-    int64_t gate_since_ns;             /* all chunks adopted so far waited since then; 0: none */
-    int64_t waited_ns;                 /* of that time, what workers waited for the parent */
-    int64_t slots_since;               /* the version at which the optimizer's slots were zero */
-    struct ps_parent_version restored; /* what the region's checkpoint says */
-    struct adoption adoptions[N_ADOPTIONS]; /* the newest last */
-    int n_adoptions;
+    int64_t gate_since_ns;                /* all chunks adopted so far waited since then; 0: none */
+    int64_t waited_ns;                    /* of that time, what workers waited for the parent */
+    int64_t slots_since;                  /* the version at which the optimizer's slots were zero */
+    struct adoptions taken, taken_before; /* before: of generations below `since` */
+    uint64_t since;
     struct ps_parent_version adopting; /* that is in base, and is being adopted */
     struct chunks *chunks;             /* NULL: no job yet; not changed once a run has begun */
     struct piece *pieces;              /* n_chunks */
@@ -78,6 +94,18 @@ struct ps_region {
 
 /* The present run, a reference, if it has chunks here; NULL: none. */
 struct run *region_run(const struct ps_region *r);
+/* Under the lock: this life of the exchange is to end, or the process. */
+int region_is_over(const struct ps_region *r);
+/* Likewise: what the present generation's chunks are noted in. */
+struct piece *region_pieces(struct ps_region *r);
+void region_pieces_init(struct piece *pieces, int n);
+void region_pieces_drop(struct piece *pieces, int n); /* what they hold */
+/* The exchange has ended, and all is ready for the next, if there is to be one. */
+int region_again(struct ps_region *r);
+/* Under the lock: the hooks of ps_outer. */
+int region_waits(struct ps_region *r, int64_t version, int64_t train_steps);
+void region_made(struct ps_region *r, int chunk, int64_t version, int waits, struct buf *value);
+void region_first(struct ps_region *r, int chunk, const struct net_payload *value);
 /* What is in base, the parent's version `version`, is adopted next. */
 void region_adopts(struct ps_region *r, int64_t version);
 /* Under the lock: it was, from that version of the region's on. */

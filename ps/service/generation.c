@@ -162,7 +162,7 @@ static enum status make_run(struct ps_service *s, const struct net_plan *plan,
                   .worker_hosts = s->cfg.worker_hosts,
                   .straggler_ms = s->cfg.straggler_ms,
                   .shared_memory = s->cfg.shared_memory,
-                  .outer = s->cfg.outer,
+                  .outer = s->cfg.self == 0 || plan->gates.steps > 0 ? s->cfg.outer : NULL,
                   .turns = &s->turns,
                   .threads = s->cfg.threads,
                   .hold_last = s->cfg.hold_last,
@@ -211,7 +211,9 @@ static enum status begin(struct ps_service *s, const struct net_plan *plan,
     struct run *r = NULL, *old = ps_service_run(s, &ended);
     if (old && !ps_store_stopped(old->store))
         ps_store_stop(old->store, -1);
-    enum status st = make_run(s, plan, restore, &r);
+    enum status st = s->cfg.beginning ? s->cfg.beginning(s->cfg.ctx, plan) : ST_OK;
+    if (st == ST_OK)
+        st = make_run(s, plan, restore, &r);
     if (st != ST_OK) {
         run_unref(old);
         return st;

@@ -253,6 +253,13 @@ static void on_control_closed(void *ctx, uint64_t call)
         s->cfg.control_closed(s->cfg.ctx, call);
 }
 
+static void on_gate(void *ctx, const struct net_gate *gate, struct net_squares_reply *reply)
+{
+    struct ps_service *s = ctx;
+    if (s->cfg.gate)
+        s->cfg.gate(s->cfg.ctx, gate, reply);
+}
+
 struct net_server_handler ps_service_handler(struct ps_service *s)
 {
     return (struct net_server_handler){.ctx = s,
@@ -262,6 +269,7 @@ struct net_server_handler ps_service_handler(struct ps_service *s)
                                        .control_closed = on_control_closed,
                                        .fetch = service_fetch,
                                        .squares = service_squares,
+                                       .gate = on_gate,
                                        .piece = on_piece,
                                        .stream_closed = on_stream_closed};
 }

@@ -35,28 +35,29 @@ struct ps_service_config {
     int64_t straggler_ms;             /* a step that waited longer gets a line; 0: none */
     int64_t wait_line_ms;             /* how often those waited for are named; 0: 5000 */
     int no_ticker;                    /* nobody names them, and there is no thread */
-    const struct ps_outer *outer;     /* ps/store/outer.h, of each run's store; NULL: no region */
-    int region, n_regions;            /* of which its members' samples are; 0, 0: no region */
-    int fault_keep_chunks;            /* for tests: no other server is given any */
-    void (*started)(void *ctx);       /* a generation has begun; NULL is fine, here and below */
+    const struct ps_outer *outer; /* of stores, of ps 0 or of plans with gates; NULL: no region */
+    int region, n_regions;        /* of which its members' samples are; 0, 0: no region */
+    int fault_keep_chunks;        /* for tests: no other server is given any */
+    void (*started)(void *ctx);   /* a generation has begun; NULL is fine, here and below */
+    /* One is about to: the store before has stopped, its own is not there yet. */
+    enum status (*beginning)(void *ctx, const struct net_plan *plan);
     /* Somebody wants to join and there is no plan yet (or, with `serve`, another job is to begin);
-     * valid for the call. It asks again, or, with a sentence in `why`, is refused. NULL: the
-     * service lays the first plan down itself. */
+     * valid for the call. It asks again, or is refused by `why`. NULL: the service plans itself. */
     enum status (*first_join)(void *ctx, const struct net_join *join, char *why, size_t why_bytes);
     void (*people_changed)(void *ctx); /* what state or people tell has */
     /* As of net_server_handler. */
     void (*control)(void *ctx, struct net_server *server, const struct net_control *request,
                     uint64_t call);
     void (*control_closed)(void *ctx, uint64_t call);
+    void (*gate)(void *ctx, const struct net_gate *gate, struct net_squares_reply *reply);
     void (*done)(void *ctx); /* all members have left, done; once a job */
     void *ctx;
 };
 
 struct ps_service_stats {
-    int64_t steps;                       /* lowest version of all chunks; -1: never started, or
-                                            there are none here, which know of no step */
-    int no_chunks;                       /* that is so, and the job has not ended */
-    int64_t began;                       /* the step at which this process came to the job */
+    int64_t steps; /* lowest version of all chunks; -1: never started, or there are none here */
+    int no_chunks; /* that is so, and the job has not ended */
+    int64_t began; /* the step at which this process came to the job */
     uint64_t received_bytes, sent_bytes; /* payload */
     double seconds;                      /* from the first plan to the last leave, or to now */
 };
@@ -100,7 +101,6 @@ struct ps_refusals;   /* ps/service/refusals.h */
 struct ps_service;
 enum status ps_service_create(const struct ps_service_config *cfg, struct ps_service **out);
 void ps_service_destroy(struct ps_service *s); /* NULL is fine */
-/* For net_server_config; valid until destroy. */
 struct net_server_handler ps_service_handler(struct ps_service *s);
 
 void ps_service_state(struct ps_service *s, struct ps_service_state *out);

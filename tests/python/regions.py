@@ -1,4 +1,4 @@
-"""Jobs of several regions, for tests: a parent group, and groups of one server each."""
+"""Jobs of several regions, for tests: a parent group, and groups of one server or more each."""
 import json
 import os
 import subprocess
@@ -10,17 +10,17 @@ FLAGS = ["--hidden_units=24", "--batch_size=10", "--seed=3", "--intra_op_threads
 
 
 class Test(harness.Test):
-    """With a parent group of one or two servers, and regions of one server and their workers."""
+    """With a parent group of one server or more, and regions of as many and their workers."""
 
     def begin(self, steps=60, every=10, n=2, n_workers=2, n_parents=1, flags=(), region=(),
-              parent=(), keeps=False, late=(), model="mlp"):
+              parent=(), keeps=False, late=(), model="mlp", n_servers=1):
         self.parents = self.job(n_ps=n_parents, n_workers=0)
         self.parent_flags = list(parent)
         for i in range(n_parents):
             self.parents.start_ps(i, *parent)
         self.regions, self.region_flags = [], []
         for i in range(n):
-            job = self.job(n_workers=n_workers, model=model,
+            job = self.job(n_ps=n_servers, n_workers=n_workers, model=model,
                            flags=[*FLAGS, "--train_steps=%d" % steps, *flags])
             self.region_flags.append([
                 "--parent_hosts=" + ",".join(self.parents.ps_hosts), "--regions=%d" % n,

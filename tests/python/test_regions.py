@@ -117,8 +117,7 @@ class Regions(regions.Test):
                       self.refused(*parent, "--fragments=2", "--overlap_steps=25"))
         self.assertIn("--parent_wire_dtype is not", self.refused(*parent,
                                                                  "--parent_wire_dtype=int2"))
-        self.assertIn("a region has one server, but --ps_hosts names 2",
-                      self.refused(*parent, "--ps_hosts=127.0.0.1:1,127.0.0.1:3"))
+        self.assertIn("--parent_hosts excludes --serve", self.refused(*parent, "--serve"))
         for flags, why in ((["--sync_mode=async"], "a region trains with --sync_mode=sync"),
                            (["--wire_dtype=int8"], "servers send whole parameters"),
                            (["--train_steps=3"], "no more steps than --overlap_steps")):

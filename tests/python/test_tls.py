@@ -17,7 +17,8 @@ TRAIN = ["--train_steps=6", "--batch_size=12", "--intra_op_threads=1", "--log_ev
 RETRY, USAGE = 138, 2
 METHODS = {"Weir/Join": "worker", "Weir/Leave": "worker", "Weir/Exchange": "worker",
            "Weir/Evaluate": "worker", "Reports/Report": "worker", "Weir/Coordinate": "ps",
-           "Weir/Fetch": "ps", "Weir/Squares": "ps", "Weir/Command": "admin"}
+           "Weir/Fetch": "ps", "Weir/Squares": "ps", "Region/Gate": "ps",
+           "Weir/Command": "admin"}
 TOKENS = {role: ("%s-0123456789" % role).ljust(20, "x") for role in ("ps", "worker", "admin")}
 
 

@@ -96,6 +96,14 @@ static void rebase(struct worker *w)
     }
 }
 
+void exchange_give_up(struct worker *w)
+{
+    for (int i = 0; i < SIM_SERVERS; i++) {
+        w->link[i].in_job = 0;
+        link_cancel(w, &w->link[i]);
+    }
+}
+
 static void plan_join(struct worker *w, struct link *l, int asked_to)
 {
     l->call = NULL;

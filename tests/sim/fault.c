@@ -1,5 +1,6 @@
 /* tests/sim/fault.c - see sim.h: faults and commands strike, end, and cease when it is calm. */
 #include "tests/sim/net.h"
+#include "tests/sim/second.h"
 #include "tests/sim/server.h"
 #include "tests/sim/sim.h"
 #include "tests/sim/worker.h"
@@ -209,17 +210,19 @@ static void start_workers(int all)
 {
     int alive = 0;
     for (int i = SIM_SERVERS; i < SIM_NODES; i++)
-        alive += sim.node[i].state == NODE_UP;
+        alive += sim.node[i].state == NODE_UP && !region_is_second(i);
     for (int i = 0; i < (int)opt(OPT_workers) && (all || !alive) && !sim.job_done; i++) {
         sim.node[SIM_SERVERS + i].gone = 0;
         sim_start(SIM_SERVERS + i);
+        if (opt(OPT_region_servers) > 1)
+            sim_start(SIM_SERVERS + i + SIM_WORKERS / 2);
     }
 }
 
 /* Who was told to end, and waits for the others to go on without it, gets a second signal. */
 static void end_leavers(void)
 {
-    for (int i = SIM_SERVERS; i < SIM_NODES; i++)
+    for (int i = SIM_SERVERS; i < SIM_NODES && !opt(OPT_regions); i++)
         if (sim.node[i].state == NODE_UP && sim_worker(i)->soon)
             sim_kill(i, 0);
 }

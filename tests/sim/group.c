@@ -7,7 +7,7 @@
 #include "ps/service/run.h"
 #include "ps/store/handover.h"
 #include "tests/sim/oracle.h"
-#include "tests/sim/region.h"
+#include "tests/sim/second.h"
 #include <stdlib.h>
 #include <string.h>
 
@@ -28,6 +28,11 @@ static struct sim_random *chance_of(const struct region *r)
     return &sim.node[r->node].random;
 }
 
+static int has_second(const struct region *r)
+{
+    return opt(OPT_region_servers) > 1;
+}
+
 static void worker_timer(struct region *r, struct group_worker *g, int64_t ns)
 {
     sim_timer(r->node, ns, TIMER_GROUP_WORKER + g->index, ++g->timer);
@@ -38,10 +43,18 @@ static void close_stream(struct region *r, struct group_worker *g)
 {
     struct net_stream *s = g->stream;
     g->stream = NULL;
+    second_close(r, g);
     if (!s)
         return;
     s->open[UP] = 0;
     r->handler.stream_closed(r->handler.ctx, s);
+}
+
+void group_lost_stream(struct region *r, struct group_worker *g)
+{
+    g->over = 1;
+    if (g->phase != GROUP_COMPUTE)
+        worker_timer(r, g, SIM_MS);
 }
 
 void group_end(struct region *r)
@@ -76,11 +89,14 @@ static void ask(struct region *r, struct group_worker *g, int chunk, enum piece_
         p.crc32c = digest_crc32c(0, data, bytes);
     }
     g->waits[chunk] = 1;
-    if (s)
+    if (r->plan->shard[chunk] > 0)
+        second_ask(r, g, &p, data);
+    else if (s)
         r->handler.piece(r->handler.ctx, s, &g->head, &p);
 }
 
-static void fetch(struct region *r, struct group_worker *g, int init)
+/* init: by server, whether it is to be brought first values. */
+static void fetch(struct region *r, struct group_worker *g, const int init[2])
 {
     g->phase = GROUP_FETCH;
     g->over = 0;
@@ -90,7 +106,8 @@ static void fetch(struct region *r, struct group_worker *g, int init)
     for (int i = 0; i < sim_chunks->n_chunks; i++) {
         float value[SIM_ELEMS];
         sim_first_value(i, value);
-        ask(r, g, i, init ? PIECE_INIT : PIECE_PULL, 0, init ? value : NULL);
+        int brings = init[r->plan->shard[i]];
+        ask(r, g, i, brings ? PIECE_INIT : PIECE_PULL, 0, brings ? value : NULL);
     }
 }
 
@@ -108,7 +125,10 @@ static void join(struct region *r, struct group_worker *g)
     if (reply.answer == JOIN_REFUSED)
         sim_fail("end", "%s refuses its worker %d: %s", sim.node[r->node].name, g->index,
                  reply.why);
-    if (reply.answer == JOIN_RETRY) {
+    int init[2] = {reply.answer == JOIN_INIT, 0}, in = reply.answer != JOIN_RETRY;
+    if (in && has_second(r))
+        in = second_join(r, g, &j, &reply, &init[1]);
+    if (!in) {
         worker_timer(r, g, AGAIN_MS * SIM_MS);
         return;
     }
@@ -117,16 +137,16 @@ static void join(struct region *r, struct group_worker *g)
         .client = r->node, .server = r->node, .cookie = g->index, .open = {1, 1}};
     g->place = reply.place;
     g->head = (struct net_frame_head){reply.generation, (uint32_t)reply.place.rank, g->incarnation};
-    fetch(r, g, reply.answer == JOIN_INIT);
+    fetch(r, g, init);
 }
 
 static struct group_worker *worker_of(struct net_stream *s, struct region **r)
 {
-    *r = region_of(s->server);
+    *r = region_of(s->client);
     if (!*r || (*r)->dying)
         return NULL;
     struct group_worker *g = &(*r)->worker[s->cookie];
-    return g->stream == s ? g : NULL;
+    return g->stream == s || g->second == s ? g : NULL;
 }
 
 void group_answer(struct net_stream *s, const struct net_piece *p, const struct buf *payload)
@@ -194,6 +214,7 @@ static void leave(struct region *r, struct group_worker *g)
     const struct net_leave l = {g->index, g->incarnation, 1, 0, g->head.generation, ""};
     g->phase = GROUP_LEFT;
     r->handler.leave(r->handler.ctx, &l);
+    second_leave(r, &l);
 }
 
 /* All chunks are at the step: on to the next. */
@@ -275,20 +296,66 @@ static uint64_t next_number(struct region *r)
     return (uint64_t)sim.node[r->node].life << 24 | ++r->n_plans;
 }
 
-static void begin(struct region *r, struct net_plan *p, const struct region_checkpoint *c)
+void group_begin_at(struct region *r, struct net_plan *p, const struct region_checkpoint *from)
 {
-    sim_keep_plan(p);
-    r->plan = p;
     STORY("%s: generation " TERM_FMT " from step %lld", sim.node[r->node].name,
           TERM_ARG(p->generation), (long long)p->step);
-    CHECK(ps_service_begin(r->service, p, c ? (const struct ps_restore *)&c->manifest : NULL) ==
-          ST_OK);
-    ps_service_settle(r->service, p->generation);
+    CHECK(ps_service_begin(r->service, p,
+                           from ? (const struct ps_restore *)&from->manifest : NULL) == ST_OK);
+}
+
+/* As servers begin it: each at its own time. */
+static void begin(struct region *r, struct net_plan *p, const struct region_checkpoint *c)
+{
+    static const struct ps_parent_version none = {0};
+    struct region *second = region_second(r);
+    sim_keep_plan(p);
+    ps_region_plans(r->region, p, c ? &c->parent : &none);
+    r->plan = p;
+    r->from = c;
+    if (!has_second(r)) {
+        group_begin_at(r, p, c);
+        ps_service_settle(r->service, p->generation);
+        return;
+    }
+    sim_timer(r->node, sim_below(chance_of(r), 30) * SIM_MS, TIMER_GROUP_BEGIN, 0);
+    if (second)
+        sim_timer(second->node, sim_below(chance_of(r), 30) * SIM_MS, TIMER_SECOND_BEGIN, 0);
+}
+
+static void begin_planned(struct region *r)
+{
+    struct ps_service_state st;
+    ps_service_state(r->service, &st);
+    if (st.generation != r->plan->generation)
+        group_begin_at(r, r->plan, r->from);
+}
+
+/* How the store of all servers stands, if all are in the plan. */
+static int all_state(struct region *r, struct ps_service_state *out)
+{
+    struct region *second = region_second(r);
+    ps_service_state(r->service, out);
+    if (!has_second(r))
+        return 1;
+    if (!second || !r->plan || second->plan != r->plan || out->generation != r->plan->generation)
+        return 0;
+    struct ps_service_state other;
+    ps_service_state(second->service, &other);
+    if (other.generation != out->generation)
+        return 0;
+    out->lowest = other.lowest < out->lowest ? other.lowest : out->lowest;
+    out->stopped &= other.stopped;
+    return 1;
 }
 
 static void begin_first(struct region *r)
 {
     const struct region_checkpoint *c = on_disk[r->node];
+    if (has_second(r) && !region_second(r)) {
+        sim_timer(r->node, 20 * SIM_MS, TIMER_GROUP_PLAN, 0);
+        return;
+    }
     const struct net_join join = {.job = r->first->job, .chunks = r->first->chunks};
     struct ps_manifest from = {.step = 0};
     struct net_plan *p;
@@ -304,7 +371,7 @@ static void begin_first(struct region *r)
         from.progress = (struct ps_progress){.known = 1, .position = c->manifest.position};
         first.from = &from;
     }
-    ledger_start(r, c);
+    ledger_start(r, c, 0);
     CHECK(plan_make_first(&first, &p) == ST_OK);
     begin(r, p, c);
 }
@@ -326,6 +393,33 @@ static void begin_next(struct region *r, int64_t step)
     begin(r, p, NULL);
 }
 
+/* The second server has lost its chunks: back to the checkpoint. */
+static void lost(struct region *r)
+{
+    int member[GROUP_WORKERS] = {0, 1};
+    const struct region_checkpoint *c = on_disk[r->node];
+    struct net_plan *p;
+    struct plan_next next = {.generation = next_number(r),
+                             .ps0 = sim.node[r->node].incarnation,
+                             .base = r->plan,
+                             .source = c ? PLAN_CHECKPOINT : PLAN_FIRST,
+                             .step = c ? c->step : 0,
+                             .position = c ? c->manifest.position : 0,
+                             .restore = c ? "c" : "",
+                             .member = member,
+                             .n_members = r->job.n_workers,
+                             .servers = sim_region_hosts(r->index)};
+    struct region *second = region_second(r);
+    r->unsaved |= r->done; /* it has ended all the same */
+    if (!second || second->plan || r->done)
+        return; /* another is about to begin there */
+    r->changing = 0;
+    ps_service_stop(r->service, -1);
+    CHECK(plan_make_next(&next, &p) == ST_OK);
+    ledger_start(r, c, 1);
+    begin(r, p, c);
+}
+
 /* A worker dies, or something else makes a new generation; both may be. */
 static void churn(struct region *r)
 {
@@ -338,18 +432,29 @@ static void churn(struct region *r)
         if (g->phase != GROUP_LEFT)
             worker_again(r, g, sim_below(c, 200), 1);
     }
-    if (sim_chance(c, 60) && !r->changing) {
+    struct ps_service_state st;
+    struct region *second = region_second(r);
+    if (sim_chance(c, 60) && !r->changing && all_state(r, &st)) {
         r->changing = 1;
         ps_service_stop(r->service, -1);
-        sim_timer(r->node, sim_below(c, 5) * SIM_MS, TIMER_GROUP_STOPPED, 0);
+        if (second)
+            sim_timer(second->node, sim_below(c, 20) * SIM_MS, TIMER_SECOND_STOP,
+                      (int64_t)r->plan->generation);
+        sim_timer(r->node, sim_below(c, 5) * SIM_MS, TIMER_GROUP_STOPPED,
+                  (int64_t)r->plan->generation);
     }
 }
 
 /* All is where it was stopped: on from there. */
-static void stopped(struct region *r)
+static void stopped(struct region *r, uint64_t generation)
 {
     struct ps_service_state st;
-    ps_service_state(r->service, &st);
+    if (generation != r->plan->generation || !r->changing)
+        return;
+    if (!all_state(r, &st) || (has_second(r) && !st.stopped)) {
+        sim_timer(r->node, 20 * SIM_MS, TIMER_GROUP_STOPPED, (int64_t)generation);
+        return;
+    }
     r->changing = 0;
     if (!st.ended && !r->done)
         begin_next(r, st.lowest);
@@ -362,7 +467,11 @@ void group_timer(struct region *r, int what, int64_t number)
     else if (what == TIMER_GROUP_CHURN)
         churn(r);
     else if (what == TIMER_GROUP_STOPPED)
-        stopped(r);
+        stopped(r, (uint64_t)number);
+    else if (what == TIMER_GROUP_BEGIN)
+        begin_planned(r);
+    else if (what == TIMER_GROUP_LOST)
+        lost(r);
     else if (number == r->worker[what - TIMER_GROUP_WORKER].timer)
         worker_moves(r, &r->worker[what - TIMER_GROUP_WORKER]);
 }
@@ -372,13 +481,15 @@ static void capture(struct region *r, int64_t step)
 {
     struct region_checkpoint *c = sim_alloc(sizeof *c);
     struct disk_order *o = sim_alloc(sizeof *o);
-    struct run *run = ps_service_run(r->service, &(int){0});
+    struct region *second = region_second(r);
+    struct run *runs[2] = {ps_service_run(r->service, &(int){0}),
+                           second ? ps_service_run(second->service, &(int){0}) : NULL};
     c->step = step;
     memcpy(c->ledger, r->ledger, sizeof c->ledger);
     c->file.n = sim_chunks->n_chunks;
     for (int i = 0; i < c->file.n; i++) {
         struct ps_taken t;
-        CHECK(ps_store_take(run->store, i, step, &t) == ST_OK);
+        CHECK(ps_store_take(runs[r->plan->shard[i]]->store, i, step, &t) == ST_OK);
         c->file.chunk[i] = i;
         c->file.state[i].version = t.version;
         memcpy(c->file.state[i].value, t.value->data, (size_t)opt(OPT_elems) * sizeof(float));
@@ -386,7 +497,8 @@ static void capture(struct region *r, int64_t step)
             memcpy(c->file.state[i].slots, t.slots->data, t.slots->bytes);
         ps_taken_drop(&t);
     }
-    run_unref(run);
+    run_unref(runs[0]);
+    run_unref(runs[1]);
     c->manifest = (struct sim_manifest){.generation = r->plan->generation,
                                         .step = step,
                                         .position = net_plan_position(r->plan, step),
@@ -403,7 +515,8 @@ void group_disk(struct region *r, struct disk_order *o)
     struct region_checkpoint *c = r->writing;
     r->writing = NULL;
     if (!sim.node[r->node].disk_full) {
-        ps_region_parent_at(r->region, c->step, &c->parent); /* as its manifest is ordered */
+        ps_region_parent_at(r->region, c->manifest.generation, c->step,
+                            &c->parent); /* as its manifest is ordered */
         on_disk[r->node] = c;
         STORY("%s: a checkpoint of step %lld, of round %lld%s", sim.node[r->node].name,
               (long long)c->step, (long long)c->parent.version,
@@ -415,16 +528,22 @@ void group_disk(struct region *r, struct disk_order *o)
 static int is_saved(const struct region *r)
 {
     const struct region_checkpoint *c = on_disk[r->node];
-    return !opt(OPT_region_save) || (c && c->step >= r->job.train_steps);
+    return !opt(OPT_region_save) || r->unsaved || (c && c->step >= r->job.train_steps);
 }
 
 void group_look(struct region *r)
 {
     struct ps_service_state st;
     int64_t every = opt(OPT_region_save);
-    ps_service_state(r->service, &st);
+    int all = all_state(r, &st);
+    struct region *second = region_second(r);
+    if (all && second && r->settled != st.generation) {
+        r->settled = st.generation;
+        ps_service_settle(r->service, st.generation);
+        ps_service_settle(second->service, st.generation);
+    }
     int last = st.lowest >= r->job.train_steps;
-    if (r->plan && every && !r->writing && st.lowest >= 0 &&
+    if (r->plan && all && every && !r->writing && st.lowest >= 0 &&
         ((st.lowest > r->seen && st.lowest % every == 0) || (last && !is_saved(r)))) {
         r->seen = st.lowest;
         capture(r, st.lowest);

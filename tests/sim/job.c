@@ -9,6 +9,7 @@ struct net_job sim_job;
 struct net_job sim_region_job;
 struct hosts sim_ps_hosts, sim_worker_hosts, sim_group_hosts;
 static struct hosts region_hosts[SIM_WORKERS];
+static char *region_addresses[SIM_WORKERS][2];
 
 static struct chunks table;
 static struct net_param params[SIM_CHUNKS];
@@ -58,6 +59,7 @@ static void make_table(void)
     sim_chunks = &table;
 }
 
+/* Its servers. */
 const struct hosts *sim_region_hosts(int index)
 {
     return &region_hosts[index];
@@ -89,8 +91,12 @@ static void make_parent_job(void)
     optim_outer_defaults((enum optim_kind)(opt(OPT_optimizer) % 3), sim_chunks->n_elems,
                          &sim_job.optim);
     sim_job.optim.total_steps = (uint64_t)sim_job.train_steps;
-    for (int i = 0; i < SIM_WORKERS; i++)
-        region_hosts[i] = (struct hosts){1, addresses + SIM_SERVERS + i};
+    for (int i = 0; i < SIM_WORKERS; i++) {
+        char **list = region_addresses[i];
+        list[0] = addresses[SIM_SERVERS + i];
+        list[1] = addresses[SIM_SERVERS + (i + SIM_WORKERS / 2) % SIM_WORKERS];
+        region_hosts[i] = (struct hosts){(int)opt(OPT_region_servers), list};
+    }
 }
 
 void sim_job_reset(void)

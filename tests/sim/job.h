@@ -19,7 +19,7 @@ extern char sim_address[SIM_NODES][24];
 /* Of schedules with regions: what a region trains; sim_job is the parent's. */
 extern struct net_job sim_region_job;
 extern struct hosts sim_group_hosts;
-const struct hosts *sim_region_hosts(int index); /* its server */
+const struct hosts *sim_region_hosts(int index); /* its servers */
 int64_t sim_overlap(void);
 int sim_fragments(void);
 void sim_job_reset(void);

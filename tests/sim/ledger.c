@@ -115,15 +115,22 @@ struct held {
     double counted[SIM_ELEMS]; /* the sum of the region's contributions up to it */
 };
 
-static struct held held_of(const struct region *r, int chunk)
+static struct held held_at(const struct region *r, int chunk, int64_t version, uint64_t generation,
+                           uint64_t ps0)
 {
-    struct held h;
+    struct held h = {.version = version, .generation = generation, .ps0 = ps0};
     h.before = r->ledger[chunk].parent;
-    h.version = parent_version(r->x, chunk, &h.generation, &h.ps0);
     memset(h.counted, 0, sizeof h.counted);
     h.by = oracle_counted(&(struct ledger_step){h.generation, h.ps0, chunk, 0, h.version}, r->index,
                           h.counted, &h.root, &h.root_ps0);
     return h;
+}
+
+static struct held held_of(const struct region *r, int chunk)
+{
+    uint64_t generation, ps0;
+    int64_t version = parent_version(r->x, chunk, &generation, &ps0);
+    return held_at(r, chunk, version, generation, ps0);
 }
 
 static int at(const struct region *r, int64_t version)
@@ -133,14 +140,15 @@ static int at(const struct region *r, int64_t version)
     return (int)version;
 }
 
-void ledger_start(struct region *r, const struct region_checkpoint *from)
+void ledger_start(struct region *r, const struct region_checkpoint *from, int again)
 {
     for (int i = 0; i < SIM_CHUNKS; i++) {
         struct ledger_chunk *l = &r->ledger[i];
         *l = (struct ledger_chunk){.parent = -1};
         if (from)
             *l = from->ledger[i];
-        l->comes_back = sim.node[r->node].life > 1;
+        l->comes_back = again || sim.node[r->node].life > 1;
+        l->n_words = 0;
         if (!from)
             continue;
         memcpy(l->value[from->step], from->file.state[i].value, sizeof(float[SIM_ELEMS]));
@@ -236,8 +244,8 @@ static int check_order(struct region *r, int chunk, const struct held *h)
     return lost;
 }
 
-void ledger_adopted(struct region *r, int chunk, int64_t version, const float *to,
-                    const float *from)
+static void adopted(struct region *r, int chunk, int64_t version, const float *to,
+                    const float *from, struct held h)
 {
     struct ledger_chunk *l = &r->ledger[chunk];
     int v = at(r, version), n = (int)opt(OPT_elems);
@@ -247,7 +255,6 @@ void ledger_adopted(struct region *r, int chunk, int64_t version, const float *t
                                  : l->computed[v][e] + (to[e] - from[e]);
     if (!to)
         return;
-    struct held h = held_of(r, chunk);
     oracle_parent(&(struct ledger_step){h.generation, h.ps0, chunk, 0, h.version}, to,
                   "that a region takes over");
     int lost = check_order(r, chunk, &h);
@@ -275,6 +282,57 @@ void ledger_adopted(struct region *r, int chunk, int64_t version, const float *t
                  sim.node[r->node].name, chunk, (long long)version, on_top, (long long)h.version,
                  want);
     }
+}
+
+void ledger_adopted(struct region *r, int chunk, int64_t version, const float *to,
+                    const float *from)
+{
+    struct held none = {0};
+    adopted(r, chunk, version, to, from, to ? held_of(r, chunk) : none);
+}
+
+/* Of two for the same version the first: what is done to one is done once. */
+static struct ledger_word *find_word(struct ledger_chunk *l, uint64_t generation, int64_t version)
+{
+    for (int i = 0; i < LEDGER_WORDS && i < l->n_words; i++)
+        if (l->word[i].in == generation && l->word[i].version == version)
+            return &l->word[i];
+    return NULL;
+}
+
+void ledger_word(struct region *r, uint64_t generation, const struct parts_word *from)
+{
+    struct ledger_chunk *l = &r->ledger[from->chunk];
+    size_t bytes = (size_t)opt(OPT_elems) * sizeof(float);
+    if (find_word(l, generation, from->version))
+        return;
+    struct ledger_word *w = &l->word[l->n_words++ % LEDGER_WORDS];
+    *w = (struct ledger_word){.in = generation,
+                              .version = from->version,
+                              .has_to = from->how.to != NULL,
+                              .has_from = from->how.from != NULL};
+    if (from->how.to)
+        memcpy(w->to, from->how.to, bytes);
+    if (from->how.from)
+        memcpy(w->from, from->how.from, bytes);
+    if (from->how.to)
+        w->held = parent_version(r->x, from->chunk, &w->held_in, &w->held_ps0);
+}
+
+void ledger_obeyed(struct region *r, uint64_t generation, int chunk, int64_t version,
+                   const float *is)
+{
+    struct ledger_chunk *l = &r->ledger[chunk];
+    const struct ledger_word none = {0}, *w = find_word(l, generation, version);
+    w = w ? w : &none; /* it need not have waited */
+    adopted(r, chunk, version, w->has_to ? w->to : NULL, w->has_from ? w->from : NULL,
+            w->has_to ? held_at(r, chunk, w->held, w->held_in, w->held_ps0) : (struct held){0});
+    const float *want = l->value[at(r, version)];
+    for (int e = 0; e < (int)opt(OPT_elems); e++)
+        if (is[e] != want[e])
+            sim_fail(
+                "word", "%s, chunk %d, version %lld: another server has made it %.6f, not %.6f",
+                sim.node[r->node].name, chunk, (long long)version, (double)is[e], (double)want[e]);
 }
 
 /* All regions end with the parent's last version. */

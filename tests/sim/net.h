@@ -8,7 +8,7 @@
 #include "net/rpc/server.h"
 #include "tests/sim/sim.h"
 
-enum sim_call_kind { CALL_JOIN, CALL_LEAVE, CALL_CONTROL, CALL_SQUARES, CALL_TOY };
+enum sim_call_kind { CALL_JOIN, CALL_LEAVE, CALL_CONTROL, CALL_SQUARES, CALL_GATE, CALL_TOY };
 enum { UP, DOWN }; /* directions: to the server, to the client; also ends: of the server, client */
 
 struct sim_conn;
@@ -20,6 +20,7 @@ struct sim_call {
     enum status st;        /* at the client: what became of it */
     int answered, ended;   /* by the server; at the client */
     int cookie;            /* the client's own */
+    const void *waiter;    /* likewise: a fiber waits on it; NULL */
     struct sim_conn *conn; /* NULL: it never got one */
     struct sim_call *next; /* of the connection */
     struct sim_call *next_waiting;

@@ -84,6 +84,15 @@ enum status __wrap_net_exchange_create(const struct net_exchange_config *cfg,
 {
     struct region *r = region_of(sim.running);
     struct net_exchange *x = sim_alloc(sizeof *x);
+    if (r->x) { /* the region went back: another process for the parent */
+        exchange_give_up(r->w);
+        int64_t timer = r->w->link[0].timer;
+        r->w = sim_alloc(sizeof *r->w);
+        worker_init(r->w, r->node);
+        r->w->incarnation = sim_draw(&sim.node[r->node].random) | 1;
+        for (int i = 0; i < SIM_SERVERS; i++)
+            r->w->link[i].timer = timer + 1000000;
+    }
     x->node = r->node;
     x->cfg = *cfg;
     x->w = r->w;
@@ -207,7 +216,7 @@ void __wrap_net_exchange_cancel(struct net_exchange *x)
     fiber_wake(x);
 }
 
-/* What is open ends with the process. */
+/* What is open ends with the process, or with the next one. */
 void __wrap_net_exchange_destroy(struct net_exchange *x)
 {
 }

@@ -1,7 +1,9 @@
-/* tests/sim/region.c - see region.h: the process of a region's server. */
-#include "tests/sim/region.h"
+/* tests/sim/region.c - see region.h: the process of a region's ps 0. */
+#include "ps/region/parts.h"
+#include "ps/region/region_server.h"
 #include "ps/store/outer.h"
 #include "tests/sim/oracle.h"
+#include "tests/sim/second.h"
 #include <string.h>
 
 static struct region *regions[SIM_NODES];
@@ -14,6 +16,7 @@ struct region *region_of(int node)
 void regions_reset(void)
 {
     memset(regions, 0, sizeof regions);
+    second_reset();
     fibers_reset();
     group_reset();
     ledger_reset();
@@ -63,9 +66,27 @@ int __wrap_ps_store_adopt(struct ps_store *s, int chunk, int64_t version,
     struct region *r = region_of(sim.running);
     fiber_pause();
     int made = __real_ps_store_adopt(s, chunk, version, how);
-    if (made && !r->dying)
+    struct region *h = made ? ledger_of(r) : NULL;
+    if (h && !r->second)
         ledger_adopted(r, chunk, version, how->to, how->from);
+    if (!h || !r->second)
+        return made;
+    int64_t now;
+    struct buf *is = ps_store_read(s, chunk, &now);
+    if (is && now == version)
+        ledger_obeyed(h, h->plan->generation, chunk, version, is->data);
+    buf_unref(is);
     return made;
+}
+
+int __real_parts_adopt(struct ps_region *r, struct run *run, const struct parts_word *w);
+int __wrap_parts_adopt(struct ps_region *r, struct run *run, const struct parts_word *w);
+int __wrap_parts_adopt(struct ps_region *r, struct run *run, const struct parts_word *w)
+{
+    struct region *own = region_of(sim.running);
+    if (run->plan->shard[w->chunk] != run->self && !own->dying)
+        ledger_word(own, run->generation, w);
+    return __real_parts_adopt(r, run, w);
 }
 
 enum status __real_ps_store_first(struct ps_store *s, int chunk, int64_t version,
@@ -81,8 +102,9 @@ enum status __wrap_ps_store_first(struct ps_store *s, int chunk, int64_t version
     struct buf *was = ps_store_read(s, chunk, &before);
     enum status st = __real_ps_store_first(s, chunk, version, value);
     struct buf *is = ps_store_read(s, chunk, &after);
-    if (!was && is && !r->dying)
-        ledger_first(r, chunk, version, value);
+    struct region *h = !was && is ? ledger_of(r) : NULL;
+    if (h && h->x)
+        ledger_first(h, chunk, version, value);
     buf_unref(was);
     buf_unref(is);
     return st;
@@ -94,7 +116,10 @@ struct run *__wrap_ps_service_run(struct ps_service *s, int *ended)
 {
     if (fiber_is_one())
         fiber_pause();
-    return __real_ps_service_run(s, ended);
+    struct run *run = __real_ps_service_run(s, ended);
+    if (fiber_is_one()) /* another may have begun as this one is used */
+        fiber_pause();
+    return run;
 }
 
 static void on_refused(void *ctx)
@@ -108,6 +133,18 @@ static void on_started(void *ctx)
 {
     struct region *r = ctx;
     ps_region_wake(r->region);
+}
+
+static enum status on_beginning(void *ctx, const struct net_plan *plan)
+{
+    struct region *r = ctx;
+    return ps_region_begin(r->region, plan);
+}
+
+static void on_gate(void *ctx, const struct net_gate *gate, struct net_squares_reply *reply)
+{
+    struct region *r = ctx;
+    ps_region_hear(r->region, gate, reply);
 }
 
 static void on_done(void *ctx)
@@ -148,7 +185,13 @@ static void on_start(int node)
     struct region *r = sim_alloc(sizeof *r);
     regions[node] = r;
     r->node = node;
-    r->index = node - SIM_SERVERS;
+    r->index = (node - SIM_SERVERS) % (opt(OPT_region_servers) > 1 ? SIM_WORKERS / 2 : SIM_WORKERS);
+    r->second = region_is_second(node);
+    if (r->second) {
+        second_start(r);
+        sim.running = was;
+        return;
+    }
     r->w = sim_alloc(sizeof *r->w);
     worker_init(r->w, node);
     make_region(r);
@@ -163,6 +206,8 @@ static void on_start(int node)
                                           .region = r->index,
                                           .n_regions = (int)opt(OPT_workers),
                                           .started = on_started,
+                                          .beginning = on_beginning,
+                                          .gate = on_gate,
                                           .done = on_done,
                                           .ctx = r};
     CHECK(ps_service_create(&cfg, &r->service) == ST_OK);
@@ -175,7 +220,10 @@ static void on_start(int node)
 static void *stop_main(void *arg)
 {
     struct region *r = arg;
-    ps_region_stop(r->region, NULL);
+    if (r->second)
+        region_server_stop(r->server);
+    else
+        ps_region_stop(r->region, NULL);
     if (!r->dying)
         sim_timer(r->node, 0, TIMER_EXIT_REGION, 0);
     return NULL;
@@ -193,11 +241,26 @@ static void on_die(int node)
     int was = sim.running;
     sim.running = node;
     r->dying = 1;
+    if (r->second)
+        second_die(r);
     region_stop(r);
     fibers_end(node);
     group_end(r);
     ps_service_destroy(r->service);
     ps_region_destroy(r->region);
+    region_server_destroy(r->server);
+    sim.running = was;
+}
+
+/* Its driver does. */
+static void look(struct region *r)
+{
+    struct region *h = region_head(r);
+    int was = sim.running;
+    if (!h || h->dying || sim.node[h->node].state != NODE_UP)
+        return;
+    sim.running = h->node;
+    group_look(h);
     sim.running = was;
 }
 
@@ -206,22 +269,41 @@ static void on_timer(int node, int what, int64_t number)
     struct region *r = regions[node];
     if (what == TIMER_FIBER) {
         fiber_timer(number);
-    } else if (what < TIMER_TRAINER) {
+    } else if (what < TIMER_TRAINER && !r->second) {
         exchange_timer(r->w, what, number);
         parent_wake(r->w);
     } else if (what == TIMER_EXIT_REGION) {
+        struct region *second = region_second(r);
+        if (second)
+            sim_timer(second->node, SIM_MS, TIMER_EXIT_REGION, 0);
         sim_ended(node, 0);
         return;
+    } else if (r->second) {
+        second_timer(r, what, number);
     } else {
         group_timer(r, what, number);
     }
-    group_look(r);
+    look(r);
+}
+
+static void on_request(int node, struct sim_call *c)
+{
+    gate_request(regions[node], c);
+    look(regions[node]);
 }
 
 static void on_reply(int node, struct sim_call *c)
 {
+    if (c->kind == CALL_GATE) {
+        gate_reply(c);
+        return;
+    }
     exchange_reply(regions[node]->w, c);
     parent_wake(regions[node]->w);
+}
+
+static void on_call_lost(int node, struct sim_call *c)
+{
 }
 
 static void on_message(int node, struct net_stream *s, struct sim_msg *m)
@@ -243,6 +325,8 @@ static void on_disk(int node, void *order)
 
 const struct sim_ops sim_region_ops = {.start = on_start,
                                        .die = on_die,
+                                       .request = on_request,
+                                       .call_lost = on_call_lost,
                                        .reply = on_reply,
                                        .message = on_message,
                                        .closed = on_closed,

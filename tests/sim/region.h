@@ -1,8 +1,11 @@
-/* tests/sim/region.h - a region: a process that is a group of one server, with production's
- * ps/region, service and store, and a worker of the parent group. Its threads are fibers.
+/* tests/sim/region.h - a region: a process that is the ps 0 of a group, with production's
+ * ps/region, service and store, and a worker of the parent group. Its threads are fibers. In some
+ * schedules the group has a second server, of a node that is SIM_WORKERS / 2 behind it.
  *   region.c       the process
  *   group.c        the group's workers, its generations and checkpoints: a driver
  *   parent.c       net/exchange/exchange.h, by which ps/region exchanges, over exchange.c
+ *   second.c       the process of the second server
+ *   gate.c         net/exchange/gate_client.h, by which the two speak
  *   ledger.c       what must hold of a region's versions, and of what it has contributed
  * Owns: what lies on a region's disk, for the run. Threads: fibers, of one. Errors: sim_fail. */
 #ifndef TESTS_SIM_REGION_H
@@ -14,29 +17,21 @@
 #include "ps/store/outer.h"
 #include "tests/sim/fiber.h"
 #include "tests/sim/folder.h"
-#include "tests/sim/oracle.h"
+#include "tests/sim/ledger.h"
 #include "tests/sim/worker.h"
 
-enum { GROUP_WORKERS = 2, LEDGER_STEPS = 16 };
+enum { GROUP_WORKERS = 2 };
 enum {
     TIMER_GROUP_PLAN = 210,
     TIMER_GROUP_CHURN,
     TIMER_GROUP_STOPPED,
     TIMER_EXIT_REGION,
-    TIMER_GROUP_WORKER = 220
-};
-
-/* Of a chunk, by version of the region's: its value; what was computed before the parent's word was
- * put on it; what the region has learnt in all up to it, less what was given up. */
-struct ledger_chunk {
-    float value[LEDGER_STEPS][SIM_ELEMS], computed[LEDGER_STEPS][SIM_ELEMS];
-    double learnt[LEDGER_STEPS][SIM_ELEMS];
-    int has_base;             /* `learnt` is of the same beginning as the parent's versions */
-    uint64_t root, root_ps0;  /* generation with which these began */
-    int comes_back;           /* it has taken nothing over since its process was started again */
-    int strayed;              /* what it took over then was not all that it had learnt before */
-    int64_t parent;           /* the parent's version that was taken over last; -1: none */
-    uint64_t generation, ps0; /* in which */
+    TIMER_GROUP_BEGIN,
+    TIMER_GROUP_LOST,
+    TIMER_GROUP_WORKER = 220,
+    TIMER_SECOND_BEGIN = 230,
+    TIMER_SECOND_STOP,
+    TIMER_SECOND_ASK
 };
 
 struct region_checkpoint {
@@ -51,7 +46,7 @@ struct group_worker {
     int index;
     enum { GROUP_OUT, GROUP_FETCH, GROUP_BACK, GROUP_COMPUTE, GROUP_EXCHANGE, GROUP_LEFT } phase;
     uint64_t incarnation;
-    struct net_stream *stream;
+    struct net_stream *stream, *second; /* to ps 0; to the second server */
     struct net_frame_head head;
     struct net_place place;
     int64_t step, timer;
@@ -63,6 +58,9 @@ struct group_worker {
 
 struct region {
     int node, index, dying, done, stops;
+    int unsaved;                  /* its last checkpoint cannot be made any more */
+    int second;                   /* this is the second server of one */
+    struct region_server *server; /* its */
     int64_t restored_round; /* of its checkpoint, the parent's round; -1: not known, or none */
     struct ps_service *service;
     struct net_server_handler handler;
@@ -74,6 +72,8 @@ struct region {
     /* group.c */
     struct net_job job;
     struct net_plan *first, *plan;
+    const struct region_checkpoint *from; /* of the plan; NULL */
+    uint64_t settled;
     struct region_checkpoint *writing;
     uint64_t n_plans;
     int changing;
@@ -81,6 +81,7 @@ struct region {
     struct group_worker worker[GROUP_WORKERS];
 };
 
+struct region_server;
 extern const struct sim_ops sim_region_ops;
 struct region *region_of(int node);
 void regions_reset(void);
@@ -99,6 +100,10 @@ enum status group_first_join(void *ctx, const struct net_join *join, char *why, 
 void group_answer(struct net_stream *s, const struct net_piece *piece, const struct buf *payload);
 void group_ended(struct net_stream *s, const char *why);
 
+/* Its plan begins there, from that checkpoint. */
+void group_begin_at(struct region *r, struct net_plan *p, const struct region_checkpoint *from);
+void group_lost_stream(struct region *r, struct group_worker *g); /* of the second server */
+
 /* parent.c */
 void parent_failed(struct worker *w, const char *why);
 void parent_wake(struct worker *w);
@@ -109,22 +114,5 @@ const struct net_job *parent_job(const struct worker *w);
 /* Of base's chunk: the parent's version, and in which generation it came. */
 int64_t parent_version(const struct net_exchange *x, int chunk, uint64_t *generation,
                        uint64_t *ps0);
-
-/* ledger.c */
-void ledger_reset(void);
-void ledger_start(struct region *r, const struct region_checkpoint *from);
-void ledger_first(struct region *r, int chunk, int64_t version, const float *value);
-void ledger_made(struct region *r, int chunk, int64_t version, int waits, const float *value);
-void ledger_adopted(struct region *r, int chunk, int64_t version, const float *to,
-                    const float *from);
-void ledger_end(struct region *r);
-/* A contribution came to a server that may count for version step + 1. */
-void ledger_pushed(uint64_t generation, uint64_t ps0, const struct sim_msg *m);
-/* What makes a version of the parent's of version `step`: tries one contribution of each member
- * after the other, until they fit. 0: none do. */
-typedef int ledger_try(void *ctx, const double *sum, double weight);
-int ledger_find(const struct ledger_step *at, ledger_try *fits, void *ctx);
-/* Adds that of this rank which did. Returns the incarnation that it came from last. */
-uint64_t ledger_counted(const struct ledger_step *at, int rank, double sum[SIM_ELEMS]);
 
 #endif

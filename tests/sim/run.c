@@ -3,7 +3,7 @@
 #include "base/log.h"
 #include "ps/service/run.h"
 #include "tests/sim/oracle.h"
-#include "tests/sim/region.h"
+#include "tests/sim/second.h"
 #include "tests/sim/server.h"
 #include "tests/sim/worker.h"
 #include <string.h>
@@ -56,6 +56,9 @@ static void start_all(void)
         int node = i < servers ? i : SIM_SERVERS + i - servers;
         sim_post(sim_below(&sim.identity, 1000) * SIM_MS, EV_START, -1)->a = node;
     }
+    for (int i = 0; i < (int)opt(OPT_workers) && opt(OPT_region_servers) > 1; i++)
+        sim_post(sim_below(&sim.identity, 1000) * SIM_MS, EV_START, -1)->a =
+            second_node(SIM_SERVERS + i);
 }
 
 /* What a scheduler does: those that ended with "try again" are started again, and those that it has

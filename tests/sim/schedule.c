@@ -338,6 +338,19 @@ void sim_schedule_clip(struct sim_schedule *s)
     s->option[OPT_clip] = 1;
 }
 
+/* The region's second server, or its link with the first one. */
+static void strike_second(struct sim_fault *f)
+{
+    int second = f->node + SIM_WORKERS / 2;
+    int fits = f->kind == FAULT_kill || f->kind == FAULT_power || f->kind == FAULT_pause ||
+               f->kind == FAULT_reset || f->kind == FAULT_cut || f->kind == FAULT_cut_one_way ||
+               f->kind == FAULT_isolate || f->kind == FAULT_slow_link;
+    if (!fits)
+        return;
+    f->other = f->node;
+    f->node = second;
+}
+
 void sim_schedule_regions(struct sim_schedule *s)
 {
     struct sim_random r = sim_random_of(s->seed, STREAM_OPTIONS, 1);
@@ -355,9 +368,12 @@ void sim_schedule_regions(struct sim_schedule *s)
     if (sim_chance(&r, 60))
         o[OPT_save_steps] = 1;
     o[OPT_fragments] = sim_chance(&r, 40) ? sim_between(&r, 2, 4) : 1;
+    o[OPT_region_servers] = o[OPT_workers] <= SIM_WORKERS / 2 && sim_chance(&r, 50) ? 2 : 1;
     for (int i = 0; i < s->n_faults; i++) {
         struct sim_fault f = s->fault[i];
         int region = !sim_is_server(f.node);
+        if (region && o[OPT_region_servers] > 1 && sim_chance(&r, 50))
+            strike_second(&f);
         if (region && f.kind == FAULT_term) /* a region that is told to go does not come back */
             f.kind = FAULT_kill;
         if (!region || (f.kind != FAULT_drain && f.kind != FAULT_join))

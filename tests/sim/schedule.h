@@ -38,7 +38,8 @@
     X(region_steps, 2, 1, 4)                                                                       \
     X(overlap, 0, 0, 3) /* below region_steps, and steps, whatever it says */                      \
     X(max_drift, 0, 0, 8)                                                                          \
-    X(fragments, 1, 1, 4) /* at most as many as chunks, whatever it says */                        \
+    X(fragments, 1, 1, 4)      /* at most as many as chunks, whatever it says */                   \
+    X(region_servers, 1, 1, 2) /* 2: of three regions at most */                                   \
     X(region_workers, 1, 1, 2)                                                                     \
     X(region_save, 0, 0, 4) /* a region's checkpoints; 0: it keeps none */                         \
     X(churn_ms, 0, 0, 2000) /* a region's generations last about so long; 0: for ever */

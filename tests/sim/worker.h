@@ -75,6 +75,7 @@ int64_t exchange_lowest(const struct worker *w);
 void exchange_request(struct worker *w, int chunk, enum piece_kind kind, int64_t step);
 void exchange_leave(struct worker *w, int done);
 void exchange_leave_soon(struct worker *w);
+void exchange_give_up(struct worker *w); /* all that is open, without a word */
 void exchange_reply(struct worker *w, struct sim_call *c);
 void exchange_message(struct worker *w, struct net_stream *s, struct sim_msg *m);
 void exchange_closed(struct worker *w, struct net_stream *s);

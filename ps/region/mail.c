@@ -1,0 +1,293 @@
+/* ps/region/mail.c - see mail.h. All receivers share one thread: who waits for one of them waits
+ * for all. Locks: its own, the last that is taken. */
+#include "ps/region/mail.h"
+#include "base/clock.h"
+#include "base/log.h"
+#include "base/term.h"
+#include "net/exchange/gate_client.h"
+#include <pthread.h>
+#include <stdlib.h>
+#include <string.h>
+
+enum {
+    CALL_MS = 5000,
+    AGAIN_MS = 20,       /* to one that is away or not ready; each time twice as long, */
+    AGAIN_MAX_MS = 1000, /* up to this */
+    LINE_MS = 5000,      /* a letter that waits for so long gets a line */
+};
+
+struct letter {
+    struct letter *next;
+    uint64_t generation, ps0;
+    int from, to;
+    struct net_gate_item item;
+    char addr[]; /* of the receiver */
+};
+
+struct peer {
+    struct peer *next;
+    struct net_gate_client *client;
+    char addr[];
+};
+
+struct mail {
+    struct mail_config cfg;
+    pthread_t thread;
+    int has_thread;
+    /* Of the thread. */
+    struct peer *peers;
+    int64_t again_ms, line_ns;
+    struct net_gate_item batch[GATE_MAX_ITEMS];
+
+    pthread_mutex_t lock; /* guards what follows */
+    pthread_cond_t wake;
+    struct letter *first, **end;     /* removed by the thread alone */
+    struct net_gate_client *calling; /* or NULL */
+    int stopping;
+};
+
+enum status mail_create(const struct mail_config *cfg, struct mail **out)
+{
+    struct mail *m = calloc(1, sizeof *m);
+    if (!m)
+        return ST_NOMEM;
+    m->cfg = *cfg;
+    m->end = &m->first;
+    m->again_ms = AGAIN_MS;
+    pthread_mutex_init(&m->lock, NULL);
+    clock_cond_init(&m->wake);
+    *out = m;
+    return ST_OK;
+}
+
+static void letter_free(struct letter *l)
+{
+    buf_unref(l->item.value);
+    free(l);
+}
+
+static int is_same_way(const struct letter *a, const struct letter *b)
+{
+    return a->generation == b->generation && a->ps0 == b->ps0 && strcmp(a->addr, b->addr) == 0;
+}
+
+/* The first so many of that way go (INT_MAX: all). */
+static void drop(struct mail *m, const struct letter *way, int n)
+{
+    struct letter *gone = NULL;
+    const struct letter like = {.generation = way->generation, .ps0 = way->ps0};
+    char addr[CONTROL_TEXT_BYTES];
+    strncpy(addr, way->addr, sizeof addr - 1);
+    addr[sizeof addr - 1] = 0;
+    pthread_mutex_lock(&m->lock);
+    for (struct letter **at = &m->first; *at && n > 0;) {
+        struct letter *l = *at;
+        if (l->generation != like.generation || l->ps0 != like.ps0 || strcmp(l->addr, addr) != 0) {
+            at = &l->next;
+            continue;
+        }
+        *at = l->next;
+        if (!*at)
+            m->end = at;
+        l->next = gone;
+        gone = l;
+        n--;
+    }
+    pthread_cond_broadcast(&m->wake);
+    pthread_mutex_unlock(&m->lock);
+    while (gone) {
+        struct letter *next = gone->next;
+        letter_free(gone);
+        gone = next;
+    }
+}
+
+/* The channel to that address, made when it is needed first; NULL: there is no memory. */
+static struct net_gate_client *client_of(struct mail *m, const char *addr)
+{
+    struct peer *p = m->peers;
+    while (p && strcmp(p->addr, addr) != 0)
+        p = p->next;
+    if (p)
+        return p->client;
+    p = calloc(1, sizeof *p + strlen(addr) + 1);
+    if (!p || net_gate_create(addr, &p->client) != ST_OK) {
+        free(p);
+        return NULL;
+    }
+    memcpy(p->addr, addr, strlen(addr) + 1);
+    p->next = m->peers;
+    m->peers = p;
+    return p->client;
+}
+
+/* Waits for a letter: the first, which stays where it is; NULL: the end. */
+static struct letter *await(struct mail *m)
+{
+    pthread_mutex_lock(&m->lock);
+    while (!m->stopping && !m->first)
+        pthread_cond_wait(&m->wake, &m->lock);
+    struct letter *l = m->stopping ? NULL : m->first;
+    pthread_mutex_unlock(&m->lock);
+    return l;
+}
+
+/* What goes in one call: the first letter, and those behind it that go the same way. */
+static int gather(struct mail *m, const struct letter *first)
+{
+    size_t bytes = 0;
+    int n = 0;
+    pthread_mutex_lock(&m->lock);
+    for (const struct letter *l = first; l && n < GATE_MAX_ITEMS && is_same_way(l, first);
+         l = l->next) {
+        bytes += l->item.value ? l->item.value->bytes : 0;
+        if (n > 0 && bytes > GATE_BATCH_BYTES)
+            break;
+        m->batch[n++] = l->item;
+    }
+    pthread_mutex_unlock(&m->lock);
+    return n;
+}
+
+static void rest(struct mail *m)
+{
+    int64_t ns = clock_deadline_ns(m->again_ms);
+    pthread_mutex_lock(&m->lock);
+    while (!m->stopping && clock_cond_wait(&m->wake, &m->lock, ns) == 0)
+        ;
+    pthread_mutex_unlock(&m->lock);
+    m->again_ms = 2 * m->again_ms < AGAIN_MAX_MS ? 2 * m->again_ms : AGAIN_MAX_MS;
+}
+
+/* 0: they are to be sent again. */
+static int send(struct mail *m, const struct letter *l, int n, char why[CONTROL_TEXT_BYTES])
+{
+    const struct net_gate gate = {l->generation, l->ps0, l->from, n, m->batch};
+    struct net_squares_reply reply = {.answer = SQUARES_LATER};
+    struct net_gate_client *client = client_of(m, l->addr);
+    if (!client)
+        return 0;
+    pthread_mutex_lock(&m->lock);
+    int stopping = m->stopping;
+    m->calling = stopping ? NULL : client;
+    pthread_mutex_unlock(&m->lock);
+    enum status st = stopping ? ST_CANCELLED : net_gate_call(client, &gate, CALL_MS, &reply, why);
+    pthread_mutex_lock(&m->lock);
+    m->calling = NULL;
+    pthread_mutex_unlock(&m->lock);
+    if (st != ST_OK)
+        return 0;
+    if (reply.answer == SQUARES_REFUSED)
+        LOG_E("ps:%d (%s) refuses what this server says of the region's chunks: %s", l->to, l->addr,
+              reply.why);
+    if (reply.answer == SQUARES_LATER)
+        memcpy(why, reply.why, CONTROL_TEXT_BYTES);
+    else
+        drop(m, l, reply.answer == SQUARES_OVER ? INT32_MAX : n);
+    return reply.answer != SQUARES_LATER;
+}
+
+static void *mail_main(void *arg)
+{
+    struct mail *m = arg;
+    for (const struct letter *l; (l = await(m));) {
+        char why[CONTROL_TEXT_BYTES] = "";
+        if (m->cfg.is_over(m->cfg.ctx, l->generation)) {
+            drop(m, l, INT32_MAX);
+            continue;
+        }
+        if (m->line_ns == 0)
+            m->line_ns = clock_deadline_ns(LINE_MS);
+        if (send(m, l, gather(m, l), why)) {
+            m->again_ms = AGAIN_MS;
+            m->line_ns = 0;
+            continue;
+        }
+        if (clock_now_ns() >= m->line_ns) {
+            LOG_W("the region waits for ps:%d (%s): %s; it is told again", l->to, l->addr,
+                  why[0] ? why : "no answer");
+            m->line_ns = clock_deadline_ns(LINE_MS);
+        }
+        rest(m);
+    }
+    return NULL;
+}
+
+enum status mail_start(struct mail *m)
+{
+    if (m->has_thread)
+        return ST_OK;
+    m->has_thread = pthread_create(&m->thread, NULL, mail_main, m) == 0;
+    if (!m->has_thread)
+        LOG_E("no thread to be had for what servers of a region tell each other");
+    return m->has_thread ? ST_OK : ST_NOMEM;
+}
+
+void mail_stop(struct mail *m)
+{
+    if (!m)
+        return;
+    pthread_mutex_lock(&m->lock);
+    m->stopping = 1;
+    if (m->calling)
+        net_gate_cancel(m->calling);
+    pthread_cond_broadcast(&m->wake);
+    pthread_mutex_unlock(&m->lock);
+    if (m->has_thread)
+        pthread_join(m->thread, NULL);
+    m->has_thread = 0;
+}
+
+void mail_destroy(struct mail *m)
+{
+    if (!m)
+        return;
+    mail_stop(m);
+    while (m->first) {
+        struct letter *l = m->first;
+        m->first = l->next;
+        letter_free(l);
+    }
+    while (m->peers) {
+        struct peer *p = m->peers;
+        m->peers = p->next;
+        net_gate_destroy(p->client);
+        free(p);
+    }
+    pthread_cond_destroy(&m->wake);
+    pthread_mutex_destroy(&m->lock);
+    free(m);
+}
+
+enum status mail_put(struct mail *m, const struct net_plan *plan, int self, int to,
+                     const struct net_gate_item *item)
+{
+    const char *addr = plan->servers.addr[to];
+    struct letter *l = calloc(1, sizeof *l + strlen(addr) + 1);
+    if (!l)
+        return ST_NOMEM;
+    l->generation = plan->generation;
+    l->ps0 = plan->ps0;
+    l->from = self;
+    l->to = to;
+    l->item = *item;
+    if (item->value)
+        buf_ref(item->value);
+    memcpy(l->addr, addr, strlen(addr) + 1);
+    pthread_mutex_lock(&m->lock);
+    *m->end = l;
+    m->end = &l->next;
+    pthread_cond_broadcast(&m->wake);
+    pthread_mutex_unlock(&m->lock);
+    return ST_OK;
+}
+
+int mail_is_empty(struct mail *m, uint64_t generation)
+{
+    pthread_mutex_lock(&m->lock);
+    const struct letter *l = m->first;
+    while (l && l->generation != generation)
+        l = l->next;
+    pthread_mutex_unlock(&m->lock);
+    return !l;
+}

@@ -1,0 +1,280 @@
+/* ps/region/parts.c - see parts.h. Locks: the region's, then the mail's. */
+#include "ps/region/parts.h"
+#include "base/clock.h"
+#include "base/log.h"
+#include "base/term.h"
+#include "ps/service/service.h"
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+enum { POLL_MS = 200 };
+
+static int is_here(const struct run *run, int chunk)
+{
+    return run->plan->shard[chunk] == run->self;
+}
+
+static int is_over(void *ctx, uint64_t generation)
+{
+    struct run *run = region_run(ctx);
+    int over = run && run->generation > generation;
+    if (run)
+        run_unref(run);
+    return over;
+}
+
+enum status parts_create(struct ps_region *r)
+{
+    const struct mail_config mail = {is_over, r};
+    return mail_create(&mail, &r->mail);
+}
+
+void parts_no_memory(struct ps_region *r)
+{
+    LOG_E("region %d: out of memory for what its servers tell each other", r->cfg.index);
+    r->cfg.refused(r->cfg.ctx);
+}
+
+static void send(struct ps_region *r, const struct run *run, const struct net_gate_item *item)
+{
+    if (mail_put(r->mail, run->plan, run->self, run->plan->shard[item->chunk], item) != ST_OK)
+        parts_no_memory(r);
+}
+
+/* With the value, of n floats: to, less from. */
+static void send_value(struct ps_region *r, const struct run *run, struct net_gate_item *item,
+                       const float *to, const float *from)
+{
+    size_t n = (size_t)run->chunks->chunks[item->chunk].n_elems;
+    if (buf_create(n * sizeof(float), &item->value) != ST_OK) {
+        parts_no_memory(r);
+        return;
+    }
+    float *value = item->value->data;
+    for (size_t i = 0; i < n; i++)
+        value[i] = from ? to[i] - from[i] : to[i];
+    send(r, run, item);
+    buf_unref(item->value);
+}
+
+int parts_adopt(struct ps_region *r, struct run *run, const struct parts_word *w)
+{
+    const struct ps_adoption *how = &w->how;
+    int mixed = how->to && how->from && how->mixed;
+    struct net_gate_item item = {.kind = !how->to    ? GATE_OWN
+                                         : mixed     ? GATE_MIX
+                                         : how->from ? GATE_ADD
+                                                     : GATE_WHOLE,
+                                 .chunk = w->chunk,
+                                 .version = w->version,
+                                 .mix = mixed ? how->mix : 0,
+                                 .alone = w->alone};
+    if (is_here(run, w->chunk))
+        return ps_store_adopt(run->store, w->chunk, w->version, how);
+    if (how->to)
+        send_value(r, run, &item, how->to, mixed ? NULL : how->from);
+    else
+        send(r, run, &item);
+    return 1;
+}
+
+static int has_others(const struct run *run)
+{
+    return run->plan->servers.n > 1;
+}
+
+int parts_first(struct ps_region *r, struct run *run, int64_t version, enum status *st)
+{
+    int again = r->begun == run->generation;
+    pthread_mutex_lock(&r->lock);
+    int64_t since = r->slots_since;
+    pthread_mutex_unlock(&r->lock);
+    for (int i = 0; i < run->chunks->n_chunks && *st == ST_OK; i++) {
+        const float *value = r->base + r->chunks->chunks[i].first;
+        struct net_gate_item item = {
+            .kind = GATE_BEGIN, .chunk = i, .version = version, .slots_since = since};
+        if (is_here(run, i))
+            *st = ps_store_first(run->store, i, version, value);
+        else if (!again)
+            send_value(r, run, &item, value, NULL);
+    }
+    r->begun = run->generation;
+    return (run->n_bytes == 0 || ps_store_step(run->store) >= 0) &&
+           mail_is_empty(r->mail, run->generation);
+}
+
+int64_t parts_step(struct ps_region *r, const struct run *run)
+{
+    int64_t step = run->n_bytes > 0 ? ps_store_step(run->store) : run->plan->step;
+    if (!has_others(run))
+        return step;
+    pthread_mutex_lock(&r->lock);
+    int64_t adopted = INT64_MAX;
+    for (int i = 0; r->pieces && i < r->chunks->n_chunks; i++)
+        adopted = r->pieces[i].adopted < adopted ? r->pieces[i].adopted : adopted;
+    if (run->plan->source == PLAN_FIRST && !r->has_first)
+        step = -1;
+    else if (run->n_bytes == 0 && adopted > step && adopted != INT64_MAX)
+        step = adopted;
+    pthread_mutex_unlock(&r->lock);
+    return step;
+}
+
+void parts_read_own(struct ps_region *r, float *params)
+{
+    struct run *run = region_run(r);
+    for (int i = 0; run && i < r->chunks->n_chunks; i++) {
+        int64_t version;
+        struct buf *b = ps_store_read(run->store, i, &version);
+        if (b)
+            memcpy(params + r->chunks->chunks[i].first, b->data, b->bytes);
+        buf_unref(b);
+    }
+    if (run)
+        run_unref(run);
+}
+
+/* Under the lock: other servers' values have come, and are copied. */
+static int took_all(struct ps_region *r, const struct run *run, float *params)
+{
+    int all = 1;
+    for (int i = 0; i < r->chunks->n_chunks; i++)
+        all &= is_here(run, i) || r->pieces[i].read != NULL;
+    for (int i = 0; i < r->chunks->n_chunks && all; i++) {
+        struct buf *b = r->pieces[i].read;
+        if (b)
+            memcpy(params + r->chunks->chunks[i].first, b->data, b->bytes);
+        buf_unref(b);
+        r->pieces[i].read = NULL;
+    }
+    return all;
+}
+
+/* 0: the run has ended meanwhile. */
+static int read_others(struct ps_region *r, const struct run *run, float *params)
+{
+    int over = 0, done = 0;
+    for (int i = 0; i < r->chunks->n_chunks; i++) {
+        const struct net_gate_item item = {.kind = GATE_READ, .chunk = i};
+        if (is_here(run, i))
+            continue;
+        pthread_mutex_lock(&r->lock);
+        buf_unref(r->pieces[i].read);
+        r->pieces[i].read = NULL;
+        pthread_mutex_unlock(&r->lock);
+        send(r, run, &item);
+    }
+    while (!over && !done) {
+        struct run *now = region_run(r);
+        over = now != run;
+        if (now)
+            run_unref(now);
+        pthread_mutex_lock(&r->lock);
+        over |= region_is_over(r);
+        done = !over && took_all(r, run, params);
+        if (!over && !done)
+            clock_cond_wait(&r->changed, &r->lock, clock_deadline_ns(POLL_MS));
+        pthread_mutex_unlock(&r->lock);
+    }
+    return done;
+}
+
+enum status parts_read(struct ps_region *r, float *params)
+{
+    for (int done = 0; !done;) {
+        struct run *run = region_run(r);
+        parts_read_own(r, params);
+        done = !run || !has_others(run) || parts_step(r, run) < 0 || read_others(r, run, params);
+        if (run)
+            run_unref(run);
+        pthread_mutex_lock(&r->lock);
+        int over = region_is_over(r);
+        pthread_mutex_unlock(&r->lock);
+        if (over)
+            return ST_CANCELLED;
+    }
+    return ST_OK;
+}
+
+/* NULL: it fits the plan. */
+static const char *problem(const struct run *run, const struct net_gate *gate)
+{
+    if (gate->server == 0 || gate->server >= run->plan->servers.n)
+        return "it is from no other server of the region";
+    for (int i = 0; i < gate->n; i++) {
+        const struct net_gate_item *item = &gate->item[i];
+        if (item->kind > GATE_VALUE || item->chunk >= run->chunks->n_chunks ||
+            run->plan->shard[item->chunk] != gate->server ||
+            item->value->bytes != (size_t)run->chunks->chunks[item->chunk].n_elems * sizeof(float))
+            return "a chunk is not there, or has another size";
+    }
+    return NULL;
+}
+
+/* Under the lock: it is news of a version. */
+static int is_new(struct piece *p, uint64_t generation, const struct net_gate_item *item)
+{
+    int64_t key = 2 * item->version + (item->kind == GATE_WAITS);
+    if (p->heard_in == generation && key <= p->heard)
+        return 0;
+    p->heard_in = generation;
+    p->heard = key;
+    return 1;
+}
+
+/* Under the lock. 1: the version waits, and need not. */
+static int hear(struct ps_region *r, const struct run *run, const struct net_gate_item *item)
+{
+    struct piece *p = &region_pieces(r)[item->chunk];
+    if (item->kind == GATE_FIRST) {
+        const struct net_span span = {item->value->data, item->value->bytes};
+        const struct net_payload value = {&span, 0, item->value->bytes};
+        region_first(r, item->chunk, &value);
+        return 0;
+    }
+    if (item->kind == GATE_VALUE) {
+        buf_unref(p->read);
+        p->read = buf_ref(item->value);
+        pthread_cond_broadcast(&r->changed);
+        return 0;
+    }
+    if (!is_new(p, run->generation, item))
+        return 0;
+    int waits = item->kind == GATE_WAITS,
+        must = waits && region_waits(r, item->version, run->job.train_steps);
+    region_made(r, item->chunk, item->version, must, item->value);
+    return waits && !must;
+}
+
+void ps_region_hear(struct ps_region *r, const struct net_gate *gate,
+                    struct net_squares_reply *reply)
+{
+    struct run *run = region_run(r);
+    uint64_t here = run ? run->generation : 0;
+    const char *wrong = NULL;
+    reply->answer = here > gate->generation ? SQUARES_OVER : SQUARES_LATER;
+    if (run && here == gate->generation && run->plan->ps0 == gate->ps0) {
+        wrong = problem(run, gate);
+        reply->answer = wrong ? SQUARES_REFUSED : SQUARES_TAKEN;
+    }
+    for (int i = 0; i < gate->n && reply->answer == SQUARES_TAKEN; i++) {
+        const struct net_gate_item *item = &gate->item[i];
+        const struct net_gate_item own = {
+            .kind = GATE_OWN, .chunk = item->chunk, .version = item->version};
+        pthread_mutex_lock(&r->lock);
+        int over = r->planned != gate->generation, go = !over && hear(r, run, item);
+        pthread_mutex_unlock(&r->lock);
+        if (go)
+            send(r, run, &own);
+        if (over)
+            reply->answer = SQUARES_OVER;
+    }
+    if (wrong)
+        snprintf(reply->why, sizeof reply->why, "%s", wrong);
+    else if (reply->answer == SQUARES_LATER)
+        snprintf(reply->why, sizeof reply->why, "generation " TERM_FMT " has not begun here",
+                 TERM_ARG(gate->generation));
+    if (run)
+        run_unref(run);
+}

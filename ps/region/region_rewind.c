@@ -1,0 +1,156 @@
+/* ps/region/region_rewind.c - see region.h: the region goes back to a checkpoint, since one of its
+ * servers has lost its chunks, while its ps 0 lives on. It is then as if all of its servers had
+ * been started again: the exchange is given up, without a goodbye, and begins anew with what the
+ * checkpoint says. The exchanging thread sees to that when it has come out of what it does;
+ * meanwhile what the new generation's chunks make is noted apart, in `next`.
+ *
+ * Locks: the region's, then the exchange's. */
+#include "ps/region/parts.h"
+#include <stdlib.h>
+#include <string.h>
+
+void ps_region_plans(struct ps_region *r, struct net_plan *plan,
+                     const struct ps_parent_version *restored)
+{
+    pthread_mutex_lock(&r->lock);
+    r->next_restored = *restored;
+    int64_t since = plan->source == PLAN_MEMORY ? r->slots_since
+                    : restored->known           ? restored->slots_since
+                                                : 0;
+    plan->gates = (struct net_gates){.steps = r->cfg.steps,
+                                     .overlap = r->cfg.overlap,
+                                     .slots_since = since,
+                                     .alone = r->cfg.max_drift > 0};
+    pthread_mutex_unlock(&r->lock);
+}
+
+void region_pieces_init(struct piece *pieces, int n)
+{
+    for (int i = 0; i < n; i++) {
+        pieces[i] = (struct piece){.waiting = -1, .sent_at = -1, .due = -1};
+        pieces[i].heard = -1;
+    }
+}
+
+void region_pieces_drop(struct piece *pieces, int n)
+{
+    for (int i = 0; pieces && i < n; i++) {
+        buf_unref(pieces[i].sent);
+        buf_unref(pieces[i].used);
+        buf_unref(pieces[i].last);
+        buf_unref(pieces[i].read);
+        buf_unref(pieces[i].proposal);
+    }
+}
+
+void region_note(struct ps_region *r, int64_t from, const struct ps_parent_version *parent)
+{
+    struct adoptions *a = &r->taken;
+    if (r->next || (a->n > 0 && a->list[a->n - 1].from == from))
+        return; /* it goes back; or it is another chunk of it */
+    if (a->n == N_ADOPTIONS)
+        memmove(a->list, a->list + 1, (N_ADOPTIONS - 1) * sizeof *a->list);
+    a->n -= a->n == N_ADOPTIONS;
+    a->list[a->n++] = (struct adoption){from, *parent};
+}
+
+void ps_region_parent_at(struct ps_region *r, uint64_t generation, int64_t version,
+                         struct ps_parent_version *out)
+{
+    pthread_mutex_lock(&r->lock);
+    const struct adoptions *a = generation < r->since ? &r->taken_before : &r->taken;
+    *out = a->restored; /* until the parent has been reached, and of versions before the list */
+    for (int i = 0; i < a->n && a->list[i].from <= version; i++)
+        *out = a->list[i].parent;
+    pthread_mutex_unlock(&r->lock);
+}
+
+/* Under the lock. */
+static enum status rewind_to(struct ps_region *r, const struct ps_parent_version *to)
+{
+    int n = r->chunks->n_chunks;
+    if (!r->next && !(r->next = calloc((size_t)n, sizeof *r->next)))
+        return ST_NOMEM;
+    region_pieces_drop(r->next, n);
+    region_pieces_init(r->next, n);
+    if (r->since != r->planned) /* else its begin is tried again */
+        r->taken_before = r->taken;
+    r->since = r->planned;
+    r->taken = (struct adoptions){.restored = *to};
+    r->slots_since = to->known ? to->slots_since : 0;
+    r->is_alone = 0;
+    r->let_go = 0;
+    r->has_first = 0;
+    if (r->x)
+        net_exchange_cancel(r->x);
+    pthread_cond_broadcast(&r->changed);
+    return ST_OK;
+}
+
+enum status ps_region_begin(struct ps_region *r, const struct net_plan *plan)
+{
+    static const struct ps_parent_version none = {0};
+    enum status st = ST_OK;
+    pthread_mutex_lock(&r->lock);
+    r->planned = plan->generation;
+    r->n_first += plan->source == PLAN_FIRST;
+    if (r->chunks && plan->source == PLAN_CHECKPOINT)
+        st = rewind_to(r, &r->next_restored);
+    else if (r->chunks && plan->source == PLAN_FIRST && r->has_first)
+        st = rewind_to(r, &none);
+    pthread_mutex_unlock(&r->lock);
+    return st;
+}
+
+int region_is_over(const struct ps_region *r)
+{
+    return r->stopping || r->next;
+}
+
+struct piece *region_pieces(struct ps_region *r)
+{
+    return r->next ? r->next : r->pieces;
+}
+
+/* Under the lock: `next` is what there is. */
+static void take_next(struct ps_region *r)
+{
+    region_pieces_drop(r->pieces, r->chunks->n_chunks);
+    free(r->pieces);
+    r->pieces = r->next;
+    r->next = NULL;
+    for (int i = 0; i < r->chunks->n_chunks; i++) {
+        struct piece *p = &r->pieces[i];
+        if (p->proposal)
+            memcpy(r->base + r->chunks->chunks[i].first, p->proposal->data, p->proposal->bytes);
+        buf_unref(p->proposal);
+        p->proposal = NULL;
+    }
+    free(r->fragment);
+    r->fragment = NULL;
+    r->due = r->stuck_at = -1;
+    r->gate_since_ns = r->silent_s = 0;
+    r->ended = r->done = 0;
+    r->is_alone = 0;
+    r->let_go = 0;
+}
+
+int region_again(struct ps_region *r)
+{
+    pthread_mutex_lock(&r->lock);
+    int again = r->next && !r->stopping;
+    struct net_exchange *x = again ? r->x : NULL;
+    if (again)
+        r->x = NULL;
+    pthread_mutex_unlock(&r->lock);
+    if (!again)
+        return 0;
+    if (r->has_watch_thread)
+        pthread_join(r->watch_thread, NULL);
+    net_exchange_destroy(x); /* it may write to base until then */
+    pthread_mutex_lock(&r->lock);
+    take_next(r);
+    pthread_mutex_unlock(&r->lock);
+    r->has_watch_thread = pthread_create(&r->watch_thread, NULL, region_watch_main, r) == 0;
+    return 1;
+}

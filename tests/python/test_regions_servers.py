@@ -1,0 +1,64 @@
+"""Regions of several servers: what they come to, also where one of them dies, has no flags, or
+joins and leaves."""
+# label: cluster waits
+import signal
+
+import harness
+import regions
+
+SMALL = ["--chunk_bytes=8192"]  # 10 chunks, on all servers
+
+
+class Servers(regions.Test):
+    def kill(self, process):
+        process.stop(signal.SIGKILL, status=-signal.SIGKILL)
+
+    def test_same_bits(self):
+        """As regions of one server, with any rule, from a parent of another number of servers."""
+        for region in ([], ["--overlap_steps=4", "--fragments=2", "--parent_wire_dtype=int4"]):
+            with self.subTest(region=region):
+                want = self.run_all(steps=40, flags=SMALL, region=region, n_workers=1)
+                self.assertEqual(want, self.run_all(steps=40, flags=SMALL, region=region,
+                                                    n_workers=1, n_servers=2, n_parents=3))
+
+    def test_whatever_dies(self):
+        """Each of a region's servers in turn, and its worker: the bits stay the same."""
+        want = self.run_all(steps=240, every=20, flags=SMALL)
+        gate, _, b = self.begin_held(205, steps=240, every=20, flags=[
+            *SMALL, "--fault_push_delay_ms=3"], keeps=True, n_servers=2)
+        for after, i in ((r"2[1-9]|[3-9]\d", 1), (r"[4-9]\d|1\d\d", 0), (r"\d+", 1)):
+            b.ps[0].wait_line(r"checkpoint at step (%s): " % after)  # which is of its last round
+            self.kill(b.ps[i])
+            b.start_ps(i, *self.region_flags[1])
+        self.kill(b.workers[1])
+        b.start_worker(1)
+        gate.open()
+        self.assertEqual(self.finish(), want)
+
+    def test_join_and_leave(self):
+        """ps 0's flags are enough, and servers may come and go."""
+        want = self.run_all(steps=120, every=20, flags=SMALL)
+        gate, _, b = self.begin_held(105, steps=120, every=20, n_servers=2, late=(1,), flags=[
+            *SMALL, "--fault_push_delay_ms=3"])
+        b.start_ps(0, *self.region_flags[1])
+        b.start_ps(1)
+        for i in range(2):
+            b.start_worker(i)
+        b.workers[0].wait_line(r"\(global step: 25\)")
+        more = self.start_more(b)
+        b.ps[0].wait_line(r"ps:2 .* joins at step \d+: ")
+        b.workers[0].wait_line(r"\(global step: 65\)")
+        more.popen.send_signal(signal.SIGTERM)
+        more.wait(60)
+        gate.open()
+        self.assertEqual(self.finish(), want)
+
+    def start_more(self, job):
+        (port,) = harness.free_ports(1)
+        address = "%s:%d" % (harness.LOOPBACK, port)
+        return self.start("ps:2", [harness.BIN + "/ps", "--ps_hosts=" + job.ps_hosts[0], "--join",
+                                   "--address=" + address, "--job_name=ps", "--drain"])
+
+
+if __name__ == "__main__":
+    harness.main()
