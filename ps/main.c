@@ -88,18 +88,20 @@ static void wake(struct app *app)
         LOG_E("the main thread could not be woken: %s", strerror(errno));
 }
 
-static void on_done(void *ctx)
+static void set(struct app *app, _Atomic int *what)
 {
-    struct app *app = ctx;
-    atomic_store(&app->job_done, 1);
+    atomic_store(what, 1);
     wake(app);
 }
 
 static void on_refused(void *ctx)
 {
-    struct app *app = ctx;
-    atomic_store(&app->refused, 1);
-    wake(app);
+    set(ctx, &((struct app *)ctx)->refused);
+}
+
+static void on_done(void *ctx)
+{
+    set(ctx, &((struct app *)ctx)->job_done);
 }
 
 static void on_replaced(void *ctx)
@@ -111,16 +113,12 @@ static void on_replaced(void *ctx)
 
 static void on_over(void *ctx)
 {
-    struct app *app = ctx;
-    atomic_store(&app->over, 1);
-    wake(app);
+    set(ctx, &((struct app *)ctx)->over);
 }
 
 static void on_failed(void *ctx)
 {
-    struct app *app = ctx;
-    atomic_store(&app->failed, 1);
-    wake(app);
+    set(ctx, &((struct app *)ctx)->failed);
 }
 
 static void on_parent_lost(void *ctx, int complete, const char *why)
@@ -152,20 +150,18 @@ static enum status on_first_join(void *ctx, const struct net_join *join, char *w
 static enum status on_takes_job(void *ctx, const struct chunks *chunks,
                                 const struct ps_parent_version *restored)
 {
-    struct app *app = ctx;
-    return ps_region_take(app->region, chunks, restored);
+    return ps_region_take(((struct app *)ctx)->region, chunks, restored);
 }
 
 static void on_plans(void *ctx, struct net_plan *plan, const struct ps_parent_version *restored)
 {
-    struct app *app = ctx;
-    ps_region_plans(app->region, plan, restored);
+    ps_region_plans(((struct app *)ctx)->region, plan, restored);
 }
 
 static enum status on_beginning(void *ctx, const struct net_plan *plan)
 {
-    struct app *app = ctx;
-    return app->region ? ps_region_begin(app->region, plan) : region_server_begin(app->part, plan);
+    const struct app *a = ctx;
+    return a->region ? ps_region_begin(a->region, plan) : region_server_begin(a->part, plan);
 }
 
 static void on_gate(void *ctx, const struct net_gate *gate, struct net_squares_reply *reply)
@@ -179,21 +175,18 @@ static void on_gate(void *ctx, const struct net_gate *gate, struct net_squares_r
 
 static void on_parent_at(void *ctx, uint64_t of, int64_t step, struct ps_parent_version *out)
 {
-    struct app *app = ctx;
-    ps_region_parent_at(app->region, of, step, out);
+    ps_region_parent_at(((struct app *)ctx)->region, of, step, out);
 }
 
 static void on_control(void *ctx, struct net_server *server, const struct net_control *request,
                        uint64_t call)
 {
-    struct app *app = ctx;
-    node_control(app->node, server, request, call);
+    node_control(((struct app *)ctx)->node, server, request, call);
 }
 
 static void on_control_closed(void *ctx, uint64_t call)
 {
-    struct app *app = ctx;
-    node_control_closed(app->node, call);
+    node_control_closed(((struct app *)ctx)->node, call);
 }
 
 /* 1: the signal ends the wait. */
@@ -366,15 +359,9 @@ static int auto_threads(void)
     return half < 1 ? 1 : half > MAX_AUTO_THREADS ? MAX_AUTO_THREADS : half;
 }
 
-static int n_threads(void)
+static int threads_of(int64_t asked)
 {
-    return opt.threads > 0 ? (int)opt.threads : auto_threads();
-}
-
-/* With one worker, or where one layer has most parameters, it is one update that all wait for. */
-static int n_update_threads(void)
-{
-    return opt.update_threads > 0 ? (int)opt.update_threads : auto_threads();
+    return asked > 0 ? (int)asked : auto_threads();
 }
 
 /* What was to be done is done: no restart helps, but where there was no room. */
@@ -491,12 +478,14 @@ static int serve(struct ps_cluster *c, struct app *app)
     struct ps_status *status = NULL;
     int pages_fd = -1;
     TRY(make_region(c, app));
-    TRY(thread_pool_create(n_update_threads(), &app->threads));
+    /* with one worker, or where one layer has most parameters, it is one update that all wait for
+     */
+    TRY(thread_pool_create(threads_of(opt.update_threads), &app->threads));
     const struct ps_service_config cfg = service_config(c, app);
     TRY(ps_service_create(&cfg, &service));
     region_server_serve(app->part, service);
     const struct net_server_config net = {.addr = c->bind,
-                                          .n_threads = n_threads(),
+                                          .n_threads = threads_of(opt.threads),
                                           .handler = ps_service_handler(service),
                                           .pause = {wait_for_signal, app}};
     TRY(net_server_bind(&net, &server)); /* the last user of the port is gone from here on: */
