@@ -4,9 +4,9 @@
  * into it; what gRPC takes for itself is not seen here. */
 #include "base/digest.h"
 #include "base/log.h"
+#include "member/updates.h"
 #include "ps/service/service.h"
 #include "ps/store/store.h"
-#include "worker/train/updates.h"
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stdatomic.h>

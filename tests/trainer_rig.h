@@ -3,8 +3,8 @@
  * what was read shows in the parameters. */
 #ifndef TESTS_TRAINER_RIG_H
 #define TESTS_TRAINER_RIG_H
+#include "member/updates.h"
 #include "worker/train/trainer.h"
-#include "worker/train/updates.h"
 #include <pthread.h>
 #include <stdatomic.h>
 

@@ -1,9 +1,10 @@
 /* tests/worker_updates_test.c - the updates of a worker alone have the bits of the optimizer run
  * over each chunk as a whole, on however many threads they are made. */
 #include "base/rng.h"
+#include "kernels/backend.h"
 #include "kernels/vector/vector.h"
+#include "member/updates.h"
 #include "tests/skip.h"
-#include "worker/train/updates.h"
 #include <pthread.h>
 #include <setjmp.h>
 #include <stdarg.h>
@@ -91,7 +92,7 @@ static void check(const struct optim_config *optim, int64_t chunk_bytes)
         .params = params,
         .join = {.incarnation = 1, .job = {.n_workers = 1, .optim = *optim}, .chunks = chunks}};
     assert_int_equal(updates_create(&cfg, &x), ST_OK);
-    x.ops->set_crew(x.ctx, &(struct crew){&backend, 2, NULL});
+    x.ops->set_crew(x.ctx, &(struct crew){backend.spread, 2, NULL});
     memset(slots, 0, sizeof slots);
     for (size_t i = 0; i < N_ALL; i++)
         params[i] = expected[i] = number(1, i);

@@ -6,8 +6,8 @@
 #ifndef WORKER_MONITOR_H
 #define WORKER_MONITOR_H
 #include "base/status.h"
+#include "member/updates.h"
 #include "worker/train/figures.h"
-#include "worker/train/updates.h"
 
 enum monitor_phase {
     MONITOR_SETTING_UP,

@@ -4,6 +4,7 @@
 #include "base/digest.h"
 #include "base/rng.h"
 #include "kernels/vector/vector.h"
+#include "member/job_query.h"
 #include "worker/data/data_words.h"
 #include "worker/data/dataset_targets.h"
 #include "worker/data/fingerprint.h"

@@ -39,7 +39,7 @@ def key_of(seed, use, index):
 
 
 def order(n, seed):
-    """The samples of the first pass (worker/data/dataset_order.c)."""
+    """The samples of the first pass (member/dataset_order.c)."""
     item, key = list(range(n)), key_of(seed, SHUFFLE, 0)
     for i in range(n - 1, 0, -1):
         j = ((mix(key ^ mix(i)) >> 32) * (i + 1)) >> 32

@@ -11,7 +11,7 @@
 #ifndef WORKER_CHECKPOINT_ALONE_FOLDER_H
 #define WORKER_CHECKPOINT_ALONE_FOLDER_H
 #include "checkpoint/folder.h"
-#include "worker/train/updates.h"
+#include "member/updates.h"
 
 enum { ALONE_NAME_BYTES = 128 };
 

@@ -9,12 +9,12 @@
 #include "base/bar.h"
 #include "base/shape.h"
 #include "base/status.h"
+#include "member/dataset_order.h"
 #include "net/wire/job_input.h"
 #include <stddef.h>
 #include <stdint.h>
 
 enum {
-    DATASET_MAX_ITEMS = 1 << 26,
     DATASET_MAX_SIDE = 65536,    /* channels, height, width */
     DATASET_MAX_ELEMS = 1 << 28, /* of a sample */
     DATASET_MAX_CLASSES = 65536,
@@ -133,13 +133,5 @@ const void *dataset_place(const struct dataset *d, int64_t i, size_t *bytes);
 /* Over the plain numbers of each channel in all samples, in double and in one order: mean and
  * standard deviation (the root of the mean square, not of n - 1). mean, std: [channels]. */
 enum status dataset_measure(const struct dataset *d, double *mean, double *std);
-
-/* The item at a global position: positions 0 .. n-1 are one pass, each item once, shuffled by
- * (seed, pass); n .. 2n-1 the next. Pure; the order of a pass is computed once and kept per object.
- */
-struct dataset_order;
-enum status dataset_order_create(int64_t n, uint64_t seed, struct dataset_order **out);
-void dataset_order_destroy(struct dataset_order *o);
-int64_t dataset_order_item(struct dataset_order *o, uint64_t position); /* one thread at a time */
 
 #endif

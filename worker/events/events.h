@@ -12,10 +12,10 @@
  * Errors:  ST_NOMEM, logged; from then on only lines. */
 #ifndef WORKER_EVENTS_EVENTS_H
 #define WORKER_EVENTS_EVENTS_H
+#include "member/updates.h"
 #include "worker/events/event.h"
 #include "worker/events/event_graph.h"
 #include "worker/train/observer.h"
-#include "worker/train/updates.h"
 
 enum { EVENTS_HISTOGRAMS_AUTO = -1, EVENTS_MOST_HPARAMS = 24 };
 

@@ -6,9 +6,9 @@
  * Errors:  none: what an observer cannot do is its own affair. */
 #ifndef WORKER_TRAIN_OBSERVER_H
 #define WORKER_TRAIN_OBSERVER_H
+#include "member/crew.h"
 #include "net/exchange/exchange.h"
 #include "worker/data/dataset.h"
-#include "worker/train/crew.h"
 
 struct evaluate_visitor;
 

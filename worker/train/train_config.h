@@ -2,13 +2,13 @@
  * Owns: nothing. Threads: values. Errors: none. */
 #ifndef WORKER_TRAIN_TRAIN_CONFIG_H
 #define WORKER_TRAIN_TRAIN_CONFIG_H
+#include "member/updates.h"
 #include "worker/data/dataset.h"
 #include "worker/data/sample_log.h"
 #include "worker/model/model.h"
 #include "worker/place/tower_plan.h"
 #include "worker/train/observer.h"
 #include "worker/train/progress.h"
-#include "worker/train/updates.h"
 
 /* What the parameters of a step come to on the validation data. */
 struct trainer_evaluation {

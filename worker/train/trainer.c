@@ -399,8 +399,8 @@ static enum status towers_make(struct trainer *t)
             member.first = t->towers[i];
     }
     trainer_list_contributions(t);
-    t->crew =
-        (struct crew){t->cfg.towers[0].own.backend, t->cfg.towers[0].own.n_threads, t->cfg.threads};
+    t->crew = (struct crew){t->cfg.towers[0].own.backend->spread, t->cfg.towers[0].own.n_threads,
+                            t->cfg.threads};
     if (t->cfg.updates->ops->set_crew)
         t->cfg.updates->ops->set_crew(t->cfg.updates->ctx, &t->crew);
 done:

@@ -1,4 +1,4 @@
-/* worker/train/updates_rounds.c - local SGD (Stich 2019; with an outer optimizer DiLoCo, Douillard
+/* member/updates_rounds.c - local SGD (Stich 2019; with an outer optimizer DiLoCo, Douillard
  * et al. 2023): a worker takes H steps by itself, and what they changed is its contribution to one
  * step of the servers, a round.
  *
@@ -21,7 +21,7 @@
  * Threads: a chunk's push and wait do not overlap; waits of several towers do, hence the lock. */
 #include "base/aligned.h"
 #include "base/log.h"
-#include "worker/train/updates_impl.h"
+#include "member/updates_impl.h"
 #include <pthread.h>
 #include <stdlib.h>
 #include <string.h>

@@ -1,5 +1,5 @@
-/* worker/job_query.c - see job_query.h. */
-#include "worker/job_query.h"
+/* member/job_query.c - see job_query.h. */
+#include "member/job_query.h"
 #include "base/clock.h"
 #include "base/log.h"
 #include "net/exchange/status_client.h"

@@ -1,9 +1,9 @@
-/* worker/data/dataset_order.c - which item is read at which global position (I6).
+/* member/dataset_order.c - which item is read at which global position (I6).
  * Each pass is Fisher and Yates' shuffle of 0 .. n-1 under a key of its own. Two passes are kept,
  * the even and the odd one, because towers that are a little apart cross a boundary to and fro. */
+#include "member/dataset_order.h"
 #include "base/log.h"
 #include "base/rng.h"
-#include "worker/data/dataset.h"
 #include <stdlib.h>
 
 struct dataset_order {

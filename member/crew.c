@@ -1,5 +1,5 @@
-/* worker/train/crew.c - see the header. */
-#include "worker/train/crew.h"
+/* member/crew.c - see the header. */
+#include "member/crew.h"
 
 struct loop {
     size_t n_elems;
@@ -19,8 +19,8 @@ void crew_run(const struct crew *c, size_t n_elems,
 {
     struct loop l = {n_elems, range, ctx};
     int n = (int)((n_elems + CREW_RANGE - 1) / CREW_RANGE);
-    if (n > 1 && c->n_threads > 1 && c->backend && c->backend->spread) {
-        c->backend->spread(c->n_threads, n, run_range, &l);
+    if (n > 1 && c->n_threads > 1 && c->spread) {
+        c->spread(c->n_threads, n, run_range, &l);
         return;
     }
     thread_pool_run(c->threads, n, run_range, &l);

@@ -1,4 +1,4 @@
-/* worker/train/updates.c - the two kinds of exchange behind one table.
+/* member/updates.c - the two kinds of exchange behind one table.
  *
  * The local kind does to a chunk exactly what a server does for one member: weigh the gradient,
  * then one fused update. So a worker alone ends with the same bits as one worker with servers. */
@@ -6,7 +6,7 @@
 #include "kernels/vector/clip.h"
 #include "kernels/vector/optim.h"
 #include "kernels/vector/vector.h"
-#include "worker/train/updates_impl.h"
+#include "member/updates_impl.h"
 #include <pthread.h>
 #include <stdlib.h>
 #include <string.h>

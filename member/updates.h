@@ -1,12 +1,12 @@
-/* worker/train/updates.h - where a worker's contributions go: to the servers
+/* member/updates.h - where a worker's contributions go: to the servers
  * (net/exchange/exchange.h), or, alone, through the same chunk-wise update in this process, or,
  * with local steps, through that for some steps and then to the servers. The trainer sees only
  * this. Owns: the local kind owns the optimizer's slots. Threads: push, wait, version from any
  * thread. Errors: those of net/exchange/exchange.h. */
-#ifndef WORKER_TRAIN_UPDATES_H
-#define WORKER_TRAIN_UPDATES_H
+#ifndef MEMBER_UPDATES_H
+#define MEMBER_UPDATES_H
+#include "member/crew.h"
 #include "net/exchange/exchange.h"
-#include "worker/train/crew.h"
 
 struct updates_ops {
     /* The rule of the updates where they are this process's own, so that the caller may do them

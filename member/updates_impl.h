@@ -1,7 +1,7 @@
-/* worker/train/updates_impl.h - the kinds of updates, for updates.c and updates_rounds.c alone. */
-#ifndef WORKER_TRAIN_UPDATES_IMPL_H
-#define WORKER_TRAIN_UPDATES_IMPL_H
-#include "worker/train/updates.h"
+/* member/updates_impl.h - the kinds of updates, for updates.c and updates_rounds.c alone. */
+#ifndef MEMBER_UPDATES_IMPL_H
+#define MEMBER_UPDATES_IMPL_H
+#include "member/updates.h"
 
 /* This process' own, by the job's optimizer. restarts: every so many steps the caller begins with
  * empty slots again (updates_local_empty); 0: never. */

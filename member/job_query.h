@@ -1,8 +1,8 @@
-/* worker/job_query.h - what a worker that joins a running job has to know of it, asked of ps 0.
+/* member/job_query.h - what a worker that joins a running job has to know of it, asked of ps 0.
  * Owns:    what net_status owns (net_status_free). Threads: blocks its own.
  * Errors:  ST_CANCELLED (pause said so), ST_NOT_FOUND, ST_PROTOCOL, ST_NOMEM; logged. */
-#ifndef WORKER_JOB_QUERY_H
-#define WORKER_JOB_QUERY_H
+#ifndef MEMBER_JOB_QUERY_H
+#define MEMBER_JOB_QUERY_H
 #include "net/wire/status.h"
 
 struct job_query_request {

@@ -1,0 +1,20 @@
+/* member/dataset_order.h - which item of a data set lies at which position.
+ * Owns:    the order of the last two passes.
+ * Threads: one at a time for an object.
+ * Errors:  ST_INVALID (no items, or too many; logged), ST_NOMEM. */
+#ifndef MEMBER_DATASET_ORDER_H
+#define MEMBER_DATASET_ORDER_H
+#include "base/status.h"
+#include <stdint.h>
+
+enum { DATASET_MAX_ITEMS = 1 << 26 };
+
+/* The item at a global position: positions 0 .. n-1 are one pass, each item once, shuffled by
+ * (seed, pass); n .. 2n-1 the next. Pure; the order of a pass is computed once and kept per object.
+ */
+struct dataset_order;
+enum status dataset_order_create(int64_t n, uint64_t seed, struct dataset_order **out);
+void dataset_order_destroy(struct dataset_order *o);
+int64_t dataset_order_item(struct dataset_order *o, uint64_t position); /* one thread at a time */
+
+#endif
