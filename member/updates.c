@@ -139,6 +139,12 @@ static enum status local_wait(void *ctx, int first, int n, int64_t step)
     return ST_OK;
 }
 
+static enum status local_wait_until(void *ctx, int first, int n, int64_t step, int64_t deadline_ns)
+{
+    (void)deadline_ns;
+    return local_wait(ctx, first, n, step);
+}
+
 static int64_t local_version(void *ctx, int chunk)
 {
     struct local *l = ctx;
@@ -186,6 +192,7 @@ static const struct updates_ops local_ops = {
     .pull = local_pull,
     .flush = local_flush,
     .wait = local_wait,
+    .wait_until = local_wait_until,
     .version = local_version,
     .leave = local_leave,
     .cancel = local_cancel,
@@ -308,6 +315,11 @@ static enum status remote_wait(void *ctx, int first, int n, int64_t step)
     return net_exchange_wait(ctx, first, n, step);
 }
 
+static enum status remote_wait_until(void *ctx, int first, int n, int64_t step, int64_t deadline_ns)
+{
+    return net_exchange_wait_until(ctx, first, n, step, deadline_ns);
+}
+
 static int64_t remote_version(void *ctx, int chunk)
 {
     return net_exchange_version(ctx, chunk);
@@ -356,6 +368,7 @@ static const struct updates_ops remote_ops = {
     .pull = remote_pull,
     .flush = remote_flush,
     .wait = remote_wait,
+    .wait_until = remote_wait_until,
     .version = remote_version,
     .samples = remote_samples,
     .leave_soon = remote_leave_soon,

@@ -24,6 +24,7 @@ struct updates_ops {
     enum status (*pull)(void *ctx, int chunk, int64_t step); /* in full precision */
     void (*flush)(void *ctx);
     enum status (*wait)(void *ctx, int first, int n, int64_t step);
+    enum status (*wait_until)(void *ctx, int first, int n, int64_t step, int64_t deadline_ns);
     int64_t (*version)(void *ctx, int chunk);
     uint64_t (*samples)(void *ctx); /* NULL: nobody says */
     /* net_exchange_leave_soon and the one behind it; NULL: there is nobody to be told. */

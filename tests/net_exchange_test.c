@@ -5,9 +5,12 @@
 #include "net/exchange/exchange.h"
 #include "tests/capture.h"
 #include "tests/net_tiny.h"
+#include <poll.h>
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stdint.h>
+#include <sys/eventfd.h>
+#include <unistd.h>
 
 #include <cmocka.h>
 
@@ -20,7 +23,7 @@ struct rig {
     struct net_shared *segment; /* in which the gradient lies; NULL: none */
 };
 
-static void rig_open_as(struct rig *r, int n_servers, int shared)
+static void rig_open_with(struct rig *r, int n_servers, int shared, int event_fd)
 {
     memset(r, 0, sizeof *r);
     tiny_member_init(&r->m);
@@ -38,7 +41,8 @@ static void rig_open_as(struct rig *r, int n_servers, int shared)
                                       .join = {.incarnation = 99, .chunks = r->m.chunks},
                                       .params = r->m.params,
                                       .wait_line_ms = 200,
-                                      .shared_memory = shared};
+                                      .shared_memory = shared,
+                                      .event_fd = event_fd};
     cfg.join.job = (struct net_job){.n_workers = 1, .train_steps = 10};
     optim_defaults(OPTIM_SGD, &cfg.join.job.optim);
     assert_int_equal(net_exchange_create(&cfg, &r->m.x), ST_OK);
@@ -46,13 +50,13 @@ static void rig_open_as(struct rig *r, int n_servers, int shared)
 
 static void rig_open(struct rig *r, int n_servers)
 {
-    rig_open_as(r, n_servers, 0);
+    rig_open_with(r, n_servers, 0, 0);
 }
 
 /* Payloads by reference, both ways: the gradient lies where the exchange offers it. */
 static void rig_open_shared(struct rig *r, int n_servers)
 {
-    rig_open_as(r, n_servers, 1);
+    rig_open_with(r, n_servers, 1, 0);
     r->segment = net_exchange_gradients(r->m.x, DTYPE_F32);
     assert_non_null(r->segment);
     float *gradient = net_shared_data(r->segment);
@@ -208,6 +212,42 @@ static void test_resend(void **state)
     assert_int_equal(net_exchange_wait(r.m.x, 0, MODEL_CHUNKS, 2), ST_OK);
     tiny_assert_params(&r.m, 2);
     rig_close(&r);
+}
+
+/* What is not there yet is waited for so long and no longer; by its descriptor one hears when to
+ * look again. */
+static void test_event_fd(void **state)
+{
+    struct rig r;
+    struct net_start start;
+    uint64_t n;
+    int fd = eventfd(0, EFD_NONBLOCK | EFD_CLOEXEC);
+    struct pollfd readable = {.fd = fd, .events = POLLIN};
+    assert_true(fd > 0);
+    rig_open_with(&r, 1, 0, fd);
+    assert_int_equal(net_exchange_start(r.m.x, &start), ST_OK);
+    struct tiny *t = &r.tiny[0];
+    tiny_set(t, &t->hold, 1);
+    tiny_push_all(&r.m, 0);
+    tiny_await(t, &t->n_push, MODEL_CHUNKS);
+    (void)!read(fd, &n, sizeof n);
+    int64_t soon = clock_deadline_ns(20);
+    assert_int_equal(net_exchange_wait_until(r.m.x, 0, MODEL_CHUNKS, 1, 0), ST_DEADLINE);
+    assert_int_equal(net_exchange_wait_until(r.m.x, 0, MODEL_CHUNKS, 1, soon), ST_DEADLINE);
+    assert_true(clock_now_ns() >= soon);
+    tiny_stop(t); /* the connection is lost, requests are made again */
+    t->hold = 0;
+    tiny_start(t);
+    while (net_exchange_wait_until(r.m.x, 0, MODEL_CHUNKS, 1, 0) == ST_DEADLINE) {
+        assert_int_equal(poll(&readable, 1, 20000), 1);
+        assert_int_equal(read(fd, &n, sizeof n), sizeof n);
+    }
+    tiny_assert_params(&r.m, 1);
+    net_exchange_cancel(r.m.x);
+    assert_int_equal(poll(&readable, 1, 20000), 1);
+    assert_int_equal(net_exchange_wait_until(r.m.x, 0, MODEL_CHUNKS, 2, 0), ST_CANCELLED);
+    rig_close(&r);
+    close(fd);
 }
 
 /* A damaged payload is asked for again and never reaches the parameters. */
@@ -412,7 +452,7 @@ static void test_shared_one_way(void **state)
 {
     struct rig r;
     struct net_start start;
-    rig_open_as(&r, 1, 1);
+    rig_open_with(&r, 1, 1, 0);
     assert_int_equal(net_exchange_start(r.m.x, &start), ST_OK);
     step_all(&r, 0);
     assert_int_equal(tiny_get(&r.tiny[0], &r.tiny[0].n_shared), 0);
@@ -490,6 +530,7 @@ int main(void)
         cmocka_unit_test(test_one_goes_back_late),
         cmocka_unit_test(test_steps),
         cmocka_unit_test(test_resend),
+        cmocka_unit_test(test_event_fd),
         cmocka_unit_test(test_bad_checksum),
         cmocka_unit_test(test_fatal_answers),
         cmocka_unit_test(test_refused_join),

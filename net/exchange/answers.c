@@ -131,6 +131,7 @@ static void note_ended(struct link *l, const struct net_piece *p)
         c->ended = 1;
         request_acked(l, c);
         pthread_cond_broadcast(&x->ready);
+        exchange_notify(x);
     }
     pthread_mutex_unlock(&x->lock);
     if (tell)

@@ -228,9 +228,24 @@ void net_exchange_flush(struct net_exchange *x)
         link_pump(x->links[i], 1);
 }
 
+/* Under the lock; 1: the time has come. */
+static int wait_ready(struct net_exchange *x, int64_t deadline_ns)
+{
+    if (deadline_ns < INT64_MAX)
+        return clock_cond_wait(&x->ready, &x->lock, deadline_ns) != 0;
+    pthread_cond_wait(&x->ready, &x->lock);
+    return 0;
+}
+
+static int is_ready(const struct chunk_state *c, int64_t step)
+{
+    return c->item.kind == PIECE_NONE && c->refs == 0 && c->version >= step;
+}
+
 /* From the last chunk to the first: answers come in about the order of the requests, so that a
  * thread that waits for the last finds the others there when it wakes. */
-enum status net_exchange_wait(struct net_exchange *x, int first, int n, int64_t step)
+enum status net_exchange_wait_until(struct net_exchange *x, int first, int n, int64_t step,
+                                    int64_t deadline_ns)
 {
     if (first < 0 || n < 0 || n > x->n_chunks - first)
         return ST_RANGE;
@@ -242,18 +257,25 @@ enum status net_exchange_wait(struct net_exchange *x, int first, int n, int64_t 
         struct chunk_state *c = &x->chunks[i];
         if (c->ended) {
             st = ST_REBASED;
-        } else if (c->item.kind == PIECE_NONE && c->refs == 0 && c->version >= step) {
+        } else if (is_ready(c, step)) {
             i--;
         } else {
             c->n_waiters++;
-            pthread_cond_wait(&x->ready, &x->lock); /* woken by answers, failures and cancel */
+            int late = wait_ready(x, deadline_ns); /* woken by answers, failures and cancel */
             c->n_waiters--;
             st = exchange_status(x);
+            if (st == ST_OK && late && !is_ready(c, step))
+                st = ST_DEADLINE;
         }
     }
     x->n_waiting--;
     pthread_mutex_unlock(&x->lock);
     return st;
+}
+
+enum status net_exchange_wait(struct net_exchange *x, int first, int n, int64_t step)
+{
+    return net_exchange_wait_until(x, first, n, step, INT64_MAX);
 }
 
 int64_t net_exchange_version(struct net_exchange *x, int chunk)

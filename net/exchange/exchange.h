@@ -43,6 +43,8 @@ struct net_exchange_config {
                                     borrowed; NULL: the network's thread alone */
     int step_ms;                 /* with wire_auto: that a step is reckoned to take; 0: 100 */
     int shared_memory; /* with servers on this host, payloads cross by reference (segment.h) */
+    int event_fd;      /* an eventfd above 0, to which 1 is added when a wait that is not over may
+                          be: an answer came, or the generation or all has ended; 0: none */
 };
 
 struct net_exchange_stats {
@@ -103,6 +105,9 @@ void net_exchange_flush(struct net_exchange *x);
  * version is at least `step`. Blocks without end while servers reconnect; ST_CANCELLED after
  * cancel. */
 enum status net_exchange_wait(struct net_exchange *x, int first, int n, int64_t step);
+/* The same until a time of base/clock.h, which may be past: ST_DEADLINE. */
+enum status net_exchange_wait_until(struct net_exchange *x, int first, int n, int64_t step,
+                                    int64_t deadline_ns);
 /* Version held in params for a chunk. */
 int64_t net_exchange_version(struct net_exchange *x, int chunk);
 /* Where chunks go each at its own pace: 1 + the first sample of this member's next step, as the

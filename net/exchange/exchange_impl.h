@@ -124,10 +124,9 @@ void link_join(struct link *l, const struct session_action *a);
 void link_open(struct link *l, const struct session_action *a);
 void link_cancel(struct link *l);
 void link_leave(struct link *l, const struct session_action *a);
-/* Sends the next frame if none is on its way; `eager`: however small it is. */
-void link_pump(struct link *l, int eager);
+void link_pump(struct link *l, int eager); /* the next frame; eager: however small it is */
 
-/* Tells the session, and carries out what it says; link_step: something about that link. */
+/* Tells the session, and does what it says; link_step: something about that link. */
 void exchange_step(struct net_exchange *x, const struct session_event *e);
 void link_step(struct link *l, struct session_event *e);
 /* The link's call has ended, as e says. set: the answer's servers, to be turned to; or NULL. */
@@ -136,6 +135,7 @@ void link_end_call(struct link *l, struct session_event *e, const char *reason,
 void link_tell_busy(struct link *l); /* where n_under_way and told_busy differ */
 void link_unuse(struct link *l);
 void exchange_fail(struct net_exchange *x, enum status st);
+void exchange_notify(const struct net_exchange *x); /* by event_fd; under x->lock */
 /* What requests and waits end with: ST_OK, ST_REBASED, or why the session failed; under x->lock. */
 enum status exchange_status(const struct net_exchange *x);
 

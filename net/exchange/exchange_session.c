@@ -12,6 +12,7 @@
 #include "net/exchange/wire_auto.h"
 #include <stdio.h>
 #include <string.h>
+#include <unistd.h>
 
 /* How long ps 0 is silent before it is asked whether the job is over, and how often: who is started
  * together with the servers finds them in that time. */
@@ -102,8 +103,10 @@ static void step_session(struct net_exchange *x, const struct session_event *e, 
         pthread_cond_signal(&x->work);
     x->wake_ns = step->out.wake_ns;
     pthread_cond_broadcast(&x->changed);
-    if (step->out.n > 0)
+    if (step->out.n > 0) {
         pthread_cond_broadcast(&x->ready);
+        exchange_notify(x);
+    }
 }
 
 static void write_line(const struct link *l, const struct session_action *a, const char *reason)
@@ -145,7 +148,16 @@ static void set_status(struct net_exchange *x, enum status st)
     x->st = st;
     pthread_cond_broadcast(&x->changed);
     pthread_cond_broadcast(&x->ready);
+    exchange_notify(x);
     pthread_mutex_unlock(&x->lock);
+}
+
+/* It cannot wait: an eventfd's number does not get near its end by ones. */
+void exchange_notify(const struct net_exchange *x)
+{
+    const uint64_t one = 1;
+    if (x->cfg.event_fd > 0 && write(x->cfg.event_fd, &one, sizeof one) < 0)
+        LOG_D("eventfd %d: it cannot be written to", x->cfg.event_fd);
 }
 
 enum status exchange_status(const struct net_exchange *x)

@@ -17,8 +17,11 @@ enum { REQUEST_WINDOW_BYTES = 3 << 20 };
 
 void request_wake_waiters(struct net_exchange *x, const struct chunk_state *c)
 {
-    if (c->n_waiters > 0 && c->item.kind == PIECE_NONE && c->refs == 0)
+    if (c->item.kind != PIECE_NONE || c->refs > 0)
+        return;
+    if (c->n_waiters > 0)
         pthread_cond_broadcast(&x->ready);
+    exchange_notify(x);
 }
 
 static void release_chunk(void *owner)
