@@ -205,6 +205,11 @@ static enum status set_flag(const struct flag *f, char *arg)
     return ST_INTERNAL;
 }
 
+enum status flags_set(const struct flag *f, const char *value)
+{
+    return set_flag(f, (char *)value);
+}
+
 /* Another program's flag: its value is looked at, its name kept. The value is NULL or argv's. */
 static enum status keep_unused(const struct flag *f, char *value)
 {

@@ -49,6 +49,9 @@ struct flags_program {
 enum status flags_parse(const struct flags_program *prog, int argc, char **argv, int *exit_now);
 /* The words beside the flags of the last parse, in their order; pointers into its argv. */
 const char *const *flags_words(int *n);
+/* One value of a flag with a target, as on the command line; a string's target points to it. Any
+ * thread. */
+enum status flags_set(const struct flag *f, const char *value);
 /* The place of a word in "sync|async"; -1: it is not there. Any thread. */
 int flags_choice_find(const char *choices, const char *text);
 /* Logs every value that is not its default, at debug level; and in one line, at info level, which

@@ -21,6 +21,9 @@ set(CPACK_DEBIAN_PACKAGE_PRIORITY optional)
 
 set(CPACK_DEBIAN_WEIR_PACKAGE_NAME weir)
 set(CPACK_DEBIAN_WEIR_PACKAGE_SECTION science)
+# libweir.so.0 is for programs of others: ldconfig finds it, and packages of theirs depend on this.
+set(CPACK_DEBIAN_WEIR_PACKAGE_CONTROL_EXTRA
+    "${CMAKE_SOURCE_DIR}/packaging/debian/triggers;${CMAKE_SOURCE_DIR}/packaging/debian/shlibs")
 # --metrics_port, which loads it; for scripts: make_certs; make_data, ipsec; get_mnist
 set(CPACK_DEBIAN_WEIR_PACKAGE_RECOMMENDS "libmicrohttpd12, openssl, python3, curl | wget")
 set(CPACK_DEBIAN_WEIR_PACKAGE_SUGGESTS
@@ -31,6 +34,7 @@ TensorFlow 1 users know, train a neural network on the CPUs of one host or
 many. Workers come and go while it trains; checkpoints lose nothing; with
 the same seed and workers the parameters are the same to the last bit.
 weirctl shows how a running job stands, and has things done in it.
+libweir and weir.h let a program with a training loop of its own take part.
 
 The package weir-cuda adds training on NVIDIA's GPUs.")
 

@@ -7,7 +7,8 @@ set(man ${CMAKE_INSTALL_MANDIR}/man1)
 set(completions ${CMAKE_INSTALL_DATADIR}/bash-completion/completions)
 
 # What folders this makes is written down first: uninstall takes away those, and no other.
-set(destinations ${CMAKE_INSTALL_BINDIR} ${CMAKE_INSTALL_LIBDIR}/weir ${data} ${package} ${man}
+set(destinations ${CMAKE_INSTALL_BINDIR} ${CMAKE_INSTALL_LIBDIR}/weir
+    ${CMAKE_INSTALL_LIBDIR}/pkgconfig ${CMAKE_INSTALL_INCLUDEDIR} ${data} ${package} ${man}
     ${completions} ${CMAKE_INSTALL_DOCDIR})
 install(CODE "set(destinations \"${destinations}\")\nset(build \"${CMAKE_BINARY_DIR}\")")
 install(SCRIPT packaging/note_folders.cmake)
@@ -26,6 +27,14 @@ endif()
 if(TARGET weir_cuda)
   install(TARGETS weir_cuda LIBRARY DESTINATION ${CMAKE_INSTALL_LIBDIR}/weir COMPONENT weir-cuda)
 endif()
+install(TARGETS weir LIBRARY DESTINATION ${CMAKE_INSTALL_LIBDIR})
+install(FILES libweir/weir.h DESTINATION ${CMAKE_INSTALL_INCLUDEDIR})
+# Like all else it may be moved: the folders are told from where it lies.
+set(pkgconfig ${CMAKE_INSTALL_LIBDIR}/pkgconfig)
+file(RELATIVE_PATH WEIR_PREFIX ${CMAKE_INSTALL_PREFIX}/${pkgconfig} ${CMAKE_INSTALL_PREFIX})
+configure_file(packaging/weir.pc.in ${CMAKE_BINARY_DIR}/weir.pc @ONLY)
+install(FILES ${CMAKE_BINARY_DIR}/weir.pc DESTINATION ${pkgconfig})
+install(FILES examples/own_trainer.c DESTINATION ${data}/examples)
 install(DIRECTORY examples/models/ DESTINATION ${data}/models FILES_MATCHING PATTERN "*.json")
 install(PROGRAMS scripts/get_mnist scripts/launch scripts/make_certs scripts/make_data
         scripts/setup_gpu_vm DESTINATION ${data}/scripts)
@@ -42,13 +51,16 @@ install(DIRECTORY bench/results DESTINATION ${CMAKE_INSTALL_DOCDIR}/bench
         FILES_MATCHING PATTERN "*.md")
 install(FILES net/wire/weir.proto DESTINATION ${CMAKE_INSTALL_DOCDIR}/net/wire)
 
-# For other projects' find_package(Weir): the programs. The number before the first dot is 0 yet:
+# For other projects' find_package(Weir): the programs and the library. The number before the first dot is 0 yet:
 # a minor version may change what programs take.
 include(CMakePackageConfigHelpers)
 set(programs ${CMAKE_INSTALL_FULL_BINDIR})
 set(models ${CMAKE_INSTALL_FULL_DATADIR}/weir/models)
+set(library ${CMAKE_INSTALL_FULL_LIBDIR})
+set(headers ${CMAKE_INSTALL_FULL_INCLUDEDIR})
 configure_package_config_file(packaging/WeirConfig.cmake.in ${CMAKE_BINARY_DIR}/WeirConfig.cmake
-  INSTALL_DESTINATION ${package} PATH_VARS programs models NO_CHECK_REQUIRED_COMPONENTS_MACRO)
+  INSTALL_DESTINATION ${package} PATH_VARS programs models library headers
+  NO_CHECK_REQUIRED_COMPONENTS_MACRO)
 write_basic_package_version_file(${CMAKE_BINARY_DIR}/WeirConfigVersion.cmake
   COMPATIBILITY SameMinorVersion ARCH_INDEPENDENT)
 install(FILES ${CMAKE_BINARY_DIR}/WeirConfig.cmake ${CMAKE_BINARY_DIR}/WeirConfigVersion.cmake

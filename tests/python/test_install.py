@@ -30,6 +30,8 @@ foreach(program ps worker weirctl)
   get_target_property(path Weir::${program} IMPORTED_LOCATION)
   message(STATUS "is ${path}")
 endforeach()
+get_target_property(path Weir::weir IMPORTED_LOCATION)
+message(STATUS "is ${path}")
 message(STATUS "models ${Weir_MODELS_DIR}")
 """
 
@@ -77,12 +79,13 @@ class Install(harness.Test):
         self.assertEqual(sorted(os.listdir(os.path.join(where, "share/weir/models"))),
                          sorted(m for m in models if m.endswith(".json")))
         for file in ("share/weir/scripts/get_mnist", "share/weir/weir.proto",
+                     "include/weir.h", "share/weir/examples/own_trainer.c",
                      "share/weir/scripts/make_data", "share/weir/scripts/ipsec/generate",
                      "share/doc/weir/README.md", "share/doc/weir/docs/operations.md"):
             self.assertTrue(os.path.exists(os.path.join(where, file)), file)
         for backend in os.listdir(os.path.join(BUILD, "lib")):
-            if backend == "separate":
-                continue  # for finding errors, from the build's folder
+            if backend == "separate" or backend.startswith("libweir.so"):
+                continue  # for finding errors, from the build's folder; for programs of others
             self.assertEqual(len(glob.glob(os.path.join(where, "lib*/**/weir", backend),
                                            recursive=True)), 1, backend)
         ports = harness.free_ports(2)
@@ -132,7 +135,7 @@ class Install(harness.Test):
         said = self.cmake("-S", user, "-B", os.path.join(user, "build"),
                           "-DCMAKE_PREFIX_PATH=" + where)
         for found in ("is %s/bin/weir-ps", "is %s/bin/weir-worker", "is %s/bin/weirctl",
-                      "models %s/share/weir/models"):
+                      "is %s/lib/libweir.so", "models %s/share/weir/models"):
             self.assertIn("-- " + found % where + "\n", said)
 
     def links(self, folder):
@@ -187,6 +190,10 @@ class Install(harness.Test):
                          ["README.md", "bench", "changelog.Debian.gz", "copyright", "docs", "net"])
         for name in ("weirctl", "weir-task"):
             self.assertTrue(os.path.exists(root + "/usr/share/man/man1/%s.1.gz" % name))
+        self.assertTrue(os.path.exists(root + "/usr/include/weir.h"))
+        for said, file in (("libweir 0 weir", "shlibs"), ("ldconfig", "triggers")):
+            self.assertIn(said, subprocess.run(["dpkg-deb", "-I", package, file], check=True,
+                                               text=True, stdout=subprocess.PIPE).stdout)
         self.train(root + "/usr/bin/weir-worker", "--model=softmax")
 
     def test_a_worker_joins_by_the_printed_line(self):

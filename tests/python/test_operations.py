@@ -9,7 +9,8 @@ import harness
 
 DOCS = [os.path.join(harness.SOURCE, "docs", name)
         for name in ("operations.md", "security.md", "regions.md")]
-ROOMS = ("base", "checkpoint", "cluster", "files", "http", "member", "net", "ps", "worker", "ctl")
+ROOMS = ("base", "checkpoint", "cluster", "files", "http", "libweir", "member", "net", "ps",
+         "worker", "ctl")
 LITERAL = re.compile(r'"((?:[^"\\\n]|\\.)*)"')
 # Literals that follow each other, also with a macro such as PRId64 between them.
 RUN = re.compile(r'"(?:[^"\\\n]|\\.)*"(?:\s*(?:PRI\w+\s*)?"(?:[^"\\\n]|\\.)*")*')

@@ -1,0 +1,230 @@
+/* libweir/begin.c - see weir_impl.h: from settings and parameters to an exchange, and the start of
+ * each generation. All of it is in a thread of its own, since it may wait without end. */
+#include "base/aligned.h"
+#include "base/clock.h"
+#include "base/log.h"
+#include "base/rng.h"
+#include "libweir/weir_impl.h"
+#include "member/job_query.h"
+#include "member/updates_impl.h"
+#include "net/rpc/environment.h"
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/random.h>
+#include <unistd.h>
+
+/* As the process shows itself: there is one identity for all handles. */
+static enum status show_identity(const struct settings *s)
+{
+    static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER; /* guards the two below */
+    static int started;
+    static char shown[4 * 1024];
+    char text[sizeof shown];
+    const struct security_config c = settings_security(s);
+    enum status st = ST_OK;
+    int n = snprintf(text, sizeof text, "%s\n%s\n%s\n%s", c.cert, c.key, c.ca, c.token_file);
+    pthread_mutex_lock(&lock);
+    if (n < 0 || (size_t)n >= sizeof text) {
+        LOG_E("tls_cert, tls_key, tls_ca, token_file: the paths are too long");
+        st = ST_INVALID;
+    } else if (started && strcmp(text, shown) != 0) {
+        LOG_E("tls_cert, tls_key, tls_ca, token_file: a process shows one identity, and another "
+              "handle has other files");
+        st = ST_INVALID;
+    } else if (!started) {
+        static char kept[4][sizeof text]; /* security keeps the paths */
+        const char *const from[] = {c.cert, c.key, c.ca, c.token_file};
+        for (int i = 0; i < 4; i++)
+            snprintf(kept[i], sizeof kept[i], "%s", from[i]);
+        const struct security_config own = {kept[0], kept[1], kept[2], kept[3], c.role};
+        st = security_start(&own);
+        started = st == ST_OK;
+        snprintf(shown, sizeof shown, "%s", started ? text : "");
+    }
+    pthread_mutex_unlock(&lock);
+    return st;
+}
+
+static int pause_query(void *ctx, int ms)
+{
+    struct weir *w = ctx;
+    int64_t deadline = clock_deadline_ns(ms);
+    pthread_mutex_lock(&w->lock);
+    while (!w->cancelled && clock_cond_wait(&w->changed, &w->lock, deadline) == 0)
+        ;
+    int cancelled = w->cancelled;
+    pthread_mutex_unlock(&w->lock);
+    return cancelled;
+}
+
+static const char *own_address(struct weir *w)
+{
+    char name[65] = "";
+    if (w->set.address)
+        return w->set.address;
+    if (gethostname(name, sizeof name - 1) != 0)
+        name[0] = 0;
+    snprintf(w->host, sizeof w->host, "%s:%ld", name, (long)getpid());
+    return w->host;
+}
+
+static enum status make_updates(struct weir *w)
+{
+    struct net_exchange_config cfg = {
+        .ps_hosts = &w->cluster.ps,
+        .params = w->values,
+        .first_values = weir_write_first,
+        .ctx = w,
+        .shared_memory = w->set.shared_memory == 0,
+        .event_fd = w->event_fd > 0 ? w->event_fd : 0,
+        .join = {.member = w->set.join ? -1 : (int)w->set.task_index,
+                 .job = w->job,
+                 .chunks = w->chunks,
+                 .address = own_address(w)},
+    };
+    while (cfg.join.incarnation == 0)
+        if (getrandom(&cfg.join.incarnation, sizeof cfg.join.incarnation, 0) < 0)
+            cfg.join.incarnation = rng_mix((uint64_t)clock_now_ns() ^ (uint64_t)getpid());
+    return w->set.own_local_steps ? updates_remote_create(&cfg, &w->updates)
+                                  : updates_create(&cfg, &w->updates);
+}
+
+static enum status make_gradients(struct weir *w)
+{
+    size_t bytes = (size_t)w->n_elems * sizeof(float);
+    if (w->updates.ops->gradients)
+        w->segment = w->updates.ops->gradients(w->updates.ctx, DTYPE_F32);
+    if (w->segment) {
+        w->gradients = net_shared_data(w->segment);
+        return ST_OK;
+    }
+    w->own_gradients = aligned_take(bytes);
+    if (!w->own_gradients) {
+        LOG_E("out of memory for the gradients of %lld parameters", (long long)w->n_elems);
+        return ST_NOMEM;
+    }
+    memset(w->own_gradients, 0, bytes);
+    w->gradients = w->own_gradients;
+    return ST_OK;
+}
+
+static enum status set_up(struct weir *w)
+{
+    enum status st = ST_OK;
+    const struct settings *s = &w->set;
+    if (w->updates.ops)
+        return ST_OK;
+    TRY(net_environment_check());
+    TRY(settings_cluster(&w->set, &w->cluster));
+    if (w->cluster.ps.n > 0)
+        TRY(show_identity(s));
+    if (s->join) {
+        const struct job_query_request q = {w->cluster.ps.addr[0], pause_query, w};
+        TRY(job_query_ask(&q, &w->joined));
+    }
+    int n_servers = w->cluster.ps.n;
+    TRY(settings_job(s, n_servers, w->n_elems, s->join ? &w->joined : NULL, &w->job));
+    int64_t bytes = s->join              ? w->joined.chunks->chunk_bytes
+                    : s->chunk_bytes > 0 ? s->chunk_bytes
+                                         : chunks_default_bytes(w->n_elems, n_servers + !n_servers);
+    TRY(weir_make_chunks(w, bytes));
+    w->own_pace = !job_in_lockstep(&w->job);
+    w->n_local = s->own_local_steps ? 1 : job_local_steps(&w->job);
+    w->batch = w->job.batch / w->n_local;
+    TRY(make_updates(w));
+    TRY(make_gradients(w));
+done:
+    return st;
+}
+
+static void *starter_main(void *arg)
+{
+    struct weir *w = arg;
+    struct net_start start = {0};
+    weir_listen();
+    enum status st = set_up(w);
+    pthread_mutex_lock(&w->lock);
+    w->made = w->updates.ops != NULL;
+    if (st == ST_OK && w->cancelled)
+        st = ST_CANCELLED;
+    pthread_mutex_unlock(&w->lock);
+    if (st == ST_OK)
+        st = w->updates.ops->start(w->updates.ctx, &start);
+    int leaving = st == ST_CANCELLED && w->updates.ops && w->updates.ops->is_leaving &&
+                  w->updates.ops->is_leaving(w->updates.ctx);
+    if (st != ST_OK && !leaving)
+        weir_fail_st(w, st);
+    pthread_mutex_lock(&w->lock);
+    w->start = start;
+    w->start_st = leaving && !w->cancelled ? ST_REBASED : st; /* REBASED: without this member */
+    w->start_over = 1;
+    pthread_cond_broadcast(&w->changed);
+    pthread_mutex_unlock(&w->lock);
+    weir_signal(w);
+    return NULL;
+}
+
+static int run_starter(struct weir *w)
+{
+    if (w->n_params == 0)
+        return weir_fail(w, WEIR_E_INVALID, "there are no parameters; name them by weir_param");
+    pthread_mutex_lock(&w->lock);
+    w->state = HANDLE_STARTING;
+    w->start_over = 0;
+    pthread_mutex_unlock(&w->lock);
+    if (pthread_create(&w->starter, NULL, starter_main, w) != 0) {
+        weir_fail(w, WEIR_E_NOMEM, "no thread can be started");
+        return weir_stop(w, WEIR_E_NOMEM);
+    }
+    w->starter_runs = 1;
+    return WEIR_OK;
+}
+
+void weir_end_starter(struct weir *w)
+{
+    if (w->starter_runs)
+        pthread_join(w->starter, NULL);
+    w->starter_runs = 0;
+}
+
+/* The thread has ended well. Under the lock. */
+static void take_start(struct weir *w)
+{
+    w->state = HANDLE_RUNNING;
+    w->step = w->start.step;
+    w->train_steps =
+        w->start.place.train_steps > 0 ? w->start.place.train_steps : w->job.train_steps;
+    w->in_step = w->ended = w->invalid = w->collecting = 0;
+    w->began = w->tell_began = 1;
+    for (int i = 0; i < w->n_params; i++)
+        w->params[i].pushed = w->params[i].awaited = 0;
+}
+
+int weir_begin(struct weir *w, int64_t deadline_ns)
+{
+    if (!w->starter_runs) {
+        int code = run_starter(w);
+        if (code != WEIR_OK)
+            return code;
+    }
+    pthread_mutex_lock(&w->lock);
+    while (!w->start_over && clock_now_ns() < deadline_ns) {
+        if (deadline_ns == INT64_MAX)
+            pthread_cond_wait(&w->changed, &w->lock);
+        else
+            clock_cond_wait(&w->changed, &w->lock, deadline_ns);
+    }
+    int over = w->start_over;
+    pthread_mutex_unlock(&w->lock);
+    if (!over)
+        return WEIR_AGAIN;
+    weir_end_starter(w);
+    if (w->start_st != ST_OK)
+        return weir_stop(w, w->start_st == ST_REBASED ? WEIR_LEFT : weir_code_of(w->start_st));
+    pthread_mutex_lock(&w->lock);
+    take_start(w);
+    pthread_mutex_unlock(&w->lock);
+    weir_signal(w);
+    return WEIR_OK;
+}

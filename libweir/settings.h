@@ -1,0 +1,41 @@
+/* libweir/settings.h - what weir_set is told, and the job that it makes. Private to libweir/.
+ * Owns:    its texts.
+ * Threads: one at a time for an object.
+ * Errors:  ST_INVALID, ST_NOT_FOUND (no such setting); logged with the name and the fix. */
+#ifndef LIBWEIR_SETTINGS_H
+#define LIBWEIR_SETTINGS_H
+#include "cluster/cluster.h"
+#include "net/security/security.h"
+#include "net/wire/status.h"
+
+/* As the worker's flags of these names are kept before they are checked. */
+struct settings {
+    char *ps_hosts, *worker_hosts, *address;
+    int64_t n_workers, task_index, slurm_ps, slurm_port;
+    int join;
+    char *tls_cert, *tls_key, *tls_ca, *token_file;
+    int sync_mode, shared_memory, own_local_steps;
+    int64_t aggregate, staleness;
+    double delay_compensation;
+    char *wire_dtype;
+    int64_t chunk_bytes, train_steps, batch_size, seed, local_steps;
+    int optimizer, schedule, outer_optimizer;
+    double learning_rate, momentum, decay, beta1, beta2, epsilon, weight_decay;
+    double clip_value, clip_norm, lr_decay, outer_rate, outer_momentum;
+    int64_t lr_warmup_steps, lr_decay_steps;
+    char *lr_boundaries;
+    char *data_name, *arithmetic;
+    int64_t data_samples, data_checksum;
+};
+
+void settings_init(struct settings *s);
+void settings_free(struct settings *s);
+enum status settings_set(struct settings *s, const char *name, const char *value);
+/* Which programs the job has, and which this is: from the settings, else the environment. */
+enum status settings_cluster(struct settings *s, struct cluster *out);
+/* The job, of a model of so many elements. joined: the job that runs, NULL: it is not joined. */
+enum status settings_job(const struct settings *s, int n_servers, int64_t n_elems,
+                         const struct net_status *joined, struct net_job *out);
+struct security_config settings_security(const struct settings *s);
+
+#endif

@@ -1,0 +1,370 @@
+/* libweir/steps.c - see weir_impl.h: the steps of a member, as worker/train has them with a trainer
+ * of its own: a step whose values are not to be had counts no more, and one whose generation ends
+ * while it is pushed is pushed to its end, for it may count. */
+#include "base/clock.h"
+#include "libweir/weir_impl.h"
+#include <string.h>
+
+int64_t weir_deadline(int timeout_ms)
+{
+    return timeout_ms < 0 ? INT64_MAX : clock_deadline_ns(timeout_ms);
+}
+
+/* invalid: the step at hand counts no more. */
+static int note_ended(struct weir *w, int invalid)
+{
+    pthread_mutex_lock(&w->lock);
+    w->tell_rebased |= !w->ended;
+    w->ended = 1;
+    w->invalid |= invalid;
+    pthread_mutex_unlock(&w->lock);
+    weir_signal(w);
+    return WEIR_REBASED;
+}
+
+/* A wait's end as a code; an error ends all. */
+static int code_of_wait(struct weir *w, enum status st, int invalid)
+{
+    if (st == ST_OK)
+        return WEIR_OK;
+    if (st == ST_DEADLINE)
+        return WEIR_AGAIN;
+    if (st == ST_REBASED)
+        return note_ended(w, invalid);
+    return weir_stop(w, weir_fail_st(w, st));
+}
+
+static int64_t lowest_version(const struct weir *w)
+{
+    int64_t lowest = INT64_MAX;
+    for (int c = 0; c < w->chunks->n_chunks; c++) {
+        int64_t version = w->updates.ops->version(w->updates.ctx, c);
+        lowest = version < lowest ? version : lowest;
+    }
+    return lowest;
+}
+
+static enum status wait_all(struct weir *w, int64_t step, int64_t deadline_ns)
+{
+    return w->updates.ops->wait_until(w->updates.ctx, 0, w->chunks->n_chunks, step, deadline_ns);
+}
+
+/* All at their last version and in full precision; servers answer when the last checkpoint is
+ * there. */
+static int collect(struct weir *w, int64_t deadline_ns)
+{
+    enum dtype d = w->job.version_dtype;
+    int exact = d == DTYPE_F32 || dtype_block(d) > 1; /* changes have led to the servers' bits */
+    enum status st = wait_all(w, w->train_steps, deadline_ns);
+    if (st == ST_OK && (!exact || w->own_pace) && !w->collecting) {
+        for (int c = 0; c < w->chunks->n_chunks && st == ST_OK; c++)
+            st = w->updates.ops->pull(w->updates.ctx, c, w->train_steps);
+        w->collecting = 1;
+        if (st == ST_OK)
+            st = wait_all(w, w->train_steps, deadline_ns);
+    }
+    int code = code_of_wait(w, st, 1);
+    return code == WEIR_OK ? weir_stop(w, WEIR_DONE) : code;
+}
+
+static int64_t first_position(const struct weir *w, int64_t step)
+{
+    const struct net_place *p = &w->start.place;
+    const struct updates *x = &w->updates;
+    uint64_t given = w->own_pace && x->ops->samples ? x->ops->samples(x->ctx) : 0;
+    uint64_t at = net_place_position(p, w->n_local * w->batch, step / w->n_local) +
+                  (uint64_t)(step % w->n_local * w->batch);
+    return (int64_t)net_place_sample(p, given > 0 ? given - 1 : at);
+}
+
+static void fill_step(struct weir *w, struct weir_step *out)
+{
+    const struct net_place *p = &w->start.place;
+    *out = (struct weir_step){.step = w->step,
+                              .train_steps = w->train_steps,
+                              .position = first_position(w, w->step),
+                              .n_samples = w->batch,
+                              .stride = p->n_regions > 1 ? p->n_regions : 1,
+                              .generation = (int64_t)w->start.generation,
+                              .member = p->member,
+                              .rank = p->rank,
+                              .n_members = p->n_members,
+                              .began = w->began};
+}
+
+static void begin_step(struct weir *w, int64_t step)
+{
+    pthread_mutex_lock(&w->lock);
+    w->step = step;
+    w->in_step = 1;
+    w->n_unpushed = w->n_params;
+    for (int c = 0; c < w->chunks->n_chunks; c++)
+        w->gather[c].n_missing = w->gather[c].n_params;
+    pthread_mutex_unlock(&w->lock);
+}
+
+/* NULL: all are. */
+static const char *unpushed(const struct weir *w)
+{
+    for (int i = 0; i < w->n_params; i++)
+        if (w->params[i].pushed != w->step + 1)
+            return w->params[i].name;
+    return NULL;
+}
+
+/* To the step behind the one at hand. REBASED: to begin again. */
+static int go_on(struct weir *w, int early, int64_t deadline_ns, struct weir_step *out)
+{
+    pthread_mutex_lock(&w->lock);
+    int lacks = w->in_step && !w->invalid && w->n_unpushed > 0;
+    const char *name = lacks ? unpushed(w) : NULL;
+    pthread_mutex_unlock(&w->lock);
+    if (lacks)
+        return weir_fail(w, WEIR_E_INVALID, "parameter '%.255s' was not pushed at step %lld",
+                         name ? name : "", (long long)w->step);
+    int64_t next = w->step + w->in_step;
+    w->updates.ops->flush(w->updates.ctx);
+    if (!w->collecting) {
+        int n = early && !w->own_pace ? w->chunks->params[0].n_chunks : w->chunks->n_chunks;
+        enum status st =
+            w->updates.ops->wait_until(w->updates.ctx, 0, n, w->own_pace ? 0 : next, deadline_ns);
+        int code = code_of_wait(w, st, 1);
+        if (code != WEIR_OK)
+            return code;
+    }
+    if ((w->own_pace ? lowest_version(w) : next) >= w->train_steps)
+        return collect(w, deadline_ns);
+    begin_step(w, next);
+    fill_step(w, out);
+    w->began = 0;
+    return WEIR_OK;
+}
+
+static int next_step(struct weir *w, int early, int timeout_ms, struct weir_step *out)
+{
+    int64_t deadline_ns = weir_deadline(timeout_ms);
+    weir_listen();
+    if (!out)
+        return weir_fail(w, WEIR_E_INVALID, "weir_next is given no room for the step");
+    for (;;) {
+        int code = weir_stopped(w);
+        if (code == 0 && (w->state != HANDLE_RUNNING || w->ended))
+            code = weir_begin(w, deadline_ns);
+        if (code == WEIR_OK)
+            code = go_on(w, early, deadline_ns, out);
+        if (code != WEIR_REBASED)
+            return code;
+    }
+}
+
+int weir_next(struct weir *w, int timeout_ms, struct weir_step *out)
+{
+    return next_step(w, 0, timeout_ms, out);
+}
+
+int weir_next_early(struct weir *w, int timeout_ms, struct weir_step *out)
+{
+    return next_step(w, 1, timeout_ms, out);
+}
+
+/* Chunks that go each at its own pace have no version to wait for: what is put side by side yet has
+ * not gone. */
+static enum status wait_gathered(struct weir *w, int param, int64_t deadline_ns)
+{
+    const struct gather *g = &w->gather[w->chunks->params[param].first_chunk];
+    int late = 0;
+    pthread_mutex_lock(&w->lock);
+    while (!late && !w->ended && !w->cancelled && w->state == HANDLE_RUNNING &&
+           w->params[param].pushed == w->step + 1 && g->n_missing > 0)
+        late = deadline_ns == INT64_MAX ? pthread_cond_wait(&w->changed, &w->lock)
+                                        : clock_cond_wait(&w->changed, &w->lock, deadline_ns);
+    pthread_mutex_unlock(&w->lock);
+    return late ? ST_DEADLINE : ST_OK;
+}
+
+static enum status wait_param(struct weir *w, int param, int64_t step, int64_t deadline_ns)
+{
+    const struct net_param *p = &w->chunks->params[param];
+    enum status st = w->own_pace ? wait_gathered(w, param, deadline_ns) : ST_OK;
+    if (st != ST_OK)
+        return st;
+    return w->updates.ops->wait_until(w->updates.ctx, p->first_chunk, p->n_chunks,
+                                      w->own_pace ? 0 : step, deadline_ns);
+}
+
+int weir_param_ready(struct weir *w, int param, int64_t step, int64_t deadline_ns)
+{
+    return wait_param(w, param, step, deadline_ns) == ST_OK;
+}
+
+/* For calls within a step; the step is *step. */
+static int check_running(struct weir *w, int param, int64_t *step, int *invalid)
+{
+    int code = weir_stopped(w);
+    if (code < 0)
+        return code;
+    if (!weir_find(w, param))
+        return WEIR_E_INVALID;
+    pthread_mutex_lock(&w->lock);
+    int in_step = w->state == HANDLE_RUNNING && w->in_step;
+    *step = w->step;
+    *invalid = w->invalid;
+    pthread_mutex_unlock(&w->lock);
+    if (code != WEIR_OK || !in_step)
+        return weir_fail(w, WEIR_E_INVALID, "there is no step: weir_next has not begun one");
+    return WEIR_OK;
+}
+
+int weir_wait(struct weir *w, int param, int timeout_ms)
+{
+    int64_t step;
+    int invalid;
+    weir_listen();
+    int code = check_running(w, param, &step, &invalid);
+    if (code != WEIR_OK)
+        return code;
+    if (invalid)
+        return WEIR_REBASED;
+    pthread_mutex_lock(&w->lock);
+    int pushed = w->params[param].pushed == step + 1;
+    pthread_mutex_unlock(&w->lock);
+    w->updates.ops->flush(w->updates.ctx);
+    return code_of_wait(w, wait_param(w, param, step + pushed, weir_deadline(timeout_ms)), !pushed);
+}
+
+int weir_pull(struct weir *w, int param)
+{
+    int64_t step;
+    int invalid;
+    weir_listen();
+    int code = check_running(w, param, &step, &invalid);
+    if (code != WEIR_OK || invalid)
+        return code == WEIR_OK ? WEIR_REBASED : code;
+    const struct net_param *p = &w->chunks->params[param];
+    const struct updates *x = &w->updates;
+    for (int c = p->first_chunk; c < p->first_chunk + p->n_chunks; c++) {
+        int64_t version = x->ops->version(x->ctx, c);
+        enum status st = version < 0 ? ST_REBASED : x->ops->pull(x->ctx, c, version);
+        if (st != ST_OK && st != ST_BUSY) /* what is under way brings it */
+            return code_of_wait(w, st, 0);
+    }
+    x->ops->flush(x->ctx);
+    return WEIR_OK;
+}
+
+/* The chunk's contribution: data are its first element. */
+static int send_chunk(struct weir *w, int chunk, const float *data, double samples)
+{
+    const struct updates *x = &w->updates;
+    int64_t version = w->own_pace ? x->ops->version(x->ctx, chunk) : w->step;
+    if (version >= w->train_steps) /* at its own pace: it has had all its updates */
+        return WEIR_OK;
+    enum status st =
+        version < 0 ? ST_REBASED : x->ops->push(x->ctx, chunk, version, data, (float)samples);
+    if (st == ST_BUSY)
+        return weir_fail(w, WEIR_E_INVALID,
+                         "parameter '%.255s' is still under way at step %lld: wait for it first",
+                         w->params[w->chunks->chunks[chunk].param].name, (long long)w->step);
+    int code = code_of_wait(w, st, 0);
+    return code == WEIR_REBASED ? WEIR_OK : code;
+}
+
+/* One of several that share a chunk: the last one sends it. */
+static int send_shared(struct weir *w, int param, const float *gradient, double samples)
+{
+    const struct net_param *p = &w->chunks->params[param];
+    struct gather *g = &w->gather[p->first_chunk];
+    float *room = w->gradients + p->first;
+    if (gradient && gradient != room && samples > 0)
+        memcpy(room, gradient, (size_t)p->n_elems * sizeof *room);
+    pthread_mutex_lock(&w->lock);
+    int differs = g->n_missing < g->n_params && g->samples != samples;
+    g->samples = samples;
+    int last = --g->n_missing == 0;
+    pthread_cond_broadcast(&w->changed);
+    pthread_mutex_unlock(&w->lock);
+    if (differs)
+        return weir_stop(w, weir_fail(w, WEIR_E_INVALID,
+                                      "parameter '%.255s' was pushed for %g samples, those that "
+                                      "are sent with it for others; they have to be the same",
+                                      p->name, samples));
+    const struct net_chunk *c = &w->chunks->chunks[p->first_chunk];
+    return last ? send_chunk(w, p->first_chunk, w->gradients + c->first, samples) : WEIR_OK;
+}
+
+/* Marks it as pushed. *go: it is to be sent. */
+static int mark_pushed(struct weir *w, int param, int *go)
+{
+    int64_t step;
+    int invalid, code = check_running(w, param, &step, &invalid);
+    if (code != WEIR_OK)
+        return code;
+    pthread_mutex_lock(&w->lock);
+    struct param *p = &w->params[param];
+    int twice = p->pushed == step + 1;
+    if (!twice) {
+        p->pushed = step + 1;
+        p->awaited = 1;
+        w->n_unpushed--;
+    }
+    pthread_mutex_unlock(&w->lock);
+    *go = !invalid;
+    return twice ? weir_fail(w, WEIR_E_INVALID, "parameter '%.255s' is pushed twice at step %lld",
+                             w->params[param].name, (long long)step)
+                 : WEIR_OK;
+}
+
+static int push(struct weir *w, int param, const float *data, double samples)
+{
+    int go = 0, code = mark_pushed(w, param, &go);
+    if (code != WEIR_OK || !go)
+        return code;
+    const struct net_param *p = &w->chunks->params[param];
+    const float *from = data ? data : w->gradients + p->first;
+    if (w->gather[p->first_chunk].n_params > 1)
+        return send_shared(w, param, data, samples);
+    for (int c = p->first_chunk; c < p->first_chunk + p->n_chunks && code == WEIR_OK; c++) {
+        pthread_mutex_lock(&w->lock);
+        w->gather[c].n_missing = 0;
+        pthread_mutex_unlock(&w->lock);
+        code = send_chunk(w, c, from + (w->chunks->chunks[c].first - p->first), samples);
+    }
+    return code;
+}
+
+static int check_push(struct weir *w, const float *data, double samples, int own)
+{
+    weir_listen();
+    if (!(samples >= 0 && samples <= JOB_MAX_BATCH))
+        return weir_fail(w, WEIR_E_INVALID, "%g samples cannot be; 0 to %d can", samples,
+                         JOB_MAX_BATCH);
+    if (!data && samples > 0)
+        return weir_fail(w, WEIR_E_INVALID, "nothing is pushed for %g samples", samples);
+    if (own != w->set.own_local_steps)
+        return weir_fail(w, WEIR_E_INVALID,
+                         "weir_push_values is for the setting own_local_steps, weir_push for all "
+                         "others");
+    return WEIR_OK;
+}
+
+int weir_push(struct weir *w, int param, const float *gradient, double samples)
+{
+    int code = check_push(w, gradient, samples, 0);
+    return code == WEIR_OK ? push(w, param, gradient, samples) : code;
+}
+
+int weir_push_values(struct weir *w, int param, const float *values, double samples)
+{
+    int64_t step;
+    int invalid, code = check_push(w, values, samples, 1);
+    if (code == WEIR_OK)
+        code = check_running(w, param, &step, &invalid);
+    if (code != WEIR_OK)
+        return code;
+    const struct net_param *p = &w->chunks->params[param];
+    float *change = w->gradients + p->first;
+    if (samples > 0)
+        optim_change(p->rule == PARAM_AVERAGE ? p->keep : -1, (size_t)p->n_elems,
+                     w->values + p->first, values, change);
+    return push(w, param, change, samples);
+}

@@ -1,0 +1,289 @@
+/* libweir/weir.c - see weir.h and weir_impl.h: a handle's beginning and end, leaving, errors, and
+ * the library's log. */
+#include "base/clock.h"
+#include "base/log.h"
+#include "libweir/weir_impl.h"
+#include <stdarg.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+
+enum { LEAVE_SOON_MOST_MS = 1000000000 };
+
+static pthread_once_t once = PTHREAD_ONCE_INIT;
+static pthread_mutex_t line_lock = PTHREAD_MUTEX_INITIALIZER; /* guards the two below */
+static void (*line_to)(void *ctx, int level, const char *text);
+static void *line_ctx;
+/* The thread's: the last error that it logged since weir_listen; what weir_error returned. */
+static _Thread_local char heard[LOG_TEXT_BYTES];
+static _Thread_local char shown[WEIR_ERROR_BYTES];
+
+static void on_line(void *ctx, enum log_level level, const char *text)
+{
+    (void)ctx;
+    if (level == LOG_LEVEL_ERROR)
+        snprintf(heard, sizeof heard, "%s", text);
+    pthread_mutex_lock(&line_lock);
+    if (line_to)
+        line_to(line_ctx, (int)level, text);
+    pthread_mutex_unlock(&line_lock);
+}
+
+static void divert(void)
+{
+    log_init("weir", -1, LOG_LEVEL_INFO);
+    log_divert(on_line, NULL);
+}
+
+void weir_log(void (*line)(void *ctx, int level, const char *text), void *ctx)
+{
+    pthread_once(&once, divert);
+    pthread_mutex_lock(&line_lock);
+    line_to = line;
+    line_ctx = ctx;
+    pthread_mutex_unlock(&line_lock);
+}
+
+const char *weir_version(void)
+{
+    return WEIR_VERSION;
+}
+
+const char *weir_code_text(int code)
+{
+    switch (code) {
+    case WEIR_OK:
+        return "ok";
+    case WEIR_DONE:
+        return "the job is done";
+    case WEIR_LEFT:
+        return "this member has left";
+    case WEIR_AGAIN:
+        return "not yet";
+    case WEIR_REBASED:
+        return "the step counts no more";
+    case WEIR_E_INVALID:
+        return "an argument, a setting or a call is wrong";
+    case WEIR_E_REFUSED:
+        return "refused by the servers";
+    case WEIR_E_UNAVAILABLE:
+        return "a server is not there, or has lost the parameters";
+    case WEIR_E_CANCELLED:
+        return "cancelled";
+    case WEIR_E_NOMEM:
+        return "out of memory, threads or descriptors";
+    case WEIR_E_UNSUPPORTED:
+        return "not supported";
+    case WEIR_E_PROTOCOL:
+        return "protocol violated by a server";
+    case WEIR_E_IO:
+        return "a file cannot be read";
+    case WEIR_E_INTERNAL:
+        return "internal error";
+    default:
+        return "no code of this library";
+    }
+}
+
+int weir_code_of(enum status st)
+{
+    switch (st) {
+    case ST_OK:
+        return WEIR_OK;
+    case ST_REFUSED:
+    case ST_MISMATCH:
+        return WEIR_E_REFUSED;
+    case ST_UNAVAILABLE:
+    case ST_DEADLINE:
+        return WEIR_E_UNAVAILABLE;
+    case ST_CANCELLED:
+        return WEIR_E_CANCELLED;
+    case ST_NOMEM:
+        return WEIR_E_NOMEM;
+    case ST_UNSUPPORTED:
+        return WEIR_E_UNSUPPORTED;
+    case ST_PROTOCOL:
+        return WEIR_E_PROTOCOL;
+    case ST_IO:
+    case ST_FULL:
+        return WEIR_E_IO;
+    case ST_INVALID:
+    case ST_RANGE:
+    case ST_NOT_FOUND:
+    case ST_CORRUPT:
+        return WEIR_E_INVALID;
+    default:
+        return WEIR_E_INTERNAL;
+    }
+}
+
+void weir_listen(void)
+{
+    heard[0] = 0;
+}
+
+int weir_fail(struct weir *w, int code, const char *fmt, ...)
+{
+    va_list ap;
+    va_start(ap, fmt);
+    pthread_mutex_lock(&w->lock);
+    vsnprintf(w->error, sizeof w->error, fmt, ap);
+    pthread_mutex_unlock(&w->lock);
+    va_end(ap);
+    return code;
+}
+
+/* Who found the error may have been a thread of the network's. */
+int weir_fail_st(struct weir *w, enum status st)
+{
+    char text[LOG_TEXT_BYTES];
+    snprintf(text, sizeof text, "%s", heard);
+    if (!text[0] && st != ST_CANCELLED)
+        log_last_error(text, sizeof text);
+    return weir_fail(w, weir_code_of(st), "%s", text[0] ? text : status_text(st));
+}
+
+int weir_stop(struct weir *w, int code)
+{
+    pthread_mutex_lock(&w->lock);
+    if (w->state != HANDLE_STOPPED) {
+        w->state = HANDLE_STOPPED;
+        w->code = code;
+        w->tell_stopped = 1;
+    }
+    pthread_cond_broadcast(&w->changed);
+    pthread_mutex_unlock(&w->lock);
+    weir_signal(w);
+    return code;
+}
+
+int weir_stopped(struct weir *w)
+{
+    pthread_mutex_lock(&w->lock);
+    int code = w->state == HANDLE_STOPPED ? w->code : 0;
+    pthread_mutex_unlock(&w->lock);
+    return code;
+}
+
+const char *weir_error(struct weir *w)
+{
+    pthread_mutex_lock(&w->lock);
+    memcpy(shown, w->error, sizeof shown);
+    pthread_mutex_unlock(&w->lock);
+    return shown;
+}
+
+int weir_open(struct weir **out)
+{
+    pthread_once(&once, divert);
+    struct weir *w = calloc(1, sizeof *w);
+    if (!w)
+        return WEIR_E_NOMEM;
+    settings_init(&w->set);
+    w->event_fd = -1;
+    pthread_mutex_init(&w->lock, NULL);
+    clock_cond_init(&w->changed);
+    *out = w;
+    return WEIR_OK;
+}
+
+int weir_set(struct weir *w, const char *name, const char *value)
+{
+    weir_listen();
+    if (w->state != HANDLE_NEW)
+        return weir_fail(w, WEIR_E_INVALID, "settings are told before the first weir_next");
+    if (!name || !value)
+        return weir_fail(w, WEIR_E_INVALID, "a setting has a name and a value");
+    enum status st = settings_set(&w->set, name, value);
+    return st == ST_OK ? WEIR_OK : weir_fail_st(w, st);
+}
+
+int64_t weir_sample(struct weir *w, int64_t n, int64_t position)
+{
+    weir_listen();
+    if (position < 0) {
+        weir_fail(w, WEIR_E_INVALID, "position %lld is below 0", (long long)position);
+        return -1;
+    }
+    if (!w->order || w->n_order != n) {
+        struct dataset_order *order = NULL;
+        uint64_t seed = w->updates.ops ? w->job.seed : (uint64_t)w->set.seed;
+        enum status st = dataset_order_create(n, seed, &order);
+        if (st != ST_OK) {
+            weir_fail_st(w, st);
+            return -1;
+        }
+        dataset_order_destroy(w->order);
+        w->order = order;
+        w->n_order = n;
+    }
+    return dataset_order_item(w->order, (uint64_t)position);
+}
+
+int weir_leave_soon(struct weir *w, int timeout_ms)
+{
+    weir_listen();
+    int code = weir_stopped(w);
+    pthread_mutex_lock(&w->lock);
+    int running = w->state == HANDLE_RUNNING;
+    pthread_mutex_unlock(&w->lock);
+    if (code < 0)
+        return code;
+    if (!running || !w->updates.ops->leave_soon)
+        return weir_fail(w, WEIR_E_INVALID,
+                         "there is nothing to leave: weir_next has joined no servers, or the job "
+                         "is over");
+    int64_t ms = timeout_ms < 0 ? LEAVE_SOON_MOST_MS : timeout_ms;
+    enum status st = w->updates.ops->leave_soon(w->updates.ctx, ms);
+    return st == ST_DEADLINE ? WEIR_AGAIN : st == ST_OK ? WEIR_OK : weir_fail_st(w, st);
+}
+
+int weir_leave_failed(struct weir *w, const char *error)
+{
+    int code = weir_stopped(w);
+    if (!error || !*error)
+        return weir_fail(w, WEIR_E_INVALID, "an error is a line of text");
+    if (code < 0 || !w->updates.ops || w->starter_runs)
+        return weir_fail(w, WEIR_E_INVALID, "weir_next has joined no servers, or has stopped");
+    w->updates.ops->leave(w->updates.ctx, code == WEIR_DONE, error);
+    w->goodbye = 1;
+    weir_fail(w, WEIR_E_CANCELLED, "this member has left with its error: %.400s", error);
+    if (code == 0)
+        weir_stop(w, WEIR_E_CANCELLED);
+    return WEIR_OK;
+}
+
+void weir_cancel(struct weir *w)
+{
+    pthread_mutex_lock(&w->lock);
+    w->cancelled = 1;
+    pthread_cond_broadcast(&w->changed);
+    int made = w->made;
+    pthread_mutex_unlock(&w->lock);
+    if (made)
+        w->updates.ops->cancel(w->updates.ctx);
+}
+
+void weir_close(struct weir *w)
+{
+    if (!w)
+        return;
+    int code = weir_stopped(w);
+    if (w->starter_runs)
+        weir_cancel(w);
+    weir_end_starter(w);
+    if (w->updates.ops && (code == WEIR_DONE || code == WEIR_LEFT) && !w->goodbye)
+        w->updates.ops->leave(w->updates.ctx, code == WEIR_DONE, "");
+    updates_destroy(&w->updates);
+    weir_params_free(w);
+    settings_free(&w->set);
+    cluster_free(&w->cluster);
+    net_status_free(&w->joined);
+    dataset_order_destroy(w->order);
+    if (w->event_fd > 0)
+        close(w->event_fd);
+    pthread_cond_destroy(&w->changed);
+    pthread_mutex_destroy(&w->lock);
+    free(w);
+}

@@ -1,0 +1,115 @@
+/* libweir/weir_impl.h - a handle, shared by the files of libweir/. Private to them.
+ *
+ *   settings.c  what weir_set is told, and the job that it makes
+ *   params.c    the parameters as they are named, and where their numbers are
+ *   begin.c     the cluster, the chunks and the exchange; each generation's start, in a thread
+ *   steps.c     weir_next, _push, _wait
+ *   events.c    the descriptor and the events
+ *   weir.c      the rest: open, close, leaving, errors, log
+ *
+ * A chunk goes when all parameters in it are pushed. One that is a part of a single parameter is
+ * read where its gradient lies; small ones, which share a chunk, are first put side by side in the
+ * room for gradients. Locks: the handle's, never held while the exchange is called. */
+#ifndef LIBWEIR_WEIR_IMPL_H
+#define LIBWEIR_WEIR_IMPL_H
+#include "libweir/settings.h"
+#include "libweir/weir.h"
+#include "member/dataset_order.h"
+#include "member/updates.h"
+#include <pthread.h>
+
+enum { WEIR_ERROR_BYTES = 1024 };
+
+enum weir_state {
+    HANDLE_NEW,      /* settings and parameters are told */
+    HANDLE_STARTING, /* the thread is under way, or has ended: start_over */
+    HANDLE_RUNNING,
+    HANDLE_STOPPED /* by `code` */
+};
+
+struct param {
+    char *name;
+    struct shape shape;
+    double keep;    /* below 0: it is trained */
+    int64_t first;  /* element in the flat block */
+    int64_t pushed; /* 1 + the step that it was pushed in; 0: none of this generation */
+    int awaited;    /* an event is to say that its values are here */
+};
+
+/* Of a chunk that several parameters share. */
+struct gather {
+    int n_params, n_missing; /* in it; of these, not pushed in this step */
+    double samples;          /* of those that were */
+};
+
+struct weir {
+    struct settings set;
+    int n_params, params_room;
+    struct param *params;
+    int64_t n_elems, elems_room;
+    float *first_values; /* [n_elems], kept for a job that begins anew */
+
+    struct cluster cluster; /* from here on: by begin.c, before RUNNING */
+    struct net_status joined;
+    struct net_job job;
+    char host[96]; /* and process: how this member is named */
+    struct chunks *chunks;
+    float *values, *own_gradients; /* [n_elems]; own_gradients NULL: they are in the segment */
+    float *gradients;
+    struct net_shared *segment;
+    struct updates updates;
+    int own_pace, n_local, batch;
+    struct gather *gather; /* [n_chunks] */
+    int event_fd;          /* -1: none */
+
+    pthread_mutex_t lock; /* guards what follows, params' pushed and awaited, and gather */
+    pthread_cond_t changed;
+    enum weir_state state;
+    int code; /* STOPPED: DONE, LEFT, or an error */
+    int cancelled;
+    int made;    /* the exchange is there to be cancelled */
+    int goodbye; /* the servers were told */
+    pthread_t starter;
+    int starter_runs, start_over;
+    enum status start_st;
+    struct net_start start;
+    int64_t step, train_steps;
+    int in_step, n_unpushed;                    /* weir_next has begun it; of the parameters */
+    int ended;                                  /* the generation has */
+    int invalid;                                /* and the step counts no more */
+    int began;                                  /* the next step is the first after a start */
+    int collecting;                             /* the last values are asked for */
+    int tell_began, tell_rebased, tell_stopped; /* by events */
+    int look_at;                                /* which parameter next, likewise */
+    char error[WEIR_ERROR_BYTES];
+
+    struct dataset_order *order; /* of n_order samples */
+    int64_t n_order;
+};
+
+/* weir.c: a failure's code, with its sentence. */
+int weir_fail(struct weir *w, int code, const char *fmt, ...) __attribute__((format(printf, 3, 4)));
+/* Likewise of what the rooms below have logged since weir_listen. */
+int weir_fail_st(struct weir *w, enum status st);
+void weir_listen(void);
+/* The handle goes on no more: DONE, LEFT, or an error whose sentence is there. Returns code. */
+int weir_stop(struct weir *w, int code);
+int weir_code_of(enum status st);
+/* Of STOPPED: its code, else 0. */
+int weir_stopped(struct weir *w);
+void weir_signal(struct weir *w); /* events.c: the descriptor; any lock */
+
+/* params.c */
+const struct param *weir_find(struct weir *w, int param); /* NULL: there is none; said */
+void weir_params_free(struct weir *w);
+enum status weir_make_chunks(struct weir *w, int64_t chunk_bytes);
+void weir_write_first(void *w, float *values);
+
+/* begin.c: a start is under way; from STARTING, with a timeout: OK, AGAIN, LEFT, errors. */
+int weir_begin(struct weir *w, int64_t deadline_ns);
+void weir_end_starter(struct weir *w);
+/* steps.c: a deadline by clock.h of milliseconds, -1: none. */
+int64_t weir_deadline(int timeout_ms);
+int weir_param_ready(struct weir *w, int param, int64_t step, int64_t deadline_ns);
+
+#endif

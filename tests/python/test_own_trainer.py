@@ -1,0 +1,138 @@
+#!/usr/bin/python3
+"""libweir as it is installed: what it exports, and examples/own_trainer.c, compiled as users do, in
+a job whose processes are killed: it ends with the bits of one that was left alone."""
+# label: cluster
+import glob
+import os
+import re
+import shutil
+import signal
+import struct
+import subprocess
+import unittest
+
+import ckpt_folder
+import harness
+
+BUILD = os.path.dirname(harness.BIN)
+DATA = "/usr/share/datasets/fashion-mnist"
+STEPS, TRIES = 400, 10  # a busy machine may miss the job's middle
+SETTINGS = ["optimizer", "momentum", "learning_rate", "0.05", "train_steps", str(STEPS)]
+
+
+def read(*path):
+    with open(os.path.join(harness.SOURCE, *path), encoding="utf-8") as f:
+        return f.read()
+
+
+def declared():
+    """The functions of weir.h."""
+    text = re.sub(r"/\*.*?\*/", "", read("libweir/weir.h"), flags=re.S)
+    return sorted(re.findall(r"\b(weir_\w+)\((?!\*)[^;{}]*\);", text))
+
+
+@unittest.skipIf(harness.SANITIZE, "the library is compiled into programs without a sanitizer")
+@unittest.skipUnless(os.path.exists(os.path.join(BUILD, "cmake_install.cmake")),
+                     "%s is no build folder of CMake" % BUILD)
+class OwnTrainer(harness.Test):
+    def setUp(self):
+        """What somebody has installed of this build can be taken away by its notes, afterwards."""
+        super().setUp()
+        for name in ("install_manifest.txt", "install_folders.txt"):
+            path, kept = os.path.join(BUILD, name), os.path.join(self.dir(), name)
+            self.addCleanup(lambda p=path, k=kept: os.path.exists(p) and os.unlink(p) or
+                            os.path.exists(k) and shutil.copy(k, p))
+            if os.path.exists(path):
+                shutil.move(path, kept)
+
+    def install(self):
+        """All of it, moved since: the folder, and an environment that has it."""
+        first, moved = (os.path.join(self.dir(), d) for d in ("first", "moved"))
+        subprocess.run(["cmake", "--install", BUILD, "--prefix", first], check=True,
+                       stdout=subprocess.DEVNULL, timeout=120 * harness.PATIENCE)
+        os.rename(first, moved)
+        pc, = glob.glob(moved + "/lib*/**/pkgconfig", recursive=True)
+        return moved, dict(os.environ, PKG_CONFIG_PATH=pc, LD_LIBRARY_PATH=os.path.dirname(pc))
+
+    def compile(self, env):
+        program = os.path.join(self.dir(), "own_trainer")
+        source = os.path.join(harness.SOURCE, "examples/own_trainer.c")
+        subprocess.run("cc -Wall -Wextra -Werror -O2 %s -o %s "
+                       "$(pkg-config --cflags --libs weir) -lm" % (source, program), shell=True,
+                       check=True, env=env)
+        return program
+
+    def test_what_is_exported(self):
+        """The symbols, in their version, are the header's functions and those of the list."""
+        _, env = self.install()
+        library, = glob.glob(env["LD_LIBRARY_PATH"] + "/libweir.so.0.*")
+        said = subprocess.run(["nm", "-D", "--defined-only", library], check=True, text=True,
+                              stdout=subprocess.PIPE).stdout
+        found = re.findall(r" T (\w+)@@(\w+)$", said, re.M)
+        self.assertEqual([f for f, _ in found], declared())
+        listed = read("libweir/symbols.txt").split()
+        self.assertEqual(["%s@%s" % f for f in found], listed)
+        self.assertEqual(len(re.findall(r" [A-Z] ", said)) - len(found), 1)  # WEIR_0 itself
+        needs = subprocess.run(["readelf", "-d", library], check=True, text=True,
+                               stdout=subprocess.PIPE).stdout
+        self.assertIn("soname: [libweir.so.0]", needs)
+        for other in ("dnnl", "gomp", "cuda", "cudnn", "cublas"):
+            self.assertNotIn(other, needs)
+        self.assertLess(len(read("examples/own_trainer.c").splitlines()), 80)
+
+    def trainer(self, program, env, hosts, task, *more):
+        return self.start("trainer:%d" % task,
+                          [program, "ps_hosts", hosts, "n_workers", "2", "task_index", str(task),
+                           *SETTINGS, *more], env=env)
+
+    def values(self, folder):
+        """The bytes behind the header of the server's file of the last step."""
+        with open(ckpt_folder.path(folder, STEPS, "-0-of-1.safetensors"), "rb") as f:
+            data = f.read()
+        return data[8 + struct.unpack("<Q", data[:8])[0]:]
+
+    def ps(self, where, hosts, folder):
+        ps = self.start("ps", [os.path.join(where, "bin/weir-ps"), "--ps_hosts=" + hosts,
+                               "--checkpoint_dir=" + folder, "--save_steps=40"], ready=True)
+        ps.wait_ready()
+        return ps
+
+    def run_job(self, where, program, env, name, disturb=False):
+        """Its values, and the lines of its last step; None: it was over too soon."""
+        hosts = "%s:%d" % (harness.LOOPBACK, harness.free_ports(1)[0])
+        folder = os.path.join(self.dir(), name)
+        ps = self.ps(where, hosts, folder)
+        trainers = [self.trainer(program, env, hosts, i) for i in range(2)]
+        if disturb:
+            trainers[1].wait_line("^step 20 of")
+            trainers[1].stop(signal.SIGKILL, status=None)
+            if trainers[1].status != -signal.SIGKILL:
+                return None
+            trainers[1] = self.trainer(program, env, hosts, 1)
+            trainers[1].wait_line("^step")
+            ps.stop(signal.SIGKILL, status=None)
+            if ps.status != -signal.SIGKILL:
+                return None
+            ps = self.ps(where, hosts, folder)
+        for process in (*trainers, ps):
+            process.wait(60)
+        return (self.values(folder),
+                [t.wait_line(r"^step %d of %d: .*" % (STEPS - 1, STEPS)).group(0)
+                 for t in trainers])
+
+    @unittest.skipUnless(os.path.exists(DATA), "needs Debian's dataset-fashion-mnist")
+    def test_killed(self):
+        where, env = self.install()
+        program = self.compile(env)
+        want = self.run_job(where, program, env, "alone")
+        self.assertEqual(len(want[0]), 2 * 7850 * 4)  # with momentum
+        for i in range(TRIES):
+            got = self.run_job(where, program, env, "killed-%d" % i, disturb=True)
+            if got:
+                break
+        self.assertEqual(got, want)
+        self.assertLess(float(want[1][0].split()[-1]), 0.9)
+
+
+if __name__ == "__main__":
+    harness.main()
