@@ -292,8 +292,8 @@ static int send_shared(struct weir *w, int param, const float *gradient, double 
     return last ? send_chunk(w, p->first_chunk, w->gradients + c->first, samples) : WEIR_OK;
 }
 
-/* Marks it as pushed. *go: it is to be sent. */
-static int mark_pushed(struct weir *w, int param, int *go)
+/* Marks it as pushed. *go: it is to be sent; *last: as the step's last. */
+static int mark_pushed(struct weir *w, int param, int *go, int *last)
 {
     int64_t step;
     int invalid, code = check_running(w, param, &step, &invalid);
@@ -307,6 +307,7 @@ static int mark_pushed(struct weir *w, int param, int *go)
         p->awaited = 1;
         w->n_unpushed--;
     }
+    *last = w->n_unpushed == 0;
     pthread_mutex_unlock(&w->lock);
     *go = !invalid;
     return twice ? weir_fail(w, WEIR_E_INVALID, "parameter '%.255s' is pushed twice at step %lld",
@@ -314,13 +315,11 @@ static int mark_pushed(struct weir *w, int param, int *go)
                  : WEIR_OK;
 }
 
-static int push(struct weir *w, int param, const float *data, double samples)
+static int send_param(struct weir *w, int param, const float *data, double samples)
 {
-    int go = 0, code = mark_pushed(w, param, &go);
-    if (code != WEIR_OK || !go)
-        return code;
     const struct net_param *p = &w->chunks->params[param];
     const float *from = data ? data : w->gradients + p->first;
+    int code = WEIR_OK;
     if (w->gather[p->first_chunk].n_params > 1)
         return send_shared(w, param, data, samples);
     for (int c = p->first_chunk; c < p->first_chunk + p->n_chunks && code == WEIR_OK; c++) {
@@ -329,6 +328,17 @@ static int push(struct weir *w, int param, const float *data, double samples)
         pthread_mutex_unlock(&w->lock);
         code = send_chunk(w, c, from + (w->chunks->chunks[c].first - p->first), samples);
     }
+    return code;
+}
+
+/* Small ones gather until there is enough of them, or until the step's last. */
+static int push(struct weir *w, int param, const float *data, double samples)
+{
+    int go = 0, last = 0, code = mark_pushed(w, param, &go, &last);
+    if (code == WEIR_OK && go)
+        code = send_param(w, param, data, samples);
+    if (code == WEIR_OK && last)
+        w->updates.ops->flush(w->updates.ctx);
     return code;
 }
 
