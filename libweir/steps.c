@@ -167,34 +167,32 @@ int weir_next_early(struct weir *w, int timeout_ms, struct weir_step *out)
     return next_step(w, 1, timeout_ms, out);
 }
 
-/* Chunks that go each at its own pace have no version to wait for: what is put side by side yet has
- * not gone. */
-static enum status wait_gathered(struct weir *w, int param, int64_t deadline_ns)
-{
-    const struct gather *g = &w->gather[w->chunks->params[param].first_chunk];
-    int late = 0;
-    pthread_mutex_lock(&w->lock);
-    while (!late && !w->ended && !w->cancelled && w->state == HANDLE_RUNNING &&
-           w->params[param].pushed == w->step + 1 && g->n_missing > 0)
-        late = deadline_ns == INT64_MAX ? pthread_cond_wait(&w->changed, &w->lock)
-                                        : clock_cond_wait(&w->changed, &w->lock, deadline_ns);
-    pthread_mutex_unlock(&w->lock);
-    return late ? ST_DEADLINE : ST_OK;
-}
-
 static enum status wait_param(struct weir *w, int param, int64_t step, int64_t deadline_ns)
 {
     const struct net_param *p = &w->chunks->params[param];
-    enum status st = w->own_pace ? wait_gathered(w, param, deadline_ns) : ST_OK;
-    if (st != ST_OK)
-        return st;
     return w->updates.ops->wait_until(w->updates.ctx, p->first_chunk, p->n_chunks,
                                       w->own_pace ? 0 : step, deadline_ns);
 }
 
+/* One that was pushed in this step, and is sent with this one, which was not; -1: there is none.
+ * Under the lock. */
+static int missing_beside(const struct weir *w, int param)
+{
+    int chunk = w->chunks->params[param].first_chunk;
+    if (w->params[param].pushed != w->step + 1 || w->gather[chunk].n_missing == 0)
+        return -1;
+    for (int i = w->chunks->chunks[chunk].param; i < w->n_params; i++)
+        if (w->chunks->params[i].first_chunk == chunk && w->params[i].pushed != w->step + 1)
+            return i;
+    return -1;
+}
+
 int weir_param_ready(struct weir *w, int param, int64_t step, int64_t deadline_ns)
 {
-    return wait_param(w, param, step, deadline_ns) == ST_OK;
+    pthread_mutex_lock(&w->lock);
+    int gathers = missing_beside(w, param) >= 0;
+    pthread_mutex_unlock(&w->lock);
+    return !gathers && wait_param(w, param, step, deadline_ns) == ST_OK;
 }
 
 /* For calls within a step; the step is *step. */
@@ -226,8 +224,13 @@ int weir_wait(struct weir *w, int param, int timeout_ms)
     if (invalid)
         return WEIR_REBASED;
     pthread_mutex_lock(&w->lock);
-    int pushed = w->params[param].pushed == step + 1;
+    int pushed = w->params[param].pushed == step + 1, missing = missing_beside(w, param);
     pthread_mutex_unlock(&w->lock);
+    if (missing >= 0)
+        return weir_fail(w, WEIR_E_INVALID,
+                         "parameter '%.255s' is sent together with '%.255s', which was not pushed "
+                         "at step %lld: push it before this one is waited for",
+                         w->params[param].name, w->params[missing].name, (long long)step);
     w->updates.ops->flush(w->updates.ctx);
     return code_of_wait(w, wait_param(w, param, step + pushed, weir_deadline(timeout_ms)), !pushed);
 }

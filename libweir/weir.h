@@ -96,12 +96,14 @@ float *weir_gradient(struct weir *w, int param);
  * counts and adds nothing, and gradient may be NULL. Returns at once, as soon as it is on its way;
  * WEIR_OK also where the generation has ended. */
 int weir_push(struct weir *w, int param, const float *gradient, double samples);
-/* With the setting own_local_steps: what this member's own local steps have made of the values. */
+/* With the setting own_local_steps: what this member's own local steps have made of the values;
+ * borrowed for the call. */
 int weir_push_values(struct weir *w, int param, const float *values, double samples);
 /* Asks for newer values than those here, without a contribution; weir_wait has them. */
 int weir_pull(struct weir *w, int param);
 /* Waits for what was pushed or asked for of the parameter: its values are those of the step that
- * weir_next has begun. AGAIN, REBASED. */
+ * weir_next has begun, or, once it is pushed, of the next. Small ones are sent together: then all
+ * of those are pushed before. AGAIN, REBASED. */
 int weir_wait(struct weir *w, int param, int timeout_ms);
 
 /* Asks ps 0 to go on without this member: weir_next is called until it returns WEIR_LEFT. AGAIN:

@@ -182,6 +182,7 @@ static void test_alone(void **state)
         assert_int_equal(s.began, step == 0);
         assert_int_equal(weir_push(w, 0, g, 4), WEIR_OK);
         assert_error(w, weir_push(w, 0, g, 4), WEIR_E_INVALID, "pushed twice");
+        assert_error(w, weir_wait(w, 0, -1), WEIR_E_INVALID, "together with 'b'");
         assert_error(w, weir_next(w, -1, &s), WEIR_E_INVALID, "'b' was not pushed at step");
         assert_error(w, weir_push(w, 1, NULL, 4), WEIR_E_INVALID, "nothing is pushed");
         assert_error(w, weir_push(w, 1, g, -1), WEIR_E_INVALID, "samples");
@@ -421,7 +422,7 @@ static void test_refused(void **state)
     struct rig r;
     struct weir_step s;
     rig_open(&r, NULL);
-    r.tiny.answer = JOIN_REFUSED;
+    tiny_set(&r.tiny, &r.tiny.answer, JOIN_REFUSED);
     assert_error(r.w, weir_next(r.w, -1, &s), WEIR_E_REFUSED, "refused this worker: tiny says");
     assert_error(r.w, weir_next(r.w, 0, &s), WEIR_E_REFUSED, "tiny says");
     assert_int_equal(next_event(&r).code, WEIR_E_REFUSED);
@@ -455,7 +456,7 @@ static void test_cancel(void **state)
         pthread_t thread;
         rig_open(&r, NULL);
         if (step == 0)
-            r.tiny.answer = JOIN_RETRY;
+            tiny_set(&r.tiny, &r.tiny.answer, JOIN_RETRY);
         if (step == 1) {
             rig_step(&r, 0);
             assert_int_equal(weir_wait(r.w, 0, -1), WEIR_OK);
@@ -476,7 +477,7 @@ static void test_cancel(void **state)
     struct rig r; /* closed while it begins */
     struct weir_step s;
     rig_open(&r, NULL);
-    r.tiny.answer = JOIN_RETRY;
+    tiny_set(&r.tiny, &r.tiny.answer, JOIN_RETRY);
     assert_int_equal(weir_next(r.w, 0, &s), WEIR_AGAIN);
     rig_close(&r);
 }
@@ -491,7 +492,7 @@ static void test_own_pace(void **state)
     for (int i = 0; i < 10; i++)
         rig_step(&r, i);
     assert_int_equal(weir_next(r.w, -1, &s), WEIR_DONE);
-    assert_int_equal(r.tiny.n_push, 10 * MODEL_CHUNKS);
+    assert_int_equal(tiny_get(&r.tiny, &r.tiny.n_push), 10 * MODEL_CHUNKS);
     rig_assert_values(&r, 10);
     rig_close(&r);
 }
@@ -584,7 +585,7 @@ static void test_threads(void **state)
     struct weir_step s;
     struct weir *w = open_with(settings);
     for (int i = 0; i < SMALL; i++) {
-        char name[8];
+        char name[16];
         snprintf(name, sizeof name, "p%d", i);
         assert_int_equal(weir_param(w, name, WEIR_FLOAT32, 1, &two, NULL), i);
     }

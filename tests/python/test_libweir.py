@@ -1,0 +1,135 @@
+#!/usr/bin/python3
+"""Own training loops through libweir, called by ctypes, with real servers: modes, members that come
+and go with each sample read once, servers that begin anew, and what is refused."""
+# label: cluster
+import os
+import re
+import signal
+import sys
+import unittest
+
+import harness
+
+LIBRARY = os.path.join(os.path.dirname(harness.BIN), "lib/libweir.so.0")
+STEP = re.compile(r"^step (\d+) of \d+ position (\d+) n (\d+) generation (\d+) members (\d+)")
+TRIES = 10  # a busy machine may miss a job's middle
+
+
+@unittest.skipIf(harness.SANITIZE, "the library is loaded into a Python without a sanitizer")
+class Libweir(harness.Test):
+    def setUp(self):
+        super().setUp()
+        self.hosts = "%s:%d" % (harness.LOOPBACK, harness.free_ports(1)[0])
+
+    def ps(self, *flags):
+        ps = self.start("ps", [os.path.join(harness.BIN, "ps"), "--ps_hosts=" + self.hosts, *flags],
+                        ready=True)
+        ps.wait_ready()
+        return ps
+
+    def trainer(self, name, *settings, pause_ms=0, width=40):
+        script = os.path.join(os.path.dirname(__file__), "ctypes_trainer.py")
+        return self.start(name, [sys.executable, "-B", script, LIBRARY, str(pause_ms), str(width),
+                                 "ps_hosts=" + self.hosts, *settings])
+
+    def members(self, *settings, n=2, **kwargs):
+        return [self.trainer("trainer:%d" % i, "n_workers=%d" % n, "task_index=%d" % i, *settings,
+                             **kwargs) for i in range(n)]
+
+    def done(self, processes):
+        """The digest that all have ended with."""
+        for p in processes:
+            p.wait(60)
+        found = {p.wait_line("^done (.*)").group(1) for p in processes}
+        self.assertEqual(len(found), 1, found)
+        return found.pop()
+
+    def test_modes(self):
+        for settings in (("sync_mode=async", "optimizer=sgd"),
+                         ("sync_mode=ssp", "staleness=2", "wire_dtype=fp16"),
+                         ("local_steps=5", "wire_dtype=int8", "optimizer=sgd"),
+                         ("local_steps=5", "own_local_steps=true", "outer_optimizer=sgd")):
+            with self.subTest(settings):
+                ps = self.ps()
+                members = self.members("train_steps=20", "batch_size=4", *settings, width=2000)
+                for m in members:
+                    m.wait(60)
+                self.done(members)
+                ps.wait(60)
+
+    def run_from_nothing(self, kill):
+        """Without checkpoints: a server that was killed has lost all, and all begins anew."""
+        servers = [self.ps()]
+        members = self.members("train_steps=200", "batch_size=4", pause_ms=2)
+        if kill:
+            members[0].wait_line("^step 20 ")
+            servers[0].stop(signal.SIGKILL, status=None)
+            if servers[0].status != -signal.SIGKILL:
+                return None
+            servers.append(self.ps())
+        sha = self.done(members)
+        servers[-1].wait(60)
+        if kill:
+            steps = re.findall(r"^step (\d+) ", members[0].output(), re.M)
+            self.assertEqual(steps.count("5"), 2)
+        return sha
+
+    def test_begins_anew(self):
+        want = self.run_from_nothing(False)
+        self.assertEqual(next(filter(None, (self.run_from_nothing(True) for _ in range(TRIES)))),
+                         want)
+
+    def test_comes_and_goes(self):
+        """One joins, one leaves: of the steps that count each has the samples behind the last's."""
+        ps = self.ps("--worker_timeout=60")
+        members = self.members("train_steps=1000000", "batch_size=4", "seed=3", pause_ms=2)
+        members[0].wait_line("^step 10 ")
+        members.append(self.trainer("joiner", "join=true", pause_ms=2))
+        members[2].wait_line("^step .* members 3$")
+        members[1].stop(signal.SIGTERM, status=0)
+        self.assertEqual(members[1].lines[-1], "left")
+        generation = int(members[2].wait_line("^step .*generation (\\d+) members 2$").group(1))
+        last = int(members[0].wait_line("^step (\\d+) .*generation %d " % generation).group(1)) + 5
+        for m in (members[0], members[2]):
+            m.wait_line("^step %d " % last)
+        for p in (members[0], members[2], ps):
+            p.stop(signal.SIGKILL, status=-signal.SIGKILL)
+        self.check_samples(members, last)
+
+    def check_samples(self, members, last):
+        taken = {}  # step: generation: positions
+        for m in members:
+            for line in list(m.lines):
+                found = STEP.match(line)
+                if found:
+                    step, position, n, generation, _ = map(int, found.groups())
+                    taken.setdefault(step, {}).setdefault(generation, []).append((position, n))
+        expected = 0
+        for step in range(last):
+            for position, n in sorted(taken[step][max(taken[step])]):
+                self.assertEqual(position, expected, "step %d: %s" % (step, taken[step]))
+                expected += n
+
+    def test_refused(self):
+        ps = self.ps()
+        first = self.members("train_steps=1000000", "batch_size=4", "data_samples=100",
+                             "data_checksum=7", n=1, pause_ms=2)[0]
+        first.wait_line("^step 3 ")
+        for word, settings, width in (
+                (r"parameter 0 'wide': shape 40 on the servers, 41 on the worker", ["join=true"],
+                 41),
+                (r"--learning_rate: the servers have",
+                 ["n_workers=1", "task_index=0", "learning_rate=0.5"], 40),
+                (r"another data set: training samples: .* 100 in .* 5 in",
+                 ["join=true", "data_samples=5", "data_checksum=7"], 40),
+                (r"another data set: CRC-32C of the training samples",
+                 ["join=true", "data_samples=100", "data_checksum=6"], 40)):
+            other = self.trainer("other", *settings, width=width)
+            other.wait(60, status=1)
+            other.wait_line(r"error -2: ps:0 .* refused this worker: .*" + word)
+        for p in (first, ps):
+            p.stop(signal.SIGKILL, status=-signal.SIGKILL)
+
+
+if __name__ == "__main__":
+    harness.main()
