@@ -146,6 +146,8 @@ static void *starter_main(void *arg)
     enum status st = set_up(w);
     pthread_mutex_lock(&w->lock);
     w->made = w->updates.ops != NULL;
+    while (w->n_within > 0) /* they end: their generation has */
+        pthread_cond_wait(&w->changed, &w->lock);
     if (st == ST_OK && w->cancelled)
         st = ST_CANCELLED;
     pthread_mutex_unlock(&w->lock);
@@ -192,6 +194,7 @@ void weir_end_starter(struct weir *w)
 static void take_start(struct weir *w)
 {
     w->state = HANDLE_RUNNING;
+    w->begun = 1;
     w->step = w->start.step;
     w->train_steps =
         w->start.place.train_steps > 0 ? w->start.place.train_steps : w->job.train_steps;

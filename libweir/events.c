@@ -68,12 +68,13 @@ static int next_awaited(struct weir *w, int *look_at)
     return found;
 }
 
+/* Within a step. */
 static int find_ready(struct weir *w, struct weir_event *out)
 {
     pthread_mutex_lock(&w->lock);
-    int running = w->state == HANDLE_RUNNING, at = w->look_at, first = -1;
+    int at = w->look_at, first = -1;
     pthread_mutex_unlock(&w->lock);
-    for (int param; running && (param = next_awaited(w, &at)) >= 0 && param != first;) {
+    for (int param; (param = next_awaited(w, &at)) >= 0 && param != first;) {
         first = first < 0 ? param : first;
         at = (param + 1) % w->n_params;
         pthread_mutex_lock(&w->lock);
@@ -98,6 +99,7 @@ static int find_ready(struct weir *w, struct weir_event *out)
 
 int weir_next_event(struct weir *w, struct weir_event *out)
 {
+    struct within in;
     uint64_t n;
     if (!out)
         return weir_fail(w, WEIR_E_INVALID, "weir_next_event is given no room for the event");
@@ -106,8 +108,10 @@ int weir_next_event(struct weir *w, struct weir_event *out)
     pthread_mutex_lock(&w->lock);
     int found = told_once(w, out);
     pthread_mutex_unlock(&w->lock);
-    if (!found)
+    if (!found && weir_enter(w, &in)) {
         found = find_ready(w, out);
+        weir_exit(w);
+    }
     if (!found)
         return WEIR_AGAIN;
     weir_signal(w);

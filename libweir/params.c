@@ -155,18 +155,26 @@ done:
     return st;
 }
 
-const float *weir_values(struct weir *w, int param)
+/* NULL: there is no such parameter, or nothing to point to yet; said. */
+static const struct param *find_begun(struct weir *w, int param)
 {
     const struct param *p = weir_find(w, param);
-    if (p && w->state == HANDLE_NEW)
+    pthread_mutex_lock(&w->lock);
+    int begun = w->begun;
+    pthread_mutex_unlock(&w->lock);
+    if (p && !begun)
         weir_fail(w, WEIR_E_INVALID, "there are no values before weir_next has returned WEIR_OK");
-    return p && w->values && w->state != HANDLE_NEW ? w->values + p->first : NULL;
+    return begun ? p : NULL;
+}
+
+const float *weir_values(struct weir *w, int param)
+{
+    const struct param *p = find_begun(w, param);
+    return p ? w->values + p->first : NULL;
 }
 
 float *weir_gradient(struct weir *w, int param)
 {
-    const struct param *p = weir_find(w, param);
-    if (p && !w->gradients)
-        weir_fail(w, WEIR_E_INVALID, "there is no room before weir_next has returned WEIR_OK");
-    return p && w->gradients ? w->gradients + p->first : NULL;
+    const struct param *p = find_begun(w, param);
+    return p ? w->gradients + p->first : NULL;
 }

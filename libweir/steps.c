@@ -140,6 +140,14 @@ static int go_on(struct weir *w, int early, int64_t deadline_ns, struct weir_ste
     return WEIR_OK;
 }
 
+static int has_to_begin(struct weir *w)
+{
+    pthread_mutex_lock(&w->lock);
+    int begins = w->state != HANDLE_RUNNING || w->ended;
+    pthread_mutex_unlock(&w->lock);
+    return begins;
+}
+
 static int next_step(struct weir *w, int early, int timeout_ms, struct weir_step *out)
 {
     int64_t deadline_ns = weir_deadline(timeout_ms);
@@ -148,7 +156,7 @@ static int next_step(struct weir *w, int early, int timeout_ms, struct weir_step
         return weir_fail(w, WEIR_E_INVALID, "weir_next is given no room for the step");
     for (;;) {
         int code = weir_stopped(w);
-        if (code == 0 && (w->state != HANDLE_RUNNING || w->ended))
+        if (code == 0 && has_to_begin(w))
             code = weir_begin(w, deadline_ns);
         if (code == WEIR_OK)
             code = go_on(w, early, deadline_ns, out);
@@ -195,56 +203,72 @@ int weir_param_ready(struct weir *w, int param, int64_t step, int64_t deadline_n
     return !gathers && wait_param(w, param, step, deadline_ns) == ST_OK;
 }
 
-/* For calls within a step; the step is *step. */
-static int check_running(struct weir *w, int param, int64_t *step, int *invalid)
+int weir_enter(struct weir *w, struct within *in)
 {
+    pthread_mutex_lock(&w->lock);
+    int running = w->state == HANDLE_RUNNING && w->in_step;
+    w->n_within += running;
+    *in = (struct within){w->step, w->invalid};
+    pthread_mutex_unlock(&w->lock);
+    return running;
+}
+
+void weir_exit(struct weir *w)
+{
+    pthread_mutex_lock(&w->lock);
+    if (--w->n_within == 0)
+        pthread_cond_broadcast(&w->changed);
+    pthread_mutex_unlock(&w->lock);
+}
+
+/* For calls within a step: with OK weir_exit is to follow. */
+static int enter_for(struct weir *w, int param, struct within *in)
+{
+    weir_listen();
     int code = weir_stopped(w);
     if (code < 0)
         return code;
     if (!weir_find(w, param))
         return WEIR_E_INVALID;
-    pthread_mutex_lock(&w->lock);
-    int in_step = w->state == HANDLE_RUNNING && w->in_step;
-    *step = w->step;
-    *invalid = w->invalid;
-    pthread_mutex_unlock(&w->lock);
-    if (code != WEIR_OK || !in_step)
+    if (code != WEIR_OK || !weir_enter(w, in))
         return weir_fail(w, WEIR_E_INVALID, "there is no step: weir_next has not begun one");
     return WEIR_OK;
 }
 
-int weir_wait(struct weir *w, int param, int timeout_ms)
+static int wait_within(struct weir *w, int param, const struct within *in, int timeout_ms)
 {
-    int64_t step;
-    int invalid;
-    weir_listen();
-    int code = check_running(w, param, &step, &invalid);
-    if (code != WEIR_OK)
-        return code;
-    if (invalid)
+    if (in->invalid)
         return WEIR_REBASED;
     pthread_mutex_lock(&w->lock);
-    int pushed = w->params[param].pushed == step + 1, missing = missing_beside(w, param);
+    int pushed = w->params[param].pushed == in->step + 1, missing = missing_beside(w, param);
     pthread_mutex_unlock(&w->lock);
     if (missing >= 0)
         return weir_fail(w, WEIR_E_INVALID,
                          "parameter '%.255s' is sent together with '%.255s', which was not pushed "
                          "at step %lld: push it before this one is waited for",
-                         w->params[param].name, w->params[missing].name, (long long)step);
+                         w->params[param].name, w->params[missing].name, (long long)in->step);
     w->updates.ops->flush(w->updates.ctx);
-    return code_of_wait(w, wait_param(w, param, step + pushed, weir_deadline(timeout_ms)), !pushed);
+    return code_of_wait(w, wait_param(w, param, in->step + pushed, weir_deadline(timeout_ms)),
+                        !pushed);
 }
 
-int weir_pull(struct weir *w, int param)
+int weir_wait(struct weir *w, int param, int timeout_ms)
 {
-    int64_t step;
-    int invalid;
-    weir_listen();
-    int code = check_running(w, param, &step, &invalid);
-    if (code != WEIR_OK || invalid)
-        return code == WEIR_OK ? WEIR_REBASED : code;
+    struct within in;
+    int code = enter_for(w, param, &in);
+    if (code != WEIR_OK)
+        return code;
+    code = wait_within(w, param, &in, timeout_ms);
+    weir_exit(w);
+    return code;
+}
+
+static int pull_within(struct weir *w, int param, const struct within *in)
+{
     const struct net_param *p = &w->chunks->params[param];
     const struct updates *x = &w->updates;
+    if (in->invalid)
+        return WEIR_REBASED;
     for (int c = p->first_chunk; c < p->first_chunk + p->n_chunks; c++) {
         int64_t version = x->ops->version(x->ctx, c);
         enum status st = version < 0 ? ST_REBASED : x->ops->pull(x->ctx, c, version);
@@ -253,6 +277,17 @@ int weir_pull(struct weir *w, int param)
     }
     x->ops->flush(x->ctx);
     return WEIR_OK;
+}
+
+int weir_pull(struct weir *w, int param)
+{
+    struct within in;
+    int code = enter_for(w, param, &in);
+    if (code != WEIR_OK)
+        return code;
+    code = pull_within(w, param, &in);
+    weir_exit(w);
+    return code;
 }
 
 /* The chunk's contribution: data are its first element. */
@@ -295,13 +330,9 @@ static int send_shared(struct weir *w, int param, const float *gradient, double 
     return last ? send_chunk(w, p->first_chunk, w->gradients + c->first, samples) : WEIR_OK;
 }
 
-/* Marks it as pushed. *go: it is to be sent; *last: as the step's last. */
-static int mark_pushed(struct weir *w, int param, int *go, int *last)
+/* Marks it as pushed. *last: as the step's last. */
+static int mark_pushed(struct weir *w, int param, int64_t step, int *last)
 {
-    int64_t step;
-    int invalid, code = check_running(w, param, &step, &invalid);
-    if (code != WEIR_OK)
-        return code;
     pthread_mutex_lock(&w->lock);
     struct param *p = &w->params[param];
     int twice = p->pushed == step + 1;
@@ -312,9 +343,8 @@ static int mark_pushed(struct weir *w, int param, int *go, int *last)
     }
     *last = w->n_unpushed == 0;
     pthread_mutex_unlock(&w->lock);
-    *go = !invalid;
     return twice ? weir_fail(w, WEIR_E_INVALID, "parameter '%.255s' is pushed twice at step %lld",
-                             w->params[param].name, (long long)step)
+                             p->name, (long long)step)
                  : WEIR_OK;
 }
 
@@ -335,10 +365,11 @@ static int send_param(struct weir *w, int param, const float *data, double sampl
 }
 
 /* Small ones gather until there is enough of them, or until the step's last. */
-static int push(struct weir *w, int param, const float *data, double samples)
+static int push(struct weir *w, int param, const struct within *in, const float *data,
+                double samples)
 {
-    int go = 0, last = 0, code = mark_pushed(w, param, &go, &last);
-    if (code == WEIR_OK && go)
+    int last = 0, code = mark_pushed(w, param, in->step, &last);
+    if (code == WEIR_OK && !in->invalid)
         code = send_param(w, param, data, samples);
     if (code == WEIR_OK && last)
         w->updates.ops->flush(w->updates.ctx);
@@ -347,7 +378,6 @@ static int push(struct weir *w, int param, const float *data, double samples)
 
 static int check_push(struct weir *w, const float *data, double samples, int own)
 {
-    weir_listen();
     if (!(samples >= 0 && samples <= JOB_MAX_BATCH))
         return weir_fail(w, WEIR_E_INVALID, "%g samples cannot be; 0 to %d can", samples,
                          JOB_MAX_BATCH);
@@ -362,22 +392,35 @@ static int check_push(struct weir *w, const float *data, double samples, int own
 
 int weir_push(struct weir *w, int param, const float *gradient, double samples)
 {
-    int code = check_push(w, gradient, samples, 0);
-    return code == WEIR_OK ? push(w, param, gradient, samples) : code;
+    struct within in;
+    int code = enter_for(w, param, &in);
+    if (code != WEIR_OK)
+        return code;
+    code = check_push(w, gradient, samples, 0);
+    if (code == WEIR_OK)
+        code = push(w, param, &in, gradient, samples);
+    weir_exit(w);
+    return code;
+}
+
+static void make_change(struct weir *w, int param, const float *values)
+{
+    const struct net_param *p = &w->chunks->params[param];
+    optim_change(p->rule == PARAM_AVERAGE ? p->keep : -1, (size_t)p->n_elems, w->values + p->first,
+                 values, w->gradients + p->first);
 }
 
 int weir_push_values(struct weir *w, int param, const float *values, double samples)
 {
-    int64_t step;
-    int invalid, code = check_push(w, values, samples, 1);
-    if (code == WEIR_OK)
-        code = check_running(w, param, &step, &invalid);
+    struct within in;
+    int code = enter_for(w, param, &in);
     if (code != WEIR_OK)
         return code;
-    const struct net_param *p = &w->chunks->params[param];
-    float *change = w->gradients + p->first;
-    if (samples > 0)
-        optim_change(p->rule == PARAM_AVERAGE ? p->keep : -1, (size_t)p->n_elems,
-                     w->values + p->first, values, change);
-    return push(w, param, change, samples);
+    code = check_push(w, values, samples, 1);
+    if (code == WEIR_OK && samples > 0)
+        make_change(w, param, values);
+    if (code == WEIR_OK)
+        code = push(w, param, &in, w->gradients + w->params[param].first, samples);
+    weir_exit(w);
+    return code;
 }

@@ -11,6 +11,9 @@
 
 enum { LEAVE_SOON_MOST_MS = 1000000000 };
 
+/* As programs were compiled with them. */
+_Static_assert(sizeof(struct weir_step) == 128 && sizeof(struct weir_event) == 64, "the ABI");
+
 static pthread_once_t once = PTHREAD_ONCE_INIT;
 static pthread_mutex_t line_lock = PTHREAD_MUTEX_INITIALIZER; /* guards the two below */
 static void (*line_to)(void *ctx, int level, const char *text);

@@ -3,14 +3,15 @@
  *
  * A handle is one member of one job; a process may have several. Functions return a weir_code:
  * below 0 is an error, and weir_error has the sentence. Parameters are numbered from 0 as they are
- * named. Memory: pointers that are given are borrowed for the call; a gradient until its parameter
- * is waited for. What weir_values and weir_gradient return is the handle's until weir_close, and is
- *   lent: values from a wait to the next push of the parameter, the gradient's room from a wait to
- *   that push, by which both are given back.
- * Threads: weir_push, _wait, _leave_soon, _cancel, _error, _next_event: any, at once; all else: one
- *   thread at a time, and none of it during weir_close. No thread of the caller's is needed, nor
- *   a callback; the library has its own. No fork without exec while a handle is open.
- * Nothing is printed. Strings are UTF-8; numbers of elements, not of bytes. */
+ * named. Nothing is printed. Strings are UTF-8.
+ *
+ * Memory: what is given is borrowed for the call, a gradient until its parameter is waited for.
+ * What weir_values and weir_gradient return is the handle's, until weir_close, and is lent: values
+ * from a wait to the next push of the parameter, which gives them back; likewise the room.
+ *
+ * Threads: any, at once: weir_push, _push_values, _wait, _pull, _values, _gradient, _leave_soon,
+ * _cancel, _error, _next_event. All else: one thread at a time; weir_close when all are back. None
+ * of the caller's is needed: the library has its own. No fork without exec while one is open. */
 #ifndef WEIR_H
 #define WEIR_H
 #include <stdint.h>

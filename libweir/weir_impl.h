@@ -74,11 +74,13 @@ struct weir {
     enum status start_st;
     struct net_start start;
     int64_t step, train_steps;
-    int in_step, n_unpushed;                    /* weir_next has begun it; of the parameters */
-    int ended;                                  /* the generation has */
-    int invalid;                                /* and the step counts no more */
-    int began;                                  /* the next step is the first after a start */
-    int collecting;                             /* the last values are asked for */
+    int in_step, n_unpushed; /* weir_next has begun it; of the parameters */
+    int ended;               /* the generation has */
+    int invalid;             /* and the step counts no more */
+    int began;               /* the next step is the first after a start */
+    int collecting;          /* the last values are asked for */
+    int n_within;            /* calls that use the exchange: a start waits until there are none */
+    int begun;               /* there was a start that ended well */
     int tell_began, tell_rebased, tell_stopped; /* by events */
     int look_at;                                /* which parameter next, likewise */
     char error[WEIR_ERROR_BYTES];
@@ -110,6 +112,13 @@ int weir_begin(struct weir *w, int64_t deadline_ns);
 void weir_end_starter(struct weir *w);
 /* steps.c: a deadline by clock.h of milliseconds, -1: none. */
 int64_t weir_deadline(int timeout_ms);
+/* Calls within a step, by any thread. 0: there is none now; else weir_exit follows. */
+struct within {
+    int64_t step;
+    int invalid;
+};
+int weir_enter(struct weir *w, struct within *in);
+void weir_exit(struct weir *w);
 int weir_param_ready(struct weir *w, int param, int64_t step, int64_t deadline_ns);
 
 #endif

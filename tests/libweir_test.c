@@ -525,6 +525,45 @@ static void test_own_local_steps(void **state)
     rig_close(&r);
 }
 
+static void *events_main(void *arg)
+{
+    struct rig *r = arg;
+    struct weir_event e;
+    int *n = calloc(8, sizeof *n);
+    do {
+        e = next_event(r);
+        n[e.kind]++;
+    } while (e.kind != WEIR_EVENT_STOPPED);
+    return n;
+}
+
+/* A thread takes all events while another trains, through two generations. */
+static void test_events_beside(void **state)
+{
+    struct rig r;
+    struct weir_step s;
+    pthread_t thread;
+    int *n;
+    rig_open(&r, NULL);
+    assert_int_equal(pthread_create(&thread, NULL, events_main, &r), 0);
+    for (int i = 0; i < 6; i++)
+        rig_step(&r, i);
+    assert_int_equal(weir_wait(r.w, 0, -1), WEIR_OK);
+    tiny_go_back(&r.tiny, 3);
+    while (weir_next_early(r.w, -1, &s) == WEIR_OK) {
+        int code = weir_wait(r.w, 0, -1);
+        assert_true(code == WEIR_OK || code == WEIR_REBASED);
+        assert_int_equal(weir_push(r.w, 0, r.m.gradient, 3), WEIR_OK);
+    }
+    pthread_join(thread, (void **)&n);
+    assert_in_range(n[WEIR_EVENT_BEGAN], 1, 2); /* told as one, where it was late */
+    assert_in_range(n[WEIR_EVENT_REBASED], 0, 1);
+    assert_true(n[WEIR_EVENT_READY] > 0);
+    free(n);
+    rig_assert_values(&r, 10);
+    rig_close(&r);
+}
+
 /* It asks to leave; the next generation has no place for it. And one that ends for good. */
 static void test_leaving(void **state)
 {
@@ -672,6 +711,7 @@ int main(void)
         cmocka_unit_test(test_leaving),
         cmocka_unit_test(test_threads),
         cmocka_unit_test(test_log_and_two),
+        cmocka_unit_test(test_events_beside),
         cmocka_unit_test(test_samples),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
