@@ -8,6 +8,7 @@ import signal
 import sys
 import unittest
 
+import certs
 import harness
 
 LIBRARY = os.path.join(os.path.dirname(harness.BIN), "lib/libweir.so.0")
@@ -56,6 +57,22 @@ class Libweir(harness.Test):
                     m.wait(60)
                 self.done(members)
                 ps.wait(60)
+
+    def test_tls_and_token(self):
+        own = certs.Certs(os.path.join(self.dir(), "certs"))
+        own.make("ps", "ps", "localhost", harness.LOOPBACK)
+        own.make("worker", "worker")
+        token = os.path.join(self.dir(), "token")
+        with open(token, "w", encoding="utf-8") as f:
+            f.write("ps,worker %s\n" % ("secret" * 6))
+        os.chmod(token, 0o600)
+        ps = self.ps(*own.flags("ps"), "--token_file=" + token)
+        shown = [flag[2:] for flag in own.flags("worker")]
+        other = self.members("train_steps=5", *shown, n=1)[0]
+        other.wait_line("error -[0-9]: .*(token|role)")
+        other.wait(60, status=1)
+        self.done(self.members("train_steps=5", *shown, "token_file=" + token, n=1))
+        ps.wait(60)
 
     def run_from_nothing(self, kill):
         """Without checkpoints: a server that was killed has lost all, and all begins anew."""
