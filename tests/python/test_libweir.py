@@ -12,6 +12,7 @@ import certs
 import harness
 
 LIBRARY = os.path.join(os.path.dirname(harness.BIN), "lib/libweir.so.0")
+SCRIPT = os.path.join(os.path.dirname(os.path.abspath(__file__)), "ctypes_trainer.py")
 STEP = re.compile(r"^step (\d+) of \d+ position (\d+) n (\d+) generation (\d+) members (\d+)")
 TRIES = 10  # a busy machine may miss a job's middle
 
@@ -29,8 +30,7 @@ class Libweir(harness.Test):
         return ps
 
     def trainer(self, name, *settings, pause_ms=0, width=40):
-        script = os.path.join(os.path.dirname(__file__), "ctypes_trainer.py")
-        return self.start(name, [sys.executable, "-B", script, LIBRARY, str(pause_ms), str(width),
+        return self.start(name, [sys.executable, "-B", SCRIPT, LIBRARY, str(pause_ms), str(width),
                                  "ps_hosts=" + self.hosts, *settings])
 
     def members(self, *settings, n=2, **kwargs):
@@ -57,6 +57,15 @@ class Libweir(harness.Test):
                     m.wait(60)
                 self.done(members)
                 ps.wait(60)
+
+    def test_alone(self):
+        """Without servers: the bits of one member that has them."""
+        settings = ("optimizer=adam", "train_steps=10", "batch_size=4")
+        ps = self.ps()
+        want = self.done(self.members(*settings, n=1))
+        ps.wait(60)
+        script = [sys.executable, "-B", SCRIPT, LIBRARY, "0", "40", *settings]
+        self.assertEqual(self.done([self.start("alone", script)]), want)
 
     def test_tls_and_token(self):
         own = certs.Certs(os.path.join(self.dir(), "certs"))
