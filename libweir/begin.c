@@ -77,6 +77,7 @@ static enum status make_updates(struct weir *w)
         .first_values = weir_write_first,
         .ctx = w,
         .shared_memory = w->set.shared_memory == 0,
+        .step_ms = (int)w->set.wire_step_ms,
         .event_fd = w->event_fd > 0 ? w->event_fd : 0,
         .join = {.member = w->set.join ? -1 : (int)w->set.task_index,
                  .job = w->job,

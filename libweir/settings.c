@@ -39,6 +39,7 @@ static const struct row rows[] = {
     {"staleness", FLAG_INT, AT(staleness), -1, 1e15, NULL},
     {"delay_compensation", FLAG_DOUBLE, AT(delay_compensation), 0, 1e6, NULL},
     {"wire_dtype", FLAG_STRING, AT(wire_dtype), 0, 0, NULL},
+    {"wire_step_ms", FLAG_INT, AT(wire_step_ms), 1, 1000000, NULL},
     {"shared_memory", FLAG_CHOICE, AT(shared_memory), 0, 0, "auto|off"},
     {"chunk_bytes", FLAG_INT, AT(chunk_bytes), 0, CHUNKS_MAX_BYTES, NULL},
     {"train_steps", FLAG_INT, AT(train_steps), 1, 1e15, NULL},
@@ -295,6 +296,16 @@ static enum status check_job(const struct settings *s, int n_servers, const stru
     return ST_OK;
 }
 
+static enum status read_wire_dtype(const char *text, struct net_job *job)
+{
+    job->wire_auto = strcmp(text, "auto") == 0;
+    if (dtype_read_two(job->wire_auto ? "fp32" : text, &job->push_dtype, &job->version_dtype))
+        return ST_OK;
+    LOG_E("wire_dtype: '%.100s' is not auto, nor one or two (with a comma) of %s", text,
+          DTYPE_NAMES);
+    return ST_INVALID;
+}
+
 /* What the running job is, for one more. */
 static enum status read_joined(const struct net_status *joined, struct net_job *job)
 {
@@ -308,7 +319,7 @@ static enum status read_joined(const struct net_status *joined, struct net_job *
     job->asked_steps = 0;
     job->aggregate = job->aggregate == job->n_workers ? 0 : job->aggregate;
     job->n_workers = 0;
-    job->rounding.n_bytes = 0;
+    job->rounding.n_bytes = job->wire_auto = 0;
     job->data = (struct job_data){0};
     job->arithmetic[0] = 0;
     return ST_OK;
@@ -332,11 +343,7 @@ enum status settings_job(const struct settings *s, int n_servers, int64_t n_elem
         TRY(read_optimizer(s, &job.optim));
         if (job.aggregate == 0)
             job.aggregate = job.n_workers;
-        if (!dtype_read_two(text_or(s->wire_dtype, "fp32"), &job.push_dtype, &job.version_dtype)) {
-            LOG_E("wire_dtype: '%.100s' is not one or two (with a comma) of %s", s->wire_dtype,
-                  DTYPE_NAMES);
-            TRY(ST_INVALID);
-        }
+        TRY(read_wire_dtype(text_or(s->wire_dtype, "fp32"), &job));
         if (n_servers > 0)
             read_rounds(s, n_elems, &job);
     }

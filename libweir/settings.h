@@ -18,6 +18,7 @@ struct settings {
     int64_t aggregate, staleness;
     double delay_compensation;
     char *wire_dtype;
+    int64_t wire_step_ms;
     int64_t chunk_bytes, train_steps, batch_size, seed, local_steps;
     int optimizer, schedule, outer_optimizer;
     double learning_rate, momentum, decay, beta1, beta2, epsilon, weight_decay;

@@ -48,6 +48,7 @@ class Libweir(harness.Test):
     def test_modes(self):
         for settings in (("sync_mode=async", "optimizer=sgd"),
                          ("sync_mode=ssp", "staleness=2", "wire_dtype=fp16"),
+                         ("wire_dtype=auto", "wire_step_ms=50"),
                          ("local_steps=5", "wire_dtype=int8", "optimizer=sgd"),
                          ("local_steps=5", "own_local_steps=true", "outer_optimizer=sgd")):
             with self.subTest(settings):
