@@ -288,6 +288,11 @@ static enum status check_job(const struct settings *s, int n_servers, const stru
         LOG_E("%s", wrong);
         return ST_INVALID;
     }
+    if (job_local_steps(job) > 1 && !job_in_lockstep(job)) {
+        LOG_E(
+            "local_steps: this library takes them in sync_mode=sync without backup workers alone");
+        return ST_UNSUPPORTED;
+    }
     if (clips && (n_servers == 0 || !job_servers_clip(job))) {
         LOG_E("clip_norm: servers clip in sync_mode=sync without local steps and backup workers; "
               "else clip what is pushed, and leave the setting out");

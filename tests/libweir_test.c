@@ -66,7 +66,7 @@ static void test_settings(void **state)
 static void test_impossible_jobs(void **state)
 {
     static const struct {
-        const char *settings[5][2];
+        const char *settings[6][2];
         int code;
         const char *word;
     } jobs[] = {
@@ -87,6 +87,13 @@ static void test_impossible_jobs(void **state)
         {{{"clip_norm", "1"}}, WEIR_E_UNSUPPORTED, "clip_norm"},
         {{{"clip_norm", "1"}, {"clip_value", "1"}}, WEIR_E_INVALID, "clip_value"},
         {{{"own_local_steps", "true"}}, WEIR_E_INVALID, "local_steps"},
+        {{{"ps_hosts", "localhost:1"},
+          {"n_workers", "1"},
+          {"local_steps", "4"},
+          {"outer_optimizer", "sgd"},
+          {"sync_mode", "async"}},
+         WEIR_E_UNSUPPORTED,
+         "local_steps"},
         {{{"chunk_bytes", "17"}}, WEIR_E_INVALID, "chunk"},
         {{{"replicas_to_aggregate", "2"}}, WEIR_E_INVALID, "aggregate"},
         {{{"batch_size", "1048576"}, {"local_steps", "65536"}}, WEIR_E_INVALID, "batch_size"},
