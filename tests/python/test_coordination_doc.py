@@ -39,8 +39,8 @@ def sources():
     """All of them, but for what is built."""
     found = set()
     for room in ("base", "bench", "checkpoint", "cluster", "ctl", "docs", "examples", "files",
-                 "http", "kernels", "libweir", "member", "net", "packaging", "ps", "scripts",
-                 "tests", "worker"):
+                 "http", "kernels", "libweir", "member", "net", "packaging", "ps", "python",
+                 "scripts", "tests", "worker"):
         for folder, _, names in os.walk(os.path.join(harness.SOURCE, room)):
             found.update(os.path.join(folder, name) for name in names)
     return found

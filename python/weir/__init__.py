@@ -1,0 +1,15 @@
+"""Weir for programs with a training loop of their own: gradients out, parameters in, whatever
+process is killed, comes or goes. docs/own-model.md is the manual.
+
+Member: one member of a job, over libweir's C API.   weir.torch.Exchange: the same for PyTorch.
+Cluster: servers and workers on this machine.        status: how a running job stands.
+"""
+from ._library import (Cancelled, Error, Invalid, Refused, Timeout, Unavailable, Unsupported, log,
+                       version)
+from .cluster import Cluster, status
+from .flags import SETTINGS, flags
+from .member import Event, Member, Step
+
+__version__ = "0.1.0"
+__all__ = ["Cancelled", "Cluster", "Error", "Event", "Invalid", "Member", "Refused", "SETTINGS",
+           "Step", "Timeout", "Unavailable", "Unsupported", "flags", "log", "status", "version"]

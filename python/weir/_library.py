@@ -1,0 +1,220 @@
+"""libweir.so.0 through ctypes: where it is found, what weir.h declares, and memory in and out."""
+from __future__ import annotations
+
+import atexit
+import ctypes
+import ctypes.util
+import os
+from ctypes import POINTER, byref, c_char_p, c_double, c_float, c_int, c_int64, c_void_p
+from typing import Any, Callable, Optional, Sequence
+
+HERE = os.path.dirname(os.path.abspath(__file__))
+NAME = "libweir.so.0"
+OK, DONE, LEFT, AGAIN, REBASED = range(5)
+
+
+class Error(Exception):
+    """A call of the library failed; the text is its sentence, `code` the number of weir.h."""
+    code = -9
+
+
+class Invalid(Error, ValueError):
+    """An argument or a setting is wrong, or a call is not for now."""
+
+
+class Refused(Error):
+    """The servers' job is another one; the sentence names the first difference."""
+
+
+class Unavailable(Error):
+    """The servers have lost the parameters, or a host is not there."""
+
+
+class Cancelled(Error):
+    """By cancel()."""
+
+
+class Unsupported(Error):
+    """This library cannot do that."""
+
+
+class Timeout(Error, TimeoutError):
+    """The time is over; call again."""
+
+
+KINDS = {-1: Invalid, -2: Refused, -3: Unavailable, -4: Cancelled, -6: Unsupported, AGAIN: Timeout}
+
+
+def error(code: int, text: str) -> Error:
+    """The exception of a code, not raised."""
+    made = KINDS.get(code, Error)(text)
+    made.code = code
+    return made
+
+
+class StepStruct(ctypes.Structure):
+    _fields_ = [(name, c_int64) for name in (
+        "step", "train_steps", "position", "n_samples", "stride", "generation", "member", "rank",
+        "n_members", "began")] + [("reserved", c_int64 * 6)]
+
+
+class EventStruct(ctypes.Structure):
+    _fields_ = [(name, c_int64) for name in ("kind", "step", "generation", "param", "code")] + [
+        ("reserved", c_int64 * 3)]
+
+
+LINE = ctypes.CFUNCTYPE(None, c_void_p, c_int, c_char_p)
+# What weir.h declares: result, and arguments.
+FUNCTIONS = {
+    "weir_version": (c_char_p,),
+    "weir_code_text": (c_char_p, c_int),
+    "weir_open": (c_int, POINTER(c_void_p)),
+    "weir_close": (None, c_void_p),
+    "weir_error": (c_char_p, c_void_p),
+    "weir_log": (None, c_void_p, c_void_p),
+    "weir_set": (c_int, c_void_p, c_char_p, c_char_p),
+    "weir_param": (c_int, c_void_p, c_char_p, c_int, c_int, POINTER(c_int64), c_void_p),
+    "weir_param_average": (c_int, c_void_p, c_int, c_double),
+    "weir_next": (c_int, c_void_p, c_int, POINTER(StepStruct)),
+    "weir_next_early": (c_int, c_void_p, c_int, POINTER(StepStruct)),
+    "weir_sample": (c_int64, c_void_p, c_int64, c_int64),
+    "weir_values": (c_void_p, c_void_p, c_int),
+    "weir_gradient": (c_void_p, c_void_p, c_int),
+    "weir_push": (c_int, c_void_p, c_int, c_void_p, c_double),
+    "weir_push_values": (c_int, c_void_p, c_int, c_void_p, c_double),
+    "weir_pull": (c_int, c_void_p, c_int),
+    "weir_wait": (c_int, c_void_p, c_int, c_int),
+    "weir_leave_soon": (c_int, c_void_p, c_int),
+    "weir_leave_failed": (c_int, c_void_p, c_char_p),
+    "weir_cancel": (None, c_void_p),
+    "weir_fd": (c_int, c_void_p),
+    "weir_next_event": (c_int, c_void_p, POINTER(EventStruct)),
+}
+_loaded: Any = None
+_line: Any = None
+
+
+def places() -> list[str]:
+    """Where the library is looked for: what WEIR_LIBRARY names, alone; else beside this package,
+    where a wheel that carries it has it; else where the system's loader looks."""
+    named = os.environ.get("WEIR_LIBRARY")
+    return [named] if named else [os.path.join(HERE, "installed/lib", NAME), NAME]
+
+
+def library() -> Any:
+    """The library, loaded once."""
+    global _loaded
+    if _loaded is not None:
+        return _loaded
+    why = []
+    for place in places():
+        try:
+            found = ctypes.CDLL(place)
+        except OSError as e:
+            why.append(str(e))
+            continue
+        for name, (result, *arguments) in FUNCTIONS.items():
+            function = getattr(found, name)
+            function.restype, function.argtypes = result, arguments
+        _loaded = found
+        return found
+    raise ImportError("weir: %s is not to be had (%s); install Weir, or set WEIR_LIBRARY to the "
+                      "library's path" % (NAME, "; ".join(why)))
+
+
+def version() -> str:
+    """The library's version, "0.1.0"."""
+    return library().weir_version().decode()
+
+
+def log(line: Optional[Callable[[int, str], None]]) -> None:
+    """Lines that Weir's programs would log go to line(level, text), from any thread; level: 0
+    debug, 1 info, 2 warning, 3 error. It must call nothing of this package. None: nowhere, as at
+    first."""
+    global _line
+    call = None
+    if line is not None:
+        call = LINE(lambda _ctx, level, text: line(level, text.decode("utf-8", "replace")))
+    library().weir_log(ctypes.cast(call, c_void_p) if call else None, None)
+    _line = call  # the one before is not called any more
+
+
+@atexit.register
+def _no_more_lines() -> None:
+    if _line is not None:
+        log(None)
+
+
+class _Buffer(ctypes.Structure):
+    """Py_buffer of Python's C API."""
+    _fields_ = [("buf", c_void_p), ("obj", ctypes.py_object), ("len", ctypes.c_ssize_t),
+                ("itemsize", ctypes.c_ssize_t), ("readonly", c_int), ("ndim", c_int),
+                ("format", c_char_p), ("shape", c_void_p), ("strides", c_void_p),
+                ("suboffsets", c_void_p), ("internal", c_void_p)]
+
+
+class _Tensor(ctypes.Structure):
+    """DLTensor, the first field of DLPack's DLManagedTensor."""
+    _fields_ = [("data", c_void_p), ("device_type", ctypes.c_int32), ("device_id", ctypes.c_int32),
+                ("ndim", ctypes.c_int32), ("code", ctypes.c_uint8), ("bits", ctypes.c_uint8),
+                ("lanes", ctypes.c_uint16), ("shape", POINTER(c_int64)),
+                ("strides", POINTER(c_int64)), ("byte_offset", ctypes.c_uint64)]
+
+
+def _of_dlpack(source: Any, n: int) -> tuple[int, Any]:
+    capsule = source.__dlpack__()
+    get = ctypes.pythonapi.PyCapsule_GetPointer
+    get.restype, get.argtypes = c_void_p, [ctypes.py_object, c_char_p]
+    t = _Tensor.from_address(get(capsule, b"dltensor"))
+    if t.device_type not in (1, 3):  # the CPU's memory, or pinned for CUDA
+        raise Invalid("a tensor on the CPU is needed; copy this one there first")
+    if (t.code, t.bits, t.lanes) != (2, 32, 1):
+        raise Invalid("float32 is needed; this tensor has another type")
+    total = 1
+    for i in reversed(range(t.ndim)):
+        if t.strides and t.shape[i] != 1 and t.strides[i] != total:
+            raise Invalid("the tensor's elements are not row-major side by side; make it "
+                          "contiguous")
+        total *= t.shape[i]
+    if total != n:
+        raise Invalid("%d elements are needed; the tensor has %d" % (n, total))
+    return t.data + t.byte_offset, capsule
+
+
+def address(source: Any, n: int) -> tuple[int, Any]:
+    """Where the n float32 of `source` lie, row-major, and what keeps them there while it is held.
+    source: an object with the buffer protocol (numpy's arrays, array.array, memoryview) or with
+    DLPack's (PyTorch's tensors). Invalid: another type, place, order or number."""
+    if hasattr(source, "__dlpack__") and not hasattr(source, "__array_interface__"):
+        return _of_dlpack(source, n)
+    try:
+        view = memoryview(source)
+    except TypeError:
+        raise Invalid("an array of float32 is needed (buffer protocol or DLPack), not %s" %
+                      type(source).__name__) from None
+    if view.format not in ("f", "<f", "@f", "=f") or not view.c_contiguous:
+        raise Invalid("float32, row-major and side by side, is needed; this buffer has the format "
+                      "%r" % view.format)
+    if view.nbytes != 4 * n:
+        raise Invalid("%d elements are needed; the buffer has %d" % (n, view.nbytes // 4))
+    buffer = _Buffer()
+    get = ctypes.pythonapi.PyObject_GetBuffer
+    get.argtypes = [ctypes.py_object, c_void_p, c_int]
+    get(view, byref(buffer), 0)
+    at = buffer.buf
+    release = ctypes.pythonapi.PyBuffer_Release
+    release.argtypes = [c_void_p]
+    release(byref(buffer))
+    return at, view  # which holds the buffer itself
+
+
+def view(at: int, shape: Sequence[int], keep: Any) -> memoryview:
+    """The float32 of this shape at an address; `keep` is held while any view of them is."""
+    n = 1
+    for d in shape:
+        n *= d
+    array = (c_float * n).from_address(at)
+    array.keep = keep
+    # A cast to a shape starts from bytes.
+    flat = memoryview(array).cast("B")
+    return flat.cast("f", list(shape)) if shape else flat.cast("f")

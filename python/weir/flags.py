@@ -1,0 +1,29 @@
+"""The settings of a member from a program's command line."""
+from __future__ import annotations
+
+import sys
+from typing import Optional, Sequence
+
+# Those of libweir/settings.c, in its order.
+SETTINGS = (
+    "ps_hosts", "worker_hosts", "n_workers", "task_index", "slurm_ps", "slurm_port", "join",
+    "address", "tls_cert", "tls_key", "tls_ca", "token_file", "sync_mode", "replicas_to_aggregate",
+    "staleness", "delay_compensation", "wire_dtype", "wire_step_ms", "shared_memory", "chunk_bytes",
+    "train_steps", "batch_size", "seed", "optimizer", "learning_rate", "momentum", "decay", "beta1",
+    "beta2", "epsilon", "weight_decay", "clip_value", "clip_norm", "lr_schedule", "lr_warmup_steps",
+    "lr_boundaries", "lr_decay", "lr_decay_steps", "local_steps", "own_local_steps",
+    "outer_optimizer", "outer_learning_rate", "outer_momentum", "data_name", "data_samples",
+    "data_checksum", "arithmetic")
+
+
+def flags(argv: Optional[Sequence[str]] = None) -> tuple[dict[str, str], list[str]]:
+    """(settings, the other arguments) of a command line, sys.argv[1:] when left out. Settings stand
+    there as Weir's programs take them: --name=value, and --join alone."""
+    found, others = {}, []
+    for argument in sys.argv[1:] if argv is None else argv:
+        name, _, value = argument[2:].partition("=")
+        if argument.startswith("--") and name in SETTINGS:
+            found[name] = value if "=" in argument else "true"
+        else:
+            others.append(argument)
+    return found, others

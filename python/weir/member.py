@@ -1,0 +1,280 @@
+"""A member of a job: libweir's C API (weir.h) as a class."""
+from __future__ import annotations
+
+import ctypes
+import dataclasses
+import math
+import os
+import weakref
+from typing import Any, Iterator, Mapping, Optional, Sequence
+
+from . import _library
+from ._library import AGAIN, DONE, LEFT, OK, REBASED, Invalid
+
+
+@dataclasses.dataclass(frozen=True)
+class Step:
+    """A step of the job, as weir.h's struct weir_step."""
+    step: int  # from 0 on
+    train_steps: int  # where the job ends
+    position: int  # of the first sample of this member's batch,
+    n_samples: int  # which has so many,
+    stride: int  # each so far from the one before
+    generation: int  # of the servers; 0: there are none
+    member: int  # its number for life
+    rank: int
+    n_members: int
+    began: bool  # values need not be those that the step before led to
+
+    @property
+    def positions(self) -> range:
+        """Those of this member's samples, counted over all passes."""
+        return range(self.position, self.position + self.n_samples * self.stride, self.stride)
+
+
+@dataclasses.dataclass(frozen=True)
+class Event:
+    """What next_event() gives."""
+    kind: str  # "began", "ready" (the values of `param`), "rebased", "stopped"
+    step: int
+    generation: int
+    param: int
+    code: int
+
+
+KINDS = {1: "began", 2: "ready", 3: "rebased", 4: "stopped"}
+
+
+def _ms(timeout: Optional[float]) -> int:
+    return -1 if timeout is None else min(2**31 - 1, max(0, math.ceil(timeout * 1000)))
+
+
+class _Handle:
+    """The handle and its memory, closed when nobody holds it: neither its Member nor a view."""
+
+    def __init__(self) -> None:
+        self.lib = _library.library()
+        made = ctypes.c_void_p()
+        code = self.lib.weir_open(ctypes.byref(made))
+        if code != OK:
+            raise _library.error(code, self.lib.weir_code_text(code).decode())
+        self.pointer = made
+        self.close = weakref.finalize(self, self.lib.weir_close, made)
+
+
+class Member:
+    """One member of one job of Weir's servers; without `ps_hosts` it trains alone.
+
+        with weir.Member(ps_hosts="a:2222", n_workers=2, task_index=0, batch_size=64) as member:
+            W = member.param("weights", (10, 784))
+            for step in member:
+                ...                       # member.values(W), step.positions
+                member.push(W, gradient, samples=step.n_samples)
+
+    settings: those of docs/own-model.md, by name; numbers, strings, True. Left out, the cluster is
+    that of torchrun's environment (then ps_hosts, or WEIR_PS_HOSTS, says where the servers are), of
+    TF_CONFIG, or with slurm_ps of the Slurm step.
+    Errors of all calls are weir.Error, with the library's sentence. Threads as weir.h says: push,
+    wait, leave_soon, cancel, next_event from any, all else from one at a time. No fork without exec
+    while a member is open.
+    """
+
+    def __init__(self, **settings: Any) -> None:
+        self._handle: Optional[_Handle] = _Handle()
+        self._shapes: list[tuple[int, ...]] = []
+        self._lent: dict[int, Any] = {}
+        self.result: Optional[str] = None  # "done" or "left", once next() has given None
+        for name, value in from_torchrun(settings).items():
+            self.set(name, value)
+
+    @property
+    def _at(self) -> tuple[Any, Any]:
+        if self._handle is None:
+            raise Invalid("the member is closed")
+        return self._handle.lib, self._handle.pointer
+
+    def _check(self, code: int) -> int:
+        if code < 0:
+            lib, w = self._at
+            raise _library.error(code, lib.weir_error(w).decode("utf-8", "replace"))
+        return code
+
+    def set(self, name: str, value: Any) -> None:
+        """One setting, before the first step. None: as it is. Invalid: no such one, or not so."""
+        lib, w = self._at
+        if value is not None:
+            text = str(value).lower() if isinstance(value, bool) else str(value)
+            self._check(lib.weir_set(w, name.encode(), text.encode()))
+
+    def param(self, name: str, shape: Sequence[int], values: Any = None,
+              keep: Optional[float] = None) -> int:
+        """One more parameter of this shape, 0 to 6 dimensions; its number. Before the first step;
+        all members name the same in the same order.
+
+        values: float32 of that shape, the first ones, copied; None: zeros. Those of the member that
+        comes first count. keep: it is a statistic, not trained: so much of its old value (0 to 1)
+        is kept in each step, the rest is the mean of what is pushed."""
+        lib, w = self._at
+        n = math.prod(shape)
+        at, held = (None, None) if values is None else _library.address(values, n)
+        dims = (ctypes.c_int64 * max(1, len(shape)))(*shape)
+        param = self._check(lib.weir_param(w, name.encode(), 0, len(shape), dims, at))
+        del held
+        if keep is not None:
+            self._check(lib.weir_param_average(w, param, keep))
+        self._shapes.append(tuple(shape))
+        return param
+
+    def next(self, timeout: Optional[float] = None, early: bool = False) -> Optional[Step]:
+        """The next step, once its values are there; None: the job is done, or has gone on without
+        this member (`result`). All parameters of the step before have been pushed. early: without
+        waiting for values; wait() comes before a parameter is read. timeout: seconds, None: without
+        end; Timeout: call again."""
+        lib, w = self._at
+        out = _library.StepStruct()
+        call = lib.weir_next_early if early else lib.weir_next
+        code = self._check(call(w, _ms(timeout), ctypes.byref(out)))
+        if code == AGAIN:
+            raise _library.error(AGAIN, "no step within %g s" % (timeout or 0))
+        if not early or code != OK:
+            self._lent.clear()
+        if code in (DONE, LEFT):
+            self.result = "done" if code == DONE else "left"
+            return None
+        got = [getattr(out, f.name) for f in dataclasses.fields(Step)]
+        return Step(*got[:-1], bool(got[-1]))
+
+    def __iter__(self) -> Iterator[Step]:
+        """All steps, to the end."""
+        while True:
+            step = self.next()
+            if step is None:
+                return
+            yield step
+
+    def samples(self, step: Step, n: int) -> list[int]:
+        """Which of n samples this member reads in a step, [n_samples] of them: each pass has all
+        once, shuffled by the setting `seed` and the pass."""
+        lib, w = self._at
+        return [self._check(lib.weir_sample(w, n, position)) for position in step.positions]
+
+    def _view(self, name: str, param: int, write: bool) -> memoryview:
+        lib, w = self._at
+        at = getattr(lib, name)(w, param)
+        if not at:
+            raise _library.error(-1, lib.weir_error(w).decode("utf-8", "replace"))
+        found = _library.view(at, self._shapes[param], self._handle)
+        return found if write else found.toreadonly()
+
+    def values(self, param: int) -> memoryview:
+        """The parameter's values, float32 of its shape (a scalar: [1]), without a copy: numpy's
+        asarray and torch.frombuffer take them. To be read from a wait (or next, if not early) to
+        the next push. Views may be kept; the handle's memory is, too, while there are any."""
+        return self._view("weir_values", param, False)
+
+    def gradient(self, param: int) -> memoryview:
+        """Room for its gradient, writable, which servers on this machine read without a copy; this
+        program's from a wait to the push."""
+        return self._view("weir_gradient", param, True)
+
+    def _push(self, name: str, param: int, data: Any, samples: float) -> None:
+        lib, w = self._at
+        if not 0 <= param < len(self._shapes):
+            raise Invalid("there is no parameter %d; %d were named" % (param, len(self._shapes)))
+        at, held = None, None
+        if data is not None:
+            at, held = _library.address(data, math.prod(self._shapes[param]))
+        elif samples > 0:
+            at = lib.weir_gradient(w, param)
+        self._check(getattr(lib, name)(w, param, at, samples))
+        self._lent[param] = held
+
+    def push(self, param: int, gradient: Any = None, *, samples: float) -> None:
+        """Gives the step's gradient away, the mean over `samples`, its weight. gradient: float32 of
+        the parameter's shape, borrowed until it is waited for (by wait or next): do not change it
+        before; None: what is in gradient(param). samples 0: it counts and adds nothing. Returns at
+        once."""
+        self._push("weir_push", param, gradient, samples)
+
+    def push_values(self, param: int, values: Any, *, samples: float) -> None:
+        """With the setting own_local_steps: what this member's own steps have made of them."""
+        self._push("weir_push_values", param, values, samples)
+
+    def pull(self, param: int) -> bool:
+        """Asks for newer values, without a contribution; wait has them. False: as wait."""
+        lib, w = self._at
+        return self._check(lib.weir_pull(w, param)) != REBASED
+
+    def wait(self, param: int, timeout: Optional[float] = None) -> bool:
+        """Waits for what was pushed or asked for of the parameter: its values are those of the step
+        at hand, or once it is pushed the next one's. False: this step counts no more, next() says
+        where it goes on; what is pushed until then does no harm. Timeout: call again."""
+        lib, w = self._at
+        code = self._check(lib.weir_wait(w, param, _ms(timeout)))
+        if code == AGAIN:
+            raise _library.error(AGAIN, "parameter %d: not within %g s" % (param, timeout or 0))
+        self._lent.pop(param, None)
+        return code != REBASED
+
+    def leave_soon(self, timeout: Optional[float] = 10) -> bool:
+        """Asks the servers to go on without this member: next() is called as before until it gives
+        None. False: not told in time, but they will be."""
+        lib, w = self._at
+        return self._check(lib.weir_leave_soon(w, _ms(timeout))) == OK
+
+    def leave_failed(self, why: str) -> None:
+        """This member ends for good with this error: the servers are told, and do not wait."""
+        lib, w = self._at
+        self._check(lib.weir_leave_failed(w, " ".join(why.split())[:400].encode()))
+
+    def cancel(self) -> None:
+        """Whoever waits gets Cancelled, and the member goes on no more. For any thread."""
+        lib, w = self._at
+        lib.weir_cancel(w)
+
+    def fileno(self) -> int:
+        """A descriptor to poll, readable while there may be events; asked for first before the
+        first step. It is the member's: do not read or close it."""
+        lib, w = self._at
+        return self._check(lib.weir_fd(w))
+
+    def next_event(self) -> Optional[Event]:
+        """The next event; None: there is none."""
+        lib, w = self._at
+        out = _library.EventStruct()
+        if self._check(lib.weir_next_event(w, ctypes.byref(out))) == AGAIN:
+            return None
+        return Event(KINDS.get(out.kind, str(out.kind)), out.step, out.generation, out.param,
+                     out.code)
+
+    def close(self) -> None:
+        """Says goodbye after the last step; else this member is missed like one that was killed:
+        the servers wait for a new process in its place. While views of its memory are in use, this
+        is done when the last one goes, or at the program's end."""
+        self._lent.clear()
+        self._handle = None
+
+    def __enter__(self) -> "Member":
+        return self
+
+    def __exit__(self, kind: Any, error: Any, _trace: Any) -> None:
+        if isinstance(error, Exception) and self.result is None:
+            try:  # the servers need not wait for who cannot go on
+                self.leave_failed("%s: %s" % (kind.__name__, error))
+            except _library.Error:
+                pass  # none were joined, or it has stopped by itself
+        self.close()
+
+
+def from_torchrun(settings: Mapping[str, Any],
+                  environ: Mapping[str, str] = os.environ) -> dict[str, Any]:
+    """The settings, with the cluster of torchrun's environment where nothing else says it."""
+    made = {name: value for name, value in settings.items() if value is not None}
+    told = {"task_index", "n_workers", "worker_hosts", "join", "slurm_ps"} & made.keys()
+    if told or "TF_CONFIG" in environ or "TORCHELASTIC_RUN_ID" not in environ:
+        return made
+    made.setdefault("ps_hosts", environ.get("WEIR_PS_HOSTS"))
+    if made["ps_hosts"] is None:
+        raise Invalid("torchrun has started this, but does not say where the servers are; give "
+                      "ps_hosts, or set WEIR_PS_HOSTS")
+    return {**made, "task_index": environ["RANK"], "n_workers": environ["WORLD_SIZE"]}

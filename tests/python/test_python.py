@@ -1,0 +1,222 @@
+#!/usr/bin/python3
+"""The Python package `weir` with Debian's Python alone: what it declares is what the library has;
+members, their errors, their memory; a cluster on this machine whose processes are killed; and the
+wheel, as pip makes and installs it."""
+# label: cluster
+import array
+import os
+import re
+import subprocess
+import sys
+import threading
+import time
+import unittest
+
+import harness
+
+BUILD = os.path.dirname(harness.BIN)
+os.environ.setdefault("WEIR_LIBRARY", os.path.join(BUILD, "lib/libweir.so.0"))
+os.environ.setdefault("WEIR_PROGRAMS", harness.BIN)
+sys.path.insert(0, os.path.join(harness.SOURCE, "python"))
+import weir  # noqa: E402
+from weir import _library, member  # noqa: E402
+
+STEPS = 300
+# A worker: what it learns depends on its samples, each of them once.
+WORKER = """
+import array, hashlib, sys, weir
+settings, (gate,) = weir.flags()
+with weir.Member(train_steps=%d, batch_size=4, optimizer="adam", **settings) as m:
+    w = m.param("w", (70, 300), array.array("f", [0.1] * 21000))
+    b = m.param("b", (3,))
+    for step in m:
+        g = m.gradient(w)
+        g.cast("B")[:] = bytes(84000)
+        for i, item in enumerate(m.samples(step, 1000)):
+            g[i, item %% 300] = m.values(w)[i, item %% 300] - item / 1000
+        m.push(b, array.array("f", [item, 1, 2]), samples=4)
+        m.push(w, samples=4)
+        print("step", step.step, flush=True)
+        if step.step == 20:  # so that the test finds it in the middle
+            open(gate).read()
+    print("bits", hashlib.sha256(bytes(m.values(w)) + bytes(m.values(b))).hexdigest())
+""" % STEPS
+
+
+def read(*path):
+    with open(os.path.join(harness.SOURCE, *path), encoding="utf-8") as f:
+        return f.read()
+
+
+class Declared(unittest.TestCase):
+    def test_the_header(self):
+        header = re.sub(r"/\*.*?\*/", "", read("libweir/weir.h"), flags=re.S)
+        self.assertEqual(sorted(re.findall(r"\b(weir_\w+)\((?!\*)[^;{}]*\);", header)),
+                         sorted(_library.FUNCTIONS))
+        codes = {int(n) for n in re.findall(r"WEIR_E_\w+ = (-\d+)", header)}
+        self.assertLess(set(_library.KINDS) - {_library.AGAIN}, codes)
+        fields = re.search(r"struct weir_step \{(.*?)\};", header, re.S).group(1)
+        self.assertEqual(re.findall(r"(\w+)(?:\[6\])?[,;]", fields),
+                         [name for name, _ in _library.StepStruct._fields_])
+
+    def test_the_settings(self):
+        rows = re.findall(r'^    \{"(\w+)", FLAG_', read("libweir/settings.c"), re.M)
+        self.assertEqual(tuple(rows), weir.SETTINGS)
+        self.assertEqual(weir.flags(["--seed=3", "file", "--join", "--verbose"]),
+                         ({"seed": "3", "join": "true"}, ["file", "--verbose"]))
+
+    def test_torchrun(self):
+        env = {"TORCHELASTIC_RUN_ID": "none", "RANK": "1", "WORLD_SIZE": "3"}
+        with self.assertRaisesRegex(weir.Invalid, "WEIR_PS_HOSTS"):
+            member.from_torchrun({}, env)
+        env["WEIR_PS_HOSTS"] = "a:1"
+        self.assertEqual(member.from_torchrun({"seed": 2}, env),
+                         {"seed": 2, "ps_hosts": "a:1", "task_index": "1", "n_workers": "3"})
+        self.assertEqual(member.from_torchrun({"task_index": 0}, env), {"task_index": 0})
+
+
+@unittest.skipIf(harness.SANITIZE, "Python is compiled without a sanitizer")
+class Members(unittest.TestCase):
+    def test_alone(self):
+        """By the rule, without servers; and what a program may do wrong."""
+        with weir.Member(optimizer="sgd", learning_rate=0.5, train_steps=2, seed=1) as m:
+            w = m.param("w", (2, 3), array.array("f", range(6)))
+            with self.assertRaisesRegex(weir.Invalid, "no values before"):
+                m.values(w)
+            step = m.next()
+            self.assertEqual((step.step, step.n_samples, step.began), (0, 32, True))
+            values = m.values(w)
+            self.assertEqual(values.tolist(), [[0, 1, 2], [3, 4, 5]])
+            with self.assertRaises(TypeError):
+                values[0, 0] = 1  # the library's
+            for wrong, why in ((array.array("d", [0] * 6), "float32"), ([0.0], "buffer protocol"),
+                               (array.array("f", [0] * 5), "6 elements are needed")):
+                with self.assertRaisesRegex(weir.Invalid, why):
+                    m.push(w, wrong, samples=1)
+            with self.assertRaisesRegex(weir.Invalid, "parameter 'w' was not pushed at step 0"):
+                m.next()
+            m.push(w, array.array("f", [2] * 6), samples=1)
+            first = m.samples(m.next(), 64)
+            m.push(w, samples=0)
+            self.assertEqual(len(set(first)), 32)
+            self.assertIsNone(m.next())
+        self.assertEqual((m.result, values.tolist()), ("done", [[-1, 0, 1], [2, 3, 4]]))
+        with self.assertRaisesRegex(weir.Invalid, "closed"):
+            m.next()
+        with self.assertRaisesRegex(weir.Invalid, "no setting 'rate'"):
+            weir.Member(rate=1)
+
+    def run_member(self, cluster, i, out):
+        with weir.Member(**cluster.settings(i), train_steps=3, optimizer="sgd", learning_rate=1,
+                         batch_size=8) as m:
+            w = m.param("w", (2,))
+            mean = m.param("mean", (), array.array("f", [8]), keep=0.5)
+            m.fileno()
+            samples = []
+            for step in m:
+                samples += m.samples(step, 48)
+                m.push(mean, array.array("f", [i]), samples=8)
+                m.push(w, array.array("f", [i, 2 * i]), samples=8)
+                self.assertTrue(m.wait(w, 60))
+            events = list(iter(m.next_event, None))
+            out[i] = m.values(w).tolist(), m.values(mean)[0], samples, events[0].kind
+
+    def test_two(self):
+        out = {}
+        with weir.Cluster(n_workers=2, ps_flags=["--serve"]) as cluster:
+            self.assertEqual(cluster.status()["state"], "no job yet")
+            threads = [threading.Thread(target=self.run_member, args=(cluster, i, out))
+                       for i in range(2)]
+            for thread in threads:
+                thread.start()
+            for thread in threads:
+                thread.join()
+            self.assertEqual(cluster.status()["step"], 3)
+            with weir.Member(**cluster.settings(), train_steps=4) as other:
+                other.param("x", (1,))
+                with self.assertRaises(weir.Timeout):
+                    other.next(0)
+                other.cancel()
+                with self.assertRaises(weir.Cancelled):
+                    other.next(60)
+        with self.assertRaisesRegex(weir.Unavailable, cluster.ps_hosts[0]):
+            cluster.status()
+        self.assertEqual(out[0][:2], ([-1.5, -3], 1.4375))
+        self.assertEqual(out[0][:2], out[1][:2])
+        self.assertEqual(sorted(out[0][2] + out[1][2]), list(range(48)))
+        self.assertEqual(out[0][3], "began")
+
+    def test_a_worker_that_fails(self):
+        with weir.Cluster(command=[sys.executable, "-c", "import sys; sys.exit('no data')"],
+                          n_workers=1) as cluster:
+            with self.assertRaisesRegex(weir.Error, "(?s)worker:0: exit status 1.*no data"):
+                cluster.wait(60)
+            with self.assertRaises(weir.Timeout):
+                cluster.processes["ps:0"].wait(0)
+
+
+@unittest.skipIf(harness.SANITIZE, "Python is compiled without a sanitizer")
+class Killed(harness.Test):
+    def run_job(self, name, disturb):
+        """The bits that all workers end with."""
+        gate, folder = (os.path.join(self.dir(), name + part) for part in ("-gate", ""))
+        os.mkfifo(gate)
+        with weir.Cluster(n_workers=2, command=[sys.executable, "-c", WORKER, gate],
+                          checkpoint_dir=folder, ps_flags=["--save_steps=10"]) as cluster:
+            for worker in (0, 1):
+                harness.until(lambda w=worker: "step 20\n" in cluster.output("worker:%d" % w),
+                              "it is there")
+            if disturb:
+                for process in ("worker:1", "ps:0"):
+                    cluster.kill(process)
+                cluster.start_ps()
+                cluster.start_worker(1)
+            # Whoever comes to the gate is let in, until all have gone.
+            while any(p.popen.poll() is None for n, p in cluster.processes.items() if n != "ps:0"):
+                try:
+                    os.close(os.open(gate, os.O_WRONLY | os.O_NONBLOCK))
+                except OSError:
+                    pass
+                time.sleep(0.01)
+            cluster.wait(60 * harness.PATIENCE)
+            found = {bits for i in range(2)
+                     for bits in re.findall(r"bits (\w+)", cluster.output("worker:%d" % i))}
+        self.assertEqual(len(found), 1)
+        return found
+
+    def test_same_bits(self):
+        self.assertEqual(self.run_job("left", False), self.run_job("killed", True))
+
+
+@unittest.skipIf(harness.SANITIZE, "the library is compiled into programs without a sanitizer")
+class Wheel(harness.Test):
+    def test_pip(self):
+        """It carries what is installed: a Python that finds nothing else trains with it."""
+        where, site = (os.path.join(self.dir(), d) for d in ("installed", "site"))
+        for name, to in (("ps", "bin/weir-ps"), ("worker", "bin/weir-worker"),
+                         ("weirctl", "bin/weirctl")):
+            os.makedirs(os.path.dirname(os.path.join(where, to)), exist_ok=True)
+            os.symlink(os.path.join(harness.BIN, name), os.path.join(where, to))
+        os.makedirs(os.path.join(where, "lib"))
+        os.symlink(os.environ["WEIR_LIBRARY"], os.path.join(where, "lib/libweir.so.0"))
+        source = os.path.join(self.dir(), "python")  # pip leaves folders behind
+        subprocess.run(["cp", "-r", os.path.join(harness.SOURCE, "python"), source], check=True)
+        subprocess.run([sys.executable, "-m", "pip", "-q", "install", "--no-build-isolation",
+                        "--no-index", "--no-deps", "--target", site, source], check=True,
+                       env={**os.environ, "WEIR_INSTALLED": where}, timeout=60 * harness.PATIENCE)
+        tags, = [name for name in os.listdir(site) if name.endswith(".dist-info")]
+        with open(os.path.join(site, tags, "WHEEL"), encoding="utf-8") as f:
+            self.assertRegex(f.read(), r"Tag: py3-none-linux_")
+        code = ("import weir\nprint(weir.version())\n"
+                "with weir.Cluster() as c, weir.Member(**c.settings(), train_steps=1) as m:\n"
+                "    m.param('w', (1,))\n    m.next()\n    m.push(0, samples=1)\n    m.next()\n"
+                "    print(m.result)")
+        env = {k: v for k, v in os.environ.items() if not k.startswith("WEIR_")}
+        said = subprocess.run([sys.executable, "-c", code], check=True, text=True,
+                              stdout=subprocess.PIPE, timeout=60 * harness.PATIENCE,
+                              env={**env, "PYTHONPATH": site}).stdout
+        self.assertEqual(said.split(), [weir.__version__, "done"])
+
+
+if __name__ == "__main__":
+    harness.main()
