@@ -152,11 +152,16 @@ class Member:
                 return
             yield step
 
-    def samples(self, step: Step, n: int) -> list[int]:
-        """Which of n samples this member reads in a step, [n_samples] of them: each pass has all
-        once, shuffled by the setting `seed` and the pass."""
+    def sample(self, n: int, position: int) -> int:
+        """Which of n samples (1 to 2**26) lies at a position: each pass has all of them once,
+        shuffled by the setting `seed` and the pass. Before the first step, too."""
         lib, w = self._at
-        return [self._check(lib.weir_sample(w, n, position)) for position in step.positions]
+        found = lib.weir_sample(w, n, position)
+        return self._check(found)
+
+    def samples(self, step: Step, n: int) -> list[int]:
+        """Those of n samples that this member reads in a step, [n_samples] of them."""
+        return [self.sample(n, position) for position in step.positions]
 
     def _view(self, name: str, param: int, write: bool) -> memoryview:
         lib, w = self._at

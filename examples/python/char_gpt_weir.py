@@ -1,0 +1,82 @@
+"""char_gpt.py trained by Weir's servers (docs/own-model.md). A job of two workers:
+    weir-ps --ps_hosts=localhost:2222 --checkpoint_dir=gpt &
+    python3 char_gpt_weir.py --ps_hosts=localhost:2222 --n_workers=2 --task_index=0 &
+    python3 char_gpt_weir.py --ps_hosts=localhost:2222 --n_workers=2 --task_index=1
+Any process may be killed and started again; the same line with --join is one worker more."""
+import hashlib
+
+import torch
+import weir
+import weir.torch
+from torch import nn
+from torch.nn import functional as F
+
+with open("/usr/share/common-licenses/GPL-3", encoding="ascii") as file:
+    TEXT = file.read()
+LETTERS = sorted(set(TEXT))
+STEPS, BATCH, CONTEXT, WIDTH, HEADS, LAYERS, RATE = 200, 16, 64, 64, 4, 2, 3e-3
+
+
+class Block(nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.norm1, self.norm2 = nn.LayerNorm(WIDTH), nn.LayerNorm(WIDTH)
+        self.qkv, self.out = nn.Linear(WIDTH, 3 * WIDTH), nn.Linear(WIDTH, WIDTH)
+        self.up, self.down = nn.Linear(WIDTH, 4 * WIDTH), nn.Linear(4 * WIDTH, WIDTH)
+
+    def forward(self, x):
+        n, t, _ = x.shape
+        q, k, v = (part.view(n, t, HEADS, -1).transpose(1, 2)
+                   for part in self.qkv(self.norm1(x)).split(WIDTH, dim=2))
+        y = F.scaled_dot_product_attention(q, k, v, is_causal=True)
+        x = x + self.out(y.transpose(1, 2).reshape(n, t, WIDTH))
+        return x + self.down(F.gelu(self.up(self.norm2(x))))
+
+
+class GPT(nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.letter, self.place = nn.Embedding(len(LETTERS), WIDTH), nn.Embedding(CONTEXT, WIDTH)
+        self.blocks = nn.Sequential(*(Block() for _ in range(LAYERS)))
+        self.norm, self.head = nn.LayerNorm(WIDTH), nn.Linear(WIDTH, len(LETTERS), bias=False)
+        self.head.weight = self.letter.weight  # one parameter in two places
+        for table in (self.letter, self.place):
+            nn.init.normal_(table.weight, std=0.02)
+
+    def forward(self, x):
+        x = self.letter(x) + self.place(torch.arange(x.shape[1]))
+        return self.head(self.norm(self.blocks(x)))
+
+
+def write(model, text, n=200):
+    for _ in range(n):
+        x = torch.tensor([[LETTERS.index(c) for c in text[-CONTEXT:]]])
+        odds = model(x)[0, -1].softmax(0)
+        text += LETTERS[torch.multinomial(odds, 1)]
+    return text
+
+
+def main():
+    torch.manual_seed(1)
+    torch.set_num_threads(1)
+    data = torch.tensor([LETTERS.index(c) for c in TEXT])
+    n = len(data) - CONTEXT  # windows of the text
+    model = GPT()
+    settings = {"train_steps": STEPS, "batch_size": BATCH, "learning_rate": RATE, "seed": 1}
+    settings.update(weir.flags()[0])
+    exchange = weir.torch.Exchange(model, optimizer="adamw", **settings)
+    for step in exchange:
+        windows = exchange.samples(n)
+        x = torch.stack([data[i:i + CONTEXT] for i in windows])
+        y = torch.stack([data[i + 1:i + CONTEXT + 1] for i in windows])
+        loss = F.cross_entropy(model(x).flatten(0, 1), y.flatten())
+        loss.backward()
+        print("step %d loss %.9g" % (step.step, loss.item()), flush=True)
+    weights = b"".join(t.numpy().tobytes() for t in model.state_dict().values())
+    print("SHA-256 of the weights:", hashlib.sha256(weights).hexdigest())
+    with torch.no_grad():
+        print(write(model, "You may "))
+
+
+if __name__ == "__main__":
+    main()

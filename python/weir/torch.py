@@ -1,0 +1,316 @@
+"""PyTorch modules trained by Weir's servers: gradients leave, parameter by parameter, while
+backward runs, and the next forward waits for them layer by layer.
+
+    exchange = weir.torch.Exchange(model, optimizer="adamw", learning_rate=1e-3, batch_size=64)
+    for step in exchange:
+        x, y = batch(exchange.samples(len(data)))
+        loss_of(model(x), y).backward()
+
+Needs PyTorch 2.1 or later. docs/own-model.md says more."""
+from __future__ import annotations
+
+import dataclasses
+from typing import Any, Iterator, Optional, Sequence, Sized, Union
+
+import torch
+
+from ._library import Error, Invalid
+from .member import Member, Step
+
+
+class _Slot:
+    """A parameter, or a buffer that is averaged, and where it is in the member's memory."""
+
+    def __init__(self, number: int, name: str, tensor: torch.Tensor, average: bool) -> None:
+        self.number, self.name, self.tensor, self.average = number, name, tensor, average
+        self.values = self.room = None  # [shape], float32: the member's, once it has begun
+        self.fresh = False  # the tensor has the values to compute with
+        self.pushed = False
+        self.backwards = 0  # of this step
+
+    def begin(self, member: Member, in_place: bool) -> None:
+        """Where its values and its gradient's room are. in_place: the tensor becomes its values."""
+        def view(name: str) -> torch.Tensor:
+            flat = torch.frombuffer(member._view(name, self.number, True), dtype=torch.float32)
+            return flat.view(self.tensor.shape)
+        t = self.tensor
+        self.values, self.room = view("weir_values"), view("weir_gradient")
+        self.in_place = (in_place and not self.average and t.dtype == torch.float32 and
+                         t.device.type == "cpu" and t.is_contiguous())
+        if self.in_place:
+            t.data = self.values
+
+    def bring(self) -> None:
+        """The values are there: so is the tensor."""
+        if not self.in_place:
+            self.tensor.data.copy_(self.values)
+        self.fresh = True
+
+    def end(self) -> None:
+        """The tensor is the module's own again."""
+        if self.values is not None and self.in_place:
+            self.tensor.data = self.values.clone()
+        self.values = self.room = None
+
+
+def _averaged_buffers(model: torch.nn.Module) -> list[str]:
+    """The running statistics of normalization layers."""
+    return [(prefix + "." if prefix else "") + name for prefix, module in model.named_modules()
+            if isinstance(module, torch.nn.modules.batchnorm._NormBase)
+            for name in ("running_mean", "running_var") if getattr(module, name) is not None]
+
+
+class Exchange:
+    """A module whose parameters are those of Weir's servers. Iterating gives the job's steps; in
+    each, one forward and one backward (`backwards` of them) are made, and nothing else is needed:
+    no optimizer, no zero_grad. Members and servers may be killed, come and go meanwhile.
+
+    model: its parameters that require gradients are trained, of any dtype and device; float32 ones
+        on the CPU are read in the member's memory, others are copied. Those that require none stay
+        as they are, in each member. Load a state dict before the first step, if at all.
+    optimizer: the servers' ("sgd", "momentum", "nesterov", "adagrad", "rmsprop", "adam", "adamw"),
+        or one of PyTorch's over the same parameters; then each member trains by that for
+        `local_steps` steps, and the servers average what has changed (DiLoCo). Its state is the
+        process' own.
+    local_steps: more than 1: so many steps between two exchanges.
+    early: the forward of a module waits for its own parameters (of MultiheadAttention: for all in
+        it); False: a step begins when all are there, for modules that use other modules'
+        parameters without calling them.
+    buffers: names of floating-point buffers that are averaged in each step; left out: the running
+        statistics of batch normalization. Others stay as they are, in each member.
+    backwards: calls of backward() in a step, whose gradients add up.
+    settings: of weir.Member: the cluster, batch_size (of one member), train_steps, learning_rate
+        and so on.
+    Errors are weir.Error."""
+
+    def __init__(self, model: torch.nn.Module,
+                 optimizer: Union[str, torch.optim.Optimizer] = "adam", *, local_steps: int = 1,
+                 early: bool = True, buffers: Optional[Sequence[str]] = None, backwards: int = 1,
+                 **settings: Any) -> None:
+        self.model, self.early, self.backwards = model, early, backwards
+        self.inner = None if isinstance(optimizer, str) else optimizer
+        self.local_steps = int(local_steps)
+        if self.inner is not None and self.local_steps < 2:
+            raise Invalid("an optimizer of PyTorch's needs local_steps, above 1")
+        own = {"own_local_steps": True} if self.inner is not None else {"optimizer": optimizer}
+        settings.setdefault("arithmetic", "PyTorch %s, %s, %d threads" % (
+            torch.__version__, torch.backends.cpu.get_cpu_capability(), torch.get_num_threads()))
+        self.member = Member(local_steps=self.local_steps if self.local_steps > 1 else None,
+                             **own, **settings)
+        self.buffers = _averaged_buffers(model) if buffers is None else list(buffers)
+        self.slots: list[_Slot] = []
+        self.step: Optional[Step] = None  # the one at hand
+        self.counts = True  # False: its generation has ended; it will be made again
+        self._round: Optional[Step] = None  # of local steps by an optimizer of PyTorch's
+        self._began = self._over = self._skipped = False
+        self._hooks: list[Any] = []
+
+    def _begin(self) -> None:
+        tensors = [(name, p, False) for name, p in self.model.named_parameters()
+                   if p.requires_grad]
+        there = dict(self.model.named_buffers())
+        for name in self.buffers:
+            if name not in there or not there[name].is_floating_point():
+                raise Invalid("the model has no floating-point buffer '%s'" % name)
+            tensors.append((name, there[name], True))
+        for name, t, average in tensors:
+            values = t.detach().to("cpu", torch.float32).contiguous()
+            number = self.member.param(name, t.shape, values, keep=0 if average else None)
+            self.slots.append(_Slot(number, name, t, average))
+        self._began = True
+
+    def _hook(self) -> None:
+        """Hooks on all tensors and modules, once the member has memory."""
+        by_tensor = {id(s.tensor): s for s in self.slots}
+        for s in self.slots:
+            s.begin(self.member, self.inner is None)
+            if not s.average and self.inner is None:
+                self._hooks.append(s.tensor.register_post_accumulate_grad_hook(
+                    lambda _t, s=s: self._on_gradient(s)))
+        for module in self.model.modules():
+            deep = isinstance(module, torch.nn.MultiheadAttention)  # uses out_proj's itself
+            tensors = [*module.parameters(recurse=deep), *module.buffers(recurse=deep)]
+            mine = [by_tensor[id(t)] for t in tensors if id(t) in by_tensor]
+            if mine:
+                self._hooks.append(module.register_forward_pre_hook(
+                    lambda _m, _x, mine=mine: self._need(mine)))
+        self._hooks.append(self.model.register_state_dict_pre_hook(
+            lambda *_: self._need(self.slots)))
+        for module in self.model.modules():
+            self._hooks.append(module._register_load_state_dict_pre_hook(self._refuse_load))
+
+    def _refuse_load(self, *_: Any) -> None:
+        raise Invalid("the parameters are the servers' now: load a state dict before the first "
+                      "step, or start the servers with --restore")
+
+    def _need(self, slots: Sequence[_Slot]) -> None:
+        """Before these are read: their values, once what was pushed is answered."""
+        late = [s for s in slots if not s.fresh]
+        if not late or self._over or self.step is None or not self.counts:
+            return
+        if any(s.pushed for s in late):
+            self._finish()  # small ones travel together, so all have to be under way
+        for s in late:
+            if not self.counts:
+                return
+            self.counts = self.member.wait(s.number)
+            if self.counts:
+                s.bring()
+
+    def _on_gradient(self, s: _Slot) -> None:
+        """A parameter's gradient is there, in backward."""
+        if self.step is None:
+            raise Invalid("backward() outside of a step; iterate over the exchange")
+        s.backwards += 1
+        if s.backwards < self.backwards or not self.counts or self._skipped:
+            return
+        if s.pushed:
+            raise Invalid("parameter '%s' has got a gradient again after it was sent; say how "
+                          "often backward() is called in a step: backwards=N" % s.name)
+        if not s.fresh:
+            raise Invalid("parameter '%s' was used without its module's forward, which waits for "
+                          "it; give early=False" % s.name)
+        self._push(s)
+
+    def _push(self, s: _Slot) -> None:
+        samples = 0 if self._skipped else self.step.n_samples
+        source = s.tensor if s.average else s.tensor.grad
+        if self.inner is not None:
+            values = s.tensor.detach().to("cpu", torch.float32).contiguous()
+            self.member.push_values(s.number, values, samples=samples)
+        else:
+            if source is None:
+                s.room.zero_()
+            else:
+                s.room.copy_(source.detach())
+            self.member.push(s.number, samples=samples)
+            s.tensor.grad = None
+        s.pushed, s.fresh = True, False
+
+    def _finish(self) -> None:
+        """What was not pushed: parameters without a gradient, and buffers."""
+        left = [s for s in self.slots if not s.pushed]
+        if self.inner is None and not self._skipped and self.counts and not any(
+                s.pushed or s.backwards for s in self.slots):
+            raise Invalid("step %d got no gradient. Is backward() called? A DataLoader that reads "
+                          "ahead does not fit: num_workers=0. A step that is not to count: skip()" %
+                          self.step.step)
+        for s in left:
+            if not s.fresh and self.counts:  # not used in this step; its room is in use yet
+                self.counts = self.member.wait(s.number)
+                if self.counts:
+                    s.bring()
+        for s in left if self.counts else ():
+            self._push(s)
+
+    def skip(self) -> None:
+        """This step adds nothing: its gradients are not finite, for instance. Before backward()."""
+        if any(s.pushed for s in self.slots):
+            raise Invalid("gradients of this step are on their way already")
+        self._skipped = True
+
+    def _next_round(self) -> Optional[Step]:
+        """The next step within a round; None: it is over, and pushed."""
+        done = self.step.step % self.local_steps + 1
+        self.inner.step()
+        self.inner.zero_grad()
+        if done < self.local_steps:
+            n = self.step.n_samples
+            return dataclasses.replace(self.step, step=self.step.step + 1, began=False,
+                                       position=self.step.position + n * self.step.stride)
+        self.step = self._round
+        self._finish()
+        return None
+
+    def __iter__(self) -> Iterator[Step]:
+        return self
+
+    def __next__(self) -> Step:
+        """The next step. Of the one before, what has no gradient is pushed as zeros first."""
+        if self._over:
+            raise StopIteration
+        if not self._began:
+            self._begin()
+        if self.inner is not None and self.step is not None:
+            within = self._next_round()
+            if within is not None:
+                self.step = within
+                return within
+        elif self.step is not None:
+            self._finish()
+        early = self.early and self.inner is None
+        step = self.member.next(early=early)
+        if step is None:
+            self._end()
+            raise StopIteration
+        if not self._hooks:
+            self._hook()
+        self.step, self.counts, self._skipped = step, True, False
+        for s in self.slots:
+            s.fresh, s.pushed, s.backwards = False, False, 0
+            if not early:
+                s.bring()
+            s.tensor.grad = None
+        if self.inner is not None:
+            h = self.local_steps
+            self._round, self.step = step, dataclasses.replace(
+                step, step=step.step * h, train_steps=step.train_steps * h,
+                n_samples=step.n_samples // h)
+        return self.step
+
+    def samples(self, n: Union[int, Sized]) -> list[int]:
+        """Which of n samples (or of a data set) this step's batch has, [step.n_samples]: each pass
+        has all once, whoever is in the job, shuffled by the setting `seed` and the pass."""
+        if self.step is None:
+            raise Invalid("samples are for within a step")
+        return self.member.samples(self.step, n if isinstance(n, int) else len(n))
+
+    def _end(self) -> None:
+        """The module has the last values, in memory of its own, and no hook any more."""
+        for s in self.slots if self.member.result else ():
+            if not s.fresh and s.values is not None:
+                s.bring()
+        for hook in self._hooks:
+            hook.remove()
+        for s in self.slots:
+            s.end()
+        self._hooks.clear()
+        self.step, self._over = None, True
+        self.member.close()
+
+    @property
+    def result(self) -> Optional[str]:
+        """ "done" or "left", once there are no more steps."""
+        return self.member.result
+
+    def leave_soon(self, timeout: Optional[float] = 10) -> bool:
+        """Asks the servers to go on without this member: the steps end soon. Any thread."""
+        return self.member.leave_soon(timeout)
+
+    def close(self) -> None:
+        """Ends without the last steps: the servers wait for a new process in this one's place."""
+        if not self._over:
+            self._end()
+
+    def __enter__(self) -> "Exchange":
+        return self
+
+    def __exit__(self, kind: Any, error: Any, trace: Any) -> None:
+        if not self._over:
+            self.member.__exit__(kind, error, trace)
+            self._end()
+
+
+class Sampler(torch.utils.data.Sampler):
+    """The batches of an exchange's steps, for DataLoader(data, batch_sampler=Sampler(...)): who
+    iterates over the loader makes the job's steps, to its end. Which samples a member gets follows
+    who is in the job. num_workers is 0: which samples come next is known when a step begins.
+
+    data: the data set, or how many samples it has."""
+
+    def __init__(self, exchange: Exchange, data: Union[int, Sized]) -> None:
+        self.exchange, self.n = exchange, data if isinstance(data, int) else len(data)
+
+    def __iter__(self) -> Iterator[list[int]]:
+        for _ in self.exchange:
+            yield self.exchange.samples(self.n)

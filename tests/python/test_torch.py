@@ -1,0 +1,234 @@
+#!/usr/bin/python3
+"""weir.torch: a module trained by Exchange has what PyTorch's optimizer makes of it; shared,
+unused, frozen and bf16 parameters, buffers, errors; and the GPT of examples/python: the losses of
+DistributedDataParallel, and with processes killed the same bits."""
+# label: cluster
+import os
+import re
+import signal
+import sys
+import unittest
+
+import harness
+import weights
+
+BUILD = os.path.dirname(harness.BIN)
+os.environ.setdefault("WEIR_LIBRARY", os.path.join(BUILD, "lib/libweir.so.0"))
+os.environ.setdefault("WEIR_PROGRAMS", harness.BIN)
+PACKAGE = os.path.join(harness.SOURCE, "python")
+EXAMPLES = os.path.join(harness.SOURCE, "examples/python")
+sys.path.insert(0, PACKAGE)
+import weir  # noqa: E402
+
+STEPS = 60
+TOLERANCE = 1e-5  # of a loss, in any of STEPS steps: DDP rounds in other places than the servers
+DDP_PORT = 29571
+
+
+@unittest.skipIf(harness.SANITIZE, "PyTorch is compiled without a sanitizer")
+class Torch(harness.Test):
+    def setUp(self):
+        super().setUp()
+        self.torch = weights.torch2(self)
+        import weir.torch  # pylint: disable=redefined-outer-name
+        self.exchange = weir.torch.Exchange
+        self.torch.manual_seed(3)
+        self.x, self.y = self.torch.randn(64, 8), self.torch.randn(64, 3)
+
+
+class Alone(Torch):
+    """Without servers, by the same rule."""
+
+    def loss(self, net, items):
+        out = net(self.x[items].to(next(net.parameters()).dtype)).float()
+        return self.torch.nn.functional.mse_loss(out, self.y[items])
+
+    def net(self):
+        nn = self.torch.nn
+        net = nn.Sequential(nn.Linear(8, 8, bias=False), nn.BatchNorm1d(8), nn.Linear(8, 8),
+                            nn.Linear(8, 3))
+        net[2].weight = net[0].weight  # shared
+        net[3].unused = nn.Linear(2, 2)
+        net[3].bias.requires_grad_(False)
+        return net
+
+    def test_as_pytorch_does(self):
+        """AdamW: values, statistics, what has no gradient, what is frozen."""
+        net, want = self.net(), self.net()
+        want.load_state_dict(net.state_dict())
+        rule = self.torch.optim.AdamW([p for p in want.parameters() if p.requires_grad], lr=0.01)
+        exchange = self.exchange(net, optimizer="adamw", learning_rate=0.01, train_steps=30,
+                                 batch_size=16)
+        for step in exchange:
+            items = exchange.samples(self.x)
+            self.assertEqual((step.n_samples, len(set(items))), (16, 16))
+            self.loss(net, items).backward()
+            self.assertTrue(all(p.grad is None for p in net[0].parameters()))
+            rule.zero_grad()
+            self.loss(want, items).backward()
+            for p in want[3].unused.parameters():
+                p.grad = self.torch.zeros_like(p)
+            rule.step()
+            if step.step == 10:  # values between two steps are those behind the first
+                self.close(net.state_dict(), want.state_dict())
+        self.assertEqual(exchange.result, "done")
+        self.close(net.state_dict(), want.state_dict())
+        self.assertIs(net[2].weight, net[0].weight)
+        self.loss(net, [0, 1]).backward()  # no hook is left
+        self.assertIsNotNone(net[0].weight.grad)
+
+    def close(self, got, want):
+        self.assertEqual(got.keys(), want.keys())
+        for name, values in want.items():
+            self.torch.testing.assert_close(got[name], values, rtol=1e-4, atol=1e-5, msg=name)
+
+    def test_other_dtypes_and_accumulation(self):
+        net = self.torch.nn.Linear(8, 3).to(self.torch.bfloat16)
+        before = self.loss(net, range(64)).item()
+        exchange = self.exchange(net, optimizer="sgd", learning_rate=0.1, train_steps=40,
+                                 backwards=2)
+        for _ in exchange:
+            for half in range(2):
+                (self.loss(net, range(32 * half, 32 * half + 32)) / 2).backward()
+        self.assertEqual(net.weight.dtype, self.torch.bfloat16)
+        self.assertLess(self.loss(net, range(64)).item(), 0.9 * before)
+
+    def test_attention(self):
+        """It uses a module's parameters without calling it; one of ours that does is told."""
+        nn = self.torch.nn
+        net = nn.MultiheadAttention(8, 2)
+        exchange = self.exchange(net, train_steps=2)
+        for _ in exchange:
+            net(self.x, self.x, self.x)[0].sum().backward()
+
+        class Thief(nn.Module):
+            def __init__(self):
+                super().__init__()
+                self.mine = nn.Linear(8, 3)
+
+            def forward(self, x):
+                return nn.functional.linear(x, self.mine.weight)
+        net = Thief()
+        with self.assertRaisesRegex(weir.Invalid, "mine.weight.*early=False"):
+            with self.exchange(net, train_steps=2) as exchange:
+                next(exchange)
+                self.loss(net, [1, 2]).backward()
+        for _ in self.exchange(net, train_steps=2, early=False):
+            self.loss(net, [1, 2]).backward()
+
+    def test_errors_and_skipped_steps(self):
+        nn = self.torch.nn
+        net = nn.Linear(8, 3)
+        exchange = self.exchange(net, optimizer="sgd", learning_rate=0.1, train_steps=4)
+        next(exchange)
+        with self.assertRaisesRegex(weir.Invalid, "step 0 got no gradient.*num_workers=0"):
+            next(exchange)
+        before = net.weight.detach().clone()
+        exchange.skip()
+        (self.loss(net, [0]) * float("nan")).backward()
+        next(exchange)
+        self.loss(net, [0])
+        self.assertTrue(self.torch.equal(net.weight, before))
+        self.loss(net, [0]).backward()
+        with self.assertRaisesRegex(weir.Invalid, "backwards=N"):
+            self.loss(net, [0]).backward()
+        with self.assertRaisesRegex(weir.Invalid, "--restore"):
+            net.load_state_dict(net.state_dict())
+        exchange.close()
+        with self.assertRaisesRegex(weir.Invalid, "no floating-point buffer 'x'"):
+            next(self.exchange(net, buffers=["x"]))
+        with self.assertRaisesRegex(weir.Invalid, "local_steps"):
+            self.exchange(net, self.torch.optim.SGD(net.parameters(), lr=1))
+
+    def test_sampler(self):
+        from weir.torch import Sampler
+        net = self.torch.nn.Linear(8, 3)
+        exchange = self.exchange(net, batch_size=8, train_steps=16)
+        data = self.torch.utils.data.TensorDataset(self.x, self.torch.arange(64))
+        seen = []
+        for x, items in self.torch.utils.data.DataLoader(data, batch_sampler=Sampler(exchange, 64)):
+            seen += items.tolist()
+            net(x).sum().backward()
+        self.assertEqual(sorted(seen[:64]), list(range(64)))
+        self.assertEqual(sorted(seen[64:]), list(range(64)))
+
+
+class Servers(Torch):
+    def cluster(self, **kwargs):
+        command = [sys.executable, os.path.join(EXAMPLES, "char_gpt_weir.py"),
+                   "--train_steps=%d" % STEPS]
+        return weir.Cluster(n_workers=2, command=command, **kwargs)
+
+    def wait(self, cluster):
+        """To the job's end: the weights' SHA-256, which all have, and the losses of each."""
+        cluster.wait(60 * harness.PATIENCE)
+        said = [cluster.output("worker:%d" % i) for i in range(2)]
+        found = {re.search(r"SHA-256 of the weights: (\w+)", text).group(1) for text in said}
+        self.assertEqual(len(found), 1)
+        return found, [{int(s): float(v) for s, v in re.findall(r"step (\d+) loss (\S+)", text)}
+                       for text in said]
+
+    def ddp(self):
+        """The losses of each rank by DistributedDataParallel."""
+        ranks = [self.start("ddp:%d" % rank, [
+            sys.executable, os.path.join(harness.SOURCE, "tests/python/ddp_gpt.py"), str(STEPS)],
+            env={**os.environ, "PYTHONPATH": PACKAGE, "RANK": str(rank), "WORLD_SIZE": "2",
+                 "MASTER_ADDR": harness.LOOPBACK, "MASTER_PORT": str(DDP_PORT)})
+            for rank in range(2)]
+        for process in ranks:
+            process.wait(60, None)
+        self.assertEqual([p.status for p in ranks], [0, 0])
+        return [{int(s): float(v) for s, v in re.findall(r"step (\d+) loss (\S+)", p.output())}
+                for p in ranks]
+
+    def test_gpt(self):
+        with self.cluster() as cluster:
+            bits, losses = self.wait(cluster)
+        ddp = self.ddp()
+        apart = max(abs(a[step] / b[step] - 1) for a, b in zip(losses, ddp)
+                    for step in range(STEPS))
+        print("PyTorch %s: losses furthest apart: %.2g; the last: %s" % (
+            self.torch.__version__, apart, [a[STEPS - 1] for a in losses]))
+        self.assertEqual([len(a) for a in (*losses, *ddp)], [STEPS] * 4)
+        self.assertLess(apart, TOLERANCE)
+        self.assertLess(losses[0][STEPS - 1], 0.75 * losses[0][0])
+        with self.cluster(checkpoint_dir=self.dir(), ps_flags=["--save_steps=10"]) as cluster:
+            for n, name in enumerate(("worker:0", "worker:1", "ps:0")):
+                at = "step %d " % (5 + 12 * n)
+                harness.until(lambda a=at: a in cluster.output("worker:0"), at)
+                cluster.kill(name)
+                self.assertEqual(cluster.processes[name].popen.returncode, -signal.SIGKILL)
+                kind, task = name.split(":")
+                (cluster.start_ps if kind == "ps" else cluster.start_worker)(int(task))
+            self.assertEqual(self.wait(cluster)[0], bits)
+
+    def test_local_steps_of_pytorch(self):
+        """Two members, each by its own AdamW: they end with the same values."""
+        import threading
+        out, nets = {}, [self.torch.nn.Linear(8, 3) for _ in range(2)]
+
+        def member(i, cluster):
+            net = nets[i]
+            rule = self.torch.optim.AdamW(net.parameters(), lr=0.03)
+            exchange = self.exchange(net, rule, local_steps=5, batch_size=8, train_steps=60,
+                                     **cluster.settings(i))
+            out[i] = []
+            for step in exchange:
+                items = exchange.samples(64)
+                out[i].append((step.step, items))
+                self.torch.nn.functional.mse_loss(net(self.x[items]), self.y[items]).backward()
+        with weir.Cluster(n_workers=2) as cluster:
+            threads = [threading.Thread(target=member, args=(i, cluster)) for i in range(2)]
+            for thread in threads:
+                thread.start()
+            for thread in threads:
+                thread.join()
+            cluster.wait(20 * harness.PATIENCE)
+        self.assertTrue(self.torch.equal(nets[0].weight, nets[1].weight))
+        self.assertEqual([step for step, _ in out[0]], list(range(60)))
+        read = [i for o in out.values() for _, items in o for i in items]
+        self.assertEqual({read.count(i) for i in range(64)}, {15})
+
+
+if __name__ == "__main__":
+    harness.main()
