@@ -34,7 +34,9 @@ set(pkgconfig ${CMAKE_INSTALL_LIBDIR}/pkgconfig)
 file(RELATIVE_PATH WEIR_PREFIX ${CMAKE_INSTALL_PREFIX}/${pkgconfig} ${CMAKE_INSTALL_PREFIX})
 configure_file(packaging/weir.pc.in ${CMAKE_BINARY_DIR}/weir.pc @ONLY)
 install(FILES ${CMAKE_BINARY_DIR}/weir.pc DESTINATION ${pkgconfig})
-install(FILES examples/own_trainer.c DESTINATION ${data}/examples)
+install(FILES examples/own_trainer.c examples/python/char_gpt.py examples/python/char_gpt_weir.py
+        DESTINATION ${data}/examples)
+install(DIRECTORY python DESTINATION ${data} PATTERN __pycache__ EXCLUDE)
 install(DIRECTORY examples/models/ DESTINATION ${data}/models FILES_MATCHING PATTERN "*.json")
 install(PROGRAMS scripts/get_mnist scripts/launch scripts/make_certs scripts/make_data
         scripts/setup_gpu_vm DESTINATION ${data}/scripts)

@@ -1,8 +1,10 @@
-"""pip's ordinary build; with WEIR_INSTALLED=FOLDER, where Weir is installed (cmake --install), the
-wheel carries its programs and libraries, and is for machines like this one."""
+"""pip's ordinary build, which leaves nothing in this folder: it may be another user's. With
+WEIR_INSTALLED=FOLDER, where Weir is installed (cmake --install), the wheel carries its programs and
+libraries, and is for machines like this one."""
 import glob
 import os
 import shutil
+import tempfile
 
 from setuptools import setup
 from setuptools.command.build_py import build_py
@@ -44,4 +46,6 @@ if INSTALLED:
             return ("py3", "none", super().get_tag()[2])  # but of any Python
     commands = {"build_py": Build, "bdist_wheel": Wheel}
 
-setup(cmdclass=commands)
+with tempfile.TemporaryDirectory(prefix="weir-pip-") as folder:
+    setup(cmdclass=commands, options={"egg_info": {"egg_base": folder},
+                                      "build": {"build_base": os.path.join(folder, "build")}})

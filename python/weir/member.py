@@ -5,8 +5,9 @@ import ctypes
 import dataclasses
 import math
 import os
+import time
 import weakref
-from typing import Any, Iterator, Mapping, Optional, Sequence
+from typing import Any, Callable, Iterator, Mapping, Optional, Sequence
 
 from . import _library
 from ._library import AGAIN, DONE, LEFT, OK, REBASED, Invalid
@@ -42,6 +43,7 @@ class Event:
     code: int
 
 
+TURN = 0.2  # seconds: so long Python's signal handlers wait while the library does
 KINDS = {1: "began", 2: "ready", 3: "rebased", 4: "stopped"}
 
 
@@ -74,9 +76,9 @@ class Member:
     settings: those of docs/own-model.md, by name; numbers, strings, True. Left out, the cluster is
     that of torchrun's environment (then ps_hosts, or WEIR_PS_HOSTS, says where the servers are), of
     TF_CONFIG, or with slurm_ps of the Slurm step.
-    Errors of all calls are weir.Error, with the library's sentence. Threads as weir.h says: push,
-    wait, leave_soon, cancel, next_event from any, all else from one at a time. No fork without exec
-    while a member is open.
+    Errors of all calls are weir.Error, with the library's sentence. From any thread, at
+    once: push, push_values, wait, pull, values, gradient, leave_soon, cancel, next_event; all else
+    from one at a time. No fork without exec while a member is open.
     """
 
     def __init__(self, **settings: Any) -> None:
@@ -98,6 +100,15 @@ class Member:
             lib, w = self._at
             raise _library.error(code, lib.weir_error(w).decode("utf-8", "replace"))
         return code
+
+    def _await(self, call: Callable[[int], int], timeout: Optional[float]) -> int:
+        """The code of call(milliseconds), in turns: Ctrl-C and signal handlers work meanwhile."""
+        deadline = math.inf if timeout is None else time.monotonic() + timeout
+        while True:
+            left = deadline - time.monotonic()
+            code = self._check(call(_ms(min(TURN, left))))
+            if code != AGAIN or left <= TURN:
+                return code
 
     def set(self, name: str, value: Any) -> None:
         """One setting, before the first step. None: as it is. Invalid: no such one, or not so."""
@@ -133,7 +144,7 @@ class Member:
         lib, w = self._at
         out = _library.StepStruct()
         call = lib.weir_next_early if early else lib.weir_next
-        code = self._check(call(w, _ms(timeout), ctypes.byref(out)))
+        code = self._await(lambda ms: call(w, ms, ctypes.byref(out)), timeout)
         if code == AGAIN:
             raise _library.error(AGAIN, "no step within %g s" % (timeout or 0))
         if not early or code != OK:
@@ -215,7 +226,7 @@ class Member:
         at hand, or once it is pushed the next one's. False: this step counts no more, next() says
         where it goes on; what is pushed until then does no harm. Timeout: call again."""
         lib, w = self._at
-        code = self._check(lib.weir_wait(w, param, _ms(timeout)))
+        code = self._await(lambda ms: lib.weir_wait(w, param, ms), timeout)
         if code == AGAIN:
             raise _library.error(AGAIN, "parameter %d: not within %g s" % (param, timeout or 0))
         self._lent.pop(param, None)

@@ -80,6 +80,8 @@ class Install(harness.Test):
                          sorted(m for m in models if m.endswith(".json")))
         for file in ("share/weir/scripts/get_mnist", "share/weir/weir.proto",
                      "include/weir.h", "share/weir/examples/own_trainer.c",
+                     "share/weir/examples/char_gpt_weir.py", "share/weir/python/weir/torch.py",
+                     "share/weir/python/pyproject.toml",
                      "share/weir/scripts/make_data", "share/weir/scripts/ipsec/generate",
                      "share/doc/weir/README.md", "share/doc/weir/docs/operations.md"):
             self.assertTrue(os.path.exists(os.path.join(where, file)), file)

@@ -6,6 +6,7 @@ wheel, as pip makes and installs it."""
 import array
 import os
 import re
+import signal
 import subprocess
 import sys
 import threading
@@ -24,11 +25,12 @@ from weir import _library, member  # noqa: E402
 STEPS = 300
 # A worker: what it learns depends on its samples, each of them once.
 WORKER = """
-import array, hashlib, sys, weir
+import array, hashlib, signal, sys, weir
 settings, (gate,) = weir.flags()
 with weir.Member(train_steps=%d, batch_size=4, optimizer="adam", **settings) as m:
     w = m.param("w", (70, 300), array.array("f", [0.1] * 21000))
     b = m.param("b", (3,))
+    signal.signal(signal.SIGTERM, lambda *_: m.leave_soon(0))
     for step in m:
         g = m.gradient(w)
         g.cast("B")[:] = bytes(84000)
@@ -40,6 +42,7 @@ with weir.Member(train_steps=%d, batch_size=4, optimizer="adam", **settings) as 
         if step.step == 20:  # so that the test finds it in the middle
             open(gate).read()
     print("bits", hashlib.sha256(bytes(m.values(w)) + bytes(m.values(b))).hexdigest())
+    print(m.result)
 """ % STEPS
 
 
@@ -157,8 +160,8 @@ class Members(unittest.TestCase):
 
 @unittest.skipIf(harness.SANITIZE, "Python is compiled without a sanitizer")
 class Killed(harness.Test):
-    def run_job(self, name, disturb):
-        """The bits that all workers end with."""
+    def run_job(self, name, disturb=lambda cluster: None):
+        """The bits that all workers end with, after a disturbance in the middle."""
         gate, folder = (os.path.join(self.dir(), name + part) for part in ("-gate", ""))
         os.mkfifo(gate)
         with weir.Cluster(n_workers=2, command=[sys.executable, "-c", WORKER, gate],
@@ -166,11 +169,7 @@ class Killed(harness.Test):
             for worker in (0, 1):
                 harness.until(lambda w=worker: "step 20\n" in cluster.output("worker:%d" % w),
                               "it is there")
-            if disturb:
-                for process in ("worker:1", "ps:0"):
-                    cluster.kill(process)
-                cluster.start_ps()
-                cluster.start_worker(1)
+            disturb(cluster)
             # Whoever comes to the gate is let in, until all have gone.
             while any(p.popen.poll() is None for n, p in cluster.processes.items() if n != "ps:0"):
                 try:
@@ -181,11 +180,38 @@ class Killed(harness.Test):
             cluster.wait(60 * harness.PATIENCE)
             found = {bits for i in range(2)
                      for bits in re.findall(r"bits (\w+)", cluster.output("worker:%d" % i))}
+            self.result = {n: cluster.output(n).split()[-1] for n in cluster.processes}
         self.assertEqual(len(found), 1)
         return found
 
+    def kill(self, cluster):
+        for process in ("worker:1", "ps:0"):
+            cluster.kill(process)
+        cluster.start_ps()
+        cluster.start_worker(1)
+
+    def add(self, cluster):
+        cluster.add_worker()
+        harness.until(lambda: "step" in cluster.output("joined:0"), "it is there")
+        cluster.processes["joined:0"].popen.terminate()
+
     def test_same_bits(self):
-        self.assertEqual(self.run_job("left", False), self.run_job("killed", True))
+        self.assertEqual(self.run_job("left"), self.run_job("killed", self.kill))
+
+    def test_one_more(self):
+        """It joins, is told to leave, and the others go on."""
+        self.run_job("joined", self.add)
+        self.assertEqual((self.result["joined:0"], self.result["worker:0"]), ("left", "done"))
+
+    def test_ctrl_c(self):
+        """While it waits for servers, a program can be ended."""
+        p = self.start("waits", [sys.executable, "-uc", "import weir\nm = weir.Member(ps_hosts='%s:"
+                                 "%d', n_workers=1)\nm.param('w', (1,))\nprint('waits')\nm.next()" %
+                                 (harness.LOOPBACK, harness.free_ports(1)[0])],
+                       env={**os.environ, "PYTHONPATH": os.path.join(harness.SOURCE, "python")})
+        p.wait_line("waits")
+        p.stop(signal.SIGINT, status=-signal.SIGINT)
+        self.assertIn("KeyboardInterrupt", p.output())
 
 
 @unittest.skipIf(harness.SANITIZE, "the library is compiled into programs without a sanitizer")
@@ -199,11 +225,12 @@ class Wheel(harness.Test):
             os.symlink(os.path.join(harness.BIN, name), os.path.join(where, to))
         os.makedirs(os.path.join(where, "lib"))
         os.symlink(os.environ["WEIR_LIBRARY"], os.path.join(where, "lib/libweir.so.0"))
-        source = os.path.join(self.dir(), "python")  # pip leaves folders behind
-        subprocess.run(["cp", "-r", os.path.join(harness.SOURCE, "python"), source], check=True)
+        source = os.path.join(harness.SOURCE, "python")
+        before = sorted(os.listdir(source))
         subprocess.run([sys.executable, "-m", "pip", "-q", "install", "--no-build-isolation",
                         "--no-index", "--no-deps", "--target", site, source], check=True,
                        env={**os.environ, "WEIR_INSTALLED": where}, timeout=60 * harness.PATIENCE)
+        self.assertEqual(sorted(os.listdir(source)), before)
         tags, = [name for name in os.listdir(site) if name.endswith(".dist-info")]
         with open(os.path.join(site, tags, "WHEEL"), encoding="utf-8") as f:
             self.assertRegex(f.read(), r"Tag: py3-none-linux_")

@@ -140,6 +140,25 @@ class Alone(Torch):
         with self.assertRaisesRegex(weir.Invalid, "local_steps"):
             self.exchange(net, self.torch.optim.SGD(net.parameters(), lr=1))
 
+    def test_memory(self):
+        """Tensors and numpy's arrays go in, and views come out, without a copy."""
+        with weir.Member(optimizer="sgd", learning_rate=1, train_steps=2) as m:
+            first = self.torch.arange(6.).view(2, 3)
+            w = m.param("w", (2, 3), first)
+            m.next()
+            values = self.torch.frombuffer(m._view("weir_values", w, True),
+                                           dtype=self.torch.float32)
+            for wrong, why in ((first.t(), "contiguous"), (first.double(), "float32"),
+                               (first[:1], "6 elements")):
+                with self.assertRaisesRegex(weir.Invalid, why):
+                    m.push(w, wrong, samples=1)
+            m.push(w, first.numpy(), samples=1)
+            m.next()
+            self.assertEqual(values.tolist(), [0] * 6)
+            m.push(w, self.torch.ones(4, 3)[::2].contiguous(), samples=1)
+            self.assertIsNone(m.next())
+        self.assertEqual(values.tolist(), [-1] * 6)  # the memory is there while they are
+
     def test_sampler(self):
         from weir.torch import Sampler
         net = self.torch.nn.Linear(8, 3)
