@@ -124,7 +124,7 @@ class Cluster:
     Each worker finds its place in TF_CONFIG, as all members do that are told nothing else; a member
     in this very process takes `weir.Member(**cluster.settings(task_index))`. Processes write to
     files in `folder`, which goes with the cluster if it is none of yours. Those of a cluster that
-    was not stopped end with this program, but not where that is killed (SIGKILL).
+    was not stopped end with this program, but not where a signal kills it.
 
     n_ps, n_workers: how many. checkpoint_dir, ps_flags: of the servers. env: more variables for
     workers. timeout: seconds for a server to listen."""

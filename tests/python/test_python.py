@@ -10,7 +10,6 @@ import signal
 import subprocess
 import sys
 import threading
-import time
 import unittest
 
 import harness
@@ -160,6 +159,14 @@ class Members(unittest.TestCase):
 
 @unittest.skipIf(harness.SANITIZE, "Python is compiled without a sanitizer")
 class Killed(harness.Test):
+    def gone(self, cluster, gate):
+        """Have all workers? Who waits at the gate is let in."""
+        try:
+            os.close(os.open(gate, os.O_WRONLY | os.O_NONBLOCK))
+        except OSError:
+            pass  # nobody is there
+        return all(p.popen.poll() is not None for n, p in cluster.processes.items() if n != "ps:0")
+
     def run_job(self, name, disturb=lambda cluster: None):
         """The bits that all workers end with, after a disturbance in the middle."""
         gate, folder = (os.path.join(self.dir(), name + part) for part in ("-gate", ""))
@@ -170,13 +177,7 @@ class Killed(harness.Test):
                 harness.until(lambda w=worker: "step 20\n" in cluster.output("worker:%d" % w),
                               "it is there")
             disturb(cluster)
-            # Whoever comes to the gate is let in, until all have gone.
-            while any(p.popen.poll() is None for n, p in cluster.processes.items() if n != "ps:0"):
-                try:
-                    os.close(os.open(gate, os.O_WRONLY | os.O_NONBLOCK))
-                except OSError:
-                    pass
-                time.sleep(0.01)
+            harness.until(lambda: self.gone(cluster, gate), "all have gone", 60)
             cluster.wait(60 * harness.PATIENCE)
             found = {bits for i in range(2)
                      for bits in re.findall(r"bits (\w+)", cluster.output("worker:%d" % i))}
