@@ -121,7 +121,8 @@ static enum status set_up(struct weir *w)
     if (w->cluster.ps.n > 0)
         TRY(show_identity(s));
     if (s->join) {
-        const struct job_query_request q = {w->cluster.ps.addr[0], pause_query, w};
+        const struct job_query_request q = {
+            .addr = w->cluster.ps.addr[0], .pause = pause_query, .ctx = w};
         TRY(job_query_ask(&q, &w->joined));
     }
     int n_servers = w->cluster.ps.n;
