@@ -1,5 +1,5 @@
 /* worker/set_up_job.c - what a worker has to know of its job before it is in it: see worker.h. */
-#include "worker/job_query.h"
+#include "member/job_query.h"
 #include "worker/worker.h"
 
 enum status set_up_ask_job(struct worker *w)
