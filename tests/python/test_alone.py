@@ -251,7 +251,8 @@ class Alone(harness.Test):
                                "--task_index=0", "--keep_checkpoint_max=5"])
         ps.wait(60, 2)
         self.assertIn("--keep_checkpoint_max and --restore need", ps.output())
-        job = self.job(n_workers=1, flags=[*FLAGS, "--checkpoint_dir=" + self.folder()])
+        job = self.job(n_workers=1, flags=[*FLAGS, "--save_steps=5",
+                                              "--checkpoint_dir=" + self.folder()])
         job.start()
         job.finish(60)
         self.assertIn("are for the servers of this job", job.workers[0].output())

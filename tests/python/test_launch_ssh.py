@@ -3,6 +3,7 @@ worker's host is cut off, which ends its task by itself and gets it again, and t
 Ctrl-C. Nothing is left on the hosts."""
 # label: net waits
 import os
+import re
 import shutil
 import signal
 import subprocess
@@ -13,6 +14,7 @@ import ckpt_folder
 import harness
 import namespaces
 
+TRAINS = r"worker:1\| .*training step \d+ done"
 SSHD = shutil.which("sshd", path="/usr/sbin:/usr/bin")
 CONFIG = """Port 22
 HostKey %(dir)s/host
@@ -106,7 +108,8 @@ class LaunchSsh(harness.Test):
                          ((self.net.address(2),) * 2))
         harness.until(lambda: not self.tasks(self.net.hosts[2]), "its tasks have ended")
         self.net.link(2, True)
-        harness.until(lambda: launch.output().count(" worker 1 joined from ") > 1, "it is back", 90)
+        steps = len(re.findall(TRAINS, launch.output()))
+        harness.until(lambda: len(re.findall(TRAINS, launch.output())) > steps, "it is back", 90)
         launch.popen.send_signal(signal.SIGINT)
         launch.wait(status=130)
         for line in ("worker:1 on .*: exit status 0, . starts", "ps:0 +on .*: exit status 143"):
