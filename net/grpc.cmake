@@ -2,13 +2,14 @@
 # it 18 times: each answer takes it half a second, as all of abseil stands behind gRPC.
 if(NOT GRPC_FLAGS)
   set(folders)
-  foreach(prefix ${CMAKE_PREFIX_PATH})
+  file(TO_CMAKE_PATH "$ENV{CMAKE_PREFIX_PATH}" prefixes)
+  foreach(prefix ${CMAKE_PREFIX_PATH} ${prefixes})
     foreach(folder lib/${CMAKE_LIBRARY_ARCHITECTURE} lib64 lib share)
       string(APPEND folders ${prefix}/${folder}/pkgconfig:)
     endforeach()
   endforeach()
   execute_process(COMMAND ${CMAKE_COMMAND} -E env "PKG_CONFIG_PATH=${folders}$ENV{PKG_CONFIG_PATH}"
-    ${PKG_CONFIG_EXECUTABLE} --cflags --libs grpc
+    ${PKG_CONFIG_EXECUTABLE} ${PKG_CONFIG_ARGN} --cflags --libs grpc
     OUTPUT_VARIABLE flags ERROR_VARIABLE said RESULT_VARIABLE status)
   if(NOT status EQUAL 0)
     message(FATAL_ERROR "gRPC's C library (Debian: libgrpc-dev) is not found: ${said}")
@@ -36,5 +37,8 @@ foreach(flag ${GRPC_FLAGS})
     target_link_options(grpc_core INTERFACE ${flag})
   else()
     target_compile_options(grpc_core INTERFACE ${flag})
+    if(flag STREQUAL "-pthread")
+      target_link_options(grpc_core INTERFACE ${flag})
+    endif()
   endif()
 endforeach()
