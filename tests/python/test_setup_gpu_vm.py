@@ -7,6 +7,7 @@ import gzip
 import os
 import re
 import shutil
+import signal
 import subprocess
 
 import harness
@@ -31,14 +32,24 @@ df) printf 'head\n/dev/sda1 1 1 %%s 1%%%% /\n' $(($(cat $w/free_gb) * 1048576));
 uname) case $1 in -m) cat $w/machine ;; *) cat $w/kernel ;; esac; exit ;;
 id) cat $w/uid; exit ;;
 systemd-detect-virt) [ -e $w/container ]; exit ;;
-dpkg-query) cat $w/dpkg; exit ;;
+dpkg-query) # -W -f FORMAT PATTERN...; a line of the table: "installed" package version depends
+    format=$3; shift 3; set -f
+    while read -r status package version depends; do
+        for pattern; do
+            case $package in $pattern) ;; *) continue ;; esac
+            case $format in *Depends*) version=$depends ;; esac
+            echo "$status $package $version"; break
+        done
+    done <$w/dpkg; exit ;;
 dpkg-deb) cat $w/recommends; exit ;;
-mokutil) [ ! -e $w/enrolled ] || echo "$2 is already enrolled"; exit ;;
+mokutil) # 0.6 (Debian 12, Ubuntu) ends with 1 where the key is enrolled, 0.7 the other way round
+    [ -e $w/enrolled ] || { echo "$2 is not enrolled"; exit $(cat $w/mokutil_07); }
+    echo "$2 is already enrolled"; exit $((1 - $(cat $w/mokutil_07))) ;;
 sha256sum) read -r sum path; [ "$(cat "$path")" = "$sum" ]; exit ;;
 apt-cache)
     case $1 in
-    policy) ! grep -qx "$2" $w/archive || echo "  Candidate: 580.95.05-1" ;;
-    madison) cat $w/nccl ;;
+    policy) sed -n "s/^$2 \(.*\)/  Candidate: \1/p" $w/archive | head -n 1 ;;
+    madison) [ $2 != libnccl2 ] || cat $w/nccl; sed -n "s/^$2 \(.*\)/ $2 | \1 | x/p" $w/archive ;;
     search) echo 'cuda-nvcc-12-9 - CUDA nvcc'; echo 'cuda-nvcc-13-2 - CUDA nvcc' ;;
     esac
     exit ;;
@@ -48,17 +59,30 @@ esac
 echo "$name $*" >>$w/calls
 case $name in
 env) shift; while [ "${1#*=}" != "$1" ]; do shift; done; exec "$@" ;;
+lslocks) [ ! -e $w/lists_locked ] || { rm $w/lists_locked; echo /var/lib/apt/lists/lock; } ;;
 apt-get)
-    [ ! -e $w/apt_fails ] || case $* in *$(cat $w/apt_fails)*) echo E: no route; exit 100 ;; esac ;;
+    [ ! -e $w/lists_locked ] || { echo E: Could not get lock; exit 100; }
+    [ ! -e $w/apt_fails ] || case $* in *$(cat $w/apt_fails)*) echo E: no route; exit 100 ;; esac
+    case $* in *nvidia*open) # with what it depends on
+        for to; do :; done; version=$(sed -n "s/^$to //p" $w/archive)
+        for to in $to libcuda1 nvidia-kernel-open-dkms; do
+            echo "installed $to $version" >>$w/dpkg
+        done ;;
+    esac ;;
 curl) while [ "$1" != -o ]; do shift; done; cat $w/keyring >"$2" ;;
-git) for to; do :; done; mkdir -p $to/scripts && ln -s $0 $to/scripts/setup ;;
+git) case $1 in init) mkdir -p $3/scripts && ln -sf $0 $3/scripts/setup ;; esac ;;
+systemctl) # a shutdown ends what runs
+    case $* in
+    reboot) [ -e $w/slow_shutdown ] || kill -TERM $PPID ;;
+    is-active*) [ -e $w/active ] ;;
+    esac ;;
 ninja) [ -e $w/no_cuda ] || { mkdir -p $2/lib; touch $2/lib/libweir_cuda.so; } ;;
 modprobe) [ ! -e $w/no_module ] ;;
 weir-worker) echo "$name $1"; [ ! -e $w/broken ] && echo "GPU is running!" ;;
 esac
 """
 TOOLS = ("df uname id systemd-detect-virt dpkg-query dpkg-deb dpkg mokutil sha256sum apt-cache "
-         "apt-get apt-mark nvidia-smi "
+         "apt-get apt-mark lslocks nvidia-smi "
          "curl modprobe weir-worker systemctl cmake ninja git env").split()
 
 
@@ -91,9 +115,9 @@ class Machine:
                  "libcublas-dev-13-0", "libcudnn9-cuda-13", "libcudnn9-dev-cuda-13",
                  "libcublas-13-0"]
         for name, text in (("free_gb", "50"), ("machine", "x86_64"), ("kernel", kernel),
-                           ("uid", "0"), ("dpkg", ""), ("calls", ""),
+                           ("uid", "0"), ("dpkg", ""), ("calls", ""), ("mokutil_07", "0"),
                            ("keyring", SHA256[distribution]),
-                           ("archive", "\n".join(names) + "\n"),
+                           ("archive", "".join(n + " 580.95.05-1\n" for n in names)),
                            ("nccl", " libnccl2 | 2.30.1-1+cuda13.2 | x\n"
                                     " libnccl2 | 2.29.1-1+cuda12.9 | x\n"),
                            ("recommends", "libcudnn9-cuda-13, libcublas-13-0\n")):
@@ -109,6 +133,14 @@ class Machine:
         with open(os.path.join(self.world, name), "w", encoding="utf-8") as f:
             f.write(text)
 
+    def add(self, name, text):
+        with open(os.path.join(self.world, name), "a", encoding="utf-8") as f:
+            f.write(text)
+
+    def loaded(self, version, kind="NVIDIA UNIX Open Kernel Module for x86_64"):
+        self.write("proc/driver/nvidia/version", "NVRM version: %s  %s  Release Build  "
+                   "(dvs-builder@U22-I3-AE18-09-6)  Tue Sep 23\n" % (kind, version))
+
     def take(self, name):
         os.unlink(os.path.join(self.world, name))
 
@@ -118,15 +150,21 @@ class Machine:
 
     def run(self, *flags, script=SCRIPT, source=True):
         """(exit status, what it said, what it called); flags of a usual run are added."""
-        self.put("calls")
         if source:
             flags = ("--root=" + self.root, "--source=" + self.tree, *flags)
-        done = subprocess.run(["/bin/bash", script, *flags], stdout=subprocess.PIPE,
-                              stderr=subprocess.STDOUT, text=True, timeout=60 * harness.PATIENCE,
-                              env=dict(os.environ, PATH=self.bin + ":" + os.environ["PATH"]))
+        running = self.start(flags, script)
+        said = running.communicate(timeout=60 * harness.PATIENCE)[0]
+        return running.returncode, said, self.calls()
+
+    def start(self, flags, script=SCRIPT):
+        self.put("calls")
+        return subprocess.Popen(["/bin/bash", script, *flags], cwd=self.world, text=True,
+                                stdout=subprocess.PIPE, stderr=subprocess.STDOUT,
+                                env=dict(os.environ, PATH=self.bin + ":" + os.environ["PATH"]))
+
+    def calls(self):
         with open(os.path.join(self.world, "calls"), encoding="utf-8") as f:
-            calls = [c for c in f.read().splitlines() if not c.startswith("env ")]
-        return done.returncode, done.stdout, calls
+            return [c for c in f.read().splitlines() if not c.startswith(("env ", "lslocks "))]
 
     def untouched(self):
         return not os.path.exists(os.path.join(self.root, "var"))
@@ -154,6 +192,12 @@ class SetupGpuVm(harness.Test):
         self.assertEqual(said.count("\n"), 1, said)
         self.assertTrue(machine.untouched())
 
+    def refused_later(self, machine, words, *flags):
+        """On a machine where it has run before."""
+        status, said, calls = machine.run(*flags)
+        self.assertEqual((status, calls), (REFUSED, []), said)
+        self.assertIn(words, said)
+
     def test_fresh_machines(self):
         for distribution, kernel in KERNEL.items():
             m = self.machine(distribution)
@@ -178,15 +222,22 @@ class SetupGpuVm(harness.Test):
                                        "%s/x86_64/cuda-keyring_1.1-1_all.deb" % distribution])
             order = [c.split()[0] for c in calls if c.split()[0] not in ("apt-get", "curl")]
             self.assertEqual(order[:3], ["dpkg", "apt-mark", "modprobe"])
-            self.assertIn("apt-mark hold nvidia-open", calls)
-        # Once more: everything is done, and it still works.
+            self.assertEqual([c for c in calls if c.startswith("apt-mark")], [
+                "apt-mark hold nvidia-open libcuda1 nvidia-kernel-open-dkms",
+                "apt-mark unhold libnccl2 libnccl-dev", "apt-mark hold libnccl2 libnccl-dev"])
+        # Once more, as at each boot: all is done, and the card, which may be training, is left
+        # alone; nor does a disk matter that is full by now.
+        m.put("free_gb", "0")
         said, calls = self.good(m)
-        self.assertEqual([c.split()[0] for c in calls], ["weir-worker", "weir-worker"])
-        self.assertEqual(said.count("done before"), 6)
+        self.assertEqual(calls, [])
+        self.assertEqual(said.count("done before"), 7)
+        said, calls = self.good(m, "--dry_run", "--again")
+        self.assertNotIn("done before", said)
+        self.assertIn("weir-worker", self.good(m, "--again")[1][-1])
 
     def test_newer_name_of_the_driver(self):
         m = self.machine("ubuntu2404")
-        m.put("archive", "\n".join(["nvidia-driver-open", "linux-headers-6.8.0-31-generic"]))
+        m.put("archive", "nvidia-driver-open 590.1-1\nlinux-headers-6.8.0-31-generic 6.8\n")
         _, calls = m.run("--no_weir")[1:]
         self.assertIn(["nvidia-driver-open"], self.installs(calls))
 
@@ -213,7 +264,11 @@ class SetupGpuVm(harness.Test):
         m.pci("0000:00:04.0", "0x10de", "0x040300", "0x1aeb")  # the sound of a card
         self.refused(m, "no NVIDIA GPU among the PCI devices")
         m.pci("0000:00:04.0", "0x10de", "0x030200", "0x1db1")  # V100
-        self.refused(m, "0x1db1 is older than Turing")
+        self.refused(m, "0x1db1 is older than Turing, and Weir has kernels for Turing")
+        m.loaded("580.95.05")
+        self.refused(m, "choose a machine with a T4", "--keep_driver")
+        self.refused(m, "--no_weir --keep_driver", "--no_weir")
+        self.good(m, "--no_weir", "--keep_driver")
 
     def test_secure_boot(self):
         m = self.machine()
@@ -224,6 +279,12 @@ class SetupGpuVm(harness.Test):
         self.assertEqual(m.run()[0], REFUSED)
         m.put("enrolled")
         self.good(m)
+        m.put("mokutil_07", "1")
+        self.good(m)
+        m.take("enrolled")
+        self.refused_later(m, "Secure Boot is on")
+        m.loaded("580.95.05")  # the kernel has let it in
+        self.good(m, "--keep_driver")
         m = self.machine()
         m.write("sys/firmware/efi/efivars/SecureBoot-8be4df61-93ca-11d2-aa0d-00e098032b8c",
                 b"\6\0\0\0\0")
@@ -238,25 +299,52 @@ class SetupGpuVm(harness.Test):
         m.write("usr/bin/nvidia-uninstall", "")
         self.refused(m, "NVIDIA's .run file")
         os.unlink(os.path.join(m.root, "usr/bin/nvidia-uninstall"))
-        m.write("proc/driver/nvidia/version", "NVRM version: NVIDIA UNIX Open Kernel Module for "
-                "x86_64  580.95.05  Release Build  (dvs-builder@U22-I3-AE18-09-6)  Tue Sep 23\n")
+        m.loaded("580.95.05")
         self.refused(m, "NVIDIA's .run file")
-        _, calls = self.good(m, "--keep_driver")
-        self.assertNotIn(["nvidia-open"], self.installs(calls))
+        m.put("kernel", "6.1.0-9-cloud-amd64")  # the archive has no headers of it, and they are
+        _, calls = self.good(m, "--keep_driver")  # not needed: nothing may replace it
+        self.assertEqual(self.installs(calls)[0], ["ca-certificates", "curl"])
+        self.assertEqual(self.installs(calls)[1][0], "cuda-nvcc-13-0")
+        self.assertEqual([c for c in calls if c.startswith(("modprobe", "apt-mark"))][0],
+                         "apt-mark unhold libnccl2 libnccl-dev")
+        self.assertNotIn("modprobe", self.good(self.kept(), "--dry_run", "--keep_driver")[0])
         m = self.machine()
-        m.write("proc/driver/nvidia/version",
-                "NVRM version: NVIDIA UNIX x86_64 Kernel Module  535.183.01  Sun May 12 19:39:15\n")
-        self.refused(m, "driver 535 is too old for CUDA 13.0, which needs 580", "--keep_driver")
+        m.loaded("535.183.01", "NVIDIA UNIX x86_64 Kernel Module")
+        said = "driver 535.183.01 is too old for CUDA 13.0, which needs 580: update it"
+        self.refused(m, said, "--keep_driver")
         self.refused(self.machine(), "no NVIDIA driver is loaded", "--keep_driver")
         m = self.machine()  # what an image of the cloud's has
         m.put("dpkg", "installed nvidia-driver-580-open 580.95.05-0ubuntu0.22.04.2\n"
                       "installed nvidia-driver-assistant 0.22.1-1\n")
         _, calls = self.good(m)
         self.assertNotIn(["nvidia-open"], self.installs(calls))
+        self.assertIn("apt-mark hold nvidia-driver-580-open", calls)
+        m.loaded("580.95.05")
+        m.put("kernel", "6.1.0-9-cloud-amd64")
+        self.assertEqual(self.installs(self.good(m, "--again")[1])[0], [
+            "ca-certificates", "curl", "dkms", "gcc-12", "linux-headers-cloud-amd64"])
         m = self.machine()  # broken off between two packages
         m.put("dpkg", "installed nvidia-kernel-open-dkms 580.95.05-1\n")
         _, calls = self.good(m)
         self.assertIn(["nvidia-open"], self.installs(calls))
+
+    def kept(self):
+        m = self.machine()
+        m.loaded("580.82.07")
+        return m
+
+    def test_kept_driver_is_held(self):
+        m = self.machine()
+        m.put("dpkg", "installed libnvidia-ml1 535.247.01-1~deb12u1\n"
+                      "installed nvidia-container-toolkit 1.17.8-1\n"
+                      "installed nvidia-driver 535.247.01-1~deb12u1\n"
+                      "installed nvidia-kernel-common 20151021+13\n")
+        m.loaded("535.247.01")
+        for name in "cuda-nvcc-12-9 cuda-cudart-dev-12-9 libcublas-dev-12-9".split():
+            m.add("archive", name + " 1\n")
+        m.add("archive", "libcudnn9-cuda-12 1\nlibcudnn9-dev-cuda-12 1\n")
+        _, calls = self.good(m, "--keep_driver", "--cuda=12.9")
+        self.assertIn("apt-mark hold libnvidia-ml1 nvidia-driver", calls)
 
     def test_reboot_and_go_on(self):
         m = self.machine()
@@ -281,19 +369,77 @@ class SetupGpuVm(harness.Test):
         m = self.machine()
         m.put("kernel", "6.1.0-9-cloud-amd64")
         status, said, calls = m.run("--reboot", "--resume")
-        self.assertEqual(status, DONE, said)
+        self.assertEqual(status, REBOOT, said)
         self.assertEqual(self.installs(calls)[-1][-2:],
                          ["linux-image-cloud-amd64", "linux-headers-cloud-amd64"])
         self.assertEqual(calls[-2:], ["systemctl enable weir-setup.service", "systemctl reboot"])
         unit = os.path.join(m.root, "etc/systemd/system/weir-setup.service")
-        with open(unit, encoding="utf-8") as f:
-            flags = f.read().split("ExecStart=/bin/bash /var/lib/weir-setup/setup_gpu_vm ")[1]
+        status, said, _ = m.run(*self.unit_flags(unit), script=self.copy(m), source=False)
+        self.assertEqual(status, FAILED)  # the boot brought the old one again: no second boot
+        self.assertIn("kernel 6.1.0-9-cloud-amd64 still runs", said)
         m.put("kernel", KERNEL["debian12"])
-        copy = os.path.join(m.root, "var/lib/weir-setup/setup_gpu_vm")
-        said, calls = self.good(m, *flags.split("\n")[0].split(), script=copy, source=False)
-        self.assertEqual(self.installs(calls)[0], ["nvidia-open"])
+        said, calls = self.good(m, *self.unit_flags(unit), script=self.copy(m), source=False)
+        self.assertEqual(self.installs(calls)[0][-2:], [
+            "linux-headers-" + KERNEL["debian12"], "linux-headers-cloud-amd64"])
+        self.assertEqual(self.installs(calls)[1], ["nvidia-open"])
         self.assertIn("systemctl disable weir-setup.service", calls)
         self.assertFalse(os.path.exists(unit))
+
+    def copy(self, machine):
+        return os.path.join(machine.root, "var/lib/weir-setup/setup_gpu_vm")
+
+    def unit_flags(self, unit):
+        with open(unit, encoding="utf-8") as f:
+            flags = f.read().split("ExecStart=/bin/bash /var/lib/weir-setup/setup_gpu_vm ")[1]
+        return flags.split("\n")[0].split()
+
+    def test_kernel_of_another_series(self):
+        """Ubuntu 24.04 with the kernel of a later release: generic is not its series."""
+        m = self.machine("ubuntu2404")
+        m.put("kernel", "6.11.0-26-generic")
+        m.put("dpkg", "installed linux-image-6.11.0-26-generic 6.11.0-26.26 linux-modules-6.11\n"
+              "installed linux-image-generic 6.8.0-31.31 linux-image-6.8.0-31-generic, x\n"
+              "installed linux-image-generic-hwe-24.04 6.11.0-26.26 "
+              "linux-image-6.11.0-26-generic (= 6.11.0-26.26), linux-firmware\n")
+        m.add("archive", "linux-headers-6.11.0-26-generic 1\nlinux-headers-generic-hwe-24.04 1\n")
+        _, calls = self.good(m)
+        self.assertEqual(self.installs(calls)[0][-2:], [
+            "linux-headers-6.11.0-26-generic", "linux-headers-generic-hwe-24.04"])
+
+    def test_reboot_keeps_the_lock(self):
+        """Until the shutdown ends it, so that no other run begins a step meanwhile."""
+        m = self.machine()
+        m.write("sys/module/nouveau/refcnt", "1")
+        m.put("slow_shutdown")
+        running = m.start(["--root=" + m.root, "--source=" + m.tree, "--reboot"])
+        try:
+            harness.until(lambda: "systemctl reboot" in m.calls(), "a reboot", 60)
+            lock = os.path.join(m.root, "var/lib/weir-setup/lock")
+            self.assertEqual(subprocess.run(["flock", "-n", lock, "true"]).returncode, 1)
+            self.assertIsNone(running.poll())
+        finally:
+            running.send_signal(signal.SIGTERM)
+            said = running.communicate(timeout=60)[0]
+        self.assertEqual(running.returncode, REBOOT, said)
+
+    def test_locks_of_a_fresh_machine(self):
+        """Its own updates have them for a while: those of the lists, and dpkg's."""
+        m = self.machine()
+        m.put("lists_locked")
+        self.good(m)
+        m.put("dpkg")
+        m.run("--build", script=os.path.join(harness.SOURCE, "scripts/setup"), source=False)
+        self.assertIn("apt-get -o DPkg::Lock::Timeout=600 install ", m.calls()[-1])
+
+    def test_disk_of_a_run_that_goes_on(self):
+        m = self.machine()
+        m.put("apt_fails", "libcudnn9")
+        self.assertEqual(m.run()[0], FAILED)
+        m.take("apt_fails")
+        m.put("free_gb", "4")  # Weir is not begun
+        self.refused_later(m, "4 GB are free on /, and 5 are needed")
+        m.put("free_gb", "5")
+        self.good(m)
 
     def test_another_keyring(self):
         m = self.machine()
@@ -310,14 +456,13 @@ class SetupGpuVm(harness.Test):
         self.assertEqual(status, FAILED)
         self.assertIn("E: no route\nsetup_gpu_vm: this failed: env", said)
         m.take("apt_fails")
-        said, calls = self.good(m)
-        self.assertEqual(self.installs(calls)[0][0], "cuda-nvcc-13-0")
         m.put("broken")
-        status, said, _ = m.run()
+        status, said, calls = m.run()
         self.assertEqual(status, FAILED, said)
+        self.assertEqual(self.installs(calls)[0][0], "cuda-nvcc-13-0")
         self.assertIn("weir-worker --self_test: the lines above", said)
-        m.put("dpkg", "installed nvidia-open 580.95.05-1\n")
         m.take("broken")
+        self.assertEqual(len(self.good(m)[1]), 2)
         self.assertEqual(len(self.installs(self.good(m, "--again")[1])), 2)
         m = self.machine()
         status, said, _ = m.run("--cuda=13.9")
@@ -328,7 +473,7 @@ class SetupGpuVm(harness.Test):
         m = self.machine()
         debs = os.path.join(m.world, "debs")
         os.mkdir(debs)
-        flags = ("--root=" + m.root, "--debs=" + debs)
+        flags = ("--root=" + m.root, "--debs=debs", "--reboot", "--resume")
         status, said, _ = m.run(*flags, source=False)
         self.assertEqual(status, REFUSED)
         self.assertIn("weir-cuda_*.deb have to lie there", said)
@@ -340,7 +485,11 @@ class SetupGpuVm(harness.Test):
         self.assertIn("are not for debian12", said)
         self.assertEqual(len(self.installs(calls)), 1)
         m.take("apt_fails")
-        _, calls = self.good(m, *flags, source=False)
+        m.write("sys/module/nouveau/refcnt", "1")
+        self.assertEqual(m.run(*flags, source=False)[0], REBOOT)
+        unit = os.path.join(m.root, "etc/systemd/system/weir-setup.service")
+        self.assertIn("--debs=" + debs, self.unit_flags(unit))  # whose folder is /
+        _, calls = self.good(m, *self.unit_flags(unit), source=False)
         self.assertEqual(self.installs(calls)[-2:], [
             ["libcudnn9-cuda-13", "libcublas-13-0", "libnccl2=2.30.1-1+cuda13.2"],
             sorted(glob.glob(debs + "/*"), key=lambda p: "cuda" in p)])
@@ -372,10 +521,15 @@ class SetupGpuVm(harness.Test):
         self.assertLess(len(gzip.compress(said.encode())), 16384)  # what AWS takes
         with open(script, "w", encoding="utf-8") as f:
             f.write(said)
+        fetch = "git -C %s/opt/weir fetch --depth 1 https://example.org/%s HEAD"
         said, calls = self.good(m, script=script, source=False)
-        clone = "git clone --depth 1 https://example.org/weir.git %s/opt/weir" % m.root
-        self.assertIn(clone, calls)
+        self.assertIn(fetch % (m.root, "weir.git"), calls)
         self.assertIn("GPU is running!", said)
+        _, calls = self.good(m, "--source=https://example.org/other.git", "--again")
+        self.assertIn(fetch % (m.root, "other.git"), calls)
+        status, said, _ = m.run("--debs=here", "--print_start_up", source=False)
+        self.assertEqual(status, REFUSED)
+        self.assertIn("say its whole path", said)
 
     def test_the_lines_of_the_page(self):
         with open(os.path.join(harness.SOURCE, "docs/start-cloud.md"), encoding="utf-8") as f:
@@ -394,17 +548,29 @@ class SetupGpuVm(harness.Test):
         said, _ = self.good(self.machine(), "--help", source=False)
         return set(re.findall(r"^ *(--\w+)", said, re.M))
 
+    def behind_switches(self, machine):
+        machine.pci("0000:00:09.0", "0x10de", "0x068000", "0x22a3")
+        return machine
+
     def test_cards_behind_switches(self):
-        m = self.machine()
-        m.pci("0000:00:09.0", "0x10de", "0x068000", "0x22a3")
+        m = self.behind_switches(self.machine())
+        m.add("archive", "nvidia-fabricmanager 580.105.08-1\n")  # of another driver
         status, said, _ = m.run()
         self.assertEqual(status, FAILED, said)
-        self.assertIn("NVSwitches", said)
-        with open(os.path.join(m.world, "archive"), "a", encoding="utf-8") as f:
-            f.write("nvidia-fabricmanager-580\n")
-        _, calls = self.good(m)
-        self.assertIn(["nvidia-fabricmanager-580"], self.installs(calls))
-        self.assertIn("systemctl enable nvidia-fabricmanager", calls)
+        self.assertIn("no nvidia-fabricmanager of driver 580.95.05", said)
+        m.add("archive", "nvidia-fabricmanager-580 580.105.08-1\n"
+                         "nvidia-fabricmanager-580 580.95.05-1\n")
+        _, calls = self.good(m)  # the driver is there by now
+        self.assertEqual(self.installs(calls)[0], ["nvidia-fabricmanager-580=580.95.05-1"])
+        for call in ("apt-mark hold nvidia-open libcuda1 nvidia-kernel-open-dkms",
+                     "apt-mark hold nvidia-fabricmanager-580",
+                     "systemctl enable nvidia-fabricmanager"):
+            self.assertIn(call, calls)
+        m = self.behind_switches(self.kept())
+        status, said, _ = m.run("--keep_driver")
+        self.assertIn("no nvidia-fabricmanager of driver 580.82.07", said)
+        m.put("active")
+        self.good(m, "--keep_driver")
 
 
 if __name__ == "__main__":
