@@ -19,8 +19,19 @@
 #include <cmocka.h>
 
 /* A disk that is full takes half of what it is given, and one that hangs never answers. */
-enum disk { DISK_WORKS, DISK_FULL, DISK_HANGS };
-static _Atomic int disk, n_failed;
+enum disk { DISK_WORKS, DISK_FULL, DISK_HANGS, DISK_HANGS_AT_END, DISK_FAILS_AT_END };
+static _Atomic int disk, n_failed, n_room; /* which a full one takes nevertheless */
+
+int __real_close(int fd);
+int __wrap_close(int fd);
+int __wrap_close(int fd)
+{
+    while (disk == DISK_HANGS_AT_END)
+        pause();
+    int err = __real_close(fd);
+    errno = EDQUOT;
+    return disk == DISK_FAILS_AT_END ? -1 : err;
+}
 
 ssize_t __real_pwrite(int fd, const void *data, size_t n, off_t at);
 ssize_t __wrap_pwrite(int fd, const void *data, size_t n, off_t at);
@@ -28,7 +39,11 @@ ssize_t __wrap_pwrite(int fd, const void *data, size_t n, off_t at)
 {
     while (disk == DISK_HANGS)
         pause();
-    if (disk == DISK_FULL && n < 2) {
+    if (disk == DISK_FULL && n <= (size_t)n_room) {
+        n_room -= (int)n;
+        return __real_pwrite(fd, data, n, at);
+    }
+    if (disk == DISK_FULL && (n < 2 || n_room > 0)) {
         n_failed++;
         errno = ENOSPC;
         return -1;
@@ -257,10 +272,17 @@ static void picture_shows_samples(void **state)
     event_picture_destroy(p);
 }
 
-/* The folder's files in the order of their names, all in one. */
+/* Of the record that begins here. */
+static size_t record_bytes(const char *at)
+{
+    const uint8_t *length = (const uint8_t *)at;
+    return 12 + (length[0] | (size_t)length[1] << 8) + 4;
+}
+
+/* The folder's files in the order of their names, all in one, each without its version. */
 static size_t read_folder(const char *folder, char *to, size_t most, int *n_files)
 {
-    struct dirent **list;
+    struct dirent **list = NULL;
     size_t n = 0;
     int all = scandir(folder, &list, NULL, alphasort);
     *n_files = 0;
@@ -269,7 +291,11 @@ static size_t read_folder(const char *folder, char *to, size_t most, int *n_file
         snprintf(path, sizeof path, "%s/%s", folder, list[i]->d_name);
         FILE *f = list[i]->d_name[0] == '.' ? NULL : fopen(path, "r");
         if (f) {
-            n += fread(to + n, 1, most - n, f);
+            size_t got = fread(to + n, 1, most - n, f);
+            size_t version = strncmp(to + n, "later", 5) != 0 ? record_bytes(to + n) : 0;
+            version = got < version ? got : version;
+            memmove(to + n, to + n + version, got - version);
+            n += got - version;
             fclose(f);
             ++*n_files;
         }
@@ -282,7 +308,7 @@ static size_t read_folder(const char *folder, char *to, size_t most, int *n_file
 static void files_follow_each_other(void **state)
 {
     (void)state;
-    char folder[100], later[200], all[100];
+    char folder[100], later[200], all[400];
     int n_files;
     snprintf(folder, sizeof folder, "%s/a/b", top);
     for (int i = 0; i < 3; i++) {
@@ -297,10 +323,12 @@ static void files_follow_each_other(void **state)
             FILE *f = fopen(later, "w");
             fputs("later", f);
             fclose(f);
+            snprintf(later, sizeof later, "%s/events.out.tfevents.9999999999999.x", folder);
+            fclose(fopen(later, "w")); /* which nothing can follow */
         }
     }
     size_t n = read_folder(folder, all, sizeof all, &n_files);
-    assert_int_equal(n_files, 4);
+    assert_int_equal(n_files, 5);
     assert_int_equal(n, 8);
     assert_memory_equal(all, "0later12", 8);
 }
@@ -316,6 +344,11 @@ static void folder_that_cannot_be_is_an_error(void **state)
     assert_int_equal(event_writer_folder(below), ENOTDIR);
     snprintf(below, sizeof below, "%s/c/d/", top);
     assert_int_equal(event_writer_folder(below), 0);
+    char longest[5000];
+    memset(longest, 'x', sizeof longest);
+    longest[sizeof longest - 1] = 0;
+    assert_int_equal(event_writer_folder(longest), ENAMETOOLONG);
+    assert_int_equal(event_writer_folder(""), ENOENT);
 }
 
 static void put_until_full(struct event_writer *w, const char *block, size_t n, int *n_put)
@@ -357,6 +390,116 @@ static void full_disk_is_waited_out(void **state)
     assert_int_equal(capture_lines(), 4);
 }
 
+/* What fits is written though not all does, and the session comes once there is room in memory. */
+static void full_disk_takes_what_fits(void **state)
+{
+    (void)state;
+    enum { BLOCK = EVENT_WRITER_RING_BYTES / 8 - 4 }; /* with their sizes: all of it */
+    static char block[BLOCK], all[8 << 20];
+    char folder[100];
+    struct event_writer *w;
+    int n_put, n_files;
+    memset(block, 'x', sizeof block);
+    snprintf(folder, sizeof folder, "%s/fits", top);
+    assert_int_equal(event_writer_create(&(struct event_writer_config){folder, 20, 0}, &w), ST_OK);
+    capture_begin();
+    n_failed = 0;
+    disk = DISK_FULL;
+    put_until_full(w, block, sizeof block, &n_put);
+    event_writer_session(w, "session", 7);
+    assert_false(event_writer_put(w, block, sizeof block));
+    n_room = 2 * BLOCK;
+    while (!event_writer_put(w, "after", 5))
+        clock_sleep_ms(5);
+    event_writer_destroy(w);
+    disk = DISK_WORKS;
+    n_room = 0;
+    capture_end();
+    size_t n = read_folder(folder, all, sizeof all, &n_files);
+    assert_int_equal(n, BLOCK);
+    assert_null(strstr(capture_text, "events are written to"));
+    assert_non_null(strstr(capture_text, "bytes are not written"));
+}
+
+static void session_is_put_when_there_is_room(void **state)
+{
+    (void)state;
+    enum { BLOCK = EVENT_WRITER_RING_BYTES / 8 - 4 };
+    static char block[BLOCK], all[8 << 20];
+    char folder[100];
+    struct event_writer *w;
+    int n_put, n_files;
+    snprintf(folder, sizeof folder, "%s/session", top);
+    assert_int_equal(event_writer_create(&(struct event_writer_config){folder, 20, 0}, &w), ST_OK);
+    capture_begin();
+    disk = DISK_FULL;
+    put_until_full(w, block, sizeof block, &n_put);
+    event_writer_session(w, "session", 7);
+    assert_false(event_writer_put(w, block, sizeof block));
+    disk = DISK_WORKS;
+    while (!event_writer_put(w, "after", 5))
+        clock_sleep_ms(5);
+    event_writer_destroy(w);
+    capture_end();
+    size_t n = read_folder(folder, all, sizeof all, &n_files);
+    assert_int_equal(n, n_put * BLOCK + 12);
+    assert_memory_equal(all + n - 12, "sessionafter", 12);
+}
+
+static void wait_for_bytes(const char *folder, size_t n)
+{
+    char all[400];
+    int n_files;
+    while (read_folder(folder, all, sizeof all, &n_files) != n)
+        clock_sleep_ms(5);
+}
+
+/* A file that is deleted, or cut, is followed by another, which begins with the session. */
+static void deleted_file_is_followed(void **state)
+{
+    (void)state;
+    char folder[100], command[200], all[400];
+    struct event_writer *w;
+    int n_files;
+    snprintf(folder, sizeof folder, "%s/deleted", top);
+    assert_int_equal(event_writer_create(&(struct event_writer_config){folder, 20, 0}, &w), ST_OK);
+    capture_begin();
+    event_writer_session(w, "session", 7);
+    event_writer_put(w, "a", 1);
+    wait_for_bytes(folder, 8);
+    snprintf(command, sizeof command, "rm -r %s", folder);
+    assert_int_equal(system(command), 0);
+    event_writer_put(w, "b", 1);
+    wait_for_bytes(folder, 8);
+    snprintf(command, sizeof command, "truncate -s 0 %s/*", folder);
+    assert_int_equal(system(command), 0);
+    event_writer_put(w, "c", 1);
+    event_writer_destroy(w);
+    capture_end();
+    assert_int_equal(read_folder(folder, all, sizeof all, &n_files), 8);
+    assert_memory_equal(all, "sessionc", 8);
+    assert_int_equal(n_files, 2);
+    assert_int_equal(capture_lines(), 2);
+    assert_non_null(strstr(capture_text, "was deleted or cut"));
+}
+
+static void close_may_fail(void **state)
+{
+    (void)state;
+    char folder[100];
+    struct event_writer *w;
+    snprintf(folder, sizeof folder, "%s/close", top);
+    assert_int_equal(event_writer_create(&(struct event_writer_config){folder, 0, 0}, &w), ST_OK);
+    event_writer_put(w, "a", 1);
+    wait_for_bytes(folder, 1);
+    capture_begin();
+    disk = DISK_FAILS_AT_END;
+    event_writer_destroy(w);
+    disk = DISK_WORKS;
+    capture_end();
+    assert_non_null(strstr(capture_text, "closing it failed: "));
+}
+
 static void disk_that_stays_full_ends_nothing(void **state)
 {
     (void)state;
@@ -375,7 +518,24 @@ static void disk_that_stays_full_ends_nothing(void **state)
     assert_non_null(strstr(capture_text, "the last 5 bytes are not written\n"));
 }
 
-/* The last test: the thread hangs for good. */
+/* The last tests: the thread hangs for good. */
+static void close_that_hangs_is_left(void **state)
+{
+    (void)state;
+    char folder[100];
+    struct event_writer *w;
+    snprintf(folder, sizeof folder, "%s/end", top);
+    assert_int_equal(event_writer_create(&(struct event_writer_config){folder, 0, 50}, &w), ST_OK);
+    event_writer_put(w, "a", 1);
+    wait_for_bytes(folder, 1);
+    capture_begin();
+    disk = DISK_HANGS_AT_END;
+    event_writer_destroy(w);
+    disk = DISK_HANGS;
+    capture_end();
+    assert_non_null(strstr(capture_text, "the disk does not answer"));
+}
+
 static void disk_that_hangs_is_left(void **state)
 {
     (void)state;
@@ -406,7 +566,12 @@ int main(void)
         cmocka_unit_test(files_follow_each_other),
         cmocka_unit_test(folder_that_cannot_be_is_an_error),
         cmocka_unit_test(full_disk_is_waited_out),
+        cmocka_unit_test(full_disk_takes_what_fits),
+        cmocka_unit_test(session_is_put_when_there_is_room),
+        cmocka_unit_test(deleted_file_is_followed),
+        cmocka_unit_test(close_may_fail),
         cmocka_unit_test(disk_that_stays_full_ends_nothing),
+        cmocka_unit_test(close_that_hangs_is_left),
         cmocka_unit_test(disk_that_hangs_is_left),
     };
     return cmocka_run_group_tests(tests, make_top, remove_top);

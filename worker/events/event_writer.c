@@ -1,9 +1,10 @@
-/* worker/events/event_writer.c - see event_writer.h. Of the ring, records lie in
- * [head, head + n_queued); the thread writes from there without the lock, since others only add
- * behind it. */
+/* worker/events/event_writer.c - see event_writer.h. In the ring, [head, head + n_queued) are what
+ * was put, each with its size before it; the thread writes from there without the lock, since
+ * others only add behind it. */
 #include "worker/events/event_writer.h"
 #include "base/clock.h"
 #include "base/log.h"
+#include "worker/events/event.h"
 #include <dirent.h>
 #include <errno.h>
 #include <fcntl.h>
@@ -17,6 +18,8 @@
 #include <unistd.h>
 
 enum { RING = EVENT_WRITER_RING_BYTES, RETRY_MS = 10000, PATIENCE_MS = 5000 };
+enum { SIZE_BYTES = 4, SESSION_BYTES = 128 };
+static const int64_t last_second = 9999999998; /* that is followed by one of as many digits */
 static const char prefix[] = "events.out.tfevents.";
 
 struct event_writer {
@@ -25,28 +28,38 @@ struct event_writer {
     pthread_t thread;
     int fd;       /* of the thread; -1: not open yet */
     off_t offset; /* likewise: of whole records in the file */
+    int is_new;   /* likewise: what begins a file is not written */
+    int n_lost;   /* likewise: files that were deleted or cut */
     uint8_t *ring;
     pthread_cond_t changed;
     pthread_mutex_t lock; /* guards the following */
-    size_t head, n_queued;
+    size_t head, n_queued, n_puts;
+    uint8_t session[SESSION_BYTES];
+    size_t n_session;
+    int owes_session;   /* it goes before what is put next */
     int64_t n_left_out; /* records did not fit */
     int is_failing;     /* it was said */
     int closing, ended;
+    int close_error; /* errno's value */
 };
 
-/* The name's second, or 0. */
+/* The name's second; 0: none, or none that can be followed (of one that overflows, too). */
 static int64_t second_of(const char *name)
 {
-    return strncmp(name, prefix, sizeof prefix - 1) == 0
-               ? strtoll(name + sizeof prefix - 1, NULL, 10)
-               : 0;
+    if (strncmp(name, prefix, sizeof prefix - 1) != 0)
+        return 0;
+    int64_t second = strtoll(name + sizeof prefix - 1, NULL, 10);
+    return second <= last_second ? second : 0;
 }
 
 int event_writer_folder(const char *folder)
 {
     char path[PATH_MAX];
     struct stat is;
-    snprintf(path, sizeof path, "%s", folder);
+    if (snprintf(path, sizeof path, "%s", folder) >= (int)sizeof path)
+        return ENAMETOOLONG;
+    if (!path[0])
+        return ENOENT;
     for (char *c = path + 1; *c; c++) {
         if (*c != '/')
             continue;
@@ -81,6 +94,8 @@ static int open_file(struct event_writer *w)
     snprintf(w->path, sizeof w->path, "%s/%s%010" PRId64 ".%s.%ld.0", w->folder, prefix, second,
              host, (long)getpid());
     w->fd = open(w->path, O_WRONLY | O_CREAT | O_EXCL | O_CLOEXEC, 0666);
+    w->offset = 0;
+    w->is_new = 1;
     return w->fd < 0 ? errno : 0;
 }
 
@@ -99,18 +114,63 @@ static int write_at(int fd, const uint8_t *data, size_t n, off_t at)
 }
 
 /* Likewise; a failed write leaves no part of a record. */
-static int write_records(struct event_writer *w, size_t head, size_t n)
+static int append(struct event_writer *w, const uint8_t *const part[2], const size_t n[2])
 {
-    size_t first = n < RING - head ? n : RING - head;
-    int err = w->fd < 0 ? open_file(w) : 0;
+    int err = write_at(w->fd, part[0], n[0], w->offset);
     if (!err)
-        err = write_at(w->fd, w->ring + head, first, w->offset);
+        err = write_at(w->fd, part[1], n[1], w->offset + (off_t)n[0]);
     if (!err)
-        err = write_at(w->fd, w->ring, n - first, w->offset + (off_t)first);
+        w->offset += (off_t)(n[0] + n[1]);
+    else if (ftruncate(w->fd, w->offset) != 0)
+        return err; /* the next try cuts it */
+    return err;
+}
+
+/* What is open is what has been written? If somebody deleted it or cut it, the next is begun. */
+static int check_file(struct event_writer *w)
+{
+    struct stat is;
+    int err = w->fd >= 0 && fstat(w->fd, &is) != 0 ? errno : 0;
+    if (w->fd < 0 || (err && err != ESTALE))
+        return err;
+    if (!err && is.st_nlink > 0 && is.st_size >= w->offset)
+        return is.st_size > w->offset && ftruncate(w->fd, w->offset) != 0 ? errno : 0;
+    LOG_W("%s was deleted or cut: what comes now is written into a new file", w->path);
+    close(w->fd);
+    w->fd = -1;
+    w->n_lost++;
+    return 0;
+}
+
+/* errno's value, or 0: the version, and, where a file is lost, the session that it was in. */
+static int begin_file(struct event_writer *w)
+{
+    uint8_t room[128], session[SESSION_BYTES];
+    struct event_buf b = {room, 0, sizeof room, 0};
+    struct event e = event_begin(&b, (double)time(NULL), 0);
+    event_file_version(&e);
+    event_end(&e);
+    pthread_mutex_lock(&w->lock);
+    size_t n = w->n_lost > 0 ? w->n_session : 0;
+    memcpy(session, w->session, n);
+    pthread_mutex_unlock(&w->lock);
+    int err = append(w, (const uint8_t *const[]){room, session}, (const size_t[]){b.n, n});
+    w->is_new = err != 0;
+    return err;
+}
+
+/* What was put first, of n bytes from a place in the ring on. */
+static int write_first(struct event_writer *w, size_t at, size_t n)
+{
+    size_t first = n < RING - at ? n : RING - at;
+    int err = check_file(w);
+    if (!err && w->fd < 0)
+        err = open_file(w);
+    if (!err && w->is_new)
+        err = begin_file(w);
     if (!err)
-        w->offset += (off_t)n;
-    else if (w->fd >= 0 && ftruncate(w->fd, w->offset) != 0)
-        return err; /* the next try writes over it */
+        err = append(w, (const uint8_t *const[]){w->ring + at, w->ring},
+                     (const size_t[]){first, n - first});
     return err;
 }
 
@@ -139,6 +199,23 @@ static void wait_for_work(struct event_writer *w, int64_t not_before_ns)
     }
 }
 
+/* Under the lock: the size that stands before what was put first. */
+static size_t first_size(const struct event_writer *w)
+{
+    size_t n = 0;
+    for (size_t i = 0; i < SIZE_BYTES; i++)
+        n |= (size_t)w->ring[(w->head + i) % RING] << 8 * i;
+    return n;
+}
+
+/* A file system may say only now that it could not write. Not under the lock: it may hang. */
+static int close_file(struct event_writer *w)
+{
+    int err = w->fd >= 0 && close(w->fd) != 0 ? errno : 0;
+    w->fd = -1;
+    return err;
+}
+
 static void *writer_main(void *arg)
 {
     struct event_writer *w = arg;
@@ -146,23 +223,34 @@ static void *writer_main(void *arg)
     pthread_mutex_lock(&w->lock);
     for (int given_up = 0; !given_up;) {
         wait_for_work(w, not_before_ns);
-        size_t head = w->head, n = w->n_queued;
-        if (n == 0)
+        if (w->n_puts == 0)
             break;
+        size_t at = (w->head + SIZE_BYTES) % RING, n = first_size(w);
         int is_last = w->closing, was_failing = w->is_failing;
         pthread_mutex_unlock(&w->lock);
-        int err = write_records(w, head, n);
-        if (!err != !was_failing)
+        int err = write_first(w, at, n);
+        if (err && !was_failing)
             tell(w, err);
         not_before_ns = err ? clock_deadline_ns(w->retry_ms) : 0;
         pthread_mutex_lock(&w->lock);
-        w->is_failing = err != 0;
         given_up = err && is_last;
         if (!err) {
-            w->head = (head + n) % RING;
-            w->n_queued -= n;
+            w->head = (at + n) % RING;
+            w->n_queued -= SIZE_BYTES + n;
+            w->n_puts--;
+        }
+        int is_over = was_failing && w->n_puts == 0; /* as long as some waits, it is not */
+        w->is_failing = err || (was_failing && !is_over);
+        if (is_over) {
+            pthread_mutex_unlock(&w->lock);
+            tell(w, 0);
+            pthread_mutex_lock(&w->lock);
         }
     }
+    pthread_mutex_unlock(&w->lock);
+    int err = close_file(w);
+    pthread_mutex_lock(&w->lock);
+    w->close_error = err;
     w->ended = 1;
     pthread_cond_broadcast(&w->changed);
     pthread_mutex_unlock(&w->lock);
@@ -171,8 +259,6 @@ static void *writer_main(void *arg)
 
 static void release(struct event_writer *w)
 {
-    if (w->fd >= 0)
-        close(w->fd);
     pthread_cond_destroy(&w->changed);
     pthread_mutex_destroy(&w->lock);
     free(w->ring);
@@ -205,16 +291,40 @@ enum status event_writer_create(const struct event_writer_config *cfg, struct ev
     return ST_OK;
 }
 
+/* Under the lock; there is room. */
+static void add(struct event_writer *w, const void *data, size_t n)
+{
+    size_t tail = (w->head + w->n_queued) % RING;
+    size_t first = n < RING - tail ? n : RING - tail;
+    memcpy(w->ring + tail, data, first);
+    memcpy(w->ring, (const uint8_t *)data + first, n - first);
+    w->n_queued += n;
+}
+
+void event_writer_session(struct event_writer *w, const void *record, size_t n)
+{
+    CHECK(n <= SESSION_BYTES);
+    pthread_mutex_lock(&w->lock);
+    memcpy(w->session, record, n);
+    w->n_session = n;
+    w->owes_session = 1;
+    pthread_mutex_unlock(&w->lock);
+}
+
 int event_writer_put(struct event_writer *w, const void *records, size_t n)
 {
     pthread_mutex_lock(&w->lock);
-    int fits = n <= RING - w->n_queued, is_first = !fits && w->n_left_out == 0;
+    size_t owed = w->owes_session ? w->n_session : 0, all = owed + n;
+    int fits = n < RING && SIZE_BYTES + all <= RING - w->n_queued;
+    int is_first = !fits && w->n_left_out == 0;
     if (fits) {
-        size_t tail = (w->head + w->n_queued) % RING;
-        size_t first = n < RING - tail ? n : RING - tail;
-        memcpy(w->ring + tail, records, first);
-        memcpy(w->ring, (const uint8_t *)records + first, n - first);
-        w->n_queued += n;
+        const uint8_t size[SIZE_BYTES] = {(uint8_t)all, (uint8_t)(all >> 8), (uint8_t)(all >> 16),
+                                          (uint8_t)(all >> 24)};
+        add(w, size, sizeof size);
+        add(w, w->session, owed);
+        add(w, records, n);
+        w->n_puts++;
+        w->owes_session = 0;
         pthread_cond_broadcast(&w->changed);
     } else {
         w->n_left_out++;
@@ -238,13 +348,17 @@ void event_writer_destroy(struct event_writer *w)
     while (!w->ended && clock_cond_wait(&w->changed, &w->lock, deadline_ns) != ETIMEDOUT)
         ;
     int ended = w->ended;
-    size_t n_queued = w->n_queued;
+    size_t n_queued = w->n_queued - w->n_puts * SIZE_BYTES;
+    int err = w->close_error;
     int64_t n_left_out = w->n_left_out;
     pthread_mutex_unlock(&w->lock);
-    if (n_queued > 0 || n_left_out > 0)
+    if (n_queued > 0 || n_left_out > 0 || !ended)
         LOG_W("events are missing in %s: %" PRId64 " were left out, and the last %zu bytes are not "
               "written%s",
               w->folder, n_left_out, n_queued, ended ? "" : ": the disk does not answer");
+    if (err)
+        LOG_W("events may be missing in %s: closing it failed: %s", w->path,
+              status_errno_text(err));
     if (ended) {
         pthread_join(w->thread, NULL);
         release(w);

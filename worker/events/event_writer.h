@@ -2,7 +2,8 @@
  * waits for a disk: who has a record puts it into a ring of RING bytes, and that is all. A disk
  * that is full or broken is tried again every few seconds, and one line says so; meanwhile the ring
  * fills up, and what does not fit is left out and counted. One that hangs is the same, and is left
- * to itself at the end. In the file there are always whole records.
+ * to itself at the end. A write that fails is cut back to the record before it. A file that
+ * somebody deletes or cuts is followed by a new one.
  *
  * File: <folder>/events.out.tfevents.<seconds>.<host>.<process>.0; where the folder has one of that
  * second or a later one, the second after that: TensorBoard reads a folder's files in the order of
@@ -28,7 +29,11 @@ int event_writer_folder(const char *folder);
 
 struct event_writer;
 enum status event_writer_create(const struct event_writer_config *cfg, struct event_writer **out);
-/* One or more whole records. 0: there is no room, and it is counted. */
+/* What goes before the next record, and, after the version, at the top of a file that follows one
+ * that was lost: at most 128 bytes. */
+void event_writer_session(struct event_writer *w, const void *record, size_t n);
+/* One or more whole records, written together; their file has begun with its version. 0: there is
+ * no room, and it is counted. */
 int event_writer_put(struct event_writer *w, const void *records, size_t n);
 /* Writes what there is, if it can be written, and says what was not. NULL is fine. */
 void event_writer_destroy(struct event_writer *w);

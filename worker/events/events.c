@@ -89,8 +89,6 @@ static void put_hparams(struct events *ev)
 static void open_file(struct events *ev)
 {
     char folder[PATH_MAX];
-    uint8_t room[128];
-    struct event_buf b = {room, 0, sizeof room, 0};
     struct event_writer_config cfg = {.folder = folder};
     int n = snprintf(folder, sizeof folder, "%s/worker_%d", ev->cfg.folder, ev->member);
     ev->is_off = n >= (int)sizeof folder || event_writer_create(&cfg, &ev->writer) != ST_OK;
@@ -99,10 +97,6 @@ static void open_file(struct events *ev)
         return;
     }
     LOG_I("events for TensorBoard are written into %s", folder);
-    struct event e = event_begin(&b, wall_time(), 0);
-    event_file_version(&e);
-    event_end(&e);
-    put(ev, &b);
 }
 
 /* Step `step` itself was told of and stays; in a new job nothing does. */
@@ -118,7 +112,8 @@ static void on_start(void *ctx, const struct net_start *start)
     struct event e = event_begin(&b, wall_time(), start->step > 0 ? start->step + 1 : 0);
     event_session_start(&e);
     event_end(&e);
-    put(ev, &b);
+    if (ev->writer)
+        event_writer_session(ev->writer, b.data, b.n);
     if (is_first) {
         put_graph(ev);
         if (ev->member == 0)
