@@ -14,7 +14,7 @@ static void clean(char *name)
     for (char *c = name; *c; c++)
         if (!isalnum((unsigned char)*c) && !strchr("_.-/", *c))
             *c = '_';
-    if (strchr("_-/", name[0]))
+    if (name[0] && strchr("_-/", name[0]))
         name[0] = '.';
 }
 

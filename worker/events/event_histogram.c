@@ -105,6 +105,8 @@ void event_histogram_count(struct event_histogram *h, const float *value, size_t
         if (size >= infinite)
             continue;
         uint32_t at = (size >> BITS) + 1 > h->lowest ? (size >> BITS) + 1 - h->lowest : 0;
+        if (at >= EVENT_HISTOGRAM_SIDE) /* larger than any was when the scale was made */
+            at = EVENT_HISTOGRAM_SIDE - 1;
         h->count[at + (bits >> 31) * EVENT_HISTOGRAM_SIDE]++;
     }
 }

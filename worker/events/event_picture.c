@@ -1,5 +1,6 @@
 /* worker/events/event_picture.c - see event_picture.h. */
 #include "worker/events/event_picture.h"
+#include <math.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -7,7 +8,7 @@
 
 enum { COLUMNS = 4, SIDE = 64, FRAME = 3, GAP = 2, BYTES = 3 };
 enum { GLYPH_WIDTH = 3, GLYPH_HEIGHT = 5, ZOOM = 2, TEXT_HEIGHT = GLYPH_HEIGHT * ZOOM + 4 };
-enum { TEXT_MARGIN = 2 };
+enum { TEXT_MARGIN = 2, LEAST_CELL = 64 }; /* for "100/200" */
 
 struct event_picture {
     struct shape sample;
@@ -40,6 +41,8 @@ enum status event_picture_create(const struct shape *sample, int n, struct event
     p.across = (int)((width + p.skipped - 1) / p.skipped) * p.enlarged;
     p.down = (int)((height + p.skipped - 1) / p.skipped) * p.enlarged;
     p.cell_width = p.across + 2 * FRAME + GAP;
+    if (p.cell_width < LEAST_CELL)
+        p.cell_width = LEAST_CELL;
     p.cell_height = p.down + 2 * FRAME + TEXT_HEIGHT + GAP;
     p.width = p.cell_width * (n < COLUMNS ? n : COLUMNS);
     p.height = p.cell_height * ((n + COLUMNS - 1) / COLUMNS);
@@ -67,10 +70,11 @@ static void fill(struct event_picture *p, int x, int y, const int size[2], const
                        BYTES);
 }
 
+/* As much as the cell has room for. */
 static void write_text(struct event_picture *p, int x, int y, const char *text)
 {
-    const int dot[2] = {ZOOM, ZOOM};
-    for (; *text; text++, x += (GLYPH_WIDTH + 1) * ZOOM) {
+    const int dot[2] = {ZOOM, ZOOM}, end = (x / p->cell_width + 1) * p->cell_width;
+    for (; *text && x + GLYPH_WIDTH * ZOOM <= end; text++, x += (GLYPH_WIDTH + 1) * ZOOM) {
         const uint8_t *glyph = glyphs[*text == '/' ? 10 : *text - '0'];
         for (int row = 0; row < GLYPH_HEIGHT; row++)
             for (int column = 0; column < GLYPH_WIDTH; column++)
@@ -83,14 +87,22 @@ static void write_text(struct event_picture *p, int x, int y, const char *text)
 static void range_of(const struct event_picture *p, const float *pixels, float *low, float *range)
 {
     int64_t n = shape_elems(&p->sample);
-    float min = pixels[0], max = pixels[0];
-    for (int64_t i = 1; i < n; i++) {
+    float min = INFINITY, max = -INFINITY;
+    for (int64_t i = 0; i < n; i++) {
+        if (!isfinite(pixels[i]))
+            continue;
         min = pixels[i] < min ? pixels[i] : min;
         max = pixels[i] > max ? pixels[i] : max;
     }
-    int as_is = min >= 0 && max <= 1;
+    int as_is = (min >= 0 && max <= 1) || max < min; /* none is finite */
     *low = as_is ? 0 : min;
     *range = as_is || max <= min ? 1 : max - min;
+}
+
+/* Of what is 0 to 1; what is outside, or no number, is the nearest, or 0. */
+static uint8_t shade(float value)
+{
+    return value > 0 ? (uint8_t)(value < 1 ? value * 255 + 0.5f : 255) : 0;
 }
 
 static void draw(struct event_picture *p, int x, int y, const float *pixels)
@@ -104,8 +116,7 @@ static void draw(struct event_picture *p, int x, int y, const float *pixels)
         for (int64_t column = 0; column < width; column += p->skipped) {
             uint8_t colour[BYTES];
             for (int k = 0; k < BYTES; k++)
-                colour[k] =
-                    (uint8_t)((pixels[k * next + row * width + column] - low) / range * 255 + 0.5f);
+                colour[k] = shade((pixels[k * next + row * width + column] - low) / range);
             fill(p, x + (int)(column / p->skipped) * p->enlarged,
                  y + (int)(row / p->skipped) * p->enlarged, dot, colour);
         }

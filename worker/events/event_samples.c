@@ -11,7 +11,8 @@ enum { LINE_BYTES = 64 + 2 * DATA_WORDS_TEXT_BYTES, NAME_BYTES = 32 };
 
 void event_samples_clear(struct event_samples *s)
 {
-    s->set = NULL;
+    s->set = s->running = NULL;
+    s->next = 0;
     for (int k = 0; k < EVENT_SAMPLES; k++)
         s->sample[k].item = -1;
 }
@@ -33,6 +34,11 @@ static void take(struct event_sample *s, int64_t item, const float *output, int 
 void event_samples_take(struct event_samples *s, struct tower *e, int64_t first, int n)
 {
     const struct dataset *set = e->cfg->test;
+    if (s->running != set ||
+        s->next != first) /* another evaluation: the one before was broken off */
+        event_samples_clear(s);
+    s->running = set;
+    s->next = first + n;
     int classes = e->cfg->model->classes, n_taken = 0, which[EVENT_SAMPLES];
     for (int k = 0; k < EVENT_SAMPLES && set->labels && !s->unsupported; k++) {
         int64_t item = item_of(set, k);
@@ -62,7 +68,8 @@ static void put_picture(const struct event_samples *s, struct event *e, const ch
     pixels = malloc((size_t)shape_elems(&s->set->sample) * sizeof *pixels);
     for (int k = 0; k < EVENT_SAMPLES && pixels; k++) {
         const struct event_sample *one = &s->sample[k];
-        if (one->item >= 0 && dataset_plain(s->set, one->item, pixels) == ST_OK)
+        if (one->item >= 0 && one->item < s->set->n &&
+            dataset_plain(s->set, one->item, pixels) == ST_OK)
             event_picture_set(p, k, pixels, one->named, dataset_label(s->set, one->item));
     }
     if (pixels && event_picture_png(p, &data, &png.n) == ST_OK) {
@@ -96,7 +103,7 @@ static void put_table(const struct event_samples *s, struct event *e, const char
     int n = sprintf(table, "sample | label | network says | its output\n---|---|---|---\n");
     for (int k = 0; k < EVENT_SAMPLES; k++) {
         const struct event_sample *one = &s->sample[k];
-        if (one->item < 0)
+        if (one->item < 0 || one->item >= s->set->n)
             continue;
         int right = one->named == dataset_label(s->set, one->item);
         name_class(s->set, dataset_label(s->set, one->item), label);

@@ -1,5 +1,6 @@
 /* worker/events/event_samples.h - some samples of an evaluation, spread evenly over the set, with
- * what the network says of them: a picture where they are pictures, and a table.
+ * what the network says of them, each batch following the one before (else it is another
+ * evaluation, and what was taken is dropped): a picture where they are pictures, and a table.
  * Owns:    its own memory. Threads: one. Errors: none: without memory there is no picture. */
 #ifndef WORKER_EVENTS_EVENT_SAMPLES_H
 #define WORKER_EVENTS_EVENT_SAMPLES_H
@@ -16,8 +17,10 @@ struct event_sample {
 
 /* A value; begins with event_samples_clear. */
 struct event_samples {
-    const struct dataset *set; /* NULL: none was evaluated */
-    int unsupported;           /* the device gives no outputs */
+    const struct dataset *set;     /* NULL: none was evaluated */
+    const struct dataset *running; /* what batches were seen of last, up to `next` */
+    int64_t next;
+    int unsupported; /* the device gives no outputs */
     struct event_sample sample[EVENT_SAMPLES];
 };
 

@@ -7,14 +7,16 @@
 #include <inttypes.h>
 #include <limits.h>
 #include <math.h>
+#include <stdatomic.h>
 #include <stdio.h>
 #include <stdlib.h>
 
-enum { AUTO_SECONDS = 30, EVENT_BYTES = 8192, TAG_BYTES = CHUNKS_MAX_NAME + 16 };
+enum { AUTO_SECONDS = 30, AUTO_SHARE = 200, EVENT_BYTES = 8192, TAG_BYTES = CHUNKS_MAX_NAME + 16 };
 
 /* Of the figures that were written last: what is told is what came since. */
 struct last_figures {
-    int64_t ns, images, local_steps, global_step, wait_ns;
+    int64_t ns, images, local_steps;
+    int64_t global_step, wait_ns; /* -1: not known */
     uint64_t sent_bytes, received_bytes;
 };
 
@@ -24,11 +26,15 @@ struct events {
     struct evaluate_visitor visitor;
     struct event_writer *writer; /* NULL: not started, or it cannot be */
     int is_off;                  /* it cannot be */
-    int member;
+    int member, is_first_member;
     struct last_figures last;
+    struct trainer_figures newest;
+    int owes_newest;   /* it is not written */
+    int is_begun;      /* a step, since the start */
     int said_last;     /* the figures of the job's last step */
     int is_resumed;    /* the first step's values were written before */
     int64_t values_ns; /* when histograms were made last; 0: never */
+    _Atomic int64_t values_took_ns;
     struct event_samples samples;
     struct event_hparam hparams[EVENTS_MOST_HPARAMS];
 };
@@ -52,7 +58,8 @@ static void put_graph(struct events *ev)
     struct event_graph_source source = ev->cfg.graph;
     source.task = ev->member;
     for (size_t cap = FIRST_BYTES; cap <= EVENT_WRITER_RING_BYTES; cap *= 2) {
-        struct event_buf graph = {malloc(cap), 0, cap, 0}, b = {malloc(cap), 0, cap, 0};
+        const size_t most = cap - 4096; /* there is room for the session, too */
+        struct event_buf graph = {malloc(cap), 0, most, 0}, b = {malloc(cap), 0, most, 0};
         int made = graph.data && b.data;
         if (made)
             event_graph_put(&source, &graph);
@@ -91,6 +98,8 @@ static void open_file(struct events *ev)
     char folder[PATH_MAX];
     struct event_writer_config cfg = {.folder = folder};
     int n = snprintf(folder, sizeof folder, "%s/worker_%d", ev->cfg.folder, ev->member);
+    if (n >= (int)sizeof folder)
+        LOG_W("--logdir=%.100s...: the name of a folder in it is too long", ev->cfg.folder);
     ev->is_off = n >= (int)sizeof folder || event_writer_create(&cfg, &ev->writer) != ST_OK;
     if (ev->is_off) {
         LOG_W("--logdir: no event file is written");
@@ -118,10 +127,10 @@ static void on_start(void *ctx, const struct net_start *start)
         put_graph(ev);
         if (ev->member == 0)
             put_hparams(ev);
-        ev->last.ns = clock_now_ns();
     }
-    ev->last.global_step = is_first ? start->step : -1; /* since when, is not known */
-    ev->said_last = 0;
+    ev->is_first_member = start->place.rank <= 0;
+    ev->said_last = ev->owes_newest = ev->is_begun = 0;
+    event_samples_clear(&ev->samples);
     ev->is_resumed = start->step > 0;
 }
 
@@ -133,8 +142,9 @@ static void put_exchange(struct events *ev, struct event *e, const struct traine
     if (ev->cfg.graph.n_servers == 0 || steps <= 0)
         return;
     ev->cfg.updates->ops->stats(ev->cfg.updates->ctx, &s);
-    event_scalar(e, "exchange/wait_ms_per_step",
-                 (double)(f->wait_ns - last->wait_ns) / 1e6 / steps);
+    if (last->wait_ns >= 0)
+        event_scalar(e, "exchange/wait_ms_per_step",
+                     (double)(f->wait_ns - last->wait_ns) / 1e6 / steps);
     event_scalar(e, "exchange/sent_bytes_per_step",
                  (double)(s.sent_bytes - last->sent_bytes) / steps);
     event_scalar(e, "exchange/received_bytes_per_step",
@@ -149,13 +159,10 @@ static void put_exchange(struct events *ev, struct event *e, const struct traine
     last->received_bytes = s.received_bytes;
 }
 
-static void on_step(void *ctx, const struct trainer_figures *f)
+/* exchange: there still are updates to ask. */
+static void put_figures(struct events *ev, const struct trainer_figures *f, int exchange)
 {
-    struct events *ev = ctx;
     struct last_figures *last = &ev->last;
-    if (f->is_last ? ev->said_last : f->number % ev->cfg.summary_steps != 0)
-        return;
-    ev->said_last = f->is_last;
     uint8_t room[EVENT_BYTES];
     struct event_buf b = {room, 0, sizeof room, 0};
     struct event e = event_begin(&b, wall_time(), f->global_step);
@@ -169,7 +176,8 @@ static void on_step(void *ctx, const struct trainer_figures *f)
                      (double)(f->images - last->images) * 1e9 / (double)(now_ns - last->ns));
     if (f->skipped > 0)
         event_scalar(&e, "nonfinite_skipped", (double)f->skipped);
-    put_exchange(ev, &e, f);
+    if (exchange)
+        put_exchange(ev, &e, f);
     event_end(&e);
     put(ev, &b);
     last->ns = now_ns;
@@ -177,6 +185,44 @@ static void on_step(void *ctx, const struct trainer_figures *f)
     last->local_steps = f->local_steps;
     last->global_step = f->global_step;
     last->wait_ns = f->wait_ns;
+    ev->owes_newest = 0;
+}
+
+static void on_step(void *ctx, const struct trainer_figures *f)
+{
+    struct events *ev = ctx;
+    ev->newest = *f;
+    if (f->is_last ? ev->said_last : f->number % ev->cfg.summary_steps != 0) {
+        ev->owes_newest = !f->is_last && f->global_step > ev->last.global_step;
+        return;
+    }
+    ev->said_last = f->is_last;
+    put_figures(ev, f, 1);
+}
+
+/* The first step since the start: figures are of what comes from here on. */
+static void begin_figures(struct events *ev)
+{
+    struct net_exchange_stats s = {0};
+    if (ev->cfg.graph.n_servers > 0)
+        ev->cfg.updates->ops->stats(ev->cfg.updates->ctx, &s);
+    ev->last = (struct last_figures){.ns = clock_now_ns(),
+                                     .images = ev->newest.images,
+                                     .local_steps = ev->newest.local_steps,
+                                     .global_step = -1,
+                                     .wait_ns = -1,
+                                     .sent_bytes = s.sent_bytes,
+                                     .received_bytes = s.received_bytes};
+    ev->is_begun = 1;
+}
+
+/* At least 30 s apart, and no more than a 200th of the time. */
+static int is_time_for_values(struct events *ev, int64_t now_ns)
+{
+    int64_t apart_ns = AUTO_SECONDS * INT64_C(1000000000);
+    int64_t share_ns = atomic_load(&ev->values_took_ns) * AUTO_SHARE;
+    return ev->values_ns == 0 ||
+           now_ns - ev->values_ns >= (share_ns > apart_ns ? share_ns : apart_ns);
 }
 
 static int on_wants_values(void *ctx, int64_t number, int is_last)
@@ -185,15 +231,17 @@ static int on_wants_values(void *ctx, int64_t number, int is_last)
     int64_t every = ev->cfg.histogram_steps, now_ns = clock_now_ns();
     int is_again = ev->is_resumed && !is_last;
     ev->is_resumed = 0;
-    if (every == EVENTS_HISTOGRAMS_AUTO) {
-        int is_time =
-            ev->values_ns == 0 || now_ns - ev->values_ns >= AUTO_SECONDS * INT64_C(1000000000);
-        every = is_time ? ev->cfg.summary_steps : 0;
-    }
+    if (is_last && ev->owes_newest)
+        put_figures(ev, &ev->newest, 1);
+    else if (!is_last && !ev->is_begun)
+        begin_figures(ev);
+    if (every == EVENTS_HISTOGRAMS_AUTO)
+        every = is_time_for_values(ev, now_ns) ? ev->cfg.summary_steps : 0;
     if (is_again || ev->cfg.histogram_steps == 0 ||
         (!is_last && (every == 0 || number % every != 0)))
         return 0;
     ev->values_ns = now_ns;
+    atomic_store(&ev->values_took_ns, 0);
     return 1;
 }
 
@@ -245,7 +293,11 @@ static void look_at_range(void *ctx, size_t first, size_t n)
 
 static void on_values(void *ctx, const struct trainer_values *v)
 {
+    struct events *ev = ctx;
     struct loop l = {.v = v};
+    int64_t begin_ns = clock_now_ns();
+    if (!v->is_gradient && !ev->cfg.own_pace && !ev->is_first_member)
+        return; /* the first one has the same */
     char tag[TAG_BYTES];
     uint8_t room[EVENT_BYTES];
     struct event_buf b = {room, 0, sizeof room, 0};
@@ -259,7 +311,8 @@ static void on_values(void *ctx, const struct trainer_values *v)
     struct event e = event_begin(&b, wall_time(), v->global_step);
     event_histogram(&e, tag, &l.h);
     event_end(&e);
-    put(ctx, &b);
+    put(ev, &b);
+    atomic_fetch_add(&ev->values_took_ns, clock_now_ns() - begin_ns);
 }
 
 static enum status on_batch(void *ctx, struct tower *e, int64_t first, int n)
@@ -329,6 +382,8 @@ void events_destroy(struct events *ev, int failed)
     struct event_buf b = {room, 0, sizeof room, 0};
     if (!ev)
         return;
+    if (ev->owes_newest) /* training did not come to its end */
+        put_figures(ev, &ev->newest, 0);
     if (ev->writer && ev->member == 0) {
         struct event e = event_begin(&b, wall_time(), 0);
         event_hparams_end(&e, failed);
