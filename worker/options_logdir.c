@@ -1,20 +1,26 @@
 /* worker/options_logdir.c - what belongs to --logdir: see options_impl.h. */
 #include "worker/events/event_writer.h"
 #include "worker/options_impl.h"
+#include <errno.h>
+#include <limits.h>
+#include <stdio.h>
 
-/* A folder where nothing can ever be written is an error; a disk that is full now is not. */
-static enum status check_folder(const char *folder)
+/* A folder where nothing can ever be written is an error; a disk that is full now is not. index: of
+ * this worker; below 0: not known yet, then it is the folder's that all of them are in. */
+static enum status check_folder(const char *logdir, int index)
 {
-    int err = event_writer_folder(folder);
+    char folder[PATH_MAX] = "";
+    int n = snprintf(folder, sizeof folder, index < 0 ? "%s" : "%s/worker_%d", logdir, index);
+    int err = n < (int)sizeof folder ? event_writer_folder(folder) : ENAMETOOLONG;
     if (!err)
         return ST_OK;
     if (status_of_errno(err) != ST_INVALID) {
-        LOG_W("--logdir=%.400s: nothing can be written there now: %s; training goes on", folder,
+        LOG_W("--logdir=%.400s: nothing can be written there now: %s; training goes on", logdir,
               status_errno_text(err));
         return ST_OK;
     }
-    LOG_E("--logdir=%.400s: event files cannot be written there: %s; give another folder", folder,
-          status_errno_text(err));
+    LOG_E("--logdir=%.400s: event files cannot be written there%s: %s; give another folder", logdir,
+          index < 0 ? "" : " (in its worker_N)", status_errno_text(err));
     return ST_INVALID;
 }
 
@@ -33,5 +39,5 @@ enum status options_check_logdir(struct options *o)
     o->logdir = r->logdir;
     o->summary_steps = r->summary_steps;
     o->histogram_steps = r->histogram_steps;
-    return check_folder(o->logdir);
+    return check_folder(o->logdir, o->task_index);
 }

@@ -1,0 +1,136 @@
+/* tests/worker_events_told_test.c - what the observer of --logdir writes of what it is told. */
+#include "worker/events/events.h"
+#include <glob.h>
+#include <math.h>
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include <cmocka.h>
+
+static char top[] = "/tmp/weir_told.XXXXXX";
+static struct events *ev;
+static const struct trainer_observer *o;
+
+static int make_top(void **state)
+{
+    (void)state;
+    return mkdtemp(top) ? 0 : -1;
+}
+
+static int remove_top(void **state)
+{
+    char command[64];
+    (void)state;
+    snprintf(command, sizeof command, "rm -r %s", top);
+    return system(command);
+}
+
+/* A worker alone, or one of those in lockstep, at a step. */
+static void begin(int64_t step, int rank)
+{
+    static const struct model model;
+    static const struct tower_plan towers;
+    const struct events_config cfg = {.folder = top,
+                                      .summary_steps = 5,
+                                      .histogram_steps = 1,
+                                      .graph = {.model = &model, .towers = &towers}};
+    struct net_start start = {.step = step, .place = {.member = rank, .rank = rank}};
+    assert_int_equal(events_create(&cfg, &ev), ST_OK);
+    o = events_observer(ev);
+    o->start(o->ctx, &start);
+}
+
+static void take_step(int64_t number, int is_last)
+{
+    const struct trainer_figures f = {.number = number,
+                                      .global_step = number,
+                                      .local_steps = number,
+                                      .images = number,
+                                      .is_last = is_last,
+                                      .accuracy = NAN};
+    o->wants_values(o->ctx, number - 1, 0);
+    o->step(o->ctx, &f);
+}
+
+/* How often a text is in all that was written; *step: that of the last such event, below 128. */
+static int n_of(const char *text, int *step)
+{
+    static uint8_t all[100000];
+    glob_t found;
+    char pattern[100];
+    int n_found = 0;
+    size_t n = 0;
+    snprintf(pattern, sizeof pattern, "%s/worker_*/events*", top);
+    assert_int_equal(glob(pattern, 0, NULL, &found), 0);
+    for (size_t i = 0; i < found.gl_pathc; i++) {
+        FILE *f = fopen(found.gl_pathv[i], "r");
+        n += fread(all + n, 1, sizeof all - n, f);
+        fclose(f);
+    }
+    globfree(&found);
+    for (size_t at = 0; at < n;) {
+        size_t length = all[at] | (size_t)all[at + 1] << 8;
+        if (memmem(all + at, length + 16, text, strlen(text))) {
+            n_found++;
+            *step = all[at + 22];
+        }
+        at += length + 16;
+    }
+    return n_found;
+}
+
+static void last_step_is_told_when_training_ends_early(void **state)
+{
+    (void)state;
+    int step = 0;
+    begin(0, 0);
+    for (int i = 1; i <= 7; i++)
+        take_step(i, 0);
+    assert_int_equal(o->wants_values(o->ctx, 7, 1), 1);
+    events_destroy(ev, 0);
+    assert_int_equal(n_of("loss", &step), 2);
+    assert_int_equal(step, 7);
+    begin(7, 0);
+    take_step(8, 0);
+    events_destroy(ev, 1); /* it failed */
+    assert_int_equal(n_of("loss", &step), 3);
+    assert_int_equal(step, 8);
+    begin(8, 0);
+    take_step(9, 1);
+    take_step(9, 1); /* of the others' own pace */
+    events_destroy(ev, 0);
+    assert_int_equal(n_of("loss", &step), 4);
+}
+
+static void one_of_many_writes_parameters(void **state)
+{
+    (void)state;
+    const struct net_param param = {.name = "some/weights", .n_elems = 3};
+    const struct crew crew = {0};
+    const float value[3] = {1, 2, 3};
+    struct trainer_values v = {.global_step = 3, .param = &param, .f = value, .crew = &crew};
+    int step;
+    for (int rank = 0; rank < 2; rank++) {
+        begin(0, rank);
+        v.is_gradient = 0;
+        o->values(o->ctx, &v);
+        v.is_gradient = 1;
+        o->values(o->ctx, &v);
+        events_destroy(ev, 0);
+    }
+    assert_int_equal(n_of("some/weights", &step), 3);
+    assert_int_equal(n_of("some/weights/gradient", &step), 2);
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(last_step_is_told_when_training_ends_early),
+        cmocka_unit_test(one_of_many_writes_parameters),
+    };
+    return cmocka_run_group_tests(tests, make_top, remove_top);
+}
