@@ -1,5 +1,5 @@
 /* worker/events/events.h - --logdir: TensorBoard's event files of this worker, DIR/worker_<index>:
- * it is told of training as an observer, and never holds it up; docs/tensorboard.md says what is
+ * it is told of training as an observer, and waits for no disk; docs/tensorboard.md says what is
  * written under which name.
  *
  *   events.c         when something is written: figures, histograms, sessions
@@ -22,7 +22,7 @@ enum { EVENTS_HISTOGRAMS_AUTO = -1, EVENTS_MOST_HPARAMS = 24 };
 struct events_config {
     const char *folder;      /* --logdir; borrowed, as all of these */
     int64_t summary_steps;   /* between figures; at least 1 */
-    int64_t histogram_steps; /* 0: none are written; AUTO: as figures, but 30 s apart */
+    int64_t histogram_steps; /* 0: none are written; AUTO: as figures, but 30 s apart, or more */
     const struct updates *updates;
     struct optim_config optim;          /* whose rate is told: of this worker's steps */
     int own_pace;                       /* as in struct trainer_config */
