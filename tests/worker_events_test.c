@@ -238,12 +238,16 @@ static uint8_t *unpack_png(const uint8_t *png, size_t n, int width, int height)
 static void picture_shows_samples(void **state)
 {
     (void)state;
-    const struct shape small = {3, {1, 2, 2}}, large = {3, {3, 300, 200}}, row = {3, {1, 1, 9}};
+    const struct shape small = {3, {1, 2, 2}}, large = {3, {3, 300, 200}}, row = {3, {1, 1, 9}},
+                       narrow = {3, {1, 60, 2}};
     const float dots[4] = {0, 1, 1, 0.5f};
     struct event_picture *p;
     uint8_t *png;
     size_t n;
     assert_int_equal(event_picture_create(&row, 1, &p), ST_UNSUPPORTED);
+    assert_int_equal(event_picture_create(&narrow, 1, &p), ST_OK);
+    assert_int_equal(event_picture_width(p), 64); /* for its text */
+    event_picture_destroy(p);
     assert_int_equal(event_picture_create(&small, 2, &p), ST_OK);
     event_picture_set(p, 0, dots, 7, 7);
     event_picture_set(p, 1, dots, 7, 9);
@@ -261,6 +265,8 @@ static void picture_shows_samples(void **state)
     event_picture_destroy(p);
     float *pixels = calloc(3 * 300 * 200, sizeof *pixels);
     pixels[300 * 200 - 1] = -7; /* the range is what there is */
+    pixels[0] = NAN;
+    pixels[1] = INFINITY;
     assert_int_equal(event_picture_create(&large, 16, &p), ST_OK);
     assert_true(event_picture_width(p) < 700 && event_picture_height(p) < 400);
     for (int k = 0; k < 16; k++)

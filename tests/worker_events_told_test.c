@@ -1,4 +1,5 @@
 /* tests/worker_events_told_test.c - what the observer of --logdir writes of what it is told. */
+#include "worker/events/event_samples.h"
 #include "worker/events/events.h"
 #include <glob.h>
 #include <math.h>
@@ -126,11 +127,35 @@ static void one_of_many_writes_parameters(void **state)
     assert_int_equal(n_of("some/weights/gradient", &step), 2);
 }
 
+static void samples_of_a_broken_evaluation_are_dropped(void **state)
+{
+    (void)state;
+    const struct dataset set = {.n = 900}, other = {.n = 10}; /* none of theirs are taken */
+    static const struct model model;
+    struct trainer_config cfg = {.test = &set, .model = &model};
+    struct tower tower = {.cfg = &cfg};
+    struct event_samples s = {0};
+    event_samples_clear(&s);
+    for (int is_other = 0; is_other < 2; is_other++) {
+        event_samples_take(&s, &tower, 0, 250);
+        event_samples_take(&s, &tower, 250, 250);
+        s.set = &set;
+        s.sample[3].item = 300;
+        event_samples_take(&s, &tower, 500, 250);
+        assert_int_equal(s.sample[3].item, 300);
+        cfg.test = is_other ? &other : &set;
+        event_samples_take(&s, &tower, is_other ? 750 : 0, 250);
+        assert_null(s.set);
+        assert_int_equal(s.sample[3].item, -1);
+    }
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(last_step_is_told_when_training_ends_early),
         cmocka_unit_test(one_of_many_writes_parameters),
+        cmocka_unit_test(samples_of_a_broken_evaluation_are_dropped),
     };
     return cmocka_run_group_tests(tests, make_top, remove_top);
 }
