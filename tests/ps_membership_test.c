@@ -29,6 +29,7 @@ struct rig {
     const char *peer;
     float learning_rate;
     int wire_auto;
+    enum job_sync_mode mode;
     enum dtype dtype;            /* both ways */
     uint64_t generation, ps0;    /* that a joiner knows, and who made its plan */
     struct net_join_reply reply; /* the last */
@@ -66,7 +67,7 @@ static enum join_answer join(struct rig *r, int member, uint64_t incarnation, in
                            .ps0 = r->ps0,
                            .address = "gpu7",
                            .job = {.n_workers = n_workers,
-                                   .sync_mode = JOB_SYNC,
+                                   .sync_mode = r->mode,
                                    .train_steps = n_workers ? 100 : 0,
                                    .push_dtype = r->dtype,
                                    .version_dtype = r->dtype,
@@ -219,6 +220,58 @@ static void test_format_that_is_given(void **state)
         assert_format(&r, DTYPE_INT8);
         teardown(&r);
     }
+}
+
+/* Of another mode's members nothing is taken: async has no changes of parameters in int8. */
+static void test_format_of_another_mode(void **state)
+{
+    struct rig r;
+    struct ps_service_config cfg = config();
+    cfg.first_wait_ms = -1;
+    setup(&r, &cfg);
+    assert_int_equal(join_for(&r, 1, 0, DTYPE_INT8), JOIN_RETRY);
+    assert_int_equal(join_for(&r, 2, 0, DTYPE_INT8), JOIN_RETRY);
+    r.mode = JOB_ASYNC;
+    assert_int_equal(join_for(&r, 0, 1, DTYPE_F32), JOIN_INIT);
+    assert_format(&r, DTYPE_F32);
+    teardown(&r);
+}
+
+/* What a checkpoint of another mode has is not taken either, where it cannot be. */
+static void test_format_of_another_modes_checkpoint(void **state)
+{
+    const struct net_job was = {.push_dtype = DTYPE_INT8, .version_dtype = DTYPE_INT8};
+    struct rig r;
+    struct ps_service_config cfg = config();
+    setup(&r, &cfg);
+    ps_service_set_format(r.service, &was);
+    r.mode = JOB_ASYNC;
+    assert_int_equal(join_for(&r, 0, 1, DTYPE_F32), JOIN_INIT);
+    assert_int_equal(r.reply.place.push_dtype, DTYPE_INT8);
+    assert_int_equal(r.reply.place.version_dtype, DTYPE_F32);
+    teardown(&r);
+}
+
+/* The last process of a worker counts, while it asks. */
+static void test_format_of_who_is_gone(void **state)
+{
+    struct rig r;
+    struct ps_service_config cfg = config();
+    cfg.first_wait_ms = -1;
+    setup(&r, &cfg);
+    fake_time_stop();
+    assert_int_equal(join_for(&r, 1, 0, DTYPE_INT8), JOIN_RETRY);
+    assert_int_equal(join_for(&r, 1, 1, DTYPE_F32), JOIN_RETRY); /* with other flags */
+    assert_int_equal(join_for(&r, 2, 1, DTYPE_INT4), JOIN_RETRY);
+    fake_time_move(11000);
+    assert_int_equal(join_for(&r, 1, 1, DTYPE_F32), JOIN_RETRY);
+    assert_int_equal(join_for(&r, 0, 1, DTYPE_F32), JOIN_RETRY);
+    assert_non_null(strstr(r.reply.why, "2 of the 3 workers have come"));
+    assert_int_equal(join_for(&r, 2, 1, DTYPE_INT8), JOIN_RETRY); /* started again */
+    assert_int_equal(join_for(&r, 0, 1, DTYPE_F32), JOIN_INIT);
+    assert_format(&r, DTYPE_INT8);
+    fake_time_release();
+    teardown(&r);
 }
 
 /* Whether the member has joined, and has only to speak. */
@@ -433,6 +486,9 @@ int main(void)
         cmocka_unit_test(test_settler),
         cmocka_unit_test(test_format_by_all_lines),
         cmocka_unit_test(test_format_that_is_given),
+        cmocka_unit_test(test_format_of_another_mode),
+        cmocka_unit_test(test_format_of_another_modes_checkpoint),
+        cmocka_unit_test(test_format_of_who_is_gone),
         cmocka_unit_test(test_who_has_only_to_speak),
         cmocka_unit_test(test_survivor),
         cmocka_unit_test(test_settler_never_comes),

@@ -4,6 +4,7 @@
 #include "ps/service/service_impl.h"
 #include <inttypes.h>
 #include <stdio.h>
+#include <stdlib.h>
 #include <string.h>
 
 int service_max_workers(const struct ps_service *s)
@@ -27,35 +28,87 @@ int service_waits_for_first(struct ps_service *s, const struct net_join *req, ch
     return 1;
 }
 
+/* ST_NOMEM. */
+static enum status note_format(struct ps_formats *f, const struct net_join *req, int64_t now_ns)
+{
+    const struct net_job *job = &req->job;
+    if (req->member >= f->n_asked) {
+        int n = req->member + 1;
+        struct ps_format *more = realloc(f->asked, (size_t)n * sizeof *more);
+        if (!more)
+            return ST_NOMEM;
+        memset(more + f->n_asked, 0, (size_t)(n - f->n_asked) * sizeof *more);
+        f->asked = more;
+        f->n_asked = n;
+    }
+    f->asked[req->member] = (struct ps_format){.incarnation = req->incarnation,
+                                               .heard_ns = now_ns,
+                                               .push_dtype = job->push_dtype,
+                                               .version_dtype = job->version_dtype,
+                                               .is_auto = job->wire_auto,
+                                               .in_lockstep = job_in_lockstep(job)};
+    return ST_OK;
+}
+
+/* Who asks no more is gone, or was refused: its place is another's. Returns how many ask. */
+static int count_formats(struct ps_formats *f, int64_t now_ns)
+{
+    int n = 0;
+    for (int i = 0; i < f->n_asked; i++) {
+        struct ps_format *a = &f->asked[i];
+        if (a->incarnation && now_ns - a->heard_ns > WAITING_HEARD_MS * INT64_C(1000000))
+            *a = (struct ps_format){.incarnation = 0};
+        n += a->incarnation != 0;
+    }
+    return n;
+}
+
+/* 1: a member of that mode was told what to take; *by: which, or whose line is the thinnest, -1: a
+ * checkpoint says. */
+static int find_format(const struct ps_formats *f, int in_lockstep, struct ps_format *out, int *by)
+{
+    *by = -1;
+    *out = (struct ps_format){.push_dtype = f->push_dtype, .version_dtype = f->version_dtype};
+    if (f->fixed)
+        return 1;
+    for (int i = 0; i < f->n_asked; i++) {
+        const struct ps_format *a = &f->asked[i];
+        if (!a->incarnation || a->in_lockstep != in_lockstep)
+            continue;
+        if (*by < 0 || !a->is_auto || a->push_dtype > out->push_dtype) {
+            *out = *a;
+            *by = i;
+        }
+        if (!a->is_auto)
+            return 1;
+    }
+    return 0;
+}
+
 int service_waits_for_formats(struct ps_service *s, const struct net_join *req, char *why,
                               size_t why_bytes)
 {
     struct ps_formats *f = &s->formats;
     const struct net_job *job = &req->job;
-    int64_t now_ns = clock_now_ns();
+    int64_t now_ns = clock_now_ns(), wait_ms = s->cfg.first_wait_ms;
+    struct ps_format found;
+    int by;
     if (req->member < 0 || req->member >= JOB_MAX_WORKERS || job->n_workers == 0)
         return 0;
-    uint64_t *word = &f->asked[req->member / 64], bit = (uint64_t)1 << req->member % 64;
-    f->since_ns = f->n_asked ? f->since_ns : now_ns;
-    f->n_asked += !(*word & bit);
-    *word |= bit;
-    if (!job->wire_auto && !f->fixed) {
-        f->push_dtype = job->push_dtype;
-        f->version_dtype = job->version_dtype;
-        f->fixed = 1;
+    f->since_ns = f->since_ns ? f->since_ns : now_ns;
+    if (note_format(f, req, now_ns) != ST_OK) {
+        snprintf(why, why_bytes, "the server is out of memory");
+        return 1;
     }
-    if (!f->fixed && job->push_dtype > f->push_dtype)
-        f->push_dtype = job->push_dtype;
-    if (!f->fixed && job->version_dtype > f->version_dtype)
-        f->version_dtype = job->version_dtype;
-    int64_t wait_ms = s->cfg.first_wait_ms;
-    if (!job->wire_auto || f->fixed || f->n_asked >= job->n_workers || !wait_ms ||
+    int n = count_formats(f, now_ns);
+    if (!job->wire_auto || find_format(f, job_in_lockstep(job), &found, &by) ||
+        n >= job->n_workers || !wait_ms ||
         (wait_ms > 0 && now_ns - f->since_ns >= wait_ms * 1000000))
         return 0;
     snprintf(why, why_bytes,
              "number format \"auto\" is chosen when all lines are known; %d of the %d workers "
              "have come",
-             f->n_asked, job->n_workers);
+             n, job->n_workers);
     return 1;
 }
 
@@ -68,12 +121,26 @@ void ps_service_set_format(struct ps_service *s, const struct net_job *job)
     pthread_mutex_unlock(&s->lock);
 }
 
-void service_set_format(const struct ps_service *s, struct net_job *job)
+void service_set_format(struct ps_service *s, struct net_job *job)
 {
+    struct ps_format found;
+    int by;
     if (!job->wire_auto)
         return;
-    job->push_dtype = s->formats.push_dtype;
-    job->version_dtype = s->cfg.outer ? DTYPE_F32 : s->formats.version_dtype;
+    int told = find_format(&s->formats, job_in_lockstep(job), &found, &by);
+    job->push_dtype = found.push_dtype;
+    job->version_dtype = s->cfg.outer ? DTYPE_F32 : found.version_dtype;
+    if (job_sends_changes(job) && !job_in_lockstep(job)) /* a checkpoint's, of another mode */
+        job->version_dtype = DTYPE_F32;
+    if (by >= 0 && !s->formats.said++)
+        LOG_I("number format %s: %s worker %d", dtype_name(found.push_dtype),
+              told ? "by the flags of" : "by the line of", by);
+}
+
+void service_drop_formats(struct ps_service *s)
+{
+    free(s->formats.asked);
+    s->formats = (struct ps_formats){.n_asked = 0};
 }
 
 void ps_service_set_all_steps(struct ps_service *s, int64_t wait_ms)

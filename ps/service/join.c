@@ -110,7 +110,7 @@ static enum join_answer judge_ended(struct ps_service *s, const struct net_join 
                                     size_t why_bytes)
 {
     if (s->cfg.serve && req->member == 0) { /* it may bring the next, in a format of its own */
-        memset(&s->formats, 0, sizeof s->formats);
+        service_drop_formats(s);
         service_waits_for_formats(s, req, why, why_bytes);
         return JOIN_INIT;
     }
@@ -436,6 +436,23 @@ static void note_refusal(struct ps_service *s, const struct net_join *req, const
     pthread_mutex_unlock(&s->lock);
 }
 
+/* A job as the joiner has it, with the number format that all ask for. */
+static enum status make_first(struct ps_service *s, const struct net_join *req, char *why,
+                              size_t why_bytes)
+{
+    struct net_join first = *req;
+    pthread_mutex_lock(&s->lock);
+    service_set_format(s, &first.job);
+    pthread_mutex_unlock(&s->lock);
+    const char *wrong = job_check_mode(&first.job);
+    if (wrong) {
+        snprintf(why, why_bytes, "%s", wrong);
+        return ST_MISMATCH;
+    }
+    return s->cfg.first_join ? s->cfg.first_join(s->cfg.ctx, &first, why, why_bytes)
+                             : service_first_plan(s, &first, why, why_bytes);
+}
+
 void service_join(void *ctx, const struct net_join *req, const char *peer,
                   struct net_join_reply *reply)
 {
@@ -447,14 +464,7 @@ void service_join(void *ctx, const struct net_join *req, const char *peer,
     if (reply->answer == JOIN_INIT) { /* a first plan, then once more */
         reply->answer = JOIN_RETRY;
         snprintf(reply->why, sizeof reply->why, "the first plan is being made");
-        struct net_join first = *req;
-        pthread_mutex_lock(&s->lock);
-        service_set_format(s, &first.job);
-        pthread_mutex_unlock(&s->lock);
-        enum status st = s->cfg.first_join
-                             ? s->cfg.first_join(s->cfg.ctx, &first, reply->why, sizeof reply->why)
-                             : service_first_plan(s, &first, reply->why, sizeof reply->why);
-        if (st != ST_OK)
+        if (make_first(s, req, reply->why, sizeof reply->why) != ST_OK)
             reply->answer = JOIN_REFUSED;
         else if (!s->cfg.first_join)
             reply->answer = try_join(s, req, peer, reply, &r, &rank);

@@ -228,6 +228,7 @@ void ps_service_destroy(struct ps_service *s)
     service_let_go(s->run);
     free(s->late);
     free(s->removed);
+    service_drop_formats(s);
     ps_streams_destroy(s->streams);
     ps_gather_destroy(s->gather);
     pthread_cond_destroy(&s->wake);

@@ -16,13 +16,22 @@
 #include "ps/store/stragglers.h"
 #include <pthread.h>
 
+/* What a member's process asks for. */
+struct ps_format {
+    uint64_t incarnation; /* 0: nobody has asked */
+    int64_t heard_ns;
+    enum dtype push_dtype, version_dtype;
+    int is_auto, in_lockstep; /* its line asks for that; its job's mode */
+};
 /* Number formats that members ask for (wire_auto) before there is a job: the job has what the
- * thinnest line asks for, or what a member was told to take. */
+ * thinnest line asks for, or what a member was told to take. Of each member the last process
+ * counts, while it asks on. */
 struct ps_formats {
-    uint64_t asked[JOB_MAX_WORKERS / 64]; /* a bit for each member that has come */
+    struct ps_format *asked; /* by index, n_asked, of whom some may not have come */
     int n_asked;
-    int64_t since_ns; /* the first has */
-    int fixed;        /* a member was told: */
+    int64_t since_ns; /* the first has; 0: nobody */
+    int said;         /* who decided */
+    int fixed;        /* a checkpoint says: */
     enum dtype push_dtype, version_dtype;
 };
 
@@ -86,11 +95,13 @@ int service_max_workers(const struct ps_service *s);
 int service_waits_for_first(struct ps_service *s, const struct net_join *req, char *why,
                             size_t why_bytes);
 /* Notes what number format the member asks for. No job is settled yet. 1: its job is to have what
- * all lines ask for, and not all members have come, as `why` says. */
+ * all lines ask for, and not all members have come, as `why` says, or there is no memory. */
 int service_waits_for_formats(struct ps_service *s, const struct net_join *req, char *why,
                               size_t why_bytes);
-/* The job, if it has wire_auto, gets what is known so far. */
-void service_set_format(const struct ps_service *s, struct net_job *job);
+/* The job, if it has wire_auto, gets what is known so far of members of its mode. */
+void service_set_format(struct ps_service *s, struct net_job *job);
+/* Nobody has asked for anything. */
+void service_drop_formats(struct ps_service *s);
 /* Its job is to be the one in force; two that come at once do not change places. */
 void service_note_setter(struct ps_service *s, const struct net_join *req, const char *peer);
 /* Adds to why another job is refused whose the one in force is, and what can be done. */
