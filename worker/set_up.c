@@ -492,7 +492,6 @@ static enum status make_trainer(struct worker *w)
         .batch = (int)o->batch_size,
         .local_steps = job_local_steps(&job),
         .push_dtype = job.push_dtype,
-        .version_dtype = job.version_dtype,
         .train_steps = job.train_steps * job_local_steps(&job),
         .eval_every = o->eval_every,
         .log_every = o->log_every,

@@ -63,7 +63,7 @@ static void list_hparams(const struct worker *w, const struct net_job *job, stru
         add_number(h, "replicas_to_aggregate", o->aggregate);
     if (o->sync_mode == JOB_SSP)
         add_number(h, "staleness", (double)o->staleness);
-    add_text(h, "wire_dtype", dtype_name(o->push_dtype));
+    add_text(h, "wire_dtype", o->wire_auto ? "auto" : dtype_name(o->push_dtype));
     if (job_local_steps(job) > 1)
         add_number(h, "local_steps", job_local_steps(job));
 }

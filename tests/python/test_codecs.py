@@ -89,6 +89,13 @@ class Codecs(harness.Test):
         for s in self.run_job([*flags, "--wire_dtype=auto"]):
             self.assertEqual(s["parameters_sha256"], want["parameters_sha256"])
         job = self.job(n_workers=2, model="mlp", flags=[
+            *FLAGS, "--hidden_units=32", "--train_steps=10"])
+        job.start_ps(0)
+        for i, dtype in enumerate(("auto", "bf16")):
+            job.start_worker(i, "--wire_dtype=" + dtype)
+        a, b = job.finish(120)  # rounded versions, and at the end the servers' own values
+        self.assertEqual(a["parameters_sha256"], b["parameters_sha256"])
+        job = self.job(n_workers=2, model="mlp", flags=[
             *FLAGS, "--hidden_units=32", "--train_steps=150", "--log_every=1",
             "--fault_push_delay_ms=5"])
         keeps = ["--checkpoint_dir=" + self.dir(), "--save_steps=10"]

@@ -38,12 +38,11 @@ struct trainer_config {
     const struct tower_spec *towers; /* [n_towers] which share the batch among them in their order;
                                         the test set is evaluated where the first one computes */
     int n_towers;
-    int batch;                /* samples of one worker's step */
-    int local_steps;          /* of which so many make one step of the servers; 0: each does */
-    enum dtype push_dtype;    /* of the contributions on the wire, */
-    enum dtype version_dtype; /* and of the versions */
-    int64_t train_steps;      /* global steps (of the workers), where the start names none */
-    int64_t eval_every;       /* steps; 0: only at the end */
+    int batch;             /* samples of one worker's step */
+    int local_steps;       /* of which so many make one step of the servers; 0: each does */
+    enum dtype push_dtype; /* of the contributions on the wire */
+    int64_t train_steps;   /* global steps (of the workers), where the start names none */
+    int64_t eval_every;    /* steps; 0: only at the end */
     int64_t log_every;
     enum progress_style progress;
     struct figures *figures; /* of each step; NULL: none are taken */

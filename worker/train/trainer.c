@@ -64,7 +64,8 @@ static enum status collect(struct trainer *t)
     enum status st = ST_OK;
     int n = t->cfg.chunks->n_chunks;
     TRY(x->ops->wait(x->ctx, 0, n, t->cfg.train_steps));
-    int exact = t->cfg.version_dtype == DTYPE_F32 || dtype_block(t->cfg.version_dtype) > 1;
+    enum dtype versions = t->towers[0]->place.version_dtype; /* the job's: the flags may be auto */
+    int exact = versions == DTYPE_F32 || dtype_block(versions) > 1;
     if (exact && !t->cfg.own_pace) /* changes have led to the servers' own bits */
         return ST_OK;
     for (int c = 0; c < n; c++)
