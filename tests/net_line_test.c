@@ -15,7 +15,7 @@ static enum dtype choose(double rtt_ms, double mbit, const struct net_line_use *
                          const char *says)
 {
     char text[LINE_TEXT_BYTES];
-    const struct net_line l = {rtt_ms * 1e-3, mbit * 1e6 / 8, 0};
+    const struct net_line l = {.rtt_s = rtt_ms * 1e-3, .bytes_per_s = mbit * 1e6 / 8};
     enum dtype dtype = net_line_choose(&l, use, text);
     if (!strstr(text, says))
         fail_msg("'%s' says nothing of '%s'", text, says);

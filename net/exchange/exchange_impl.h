@@ -83,7 +83,7 @@ struct net_exchange {
     enum dtype push_dtype, version_dtype;
     struct net_shared *segment; /* contributions that servers on this host read in place; NULL */
     uint8_t *staged; /* contributions as they are sent (chunks_wire_at); NULL: fp32, in place */
-    int stages_in_segment, proposed; /* `staged` is there; wire_auto_propose was called */
+    int stages_in_segment, proposed; /* `staged` is there; wire_auto_propose has measured */
     struct residuals *residuals;     /* NULL: nothing is kept of what rounding takes off */
     struct chunk_state *chunks;
     int *fragment; /* each chunk's; NULL: all go in each step (fragments.h) */

@@ -1,7 +1,7 @@
 /* net/exchange/line.h - how fast the line to a server is, and which number format that asks for
  * (--wire_dtype=auto, docs/exchange.md).
  * Owns:    nothing. Threads: a call blocks its own thread alone.
- * Errors:  as net_status_ask; not logged, a sentence in `why`. */
+ * Errors:  as net_unary_call, and ST_INVALID (not a status); not logged, a sentence in `why`. */
 #ifndef NET_EXCHANGE_LINE_H
 #define NET_EXCHANGE_LINE_H
 #include "kernels/vector/dtype.h"
@@ -10,7 +10,8 @@
 struct net_line {
     double rtt_s;
     double bytes_per_s; /* each way, one way after the other */
-    int has_job;        /* the server has a job already; then nothing was measured */
+    int has_job;        /* the server has a job already, not over; then nothing was measured */
+    int is_loopback;    /* the address says so: its rate was not measured */
 };
 /* Asks for the server's status some times, with more and more bytes there and back: 2.4 MB each way
  * at most, and nothing after two seconds but what is under way then. */

@@ -66,6 +66,12 @@ static enum status await_ps0(struct net_exchange *x, int64_t began_ns, int64_t *
     return x->st;
 }
 
+/* Of those that measuring again does not change; the Join that follows says what is wrong. */
+static int is_for_good(enum status st)
+{
+    return st == ST_REFUSED || st == ST_PROTOCOL || st == ST_INVALID || st == ST_NOMEM;
+}
+
 enum status wire_auto_propose(struct net_exchange *x)
 {
     const struct net_job *job = &x->cfg.join.job;
@@ -75,18 +81,23 @@ enum status wire_auto_propose(struct net_exchange *x)
     enum status st = ST_OK;
     if (!job->wire_auto || job->n_workers == 0 || x->proposed)
         return ST_OK;
-    x->proposed = 1;
+    pthread_mutex_lock(&x->lock);
+    x->n_waiting++; /* so that the silence counts while it is measured, too */
     for (int reached = 0; !reached && st == ST_OK;) {
-        reached = net_line_measure(x->links[0]->addr, &line, why) == ST_OK;
+        pthread_mutex_unlock(&x->lock);
+        enum status measured = net_line_measure(x->links[0]->addr, &line, why);
+        reached = measured == ST_OK || is_for_good(measured);
+        if (is_for_good(measured))
+            LOG_W("the line to ps:0 (%s) is not measured: %s", x->links[0]->addr, why);
         pthread_mutex_lock(&x->lock);
-        x->n_waiting++;
         st = reached ? x->st : await_ps0(x, began, &said, why);
-        x->n_waiting--;
         if (reached)
             x->links[0]->silent_ns = 0;
-        pthread_mutex_unlock(&x->lock);
     }
-    if (st == ST_OK && !line.has_job)
+    x->n_waiting--;
+    pthread_mutex_unlock(&x->lock);
+    x->proposed = st == ST_OK && !line.has_job;
+    if (x->proposed)
         propose(x, &line);
     return st;
 }
