@@ -209,7 +209,6 @@ static enum status begin(struct ps_region *r, const struct run *run)
     enum status st = ST_OK;
     int64_t version = parts_step(r, run);
     TRY(start(r));
-    region_resume_unsent(r);
     if (version < 0) {
         version = ps_region_gate_version(&r->cfg, r->step, r->train_steps);
         r->held = r->step;
@@ -221,6 +220,7 @@ static enum status begin(struct ps_region *r, const struct run *run)
     } else {
         resume(r, version);
     }
+    region_resume_unsent(r);
     pthread_mutex_lock(&r->lock);
     region_note(r, version, &r->adopting);
     r->gate = ps_region_gates(&r->cfg, version, r->train_steps);
@@ -313,7 +313,7 @@ static enum status push_all(struct ps_region *r, int *rebased)
         st = st == ST_REBASED ? ST_OK : st;
     }
     net_exchange_flush(r->x);
-    if (st == ST_OK && !*rebased)
+    if (st == ST_OK) /* rebased, too: the step may count */
         region_keep_unsent(r, r->step + 1);
 done:
     return st;
@@ -495,6 +495,9 @@ static enum status finish_ended(struct ps_region *r)
             subtract(r, i, change);
             st = net_exchange_push(r->x, i, step, change, brings ? r->weight : 0);
         }
+        net_exchange_flush(r->x);
+        if (st == ST_OK || st == ST_REBASED)
+            region_keep_unsent(r, step + 1);
         if (st == ST_OK)
             st = net_exchange_wait(r->x, 0, r->chunks->n_chunks, step + 1);
         if (st == ST_OK) {

@@ -136,7 +136,7 @@ int region_is_held(const struct ps_region *r, const struct piece *p);
 void region_make_own(struct ps_region *r, int chunk, int64_t version);
 /* region_unsent.c. All chunks were pushed for the parent's version `version`, and nothing else. */
 void region_keep_unsent(struct ps_region *r, int64_t version);
-/* The exchange has started, and nothing was pushed. */
+/* The exchange has started, `held` is known, nothing was pushed. Writes over `change`. */
 void region_resume_unsent(struct ps_region *r);
 /* region_end.c: the thread that looks for a parent that is not reached. */
 void *region_watch_main(void *r);

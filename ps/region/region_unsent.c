@@ -5,15 +5,19 @@
  *
  * It is written while the parent's answer is on its way, and read by the last version that has a
  * contribution of this region's, as the parent says: whichever of its own checkpoints the region
- * resumes from. The parent may go back by a version or two, so the last few are kept. */
+ * resumes from. The parent may go back by a version or two, so the last few are kept. Where the
+ * region's own values are ahead of the parent's, these have what was sent until then, and what
+ * counts is what was left over after that. */
 #include "base/log.h"
 #include "files/durable.h"
 #include "files/safetensors.h"
 #include "ps/region/region_impl.h"
+#include <dirent.h>
 #include <inttypes.h>
 #include <limits.h>
 #include <stdio.h>
 #include <stdlib.h>
+#include <string.h>
 
 enum { N_KEPT = 3, NAME_BYTES = 24 };
 
@@ -22,6 +26,30 @@ static int path_of(const struct ps_region *r, int64_t version, char path[PATH_MA
     int n = snprintf(path, PATH_MAX, "%s/region-unsent-%" PRId64 ".safetensors", r->cfg.folder,
                      version);
     return version > 0 && n < PATH_MAX;
+}
+
+/* Takes away what is of another version than these, and what a write that was cut short has left
+ * behind. */
+static void tidy(const struct ps_region *r, int64_t lowest, int64_t highest)
+{
+    static const char start[] = "region-unsent-";
+    char path[PATH_MAX];
+    DIR *dir = opendir(r->cfg.folder);
+    for (struct dirent *e; dir && (e = readdir(dir));) {
+        int64_t version;
+        int end = 0;
+        if (strncmp(e->d_name, start, sizeof start - 1) != 0)
+            continue;
+        int whole =
+            sscanf(e->d_name, "region-unsent-%" SCNd64 ".safetensors%n", &version, &end) == 1 &&
+            end > 0 && !e->d_name[end];
+        if (whole && version >= lowest && version <= highest)
+            continue;
+        if (snprintf(path, sizeof path, "%s/%s", r->cfg.folder, e->d_name) < PATH_MAX)
+            durable_remove(path);
+    }
+    if (dir)
+        closedir(dir);
 }
 
 static enum status write_unsent(const struct ps_region *r, const char *path)
@@ -49,12 +77,13 @@ void region_keep_unsent(struct ps_region *r, int64_t version)
     char path[PATH_MAX];
     if (!r->cfg.folder || !path_of(r, version, path) || !net_exchange_unsent(r->x, 0))
         return;
-    if (write_unsent(r, path) != ST_OK)
+    if (write_unsent(r, path) != ST_OK) {
+        durable_remove(path); /* an older one is of a round that the parent has lost */
         LOG_W("region %d: what is not sent yet of its contributions is lost if this server dies "
               "before the next round",
               r->cfg.index);
-    if (path_of(r, version - N_KEPT, path))
-        durable_remove(path);
+    }
+    tidy(r, version - N_KEPT + 1, r->held > version ? r->held : version);
 }
 
 /* 1: it is of these chunks. */
@@ -66,7 +95,8 @@ static int fits(const struct ps_region *r, const struct safetensors_entry *e, in
     return ok;
 }
 
-static enum status read_unsent(struct ps_region *r, const char *path,
+/* of: the last version of the parent's now that it counts for. */
+static enum status read_unsent(struct ps_region *r, const char *path, int64_t of,
                                char why[SAFETENSORS_WHY_BYTES])
 {
     enum status st = ST_OK;
@@ -84,7 +114,7 @@ static enum status read_unsent(struct ps_region *r, const char *path,
         TRY(safetensors_read(f, &e[i], 0, e[i].n_elems, to, why));
     }
     for (int i = 0; i < n; i++)
-        net_exchange_set_unsent(r->x, i, r->last_counted, r->change + r->chunks->chunks[i].first);
+        net_exchange_set_unsent(r->x, i, of, r->change + r->chunks->chunks[i].first);
 done:
     safetensors_close(f);
     return st;
@@ -93,9 +123,14 @@ done:
 void region_resume_unsent(struct ps_region *r)
 {
     char path[PATH_MAX], why[SAFETENSORS_WHY_BYTES];
-    if (!r->cfg.folder || !path_of(r, r->last_counted, path) || !net_exchange_unsent(r->x, 0))
+    int ahead = r->held > r->step;
+    int64_t version = ahead ? r->held : r->last_counted;
+    if (!r->cfg.folder || !net_exchange_unsent(r->x, 0))
         return;
-    if (read_unsent(r, path, why) != ST_OK)
+    tidy(r, 0, ahead ? r->held : r->step + 1); /* others are of rounds that the parent has lost */
+    if (!path_of(r, version, path))
+        return;
+    if (read_unsent(r, path, ahead ? r->step : version, why) != ST_OK)
         LOG_W("region %d: what was not sent yet of its contributions is lost: %s: %s", r->cfg.index,
               path, why);
 }
