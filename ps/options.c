@@ -229,19 +229,19 @@ static int is_given(const void *target)
 static enum status check_region(struct ps_options *o)
 {
     struct ps_region_options *r = &o->region;
-    const void *const own[] = {
-        &raw.region.n_regions, &raw.region.index,          &raw.region.steps,
-        &raw.region.fragments, &raw.region.overlap,        &raw.region.dtype,
-        &raw.region.max_drift, &raw.region.parent_timeout, &raw.region.overlap_mix};
+    const void *const own[] = {&raw.region.n_regions,   &raw.region.index,
+                               &raw.region.steps,       &raw.region.fragments,
+                               &raw.region.overlap,     &raw.region.dtype,
+                               &raw.region.max_drift,   &raw.region.parent_timeout,
+                               &raw.region.overlap_mix, &raw.region.wire_step_ms};
     int is_region = *r->parent_hosts != 0;
     r->wire_auto = strcmp(r->dtype, "auto") == 0;
     const char *wrong = NULL;
     for (size_t i = 0; i < sizeof own / sizeof *own && !is_region; i++)
         if (is_given(own[i]))
             wrong = "--regions, --region_index, --region_steps, --fragments, --overlap_steps, "
-                    "--overlap_mix, --parent_wire_dtype, --max_region_drift and --parent_timeout "
-                    "are for "
-                    "--parent_hosts";
+                    "--overlap_mix, --parent_wire_dtype, --wire_step_ms, --max_region_drift and "
+                    "--parent_timeout are for --parent_hosts";
     if (is_region && r->n_regions < 1)
         wrong = "--parent_hosts needs --regions, how many there are, and --region_index";
     else if (is_region && r->index >= r->n_regions)
@@ -258,6 +258,8 @@ static enum status check_region(struct ps_options *o)
     else if (is_region &&
              !dtype_read_two(r->wire_auto ? "fp32" : r->dtype, &r->push_dtype, &r->version_dtype))
         wrong = "--parent_wire_dtype is not auto, nor one or two (with a comma) of " DTYPE_NAMES;
+    else if (is_region && is_given(&raw.region.wire_step_ms) && !r->wire_auto)
+        wrong = "--wire_step_ms is for --parent_wire_dtype=auto; give both or leave it out";
     else if (is_region && o->serve)
         wrong = "--parent_hosts excludes --serve: a region has one job";
     else if (is_region && r->outer == OPTIM_SGD && r->outer_momentum > 0)

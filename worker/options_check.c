@@ -121,6 +121,10 @@ enum status options_check_dtypes(struct options *o)
     const char *text = o->wire_auto ? "fp32" : options_raw.wire_dtype;
     int known = dtype_read_two(text, &o->push_dtype, &o->version_dtype);
     int lockstep = o->sync_mode == JOB_SYNC && (o->aggregate <= 0 || o->aggregate == o->n_workers);
+    if (!o->wire_auto && options_is_given(&options_raw.wire_step_ms)) {
+        LOG_E("--wire_step_ms is for --wire_dtype=auto; give both or leave it out");
+        return ST_INVALID;
+    }
     if (known && (dtype_block(o->version_dtype) == 1 || lockstep))
         return ST_OK;
     if (known) {

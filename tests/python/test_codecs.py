@@ -142,6 +142,12 @@ class Codecs(harness.Test):
                           "without backup workers; write --wire_dtype=int8,fp32",
                           worker.output())
 
+        worker = self.start("worker", [
+            os.path.join(harness.BIN, "worker"), "--ps_hosts=127.0.0.1:1",
+            "--worker_hosts=127.0.0.1:2", "--task_index=0", "--wire_step_ms=20"])
+        worker.wait(20, 2)
+        self.assertIn("--wire_step_ms is for --wire_dtype=auto", worker.output())
+
     def test_gradients_alone_in_other_modes(self):
         for mode in (["--sync_mode=async"], ["--replicas_to_aggregate=1"]):
             job = self.job(n_workers=2, model="mlp", flags=[

@@ -117,6 +117,9 @@ class Regions(regions.Test):
                       self.refused(*parent, "--fragments=2", "--overlap_steps=25"))
         self.assertIn("--parent_wire_dtype is not", self.refused(*parent,
                                                                  "--parent_wire_dtype=int2"))
+        self.assertIn("are for --parent_hosts", self.refused("--wire_step_ms=20"))
+        self.assertIn("--wire_step_ms is for --parent_wire_dtype=auto",
+                      self.refused(*parent, "--wire_step_ms=20"))
         self.assertIn("--parent_hosts excludes --serve", self.refused(*parent, "--serve"))
         for flags, why in ((["--sync_mode=async"], "a region trains with --sync_mode=sync"),
                            (["--wire_dtype=int8"], "servers send whole parameters"),
