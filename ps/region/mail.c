@@ -10,7 +10,8 @@
 #include <string.h>
 
 enum {
-    CALL_MS = 5000,
+    CALL_MS = 5000,      /* to begin with: a slow line gets fewer letters at a time, */
+    CALL_MAX_MS = 60000, /* and up to so long */
     AGAIN_MS = 20,       /* to one that is away or not ready; each time twice as long, */
     AGAIN_MAX_MS = 1000, /* up to this */
     LINE_MS = 5000,      /* a letter that waits for so long gets a line */
@@ -27,6 +28,8 @@ struct letter {
 struct peer {
     struct peer *next;
     struct net_gate_client *client;
+    int most; /* letters in a call */
+    int64_t call_ms;
     char addr[];
 };
 
@@ -43,6 +46,7 @@ struct mail {
     pthread_cond_t wake;
     struct letter *first, **end;     /* removed by the thread alone */
     struct net_gate_client *calling; /* or NULL */
+    uint64_t generation;             /* the newest that has begun here */
     int stopping;
 };
 
@@ -102,23 +106,25 @@ static void drop(struct mail *m, const struct letter *way, int n)
     }
 }
 
-/* The channel to that address, made when it is needed first; NULL: there is no memory. */
-static struct net_gate_client *client_of(struct mail *m, const char *addr)
+/* Made when it is needed first; NULL: there is no memory. */
+static struct peer *peer_of(struct mail *m, const char *addr)
 {
     struct peer *p = m->peers;
     while (p && strcmp(p->addr, addr) != 0)
         p = p->next;
     if (p)
-        return p->client;
+        return p;
     p = calloc(1, sizeof *p + strlen(addr) + 1);
     if (!p || net_gate_create(addr, &p->client) != ST_OK) {
         free(p);
         return NULL;
     }
     memcpy(p->addr, addr, strlen(addr) + 1);
+    p->most = GATE_MAX_ITEMS;
+    p->call_ms = CALL_MS;
     p->next = m->peers;
     m->peers = p;
-    return p->client;
+    return p;
 }
 
 /* Waits for a letter: the first, which stays where it is; NULL: the end. */
@@ -133,13 +139,12 @@ static struct letter *await(struct mail *m)
 }
 
 /* What goes in one call: the first letter, and those behind it that go the same way. */
-static int gather(struct mail *m, const struct letter *first)
+static int gather(struct mail *m, const struct letter *first, int most)
 {
     size_t bytes = 0;
     int n = 0;
     pthread_mutex_lock(&m->lock);
-    for (const struct letter *l = first; l && n < GATE_MAX_ITEMS && is_same_way(l, first);
-         l = l->next) {
+    for (const struct letter *l = first; l && n < most && is_same_way(l, first); l = l->next) {
         bytes += l->item.value ? l->item.value->bytes : 0;
         if (n > 0 && bytes > GATE_BATCH_BYTES)
             break;
@@ -159,27 +164,63 @@ static void rest(struct mail *m)
     m->again_ms = 2 * m->again_ms < AGAIN_MAX_MS ? 2 * m->again_ms : AGAIN_MAX_MS;
 }
 
-/* 0: they are to be sent again. */
-static int send(struct mail *m, const struct letter *l, int n, char why[CONTROL_TEXT_BYTES])
+static int is_over(struct mail *m, const struct letter *l)
 {
-    const struct net_gate gate = {l->generation, l->ps0, l->from, n, m->batch};
-    struct net_squares_reply reply = {.answer = SQUARES_LATER};
-    struct net_gate_client *client = client_of(m, l->addr);
-    if (!client)
-        return 0;
     pthread_mutex_lock(&m->lock);
-    int stopping = m->stopping;
-    m->calling = stopping ? NULL : client;
+    int over = l->generation < m->generation;
     pthread_mutex_unlock(&m->lock);
-    enum status st = stopping ? ST_CANCELLED : net_gate_call(client, &gate, CALL_MS, &reply, why);
+    return over;
+}
+
+/* What a line is too slow for is not sent to it again as it was: it would never arrive. */
+static void adapt(struct peer *p, enum status st, int n, int64_t ms)
+{
+    if (st == ST_DEADLINE) {
+        p->most = n > 1 ? n / 2 : 1;
+        p->call_ms = 2 * p->call_ms < CALL_MAX_MS ? 2 * p->call_ms : CALL_MAX_MS;
+    } else if (st == ST_OK && ms < p->call_ms / 4) {
+        p->most = 2 * p->most < GATE_MAX_ITEMS ? 2 * p->most : GATE_MAX_ITEMS;
+        p->call_ms = p->call_ms / 2 > CALL_MS ? p->call_ms / 2 : CALL_MS;
+    }
+}
+
+static enum status call(struct mail *m, struct peer *p, const struct net_gate *gate,
+                        struct net_squares_reply *reply, char why[CONTROL_TEXT_BYTES])
+{
+    enum status st = ST_CANCELLED;
+    int64_t since_ns = clock_now_ns();
+    pthread_mutex_lock(&m->lock);
+    int over = m->stopping || gate->generation < m->generation;
+    m->calling = over ? NULL : p->client;
+    pthread_mutex_unlock(&m->lock);
+    if (over)
+        return st;
+    st = net_gate_call(p->client, gate, p->call_ms, reply, why);
     pthread_mutex_lock(&m->lock);
     m->calling = NULL;
     pthread_mutex_unlock(&m->lock);
+    adapt(p, st, gate->n, (clock_now_ns() - since_ns) / 1000000);
+    return st;
+}
+
+/* 0: they are to be sent again. */
+static int send(struct mail *m, const struct letter *l, char why[CONTROL_TEXT_BYTES])
+{
+    struct net_squares_reply reply = {.answer = SQUARES_LATER};
+    struct peer *p = peer_of(m, l->addr);
+    if (!p)
+        return 0;
+    int n = gather(m, l, p->most);
+    const struct net_gate gate = {l->generation, l->ps0, l->from, n, m->batch};
+    enum status st = call(m, p, &gate, &reply, why);
     if (st != ST_OK)
         return 0;
-    if (reply.answer == SQUARES_REFUSED)
-        LOG_E("ps:%d (%s) refuses what this server says of the region's chunks: %s", l->to, l->addr,
-              reply.why);
+    if (reply.answer == SQUARES_REFUSED) {
+        LOG_E("ps:%d (%s) refuses what this server says of the region's chunks: %s; this server "
+              "ends: do all servers of the region have the same version of this program?",
+              l->to, l->addr, reply.why);
+        m->cfg.refused(m->cfg.ctx);
+    }
     if (reply.answer == SQUARES_LATER)
         memcpy(why, reply.why, CONTROL_TEXT_BYTES);
     else
@@ -192,17 +233,18 @@ static void *mail_main(void *arg)
     struct mail *m = arg;
     for (const struct letter *l; (l = await(m));) {
         char why[CONTROL_TEXT_BYTES] = "";
-        if (m->cfg.is_over(m->cfg.ctx, l->generation)) {
+        int over = is_over(m, l);
+        if (over)
             drop(m, l, INT32_MAX);
-            continue;
-        }
         if (m->line_ns == 0)
             m->line_ns = clock_deadline_ns(LINE_MS);
-        if (send(m, l, gather(m, l), why)) {
+        if (over || send(m, l, why)) {
             m->again_ms = AGAIN_MS;
             m->line_ns = 0;
             continue;
         }
+        if (is_over(m, l))
+            continue;
         if (clock_now_ns() >= m->line_ns) {
             LOG_W("the region waits for ps:%d (%s): %s; it is told again", l->to, l->addr,
                   why[0] ? why : "no answer");
@@ -221,6 +263,16 @@ enum status mail_start(struct mail *m)
     if (!m->has_thread)
         LOG_E("no thread to be had for what servers of a region tell each other");
     return m->has_thread ? ST_OK : ST_NOMEM;
+}
+
+void mail_begin(struct mail *m, uint64_t generation)
+{
+    pthread_mutex_lock(&m->lock);
+    m->generation = generation > m->generation ? generation : m->generation;
+    if (m->calling)
+        net_gate_cancel(m->calling);
+    pthread_cond_broadcast(&m->wake);
+    pthread_mutex_unlock(&m->lock);
 }
 
 void mail_stop(struct mail *m)

@@ -10,13 +10,15 @@
 #include "net/wire/plan.h"
 
 struct mail_config {
-    int (*is_over)(void *ctx, uint64_t generation); /* another one has begun here; no lock held */
+    void (*refused)(void *ctx); /* a letter was: this process is to end; logged; no lock held */
     void *ctx;
 };
 
 struct mail;
 enum status mail_create(const struct mail_config *cfg, struct mail **out);
 enum status mail_start(struct mail *m); /* once; letters wait until then */
+/* What is of an earlier generation is not delivered any more. Any thread. */
+void mail_begin(struct mail *m, uint64_t generation);
 /* Ends the thread; what is not delivered is lost. NULL is fine, here and below. */
 void mail_stop(struct mail *m);
 void mail_destroy(struct mail *m);

@@ -15,18 +15,9 @@ static int is_here(const struct run *run, int chunk)
     return run->plan->shard[chunk] == run->self;
 }
 
-static int is_over(void *ctx, uint64_t generation)
-{
-    struct run *run = region_run(ctx);
-    int over = run && run->generation > generation;
-    if (run)
-        run_unref(run);
-    return over;
-}
-
 enum status parts_create(struct ps_region *r)
 {
-    const struct mail_config mail = {is_over, r};
+    const struct mail_config mail = {r->cfg.refused, r->cfg.ctx};
     return mail_create(&mail, &r->mail);
 }
 

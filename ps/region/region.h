@@ -47,7 +47,7 @@ struct ps_region_config {
     int step_ms;                          /* then: that a step is reckoned to take */
     int64_t parent_timeout;               /* s; 0: it waits for the parent without end */
     const char *folder;                   /* of checkpoints, borrowed for ever; NULL: none */
-    void (*refused)(void *ctx);           /* the region cannot belong to the parent's job; logged */
+    void (*refused)(void *ctx); /* the region cannot go on: this process is to end with 1; logged */
     /* It has waited for the parent, which was not reached for that time: `why`, one sentence;
      * logged. complete: all steps are made, the job ends in order; else it is to be ended. */
     void (*parent_lost)(void *ctx, int complete, const char *why);

@@ -93,6 +93,7 @@ enum status ps_region_begin(struct ps_region *r, const struct net_plan *plan)
     enum status st = ST_OK;
     pthread_mutex_lock(&r->lock);
     r->planned = plan->generation;
+    mail_begin(r->mail, plan->generation);
     r->n_first += plan->source == PLAN_FIRST;
     if (r->chunks && plan->source == PLAN_CHECKPOINT)
         st = rewind_to(r, &r->next_restored);

@@ -102,17 +102,6 @@ static int64_t slots_since(void *ctx)
     return since;
 }
 
-static int is_over(void *ctx, uint64_t generation)
-{
-    const struct region_server *p = ctx;
-    int ended;
-    struct run *run = ps_service_run(p->service, &ended);
-    int over = run && run->generation > generation;
-    if (run)
-        run_unref(run);
-    return over;
-}
-
 enum status region_server_create(const struct region_server_config *cfg, struct region_server **out)
 {
     enum status st = ST_NOMEM;
@@ -122,7 +111,7 @@ enum status region_server_create(const struct region_server_config *cfg, struct 
     pthread_mutex_init(&p->lock, NULL);
     p->cfg = *cfg;
     p->outer = (struct ps_outer){waits, made, first, slots_since, p};
-    const struct mail_config mail = {is_over, p};
+    const struct mail_config mail = {cfg->failed, cfg->ctx};
     TRY(mail_create(&mail, &p->mail));
     *out = p;
     return ST_OK;
@@ -161,6 +150,7 @@ enum status region_server_begin(struct region_server *p, const struct net_plan *
     TRY(lists && p->nothing ? ST_OK : ST_NOMEM);
     TRY(net_plan_copy(plan, &copied));
     TRY(mail_start(p->mail));
+    mail_begin(p->mail, plan->generation);
     pthread_mutex_lock(&p->lock);
     struct net_plan *old = p->plan;
     int64_t *old_lists = p->told;

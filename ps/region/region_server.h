@@ -25,7 +25,7 @@ struct region_server;
 struct region_server_config {
     const char *address;       /* of this server in plans; borrowed for ever */
     int expects;               /* 1: it was told that the group is a region */
-    void (*failed)(void *ctx); /* it has no memory, and is to end; logged */
+    void (*failed)(void *ctx); /* it has no memory, or ps 0 refuses its word: it is to end */
     void *ctx;
 };
 enum status region_server_create(const struct region_server_config *cfg,

@@ -65,6 +65,7 @@ enum status __wrap_net_gate_call(struct net_gate_client *c, const struct net_gat
         fiber_wait(c, INT64_MAX);
     if (!k->ended) {
         k->waiter = NULL;
+        c->cancelled = 0;
         return ST_CANCELLED;
     }
     if (k->st == ST_OK)

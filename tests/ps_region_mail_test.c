@@ -1,0 +1,191 @@
+/* tests/ps_region_mail_test.c - what a region's servers tell each other: over a line that is too
+ * slow for much at a time, at a generation's end, and where it is refused. The line and the
+ * receiver are this test, at the linker (tests/CMakeLists.txt). */
+#include "base/clock.h"
+#include "net/exchange/gate_client.h"
+#include "ps/region/mail.h"
+#include <pthread.h>
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <stdint.h>
+#include <stdlib.h>
+/* after its needs */
+#include <cmocka.h>
+
+enum { N_LETTERS = 16, LONG_S = 30 };
+
+static struct {
+    pthread_mutex_t lock;
+    pthread_cond_t changed;
+    int64_t item_ms; /* that each letter takes; < 0: the call lasts until it is cancelled */
+    enum squares_answer answer;
+    int n_calls, n_taken, most, cancelled, n_refused;
+    uint64_t generation; /* of the last call */
+} line = {.lock = PTHREAD_MUTEX_INITIALIZER};
+
+struct net_gate_client {
+    char unused;
+};
+
+enum status __wrap_net_gate_create(const char *addr, struct net_gate_client **out);
+void __wrap_net_gate_destroy(struct net_gate_client *c);
+enum status __wrap_net_gate_call(struct net_gate_client *c, const struct net_gate *gate,
+                                 int64_t deadline_ms, struct net_squares_reply *reply,
+                                 char why[CONTROL_TEXT_BYTES]);
+void __wrap_net_gate_cancel(struct net_gate_client *c);
+
+enum status __wrap_net_gate_create(const char *addr, struct net_gate_client **out)
+{
+    *out = calloc(1, sizeof **out);
+    return *out ? ST_OK : ST_NOMEM;
+}
+
+void __wrap_net_gate_destroy(struct net_gate_client *c)
+{
+    free(c);
+}
+
+void __wrap_net_gate_cancel(struct net_gate_client *c)
+{
+    pthread_mutex_lock(&line.lock);
+    line.cancelled = 1;
+    pthread_cond_broadcast(&line.changed);
+    pthread_mutex_unlock(&line.lock);
+}
+
+enum status __wrap_net_gate_call(struct net_gate_client *c, const struct net_gate *gate,
+                                 int64_t deadline_ms, struct net_squares_reply *reply,
+                                 char why[CONTROL_TEXT_BYTES])
+{
+    enum status st = ST_OK;
+    int64_t end_ns = clock_deadline_ns(LONG_S * 1000);
+    pthread_mutex_lock(&line.lock);
+    line.n_calls++;
+    line.generation = gate->generation;
+    pthread_cond_broadcast(&line.changed);
+    while (line.item_ms < 0 && !line.cancelled &&
+           clock_cond_wait(&line.changed, &line.lock, end_ns) == 0)
+        ;
+    if (line.cancelled)
+        st = ST_CANCELLED;
+    else if (line.item_ms * gate->n > deadline_ms)
+        st = ST_DEADLINE;
+    line.cancelled = 0;
+    if (st == ST_OK) {
+        line.n_taken += gate->n;
+        line.most = gate->n > line.most ? gate->n : line.most;
+        reply->answer = line.answer;
+    }
+    pthread_mutex_unlock(&line.lock);
+    return st;
+}
+
+static void refused(void *ctx)
+{
+    pthread_mutex_lock(&line.lock);
+    line.n_refused++;
+    pthread_mutex_unlock(&line.lock);
+}
+
+static char *addrs[] = {"10.0.0.1:1", "10.0.0.2:1"};
+
+static void put(struct mail *m, uint64_t generation, int n)
+{
+    const struct net_plan plan = {
+        .generation = generation, .ps0 = 1, .servers = {.n = 2, .addr = addrs}};
+    for (int i = 0; i < n; i++) {
+        const struct net_gate_item item = {.kind = GATE_OWN, .chunk = i};
+        assert_int_equal(mail_put(m, &plan, 0, 1, &item), ST_OK);
+    }
+}
+
+static struct mail *begin(int64_t item_ms, enum squares_answer answer)
+{
+    static const struct mail_config cfg = {refused, NULL};
+    struct mail *m;
+    line.item_ms = item_ms;
+    line.answer = answer;
+    line.n_calls = line.n_taken = line.most = line.cancelled = line.n_refused = 0;
+    clock_cond_init(&line.changed);
+    assert_int_equal(mail_create(&cfg, &m), ST_OK);
+    mail_begin(m, 1);
+    return m;
+}
+
+static void await_empty(struct mail *m, uint64_t generation)
+{
+    int64_t end_ns = clock_deadline_ns(LONG_S * 1000);
+    while (!mail_is_empty(m, generation) && clock_now_ns() < end_ns)
+        clock_sleep_ms(1);
+    assert_true(mail_is_empty(m, generation));
+}
+
+static void test_slow_line(void **state)
+{
+    for (int64_t item_ms = 2500; item_ms <= 55000; item_ms += 52500) {
+        struct mail *m = begin(item_ms, SQUARES_TAKEN);
+        put(m, 1, N_LETTERS);
+        assert_int_equal(mail_start(m), ST_OK);
+        await_empty(m, 1);
+        assert_int_equal(line.n_taken, N_LETTERS);
+        assert_true(line.most < N_LETTERS);
+        pthread_mutex_lock(&line.lock);
+        line.item_ms = 0; /* the line has recovered */
+        line.n_taken = line.most = 0;
+        pthread_mutex_unlock(&line.lock);
+        for (int i = 0; i < 8; i++) {
+            put(m, 1, N_LETTERS);
+            await_empty(m, 1);
+        }
+        assert_int_equal(line.n_taken, 8 * N_LETTERS);
+        assert_true(line.most > 1);
+        mail_destroy(m);
+    }
+}
+
+/* What is under way for a generation that is over ends at once. */
+static void test_generation_ends(void **state)
+{
+    struct mail *m = begin(-1, SQUARES_TAKEN);
+    put(m, 1, 1);
+    assert_int_equal(mail_start(m), ST_OK);
+    pthread_mutex_lock(&line.lock);
+    while (line.n_calls == 0)
+        pthread_cond_wait(&line.changed, &line.lock);
+    pthread_mutex_unlock(&line.lock);
+    int64_t since_ns = clock_now_ns();
+    mail_begin(m, 2);
+    await_empty(m, 1);
+    pthread_mutex_lock(&line.lock);
+    line.item_ms = 0;
+    pthread_mutex_unlock(&line.lock);
+    put(m, 1, 1); /* too late */
+    put(m, 2, 1);
+    await_empty(m, 1);
+    await_empty(m, 2);
+    assert_true(clock_now_ns() - since_ns < LONG_S * INT64_C(500000000));
+    assert_int_equal(line.n_taken, 1);
+    assert_int_equal(line.generation, 2);
+    mail_destroy(m);
+}
+
+static void test_refused(void **state)
+{
+    struct mail *m = begin(0, SQUARES_REFUSED);
+    put(m, 1, 1);
+    assert_int_equal(mail_start(m), ST_OK);
+    await_empty(m, 1);
+    mail_destroy(m);
+    assert_int_equal(line.n_refused, 1);
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(test_slow_line),
+        cmocka_unit_test(test_generation_ends),
+        cmocka_unit_test(test_refused),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}
