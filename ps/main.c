@@ -246,6 +246,7 @@ static void finish_node(struct app *app)
     sigaddset(&set, SIGINT);
     sigaddset(&set, SIGTERM);
     pthread_sigmask(SIG_UNBLOCK, &set, NULL);
+    ps_region_await_end(app->region); /* other servers are there until the node ends */
     app->lacks_last = !node_finish(app->node);
     app->ended = 1;
 }
@@ -390,10 +391,9 @@ static void await_workers(struct ps_service *service)
 static int run_server(struct app *app, struct ps_service *service, struct net_server *server,
                       const struct ps_cluster *c)
 {
-    const char *addr = c->bind;
-    security_warn_plain(addr);
+    security_warn_plain(c->bind);
     LOG_I("vector loops: %s", vector_description());
-    LOG_I("listening on %s%s%s", addr, *opt.bind ? "; others reach it at " : "",
+    LOG_I("listening on %s%s%s", c->bind, *opt.bind ? "; others reach it at " : "",
           *opt.bind ? c->address : "");
     if (*c->pages)
         LOG_I("metrics and the status page: http://%s/", c->pages);

@@ -540,15 +540,18 @@ void ps_region_wake(struct ps_region *r)
 /* All steps are made: the exchange comes to its end by itself, also where this process was started
  * with them, and has only just begun to join. Cancelled now, it would leave the parent without a
  * goodbye; one that is not there is not waited for longer than for that. */
-static void await_end(struct ps_region *r)
+void ps_region_await_end(struct ps_region *r)
 {
     int64_t deadline = clock_deadline_ns(LEAVE_MS);
-    struct run *run = r->has_thread ? region_run(r) : NULL;
-    int complete = run && ps_store_step(run->store) >= run->job.train_steps;
+    struct run *run = r && r->has_thread ? region_run(r) : NULL;
+    int64_t step = !run ? -1 : run->n_bytes > 0 ? ps_store_step(run->store) : parts_step(r, run);
+    int complete = run && step >= run->job.train_steps;
     if (run)
         run_unref(run);
+    if (!complete)
+        return;
     pthread_mutex_lock(&r->lock);
-    while (complete && !r->ended && clock_cond_wait(&r->changed, &r->lock, deadline) == 0)
+    while (!r->ended && clock_cond_wait(&r->changed, &r->lock, deadline) == 0)
         ;
     pthread_mutex_unlock(&r->lock);
 }
@@ -557,8 +560,6 @@ void ps_region_stop(struct ps_region *r, const char *error)
 {
     if (!r)
         return;
-    if (!error)
-        await_end(r);
     pthread_mutex_lock(&r->lock);
     r->stopping = 1;
     if (r->x && !r->done)

@@ -81,10 +81,12 @@ enum status ps_region_begin(struct ps_region *r, const struct net_plan *plan);
 /* Another server's word (region_server.h). Any thread. */
 void ps_region_hear(struct ps_region *r, const struct net_gate *gate,
                     struct net_squares_reply *reply);
+/* Where all steps are made, the parent has 5 s to let the region in, if it has not yet, and to take
+ * what is left. The region's other servers are there still, as is the node. NULL is fine. */
+void ps_region_await_end(struct ps_region *r);
 void ps_region_wake(struct ps_region *r); /* a generation has begun; NULL is fine */
 /* Says goodbye to the parent where the job is done, or has ended with this error (NULL: none), of
- * which the parent then tells. Where all steps are made, the parent has 5 s to let the region in,
- * if it has not yet. NULL is fine, here and below. */
+ * which the parent then tells; after await_end. NULL is fine, here and below. */
 void ps_region_stop(struct ps_region *r, const char *error);
 void ps_region_destroy(struct ps_region *r);
 

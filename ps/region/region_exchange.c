@@ -208,8 +208,9 @@ static enum status begin(struct ps_region *r, const struct run *run)
 {
     enum status st = ST_OK;
     int64_t version = parts_step(r, run);
+    int first = version < 0;
     TRY(start(r));
-    if (version < 0) {
+    if (first) {
         version = ps_region_gate_version(&r->cfg, r->step, r->train_steps);
         r->held = r->step;
         pthread_mutex_lock(&r->lock);
@@ -233,7 +234,8 @@ static enum status begin(struct ps_region *r, const struct run *run)
           " (%" PRId64 " steps each%s)",
           r->cfg.index, r->cfg.n_regions, version, r->step, r->n_gates, r->cfg.steps,
           r->fragment ? ", for one of the fragments in turn" : "");
-    TRY(give_first(r, version));
+    if (first)
+        TRY(give_first(r, version));
 done:
     return st;
 }

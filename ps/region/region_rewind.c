@@ -99,6 +99,8 @@ enum status ps_region_begin(struct ps_region *r, const struct net_plan *plan)
         st = rewind_to(r, &r->next_restored);
     else if (r->chunks && plan->source == PLAN_FIRST && r->has_first)
         st = rewind_to(r, &none);
+    if (plan->source != PLAN_FIRST)
+        r->has_first = 1; /* no plan goes on from values that some servers lack */
     pthread_mutex_unlock(&r->lock);
     return st;
 }

@@ -53,6 +53,20 @@ class Servers(regions.Test):
         gate.open()
         self.assertEqual(self.finish(), want)
 
+    def test_started_again_with_all_steps(self):
+        """Its exchange ends while its other server is there: the parent has its goodbye."""
+        parent = ["--checkpoint_dir=%s/parent" % self.dir(), "--save_steps=1",
+                  "--worker_timeout=600"]
+        a, = self.begin(n=1, n_workers=1, n_servers=2, steps=20, flags=SMALL, keeps=True,
+                        parent=parent)
+        self.finish()
+        for i in range(2):
+            a.start_ps(i, *self.region_flags[0])
+        a.start_worker(0)
+        a.workers[0].wait(30)
+        self.parents.start_ps(0, *parent)
+        self.finish()
+
     def start_more(self, job):
         (port,) = harness.free_ports(1)
         address = "%s:%d" % (harness.LOOPBACK, port)

@@ -222,8 +222,8 @@ static void *stop_main(void *arg)
     struct region *r = arg;
     if (r->second)
         region_server_stop(r->server);
-    else
-        ps_region_stop(r->region, NULL);
+    ps_region_await_end(r->region);
+    ps_region_stop(r->region, NULL);
     if (!r->dying)
         sim_timer(r->node, 0, TIMER_EXIT_REGION, 0);
     return NULL;
