@@ -132,7 +132,7 @@ static void take_next(struct ps_region *r)
     free(r->fragment);
     r->fragment = NULL;
     r->due = r->stuck_at = -1;
-    r->gate_since_ns = r->silent_s = 0;
+    r->gate_since_ns = r->silent_s = r->waited_ns = 0; /* its time begins anew, too */
     r->ended = r->done = 0;
     r->is_alone = 0;
     r->let_go = 0;
