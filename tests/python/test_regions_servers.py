@@ -15,7 +15,8 @@ class Servers(regions.Test):
 
     def test_same_bits(self):
         """As regions of one server, with any rule, from a parent of another number of servers."""
-        for region in ([], ["--overlap_steps=4", "--fragments=2", "--parent_wire_dtype=int4"]):
+        for region in ([], ["--overlap_steps=4", "--fragments=2", "--parent_wire_dtype=int4"],
+                       ["--overlap_steps=4", "--overlap_mix=0.5"]):
             with self.subTest(region=region):
                 want = self.run_all(steps=40, flags=SMALL, region=region, n_workers=1)
                 self.assertEqual(want, self.run_all(steps=40, flags=SMALL, region=region,
