@@ -41,7 +41,10 @@ static void take_pulse(struct ps_monitor *m, struct monitor_pulse *p)
     if (!run)
         return;
     p->generation = run->generation;
-    p->step = ps_store_step(run->store);
+    p->ended = ended;
+    p->no_chunks = run->n_bytes == 0;
+    if (!p->no_chunks)
+        p->step = ps_store_step(run->store);
     int64_t from = run->plan->step;
     p->began = from;
     p->began_position = run_position(run, from);
@@ -64,34 +67,61 @@ static void count(const struct monitor_pulse *before, struct monitor_pulse *p)
         p->samples += (int64_t)(p->position - position);
 }
 
-static void on_tick(void *ctx)
+/* A generation that makes no step is no move: many in a row would hide that a job stands. */
+static void note_move(struct ps_monitor *m, const struct monitor_pulse *p)
 {
-    struct ps_monitor *m = ctx;
-    struct monitor_pulse p;
     const struct monitor_pulse *before = &m->window[0];
-    take_pulse(m, &p);
-    count(before, &p);
-    if (p.step >= 0 &&
-        (m->moved_ns == 0 || p.step != before->step || p.generation != before->generation)) {
-        m->moved_ns = p.at_ns;
-        m->moved_unix_s = unix_now();
+    int goes_on = before->generation == p->generation && before->step >= 0;
+    int is_new = m->moved_ns == 0 || (before->ended && !p->ended);
+    if (p->step < 0)
+        return;
+    if (!goes_on) {
+        m->paced_step = p->step;
+        m->paced_ns = p->at_ns;
+        m->step_s = 0;
     }
+    if (!is_new && p->step <= (goes_on ? before->step : p->began))
+        return;
+    m->moved_ns = p->at_ns;
+    m->moved_unix_s = unix_now();
+    if (p->step > m->paced_step)
+        m->step_s = (double)(p->at_ns - m->paced_ns) * 1e-9 / (double)(p->step - m->paced_step);
+}
+
+void monitor_pulse(struct ps_monitor *m, struct monitor_pulse *p)
+{
+    const struct monitor_pulse *before = &m->window[0];
+    count(before, p);
+    note_move(m, p);
     struct history_point point = {
         .unix_s = unix_now(),
-        .seconds = m->n_window > 0 ? (double)(p.at_ns - before->at_ns) * 1e-9 : 0,
-        .step = p.step,
-        .samples = p.samples - before->samples};
+        .seconds = m->n_window > 0 ? (double)(p->at_ns - before->at_ns) * 1e-9 : 0,
+        .step = p->step,
+        .samples = p->samples - before->samples};
     pthread_mutex_lock(&m->lock);
     point.loss_sum = m->loss_sum;
     point.n_losses = m->n_losses;
     m->loss_sum = 0;
     m->n_losses = 0;
     pthread_mutex_unlock(&m->lock);
-    if (p.generation != 0)
+    if (p->generation != 0)
         history_add(&m->history, &point);
     memmove(m->window + 1, m->window, sizeof m->window - sizeof *m->window);
-    m->window[0] = p;
+    m->window[0] = *p;
     m->n_window += m->n_window < MONITOR_WINDOW;
+}
+
+static void on_tick(void *ctx)
+{
+    struct ps_monitor *m = ctx;
+    struct monitor_pulse p;
+    take_pulse(m, &p);
+    monitor_pulse(m, &p);
+}
+
+int monitor_has_chunks(const struct ps_monitor *m)
+{
+    return !m->window[0].no_chunks && !m->stats.no_chunks;
 }
 
 double monitor_rate(const struct ps_monitor *m, int samples)
@@ -105,7 +135,8 @@ double monitor_rate(const struct ps_monitor *m, int samples)
 
 double monitor_step_age_s(const struct ps_monitor *m)
 {
-    return m->moved_ns ? (double)(clock_now_ns() - m->moved_ns) * 1e-9 : (double)NAN;
+    return m->moved_ns && monitor_has_chunks(m) ? (double)(clock_now_ns() - m->moved_ns) * 1e-9
+                                                : (double)NAN;
 }
 
 double monitor_loss(const struct ps_monitor *m)
@@ -153,6 +184,8 @@ void monitor_look(struct ps_monitor *m)
     m->status = status;
     m->status_ns = clock_now_ns();
     ps_service_stats(m->cfg.service, &m->stats);
+    if (m->stats.no_chunks) /* the status has the job's end there */
+        m->status.step = -1;
     find_saved(m);
 }
 
@@ -177,9 +210,8 @@ static const struct net_status_member *awaited(const struct net_status *s)
 
 static int is_stalled(const struct ps_monitor *m)
 {
-    double age = monitor_step_age_s(m), pace = m->status.steps_per_s;
-    double limit = pace > 0 && STALL_STEPS / pace > STALL_S ? STALL_STEPS / pace : STALL_S;
-    return age > limit;
+    double limit = STALL_STEPS * m->step_s > STALL_S ? STALL_STEPS * m->step_s : STALL_S;
+    return monitor_step_age_s(m) > limit;
 }
 
 int monitor_is_ready(const struct ps_monitor *m, char why[MONITOR_WHY_BYTES])
@@ -210,7 +242,10 @@ static int on_health(void *ctx, FILE *f)
     char why[MONITOR_WHY_BYTES];
     monitor_look(m);
     if (monitor_is_ready(m, why)) {
-        fprintf(f, "ok: %s, step %" PRId64 "\n", net_state_name(m->status.state), m->status.step);
+        fprintf(f, "ok: %s", net_state_name(m->status.state));
+        if (m->status.step >= 0)
+            fprintf(f, ", step %" PRId64, m->status.step);
+        fputc('\n', f);
         return 200;
     }
     fprintf(f, "%s\n", why);

@@ -22,8 +22,9 @@ struct monitor_worker {
 struct monitor_pulse {
     int64_t at_ns;
     uint64_t generation; /* 0: no job yet */
-    int64_t step;
+    int64_t step;        /* -1: there is none yet, or no chunks */
     uint64_t position;
+    int no_chunks, ended;
     int64_t began; /* of the generation, */
     uint64_t began_position;
     int64_t steps, samples; /* made since this process was started */
@@ -39,8 +40,10 @@ struct ps_monitor {
     int64_t start_ns;
     struct monitor_pulse window[MONITOR_WINDOW]; /* the newest first */
     int n_window;
-    int64_t moved_ns;    /* when the step changed last; 0: there was none */
-    double moved_unix_s; /* likewise */
+    int64_t moved_ns;             /* when the step grew last, or the job came; 0: there was none */
+    double moved_unix_s;          /* likewise */
+    int64_t paced_step, paced_ns; /* from which on a generation's pace counts */
+    double step_s;                /* of a step, up to the last move; 0: not known */
     struct history history;
     struct net_status status; /* a copy, */
     int64_t status_ns;        /* made then; 0: none was */
@@ -61,6 +64,10 @@ struct ps_monitor {
 void monitor_look(struct ps_monitor *m);
 /* Over the window; 0: none, or not known. */
 double monitor_rate(const struct ps_monitor *m, int samples);
+/* A second has gone by. */
+void monitor_pulse(struct ps_monitor *m, struct monitor_pulse *p);
+/* 0: none are here, so that there is no step. */
+int monitor_has_chunks(const struct ps_monitor *m);
 /* NaN: it was never seen to move. */
 double monitor_step_age_s(const struct ps_monitor *m);
 /* 1: ready; 0: why not, one sentence. After a look. */

@@ -27,11 +27,12 @@ static void write_progress(FILE *f, const struct ps_monitor *m)
         return;
     metrics_gauge(f, "weir_ps_generation", "Number of the generation in force.",
                   (double)s->generation);
-    metrics_gauge(f, "weir_ps_step", "Steps that all of this server's chunks have made.",
-                  (double)s->step);
+    if (s->step >= 0)
+        metrics_gauge(f, "weir_ps_step", "Steps that all of this server's chunks have made.",
+                      (double)s->step);
     metrics_gauge(f, "weir_ps_train_steps", "Step at which the job ends.",
                   (double)s->job.train_steps);
-    if (m->moved_ns)
+    if (m->moved_ns && monitor_has_chunks(m))
         metrics_gauge(f, "weir_ps_last_step_timestamp_seconds",
                       "When the step was seen to change, in seconds since 1970.", m->moved_unix_s);
     if (s->step >= 0)
@@ -49,10 +50,13 @@ static void write_progress(FILE *f, const struct ps_monitor *m)
 
 static void write_totals(FILE *f, const struct ps_monitor *m)
 {
-    metrics_counter(f, "weir_ps_steps_total", "Steps made while this process took part.",
-                    (double)m->window[0].steps);
-    metrics_counter(f, "weir_ps_samples_total", "Training samples of these steps, of all workers.",
-                    (double)m->window[0].samples);
+    if (monitor_has_chunks(m)) {
+        metrics_counter(f, "weir_ps_steps_total", "Steps made while this process took part.",
+                        (double)m->window[0].steps);
+        metrics_counter(f, "weir_ps_samples_total",
+                        "Training samples of these steps, of all workers.",
+                        (double)m->window[0].samples);
+    }
     metrics_counter(f, "weir_ps_received_bytes_total", "Payload of contributions.",
                     (double)m->stats.received_bytes);
     metrics_counter(f, "weir_ps_sent_bytes_total", "Payload of parameters.",
