@@ -334,8 +334,10 @@ static void on_command(void *ctx, const struct net_command *command, struct net_
         taken = coordinator_command(c, COORD_REMOVE_WORKER, command->index, out->text);
     else
         taken = coordinator_command(c, COORD_DRAIN_SERVER, command->index, out->text);
-    if (taken && command->kind == COMMAND_REMOVE_WORKER)
+    if (taken && command->kind == COMMAND_REMOVE_WORKER) {
         ps_service_remove(s->cfg.service, command->index);
+        ps_monitor_removed(s->monitor, command->index);
+    }
     if (taken)
         out->answer = COMMAND_ACCEPTED;
 }

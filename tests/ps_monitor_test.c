@@ -12,12 +12,15 @@
 /* after its needs */
 #include <cmocka.h>
 
+static struct monitor_worker workers[JOB_MAX_WORKERS];
 static const int64_t second = 1000000000;
 
 /* As ps_monitor_create has it, of a job that trains; the status is not asked for anew. */
 static void begin(struct ps_monitor *m)
 {
     memset(m, 0, sizeof *m);
+    memset(workers, 0, sizeof workers);
+    m->workers = workers;
     m->saved_step = -1;
     m->saved_unix_s = (double)NAN;
     m->window[0].step = -1;
@@ -93,11 +96,42 @@ static void who_stands_is_not_ready(void **state)
     assert_int_equal(monitor_is_ready(&m, why), 1);
 }
 
+/* The job goes on without it, and its own list forgets it: who watches is told until it is back. */
+static void a_lost_worker_is_told_of(void **state)
+{
+    static struct ps_monitor m;
+    struct net_status_member members[] = {{.member = 0, .rank = 0, .state = MEMBER_TRAINING},
+                                          {.member = 1, .rank = 1, .state = MEMBER_TRAINING}};
+    const char *gone = "\nweir_ps_worker_present{worker=\"1\"} 0\n";
+    begin(&m);
+    m.status.members = members;
+    m.status.n_members = 2;
+    monitor_see_workers(&m);
+    m.status.n_members = 1;
+    monitor_see_workers(&m);
+    assert_true(is_said(&m, monitor_metrics, gone));
+    m.status.n_members = 2;
+    assert_false(is_said(&m, monitor_metrics, gone));
+    members[1].state = MEMBER_LEAVING;
+    monitor_see_workers(&m);
+    m.status.n_members = 1;
+    assert_false(is_said(&m, monitor_metrics, gone));
+    m.status.n_members = 2;
+    members[1].state = MEMBER_TRAINING;
+    monitor_see_workers(&m);
+    ps_monitor_removed(&m, 1);
+    monitor_see_workers(&m);
+    m.status.n_members = 1;
+    monitor_see_workers(&m);
+    assert_false(is_said(&m, monitor_metrics, gone));
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(without_chunks_there_is_no_step),
         cmocka_unit_test(who_stands_is_not_ready),
+        cmocka_unit_test(a_lost_worker_is_told_of),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

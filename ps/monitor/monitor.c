@@ -171,6 +171,50 @@ static void find_saved(struct ps_monitor *m)
         closedir(d);
 }
 
+static int is_listed(const struct net_status *s, int worker)
+{
+    for (int i = 0; i < s->n_members; i++)
+        if (s->members[i].member == worker)
+            return 1;
+    return 0;
+}
+
+void monitor_see_workers(struct ps_monitor *m)
+{
+    const struct net_status *s = &m->status;
+    pthread_mutex_lock(&m->lock);
+    for (int i = 0; i < s->n_members; i++) {
+        enum member_state state = s->members[i].state;
+        enum monitor_seen *seen = &m->workers[s->members[i].member].seen;
+        if (state == MEMBER_LEAVING || state == MEMBER_LEFT || state == MEMBER_DONE)
+            *seen = NOT_SEEN;
+        else if (state == MEMBER_TRAINING && *seen != REMOVED)
+            *seen = SEEN;
+    }
+    for (int i = 0; i < JOB_MAX_WORKERS; i++)
+        if (m->workers[i].seen != NOT_SEEN &&
+            (s->state == STATE_DONE || (m->workers[i].seen == REMOVED && !is_listed(s, i))))
+            m->workers[i].seen = NOT_SEEN;
+    pthread_mutex_unlock(&m->lock);
+}
+
+int monitor_is_lost(struct ps_monitor *m, int worker)
+{
+    pthread_mutex_lock(&m->lock);
+    int seen = m->workers[worker].seen == SEEN;
+    pthread_mutex_unlock(&m->lock);
+    return seen && !is_listed(&m->status, worker);
+}
+
+void ps_monitor_removed(struct ps_monitor *m, int worker)
+{
+    if (!m || worker < 0 || worker >= JOB_MAX_WORKERS)
+        return;
+    pthread_mutex_lock(&m->lock);
+    m->workers[worker].seen = REMOVED;
+    pthread_mutex_unlock(&m->lock);
+}
+
 void monitor_look(struct ps_monitor *m)
 {
     struct net_status status = {.chunks = NULL};
@@ -187,6 +231,7 @@ void monitor_look(struct ps_monitor *m)
     if (m->stats.no_chunks) /* the status has the job's end there */
         m->status.step = -1;
     find_saved(m);
+    monitor_see_workers(m);
 }
 
 void monitor_disk(const struct ps_monitor *m, struct monitor_disk *out)

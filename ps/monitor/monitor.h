@@ -29,6 +29,8 @@ enum status ps_monitor_create(const struct ps_monitor_config *cfg, struct ps_mon
 /* Nobody is answered any more, nothing is asked for; before what it asks goes. NULL is fine. */
 void ps_monitor_stop(struct ps_monitor *m);
 void ps_monitor_destroy(struct ps_monitor *m); /* NULL is fine */
+/* The worker is not to be there any more. From any thread; NULL is fine. */
+void ps_monitor_removed(struct ps_monitor *m, int worker);
 /* ctx: the monitor. Returns in how many ms the next is wanted. */
 int ps_monitor_reported(void *ctx, const struct net_report *report);
 

@@ -10,12 +10,17 @@
 
 enum { MONITOR_WINDOW = 11, MONITOR_WHY_BYTES = 512, REPORT_STALE_MS = 90000 };
 
+/* Whether a worker is still to be there: a job goes on without one that was gone for long, and its
+ * status then has it no more. */
+enum monitor_seen { NOT_SEEN, SEEN, REMOVED };
+
 /* A worker's last report, and what came of those before. */
 struct monitor_worker {
     struct net_report last; /* life 0: none came */
     int64_t at_ns;
     double images_per_s; /* between the last two; NaN: not known */
     double loss;         /* the mean of these steps, likewise */
+    enum monitor_seen seen;
 };
 
 /* Once a second; totals go on where training goes back to an earlier step. */
@@ -64,6 +69,10 @@ struct ps_monitor {
 void monitor_look(struct ps_monitor *m);
 /* Over the window; 0: none, or not known. */
 double monitor_rate(const struct ps_monitor *m, int samples);
+/* The status is new. */
+void monitor_see_workers(struct ps_monitor *m);
+/* 1: it was here, has not left, and the status has it no more. */
+int monitor_is_lost(struct ps_monitor *m, int worker);
 /* A second has gone by. */
 void monitor_pulse(struct ps_monitor *m, struct monitor_pulse *p);
 /* 0: none are here, so that there is no step. */

@@ -112,6 +112,7 @@ static double missing(const struct net_status_member *w)
 }
 
 static const struct worker_family families[] = {
+    /* the first: also of those that are lost */
     {"weir_ps_worker_present", "gauge", "1: the worker is here, or is done; 0: it is not.",
      is_present},
     {"weir_ps_worker_missing_seconds", "gauge", "For how long it has been gone.", missing},
@@ -133,8 +134,21 @@ static int is_listed_before(const struct net_status *s, int i)
     return 0;
 }
 
-static void write_workers(FILE *f, const struct net_status *s)
+/* A job goes on without a worker that is gone; who watches is to hear of it until it is back. */
+static void write_lost(FILE *f, struct ps_monitor *m)
 {
+    char number[16];
+    const char *const labels[] = {"worker", number, NULL};
+    for (int i = 0; i < JOB_MAX_WORKERS; i++) {
+        snprintf(number, sizeof number, "%d", i);
+        if (monitor_is_lost(m, i))
+            metrics_value(f, families[0].name, labels, 0);
+    }
+}
+
+static void write_workers(FILE *f, struct ps_monitor *m)
+{
+    const struct net_status *s = &m->status;
     char number[16];
     if (s->n_members > 0)
         metrics_family(f, "weir_ps_worker_info", "gauge", "Where the worker is; always 1.");
@@ -152,6 +166,8 @@ static void write_workers(FILE *f, const struct net_status *s)
             if (!is_listed_before(s, i))
                 metrics_value(f, families[k].name, labels, families[k].value(&s->members[i]));
         }
+        if (k == 0)
+            write_lost(f, m);
     }
 }
 
@@ -205,7 +221,7 @@ int monitor_metrics(void *ctx, FILE *f)
     write_progress(f, m);
     write_totals(f, m);
     write_members(f, &m->status);
-    write_workers(f, &m->status);
+    write_workers(f, m);
     write_servers(f, &m->status);
     write_checkpoints(f, m);
     return 200;
