@@ -126,11 +126,21 @@ static void a_lost_worker_is_told_of(void **state)
     assert_false(is_said(&m, monitor_metrics, gone));
 }
 
+static void a_folder_may_have_any_name(void **state)
+{
+    static struct ps_monitor m;
+    begin(&m);
+    m.cfg.folder = "/";
+    strcpy(m.status.checkpoints.folder, "/a\xff/b");
+    assert_true(is_said(&m, monitor_json, "\"folder\":\"/a?/b\""));
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(without_chunks_there_is_no_step),
         cmocka_unit_test(who_stands_is_not_ready),
+        cmocka_unit_test(a_folder_may_have_any_name),
         cmocka_unit_test(a_lost_worker_is_told_of),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);

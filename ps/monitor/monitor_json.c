@@ -8,10 +8,24 @@
 #include <jansson.h>
 #include <math.h>
 #include <stdlib.h>
+#include <string.h>
 
 static json_t *real_or_null(double v)
 {
     return isfinite(v) ? json_real(v) : json_null();
+}
+
+/* Names come from peers and folders: where one is no UTF-8, '?' for all that is not ASCII. */
+static json_t *text(const char *s)
+{
+    json_t *as_is = json_string(s);
+    char *copy = as_is ? NULL : strdup(s);
+    for (char *c = copy; c && *c; c++)
+        if (*c & 0x80)
+            *c = '?';
+    json_t *out = as_is || !copy ? as_is : json_string(copy);
+    free(copy);
+    return out;
 }
 
 static json_t *integer_or_null(int64_t n)
@@ -29,22 +43,22 @@ static json_t *member_json(struct ps_monitor *m, const struct net_status_member 
     struct monitor_worker r;
     int told = monitor_worker_report(m, v->member, &r);
     return json_pack(
-        "{s:i, s:o, s:s, s:s, s:o, s:I, s:f, s:i, s:I, s:f, s:i, s:I, s:s, s:o, s:o, s:o}", "index",
-        v->member, "rank", integer_or_null(v->rank), "address", v->address, "state",
+        "{s:i, s:o, s:o, s:s, s:o, s:I, s:f, s:i, s:I, s:f, s:i, s:I, s:o, s:o, s:o, s:o}", "index",
+        v->member, "rank", integer_or_null(v->rank), "address", text(v->address), "state",
         net_member_name(v->state), "missing_s",
         seconds_or_null(v->state == MEMBER_MISSING ? v->ms : -1), "late_steps",
         (json_int_t)v->times, "late_s", v->seconds, "recent_of", m->status.n_recent,
         "recent_late_steps", (json_int_t)v->recent_times, "recent_late_s", v->recent_seconds,
-        "awaited_chunks", v->awaited, "skipped", (json_int_t)v->skipped, "refused", v->refused,
-        "images_per_s", real_or_null(told ? r.images_per_s : (double)NAN), "loss",
+        "awaited_chunks", v->awaited, "skipped", (json_int_t)v->skipped, "refused",
+        text(v->refused), "images_per_s", real_or_null(told ? r.images_per_s : (double)NAN), "loss",
         real_or_null(told ? r.loss : (double)NAN), "memory_bytes",
         integer_or_null(told && r.last.memory_bytes > 0 ? r.last.memory_bytes : -1));
 }
 
 static json_t *server_json(const struct net_status_server *v)
 {
-    return json_pack("{s:o, s:s, s:s, s:I, s:i, s:o, s:o}", "index", integer_or_null(v->server),
-                     "address", v->address, "state", net_server_name(v->state), "bytes",
+    return json_pack("{s:o, s:o, s:s, s:I, s:i, s:o, s:o}", "index", integer_or_null(v->server),
+                     "address", text(v->address), "state", net_server_name(v->state), "bytes",
                      (json_int_t)v->bytes, "chunks", v->n_chunks, "heard_s",
                      seconds_or_null(v->heard_ms), "up_s", seconds_or_null(v->up_ms));
 }
@@ -94,12 +108,12 @@ static json_t *checkpoints_json(const struct ps_monitor *m)
     const struct net_status_checkpoints *c = &m->status.checkpoints;
     struct monitor_disk disk;
     struct timespec now;
-    if (!m->cfg.folder)
+    if (!m->cfg.folder || !c->folder[0]) /* another server does not know */
         return json_null();
     clock_gettime(CLOCK_REALTIME, &now);
     monitor_disk(m, &disk);
     double age = c->last >= 0 ? (double)now.tv_sec - m->saved_unix_s : (double)NAN;
-    return json_pack("{s:s, s:o, s:o, s:o, s:o, s:o, s:o}", "folder", c->folder, "last_step",
+    return json_pack("{s:o, s:o, s:o, s:o, s:o, s:o, s:o}", "folder", text(c->folder), "last_step",
                      integer_or_null(c->last), "age_s", real_or_null(age), "ordered_step",
                      integer_or_null(c->ordered), "next_s", seconds_or_null(c->next_ms),
                      "disk_available_bytes", real_or_null(disk.free_bytes), "disk_size_bytes",
@@ -135,18 +149,18 @@ static json_t *document(struct ps_monitor *m)
     if (s->generation)
         snprintf(generation, sizeof generation, TERM_FMT, TERM_ARG(s->generation));
     return json_pack(
-        "{s:s, s:i, s:s, s:s, s:s, s:b, s:s, s:f, s:o, s:o, s:f, s:f, s:o, s:o, s:I, s:I, s:I, "
+        "{s:s, s:i, s:s, s:s, s:o, s:b, s:o, s:f, s:o, s:o, s:f, s:f, s:o, s:o, s:I, s:I, s:I, "
         "s:o, s:o, s:o, s:o, s:o, s:o}",
         "version", WEIR_VERSION, "task", m->cfg.task, "generation", generation, "state",
-        net_state_name(s->state), "change", s->change, "ready", ready, "why_not_ready", why, "up_s",
-        (double)(clock_now_ns() - m->start_ns) * 1e-9, "step", integer_or_null(s->step),
-        "step_age_s", real_or_null(monitor_step_age_s(m)), "steps_per_s", monitor_rate(m, 0),
-        "images_per_s", monitor_rate(m, 1), "loss", real_or_null(monitor_loss(m)), "best",
-        best_json(s), "received_bytes", (json_int_t)m->stats.received_bytes, "sent_bytes",
-        (json_int_t)m->stats.sent_bytes, "memory_bytes", (json_int_t)metrics_resident_bytes(),
-        "job", job_json(s), "members", members_json(m), "servers", servers_json(s), "checkpoints",
-        checkpoints_json(m), "history", history_json(&m->history), "reports",
-        m->cfg.task == 0 ? json_true() : json_false());
+        net_state_name(s->state), "change", text(s->change), "ready", ready, "why_not_ready",
+        text(why), "up_s", (double)(clock_now_ns() - m->start_ns) * 1e-9, "step",
+        integer_or_null(s->step), "step_age_s", real_or_null(monitor_step_age_s(m)), "steps_per_s",
+        monitor_rate(m, 0), "images_per_s", monitor_rate(m, 1), "loss",
+        real_or_null(monitor_loss(m)), "best", best_json(s), "received_bytes",
+        (json_int_t)m->stats.received_bytes, "sent_bytes", (json_int_t)m->stats.sent_bytes,
+        "memory_bytes", (json_int_t)metrics_resident_bytes(), "job", job_json(s), "members",
+        members_json(m), "servers", servers_json(s), "checkpoints", checkpoints_json(m), "history",
+        history_json(&m->history), "reports", m->cfg.task == 0 ? json_true() : json_false());
 }
 
 int monitor_json(void *ctx, FILE *f)
