@@ -148,20 +148,25 @@ static void *starter_main(void *arg)
     enum status st = set_up(w);
     pthread_mutex_lock(&w->lock);
     w->made = w->updates.ops != NULL;
-    while (w->n_within > 0) /* they end: their generation has */
+    pthread_cond_broadcast(&w->changed); /* of weir_leave_soon */
+    while (w->n_within > 0)              /* they end: their generation has */
         pthread_cond_wait(&w->changed, &w->lock);
     if (st == ST_OK && w->cancelled)
         st = ST_CANCELLED;
+    int leaves = w->leaves;
     pthread_mutex_unlock(&w->lock);
+    if (st == ST_OK && leaves && w->updates.ops->leave_soon)
+        w->updates.ops->leave_soon(w->updates.ctx, 0);
     if (st == ST_OK)
         st = w->updates.ops->start(w->updates.ctx, &start);
-    int leaving = st == ST_CANCELLED && w->updates.ops && w->updates.ops->is_leaving &&
-                  w->updates.ops->is_leaving(w->updates.ctx);
+    pthread_mutex_lock(&w->lock);
+    int leaving = st == ST_CANCELLED && w->leaves && !w->cancelled;
+    pthread_mutex_unlock(&w->lock);
     if (st != ST_OK && !leaving)
         weir_fail_st(w, st);
     pthread_mutex_lock(&w->lock);
     w->start = start;
-    w->start_st = leaving && !w->cancelled ? ST_REBASED : st; /* REBASED: without this member */
+    w->start_st = leaving ? ST_REBASED : st; /* REBASED: without this member */
     w->start_over = 1;
     pthread_cond_broadcast(&w->changed);
     pthread_mutex_unlock(&w->lock);

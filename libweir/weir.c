@@ -224,33 +224,66 @@ int64_t weir_sample(struct weir *w, int64_t n, int64_t position)
     return dataset_order_item(w->order, (uint64_t)position);
 }
 
+static int nothing_to_leave(struct weir *w)
+{
+    return weir_fail(w, WEIR_E_INVALID,
+                     "there is nothing to leave: weir_next has joined no servers, or the job is "
+                     "over");
+}
+
+/* Waits until there is an exchange that can be asked. AGAIN: the time is over before, and the
+ * starter will ask; or the start has failed, as weir_next will say. */
+static int ask_to_leave(struct weir *w, int64_t deadline_ns)
+{
+    int code = WEIR_OK;
+    pthread_mutex_lock(&w->lock);
+    w->leaves |= w->state == HANDLE_STARTING || w->state == HANDLE_RUNNING;
+    while (w->state == HANDLE_STARTING && !w->made && !w->start_over &&
+           clock_now_ns() < deadline_ns)
+        clock_cond_wait(&w->changed, &w->lock, deadline_ns);
+    if (!w->leaves || w->state == HANDLE_STOPPED)
+        code = WEIR_E_INVALID;
+    else if (!w->made || (w->state == HANDLE_STARTING && w->start_over && w->start_st != ST_OK))
+        code = WEIR_AGAIN;
+    pthread_mutex_unlock(&w->lock);
+    return code;
+}
+
 int weir_leave_soon(struct weir *w, int timeout_ms)
 {
+    int64_t deadline_ns = clock_deadline_ns(timeout_ms < 0 ? LEAVE_SOON_MOST_MS : timeout_ms);
     weir_listen();
     int code = weir_stopped(w);
-    pthread_mutex_lock(&w->lock);
-    int running = w->state == HANDLE_RUNNING;
-    pthread_mutex_unlock(&w->lock);
     if (code < 0)
         return code;
-    if (!running || !w->updates.ops->leave_soon)
-        return weir_fail(w, WEIR_E_INVALID,
-                         "there is nothing to leave: weir_next has joined no servers, or the job "
-                         "is over");
-    int64_t ms = timeout_ms < 0 ? LEAVE_SOON_MOST_MS : timeout_ms;
-    enum status st = w->updates.ops->leave_soon(w->updates.ctx, ms);
+    code = ask_to_leave(w, deadline_ns);
+    if (code == WEIR_AGAIN)
+        return code;
+    if (code != WEIR_OK || !w->updates.ops->leave_soon)
+        return nothing_to_leave(w);
+    int64_t ms = (deadline_ns - clock_now_ns()) / 1000000;
+    enum status st = w->updates.ops->leave_soon(w->updates.ctx, ms > 0 ? ms : 0);
     return st == ST_DEADLINE ? WEIR_AGAIN : st == ST_OK ? WEIR_OK : weir_fail_st(w, st);
 }
 
+/* Also of a handle that has stopped: what the servers refused is an error, too, and they would wait
+ * for this member. */
 int weir_leave_failed(struct weir *w, const char *error)
 {
     int code = weir_stopped(w);
     if (!error || !*error)
         return weir_fail(w, WEIR_E_INVALID, "an error is a line of text");
-    if (code < 0 || !w->updates.ops || w->starter_runs)
-        return weir_fail(w, WEIR_E_INVALID, "weir_next has joined no servers, or has stopped");
+    if (w->starter_runs)
+        weir_cancel(w);
+    weir_end_starter(w);
+    if (!w->updates.ops || w->goodbye)
+        return weir_fail(w, WEIR_E_INVALID,
+                         "weir_next has joined no servers, or this member has "
+                         "left already");
     w->updates.ops->leave(w->updates.ctx, code == WEIR_DONE, error);
     w->goodbye = 1;
+    if (code < 0)
+        return WEIR_OK;
     weir_fail(w, WEIR_E_CANCELLED, "this member has left with its error: %.400s", error);
     if (code == 0)
         weir_stop(w, WEIR_E_CANCELLED);

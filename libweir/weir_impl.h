@@ -69,6 +69,7 @@ struct weir {
     int cancelled;
     int made;    /* the exchange is there to be cancelled */
     int goodbye; /* the servers were told */
+    int leaves;  /* weir_leave_soon was called */
     pthread_t starter;
     int starter_runs, start_over;
     enum status start_st;

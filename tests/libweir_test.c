@@ -443,6 +443,9 @@ static void test_refused(void **state)
     assert_error(r.w, weir_wait(r.w, 0, -1), WEIR_E_REFUSED, "tiny does not like it");
     assert_error(r.w, weir_next(r.w, -1, &s), WEIR_E_REFUSED, "tiny does not like it");
     assert_int_equal(weir_push(r.w, 0, r.m.gradient, 3), WEIR_E_REFUSED);
+    assert_int_equal(weir_leave_failed(r.w, "it was refused"), WEIR_OK);
+    assert_int_equal(tiny_get(t, &t->n_leave), 1);
+    assert_error(r.w, weir_next(r.w, -1, &s), WEIR_E_REFUSED, "tiny does not like it");
     rig_close(&r);
 }
 
@@ -596,8 +599,43 @@ static void test_leaving(void **state)
     assert_int_equal(weir_leave_failed(r.w, "the data are gone"), WEIR_OK);
     assert_int_equal(tiny_get(t, &t->n_leave), 1);
     assert_error(r.w, weir_next(r.w, -1, &s), WEIR_E_CANCELLED, "the data are gone");
-    assert_error(r.w, weir_leave_failed(r.w, "again"), WEIR_E_INVALID, "has stopped");
+    assert_error(r.w, weir_leave_failed(r.w, "again"), WEIR_E_INVALID, "left already");
     rig_close(&r);
+}
+
+/* While the servers have it wait: before it is a member, and between two generations. */
+static void test_leaving_starts(void **state)
+{
+    struct rig r;
+    struct weir_step s;
+    struct tiny *t = &r.tiny;
+    rig_open(&r, NULL);
+    tiny_set(t, &t->answer, JOIN_RETRY);
+    assert_int_equal(weir_next(r.w, 0, &s), WEIR_AGAIN);
+    assert_int_equal(weir_leave_soon(r.w, -1), WEIR_OK);
+    assert_int_equal(weir_next(r.w, -1, &s), WEIR_LEFT);
+    assert_error(r.w, weir_leave_soon(r.w, -1), WEIR_E_INVALID, "nothing to leave");
+    rig_close(&r);
+    for (int fails = 0; fails < 2; fails++) {
+        rig_open(&r, NULL);
+        rig_step(&r, 0);
+        assert_int_equal(weir_wait(r.w, 0, -1), WEIR_OK);
+        tiny_set(t, &t->answer, JOIN_RETRY);
+        tiny_go_back(t, 1);
+        rig_step(&r, 1);
+        assert_int_equal(weir_wait(r.w, 0, -1), WEIR_REBASED);
+        assert_int_equal(weir_next(r.w, 0, &s), WEIR_AGAIN);
+        if (fails) {
+            assert_int_equal(weir_leave_failed(r.w, "no data"), WEIR_OK);
+            assert_int_equal(tiny_get(t, &t->n_leave), 1);
+            assert_error(r.w, weir_next(r.w, -1, &s), WEIR_E_CANCELLED, "no data");
+        } else {
+            assert_int_equal(weir_leave_soon(r.w, -1), WEIR_OK);
+            assert_int_equal(tiny_get(t, &t->n_soon), 1);
+            assert_int_equal(weir_next(r.w, -1, &s), WEIR_LEFT);
+        }
+        rig_close(&r);
+    }
 }
 
 enum { SMALL = 64, SMALL_STEPS = 20 };
@@ -716,6 +754,7 @@ int main(void)
         cmocka_unit_test(test_own_pace),
         cmocka_unit_test(test_own_local_steps),
         cmocka_unit_test(test_leaving),
+        cmocka_unit_test(test_leaving_starts),
         cmocka_unit_test(test_threads),
         cmocka_unit_test(test_log_and_two),
         cmocka_unit_test(test_events_beside),

@@ -319,6 +319,12 @@ enum status net_exchange_leave(struct net_exchange *x, int done, int64_t deadlin
     return net_exchange_leave_failed(x, done, "", deadline_ms);
 }
 
+/* It leaves before it was a member: nobody has to know. */
+static int is_out(const struct session *s)
+{
+    return s->generation == 0 && s->state == SESSION_REBASED;
+}
+
 enum status net_exchange_leave_soon(struct net_exchange *x, int64_t deadline_ms)
 {
     const struct session_event e = {.kind = EVENT_LEAVE_SOON};
@@ -326,10 +332,11 @@ enum status net_exchange_leave_soon(struct net_exchange *x, int64_t deadline_ms)
     int64_t deadline = clock_deadline_ns(deadline_ms);
     exchange_step(x, &e);
     pthread_mutex_lock(&x->lock);
-    while (s->leave != LEAVE_TOLD && x->st == ST_OK && s->state < SESSION_LEAVING &&
+    while (s->leave != LEAVE_TOLD && x->st == ST_OK && s->state < SESSION_LEAVING && !is_out(s) &&
            clock_cond_wait(&x->changed, &x->lock, deadline) == 0)
         ;
-    enum status st = x->st != ST_OK ? x->st : s->leave == LEAVE_TOLD ? ST_OK : ST_DEADLINE;
+    int gone = s->leave == LEAVE_TOLD || is_out(s);
+    enum status st = x->st != ST_OK ? x->st : gone ? ST_OK : ST_DEADLINE;
     pthread_mutex_unlock(&x->lock);
     return st;
 }

@@ -115,7 +115,8 @@ int64_t net_exchange_version(struct net_exchange *x, int chunk);
 uint64_t net_exchange_samples(struct net_exchange *x);
 /* Tells ps 0 that this member wants to go, and waits until it knows. The next generation will be
  * without it: start then returns ST_CANCELLED, and it is time to leave. While others call what
- * they like. ST_DEADLINE: ps 0 was not reached in time; it will still be told if it is. */
+ * they like. Before the first start has returned there is nobody who has to know. ST_DEADLINE: ps 0
+ * was not reached in time; it will still be told if it is. */
 enum status net_exchange_leave_soon(struct net_exchange *x, int64_t deadline_ms);
 int net_exchange_is_leaving(struct net_exchange *x); /* ps 0 knows */
 /* Says goodbye to all servers (deadline_ms for each); done: this member has the job's last
