@@ -203,6 +203,7 @@ static void take_start(struct weir *w)
     w->state = HANDLE_RUNNING;
     w->begun = 1;
     w->step = w->start.step;
+    w->generation = (int64_t)w->start.generation;
     w->train_steps =
         w->start.place.train_steps > 0 ? w->start.place.train_steps : w->job.train_steps;
     w->in_step = w->ended = w->invalid = w->collecting = 0;

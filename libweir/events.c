@@ -35,17 +35,18 @@ int weir_fd(struct weir *w)
     return fd;
 }
 
-/* What is told once. Under the lock. */
+/* What is told once; of a generation its beginning first, of two the end of the former. Under the
+ * lock. */
 static int told_once(struct weir *w, struct weir_event *out)
 {
-    *out = (struct weir_event){
-        .step = w->step, .generation = (int64_t)w->start.generation, .param = -1};
-    if (w->tell_began) {
-        w->tell_began = 0;
-        out->kind = WEIR_EVENT_BEGAN;
-    } else if (w->tell_rebased) {
+    *out = (struct weir_event){.step = w->step, .generation = w->generation, .param = -1};
+    if (w->tell_rebased && !(w->tell_began && w->ended)) {
         w->tell_rebased = 0;
         out->kind = WEIR_EVENT_REBASED;
+        out->generation = w->ended_generation;
+    } else if (w->tell_began) {
+        w->tell_began = 0;
+        out->kind = WEIR_EVENT_BEGAN;
     } else if (w->tell_stopped) {
         w->tell_stopped = 0;
         out->kind = WEIR_EVENT_STOPPED;
@@ -54,62 +55,71 @@ static int told_once(struct weir *w, struct weir_event *out)
     return out->kind != 0;
 }
 
-/* The next parameter whose answer is awaited, behind the one that was looked at last; -1: none. */
-static int next_awaited(struct weir *w, int *look_at)
+/* The step that it was pushed in, where its answer is awaited; -1: it is not. */
+static int64_t awaited_since(struct weir *w, int param)
 {
-    int found = -1;
     pthread_mutex_lock(&w->lock);
-    for (int i = 0; i < w->n_params && found < 0 && !w->ended; i++) {
-        int param = (*look_at + i) % w->n_params;
-        if (w->params[param].awaited)
-            found = param;
-    }
+    int awaited = w->params[param].awaited && !w->ended;
+    int64_t step = awaited ? w->params[param].pushed : -1;
     pthread_mutex_unlock(&w->lock);
-    return found;
+    return step;
 }
 
-/* Within a step. */
+/* 0: another thread has told it meanwhile, or pushed it again. */
+static int take_ready(struct weir *w, int param, int64_t step, struct weir_event *out)
+{
+    pthread_mutex_lock(&w->lock);
+    int mine = w->params[param].awaited && w->params[param].pushed == step;
+    if (mine)
+        w->params[param].awaited = 0;
+    w->look_at = (param + 1) % w->n_params;
+    *out = (struct weir_event){
+        .kind = WEIR_EVENT_READY, .step = step, .generation = w->generation, .param = param};
+    pthread_mutex_unlock(&w->lock);
+    return mine;
+}
+
+/* Within a step; from behind the parameter that was told last. An end, or an error, that is found
+ * is there to be told once. */
 static int find_ready(struct weir *w, struct weir_event *out)
 {
     pthread_mutex_lock(&w->lock);
-    int at = w->look_at, first = -1;
+    int first = w->look_at, ended = w->ended;
     pthread_mutex_unlock(&w->lock);
-    for (int param; (param = next_awaited(w, &at)) >= 0 && param != first;) {
-        first = first < 0 ? param : first;
-        at = (param + 1) % w->n_params;
-        pthread_mutex_lock(&w->lock);
-        int64_t step = w->params[param].pushed;
-        pthread_mutex_unlock(&w->lock);
-        if (!weir_param_ready(w, param, step, 0))
-            continue;
-        pthread_mutex_lock(&w->lock);
-        int mine = w->params[param].awaited;
-        w->params[param].awaited = 0;
-        w->look_at = at;
-        pthread_mutex_unlock(&w->lock);
-        *out = (struct weir_event){.kind = WEIR_EVENT_READY,
-                                   .step = step,
-                                   .generation = (int64_t)w->start.generation,
-                                   .param = param};
-        if (mine)
+    if (ended || weir_look(w) != WEIR_OK)
+        return 0;
+    for (int i = 0; i < w->n_params; i++) {
+        int param = (first + i) % w->n_params;
+        int64_t step = awaited_since(w, param);
+        int code = step < 0 ? WEIR_AGAIN : weir_param_ready(w, param, step);
+        if (code != WEIR_OK && code != WEIR_AGAIN)
+            return 0;
+        if (code == WEIR_OK && take_ready(w, param, step, out))
             return 1;
     }
     return 0;
+}
+
+static int find_told(struct weir *w, struct weir_event *out)
+{
+    pthread_mutex_lock(&w->lock);
+    int found = told_once(w, out);
+    pthread_mutex_unlock(&w->lock);
+    return found;
 }
 
 int weir_next_event(struct weir *w, struct weir_event *out)
 {
     struct within in;
     uint64_t n;
+    weir_listen();
     if (!out)
         return weir_fail(w, WEIR_E_INVALID, "weir_next_event is given no room for the event");
     if (w->event_fd > 0)
         (void)!read(w->event_fd, &n, sizeof n);
-    pthread_mutex_lock(&w->lock);
-    int found = told_once(w, out);
-    pthread_mutex_unlock(&w->lock);
+    int found = find_told(w, out);
     if (!found && weir_enter(w, &in)) {
-        found = find_ready(w, out);
+        found = find_ready(w, out) || find_told(w, out);
         weir_exit(w);
     }
     if (!found)

@@ -16,6 +16,7 @@ static int note_ended(struct weir *w, int invalid)
     pthread_mutex_lock(&w->lock);
     w->tell_rebased |= !w->ended;
     w->ended = 1;
+    w->ended_generation = w->generation;
     w->invalid |= invalid;
     pthread_mutex_unlock(&w->lock);
     weir_signal(w);
@@ -195,12 +196,17 @@ static int missing_beside(const struct weir *w, int param)
     return -1;
 }
 
-int weir_param_ready(struct weir *w, int param, int64_t step, int64_t deadline_ns)
+int weir_param_ready(struct weir *w, int param, int64_t step)
 {
     pthread_mutex_lock(&w->lock);
     int gathers = missing_beside(w, param) >= 0;
     pthread_mutex_unlock(&w->lock);
-    return !gathers && wait_param(w, param, step, deadline_ns) == ST_OK;
+    return code_of_wait(w, gathers ? ST_DEADLINE : wait_param(w, param, step, 0), 0);
+}
+
+int weir_look(struct weir *w)
+{
+    return code_of_wait(w, w->updates.ops->wait_until(w->updates.ctx, 0, 0, 0, 0), 0);
 }
 
 int weir_enter(struct weir *w, struct within *in)

@@ -76,12 +76,14 @@ struct weir {
     struct net_start start;
     int64_t step, train_steps;
     int in_step, n_unpushed; /* weir_next has begun it; of the parameters */
+    int64_t generation;      /* of the start that was taken last */
     int ended;               /* the generation has */
-    int invalid;             /* and the step counts no more */
-    int began;               /* the next step is the first after a start */
-    int collecting;          /* the last values are asked for */
-    int n_within;            /* calls that use the exchange: a start waits until there are none */
-    int begun;               /* there was a start that ended well */
+    int64_t ended_generation;
+    int invalid;    /* and the step counts no more */
+    int began;      /* the next step is the first after a start */
+    int collecting; /* the last values are asked for */
+    int n_within;   /* calls that use the exchange: a start waits until there are none */
+    int begun;      /* there was a start that ended well */
     int tell_began, tell_rebased, tell_stopped; /* by events */
     int look_at;                                /* which parameter next, likewise */
     char error[WEIR_ERROR_BYTES];
@@ -120,6 +122,9 @@ struct within {
 };
 int weir_enter(struct weir *w, struct within *in);
 void weir_exit(struct weir *w);
-int weir_param_ready(struct weir *w, int param, int64_t step, int64_t deadline_ns);
+/* Whether its values are there: OK, AGAIN, or what a wait would return, noted as by one. */
+int weir_param_ready(struct weir *w, int param, int64_t step);
+/* Whether the step's generation and the handle go on: OK, or likewise. */
+int weir_look(struct weir *w);
 
 #endif
