@@ -99,8 +99,10 @@ static void begin_step(struct weir *w, int64_t step)
     w->step = step;
     w->in_step = 1;
     w->n_unpushed = w->n_params;
-    for (int c = 0; c < w->chunks->n_chunks; c++)
+    for (int c = 0; c < w->chunks->n_chunks; c++) {
         w->gather[c].n_missing = w->gather[c].n_params;
+        w->gather[c].samples = -1;
+    }
     pthread_mutex_unlock(&w->lock);
 }
 
@@ -149,6 +151,19 @@ static int has_to_begin(struct weir *w)
     return begins;
 }
 
+/* The code of a handle that goes on no more, also by weir_cancel where nobody waits for servers;
+ * else 0. */
+static int stopped_or_cancelled(struct weir *w)
+{
+    int code = weir_stopped(w);
+    pthread_mutex_lock(&w->lock);
+    int cancelled = w->cancelled;
+    pthread_mutex_unlock(&w->lock);
+    if (code != 0 || !cancelled)
+        return code;
+    return weir_stop(w, weir_fail(w, WEIR_E_CANCELLED, "cancelled, by weir_cancel"));
+}
+
 static int next_step(struct weir *w, int early, int timeout_ms, struct weir_step *out)
 {
     int64_t deadline_ns = weir_deadline(timeout_ms);
@@ -156,7 +171,7 @@ static int next_step(struct weir *w, int early, int timeout_ms, struct weir_step
     if (!out)
         return weir_fail(w, WEIR_E_INVALID, "weir_next is given no room for the step");
     for (;;) {
-        int code = weir_stopped(w);
+        int code = stopped_or_cancelled(w);
         if (code == 0 && has_to_begin(w))
             code = weir_begin(w, deadline_ns);
         if (code == WEIR_OK)
@@ -231,7 +246,7 @@ void weir_exit(struct weir *w)
 static int enter_for(struct weir *w, int param, struct within *in)
 {
     weir_listen();
-    int code = weir_stopped(w);
+    int code = stopped_or_cancelled(w);
     if (code < 0)
         return code;
     if (!weir_find(w, param))
@@ -322,36 +337,55 @@ static int send_shared(struct weir *w, int param, const float *gradient, double 
     if (gradient && gradient != room && samples > 0)
         memcpy(room, gradient, (size_t)p->n_elems * sizeof *room);
     pthread_mutex_lock(&w->lock);
-    int differs = g->n_missing < g->n_params && g->samples != samples;
-    g->samples = samples;
     int last = --g->n_missing == 0;
     pthread_cond_broadcast(&w->changed);
     pthread_mutex_unlock(&w->lock);
-    if (differs)
-        return weir_stop(w, weir_fail(w, WEIR_E_INVALID,
-                                      "parameter '%.255s' was pushed for %g samples, those that "
-                                      "are sent with it for others; they have to be the same",
-                                      p->name, samples));
     const struct net_chunk *c = &w->chunks->chunks[p->first_chunk];
     return last ? send_chunk(w, p->first_chunk, w->gradients + c->first, samples) : WEIR_OK;
 }
 
-/* Marks it as pushed. *last: as the step's last. */
-static int mark_pushed(struct weir *w, int param, int64_t step, int *last)
+static int is_under_way(struct weir *w, int param)
 {
+    const struct net_param *p = &w->chunks->params[param];
+    const struct updates *x = &w->updates;
+    int busy = 0;
+    for (int c = p->first_chunk; x->ops->is_busy && c < p->first_chunk + p->n_chunks; c++)
+        busy |= x->ops->is_busy(x->ctx, c);
+    return busy;
+}
+
+/* Marks it as pushed, where nothing speaks against that: a push that is refused here changes
+ * nothing. *last: as the step's last. */
+static int mark_pushed(struct weir *w, int param, const struct within *in, double samples,
+                       int *last)
+{
+    int busy = !in->invalid && is_under_way(w, param);
     pthread_mutex_lock(&w->lock);
     struct param *p = &w->params[param];
-    int twice = p->pushed == step + 1;
-    if (!twice) {
-        p->pushed = step + 1;
+    struct gather *g = &w->gather[w->chunks->params[param].first_chunk];
+    int twice = p->pushed == in->step + 1;
+    int differs = g->n_params > 1 && g->samples >= 0 && g->samples != samples;
+    if (!twice && !busy && !differs) {
+        p->pushed = in->step + 1;
         p->awaited = 1;
+        g->samples = samples;
         w->n_unpushed--;
     }
     *last = w->n_unpushed == 0;
     pthread_mutex_unlock(&w->lock);
-    return twice ? weir_fail(w, WEIR_E_INVALID, "parameter '%.255s' is pushed twice at step %lld",
-                             p->name, (long long)step)
-                 : WEIR_OK;
+    if (twice)
+        return weir_fail(w, WEIR_E_INVALID, "parameter '%.255s' is pushed twice at step %lld",
+                         p->name, (long long)in->step);
+    if (busy)
+        return weir_fail(w, WEIR_E_INVALID,
+                         "parameter '%.255s' is still under way at step %lld: wait for it first",
+                         p->name, (long long)in->step);
+    if (differs)
+        return weir_fail(w, WEIR_E_INVALID,
+                         "parameter '%.255s' is pushed for %g samples, those that are sent with it "
+                         "for others; they have to be the same",
+                         p->name, samples);
+    return WEIR_OK;
 }
 
 static int send_param(struct weir *w, int param, const float *data, double samples)
@@ -370,11 +404,24 @@ static int send_param(struct weir *w, int param, const float *data, double sampl
     return code;
 }
 
+/* What own local steps have made of the values becomes a contribution, in the room for gradients.
+ */
+static void make_change(struct weir *w, int param, const float *values)
+{
+    const struct net_param *p = &w->chunks->params[param];
+    optim_change(p->rule == PARAM_AVERAGE ? p->keep : -1, (size_t)p->n_elems, w->values + p->first,
+                 values, w->gradients + p->first);
+}
+
 /* Small ones gather until there is enough of them, or until the step's last. */
 static int push(struct weir *w, int param, const struct within *in, const float *data,
                 double samples)
 {
-    int last = 0, code = mark_pushed(w, param, in->step, &last);
+    int last = 0, code = mark_pushed(w, param, in, samples, &last);
+    if (code == WEIR_OK && !in->invalid && w->set.own_local_steps && samples > 0) {
+        make_change(w, param, data);
+        data = w->gradients + w->params[param].first;
+    }
     if (code == WEIR_OK && !in->invalid)
         code = send_param(w, param, data, samples);
     if (code == WEIR_OK && last)
@@ -396,37 +443,25 @@ static int check_push(struct weir *w, const float *data, double samples, int own
     return WEIR_OK;
 }
 
-int weir_push(struct weir *w, int param, const float *gradient, double samples)
+static int check_and_push(struct weir *w, int param, const float *data, double samples, int own)
 {
     struct within in;
     int code = enter_for(w, param, &in);
     if (code != WEIR_OK)
         return code;
-    code = check_push(w, gradient, samples, 0);
+    code = check_push(w, data, samples, own);
     if (code == WEIR_OK)
-        code = push(w, param, &in, gradient, samples);
+        code = push(w, param, &in, data, samples);
     weir_exit(w);
     return code;
 }
 
-static void make_change(struct weir *w, int param, const float *values)
+int weir_push(struct weir *w, int param, const float *gradient, double samples)
 {
-    const struct net_param *p = &w->chunks->params[param];
-    optim_change(p->rule == PARAM_AVERAGE ? p->keep : -1, (size_t)p->n_elems, w->values + p->first,
-                 values, w->gradients + p->first);
+    return check_and_push(w, param, gradient, samples, 0);
 }
 
 int weir_push_values(struct weir *w, int param, const float *values, double samples)
 {
-    struct within in;
-    int code = enter_for(w, param, &in);
-    if (code != WEIR_OK)
-        return code;
-    code = check_push(w, values, samples, 1);
-    if (code == WEIR_OK && samples > 0)
-        make_change(w, param, values);
-    if (code == WEIR_OK)
-        code = push(w, param, &in, w->gradients + w->params[param].first, samples);
-    weir_exit(w);
-    return code;
+    return check_and_push(w, param, values, samples, 1);
 }

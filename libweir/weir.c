@@ -202,16 +202,33 @@ int weir_set(struct weir *w, const char *name, const char *value)
     return st == ST_OK ? WEIR_OK : weir_fail_st(w, st);
 }
 
+/* 0: it is the running job's, which is not known yet; said. */
+static int find_seed(struct weir *w, uint64_t *seed)
+{
+    pthread_mutex_lock(&w->lock);
+    int made = w->made;
+    *seed = made ? w->job.seed : (uint64_t)w->set.seed;
+    pthread_mutex_unlock(&w->lock);
+    if (made || !w->set.join)
+        return 1;
+    weir_fail(w, WEIR_E_INVALID,
+              "the order of samples is the running job's, which the first "
+              "weir_next joins: ask once it has returned a step");
+    return 0;
+}
+
 int64_t weir_sample(struct weir *w, int64_t n, int64_t position)
 {
+    uint64_t seed;
     weir_listen();
     if (position < 0) {
         weir_fail(w, WEIR_E_INVALID, "position %lld is below 0", (long long)position);
         return -1;
     }
-    if (!w->order || w->n_order != n) {
+    if (!find_seed(w, &seed))
+        return -1;
+    if (!w->order || w->n_order != n || w->order_seed != seed) {
         struct dataset_order *order = NULL;
-        uint64_t seed = w->updates.ops ? w->job.seed : (uint64_t)w->set.seed;
         enum status st = dataset_order_create(n, seed, &order);
         if (st != ST_OK) {
             weir_fail_st(w, st);
@@ -220,6 +237,7 @@ int64_t weir_sample(struct weir *w, int64_t n, int64_t position)
         dataset_order_destroy(w->order);
         w->order = order;
         w->n_order = n;
+        w->order_seed = seed;
     }
     return dataset_order_item(w->order, (uint64_t)position);
 }

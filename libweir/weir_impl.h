@@ -39,7 +39,7 @@ struct param {
 /* Of a chunk that several parameters share. */
 struct gather {
     int n_params, n_missing; /* in it; of these, not pushed in this step */
-    double samples;          /* of those that were */
+    double samples;          /* of those that were; below 0: none was */
 };
 
 struct weir {
@@ -88,8 +88,9 @@ struct weir {
     int look_at;                                /* which parameter next, likewise */
     char error[WEIR_ERROR_BYTES];
 
-    struct dataset_order *order; /* of n_order samples */
+    struct dataset_order *order; /* of n_order samples, by that seed */
     int64_t n_order;
+    uint64_t order_seed;
 };
 
 /* weir.c: a failure's code, with its sentence. */

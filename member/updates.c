@@ -325,6 +325,11 @@ static int64_t remote_version(void *ctx, int chunk)
     return net_exchange_version(ctx, chunk);
 }
 
+static int remote_is_busy(void *ctx, int chunk)
+{
+    return net_exchange_is_busy(ctx, chunk);
+}
+
 static uint64_t remote_samples(void *ctx)
 {
     return net_exchange_samples(ctx);
@@ -370,6 +375,7 @@ static const struct updates_ops remote_ops = {
     .wait = remote_wait,
     .wait_until = remote_wait_until,
     .version = remote_version,
+    .is_busy = remote_is_busy,
     .samples = remote_samples,
     .leave_soon = remote_leave_soon,
     .is_leaving = remote_is_leaving,

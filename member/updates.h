@@ -26,7 +26,8 @@ struct updates_ops {
     enum status (*wait)(void *ctx, int first, int n, int64_t step);
     enum status (*wait_until)(void *ctx, int first, int n, int64_t step, int64_t deadline_ns);
     int64_t (*version)(void *ctx, int chunk);
-    uint64_t (*samples)(void *ctx); /* NULL: nobody says */
+    int (*is_busy)(void *ctx, int chunk); /* NULL: never */
+    uint64_t (*samples)(void *ctx);       /* NULL: nobody says */
     /* net_exchange_leave_soon and the one behind it; NULL: there is nobody to be told. */
     enum status (*leave_soon)(void *ctx, int64_t deadline_ms);
     int (*is_leaving)(void *ctx);

@@ -161,6 +161,12 @@ static int64_t rounds_version(void *ctx, int chunk)
     return version < 0 ? version : version * r->n_steps + taken;
 }
 
+static int rounds_is_busy(void *ctx, int chunk)
+{
+    struct rounds *r = ctx;
+    return r->servers.ops->is_busy(r->servers.ctx, chunk);
+}
+
 /* A round's samples are given out at once; its steps read them side by side. */
 static uint64_t rounds_samples(void *ctx)
 {
@@ -231,6 +237,7 @@ static const struct updates_ops rounds_ops = {
     .wait = rounds_wait,
     .wait_until = rounds_wait_until,
     .version = rounds_version,
+    .is_busy = rounds_is_busy,
     .samples = rounds_samples,
     .leave_soon = rounds_leave_soon,
     .is_leaving = rounds_is_leaving,

@@ -3,6 +3,7 @@
  * and ends. */
 #include "libweir/weir.h"
 #include "tests/capture.h"
+#include "tests/libweir_open.h"
 #include "tests/net_tiny.h"
 #include <math.h>
 #include <poll.h>
@@ -11,22 +12,6 @@
 #include <stdint.h>
 
 #include <cmocka.h>
-
-static struct weir *open_with(const char *const (*settings)[2])
-{
-    struct weir *w = NULL;
-    assert_int_equal(weir_open(&w), WEIR_OK);
-    for (; (*settings)[0]; settings++)
-        assert_int_equal(weir_set(w, (*settings)[0], (*settings)[1]), WEIR_OK);
-    return w;
-}
-
-/* It failed so, with a sentence that has the word. */
-static void assert_error(struct weir *w, int got, int code, const char *word)
-{
-    if (got != code || !strstr(weir_error(w), word))
-        fail_msg("%d, not %d; '%s' is not in '%s'", got, code, word, weir_error(w));
-}
 
 static void test_settings(void **state)
 {
@@ -217,22 +202,6 @@ static void test_alone(void **state)
     weir_close(w);
 }
 
-static void test_shared_samples_differ(void **state)
-{
-    static const char *const settings[][2] = {{"optimizer", "sgd"}, {NULL, NULL}};
-    const int64_t two = 2;
-    const float g[2] = {1, -1};
-    struct weir *w = open_with(settings);
-    struct weir_step s;
-    assert_int_equal(weir_param(w, "a", 0, 1, &two, NULL), 0);
-    assert_int_equal(weir_param(w, "b", 0, 1, &two, NULL), 1);
-    assert_int_equal(weir_next(w, -1, &s), WEIR_OK);
-    assert_int_equal(weir_push(w, 0, g, 4), WEIR_OK);
-    assert_error(w, weir_push(w, 1, g, 3), WEIR_E_INVALID, "have to be the same");
-    assert_error(w, weir_next(w, -1, &s), WEIR_E_INVALID, "have to be the same");
-    weir_close(w);
-}
-
 /* A handle whose one server is in this process; the model is tiny's. */
 struct rig {
     struct tiny_member m;
@@ -350,9 +319,17 @@ static void test_timeouts(void **state)
     tiny_start(t);
     assert_int_equal(weir_next(r.w, -1, &s), WEIR_OK);
     assert_int_equal(s.step, 2);
+    tiny_set(t, &t->hold, 1);
     assert_int_equal(weir_pull(r.w, 0), WEIR_OK);
+    assert_error(r.w, weir_push(r.w, 0, r.m.gradient, 3), WEIR_E_INVALID, "wait for it first");
+    tiny_stop(t);
+    t->hold = 0;
+    tiny_start(t);
     assert_int_equal(weir_wait(r.w, 0, -1), WEIR_OK);
     rig_assert_values(&r, 2);
+    assert_int_equal(weir_push(r.w, 0, r.m.gradient, 3), WEIR_OK);
+    assert_int_equal(weir_next(r.w, -1, &s), WEIR_OK);
+    rig_assert_values(&r, 3);
     rig_close(&r);
 }
 
@@ -529,6 +506,7 @@ static void test_own_local_steps(void **state)
             own[i] = weir_values(r.w, 0)[i] - (float)(i % 7);
         assert_error(r.w, weir_push(r.w, 0, own, 15), WEIR_E_INVALID, "weir_push_values is for");
         assert_int_equal(weir_push_values(r.w, 0, own, 15), WEIR_OK);
+        assert_error(r.w, weir_push_values(r.w, 0, r.m.gradient, 15), WEIR_E_INVALID, "twice");
         for (int i = 0; i < MODEL_ELEMS; i++)
             assert_true(weir_gradient(r.w, 0)[i] == (float)(i % 7));
     }
@@ -753,21 +731,6 @@ static void test_log_and_two(void **state)
     assert_true(n > 0);
 }
 
-static void test_samples(void **state)
-{
-    enum { ITEMS = 50 };
-    static const char *const settings[][2] = {{"seed", "5"}, {NULL, NULL}};
-    struct weir *w = open_with(settings);
-    int seen[ITEMS] = {0};
-    for (int i = 0; i < 2 * ITEMS; i++) {
-        int64_t item = weir_sample(w, ITEMS, i);
-        assert_in_range(item, 0, ITEMS - 1);
-        assert_int_equal(seen[item]++, i / ITEMS);
-    }
-    assert_error(w, (int)weir_sample(w, (int64_t)1 << 40, 0), -1, "cannot be ordered");
-    weir_close(w);
-}
-
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -775,7 +738,6 @@ int main(void)
         cmocka_unit_test(test_impossible_jobs),
         cmocka_unit_test(test_params),
         cmocka_unit_test(test_alone),
-        cmocka_unit_test(test_shared_samples_differ),
         cmocka_unit_test(test_job),
         cmocka_unit_test(test_timeouts),
         cmocka_unit_test(test_goes_back),
@@ -790,7 +752,6 @@ int main(void)
         cmocka_unit_test(test_log_and_two),
         cmocka_unit_test(test_events_of_ends),
         cmocka_unit_test(test_events_beside),
-        cmocka_unit_test(test_samples),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

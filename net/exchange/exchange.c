@@ -278,6 +278,17 @@ enum status net_exchange_wait(struct net_exchange *x, int first, int n, int64_t 
     return net_exchange_wait_until(x, first, n, step, INT64_MAX);
 }
 
+int net_exchange_is_busy(struct net_exchange *x, int chunk)
+{
+    if (chunk < 0 || chunk >= x->n_chunks)
+        return 0;
+    pthread_mutex_lock(&x->lock);
+    const struct chunk_state *c = &x->chunks[chunk];
+    int busy = exchange_status(x) == ST_OK && !c->ended && c->item.kind != PIECE_NONE;
+    pthread_mutex_unlock(&x->lock);
+    return busy;
+}
+
 int64_t net_exchange_version(struct net_exchange *x, int chunk)
 {
     if (chunk < 0 || chunk >= x->n_chunks)

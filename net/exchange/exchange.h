@@ -108,6 +108,9 @@ enum status net_exchange_wait(struct net_exchange *x, int first, int n, int64_t 
 /* The same until a time of base/clock.h, which may be past: ST_DEADLINE. */
 enum status net_exchange_wait_until(struct net_exchange *x, int first, int n, int64_t step,
                                     int64_t deadline_ns);
+/* Whether a push or pull of the chunk is under way, so that another is ST_BUSY. Not where a
+ * generation has ended. Sends nothing. */
+int net_exchange_is_busy(struct net_exchange *x, int chunk);
 /* Version held in params for a chunk. */
 int64_t net_exchange_version(struct net_exchange *x, int chunk);
 /* Where chunks go each at its own pace: 1 + the first sample of this member's next step, as the

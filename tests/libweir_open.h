@@ -1,0 +1,30 @@
+/* tests/libweir_open.h - a handle with settings, and what it says of an error; for tests of
+ * libweir. Threads: the test's. */
+#ifndef TESTS_LIBWEIR_OPEN_H
+#define TESTS_LIBWEIR_OPEN_H
+#include "libweir/weir.h"
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <stdint.h>
+#include <string.h>
+
+#include <cmocka.h>
+
+static inline struct weir *open_with(const char *const (*settings)[2])
+{
+    struct weir *w = NULL;
+    assert_int_equal(weir_open(&w), WEIR_OK);
+    for (; (*settings)[0]; settings++)
+        assert_int_equal(weir_set(w, (*settings)[0], (*settings)[1]), WEIR_OK);
+    return w;
+}
+
+/* It failed so, with a sentence that has the word. */
+static inline void assert_error(struct weir *w, int got, int code, const char *word)
+{
+    if (got != code || !strstr(weir_error(w), word))
+        fail_msg("%d, not %d; '%s' is not in '%s'", got, code, word, weir_error(w));
+}
+
+#endif
