@@ -284,14 +284,14 @@ static enum status check_job(const struct settings *s, int n_servers, const stru
         wrong = "batch_size times local_steps is too much; fewer local steps will do";
     else if (s->own_local_steps && job_local_steps(job) == 1)
         wrong = "own_local_steps needs local_steps, above 1, and servers";
-    if (wrong) {
-        LOG_E("%s", wrong);
-        return ST_INVALID;
-    }
-    if (job_local_steps(job) > 1 && !job_in_lockstep(job)) {
+    if (job_local_steps(job) > 1 && !job_in_lockstep(job)) { /* workers do, by more rules */
         LOG_E(
             "local_steps: this library takes them in sync_mode=sync without backup workers alone");
         return ST_UNSUPPORTED;
+    }
+    if (wrong) {
+        LOG_E("%s", wrong);
+        return ST_INVALID;
     }
     if (clips && (n_servers == 0 || !job_servers_clip(job))) {
         LOG_E("clip_norm: servers clip in sync_mode=sync without local steps and backup workers; "

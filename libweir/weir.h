@@ -5,7 +5,8 @@
  * below 0 is an error, and weir_error has the sentence. Parameters are numbered from 0 as they are
  * named. Nothing is printed. Strings are UTF-8.
  *
- * Memory: what is given is borrowed for the call, a gradient until its parameter is waited for.
+ * Memory: what is given is borrowed for the call, a gradient until a wait for its parameter returns
+ * WEIR_OK or weir_next has returned the next step (not _early), where all ends until weir_close.
  * What weir_values and weir_gradient return is the handle's, until weir_close, and is lent: values
  * from a wait to the next push of the parameter, which gives them back; likewise the room.
  *
@@ -85,7 +86,8 @@ int weir_next(struct weir *w, int timeout_ms, struct weir_step *out);
 /* The same without waiting for values: weir_wait is called for a parameter before it is read. */
 int weir_next_early(struct weir *w, int timeout_ms, struct weir_step *out);
 /* Which of n samples (1 to 2^26) lies at a position: each pass has all of them once, shuffled by
- * the setting `seed` and the pass. -1: there is no such position. */
+ * the setting `seed` and the pass. -1: there is no such position; with `join`, before the first
+ * step: the seed is the job's. */
 int64_t weir_sample(struct weir *w, int64_t n, int64_t position);
 
 /* The parameter's values, row-major; NULL before the first weir_next has returned WEIR_OK. */
@@ -94,8 +96,9 @@ const float *weir_values(struct weir *w, int param);
  * Other memory may be pushed as well. NULL as above. */
 float *weir_gradient(struct weir *w, int param);
 /* Gives the step's gradient away, the mean over `samples` (its weight, above 0). samples 0: it
- * counts and adds nothing, and gradient may be NULL. Returns at once, as soon as it is on its way;
- * WEIR_OK also where the generation has ended. */
+ * counts and adds nothing, and gradient may be NULL. Small parameters that are sent together have
+ * the same `samples`. One that is refused with WEIR_E_INVALID was not pushed. Returns at once, as
+ * soon as it is on its way; WEIR_OK also where the generation has ended. */
 int weir_push(struct weir *w, int param, const float *gradient, double samples);
 /* With the setting own_local_steps: what this member's own local steps have made of the values;
  * borrowed for the call. */
