@@ -8,6 +8,7 @@
 #include "member/job_query.h"
 #include "member/updates_impl.h"
 #include "net/rpc/environment.h"
+#include <signal.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -174,6 +175,17 @@ static void *starter_main(void *arg)
     return NULL;
 }
 
+/* Signals are for the program's own threads: it, and what it starts, has all of them blocked. */
+static int create_starter(struct weir *w)
+{
+    sigset_t all, before;
+    sigfillset(&all);
+    pthread_sigmask(SIG_SETMASK, &all, &before);
+    int failed = pthread_create(&w->starter, NULL, starter_main, w) != 0;
+    pthread_sigmask(SIG_SETMASK, &before, NULL);
+    return failed;
+}
+
 static int run_starter(struct weir *w)
 {
     if (w->n_params == 0)
@@ -182,7 +194,7 @@ static int run_starter(struct weir *w)
     w->state = HANDLE_STARTING;
     w->start_over = 0;
     pthread_mutex_unlock(&w->lock);
-    if (pthread_create(&w->starter, NULL, starter_main, w) != 0) {
+    if (create_starter(w)) {
         weir_fail(w, WEIR_E_NOMEM, "no thread can be started");
         return weir_stop(w, WEIR_E_NOMEM);
     }
