@@ -56,6 +56,10 @@ static json_t *job_to_json(const struct net_job *job)
         json_decref(o);
         return NULL;
     }
+    if (o && job->batch > 0 && json_object_set_new(o, "batch", json_integer(job->batch)) != 0) {
+        json_decref(o);
+        return NULL;
+    }
     if (o && job->local_steps > 1 &&
         (json_object_set_new(o, "local_steps", json_integer(job->local_steps)) != 0 ||
          json_object_set_new(o, "local_optimizer", optimizer_to_json(&job->local)) != 0)) {
@@ -266,6 +270,7 @@ static int job_from_json(const json_t *o, struct net_job *to)
     int mode = index_of(text_of(o, "sync_mode"), mode_at, JOB_N_MODES);
     int push = index_of(text_of(o, "push_dtype"), dtype_at, DTYPE_N_KINDS);
     int version = index_of(text_of(o, "version_dtype"), dtype_at, DTYPE_N_KINDS);
+    int64_t batch = json_integer_value(json_object_get(o, "batch")); /* 0: not said */
     int64_t workers = integer_of(o, "workers"), aggregate = integer_of(o, "aggregate");
     if (mode < 0 || push < 0 || version < 0 || workers < 1 || workers > JOB_MAX_WORKERS ||
         aggregate < 0 || aggregate > workers)
@@ -273,6 +278,7 @@ static int job_from_json(const json_t *o, struct net_job *to)
     *to = (struct net_job){.n_workers = (int)workers,
                            .sync_mode = (enum job_sync_mode)mode,
                            .train_steps = integer_of(o, "train_steps"),
+                           .batch = (int)batch,
                            .asked_steps = json_integer_value(json_object_get(o, "asked_steps")),
                            .seed = (uint64_t)integer_of(o, "seed"),
                            .aggregate = (int)aggregate,
@@ -285,7 +291,7 @@ static int job_from_json(const json_t *o, struct net_job *to)
     int ok = optimizer_from_json(json_object_get(o, "optimizer"), &to->optim);
     int64_t local_steps = integer_of(o, "local_steps");
     int64_t fragments = json_integer_value(json_object_get(o, "fragments"));
-    ok = ok && fragments >= 0 && fragments <= JOB_MAX_FRAGMENTS;
+    ok = ok && batch >= 0 && batch <= INT_MAX && fragments >= 0 && fragments <= JOB_MAX_FRAGMENTS;
     to->fragments = ok ? (int)fragments : 0;
     to->optim.total_steps = (uint64_t)(to->asked_steps ? to->asked_steps : to->train_steps);
     ok = ok && local_steps >= 0 && local_steps <= JOB_MAX_LOCAL_STEPS &&

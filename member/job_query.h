@@ -9,8 +9,6 @@ struct job_query_request {
     const char *addr; /* of ps 0 */
     /* Sleeps for ms; 1: do not go on. */
     int (*pause)(void *ctx, int ms);
-    /* As net_exchange_config's: 1: ST_CANCELLED. NULL: it is not asked. */
-    int (*is_over)(void *ctx);
     void *ctx;
 };
 

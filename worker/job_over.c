@@ -11,6 +11,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/stat.h>
 #include <unistd.h>
 
 /* The folder's newest checkpoint; NULL: there is none, or it cannot be read. */
@@ -39,17 +40,35 @@ static int is_complete(const struct ps_manifest *m, const struct net_join *join)
     char why[640];
     if (m->step < m->job.train_steps)
         return 0;
-    return !join ||
-           (join->job.train_steps <= asked && ps_match_restored(m, join, why, sizeof why) == ST_OK);
+    return join && join->job.train_steps <= asked && m->job.batch == join->job.batch &&
+           ps_match_restored(m, join, why, sizeof why) == ST_OK;
 }
 
-static int ended_in_order(const struct job_over *o)
+/* *since: when its servers took the folder for the last time. */
+static int ended_in_order(const struct job_over *o, struct timespec *since)
 {
+    struct stat file;
     struct ps_lease lease = {.epoch = 0};
     char path[PATH_MAX];
     int fits = (size_t)snprintf(path, sizeof path, "%s/up-%s", o->folder, o->ps0) < sizeof path;
-    return fits && ps_folder_lease(o->folder, &lease) == ST_OK && lease.epoch > 0 &&
-           strcmp(lease.address, o->ps0) == 0 && access(path, F_OK) != 0 && errno == ENOENT;
+    int ended = fits && ps_folder_lease(o->folder, &lease) == ST_OK && lease.epoch > 0 &&
+                strcmp(lease.address, o->ps0) == 0 && access(path, F_OK) != 0 && errno == ENOENT;
+    if (ended) {
+        snprintf(path, sizeof path, "%s/lease-%" PRIu64, o->folder, lease.epoch);
+        ended = stat(path, &file) == 0;
+    }
+    if (ended)
+        *since = file.st_mtim;
+    return ended;
+}
+
+/* Of an earlier job, which may have had as many steps, the file is older. */
+static int is_since(const char *path, const struct timespec *since)
+{
+    struct stat file;
+    return stat(path, &file) == 0 &&
+           (file.st_mtim.tv_sec > since->tv_sec ||
+            (file.st_mtim.tv_sec == since->tv_sec && file.st_mtim.tv_nsec >= since->tv_nsec));
 }
 
 static int export_is_of(const char *path, int64_t step)
@@ -73,28 +92,32 @@ static int summary_is_of(const char *path, int64_t step)
 }
 
 /* The flag whose file is missing; NULL: none is. */
-static const char *missing_output(const struct job_over *o, int64_t step)
+static const char *missing_output(const struct job_over *o, int64_t step,
+                                  const struct timespec *since)
 {
-    if (o->export_file && !export_is_of(o->export_file, step))
+    if (o->export_file && !(is_since(o->export_file, since) && export_is_of(o->export_file, step)))
         return "--export";
-    if (o->summary_json && !summary_is_of(o->summary_json, step))
+    if (o->summary_json &&
+        !(is_since(o->summary_json, since) && summary_is_of(o->summary_json, step)))
         return "--summary_json";
     return NULL;
 }
 
 int job_over_look(struct job_over *o)
 {
+    struct timespec since;
     struct ps_manifest *m = newest(o->folder);
-    int over = m && is_complete(m, o->join) && ended_in_order(o);
+    int over = m && is_complete(m, o->join) && ended_in_order(o, &since);
     int64_t step = over ? m->step * job_local_steps(&m->job) : 0;
-    const char *missing = over ? missing_output(o, step) : NULL;
+    const char *missing = over ? missing_output(o, step, &since) : NULL;
     if (over && !missing)
         LOG_I("the job is done: the last checkpoint in %s has all its %" PRId64
               " steps, and ps:0 (%s) has ended in order; nothing is left to do here",
               o->folder, step, o->ps0);
     if (missing && !o->said)
         LOG_W("the job is done, by the last checkpoint in %s, but %s of this worker is not "
-              "written, or is of another step: start the servers again with the same flags, then "
+              "written, or is of another job or step: start the servers again with the same flags, "
+              "then "
               "it writes what they have; waiting for them",
               o->folder, missing);
     o->said |= missing != NULL;

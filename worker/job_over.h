@@ -3,13 +3,13 @@
  * leave in their folder can (--checkpoint_dir, where the worker sees it, too). It is taken for the
  * end only where all of this holds:
  *   - the newest manifest is of the job's last step, and the job is this worker's (its model, data,
- *     optimizer, seed, mode, and no fewer steps);
+ *     batch size, optimizer, seed, mode, and no fewer steps);
  *   - the folder's last owner is the ps 0 of this worker's --ps_hosts;
  *   - that one ended in order: what says that it is up, or was killed (`up-ADDRESS`), is gone;
- *   - the files of --export and --summary_json are there, and of this step: else the worker has
- *     something left to do, for which it waits for the servers to be started again.
- * Owns:    nothing; reads, and writes no file.
- * Threads: one at a time.
+ *   - the files of --export and --summary_json are there, of this step, and no older than that
+ *     owner's claim (lease-E): else the worker has something left to do, for which it waits for the
+ * servers to be started again. Not looked at: with --restore, which begins anew, and with --join,
+ * whose job is not known. Owns:    nothing; reads, and writes no file. Threads: one at a time.
  * Errors:  none: what cannot be read says nothing, and the worker goes on waiting. */
 #ifndef WORKER_JOB_OVER_H
 #define WORKER_JOB_OVER_H
@@ -19,8 +19,8 @@ struct job_over {
     const char *folder;                     /* all borrowed */
     const char *ps0;                        /* its address in --ps_hosts */
     const char *export_file, *summary_json; /* NULL: none */
-    const struct net_join *join; /* what this worker joins with; NULL: the job is not known yet */
-    int said;                    /* that it waits, for an output that is missing */
+    const struct net_join *join;            /* what this worker joins with */
+    int said;                               /* that it waits, for an output that is missing */
 };
 
 /* 1: it has ended, which is logged. */

@@ -257,6 +257,7 @@ static enum status run(struct worker *w)
     TRY(set_up(w));
     monitor_at(w->monitor, MONITOR_WAITING);
     TRY(w->updates.ops->start(w->updates.ctx, &start));
+    w->is_over = 0; /* a server came while it was looked up */
     if (w->opt.ps_hosts.n > 0)
         TRY(reporter_create(w->opt.ps_hosts.addr[0], &w->figures, &w->reporter));
     say_first_values(w, &start);
@@ -291,7 +292,7 @@ static enum status run(struct worker *w)
     TRY(st);
     TRY(finish(w, &result));
 done:
-    return w->is_over ? ST_OK : st;
+    return w->is_over && st == ST_CANCELLED ? ST_OK : st;
 }
 
 /* The trace is written when the threads are gone and the layers' names still there. */

@@ -410,8 +410,9 @@ enum status options_check_checkpoints(struct options *o)
         options_raw.save_steps > 0 || options_raw.save_secs > 0 || options_raw.restore || keep;
     if (o->list_devices >= 0 || o->self_test >= 0)
         return ST_OK;
-    if (o->ps_hosts.n > 0) { /* one command line may serve both roles */
-        o->servers_dir = dir;
+    if (o->ps_hosts.n > 0) {      /* one command line may serve both roles */
+        if (!options_raw.restore) /* which begins anew from what may have ended */
+            o->servers_dir = dir;
         if (more)
             LOG_I("--save_steps, --save_secs, --keep_checkpoint_max and --restore are for the "
                   "servers of this job, which keep its checkpoints; not used by this worker");

@@ -6,18 +6,16 @@ enum status set_up_ask_job(struct worker *w)
 {
     if (!w->opt.join)
         return ST_OK;
-    const struct job_query_request request = {w->opt.ps_hosts.addr[0], shutdown_pause,
-                                              set_up_is_over, w};
+    const struct job_query_request request = {w->opt.ps_hosts.addr[0], shutdown_pause, w};
     enum status st = job_query_ask(&request, &w->joined);
     return st == ST_OK ? options_adopt(&w->opt, &w->joined) : st;
 }
 
-int set_up_is_over(void *ctx)
+/* Asked while ps 0 does not answer; ctx: the worker. 1: the job has ended. */
+static int is_over(void *ctx)
 {
     struct worker *w = ctx;
     const struct options *o = &w->opt;
-    if (!o->servers_dir)
-        return 0;
     w->over.folder = o->servers_dir;
     w->over.ps0 = o->ps_hosts.addr[0];
     w->over.export_file = o->export_file;
@@ -30,5 +28,7 @@ void set_up_over(struct worker *w, struct net_exchange_config *cfg)
 {
     w->joins_with = cfg->join;
     w->over.join = &w->joins_with;
-    cfg->is_over = set_up_is_over;
+    /* what a job is that it joins, only servers can say */
+    if (w->opt.servers_dir && !w->opt.join)
+        cfg->is_over = is_over;
 }

@@ -81,9 +81,7 @@ enum status set_up(struct worker *w);
 enum status set_up_inference(struct worker *w);
 /* set_up_job.c: --join: what the job says. */
 enum status set_up_ask_job(struct worker *w);
-/* Asked while ps 0 does not answer; ctx: the worker. 1: the job has ended. */
-int set_up_is_over(void *ctx);
-/* The exchange asks it, too. */
+/* What the exchange asks while ps 0 does not answer: has the job ended? */
 void set_up_over(struct worker *w, struct net_exchange_config *cfg);
 /* set_up_threads.c: n_cores, and what loops over parameters run on. */
 enum status set_up_threads(struct worker *w);

@@ -1,6 +1,5 @@
-/* net/exchange/exchange_impl.h - what the exchange's files share. Private to them.
- * One lock covers all state; it is never held while gRPC is called. Joins, generations and leaving
- * are the session's to decide (session.h), stepped under it; its actions are done without it. */
+/* net/exchange/exchange_impl.h - what its files share. One lock covers all; it is never held while
+ * gRPC is called. The session decides (session.h) under it; its actions are done without it. */
 #ifndef NET_EXCHANGE_EXCHANGE_IMPL_H
 #define NET_EXCHANGE_EXCHANGE_IMPL_H
 #include "base/buf.h"
@@ -98,6 +97,7 @@ struct net_exchange {
     struct session *session;
     enum status st;             /* what it failed with, once the line that says why is written */
     int64_t wake_ns;            /* when it wants a TIMER */
+    int64_t over_asked_ms;      /* how long ps 0 was silent as is_over was asked; 0: not yet */
     int closing, n_waiting;     /* callers of net_exchange_start and _wait */
     int n_begun, n_out, n_left; /* STARTs and LEAVEs that came to their end */
     int n_leaves;               /* calls under way */
@@ -125,7 +125,6 @@ void link_open(struct link *l, const struct session_action *a);
 void link_cancel(struct link *l);
 void link_leave(struct link *l, const struct session_action *a);
 void link_pump(struct link *l, int eager); /* the next frame; eager: however small it is */
-
 /* Tells the session, and does what it says; link_step: something about that link. */
 void exchange_step(struct net_exchange *x, const struct session_event *e);
 void link_step(struct link *l, struct session_event *e);
@@ -135,6 +134,7 @@ void link_end_call(struct link *l, struct session_event *e, const char *reason,
 void link_tell_busy(struct link *l); /* where n_under_way and told_busy differ */
 void link_unuse(struct link *l);
 void exchange_fail(struct net_exchange *x, enum status st);
+int exchange_ask_if_over(struct net_exchange *x); /* under the lock, which it gives up meanwhile */
 void exchange_notify(const struct net_exchange *x); /* by event_fd; under x->lock */
 /* What requests and waits end with: ST_OK, ST_REBASED, or why the session failed; under x->lock. */
 enum status exchange_status(const struct net_exchange *x);

@@ -292,20 +292,19 @@ static int is_over(const struct session *s)
     return s->state == SESSION_LEAVING || s->state == SESSION_LEFT || s->state == SESSION_CLOSED;
 }
 
-/* By the caller's word, where no server says anything. *asked_ms: of ps 0's silence, when it was
- * asked last; 0: never. Under the lock, which it gives up meanwhile. */
-static int ask_if_over(struct net_exchange *x, int64_t *asked_ms)
+int exchange_ask_if_over(struct net_exchange *x)
 {
     int64_t silent_ms = x->links[0]->silent_ns / 1000000;
-    if (silent_ms < *asked_ms)
-        *asked_ms = 0;
-    if (!x->cfg.is_over || x->session->generation > 0 || silent_ms - *asked_ms < OVER_MS)
+    if (silent_ms < x->over_asked_ms)
+        x->over_asked_ms = 0;
+    if (!x->cfg.is_over || x->session->generation > 0 || silent_ms - x->over_asked_ms < OVER_MS)
         return 0;
-    *asked_ms = silent_ms;
+    x->over_asked_ms = silent_ms;
     pthread_mutex_unlock(&x->lock);
     int over = x->cfg.is_over(x->cfg.ctx);
     pthread_mutex_lock(&x->lock);
-    return over;
+    /* a server may have answered, or begun, while the folder was read */
+    return over && x->session->generation == 0 && x->links[0]->silent_ns / 1000000 >= silent_ms;
 }
 
 /* Until gRPC holds none of the caller's bytes and all servers are joined. */
@@ -313,7 +312,6 @@ static enum status join_all(struct net_exchange *x)
 {
     const struct session_event e = {.kind = EVENT_START};
     enum status st = ST_OK;
-    int64_t asked_ms = 0;
     net_exchange_flush(x);
     pthread_mutex_lock(&x->lock);
     int begun = x->n_begun, out = x->n_out;
@@ -322,7 +320,7 @@ static enum status join_all(struct net_exchange *x)
     pthread_mutex_lock(&x->lock);
     x->n_waiting++;
     for (;;) {
-        int over = ask_if_over(x, &asked_ms);
+        int over = exchange_ask_if_over(x);
         st = x->n_out != out ? ST_CANCELLED : exchange_status(x);
         if (st == ST_OK && (over || is_over(x->session)))
             st = ST_CANCELLED;

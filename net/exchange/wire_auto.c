@@ -63,7 +63,7 @@ static enum status await_ps0(struct net_exchange *x, int64_t began_ns, int64_t *
     }
     while (x->st == ST_OK && clock_cond_wait(&x->changed, &x->lock, deadline) == 0)
         ;
-    return x->st;
+    return x->st == ST_OK && exchange_ask_if_over(x) ? ST_CANCELLED : x->st;
 }
 
 /* Of those that measuring again does not change; the Join that follows says what is wrong. */

@@ -43,25 +43,30 @@ class JobOver(harness.Test):
             f.write(text)
             f.truncate()
         done = [self.again("--export=" + export, "--summary_json=" + job.summary_path(0)),
-                self.again("--join")]
+                self.again("--wire_dtype=auto")]
         waits = [self.again("--train_steps=%d" % (2 * STEPS), name="more steps"),
                  self.again("--seed=6", name="another job"),
+                 self.again("--batch_size=24", name="another batch"),
+                 self.again("--restore=" + self.folder, name="begins anew"),
+                 self.again("--join", name="of whatever job"),
                  self.again(folder=killed, name="ps 0 killed"),
                  self.again(folder=moved, name="another ps 0"),
                  self.again(folder=os.path.join(self.dir(), "none"), name="no folder")]
+        shutil.copy(export, export + "-2")
+        os.utime(export + "-2", (1, 1))  # as of an earlier job with as many steps
         late = self.again("--export=%s-2" % export, name="without its export")
         for worker in done:
             worker.wait_line("the job is done: the last checkpoint in .* has all its 12 steps")
             worker.wait()
         late.wait_line("the job is done, .* but --export of this worker is not written")
         for worker in waits:
-            worker.wait_line(r"waiting for ps:0 .* since 1[1-9] s")
+            worker.wait_line(r"waiting for ps:0 .* since 1[1-9] s", 40)
             self.assertNotIn("the job is done", worker.output(), worker.name)
             worker.stop(signal.SIGINT, status=130)
         job.start_ps(0, *kept)
         for process in (late, job.ps[0]):
             process.wait()
-        self.assertTrue(os.path.exists(export + "-2"))
+        self.assertGreater(os.path.getmtime(export + "-2"), 1)
 
     def test_servers_that_came_back(self):
         """They do not wait without end for worker 0, and the others, where no step is left."""
