@@ -11,7 +11,7 @@ import harness
 
 # ssh, whose hosts are all this one; `dead` refuses.
 SSH = """#!/bin/bash
-while [[ $1 == -* ]]; do [[ $1 == -o ]] && shift; shift; done
+while [[ $1 == -* ]]; do [[ $1 == -- ]] && shift && break; [[ $1 == -o ]] && shift; shift; done
 [ "$1" != dead ] || { echo "ssh: connect to host dead port 22: No route to host" >&2; exit 255; }
 shift
 exec bash -c "$*"
@@ -113,6 +113,28 @@ class Launch(harness.Test):
         self.assertEqual(self.read("ends"), ["worker:0", "ps:0"])
         self.all_gone()
 
+    def test_left_over(self):
+        """A worker that has no server any more does not keep it."""
+        self.scene("a ps=1 workers=1\n", ps_0="until [ -f staying ]; do sleep 0.05; done; exit 0",
+                   worker_0="stay 0")
+        launch = self.launch("--grace=1")
+        launch.wait()
+        launch.wait_line("all servers have ended with 0: workers are told to end")
+        self.all_gone()
+
+    def test_output_is_full(self):
+        """The job goes on without the lines."""
+        self.scene("a ps=1 workers=1\n", ps_0="exit 0", worker_0="echo x; exit 0")
+        folder = self.dir()
+        with open("/dev/full", "wb", buffering=0) as full:
+            ended = subprocess.run(
+                [sys.executable, os.path.join(harness.SOURCE, "scripts/launch"), folder + "/hosts",
+                 "--ssh", folder + "/ssh", "--program", folder + "/task", "--logs",
+                 folder + "/logs"], stdout=full, stderr=subprocess.PIPE, timeout=60,
+                env={**os.environ, "SCRIPTS": folder})
+        self.assertEqual(ended.returncode, 0, ended.stderr)
+        self.assertIn(b"lines are lost, the job goes on", ended.stderr)
+
     def test_killed(self):
         """This program itself: the hosts see that it is gone."""
         self.scene("a ps=1 workers=1\n")
@@ -136,6 +158,8 @@ class Launch(harness.Test):
                 ("a ps=1 worker=1\n", [], "hosts:1: 'worker=1'; a host has ps=..., workers="),
                 ("a ps=1\nb workers=x\n", [], "hosts:2: 'workers=x': a number from 0 to"),
                 ("a ps=1\na workers=1\n", [], "hosts:2: a is there twice"),
+                ("me@a ps=1\n", [], "hosts:1: 'me@a' is no host"),
+                ("a ps=1 ssh=-x\n", [], "hosts:1: 'ssh=-x': no place to log in"),
                 ("a\n", [], "hosts:1: a has nothing to run"),
                 ("a ps=1 workers=2 gpus=3\n", [], "hosts:1: gpus=3 cannot be divided among"),
                 ("a ps=1 workers=1 port=65535\n", [], "hosts:1: port=65535: its 2 tasks"),
