@@ -53,11 +53,12 @@ class Manifests(harness.Test):
             pod = d["spec"]["template"]["spec"]
             (container,) = pod["containers"]
             shell, c, line = container["command"]
-            self.assertEqual((shell, c, line.split()[:2]), ("sh", "-c", ["exec", "weir-" + role]))
+            self.assertEqual((shell, c), ("sh", "-c"))
             self.assertIn("--ps_hosts=%s " % hosts, line)
             workers = re.search("--worker_hosts=(\\S+)", line).group(1).split(",")
             self.assertEqual(len(workers), job["spec"]["completions"])
-            self.takes(role, line.split(None, 2)[2],
+            flags = re.search(r"weir-%s (--[^&]*)" % role, line.replace("\\\n", "")).group(1)
+            self.takes(role, flags,
                        **{'"${HOSTNAME##*-}"': "1", '"$JOB_COMPLETION_INDEX"': "2"})
             self.assertTrue(container["securityContext"]["readOnlyRootFilesystem"])
             self.assertGreater(pod["terminationGracePeriodSeconds"], 30)
