@@ -268,6 +268,9 @@ class Exchange:
     def _end(self) -> None:
         """The module has the last values, in memory of its own, and no hook any more."""
         for s in self.slots if self.member.result else ():
+            if s.values is None and self.member.result == "done":  # it has made no step itself
+                s.begin(self.member, False)
+                s.fresh = False
             if not s.fresh and s.values is not None:
                 s.bring()
         for hook in self._hooks:

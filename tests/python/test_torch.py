@@ -221,6 +221,23 @@ class Servers(Torch):
                 (cluster.start_ps if kind == "ps" else cluster.start_worker)(int(task))
             self.assertEqual(self.wait(cluster)[0], bits)
 
+    def test_started_again_at_the_end(self):
+        """A worker that comes when all steps are made has the values that they led to."""
+        net = self.torch.nn.Linear(8, 3)
+        with weir.Cluster() as cluster:
+            settings = dict(cluster.settings(), optimizer="sgd", learning_rate=1, train_steps=1)
+            before = weir.Member(**settings)
+            for name, p in net.named_parameters():
+                before.param(name, p.shape, self.torch.ones(p.shape))
+            before.next()
+            for i, p in enumerate(net.parameters()):
+                before.push(i, self.torch.full(p.shape, -6.0), samples=32)
+            before.wait(0)
+            before.close()  # it is not there any more when the job is done
+            self.assertEqual(list(self.exchange(net, **settings)), [])
+            cluster.wait(20 * harness.PATIENCE)
+        self.assertEqual({v for p in net.parameters() for v in p.flatten().tolist()}, {7.0})
+
     def test_local_steps_of_pytorch(self):
         """Two members, each by its own AdamW: they end with the same values."""
         import threading
