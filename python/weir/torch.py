@@ -89,7 +89,7 @@ class Exchange:
                  **settings: Any) -> None:
         self.model, self.early, self.backwards = model, early, backwards
         self.inner = None if isinstance(optimizer, str) else optimizer
-        self.local_steps = int(local_steps)
+        self.local_steps, self.batch_size = int(local_steps), settings.get("batch_size")
         if self.inner is not None and self.local_steps < 2:
             raise Invalid("an optimizer of PyTorch's needs local_steps, above 1")
         own = {"own_local_steps": True} if self.inner is not None else {"optimizer": optimizer}
@@ -103,6 +103,7 @@ class Exchange:
         self.counts = True  # False: its generation has ended; it will be made again
         self._round: Optional[Step] = None  # of local steps by an optimizer of PyTorch's
         self._began = self._over = self._skipped = False
+        self._n_made = 0  # of the round's steps, those that were not skipped
         self._hooks: list[Any] = []
 
     def _begin(self) -> None:
@@ -173,7 +174,8 @@ class Exchange:
         self._push(s)
 
     def _push(self, s: _Slot) -> None:
-        samples = 0 if self._skipped else self.step.n_samples
+        nothing = self._skipped if self.inner is None else self._n_made == 0
+        samples = 0 if nothing else self.step.n_samples
         source = s.tensor if s.average else s.tensor.grad
         if self.inner is not None:
             values = s.tensor.detach().to("cpu", torch.float32).contiguous()
@@ -204,7 +206,8 @@ class Exchange:
             self._push(s)
 
     def skip(self) -> None:
-        """This step adds nothing: its gradients are not finite, for instance. Before backward()."""
+        """This step adds nothing: its gradients are not finite, for instance. Before backward(), or
+        with an optimizer of PyTorch's before the next step: its step() is then not called."""
         if any(s.pushed for s in self.slots):
             raise Invalid("gradients of this step are on their way already")
         self._skipped = True
@@ -212,7 +215,10 @@ class Exchange:
     def _next_round(self) -> Optional[Step]:
         """The next step within a round; None: it is over, and pushed."""
         done = self.step.step % self.local_steps + 1
-        self.inner.step()
+        if not self._skipped:
+            self.inner.step()
+            self._n_made += 1
+        self._skipped = False
         self.inner.zero_grad()
         if done < self.local_steps:
             n = self.step.n_samples
@@ -243,9 +249,11 @@ class Exchange:
         if step is None:
             self._end()
             raise StopIteration
+        if self.inner is not None:
+            self._check_round(step)
         if not self._hooks:
             self._hook()
-        self.step, self.counts, self._skipped = step, True, False
+        self.step, self.counts, self._skipped, self._n_made = step, True, False, 0
         for s in self.slots:
             s.fresh, s.pushed, s.backwards = False, False, 0
             if not early:
@@ -280,6 +288,15 @@ class Exchange:
         self._hooks.clear()
         self.step, self._over = None, True
         self.member.close()
+
+    def _check_round(self, step: Step) -> None:
+        """One who joins is told the job's batch: of all local steps, in an optimizer's round."""
+        h, batch = self.local_steps, self.batch_size
+        if step.n_samples % h or (batch is not None and step.n_samples != h * int(batch)):
+            raise Invalid("a round of this job has %d samples of a member, which are not %d "
+                          "local_steps%s; give the job's own" % (
+                              step.n_samples, h,
+                              " of batch_size %s" % batch if batch is not None else ""))
 
     @property
     def result(self) -> Optional[str]:

@@ -8,6 +8,7 @@ import re
 import signal
 import sys
 import unittest
+from unittest import mock
 
 import harness
 import weights
@@ -237,6 +238,36 @@ class Servers(Torch):
             self.assertEqual(list(self.exchange(net, **settings)), [])
             cluster.wait(20 * harness.PATIENCE)
         self.assertEqual({v for p in net.parameters() for v in p.flatten().tolist()}, {7.0})
+
+    def test_skipped_local_steps(self):
+        """An optimizer of PyTorch's never sees their gradients; the round's other steps count."""
+        net = self.torch.nn.Linear(8, 3)
+        rule = self.torch.optim.AdamW(net.parameters(), lr=0.03)
+        with weir.Cluster() as cluster:
+            exchange = self.exchange(net, rule, local_steps=2, batch_size=8, train_steps=6,
+                                     outer_optimizer="sgd", outer_learning_rate=1,
+                                     **cluster.settings())
+            seen = [net.weight.detach().clone()]
+            for step in exchange:
+                if step.step % 2 == 0:
+                    seen.append(net.weight.detach().clone())
+                loss = net(self.x).sum()
+                if step.step in (0, 2, 3):
+                    exchange.skip()
+                    loss = loss * float("nan")
+                loss.backward()
+            cluster.wait(20 * harness.PATIENCE)
+        self.assertEqual([bool((a != b).any()) for a, b in zip(seen, seen[1:])],
+                         [False, True, False])
+        self.assertTrue(all(s["exp_avg"].isfinite().all() and s["step"] == 3
+                            for s in rule.state.values()))
+
+    def test_joins_with_other_local_steps(self):
+        net = self.torch.nn.Linear(8, 3)
+        exchange = self.exchange(net, self.torch.optim.SGD(net.parameters(), lr=1), local_steps=4,
+                                 batch_size=8)
+        with self.assertRaisesRegex(weir.Invalid, "40 samples.*not 4 local_steps of batch_size 8"):
+            exchange._check_round(mock.Mock(n_samples=40))
 
     def test_local_steps_of_pytorch(self):
         """Two members, each by its own AdamW: they end with the same values."""
