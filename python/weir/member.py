@@ -1,6 +1,7 @@
 """A member of a job: libweir's C API (weir.h) as a class."""
 from __future__ import annotations
 
+import atexit
 import ctypes
 import dataclasses
 import math
@@ -44,6 +45,7 @@ class Event:
 
 
 TURN = 0.2  # seconds: so long Python's signal handlers wait while the library does
+AT_EXIT = 5  # seconds for other threads' calls to end
 KINDS = {1: "began", 2: "ready", 3: "rebased", 4: "stopped"}
 
 
@@ -52,7 +54,9 @@ def _ms(timeout: Optional[float]) -> int:
 
 
 class _Handle:
-    """The handle and its memory, closed when nobody holds it: neither its Member nor a view."""
+    """The handle and its memory, closed when nobody holds it: neither its Member, nor a call, nor a
+    view. Calls are made within `with handle:`; none begins once it is `closed`. No lock: a signal
+    handler may close it, too."""
 
     def __init__(self) -> None:
         self.lib = _library.library()
@@ -60,8 +64,65 @@ class _Handle:
         code = self.lib.weir_open(ctypes.byref(made))
         if code != OK:
             raise _library.error(code, self.lib.weir_code_text(code).decode())
-        self.pointer = made
-        self.close = weakref.finalize(self, self.lib.weir_close, made)
+        self.pointer, self.closed = made, False
+        self.calls: list[None] = []  # one for each
+        self.lent: dict[int, list[Any]] = {}  # by parameter: what the library may still read
+        self.free = weakref.finalize(self, self.lib.weir_close, made)
+        self.free.atexit = False
+        _open.add(self)
+
+    def __enter__(self) -> "_Handle":
+        self.calls.append(None)
+        if self.closed:
+            self.calls.pop()
+            raise Invalid("the member is closed")
+        return self
+
+    def __exit__(self, *_: Any) -> None:
+        self.calls.pop()
+
+    def error(self, code: int) -> _library.Error:
+        """The exception of the last call that failed."""
+        return _library.error(code, self.lib.weir_error(self.pointer).decode("utf-8", "replace"))
+
+    def check(self, code: int) -> int:
+        """A code that is no error."""
+        if code < 0:
+            raise Invalid("the member is closed") if self.closed else self.error(code)
+        return code
+
+    def await_(self, call: Callable[[int], int], timeout: Optional[float]) -> int:
+        """The code of call(milliseconds), in turns: Ctrl-C and signal handlers work meanwhile."""
+        deadline = math.inf if timeout is None else time.monotonic() + timeout
+        while True:
+            left = deadline - time.monotonic()
+            code = self.check(call(_ms(min(TURN, left))))
+            if code == AGAIN and self.closed:
+                raise Invalid("the member is closed")
+            if code != AGAIN or left <= TURN:
+                return code
+
+    def close(self, over: bool) -> None:
+        """No more calls; those under way end soon. over: it has no more steps."""
+        self.closed = True
+        if self.calls and not over:
+            self.lib.weir_cancel(self.pointer)
+
+
+_open: "weakref.WeakSet[_Handle]" = weakref.WeakSet()
+
+
+@atexit.register
+def _close_all() -> None:
+    """Not under the feet of a thread that is in a call: it is waited for, or left as it is."""
+    handles, deadline = list(_open), time.monotonic() + AT_EXIT
+    for h in handles:
+        h.close(False)
+    for h in handles:
+        while h.calls and time.monotonic() < deadline:
+            time.sleep(0.01)
+        if not h.calls:
+            h.free()
 
 
 class Member:
@@ -78,44 +139,29 @@ class Member:
     TF_CONFIG, or with slurm_ps of the Slurm step.
     Errors of all calls are weir.Error, with the library's sentence. From any thread, at
     once: push, push_values, wait, pull, values, gradient, leave_soon, cancel, next_event; all else
-    from one at a time. No fork without exec while a member is open.
+    from one at a time, but for close. No fork without exec while a member is open.
     """
 
     def __init__(self, **settings: Any) -> None:
         self._handle: Optional[_Handle] = _Handle()
         self._shapes: list[tuple[int, ...]] = []
-        self._lent: dict[int, Any] = {}
         self.result: Optional[str] = None  # "done" or "left", once next() has given None
         for name, value in from_torchrun(settings).items():
             self.set(name, value)
 
     @property
-    def _at(self) -> tuple[Any, Any]:
-        if self._handle is None:
+    def _at(self) -> _Handle:
+        handle = self._handle  # which another thread may take away
+        if handle is None:
             raise Invalid("the member is closed")
-        return self._handle.lib, self._handle.pointer
-
-    def _check(self, code: int) -> int:
-        if code < 0:
-            lib, w = self._at
-            raise _library.error(code, lib.weir_error(w).decode("utf-8", "replace"))
-        return code
-
-    def _await(self, call: Callable[[int], int], timeout: Optional[float]) -> int:
-        """The code of call(milliseconds), in turns: Ctrl-C and signal handlers work meanwhile."""
-        deadline = math.inf if timeout is None else time.monotonic() + timeout
-        while True:
-            left = deadline - time.monotonic()
-            code = self._check(call(_ms(min(TURN, left))))
-            if code != AGAIN or left <= TURN:
-                return code
+        return handle
 
     def set(self, name: str, value: Any) -> None:
         """One setting, before the first step. None: as it is. Invalid: no such one, or not so."""
-        lib, w = self._at
-        if value is not None:
-            text = str(value).lower() if isinstance(value, bool) else str(value)
-            self._check(lib.weir_set(w, name.encode(), text.encode()))
+        with self._at as h:
+            if value is not None:
+                text = str(value).lower() if isinstance(value, bool) else str(value)
+                h.check(h.lib.weir_set(h.pointer, name.encode(), text.encode()))
 
     def param(self, name: str, shape: Sequence[int], values: Any = None,
               keep: Optional[float] = None) -> int:
@@ -125,35 +171,35 @@ class Member:
         values: float32 of that shape, the first ones, copied; None: zeros. Those of the member that
         comes first count. keep: it is a statistic, not trained: so much of its old value (0 to 1)
         is kept in each step, the rest is the mean of what is pushed."""
-        lib, w = self._at
-        n = math.prod(shape)
-        at, held = (None, None) if values is None else _library.address(values, n)
-        dims = (ctypes.c_int64 * max(1, len(shape)))(*shape)
-        param = self._check(lib.weir_param(w, name.encode(), 0, len(shape), dims, at))
-        del held
-        if keep is not None:
-            self._check(lib.weir_param_average(w, param, keep))
-        self._shapes.append(tuple(shape))
-        return param
+        with self._at as h:
+            n = math.prod(shape)
+            at, held = (None, None) if values is None else _library.address(values, n)
+            dims = (ctypes.c_int64 * max(1, len(shape)))(*shape)
+            param = h.check(h.lib.weir_param(h.pointer, name.encode(), 0, len(shape), dims, at))
+            del held
+            if keep is not None:
+                h.check(h.lib.weir_param_average(h.pointer, param, keep))
+            self._shapes.append(tuple(shape))
+            return param
 
     def next(self, timeout: Optional[float] = None, early: bool = False) -> Optional[Step]:
         """The next step, once its values are there; None: the job is done, or has gone on without
         this member (`result`). All parameters of the step before have been pushed. early: without
         waiting for values; wait() comes before a parameter is read. timeout: seconds, None: without
         end; Timeout: call again."""
-        lib, w = self._at
-        out = _library.StepStruct()
-        call = lib.weir_next_early if early else lib.weir_next
-        code = self._await(lambda ms: call(w, ms, ctypes.byref(out)), timeout)
-        if code == AGAIN:
-            raise _library.error(AGAIN, "no step within %g s" % (timeout or 0))
-        if not early or code != OK:
-            self._lent.clear()
-        if code in (DONE, LEFT):
-            self.result = "done" if code == DONE else "left"
-            return None
-        got = [getattr(out, f.name) for f in dataclasses.fields(Step)]
-        return Step(*got[:-1], bool(got[-1]))
+        with self._at as h:
+            out = _library.StepStruct()
+            call = h.lib.weir_next_early if early else h.lib.weir_next
+            code = h.await_(lambda ms: call(h.pointer, ms, ctypes.byref(out)), timeout)
+            if code == AGAIN:
+                raise _library.error(AGAIN, "no step within %g s" % (timeout or 0))
+            if not early and code == OK:
+                h.lent.clear()
+            if code in (DONE, LEFT):
+                self.result = "done" if code == DONE else "left"
+                return None
+            got = [getattr(out, f.name) for f in dataclasses.fields(Step)]
+            return Step(*got[:-1], bool(got[-1]))
 
     def __iter__(self) -> Iterator[Step]:
         """All steps, to the end."""
@@ -166,21 +212,21 @@ class Member:
     def sample(self, n: int, position: int) -> int:
         """Which of n samples (1 to 2**26) lies at a position: each pass has all of them once,
         shuffled by the setting `seed` and the pass. Before the first step, too."""
-        lib, w = self._at
-        found = lib.weir_sample(w, n, position)
-        return self._check(found)
+        with self._at as h:
+            found = h.lib.weir_sample(h.pointer, n, position)
+            return h.check(found)
 
     def samples(self, step: Step, n: int) -> list[int]:
         """Those of n samples that this member reads in a step, [n_samples] of them."""
         return [self.sample(n, position) for position in step.positions]
 
     def _view(self, name: str, param: int, write: bool) -> memoryview:
-        lib, w = self._at
-        at = getattr(lib, name)(w, param)
-        if not at:
-            raise _library.error(-1, lib.weir_error(w).decode("utf-8", "replace"))
-        found = _library.view(at, self._shapes[param], self._handle)
-        return found if write else found.toreadonly()
+        with self._at as h:
+            at = getattr(h.lib, name)(h.pointer, param)
+            if not at:
+                raise h.error(-1)
+            found = _library.view(at, self._shapes[param], h)
+            return found if write else found.toreadonly()
 
     def values(self, param: int) -> memoryview:
         """The parameter's values, float32 of its shape (a scalar: [1]), without a copy: numpy's
@@ -194,21 +240,23 @@ class Member:
         return self._view("weir_gradient", param, True)
 
     def _push(self, name: str, param: int, data: Any, samples: float) -> None:
-        lib, w = self._at
-        if not 0 <= param < len(self._shapes):
-            raise Invalid("there is no parameter %d; %d were named" % (param, len(self._shapes)))
-        at, held = None, None
-        if data is not None:
-            at, held = _library.address(data, math.prod(self._shapes[param]))
-        elif samples > 0:
-            at = lib.weir_gradient(w, param)
-        self._check(getattr(lib, name)(w, param, at, samples))
-        self._lent[param] = held
+        with self._at as h:
+            if not 0 <= param < len(self._shapes):
+                raise Invalid("there is no parameter %d; %d were named" % (
+                    param, len(self._shapes)))
+            at, held = None, None
+            if data is not None:
+                at, held = _library.address(data, math.prod(self._shapes[param]))
+            elif samples > 0:
+                at = h.lib.weir_gradient(h.pointer, param)
+            if held is not None:
+                h.lent.setdefault(param, []).append(held)
+            h.check(getattr(h.lib, name)(h.pointer, param, at, samples))
 
     def push(self, param: int, gradient: Any = None, *, samples: float) -> None:
         """Gives the step's gradient away, the mean over `samples`, its weight. gradient: float32 of
-        the parameter's shape, borrowed until it is waited for (by wait or next): do not change it
-        before; None: what is in gradient(param). samples 0: it counts and adds nothing. Returns at
+        the parameter's shape, borrowed until wait() for it is True or next() has given a step: do
+        not change it before; None: what is in gradient(param). samples 0: it counts and adds nothing. Returns at
         once."""
         self._push("weir_push", param, gradient, samples)
 
@@ -218,57 +266,60 @@ class Member:
 
     def pull(self, param: int) -> bool:
         """Asks for newer values, without a contribution; wait has them. False: as wait."""
-        lib, w = self._at
-        return self._check(lib.weir_pull(w, param)) != REBASED
+        with self._at as h:
+            return h.check(h.lib.weir_pull(h.pointer, param)) != REBASED
 
     def wait(self, param: int, timeout: Optional[float] = None) -> bool:
         """Waits for what was pushed or asked for of the parameter: its values are those of the step
         at hand, or once it is pushed the next one's. False: this step counts no more, next() says
         where it goes on; what is pushed until then does no harm. Timeout: call again."""
-        lib, w = self._at
-        code = self._await(lambda ms: lib.weir_wait(w, param, ms), timeout)
-        if code == AGAIN:
-            raise _library.error(AGAIN, "parameter %d: not within %g s" % (param, timeout or 0))
-        self._lent.pop(param, None)
-        return code != REBASED
+        with self._at as h:
+            code = h.await_(lambda ms: h.lib.weir_wait(h.pointer, param, ms), timeout)
+            if code == AGAIN:
+                raise _library.error(AGAIN, "parameter %d: not within %g s" % (param, timeout or 0))
+            if code == OK:
+                h.lent.pop(param, None)
+            return code != REBASED
 
     def leave_soon(self, timeout: Optional[float] = 10) -> bool:
         """Asks the servers to go on without this member: next() is called as before until it gives
         None. False: not told in time, but they will be."""
-        lib, w = self._at
-        return self._check(lib.weir_leave_soon(w, _ms(timeout))) == OK
+        with self._at as h:
+            return h.check(h.lib.weir_leave_soon(h.pointer, _ms(timeout))) == OK
 
     def leave_failed(self, why: str) -> None:
         """This member ends for good with this error: the servers are told, and do not wait."""
-        lib, w = self._at
-        self._check(lib.weir_leave_failed(w, " ".join(why.split())[:400].encode()))
+        with self._at as h:
+            h.check(h.lib.weir_leave_failed(h.pointer, " ".join(why.split())[:400].encode()))
 
     def cancel(self) -> None:
         """Whoever waits gets Cancelled, and the member goes on no more. For any thread."""
-        lib, w = self._at
-        lib.weir_cancel(w)
+        with self._at as h:
+            h.lib.weir_cancel(h.pointer)
 
     def fileno(self) -> int:
         """A descriptor to poll, readable while there may be events; asked for first before the
         first step. It is the member's: do not read or close it."""
-        lib, w = self._at
-        return self._check(lib.weir_fd(w))
+        with self._at as h:
+            return h.check(h.lib.weir_fd(h.pointer))
 
     def next_event(self) -> Optional[Event]:
         """The next event; None: there is none."""
-        lib, w = self._at
-        out = _library.EventStruct()
-        if self._check(lib.weir_next_event(w, ctypes.byref(out))) == AGAIN:
-            return None
-        return Event(KINDS.get(out.kind, str(out.kind)), out.step, out.generation, out.param,
-                     out.code)
+        with self._at as h:
+            out = _library.EventStruct()
+            if h.check(h.lib.weir_next_event(h.pointer, ctypes.byref(out))) == AGAIN:
+                return None
+            return Event(KINDS.get(out.kind, str(out.kind)), out.step, out.generation, out.param,
+                         out.code)
 
     def close(self) -> None:
         """Says goodbye after the last step; else this member is missed like one that was killed:
         the servers wait for a new process in its place. While views of its memory are in use, this
-        is done when the last one goes, or at the program's end."""
-        self._lent.clear()
-        self._handle = None
+        is done when the last one goes, or at the program's end. For any thread, and signal
+        handlers: calls that others have under way end with Invalid, and then it is done."""
+        handle, self._handle = self._handle, None
+        if handle is not None:
+            handle.close(self.result is not None)
 
     def __enter__(self) -> "Member":
         return self

@@ -11,6 +11,8 @@ import subprocess
 import sys
 import threading
 import unittest
+import weakref
+from unittest import mock
 
 import harness
 
@@ -107,6 +109,50 @@ class Members(unittest.TestCase):
             m.next()
         with self.assertRaisesRegex(weir.Invalid, "no setting 'rate'"):
             weir.Member(rate=1)
+
+    def test_closed_meanwhile(self):
+        """By another thread, and by a signal handler, while next() waits: it ends, and the memory
+        of a view stays."""
+        for by in ("thread", "signal"):
+            m = weir.Member(ps_hosts="%s:%d" % (harness.LOOPBACK, harness.free_ports(1)[0]),
+                            n_workers=1)
+            m.param("w", (1,))
+            if by == "thread":
+                closer = threading.Timer(0.1, m.close)
+            else:
+                before = signal.signal(signal.SIGUSR1, lambda *_, m=m: m.close())
+                self.addCleanup(signal.signal, signal.SIGUSR1, before)
+                closer = threading.Timer(0.1, os.kill, (os.getpid(), signal.SIGUSR1))
+            handle = weakref.ref(m._handle)
+            closer.start()
+            with self.assertRaisesRegex(weir.Invalid, "closed"):
+                m.next(60)
+            closer.join()
+            self.assertIsNone(handle())  # which closes the library's
+
+    def test_exit_while_a_thread_waits(self):
+        code = ("import threading, time, weir\n"
+                "m = weir.Member(ps_hosts='%s:%d', n_workers=1)\nm.param('w', (1,))\n"
+                "threading.Thread(target=m.next, daemon=True).start()\ntime.sleep(0.1)" %
+                (harness.LOOPBACK, harness.free_ports(1)[0]))
+        subprocess.run([sys.executable, "-c", code], check=True, stderr=subprocess.DEVNULL,
+                       timeout=20 * harness.PATIENCE,
+                       env={**os.environ, "PYTHONPATH": os.path.join(harness.SOURCE, "python")})
+
+    def test_lent(self):
+        """A gradient is kept until a wait has succeeded, or the next step is there."""
+        with weir.Member(train_steps=3) as m:
+            w = m.param("w", (1,))
+            for end in (lambda: m.wait(w), m.next):
+                m.next()
+                g = array.array("f", [1])
+                m.push(w, g, samples=1)
+                with mock.patch.object(m._handle, "await_", return_value=_library.REBASED):
+                    self.assertFalse(m.wait(w))
+                with self.assertRaises(BufferError):
+                    g.append(1)
+                end()
+                g.append(1)
 
     def run_member(self, cluster, i, out):
         with weir.Member(**cluster.settings(i), train_steps=3, optimizer="sgd", learning_rate=1,
