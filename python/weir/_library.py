@@ -162,7 +162,10 @@ class _Tensor(ctypes.Structure):
 
 
 def _of_dlpack(source: Any, n: int) -> tuple[int, Any]:
-    capsule = source.__dlpack__()
+    try:
+        capsule = source.__dlpack__()
+    except (BufferError, RuntimeError, TypeError) as e:  # it is sparse, or requires a gradient
+        raise Invalid("this %s cannot be read: %s" % (type(source).__name__, e)) from None
     get = ctypes.pythonapi.PyCapsule_GetPointer
     get.restype, get.argtypes = c_void_p, [ctypes.py_object, c_char_p]
     t = _Tensor.from_address(get(capsule, b"dltensor"))

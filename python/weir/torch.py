@@ -24,6 +24,7 @@ class _Slot:
     def __init__(self, number: int, name: str, tensor: torch.Tensor, average: bool) -> None:
         self.number, self.name, self.tensor, self.average = number, name, tensor, average
         self.values = self.room = None  # [shape], float32: the member's, once it has begun
+        self.in_place = False
         self.fresh = False  # the tensor has the values to compute with
         self.pushed = False
         self.backwards = 0  # of this step
@@ -40,15 +41,26 @@ class _Slot:
         if self.in_place:
             t.data = self.values
 
+    def moved(self) -> bool:
+        """The tensor's memory is another one than the member's, in which its values come."""
+        return self.in_place and self.tensor.data_ptr() != self.values.data_ptr()
+
+    def check(self) -> None:
+        if self.moved():
+            raise Invalid("parameter '%s' has got other memory since the first step (by .to(), "
+                          ".double(), or assigned .data), where no values come; do that before "
+                          "the first step, and copy values in place later" % self.name)
+
     def bring(self) -> None:
         """The values are there: so is the tensor."""
+        self.check()
         if not self.in_place:
             self.tensor.data.copy_(self.values)
         self.fresh = True
 
     def end(self) -> None:
         """The tensor is the module's own again."""
-        if self.values is not None and self.in_place:
+        if self.values is not None and self.in_place and not self.moved():
             self.tensor.data = self.values.clone()
         self.values = self.room = None
 
@@ -174,6 +186,7 @@ class Exchange:
         self._push(s)
 
     def _push(self, s: _Slot) -> None:
+        s.check()
         nothing = self._skipped if self.inner is None else self._n_made == 0
         samples = 0 if nothing else self.step.n_samples
         source = s.tensor if s.average else s.tensor.grad
@@ -184,7 +197,7 @@ class Exchange:
             if source is None:
                 s.room.zero_()
             else:
-                s.room.copy_(source.detach())
+                s.room.copy_(source.detach().to_dense())  # an Embedding's may be sparse
             self.member.push(s.number, samples=samples)
             s.tensor.grad = None
         s.pushed, s.fresh = True, False
@@ -279,7 +292,7 @@ class Exchange:
             if s.values is None and self.member.result == "done":  # it has made no step itself
                 s.begin(self.member, False)
                 s.fresh = False
-            if not s.fresh and s.values is not None:
+            if not s.fresh and s.values is not None and not s.moved():
                 s.bring()
         for hook in self._hooks:
             hook.remove()
@@ -304,8 +317,15 @@ class Exchange:
         return self.member.result
 
     def leave_soon(self, timeout: Optional[float] = 10) -> bool:
-        """Asks the servers to go on without this member: the steps end soon. Any thread."""
-        return self.member.leave_soon(timeout)
+        """Asks the servers to go on without this member: the steps end soon. Any thread, and
+        signal handlers, at any time: False: not told in time, but they will be, or there is nothing
+        to leave; True: told, or over already."""
+        if self._over:
+            return True
+        try:
+            return self.member.leave_soon(timeout)
+        except Invalid:  # it trains alone, or has just ended
+            return False
 
     def close(self) -> None:
         """Ends without the last steps: the servers wait for a new process in this one's place."""

@@ -141,6 +141,46 @@ class Alone(Torch):
         with self.assertRaisesRegex(weir.Invalid, "local_steps"):
             self.exchange(net, self.torch.optim.SGD(net.parameters(), lr=1))
 
+    def test_other_memory(self):
+        """Where a tensor is assigned other memory, training does not stop unsaid; it goes on where
+        it has its own again."""
+        net = self.torch.nn.Linear(8, 3)
+        exchange = self.exchange(net, train_steps=4)
+        next(exchange)
+        self.loss(net, [0]).backward()
+        net.state_dict()  # all values are there
+        mine, net.weight.data = net.weight.data, self.torch.zeros(3, 8)  # an average's, say
+        self.assertEqual(net(self.x[:1]).tolist(), [net.bias.tolist()])
+        net.weight.data = mine
+        next(exchange)
+        self.loss(net, [0]).backward()
+        net.double()
+        with self.assertRaisesRegex(weir.Invalid, "'(weight|bias)' has got other memory.*before"):
+            next(exchange)
+            net(self.x[:1].double())
+        exchange.close()
+        self.assertEqual(net.weight.dtype, self.torch.float64)
+
+    def test_sparse(self):
+        net = self.torch.nn.Embedding(5, 2, sparse=True)
+        before = net.weight.detach().clone()
+        for _ in self.exchange(net, optimizer="sgd", learning_rate=1, train_steps=1):
+            net(self.torch.tensor([1, 1])).sum().backward()
+        self.torch.testing.assert_close(
+            before - net.weight, self.torch.tensor([[0.], [2], [0], [0], [0]]).expand(5, 2))
+        with weir.Member() as m:
+            w = m.param("w", (1,))
+            m.next()
+            with self.assertRaisesRegex(weir.Invalid, "Tensor cannot be read.*detach"):
+                m.push(w, self.torch.zeros(1, requires_grad=True), samples=1)
+
+    def test_leaving_alone(self):
+        """A signal handler may ask for it at any time."""
+        exchange = self.exchange(self.torch.nn.Linear(8, 3), train_steps=1)
+        exchange.leave_soon(0)
+        exchange.close()
+        self.assertTrue(exchange.leave_soon(0))
+
     def test_memory(self):
         """Tensors and numpy's arrays go in, and views come out, without a copy."""
         with weir.Member(optimizer="sgd", learning_rate=1, train_steps=2) as m:
