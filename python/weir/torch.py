@@ -10,6 +10,8 @@ Needs PyTorch 2.1 or later. docs/own-model.md says more."""
 from __future__ import annotations
 
 import dataclasses
+import warnings
+import weakref
 from typing import Any, Iterator, Optional, Sequence, Sized, Union
 
 import torch
@@ -300,7 +302,12 @@ class Exchange:
             s.end()
         self._hooks.clear()
         self.step, self._over = None, True
+        handle = self.member._handle and weakref.ref(self.member._handle)
         self.member.close()
+        if self.member.result and handle and handle():  # the memory is its
+            warnings.warn("tensors or arrays that share a parameter's memory are in use (a state "
+                          "dict without clone(), detach(), numpy()): the servers wait for this "
+                          "member's goodbye until they go", stacklevel=3)
 
     def _check_round(self, step: Step) -> None:
         """One who joins is told the job's batch: of all local steps, in an optimizer's round."""
