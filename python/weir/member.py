@@ -256,8 +256,8 @@ class Member:
     def push(self, param: int, gradient: Any = None, *, samples: float) -> None:
         """Gives the step's gradient away, the mean over `samples`, its weight. gradient: float32 of
         the parameter's shape, borrowed until wait() for it is True or next() has given a step: do
-        not change it before; None: what is in gradient(param). samples 0: it counts and adds nothing. Returns at
-        once."""
+        not change it before; None: what is in gradient(param). samples 0: it counts and adds
+        nothing. Returns at once."""
         self._push("weir_push", param, gradient, samples)
 
     def push_values(self, param: int, values: Any, *, samples: float) -> None:
