@@ -170,6 +170,23 @@ static void test_generation_ends(void **state)
     mail_destroy(m);
 }
 
+/* Who asks for one value without end has few of them waiting. */
+static void test_asked_without_end(void **state)
+{
+    const struct net_plan plan = {.generation = 1, .ps0 = 1, .servers = {.n = 2, .addr = addrs}};
+    struct mail *m = begin(0, SQUARES_TAKEN);
+    for (int i = 0; i < 1000; i++)
+        for (int chunk = 0; chunk < 2; chunk++) {
+            const struct net_gate_item item = {.kind = GATE_VALUE, .chunk = chunk, .version = i};
+            assert_int_equal(mail_put(m, &plan, 0, 1, &item), ST_OK);
+        }
+    put(m, 1, 100);
+    assert_int_equal(mail_start(m), ST_OK);
+    await_empty(m, 1);
+    assert_int_equal(line.n_taken, 2 * 8 + 100);
+    mail_destroy(m);
+}
+
 static void test_refused(void **state)
 {
     struct mail *m = begin(0, SQUARES_REFUSED);
@@ -185,6 +202,7 @@ int main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_slow_line),
         cmocka_unit_test(test_generation_ends),
+        cmocka_unit_test(test_asked_without_end),
         cmocka_unit_test(test_refused),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);

@@ -10,6 +10,7 @@
 #include <string.h>
 
 enum {
+    MOST_VALUES = 8,     /* of one chunk that wait for one receiver */
     CALL_MS = 5000,      /* to begin with: a slow line gets fewer letters at a time, */
     CALL_MAX_MS = 60000, /* and up to so long */
     AGAIN_MS = 20,       /* to one that is away or not ready; each time twice as long, */
@@ -311,6 +312,17 @@ void mail_destroy(struct mail *m)
     free(m);
 }
 
+/* A value that was asked for over and over, and is on its way: what waits for a receiver that asks
+ * without end has a bound. More than one, since the first may be there already. Under the lock. */
+static int is_on_its_way(const struct mail *m, const struct letter *l)
+{
+    int n = 0;
+    for (const struct letter *o = l->item.kind == GATE_VALUE ? m->first : NULL; o; o = o->next)
+        n += o->item.kind == GATE_VALUE && o->item.chunk == l->item.chunk &&
+             o->generation == l->generation && o->ps0 == l->ps0 && o->to == l->to;
+    return n >= MOST_VALUES;
+}
+
 enum status mail_put(struct mail *m, const struct net_plan *plan, int self, int to,
                      const struct net_gate_item *item)
 {
@@ -327,10 +339,15 @@ enum status mail_put(struct mail *m, const struct net_plan *plan, int self, int 
         buf_ref(item->value);
     memcpy(l->addr, addr, strlen(addr) + 1);
     pthread_mutex_lock(&m->lock);
-    *m->end = l;
-    m->end = &l->next;
-    pthread_cond_broadcast(&m->wake);
+    int again = is_on_its_way(m, l);
+    if (!again) {
+        *m->end = l;
+        m->end = &l->next;
+        pthread_cond_broadcast(&m->wake);
+    }
     pthread_mutex_unlock(&m->lock);
+    if (again)
+        letter_free(l);
     return ST_OK;
 }
 
