@@ -329,7 +329,7 @@ class Member:
             try:  # the servers need not wait for who cannot go on
                 self.leave_failed("%s: %s" % (kind.__name__, error))
             except _library.Error:
-                pass  # none were joined, or it has stopped by itself
+                pass  # none were joined, or they have been told goodbye
         self.close()
 
 

@@ -1,7 +1,11 @@
 """Jobs of several regions, for tests: a parent group, and groups of one server or more each."""
 import json
 import os
+import random
+import select
+import socket
 import subprocess
+import threading
 
 import harness
 
@@ -9,21 +13,72 @@ FLAGS = ["--hidden_units=24", "--batch_size=10", "--seed=3", "--intra_op_threads
          "--learning_rate=0.01", "--log_every=1"]
 
 
+class LossyLine:
+    """Passes connections on to a server; a share of the bursts towards it is lost, and the
+    connection with it. What comes within 20 ms is one, if it is of more than a few headers."""
+
+    def __init__(self, test, to, share, seed=1):
+        self.to, self.share, self.random = to, share, random.Random(seed)
+        self.n_bursts = self.n_lost = 0
+        self.socket = socket.create_server(("127.0.0.1", 0))
+        self.address = "127.0.0.1:%d" % self.socket.getsockname()[1]
+        threading.Thread(target=self.accept, daemon=True).start()
+        test.addCleanup(self.socket.close)
+
+    def accept(self):
+        while True:
+            try:
+                near, _ = self.socket.accept()
+            except OSError:
+                return
+            threading.Thread(target=self.carry, args=(near,), daemon=True).start()
+
+    def carry(self, near):
+        host, port = self.to.rsplit(":", 1)
+        try:
+            with near, socket.create_connection((host, int(port))) as far:
+                self.copy(near, far)
+        except OSError:
+            pass  # both see it
+
+    def copy(self, near, far):
+        quiet = True
+        while True:
+            ready, _, _ = select.select([near, far], [], [], 0.02)
+            quiet = quiet or near not in ready
+            for end, other in ((near, far), (far, near)):
+                data = end.recv(1 << 16) if end in ready else None
+                if data == b"":
+                    return
+                if end is near and data and quiet and len(data) > 1000:
+                    quiet = False
+                    self.n_bursts += 1
+                    if self.random.random() < self.share:
+                        self.n_lost += 1
+                        return
+                if data:
+                    other.sendall(data)
+
+
 class Test(harness.Test):
     """With a parent group of one server or more, and regions of as many and their workers."""
 
     def begin(self, steps=60, every=10, n=2, n_workers=2, n_parents=1, flags=(), region=(),
-              parent=(), keeps=False, late=(), model="mlp", n_servers=1):
+              parent=(), keeps=False, late=(), model="mlp", n_servers=1, lossy=0):
         self.parents = self.job(n_ps=n_parents, n_workers=0)
         self.parent_flags = list(parent)
         for i in range(n_parents):
             self.parents.start_ps(i, *parent)
-        self.regions, self.region_flags = [], []
+        self.regions, self.region_flags, self.lines = [], [], []
         for i in range(n):
             job = self.job(n_ps=n_servers, n_workers=n_workers, model=model,
                            flags=[*FLAGS, "--train_steps=%d" % steps, *flags])
+            hosts = self.parents.ps_hosts
+            if lossy:
+                self.lines += [LossyLine(self, host, lossy, seed=i) for host in hosts]
+                hosts = [line.address for line in self.lines[-n_parents:]]
             self.region_flags.append([
-                "--parent_hosts=" + ",".join(self.parents.ps_hosts), "--regions=%d" % n,
+                "--parent_hosts=" + ",".join(hosts), "--regions=%d" % n,
                 "--region_index=%d" % i, "--region_steps=%d" % every, *region,
                 *(["--checkpoint_dir=%s/region-%d" % (self.dir(), i), "--save_steps=7"]
                   if keeps else [])])

@@ -57,6 +57,15 @@ class Regions(regions.Test):
                 for i in range(2):
                     subprocess.run(["rm", "-r", "%s/region-%d" % (self.dir(), i)], check=True)
 
+    def test_lost_on_their_way(self):
+        """Of what regions send to the parent 30 % is lost, and the connection with it: it is sent
+        again, and the end has the same bits."""
+        want = self.run_all(steps=100)
+        got = self.run_all(steps=100, lossy=0.3, region=["--shared_memory=off"])
+        self.assertEqual(got, want)
+        n = [sum(line.n_lost for line in self.lines), sum(line.n_bursts for line in self.lines)]
+        self.assertGreater(n[0], 3, n)
+
     def begin_apart(self, n_rounds, parent):
         """Region 0 has contributed to that round, region 1, held by its gate, has not. Of more
         bytes than a connection holds: no answer comes whole to one that is paused."""
