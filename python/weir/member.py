@@ -67,9 +67,15 @@ class _Handle:
         self.pointer, self.closed = made, False
         self.calls: list[None] = []  # one for each
         self.lent: dict[int, list[Any]] = {}  # by parameter: what the library may still read
-        self.free = weakref.finalize(self, self.lib.weir_close, made)
-        self.free.atexit = False
         _open.add(self)
+
+    def free(self) -> None:
+        """Once. Not by weakref.finalize, which does nothing any more while the program ends."""
+        made, self.pointer = getattr(self, "pointer", None), None
+        if made is not None:
+            self.lib.weir_close(made)
+
+    __del__ = free
 
     def __enter__(self) -> "_Handle":
         self.calls.append(None)

@@ -130,6 +130,13 @@ class Members(unittest.TestCase):
             closer.join()
             self.assertIsNone(handle())  # which closes the library's
 
+    def test_goodbye_at_exit(self):
+        """While a view is in use, it is said at the program's end."""
+        code = ("import weir\nwith weir.Member(train_steps=1) as m:\n    w = m.param('w', (1,))\n"
+                "    for _ in m:\n        kept = m.values(w)\n        m.push(w, samples=1)\n")
+        with weir.Cluster(command=[sys.executable, "-c", code]) as cluster:
+            cluster.wait(20 * harness.PATIENCE)
+
     def test_exit_while_a_thread_waits(self):
         code = ("import threading, time, weir\n"
                 "m = weir.Member(ps_hosts='%s:%d', n_workers=1)\nm.param('w', (1,))\n"
