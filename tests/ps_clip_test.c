@@ -454,6 +454,12 @@ static void test_which_jobs(void **state)
     job.aggregate = 2;
     assert_string_equal(job_check_mode(&job), "clip_norm in the mode sync is for jobs without "
                                               "backup workers (aggregate)");
+    job.n_workers = 0; /* as it is of one that joins a running job: any number may be meant */
+    job.optim.clip_norm = 0;
+    assert_non_null(job_check_mode(&job));
+    assert_null(job_check_asked(&job));
+    job.n_workers = 3;
+    job.optim.clip_norm = 1;
     job.aggregate = 0;
     job.optim.clip_value = 1;
     assert_string_equal(job_check_mode(&job), "clip_value and clip_norm are both given");

@@ -91,3 +91,11 @@ const char *job_check_mode(const struct net_job *job)
         return "clip_norm in the mode sync is for jobs without backup workers (aggregate)";
     return NULL;
 }
+
+const char *job_check_asked(const struct net_job *job)
+{
+    struct net_job known = *job;
+    if (known.n_workers == 0)
+        known.n_workers = JOB_MAX_WORKERS;
+    return job_check_mode(&known);
+}

@@ -88,6 +88,8 @@ int job_servers_clip(const struct net_job *job);
 int job_arithmetic_differs(const struct net_job *a, const struct net_job *b);
 /* NULL, or what is wrong with the fields that belong to the mode (static text). */
 const char *job_check_mode(const struct net_job *job);
+/* Likewise of one that asks to join: without a number of workers any may be meant. */
+const char *job_check_asked(const struct net_job *job);
 
 struct net_join {
     int member;           /* its index: --task_index, or as ps 0 gave it; -1: ps 0 is to give it one

@@ -270,10 +270,7 @@ static enum status fields_from_wire(const Weir__V1__Job *from, struct net_job *t
 /* What goes together, once the optimizer is known. */
 static enum status check_mode(const struct net_job *job, char why[MESSAGE_WHY_BYTES])
 {
-    struct net_job known = *job;
-    if (known.n_workers == 0) /* not said: any number may be meant */
-        known.n_workers = JOB_MAX_WORKERS;
-    const char *wrong = job_check_mode(&known);
+    const char *wrong = job_check_asked(job);
     return wrong ? message_invalid(why, wrong) : ST_OK;
 }
 

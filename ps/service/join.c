@@ -444,7 +444,7 @@ static enum status make_first(struct ps_service *s, const struct net_join *req, 
     pthread_mutex_lock(&s->lock);
     service_set_format(s, &first.job);
     pthread_mutex_unlock(&s->lock);
-    const char *wrong = job_check_mode(&first.job);
+    const char *wrong = job_check_asked(&first.job);
     if (wrong) {
         snprintf(why, why_bytes, "%s", wrong);
         return ST_MISMATCH;

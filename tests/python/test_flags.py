@@ -20,7 +20,7 @@ OTHERS = {"install", "prefix", "target", "test_dir", "output_on_failure",  # CMa
           "build_arg", "entrypoint", "rm", "read_only", "tmpfs", "cap_drop", "security_opt",
           "shm_size", "init", "time", "user", "cpus",  # docker
           "unit", "now",  # systemd
-          "cflags", "libs",  # pkg-config
+          "cflags", "libs", "n_workers", "load_fast",  # pkg-config, libweir, TensorBoard
           *"""zone machine_type image_family image_project boot_disk_size metadata_from_file
           maintenance_policy provisioning_model instance_termination_action image_id instance_type
           key_name block_device_mappings user_data instance_market_options resource_group name
