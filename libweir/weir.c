@@ -250,7 +250,8 @@ static int nothing_to_leave(struct weir *w)
 }
 
 /* Waits until there is an exchange that can be asked. AGAIN: the time is over before, and the
- * starter will ask; or the start has failed, as weir_next will say. */
+ * starter will ask; or the start has failed, as weir_next will say. LEFT: it has ended since this
+ * member leaves. */
 static int ask_to_leave(struct weir *w, int64_t deadline_ns)
 {
     int code = WEIR_OK;
@@ -261,6 +262,8 @@ static int ask_to_leave(struct weir *w, int64_t deadline_ns)
         clock_cond_wait(&w->changed, &w->lock, deadline_ns);
     if (!w->leaves || w->state == HANDLE_STOPPED)
         code = WEIR_E_INVALID;
+    else if (w->state == HANDLE_STARTING && w->start_over && w->start_st == ST_REBASED)
+        code = WEIR_LEFT;
     else if (!w->made || (w->state == HANDLE_STARTING && w->start_over && w->start_st != ST_OK))
         code = WEIR_AGAIN;
     pthread_mutex_unlock(&w->lock);
@@ -275,8 +278,8 @@ int weir_leave_soon(struct weir *w, int timeout_ms)
     if (code < 0)
         return code;
     code = ask_to_leave(w, deadline_ns);
-    if (code == WEIR_AGAIN)
-        return code;
+    if (code == WEIR_AGAIN || code == WEIR_LEFT)
+        return code == WEIR_LEFT ? WEIR_OK : code;
     if (code != WEIR_OK || !w->updates.ops->leave_soon)
         return nothing_to_leave(w);
     int64_t ms = (deadline_ns - clock_now_ns()) / 1000000;
