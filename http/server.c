@@ -135,7 +135,7 @@ static struct connection *find(struct http_server *s, int fd)
     return NULL;
 }
 
-/* libmicrohttpd sees that it is shut, and lets go of it. */
+/* libmicrohttpd sees that it is shut, and releases it. */
 static void shut(struct connection *c)
 {
     shutdown(c->fd, SHUT_RDWR);

@@ -1,4 +1,4 @@
-/* tests/http_server_test.c - pages over HTTP: what a client gets, who is let go of, what a page
+/* tests/http_server_test.c - pages over HTTP: what a client gets, whose connection is closed, what a page
  * costs; and the text of metrics. */
 #include "http/listen.h"
 #include "http/metrics.h"

@@ -5,7 +5,7 @@
 #include "base/status.h"
 #include <jansson.h>
 
-/* Prints it, indented, and lets go of it; NULL: it could not be made. */
+/* Prints it, indented, and releases it; NULL: it could not be made. */
 enum status report_json_print_take(json_t *all);
 
 #endif
