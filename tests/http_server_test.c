@@ -1,5 +1,5 @@
-/* tests/http_server_test.c - pages over HTTP: what a client gets, whose connection is closed, what a page
- * costs; and the text of metrics. */
+/* tests/http_server_test.c - pages over HTTP: what a client gets, whose connection is closed, what
+ * a page costs; and the text of metrics. */
 #include "http/listen.h"
 #include "http/metrics.h"
 #include "http/server.h"
