@@ -20,6 +20,7 @@ static struct {
     pthread_cond_t changed;
     int64_t item_ms; /* that each letter takes; < 0: the call lasts until it is cancelled */
     enum squares_answer answer;
+    int closed; /* calls wait until it opens */
     int n_calls, n_taken, most, cancelled, n_refused;
     uint64_t generation; /* of the last call */
 } line = {.lock = PTHREAD_MUTEX_INITIALIZER};
@@ -64,7 +65,7 @@ enum status __wrap_net_gate_call(struct net_gate_client *c, const struct net_gat
     line.n_calls++;
     line.generation = gate->generation;
     pthread_cond_broadcast(&line.changed);
-    while (line.item_ms < 0 && !line.cancelled &&
+    while ((line.item_ms < 0 || line.closed) && !line.cancelled &&
            clock_cond_wait(&line.changed, &line.lock, end_ns) == 0)
         ;
     if (line.cancelled)
@@ -121,6 +122,14 @@ static void await_empty(struct mail *m, uint64_t generation)
     assert_true(mail_is_empty(m, generation));
 }
 
+static void close_line(int closed)
+{
+    pthread_mutex_lock(&line.lock);
+    line.closed = closed;
+    pthread_cond_broadcast(&line.changed);
+    pthread_mutex_unlock(&line.lock);
+}
+
 static void test_slow_line(void **state)
 {
     for (int64_t item_ms = 2500; item_ms <= 55000; item_ms += 52500) {
@@ -135,7 +144,9 @@ static void test_slow_line(void **state)
         line.n_taken = line.most = 0;
         pthread_mutex_unlock(&line.lock);
         for (int i = 0; i < 8; i++) {
+            close_line(1); /* so that they wait together, however fast each would be taken */
             put(m, 1, N_LETTERS);
+            close_line(0);
             await_empty(m, 1);
         }
         assert_int_equal(line.n_taken, 8 * N_LETTERS);
