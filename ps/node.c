@@ -5,7 +5,7 @@
 #include "checkpoint/folder.h"
 #include "checkpoint/restore.h"
 #include "files/durable.h"
-#include "net/exchange/control_client.h"
+#include "net/exchange/peer_client.h"
 #include "net/rpc/server.h"
 #include "ps/coordinator/follower_shell.h"
 #include "ps/coordinator/plan_applier.h"
@@ -36,9 +36,9 @@ struct node {
     char restored[CONTROL_TEXT_BYTES];
     struct net_server *_Atomic server; /* that calls come by */
     struct saver *saver;
-    struct coordinator *coordinator;   /* ps 0 */
-    struct follower_shell *follower;   /* every server */
-    struct net_control_client *client; /* the others: to ps 0 */
+    struct coordinator *coordinator; /* ps 0 */
+    struct follower_shell *follower; /* every server */
+    struct net_peer_client *client;  /* the others: to ps 0 */
 };
 
 /* What says that this server is up: who finds his own when he starts was killed. */
@@ -244,12 +244,12 @@ static enum status make_coordinator(struct node *s, struct ps_service *service)
 static enum status call_ps0(void *peer, const struct net_control *request, int64_t deadline_ms,
                             struct net_control_reply *reply, char *why)
 {
-    return net_control_call(peer, request, deadline_ms, reply, why);
+    return net_peer_control(peer, request, deadline_ms, reply, why);
 }
 
 static void cancel_ps0(void *peer)
 {
-    net_control_cancel(peer);
+    net_peer_cancel(peer);
 }
 
 /* ps 0 follows itself, without a call over the net. */
@@ -279,7 +279,7 @@ static enum status make_follower(struct node *s, struct ps_service *service)
         .ctx = s->cfg.ctx,
     };
     if (!is_first) {
-        TRY(net_control_create(cfg.addr, &s->client));
+        TRY(net_peer_create(cfg.addr, &s->client));
         cfg.peer = s->client;
     }
     TRY(follower_create(&cfg, &s->follower));
@@ -386,7 +386,7 @@ void node_destroy(struct node *s)
     ps_keeper_destroy(s->keeper, clock_deadline_ns(TIDY_MS)); /* likewise */
     follower_destroy(s->follower);
     coordinator_destroy(s->coordinator);
-    net_control_destroy(s->client);
+    net_peer_destroy(s->client);
     ps_restore_close(s->restore);
     hosts_free(&s->servers);
     free(s);

@@ -2,7 +2,7 @@
  * never; calls that are cancelled, too late, or under way when the server stops; messages whose
  * values cannot be. */
 #include "base/clock.h"
-#include "net/exchange/control_client.h"
+#include "net/exchange/peer_client.h"
 #include "net/rpc/server.h"
 #include "net/wire/message.h"
 #include "tests/net_wire.h"
@@ -63,7 +63,7 @@ static void set_at_once(int how)
     pthread_mutex_unlock(&seen.lock);
 }
 
-static struct net_server *start(struct net_control_client **client, int coordinates)
+static struct net_server *start(struct net_peer_client **client, int coordinates)
 {
     struct net_server *server;
     struct net_server_config cfg = {
@@ -76,12 +76,12 @@ static struct net_server *start(struct net_control_client **client, int coordina
     set_at_once(0);
     assert_int_equal(net_server_create(&cfg, &server), ST_OK);
     snprintf(addr, sizeof addr, "127.0.0.1:%d", net_server_port(server));
-    assert_int_equal(net_control_create(addr, client), ST_OK);
+    assert_int_equal(net_peer_create(addr, client), ST_OK);
     return server;
 }
 
 struct call {
-    struct net_control_client *client;
+    struct net_peer_client *client;
     int64_t deadline_ms;
     struct net_control_reply reply;
     enum status st;
@@ -101,11 +101,11 @@ static void *run_call(void *arg)
                                   .phase = 3,
                                   .bytes = 1 << 20,
                                   .crc32c = 0xabcd};
-    c->st = net_control_call(c->client, &request, c->deadline_ms, &c->reply, c->why);
+    c->st = net_peer_control(c->client, &request, c->deadline_ms, &c->reply, c->why);
     return NULL;
 }
 
-static void begin(struct call *c, struct net_control_client *client, int64_t deadline_ms)
+static void begin(struct call *c, struct net_peer_client *client, int64_t deadline_ms)
 {
     *c = (struct call){.client = client, .deadline_ms = deadline_ms};
     assert_int_equal(pthread_create(&c->thread, NULL, run_call, c), 0);
@@ -130,7 +130,7 @@ static uint64_t wait_for_call(int n)
 static void answers_come_at_once_or_later(void **state)
 {
     (void)state;
-    struct net_control_client *client;
+    struct net_peer_client *client;
     struct net_server *server = start(&client, 1);
     struct call c;
     begin(&c, client, LONG_MS);
@@ -153,21 +153,21 @@ static void answers_come_at_once_or_later(void **state)
     begin(&c, client, LONG_MS);
     assert_int_equal(finish(&c), ST_OK);
     assert_int_equal(c.reply.step, 40);
-    net_control_destroy(client);
+    net_peer_destroy(client);
     net_server_destroy(server);
 }
 
 static void calls_end_without_an_answer(void **state)
 {
     (void)state;
-    struct net_control_client *client;
+    struct net_peer_client *client;
     struct net_server *server = start(&client, 1);
     struct call c;
     begin(&c, client, LONG_MS);
     wait_for_call(1);
-    net_control_cancel(client);
+    net_peer_cancel(client);
     assert_int_equal(finish(&c), ST_CANCELLED);
-    net_control_cancel(client); /* none under way: the next */
+    net_peer_cancel(client); /* none under way: the next */
     begin(&c, client, LONG_MS);
     assert_int_equal(finish(&c), ST_CANCELLED);
     begin(&c, client, 100);
@@ -176,7 +176,7 @@ static void calls_end_without_an_answer(void **state)
     wait_for_call(3);
     net_server_stop(server, 2000); /* the call that waits is ended, not waited for: else it */
     assert_int_equal(finish(&c), ST_UNAVAILABLE); /* would have come to its own deadline */
-    net_control_destroy(client);
+    net_peer_destroy(client);
     net_server_destroy(server);
 }
 
@@ -195,13 +195,13 @@ static int is_closed(uint64_t call)
 static void the_end_of_a_call_is_told(void **state)
 {
     (void)state;
-    struct net_control_client *client;
+    struct net_peer_client *client;
     struct net_server *server = start(&client, 1);
     struct call c;
     const struct net_control_reply later = {.later = "not yet"};
     begin(&c, client, LONG_MS);
     uint64_t call = wait_for_call(1);
-    net_control_cancel(client);
+    net_peer_cancel(client);
     assert_int_equal(finish(&c), ST_CANCELLED);
     assert_true(is_closed(call));
     net_server_control_reply(server, call, &answer); /* nobody's */
@@ -213,7 +213,7 @@ static void the_end_of_a_call_is_told(void **state)
     begin(&c, client, LONG_MS);
     net_server_control_reply(server, wait_for_call(3), &answer);
     assert_int_equal(finish(&c), ST_OK);
-    net_control_destroy(client);
+    net_peer_destroy(client);
     net_server_destroy(server);
     assert_int_equal(seen.closed, call); /* the others were answered */
 }
@@ -222,14 +222,14 @@ static void who_coordinates_nothing_says_so(void **state)
 {
     (void)state;
     for (int i = 0; i < 2; i++) {
-        struct net_control_client *client;
+        struct net_peer_client *client;
         struct net_server *server = start(&client, i);
         struct call c;
         set_at_once(-1);
         begin(&c, client, LONG_MS);
         assert_int_equal(finish(&c), ST_PROTOCOL);
         assert_non_null(strstr(c.why, "orders no checkpoints"));
-        net_control_destroy(client);
+        net_peer_destroy(client);
         net_server_destroy(server);
     }
 }

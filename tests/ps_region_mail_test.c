@@ -2,7 +2,7 @@
  * slow for much at a time, at a generation's end, and where it is refused. The line and the
  * receiver are this test, at the linker (tests/CMakeLists.txt). */
 #include "base/clock.h"
-#include "net/exchange/gate_client.h"
+#include "net/exchange/peer_client.h"
 #include "ps/region/mail.h"
 #include <pthread.h>
 #include <setjmp.h>
@@ -25,29 +25,29 @@ static struct {
     uint64_t generation; /* of the last call */
 } line = {.lock = PTHREAD_MUTEX_INITIALIZER};
 
-struct net_gate_client {
+struct net_peer_client {
     char unused;
 };
 
-enum status __wrap_net_gate_create(const char *addr, struct net_gate_client **out);
-void __wrap_net_gate_destroy(struct net_gate_client *c);
-enum status __wrap_net_gate_call(struct net_gate_client *c, const struct net_gate *gate,
+enum status __wrap_net_peer_create(const char *addr, struct net_peer_client **out);
+void __wrap_net_peer_destroy(struct net_peer_client *c);
+enum status __wrap_net_peer_gate(struct net_peer_client *c, const struct net_gate *gate,
                                  int64_t deadline_ms, struct net_squares_reply *reply,
                                  char why[CONTROL_TEXT_BYTES]);
-void __wrap_net_gate_cancel(struct net_gate_client *c);
+void __wrap_net_peer_cancel(struct net_peer_client *c);
 
-enum status __wrap_net_gate_create(const char *addr, struct net_gate_client **out)
+enum status __wrap_net_peer_create(const char *addr, struct net_peer_client **out)
 {
     *out = calloc(1, sizeof **out);
     return *out ? ST_OK : ST_NOMEM;
 }
 
-void __wrap_net_gate_destroy(struct net_gate_client *c)
+void __wrap_net_peer_destroy(struct net_peer_client *c)
 {
     free(c);
 }
 
-void __wrap_net_gate_cancel(struct net_gate_client *c)
+void __wrap_net_peer_cancel(struct net_peer_client *c)
 {
     pthread_mutex_lock(&line.lock);
     line.cancelled = 1;
@@ -55,7 +55,7 @@ void __wrap_net_gate_cancel(struct net_gate_client *c)
     pthread_mutex_unlock(&line.lock);
 }
 
-enum status __wrap_net_gate_call(struct net_gate_client *c, const struct net_gate *gate,
+enum status __wrap_net_peer_gate(struct net_peer_client *c, const struct net_gate *gate,
                                  int64_t deadline_ms, struct net_squares_reply *reply,
                                  char why[CONTROL_TEXT_BYTES])
 {

@@ -16,55 +16,40 @@ void net_status_free(struct net_status *s)
 }
 
 /* One call over a channel of its own. */
-struct call {
-    struct net_unary_bytes request, reply;
-    char text[MESSAGE_WHY_BYTES];
-};
-
-static enum status call_make(struct call *c, const char *addr, const char *method,
-                             int64_t deadline_ms)
+static enum status call(const char *addr, const char *method, struct net_unary_messages *m,
+                        int64_t deadline_ms)
 {
     struct net_unary *u;
     enum status st = net_unary_create(addr, RT_MAX_MESSAGE_BYTES, &u);
     if (st != ST_OK)
         return st;
-    st = net_unary_call(u, method, &c->request, deadline_ms, &c->reply, c->text);
+    st = net_unary_call(u, method, &m->request, deadline_ms, &m->reply, m->why);
     net_unary_destroy(u);
     return st;
-}
-
-/* st: how it went, up to the reply's reading. */
-static enum status call_end(struct call *c, enum status st, char *why)
-{
-    if (st != ST_OK)
-        snprintf(why, CONTROL_TEXT_BYTES, "%.*s", CONTROL_TEXT_BYTES - 1, c->text);
-    free(c->request.data);
-    free(c->reply.data);
-    return st == ST_INVALID ? ST_PROTOCOL : st;
 }
 
 enum status net_status_ask(const char *addr, int with_model, int64_t deadline_ms,
                            struct net_status *out, char *why)
 {
-    struct call c = {.text = "out of memory"};
+    struct net_unary_messages m = {.why = "out of memory"};
     enum status st = ST_OK;
-    TRY(message_pack_status_request(with_model, 0, &c.request.data, &c.request.n));
-    TRY(call_make(&c, addr, "/weir.v1.Weir/Status", deadline_ms));
-    st = message_unpack_status(c.reply.data, c.reply.n, out, c.text);
+    TRY(message_pack_status_request(with_model, 0, &m.request.data, &m.request.n));
+    TRY(call(addr, "/weir.v1.Weir/Status", &m, deadline_ms));
+    st = message_unpack_status(m.reply.data, m.reply.n, out, m.why);
 done:
-    return call_end(&c, st, why);
+    return net_unary_end(&m, st, why);
 }
 
 enum status net_command_send(const char *addr, const struct net_command *command,
                              int64_t deadline_ms, struct net_command_reply *out, char *why)
 {
-    struct call c = {.text = "out of memory"};
+    struct net_unary_messages m = {.why = "out of memory"};
     enum status st = ST_OK;
-    TRY(message_pack_command(command, &c.request.data, &c.request.n));
-    TRY(call_make(&c, addr, "/weir.v1.Weir/Command", deadline_ms));
-    st = message_unpack_command_reply(c.reply.data, c.reply.n, out, c.text);
+    TRY(message_pack_command(command, &m.request.data, &m.request.n));
+    TRY(call(addr, "/weir.v1.Weir/Command", &m, deadline_ms));
+    st = message_unpack_command_reply(m.reply.data, m.reply.n, out, m.why);
 done:
-    return call_end(&c, st, why);
+    return net_unary_end(&m, st, why);
 }
 
 struct net_evaluator {
@@ -92,12 +77,12 @@ void net_evaluator_destroy(struct net_evaluator *e)
 enum status net_evaluator_send(struct net_evaluator *e, const struct net_evaluation *evaluation,
                                int64_t deadline_ms, struct net_evaluation_reply *out, char *why)
 {
-    struct call c = {.text = "out of memory"};
+    struct net_unary_messages m = {.why = "out of memory"};
     enum status st = ST_OK;
-    TRY(message_pack_evaluation(evaluation, &c.request.data, &c.request.n));
-    TRY(net_unary_call(e->unary, "/weir.v1.Weir/Evaluate", &c.request, deadline_ms, &c.reply,
-                       c.text));
-    st = message_unpack_evaluation_reply(c.reply.data, c.reply.n, out, c.text);
+    TRY(message_pack_evaluation(evaluation, &m.request.data, &m.request.n));
+    TRY(net_unary_call(e->unary, "/weir.v1.Weir/Evaluate", &m.request, deadline_ms, &m.reply,
+                       m.why));
+    st = message_unpack_evaluation_reply(m.reply.data, m.reply.n, out, m.why);
 done:
-    return call_end(&c, st, why);
+    return net_unary_end(&m, st, why);
 }

@@ -133,3 +133,13 @@ void net_unary_cancel(struct net_unary *u)
     grpc_call_cancel(call, NULL);
     grpc_call_unref(call);
 }
+
+enum status net_unary_end(struct net_unary_messages *m, enum status st,
+                          char why[CONTROL_TEXT_BYTES])
+{
+    if (st != ST_OK)
+        snprintf(why, CONTROL_TEXT_BYTES, "%.*s", CONTROL_TEXT_BYTES - 1, m->why);
+    free(m->request.data);
+    free(m->reply.data);
+    return st == ST_INVALID ? ST_PROTOCOL : st;
+}

@@ -30,4 +30,15 @@ enum status net_unary_call(struct net_unary *u, const char *method,
 /* Ends the call under way with ST_CANCELLED; if there is none, the next. */
 void net_unary_cancel(struct net_unary *u);
 
+/* What a client packs, sends and reads for one call; `why`: what goes wrong, "out of
+ * memory" at first. */
+struct net_unary_messages {
+    struct net_unary_bytes request, reply;
+    char why[MESSAGE_WHY_BYTES];
+};
+/* Frees both. st: how it went, up to the reply's reading; returns it, and a reply that could be
+ * read and is not valid as ST_PROTOCOL. why: m's, if it did not go well. */
+enum status net_unary_end(struct net_unary_messages *m, enum status st,
+                          char why[CONTROL_TEXT_BYTES]);
+
 #endif

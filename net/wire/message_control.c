@@ -414,3 +414,21 @@ enum status message_unpack_control_reply(const uint8_t *data, size_t bytes,
     weir__v1__coordinate_reply__free_unpacked(wire, &b.allocator);
     return st;
 }
+
+void net_control_free(struct net_control *control)
+{
+    free(control->missing);
+    free(control->parts);
+    control->missing = NULL;
+    control->parts = NULL;
+    control->n_missing = control->n_parts = 0;
+}
+
+void net_control_reply_free(struct net_control_reply *reply)
+{
+    net_plan_free(reply->plan);
+    free(reply->kept);
+    reply->plan = NULL;
+    reply->kept = NULL;
+    reply->n_kept = 0;
+}

@@ -71,7 +71,7 @@ enum status coordinator_first_join(struct coordinator *l, const struct net_join 
 /* Another server's word; answered by cfg.reply, now or later. */
 void coordinator_control(struct coordinator *l, const struct net_control *request, uint64_t call);
 void coordinator_control_closed(struct coordinator *l, uint64_t call);
-/* As net_control_call, of ps 0's own follower: one at a time, ended by cancel. */
+/* As net_peer_control, of ps 0's own follower: one at a time, ended by cancel. */
 enum status coordinator_call(void *l, const struct net_control *request, int64_t deadline_ms,
                              struct net_control_reply *reply, char why[CONTROL_TEXT_BYTES]);
 void coordinator_cancel(void *l);

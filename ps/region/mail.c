@@ -4,7 +4,7 @@
 #include "base/clock.h"
 #include "base/log.h"
 #include "base/term.h"
-#include "net/exchange/gate_client.h"
+#include "net/exchange/peer_client.h"
 #include <pthread.h>
 #include <stdlib.h>
 #include <string.h>
@@ -28,7 +28,7 @@ struct letter {
 
 struct peer {
     struct peer *next;
-    struct net_gate_client *client;
+    struct net_peer_client *client;
     int most; /* letters in a call */
     int64_t call_ms;
     char addr[];
@@ -46,7 +46,7 @@ struct mail {
     pthread_mutex_t lock; /* guards what follows */
     pthread_cond_t wake;
     struct letter *first, **end;     /* removed by the thread alone */
-    struct net_gate_client *calling; /* or NULL */
+    struct net_peer_client *calling; /* or NULL */
     uint64_t generation;             /* the newest that has begun here */
     int stopping;
 };
@@ -116,7 +116,7 @@ static struct peer *peer_of(struct mail *m, const char *addr)
     if (p)
         return p;
     p = calloc(1, sizeof *p + strlen(addr) + 1);
-    if (!p || net_gate_create(addr, &p->client) != ST_OK) {
+    if (!p || net_peer_create(addr, &p->client) != ST_OK) {
         free(p);
         return NULL;
     }
@@ -196,7 +196,7 @@ static enum status call(struct mail *m, struct peer *p, const struct net_gate *g
     pthread_mutex_unlock(&m->lock);
     if (over)
         return st;
-    st = net_gate_call(p->client, gate, p->call_ms, reply, why);
+    st = net_peer_gate(p->client, gate, p->call_ms, reply, why);
     pthread_mutex_lock(&m->lock);
     m->calling = NULL;
     pthread_mutex_unlock(&m->lock);
@@ -271,7 +271,7 @@ void mail_begin(struct mail *m, uint64_t generation)
     pthread_mutex_lock(&m->lock);
     m->generation = generation > m->generation ? generation : m->generation;
     if (m->calling)
-        net_gate_cancel(m->calling);
+        net_peer_cancel(m->calling);
     pthread_cond_broadcast(&m->wake);
     pthread_mutex_unlock(&m->lock);
 }
@@ -283,7 +283,7 @@ void mail_stop(struct mail *m)
     pthread_mutex_lock(&m->lock);
     m->stopping = 1;
     if (m->calling)
-        net_gate_cancel(m->calling);
+        net_peer_cancel(m->calling);
     pthread_cond_broadcast(&m->wake);
     pthread_mutex_unlock(&m->lock);
     if (m->has_thread)
@@ -304,7 +304,7 @@ void mail_destroy(struct mail *m)
     while (m->peers) {
         struct peer *p = m->peers;
         m->peers = p->next;
-        net_gate_destroy(p->client);
+        net_peer_destroy(p->client);
         free(p);
     }
     pthread_cond_destroy(&m->wake);

@@ -1,25 +1,25 @@
-/* tests/sim/gate.c - see second.h: net/exchange/gate_client.h on the simulated network, for the
+/* tests/sim/gate.c - see second.h: net/exchange/peer_client.h on the simulated network, for the
  * fibers of a region's servers. */
-#include "net/exchange/gate_client.h"
+#include "net/exchange/peer_client.h"
 #include "ps/region/region_server.h"
 #include "tests/sim/second.h"
 #include <stdlib.h>
 #include <string.h>
 
-struct net_gate_client {
+struct net_peer_client {
     int node, to, cancelled;
 };
 
-enum status __wrap_net_gate_create(const char *addr, struct net_gate_client **out);
-void __wrap_net_gate_destroy(struct net_gate_client *c);
-enum status __wrap_net_gate_call(struct net_gate_client *c, const struct net_gate *gate,
+enum status __wrap_net_peer_create(const char *addr, struct net_peer_client **out);
+void __wrap_net_peer_destroy(struct net_peer_client *c);
+enum status __wrap_net_peer_gate(struct net_peer_client *c, const struct net_gate *gate,
                                  int64_t deadline_ms, struct net_squares_reply *reply,
                                  char why[CONTROL_TEXT_BYTES]);
-void __wrap_net_gate_cancel(struct net_gate_client *c);
+void __wrap_net_peer_cancel(struct net_peer_client *c);
 
-enum status __wrap_net_gate_create(const char *addr, struct net_gate_client **out)
+enum status __wrap_net_peer_create(const char *addr, struct net_peer_client **out)
 {
-    struct net_gate_client *c = sim_alloc(sizeof *c);
+    struct net_peer_client *c = sim_alloc(sizeof *c);
     c->node = sim.running;
     for (int i = 0; i < SIM_NODES; i++)
         if (!strcmp(addr, sim_address[i]))
@@ -28,7 +28,7 @@ enum status __wrap_net_gate_create(const char *addr, struct net_gate_client **ou
     return ST_OK;
 }
 
-void __wrap_net_gate_destroy(struct net_gate_client *c)
+void __wrap_net_peer_destroy(struct net_peer_client *c)
 {
 }
 
@@ -52,7 +52,7 @@ static struct sent *copy(const struct net_gate *gate)
     return s;
 }
 
-enum status __wrap_net_gate_call(struct net_gate_client *c, const struct net_gate *gate,
+enum status __wrap_net_peer_gate(struct net_peer_client *c, const struct net_gate *gate,
                                  int64_t deadline_ms, struct net_squares_reply *reply,
                                  char why[CONTROL_TEXT_BYTES])
 {
@@ -73,7 +73,7 @@ enum status __wrap_net_gate_call(struct net_gate_client *c, const struct net_gat
     return k->st;
 }
 
-void __wrap_net_gate_cancel(struct net_gate_client *c)
+void __wrap_net_peer_cancel(struct net_peer_client *c)
 {
     c->cancelled = 1;
     fiber_wake(c);

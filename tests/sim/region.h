@@ -5,7 +5,7 @@
  *   group.c        the group's workers, its generations and checkpoints: a driver
  *   parent.c       net/exchange/exchange.h, by which ps/region exchanges, over exchange.c
  *   second.c       the process of the second server
- *   gate.c         net/exchange/gate_client.h, by which the two speak
+ *   gate.c         net/exchange/peer_client.h, by which the two speak
  *   ledger.c       what must hold of a region's versions, and of what it has contributed
  * Owns: what lies on a region's disk, for the run. Threads: fibers, of one. Errors: sim_fail. */
 #ifndef TESTS_SIM_REGION_H

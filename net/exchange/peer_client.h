@@ -1,0 +1,32 @@
+/* net/exchange/peer_client.h - what one server of a job asks or tells another, one call after the
+ * other: ps 0 how it stands and what is to be done (control.h), what its chunks add to a norm
+ * (squares.h), and, in a region, what the other is to know (gate.h).
+ * Owns:    its channel.
+ * Threads: one calls, any cancels.
+ * Errors:  ST_UNAVAILABLE, ST_DEADLINE, ST_CANCELLED, ST_REFUSED (as unary.h), ST_PROTOCOL (the
+ *          other knows no such call, or would not take the message), ST_NOMEM; not logged, a
+ *          sentence in `why`. */
+#ifndef NET_EXCHANGE_PEER_CLIENT_H
+#define NET_EXCHANGE_PEER_CLIENT_H
+#include "base/status.h"
+#include "net/wire/control.h"
+#include "net/wire/gate.h"
+#include "net/wire/squares.h"
+
+struct net_peer_client;
+enum status net_peer_create(const char *addr, struct net_peer_client **out);
+void net_peer_destroy(struct net_peer_client *c); /* NULL is fine */
+/* Ends the call under way with ST_CANCELLED; if there is none, the next. */
+void net_peer_cancel(struct net_peer_client *c);
+
+enum status net_peer_control(struct net_peer_client *c, const struct net_control *request,
+                             int64_t deadline_ms, struct net_control_reply *reply,
+                             char why[CONTROL_TEXT_BYTES]);
+enum status net_peer_squares(struct net_peer_client *c, const struct net_squares *squares,
+                             int64_t deadline_ms, struct net_squares_reply *reply,
+                             char why[CONTROL_TEXT_BYTES]);
+enum status net_peer_gate(struct net_peer_client *c, const struct net_gate *gate,
+                          int64_t deadline_ms, struct net_squares_reply *reply,
+                          char why[CONTROL_TEXT_BYTES]);
+
+#endif
