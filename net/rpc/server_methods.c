@@ -31,189 +31,158 @@ static void share(struct net_server *s, const struct net_join *join, const char 
         LOG_D("worker %d at %s: its memory cannot be read here: %s", join->member, peer, why);
 }
 
-static void serve_join(struct server_call *c, const uint8_t *data, size_t bytes)
+/* What a method answers. */
+struct answer {
+    uint8_t *data; /* encoded */
+    size_t n;
+    char why[MESSAGE_WHY_BYTES]; /* the call is refused with it */
+};
+
+/* Each of these does what one method is for. ST_PROTOCOL, ST_INVALID: the message is refused with
+ * `why`; any other error: the call ends so, and may be made again. */
+
+static enum status answer_join(struct server_call *c, const uint8_t *data, size_t bytes,
+                               struct answer *a)
 {
+    const struct net_server *s = c->server;
     struct net_join join = {.model = NULL};
     struct chunks *chunks = NULL;
     struct net_join_reply answer = {.answer = JOIN_REFUSED, .step = -1};
-    char why[MESSAGE_WHY_BYTES] = "out of memory";
-    uint8_t *out = NULL;
-    size_t n = 0;
-    enum status st = message_unpack_join(data, bytes, &join, &chunks, why);
-    if (st == ST_PROTOCOL) {
-        net_call_refuse(c, why);
-        return;
-    }
+    snprintf(a->why, sizeof a->why, "out of memory");
+    enum status st = message_unpack_join(data, bytes, &join, &chunks, a->why);
+    if (st == ST_PROTOCOL)
+        return st;
     char *peer = grpc_call_get_peer(c->call);
     if (st == ST_OK) {
-        c->server->handler.join(c->server->handler.ctx, &join, peer, &answer);
+        s->handler.join(s->handler.ctx, &join, peer, &answer);
         share(c->server, &join, peer, &answer);
-        if (c->server->people.joined &&
-            (answer.answer == JOIN_WELCOME || answer.answer == JOIN_INIT))
-            c->server->people.joined(c->server->people.ctx, &join);
+        if (s->people.joined && (answer.answer == JOIN_WELCOME || answer.answer == JOIN_INIT))
+            s->people.joined(s->people.ctx, &join);
     } else {
-        LOG_FEW("join from %s refused: %s", peer, why);
+        LOG_FEW("join from %s refused: %s", peer, a->why);
         answer.answer = st == ST_NOMEM ? JOIN_RETRY : JOIN_REFUSED;
-        snprintf(answer.why, sizeof answer.why, "%s", why);
+        snprintf(answer.why, sizeof answer.why, "%s", a->why);
     }
     gpr_free(peer);
-    st = message_pack_reply(&answer, &out, &n);
+    st = message_pack_reply(&answer, &a->data, &a->n);
     free(answer.server);
     hosts_free(&answer.servers);
     chunks_destroy(chunks);
     message_join_free(&join);
-    net_call_reply_packed(c, st, out, n);
+    return st;
 }
 
-static void serve_leave(struct server_call *c, const uint8_t *data, size_t bytes)
+static enum status answer_leave(struct server_call *c, const uint8_t *data, size_t bytes,
+                                struct answer *a)
 {
     struct net_leave leave;
-    char why[MESSAGE_WHY_BYTES];
-    if (message_unpack_leave(data, bytes, &leave, why) != ST_OK) {
-        net_call_refuse(c, why);
-        return;
-    }
+    enum status st = message_unpack_leave(data, bytes, &leave, a->why);
+    if (st != ST_OK)
+        return st;
     c->server->handler.leave(c->server->handler.ctx, &leave);
     if (!leave.soon)
         lenders_leave(&c->server->lenders, leave.incarnation);
-    uint8_t *empty = calloc(1, 1); /* LeaveReply has no fields: zero bytes */
-    net_call_reply(c, empty, 0, empty ? GRPC_STATUS_OK : GRPC_STATUS_RESOURCE_EXHAUSTED, "");
+    a->data = calloc(1, 1); /* LeaveReply has no fields: zero bytes */
+    return a->data ? ST_OK : ST_NOMEM;
 }
 
-static void serve_status(struct server_call *c, const uint8_t *data, size_t bytes)
+static enum status answer_status(struct server_call *c, const uint8_t *data, size_t bytes,
+                                 struct answer *a)
 {
     const struct net_server_people *people = &c->server->people;
     struct net_status status = {.chunks = NULL};
-    char why[MESSAGE_WHY_BYTES];
-    uint8_t *out = NULL;
-    size_t n = 0;
     struct net_status_request request = {.with_model = 0};
-    if (!people->status || message_unpack_status_request(data, bytes, &request, why) != ST_OK) {
-        net_call_refuse(c, people->status ? why : "this server says nothing of itself");
-        return;
-    }
-    enum status st = people->status(people->ctx, request.with_model, &status);
+    enum status st = message_unpack_status_request(data, bytes, &request, a->why);
+    if (st != ST_OK)
+        return st;
+    st = people->status(people->ctx, request.with_model, &status);
     status.pad_bytes = request.pad_bytes;
     if (st == ST_OK)
-        st = message_pack_status(&status, &out, &n);
+        st = message_pack_status(&status, &a->data, &a->n);
     net_status_free(&status);
-    net_call_reply_packed(c, st, out, n);
+    return st;
 }
 
-static void serve_command(struct server_call *c, const uint8_t *data, size_t bytes)
+static enum status answer_command(struct server_call *c, const uint8_t *data, size_t bytes,
+                                  struct answer *a)
 {
     const struct net_server_people *people = &c->server->people;
     struct net_command command;
     struct net_command_reply answer = {.answer = COMMAND_REFUSED};
-    char why[MESSAGE_WHY_BYTES];
-    uint8_t *out = NULL;
-    size_t n = 0;
-    if (!people->command || message_unpack_command(data, bytes, &command, why) != ST_OK) {
-        net_call_refuse(c, people->command ? why : "this server takes no commands");
-        return;
-    }
+    enum status st = message_unpack_command(data, bytes, &command, a->why);
+    if (st != ST_OK)
+        return st;
     people->command(people->ctx, &command, &answer);
-    enum status st = message_pack_command_reply(&answer, &out, &n);
-    net_call_reply_packed(c, st, out, n);
+    return message_pack_command_reply(&answer, &a->data, &a->n);
 }
 
-static void serve_evaluation(struct server_call *c, const uint8_t *data, size_t bytes)
+static enum status answer_evaluation(struct server_call *c, const uint8_t *data, size_t bytes,
+                                     struct answer *a)
 {
     const struct net_server_people *people = &c->server->people;
     struct net_evaluation evaluation;
     struct net_evaluation_reply answer = {.best = {.step = -1}};
-    char why[MESSAGE_WHY_BYTES];
-    uint8_t *out = NULL;
-    size_t n = 0;
-    if (!people->evaluated || message_unpack_evaluation(data, bytes, &evaluation, why) != ST_OK) {
-        net_call_refuse(c, people->evaluated ? why : "this server takes no evaluations");
-        return;
-    }
+    enum status st = message_unpack_evaluation(data, bytes, &evaluation, a->why);
+    if (st != ST_OK)
+        return st;
     people->evaluated(people->ctx, &evaluation, &answer);
-    enum status st = message_pack_evaluation_reply(&answer, &out, &n);
-    net_call_reply_packed(c, st, out, n);
+    return message_pack_evaluation_reply(&answer, &a->data, &a->n);
 }
 
-static void serve_report(struct server_call *c, const uint8_t *data, size_t bytes)
+static enum status answer_report(struct server_call *c, const uint8_t *data, size_t bytes,
+                                 struct answer *a)
 {
     const struct net_server_people *people = &c->server->people;
     struct net_report report;
-    char why[MESSAGE_WHY_BYTES];
-    uint8_t *out = NULL;
-    size_t n = 0;
-    if (message_unpack_report(data, bytes, &report, why) != ST_OK) {
-        net_call_refuse(c, why);
-        return;
-    }
+    enum status st = message_unpack_report(data, bytes, &report, a->why);
+    if (st != ST_OK)
+        return st;
     int next_ms = people->reported ? people->reported(people->ctx, &report) : 0;
-    enum status st = message_pack_report_reply(next_ms, &out, &n);
-    net_call_reply_packed(c, st, out, n);
+    return message_pack_report_reply(next_ms, &a->data, &a->n);
 }
 
-static void serve_fetch(struct server_call *c, const uint8_t *data, size_t bytes)
+static enum status answer_fetch(struct server_call *c, const uint8_t *data, size_t bytes,
+                                struct answer *a)
 {
     const struct net_server_handler *handler = &c->server->handler;
     struct net_fetch_request request;
     struct net_fetch_reply answer = {.n = 0};
-    char why[MESSAGE_WHY_BYTES] = "this server hands on no chunks";
-    uint8_t *out = NULL;
-    size_t n = 0;
-    if (!handler->fetch || message_unpack_fetch(data, bytes, &request, why) != ST_OK) {
-        net_call_refuse(c, why);
-        return;
-    }
+    enum status st = message_unpack_fetch(data, bytes, &request, a->why);
+    if (st != ST_OK)
+        return st;
     handler->fetch(handler->ctx, &request, &answer);
-    enum status st = message_pack_fetch_reply(&answer, &out, &n);
+    st = message_pack_fetch_reply(&answer, &a->data, &a->n);
     net_fetch_reply_free(&answer);
     free(request.chunk);
-    net_call_reply_packed(c, st, out, n);
+    return st;
 }
 
-static void serve_squares(struct server_call *c, const uint8_t *data, size_t bytes)
+static enum status answer_squares(struct server_call *c, const uint8_t *data, size_t bytes,
+                                  struct answer *a)
 {
     const struct net_server_handler *handler = &c->server->handler;
     struct net_squares squares;
     struct net_squares_reply answer = {.answer = SQUARES_OVER};
-    char why[MESSAGE_WHY_BYTES] = "this server takes no part of a norm";
-    uint8_t *out = NULL;
-    size_t n = 0;
-    enum status st =
-        handler->squares ? message_unpack_squares(data, bytes, &squares, why) : ST_PROTOCOL;
-    if (st == ST_NOMEM) {
-        net_call_reply_packed(c, st, NULL, 0);
-        return;
-    }
-    if (st != ST_OK) {
-        net_call_refuse(c, why);
-        return;
-    }
+    enum status st = message_unpack_squares(data, bytes, &squares, a->why);
+    if (st != ST_OK)
+        return st;
     handler->squares(handler->ctx, &squares, &answer);
-    st = message_pack_squares_reply(&answer, &out, &n);
     free(squares.square);
-    net_call_reply_packed(c, st, out, n);
+    return message_pack_squares_reply(&answer, &a->data, &a->n);
 }
 
-static void serve_gate(struct server_call *c, const uint8_t *data, size_t bytes)
+static enum status answer_gate(struct server_call *c, const uint8_t *data, size_t bytes,
+                               struct answer *a)
 {
     const struct net_server_handler *handler = &c->server->handler;
     struct net_gate gate;
     struct net_squares_reply answer = {.answer = SQUARES_OVER};
-    char why[MESSAGE_WHY_BYTES] = "this server is in no region";
-    uint8_t *out = NULL;
-    size_t n = 0;
-    enum status st = handler->gate ? message_unpack_gate(data, bytes, &gate, why) : ST_PROTOCOL;
-    if (st == ST_NOMEM) {
-        net_call_reply_packed(c, st, NULL, 0);
-        return;
-    }
-    if (st != ST_OK) {
-        net_call_refuse(c, why);
-        return;
-    }
+    enum status st = message_unpack_gate(data, bytes, &gate, a->why);
+    if (st != ST_OK)
+        return st;
     handler->gate(handler->ctx, &gate, &answer);
-    st = message_pack_squares_reply(&answer, &out, &n);
     net_gate_free(&gate);
-    net_call_reply_packed(c, st, out, n);
+    return message_pack_squares_reply(&answer, &a->data, &a->n);
 }
 
 static void serve_health(struct server_call *c, const uint8_t *data, size_t bytes)
@@ -239,28 +208,47 @@ static void serve_health(struct server_call *c, const uint8_t *data, size_t byte
         net_call_watch(c, out, n);
 }
 
+/* Why a server that is not for such calls refuses them; NULL: it is for them. */
+static const char *not_served(const struct net_server *s, enum server_method method)
+{
+    if (method == METHOD_STATUS && !s->people.status)
+        return "this server says nothing of itself";
+    if (method == METHOD_COMMAND && !s->people.command)
+        return "this server takes no commands";
+    if (method == METHOD_EVALUATE && !s->people.evaluated)
+        return "this server takes no evaluations";
+    if (method == METHOD_FETCH && !s->handler.fetch)
+        return "this server hands on no chunks";
+    if (method == METHOD_SQUARES && !s->handler.squares)
+        return "this server takes no part of a norm";
+    if (method == METHOD_GATE && !s->handler.gate)
+        return "this server is in no region";
+    return NULL;
+}
+
 void net_call_serve(struct server_call *c, const uint8_t *data, size_t bytes)
 {
-    if (c->method == METHOD_JOIN)
-        serve_join(c, data, bytes);
-    else if (c->method == METHOD_LEAVE)
-        serve_leave(c, data, bytes);
-    else if (c->method == METHOD_CONTROL)
+    static enum status (*const answers[N_METHODS])(struct server_call *, const uint8_t *, size_t,
+                                                   struct answer *) = {
+        [METHOD_JOIN] = answer_join,           [METHOD_LEAVE] = answer_leave,
+        [METHOD_STATUS] = answer_status,       [METHOD_COMMAND] = answer_command,
+        [METHOD_EVALUATE] = answer_evaluation, [METHOD_REPORT] = answer_report,
+        [METHOD_FETCH] = answer_fetch,         [METHOD_SQUARES] = answer_squares,
+        [METHOD_GATE] = answer_gate,
+    };
+    struct answer a = {.data = NULL};
+    const char *refused = not_served(c->server, c->method);
+    if (c->method == METHOD_CONTROL) {
         net_call_serve_control(c, data, bytes);
-    else if (c->method == METHOD_STATUS)
-        serve_status(c, data, bytes);
-    else if (c->method == METHOD_COMMAND)
-        serve_command(c, data, bytes);
-    else if (c->method == METHOD_FETCH)
-        serve_fetch(c, data, bytes);
-    else if (c->method == METHOD_SQUARES)
-        serve_squares(c, data, bytes);
-    else if (c->method == METHOD_GATE)
-        serve_gate(c, data, bytes);
-    else if (c->method == METHOD_EVALUATE)
-        serve_evaluation(c, data, bytes);
-    else if (c->method == METHOD_REPORT)
-        serve_report(c, data, bytes);
-    else
+    } else if (!answers[c->method]) {
         serve_health(c, data, bytes);
+    } else if (refused) {
+        net_call_refuse(c, refused);
+    } else {
+        enum status st = answers[c->method](c, data, bytes, &a);
+        if (st == ST_PROTOCOL || st == ST_INVALID)
+            net_call_refuse(c, a.why);
+        else
+            net_call_reply_packed(c, st, a.data, a.n);
+    }
 }
