@@ -1,0 +1,15 @@
+/* ps/set_up.h - the server's parts, made as its flags say and joined to each other: what one of
+ * them calls of another goes by the app. Owns:    what is made is the app's. Threads: main's,
+ * before anything is served. Errors:  as region.h, region_server.h, node.h. */
+#ifndef PS_SET_UP_H
+#define PS_SET_UP_H
+#include "ps/app.h"
+#include "ps/service/service.h"
+
+enum status ps_make_region(const struct ps_cluster *c, struct app *app);
+enum status ps_make_node(const struct ps_cluster *c, struct app *app);
+/* It borrows c and app. */
+struct ps_service_config ps_make_service_config(const struct ps_cluster *c, struct app *app);
+int ps_threads_of(int64_t asked); /* 0: as many as there are cores for */
+
+#endif
