@@ -11,8 +11,8 @@ static __global__ void weir_add(const float *a, const float *b, float *dst, int6
     }
 }
 
-int cuda_add(struct CUstream_st *stream, const float *a, const float *b, float *dst, int64_t n,
-             int relu)
+extern "C" int cuda_add(struct CUstream_st *stream, const float *a, const float *b, float *dst,
+                        int64_t n, int relu)
 {
     if (a == nullptr || b == nullptr || dst == nullptr || n < 1)
         return CUDA_KERNEL_REFUSED;

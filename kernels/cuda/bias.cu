@@ -14,8 +14,8 @@ static __global__ void weir_bias_add(float *y, const float *bias, struct cuda_pl
     }
 }
 
-int cuda_bias_add(struct CUstream_st *stream, float *y, const float *bias, struct cuda_planes shape,
-                  int relu)
+extern "C" int cuda_bias_add(struct CUstream_st *stream, float *y, const float *bias,
+                             struct cuda_planes shape, int relu)
 {
     if (y == nullptr || bias == nullptr || shape.n < 1 || shape.channels < 1 || shape.plane < 1)
         return CUDA_KERNEL_REFUSED;

@@ -15,7 +15,7 @@ static int64_t splits_of(struct cuda_planes shape)
     return splits < 1 ? 1 : splits > MAX_SPLITS ? MAX_SPLITS : splits;
 }
 
-int64_t cuda_bias_grad_scratch(struct cuda_planes shape)
+extern "C" int64_t cuda_bias_grad_scratch(struct cuda_planes shape)
 {
     return MAX_SPLITS * shape.channels;
 }
@@ -122,14 +122,14 @@ static int bias_grad(struct CUstream_st *stream, const float *dy, float *db, flo
     return LAUNCH(weir_sum_splits, groups, THREADS, stream, scratch, db, shape.channels, splits);
 }
 
-int cuda_bias_grad(struct CUstream_st *stream, const float *dy, float *db, float *scratch,
-                   struct cuda_planes shape)
+extern "C" int cuda_bias_grad(struct CUstream_st *stream, const float *dy, float *db,
+                              float *scratch, struct cuda_planes shape)
 {
     return bias_grad(stream, dy, db, scratch, shape, 0);
 }
 
-int cuda_bias_grad_last(struct CUstream_st *stream, const float *dy, float *db, float *scratch,
-                        struct cuda_planes shape)
+extern "C" int cuda_bias_grad_last(struct CUstream_st *stream, const float *dy, float *db,
+                                   float *scratch, struct cuda_planes shape)
 {
     return bias_grad(stream, dy, db, scratch, shape, 1);
 }

@@ -54,8 +54,9 @@ static __global__ void weir_bias_relu_tile(const float *x, const float *bias, in
     }
 }
 
-int cuda_bias_relu_pool(struct CUstream_st *stream, const float *x, const struct cuda_bias *bias,
-                        float *y, int32_t *winner, const struct cuda_window *w)
+extern "C" int cuda_bias_relu_pool(struct CUstream_st *stream, const float *x,
+                                   const struct cuda_bias *bias, float *y, int32_t *winner,
+                                   const struct cuda_window *w)
 {
     if (x == nullptr || bias->values == nullptr || bias->channels < 1 || y == nullptr ||
         winner == nullptr || !cuda_window_is_sound(w))

@@ -12,7 +12,8 @@ static __global__ void weir_move(const float *src, float *dst, struct cuda_rows 
     }
 }
 
-int cuda_rows_move(struct CUstream_st *stream, const float *src, float *dst, struct cuda_rows r)
+extern "C" int cuda_rows_move(struct CUstream_st *stream, const float *src, float *dst,
+                              struct cuda_rows r)
 {
     if (src == nullptr || dst == nullptr || r.n < 1 || r.elems < 1 || r.src_row < r.elems ||
         r.dst_row < r.elems)

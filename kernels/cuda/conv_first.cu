@@ -377,7 +377,7 @@ static int backward_launch(struct CUstream_st *stream, const struct cuda_conv_fi
                         : BY_STRIDE(launch, 7, c, __VA_ARGS__))
 
 /* An image's sides are bounded first, so that nothing behind runs over. */
-int cuda_conv_first_fits(const struct cuda_conv_first *c)
+extern "C" int cuda_conv_first_fits(const struct cuda_conv_first *c)
 {
     if (c->n < 1 || c->n > INT32_MAX || c->filters < 1 ||
         c->filters > CUDA_CONV_FIRST_MAX_FILTERS || c->in_h < 1 || c->in_w < 1 || c->out_h < 1 ||
@@ -390,9 +390,9 @@ int cuda_conv_first_fits(const struct cuda_conv_first *c)
            2 * c->stride * c->stride * backward_layout(c).phase <= GRAD_CELLS;
 }
 
-int cuda_conv_first_forward(struct CUstream_st *stream, const struct cuda_conv_first *c,
-                            const float *x, const float *w, float *y,
-                            const struct cuda_conv_first_end *end)
+extern "C" int cuda_conv_first_forward(struct CUstream_st *stream, const struct cuda_conv_first *c,
+                                       const float *x, const float *w, float *y,
+                                       const struct cuda_conv_first_end *end)
 {
     int pool_fits = end->relu && end->pool_h > 0 && end->pool_w > 0 &&
                     end->pool_h <= (c->out_h + 1) / 2 && end->pool_w <= (c->out_w + 1) / 2;
@@ -402,13 +402,14 @@ int cuda_conv_first_forward(struct CUstream_st *stream, const struct cuda_conv_f
     return BY_KERNEL(forward_launch, c, stream, c, x, w, y, end);
 }
 
-int64_t cuda_conv_first_scratch(const struct cuda_conv_first *c)
+extern "C" int64_t cuda_conv_first_scratch(const struct cuda_conv_first *c)
 {
     return splits_of(c) * c->filters * (c->kernel * c->kernel + 1);
 }
 
-int cuda_conv_first_backward(struct CUstream_st *stream, const struct cuda_conv_first *c,
-                             const float *x, const float *dy, const struct cuda_conv_first_grad *g)
+extern "C" int cuda_conv_first_backward(struct CUstream_st *stream, const struct cuda_conv_first *c,
+                                        const float *x, const float *dy,
+                                        const struct cuda_conv_first_grad *g)
 {
     if (x == nullptr || dy == nullptr || g->dw == nullptr || g->db == nullptr ||
         g->scratch == nullptr || !::cuda_conv_first_fits(c))

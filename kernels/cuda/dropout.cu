@@ -25,8 +25,8 @@ static __global__ void weir_dropout_apply(const float *x, float *y, struct cuda_
     }
 }
 
-int cuda_dropout_apply(struct CUstream_st *stream, const float *x, float *y,
-                       const struct cuda_dropout *d)
+extern "C" int cuda_dropout_apply(struct CUstream_st *stream, const float *x, float *y,
+                                  const struct cuda_dropout *d)
 {
     if (x == nullptr || y == nullptr || d->position == nullptr || d->n < 1 || d->elems < 1)
         return CUDA_KERNEL_REFUSED;

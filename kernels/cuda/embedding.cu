@@ -63,8 +63,8 @@ static int is_sound(const struct cuda_embedding *e)
            e->vocabulary <= MOST_NUMBERS;
 }
 
-int cuda_embedding_forward(struct CUstream_st *stream, const struct cuda_embedding *e,
-                           const float *table, float *y)
+extern "C" int cuda_embedding_forward(struct CUstream_st *stream, const struct cuda_embedding *e,
+                                      const float *table, float *y)
 {
     if (!is_sound(e) || table == nullptr || y == nullptr)
         return CUDA_KERNEL_REFUSED;
@@ -72,8 +72,8 @@ int cuda_embedding_forward(struct CUstream_st *stream, const struct cuda_embeddi
                   table, y);
 }
 
-int cuda_embedding_backward(struct CUstream_st *stream, const struct cuda_embedding *e,
-                            const float *dy, float *grad)
+extern "C" int cuda_embedding_backward(struct CUstream_st *stream, const struct cuda_embedding *e,
+                                       const float *dy, float *grad)
 {
     if (!is_sound(e) || dy == nullptr || grad == nullptr)
         return CUDA_KERNEL_REFUSED;

@@ -38,15 +38,16 @@ static int is_sound(const struct cuda_gather *g)
            g->n > 0 && g->pixels > 0;
 }
 
-int cuda_gather_items(struct CUstream_st *stream, const struct cuda_gather *g, const uint32_t *item)
+extern "C" int cuda_gather_items(struct CUstream_st *stream, const struct cuda_gather *g,
+                                 const uint32_t *item)
 {
     if (!is_sound(g) || item == nullptr)
         return CUDA_KERNEL_REFUSED;
     return LAUNCH(weir_gather_items, cuda_blocks(g->n, 1), THREADS, stream, *g, item);
 }
 
-int cuda_gather_step(struct CUstream_st *stream, const struct cuda_gather *g,
-                     const struct cuda_order *o)
+extern "C" int cuda_gather_step(struct CUstream_st *stream, const struct cuda_gather *g,
+                                const struct cuda_order *o)
 {
     if (!is_sound(g) || o->item[0] == nullptr || o->item[1] == nullptr || o->step == nullptr ||
         o->position == nullptr || o->n_items < 1)

@@ -78,24 +78,24 @@ static int is_sound(const struct cuda_layer_norm *l)
            l->n > 0 && l->n <= INT32_MAX && l->elems > 0;
 }
 
-int cuda_layer_norm_forward(struct CUstream_st *stream, const struct cuda_layer_norm *l,
-                            const float *beta, float *y)
+extern "C" int cuda_layer_norm_forward(struct CUstream_st *stream, const struct cuda_layer_norm *l,
+                                       const float *beta, float *y)
 {
     if (!is_sound(l) || beta == nullptr || y == nullptr)
         return CUDA_KERNEL_REFUSED;
     return LAUNCH(weir_norm_forward, (unsigned)l->n, THREADS, stream, *l, beta, y);
 }
 
-int cuda_layer_norm_backward(struct CUstream_st *stream, const struct cuda_layer_norm *l,
-                             const float *dy, float *dx)
+extern "C" int cuda_layer_norm_backward(struct CUstream_st *stream, const struct cuda_layer_norm *l,
+                                        const float *dy, float *dx)
 {
     if (!is_sound(l) || dy == nullptr || dx == nullptr)
         return CUDA_KERNEL_REFUSED;
     return LAUNCH(weir_norm_backward, (unsigned)l->n, THREADS, stream, *l, dy, dx);
 }
 
-int cuda_layer_norm_params(struct CUstream_st *stream, const struct cuda_layer_norm *l,
-                           const float *dy, float *dgamma, float *dbeta)
+extern "C" int cuda_layer_norm_params(struct CUstream_st *stream, const struct cuda_layer_norm *l,
+                                      const float *dy, float *dgamma, float *dbeta)
 {
     if (!is_sound(l) || dy == nullptr || dgamma == nullptr || dbeta == nullptr)
         return CUDA_KERNEL_REFUSED;

@@ -81,14 +81,14 @@ static int is_sound(const struct cuda_softmax *s)
             (s->loss != nullptr && s->hit != nullptr));
 }
 
-int cuda_sigmoid_run(struct CUstream_st *stream, const struct cuda_softmax *s)
+extern "C" int cuda_sigmoid_run(struct CUstream_st *stream, const struct cuda_softmax *s)
 {
     if (!is_sound(s))
         return CUDA_KERNEL_REFUSED;
     return LAUNCH(weir_sigmoid_xent, (unsigned)s->n, THREADS, stream, *s);
 }
 
-int cuda_squared_run(struct CUstream_st *stream, const struct cuda_softmax *s)
+extern "C" int cuda_squared_run(struct CUstream_st *stream, const struct cuda_softmax *s)
 {
     if (!is_sound(s))
         return CUDA_KERNEL_REFUSED;

@@ -16,7 +16,7 @@ static __global__ void weir_norm_stats(struct cuda_norm_stats s)
     }
 }
 
-int cuda_norm_stats_hand_out(struct CUstream_st *stream, const struct cuda_norm_stats *s)
+extern "C" int cuda_norm_stats_hand_out(struct CUstream_st *stream, const struct cuda_norm_stats *s)
 {
     if (s->saved_mean == nullptr || s->saved_inverse == nullptr || s->mean == nullptr ||
         s->variance == nullptr || s->channels < 1 || s->cells < 1)

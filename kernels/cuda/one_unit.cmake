@@ -1,9 +1,15 @@
-# All of CU_SOURCES as one source, whose headers, most of an nvcc's work, are read once; each kernel's
-# names are in a namespace of its own. Not for a build that is to compute: optim's flags are left out.
+# CU_SOURCES as two sources, whose headers, most of an nvcc's work, are read once for each; each
+# file's names are in a namespace of its own, but for the functions that say extern "C". optim has
+# flags of its own and stays by itself.
 set(headers)
 set(text)
+set(apart)
 foreach(source ${CU_SOURCES})
   get_filename_component(stem ${source} NAME_WE)
+  if(stem STREQUAL optim)
+    list(APPEND apart ${source})
+    continue()
+  endif()
   file(STRINGS ${source} lines REGEX "^#include")
   list(APPEND headers ${lines})
   string(APPEND text "namespace unit_${stem} {\n#include \"${source}\"\n}\n")
@@ -11,4 +17,5 @@ endforeach()
 list(REMOVE_DUPLICATES headers)
 list(JOIN headers "\n" headers)
 set(CU_SOURCES ${CMAKE_BINARY_DIR}/gen/kernels.cu)
-file(WRITE ${CU_SOURCES} "${headers}\n${text}")
+file(CONFIGURE OUTPUT ${CU_SOURCES} CONTENT "${headers}\n${text}" @ONLY) # as it was: not anew
+list(APPEND CU_SOURCES ${apart})

@@ -60,7 +60,7 @@ static int launch(struct CUstream_st *stream, const struct cuda_update *u)
     return LAUNCH(weir_update<KIND>, (unsigned)u->n_parts, THREADS, stream, *u);
 }
 
-int cuda_update_run(struct CUstream_st *stream, const struct cuda_update *u)
+extern "C" int cuda_update_run(struct CUstream_st *stream, const struct cuda_update *u)
 {
     if (u->parts == nullptr || u->scalar == nullptr || u->step == nullptr || u->n_parts < 1 ||
         u->n_scalars < 1)

@@ -34,8 +34,8 @@ static int frame_is_sound(const struct cuda_frame *f)
            (int64_t)f->padded_h * f->padded_w <= INT32_MAX;
 }
 
-int cuda_pad_set(struct CUstream_st *stream, const float *x, float *padded,
-                 const struct cuda_frame *f)
+extern "C" int cuda_pad_set(struct CUstream_st *stream, const float *x, float *padded,
+                            const struct cuda_frame *f)
 {
     if (x == nullptr || padded == nullptr || !frame_is_sound(f))
         return CUDA_KERNEL_REFUSED;
@@ -43,8 +43,8 @@ int cuda_pad_set(struct CUstream_st *stream, const float *x, float *padded,
     return LAUNCH(weir_pad_set, cuda_blocks(n, THREADS), THREADS, stream, x, padded, *f);
 }
 
-int cuda_pad_cut(struct CUstream_st *stream, const float *padded, float *x,
-                 const struct cuda_frame *f)
+extern "C" int cuda_pad_cut(struct CUstream_st *stream, const float *padded, float *x,
+                            const struct cuda_frame *f)
 {
     if (padded == nullptr || x == nullptr || !frame_is_sound(f))
         return CUDA_KERNEL_REFUSED;

@@ -144,8 +144,8 @@ static int64_t in_cells(const struct cuda_window *w)
     return w->planes * w->in_h * w->in_w;
 }
 
-int cuda_pool_max_forward(struct CUstream_st *stream, const float *x, float *y, int32_t *winner,
-                          const struct cuda_window *w)
+extern "C" int cuda_pool_max_forward(struct CUstream_st *stream, const float *x, float *y,
+                                     int32_t *winner, const struct cuda_window *w)
 {
     if (x == nullptr || y == nullptr || winner == nullptr || !cuda_window_is_sound(w))
         return CUDA_KERNEL_REFUSED;
@@ -156,8 +156,9 @@ int cuda_pool_max_forward(struct CUstream_st *stream, const float *x, float *y, 
                   y, winner, *w);
 }
 
-int cuda_pool_max_backward(struct CUstream_st *stream, const float *dy, const int32_t *winner,
-                           const float *y, float *dx, const struct cuda_window *w)
+extern "C" int cuda_pool_max_backward(struct CUstream_st *stream, const float *dy,
+                                      const int32_t *winner, const float *y, float *dx,
+                                      const struct cuda_window *w)
 {
     if (dy == nullptr || winner == nullptr || dx == nullptr || !cuda_window_is_sound(w))
         return CUDA_KERNEL_REFUSED;
@@ -168,8 +169,8 @@ int cuda_pool_max_backward(struct CUstream_st *stream, const float *dy, const in
                   y, dx, *w);
 }
 
-int cuda_pool_avg_forward(struct CUstream_st *stream, const float *x, float *y,
-                          const struct cuda_window *w)
+extern "C" int cuda_pool_avg_forward(struct CUstream_st *stream, const float *x, float *y,
+                                     const struct cuda_window *w)
 {
     if (x == nullptr || y == nullptr || !cuda_window_is_sound(w))
         return CUDA_KERNEL_REFUSED;
@@ -177,8 +178,8 @@ int cuda_pool_avg_forward(struct CUstream_st *stream, const float *x, float *y,
                   y, *w);
 }
 
-int cuda_pool_avg_backward(struct CUstream_st *stream, const float *dy, float *dx,
-                           const struct cuda_window *w)
+extern "C" int cuda_pool_avg_backward(struct CUstream_st *stream, const float *dy, float *dx,
+                                      const struct cuda_window *w)
 {
     if (dy == nullptr || dx == nullptr || !cuda_window_is_sound(w))
         return CUDA_KERNEL_REFUSED;

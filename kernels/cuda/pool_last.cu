@@ -127,8 +127,8 @@ static int pool_is_sound(const struct cuda_pool_last *p)
            p->window.planes % p->channels == 0;
 }
 
-int cuda_pool_last_forward(struct CUstream_st *stream, const float *x, float *y, int32_t *winner,
-                           const struct cuda_pool_last *p)
+extern "C" int cuda_pool_last_forward(struct CUstream_st *stream, const float *x, float *y,
+                                      int32_t *winner, const struct cuda_pool_last *p)
 {
     if (x == nullptr || y == nullptr || winner == nullptr || !pool_is_sound(p))
         return CUDA_KERNEL_REFUSED;
@@ -138,8 +138,9 @@ int cuda_pool_last_forward(struct CUstream_st *stream, const float *x, float *y,
     return LAUNCH(weir_max_last_forward, blocks, THREADS, stream, x, y, winner, *p);
 }
 
-int cuda_pool_last_backward(struct CUstream_st *stream, const float *dy, const int32_t *winner,
-                            const float *y, float *dx, const struct cuda_pool_last *p)
+extern "C" int cuda_pool_last_backward(struct CUstream_st *stream, const float *dy,
+                                       const int32_t *winner, const float *y, float *dx,
+                                       const struct cuda_pool_last *p)
 {
     if (dy == nullptr || winner == nullptr || dx == nullptr || !pool_is_sound(p))
         return CUDA_KERNEL_REFUSED;

@@ -15,15 +15,15 @@ static __global__ void weir_relu_backward(const float *y, const float *dy, float
         dx[k] = y[k] > 0.0f ? dy[k] : 0.0f;
 }
 
-int cuda_relu_forward(struct CUstream_st *stream, const float *x, float *y, int64_t n)
+extern "C" int cuda_relu_forward(struct CUstream_st *stream, const float *x, float *y, int64_t n)
 {
     if (x == nullptr || y == nullptr || n < 1)
         return CUDA_KERNEL_REFUSED;
     return LAUNCH(weir_relu_forward, cuda_blocks(n, THREADS), THREADS, stream, x, y, n);
 }
 
-int cuda_relu_backward(struct CUstream_st *stream, const float *y, const float *dy, float *dx,
-                       int64_t n)
+extern "C" int cuda_relu_backward(struct CUstream_st *stream, const float *y, const float *dy,
+                                  float *dx, int64_t n)
 {
     if (y == nullptr || dy == nullptr || dx == nullptr || n < 1)
         return CUDA_KERNEL_REFUSED;

@@ -9,7 +9,8 @@ static __global__ void weir_scale_pixels(const uint8_t *src, float *dst, int64_t
         dst[k] = (float)src[k] / 255.0f;
 }
 
-int cuda_scale_pixels(struct CUstream_st *stream, const uint8_t *src, float *dst, int64_t n)
+extern "C" int cuda_scale_pixels(struct CUstream_st *stream, const uint8_t *src, float *dst,
+                                 int64_t n)
 {
     if (src == nullptr || dst == nullptr || n < 1)
         return CUDA_KERNEL_REFUSED;

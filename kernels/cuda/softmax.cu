@@ -60,7 +60,7 @@ static __global__ void weir_softmax_xent(struct cuda_softmax s)
     }
 }
 
-int cuda_softmax_run(struct CUstream_st *stream, const struct cuda_softmax *s)
+extern "C" int cuda_softmax_run(struct CUstream_st *stream, const struct cuda_softmax *s)
 {
     if (s->x == nullptr || s->y == nullptr || s->n < 1 || s->n > INT32_MAX || s->classes < 1 ||
         !(s->smoothing >= 0.0f && s->smoothing < 1.0f) ||

@@ -13,7 +13,8 @@ static __global__ void weir_sum_weighted(struct cuda_sum s, float *dst, int64_t 
     }
 }
 
-int cuda_sum_weighted(struct CUstream_st *stream, const struct cuda_sum *s, float *dst, int64_t n)
+extern "C" int cuda_sum_weighted(struct CUstream_st *stream, const struct cuda_sum *s, float *dst,
+                                 int64_t n)
 {
     if (s->n < 1 || s->n > CUDA_SUM_MOST || dst == nullptr || n < 1)
         return CUDA_KERNEL_REFUSED;

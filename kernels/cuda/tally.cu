@@ -32,8 +32,8 @@ static __global__ void weir_tally_step(const double *loss, const int32_t *hit, i
     }
 }
 
-int cuda_tally_step(struct CUstream_st *stream, const double *loss, const int32_t *hit, int64_t n,
-                    struct cuda_tally *t)
+extern "C" int cuda_tally_step(struct CUstream_st *stream, const double *loss, const int32_t *hit,
+                               int64_t n, struct cuda_tally *t)
 {
     if (loss == nullptr || hit == nullptr || t == nullptr || n < 1)
         return CUDA_KERNEL_REFUSED;

@@ -68,19 +68,20 @@ static int transpose(struct CUstream_st *stream, const From *src, To *dst, struc
     return LAUNCH(kernel, cuda_blocks(tiles, 1), THREADS, stream, src, dst, m);
 }
 
-int cuda_transpose(struct CUstream_st *stream, const float *src, float *dst, struct cuda_matrices m)
+extern "C" int cuda_transpose(struct CUstream_st *stream, const float *src, float *dst,
+                              struct cuda_matrices m)
 {
     return transpose(stream, src, dst, m);
 }
 
-int cuda_transpose_down(struct CUstream_st *stream, const float *src, uint16_t *dst,
-                        struct cuda_matrices m)
+extern "C" int cuda_transpose_down(struct CUstream_st *stream, const float *src, uint16_t *dst,
+                                   struct cuda_matrices m)
 {
     return transpose(stream, src, dst, m);
 }
 
-int cuda_transpose_up(struct CUstream_st *stream, const uint16_t *src, float *dst,
-                      struct cuda_matrices m)
+extern "C" int cuda_transpose_up(struct CUstream_st *stream, const uint16_t *src, float *dst,
+                                 struct cuda_matrices m)
 {
     return transpose(stream, src, dst, m);
 }
