@@ -6,10 +6,12 @@ Cluster: servers and workers on this machine.        status: how a running job s
 """
 from ._library import (Cancelled, Error, Invalid, Refused, Timeout, Unavailable, Unsupported, log,
                        version)
-from .cluster import Cluster, status
+from .cluster import Cluster, program, status
 from .flags import SETTINGS, flags
 from .member import Event, Member, Step
+from .progress import Progress
 
 __version__ = "0.1.0"
-__all__ = ["Cancelled", "Cluster", "Error", "Event", "Invalid", "Member", "Refused", "SETTINGS",
-           "Step", "Timeout", "Unavailable", "Unsupported", "flags", "log", "status", "version"]
+__all__ = ["Cancelled", "Cluster", "Error", "Event", "Invalid", "Member", "Progress", "Refused",
+           "SETTINGS", "Step", "Timeout", "Unavailable", "Unsupported", "flags", "log", "program",
+           "status", "version"]

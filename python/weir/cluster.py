@@ -3,20 +3,24 @@ from __future__ import annotations
 
 import json
 import os
-import select
+import re
 import shutil
 import signal
-import socket
 import subprocess
 import tempfile
 import time
+import warnings
 import weakref
-from typing import Any, Mapping, Optional, Sequence, Union
+from typing import Any, Iterator, Mapping, Optional, Sequence, Union
 
+from . import _process
 from ._library import HERE, Error, Timeout, Unavailable
+from ._process import Process
+from .progress import Course, Progress
 
 AGAIN_LATER = 138  # weirctl's and ps' exit status
-TAIL = 2000  # bytes of a process' output that an error quotes
+LATE = 5  # seconds after the job's end for one that was to join it
+LOOK = 0.05  # seconds between two looks at whether processes run
 
 
 def program(name: str) -> str:
@@ -36,13 +40,11 @@ def program(name: str) -> str:
     return found
 
 
-def status(ps_hosts: Union[str, Sequence[str]], timeout: float = 10,
-           flags: Sequence[str] = ()) -> dict[str, Any]:
-    """How a running job stands: the document of `weirctl --json status` (docs/operations.md).
-    flags: more of weirctl's, as --tls_ca=FILE. Unavailable: nobody was reached. Reads only."""
+def _weirctl(ps_hosts: Union[str, Sequence[str]], timeout: float, flags: Sequence[str],
+             *command: str) -> dict[str, Any]:
     hosts = ps_hosts if isinstance(ps_hosts, str) else ",".join(ps_hosts)
     done = subprocess.run([program("weirctl"), "--json", "--ps_hosts=" + hosts,
-                           "--timeout_s=%d" % max(1, round(timeout)), *flags, "status"],
+                           "--timeout_s=%d" % max(1, round(timeout)), *flags, *command],
                           stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=subprocess.PIPE,
                           text=True, check=False)
     if done.returncode == 0:
@@ -52,67 +54,11 @@ def status(ps_hosts: Union[str, Sequence[str]], timeout: float = 10,
     raise kind(lines[-1] if lines else "weirctl: exit status %d" % done.returncode)
 
 
-def _free_ports(n: int) -> list[int]:
-    sockets = [socket.socket() for _ in range(n)]
-    for s in sockets:
-        s.bind(("127.0.0.1", 0))
-    ports = [s.getsockname()[1] for s in sockets]
-    for s in sockets:
-        s.close()
-    return ports
-
-
-class Process:
-    """A server or a worker: `popen`, and what it has printed."""
-
-    def __init__(self, name: str, argv: Sequence[str], folder: str, env: Mapping[str, str],
-                 ready: bool) -> None:
-        self.name, self.log = name, os.path.join(folder, name.replace(":", "-") + ".log")
-        self._ready, write = os.pipe() if ready else (-1, -1)
-        argv = [*argv, "--ready_fd=%d" % write] if ready else list(argv)
-        with open(self.log, "ab") as out:
-            self.popen = subprocess.Popen(
-                argv, stdin=subprocess.DEVNULL, stdout=out, stderr=subprocess.STDOUT, env=env,
-                pass_fds=(write,) if ready else (), start_new_session=True)
-        if ready:
-            os.close(write)
-
-    def output(self) -> str:
-        """All that it and those before it in its place have printed."""
-        with open(self.log, encoding="utf-8", errors="replace") as f:
-            return f.read()
-
-    def error(self, what: str) -> Error:
-        """An exception that ends with what was printed last."""
-        return Error("%s: %s; it printed:\n%s" % (self.name, what, self.output()[-TAIL:]))
-
-    def wait_ready(self, timeout: float) -> None:
-        """Until it listens."""
-        got = select.select([self._ready], [], [], timeout)[0]
-        line = os.read(self._ready, 256) if got else b""
-        os.close(self._ready)
-        if not line:
-            raise self.error("has ended" if got else "not ready within %g s" % timeout)
-
-    def wait(self, timeout: float) -> None:
-        """Until it has ended, with 0; another status is an Error, the deadline's a Timeout."""
-        try:
-            status_ = self.popen.wait(timeout)
-        except subprocess.TimeoutExpired:
-            raise Timeout(str(self.error("still runs after %g s" % timeout))) from None
-        if status_ != 0:
-            raise self.error("exit status %d" % status_)
-
-    def stop(self, number: int, timeout: float = 20) -> None:
-        """Sends a signal, with its end waited for; SIGKILL where it is too late."""
-        for send in (number, signal.SIGKILL):
-            if self.popen.poll() is None:
-                self.popen.send_signal(send)
-            try:
-                self.popen.wait(timeout)
-                return
-            except subprocess.TimeoutExpired:
-                pass
+def status(ps_hosts: Union[str, Sequence[str]], timeout: float = 10,
+           flags: Sequence[str] = ()) -> dict[str, Any]:
+    """How a running job stands: the document of `weirctl --json status` (docs/operations.md).
+    flags: more of weirctl's, as --tls_ca=FILE. Unavailable: nobody was reached. Reads only."""
+    return _weirctl(ps_hosts, timeout, flags, "status")
 
 
 class Cluster:
@@ -122,9 +68,13 @@ class Cluster:
             cluster.wait()
 
     Each worker finds its place in TF_CONFIG, as all members do that are told nothing else; a member
-    in this very process takes `weir.Member(**cluster.settings(task_index))`. Processes write to
-    files in `folder`, which goes with the cluster if it is none of yours. Those of a cluster that
-    was not stopped end with this program, but not where a signal kills it.
+    in this very process takes `weir.Member(**cluster.settings(task_index))`. Weir's own worker is
+    `command=[weir.program("weir-worker"), "--model=lenet5"]`.
+
+    Processes have names: "ps:0", "worker:0", and of those that were added "joined-ps:0",
+    "joined:0". Each writes to a file of its name in `folder`, which goes with the cluster if it is
+    none of yours. None outlives this program, whatever ends it; what they start themselves may.
+    Not for several threads at once, but for progress() and status().
 
     n_ps, n_workers: how many. checkpoint_dir, ps_flags: of the servers. env: more variables for
     workers. timeout: seconds for a server to listen."""
@@ -133,15 +83,20 @@ class Cluster:
                  checkpoint_dir: Optional[str] = None, ps_flags: Sequence[str] = (),
                  env: Optional[Mapping[str, str]] = None, folder: Optional[str] = None,
                  timeout: float = 60) -> None:
-        ports = ["127.0.0.1:%d" % port for port in _free_ports(n_ps + n_workers)]
-        self.ps_hosts, self.worker_hosts = ports[:n_ps], ports[n_ps:]
+        self._ports = _process.Ports()
+        self.ps_hosts = ["127.0.0.1:%d" % self._ports.take() for _ in range(n_ps)]
+        # Workers do not listen: their names count.
+        self.worker_hosts = ["127.0.0.1:%d" % (1 + i) for i in range(n_workers)]
         self.command, self.timeout, self.env = command, timeout, dict(env or {})
         self.ps_flags = ["--checkpoint_dir=" + checkpoint_dir] if checkpoint_dir else []
         self.ps_flags += ps_flags
         self._own = None if folder else tempfile.TemporaryDirectory(prefix="weir-")
         self.folder = folder or self._own.name
+        os.makedirs(self.folder, exist_ok=True)
         self.processes: dict[str, Process] = {}
-        self._end = weakref.finalize(self, _kill_all, self.processes)
+        self._page, self._course = self._ports.take(), Course(time.time())
+        self._over: Optional[float] = None  # when the servers were found to have ended
+        self._end = weakref.finalize(self, _end, self.processes, self._ports, self._own)
         try:
             for i in range(n_ps):
                 self.start_ps(i)
@@ -157,76 +112,196 @@ class Cluster:
                 "task_index": task_index}
 
     def _start(self, name: str, argv: Sequence[str], env: Mapping[str, str],
-               ready: bool) -> Process:
+               ready: bool = False) -> Process:
         before = self.processes.get(name)
-        if before and before.popen.poll() is None:
+        if before and before.runs():
             raise Error("%s runs already" % name)
-        made = self.processes[name] = Process(name, argv, self.folder, env, ready)
+
+        def start() -> None:
+            self.processes[name] = Process(name, argv, self.folder, env, ready,
+                                           before is not None)
+        _process.in_starter(start)
+        made = self.processes[name]
+        if ready:
+            made.wait_ready(self.timeout)
         return made
+
+    def _free_name(self, kind: str) -> str:
+        return "%s:%d" % (kind, sum(name.startswith(kind + ":") for name in self.processes))
 
     def start_ps(self, index: int = 0) -> Process:
         """That server, again if it has ended; returns when it listens."""
-        made = self._start("ps:%d" % index, [
+        page = ["--metrics_port=%d" % self._page, "--metrics_bind=127.0.0.1"]
+        return self._start("ps:%d" % index, [
             program("weir-ps"), "--ps_hosts=" + ",".join(self.ps_hosts),
-            "--task_index=%d" % index, *self.ps_flags], _without_cluster(), True)
-        made.wait_ready(self.timeout)
-        return made
+            "--task_index=%d" % index, *(page if index == 0 else []), *self.ps_flags],
+            _without_cluster(), True)
+
+    def add_ps(self) -> Process:
+        """One server more in the running job: parameters move to it. Returns when it listens; what
+        has become of it is in status()["servers"]."""
+        return self._start(self._free_name("joined-ps"), [
+            program("weir-ps"), "--join", "--ps_hosts=" + self.ps_hosts[0],
+            "--address=127.0.0.1:%d" % self._ports.take(), *self.ps_flags],
+            _without_cluster(), True)
+
+    def _command(self, command: Optional[Sequence[str]]) -> Sequence[str]:
+        argv = command or self.command
+        if not argv:
+            raise Error("what a worker runs is not said; give command")
+        return argv
 
     def start_worker(self, index: int = 0, command: Optional[Sequence[str]] = None) -> Process:
         """That worker, again if it has ended."""
         place = {"cluster": {"ps": self.ps_hosts, "worker": self.worker_hosts},
                  "task": {"type": "worker", "index": index}}
-        argv = command or self.command
-        if not argv:
-            raise Error("what a worker runs is not said; give command")
-        return self._start("worker:%d" % index, argv, {
-            **_without_cluster(), **self.env, "TF_CONFIG": json.dumps(place)}, False)
+        return self._start("worker:%d" % index, self._command(command), {
+            **_without_cluster(), **self.env, "TF_CONFIG": json.dumps(place)})
 
     def add_worker(self, command: Optional[Sequence[str]] = None) -> Process:
         """One more in the running job: the setting join, told by the argument --join, and
-        --ps_hosts."""
-        argv = command or self.command
-        if not argv:
-            raise Error("what a worker runs is not said; give command")
-        n = sum(name.startswith("joined:") for name in self.processes)
-        return self._start("joined:%d" % n, [
-            *argv, "--join", "--ps_hosts=" + ",".join(self.ps_hosts)],
-            {**_without_cluster(), **self.env}, False)
+        --ps_hosts. Returns at once: it is taken in when it has begun."""
+        return self._start(self._free_name("joined"), [
+            *self._command(command), "--join", "--ps_hosts=" + ",".join(self.ps_hosts)],
+            {**_without_cluster(), **self.env})
 
-    def kill(self, name: str) -> None:
-        """kill -9 of "ps:0", "worker:1": what start_ps and start_worker start again goes on."""
-        self.processes[name].stop(signal.SIGKILL)
+    def start(self, name: str) -> Process:
+        """What has ended, again, by the command line that it had. A worker that had joined is taken
+        for a new one."""
+        p = self._process(name)
+        return self._start(name, p.argv, p.env, p.ready)
+
+    def _process(self, name: str) -> Process:
+        if name not in self.processes:
+            raise Error("there is no %s; there are %s" % (name, ", ".join(self.processes)))
+        return self.processes[name]
+
+    def kill(self, name: str) -> bool:
+        """kill -9 of "ps:0", "worker:1": started again (start, start_ps, start_worker) it goes on
+        where it was; the others wait for it (ps --worker_timeout). False: it had ended before."""
+        process = self._process(name)
+        if not process.runs():
+            return False
+        process.counts = False
+        process.stop(signal.SIGKILL)
+        return True
+
+    def remove(self, name: str, timeout: float = 60) -> None:
+        """Takes a worker, or a server but ps 0, out of the running job in order: the others go on
+        without it, and it ends. Error: it is not in the job. Timeout: it still runs."""
+        process = self._process(name)
+        number = self._number(name, process)
+        command = "drain" if "ps:" in name else "remove-worker"
+        process.counts = False
+        _weirctl(self.ps_hosts, 10, (), command, str(number))
+        try:
+            process.popen.wait(timeout)
+        except subprocess.TimeoutExpired:
+            raise process.error("still runs after %g s" % timeout, Timeout) from None
+
+    def _number(self, name: str, process: Process) -> int:
+        """Its index in the job."""
+        if not name.startswith("joined"):
+            return int(name.split(":")[1])
+        part, mine = "members", ":%d" % process.popen.pid  # which ends an address
+        if name.startswith("joined-ps"):
+            part, mine = "servers", next(a[10:] for a in process.argv if a[:10] == "--address=")
+        for entry in self.status()[part]:
+            if entry["index"] is not None and entry["address"].endswith(mine):
+                return entry["index"]
+        raise Error("%s is not in the job" % name)
 
     def status(self) -> dict[str, Any]:
         """How the job stands, as status()."""
         return status(self.ps_hosts)
 
+    def progress(self) -> Progress:
+        """How the job stands, its speed so far, and its losses: of Weir's workers, and of programs
+        that print lines as "step 12 loss 0.5". Also when the job is done."""
+        done = self._servers_done()
+        if not done:
+            self._course.read_page(self._page)
+        for name, process in list(self.processes.items()):
+            if "ps:" not in name:
+                self._course.read_log(process.log)
+        return self._course.progress(done)
+
     def output(self, name: str) -> str:
         """All that the process of this name has printed."""
-        return self.processes[name].output()
+        return self._process(name).output()
+
+    def wait_line(self, name: str, text: str, timeout: float = 60) -> None:
+        """Until the process of this name has printed a line with that text. Error: one has ended
+        otherwise than with 0, or this one without that line; Timeout."""
+        process, deadline = self._process(name), time.monotonic() + timeout
+        while text not in process.output():
+            if not process.runs() and text not in process.output():
+                raise process.error("has ended without a line of %r" % text)
+            self._wait(LOOK, deadline)
+
+    def _servers_done(self) -> bool:
+        return "ps:0" in self.processes and self.processes["ps:0"].popen.poll() == 0
+
+    def _left(self) -> list[Process]:
+        """Those that the job's end still waits for; Error: one has ended otherwise than with 0."""
+        counting = [p for p in self.processes.values() if p.counts]
+        for p in counting:
+            if not p.runs():
+                p.wait(0)
+        left = [p for p in counting if p.runs()]
+        if left and self._servers_done() and all(p.name.startswith("joined:") for p in left):
+            self._over = self._over or time.monotonic()
+            if time.monotonic() > self._over + LATE:
+                self._end_late(left)
+        return left
+
+    def _end_late(self, left: Sequence[Process]) -> None:
+        """Those that were to join a job that was over then, which would wait for ever."""
+        joined = set(re.findall(r":(\d+)\) joins at step", self.output("ps:0")))
+        for p in left:
+            if str(p.popen.pid) not in joined:
+                p.counts = False
+                p.stop(signal.SIGTERM)
+                warnings.warn("%s came when the job was over; it was ended" % p.name)
+
+    def watch(self, every: float = 1, timeout: Optional[float] = None) -> Iterator[Progress]:
+        """progress() again and again, at most once in `every` seconds, and once more when the job
+        is done. Errors are those of wait().
+
+            for now in cluster.watch():
+                print(now.step, now.losses[-1:])
+        """
+        deadline = None if timeout is None else time.monotonic() + timeout
+        while self._wait(every, deadline):
+            yield self.progress()
+        yield self.progress()
+
+    def _wait(self, seconds: float, deadline: Optional[float]) -> list[Process]:
+        """For so long, or until the job is done; what it still waits for."""
+        until = time.monotonic() + seconds
+        left = self._left()
+        while left and time.monotonic() < until:
+            if deadline is not None and time.monotonic() > deadline:
+                raise left[0].error("still runs when the time is over", Timeout)
+            time.sleep(LOOK)
+            left = self._left()
+        return left
 
     def wait(self, timeout: float = 600) -> None:
-        """Until the job is done: all have ended with 0. Error: one has ended otherwise, with what
-        it printed; Timeout."""
-        deadline = time.monotonic() + timeout
-        left = list(self.processes.values())
-        while left:
-            for process in left[:]:
-                if process.popen.poll() is not None:
-                    process.wait(0)
-                    left.remove(process)
-            if left and time.monotonic() > deadline:
-                left[0].wait(0)
-            if left:
-                time.sleep(0.02)
+        """Until the job is done: all have ended with 0, but for those that were killed or removed.
+        Error: one has ended otherwise, with what it printed last; Timeout."""
+        while self._wait(timeout + 1, time.monotonic() + timeout):
+            pass
 
     def stop(self) -> None:
-        """Ends all of them; logs in a folder of the cluster's own go with it."""
-        for process in reversed(list(self.processes.values())):
-            process.stop(signal.SIGTERM)
-        self._end.detach()
-        if self._own is not None:
-            self._own.cleanup()
+        """Ends all of them, workers first; logs in a folder of the cluster's own go with it. For a
+        second time it does nothing. Ctrl-C meanwhile kills them."""
+        try:
+            for servers in (False, True):
+                _process.stop([p for name, p in self.processes.items()
+                               if ("ps:" in name) == servers], signal.SIGTERM)
+        finally:
+            self._end()
 
     def __enter__(self) -> "Cluster":
         return self
@@ -244,6 +319,9 @@ def _without_cluster() -> dict[str, str]:
     return {**made, "PYTHONPATH": os.pathsep.join(paths)}
 
 
-def _kill_all(processes: dict[str, Process]) -> None:
-    for process in processes.values():
-        process.stop(signal.SIGKILL)
+def _end(processes: dict[str, Process], ports: _process.Ports,
+         own: Optional[tempfile.TemporaryDirectory]) -> None:
+    _process.stop(processes.values(), signal.SIGKILL)
+    ports.close()
+    if own is not None:
+        own.cleanup()
