@@ -88,6 +88,8 @@ class Course:
         """All of it. is_done: the servers have ended as a job's end has them."""
         losses = sorted((self._told or self._printed).items())
         train_steps = (self._last.get("job") or {}).get("train_steps", 0)
+        if is_done and train_steps == 0 and losses:  # it was over before its page said so much
+            train_steps = losses[-1][0] + 1
         return Progress(
             state="done" if is_done else self._last.get("state", "no job yet"),
             step=train_steps if is_done else self._last.get("step") or 0, train_steps=train_steps,

@@ -7,8 +7,10 @@ import array
 import os
 import re
 import signal
+import socket
 import subprocess
 import sys
+import tempfile
 import threading
 import unittest
 import weakref
@@ -39,7 +41,7 @@ with weir.Member(train_steps=%d, batch_size=4, optimizer="adam", **settings) as 
             g[i, item %% 300] = m.values(w)[i, item %% 300] - item / 1000
         m.push(b, array.array("f", [item, 1, 2]), samples=4)
         m.push(w, samples=4)
-        print("step", step.step, flush=True)
+        print("step", step.step, "loss", step.step / 2, flush=True)
         if step.step == 20:  # so that the test finds it in the middle
             open(gate).read()
     print("bits", hashlib.sha256(bytes(m.values(w)) + bytes(m.values(b))).hexdigest())
@@ -187,6 +189,11 @@ class Members(unittest.TestCase):
             for thread in threads:
                 thread.join()
             self.assertEqual(cluster.status()["step"], 3)
+            harness.until(lambda: cluster.progress().seconds, "the page says so", 20)
+            now = cluster.progress()
+            self.assertEqual((now.state, now.step, now.train_steps), ("done", 3, 3))
+            self.assertEqual(len(now.seconds), len(now.images_per_s))
+            self.assertLessEqual(now.seconds[-1], now.at)
             with weir.Member(**cluster.settings(), train_steps=4) as other:
                 other.param("x", (1,))
                 with self.assertRaises(weir.Timeout):
@@ -202,12 +209,67 @@ class Members(unittest.TestCase):
         self.assertEqual(out[0][3], "began")
 
     def test_a_worker_that_fails(self):
-        with weir.Cluster(command=[sys.executable, "-c", "import sys; sys.exit('no data')"],
-                          n_workers=1) as cluster:
-            with self.assertRaisesRegex(weir.Error, "(?s)worker:0: exit status 1.*no data"):
-                cluster.wait(60)
-            with self.assertRaises(weir.Timeout):
-                cluster.processes["ps:0"].wait(0)
+        """Its last lines are in the error, and all of them in its file, which begins anew."""
+        with tempfile.TemporaryDirectory() as folder:
+            with open(os.path.join(folder, "worker-0.log"), "w", encoding="utf-8") as f:
+                f.write("of another cluster")
+            with weir.Cluster(command=[sys.executable, "-c", "import sys; print('first' + 99 * "
+                                       "'\\n'); sys.exit('no data')"], folder=folder) as cluster:
+                with self.assertRaisesRegex(weir.Error, "(?s)worker:0: exit status 1; .*\n\nno data$"
+                                            ) as raised:
+                    cluster.wait(60)
+                self.assertNotIn("first", str(raised.exception))
+                with self.assertRaises(weir.Timeout):
+                    cluster.processes["ps:0"].wait(0)
+                with self.assertRaisesRegex(weir.Error, "no program /none"):
+                    cluster.start_worker(0, ["/none"])
+                with self.assertRaisesRegex(weir.Error, "no worker:1; there are ps:0, worker:0"):
+                    cluster.kill("worker:1")
+            self.assertTrue(cluster.output("worker:0").startswith("first"))
+
+    def test_a_port_is_held(self):
+        """Also while no server is there."""
+        with weir.Cluster(n_workers=0) as cluster, socket.socket() as other:
+            cluster.kill("ps:0")
+            with self.assertRaises(OSError):
+                other.bind(("127.0.0.1", int(cluster.ps_hosts[0].split(":")[1])))
+            cluster.start("ps:0")
+
+    def test_too_late(self):
+        """One that joins when the job is over does not hold up its end."""
+        code = ("import weir\nwith weir.Member(train_steps=1, **weir.flags()[0]) as m:\n"
+                "    m.param('w', (1,))\n    for _ in m:\n        m.push(0, samples=1)\n")
+        with weir.Cluster(command=[sys.executable, "-c", code]) as cluster:
+            cluster.processes["ps:0"].wait(20 * harness.PATIENCE)
+            cluster.add_worker()
+            with mock.patch.object(weir.cluster, "LATE", 0):
+                with self.assertWarnsRegex(UserWarning, "joined:0 came when the job was over"):
+                    cluster.wait(20 * harness.PATIENCE)
+
+
+@unittest.skipIf(harness.SANITIZE, "Python is compiled without a sanitizer")
+class Orphans(harness.Test):
+    """None is left, however the program ends that has made the cluster, in a thread that is gone."""
+    def ended_by(self, number, status):
+        code = ("import sys, threading, time, weir\nmade = []\n"
+                "make = lambda: made.append(weir.Cluster(command=['sleep', '1000']))\n"
+                "t = threading.Thread(target=make)\nt.start()\nt.join()\n"
+                "with made[0] as cluster:\n    print(*(p.popen.pid for p in "
+                "cluster.processes.values()), 'run')\n    cluster.wait()")
+        p = self.start("program", [sys.executable, "-uc", code],
+                       env={**os.environ, "PYTHONPATH": os.path.join(harness.SOURCE, "python")})
+        pids = p.wait_line("(.*) run$").group(1).split()
+        harness.until(lambda: [read("/proc/%s/comm" % pid) for pid in pids] == ["ps\n", "sleep\n"],
+                      "they run")
+        p.stop(number, status=status)
+        harness.until(lambda: not any(os.path.exists("/proc/" + pid) for pid in pids),
+                      "they are gone")
+
+    def test_killed(self):
+        self.ended_by(signal.SIGKILL, -signal.SIGKILL)
+
+    def test_ctrl_c(self):
+        self.ended_by(signal.SIGINT, -signal.SIGINT)
 
 
 @unittest.skipIf(harness.SANITIZE, "Python is compiled without a sanitizer")
@@ -218,7 +280,7 @@ class Killed(harness.Test):
             os.close(os.open(gate, os.O_WRONLY | os.O_NONBLOCK))
         except OSError:
             pass  # nobody is there
-        return all(p.popen.poll() is not None for n, p in cluster.processes.items() if n != "ps:0")
+        return not any(p.runs() for n, p in cluster.processes.items() if n != "ps:0")
 
     def run_job(self, name, disturb=lambda cluster: None):
         """The bits that all workers end with, after a disturbance in the middle."""
@@ -227,11 +289,10 @@ class Killed(harness.Test):
         with weir.Cluster(n_workers=2, command=[sys.executable, "-c", WORKER, gate],
                           checkpoint_dir=folder, ps_flags=["--save_steps=10"]) as cluster:
             for worker in (0, 1):
-                harness.until(lambda w=worker: "step 20\n" in cluster.output("worker:%d" % w),
-                              "it is there")
+                cluster.wait_line("worker:%d" % worker, "step 20 ", 20 * harness.PATIENCE)
             disturb(cluster)
             harness.until(lambda: self.gone(cluster, gate), "all have gone", 60)
-            cluster.wait(60 * harness.PATIENCE)
+            *_, self.last = cluster.watch(timeout=60 * harness.PATIENCE)
             found = {bits for i in range(2)
                      for bits in re.findall(r"bits (\w+)", cluster.output("worker:%d" % i))}
             self.result = {n: cluster.output(n).split()[-1] for n in cluster.processes}
@@ -240,20 +301,32 @@ class Killed(harness.Test):
 
     def kill(self, cluster):
         for process in ("worker:1", "ps:0"):
-            cluster.kill(process)
+            self.assertTrue(cluster.kill(process))
+            self.assertFalse(cluster.kill(process))
         cluster.start_ps()
-        cluster.start_worker(1)
+        cluster.start("worker:1")
 
     def add(self, cluster):
-        cluster.add_worker()
-        harness.until(lambda: "step" in cluster.output("joined:0"), "it is there")
+        for _ in range(2):
+            cluster.add_worker()
+        cluster.add_ps()
+        for name in ("joined:0", "joined:1"):
+            cluster.wait_line(name, "step", 20 * harness.PATIENCE)
+        harness.until(lambda: [s["state"] for s in cluster.status()["servers"]] == ["here"] * 2,
+                      "it is there")
         cluster.processes["joined:0"].popen.terminate()
+        cluster.remove("joined:1", 20 * harness.PATIENCE)
+        cluster.remove("joined-ps:0", 20 * harness.PATIENCE)
 
     def test_same_bits(self):
         self.assertEqual(self.run_job("left"), self.run_job("killed", self.kill))
+        self.assertEqual((self.last.state, self.last.step, self.last.loss_steps),
+                         ("done", STEPS, list(range(STEPS))))
+        self.assertEqual(self.last.losses, [step / 2 for step in range(STEPS)])
 
     def test_one_more(self):
-        """It joins, is told to leave, and the others go on."""
+        """It joins, is told to leave, and the others go on; likewise one that is taken out, and a
+        server."""
         self.run_job("joined", self.add)
         self.assertEqual((self.result["joined:0"], self.result["worker:0"]), ("left", "done"))
 
