@@ -36,6 +36,7 @@ configure_file(packaging/weir.pc.in ${CMAKE_BINARY_DIR}/weir.pc @ONLY)
 install(FILES ${CMAKE_BINARY_DIR}/weir.pc DESTINATION ${pkgconfig})
 install(FILES examples/own_trainer.c examples/python/char_gpt.py examples/python/char_gpt_weir.py
         DESTINATION ${data}/examples)
+install(DIRECTORY examples/notebooks DESTINATION ${data}/examples FILES_MATCHING PATTERN "*.ipynb")
 install(DIRECTORY python DESTINATION ${data} PATTERN __pycache__ EXCLUDE)
 install(DIRECTORY examples/models/ DESTINATION ${data}/models FILES_MATCHING PATTERN "*.json")
 install(PROGRAMS scripts/get_mnist scripts/launch scripts/make_certs scripts/make_data

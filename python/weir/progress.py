@@ -9,8 +9,8 @@ import time
 from typing import Any, Optional
 
 PAGE_TIMEOUT = 5  # seconds
-LOSS = re.compile(rb"\bstep[ =:]+(\d+)\b[^\n]*?\bloss[ =:]+([-+]?(?:\d[\d.]*(?:e[-+]?\d+)?|nan|inf))",
-                  re.I)
+LOSS = re.compile(rb"\bstep[ =:]+(\d+)\b[^\n]*?\bloss[ =:]+"
+                  rb"([-+]?(?:(?:\d+\.?\d*|\.\d+)(?:e[-+]?\d+)?|nan|inf))", re.I)
 
 
 @dataclasses.dataclass

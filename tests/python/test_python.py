@@ -215,8 +215,8 @@ class Members(unittest.TestCase):
                 f.write("of another cluster")
             with weir.Cluster(command=[sys.executable, "-c", "import sys; print('first' + 99 * "
                                        "'\\n'); sys.exit('no data')"], folder=folder) as cluster:
-                with self.assertRaisesRegex(weir.Error, "(?s)worker:0: exit status 1; .*\n\nno data$"
-                                            ) as raised:
+                why = "(?s)worker:0: exit status 1; .*\n\nno data$"
+                with self.assertRaisesRegex(weir.Error, why) as raised:
                     cluster.wait(60)
                 self.assertNotIn("first", str(raised.exception))
                 with self.assertRaises(weir.Timeout):
@@ -249,7 +249,8 @@ class Members(unittest.TestCase):
 
 @unittest.skipIf(harness.SANITIZE, "Python is compiled without a sanitizer")
 class Orphans(harness.Test):
-    """None is left, however the program ends that has made the cluster, in a thread that is gone."""
+    """None is left, however the program ends that has made the cluster, in a thread gone by."""
+
     def ended_by(self, number, status):
         code = ("import sys, threading, time, weir\nmade = []\n"
                 "make = lambda: made.append(weir.Cluster(command=['sleep', '1000']))\n"

@@ -1,0 +1,56 @@
+#!/usr/bin/python3
+"""The notebooks of examples/notebooks: as they are read in a browser they have figures and no error;
+and they run, where this Python has what executes notebooks (scripts/check_notebook)."""
+# label: unit
+import ast
+import glob
+import importlib.util
+import json
+import os
+import re
+import subprocess
+import sys
+import unittest
+
+import harness
+
+NOTEBOOKS = sorted(glob.glob(os.path.join(harness.SOURCE, "examples/notebooks/*.ipynb")))
+CHECK = os.path.join(harness.SOURCE, "scripts/check_notebook")
+LIBRARY = os.path.join(os.path.dirname(harness.BIN), "lib/libweir.so.0")
+
+
+def text(cell):
+    return "".join(cell["source"])
+
+
+class Notebooks(unittest.TestCase):
+    def test_as_they_are_read(self):
+        self.assertTrue(NOTEBOOKS)
+        for path in NOTEBOOKS:
+            self.assertLess(os.path.getsize(path), 200_000)
+            with open(path, encoding="utf-8") as f:
+                cells = json.load(f)["cells"]
+            outputs = [o for c in cells for o in c.get("outputs", [])]
+            self.assertEqual([o for o in outputs if o["output_type"] == "error"
+                              or o.get("name") == "stderr"], [])
+            self.assertGreaterEqual(sum("image/png" in o.get("data", {}) for o in outputs), 3)
+            for cell in cells:
+                if cell["cell_type"] == "code":
+                    ast.parse(text(cell))
+                    self.assertLessEqual(max(map(len, text(cell).splitlines())), 100)
+                for link in re.findall(r"\]\((\.[^)#]*)", text(cell)):
+                    self.assertTrue(os.path.exists(os.path.join(os.path.dirname(path), link)), link)
+            said = json.dumps([o.get("text") for o in outputs])
+            self.assertNotRegex(said, r"/tmp|/home|/root")
+
+    def test_they_run(self):
+        for name in ("nbclient", "ipykernel", "numpy", "matplotlib"):
+            if importlib.util.find_spec(name) is None:
+                self.skipTest("there is no %s; scripts/check_notebook fetches it" % name)
+        subprocess.run([sys.executable, CHECK, "--python", sys.executable], check=True, env={
+            **os.environ, "WEIR_LIBRARY": LIBRARY, "WEIR_PROGRAMS": harness.BIN},
+                       timeout=90 * harness.PATIENCE)
+
+
+if __name__ == "__main__":
+    harness.main()
