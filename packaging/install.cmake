@@ -35,8 +35,7 @@ file(RELATIVE_PATH WEIR_PREFIX ${CMAKE_INSTALL_PREFIX}/${pkgconfig} ${CMAKE_INST
 configure_file(packaging/weir.pc.in ${CMAKE_BINARY_DIR}/weir.pc @ONLY)
 install(FILES ${CMAKE_BINARY_DIR}/weir.pc DESTINATION ${pkgconfig})
 install(FILES examples/own_trainer.c examples/python/char_gpt.py examples/python/char_gpt_weir.py
-        DESTINATION ${data}/examples)
-install(DIRECTORY examples/notebooks DESTINATION ${data}/examples FILES_MATCHING PATTERN "*.ipynb")
+        examples/notebooks/own_loop.ipynb DESTINATION ${data}/examples)
 install(DIRECTORY python DESTINATION ${data} PATTERN __pycache__ EXCLUDE)
 install(DIRECTORY examples/models/ DESTINATION ${data}/models FILES_MATCHING PATTERN "*.json")
 install(PROGRAMS scripts/get_mnist scripts/launch scripts/make_certs scripts/make_data
@@ -53,6 +52,7 @@ install(DIRECTORY docs DESTINATION ${CMAKE_INSTALL_DOCDIR}
 install(DIRECTORY bench/results DESTINATION ${CMAKE_INSTALL_DOCDIR}/bench
         FILES_MATCHING PATTERN "*.md")
 install(FILES net/wire/weir.proto DESTINATION ${CMAKE_INSTALL_DOCDIR}/net/wire)
+install(FILES examples/notebooks/own_loop.ipynb DESTINATION ${CMAKE_INSTALL_DOCDIR}/examples/notebooks)
 
 # For other projects' find_package(Weir): the programs and the library. The number before the first dot is 0 yet:
 # a minor version may change what programs take.

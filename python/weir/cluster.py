@@ -74,7 +74,7 @@ class Cluster:
     Processes have names: "ps:0", "worker:0", and of those that were added "joined-ps:0",
     "joined:0". Each writes to a file of its name in `folder`, which goes with the cluster if it is
     none of yours. None outlives this program, whatever ends it; what they start themselves may.
-    Not for several threads at once, but for progress() and status().
+    Not for several threads at once, but for status().
 
     n_ps, n_workers: how many. checkpoint_dir, ps_flags: of the servers. env: more variables for
     workers. timeout: seconds for a server to listen."""

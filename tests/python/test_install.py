@@ -81,6 +81,7 @@ class Install(harness.Test):
         for file in ("share/weir/scripts/get_mnist", "share/weir/weir.proto",
                      "include/weir.h", "share/weir/examples/own_trainer.c",
                      "share/weir/examples/char_gpt_weir.py", "share/weir/python/weir/torch.py",
+                     "share/weir/examples/own_loop.ipynb",
                      "share/weir/python/pyproject.toml",
                      "share/weir/scripts/make_data", "share/weir/scripts/ipsec/generate",
                      "share/doc/weir/README.md", "share/doc/weir/docs/operations.md"):
@@ -189,7 +190,8 @@ class Install(harness.Test):
         subprocess.run(["dpkg-deb", "-x", package, root], check=True)
         doc = os.path.join(root, "usr/share/doc/weir")
         self.assertEqual(sorted(os.listdir(doc)),
-                         ["README.md", "bench", "changelog.Debian.gz", "copyright", "docs", "net"])
+                         ["README.md", "bench", "changelog.Debian.gz", "copyright", "docs",
+                          "examples", "net"])
         for name in ("weirctl", "weir-task"):
             self.assertTrue(os.path.exists(root + "/usr/share/man/man1/%s.1.gz" % name))
         self.assertTrue(os.path.exists(root + "/usr/include/weir.h"))
