@@ -318,6 +318,8 @@ class Killed(harness.Test):
         cluster.processes["joined:0"].popen.terminate()
         cluster.remove("joined:1", 20 * harness.PATIENCE)
         cluster.remove("joined-ps:0", 20 * harness.PATIENCE)
+        self.assertEqual([n for n, p in cluster.processes.items() if not p.runs()][-2:],
+                         ["joined:1", "joined-ps:0"])
 
     def test_same_bits(self):
         self.assertEqual(self.run_job("left"), self.run_job("killed", self.kill))
