@@ -91,7 +91,7 @@ class Cluster:
         self.ps_flags = ["--checkpoint_dir=" + checkpoint_dir] if checkpoint_dir else []
         self.ps_flags += ps_flags
         self._own = None if folder else tempfile.TemporaryDirectory(prefix="weir-")
-        self.folder = folder or self._own.name
+        self.folder = self._own.name if self._own else str(folder)
         os.makedirs(self.folder, exist_ok=True)
         self.processes: dict[str, Process] = {}
         self._page, self._course = self._ports.take(), Course(time.time())
