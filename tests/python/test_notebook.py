@@ -1,6 +1,6 @@
 #!/usr/bin/python3
-"""The notebooks of examples/notebooks: as they are read in a browser they have figures and no error;
-and they run, where this Python has what executes notebooks (scripts/check_notebook)."""
+"""The notebooks of examples/notebooks: as they are read in a browser they have figures, no error;
+they run, where this Python has what executes notebooks (scripts/check_notebook)."""
 # label: unit
 import ast
 import glob
