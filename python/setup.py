@@ -1,28 +1,35 @@
 """pip's ordinary build, which leaves nothing in this folder: it may be another user's. With
 WEIR_INSTALLED=FOLDER, where Weir is installed (cmake --install), the wheel carries its programs and
-libraries, and is for machines like this one."""
+libraries, and is for machines like this one; scripts/make_wheel makes it one for others."""
 import glob
 import os
 import shutil
 import tempfile
 
-from setuptools import setup
+from setuptools import Distribution, setup
 from setuptools.command.build_py import build_py
 
 INSTALLED = os.environ.get("WEIR_INSTALLED")
-commands = {}
+PROGRAMS = ("weir-ps", "weir-worker", "weir-task", "weirctl")
+more = {}
 
 
 def files():
     """(from, to) of what is carried; what a name points to is taken in its place."""
-    library, = glob.glob(INSTALLED + "/lib*/**/libweir.so.0", recursive=True)
-    yield library, "lib/libweir.so.0"
-    for name in ("weir-ps", "weir-worker", "weirctl"):
+    libraries = glob.glob(INSTALLED + "/lib*/**/libweir.so.0", recursive=True)
+    if len(libraries) != 1:
+        raise SystemExit("WEIR_INSTALLED=%s: libweir.so.0 is there %d times below lib*; name the "
+                         "folder that Weir is installed in (cmake --install BUILD --prefix FOLDER)"
+                         % (INSTALLED, len(libraries)))
+    yield libraries[0], "lib/libweir.so.0"
+    for name in PROGRAMS:
         yield os.path.join(INSTALLED, "bin", name), "bin/" + name
-    for backend in glob.glob(os.path.dirname(library) + "/weir/libweir_cpu.so"):
-        yield backend, "lib/weir/libweir_cpu.so"
-    for model in glob.glob(INSTALLED + "/share/weir/models/*.json"):
-        yield model, "share/weir/models/" + os.path.basename(model)
+    for loaded in glob.glob(os.path.dirname(libraries[0]) + "/weir/lib*"):
+        if "cuda" not in os.path.basename(loaded):  # it needs gigabytes of NVIDIA's
+            yield loaded, "lib/weir/" + os.path.basename(loaded)
+    for wanted in ("models/*.json", "examples/*", "scripts/get_mnist", "scripts/make_*"):
+        for path in glob.glob(os.path.join(INSTALLED, "share/weir", wanted)):
+            yield path, os.path.relpath(path, INSTALLED)
 
 
 class Build(build_py):
@@ -35,17 +42,22 @@ class Build(build_py):
 
 
 if INSTALLED:
-    from wheel.bdist_wheel import bdist_wheel
+    try:
+        from setuptools.command.bdist_wheel import bdist_wheel
+    except ImportError:  # before setuptools 70.1
+        from wheel.bdist_wheel import bdist_wheel
 
     class Wheel(bdist_wheel):
-        def finalize_options(self):
-            super().finalize_options()
-            self.root_is_pure = False  # of this machine's kind
-
         def get_tag(self):
-            return ("py3", "none", super().get_tag()[2])  # but of any Python
-    commands = {"build_py": Build, "bdist_wheel": Wheel}
+            return ("py3", "none", super().get_tag()[2])  # of this machine's kind, for any Python
+
+    class Binary(Distribution):
+        def has_ext_modules(self):
+            return True
+    more = {"cmdclass": {"build_py": Build, "bdist_wheel": Wheel}, "distclass": Binary}
 
 with tempfile.TemporaryDirectory(prefix="weir-pip-") as folder:
-    setup(cmdclass=commands, options={"egg_info": {"egg_base": folder},
-                                      "build": {"build_base": os.path.join(folder, "build")}})
+    setup(entry_points={"console_scripts": ["%s = weir.programs:main" % name for name in PROGRAMS]
+                        if INSTALLED else []},
+          options={"egg_info": {"egg_base": folder},
+                   "build": {"build_base": os.path.join(folder, "build")}}, **more)

@@ -1,10 +1,17 @@
 """A small GPT that learns to write, letter by letter, like the GNU GPL (Debian's base-files); one
 process, PyTorch alone. char_gpt_weir.py is the same, trained by Weir's servers."""
+import os
+import sys
+
 import torch
 from torch import nn
 from torch.nn import functional as F
 
-with open("/usr/share/common-licenses/GPL-3", encoding="ascii") as file:
+PATH = "/usr/share/common-licenses/GPL-3"  # Debian's and Ubuntu's; --text=FILE: another text
+PATH = ([a[7:] for a in sys.argv if a.startswith("--text=")] or [PATH])[-1]
+if not os.path.exists(PATH):
+    sys.exit("%s: there is no %s: give another text, --text=FILE" % (sys.argv[0], PATH))
+with open(PATH, encoding="utf-8") as file:
     TEXT = file.read()
 LETTERS = sorted(set(TEXT))
 STEPS, BATCH, CONTEXT, WIDTH, HEADS, LAYERS, RATE = 200, 16, 64, 64, 4, 2, 3e-3
@@ -66,7 +73,7 @@ def main():
         optimizer.step()
         print("step %d loss %.9g" % (step, loss.item()), flush=True)
     with torch.no_grad():
-        print(write(model, "You may "))
+        print(write(model, "You may " if "You may " in TEXT else TEXT[:8]))
 
 
 if __name__ == "__main__":

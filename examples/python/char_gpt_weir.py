@@ -4,6 +4,9 @@
     python3 char_gpt_weir.py --ps_hosts=localhost:2222 --n_workers=2 --task_index=1
 Any process may be killed and started again; the same line with --join is one worker more."""
 import hashlib
+import os
+import sys
+import zlib
 
 import torch
 import weir
@@ -11,7 +14,11 @@ import weir.torch
 from torch import nn
 from torch.nn import functional as F
 
-with open("/usr/share/common-licenses/GPL-3", encoding="ascii") as file:
+PATH = "/usr/share/common-licenses/GPL-3"  # Debian's and Ubuntu's; --text=FILE: another text
+PATH = ([a[7:] for a in sys.argv if a.startswith("--text=")] or [PATH])[-1]
+if not os.path.exists(PATH):
+    sys.exit("%s: there is no %s: give another text, --text=FILE" % (sys.argv[0], PATH))
+with open(PATH, encoding="utf-8") as file:
     TEXT = file.read()
 LETTERS = sorted(set(TEXT))
 STEPS, BATCH, CONTEXT, WIDTH, HEADS, LAYERS, RATE = 200, 16, 64, 64, 4, 2, 3e-3
@@ -62,7 +69,8 @@ def main():
     data = torch.tensor([LETTERS.index(c) for c in TEXT])
     n = len(data) - CONTEXT  # windows of the text
     model = GPT()
-    settings = {"train_steps": STEPS, "batch_size": BATCH, "learning_rate": RATE, "seed": 1}
+    settings = {"train_steps": STEPS, "batch_size": BATCH, "learning_rate": RATE, "seed": 1,
+                "data_samples": n, "data_checksum": zlib.crc32(TEXT.encode())}
     settings.update(weir.flags()[0])
     exchange = weir.torch.Exchange(model, optimizer="adamw", **settings)
     for step in exchange:
@@ -75,7 +83,7 @@ def main():
     weights = b"".join(t.numpy().tobytes() for t in model.state_dict().values())
     print("SHA-256 of the weights:", hashlib.sha256(weights).hexdigest())
     with torch.no_grad():
-        print(write(model, "You may "))
+        print(write(model, "You may " if "You may " in TEXT else TEXT[:8]))
 
 
 if __name__ == "__main__":

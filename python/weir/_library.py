@@ -8,6 +8,8 @@ import os
 from ctypes import POINTER, byref, c_char_p, c_double, c_float, c_int, c_int64, c_void_p
 from typing import Any, Callable, Optional, Sequence
 
+from ._loading import advice
+
 HERE = os.path.dirname(os.path.abspath(__file__))
 NAME = "libweir.so.0"
 OK, DONE, LEFT, AGAIN, REBASED = range(5)
@@ -94,11 +96,11 @@ _loaded: Any = None
 _line: Any = None
 
 
-def places() -> list[str]:
-    """Where the library is looked for: what WEIR_LIBRARY names, alone; else beside this package,
-    where a wheel that carries it has it; else where the system's loader looks."""
-    named = os.environ.get("WEIR_LIBRARY")
-    return [named] if named else [os.path.join(HERE, "installed/lib", NAME), NAME]
+def place() -> str:
+    """Where the library is: what WEIR_LIBRARY names; else beside this package, where a wheel
+    carries it; else where the system's loader finds it."""
+    carried = os.path.join(HERE, "installed/lib", NAME)
+    return os.environ.get("WEIR_LIBRARY") or (carried if os.path.exists(carried) else NAME)
 
 
 def library() -> Any:
@@ -106,20 +108,19 @@ def library() -> Any:
     global _loaded
     if _loaded is not None:
         return _loaded
-    why = []
-    for place in places():
-        try:
-            found = ctypes.CDLL(place)
-        except OSError as e:
-            why.append(str(e))
-            continue
+    try:
+        found = ctypes.CDLL(place())
         for name, (result, *arguments) in FUNCTIONS.items():
             function = getattr(found, name)
             function.restype, function.argtypes = result, arguments
-        _loaded = found
-        return found
-    raise ImportError("weir: %s is not to be had (%s); install Weir, or set WEIR_LIBRARY to the "
-                      "library's path" % (NAME, "; ".join(why)))
+    except OSError as e:
+        raise ImportError("weir: %s cannot be loaded: %s" % (NAME, advice(
+            str(e), "install Weir, or set WEIR_LIBRARY to the library's path"))) from None
+    except AttributeError as e:
+        raise ImportError("weir: this library is of an older Weir than the package: %s; install "
+                          "both from the same" % e) from None
+    _loaded = found
+    return found
 
 
 def version() -> str:

@@ -1,0 +1,41 @@
+"""Why a library or a program of Weir's does not start on this system, and what helps."""
+from __future__ import annotations
+
+import os
+import platform
+import re
+
+ELSEWHERE = "build Weir on this system (README.md)"
+
+
+def glibc() -> str:
+    """The version of this process' glibc, "2.36"; "": its C library is another one."""
+    try:
+        return (os.confstr("CS_GNU_LIBC_VERSION") or "").partition(" ")[2]
+    except (AttributeError, OSError, ValueError):
+        return ""
+
+
+def advice(why: str, otherwise: str) -> str:
+    """What the loader said, `why`, and behind it what to do, as far as that is known."""
+    return "%s; %s" % (why, _fix(why) or otherwise)
+
+
+def _fix(why: str) -> str:
+    if not glibc():
+        return ("it is made for glibc, and this Python is of another C library (musl, as Alpine's, "
+                "or no Linux): take a Python of Debian, Ubuntu or Fedora")
+    old = re.search(r"version `(GLIBC|GLIBCXX|CXXABI)_([\d.]+)' not found", why)
+    if old and old.group(1) == "GLIBC":
+        return ("it needs glibc %s or later, and this system has %s: take a later system, or %s" %
+                (old.group(2), glibc(), ELSEWHERE))
+    if old:
+        return ("libstdc++ is older than the one that it needs, GCC 11's: update the system's, or "
+                "the one that this Python's environment has of its own")
+    if re.search("wrong ELF class|invalid ELF header|Exec format", why):
+        return "it is damaged, or made for another kind of machine than %s" % platform.machine()
+    lacks = re.match(r"(lib[\w+-]+\.so\S*): cannot open shared object file", why)
+    if lacks and not lacks.group(1).startswith("libweir."):
+        return ("install the package that has %s, or the wheel that carries all that Weir needs "
+                "(scripts/make_wheel)" % lacks.group(1))
+    return ""
