@@ -12,6 +12,8 @@ from setuptools.command.build_py import build_py
 INSTALLED = os.environ.get("WEIR_INSTALLED")
 PROGRAMS = ("weir-ps", "weir-worker", "weir-task", "weirctl")
 more = {}
+# Commands only where programs are carried: one that looked for its program would find itself.
+commands = ["%s = weir.programs:main" % name for name in PROGRAMS] if INSTALLED else []
 
 
 def files():
@@ -57,7 +59,6 @@ if INSTALLED:
     more = {"cmdclass": {"build_py": Build, "bdist_wheel": Wheel}, "distclass": Binary}
 
 with tempfile.TemporaryDirectory(prefix="weir-pip-") as folder:
-    setup(entry_points={"console_scripts": ["%s = weir.programs:main" % name for name in PROGRAMS]
-                        if INSTALLED else []},
+    setup(entry_points={"console_scripts": commands},
           options={"egg_info": {"egg_base": folder},
                    "build": {"build_base": os.path.join(folder, "build")}}, **more)

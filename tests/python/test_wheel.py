@@ -1,0 +1,202 @@
+#!/usr/bin/python3
+"""The wheel that scripts/make_wheel makes of this build: its name, its commands and licences, that
+all it needs is in it or of glibc and libstdc++, and that a job of what it carries runs; the same in
+a bookworm of its own is scripts/try_wheel. And what the package says where its parts are missing."""
+# label: unit computes
+import glob
+import os
+import re
+import subprocess
+import sys
+import tempfile
+import unittest
+import zipfile
+from unittest import mock
+
+import harness
+
+BUILD = os.path.dirname(harness.BIN)
+PACKAGE = os.path.join(harness.SOURCE, "python")
+sys.path.insert(0, PACKAGE)
+from weir import _loading  # noqa: E402
+
+ABSENT = 77
+COMMANDS = ["weir-ps", "weir-task", "weir-worker", "weirctl"]
+# What every glibc system with a Python has (PEP 600): not carried.
+OF_THE_SYSTEM = {"libc.so.6", "libm.so.6", "libdl.so.2", "libpthread.so.0", "librt.so.1",
+                 "ld-linux-x86-64.so.2", "ld-linux-aarch64.so.1", "libgcc_s.so.1",
+                 "libstdc++.so.6", "libz.so.1"}
+JOB = """
+import array, os, re, sys, weir
+from weir import cluster
+with weir.Cluster(ps_flags=["--metrics_port=0"]) as c, \\
+        weir.Member(**c.settings(), train_steps=1) as m:
+    m.param("w", (1,))
+    m.next()
+    for pid in (os.getpid(), c.processes["ps:0"].popen.pid):
+        with open("/proc/%d/maps" % pid) as f:
+            print("maps", *set(re.findall(r"/\\S*/(lib\\S+)", f.read())))
+    m.push(0, array.array("f", [1]), samples=1)
+    m.next()
+    print(m.result, weir.__version__, c.status()["state"] != "")
+"""
+
+
+def env(site):
+    """Nothing that would find another Weir."""
+    kept = {k: v for k, v in os.environ.items() if not k.startswith("WEIR_")}
+    return {**kept, "PYTHONPATH": site}
+
+
+class Wheel(harness.Test):
+    @classmethod
+    def setUpClass(cls):
+        super().setUpClass()
+        if not os.path.exists(os.path.join(BUILD, "cmake_install.cmake")):
+            raise unittest.SkipTest("%s is no build folder of CMake" % BUILD)
+        cls.folder = tempfile.TemporaryDirectory(prefix="weir-wheel-")
+        cls.addClassCleanup(cls.folder.cleanup)
+        made = subprocess.run(
+            [os.path.join(harness.SOURCE, "scripts/make_wheel"), BUILD, "--fast",
+             "--out=" + cls.folder.name], stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True,
+            timeout=60 * harness.PATIENCE)
+        if made.returncode == ABSENT:
+            raise unittest.SkipTest(made.stderr.strip().splitlines()[-1])
+        if made.returncode:
+            raise harness.Failure(made.stderr)
+        cls.wheel = made.stdout.split()[-1]
+        cls.site = os.path.join(cls.folder.name, "site")
+        subprocess.run([sys.executable, "-m", "pip", "-q", "install", "--no-index", "--no-deps",
+                        "--no-compile", "--target", cls.site, cls.wheel], check=True,
+                       timeout=60 * harness.PATIENCE)
+        cls.info, = glob.glob(cls.site + "/*.dist-info")
+
+    def read(self, *path):
+        with open(os.path.join(self.info, *path), encoding="utf-8") as f:
+            return f.read()
+
+    def test_name_commands_licences(self):
+        machine = os.uname().machine
+        tag = re.search(r"^Tag: (.*)$", self.read("WHEEL"), re.M).group(1)
+        self.assertRegex(tag, r"^py3-none-manylinux_2_\d\d_%s$" % machine)
+        self.assertEqual(os.path.basename(self.wheel), "weir-0.1.0-%s.whl" % tag)
+        self.assertEqual(sorted(os.listdir(self.site + "/bin")), COMMANDS)
+        self.assertIn("Apache License", self.read("licenses/LICENSE"))
+        packages = dict(line.split() for line in self.read("licenses/README").split("\n\n")[1]
+                        .splitlines())
+        for name in ("libgrpc29", "libdnnl2", "libmicrohttpd12", "libgnutls30", "libssl3"):
+            self.assertIn(name, packages)
+        for name in packages:
+            self.assertTrue(self.read("licenses", name, "copyright"))
+
+    def binaries(self):
+        for folder, _, names in os.walk(self.site):
+            for path in (os.path.join(folder, n) for n in names):
+                with open(path, "rb") as f:
+                    if f.read(4) == b"\x7fELF":
+                        yield path
+
+    def test_parts_find_each_other(self):
+        """Each by its own RPATH, within the wheel; nothing else is needed but the system's."""
+        found = list(self.binaries())
+        self.assertGreater(len(found), 50)
+        for path in found:
+            said = subprocess.run(["readelf", "-d", path], check=True, stdout=subprocess.PIPE,
+                                  text=True).stdout
+            folders = re.search(r"\(RPATH\).*\[(.*)\]", said)
+            folders = folders.group(1).split(":") if folders else []
+            for folder in folders:
+                self.assertRegex(folder, r"^\$ORIGIN(/|$)", path)
+            folders = [os.path.realpath(f.replace("$ORIGIN", os.path.dirname(path)))
+                       for f in folders]
+            self.assertTrue(all(f.startswith(os.path.realpath(self.site)) for f in folders), path)
+            for name in re.findall(r"\(NEEDED\).*\[(.*)\]", said):
+                self.assertTrue(name in OF_THE_SYSTEM or any(
+                    os.path.exists(os.path.join(f, name)) for f in folders), (path, name))
+
+    def test_a_job(self):
+        """Of what it carries alone: the libraries that a member and a server have, pages too."""
+        said = subprocess.run([sys.executable, "-c", JOB], check=True, text=True,
+                              stdout=subprocess.PIPE, env=env(self.site), cwd=self.folder.name,
+                              timeout=60 * harness.PATIENCE).stdout
+        *maps, end = said.splitlines()
+        self.assertEqual(end, "done 0.1.0 True")
+        self.assertEqual(len(maps), 2)
+        carried = set(os.listdir(self.site + "/weir.libs"))
+        for line in maps:
+            grpc = {name for name in line.split() if "grpc" in name}
+            self.assertEqual(len(grpc), 1)
+            self.assertLess(grpc, carried)
+        self.assertIn("libmicrohttpd.so.12", maps[1])
+
+    def test_commands(self):
+        """Each becomes its program; a pipe that is closed ends it, as if there were no Python."""
+        for name in COMMANDS:
+            said = subprocess.run([os.path.join(self.site, "bin", name), "--version"], check=True,
+                                  text=True, stdout=subprocess.PIPE, env=env(self.site)).stdout
+            self.assertEqual(said, "%s (Weir) 0.1.0\n" % name)
+        ignored = subprocess.run(
+            [sys.executable, "-c", "import sys\nfrom unittest import mock\nimport weir.programs\n"
+             "sys.argv = ['weir-ps']\n"
+             "with mock.patch('os.execv', lambda *_: print(open('/proc/self/status').read())):\n"
+             "    weir.programs.main()"], check=True, text=True, stdout=subprocess.PIPE,
+            env=env(self.site)).stdout
+        self.assertEqual(int(re.search(r"SigIgn:\s*(\w+)", ignored).group(1), 16), 0)
+        where = subprocess.run([sys.executable, "-m", "weir", "examples"], check=True, text=True,
+                               stdout=subprocess.PIPE, env=env(self.site)).stdout.strip()
+        self.assertIn("char_gpt_weir.py", os.listdir(where))
+        said = subprocess.run([sys.executable, "-m", "weir"], check=True, text=True,
+                              stdout=subprocess.PIPE, env=env(self.site)).stdout
+        self.assertEqual(len(re.findall(r"\S+ +%s/" % self.site, said)), 5, said)
+
+
+@unittest.skipIf(harness.SANITIZE, "texts")
+class Missing(harness.Test):
+    def test_advice(self):
+        lines = {"/lib/libc.so.6: version `GLIBC_2.99' not found (required by x)":
+                 "needs glibc 2.99 or later, and this system has 2",
+                 "libstdc++.so.6: version `GLIBCXX_3.4.99' not found": "libstdc\\+\\+ is older",
+                 "/x/libweir.so.0: wrong ELF class: ELFCLASS32": "another kind of machine",
+                 "libgrpc.so.29: cannot open shared object file: No such file": "has libgrpc.so.29"}
+        for why, fix in lines.items():
+            self.assertRegex(_loading.advice(why, "else"), re.escape(why) + "; .*" + fix)
+        self.assertEqual(_loading.advice("why", "else"), "why; else")
+        with mock.patch("os.confstr", side_effect=ValueError):
+            self.assertIn("Alpine", _loading.advice("why", "else"))
+
+    def test_what_is_there_is_said(self):
+        """No library, a damaged one, one that is too old, by a package that carries none."""
+        damaged = os.path.join(self.dir(), "libweir.so.0")
+        with open(damaged, "w", encoding="ascii") as f:
+            f.write("x" * 1000)
+        for library, why in (("", "install Weir, or set WEIR_LIBRARY"),
+                             (damaged, "invalid ELF header; it is damaged"),
+                             ("libc.so.6", "older Weir .*weir_version")):
+            named = {"WEIR_LIBRARY": library} if library else {}
+            done = subprocess.run([sys.executable, "-B", "-m", "weir"], text=True,
+                                  stdout=subprocess.PIPE, stderr=subprocess.STDOUT,
+                                  env={**env(PACKAGE), "WEIR_PROGRAMS": harness.BIN, **named})
+            if library:
+                self.assertEqual(done.returncode, 1)
+            if done.returncode:  # else this system has Weir
+                self.assertRegex(done.stdout, why)
+                self.assertNotIn("Traceback", done.stdout)
+
+    def test_source_package(self):
+        """It has the Python files, and leaves nothing in their folder."""
+        before = sorted(os.listdir(PACKAGE))
+        subprocess.run([sys.executable, "-B", "setup.py", "-q", "sdist", "-d", self.dir()],
+                       check=True, cwd=PACKAGE, stderr=subprocess.DEVNULL, env=env(""),
+                       timeout=60 * harness.PATIENCE)
+        self.assertEqual(sorted(os.listdir(PACKAGE)), before)
+        made, = glob.glob(self.dir() + "/*.tar.gz")
+        names = subprocess.run(["tar", "-tf", made], check=True, text=True,
+                               stdout=subprocess.PIPE).stdout.split()
+        for name in os.listdir(os.path.join(PACKAGE, "weir")):
+            self.assertTrue(not name.endswith((".py", ".typed")) or
+                            "weir-0.1.0/weir/" + name in names, name)
+        self.assertIn("weir-0.1.0/pyproject.toml", names)
+
+
+if __name__ == "__main__":
+    harness.main()
