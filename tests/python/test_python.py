@@ -350,7 +350,7 @@ class Wheel(harness.Test):
         """It carries what is installed: a Python that finds nothing else trains with it."""
         where, site = (os.path.join(self.dir(), d) for d in ("installed", "site"))
         for name, to in (("ps", "bin/weir-ps"), ("worker", "bin/weir-worker"),
-                         ("weirctl", "bin/weirctl")):
+                         ("weir-task", "bin/weir-task"), ("weirctl", "bin/weirctl")):
             os.makedirs(os.path.dirname(os.path.join(where, to)), exist_ok=True)
             os.symlink(os.path.join(harness.BIN, name), os.path.join(where, to))
         os.makedirs(os.path.join(where, "lib"))
