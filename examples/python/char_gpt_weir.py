@@ -80,7 +80,8 @@ def main():
         loss = F.cross_entropy(model(x).flatten(0, 1), y.flatten())
         loss.backward()
         print("step %d loss %.9g" % (step.step, loss.item()), flush=True)
-    weights = b"".join(t.numpy().tobytes() for t in model.state_dict().values())
+    weights = b"".join(bytes(t.flatten().view(torch.uint8).tolist())
+                       for t in model.state_dict().values())
     print("SHA-256 of the weights:", hashlib.sha256(weights).hexdigest())
     with torch.no_grad():
         print(write(model, "You may " if "You may " in TEXT else TEXT[:8]))
