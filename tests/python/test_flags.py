@@ -82,6 +82,7 @@ class Flags(unittest.TestCase):
                                   recursive=True):
                 if os.path.isfile(path) and not path.endswith((".md", ".pyc")):
                     known |= named(read(path))
+        known |= named(read(os.path.join(harness.SOURCE, "python/weir/onnx.py")))
         foreign = set(re.findall(r'^    \{"(\w+)",', read(os.path.join(
             harness.SOURCE, "base/flags_tensorflow.c")), re.MULTILINE))
         documents = glob.glob(os.path.join(harness.SOURCE, "docs/*.md"))

@@ -1,0 +1,411 @@
+"""A trained network as ONNX: a model file of Weir's worker, and what --export has written.
+
+    python -m weir.onnx MODEL.json WEIGHTS.safetensors out.onnx
+
+docs/models.md says what is in the result. Takes the package `onnx` (Debian's python3-onnx, or
+PyPI's), 1.12 or later, and nothing of Weir's programs or library."""
+from __future__ import annotations
+
+import argparse
+import json
+import math
+import os
+import struct
+import sys
+from typing import Any, Callable, NoReturn, Optional, Sequence
+
+from ._library import Error, Invalid, Unsupported
+
+OPSET, IR = 17, 8  # those of onnx 1.12: with LayerNormalization
+MOST_BYTES = 2**31 - 2**20  # of a protobuf, with room for what is no weight
+LOSSES = {"softmax_cross_entropy": "Softmax", "sigmoid_cross_entropy": "Sigmoid",
+          "mean_squared_error": "Identity"}
+MODELS = "../share/weir/models", "../../examples/models"  # from the worker's folder
+
+
+class Weights:
+    """The tensors of a safetensors file, read when they are asked for."""
+
+    def __init__(self, path: str) -> None:
+        self.path = path
+        with open(path, "rb") as f:
+            size = os.fstat(f.fileno()).st_size
+            head = f.read(8)
+            n = struct.unpack("<Q", head)[0] if len(head) == 8 else size
+            try:
+                if n > size - 8:
+                    raise ValueError("its header would end behind the file")
+                tensors = json.loads(f.read(n))
+                self.metadata = tensors.pop("__metadata__", {})
+                self.at = {name: (t["dtype"], tuple(t["shape"]), *t["data_offsets"])
+                           for name, t in tensors.items()}
+            except (ValueError, KeyError, TypeError, AttributeError) as e:
+                raise Invalid("%s: no safetensors file (%s); give what --export has written" % (
+                    path, e)) from None
+        self.base, self.size, self.used = 8 + n, size, set()
+
+    def read(self, name: str, shape: Sequence[int]) -> bytes:
+        """float32, little-endian and row-major, of a parameter of this shape."""
+        if name not in self.at:
+            raise Invalid("%s has no %s, which the model has" % (self.path, name))
+        dtype, got, begin, end = self.at[name]
+        if got != tuple(shape):
+            raise Invalid("%s: %s has the shape %s, but in the model %s" % (
+                self.path, name, list(got), list(shape)))
+        if dtype != "F32":
+            raise Unsupported("%s: %s is %s, but only F32, as --export writes, is converted" % (
+                self.path, name, dtype))
+        if end - begin != 4 * math.prod(shape) or begin < 0 or self.base + end > self.size:
+            raise Invalid("%s: %s is not whole" % (self.path, name))
+        self.used.add(name)
+        with open(self.path, "rb") as f:
+            f.seek(self.base + begin)
+            return f.read(end - begin)
+
+    def shape(self, name: str) -> tuple[int, ...]:
+        return self.at[name][1] if name in self.at else ()
+
+
+class Layer:
+    """One of the model file's: its keys, and where it stands among the others."""
+
+    def __init__(self, keys: Any, number: int, count: dict[str, int], before: str) -> None:
+        if not isinstance(keys, dict) or not isinstance(keys.get("type"), str):
+            raise Invalid("layer %d must be an object with a \"type\"" % number)
+        self.keys, self.type = keys, keys["type"]
+        count[self.type] = count.get(self.type, 0) + 1
+        self.name = keys.get("name", "%s%d" % (self.type, count[self.type]))
+        self.what = "layer %d '%s' (%s)" % (number, self.name, self.type)
+        several = self.type in ("add", "concat")
+        self.inputs = self.get("inputs") if several else [keys.get("input", before)]
+        if not isinstance(self.inputs, list) or not all(isinstance(i, str) for i in self.inputs):
+            raise Invalid("%s: \"inputs\" must be a list of names" % self.what)
+
+    def get(self, key: str, fallback: Any = None) -> Any:
+        found = self.keys.get(key, fallback)
+        if found is None:
+            raise Invalid("%s: the key \"%s\" is missing" % (self.what, key))
+        return found
+
+    def pair(self, key: str, fallback: Any = None) -> list[int]:
+        """A number, or [height, width]."""
+        found = self.get(key, fallback)
+        pair = found if isinstance(found, list) else [found, found]
+        if len(pair) != 2 or not all(isinstance(n, int) and n > 0 for n in pair):
+            raise Invalid("%s: \"%s\" must be a whole number from 1 on, or two of them" % (
+                self.what, key))
+        return pair
+
+    def count(self, key: str) -> int:
+        """A whole number above 0."""
+        found = self.get(key)
+        if not isinstance(found, int) or found < 1:
+            raise Invalid("%s: \"%s\" must be a whole number from 1 on" % (self.what, key))
+        return found
+
+
+def _model(path: str) -> tuple[dict[str, Any], list[Layer]]:
+    with open(path, encoding="utf-8") as f:
+        try:
+            root = json.load(f)
+        except ValueError as e:
+            raise Invalid("%s: not valid JSON: %s" % (path, e)) from None
+    if not isinstance(root, dict) or not isinstance(root.get("layers"), list):
+        raise Invalid("%s: no model file: it has no list \"layers\"" % path)
+    count: dict[str, int] = {}
+    layers: list[Layer] = []
+    for number, keys in enumerate(root["layers"], 1):
+        layers.append(Layer(keys, number, count, layers[-1].name if layers else "image"))
+    if not layers or layers[-1].type not in LOSSES:
+        raise Invalid("%s: the last layer is no loss" % path)
+    return root, _in_order(path, layers)
+
+
+def _in_order(path: str, layers: list[Layer]) -> list[Layer]:
+    """Each behind those that it reads."""
+    done, left, made = {"image"}, list(layers), []
+    while left:
+        found = next((l for l in left if done.issuperset(l.inputs)), None)
+        if found is None:
+            raise Invalid("%s: %s reads what is not there, or waits for itself" % (
+                path, left[0].what))
+        left.remove(found)
+        done.add(found.name)
+        made.append(found)
+    return made
+
+
+class _Graph:
+    """The graph as it grows: its nodes and weights, and what each layer gives."""
+
+    def __init__(self, onnx: Any, weights: Weights, units: Optional[str]) -> None:
+        self.onnx, self.weights = onnx, weights
+        self.any_units = units  # the dense layer whose size --hidden_units may have changed
+        self.nodes: list[Any] = []
+        self.tensors: list[Any] = []
+        self.gives: dict[str, tuple[str, tuple[int, ...]]] = {}  # by layer: value, its shape
+
+    def constant(self, name: str, kind: str, dims: Sequence[int], values: Any) -> str:
+        raw = isinstance(values, bytes)
+        self.tensors.append(self.onnx.helper.make_tensor(
+            name, getattr(self.onnx.TensorProto, kind), dims, values, raw=raw))
+        return name
+
+    def weight(self, layer: Layer, suffix: str, shape: Sequence[int]) -> str:
+        name = "%s/%s" % (layer.name, suffix)
+        return self.constant(name, "FLOAT", shape, self.weights.read(name, shape))
+
+    def node(self, op: str, inputs: Sequence[str], output: str, **attributes: Any) -> str:
+        self.nodes.append(self.onnx.helper.make_node(op, inputs, [output], name=output,
+                                                     **attributes))
+        return output
+
+    def layer(self, op: str, inputs: Sequence[str], layer: Layer, **attributes: Any) -> str:
+        """The last node of a layer."""
+        return self.node(op, inputs, layer.name + "/output", **attributes)
+
+
+def _window(layer: Layer, shape: Sequence[int], stride: Any) -> tuple[dict[str, Any], list[int]]:
+    """ONNX's attributes of a kernel, stride and padding, and the output's height and width."""
+    kernel = list(shape[1:]) if layer.get("kernel") == "global" else layer.pair("kernel")
+    strides = layer.pair("stride", stride or kernel)
+    padding, out, before, behind = layer.get("padding", "valid"), [], [], []
+    if padding not in ("same", "valid"):
+        raise Invalid("%s: \"padding\" must be \"same\" or \"valid\"" % layer.what)
+    for n, k, s in zip(shape[1:], kernel, strides):
+        out.append(-(-n // s) if padding == "same" else (n - k) // s + 1)
+        pad = max((out[-1] - 1) * s + k - n, 0) if padding == "same" else 0
+        before.append(pad // 2)
+        behind.append(pad - pad // 2)
+    if min(out) < 1:
+        raise Invalid("%s: its kernel is larger than its input" % layer.what)
+    return {"kernel_shape": kernel, "strides": strides, "pads": before + behind}, out
+
+
+def _conv2d(g: _Graph, l: Layer, value: str, shape: Any) -> Any:
+    attributes, out = _window(l, shape, 1)
+    filters = l.count("filters")
+    weights = g.weight(l, "weights", (filters, shape[0], *attributes["kernel_shape"]))
+    biases = g.weight(l, "biases", (filters,))
+    return g.layer("Conv", [value, weights, biases], l, **attributes), (filters, *out)
+
+
+def _pool(g: _Graph, l: Layer, value: str, shape: Any) -> Any:
+    attributes, out = _window(l, shape, None)
+    op = "MaxPool" if l.type == "max_pool" else "AveragePool"  # which leaves the padding out
+    return g.layer(op, [value], l, **attributes), (shape[0], *out)
+
+
+def _dense(g: _Graph, l: Layer, value: str, shape: Any) -> Any:
+    if l.get("units") == "classes" or l.name == g.any_units:
+        units = (*g.weights.shape(l.name + "/weights"), 0)[0]
+    else:
+        units = l.count("units")
+    weights, biases = g.weight(l, "weights", (units, *shape)), g.weight(l, "biases", (units,))
+    return g.layer("Gemm", [value, weights, biases], l, transB=1), (units,)
+
+
+def _batch_norm(g: _Graph, l: Layer, value: str, shape: Any) -> Any:
+    parts = [g.weight(l, suffix, shape[:1]) for suffix in (
+        "gamma", "beta", "moving_mean", "moving_variance")]
+    return g.layer("BatchNormalization", [value, *parts], l,
+                  epsilon=float(l.get("epsilon", 1e-5))), shape
+
+
+def _layer_norm(g: _Graph, l: Layer, value: str, shape: Any) -> Any:
+    parts = [g.weight(l, suffix, shape) for suffix in ("gamma", "beta")]
+    return g.layer("LayerNormalization", [value, *parts], l, axis=1,
+                  epsilon=float(l.get("epsilon", 1e-5))), shape
+
+
+def _embedding(g: _Graph, l: Layer, _value: str, shape: Any) -> Any:
+    units = l.count("units")
+    weights = g.weight(l, "weights", (l.count("vocabulary"), units))
+    one = g.constant(l.name + "/channel", "INT64", (1,), [1])
+    numbers = g.node("Squeeze", ["image", one], l.name + "/numbers")
+    rows = g.node("Gather", [weights, numbers], l.name + "/rows", axis=0)
+    return g.layer("Transpose", [rows], l, perm=[0, 3, 1, 2]), (units, *shape[1:])
+
+
+def _flatten(g: _Graph, l: Layer, value: str, shape: Any) -> Any:
+    return g.layer("Flatten", [value], l, axis=1), (math.prod(shape),)
+
+
+def _several(g: _Graph, l: Layer, _value: str, shape: Any) -> Any:
+    values = [g.gives[name][0] for name in l.inputs]
+    if l.type == "add":
+        return g.layer("Sum", values, l), shape
+    first = sum(g.gives[name][1][0] for name in l.inputs)
+    return g.layer("Concat", values, l, axis=1), (first, *shape[1:])
+
+
+KINDS: dict[str, Callable[..., Any]] = {
+    "conv2d": _conv2d, "max_pool": _pool, "avg_pool": _pool, "dense": _dense,
+    "relu": lambda g, l, value, shape: (g.layer("Relu", [value], l), shape),
+    "dropout": lambda g, l, value, shape: (value, shape),  # which does nothing after training
+    "batch_norm": _batch_norm, "layer_norm": _layer_norm, "embedding": _embedding,
+    "flatten": _flatten, "add": _several, "concat": _several}
+
+
+def _numbers(weights: Weights, key: str, channels: int, fallback: float) -> list[float]:
+    found = [float(x) for x in weights.metadata.get(key, str(fallback)).split(",")]
+    return found * channels if len(found) == 1 else found
+
+
+def _input(g: _Graph, layers: list[Layer], shape: Sequence[int], kind: str) -> str:
+    """From "image", which is fed, to what layers read; says how in words."""
+    value, channels, said = "image", shape[0], "bytes 0 to 255"
+    if kind == "FLOAT":
+        said = "floats as in training: bytes divided by 255"
+    mean, std = (_numbers(g.weights, *of) for of in (
+        ("mean", channels, 0.0), ("std", channels, 1.0)))
+    normal = any(mean) or std != [1.0] * channels
+    if kind == "INT64":
+        said = "whole numbers, those of the embedding"
+        if normal:
+            raise Unsupported("a model with an embedding, of normalised samples")
+    if kind != "FLOAT" and any("image" in l.inputs for l in layers if l.type != "embedding"):
+        value = g.node("Cast", [value], "image/float", to=g.onnx.TensorProto.FLOAT)
+        n255 = g.constant("image/255", "FLOAT", (), [255.0])
+        value = g.node("Div", [value, n255], "image/255th")
+    if normal:
+        mean_at = g.constant("image/mean", "FLOAT", (channels, 1, 1), mean)
+        std_at = g.constant("image/std", "FLOAT", (channels, 1, 1), std)
+        value = g.node("Sub", [value, mean_at], "image/centred")
+        value = g.node("Div", [value, std_at], "image/normal")
+        said += "; the network itself takes the mean %s off and divides by %s" % (
+            g.weights.metadata.get("mean", "0"), g.weights.metadata.get("std", "1"))
+    g.gives["image"] = value, tuple(shape)
+    return said
+
+
+def _output(g: _Graph, loss: Layer) -> tuple[str, int]:
+    value, shape = g.gives[loss.inputs[0]]
+    name = "scores" if loss.type == "mean_squared_error" else "probabilities"
+    if g.weights.metadata.get("labels") == "targets":
+        name = "outputs"
+    more = {"axis": 1} if loss.type == "softmax_cross_entropy" else {}
+    return g.node(LOSSES[loss.type], [value], name, **more), shape[0]
+
+
+def _sample(root: dict[str, Any], weights: Weights, given: Optional[Sequence[int]]) -> list[int]:
+    """[channels, height, width]."""
+    shape: Any = root.get("input")
+    if shape == "auto":
+        told = weights.metadata.get("sample", "").split("x")
+        shape = list(given or []) or [int(d) for d in told if d.isdigit()]
+        if not shape:
+            raise Invalid("%s does not say how large a sample is; give --input=CHANNELS,HEIGHT,"
+                          "WIDTH" % weights.path)
+    if not isinstance(shape, list) or len(shape) != 3 or not all(
+            isinstance(d, int) and d > 0 for d in shape):
+        raise Invalid("a sample must be [channels, height, width], but is %s" % (shape,))
+    return shape
+
+
+def _layers(g: _Graph, layers: list[Layer]) -> None:
+    for l in layers[:-1]:
+        if l.type not in KINDS:
+            raise Unsupported("%s: a layer of this type is not converted (known: %s)" % (
+                l.what, " ".join([*KINDS, *LOSSES])))
+        value, shape = g.gives[l.inputs[0]]
+        if len(shape) != 3 and l.type in ("conv2d", "max_pool", "avg_pool"):
+            raise Invalid("%s: needs an input of (channels, height, width)" % l.what)
+        g.gives[l.name] = KINDS[l.type](g, l, value, shape)
+
+
+def _whole(g: _Graph, root: dict[str, Any], weights: Weights) -> None:
+    left = sorted(weights.at.keys() - weights.used)
+    if left:
+        raise Invalid("%s: %s belongs to no layer of the model" % (weights.path, left[0]))
+    if isinstance(root.get("classes"), int) and g.n_out != root["classes"]:
+        raise Invalid("the network gives %d values, but \"classes\" is %d" % (
+            g.n_out, root["classes"]))
+    if sum(len(t.raw_data) for t in g.tensors) > MOST_BYTES:
+        raise Unsupported("a network of more than 2 GB, which is one file's most")
+
+
+def _library() -> Any:
+    try:
+        import onnx
+    except ImportError as e:
+        raise Unsupported("the Python package onnx is needed, which is not here (%s): apt-get "
+                          "install python3-onnx, or pip install onnx" % e) from None
+    return onnx
+
+
+def convert(model: str, weights: str, uint8: bool = False,
+            sample: Optional[Sequence[int]] = None) -> Any:
+    """An onnx.ModelProto of a model file and a file that --export has written.
+
+    Its input `image` is [batch, channels, height, width], float32 as in training (bytes divided by
+    255); with uint8 the bytes themselves; with an embedding in the model int64. Its output is
+    [batch, classes]: `probabilities`, or `scores` (mean_squared_error), `outputs` (targets).
+    sample: [channels, height, width] where neither model nor weights say it.
+    Invalid: the files do not fit; Unsupported: what is not converted, or no package onnx."""
+    onnx, told = _library(), Weights(weights)
+    root, layers = _model(model)
+    dense = [l.name for l in layers if l.type == "dense"]
+    g = _Graph(onnx, told, dense[0] if len(dense) > 1 else None)
+    shape = _sample(root, told, sample)
+    kind = "INT64" if any(l.type == "embedding" for l in layers) else "UINT8" if uint8 else "FLOAT"
+    said = _input(g, layers, shape, kind)
+    _layers(g, layers)
+    output, g.n_out = _output(g, layers[-1])
+    _whole(g, root, told)
+    make, types = onnx.helper, onnx.TensorProto
+    graph = make.make_graph(
+        g.nodes, root.get("name", "model"),
+        [make.make_tensor_value_info("image", getattr(types, kind), ["batch", *shape])],
+        [make.make_tensor_value_info(output, types.FLOAT, ["batch", g.n_out])], g.tensors,
+        doc_string="A network trained by Weir. image: batch, channels, height, width; %s. %s: one "
+        "for each class." % (said, output))
+    made = make.make_model(graph, producer_name="weir", ir_version=IR,
+                           opset_imports=[make.make_opsetid("", OPSET)])
+    make.set_model_props(made, {k: v for k, v in told.metadata.items()
+                                if not k.startswith("crc32c ")})
+    try:
+        onnx.checker.check_model(made, full_check=True)
+    except Exception as e:  # of several kinds, by version
+        raise Invalid("%s: no sound network (does the worker take it?): %s" % (
+            model, " ".join(str(e).split()))) from None
+    return made
+
+
+def _path(model: str) -> str:
+    """A model's file; one that comes with Weir goes by its name."""
+    if "/" in model or model.endswith(".json"):
+        return model
+    from .cluster import program
+    beside = os.path.dirname(os.path.realpath(program("weir-worker")))
+    paths = [os.path.join(beside, folder, model + ".json") for folder in MODELS]
+    return next(filter(os.path.exists, paths), paths[0])
+
+
+def main(argv: Optional[Sequence[str]] = None) -> None:
+    """The command line; an error is one line and the exit status 1."""
+    parser = argparse.ArgumentParser(prog="python -m weir.onnx", description=__doc__.split("\n")[0])
+    parser.add_argument("model", help="a model file, or the name of a model that comes with Weir")
+    parser.add_argument("weights", help="what --export has written")
+    parser.add_argument("out", help="the file to write")
+    parser.add_argument("--uint8", action="store_true", help="the input is bytes, 0 to 255")
+    parser.add_argument("--input", metavar="C,H,W", help="the size of a sample, for \"auto\"")
+    args = parser.parse_args(argv)
+    try:
+        sample = [int(d) for d in args.input.split(",")] if args.input else None
+        made = convert(_path(args.model), args.weights, args.uint8, sample)
+        beside = args.out + ".part"
+        with open(beside, "wb") as f:
+            f.write(made.SerializeToString())
+        os.replace(beside, args.out)
+    except (OSError, ValueError, Error) as e:
+        _fail(str(e))
+
+
+def _fail(why: str) -> NoReturn:
+    print("weir.onnx: " + why, file=sys.stderr)
+    sys.exit(1)
+
+
+if __name__ == "__main__":
+    main()

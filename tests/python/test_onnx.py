@@ -1,0 +1,237 @@
+#!/usr/bin/python3
+"""python -m weir.onnx: networks that the worker trained predict as ONNX what --predict says, sample
+by sample; and what is wrong with its files is said in one line. What evaluates the ONNX is
+onnxruntime where it is installed (scripts/check_onnx), else tests/python/onnx_numpy.py."""
+# label: cluster computes
+import json
+import os
+import shutil
+import subprocess
+import sys
+import unittest
+from unittest import mock
+
+import golden
+import harness
+import weights
+
+sys.path.insert(0, os.path.join(harness.SOURCE, "python"))
+from weir import onnx as weir_onnx  # noqa: E402
+try:
+    import numpy
+    import onnx
+    import onnx_numpy
+except ImportError as missing:
+    onnx, WHY = None, str(missing)
+
+TOLERANCE = 1e-5  # of a probability: float32 in both
+ALONE = ["--intra_op_threads=1", "--seed=5", "--optimizer=sgd"]
+# A step that moves next to nothing.
+STILL = [*ALONE, "--learning_rate=1e-30", "--train_steps=1", "--batch_size=10"]
+# What no other network here has: strides, windows that are not square, paddings, two inputs, who
+# reads the image twice.
+EVERY = {"name": "every", "input": "auto", "classes": "auto", "layers": [
+    {"type": "conv2d", "name": "probabilities", "filters": 4, "kernel": [3, 4], "stride": [2, 1],
+     "padding": "same"},
+    {"type": "max_pool", "kernel": [2, 3], "stride": [1, 2], "padding": "same"},
+    {"type": "conv2d", "name": "side", "input": "image", "filters": 3, "kernel": 4,
+     "stride": 2, "padding": "same"},
+    {"type": "avg_pool", "name": "small", "kernel": [1, 3], "stride": [1, 1], "padding": "same"},
+    {"type": "concat", "inputs": ["max_pool1", "small"]},
+    {"type": "batch_norm"}, {"type": "relu"}, {"type": "dropout", "rate": 0.2},
+    {"type": "avg_pool", "name": "all", "kernel": "global"},
+    {"type": "flatten"},
+    {"type": "dense", "name": "hidden", "units": 9}, {"type": "batch_norm"},
+    {"type": "concat", "inputs": ["hidden", "batch_norm2"]},
+    {"type": "dense", "units": "classes"}, {"type": "mean_squared_error"}]}
+
+
+class Onnx(harness.Test):
+    def setUp(self):
+        super().setUp()
+        if onnx is None:
+            self.skipTest("the Python package onnx is not installed: " + WHY)
+
+    def path(self, name):
+        return os.path.join(self.dir(), name)
+
+    def trained(self, model, data, *flags):
+        """What --export wrote of a short training."""
+        self.run_worker(*ALONE, "--batch_size=8", "--train_steps=3", *flags, data=data,
+                        model=model, seconds=120)
+        return self.path("w.safetensors")
+
+    def compare(self, model, export, data, images, *options):
+        """The ONNX network's outputs beside those of --predict; the network's output's name."""
+        name = model if "/" in model else os.path.join(harness.MODELS, model + ".json")
+        weir_onnx.main([*options, name, export, self.path("o.onnx")])
+        onnx.checker.check_model(self.path("o.onnx"), full_check=True)
+        self.run_worker("--intra_op_threads=1", "--predict=" + export,
+                        "--output=" + self.path("p.npy"), data=data, model=model)
+        output, got = onnx_numpy.run(self.path("o.onnx"), images)
+        rows = numpy.load(self.path("p.npy"))
+        want = rows[output]
+        self.assertEqual(got.shape, want.shape)
+        far = float(numpy.abs(got - want).max())
+        print("%s, %s: furthest %.2g" % (os.path.basename(model), options, far))
+        self.assertLess(far, TOLERANCE * max(1, numpy.abs(want).max()))
+        self.assertGreater(float(numpy.ptp(want, axis=0).max()), 50 * TOLERANCE)  # not all the same
+        return output
+
+    def bytes_of(self, data):
+        got = weights.read_idx(os.path.join(data, "t10k-images-idx3-ubyte"), 16)
+        return numpy.frombuffer(got, "u1").reshape(-1, 1, 28, 28)
+
+    def test_models_that_come_with_weir(self):
+        data = self.path("data")
+        os.mkdir(data)
+        harness.make_data(data, 48, 24)
+        images = self.bytes_of(data)
+        for file in sorted(os.listdir(harness.MODELS)):
+            model = file[:-5]
+            export = self.trained(model, data, "--export=" + self.path("w.safetensors"))
+            self.assertEqual(self.compare(model, export, data, images.astype("f4") / 255),
+                             "probabilities")
+        done = subprocess.run(
+            [sys.executable, "-B", "-m", "weir.onnx", model, export, self.path("o.onnx")],
+            cwd=os.path.join(harness.SOURCE, "python"), capture_output=True, text=True, check=False,
+            env={**os.environ, "WEIR_PROGRAMS": harness.BIN})  # which knows the model's name
+        self.assertEqual((done.returncode, done.stdout, done.stderr), (0, "", ""))
+        found = onnx.load(self.path("o.onnx"))
+        self.assertIn("bytes divided by 255", found.graph.doc_string)
+        self.assertEqual(found.graph.input[0].type.tensor_type.shape.dim[0].dim_param, "batch")
+        self.assertEqual({p.key: p.value for p in found.metadata_props}["global_step"], "3")
+        export = self.trained("mlp", data, "--export=" + self.path("w.safetensors"),
+                              "--hidden_units=7", "--mean=0.3", "--std=measured")
+        self.compare_with_hidden(export, data, images)
+
+    def compare_with_hidden(self, export, data, images):
+        """--uint8, and the size of a hidden layer that the command line gave."""
+        with open(os.path.join(harness.MODELS, "mlp.json"), encoding="utf-8") as f:
+            model = json.load(f)
+        first = next(l for l in model["layers"] if l["type"] == "dense")
+        first["units"] = 7  # for --predict, which has no --hidden_units here
+        with open(self.path("seven.json"), "w", encoding="utf-8") as f:
+            json.dump(model, f)
+        self.compare(self.path("seven.json"), export, data, images, "--uint8")
+        made = weir_onnx.convert(os.path.join(harness.MODELS, "mlp.json"), export, uint8=True)
+        self.assertEqual(made.graph.input[0].type.tensor_type.elem_type, onnx.TensorProto.UINT8)
+
+    def test_every_layer(self):
+        """On colour pictures, normalised; and with targets."""
+        rng = numpy.random.default_rng(3)
+        data = self.path("data")
+        os.mkdir(data)
+        for part, n in (("train", 64), ("test", 30)):
+            images = rng.integers(0, 256, (n, 3, 9, 7), dtype="u1")
+            numpy.save(os.path.join(data, part + "-images.npy"), images)
+            numpy.save(os.path.join(data, part + "-labels.npy"),
+                       rng.random((n, 4), dtype="f4"))
+        model = self.path("every.json")
+        for loss, output in (("mean_squared_error", "outputs"),
+                             ("sigmoid_cross_entropy", "outputs"),
+                             ("mean_squared_error", "scores"),
+                             ("sigmoid_cross_entropy", "probabilities")):
+            EVERY["layers"][-1]["type"] = loss
+            with open(model, "w", encoding="utf-8") as f:
+                json.dump(EVERY, f)
+            if output != "outputs":
+                for part, n in (("train", 64), ("test", 30)):
+                    numpy.save(os.path.join(data, part + "-labels.npy"), numpy.arange(n) % 4)
+            export = self.trained(model, data, "--export=" + self.path("w.safetensors"),
+                                  "--mean=0.4,0.5,0.6", "--std=measured")
+            self.assertEqual(self.compare(model, export, data, images.astype("f4") / 255), output)
+
+    def test_networks_of_pytorch(self):
+        """Among them residual additions, layer norms and an embedding, whose input is numbers."""
+        for name in sorted(os.listdir(golden.PREDICTIONS)):
+            folder, data = os.path.join(golden.PREDICTIONS, name), self.path(name)
+            os.mkdir(data)
+            for file in os.listdir(folder):
+                if file.startswith("test-"):
+                    shutil.copy(os.path.join(folder, file), data)
+                    shutil.copy(os.path.join(folder, file),
+                                os.path.join(data, file.replace("test", "train")))
+            model, names = (os.path.join(folder, file) for file in ("model.json", "map"))
+            self.run_worker(*STILL, "--init=" + os.path.join(folder, "state.safetensors"),
+                            *(["--init_map=" + names] if os.path.exists(names) else []),
+                            "--export=" + self.path("w.safetensors"), data=data, model=model)
+            with open(os.path.join(folder, "predictions.json"), encoding="utf-8") as f:
+                n = len(json.load(f)["probabilities"])
+            idx = next(f for f in os.listdir(data) if f.startswith("test-images"))
+            flat = numpy.frombuffer(weights.read_idx(os.path.join(data, idx), 0), "u1")
+            n_dims = int(idx[idx.index("idx") + 3])
+            images = flat[4 + 4 * n_dims:].reshape(n, -1, *self.extents(flat, n_dims))
+            images = images.astype("i8") if name == "words" else images.astype("f4") / 255
+            self.compare(model, self.path("w.safetensors"), data, images)
+
+    def extents(self, flat, n_dims):
+        """Height and width out of an IDX file's head."""
+        head = numpy.frombuffer(flat[4:4 + 4 * n_dims].tobytes(), ">i4")
+        return head[-2:]
+
+
+class Errors(harness.Test):
+    """What the command says; without the package onnx, too."""
+
+    def said(self, model, export):
+        with self.assertRaises(SystemExit) as end, mock.patch("sys.stderr.write") as write:
+            weir_onnx.main([model, export, self.path("o.onnx")])
+        self.assertEqual(end.exception.code, 1)
+        text = "".join(call.args[0] for call in write.call_args_list)
+        self.assertEqual(text.count("\n"), 1, text)
+        self.assertFalse(os.path.exists(self.path("o.onnx")))
+        return text
+
+    def path(self, name):
+        return os.path.join(self.dir(), name)
+
+    def test_no_package(self):
+        with mock.patch.dict(sys.modules, {"onnx": None}):
+            self.assertIn("apt-get install python3-onnx, or pip install onnx",
+                          self.said(os.path.join(harness.MODELS, "mlp.json"), "none"))
+
+    @unittest.skipIf(onnx is None, "the Python package onnx is not installed")
+    def test_files_that_do_not_fit(self):
+        export, model = self.path("w.safetensors"), self.path("m.json")
+        softmax = os.path.join(harness.MODELS, "softmax.json")
+        good = {"output/weights": ("F32", (10, 784), [0.0] * 7840),
+                "output/biases": ("F32", (10,), [0.0] * 10)}
+        with open(softmax, encoding="utf-8") as f:
+            name = next(l for l in json.load(f)["layers"] if l["type"] == "dense").get(
+                "name", "dense1")
+        good = {k.replace("output", name): v for k, v in good.items()}
+
+        def write(tensors, metadata=None):
+            weights.write(export, tensors, {"sample": "1x28x28", **(metadata or {})})
+        for tensors, words in (
+                ({**good, "more": ("F32", (1,), [0.0])}, "more belongs to no layer"),
+                ({k: v for k, v in good.items() if "biases" not in k}, "has no %s/biases" % name),
+                ({**good, name + "/weights": ("F32", (10, 9), [0.0] * 90)},
+                 "has the shape [10, 9]"),
+                ({**good, name + "/biases": ("F64", (10,), [0.0] * 10)}, "is F64, but only F32")):
+            write(tensors)
+            self.assertIn(words, self.said(softmax, export))
+        write(good, {"sample": ""})
+        self.assertIn("give --input=", self.said(softmax, export))
+        for text, words in (
+                ("{", "not valid JSON"), ('{"layers": 1}', 'no list "layers"'),
+                ('{"layers": [{"type": "relu"}]}', "the last layer is no loss"),
+                ('{"layers": [{"type": "gru"}, {"type": "mean_squared_error"}]}', "not converted"),
+                ('{"layers": [{"type": "relu", "input": "a"}, {"type": "mean_squared_error"}]}',
+                 "reads what is not there"),
+                ('{"input": [1, 2, 2], "layers": [{"type": "max_pool", "kernel": 3}, '
+                 '{"type": "mean_squared_error"}]}', "its kernel is larger")):
+            write(good)
+            with open(model, "w", encoding="utf-8") as f:
+                f.write(text if '"input": [' in text else text.replace(
+                    "{", '{"input": [1, 28, 28], ', 1) if len(text) > 1 else text)
+            self.assertIn(words, self.said(model, export))
+        with open(export, "wb") as f:
+            f.write(b"PK\3\4 and more of a .pt file")
+        self.assertIn("no safetensors file", self.said(softmax, export))
+        self.assertIn("No such file", self.said(self.path("none.json"), export + "2"))
+
+
+if __name__ == "__main__":
+    harness.main()
