@@ -40,7 +40,7 @@ def sources():
     found = set()
     for room in ("base", "bench", "checkpoint", "cluster", "ctl", "docs", "examples", "files",
                  "http", "kernels", "libweir", "member", "net", "packaging", "ps", "python",
-                 "scripts", "tests", "worker"):
+                 "r", "scripts", "tests", "worker"):
         for folder, _, names in os.walk(os.path.join(harness.SOURCE, room)):
             found.update(os.path.join(folder, name) for name in names)
     return found

@@ -82,7 +82,8 @@ class Install(harness.Test):
                      "include/weir.h", "share/weir/examples/own_trainer.c",
                      "share/weir/examples/char_gpt_weir.py", "share/weir/python/weir/torch.py",
                      "share/weir/examples/own_loop.ipynb",
-                     "share/weir/python/pyproject.toml",
+                     "share/weir/python/pyproject.toml", "share/weir/r/weir/configure",
+                     "share/weir/examples/softmax.R",
                      "share/weir/scripts/make_data", "share/weir/scripts/ipsec/generate",
                      "share/doc/weir/README.md", "share/doc/weir/docs/operations.md"):
             self.assertTrue(os.path.exists(os.path.join(where, file)), file)

@@ -1,0 +1,207 @@
+# A member of a job: what weir.h's calls are in R.
+
+weir_open <- function(...) {
+    pointer <- .Call(C_open)
+    if (is.integer(pointer))
+        fail(pointer, .Call(C_error, NULL, pointer))
+    member <- structure(new.env(parent = emptyenv()), class = "weir_member")
+    member$pointer <- pointer
+    member$params <- list() # by name: what values get as attributes
+    member$result <- NULL
+    member$step <- NULL
+    member$own <- FALSE # own_local_steps
+    weir_set(member, ...)
+    member
+}
+
+weir_close <- function(member) {
+    if (.Call(C_is_open, member$pointer) != 0L)
+        .Call(C_close, member$pointer)
+    invisible(NULL)
+}
+
+weir_params <- function(member, params, keep = NULL) {
+    pointer <- handle(member)
+    if (!is.list(params) || is.null(names(params)) || anyDuplicated(names(params)))
+        fail(INVALID, "parameters are a list of arrays with names, each once")
+    for (name in names(params)) {
+        value <- params[[name]]
+        if (name %in% names(member$params))
+            fail(INVALID, sprintf("parameter '%s' is there already", name))
+        if (!is.numeric(value) && !is.logical(value))
+            fail(INVALID, sprintf("parameter '%s' must be numeric", name))
+        dims <- if (is.null(dim(value))) length(value) else dim(value)
+        kept <- if (is.null(keep[[name]])) -1 else as.numeric(keep[[name]])
+        number <- .Call(C_param, pointer, name, as.numeric(dims), as_doubles(value), kept)
+        check(member, number)
+        member$params[[name]] <- list(number = number, dims = dims,
+                                      attributes = attributes(value)[c("dim", "dimnames", "names")])
+    }
+    invisible(member)
+}
+
+# Without a copy where they are.
+as_doubles <- function(value) if (is.double(value)) value else as.double(value)
+
+# The parameters of these names, all where they are NULL.
+params_of <- function(member, names, call = sys.call(-1)) {
+    if (is.null(names))
+        return(member$params)
+    unknown <- setdiff(names, names(member$params))
+    if (length(unknown) > 0L)
+        fail(INVALID, sprintf("there is no parameter '%s'", unknown[1L]), call)
+    member$params[names]
+}
+
+weir_next <- function(member, timeout = Inf, early = FALSE) {
+    pointer <- handle(member)
+    got <- await(member, function(ms) .Call(C_next, pointer, early, ms), timeout)
+    if (identical(got, AGAIN))
+        fail(AGAIN, sprintf("no step within %g s", timeout))
+    check(member, got)
+    if (is.list(got)) {
+        got$positions <- seq(got$position, by = got$stride, length.out = got$n_samples)
+        member$step <- structure(got, class = "weir_step")
+        return(member$step)
+    }
+    member$step <- NULL
+    member$result <- if (got == DONE) "done" else "left"
+    NULL
+}
+
+weir_steps <- function(member, f, on_interrupt = c("stop", "leave")) {
+    handle(member)
+    on_interrupt <- match.arg(on_interrupt)
+    on.exit(weir_close(member))
+    loop <- function()
+        while (!is.null(step <- weir_next(member)))
+            f(step)
+    if (on_interrupt == "leave")
+        tryCatch(telling_errors(member, loop()), interrupt = function(i) weir_leave(member))
+    else
+        telling_errors(member, loop())
+    last <- if (identical(member$result, "done")) weir_values(member)
+    invisible(last)
+}
+
+# An error of the program: the servers are told, and do not wait for this member.
+telling_errors <- function(member, code)
+    withCallingHandlers(code, error = function(e) {
+        why <- gsub("\\s+", " ", conditionMessage(e))
+        if (.Call(C_is_open, member$pointer) == 1L)
+            .Call(C_leave_failed, member$pointer, substr(why, 1L, 300L))
+    })
+
+weir_samples <- function(member, step, n) {
+    pointer <- handle(member)
+    positions <- if (inherits(step, "weir_step")) step$positions else as.numeric(step)
+    check(member, .Call(C_samples, pointer, as.numeric(n), positions))
+}
+
+weir_values <- function(member, names = NULL) {
+    pointer <- handle(member)
+    params <- params_of(member, names)
+    for (name in names(params)) {
+        value <- .Call(C_values, pointer, params[[name]]$number)
+        check(member, value, name)
+        attributes(value) <- params[[name]]$attributes
+        params[[name]] <- value
+    }
+    params
+}
+
+# The call `entry` for each array of a list, in the parameters' order.
+push_all <- function(member, values, samples, own, call) {
+    pointer <- handle(member, call)
+    if (is.null(values) && identical(as.numeric(samples), 0))
+        return(check(member, .Call(C_push_nothing, pointer, member$own), NULL, call))
+    if (!is.list(values) || is.null(names(values)) || anyDuplicated(names(values)))
+        fail(INVALID, "a list of arrays with the parameters' names is needed", call)
+    if (!is.numeric(samples) || length(samples) != 1L || !isTRUE(samples > 0))
+        fail(INVALID, "samples, how many the mean is of, must be above 0; with none: samples = 0",
+             call)
+    params <- params_of(member, names(values), call)
+    for (name in names(params)) {
+        value <- values[[name]]
+        dims <- if (is.null(dim(value))) length(value) else dim(value)
+        if (!is.numeric(value) || length(value) != prod(params[[name]]$dims) ||
+                (length(dims) > 1L && !identical(as.integer(dims),
+                                                 as.integer(params[[name]]$dims))))
+            fail(INVALID, sprintf("%s: numbers of the dimensions %s are needed, not %s", name,
+                                  paste(params[[name]]$dims, collapse = " x "),
+                                  paste(dims, collapse = " x ")), call)
+        check(member, .Call(C_push, pointer, params[[name]]$number, as_doubles(value),
+                            as.numeric(samples), own), name, call)
+    }
+}
+
+weir_push <- function(member, gradients = NULL, samples) {
+    push_all(member, gradients, samples, FALSE, sys.call())
+    invisible(member)
+}
+
+weir_push_values <- function(member, values = NULL, samples) {
+    push_all(member, values, samples, TRUE, sys.call())
+    invisible(member)
+}
+
+weir_pull <- function(member, names = NULL) {
+    pointer <- handle(member)
+    for (p in params_of(member, names))
+        check(member, .Call(C_pull, pointer, p$number))
+    invisible(member)
+}
+
+weir_wait <- function(member, names = NULL, timeout = Inf) {
+    pointer <- handle(member)
+    ends <- proc.time()[["elapsed"]] + timeout
+    params <- params_of(member, names)
+    for (name in names(params)) {
+        number <- params[[name]]$number
+        code <- await(member, function(ms) .Call(C_wait, pointer, number, ms),
+                      ends - proc.time()[["elapsed"]])
+        if (identical(code, AGAIN))
+            fail(AGAIN, sprintf("%s: not within %g s", name, timeout))
+        if (check(member, code, name) == REBASED)
+            return(FALSE)
+    }
+    TRUE
+}
+
+weir_leave_soon <- function(member, timeout = 10) {
+    pointer <- handle(member)
+    code <- await(member, function(ms) .Call(C_leave_soon, pointer, ms), timeout)
+    check(member, code) != AGAIN
+}
+
+weir_leave <- function(member, timeout = 60) {
+    on.exit(weir_close(member))
+    weir_leave_soon(member, timeout)
+    repeat {
+        weir_push(member, samples = 0)
+        if (is.null(weir_next(member, timeout)))
+            return(invisible(member$result))
+    }
+}
+
+weir_leave_failed <- function(member, why) {
+    pointer <- handle(member)
+    check(member, .Call(C_leave_failed, pointer, paste(why, collapse = " ")))
+    invisible(member)
+}
+
+print.weir_step <- function(x, ...) {
+    cat(sprintf("step %.0f of %.0f: %.0f samples from position %.0f on, rank %.0f of %.0f\n",
+                x$step, x$train_steps, x$n_samples, x$position, x$rank, x$n_members))
+    invisible(x)
+}
+
+print.weir_member <- function(x, ...) {
+    open <- .Call(C_is_open, x$pointer) == 1L
+    cat(sprintf("A member of a job of Weir's servers, %s\n", if (open) "open" else "closed"))
+    for (name in names(x$params))
+        cat(sprintf("  %s: %s\n", name, paste(x$params[[name]]$dims, collapse = " x ")))
+    if (!is.null(x$step))
+        print(x$step)
+    invisible(x)
+}

@@ -1,0 +1,473 @@
+/* r/weir/src/member.c - weir.h for R's .Call: a member, its parameters, what crosses.
+ * R has no float32, and its arrays are column-major: numbers are converted here, and only here, by
+ * one pass that writes a gradient where servers read it, or an R array from where they write. An
+ * element has the same indices as in a program with row-major arrays.
+ * A call returns libweir's code, or a list for what it found; R raises the errors (R/conditions.R).
+ * Threads: R's own alone, but for the lines of the library, which wait here until R asks. */
+#include <R.h>
+#include <R_ext/Rdynload.h>
+#include <R_ext/Visibility.h>
+#include <Rinternals.h>
+#include <math.h>
+#include <pthread.h>
+#include <stdarg.h>
+#include <stdio.h>
+#include <string.h>
+#include <unistd.h>
+#include <weir.h>
+
+enum { MAX_DIMS = 6, SAID_BYTES = 400, LINES = 64, LINE_BYTES = 400 };
+
+struct param {
+    int n_dims;
+    int64_t dims[MAX_DIMS], n_elems;
+    int is_here; /* its values may be read, and the room for its gradient written */
+    int pushed;  /* in the step at hand */
+};
+
+struct member {
+    struct weir *w;
+    pid_t pid; /* a forked process must not touch it */
+    int n_params, in_step;
+    struct param *params;
+    char said[SAID_BYTES]; /* why this file failed a call; empty: weir_error knows */
+};
+
+static struct member *member_of(SEXP pointer)
+{
+    struct member *m =
+        TYPEOF(pointer) == EXTPTRSXP ? (struct member *)R_ExternalPtrAddr(pointer) : NULL;
+    if (!m || m->pid != getpid()) /* R asks is_open before */
+        Rf_error("the member is closed");
+    m->said[0] = 0;
+    return m;
+}
+
+__attribute__((format(printf, 2, 3))) static int fail(struct member *m, const char *fmt, ...)
+{
+    va_list args;
+    va_start(args, fmt);
+    vsnprintf(m->said, sizeof m->said, fmt, args);
+    va_end(args);
+    return WEIR_E_INVALID;
+}
+
+static void set_here(struct member *m, int is_here)
+{
+    for (int i = 0; i < m->n_params; i++)
+        m->params[i].is_here = is_here;
+}
+
+static void close_member(SEXP pointer)
+{
+    struct member *m = R_ExternalPtrAddr(pointer);
+    R_ClearExternalPtr(pointer);
+    if (!m)
+        return;
+    if (m->pid == getpid())
+        weir_close(m->w);
+    R_Free(m->params);
+    R_Free(m);
+}
+
+static SEXP r_open(void)
+{
+    struct weir *w;
+    int code = weir_open(&w);
+    if (code != WEIR_OK)
+        return Rf_ScalarInteger(code);
+    struct member *m = R_Calloc(1, struct member);
+    m->w = w;
+    m->pid = getpid();
+    SEXP pointer = PROTECT(R_MakeExternalPtr(m, R_NilValue, R_NilValue));
+    R_RegisterCFinalizerEx(pointer, close_member, TRUE);
+    UNPROTECT(1);
+    return pointer;
+}
+
+static SEXP r_close(SEXP pointer)
+{
+    close_member(pointer);
+    return R_NilValue;
+}
+
+/* 0: closed; 1: open; 2: in another process. */
+static SEXP r_is_open(SEXP pointer)
+{
+    struct member *m = TYPEOF(pointer) == EXTPTRSXP ? R_ExternalPtrAddr(pointer) : NULL;
+    return Rf_ScalarInteger(!m ? 0 : m->pid == getpid() ? 1 : 2);
+}
+
+/* The sentence of the call that failed last; code: that call's. */
+static SEXP r_error(SEXP pointer, SEXP code)
+{
+    struct member *m = TYPEOF(pointer) == EXTPTRSXP ? R_ExternalPtrAddr(pointer) : NULL;
+    const char *text = weir_code_text(Rf_asInteger(code));
+    if (m && m->said[0])
+        text = m->said;
+    else if (m && weir_error(m->w)[0])
+        text = weir_error(m->w);
+    return Rf_ScalarString(Rf_mkCharCE(text, CE_UTF8));
+}
+
+static SEXP r_version(void)
+{
+    return Rf_mkString(weir_version());
+}
+
+static const char *utf8(SEXP text)
+{
+    return Rf_translateCharUTF8(STRING_ELT(text, 0));
+}
+
+static SEXP r_set(SEXP pointer, SEXP name, SEXP value)
+{
+    struct member *m = member_of(pointer);
+    return Rf_ScalarInteger(weir_set(m->w, utf8(name), utf8(value)));
+}
+
+/* Of an element of a row: how far the first elements of two rows are apart, in R's array. */
+struct walk {
+    int64_t at, index[MAX_DIMS], stride[MAX_DIMS], n_row;
+};
+
+static struct walk walk_begin(const struct param *p)
+{
+    struct walk k = {0};
+    int64_t stride = 1;
+    for (int d = 0; d < p->n_dims; d++) {
+        k.stride[d] = stride;
+        stride *= p->dims[d];
+    }
+    k.n_row = p->n_dims > 0 ? p->dims[p->n_dims - 1] : 1;
+    return k;
+}
+
+static void walk_next(struct walk *k, const struct param *p)
+{
+    for (int d = p->n_dims - 2; d >= 0; d--) {
+        k->at += k->stride[d];
+        if (++k->index[d] < p->dims[d])
+            return;
+        k->at -= k->stride[d] * p->dims[d];
+        k->index[d] = 0;
+    }
+}
+
+/* Row-major float32 of R's array. The first element (R's index, from 1) that is no finite float32,
+ * or 0. */
+static int64_t to_floats(const struct param *p, const double *from, float *to)
+{
+    struct walk k = walk_begin(p);
+    int64_t step = p->n_dims > 0 ? k.stride[p->n_dims - 1] : 1, bad = 0;
+    for (int64_t done = 0; done < p->n_elems; done += k.n_row) {
+        for (int64_t i = 0; i < k.n_row; i++) {
+            to[done + i] = (float)from[k.at + i * step];
+            if (!bad && !isfinite(to[done + i]))
+                bad = k.at + i * step + 1;
+        }
+        walk_next(&k, p);
+    }
+    return bad;
+}
+
+static void to_doubles(const struct param *p, const float *from, double *to)
+{
+    struct walk k = walk_begin(p);
+    int64_t step = p->n_dims > 0 ? k.stride[p->n_dims - 1] : 1;
+    for (int64_t done = 0; done < p->n_elems; done += k.n_row) {
+        for (int64_t i = 0; i < k.n_row; i++)
+            to[k.at + i * step] = from[done + i];
+        walk_next(&k, p);
+    }
+}
+
+static SEXP no_float(struct member *m, const char *what, int64_t bad, double value)
+{
+    return Rf_ScalarInteger(fail(m,
+                                 "%s: element %lld is %g, which is no finite float32; correct it, "
+                                 "or contribute nothing: weir_push(member, samples = 0)",
+                                 what, (long long)bad, value));
+}
+
+/* One more parameter: values are doubles in R's order, dims theirs. Its number, or a code. */
+static SEXP r_param(SEXP pointer, SEXP name, SEXP dims, SEXP values, SEXP keep)
+{
+    struct member *m = member_of(pointer);
+    struct param p = {.n_dims = LENGTH(dims), .n_elems = 1};
+    if (p.n_dims > MAX_DIMS)
+        return Rf_ScalarInteger(fail(m, "parameter '%.255s' has %d dimensions, at most %d",
+                                     utf8(name), p.n_dims, MAX_DIMS));
+    for (int d = 0; d < p.n_dims; d++)
+        p.n_elems *= p.dims[d] = (int64_t)REAL(dims)[d];
+    if (p.n_elems != XLENGTH(values) || p.n_elems < 1)
+        return Rf_ScalarInteger(fail(m, "parameter '%.255s' has no elements", utf8(name)));
+    float *first = (float *)R_alloc((size_t)p.n_elems, sizeof *first);
+    int64_t bad = to_floats(&p, REAL(values), first);
+    if (bad > 0)
+        return no_float(m, utf8(name), bad, REAL(values)[bad - 1]);
+    m->params = R_Realloc(m->params, m->n_params + 1, struct param);
+    int number = weir_param(m->w, utf8(name), WEIR_FLOAT32, p.n_dims, p.dims, first);
+    if (number < 0)
+        return Rf_ScalarInteger(number);
+    m->params[m->n_params++] = p;
+    int code = WEIR_OK;
+    if (Rf_asReal(keep) >= 0)
+        code = weir_param_average(m->w, number, Rf_asReal(keep));
+    return Rf_ScalarInteger(code < 0 ? code : number);
+}
+
+static SEXP step_list(const struct weir_step *s)
+{
+    static const char *const names[] = {"step",      "train_steps", "position",
+                                        "n_samples", "stride",      "generation",
+                                        "member",    "rank",        "n_members"};
+    const int64_t values[] = {s->step,       s->train_steps, s->position, s->n_samples, s->stride,
+                              s->generation, s->member,      s->rank,     s->n_members};
+    enum { N = sizeof values / sizeof *values };
+    SEXP list = PROTECT(Rf_allocVector(VECSXP, N + 1));
+    SEXP titles = PROTECT(Rf_allocVector(STRSXP, N + 1));
+    for (int i = 0; i < N; i++) {
+        SET_VECTOR_ELT(list, i, Rf_ScalarReal((double)values[i]));
+        SET_STRING_ELT(titles, i, Rf_mkChar(names[i]));
+    }
+    SET_VECTOR_ELT(list, N, Rf_ScalarLogical(s->began != 0));
+    SET_STRING_ELT(titles, N, Rf_mkChar("began"));
+    Rf_setAttrib(list, R_NamesSymbol, titles);
+    UNPROTECT(2);
+    return list;
+}
+
+/* The step, or a code. Between two turns of R's loop an interrupt is seen here. */
+static SEXP r_next(SEXP pointer, SEXP early, SEXP timeout_ms)
+{
+    struct member *m = member_of(pointer);
+    struct weir_step s;
+    R_CheckUserInterrupt();
+    int is_early = Rf_asLogical(early);
+    int (*call)(struct weir *, int, struct weir_step *) = is_early ? weir_next_early : weir_next;
+    int code = call(m->w, Rf_asInteger(timeout_ms), &s);
+    if (code == WEIR_DONE || code == WEIR_LEFT)
+        set_here(m, 1);
+    if (code < 0 || code == WEIR_AGAIN)
+        return Rf_ScalarInteger(code);
+    m->in_step = code == WEIR_OK;
+    if (code != WEIR_OK)
+        return Rf_ScalarInteger(code);
+    set_here(m, !is_early);
+    for (int i = 0; i < m->n_params; i++)
+        m->params[i].pushed = 0;
+    return step_list(&s);
+}
+
+static struct param *find(struct member *m, SEXP number)
+{
+    int i = Rf_asInteger(number);
+    return i >= 0 && i < m->n_params ? &m->params[i] : NULL;
+}
+
+static SEXP r_wait(SEXP pointer, SEXP number, SEXP timeout_ms)
+{
+    struct member *m = member_of(pointer);
+    struct param *p = find(m, number);
+    R_CheckUserInterrupt();
+    int code = weir_wait(m->w, Rf_asInteger(number), Rf_asInteger(timeout_ms));
+    if (p && code == WEIR_OK)
+        p->is_here = 1;
+    return Rf_ScalarInteger(code);
+}
+
+static SEXP r_pull(SEXP pointer, SEXP number)
+{
+    struct member *m = member_of(pointer);
+    struct param *p = find(m, number);
+    int code = weir_pull(m->w, Rf_asInteger(number));
+    if (p && code == WEIR_OK)
+        p->is_here = 0;
+    return Rf_ScalarInteger(code);
+}
+
+/* What is here, as doubles in R's order; or a code. */
+static SEXP r_values(SEXP pointer, SEXP number)
+{
+    struct member *m = member_of(pointer);
+    struct param *p = find(m, number);
+    const float *from = weir_values(m->w, Rf_asInteger(number));
+    if (!p || !from)
+        return Rf_ScalarInteger(WEIR_E_INVALID);
+    if (!p->is_here)
+        return Rf_ScalarInteger(fail(m, "its values are on their way: call weir_wait, or "
+                                        "weir_next, before they are read"));
+    SEXP out = PROTECT(Rf_allocVector(REALSXP, (R_xlen_t)p->n_elems));
+    to_doubles(p, from, REAL(out));
+    UNPROTECT(1);
+    return out;
+}
+
+static int push(struct member *m, int i, const float *data, double samples, int is_values)
+{
+    int code =
+        is_values ? weir_push_values(m->w, i, data, samples) : weir_push(m->w, i, data, samples);
+    if (code >= 0) {
+        m->params[i].pushed = 1;
+        m->params[i].is_here = 0;
+    }
+    return code;
+}
+
+/* values: doubles in R's order. They are converted into the room that servers read, or with
+ * is_values (of the program's own local steps) into memory for this call. */
+static SEXP r_push(SEXP pointer, SEXP number, SEXP values, SEXP samples, SEXP is_values)
+{
+    struct member *m = member_of(pointer);
+    struct param *p = find(m, number);
+    int i = Rf_asInteger(number), own = Rf_asLogical(is_values);
+    float *room = weir_gradient(m->w, i);
+    if (!p || !room)
+        return Rf_ScalarInteger(WEIR_E_INVALID);
+    if (!p->is_here || !m->in_step)
+        return Rf_ScalarInteger(fail(m, "it was pushed in this step, or is on its way: weir_next "
+                                        "or weir_wait comes before the next push"));
+    if (own)
+        room = (float *)R_alloc((size_t)p->n_elems, sizeof *room);
+    int64_t bad = to_floats(p, REAL(values), room);
+    if (bad > 0)
+        return no_float(m, own ? "values" : "gradient", bad, REAL(values)[bad - 1]);
+    return Rf_ScalarInteger(push(m, i, room, Rf_asReal(samples), own));
+}
+
+/* A contribution of nothing, of all that were not pushed in the step at hand. */
+static SEXP r_push_nothing(SEXP pointer, SEXP is_values)
+{
+    struct member *m = member_of(pointer);
+    int code = WEIR_OK;
+    for (int i = 0; m->in_step && code >= 0 && i < m->n_params; i++)
+        if (!m->params[i].pushed)
+            code = push(m, i, NULL, 0, Rf_asLogical(is_values));
+    return Rf_ScalarInteger(code);
+}
+
+/* Which of n samples, from 1 on, lie at these positions; or a code. */
+static SEXP r_samples(SEXP pointer, SEXP n, SEXP positions)
+{
+    struct member *m = member_of(pointer);
+    R_xlen_t count = XLENGTH(positions);
+    SEXP out = PROTECT(Rf_allocVector(REALSXP, count));
+    for (R_xlen_t i = 0; i < count; i++) {
+        int64_t found = weir_sample(m->w, (int64_t)Rf_asReal(n), (int64_t)REAL(positions)[i]);
+        if (found < 0) {
+            UNPROTECT(1);
+            return Rf_ScalarInteger((int)found);
+        }
+        REAL(out)[i] = (double)found + 1;
+    }
+    UNPROTECT(1);
+    return out;
+}
+
+static SEXP r_leave_soon(SEXP pointer, SEXP timeout_ms)
+{
+    struct member *m = member_of(pointer);
+    R_CheckUserInterrupt();
+    return Rf_ScalarInteger(weir_leave_soon(m->w, Rf_asInteger(timeout_ms)));
+}
+
+static SEXP r_leave_failed(SEXP pointer, SEXP why)
+{
+    struct member *m = member_of(pointer);
+    return Rf_ScalarInteger(weir_leave_failed(m->w, utf8(why)));
+}
+
+/* (kind, step, generation, param, code), or NULL: there is none. */
+static SEXP r_event(SEXP pointer)
+{
+    struct member *m = member_of(pointer);
+    struct weir_event e;
+    if (weir_next_event(m->w, &e) != WEIR_OK)
+        return R_NilValue;
+    SEXP out = PROTECT(Rf_allocVector(REALSXP, 5));
+    const int64_t values[] = {e.kind, e.step, e.generation, e.param, e.code};
+    for (int i = 0; i < 5; i++)
+        REAL(out)[i] = (double)values[i];
+    UNPROTECT(1);
+    return out;
+}
+
+/* Lines of the library, from its threads, until R asks for them; the oldest go first. */
+static pthread_mutex_t lines_lock = PTHREAD_MUTEX_INITIALIZER;
+static char lines[LINES][LINE_BYTES];
+static int lines_level[LINES], n_lines, least_level;
+
+static void keep_line(void *ctx, int level, const char *text)
+{
+    (void)ctx;
+    pthread_mutex_lock(&lines_lock);
+    if (level >= least_level) {
+        snprintf(lines[n_lines % LINES], LINE_BYTES, "%s", text);
+        lines_level[n_lines++ % LINES] = level;
+        n_lines -= n_lines == 2 * LINES ? LINES : 0; /* nobody asks */
+    }
+    pthread_mutex_unlock(&lines_lock);
+}
+
+static SEXP r_log(SEXP level)
+{
+    int least = Rf_asInteger(level);
+    pthread_mutex_lock(&lines_lock);
+    least_level = least;
+    pthread_mutex_unlock(&lines_lock);
+    weir_log(least > WEIR_LOG_ERROR ? NULL : keep_line, NULL);
+    return R_NilValue;
+}
+
+/* Those since the last call, named by their level's number. */
+static SEXP r_lines(void)
+{
+    static char copy[LINES][LINE_BYTES]; /* R's calls may jump: not under the lock */
+    int level[LINES];
+    pthread_mutex_lock(&lines_lock);
+    int n = n_lines < LINES ? n_lines : LINES;
+    for (int i = 0; i < n; i++) {
+        int at = (n_lines - n + i) % LINES;
+        memcpy(copy[i], lines[at], LINE_BYTES);
+        level[i] = lines_level[at];
+    }
+    n_lines = 0;
+    pthread_mutex_unlock(&lines_lock);
+    if (n == 0)
+        return R_NilValue;
+    SEXP text = PROTECT(Rf_allocVector(STRSXP, n));
+    SEXP levels = PROTECT(Rf_allocVector(INTSXP, n));
+    for (int i = 0; i < n; i++) {
+        SET_STRING_ELT(text, i, Rf_mkCharCE(copy[i], CE_UTF8));
+        INTEGER(levels)[i] = level[i];
+    }
+    Rf_setAttrib(text, Rf_install("level"), levels);
+    UNPROTECT(2);
+    return text;
+}
+
+#define CALL(name, n)                                                                              \
+    {                                                                                              \
+        "C_" #name, (DL_FUNC)&r_##name, n                                                          \
+    }
+static const R_CallMethodDef calls[] = {
+    CALL(open, 0),         CALL(close, 1),   CALL(is_open, 1),    CALL(error, 2),
+    CALL(version, 0),      CALL(set, 3),     CALL(param, 5),      CALL(next, 3),
+    CALL(wait, 3),         CALL(pull, 2),    CALL(values, 2),     CALL(push, 5),
+    CALL(push_nothing, 2), CALL(samples, 3), CALL(leave_soon, 2), CALL(leave_failed, 2),
+    CALL(event, 1),        CALL(log, 1),     CALL(lines, 0),      {NULL, NULL, 0}};
+
+attribute_visible void R_init_weir(DllInfo *dll)
+{
+    R_registerRoutines(dll, NULL, calls, NULL, NULL);
+    R_useDynamicSymbols(dll, FALSE);
+    R_forceSymbols(dll, TRUE);
+}
+
+/* No line may come when this code is gone. */
+attribute_visible void R_unload_weir(DllInfo *dll)
+{
+    (void)dll;
+    weir_log(NULL, NULL);
+}

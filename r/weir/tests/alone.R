@@ -1,0 +1,89 @@
+# Without servers: what is converted, the order of dimensions, errors, a whole training.
+library(weir)
+
+fails <- function(code, class, pattern) {
+    e <- tryCatch({ code; NULL }, error = identity)
+    stopifnot(inherits(e, class), grepl(pattern, conditionMessage(e)))
+}
+said <- character()
+hear <- function(code) withCallingHandlers(code, weir_event = function(e) {
+    said <<- c(said, class(e)[1L])
+    invokeRestart("muffleMessage")
+})
+
+first <- list(cube = array(as.double(1:24), c(2, 3, 4)),
+              matrix = matrix(1:6, 2, dimnames = list(c("a", "b"), NULL)),
+              vector = c(x = 0.1, y = 1e-3), one = 7)
+m <- weir_open(train_steps = 3, batch_size = 4, optimizer = "sgd", learning_rate = 0.5, seed = 1)
+fails(weir_set(m, batch_size = "many"), "weir_invalid", "batch_size")
+fails(weir_set(m, nothing = 1), "weir_invalid", "no setting 'nothing'")
+fails(weir_params(m, list(a = NA_real_)), "weir_invalid", "element 1 is nan")
+weir_params(m, first)
+fails(weir_params(m, list(one = 1)), "weir_error", "one")
+fails(weir_values(m), "weir_invalid", "no values before")
+step <- hear(weir_next(m))
+stopifnot(step$step == 0, step$n_samples == 4, identical(step$positions, c(0, 1, 2, 3)),
+          identical(said[1L], "weir_began"))
+got <- weir_values(m)
+stopifnot(identical(got$cube, first$cube), identical(dimnames(got$matrix), dimnames(first$matrix)),
+          got$vector["x"] == 0.1 + (got$vector["x"] - 0.1),  # the float32 that is next to 0.1
+          abs(got$vector["x"] - 0.1) < 1e-8, names(got$vector) == c("x", "y"), got$one == 7)
+items <- weir_samples(m, step, 10)
+stopifnot(length(unique(items)) == 4, items >= 1, items <= 10,
+          sort(weir_samples(m, 0:9, 10)) == 1:10)
+
+gradient <- lapply(got, function(p) { p[] <- seq_along(p); p })
+fails(weir_push(m, gradient, samples = 0), "weir_invalid", "above 0")
+fails(weir_push(m, list(cube = 1), samples = 4), "weir_invalid", "2 x 3 x 4 are needed, not 1")
+fails(weir_push(m, list(cube = aperm(gradient$cube)), samples = 4), "weir_invalid", "4 x 3 x 2")
+fails(weir_push(m, list(hut = 1), samples = 4), "weir_invalid", "no parameter 'hut'")
+fails(weir_push(m, list(one = 1e39), samples = 4), "weir_invalid", "no finite float32")
+weir_push(m, gradient["one"], samples = 4)
+fails(weir_push(m, gradient["one"], samples = 4), "weir_invalid", "it was pushed")
+fails(weir_next(m), "weir_invalid", "was not pushed at step 0")
+weir_push(m, gradient[c("vector", "matrix", "cube")], samples = 4)
+fails(weir_values(m, "cube"), "weir_invalid", "on their way")
+step <- hear(weir_next(m))
+now <- weir_values(m)
+stopifnot(all.equal(now$cube, first$cube - 0.5 * gradient$cube, tolerance = 1e-6),
+          now$cube[2, 1, 4] == first$cube[2, 1, 4] - 0.5 * gradient$cube[2, 1, 4],
+          abs(now$matrix[2, 3] - 3) < 1e-6)
+weir_push(m, samples = 0)                               # adds nothing
+step <- hear(weir_next(m, early = TRUE))
+stopifnot(weir_wait(m, "cube"), identical(weir_values(m, "cube")$cube, now$cube))
+weir_push(m, samples = 0)
+stopifnot(is.null(hear(weir_next(m))), m$result == "done", "weir_stopped" %in% said)
+stopifnot(identical(weir_values(m)$cube, now$cube))
+print(m)
+weir_close(m)
+weir_close(m)
+fails(weir_next(m), "weir_invalid", "is closed")
+
+# A loop; an error in it.
+m <- weir_open(train_steps = 20, batch_size = 1, optimizer = "sgd", learning_rate = 0.1)
+weir_params(m, list(x = 5))
+last <- suppressMessages(weir_steps(m, function(step)
+    weir_push(m, list(x = weir_values(m)$x - 1), samples = 1)))
+stopifnot(abs(last$x - (1 + 4 * 0.9^20)) < 1e-5)
+m <- weir_open(train_steps = 20)
+weir_params(m, list(x = 5))
+fails(suppressMessages(weir_steps(m, function(step) stop("my own"))), "simpleError", "my own")
+fails(weir_values(m), "weir_invalid", "is closed")
+
+# Nobody is there: a wait ends in time, and the log says why.
+weir_log("info")
+m <- weir_open(ps_hosts = "127.0.0.1:1", n_workers = 1, task_index = 0)
+weir_params(m, list(x = 5))
+fails(weir_next(m, timeout = 0.2), "weir_timeout", "no step within 0.2 s")
+line <- tryCatch(weir_next(m), weir_log = identity)
+stopifnot(grepl("waiting for ps:0 (127.0.0.1:1)", conditionMessage(line), fixed = TRUE))
+weir_log("none")
+rm(m)
+invisible(gc())
+
+stopifnot(identical(weir_flags(c("--seed=3", "file", "--join", "--verbose")),
+                    list(settings = list(seed = "3", join = "true"),
+                         others = c("file", "--verbose"))))
+fails(weir_status("127.0.0.1:1", timeout = 1), "weir_error", "weirctl|jsonlite")
+fails(weir_scalars(tempdir()), "weir_invalid", "no event files")
+cat(weir_version(), "\n")

@@ -1,0 +1,273 @@
+#!/usr/bin/python3
+"""The R package `weir`, where R is installed: compiled against an installed libweir; its own tests;
+R members in jobs whose processes are killed, interrupted, and share parameters with a member in
+Python; the status and the event files that it reads. scripts/check_r does more, by hand."""
+# label: cluster computes
+import glob
+import os
+import re
+import shutil
+import signal
+import subprocess
+import sys
+import tempfile
+import unittest
+
+import harness
+
+BUILD = os.path.dirname(harness.BIN)
+os.environ.setdefault("WEIR_LIBRARY", os.path.join(BUILD, "lib/libweir.so.0"))
+os.environ.setdefault("WEIR_PROGRAMS", harness.BIN)
+sys.path.insert(0, os.path.join(harness.SOURCE, "python"))
+import weir  # noqa: E402
+
+PACKAGE = os.path.join(harness.SOURCE, "r/weir")
+STEPS = 60
+# A member: what it learns depends on its samples. At a step it waits for the test.
+MEMBER = r"""
+library(weir)
+flags <- weir_flags()
+m <- do.call(weir_open, c(list(train_steps = %d, batch_size = 4, seed = 3), flags$settings))
+weir_params(m, list(w = matrix(0.1, 30, 7), b = numeric(3)))
+last <- weir_steps(m, on_interrupt = "leave", function(step) {
+    cat(sprintf("step %%.0f of %%.0f members\n", step$step, step$n_members))
+    while (step$step == 20 && !file.exists(flags$others)) Sys.sleep(0.01)
+    v <- weir_values(m)
+    g <- v$w * 0
+    for (item in weir_samples(m, step, 100))
+        g[1 + item %%%% 30, ] <- g[1 + item %%%% 30, ] + v$w[1 + item %%%% 30, ] - item / 100
+    weir_push(m, list(b = v$b - item, w = g), samples = 4)
+})
+cat("result", m$result, "bits", sprintf("%%a", unlist(last)), "\n")
+""" % STEPS
+# Beside a member in Python: what is where.
+SHARED = r"""
+library(weir)
+m <- do.call(weir_open, c(list(train_steps = 2, optimizer = "sgd", learning_rate = 1),
+                          weir_flags()$settings))
+weir_params(m, list(matrix = matrix(1:6, 2, 3), cube = array(1:24, c(2, 3, 4)), vector = 1:5))
+step <- weir_next(m)
+v <- weir_values(m)
+stopifnot(v$matrix == matrix(1:6, 2, 3), v$cube == array(1:24, c(2, 3, 4)))
+members <- weir_status(strsplit(weir_flags()$settings$ps_hosts, ",")[[1]])$members
+stopifnot(is.data.frame(members), nrow(members) == 2, c("index", "state") %in% names(members))
+g <- lapply(v, function(p) { p[] <- 0; p })
+g$matrix[2, 3] <- 2
+g$cube[1, 2, 4] <- 2
+weir_push(m, g, samples = 1)
+weir_next(m)
+v <- weir_values(m)
+stopifnot(v$matrix[1, 3] == 5 - 10, v$matrix[2, 3] == 6 - 1, v$cube[1, 2, 4] == 21 - 1)
+weir_push(m, samples = 0)
+stopifnot(is.null(weir_next(m)))
+weir_close(m)
+cat("all is where it should be\n")
+"""
+# Its own local steps; other processes.
+OWN = r"""
+library(weir)
+m <- do.call(weir_open, c(list(train_steps = 6, local_steps = 3, own_local_steps = TRUE,
+                               outer_optimizer = "sgd", outer_learning_rate = 1),
+                          weir_flags()$settings))
+weir_params(m, list(x = c(5, 1)))
+weir_next(m)
+e <- tryCatch(weir_push(m, list(x = c(1, 1)), samples = 1), weir_invalid = identity)
+stopifnot(grepl("x: weir_push_values is for", conditionMessage(e)))
+weir_push_values(m, list(x = c(4, 0.5)), samples = 1)
+stopifnot(weir_wait(m), weir_values(m)$x == c(4, 0.5))
+weir_pull(m)
+stopifnot(inherits(try(weir_values(m), silent = TRUE), "try-error"), weir_wait(m, "x"))
+forked <- parallel::mclapply(1:2, function(i) try(weir_values(m), silent = TRUE), mc.cores = 2)
+stopifnot(grepl("does not survive a fork", unlist(forked)))
+weir_next(m)
+weir_push(m, samples = 0)
+stopifnot(is.null(weir_next(m)), m$result == "done")
+weir_close(m)
+cat("as it should be\n")
+"""
+WAITING = r"""
+library(weir)
+m <- weir_open(ps_hosts = "%s", n_workers = 1, task_index = 0)
+weir_params(m, list(x = 1))
+weir_log("info")
+tryCatch(withCallingHandlers(weir_next(m), weir_log = function(e) cat("waits\n")),
+         interrupt = function(i) cat("interrupted\n"))
+e <- tryCatch(weir_next(m, timeout = 0.1), weir_timeout = identity)
+cat(conditionMessage(e), "\n")
+"""
+CURVE = r"""
+library(weir)
+found <- weir_scalars(commandArgs(TRUE))
+for (i in seq_len(nrow(found)))
+    cat(found$run[i], found$tag[i], found$step[i], sprintf("%.9g", found$value[i]), "\n")
+"""
+
+
+def read(*path):
+    with open(os.path.join(harness.SOURCE, *path), encoding="utf-8") as f:
+        return f.read()
+
+
+class Declared(unittest.TestCase):
+    def test_the_settings(self):
+        rows = re.findall(r'^    \{"(\w+)", FLAG_', read("libweir/settings.c"), re.M)
+        listed = re.search(r"SETTINGS <- c\((.*?)\)", read("r/weir/R/settings.R"), re.S).group(1)
+        self.assertEqual(re.findall(r'"(\w+)"', listed), rows)
+
+    def test_what_has_a_page(self):
+        exported = re.search(r"export\((.*?)\)", read("r/weir/NAMESPACE"), re.S).group(1)
+        pages = "".join(read(page) for page in glob.glob(PACKAGE + "/man/*.Rd"))
+        self.assertEqual(sorted(re.findall(r"\w+", exported)),
+                         sorted(a for a in re.findall(r"\\alias\{(\w+)\}", pages) if "_" in a))
+
+    def test_codes(self):
+        """Names that R gives to codes are those of weir.h."""
+        codes = dict(re.findall(r"WEIR_(?:E_)?(\w+) = (-?\d+)", read("libweir/weir.h")))
+        said = read("r/weir/R/conditions.R")
+        for name in ("DONE", "LEFT", "AGAIN", "REBASED", "INVALID"):
+            self.assertIn("%s <- %sL" % (name, codes[name]), said)
+        kinds = {name.upper(): n for n, name in re.findall(r'"(-\d)" = "(\w+)"', said)}
+        kinds["NOMEM"] = kinds.pop("MEMORY")
+        self.assertEqual(kinds, {k: v for k, v in codes.items() if v.startswith("-") and
+                                 k != "INTERNAL"})
+
+
+@unittest.skipIf(harness.SANITIZE, "R is no program with a sanitizer")
+@unittest.skipUnless(shutil.which("R"), "R is not installed (Debian's r-base-core)")
+class InR(harness.Test):
+    @classmethod
+    def setUpClass(cls):
+        """The package, compiled as users do; libweir as `cmake --install` leaves it."""
+        super().setUpClass()
+        cls.folder = tempfile.mkdtemp(prefix="weir-r-")
+        cls.addClassCleanup(shutil.rmtree, cls.folder)
+        lib, include, pc = (os.path.join(cls.folder, d)
+                            for d in ("lib", "include", "lib/pkgconfig"))
+        for d in (include, pc, os.path.join(cls.folder, "r")):
+            os.makedirs(d)
+        for so in glob.glob(os.path.join(BUILD, "lib/libweir.so*")):
+            shutil.copy2(so, lib, follow_symlinks=False)
+        shutil.copy(os.path.join(harness.SOURCE, "libweir/weir.h"), include)
+        shutil.copy(os.path.join(BUILD, "weir.pc"), pc)
+        cls.env = dict(os.environ, PKG_CONFIG_PATH=pc, R_LIBS=os.path.join(cls.folder, "r"))
+        done = subprocess.run(
+            ["R", "CMD", "INSTALL", "--preclean", "--no-docs", "--no-test-load",
+             "--library=" + cls.folder + "/r", cls.copy()], env=cls.env, text=True,
+            stdout=subprocess.PIPE, stderr=subprocess.STDOUT, timeout=120 * harness.PATIENCE)
+        if done.returncode:
+            raise harness.Failure(done.stdout)
+
+    @classmethod
+    def copy(cls):
+        """Of the package: nothing is compiled in the source tree."""
+        return shutil.copytree(PACKAGE, os.path.join(cls.folder, "source"))
+
+    def r(self, name, text, *args):
+        path = os.path.join(self.dir(), name + ".R")
+        with open(path, "w", encoding="utf-8") as f:
+            f.write(text)
+        return self.start(name, ["Rscript", path, *args], env=self.env)
+
+    def ps(self):
+        hosts = "%s:%d" % (harness.LOOPBACK, harness.free_ports(1)[0])
+        ps = self.start("ps", [os.path.join(harness.BIN, "ps"), "--ps_hosts=" + hosts], ready=True)
+        ps.wait_ready()
+        return ps, hosts
+
+    def member(self, hosts, task, gate):
+        return self.r("member:%d" % task, MEMBER, "--ps_hosts=" + hosts, "--n_workers=2",
+                      "--task_index=%d" % task, gate)
+
+    def test_its_own_tests(self):
+        self.start("alone", ["Rscript", PACKAGE + "/tests/alone.R"], env=self.env).wait(60)
+
+    def bits(self, disturb):
+        ps, hosts = self.ps()
+        gate = os.path.join(self.dir(), "gate-%d" % disturb)
+        members = [self.member(hosts, i, gate) for i in range(2)]
+        if disturb:
+            members[1].wait_line("^step 20 ")
+            members[1].stop(signal.SIGKILL, status=-signal.SIGKILL)
+            members[1] = self.member(hosts, 1, gate)
+            members[1].wait_line("^step 20 ")
+        with open(gate, "w", encoding="ascii"):
+            pass
+        for process in (*members, ps):
+            process.wait(60)
+        said = {m.wait_line("^result done bits .*").group(0) for m in members}
+        self.assertEqual(len(said), 1)
+        return said
+
+    def test_a_killed_member(self):
+        self.assertEqual(self.bits(True), self.bits(False))
+
+    def test_an_interrupted_member(self):
+        """SIGINT, as Ctrl-C: one leaves in order, one that waits says so at once."""
+        ps, hosts = self.ps()
+        gate = os.path.join(self.dir(), "gate")
+        members = [self.member(hosts, i, gate) for i in range(2)]
+        for m in members:
+            m.wait_line("^step 20 of 2")
+        waiting = self.r("waiting", WAITING % ("%s:1" % harness.LOOPBACK))
+        waiting.wait_line("^waits")
+        waiting.popen.send_signal(signal.SIGINT)
+        waiting.wait_line("^interrupted")
+        waiting.wait_line("^no step within 0.1 s")
+        waiting.wait(60)
+        members[1].popen.send_signal(signal.SIGINT)
+        with open(gate, "w", encoding="ascii"):
+            pass
+        members[1].wait_line("^result left")
+        members[0].wait_line("of 1 members")
+        for process in (*members, ps):
+            process.wait(60)
+
+    def test_beside_python(self):
+        """The same element by the same indices, in both directions."""
+        ps, hosts = self.ps()
+        other = self.r("shared", SHARED, "--ps_hosts=" + hosts, "--n_workers=2", "--task_index=0")
+        with weir.Member(ps_hosts=hosts, n_workers=2, task_index=1, train_steps=2,
+                         optimizer="sgd", learning_rate=1) as m:
+            matrix, cube = m.param("matrix", (2, 3)), m.param("cube", (2, 3, 4))
+            vector = m.param("vector", (5,))
+            step = m.next(timeout=60 * harness.PATIENCE)
+            self.assertEqual(step.step, 0)
+            self.assertEqual(m.values(matrix).tolist(), [[1, 3, 5], [2, 4, 6]])
+            self.assertEqual(m.values(cube)[1, 2, 3], 24)
+            self.assertEqual(m.values(cube)[1, 0, 0], 2)
+            self.assertEqual(m.values(vector).tolist(), [1, 2, 3, 4, 5])
+            m.gradient(matrix)[0, 2] = 20
+            for p in (matrix, cube, vector):
+                m.push(p, samples=1)
+            m.next()
+            self.assertEqual(m.values(matrix).tolist(), [[1, 3, -5], [2, 4, 5]])
+            self.assertEqual(m.values(cube)[0, 1, 3], 20)
+            for p in (matrix, cube, vector):
+                m.push(p, samples=0)
+            self.assertIsNone(m.next())
+        other.wait_line("^all is where it should be")
+        for process in (other, ps):
+            process.wait(60)
+
+    def test_own_local_steps(self):
+        ps, hosts = self.ps()
+        own = self.r("own", OWN, "--ps_hosts=" + hosts, "--n_workers=1", "--task_index=0")
+        own.wait_line("^as it should be")
+        for process in (own, ps):
+            process.wait(60)
+
+    def test_figures_of_a_worker(self):
+        log = os.path.join(self.dir(), "log")
+        worker = self.run_worker("--train_steps=40", "--batch_size=10", "--logdir=" + log,
+                                 "--summary_steps=10", "--intra_op_threads=1")
+        curve = self.r("curve", CURVE, log)
+        curve.wait(60)
+        rows = [line.split() for line in curve.lines]
+        losses = {int(step): float(value) for run, tag, step, value in rows if tag == "loss"}
+        self.assertEqual(sorted(losses), [10, 20, 30, 40])
+        last = float(re.search(r"global step: 40\), loss ([\d.]+)", worker.output()).group(1))
+        self.assertAlmostEqual(losses[40], last, delta=1e-4)
+
+
+if __name__ == "__main__":
+    harness.main()
