@@ -1,0 +1,165 @@
+"""Tokens/s, CPU seconds and memory of a small GPT (examples/python/char_gpt.py, of any size) in
+one run on one machine, with its own training loop in PyTorch:
+
+  weir   weir.torch.Exchange: 1 ps and 2 workers
+  ddp    DistributedDataParallel over gloo: 2 ranks
+  alone  2 processes that do not talk: what the others could reach at most
+
+    build/venv-torch2/bin/python bench/own_model.py      # bench/train --setup2 makes that venv
+
+All have the same first values, batches and hyperparameters of AdamW; PyTorch's is its fused one, and
+DDP's gradients lie in its buckets. weir and ddp have to come to the same losses, else the run fails.
+Rounds are interleaved, every other one backwards; medians count. CPU seconds, the servers' among
+them, are per 1,000 tokens: what other programs on the machine hardly change. The first --warmup
+steps, start-up and PyTorch's import are not timed. Memory is each process' highest (RSS, of which
+PyTorch's libraries are 200 MB or more); the servers' is said apart."""
+import argparse
+import json
+import os
+import statistics
+import subprocess
+import sys
+import time
+
+SOURCE = os.path.dirname(os.path.dirname(os.path.abspath(__file__)))
+BUILD = os.path.join(SOURCE, "build")
+os.environ.setdefault("WEIR_LIBRARY", os.path.join(BUILD, "lib/libweir.so.0"))
+os.environ.setdefault("WEIR_PROGRAMS", os.path.join(BUILD, "bin"))
+sys.path.insert(0, os.path.join(SOURCE, "python"))
+import weir  # noqa: E402
+from common import free_ports, machine  # noqa: E402
+
+RUN = os.path.join(SOURCE, "bench/own_model_run.py")
+NAMES = {"weir": "Weir, 1 ps and 2 workers", "ddp": "DDP on gloo, 2 ranks",
+         "alone": "2 processes that do not talk"}
+ALLOW_LOSS = 1e-3  # weir's against ddp's, of the loss, mean of the last quarter
+CONTEXT = 64  # tokens of a sample, of char_gpt.py
+
+
+def parse():
+    p = argparse.ArgumentParser(description=__doc__,
+                                formatter_class=argparse.RawDescriptionHelpFormatter)
+    p.add_argument("--rounds", type=int, default=5)
+    p.add_argument("--steps", type=int, default=200, help="of a round, after --warmup")
+    p.add_argument("--warmup", type=int, default=20)
+    p.add_argument("--width", type=int, default=64, help="of the GPT; 64: the example's")
+    p.add_argument("--layers", type=int, default=2)
+    p.add_argument("--batch", type=int, default=16, help="samples of 64 tokens, of a worker")
+    p.add_argument("--threads", type=int, default=1, help="PyTorch's, in each process")
+    p.add_argument("--kinds", default="weir,ddp,alone")
+    p.add_argument("--limit", type=int, default=600, help="seconds for one round of one kind")
+    p.add_argument("--json", metavar="FILE", help="also write the figures here")
+    return p.parse_args()
+
+
+def options(args, kind, rank, servers=()):
+    return json.dumps({"kind": kind, "rank": rank, "steps": args.steps + args.warmup,
+                       "warmup": args.warmup, "width": args.width, "layers": args.layers,
+                       "batch": args.batch, "threads": args.threads, "servers": list(servers)})
+
+
+def run_weir(args):
+    with weir.Cluster(n_workers=2) as cluster:
+        ps = cluster.processes["ps:0"]
+        for i in range(2):
+            cluster.start_worker(i, [sys.executable, RUN, options(
+                args, "weir", i, [ps.popen.pid] if i == 0 else [])])
+        peak = 0
+        while any(p.popen.poll() is None for n, p in cluster.processes.items() if n != "ps:0"):
+            peak = max(peak, rss(ps.popen.pid))
+            time.sleep(0.2)
+        cluster.wait(args.limit)
+        return [json.loads(cluster.output("worker:%d" % i)) for i in range(2)], peak
+
+
+def rss(pid):
+    """Its highest so far, MB; 0: it has gone."""
+    try:
+        with open("/proc/%d/status" % pid, encoding="ascii") as f:
+            return next((int(line.split()[1]) / 1024 for line in f if line.startswith("VmHWM")), 0)
+    except OSError:
+        return 0
+
+
+def run_pytorch(args, kind):
+    env = {**os.environ, "WORLD_SIZE": "2", "MASTER_ADDR": "127.0.0.1",
+           "MASTER_PORT": str(free_ports(1)[0]), "GLOO_SOCKET_IFNAME": "lo",
+           "PYTHONPATH": os.path.join(SOURCE, "python")}
+    ranks = [subprocess.Popen([sys.executable, RUN, options(args, kind, rank)],
+                              env={**env, "RANK": str(rank)}, stdout=subprocess.PIPE, text=True)
+             for rank in range(2)]
+    said = [p.communicate(timeout=args.limit)[0] for p in ranks]
+    if any(p.returncode for p in ranks):
+        sys.exit("bench: a process of %s has failed; what it says is above" % kind)
+    return [json.loads(text) for text in said], 0
+
+
+def round_of(args, kind):
+    """{figure: value} of one round."""
+    ranks, server = run_weir(args) if kind == "weir" else run_pytorch(args, kind)
+    seconds = max(r["to"] for r in ranks) - min(r["from"] for r in ranks)
+    tokens = 2 * args.batch * CONTEXT * args.steps
+    cpu = sum(r["cpu"] for r in ranks)
+    of_servers = sum(r["cpu_of_servers"] for r in ranks)
+    late = [loss for r in ranks for loss in r["losses"][-max(1, args.steps // 4):]]
+    return {"tokens_per_s": tokens / seconds, "cpu_ms_per_1000": 1e6 * (cpu + of_servers) / tokens,
+            "servers_cpu_ms_per_1000": 1e6 * of_servers / tokens,
+            "rss": max(r["rss"] for r in ranks), "server_rss": server,
+            "loss": statistics.mean(late)}
+
+
+def report(args, rounds):
+    median = {kind: {name: statistics.median(r[name] for r in of) for name in of[0]}
+              for kind, of in rounds.items()}
+    print("\n%s; PyTorch %s, %d thread(s); GPT of %d layers, width %d; batch %d x %d tokens a "
+          "worker; %d steps; median of %d interleaved rounds:\n" % (
+              machine(), torch_version(), args.threads, args.layers, args.width, args.batch,
+              CONTEXT, args.steps, args.rounds))
+    print("| | tokens/s | lowest to highest | CPU ms per 1,000 tokens | of it servers | "
+          "MB of a worker | MB of ps |\n| --- | --- | --- | --- | --- | --- | --- |")
+    for kind, m in median.items():
+        speeds = [r["tokens_per_s"] for r in rounds[kind]]
+        print("| %s | %.0f | %.0f to %.0f | %.1f | %.1f | %.0f | %.0f |" % (
+            NAMES[kind], m["tokens_per_s"], min(speeds), max(speeds), m["cpu_ms_per_1000"],
+            m["servers_cpu_ms_per_1000"], m["rss"], m["server_rss"]))
+    if {"weir", "ddp"} <= median.keys():
+        compare(rounds, median)
+    if args.json:
+        with open(args.json, "w", encoding="utf-8") as f:
+            json.dump({"machine": machine(), "options": vars(args), "rounds": rounds}, f, indent=2)
+
+
+def compare(rounds, median):
+    pairs = list(zip(rounds["weir"], rounds["ddp"]))
+    for name, what in (("tokens_per_s", "tokens/s"), ("cpu_ms_per_1000", "CPU seconds")):
+        ratios = [a[name] / b[name] for a, b in pairs]
+        print("\n%s, Weir to DDP, round by round: median %.3f (%.3f to %.3f)" % (
+            what, statistics.median(ratios), min(ratios), max(ratios)))
+    a, b = median["weir"]["loss"], median["ddp"]["loss"]
+    print("loss, mean of the last quarter: Weir %.6f, DDP %.6f" % (a, b))
+    if not abs(a - b) <= ALLOW_LOSS * b:
+        sys.exit("bench: these do not train alike; their speed says nothing")
+
+
+def torch_version():
+    return subprocess.run([sys.executable, "-c", "import torch; print(torch.__version__)"],
+                          stdout=subprocess.PIPE, text=True, check=True).stdout.strip()
+
+
+def main():
+    args = parse()
+    kinds = args.kinds.split(",")
+    if not set(kinds) <= set(NAMES):
+        sys.exit("bench: --kinds is a list of %s" % ", ".join(NAMES))
+    rounds = {kind: [] for kind in kinds}
+    for i in range(args.rounds):
+        for kind in kinds[::1 if i % 2 == 0 else -1]:
+            rounds[kind].append(round_of(args, kind))
+            print("round %d of %d: %-5s %7.0f tokens/s, CPU %.1f ms per 1,000" % (
+                i + 1, args.rounds, kind, rounds[kind][-1]["tokens_per_s"],
+                rounds[kind][-1]["cpu_ms_per_1000"]), file=sys.stderr, flush=True)
+    report(args, rounds)
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,105 @@
+"""One worker of bench/own_model.py: the GPT of examples/python/char_gpt.py, of any size, trained by
+Weir's servers, by DistributedDataParallel over gloo, or by itself. Prints what it took as JSON."""
+import json
+import os
+import resource
+import sys
+import time
+
+import torch
+import weir
+import weir.torch
+from torch import distributed
+from torch.nn import functional as F
+
+SOURCE = os.path.dirname(os.path.dirname(os.path.abspath(__file__)))
+sys.path.insert(0, os.path.join(SOURCE, "examples/python"))
+import char_gpt as gpt  # noqa: E402
+
+
+def cpu_of(pid):
+    """CPU seconds of another process so far."""
+    with open("/proc/%d/stat" % pid, encoding="ascii") as f:
+        fields = f.read().rpartition(")")[2].split()
+    return (int(fields[11]) + int(fields[12])) / os.sysconf("SC_CLK_TCK")
+
+
+class Clock:
+    """Wall and CPU seconds between two steps, of this process and of the servers."""
+
+    def __init__(self, first, servers):
+        self.first, self.servers, self.begun, self.losses = first, servers, None, []
+
+    def now(self):
+        return (time.monotonic(), time.process_time(), sum(cpu_of(pid) for pid in self.servers))
+
+    def at(self, step, loss=None):
+        if loss is not None:
+            self.losses.append(loss.item())
+        if step == self.first:
+            self.begun = self.now()
+
+    def report(self):
+        end = self.now()
+        print(json.dumps({
+            "from": self.begun[0], "to": end[0], "cpu": end[1] - self.begun[1],
+            "cpu_of_servers": end[2] - self.begun[2], "losses": self.losses,
+            "rss": resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1024}), flush=True)
+
+
+def batch(data, windows):
+    return (torch.stack([data[i:i + gpt.CONTEXT] for i in windows]),
+            torch.stack([data[i + 1:i + gpt.CONTEXT + 1] for i in windows]))
+
+
+def loss_of(model, data, windows):
+    x, y = batch(data, windows)
+    return F.cross_entropy(model(x).flatten(0, 1), y.flatten())
+
+
+def by_weir(model, data, o, clock):
+    exchange = weir.torch.Exchange(model, optimizer="adamw", train_steps=o["steps"],
+                                   batch_size=gpt.BATCH, learning_rate=gpt.RATE, seed=1)
+    for step in exchange:
+        clock.at(step.step)
+        loss = loss_of(model, data, exchange.samples(len(data) - gpt.CONTEXT))
+        loss.backward()
+        clock.at(-1, loss)
+    clock.report()
+
+
+def by_pytorch(model, data, o, clock):
+    """Its fastest way: a fused optimizer, gradients in place in the buckets."""
+    rank = o["rank"]
+    if o["kind"] == "ddp":
+        distributed.init_process_group("gloo")
+        model = torch.nn.parallel.DistributedDataParallel(model, gradient_as_bucket_view=True)
+    rule = torch.optim.AdamW(model.parameters(), lr=gpt.RATE, fused=True)
+    order = weir.Member(seed=1, task_index=0)  # which sample lies where, by Weir's rule
+    for step in range(o["steps"]):
+        clock.at(step)
+        first = (2 * step + rank) * gpt.BATCH
+        windows = [order.sample(len(data) - gpt.CONTEXT, i)
+                   for i in range(first, first + gpt.BATCH)]
+        loss = loss_of(model, data, windows)
+        rule.zero_grad()
+        loss.backward()
+        rule.step()
+        clock.at(-1, loss)
+    clock.report()
+    if o["kind"] == "ddp":
+        distributed.destroy_process_group()
+
+
+def main():
+    o = json.loads(sys.argv[1])
+    gpt.WIDTH, gpt.LAYERS, gpt.BATCH = o["width"], o["layers"], o["batch"]
+    torch.manual_seed(1)
+    torch.set_num_threads(o["threads"])
+    data = torch.tensor([gpt.LETTERS.index(c) for c in gpt.TEXT])
+    model, clock = gpt.GPT(), Clock(o["warmup"], o["servers"])
+    (by_weir if o["kind"] == "weir" else by_pytorch)(model, data, o, clock)
+
+
+if __name__ == "__main__":
+    main()
