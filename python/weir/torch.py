@@ -9,15 +9,21 @@ backward runs, and the next forward waits for them layer by layer.
 Needs PyTorch 2.1 or later. docs/own-model.md says more."""
 from __future__ import annotations
 
+import copy
 import dataclasses
 import warnings
 import weakref
-from typing import Any, Iterator, Optional, Sequence, Sized, Union
+from typing import Any, Iterator, Mapping, Optional, Sequence, Sized, Union
 
 import torch
 
+from . import checkpoint as _checkpoint
 from ._library import Error, Invalid
+from ._loader import Loader
+from ._trace import Trace
 from .member import Member, Step
+
+__all__ = ["Exchange", "Loader", "Sampler", "load_checkpoint"]
 
 
 class _Slot:
@@ -74,6 +80,41 @@ def _averaged_buffers(model: torch.nn.Module) -> list[str]:
             for name in ("running_mean", "running_var") if getattr(module, name) is not None]
 
 
+def _is_compiled(model: torch.nn.Module) -> bool:
+    """What is compiled waits for its parameters as a whole: hooks within would break its graph."""
+    return hasattr(model, "_orig_mod") or any(
+        hasattr(m, "_orig_mod") or getattr(m, "_compiled_call_impl", None) is not None
+        for m in model.modules())
+
+
+def load_checkpoint(path: str, model: torch.nn.Module) -> dict[str, Any]:
+    """A checkpoint of the servers (a manifest, or a folder's newest) into the model's parameters, by
+    name. "step": how many were made. "optimizer": where that was adam or adamw, what the
+    load_state_dict of PyTorch's Adam or AdamW over model.parameters() takes. Error: it is not
+    whole, or another model's."""
+    found = _checkpoint.read(path)
+    model = getattr(model, "_orig_mod", model)
+    state, moments = {}, {}
+
+    def tensor(view: memoryview, like: torch.Tensor) -> torch.Tensor:
+        return torch.frombuffer(view, dtype=torch.float32).view(like.shape)
+    there = {**dict(model.named_parameters()), **dict(model.named_buffers())}
+    for name, view in found.tensors.items():
+        if name not in there or (tuple(there[name].shape) or (1,)) != tuple(view.shape):
+            raise Error("checkpoint %s has '%s' of %s, the model has not" % (
+                found.path, name, list(view.shape)))
+        state[name] = tensor(view, there[name])
+    model.load_state_dict(state, strict=False)
+    parameters = list(model.named_parameters())
+    for i, (name, p) in enumerate(parameters):
+        if name in found.slots and found.job["optimizer"]["name"] in ("adam", "adamw"):
+            first, second = (tensor(v, p) for v in found.slots[name])
+            moments[i] = {"step": torch.tensor(float(found.step)), "exp_avg": first,
+                          "exp_avg_sq": second}
+    return {"step": found.step, "position": found.position, "optimizer": {
+        "state": moments, "param_groups": [{"params": list(range(len(parameters)))}]}}
+
+
 class Exchange:
     """A module whose parameters are those of Weir's servers. Iterating gives the job's steps; in
     each, one forward and one backward (`backwards` of them) are made, and nothing else is needed:
@@ -93,6 +134,7 @@ class Exchange:
     buffers: names of floating-point buffers that are averaged in each step; left out: the running
         statistics of batch normalization. Others stay as they are, in each member.
     backwards: calls of backward() in a step, whose gradients add up.
+    trace: a file for what was computed, sent and waited for when (docs/tracing.md).
     settings: of weir.Member: the cluster, batch_size (of one member), train_steps, learning_rate
         and so on.
     Errors are weir.Error."""
@@ -100,8 +142,10 @@ class Exchange:
     def __init__(self, model: torch.nn.Module,
                  optimizer: Union[str, torch.optim.Optimizer] = "adam", *, local_steps: int = 1,
                  early: bool = True, buffers: Optional[Sequence[str]] = None, backwards: int = 1,
-                 **settings: Any) -> None:
-        self.model, self.early, self.backwards = model, early, backwards
+                 trace: Optional[str] = None, **settings: Any) -> None:
+        self.model = getattr(model, "_orig_mod", model)  # of what torch.compile() has made
+        self._outer = None if self.model is model else model
+        self.early, self.backwards = early and not _is_compiled(model), backwards
         self.inner = None if isinstance(optimizer, str) else optimizer
         self.local_steps, self.batch_size = int(local_steps), settings.get("batch_size")
         if self.inner is not None and self.local_steps < 2:
@@ -111,13 +155,15 @@ class Exchange:
             torch.__version__, torch.backends.cpu.get_cpu_capability(), torch.get_num_threads()))
         self.member = Member(local_steps=self.local_steps if self.local_steps > 1 else None,
                              **own, **settings)
-        self.buffers = _averaged_buffers(model) if buffers is None else list(buffers)
+        self.buffers = _averaged_buffers(self.model) if buffers is None else list(buffers)
+        self._trace = Trace(trace) if trace else None
         self.slots: list[_Slot] = []
         self.step: Optional[Step] = None  # the one at hand
         self.counts = True  # False: its generation has ended; it will be made again
         self._round: Optional[Step] = None  # of local steps by an optimizer of PyTorch's
         self._began = self._over = self._skipped = False
         self._n_made = 0  # of the round's steps, those that were not skipped
+        self._n_done = 0  # of the job's, when it was asked last
         self._hooks: list[Any] = []
 
     def _begin(self) -> None:
@@ -129,9 +175,13 @@ class Exchange:
                 raise Invalid("the model has no floating-point buffer '%s'" % name)
             tensors.append((name, there[name], True))
         for name, t, average in tensors:
+            if t.is_complex():
+                raise Invalid("parameter '%s' is complex; the servers have real ones" % name)
             values = t.detach().to("cpu", torch.float32).contiguous()
             number = self.member.param(name, t.shape, values, keep=0 if average else None)
             self.slots.append(_Slot(number, name, t, average))
+        if self._trace:
+            self._trace.listen(self.member, [s.name for s in self.slots])
         self._began = True
 
     def _hook(self) -> None:
@@ -142,13 +192,18 @@ class Exchange:
             if not s.average and self.inner is None:
                 self._hooks.append(s.tensor.register_post_accumulate_grad_hook(
                     lambda _t, s=s: self._on_gradient(s)))
-        for module in self.model.modules():
+        for module in self.model.modules() if self._outer is None else ():
             deep = isinstance(module, torch.nn.MultiheadAttention)  # uses out_proj's itself
             tensors = [*module.parameters(recurse=deep), *module.buffers(recurse=deep)]
             mine = [by_tensor[id(t)] for t in tensors if id(t) in by_tensor]
             if mine:
                 self._hooks.append(module.register_forward_pre_hook(
                     lambda _m, _x, mine=mine: self._need(mine)))
+        if self._outer is not None:
+            self._hooks.append(self._outer.register_forward_pre_hook(
+                lambda *_: self._need(self.slots)))
+        if self._trace:
+            self._hooks += self._trace.hooks(self.model)
         self._hooks.append(self.model.register_state_dict_pre_hook(
             lambda *_: self._need(self.slots)))
         for module in self.model.modules():
@@ -168,15 +223,20 @@ class Exchange:
         for s in late:
             if not self.counts:
                 return
+            begin = Trace.now()
             self.counts = self.member.wait(s.number)
             if self.counts:
                 s.bring()
+            if self._trace:
+                self._trace.add("wait", "parameters of " + s.name, begin)
 
     def _on_gradient(self, s: _Slot) -> None:
         """A parameter's gradient is there, in backward."""
         if self.step is None:
             raise Invalid("backward() outside of a step; iterate over the exchange")
         s.backwards += 1
+        if self._trace:
+            self._trace.gradient(s.number)
         if s.backwards < self.backwards or not self.counts or self._skipped:
             return
         if s.pushed:
@@ -184,7 +244,8 @@ class Exchange:
                           "often backward() is called in a step: backwards=N" % s.name)
         if not s.fresh:
             raise Invalid("parameter '%s' was used without its module's forward, which waits for "
-                          "it; give early=False" % s.name)
+                          "it; give early=False, or what torch.compile() has made" %
+                          s.name)
         self._push(s)
 
     def _push(self, s: _Slot) -> None:
@@ -192,6 +253,7 @@ class Exchange:
         nothing = self._skipped if self.inner is None else self._n_made == 0
         samples = 0 if nothing else self.step.n_samples
         source = s.tensor if s.average else s.tensor.grad
+        begin = self._trace.push(s.number) if self._trace else 0
         if self.inner is not None:
             values = s.tensor.detach().to("cpu", torch.float32).contiguous()
             self.member.push_values(s.number, values, samples=samples)
@@ -203,6 +265,8 @@ class Exchange:
             self.member.push(s.number, samples=samples)
             s.tensor.grad = None
         s.pushed, s.fresh = True, False
+        if self._trace:
+            self._trace.handed(s.number, begin)
 
     def _finish(self) -> None:
         """What was not pushed: parameters without a gradient, and buffers."""
@@ -210,8 +274,8 @@ class Exchange:
         if self.inner is None and not self._skipped and self.counts and not any(
                 s.pushed or s.backwards for s in self.slots):
             raise Invalid("step %d got no gradient. Is backward() called? A DataLoader that reads "
-                          "ahead does not fit: num_workers=0. A step that is not to count: skip()" %
-                          self.step.step)
+                          "ahead does not fit: take weir.torch.Loader. A step that is not to count: "
+                          "skip()" % self.step.step)
         for s in left:
             if not s.fresh and self.counts:  # not used in this step; its room is in use yet
                 self.counts = self.member.wait(s.number)
@@ -260,6 +324,7 @@ class Exchange:
         elif self.step is not None:
             self._finish()
         early = self.early and self.inner is None
+        begin = Trace.now()
         step = self.member.next(early=early)
         if step is None:
             self._end()
@@ -269,6 +334,9 @@ class Exchange:
         if not self._hooks:
             self._hook()
         self.step, self.counts, self._skipped, self._n_made = step, True, False, 0
+        if self._trace:
+            self._trace.begin(step.step)
+            self._trace.add("wait", "next step", begin)
         for s in self.slots:
             s.fresh, s.pushed, s.backwards = False, False, 0
             if not early:
@@ -301,7 +369,12 @@ class Exchange:
         for s in self.slots:
             s.end()
         self._hooks.clear()
+        if self.step is not None:
+            done = self.member.result == "done"
+            self._n_done = self.step.train_steps if done else self.step.step
         self.step, self._over = None, True
+        if self._trace:
+            self._trace.write()
         handle = self.member._handle and weakref.ref(self.member._handle)
         self.member.close()
         if self.member.result and handle and handle():  # the memory is its
@@ -317,6 +390,26 @@ class Exchange:
                           "local_steps%s; give the job's own" % (
                               step.n_samples, h,
                               " of batch_size %s" % batch if batch is not None else ""))
+
+    def state_dict(self) -> dict[str, Any]:
+        """Copies of what this process has: "model", the module's state behind the last step;
+        "step", how many were made; with an optimizer of PyTorch's "optimizer", its state. The
+        servers' optimizer state is in their checkpoints (load_checkpoint)."""
+        model = {name: t.detach().clone() for name, t in self.model.state_dict().items()}
+        if self.step is not None:
+            self._n_done = self.step.step + (self.counts and any(s.pushed for s in self.slots))
+        inner = {} if self.inner is None else {"optimizer": copy.deepcopy(self.inner.state_dict())}
+        return {"model": model, "step": self._n_done, **inner}
+
+    def load_state_dict(self, state: Mapping[str, Any]) -> None:
+        """Before the first step: the module's values, and those of an optimizer of PyTorch's. A new
+        job begins with the values of the member that comes first, at step 0; the place in a job
+        that goes on is its servers'."""
+        if self._began:
+            self._refuse_load()
+        self.model.load_state_dict(state["model"])
+        if self.inner is not None and "optimizer" in state:
+            self.inner.load_state_dict(state["optimizer"])
 
     @property
     def result(self) -> Optional[str]:
@@ -351,7 +444,8 @@ class Exchange:
 class Sampler(torch.utils.data.Sampler):
     """The batches of an exchange's steps, for DataLoader(data, batch_sampler=Sampler(...)): who
     iterates over the loader makes the job's steps, to its end. Which samples a member gets follows
-    who is in the job. num_workers is 0: which samples come next is known when a step begins.
+    who is in the job. num_workers is 0: which samples come next is known when a step begins. Loader
+    reads ahead.
 
     data: the data set, or how many samples it has."""
 

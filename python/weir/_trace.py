@@ -1,0 +1,146 @@
+"""What an exchange of weir.torch did when, as Chrome trace JSON (docs/tracing.md)."""
+from __future__ import annotations
+
+import atexit
+import collections
+import json
+import os
+import select
+import socket
+import threading
+import time
+from typing import Any, Optional
+
+from ._library import Error
+from .member import Member
+
+KEPT = 65535  # of the newest spans
+
+
+def _tensors(found: Any) -> list[Any]:
+    """The tensors of a module's output."""
+    if isinstance(found, dict):
+        found = list(found.values())
+    if isinstance(found, (list, tuple)):
+        return [t for part in found for t in _tensors(part)]
+    return [found] if getattr(found, "requires_grad", False) else []
+
+
+class Trace:
+    """Spans of one member, in memory until write(). A parameter's answer is seen by a thread that
+    polls the member's events, so it has its true time also where nobody waits for it."""
+
+    def __init__(self, path: str) -> None:
+        with open(path, "w", encoding="utf-8"):  # an error is better now than at the end
+            pass
+        self.path, self.spans = path, collections.deque(maxlen=KEPT)
+        self.n, self.step, self.member, self._over = 0, -1, None, threading.Event()
+        self.names: list[str] = []  # of the parameters
+        self.pushed: dict[int, tuple[int, int]] = {}  # parameter: step, when
+        self._backward = self._last = 0  # its begin, and the end of what came last; 0: not in it
+        self._thread: Optional[threading.Thread] = None
+        atexit.register(self.write)
+
+    now = staticmethod(time.monotonic_ns)
+
+    def add(self, category: str, name: str, begin: int, number: int = -1,
+            step: Optional[int] = None) -> None:
+        """A span that ends now; with a number it may overlap others."""
+        self.n += 1
+        self.spans.append((begin, self.now(), category, name, number,
+                           self.step if step is None else step))
+
+    def listen(self, member: Member, names: list[str]) -> None:
+        """Before the member's first step."""
+        self.member, self.names = member, names
+        poll = select.poll()
+        poll.register(member.fileno(), select.POLLIN)
+        self._thread = threading.Thread(target=self._events, args=(poll,), daemon=True)
+        self._thread.start()
+
+    def _events(self, poll: Any) -> None:
+        while not self._over.is_set():
+            poll.poll(100)
+            try:
+                for event in iter(self.member.next_event, None):
+                    if event.kind == "ready" and event.param in self.pushed:
+                        step, begin = self.pushed.pop(event.param)
+                        self.add("exchange", "request " + self.names[event.param], begin,
+                                 event.param, step)
+            except Error:
+                return
+
+    def hooks(self, model: Any) -> list[Any]:
+        """Forward of each module that has parameters, and where backward begins."""
+        begun: dict[str, int] = {}
+
+        def before(name: str) -> None:
+            begun[name] = self.now()
+
+        def after(name: str) -> None:
+            self.add("compute", ("forward " + name).strip(), begun.pop(name, self.now()))
+
+        def whole(out: Any) -> None:
+            for t in _tensors(out):
+                t.register_hook(lambda _g: self._begin_backward())
+        made = [model.register_forward_hook(lambda _m, _x, out: whole(out))]
+        for name, module in model.named_modules():
+            if not name or any(True for _ in module.parameters(recurse=False)):
+                made.append(module.register_forward_pre_hook(lambda _m, _x, n=name: before(n)))
+                made.append(module.register_forward_hook(lambda _m, _x, _o, n=name: after(n)))
+        return made
+
+    def _begin_backward(self) -> None:
+        if not self._backward:
+            self._backward = self._last = self.now()
+
+    def gradient(self, number: int) -> None:
+        """Of that parameter: it is there."""
+        self._begin_backward()
+        self.add("compute", "backward " + self.names[number], self._last)
+
+    def push(self, number: int) -> int:
+        """It is about to be handed over; when."""
+        now = self.now()
+        self.pushed[number] = (self.step, now)
+        return now
+
+    def handed(self, number: int, begin: int) -> None:
+        """And was."""
+        self.add("push", "hand out " + self.names[number], begin)
+        self._last = self.now()
+
+    def begin(self, step: int) -> None:
+        """A step, or -1: the last one is over."""
+        if self._backward:
+            self.n += 1
+            self.spans.append((self._backward, self._last, "compute", "backward", -1, self.step))
+        self._backward, self.step = 0, step
+
+    def write(self) -> None:
+        """The file; once."""
+        if self._over.is_set():
+            return
+        self.begin(-1)
+        self._over.set()
+        if self._thread and self._thread is not threading.current_thread():
+            self._thread.join()
+        atexit.unregister(self.write)
+        pid = os.getpid()
+        head = {"ph": "M", "pid": pid, "tid": pid}
+        task = os.environ.get("RANK", "") or str(pid)
+        events = [{**head, "name": "process_name", "args": {"name": "member:" + task}}]
+        for begin, end, category, name, number, step in sorted(
+                self.spans, key=lambda s: (s[0], -s[1])):
+            e = {"pid": pid, "tid": pid, "ts": begin / 1000, "cat": category, "name": name,
+                 "args": {"step": step}}
+            if number < 0:
+                events.append({**e, "ph": "X", "dur": (end - begin) / 1000})
+            else:
+                e["id2"] = {"local": str(number)}
+                events += [{**e, "ph": "b"}, {**e, "ph": "e", "ts": end / 1000}]
+        other = {"process": "member:" + task, "host": socket.gethostname(),
+                 "clock": "CLOCK_MONOTONIC", "lost_events": self.n - len(self.spans),
+                 "wall_minus_clock_ns": time.time_ns() - self.now(), "lost_threads": 0}
+        with open(self.path, "w", encoding="utf-8") as f:
+            json.dump({"traceEvents": events, "displayTimeUnit": "ms", "otherData": other}, f)

@@ -1,0 +1,99 @@
+"""Checkpoints of Weir's servers (docs/operations.md), read without them and without numpy."""
+from __future__ import annotations
+
+import dataclasses
+import json
+import math
+import mmap
+import os
+import re
+import struct
+from typing import Any, Optional
+
+from ._library import Error
+
+PART = re.compile(r"(\S+?)(?: slot (\d+))?(?: \[(\d+):(\d+)\])?$")
+
+
+@dataclasses.dataclass
+class Checkpoint:
+    """A job at a step. tensors: {name: float32 of its shape, writable memory of its own}; slots:
+    the optimizer's state, likewise, for each parameter that has any a list: of adam and adamw the
+    first and the second moment."""
+    path: str  # of the manifest
+    step: int  # how many were made
+    position: int  # of the next sample, counted over all passes
+    job: dict[str, Any]  # as the manifest has it: optimizer, seed, train_steps and so on
+    tensors: dict[str, memoryview]
+    slots: dict[str, list[memoryview]]
+
+
+def newest(folder: str) -> str:
+    """The manifest of a folder's newest checkpoint. Error: there is none."""
+    best: tuple[Any, ...] = ()
+    for name in os.listdir(folder):
+        found = re.fullmatch(r"weir-(?:(\d+)\.(\d+)-)?(\d+)\.json", name)
+        if found:
+            best = max(best, (*(int(n or 0) for n in found.groups()), name))
+    if not best:
+        raise Error("%s has no checkpoint" % folder)
+    return os.path.join(folder, best[-1])
+
+
+def read(path: str) -> Checkpoint:
+    """A checkpoint by its manifest (weir-E.G-STEP.json), or a folder's newest. All of its files lie
+    beside it. Error: one is not there, or is not whole; sizes are compared, checksums are not."""
+    path = newest(path) if os.path.isdir(path) else path
+    try:
+        with open(path, encoding="utf-8") as f:
+            manifest = json.load(f)
+        if manifest["format"] != "weir checkpoint":
+            raise KeyError("format")
+        return _read_files(path, manifest)
+    except OSError as e:
+        raise Error("checkpoint %s: %s: %s" % (path, e.filename, e.strerror)) from None
+    except (KeyError, ValueError, TypeError, struct.error) as e:
+        raise Error("checkpoint %s is damaged, or no checkpoint: %r" % (path, e)) from None
+
+
+def _room(shape: list[int]) -> memoryview:
+    """Zeros, float32 of this shape."""
+    flat = memoryview(bytearray(4 * math.prod(shape)))
+    return flat.cast("f", shape) if shape else flat.cast("f")
+
+
+def _read_files(path: str, manifest: dict[str, Any]) -> Checkpoint:
+    shapes = {p["name"]: p["shape"] for p in manifest["parameters"]}
+    out = Checkpoint(path, manifest["step"], manifest["position"], manifest["job"],
+                     {name: _room(shape) for name, shape in shapes.items()}, {})
+    missing = {name: math.prod(shape) for name, shape in shapes.items()}
+    for file in manifest["files"]:
+        where = os.path.join(os.path.dirname(path), file["name"])
+        if os.path.getsize(where) != file["bytes"]:
+            raise ValueError("%s has not %d bytes" % (file["name"], file["bytes"]))
+        with open(where, "rb") as f, mmap.mmap(f.fileno(), 0, access=mmap.ACCESS_READ) as content:
+            _read_file(content, shapes, out, missing)
+    lost = next((name for name, n in missing.items() if n), None)
+    if lost is not None:
+        raise ValueError("parts of '%s' are missing" % lost)
+    return out
+
+
+def _read_file(content: Any, shapes: dict[str, list[int]], out: Checkpoint,
+               missing: dict[str, int]) -> None:
+    (n,) = struct.unpack_from("<Q", content)
+    header = json.loads(content[8:8 + n])
+    for key, tensor in header.items():
+        if key == "__metadata__":
+            continue
+        name, slot, begin, end = PART.match(key).groups()
+        to: Optional[memoryview] = out.tensors[name]
+        if slot is not None:
+            slots = out.slots.setdefault(name, [])
+            slots += [_room(shapes[name]) for _ in range(int(slot) + 1 - len(slots))]
+            to = slots[int(slot)]
+        first, last = tensor["data_offsets"]
+        at = 4 * int(begin or 0)
+        to.cast("B")[at:at + last - first] = content[8 + n + first:8 + n + last]
+        if slot is None:
+            missing[name] -= (last - first) // 4
