@@ -1,19 +1,21 @@
 """What workers recorded of their samples (--record_samples): was each one read once (I6)?"""
 
 
-def read(paths):
-    """[(generation, step, position, n)], each once: a step that was repeated reads the same."""
+def read(paths, items=False):
+    """[(generation, step, position, n)], each once: a step that was repeated reads the same. items:
+    followed by the samples themselves, where they were recorded."""
     rows = set()
     for path in paths:
         with open(path, encoding="ascii") as f:
-            rows.update(tuple(int(word) for word in line.split()) for line in f)
+            rows.update(tuple(int(word) for word in line.split()[:None if items else 4])
+                        for line in f)
     return rows
 
 
 def last(rows):
     """Of each step, its rows in the last generation that took it."""
     generation = {}
-    for g, step, _, _ in rows:
+    for g, step, *_ in rows:
         generation[step] = max(g, generation.get(step, 0))
     return {r for r in rows if r[0] == generation[r[1]]}
 
@@ -31,6 +33,19 @@ def wrong(paths, n_steps, first=0):
                        (g, step, position, at))
         at = max(at, position + n)
     return out[:10]
+
+
+def wrong_items(paths, n):
+    """The same by the samples that were recorded, of n: each once in a pass. Passes that are not
+    complete have none twice."""
+    passes = {}
+    for _, _, position, _, *items in last(read(paths, items=True)):
+        for i, item in enumerate(items, start=position):
+            passes.setdefault(i // n, []).append(item)
+    whole = range(max(passes))
+    return ["pass %d: %d samples were read, %d different ones" % (p, len(r), len(set(r)))
+            for p, r in sorted(passes.items())
+            if len(set(r)) != len(r) or (p in whole and set(r) != set(range(n)))]
 
 
 def wrong_batches(paths, n_batches, batch, n_workers):

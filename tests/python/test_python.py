@@ -17,6 +17,7 @@ import weakref
 from unittest import mock
 
 import harness
+import samples
 
 BUILD = os.path.dirname(harness.BIN)
 os.environ.setdefault("WEIR_LIBRARY", os.path.join(BUILD, "lib/libweir.so.0"))
@@ -28,8 +29,9 @@ from weir import _library, member  # noqa: E402
 STEPS = 300
 # A worker: what it learns depends on its samples, each of them once.
 WORKER = """
-import array, hashlib, signal, sys, weir
+import array, hashlib, os, signal, sys, weir
 settings, (gate,) = weir.flags()
+record = os.open(gate + "-samples", os.O_WRONLY | os.O_CREAT | os.O_APPEND, 0o600)
 with weir.Member(train_steps=%d, batch_size=4, optimizer="adam", **settings) as m:
     w = m.param("w", (70, 300), array.array("f", [0.1] * 21000))
     b = m.param("b", (3,))
@@ -37,7 +39,10 @@ with weir.Member(train_steps=%d, batch_size=4, optimizer="adam", **settings) as 
     for step in m:
         g = m.gradient(w)
         g.cast("B")[:] = bytes(84000)
-        for i, item in enumerate(m.samples(step, 1000)):
+        items = m.samples(step, 1000)
+        os.write(record, b"%%d %%d %%d %%d %%d %%d %%d %%d\\n" %% (
+            step.generation, step.step, step.position, step.n_samples, *items))
+        for i, item in enumerate(items):
             g[i, item %% 300] = m.values(w)[i, item %% 300] - item / 1000
         m.push(b, array.array("f", [item, 1, 2]), samples=4)
         m.push(w, samples=4)
@@ -298,6 +303,9 @@ class Killed(harness.Test):
                      for bits in re.findall(r"bits (\w+)", cluster.output("worker:%d" % i))}
             self.result = {n: cluster.output(n).split()[-1] for n in cluster.processes}
         self.assertEqual(len(found), 1)
+        recorded = [gate + "-samples"]  # I6, also of what was read and counted no more
+        self.assertEqual(samples.wrong(recorded, STEPS), [])
+        self.assertEqual(samples.wrong_items(recorded, 1000), [])
         return found
 
     def kill(self, cluster):

@@ -3,15 +3,19 @@
 unused, frozen and bf16 parameters, buffers, errors; and the GPT of examples/python: the losses of
 DistributedDataParallel, and with processes killed the same bits."""
 # label: cluster
+import copy
+import json
 import os
 import re
 import signal
+import subprocess
 import sys
 import unittest
 import warnings
 from unittest import mock
 
 import harness
+import samples
 import weights
 
 BUILD = os.path.dirname(harness.BIN)
@@ -85,15 +89,128 @@ class Alone(Torch):
             self.torch.testing.assert_close(got[name], values, rtol=1e-4, atol=1e-5, msg=name)
 
     def test_other_dtypes_and_accumulation(self):
-        net = self.torch.nn.Linear(8, 3).to(self.torch.bfloat16)
-        before = self.loss(net, range(64)).item()
-        exchange = self.exchange(net, optimizer="sgd", learning_rate=0.1, train_steps=40,
-                                 backwards=2)
-        for _ in exchange:
-            for half in range(2):
-                (self.loss(net, range(32 * half, 32 * half + 32)) / 2).backward()
-        self.assertEqual(net.weight.dtype, self.torch.bfloat16)
-        self.assertLess(self.loss(net, range(64)).item(), 0.9 * before)
+        for dtype in (self.torch.bfloat16, self.torch.float16, self.torch.float64):
+            net = self.torch.nn.Linear(8, 3).to(dtype)
+            before = self.loss(net, range(64)).item()
+            exchange = self.exchange(net, optimizer="sgd", learning_rate=0.1, train_steps=40,
+                                     backwards=2)
+            for _ in exchange:
+                for half in range(2):
+                    (self.loss(net, range(32 * half, 32 * half + 32)) / 2).backward()
+            self.assertEqual(net.weight.dtype, dtype)
+            self.assertLess(self.loss(net, range(64)).item(), 0.9 * before)
+        with self.assertRaisesRegex(weir.Invalid, "'weight' is complex"):
+            next(self.exchange(self.torch.nn.Linear(8, 3, dtype=self.torch.complex64)))
+
+    def test_compiled(self):
+        """As a whole, in place, and a part of it."""
+        nn, torch = self.torch.nn, self.torch
+        for how in ("whole", "in place", "part"):
+            net = nn.Sequential(nn.Linear(8, 8), nn.Linear(8, 3))
+            want = copy.deepcopy(net)
+            rule = torch.optim.SGD(want.parameters(), lr=0.1)
+            if how == "whole":
+                made = torch.compile(net, backend="eager")
+            elif how == "in place":
+                net.compile(backend="eager")
+                made = net
+            else:
+                net[0] = torch.compile(net[0], backend="eager")
+                made = net
+            for step in self.exchange(made, optimizer="sgd", learning_rate=0.1, train_steps=4):
+                self.loss(made, range(64)).backward()
+                made(self.x)  # values between two steps are those behind the first
+                rule.zero_grad()
+                self.loss(want, range(64)).backward()
+                rule.step()
+            self.assertEqual(step.step, 3)
+            for a, b in zip(net.parameters(), want.parameters()):
+                torch.testing.assert_close(a, b, msg=how)
+
+    def test_state_dicts(self):
+        net = self.torch.nn.Linear(8, 3)
+        first = copy.deepcopy(net.state_dict())
+        exchange = self.exchange(net, train_steps=4)
+        self.assertEqual(exchange.state_dict()["step"], 0)
+        next(exchange)
+        self.loss(net, [0]).backward()
+        kept = exchange.state_dict()
+        next(exchange)
+        self.loss(net, [1]).backward()
+        exchange.close()
+        self.assertEqual(kept["step"], 1)
+        self.assertFalse(self.torch.equal(kept["model"]["weight"], first["weight"]))
+        other = self.torch.nn.Linear(8, 3)
+        exchange = self.exchange(other, train_steps=4)
+        exchange.load_state_dict(kept)
+        next(exchange)
+        self.close(other.state_dict(), kept["model"])
+        with self.assertRaisesRegex(weir.Invalid, "before the first"):
+            exchange.load_state_dict(kept)
+        exchange.close()
+
+    def test_loader(self):
+        """Batches that a process reads ahead are the steps' own, also where what comes next is not
+        what was expected; and the rule by which it is expected, with local steps."""
+        from weir.torch import Loader
+        from weir._loader import positions
+        data = self.torch.utils.data.TensorDataset(self.torch.arange(64), self.x)
+
+        class Steps:  # of one member; others come before step 3, and from step 6 on it is `async`
+            local_steps, member = 1, weir.Member()
+
+            def samples(self, n):
+                return self.member.samples(self.step, n)
+
+            def __iter__(self):
+                for i in range(9):
+                    at = 8 * i + 1000 * (i >= 3) + 8 * max(0, i - 5)
+                    self.step = weir.Step(i, 9, at, 8, 1, 1, 0, 0, 1, i in (0, 3))
+                    yield self.step
+        for workers in (0, 1):
+            steps = Steps()
+            loader, ahead = Loader(steps, data, num_workers=workers), []
+            for items, _ in loader:
+                self.assertEqual(items.tolist(), steps.samples(64))
+                ahead.append(len(loader._asked))
+            want = [2] * 6 + [0] * 3 if workers else [0] * 9
+            self.assertEqual((ahead, loader.restarts), (want, 2 * workers))
+        for steps in (1, 3):
+            def place(r, i, n=steps):
+                first = 2 * 4 * n * (i // n) + 4 * n * r + i % n * 4  # of 2 members, batches of 4
+                return weir.Step(i, 9, 2 * first, 4, 2, 1, r, r, 2, False)
+            for r in range(2):
+                self.assertEqual(list(positions(place(r, 0), steps)),
+                                 [place(r, i).positions for i in range(9)])
+
+    def test_trace(self):
+        """Gradients are handed over, and are under way, while backward still runs."""
+        nn, path = self.torch.nn, os.path.join(self.dir(), "trace.json")
+        net = nn.Sequential(*(nn.Linear(160, 160) for _ in range(3)))  # each goes by itself
+        with weir.Cluster() as cluster:
+            for _ in self.exchange(net, train_steps=4, trace=path, **cluster.settings()):
+                net(self.torch.ones(16, 160)).sum().backward()
+            cluster.wait(20 * harness.PATIENCE)
+        with open(path, encoding="utf-8") as f:
+            events = json.load(f)["traceEvents"]
+        for step in range(4):
+            mine = {(e["name"], e["ph"]): e for e in events if e.get("args") == {"step": step}}
+            backward = mine["backward", "X"]
+            end = backward["ts"] + backward["dur"]
+            for i in (0, 2):
+                for name in ("forward %d", "parameters of %d.weight", "backward %d.weight",
+                             "hand out %d.weight"):
+                    if step or not name.startswith("parameters"):
+                        self.assertIn((name % i, "X"), mine)
+                self.assertIn(("request %d.weight" % i, "e"), mine)
+            self.assertLess(mine["forward 2", "X"]["ts"], backward["ts"])
+            self.assertLess(mine["request 2.weight", "b"]["ts"], end)
+            last = mine["backward 0.weight", "X"]
+            self.assertLess(mine["request 2.weight", "b"]["ts"], last["ts"] + last["dur"])
+        merge = os.path.join(harness.SOURCE, "bench/trace_merge")
+        out = subprocess.run([merge, "-o", path + ".all", path], check=True, text=True,
+                             stdout=subprocess.PIPE).stdout
+        self.assertRegex(out, r"member:\d+ .*\d%")
 
     def test_attention(self):
         """It uses a module's parameters without calling it; one of ours that does is told."""
@@ -123,7 +240,7 @@ class Alone(Torch):
         net = nn.Linear(8, 3)
         exchange = self.exchange(net, optimizer="sgd", learning_rate=0.1, train_steps=4)
         next(exchange)
-        with self.assertRaisesRegex(weir.Invalid, "step 0 got no gradient.*num_workers=0"):
+        with self.assertRaisesRegex(weir.Invalid, "step 0 got no gradient.*weir.torch.Loader"):
             next(exchange)
         before = net.weight.detach().clone()
         exchange.skip()
@@ -281,6 +398,85 @@ class Servers(Torch):
                 kind, task = name.split(":")
                 (cluster.start_ps if kind == "ps" else cluster.start_worker)(int(task))
             self.assertEqual(self.wait(cluster)[0], bits)
+
+    def test_members_change(self):
+        """One is killed and started again, one joins and leaves, the server is killed: all end with
+        the same bits, and each sample counts once."""
+        record = os.path.join(self.dir(), "samples")
+        command = [sys.executable, os.path.join(harness.SOURCE, "tests/python/gpt_samples.py"),
+                   record, "--train_steps=%d" % STEPS]
+        with weir.Cluster(n_workers=2, command=command, checkpoint_dir=self.dir() + "/kept",
+                          ps_flags=["--save_steps=10"]) as cluster:
+            def reached(name, text):
+                harness.until(lambda: text in cluster.output(name), "%s: %s" % (name, text), 60)
+            reached("worker:0", "step 5 ")
+            joins = cluster.add_worker()
+            cluster.kill("worker:1")
+            cluster.start_worker(1)
+            reached("joined:0", "step ")
+            joins.popen.terminate()
+            joins.wait(60 * harness.PATIENCE)
+            cluster.kill("ps:0")
+            cluster.start_ps()
+            self.wait(cluster)
+        self.assertEqual(samples.wrong([record], STEPS), [])
+        with open("/usr/share/common-licenses/GPL-3", encoding="ascii") as f:
+            self.assertEqual(samples.wrong_items([record], len(f.read()) - 64), [])
+
+    def test_torchrun(self):
+        """Ranks find their places in its environment."""
+        with weir.Cluster(n_workers=0) as cluster:
+            argv = [sys.executable, "-m", "torch.distributed.run", "--standalone",
+                    "--nproc_per_node=2", os.path.join(EXAMPLES, "char_gpt_weir.py"),
+                    "--train_steps=3"]
+            said = subprocess.run(argv, check=True, text=True, stdout=subprocess.PIPE,
+                                  stderr=subprocess.DEVNULL, timeout=120 * harness.PATIENCE,
+                                  env={**os.environ, "PYTHONPATH": PACKAGE,
+                                       "WEIR_PS_HOSTS": ",".join(cluster.ps_hosts)}).stdout
+            cluster.wait(20 * harness.PATIENCE)
+        bits = re.findall(r"SHA-256 of the weights: (\w+)", said)
+        self.assertEqual((len(bits), len(set(bits))), (2, 1))
+
+    def test_clipping_and_checkpoints(self):
+        """clip_norm is clip_grad_norm_; a checkpoint is PyTorch's state, which goes on from it."""
+        from weir.torch import load_checkpoint
+        torch = self.torch
+        net = torch.nn.Sequential(torch.nn.Linear(8, 400), torch.nn.Linear(400, 3))
+        want, other = copy.deepcopy(net), copy.deepcopy(net)
+
+        def rule(of):
+            return torch.optim.AdamW(of.parameters(), lr=0.01, weight_decay=0.1)
+
+        def step(of, by):
+            by.zero_grad()
+            torch.nn.functional.mse_loss(of(self.x), self.y).backward()
+            norm = torch.nn.utils.clip_grad_norm_(of.parameters(), 0.05)
+            by.step()
+            return norm
+        by = rule(want)
+        with weir.Cluster(checkpoint_dir=self.dir() + "/kept", ps_flags=["--save_steps=3"]) as c:
+            for _ in self.exchange(net, optimizer="adamw", learning_rate=0.01, weight_decay=0.1,
+                                   clip_norm=0.05, train_steps=5, **c.settings()):
+                torch.nn.functional.mse_loss(net(self.x), self.y).backward()
+                self.assertGreater(step(want, by), 0.05)
+            c.wait(20 * harness.PATIENCE)
+        for a, b in zip(net.parameters(), want.parameters()):
+            torch.testing.assert_close(a, b, rtol=1e-4, atol=1e-6)
+        kept = os.path.join(self.dir(), "kept")
+        first, = (f for f in os.listdir(kept) if re.fullmatch(r"weir-.*-3\.json", f))
+        found = load_checkpoint(os.path.join(kept, first), other)
+        self.assertEqual((found["step"], found["position"]), (3, 3 * 32))
+        again = rule(other)
+        again.load_state_dict({**again.state_dict(), "state": found["optimizer"]["state"]})
+        for _ in range(2):
+            step(other, again)
+        for a, b in zip(other.parameters(), want.parameters()):
+            torch.testing.assert_close(a, b, rtol=1e-4, atol=1e-6)
+        self.assertEqual(load_checkpoint(kept, other)["step"], 5)
+        for a, b in zip(other.parameters(), net.parameters()):
+            self.assertTrue(torch.equal(a, b))
+        with self.assertRaisesRegex(weir.Error, "has '0.weight' of .400, 8., the model has not"):
+            load_checkpoint(kept, torch.nn.Sequential(torch.nn.Linear(8, 3)))
 
     def test_started_again_at_the_end(self):
         """A worker that comes when all steps are made has the values that they led to."""
