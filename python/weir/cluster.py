@@ -77,30 +77,40 @@ class Cluster:
     Not for several threads at once, but for status().
 
     n_ps, n_workers: how many. checkpoint_dir, ps_flags: of the servers. env: more variables for
-    workers. timeout: seconds for a server to listen."""
+    workers. timeout: seconds for a server to listen.
+    regions: so many groups of n_ps servers and n_workers workers (docs/regions.md), with a server
+    above them, "parent:0"; 0: one group, and none above. Servers and workers of region 1 are
+    numbered on from those of region 0. region_flags: of regions' servers, as --region_steps=50.
+    Each has a folder of its own in checkpoint_dir."""
 
     def __init__(self, n_ps: int = 1, n_workers: int = 1, command: Optional[Sequence[str]] = None,
                  checkpoint_dir: Optional[str] = None, ps_flags: Sequence[str] = (),
                  env: Optional[Mapping[str, str]] = None, folder: Optional[str] = None,
-                 timeout: float = 60) -> None:
+                 timeout: float = 60, regions: int = 0, region_flags: Sequence[str] = ()) -> None:
+        n_groups = max(1, regions)
         self._ports = _process.Ports()
-        self.ps_hosts = ["127.0.0.1:%d" % self._ports.take() for _ in range(n_ps)]
+        self.parent_hosts = ["127.0.0.1:%d" % self._ports.take()] if regions else []
+        self.ps_hosts = ["127.0.0.1:%d" % self._ports.take() for _ in range(n_groups * n_ps)]
         # Workers do not listen: their names count.
-        self.worker_hosts = ["127.0.0.1:%d" % (1 + i) for i in range(n_workers)]
+        self.worker_hosts = ["127.0.0.1:%d" % (1 + i) for i in range(n_groups * n_workers)]
+        self.n_ps, self.n_workers, self.regions = n_ps, n_workers, regions
         self.command, self.timeout, self.env = command, timeout, dict(env or {})
-        self.ps_flags = ["--checkpoint_dir=" + checkpoint_dir] if checkpoint_dir else []
-        self.ps_flags += ps_flags
+        self.checkpoint_dir, self.ps_flags = checkpoint_dir, list(ps_flags)
+        self.region_flags = list(region_flags)
         self._own = None if folder else tempfile.TemporaryDirectory(prefix="weir-")
         self.folder = self._own.name if self._own else str(folder)
         os.makedirs(self.folder, exist_ok=True)
         self.processes: dict[str, Process] = {}
         self._page, self._course = self._ports.take(), Course(time.time())
+        self._joined: dict[str, int] = {}  # the regions of those that were added
         self._over: Optional[float] = None  # when the servers were found to have ended
         self._end = weakref.finalize(self, _end, self.processes, self._ports, self._own)
         try:
-            for i in range(n_ps):
+            if regions:
+                self.start_parent()
+            for i in range(len(self.ps_hosts)):
                 self.start_ps(i)
-            for i in range(n_workers if command else 0):
+            for i in range(len(self.worker_hosts) if command else 0):
                 self.start_worker(i)
         except BaseException:
             self.stop()
@@ -108,8 +118,19 @@ class Cluster:
 
     def settings(self, task_index: int = 0) -> dict[str, Any]:
         """Of a member in this process, in a worker's place."""
-        return {"ps_hosts": ",".join(self.ps_hosts), "n_workers": len(self.worker_hosts),
-                "task_index": task_index}
+        region, index = divmod(task_index, max(1, self.n_workers))
+        return {"ps_hosts": ",".join(self._servers(region)), "n_workers": self.n_workers,
+                "task_index": index}
+
+    def _servers(self, region: int) -> list[str]:
+        return self.ps_hosts[region * self.n_ps:(region + 1) * self.n_ps]
+
+    def _kept(self, part: str) -> list[str]:
+        """The flag of a server's checkpoints: those of regions, and of the parent, lie apart."""
+        if not self.checkpoint_dir:
+            return []
+        return ["--checkpoint_dir=" + os.path.join(self.checkpoint_dir,
+                                                   part if self.regions else "")]
 
     def _start(self, name: str, argv: Sequence[str], env: Mapping[str, str],
                ready: bool = False) -> Process:
@@ -129,21 +150,35 @@ class Cluster:
     def _free_name(self, kind: str) -> str:
         return "%s:%d" % (kind, sum(name.startswith(kind + ":") for name in self.processes))
 
+    def _start_server(self, name: str, flags: Sequence[str]) -> Process:
+        return self._start(name, [program("weir-ps"), *flags, *self.ps_flags], _without_cluster(),
+                           True)
+
     def start_ps(self, index: int = 0) -> Process:
         """That server, again if it has ended; returns when it listens."""
-        page = ["--metrics_port=%d" % self._page, "--metrics_bind=127.0.0.1"]
-        return self._start("ps:%d" % index, [
-            program("weir-ps"), "--ps_hosts=" + ",".join(self.ps_hosts),
-            "--task_index=%d" % index, *(page if index == 0 else []), *self.ps_flags],
-            _without_cluster(), True)
+        region, task = divmod(index, self.n_ps)
+        flags = ["--ps_hosts=" + ",".join(self._servers(region)), "--task_index=%d" % task]
+        if index == 0:
+            flags += ["--metrics_port=%d" % self._page, "--metrics_bind=127.0.0.1"]
+        if self.regions and task == 0:
+            flags += ["--parent_hosts=" + ",".join(self.parent_hosts),
+                      "--regions=%d" % self.regions, "--region_index=%d" % region,
+                      *self.region_flags]
+        return self._start_server("ps:%d" % index, flags + self._kept("region-%d" % region))
 
-    def add_ps(self) -> Process:
+    def start_parent(self) -> Process:
+        """The server above the regions, again if it has ended; returns when it listens."""
+        return self._start_server("parent:0", ["--ps_hosts=" + self.parent_hosts[0],
+                                               "--task_index=0", *self._kept("parent")])
+
+    def add_ps(self, region: int = 0) -> Process:
         """One server more in the running job: parameters move to it. Returns when it listens; what
         has become of it is in status()["servers"]."""
-        return self._start(self._free_name("joined-ps"), [
-            program("weir-ps"), "--join", "--ps_hosts=" + self.ps_hosts[0],
-            "--address=127.0.0.1:%d" % self._ports.take(), *self.ps_flags],
-            _without_cluster(), True)
+        name = self._free_name("joined-ps")
+        self._joined[name] = region
+        return self._start_server(name, ["--join", "--ps_hosts=" + self._servers(region)[0],
+                                         "--address=127.0.0.1:%d" % self._ports.take(),
+                                         *self._kept("region-%d" % region)])
 
     def _command(self, command: Optional[Sequence[str]]) -> Sequence[str]:
         argv = command or self.command
@@ -153,16 +188,21 @@ class Cluster:
 
     def start_worker(self, index: int = 0, command: Optional[Sequence[str]] = None) -> Process:
         """That worker, again if it has ended."""
-        place = {"cluster": {"ps": self.ps_hosts, "worker": self.worker_hosts},
-                 "task": {"type": "worker", "index": index}}
+        region, task = divmod(index, max(1, self.n_workers))
+        first = region * self.n_workers
+        place = {"cluster": {"ps": self._servers(region),
+                             "worker": self.worker_hosts[first:first + self.n_workers]},
+                 "task": {"type": "worker", "index": task}}
         return self._start("worker:%d" % index, self._command(command), {
             **_without_cluster(), **self.env, "TF_CONFIG": json.dumps(place)})
 
-    def add_worker(self, command: Optional[Sequence[str]] = None) -> Process:
+    def add_worker(self, command: Optional[Sequence[str]] = None, region: int = 0) -> Process:
         """One more in the running job: the setting join, told by the argument --join, and
         --ps_hosts. Returns at once: it is taken in when it has begun."""
-        return self._start(self._free_name("joined"), [
-            *self._command(command), "--join", "--ps_hosts=" + ",".join(self.ps_hosts)],
+        name = self._free_name("joined")
+        self._joined[name] = region
+        return self._start(name, [
+            *self._command(command), "--join", "--ps_hosts=" + ",".join(self._servers(region))],
             {**_without_cluster(), **self.env})
 
     def start(self, name: str) -> Process:
@@ -190,30 +230,32 @@ class Cluster:
         """Takes a worker, or a server but ps 0, out of the running job in order: the others go on
         without it, and it ends. Error: it is not in the job. Timeout: it still runs."""
         process = self._process(name)
-        number = self._number(name, process)
-        command = "drain" if "ps:" in name else "remove-worker"
+        region, number = self._place(name, process)
+        command = "drain" if _is_server(name) else "remove-worker"
         process.counts = False
-        _weirctl(self.ps_hosts, 10, (), command, str(number))
+        _weirctl(self._servers(region), 10, (), command, str(number))
         try:
             process.popen.wait(timeout)
         except subprocess.TimeoutExpired:
             raise process.error("still runs after %g s" % timeout, Timeout) from None
 
-    def _number(self, name: str, process: Process) -> int:
-        """Its index in the job."""
-        if not name.startswith("joined"):
-            return int(name.split(":")[1])
+    def _place(self, name: str, process: Process) -> tuple[int, int]:
+        """Its region, and its index in that."""
+        if name not in self._joined:
+            kind, index = name.split(":")
+            return divmod(int(index), self.n_ps if kind == "ps" else max(1, self.n_workers))
+        region = self._joined[name]
         part, mine = "members", ":%d" % process.popen.pid  # which ends an address
         if name.startswith("joined-ps"):
             part, mine = "servers", next(a[10:] for a in process.argv if a[:10] == "--address=")
-        for entry in self.status()[part]:
+        for entry in self.status(region)[part]:
             if entry["index"] is not None and entry["address"].endswith(mine):
-                return entry["index"]
+                return region, entry["index"]
         raise Error("%s is not in the job" % name)
 
-    def status(self) -> dict[str, Any]:
+    def status(self, region: int = 0) -> dict[str, Any]:
         """How the job stands, as status()."""
-        return status(self.ps_hosts)
+        return status(self._servers(region))
 
     def progress(self) -> Progress:
         """How the job stands, its speed so far, and its losses: of Weir's workers, and of programs
@@ -222,7 +264,7 @@ class Cluster:
         if not done:
             self._course.read_page(self._page)
         for name, process in list(self.processes.items()):
-            if "ps:" not in name:
+            if not _is_server(name):
                 self._course.read_log(process.log)
         return self._course.progress(done)
 
@@ -240,7 +282,9 @@ class Cluster:
             self._wait(LOOK, deadline)
 
     def _servers_done(self) -> bool:
-        return "ps:0" in self.processes and self.processes["ps:0"].popen.poll() == 0
+        firsts = ["ps:%d" % (r * self.n_ps) for r in range(max(1, self.regions))]
+        return all(name in self.processes and self.processes[name].popen.poll() == 0
+                   for name in firsts)
 
     def _left(self) -> list[Process]:
         """Those that the job's end still waits for; Error: one has ended otherwise than with 0."""
@@ -299,7 +343,7 @@ class Cluster:
         try:
             for servers in (False, True):
                 _process.stop([p for name, p in self.processes.items()
-                               if ("ps:" in name) == servers], signal.SIGTERM)
+                               if _is_server(name) == servers], signal.SIGTERM)
         finally:
             self._end()
 
@@ -308,6 +352,10 @@ class Cluster:
 
     def __exit__(self, *_error: Any) -> None:
         self.stop()
+
+
+def _is_server(name: str) -> bool:
+    return "ps:" in name or name.startswith("parent:")
 
 
 def _without_cluster() -> dict[str, str]:

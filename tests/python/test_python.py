@@ -213,6 +213,31 @@ class Members(unittest.TestCase):
         self.assertEqual(sorted(out[0][2] + out[1][2]), list(range(48)))
         self.assertEqual(out[0][3], "began")
 
+    def test_regions(self):
+        """Two of one member each: they end with the same values, and read each sample once."""
+        out = {}
+
+        def run(i):
+            with weir.Member(**cluster.settings(i), train_steps=4, optimizer="sgd",
+                             learning_rate=1, batch_size=8) as m:
+                w, read_ = m.param("w", (2,)), []
+                for step in m:
+                    read_ += m.samples(step, 64)
+                    m.push(w, array.array("f", [2 * i, 4]), samples=8)
+                out[i] = m.values(w).tolist(), read_
+        with weir.Cluster(regions=2, region_flags=[
+                "--region_steps=2", "--outer_optimizer=sgd", "--outer_learning_rate=1"]) as cluster:
+            self.assertEqual(cluster.settings(1)["ps_hosts"], cluster.ps_hosts[1])
+            threads = [threading.Thread(target=run, args=(i,)) for i in range(2)]
+            for thread in threads:
+                thread.start()
+            for thread in threads:
+                thread.join()
+            cluster.wait(20 * harness.PATIENCE)
+        self.assertEqual(out[0][0], [-4, -16])  # of 0 and of 2 in each step
+        self.assertEqual(out[1][0], out[0][0])
+        self.assertEqual(sorted(out[0][1] + out[1][1]), list(range(64)))
+
     def test_a_worker_that_fails(self):
         """Its last lines are in the error, and all of them in its file, which begins anew."""
         with tempfile.TemporaryDirectory() as folder:
