@@ -7,8 +7,9 @@ one run on one machine, with its own training loop in PyTorch:
 
     build/venv-torch2/bin/python bench/own_model.py      # bench/train --setup2 makes that venv
 
-All have the same first values, batches and hyperparameters of AdamW; PyTorch's is its fused one, and
-DDP's gradients lie in its buckets. weir and ddp have to come to the same losses, else the run fails.
+All have the same first values, batches and hyperparameters of AdamW; PyTorch's is its fused one,
+and DDP's gradients lie in its buckets. weir and ddp have to come to the same losses, else the run
+fails.
 Rounds are interleaved, every other one backwards; medians count. CPU seconds, the servers' among
 them, are per 1,000 tokens: what other programs on the machine hardly change. The first --warmup
 steps, start-up and PyTorch's import are not timed. Memory is each process' highest (RSS, of which

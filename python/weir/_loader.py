@@ -20,8 +20,8 @@ def positions(step: Step, local_steps: int) -> Iterator[range]:
 
 
 class Loader:
-    """The job's steps, each with its batch of a data set, which PyTorch's worker processes have read
-    ahead; who iterates over it makes the steps, to the job's end:
+    """The job's steps, each with its batch of a data set, which PyTorch's worker processes have
+    read ahead; who iterates over it makes the steps, to the job's end:
 
         for x, y in weir.torch.Loader(exchange, data, num_workers=2):
             loss_of(model(x), y).backward()

@@ -88,8 +88,8 @@ def _is_compiled(model: torch.nn.Module) -> bool:
 
 
 def load_checkpoint(path: str, model: torch.nn.Module) -> dict[str, Any]:
-    """A checkpoint of the servers (a manifest, or a folder's newest) into the model's parameters, by
-    name. "step": how many were made. "optimizer": where that was adam or adamw, what the
+    """A checkpoint of the servers (a manifest, or a folder's newest) into the model's parameters,
+    by name. "step": how many were made. "optimizer": where that was adam or adamw, what the
     load_state_dict of PyTorch's Adam or AdamW over model.parameters() takes. Error: it is not
     whole, or another model's."""
     found = _checkpoint.read(path)
@@ -274,8 +274,8 @@ class Exchange:
         if self.inner is None and not self._skipped and self.counts and not any(
                 s.pushed or s.backwards for s in self.slots):
             raise Invalid("step %d got no gradient. Is backward() called? A DataLoader that reads "
-                          "ahead does not fit: take weir.torch.Loader. A step that is not to count: "
-                          "skip()" % self.step.step)
+                          "ahead does not fit: take weir.torch.Loader. A step that is not to "
+                          "count: skip()" % self.step.step)
         for s in left:
             if not s.fresh and self.counts:  # not used in this step; its room is in use yet
                 self.counts = self.member.wait(s.number)
