@@ -228,11 +228,12 @@ class Members(unittest.TestCase):
         with weir.Cluster(regions=2, region_flags=[
                 "--region_steps=2", "--outer_optimizer=sgd", "--outer_learning_rate=1"]) as cluster:
             self.assertEqual(cluster.settings(1)["ps_hosts"], cluster.ps_hosts[1])
-            threads = [threading.Thread(target=run, args=(i,)) for i in range(2)]
+            threads = [threading.Thread(target=run, args=(i,), daemon=True) for i in range(2)]
             for thread in threads:
                 thread.start()
             for thread in threads:
-                thread.join()
+                thread.join(20 * harness.PATIENCE)
+                self.assertFalse(thread.is_alive())
             cluster.wait(20 * harness.PATIENCE)
         self.assertEqual(out[0][0], [-4, -16])  # of 0 and of 2 in each step
         self.assertEqual(out[1][0], out[0][0])

@@ -117,7 +117,9 @@ class Alone(Torch):
             else:
                 net[0] = torch.compile(net[0], backend="eager")
                 made = net
-            for step in self.exchange(made, optimizer="sgd", learning_rate=0.1, train_steps=4):
+            exchange = self.exchange(made, optimizer="sgd", learning_rate=0.1, train_steps=4)
+            self.assertFalse(exchange.early)
+            for step in exchange:
                 self.loss(made, range(64)).backward()
                 made(self.x)  # values between two steps are those behind the first
                 rule.zero_grad()
