@@ -35,6 +35,7 @@ class Trace:
             pass
         self.path, self.spans = path, collections.deque(maxlen=KEPT)
         self.n, self.step, self.member, self._over = 0, -1, None, threading.Event()
+        self.task = -1  # the member's number
         self.names: list[str] = []  # of the parameters
         self.pushed: dict[int, tuple[int, int]] = {}  # parameter: step, when
         self._backward = self._last = 0  # its begin, and the end of what came last; 0: not in it
@@ -70,8 +71,8 @@ class Trace:
             except Error:
                 return
 
-    def hooks(self, model: Any) -> list[Any]:
-        """Forward of each module that has parameters, and where backward begins."""
+    def hooks(self, model: Any, deep: bool) -> list[Any]:
+        """Forward, if deep of each module that has parameters, and where backward begins."""
         begun: dict[str, int] = {}
 
         def before(name: str) -> None:
@@ -85,7 +86,7 @@ class Trace:
                 t.register_hook(lambda _g: self._begin_backward())
         made = [model.register_forward_hook(lambda _m, _x, out: whole(out))]
         for name, module in model.named_modules():
-            if not name or any(True for _ in module.parameters(recurse=False)):
+            if not name or deep and any(True for _ in module.parameters(recurse=False)):
                 made.append(module.register_forward_pre_hook(lambda _m, _x, n=name: before(n)))
                 made.append(module.register_forward_hook(lambda _m, _x, _o, n=name: after(n)))
         return made
@@ -128,8 +129,8 @@ class Trace:
         atexit.unregister(self.write)
         pid = os.getpid()
         head = {"ph": "M", "pid": pid, "tid": pid}
-        task = os.environ.get("RANK", "") or str(pid)
-        events = [{**head, "name": "process_name", "args": {"name": "member:" + task}}]
+        process = "member:%d" % self.task
+        events = [{**head, "name": "process_name", "args": {"name": process}}]
         for begin, end, category, name, number, step in sorted(
                 self.spans, key=lambda s: (s[0], -s[1])):
             e = {"pid": pid, "tid": pid, "ts": begin / 1000, "cat": category, "name": name,
@@ -139,7 +140,7 @@ class Trace:
             else:
                 e["id2"] = {"local": str(number)}
                 events += [{**e, "ph": "b"}, {**e, "ph": "e", "ts": end / 1000}]
-        other = {"process": "member:" + task, "host": socket.gethostname(),
+        other = {"process": process, "host": socket.gethostname(),
                  "clock": "CLOCK_MONOTONIC", "lost_events": self.n - len(self.spans),
                  "wall_minus_clock_ns": time.time_ns() - self.now(), "lost_threads": 0}
         with open(self.path, "w", encoding="utf-8") as f:

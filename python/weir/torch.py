@@ -203,7 +203,8 @@ class Exchange:
             self._hooks.append(self._outer.register_forward_pre_hook(
                 lambda *_: self._need(self.slots)))
         if self._trace:
-            self._hooks += self._trace.hooks(self.model)
+            outer = self._outer or self.model
+            self._hooks += self._trace.hooks(outer, not _is_compiled(outer))
         self._hooks.append(self.model.register_state_dict_pre_hook(
             lambda *_: self._need(self.slots)))
         for module in self.model.modules():
@@ -335,6 +336,7 @@ class Exchange:
             self._hook()
         self.step, self.counts, self._skipped, self._n_made = step, True, False, 0
         if self._trace:
+            self._trace.task = step.member
             self._trace.begin(step.step)
             self._trace.add("wait", "next step", begin)
         for s in self.slots:

@@ -4,6 +4,7 @@ members, their errors, their memory; a cluster on this machine whose processes a
 wheel, as pip makes and installs it."""
 # label: cluster
 import array
+import hashlib
 import os
 import re
 import signal
@@ -24,7 +25,7 @@ os.environ.setdefault("WEIR_LIBRARY", os.path.join(BUILD, "lib/libweir.so.0"))
 os.environ.setdefault("WEIR_PROGRAMS", harness.BIN)
 sys.path.insert(0, os.path.join(harness.SOURCE, "python"))
 import weir  # noqa: E402
-from weir import _library, member  # noqa: E402
+from weir import _library, checkpoint, member  # noqa: E402
 
 STEPS = 300
 # A worker: what it learns depends on its samples, each of them once.
@@ -52,6 +53,14 @@ with weir.Member(train_steps=%d, batch_size=4, optimizer="adam", **settings) as 
     print("bits", hashlib.sha256(bytes(m.values(w)) + bytes(m.values(b))).hexdigest())
     print(m.result)
 """ % STEPS
+
+
+def kept_bits(folder):
+    """Of the newest checkpoint, as the workers print them."""
+    kept = checkpoint.read(folder)
+    assert kept.step == STEPS and kept.job["optimizer"]["name"] == "adam"
+    assert [len(kept.slots[name]) for name in ("w", "b")] == [2, 2]
+    return hashlib.sha256(bytes(kept.tensors["w"]) + bytes(kept.tensors["b"])).hexdigest()
 
 
 def read(*path):
@@ -329,6 +338,7 @@ class Killed(harness.Test):
                      for bits in re.findall(r"bits (\w+)", cluster.output("worker:%d" % i))}
             self.result = {n: cluster.output(n).split()[-1] for n in cluster.processes}
         self.assertEqual(len(found), 1)
+        self.assertEqual(found, {kept_bits(folder)})
         recorded = [gate + "-samples"]  # I6, also of what was read and counted no more
         self.assertEqual(samples.wrong(recorded, STEPS), [])
         self.assertEqual(samples.wrong_items(recorded, 1000), [])
@@ -340,6 +350,27 @@ class Killed(harness.Test):
             self.assertFalse(cluster.kill(process))
         cluster.start_ps()
         cluster.start("worker:1")
+
+    def test_no_checkpoint(self):
+        """An error names what is wrong: there is none, a part is gone, or is not whole."""
+        folder = os.path.join(self.dir(), "kept")
+        with weir.Cluster(n_workers=0, checkpoint_dir=folder) as cluster:
+            with self.assertRaisesRegex(weir.Error, "kept has no checkpoint"):
+                checkpoint.read(folder)
+            with weir.Member(ps_hosts=cluster.ps_hosts[0], n_workers=1, task_index=0,
+                             train_steps=1) as m:
+                m.param("w", (2, 3))
+                for _ in m:
+                    m.push(0, samples=1)
+            cluster.wait(20 * harness.PATIENCE)
+        self.assertEqual(checkpoint.read(folder).tensors["w"].shape, (2, 3))
+        part = checkpoint.newest(folder).replace(".json", "-0-of-1.safetensors")
+        os.truncate(part, 100)
+        with self.assertRaisesRegex(weir.Error, "damaged.*-0-of-1.safetensors has not"):
+            checkpoint.read(folder)
+        os.remove(part)
+        with self.assertRaisesRegex(weir.Error, "-0-of-1.safetensors: No such file"):
+            checkpoint.read(folder)
 
     def add(self, cluster):
         for _ in range(2):
