@@ -9,11 +9,11 @@ one run on one machine, with its own training loop in PyTorch:
 
 All have the same first values, batches and hyperparameters of AdamW; PyTorch's is its fused one,
 and DDP's gradients lie in its buckets. weir and ddp have to come to the same losses, else the run
-fails.
-Rounds are interleaved, every other one backwards; medians count. CPU seconds, the servers' among
-them, are per 1,000 tokens: what other programs on the machine hardly change. The first --warmup
-steps, start-up and PyTorch's import are not timed. Memory is each process' highest (RSS, of which
-PyTorch's libraries are 200 MB or more); the servers' is said apart."""
+fails. Rounds are interleaved, every other one backwards; medians count. CPU seconds, the servers'
+among them, are per 1,000 tokens: what other programs on the machine change least. Tokens/s of a
+busy machine favour who has more processes: Linux shares it out by sessions, and each process is in
+one of its own. The first --warmup steps, start-up and PyTorch's import are not timed. Memory is
+each process' highest (RSS, PyTorch's libraries included)."""
 import argparse
 import json
 import os
@@ -49,6 +49,8 @@ def parse():
     p.add_argument("--threads", type=int, default=1, help="PyTorch's, in each process")
     p.add_argument("--kinds", default="weir,ddp,alone")
     p.add_argument("--limit", type=int, default=600, help="seconds for one round of one kind")
+    p.add_argument("--trace", metavar="PREFIX", help="Weir's workers write PREFIX-0.json and -1, "
+                   "for bench/trace_merge")
     p.add_argument("--json", metavar="FILE", help="also write the figures here")
     return p.parse_args()
 
@@ -56,7 +58,8 @@ def parse():
 def options(args, kind, rank, servers=()):
     return json.dumps({"kind": kind, "rank": rank, "steps": args.steps + args.warmup,
                        "warmup": args.warmup, "width": args.width, "layers": args.layers,
-                       "batch": args.batch, "threads": args.threads, "servers": list(servers)})
+                       "batch": args.batch, "threads": args.threads, "servers": list(servers),
+                       "trace": args.trace})
 
 
 def run_weir(args):
@@ -87,7 +90,8 @@ def run_pytorch(args, kind):
            "MASTER_PORT": str(free_ports(1)[0]), "GLOO_SOCKET_IFNAME": "lo",
            "PYTHONPATH": os.path.join(SOURCE, "python")}
     ranks = [subprocess.Popen([sys.executable, RUN, options(args, kind, rank)],
-                              env={**env, "RANK": str(rank)}, stdout=subprocess.PIPE, text=True)
+                              env={**env, "RANK": str(rank)}, stdout=subprocess.PIPE, text=True,
+                              start_new_session=True)  # as weir.Cluster does
              for rank in range(2)]
     said = [p.communicate(timeout=args.limit)[0] for p in ranks]
     if any(p.returncode for p in ranks):

@@ -58,7 +58,8 @@ def loss_of(model, data, windows):
 
 
 def by_weir(model, data, o, clock):
-    exchange = weir.torch.Exchange(model, optimizer="adamw", train_steps=o["steps"],
+    trace = o.get("trace") and "%s-%d.json" % (o["trace"], o["rank"])
+    exchange = weir.torch.Exchange(model, optimizer="adamw", train_steps=o["steps"], trace=trace,
                                    batch_size=gpt.BATCH, learning_rate=gpt.RATE, seed=1)
     for step in exchange:
         clock.at(step.step)
