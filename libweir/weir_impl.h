@@ -5,7 +5,8 @@
  *   begin.c     the cluster, the chunks and the exchange; each generation's start, in a thread
  *   steps.c     weir_next, _push, _wait
  *   events.c    the descriptor and the events
- *   weir.c      the rest: open, close, leaving, errors, log
+ *   errors.c    codes, sentences, the log
+ *   weir.c      the rest: open, close, leaving
  *
  * A chunk goes when all parameters in it are pushed. One that is a part of a single parameter is
  * read where its gradient lies; small ones, which share a chunk, are first put side by side in the
@@ -93,11 +94,12 @@ struct weir {
     uint64_t order_seed;
 };
 
-/* weir.c: a failure's code, with its sentence. */
+/* errors.c: a failure's code, with its sentence. */
 int weir_fail(struct weir *w, int code, const char *fmt, ...) __attribute__((format(printf, 3, 4)));
 /* Likewise of what the rooms below have logged since weir_listen. */
 int weir_fail_st(struct weir *w, enum status st);
 void weir_listen(void);
+void weir_divert(void); /* lines go nowhere else, from now on */
 /* The handle goes on no more: DONE, LEFT, or an error whose sentence is there. Returns code. */
 int weir_stop(struct weir *w, int code);
 int weir_code_of(enum status st);

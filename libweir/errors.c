@@ -1,0 +1,175 @@
+/* libweir/errors.c - see weir.h and weir_impl.h: codes and their sentences, and the library's log,
+ * where the rooms below say what is wrong. */
+#include "base/log.h"
+#include "libweir/weir_impl.h"
+#include <stdarg.h>
+#include <stdio.h>
+#include <string.h>
+
+static pthread_once_t once = PTHREAD_ONCE_INIT;
+static pthread_mutex_t line_lock = PTHREAD_MUTEX_INITIALIZER; /* guards the two below */
+static void (*line_to)(void *ctx, int level, const char *text);
+static void *line_ctx;
+/* The thread's: the last error that it logged since weir_listen; what weir_error returned. */
+static _Thread_local char heard[LOG_TEXT_BYTES];
+static _Thread_local char shown[WEIR_ERROR_BYTES];
+
+static void on_line(void *ctx, enum log_level level, const char *text)
+{
+    (void)ctx;
+    if (level == LOG_LEVEL_ERROR)
+        snprintf(heard, sizeof heard, "%s", text);
+    pthread_mutex_lock(&line_lock);
+    if (line_to)
+        line_to(line_ctx, (int)level, text);
+    pthread_mutex_unlock(&line_lock);
+}
+
+static void divert(void)
+{
+    log_init("weir", -1, LOG_LEVEL_INFO);
+    log_divert(on_line, NULL);
+}
+
+void weir_divert(void)
+{
+    pthread_once(&once, divert);
+}
+
+void weir_log(void (*line)(void *ctx, int level, const char *text), void *ctx)
+{
+    weir_divert();
+    pthread_mutex_lock(&line_lock);
+    line_to = line;
+    line_ctx = ctx;
+    pthread_mutex_unlock(&line_lock);
+}
+
+const char *weir_version(void)
+{
+    return WEIR_VERSION;
+}
+
+const char *weir_code_text(int code)
+{
+    switch (code) {
+    case WEIR_OK:
+        return "ok";
+    case WEIR_DONE:
+        return "the job is done";
+    case WEIR_LEFT:
+        return "this member has left";
+    case WEIR_AGAIN:
+        return "not yet";
+    case WEIR_REBASED:
+        return "the step counts no more";
+    case WEIR_E_INVALID:
+        return "an argument, a setting or a call is wrong";
+    case WEIR_E_REFUSED:
+        return "refused by the servers";
+    case WEIR_E_UNAVAILABLE:
+        return "a server is not there, or has lost the parameters";
+    case WEIR_E_CANCELLED:
+        return "cancelled";
+    case WEIR_E_NOMEM:
+        return "out of memory, threads or descriptors";
+    case WEIR_E_UNSUPPORTED:
+        return "not supported";
+    case WEIR_E_PROTOCOL:
+        return "protocol violated by a server";
+    case WEIR_E_IO:
+        return "a file cannot be read";
+    case WEIR_E_INTERNAL:
+        return "internal error";
+    default:
+        return "no code of this library";
+    }
+}
+
+int weir_code_of(enum status st)
+{
+    switch (st) {
+    case ST_OK:
+        return WEIR_OK;
+    case ST_REFUSED:
+    case ST_MISMATCH:
+        return WEIR_E_REFUSED;
+    case ST_UNAVAILABLE:
+    case ST_DEADLINE:
+        return WEIR_E_UNAVAILABLE;
+    case ST_CANCELLED:
+        return WEIR_E_CANCELLED;
+    case ST_NOMEM:
+        return WEIR_E_NOMEM;
+    case ST_UNSUPPORTED:
+        return WEIR_E_UNSUPPORTED;
+    case ST_PROTOCOL:
+        return WEIR_E_PROTOCOL;
+    case ST_IO:
+    case ST_FULL:
+        return WEIR_E_IO;
+    case ST_INVALID:
+    case ST_RANGE:
+    case ST_NOT_FOUND:
+    case ST_CORRUPT:
+        return WEIR_E_INVALID;
+    default:
+        return WEIR_E_INTERNAL;
+    }
+}
+
+void weir_listen(void)
+{
+    heard[0] = 0;
+}
+
+int weir_fail(struct weir *w, int code, const char *fmt, ...)
+{
+    va_list ap;
+    va_start(ap, fmt);
+    pthread_mutex_lock(&w->lock);
+    vsnprintf(w->error, sizeof w->error, fmt, ap);
+    pthread_mutex_unlock(&w->lock);
+    va_end(ap);
+    return code;
+}
+
+/* Who found the error may have been a thread of the network's. */
+int weir_fail_st(struct weir *w, enum status st)
+{
+    char text[LOG_TEXT_BYTES];
+    snprintf(text, sizeof text, "%s", heard);
+    if (!text[0] && st != ST_CANCELLED)
+        log_last_error(text, sizeof text);
+    return weir_fail(w, weir_code_of(st), "%s", text[0] ? text : status_text(st));
+}
+
+int weir_stop(struct weir *w, int code)
+{
+    pthread_mutex_lock(&w->lock);
+    if (w->state != HANDLE_STOPPED) {
+        w->state = HANDLE_STOPPED;
+        w->code = code;
+        w->tell_stopped = 1;
+    }
+    pthread_cond_broadcast(&w->changed);
+    pthread_mutex_unlock(&w->lock);
+    weir_signal(w);
+    return code;
+}
+
+int weir_stopped(struct weir *w)
+{
+    pthread_mutex_lock(&w->lock);
+    int code = w->state == HANDLE_STOPPED ? w->code : 0;
+    pthread_mutex_unlock(&w->lock);
+    return code;
+}
+
+const char *weir_error(struct weir *w)
+{
+    pthread_mutex_lock(&w->lock);
+    memcpy(shown, w->error, sizeof shown);
+    pthread_mutex_unlock(&w->lock);
+    return shown;
+}
