@@ -1,6 +1,121 @@
-/* tests/libweir_alone_test.c - libweir without servers: what a push that is refused leaves behind,
- * cancelling, and the order of samples. */
+/* tests/libweir_alone_test.c - libweir without servers: steps to the job's end, by one thread and
+ * by several, what a push that is refused leaves behind, cancelling, and the order of samples. */
 #include "tests/libweir_open.h"
+#include <math.h>
+#include <pthread.h>
+#include <stdio.h>
+
+/* By sgd: two small parameters in one chunk, a large one in several, an average, a frozen one. */
+static void test_alone(void **state)
+{
+    enum { LARGE = 3000, STEPS = 3 };
+    static const char *const settings[][2] = {{"optimizer", "sgd"},    {"learning_rate", "0.5"},
+                                              {"train_steps", "3"},    {"batch_size", "4"},
+                                              {"chunk_bytes", "4096"}, {NULL, NULL}};
+    static float large[LARGE];
+    const int64_t two = 2, n = LARGE;
+    const float first[2] = {1, 2}, g[2] = {1, -1}, mean[2] = {8, 8};
+    struct weir *w = open_with(settings);
+    struct weir_step s;
+    assert_int_equal(weir_param(w, "a", 0, 1, &two, first), 0);
+    assert_int_equal(weir_param(w, "b", 0, 1, &two, first), 1);
+    assert_int_equal(weir_param(w, "large", 0, 1, &n, NULL), 2);
+    assert_int_equal(weir_param(w, "mean", 0, 1, &two, NULL), 3);
+    assert_int_equal(weir_param(w, "frozen", 0, 1, &two, first), 4);
+    assert_int_equal(weir_param_average(w, 3, 0.5), WEIR_OK);
+    assert_int_equal(weir_param_average(w, 4, 1), WEIR_OK);
+    for (int i = 0; i < LARGE; i++)
+        large[i] = (float)i;
+    for (int step = 0; step < STEPS; step++) {
+        assert_int_equal(weir_next(w, -1, &s), WEIR_OK);
+        assert_int_equal(s.step, step);
+        assert_int_equal(s.train_steps, STEPS);
+        assert_int_equal(s.position, 4 * step);
+        assert_int_equal(s.n_samples, 4);
+        assert_int_equal(s.stride, 1);
+        assert_int_equal(s.n_members, 1);
+        assert_int_equal(s.began, step == 0);
+        assert_int_equal(weir_push(w, 0, g, 4), WEIR_OK);
+        assert_error(w, weir_push(w, 0, g, 4), WEIR_E_INVALID, "pushed twice");
+        assert_error(w, weir_wait(w, 0, -1), WEIR_E_INVALID, "together with 'b'");
+        assert_error(w, weir_next(w, -1, &s), WEIR_E_INVALID, "'b' was not pushed at step");
+        assert_error(w, weir_push(w, 1, NULL, 4), WEIR_E_INVALID, "nothing is pushed");
+        assert_error(w, weir_push(w, 1, g, -1), WEIR_E_INVALID, "samples");
+        assert_error(w, weir_push(w, 1, g, NAN), WEIR_E_INVALID, "samples");
+        assert_error(w, weir_push(w, 9, g, 1), WEIR_E_INVALID, "no parameter 9");
+        assert_error(w, weir_push_values(w, 1, g, 4), WEIR_E_INVALID, "own_local_steps");
+        memcpy(weir_gradient(w, 1), g, sizeof g);
+        assert_int_equal(weir_push(w, 1, weir_gradient(w, 1), 4), WEIR_OK);
+        assert_int_equal(weir_push(w, 2, large, 4), WEIR_OK);
+        assert_int_equal(weir_push(w, 3, mean, 4), WEIR_OK);
+        assert_int_equal(weir_push(w, 4, NULL, 0), WEIR_OK);
+        assert_int_equal(weir_wait(w, 2, -1), WEIR_OK);
+    }
+    assert_int_equal(weir_next(w, -1, &s), WEIR_DONE);
+    assert_int_equal(weir_next(w, 0, &s), WEIR_DONE);
+    assert_error(w, weir_push(w, 0, g, 4), WEIR_E_INVALID, "no step");
+    for (int p = 0; p < 2; p++) {
+        assert_true(weir_values(w, p)[0] == 1 - 0.5f * STEPS);
+        assert_true(weir_values(w, p)[1] == 2 + 0.5f * STEPS);
+    }
+    for (int i = 0; i < LARGE; i++)
+        assert_true(weir_values(w, 2)[i] == -0.5f * STEPS * (float)i);
+    assert_true(weir_values(w, 3)[1] == 7); /* 0, 4, 6, 7 */
+    assert_memory_equal(weir_values(w, 4), first, sizeof first);
+    weir_close(w);
+}
+
+enum { SMALL = 64, SMALL_STEPS = 20 };
+
+struct pusher {
+    struct weir *w;
+    int first;
+    float gradient[2];
+};
+
+/* Every other parameter. */
+static void *push_main(void *arg)
+{
+    struct pusher *p = arg;
+    for (int i = p->first; i < SMALL; i += 2) {
+        assert_int_equal(weir_wait(p->w, i, -1), WEIR_OK);
+        assert_int_equal(weir_push(p->w, i, p->gradient, 1), WEIR_OK);
+    }
+    return NULL;
+}
+
+/* Threads that push what shares chunks, and one that takes events. */
+static void test_threads(void **state)
+{
+    static const char *const settings[][2] = {{"optimizer", "sgd"},
+                                              {"learning_rate", "1"},
+                                              {"train_steps", "20"},
+                                              {"sync_mode", "async"},
+                                              {NULL, NULL}};
+    const int64_t two = 2;
+    struct weir_step s;
+    struct weir *w = open_with(settings);
+    for (int i = 0; i < SMALL; i++) {
+        char name[16];
+        snprintf(name, sizeof name, "p%d", i);
+        assert_int_equal(weir_param(w, name, WEIR_FLOAT32, 1, &two, NULL), i);
+    }
+    assert_true(weir_fd(w) > 0);
+    while (weir_next_early(w, -1, &s) == WEIR_OK) {
+        struct pusher p[2] = {{w, 0, {1, 2}}, {w, 1, {1, 2}}};
+        pthread_t thread[2];
+        struct weir_event e;
+        for (int k = 0; k < 2; k++)
+            assert_int_equal(pthread_create(&thread[k], NULL, push_main, &p[k]), 0);
+        for (int k = 0; k < 5; k++)
+            weir_next_event(w, &e);
+        for (int k = 0; k < 2; k++)
+            pthread_join(thread[k], NULL);
+    }
+    for (int i = 0; i < SMALL; i++)
+        assert_true(weir_values(w, i)[1] == -2 * SMALL_STEPS);
+    weir_close(w);
+}
 
 static void test_shared_samples_differ(void **state)
 {
@@ -42,6 +157,8 @@ static void test_samples(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
+        cmocka_unit_test(test_alone),
+        cmocka_unit_test(test_threads),
         cmocka_unit_test(test_shared_samples_differ),
         cmocka_unit_test(test_samples),
     };

@@ -1,0 +1,178 @@
+/* tests/libweir_ends_test.c - how a member ends, through libweir, and what is logged meanwhile:
+ * refused, cancelled, leaving. Small servers are in the same process. */
+#include "tests/capture.h"
+#include "tests/libweir_rig.h"
+
+static void test_refused(void **state)
+{
+    struct librig r;
+    struct weir_step s;
+    librig_open(&r, NULL);
+    tiny_set(&r.tiny, &r.tiny.answer, JOIN_REFUSED);
+    assert_error(r.w, weir_next(r.w, -1, &s), WEIR_E_REFUSED, "refused this worker: tiny says");
+    assert_error(r.w, weir_next(r.w, 0, &s), WEIR_E_REFUSED, "tiny says");
+    assert_int_equal(librig_next_event(&r).code, WEIR_E_REFUSED);
+    librig_close(&r);
+    librig_open(&r, NULL);
+    struct tiny *t = &r.tiny;
+    librig_step(&r, 0);
+    assert_int_equal(weir_wait(r.w, 0, -1), WEIR_OK);
+    tiny_set(t, &t->kind, PIECE_REFUSED);
+    librig_step(&r, 1);
+    assert_error(r.w, weir_wait(r.w, 0, -1), WEIR_E_REFUSED, "tiny does not like it");
+    assert_error(r.w, weir_next(r.w, -1, &s), WEIR_E_REFUSED, "tiny does not like it");
+    assert_int_equal(weir_push(r.w, 0, r.m.gradient, 3), WEIR_E_REFUSED);
+    assert_int_equal(weir_leave_failed(r.w, "it was refused"), WEIR_OK);
+    assert_int_equal(tiny_get(t, &t->n_leave), 1);
+    assert_error(r.w, weir_next(r.w, -1, &s), WEIR_E_REFUSED, "tiny does not like it");
+    librig_close(&r);
+}
+
+static void *cancel_main(void *arg)
+{
+    struct librig *r = arg;
+    tiny_await(&r->tiny, &r->tiny.n_join, 1);
+    weir_cancel(r->w);
+    return NULL;
+}
+
+/* While it is joining, while it waits for values, and while it does nothing. */
+static void test_cancel(void **state)
+{
+    for (int step = 0; step < 3; step++) {
+        struct librig r;
+        struct weir_step s;
+        pthread_t thread;
+        librig_open(&r, NULL);
+        if (step == 0)
+            tiny_set(&r.tiny, &r.tiny.answer, JOIN_RETRY);
+        if (step == 1) {
+            librig_step(&r, 0);
+            assert_int_equal(weir_wait(r.w, 0, -1), WEIR_OK);
+            tiny_set(&r.tiny, &r.tiny.hold, 1);
+            librig_step(&r, 1);
+        }
+        if (step == 2)
+            weir_cancel(r.w);
+        assert_int_equal(pthread_create(&thread, NULL, cancel_main, &r), 0);
+        if (step == 2)
+            weir_next(r.w, 0, &s);
+        assert_error(r.w, weir_next(r.w, -1, &s), WEIR_E_CANCELLED, "cancelled");
+        tiny_set(&r.tiny, &r.tiny.n_join, 1);
+        pthread_cond_broadcast(&r.tiny.changed);
+        pthread_join(thread, NULL);
+        librig_close(&r);
+    }
+    struct librig r; /* closed while it begins */
+    struct weir_step s;
+    librig_open(&r, NULL);
+    tiny_set(&r.tiny, &r.tiny.answer, JOIN_RETRY);
+    assert_int_equal(weir_next(r.w, 0, &s), WEIR_AGAIN);
+    librig_close(&r);
+}
+
+/* It asks to leave; the next generation has no place for it. And one that ends for good. */
+static void test_leaving(void **state)
+{
+    struct librig r;
+    struct weir_step s;
+    librig_open(&r, NULL);
+    struct tiny *t = &r.tiny;
+    librig_step(&r, 0);
+    assert_int_equal(weir_leave_soon(r.w, -1), WEIR_OK);
+    assert_int_equal(tiny_get(t, &t->n_soon), 1);
+    librig_step(&r, 1);
+    pthread_mutex_lock(&t->lock);
+    t->generation++;
+    t->answer = JOIN_REFUSED;
+    pthread_mutex_unlock(&t->lock);
+    int code = weir_next(r.w, -1, &s);
+    for (int step = 2; code == WEIR_OK; code = weir_next(r.w, -1, &s), step++)
+        assert_int_equal(weir_push(r.w, 0, r.m.gradient, 3), WEIR_OK);
+    assert_true(code == WEIR_LEFT || code == WEIR_E_REFUSED);
+    librig_close(&r);
+    librig_open(&r, NULL);
+    librig_step(&r, 0);
+    assert_int_equal(weir_leave_failed(r.w, "the data are gone"), WEIR_OK);
+    assert_int_equal(tiny_get(t, &t->n_leave), 1);
+    assert_error(r.w, weir_next(r.w, -1, &s), WEIR_E_CANCELLED, "the data are gone");
+    assert_error(r.w, weir_leave_failed(r.w, "again"), WEIR_E_INVALID, "left already");
+    librig_close(&r);
+}
+
+/* While the servers have it wait: before it is a member, and between two generations. */
+static void test_leaving_starts(void **state)
+{
+    struct librig r;
+    struct weir_step s;
+    struct tiny *t = &r.tiny;
+    librig_open(&r, NULL);
+    tiny_set(t, &t->answer, JOIN_RETRY);
+    assert_int_equal(weir_next(r.w, 0, &s), WEIR_AGAIN);
+    assert_int_equal(weir_leave_soon(r.w, -1), WEIR_OK);
+    assert_int_equal(weir_next(r.w, -1, &s), WEIR_LEFT);
+    assert_error(r.w, weir_leave_soon(r.w, -1), WEIR_E_INVALID, "nothing to leave");
+    librig_close(&r);
+    for (int fails = 0; fails < 2; fails++) {
+        librig_open(&r, NULL);
+        librig_step(&r, 0);
+        assert_int_equal(weir_wait(r.w, 0, -1), WEIR_OK);
+        tiny_set(t, &t->answer, JOIN_RETRY);
+        tiny_go_back(t, 1);
+        librig_step(&r, 1);
+        assert_int_equal(weir_wait(r.w, 0, -1), WEIR_REBASED);
+        assert_int_equal(weir_next(r.w, 0, &s), WEIR_AGAIN);
+        if (fails) {
+            assert_int_equal(weir_leave_failed(r.w, "no data"), WEIR_OK);
+            assert_int_equal(tiny_get(t, &t->n_leave), 1);
+            assert_error(r.w, weir_next(r.w, -1, &s), WEIR_E_CANCELLED, "no data");
+        } else {
+            assert_int_equal(weir_leave_soon(r.w, -1), WEIR_OK);
+            assert_int_equal(tiny_get(t, &t->n_soon), 1);
+            assert_int_equal(weir_next(r.w, -1, &s), WEIR_LEFT);
+        }
+        librig_close(&r);
+    }
+}
+
+static void count_line(void *ctx, int level, const char *text)
+{
+    (void)text;
+    *(int *)ctx += level >= WEIR_LOG_INFO;
+}
+
+/* Nothing is printed, and lines go where they are wanted; two handles do not know each other. */
+static void test_log_and_two(void **state)
+{
+    struct librig a, b;
+    int n = 0;
+    capture_begin();
+    librig_open(&a, NULL);
+    librig_open(&b, NULL);
+    librig_step(&a, 0);
+    librig_step(&b, 0);
+    capture_end();
+    assert_string_equal(capture_text, "");
+    weir_log(count_line, &n);
+    assert_int_equal(weir_set(a.w, "seed", "0"), WEIR_E_INVALID);
+    assert_string_equal(weir_error(b.w), "");
+    librig_step(&a, 1);
+    tiny_stop(&a.tiny);
+    tiny_start(&a.tiny);
+    librig_step(&a, 2);
+    librig_step(&b, 1);
+    librig_close(&a);
+    librig_close(&b);
+    weir_log(NULL, NULL);
+    assert_true(n > 0);
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(test_refused), cmocka_unit_test(test_cancel),
+        cmocka_unit_test(test_leaving), cmocka_unit_test(test_leaving_starts),
+        cmocka_unit_test(test_goodbye), cmocka_unit_test(test_log_and_two),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}
