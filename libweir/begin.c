@@ -148,7 +148,7 @@ static void *starter_main(void *arg)
     weir_listen();
     enum status st = set_up(w);
     pthread_mutex_lock(&w->lock);
-    w->made = w->updates.ops != NULL;
+    w->made = w->known = w->updates.ops != NULL;
     pthread_cond_broadcast(&w->changed); /* of weir_leave_soon */
     while (w->n_within > 0)              /* they end: their generation has */
         pthread_cond_wait(&w->changed, &w->lock);

@@ -13,6 +13,7 @@ static void *line_ctx;
 /* The thread's: the last error that it logged since weir_listen; what weir_error returned. */
 static _Thread_local char heard[LOG_TEXT_BYTES];
 static _Thread_local char shown[WEIR_ERROR_BYTES];
+static _Thread_local int in_line; /* within line_to: who logged may hold any lock of the library */
 
 static void on_line(void *ctx, enum log_level level, const char *text)
 {
@@ -20,8 +21,10 @@ static void on_line(void *ctx, enum log_level level, const char *text)
     if (level == LOG_LEVEL_ERROR)
         snprintf(heard, sizeof heard, "%s", text);
     pthread_mutex_lock(&line_lock);
+    in_line = 1;
     if (line_to)
         line_to(line_ctx, (int)level, text);
+    in_line = 0;
     pthread_mutex_unlock(&line_lock);
 }
 
@@ -39,10 +42,21 @@ void weir_divert(void)
 void weir_log(void (*line)(void *ctx, int level, const char *text), void *ctx)
 {
     weir_divert();
-    pthread_mutex_lock(&line_lock);
+    if (!in_line) /* else it is locked already */
+        pthread_mutex_lock(&line_lock);
     line_to = line;
     line_ctx = ctx;
-    pthread_mutex_unlock(&line_lock);
+    if (!in_line)
+        pthread_mutex_unlock(&line_lock);
+}
+
+int weir_in_line(struct weir *w)
+{
+    if (in_line && w)
+        weir_fail(w, WEIR_E_INVALID,
+                  "the function of weir_log must not call this: note the line, return, and call it "
+                  "later or from another thread");
+    return in_line;
 }
 
 const char *weir_version(void)

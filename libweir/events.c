@@ -19,6 +19,8 @@ void weir_signal(struct weir *w)
 
 int weir_fd(struct weir *w)
 {
+    if (weir_in_line(w))
+        return WEIR_E_INVALID;
     if (w->event_fd > 0)
         return w->event_fd;
     if (w->state != HANDLE_NEW)
@@ -112,6 +114,8 @@ int weir_next_event(struct weir *w, struct weir_event *out)
 {
     struct within in;
     uint64_t n;
+    if (weir_in_line(w))
+        return WEIR_E_INVALID;
     weir_listen();
     if (!out)
         return weir_fail(w, WEIR_E_INVALID, "weir_next_event is given no room for the event");

@@ -167,6 +167,8 @@ static int stopped_or_cancelled(struct weir *w)
 static int next_step(struct weir *w, int early, int timeout_ms, struct weir_step *out)
 {
     int64_t deadline_ns = weir_deadline(timeout_ms);
+    if (weir_in_line(w))
+        return WEIR_E_INVALID;
     weir_listen();
     if (!out)
         return weir_fail(w, WEIR_E_INVALID, "weir_next is given no room for the step");
@@ -245,6 +247,8 @@ void weir_exit(struct weir *w)
 /* For calls within a step: with OK weir_exit is to follow. */
 static int enter_for(struct weir *w, int param, struct within *in)
 {
+    if (weir_in_line(w))
+        return WEIR_E_INVALID;
     weir_listen();
     int code = stopped_or_cancelled(w);
     if (code < 0)

@@ -11,6 +11,8 @@ _Static_assert(sizeof(struct weir_step) == 128 && sizeof(struct weir_event) == 6
 
 int weir_open(struct weir **out)
 {
+    if (!out || weir_in_line(NULL))
+        return WEIR_E_INVALID;
     weir_divert();
     struct weir *w = calloc(1, sizeof *w);
     if (!w)
@@ -25,6 +27,8 @@ int weir_open(struct weir **out)
 
 int weir_set(struct weir *w, const char *name, const char *value)
 {
+    if (weir_in_line(w))
+        return WEIR_E_INVALID;
     weir_listen();
     if (w->state != HANDLE_NEW)
         return weir_fail(w, WEIR_E_INVALID, "settings are told before the first weir_next");
@@ -38,10 +42,10 @@ int weir_set(struct weir *w, const char *name, const char *value)
 static int find_seed(struct weir *w, uint64_t *seed)
 {
     pthread_mutex_lock(&w->lock);
-    int made = w->made;
-    *seed = made ? w->job.seed : (uint64_t)w->set.seed;
+    int known = w->known;
+    *seed = known ? w->job.seed : (uint64_t)w->set.seed;
     pthread_mutex_unlock(&w->lock);
-    if (made || !w->set.join)
+    if (known || !w->set.join)
         return 1;
     weir_fail(w, WEIR_E_INVALID,
               "the order of samples is the running job's, which the first "
@@ -52,6 +56,8 @@ static int find_seed(struct weir *w, uint64_t *seed)
 int64_t weir_sample(struct weir *w, int64_t n, int64_t position)
 {
     uint64_t seed;
+    if (weir_in_line(w))
+        return -1;
     weir_listen();
     if (position < 0) {
         weir_fail(w, WEIR_E_INVALID, "position %lld is below 0", (long long)position);
@@ -105,6 +111,8 @@ static int ask_to_leave(struct weir *w, int64_t deadline_ns)
 int weir_leave_soon(struct weir *w, int timeout_ms)
 {
     int64_t deadline_ns = clock_deadline_ns(timeout_ms < 0 ? LEAVE_SOON_MOST_MS : timeout_ms);
+    if (weir_in_line(w))
+        return WEIR_E_INVALID;
     weir_listen();
     int code = weir_stopped(w);
     if (code < 0)
@@ -123,6 +131,8 @@ int weir_leave_soon(struct weir *w, int timeout_ms)
  * for this member. */
 int weir_leave_failed(struct weir *w, const char *error)
 {
+    if (weir_in_line(w))
+        return WEIR_E_INVALID;
     int code = weir_stopped(w);
     if (!error || !*error)
         return weir_fail(w, WEIR_E_INVALID, "an error is a line of text");
@@ -145,6 +155,8 @@ int weir_leave_failed(struct weir *w, const char *error)
 
 void weir_cancel(struct weir *w)
 {
+    if (weir_in_line(w))
+        return;
     pthread_mutex_lock(&w->lock);
     w->cancelled = 1;
     pthread_cond_broadcast(&w->changed);
@@ -154,17 +166,39 @@ void weir_cancel(struct weir *w)
         w->updates.ops->cancel(w->updates.ctx);
 }
 
-void weir_close(struct weir *w)
+/* The servers see no more of this member. Values and gradients are not the exchange's. */
+static void end_membership(struct weir *w)
 {
-    if (!w)
-        return;
     int code = weir_stopped(w);
     if (w->starter_runs)
         weir_cancel(w);
     weir_end_starter(w);
     if (w->updates.ops && (code == WEIR_DONE || code == WEIR_LEFT) && !w->goodbye)
         w->updates.ops->leave(w->updates.ctx, code == WEIR_DONE, "");
+    w->goodbye = 1;
+    pthread_mutex_lock(&w->lock);
+    w->made = 0;
+    pthread_mutex_unlock(&w->lock);
     updates_destroy(&w->updates);
+}
+
+int weir_goodbye(struct weir *w)
+{
+    if (weir_in_line(w))
+        return WEIR_E_INVALID;
+    int code = weir_stopped(w);
+    end_membership(w);
+    if (code == 0)
+        weir_stop(w, weir_fail(w, WEIR_E_CANCELLED,
+                               "this member is no more: it has said goodbye, by weir_goodbye"));
+    return WEIR_OK;
+}
+
+void weir_close(struct weir *w)
+{
+    if (!w || weir_in_line(w))
+        return;
+    end_membership(w);
     weir_params_free(w);
     settings_free(&w->set);
     cluster_free(&w->cluster);

@@ -6,13 +6,14 @@
  * named. Nothing is printed. Strings are UTF-8.
  *
  * Memory: what is given is borrowed for the call, a gradient until a wait for its parameter returns
- * WEIR_OK or weir_next has returned the next step (not _early), where all ends until weir_close.
+ * WEIR_OK or weir_next has returned the next step (not _early), where all ends until weir_goodbye.
  * What weir_values and weir_gradient return is the handle's, until weir_close, and is lent: values
  * from a wait to the next push of the parameter, which gives them back; likewise the room.
  *
  * Threads: any, at once: weir_push, _push_values, _wait, _pull, _values, _gradient, _leave_soon,
- * _cancel, _error, _next_event. All else: one thread at a time; weir_close when all are back. None
- * of the caller's is needed: the library has its own. No fork without exec while one is open. */
+ * _cancel, _error, _next_event. All else: one at a time; _goodbye, _close when all are back. None
+ * of the caller's is needed: the library has its own. No fork without exec while a handle is open.
+ */
 #ifndef WEIR_H
 #define WEIR_H
 #include <stdint.h>
@@ -43,15 +44,20 @@ struct weir;
 const char *weir_version(void);       /* of the library, "0.1.0" */
 const char *weir_code_text(int code); /* a few words for any code; static */
 int weir_open(struct weir **out);
-/* After WEIR_DONE or WEIR_LEFT the servers are told goodbye. Else this member is missed like one
- * that was killed: they wait for it, for ps --worker_timeout, and its place is there for a new
- * process. NULL is fine. */
+/* The end of this member, and of the memory. After WEIR_DONE or WEIR_LEFT the servers are told
+ * goodbye. Else it is missed like one that was killed: they wait for it, for ps --worker_timeout,
+ * and its place is there for a new process. NULL is fine. */
 void weir_close(struct weir *w);
+/* Likewise, but all memory stays until weir_close: for who still reads the last values, while the
+ * servers wait for this goodbye. A handle that has not stopped is cancelled. */
+int weir_goodbye(struct weir *w);
 /* Why the handle's last call that failed did, one sentence; valid for the thread until its next
  * call of this. */
 const char *weir_error(struct weir *w);
-/* Lines of the library, of all handles; at most one function for the process, called from any
- * thread, which must call nothing of the library. NULL: none, as at first. */
+/* Lines of the library, of all handles, one at a time, to one function of the process; from any
+ * thread, with locks held: it may call weir_error, _version, _code_text and this one. Other calls
+ * do nothing and return WEIR_E_INVALID (NULL, -1), and waiting for another thread's may be without
+ * end. NULL: none, as at first. */
 void weir_log(void (*line)(void *ctx, int level, const char *text), void *ctx);
 
 /* Before the first weir_next. Settings are weir-worker's flags by name, values as text:

@@ -69,6 +69,7 @@ struct weir {
     int code; /* STOPPED: DONE, LEFT, or an error */
     int cancelled;
     int made;    /* the exchange is there to be cancelled */
+    int known;   /* the job is */
     int goodbye; /* the servers were told */
     int leaves;  /* weir_leave_soon was called */
     pthread_t starter;
@@ -103,6 +104,8 @@ void weir_divert(void); /* lines go nowhere else, from now on */
 /* The handle goes on no more: DONE, LEFT, or an error whose sentence is there. Returns code. */
 int weir_stop(struct weir *w, int code);
 int weir_code_of(enum status st);
+/* First in each public function: 1: the function of weir_log calls it, which must not be; said. */
+int weir_in_line(struct weir *w);
 /* Of STOPPED: its code, else 0. */
 int weir_stopped(struct weir *w);
 void weir_signal(struct weir *w); /* events.c: the descriptor; any lock */

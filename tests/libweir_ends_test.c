@@ -1,5 +1,5 @@
 /* tests/libweir_ends_test.c - how a member ends, through libweir, and what is logged meanwhile:
- * refused, cancelled, leaving. Small servers are in the same process. */
+ * refused, cancelled, leaving, its goodbye. Small servers are in the same process. */
 #include "tests/capture.h"
 #include "tests/libweir_rig.h"
 
@@ -167,12 +167,118 @@ static void test_log_and_two(void **state)
     assert_true(n > 0);
 }
 
+/* At the end, and before: the server hears it, and what was read can still be. */
+static void test_goodbye(void **state)
+{
+    for (int n_steps = 10; n_steps >= 0; n_steps -= 5) {
+        struct librig r;
+        struct weir_step s;
+        librig_open(&r, NULL);
+        for (int i = 0; i < n_steps; i++)
+            librig_step(&r, i);
+        int done = n_steps == 10;
+        if (done)
+            assert_int_equal(weir_next(r.w, -1, &s), WEIR_DONE);
+        else if (n_steps > 0)
+            assert_int_equal(weir_wait(r.w, 0, -1), WEIR_OK);
+        const float *values = n_steps ? weir_values(r.w, 0) : NULL;
+        assert_int_equal(weir_goodbye(r.w), WEIR_OK);
+        assert_int_equal(tiny_get(&r.tiny, &r.tiny.n_leave), done);
+        tiny_stop(&r.tiny); /* nobody is asked for anything any more */
+        assert_int_equal(weir_goodbye(r.w), WEIR_OK);
+        if (n_steps) {
+            librig_assert_values(&r, (float)n_steps);
+            assert_ptr_equal(weir_values(r.w, 0), values);
+            weir_gradient(r.w, 0)[MODEL_ELEMS - 1] = 1;
+        }
+        weir_cancel(r.w);
+        assert_error(r.w, weir_leave_failed(r.w, "late"), WEIR_E_INVALID, "left already");
+        if (done) {
+            assert_int_equal(weir_next(r.w, -1, &s), WEIR_DONE);
+            assert_error(r.w, weir_push(r.w, 0, r.m.gradient, 3), WEIR_E_INVALID, "no step");
+            assert_error(r.w, weir_leave_soon(r.w, 0), WEIR_E_INVALID, "nothing to leave");
+        } else {
+            assert_int_equal(weir_leave_soon(r.w, 0), WEIR_E_CANCELLED);
+            assert_int_equal(weir_push(r.w, 0, r.m.gradient, 3), WEIR_E_CANCELLED);
+            assert_int_equal(weir_wait(r.w, 0, -1), WEIR_E_CANCELLED);
+            assert_int_equal(weir_pull(r.w, 0), WEIR_E_CANCELLED);
+            assert_int_equal(weir_next(r.w, -1, &s), WEIR_E_CANCELLED);
+        }
+        assert_in_range(weir_sample(r.w, 10, 3), 0, 9);
+        librig_close(&r);
+    }
+}
+
+/* A line comes: what is called then is refused, but for what tells of it. */
+struct caller {
+    struct weir *w;
+    int n, n_refused;
+    const char *said;
+};
+
+static void call_all(void *ctx, int level, const char *text)
+{
+    struct caller *c = ctx;
+    struct weir *other = NULL;
+    struct weir_step s;
+    struct weir_event e;
+    const int64_t dim = 1;
+    (void)level;
+    (void)text;
+    c->n++;
+    const int codes[] = {weir_open(&other),
+                         weir_set(c->w, "seed", "1"),
+                         weir_param(c->w, "late", WEIR_FLOAT32, 1, &dim, NULL),
+                         weir_param_average(c->w, 0, 0.5),
+                         weir_next(c->w, -1, &s),
+                         weir_next_early(c->w, -1, &s),
+                         weir_push(c->w, 0, NULL, 0),
+                         weir_push_values(c->w, 0, NULL, 0),
+                         weir_pull(c->w, 0),
+                         weir_wait(c->w, 0, -1),
+                         weir_leave_soon(c->w, -1),
+                         weir_leave_failed(c->w, "a line"),
+                         weir_fd(c->w),
+                         weir_next_event(c->w, &e),
+                         weir_goodbye(c->w)};
+    for (size_t i = 0; i < sizeof codes / sizeof *codes; i++)
+        c->n_refused += codes[i] == WEIR_E_INVALID;
+    c->n_refused += weir_values(c->w, 0) == NULL;
+    c->n_refused += weir_gradient(c->w, 0) == NULL;
+    c->n_refused += weir_sample(c->w, 10, 0) == -1;
+    c->n_refused += other == NULL;
+    weir_cancel(c->w);
+    weir_close(c->w);
+    c->said = strdup(weir_error(c->w));
+    weir_log(NULL, NULL);
+}
+
+static void test_log_calls(void **state)
+{
+    struct librig r;
+    struct caller c = {0};
+    librig_open(&r, NULL);
+    librig_step(&r, 0);
+    c.w = r.w;
+    weir_log(call_all, &c);
+    assert_int_equal(weir_sample(r.w, -1, 0), -1); /* which is logged */
+    assert_int_equal(c.n, 1);
+    assert_int_equal(c.n_refused, 19);
+    assert_non_null(strstr(c.said, "the function of weir_log must not call this"));
+    free((void *)c.said);
+    assert_int_equal(weir_sample(r.w, -1, 0), -1);
+    assert_int_equal(c.n, 1);
+    librig_step(&r, 1); /* nothing of it was done */
+    librig_close(&r);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_refused), cmocka_unit_test(test_cancel),
-        cmocka_unit_test(test_leaving), cmocka_unit_test(test_leaving_starts),
-        cmocka_unit_test(test_goodbye), cmocka_unit_test(test_log_and_two),
+        cmocka_unit_test(test_refused),   cmocka_unit_test(test_cancel),
+        cmocka_unit_test(test_leaving),   cmocka_unit_test(test_leaving_starts),
+        cmocka_unit_test(test_goodbye),   cmocka_unit_test(test_log_and_two),
+        cmocka_unit_test(test_log_calls),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

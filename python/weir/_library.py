@@ -72,6 +72,7 @@ FUNCTIONS = {
     "weir_code_text": (c_char_p, c_int),
     "weir_open": (c_int, POINTER(c_void_p)),
     "weir_close": (None, c_void_p),
+    "weir_goodbye": (c_int, c_void_p),
     "weir_error": (c_char_p, c_void_p),
     "weir_log": (None, c_void_p, c_void_p),
     "weir_set": (c_int, c_void_p, c_char_p, c_char_p),
@@ -130,8 +131,8 @@ def version() -> str:
 
 def log(line: Optional[Callable[[int, str], None]]) -> None:
     """Lines that Weir's programs would log go to line(level, text), from any thread; level: 0
-    debug, 1 info, 2 warning, 3 error. It must call nothing of this package. None: nowhere, as at
-    first."""
+    debug, 1 info, 2 warning, 3 error. What it calls of a member ends with Invalid. None: nowhere,
+    as at first."""
     global _line
     call = None
     if line is not None:

@@ -54,9 +54,9 @@ def _ms(timeout: Optional[float]) -> int:
 
 
 class _Handle:
-    """The handle and its memory, closed when nobody holds it: neither its Member, nor a call, nor a
-    view. Calls are made within `with handle:`; none begins once it is `closed`. No lock: a signal
-    handler may close it, too."""
+    """The handle, and its memory, which is freed when nobody holds it: neither its Member, nor a
+    call, nor a view. Calls are made within `with handle:`; none begins once it is `closed`, and
+    then the last one says goodbye. No lock: a signal handler may close it, too."""
 
     def __init__(self) -> None:
         self.lib = _library.library()
@@ -66,6 +66,8 @@ class _Handle:
             raise _library.error(code, self.lib.weir_code_text(code).decode())
         self.pointer, self.closed = made, False
         self.calls: list[None] = []  # one for each
+        self.goodbyes: list[None] = [None]  # that are to be said: one
+        self.gone = False  # it was said: nobody is within the library any more
         self.lent: dict[int, list[Any]] = {}  # by parameter: what the library may still read
         _open.add(self)
 
@@ -80,12 +82,26 @@ class _Handle:
     def __enter__(self) -> "_Handle":
         self.calls.append(None)
         if self.closed:
-            self.calls.pop()
+            self.__exit__()
             raise Invalid("the member is closed")
         return self
 
     def __exit__(self, *_: Any) -> None:
         self.calls.pop()
+        if self.closed:
+            self._say_goodbye()
+
+    def _say_goodbye(self) -> None:
+        """Closed: once, when no call is under way any more; the memory stays."""
+        if self.calls:
+            return
+        try:
+            self.goodbyes.pop()
+        except IndexError:
+            return
+        if self.lib.weir_goodbye(self.pointer) == OK:
+            self.lent.clear()
+        self.gone = True
 
     def error(self, code: int) -> _library.Error:
         """The exception of the last call that failed."""
@@ -113,6 +129,7 @@ class _Handle:
         self.closed = True
         if self.calls and not over:
             self.lib.weir_cancel(self.pointer)
+        self._say_goodbye()
 
 
 _open: "weakref.WeakSet[_Handle]" = weakref.WeakSet()
@@ -125,9 +142,9 @@ def _close_all() -> None:
     for h in handles:
         h.close(False)
     for h in handles:
-        while h.calls and time.monotonic() < deadline:
+        while not h.gone and time.monotonic() < deadline:
             time.sleep(0.01)
-        if not h.calls:
+        if h.gone:
             h.free()
 
 
@@ -320,9 +337,9 @@ class Member:
 
     def close(self) -> None:
         """Says goodbye after the last step; else this member is missed like one that was killed:
-        the servers wait for a new process in its place. While views of its memory are in use, this
-        is done when the last one goes, or at the program's end. For any thread, and signal
-        handlers: calls that others have under way end with Invalid, and then it is done."""
+        the servers wait for a new process in its place. Views of its memory stay as they are. For
+        any thread, and signal handlers: calls that others have under way end with Invalid, and then
+        it is done."""
         handle, self._handle = self._handle, None
         if handle is not None:
             handle.close(self.result is not None)

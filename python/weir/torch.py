@@ -11,8 +11,6 @@ from __future__ import annotations
 
 import copy
 import dataclasses
-import warnings
-import weakref
 from typing import Any, Iterator, Mapping, Optional, Sequence, Sized, Union
 
 import torch
@@ -377,12 +375,7 @@ class Exchange:
         self.step, self._over = None, True
         if self._trace:
             self._trace.write()
-        handle = self.member._handle and weakref.ref(self.member._handle)
         self.member.close()
-        if self.member.result and handle and handle():  # the memory is its
-            warnings.warn("tensors or arrays that share a parameter's memory are in use (a state "
-                          "dict without clone(), detach(), numpy()): the servers wait for this "
-                          "member's goodbye until they go", stacklevel=3)
 
     def _check_round(self, step: Step) -> None:
         """One who joins is told the job's batch: of all local steps, in an optimizer's round."""

@@ -146,12 +146,40 @@ class Members(unittest.TestCase):
             closer.join()
             self.assertIsNone(handle())  # which closes the library's
 
-    def test_goodbye_at_exit(self):
-        """While a view is in use, it is said at the program's end."""
-        code = ("import weir\nwith weir.Member(train_steps=1) as m:\n    w = m.param('w', (1,))\n"
-                "    for _ in m:\n        kept = m.values(w)\n        m.push(w, samples=1)\n")
-        with weir.Cluster(command=[sys.executable, "-c", code]) as cluster:
+    def test_goodbye_with_views(self):
+        """It is said while they are in use, so the servers end, and they stay as they are; likewise
+        where a call of another thread was under way."""
+        with weir.Cluster(command=None) as cluster:
+            with weir.Member(**cluster.settings(0), train_steps=1, optimizer="sgd",
+                             learning_rate=1) as m:
+                w = m.param("w", (2,))
+                for _ in m:
+                    kept = m.values(w)
+                    m.gradient(w)[0] = 1
+                    m.push(w, samples=1)
+                handle = m._handle
+                with handle:
+                    m.close()
+                    self.assertEqual(handle.goodbyes, [None])
+                self.assertEqual(handle.goodbyes, [])
             cluster.wait(20 * harness.PATIENCE)
+            self.assertEqual(kept.tolist(), [-1, 0])
+
+    def test_log_that_calls(self):
+        """What the log's function calls is refused, and not waited for."""
+        with weir.Member() as m:
+            heard = []
+
+            def line(_level, text):
+                try:
+                    heard.append(m.sample(10, 0))
+                except weir.Invalid as e:
+                    heard.append(str(e))
+            weir.log(line)
+            self.addCleanup(weir.log, None)
+            with self.assertRaises(weir.Invalid):
+                m.sample(-1, 0)
+            self.assertIn("weir_log must not call this", heard[0])
 
     def test_exit_while_a_thread_waits(self):
         code = ("import threading, time, weir\n"

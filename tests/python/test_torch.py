@@ -11,7 +11,6 @@ import signal
 import subprocess
 import sys
 import unittest
-import warnings
 from unittest import mock
 
 import harness
@@ -302,23 +301,14 @@ class Alone(Torch):
         self.assertTrue(exchange.leave_soon(0))
 
     def test_views_that_are_left(self):
-        """Their memory stays, and the servers' wait is said."""
+        """Their memory stays, with the last values."""
         net = self.torch.nn.Linear(8, 3)
-        exchange = self.exchange(net, train_steps=2)
-        for step in exchange:
+        for step in self.exchange(net, train_steps=2):
             loss = self.loss(net, [0])
             loss.backward()
             if step.step == 0:
                 kept = net.state_dict()
-            else:
-                with self.assertWarnsRegex(UserWarning, "state dict.*goodbye"):
-                    next(exchange, None)
         self.torch.testing.assert_close(kept["weight"], net.weight.detach())
-        with warnings.catch_warnings():
-            warnings.simplefilter("error")
-            for _ in self.exchange(net, train_steps=1):
-                loss = self.loss(net, [0])
-                loss.backward()
 
     def test_memory(self):
         """Tensors and numpy's arrays go in, and views come out, without a copy."""
