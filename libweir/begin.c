@@ -70,6 +70,24 @@ static const char *own_address(struct weir *w)
     return w->host;
 }
 
+/* Asked while ps 0 does not answer the first start. */
+static int is_over(void *ctx)
+{
+    struct weir *w = ctx;
+    w->is_over = job_over_look(&w->over);
+    return w->is_over;
+}
+
+/* Where the servers leave what tells of it; of a job that it joins, only they can. */
+static void set_up_over(struct weir *w, struct net_exchange_config *cfg)
+{
+    w->joins_with = cfg->join;
+    w->over = (struct job_over){
+        .folder = w->set.checkpoint_dir, .ps0 = w->cluster.ps.addr[0], .join = &w->joins_with};
+    if (w->set.checkpoint_dir && *w->set.checkpoint_dir && !w->set.join)
+        cfg->is_over = is_over;
+}
+
 static enum status make_updates(struct weir *w)
 {
     struct net_exchange_config cfg = {
@@ -88,6 +106,8 @@ static enum status make_updates(struct weir *w)
     while (cfg.join.incarnation == 0)
         if (getrandom(&cfg.join.incarnation, sizeof cfg.join.incarnation, 0) < 0)
             cfg.join.incarnation = rng_mix((uint64_t)clock_now_ns() ^ (uint64_t)getpid());
+    if (w->cluster.ps.n > 0)
+        set_up_over(w, &cfg);
     return w->set.own_local_steps ? updates_remote_create(&cfg, &w->updates)
                                   : updates_create(&cfg, &w->updates);
 }
@@ -161,13 +181,15 @@ static void *starter_main(void *arg)
     if (st == ST_OK)
         st = w->updates.ops->start(w->updates.ctx, &start);
     pthread_mutex_lock(&w->lock);
-    int leaving = st == ST_CANCELLED && w->leaves && !w->cancelled;
+    int code = weir_code_of(st);
+    if (st == ST_CANCELLED && !w->cancelled)
+        code = w->is_over ? WEIR_OVER : w->leaves ? WEIR_LEFT : code;
     pthread_mutex_unlock(&w->lock);
-    if (st != ST_OK && !leaving)
+    if (code < 0)
         weir_fail_st(w, st);
     pthread_mutex_lock(&w->lock);
     w->start = start;
-    w->start_st = leaving ? ST_REBASED : st; /* REBASED: without this member */
+    w->start_code = code;
     w->start_over = 1;
     pthread_cond_broadcast(&w->changed);
     pthread_mutex_unlock(&w->lock);
@@ -243,8 +265,8 @@ int weir_begin(struct weir *w, int64_t deadline_ns)
     if (!over)
         return WEIR_AGAIN;
     weir_end_starter(w);
-    if (w->start_st != ST_OK)
-        return weir_stop(w, w->start_st == ST_REBASED ? WEIR_LEFT : weir_code_of(w->start_st));
+    if (w->start_code != WEIR_OK)
+        return weir_stop(w, w->start_code);
     pthread_mutex_lock(&w->lock);
     take_start(w);
     pthread_mutex_unlock(&w->lock);

@@ -77,6 +77,8 @@ const char *weir_code_text(int code)
         return "not yet";
     case WEIR_REBASED:
         return "the step counts no more";
+    case WEIR_OVER:
+        return "the job is over";
     case WEIR_E_INVALID:
         return "an argument, a setting or a call is wrong";
     case WEIR_E_REFUSED:

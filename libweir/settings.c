@@ -69,6 +69,7 @@ static const struct row rows[] = {
     {"data_samples", FLAG_INT, AT(data_samples), 0, 1e15, NULL},
     {"data_checksum", FLAG_INT, AT(data_checksum), 0, UINT32_MAX, NULL},
     {"arithmetic", FLAG_STRING, AT(arithmetic), 0, 0, NULL},
+    {"checkpoint_dir", FLAG_STRING, AT(checkpoint_dir), 0, 0, NULL},
 };
 
 void settings_init(struct settings *s)

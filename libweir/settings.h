@@ -25,7 +25,7 @@ struct settings {
     double clip_value, clip_norm, lr_decay, outer_rate, outer_momentum;
     int64_t lr_warmup_steps, lr_decay_steps;
     char *lr_boundaries;
-    char *data_name, *arithmetic;
+    char *data_name, *arithmetic, *checkpoint_dir;
     int64_t data_samples, data_checksum;
 };
 

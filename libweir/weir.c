@@ -100,9 +100,9 @@ static int ask_to_leave(struct weir *w, int64_t deadline_ns)
         clock_cond_wait(&w->changed, &w->lock, deadline_ns);
     if (!w->leaves || w->state == HANDLE_STOPPED)
         code = WEIR_E_INVALID;
-    else if (w->state == HANDLE_STARTING && w->start_over && w->start_st == ST_REBASED)
+    else if (w->state == HANDLE_STARTING && w->start_over && w->start_code == WEIR_LEFT)
         code = WEIR_LEFT;
-    else if (!w->made || (w->state == HANDLE_STARTING && w->start_over && w->start_st != ST_OK))
+    else if (!w->made || (w->state == HANDLE_STARTING && w->start_over && w->start_code != WEIR_OK))
         code = WEIR_AGAIN;
     pthread_mutex_unlock(&w->lock);
     return code;

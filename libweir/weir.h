@@ -12,8 +12,7 @@
  *
  * Threads: any, at once: weir_push, _push_values, _wait, _pull, _values, _gradient, _leave_soon,
  * _cancel, _error, _next_event. All else: one at a time; _goodbye, _close when all are back. None
- * of the caller's is needed: the library has its own. No fork without exec while a handle is open.
- */
+ * of the caller's is needed: the library has its own. No fork without exec while one is open. */
 #ifndef WEIR_H
 #define WEIR_H
 #include <stdint.h>
@@ -27,6 +26,7 @@ enum weir_code {
     WEIR_LEFT = 2,           /* as was asked for: the job goes on without this member */
     WEIR_AGAIN = 3,          /* not yet: the time is over, or there is no event; call again */
     WEIR_REBASED = 4,        /* this step counts no more; weir_next says where it goes on */
+    WEIR_OVER = 5,           /* the job had ended before this member came: there are no values */
     WEIR_E_INVALID = -1,     /* an argument, a setting, or a call that is not for now */
     WEIR_E_REFUSED = -2,     /* by the servers: their job is another, as the sentence says */
     WEIR_E_UNAVAILABLE = -3, /* the servers have lost the parameters, or a host is not there */
@@ -87,7 +87,7 @@ struct weir_step {
 };
 /* The next step, once its values are there: begins, and goes on in each new generation, by itself.
  * All parameters of the step before have been pushed. timeout_ms: -1: without end. Other codes:
- * DONE, LEFT, AGAIN. */
+ * DONE, LEFT, OVER, AGAIN. */
 int weir_next(struct weir *w, int timeout_ms, struct weir_step *out);
 /* The same without waiting for values: weir_wait is called for a parameter before it is read. */
 int weir_next_early(struct weir *w, int timeout_ms, struct weir_step *out);
@@ -132,7 +132,7 @@ enum weir_event_kind {
     WEIR_EVENT_BEGAN = 1, /* at `step`, in `generation`: weir_next returns it */
     WEIR_EVENT_READY,     /* the values of `param` that a push is answered by */
     WEIR_EVENT_REBASED,   /* `generation` has ended: weir_next goes on in the next */
-    WEIR_EVENT_STOPPED    /* `code`: DONE, LEFT, or the error that the handle stopped with */
+    WEIR_EVENT_STOPPED    /* `code`: DONE, LEFT, OVER, or the error that the handle stopped with */
 };
 struct weir_event {
     int64_t kind, step, generation, param, code;

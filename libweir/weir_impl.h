@@ -13,6 +13,7 @@
  * room for gradients. Locks: the handle's, never held while the exchange is called. */
 #ifndef LIBWEIR_WEIR_IMPL_H
 #define LIBWEIR_WEIR_IMPL_H
+#include "checkpoint/job_over.h"
 #include "libweir/settings.h"
 #include "libweir/weir.h"
 #include "member/dataset_order.h"
@@ -53,6 +54,9 @@ struct weir {
     struct cluster cluster; /* from here on: by begin.c, before RUNNING */
     struct net_status joined;
     struct net_job job;
+    struct net_join joins_with;
+    struct job_over over; /* by the exchange, as it begins */
+    int is_over;
     char host[96]; /* and process: how this member is named */
     struct chunks *chunks;
     float *values, *own_gradients; /* [n_elems]; own_gradients NULL: they are in the segment */
@@ -66,7 +70,7 @@ struct weir {
     pthread_mutex_t lock; /* guards what follows, params' pushed and awaited, and gather */
     pthread_cond_t changed;
     enum weir_state state;
-    int code; /* STOPPED: DONE, LEFT, or an error */
+    int code; /* STOPPED: DONE, LEFT, OVER, or an error */
     int cancelled;
     int made;    /* the exchange is there to be cancelled */
     int known;   /* the job is */
@@ -74,7 +78,7 @@ struct weir {
     int leaves;  /* weir_leave_soon was called */
     pthread_t starter;
     int starter_runs, start_over;
-    enum status start_st;
+    int start_code; /* LEFT: without this member; OVER */
     struct net_start start;
     int64_t step, train_steps;
     int in_step, n_unpushed; /* weir_next has begun it; of the parameters */
@@ -101,7 +105,8 @@ int weir_fail(struct weir *w, int code, const char *fmt, ...) __attribute__((for
 int weir_fail_st(struct weir *w, enum status st);
 void weir_listen(void);
 void weir_divert(void); /* lines go nowhere else, from now on */
-/* The handle goes on no more: DONE, LEFT, or an error whose sentence is there. Returns code. */
+/* The handle goes on no more: DONE, LEFT, OVER, or an error whose sentence is there. Returns code.
+ */
 int weir_stop(struct weir *w, int code);
 int weir_code_of(enum status st);
 /* First in each public function: 1: the function of weir_log calls it, which must not be; said. */

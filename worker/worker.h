@@ -5,10 +5,10 @@
  * Errors:  each part's own. */
 #ifndef WORKER_WORKER_H
 #define WORKER_WORKER_H
+#include "checkpoint/job_over.h"
 #include "worker/checkpoint/alone_saver.h"
 #include "worker/device/gpus.h"
 #include "worker/events/events.h"
-#include "worker/job_over.h"
 #include "worker/monitor.h"
 #include "worker/options.h"
 #include "worker/place/batch_split.h"

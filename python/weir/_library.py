@@ -12,7 +12,7 @@ from ._loading import advice
 
 HERE = os.path.dirname(os.path.abspath(__file__))
 NAME = "libweir.so.0"
-OK, DONE, LEFT, AGAIN, REBASED = range(5)
+OK, DONE, LEFT, AGAIN, REBASED, OVER = range(6)
 
 
 class Error(Exception):

@@ -11,7 +11,7 @@ import weakref
 from typing import Any, Callable, Iterator, Mapping, Optional, Sequence
 
 from . import _library
-from ._library import AGAIN, DONE, LEFT, OK, REBASED, Invalid
+from ._library import AGAIN, DONE, LEFT, OK, OVER, REBASED, Invalid
 
 
 @dataclasses.dataclass(frozen=True)
@@ -46,6 +46,7 @@ class Event:
 
 TURN = 0.2  # seconds: so long Python's signal handlers wait while the library does
 AT_EXIT = 5  # seconds for other threads' calls to end
+ENDS = {DONE: "done", LEFT: "left", OVER: "over"}
 KINDS = {1: "began", 2: "ready", 3: "rebased", 4: "stopped"}
 
 
@@ -168,7 +169,7 @@ class Member:
     def __init__(self, **settings: Any) -> None:
         self._handle: Optional[_Handle] = _Handle()
         self._shapes: list[tuple[int, ...]] = []
-        self.result: Optional[str] = None  # "done" or "left", once next() has given None
+        self.result: Optional[str] = None  # "done", "left", "over", once next() has given None
         for name, value in from_torchrun(settings).items():
             self.set(name, value)
 
@@ -206,10 +207,10 @@ class Member:
             return param
 
     def next(self, timeout: Optional[float] = None, early: bool = False) -> Optional[Step]:
-        """The next step, once its values are there; None: the job is done, or has gone on without
-        this member (`result`). All parameters of the step before have been pushed. early: without
-        waiting for values; wait() comes before a parameter is read. timeout: seconds, None: without
-        end; Timeout: call again."""
+        """The next step, once its values are there; None: the job is done, has gone on without this
+        member, or was over before it came (`result`). All parameters of the step before have been
+        pushed. early: without waiting for values; wait() comes before a parameter is read. timeout:
+        seconds, None: without end; Timeout: call again."""
         with self._at as h:
             out = _library.StepStruct()
             call = h.lib.weir_next_early if early else h.lib.weir_next
@@ -218,8 +219,8 @@ class Member:
                 raise _library.error(AGAIN, "no step within %g s" % (timeout or 0))
             if not early and code == OK:
                 h.lent.clear()
-            if code in (DONE, LEFT):
-                self.result = "done" if code == DONE else "left"
+            if code in ENDS:
+                self.result = ENDS[code]
                 return None
             got = [getattr(out, f.name) for f in dataclasses.fields(Step)]
             return Step(*got[:-1], bool(got[-1]))

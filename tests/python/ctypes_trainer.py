@@ -11,7 +11,7 @@ import signal
 import sys
 import time
 
-OK, DONE, LEFT = 0, 1, 2
+OK, DONE, LEFT, OVER = 0, 1, 2, 5
 FLOATS = ctypes.POINTER(ctypes.c_float)
 
 
@@ -81,6 +81,9 @@ class Trainer:
             if leaves and leaves.pop():
                 self.check(self.lib.weir_leave_soon(self.w, 20000))
             time.sleep(pause_s)
+        if code == OVER:
+            print("over", flush=True)
+            return
         sha = hashlib.sha256()
         for param, n in self.params:
             sha.update(ctypes.string_at(self.lib.weir_values(self.w, param), 4 * n))

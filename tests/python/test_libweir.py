@@ -106,6 +106,19 @@ class Libweir(harness.Test):
         self.assertEqual(next(filter(None, (self.run_from_nothing(True) for _ in range(TRIES)))),
                          want)
 
+    def test_late(self):
+        """After the job's end the servers' folder tells who comes late, not who means another."""
+        folder = os.path.join(self.dir(), "checkpoints")
+        settings = ("train_steps=5", "n_workers=1", "task_index=0", "checkpoint_dir=" + folder)
+        ps = self.ps("--checkpoint_dir=" + folder)
+        self.done([self.trainer("trainer", *settings)])
+        ps.wait(60)
+        other = self.trainer("other", *settings, "seed=1")
+        late = self.trainer("late", *settings)
+        late.wait(60)
+        self.assertEqual(late.lines[-1], "over")
+        other.stop(signal.SIGKILL, status=-signal.SIGKILL)
+
     def test_comes_and_goes(self):
         """One joins, one leaves: of the steps that count each has the samples behind the last's."""
         ps = self.ps("--worker_timeout=60")

@@ -1,4 +1,4 @@
-/* worker/job_over.h - has this worker's job ended before it was started? A worker that is started
+/* checkpoint/job_over.h - has this member's job ended before it was started? One that is started
  * again after its job's end finds no server, and nobody is left who could tell it. What the servers
  * leave in their folder can (--checkpoint_dir, where the worker sees it, too). It is taken for the
  * end only where all of this holds:
@@ -11,8 +11,8 @@
  * servers to be started again. Not looked at: with --restore, which begins anew, and with --join,
  * whose job is not known. Owns:    nothing; reads, and writes no file. Threads: one at a time.
  * Errors:  none: what cannot be read says nothing, and the worker goes on waiting. */
-#ifndef WORKER_JOB_OVER_H
-#define WORKER_JOB_OVER_H
+#ifndef CHECKPOINT_JOB_OVER_H
+#define CHECKPOINT_JOB_OVER_H
 #include "net/wire/job.h"
 
 struct job_over {

@@ -1,5 +1,5 @@
-/* worker/job_over.c - see job_over.h. */
-#include "worker/job_over.h"
+/* checkpoint/job_over.c - see job_over.h. */
+#include "checkpoint/job_over.h"
 #include "base/log.h"
 #include "checkpoint/folder.h"
 #include "checkpoint/job_check.h"
