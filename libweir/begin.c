@@ -3,8 +3,8 @@
 #include "base/aligned.h"
 #include "base/clock.h"
 #include "base/log.h"
-#include "base/rng.h"
 #include "libweir/weir_impl.h"
+#include "member/identity.h"
 #include "member/job_query.h"
 #include "member/updates_impl.h"
 #include "net/rpc/environment.h"
@@ -12,8 +12,6 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-#include <sys/random.h>
-#include <unistd.h>
 
 /* As the process shows itself: there is one identity for all handles. */
 static enum status show_identity(const struct settings *s)
@@ -59,17 +57,6 @@ static int pause_query(void *ctx, int ms)
     return cancelled;
 }
 
-static const char *own_address(struct weir *w)
-{
-    char name[65] = "";
-    if (w->set.address)
-        return w->set.address;
-    if (gethostname(name, sizeof name - 1) != 0)
-        name[0] = 0;
-    snprintf(w->host, sizeof w->host, "%s:%ld", name, (long)getpid());
-    return w->host;
-}
-
 /* Asked while ps 0 does not answer the first start. */
 static int is_over(void *ctx)
 {
@@ -95,17 +82,15 @@ static enum status make_updates(struct weir *w)
         .params = w->values,
         .first_values = weir_write_first,
         .ctx = w,
-        .shared_memory = w->set.shared_memory == 0,
-        .step_ms = (int)w->set.wire_step_ms,
+        .shared_memory = w->set.job.shared_memory == 0,
+        .step_ms = (int)w->set.job.wire_step_ms,
         .event_fd = w->event_fd > 0 ? w->event_fd : 0,
         .join = {.member = w->set.join ? -1 : (int)w->set.task_index,
                  .job = w->job,
                  .chunks = w->chunks,
-                 .address = own_address(w)},
+                 .address = w->set.address ? w->set.address : member_address(w->host),
+                 .incarnation = member_incarnation()},
     };
-    while (cfg.join.incarnation == 0)
-        if (getrandom(&cfg.join.incarnation, sizeof cfg.join.incarnation, 0) < 0)
-            cfg.join.incarnation = rng_mix((uint64_t)clock_now_ns() ^ (uint64_t)getpid());
     if (w->cluster.ps.n > 0)
         set_up_over(w, &cfg);
     return w->set.own_local_steps ? updates_remote_create(&cfg, &w->updates)
@@ -148,9 +133,10 @@ static enum status set_up(struct weir *w)
     }
     int n_servers = w->cluster.ps.n;
     TRY(settings_job(s, n_servers, w->n_elems, s->join ? &w->joined : NULL, &w->job));
-    int64_t bytes = s->join              ? w->joined.chunks->chunk_bytes
-                    : s->chunk_bytes > 0 ? s->chunk_bytes
-                                         : chunks_default_bytes(w->n_elems, n_servers + !n_servers);
+    int64_t bytes = s->join ? w->joined.chunks->chunk_bytes
+                    : s->job.chunk_bytes > 0
+                        ? s->job.chunk_bytes
+                        : chunks_default_bytes(w->n_elems, n_servers + !n_servers);
     TRY(weir_make_chunks(w, bytes));
     w->own_pace = !job_in_lockstep(&w->job);
     w->n_local = s->own_local_steps ? 1 : job_local_steps(&w->job);

@@ -1,126 +1,93 @@
-/* libweir/settings.c - see settings.h. Names, bounds and meanings are those of the worker's flags
- * (worker/options_table.c): all members of a job give the same, whatever program they are. */
+/* libweir/settings.c - see settings.h. Names, bounds and meanings are those of the worker's flags,
+ * whose rows member/ has for both: all members of a job give the same, whatever program they are.
+ */
 #include "libweir/settings.h"
 #include "base/flags.h"
 #include "base/log.h"
-#include <errno.h>
+#include "cluster/flags.h"
 #include <inttypes.h>
-#include <stddef.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
-struct row {
-    const char *name;
-    enum flag_type type;
-    size_t offset;
-    double min, max;
-    const char *choices;
+/* Where a row's field lies in it is where it lies in each. */
+static struct settings layout;
+
+#define TEXT(n, field)                                                                             \
+    {                                                                                              \
+        n, FLAG_STRING, &layout.field, 0, 0, NULL, NULL, NULL, NULL                                \
+    }
+#define NUMBER(n, field, lo, hi)                                                                   \
+    {                                                                                              \
+        n, FLAG_INT, &layout.field, lo, hi, NULL, NULL, NULL, NULL                                 \
+    }
+#define YES_NO(n, field)                                                                           \
+    {                                                                                              \
+        n, FLAG_BOOL, &layout.field, 0, 0, NULL, NULL, NULL, NULL                                  \
+    }
+#define JOB_FIELD(f) &layout.job.f
+
+static const struct flag rows[] = {
+    TEXT("ps_hosts", ps_hosts),
+    TEXT("worker_hosts", worker_hosts),
+    NUMBER("n_workers", n_workers, 1, JOB_MAX_WORKERS),
+    NUMBER("task_index", task_index, 0, JOB_MAX_WORKERS - 1),
+    CLUSTER_SLURM_FLAGS(layout.slurm_ps, layout.slurm_port),
+    YES_NO("join", join),
+    TEXT("address", address),
+    TEXT("tls_cert", tls_cert),
+    TEXT("tls_key", tls_key),
+    TEXT("tls_ca", tls_ca),
+    TEXT("token_file", token_file),
+#include "member/job_flags.inc"
+    NUMBER("train_steps", train_steps, 1, 1e15),
+    NUMBER("batch_size", batch_size, 1, 1 << 20),
+    NUMBER("seed", seed, 0, 0x1p53),
+#include "member/optim_flags.inc"
+    YES_NO("own_local_steps", own_local_steps),
+    TEXT("data_name", data_name),
+    NUMBER("data_samples", data_samples, 0, 1e15),
+    NUMBER("data_checksum", data_checksum, 0, UINT32_MAX),
+    TEXT("arithmetic", arithmetic),
+    TEXT("checkpoint_dir", checkpoint_dir),
 };
 
-#define AT(member) offsetof(struct settings, member)
-#define OWN 1e6 /* -1: the optimizer's own */
-
-static const struct row rows[] = {
-    {"ps_hosts", FLAG_STRING, AT(ps_hosts), 0, 0, NULL},
-    {"worker_hosts", FLAG_STRING, AT(worker_hosts), 0, 0, NULL},
-    {"n_workers", FLAG_INT, AT(n_workers), 1, JOB_MAX_WORKERS, NULL},
-    {"task_index", FLAG_INT, AT(task_index), 0, JOB_MAX_WORKERS - 1, NULL},
-    {"slurm_ps", FLAG_INT, AT(slurm_ps), 0, HOSTS_MAX - 1, NULL},
-    {"slurm_port", FLAG_INT, AT(slurm_port), 1, 65535, NULL},
-    {"join", FLAG_BOOL, AT(join), 0, 0, NULL},
-    {"address", FLAG_STRING, AT(address), 0, 0, NULL},
-    {"tls_cert", FLAG_STRING, AT(tls_cert), 0, 0, NULL},
-    {"tls_key", FLAG_STRING, AT(tls_key), 0, 0, NULL},
-    {"tls_ca", FLAG_STRING, AT(tls_ca), 0, 0, NULL},
-    {"token_file", FLAG_STRING, AT(token_file), 0, 0, NULL},
-    {"sync_mode", FLAG_CHOICE, AT(sync_mode), 0, 0, JOB_SYNC_MODES},
-    {"replicas_to_aggregate", FLAG_INT, AT(aggregate), 0, JOB_MAX_WORKERS, NULL},
-    {"staleness", FLAG_INT, AT(staleness), -1, 1e15, NULL},
-    {"delay_compensation", FLAG_DOUBLE, AT(delay_compensation), 0, 1e6, NULL},
-    {"wire_dtype", FLAG_STRING, AT(wire_dtype), 0, 0, NULL},
-    {"wire_step_ms", FLAG_INT, AT(wire_step_ms), 1, 1000000, NULL},
-    {"shared_memory", FLAG_CHOICE, AT(shared_memory), 0, 0, "auto|off"},
-    {"chunk_bytes", FLAG_INT, AT(chunk_bytes), 0, CHUNKS_MAX_BYTES, NULL},
-    {"train_steps", FLAG_INT, AT(train_steps), 1, 1e15, NULL},
-    {"batch_size", FLAG_INT, AT(batch_size), 1, 1 << 20, NULL},
-    {"seed", FLAG_INT, AT(seed), 0, 0x1p53, NULL},
-    {"optimizer", FLAG_CHOICE, AT(optimizer), 0, 0, OPTIM_NAMES},
-    {"learning_rate", FLAG_DOUBLE, AT(learning_rate), -1, OWN, NULL},
-    {"momentum", FLAG_DOUBLE, AT(momentum), -1, 1, NULL},
-    {"decay", FLAG_DOUBLE, AT(decay), -1, 1, NULL},
-    {"beta1", FLAG_DOUBLE, AT(beta1), -1, 1, NULL},
-    {"beta2", FLAG_DOUBLE, AT(beta2), -1, 1, NULL},
-    {"epsilon", FLAG_DOUBLE, AT(epsilon), -1, 1, NULL},
-    {"weight_decay", FLAG_DOUBLE, AT(weight_decay), -1, 1e3, NULL},
-    {"clip_value", FLAG_DOUBLE, AT(clip_value), 0, 1e30, NULL},
-    {"clip_norm", FLAG_DOUBLE, AT(clip_norm), 0, 1e30, NULL},
-    {"lr_schedule", FLAG_CHOICE, AT(schedule), 0, 0, SCHEDULE_NAMES},
-    {"lr_warmup_steps", FLAG_INT, AT(lr_warmup_steps), 0, 1e15, NULL},
-    {"lr_boundaries", FLAG_STRING, AT(lr_boundaries), 0, 0, NULL},
-    {"lr_decay", FLAG_DOUBLE, AT(lr_decay), -1, 1, NULL},
-    {"lr_decay_steps", FLAG_INT, AT(lr_decay_steps), 0, 1e15, NULL},
-    {"local_steps", FLAG_INT, AT(local_steps), 1, JOB_MAX_LOCAL_STEPS, NULL},
-    {"own_local_steps", FLAG_BOOL, AT(own_local_steps), 0, 0, NULL},
-    {"outer_optimizer", FLAG_CHOICE, AT(outer_optimizer), 0, 0, "sgd|momentum|nesterov"},
-    {"outer_learning_rate", FLAG_DOUBLE, AT(outer_rate), -1, 100, NULL},
-    {"outer_momentum", FLAG_DOUBLE, AT(outer_momentum), -1, 1, NULL},
-    {"data_name", FLAG_STRING, AT(data_name), 0, 0, NULL},
-    {"data_samples", FLAG_INT, AT(data_samples), 0, 1e15, NULL},
-    {"data_checksum", FLAG_INT, AT(data_checksum), 0, UINT32_MAX, NULL},
-    {"arithmetic", FLAG_STRING, AT(arithmetic), 0, 0, NULL},
-    {"checkpoint_dir", FLAG_STRING, AT(checkpoint_dir), 0, 0, NULL},
-};
+static void *field_of(struct settings *s, const struct flag *row)
+{
+    return (char *)s + ((char *)row->target - (char *)&layout);
+}
 
 void settings_init(struct settings *s)
 {
     *s = (struct settings){.task_index = -1,
-                           .slurm_port = 8888,
-                           .staleness = -1,
-                           .optimizer = OPTIM_ADAM,
-                           .outer_optimizer = -1,
+                           .slurm_port = CLUSTER_SLURM_PORT,
+                           .job = JOB_SETTINGS_DEFAULTS,
                            .train_steps = 200,
-                           .batch_size = 32,
-                           .local_steps = 1,
-                           .learning_rate = -1,
-                           .momentum = -1,
-                           .decay = -1,
-                           .beta1 = -1,
-                           .beta2 = -1,
-                           .epsilon = -1,
-                           .weight_decay = -1,
-                           .lr_decay = -1,
-                           .outer_rate = -1,
-                           .outer_momentum = -1};
+                           .batch_size = 32};
+    s->job.wire_dtype = NULL; /* which is the default, too */
 }
 
 void settings_free(struct settings *s)
 {
     for (size_t i = 0; i < sizeof rows / sizeof *rows; i++)
         if (rows[i].type == FLAG_STRING)
-            free(*(char **)((char *)s + rows[i].offset));
+            free(*(char **)field_of(s, &rows[i]));
 }
 
 enum status settings_set(struct settings *s, const char *name, const char *value)
 {
     for (size_t i = 0; i < sizeof rows / sizeof *rows; i++) {
-        const struct row *r = &rows[i];
-        if (strcmp(r->name, name) != 0)
+        struct flag f = rows[i];
+        if (strcmp(f.name, name) != 0)
             continue;
-        char *at = (char *)s + r->offset;
-        const struct flag f = {.name = r->name,
-                               .type = r->type,
-                               .target = at,
-                               .min = r->min,
-                               .max = r->max,
-                               .choices = r->choices};
-        if (r->type != FLAG_STRING)
+        f.target = field_of(s, &rows[i]);
+        if (f.type != FLAG_STRING)
             return flags_set(&f, value);
         char *copy = strdup(value);
         if (!copy)
             return ST_NOMEM;
-        free(*(char **)at);
-        *(char **)at = copy;
+        free(*(char **)f.target);
+        *(char **)f.target = copy;
         return ST_OK;
     }
     LOG_E("there is no setting '%.100s'; docs/own-model.md lists all", name);
@@ -193,73 +160,15 @@ done:
     return st;
 }
 
-static void set_if_given(float *field, double value)
-{
-    if (value >= 0)
-        *field = (float)value;
-}
-
-static enum status read_boundaries(const char *text, struct optim_config *out)
-{
-    for (const char *at = text; at;) {
-        char *end;
-        errno = 0;
-        unsigned long long v = strtoull(at, &end, 10);
-        int n = out->n_boundaries;
-        if (*at < '0' || *at > '9' || errno || (*end && *end != ',') || v < 1 || v > INT64_MAX ||
-            n == OPTIM_MAX_BOUNDARIES || (n > 0 && v <= out->boundary[n - 1])) {
-            LOG_E("lr_boundaries: '%.100s' is no list of at most %d rising numbers of steps, as in "
-                  "1000,2000",
-                  text, OPTIM_MAX_BOUNDARIES);
-            return ST_INVALID;
-        }
-        out->boundary[out->n_boundaries++] = v;
-        at = *end ? end + 1 : NULL;
-    }
-    return ST_OK;
-}
-
-static enum status read_optimizer(const struct settings *s, struct optim_config *o)
-{
-    optim_defaults((enum optim_kind)s->optimizer, o);
-    set_if_given(&o->learning_rate, s->learning_rate);
-    set_if_given(&o->momentum, s->momentum);
-    set_if_given(&o->decay, s->decay);
-    set_if_given(&o->beta1, s->beta1);
-    set_if_given(&o->beta2, s->beta2);
-    set_if_given(&o->epsilon, s->epsilon);
-    set_if_given(&o->weight_decay, s->weight_decay);
-    set_if_given(&o->lr_decay, s->lr_decay);
-    o->clip_value = (float)s->clip_value;
-    o->clip_norm = (float)s->clip_norm;
-    o->schedule = (enum optim_schedule)s->schedule;
-    o->warmup_steps = (uint64_t)s->lr_warmup_steps;
-    o->lr_decay_steps = (uint64_t)s->lr_decay_steps;
-    o->total_steps = (uint64_t)s->train_steps;
-    enum status st = read_boundaries(s->lr_boundaries, o);
-    return st == ST_OK ? optim_check(o) : st;
-}
-
 /* As --local_steps of a worker: the servers' step is a round of the members' steps. */
 static void read_rounds(const struct settings *s, int64_t n_elems, struct net_job *job)
 {
-    int64_t n = s->local_steps;
+    struct optim_config outer;
     int adaptive = job->optim.kind >= OPTIM_ADAGRAD || s->own_local_steps;
-    int kind = s->outer_optimizer;
-    if (n <= 1)
+    if (s->job.local_steps <= 1)
         return;
-    if (kind < 0)
-        kind = adaptive || s->outer_momentum > 0 ? OPTIM_NESTEROV : OPTIM_SGD;
-    job->local_steps = (int)n;
-    job->local = job->optim;
-    optim_outer_defaults((enum optim_kind)kind, n_elems, &job->optim);
-    set_if_given(&job->optim.learning_rate, s->outer_rate);
-    if (kind != OPTIM_SGD)
-        set_if_given(&job->optim.momentum, s->outer_momentum);
-    job->train_steps = (job->train_steps + n - 1) / n;
-    job->batch *= (int)n;
-    job->optim.total_steps = (uint64_t)job->train_steps;
-    job->local.total_steps = (uint64_t)(job->train_steps * n);
+    job_settings_outer(&s->job, job, adaptive, n_elems, &outer);
+    job_settings_round(job, s->job.local_steps, &outer);
 }
 
 static void read_data(const struct settings *s, struct net_job *job)
@@ -279,9 +188,9 @@ static enum status check_job(const struct settings *s, int n_servers, const stru
 {
     const char *wrong = job->n_workers > 0 ? job_check_mode(job) : NULL;
     int clips = job->optim.clip_norm > 0 || job->local.clip_norm > 0;
-    if ((s->staleness >= 0) != (job->sync_mode == JOB_SSP) && !s->join)
+    if ((s->job.staleness >= 0) != (job->sync_mode == JOB_SSP) && !s->join)
         wrong = "staleness and sync_mode=ssp go together; set both or none of them";
-    else if (s->batch_size * s->local_steps > JOB_MAX_BATCH)
+    else if (s->batch_size * s->job.local_steps > JOB_MAX_BATCH)
         wrong = "batch_size times local_steps is too much; fewer local steps will do";
     else if (s->own_local_steps && job_local_steps(job) == 1)
         wrong = "own_local_steps needs local_steps, above 1, and servers";
@@ -300,16 +209,6 @@ static enum status check_job(const struct settings *s, int n_servers, const stru
         return ST_UNSUPPORTED;
     }
     return ST_OK;
-}
-
-static enum status read_wire_dtype(const char *text, struct net_job *job)
-{
-    job->wire_auto = strcmp(text, "auto") == 0;
-    if (dtype_read_two(job->wire_auto ? "fp32" : text, &job->push_dtype, &job->version_dtype))
-        return ST_OK;
-    LOG_E("wire_dtype: '%.100s' is not auto, nor one or two (with a comma) of %s", text,
-          DTYPE_NAMES);
-    return ST_INVALID;
 }
 
 /* What the running job is, for one more. */
@@ -335,21 +234,24 @@ enum status settings_job(const struct settings *s, int n_servers, int64_t n_elem
                          const struct net_status *joined, struct net_job *out)
 {
     enum status st = ST_OK;
+    int mode = s->job.sync_mode;
     struct net_job job = {.n_workers = (int)s->n_workers,
-                          .sync_mode = (enum job_sync_mode)s->sync_mode,
-                          .aggregate = (int)s->aggregate,
-                          .staleness = s->staleness > 0 ? s->staleness : 0,
-                          .delay_compensation = (float)s->delay_compensation,
+                          .sync_mode = mode >= 0 ? (enum job_sync_mode)mode : JOB_SYNC,
+                          .aggregate = (int)s->job.replicas,
+                          .staleness = s->job.staleness > 0 ? s->job.staleness : 0,
+                          .delay_compensation = (float)s->job.compensation,
                           .train_steps = s->train_steps,
                           .seed = (uint64_t)s->seed,
                           .batch = (int)s->batch_size};
     if (joined) {
         TRY(read_joined(joined, &job));
     } else {
-        TRY(read_optimizer(s, &job.optim));
+        TRY(job_settings_optim(&s->job, "", 0, &job.optim));
+        TRY(job_settings_check_outer(&s->job, "", 0));
+        job.optim.total_steps = (uint64_t)s->train_steps;
         if (job.aggregate == 0)
             job.aggregate = job.n_workers;
-        TRY(read_wire_dtype(text_or(s->wire_dtype, "fp32"), &job));
+        TRY(job_settings_dtypes(&s->job, "", &job));
         if (n_servers > 0)
             read_rounds(s, n_elems, &job);
     }

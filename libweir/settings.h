@@ -5,6 +5,7 @@
 #ifndef LIBWEIR_SETTINGS_H
 #define LIBWEIR_SETTINGS_H
 #include "cluster/cluster.h"
+#include "member/job_settings.h"
 #include "net/security/security.h"
 #include "net/wire/status.h"
 
@@ -14,17 +15,9 @@ struct settings {
     int64_t n_workers, task_index, slurm_ps, slurm_port;
     int join;
     char *tls_cert, *tls_key, *tls_ca, *token_file;
-    int sync_mode, shared_memory, own_local_steps;
-    int64_t aggregate, staleness;
-    double delay_compensation;
-    char *wire_dtype;
-    int64_t wire_step_ms;
-    int64_t chunk_bytes, train_steps, batch_size, seed, local_steps;
-    int optimizer, schedule, outer_optimizer;
-    double learning_rate, momentum, decay, beta1, beta2, epsilon, weight_decay;
-    double clip_value, clip_norm, lr_decay, outer_rate, outer_momentum;
-    int64_t lr_warmup_steps, lr_decay_steps;
-    char *lr_boundaries;
+    struct job_settings job; /* its texts, too, are owned */
+    int own_local_steps;
+    int64_t train_steps, batch_size, seed;
     char *data_name, *arithmetic, *checkpoint_dir;
     int64_t data_samples, data_checksum;
 };

@@ -17,6 +17,7 @@
 #include "libweir/settings.h"
 #include "libweir/weir.h"
 #include "member/dataset_order.h"
+#include "member/identity.h"
 #include "member/updates.h"
 #include <pthread.h>
 
@@ -57,7 +58,7 @@ struct weir {
     struct net_join joins_with;
     struct job_over over; /* by the exchange, as it begins */
     int is_over;
-    char host[96]; /* and process: how this member is named */
+    char host[MEMBER_ADDRESS_BYTES]; /* and process: how this member is named */
     struct chunks *chunks;
     float *values, *own_gradients; /* [n_elems]; own_gradients NULL: they are in the segment */
     float *gradients;

@@ -37,64 +37,76 @@ static void test_settings(void **state)
         assert_string_not_equal(weir_code_text(code), weir_code_text(99));
 }
 
-/* A job that cannot be: said by weir_next, and the handle is over. */
+/* Jobs that cannot be. */
+static const struct {
+    const char *settings[6][2];
+    int code;
+    const char *word;
+} impossible[] = {
+    {{{"ps_hosts", "localhost:1"}}, WEIR_E_INVALID, "set n_workers"},
+    {{{"ps_hosts", "localhost:1"}, {"n_workers", "2"}}, WEIR_E_INVALID, "task_index"},
+    {{{"ps_hosts", "localhost:1"}, {"n_workers", "2"}, {"task_index", "2"}},
+     WEIR_E_INVALID,
+     "of the 2 workers"},
+    {{{"ps_hosts", "localhost:1"}, {"n_workers", "3"}, {"worker_hosts", "a:1,b:1"}},
+     WEIR_E_INVALID,
+     "worker_hosts"},
+    {{{"ps_hosts", "localhost"}}, WEIR_E_INVALID, "no port"},
+    {{{"join", "true"}}, WEIR_E_INVALID, "ps_hosts"},
+    {{{"wire_dtype", "fp8"}}, WEIR_E_INVALID, "wire_dtype"},
+    {{{"lr_boundaries", "5,4"}, {"lr_schedule", "step"}}, WEIR_E_INVALID, "lr_boundaries"},
+    {{{"lr_boundaries", "5,x"}, {"lr_schedule", "step"}}, WEIR_E_INVALID, "rising numbers"},
+    {{{"lr_boundaries", "5"}}, WEIR_E_INVALID, "lr_boundaries: lr_schedule=constant has none"},
+    {{{"lr_schedule", "step"}}, WEIR_E_INVALID, "lr_schedule=step needs lr_boundaries"},
+    {{{"lr_schedule", "exponential"}}, WEIR_E_INVALID, "needs lr_decay_steps=N"},
+    {{{"momentum", "0.5"}}, WEIR_E_INVALID, "momentum: optimizer=adam has none"},
+    {{{"learning_rate", "-0.5"}}, WEIR_E_INVALID, "learning_rate: -0.5 is below 0"},
+    {{{"outer_learning_rate", "1"}}, WEIR_E_INVALID, "are for local_steps"},
+    {{{"outer_optimizer", "sgd"}, {"outer_momentum", "0.5"}, {"local_steps", "2"}},
+     WEIR_E_INVALID,
+     "outer_optimizer=sgd has none"},
+    {{{"staleness", "3"}}, WEIR_E_INVALID, "staleness"},
+    {{{"sync_mode", "ssp"}}, WEIR_E_INVALID, "staleness"},
+    {{{"clip_norm", "1"}}, WEIR_E_UNSUPPORTED, "clip_norm"},
+    {{{"clip_norm", "1"}, {"clip_value", "1"}}, WEIR_E_INVALID, "clip_value"},
+    {{{"own_local_steps", "true"}}, WEIR_E_INVALID, "local_steps"},
+    {{{"ps_hosts", "localhost:1"},
+      {"n_workers", "1"},
+      {"local_steps", "4"},
+      {"outer_optimizer", "sgd"},
+      {"sync_mode", "async"}},
+     WEIR_E_UNSUPPORTED,
+     "without backup workers"},
+    {{{"ps_hosts", "localhost:1"},
+      {"n_workers", "1"},
+      {"local_steps", "4"},
+      {"optimizer", "adam"},
+      {"sync_mode", "async"}},
+     WEIR_E_UNSUPPORTED,
+     "without backup workers"},
+    {{{"chunk_bytes", "17"}}, WEIR_E_INVALID, "chunk"},
+    {{{"replicas_to_aggregate", "2"}}, WEIR_E_INVALID, "aggregate"},
+    {{{"batch_size", "1048576"}, {"local_steps", "65536"}}, WEIR_E_INVALID, "batch_size"},
+    {{{"ps_hosts", "localhost:1"}, {"n_workers", "1"}, {"tls_cert", "/nowhere"}},
+     WEIR_E_INVALID,
+     "tls"},
+    {{{"ps_hosts", "localhost:1"}, {"n_workers", "1"}, {"token_file", "/nowhere"}},
+     WEIR_E_INVALID,
+     "token_file"},
+};
+
+/* Said by weir_next, and the handle is over. */
 static void test_impossible_jobs(void **state)
 {
-    static const struct {
-        const char *settings[6][2];
-        int code;
-        const char *word;
-    } jobs[] = {
-        {{{"ps_hosts", "localhost:1"}}, WEIR_E_INVALID, "set n_workers"},
-        {{{"ps_hosts", "localhost:1"}, {"n_workers", "2"}}, WEIR_E_INVALID, "task_index"},
-        {{{"ps_hosts", "localhost:1"}, {"n_workers", "2"}, {"task_index", "2"}},
-         WEIR_E_INVALID,
-         "of the 2 workers"},
-        {{{"ps_hosts", "localhost:1"}, {"n_workers", "3"}, {"worker_hosts", "a:1,b:1"}},
-         WEIR_E_INVALID,
-         "worker_hosts"},
-        {{{"ps_hosts", "localhost"}}, WEIR_E_INVALID, "no port"},
-        {{{"join", "true"}}, WEIR_E_INVALID, "ps_hosts"},
-        {{{"wire_dtype", "fp8"}}, WEIR_E_INVALID, "wire_dtype"},
-        {{{"lr_boundaries", "5,4"}, {"lr_schedule", "step"}}, WEIR_E_INVALID, "lr_boundaries"},
-        {{{"staleness", "3"}}, WEIR_E_INVALID, "staleness"},
-        {{{"sync_mode", "ssp"}}, WEIR_E_INVALID, "staleness"},
-        {{{"clip_norm", "1"}}, WEIR_E_UNSUPPORTED, "clip_norm"},
-        {{{"clip_norm", "1"}, {"clip_value", "1"}}, WEIR_E_INVALID, "clip_value"},
-        {{{"own_local_steps", "true"}}, WEIR_E_INVALID, "local_steps"},
-        {{{"ps_hosts", "localhost:1"},
-          {"n_workers", "1"},
-          {"local_steps", "4"},
-          {"outer_optimizer", "sgd"},
-          {"sync_mode", "async"}},
-         WEIR_E_UNSUPPORTED,
-         "without backup workers"},
-        {{{"ps_hosts", "localhost:1"},
-          {"n_workers", "1"},
-          {"local_steps", "4"},
-          {"optimizer", "adam"},
-          {"sync_mode", "async"}},
-         WEIR_E_UNSUPPORTED,
-         "without backup workers"},
-        {{{"chunk_bytes", "17"}}, WEIR_E_INVALID, "chunk"},
-        {{{"replicas_to_aggregate", "2"}}, WEIR_E_INVALID, "aggregate"},
-        {{{"batch_size", "1048576"}, {"local_steps", "65536"}}, WEIR_E_INVALID, "batch_size"},
-        {{{"ps_hosts", "localhost:1"}, {"n_workers", "1"}, {"tls_cert", "/nowhere"}},
-         WEIR_E_INVALID,
-         "tls"},
-        {{{"ps_hosts", "localhost:1"}, {"n_workers", "1"}, {"token_file", "/nowhere"}},
-         WEIR_E_INVALID,
-         "token_file"},
-    };
-    for (size_t i = 0; i < sizeof jobs / sizeof *jobs; i++) {
-        struct weir *w = open_with(jobs[i].settings);
+    for (size_t i = 0; i < sizeof impossible / sizeof *impossible; i++) {
+        struct weir *w = open_with(impossible[i].settings);
         struct weir_step s;
         int64_t dim = 4;
         assert_int_equal(weir_param(w, "a", WEIR_FLOAT32, 1, &dim, NULL), 0);
-        assert_error(w, weir_next(w, -1, &s), jobs[i].code, jobs[i].word);
-        assert_error(w, weir_next(w, -1, &s), jobs[i].code, jobs[i].word);
-        assert_int_equal(weir_push(w, 0, NULL, 0), jobs[i].code);
-        assert_int_equal(weir_leave_soon(w, 0), jobs[i].code);
+        assert_error(w, weir_next(w, -1, &s), impossible[i].code, impossible[i].word);
+        assert_error(w, weir_next(w, -1, &s), impossible[i].code, impossible[i].word);
+        assert_int_equal(weir_push(w, 0, NULL, 0), impossible[i].code);
+        assert_int_equal(weir_leave_soon(w, 0), impossible[i].code);
         weir_close(w);
     }
 }

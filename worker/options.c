@@ -15,7 +15,7 @@ enum { DEFAULT_TRAIN_STEPS = 200 };
 
 static void copy_plain(struct options *o)
 {
-    o->local_steps = options_raw.local_steps;
+    o->local_steps = options_raw.job.local_steps;
     o->join = options_raw.join;
     o->address = options_raw.address;
     o->security = (struct security_config){options_raw.tls_cert, options_raw.tls_key,
@@ -39,7 +39,7 @@ static void copy_plain(struct options *o)
     o->eval_every = options_raw.eval_every;
     o->log_every = options_raw.log_every;
     o->seed = options_raw.seed;
-    o->chunk_bytes = options_raw.chunk_bytes;
+    o->chunk_bytes = options_raw.job.chunk_bytes;
     o->towers = (int)options_raw.towers;
     o->towers_per_gpu = (int)options_raw.towers_per_gpu;
     o->cpu_batch_size = (int)options_raw.cpu_batch_size;
@@ -65,7 +65,7 @@ static void copy_plain(struct options *o)
     o->list_devices = options_raw.list_devices;
     o->self_test = options_raw.self_test;
     o->self_test_seconds = (int)options_raw.self_test_seconds;
-    o->shared_memory = options_raw.shared_memory == 0;
+    o->shared_memory = options_raw.job.shared_memory == 0;
     o->cuda_graphs = options_raw.cuda_graphs == 0;
 }
 
@@ -126,17 +126,17 @@ static enum status adopt_training(struct options *o, const struct net_job *job)
         const double *flag;
         float *to;
         float value;
-    } numbers[] = {{&options_raw.learning_rate, &optim.learning_rate, o->optim.learning_rate},
-                   {&options_raw.momentum, &optim.momentum, o->optim.momentum},
-                   {&options_raw.decay, &optim.decay, o->optim.decay},
-                   {&options_raw.beta1, &optim.beta1, o->optim.beta1},
-                   {&options_raw.beta2, &optim.beta2, o->optim.beta2},
-                   {&options_raw.epsilon, &optim.epsilon, o->optim.epsilon},
-                   {&options_raw.weight_decay, &optim.weight_decay, o->optim.weight_decay}};
+    } numbers[] = {{&options_raw.job.learning_rate, &optim.learning_rate, o->optim.learning_rate},
+                   {&options_raw.job.momentum, &optim.momentum, o->optim.momentum},
+                   {&options_raw.job.decay, &optim.decay, o->optim.decay},
+                   {&options_raw.job.beta1, &optim.beta1, o->optim.beta1},
+                   {&options_raw.job.beta2, &optim.beta2, o->optim.beta2},
+                   {&options_raw.job.epsilon, &optim.epsilon, o->optim.epsilon},
+                   {&options_raw.job.weight_decay, &optim.weight_decay, o->optim.weight_decay}};
     for (size_t i = 0; i < sizeof numbers / sizeof *numbers; i++)
         if (options_is_given(numbers[i].flag))
             *numbers[i].to = numbers[i].value;
-    if (options_is_given(&options_raw.optimizer))
+    if (options_is_given(&options_raw.job.optimizer))
         optim.kind = o->optim.kind;
     options_adopt_schedule(&o->optim, &optim);
     o->optim = optim;
@@ -168,24 +168,25 @@ enum status options_adopt(struct options *o, const struct net_status *s)
     const struct net_job *job = &s->job;
     if (adopt_training(o, job) != ST_OK)
         return ST_INVALID;
-    if (!options_is_given(&options_raw.sync_mode) && !options_is_given(&options_raw.sync_replicas))
+    if (!options_is_given(&options_raw.job.sync_mode) &&
+        !options_is_given(&options_raw.sync_replicas))
         o->sync_mode = job->sync_mode;
     if (!options_is_given(&options_raw.data_shard))
         o->data_own = job->data.own;
     if (options_check_shard(o) != ST_OK)
         return ST_INVALID;
-    if (!options_is_given(&options_raw.replicas)) /* 0: all that there are */
+    if (!options_is_given(&options_raw.job.replicas)) /* 0: all that there are */
         o->aggregate = job->aggregate == job->n_workers ? 0 : job->aggregate;
-    if (!options_is_given(&options_raw.staleness))
+    if (!options_is_given(&options_raw.job.staleness))
         o->staleness = job->staleness;
-    if (!options_is_given(&options_raw.compensation))
+    if (!options_is_given(&options_raw.job.compensation))
         o->delay_compensation = job->delay_compensation;
-    if (!options_is_given(&options_raw.wire_dtype) || o->wire_auto) {
+    if (!options_is_given(&options_raw.job.wire_dtype) || o->wire_auto) {
         o->wire_auto = 0;
         o->push_dtype = job->push_dtype;
         o->version_dtype = job->version_dtype;
     }
-    if (!options_is_given(&options_raw.chunk_bytes))
+    if (!options_is_given(&options_raw.job.chunk_bytes))
         o->chunk_bytes = s->chunks->chunk_bytes;
     if (!options_is_given(&options_raw.hidden_units) && !options_is_given(&options_raw.model))
         o->hidden_units = s->hidden_units;

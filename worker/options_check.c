@@ -83,58 +83,56 @@ enum status options_check_cluster(struct options *o)
 enum status options_check_mode(struct options *o)
 {
     int by_replicas = options_raw.sync_replicas ? JOB_SYNC : JOB_ASYNC;
-    if (options_raw.sync_replicas >= 0 && options_raw.sync_mode >= 0 &&
-        by_replicas != options_raw.sync_mode) {
+    if (options_raw.sync_replicas >= 0 && options_raw.job.sync_mode >= 0 &&
+        by_replicas != options_raw.job.sync_mode) {
         LOG_E("--sync_replicas and --sync_mode contradict each other; give one of them");
         return ST_INVALID;
     }
-    o->sync_mode = options_raw.sync_mode >= 0       ? (enum job_sync_mode)options_raw.sync_mode
+    o->sync_mode = options_raw.job.sync_mode >= 0   ? (enum job_sync_mode)options_raw.job.sync_mode
                    : options_raw.sync_replicas >= 0 ? (enum job_sync_mode)by_replicas
                                                     : JOB_SYNC;
-    if ((options_raw.replicas > o->n_workers && !o->join) ||
-        (options_raw.replicas != 0 && o->sync_mode != JOB_SYNC && !o->join)) {
+    if ((options_raw.job.replicas > o->n_workers && !o->join) ||
+        (options_raw.job.replicas != 0 && o->sync_mode != JOB_SYNC && !o->join)) {
         LOG_E(
             "--replicas_to_aggregate: %lld cannot be; it is for --sync_mode=sync, and at most the "
             "number of workers, %d",
-            (long long)options_raw.replicas, o->n_workers);
+            (long long)options_raw.job.replicas, o->n_workers);
         return ST_INVALID;
     }
-    o->aggregate = options_raw.replicas > 0 ? (int)options_raw.replicas : o->n_workers;
-    if ((options_raw.staleness >= 0) != (o->sync_mode == JOB_SSP) && !o->join) {
+    o->aggregate = options_raw.job.replicas > 0 ? (int)options_raw.job.replicas : o->n_workers;
+    if ((options_raw.job.staleness >= 0) != (o->sync_mode == JOB_SSP) && !o->join) {
         LOG_E("--staleness and --sync_mode=ssp go together; give both or none of them");
         return ST_INVALID;
     }
-    o->staleness = options_raw.staleness >= 0 ? options_raw.staleness : 0;
-    if (options_raw.compensation > 0 && o->sync_mode == JOB_SYNC && !o->join) {
+    o->staleness = options_raw.job.staleness >= 0 ? options_raw.job.staleness : 0;
+    if (options_raw.job.compensation > 0 && o->sync_mode == JOB_SYNC && !o->join) {
         LOG_E("--delay_compensation: in --sync_mode=sync no gradient comes late; leave it out, or "
               "take async or ssp");
         return ST_INVALID;
     }
-    o->delay_compensation = (float)options_raw.compensation;
+    o->delay_compensation = (float)options_raw.job.compensation;
     return ST_OK;
 }
 
 enum status options_check_dtypes(struct options *o)
 {
-    o->wire_auto = strcmp(options_raw.wire_dtype, "auto") == 0;
-    o->wire_step_ms = (int)options_raw.wire_step_ms;
-    const char *text = o->wire_auto ? "fp32" : options_raw.wire_dtype;
-    int known = dtype_read_two(text, &o->push_dtype, &o->version_dtype);
+    struct net_job job;
+    if (job_settings_dtypes(&options_raw.job, "--", &job) != ST_OK)
+        return ST_INVALID;
+    o->wire_auto = job.wire_auto;
+    o->wire_step_ms = (int)options_raw.job.wire_step_ms;
+    o->push_dtype = job.push_dtype;
+    o->version_dtype = job.version_dtype;
     int lockstep = o->sync_mode == JOB_SYNC && (o->aggregate <= 0 || o->aggregate == o->n_workers);
-    if (!o->wire_auto && options_is_given(&options_raw.wire_step_ms)) {
+    if (!o->wire_auto && options_is_given(&options_raw.job.wire_step_ms)) {
         LOG_E("--wire_step_ms is for --wire_dtype=auto; give both or leave it out");
         return ST_INVALID;
     }
-    if (known && (dtype_block(o->version_dtype) == 1 || lockstep))
+    if (dtype_block(o->version_dtype) == 1 || lockstep)
         return ST_OK;
-    if (known) {
-        LOG_E("--wire_dtype: changes of parameters in %s need --sync_mode=sync without backup "
-              "workers; write --wire_dtype=%s,fp32 for gradients alone",
-              dtype_name(o->version_dtype), dtype_name(o->push_dtype));
-        return ST_INVALID;
-    }
-    LOG_E("--wire_dtype: '%.100s' is not auto, nor one or two (with a comma) of %s",
-          options_raw.wire_dtype, DTYPE_NAMES);
+    LOG_E("--wire_dtype: changes of parameters in %s need --sync_mode=sync without backup "
+          "workers; write --wire_dtype=%s,fp32 for gradients alone",
+          dtype_name(o->version_dtype), dtype_name(o->push_dtype));
     return ST_INVALID;
 }
 
@@ -150,65 +148,6 @@ enum status options_check_tuning(struct options *o)
     LOG_E("--gpu_tuning: there is no '%.*s'; there are %sall, auto and none", n < 100 ? n : 100,
           bad, names);
     return ST_INVALID;
-}
-
-/* -1 alone stands for the optimizer's own. */
-static enum status check_own(void)
-{
-    static const struct {
-        const char *flag;
-        const double *value;
-    } own[] = {{"learning_rate", &options_raw.learning_rate},
-               {"momentum", &options_raw.momentum},
-               {"decay", &options_raw.decay},
-               {"beta1", &options_raw.beta1},
-               {"beta2", &options_raw.beta2},
-               {"epsilon", &options_raw.epsilon},
-               {"weight_decay", &options_raw.weight_decay}};
-    char text[FLOAT_TEXT_BYTES];
-    for (size_t i = 0; i < sizeof own / sizeof *own; i++) {
-        if (*own[i].value >= 0 || *own[i].value == -1)
-            continue;
-        LOG_E("--%s: %s is below 0; give 0 or more, or -1 for the optimizer's own", own[i].flag,
-              double_text(*own[i].value, text));
-        return ST_INVALID;
-    }
-    return ST_OK;
-}
-
-static void set_if_given(float *field, double value)
-{
-    if (value >= 0)
-        *field = (float)value;
-}
-
-/* What an optimizer does not know would be left out without a word. One that joins may leave the
- * optimizer to the job. */
-static enum status check_optimizer_flags(void)
-{
-    enum { ADAMS = 1 << OPTIM_ADAM | 1 << OPTIM_ADAMW };
-    static const struct {
-        const double *value;
-        const char *flag, *those;
-        unsigned kinds;
-    } uses[] = {
-        {&options_raw.momentum, "momentum", "momentum, nesterov and rmsprop",
-         1 << OPTIM_MOMENTUM | 1 << OPTIM_NESTEROV | 1 << OPTIM_RMSPROP},
-        {&options_raw.decay, "decay", "rmsprop", 1 << OPTIM_RMSPROP},
-        {&options_raw.beta1, "beta1", "adam and adamw", ADAMS},
-        {&options_raw.beta2, "beta2", "adam and adamw", ADAMS},
-        {&options_raw.epsilon, "epsilon", "adagrad, rmsprop, adam and adamw",
-         1 << OPTIM_ADAGRAD | 1 << OPTIM_RMSPROP | ADAMS},
-    };
-    for (size_t i = 0; i < sizeof uses / sizeof *uses; i++) {
-        if (*uses[i].value < 0 || uses[i].kinds >> options_raw.optimizer & 1 ||
-            (options_raw.join && !options_is_given(&options_raw.optimizer)))
-            continue;
-        LOG_E("--%s: --optimizer=%s has none; it is for %s", uses[i].flag,
-              optim_name((enum optim_kind)options_raw.optimizer), uses[i].those);
-        return ST_INVALID;
-    }
-    return ST_OK;
 }
 
 /* The folder that is taken by default is nobody's part. */
@@ -269,19 +208,9 @@ enum status options_check_data(struct options *o)
 
 enum status options_check_training(struct options *o)
 {
-    optim_defaults((enum optim_kind)options_raw.optimizer, &o->optim);
-    if (check_own() != ST_OK || check_bf16() != ST_OK)
-        return ST_INVALID;
-    set_if_given(&o->optim.learning_rate, options_raw.learning_rate);
-    o->optim.schedule = (enum optim_schedule)options_raw.schedule;
-    set_if_given(&o->optim.momentum, options_raw.momentum);
-    set_if_given(&o->optim.decay, options_raw.decay);
-    set_if_given(&o->optim.beta1, options_raw.beta1);
-    set_if_given(&o->optim.beta2, options_raw.beta2);
-    set_if_given(&o->optim.epsilon, options_raw.epsilon);
-    set_if_given(&o->optim.weight_decay, options_raw.weight_decay);
-    if (options_check_schedule(o) != ST_OK || optim_check(&o->optim) != ST_OK ||
-        check_optimizer_flags() != ST_OK)
+    if (check_bf16() != ST_OK ||
+        job_settings_optim(&options_raw.job, "--", o->join, &o->optim) != ST_OK ||
+        (!o->join && options_check_clipping(o) != ST_OK))
         return ST_INVALID;
     if (options_raw.on_nonfinite == 0 && options_is_given(&options_raw.max_nonfinite)) {
         LOG_E("--max_nonfinite is for --on_nonfinite=skip; give both or leave it out");
@@ -307,10 +236,10 @@ enum status options_check_training(struct options *o)
               "by --towers=N");
         return ST_INVALID;
     }
-    if (options_raw.chunk_bytes != 0 &&
-        (options_raw.chunk_bytes % 4 || options_raw.chunk_bytes < CHUNKS_MIN_BYTES)) {
+    if (options_raw.job.chunk_bytes != 0 &&
+        (options_raw.job.chunk_bytes % 4 || options_raw.job.chunk_bytes < CHUNKS_MIN_BYTES)) {
         LOG_E("--chunk_bytes: %lld is no multiple of 4, or below %d",
-              (long long)options_raw.chunk_bytes, CHUNKS_MIN_BYTES);
+              (long long)options_raw.job.chunk_bytes, CHUNKS_MIN_BYTES);
         return ST_INVALID;
     }
     return ST_OK;

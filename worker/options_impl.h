@@ -2,6 +2,7 @@
  * Owns: nothing; texts are argv's. Threads: none, before the first one. */
 #ifndef WORKER_OPTIONS_IMPL_H
 #define WORKER_OPTIONS_IMPL_H
+#include "member/job_settings.h"
 #include "worker/options.h"
 
 /* What argp fills in before it is checked; options_table.c says what each is. */
@@ -24,26 +25,19 @@ struct options_raw {
         *label_column, *target_columns, *ignore_columns;
     int data_layout; /* 0: nchw */
     const char *mean, *std, *augment;
-    const char *wire_dtype, *gpu_tuning, *gpus, *gpu_lock_dir, *placement;
-    int64_t hidden_units, train_steps, batch_size, replicas, eval_every, log_every, seed;
-    int64_t chunk_bytes, towers, towers_per_gpu, cpu_batch_size, intra_op_threads, push_delay_ms;
-    int64_t staleness, gpu_wait, self_test_seconds;
-    double gpu_memory_fraction, epochs, learning_rate, momentum, decay, beta1, beta2, epsilon,
-        weight_decay, compensation;
-    double outer_rate, outer_momentum;
-    int64_t local_steps, wire_step_ms;
-    int outer_optimizer;
-    int sync_replicas, sync_mode, optimizer, schedule, progress, log_level, list_devices, self_test;
+    const char *gpu_tuning, *gpus, *gpu_lock_dir, *placement;
+    int64_t hidden_units, train_steps, batch_size, eval_every, log_every, seed;
+    int64_t towers, towers_per_gpu, cpu_batch_size, intra_op_threads, push_delay_ms;
+    int64_t gpu_wait, self_test_seconds;
+    double gpu_memory_fraction, epochs;
+    struct job_settings job;
+    int sync_replicas, progress, log_level, list_devices, self_test;
     int soft_placement, log_placement, precision, deterministic, gpu_allow_growth;
     int join, on_nonfinite;
     int64_t max_nonfinite, fault_nonfinite;
     const char *bf16_layers;
-    int data_shard; /* 0: same */
-    const char *lr_boundaries;
-    int64_t lr_warmup_steps, lr_decay_steps;
-    double lr_decay, clip_value, clip_norm;
-    int shared_memory; /* 0: auto */
-    int cuda_graphs;   /* 0: on */
+    int data_shard;  /* 0: same */
+    int cuda_graphs; /* 0: on */
 };
 extern struct options_raw options_raw;
 
@@ -74,8 +68,7 @@ enum status options_check_validation(struct options *o);
 enum status options_check_inference(struct options *o);
 enum status options_check_outputs(const struct options *o); /* after that of inference */
 enum status options_check_logdir(struct options *o);        /* likewise */
-/* options_schedule.c: likewise, of the learning rate, and of clipping, after the mode is known. */
-enum status options_check_schedule(struct options *o);
+/* options_schedule.c */
 /* What cannot be clipped, of a worker's own flags, or of the job's that it joins. */
 enum status options_check_clipping(const struct options *o);
 /* options_local.c: likewise, of local steps, after the mode, the training and the validation. */

@@ -11,19 +11,8 @@ int64_t options_rounds(const struct options *o)
 
 enum status options_check_local(struct options *o)
 {
-    const double *const outer[] = {&options_raw.outer_rate, &options_raw.outer_momentum};
-    int given = options_raw.outer_optimizer >= 0;
-    for (size_t i = 0; i < sizeof outer / sizeof *outer; i++)
-        given |= *outer[i] >= 0;
-    if (given && o->local_steps <= 1 && !options_raw.join) {
-        LOG_E("--outer_optimizer, --outer_learning_rate and --outer_momentum are for "
-              "--local_steps; give that, too, or leave them out");
+    if (job_settings_check_outer(&options_raw.job, "--", options_raw.join) != ST_OK)
         return ST_INVALID;
-    }
-    if (options_raw.outer_optimizer == OPTIM_SGD && options_raw.outer_momentum > 0) {
-        LOG_E("--outer_momentum: --outer_optimizer=sgd has none; it is for momentum and nesterov");
-        return ST_INVALID;
-    }
     return options_check_rounds(o);
 }
 
@@ -31,11 +20,11 @@ enum status options_check_rounds(const struct options *o)
 {
     if (options_rounds(o) == 1)
         return ST_OK;
-    int moves = options_raw.outer_optimizer > OPTIM_SGD || options_raw.outer_momentum > 0;
+    int moves = options_raw.job.outer_optimizer > OPTIM_SGD || options_raw.job.outer_momentum > 0;
     if (o->sync_mode != JOB_SYNC && moves) {
         LOG_E("%s: momentum is for --sync_mode=sync; that of each worker's contribution by itself "
               "diverges; with %s leave it out, or take --outer_optimizer=sgd",
-              options_raw.outer_momentum > 0 ? "--outer_momentum" : "--outer_optimizer",
+              options_raw.job.outer_momentum > 0 ? "--outer_momentum" : "--outer_optimizer",
               job_sync_mode_name(o->sync_mode));
         return ST_INVALID;
     }
@@ -59,54 +48,34 @@ enum status options_check_rounds(const struct options *o)
     return ST_OK;
 }
 
-/* Where nobody has said: plain averaging behind optimizers that have a learning rate to themselves;
- * Nesterov's momentum behind adam and its like. In async and ssp a part of each contribution. */
 void options_settle_outer(struct options *o, int64_t n_params)
 {
-    int adaptive = o->optim.kind >= OPTIM_ADAGRAD;
-    int kind = options_raw.outer_optimizer;
-    if (o->outer_known) /* by the job */
-        return;
-    if (kind < 0 && o->sync_mode != JOB_SYNC)
-        kind = OPTIM_SGD;
-    if (kind < 0)
-        kind = adaptive || options_raw.outer_momentum > 0 ? OPTIM_NESTEROV : OPTIM_SGD;
-    optim_outer_defaults((enum optim_kind)kind, n_params, &o->outer);
-    if (o->sync_mode != JOB_SYNC && o->n_workers > 1) /* each changes what the others began with */
-        o->outer.learning_rate = 1 / (float)o->n_workers;
-    if (options_raw.outer_rate >= 0)
-        o->outer.learning_rate = (float)options_raw.outer_rate;
-    if (kind != OPTIM_SGD && options_raw.outer_momentum >= 0)
-        o->outer.momentum = (float)options_raw.outer_momentum;
+    const struct net_job job = {.sync_mode = o->sync_mode, .n_workers = o->n_workers};
+    if (!o->outer_known) /* by the job */
+        job_settings_outer(&options_raw.job, &job, o->optim.kind >= OPTIM_ADAGRAD, n_params,
+                           &o->outer);
     o->outer_known = 1;
 }
 
 void options_adopt_outer(struct options *o, const struct net_job *job)
 {
-    if (!options_is_given(&options_raw.local_steps))
+    if (!options_is_given(&options_raw.job.local_steps))
         o->local_steps = job_local_steps(job);
     if (job->local_steps <= 1) /* what was given is told as a difference */
         return;
     o->outer = job->optim;
-    if (options_raw.outer_optimizer >= 0)
-        o->outer.kind = (enum optim_kind)options_raw.outer_optimizer;
-    if (options_raw.outer_rate >= 0)
-        o->outer.learning_rate = (float)options_raw.outer_rate;
-    if (options_raw.outer_momentum >= 0)
-        o->outer.momentum = (float)options_raw.outer_momentum;
+    if (options_raw.job.outer_optimizer >= 0)
+        o->outer.kind = (enum optim_kind)options_raw.job.outer_optimizer;
+    if (options_raw.job.outer_rate >= 0)
+        o->outer.learning_rate = (float)options_raw.job.outer_rate;
+    if (options_raw.job.outer_momentum >= 0)
+        o->outer.momentum = (float)options_raw.job.outer_momentum;
     o->outer_known = 1;
 }
 
 void options_job_local(const struct options *o, struct net_job *job)
 {
     int64_t n = options_rounds(o);
-    if (n == 1)
-        return;
-    job->local_steps = (int)n;
-    job->local = job->optim;
-    job->optim = o->outer;
-    job->train_steps = (job->train_steps + n - 1) / n;
-    job->batch *= (int)n;
-    job->optim.total_steps = (uint64_t)job->train_steps;
-    job->local.total_steps = (uint64_t)(job->train_steps * n);
+    if (n > 1)
+        job_settings_round(job, n, &o->outer);
 }

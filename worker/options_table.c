@@ -11,6 +11,7 @@
 struct options_raw options_raw;
 
 static const struct options_raw defaults = {
+    .job = JOB_SETTINGS_DEFAULTS,
     .task_index = -1,
     .slurm_port = CLUSTER_SLURM_PORT,
     .data_dir = DATASET_DEFAULT_DIR,
@@ -21,24 +22,8 @@ static const struct options_raw defaults = {
     .summary_steps = 100,
     .histogram_steps = -1,
     .towers_per_gpu = 1,
-    .learning_rate = -1,
-    .momentum = -1,
-    .decay = -1,
-    .beta1 = -1,
-    .beta2 = -1,
-    .epsilon = -1,
-    .weight_decay = -1,
     .sync_replicas = -1,
-    .sync_mode = -1,
-    .staleness = -1,
-    .wire_dtype = "fp32",
     .gpu_tuning = "auto",
-    .optimizer = OPTIM_ADAM,
-    .local_steps = 1,
-    .wire_step_ms = 100,
-    .outer_optimizer = -1,
-    .outer_rate = -1,
-    .outer_momentum = -1,
     .gpus = "auto",
     .gpu_allow_growth = -1,
     .list_devices = -1,
@@ -48,7 +33,6 @@ static const struct options_raw defaults = {
     .save_secs = -1,
     .keep_checkpoint_max = 5,
     .max_nonfinite = 100,
-    .lr_decay = -1,
 };
 
 #define STR(n, t, a, h, g)                                                                         \
@@ -94,34 +78,10 @@ static const struct flag table[] = {
         "the CAs that sign the certificates of the job's programs, in PEM", NULL),
     STR("token_file", token_file, "FILE",
         "a line of worker TOKEN, where the servers ask for tokens", NULL),
-    ONE("sync_mode", sync_mode, JOB_SYNC_MODES,
-        "sync: a step is the mean of all workers' gradients; async: each is applied as it comes; "
-        "ssp: likewise, but no worker runs away from the slowest (default sync)",
-        NULL),
+#define JOB_FIELD(f) &options_raw.job.f
+#include "member/job_flags.inc"
     {"sync_replicas", FLAG_BOOL, &options_raw.sync_replicas, 0, 0, NULL, NULL,
      "TensorFlow's name: true is --sync_mode=sync, false is async", NULL},
-    INT("replicas_to_aggregate", replicas, 0, JOB_MAX_WORKERS,
-        "sync: gradients in a step; fewer than workers: the first so many count, the others are "
-        "backup workers; 0: all"),
-    INT("staleness", staleness, -1, 1e15,
-        "ssp, which needs it: steps that a worker may be ahead of the slowest; with --local_steps "
-        "rounds of them"),
-    NUM("delay_compensation", compensation, 0, 1e6,
-        "async, ssp: DC-ASGD's lambda, which corrects gradients that come late; 0: none"),
-    STR("wire_dtype", wire_dtype, "DTYPE[,DTYPE]",
-        "number format of gradients, and of parameters (left out: the same), on their "
-        "way: " DTYPE_NAMES "; int8, int4 and topk (of 256 numbers the 8 largest) send the "
-        "parameters' changes, and what is not sent of a number is added to the next; auto: fp32, "
-        "int8 or int4, by the slowest of all workers' lines",
-        NULL),
-    INT("wire_step_ms", wire_step_ms, 1, 1000000,
-        "with --wire_dtype=auto: milliseconds that a step is reckoned to take"),
-    ONE("shared_memory", shared_memory, "auto|off",
-        "gradients and parameters through shared memory, with servers on this host (default auto)",
-        NULL),
-    INT("chunk_bytes", chunk_bytes, 0, CHUNKS_MAX_BYTES,
-        "largest piece of a parameter that is sent and sharded as one; equal on all workers; 0: "
-        "1 MB, less if so many servers would not get about four pieces each"),
     {"model", FLAG_STRING, &options_raw.model, 0, 0, "FILE|NAME",
      "softmax|mlp|lenet5|deep_mnist|deep_mnist_bn|resnet_mini",
      "JSON file, or a name in the models folder", "Model and data:"},
@@ -201,49 +161,7 @@ static const struct flag table[] = {
     INT("seed", seed, 0, 0x1p53,
         "of initial values, sample order, dropout, --augment and --validation_split; equal on all "
         "workers"),
-    ONE("optimizer", optimizer, OPTIM_NAMES, "applied on the servers (default adam)", "Optimizer:"),
-    NUM("learning_rate", learning_rate, -1, 1e6,
-        "-1: the optimizer's own, 0.001 for adam and adamw, else 0.01"),
-    ONE("lr_schedule", schedule, SCHEDULE_NAMES,
-        "the learning rate's course over the job: as it is, down to 0 in a line, or in half a "
-        "wave; "
-        "times --lr_decay at each of --lr_boundaries, or in every --lr_decay_steps, little by "
-        "little",
-        NULL),
-    INT("lr_warmup_steps", lr_warmup_steps, 0, 1e15,
-        "the learning rate rises to its full value in a line over so many steps, and linear and "
-        "cosine begin after them; 0: none"),
-    STR("lr_boundaries", lr_boundaries, "STEP,...",
-        "--lr_schedule=step: after so many steps each the learning rate falls", NULL),
-    NUM("lr_decay", lr_decay, -1, 1, "--lr_schedule=step, exponential: the factor; -1: 0.1"),
-    INT("lr_decay_steps", lr_decay_steps, 0, 1e15,
-        "--lr_schedule=exponential: steps in which the learning rate falls by the factor "
-        "--lr_decay"),
-    NUM("clip_value", clip_value, 0, 1e30,
-        "each element of the mean gradient is kept within -it and it, on the servers; 0: as it is"),
-    NUM("clip_norm", clip_norm, 0, 1e30,
-        "where the norm of all gradients of a step together is larger, they are scaled down to it: "
-        "in sync their mean over all workers, on the servers; else by each worker its own; 0: as "
-        "they are"),
-    NUM("momentum", momentum, -1, 1, "momentum, nesterov, rmsprop; -1: the optimizer's own"),
-    NUM("decay", decay, -1, 1, "rmsprop's smoothing; -1: the optimizer's own"),
-    NUM("beta1", beta1, -1, 1, "adam, adamw; -1: the optimizer's own"),
-    NUM("beta2", beta2, -1, 1, "adam, adamw; -1: the optimizer's own"),
-    NUM("epsilon", epsilon, -1, 1, "adam*, adagrad, rmsprop; -1: the optimizer's own"),
-    NUM("weight_decay", weight_decay, -1, 1e3, "-1: the optimizer's own"),
-    INT("local_steps", local_steps, 1, JOB_MAX_LOCAL_STEPS,
-        "steps that each worker takes by itself, with its optimizer, before the servers average "
-        "what "
-        "they changed: so many times fewer bytes (local SGD, DiLoCo)"),
-    ONE("outer_optimizer", outer_optimizer, "sgd|momentum|nesterov",
-        "--local_steps: the servers' optimizer, whose gradient is that average; sgd with a rate of "
-        "1 takes it as it is (default sgd, with adagrad, rmsprop, adam and adamw nesterov; async "
-        "and ssp have sgd alone)",
-        NULL),
-    NUM("outer_learning_rate", outer_rate, -1, 100,
-        "-1: 1, with momentum or nesterov and 10 million parameters or more 0.7; in async and ssp "
-        "1 divided by the number of workers"),
-    NUM("outer_momentum", outer_momentum, -1, 1, "-1: 0.5, with so many parameters 0.9"),
+#include "member/optim_flags.inc"
     ONE("on_nonfinite", on_nonfinite, "stop|skip",
         "a loss or gradient that is not finite: stop ends the worker with an error; skip has the "
         "step's contribution count with weight 0 (and sends nothing before all of it was looked "

@@ -47,20 +47,43 @@ static void warn(const void *const *those, size_t n_those, const char *why)
 void options_warn_unused(const struct options *o)
 {
     const struct options_raw *r = &options_raw;
-    const void *const exchange[] = {&r->sync_mode,    &r->sync_replicas,  &r->replicas,
-                                    &r->staleness,    &r->compensation,   &r->wire_dtype,
-                                    &r->wire_step_ms, &r->shared_memory,  &r->data_shard,
-                                    &r->address,      &r->local_steps,    &r->outer_optimizer,
-                                    &r->outer_rate,   &r->outer_momentum, &r->tls_cert,
-                                    &r->tls_key,      &r->tls_ca,         &r->token_file};
-    const void *const training[] = {
-        &r->train_steps,     &r->epochs,        &r->seed,         &r->optimizer,
-        &r->learning_rate,   &r->schedule,      &r->lr_decay,     &r->lr_decay_steps,
-        &r->lr_warmup_steps, &r->lr_boundaries, &r->clip_value,   &r->clip_norm,
-        &r->momentum,        &r->decay,         &r->beta1,        &r->beta2,
-        &r->epsilon,         &r->weight_decay,  &r->on_nonfinite, &r->max_nonfinite,
-        &r->eval_every,      &r->log_every,     &r->chunk_bytes,  &r->cuda_graphs,
-        &r->train_data,      &r->train_labels,  &r->metrics_port, &r->metrics_bind};
+    const void *const exchange[] = {&r->job.sync_mode,    &r->sync_replicas,
+                                    &r->job.replicas,     &r->job.staleness,
+                                    &r->job.compensation, &r->job.wire_dtype,
+                                    &r->job.wire_step_ms, &r->job.shared_memory,
+                                    &r->data_shard,       &r->address,
+                                    &r->job.local_steps,  &r->job.outer_optimizer,
+                                    &r->job.outer_rate,   &r->job.outer_momentum,
+                                    &r->tls_cert,         &r->tls_key,
+                                    &r->tls_ca,           &r->token_file};
+    const void *const training[] = {&r->train_steps,
+                                    &r->epochs,
+                                    &r->seed,
+                                    &r->job.optimizer,
+                                    &r->job.learning_rate,
+                                    &r->job.schedule,
+                                    &r->job.lr_decay,
+                                    &r->job.lr_decay_steps,
+                                    &r->job.lr_warmup_steps,
+                                    &r->job.lr_boundaries,
+                                    &r->job.clip_value,
+                                    &r->job.clip_norm,
+                                    &r->job.momentum,
+                                    &r->job.decay,
+                                    &r->job.beta1,
+                                    &r->job.beta2,
+                                    &r->job.epsilon,
+                                    &r->job.weight_decay,
+                                    &r->on_nonfinite,
+                                    &r->max_nonfinite,
+                                    &r->eval_every,
+                                    &r->log_every,
+                                    &r->job.chunk_bytes,
+                                    &r->cuda_graphs,
+                                    &r->train_data,
+                                    &r->train_labels,
+                                    &r->metrics_port,
+                                    &r->metrics_bind};
     if (o->ps_hosts.n > 0 || o->list_devices >= 0 || o->self_test >= 0)
         return;
     warn(exchange, sizeof exchange / sizeof *exchange,

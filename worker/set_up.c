@@ -1,8 +1,6 @@
 /* worker/set_up.c - from the flags to a trainer that can start: see worker.h. */
 #include "base/aligned.h"
-#include "base/clock.h"
 #include "base/digest.h"
-#include "base/rng.h"
 #include "kernels/vector/vector.h"
 #include "member/job_query.h"
 #include "worker/data/data_words.h"
@@ -16,8 +14,6 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-#include <sys/random.h>
-#include <unistd.h>
 
 static enum status cut_model(struct worker *w)
 {
@@ -317,20 +313,6 @@ done:
     return st;
 }
 
-static const char *own_name(struct worker *w)
-{
-    if (gethostname(w->host, sizeof w->host - 1) != 0)
-        w->host[0] = 0;
-    return w->host;
-}
-
-/* "gpu7:4711", host and process: workers of one host are told apart. */
-static const char *own_address(struct worker *w)
-{
-    snprintf(w->address, sizeof w->address, "%s:%ld", own_name(w), (long)getpid());
-    return w->address;
-}
-
 static void first_values(void *ctx, float *params)
 {
     const struct worker *w = ctx;
@@ -378,7 +360,8 @@ static enum status make_exchange(struct worker *w)
         .join = {.member = o->task_index,
                  .job = options_job(o, w->train->n),
                  .chunks = w->chunks,
-                 .address = o->address ? o->address : own_address(w),
+                 .incarnation = member_incarnation(),
+                 .address = o->address ? o->address : member_address(w->address),
                  .model = w->model->text,
                  .hidden_units = w->model->hidden_units},
     };
@@ -390,9 +373,6 @@ static enum status make_exchange(struct worker *w)
     set_up_arithmetic(w, cfg.join.job.arithmetic);
     if (w->rounded)
         net_rounding_set(&cfg.join.job.rounding, w->rounded, w->model->n_layers);
-    while (cfg.join.incarnation == 0)
-        if (getrandom(&cfg.join.incarnation, sizeof cfg.join.incarnation, 0) < 0)
-            cfg.join.incarnation = rng_mix((uint64_t)clock_now_ns() ^ (uint64_t)getpid());
     set_up_over(w, &cfg);
     return updates_create(&cfg, &w->updates);
 }
@@ -410,7 +390,7 @@ static enum status open_checkpoints(struct worker *w)
     const struct alone_saver_config cfg = {
         .folder = {.path = o->checkpoint_dir,
                    .restore = o->restore,
-                   .host = own_name(w),
+                   .host = member_host(w->host),
                    .job = &job,
                    .chunks = w->chunks,
                    .updates = &w->updates},

@@ -6,6 +6,7 @@
 #ifndef WORKER_WORKER_H
 #define WORKER_WORKER_H
 #include "checkpoint/job_over.h"
+#include "member/identity.h"
 #include "worker/checkpoint/alone_saver.h"
 #include "worker/device/gpus.h"
 #include "worker/events/events.h"
@@ -23,9 +24,9 @@
 
 struct worker {
     struct options opt;
-    char host[65];            /* this one's name */
-    char address[96];         /* that, and its process */
-    struct net_status joined; /* --join: the job, as it was then */
+    char host[MEMBER_HOST_BYTES];       /* this one's name */
+    char address[MEMBER_ADDRESS_BYTES]; /* that, and its process */
+    struct net_status joined;           /* --join: the job, as it was then */
     struct gpus gpus;
     int gpu_number[DEVICE_MAX];  /* of those, CUDA's */
     int n_cores;                 /* that it takes of this machine's */

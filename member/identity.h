@@ -1,0 +1,16 @@
+/* member/identity.h - who a member says that it is. Owns: nothing. Threads: any. Errors: none. */
+#ifndef MEMBER_IDENTITY_H
+#define MEMBER_IDENTITY_H
+#include <stddef.h>
+#include <stdint.h>
+
+enum { MEMBER_HOST_BYTES = 65, MEMBER_ADDRESS_BYTES = 96 };
+
+/* This host's name; empty where it has none. Returns to. */
+const char *member_host(char to[MEMBER_HOST_BYTES]);
+/* "gpu7:4711", host and process: members of one host are told apart. Returns to. */
+const char *member_address(char to[MEMBER_ADDRESS_BYTES]);
+/* Random, never 0: this life of the process. */
+uint64_t member_incarnation(void);
+
+#endif

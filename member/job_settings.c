@@ -1,0 +1,214 @@
+/* member/job_settings.c - see the header. A setting that has no meaning in the schedule that was
+ * asked for is an error, as it would be left out without a word. */
+#include "member/job_settings.h"
+#include "base/float_text.h"
+#include "base/log.h"
+#include <errno.h>
+#include <stdlib.h>
+#include <string.h>
+
+static void set_if_given(float *field, double value)
+{
+    if (value >= 0)
+        *field = (float)value;
+}
+
+/* -1 alone stands for the optimizer's own. */
+static enum status check_own(const struct job_settings *s, const char *dash)
+{
+    const struct {
+        const char *name;
+        double value;
+    } own[] = {{"learning_rate", s->learning_rate},
+               {"momentum", s->momentum},
+               {"decay", s->decay},
+               {"beta1", s->beta1},
+               {"beta2", s->beta2},
+               {"epsilon", s->epsilon},
+               {"weight_decay", s->weight_decay}};
+    char text[FLOAT_TEXT_BYTES];
+    for (size_t i = 0; i < sizeof own / sizeof *own; i++) {
+        if (own[i].value >= 0 || own[i].value == -1)
+            continue;
+        LOG_E("%s%s: %s is below 0; give 0 or more, or -1 for the optimizer's own", dash,
+              own[i].name, double_text(own[i].value, text));
+        return ST_INVALID;
+    }
+    return ST_OK;
+}
+
+/* What an optimizer does not know would be left out without a word. One that joins may leave the
+ * optimizer to the job. */
+static enum status check_optimizer(const struct job_settings *s, const char *dash, int joins)
+{
+    enum { ADAMS = 1 << OPTIM_ADAM | 1 << OPTIM_ADAMW };
+    const struct {
+        double value;
+        const char *name, *those;
+        unsigned kinds;
+    } uses[] = {
+        {s->momentum, "momentum", "momentum, nesterov and rmsprop",
+         1 << OPTIM_MOMENTUM | 1 << OPTIM_NESTEROV | 1 << OPTIM_RMSPROP},
+        {s->decay, "decay", "rmsprop", 1 << OPTIM_RMSPROP},
+        {s->beta1, "beta1", "adam and adamw", ADAMS},
+        {s->beta2, "beta2", "adam and adamw", ADAMS},
+        {s->epsilon, "epsilon", "adagrad, rmsprop, adam and adamw",
+         1 << OPTIM_ADAGRAD | 1 << OPTIM_RMSPROP | ADAMS},
+    };
+    int left_to_job = joins && s->optimizer == OPTIM_ADAM; /* the default */
+    for (size_t i = 0; i < sizeof uses / sizeof *uses; i++) {
+        if (uses[i].value < 0 || left_to_job || uses[i].kinds >> s->optimizer & 1)
+            continue;
+        LOG_E("%s%s: %soptimizer=%s has none; it is for %s", dash, uses[i].name, dash,
+              optim_name((enum optim_kind)s->optimizer), uses[i].those);
+        return ST_INVALID;
+    }
+    return ST_OK;
+}
+
+static enum status read_boundaries(const char *text, const char *dash, struct optim_config *out)
+{
+    for (const char *at = text; at;) {
+        char *end;
+        errno = 0;
+        unsigned long long v = strtoull(at, &end, 10);
+        int n = out->n_boundaries;
+        if (*at < '0' || *at > '9' || errno || (*end && *end != ',') || v < 1 || v > INT64_MAX ||
+            (n > 0 && v <= out->boundary[n - 1])) {
+            LOG_E("%slr_boundaries: '%.100s' is no list of rising numbers of steps, as in "
+                  "1000,2000",
+                  dash, text);
+            return ST_INVALID;
+        }
+        if (n == OPTIM_MAX_BOUNDARIES) {
+            LOG_E("%slr_boundaries: more than %d", dash, OPTIM_MAX_BOUNDARIES);
+            return ST_INVALID;
+        }
+        out->boundary[out->n_boundaries++] = v;
+        at = *end ? end + 1 : NULL;
+    }
+    return ST_OK;
+}
+
+static enum status check_uses(const struct job_settings *s, const char *dash, int joins)
+{
+    enum { STEP = 1 << SCHEDULE_STEP, EXPONENTIAL = 1 << SCHEDULE_EXPONENTIAL };
+    const struct {
+        int given;
+        const char *name, *those;
+        unsigned kinds;
+    } uses[] = {
+        {s->lr_boundaries != NULL, "lr_boundaries", "step", STEP},
+        {s->lr_decay >= 0, "lr_decay", "step and exponential", STEP | EXPONENTIAL},
+        {s->lr_decay_steps > 0, "lr_decay_steps", "exponential", EXPONENTIAL},
+    };
+    int left_to_job = joins && s->schedule == SCHEDULE_CONSTANT;
+    for (size_t i = 0; i < sizeof uses / sizeof *uses; i++) {
+        if (!uses[i].given || left_to_job || uses[i].kinds >> s->schedule & 1)
+            continue;
+        LOG_E("%s%s: %slr_schedule=%s has none; it is for %s", dash, uses[i].name, dash,
+              optim_schedule_name((enum optim_schedule)s->schedule), uses[i].those);
+        return ST_INVALID;
+    }
+    return ST_OK;
+}
+
+static enum status check_schedule(const struct optim_config *o, const char *dash, int joins)
+{
+    if (joins)
+        return ST_OK;
+    if (o->schedule == SCHEDULE_STEP && o->n_boundaries == 0) {
+        LOG_E("%slr_schedule=step needs %slr_boundaries=STEP,...", dash, dash);
+        return ST_INVALID;
+    }
+    if (o->schedule == SCHEDULE_EXPONENTIAL && o->lr_decay_steps == 0) {
+        LOG_E("%slr_schedule=exponential needs %slr_decay_steps=N", dash, dash);
+        return ST_INVALID;
+    }
+    return ST_OK;
+}
+
+enum status job_settings_optim(const struct job_settings *s, const char *dash, int joins,
+                               struct optim_config *out)
+{
+    enum status st = ST_OK;
+    struct optim_config o;
+    TRY(check_own(s, dash));
+    optim_defaults((enum optim_kind)s->optimizer, &o);
+    set_if_given(&o.learning_rate, s->learning_rate);
+    set_if_given(&o.momentum, s->momentum);
+    set_if_given(&o.decay, s->decay);
+    set_if_given(&o.beta1, s->beta1);
+    set_if_given(&o.beta2, s->beta2);
+    set_if_given(&o.epsilon, s->epsilon);
+    set_if_given(&o.weight_decay, s->weight_decay);
+    set_if_given(&o.lr_decay, s->lr_decay);
+    o.clip_value = (float)s->clip_value;
+    o.clip_norm = (float)s->clip_norm;
+    o.schedule = (enum optim_schedule)s->schedule;
+    o.warmup_steps = (uint64_t)s->lr_warmup_steps;
+    o.lr_decay_steps = (uint64_t)s->lr_decay_steps;
+    TRY(check_uses(s, dash, joins));
+    TRY(read_boundaries(s->lr_boundaries, dash, &o));
+    TRY(check_schedule(&o, dash, joins));
+    TRY(optim_check(&o));
+    TRY(check_optimizer(s, dash, joins));
+    *out = o;
+done:
+    return st;
+}
+
+enum status job_settings_dtypes(const struct job_settings *s, const char *dash, struct net_job *out)
+{
+    const char *text = s->wire_dtype ? s->wire_dtype : "fp32";
+    out->wire_auto = strcmp(text, "auto") == 0;
+    if (dtype_read_two(out->wire_auto ? "fp32" : text, &out->push_dtype, &out->version_dtype))
+        return ST_OK;
+    LOG_E("%swire_dtype: '%.100s' is not auto, nor one or two (with a comma) of %s", dash, text,
+          DTYPE_NAMES);
+    return ST_INVALID;
+}
+
+enum status job_settings_check_outer(const struct job_settings *s, const char *dash, int joins)
+{
+    int given = s->outer_optimizer >= 0 || s->outer_rate >= 0 || s->outer_momentum >= 0;
+    if (given && s->local_steps <= 1 && !joins) {
+        LOG_E("%souter_optimizer, %souter_learning_rate and %souter_momentum are for "
+              "%slocal_steps; give that, too, or leave them out",
+              dash, dash, dash, dash);
+        return ST_INVALID;
+    }
+    if (s->outer_optimizer == OPTIM_SGD && s->outer_momentum > 0) {
+        LOG_E("%souter_momentum: %souter_optimizer=sgd has none; it is for momentum and nesterov",
+              dash, dash);
+        return ST_INVALID;
+    }
+    return ST_OK;
+}
+
+void job_settings_outer(const struct job_settings *s, const struct net_job *job, int adaptive,
+                        int64_t n_params, struct optim_config *out)
+{
+    int kind = s->outer_optimizer;
+    if (kind < 0 && job->sync_mode != JOB_SYNC)
+        kind = OPTIM_SGD;
+    if (kind < 0)
+        kind = adaptive || s->outer_momentum > 0 ? OPTIM_NESTEROV : OPTIM_SGD;
+    optim_outer_defaults((enum optim_kind)kind, n_params, out);
+    if (job->sync_mode != JOB_SYNC && job->n_workers > 1) /* each changes what others began with */
+        out->learning_rate = 1 / (float)job->n_workers;
+    set_if_given(&out->learning_rate, s->outer_rate);
+    if (kind != OPTIM_SGD)
+        set_if_given(&out->momentum, s->outer_momentum);
+}
+
+void job_settings_round(struct net_job *job, int64_t n, const struct optim_config *outer)
+{
+    job->local_steps = (int)n;
+    job->local = job->optim;
+    job->optim = *outer;
+    job->train_steps = (job->train_steps + n - 1) / n;
+    job->batch *= (int)n;
+    job->optim.total_steps = (uint64_t)job->train_steps;
+    job->local.total_steps = (uint64_t)(job->train_steps * n);
+}
