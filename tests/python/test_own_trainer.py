@@ -17,6 +17,12 @@ import harness
 BUILD = os.path.dirname(harness.BIN)
 DATA = "/usr/share/datasets/fashion-mnist"
 STEPS, TRIES = 400, 10  # a busy machine may miss the job's middle
+# As programs were compiled with them.
+CONSTANTS = {"OK": 0, "DONE": 1, "LEFT": 2, "AGAIN": 3, "REBASED": 4, "OVER": 5, "E_INVALID": -1,
+             "E_REFUSED": -2, "E_UNAVAILABLE": -3, "E_CANCELLED": -4, "E_NOMEM": -5,
+             "E_UNSUPPORTED": -6, "E_PROTOCOL": -7, "E_IO": -8, "E_INTERNAL": -9, "FLOAT32": 0,
+             "LOG_DEBUG": 0, "LOG_INFO": 1, "LOG_WARN": 2, "LOG_ERROR": 3, "EVENT_BEGAN": 1,
+             "EVENT_READY": 2, "EVENT_REBASED": 3, "EVENT_STOPPED": 4}
 SETTINGS = ["optimizer", "momentum", "learning_rate", "0.05", "train_steps", str(STEPS)]
 
 
@@ -80,6 +86,22 @@ class OwnTrainer(harness.Test):
         for other in ("dnnl", "gomp", "cuda", "cudnn", "cublas"):
             self.assertNotIn(other, needs)
         self.assertLess(len(read("examples/own_trainer.c").splitlines()), 80)
+
+    @unittest.skipUnless(shutil.which("abidiff"), "needs Debian's abigail-tools")
+    def test_abi(self):
+        """What programs were compiled with stays: functions, structures, and the constants."""
+        said = subprocess.run([os.path.join(harness.SOURCE, "scripts/abi"),
+                               os.path.join(BUILD, "lib/libweir.so.0")], text=True,
+                              stdout=subprocess.PIPE, stderr=subprocess.STDOUT)
+        self.assertEqual((said.stdout, said.returncode), ("", 0))
+        header = re.sub(r"/\*.*?\*/", "", read("libweir/weir.h"), flags=re.S)
+        found = {}
+        for names in re.findall(r"^enum[^{;]*\{(.*?)\}", header, re.S | re.M):
+            last = -1
+            for name, value in re.findall(r"WEIR_(\w+)(?: = (-?\d+))?", names):
+                last = found[name] = int(value) if value else last + 1
+        self.assertLessEqual(CONSTANTS.items(), found.items(), "constants of weir.h stay")
+        self.assertEqual(sorted(found), sorted(CONSTANTS), "name new ones here, too")
 
     def trainer(self, program, env, hosts, task, *more):
         return self.start("trainer:%d" % task,
