@@ -112,6 +112,13 @@ static enum status check_numbers(const struct settings *s, const struct cluster 
         LOG_E("join: needs ps_hosts, with ps 0 at least");
         return ST_INVALID;
     }
+    int64_t n_workers = c->workers.n > 0 ? c->workers.n : s->n_workers;
+    if (!s->join && c->ps.n == 0 && n_workers > 1) {
+        LOG_E("ps_hosts: %" PRId64 " workers need at least one server to train together, and %s "
+              "names none",
+              n_workers, c->source == CLUSTER_TF_CONFIG ? "TF_CONFIG's cluster" : "nothing");
+        return ST_INVALID;
+    }
     if (s->join || c->ps.n == 0)
         return ST_OK;
     if (c->workers.n > 0 && s->n_workers > 0 && s->n_workers != c->workers.n) {

@@ -3,19 +3,18 @@
 #include <poll.h>
 #include <stdio.h>
 
-void librig_open(struct librig *r, const char *const (*more)[2])
+void librig_open_anywhere(struct librig *r, const char *const (*more)[2])
 {
-    static const char *const settings[][2] = {{"n_workers", "1"},   {"chunk_bytes", "4096"},
-                                              {"optimizer", "sgd"}, {"train_steps", "10"},
-                                              {"batch_size", "3"},  {NULL, NULL}};
+    static const char *const settings[][2] = {{"chunk_bytes", "4096"},
+                                              {"optimizer", "sgd"},
+                                              {"train_steps", "10"},
+                                              {"batch_size", "3"},
+                                              {NULL, NULL}};
     const int64_t n = MODEL_ELEMS;
-    char addr[32];
     tiny_member_init(&r->m);
     tiny_init(&r->tiny, r->m.chunks, 0, 1);
     tiny_start(&r->tiny);
-    snprintf(addr, sizeof addr, "127.0.0.1:%d", r->tiny.port);
     r->w = open_with(settings);
-    assert_int_equal(weir_set(r->w, "ps_hosts", addr), WEIR_OK);
     for (; more && (*more)[0]; more++)
         assert_int_equal(weir_set(r->w, (*more)[0], (*more)[1]), WEIR_OK);
     assert_int_equal(
@@ -23,6 +22,15 @@ void librig_open(struct librig *r, const char *const (*more)[2])
     r->fd = weir_fd(r->w);
     assert_true(r->fd > 2);
     assert_int_equal(weir_fd(r->w), r->fd);
+}
+
+void librig_open(struct librig *r, const char *const (*more)[2])
+{
+    char addr[32];
+    librig_open_anywhere(r, more);
+    snprintf(addr, sizeof addr, "127.0.0.1:%d", r->tiny.port);
+    assert_int_equal(weir_set(r->w, "ps_hosts", addr), WEIR_OK);
+    assert_int_equal(weir_set(r->w, "n_workers", "1"), WEIR_OK);
 }
 
 void librig_close(struct librig *r)

@@ -14,6 +14,8 @@ struct librig {
 
 /* A job of one member, 10 steps of 3 samples by sgd; more: settings, ended by NULL; NULL: none. */
 void librig_open(struct librig *r, const char *const (*more)[2]);
+/* Likewise, but where the server is, and which member this is, is not said. */
+void librig_open_anywhere(struct librig *r, const char *const (*more)[2]);
 void librig_close(struct librig *r);
 /* Begins that step, and pushes its gradient. */
 void librig_step(struct librig *r, int64_t step);
