@@ -120,9 +120,16 @@ class Libweir(harness.Test):
         other.stop(signal.SIGKILL, status=-signal.SIGKILL)
 
     def test_comes_and_goes(self):
-        """One joins, one leaves: of the steps that count each has the samples behind the last's."""
+        """One joins, one leaves: of the steps that count each has the samples behind the last's, or
+        each round of local steps."""
+        for local_steps in (1, 4):
+            with self.subTest(local_steps):
+                self.come_and_go(local_steps)
+
+    def come_and_go(self, local_steps):
         ps = self.ps("--worker_timeout=60")
-        members = self.members("train_steps=1000000", "batch_size=4", "seed=3", pause_ms=2)
+        members = self.members("train_steps=1000000", "batch_size=4", "seed=3",
+                               "local_steps=%d" % local_steps, pause_ms=2)
         members[0].wait_line("^step 10 ")
         members.append(self.trainer("joiner", "join=true", pause_ms=2))
         members[2].wait_line("^step .* members 3$")
@@ -134,9 +141,9 @@ class Libweir(harness.Test):
             m.wait_line("^step %d " % last)
         for p in (members[0], members[2], ps):
             p.stop(signal.SIGKILL, status=-signal.SIGKILL)
-        self.check_samples(members, last)
+        self.check_samples(members, last // local_steps, local_steps)
 
-    def check_samples(self, members, last):
+    def check_samples(self, members, n_rounds, local_steps):
         taken = {}  # step: generation: positions
         for m in members:
             for line in list(m.lines):
@@ -145,9 +152,11 @@ class Libweir(harness.Test):
                     step, position, n, generation, _ = map(int, found.groups())
                     taken.setdefault(step, {}).setdefault(generation, []).append((position, n))
         expected = 0
-        for step in range(last):
-            for position, n in sorted(taken[step][max(taken[step])]):
-                self.assertEqual(position, expected, "step %d: %s" % (step, taken[step]))
+        for i in range(n_rounds):
+            steps = [taken[step] for step in range(i * local_steps, (i + 1) * local_steps)]
+            counts = max(max(step) for step in steps)
+            for position, n in sorted(at for step in steps for at in step[counts]):
+                self.assertEqual(position, expected, "round %d: %s" % (i, steps))
                 expected += n
 
     def test_refused(self):

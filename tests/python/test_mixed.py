@@ -1,0 +1,106 @@
+#!/usr/bin/python3
+"""Weir's own workers and programs of one's own, by the package `weir`, in one job: the program
+describes the worker's parameters; one that describes others is refused. Also in a region's job."""
+# label: cluster
+import hashlib
+import os
+import sys
+import unittest
+
+import harness
+import regions
+import samples
+
+BUILD = os.path.dirname(harness.BIN)
+os.environ.setdefault("WEIR_LIBRARY", os.path.join(BUILD, "lib/libweir.so.0"))
+sys.path.insert(0, os.path.join(harness.SOURCE, "python"))
+import weir  # noqa: E402
+
+MODELS = {"softmax": (("softmax/weights", (10, 784)), ("softmax/biases", (10,))),
+          "mlp": (("hid/weights", (24, 784)), ("hid/biases", (24,)), ("sm/weights", (10, 24)),
+                  ("sm/biases", (10,)))}
+
+
+@unittest.skipIf(harness.SANITIZE, "the library is loaded into a Python without a sanitizer")
+class Mixed(regions.Test):
+    def member(self, job, model, task, **settings):
+        m = weir.Member(ps_hosts=",".join(job.ps_hosts), n_workers=len(job.workers),
+                        task_index=task, **settings)
+        self.addCleanup(m.close)
+        for name, shape in MODELS[model]:
+            m.param(name, shape)
+        return m
+
+    def train(self, m, model):
+        """To the end: it contributes that it has no gradient; the samples of its steps."""
+        rows = []
+        while (step := m.next(60 * harness.PATIENCE)) is not None:
+            rows.append((step.generation, step.step, step.position, step.n_samples))
+            for param in range(len(MODELS[model])):
+                m.push(param, samples=step.n_samples)
+        self.assertEqual(m.result, "done")
+        return rows
+
+    def test_one_job(self):
+        """Whoever comes first; all end with the same bits, and no sample is read twice."""
+        for own_first in (True, False):
+            path = "%s/samples-%d" % (self.dir(), own_first)
+            job = self.job(n_workers=2, flags=["--train_steps=30", "--batch_size=10",
+                                               "--seed=3", "--record_samples=" + path])
+            job.workers.pop()
+            job.start_ps()
+            settings = {"train_steps": 30, "batch_size": 10, "seed": 3}
+            job.workers.append(None)
+            other = weir.Member(ps_hosts=job.ps_hosts[0], n_workers=2, task_index=1, **settings)
+            other.param("own/weights", (10, 784))
+            m = self.member(job, "softmax", 1, **settings)
+            if own_first:
+                with self.assertRaises(weir.Timeout):  # it has told its job, and waits for another
+                    m.next(0.2)
+                job.start_worker(0)
+            else:
+                job.start_worker(0).wait_line("vector loops")
+                with self.assertRaisesRegex(weir.Refused, "parameter 0: named 'softmax/weights' on "
+                                            "the servers, 'own/weights' on the worker"):
+                    other.next(60 * harness.PATIENCE)
+            other.close()
+            rows = self.train(m, "softmax")
+            bits = b"".join(bytes(m.values(param)) for param in range(2))
+            m.close()
+            job.workers[0].wait(60)
+            job.ps[0].wait(60)
+            self.assertEqual(job.summary(0)["parameters_sha256"],
+                             hashlib.sha256(bits).hexdigest())
+            with open(path + "-own", "w", encoding="ascii") as f:
+                f.writelines("%d %d %d %d\n" % row for row in rows)
+            self.assertEqual(samples.wrong([path, path + "-own"], 30), [])
+
+    def test_in_a_region(self):
+        """Its positions lie between those of the other region."""
+        paths = [self.dir() + "/samples-%d" % i for i in range(3)]
+        self.begin(late=(0, 1), steps=30)
+        rows = []
+        for job, flags in zip(self.regions, self.region_flags):
+            job.start_ps(0, *flags)
+        own = self.member(self.regions[1], "mlp", 1, train_steps=30, batch_size=10, seed=3,
+                          learning_rate=0.01)
+        workers = [self.regions[i].start_worker(k, "--record_samples=" + path)
+                   for (i, k), path in zip(((0, 0), (0, 1), (1, 0)), paths)]
+        while (step := own.next(60 * harness.PATIENCE)) is not None:
+            self.assertEqual(step.stride, 2)
+            rows.append((step.generation, step.step, step.position, step.n_samples))
+            for param in range(4):
+                own.push(param, samples=step.n_samples)
+        own.close()
+        for process in (*workers, *(job.ps[0] for job in self.regions), self.parents.ps[0]):
+            process.wait(60)
+        shas = [job.summary(0)["parameters_sha256"] for job in self.regions]
+        self.assertEqual(shas[0], shas[1])
+        read = samples.last(samples.read(paths)) | samples.last(rows)
+        numbers = [n for r in read for n in range(r[2], r[2] + 2 * r[3], 2)]
+        self.assertEqual(len(numbers), len(set(numbers)))
+        self.assertEqual(len(numbers), 30 * 2 * 2 * 10)
+
+
+if __name__ == "__main__":
+    harness.main()
