@@ -2,11 +2,13 @@
  * and sizes out of bounds are errors, and no step, push or sample reads or writes where it must
  * not. */
 #include "libweir/weir.h"
+#include "member/dataset_order.h"
 #include "tests/fuzz.h"
 #include <stdlib.h>
 #include <string.h>
 
 enum { MOST_ELEMS = 1 << 16, MOST_CALLS = 64 };
+static const double TOO_MANY = 0x1p41; /* elements; what lies between takes memory for nothing */
 
 static struct {
     const uint8_t *at;
@@ -38,10 +40,14 @@ static void text(char *to, size_t room)
 
 static void tell(struct weir *w)
 {
-    static const char *const names[] = {"train_steps",   "batch_size", "seed",        "chunk_bytes",
-                                        "optimizer",     "momentum",   "sync_mode",   "staleness",
-                                        "lr_boundaries", "wire_dtype", "n_workers",   "task_index",
-                                        "local_steps",   "clip_value", "data_samples"};
+    static const char *const names[] = {
+        "train_steps",    "batch_size",      "seed",
+        "chunk_bytes",    "optimizer",       "momentum",
+        "sync_mode",      "staleness",       "lr_boundaries",
+        "wire_dtype",     "n_workers",       "task_index",
+        "local_steps",    "clip_value",      "data_samples",
+        "lr_schedule",    "lr_decay",        "lr_decay_steps",
+        "outer_momentum", "own_local_steps", "replicas_to_aggregate"};
     char name[24], value[24];
     text(name, sizeof name);
     text(value, sizeof value);
@@ -51,27 +57,50 @@ static void tell(struct weir *w)
 
 static void describe(struct weir *w)
 {
-    int64_t dims[6], n = 1;
+    int64_t dims[6];
+    double n = 1;
     char name[8];
     text(name, sizeof name);
     int n_dims = (int8_t)byte() % 9;
     for (int i = 0; i < 6; i++) {
         dims[i] = number();
-        if (i < n_dims && dims[i] > 0 && n < MOST_ELEMS)
-            n *= dims[i] < MOST_ELEMS ? dims[i] : MOST_ELEMS;
+        if (i < n_dims)
+            n *= (double)dims[i];
     }
-    if (n < MOST_ELEMS) /* else it takes memory for nothing */
+    if (n < MOST_ELEMS || n > TOO_MANY)
         weir_param(w, name, byte() % 8 == 7, n_dims, dims, NULL);
     weir_param_average(w, (int)number(), (double)byte() / 200);
+}
+
+/* Seldom: nothing but errors follows. */
+static void end(struct weir *w)
+{
+    switch (byte()) {
+    case 1:
+        weir_goodbye(w);
+        break;
+    case 2:
+        weir_cancel(w);
+        break;
+    case 3:
+        weir_leave_failed(w, "an error");
+        break;
+    case 4:
+        weir_fd(w);
+        break;
+    default:
+        break;
+    }
 }
 
 static void use(struct weir *w, float *gradient)
 {
     struct weir_step s;
     struct weir_event e;
-    int param = byte() % 8 - 1;
+    int param = byte() % 16 > 0 ? byte() % 8 - 1 : (int)number();
     double samples = byte() < 200 ? byte() % 4 : (double)number();
-    switch (byte() % 8) {
+    int64_t items = number();
+    switch (byte() % 14) {
     case 0:
         weir_next(w, 0, &s);
         break;
@@ -91,11 +120,23 @@ static void use(struct weir *w, float *gradient)
         weir_pull(w, param);
         break;
     case 6:
-        weir_sample(w, byte(), number());
+        if (items < MOST_ELEMS || items > DATASET_MAX_ITEMS)
+            weir_sample(w, items, number());
         break;
     case 7:
         weir_next_event(w, &e);
         break;
+    case 8:
+        weir_push_values(w, param, gradient, samples);
+        break;
+    case 9:
+        weir_push(w, param, NULL, samples);
+        break;
+    case 10:
+        weir_leave_soon(w, 0);
+        break;
+    default:
+        end(w);
     }
 }
 
