@@ -1,6 +1,7 @@
 /* libweir/steps.c - see weir_impl.h: the steps of a member, as worker/train has them with a trainer
  * of its own: a step whose values are not to be had counts no more, and one whose generation ends
  * while it is pushed is pushed to its end, for it may count. */
+#include "member/steps.h"
 #include "base/clock.h"
 #include "libweir/weir_impl.h"
 #include <string.h>
@@ -35,55 +36,28 @@ static int code_of_wait(struct weir *w, enum status st, int invalid)
     return weir_stop(w, weir_fail_st(w, st));
 }
 
-static int64_t lowest_version(const struct weir *w)
+static struct member_steps steps_of(const struct weir *w)
 {
-    int64_t lowest = INT64_MAX;
-    for (int c = 0; c < w->chunks->n_chunks; c++) {
-        int64_t version = w->updates.ops->version(w->updates.ctx, c);
-        lowest = version < lowest ? version : lowest;
-    }
-    return lowest;
+    return (struct member_steps){&w->updates, &w->start.place, w->own_pace, w->n_local, w->batch};
 }
 
-static enum status wait_all(struct weir *w, int64_t step, int64_t deadline_ns)
-{
-    return w->updates.ops->wait_until(w->updates.ctx, 0, w->chunks->n_chunks, step, deadline_ns);
-}
-
-/* All at their last version and in full precision; servers answer when the last checkpoint is
- * there. */
 static int collect(struct weir *w, int64_t deadline_ns)
 {
-    enum dtype d = w->job.version_dtype;
-    int exact = d == DTYPE_F32 || dtype_block(d) > 1; /* changes have led to the servers' bits */
-    enum status st = wait_all(w, w->train_steps, deadline_ns);
-    if (st == ST_OK && (!exact || w->own_pace) && !w->collecting) {
-        for (int c = 0; c < w->chunks->n_chunks && st == ST_OK; c++)
-            st = w->updates.ops->pull(w->updates.ctx, c, w->train_steps);
-        w->collecting = 1;
-        if (st == ST_OK)
-            st = wait_all(w, w->train_steps, deadline_ns);
-    }
+    const struct member_steps m = steps_of(w);
+    enum status st =
+        member_collect(&m, w->chunks->n_chunks, w->train_steps, deadline_ns, &w->collecting);
     int code = code_of_wait(w, st, 1);
     return code == WEIR_OK ? weir_stop(w, WEIR_DONE) : code;
 }
 
-static int64_t first_position(const struct weir *w, int64_t step)
-{
-    const struct net_place *p = &w->start.place;
-    const struct updates *x = &w->updates;
-    uint64_t given = w->own_pace && x->ops->samples ? x->ops->samples(x->ctx) : 0;
-    uint64_t at = net_place_position(p, w->n_local * w->batch, step / w->n_local) +
-                  (uint64_t)(step % w->n_local * w->batch);
-    return (int64_t)net_place_sample(p, given > 0 ? given - 1 : at);
-}
-
 static void fill_step(struct weir *w, struct weir_step *out)
 {
+    const struct member_steps m = steps_of(w);
     const struct net_place *p = &w->start.place;
     *out = (struct weir_step){.step = w->step,
                               .train_steps = w->train_steps,
-                              .position = first_position(w, w->step),
+                              .position =
+                                  (int64_t)net_place_sample(p, member_position_now(&m, w->step)),
                               .n_samples = w->batch,
                               .stride = p->n_regions > 1 ? p->n_regions : 1,
                               .generation = (int64_t)w->start.generation,
@@ -135,7 +109,8 @@ static int go_on(struct weir *w, int early, int64_t deadline_ns, struct weir_ste
         if (code != WEIR_OK)
             return code;
     }
-    if ((w->own_pace ? lowest_version(w) : next) >= w->train_steps)
+    if ((w->own_pace ? member_lowest_version(&w->updates, w->chunks->n_chunks) : next) >=
+        w->train_steps)
         return collect(w, deadline_ns);
     begin_step(w, next);
     fill_step(w, out);

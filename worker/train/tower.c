@@ -174,13 +174,17 @@ void tower_set_place(struct tower *t, const struct net_place *place)
     t->place = *place;
 }
 
-/* The step's samples of all workers lie side by side, a worker's in one run, so that two towers of
- * one worker and two workers read the same; with local steps, those of one step of the servers. */
+struct member_steps tower_steps(const struct tower *t, const struct updates *x, int own_pace)
+{
+    int64_t n = t->cfg->local_steps;
+    return (struct member_steps){x, &t->place, own_pace, n > 1 ? n : 1, t->cfg->batch};
+}
+
+/* So two towers of one worker and two workers read the same. */
 uint64_t tower_position(const struct tower *t, int64_t local_step)
 {
-    int64_t n = t->cfg->local_steps > 1 ? t->cfg->local_steps : 1, batch = t->cfg->batch;
-    uint64_t first = net_place_position(&t->place, (int)(n * batch), local_step / n);
-    return first + (uint64_t)(local_step % n * batch + t->spec.first);
+    const struct member_steps m = tower_steps(t, NULL, 0);
+    return member_position(&m, local_step) + (uint64_t)t->spec.first;
 }
 
 /* The tower's part of the training set's samples from the global position on. */

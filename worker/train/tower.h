@@ -6,6 +6,7 @@
  * time. Errors:  the backend's; ST_NOMEM. */
 #ifndef WORKER_TRAIN_TOWER_H
 #define WORKER_TRAIN_TOWER_H
+#include "member/steps.h"
 #include "worker/place/split_tower.h"
 #include "worker/train/read_ahead.h"
 #include "worker/train/tower_batch.h"
@@ -54,6 +55,8 @@ void tower_destroy(struct tower *t); /* NULL is fine */
 void tower_set_place(struct tower *t, const struct net_place *place);
 /* The global position of its first sample of the worker's local step. */
 uint64_t tower_position(const struct tower *t, int64_t local_step);
+/* The same without its part of the batch; x, own_pace: for member_position_now. */
+struct member_steps tower_steps(const struct tower *t, const struct updates *x, int own_pace);
 /* Training, once t->data is known: a thread for tower_read_ahead, where reading is work: samples
  * become floats, are augmented, or lie in a file. */
 enum status tower_make_reader(struct tower *t);

@@ -55,24 +55,12 @@ static void *tower_main(void *arg)
     return NULL;
 }
 
-/* After the last step: all chunks at their final version, in this process and in full precision. At
- * their own pace they are here, but are asked for all the same: the servers answer that when the
- * last checkpoint is on the disk. */
 static enum status collect(struct trainer *t)
 {
-    struct updates *x = t->cfg.updates;
-    enum status st = ST_OK;
-    int n = t->cfg.chunks->n_chunks;
-    TRY(x->ops->wait(x->ctx, 0, n, t->cfg.train_steps));
-    enum dtype versions = t->towers[0]->place.version_dtype; /* the job's: the flags may be auto */
-    int exact = versions == DTYPE_F32 || dtype_block(versions) > 1;
-    if (exact && !t->cfg.own_pace) /* changes have led to the servers' own bits */
-        return ST_OK;
-    for (int c = 0; c < n; c++)
-        TRY(x->ops->pull(x->ctx, c, t->cfg.train_steps));
-    TRY(x->ops->wait(x->ctx, 0, n, t->cfg.train_steps));
-done:
-    return st;
+    int asked = 0;
+    const struct member_steps m = {
+        .updates = t->cfg.updates, .place = &t->towers[0]->place, .own_pace = t->cfg.own_pace};
+    return member_collect(&m, t->cfg.chunks->n_chunks, t->cfg.train_steps, INT64_MAX, &asked);
 }
 
 static enum status no_memory(int n_towers)

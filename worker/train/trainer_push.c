@@ -157,13 +157,7 @@ static enum status layer_arrive(struct trainer *t, int layer, int64_t step, int 
 
 int64_t trainer_lowest_version(struct trainer *t)
 {
-    struct updates *x = t->cfg.updates;
-    int64_t lowest = INT64_MAX;
-    for (int c = 0; c < t->cfg.chunks->n_chunks; c++) {
-        int64_t version = x->ops->version(x->ctx, c);
-        lowest = version < lowest ? version : lowest;
-    }
-    return lowest;
+    return member_lowest_version(t->cfg.updates, t->cfg.chunks->n_chunks);
 }
 
 int64_t trainer_global_step(struct trainer *t, int64_t local_step)

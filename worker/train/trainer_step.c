@@ -52,9 +52,8 @@ static enum status layer_load(struct trainer *t, struct tower *w, int layer, int
  * nothing is under way until all have loaded theirs. */
 static uint64_t first_sample(const struct trainer *t, const struct tower *w, int64_t step)
 {
-    const struct updates *x = t->cfg.updates;
-    uint64_t given = t->cfg.own_pace && x->ops->samples ? x->ops->samples(x->ctx) : 0;
-    return given > 0 ? given - 1 + (uint64_t)w->spec.first : tower_position(w, step);
+    const struct member_steps m = tower_steps(w, t->cfg.updates, t->cfg.own_pace);
+    return member_position_now(&m, step) + (uint64_t)w->spec.first;
 }
 
 static enum status tower_step(struct trainer *t, struct tower *w, int64_t step)
