@@ -70,9 +70,12 @@ int weir_param(struct weir *w, const char *name, int dtype, int n_dims, const in
     int code = read_shape(w, name, n_dims, dims, &shape);
     if (code != WEIR_OK)
         return code;
+    if (w->n_params == CHUNKS_MAX_PARAMS)
+        return weir_fail(w, WEIR_E_INVALID, "parameter '%.255s' is one too many: %d can be", name,
+                         CHUNKS_MAX_PARAMS);
     int64_t n = shape_elems(&shape);
     char *copy = strdup(name);
-    if (w->n_params == CHUNKS_MAX_PARAMS || !copy || !make_room(w, n)) {
+    if (!copy || !make_room(w, n)) {
         free(copy);
         return weir_fail(w, WEIR_E_NOMEM, "out of memory for parameter '%.255s' of %lld elements",
                          name, (long long)n);
