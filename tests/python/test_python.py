@@ -80,8 +80,14 @@ class Declared(unittest.TestCase):
                          [name for name, _ in _library.StepStruct._fields_])
 
     def test_the_settings(self):
-        rows = re.findall(r'^    \{"(\w+)", FLAG_', read("libweir/settings.c"), re.M)
-        self.assertEqual(tuple(rows), weir.SETTINGS)
+        text = re.sub(r'^#include "(member/\w+\.inc|cluster/flags\.h)"',
+                      lambda m: read(*m.group(1).split("/")), read("libweir/settings.c"),
+                      flags=re.M)
+        slurm = re.findall(r'\{"(\w+)", FLAG_', text[:text.index("struct flag rows")])
+        rows = re.findall(r'^    (?:\{|TEXT\(|NUMBER\(|YES_NO\()"(\w+)"|^    (CLUSTER_SLURM)',
+                          text[text.index("struct flag rows"):], re.M)
+        self.assertEqual(tuple(name for row, of_slurm in rows
+                               for name in (slurm if of_slurm else [row])), weir.SETTINGS)
         self.assertEqual(weir.flags(["--seed=3", "file", "--join", "--verbose"]),
                          ({"seed": "3", "join": "true"}, ["file", "--verbose"]))
 
