@@ -59,6 +59,7 @@ static const struct {
     {"a launch", " kernel: "},
     {"cudaMalloc", "memory"}, /* what it was wanted for, and how much there is */
     {"cudaMalloc of a broken card", "cudaMalloc: "},
+    {"a variant pack", "cudnnBackendFinalize: "},
     {"cudaGetDeviceCount", "no device"},
 };
 

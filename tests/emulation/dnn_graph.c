@@ -479,6 +479,8 @@ cudnnStatus_t cudnnBackendFinalize(cudnnBackendDescriptor_t descriptor)
             return CUDNN_STATUS_BAD_PARAM;
     if (d->type != PLAN)
         FAULT(CUDNN_STATUS_INTERNAL_ERROR);
+    if (d->type == PACK)
+        FAULT_AS("a variant pack", CUDNN_STATUS_NOT_SUPPORTED);
     if (d->type == TENSOR)
         code = tensor_finalize(d);
     else if (d->type == CONV)

@@ -2,9 +2,9 @@
  * the real one of the same name, so that the .cu files compile as plain C++ and their index
  * arithmetic is tested without a GPU.
  * A block's threads run one after the other, each until it ends or meets a barrier; those that wait
- * at one are contexts of their own (ucontext), and go on, in the other order each time, when all
- * have come. So a barrier that is missing shows as wrong values, and a thread that leaves while
- * others wait ends the program. Blocks run one after the other, __shared__ is static.
+ * at one are contexts of their own (ucontext), and go on, in the other order each time and in each
+ * block, when all have come. So a barrier that is missing shows as wrong values, and a thread that
+ * leaves while others wait ends the program. Blocks run one after the other, __shared__ is static.
  * What it is not: warps, memory spaces, limits. */
 #ifndef TESTS_EMULATION_LAUNCH_CUH
 #define TESTS_EMULATION_LAUNCH_CUH

@@ -96,7 +96,8 @@ EMULATION_SWITCHES static void emulation_enter(struct emulation_fiber *f)
 
 static void emulation_block()
 {
-    unsigned n = 0;
+    static unsigned n_blocks; /* of two blocks each has the other order behind a barrier */
+    unsigned n = 0, turn = n_blocks++;
     emulation_next = emulation_ended = 0;
     while (emulation_next < blockDim.x)
         emulation_enter(&emulation_fibers[n++]);
@@ -107,7 +108,7 @@ static void emulation_block()
             abort();
         }
         for (unsigned i = 0; i < n; i++)
-            emulation_enter(&emulation_fibers[round % 2 ? n - 1 - i : i]);
+            emulation_enter(&emulation_fibers[(round + turn) % 2 ? n - 1 - i : i]);
     }
 }
 
