@@ -123,7 +123,7 @@ def check_torch(args, how, result):
     """Ends the program if a run of PyTorch was not on the card."""
     def wrong(what):
         sys.exit("gpu_train: PyTorch (%s) did not train on %s: %s" % (how, label(args), what))
-    if args.cpu:
+    if args.cpu or args.torch_cpu:
         return
     if result["device_types"] != ["cuda"]:
         wrong("its parameters were on %s" % ", ".join(result["device_types"]))
@@ -140,7 +140,8 @@ def run_torch(args, how):
     argv = [args.python, "-B", os.path.abspath(__file__), "--torch=" + how,
             "--steps=%d" % args.steps, "--warm_up=%d" % args.warm_up,
             "--batch_size=%d" % args.batch_size, "--learning_rate=%g" % args.learning_rate,
-            "--precision=" + args.precision, "--data_dir=" + args.data_dir] + ["--cpu"] * args.cpu
+            "--precision=" + args.precision, "--data_dir=" + args.data_dir]
+    argv += ["--cpu"] * (args.cpu or args.torch_cpu)
     env = dict(os.environ, **({} if args.cpu else {"CUDA_VISIBLE_DEVICES": args.card["uuid"]}))
     process = subprocess.Popen(argv, text=True, stdout=subprocess.PIPE, env=env)
     (output,) = wait_all([process], "PyTorch, " + how, args.limit)
@@ -257,7 +258,7 @@ def what_is_there(args):
         print("gpu_train: measures on " + label(args), file=sys.stderr)
     there.add("weir")
     probe = "import torch; print(torch.__version__, torch.cuda.is_available() or %d, " \
-        "hasattr(torch, 'compile'))" % args.cpu
+        "hasattr(torch, 'compile'))" % (args.cpu or args.torch_cpu)
     torch = subprocess.run([args.python, "-c", probe], text=True, stdout=subprocess.PIPE,
                            stderr=subprocess.DEVNULL, check=False)
     if torch.returncode != 0:
@@ -295,6 +296,8 @@ def parse():
     p.add_argument("--tuning", default="", metavar="NAME,...|all",
                    help="also Weir with each of these")
     p.add_argument("--cpu", action="store_true", help="no card: only to try this program")
+    p.add_argument("--torch_cpu", action="store_true",
+                   help="PyTorch on the CPU: only to try this program, where the card is emulated")
     p.add_argument("--data_dir", default="/usr/share/datasets/fashion-mnist")
     p.add_argument("--mnist_dir", default=os.path.join(data, "weir/mnist"))
     p.add_argument("--bin", default=os.path.join(SOURCE, "build/bin"))

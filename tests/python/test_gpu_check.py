@@ -103,7 +103,7 @@ class GpuCheck(harness.Test):
     def test_card_without_bf16(self):
         """What needs it is skipped and says so; nothing fails."""
         old = {"WEIR_EMULATED_CC": "7.5"}
-        said, report = self.check("--emulated", "--quick", **old)
+        said, report = self.check("--emulated", "--quick", "--python=/nowhere/python", **old)
         self.assertIn("gpu_check: 5 of 6 stages passed on Emulated GPU, 1 skipped\n", said)
         for row, verdict in (("bf16 1 1 graph auto", "skipped"),
                              ("fp32 1 1 graph auto", "passed"),
