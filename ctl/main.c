@@ -296,7 +296,8 @@ static int has_folder(const struct job_data *d)
 /* Likewise, of checkpoints. */
 static int has_checkpoint_folder(const struct net_status_checkpoints *c)
 {
-    int cut_off = strlen(c->folder) + 1 == sizeof c->folder;
+    /* Cut off, perhaps before a character of several bytes; or with bytes that are no text. */
+    int cut_off = strlen(c->folder) + 4 >= sizeof c->folder || strchr(c->folder, '?');
     if (cut_off)
         LOG_W("where ps:0 keeps its checkpoints is not known in full (%s): add "
               "--checkpoint_dir=DIR",

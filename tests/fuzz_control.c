@@ -77,7 +77,7 @@ static void read_leave(const uint8_t *data, size_t size)
         return;
     require(leave.member >= 0 && leave.member < JOB_MAX_WORKERS);
     for (const char *c = leave.error; *c; c++)
-        require(*c >= ' ' && *c < 127);
+        require((unsigned char)*c >= ' ' && *c != 127);
     require(memchr(leave.error, 0, sizeof leave.error) != NULL);
 }
 

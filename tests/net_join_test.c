@@ -401,14 +401,14 @@ static void members_leave_now_or_soon(void **state)
     }
 }
 
-/* What others see of it is one line of printable ASCII, and not long. */
+/* What others see of it is one line of printable UTF-8, and not long. */
 static void members_leave_with_an_error(void **state)
 {
     (void)state;
     struct net_leave got,
-        leave = {.member = 2, .incarnation = 7, .error = "step 4:\n\x1b[31m\xff!"};
+        leave = {.member = 2, .incarnation = 7, .error = "step 4:\n\x1b[31m\xff!\xc3\xbc\xc2\x9b"};
     assert_int_equal(leave_through(&leave, &got), ST_OK);
-    assert_string_equal(got.error, "step 4:??[31m?!");
+    assert_string_equal(got.error, "step 4:??[31m?!\xc3\xbc??");
     Weir__V1__LeaveRequest wire = WEIR__V1__LEAVE_REQUEST__INIT;
     char text[3 * LEAVE_ERROR_BYTES], why[MESSAGE_WHY_BYTES];
     uint8_t data[sizeof text + 16];

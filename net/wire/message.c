@@ -1,6 +1,7 @@
 /* net/wire/message.c - see message.h. */
 #include "net/wire/message.h"
 #include "base/hosts.h"
+#include "base/utf8.h"
 #include "net/wire/health.pb-c.h"
 #include "net/wire/message_impl.h"
 #include "net/wire/weir.pb-c.h"
@@ -345,8 +346,13 @@ enum status message_unpack_reply(const uint8_t *data, size_t bytes, struct net_j
 void message_text_in(const char *from, char *to, size_t room)
 {
     size_t n = 0;
-    for (; from[n] && n + 1 < room; n++)
-        to[n] = (char)(from[n] >= ' ' && from[n] < 127 ? from[n] : '?');
+    for (size_t left = strlen(from), bytes; left > 0; left -= bytes, from += bytes, n += bytes) {
+        int is_kept = (bytes = utf8_printable(from, left)) > 0;
+        bytes = is_kept ? bytes : 1;
+        if (n + bytes >= room)
+            break;
+        memcpy(to + n, is_kept ? from : "?", bytes);
+    }
     to[n] = 0;
 }
 

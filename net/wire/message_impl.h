@@ -19,8 +19,8 @@ void message_budget_init(struct budget *b);
 enum status message_pack(const ProtobufCMessage *message, uint8_t **data, size_t *bytes);
 /* Whether a request's sender speaks this program's protocol; ST_INVALID. */
 enum status message_check_protocol(uint32_t theirs, char why[MESSAGE_WHY_BYTES]);
-/* What a peer wrote goes to terminals and into JSON: '?' for what is not printable ASCII; cut to
- * fit. */
+/* What a peer wrote goes to terminals and into JSON: '?' for each byte that is no printable UTF-8;
+ * cut to fit, before a character. */
 void message_text_in(const char *from, char *to, size_t room);
 /* Writes the sentence; returns ST_INVALID. */
 enum status message_invalid(char why[MESSAGE_WHY_BYTES], const char *text);

@@ -353,8 +353,8 @@ class Changes(Weirctl):
         self.assertNotIn("--checkpoint_dir", line)
         self.assertIn("where ps:0 keeps its checkpoints is not known in full", told)
         self.kill(job)
-        job = self.at_relative_folder(here, "ckp")
-        folder = os.path.join(here, "ckp")
+        job = self.at_relative_folder(here, "ck\u00fc")
+        folder = os.path.join(here, "ck\u00fc")
         self.assertEqual(self.json(job.ps_hosts, "status")["checkpoints"]["folder"], folder)
         line = self.ctl(job.ps_hosts, "add", "ps", "127.0.0.1:9")[0]
         self.assertIn("--checkpoint_dir=" + folder, shlex.split(line))

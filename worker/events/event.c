@@ -2,6 +2,7 @@
  * summary.proto, tensor.proto and its plugins' plugin_data.proto. */
 #include "worker/events/event.h"
 #include "base/digest.h"
+#include "base/utf8.h"
 #include <string.h>
 
 enum { EVENT_WALL_TIME = 1, EVENT_STEP, EVENT_FILE_VERSION, EVENT_GRAPH, EVENT_SUMMARY };
@@ -72,28 +73,15 @@ void event_graph(struct event *e, const uint8_t *graph, size_t n)
     event_buf_bytes(e->b, EVENT_GRAPH, graph, n);
 }
 
-/* How many bytes of UTF-8 stand here; 0: none that are. */
-static size_t utf8_bytes(const unsigned char *s)
-{
-    size_t n = s[0] < 0x80 ? 1 : s[0] < 0xc2 ? 0 : s[0] < 0xe0 ? 2 : s[0] < 0xf0 ? 3 : 4;
-    if (s[0] > 0xf4 || (s[0] == 0xe0 && s[1] < 0xa0) || (s[0] == 0xed && s[1] > 0x9f) ||
-        (s[0] == 0xf0 && s[1] < 0x90) || (s[0] == 0xf4 && s[1] > 0x8f))
-        return 0;
-    for (size_t i = 1; i < n; i++)
-        if ((s[i] & 0xc0) != 0x80)
-            return 0;
-    return n;
-}
-
 static void put_text(struct event_buf *b, int field, const char *text)
 {
     size_t begun = event_buf_begin(b, field);
-    for (const unsigned char *s = (const unsigned char *)text; *s;) {
-        size_t n = utf8_bytes(s);
-        const unsigned char latin[2] = {(unsigned char)(0xc0 | *s >> 6),
-                                        (unsigned char)(0x80 | (*s & 0x3f))};
-        event_buf_raw(b, n ? s : latin, n ? n : 2);
-        s += n ? n : 1;
+    for (size_t left = strlen(text), n; left > 0; text += n ? n : 1, left -= n ? n : 1) {
+        unsigned char c = (unsigned char)*text;
+        const unsigned char latin[2] = {(unsigned char)(0xc0 | c >> 6),
+                                        (unsigned char)(0x80 | (c & 0x3f))};
+        n = utf8_character(text, left);
+        event_buf_raw(b, n ? (const void *)text : latin, n ? n : 2);
     }
     event_buf_end(b, begun);
 }
