@@ -9,12 +9,24 @@ import sys
 
 import harness
 
-# ssh, whose hosts are all this one; `dead` refuses.
+# ssh, whose hosts are all this one; `dead` refuses, `away` while there is a file of that name;
+# `greets` says something without an end of line first; `bare` has no program but bash. From `away`
+# and `greets` a task can cut itself off: its host goes on without ssh.
 SSH = """#!/bin/bash
 while [[ $1 == -* ]]; do [[ $1 == -- ]] && shift && break; [[ $1 == -o ]] && shift; shift; done
 [ "$1" != dead ] || { echo "ssh: connect to host dead port 22: No route to host" >&2; exit 255; }
-shift
-exec bash -c "$*"
+if [ "$1" = away ] && [ -e "$SCRIPTS/away" ]; then
+    echo "ssh: connect to host away port 22: Connection timed out" >&2; exit 255
+fi
+[ "$1" != greets ] || printf 'welcome'
+[ "$1" != bare ] || export PATH=$SCRIPTS/bare
+host=$1; shift
+if [ $host = away ] || [ $host = greets ]; then
+    echo $$ >"$SCRIPTS/ssh_group"
+    setsid bash -c "$*" <&0 | cat
+    exit ${PIPESTATUS[0]}
+fi
+exec /bin/bash -c "$*"
 """
 
 # A task: writes its number and flags down, and does what its script $SCRIPTS/ROLE-INDEX says.
@@ -45,9 +57,9 @@ class Launch(harness.Test):
             os.chmod(os.path.join(folder, name), 0o755)
         return folder
 
-    def launch(self, *flags):
+    def launch(self, *flags, before=()):
         folder = self.dir()
-        argv = [sys.executable, os.path.join(harness.SOURCE, "scripts/launch"),
+        argv = [*before, sys.executable, os.path.join(harness.SOURCE, "scripts/launch"),
                 os.path.join(folder, "hosts"), "--ssh", os.path.join(folder, "ssh"),
                 "--program", os.path.join(folder, "task"),
                 "--logs", os.path.join(folder, "logs"), "--grace=5", *flags]
@@ -141,6 +153,73 @@ class Launch(harness.Test):
         launch = self.launch()
         self.wait_staying(2)
         launch.stop(signal.SIGKILL, status=-signal.SIGKILL)
+        self.all_gone()
+
+    # A worker whose first start loses its launcher, and goes on until the watcher ends it.
+    LOST = ("[ -f again ] || { touch again $AWAY; trap 'sleep 1; echo first >>ends; exit 143' TERM; "
+            "kill -KILL -- -$(cat ssh_group); while :; do sleep 0.05; done; }; "
+            "echo second >>ends; exit 0")
+
+    def test_lost_host(self):
+        """What is started again waits for the end of what was there; a greeting hides no start."""
+        self.scene("a ps=1\nb workers=1 ssh=greets\n", worker_0=self.LOST,
+                   ps_0="until grep -qs second ends; do sleep 0.05; done; exit 0")
+        launch = self.launch("--restarts=1")
+        launch.wait()
+        launch.wait_line("launch: host b is lost, and worker:0 with it")
+        launch.wait_line("launch: worker:0 on b is started again in 1 s \\(1 of 1\\)")
+        self.assertEqual(self.read("ends"), ["first", "second"])
+        self.all_gone()
+
+    def test_host_timeout(self):
+        """A host that comes back: logins that failed are no restarts."""
+        self.scene("a ps=1\nb workers=1 ssh=away\n", worker_0="AWAY=away; " + self.LOST,
+                   ps_0="until grep -qs second ends; do sleep 0.05; done; exit 0")
+        launch = self.launch("--restarts=1", "--host_timeout=100")
+        launch.wait_line("launch: worker:0 on b is tried again in 2 s, for (100|99|98) s more")
+        os.remove(os.path.join(self.dir(), "away"))
+        launch.wait()
+        launch.wait_line("launch: worker:0 on b: exit status 0, 2 starts")
+        self.all_gone()
+
+    def test_keep_going(self):
+        """One that does not come back: the others go on without it."""
+        self.scene("a ps=1 workers=1\nb workers=1 ssh=away\n",
+                   worker_1="AWAY=away; " + self.LOST,
+                   ps_0="until [ -f end ]; do sleep 0.05; done; exit 0",
+                   worker_0="until [ -f end ]; do sleep 0.05; done; exit 0")
+        launch = self.launch("--keep_going", "--host_timeout=0")
+        launch.wait_line("worker:1 on b: the host has been gone for --host_timeout=0 seconds")
+        open(os.path.join(self.dir(), "end"), "w", encoding="utf-8").close()
+        launch.wait(status=1)
+        launch.wait_line("launch: worker:0 on a: exit status 0")
+        launch.wait_line("launch: worker:1 on b: lost")
+        self.all_gone()
+
+    def test_signal_while_it_ends(self):
+        """The first is said alone: tasks have their time; nohup's SIGHUP is none."""
+        self.scene("a ps=1 workers=2\n",
+                   worker_1="until [ $(wc -l <staying) = 2 ]; do sleep 0.05; done; exit 1",
+                   worker_0="trap 'until [ -f end ]; do sleep 0.05; done; echo worker:0 >>ends; "
+                   "exit 0' TERM; echo >>staying; while :; do sleep 0.05; done")
+        launch = self.launch(before=["env", "--ignore-signal=HUP"])
+        launch.wait_line("the job ends, since another start would not fix it")
+        launch.popen.send_signal(signal.SIGHUP)
+        launch.popen.send_signal(signal.SIGINT)
+        launch.wait_line("launch: ending already; once more: SIGKILL to all")
+        open(os.path.join(self.dir(), "end"), "w", encoding="utf-8").close()
+        launch.wait(status=1)
+        self.assertEqual(self.read("ends"), ["worker:0", "ps:0"])
+        self.assertNotIn("SIGKILL to all: ", launch.output())
+        self.all_gone()
+
+    def test_no_flock(self):
+        self.scene("a ps=1\nb workers=1 ssh=bare\n")
+        os.makedirs(os.path.join(self.dir(), "bare"))
+        os.symlink("/bin/bash", os.path.join(self.dir(), "bare/bash"))
+        launch = self.launch()
+        launch.wait(status=2)
+        launch.wait_line("worker:0[|] flock is missing on this host")
         self.all_gone()
 
     def test_hosts(self):
