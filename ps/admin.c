@@ -357,11 +357,23 @@ static int on_reported(void *ctx, const struct net_report *report)
     return ps_monitor_reported(s->monitor, report);
 }
 
+static int takes_part(void *ctx, int worker)
+{
+    struct ps_status *s = ctx;
+    int ended;
+    struct run *run = ps_service_run(s->cfg.service, &ended);
+    int is_member = run ? net_plan_rank(run->plan, worker) >= 0 : -1;
+    if (run)
+        run_unref(run);
+    return is_member;
+}
+
 static enum status make_monitor(struct ps_status *s)
 {
     const struct ps_monitor_config cfg = {.listen_fd = s->cfg.pages_fd,
                                           .folder = s->cfg.folder,
                                           .task = s->cfg.task,
+                                          .takes_part = takes_part,
                                           .service = s->cfg.service,
                                           .status = on_status,
                                           .ctx = s};

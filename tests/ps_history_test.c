@@ -1,6 +1,7 @@
 /* tests/ps_history_test.c - a job's course in few points, and what workers report for it. */
 #include "net/wire/report.h"
 #include "ps/monitor/history.h"
+#include <float.h>
 #include <math.h>
 #include <setjmp.h>
 #include <stdarg.h>
@@ -38,7 +39,7 @@ static void nothing_is_lost(void **state)
     assert_int_equal(h.point[h.n - 1].step, n - 1);
 }
 
-static const struct net_report good = {3, 77, 1000, 900, 90000, 899, 1234.5, 60000, 1 << 20};
+static const struct net_report good = {3, 77, 1000, 900, 90000, 60000, 45, 1234.5, 998, 1 << 20};
 
 static enum status again(const struct net_report *r, struct net_report *out)
 {
@@ -53,17 +54,20 @@ static enum status again(const struct net_report *r, struct net_report *out)
 
 static void a_report_comes_whole(void **state)
 {
-    struct net_report got, bad[4] = {good, good, good, good};
+    struct net_report got, bad[6] = {good, good, good, good, good, good};
     assert_int_equal(again(&good, &got), ST_OK);
     assert_true(got.member == good.member && got.life == good.life && got.step == good.step);
     assert_true(got.steps == good.steps && got.images == good.images && got.ms == good.ms);
     assert_true(got.n_losses == good.n_losses && got.loss_sum == good.loss_sum);
     assert_int_equal(got.memory_bytes, good.memory_bytes);
+    assert_int_equal(got.nonfinite_since, good.nonfinite_since);
     bad[0].member = JOB_MAX_WORKERS;
     bad[1].loss_sum = (double)INFINITY;
     bad[2].images = -1;
     bad[3].life = 0;
-    for (size_t i = 0; i < 4; i++)
+    bad[4].n_losses = REPORT_MAX_LOSSES + 1; /* sums of them overflow */
+    bad[5].loss_sum = 46 * (double)FLT_MAX;
+    for (size_t i = 0; i < 6; i++)
         assert_int_equal(again(&bad[i], &got), ST_INVALID);
 }
 

@@ -15,6 +15,13 @@
 static struct monitor_worker workers[JOB_MAX_WORKERS];
 static const int64_t second = 1000000000;
 
+/* Workers 0 and 1 do. */
+static int takes_part(void *ctx, int worker)
+{
+    (void)ctx;
+    return worker < 2;
+}
+
 /* As ps_monitor_create has it, of a job that trains; the status is not asked for anew. */
 static void begin(struct ps_monitor *m)
 {
@@ -22,7 +29,8 @@ static void begin(struct ps_monitor *m)
     memset(workers, 0, sizeof workers);
     m->workers = workers;
     m->saved_step = -1;
-    m->saved_unix_s = (double)NAN;
+    m->saved_unix_s = m->began_unix_s = (double)NAN;
+    m->cfg.takes_part = takes_part;
     m->window[0].step = -1;
     m->status.state = STATE_TRAINING;
     m->status.generation = 1;
@@ -135,6 +143,82 @@ static void a_folder_may_have_any_name(void **state)
     assert_true(is_said(&m, monitor_json, "\"folder\":\"/a?/b\""));
 }
 
+static struct net_report report_of(int worker, int64_t ms, int64_t n, double sum)
+{
+    return (struct net_report){.member = worker,
+                               .life = 7,
+                               .step = 40,
+                               .steps = ms,
+                               .images = 10 * ms,
+                               .ms = ms,
+                               .n_losses = n,
+                               .loss_sum = sum};
+}
+
+static void losses_that_are_none_are_said(void **state)
+{
+    static struct ps_monitor m;
+    struct net_status_member member = {.member = 1, .state = MEMBER_TRAINING};
+    begin(&m);
+    m.status.members = &member;
+    m.status.n_members = 1;
+    pulse(&m, 1, 40, 0, clock_now_ns());
+    struct net_report r = report_of(1, 1000, 4, 6);
+    ps_monitor_reported(&m, &r);
+    pulse(&m, 1, 41, 0, clock_now_ns());
+    assert_true(is_said(&m, monitor_json, "\"loss\":1.5,\"loss_not_finite_since\":null"));
+    r = report_of(1, 2000, 0, 0);
+    r.nonfinite_since = 38;
+    ps_monitor_reported(&m, &r);
+    assert_true(is_said(&m, monitor_json, "\"loss\":1.5,\"loss_not_finite_since\":38,\"best"));
+    assert_true(is_said(&m, monitor_json, "\"loss\":1.5,\"loss_not_finite_since\":38,\"memory"));
+    r = report_of(1, 3000, 1, 2);
+    ps_monitor_reported(&m, &r);
+    assert_true(is_said(&m, monitor_json, "\"loss_not_finite_since\":null,\"best"));
+}
+
+/* It says that it is a worker that the job does not have: no figure changes. */
+static void reports_of_nobody_are_not_taken(void **state)
+{
+    static struct ps_monitor m;
+    begin(&m);
+    struct net_report r = report_of(5, 1000, 4, 6);
+    r.nonfinite_since = 3;
+    assert_true(ps_monitor_reported(&m, &r) >= 1000);
+    assert_int_equal(m.n_losses, 0);
+    assert_int_equal(m.n_workers, 0);
+    assert_true(m.refused_ns > 0);
+    assert_int_equal(monitor_nonfinite_since(&m), 0);
+    m.refused_ns = 0;
+    r = report_of(1, 1000, 4, 6);
+    ps_monitor_reported(&m, &r);
+    assert_int_equal(m.n_losses, 4);
+    assert_int_equal(m.refused_ns, 0);
+}
+
+/* None was ever made; one of before this process; a new one. */
+static void steps_that_are_not_saved(void **state)
+{
+    static struct ps_monitor m;
+    begin(&m);
+    strcpy(m.status.checkpoints.folder, "/a");
+    assert_false(is_said(&m, monitor_metrics, "\nweir_ps_checkpoint_unsaved_since"));
+    pulse(&m, 1, 30, 20, clock_now_ns());
+    assert_false(isnan(m.began_unix_s));
+    m.began_unix_s = 1e9;
+    assert_true(is_said(&m, monitor_metrics,
+                        "\nweir_ps_checkpoint_unsaved_since_timestamp_seconds 1000000000\n"));
+    assert_true(is_said(&m, monitor_metrics, "\nweir_ps_checkpoint_unsaved_steps 30\n"));
+    m.status.checkpoints.last = 20;
+    m.saved_unix_s = 1e8;
+    assert_true(monitor_unsaved_unix_s(&m) == 1e9);
+    assert_int_equal(monitor_unsaved_steps(&m), 10);
+    m.saved_unix_s = 2e9;
+    assert_true(monitor_unsaved_unix_s(&m) == 2e9);
+    m.status.checkpoints.folder[0] = '\0';
+    assert_false(is_said(&m, monitor_metrics, "\nweir_ps_checkpoint_unsaved"));
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -142,6 +226,9 @@ int main(void)
         cmocka_unit_test(who_stands_is_not_ready),
         cmocka_unit_test(a_folder_may_have_any_name),
         cmocka_unit_test(a_lost_worker_is_told_of),
+        cmocka_unit_test(losses_that_are_none_are_said),
+        cmocka_unit_test(reports_of_nobody_are_not_taken),
+        cmocka_unit_test(steps_that_are_not_saved),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

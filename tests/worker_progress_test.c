@@ -85,11 +85,47 @@ static void figures_go_on(void **state)
     assert_int_equal(v.global_step, 504);
     assert_int_equal(v.steps, 6);
     assert_int_equal(v.images, 6 * BATCH);
-    assert_int_equal(v.n_losses, 2);
-    assert_float_equal(v.loss_sum, 3, 0);
+    assert_int_equal(v.n_nonfinite, 1);
+    assert_int_equal(v.nonfinite_since, 0);
     assert_float_equal(v.seconds, 22.08, 1e-9);
     for (int i = 0; i <= FIGURES_BOUNDS; i++) /* 20 ms; 2 s; 20 s */
         assert_int_equal(v.taken[i], i == 4 ? 4 : i == 10 || i == 13 ? 1 : 0);
+    struct figures_losses losses = {.n = 0};
+    figures_take_losses(&f, &losses);
+    assert_true(losses.n == 2 && losses.sum == 3.0);
+}
+
+/* Losses that are none are counted, with the step since when; what is huge spoils no later sum; and
+ * a step's time is its own, whenever it is asked for. */
+static void losses_that_are_none(void **state)
+{
+    static const float loss[] = {NAN, INFINITY, 3e38f, NAN};
+    struct figures f;
+    struct figures_view v, later;
+    struct figures_losses losses = {.n = 0};
+    (void)state;
+    figures_init(&f);
+    figures_begin(&f, 3, BATCH, 500, 1000);
+    for (int i = 0; i < 2; i++)
+        figures_note(&f, 501 + i, loss[i], (i + 1) * BATCH);
+    figures_look(&f, &v);
+    assert_true(v.n_nonfinite == 2 && v.nonfinite_since == 501);
+    figures_note(&f, 503, loss[2], 3 * BATCH);
+    figures_look(&f, &v);
+    assert_true(v.n_nonfinite == 2 && v.nonfinite_since == 0);
+    figures_take_losses(&f, &losses);
+    assert_true(losses.n == 1 && losses.sum > 2e38);
+    losses = (struct figures_losses){.n = 0};
+    figures_note(&f, 504, 0.5f, 4 * BATCH);
+    figures_note(&f, 505, loss[3], 5 * BATCH);
+    figures_take_losses(&f, &losses);
+    assert_true(losses.n == 1 && losses.sum == 0.5);
+    figures_look(&f, &v);
+    assert_true(v.n_nonfinite == 3 && v.nonfinite_since == 505);
+    assert_true(v.moved_unix_s > 1e9);
+    fake_time_move(5000);
+    figures_look(&f, &later);
+    assert_true(later.moved_unix_s == v.moved_unix_s);
 }
 
 static void a_short_run_counts_as_a_whole(void **state)
@@ -125,6 +161,7 @@ int main(void)
         cmocka_unit_test(first_steps_are_left_out),
         cmocka_unit_test(several_steps_at_once),
         cmocka_unit_test(figures_go_on),
+        cmocka_unit_test(losses_that_are_none),
         cmocka_unit_test(a_short_run_counts_as_a_whole),
         cmocka_unit_test(nothing_is_left_out_on_a_cpu),
     };

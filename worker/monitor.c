@@ -44,18 +44,17 @@ static int is_ready(enum monitor_phase phase, const struct figures_view *v)
 
 static void write_steps(FILE *f, const struct figures_view *v)
 {
-    struct timespec now;
     const struct metrics_histogram taken = {FIGURES_BOUNDS, figures_bounds, v->taken, v->seconds};
-    clock_gettime(CLOCK_REALTIME, &now);
     metrics_gauge(f, "weir_worker_step", "The job's step, as this worker knows it.",
                   (double)v->global_step);
     metrics_gauge(f, "weir_worker_train_steps", "Step at which the job ends.",
                   (double)v->train_steps);
     metrics_gauge(f, "weir_worker_last_step_timestamp_seconds",
-                  "When this worker's last step was done, in seconds since 1970.",
-                  (double)now.tv_sec + (double)now.tv_nsec * 1e-9 - step_age_s(v));
+                  "When this worker's last step was done, in seconds since 1970.", v->moved_unix_s);
     if (v->steps > 0)
         metrics_gauge(f, "weir_worker_loss", "Training loss of the last step.", (double)v->loss);
+    metrics_counter(f, "weir_worker_nonfinite_losses_total",
+                    "Training losses that were not finite.", (double)v->n_nonfinite);
     metrics_counter(f, "weir_worker_steps_total", "Steps of this worker.", (double)v->steps);
     metrics_counter(f, "weir_worker_samples_total", "Training samples that it has read for them.",
                     (double)v->images);

@@ -22,7 +22,8 @@ struct reporter {
     int64_t start_ns;
     pthread_t thread;
     int runs;
-    int watched; /* the last report was wanted */
+    int watched;                  /* the last report was wanted */
+    struct figures_losses untold; /* of which no report told that was answered */
 
     pthread_mutex_t lock; /* guards what follows */
     pthread_cond_t ends;
@@ -38,19 +39,25 @@ static int64_t report(struct reporter *r, int64_t deadline_ms)
     figures_look(r->figures, &v);
     if (v.member < 0)
         return FIRST_MS;
+    figures_take_losses(r->figures, &r->untold);
+    if (r->untold.n > REPORT_MAX_LOSSES)
+        r->untold = (struct figures_losses){.n = 0};
     const struct net_report told = {
         .member = v.member,
         .life = r->life,
         .step = v.global_step,
         .steps = v.steps,
         .images = v.images,
-        .n_losses = v.n_losses,
-        .loss_sum = v.loss_sum,
+        .n_losses = r->untold.n,
+        .loss_sum = r->untold.sum,
+        .nonfinite_since = v.nonfinite_since,
         .ms = (clock_now_ns() - r->start_ns) / 1000000,
         .memory_bytes = metrics_resident_bytes(),
     };
     enum status st = net_reporter_send(r->ps0, &told, deadline_ms, &next_ms);
     r->watched = st == ST_OK && next_ms > 0;
+    if (st == ST_OK)
+        r->untold = (struct figures_losses){.n = 0};
     if (st == ST_UNAVAILABLE || st == ST_DEADLINE)
         return DEADLINE_MS;
     return r->watched ? next_ms : RARE_MS;

@@ -2,6 +2,7 @@
 #include "net/wire/message_impl.h"
 #include "net/wire/report.h"
 #include "net/wire/report.pb-c.h"
+#include <float.h>
 #include <math.h>
 
 enum status message_pack_report(const struct net_report *report, uint8_t **data, size_t *bytes)
@@ -13,8 +14,9 @@ enum status message_pack_report(const struct net_report *report, uint8_t **data,
     wire.step = report->step;
     wire.steps = (uint64_t)report->steps;
     wire.images = (uint64_t)report->images;
-    wire.losses = (uint64_t)report->n_losses;
+    wire.losses = (uint32_t)report->n_losses;
     wire.loss_sum = report->loss_sum;
+    wire.nonfinite_since = report->nonfinite_since;
     wire.ms = (uint64_t)report->ms;
     wire.memory_bytes = (uint64_t)report->memory_bytes;
     return message_pack(&wire.base, data, bytes);
@@ -29,8 +31,11 @@ static enum status from_wire(const Weir__V1__ReportRequest *wire, struct net_rep
     if (wire->member >= JOB_MAX_WORKERS || wire->life == 0)
         return message_invalid(why, "a report is of no worker");
     if (wire->step < 0 || wire->step > MESSAGE_MAX_STEP || wire->steps > most ||
-        wire->images > most || wire->losses > most || wire->ms > most ||
-        wire->memory_bytes > most || !isfinite(wire->loss_sum))
+        wire->images > most || wire->ms > most || wire->memory_bytes > most ||
+        wire->nonfinite_since < 0 || wire->nonfinite_since > MESSAGE_MAX_STEP)
+        return message_invalid(why, "the figures of a report cannot be");
+    if (wire->losses > REPORT_MAX_LOSSES ||
+        !(fabs(wire->loss_sum) <= (double)wire->losses * (double)FLT_MAX))
         return message_invalid(why, "the figures of a report cannot be");
     *out = (struct net_report){
         .member = (int)wire->member,
@@ -38,8 +43,9 @@ static enum status from_wire(const Weir__V1__ReportRequest *wire, struct net_rep
         .step = wire->step,
         .steps = (int64_t)wire->steps,
         .images = (int64_t)wire->images,
-        .n_losses = (int64_t)wire->losses,
+        .n_losses = wire->losses,
         .loss_sum = wire->loss_sum,
+        .nonfinite_since = wire->nonfinite_since,
         .ms = (int64_t)wire->ms,
         .memory_bytes = (int64_t)wire->memory_bytes,
     };

@@ -4,19 +4,18 @@
 #define NET_WIRE_REPORT_H
 #include "net/wire/message.h"
 
-/* Totals since the start of its sender, but for the first three and the memory. */
+enum { REPORT_MAX_LOSSES = 1 << 30, REPORT_MAX_NEXT_MS = 60000 };
+
 struct net_report {
     int member;    /* index */
     uint64_t life; /* another one whenever the totals begin anew */
     int64_t step;
-    int64_t steps, images;
-    int64_t n_losses; /* finite ones */
-    double loss_sum;  /* finite */
-    int64_t ms;
+    int64_t steps, images, ms; /* totals since the start of its sender */
+    int64_t n_losses;          /* finite ones, since a report was answered; to REPORT_MAX_LOSSES */
+    double loss_sum;           /* of these; as large as that many floats may be */
+    int64_t nonfinite_since;   /* step from which on no loss was finite; 0: the last one was */
     int64_t memory_bytes;
 };
-
-enum { REPORT_MAX_NEXT_MS = 60000 };
 
 enum status message_pack_report(const struct net_report *report, uint8_t **data, size_t *bytes);
 enum status message_unpack_report(const uint8_t *data, size_t bytes, struct net_report *report,

@@ -1,7 +1,6 @@
-/* ps/monitor/monitor.c - see monitor.h: the look once a second, the reports, health. */
+/* ps/monitor/monitor.c - see monitor.h: the look once a second, health. */
 #include "ps/monitor/monitor.h"
 #include "base/clock.h"
-#include "base/log.h"
 #include "checkpoint/names.h"
 #include "http/metrics.h"
 #include "ps/monitor/monitor_impl.h"
@@ -20,10 +19,8 @@
 enum {
     LOOK_MS = 500,
     FRESH_MS = 1000,
-    REPORT_MS = 1000,   /* between two of a worker's reports, */
-    REPORT_EACH_MS = 8, /* and of all workers': the more there are, the rarer */
-    STALL_S = 60,       /* a step that takes longer, */
-    STALL_STEPS = 10    /* and longer than so many did, is a stalled one */
+    STALL_S = 60,    /* a step that takes longer, */
+    STALL_STEPS = 10 /* and longer than so many did, is a stalled one */
 };
 
 static double unix_now(void)
@@ -106,6 +103,8 @@ void monitor_pulse(struct ps_monitor *m, struct monitor_pulse *p)
     pthread_mutex_unlock(&m->lock);
     if (p->generation != 0)
         history_add(&m->history, &point);
+    if (isnan(m->began_unix_s) && p->generation != 0 && (p->step >= 0 || p->no_chunks))
+        m->began_unix_s = point.unix_s;
     memmove(m->window + 1, m->window, sizeof m->window - sizeof *m->window);
     m->window[0] = *p;
     m->n_window += m->n_window < MONITOR_WINDOW;
@@ -169,6 +168,21 @@ static void find_saved(struct ps_monitor *m)
     }
     if (d)
         closedir(d);
+}
+
+double monitor_unsaved_unix_s(const struct ps_monitor *m)
+{
+    if (!m->status.checkpoints.folder[0])
+        return (double)NAN;
+    return m->saved_unix_s > m->began_unix_s ? m->saved_unix_s : m->began_unix_s;
+}
+
+int64_t monitor_unsaved_steps(const struct ps_monitor *m)
+{
+    int64_t last = m->status.checkpoints.last, step = m->status.step;
+    if (!m->status.checkpoints.folder[0] || step < 0)
+        return -1;
+    return last < 0 ? step : step > last ? step - last : 0;
 }
 
 static int is_listed(const struct net_status *s, int worker)
@@ -281,6 +295,15 @@ int monitor_is_ready(const struct ps_monitor *m, char why[MONITOR_WHY_BYTES])
     return 0;
 }
 
+/* Who is missing is said at once, though the server does its part: they may be back in time. */
+static void write_missing(FILE *f, const struct net_status *s)
+{
+    int n = 0;
+    for (int i = 0; i < s->n_members; i++)
+        if (s->state == STATE_TRAINING && s->members[i].state == MEMBER_MISSING)
+            fprintf(f, "%s %d", n++ ? "," : "; missing: worker", s->members[i].member);
+}
+
 static int on_health(void *ctx, FILE *f)
 {
     struct ps_monitor *m = ctx;
@@ -290,6 +313,7 @@ static int on_health(void *ctx, FILE *f)
         fprintf(f, "ok: %s", net_state_name(m->status.state));
         if (m->status.step >= 0)
             fprintf(f, ", step %" PRId64, m->status.step);
+        write_missing(f, &m->status);
         fputc('\n', f);
         return 200;
     }
@@ -301,48 +325,6 @@ static int on_page(void *ctx, FILE *f)
 {
     fwrite(page_html, 1, page_html_bytes, f);
     return 200;
-}
-
-/* Under the lock. */
-static void add_report(struct ps_monitor *m, struct monitor_worker *w, const struct net_report *r)
-{
-    const struct net_report *b = &w->last;
-    int goes_on = b->life == r->life && r->steps >= b->steps && r->ms >= b->ms &&
-                  r->images >= b->images && r->n_losses >= b->n_losses;
-    if (!goes_on) {
-        w->images_per_s = w->loss = (double)NAN;
-        return;
-    }
-    if (r->ms > b->ms)
-        w->images_per_s = (double)(r->images - b->images) / (double)(r->ms - b->ms) * 1000;
-    if (r->n_losses == b->n_losses)
-        return;
-    w->loss = (r->loss_sum - b->loss_sum) / (double)(r->n_losses - b->n_losses);
-    m->loss_sum += r->loss_sum - b->loss_sum;
-    m->n_losses += r->n_losses - b->n_losses;
-}
-
-int ps_monitor_reported(void *ctx, const struct net_report *report)
-{
-    struct ps_monitor *m = ctx;
-    pthread_mutex_lock(&m->lock);
-    struct monitor_worker *w = &m->workers[report->member];
-    add_report(m, w, report);
-    w->last = *report;
-    w->at_ns = clock_now_ns();
-    if (m->n_workers <= report->member)
-        m->n_workers = report->member + 1;
-    int each = m->n_workers * REPORT_EACH_MS;
-    pthread_mutex_unlock(&m->lock);
-    return each > REPORT_MS ? each : REPORT_MS;
-}
-
-int monitor_worker_report(struct ps_monitor *m, int worker, struct monitor_worker *out)
-{
-    pthread_mutex_lock(&m->lock);
-    *out = m->workers[worker];
-    pthread_mutex_unlock(&m->lock);
-    return out->last.life && clock_now_ns() - out->at_ns < REPORT_STALE_MS * INT64_C(1000000);
 }
 
 static const struct http_page pages[] = {
@@ -363,7 +345,7 @@ enum status ps_monitor_create(const struct ps_monitor_config *cfg, struct ps_mon
     m->cfg = *cfg;
     m->start_ns = clock_now_ns();
     m->saved_step = -1;
-    m->saved_unix_s = (double)NAN;
+    m->saved_unix_s = m->began_unix_s = (double)NAN;
     m->window[0].step = -1;
     pthread_mutex_init(&m->lock, NULL);
     const struct http_server_config http = {.listen_fd = cfg->listen_fd,

@@ -18,6 +18,9 @@ struct ps_monitor_config {
     int listen_fd;      /* http/listen.h; given to it, also where that cannot be made */
     const char *folder; /* of checkpoints; borrowed for ever; NULL: none are kept */
     int task;
+    /* 1: takes part in the job, 0: does not, -1: there is no job here yet. Called from any thread.
+     */
+    int (*takes_part)(void *ctx, int worker);
     struct ps_service *service; /* borrowed until destroy */
     /* As net_server_people's. */
     enum status (*status)(void *ctx, int with_model, struct net_status *out);
@@ -31,7 +34,8 @@ void ps_monitor_stop(struct ps_monitor *m);
 void ps_monitor_destroy(struct ps_monitor *m); /* NULL is fine */
 /* The worker is not to be there any more. From any thread; NULL is fine. */
 void ps_monitor_removed(struct ps_monitor *m, int worker);
-/* ctx: the monitor. Returns in how many ms the next is wanted. */
+/* ctx: the monitor. Returns in how many ms the next is wanted. One of a worker that takes no part
+ * is not looked at; a line says so, where it never did. */
 int ps_monitor_reported(void *ctx, const struct net_report *report);
 
 #endif

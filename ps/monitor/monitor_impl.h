@@ -19,8 +19,9 @@ struct monitor_worker {
     struct net_report last; /* life 0: none came */
     int64_t at_ns;
     double images_per_s; /* between the last two; NaN: not known */
-    double loss;         /* the mean of these steps, likewise */
+    double loss;         /* the mean of those that the last told that had some, likewise */
     enum monitor_seen seen;
+    int was_taken; /* one of its reports, at some time */
 };
 
 /* Once a second; totals go on where training goes back to an earlier step. */
@@ -55,12 +56,14 @@ struct ps_monitor {
     struct ps_service_stats stats;
     int64_t saved_step; /* of which the next is known; -1: none */
     double saved_unix_s;
+    double began_unix_s; /* when this process first had steps to save; NaN: it had none yet */
 
     pthread_mutex_t lock;           /* guards what follows */
     struct monitor_worker *workers; /* [JOB_MAX_WORKERS] by index */
     int n_workers;                  /* 1 + the highest that reported */
     double loss_sum;                /* reported since the last pulse */
     int64_t n_losses;
+    int64_t refused_ns; /* when a line said last that a report was of nobody; 0: none has */
 };
 
 /* monitor.c */
@@ -85,6 +88,14 @@ int monitor_is_ready(const struct ps_monitor *m, char why[MONITOR_WHY_BYTES]);
 int monitor_worker_report(struct ps_monitor *m, int worker, struct monitor_worker *out);
 /* Mean loss of the newest point that has one; NaN. */
 double monitor_loss(const struct ps_monitor *m);
+/* First step from which on a worker's losses were not finite up to its last report; 0: none is so.
+ */
+int64_t monitor_nonfinite_since(struct ps_monitor *m);
+/* Since when steps are in no checkpoint: the last one's time, or when this process came to have
+ * some, whichever is later; NaN: no checkpoints, or no steps. */
+double monitor_unsaved_unix_s(const struct ps_monitor *m);
+/* Steps of the job that the last checkpoint does not have; -1: not known. */
+int64_t monitor_unsaved_steps(const struct ps_monitor *m);
 void monitor_disk(const struct ps_monitor *m, struct monitor_disk *out);
 
 /* monitor_metrics.c, monitor_json.c: pages of the HTTP server; ctx: the monitor. */

@@ -2,6 +2,7 @@
  * number that is not known is null. */
 #include "base/clock.h"
 #include "base/term.h"
+#include "base/utf8.h"
 #include "http/metrics.h"
 #include "ps/monitor/monitor_impl.h"
 #include <inttypes.h>
@@ -18,12 +19,10 @@ static json_t *real_or_null(double v)
 /* Names come from peers and folders: where one is no UTF-8, '?' for all that is not ASCII. */
 static json_t *text(const char *s)
 {
-    json_t *as_is = json_string(s);
-    char *copy = as_is ? NULL : strdup(s);
-    for (char *c = copy; c && *c; c++)
-        if (*c & 0x80)
-            *c = '?';
-    json_t *out = as_is || !copy ? as_is : json_string(copy);
+    char *copy = strdup(s);
+    if (copy)
+        utf8_mask(copy);
+    json_t *out = copy ? json_string(copy) : NULL;
     free(copy);
     return out;
 }
@@ -42,16 +41,18 @@ static json_t *member_json(struct ps_monitor *m, const struct net_status_member 
 {
     struct monitor_worker r;
     int told = monitor_worker_report(m, v->member, &r);
+    int64_t none_since = told ? r.last.nonfinite_since : 0;
     return json_pack(
-        "{s:i, s:o, s:o, s:s, s:o, s:I, s:f, s:i, s:I, s:f, s:i, s:I, s:o, s:o, s:o, s:o}", "index",
-        v->member, "rank", integer_or_null(v->rank), "address", text(v->address), "state",
+        "{s:i, s:o, s:o, s:s, s:o, s:I, s:f, s:i, s:I, s:f, s:i, s:I, s:o, s:o, s:o, s:o, s:o}",
+        "index", v->member, "rank", integer_or_null(v->rank), "address", text(v->address), "state",
         net_member_name(v->state), "missing_s",
         seconds_or_null(v->state == MEMBER_MISSING ? v->ms : -1), "late_steps",
         (json_int_t)v->times, "late_s", v->seconds, "recent_of", m->status.n_recent,
         "recent_late_steps", (json_int_t)v->recent_times, "recent_late_s", v->recent_seconds,
         "awaited_chunks", v->awaited, "skipped", (json_int_t)v->skipped, "refused",
         text(v->refused), "images_per_s", real_or_null(told ? r.images_per_s : (double)NAN), "loss",
-        real_or_null(told ? r.loss : (double)NAN), "memory_bytes",
+        real_or_null(told ? r.loss : (double)NAN), "loss_not_finite_since",
+        integer_or_null(none_since ? none_since : -1), "memory_bytes",
         integer_or_null(told && r.last.memory_bytes > 0 ? r.last.memory_bytes : -1));
 }
 
@@ -113,8 +114,13 @@ static json_t *checkpoints_json(const struct ps_monitor *m)
     clock_gettime(CLOCK_REALTIME, &now);
     monitor_disk(m, &disk);
     double age = c->last >= 0 ? (double)now.tv_sec - m->saved_unix_s : (double)NAN;
-    return json_pack("{s:o, s:o, s:o, s:o, s:o, s:o, s:o}", "folder", text(c->folder), "last_step",
-                     integer_or_null(c->last), "age_s", real_or_null(age), "ordered_step",
+    double unsaved = (double)now.tv_sec - monitor_unsaved_unix_s(m);
+    return json_pack("{s:o, s:o, s:o, s:o, s:o, s:o, s:o, s:o, s:o}", "folder", text(c->folder),
+                     "last_step", integer_or_null(c->last), "age_s", real_or_null(age), "unsaved_s",
+                     real_or_null(unsaved > 0      ? unsaved
+                                  : isnan(unsaved) ? unsaved
+                                                   : 0),
+                     "unsaved_steps", integer_or_null(monitor_unsaved_steps(m)), "ordered_step",
                      integer_or_null(c->ordered), "next_s", seconds_or_null(c->next_ms),
                      "disk_available_bytes", real_or_null(disk.free_bytes), "disk_size_bytes",
                      real_or_null(disk.size_bytes));
@@ -146,17 +152,19 @@ static json_t *document(struct ps_monitor *m)
     const struct net_status *s = &m->status;
     char why[MONITOR_WHY_BYTES] = "", generation[48] = "";
     int ready = monitor_is_ready(m, why);
+    int64_t none_since = monitor_nonfinite_since(m);
     if (s->generation)
         snprintf(generation, sizeof generation, TERM_FMT, TERM_ARG(s->generation));
     return json_pack(
-        "{s:s, s:i, s:s, s:s, s:o, s:b, s:o, s:f, s:o, s:o, s:f, s:f, s:o, s:o, s:I, s:I, s:I, "
-        "s:o, s:o, s:o, s:o, s:o, s:o}",
+        "{s:s, s:i, s:s, s:s, s:o, s:b, s:o, s:f, s:o, s:o, s:f, s:f, s:o, s:o, s:o, s:I, s:I, "
+        "s:I, s:o, s:o, s:o, s:o, s:o, s:o}",
         "version", WEIR_VERSION, "task", m->cfg.task, "generation", generation, "state",
         net_state_name(s->state), "change", text(s->change), "ready", ready, "why_not_ready",
         text(why), "up_s", (double)(clock_now_ns() - m->start_ns) * 1e-9, "step",
         integer_or_null(s->step), "step_age_s", real_or_null(monitor_step_age_s(m)), "steps_per_s",
         monitor_rate(m, 0), "images_per_s", monitor_rate(m, 1), "loss",
-        real_or_null(monitor_loss(m)), "best", best_json(s), "received_bytes",
+        real_or_null(monitor_loss(m)), "loss_not_finite_since",
+        integer_or_null(none_since ? none_since : -1), "best", best_json(s), "received_bytes",
         (json_int_t)m->stats.received_bytes, "sent_bytes", (json_int_t)m->stats.sent_bytes,
         "memory_bytes", (json_int_t)metrics_resident_bytes(), "job", job_json(s), "members",
         members_json(m), "servers", servers_json(s), "checkpoints", checkpoints_json(m), "history",

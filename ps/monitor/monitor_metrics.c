@@ -194,6 +194,7 @@ static void write_checkpoints(FILE *f, const struct ps_monitor *m)
 {
     const struct net_status_checkpoints *c = &m->status.checkpoints;
     struct monitor_disk disk;
+    int64_t unsaved = monitor_unsaved_steps(m);
     monitor_disk(m, &disk);
     if (c->last >= 0)
         metrics_gauge(f, "weir_ps_checkpoint_last_step", "Of the last that is whole.",
@@ -201,6 +202,12 @@ static void write_checkpoints(FILE *f, const struct ps_monitor *m)
     if (c->last >= 0)
         known(f, "weir_ps_checkpoint_last_timestamp_seconds",
               "When it was written, in seconds since 1970.", m->saved_unix_s);
+    known(f, "weir_ps_checkpoint_unsaved_since_timestamp_seconds",
+          "Of the last one, or when this process first had steps to save, if that is later.",
+          monitor_unsaved_unix_s(m));
+    if (unsaved >= 0)
+        metrics_gauge(f, "weir_ps_checkpoint_unsaved_steps",
+                      "Steps that the last one does not have.", (double)unsaved);
     if (c->folder[0])
         metrics_gauge(f, "weir_ps_checkpoint_in_progress", "1: one is being made.",
                       c->ordered >= 0 && m->status.highest >= c->ordered);

@@ -2,6 +2,7 @@
 #include "worker/train/figures.h"
 #include "base/clock.h"
 #include <math.h>
+#include <time.h>
 
 const double figures_bounds[FIGURES_BOUNDS] = {0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1,
                                                0.25,  0.5,    1,     2.5,  5,     10,   60};
@@ -12,6 +13,30 @@ void figures_init(struct figures *f)
     pthread_mutex_init(&f->lock, NULL);
 }
 
+/* Under the lock, as what follows. */
+static void note_time(struct figures_view *v)
+{
+    struct timespec now;
+    clock_gettime(CLOCK_REALTIME, &now);
+    v->moved_ns = clock_now_ns();
+    v->moved_unix_s = (double)now.tv_sec + (double)now.tv_nsec * 1e-9;
+}
+
+static void add_loss(struct figures *f, int64_t global_step, float loss)
+{
+    struct figures_view *v = &f->now;
+    v->loss = loss;
+    if (isfinite(loss)) {
+        f->losses.sum += (double)loss;
+        f->losses.n++;
+        v->nonfinite_since = 0;
+        return;
+    }
+    v->n_nonfinite++;
+    if (v->nonfinite_since == 0)
+        v->nonfinite_since = global_step;
+}
+
 void figures_begin(struct figures *f, int member, int batch, int64_t first_step,
                    int64_t train_steps)
 {
@@ -20,7 +45,7 @@ void figures_begin(struct figures *f, int member, int batch, int64_t first_step,
     f->now.member = member;
     f->now.global_step = first_step;
     f->now.train_steps = train_steps;
-    f->now.moved_ns = clock_now_ns();
+    note_time(&f->now);
     f->images_before = 0;
     pthread_mutex_unlock(&f->lock);
 }
@@ -36,23 +61,19 @@ static void add_time(struct figures_view *v, int64_t n, double seconds)
 
 void figures_note(struct figures *f, int64_t global_step, float loss, int64_t images)
 {
-    int64_t now = clock_now_ns();
     pthread_mutex_lock(&f->lock);
     struct figures_view *v = &f->now;
     int64_t n = (images - f->images_before) / f->batch;
+    int64_t before_ns = v->moved_ns;
+    note_time(v);
     if (n > 0) {
-        add_time(v, n, (double)(now - v->moved_ns) * 1e-9);
+        add_time(v, n, (double)(v->moved_ns - before_ns) * 1e-9);
         v->steps += n;
         v->images += images - f->images_before;
-        if (isfinite(loss)) {
-            v->loss_sum += (double)loss;
-            v->n_losses++;
-        }
-        v->loss = loss;
+        add_loss(f, global_step, loss);
     }
     f->images_before = images;
     v->global_step = global_step;
-    v->moved_ns = now;
     pthread_mutex_unlock(&f->lock);
 }
 
@@ -60,5 +81,14 @@ void figures_look(struct figures *f, struct figures_view *out)
 {
     pthread_mutex_lock(&f->lock);
     *out = f->now;
+    pthread_mutex_unlock(&f->lock);
+}
+
+void figures_take_losses(struct figures *f, struct figures_losses *to)
+{
+    pthread_mutex_lock(&f->lock);
+    to->n += f->losses.n;
+    to->sum += f->losses.sum;
+    f->losses = (struct figures_losses){.n = 0};
     pthread_mutex_unlock(&f->lock);
 }

@@ -14,19 +14,27 @@ struct figures_view {
     int member;                        /* index; -1: not known yet */
     int64_t global_step, train_steps;  /* of the job; 0: not known yet */
     int64_t steps, images;             /* of this worker */
-    int64_t n_losses;                  /* finite ones of these steps, */
-    double loss_sum;                   /* and their sum */
     float loss;                        /* of the last step, which may be no number */
+    int64_t n_nonfinite;               /* losses that were none */
+    int64_t nonfinite_since;           /* step from which on all were none; 0: the last was one */
     double seconds;                    /* behind the steps in `taken` */
     int64_t taken[FIGURES_BOUNDS + 1]; /* steps by what they took, each up to its bound */
-    int64_t moved_ns;                  /* monotonic: when the last step, or training, began; 0 */
+    int64_t moved_ns;    /* monotonic: when the last step ended, or training began; 0 */
+    double moved_unix_s; /* likewise, since 1970 */
+};
+
+/* Finite losses of steps. */
+struct figures_losses {
+    int64_t n;
+    double sum;
 };
 
 struct figures {
     pthread_mutex_t lock; /* guards what follows */
     struct figures_view now;
-    int batch;             /* samples of a step */
-    int64_t images_before; /* of the last note */
+    struct figures_losses losses; /* that nobody has taken */
+    int batch;                    /* samples of a step */
+    int64_t images_before;        /* of the last note */
 };
 
 void figures_init(struct figures *f);
@@ -36,5 +44,8 @@ void figures_begin(struct figures *f, int member, int batch, int64_t first_step,
 /* Steps are done; images: this worker's since it began. */
 void figures_note(struct figures *f, int64_t global_step, float loss, int64_t images);
 void figures_look(struct figures *f, struct figures_view *out);
+/* Adds the losses of the steps since the last call. Not a total: behind a huge loss, or after very
+ * many, a sum would not change any more. */
+void figures_take_losses(struct figures *f, struct figures_losses *to);
 
 #endif

@@ -1,0 +1,92 @@
+/* ps/monitor/monitor_reports.c - see monitor.h: what workers tell of themselves. */
+#include "base/clock.h"
+#include "base/log.h"
+#include "ps/monitor/monitor_impl.h"
+#include <math.h>
+
+enum {
+    REPORT_MS = 1000,   /* between two of a worker's reports, */
+    REPORT_EACH_MS = 8, /* and of all workers': the more there are, the rarer */
+    REFUSED_LINE_MS = 60000
+};
+
+/* Under the lock. */
+static void add_report(struct ps_monitor *m, struct monitor_worker *w, const struct net_report *r)
+{
+    const struct net_report *b = &w->last;
+    int goes_on = b->life == r->life && r->ms >= b->ms && r->images >= b->images;
+    if (!goes_on)
+        w->images_per_s = w->loss = (double)NAN;
+    else if (r->ms > b->ms)
+        w->images_per_s = (double)(r->images - b->images) / (double)(r->ms - b->ms) * 1000;
+    if (r->n_losses == 0)
+        return;
+    w->loss = r->loss_sum / (double)r->n_losses;
+    m->loss_sum += r->loss_sum;
+    m->n_losses += r->n_losses;
+}
+
+/* Of a worker that has left, the last report may come late; others say what they are not. */
+static void refuse(struct ps_monitor *m, int worker)
+{
+    int64_t now = clock_now_ns();
+    pthread_mutex_lock(&m->lock);
+    int is_news = !m->workers[worker].was_taken &&
+                  (!m->refused_ns || now - m->refused_ns > REFUSED_LINE_MS * INT64_C(1000000));
+    if (is_news)
+        m->refused_ns = now;
+    pthread_mutex_unlock(&m->lock);
+    if (is_news)
+        LOG_W("a report says that it is of worker %d, which takes no part in the job: the status "
+              "page does not show it (said once a minute at most)",
+              worker);
+}
+
+int ps_monitor_reported(void *ctx, const struct net_report *report)
+{
+    struct ps_monitor *m = ctx;
+    int takes_part = m->cfg.takes_part(m->cfg.ctx, report->member);
+    if (takes_part == 0)
+        refuse(m, report->member);
+    pthread_mutex_lock(&m->lock);
+    if (takes_part == 1) {
+        struct monitor_worker *w = &m->workers[report->member];
+        add_report(m, w, report);
+        w->last = *report;
+        w->at_ns = clock_now_ns();
+        w->was_taken = 1;
+        if (m->n_workers <= report->member)
+            m->n_workers = report->member + 1;
+    }
+    int each = m->n_workers * REPORT_EACH_MS;
+    pthread_mutex_unlock(&m->lock);
+    return each > REPORT_MS ? each : REPORT_MS;
+}
+
+/* Under the lock. */
+static int is_fresh(const struct monitor_worker *w)
+{
+    return w->last.life && clock_now_ns() - w->at_ns < REPORT_STALE_MS * INT64_C(1000000);
+}
+
+int monitor_worker_report(struct ps_monitor *m, int worker, struct monitor_worker *out)
+{
+    pthread_mutex_lock(&m->lock);
+    *out = m->workers[worker];
+    int fresh = is_fresh(out);
+    pthread_mutex_unlock(&m->lock);
+    return fresh;
+}
+
+int64_t monitor_nonfinite_since(struct ps_monitor *m)
+{
+    int64_t first = 0;
+    pthread_mutex_lock(&m->lock);
+    for (int i = 0; i < m->n_workers; i++) {
+        int64_t since = is_fresh(&m->workers[i]) ? m->workers[i].last.nonfinite_since : 0;
+        if (since && (!first || since < first))
+            first = since;
+    }
+    pthread_mutex_unlock(&m->lock);
+    return first;
+}
