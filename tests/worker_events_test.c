@@ -2,6 +2,7 @@
  * when the disk is full, or hangs. test_tensorboard.py has TensorBoard read them. */
 #include "base/clock.h"
 #include "tests/capture.h"
+#include "tests/folder_rig.h"
 #include "worker/events/event.h"
 #include "worker/events/event_picture.h"
 #include "worker/events/event_writer.h"
@@ -49,22 +50,6 @@ ssize_t __wrap_pwrite(int fd, const void *data, size_t n, off_t at)
         return -1;
     }
     return __real_pwrite(fd, data, disk == DISK_FULL ? n / 2 : n, at);
-}
-
-static char top[] = "/tmp/weir_events.XXXXXX";
-
-static int make_top(void **state)
-{
-    (void)state;
-    return mkdtemp(top) ? 0 : -1;
-}
-
-static int remove_top(void **state)
-{
-    char command[64];
-    (void)state;
-    snprintf(command, sizeof command, "rm -r %s", top);
-    return system(command);
 }
 
 static void crc_is_masked(void **state)
@@ -316,7 +301,7 @@ static void files_follow_each_other(void **state)
     (void)state;
     char folder[100], later[200], all[400];
     int n_files;
-    snprintf(folder, sizeof folder, "%s/a/b", top);
+    snprintf(folder, sizeof folder, "%s/a/b", folder_rig);
     for (int i = 0; i < 3; i++) {
         struct event_writer *w;
         char digit = (char)('0' + i);
@@ -343,12 +328,12 @@ static void folder_that_cannot_be_is_an_error(void **state)
 {
     (void)state;
     char file[100], below[200];
-    snprintf(file, sizeof file, "%s/file", top);
+    snprintf(file, sizeof file, "%s/file", folder_rig);
     snprintf(below, sizeof below, "%s/x", file);
     fclose(fopen(file, "w"));
     assert_int_equal(event_writer_folder(file), ENOTDIR);
     assert_int_equal(event_writer_folder(below), ENOTDIR);
-    snprintf(below, sizeof below, "%s/c/d/", top);
+    snprintf(below, sizeof below, "%s/c/d/", folder_rig);
     assert_int_equal(event_writer_folder(below), 0);
     char longest[5000];
     memset(longest, 'x', sizeof longest);
@@ -374,7 +359,7 @@ static void full_disk_is_waited_out(void **state)
     struct event_writer *w;
     int n_put, n_files;
     memset(block, 'x', sizeof block);
-    snprintf(folder, sizeof folder, "%s/full", top);
+    snprintf(folder, sizeof folder, "%s/full", folder_rig);
     assert_int_equal(event_writer_create(&(struct event_writer_config){folder, 20, 0}, &w), ST_OK);
     capture_begin();
     disk = DISK_FULL;
@@ -406,7 +391,7 @@ static void full_disk_takes_what_fits(void **state)
     struct event_writer *w;
     int n_put, n_files;
     memset(block, 'x', sizeof block);
-    snprintf(folder, sizeof folder, "%s/fits", top);
+    snprintf(folder, sizeof folder, "%s/fits", folder_rig);
     assert_int_equal(event_writer_create(&(struct event_writer_config){folder, 20, 0}, &w), ST_OK);
     capture_begin();
     n_failed = 0;
@@ -435,7 +420,7 @@ static void session_is_put_when_there_is_room(void **state)
     char folder[100];
     struct event_writer *w;
     int n_put, n_files;
-    snprintf(folder, sizeof folder, "%s/session", top);
+    snprintf(folder, sizeof folder, "%s/session", folder_rig);
     assert_int_equal(event_writer_create(&(struct event_writer_config){folder, 20, 0}, &w), ST_OK);
     capture_begin();
     disk = DISK_FULL;
@@ -467,7 +452,7 @@ static void deleted_file_is_followed(void **state)
     char folder[100], command[200], all[400];
     struct event_writer *w;
     int n_files;
-    snprintf(folder, sizeof folder, "%s/deleted", top);
+    snprintf(folder, sizeof folder, "%s/deleted", folder_rig);
     assert_int_equal(event_writer_create(&(struct event_writer_config){folder, 20, 0}, &w), ST_OK);
     capture_begin();
     event_writer_session(w, "session", 7);
@@ -494,7 +479,7 @@ static void close_may_fail(void **state)
     (void)state;
     char folder[100];
     struct event_writer *w;
-    snprintf(folder, sizeof folder, "%s/close", top);
+    snprintf(folder, sizeof folder, "%s/close", folder_rig);
     assert_int_equal(event_writer_create(&(struct event_writer_config){folder, 0, 0}, &w), ST_OK);
     event_writer_put(w, "a", 1);
     wait_for_bytes(folder, 1);
@@ -512,7 +497,7 @@ static void disk_that_stays_full_ends_nothing(void **state)
     char folder[100], all[100];
     struct event_writer *w;
     int n_files;
-    snprintf(folder, sizeof folder, "%s/stays", top);
+    snprintf(folder, sizeof folder, "%s/stays", folder_rig);
     assert_int_equal(event_writer_create(&(struct event_writer_config){folder, 20, 0}, &w), ST_OK);
     capture_begin();
     disk = DISK_FULL;
@@ -530,7 +515,7 @@ static void close_that_hangs_is_left(void **state)
     (void)state;
     char folder[100];
     struct event_writer *w;
-    snprintf(folder, sizeof folder, "%s/end", top);
+    snprintf(folder, sizeof folder, "%s/end", folder_rig);
     assert_int_equal(event_writer_create(&(struct event_writer_config){folder, 0, 50}, &w), ST_OK);
     event_writer_put(w, "a", 1);
     wait_for_bytes(folder, 1);
@@ -549,7 +534,7 @@ static void disk_that_hangs_is_left(void **state)
     static char block[100000];
     struct event_writer *w;
     int n_put;
-    snprintf(folder, sizeof folder, "%s/hangs", top);
+    snprintf(folder, sizeof folder, "%s/hangs", folder_rig);
     assert_int_equal(event_writer_create(&(struct event_writer_config){folder, 0, 50}, &w), ST_OK);
     disk = DISK_HANGS;
     capture_begin();
@@ -580,5 +565,5 @@ int main(void)
         cmocka_unit_test(close_that_hangs_is_left),
         cmocka_unit_test(disk_that_hangs_is_left),
     };
-    return cmocka_run_group_tests(tests, make_top, remove_top);
+    return cmocka_run_group_tests(tests, folder_rig_make, folder_rig_remove);
 }

@@ -1,4 +1,5 @@
 /* tests/worker_events_told_test.c - what the observer of --logdir writes of what it is told. */
+#include "tests/folder_rig.h"
 #include "worker/events/event_samples.h"
 #include "worker/events/events.h"
 #include <glob.h>
@@ -12,30 +13,15 @@
 
 #include <cmocka.h>
 
-static char top[] = "/tmp/weir_told.XXXXXX";
 static struct events *ev;
 static const struct trainer_observer *o;
-
-static int make_top(void **state)
-{
-    (void)state;
-    return mkdtemp(top) ? 0 : -1;
-}
-
-static int remove_top(void **state)
-{
-    char command[64];
-    (void)state;
-    snprintf(command, sizeof command, "rm -r %s", top);
-    return system(command);
-}
 
 /* A worker alone, or one of those in lockstep, at a step. */
 static void begin(int64_t step, int rank)
 {
     static const struct model model;
     static const struct tower_plan towers;
-    const struct events_config cfg = {.folder = top,
+    const struct events_config cfg = {.folder = folder_rig,
                                       .summary_steps = 5,
                                       .histogram_steps = 1,
                                       .graph = {.model = &model, .towers = &towers}};
@@ -65,7 +51,7 @@ static int n_of(const char *text, int *step)
     char pattern[100];
     int n_found = 0;
     size_t n = 0;
-    snprintf(pattern, sizeof pattern, "%s/worker_*/events*", top);
+    snprintf(pattern, sizeof pattern, "%s/worker_*/events*", folder_rig);
     assert_int_equal(glob(pattern, 0, NULL, &found), 0);
     for (size_t i = 0; i < found.gl_pathc; i++) {
         FILE *f = fopen(found.gl_pathv[i], "r");
@@ -157,5 +143,5 @@ int main(void)
         cmocka_unit_test(one_of_many_writes_parameters),
         cmocka_unit_test(samples_of_a_broken_evaluation_are_dropped),
     };
-    return cmocka_run_group_tests(tests, make_top, remove_top);
+    return cmocka_run_group_tests(tests, folder_rig_make, folder_rig_remove);
 }

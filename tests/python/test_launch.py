@@ -156,7 +156,8 @@ class Launch(harness.Test):
         self.all_gone()
 
     # A worker whose first start loses its launcher, and goes on until the watcher ends it.
-    LOST = ("[ -f again ] || { touch again $AWAY; trap 'sleep 1; echo first >>ends; exit 143' TERM; "
+    LOST = ("[ -f again ] || { touch again $AWAY; "
+            "trap 'sleep 1; echo first >>ends; exit 143' TERM; "
             "kill -KILL -- -$(cat ssh_group); while :; do sleep 0.05; done; }; "
             "echo second >>ends; exit 0")
 
