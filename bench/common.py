@@ -1,7 +1,9 @@
 """What the measuring programs share. Standard library only."""
+import math
 import os
 import platform
 import socket
+import statistics
 
 
 def free_ports(n):
@@ -29,3 +31,16 @@ def memory_gb():
 def machine():
     return "%d cores of %s, %.0f GB, Linux %s" % (os.cpu_count(), cpu_model(), memory_gb(),
                                                   platform.release())
+
+
+def paired(blocks):
+    """What B costs over A, in percent: (mean, half of its 95% interval), from blocks of measurements
+    [(a, b), ...] of which each is made in both orders (A B, B A), so that a drift, and who is first,
+    cancel out in it. By Student's t over the blocks, of which there are two at least."""
+    each = [statistics.fmean(math.log(b / a) for a, b in block) for block in blocks]
+    free = len(each) - 1
+    t = 1.96 + 2.37 / free + 2.8 / free ** 2
+    if free < 4:
+        t = {1: 12.71, 2: 4.30, 3: 3.18}[free]
+    mean, half = statistics.fmean(each), t * statistics.stdev(each) / math.sqrt(len(each))
+    return 100 * math.expm1(mean), 100 * half

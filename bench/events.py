@@ -1,14 +1,14 @@
 """bench/events: what --logdir costs. Two workers without servers train the same on Fashion-MNIST at
-the same time, each on a core of its own, one of them with --logdir; round by round they change
+the same time, each on a core of its own, one of them with --logdir; then once more, on each other's
 cores. Compared are their processes' CPU seconds, which other work on the machine disturbs least,
-and the seconds that training took; of both, the median over the rounds of with / without.
-    bench/events [--model=mlp] [--steps=4000] [--rounds=9] [--batch=100] [-- --histogram_steps=100]
-Flags behind -- are for the worker with --logdir alone. Prints a table, and the same as a line of
-JSON."""
+and the seconds that training took: many short rounds, whose mean difference comes with its 95%
+interval (common.paired).
+    bench/events [--model=mlp] [--steps=2000] [--rounds=30] [--batch=100] [-- --histogram_steps=100]
+Flags behind -- are for the worker with --logdir alone; --none gives neither --logdir, which is to
+find nothing. Prints a line for each round, and the result as a line of JSON."""
 import argparse
 import json
 import os
-import statistics
 import subprocess
 import tempfile
 
@@ -24,7 +24,7 @@ class Run:
                 "--model=" + args.model, "--models_dir=" + os.path.join(SOURCE, "examples/models"),
                 "--train_steps=%d" % args.steps, "--batch_size=%d" % args.batch, "--seed=1",
                 "--intra_op_threads=1", "--log_level=warn", "--summary_json=" + self.summary]
-        if logdir:
+        if logdir and not args.none:
             argv += ["--logdir=" + os.path.join(folder, "log"), *args.flags]
         self.process = subprocess.Popen(argv, stdout=subprocess.DEVNULL)
 
@@ -39,19 +39,20 @@ class Run:
 
 
 def one_round(args, number):
-    """without, with."""
+    """(without, with): of CPU, of training."""
     with tempfile.TemporaryDirectory(prefix="weir-events-") as folder:
-        order = [number % 2, 1 - number % 2]  # nobody is always the first
+        order = [number % 2, 1 - number % 2]
         runs = {logdir: Run(args, folder, core, logdir) for core, logdir in enumerate(order)}
-        return [runs[logdir].seconds() for logdir in (0, 1)]
+        return list(zip(*(runs[logdir].seconds() for logdir in (0, 1))))
 
 
 def arguments():
     p = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawTextHelpFormatter)
     p.add_argument("--model", default="mlp")
-    p.add_argument("--steps", type=int, default=4000)
+    p.add_argument("--steps", type=int, default=2000)
     p.add_argument("--batch", type=int, default=100)
-    p.add_argument("--rounds", type=int, default=9)
+    p.add_argument("--rounds", type=int, default=30)
+    p.add_argument("--none", action="store_true")
     p.add_argument("--bin", default=os.path.join(SOURCE, "build/bin"))
     p.add_argument("flags", nargs="*")
     return p.parse_args()
@@ -62,17 +63,19 @@ def main():
     print(common.machine())
     print("| round | CPU s without | with | training s without | with |\n"
           "| --- | --- | --- | --- | --- |")
-    cpu, elapsed = [], []
-    for i in range(args.rounds):
-        without, with_ = one_round(args, i)
-        cpu.append(with_[0] / without[0])
-        elapsed.append(with_[1] / without[1])
-        print("| %d | %.2f | %.2f | %.2f | %.2f |" %
-              (i + 1, without[0], with_[0], without[1], with_[1]), flush=True)
-    got = {"cpu": statistics.median(cpu), "elapsed": statistics.median(elapsed)}
-    print("| with / without | %.4f | | %.4f | |" % (got["cpu"], got["elapsed"]))
+    blocks = []  # of a round on each other's cores
+    for i in range(max(2, args.rounds)):
+        blocks.append([one_round(args, 2 * i), one_round(args, 2 * i + 1)])
+        means = [[sum(r[what][k] for r in blocks[-1]) / 2 for k in (0, 1)] for what in (0, 1)]
+        print("| %d | %.3f | %.3f | %.3f | %.3f |" % (i + 1, *means[0], *means[1]), flush=True)
+    got = {}
+    for what, name in enumerate(("cpu", "elapsed")):
+        mean, half = common.paired([[r[what] for r in block] for block in blocks])
+        print("%s: --logdir costs %.2f%% +- %.2f%%" % (name, mean, half))
+        got[name + "_percent"], got[name + "_half"] = round(mean, 3), round(half, 3)
     print(json.dumps({"bench": "events", "model": args.model, "steps": args.steps,
-                      "batch": args.batch, "flags": args.flags, "rounds": args.rounds, **got}))
+                      "batch": args.batch, "flags": args.flags, "none": args.none,
+                      "rounds": len(blocks), **got}))
 
 
 main()
