@@ -34,9 +34,9 @@ def machine():
 
 
 def paired(blocks):
-    """What B costs over A, in percent: (mean, half of its 95% interval), from blocks of measurements
-    [(a, b), ...] of which each is made in both orders (A B, B A), so that a drift, and who is first,
-    cancel out in it. By Student's t over the blocks, of which there are two at least."""
+    """What B costs over A, in percent: (mean, half of its 95% interval), from blocks of
+    measurements [(a, b), ...], each made in both orders (A B, B A), so that a drift, and who is
+    first, cancel out in it. By Student's t over the blocks, of which there are two at least."""
     each = [statistics.fmean(math.log(b / a) for a, b in block) for block in blocks]
     free = len(each) - 1
     t = 1.96 + 2.37 / free + 2.8 / free ** 2

@@ -1,8 +1,7 @@
 """bench/events: what --logdir costs. Two workers without servers train the same on Fashion-MNIST at
-the same time, each on a core of its own, one of them with --logdir; then once more, on each other's
-cores. Compared are their processes' CPU seconds, which other work on the machine disturbs least,
-and the seconds that training took: many short rounds, whose mean difference comes with its 95%
-interval (common.paired).
+the same time and on the same core, so that whatever else runs on the machine disturbs both alike;
+one of them with --logdir; then once more, the other one started first. Compared are the processes'
+CPU seconds: many short rounds, whose mean difference comes with its 95% interval (common.paired).
     bench/events [--model=mlp] [--steps=2000] [--rounds=30] [--batch=100] [-- --histogram_steps=100]
 Flags behind -- are for the worker with --logdir alone; --none gives neither --logdir, which is to
 find nothing. Prints a line for each round, and the result as a line of JSON."""
@@ -19,31 +18,28 @@ SOURCE = os.path.dirname(os.path.dirname(os.path.abspath(__file__)))
 
 class Run:
     def __init__(self, args, folder, core, logdir):
-        self.summary = os.path.join(folder, "%s.json" % ("with" if logdir else "without"))
         argv = ["taskset", "-c", str(core), os.path.join(args.bin, "worker"), "--gpus=none",
                 "--model=" + args.model, "--models_dir=" + os.path.join(SOURCE, "examples/models"),
                 "--train_steps=%d" % args.steps, "--batch_size=%d" % args.batch, "--seed=1",
-                "--intra_op_threads=1", "--log_level=warn", "--summary_json=" + self.summary]
+                "--intra_op_threads=1", "--log_level=warn"]
         if logdir and not args.none:
             argv += ["--logdir=" + os.path.join(folder, "log"), *args.flags]
         self.process = subprocess.Popen(argv, stdout=subprocess.DEVNULL)
 
     def seconds(self):
-        """Of CPU, of training."""
         _, status, used = os.wait4(self.process.pid, 0)
         self.process.returncode = os.waitstatus_to_exitcode(status)
         if self.process.returncode:
             raise SystemExit("bench/events: a worker ended with %d" % self.process.returncode)
-        with open(self.summary, encoding="utf-8") as f:
-            return used.ru_utime + used.ru_stime, json.load(f)["elapsed_seconds"]
+        return used.ru_utime + used.ru_stime
 
 
 def one_round(args, number):
-    """(without, with): of CPU, of training."""
+    """without, with."""
     with tempfile.TemporaryDirectory(prefix="weir-events-") as folder:
-        order = [number % 2, 1 - number % 2]
-        runs = {logdir: Run(args, folder, core, logdir) for core, logdir in enumerate(order)}
-        return list(zip(*(runs[logdir].seconds() for logdir in (0, 1))))
+        order, core = [number % 2, 1 - number % 2], number // 2 % os.cpu_count()
+        runs = {logdir: Run(args, folder, core, logdir) for logdir in order}
+        return [runs[logdir].seconds() for logdir in (0, 1)]
 
 
 def arguments():
@@ -61,21 +57,17 @@ def arguments():
 def main():
     args = arguments()
     print(common.machine())
-    print("| round | CPU s without | with | training s without | with |\n"
-          "| --- | --- | --- | --- | --- |")
-    blocks = []  # of a round on each other's cores
+    print("| round | CPU s without | with |\n| --- | --- | --- |")
+    blocks = []
     for i in range(max(2, args.rounds)):
         blocks.append([one_round(args, 2 * i), one_round(args, 2 * i + 1)])
-        means = [[sum(r[what][k] for r in blocks[-1]) / 2 for k in (0, 1)] for what in (0, 1)]
-        print("| %d | %.3f | %.3f | %.3f | %.3f |" % (i + 1, *means[0], *means[1]), flush=True)
-    got = {}
-    for what, name in enumerate(("cpu", "elapsed")):
-        mean, half = common.paired([[r[what] for r in block] for block in blocks])
-        print("%s: --logdir costs %.2f%% +- %.2f%%" % (name, mean, half))
-        got[name + "_percent"], got[name + "_half"] = round(mean, 3), round(half, 3)
+        print("| %d | %.3f | %.3f |" % (i + 1, *(sum(x) for x in zip(*blocks[-1]))), flush=True)
+    mean, half = common.paired(blocks)
+    print("CPU: --logdir costs %.2f%% +- %.2f%%" % (mean, half))
     print(json.dumps({"bench": "events", "model": args.model, "steps": args.steps,
                       "batch": args.batch, "flags": args.flags, "none": args.none,
-                      "rounds": len(blocks), **got}))
+                      "rounds": len(blocks), "cpu_percent": round(mean, 3),
+                      "half": round(half, 3)}))
 
 
 main()
