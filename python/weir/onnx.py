@@ -1,15 +1,17 @@
 """A trained network as ONNX: a model file of Weir's worker, and what --export has written.
 
-    python -m weir.onnx MODEL.json WEIGHTS.safetensors out.onnx
+    python3 -m weir.onnx MODEL.json WEIGHTS.safetensors out.onnx
 
 docs/models.md says what is in the result. Takes the package `onnx` (Debian's python3-onnx, or
-PyPI's), 1.12 or later, and nothing of Weir's programs or library."""
+PyPI's), 1.12 or later; nothing of Weir's library, nor of its programs, but for the name of a model
+that comes with Weir in place of MODEL.json."""
 from __future__ import annotations
 
 import argparse
 import json
 import math
 import os
+import re
 import struct
 import sys
 from typing import Any, Callable, NoReturn, Optional, Sequence
@@ -20,7 +22,35 @@ OPSET, IR = 17, 8  # those of onnx 1.12: with LayerNormalization
 MOST_BYTES = 2**31 - 2**20  # of a protobuf, with room for what is no weight
 LOSSES = {"softmax_cross_entropy": "Softmax", "sigmoid_cross_entropy": "Sigmoid",
           "mean_squared_error": "Identity"}
+NAME = re.compile(r"[\w.-]{1,63}", re.ASCII)  # of a layer, and of a model
+# The keys that the worker knows, of a model, of any layer, and by a layer's type those of its own.
+MODEL_KEYS, COMMON = "name comment input classes layers", "type name comment device after"
+KEYS = {"conv2d": "input filters kernel stride padding init bias_init",
+        "max_pool": "input kernel stride padding", "avg_pool": "input kernel stride padding",
+        "dense": "input units init bias_init", "relu": "input", "dropout": "input rate",
+        "batch_norm": "input epsilon momentum", "flatten": "input",
+        "softmax_cross_entropy": "input label_smoothing", "sigmoid_cross_entropy": "input",
+        "mean_squared_error": "input", "layer_norm": "input epsilon",
+        "embedding": "input vocabulary units init", "add": "inputs", "concat": "inputs"}
 MODELS = "../share/weir/models", "../../examples/models"  # from the worker's folder
+
+
+def _texts(metadata: Any) -> dict[str, str]:
+    if not isinstance(metadata, dict) or not all(isinstance(v, str) for v in metadata.values()):
+        raise ValueError("its \"__metadata__\" is no object of texts")
+    return metadata
+
+
+def _check_keys(what: str, keys: dict[str, Any], known: str) -> None:
+    unknown = sorted(keys.keys() - set(known.split()))
+    if unknown:
+        raise Invalid("%s: unknown key \"%s\" (known: %s)" % (what, unknown[0], known))
+
+
+def _check_name(what: str, name: Any) -> str:
+    if not isinstance(name, str) or not NAME.fullmatch(name):
+        raise Invalid("%s: \"name\" must be 1 to 63 letters, digits, '_', '.' or '-'" % what)
+    return name
 
 
 class Weights:
@@ -36,9 +66,9 @@ class Weights:
                 if n > size - 8:
                     raise ValueError("its header would end behind the file")
                 tensors = json.loads(f.read(n))
-                self.metadata = tensors.pop("__metadata__", {})
-                self.at = {name: (t["dtype"], tuple(t["shape"]), *t["data_offsets"])
-                           for name, t in tensors.items()}
+                self.metadata = _texts(tensors.pop("__metadata__", {}))
+                self.at = {name: (t["dtype"], tuple(map(int, t["shape"])),
+                                  *map(int, t["data_offsets"])) for name, t in tensors.items()}
             except (ValueError, KeyError, TypeError, AttributeError) as e:
                 raise Invalid("%s: no safetensors file (%s); give what --export has written" % (
                     path, e)) from None
@@ -74,12 +104,20 @@ class Layer:
             raise Invalid("layer %d must be an object with a \"type\"" % number)
         self.keys, self.type = keys, keys["type"]
         count[self.type] = count.get(self.type, 0) + 1
-        self.name = keys.get("name", "%s%d" % (self.type, count[self.type]))
+        self.name = _check_name("layer %d (%s)" % (number, self.type), keys.get(
+            "name", "%s%d" % (self.type, count[self.type])))
         self.what = "layer %d '%s' (%s)" % (number, self.name, self.type)
-        several = self.type in ("add", "concat")
+        if self.type not in KEYS:
+            raise Unsupported("%s: a layer of this type is not converted (known: %s)" % (
+                self.what, " ".join(KEYS)))
+        _check_keys(self.what, keys, COMMON + " " + KEYS[self.type])
+        several = "inputs" in KEYS[self.type].split()
         self.inputs = self.get("inputs") if several else [keys.get("input", before)]
         if not isinstance(self.inputs, list) or not all(isinstance(i, str) for i in self.inputs):
-            raise Invalid("%s: \"inputs\" must be a list of names" % self.what)
+            raise Invalid("%s: \"%s\" must be %s" % (self.what, *(
+                ("inputs", "a list of names") if several else ("input", "a name"))))
+        if several and len(self.inputs) < 2:
+            raise Invalid("%s: \"inputs\" must be 2 names or more" % self.what)
 
     def get(self, key: str, fallback: Any = None) -> Any:
         found = self.keys.get(key, fallback)
@@ -95,6 +133,12 @@ class Layer:
             raise Invalid("%s: \"%s\" must be a whole number from 1 on, or two of them" % (
                 self.what, key))
         return pair
+
+    def epsilon(self) -> float:
+        found = self.get("epsilon", 1e-5)
+        if not isinstance(found, (int, float)):
+            raise Invalid("%s: \"epsilon\" must be a number" % self.what)
+        return float(found)
 
     def count(self, key: str) -> int:
         """A whole number above 0."""
@@ -112,13 +156,28 @@ def _model(path: str) -> tuple[dict[str, Any], list[Layer]]:
             raise Invalid("%s: not valid JSON: %s" % (path, e)) from None
     if not isinstance(root, dict) or not isinstance(root.get("layers"), list):
         raise Invalid("%s: no model file: it has no list \"layers\"" % path)
+    _check_keys(path, root, MODEL_KEYS)
+    _check_name(path, root.get("name", "model"))
     count: dict[str, int] = {}
     layers: list[Layer] = []
     for number, keys in enumerate(root["layers"], 1):
         layers.append(Layer(keys, number, count, layers[-1].name if layers else "image"))
     if not layers or layers[-1].type not in LOSSES:
         raise Invalid("%s: the last layer is no loss" % path)
+    _check_names(path, layers)
     return root, _in_order(path, layers)
+
+
+def _check_names(path: str, layers: list[Layer]) -> None:
+    """Each name is there once, and each layer but the last is read."""
+    names = {"image"}
+    read = {name for l in layers for name in l.inputs}
+    for l in layers:
+        if l.name in names:
+            raise Invalid("%s: %s: this name is taken" % (path, l.what))
+        if l.name not in read and l is not layers[-1]:
+            raise Invalid("%s: %s: no layer reads what it gives" % (path, l.what))
+        names.add(l.name)
 
 
 def _in_order(path: str, layers: list[Layer]) -> list[Layer]:
@@ -206,16 +265,16 @@ def _dense(g: _Graph, l: Layer, value: str, shape: Any) -> Any:
 
 
 def _batch_norm(g: _Graph, l: Layer, value: str, shape: Any) -> Any:
+    epsilon = l.epsilon()
     parts = [g.weight(l, suffix, shape[:1]) for suffix in (
         "gamma", "beta", "moving_mean", "moving_variance")]
-    return g.layer("BatchNormalization", [value, *parts], l,
-                  epsilon=float(l.get("epsilon", 1e-5))), shape
+    return g.layer("BatchNormalization", [value, *parts], l, epsilon=epsilon), shape
 
 
 def _layer_norm(g: _Graph, l: Layer, value: str, shape: Any) -> Any:
+    epsilon = l.epsilon()
     parts = [g.weight(l, suffix, shape) for suffix in ("gamma", "beta")]
-    return g.layer("LayerNormalization", [value, *parts], l, axis=1,
-                  epsilon=float(l.get("epsilon", 1e-5))), shape
+    return g.layer("LayerNormalization", [value, *parts], l, axis=1, epsilon=epsilon), shape
 
 
 def _embedding(g: _Graph, l: Layer, _value: str, shape: Any) -> Any:
@@ -306,8 +365,7 @@ def _sample(root: dict[str, Any], weights: Weights, given: Optional[Sequence[int
 def _layers(g: _Graph, layers: list[Layer]) -> None:
     for l in layers[:-1]:
         if l.type not in KINDS:
-            raise Unsupported("%s: a layer of this type is not converted (known: %s)" % (
-                l.what, " ".join([*KINDS, *LOSSES])))
+            raise Invalid("%s: a loss must be the last layer, which no other reads" % l.what)
         value, shape = g.gives[l.inputs[0]]
         if len(shape) != 3 and l.type in ("conv2d", "max_pool", "avg_pool"):
             raise Invalid("%s: needs an input of (channels, height, width)" % l.what)
@@ -384,7 +442,8 @@ def _path(model: str) -> str:
 
 def main(argv: Optional[Sequence[str]] = None) -> None:
     """The command line; an error is one line and the exit status 1."""
-    parser = argparse.ArgumentParser(prog="python -m weir.onnx", description=__doc__.split("\n")[0])
+    parser = argparse.ArgumentParser(prog="python3 -m weir.onnx",
+                                     description=__doc__.split("\n")[0])
     parser.add_argument("model", help="a model file, or the name of a model that comes with Weir")
     parser.add_argument("weights", help="what --export has written")
     parser.add_argument("out", help="the file to write")

@@ -1,11 +1,13 @@
 #!/usr/bin/python3
-"""python -m weir.onnx: networks that the worker trained predict as ONNX what --predict says, sample
-by sample; and what is wrong with its files is said in one line. What evaluates the ONNX is
+"""python3 -m weir.onnx: networks that the worker trained predict as ONNX what --predict says,
+sample by sample; and what is wrong with its files is said in one line. What evaluates the ONNX is
 onnxruntime where it is installed (scripts/check_onnx), else tests/python/onnx_numpy.py."""
 # label: cluster computes
 import json
 import os
+import re
 import shutil
+import struct
 import subprocess
 import sys
 import unittest
@@ -171,6 +173,19 @@ class Onnx(harness.Test):
         return head[-2:]
 
 
+class Declared(unittest.TestCase):
+    def test_keys(self):
+        """Layers' keys are those of the worker."""
+        with open(os.path.join(harness.SOURCE, "worker/model/model_layers.c"),
+                  encoding="utf-8") as f:
+            text = f.read()
+        one = {"ONE": "input", "COMMON": ""}
+        rows = re.findall(r'\{"(\w+)", (ONE|COMMON)(?: "([^"]*)")?, build_', text)
+        self.assertEqual({name: (one[of] + more).split() for name, of, more in rows},
+                         {name: keys.split() for name, keys in weir_onnx.KEYS.items()})
+        self.assertIn('#define COMMON "%s"' % weir_onnx.COMMON, text)
+
+
 class Errors(harness.Test):
     """What the command says; without the package onnx, too."""
 
@@ -202,6 +217,9 @@ class Errors(harness.Test):
                 "name", "dense1")
         good = {k.replace("output", name): v for k, v in good.items()}
 
+        def layers(text):
+            return '{"layers": [%s, {"type": "mean_squared_error"}]}' % text
+
         def write(tensors, metadata=None):
             weights.write(export, tensors, {"sample": "1x28x28", **(metadata or {})})
         for tensors, words in (
@@ -221,12 +239,29 @@ class Errors(harness.Test):
                 ('{"layers": [{"type": "relu", "input": "a"}, {"type": "mean_squared_error"}]}',
                  "reads what is not there"),
                 ('{"input": [1, 2, 2], "layers": [{"type": "max_pool", "kernel": 3}, '
-                 '{"type": "mean_squared_error"}]}', "its kernel is larger")):
+                 '{"type": "mean_squared_error"}]}', "its kernel is larger"),
+                *((layers('{"type": "relu"}, ' + text), words) for text, words in (
+                    ('{"type": "add", "inputs": []}', '"inputs" must be 2 names or more'),
+                    ('{"type": "relu", "name": ["a"]}', "layer 2 (relu): \"name\" must be"),
+                    ('{"type": "relu", "input": ["a"]}', '"input" must be a name'),
+                    ('{"type": "relu", "name": "relu1"}', "this name is taken"),
+                    ('{"type": "relu", "name": "image"}', "this name is taken"),
+                    ('{"type": "relu", "untis": 3}', 'unknown key "untis"'),
+                    ('{"type": "relu", "input": "image"}', "no layer reads what it gives"),
+                    ('{"type": "mean_squared_error"}', "must be the last layer"),
+                    ('{"type": "layer_norm", "epsilon": []}', '"epsilon" must be a number'))),
+                ('{"clases": 3, "layers": []}', 'unknown key "clases"'),
+                ('{"name": [], "layers": []}', '"name" must be')):
             write(good)
             with open(model, "w", encoding="utf-8") as f:
                 f.write(text if '"input": [' in text else text.replace(
                     "{", '{"input": [1, 28, 28], ', 1) if len(text) > 1 else text)
             self.assertIn(words, self.said(model, export))
+        for header in ('{"__metadata__": null}', '{"__metadata__": {"sample": 1}}',
+                       '{"a": {"dtype": "F32", "shape": [[]], "data_offsets": [0, 0]}}'):
+            with open(export, "wb") as f:
+                f.write(struct.pack("<Q", len(header)) + header.encode())
+            self.assertIn("no safetensors file", self.said(softmax, export))
         with open(export, "wb") as f:
             f.write(b"PK\3\4 and more of a .pt file")
         self.assertIn("no safetensors file", self.said(softmax, export))
