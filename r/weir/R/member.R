@@ -24,6 +24,7 @@ weir_params <- function(member, params, keep = NULL) {
     pointer <- handle(member)
     if (!is.list(params) || is.null(names(params)) || anyDuplicated(names(params)))
         fail(INVALID, "parameters are a list of arrays with names, each once")
+    keep <- check_keep(as.list(keep), names(params))
     for (name in names(params)) {
         value <- params[[name]]
         if (name %in% names(member$params))
@@ -38,6 +39,21 @@ weir_params <- function(member, params, keep = NULL) {
                                       attributes = attributes(value)[c("dim", "dimnames", "names")])
     }
     invisible(member)
+}
+
+# Before any parameter is named.
+check_keep <- function(keep, names, call = sys.call(-1)) {
+    if (length(keep) > 0L && (is.null(names(keep)) || anyDuplicated(names(keep))))
+        fail(INVALID, "keep has numbers by the parameters' names, each once", call)
+    unknown <- setdiff(names(keep), names)
+    if (length(unknown) > 0L)
+        fail(INVALID, sprintf("keep: '%s' is none of these parameters", unknown[1L]), call)
+    for (name in names(keep)) {
+        value <- keep[[name]]
+        if (!is.numeric(value) || length(value) != 1L || !isTRUE(value >= 0 && value <= 1))
+            fail(INVALID, sprintf("keep of '%s' must be a number from 0 to 1", name), call)
+    }
+    keep
 }
 
 # Without a copy where they are.
@@ -62,6 +78,7 @@ weir_next <- function(member, timeout = Inf, early = FALSE) {
     if (is.list(got)) {
         got$positions <- seq(got$position, by = got$stride, length.out = got$n_samples)
         member$step <- structure(got, class = "weir_step")
+        .Call(C_got, pointer)
         return(member$step)
     }
     member$step <- NULL
@@ -77,7 +94,7 @@ weir_steps <- function(member, f, on_interrupt = c("stop", "leave")) {
         while (!is.null(step <- weir_next(member)))
             f(step)
     if (on_interrupt == "leave")
-        tryCatch(telling_errors(member, loop()), interrupt = function(i) weir_leave(member))
+        tryCatch(telling_errors(member, loop()), interrupt = function(i) leave(member, 60))
     else
         telling_errors(member, loop())
     last <- if (identical(member$result, "done")) weir_values(member)
@@ -110,11 +127,13 @@ weir_values <- function(member, names = NULL) {
     params
 }
 
-# The call `entry` for each array of a list, in the parameters' order.
+# Either all arrays of a list are pushed, or, where one of them is not sound, none.
 push_all <- function(member, values, samples, own, call) {
     pointer <- handle(member, call)
-    if (is.null(values) && identical(as.numeric(samples), 0))
-        return(check(member, .Call(C_push_nothing, pointer, member$own), NULL, call))
+    if (is.null(values) && identical(as.numeric(samples), 0)) {
+        nothing <- function(ms) .Call(C_push_nothing, pointer, member$own, ms)
+        return(check(member, await(member, nothing, Inf), NULL, call))
+    }
     if (!is.list(values) || is.null(names(values)) || anyDuplicated(names(values)))
         fail(INVALID, "a list of arrays with the parameters' names is needed", call)
     if (!is.numeric(samples) || length(samples) != 1L || !isTRUE(samples > 0))
@@ -130,9 +149,10 @@ push_all <- function(member, values, samples, own, call) {
             fail(INVALID, sprintf("%s: numbers of the dimensions %s are needed, not %s", name,
                                   paste(params[[name]]$dims, collapse = " x "),
                                   paste(dims, collapse = " x ")), call)
-        check(member, .Call(C_push, pointer, params[[name]]$number, as_doubles(value),
-                            as.numeric(samples), own), name, call)
     }
+    code <- .Call(C_push, pointer, vapply(params, `[[`, 0L, "number"),
+                  lapply(values[names(params)], as_doubles), as.numeric(samples), own)
+    check(member, code[1L], names(params)[code[2L]], call)
 }
 
 weir_push <- function(member, gradients = NULL, samples) {
@@ -176,12 +196,22 @@ weir_leave_soon <- function(member, timeout = 10) {
 
 weir_leave <- function(member, timeout = 60) {
     on.exit(weir_close(member))
-    weir_leave_soon(member, timeout)
-    repeat {
+    invisible(leave(member, timeout))
+}
+
+leave <- function(member, timeout) {
+    nothing <- "there is nothing to leave"
+    is_there <- tryCatch({
+        weir_leave_soon(member, timeout)
+        TRUE
+    }, weir_invalid = function(e) if (startsWith(conditionMessage(e), nothing)) FALSE else stop(e))
+    telling_errors(member, while (is_there && is.null(member$result)) {
         weir_push(member, samples = 0)
-        if (is.null(weir_next(member, timeout)))
-            return(invisible(member$result))
-    }
+        weir_next(member, timeout)
+    })
+    if (is.null(member$result))
+        member$result <- "left"
+    member$result
 }
 
 weir_leave_failed <- function(member, why) {

@@ -1,13 +1,14 @@
 # The settings' names, those of libweir/settings.c in its order.
 SETTINGS <- c(
     "ps_hosts", "worker_hosts", "n_workers", "task_index", "slurm_ps", "slurm_port", "join",
-    "address", "tls_cert", "tls_key", "tls_ca", "token_file", "sync_mode", "replicas_to_aggregate",
-    "staleness", "delay_compensation", "wire_dtype", "wire_step_ms", "shared_memory", "chunk_bytes",
-    "train_steps", "batch_size", "seed", "optimizer", "learning_rate", "momentum", "decay", "beta1",
-    "beta2", "epsilon", "weight_decay", "clip_value", "clip_norm", "lr_schedule", "lr_warmup_steps",
-    "lr_boundaries", "lr_decay", "lr_decay_steps", "local_steps", "own_local_steps",
-    "outer_optimizer", "outer_learning_rate", "outer_momentum", "data_name", "data_samples",
-    "data_checksum", "arithmetic")
+    "address", "tls_cert", "tls_key", "tls_ca", "token_file", "sync_mode",
+    "replicas_to_aggregate", "staleness", "delay_compensation", "wire_dtype", "wire_step_ms",
+    "shared_memory", "chunk_bytes", "train_steps", "batch_size", "seed", "optimizer",
+    "learning_rate", "lr_schedule", "lr_warmup_steps", "lr_boundaries", "lr_decay",
+    "lr_decay_steps", "clip_value", "clip_norm", "momentum", "decay", "beta1", "beta2", "epsilon",
+    "weight_decay", "local_steps", "outer_optimizer", "outer_learning_rate", "outer_momentum",
+    "own_local_steps", "data_name", "data_samples", "data_checksum", "arithmetic",
+    "checkpoint_dir")
 
 weir_settings <- function() SETTINGS
 

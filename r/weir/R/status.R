@@ -37,6 +37,7 @@ print.weir_status <- function(x, ...) {
 # Scalars of event files, as Weir's workers write them by --logdir. A record: the length (8 bytes),
 # its checksum (4), the Event, its checksum (4); what is not whole yet, at the end, is left out.
 weir_scalars <- function(logdir) {
+    logdir <- path.expand(logdir)
     files <- sort(list.files(logdir, "tfevents", recursive = TRUE, full.names = TRUE))
     if (length(files) == 0L)
         fail(INVALID, sprintf("%s: there are no event files (of a worker's --logdir)", logdir))

@@ -21,14 +21,19 @@ enum { MAX_DIMS = 6, SAID_BYTES = 400, LINES = 64, LINE_BYTES = 400 };
 struct param {
     int n_dims;
     int64_t dims[MAX_DIMS], n_elems;
-    int is_here; /* its values may be read, and the room for its gradient written */
-    int pushed;  /* in the step at hand */
+    int is_here;    /* its values may be read, and the room for its gradient written */
+    int pushed;     /* in the step at hand, */
+    double samples; /* for so many */
+    int is_statistic;
 };
 
 struct member {
     struct weir *w;
     pid_t pid; /* a forked process must not touch it */
     int n_params, in_step;
+    int counts_no_more; /* the step at hand: what is pushed in it goes nowhere */
+    int begun;          /* the step at hand, which R has not got yet */
+    struct weir_step step;
     struct param *params;
     char said[SAID_BYTES]; /* why this file failed a call; empty: weir_error knows */
 };
@@ -182,12 +187,12 @@ static void to_doubles(const struct param *p, const float *from, double *to)
     }
 }
 
-static SEXP no_float(struct member *m, const char *what, int64_t bad, double value)
+static int no_float(struct member *m, const char *what, int64_t bad, double value)
 {
-    return Rf_ScalarInteger(fail(m,
-                                 "%s: element %lld is %g, which is no finite float32; correct it, "
-                                 "or contribute nothing: weir_push(member, samples = 0)",
-                                 what, (long long)bad, value));
+    return fail(m,
+                "%s: element %lld is %g, which is no finite float32; correct it, or contribute "
+                "nothing: weir_push(member, samples = 0)",
+                what, (long long)bad, value);
 }
 
 /* One more parameter: values are doubles in R's order, dims theirs. Its number, or a code. */
@@ -205,15 +210,17 @@ static SEXP r_param(SEXP pointer, SEXP name, SEXP dims, SEXP values, SEXP keep)
     float *first = (float *)R_alloc((size_t)p.n_elems, sizeof *first);
     int64_t bad = to_floats(&p, REAL(values), first);
     if (bad > 0)
-        return no_float(m, utf8(name), bad, REAL(values)[bad - 1]);
+        return Rf_ScalarInteger(no_float(m, utf8(name), bad, REAL(values)[bad - 1]));
     m->params = R_Realloc(m->params, m->n_params + 1, struct param);
     int number = weir_param(m->w, utf8(name), WEIR_FLOAT32, p.n_dims, p.dims, first);
     if (number < 0)
         return Rf_ScalarInteger(number);
     m->params[m->n_params++] = p;
     int code = WEIR_OK;
-    if (Rf_asReal(keep) >= 0)
+    if (Rf_asReal(keep) >= 0) {
+        m->params[number].is_statistic = 1;
         code = weir_param_average(m->w, number, Rf_asReal(keep));
+    }
     return Rf_ScalarInteger(code < 0 ? code : number);
 }
 
@@ -238,26 +245,58 @@ static SEXP step_list(const struct weir_step *s)
     return list;
 }
 
-/* The step, or a code. Between two turns of R's loop an interrupt is seen here. */
+static int wait_for(struct member *m, int i, int timeout_ms)
+{
+    int code = weir_wait(m->w, i, timeout_ms);
+    if (code == WEIR_OK)
+        m->params[i].is_here = 1;
+    m->counts_no_more |= code == WEIR_REBASED && !m->params[i].pushed;
+    return code;
+}
+
+/* Until all is here that was not pushed. */
+static int wait_for_all(struct member *m, int timeout_ms)
+{
+    int code = WEIR_OK;
+    for (int i = 0; code == WEIR_OK && m->in_step && i < m->n_params; i++)
+        if (!m->params[i].pushed && !m->params[i].is_here)
+            code = wait_for(m, i, timeout_ms);
+    return code;
+}
+
+/* The step, or a code. Between two turns of R's loop an interrupt is seen here. A step comes again
+ * until R says that it has got it: an interrupt, or who listens to messages, may end R's call. */
 static SEXP r_next(SEXP pointer, SEXP early, SEXP timeout_ms)
 {
     struct member *m = member_of(pointer);
-    struct weir_step s;
     R_CheckUserInterrupt();
-    int is_early = Rf_asLogical(early);
+    int is_early = Rf_asLogical(early), ms = Rf_asInteger(timeout_ms);
+    if (m->begun) {
+        int code = is_early ? WEIR_OK : wait_for_all(m, ms);
+        if (code != WEIR_REBASED)
+            return code == WEIR_OK ? step_list(&m->step) : Rf_ScalarInteger(code);
+    }
+    m->begun = 0;
     int (*call)(struct weir *, int, struct weir_step *) = is_early ? weir_next_early : weir_next;
-    int code = call(m->w, Rf_asInteger(timeout_ms), &s);
+    int code = call(m->w, ms, &m->step);
     if (code == WEIR_DONE || code == WEIR_LEFT)
         set_here(m, 1);
     if (code < 0 || code == WEIR_AGAIN)
         return Rf_ScalarInteger(code);
-    m->in_step = code == WEIR_OK;
+    m->in_step = m->begun = code == WEIR_OK;
+    m->counts_no_more = 0;
     if (code != WEIR_OK)
         return Rf_ScalarInteger(code);
     set_here(m, !is_early);
     for (int i = 0; i < m->n_params; i++)
         m->params[i].pushed = 0;
-    return step_list(&s);
+    return step_list(&m->step);
+}
+
+static SEXP r_got(SEXP pointer)
+{
+    member_of(pointer)->begun = 0;
+    return R_NilValue;
 }
 
 static struct param *find(struct member *m, SEXP number)
@@ -269,12 +308,10 @@ static struct param *find(struct member *m, SEXP number)
 static SEXP r_wait(SEXP pointer, SEXP number, SEXP timeout_ms)
 {
     struct member *m = member_of(pointer);
-    struct param *p = find(m, number);
     R_CheckUserInterrupt();
-    int code = weir_wait(m->w, Rf_asInteger(number), Rf_asInteger(timeout_ms));
-    if (p && code == WEIR_OK)
-        p->is_here = 1;
-    return Rf_ScalarInteger(code);
+    if (!find(m, number))
+        return Rf_ScalarInteger(WEIR_E_INVALID);
+    return Rf_ScalarInteger(wait_for(m, Rf_asInteger(number), Rf_asInteger(timeout_ms)));
 }
 
 static SEXP r_pull(SEXP pointer, SEXP number)
@@ -306,45 +343,115 @@ static SEXP r_values(SEXP pointer, SEXP number)
 
 static int push(struct member *m, int i, const float *data, double samples, int is_values)
 {
+    struct param *p = &m->params[i];
     int code =
         is_values ? weir_push_values(m->w, i, data, samples) : weir_push(m->w, i, data, samples);
     if (code >= 0) {
-        m->params[i].pushed = 1;
-        m->params[i].is_here = 0;
+        p->pushed = 1;
+        p->samples = samples;
+        p->is_here = 0;
     }
     return code;
 }
 
-/* values: doubles in R's order. They are converted into the room that servers read, or with
- * is_values (of the program's own local steps) into memory for this call. */
-static SEXP r_push(SEXP pointer, SEXP number, SEXP values, SEXP samples, SEXP is_values)
+/* Converts doubles in R's order into the room that servers read, or with is_values (of the
+ * program's own local steps) into memory for this call: *room. */
+static int fill(struct member *m, int i, SEXP values, int is_values, float **room)
 {
-    struct member *m = member_of(pointer);
-    struct param *p = find(m, number);
-    int i = Rf_asInteger(number), own = Rf_asLogical(is_values);
-    float *room = weir_gradient(m->w, i);
-    if (!p || !room)
-        return Rf_ScalarInteger(WEIR_E_INVALID);
-    if (!p->is_here || !m->in_step)
-        return Rf_ScalarInteger(fail(m, "it was pushed in this step, or is on its way: weir_next "
-                                        "or weir_wait comes before the next push"));
-    if (own)
-        room = (float *)R_alloc((size_t)p->n_elems, sizeof *room);
-    int64_t bad = to_floats(p, REAL(values), room);
-    if (bad > 0)
-        return no_float(m, own ? "values" : "gradient", bad, REAL(values)[bad - 1]);
-    return Rf_ScalarInteger(push(m, i, room, Rf_asReal(samples), own));
+    struct param *p = &m->params[i];
+    *room = weir_gradient(m->w, i);
+    if (!*room)
+        return WEIR_E_INVALID;
+    if (!p->is_here || p->pushed || !m->in_step)
+        return fail(m, "it was pushed in this step, or is on its way: weir_next or weir_wait comes "
+                       "before the next push");
+    if (is_values)
+        *room = (float *)R_alloc((size_t)p->n_elems, sizeof **room);
+    int64_t bad = to_floats(p, REAL(values), *room);
+    return bad == 0 ? WEIR_OK
+                    : no_float(m, is_values ? "values" : "gradient", bad, REAL(values)[bad - 1]);
 }
 
-/* A contribution of nothing, of all that were not pushed in the step at hand. */
-static SEXP r_push_nothing(SEXP pointer, SEXP is_values)
+/* Arrays of doubles in R's order, of the parameters of these numbers. None is sent before all are
+ * sound. Where one is not: its place in the list in *at, from 0 on. */
+static int push_list(struct member *m, SEXP numbers, SEXP list, double samples, int is_values,
+                     int *at)
+{
+    int n = LENGTH(numbers), code = WEIR_OK;
+    float **rooms = (float **)R_alloc((size_t)n, sizeof *rooms);
+    for (*at = 0; *at < n; ++*at) {
+        code = fill(m, INTEGER(numbers)[*at], VECTOR_ELT(list, *at), is_values, &rooms[*at]);
+        if (code < 0)
+            return code;
+    }
+    for (*at = 0; *at < n; ++*at) {
+        code = push(m, INTEGER(numbers)[*at], rooms[*at], samples, is_values);
+        if (code < 0)
+            return code;
+    }
+    return WEIR_OK;
+}
+
+/* WEIR_OK, or c(code, the place in the list, from 1 on, of what it is about). */
+static SEXP r_push(SEXP pointer, SEXP numbers, SEXP list, SEXP samples, SEXP is_values)
 {
     struct member *m = member_of(pointer);
-    int code = WEIR_OK;
-    for (int i = 0; m->in_step && code >= 0 && i < m->n_params; i++)
+    int at = 0;
+    for (int i = 0; i < LENGTH(numbers); i++)
+        if (INTEGER(numbers)[i] < 0 || INTEGER(numbers)[i] >= m->n_params)
+            return Rf_ScalarInteger(WEIR_E_INVALID);
+    m->begun = 0;
+    if (m->counts_no_more)
+        return Rf_ScalarInteger(WEIR_OK);
+    int code = push_list(m, numbers, list, Rf_asReal(samples), Rf_asLogical(is_values), &at);
+    if (code >= 0)
+        return Rf_ScalarInteger(WEIR_OK);
+    SEXP out = Rf_allocVector(INTSXP, 2);
+    INTEGER(out)[0] = code;
+    INTEGER(out)[1] = at + 1;
+    return out;
+}
+
+/* A contribution for `samples` samples that leaves the parameter as it is. */
+static int push_no_change(struct member *m, int i, double samples, int is_values)
+{
+    struct param *p = &m->params[i];
+    const float *values = weir_values(m->w, i);
+    float *room = weir_gradient(m->w, i);
+    if (is_values || p->is_statistic)
+        return push(m, i, values, samples, is_values);
+    memset(room, 0, (size_t)p->n_elems * sizeof *room);
+    return push(m, i, room, samples, 0);
+}
+
+/* Small parameters are sent together, for the same samples: one beside those that were pushed
+ * already, which are next to it by number, cannot be pushed for 0. */
+static int push_nothing(struct member *m, int i, int is_values)
+{
+    int code = push(m, i, NULL, 0, is_values), above = i + 1;
+    while (above < m->n_params && !m->params[above].pushed)
+        above++;
+    if (code == WEIR_E_INVALID && i > 0)
+        code = push_no_change(m, i, m->params[i - 1].samples, is_values);
+    if (code == WEIR_E_INVALID && above < m->n_params)
+        code = push_no_change(m, i, m->params[above].samples, is_values);
+    return code;
+}
+
+/* A contribution of nothing, of all that were not pushed in the step at hand; AGAIN: their values
+ * are on their way. */
+static SEXP r_push_nothing(SEXP pointer, SEXP is_values, SEXP timeout_ms)
+{
+    struct member *m = member_of(pointer);
+    R_CheckUserInterrupt();
+    int code = m->counts_no_more ? WEIR_REBASED : wait_for_all(m, Rf_asInteger(timeout_ms));
+    if (code == WEIR_AGAIN)
+        return Rf_ScalarInteger(code);
+    m->begun = 0;
+    for (int i = 0; m->in_step && code == WEIR_OK && i < m->n_params; i++)
         if (!m->params[i].pushed)
-            code = push(m, i, NULL, 0, Rf_asLogical(is_values));
-    return Rf_ScalarInteger(code);
+            code = push_nothing(m, i, Rf_asLogical(is_values));
+    return Rf_ScalarInteger(code < 0 ? code : WEIR_OK);
 }
 
 /* Which of n samples, from 1 on, lie at these positions; or a code. */
@@ -452,11 +559,12 @@ static SEXP r_lines(void)
         "C_" #name, (DL_FUNC)&r_##name, n                                                          \
     }
 static const R_CallMethodDef calls[] = {
-    CALL(open, 0),         CALL(close, 1),   CALL(is_open, 1),    CALL(error, 2),
-    CALL(version, 0),      CALL(set, 3),     CALL(param, 5),      CALL(next, 3),
-    CALL(wait, 3),         CALL(pull, 2),    CALL(values, 2),     CALL(push, 5),
-    CALL(push_nothing, 2), CALL(samples, 3), CALL(leave_soon, 2), CALL(leave_failed, 2),
-    CALL(event, 1),        CALL(log, 1),     CALL(lines, 0),      {NULL, NULL, 0}};
+    CALL(open, 0),         CALL(close, 1), CALL(is_open, 1), CALL(error, 2),
+    CALL(version, 0),      CALL(set, 3),   CALL(param, 5),   CALL(next, 3),
+    CALL(wait, 3),         CALL(pull, 2),  CALL(values, 2),  CALL(push, 5),
+    CALL(push_nothing, 3), CALL(got, 1),   CALL(samples, 3), CALL(leave_soon, 2),
+    CALL(leave_failed, 2), CALL(event, 1), CALL(log, 1),     CALL(lines, 0),
+    {NULL, NULL, 0}};
 
 attribute_visible void R_init_weir(DllInfo *dll)
 {

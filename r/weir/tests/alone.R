@@ -13,21 +13,24 @@ hear <- function(code) withCallingHandlers(code, weir_event = function(e) {
 
 first <- list(cube = array(as.double(1:24), c(2, 3, 4)),
               matrix = matrix(1:6, 2, dimnames = list(c("a", "b"), NULL)),
-              vector = c(x = 0.1, y = 1e-3), one = 7)
+              vector = c(x = 0.1, y = 1e-3), one = 7, two = 2)
 m <- weir_open(train_steps = 3, batch_size = 4, optimizer = "sgd", learning_rate = 0.5, seed = 1)
 fails(weir_set(m, batch_size = "many"), "weir_invalid", "batch_size")
 fails(weir_set(m, nothing = 1), "weir_invalid", "no setting 'nothing'")
 fails(weir_params(m, list(a = NA_real_)), "weir_invalid", "element 1 is nan")
-weir_params(m, first)
+fails(weir_params(m, first, keep = c(on = 0.5)), "weir_invalid", "'on' is none of these")
+fails(weir_params(m, first, keep = c(one = 2)), "weir_invalid", "from 0 to 1")
+weir_params(m, first, keep = c(one = 0.75, two = 0.75))
 fails(weir_params(m, list(one = 1)), "weir_error", "one")
 fails(weir_values(m), "weir_invalid", "no values before")
-step <- hear(weir_next(m))
+stopifnot(inherits(tryCatch(weir_next(m), weir_event = identity), "weir_began"))
+step <- weir_next(m)                                    # which has come with what ended the call
 stopifnot(step$step == 0, step$n_samples == 4, identical(step$positions, c(0, 1, 2, 3)),
-          identical(said[1L], "weir_began"))
+          step$began)
 got <- weir_values(m)
 stopifnot(identical(got$cube, first$cube), identical(dimnames(got$matrix), dimnames(first$matrix)),
-          got$vector["x"] == 0.1 + (got$vector["x"] - 0.1),  # the float32 that is next to 0.1
-          abs(got$vector["x"] - 0.1) < 1e-8, names(got$vector) == c("x", "y"), got$one == 7)
+          got$vector[["x"]] == 13421773 / 2^27,         # the float32 that is next to 0.1
+          names(got$vector) == c("x", "y"), got$one == 7)
 items <- weir_samples(m, step, 10)
 stopifnot(length(unique(items)) == 4, items >= 1, items <= 10,
           sort(weir_samples(m, 0:9, 10)) == 1:10)
@@ -37,23 +40,29 @@ fails(weir_push(m, gradient, samples = 0), "weir_invalid", "above 0")
 fails(weir_push(m, list(cube = 1), samples = 4), "weir_invalid", "2 x 3 x 4 are needed, not 1")
 fails(weir_push(m, list(cube = aperm(gradient$cube)), samples = 4), "weir_invalid", "4 x 3 x 2")
 fails(weir_push(m, list(hut = 1), samples = 4), "weir_invalid", "no parameter 'hut'")
-fails(weir_push(m, list(one = 1e39), samples = 4), "weir_invalid", "no finite float32")
+fails(weir_push(m, list(one = 8, cube = replace(first$cube, 7, 1e39)), samples = 4),
+      "weir_invalid", "^cube: gradient: element 7 is 1e\\+39, which is no finite float32")
 weir_push(m, gradient["one"], samples = 4)
 fails(weir_push(m, gradient["one"], samples = 4), "weir_invalid", "it was pushed")
 fails(weir_next(m), "weir_invalid", "was not pushed at step 0")
-weir_push(m, gradient[c("vector", "matrix", "cube")], samples = 4)
+weir_push(m, gradient[c("vector", "matrix", "cube", "two")], samples = 4)
 fails(weir_values(m, "cube"), "weir_invalid", "on their way")
 step <- hear(weir_next(m))
 now <- weir_values(m)
 stopifnot(all.equal(now$cube, first$cube - 0.5 * gradient$cube, tolerance = 1e-6),
           now$cube[2, 1, 4] == first$cube[2, 1, 4] - 0.5 * gradient$cube[2, 1, 4],
-          abs(now$matrix[2, 3] - 3) < 1e-6)
-weir_push(m, samples = 0)                               # adds nothing
+          abs(now$matrix[2, 3] - 3) < 1e-6,
+          now$one == 0.75 * 7 + 0.25 * 1)               # a statistic: so much of it is kept
+weir_push(m, gradient[c("vector", "two")], samples = 4)
+weir_push(m, samples = 0)                               # of the others, which go with these
 step <- hear(weir_next(m, early = TRUE))
-stopifnot(weir_wait(m, "cube"), identical(weir_values(m, "cube")$cube, now$cube))
+stopifnot(weir_wait(m, "cube"), identical(weir_values(m, "cube")$cube, now$cube),
+          weir_wait(m), identical(weir_values(m, "matrix"), now["matrix"]),
+          weir_values(m)$one == now$one, weir_values(m)$vector < now$vector)
+weir_push(m, list(cube = 0 * now$cube), samples = 4)
 weir_push(m, samples = 0)
 stopifnot(is.null(hear(weir_next(m))), m$result == "done", "weir_stopped" %in% said)
-stopifnot(identical(weir_values(m)$cube, now$cube))
+stopifnot(identical(weir_values(m, c("one", "cube")), now[c("one", "cube")]))
 print(m)
 weir_close(m)
 weir_close(m)
@@ -69,6 +78,13 @@ m <- weir_open(train_steps = 20)
 weir_params(m, list(x = 5))
 fails(suppressMessages(weir_steps(m, function(step) stop("my own"))), "simpleError", "my own")
 fails(weir_values(m), "weir_invalid", "is closed")
+
+# There is nobody to leave.
+m <- weir_open(train_steps = 20)
+weir_params(m, list(x = 5))
+suppressMessages(weir_next(m))
+stopifnot(identical(weir_leave(m), "left"), identical(m$result, "left"))
+fails(weir_next(m), "weir_invalid", "is closed")
 
 # Nobody is there: a wait ends in time, and the log says why.
 weir_log("info")
