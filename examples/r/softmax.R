@@ -57,5 +57,7 @@ last <- weir_steps(member, function(step) {
 if (!is.null(last)) {
     found <- max.col(t(forward(last, batch(images("t10k", 10000L), 1:10000))$probability))
     cat(sprintf("test accuracy: %.4f\n", mean(found == labels("t10k", 10000L))))
-    cat("values:", sprintf("%a", vapply(last, sum, 0)), "\n")
+    file <- tempfile()
+    writeBin(unlist(last), file)
+    cat("values:", tools::md5sum(file), "\n") # the same, where all bits are
 }
