@@ -1,5 +1,8 @@
 /* ps/app.h - the server as a program: its parts, and what ends it. Private to main.c, set_up.c and
- * shutdown.c. */
+ * shutdown.c.
+ * Owns:    its parts; main frees them.
+ * Threads: any sets what is atomic, and wakes main by event_fd; all else is main's.
+ * Errors:  none. */
 #ifndef PS_APP_H
 #define PS_APP_H
 #include "base/thread_pool.h"
@@ -19,7 +22,7 @@ struct app {
     const char *error;       /* error_of, as it ends; for the region's parent */
     _Atomic int parent_lost; /* the region's: what it learnt last was not delivered */
     _Atomic int cut_off;     /* and before its last step, so that it ends: */
-    char why[WHY_BYTES];     /* this is why */
+    char why[WHY_BYTES];     /* this is why; written before cut_off, not again */
     struct node *node;
     struct thread_pool *threads; /* of updates */
     struct ps_region *region;    /* ps 0's; NULL: this group is none */

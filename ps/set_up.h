@@ -1,6 +1,8 @@
 /* ps/set_up.h - the server's parts, made as its flags say and joined to each other: what one of
- * them calls of another goes by the app. Owns:    what is made is the app's. Threads: main's,
- * before anything is served. Errors:  as region.h, region_server.h, node.h. */
+ * them calls of another goes by the app.
+ * Owns:    what is made is the app's.
+ * Threads: main's, before anything is served.
+ * Errors:  as region.h, region_server.h, node.h. */
 #ifndef PS_SET_UP_H
 #define PS_SET_UP_H
 #include "ps/app.h"

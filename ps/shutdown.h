@@ -7,7 +7,7 @@
 #include "ps/app.h"
 
 /* Signals are taken by descriptor in the main thread; all other threads inherit the mask. Returns
- * it; < 0: none was to be had, errno says why. */
+ * the descriptor; < 0: none was to be had, errno says why. */
 int ps_open_signals(void);
 int ps_signal_waits(void *app, int ms); /* 1: a signal came, and is still to be taken */
 int ps_signal_taken(struct app *app);   /* its number */

@@ -62,7 +62,7 @@ struct net_exchange {
     struct net_exchange_stats stats;
 };
 
-/* Tells the session, and does what it says; link_step: something about a link. */
+/* Tells the session, and does what it says. */
 void exchange_step(struct net_exchange *x, const struct session_event *e);
 void exchange_fail(struct net_exchange *x, enum status st);
 int exchange_ask_if_over(struct net_exchange *x); /* under the lock, which it gives up meanwhile */
