@@ -102,6 +102,7 @@ class Cluster:
         os.makedirs(self.folder, exist_ok=True)
         self.processes: dict[str, Process] = {}
         self._page, self._course = self._ports.take(), Course(time.time())
+        self._summary = os.path.join(self.folder, "ps-0.json")
         self._joined: dict[str, int] = {}  # the regions of those that were added
         self._over: Optional[float] = None  # when the servers were found to have ended
         self._end = weakref.finalize(self, _end, self.processes, self._ports, self._own)
@@ -159,7 +160,8 @@ class Cluster:
         region, task = divmod(index, self.n_ps)
         flags = ["--ps_hosts=" + ",".join(self._servers(region)), "--task_index=%d" % task]
         if index == 0:
-            flags += ["--metrics_port=%d" % self._page, "--metrics_bind=127.0.0.1"]
+            flags += ["--metrics_port=%d" % self._page, "--metrics_bind=127.0.0.1",
+                      "--summary_json=" + self._summary]
         if self.regions and task == 0:
             flags += ["--parent_hosts=" + ",".join(self.parent_hosts),
                       "--regions=%d" % self.regions, "--region_index=%d" % region,
@@ -261,7 +263,9 @@ class Cluster:
         """How the job stands, its speed so far, and its losses: of Weir's workers, and of programs
         that print lines as "step 12 loss 0.5". Also when the job is done."""
         done = self._servers_done()
-        if not done:
+        if done:
+            self._course.read_summary(self._summary)
+        else:
             self._course.read_page(self._page)
         for name, process in list(self.processes.items()):
             if not _is_server(name):

@@ -4,6 +4,7 @@ from __future__ import annotations
 import dataclasses
 import http.client
 import json
+import math
 import re
 import time
 from typing import Any, Optional
@@ -16,7 +17,8 @@ LOSS = re.compile(rb"\bstep[ =:]+(\d+)\b[^\n]*?\bloss[ =:]+"
 @dataclasses.dataclass
 class Progress:
     """How a job stands, and its course. The lists of a kind have the same length: one element for
-    each second (seconds, images_per_s, n_workers), or for each loss (loss_steps, losses)."""
+    each point (seconds, images_per_s, n_workers), or for each loss (loss_steps, losses). A point is
+    a second; when a job is 512 points long, its next ones are of two seconds, then of four, ..."""
     state: str  # "no job yet", "starting", "training", "stopped" (to go on soon), "done"; or
     # "not reached": ps 0 does not answer
     step: int  # how many are done,
@@ -24,8 +26,8 @@ class Progress:
     workers: dict[int, str]  # by number: "training", "missing", "joining", "left", ...
     at: float  # seconds since the cluster was made, and so
     seconds: list[float]
-    images_per_s: list[float]  # samples of all workers together, in the second before
-    n_workers: list[int]  # in training then
+    images_per_s: list[float]  # samples of all workers together, since the point before
+    n_workers: list[int]  # in training when the point was read
     loss_steps: list[int]
     losses: list[float]  # the mean over those who said one of this step
 
@@ -45,16 +47,17 @@ def page(port: int) -> Optional[dict[str, Any]]:
 
 
 class Course:
-    """Collects a job's Progress: from the page of ps 0, which has a point for each second of its
-    life, and from what workers print, as the losses of programs of one's own come there alone."""
+    """Collects a job's Progress: from the page of ps 0, which has its whole life in at most 512
+    points, and from what workers print, as the losses of programs of one's own come there alone."""
 
     def __init__(self, began: float) -> None:
         self._began = began  # seconds since 1970
-        self._speeds: list[tuple[float, float, int]] = []
-        self._told: dict[int, tuple[float, int]] = {}  # by Weir's workers
+        # When it ends, step, the loss that Weir's workers have told, images/s, n_workers.
+        self._points: list[tuple[float, Optional[int], Optional[float], Optional[float], int]] = []
         self._printed: dict[int, tuple[float, int]] = {}  # by step: sum, and of how many
         self._read: dict[str, int] = {}  # of each log, so many bytes
         self._last: dict[str, Any] = {}
+        self._end: Optional[int] = None  # the job's last step
 
     def read_page(self, port: int) -> None:
         """What is new there; a server that is not there changes nothing."""
@@ -64,20 +67,33 @@ class Course:
             return
         self._last = got
         n_workers = sum(m["state"] == "training" for m in got["members"])
+        before = math.inf  # the end of the one before it; the first does not grow
         for unix_s, step, loss, speed in got["history"]:
             at = unix_s - self._began
-            if self._speeds and at <= self._speeds[-1][0]:
-                continue
-            if speed is not None:
-                self._speeds.append((at, speed, n_workers))
-            if loss is not None and step is not None:
-                self._told[step] = (loss, 1)
+            if not self._points or at > self._points[-1][0]:
+                while self._points and self._points[-1][0] > before:
+                    self._points.pop()  # has grown to this one
+                self._points.append((at, step, loss, speed, n_workers))
+            before = at
+
+    def read_summary(self, path: str) -> None:
+        """Where the job has ended, of the file that ps 0 leaves; one that is not there changes
+        nothing."""
+        try:
+            with open(path, encoding="utf-8") as f:
+                self._end = json.load(f)["last_step"]
+        except FileNotFoundError:
+            pass
 
     def read_log(self, path: str) -> None:
-        """Losses in lines that are new there, as "step 12 loss 0.5"."""
-        with open(path, "rb") as f:
-            f.seek(self._read.get(path, 0))
-            text = f.read()
+        """Losses in lines that are new there, as "step 12 loss 0.5"; a file that is gone has none.
+        """
+        try:
+            with open(path, "rb") as f:
+                f.seek(self._read.get(path, 0))
+                text = f.read()
+        except FileNotFoundError:
+            return
         text = text[:text.rfind(b"\n") + 1]
         self._read[path] = self._read.get(path, 0) + len(text)
         for step, loss in LOSS.findall(text):
@@ -86,18 +102,23 @@ class Course:
 
     def progress(self, is_done: bool) -> Progress:
         """All of it. is_done: the servers have ended as a job's end has them."""
-        losses = sorted((self._told or self._printed).items())
+        told = {step: loss for _, step, loss, _, _ in self._points
+                if step is not None and loss is not None}
+        losses = sorted((told or {step: total / n for step, (total, n)
+                                  in self._printed.items()}).items())
+        speeds = [(at, speed, n) for at, _, _, speed, n in self._points if speed is not None]
+        step = self._last.get("step") or 0
         train_steps = (self._last.get("job") or {}).get("train_steps", 0)
-        if is_done and train_steps == 0 and losses:  # it was over before its page said so much
-            train_steps = losses[-1][0] + 1
+        if is_done:  # maybe early
+            step = train_steps = step if self._end is None else self._end
         return Progress(
             state="done" if is_done else self._last.get("state", "no job yet"),
-            step=train_steps if is_done else self._last.get("step") or 0, train_steps=train_steps,
+            step=step, train_steps=train_steps,
             workers={m["index"]: "done" if is_done and m["state"] == "training" else m["state"]
                      for m in self._last.get("members", [])},
             at=time.time() - self._began,
-            seconds=[at for at, _, _ in self._speeds],
-            images_per_s=[speed for _, speed, _ in self._speeds],
-            n_workers=[n for _, _, n in self._speeds],
+            seconds=[at for at, _, _ in speeds],
+            images_per_s=[speed for _, speed, _ in speeds],
+            n_workers=[n for _, _, n in speeds],
             loss_steps=[step for step, _ in losses],
-            losses=[total / n for _, (total, n) in losses])
+            losses=[loss for _, loss in losses])

@@ -25,7 +25,7 @@ os.environ.setdefault("WEIR_LIBRARY", os.path.join(BUILD, "lib/libweir.so.0"))
 os.environ.setdefault("WEIR_PROGRAMS", harness.BIN)
 sys.path.insert(0, os.path.join(harness.SOURCE, "python"))
 import weir  # noqa: E402
-from weir import _library, checkpoint, member  # noqa: E402
+from weir import _library, checkpoint, member, progress  # noqa: E402
 
 STEPS = 300
 # A worker: what it learns depends on its samples, each of them once.
@@ -319,6 +319,37 @@ class Members(unittest.TestCase):
             with mock.patch.object(weir.cluster, "LATE", 0):
                 with self.assertWarnsRegex(UserWarning, "joined:0 came when the job was over"):
                     cluster.wait(20 * harness.PATIENCE)
+
+
+class Courses(unittest.TestCase):
+    """How a job has got on, of pages of ps 0."""
+
+    def read(self, course, *history):
+        page = {"members": [], "history": history, "step": 4, "job": {"train_steps": 9}}
+        with mock.patch.object(progress, "page", return_value=page):
+            course.read_page(0)
+
+    def test_points_that_grow(self):
+        """Instead of what it was, and of those that it was made of, not beside them."""
+        course = progress.Course(100)
+        self.read(course, [101, 1, 0.5, 10], [102, 2, 0.4, 20])
+        self.read(course, [101, 1, 0.5, 10], [103, 3, 0.3, 30])
+        now = course.progress(False)
+        self.assertEqual((now.seconds, now.images_per_s), ([1, 3], [10, 30]))
+        self.assertEqual((now.loss_steps, now.losses), ([1, 3], [0.5, 0.3]))
+        self.read(course, [201, 1, 0.1, 40])  # of a server that was started again
+        self.assertEqual(course.progress(False).seconds, [1, 3, 101])
+
+    def test_an_early_end(self):
+        course = progress.Course(100)
+        self.read(course)
+        self.assertEqual((course.progress(False).step, course.progress(False).train_steps), (4, 9))
+        with tempfile.NamedTemporaryFile("w", suffix=".json") as f:
+            f.write('{"last_step": 5}')
+            f.flush()
+            course.read_summary(f.name)
+        course.read_summary(f.name)
+        self.assertEqual((course.progress(True).step, course.progress(True).train_steps), (5, 5))
 
 
 @unittest.skipIf(harness.SANITIZE, "Python is compiled without a sanitizer")
