@@ -19,9 +19,13 @@ from ._library import Error, Timeout
 TAIL_LINES, TAIL_BYTES = 20, 4000  # of what a process printed last, which an error quotes
 STOP = 20  # seconds from SIGTERM to SIGKILL
 # What runs before a program, in its process: the kernel kills it when the thread that has started
-# it ends. Not between fork and exec, where Python may wait for what another thread held.
+# it ends. Not between fork and exec, where Python may wait for what another thread held. The two
+# signals that Python ignores would stay ignored.
 ENDS_WITH_US = """import ctypes, os, sys
-ctypes.CDLL(None).prctl(1, 9)  # PR_SET_PDEATHSIG, SIGKILL
+libc = ctypes.CDLL(None)
+libc.prctl(1, 9)  # PR_SET_PDEATHSIG, SIGKILL
+for number in 13, 25:  # SIGPIPE, SIGXFSZ
+    libc.signal(number, None)  # SIG_DFL
 if os.getppid() != int(sys.argv[1]):
     sys.exit("the program that has started this one is gone")
 os.execvp(sys.argv[2], sys.argv[2:])
@@ -91,7 +95,7 @@ class Process:
         self.name, self.log = name, os.path.join(folder, name.replace(":", "-") + ".log")
         self.argv, self.env, self.ready = list(argv), env, ready
         self.counts = True
-        if shutil.which(argv[0]) is None:
+        if shutil.which(argv[0], path=env.get("PATH")) is None:
             raise Error("%s: there is no program %s" % (name, argv[0]))
         self._ready, write = os.pipe() if ready else (-1, -1)
         begin = [sys.executable, "-I", "-S", "-c", ENDS_WITH_US, str(os.getpid())]
@@ -106,6 +110,17 @@ class Process:
     def runs(self) -> bool:
         """Has it not ended?"""
         return self.popen.poll() is None
+
+    def is_at(self, address: str) -> bool:
+        """Has the member or server of that address been told it by the flag, or is it this process
+        or one that this process has started (HOST:PID)?"""
+        if "--address=" + address in self.argv:
+            return True
+        try:
+            pid = int(address.rpartition(":")[2])
+            return self.popen.pid in (pid, os.getsid(pid))  # the session that it began with
+        except (ValueError, OverflowError, ProcessLookupError):
+            return address.endswith(":%d" % self.popen.pid)
 
     def output(self) -> str:
         """All that it and those before it in its place have printed."""

@@ -21,6 +21,7 @@ from .progress import Course, Progress
 AGAIN_LATER = 138  # weirctl's and ps' exit status
 LATE = 5  # seconds after the job's end for one that was to join it
 LOOK = 0.05  # seconds between two looks at whether processes run
+Folder = Union[str, "os.PathLike[str]"]
 
 
 def program(name: str) -> str:
@@ -84,8 +85,8 @@ class Cluster:
     Each has a folder of its own in checkpoint_dir."""
 
     def __init__(self, n_ps: int = 1, n_workers: int = 1, command: Optional[Sequence[str]] = None,
-                 checkpoint_dir: Optional[str] = None, ps_flags: Sequence[str] = (),
-                 env: Optional[Mapping[str, str]] = None, folder: Optional[str] = None,
+                 checkpoint_dir: Optional[Folder] = None, ps_flags: Sequence[str] = (),
+                 env: Optional[Mapping[str, str]] = None, folder: Optional[Folder] = None,
                  timeout: float = 60, regions: int = 0, region_flags: Sequence[str] = ()) -> None:
         n_groups = max(1, regions)
         self._ports = _process.Ports()
@@ -98,12 +99,14 @@ class Cluster:
         self.checkpoint_dir, self.ps_flags = checkpoint_dir, list(ps_flags)
         self.region_flags = list(region_flags)
         self._own = None if folder else tempfile.TemporaryDirectory(prefix="weir-")
-        self.folder = self._own.name if self._own else str(folder)
+        self.folder = self._own.name if self._own else os.fspath(folder)
         os.makedirs(self.folder, exist_ok=True)
         self.processes: dict[str, Process] = {}
-        self._page, self._course = self._ports.take(), Course(time.time())
-        self._summary = os.path.join(self.folder, "ps-0.json")
+        self._added: list[Process] = []  # all workers that were to join
         self._joined: dict[str, int] = {}  # the regions of those that were added
+        self._page = int(self._told("metrics_port") or self._ports.take())
+        self._summary = self._told("summary_json") or os.path.join(self.folder, "ps-0.json")
+        self._course = Course(time.time())
         self._over: Optional[float] = None  # when the servers were found to have ended
         self._end = weakref.finalize(self, _end, self.processes, self._ports, self._own)
         try:
@@ -133,6 +136,11 @@ class Cluster:
         return ["--checkpoint_dir=" + os.path.join(self.checkpoint_dir,
                                                    part if self.regions else "")]
 
+    def _told(self, flag: str) -> Optional[str]:
+        """The value that ps_flags give it."""
+        found = re.findall("^--%s[=\n](.*)" % flag, "\n".join(self.ps_flags), re.M)
+        return found[-1] if found else None
+
     def _start(self, name: str, argv: Sequence[str], env: Mapping[str, str],
                ready: bool = False) -> Process:
         before = self.processes.get(name)
@@ -142,6 +150,8 @@ class Cluster:
         def start() -> None:
             self.processes[name] = Process(name, argv, self.folder, env, ready,
                                            before is not None)
+            if name.startswith("joined:"):
+                self._added.append(self.processes[name])
         _process.in_starter(start)
         made = self.processes[name]
         if ready:
@@ -234,8 +244,12 @@ class Cluster:
         process = self._process(name)
         region, number = self._place(name, process)
         command = "drain" if _is_server(name) else "remove-worker"
-        process.counts = False
-        _weirctl(self._servers(region), 10, (), command, str(number))
+        before, process.counts = process.counts, False
+        try:
+            _weirctl(self._servers(region), 10, (), command, str(number))
+        except BaseException:
+            process.counts = before
+            raise
         try:
             process.popen.wait(timeout)
         except subprocess.TimeoutExpired:
@@ -247,11 +261,8 @@ class Cluster:
             kind, index = name.split(":")
             return divmod(int(index), self.n_ps if kind == "ps" else max(1, self.n_workers))
         region = self._joined[name]
-        part, mine = "members", ":%d" % process.popen.pid  # which ends an address
-        if name.startswith("joined-ps"):
-            part, mine = "servers", next(a[10:] for a in process.argv if a[:10] == "--address=")
-        for entry in self.status(region)[part]:
-            if entry["index"] is not None and entry["address"].endswith(mine):
+        for entry in self.status(region)["servers" if _is_server(name) else "members"]:
+            if entry["index"] is not None and process.is_at(entry["address"]):
                 return region, entry["index"]
         raise Error("%s is not in the job" % name)
 
@@ -283,12 +294,18 @@ class Cluster:
         while text not in process.output():
             if not process.runs() and text not in process.output():
                 raise process.error("has ended without a line of %r" % text)
-            self._wait(LOOK, deadline)
+            self._left()  # for the others' errors
+            if time.monotonic() > deadline:
+                raise process.error("no line of %r within %g s" % (text, timeout), Timeout)
+            time.sleep(LOOK)
+
+    def _firsts(self) -> list[str]:
+        """ps 0, of each region."""
+        return ["ps:%d" % (r * self.n_ps) for r in range(max(1, self.regions))]
 
     def _servers_done(self) -> bool:
-        firsts = ["ps:%d" % (r * self.n_ps) for r in range(max(1, self.regions))]
         return all(name in self.processes and self.processes[name].popen.poll() == 0
-                   for name in firsts)
+                   for name in self._firsts())
 
     def _left(self) -> list[Process]:
         """Those that the job's end still waits for; Error: one has ended otherwise than with 0."""
@@ -304,10 +321,19 @@ class Cluster:
         return left
 
     def _end_late(self, left: Sequence[Process]) -> None:
-        """Those that were to join a job that was over then, which would wait for ever."""
-        joined = set(re.findall(r":(\d+)\) joins at step", self.output("ps:0")))
+        """Those that were to join a job that was over then, which would wait for ever. Nobody where
+        ps 0's log leaves in doubt who has joined: one that has may still have work to do."""
+        said = [self.output(name) for name in self._firsts()]
+        if not all(" joined from " in log for log in said):  # --log_level=warn
+            return
+        members = []
+        for address in re.findall(r" \((.*)\) joins at step", "".join(said)):
+            of = [p for p in self._added if p.is_at(address)]
+            if not of:
+                return
+            members += of
         for p in left:
-            if str(p.popen.pid) not in joined:
+            if p not in members:
                 p.counts = False
                 p.stop(signal.SIGTERM)
                 warnings.warn("%s came when the job was over; it was ended" % p.name)
@@ -327,13 +353,13 @@ class Cluster:
     def _wait(self, seconds: float, deadline: Optional[float]) -> list[Process]:
         """For so long, or until the job is done; what it still waits for."""
         until = time.monotonic() + seconds
-        left = self._left()
-        while left and time.monotonic() < until:
-            if deadline is not None and time.monotonic() > deadline:
+        while True:
+            left, now = self._left(), time.monotonic()
+            if left and deadline is not None and now > deadline:
                 raise left[0].error("still runs when the time is over", Timeout)
+            if not left or now >= until:
+                return left
             time.sleep(LOOK)
-            left = self._left()
-        return left
 
     def wait(self, timeout: float = 600) -> None:
         """Until the job is done: all have ended with 0, but for those that were killed or removed.
@@ -345,6 +371,7 @@ class Cluster:
         """Ends all of them, workers first; logs in a folder of the cluster's own go with it. For a
         second time it does nothing. Ctrl-C meanwhile kills them."""
         try:
+            _process.in_starter(lambda: None)  # one that Ctrl-C did not wait for has been started
             for servers in (False, True):
                 _process.stop([p for name, p in self.processes.items()
                                if _is_server(name) == servers], signal.SIGTERM)

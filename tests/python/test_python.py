@@ -6,13 +6,16 @@ wheel, as pip makes and installs it."""
 import array
 import hashlib
 import os
+import pathlib
 import re
+import shutil
 import signal
 import socket
 import subprocess
 import sys
 import tempfile
 import threading
+import time
 import unittest
 import weakref
 from unittest import mock
@@ -228,7 +231,8 @@ class Members(unittest.TestCase):
 
     def test_two(self):
         out = {}
-        with weir.Cluster(n_workers=2, ps_flags=["--serve"]) as cluster:
+        flags = ["--serve", "--metrics_port", str(harness.free_ports(1)[0])]
+        with weir.Cluster(n_workers=2, ps_flags=flags) as cluster:
             self.assertEqual(cluster.status()["state"], "no job yet")
             threads = [threading.Thread(target=self.run_member, args=(cluster, i, out))
                        for i in range(2)]
@@ -319,6 +323,77 @@ class Members(unittest.TestCase):
             with mock.patch.object(weir.cluster, "LATE", 0):
                 with self.assertWarnsRegex(UserWarning, "joined:0 came when the job was over"):
                     cluster.wait(20 * harness.PATIENCE)
+
+
+    def test_who_has_joined(self):
+        """Only where ps 0's log is sure that one has not, it is ended with the job."""
+        code = ["sh", "-c", "sleep 1000 & echo $! is it; wait"]  # the member is its child
+        with weir.Cluster(n_workers=0) as cluster:
+            late, has = (cluster.add_worker(code) for _ in range(2))
+            for p in late, has:
+                cluster.wait_line(p.name, "is it", 20 * harness.PATIENCE)
+                self.addCleanup(os.kill, int(p.output().split()[0]), signal.SIGKILL)
+            line = "worker 1 (host:%s) joins at step 7 (generation 1.2)\n"
+            joins = line % has.output().split()[0]
+            with self.assertRaisesRegex(weir.Error, "joined:0 is not in the job"):
+                cluster.remove(late.name)
+            for said in "", "worker 0 joined from a:1\n" + line % 1 + joins:
+                with mock.patch.object(cluster, "output", return_value=said):
+                    cluster._end_late([late, has])
+            self.assertTrue(late.runs() and has.runs())
+            with self.assertWarnsRegex(UserWarning, late.name), mock.patch.object(
+                    cluster, "output", return_value="worker 0 joined from a:1\n" + joins):
+                cluster._end_late([late, has])
+            self.assertEqual((late.runs(), has.runs()), (False, True))
+            there = {"members": [{"index": 3, "address": "host:" + has.output().split()[0]}]}
+            with mock.patch.object(cluster, "status", return_value=there), mock.patch.object(
+                    weir.cluster, "_weirctl", side_effect=weir.Unavailable):
+                self.assertRaises(weir.Unavailable, cluster.remove, has.name)
+            self.assertTrue(has.counts)
+
+    def test_time_is_over(self):
+        """Also where nothing is waited for, and without a pause between two looks."""
+        with weir.Cluster(n_workers=0) as cluster:
+            self.assertRaises(weir.Timeout, list, cluster.watch(every=0, timeout=0.1))
+            cluster.processes["ps:0"].counts = False
+            with self.assertRaisesRegex(weir.Timeout, "no line of 'xyz' within 0.1 s"):
+                cluster.wait_line("ps:0", "xyz", 0.1)
+
+    def test_what_a_worker_has(self):
+        """The PATH of env, and no signal ignored that Python ignores; a cluster takes paths."""
+        with tempfile.TemporaryDirectory() as folder:
+            os.symlink(shutil.which("grep"), os.path.join(folder, "ours"))
+            with weir.Cluster(command=["ours", "SigIgn", "/proc/self/status"],
+                              env={"PATH": folder}, folder=pathlib.Path(folder),
+                              checkpoint_dir=pathlib.Path(folder, "kept")) as cluster:
+                cluster.wait_line("worker:0", "\n", 20 * harness.PATIENCE)
+                ignored = int(cluster.output("worker:0").split()[1], 16)
+                self.assertTrue(os.path.isdir(os.path.join(folder, "kept")))
+        self.assertEqual(cluster.progress().losses, [])  # also when the folder is gone
+        for number in signal.SIGPIPE, signal.SIGXFSZ:
+            self.assertFalse(ignored >> (number - 1) & 1)
+
+    def test_interrupted_start(self):
+        """Ctrl-C while one is being started: it ends with the others."""
+        made, interrupted = [], threading.Event()
+
+        def interrupt(*_):
+            if not interrupted.is_set():
+                interrupted.set()
+                raise KeyboardInterrupt
+
+        def start(*args):
+            while not interrupted.wait(0.05):
+                os.kill(os.getpid(), signal.SIGUSR1)  # to the main thread
+            time.sleep(0.2)  # in which it would be missed
+            made.append(process(*args))
+            return made[0]
+
+        process = weir.cluster.Process
+        self.addCleanup(signal.signal, signal.SIGUSR1, signal.signal(signal.SIGUSR1, interrupt))
+        with mock.patch.object(weir.cluster, "Process", start):
+            self.assertRaises(KeyboardInterrupt, weir.Cluster)
+        self.assertFalse(made[0].runs())
 
 
 class Courses(unittest.TestCase):
