@@ -122,19 +122,27 @@ class Cluster:
 
     def settings(self, task_index: int = 0) -> dict[str, Any]:
         """Of a member in this process, in a worker's place."""
-        region, index = divmod(task_index, max(1, self.n_workers))
+        region, index = self._split(task_index, self.n_workers)
         return {"ps_hosts": ",".join(self._servers(region)), "n_workers": self.n_workers,
                 "task_index": index}
 
+    def _split(self, index: int, n: int) -> tuple[int, int]:
+        """A region, and the index in that, of n servers or workers; without regions as it is."""
+        return divmod(index, max(1, n)) if self.regions else (0, index)
+
     def _servers(self, region: int) -> list[str]:
+        if not 0 <= region < max(1, self.regions):
+            raise Error("there is no region %d of %d" % (region, self.regions))
         return self.ps_hosts[region * self.n_ps:(region + 1) * self.n_ps]
 
     def _kept(self, part: str) -> list[str]:
         """The flag of a server's checkpoints: those of regions, and of the parent, lie apart."""
         if not self.checkpoint_dir:
             return []
-        return ["--checkpoint_dir=" + os.path.join(self.checkpoint_dir,
-                                                   part if self.regions else "")]
+        if not self.regions:
+            return ["--checkpoint_dir=" + os.fspath(self.checkpoint_dir)]
+        os.makedirs(self.checkpoint_dir, exist_ok=True)
+        return ["--checkpoint_dir=" + os.path.join(self.checkpoint_dir, part)]
 
     def _told(self, flag: str) -> Optional[str]:
         """The value that ps_flags give it."""
@@ -167,7 +175,7 @@ class Cluster:
 
     def start_ps(self, index: int = 0) -> Process:
         """That server, again if it has ended; returns when it listens."""
-        region, task = divmod(index, self.n_ps)
+        region, task = self._split(index, self.n_ps)
         flags = ["--ps_hosts=" + ",".join(self._servers(region)), "--task_index=%d" % task]
         if index == 0:
             flags += ["--metrics_port=%d" % self._page, "--metrics_bind=127.0.0.1",
@@ -200,7 +208,7 @@ class Cluster:
 
     def start_worker(self, index: int = 0, command: Optional[Sequence[str]] = None) -> Process:
         """That worker, again if it has ended."""
-        region, task = divmod(index, max(1, self.n_workers))
+        region, task = self._split(index, self.n_workers)
         first = region * self.n_workers
         place = {"cluster": {"ps": self._servers(region),
                              "worker": self.worker_hosts[first:first + self.n_workers]},
@@ -242,6 +250,8 @@ class Cluster:
         """Takes a worker, or a server but ps 0, out of the running job in order: the others go on
         without it, and it ends. Error: it is not in the job. Timeout: it still runs."""
         process = self._process(name)
+        if name.startswith("parent:"):
+            raise Error("the regions' parent stays as long as the job")
         region, number = self._place(name, process)
         command = "drain" if _is_server(name) else "remove-worker"
         before, process.counts = process.counts, False
@@ -259,7 +269,7 @@ class Cluster:
         """Its region, and its index in that."""
         if name not in self._joined:
             kind, index = name.split(":")
-            return divmod(int(index), self.n_ps if kind == "ps" else max(1, self.n_workers))
+            return self._split(int(index), self.n_ps if kind == "ps" else self.n_workers)
         region = self._joined[name]
         for entry in self.status(region)["servers" if _is_server(name) else "members"]:
             if entry["index"] is not None and process.is_at(entry["address"]):
@@ -272,8 +282,9 @@ class Cluster:
 
     def progress(self) -> Progress:
         """How the job stands, its speed so far, and its losses: of Weir's workers, and of programs
-        that print lines as "step 12 loss 0.5". Also when the job is done."""
-        done = self._servers_done()
+        that print lines as "step 12 loss 0.5". Also when the job is done. Of regions it is the
+        first one's step and speed."""
+        done = self._is_done("ps:0")
         if done:
             self._course.read_summary(self._summary)
         else:
@@ -303,9 +314,11 @@ class Cluster:
         """ps 0, of each region."""
         return ["ps:%d" % (r * self.n_ps) for r in range(max(1, self.regions))]
 
+    def _is_done(self, name: str) -> bool:
+        return name in self.processes and self.processes[name].popen.poll() == 0
+
     def _servers_done(self) -> bool:
-        return all(name in self.processes and self.processes[name].popen.poll() == 0
-                   for name in self._firsts())
+        return all(self._is_done(name) for name in self._firsts())
 
     def _left(self) -> list[Process]:
         """Those that the job's end still waits for; Error: one has ended otherwise than with 0."""

@@ -272,9 +272,16 @@ class Members(unittest.TestCase):
                     read_ += m.samples(step, 64)
                     m.push(w, array.array("f", [2 * i, 4]), samples=8)
                 out[i] = m.values(w).tolist(), read_
-        with weir.Cluster(regions=2, region_flags=[
-                "--region_steps=2", "--outer_optimizer=sgd", "--outer_learning_rate=1"]) as cluster:
+        with tempfile.TemporaryDirectory() as folder, weir.Cluster(
+                regions=2, checkpoint_dir=os.path.join(folder, "new"), region_flags=[
+                    "--region_steps=2", "--outer_optimizer=sgd",
+                    "--outer_learning_rate=1"]) as cluster:
             self.assertEqual(cluster.settings(1)["ps_hosts"], cluster.ps_hosts[1])
+            for wrong in (lambda: cluster.settings(2), lambda: cluster.status(2),
+                          lambda: cluster.add_worker(["true"], region=-1),
+                          lambda: cluster.add_ps(region=2), lambda: cluster.start_ps(2)):
+                self.assertRaisesRegex(weir.Error, "no region", wrong)
+            self.assertRaisesRegex(weir.Error, "parent stays", cluster.remove, "parent:0")
             threads = [threading.Thread(target=run, args=(i,), daemon=True) for i in range(2)]
             for thread in threads:
                 thread.start()
@@ -282,6 +289,8 @@ class Members(unittest.TestCase):
                 thread.join(20 * harness.PATIENCE)
                 self.assertFalse(thread.is_alive())
             cluster.wait(20 * harness.PATIENCE)
+            self.assertEqual(sorted(os.listdir(os.path.join(folder, "new"))),
+                             ["parent", "region-0", "region-1"])
         self.assertEqual(out[0][0], [-4, -16])  # of 0 and of 2 in each step
         self.assertEqual(out[1][0], out[0][0])
         self.assertEqual(sorted(out[0][1] + out[1][1]), list(range(64)))
