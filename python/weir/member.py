@@ -72,15 +72,13 @@ class _Handle:
         self.lent: dict[int, list[Any]] = {}  # by parameter: what the library may still read
         _open.add(self)
 
-    def free(self) -> None:
-        """Once. Not by weakref.finalize, which does nothing any more while the program ends."""
-        made, self.pointer = getattr(self, "pointer", None), None
-        if made is not None:
-            self.lib.weir_close(made)
-
-    __del__ = free
+    def __del__(self) -> None:
+        made = getattr(self, "pointer", None)
+        if made is not None and not _ended:  # at the end views may outlive their handle
+            _free(self.lib, made)
 
     def __enter__(self) -> "_Handle":
+        _work_off()
         self.calls.append(None)
         if self.closed:
             self.__exit__()
@@ -94,15 +92,20 @@ class _Handle:
 
     def _say_goodbye(self) -> None:
         """Closed: once, when no call is under way any more; the memory stays."""
-        if self.calls:
-            return
-        try:
-            self.goodbyes.pop()
-        except IndexError:
-            return
-        if self.lib.weir_goodbye(self.pointer) == OK:
-            self.lent.clear()
-        self.gone = True
+        while not self.calls:
+            try:
+                self.goodbyes.pop()
+            except IndexError:
+                return
+            if not self.calls:  # nor does one begin: without goodbyes they do nothing
+                self.gone = self.lib.weir_goodbye(self.pointer) == OK
+                if self.gone:
+                    self.lent.clear()
+                else:
+                    self.goodbyes.append(None)
+                    _late.append(self._say_goodbye)
+                return
+            self.goodbyes.append(None)
 
     def error(self, code: int) -> _library.Error:
         """The exception of the last call that failed."""
@@ -128,25 +131,47 @@ class _Handle:
     def close(self, over: bool) -> None:
         """No more calls; those under way end soon. over: it has no more steps."""
         self.closed = True
-        if self.calls and not over:
-            self.lib.weir_cancel(self.pointer)
-        self._say_goodbye()
+        self.calls.append(None)  # a cancel is one, too: nobody says goodbye meanwhile
+        try:
+            if len(self.calls) > 1 and self.goodbyes and not over:
+                self.lib.weir_cancel(self.pointer)
+        finally:
+            self.__exit__()
 
 
 _open: "weakref.WeakSet[_Handle]" = weakref.WeakSet()
+_late: list[Callable[[], None]] = []  # what was refused within the log's function
+_ended = False  # the program does: memory stays, for views that are still read
+
+
+def _free(lib: Any, made: ctypes.c_void_p) -> None:
+    if lib.weir_goodbye(made) == OK:  # which says what weir_close does not: whether it may be
+        lib.weir_close(made)
+    else:
+        _late.append(lambda: _free(lib, made))
+
+
+def _work_off() -> None:
+    """What was refused, again: each once, since it may be refused again."""
+    for _ in range(len(_late)):
+        try:
+            _late.pop(0)()
+        except IndexError:
+            return  # another thread has
 
 
 @atexit.register
 def _close_all() -> None:
     """Not under the feet of a thread that is in a call: it is waited for, or left as it is."""
+    global _ended
+    _ended = True
     handles, deadline = list(_open), time.monotonic() + AT_EXIT
+    _work_off()
     for h in handles:
         h.close(False)
     for h in handles:
         while not h.gone and time.monotonic() < deadline:
             time.sleep(0.01)
-        if h.gone:
-            h.free()
 
 
 class Member:

@@ -166,13 +166,46 @@ class Members(unittest.TestCase):
                     kept = m.values(w)
                     m.gradient(w)[0] = 1
                     m.push(w, samples=1)
-                handle = m._handle
+                handle, said = m._handle, []
+
+                def pushes():
+                    while "closed" not in " ".join(said[-1:]):
+                        try:
+                            m.push(w, samples=1)
+                        except weir.Invalid as e:
+                            said.append(str(e))
+                thread = threading.Thread(target=pushes)
+                thread.start()
+                harness.until(lambda: said, "it pushes", 20)
                 with handle:
                     m.close()
+                    thread.join()
                     self.assertEqual(handle.goodbyes, [None])
-                self.assertEqual(handle.goodbyes, [])
+                self.assertEqual((handle.goodbyes, handle.gone), ([], True))
             cluster.wait(20 * harness.PATIENCE)
             self.assertEqual(kept.tolist(), [-1, 0])
+
+    def test_goodbye_after_cancel(self):
+        """Whose memory it frees: by who closes, though the call that was cancelled ends before."""
+        m = weir.Member(ps_hosts="%s:%d" % (harness.LOOPBACK, harness.free_ports(1)[0]),
+                        n_workers=1)
+        m.param("w", (1,))
+        handle, said = m._handle, []
+
+        def waits():
+            with self.assertRaisesRegex(weir.Invalid, "closed"):
+                m.next(60)
+
+        def cancel(pointer):
+            handle.lib.cancel(pointer)
+            thread.join()
+            said.extend(handle.goodbyes)
+        handle.lib = mock.Mock(wraps=handle.lib, cancel=handle.lib.weir_cancel, weir_cancel=cancel)
+        thread = threading.Thread(target=waits)
+        thread.start()
+        harness.until(lambda: handle.calls, "it waits", 20)
+        m.close()
+        self.assertEqual((said, handle.goodbyes, handle.gone), ([None], [], True))
 
     def test_log_that_calls(self):
         """What the log's function calls is refused, and not waited for."""
@@ -189,6 +222,37 @@ class Members(unittest.TestCase):
             with self.assertRaises(weir.Invalid):
                 m.sample(-1, 0)
             self.assertIn("weir_log must not call this", heard[0])
+
+    def test_log_that_closes(self):
+        """Refused, and done by the next call from elsewhere: of a close, and of one let go."""
+        with weir.Member() as m:
+            closed, dropped = [weir.Member()], [weir.Member()]
+            lib = closed[0]._handle.lib
+            handle = weakref.ref(closed[0]._handle)
+
+            def line(_level, _text):
+                if closed:
+                    closed.pop().close()
+                    dropped.clear()
+            weir.log(line)
+            self.addCleanup(weir.log, None)
+            with self.assertRaises(weir.Invalid):
+                m.sample(-1, 0)
+            self.assertEqual((len(member._late), handle().gone), (2, False))
+            with mock.patch.object(lib, "weir_close", wraps=lib.weir_close) as freed:
+                m.sample(10, 0)
+            self.assertEqual((member._late, handle(), freed.call_count), ([], None, 2))
+
+    def test_views_at_exit(self):
+        """They are read by what runs after the module's own end."""
+        code = ("import atexit\nkept = []\natexit.register(lambda: print(kept[0][-1]))\n"
+                "import weir\nm = weir.Member(train_steps=1)\nm.param('w', (1 << 20,))\n"
+                "m.next()\nkept.append(m.values(0))")
+        said = subprocess.run([sys.executable, "-c", code], check=True, text=True,
+                              stdout=subprocess.PIPE, timeout=20 * harness.PATIENCE,
+                              env={**os.environ, "PYTHONPATH": os.path.join(harness.SOURCE,
+                                                                            "python")}).stdout
+        self.assertEqual(said, "0.0\n")
 
     def test_exit_while_a_thread_waits(self):
         code = ("import threading, time, weir\n"
