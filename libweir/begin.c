@@ -168,8 +168,10 @@ static void *starter_main(void *arg)
         st = w->updates.ops->start(w->updates.ctx, &start);
     pthread_mutex_lock(&w->lock);
     int code = weir_code_of(st);
+    if (st == ST_OK) /* a server came while it was looked up */
+        w->is_over = 0;
     if (st == ST_CANCELLED && !w->cancelled)
-        code = w->is_over ? WEIR_OVER : w->leaves ? WEIR_LEFT : code;
+        code = w->leaves ? WEIR_LEFT : w->is_over ? WEIR_OVER : code;
     pthread_mutex_unlock(&w->lock);
     if (code < 0)
         weir_fail_st(w, st);
