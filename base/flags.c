@@ -49,6 +49,8 @@ static void forget_last_parse(void)
 /* The index-th of the words in "a|b|c"; its length, or -1 past the end. */
 static int choice_word(const char *choices, int index, const char **word)
 {
+    if (index < 0) /* none is the default */
+        return -1;
     for (; index > 0; index--) {
         choices = strchr(choices, '|');
         if (!choices)

@@ -13,7 +13,7 @@ static void set_if_given(float *field, double value)
         *field = (float)value;
 }
 
-/* -1 alone stands for the optimizer's own. */
+/* -1 alone stands for the default. */
 static enum status check_own(const struct job_settings *s, const char *dash)
 {
     const struct {
@@ -25,13 +25,14 @@ static enum status check_own(const struct job_settings *s, const char *dash)
                {"beta1", s->beta1},
                {"beta2", s->beta2},
                {"epsilon", s->epsilon},
-               {"weight_decay", s->weight_decay}};
+               {"weight_decay", s->weight_decay},
+               {"lr_decay", s->lr_decay}};
     char text[FLOAT_TEXT_BYTES];
     for (size_t i = 0; i < sizeof own / sizeof *own; i++) {
         if (own[i].value >= 0 || own[i].value == -1)
             continue;
-        LOG_E("%s%s: %s is below 0; give 0 or more, or -1 for the optimizer's own", dash,
-              own[i].name, double_text(own[i].value, text));
+        LOG_E("%s%s: %s is below 0; give 0 or more, or -1 for the default", dash, own[i].name,
+              double_text(own[i].value, text));
         return ST_INVALID;
     }
     return ST_OK;
@@ -39,7 +40,8 @@ static enum status check_own(const struct job_settings *s, const char *dash)
 
 /* What an optimizer does not know would be left out without a word. One that joins may leave the
  * optimizer to the job. */
-static enum status check_optimizer(const struct job_settings *s, const char *dash, int joins)
+static enum status check_optimizer(const struct job_settings *s, const struct optim_config *o,
+                                   const char *dash, int joins)
 {
     enum { ADAMS = 1 << OPTIM_ADAM | 1 << OPTIM_ADAMW };
     const struct {
@@ -55,12 +57,12 @@ static enum status check_optimizer(const struct job_settings *s, const char *das
         {s->epsilon, "epsilon", "adagrad, rmsprop, adam and adamw",
          1 << OPTIM_ADAGRAD | 1 << OPTIM_RMSPROP | ADAMS},
     };
-    int left_to_job = joins && s->optimizer == OPTIM_ADAM; /* the default */
+    int left_to_job = joins && s->optimizer < 0;
     for (size_t i = 0; i < sizeof uses / sizeof *uses; i++) {
-        if (uses[i].value < 0 || left_to_job || uses[i].kinds >> s->optimizer & 1)
+        if (uses[i].value < 0 || left_to_job || uses[i].kinds >> o->kind & 1)
             continue;
         LOG_E("%s%s: %soptimizer=%s has none; it is for %s", dash, uses[i].name, dash,
-              optim_name((enum optim_kind)s->optimizer), uses[i].those);
+              optim_name(o->kind), uses[i].those);
         return ST_INVALID;
     }
     return ST_OK;
@@ -90,7 +92,8 @@ static enum status read_boundaries(const char *text, const char *dash, struct op
     return ST_OK;
 }
 
-static enum status check_uses(const struct job_settings *s, const char *dash, int joins)
+static enum status check_uses(const struct job_settings *s, const struct optim_config *o,
+                              const char *dash, int joins)
 {
     enum { STEP = 1 << SCHEDULE_STEP, EXPONENTIAL = 1 << SCHEDULE_EXPONENTIAL };
     const struct {
@@ -102,12 +105,12 @@ static enum status check_uses(const struct job_settings *s, const char *dash, in
         {s->lr_decay >= 0, "lr_decay", "step and exponential", STEP | EXPONENTIAL},
         {s->lr_decay_steps > 0, "lr_decay_steps", "exponential", EXPONENTIAL},
     };
-    int left_to_job = joins && s->schedule == SCHEDULE_CONSTANT;
+    int left_to_job = joins && s->schedule < 0;
     for (size_t i = 0; i < sizeof uses / sizeof *uses; i++) {
-        if (!uses[i].given || left_to_job || uses[i].kinds >> s->schedule & 1)
+        if (!uses[i].given || left_to_job || uses[i].kinds >> o->schedule & 1)
             continue;
         LOG_E("%s%s: %slr_schedule=%s has none; it is for %s", dash, uses[i].name, dash,
-              optim_schedule_name((enum optim_schedule)s->schedule), uses[i].those);
+              optim_schedule_name(o->schedule), uses[i].those);
         return ST_INVALID;
     }
     return ST_OK;
@@ -134,7 +137,7 @@ enum status job_settings_optim(const struct job_settings *s, const char *dash, i
     enum status st = ST_OK;
     struct optim_config o;
     TRY(check_own(s, dash));
-    optim_defaults((enum optim_kind)s->optimizer, &o);
+    optim_defaults(s->optimizer < 0 ? OPTIM_ADAM : (enum optim_kind)s->optimizer, &o);
     set_if_given(&o.learning_rate, s->learning_rate);
     set_if_given(&o.momentum, s->momentum);
     set_if_given(&o.decay, s->decay);
@@ -145,14 +148,14 @@ enum status job_settings_optim(const struct job_settings *s, const char *dash, i
     set_if_given(&o.lr_decay, s->lr_decay);
     o.clip_value = (float)s->clip_value;
     o.clip_norm = (float)s->clip_norm;
-    o.schedule = (enum optim_schedule)s->schedule;
+    o.schedule = s->schedule < 0 ? SCHEDULE_CONSTANT : (enum optim_schedule)s->schedule;
     o.warmup_steps = (uint64_t)s->lr_warmup_steps;
     o.lr_decay_steps = (uint64_t)s->lr_decay_steps;
-    TRY(check_uses(s, dash, joins));
+    TRY(check_uses(s, &o, dash, joins));
     TRY(read_boundaries(s->lr_boundaries, dash, &o));
     TRY(check_schedule(&o, dash, joins));
     TRY(optim_check(&o));
-    TRY(check_optimizer(s, dash, joins));
+    TRY(check_optimizer(s, &o, dash, joins));
     *out = o;
 done:
     return st;

@@ -1,5 +1,6 @@
 /* member/job_settings.h - what all members of a job are told, as it was typed, and what it makes of
- * the job: the worker's flags and libweir's settings, whose rows are in job_flags.h.
+ * the job: the worker's flags and libweir's settings, whose rows are in job_flags.inc and
+ * optim_flags.inc.
  * Owns:    nothing; texts are the caller's. Threads: values.
  * Errors:  ST_INVALID, logged with the name and the fix; `dash` stands before names, "--" or "". */
 #ifndef MEMBER_JOB_SETTINGS_H
@@ -14,8 +15,9 @@ struct job_settings {
     double compensation;
     const char *wire_dtype; /* NULL: fp32 */
     int64_t wire_step_ms, chunk_bytes;
-    int shared_memory; /* 0: auto */
-    int optimizer, schedule, outer_optimizer;
+    int shared_memory;       /* 0: auto */
+    int optimizer, schedule; /* not said: adam, constant */
+    int outer_optimizer;
     double learning_rate, momentum, decay, beta1, beta2, epsilon, weight_decay;
     double clip_value, clip_norm, lr_decay, outer_rate, outer_momentum;
     int64_t lr_warmup_steps, lr_decay_steps, local_steps;
@@ -25,9 +27,9 @@ struct job_settings {
 #define JOB_SETTINGS_DEFAULTS                                                                      \
     {                                                                                              \
         .sync_mode = -1, .staleness = -1, .wire_dtype = "fp32", .wire_step_ms = 100,               \
-        .optimizer = OPTIM_ADAM, .outer_optimizer = -1, .learning_rate = -1, .momentum = -1,       \
-        .decay = -1, .beta1 = -1, .beta2 = -1, .epsilon = -1, .weight_decay = -1, .lr_decay = -1,  \
-        .outer_rate = -1, .outer_momentum = -1, .local_steps = 1                                   \
+        .optimizer = -1, .schedule = -1, .outer_optimizer = -1, .learning_rate = -1,               \
+        .momentum = -1, .decay = -1, .beta1 = -1, .beta2 = -1, .epsilon = -1, .weight_decay = -1,  \
+        .lr_decay = -1, .outer_rate = -1, .outer_momentum = -1, .local_steps = 1                   \
     }
 
 /* The optimizer, with its schedule and clipping; joins: a running job has what was left out. */

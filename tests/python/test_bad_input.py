@@ -219,9 +219,9 @@ class Flags(BadInput):
             self.check(self.worker(flag), USAGE, name, value)
 
     def test_below_zero(self):
-        """-1 alone is the optimizer's own."""
+        """-1 alone is the default."""
         for flag in ("learning_rate=-0.5", "momentum=-0.5", "weight_decay=-2", "epsilon=-0.1",
-                     "beta1=-0.123456789"):
+                     "beta1=-0.123456789", "lr_decay=-0.5"):
             name, value = flag.split("=")
             if flag != "weight_decay=-2":
                 self.check(self.worker("--" + flag), USAGE, "--" + name, value, "-1")
@@ -268,7 +268,12 @@ class Flags(BadInput):
             with self.subTest(optimizer=optimizer, flag=flag):
                 self.check(self.worker("--optimizer=" + optimizer, "--%s=0.5" % flag), USAGE,
                            "--%s: --optimizer=%s has none; it is for " % (flag, optimizer))
-        self.check(self.worker("--momentum=0.9"), USAGE, "--momentum: --optimizer=adam has none")
+        joins = ["--join", self.hosts()[0], "--optimizer=adam"]
+        for flags in ([], joins):
+            self.check(self.worker(*flags, "--momentum=0.9"), USAGE,
+                       "--momentum: --optimizer=adam has none")
+        self.check(self.worker(*joins, "--lr_schedule=constant", "--lr_decay=0.5"), USAGE,
+                   "--lr_decay: --lr_schedule=constant has none")
         for flags in (["--optimizer=rmsprop", "--momentum=0.5", "--decay=0.9", "--epsilon=1e-6"],
                       ["--optimizer=nesterov", "--momentum=0.5"], ["--optimizer=sgd", "--beta1=-1"],
                       ["--beta1=0.8", "--beta2=0.9", "--epsilon=1e-6", "--weight_decay=0.1"]):
