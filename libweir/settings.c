@@ -114,9 +114,9 @@ static enum status check_numbers(const struct settings *s, const struct cluster 
     }
     int64_t n_workers = c->workers.n > 0 ? c->workers.n : s->n_workers;
     if (!s->join && c->ps.n == 0 && n_workers > 1) {
-        LOG_E("ps_hosts: %" PRId64 " workers need at least one server to train together, and %s "
-              "names none",
-              n_workers, c->source == CLUSTER_TF_CONFIG ? "TF_CONFIG's cluster" : "nothing");
+        LOG_E("ps_hosts: %" PRId64 " workers need at least one server to train together, and %s",
+              n_workers,
+              c->source == CLUSTER_TF_CONFIG ? "TF_CONFIG's cluster names none" : "none is named");
         return ST_INVALID;
     }
     if (s->join || c->ps.n == 0)
