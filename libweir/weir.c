@@ -186,6 +186,8 @@ int weir_goodbye(struct weir *w)
 {
     if (weir_in_line(w))
         return WEIR_E_INVALID;
+    if (!w)
+        return WEIR_OK;
     int code = weir_stopped(w);
     end_membership(w);
     if (code == 0)

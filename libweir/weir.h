@@ -49,7 +49,7 @@ int weir_open(struct weir **out);
  * and its place is there for a new process. NULL is fine. */
 void weir_close(struct weir *w);
 /* Likewise, but all memory stays until weir_close: for who still reads the last values, while the
- * servers wait for this goodbye. A handle that has not stopped is cancelled. */
+ * servers wait for this goodbye. A handle that has not stopped is cancelled. NULL is fine. */
 int weir_goodbye(struct weir *w);
 /* Why the handle's last call that failed did, one sentence; valid for the thread until its next
  * call of this. */

@@ -175,6 +175,7 @@ static void test_log_and_two(void **state)
 /* At the end, and before: the server hears it, and what was read can still be. */
 static void test_goodbye(void **state)
 {
+    assert_int_equal(weir_goodbye(NULL), WEIR_OK);
     for (int n_steps = 10; n_steps >= 0; n_steps -= 5) {
         struct librig r;
         struct weir_step s;
