@@ -408,7 +408,7 @@ class Exchange:
 
     @property
     def result(self) -> Optional[str]:
-        """ "done" or "left", once there are no more steps."""
+        """ "done", "left" or "over", once there are no more steps."""
         return self.member.result
 
     def leave_soon(self, timeout: Optional[float] = 10) -> bool:
