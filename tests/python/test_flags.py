@@ -76,7 +76,7 @@ class Flags(unittest.TestCase):
 
     def test_documents(self):
         known = set().union(*self.own.values(), OTHERS)
-        for folder in ("bench", "scripts", "tests/emulation", "tests/sim",
+        for folder in ("bench", "examples", "scripts", "tests/emulation", "tests/sim",
                        "tests/wan"):
             for path in glob.glob(os.path.join(harness.SOURCE, folder, "**"),
                                   recursive=True):
