@@ -4,7 +4,7 @@ from __future__ import annotations
 import sys
 from typing import Optional, Sequence
 
-# Those of libweir/settings.c, in its order.
+# Those of libweir/settings.c and member/*.inc, in their order.
 SETTINGS = (
     "ps_hosts", "worker_hosts", "n_workers", "task_index", "slurm_ps", "slurm_port", "join",
     "address", "tls_cert", "tls_key", "tls_ca", "token_file", "sync_mode", "replicas_to_aggregate",

@@ -3,6 +3,7 @@ DONE <- 1L
 LEFT <- 2L
 AGAIN <- 3L
 REBASED <- 4L
+OVER <- 5L
 INVALID <- -1L
 KINDS <- c("-1" = "invalid", "-2" = "refused", "-3" = "unavailable", "-4" = "cancelled",
            "-5" = "memory", "-6" = "unsupported", "-7" = "protocol", "-8" = "io", "3" = "timeout")
@@ -64,7 +65,7 @@ tell_event <- function(event) {
     else if (event[1L] == 4)
         say(c("weir_stopped", "weir_event"),
             switch(as.character(event[5L]), "1" = "the job is done", "2" = "has left the job",
-                   "stopped by an error"), more)
+                   "5" = "the job was over before", "stopped by an error"), more)
 }
 
 # EPOCH.NUMBER, as Weir's programs say it.

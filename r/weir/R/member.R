@@ -82,7 +82,7 @@ weir_next <- function(member, timeout = Inf, early = FALSE) {
         return(member$step)
     }
     member$step <- NULL
-    member$result <- if (got == DONE) "done" else "left"
+    member$result <- if (got == DONE) "done" else if (got == OVER) "over" else "left"
     NULL
 }
 
