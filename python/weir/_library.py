@@ -131,8 +131,8 @@ def version() -> str:
 
 def log(line: Optional[Callable[[int, str], None]]) -> None:
     """Lines that Weir's programs would log go to line(level, text), from any thread; level: 0
-    debug, 1 info, 2 warning, 3 error. What it calls of a member ends with Invalid. None: nowhere,
-    as at first."""
+    debug, 1 info, 2 warning, 3 error. What it calls of a member ends with Invalid; one that it
+    closes is closed by the next call from elsewhere. None: nowhere, as at first."""
     global _line
     call = None
     if line is not None:

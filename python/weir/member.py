@@ -97,7 +97,7 @@ class _Handle:
                 self.goodbyes.pop()
             except IndexError:
                 return
-            if not self.calls:  # nor does one begin: without goodbyes they do nothing
+            if not self.calls:  # what begins from now on finds it closed, and no cancel to make
                 self.gone = self.lib.weir_goodbye(self.pointer) == OK
                 if self.gone:
                     self.lent.clear()
