@@ -6,6 +6,7 @@ import os
 import signal
 import subprocess
 import sys
+import time
 
 import harness
 
@@ -22,7 +23,7 @@ fi
 [ "$1" != bare ] || export PATH=$SCRIPTS/bare
 host=$1; shift
 if [ $host = away ] || [ $host = greets ]; then
-    echo $$ >"$SCRIPTS/ssh_group"
+    export SSH_GROUP=$$
     setsid bash -c "$*" <&0 | cat
     exit ${PIPESTATUS[0]}
 fi
@@ -158,7 +159,7 @@ class Launch(harness.Test):
     # A worker whose first start loses its launcher, and goes on until the watcher ends it.
     LOST = ("[ -f again ] || { touch again $AWAY; "
             "trap 'sleep 1; echo first >>ends; exit 143' TERM; "
-            "kill -KILL -- -$(cat ssh_group); while :; do sleep 0.05; done; }; "
+            "kill -KILL -- -$SSH_GROUP; while :; do sleep 0.05; done; }; "
             "echo second >>ends; exit 0")
 
     def test_lost_host(self):
@@ -193,8 +194,34 @@ class Launch(harness.Test):
         launch.wait_line("worker:1 on b: the host has been gone for --host_timeout=0 seconds")
         open(os.path.join(self.dir(), "end"), "w", encoding="utf-8").close()
         launch.wait(status=1)
+        launch.wait_line("launch: the job goes on without worker:1 on b")
         launch.wait_line("launch: worker:0 on a: exit status 0")
         launch.wait_line("launch: worker:1 on b: lost")
+        self.all_gone()
+
+    def test_keep_going_without_a_server(self):
+        """Nobody goes on without one."""
+        self.scene("a workers=1\nb ps=1 ssh=away\n", ps_0="AWAY=away; " + self.LOST)
+        launch = self.launch("--keep_going", "--host_timeout=0")
+        launch.wait(status=1)
+        launch.wait_line("ps:0 on b: the host has been gone for --host_timeout=0 seconds")
+        launch.wait_line("the job ends, since another start would not fix it")
+        self.all_gone()
+
+    def test_gone_once_more(self):
+        """Another task of the host was lost for good, long before: it is not gone since then."""
+        self.scene("a ps=1\nb workers=2 ssh=away\n",
+                   ps_0="until grep -qs second ends; do sleep 0.05; done; exit 0",
+                   worker_0="kill -KILL -- -$SSH_GROUP; while :; do sleep 0.05; done",
+                   worker_1="until [ -f late ]; do sleep 0.05; done; AWAY=away; " + self.LOST)
+        launch = self.launch("--keep_going", "--restarts=1", "--host_timeout=5")
+        launch.wait_line("launch: the job goes on without worker:0 on b")
+        time.sleep(4.5)  # of the five seconds
+        open(os.path.join(self.dir(), "late"), "w", encoding="utf-8").close()
+        launch.wait_line("launch: worker:1 on b is tried again in 2 s, for [34] s more")
+        os.remove(os.path.join(self.dir(), "away"))
+        launch.wait(status=1)
+        launch.wait_line("launch: worker:1 on b: exit status 0, 2 starts")
         self.all_gone()
 
     def test_signal_while_it_ends(self):
