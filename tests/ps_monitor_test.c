@@ -177,6 +177,30 @@ static void losses_that_are_none_are_said(void **state)
     assert_true(is_said(&m, monitor_json, "\"loss_not_finite_since\":null,\"best"));
 }
 
+/* While one has a loss that is finite, the job has one; of two that have none, the later's step. */
+static void a_worker_without_a_loss_is_not_the_job(void **state)
+{
+    static struct ps_monitor m;
+    struct net_status_member members[2] = {{.member = 0, .state = MEMBER_TRAINING},
+                                           {.member = 1, .state = MEMBER_TRAINING}};
+    begin(&m);
+    m.status.members = members;
+    m.status.n_members = 2;
+    pulse(&m, 1, 40, 0, clock_now_ns());
+    struct net_report r = report_of(1, 1000, 0, 0);
+    r.nonfinite_since = 38;
+    ps_monitor_reported(&m, &r);
+    r = report_of(0, 1000, 4, 6);
+    ps_monitor_reported(&m, &r);
+    pulse(&m, 1, 41, 0, clock_now_ns());
+    assert_true(is_said(&m, monitor_json, "\"loss\":1.5,\"loss_not_finite_since\":null,\"best"));
+    assert_true(is_said(&m, monitor_json, "\"loss_not_finite_since\":38,\"memory"));
+    r = report_of(0, 2000, 0, 0);
+    r.nonfinite_since = 40;
+    ps_monitor_reported(&m, &r);
+    assert_true(is_said(&m, monitor_json, "\"loss\":1.5,\"loss_not_finite_since\":40,\"best"));
+}
+
 /* It says that it is a worker that the job does not have: no figure changes. */
 static void reports_of_nobody_are_not_taken(void **state)
 {
@@ -227,6 +251,7 @@ int main(void)
         cmocka_unit_test(a_folder_may_have_any_name),
         cmocka_unit_test(a_lost_worker_is_told_of),
         cmocka_unit_test(losses_that_are_none_are_said),
+        cmocka_unit_test(a_worker_without_a_loss_is_not_the_job),
         cmocka_unit_test(reports_of_nobody_are_not_taken),
         cmocka_unit_test(steps_that_are_not_saved),
     };

@@ -88,8 +88,8 @@ int monitor_is_ready(const struct ps_monitor *m, char why[MONITOR_WHY_BYTES]);
 int monitor_worker_report(struct ps_monitor *m, int worker, struct monitor_worker *out);
 /* Mean loss of the newest point that has one; NaN. */
 double monitor_loss(const struct ps_monitor *m);
-/* First step from which on a worker's losses were not finite up to its last report; 0: none is so.
- */
+/* Step from which on no worker's losses were finite, up to its last report; 0: some worker's are,
+ * or none has reported lately. */
 int64_t monitor_nonfinite_since(struct ps_monitor *m);
 /* Since when steps are in no checkpoint: the last one's time, or when this process came to have
  * some, whichever is later; NaN: no checkpoints, or no steps. */

@@ -80,13 +80,16 @@ int monitor_worker_report(struct ps_monitor *m, int worker, struct monitor_worke
 
 int64_t monitor_nonfinite_since(struct ps_monitor *m)
 {
-    int64_t first = 0;
+    int64_t last = 0;
+    int n_finite = 0;
     pthread_mutex_lock(&m->lock);
     for (int i = 0; i < m->n_workers; i++) {
-        int64_t since = is_fresh(&m->workers[i]) ? m->workers[i].last.nonfinite_since : 0;
-        if (since && (!first || since < first))
-            first = since;
+        if (!is_fresh(&m->workers[i]))
+            continue;
+        int64_t since = m->workers[i].last.nonfinite_since;
+        n_finite += since == 0;
+        last = since > last ? since : last;
     }
     pthread_mutex_unlock(&m->lock);
-    return first;
+    return n_finite ? 0 : last;
 }
