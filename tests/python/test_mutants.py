@@ -1,11 +1,15 @@
 """tests/emulation/mutants finds what it is to take out of kernels/cuda by its form; that each call
 there has one, and that what it lists by name is still there, is looked at without running one."""
 # label: unit
+import argparse
+import importlib.machinery
+import importlib.util
 import os
+import re
 import subprocess
 import sys
 import tempfile
-import unittest
+import threading
 
 import harness
 
@@ -47,8 +51,38 @@ class Mutants(harness.Test):
 
     def test_a_call_that_nobody_checks(self):
         line = "    static const float one = 1.0f"
-        said = self.changed("dense.c", line, "    cudaMemsetAsync(0, 0, 0, 0);\n" + line)
-        self.assertRegex(said, r"^mutants: dense.c:\d+: cudaMemsetAsync: nobody looks at its ")
+        forms = ("%s;", "(void)%s;", "if (one_s != 0)\n        ;\n    else %s;", "int a = %s;",
+                 "int b;\n    b = %s;\n    (void)b;", "int c = 0, d = ((void)%s, 0);")
+        calls = "\n    ".join(forms).replace("%s", "cudaMemsetAsync(0, 0, 0, 0)")
+        said = self.changed("dense.c", line, "    %s\n%s" % (calls, line))
+        self.assertEqual(len(set(re.findall(
+            r"^mutants: dense.c:\d+: cudaMemsetAsync: nobody looks at its answer$", said, re.M))),
+            len(forms), said)
+
+    def test_what_fails_without_a_mutant(self):
+        """Says nothing of one: the program ends."""
+        loader = importlib.machinery.SourceFileLoader("mutants", SCRIPT)
+        mutants = importlib.util.module_from_spec(
+            importlib.util.spec_from_loader("mutants", loader))
+        loader.exec_module(mutants)
+        build = mutants.Build.__new__(mutants.Build)
+        build.folder, build.sound, build.lock = "build", {}, threading.Lock()
+        build.make = lambda m, folder: None
+        m = dict(kind="barrier", file="add.cu", what="__syncthreads")
+        args = argparse.Namespace(seeds=1, limit=1)
+        mutants.run = lambda build, folder, *_: None if folder == "build/tests" else "it"
+        self.assertEqual(mutants.attempt(build, m, args), "it")
+        build.sound, mutants.run = {}, lambda *_: "it"
+        with self.assertRaisesRegex(mutants.Broken, "it fails without a mutant"):
+            mutants.attempt(build, m, args)
+        for command, error in (("echo 'a.c:1: error: x'; exit 1", mutants.Refused),
+                               ("echo 'cc: fatal error: Killed'; exit 1", mutants.Broken)):
+            build.folder = self.dir()
+            build.commands = {"weir_emulated": [
+                command + "; : -o CMakeFiles/weir_emulated.dir/a.o -c " +
+                os.path.join(FOLDER, "add.cu")]}
+            with self.assertRaises(error):
+                build.compile("add.cu", "x", "weir_emulated", self.dir())
 
     def test_a_known_one_that_is_gone(self):
         said = self.changed("edges.c", "enum status read_out(", "enum status get_out(")
