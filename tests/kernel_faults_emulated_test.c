@@ -5,6 +5,7 @@
  * work. Afterwards the same work is done with those results, and no memory of a card is missing.
  * With WEIR_TEST_TUNING it makes the calls of what that switches on (tests/kernel_tuning.h), with
  * WEIR_TEST_STRIDE=N each N-th call of a piece of work fails.
+ * With WEIR_TEST_FAULTS it is an error that none failed, as where nothing makes the call named.
  * Arguments: the folder of the emulation's library; the name of the calls that fail, one by one,
  * left out or "all": all calls do; and a pattern of the tests to run. Needs the emulation
  * (tests/emulation), which counts the calls. */
@@ -28,6 +29,7 @@
 
 static int stride = 1; /* of the calls that fail */
 static int only_one_name;
+static long long n_all; /* calls that failed, of all tests */
 static void (*fault_set)(long long number);
 static const char *(*fault_name)(void);
 static size_t (*bytes_taken)(void);
@@ -184,6 +186,7 @@ static void check_work(void (*build)(struct reference *r), enum status (*work)(s
     fault_job_destroy(want);
     assert_int_equal(bytes_taken(), 0);
     assert_true(only_one_name || n_failed * stride >= least);
+    n_all += n_failed;
 }
 
 static void test_steps_from_outside(void **state)
@@ -297,5 +300,10 @@ int main(int argc, char **argv)
     }
     if (argc > 3)
         cmocka_set_test_filter(argv[3]);
-    return cmocka_run_group_tests(tests, NULL, NULL);
+    int n_wrong = cmocka_run_group_tests(tests, NULL, NULL);
+    if (n_wrong == 0 && n_all == 0 && getenv("WEIR_TEST_FAULTS") != NULL) {
+        fprintf(stderr, "no call failed: nothing was tested\n");
+        return 1;
+    }
+    return n_wrong;
 }
