@@ -116,7 +116,7 @@ struct net_leave {
     int done; /* it has taken its last step */
     int soon; /* to ps 0: it goes on until the next generation, which is to begin without it */
     uint64_t generation;           /* in which it took that step; 0: not said, the server's */
-    char error[LEAVE_ERROR_BYTES]; /* not empty: it ends for good, with this; printable ASCII where
+    char error[LEAVE_ERROR_BYTES]; /* not empty: it ends for good, with this; printable UTF-8 where
                                       it was received */
 };
 

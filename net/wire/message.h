@@ -19,7 +19,9 @@
  * request names its sender's, and one with another is refused by a sentence with both numbers.
  *     1  until plans. 2  plans, stops, TAKEN, status and commands, fetches. 3  who made a plan.
  *     4  contributions of weight 0; schedules, clipping and the data set in the job. 5  regions.
- *     6  gates in plans: regions of several servers; fragments in the job. */
+ *     6  gates in plans: regions of several servers; fragments in the job.
+ * Reports are excepted, as people alone look at them: a field of another meaning gets a new number
+ * there, and who lacks it shows or tells less. */
 enum { MESSAGE_MAX_MEMORY = 64 << 20, MESSAGE_PROTOCOL = 6, MESSAGE_WHY_BYTES = 512 };
 
 /* Encoded bytes are malloc'd and given to the caller. */
