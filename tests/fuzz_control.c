@@ -2,6 +2,7 @@
  * reply, leave, coordinate, its reply with plans, status, command, evaluate, report, fetch,
  * squares, gate, their replies); what decodes is within its bounds, and encodes again. Corpus:
  * tests/corpus/control. */
+#include "base/utf8.h"
 #include "net/wire/message.h"
 #include "net/wire/plan.h"
 #include "net/wire/report.h"
@@ -76,9 +77,10 @@ static void read_leave(const uint8_t *data, size_t size)
     if (message_unpack_leave(data, size, &leave, why) != ST_OK)
         return;
     require(leave.member >= 0 && leave.member < JOB_MAX_WORKERS);
-    for (const char *c = leave.error; *c; c++)
-        require((unsigned char)*c >= ' ' && *c != 127);
-    require(memchr(leave.error, 0, sizeof leave.error) != NULL);
+    const char *end = memchr(leave.error, 0, sizeof leave.error);
+    require(end != NULL);
+    for (const char *c = leave.error; c < end; c += utf8_printable(c, (size_t)(end - c)))
+        require(utf8_printable(c, (size_t)(end - c)) > 0);
 }
 
 static void read_control(const uint8_t *data, size_t size)

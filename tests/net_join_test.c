@@ -412,12 +412,19 @@ static void members_leave_with_an_error(void **state)
     Weir__V1__LeaveRequest wire = WEIR__V1__LEAVE_REQUEST__INIT;
     char text[3 * LEAVE_ERROR_BYTES], why[MESSAGE_WHY_BYTES];
     uint8_t data[sizeof text + 16];
-    memset(text, 'x', sizeof text);
-    text[sizeof text - 1] = 0;
     wire.error = text;
-    size_t bytes = weir__v1__leave_request__pack(&wire, data);
-    assert_int_equal(message_unpack_leave(data, bytes, &got, why), ST_OK);
-    assert_int_equal(strlen(got.error), LEAVE_ERROR_BYTES - 1);
+    for (size_t first = 0; first < 3; first++) { /* cut between characters */
+        for (size_t i = 0; i < sizeof text; i++)
+            text[i] = i < first ? 'x' : "\xe2\x82\xac"[(i - first) % 3];
+        text[first + (sizeof text - 1 - first) / 3 * 3] = 0;
+        size_t bytes = weir__v1__leave_request__pack(&wire, data);
+        memset(&got, 'x', sizeof got);
+        assert_int_equal(message_unpack_leave(data, bytes, &got, why), ST_OK);
+        assert_non_null(memchr(got.error, 0, sizeof got.error));
+        size_t room = LEAVE_ERROR_BYTES - 1, kept = first + (room - first) / 3 * 3;
+        assert_int_equal(strlen(got.error), kept);
+        assert_memory_equal(got.error, text, kept);
+    }
 }
 
 int main(void)

@@ -1,0 +1,80 @@
+/* tests/base_utf8_test.c - base/utf8.h: what is a character, which of them are printed, and what
+ * becomes of a text that is not UTF-8. */
+#include "base/utf8.h"
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <string.h>
+
+#include <cmocka.h>
+
+static void characters(void **state)
+{
+    (void)state;
+    static const struct {
+        const char *text;
+        size_t bytes, printable;
+    } list[] = {
+        {"a", 1, 1},
+        {"\x7f", 1, 0},
+        {"\x1b", 1, 0},
+        {"\xc3\xbc", 2, 2},
+        {"\xc2\x9b", 2, 0}, /* C1 */
+        {"\xc2\xa0", 2, 2},
+        {"\xe2\x82\xac", 3, 3},
+        {"\xed\x9f\xbf", 3, 3},
+        {"\xee\x80\x80", 3, 3},
+        {"\xf0\x90\x80\x80", 4, 4},
+        {"\xf4\x8f\xbf\xbf", 4, 4},
+        {"\xed\xa0\x80", 0, 0},     /* surrogates, the first */
+        {"\xed\xbf\xbf", 0, 0},     /* and the last */
+        {"\xc0\x80", 0, 0},         /* overlong, of two, */
+        {"\xc1\xbf", 0, 0},         /* */
+        {"\xe0\x9f\xbf", 0, 0},     /* three */
+        {"\xf0\x8f\xbf\xbf", 0, 0}, /* and four bytes */
+        {"\xf4\x90\x80\x80", 0, 0}, /* above U+10FFFF */
+        {"\xf5\x80\x80\x80", 0, 0}, /* */
+        {"\x80", 0, 0},             /* no first byte */
+        {"\xff", 0, 0},             /* none at all */
+        {"\xc3(", 0, 0},            /* not the second, */
+        {"\xe2\x82(", 0, 0},        /* third */
+        {"\xf0\x90\x80(", 0, 0},    /* or fourth */
+    };
+    for (size_t i = 0; i < sizeof list / sizeof *list; i++) {
+        const char *text = list[i].text;
+        size_t n = strlen(text);
+        if (utf8_character(text, n) != list[i].bytes)
+            fail_msg("entry %zu has %zu bytes", i, utf8_character(text, n));
+        if (utf8_printable(text, n) != list[i].printable)
+            fail_msg("entry %zu is printed as %zu bytes", i, utf8_printable(text, n));
+        for (size_t cut = 1; cut < list[i].bytes; cut++)
+            assert_int_equal(utf8_character(text, cut), 0);
+    }
+}
+
+static void masked(const char *from, const char *want)
+{
+    char text[32];
+    strcpy(text, from);
+    utf8_mask(text);
+    assert_string_equal(text, want);
+}
+
+static void what_is_not_utf8_is_masked(void **state)
+{
+    (void)state;
+    masked("", "");
+    masked("a\x1b \xc3\xbc\xe2\x82\xac", "a\x1b \xc3\xbc\xe2\x82\xac");
+    masked("a\xff\x62", "a?b");
+    masked("\xc3\xbc\xff\xc3\xbc", "?????"); /* no part of it is known to be UTF-8 */
+    masked("b\xe2\x82", "b??");
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(characters),
+        cmocka_unit_test(what_is_not_utf8_is_masked),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}
