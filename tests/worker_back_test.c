@@ -117,6 +117,12 @@ static void told_evaluated(void *ctx, int64_t step, const char *what, double acc
     (void)ctx, (void)step, (void)what, (void)accuracy, (void)loss;
 }
 
+static enum status back_wait_until(void *ctx, int first, int n, int64_t step, int64_t deadline_ns)
+{
+    (void)deadline_ns;
+    return back_wait(ctx, first, n, step);
+}
+
 static const struct trainer_observer observer = {.start = told_start,
                                                  .step = told_step,
                                                  .wants_values = told_wants,
@@ -127,6 +133,7 @@ static void train_and_go_back(const struct backend *backend, int n_towers, int a
     static const struct updates_ops ops = {.start = back_start,
                                            .push = back_push,
                                            .wait = back_wait,
+                                           .wait_until = back_wait_until,
                                            .version = back_version,
                                            .flush = back_nothing,
                                            .cancel = back_nothing};
@@ -247,6 +254,12 @@ static enum status go_wait(void *ctx, int first, int n, int64_t step)
     return over ? ST_REBASED : ST_OK;
 }
 
+static enum status go_wait_until(void *ctx, int first, int n, int64_t step, int64_t deadline_ns)
+{
+    (void)deadline_ns;
+    return go_wait(ctx, first, n, step);
+}
+
 static enum status go_start(void *ctx, struct net_start *out)
 {
     (void)ctx;
@@ -279,6 +292,7 @@ static void train_as(int member, int n_towers, int in_file, int n_read[N_ITEMS])
     static const struct updates_ops ops = {.start = go_start,
                                            .push = go_push,
                                            .wait = go_wait,
+                                           .wait_until = go_wait_until,
                                            .version = go_version,
                                            .is_leaving = go_is_leaving,
                                            .flush = back_nothing,

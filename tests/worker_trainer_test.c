@@ -93,6 +93,12 @@ static enum status apart_wait(void *ctx, int first, int n, int64_t step)
     return ST_OK;
 }
 
+static enum status apart_wait_until(void *ctx, int first, int n, int64_t step, int64_t deadline_ns)
+{
+    (void)deadline_ns;
+    return apart_wait(ctx, first, n, step);
+}
+
 /* The last version, which the servers give when it is saved. */
 static enum status apart_pull(void *ctx, int chunk, int64_t step)
 {
@@ -126,6 +132,7 @@ static void test_own_pace(void **state)
     static const struct updates_ops ops = {.push = apart_push,
                                            .pull = apart_pull,
                                            .wait = apart_wait,
+                                           .wait_until = apart_wait_until,
                                            .version = apart_version,
                                            .flush = apart_flush,
                                            .cancel = apart_cancel};
