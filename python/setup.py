@@ -13,7 +13,8 @@ INSTALLED = os.environ.get("WEIR_INSTALLED")
 PROGRAMS = ("weir-ps", "weir-worker", "weir-task", "weirctl")
 more = {}
 # Commands only where programs are carried: one that looked for its program would find itself.
-commands = ["%s = weir.programs:main" % name for name in PROGRAMS] if INSTALLED else []
+commands = ["%s = weir.programs:%s" % (name, name.replace("-", "_"))
+            for name in PROGRAMS] if INSTALLED else []
 
 
 def files():

@@ -33,6 +33,9 @@ def main() -> None:
     if sys.argv[1:] == ["examples"]:
         print(examples())
         return
+    if sys.argv[1:] in (["-h"], ["--help"]):
+        print(__doc__)
+        return
     if sys.argv[1:]:
         sys.exit(__doc__)
     print("weir", __version__, "in", HERE)

@@ -109,13 +109,14 @@ def library() -> Any:
     global _loaded
     if _loaded is not None:
         return _loaded
+    named = ", which WEIR_LIBRARY names," if os.environ.get("WEIR_LIBRARY") else ""
     try:
         found = ctypes.CDLL(place())
         for name, (result, *arguments) in FUNCTIONS.items():
             function = getattr(found, name)
             function.restype, function.argtypes = result, arguments
     except OSError as e:
-        raise ImportError("weir: %s cannot be loaded: %s" % (NAME, advice(
+        raise ImportError("weir: %s%s cannot be loaded: %s" % (NAME, named, advice(
             str(e), "install Weir, or set WEIR_LIBRARY to the library's path"))) from None
     except AttributeError as e:
         raise ImportError("weir: this library is of an older Weir than the package: %s; install "

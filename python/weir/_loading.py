@@ -30,12 +30,16 @@ def _fix(why: str) -> str:
         return ("it needs glibc %s or later, and this system has %s: take a later system, or %s" %
                 (old.group(2), glibc(), ELSEWHERE))
     if old:
-        return ("libstdc++ is older than the one that it needs, GCC 11's: update the system's, or "
-                "the one that this Python's environment has of its own")
+        return ("libstdc++ is older than the one that it needs: update the system's, or the one "
+                "that this Python's environment has of its own")
     if re.search("wrong ELF class|invalid ELF header|Exec format", why):
         return "it is damaged, or made for another kind of machine than %s" % platform.machine()
+    if re.search("^Permission denied$|failed to map segment", why):
+        return "its file system may be mounted noexec: make the environment on another one"
     lacks = re.match(r"(lib[\w+-]+\.so\S*): cannot open shared object file", why)
-    if lacks and not lacks.group(1).startswith("libweir."):
-        return ("install the package that has %s, or the wheel that carries all that Weir needs "
-                "(scripts/make_wheel)" % lacks.group(1))
-    return ""
+    if not lacks or lacks.group(1).startswith("libweir."):
+        return ""
+    fix = "install the package that has %s" % lacks.group(1)
+    if re.match(r"lib(stdc\+\+|gcc_s|z)\.so", lacks.group(1)):  # the wheel has none of them
+        return fix
+    return fix + ", or the wheel that carries it (scripts/make_wheel)"

@@ -2,6 +2,7 @@
 program that the wheel carries, in the same process."""
 from __future__ import annotations
 
+import functools
 import os
 import signal
 import sys
@@ -10,9 +11,9 @@ from ._library import HERE
 from ._loading import advice
 
 
-def main() -> None:
-    """The program that the command is named after, with its arguments."""
-    name = os.path.basename(sys.argv[0])
+def become(name: str) -> None:
+    """The carried program of this name, with the command's arguments. WEIR_PROGRAMS does not count:
+    it may name the folder of these commands."""
     path = os.path.join(HERE, "installed/bin", name)
     for ignored in (signal.SIGPIPE, signal.SIGXFSZ):  # by Python, and so by what it becomes
         signal.signal(ignored, signal.SIG_DFL)
@@ -21,3 +22,7 @@ def main() -> None:
     except OSError as e:
         sys.exit("%s: %s cannot be started: %s" % (name, path, advice(
             e.strerror or str(e), "install the wheel again")))
+
+
+weir_ps, weir_worker, weir_task, weirctl = (
+    functools.partial(become, name) for name in ("weir-ps", "weir-worker", "weir-task", "weirctl"))

@@ -1,11 +1,14 @@
 #!/usr/bin/python3
 """The wheel that scripts/make_wheel makes of this build: its name, its commands and licences, that
-all it needs is in it or of glibc and libstdc++, and that a job of what it carries runs; the same in
-a bookworm of its own is scripts/try_wheel. And what the package says where parts are missing."""
+all it needs is in it or of glibc, libstdc++ and zlib, and that a job of what it carries runs; the
+same in a bookworm of its own is scripts/try_wheel. And what the package says where parts are
+missing."""
 # label: unit computes
 import glob
+import json
 import os
 import re
+import signal
 import subprocess
 import sys
 import tempfile
@@ -87,6 +90,11 @@ class Wheel(harness.Test):
             self.assertIn(name, packages)
         for name in packages:
             self.assertTrue(self.read("licenses", name, "copyright"))
+        with open(os.path.join(self.info, "sboms/auditwheel.cdx.json"), encoding="utf-8") as f:
+            owned = [p for p in json.load(f)["components"] if p["purl"].startswith("pkg:deb/")]
+        self.assertEqual(len(owned), len(os.listdir(self.site + "/weir.libs")))
+        self.assertTrue({p["name"] for p in owned} <= set(packages))
+        self.assertIn("MPL-1.1", os.listdir(os.path.join(self.info, "licenses/common-licenses")))
 
     def binaries(self):
         for folder, _, names in os.walk(self.site):
@@ -132,13 +140,20 @@ class Wheel(harness.Test):
             said = subprocess.run([os.path.join(self.site, "bin", name), "--version"], check=True,
                                   text=True, stdout=subprocess.PIPE, env=env(self.site)).stdout
             self.assertEqual(said, "%s (Weir) 0.1.0\n" % name)
+        renamed = os.path.join(self.dir(), "server")
+        os.symlink(os.path.join(self.site, "bin/weir-ps"), renamed)
+        subprocess.run([renamed, "--version"], check=True, env=env(self.site))
         ignored = subprocess.run(
-            [sys.executable, "-c", "import sys\nfrom unittest import mock\nimport weir.programs\n"
-             "sys.argv = ['weir-ps']\n"
+            [sys.executable, "-c", "from unittest import mock\nimport weir.programs\n"
              "with mock.patch('os.execv', lambda *_: print(open('/proc/self/status').read())):\n"
-             "    weir.programs.main()"], check=True, text=True, stdout=subprocess.PIPE,
+             "    weir.programs.weir_ps()"], check=True, text=True, stdout=subprocess.PIPE,
             env=env(self.site)).stdout
-        self.assertEqual(int(re.search(r"SigIgn:\s*(\w+)", ignored).group(1), 16), 0)
+        mask = int(re.search(r"SigIgn:\s*(\w+)", ignored).group(1), 16)
+        for number in (signal.SIGPIPE, signal.SIGXFSZ):
+            self.assertFalse(mask >> (number - 1) & 1, number)
+        told = subprocess.run([sys.executable, "-m", "weir", "--help"], check=True, text=True,
+                              stdout=subprocess.PIPE, env=env(self.site)).stdout
+        self.assertIn("python3 -m weir examples", told)
         where = subprocess.run([sys.executable, "-m", "weir", "examples"], check=True, text=True,
                                stdout=subprocess.PIPE, env=env(self.site)).stdout.strip()
         self.assertIn("char_gpt_weir.py", os.listdir(where))
@@ -154,7 +169,10 @@ class Missing(harness.Test):
                  "needs glibc 2.99 or later, and this system has 2",
                  "libstdc++.so.6: version `GLIBCXX_3.4.99' not found": "libstdc\\+\\+ is older",
                  "/x/libweir.so.0: wrong ELF class: ELFCLASS32": "another kind of machine",
-                 "libgrpc.so.29: cannot open shared object file: No such file": "has libgrpc.so.29"}
+                 "/x/libweir.so.0: failed to map segment from shared object": "mounted noexec",
+                 "Permission denied": "mounted noexec",
+                 "libgrpc.so.29: cannot open shared object file: x": "libgrpc.so.29, or .*wheel",
+                 "libz.so.1: cannot open shared object file: No such file": "has libz.so.1$"}
         for why, fix in lines.items():
             self.assertRegex(_loading.advice(why, "else"), re.escape(why) + "; .*" + fix)
         self.assertEqual(_loading.advice("why", "else"), "why; else")
@@ -167,7 +185,7 @@ class Missing(harness.Test):
         with open(damaged, "w", encoding="ascii") as f:
             f.write("x" * 1000)
         for library, why in (("", "install Weir, or set WEIR_LIBRARY"),
-                             (damaged, "invalid ELF header; it is damaged"),
+                             (damaged, "WEIR_LIBRARY names, .* invalid ELF header; it is damaged"),
                              ("libc.so.6", "older Weir .*weir_version")):
             named = {"WEIR_LIBRARY": library} if library else {}
             done = subprocess.run([sys.executable, "-B", "-m", "weir"], text=True,
