@@ -11,9 +11,9 @@ All have the same first values, batches and hyperparameters of AdamW; PyTorch's 
 and DDP's gradients lie in its buckets. weir and ddp have to come to the same losses, else the run
 fails. Rounds are interleaved, every other one backwards; medians count. CPU seconds, the servers'
 among them, are per 1,000 tokens: what other programs on the machine change least. Tokens/s of a
-busy machine favour who has more processes: Linux shares it out by sessions, and each process is in
-one of its own. The first --warmup steps, start-up and PyTorch's import are not timed. Memory is
-each process' highest (RSS, PyTorch's libraries included)."""
+busy machine likely favour who has more processes: Linux may share it out by sessions (autogroup),
+and each process is in one of its own. The first --warmup steps, start-up and PyTorch's import are
+not timed. Memory is each process' highest (RSS, PyTorch's libraries included)."""
 import argparse
 import json
 import os
@@ -68,11 +68,15 @@ def run_weir(args):
         for i in range(2):
             cluster.start_worker(i, [sys.executable, RUN, options(
                 args, "weir", i, [ps.popen.pid] if i == 0 else [])])
-        peak = 0
-        while any(p.popen.poll() is None for n, p in cluster.processes.items() if n != "ps:0"):
+        peak, deadline = 0, time.monotonic() + args.limit
+        while True:
             peak = max(peak, rss(ps.popen.pid))
-            time.sleep(0.2)
-        cluster.wait(args.limit)
+            try:
+                cluster.wait(0.2)  # who fails is told at once
+                break
+            except weir.Timeout:
+                if time.monotonic() > deadline:
+                    raise
         return [json.loads(cluster.output("worker:%d" % i)) for i in range(2)], peak
 
 
@@ -93,7 +97,15 @@ def run_pytorch(args, kind):
                               env={**env, "RANK": str(rank)}, stdout=subprocess.PIPE, text=True,
                               start_new_session=True)  # as weir.Cluster does
              for rank in range(2)]
-    said = [p.communicate(timeout=args.limit)[0] for p in ranks]
+    try:
+        deadline = time.monotonic() + args.limit
+        said = [p.communicate(timeout=max(0, deadline - time.monotonic()))[0] for p in ranks]
+    except subprocess.TimeoutExpired:
+        sys.exit("bench: %s is not done in --limit=%d seconds" % (kind, args.limit))
+    finally:
+        for p in ranks:
+            p.kill()
+            p.wait()
     if any(p.returncode for p in ranks):
         sys.exit("bench: a process of %s has failed; what it says is above" % kind)
     return [json.loads(text) for text in said], 0
