@@ -6,6 +6,7 @@ from typing import Any, Iterator, Union
 
 import torch
 
+from ._library import Invalid
 from .member import Step
 
 
@@ -31,12 +32,14 @@ class Loader:
     when it begins, as without `num_workers`.
 
     data: a data set that has a length. settings: of torch.utils.data.DataLoader, but for what says
-    which samples are read (batch_size, shuffle, sampler, drop_last). Processes are started by
-    `forkserver` unless multiprocessing_context says otherwise, as a program with open connections
-    is not to be forked: the data set is pickled, and the script needs its
-    `if __name__ == "__main__":`."""
+    which samples are read, and when (batch_size, shuffle, sampler, drop_last, in_order=False).
+    Processes are started by `forkserver` unless multiprocessing_context says otherwise, as a
+    program with open connections is not to be forked: the data set is pickled, and the script needs
+    its `if __name__ == "__main__":`."""
 
     def __init__(self, exchange: Any, data: Any, **settings: Any) -> None:
+        if not settings.get("in_order", True):
+            raise Invalid("in_order=False mixes the steps' batches up; leave it out")
         self.exchange, self.n = exchange, len(data)
         self.restarts = 0  # how often what was read ahead was given up
         self._known_ahead = bool(settings.get("num_workers"))

@@ -1,6 +1,8 @@
 """examples/python/char_gpt_weir.py, which writes down which samples it reads, and leaves in order
-where it is told to end:   gpt_samples.py FILE FLAGS...
+where it is told to end:   gpt_samples.py FILE AHEAD FLAGS...
+AHEAD: numbers of workers, whose samples a process of weir.torch.Loader reads ahead.
 Lines "generation step position n item...", appended: all members may have the same file."""
+import json
 import os
 import signal
 import sys
@@ -18,12 +20,40 @@ class Recorded(weir.torch.Exchange):
         signal.signal(signal.SIGTERM, lambda *_: self.leave_soon(0))
 
     def samples(self, n):
-        found, s = super().samples(n), self.step
+        return self.record(super().samples(n))
+
+    def record(self, found):
+        s = self.step
         line = " ".join(map(str, [s.generation, s.step, s.position, s.n_samples, *found]))
         os.write(FILE, (line + "\n").encode())  # whole, by O_APPEND
         return found
 
 
-FILE = os.open(sys.argv.pop(1), os.O_WRONLY | os.O_CREAT | os.O_APPEND, 0o600)
-weir.torch.Exchange = Recorded
-char_gpt_weir.main()
+class Ahead(Recorded):
+    loader = read = None
+
+    def __iter__(self):
+        if self.loader:  # it asks for the steps itself
+            return self
+        self.loader = weir.torch.Loader(
+            self, range(len(char_gpt_weir.TEXT) - char_gpt_weir.CONTEXT), num_workers=1)
+        return self.by_loader()
+
+    def by_loader(self):
+        for items in self.loader:
+            self.read = items.tolist()
+            yield self.step
+        print("given up %d times" % self.loader.restarts)
+
+    def samples(self, n):
+        if self.read is None:  # the loader asks
+            return super(Recorded, self).samples(n)
+        found, self.read = self.read, None
+        return self.record(found)
+
+
+if __name__ == "__main__":
+    FILE = os.open(sys.argv.pop(1), os.O_WRONLY | os.O_CREAT | os.O_APPEND, 0o600)
+    me = json.loads(os.environ.get("TF_CONFIG", "{}")).get("task", {}).get("index")
+    weir.torch.Exchange = Ahead if str(me) in sys.argv.pop(1).split(",") else Recorded
+    char_gpt_weir.main()

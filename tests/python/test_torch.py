@@ -176,6 +176,8 @@ class Alone(Torch):
                 ahead.append(len(loader._asked))
             want = [2] * 6 + [0] * 3 if workers else [0] * 9
             self.assertEqual((ahead, loader.restarts), (want, 2 * workers))
+        with self.assertRaisesRegex(weir.Invalid, "in_order=False"):
+            Loader(Steps(), data, num_workers=1, in_order=False)
         for steps in (1, 3):
             def place(r, i, n=steps):
                 first = 2 * 4 * n * (i // n) + 4 * n * r + i % n * 4  # of 2 members, batches of 4
@@ -393,10 +395,10 @@ class Servers(Torch):
 
     def test_members_change(self):
         """One is killed and started again, one joins and leaves, the server is killed: all end with
-        the same bits, and each sample counts once."""
+        the same bits, and each sample counts once, also those that one's Loader reads ahead."""
         record = os.path.join(self.dir(), "samples")
         command = [sys.executable, os.path.join(harness.SOURCE, "tests/python/gpt_samples.py"),
-                   record, "--train_steps=%d" % STEPS]
+                   record, "0", "--train_steps=%d" % STEPS]
         with weir.Cluster(n_workers=2, command=command, checkpoint_dir=self.dir() + "/kept",
                           ps_flags=["--save_steps=10"]) as cluster:
             def reached(name, text):
@@ -411,6 +413,7 @@ class Servers(Torch):
             cluster.kill("ps:0")
             cluster.start_ps()
             self.wait(cluster)
+            self.assertRegex(cluster.output("worker:0"), r"given up [1-9]\d* times")
         self.assertEqual(samples.wrong([record], STEPS), [])
         with open("/usr/share/common-licenses/GPL-3", encoding="ascii") as f:
             self.assertEqual(samples.wrong_items([record], len(f.read()) - 64), [])
