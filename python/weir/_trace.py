@@ -9,6 +9,7 @@ import select
 import socket
 import threading
 import time
+import weakref
 from typing import Any, Optional
 
 from ._library import Error
@@ -34,42 +35,60 @@ class Trace:
         with open(path, "w", encoding="utf-8"):  # an error is better now than at the end
             pass
         self.path, self.spans = path, collections.deque(maxlen=KEPT)
-        self.n, self.step, self.member, self._over = 0, -1, None, threading.Event()
+        self.n, self.step, self._over, self._lock = 0, -1, threading.Event(), threading.Lock()
         self.task = -1  # the member's number
         self.names: list[str] = []  # of the parameters
-        self.pushed: dict[int, tuple[int, int]] = {}  # parameter: step, when
-        self._backward = self._last = 0  # its begin, and the end of what came last; 0: not in it
+        self.pushed: dict[int, tuple[int, int]] = {}  # parameter: step, when; not answered
+        self._backward = 0  # its begin; 0: not in it
+        self._last = self._end = 0  # where the next gradient begins; where the last one was there
         self._thread: Optional[threading.Thread] = None
         atexit.register(self.write)
 
     now = staticmethod(time.monotonic_ns)
 
     def add(self, category: str, name: str, begin: int, number: int = -1,
-            step: Optional[int] = None) -> None:
-        """A span that ends now; with a number it may overlap others."""
-        self.n += 1
-        self.spans.append((begin, self.now(), category, name, number,
-                           self.step if step is None else step))
+            step: Optional[int] = None) -> int:
+        """A span that ends now, which is returned; with a number it may overlap others."""
+        with self._lock:
+            self.n, end = self.n + 1, self.now()
+            self.spans.append((begin, end, category, name, number,
+                               self.step if step is None else step))
+        return end
 
     def listen(self, member: Member, names: list[str]) -> None:
-        """Before the member's first step."""
-        self.member, self.names = member, names
+        """Before the member's first step. It is not kept by this, which stays to the end."""
+        self.names = names
         poll = select.poll()
         poll.register(member.fileno(), select.POLLIN)
-        self._thread = threading.Thread(target=self._events, args=(poll,), daemon=True)
+        self._thread = threading.Thread(target=self._events, args=(poll, weakref.ref(member)),
+                                        daemon=True)
         self._thread.start()
 
-    def _events(self, poll: Any) -> None:
-        while not self._over.is_set():
+    def _events(self, poll: Any, member: Any) -> None:
+        more = True
+        while more and not self._over.is_set():
             poll.poll(100)
-            try:
-                for event in iter(self.member.next_event, None):
-                    if event.kind == "ready" and event.param in self.pushed:
-                        step, begin = self.pushed.pop(event.param)
-                        self.add("exchange", "request " + self.names[event.param], begin,
-                                 event.param, step)
-            except Error:
+            more = self._take(member())
+
+    def _take(self, member: Optional[Member]) -> bool:
+        """All events there are; False: there will be no more."""
+        try:
+            for event in iter(member.next_event, None) if member else ():
+                if event.kind == "ready":
+                    self.answered(event.param, event.step - 1)  # which has the step it led to
+        except Error:
+            return False
+        return member is not None
+
+    def answered(self, number: int, step: Optional[int] = None) -> None:
+        """A parameter's values are there: of what was pushed last, or in that step. Both the thread
+        and who waits say so; the first one counts."""
+        with self._lock:
+            found = self.pushed.get(number)
+            if found is None or step not in (None, found[0]):
                 return
+            del self.pushed[number]
+        self.add("exchange", "request " + self.names[number], found[1], number, found[0])
 
     def hooks(self, model: Any, deep: bool) -> list[Any]:
         """Forward, if deep of each module that has parameters, and where backward begins."""
@@ -93,17 +112,19 @@ class Trace:
 
     def _begin_backward(self) -> None:
         if not self._backward:
-            self._backward = self._last = self.now()
+            self._backward = self._last = self._end = self.now()
 
     def gradient(self, number: int) -> None:
         """Of that parameter: it is there."""
         self._begin_backward()
-        self.add("compute", "backward " + self.names[number], self._last)
+        self._end = self.add("compute", "backward " + self.names[number], self._last)
+        self._last = self._end
 
     def push(self, number: int) -> int:
         """It is about to be handed over; when."""
         now = self.now()
-        self.pushed[number] = (self.step, now)
+        with self._lock:
+            self.pushed[number] = (self.step, now)
         return now
 
     def handed(self, number: int, begin: int) -> None:
@@ -114,8 +135,10 @@ class Trace:
     def begin(self, step: int) -> None:
         """A step, or -1: the last one is over."""
         if self._backward:
-            self.n += 1
-            self.spans.append((self._backward, self._last, "compute", "backward", -1, self.step))
+            with self._lock:
+                self.n += 1
+                self.spans.append((self._backward, self._end, "compute", "backward", -1,
+                                   self.step))
         self._backward, self.step = 0, step
 
     def write(self) -> None:

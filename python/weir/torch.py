@@ -225,9 +225,14 @@ class Exchange:
             begin = Trace.now()
             self.counts = self.member.wait(s.number)
             if self.counts:
-                s.bring()
+                self._bring(s)
             if self._trace:
                 self._trace.add("wait", "parameters of " + s.name, begin)
+
+    def _bring(self, s: _Slot) -> None:
+        s.bring()
+        if self._trace:
+            self._trace.answered(s.number)
 
     def _on_gradient(self, s: _Slot) -> None:
         """A parameter's gradient is there, in backward."""
@@ -279,7 +284,7 @@ class Exchange:
             if not s.fresh and self.counts:  # not used in this step; its room is in use yet
                 self.counts = self.member.wait(s.number)
                 if self.counts:
-                    s.bring()
+                    self._bring(s)
         for s in left if self.counts else ():
             self._push(s)
 
@@ -340,7 +345,7 @@ class Exchange:
         for s in self.slots:
             s.fresh, s.pushed, s.backwards = False, False, 0
             if not early:
-                s.bring()
+                self._bring(s)
             s.tensor.grad = None
         if self.inner is not None:
             h = self.local_steps
@@ -363,7 +368,7 @@ class Exchange:
                 s.begin(self.member, False)
                 s.fresh = False
             if not s.fresh and s.values is not None and not s.moved():
-                s.bring()
+                self._bring(s)
         for hook in self._hooks:
             hook.remove()
         for s in self.slots:
@@ -373,9 +378,21 @@ class Exchange:
             done = self.member.result == "done"
             self._n_done = self.step.train_steps if done else self.step.step
         self.step, self._over = None, True
-        if self._trace:
-            self._trace.write()
-        self.member.close()
+        try:
+            if self._trace:
+                self._trace.write()
+        finally:
+            self.member.close()
+
+    def _made(self) -> int:
+        """How many steps have led to the values."""
+        if self._over:
+            return self._n_done
+        if self.member.result == "done":
+            return self.step.train_steps if self.step is not None else int(self._train_steps)
+        if self.step is None:
+            return 0
+        return self.step.step + (self.counts and any(s.pushed for s in self.slots))
 
     def _check_round(self, step: Step) -> None:
         """One who joins is told the job's batch: of all local steps, in an optimizer's round."""

@@ -11,6 +11,7 @@ import signal
 import subprocess
 import sys
 import unittest
+import weakref
 from unittest import mock
 
 import harness
@@ -200,6 +201,9 @@ class Alone(Torch):
             mine = {(e["name"], e["ph"]): e for e in events if e.get("args") == {"step": step}}
             backward = mine["backward", "X"]
             end = backward["ts"] + backward["dur"]
+            self.assertAlmostEqual(end, max(
+                e["ts"] + e["dur"] for (name, _), e in mine.items()
+                if name.startswith("backward ")), delta=1)  # microseconds
             for i in (0, 2):
                 for name in ("forward %d", "parameters of %d.weight", "backward %d.weight",
                              "hand out %d.weight"):
@@ -214,6 +218,40 @@ class Alone(Torch):
         out = subprocess.run([merge, "-o", path + ".all", path], check=True, text=True,
                              stdout=subprocess.PIPE).stdout
         self.assertRegex(out, r"member:0 .*\d%")
+
+    def test_trace_that_cannot_be_written(self):
+        """The servers get their goodbye all the same; and what is dropped is not kept for it."""
+        net, path = self.torch.nn.Linear(8, 3), os.path.join(self.dir(), "gone")
+        exchange = self.exchange(net, train_steps=1, trace=path)
+        next(exchange)
+        self.loss(net, [0]).backward()
+        os.remove(path)
+        os.mkdir(path)
+        with mock.patch.object(exchange.member, "close", wraps=exchange.member.close) as close:
+            with self.assertRaises(IsADirectoryError):
+                next(exchange)
+            close.assert_called_once()
+        member = weir.Member()
+        from weir._trace import Trace
+        trace, dropped = Trace(path + "2"), weakref.ref(member)
+        trace.listen(member, [])
+        del member
+        harness.until(lambda: dropped() is None, "the member is let go")
+        trace.write()
+
+    def test_trace_answers(self):
+        """Each is of its own push, whoever sees it first."""
+        from weir._trace import Trace
+        trace = Trace(os.path.join(self.dir(), "trace"))
+        trace.names = ["w"]
+        for step in range(2):
+            trace.begin(step)
+            trace.push(0)
+            trace.answered(0, step - 1)  # seen late
+            self.assertEqual(len(trace.spans), step)
+            trace.answered(0)
+        self.assertEqual([s[5] for s in trace.spans], [0, 1])
+        trace.write()
 
     def test_attention(self):
         """It uses a module's parameters without calling it; one of ours that does is told."""
