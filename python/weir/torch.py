@@ -87,9 +87,12 @@ def _is_compiled(model: torch.nn.Module) -> bool:
 
 def load_checkpoint(path: str, model: torch.nn.Module) -> dict[str, Any]:
     """A checkpoint of the servers (a manifest, or a folder's newest) into the model's parameters,
-    by name. "step": how many were made. "optimizer": where that was adam or adamw, what the
-    load_state_dict of PyTorch's Adam or AdamW over model.parameters() takes. Error: it is not
-    whole, or another model's."""
+    by name. "step": how many were made. "optimizer": {"state"}, the moments where the rule was adam
+    or adamw, for PyTorch's Adam or AdamW over model.parameters(), which has its own settings:
+
+        rule.load_state_dict({**rule.state_dict(), **found["optimizer"]})
+
+    Error: it is not whole, or another model's; only what requires no gradient may be missing."""
     found = _checkpoint.read(path)
     model = getattr(model, "_orig_mod", model)
     state, moments = {}, {}
@@ -102,15 +105,17 @@ def load_checkpoint(path: str, model: torch.nn.Module) -> dict[str, Any]:
             raise Error("checkpoint %s has '%s' of %s, the model has not" % (
                 found.path, name, list(view.shape)))
         state[name] = tensor(view, there[name])
-    model.load_state_dict(state, strict=False)
     parameters = list(model.named_parameters())
+    for name, p in parameters:
+        if p.requires_grad and name not in state:
+            raise Error("checkpoint %s lacks '%s', which the model has" % (found.path, name))
+    model.load_state_dict(state, strict=False)
     for i, (name, p) in enumerate(parameters):
         if name in found.slots and found.job["optimizer"]["name"] in ("adam", "adamw"):
             first, second = (tensor(v, p) for v in found.slots[name])
             moments[i] = {"step": torch.tensor(float(found.step)), "exp_avg": first,
                           "exp_avg_sq": second}
-    return {"step": found.step, "position": found.position, "optimizer": {
-        "state": moments, "param_groups": [{"params": list(range(len(parameters)))}]}}
+    return {"step": found.step, "position": found.position, "optimizer": {"state": moments}}
 
 
 class Exchange:

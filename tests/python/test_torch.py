@@ -500,7 +500,7 @@ class Servers(Torch):
         found = load_checkpoint(os.path.join(kept, first), other)
         self.assertEqual((found["step"], found["position"]), (3, 3 * 32))
         again = rule(other)
-        again.load_state_dict({**again.state_dict(), "state": found["optimizer"]["state"]})
+        again.load_state_dict({**again.state_dict(), **found["optimizer"]})
         for _ in range(2):
             step(other, again)
         for a, b in zip(other.parameters(), want.parameters()):
@@ -510,6 +510,11 @@ class Servers(Torch):
             self.assertTrue(torch.equal(a, b))
         with self.assertRaisesRegex(weir.Error, "has '0.weight' of .400, 8., the model has not"):
             load_checkpoint(kept, torch.nn.Sequential(torch.nn.Linear(8, 3)))
+        more = torch.nn.Sequential(*other, torch.nn.Linear(3, 3))
+        with self.assertRaisesRegex(weir.Error, "lacks '2.weight', which the model has"):
+            load_checkpoint(kept, more)
+        more[2].requires_grad_(False)
+        load_checkpoint(kept, more)
 
     def test_started_again_at_the_end(self):
         """A worker that comes when all steps are made has the values that they led to."""
