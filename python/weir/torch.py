@@ -11,7 +11,7 @@ from __future__ import annotations
 
 import copy
 import dataclasses
-from typing import Any, Iterator, Mapping, Optional, Sequence, Sized, Union
+from typing import Any, Callable, Iterator, Mapping, Optional, Sequence, Sized, Union
 
 import torch
 
@@ -78,11 +78,27 @@ def _averaged_buffers(model: torch.nn.Module) -> list[str]:
             for name in ("running_mean", "running_var") if getattr(module, name) is not None]
 
 
-def _is_compiled(model: torch.nn.Module) -> bool:
-    """What is compiled waits for its parameters as a whole: hooks within would break its graph."""
-    return hasattr(model, "_orig_mod") or any(
-        hasattr(m, "_orig_mod") or getattr(m, "_compiled_call_impl", None) is not None
-        for m in model.modules())
+def _compiled(model: torch.nn.Module) -> list[torch.nn.Module]:
+    """What is compiled, by torch.compile() or its own compile(): outermost modules first."""
+    return [m for m in model.modules() if hasattr(m, "_orig_mod") or
+            getattr(m, "_compiled_call_impl", None) is not None]
+
+
+class _Before:
+    """A hook on a compiled module that is not compiled with it, as its forward hooks would be: what
+    was compiled before they came would not call them."""
+
+    def __init__(self, module: torch.nn.Module, hook: Callable[[], None]) -> None:
+        self.module, call = module, module._compiled_call_impl
+        self.call = call
+
+        def after_hook(*args: Any, **kwargs: Any) -> Any:
+            hook()
+            return call(*args, **kwargs)
+        module._compiled_call_impl = after_hook
+
+    def remove(self) -> None:
+        self.module._compiled_call_impl = self.call
 
 
 def load_checkpoint(path: str, model: torch.nn.Module) -> dict[str, Any]:
@@ -147,8 +163,8 @@ class Exchange:
                  early: bool = True, buffers: Optional[Sequence[str]] = None, backwards: int = 1,
                  trace: Optional[str] = None, **settings: Any) -> None:
         self.model = getattr(model, "_orig_mod", model)  # of what torch.compile() has made
-        self._outer = None if self.model is model else model
-        self.early, self.backwards = early and not _is_compiled(model), backwards
+        self._outer = model
+        self.early, self.backwards = early and not _compiled(model), backwards
         self.inner = None if isinstance(optimizer, str) else optimizer
         self.local_steps, self.batch_size = int(local_steps), settings.get("batch_size")
         if self.inner is not None and self.local_steps < 2:
@@ -195,19 +211,22 @@ class Exchange:
             if not s.average and self.inner is None:
                 self._hooks.append(s.tensor.register_post_accumulate_grad_hook(
                     lambda _t, s=s: self._on_gradient(s)))
-        for module in self.model.modules() if self._outer is None else ():
-            deep = isinstance(module, torch.nn.MultiheadAttention)  # uses out_proj's itself
+        compiled = _compiled(self._outer)
+        within = {id(m) for c in compiled for m in c.modules() if m is not c}
+        for module in self._outer.modules():
+            whole = module in compiled  # waits as a whole: hooks within would break its graph
+            deep = whole or isinstance(module, torch.nn.MultiheadAttention)  # uses out_proj's
             tensors = [*module.parameters(recurse=deep), *module.buffers(recurse=deep)]
             mine = [by_tensor[id(t)] for t in tensors if id(t) in by_tensor]
-            if mine:
+            if not mine or id(module) in within:
+                continue
+            if whole and not hasattr(module, "_orig_mod"):
+                self._hooks.append(_Before(module, lambda mine=mine: self._need(mine)))
+            else:
                 self._hooks.append(module.register_forward_pre_hook(
                     lambda _m, _x, mine=mine: self._need(mine)))
-        if self._outer is not None:
-            self._hooks.append(self._outer.register_forward_pre_hook(
-                lambda *_: self._need(self.slots)))
         if self._trace:
-            outer = self._outer or self.model
-            self._hooks += self._trace.hooks(outer, not _is_compiled(outer))
+            self._hooks += self._trace.hooks(self._outer, not compiled)
         self._hooks.append(self.model.register_state_dict_pre_hook(
             lambda *_: self._need(self.slots)))
         for module in self.model.modules():

@@ -117,14 +117,20 @@ class Alone(Torch):
             else:
                 net[0] = torch.compile(net[0], backend="eager")
                 made = net
+            made(self.x)  # compiled before there are hooks
             exchange = self.exchange(made, optimizer="sgd", learning_rate=0.1, train_steps=4)
             self.assertFalse(exchange.early)
             for step in exchange:
+                torch.testing.assert_close(net(self.x), want(self.x), msg=how)
                 self.loss(made, range(64)).backward()
-                made(self.x)  # values between two steps are those behind the first
                 rule.zero_grad()
                 self.loss(want, range(64)).backward()
                 rule.step()
+                with mock.patch.object(exchange.member, "wait", wraps=exchange.member.wait) as wait:
+                    # values between two steps are those behind the first
+                    torch.testing.assert_close(made(self.x), want(self.x), msg=how)
+                self.assertEqual(wait.call_count, 4, how)
+            self.assertEqual(made(self.x).shape, (64, 3))  # without hooks
             self.assertEqual(step.step, 3)
             for a, b in zip(net.parameters(), want.parameters()):
                 torch.testing.assert_close(a, b, msg=how)
