@@ -182,7 +182,9 @@ class Exchange:
         self._round: Optional[Step] = None  # of local steps by an optimizer of PyTorch's
         self._began = self._over = self._skipped = False
         self._n_made = 0  # of the round's steps, those that were not skipped
-        self._n_done = 0  # of the job's, when it was asked last
+        self._train_steps = settings.get("train_steps") or 200  # for one who makes none
+        self._n_done = 0  # of the job's, when it had ended
+        self._torn = False  # it has ended within a step, with values of two
         self._hooks: list[Any] = []
 
     def _begin(self) -> None:
@@ -279,7 +281,7 @@ class Exchange:
     def _push(self, s: _Slot) -> None:
         s.check()
         nothing = self._skipped if self.inner is None else self._n_made == 0
-        samples = 0 if nothing else self.step.n_samples
+        samples = 0 if nothing else (self._round or self.step).n_samples
         source = s.tensor if s.average else s.tensor.grad
         begin = self._trace.push(s.number) if self._trace else 0
         if self.inner is not None:
@@ -331,7 +333,6 @@ class Exchange:
             n = self.step.n_samples
             return dataclasses.replace(self.step, step=self.step.step + 1, began=False,
                                        position=self.step.position + n * self.step.stride)
-        self.step = self._round
         self._finish()
         return None
 
@@ -387,6 +388,9 @@ class Exchange:
 
     def _end(self) -> None:
         """The module has the last values, in memory of its own, and no hook any more."""
+        self._torn = self.member.result != "done" and any(
+            s.values is not None and not s.fresh for s in self.slots)
+        self._n_done = self._made()
         for s in self.slots if self.member.result else ():
             if s.values is None and self.member.result == "done":  # it has made no step itself
                 s.begin(self.member, False)
@@ -398,9 +402,6 @@ class Exchange:
         for s in self.slots:
             s.end()
         self._hooks.clear()
-        if self.step is not None:
-            done = self.member.result == "done"
-            self._n_done = self.step.train_steps if done else self.step.step
         self.step, self._over = None, True
         try:
             if self._trace:
@@ -430,12 +431,18 @@ class Exchange:
     def state_dict(self) -> dict[str, Any]:
         """Copies of what this process has: "model", the module's state behind the last step;
         "step", how many were made; with an optimizer of PyTorch's "optimizer", its state. The
-        servers' optimizer state is in their checkpoints (load_checkpoint)."""
+        servers' optimizer state is in their checkpoints (load_checkpoint). Invalid: values are
+        those of two steps, as a change of servers or members has ended this one (`counts` is
+        False; the next step has whole ones), or this member has closed or left within it."""
         model = {name: t.detach().clone() for name, t in self.model.state_dict().items()}
-        if self.step is not None:
-            self._n_done = self.step.step + (self.counts and any(s.pushed for s in self.slots))
+        if self._torn:
+            raise Invalid("this member ended within a step, and has values of two; those of one "
+                          "are in the servers' checkpoints")
+        if self.step is not None and not self.counts:
+            raise Invalid("step %d counts no more, and values are those of two steps; ask again in "
+                          "the next step" % self.step.step)
         inner = {} if self.inner is None else {"optimizer": copy.deepcopy(self.inner.state_dict())}
-        return {"model": model, "step": self._n_done, **inner}
+        return {"model": model, "step": self._made(), **inner}
 
     def load_state_dict(self, state: Mapping[str, Any]) -> None:
         """Before the first step: the module's values, and those of an optimizer of PyTorch's. A new

@@ -146,6 +146,8 @@ class Alone(Torch):
         next(exchange)
         self.loss(net, [1]).backward()
         exchange.close()
+        with self.assertRaisesRegex(weir.Invalid, "ended within a step"):
+            exchange.state_dict()
         self.assertEqual(kept["step"], 1)
         self.assertFalse(self.torch.equal(kept["model"]["weight"], first["weight"]))
         other = self.torch.nn.Linear(8, 3)
@@ -155,7 +157,14 @@ class Alone(Torch):
         self.close(other.state_dict(), kept["model"])
         with self.assertRaisesRegex(weir.Invalid, "before the first"):
             exchange.load_state_dict(kept)
+        self.loss(other, [1]).backward()
+        with mock.patch.object(exchange.member, "wait", return_value=False):
+            with self.assertRaisesRegex(weir.Invalid, "step 0 counts no more.*in the next"):
+                exchange.state_dict()
+        next(exchange)
+        self.assertEqual(exchange.state_dict()["step"], 1)
         exchange.close()
+        self.assertEqual(exchange.state_dict()["step"], 1)
 
     def test_loader(self):
         """Batches that a process reads ahead are the steps' own, also where what comes next is not
@@ -535,7 +544,9 @@ class Servers(Torch):
                 before.push(i, self.torch.full(p.shape, -6.0), samples=32)
             before.wait(0)
             before.close()  # it is not there any more when the job is done
-            self.assertEqual(list(self.exchange(net, **settings)), [])
+            exchange = self.exchange(net, **settings)
+            self.assertEqual(list(exchange), [])
+            self.assertEqual(exchange.state_dict()["step"], 1)
             cluster.wait(20 * harness.PATIENCE)
         self.assertEqual({v for p in net.parameters() for v in p.flatten().tolist()}, {7.0})
 
@@ -556,6 +567,8 @@ class Servers(Torch):
                     exchange.skip()
                     loss = loss * float("nan")
                 loss.backward()
+                self.assertEqual(exchange.state_dict()["step"], step.step)
+            self.assertEqual(exchange.state_dict()["step"], 6)
             cluster.wait(20 * harness.PATIENCE)
         self.assertEqual([bool((a != b).any()) for a, b in zip(seen, seen[1:])],
                          [False, True, False])
