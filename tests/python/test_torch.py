@@ -251,7 +251,7 @@ class Alone(Torch):
         trace, dropped = Trace(path + "2"), weakref.ref(member)
         trace.listen(member, [])
         del member
-        harness.until(lambda: dropped() is None, "the member is let go")
+        harness.until(lambda: dropped() is None, "the member is collected")
         trace.write()
 
     def test_trace_answers(self):
