@@ -224,7 +224,7 @@ class Members(unittest.TestCase):
             self.assertIn("weir_log must not call this", heard[0])
 
     def test_log_that_closes(self):
-        """Refused, and done by the next call from elsewhere: of a close, and of one that is collected."""
+        """Refused, and done by the next call from elsewhere: of a close, and of a collected one."""
         with weir.Member() as m:
             closed, dropped = [weir.Member()], [weir.Member()]
             lib = closed[0]._handle.lib
