@@ -74,7 +74,7 @@ class GpuTrain(fake_gpus.Machine):
         self.assertIn("libweir_cuda.so", self.measure(backend=None, status=1)[1])
 
     def fails(self, check, *arguments):
-        args = argparse.Namespace(cpu=False, card={
+        args = argparse.Namespace(cpu=False, torch_cpu=False, card={
             "product": "NVIDIA H200", "uuid": uuid(1), "pci_bus_id": "0000:3b:00.0", "mig": False})
         with self.assertRaises(SystemExit) as end:
             check(args, *arguments)
