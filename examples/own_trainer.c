@@ -1,6 +1,6 @@
-/* examples/own_trainer.c - softmax regression on Fashion-MNIST in plain C, trained by Weir's
- * servers (docs/own-model.md goes through it). A job of two such members: cc -O2 own_trainer.c -o
- * own_trainer $(pkg-config --cflags --libs weir) -lm weir-ps --ps_hosts=localhost:2222 &
+/* examples/own_trainer.c - softmax regression on Fashion-MNIST, as docs/own-model.md explains:
+ *     cc -O2 own_trainer.c -o own_trainer $(pkg-config --cflags --libs weir)
+ *     weir-ps --ps_hosts=localhost:2222 &
  *     ./own_trainer ps_hosts localhost:2222 n_workers 2 task_index 0 &
  *     ./own_trainer ps_hosts localhost:2222 n_workers 2 task_index 1 */
 #include <math.h>

@@ -77,7 +77,7 @@ class OwnTrainer(harness.Test):
         program = os.path.join(self.dir(), "own_trainer")
         source = os.path.join(harness.SOURCE, "examples/own_trainer.c")
         subprocess.run("cc -Wall -Wextra -Werror -O2 %s -o %s "
-                       "$(pkg-config --cflags --libs weir) -lm" % (source, program), shell=True,
+                       "$(pkg-config --cflags --libs weir)" % (source, program), shell=True,
                        check=True, env=env)
         return program
 
