@@ -117,8 +117,8 @@ int weir_pull(struct weir *w, int param);
 int weir_wait(struct weir *w, int param, int timeout_ms);
 
 /* Asks ps 0 to go on without this member: weir_next is called until it returns WEIR_LEFT. From the
- * first weir_next on, also while one joins. AGAIN: ps 0 was not reached in time, but will be told.
- */
+ * first weir_next on; with the setting join, from when a server has answered. AGAIN: ps 0 was not
+ * reached in time, but will be told. */
 int weir_leave_soon(struct weir *w, int timeout_ms);
 /* This member ends for good with this error (one line): the servers are told, and do not wait. Also
  * after an error, whose code and sentence stay, and while a start is under way, which is given up.
