@@ -95,7 +95,7 @@ static void figures_go_on(void **state)
     assert_true(losses.n == 2 && losses.sum == 3.0);
 }
 
-/* Losses that are none are counted, with the step since when; what is huge spoils no later sum; and
+/* Losses that are none are counted, with the step since when; a huge one is in no later sum; and
  * a step's time is its own, whenever it is asked for. */
 static void losses_that_are_none(void **state)
 {
