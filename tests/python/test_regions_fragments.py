@@ -32,11 +32,11 @@ class Fragments(regions.Test):
         want = self.run_all(steps=200, every=80, region=region, flags=CHUNKS, n_parents=2)
         keeps = ["--checkpoint_dir=%s/parent" % self.dir(), "--save_steps=1"]
         gate, a, b = self.begin_held(55, steps=200, every=80, region=region, parent=keeps,
-                                     keeps=True, flags=[*CHUNKS, "--fault_push_delay_ms=1"])
+                                     keeps=True, flags=[*CHUNKS, "--fault_push_delay_ms=5"])
         b.workers[0].wait_line(r"\(global step: 25\)")
         b.workers[1].stop(signal.SIGKILL, status=-signal.SIGKILL)
         b.start_worker(1)
-        b.ps[0].wait_line(r"checkpoint at step 56: ")
+        b.ps[0].wait_line(r"checkpoint at step [45]\d: ")
         self.parent_waits_for(0)
         b.ps[0].stop(signal.SIGKILL, status=-signal.SIGKILL)
         gate.open()
