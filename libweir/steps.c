@@ -104,7 +104,7 @@ static int go_on(struct weir *w, int early, int64_t deadline_ns, struct weir_ste
     if (!w->collecting) {
         int n = early && !w->own_pace ? w->chunks->params[0].n_chunks : w->chunks->n_chunks;
         enum status st =
-            w->updates.ops->wait_until(w->updates.ctx, 0, n, w->own_pace ? 0 : next, deadline_ns);
+            w->updates.ops->wait(w->updates.ctx, 0, n, w->own_pace ? 0 : next, deadline_ns);
         int code = code_of_wait(w, st, 1);
         if (code != WEIR_OK)
             return code;
@@ -171,8 +171,8 @@ int weir_next_early(struct weir *w, int timeout_ms, struct weir_step *out)
 static enum status wait_param(struct weir *w, int param, int64_t step, int64_t deadline_ns)
 {
     const struct net_param *p = &w->chunks->params[param];
-    return w->updates.ops->wait_until(w->updates.ctx, p->first_chunk, p->n_chunks,
-                                      w->own_pace ? 0 : step, deadline_ns);
+    return w->updates.ops->wait(w->updates.ctx, p->first_chunk, p->n_chunks, w->own_pace ? 0 : step,
+                                deadline_ns);
 }
 
 /* One that was pushed in this step, and is sent with this one, which was not; -1: there is none.
@@ -198,7 +198,7 @@ int weir_param_ready(struct weir *w, int param, int64_t step)
 
 int weir_look(struct weir *w)
 {
-    return code_of_wait(w, w->updates.ops->wait_until(w->updates.ctx, 0, 0, 0, 0), 0);
+    return code_of_wait(w, w->updates.ops->wait(w->updates.ctx, 0, 0, 0, 0), 0);
 }
 
 int weir_enter(struct weir *w, struct within *in)

@@ -31,13 +31,13 @@ enum status member_collect(const struct member_steps *m, int n_chunks, int64_t v
     enum status st = ST_OK;
     enum dtype d = m->place->version_dtype;           /* the job's: what was told may be auto */
     int exact = d == DTYPE_F32 || dtype_block(d) > 1; /* changes have led to the servers' bits */
-    TRY(x->ops->wait_until(x->ctx, 0, n_chunks, version, deadline_ns));
+    TRY(x->ops->wait(x->ctx, 0, n_chunks, version, deadline_ns));
     if ((exact && !m->own_pace) || *asked)
         goto done;
     for (int c = 0; c < n_chunks; c++)
         TRY(x->ops->pull(x->ctx, c, version));
     *asked = 1;
-    TRY(x->ops->wait_until(x->ctx, 0, n_chunks, version, deadline_ns));
+    TRY(x->ops->wait(x->ctx, 0, n_chunks, version, deadline_ns));
 done:
     return st;
 }

@@ -133,16 +133,10 @@ static void local_flush(void *ctx)
 }
 
 /* Every push is done when it returns, so whoever comes after it has nothing to wait for. */
-static enum status local_wait(void *ctx, int first, int n, int64_t step)
+static enum status local_wait(void *ctx, int first, int n, int64_t step, int64_t deadline_ns)
 {
-    (void)ctx, (void)first, (void)n, (void)step;
+    (void)ctx, (void)first, (void)n, (void)step, (void)deadline_ns;
     return ST_OK;
-}
-
-static enum status local_wait_until(void *ctx, int first, int n, int64_t step, int64_t deadline_ns)
-{
-    (void)deadline_ns;
-    return local_wait(ctx, first, n, step);
 }
 
 static int64_t local_version(void *ctx, int chunk)
@@ -192,7 +186,6 @@ static const struct updates_ops local_ops = {
     .pull = local_pull,
     .flush = local_flush,
     .wait = local_wait,
-    .wait_until = local_wait_until,
     .version = local_version,
     .leave = local_leave,
     .cancel = local_cancel,
@@ -310,12 +303,7 @@ static void remote_flush(void *ctx)
     net_exchange_flush(ctx);
 }
 
-static enum status remote_wait(void *ctx, int first, int n, int64_t step)
-{
-    return net_exchange_wait(ctx, first, n, step);
-}
-
-static enum status remote_wait_until(void *ctx, int first, int n, int64_t step, int64_t deadline_ns)
+static enum status remote_wait(void *ctx, int first, int n, int64_t step, int64_t deadline_ns)
 {
     return net_exchange_wait_until(ctx, first, n, step, deadline_ns);
 }
@@ -373,7 +361,6 @@ static const struct updates_ops remote_ops = {
     .pull = remote_pull,
     .flush = remote_flush,
     .wait = remote_wait,
-    .wait_until = remote_wait_until,
     .version = remote_version,
     .is_busy = remote_is_busy,
     .samples = remote_samples,

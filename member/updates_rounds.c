@@ -121,11 +121,11 @@ static void rounds_flush(void *ctx)
 }
 
 /* Within a round there is nothing to wait for, but its end may have been told. */
-static enum status rounds_wait_until(void *ctx, int first, int n, int64_t step, int64_t deadline_ns)
+static enum status rounds_wait(void *ctx, int first, int n, int64_t step, int64_t deadline_ns)
 {
     struct rounds *r = ctx;
     int64_t round = step / r->n_steps;
-    enum status st = r->servers.ops->wait_until(r->servers.ctx, first, n, round, deadline_ns);
+    enum status st = r->servers.ops->wait(r->servers.ctx, first, n, round, deadline_ns);
     if (st != ST_OK)
         return st;
     pthread_mutex_lock(&r->lock);
@@ -134,11 +134,6 @@ static enum status rounds_wait_until(void *ctx, int first, int n, int64_t step, 
             begin_round(r, i, own_pace_version(r, i, round));
     pthread_mutex_unlock(&r->lock);
     return ST_OK;
-}
-
-static enum status rounds_wait(void *ctx, int first, int n, int64_t step)
-{
-    return rounds_wait_until(ctx, first, n, step, INT64_MAX);
 }
 
 static enum status rounds_pull(void *ctx, int chunk, int64_t step)
@@ -235,7 +230,6 @@ static const struct updates_ops rounds_ops = {
     .pull = rounds_pull,
     .flush = rounds_flush,
     .wait = rounds_wait,
-    .wait_until = rounds_wait_until,
     .version = rounds_version,
     .is_busy = rounds_is_busy,
     .samples = rounds_samples,

@@ -28,7 +28,7 @@ struct tiny {
     int hold;                    /* swallow requests */
     int say_taken;               /* answer pushes that ask for it by TAKEN, first */
     int retries;                 /* joins to answer by RETRY */
-    int bad_crc;                 /* answers to spoil */
+    int bad_crc;                 /* answers to corrupt */
     int bad_length;              /* likewise */
     int bad_place, bad_stamp;    /* likewise: of those by reference */
     struct net_shared *segment;  /* NULL: no shared memory; by tiny_share */

@@ -179,7 +179,7 @@ static void test_alone(void **state)
     long before = atomic_load(&n_taken);
     for (int64_t step = 0; step < STEPS; step++) {
         push_all(&x, step, gradient);
-        assert_int_equal(x.ops->wait(x.ctx, 0, N_CHUNKS, step + 1), ST_OK);
+        assert_int_equal(x.ops->wait(x.ctx, 0, N_CHUNKS, step + 1, INT64_MAX), ST_OK);
     }
     assert_int_equal(atomic_load(&n_taken) - before, 0);
     updates_destroy(&x);
@@ -229,7 +229,7 @@ static void run_over_the_network(int shared)
         for (int k = 0; k < 2; k++)
             push_all(&x[(step + k) % 2], step, gradient[(step + k) % 2]);
         for (int m = 0; m < 2; m++)
-            assert_int_equal(x[m].ops->wait(x[m].ctx, 0, N_CHUNKS, step + 1), ST_OK);
+            assert_int_equal(x[m].ops->wait(x[m].ctx, 0, N_CHUNKS, step + 1, INT64_MAX), ST_OK);
     }
     long taken = atomic_load(&n_taken) - before;
     print_message("%ld allocations of ours in %d steps\n", taken, 9 * STEPS);

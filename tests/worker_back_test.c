@@ -44,9 +44,9 @@ static enum status back_push(void *ctx, int chunk, int64_t step, const float *da
     return rebased ? ST_REBASED : ST_OK;
 }
 
-static enum status back_wait(void *ctx, int first, int n, int64_t step)
+static enum status back_wait(void *ctx, int first, int n, int64_t step, int64_t deadline_ns)
 {
-    (void)ctx;
+    (void)ctx, (void)deadline_ns;
     pthread_mutex_lock(&back.lock);
     int rebased = back_call();
     for (int c = first; c < first + n && !rebased; c++)
@@ -117,12 +117,6 @@ static void told_evaluated(void *ctx, int64_t step, const char *what, double acc
     (void)ctx, (void)step, (void)what, (void)accuracy, (void)loss;
 }
 
-static enum status back_wait_until(void *ctx, int first, int n, int64_t step, int64_t deadline_ns)
-{
-    (void)deadline_ns;
-    return back_wait(ctx, first, n, step);
-}
-
 static const struct trainer_observer observer = {.start = told_start,
                                                  .step = told_step,
                                                  .wants_values = told_wants,
@@ -133,7 +127,6 @@ static void train_and_go_back(const struct backend *backend, int n_towers, int a
     static const struct updates_ops ops = {.start = back_start,
                                            .push = back_push,
                                            .wait = back_wait,
-                                           .wait_until = back_wait_until,
                                            .version = back_version,
                                            .flush = back_nothing,
                                            .cancel = back_nothing};
@@ -245,19 +238,13 @@ static enum status go_push(void *ctx, int chunk, int64_t step, const float *data
     return ST_OK;
 }
 
-static enum status go_wait(void *ctx, int first, int n, int64_t step)
+static enum status go_wait(void *ctx, int first, int n, int64_t step, int64_t deadline_ns)
 {
-    (void)ctx, (void)first, (void)n;
+    (void)ctx, (void)deadline_ns, (void)first, (void)n;
     pthread_mutex_lock(&go.lock);
     int over = step >= go_end();
     pthread_mutex_unlock(&go.lock);
     return over ? ST_REBASED : ST_OK;
-}
-
-static enum status go_wait_until(void *ctx, int first, int n, int64_t step, int64_t deadline_ns)
-{
-    (void)deadline_ns;
-    return go_wait(ctx, first, n, step);
 }
 
 static enum status go_start(void *ctx, struct net_start *out)
@@ -292,7 +279,6 @@ static void train_as(int member, int n_towers, int in_file, int n_read[N_ITEMS])
     static const struct updates_ops ops = {.start = go_start,
                                            .push = go_push,
                                            .wait = go_wait,
-                                           .wait_until = go_wait_until,
                                            .version = go_version,
                                            .is_leaving = go_is_leaving,
                                            .flush = back_nothing,

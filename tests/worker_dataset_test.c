@@ -16,7 +16,7 @@
 
 enum { N = 50, ROWS = 5, COLUMNS = 7, IMAGE_BYTES = 16 + N * ROWS * COLUMNS, LABEL_BYTES = 8 + N };
 
-/* A folder with a small set; each test may spoil it. */
+/* A folder with a small set; each test may damage it. */
 struct set {
     char dir[32];
     uint8_t images[IMAGE_BYTES + 16], labels[LABEL_BYTES + 16];
@@ -285,7 +285,7 @@ static void save_gz(const struct set *s, const uint8_t *data, size_t bytes)
     assert_int_equal(fclose(f), 0);
 }
 
-static void spoilt_gzip_is_refused(void **state)
+static void damaged_gzip_is_refused(void **state)
 {
     struct set *s = *state;
     uint8_t good[IMAGE_BYTES + 1024] = {0}, bad[IMAGE_BYTES + 1024];
@@ -461,7 +461,7 @@ int main(void)
         WITH_SET(mismatched_counts_are_refused),
         WITH_SET(bad_labels_and_sizes_are_refused),
         WITH_SET(large_promises_take_no_memory),
-        WITH_SET(spoilt_gzip_is_refused),
+        WITH_SET(damaged_gzip_is_refused),
         WITH_SET(decoding_points_into_the_data),
         WITH_SET(a_set_is_split_by_the_seed),
         cmocka_unit_test(order_is_a_permutation_of_each_pass),

@@ -218,9 +218,9 @@ static enum status accept(void *ctx, int chunk, int64_t step, const float *data,
     return ST_OK;
 }
 
-static enum status there(void *ctx, int first, int n, int64_t step)
+static enum status there(void *ctx, int first, int n, int64_t step, int64_t deadline_ns)
 {
-    (void)ctx, (void)first, (void)n, (void)step;
+    (void)ctx, (void)deadline_ns, (void)first, (void)n, (void)step;
     return ST_OK;
 }
 
@@ -235,19 +235,12 @@ static void nothing(void *ctx)
     (void)ctx;
 }
 
-static enum status until_there(void *ctx, int first, int n, int64_t step, int64_t deadline_ns)
-{
-    (void)deadline_ns;
-    return there(ctx, first, n, step);
-}
-
 /* Where servers give the samples out, nothing is read that they may not give. */
 static void test_given_out(void **state)
 {
     static const struct updates_ops ops = {.push = accept,
                                            .pull = pull,
                                            .wait = there,
-                                           .wait_until = until_there,
                                            .version = local_steps,
                                            .samples = given_out,
                                            .flush = nothing,

@@ -200,7 +200,7 @@ static void what_does_not_fit_is_said(void **state)
 {
     const struct folder *f = *state;
     struct dataset *d, *other;
-    float spoilt[N * 2] = {0};
+    float damaged[N * 2] = {0};
     uint8_t classes[N] = {0};
     save_images(f, "train");
     save_targets(f, "train", 2);
@@ -229,14 +229,14 @@ static void what_does_not_fit_is_said(void **state)
     }
     dataset_destroy(other);
     dataset_destroy(d);
-    spoilt[5] = NAN;
-    save_npy(f, "train-labels.npy", "<f4", "(12, 2)", spoilt, sizeof spoilt);
+    damaged[5] = NAN;
+    save_npy(f, "train-labels.npy", "<f4", "(12, 2)", damaged, sizeof damaged);
     check_said(open_part(f, "train", &d), ST_CORRUPT, "target 1 of sample 2 is not finite");
-    save_npy(f, "train-labels.npy", "<f4", "(6, 2, 2)", spoilt, sizeof spoilt);
+    save_npy(f, "train-labels.npy", "<f4", "(6, 2, 2)", damaged, sizeof damaged);
     check_said(open_part(f, "train", &d), ST_CORRUPT, "float32 of (n) or (n, targets)");
     save_npy(f, "train-labels.npy", "|u1", "(6, 2)", classes, sizeof classes);
     check_said(open_part(f, "train", &d), ST_CORRUPT, "an array of (6, 2) of uint8");
-    save_npy(f, "train-labels.npy", "<f4", "(24,)", spoilt, sizeof spoilt);
+    save_npy(f, "train-labels.npy", "<f4", "(24,)", damaged, sizeof damaged);
     check_said(open_part(f, "train", &d), ST_MISMATCH, "12 samples, but");
 }
 

@@ -85,18 +85,12 @@ static enum status apart_push(void *ctx, int chunk, int64_t step, const float *d
     return ST_OK;
 }
 
-static enum status apart_wait(void *ctx, int first, int n, int64_t step)
+static enum status apart_wait(void *ctx, int first, int n, int64_t step, int64_t deadline_ns)
 {
-    (void)ctx;
+    (void)ctx, (void)deadline_ns;
     for (int c = first; c < first + n; c++)
         assert_true(apart.version[c] >= step); /* else it would never return */
     return ST_OK;
-}
-
-static enum status apart_wait_until(void *ctx, int first, int n, int64_t step, int64_t deadline_ns)
-{
-    (void)deadline_ns;
-    return apart_wait(ctx, first, n, step);
 }
 
 /* The last version, which the servers give when it is saved. */
@@ -132,7 +126,6 @@ static void test_own_pace(void **state)
     static const struct updates_ops ops = {.push = apart_push,
                                            .pull = apart_pull,
                                            .wait = apart_wait,
-                                           .wait_until = apart_wait_until,
                                            .version = apart_version,
                                            .flush = apart_flush,
                                            .cancel = apart_cancel};

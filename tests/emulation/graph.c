@@ -147,7 +147,7 @@ cudaError_t cudaStreamBeginCapture(cudaStream_t s, enum cudaStreamCaptureMode mo
     static _Atomic uint64_t n_captures;
     struct emulation_capture *c = emulation_capture(s);
     if (mode != cudaStreamCaptureModeThreadLocal)
-        emulation_fail("a capture that other threads' work would spoil");
+        emulation_fail("a capture that other threads' work would invalidate");
     cudaError_t code = emulation_forbid();
     if (code != cudaSuccess)
         return code;

@@ -29,7 +29,7 @@ static void on_error(j_common_ptr jpeg)
     longjmp(r->back, 1);
 }
 
-/* Warnings: spoilt data that libjpeg goes on after. */
+/* Warnings: damaged data that libjpeg goes on after. */
 static void on_message(j_common_ptr jpeg, int level)
 {
     if (level < 0)

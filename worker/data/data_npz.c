@@ -117,7 +117,7 @@ static enum status find_member(const struct zip *z, const char *name, char there
     }
     for (uint64_t at = z->list, end = z->list + z->list_bytes; at < end;) {
         if (end - at < ENTRY || !has(z, at, ENTRY, "PK\1\2"))
-            return corrupt(z, at, "the list of members is spoilt");
+            return corrupt(z, at, "the list of members is damaged");
         const uint8_t *e = z->bytes + at;
         uint64_t n = little(e + 28, 2), extra = little(e + 30, 2), comment = little(e + 32, 2);
         if (n + extra + comment > end - at - ENTRY)
@@ -179,7 +179,7 @@ static enum status inflate_member(const struct zip *z, const struct member *m, c
     }
     inflateEnd(&s);
     if (code != Z_STREAM_END || room > 0 || in > 0)
-        return corrupt(z, m->place, "the member's deflated data are spoilt");
+        return corrupt(z, m->place, "the member's deflated data are damaged");
     uLong crc = crc32(0, NULL, 0);
     for (; crc_at < m->unpacked;) {
         uint64_t left = m->unpacked - crc_at, n = left < PIECE_BYTES ? left : PIECE_BYTES;

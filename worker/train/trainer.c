@@ -28,7 +28,8 @@ enum status trainer_log_accuracy(struct trainer *t, int64_t step)
     char text[EVALUATE_TEXT_BYTES];
     struct updates *x = t->cfg.updates;
     const struct trainer_observer *o = t->cfg.observer;
-    enum status st = x->ops->wait(x->ctx, 0, t->cfg.chunks->n_chunks, t->cfg.own_pace ? 0 : step);
+    enum status st =
+        x->ops->wait(x->ctx, 0, t->cfg.chunks->n_chunks, t->cfg.own_pace ? 0 : step, INT64_MAX);
     if (st == ST_REBASED)
         return trainer_note_rebased(t, st, step);
     if (st == ST_OK && t->validate)

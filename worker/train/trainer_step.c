@@ -26,8 +26,8 @@ static enum status layer_wait(struct trainer *t, const struct tower *w, int laye
     int first, n;
     trainer_layer_chunks(t, layer, &first, &n);
     struct updates *x = t->cfg.updates;
-    enum status st =
-        trainer_note_rebased(t, x->ops->wait(x->ctx, first, n, t->cfg.own_pace ? 0 : step), step);
+    enum status st = trainer_note_rebased(
+        t, x->ops->wait(x->ctx, first, n, t->cfg.own_pace ? 0 : step, INT64_MAX), step);
     trace_end(begin, TRACE_WAIT, "parameters of", l->name, layer, step);
     if (w->index == 0)
         t->wait_ns += clock_now_ns() - waits_since_ns;
