@@ -124,6 +124,11 @@ static void test_device(void **state)
     refused(b, ST_NOT_FOUND, "no device");
     b->cfg.device = -1;
     refused(b, ST_NOT_FOUND, "no device -1");
+    setenv("WEIR_EMULATED_DEVICES", "200", 1);
+    b->cfg.device = 199;
+    refused(b, ST_UNSUPPORTED, "device 199: only 128 devices are supported");
+    assert_int_equal(CAPTURE(backend->set_memory(199, 1 << 20, 0)), ST_UNSUPPORTED);
+    unsetenv("WEIR_EMULATED_DEVICES");
     bench_destroy(b);
 }
 

@@ -7,7 +7,7 @@
 #define TESTS_EMULATION_MACHINE_H
 #include <stddef.h>
 
-enum { EMULATION_MAX_DEVICES = 16 };
+enum { EMULATION_MAX_DEVICES = 256 };
 
 int emulation_n_devices(void);
 size_t emulation_total_bytes(int device);
