@@ -542,6 +542,14 @@ static void test_nccl_fails_at_start(void **state)
     nccl_is(NULL);
 }
 
+/* The first sum is looked at: the host adds. */
+static void test_nccl_adds_wrongly(void **state)
+{
+    nccl_is("wrong");
+    check_layouts(0);
+    nccl_is(NULL);
+}
+
 /* The fifth sum fails in one rank's call; the others must not wait for it. */
 static void test_nccl_fails_later(void **state)
 {
@@ -626,6 +634,7 @@ int main(int argc, char **argv)
     const struct CMUnitTest of_emulation[] = {
         cmocka_unit_test(test_nccl_absent),
         cmocka_unit_test(test_nccl_fails_at_start),
+        cmocka_unit_test(test_nccl_adds_wrongly),
         cmocka_unit_test(test_nccl_fails_later),
         cmocka_unit_test(test_nccl_hangs),
         cmocka_unit_test(test_nccl_blocks_at_start),

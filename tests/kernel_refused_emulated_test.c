@@ -297,6 +297,14 @@ static void test_steps(void **state)
     assert_said("a backward needs a plan for training, and labels");
     assert_int_equal(backend->finish(b->plan), ST_OK);
     backend->plan_destroy(b->plan);
+    /* a part's gradients */
+    b->cfg.mine = (const uint8_t[]){1, 1, 1, 1, 0, 0};
+    plan_create(b);
+    assert_int_equal(backend->set_input(b->plan, images, NULL, NULL, BATCH), ST_OK);
+    assert_int_equal(CAPTURE(backend->set_output_grad(b->plan, DENSE, output)), ST_UNSUPPORTED);
+    assert_said("there is no gradient by its output: the plan is for inference");
+    backend->plan_destroy(b->plan);
+    b->cfg.mine = NULL;
     /* a relu in place takes the output of what it reads */
     b->r->layers[DROPOUT].kind = LAYER_RELU;
     plan_create(b);

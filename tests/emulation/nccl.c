@@ -7,7 +7,7 @@
  * WEIR_EMULATED_NCCL: "absent" (there is no library), "fail=N" (the N-th collective fails, from 0),
  * "hang=N" (it does not end before an abort), "block=N", "block=init" (the connections that it, or
  * ncclCommInitRankConfig, needs never come to be, so that its communicators stay busy),
- * "stuck" (ncclGetUniqueId does not come back).
+ * "stuck" (ncclGetUniqueId does not come back), "wrong" (every sum is one too much).
  * A communicator does not block: what a group asked of it is done only after it was asked some
  * times whether it is, and until then it may be asked for nothing else; so a backend that goes on
  * too early finds nothing on its streams. */
@@ -187,6 +187,8 @@ static void add_up(const struct collective *c)
     for (int r = 0; r < n; r++)
         for (size_t k = 0; k < (size_t)n * c->count; k++)
             sum[k] += c->rank[r].send[k];
+    for (size_t k = 0; k < (size_t)n * c->count && asks("wrong"); k++)
+        sum[k] += 1;
     for (int r = 0; r < n; r++)
         memcpy(c->rank[r].receive, sum + (size_t)r * c->count, c->count * sizeof *sum);
     free(sum);
