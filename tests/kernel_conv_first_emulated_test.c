@@ -262,6 +262,7 @@ static void test_shapes(void **state)
         {40, 33, 10, 10, {4, 1}, {1, 2}}, /* forward, filters in groups, the last one smaller */
         {1100, 6, 4, 4, {2, 1}, {0, 1}},  /* forward, all filters in one group */
         {2, 4, 17, 33, {2, 2}, {0, 1}},
+        {2, 3, 32, 64, {3, 1}, {0, 0}}, /* all of the shared memory */
     };
     (void)state;
     for (size_t k = 0; k < sizeof shapes / sizeof *shapes; k++)

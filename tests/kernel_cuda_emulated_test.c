@@ -376,6 +376,11 @@ static void check_embedding(const struct run *u, int i)
     e.vocabulary = 7;
     assert_int_equal(cuda_embedding_forward(NULL, &e, table, y), 0);
     assert_true(y[0] == table[6 * e.units]);
+    e.vocabulary = 1; /* all cells have the one row, and what lies behind it stays */
+    memset(grad, 0xff, (size_t)rows * sizeof *grad);
+    assert_int_equal(cuda_embedding_backward(NULL, &e, dy, grad), 0);
+    for (int64_t k = 0; k < 2 * e.units; k++)
+        assert_int_equal(isfinite(grad[k]) != 0, k < e.units);
     e.vocabulary = LAYER_MAX_VOCABULARY + 1;
     assert_int_equal(cuda_embedding_forward(NULL, &e, table, y), CUDA_KERNEL_REFUSED);
     free(x);
@@ -655,6 +660,31 @@ static void test_casts_are_the_hosts(void **state)
     (void)state;
 }
 
+/* In the order of the tensors, and nothing behind them. */
+static void test_weighted_sums(void **state)
+{
+    enum { N = 300, GUARD = 4 };
+    float src[3][N], dst[N + GUARD];
+    for (int n_src = 1; n_src <= 3; n_src++) {
+        struct cuda_sum s = {
+            .n = n_src, .src = {src[0], src[1], src[2]}, .weight = {0.3f, -1.7f, 5.1f}};
+        memset(dst, 0xff, sizeof dst);
+        for (int i = 0; i < 3; i++)
+            for (int k = 0; k < N; k++)
+                src[i][k] = (float)(k * 7 % 31 - i) * 0.1f;
+        assert_int_equal(cuda_sum_weighted(NULL, &s, dst, N), 0);
+        for (int k = 0; k < N; k++) {
+            float want = 0.3f * src[0][k];
+            for (int i = 1; i < n_src; i++)
+                want += s.weight[i] * src[i][k];
+            assert_true(fabsf(dst[k] - want) <= 1e-5f);
+        }
+        for (int k = N; k < N + GUARD; k++)
+            assert_true(isnan(dst[k]));
+    }
+    (void)state;
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -665,6 +695,7 @@ int main(void)
         cmocka_unit_test(test_softmax_ties),
         cmocka_unit_test(test_bias_relu_pool_in_one_pass),
         cmocka_unit_test(test_casts_are_the_hosts),
+        cmocka_unit_test(test_weighted_sums),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
