@@ -7,6 +7,7 @@
 #include "base/clock.h"
 #include "base/rng.h"
 #include "kernels/backend.h"
+#include "tests/capture.h"
 #include "tests/kernel_reference.h"
 #include "tests/kernel_tuning.h"
 #include "tests/skip.h"
@@ -562,6 +563,48 @@ static void test_nccl_fails_later(void **state)
     nccl_is(NULL);
 }
 
+/* n steps after the number-th call of it, or what that tells of, was an error. Before the first
+ * step: the host adds; later: a rank says so, and the others end. 0: there are not so many calls.
+ */
+static int nccl_errs(const char *call, int number, int n)
+{
+    _Atomic int *errors = library_symbol("emulation_nccl_errors");
+    char how[64];
+    struct rig *g;
+    int before = *errors, at_start, n_failed = 0;
+    snprintf(how, sizeof how, "error=%s:%d", call, number);
+    nccl_is(how);
+    CAPTURE((g = rig_create(&layouts[TWO_ON_TWO], 0), 0));
+    at_start = *errors > before;
+    if (at_start && (strstr(capture_text, ": emulated system error: WEIR_EMULATED_NCCL") == NULL ||
+                     strstr(capture_text, "adds the gradients of") != NULL))
+        fail_msg("%s: %s", how, capture_text);
+    reference_sum(g);
+    g->check = at_start;
+    rig_run(g, n, NULL);
+    for (int k = 0; k < g->layout->n; k++) {
+        n_failed += g->rank[k].st == ST_INTERNAL;
+        if (at_start)
+            assert_int_equal(g->rank[k].st, ST_OK);
+    }
+    int is_hit = *errors > before;
+    if ((n_failed > 0) != (is_hit && !at_start))
+        fail_msg("%s: %d of %d ranks have failed", how, n_failed, g->layout->n);
+    rig_destroy(g);
+    nccl_is(NULL);
+    return is_hit;
+}
+
+static void test_nccl_errors(void **state)
+{
+    static const char *const calls[] = {
+        "ncclGetUniqueId",   "ncclCommInitRankConfig", "ncclGroupStart", "ncclGroupEnd",
+        "ncclReduceScatter", "ncclCommGetAsyncError",  "state"};
+    for (size_t c = 0; c < sizeof calls / sizeof *calls; c++)
+        for (int number = 0; nccl_errs(calls[c], number, 2); number += 1 + number / 4)
+            ;
+}
+
 static void test_nccl_hangs(void **state)
 {
     nccl_is("hang=3");
@@ -636,6 +679,7 @@ int main(int argc, char **argv)
         cmocka_unit_test(test_nccl_fails_at_start),
         cmocka_unit_test(test_nccl_adds_wrongly),
         cmocka_unit_test(test_nccl_fails_later),
+        cmocka_unit_test(test_nccl_errors),
         cmocka_unit_test(test_nccl_hangs),
         cmocka_unit_test(test_nccl_blocks_at_start),
         cmocka_unit_test(test_nccl_blocks_later),

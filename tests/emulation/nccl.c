@@ -7,7 +7,9 @@
  * WEIR_EMULATED_NCCL: "absent" (there is no library), "fail=N" (the N-th collective fails, from 0),
  * "hang=N" (it does not end before an abort), "block=N", "block=init" (the connections that it, or
  * ncclCommInitRankConfig, needs never come to be, so that its communicators stay busy),
- * "stuck" (ncclGetUniqueId does not come back), "wrong" (every sum is one too much).
+ * "stuck" (ncclGetUniqueId does not come back), "wrong" (every sum is one too much),
+ * "error=CALL:N" (the N-th call of it, from 0, answers an error and does nothing; "state": of
+ * ncclCommGetAsyncError, where what it tells of is one; emulation_nccl_errors counts them).
  * A communicator does not block: what a group asked of it is done only after it was asked some
  * times whether it is, and until then it may be asked for nothing else; so a backend that goes on
  * too early finds nothing on its streams. */
@@ -16,6 +18,7 @@
 #include "tests/emulation/errors.h"
 #include "tests/emulation/machine.h"
 #include "tests/emulation/runtime.h"
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <unistd.h>
@@ -62,7 +65,9 @@ static struct clique *cliques; /* under emulation_streams */
 static __thread int group_depth;
 static __thread struct ncclComm *group[MAX_RANKS]; /* what this thread's group asked something of */
 static __thread int n_group;
+static __thread int group_failed; /* a call in it has: so does its end */
 static const char *last_error = "";
+_Atomic int emulation_nccl_errors;
 
 /* The N of WEIR_EMULATED_NCCL=word=N; -1: something else is asked for. */
 static long long asked_for(const char *word)
@@ -84,6 +89,32 @@ static ncclResult_t refuse(const char *why, ncclResult_t code)
     return code;
 }
 
+/* Is this the call that "error=" names? */
+static int errs(const char *call)
+{
+    static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER; /* guards these two */
+    static char of[64];
+    static long n_calls;
+    const char *e = getenv("WEIR_EMULATED_NCCL");
+    char name[64];
+    long number;
+    if (e == NULL || sscanf(e, "error=%63[^:]:%ld", name, &number) != 2 || strcmp(name, call) != 0)
+        return 0;
+    pthread_mutex_lock(&lock);
+    if (strncmp(of, e, sizeof of - 1) != 0) {
+        snprintf(of, sizeof of, "%s", e);
+        n_calls = 0;
+    }
+    int errs_now = n_calls++ == number;
+    pthread_mutex_unlock(&lock);
+    if (errs_now) {
+        group_failed = group_depth > 0;
+        last_error = "WEIR_EMULATED_NCCL says so";
+        emulation_nccl_errors++;
+    }
+    return errs_now;
+}
+
 static ncclResult_t get_version(int *version)
 {
     *version = 0;
@@ -92,7 +123,9 @@ static ncclResult_t get_version(int *version)
 
 static const char *get_error_string(ncclResult_t code)
 {
-    return code == ncclSuccess ? "no error" : "emulated NCCL error";
+    return code == ncclSuccess       ? "no error"
+           : code == ncclSystemError ? "emulated system error"
+                                     : "emulated NCCL error";
 }
 
 static const char *get_last_error(ncclComm_t comm)
@@ -103,6 +136,8 @@ static const char *get_last_error(ncclComm_t comm)
 
 static ncclResult_t get_unique_id(ncclUniqueId *out)
 {
+    if (errs("ncclGetUniqueId"))
+        return ncclSystemError;
     if (asks("stuck")) {
         LOG_I("emulation: ncclGetUniqueId hangs");
         sleep(WAIT_MS / 1000);
@@ -133,6 +168,8 @@ static ncclResult_t comm_init_rank_config(ncclComm_t *out, int n, ncclUniqueId i
 {
     struct clique *q;
     int device = emulation_device();
+    if (errs("ncclCommInitRankConfig"))
+        return ncclSystemError;
     memcpy(&q, id.internal, sizeof q);
     if (n < 1 || n > MAX_RANKS || rank < 0 || rank >= n || rank != q->n_ranks)
         return refuse("ranks that do not follow one another", ncclInvalidArgument);
@@ -267,6 +304,8 @@ static ncclResult_t reduce_scatter(const void *send, void *receive, size_t count
     pthread_mutex_lock(&emulation_streams);
     int number = q->n_called[comm->rank], aborted = q->aborted;
     pthread_mutex_unlock(&emulation_streams);
+    if (errs("ncclReduceScatter"))
+        return ncclSystemError;
     if (asked_for("fail") == number)
         return refuse("WEIR_EMULATED_NCCL says so", ncclUnhandledCudaError);
     if (aborted || comm->polls != 0)
@@ -282,6 +321,8 @@ static ncclResult_t reduce_scatter(const void *send, void *receive, size_t count
 
 static ncclResult_t group_start(void)
 {
+    if (errs("ncclGroupStart"))
+        return ncclSystemError;
     group_depth++;
     return ncclSuccess;
 }
@@ -291,8 +332,12 @@ static ncclResult_t group_end(void)
 {
     if (--group_depth > 0)
         return ncclSuccess;
-    int n = n_group;
-    n_group = 0;
+    int n = n_group, failed = group_failed;
+    n_group = group_failed = 0;
+    if (failed)
+        return ncclInvalidUsage;
+    if (errs("ncclGroupEnd"))
+        return ncclSystemError;
     for (int i = 0; i < n; i++) {
         if (group[i]->clique->n != n)
             return refuse("a group without all ranks", ncclInvalidUsage);
@@ -305,6 +350,12 @@ static ncclResult_t group_end(void)
 static ncclResult_t comm_get_async_error(ncclComm_t comm, ncclResult_t *out)
 {
     ncclResult_t code = ncclSuccess;
+    if (errs("ncclCommGetAsyncError"))
+        return ncclSystemError;
+    if (errs("state")) {
+        *out = ncclSystemError;
+        return ncclSuccess;
+    }
     pthread_mutex_lock(&emulation_streams);
     *out = comm->polls != 0 ? ncclInProgress : ncclSuccess;
     if (comm->polls > 0 && --comm->polls == 0 && comm->asked.receive != NULL)
