@@ -192,7 +192,7 @@ static void test_inference(void **state)
 /* What cuDNN does not offer. The first of all tests: each is said once by a program. */
 static void test_what_is_not_offered(void **state)
 {
-    static const char *const none[] = {"none", "no_graph"};
+    static const char *const none[] = {"none", "no_graph", "no_convolution", "no_padding"};
     struct step *plain = step(0, BACKEND_FP32, 1, BENCH_BATCH), *s;
     setenv("WEIR_EMULATED_GRAPH", "no_bias", 1);
     s = step(TUNING_NHWC, BACKEND_FP32, 1, BENCH_BATCH);
@@ -202,7 +202,7 @@ static void test_what_is_not_offered(void **state)
     assert_int_equal(n_said(s, "that adds its bias"), 1);
     assert_same(s, plain, 0);
     free(s);
-    for (int k = 0; k < 2; k++) {
+    for (int k = 0; k < 4; k++) {
         setenv("WEIR_EMULATED_GRAPH", none[k], 1);
         s = step(TUNING_NHWC, BACKEND_FP32, 1, BENCH_BATCH);
         for (int way = 0; way < 3; way++)

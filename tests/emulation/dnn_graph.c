@@ -7,8 +7,9 @@
  * Its engines (dnn_graph.h) are to be looked at before one is taken: one that rounds or needs more
  * than it is allowed ends the program when it is run, or shows as wrong values.
  * WEIR_EMULATED_GRAPH=fails: what is proposed first fails when it is run; all_fail: all do; none:
- * nothing is proposed; no_bias: nothing for graphs of more than a convolution; no_graph: none is
- * one; wide: workspaces are larger by EMULATION_WIDE. */
+ * nothing is proposed; no_bias: nothing for graphs of more than a convolution; no_graph: no graph
+ * can be made; no_convolution: no convolution, of which it is made; no_padding: none can be set;
+ * wide: workspaces are larger by EMULATION_WIDE. */
 #include "tests/emulation/dnn_graph.h"
 #include "tests/emulation/dnn.h"
 #include "tests/emulation/errors.h"
@@ -213,6 +214,8 @@ cudnnStatus_t cudnnBackendSetAttribute(cudnnBackendDescriptor_t descriptor,
     if (r == NULL || d->is_final || at == NULL || type != r->type || n < 1 || n < r->least ||
         n > r->most || value_of(d, name) != NULL)
         return CUDNN_STATUS_BAD_PARAM;
+    if (name == CUDNN_ATTR_CONVOLUTION_PRE_PADDINGS && is_asked("no_padding"))
+        return CUDNN_STATUS_NOT_SUPPORTED;
     struct value *v = &d->value[d->n_values];
     *v = (struct value){.name = name, .n = n};
     memcpy(&v->of, at, (size_t)n * value_bytes(type));
@@ -484,7 +487,7 @@ cudnnStatus_t cudnnBackendFinalize(cudnnBackendDescriptor_t descriptor)
     if (d->type == TENSOR)
         code = tensor_finalize(d);
     else if (d->type == CONV)
-        code = convolution_finalize(d);
+        code = is_asked("no_convolution") ? CUDNN_STATUS_NOT_SUPPORTED : convolution_finalize(d);
     else if (way_of(d) >= 0)
         code = product_finalize(d);
     else if (d->type == POINTWISE_OP)
