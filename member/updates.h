@@ -23,7 +23,7 @@ struct updates_ops {
     enum status (*push_encoded)(void *ctx, int chunk, int64_t step, const void *data, float weight);
     enum status (*pull)(void *ctx, int chunk, int64_t step); /* in full precision */
     void (*flush)(void *ctx);
-    /* net_exchange_wait_until. */
+    /* As net_exchange_wait_until; the local kind never waits. */
     enum status (*wait)(void *ctx, int first, int n, int64_t step, int64_t deadline_ns);
     int64_t (*version)(void *ctx, int chunk);
     int (*is_busy)(void *ctx, int chunk); /* NULL: never */

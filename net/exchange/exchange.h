@@ -105,7 +105,7 @@ void net_exchange_flush(struct net_exchange *x);
  * version is at least `step`. Blocks without end while servers reconnect; ST_CANCELLED after
  * cancel. */
 enum status net_exchange_wait(struct net_exchange *x, int first, int n, int64_t step);
-/* The same until a time of base/clock.h, which may be past: ST_DEADLINE. */
+/* The same until a time of base/clock.h, which may be past: ST_DEADLINE. INT64_MAX: without end. */
 enum status net_exchange_wait_until(struct net_exchange *x, int first, int n, int64_t step,
                                     int64_t deadline_ns);
 /* Whether a push or pull of the chunk is under way, so that another is ST_BUSY. Not where a

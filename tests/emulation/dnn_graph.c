@@ -8,7 +8,7 @@
  * than it is allowed ends the program when it is run, or shows as wrong values.
  * WEIR_EMULATED_GRAPH=fails: what is proposed first fails when it is run; all_fail: all do; none:
  * nothing is proposed; no_bias: nothing for graphs of more than a convolution; no_graph: no graph
- * can be made; no_convolution: no convolution, of which it is made; no_padding: none can be set;
+ * can be made; no_convolution: nor its convolution; no_padding: a convolution's cannot be set;
  * wide: workspaces are larger by EMULATION_WIDE. */
 #include "tests/emulation/dnn_graph.h"
 #include "tests/emulation/dnn.h"

@@ -8,8 +8,9 @@
  * "hang=N" (it does not end before an abort), "block=N", "block=init" (the connections that it, or
  * ncclCommInitRankConfig, needs never come to be, so that its communicators stay busy),
  * "stuck" (ncclGetUniqueId does not come back), "wrong" (every sum is one too much),
- * "error=CALL:N" (the N-th call of it, from 0, answers an error and does nothing; "state": of
- * ncclCommGetAsyncError, where what it tells of is one; emulation_nccl_errors counts them).
+ * "error=CALL:N" (the N-th call of the function, from 0, answers an error and does nothing; of
+ * "state", ncclCommGetAsyncError succeeds, and the state that it reports is an error;
+ * emulation_nccl_errors counts both).
  * A communicator does not block: what a group asked of it is done only after it was asked some
  * times whether it is, and until then it may be asked for nothing else; so a backend that goes on
  * too early finds nothing on its streams. */
