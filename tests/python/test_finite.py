@@ -136,7 +136,7 @@ class Finite(harness.Test):
             for k in range(n_ps):
                 job.start_ps(k, *ps_flags)
             for k in range(2):
-                job.start_worker(k, "--fault_nonfinite=5")
+                job.start_worker(k, "--fault_nonfinite=16", "--fault_push_delay_ms=20")
             for process in job.workers + job.ps:
                 process.wait(60, 1)
             said = job.ps[0].output()

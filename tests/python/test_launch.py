@@ -156,10 +156,12 @@ class Launch(harness.Test):
         launch.stop(signal.SIGKILL, status=-signal.SIGKILL)
         self.all_gone()
 
+    # Once the launcher has heard of the start, the connection is lost.
+    LOSE = ("until [ -s logs/worker-$index.log ]; do sleep 0.05; done; "
+            "kill -KILL -- -$SSH_GROUP; while :; do sleep 0.05; done")
     # A worker whose first start loses its launcher, and goes on until the watcher ends it.
     LOST = ("[ -f again ] || { touch again $AWAY; "
-            "trap 'sleep 1; echo first >>ends; exit 143' TERM; "
-            "kill -KILL -- -$SSH_GROUP; while :; do sleep 0.05; done; }; "
+            "trap 'sleep 1; echo first >>ends; exit 143' TERM; " + LOSE + "; }; "
             "echo second >>ends; exit 0")
 
     def test_lost_host(self):
@@ -212,7 +214,7 @@ class Launch(harness.Test):
         """Another task of the host was lost for good, long before: it is not gone since then."""
         self.scene("a ps=1\nb workers=2 ssh=away\n",
                    ps_0="until grep -qs second ends; do sleep 0.05; done; exit 0",
-                   worker_0="kill -KILL -- -$SSH_GROUP; while :; do sleep 0.05; done",
+                   worker_0=self.LOSE,
                    worker_1="until [ -f late ]; do sleep 0.05; done; AWAY=away; " + self.LOST)
         launch = self.launch("--keep_going", "--restarts=1", "--host_timeout=40")
         launch.wait_line("launch: the job goes on without worker:0 on b")

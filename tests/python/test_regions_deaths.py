@@ -41,7 +41,7 @@ class Regions(regions.Test):
                          "--save_steps=1"]
                 gate, _, b = self.begin_held(
                     95, steps=200, every=20, region=region, parent=keeps, keeps=True,
-                    flags=["--fault_push_delay_ms=1"])
+                    flags=["--fault_push_delay_ms=10"])
                 b.workers[0].wait_line(r"\(global step: 25\)")
                 b.workers[1].stop(signal.SIGKILL, status=-signal.SIGKILL)
                 b.start_worker(1)
@@ -94,11 +94,14 @@ class Regions(regions.Test):
 
     def test_left_out(self):
         """A region that is gone is not waited for; back again it goes on from where the rest is."""
-        gate, a, b = self.begin_held(150, steps=300, every=10, parent=["--worker_timeout=1"])
+        gate, a, b = self.begin_held(150, steps=300, every=10, late=(1,),
+                                     parent=["--worker_timeout=1"])
+        own = b.hold(35)
+        b.start(self.region_flags[1])
         b.workers[0].wait_line(r"\(global step: 30\)")
         with harness.paused(b.ps[0]):
-            at = max(p.global_step() for p in a.workers)
-            a.workers[0].wait_line(r"\(global step: %d\)" % (at + 30))
+            a.workers[0].wait_line(r"\(global step: 90\)")
+        own.open()
         b.ps[0].wait_line(r"region 1: the parent group has gone on without it, to round \d+")
         gate.open()
         self.finish()
@@ -130,8 +133,9 @@ class Regions(regions.Test):
     def test_rounds_counted_anew(self):
         """A region that resumes knows from its checkpoint which of the parent's rounds it had, also
         where these are fewer than its gates: it takes over what the rest have done since."""
-        gate, a, b = self.begin_held(110, steps=300, every=10, keeps=True,
-                                     parent=["--worker_timeout=1"])
+        gate, a, b = self.begin_held(110, steps=200, every=10, keeps=True,
+                                     parent=["--worker_timeout=1"],
+                                     flags=["--fault_push_delay_ms=20"])
         a.workers[0].wait_line(r"\(global step: 45\)")
         self.parents.ps[0].stop(signal.SIGKILL, status=-signal.SIGKILL)
         self.parents.start_ps(0, *self.parent_flags)
