@@ -243,21 +243,36 @@ static char last_char(const char *text)
     return *text ? text[strlen(text) - 1] : 0;
 }
 
+/* Reports a word that is neither a flag nor follows one. */
+static void report_stray(char **argv, int i)
+{
+    if (i > 1 && (argv[i][0] == ',' || last_char(argv[i - 1]) == ','))
+        LOG_E("'%.100s' is no flag; a list is one word: leave out the space at its comma, or put "
+              "the list in quotes",
+              argv[i]);
+    else
+        LOG_E("'%.100s' is no flag; values follow their flag, as in --name=value", argv[i]);
+}
+
+/* *i moves past what is most likely the flag's value. */
+static void report_unknown(const struct flags_program *prog, int argc, char **argv, int *i)
+{
+    flags_report_unknown(prog, argv[*i]);
+    *i += !strchr(argv[*i], '=') && *i + 1 < argc && argv[*i + 1][0] != '-';
+}
+
 /* Spells one argument canonically as --name or --name=value; NULL: it is another program's. *i
  * moves past a separate value. */
 static enum status canonical_arg(const struct flags_program *prog, int argc, char **argv, int *i,
                                  char **out)
 {
     const char *arg = argv[*i];
-    if (arg[0] != '-' || arg[1] != '-' || !arg[2]) {
-        if (arg[0] == '-' && arg[1] && arg[1] != '-')
-            LOG_E("unknown flag %.100s; flags begin with two dashes", arg);
-        else if (*i > 1 && (arg[0] == ',' || last_char(argv[*i - 1]) == ','))
-            LOG_E("'%.100s' is no flag; a list is one word: leave out the space at its comma, or "
-                  "put the list in quotes",
-                  arg);
-        else
-            LOG_E("'%.100s' is no flag; values follow their flag, as in --name=value", arg);
+    if (arg[0] != '-' || !arg[1] || (arg[1] == '-' && !arg[2])) {
+        report_stray(argv, *i);
+        return ST_INVALID;
+    }
+    if (arg[1] != '-') {
+        report_unknown(prog, argc, argv, i);
         return ST_INVALID;
     }
     size_t n = strcspn(arg + 2, "=");
@@ -269,8 +284,7 @@ static enum status canonical_arg(const struct flags_program *prog, int argc, cha
     } else {
         const struct flag *f = flags_find(prog, arg + 2, n);
         if (!f) {
-            flags_report_unknown(prog, arg + 2, n);
-            *i += !value && *i + 1 < argc && argv[*i + 1][0] != '-'; /* its value, most likely */
+            report_unknown(prog, argc, argv, i);
             return ST_INVALID;
         }
         name = f->name;

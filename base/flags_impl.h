@@ -8,8 +8,11 @@
 int flags_name_is(const char *name, const char *got, size_t n);
 /* The program's flag of the n bytes at `got`, also under a name it has elsewhere; NULL: none. */
 const struct flag *flags_find(const struct flags_program *prog, const char *got, size_t n);
-/* Logs of a name that flags_find does not know what is to be typed instead, if that is clear. */
-void flags_report_unknown(const struct flags_program *prog, const char *got, size_t n);
+/* Logs that the argument, "--name=value" or with one dash, is no flag of the program, and which
+ * flag to write instead where that is clear. */
+void flags_report_unknown(const struct flags_program *prog, const char *arg);
+/* Names for which each program suggests a flag; ends with a name of NULL. */
+extern const struct flag_foreign flags_neighbours[];
 
 /* Whether the flag may be without a value. */
 int flags_stand_alone(const struct flag *f);

@@ -28,10 +28,11 @@ static const struct flag *find_own(const struct flags_program *prog, const char 
     return NULL;
 }
 
-static const struct flag_foreign *find_foreign(const struct flags_program *prog, const char *got,
+/* rows: NULL, or ends with a name of NULL. */
+static const struct flag_foreign *find_foreign(const struct flag_foreign *rows, const char *got,
                                                size_t n)
 {
-    for (const struct flag_foreign *f = prog->foreign; f && f->name; f++)
+    for (const struct flag_foreign *f = rows; f && f->name; f++)
         if (flags_name_is(f->name, got, n))
             return f;
     return NULL;
@@ -40,7 +41,7 @@ static const struct flag_foreign *find_foreign(const struct flags_program *prog,
 const struct flag *flags_find(const struct flags_program *prog, const char *got, size_t n)
 {
     const struct flag *own = find_own(prog, got, n);
-    const struct flag_foreign *f = own ? NULL : find_foreign(prog, got, n);
+    const struct flag_foreign *f = own ? NULL : find_foreign(prog->foreign, got, n);
     return f && f->ours ? find_own(prog, f->ours, strlen(f->ours)) : own;
 }
 
@@ -88,15 +89,33 @@ static const char *guess(const struct flags_program *prog, const char *got, size
     return n_near == 1 ? near : NULL;
 }
 
-void flags_report_unknown(const struct flags_program *prog, const char *got, size_t n)
+/* The flag that is suggested for the n bytes at `got`; NULL: none. */
+static const char *suggest(const struct flags_program *prog, const char *got, size_t n)
 {
-    int shown = n > 100 ? 100 : (int)n;
-    const struct flag_foreign *f = find_foreign(prog, got, n);
-    const char *near = f ? NULL : guess(prog, got, n);
-    if (f && f->text)
-        LOG_E("unknown flag --%.*s: %s", shown, got, f->text);
+    if (flags_name_is("h", got, n) || flags_name_is("help", got, n))
+        return "help";
+    const struct flag *f = flags_find(prog, got, n); /* where only a dash is missing */
+    return f ? f->name : guess(prog, got, n);
+}
+
+void flags_report_unknown(const struct flags_program *prog, const char *arg)
+{
+    size_t n_dashes = arg[1] == '-' ? 2 : 1, n = strcspn(arg + n_dashes, "=");
+    const char *got = arg + n_dashes;
+    int shown = (int)(n_dashes + (n > 100 ? 100 : n));
+    const struct flag_foreign *f = find_foreign(prog->foreign, got, n);
+    const struct flag_foreign *other = f ? NULL : find_foreign(flags_neighbours, got, n);
+    int has_other = other && find_own(prog, other->ours, strlen(other->ours));
+    const char *near = f ? NULL : has_other ? other->ours : suggest(prog, got, n);
+    if ((f && f->text) || (has_other && other->text))
+        LOG_E("unknown flag %.*s: %s", shown, arg, f ? f->text : other->text);
+    else if (other && !has_other)
+        LOG_E("unknown flag %.*s; it looks like the worker's --%s, which this program does not "
+              "have; --help lists all",
+              shown, arg, other->ours);
     else if (near)
-        LOG_E("unknown flag --%.*s; did you mean --%s?", shown, got, near);
+        LOG_E("unknown flag %.*s; did you mean --%s?", shown, arg, near);
     else
-        LOG_E("unknown flag --%.*s; --help lists all", shown, got);
+        LOG_E("unknown flag %.*s; %s--help lists all", shown, arg,
+              n_dashes == 1 ? "flags begin with two dashes, " : "");
 }

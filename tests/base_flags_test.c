@@ -175,7 +175,7 @@ static void test_unknown(void **state)
     assert_null(strstr(output, "did you mean"));
     assert_int_equal(PARSE("--train"), ST_INVALID); /* no abbreviations */
     assert_int_equal(PARSE("-x"), ST_INVALID);
-    says("unknown flag -x");
+    says("unknown flag -x; flags begin with two dashes, --help lists all\n");
     assert_int_equal(PARSE("stray"), ST_INVALID);
     says("'stray' is no flag; values follow");
     assert_int_equal(PARSE("--ps_hosts=a:1,", "b:2"), ST_INVALID);
@@ -203,6 +203,33 @@ static void test_guesses(void **state)
         assert_int_equal(PARSE(none[i]), ST_INVALID);
         says("; --help lists all");
     }
+}
+
+static void assert_says(const char *arg, const char *text)
+{
+    assert_int_equal(PARSE(arg), ST_INVALID);
+    says(text);
+}
+
+static void test_names_of_other_trainers_are_translated(void **state)
+{
+    assert_says("--lr=0.1", "unknown flag --lr; did you mean --learning_rate?\n");
+    assert_says("--rank=1", "unknown flag --rank; did you mean --task_index?\n");
+    assert_says("--steps=9", "unknown flag --steps; did you mean --train_steps?\n");
+    /* a flag that this program does not have */
+    assert_says("--bs=3", "unknown flag --bs; it looks like the worker's --batch_size, which "
+                          "this program does not have; --help lists all\n");
+}
+
+static void test_one_dash_is_explained(void **state)
+{
+    assert_says("-h", "unknown flag -h; did you mean --help?\n");
+    assert_says("-help", "unknown flag -help; did you mean --help?\n");
+    assert_says("-lr=0.1", "unknown flag -lr; did you mean --learning_rate?\n");
+    assert_says("-task_index=3", "unknown flag -task_index; did you mean --task_index?\n");
+    assert_says("-task-idx=3", "unknown flag -task-idx; did you mean --task_index?\n");
+    assert_int_equal(PARSE("-lr", "0.1"), ST_INVALID);
+    assert_null(strstr(output, "'0.1'"));
 }
 
 static void test_all_unknown_at_once(void **state)
@@ -337,6 +364,8 @@ int main(void)
         cmocka_unit_test(test_words),
         cmocka_unit_test(test_unused),
         cmocka_unit_test(test_guesses),
+        cmocka_unit_test(test_names_of_other_trainers_are_translated),
+        cmocka_unit_test(test_one_dash_is_explained),
         cmocka_unit_test(test_all_unknown_at_once),
         cmocka_unit_test(test_foreign_names),
     };

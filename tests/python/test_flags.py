@@ -74,6 +74,26 @@ class Flags(unittest.TestCase):
                 found = done.stdout if command[0] == "mandoc" else done.stderr
                 self.assertEqual((done.returncode, found), (0, ""), command)
 
+    def test_names_of_other_trainers(self):
+        """Each row of the table leads to a flag of the worker; no guess is wrong by its meaning."""
+        rows = re.findall(r'^    \{"(\w+)", "(\w+)",', read(os.path.join(
+            harness.SOURCE, "base/flags_neighbours.c")), re.MULTILINE)
+        self.assertEqual({"lr", "bs", "gpu", "steps", "resume", "rank", "nproc_per_node", "dataset",
+                          "model_dir"} - {name for name, _ in rows}, set())
+        for program in PROGRAMS:
+            done = subprocess.run([os.path.join(harness.BIN, program),
+                                   *("--%s=1" % name for name, _ in rows), "-h"],
+                                  capture_output=True, text=True, check=False,
+                                  timeout=60 * harness.PATIENCE)
+            self.assertEqual(done.returncode, 2, done.stderr)
+            self.assertIn("unknown flag -h; did you mean --help?", done.stderr)
+            for name, ours in rows:
+                line = re.search("unknown flag --%s[;:] (.*)" % name, done.stderr).group(1)
+                self.assertIn("--" + ours, line)
+                self.assertIn(ours, self.own["worker"] | self.own["ps"], name)
+                self.assertNotIn("--models_dir?", line)
+                self.assertNotEqual(line, "--help lists all", name)
+
     def test_documents(self):
         known = set().union(*self.own.values(), OTHERS)
         for folder in ("bench", "examples", "scripts", "tests/emulation", "tests/sim",
@@ -83,8 +103,9 @@ class Flags(unittest.TestCase):
                 if os.path.isfile(path) and not path.endswith((".md", ".pyc")):
                     known |= named(read(path))
         known |= named(read(os.path.join(harness.SOURCE, "python/weir/onnx.py")))
-        foreign = set(re.findall(r'^    \{"(\w+)",', read(os.path.join(
-            harness.SOURCE, "base/flags_tensorflow.c")), re.MULTILINE))
+        foreign = {name for table in ("tensorflow", "neighbours") for name in re.findall(
+            r'^    \{"(\w+)",', read(os.path.join(
+                harness.SOURCE, "base/flags_%s.c" % table)), re.MULTILINE)}
         documents = glob.glob(os.path.join(harness.SOURCE, "docs/*.md"))
         self.assertGreater(len(documents), 5)
         for path in ("README.md", "CONTRIBUTING.md", *documents):
