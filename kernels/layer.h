@@ -2,6 +2,7 @@
 #ifndef KERNELS_LAYER_H
 #define KERNELS_LAYER_H
 #include "base/shape.h"
+#include <stdbool.h>
 
 #ifdef __cplusplus
 extern "C" {
@@ -42,7 +43,7 @@ struct layer {
     float rate;               /* dropout: share of units set to 0; the others divided by 1-rate */
     float epsilon;            /* batch norm, layer norm */
     int n_params;
-    int param[LAYER_MAX_PARAMS]; /* indices: conv, dense: weights, bias;
+    int param[LAYER_MAX_PARAMS]; /* indices: conv, dense: weights, and bias if it has one;
                                     batch norm: gamma, beta, running mean, running variance;
                                     layer norm: gamma, beta; embedding: [vocabulary][units] */
     int n_inputs;                /* one; add, concat: at least two */
@@ -50,6 +51,12 @@ struct layer {
     float smoothing;             /* softmax_xent: share of a label given to all classes alike */
     int vocabulary;              /* embedding: it knows the numbers 0 .. vocabulary-1 */
 };
+
+/* True if the convolution or dense layer adds a bias. */
+static inline bool layer_has_bias(const struct layer *l)
+{
+    return l->n_params > 1;
+}
 
 /* Ends a network with a loss, and reads the labels. */
 static inline int layer_is_loss(enum layer_kind kind)

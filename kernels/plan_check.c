@@ -11,6 +11,13 @@ static const int n_params_of[LAYER_N_KINDS] = {[LAYER_CONV2D] = 2,
                                                [LAYER_LAYER_NORM] = 2,
                                                [LAYER_EMBEDDING] = 1};
 
+/* Returns the fewest parameters of a kind: a bias may be missing. */
+static int fewest_params(enum layer_kind kind)
+{
+    bool has_bias = kind == LAYER_CONV2D || kind == LAYER_DENSE;
+    return n_params_of[kind] - has_bias;
+}
+
 static int shape_is(const struct shape *a, const struct shape *b, int from)
 {
     int same = a->n_dims == b->n_dims;
@@ -95,9 +102,9 @@ static enum status check_layer(const struct backend_plan_config *cfg, int i, con
         return ST_UNSUPPORTED;
     }
     TRY(check_kind(l));
-    if (l->n_params != n_params_of[l->kind]) {
-        LOG_E("layer '%s': %d parameters, but its kind has %d", l->name, l->n_params,
-              n_params_of[l->kind]);
+    if (l->n_params < fewest_params(l->kind) || l->n_params > n_params_of[l->kind]) {
+        LOG_E("layer '%s': %d parameters, but its kind has at least %d and at most %d", l->name,
+              l->n_params, fewest_params(l->kind), n_params_of[l->kind]);
         return ST_UNSUPPORTED;
     }
     for (int k = 0; k < l->n_params; k++)

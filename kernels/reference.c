@@ -193,14 +193,14 @@ static void conv_back_cell(void *ctx, const struct cell *cell)
 static void conv_forward(struct reference *r, const struct layer *l, const double *x, double *y)
 {
     struct walk k = walk_of(l);
-    const double *bias = r->param[l->param[1]];
+    const double *bias = layer_has_bias(l) ? r->param[l->param[1]] : NULL;
     k.w = r->param[l->param[0]];
     for (int s = 0; s < r->n; s++) {
         k.x = x + s * shape_elems(&l->in);
         k.y = y + s * shape_elems(&l->out);
         for (int64_t o = 0; o < l->out.dim[0]; o++)
             for (int64_t p = 0; p < k.out_plane; p++)
-                k.y[o * k.out_plane + p] = bias[o];
+                k.y[o * k.out_plane + p] = bias != NULL ? bias[o] : 0;
         windows_walk(l, conv_cell, &k);
     }
 }
@@ -216,7 +216,7 @@ static void conv_backward(struct reference *r, const struct layer *l, const doub
         k.dy = dy + s * shape_elems(&l->out);
         k.dx = dx != NULL ? dx + s * shape_elems(&l->in) : NULL;
         for (int64_t o = 0; o < l->out.dim[0]; o++)
-            for (int64_t p = 0; p < k.out_plane; p++)
+            for (int64_t p = 0; p < k.out_plane && layer_has_bias(l); p++)
                 r->grad[l->param[1]][o] += k.dy[o * k.out_plane + p];
         windows_walk(l, conv_back_cell, &k);
     }
@@ -275,7 +275,7 @@ static void dense_forward(struct reference *r, const struct layer *l, const doub
     int64_t n_in = l->in.dim[0], n_out = l->out.dim[0];
     for (int s = 0; s < r->n; s++)
         for (int64_t o = 0; o < n_out; o++) {
-            double sum = r->param[l->param[1]][o];
+            double sum = layer_has_bias(l) ? r->param[l->param[1]][o] : 0;
             for (int64_t k = 0; k < n_in; k++)
                 sum += x[s * n_in + k] * r->param[l->param[0]][o * n_in + k];
             y[s * n_out + o] = sum;
@@ -289,7 +289,8 @@ static void dense_backward(struct reference *r, const struct layer *l, const dou
     for (int s = 0; s < r->n; s++)
         for (int64_t o = 0; o < n_out; o++) {
             double g = dy[s * n_out + o];
-            r->grad[l->param[1]][o] += g;
+            if (layer_has_bias(l))
+                r->grad[l->param[1]][o] += g;
             for (int64_t k = 0; k < n_in; k++) {
                 r->grad[l->param[0]][o * n_in + k] += g * x[s * n_in + k];
                 if (dx != NULL)

@@ -249,8 +249,10 @@ static void test_what_is_wrong_is_refused(void **state)
     backend->plan_destroy(b->plan);
     b->plan = NULL;
     backend->plan_destroy(NULL);
-    b->r->layers[1].n_params = 1;
-    assert_int_equal(bench_plan(b, 1, 0), ST_UNSUPPORTED);
+    for (int n = 0; n <= 3; n += 3) {
+        b->r->layers[1].n_params = n;
+        assert_int_equal(bench_plan(b, 1, 0), ST_UNSUPPORTED);
+    }
     b->r->layers[1].n_params = 2;
     b->r->layers[1].in = b->r->layers[0].in; /* dense on (C,H,W) */
     assert_int_equal(bench_plan(b, 1, 0), ST_UNSUPPORTED);

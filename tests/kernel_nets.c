@@ -345,6 +345,26 @@ static void build_untrained_branch(struct reference *r)
     end(r);
 }
 
+/* Convolutions as ResNets have them: padded by a number, without biases, relus right behind. */
+static void build_unbiased(struct reference *r)
+{
+    reference_conv(r, 6, 7, 2, 3);
+    reference_drop_bias(r);
+    reference_layer(r, LAYER_RELU);
+    reference_pool(r, LAYER_MAX_POOL, 3, 2, 1);
+    reference_conv(r, 8, 3, 1, 2);
+    reference_drop_bias(r);
+    reference_layer(r, LAYER_BATCH_NORM);
+    reference_pool(r, LAYER_AVG_POOL, 2, 1, 1);
+    reference_layer(r, LAYER_FLATTEN);
+    reference_dense(r, 12);
+    reference_drop_bias(r);
+    reference_layer(r, LAYER_RELU);
+    reference_dense(r, 10);
+    reference_drop_bias(r);
+    reference_layer(r, LAYER_SOFTMAX_XENT);
+}
+
 const struct net bench_nets[] = {
     {"softmax regression", 1, 9, 9, build_softmax},
     {"hidden layers", 1, 9, 7, build_hidden},
@@ -370,5 +390,6 @@ const struct net bench_nets[] = {
     {"layer norm", 2, 9, 7, build_layer_norm},
     {"embedding", 1, 6, 9, build_embedding},
     {"squared error", 1, 7, 8, build_squared},
+    {"no biases", 2, 16, 13, build_unbiased},
 };
 int bench_n_nets = sizeof bench_nets / sizeof bench_nets[0];

@@ -35,7 +35,7 @@ static void param_add(struct reference *r, struct layer *l, int64_t elems)
     ok(reference_param_add(r, elems));
 }
 
-/* TensorFlow's SAME: output ceil(in / stride), the odd cell of padding after. */
+/* TensorFlow's SAME: output ceil(in / stride), the odd cell of padding after; or a number. */
 static void window_set(struct layer *l, int kernel, int stride, int padding)
 {
     for (int k = 0; k < 2; k++) {
@@ -47,6 +47,8 @@ static void window_set(struct layer *l, int kernel, int stride, int padding)
             l->pad_lo[k] = total / 2;
             l->pad_hi[k] = total - total / 2;
         }
+        if (padding > 0)
+            l->pad_lo[k] = l->pad_hi[k] = padding;
         l->out.dim[1 + k] = (in + l->pad_lo[k] + l->pad_hi[k] - kernel) / stride + 1;
     }
 }
@@ -75,6 +77,15 @@ void reference_dense(struct reference *r, int units)
     param_add(r, &l, units * l.in.dim[0]);
     param_add(r, &l, units);
     ok(reference_layer_add(r, &l));
+}
+
+void reference_drop_bias(struct reference *r)
+{
+    struct layer *l = &r->layers[r->n_layers - 1];
+    int k = l->param[--l->n_params];
+    free(r->param[k]);
+    free(r->grad[k]);
+    r->n_params--;
 }
 
 void reference_dropout(struct reference *r, float rate)

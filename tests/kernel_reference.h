@@ -6,11 +6,14 @@
 #include "kernels/reference.h"
 
 /* An empty net for images (c,h,w), then layer after layer; each reads the one before, or
- * what reference_from says. A padding of -1 means SAME as TensorFlow does it, 0 means none. */
+ * what reference_from says. A padding of -1 means SAME as TensorFlow does it, a number from 0 on
+ * that many cells on all sides. */
 struct reference *reference_create(int c, int h, int w, int max_n, uint64_t seed);
 void reference_conv(struct reference *r, int filters, int kernel, int stride, int padding);
 void reference_pool(struct reference *r, enum layer_kind kind, int kernel, int stride, int padding);
 void reference_dense(struct reference *r, int units);
+/* Removes the bias of the convolution or dense layer that was added last. */
+void reference_drop_bias(struct reference *r);
 void reference_dropout(struct reference *r, float rate);
 /* Relu, batch norm, layer norm, flatten, losses. */
 void reference_layer(struct reference *r, enum layer_kind kind);

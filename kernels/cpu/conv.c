@@ -7,7 +7,7 @@ struct conv {
     dnnl_primitive_desc_t forward_desc;
     dnnl_data_type_t type;            /* of what products are made of; sums are floats */
     struct cpu_tensor src;            /* input, as the forward wants it */
-    struct cpu_tensor host_w, host_b; /* the caller's parameters */
+    struct cpu_tensor host_w, host_b; /* the caller's parameters; without a bias host_b is empty */
     struct cpu_tensor host_dw, host_db;
     struct cpu_call load, load_back; /* weights into the forward's and the backward's format */
     struct cpu_call match, forward;  /* match: input into src */
@@ -37,10 +37,12 @@ static enum status plan_host(struct cpu_pass *pass, const struct cpu_op *op, str
     TRY(cpu_md_create(pass, 4, kernel, dnnl_oihw, &w));
     TRY(cpu_md_create(pass, 1, kernel, dnnl_a, &b));
     TRY(cpu_tensor_create(pass, op, w, cfg->params[l->param[0]], &c->host_w));
-    TRY(cpu_tensor_create(pass, op, b, cfg->params[l->param[1]], &c->host_b));
+    if (layer_has_bias(l))
+        TRY(cpu_tensor_create(pass, op, b, cfg->params[l->param[1]], &c->host_b));
     if (!cfg->inference_only) {
         TRY(cpu_tensor_create(pass, op, w, cfg->grads[l->param[0]], &c->host_dw));
-        TRY(cpu_tensor_create(pass, op, b, cfg->grads[l->param[1]], &c->host_db));
+        if (layer_has_bias(l))
+            TRY(cpu_tensor_create(pass, op, b, cfg->grads[l->param[1]], &c->host_db));
     }
 done:
     return st;
@@ -71,7 +73,8 @@ static enum status plan_forward(struct cpu_pass *pass, int i)
     TRY(cpu_call_create(pass, op, c->forward_desc, &c->forward));
     cpu_call_arg(&c->forward, DNNL_ARG_SRC, &c->src);
     cpu_call_arg(&c->forward, DNNL_ARG_WEIGHTS, &packed);
-    cpu_call_arg(&c->forward, DNNL_ARG_BIAS, &c->host_b);
+    if (layer_has_bias(op->layer))
+        cpu_call_arg(&c->forward, DNNL_ARG_BIAS, &c->host_b);
     cpu_call_arg(&c->forward, DNNL_ARG_DST, &op->y);
 done:
     return st;
@@ -136,7 +139,8 @@ static enum status plan_backward(struct cpu_pass *pass, int i)
     cpu_call_arg(&c->backward_w, DNNL_ARG_SRC, &src);
     cpu_call_arg(&c->backward_w, DNNL_ARG_DIFF_DST, &diff);
     cpu_call_arg(&c->backward_w, DNNL_ARG_DIFF_WEIGHTS, &dw);
-    cpu_call_arg(&c->backward_w, DNNL_ARG_DIFF_BIAS, &c->host_db);
+    if (layer_has_bias(op->layer))
+        cpu_call_arg(&c->backward_w, DNNL_ARG_DIFF_BIAS, &c->host_db);
     if (op->needs_dx)
         TRY(plan_backward_data(pass, i, &diff));
 done:

@@ -10,7 +10,7 @@ struct dense {
     dnnl_primitive_desc_t forward_desc;
     dnnl_data_type_t type;           /* of what products are made of; sums are floats */
     struct cpu_tensor src;           /* input, as the products take it */
-    struct cpu_tensor host_w, b;     /* the caller's */
+    struct cpu_tensor host_w, b;     /* the caller's; without a bias b is empty */
     struct cpu_tensor packed;        /* the weights as the forward takes them */
     struct cpu_call load, load_back; /* weights into the forward's and the backward's format */
     struct cpu_call rows, forward, diff, diff_x, backward_w, backward_x;
@@ -37,7 +37,8 @@ static enum status plan_host(struct cpu_pass *pass, struct cpu_op *op)
     TRY(cpu_md_create(pass, 2, dims, dnnl_ab, &w));
     TRY(cpu_md_create(pass, 1, dims, dnnl_a, &b));
     TRY(cpu_tensor_create(pass, op, w, cfg->params[l->param[0]], &c->host_w));
-    TRY(cpu_tensor_create(pass, op, b, cfg->params[l->param[1]], &c->b));
+    if (layer_has_bias(l))
+        TRY(cpu_tensor_create(pass, op, b, cfg->params[l->param[1]], &c->b));
 done:
     return st;
 }
@@ -71,7 +72,8 @@ static enum status plan_forward(struct cpu_pass *pass, int i)
     TRY(cpu_call_create(pass, op, c->forward_desc, &c->forward));
     cpu_call_arg(&c->forward, DNNL_ARG_SRC, &c->src);
     cpu_call_arg(&c->forward, DNNL_ARG_WEIGHTS, &c->packed);
-    cpu_call_arg(&c->forward, DNNL_ARG_BIAS, &c->b);
+    if (layer_has_bias(l))
+        cpu_call_arg(&c->forward, DNNL_ARG_BIAS, &c->b);
     cpu_call_arg(&c->forward, DNNL_ARG_DST, &op->y);
 done:
     return st;
@@ -122,7 +124,8 @@ static enum status plan_backward(struct cpu_pass *pass, int i)
                          .forward = c->forward_desc};
     TRY(as_product(pass, op, op->y.md, &w.y));
     TRY(cpu_tensor_create(pass, op, c->host_w.md, grads[op->layer->param[0]], &dw));
-    TRY(cpu_tensor_create(pass, op, c->b.md, grads[op->layer->param[1]], &db));
+    if (layer_has_bias(op->layer))
+        TRY(cpu_tensor_create(pass, op, c->b.md, grads[op->layer->param[1]], &db));
     TRY(cpu_desc_create(pass, op, &w, 0, &pd));
     TRY(cpu_tensor_match(pass, op, &op->dy, cpu_desc_md(pd, dnnl_query_diff_dst_md), &dy,
                          &c->diff));
@@ -130,7 +133,8 @@ static enum status plan_backward(struct cpu_pass *pass, int i)
     cpu_call_arg(&c->backward_w, DNNL_ARG_SRC, &c->src);
     cpu_call_arg(&c->backward_w, DNNL_ARG_DIFF_DST, &dy);
     cpu_call_arg(&c->backward_w, DNNL_ARG_DIFF_WEIGHTS, &dw);
-    cpu_call_arg(&c->backward_w, DNNL_ARG_DIFF_BIAS, &db);
+    if (layer_has_bias(op->layer))
+        cpu_call_arg(&c->backward_w, DNNL_ARG_DIFF_BIAS, &db);
     if (op->needs_dx)
         TRY(plan_backward_data(pass, op, &dy));
 done:

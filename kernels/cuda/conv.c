@@ -273,6 +273,18 @@ static struct cuda_frame frame_of(const struct conv *s, int n)
     return f;
 }
 
+/* Applies the relu behind a convolution without a bias; bias.cu does both. */
+static enum status relu_alone(struct cuda_pass *pass, int i)
+{
+    const struct cuda_op *op = &pass->plan->ops[i];
+    const struct conv *s = op->state;
+    if (!s->relu)
+        return ST_OK;
+    return cuda_check_kernel(op, "relu kernel",
+                             cuda_relu_forward(pass->plan->compute, *op->y, *op->y,
+                                               pass->n * shape_elems(&op->layer->out)));
+}
+
 /* Bias, relu and max pool, those of them that are not done. */
 static enum status forward_end(struct cuda_pass *pass, int i, int has_bias)
 {
@@ -282,7 +294,11 @@ static enum status forward_end(struct cuda_pass *pass, int i, int has_bias)
     const struct layer *l = op->layer;
     const struct conv *s = op->state;
     struct cuda_planes y = cuda_planes_of(&l->out, pass->n);
-    const float *bias = has_bias ? NULL : plan->params[l->param[1]].d;
+    const float *bias = NULL;
+    if (!layer_has_bias(l))
+        TRY(relu_alone(pass, i));
+    else if (!has_bias)
+        bias = plan->params[l->param[1]].d;
     if (bias != NULL && (s->pool < 0 || op->y_last)) {
         if (op->y_last)
             y = (struct cuda_planes){y.n * y.plane, y.channels, 1};
@@ -344,13 +360,15 @@ static enum status conv_backward(struct cuda_pass *pass, int i)
     const struct layer *l = op->layer;
     const struct conv *s = op->state;
     struct conv_pass *c = pass->state[i];
-    float *db = plan->params[l->param[1]].d_grad;
     struct cuda_planes y = cuda_planes_of(&l->out, pass->n);
     struct cuda_lane lane;
     TRY(cuda_branch_fork(plan, i, &lane));
-    int code = op->y_last ? cuda_bias_grad_last(lane.stream, *op->dy, db, lane.scratch, y)
-                          : cuda_bias_grad(lane.stream, *op->dy, db, lane.scratch, y);
-    TRY(cuda_check_kernel(op, "bias gradient kernel", code));
+    if (layer_has_bias(l)) {
+        float *db = plan->params[l->param[1]].d_grad;
+        int code = op->y_last ? cuda_bias_grad_last(lane.stream, *op->dy, db, lane.scratch, y)
+                              : cuda_bias_grad(lane.stream, *op->dy, db, lane.scratch, y);
+        TRY(cuda_check_kernel(op, "bias gradient kernel", code));
+    }
     float *const ours[] = {[CUDA_CAST_X] = s->framed ? s->padded : *op->x,
                            [CUDA_CAST_W] = plan->params[l->param[0]].d_grad,
                            [CUDA_CAST_Y] = *op->dy};

@@ -52,12 +52,13 @@ int cuda_conv_first_takes(const struct cuda_plan *plan, int i)
         l->in.n_dims != 3 || l->out.n_dims != 3 || l->in.dim[0] != 1)
         return 0;
     int rounds = plan->cfg.precision == BACKEND_BF16;
-    if (!rounds && shape_fits(l, plan->cfg.batch))
+    if (!rounds && layer_has_bias(l) && shape_fits(l, plan->cfg.batch))
         return 1;
     if (!(plan->cfg.tuning & TUNING_AUTO))
         LOG_I("layer '%s': first_conv does not do this convolution, as %s; cuDNN does it", l->name,
-              rounds ? "it does not round to bf16"
-                     : "it is for small images and square kernels alone");
+              rounds               ? "it does not round to bf16"
+              : !layer_has_bias(l) ? "it always adds a bias"
+                                   : "it is for small images and square kernels alone");
     return 0;
 }
 

@@ -338,7 +338,8 @@ enum status cuda_graph_prepare(struct cuda_pass *pass, const struct cuda_op *op,
                                struct cuda_graph *out)
 {
     enum status st = ST_OK;
-    for (int bias = way == CUDA_CONV_FORWARD; bias >= 0; bias--) {
+    int has_bias = way == CUDA_CONV_FORWARD && layer_has_bias(op->layer);
+    for (int bias = has_bias; bias >= 0; bias--) {
         cudnnBackendDescriptor_t described;
         *out = (struct cuda_graph){.pass = pass,
                                    .op = op,

@@ -88,7 +88,7 @@ static enum status dense_prepare(struct cuda_pass *pass, int i)
     const struct cuda_op *op = &plan->ops[i];
     const struct dense *c = op->state;
     struct dense_pass *fused;
-    if ((plan->cfg.tuning & TUNING_EPILOGUES) == 0)
+    if ((plan->cfg.tuning & TUNING_EPILOGUES) == 0 || !layer_has_bias(op->layer))
         return ST_OK;
     TRY(cuda_pass_state(pass, i, sizeof *fused, &fused));
     struct cuda_product y = product_y(pass, op);
@@ -102,26 +102,41 @@ done:
     return st;
 }
 
+/* Adds the bias, if there is one, and applies the relu behind it. */
+static enum status forward_end(struct cuda_pass *pass, int i)
+{
+    const struct cuda_plan *plan = pass->plan;
+    const struct cuda_op *op = &plan->ops[i];
+    const struct layer *l = op->layer;
+    const struct dense *c = op->state;
+    struct cuda_planes y = cuda_planes_of(&l->out, pass->n);
+    if (layer_has_bias(l))
+        return cuda_check_kernel(
+            op, "bias kernel",
+            cuda_bias_add(plan->compute, *op->y, plan->params[l->param[1]].d, y, c->relu));
+    if (!c->relu)
+        return ST_OK;
+    return cuda_check_kernel(
+        op, "relu kernel",
+        cuda_relu_forward(plan->compute, *op->y, *op->y, pass->n * shape_elems(&l->out)));
+}
+
 static enum status dense_forward(struct cuda_pass *pass, int i, int train)
 {
     enum status st = ST_OK;
     struct cuda_plan *plan = pass->plan;
     const struct cuda_op *op = &plan->ops[i];
     const struct layer *l = op->layer;
-    const struct dense *c = op->state;
-    const float *bias = plan->params[l->param[1]].d;
     struct dense_pass *fused = pass->state[i];
     struct cuda_product y = product_y(pass, op);
     struct cuda_lane lane = cuda_lane_main(plan);
     int done = 0;
     if (fused != NULL)
-        TRY(cuda_lt_run(&lane, op, &y, bias, &fused->y, &done));
+        TRY(cuda_lt_run(&lane, op, &y, plan->params[l->param[1]].d, &fused->y, &done));
     if (done)
         return ST_OK;
     TRY(multiply(&lane, op, &y));
-    TRY(cuda_check_kernel(
-        op, "bias kernel",
-        cuda_bias_add(plan->compute, *op->y, bias, cuda_planes_of(&l->out, pass->n), c->relu)));
+    TRY(forward_end(pass, i));
 done:
     return st;
 }
@@ -133,19 +148,19 @@ static enum status dense_backward(struct cuda_pass *pass, int i)
     const struct cuda_op *op = &plan->ops[i];
     const struct layer *l = op->layer;
     int n_in = (int)l->in.dim[0], n_out = (int)l->out.dim[0], done = 0;
-    float *db = plan->params[l->param[1]].d_grad;
+    float *db = layer_has_bias(l) ? plan->params[l->param[1]].d_grad : NULL;
     struct dense_pass *fused = pass->state[i];
     struct cuda_product dw = product_dw(pass, op);
     struct cuda_lane lane, lane_x = cuda_lane_main(plan);
     TRY(cuda_branch_fork(plan, i, &lane));
     if (fused != NULL)
         TRY(cuda_lt_run(&lane, op, &dw, db, &fused->dw, &done));
-    if (!done) {
+    if (!done && db != NULL)
         TRY(cuda_check_kernel(op, "bias gradient kernel",
                               cuda_bias_grad(lane.stream, *op->dy, db, lane.scratch,
                                              cuda_planes_of(&l->out, pass->n))));
+    if (!done)
         TRY(multiply(&lane, op, &dw));
-    }
     /* dx(in, n) = W(in, out) dy(out, n) */
     struct cuda_product dx = {
         CUBLAS_OP_N, CUBLAS_OP_N, n_in,  pass->n, n_out, plan->params[l->param[0]].d,
