@@ -113,14 +113,14 @@ static void batch_norm_statistics_are_averages(void **state)
     model_destroy(m);
 }
 
-/* One window on an input of in x in, as TensorFlow's documentation of padding has it. */
+/* Checks the extents of one window on an input of in x 64; padding: as JSON. */
 static void check_window(int in, int k, int s, const char *padding, const int want[3])
 {
     char text[512];
     struct model *m = NULL;
     snprintf(text, sizeof text,
              "{\"input\": [1, %d, 64], \"classes\": 2, \"layers\": [{\"type\": \"max_pool\", "
-             "\"kernel\": [%d, 1], \"stride\": [%d, 1], \"padding\": \"%s\"}, "
+             "\"kernel\": [%d, 1], \"stride\": [%d, 1], \"padding\": %s}, "
              "{\"type\": \"flatten\"}, {\"type\": \"dense\", \"units\": 2}, "
              "{\"type\": \"softmax_cross_entropy\"}]}",
              in, k, s, padding);
@@ -134,14 +134,48 @@ static void check_window(int in, int k, int s, const char *padding, const int wa
 
 static void padding_follows_tensorflow(void **state)
 {
-    check_window(28, 5, 1, "same", (int[]){28, 2, 2});
-    check_window(28, 2, 2, "same", (int[]){14, 0, 0});
-    check_window(7, 2, 2, "same", (int[]){4, 0, 1});
-    check_window(28, 4, 1, "same", (int[]){28, 1, 2});
-    check_window(13, 6, 5, "same", (int[]){3, 1, 2});
-    check_window(13, 6, 5, "valid", (int[]){2, 0, 0});
-    check_window(5, 1, 3, "same", (int[]){2, 0, 0});
-    check_window(5, 5, 5, "valid", (int[]){1, 0, 0});
+    check_window(28, 5, 1, "\"same\"", (int[]){28, 2, 2});
+    check_window(28, 2, 2, "\"same\"", (int[]){14, 0, 0});
+    check_window(7, 2, 2, "\"same\"", (int[]){4, 0, 1});
+    check_window(28, 4, 1, "\"same\"", (int[]){28, 1, 2});
+    check_window(13, 6, 5, "\"same\"", (int[]){3, 1, 2});
+    check_window(13, 6, 5, "\"valid\"", (int[]){2, 0, 0});
+    check_window(5, 1, 3, "\"same\"", (int[]){2, 0, 0});
+    check_window(5, 5, 5, "\"valid\"", (int[]){1, 0, 0});
+}
+
+static void padding_by_number_follows_pytorch(void **state)
+{
+    check_window(28, 3, 1, "[1, 0]", (int[]){28, 1, 1});
+    check_window(28, 3, 2, "[1, 0]", (int[]){14, 1, 1});
+    check_window(7, 4, 3, "[2, 0]", (int[]){3, 2, 2});
+    check_window(5, 5, 1, "0", (int[]){1, 0, 0});
+    struct model *m = NULL;
+    assert_int_equal(parse(HEAD "{\"type\": \"conv2d\", \"filters\": 2, \"kernel\": 3, "
+                                "\"padding\": [4, 1]}, {\"type\": \"flatten\"}," TAIL,
+                           &m),
+                     ST_OK);
+    assert_int_equal(m->layers[0].out.dim[1], 34);
+    assert_int_equal(m->layers[0].out.dim[2], 28);
+    model_destroy(m);
+}
+
+static void layers_without_bias_have_weights_alone(void **state)
+{
+    struct model *m = NULL;
+    assert_int_equal(parse(HEAD "{\"type\": \"conv2d\", \"filters\": 2, \"kernel\": 3, "
+                                "\"bias\": false}, {\"type\": \"flatten\"},"
+                                "{\"type\": \"dense\", \"units\": 3, \"bias\": false},"
+                                "{\"type\": \"dense\", \"units\": 3, \"bias\": true}," TAIL,
+                           &m),
+                     ST_OK);
+    assert_int_equal(m->n_params, 6);
+    assert_int_equal(m->layers[0].n_params, 1);
+    assert_int_equal(m->layers[2].n_params, 1);
+    assert_int_equal(m->layers[3].n_params, 2);
+    assert_string_equal(m->params[1].name, "dense1/weights");
+    assert_string_equal(m->params[2].name, "dense2/weights");
+    model_destroy(m);
 }
 
 static void pool_stride_defaults_to_kernel(void **state)
@@ -339,7 +373,16 @@ static void bad_layers_name_line_and_layer(void **state)
         {HEAD "{\"type\": \"max_pool\", \"kernel\": 2, \"stride\": [1, 0]}," TAIL,
          {"\"stride\" is a list of 2, but"}},
         {HEAD "{\"type\": \"max_pool\", \"kernel\": 2, \"padding\": \"full\"}," TAIL,
-         {"\"padding\" is \"full\", but must be \"same\" or \"valid\""}},
+         {"\"padding\" is \"full\", but must be \"same\", \"valid\", a number or [height, width]"}},
+        {HEAD "{\"type\": \"max_pool\", \"kernel\": 2, \"padding\": -1}," TAIL,
+         {"\"padding\" is -1, but must be a whole number from 0 to 1024 or a list of two"}},
+        {HEAD "{\"type\": \"max_pool\", \"kernel\": [4, 3], \"padding\": 2}," TAIL,
+         {"\"padding\" is 2, but a pool of kernel 3 can have at most half of that"}},
+        {HEAD "{\"type\": \"flatten\"}, {\"type\": \"dense\", \"units\": 3, \"bias\": 0}," TAIL,
+         {"\"bias\" is 0, but must be true or false"}},
+        {HEAD "{\"type\": \"conv2d\", \"filters\": 3, \"kernel\": 2, \"bias\": false,\n"
+              "\"bias_init\": 1}," TAIL,
+         {"line 5, layer 1", "\"bias_init\" is of no use where \"bias\" is false"}},
         {HEAD "{\"type\": \"batch_norm\", \"momentum\": 2}," TAIL, {"\"momentum\" is 2"}},
         {HEAD "{\"type\": \"relu\", \"name\": \"a b\"}," TAIL, {"\"name\" is \"a b\""}},
         {HEAD
@@ -711,6 +754,8 @@ int main(void)
         cmocka_unit_test(deep_mnist_is_as_tensorflow_has_it),
         cmocka_unit_test(batch_norm_statistics_are_averages),
         cmocka_unit_test(padding_follows_tensorflow),
+        cmocka_unit_test(padding_by_number_follows_pytorch),
+        cmocka_unit_test(layers_without_bias_have_weights_alone),
         cmocka_unit_test(pool_stride_defaults_to_kernel),
         cmocka_unit_test(global_pools_take_all),
         cmocka_unit_test(hidden_units_replace_the_first_dense),

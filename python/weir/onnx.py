@@ -25,9 +25,9 @@ LOSSES = {"softmax_cross_entropy": "Softmax", "sigmoid_cross_entropy": "Sigmoid"
 NAME = re.compile(r"[\w.-]{1,63}", re.ASCII)  # of a layer, and of a model
 # The keys that the worker knows, of a model, of any layer, and by a layer's type those of its own.
 MODEL_KEYS, COMMON = "name comment input classes layers", "type name comment device after"
-KEYS = {"conv2d": "input filters kernel stride padding init bias_init",
+KEYS = {"conv2d": "input filters kernel stride padding init bias bias_init",
         "max_pool": "input kernel stride padding", "avg_pool": "input kernel stride padding",
-        "dense": "input units init bias_init", "relu": "input", "dropout": "input rate",
+        "dense": "input units init bias bias_init", "relu": "input", "dropout": "input rate",
         "batch_norm": "input epsilon momentum", "flatten": "input",
         "softmax_cross_entropy": "input label_smoothing", "sigmoid_cross_entropy": "input",
         "mean_squared_error": "input", "layer_norm": "input epsilon",
@@ -125,13 +125,13 @@ class Layer:
             raise Invalid("%s: the key \"%s\" is missing" % (self.what, key))
         return found
 
-    def pair(self, key: str, fallback: Any = None) -> list[int]:
+    def pair(self, key: str, fallback: Any = None, least: int = 1) -> list[int]:
         """A number, or [height, width]."""
         found = self.get(key, fallback)
         pair = found if isinstance(found, list) else [found, found]
-        if len(pair) != 2 or not all(isinstance(n, int) and n > 0 for n in pair):
-            raise Invalid("%s: \"%s\" must be a whole number from 1 on, or two of them" % (
-                self.what, key))
+        if len(pair) != 2 or not all(isinstance(n, int) and n >= least for n in pair):
+            raise Invalid("%s: \"%s\" must be a whole number from %d on, or two of them" % (
+                self.what, key, least))
         return pair
 
     def epsilon(self) -> float:
@@ -229,11 +229,13 @@ def _window(layer: Layer, shape: Sequence[int], stride: Any) -> tuple[dict[str, 
     kernel = list(shape[1:]) if layer.get("kernel") == "global" else layer.pair("kernel")
     strides = layer.pair("stride", stride or kernel)
     padding, out, before, behind = layer.get("padding", "valid"), [], [], []
-    if padding not in ("same", "valid"):
-        raise Invalid("%s: \"padding\" must be \"same\" or \"valid\"" % layer.what)
-    for n, k, s in zip(shape[1:], kernel, strides):
-        out.append(-(-n // s) if padding == "same" else (n - k) // s + 1)
-        pad = max((out[-1] - 1) * s + k - n, 0) if padding == "same" else 0
+    if isinstance(padding, str) and padding not in ("same", "valid"):
+        raise Invalid("%s: \"padding\" must be \"same\", \"valid\", a number or [height, width]"
+                      % layer.what)
+    pads = [0, 0] if isinstance(padding, str) else layer.pair("padding", least=0)
+    for n, k, s, p in zip(shape[1:], kernel, strides, pads):
+        out.append(-(-n // s) if padding == "same" else (n + 2 * p - k) // s + 1)
+        pad = max((out[-1] - 1) * s + k - n, 0) if padding == "same" else 2 * p
         before.append(pad // 2)
         behind.append(pad - pad // 2)
     if min(out) < 1:
@@ -241,12 +243,20 @@ def _window(layer: Layer, shape: Sequence[int], stride: Any) -> tuple[dict[str, 
     return {"kernel_shape": kernel, "strides": strides, "pads": before + behind}, out
 
 
+def _biases(g: _Graph, l: Layer, n: int) -> list[str]:
+    """The biases as an input of a node; none where "bias" is false."""
+    has_bias = l.get("bias", True)
+    if not isinstance(has_bias, bool):
+        raise Invalid("%s: \"bias\" must be true or false" % l.what)
+    return [g.weight(l, "biases", (n,))] if has_bias else []
+
+
 def _conv2d(g: _Graph, l: Layer, value: str, shape: Any) -> Any:
     attributes, out = _window(l, shape, 1)
     filters = l.count("filters")
     weights = g.weight(l, "weights", (filters, shape[0], *attributes["kernel_shape"]))
-    biases = g.weight(l, "biases", (filters,))
-    return g.layer("Conv", [value, weights, biases], l, **attributes), (filters, *out)
+    return g.layer("Conv", [value, weights, *_biases(g, l, filters)], l,
+                   **attributes), (filters, *out)
 
 
 def _pool(g: _Graph, l: Layer, value: str, shape: Any) -> Any:
@@ -260,8 +270,8 @@ def _dense(g: _Graph, l: Layer, value: str, shape: Any) -> Any:
         units = (*g.weights.shape(l.name + "/weights"), 0)[0]
     else:
         units = l.count("units")
-    weights, biases = g.weight(l, "weights", (units, *shape)), g.weight(l, "biases", (units,))
-    return g.layer("Gemm", [value, weights, biases], l, transB=1), (units,)
+    weights = g.weight(l, "weights", (units, *shape))
+    return g.layer("Gemm", [value, weights, *_biases(g, l, units)], l, transB=1), (units,)
 
 
 def _batch_norm(g: _Graph, l: Layer, value: str, shape: Any) -> Any:

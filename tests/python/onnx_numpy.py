@@ -18,9 +18,9 @@ def _windows(x, a, outside):
     return all_[:, :, ::a["strides"][0], ::a["strides"][1]]
 
 
-def _conv(a, x, w, b):
+def _conv(a, x, w, b=None):
     y = numpy.einsum("nchwij,fcij->nfhw", _windows(x, a, 0), w, optimize=True)
-    return y + b[:, None, None]
+    return y if b is None else y + b[:, None, None]
 
 
 def _average(a, x):
@@ -52,7 +52,7 @@ OPS = {
     "Conv": _conv, "AveragePool": _average, "BatchNormalization": _batch_norm,
     "LayerNormalization": _layer_norm, "Softmax": _softmax,
     "MaxPool": lambda a, x: _windows(x, a, -numpy.inf).max(axis=(4, 5)),
-    "Gemm": lambda a, x, w, b: x @ (w.T if a["transB"] else w) + b,
+    "Gemm": lambda a, x, w, b=0: x @ (w.T if a["transB"] else w) + b,
     "Relu": lambda a, x: numpy.maximum(x, 0),
     "Sigmoid": lambda a, x: 1 / (1 + numpy.exp(-x)),
     "Identity": lambda a, x: x,

@@ -37,13 +37,14 @@ EVERY = {"name": "every", "input": "auto", "classes": "auto", "layers": [
      "padding": "same"},
     {"type": "max_pool", "kernel": [2, 3], "stride": [1, 2], "padding": "same"},
     {"type": "conv2d", "name": "side", "input": "image", "filters": 3, "kernel": 4,
-     "stride": 2, "padding": "same"},
-    {"type": "avg_pool", "name": "small", "kernel": [1, 3], "stride": [1, 1], "padding": "same"},
+     "stride": 2, "padding": 2, "bias": False},
+    {"type": "avg_pool", "name": "small", "kernel": [1, 3], "stride": [1, 1], "padding": [0, 1]},
     {"type": "concat", "inputs": ["max_pool1", "small"]},
     {"type": "batch_norm"}, {"type": "relu"}, {"type": "dropout", "rate": 0.2},
     {"type": "avg_pool", "name": "all", "kernel": "global"},
     {"type": "flatten"},
-    {"type": "dense", "name": "hidden", "units": 9}, {"type": "batch_norm"},
+    {"type": "dense", "name": "hidden", "units": 9, "bias": False},
+    {"type": "batch_norm"},
     {"type": "concat", "inputs": ["hidden", "batch_norm2"]},
     {"type": "dense", "units": "classes"}, {"type": "mean_squared_error"}]}
 
@@ -180,7 +181,7 @@ class Declared(unittest.TestCase):
                   encoding="utf-8") as f:
             text = f.read()
         one = {"ONE": "input", "COMMON": ""}
-        rows = re.findall(r'\{"(\w+)", (ONE|COMMON)(?: "([^"]*)")?, build_', text)
+        rows = re.findall(r'\{"(\w+)", (ONE|COMMON)(?: "([^"]*)")?,\s+build_', text)
         self.assertEqual({name: (one[of] + more).split() for name, of, more in rows},
                          {name: keys.split() for name, keys in weir_onnx.KEYS.items()})
         self.assertIn('#define COMMON "%s"' % weir_onnx.COMMON, text)

@@ -278,17 +278,17 @@ enum status model_json_double(const struct model_reader *r, const char *key, con
     return ST_OK;
 }
 
-static int window_extent(const json_t *v, int *out)
+static int window_extent(const json_t *v, int least, int *out)
 {
-    if (!json_is_integer(v) || json_integer_value(v) < 1 ||
+    if (!json_is_integer(v) || json_integer_value(v) < least ||
         json_integer_value(v) > MODEL_MAX_WINDOW)
         return 0;
     *out = (int)json_integer_value(v);
     return 1;
 }
 
-enum status model_json_pair(const struct model_reader *r, const char *key, const int *fallback,
-                            int out[2])
+enum status model_json_pair(const struct model_reader *r, const char *key, int least,
+                            const int *fallback, int out[2])
 {
     char shown[64];
     const json_t *v = json_object_get(r->obj, key);
@@ -299,13 +299,25 @@ enum status model_json_pair(const struct model_reader *r, const char *key, const
         return ST_OK;
     }
     int pair = json_is_array(v) && json_array_size(v) == 2;
-    if (window_extent(pair ? json_array_get(v, 0) : v, &out[0]) &&
-        window_extent(pair ? json_array_get(v, 1) : v, &out[1]))
+    if (window_extent(pair ? json_array_get(v, 0) : v, least, &out[0]) &&
+        window_extent(pair ? json_array_get(v, 1) : v, least, &out[1]))
         return ST_OK;
-    return model_json_fail(r, key,
-                           "\"%s\" is %s, but must be a whole number from 1 to %d or a list of two "
-                           "such, [height, width]",
-                           key, describe(v, shown, sizeof shown), MODEL_MAX_WINDOW);
+    return model_json_fail(
+        r, key,
+        "\"%s\" is %s, but must be a whole number from %d to %d or a list of two "
+        "such, [height, width]",
+        key, describe(v, shown, sizeof shown), least, MODEL_MAX_WINDOW);
+}
+
+enum status model_json_bool(const struct model_reader *r, const char *key, bool fallback, bool *out)
+{
+    char shown[64];
+    const json_t *v = json_object_get(r->obj, key);
+    if (v && !json_is_boolean(v))
+        return model_json_fail(r, key, "\"%s\" is %s, but must be true or false", key,
+                               describe(v, shown, sizeof shown));
+    *out = v ? json_is_true(v) : fallback;
+    return ST_OK;
 }
 
 enum status model_json_string(const struct model_reader *r, const char *key, const char *fallback,

@@ -1,6 +1,7 @@
 /* worker/model/model_layers.c - one builder per layer type: keys, shapes, parameters.
  * Shapes follow TensorFlow. "same": out = ceil(in / stride), the padding needed is split with the
- * odd row or column behind; "valid": out = (in - kernel) / stride + 1, no padding. */
+ * odd row or column behind; "valid": out = (in - kernel) / stride + 1, no padding; a number p, as
+ * in PyTorch: p on all sides, out = (in + 2 p - kernel) / stride + 1. */
 #include "worker/model/model_private.h"
 #include <stdio.h>
 #include <stdlib.h>
@@ -74,11 +75,20 @@ static enum status add_param(struct model_reader *r, struct layer *l, const char
     return ST_OK;
 }
 
+/* Adds the biases, unless "bias" is false. */
 static enum status add_bias(struct model_reader *r, struct layer *l, int64_t n)
 {
     static const double bounds[2] = {-1e6, 1e6}, zero = 0;
     struct model_init init = {INIT_CONSTANT, 0};
+    bool has_bias;
     enum status st;
+    TRY(model_json_bool(r, "bias", true, &has_bias));
+    if (!has_bias && json_object_get(r->obj, "bias_init"))
+        return model_json_fail(r, "bias_init",
+                               "\"bias_init\" is of no use where \"bias\" is false: remove one of "
+                               "them");
+    if (!has_bias)
+        return ST_OK;
     TRY(model_json_double(r, "bias_init", bounds, &zero, &init.scale));
     TRY(add_param(r, l, "biases", &(struct shape){1, {n}}, init));
 done:
@@ -86,11 +96,11 @@ done:
 }
 
 /* "global", of a pool: the whole input. */
-static enum status read_kernel(struct model_reader *r, struct layer *l, int is_pool)
+static enum status read_kernel(struct model_reader *r, struct layer *l, bool is_pool)
 {
     const char *word = json_string_value(json_object_get(r->obj, "kernel"));
     if (!is_pool || !word || strcmp(word, "global") != 0)
-        return model_json_pair(r, "kernel", NULL, l->kernel);
+        return model_json_pair(r, "kernel", 1, NULL, l->kernel);
     for (int i = 0; i < 2; i++) {
         if (l->in.dim[1 + i] > MODEL_MAX_WINDOW)
             return model_json_fail(r, "kernel",
@@ -103,36 +113,67 @@ static enum status read_kernel(struct model_reader *r, struct layer *l, int is_p
     return ST_OK;
 }
 
-/* kernel, stride, padding, and from them the output's height and width. */
-static enum status read_window(struct model_reader *r, struct layer *l, int is_pool)
+/* Reads "padding": a word, or a number or pair of numbers, which goes to pad_lo and pad_hi. */
+static enum status read_padding(struct model_reader *r, struct layer *l, bool is_pool,
+                                bool *is_same)
+{
+    const json_t *v = json_object_get(r->obj, "padding");
+    const char *word = v ? json_string_value(v) : "valid";
+    char shown[48];
+    enum status st = ST_OK;
+    *is_same = word && strcmp(word, "same") == 0;
+    if (word && !*is_same && strcmp(word, "valid") != 0)
+        return model_json_fail(
+            r, "padding",
+            "\"padding\" is \"%s\", but must be \"same\", \"valid\", a number or "
+            "[height, width]",
+            model_json_printable(shown, sizeof shown, word));
+    if (word)
+        return ST_OK;
+    TRY(model_json_pair(r, "padding", 0, NULL, l->pad_lo));
+    for (int i = 0; i < 2; i++) {
+        l->pad_hi[i] = l->pad_lo[i];
+        if (is_pool && 2 * l->pad_lo[i] > l->kernel[i])
+            return model_json_fail(r, "padding",
+                                   "\"padding\" is %d, but a pool of kernel %d can have at most "
+                                   "half of that: a window must not lie outside the image",
+                                   l->pad_lo[i], l->kernel[i]);
+    }
+done:
+    return st;
+}
+
+/* Sets the padding that "same" means along one axis. */
+static void pad_same(struct layer *l, int axis)
+{
+    int64_t in = l->in.dim[1 + axis], k = l->kernel[axis], s = l->stride[axis];
+    int64_t pad = ((in + s - 1) / s - 1) * s + k - in;
+    pad = pad > 0 ? pad : 0;
+    l->pad_lo[axis] = (int)(pad / 2);
+    l->pad_hi[axis] = (int)(pad - pad / 2);
+}
+
+/* Reads kernel, stride and padding; computes the output's height and width. */
+static enum status read_window(struct model_reader *r, struct layer *l, bool is_pool)
 {
     static const int one[2] = {1, 1};
-    const char *padding;
+    bool is_same;
     enum status st;
     TRY(read_kernel(r, l, is_pool));
-    TRY(model_json_pair(r, "stride", is_pool ? l->kernel : one, l->stride));
-    TRY(model_json_string(r, "padding", "valid", &padding));
-    int same = strcmp(padding, "same") == 0;
-    if (!same && strcmp(padding, "valid") != 0) {
-        char shown[48];
-        return model_json_fail(r, "padding",
-                               "\"padding\" is \"%s\", but must be \"same\" or \"valid\"",
-                               model_json_printable(shown, sizeof shown, padding));
-    }
+    TRY(model_json_pair(r, "stride", 1, is_pool ? l->kernel : one, l->stride));
+    TRY(read_padding(r, l, is_pool, &is_same));
     for (int i = 0; i < 2; i++) {
-        int64_t in = l->in.dim[1 + i], k = l->kernel[i], s = l->stride[i];
-        if (!same && k > in)
+        if (is_same)
+            pad_same(l, i);
+        int64_t in = l->in.dim[1 + i], padded = in + l->pad_lo[i] + l->pad_hi[i];
+        int64_t k = l->kernel[i], s = l->stride[i];
+        if (!is_same && k > padded)
             return model_json_fail(r, "kernel",
                                    "the %dx%d kernel does not fit in an input of %lldx%lld; make "
                                    "it smaller or set \"padding\" to \"same\"",
                                    l->kernel[0], l->kernel[1], (long long)l->in.dim[1],
                                    (long long)l->in.dim[2]);
-        int64_t out = same ? (in + s - 1) / s : (in - k) / s + 1;
-        int64_t pad = same ? (out - 1) * s + k - in : 0;
-        pad = pad > 0 ? pad : 0;
-        l->pad_lo[i] = (int)(pad / 2);
-        l->pad_hi[i] = (int)(pad - pad / 2);
-        l->out.dim[1 + i] = out;
+        l->out.dim[1 + i] = is_same ? (in + s - 1) / s : (padded - k) / s + 1;
     }
 done:
     return st;
@@ -147,7 +188,7 @@ static enum status build_conv2d(struct model_reader *r, struct layer *l)
     TRY(need_dims(r, l, 3));
     TRY(model_json_int(r, "filters", bounds, NULL, &filters));
     l->out = (struct shape){3, {filters, 0, 0}};
-    TRY(read_window(r, l, 0));
+    TRY(read_window(r, l, false));
     double cells = (double)l->kernel[0] * l->kernel[1];
     TRY(model_init_read(r, "init", cells * (double)l->in.dim[0], cells * (double)filters, &init));
     TRY(add_param(r, l, "weights",
@@ -162,7 +203,7 @@ static enum status build_pool(struct model_reader *r, struct layer *l)
     enum status st;
     TRY(need_dims(r, l, 3));
     l->out = l->in;
-    TRY(read_window(r, l, 1));
+    TRY(read_window(r, l, true));
 done:
     return st;
 }
@@ -347,10 +388,11 @@ static enum status build_concat(struct model_reader *r, struct layer *l)
 #define COMMON "type name comment device after"
 #define ONE COMMON " input"
 static const struct layer_type layer_types[LAYER_N_KINDS] = {
-    [LAYER_CONV2D] = {"conv2d", ONE " filters kernel stride padding init bias_init", build_conv2d},
+    [LAYER_CONV2D] = {"conv2d", ONE " filters kernel stride padding init bias bias_init",
+                      build_conv2d},
     [LAYER_MAX_POOL] = {"max_pool", ONE " kernel stride padding", build_pool},
     [LAYER_AVG_POOL] = {"avg_pool", ONE " kernel stride padding", build_pool},
-    [LAYER_DENSE] = {"dense", ONE " units init bias_init", build_dense},
+    [LAYER_DENSE] = {"dense", ONE " units init bias bias_init", build_dense},
     [LAYER_RELU] = {"relu", ONE, build_same_shape},
     [LAYER_DROPOUT] = {"dropout", ONE " rate", build_dropout},
     [LAYER_BATCH_NORM] = {"batch_norm", ONE " epsilon momentum", build_batch_norm},

@@ -9,7 +9,7 @@
 
 enum {
     MODEL_MAX_DIM = 65536,      /* filters, units, input extents */
-    MODEL_MAX_WINDOW = 1024,    /* kernel and stride */
+    MODEL_MAX_WINDOW = 1024,    /* kernel, stride and padding */
     MODEL_MAX_BYTES = 1 << 20,  /* of a model file */
     MODEL_MAX_OUTPUT = 1 << 28, /* elements of one layer's output, one sample */
     MODEL_MAX_CLASSES = 65536,
@@ -77,9 +77,12 @@ enum status model_json_int(const struct model_reader *r, const char *key, const 
                            const int64_t *fallback, int64_t *out);
 enum status model_json_double(const struct model_reader *r, const char *key, const double bounds[2],
                               const double *fallback, double *out);
-/* A whole number, or a list of two: height, width. */
-enum status model_json_pair(const struct model_reader *r, const char *key, const int *fallback,
-                            int out[2]);
+/* Reads a whole number from `least` on, or a list of two: height, width. */
+enum status model_json_pair(const struct model_reader *r, const char *key, int least,
+                            const int *fallback, int out[2]);
+/* Reads true or false; a missing key gives the fallback. */
+enum status model_json_bool(const struct model_reader *r, const char *key, bool fallback,
+                            bool *out);
 /* Borrowed from the tree; NULL fallback: the key must be there. */
 enum status model_json_string(const struct model_reader *r, const char *key, const char *fallback,
                               const char **out);
