@@ -1,9 +1,12 @@
 /* ps/admin.c - see admin.h. */
 #include "ps/admin.h"
 #include "base/clock.h"
+#include "ps/model_name.h"
 #include "ps/monitor/monitor.h"
+#include "ps/service/pulse.h"
 #include "ps/service/refusals.h"
 #include "ps/service/run.h"
+#include "ps/waits.h"
 #include <limits.h>
 #include <pthread.h>
 #include <stdio.h>
@@ -18,10 +21,8 @@ struct ps_status {
 
     pthread_mutex_t lock; /* guards what follows */
     char *model;          /* of the member that was let in last; NULL: none said it */
+    char model_name[STATUS_MODEL_BYTES];
     int hidden_units;
-    uint64_t generation; /* that steps are counted in for their pace, */
-    int64_t base_step;   /* from here */
-    int64_t base_ns;     /* and then on */
 };
 
 static int64_t ms_since(int64_t then_ns)
@@ -29,38 +30,21 @@ static int64_t ms_since(int64_t then_ns)
     return (clock_now_ns() - then_ns) / 1000000;
 }
 
-/* The steps per second since the generation's first member was let in here. Under the lock. */
-static double pace(struct ps_status *s, uint64_t generation, int64_t step)
-{
-    if (s->generation != generation) {
-        s->generation = generation;
-        s->base_step = step < 0 ? 0 : step; /* the first values are still coming in */
-        s->base_ns = clock_now_ns();
-    }
-    double seconds = (double)(clock_now_ns() - s->base_ns) * 1e-9;
-    return step > s->base_step && seconds > 0 ? (double)(step - s->base_step) / seconds : 0;
-}
-
 static void on_joined(void *ctx, const struct net_join *join)
 {
     struct ps_status *s = ctx;
-    int ended;
-    struct run *run = ps_service_run(s->cfg.service, &ended);
-    int64_t step = run ? ps_store_step(run->store) : -1;
     pthread_mutex_lock(&s->lock);
-    if (run)
-        pace(s, run->generation, step);
     if (join->model && (!s->model || strcmp(s->model, join->model) != 0)) {
         char *copy = strdup(join->model);
         if (copy) { /* else the one before stays */
             free(s->model);
             s->model = copy;
+            ps_model_name(copy, s->model_name);
         }
     }
     if (join->model)
         s->hidden_units = join->hidden_units;
     pthread_mutex_unlock(&s->lock);
-    run_unref(run);
 }
 
 static enum member_state state_of(const struct ps_person *p)
@@ -262,15 +246,40 @@ static enum status fill_run(struct ps_status *s, const struct run *run, int with
     out->position = run_position(run, out->step < out->first_step ? out->first_step : out->step);
     out->job = run->job;
     pthread_mutex_lock(&s->lock);
-    out->steps_per_s = pace(s, run->generation, out->step);
     out->model = with_model && s->model ? strdup(s->model) : NULL;
     out->hidden_units = s->hidden_units;
+    memcpy(out->model_name, s->model_name, sizeof out->model_name);
     int lacks = with_model && s->model && !out->model;
     pthread_mutex_unlock(&s->lock);
     if (lacks)
         return ST_NOMEM;
     enum status st = chunks_create(c->params, c->n_params, c->chunk_bytes, &out->chunks);
     return st == ST_OK ? fill_members(s, run, out) : st;
+}
+
+/* Whom training waits for, where no step was made for a while. */
+static enum status fill_waits(const struct ps_status *s, const struct run *run,
+                              struct net_status *out)
+{
+    struct ps_service_pace pace;
+    int *late = NULL;
+    int64_t step, since_ns = clock_now_ns() - PULSE_STANDS_MS * INT64_C(1000000);
+    ps_service_pace(s->cfg.service, &pace);
+    out->steps_per_s = run && out->state != STATE_DONE ? pace.steps_per_s : 0;
+    if (pace.stood_ms < PULSE_STANDS_MS || out->state == STATE_DONE)
+        return ST_OK;
+    out->waiting_ms = pace.stood_ms;
+    struct ps_waits_config cfg = {.status = out, .n_hosts = s->cfg.worker_hosts->n};
+    if (run && pace.is_slow) {
+        late = calloc((size_t)run->plan->n_members, sizeof *late);
+        if (!late)
+            return ST_NOMEM;
+        ps_store_missing(run->store, since_ns, late, &step);
+        cfg.late = late;
+    }
+    ps_waits_name(&cfg, out->waiting);
+    free(late);
+    return ST_OK;
 }
 
 static enum status on_status(void *ctx, int with_model, struct net_status *out)
@@ -294,7 +303,8 @@ static enum status on_status(void *ctx, int with_model, struct net_status *out)
                      : out->step < 0                ? STATE_STARTING
                                                     : STATE_TRAINING;
     }
-    st = fill_refusals(s, out);
+    TRY(fill_refusals(s, out));
+    st = fill_waits(s, run, out);
 done:
     run_unref(run);
     return st;

@@ -42,6 +42,9 @@ static void fill(struct net_status *s, int with_model)
                              .n_members = N_MEMBERS,
                              .n_servers = N_SERVERS,
                              .change = "a worker joins at step 40",
+                             .waiting = "worker 1 (never joined)",
+                             .waiting_ms = 12345,
+                             .model_name = "small",
                              .n_recent = 128};
     s->job = (struct net_job){.n_workers = 3,
                               .train_steps = 99,
@@ -136,6 +139,9 @@ static void same(const struct net_status *a, const struct net_status *b)
     assert_true(a->best.step == b->best.step && a->best.loss == b->best.loss &&
                 a->best.accuracy == b->best.accuracy);
     assert_string_equal(a->change, b->change);
+    assert_string_equal(a->waiting, b->waiting);
+    assert_string_equal(a->model_name, b->model_name);
+    assert_true(a->waiting_ms == b->waiting_ms);
     assert_true(a->job.n_workers == b->job.n_workers && a->job.seed == b->job.seed &&
                 a->job.train_steps == b->job.train_steps && a->job.batch == b->job.batch);
     assert_true(a->job.optim.kind == b->job.optim.kind);
@@ -257,6 +263,7 @@ static void lies_are_refused(void **state)
     LIE(step, -2);
     LIE(highest, INT64_MIN);
     LIE(steps_per_s, -1);
+    LIE(waiting_ms, UINT64_MAX);
     LIE(steps_per_s, 0.0 / 0.0);
     LIE(up_ms, -1);
     LIE(n_recent, -1);

@@ -139,6 +139,9 @@ static void fields_to_wire(const struct net_status *s, Weir__V1__StatusReply *wi
     wire->steps_per_s = s->steps_per_s;
     wire->up_ms = (uint64_t)s->up_ms;
     wire->change = text_out(s->change);
+    wire->waiting = text_out(s->waiting);
+    wire->model_name = text_out(s->model_name);
+    wire->waiting_ms = (uint64_t)s->waiting_ms;
     wire->recent = (uint32_t)s->n_recent;
     message_best_to_wire(&s->best, &wire->best, &wire->best_loss, &wire->best_accuracy);
 }
@@ -250,7 +253,8 @@ static enum status fields_from_wire(const Weir__V1__StatusReply *wire, struct ne
 {
     if (wire->server > HOSTS_MAX || (int)wire->state < 0 || (int)wire->state >= STATE_N_KINDS ||
         wire->first_step < 0 || wire->step < -1 || wire->highest < -1 ||
-        !is_figure(wire->steps_per_s) || wire->up_ms > INT64_MAX || wire->recent > INT32_MAX)
+        !is_figure(wire->steps_per_s) || wire->up_ms > INT64_MAX || wire->recent > INT32_MAX ||
+        wire->waiting_ms > INT64_MAX)
         return message_invalid(why, "the state, a step or a figure cannot be");
     if (!message_best_from_wire(wire->best, wire->best_loss, wire->best_accuracy, &s->best))
         return message_invalid(why, "the best evaluation cannot be");
@@ -265,6 +269,9 @@ static enum status fields_from_wire(const Weir__V1__StatusReply *wire, struct ne
     s->up_ms = (int64_t)wire->up_ms;
     s->n_recent = (int)wire->recent;
     message_text_in(wire->change, s->change, sizeof s->change);
+    message_text_in(wire->waiting, s->waiting, sizeof s->waiting);
+    message_text_in(wire->model_name, s->model_name, sizeof s->model_name);
+    s->waiting_ms = (int64_t)wire->waiting_ms;
     return ST_OK;
 }
 

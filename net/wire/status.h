@@ -23,7 +23,10 @@ enum {
     STATUS_ADDRESS_BYTES = 96,
     STATUS_AWAITED_MS = 100,
     STATUS_MAX_PAD_BYTES = 1 << 20,
-    STATUS_REFUSAL_BYTES = 512
+    STATUS_REFUSAL_BYTES = 512,
+    STATUS_WAITING_BYTES = 640,
+    STATUS_MODEL_BYTES = 64,
+    STATUS_SENTENCE_BYTES = STATUS_WAITING_BYTES + 64
 };
 
 enum member_state {
@@ -87,18 +90,22 @@ struct net_status {
     int64_t step, highest; /* lowest and highest version of the server's chunks; -1 */
     uint64_t position;  /* of step's first sample, counted from the first of the first pass; where
                            chunks go each at its own pace: so many have counted for it */
-    double steps_per_s; /* since the generation began here */
+    double steps_per_s; /* at present; 0: no step was made for longer than steps take */
     int64_t up_ms;      /* since the server was started */
     struct net_job job; /* of chunks; what follows is NULL without a job */
     struct chunks *chunks;
-    char *model; /* JSON text; NULL: not asked for, or not known */
+    char *model;                         /* JSON text; NULL: not asked for, or not known */
+    char model_name[STATUS_MODEL_BYTES]; /* in that text; empty: not known */
     int hidden_units;
     int n_members, n_servers;
     struct net_status_member *members; /* by rank, then those that wait to be taken in */
     struct net_status_server *servers;
     struct net_status_checkpoints checkpoints;
-    struct net_best best;            /* from ps 0: whose checkpoint is kept for being the best */
-    char change[CONTROL_TEXT_BYTES]; /* the change under way; empty: there is none */
+    struct net_best best;               /* from ps 0: whose checkpoint is kept for being the best */
+    char change[CONTROL_TEXT_BYTES];    /* the change under way; empty: there is none */
+    char waiting[STATUS_WAITING_BYTES]; /* workers and servers that training waits for, one
+                                           phrase; empty: for none, or not for long */
+    int64_t waiting_ms;                 /* since the last step was made */
     int n_recent;
     size_t pad_bytes; /* as was asked for; not said of one that was received */
 };
@@ -107,6 +114,10 @@ void net_status_free(struct net_status *s); /* what it points to; zeros are fine
 
 /* Words for people and in JSON. */
 const char *net_state_name(enum status_state state);
+/* Returns "waiting" for a job that trains, but waits for a worker or a server. */
+const char *net_status_state(const struct net_status *s);
+/* Writes "waiting for worker 1 (never joined), 12 s". */
+void net_waiting_text(const char *whom, int64_t ms, char text[STATUS_SENTENCE_BYTES]);
 const char *net_member_name(enum member_state state);
 const char *net_server_name(enum server_state state);
 

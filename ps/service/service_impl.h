@@ -9,6 +9,7 @@
 #include "base/core_turns.h"
 #include "base/log.h"
 #include "ps/service/join_queue.h"
+#include "ps/service/pulse.h"
 #include "ps/service/refusals.h"
 #include "ps/service/run.h"
 #include "ps/service/service.h"
@@ -55,6 +56,7 @@ struct ps_service {
     char closed[512];           /* why nobody is let in any more; "": that is not so */
     struct ps_late_total *late; /* of the job's earlier generations, by index */
     int n_late;
+    struct ps_pulse pulse;
     pthread_t ticker;
     int has_ticker;
     struct ps_gather *gather; /* of the begin under way */

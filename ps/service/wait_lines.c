@@ -6,6 +6,8 @@
 #include <stdio.h>
 #include <stdlib.h>
 
+enum { PULSE_LOOK_MS = 500 };
+
 /* "worker 1 (10.0.0.7:2223), worker 3, and 5 more" */
 struct names {
     char text[400];
@@ -97,24 +99,48 @@ static void tell_who_is_missing(struct ps_service *s, struct run *r, int64_t wai
     free(missing);
 }
 
+static void tell_present_run(struct ps_service *s, int64_t wait_ns)
+{
+    int ended;
+    struct run *r = ps_service_run(s, &ended);
+    if (!r || (!ended && !ps_store_stopped(r->store)))
+        tell_who_is_missing(s, r, wait_ns);
+    run_unref(r);
+}
+
+void ps_service_pace(struct ps_service *s, struct ps_service_pace *out)
+{
+    int ended;
+    struct run *r = ps_service_run(s, &ended);
+    int64_t step = r && r->n_bytes > 0 ? ps_store_step(r->store) : -1;
+    pthread_mutex_lock(&s->lock);
+    int64_t now_ns = clock_now_ns();
+    ps_pulse_note(&s->pulse, r ? r->generation : 0, step, now_ns);
+    *out = (struct ps_service_pace){ps_pulse_rate(&s->pulse, now_ns),
+                                    ps_pulse_stood_ms(&s->pulse, now_ns),
+                                    ps_pulse_stands(&s->pulse, now_ns)};
+    pthread_mutex_unlock(&s->lock);
+    run_unref(r);
+}
+
 void *service_ticker_main(void *arg)
 {
     struct ps_service *s = arg;
+    struct ps_service_pace pace;
     int64_t ms = s->cfg.wait_line_ms > 0 ? s->cfg.wait_line_ms : 5000;
-    int64_t deadline = clock_deadline_ns(ms);
+    int64_t line_ns = clock_deadline_ns(ms), look_ns = clock_deadline_ns(PULSE_LOOK_MS);
     pthread_mutex_lock(&s->lock);
     while (!s->stopping) {
-        if (clock_cond_wait(&s->wake, &s->lock, deadline) == 0)
+        int64_t due_ns = look_ns < line_ns ? look_ns : line_ns;
+        if (clock_cond_wait(&s->wake, &s->lock, due_ns) == 0)
             continue;
-        deadline = clock_deadline_ns(ms);
-        struct run *r = s->run;
-        if (r && (r->ended || ps_store_stopped(r->store)))
-            continue;
-        if (r)
-            run_ref(r);
+        bool says = due_ns == line_ns;
+        *(says ? &line_ns : &look_ns) = clock_deadline_ns(says ? ms : PULSE_LOOK_MS);
         pthread_mutex_unlock(&s->lock);
-        tell_who_is_missing(s, r, ms * 1000000);
-        run_unref(r);
+        if (says)
+            tell_present_run(s, ms * 1000000);
+        else
+            ps_service_pace(s, &pace);
         pthread_mutex_lock(&s->lock);
     }
     pthread_mutex_unlock(&s->lock);

@@ -1,0 +1,60 @@
+/* ps/service/pulse.c - see pulse.h. */
+#include "ps/service/pulse.h"
+#include <string.h>
+
+static const int64_t ms_ns = 1000000;
+
+static void add_point(struct ps_pulse *p, int64_t step, int64_t now_ns)
+{
+    struct ps_pulse_point point = {now_ns, step};
+    if (p->n >= 2 && now_ns - p->point[1].ns < PULSE_GAP_MS * ms_ns) {
+        p->point[0] = point;
+        return;
+    }
+    memmove(p->point + 1, p->point, sizeof p->point - sizeof *p->point);
+    p->point[0] = point;
+    p->n += p->n < PULSE_POINTS;
+}
+
+void ps_pulse_note(struct ps_pulse *p, uint64_t generation, int64_t step, int64_t now_ns)
+{
+    bool is_first = p->moved_ns == 0;
+    if (is_first || p->generation != generation) {
+        p->generation = generation;
+        p->n = 0;
+    }
+    if (is_first)
+        p->highest = -1;
+    if (is_first || step > p->highest) {
+        p->moved_ns = now_ns;
+        p->highest = step;
+    }
+    if (step >= 0 && (p->n == 0 || step > p->point[0].step))
+        add_point(p, step, now_ns);
+}
+
+int64_t ps_pulse_stood_ms(const struct ps_pulse *p, int64_t now_ns)
+{
+    return p->moved_ns ? (now_ns - p->moved_ns) / ms_ns : 0;
+}
+
+/* Seconds of a step by the points; 0: not known. */
+static double step_s(const struct ps_pulse *p)
+{
+    if (p->n < 2)
+        return 0;
+    const struct ps_pulse_point *a = &p->point[p->n - 1], *b = &p->point[0];
+    return (double)(b->ns - a->ns) * 1e-9 / (double)(b->step - a->step);
+}
+
+bool ps_pulse_stands(const struct ps_pulse *p, int64_t now_ns)
+{
+    int64_t stood_ms = ps_pulse_stood_ms(p, now_ns);
+    return stood_ms >= PULSE_STANDS_MS && (double)stood_ms * 1e-3 > 3 * step_s(p);
+}
+
+double ps_pulse_rate(const struct ps_pulse *p, int64_t now_ns)
+{
+    double s = step_s(p);
+    return s > 0 && !ps_pulse_stands(p, now_ns) ? 1 / s : 0;
+}

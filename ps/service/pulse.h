@@ -1,0 +1,47 @@
+/* ps/service/pulse.h - how fast the steps of a server's store follow each other at present, and
+ * since when none has been made. A generation that makes no step is no progress: many in a row
+ * would hide that a job stands.
+ * Owns:    nothing. Threads: none; under its user's lock. Errors: none. */
+#ifndef PS_SERVICE_PULSE_H
+#define PS_SERVICE_PULSE_H
+#include <stdbool.h>
+#include <stdint.h>
+
+enum {
+    PULSE_POINTS = 16,
+    PULSE_GAP_MS = 625,    /* between two points: together they cover 10 s, or more */
+    PULSE_STANDS_MS = 3000 /* without a step, and three times as long as steps take: it stands */
+};
+
+struct ps_pulse_point {
+    int64_t ns, step;
+};
+
+struct ps_pulse {
+    uint64_t generation;
+    int64_t highest;                           /* step that was ever made; -1: none */
+    int64_t moved_ns;                          /* when it was; at first: the first look */
+    struct ps_pulse_point point[PULSE_POINTS]; /* the generation's, the newest first */
+    int n;
+};
+
+/* Looks at the step of a generation; step -1: it has no values yet. now_ns never falls. */
+void ps_pulse_note(struct ps_pulse *p, uint64_t generation, int64_t step, int64_t now_ns);
+/* ms since a step was made. */
+int64_t ps_pulse_stood_ms(const struct ps_pulse *p, int64_t now_ns);
+/* True if no step was made for PULSE_STANDS_MS and for three times as long as steps take. */
+bool ps_pulse_stands(const struct ps_pulse *p, int64_t now_ns);
+/* Steps per second of the last points; 0: it stands, or this is not known. */
+double ps_pulse_rate(const struct ps_pulse *p, int64_t now_ns);
+
+struct ps_service_pace {
+    double steps_per_s;
+    int64_t stood_ms; /* since the last step was made; without a job: since the service was made */
+    int is_slow;      /* that is longer than steps take */
+};
+
+struct ps_service;
+/* Tells how fast steps are made at a server at present, and whether training stands. */
+void ps_service_pace(struct ps_service *s, struct ps_service_pace *out);
+
+#endif

@@ -1,0 +1,20 @@
+/* ps/waits.h - names the workers and servers that training waits for, in one phrase.
+ * Owns: nothing. Threads: values. Errors: none. */
+#ifndef PS_WAITS_H
+#define PS_WAITS_H
+#include "net/wire/status.h"
+#include <stdbool.h>
+
+struct ps_waits_config {
+    const struct net_status *status; /* complete, but for `waiting` */
+    int n_hosts;                     /* workers of --worker_hosts */
+    const int *late; /* by rank: chunks that have waited for its contribution for longer than steps
+                        take; NULL: none has */
+};
+
+/* Writes "worker 1 (never joined), worker 3 (no connection for 12 s)"; empty: training waits for
+ * no other program.
+ * A worker that is connected and computes is named only where it is late. */
+void ps_waits_name(const struct ps_waits_config *cfg, char text[STATUS_WAITING_BYTES]);
+
+#endif

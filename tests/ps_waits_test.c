@@ -1,0 +1,243 @@
+/* tests/ps_waits_test.c - which workers and servers training waits for, and how fast it is at
+ * present. */
+#include "ps/model_name.h"
+#include "ps/service/pulse.h"
+#include "ps/waits.h"
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <stdint.h>
+#include <stdio.h>
+#include <string.h>
+/* after its needs */
+#include <cmocka.h>
+
+static const int64_t s_ns = 1000000000;
+
+/* A job of three workers and two servers that trains. */
+struct job {
+    struct net_status s;
+    struct net_status_member member[3];
+    struct net_status_server server[2];
+    int late[3];
+};
+
+static struct job *training(void)
+{
+    static struct job j;
+    memset(&j, 0, sizeof j);
+    for (int i = 0; i < 3; i++)
+        j.member[i] = (struct net_status_member){
+            .member = i, .rank = i, .state = MEMBER_TRAINING, .ms = 12700};
+    for (int i = 0; i < 2; i++)
+        j.server[i] = (struct net_status_server){
+            .server = i, .state = SERVER_HERE, .address = "h:1", .n_chunks = 1, .heard_ms = 12700};
+    j.s = (struct net_status){.generation = 1,
+                              .state = STATE_TRAINING,
+                              .step = 7,
+                              .job = {.n_workers = 3},
+                              .n_members = 3,
+                              .n_servers = 2,
+                              .members = j.member,
+                              .servers = j.server};
+    return &j;
+}
+
+static const char *named(struct job *j)
+{
+    static char text[STATUS_WAITING_BYTES];
+    ps_waits_name(&(struct ps_waits_config){&j->s, 3, j->late}, text);
+    return text;
+}
+
+static void workers_that_compute_are_not_named(void **state)
+{
+    struct job *j = training();
+    (void)state;
+    j->member[1].awaited = 4; /* for 100 ms */
+    assert_string_equal(named(j), "");
+}
+
+static void absent_workers_are_named_with_the_reason(void **state)
+{
+    struct job *j = training();
+    (void)state;
+    j->member[1].state = MEMBER_EXPECTED;
+    assert_string_equal(named(j), "worker 1 (never joined)");
+    j->member[2].state = MEMBER_MISSING;
+    assert_string_equal(named(j), "worker 1 (never joined), worker 2 (no connection for 12 s)");
+    snprintf(j->member[1].refused, sizeof j->member[1].refused, "another job: --seed");
+    j->member[1].refused_ms = 3200;
+    j->member[2].state = MEMBER_DONE;
+    assert_string_equal(named(j), "worker 1 (refused 3 s ago: another job: --seed)");
+    j->s.state = STATE_DONE;
+    assert_string_equal(named(j), "");
+}
+
+static void late_workers_are_named(void **state)
+{
+    struct job *j = training();
+    (void)state;
+    j->late[2] = 1;
+    assert_string_equal(named(j), "worker 2 (connected; its part of step 7 is missing)");
+}
+
+/* In async no step waits for a worker, and with a backup worker not for one. */
+static void absent_workers_hold_nothing_up_where_no_step_needs_them(void **state)
+{
+    struct job *j = training();
+    (void)state;
+    j->s.job.sync_mode = JOB_ASYNC;
+    j->member[0].state = MEMBER_MISSING;
+    assert_string_equal(named(j), "");
+    j->s.step = -1; /* the first values are worker 0's */
+    assert_string_equal(named(j), "worker 0 (no connection for 12 s)");
+    j->s.step = 7;
+    j->s.job.sync_mode = JOB_SYNC;
+    j->s.job.aggregate = 2;
+    assert_string_equal(named(j), "");
+    j->member[0].awaited = 1; /* worker 2 has ended, say, and both others are needed */
+    assert_string_equal(named(j), "worker 0 (no connection for 12 s)");
+    j->member[0].awaited = 0;
+    for (int i = 0; i < 3; i++)
+        j->member[i].state = MEMBER_EXPECTED;
+    assert_string_equal(named(j),
+                        "worker 0 (never joined), worker 1 (never joined), worker 2 (never "
+                        "joined)");
+}
+
+static void servers_go_first(void **state)
+{
+    struct job *j = training();
+    (void)state;
+    j->member[1].state = MEMBER_MISSING;
+    j->server[1].state = SERVER_MISSING;
+    assert_string_equal(named(j), "ps:1 (h:1; no message for 12 s)");
+    j->server[1].n_chunks = 0; /* nothing waits for it */
+    assert_string_equal(named(j), "worker 1 (no connection for 12 s)");
+}
+
+static void before_a_job_the_first_worker_is_named(void **state)
+{
+    struct job *j = training();
+    (void)state;
+    j->s.generation = 0;
+    j->s.state = STATE_EMPTY;
+    j->s.n_members = 0;
+    assert_string_equal(named(j), "worker 0 (never joined)");
+    snprintf(j->s.change, sizeof j->s.change, "ps:1 (h:1) has not called it yet");
+    assert_string_equal(named(j), "the servers: ps:1 (h:1) has not called it yet");
+}
+
+static void long_lists_and_reasons_are_cut(void **state)
+{
+    struct job *j = training();
+    struct net_status_member many[200];
+    (void)state;
+    for (int i = 0; i < 200; i++) {
+        many[i] = (struct net_status_member){.member = i, .rank = i, .state = MEMBER_EXPECTED};
+        memset(many[i].refused, 'x', sizeof many[i].refused - 1);
+    }
+    j->s.members = many;
+    j->s.n_members = 200;
+    assert_in_range(strlen(named(j)), 400, STATUS_WAITING_BYTES - 1);
+    for (int i = 0; i < 200; i++)
+        many[i].refused[0] = 0;
+    assert_string_equal(named(j),
+                        "worker 0 (never joined), worker 1 (never joined), worker 2 (never "
+                        "joined), and 197 more");
+}
+
+static void a_sentence_has_the_time(void **state)
+{
+    char text[STATUS_SENTENCE_BYTES];
+    struct job *j = training();
+    (void)state;
+    net_waiting_text("worker 1 (never joined)", 12900, text);
+    assert_string_equal(text, "waiting for worker 1 (never joined), 12 s");
+    assert_string_equal(net_status_state(&j->s), "training");
+    snprintf(j->s.waiting, sizeof j->s.waiting, "worker 1 (never joined)");
+    assert_string_equal(net_status_state(&j->s), "waiting");
+    j->s.state = STATE_STOPPED;
+    assert_string_equal(net_status_state(&j->s), "stopped");
+}
+
+/* 20 steps a second, then none: the speed is that of the last 10 s, and 0 where it stands. */
+static void a_speed_ends_where_training_stands(void **state)
+{
+    struct ps_pulse p = {.n = 0};
+    int64_t now = s_ns;
+    (void)state;
+    assert_true(ps_pulse_rate(&p, now) == 0 && ps_pulse_stood_ms(&p, now) == 0);
+    for (int i = 0; i <= 600; i++, now += s_ns / 20)
+        ps_pulse_note(&p, 1, i < 300 ? i / 2 : i - 150, now);
+    assert_float_equal(ps_pulse_rate(&p, now), 20, 0.1);
+    assert_false(ps_pulse_stands(&p, now));
+    for (int i = 0; i < 4; i++, now += s_ns)
+        ps_pulse_note(&p, 1, 450, now);
+    assert_true(ps_pulse_stands(&p, now));
+    assert_true(ps_pulse_rate(&p, now) == 0);
+    assert_int_equal(ps_pulse_stood_ms(&p, now), 4050);
+}
+
+/* A job of slow steps does not stand while one takes as long as the others. */
+static void slow_steps_do_not_stand(void **state)
+{
+    struct ps_pulse p = {.n = 0};
+    int64_t now = s_ns;
+    (void)state;
+    for (int i = 0; i < 120; i++, now += s_ns / 2)
+        ps_pulse_note(&p, 1, i / 20, now); /* 10 s each */
+    assert_false(ps_pulse_stands(&p, now));
+    assert_float_equal(ps_pulse_rate(&p, now), 0.1, 1e-9);
+    now += 11 * s_ns;
+    assert_false(ps_pulse_stands(&p, now));
+    now += 10 * s_ns;
+    assert_true(ps_pulse_stands(&p, now));
+}
+
+/* Generations that begin again at an earlier step make none. */
+static void generations_without_a_step_stand(void **state)
+{
+    struct ps_pulse p = {.n = 0};
+    int64_t now = s_ns;
+    (void)state;
+    ps_pulse_note(&p, 1, 10, now);
+    for (uint64_t i = 2; i < 12; i++, now += s_ns)
+        ps_pulse_note(&p, i, i % 2 ? -1 : 9, now);
+    assert_int_equal(ps_pulse_stood_ms(&p, now), 10000);
+    assert_true(ps_pulse_stands(&p, now));
+    ps_pulse_note(&p, 12, 11, now);
+    assert_int_equal(ps_pulse_stood_ms(&p, now), 0);
+}
+
+static void a_model_has_a_name(void **state)
+{
+    char name[STATUS_MODEL_BYTES];
+    (void)state;
+    ps_model_name("{\"name\": \"mlp\", \"layers\": []}", name);
+    assert_string_equal(name, "mlp");
+    ps_model_name("{\"name\": 5}", name);
+    assert_string_equal(name, "");
+    ps_model_name("{", name);
+    assert_string_equal(name, "");
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(workers_that_compute_are_not_named),
+        cmocka_unit_test(absent_workers_are_named_with_the_reason),
+        cmocka_unit_test(late_workers_are_named),
+        cmocka_unit_test(absent_workers_hold_nothing_up_where_no_step_needs_them),
+        cmocka_unit_test(servers_go_first),
+        cmocka_unit_test(before_a_job_the_first_worker_is_named),
+        cmocka_unit_test(long_lists_and_reasons_are_cut),
+        cmocka_unit_test(a_sentence_has_the_time),
+        cmocka_unit_test(a_speed_ends_where_training_stands),
+        cmocka_unit_test(slow_steps_do_not_stand),
+        cmocka_unit_test(generations_without_a_step_stand),
+        cmocka_unit_test(a_model_has_a_name),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}
