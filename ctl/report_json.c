@@ -118,19 +118,19 @@ static json_t *job_json(const struct net_status *s)
         return json_null();
     job_augment_text(&j->augment, augment);
     return json_pack(
-        "{s:i, s:s, s:I, s:i, s:i, s:I, s:i, s:I, s:{s:s, s:f}, s:s, s:s, s:i, s:I, s:i, "
+        "{s:i, s:s?, s:s, s:I, s:i, s:i, s:I, s:i, s:I, s:{s:s, s:f}, s:s, s:s, s:i, s:I, s:i, "
         "s:o, s:s, s:o, s:o, s:o, s:s?}",
-        "workers", j->n_workers, "sync_mode", job_sync_mode_name(j->sync_mode), "train_steps",
-        (json_int_t)j->train_steps, "batch_size", j->batch, "local_steps", job_local_steps(j),
-        "seed", (json_int_t)j->seed, "aggregate", job_aggregate(j), "staleness",
-        (json_int_t)j->staleness, "optimizer", "name", optim_name(j->optim.kind), "learning_rate",
-        float_typed(j->optim.learning_rate), "push_dtype", dtype_name(j->push_dtype),
-        "version_dtype", dtype_name(j->version_dtype), "parameters", s->chunks->n_params,
-        "elements", (json_int_t)s->chunks->n_elems, "chunks", s->chunks->n_chunks, "data",
-        data_json(&j->data), "arithmetic", j->arithmetic, "asked_steps",
-        j->asked_steps ? json_integer((json_int_t)j->asked_steps) : json_null(), "mean",
-        numbers_json(j->normal.mean, j->normal.n), "std", numbers_json(j->normal.std, j->normal.n),
-        "augment", *augment ? augment : NULL);
+        "workers", j->n_workers, "model", s->model_name[0] ? s->model_name : NULL, "sync_mode",
+        job_sync_mode_name(j->sync_mode), "train_steps", (json_int_t)j->train_steps, "batch_size",
+        j->batch, "local_steps", job_local_steps(j), "seed", (json_int_t)j->seed, "aggregate",
+        job_aggregate(j), "staleness", (json_int_t)j->staleness, "optimizer", "name",
+        optim_name(j->optim.kind), "learning_rate", float_typed(j->optim.learning_rate),
+        "push_dtype", dtype_name(j->push_dtype), "version_dtype", dtype_name(j->version_dtype),
+        "parameters", s->chunks->n_params, "elements", (json_int_t)s->chunks->n_elems, "chunks",
+        s->chunks->n_chunks, "data", data_json(&j->data), "arithmetic", j->arithmetic,
+        "asked_steps", j->asked_steps ? json_integer((json_int_t)j->asked_steps) : json_null(),
+        "mean", numbers_json(j->normal.mean, j->normal.n), "std",
+        numbers_json(j->normal.std, j->normal.n), "augment", *augment ? augment : NULL);
 }
 
 static json_t *checkpoints_json(const struct net_status_checkpoints *c)
@@ -154,12 +154,16 @@ static json_t *best_json(const struct net_best *b)
 
 static json_t *status_json(const struct net_status *s)
 {
-    return json_pack("{s:o, s:I, s:s, s:I, s:o, s:o, s:I, s:f, s:f, s:o, s:o, s:o, s:o, s:o, s:o}",
+    json_t *waiting = s->waiting[0] ? json_pack("{s:s, s:f}", "for", s->waiting, "seconds",
+                                                seconds(s->waiting_ms))
+                                    : json_null();
+    return json_pack("{s:o, s:I, s:s, s:o, s:I, s:o, s:o, s:I, s:f, s:f, s:o, s:o, s:o, s:o, s:o, "
+                     "s:o}",
                      "server", number_or_null(s->server), "generation", (json_int_t)s->generation,
-                     "state", net_state_name(s->state), "first_step", (json_int_t)s->first_step,
-                     "step", number_or_null(s->step), "highest_step", number_or_null(s->highest),
-                     "position", (json_int_t)s->position, "steps_per_s", s->steps_per_s, "up_s",
-                     seconds(s->up_ms), "change",
+                     "state", net_status_state(s), "waiting", waiting, "first_step",
+                     (json_int_t)s->first_step, "step", number_or_null(s->step), "highest_step",
+                     number_or_null(s->highest), "position", (json_int_t)s->position, "steps_per_s",
+                     s->steps_per_s, "up_s", seconds(s->up_ms), "change",
                      s->change[0] ? json_string(s->change) : json_null(), "job", job_json(s),
                      "members", members_json(s), "servers", servers_json(s), "checkpoints",
                      checkpoints_json(&s->checkpoints), "best", best_json(&s->best));

@@ -31,6 +31,14 @@ static struct text duration(int64_t ms)
     return t;
 }
 
+static struct text ago(int64_t ms)
+{
+    struct text t = duration(ms);
+    if (ms >= 0)
+        snprintf(t.s, sizeof t.s, "%.30s ago", duration(ms).s);
+    return t;
+}
+
 static struct text number(int64_t n)
 {
     struct text t = {"-"};
@@ -81,31 +89,35 @@ static enum status show_members(const struct net_status *s)
 static enum status show_servers(const struct net_status *s)
 {
     struct ctl_table *t = NULL;
-    enum status st = ctl_table_create(">SERVER\tADDRESS\tSTATE\t>MB\t>CHUNKS\t>HEARD\t>UP", &t);
+    enum status st =
+        ctl_table_create(">SERVER\tADDRESS\tSTATE\t>MB\t>CHUNKS\t>LAST HEARD\t>UP", &t);
     for (int i = 0; st == ST_OK && i < s->n_servers; i++) {
         const struct net_status_server *v = &s->servers[i];
         ctl_table_row(t, "%s\t%s\t%s\t%.1f\t%d\t%s\t%s", number(v->server).s, v->address,
                       net_server_name(v->state), (double)v->bytes * 1e-6, v->n_chunks,
-                      duration(v->heard_ms).s, duration(v->up_ms).s);
+                      ago(v->heard_ms).s, duration(v->up_ms).s);
     }
     return print_take(t, st);
 }
 
 static enum status show_late(const struct net_status *s)
 {
+    char columns[160];
     struct ctl_table *t = NULL;
     if (s->chunks && s->job.sync_mode != JOB_SYNC) {
         printf("%s: no step waits for a worker\n", job_sync_mode_name(s->job.sync_mode));
         return ST_OK;
     }
-    enum status st = ctl_table_create(
-        ">WORKER\tADDRESS\t>WAITED FOR\t>WAS LAST IN\t>LATELY\t>WAS LAST IN\tNOW", &t);
+    snprintf(columns, sizeof columns,
+             ">WORKER\tADDRESS\t>WAITED FOR\t>WAS LAST IN\t>LAST %d STEPS: WAITED FOR\t>WAS LAST "
+             "IN\tNOW",
+             s->n_recent);
+    enum status st = ctl_table_create(columns, &t);
     for (int i = 0; st == ST_OK && i < s->n_members; i++) {
         const struct net_status_member *m = &s->members[i];
-        ctl_table_row(t, "%d\t%s\t%.1f s\t%" PRId64 " steps\t%.1f s\t%" PRId64 " of %d\t%s",
-                      m->member, m->address[0] ? m->address : "-", m->seconds, m->times,
-                      m->recent_seconds, m->recent_times, s->n_recent,
-                      m->awaited > 0 ? "waited for" : "");
+        ctl_table_row(t, "%d\t%s\t%.1f s\t%" PRId64 " steps\t%.1f s\t%" PRId64 "\t%s", m->member,
+                      m->address[0] ? m->address : "-", m->seconds, m->times, m->recent_seconds,
+                      m->recent_times, m->awaited > 0 ? "waited for" : "");
     }
     return print_take(t, st);
 }
@@ -164,18 +176,32 @@ static void show_checkpoints(const struct net_status *s)
     putchar('\n');
 }
 
+static void show_waiting(const struct net_status *s)
+{
+    char text[STATUS_SENTENCE_BYTES];
+    net_waiting_text(s->waiting, s->waiting_ms, text);
+    if (s->waiting[0])
+        puts(text);
+}
+
 static void show_head(const struct net_status *s)
 {
     char rate[FLOAT_TEXT_BYTES];
     if (!s->chunks) {
         printf("ps:%s: no job yet; up %s\n", number(s->server).s, duration(s->up_ms).s);
+        show_waiting(s);
         return;
     }
     printf("ps:%s: generation " TERM_FMT ", %s, step %s of %" PRId64 " (%s); %.1f steps/s; up %s\n",
-           number(s->server).s, TERM_ARG(s->generation), net_state_name(s->state),
-           number(s->step).s, s->job.train_steps, job_sync_mode_name(s->job.sync_mode),
-           s->steps_per_s, duration(s->up_ms).s);
-    printf("model: %d parameters, %" PRId64 " elements in %d chunks; %s, learning rate %s; batches "
+           number(s->server).s, TERM_ARG(s->generation), net_status_state(s), number(s->step).s,
+           s->job.train_steps, job_sync_mode_name(s->job.sync_mode), s->steps_per_s,
+           duration(s->up_ms).s);
+    show_waiting(s);
+    if (s->model_name[0])
+        printf("model %s: ", s->model_name);
+    else
+        printf("model: ");
+    printf("%d parameters, %" PRId64 " elements in %d chunks; %s, learning rate %s; batches "
            "of %d\n",
            s->chunks->n_params, s->chunks->n_elems, s->chunks->n_chunks,
            optim_name(s->job.optim.kind), float_text(s->job.optim.learning_rate, rate),

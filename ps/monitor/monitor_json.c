@@ -40,7 +40,8 @@ static json_t *seconds_or_null(int64_t ms)
 static json_t *member_json(struct ps_monitor *m, const struct net_status_member *v)
 {
     struct monitor_worker r;
-    int told = monitor_worker_report(m, v->member, &r);
+    int is_here = v->state == MEMBER_TRAINING || v->state == MEMBER_LEAVING;
+    int told = is_here && monitor_worker_report(m, v->member, &r);
     int64_t none_since = told ? r.last.nonfinite_since : 0;
     return json_pack(
         "{s:i, s:o, s:o, s:s, s:o, s:I, s:f, s:i, s:I, s:f, s:i, s:I, s:o, s:o, s:o, s:o, s:o}",
@@ -89,6 +90,15 @@ static json_t *servers_json(const struct net_status *s)
     return list;
 }
 
+static json_t *data_json(const struct job_data *d)
+{
+    if (!d->n_train)
+        return json_null();
+    return json_pack("{s:o, s:I, s:[i,i,i]}", "name", text(d->own ? "each worker's own" : d->name),
+                     "training_samples", (json_int_t)d->n_train, "shape", d->dim[0], d->dim[1],
+                     d->dim[2]);
+}
+
 static json_t *job_json(const struct net_status *s)
 {
     const struct net_job *j = &s->job;
@@ -96,7 +106,8 @@ static json_t *job_json(const struct net_status *s)
                               : (double)optim_rate(&j->optim, (uint64_t)s->step);
     if (!s->chunks)
         return json_null();
-    return json_pack("{s:s, s:I, s:i, s:i, s:s, s:o, s:i, s:I, s:i}", "sync_mode",
+    return json_pack("{s:o, s:o, s:s, s:I, s:i, s:i, s:s, s:o, s:i, s:I, s:i}", "model",
+                     text(s->model_name), "data", data_json(&j->data), "sync_mode",
                      job_sync_mode_name(j->sync_mode), "train_steps", (json_int_t)j->train_steps,
                      "batch_size", j->batch, "local_steps", job_local_steps(j), "optimizer",
                      optim_name(j->optim.kind), "learning_rate", real_or_null(rate), "parameters",
@@ -147,22 +158,30 @@ static json_t *history_json(const struct history *h)
     return list;
 }
 
+static json_t *waiting_json(const struct net_status *s)
+{
+    char sentence[STATUS_SENTENCE_BYTES];
+    net_waiting_text(s->waiting, s->waiting_ms, sentence);
+    return s->waiting[0] ? text(sentence) : json_null();
+}
+
 static json_t *document(struct ps_monitor *m)
 {
     const struct net_status *s = &m->status;
     char why[MONITOR_WHY_BYTES] = "", generation[48] = "";
-    int ready = monitor_is_ready(m, why);
+    int ready = monitor_is_ready(m, why), stands = s->waiting[0] != 0;
     int64_t none_since = monitor_nonfinite_since(m);
     if (s->generation)
         snprintf(generation, sizeof generation, TERM_FMT, TERM_ARG(s->generation));
     return json_pack(
-        "{s:s, s:i, s:s, s:s, s:o, s:b, s:o, s:f, s:o, s:o, s:f, s:f, s:o, s:o, s:o, s:I, s:I, "
+        "{s:s, s:i, s:s, s:s, s:o, s:o, s:b, s:o, s:f, s:o, s:o, s:f, s:f, s:o, s:o, s:o, s:I, "
+        "s:I, "
         "s:I, s:o, s:o, s:o, s:o, s:o, s:o}",
         "version", WEIR_VERSION, "task", m->cfg.task, "generation", generation, "state",
-        net_state_name(s->state), "change", text(s->change), "ready", ready, "why_not_ready",
-        text(why), "up_s", (double)(clock_now_ns() - m->start_ns) * 1e-9, "step",
+        net_status_state(s), "waiting", waiting_json(s), "change", text(s->change), "ready", ready,
+        "why_not_ready", text(why), "up_s", (double)(clock_now_ns() - m->start_ns) * 1e-9, "step",
         integer_or_null(s->step), "step_age_s", real_or_null(monitor_step_age_s(m)), "steps_per_s",
-        monitor_rate(m, 0), "images_per_s", monitor_rate(m, 1), "loss",
+        stands ? 0 : monitor_rate(m, 0), "images_per_s", stands ? 0 : monitor_rate(m, 1), "loss",
         real_or_null(monitor_loss(m)), "loss_not_finite_since",
         integer_or_null(none_since ? none_since : -1), "best", best_json(s), "received_bytes",
         (json_int_t)m->stats.received_bytes, "sent_bytes", (json_int_t)m->stats.sent_bytes,

@@ -63,6 +63,16 @@ static void write_totals(FILE *f, const struct ps_monitor *m)
                     (double)m->stats.sent_bytes);
 }
 
+/* The family has no value while training waits for none. */
+static void write_waiting(FILE *f, const struct net_status *s)
+{
+    const char *const labels[] = {"for", s->waiting, NULL};
+    metrics_family(f, "weir_ps_waiting_seconds", "gauge",
+                   "For how long training has waited, and for which workers or servers.");
+    if (s->waiting[0])
+        metrics_value(f, "weir_ps_waiting_seconds", labels, (double)s->waiting_ms * 1e-3);
+}
+
 static void write_members(FILE *f, const struct net_status *s)
 {
     int n[MEMBER_N_STATES] = {0};
@@ -225,6 +235,7 @@ int monitor_metrics(void *ctx, FILE *f)
     metrics_gauge(f, "weir_ps_ready", "What /healthz says: 1: 200, 0: 503.",
                   monitor_is_ready(m, why));
     write_state(f, &m->status);
+    write_waiting(f, &m->status);
     write_progress(f, m);
     write_totals(f, m);
     write_members(f, &m->status);

@@ -7,8 +7,16 @@
 enum {
     REPORT_MS = 1000,   /* between two of a worker's reports, */
     REPORT_EACH_MS = 8, /* and of all workers': the more there are, the rarer */
+    SPEED_REPORTS = 5,  /* a speed stands for so many reports that do not come */
     REFUSED_LINE_MS = 60000
 };
+
+/* Under the lock. */
+static int report_ms(const struct ps_monitor *m)
+{
+    int each = m->n_workers * REPORT_EACH_MS;
+    return each > REPORT_MS ? each : REPORT_MS;
+}
 
 /* Under the lock. */
 static void add_report(struct ps_monitor *m, struct monitor_worker *w, const struct net_report *r)
@@ -58,9 +66,9 @@ int ps_monitor_reported(void *ctx, const struct net_report *report)
         if (m->n_workers <= report->member)
             m->n_workers = report->member + 1;
     }
-    int each = m->n_workers * REPORT_EACH_MS;
+    int each = report_ms(m);
     pthread_mutex_unlock(&m->lock);
-    return each > REPORT_MS ? each : REPORT_MS;
+    return each;
 }
 
 /* Under the lock. */
@@ -74,6 +82,8 @@ int monitor_worker_report(struct ps_monitor *m, int worker, struct monitor_worke
     pthread_mutex_lock(&m->lock);
     *out = m->workers[worker];
     int fresh = is_fresh(out);
+    if (clock_now_ns() - out->at_ns > SPEED_REPORTS * report_ms(m) * INT64_C(1000000))
+        out->images_per_s = (double)NAN; /* it tells nothing any more: it may hang */
     pthread_mutex_unlock(&m->lock);
     return fresh;
 }
