@@ -6,6 +6,7 @@ import shutil
 import subprocess
 import tempfile
 import unittest
+import unittest.mock
 
 import harness
 
@@ -76,6 +77,33 @@ class Static(unittest.TestCase):
                 self.assertIn(path, done.stdout)
                 self.assertNotIn("Traceback", done.stdout)
                 os.unlink(os.path.join(self.tree, path))
+
+    def test_headers_where_cuda_is_not_installed(self):
+        """A header that needs CUDA's is left out by name; one that lacks another header is not."""
+        self.copy("net/wire/weir.proto", "scripts/")
+        include = subprocess.run(["gcc", "-print-file-name=include"], stdout=subprocess.PIPE,
+                                 text=True, check=True).stdout.strip()
+        folders = (include, "/usr/include/%s-linux-gnu" % os.uname().machine, "/usr/include")
+        self.write("#!/bin/sh\nexec /usr/bin/gcc -nostdinc %s \"$@\"\n" %
+                   " ".join("-isystem " + f for f in folders), "../bin/gcc")
+        os.chmod(os.path.join(self.path, "gcc"), 0o755)
+        no_toolkit = unittest.mock.patch.dict(os.environ, CUDA_HOME=self.tree)
+        no_toolkit.start()
+        self.addCleanup(no_toolkit.stop)
+        self.write("#pragma once\n#include <cublas_v2.h>\nvoid f(cublasHandle_t h);\n",
+                   "kernels/cuda/plan.h")
+        self.write('#pragma once\n#include "kernels/cuda/plan.h"\n', "kernels/cuda/dense.h")
+        done = self.run_script("check_headers", self.tree)
+        self.assertEqual(done.returncode, 0, done.stdout)
+        self.assertIn("not compiled, as CUDA is not installed (cublas_v2.h): kernels/cuda/dense.h "
+                      "kernels/cuda/plan.h\n", done.stdout)
+        self.write("#pragma once\n#include <no_such.h>\n", "kernels/cuda/dense.h")
+        done = self.run_script("check_headers", self.tree)
+        self.assertNotEqual(done.returncode, 0, done.stdout)
+        self.assertIn("kernels/cuda/dense.h: does not compile", done.stdout)
+        self.write("#pragma once\n#include <cublas_v2.h>\n", "base/fault.h")
+        done = self.run_script("check_headers", self.tree)
+        self.assertIn("base/fault.h: does not compile", done.stdout)
 
     def test_nothing_to_check(self):
         self.copy("scripts/")
