@@ -28,7 +28,8 @@ if(NVCC) # its own toolkit before another that the system has
 endif()
 
 function(cuda_header variable file)
-  find_path(${variable} ${file} HINTS ${cuda_roots} PATH_SUFFIXES include PATHS /usr/local/cuda)
+  find_path(${variable} ${file} HINTS ${cuda_roots} PATH_SUFFIXES include include/cccl
+            PATHS /usr/local/cuda)
 endfunction()
 
 # Where pip is, libraries have no link without a version: their names are as programs know them.
@@ -55,10 +56,14 @@ macro(cuda_lacks list)
 endmacro()
 
 cuda_header(CUDART_INCLUDE cuda_runtime_api.h)
+# The runtime's headers include these two, which pip has in packages of their own.
+cuda_header(CUDA_CRT_INCLUDE crt/host_defines.h)
+cuda_header(CUDA_CCCL_INCLUDE nv/target)
 cuda_header(CUBLAS_INCLUDE cublas_v2.h)
 cuda_header(CUDNN_INCLUDE cudnn.h)
 cuda_header(NCCL_INCLUDE nccl.h)
-set(CUDA_INCLUDES ${CUDART_INCLUDE} ${CUBLAS_INCLUDE} ${CUDNN_INCLUDE})
+set(CUDA_INCLUDES ${CUDART_INCLUDE} ${CUBLAS_INCLUDE} ${CUDNN_INCLUDE} ${CUDA_CRT_INCLUDE}
+    ${CUDA_CCCL_INCLUDE})
 set(cuda_major)
 if(NOT CUDART_INCLUDE)
   cuda_lacks(CUDA_UNFIT "there is no cuda_runtime_api.h")
@@ -70,6 +75,14 @@ else()
   if(version VERSION_LESS CUDA_OLDEST)
     cuda_lacks(CUDA_UNFIT "the headers in ${CUDART_INCLUDE} are of CUDA ${version}")
   endif()
+endif()
+if(NOT CUDA_CRT_INCLUDE)
+  cuda_lacks(CUDA_UNFIT "there is no crt/host_defines.h, which pip has in "
+             "nvidia-cuda-nvcc-cu12 and nvidia-cuda-crt")
+endif()
+if(NOT CUDA_CCCL_INCLUDE)
+  cuda_lacks(CUDA_UNFIT "there is no nv/target, which pip has in "
+             "nvidia-cuda-cccl-cu12 (of 12.6 or newer) and nvidia-cuda-cccl")
 endif()
 if(NOT CUBLAS_INCLUDE)
   cuda_lacks(CUDA_UNFIT "there is no cublas_v2.h")

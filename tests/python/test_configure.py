@@ -78,6 +78,8 @@ class Configure(harness.Test):
         for path, text in {
                 "cuda_runtime/include/cuda_runtime_api.h":
                     "#define CUDART_VERSION  %d%02d0\n" % (cuda[0], cuda[1]),
+                "cuda_nvcc/include/crt/host_defines.h": "",
+                "cuda_cccl/include/nv/target": "",
                 "cublas/include/cublas_v2.h": "",
                 "cublas/include/cublas_api.h": "#define CUBLAS_VER_MAJOR %d\n" % cuda[0],
                 "cudnn/include/cudnn.h": "",
@@ -97,7 +99,7 @@ class Configure(harness.Test):
         """What CMake says of the CUDA backend with such a toolkit, and nvcc's path."""
         nvcc = self.toolkit(**toolkit)
         forget = ["-UWEIR_WERROR", "-UWEIR_CUDA_ARCHITECTURES"] # of the test before
-        for name in ("CUDART", "CUBLAS", "CUBLASLT", "CUDNN", "NCCL"):
+        for name in ("CUDART", "CUDA_CRT", "CUDA_CCCL", "CUBLAS", "CUBLASLT", "CUDNN", "NCCL"):
             forget += ["-U%s_INCLUDE" % name, "-U%s_LIBRARY" % name]
         return nvcc, *self.configure(
             *forget, "NVCC=" + nvcc, "DNNL_INCLUDE=NOTFOUND",
@@ -152,6 +154,13 @@ class Configure(harness.Test):
             self.assertTrue(nvcc)
             for command in nvcc:
                 self.assertEqual("-Werror" in command, bool(settings), command)
+
+    def test_headers_that_the_runtimes_include(self):
+        """The compiler finds those of pip's other packages beside the runtime's."""
+        _, status, said = self.cuda()
+        self.assertEqual(status, 0, said)
+        for package in ("cuda_nvcc", "cuda_cccl"):
+            self.assertIn("-isystem %s/nvidia/%s/include" % (self.dir(), package), self.commands())
 
     def test_old_nccl(self):
         _, status, said = self.cuda(nccl="2.17")
