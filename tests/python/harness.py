@@ -45,8 +45,10 @@ with open(os.path.join(SOURCE, "net/wire/message.h"), encoding="utf-8") as heade
 # Tests of the CPU stay on it, whatever the machine has; tests of GPUs set an environment.
 CUDA_VISIBLE_DEVICES = os.environ.get("CUDA_VISIBLE_DEVICES")
 os.environ["CUDA_VISIBLE_DEVICES"] = ""
-# Nor is a test part of the cluster in which it is started.
-for name in [n for n in os.environ if n == "TF_CONFIG" or n.startswith("SLURM_")]:
+# A test is not part of the cluster in which it is started, and a test's Python programs write their
+# output as they do for a user (PYTHONUNBUFFERED hides lines that are lost or late).
+for name in [n for n in os.environ if n in ("TF_CONFIG", "PYTHONUNBUFFERED") or
+             n.startswith("SLURM_")]:
     del os.environ[name]
 LIBC = ctypes.CDLL(None, use_errno=True)
 TEST_SECONDS = 100  # times PATIENCE: no test takes so long
@@ -65,6 +67,16 @@ def models_dir(model):
     """The flag for a model of the examples, or of the tests' own."""
     own = os.path.exists(os.path.join(OWN_MODELS, model + ".json"))
     return "--models_dir=" + (OWN_MODELS if own else MODELS)
+
+
+def why_no_localhost():
+    """None, or why commands of the docs that name localhost cannot run here."""
+    try:
+        socket.getaddrinfo("localhost", 1, type=socket.SOCK_STREAM)
+    except OSError as e:
+        return "localhost has no address (%s): add the line '127.0.0.1 localhost' to " \
+            "/etc/hosts" % e.strerror
+    return None
 
 
 class Failure(AssertionError):

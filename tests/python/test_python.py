@@ -364,8 +364,9 @@ class Members(unittest.TestCase):
         with tempfile.TemporaryDirectory() as folder:
             with open(os.path.join(folder, "worker-0.log"), "w", encoding="utf-8") as f:
                 f.write("of another cluster")
-            with weir.Cluster(command=[sys.executable, "-c", "import sys; print('first' + 99 * "
-                                       "'\\n'); sys.exit('no data')"], folder=folder) as cluster:
+            with weir.Cluster(command=[sys.executable, "-u", "-c", "import sys; print('first' + "
+                                       "99 * '\\n'); sys.exit('no data')"],
+                              folder=folder) as cluster:
                 why = "(?s)worker:0: exit status 1; .*\n\nno data$"
                 with self.assertRaisesRegex(weir.Error, why) as raised:
                     cluster.wait(60)
