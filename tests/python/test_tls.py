@@ -9,12 +9,14 @@ import socket
 import subprocess
 import tempfile
 import threading
+import unittest
 
 import certs
 import harness
 
 TRAIN = ["--train_steps=6", "--batch_size=12", "--intra_op_threads=1", "--log_every=1"]
 RETRY, USAGE = 138, 2
+NO_LOCALHOST = harness.why_no_localhost()
 METHODS = {"Weir/Join": "worker", "Weir/Leave": "worker", "Weir/Exchange": "worker",
            "Weir/Evaluate": "worker", "Reports/Report": "worker", "Weir/Coordinate": "ps",
            "Weir/Fetch": "ps", "Weir/Squares": "ps", "Region/Gate": "ps",
@@ -510,6 +512,7 @@ class Tokens(Secured):
             p.wait_line("has no token for the role " + role)
 
 
+@unittest.skipIf(NO_LOCALHOST, NO_LOCALHOST)
 class Document(Secured):
     """docs/security.md's commands as they stand, but for the port and the length of training."""
 

@@ -307,8 +307,8 @@ class Wan:
                        [r.subnet for r in self.regions], pcap)
 
 
-def why_not(ipsec=False, nat=False):
-    """None, or why there can be no such network here."""
+def why_not(ipsec=False, nat=False, gateways=True):
+    """None, or why there can be no such network here; gateways: False for a line alone."""
     reason = namespaces.why_not(bridge=True)
     if reason:
         return reason
@@ -316,6 +316,12 @@ def why_not(ipsec=False, nat=False):
         return "no /dev/net/tun: this kernel has no TUN devices"
     if not os.path.exists(LINK):
         return "%s is not built" % LINK
+    try:
+        if gateways:
+            Gateway().close()
+    except harness.Failure as e:
+        return "no mount namespace can be made here (%s); if this is a chroot, run 'mount --bind " \
+            "FOLDER FOLDER' before 'chroot FOLDER'" % e
     if (nat or ipsec) and not shutil.which("nft"):
         return "needs nft (Debian: nftables)"
     if nat or ipsec:
