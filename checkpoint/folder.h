@@ -2,10 +2,10 @@
  *
  * The owner is ps 0: the one that recorded the highest epoch. A claim creates the file
  *     lease-E     {"epoch":E,"incarnation":"16 hex digits","address":"host:port"}
- * which exists once or not at all, so no epoch is given twice; it does not ask whether the owner
- * before is alive, which no file can tell: that one is fenced. It finds out at its next look, which
- * it takes before each manifest and each removal, ends, and removes nothing. What it does between a
- * look and its end harms nothing:
+ * which exists once or not at all, so no epoch is given twice. It does not ask whether the owner
+ * before is alive (owner.h does, before a claim): that one is fenced. It finds out at its next
+ * look, which it takes before each manifest and each removal, ends, and removes nothing. What it
+ * does between a look and its end harms nothing:
  *   - names have the term in them (names.h): nothing of the new owner is replaced;
  *   - it only touches what it listed before the look, so nothing that was made after the claim;
  *   - a manifest is removed in two steps with a look between: renamed to old-..., then removed, and

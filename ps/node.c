@@ -3,6 +3,7 @@
 #include "base/clock.h"
 #include "base/log.h"
 #include "checkpoint/folder.h"
+#include "checkpoint/owner.h"
 #include "checkpoint/restore.h"
 #include "files/durable.h"
 #include "net/exchange/peer_client.h"
@@ -150,6 +151,8 @@ enum status node_create(const struct node_config *cfg, struct node **out)
     s->cfg = *cfg;
     if (cfg->folder) {
         TRY(ps_folder_make(cfg->folder));
+        if (cfg->self == 0)
+            TRY(ps_owner_check(cfg->folder, cfg->address, cfg->take_over));
         find_folder(s);
         if (ps_folder_id(cfg->folder, s->folder_id) != ST_OK)
             LOG_W("%s: whether servers share it cannot be told; it is taken to be shared",

@@ -2,15 +2,17 @@
  * ps 0, follower.h for the others), and checkpoints, where a folder for them is given.
  * Owns:    all of them.
  * Threads: control, first_join and changed from any; the rest from one.
- * Errors:  ST_NOMEM, ST_INVALID, ST_IO, ST_CORRUPT, ST_NOT_FOUND; logged. */
+ * Errors:  ST_NOMEM, ST_INVALID, ST_IO, ST_CORRUPT, ST_NOT_FOUND, ST_REFUSED; logged. */
 #ifndef PS_NODE_H
 #define PS_NODE_H
 #include "net/rpc/server.h"
 #include "ps/coordinator/coordinator_shell.h"
+#include <stdbool.h>
 
 struct node_config {
     const char *folder;  /* --checkpoint_dir; made if it is not there; NULL: no checkpoints */
     const char *restore; /* --restore; NULL: the newest in the folder, if there is one */
+    bool take_over;      /* the folder's owner may be alive; false: its life is an error */
     int self;            /* 0: ps 0 */
     int joining;         /* the server is in no list yet */
     const char *address; /* of this server; borrowed for ever */

@@ -92,6 +92,10 @@ static const struct flag flags[] = {
      "Resume from this checkpoint: a weir-E.G-STEP.json, a folder's newest that is whole, or "
      "FOLDER/best",
      NULL},
+    {"take_over", FLAG_BOOL, &raw.take_over, 0, 0, NULL, NULL,
+     "Take --checkpoint_dir also from a running job, which then ends without its steps since its "
+     "last checkpoint; else ps 0 refuses the folder of a job whose ps 0 answers",
+     NULL},
     {"worker_timeout", FLAG_INT, &raw.worker_timeout, 0, 1e9, "S", NULL,
      "Training goes on without a worker that has not come back for so long (0: at once); of ps 0",
      "Coming and going:"},
@@ -276,9 +280,9 @@ enum status ps_options_check(struct ps_options *o)
     const char *wrong = NULL;
     if (o->checkpoint_dir && !*o->checkpoint_dir)
         o->checkpoint_dir = NULL;
-    if (!o->checkpoint_dir &&
-        (o->save_steps > 0 || o->save_secs > 0 || o->restore || is_given(&raw.keep)))
-        wrong = "--save_steps, --save_secs, --keep_checkpoint_max and --restore need "
+    if (!o->checkpoint_dir && (o->save_steps > 0 || o->save_secs > 0 || o->restore ||
+                               o->take_over || is_given(&raw.keep)))
+        wrong = "--save_steps, --save_secs, --keep_checkpoint_max, --restore and --take_over need "
                 "--checkpoint_dir";
     else if (is_given(&raw.straggler_ms) && !o->log_stragglers)
         wrong = "--straggler_ms is for --log_stragglers; give both or leave it out";

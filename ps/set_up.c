@@ -67,6 +67,7 @@ enum status ps_make_node(const struct ps_cluster *c, struct app *app)
     struct node_config cfg = {
         .folder = app->opt->checkpoint_dir,
         .restore = app->opt->restore,
+        .take_over = app->opt->take_over,
         .self = c->self,
         .joining = app->opt->join,
         .address = c->address,

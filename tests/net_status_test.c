@@ -24,6 +24,14 @@ enum { LONG_MS = 30000, N_MEMBERS = 3, N_SERVERS = 2 };
 
 static const char model_text[] = "{\"name\": \"small\"}";
 
+static const struct net_status_checkpoints checkpoints = {.folder = "/ckpt",
+                                                          .last = 30,
+                                                          .ordered = 40,
+                                                          .wanted = 4,
+                                                          .given = 3,
+                                                          .next_ms = 2500,
+                                                          .owner = 77};
+
 /* A status in which no two figures are the same. */
 static void fill(struct net_status *s, int with_model)
 {
@@ -79,8 +87,7 @@ static void fill(struct net_status *s, int with_model)
                                                    .n_chunks = 7 + i,
                                                    .heard_ms = i - 1,
                                                    .up_ms = 21 + i};
-    s->checkpoints = (struct net_status_checkpoints){
-        .folder = "/ckpt", .last = 30, .ordered = 40, .wanted = 4, .given = 3, .next_ms = 2500};
+    s->checkpoints = checkpoints;
 }
 
 static enum status on_status(void *ctx, int with_model, struct net_status *out)

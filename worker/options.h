@@ -76,6 +76,7 @@ struct options {
     const char *evaluate, *predict;                     /* a file of parameters; NULL: no */
     const char *output;                                 /* of predict */
     const char *checkpoint_dir, *restore;               /* alone; NULL: none */
+    int take_over;                                      /* the folder, from a living owner */
     const char *servers_dir;                            /* else: --checkpoint_dir of the servers */
     int64_t save_steps, save_secs, keep_checkpoint_max; /* 0: not by that; all */
     int list_devices, self_test;                        /* -1: no, 0: as text, 1: as JSON */

@@ -335,20 +335,21 @@ enum status options_check_checkpoints(struct options *o)
                           ? options_raw.checkpoint_dir
                           : NULL;
     int keep = options_is_given(&options_raw.keep_checkpoint_max);
-    int more =
-        options_raw.save_steps > 0 || options_raw.save_secs > 0 || options_raw.restore || keep;
+    int more = options_raw.save_steps > 0 || options_raw.save_secs > 0 || options_raw.restore ||
+               options_raw.take_over || keep;
     if (o->list_devices >= 0 || o->self_test >= 0)
         return ST_OK;
     if (o->ps_hosts.n > 0) {      /* one command line may serve both roles */
         if (!options_raw.restore) /* which begins anew from what may have ended */
             o->servers_dir = dir;
         if (more)
-            LOG_I("--save_steps, --save_secs, --keep_checkpoint_max and --restore are for the "
-                  "servers of this job, which keep its checkpoints; not used by this worker");
+            LOG_I("--save_steps, --save_secs, --keep_checkpoint_max, --restore and --take_over are "
+                  "for the servers of this job, which keep its checkpoints; not used by this "
+                  "worker");
         return ST_OK;
     }
     if (!dir && more)
-        wrong = "--save_steps, --save_secs, --keep_checkpoint_max and --restore need "
+        wrong = "--save_steps, --save_secs, --keep_checkpoint_max, --restore and --take_over need "
                 "--checkpoint_dir";
     else if (dir && o->sync_mode != JOB_SYNC)
         wrong = "--checkpoint_dir: a worker alone keeps checkpoints in --sync_mode=sync; leave "
@@ -359,6 +360,7 @@ enum status options_check_checkpoints(struct options *o)
     }
     o->checkpoint_dir = dir;
     o->restore = options_raw.restore;
+    o->take_over = options_raw.take_over;
     o->save_steps = options_raw.save_steps;
     o->save_secs = options_raw.save_secs;
     if (o->save_secs < 0)

@@ -19,6 +19,7 @@ struct options_raw {
     int64_t early_stopping;
     const char *evaluate, *predict, *output;
     const char *checkpoint_dir, *restore;
+    int take_over;
     int64_t save_steps, save_secs, keep_checkpoint_max;
     const char *init, *init_map, *freeze;
     const char *train_data, *train_labels, *test_data, *test_labels, *images_name, *labels_name,

@@ -269,6 +269,10 @@ static const struct flag table[] = {
         "resume from this checkpoint: a weir-E.G-STEP.json, a folder's newest that is whole, or "
         "FOLDER/best",
         NULL),
+    {"take_over", FLAG_BOOL, &options_raw.take_over, 0, 0, NULL, NULL,
+     "take --checkpoint_dir also from a running worker or job, which then ends without its steps "
+     "since its last checkpoint",
+     NULL},
     {"eval_every", FLAG_INT, &options_raw.eval_every, 0, 1e15, NULL, NULL,
      "steps between evaluations on the test set; 0: only at the end", "Output:"},
     INT("log_every", log_every, 1, 1e15, "steps between lines of progress"),

@@ -390,6 +390,7 @@ static enum status open_checkpoints(struct worker *w)
     const struct alone_saver_config cfg = {
         .folder = {.path = o->checkpoint_dir,
                    .restore = o->restore,
+                   .take_over = o->take_over,
                    .host = member_host(w->host),
                    .job = &job,
                    .chunks = w->chunks,

@@ -156,6 +156,7 @@ static void checkpoints_to_wire(const struct net_status_checkpoints *from,
     to->wanted = from->wanted;
     to->given = from->given;
     to->next_ms = (uint64_t)(from->next_ms + 1);
+    to->owner = from->owner;
 }
 
 enum status message_pack_status(const struct net_status *s, uint8_t **data, size_t *bytes)
@@ -286,6 +287,7 @@ static void checkpoints_from_wire(const Weir__V1__StatusReply__Checkpoints *from
     to->ordered = from->ordered;
     to->wanted = from->wanted;
     to->given = from->given;
+    to->owner = from->owner;
     message_text_in(from->folder, to->folder, sizeof to->folder);
 }
 

@@ -80,6 +80,7 @@ struct net_status_checkpoints {
     uint64_t wanted, given;          /* by commands; of these, made or given up */
     int64_t next_ms; /* until the next is begun by time, whatever step was ordered; -1: not by
                         time, one is being made, or training stands */
+    uint64_t owner;  /* incarnation of the ps 0 that answers, as in its folder's lease */
 };
 
 struct net_status {

@@ -324,6 +324,7 @@ enum status coordinator_snapshot(struct coordinator *l, struct coordinator_snaps
         coord_best(l->state, &s.best);
         s.wanted = l->requested;
         s.given = coord_given(l->state);
+        s.incarnation = l->incarnation;
         *out = s;
     }
     pthread_mutex_unlock(&l->lock);

@@ -98,6 +98,7 @@ struct coordinator_snapshot {
     int64_t last_step, order_step; /* checkpoints: the last that is whole, being made; -1: none */
     struct coord_best best;        /* whose checkpoint is kept */
     int64_t next_ms;               /* as coord_next_ms */
+    uint64_t incarnation;          /* of this process, as in its folder's lease */
     uint64_t wanted, given;        /* by coordinator_request, so far; of these, made or given up */
 };
 enum status coordinator_snapshot(struct coordinator *l, struct coordinator_snapshot *out);

@@ -176,17 +176,26 @@ class Alone(harness.Test):
                                  (STEPS, STEPS))
 
     def test_second_process(self):
-        """Who comes second is refused while the first one lives; a ps 0 fences it."""
+        """A worker or a ps 0 that comes second is refused while the first one lives; --take_over
+        takes the folder, and the first one ends before it writes again."""
         first = self.begin(*SLOW, "--train_steps=100000", "--save_steps=4")
         first.wait_line("checkpoint at step")
-        second = self.begin()
-        second.wait(60, 1)  # trying again would be no use while the first lives
-        self.assertRegex(second.output(), "--checkpoint_dir: .* is another process' now "
-                         r"\(worker-alone@.*:%d\)" % first.popen.pid)
         job = self.job(n_workers=1)
-        ps = job.start_ps(0, "--checkpoint_dir=" + self.folder())
+        second = self.begin()
+        ps = job.start_ps(0, "--checkpoint_dir=" + self.folder(), wait=False)
+        for refused in (second, ps):
+            refused.wait(60, 1)  # trying again would be no use while the first lives
+            self.assertRegex(refused.output(), "--checkpoint_dir: .* belongs to a running worker "
+                             r"without servers \(worker-alone@.*:%d\): stop that one first, or use "
+                             "another folder; --take_over" % first.popen.pid)
+        second = self.begin("--take_over", *SLOW, "--train_steps=100000", "--save_steps=4")
         first.wait(60, 1)
-        self.assertRegex(first.output(), job.ps_hosts[0] + " has claimed it since")
+        self.assertIn("has claimed it since", first.output())
+        ps = job.start_ps(0, "--checkpoint_dir=" + self.folder(), wait=False)
+        ps.wait(60, 1)  # the lock of the second one counts as that of the first did
+        ps = job.start_ps(0, "--checkpoint_dir=" + self.folder(), "--take_over")
+        second.wait(60, 1)
+        self.assertRegex(second.output(), job.ps_hosts[0] + " has claimed it since")
         ps.stop()
 
     def test_full_disk(self):
@@ -242,7 +251,8 @@ class Alone(harness.Test):
         for folder, more, said in (
                 (False, ["--save_steps=5"], "need --checkpoint_dir"),
                 (False, ["--restore=x"], "need --checkpoint_dir"),
-                (False, ["--keep_checkpoint_max=5"], "--keep_checkpoint_max and --restore need"),
+                (False, ["--keep_checkpoint_max=5"], "--restore and --take_over need"),
+                (False, ["--take_over"], "--restore and --take_over need"),
                 (None, ["--sync_mode=async"], "in --sync_mode=sync")):
             worker = self.begin(*more, folder=folder)
             worker.wait(60, 2)
@@ -250,7 +260,7 @@ class Alone(harness.Test):
         ps = self.start("ps", [os.path.join(harness.BIN, "ps"), "--ps_hosts=localhost:2221",
                                "--task_index=0", "--keep_checkpoint_max=5"])
         ps.wait(60, 2)
-        self.assertIn("--keep_checkpoint_max and --restore need", ps.output())
+        self.assertIn("--restore and --take_over need", ps.output())
         job = self.job(n_workers=1, flags=[*FLAGS, "--save_steps=5",
                                               "--checkpoint_dir=" + self.folder()])
         job.start()

@@ -92,6 +92,30 @@ class Ps0Gone(harness.Test):
         self.check(job)
         self.assertNotIn("begins again at step 0", job.ps[0].output())
 
+    def test_folder_of_a_running_job(self):
+        """A ps 0 at another address, and a worker alone, are refused in the folder of a job whose
+        ps 0 answers, which goes on; --take_over takes the folder. A ps 0 that was killed has
+        no such claim: test_elsewhere."""
+        old = self.job(n_ps=1, n_workers=1, model="small", flags=[*SLOW, "--train_steps=100000"])
+        old.start(self.ckpt())
+        old.workers[0].wait_line("training step 5 done")
+        new = self.job(n_ps=1, n_workers=1, model="small", flags=FLAGS)
+        ps = new.start_ps(0, *self.ckpt(), wait=False)
+        alone = self.start("alone", [os.path.join(harness.BIN, "worker"), *new.flags,
+                                     *self.ckpt()])
+        for refused in (ps, alone):
+            refused.wait(60, 1)
+            self.assertRegex(refused.output(), "--checkpoint_dir: %s belongs to a running job, "
+                             "whose ps:0 answers at %s: stop that one first, or use another "
+                             "folder; --take_over" % (self.folder(), old.ps_hosts[0]))
+        ps = new.start_ps(0, *self.ckpt("--take_over"))
+        ps.wait_line("--take_over: %s is taken from ps:0 at %s, which is running" %
+                     (self.folder(), old.ps_hosts[0]))
+        old.ps[0].wait(60, 1)
+        old.ps[0].wait_line(new.ps_hosts[0] + " has claimed it since")
+        for process in (ps, old.workers[0]):
+            process.stop(signal.SIGKILL, status=None)
+
     def test_wakes_up_too_late(self):
         """A ps 0 that was paused and replaced changes nothing in the folder when it goes on: not
         the list of servers by which its successor is started again."""

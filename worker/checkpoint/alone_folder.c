@@ -3,6 +3,7 @@
 #include "base/log.h"
 #include "base/rng.h"
 #include "checkpoint/job_check.h"
+#include "checkpoint/owner.h"
 #include "checkpoint/restore.h"
 #include <errno.h>
 #include <fcntl.h>
@@ -14,11 +15,10 @@
 #include <sys/random.h>
 #include <unistd.h>
 
-/* ST_REFUSED: another process of this host, or of one that sees its locks, has it. */
-static enum status lock(struct alone_folder *f)
+/* Opens the file `worker-lock`, and makes it where there is none. */
+static enum status open_lock(struct alone_folder *f, char path[PATH_MAX])
 {
-    char path[PATH_MAX], who[ALONE_NAME_BYTES] = "";
-    if ((size_t)snprintf(path, sizeof path, "%s/worker-lock", f->path) >= sizeof path) {
+    if (snprintf(path, PATH_MAX, "%s/%s", f->path, OWNER_LOCK_NAME) >= PATH_MAX) {
         LOG_E("--checkpoint_dir: %s: the path is too long", f->path);
         return ST_INVALID;
     }
@@ -28,22 +28,36 @@ static enum status lock(struct alone_folder *f)
         LOG_E("--checkpoint_dir: %s cannot be opened: %s", path, status_errno_text(errno));
         return st;
     }
-    if (flock(f->lock_fd, LOCK_EX | LOCK_NB) == 0) {
-        if (ftruncate(f->lock_fd, 0) != 0 || dprintf(f->lock_fd, "%s\n", f->name) < 0)
-            LOG_D("%s: not written: %s", path, strerror(errno));
-        return ST_OK;
+    return ST_OK;
+}
+
+/* Locks the folder. ST_REFUSED: another process of this host, or of a host whose locks this one
+ * sees, has the lock; with take_over the file is replaced instead, and the new one is locked. */
+static enum status lock(struct alone_folder *f, bool take_over)
+{
+    char path[PATH_MAX];
+    enum status st = ST_OK;
+    TRY(open_lock(f, path));
+    int failed = flock(f->lock_fd, LOCK_EX | LOCK_NB) != 0 ? errno : 0;
+    if (failed == EWOULDBLOCK && !take_over) {
+        LOG_E("--checkpoint_dir: %s belongs to another worker without servers, which is "
+              "starting: " OWNER_REMEDY,
+              f->path);
+        return ST_REFUSED; /* a supervisor that tries again would do so without end */
     }
-    if (errno != EWOULDBLOCK) {
-        LOG_W("%s cannot be locked: %s; start no second worker with this --checkpoint_dir", path,
-              strerror(errno));
-        return ST_OK;
+    if (failed == EWOULDBLOCK) {
+        alone_folder_close(f);
+        unlink(path);
+        TRY(open_lock(f, path));
+        failed = flock(f->lock_fd, LOCK_EX | LOCK_NB) != 0 ? errno : 0;
     }
-    ssize_t n = pread(f->lock_fd, who, sizeof who - 1, 0);
-    who[n > 0 ? strcspn(who, "\n") : 0] = 0;
-    LOG_E("--checkpoint_dir: %s is another process' now (%s); end that one first, or give this one "
-          "another folder",
-          f->path, who[0] ? who : "unknown");
-    return ST_REFUSED; /* it may live as long as it likes: a loop over "try again" would spin */
+    if (failed)
+        LOG_W("%s cannot be locked: %s; start no second program with this --checkpoint_dir", path,
+              strerror(failed));
+    else if (ftruncate(f->lock_fd, 0) != 0 || dprintf(f->lock_fd, "%s\n", f->name) < 0)
+        LOG_D("%s: not written: %s", path, strerror(errno));
+done:
+    return st;
 }
 
 /* Values, slots and step of a checkpoint become those of the updates. */
@@ -131,9 +145,10 @@ enum status alone_folder_open(const struct alone_folder_config *cfg, struct alon
 {
     struct alone_folder f = {.path = cfg->path, .lock_fd = -1};
     enum status st = ST_OK;
-    snprintf(f.name, sizeof f.name, "worker-alone@%.64s:%ld", cfg->host, (long)getpid());
+    snprintf(f.name, sizeof f.name, OWNER_ALONE_PREFIX "%.64s:%ld", cfg->host, (long)getpid());
     TRY(ps_folder_make(cfg->path));
-    TRY(lock(&f));
+    TRY(ps_owner_check(cfg->path, NULL, cfg->take_over));
+    TRY(lock(&f, cfg->take_over));
     TRY(restore(&f, cfg));
     if (ps_folder_id(cfg->path, f.id) != ST_OK)
         f.id[0] = 0;

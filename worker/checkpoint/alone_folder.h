@@ -1,8 +1,8 @@
 /* worker/checkpoint/alone_folder.h - the folder of checkpoints of a worker without servers: the
  * files, the claim and the epochs are those of servers (checkpoint/folder.h), so that a job begun
  * alone goes on with servers, and back. Beside the claim, which fences who had the folder before,
- * the process holds a lock on the file `worker-lock`, so that a second worker alone is refused
- * while the first one lives (where the file system has locks).
+ * the process holds a lock on the file `worker-lock`, so that a second worker alone, or a ps 0, is
+ * refused while the first one lives (where the file system has locks; checkpoint/owner.h).
  * Owns:    the lock.
  * Threads: one at a time.
  * Errors:  logged: ST_INVALID (no folder), ST_REFUSED (another process has it), ST_MISMATCH (of
@@ -12,12 +12,14 @@
 #define WORKER_CHECKPOINT_ALONE_FOLDER_H
 #include "checkpoint/folder.h"
 #include "member/updates.h"
+#include <stdbool.h>
 
 enum { ALONE_NAME_BYTES = 128 };
 
 struct alone_folder_config {
     const char *path;
     const char *restore; /* a manifest or a folder that wins over what is in this one; NULL: none */
+    bool take_over;      /* the folder's owner may be alive; false: its life is an error */
     const char *host;
     const struct net_job *job;
     const struct chunks *chunks;

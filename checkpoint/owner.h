@@ -1,0 +1,30 @@
+/* checkpoint/owner.h - asks whether the process that claimed a folder of checkpoints is alive, so
+ * that a program does not take the folder of a running job by mistake. A claim itself (folder.h)
+ * asks nothing: it fences the owner before, which loses its steps since its last checkpoint.
+ *
+ * A ps 0 is alive if a server answers at the address in its lease and names the lease's
+ * incarnation. A worker without servers is alive while the file `worker-lock` is locked. Neither
+ * finds an owner that cannot be reached, hangs, or whose locks this host does not see: such a
+ * folder counts as free, as it must for the machine of an owner that is gone.
+ *
+ * Threads: any. A call waits for an answer, OWNER_ANSWER_MS at most.
+ * Errors:  ST_REFUSED (the owner is alive), ST_IO; logged. */
+#ifndef CHECKPOINT_OWNER_H
+#define CHECKPOINT_OWNER_H
+#include "base/status.h"
+#include <stdbool.h>
+
+#define OWNER_ALONE_PREFIX "worker-alone@" /* begins the address of a worker without servers */
+#define OWNER_LOCK_NAME "worker-lock"      /* the file that such a worker keeps locked */
+#define OWNER_REMEDY                                                                               \
+    "stop that one first, or use another folder; --take_over takes this one from it, and that "    \
+    "one "                                                                                         \
+    "loses its steps since its last checkpoint"
+enum { OWNER_ANSWER_MS = 5000 };
+
+/* Checks that the caller, which listens at this address (NULL: it has none), may claim the folder.
+ * An owner with the same address is gone, since the caller has its port. With take_over a living
+ * owner has a warning instead of an error. */
+enum status ps_owner_check(const char *folder, const char *address, bool take_over);
+
+#endif
