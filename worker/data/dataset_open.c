@@ -1,0 +1,391 @@
+/* worker/data/dataset_open.c - opens a set: two arrays become samples and labels. The first bytes
+ * of a file decide its format, not its name. All labels are read when a set is opened; the samples
+ * are not touched until they are asked for. */
+#include "base/log.h"
+#include "files/safetensors.h"
+#include "worker/data/data_csv.h"
+#include "worker/data/data_images.h"
+#include "worker/data/dataset_find.h"
+#include "worker/data/dataset_impl.h"
+#include "worker/data/dataset_targets.h"
+#include <stdlib.h>
+#include <string.h>
+#include <sys/stat.h>
+
+static int is_safetensors(const struct data_file *f)
+{
+    uint64_t length = 0;
+    for (int i = 0; i < 8 && f->n > 8; i++)
+        length |= (uint64_t)f->bytes[i] << (8 * i);
+    return f->n > 8 && f->bytes[8] == '{' && length <= SAFETENSORS_MAX_HEADER && f->mapped;
+}
+
+static int is_npz(const struct data_file *f)
+{
+    return f->n >= 4 && (memcmp(f->bytes, "PK\3\4", 4) == 0 || memcmp(f->bytes, "PK\5\6", 4) == 0);
+}
+
+static int has_names(const struct data_file *f)
+{
+    return is_safetensors(f) || is_npz(f);
+}
+
+/* What torch.save writes, "NAME/data.pkl" and more in a zip archive, or what pickle.dump writes. */
+static int is_pickled(const struct data_file *f)
+{
+    const uint8_t *b = f->bytes;
+    uint64_t n = f->n > 30 ? b[26] | (uint64_t)b[27] << 8 : 0;
+    return (f->n > 2 && b[0] == 0x80 && b[1] >= 2 && b[1] <= 5) ||
+           (is_npz(f) && n >= 8 && n <= f->n - 30 && memcmp(b + 30 + n - 8, "data.pkl", 8) == 0);
+}
+
+static enum status decode(const struct data_file *f, const char *name, struct data_array *out)
+{
+    const uint8_t *b = f->bytes;
+    if (f->n == 0) {
+        LOG_E("%s: empty", f->path);
+        return ST_CORRUPT;
+    }
+    if (is_safetensors(f))
+        return data_safetensors_decode(b, f->n, f->path, name, out);
+    if (is_pickled(f)) {
+        LOG_E("%s: was written by torch.save or pickle, and is not read, as there may be a program "
+              "in it: save the arrays with safetensors.torch.save_file, numpy.savez or numpy.save",
+              f->path);
+        return ST_UNSUPPORTED;
+    }
+    if (f->n >= 6 && memcmp(b, "\x93NUMPY", 6) == 0)
+        return data_npy_decode(b, f->n, f->path, out);
+    if (is_npz(f))
+        return data_npz_decode(b, f->n, f->path, name, out);
+    if (b[0] == 0 && (f->n < 2 || b[1] == 0))
+        return data_idx_decode(b, f->n, f->path, out);
+    LOG_E("%s: of no format that is read (IDX, npy, npz, safetensors, CSV, whose name "
+          "ends in .csv, or a folder of PNG and JPEG files): its magic, the first two bytes, is "
+          "0x%02x%02x",
+          f->path, b[0], f->n > 1 ? b[1] : 0);
+    return ST_UNSUPPORTED;
+}
+
+static enum status check_labels(const struct source *s)
+{
+    const struct data_array *a = &s->array[LABELS];
+    const char *path = source_labels_path(s);
+    char shape[128];
+    data_array_shape(a, shape, sizeof shape);
+    if (a->type == DATA_F32 && a->n_dims == 2 && a->dim[1] > 0)
+        return ST_OK; /* targets */
+    if (a->n_dims < 1 || data_array_row_elems(a) != 1) {
+        LOG_E("%s: holds an array of %s of %s, but labels are one whole number for each sample, or "
+              "float32 of (n) or (n, targets): are the files swapped, or is the flag that names "
+              "the labels missing? Of one-hot rows save labels.argmax(axis=1)",
+              path, shape, data_type_name(a->type));
+        return ST_CORRUPT;
+    }
+    return ST_OK;
+}
+
+/* Grey, RGB, RGBA. */
+static int is_pixel(int64_t n)
+{
+    return n == 1 || n == 3 || n == 4;
+}
+
+/* (n, H, W), (n, C, H, W) or (n, features), which are one row. */
+static enum status check_samples(struct source *s)
+{
+    const struct data_array *a = &s->array[SAMPLES];
+    const char *path = s->file[SAMPLES]->path;
+    char shape[128];
+    data_array_shape(a, shape, sizeof shape);
+    if (a->n_dims == 1) {
+        LOG_E("%s: holds an array of %s, which are labels, but samples are wanted: are the files "
+              "swapped?",
+              path, shape);
+        return ST_CORRUPT;
+    }
+    if (a->n_dims < 2 || a->n_dims > 4) {
+        LOG_E(
+            "%s: holds an array of %s; samples are (n, features), (n, H, W), (n, C, H, W) or, with "
+            "--data_layout=nhwc, (n, H, W, C)",
+            path, shape);
+        return ST_CORRUPT;
+    }
+    if (a->dim[0] < 1 || a->dim[0] > DATASET_MAX_ITEMS) {
+        LOG_E("%s: its header says %lld items; there must be from 1 to %d", path,
+              (long long)a->dim[0], DATASET_MAX_ITEMS);
+        return ST_CORRUPT;
+    }
+    struct shape *to = &s->d.sample;
+    *to = (struct shape){3, {1, 1, 1}};
+    for (int i = 1; i < a->n_dims; i++)
+        to->dim[i + 3 - a->n_dims] = a->dim[i];
+    if (s->nhwc && a->n_dims == 4)
+        *to = (struct shape){3, {a->dim[3], a->dim[1], a->dim[2]}};
+    if (!s->nhwc && !s->class_names && a->n_dims == 4 && is_pixel(a->dim[3]) &&
+        !is_pixel(a->dim[1]))
+        LOG_W("%s: holds an array of %s, which looks like (n, H, W, C) and is taken as (n, C, H, "
+              "W): if the channels come last, add --data_layout=nhwc",
+              path, shape);
+    int64_t elems = shape_elems(to);
+    for (int i = 0; i < 3; i++)
+        if (to->dim[i] < 1 || to->dim[i] > DATASET_MAX_SIDE || elems > DATASET_MAX_ELEMS) {
+            LOG_E(
+                "%s: holds an array of %s; each side of a sample must be from 1 to %d, and all of "
+                "it at most 2^28 numbers",
+                path, shape, DATASET_MAX_SIDE);
+            return ST_CORRUPT;
+        }
+    return ST_OK;
+}
+
+static enum status read_targets(struct source *s)
+{
+    const struct data_array *a = &s->array[LABELS];
+    float *to;
+    enum status st = dataset_targets_read(a, source_labels_path(s), &to);
+    if (st != ST_OK)
+        return st;
+    s->d.targets = to;
+    s->d.classes = (int)data_array_row_elems(a);
+    return ST_OK;
+}
+
+static enum status read_labels(struct source *s)
+{
+    const struct data_array *a = &s->array[LABELS];
+    if (a->type == DATA_F32)
+        return read_targets(s);
+    int32_t *to = malloc((size_t)a->dim[0] * sizeof *to), largest = 0;
+    if (!to) {
+        LOG_E("%s: no memory for %lld labels", source_labels_path(s), (long long)a->dim[0]);
+        return ST_NOMEM;
+    }
+    s->d.labels = to;
+    for (int64_t i = 0; i < a->dim[0]; i++) {
+        int64_t label = data_array_integer(a, i);
+        if (label < 0 || label >= DATASET_MAX_CLASSES) {
+            LOG_E(
+                "%s: label %lld (byte %llu, %s) is %lld; labels are from 0 to %d: number the "
+                "classes, "
+                "as numpy.unique(labels, return_inverse=True)[1] does",
+                source_labels_path(s), (long long)i,
+                (unsigned long long)(a->offset + (uint64_t)i * (uint64_t)data_type_bytes(a->type)),
+                data_type_name(a->type), (long long)label, DATASET_MAX_CLASSES - 1);
+            return ST_CORRUPT;
+        }
+        to[i] = (int32_t)label;
+        largest = to[i] > largest ? to[i] : largest;
+    }
+    s->d.classes = largest + 1;
+    return ST_OK;
+}
+
+/* What has no mark of its own is told by its name. */
+static int is_csv(const char *path)
+{
+    size_t n = strlen(path);
+    if (n > 3 && strcmp(path + n - 3, ".gz") == 0)
+        n -= 3;
+    return n > 4 &&
+           (strncmp(path + n - 4, ".csv", 4) == 0 || strncmp(path + n - 4, ".tsv", 4) == 0);
+}
+
+static int is_folder(const char *path)
+{
+    struct stat info;
+    return stat(path, &info) == 0 && S_ISDIR(info.st_mode);
+}
+
+/* A file of no bytes: its name alone. NULL: no memory. */
+static struct data_file *name_alone(const char *path)
+{
+    struct data_file *file = calloc(1, sizeof *file);
+    if (file && !(file->path = strdup(path))) {
+        free(file);
+        file = NULL;
+    }
+    return file;
+}
+
+static enum status open_pictures(struct source *s, const struct dataset_request *r,
+                                 const struct dataset_paths *p)
+{
+    if (*p->labels) {
+        LOG_E(
+            "--%s_labels: %s is a folder, whose folders' names are the labels; leave the flag out",
+            r->part, p->data);
+        return ST_INVALID;
+    }
+    s->file[SAMPLES] = name_alone(p->data);
+    if (!s->file[SAMPLES]) {
+        LOG_E("no memory for the %s set", r->part);
+        return ST_NOMEM;
+    }
+    s->nhwc = 0; /* the decoder puts the channels first */
+    struct data_images images;
+    enum status st = data_images_read(p->data, r->to_predict, r->progress, &images);
+    if (st != ST_OK)
+        return st;
+    s->array[SAMPLES] = images.samples;
+    s->array[LABELS] = images.labels;
+    s->class_names = images.classes;
+    s->names = images.names;
+    return ST_OK;
+}
+
+static enum status open_csv(struct source *s, const struct dataset_request *r,
+                            const struct dataset_paths *p)
+{
+    if (*p->labels) {
+        LOG_E("--%s_labels: %s has its labels in a column; leave the flag out, and name the column "
+              "with --label_column",
+              r->part, p->data);
+        return ST_INVALID;
+    }
+    const struct data_csv_columns columns = {
+        .label = r->label_column,
+        .targets = r->target_columns,
+        .ignored = r->ignore_columns,
+        .classes = r->class_names,
+        .features = r->features,
+        .may_lack = r->to_predict,
+    };
+    struct data_csv csv;
+    enum status st =
+        data_csv_decode(s->file[SAMPLES]->bytes, s->file[SAMPLES]->n, p->data, &columns, &csv);
+    if (st != ST_OK)
+        return st;
+    s->array[SAMPLES] = csv.samples;
+    s->array[LABELS] = csv.labels;
+    s->class_names = csv.classes;
+    s->columns = csv.columns;
+    return ST_OK;
+}
+
+/* IDX of two or three extents is rows or pictures of one channel. */
+static unsigned uses(const struct source *s)
+{
+    const struct data_file *f = s->file[SAMPLES];
+    int idx = f->n > 0 && f->bytes[0] == 0;
+    return (unsigned)(has_names(f) ? DATASET_USES_IMAGES_NAME : 0) |
+           (unsigned)(has_names(s->file[LABELS] ? s->file[LABELS] : f) ? DATASET_USES_LABELS_NAME
+                                                                       : 0) |
+           (unsigned)(!idx || s->array[SAMPLES].n_dims > 3 ? DATASET_USES_LAYOUT : 0);
+}
+
+/* Of arrays: a file of their own, or a member, a tensor beside the samples; where they may be
+ * missing, neither need be there. */
+static enum status find_labels(const struct source *s, const struct dataset_request *r,
+                               const struct dataset_paths *p, int *found)
+{
+    const struct data_file *f = s->file[SAMPLES];
+    *found = 1;
+    if (!r->to_predict || *p->labels || r->labels_name)
+        return ST_OK;
+    *found = 0;
+    return is_safetensors(f) ? data_safetensors_find(f->path, "labels", found)
+           : is_npz(f)       ? data_npz_find(f->bytes, f->n, f->path, "labels", found)
+                             : ST_OK;
+}
+
+static enum status open_arrays(struct source *s, const struct dataset_request *r,
+                               const struct dataset_paths *p)
+{
+    enum status st = ST_OK;
+    int found;
+    if (is_folder(p->data) && (r->labels || !*p->labels)) {
+        TRY(open_pictures(s, r, p));
+        return ST_OK;
+    }
+    TRY(data_file_open(p->data, &s->file[SAMPLES]));
+    if (is_csv(p->data)) {
+        TRY(open_csv(s, r, p));
+        s->d.uses = DATASET_USES_COLUMN;
+        return ST_OK;
+    }
+    TRY(decode(s->file[SAMPLES], r->images_name ? r->images_name : "images", &s->array[SAMPLES]));
+    TRY(find_labels(s, r, p, &found));
+    if (found) {
+        TRY(data_file_open(*p->labels ? p->labels : p->data, &s->file[LABELS]));
+        TRY(decode(s->file[LABELS], r->labels_name ? r->labels_name : "labels", &s->array[LABELS]));
+    }
+    s->d.uses = uses(s);
+done:
+    return st;
+}
+
+/* After the samples were checked: as many labels, or targets. */
+static enum status take_labels(struct source *s, const struct dataset_request *r)
+{
+    enum status st = ST_OK;
+    const struct data_array *samples = &s->array[SAMPLES], *labels = &s->array[LABELS];
+    TRY(check_labels(s));
+    if (r->target_columns && labels->type != DATA_F32) {
+        LOG_E("--target_columns is for CSV files; the labels of %s are whole numbers: save them as "
+              "float32, or leave the flag out",
+              source_labels_path(s));
+        TRY(ST_INVALID);
+    }
+    if (samples->dim[0] != labels->dim[0]) {
+        LOG_E("%s has %lld samples, but %s has %lld labels: they are not of one set",
+              s->file[SAMPLES]->path, (long long)samples->dim[0], source_labels_path(s),
+              (long long)labels->dim[0]);
+        TRY(ST_MISMATCH);
+    }
+    TRY(read_labels(s));
+done:
+    return st;
+}
+
+static enum status make(struct source *s, const struct dataset_request *r,
+                        const struct dataset_paths *p)
+{
+    enum status st = ST_OK;
+    const struct data_array *samples = &s->array[SAMPLES];
+    s->nhwc = r->nhwc;
+    s->d.progress = r->progress;
+    for (int v = 0; v < 256; v++)
+        s->value[v] = (float)v / 255.0f;
+    TRY(open_arrays(s, r, p));
+    TRY(check_samples(s));
+    if (s->array[LABELS].n_dims > 0)
+        TRY(take_labels(s, r));
+    s->d.n = samples->dim[0];
+    s->d.path = s->file[SAMPLES]->path;
+    s->d.labels_path = source_labels_path(s);
+    s->d.class_names = s->class_names;
+    s->d.columns = s->columns;
+    s->d.names = s->names;
+    int turned = s->nhwc && samples->n_dims == 4 && s->d.sample.dim[0] > 1;
+    s->d.floats = samples->type == DATA_F32;
+    if (samples->type == DATA_U8 && !turned)
+        s->d.bytes = samples->data;
+    s->d.in_file = s->file[SAMPLES]->mapped && !samples->unpacked;
+done:
+    return st;
+}
+
+enum status dataset_open(const struct dataset_request *r, struct dataset **out)
+{
+    enum status st = ST_OK;
+    struct source *s = calloc(1, sizeof *s);
+    struct dataset_paths *p = malloc(sizeof *p);
+    if (!s || !p) {
+        LOG_E("no memory for the %s set", r->part);
+        TRY(ST_NOMEM);
+    }
+    TRY(dataset_find(r, p));
+    if (!*p->data) {
+        *out = NULL;
+        goto done;
+    }
+    TRY(make(s, r, p));
+    *out = &s->d;
+    s = NULL;
+done:
+    free(p);
+    if (s)
+        dataset_destroy(&s->d);
+    return st;
+}
