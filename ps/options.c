@@ -129,7 +129,9 @@ static const struct flag flags[] = {
     {"region_index", FLAG_INT, &raw.region.index, 0, JOB_MAX_WORKERS - 1, NULL, NULL,
      "Which of them this one is, from 0 on", NULL},
     {"region_steps", FLAG_INT, &raw.region.steps, 1, JOB_MAX_LOCAL_STEPS, "H", NULL,
-     "Steps from one exchange to the next; the same in all regions, as are the next seven", NULL},
+     "Steps of a worker from one exchange to the next, with --local_steps a multiple of that; the "
+     "same in all regions, as are the next seven",
+     NULL},
     {"fragments", FLAG_INT, &raw.region.fragments, 1, JOB_MAX_FRAGMENTS, "P", NULL,
      "Parts of the parameters that take turns, one every --region_steps / P steps, of which P is a "
      "divisor",
@@ -142,7 +144,9 @@ static const struct flag flags[] = {
      "the parent's",
      NULL},
     {"outer_optimizer", FLAG_CHOICE, &raw.region.outer, 0, 0, NULL, "sgd|momentum|nesterov",
-     "What the parent's servers apply to what the regions have changed; left out: nesterov", NULL},
+     "What the parent's servers apply to what the regions have changed; left out: nesterov, with "
+     "fewer than 5 exchanges in the job sgd",
+     NULL},
     {"outer_learning_rate", FLAG_DOUBLE, &raw.region.outer_rate, -1, 100, NULL, NULL,
      "Its learning rate (-1: 1; with 10 million parameters and more 0.7, of sgd 1)", NULL},
     {"outer_momentum", FLAG_DOUBLE, &raw.region.outer_momentum, -1, 1, NULL, NULL,
@@ -268,8 +272,6 @@ static enum status check_region(struct ps_options *o)
         wrong = "--parent_hosts excludes --serve: a region has one job";
     else if (is_region && r->outer == OPTIM_SGD && r->outer_momentum > 0)
         wrong = "--outer_momentum: --outer_optimizer=sgd has none; it is for momentum and nesterov";
-    if (r->outer < 0)
-        r->outer = OPTIM_NESTEROV;
     if (wrong)
         LOG_E("%s", wrong);
     return wrong ? ST_INVALID : ST_OK;

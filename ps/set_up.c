@@ -20,10 +20,10 @@ static enum status on_first_join(void *ctx, const struct net_join *join, char *w
     return st == ST_OK ? node_first_join(app->node, join, why, why_bytes) : st;
 }
 
-static enum status on_takes_job(void *ctx, const struct chunks *chunks,
+static enum status on_takes_job(void *ctx, const struct net_join *join,
                                 const struct ps_parent_version *restored)
 {
-    return ps_region_take(((struct app *)ctx)->region, chunks, restored);
+    return ps_region_take(((struct app *)ctx)->region, join, restored);
 }
 
 static void on_plans(void *ctx, struct net_plan *plan, const struct ps_parent_version *restored)

@@ -72,6 +72,8 @@ int job_aggregate(const struct net_job *job);
 int job_in_lockstep(const struct net_job *job);
 /* At least 1. */
 int job_local_steps(const struct net_job *job);
+/* Below so many exchanges of what members learn by themselves, a job's result is poor. */
+enum { JOB_FEW_EXCHANGES = 5 };
 /* What a contribution to a chunk is sent in: as chunks_dtype; averages of local steps as floats. */
 enum dtype job_push_dtype(const struct net_job *job, const struct chunks *chunks, int chunk);
 /* 1: members are sent what changed from one version to the next, rounded, and not versions. What

@@ -228,7 +228,7 @@ static void fill_job(struct coordinator *l, const struct net_join *full)
 }
 
 /* Under the lock. */
-static enum status take_job(struct coordinator *l, const struct chunks *chunks)
+static enum status take_job(struct coordinator *l, const struct net_join *join)
 {
     const struct coordinator_region *r = l->cfg.region;
     struct ps_parent_version restored = {0};
@@ -236,7 +236,7 @@ static enum status take_job(struct coordinator *l, const struct chunks *chunks)
         return ST_OK;
     if (l->cfg.restore && !l->plan)
         restored = ps_restore_manifest(l->cfg.restore)->progress.parent;
-    return r->takes_job(r->ctx, chunks, &restored);
+    return r->takes_job(r->ctx, join, &restored);
 }
 
 enum status coordinator_first_join(struct coordinator *l, const struct net_join *join, char *why,
@@ -276,7 +276,7 @@ enum status coordinator_first_join(struct coordinator *l, const struct net_join 
         st = ST_RANGE;
         goto done;
     }
-    if (take_job(l, full.chunks) != ST_OK) {
+    if (take_job(l, &full) != ST_OK) {
         snprintf(why, why_bytes, "the server is out of memory");
         net_plan_free(p);
         goto done;

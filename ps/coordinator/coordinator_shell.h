@@ -17,9 +17,8 @@ struct ps_service;
 
 /* What a region adds (ps/region/region.h); the first and the last under a lock. */
 struct coordinator_region {
-    /* A first join's job is being taken, with these chunks; what its checkpoint says, not known
-     * without. */
-    enum status (*takes_job)(void *ctx, const struct chunks *chunks,
+    /* The job of a first join is being taken; what its checkpoint says, not known without. */
+    enum status (*takes_job)(void *ctx, const struct net_join *join,
                              const struct ps_parent_version *restored);
     /* A plan is being made; of a checkpoint, what that says. */
     void (*plans)(void *ctx, struct net_plan *plan, const struct ps_parent_version *restored);

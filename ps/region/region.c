@@ -394,7 +394,7 @@ static void *drift_main(void *ctx)
         if (!r->is_alone)
             LOG_W("region %d: no answer of the parent group at step %" PRId64
                   ": the region goes on alone, for %" PRId64 " steps at most",
-                  r->cfg.index, version, r->cfg.max_drift);
+                  r->cfg.index, version * r->steps_each, r->asked.max_drift);
         if (!r->is_alone)
             r->waited_ns += waited_since(r, r->pieces[chunk].since_ns);
         r->is_alone = 1;
@@ -412,7 +412,8 @@ enum status ps_region_create(const struct ps_region_config *cfg, struct ps_regio
     struct ps_region *r = calloc(1, sizeof *r);
     if (!r)
         return ST_NOMEM;
-    r->cfg = *cfg;
+    r->cfg = r->asked = *cfg;
+    r->steps_each = 1;
     r->outer = (struct ps_outer){waits, made, first, slots_since, r};
     r->due = -1;
     pthread_mutex_init(&r->lock, NULL);
@@ -472,41 +473,14 @@ done:
     return st;
 }
 
-enum status ps_region_check(struct ps_region *r, const struct net_join *join, char *why,
-                            size_t why_bytes)
-{
-    const struct net_job *job = &join->job;
-    const char *wrong = NULL;
-    if (!job_in_lockstep(job))
-        wrong = "a region trains with --sync_mode=sync without backup workers";
-    else if (job_sends_changes(job))
-        wrong = "in a region servers send whole parameters: --wire_dtype=int8,fp32 sends "
-                "gradients alone in int8";
-    else if (job->validation.patience > 0)
-        wrong = "--early_stopping would end the job in one region alone";
-    else if (job->train_steps > 0 && job->train_steps <= r->cfg.overlap)
-        wrong = "the job has no more steps than --overlap_steps";
-    if (!wrong && r->cfg.fragments > 1 && r->cfg.fragments > join->chunks->n_chunks) {
-        snprintf(why, why_bytes,
-                 "--fragments=%d of the region's server, but the model has %d chunk(s) of %" PRId64
-                 " bytes at most: give fewer fragments there, or a smaller --chunk_bytes here",
-                 r->cfg.fragments, join->chunks->n_chunks, join->chunks->chunk_bytes);
-        return ST_INVALID;
-    }
-    if (wrong) {
-        snprintf(why, why_bytes, "%s", wrong);
-        return ST_INVALID;
-    }
-    return ST_OK;
-}
-
-enum status ps_region_take(struct ps_region *r, const struct chunks *chunks,
+enum status ps_region_take(struct ps_region *r, const struct net_join *join,
                            const struct ps_parent_version *restored)
 {
     pthread_mutex_lock(&r->lock);
+    region_count_steps(r, &join->job);
     r->taken.restored = *restored;
     r->slots_since = restored->known ? restored->slots_since : 0;
-    enum status st = take_job(r, chunks);
+    enum status st = take_job(r, join->chunks);
     pthread_mutex_unlock(&r->lock);
     return st;
 }

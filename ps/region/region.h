@@ -34,13 +34,14 @@ struct ps_region_config {
     const struct hosts *parents; /* the parent group's servers; borrowed for ever */
     const char *address;         /* of this server; likewise */
     int index, n_regions;        /* 0 to n_regions - 1 */
-    int64_t steps;               /* from gate to gate, >= 1 */
+    int64_t steps;               /* of a worker, from gate to gate, >= 1 */
     int fragments;               /* of which one is exchanged at each gate; 0, 1: all is */
     int64_t overlap;             /* steps that are computed while the exchange is under way */
     float overlap_mix;           /* share of the region's own values that stays at a gate, 0 to 1;
                                     < 0: what was computed in the overlap is added instead */
     int64_t max_drift;           /* steps behind a gate that are made without an answer */
-    int outer;                   /* enum optim_kind of the parent's servers: sgd to nesterov */
+    int outer;                   /* enum optim_kind of the parent's servers: sgd to nesterov;
+                                    < 0: by the number of exchanges */
     double outer_rate, outer_momentum;    /* theirs; < 0: by the model's size */
     enum dtype push_dtype, version_dtype; /* of what crosses */
     int wire_auto;                        /* or as the parent's job has it, by all lines; */
@@ -62,9 +63,9 @@ const struct ps_outer *ps_region_outer(struct ps_region *r);
  * train. */
 enum status ps_region_check(struct ps_region *r, const struct net_join *join, char *why,
                             size_t why_bytes);
-/* The coordinator takes the job, of these chunks; before that others may have been offered.
+/* The coordinator takes the job of this join; before that others may have been offered.
  * restored: what the checkpoint that it goes on from says. ST_NOMEM. */
-enum status ps_region_take(struct ps_region *r, const struct chunks *chunks,
+enum status ps_region_take(struct ps_region *r, const struct net_join *join,
                            const struct ps_parent_version *restored);
 /* Which of the parent's versions the values of that version, as it was made in that generation, go
  * back to; not known: none was taken over yet, or it is long ago. Any thread. */

@@ -56,7 +56,7 @@ static void say_waiting(struct ps_region *r, int64_t version, int64_t silent_s)
     name_learnt(r, version, learnt);
     snprintf(held, sizeof held,
              version == NOTHING ? "no parameters yet" : "step %" PRId64 " of %" PRId64 ", and %s",
-             version, r->train_steps, learnt);
+             version * r->steps_each, r->train_steps * r->steps_each, learnt);
     snprintf(how, sizeof how,
              r->cfg.parent_timeout > 0 ? "%" PRId64 " s more (--parent_timeout)"
                                        : "as long as it takes (--parent_timeout=0)",
@@ -135,7 +135,7 @@ void region_end_alone(struct ps_region *r, int64_t silent_s)
         snprintf(end, sizeof end, "the region ends before its first step");
     else
         snprintf(end, sizeof end, "the region ends at step %" PRId64 " of %" PRId64 "; %s",
-                 version - 1, r->train_steps, learnt);
+                 (version - 1) * r->steps_each, r->train_steps * r->steps_each, learnt);
     LOG_E("region %d: %s: %s%s%s", r->cfg.index, why, end,
           version == NOTHING ? "" : " was not delivered",
           complete ? ""

@@ -53,41 +53,6 @@ static struct run *await_job(struct ps_region *r)
     return NULL;
 }
 
-static void settle_outer(const struct ps_region *r, struct optim_config *out)
-{
-    const struct ps_region_config *c = &r->cfg;
-    optim_outer_defaults((enum optim_kind)c->outer, r->chunks->n_elems, out);
-    if (c->outer_rate >= 0)
-        out->learning_rate = (float)c->outer_rate;
-    if (c->outer != OPTIM_SGD && c->outer_momentum >= 0)
-        out->momentum = (float)c->outer_momentum;
-}
-
-/* The region's job as the parent trains it: a step of the parent is a round of this region's. */
-static void make_job(struct ps_region *r, const struct run *run)
-{
-    struct net_job *j = &r->job;
-    *j = run->job;
-    j->n_workers = r->cfg.n_regions;
-    j->sync_mode = JOB_SYNC;
-    j->local = j->optim;
-    settle_outer(r, &j->optim);
-    j->local_steps = r->cfg.steps > 1 ? (int)r->cfg.steps : 0;
-    j->fragments = r->cfg.fragments > 1 ? r->cfg.fragments : 0;
-    j->train_steps = r->n_gates;
-    j->optim.total_steps = (uint64_t)r->n_gates;
-    j->asked_steps = 0;
-    j->aggregate = 0;
-    j->push_dtype = r->cfg.push_dtype;
-    j->version_dtype = r->cfg.version_dtype;
-    j->wire_auto = r->cfg.wire_auto;
-    j->batch = 0; /* the regions' workers know what they read */
-    j->validation_split = 0;
-    j->validation = (struct net_validation){.every = 0};
-    j->arithmetic[0] = 0;
-    j->rounding.n_bytes = 0;
-}
-
 /* Of a contribution: the samples behind it, with the workers that there are. Fragments wait for
  * their turn equally long in all regions. */
 static float weigh(const struct ps_region *r)
@@ -112,7 +77,7 @@ static enum status make_exchange(struct ps_region *r, const struct run *run)
     struct net_exchange *x;
     r->train_steps = run->job.train_steps;
     r->n_gates = ps_region_gates(&r->cfg, r->train_steps, r->train_steps);
-    make_job(r, run);
+    region_make_job(r, &run->job);
     enum status st = fragments_create(&r->job, r->chunks, &r->fragment);
     if (st != ST_OK)
         return st;
@@ -232,8 +197,9 @@ static enum status begin(struct ps_region *r, const struct run *run)
     pthread_mutex_unlock(&r->lock);
     LOG_I("region %d of %d: at step %" PRId64 ", the parent group at round %" PRId64 " of %" PRId64
           " (%" PRId64 " steps each%s)",
-          r->cfg.index, r->cfg.n_regions, version, r->step, r->n_gates, r->cfg.steps,
-          r->fragment ? ", for one of the fragments in turn" : "");
+          r->cfg.index, r->cfg.n_regions, version * r->steps_each, r->step, r->n_gates,
+          r->cfg.steps * r->steps_each, r->fragment ? ", for one of the fragments in turn" : "");
+    region_warn_few(r);
     if (first)
         TRY(give_first(r, version));
 done:

@@ -7,31 +7,9 @@
 #include "net/exchange/exchange.h"
 #include "ps/region/mail.h"
 #include "ps/region/region.h"
+#include "ps/region/region_piece.h"
 #include "ps/service/run.h"
 #include <pthread.h>
-
-/* A chunk, as the region sees it. */
-struct piece {
-    int64_t waiting;  /* the version that waits for adoption; -1: none */
-    int64_t since_ns; /* for how long */
-    struct buf *sent; /* what is contributed: the value of version `sent_at`; a reference */
-    struct buf *last; /* the value of the job's last version that waits, a reference; or NULL */
-    int64_t sent_at;  /* -1: nothing */
-    int64_t due;      /* the gate that it is for; -1: not known */
-    int proposed;     /* its first value is in `base` */
-    int answered;     /* the parent has: nobody goes on without */
-    int64_t adopted;  /* the version that was made last with what the parent said; 0: none */
-    struct buf *used; /* what its change was counted from, a reference; NULL: it is the parent's */
-    int kept;         /* or, 1, it was made as it was computed: it had no turn */
-    int mixed;        /* as struct ps_adoption has it */
-    int counted; /* the parent has what is `sent`; this and the next: of the exchanging thread */
-    uint64_t heard_in;    /* of another server's chunk: the generation of what it told last, */
-    int64_t heard;        /* and twice its version, plus 1 if that waits */
-    struct buf *read;     /* likewise: its value, as it was asked for */
-    struct buf *proposal; /* its first value, where `base` is not free yet */
-    int64_t given, rest; /* in this round, to which of the parent's steps: that, and what was learnt
-                            since (at the job's end); -1: to none */
-};
 
 /* From that version of the region's on, its values go back to this one of the parent's. */
 struct adoption {
@@ -47,7 +25,9 @@ struct adoptions {
 };
 
 struct ps_region {
-    struct ps_region_config cfg;
+    struct ps_region_config asked; /* in steps of a worker */
+    struct ps_region_config cfg;   /* in versions, once the job is known */
+    int64_t steps_each;            /* steps of a worker that make a version, at least 1 */
     struct ps_outer outer;
     struct ps_service *service;
     struct mail *mail; /* to the region's other servers */
@@ -98,10 +78,14 @@ struct run *region_run(const struct ps_region *r);
 int region_is_over(const struct ps_region *r);
 /* Likewise: what the present generation's chunks are noted in. */
 struct piece *region_pieces(struct ps_region *r);
-void region_pieces_init(struct piece *pieces, int n);
-void region_pieces_drop(struct piece *pieces, int n); /* what they hold */
 /* The exchange has ended, and all is ready for the next, if there is to be one. */
 int region_again(struct ps_region *r);
+/* Under the lock: counts the flags' steps in versions of this job (region_job.c). */
+void region_count_steps(struct ps_region *r, const struct net_job *job);
+/* Makes r->job, the parent's: its step is a round of the region's. */
+void region_make_job(struct ps_region *r, const struct net_job *own);
+/* Warns of a job that has too few exchanges for a good result. */
+void region_warn_few(const struct ps_region *r);
 /* Under the lock: the hooks of ps_outer. */
 int region_waits(struct ps_region *r, int64_t version, int64_t train_steps);
 void region_made(struct ps_region *r, int chunk, int64_t version, int waits, struct buf *value);

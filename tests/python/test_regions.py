@@ -66,6 +66,36 @@ class Regions(regions.Test):
         A single region, whose parent's version is its own value: it ends as one left alone does."""
         self.check_drift_to_the_end(every=10)
 
+    def test_steps_are_counted_in_workers_steps(self):
+        """--region_steps of workers that take local steps counts those, as without them; another
+        region, whose workers take none, exchanges at the same steps."""
+        a, b = self.begin(steps=60, every=20, late=(0,))
+        a.start_ps(0, *self.region_flags[0])
+        for k in range(2):
+            a.start_worker(k, "--local_steps=10")
+        self.finish()
+        for job in (a, b):
+            self.assertRegex(job.ps[0].output(), r"at step 0, the parent group at round \d of 3 "
+                                                 r"\(20 steps each\)")
+            self.assertIn("round 3 of 3 exchanged", job.ps[0].output())
+
+    def test_few_exchanges_average_and_warn(self):
+        """After one exchange all have the mean of what the regions learnt, and are warned."""
+        ends = []
+        for outer in ([], ["--outer_optimizer=sgd"], ["--outer_optimizer=nesterov"]):
+            path = "%s/%d.safetensors" % (self.dir(), len(ends))
+            self.begin(steps=10, every=10, n_workers=1, region=outer, flags=["--export=" + path])
+            self.finish()
+            ends.append(harness.read_safetensors(path))
+            for job in self.regions:
+                self.assertIn("exchange their parameters only 1 times in this job of 10 steps",
+                              job.ps[0].output())
+        self.assertEqual(ends[0], ends[1])
+        self.assertNotEqual(ends[0], ends[2])
+        self.begin(steps=50, every=10, n_workers=1)
+        self.finish()
+        self.assertNotIn("exchange their parameters only", self.regions[0].ps[0].output())
+
     def test_large(self):
         """First values of more bytes than are sent ahead of answers: there is none before all."""
         self.begin(steps=2, every=2, flags=["--hidden_units=1500"])
@@ -123,7 +153,10 @@ class Regions(regions.Test):
         self.assertIn("--parent_hosts excludes --serve", self.refused(*parent, "--serve"))
         for flags, why in ((["--sync_mode=async"], "a region trains with --sync_mode=sync"),
                            (["--wire_dtype=int8"], "servers send whole parameters"),
-                           (["--train_steps=3"], "no more steps than --overlap_steps")):
+                           (["--train_steps=3"], "no more steps than --overlap_steps"),
+                           (["--local_steps=3"], "--region_steps is no multiple of --local_steps"),
+                           (["--local_steps=5"],
+                            "--overlap_steps is no multiple of --local_steps")):
             self.begin(n=1, n_workers=1, late=(0,), region=["--overlap_steps=4"])
             job = self.regions[0]
             job.start_ps(0, *self.region_flags[0])

@@ -59,7 +59,7 @@ class StartDoc(harness.Test):
         for process in started[::-1]:
             process.wait(60)
         for server in started[1:3]:
-            self.assertIn("round 2 of 2 exchanged", server.output())
+            self.assertIn("round 5 of 5 exchanged", server.output())
 
     def test_slurm(self):
         (command,) = commands(section("docs/start.md", "Slurm"), "srun")

@@ -286,7 +286,7 @@ enum status group_first_join(void *ctx, const struct net_join *join, char *why, 
         return st;
     CHECK(plan_make_first(&first, &r->first) == ST_OK);
     sim_keep_plan(r->first);
-    CHECK(ps_region_take(r->region, sim_chunks, c ? &c->parent : &none) == ST_OK);
+    CHECK(ps_region_take(r->region, join, c ? &c->parent : &none) == ST_OK);
     sim_timer(r->node, sim_below(chance_of(r), 20) * SIM_MS, TIMER_GROUP_PLAN, 0);
     return ST_OK;
 }
