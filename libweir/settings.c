@@ -259,8 +259,11 @@ enum status settings_job(const struct settings *s, int n_servers, int64_t n_elem
         if (job.aggregate == 0)
             job.aggregate = job.n_workers;
         TRY(job_settings_dtypes(&s->job, "", &job));
-        if (n_servers > 0)
+        if (n_servers > 0) {
+            TRY(job_settings_check_steps(s->train_steps, s->job.local_steps, ""));
             read_rounds(s, n_elems, &job);
+            job_settings_warn_few(&job);
+        }
     }
     read_data(s, &job);
     TRY(check_job(s, n_servers, &job));

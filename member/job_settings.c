@@ -4,6 +4,8 @@
 #include "base/float_text.h"
 #include "base/log.h"
 #include <errno.h>
+#include <inttypes.h>
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -193,7 +195,9 @@ void job_settings_outer(const struct job_settings *s, const struct net_job *job,
                         int64_t n_params, struct optim_config *out)
 {
     int kind = s->outer_optimizer;
-    if (kind < 0 && job->sync_mode != JOB_SYNC)
+    int64_t n_rounds = (job->train_steps + s->local_steps - 1) / s->local_steps;
+    int is_few = job->train_steps > 0 && n_rounds < JOB_FEW_EXCHANGES;
+    if (kind < 0 && (job->sync_mode != JOB_SYNC || (is_few && s->outer_momentum <= 0)))
         kind = OPTIM_SGD;
     if (kind < 0)
         kind = adaptive || s->outer_momentum > 0 ? OPTIM_NESTEROV : OPTIM_SGD;
@@ -203,6 +207,32 @@ void job_settings_outer(const struct job_settings *s, const struct net_job *job,
     set_if_given(&out->learning_rate, s->outer_rate);
     if (kind != OPTIM_SGD)
         set_if_given(&out->momentum, s->outer_momentum);
+}
+
+enum status job_settings_check_steps(int64_t train_steps, int64_t n, const char *dash)
+{
+    if (n <= 1 || train_steps % n == 0)
+        return ST_OK;
+    char fewer[40] = "";
+    if (train_steps > n)
+        snprintf(fewer, sizeof fewer, "%" PRId64 " or ", train_steps / n * n);
+    LOG_E("%strain_steps: %" PRId64 " steps are no multiple of %slocal_steps=%" PRId64
+          ", after which the servers average; write %strain_steps=%s%" PRId64
+          ", or another %slocal_steps",
+          dash, train_steps, dash, n, dash, fewer, (train_steps / n + 1) * n, dash);
+    return ST_INVALID;
+}
+
+void job_settings_warn_few(const struct net_job *job)
+{
+    int64_t each = job_in_lockstep(job) || job->n_workers < 1 ? 1 : job->n_workers;
+    int64_t n = job->train_steps / each; /* of one worker */
+    if (job_local_steps(job) > 1 && job->n_workers > 1 && job->train_steps > 0 &&
+        n < JOB_FEW_EXCHANGES)
+        LOG_W("each worker exchanges its parameters only %" PRId64 " times in this job of %" PRId64
+              " steps; the result may be much worse than with %d exchanges or more: give a smaller "
+              "local_steps, or train for more steps",
+              n, job->train_steps * job_local_steps(job), JOB_FEW_EXCHANGES);
 }
 
 void job_settings_round(struct net_job *job, int64_t n, const struct optim_config *outer)

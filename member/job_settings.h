@@ -42,9 +42,14 @@ enum status job_settings_dtypes(const struct job_settings *s, const char *dash,
 enum status job_settings_check_outer(const struct job_settings *s, const char *dash, int joins);
 /* The same, where a step of the servers is a round of local steps. Nothing said: plain averaging
  * behind optimizers that have a learning rate to themselves, Nesterov's momentum behind adam and
- * its like (adaptive); in async and ssp a part of each contribution. Of job: mode, n_workers. */
+ * its like (adaptive), plain averaging where the job has few rounds; in async and ssp a part of
+ * each contribution. Of job: mode, n_workers, train_steps, not in rounds yet; 0: not said. */
 void job_settings_outer(const struct job_settings *s, const struct net_job *job, int adaptive,
                         int64_t n_params, struct optim_config *out);
+/* Refuses train_steps, as it was typed, that are no whole rounds of n. */
+enum status job_settings_check_steps(int64_t train_steps, int64_t n, const char *dash);
+/* Warns of a job of rounds that has too few of them for a good result. */
+void job_settings_warn_few(const struct net_job *job);
 /* From a job of gradients to one of rounds of n steps, by this optimizer of the servers. */
 void job_settings_round(struct net_job *job, int64_t n, const struct optim_config *outer);
 

@@ -90,9 +90,9 @@ void options_free(struct options *o);
 enum status options_adopt(struct options *o, const struct net_status *s);
 /* Global steps of the job for a training set of n items. */
 int64_t options_train_steps(const struct options *o, int64_t n);
-/* --local_steps: what no flag says of the servers' optimizer, for a model of so many parameters;
- * before the job is asked for. */
-void options_settle_outer(struct options *o, int64_t n_params);
+/* --local_steps: what no flag says of the servers' optimizer, for a training set of so many samples
+ * and a model of so many parameters; before the job is asked for. */
+void options_settle_outer(struct options *o, int64_t n_samples, int64_t n_params);
 /* Steps of this worker for one of the servers: 1 without --local_steps, and without servers. */
 int64_t options_rounds(const struct options *o);
 /* The job, for a training set of n items. */

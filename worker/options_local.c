@@ -20,6 +20,8 @@ enum status options_check_rounds(const struct options *o)
 {
     if (options_rounds(o) == 1)
         return ST_OK;
+    if (job_settings_check_steps(o->train_steps, o->local_steps, "--") != ST_OK)
+        return ST_INVALID;
     int moves = options_raw.job.outer_optimizer > OPTIM_SGD || options_raw.job.outer_momentum > 0;
     if (o->sync_mode != JOB_SYNC && moves) {
         LOG_E("%s: momentum is for --sync_mode=sync; that of each worker's contribution by itself "
@@ -48,9 +50,11 @@ enum status options_check_rounds(const struct options *o)
     return ST_OK;
 }
 
-void options_settle_outer(struct options *o, int64_t n_params)
+void options_settle_outer(struct options *o, int64_t n_samples, int64_t n_params)
 {
-    const struct net_job job = {.sync_mode = o->sync_mode, .n_workers = o->n_workers};
+    const struct net_job job = {.sync_mode = o->sync_mode,
+                                .n_workers = o->n_workers,
+                                .train_steps = options_train_steps(o, n_samples)};
     if (!o->outer_known) /* by the job */
         job_settings_outer(&options_raw.job, &job, o->optim.kind >= OPTIM_ADAGRAD, n_params,
                            &o->outer);

@@ -3,6 +3,7 @@
 #include "base/digest.h"
 #include "kernels/vector/vector.h"
 #include "member/job_query.h"
+#include "member/job_settings.h"
 #include "worker/data/data_words.h"
 #include "worker/data/dataset_targets.h"
 #include "worker/data/fingerprint.h"
@@ -348,7 +349,7 @@ static enum status measure_rounding(struct worker *w)
 static enum status make_exchange(struct worker *w)
 {
     const struct options *o = &w->opt;
-    options_settle_outer(&w->opt, w->chunks->n_elems);
+    options_settle_outer(&w->opt, w->train->n, w->chunks->n_elems);
     struct net_exchange_config cfg = {
         .ps_hosts = &w->opt.ps_hosts,
         .params = w->params,
@@ -427,12 +428,20 @@ static void say_towers(const struct worker *w)
     LOG_I("vector loops: %s", vector_description());
 }
 
-static void say_rounds(const struct net_job *job)
+/* asked: steps before they were rounded up to whole rounds. */
+static void say_rounds(const struct net_job *job, int64_t asked)
 {
-    if (job->local_steps > 1)
-        LOG_I("%" PRId64 " rounds, each %d steps of a worker by %s, then one of the servers by %s",
-              job->train_steps, job->local_steps, optim_name(job->local.kind),
-              optim_name(job->optim.kind));
+    int64_t steps = job->train_steps * job->local_steps;
+    if (job->local_steps <= 1)
+        return;
+    LOG_I("%" PRId64 " rounds, each %d steps of a worker by %s, then one of the servers by %s",
+          job->train_steps, job->local_steps, optim_name(job->local.kind),
+          optim_name(job->optim.kind));
+    if (asked != steps)
+        LOG_I("training takes %" PRId64 " steps instead of %" PRId64
+              ": whole rounds of --local_steps=%d",
+              steps, asked, job->local_steps);
+    job_settings_warn_few(job);
 }
 
 static enum status open_validation(struct worker *w, int own_pace)
@@ -508,7 +517,7 @@ static enum status make_trainer(struct worker *w)
           w->train->n, w->train->path, w->model->classes,
           w->train->targets ? "targets" : "classes");
     say_towers(w);
-    say_rounds(&job);
+    say_rounds(&job, options_train_steps(o, w->train->n));
 done:
     return st;
 }

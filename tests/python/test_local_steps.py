@@ -34,7 +34,7 @@ class LocalSteps(harness.Test):
                       ["--optimizer=sgd", "--local_steps=5", "--outer_momentum=0.7"],
                       ["--clip_norm=0.5"], ["--clip_value=0.01"], ["--lr_schedule=cosine"]):
             with self.subTest(flags=extra):
-                flags = [*FLAGS, "--train_steps=40", "--local_steps=10", *extra]
+                flags = [*FLAGS, "--train_steps=50", "--local_steps=10", *extra]
                 first = self.digest(self.begin(flags))
                 other = self.digest(self.begin([*flags, "--fault_push_delay_ms=3",
                                                 "--shared_memory=off"], n_ps=2))
@@ -167,6 +167,28 @@ class LocalSteps(harness.Test):
         e = job.summary(1)["exchange"]
         self.assertEqual(e["sent_bytes"], 2 * 4 * job.summary(1)["parameters"])
 
+    def test_few_rounds_average_and_warn(self):
+        """With fewer than five exchanges the default is the mean, and a line says how few there
+        are; with five it is Nesterov's momentum, without the line."""
+        for steps, outer in ((40, "sgd"), (50, "nesterov")):
+            job = self.begin([*FLAGS, "--train_steps=%d" % steps, "--local_steps=10"])
+            job.finish()
+            for worker in job.workers:
+                said = worker.output()
+                self.assertIn("%d rounds, each 10 steps of a worker by adam, then one of the "
+                              "servers by %s" % (steps / 10, outer), said)
+                self.assertEqual("exchanges its parameters only %d times in this job of %d steps"
+                                 % (steps / 10, steps) in said, outer == "sgd", said)
+                self.assertNotIn("training takes", said)
+
+    def test_epochs_are_rounded_up_to_rounds(self):
+        """An epoch is 20 steps of two workers here; rounds of 30 make more, which is said."""
+        job = self.begin(["--hidden_units=8", "--batch_size=60", "--epochs=1",
+                          "--local_steps=15"])
+        self.assertEqual({s["global_step"] for s in job.finish()}, {30})
+        self.assertIn("training takes 30 steps instead of 20: whole rounds of --local_steps=15",
+                      job.workers[0].output())
+
     def test_refused(self):
         for flags, words in (
                 (["--local_steps=5", "--sync_mode=async", "--outer_optimizer=nesterov"],
@@ -180,6 +202,10 @@ class LocalSteps(harness.Test):
                 (["--local_steps=5", "--outer_optimizer=sgd", "--outer_momentum=0.5"],
                  ("--outer_momentum", "nesterov")),
                 (["--local_steps=5", "--eval_every=12"], ("--eval_every", "--local_steps=5")),
+                (["--local_steps=200", "--train_steps=50"],
+                 ("--train_steps: 50 steps are no multiple of --local_steps=200",
+                  "write --train_steps=200, or another --local_steps")),
+                (["--local_steps=20", "--train_steps=50"], ("write --train_steps=40 or 60,",)),
                 (["--local_steps=60000", "--batch_size=100000"], ("--local_steps", "samples"))):
             worker = self.start("worker", [
                 os.path.join(harness.BIN, "worker"), "--ps_hosts=127.0.0.1:1",
