@@ -1,6 +1,7 @@
 /* worker/input.c - see input.h. */
 #include "worker/input.h"
 #include "base/digest.h"
+#include "worker/data/data_csv.h"
 #include "worker/data/data_words.h"
 #include "worker/data/dataset_classes.h"
 #include "worker/data/dataset_targets.h"
@@ -25,6 +26,7 @@ static enum status check_flags(const struct worker *w)
         {"label_column", "CSV files", r->label_column != NULL, DATASET_USES_COLUMN},
         {"target_columns", "CSV files", r->target_columns != NULL, DATASET_USES_COLUMN},
         {"ignore_columns", "CSV files", r->ignore_columns != NULL, DATASET_USES_COLUMN},
+        {"csv_header", "CSV files", r->csv_header != DATA_CSV_HEADER_AUTO, DATASET_USES_COLUMN},
         {"data_layout=nhwc", "arrays of more than three extents", r->nhwc, DATASET_USES_LAYOUT},
     };
     const struct dataset *sets[] = {w->train, w->test, w->validation};

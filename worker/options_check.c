@@ -195,12 +195,17 @@ enum status options_check_data(struct options *o)
                                         .label_column = r->label_column,
                                         .target_columns = r->target_columns,
                                         .ignore_columns = r->ignore_columns,
+                                        .csv_header = r->csv_header,
+                                        .describe = 1,
+                                        .rescaled = r->mean != NULL || r->std != NULL,
                                         .progress = o->progress,
                                         .nhwc = r->data_layout};
     o->test = o->train;
     o->test.part = "test";
     o->test.data = r->test_data;
     o->test.labels = r->test_labels;
+    o->test.describe = !trains;
+    o->test.rescaled = 1;
     if (r->train_data)
         o->test.dir = NULL;
     return options_check_shard(o);

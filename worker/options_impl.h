@@ -24,6 +24,7 @@ struct options_raw {
     const char *init, *init_map, *freeze;
     const char *train_data, *train_labels, *test_data, *test_labels, *images_name, *labels_name,
         *label_column, *target_columns, *ignore_columns;
+    int csv_header;  /* of enum data_csv_header */
     int data_layout; /* 0: nchw */
     const char *mean, *std, *augment;
     const char *gpu_tuning, *gpus, *gpu_lock_dir, *placement;

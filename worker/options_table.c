@@ -142,6 +142,8 @@ static const struct flag table[] = {
         "CSV, instead of a label: the columns of numbers that the model's outputs are to be", NULL),
     STR("ignore_columns", ignore_columns, "NAME|N,...",
         "CSV: columns that are left out, as those of names or numbers of the lines", NULL),
+    ONE("csv_header", csv_header, "auto|yes|no",
+        "CSV: whether line 1 names the columns; auto: judged by its fields (default auto)", NULL),
     ONE("data_layout", data_layout, "nchw|nhwc",
         "order of samples with several channels: channels first, or last (default nchw)", NULL),
     STR("mean", mean, "NUMBER,...|measured",

@@ -318,6 +318,7 @@ enum status data_csv_decode(const uint8_t *bytes, uint64_t n, const char *path,
         LOG_E("%s: empty", path);
         TRY(ST_CORRUPT);
     }
+    const char *names = c.at;
     TRY(data_csv_read_first_line(&c));
     TRY(data_csv_name_features(&c, &made.columns));
     if (data_words_create(columns->classes, &c.words) != ST_OK) {
@@ -327,6 +328,8 @@ enum status data_csv_decode(const uint8_t *bytes, uint64_t n, const char *path,
     TRY(take_room(&c, n, &to));
     TRY(read_rows(&c, to, &rows));
     TRY(number_words(&c, to.label, rows, &made.classes));
+    if (columns->describe)
+        TRY(data_csv_report(&c, names, to.sample, rows));
     put_arrays(&c, &to, rows, &made);
     *out = made;
     made = (struct data_csv){.classes = NULL};

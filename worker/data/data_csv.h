@@ -12,6 +12,8 @@
 
 enum { DATA_CSV_MAX_COLUMNS = 65537 };
 
+enum data_csv_header { DATA_CSV_HEADER_AUTO, DATA_CSV_HEADER_YES, DATA_CSV_HEADER_NO };
+
 /* Columns by their names or their numbers, from 1 on. A value. */
 struct data_csv_columns {
     const char *label;   /* NULL: the one named "label", else the last; see also may_lack */
@@ -25,6 +27,9 @@ struct data_csv_columns {
      * none of their columns has its name in the first line and there are as many columns as
      * features. If these are not known, the label must be named. */
     int may_lack;
+    enum data_csv_header header; /* whether line 1 names the columns; AUTO: judged by its fields */
+    int describe;                /* log which columns are used, and warn of doubtful ones */
+    int rescaled; /* the samples are normalised later: scales are no reason to warn */
 };
 #define DATA_CSV_NO_LABEL "none"
 

@@ -16,33 +16,47 @@ static enum status no_column(const struct csv *c, const char *flag, const char *
     return ST_NOT_FOUND;
 }
 
-/* The column that the first line calls so. -1: there is none. */
-static int64_t find_name(const struct csv *c, const char *name, size_t bytes)
+/* Returns the first column, from `from` on, that line 1 gives this name; -1 if there is none. A
+ * name that reads as a number is none, unless --csv_header=yes says that line 1 has names. */
+static int64_t find_name(const struct csv *c, const char *name, size_t bytes, int64_t from)
 {
     const char *end = data_csv_line_end(c, c->at), *p = c->at;
+    int numbers_too = c->columns->header == DATA_CSV_HEADER_YES;
     double number;
     size_t n;
+    if (c->columns->header == DATA_CSV_HEADER_NO)
+        return -1;
     for (int64_t column = 0; p && column < c->n_columns; column++) {
         const char *field = data_csv_take_field(c, &p, end, &n);
-        if (n == bytes && memcmp(field, name, n) == 0 && !data_csv_read_number(field, n, &number))
+        if (column >= from && n == bytes && memcmp(field, name, n) == 0 &&
+            (numbers_too || !data_csv_read_number(field, n, &number)))
             return column;
     }
     return -1;
 }
 
-/* Likewise, which sets has_names, or of that number. */
-static int64_t find_column(struct csv *c, const char *name, size_t bytes)
+/* Finds a column by its name, which sets has_names, or by its number. *out -1: there is none.
+ * ST_INVALID: line 1 gives the name to two columns. */
+static enum status find_column(struct csv *c, const char *name, size_t bytes, int64_t *out)
 {
-    int64_t column = find_name(c, name, bytes);
+    int64_t column = find_name(c, name, bytes, 0);
     double number;
+    *out = column;
     if (column >= 0) {
+        int64_t second = find_name(c, name, bytes, column + 1);
         c->has_names = 1;
-        return column;
+        if (second < 0)
+            return ST_OK;
+        LOG_E("%s: line 1: columns %lld and %lld have the same name, '%.*s'; rename one of them, "
+              "or name the column by its number",
+              c->path, (long long)column + 1, (long long)second + 1, (int)(bytes < 60 ? bytes : 60),
+              name);
+        return ST_INVALID;
     }
-    if (!data_csv_read_number(name, bytes, &number) || number < 1 ||
-        number > (double)c->n_columns || number != floor(number))
-        return -1;
-    return (int64_t)number - 1;
+    if (data_csv_read_number(name, bytes, &number) && number >= 1 &&
+        number <= (double)c->n_columns && number == floor(number))
+        *out = (int64_t)number - 1;
+    return ST_OK;
 }
 
 static enum status take_column(struct csv *c, const char *flag, int64_t column, int64_t role)
@@ -68,7 +82,8 @@ static enum status take_columns(struct csv *c, const char *flag, const char *nam
     for (const char *name = names, *comma; name; name = comma ? comma + 1 : NULL) {
         comma = strchr(name, ',');
         size_t n = comma ? (size_t)(comma - name) : strlen(name);
-        int64_t column = find_column(c, name, n);
+        int64_t column;
+        TRY(find_column(c, name, n, &column));
         if (column < 0)
             return no_column(c, flag, name, n);
         TRY(take_column(c, flag, column, role));
@@ -87,7 +102,7 @@ static int lacks_labels(const struct csv *c)
         return 0;
     if (k->label && strcmp(k->label, DATA_CSV_NO_LABEL) == 0)
         return 1;
-    return c->n_features == k->features && find_name(c, first, strcspn(first, ",")) < 0;
+    return c->n_features == k->features && find_name(c, first, strcspn(first, ","), 0) < 0;
 }
 
 static enum status label_not_known(const struct csv *c)
@@ -101,8 +116,11 @@ static enum status label_not_known(const struct csv *c)
 
 static enum status take_label(struct csv *c)
 {
+    enum status st = ST_OK;
     const char *name = c->columns->label;
-    int64_t column = find_column(c, name ? name : "label", name ? strlen(name) : 5);
+    int64_t column;
+    TRY(find_column(c, name ? name : "label", name ? strlen(name) : 5, &column));
+    c->label_by_default = column < 0;
     if (column < 0 && name)
         return no_column(c, "label_column", name, strlen(name));
     if (column < 0 && c->columns->may_lack && c->columns->features == 0)
@@ -111,7 +129,10 @@ static enum status take_label(struct csv *c)
     for (int64_t k = c->n_columns - 1; column < 0 && k >= 0; k--)
         if (c->role[k] == DATA_CSV_FEATURE)
             column = k;
-    return column < 0 ? ST_OK : take_column(c, "label_column", column, DATA_CSV_LABEL);
+    if (column >= 0)
+        st = take_column(c, "label_column", column, DATA_CSV_LABEL);
+done:
+    return st;
 }
 
 /* Fields at most one above what is allowed. */
@@ -144,6 +165,32 @@ static enum status mixed_line(const struct csv *c, int64_t column)
     return ST_CORRUPT;
 }
 
+/* True if the fields of line 1 are 0, 1, 2, ... or 1, 2, 3, ..., as programs name columns that have
+ * no names. Three columns may well be a sample. */
+static int counts_up(const struct csv *c)
+{
+    const char *end = data_csv_line_end(c, c->at), *p = c->at;
+    double number, first = 0;
+    size_t n;
+    int counts = c->n_columns > 3;
+    for (int64_t column = 0; p && counts; column++) {
+        const char *field = data_csv_take_field(c, &p, end, &n);
+        counts = data_csv_read_number(field, n, &number);
+        if (column == 0)
+            first = number;
+        counts = counts && (first == 0 || first == 1) && number == first + (double)column;
+    }
+    return counts;
+}
+
+static enum status looks_like_names(const struct csv *c)
+{
+    LOG_E("%s: line 1 counts its %lld columns and may be their names or a sample; say "
+          "--csv_header=yes if it names the columns, --csv_header=no if it is a sample",
+          c->path, (long long)c->n_columns);
+    return ST_INVALID;
+}
+
 /* Has_names, unless it is known: all are names, or all but a label are numbers. */
 static enum status judge_fields(struct csv *c)
 {
@@ -161,7 +208,13 @@ static enum status judge_fields(struct csv *c)
             first_word = column;
     }
     c->has_names |= n_words == c->n_features + c->n_targets && !label_is_number;
-    return c->has_names || n_words == 0 ? ST_OK : mixed_line(c, first_word);
+    if (c->columns->header != DATA_CSV_HEADER_AUTO)
+        c->has_names = c->columns->header == DATA_CSV_HEADER_YES;
+    else if (!c->has_names && n_words == 0 && counts_up(c))
+        return looks_like_names(c);
+    return c->has_names || n_words == 0 || c->columns->header == DATA_CSV_HEADER_NO
+               ? ST_OK
+               : mixed_line(c, first_word);
 }
 
 static enum status no_features(const struct csv *c)
@@ -223,6 +276,7 @@ done:
 enum status data_csv_name_features(const struct csv *c, char **out)
 {
     const char *end = data_csv_line_end(c, c->at), *p = c->at;
+    int64_t n_named = 0;
     size_t n;
     if (!c->has_names)
         return ST_OK;
@@ -235,7 +289,7 @@ enum status data_csv_name_features(const struct csv *c, char **out)
         const char *field = data_csv_take_field(c, &p, end, &n);
         if (c->role[column] != DATA_CSV_FEATURE)
             continue;
-        if (to > list)
+        if (n_named++ > 0)
             *to++ = '\n';
         for (size_t i = 0; i < n; i++)
             *to++ = field[i] ? field[i] : '?';

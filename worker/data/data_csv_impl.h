@@ -18,8 +18,9 @@ struct csv {
     int64_t n_columns, n_features, n_targets;
     int64_t *role; /* [n_columns] */
     int has_label;
-    int has_names;    /* the first line is no sample */
-    int labels_known; /* what the first label was: */
+    int label_by_default; /* no name or number said which column is the label */
+    int has_names;        /* the first line is no sample */
+    int labels_known;     /* what the first label was: */
     int are_words;
     int64_t first_line; /* and where */
     struct data_words *words;
@@ -34,6 +35,10 @@ const char *data_csv_take_field(const struct csv *c, const char **p, const char 
 int data_csv_read_number(const char *field, size_t n, double *out);
 /* data_csv_columns.c: counts the columns, and says what each is. */
 enum status data_csv_read_first_line(struct csv *c);
+/* data_csv_report.c: logs which columns of these rows are features, label and ignored, and warns of
+ * columns that a table rarely means as features. names: line 1. */
+enum status data_csv_report(const struct csv *c, const char *names, const float *samples,
+                            int64_t rows);
 /* Of that line, if it names the columns: those that are features. Else NULL. */
 enum status data_csv_name_features(const struct csv *c, char **out);
 

@@ -101,6 +101,9 @@ struct dataset_request {
     const char *label_column;              /* of a CSV file: name or number; NULL: see data_csv.h */
     const char *target_columns;            /* instead, "a,b" likewise: targets; NULL: a label */
     const char *ignore_columns;            /* "a,b" likewise: left out; NULL: none */
+    int csv_header;          /* CSV: of enum data_csv_header, whether line 1 names the columns */
+    int describe;            /* CSV: log what each column is, and warn of doubtful ones */
+    int rescaled;            /* CSV: columns of very different sizes are no reason to warn */
     const char *class_names; /* CSV: what words are numbered by, see data_csv.h; NULL: here */
     int64_t features;        /* CSV: that a sample must have; 0: any number */
     int may_be_absent; /* neither in dir nor by data: then there is no set, which is no error */

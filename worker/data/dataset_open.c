@@ -250,6 +250,9 @@ static enum status open_csv(struct source *s, const struct dataset_request *r,
         .classes = r->class_names,
         .features = r->features,
         .may_lack = r->to_predict,
+        .header = (enum data_csv_header)r->csv_header,
+        .describe = r->describe,
+        .rescaled = r->rescaled,
     };
     struct data_csv csv;
     enum status st =

@@ -1,0 +1,118 @@
+#!/usr/bin/python3
+"""Which column of a CSV file becomes what is said at start; doubtful columns are refused or warned
+of."""
+# label: cluster
+import json
+import os
+import random
+
+import harness
+
+FLAGS = ["--batch_size=20", "--train_steps=2", "--intra_op_threads=1"]
+
+
+def table(rows=60, seed=1):
+    """Rows of four features and a class from 0 to 2."""
+    rng = random.Random(seed)
+    return [[round(rng.gauss(3 * (i % 3), 1), 4) for _ in range(4)] + [i % 3] for i in range(rows)]
+
+
+def text(rows, head=None):
+    lines = ([head] if head is not None else []) + [",".join(map(str, r)) for r in rows]
+    return "\n".join(lines) + "\n"
+
+
+class CsvColumns(harness.Test):
+    def train(self, content, *flags, status=0):
+        """Output of a worker that trains on a file of this content."""
+        path = os.path.join(self.dir(), "t.csv")
+        with open(path, "w", encoding="utf-8") as f:
+            f.write(content)
+        worker = self.start("worker", [os.path.join(harness.BIN, "worker"), *FLAGS,
+                                       "--models_dir=" + harness.MODELS, "--model=softmax",
+                                       "--train_data=" + path, *flags])
+        worker.wait(60, status)
+        return worker.output()
+
+    def warnings(self, output):
+        return [line for line in output.splitlines() if line.startswith("W ")]
+
+    def test_named_label_is_said(self):
+        out = self.train(text(table(), "a,b,c,d,label"))
+        self.assertIn("60 rows, 4 features; label: column 5 'label'; line 1 names the columns", out)
+        self.assertEqual(self.warnings(out), [])
+
+    def test_last_column_as_label_is_said(self):
+        out = self.train(text([[r[4]] + r[:3] + [i % 2] for i, r in enumerate(table())],
+                              "Class,acid,ash,mg,wine"))
+        self.assertIn("label: column 5 'wine' (the last column; --label_column names another)", out)
+
+    def test_targets_and_ignored_columns_are_said(self):
+        model = os.path.join(self.dir(), "m.json")
+        with open(model, "w", encoding="utf-8") as f:
+            f.write('{"input": "auto", "classes": "auto", "layers": [{"type": "flatten"}, {"type": '
+                    '"dense", "units": "classes"}, {"type": "mean_squared_error"}]}')
+        out = self.train(text(table(), "a,b,c,d,e"), "--target_columns=d,a", "--ignore_columns=b",
+                         "--model=" + model)
+        self.assertIn("2 features; targets: column 1 'a', 4 'd'; line 1 names the columns; "
+                      "ignored: column 2 'b'", out)
+
+    def test_name_of_two_columns_is_refused(self):
+        rows = [[r[4]] + r for r in table()]
+        out = self.train(text(rows, "label,a,b,c,d,label"), status=1)
+        self.assertIn("columns 1 and 6 have the same name, 'label'", out)
+        out = self.train(text(rows, "x,a,b,a,d,y"), "--ignore_columns=a", status=1)
+        self.assertIn("columns 2 and 4 have the same name, 'a'", out)
+        self.train(text(rows, "label,a,b,c,d,label"), "--label_column=6")
+
+    def test_names_that_count_up_are_refused_until_said(self):
+        for first in (0, 1):
+            head = ",".join(str(first + i) for i in range(5))
+            out = self.train(text(table(), head), status=1)
+            self.assertIn("line 1 counts its 5 columns", out)
+            out = self.train(text(table(), head), "--csv_header=yes")
+            self.assertIn("60 rows, 4 features; label: column 5 '%d'" % (first + 4), out)
+            out = self.train(text(table(), head), "--csv_header=no")
+            self.assertIn("61 rows, 4 features; label: column 5 (the last", out)
+
+    def test_names_of_words_are_a_sample_if_said(self):
+        out = self.train(text(table(), "a,b,c,d,label"), "--csv_header=no", status=1)
+        self.assertIn("line 1, column 1: 'a' is no finite number", out)
+
+    def test_index_without_a_name_is_warned_of(self):
+        out = self.train(text([[i] + r for i, r in enumerate(table())], ",a,b,c,d,label"))
+        self.assertEqual(len(self.warnings(out)), 1, out)
+        self.assertIn("column 1 has no name and counts up by one from row to row", out)
+        self.assertIn("--ignore_columns=1", out)
+        out = self.train(text([[i] + r for i, r in enumerate(table())], ",a,b,c,d,label"),
+                         "--ignore_columns=1")
+        self.assertEqual(self.warnings(out), [])
+        self.assertIn("ignored: column 1", out)
+
+    def test_index_by_name_is_warned_of_and_a_counter_is_not(self):
+        rows = [[i] + r for i, r in enumerate(table())]
+        self.assertIn("column 1 is called 'Index'", self.train(text(rows, "Index,a,b,c,d,label")))
+        self.assertEqual(self.warnings(self.train(text(rows, "minutes,a,b,c,d,label"))), [])
+
+    def test_column_without_a_name_is_warned_of(self):
+        out = self.train(text(table(), "a,,c,d,label"))
+        self.assertIn("column 2 has no name in line 1 and is used as a feature", out)
+
+    def test_column_far_larger_than_all_others_is_warned_of(self):
+        rows = [[1000 * r[0]] + r[1:] for r in table()]
+        out = self.train(text(rows, "area,b,c,d,label"))
+        self.assertIn("column 1, 'area', has numbers up to", out)
+        self.assertIn("--standardize", out)
+
+    def test_first_name_may_be_empty_in_an_export(self):
+        rows = [[i] + r for i, r in enumerate(table())]
+        path = os.path.join(self.dir(), "e.safetensors")
+        self.train(text(rows, ",a,b,c,d,label"), "--export=" + path)
+        with open(path, "rb") as f:
+            n = int.from_bytes(f.read(8), "little")
+            metadata = json.loads(f.read(n))["__metadata__"]
+        self.assertEqual(metadata["columns"].split("\n"), ["", "a", "b", "c", "d"])
+
+
+if __name__ == "__main__":
+    harness.main()
