@@ -25,6 +25,11 @@ enum layer_kind {
     LAYER_SQUARED,      /* last; squared error of one-hot labels, or of targets; likewise */
     LAYER_LAYER_NORM,   /* over all values of a sample */
     LAYER_EMBEDDING,    /* of the image (1,H,W), each a number divided by 255: (units,H,W) */
+    LAYER_SIGMOID,      /* this and the following kinds: kernels/reference_activation.h */
+    LAYER_TANH,
+    LAYER_GELU,
+    LAYER_SILU,
+    LAYER_LEAKY_RELU,
     LAYER_N_KINDS
 };
 
@@ -50,12 +55,20 @@ struct layer {
     int input[LAYER_MAX_INPUTS]; /* whose output it reads: layers, or LAYER_INPUT_IMAGE */
     float smoothing;             /* softmax_xent: share of a label given to all classes alike */
     int vocabulary;              /* embedding: it knows the numbers 0 .. vocabulary-1 */
+    float slope;                 /* leaky_relu: factor of values below 0, 0 to 1 */
 };
 
 /* True if the convolution or dense layer adds a bias. */
 static inline bool layer_has_bias(const struct layer *l)
 {
     return l->n_params > 1;
+}
+
+/* True if the layer applies one function to each value by itself; relu, which backends compute in
+ * place, is not among these kinds. */
+static inline bool layer_is_activation(enum layer_kind kind)
+{
+    return kind >= LAYER_SIGMOID && kind <= LAYER_LEAKY_RELU;
 }
 
 /* Ends a network with a loss, and reads the labels. */

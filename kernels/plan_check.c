@@ -74,7 +74,8 @@ static enum status check_kind(const struct layer *l)
         wrong = "a loss needs a flat input; put a flatten before it";
     else if (l->kind == LAYER_SOFTMAX_XENT && !(l->smoothing >= 0.0f && l->smoothing < 1.0f))
         wrong = "the smoothing of its labels must be at least 0 and below 1";
-    else if (l->kind == LAYER_LAYER_NORM && !shape_is(&l->in, &l->out, 0))
+    else if ((l->kind == LAYER_LAYER_NORM || layer_is_activation(l->kind)) &&
+             !shape_is(&l->in, &l->out, 0))
         wrong = "it gives the shape that it gets";
     else if (l->kind == LAYER_EMBEDDING &&
              (l->input[0] != LAYER_INPUT_IMAGE || l->in.n_dims != 3 || l->in.dim[0] != 1 ||
@@ -82,6 +83,8 @@ static enum status check_kind(const struct layer *l)
               shape_elems(&l->out) != cells * l->out.dim[0] || l->vocabulary < 1 ||
               l->vocabulary > LAYER_MAX_VOCABULARY))
         wrong = "an embedding reads an image of one channel, with a vocabulary of 1 to 2^20";
+    else if (l->kind == LAYER_LEAKY_RELU && !(l->slope >= 0.0f && l->slope <= 1.0f))
+        wrong = "its slope must be at least 0 and at most 1";
     if (wrong == NULL)
         return ST_OK;
     LOG_E("layer '%s': %s", l->name, wrong);

@@ -3,6 +3,7 @@
 #include "kernels/reference.h"
 #include "base/log.h"
 #include "base/rng.h"
+#include "kernels/reference_activation.h"
 #include "kernels/reference_loss.h"
 #include <math.h>
 #include <stdlib.h>
@@ -502,7 +503,8 @@ static void layer_forward(struct reference *r, int i, const double *x, double *y
             y[k] = x[k] * dropout_factor(r, i, elems, (int)(k / elems), k % elems);
         break;
     default:
-        memcpy(y, x, (size_t)(r->n * elems) * sizeof *y);
+        for (int64_t k = 0; k < r->n * elems; k++)
+            y[k] = layer_is_activation(l->kind) ? reference_activation(l, x[k]) : x[k];
     }
 }
 
@@ -560,6 +562,8 @@ static void layer_backward(struct reference *r, int i, const double *x, const do
             dx[k] += x[k] > 0 ? dy[k] : 0;
         else if (l->kind == LAYER_DROPOUT)
             dx[k] += dy[k] * dropout_factor(r, i, elems, s, k % elems);
+        else if (layer_is_activation(l->kind))
+            dx[k] += dy[k] * reference_activation_slope(l, x[k]);
         else if (layer_is_loss(l->kind))
             dx[k] += reference_loss_slope(r, i, s, k % elems);
         else

@@ -18,6 +18,9 @@ struct net {
 /* Chains first, then graphs. */
 extern const struct net bench_nets[];
 extern int bench_n_nets;
+/* Without relus and maxima, which rounding may turn over. */
+enum { BENCH_N_SMOOTH = 2 };
+extern const struct net bench_smooth[BENCH_N_SMOOTH];
 enum { BENCH_DEEP = 2, BENCH_NORM = 8, BENCH_N_CHAINS = 11 }; /* some of them */
 
 struct bench {

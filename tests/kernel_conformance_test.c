@@ -530,25 +530,11 @@ static void test_bf16_is_close_or_refused(void **state)
     skip_without_bf16();
 }
 
-/* No relu and no maximum that could turn over, and layers large enough to be worth rounding. */
-static void build_smooth(struct reference *r)
-{
-    reference_conv(r, 16, 3, 1, -1);
-    reference_conv(r, 32, 3, 1, -1);
-    reference_pool(r, LAYER_AVG_POOL, 2, 2, -1);
-    reference_conv(r, 32, 3, 2, -1);
-    reference_layer(r, LAYER_FLATTEN);
-    reference_dense(r, 240);
-    reference_dense(r, 10);
-    reference_layer(r, LAYER_SOFTMAX_XENT);
-}
-
 /* Gradients, too, within 3 u a layer with products, of which ten follow each other, there and back;
  * in whole and short batches, of parameters that are new, and with another result than floats'. */
-static void test_gradients_in_bf16(void **state)
+static void check_gradients_in_bf16(const struct net *net)
 {
-    static const struct net net = {"smooth", 3, 12, 12, build_smooth};
-    struct bench *b = bench_create(&net);
+    struct bench *b = bench_create(net);
     struct backend_plan_config cfg = bench_config(b, 1, 0);
     float loss, differs = 0;
     int n_correct;
@@ -565,11 +551,11 @@ static void test_gradients_in_bf16(void **state)
         reference_backward(b->r);
         bench_forward(b, 0, n, 1);
         assert_int_equal(backend->result(b->plan, &loss, &n_correct), ST_OK);
-        bench_compare(&net, "loss", round, &loss, &b->r->loss, 1);
-        bench_compare_outputs(&net, b);
+        bench_compare(net, "loss", round, &loss, &b->r->loss, 1);
+        bench_compare_outputs(net, b);
         bench_backward(b);
         for (int k = 0; k < b->r->n_params; k++) {
-            bench_compare(&net, "gradient of parameter", k, b->grads[k], b->r->grad[k],
+            bench_compare(net, "gradient of parameter", k, b->grads[k], b->r->grad[k],
                           b->r->param_elems[k]);
             differs = fmaxf(differs, fabsf(b->grads[k][0] - (float)b->r->grad[k][0]) /
                                          fabsf((float)b->r->grad[k][0]));
@@ -579,6 +565,12 @@ static void test_gradients_in_bf16(void **state)
     if (st == ST_OK && !is_emulated && strcmp(backend->name, "cpu") == 0)
         assert_true(differs > 1e-4f); /* it is not fp32 under another name */
     bench_destroy(b);
+}
+
+static void test_gradients_in_bf16(void **state)
+{
+    for (int k = 0; k < BENCH_N_SMOOTH; k++)
+        check_gradients_in_bf16(&bench_smooth[k]);
     skip_without_bf16();
 }
 

@@ -5,6 +5,7 @@
  * conformance suite's, label gpu. */
 #include "base/rng.h"
 #include "kernels/cuda/rows.h"
+#include "kernels/reference_activation.h"
 #include "kernels/vector/dtype.h"
 #include "tests/kernel_reference.h"
 #include <math.h>
@@ -86,6 +87,15 @@ static void build_squares(struct reference *r)
     reference_layer(r, LAYER_SQUARED);
 }
 
+static void build_activations(struct reference *r)
+{
+    for (enum layer_kind kind = LAYER_SIGMOID; kind <= LAYER_LEAKY_RELU; kind++) {
+        reference_conv(r, 5, 3, 1, -1);
+        reference_layer(r, kind);
+    }
+    end(r);
+}
+
 static const struct net {
     const char *name;
     int c, h, w;
@@ -97,6 +107,7 @@ static const struct net {
     {"smoothed", 2, 9, 8, build_smoothed},
     {"sigmoids", 1, 5, 4, build_sigmoids},
     {"squares", 1, 5, 4, build_squares},
+    {"activations", 2, 6, 7, build_activations},
 };
 enum { N_NETS = sizeof nets / sizeof nets[0] };
 
@@ -441,6 +452,22 @@ static void check_loss(const struct run *u, int i)
     free(dx);
 }
 
+static void check_activation(const struct run *u, int i)
+{
+    const struct reference *r = u->r;
+    const struct layer *l = &r->layers[i];
+    int64_t n = r->n * shape_elems(&l->out);
+    struct cuda_activation a = {(enum cuda_activation_kind)(l->kind - LAYER_SIGMOID), l->slope, n};
+    float *x = floats_of(r->y[i - 1], n), *y = floats(n), *dy = floats_of(r->d[i], n);
+    assert_int_equal(cuda_activation_forward(NULL, &a, x, y), 0);
+    compare(u->net, i, "output", y, r->y[i], n);
+    assert_int_equal(cuda_activation_backward(NULL, &a, x, dy, dy), 0);
+    compare(u->net, i, "gradient", dy, r->d[i - 1], n);
+    free(x);
+    free(y);
+    free(dy);
+}
+
 static void check_net(const struct net *net, int n)
 {
     struct run u;
@@ -467,6 +494,13 @@ static void check_net(const struct net *net, int n)
         case LAYER_LAYER_NORM:
             check_layer_norm(&u, i);
             break;
+        case LAYER_SIGMOID:
+        case LAYER_TANH:
+        case LAYER_GELU:
+        case LAYER_SILU:
+        case LAYER_LEAKY_RELU:
+            check_activation(&u, i);
+            break;
         case LAYER_EMBEDDING:
             check_embedding(&u, i);
             break;
@@ -489,6 +523,26 @@ static void test_layers(void **state)
     for (int k = 0; k < N_NETS; k++) {
         check_net(&nets[k], BATCH);
         check_net(&nets[k], 1);
+    }
+}
+
+/* Values so large that what is on the way to the result overflows. */
+static void test_activations_of_large_values(void **state)
+{
+    static const float x[] = {-200.0f, -90.0f, 90.0f, 200.0f};
+    static const float one[] = {1, 1, 1, 1};
+    enum { N = sizeof x / sizeof *x };
+    for (enum layer_kind kind = LAYER_SIGMOID; kind <= LAYER_LEAKY_RELU; kind++) {
+        struct layer l = {.kind = kind, .slope = 0.25f};
+        struct cuda_activation a = {(enum cuda_activation_kind)(kind - LAYER_SIGMOID), 0.25f, N};
+        float y[N], dx[N];
+        assert_int_equal(cuda_activation_forward(NULL, &a, x, y), 0);
+        assert_int_equal(cuda_activation_backward(NULL, &a, x, one, dx), 0);
+        for (int k = 0; k < N; k++) {
+            double at = (double)x[k];
+            assert_true(fabs((double)y[k] - reference_activation(&l, at)) <= 1e-5 * fabs(at));
+            assert_true(fabs((double)dx[k] - reference_activation_slope(&l, at)) <= 1e-5);
+        }
     }
 }
 
@@ -689,6 +743,7 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_layers),
+        cmocka_unit_test(test_activations_of_large_values),
         cmocka_unit_test(test_bias_gradient_is_split),
         cmocka_unit_test(test_pixels),
         cmocka_unit_test(test_padding),

@@ -24,6 +24,11 @@ static const struct cuda_planes planes = {2, 2, 2}, no_planes = {0, 2, 2};
 static void test_values(void **state)
 {
     struct cuda_sum sum = {.n = 1, .src = {f}, .weight = {1.0f}}, many = {.n = CUDA_SUM_MOST + 1};
+    struct cuda_activation a = {CUDA_TANH, 0, 4}, nothing = {CUDA_TANH, 0, 0};
+    REFUSED(cuda_activation_forward(NULL, &a, f, NULL));
+    REFUSED(cuda_activation_forward(NULL, &nothing, f, g));
+    REFUSED(cuda_activation_backward(NULL, &a, f, NULL, g));
+    REFUSED(cuda_activation_backward(NULL, &nothing, f, f, g));
     REFUSED(cuda_add(NULL, NULL, f, g, 4, 0));
     REFUSED(cuda_add(NULL, f, g, g, 0, 0));
     REFUSED(cuda_relu_forward(NULL, f, NULL, 4));

@@ -365,6 +365,81 @@ static void build_unbiased(struct reference *r)
     reference_layer(r, LAYER_SOFTMAX_XENT);
 }
 
+/* Every activation, on images and on features, beside a relu and a pool that work in place. */
+static void build_activations(struct reference *r)
+{
+    reference_conv(r, 6, 3, 1, -1);
+    reference_layer(r, LAYER_SILU);
+    reference_layer(r, LAYER_RELU);
+    reference_layer(r, LAYER_TANH);
+    reference_conv(r, 7, 3, 2, 1);
+    reference_layer(r, LAYER_GELU);
+    reference_pool(r, LAYER_MAX_POOL, 2, 2, -1);
+    reference_layer(r, LAYER_FLATTEN);
+    reference_dense(r, 25);
+    reference_layer(r, LAYER_LEAKY_RELU);
+    reference_dense(r, 20);
+    reference_layer(r, LAYER_SIGMOID);
+    reference_dropout(r, 0.25f);
+    reference_dense(r, 10);
+    reference_layer(r, LAYER_SOFTMAX_XENT);
+}
+
+/* The image and outputs that others read, too, go through activations. */
+static void build_activation_graph(struct reference *r)
+{
+    reference_layer(r, LAYER_GELU);
+    int image = reference_last(r);
+    reference_conv(r, 5, 3, 1, -1);
+    int a = reference_last(r);
+    reference_layer(r, LAYER_TANH);
+    int b = reference_last(r);
+    reference_join(r, LAYER_ADD, 2, (int[]){a, b});
+    reference_layer(r, LAYER_RELU);
+    reference_layer(r, LAYER_LEAKY_RELU);
+    int c = reference_last(r);
+    reference_from(r, a);
+    reference_layer(r, LAYER_SILU);
+    reference_join(r, LAYER_CONCAT, 3, (int[]){reference_last(r), c, image});
+    reference_layer(r, LAYER_SIGMOID);
+    end(r);
+}
+
+/* No relu and no maximum that could turn over, and layers large enough to be worth rounding. */
+static void build_smooth(struct reference *r)
+{
+    reference_conv(r, 16, 3, 1, -1);
+    reference_conv(r, 32, 3, 1, -1);
+    reference_pool(r, LAYER_AVG_POOL, 2, 2, -1);
+    reference_conv(r, 32, 3, 2, -1);
+    reference_layer(r, LAYER_FLATTEN);
+    reference_dense(r, 240);
+    reference_dense(r, 10);
+    reference_layer(r, LAYER_SOFTMAX_XENT);
+}
+
+/* The same with an activation behind each; leaky_relu has a kink. */
+static void build_smooth_activations(struct reference *r)
+{
+    reference_conv(r, 16, 3, 1, -1);
+    reference_layer(r, LAYER_SILU);
+    reference_conv(r, 32, 3, 1, -1);
+    reference_layer(r, LAYER_GELU);
+    reference_pool(r, LAYER_AVG_POOL, 2, 2, -1);
+    reference_conv(r, 32, 3, 2, -1);
+    reference_layer(r, LAYER_TANH);
+    reference_layer(r, LAYER_FLATTEN);
+    reference_dense(r, 240);
+    reference_layer(r, LAYER_SIGMOID);
+    reference_dense(r, 10);
+    reference_layer(r, LAYER_SOFTMAX_XENT);
+}
+
+const struct net bench_smooth[BENCH_N_SMOOTH] = {
+    {"smooth", 3, 12, 12, build_smooth},
+    {"smooth activations", 3, 12, 12, build_smooth_activations},
+};
+
 const struct net bench_nets[] = {
     {"softmax regression", 1, 9, 9, build_softmax},
     {"hidden layers", 1, 9, 7, build_hidden},
@@ -391,5 +466,7 @@ const struct net bench_nets[] = {
     {"embedding", 1, 6, 9, build_embedding},
     {"squared error", 1, 7, 8, build_squared},
     {"no biases", 2, 16, 13, build_unbiased},
+    {"activations", 2, 11, 12, build_activations},
+    {"activations in a graph", 2, 7, 8, build_activation_graph},
 };
 int bench_n_nets = sizeof bench_nets / sizeof bench_nets[0];

@@ -110,6 +110,8 @@ void reference_layer(struct reference *r, enum layer_kind kind)
         for (int k = 0; k < 2; k++)
             param_add(r, &l, shape_elems(&l.in));
     }
+    if (kind == LAYER_LEAKY_RELU)
+        l.slope = 0.2f;
     ok(reference_layer_add(r, &l));
 }
 

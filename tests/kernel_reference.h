@@ -15,7 +15,7 @@ void reference_dense(struct reference *r, int units);
 /* Removes the bias of the convolution or dense layer that was added last. */
 void reference_drop_bias(struct reference *r);
 void reference_dropout(struct reference *r, float rate);
-/* Relu, batch norm, layer norm, flatten, losses. */
+/* Relu, other activations (leaky_relu of slope 0.2), batch norm, layer norm, flatten, losses. */
 void reference_layer(struct reference *r, enum layer_kind kind);
 void reference_smoothed(struct reference *r, float smoothing); /* softmax_xent */
 void reference_embedding(struct reference *r, int vocabulary, int units);

@@ -28,10 +28,13 @@ struct cpu_work {
         CPU_POOL,
         CPU_POOL_BY_X,
         CPU_NORM,
-        CPU_NORM_BY_X
+        CPU_NORM_BY_X,
+        CPU_ELTWISE,
+        CPU_ELTWISE_BY_X
     } what;
     dnnl_prop_kind_t prop;               /* of a forward, and of a normalization */
-    dnnl_alg_kind_t alg;                 /* pools */
+    dnnl_alg_kind_t alg;                 /* pools, activations */
+    float alpha;                         /* activations */
     const struct cpu_md *x, *w, *b, *y;  /* a gradient is like what it is by */
     dnnl_dims_t kernel, stride, lo, hi;  /* convolutions, pools (a convolution's kernel: w's) */
     float epsilon;                       /* normalizations, whose scale and shift are inputs */

@@ -51,6 +51,7 @@ union op_desc {
     dnnl_inner_product_desc_t dense;
     dnnl_pooling_desc_t pool;
     dnnl_batch_normalization_desc_t norm;
+    dnnl_eltwise_desc_t eltwise;
 };
 
 static dnnl_status_t describe(const struct cpu_work *w, union op_desc *d)
@@ -86,6 +87,10 @@ static dnnl_status_t describe(const struct cpu_work *w, union op_desc *d)
     case CPU_NORM_BY_X:
         return dnnl_batch_normalization_backward_desc_init(&d->norm, dnnl_backward, mx, mx,
                                                            w->epsilon, flags);
+    case CPU_ELTWISE:
+        return dnnl_eltwise_forward_desc_init(&d->eltwise, w->prop, w->alg, mx, w->alpha, 0);
+    case CPU_ELTWISE_BY_X:
+        return dnnl_eltwise_backward_desc_init(&d->eltwise, w->alg, mx, mx, w->alpha, 0);
     }
     return dnnl_invalid_arguments;
 }

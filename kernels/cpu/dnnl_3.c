@@ -90,6 +90,12 @@ dnnl_status_t cpu_dnnl_desc_create(const struct cpu_work *w, dnnl_engine_t engin
     case CPU_NORM_BY_X:
         return dnnl_batch_normalization_backward_primitive_desc_create(
             out, engine, dnnl_backward, mx, mx, mx, w->epsilon, flags, w->forward, attr);
+    case CPU_ELTWISE:
+        return dnnl_eltwise_forward_primitive_desc_create(out, engine, w->prop, w->alg, mx, mx,
+                                                          w->alpha, 0, attr);
+    case CPU_ELTWISE_BY_X:
+        return dnnl_eltwise_backward_primitive_desc_create(out, engine, w->alg, mx, mx, mx,
+                                                           w->alpha, 0, w->forward, attr);
     }
     return dnnl_invalid_arguments;
 }

@@ -353,6 +353,11 @@ static const struct cpu_kind *const kinds[LAYER_N_KINDS] = {
     [LAYER_SQUARED] = &cpu_squared,
     [LAYER_LAYER_NORM] = &cpu_layer_norm,
     [LAYER_EMBEDDING] = &cpu_embedding,
+    [LAYER_SIGMOID] = &cpu_activation,
+    [LAYER_TANH] = &cpu_activation,
+    [LAYER_GELU] = &cpu_activation,
+    [LAYER_SILU] = &cpu_activation,
+    [LAYER_LEAKY_RELU] = &cpu_activation,
 };
 
 static enum status scratch_bind(struct cpu_pass *pass)

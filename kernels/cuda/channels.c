@@ -12,13 +12,19 @@ int cuda_channels_framed(const struct layer *l)
 
 static int is_wanted(const struct cuda_plan *plan, int i);
 
+/* Writes its values where it reads them, so that its output lies as its input. */
+static bool keeps_layout(const struct cuda_op *op)
+{
+    return op->kind == &cuda_relu || op->kind == &cuda_activation;
+}
+
 /* Layer i is one that reads channels last. */
 static int takes(const struct cuda_plan *plan, int i)
 {
     const struct cuda_op *op = &plan->ops[i];
     if (op->kind == &cuda_conv)
         return !cuda_channels_framed(op->layer);
-    if (op->kind == &cuda_relu) /* what it writes lies as what it reads */
+    if (keeps_layout(op))
         return is_wanted(plan, i);
     return op->kind == &cuda_pool && op->layer->kind == LAYER_MAX_POOL;
 }
@@ -42,7 +48,7 @@ void cuda_channels_plan(struct cuda_plan *plan)
         op->x_last = from >= 0 && plan->ops[from].y_last;
         if (op->kind == &cuda_conv)
             op->y_last = is_wanted(plan, i);
-        else if (op->kind == &cuda_relu)
+        else if (keeps_layout(op))
             op->y_last = op->x_last;
         else if (op->kind == &cuda_pool)
             op->y_last = op->x_last && is_wanted(plan, i);

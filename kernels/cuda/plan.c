@@ -94,6 +94,11 @@ static const struct cuda_kind *const kinds[LAYER_N_KINDS] = {
     [LAYER_SQUARED] = &cuda_loss,
     [LAYER_LAYER_NORM] = &cuda_layer_norm,
     [LAYER_EMBEDDING] = &cuda_embedding,
+    [LAYER_SIGMOID] = &cuda_activation,
+    [LAYER_TANH] = &cuda_activation,
+    [LAYER_GELU] = &cuda_activation,
+    [LAYER_SILU] = &cuda_activation,
+    [LAYER_LEAKY_RELU] = &cuda_activation,
 };
 
 /* Values of a layer's k-th parameter. */

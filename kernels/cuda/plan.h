@@ -41,7 +41,7 @@ struct cuda_kind {
 };
 extern const struct cuda_kind cuda_conv, cuda_pool, cuda_dense, cuda_relu, cuda_dropout,
     cuda_batch_norm, cuda_flatten, cuda_loss, cuda_join_add, cuda_join_concat, cuda_layer_norm,
-    cuda_embedding;
+    cuda_embedding, cuda_activation;
 
 struct cuda_op {
     const struct cuda_kind *kind; /* NULL: another plan's */

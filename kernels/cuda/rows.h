@@ -37,6 +37,18 @@ int cuda_embedding_forward(struct CUstream_st *stream, const struct cuda_embeddi
 int cuda_embedding_backward(struct CUstream_st *stream, const struct cuda_embedding *e,
                             const float *dy, float *grad);
 
+/* activation.cu: y may be x, and dx dy. */
+enum cuda_activation_kind { CUDA_SIGMOID, CUDA_TANH, CUDA_GELU, CUDA_SILU, CUDA_LEAKY_RELU };
+struct cuda_activation {
+    enum cuda_activation_kind kind;
+    float slope; /* leaky_relu */
+    int64_t n;   /* values */
+};
+int cuda_activation_forward(struct CUstream_st *stream, const struct cuda_activation *a,
+                            const float *x, float *y);
+int cuda_activation_backward(struct CUstream_st *stream, const struct cuda_activation *a,
+                             const float *x, const float *dy, float *dx);
+
 #ifdef __cplusplus
 }
 #endif
