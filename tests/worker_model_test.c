@@ -160,6 +160,23 @@ static void padding_by_number_follows_pytorch(void **state)
     model_destroy(m);
 }
 
+static void activations_keep_the_shape(void **state)
+{
+    static const char *const names[] = {"sigmoid", "tanh", "gelu", "silu", "leaky_relu"};
+    for (size_t i = 0; i < sizeof names / sizeof *names; i++) {
+        char text[512];
+        struct model *m = NULL;
+        snprintf(text, sizeof text, HEAD "{\"type\": \"%s\"}, {\"type\": \"flatten\"}," TAIL,
+                 names[i]);
+        assert_int_equal(parse(text, &m), ST_OK);
+        assert_int_equal(m->layers[0].kind, LAYER_SIGMOID + i);
+        assert_int_equal(m->layers[0].out.dim[2], 28);
+        assert_int_equal(m->layers[0].n_params, 0);
+        assert_true(m->layers[0].slope == (m->layers[0].kind == LAYER_LEAKY_RELU ? 0.01f : 0.0f));
+        model_destroy(m);
+    }
+}
+
 static void layers_without_bias_have_weights_alone(void **state)
 {
     struct model *m = NULL;
@@ -357,6 +374,9 @@ static void bad_layers_name_line_and_layer(void **state)
         {HEAD "{\"type\": \"conv2d\", \"kernel\": 3}," TAIL, {"layer 1", "\"filters\" is missing"}},
         {HEAD "{\"type\": \"conv2d\", \"filters\": 3}," TAIL, {"layer 1", "\"kernel\" is missing"}},
         {HEAD "{\"type\": \"dropout\"}," TAIL, {"layer 1", "\"rate\" is missing"}},
+        {HEAD "{\"type\": \"leaky_relu\", \"slope\": -0.1}," TAIL,
+         {"\"slope\" is -0.1, but must be a number from 0 to 1"}},
+        {HEAD "{\"type\": \"gelu\", \"slope\": 1}," TAIL, {"unknown key \"slope\""}},
         {HEAD "{\"type\": \"dropout\", \"rate\": \"half\"}," TAIL, {"\"rate\" is \"half\", but"}},
         {HEAD "{\"type\": \"dropout\", \"rate\": 1}," TAIL,
          {"\"rate\" is 1, but must be a number"}},
@@ -756,6 +776,7 @@ int main(void)
         cmocka_unit_test(padding_follows_tensorflow),
         cmocka_unit_test(padding_by_number_follows_pytorch),
         cmocka_unit_test(layers_without_bias_have_weights_alone),
+        cmocka_unit_test(activations_keep_the_shape),
         cmocka_unit_test(pool_stride_defaults_to_kernel),
         cmocka_unit_test(global_pools_take_all),
         cmocka_unit_test(hidden_units_replace_the_first_dense),

@@ -27,7 +27,9 @@ NAME = re.compile(r"[\w.-]{1,63}", re.ASCII)  # of a layer, and of a model
 MODEL_KEYS, COMMON = "name comment input classes layers", "type name comment device after"
 KEYS = {"conv2d": "input filters kernel stride padding init bias bias_init",
         "max_pool": "input kernel stride padding", "avg_pool": "input kernel stride padding",
-        "dense": "input units init bias bias_init", "relu": "input", "dropout": "input rate",
+        "dense": "input units init bias bias_init", "relu": "input", "sigmoid": "input",
+        "tanh": "input", "gelu": "input", "silu": "input", "leaky_relu": "input slope",
+        "dropout": "input rate",
         "batch_norm": "input epsilon momentum", "flatten": "input",
         "softmax_cross_entropy": "input label_smoothing", "sigmoid_cross_entropy": "input",
         "mean_squared_error": "input", "layer_norm": "input epsilon",
@@ -134,11 +136,14 @@ class Layer:
                 self.what, key, least))
         return pair
 
-    def epsilon(self) -> float:
-        found = self.get("epsilon", 1e-5)
+    def number(self, key: str, fallback: float) -> float:
+        found = self.get(key, fallback)
         if not isinstance(found, (int, float)):
-            raise Invalid("%s: \"epsilon\" must be a number" % self.what)
+            raise Invalid("%s: \"%s\" must be a number" % (self.what, key))
         return float(found)
+
+    def epsilon(self) -> float:
+        return self.number("epsilon", 1e-5)
 
     def count(self, key: str) -> int:
         """A whole number above 0."""
@@ -296,6 +301,31 @@ def _embedding(g: _Graph, l: Layer, _value: str, shape: Any) -> Any:
     return g.layer("Transpose", [rows], l, perm=[0, 3, 1, 2]), (units, *shape[1:])
 
 
+def _gelu(g: _Graph, l: Layer, value: str, shape: Any) -> Any:
+    """x / 2 * (1 + erf(x / sqrt 2)); ONNX has a Gelu of its own from opset 20 on."""
+    root, one, half = (g.constant("%s/%s" % (l.name, name), "FLOAT", (), [number]) for name, number
+                       in (("root", math.sqrt(2)), ("one", 1.0), ("half", 0.5)))
+    part = g.node("Div", [value, root], l.name + "/scaled")
+    part = g.node("Erf", [part], l.name + "/erf")
+    part = g.node("Add", [part, one], l.name + "/sum")
+    part = g.node("Mul", [part, half], l.name + "/share")
+    return g.layer("Mul", [value, part], l), shape
+
+
+def _silu(g: _Graph, l: Layer, value: str, shape: Any) -> Any:
+    share = g.node("Sigmoid", [value], l.name + "/share")
+    return g.layer("Mul", [value, share], l), shape
+
+
+def _activation(g: _Graph, l: Layer, value: str, shape: Any) -> Any:
+    op = {"relu": "Relu", "sigmoid": "Sigmoid", "tanh": "Tanh"}[l.type]
+    return g.layer(op, [value], l), shape
+
+
+def _leaky_relu(g: _Graph, l: Layer, value: str, shape: Any) -> Any:
+    return g.layer("LeakyRelu", [value], l, alpha=l.number("slope", 0.01)), shape
+
+
 def _flatten(g: _Graph, l: Layer, value: str, shape: Any) -> Any:
     return g.layer("Flatten", [value], l, axis=1), (math.prod(shape),)
 
@@ -310,7 +340,8 @@ def _several(g: _Graph, l: Layer, _value: str, shape: Any) -> Any:
 
 KINDS: dict[str, Callable[..., Any]] = {
     "conv2d": _conv2d, "max_pool": _pool, "avg_pool": _pool, "dense": _dense,
-    "relu": lambda g, l, value, shape: (g.layer("Relu", [value], l), shape),
+    "relu": _activation, "sigmoid": _activation, "tanh": _activation, "gelu": _gelu,
+    "silu": _silu, "leaky_relu": _leaky_relu,
     "dropout": lambda g, l, value, shape: (value, shape),  # which does nothing after training
     "batch_norm": _batch_norm, "layer_norm": _layer_norm, "embedding": _embedding,
     "flatten": _flatten, "add": _several, "concat": _several}

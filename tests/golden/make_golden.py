@@ -72,7 +72,10 @@ def pair(value):
 
 
 def padding(layer, x, kernel, stride):
-    """(left, right, top, bottom) as TensorFlow's SAME has them."""
+    """(left, right, top, bottom): a number, or as TensorFlow's SAME has them."""
+    if not isinstance(layer.get("padding", "valid"), str):
+        top, left = pair(layer["padding"])
+        return [left, left, top, top]
     out = []
     for k, s, n in list(zip(kernel, stride, x.shape[2:]))[::-1]:
         total = max((-(-n // s) - 1) * s + k - n, 0) if layer.get("padding") == "same" else 0
@@ -105,7 +108,7 @@ class Net:
 
     def run(self, i, layer, inputs, labels, position):
         def p(suffix):
-            return self.params[layer["name"] + "/" + suffix]
+            return self.params.get(layer["name"] + "/" + suffix)  # None: without a bias
         kind, x = layer["type"], inputs[0]
         if kind in ("conv2d", "max_pool", "avg_pool"):
             kernel = list(x.shape[2:]) if layer["kernel"] == "global" else pair(layer["kernel"])
@@ -138,6 +141,11 @@ class Net:
         if kind == "mean_squared_error":
             return functional.mse_loss(x, functional.one_hot(labels, x.shape[1]).double())
         return {"relu": lambda: functional.relu(x),
+                "sigmoid": lambda: torch.sigmoid(x),
+                "tanh": lambda: torch.tanh(x),
+                "gelu": lambda: functional.gelu(x),
+                "silu": lambda: functional.silu(x),
+                "leaky_relu": lambda: functional.leaky_relu(x, layer.get("slope", 0.01)),
                 "flatten": lambda: x.flatten(1),
                 "add": lambda: sum(inputs[1:], x),
                 "concat": lambda: torch.cat(inputs, 1),

@@ -1,5 +1,7 @@
 """What an ONNX network gives: by onnxruntime where it is installed, else by these definitions of
 the operators in numpy, after ONNX' own pages, for Debian's package of onnx, which has none."""
+import math
+
 import numpy
 import onnx
 from onnx import numpy_helper
@@ -55,6 +57,10 @@ OPS = {
     "Gemm": lambda a, x, w, b=0: x @ (w.T if a["transB"] else w) + b,
     "Relu": lambda a, x: numpy.maximum(x, 0),
     "Sigmoid": lambda a, x: 1 / (1 + numpy.exp(-x)),
+    "Tanh": lambda a, x: numpy.tanh(x),
+    "Erf": lambda a, x: numpy.vectorize(math.erf, otypes=["f4"])(x),
+    "LeakyRelu": lambda a, x: numpy.where(x > 0, x, x * numpy.float32(a["alpha"])),
+    "Add": lambda a, x, y: x + y, "Mul": lambda a, x, y: x * y,
     "Identity": lambda a, x: x,
     "Flatten": lambda a, x: x.reshape(len(x), -1),
     "Sum": lambda a, *xs: sum(xs),

@@ -40,12 +40,13 @@ EVERY = {"name": "every", "input": "auto", "classes": "auto", "layers": [
      "stride": 2, "padding": 2, "bias": False},
     {"type": "avg_pool", "name": "small", "kernel": [1, 3], "stride": [1, 1], "padding": [0, 1]},
     {"type": "concat", "inputs": ["max_pool1", "small"]},
-    {"type": "batch_norm"}, {"type": "relu"}, {"type": "dropout", "rate": 0.2},
+    {"type": "batch_norm"}, {"type": "relu"}, {"type": "gelu"}, {"type": "tanh"},
+    {"type": "dropout", "rate": 0.2}, {"type": "silu"}, {"type": "leaky_relu", "slope": 0.3},
     {"type": "avg_pool", "name": "all", "kernel": "global"},
     {"type": "flatten"},
     {"type": "dense", "name": "hidden", "units": 9, "bias": False},
     {"type": "batch_norm"},
-    {"type": "concat", "inputs": ["hidden", "batch_norm2"]},
+    {"type": "sigmoid"}, {"type": "concat", "inputs": ["hidden", "sigmoid1"]},
     {"type": "dense", "units": "classes"}, {"type": "mean_squared_error"}]}
 
 

@@ -235,6 +235,18 @@ static enum status build_same_shape(struct model_reader *r, struct layer *l)
     return ST_OK;
 }
 
+static enum status build_leaky_relu(struct model_reader *r, struct layer *l)
+{
+    static const double bounds[2] = {0, 1}, fallback = 0.01;
+    double slope;
+    enum status st;
+    TRY(model_json_double(r, "slope", bounds, &fallback, &slope));
+    l->slope = (float)slope;
+    l->out = l->in;
+done:
+    return st;
+}
+
 static enum status build_dropout(struct model_reader *r, struct layer *l)
 {
     static const double bounds[2] = {0, 0.99};
@@ -394,6 +406,11 @@ static const struct layer_type layer_types[LAYER_N_KINDS] = {
     [LAYER_AVG_POOL] = {"avg_pool", ONE " kernel stride padding", build_pool},
     [LAYER_DENSE] = {"dense", ONE " units init bias bias_init", build_dense},
     [LAYER_RELU] = {"relu", ONE, build_same_shape},
+    [LAYER_SIGMOID] = {"sigmoid", ONE, build_same_shape},
+    [LAYER_TANH] = {"tanh", ONE, build_same_shape},
+    [LAYER_GELU] = {"gelu", ONE, build_same_shape},
+    [LAYER_SILU] = {"silu", ONE, build_same_shape},
+    [LAYER_LEAKY_RELU] = {"leaky_relu", ONE " slope", build_leaky_relu},
     [LAYER_DROPOUT] = {"dropout", ONE " rate", build_dropout},
     [LAYER_BATCH_NORM] = {"batch_norm", ONE " epsilon momentum", build_batch_norm},
     [LAYER_FLATTEN] = {"flatten", ONE, build_flatten},
@@ -421,8 +438,10 @@ const char *model_type_name(enum layer_kind kind)
 
 const char *model_layers_types(void)
 {
-    return "conv2d max_pool avg_pool dense relu dropout batch_norm layer_norm embedding flatten "
-           "add concat softmax_cross_entropy sigmoid_cross_entropy mean_squared_error";
+    return "conv2d max_pool avg_pool dense relu sigmoid tanh gelu silu leaky_relu dropout "
+           "batch_norm "
+           "layer_norm embedding flatten add concat softmax_cross_entropy sigmoid_cross_entropy "
+           "mean_squared_error";
 }
 
 enum status model_layers_check_keys(const struct model_reader *r, enum layer_kind kind)
