@@ -7,7 +7,7 @@
 #include <sys/ioctl.h>
 #include <unistd.h>
 
-enum { REDRAW_NS = 100000000, BAR_CELLS = 24 };
+enum { REDRAW_NS = 100000000, BAR_CELLS = 16 };
 
 static void put(const char *s)
 {

@@ -348,6 +348,11 @@ static void remote_stats(void *ctx, struct net_exchange_stats *out)
     net_exchange_stats(ctx, out);
 }
 
+static void remote_waits(void *ctx, struct net_exchange_wait *out)
+{
+    net_exchange_waits(ctx, out);
+}
+
 static void remote_destroy(void *ctx)
 {
     net_exchange_destroy(ctx);
@@ -369,6 +374,7 @@ static const struct updates_ops remote_ops = {
     .leave = remote_leave,
     .cancel = remote_cancel,
     .stats = remote_stats,
+    .waits = remote_waits,
     .destroy = remote_destroy,
 };
 

@@ -7,6 +7,7 @@
 #define MEMBER_UPDATES_H
 #include "member/crew.h"
 #include "net/exchange/exchange.h"
+#include "net/exchange/waits.h"
 
 struct updates_ops {
     /* The rule of the updates where they are this process's own, so that the caller may do them
@@ -34,6 +35,7 @@ struct updates_ops {
     enum status (*leave)(void *ctx, int done, const char *error); /* "": without one */
     void (*cancel)(void *ctx);
     void (*stats)(void *ctx, struct net_exchange_stats *out);
+    void (*waits)(void *ctx, struct net_exchange_wait *out); /* NULL: it never waits */
     void (*destroy)(void *ctx);
 };
 

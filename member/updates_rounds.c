@@ -205,6 +205,12 @@ static void rounds_stats(void *ctx, struct net_exchange_stats *out)
     r->servers.ops->stats(r->servers.ctx, out);
 }
 
+static void rounds_waits(void *ctx, struct net_exchange_wait *out)
+{
+    struct rounds *r = ctx;
+    r->servers.ops->waits(r->servers.ctx, out);
+}
+
 static void rounds_destroy(void *ctx)
 {
     struct rounds *r = ctx;
@@ -238,6 +244,7 @@ static const struct updates_ops rounds_ops = {
     .leave = rounds_leave,
     .cancel = rounds_cancel,
     .stats = rounds_stats,
+    .waits = rounds_waits,
     .destroy = rounds_destroy,
 };
 

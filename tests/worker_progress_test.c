@@ -18,7 +18,8 @@ static struct progress *begun(int64_t warm_up_images)
     struct progress_config cfg = {.style = PROGRESS_LINES,
                                   .train_steps = 1000,
                                   .log_every = 1,
-                                  .warm_up_images = warm_up_images};
+                                  .warm_up_images = warm_up_images,
+                                  .unit = "images"};
     struct progress *p;
     assert_int_equal(progress_create(&cfg, &p), ST_OK);
     return p;
@@ -27,7 +28,7 @@ static struct progress *begun(int64_t warm_up_images)
 /* The line of a step that ends after so many ms more. */
 static const char *step(struct progress *p, int64_t ms, int64_t number)
 {
-    struct progress_point at = {number, number, 1.0f, number * BATCH};
+    struct progress_point at = {number, number, 1.0f, number * BATCH, 0};
     fake_time_move(ms);
     capture_begin();
     progress_update(p, &at);
@@ -148,6 +149,44 @@ static void nothing_is_left_out_on_a_cpu(void **state)
     check_end(p, 2, 20, 0);
 }
 
+/* The bar has the epoch, and for whom training waits instead of a time left. */
+static void a_wait_is_in_the_bar(void **state)
+{
+    struct progress_config cfg = {
+        .style = PROGRESS_BAR, .train_steps = 3000, .log_every = 1, .unit = "samples"};
+    struct progress_point at = {1, 1, 2.25f, BATCH, 2};
+    struct progress *p;
+    (void)state;
+    capture_begin();
+    assert_int_equal(progress_create(&cfg, &p), ST_OK);
+    fake_time_move(1000);
+    progress_update(p, &at);
+    capture_end();
+    assert_non_null(strstr(capture_text,
+                           "] step 1/3000  epoch 2  loss 2.2500  100 samples/s  49:59 "
+                           "left"));
+    fake_time_move(12000);
+    capture_begin();
+    progress_wait(p, "worker 1 (never joined)", 12345);
+    capture_end();
+    assert_non_null(
+        strstr(capture_text, "] step 1/3000  waiting for worker 1 (never joined), 12 s"));
+    assert_null(strstr(capture_text, "left"));
+    char whom[STATUS_WAITING_BYTES];
+    memset(whom, 'x', sizeof whom - 1);
+    whom[sizeof whom - 1] = 0;
+    capture_begin();
+    progress_wait(p, whom, 13000);
+    capture_end();
+    assert_non_null(strstr(capture_text, "x, 13 s"));
+    fake_time_move(1000);
+    capture_begin();
+    progress_wait(p, NULL, 0);
+    capture_end();
+    assert_non_null(strstr(capture_text, " left"));
+    progress_destroy(p);
+}
+
 static int clock_stop(void **state)
 {
     (void)state;
@@ -164,6 +203,7 @@ int main(void)
         cmocka_unit_test(losses_that_are_none),
         cmocka_unit_test(a_short_run_counts_as_a_whole),
         cmocka_unit_test(nothing_is_left_out_on_a_cpu),
+        cmocka_unit_test(a_wait_is_in_the_bar),
     };
     return cmocka_run_group_tests(tests, clock_stop, NULL);
 }

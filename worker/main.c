@@ -122,8 +122,9 @@ static enum status report(struct worker *w, const struct trainer_result *r)
     char after[64] = "";
     if (r->warm_up_images > 0)
         snprintf(after, sizeof after, " after the first %" PRId64, r->warm_up_images);
-    LOG_I("Training elapsed time: %f s (%" PRId64 " images, %.0f images/s%s)", r->elapsed_seconds,
-          r->images, r->images_per_second, after);
+    const char *unit = dataset_unit(w->train);
+    LOG_I("Training elapsed time: %f s (%" PRId64 " %s, %.0f %s/s%s)", r->elapsed_seconds,
+          r->images, unit, r->images_per_second, unit, after);
     const struct net_param *bad = trainer_bad_param(w->trainer);
     if (bad) {
         LOG_E("worker %d, step %" PRId64 ": parameter '%s' is not finite: training has diverged; "
@@ -241,6 +242,23 @@ static enum status open_pages(struct worker *w)
     return *o->pages ? monitor_create(&cfg, &w->monitor) : ST_OK;
 }
 
+/* For whom it waits is in the bar, and in the pages. */
+static void on_waiting(void *ctx, const char *whom, int64_t ms)
+{
+    struct worker *w = ctx;
+    figures_wait(&w->figures, whom, ms);
+    trainer_wait(w->trainer, whom, ms);
+}
+
+static enum status watch_waits(struct worker *w)
+{
+    const struct waiting_config cfg = {.updates = &w->updates,
+                                       .ps0 = w->opt.ps_hosts.n > 0 ? w->opt.ps_hosts.addr[0] : "",
+                                       .changed = on_waiting,
+                                       .ctx = w};
+    return waiting_create(&cfg, &w->waiting);
+}
+
 static enum status run(struct worker *w)
 {
     enum status st = ST_OK;
@@ -256,10 +274,12 @@ static enum status run(struct worker *w)
     TRY(open_pages(w));
     TRY(set_up(w));
     monitor_at(w->monitor, MONITOR_WAITING);
+    TRY(watch_waits(w));
     TRY(w->updates.ops->start(w->updates.ctx, &start));
     w->is_over = 0; /* a server came while it was looked up */
     if (w->opt.ps_hosts.n > 0)
         TRY(reporter_create(w->opt.ps_hosts.addr[0], &w->figures, &w->reporter));
+    waiting_set_member(w->waiting, start.place.member);
     say_first_values(w, &start);
     say_nothing_left(&start);
     if (w->opt.join)
@@ -299,6 +319,7 @@ done:
 static enum status clean_up(struct worker *w, enum status result)
 {
     shutdown_end(w);
+    waiting_destroy(w->waiting);
     monitor_destroy(w->monitor);
     reporter_destroy(w->reporter);
     alone_saver_destroy(w->saver);

@@ -62,6 +62,16 @@ static void write_steps(FILE *f, const struct figures_view *v)
                       "From the end of a step to the end of the next, with all waits.", &taken);
 }
 
+/* The family has no value while it waits for none. */
+static void write_waiting(FILE *f, const struct figures_view *v)
+{
+    const char *const labels[] = {"for", v->waiting, NULL};
+    metrics_family(f, "weir_worker_waiting_seconds", "gauge",
+                   "For how long this worker has waited, and for which workers or servers.");
+    if (v->waiting[0])
+        metrics_value(f, "weir_worker_waiting_seconds", labels, (double)v->waiting_ms * 1e-3);
+}
+
 static void write_exchange(FILE *f, const struct updates *x)
 {
     struct net_exchange_stats s;
@@ -110,12 +120,20 @@ static int on_metrics(void *ctx, FILE *f)
         const char *const labels[] = {"phase", phase_names[i], NULL};
         metrics_value(f, "weir_worker_phase", labels, (int)phase == i);
     }
+    write_waiting(f, &v);
     if (v.moved_ns)
         write_steps(f, &v);
     if (phase >= MONITOR_WAITING)
         write_exchange(f, m->cfg.updates);
     write_disk(f, m->cfg.folder);
     return 200;
+}
+
+static void write_wait(FILE *f, const struct figures_view *v)
+{
+    char text[STATUS_SENTENCE_BYTES];
+    net_waiting_text(v->waiting, v->waiting_ms, text);
+    fprintf(f, "%s%s\n", v->waiting[0] ? "; " : "", v->waiting[0] ? text : "");
 }
 
 static int on_health(void *ctx, FILE *f)
@@ -125,13 +143,15 @@ static int on_health(void *ctx, FILE *f)
     enum monitor_phase phase = (enum monitor_phase)atomic_load(&m->phase);
     figures_look(m->cfg.figures, &v);
     if (is_ready(phase, &v)) {
-        fprintf(f, "ok: %s, step %" PRId64 "\n", phase_names[phase], v.global_step);
+        fprintf(f, "ok: %s, step %" PRId64, phase_names[phase], v.global_step);
+        write_wait(f, &v);
         return 200;
     }
     if (phase == MONITOR_TRAINING)
-        fprintf(f, "step %" PRId64 " has not moved for %.0f s\n", v.global_step, step_age_s(&v));
+        fprintf(f, "step %" PRId64 " has not moved for %.0f s", v.global_step, step_age_s(&v));
     else
-        fprintf(f, "%s\n", phase_names[phase]);
+        fputs(phase_names[phase], f);
+    write_wait(f, &v);
     return 503;
 }
 

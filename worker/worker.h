@@ -7,6 +7,7 @@
 #define WORKER_WORKER_H
 #include "checkpoint/job_over.h"
 #include "member/identity.h"
+#include "member/waiting.h"
 #include "worker/checkpoint/alone_saver.h"
 #include "worker/device/gpus.h"
 #include "worker/events/events.h"
@@ -59,7 +60,8 @@ struct worker {
     struct events *events; /* --logdir; NULL: none */
     struct trainer *trainer;
     struct figures figures;
-    struct reporter *reporter; /* NULL: there are no servers */
+    struct waiting *waiting;   /* NULL: there are no servers */
+    struct reporter *reporter; /* likewise */
     struct monitor *monitor;   /* --metrics_port; NULL: none */
 
     pthread_t signal_thread;

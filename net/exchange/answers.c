@@ -65,6 +65,7 @@ static void complete(struct link *l, struct chunk_state *c, const struct net_pie
     trace_span(c->begin_ns, TRACE_EXCHANGE, "request", (int)p->chunk, p->chunk,
                (int64_t)c->item.step);
     c->version = (int64_t)p->step;
+    x->waits_ns = clock_now_ns();
     x->samples = p->samples ? p->samples : x->samples;
     int tell = request_set_item(l, c, &request_none);
     request_acked(l, c);

@@ -237,6 +237,12 @@ static int wait_ready(struct net_exchange *x, int64_t deadline_ns)
     return 0;
 }
 
+void exchange_begin_wait(struct net_exchange *x)
+{
+    if (x->n_waiting++ == 0)
+        x->waits_ns = clock_now_ns();
+}
+
 static int is_ready(const struct chunk_state *c, int64_t step)
 {
     return c->item.kind == PIECE_NONE && c->refs == 0 && c->version >= step;
@@ -252,7 +258,7 @@ enum status net_exchange_wait_until(struct net_exchange *x, int first, int n, in
     net_exchange_flush(x);
     pthread_mutex_lock(&x->lock);
     enum status st = exchange_status(x);
-    x->n_waiting++;
+    exchange_begin_wait(x);
     for (int i = first + n - 1; i >= first && st == ST_OK;) {
         struct chunk_state *c = &x->chunks[i];
         if (c->ended) {

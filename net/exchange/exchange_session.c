@@ -65,6 +65,8 @@ static struct link *apply(struct net_exchange *x, const struct session_action *a
     case ACTION_LINE:
         l = x->links[a->link];
         x->stats.reconnects += a->line == LINE_LOST;
+        if (a->line == LINE_WAITING)
+            x->said_ns = clock_now_ns();
         snprintf(step->reason, sizeof step->reason, "%s", l->reason);
         break;
     case ACTION_SET_SERVERS:
@@ -318,7 +320,7 @@ static enum status join_all(struct net_exchange *x)
     pthread_mutex_unlock(&x->lock);
     exchange_step(x, &e);
     pthread_mutex_lock(&x->lock);
-    x->n_waiting++;
+    exchange_begin_wait(x);
     for (;;) {
         int over = exchange_ask_if_over(x);
         st = x->n_out != out ? ST_CANCELLED : exchange_status(x);

@@ -16,7 +16,7 @@ MS = "--fault_push_delay_ms=2"
 class Waiting(harness.Test):
     def kill(self, job):
         for process in job.workers + job.ps:
-            if process.status is None:
+            if process and process.status is None:
                 process.stop(harness.signal.SIGKILL, status=-harness.signal.SIGKILL)
 
     def page(self, port, path):
@@ -46,7 +46,8 @@ class Waiting(harness.Test):
         job = self.job(n_ps=1, n_workers=2, model="small", flags=FLAGS)
         port = harness.free_ports(1)[0]
         job.start_ps(0, "--metrics_port=%d" % port)
-        job.start_worker(0, MS)
+        own = harness.free_ports(1)[0]
+        job.start_worker(0, MS, "--metrics_port=%d" % own, "--metrics_bind=" + harness.LOOPBACK)
         whom = r"worker 1 \(never joined\)"
         doc = self.waits_for(job, whom)
         self.assertEqual((doc["state"], doc["steps_per_s"]), ("waiting", 0))
@@ -64,7 +65,13 @@ class Waiting(harness.Test):
         self.assertTrue(page["job"]["data"]["name"])
         self.assertRegex(self.page(port, "/metrics"),
                          r'(?m)^weir_ps_waiting_seconds\{for="%s"\} [0-9.]+$' % whom)
+        job.workers[0].wait_line(r"waiting for %s, \d+ s$" % whom)
+        self.assertRegex(self.page(own, "/metrics"),
+                         r'(?m)^weir_worker_waiting_seconds\{for="%s"\} [0-9.]+$' % whom)
+        self.assertRegex(self.page(own, "/healthz"), r"^ok: training, step 1; waiting for %s, "
+                         r"\d+ s$" % whom)
         job.start_worker(1, MS).wait_line("training step 2 done")
+        job.workers[0].wait_line(r"the wait for worker 1 \(.*\) is over")
         doc = self.until_status(job, lambda d: d["state"] == "training")
         self.assertIsNone(doc["waiting"])
         self.until_status(job, lambda d: d["steps_per_s"] > 0)
@@ -82,11 +89,69 @@ class Waiting(harness.Test):
                       json.loads(self.page(port, "/status.json"))["members"][1]["images_per_s"],
                       "worker 1 reports its speed")
         job.workers[1].stop(harness.signal.SIGKILL, status=-harness.signal.SIGKILL)
-        doc = self.waits_for(job, r"worker 1 \(no connection for \d+ s\)")
+        whom = r"worker 1 \(no connection for \d+ s\)"
+        doc = self.waits_for(job, whom)
+        job.workers[0].wait_line(r"waiting for %s, \d+ s$" % whom)
         self.assertEqual((doc["state"], doc["steps_per_s"]), ("waiting", 0))
         dead = json.loads(self.page(port, "/status.json"))["members"][1]
         self.assertEqual((dead["state"], dead["images_per_s"], dead["memory_bytes"]),
                          ("missing", None, None))
+        self.kill(job)
+
+    def test_a_worker_that_was_refused(self):
+        job = self.job(n_ps=1, n_workers=2, model="small", flags=FLAGS + ["--local_steps=2"])
+        job.start_ps(0)
+        job.start_worker(0, MS)
+        job.ps[0].wait_line("worker 0 joined")
+        job.start_worker(1, "--seed=77").wait(60, 1)
+        job.workers[0].wait_line(r"waiting for worker 1 \(refused \d+ s ago: another job: "
+                                 r"--seed: .*\), \d+ s$")
+        self.kill(job)
+
+    def test_a_worker_that_hangs(self):
+        job = self.job(n_ps=1, n_workers=2, model="small", flags=FLAGS)
+        job.start_ps(0)
+        for i in range(2):
+            job.start_worker(i, MS)
+        job.workers[1].wait_line("training step 2 done")
+        with harness.paused(job.workers[1]):
+            whom = r"worker 1 \(connected; its part of step \d+ is missing\)"
+            job.workers[0].wait_line(r"waiting for %s, \d+ s$" % whom)
+        self.waits_for_none(job)
+        self.kill(job)
+
+    def waits_for_none(self, job):
+        self.until_status(job, lambda d: d["state"] == "training" and d["waiting"] is None)
+
+    def test_servers_that_are_away(self):
+        job = self.job(n_ps=2, n_workers=1, model="small", flags=FLAGS + ["--chunk_bytes=4096"])
+        worker = job.start_worker(0, MS)
+        worker.wait_line(r"waiting for ps:0 \(%s\) since \d+ s: " % job.ps_hosts[0])
+        job.start_ps(0)
+        line = r"waiting for ps:1 \(%s, no connection\), \d+ s$" % job.ps_hosts[1]
+        worker.wait_line(line)
+        job.start_ps(1)
+        worker.wait_line("training step 2 done")
+        job.ps[1].stop(harness.signal.SIGKILL, status=-harness.signal.SIGKILL)
+        harness.until(lambda: len(re.findall("(?m)" + line, worker.output())) > 1,
+                      "the server that died is waited for")
+        self.kill(job)
+
+    def test_workers_that_do_not_wait_say_nothing(self):
+        """In async nobody waits for an absent worker, and a worker that stands still itself, as
+        one does whose step takes long, waits for none."""
+        job = self.job(n_ps=1, n_workers=2, model="small", flags=FLAGS + ["--sync_mode=async"])
+        job.start_ps(0)
+        worker = job.start_worker(0, MS)
+        worker.wait_line("training step 2 done")
+        self.until_status(job, lambda d: d["steps_per_s"] > 0)
+        with harness.paused(worker):
+            self.until_status(job, lambda d: d["steps_per_s"] == 0)
+            self.assertIsNone(json.loads(self.status(job, "--json"))["waiting"])
+        seen = len(worker.lines)
+        harness.until(lambda: len(worker.lines) > seen + 10, "it trains again")
+        self.waits_for_none(job)
+        self.assertNotIn("waiting for", worker.output())
         self.kill(job)
 
 

@@ -58,6 +58,12 @@ struct dataset {
     unsigned uses;                /* of enum dataset_use: what its format can be told */
 };
 
+/* Returns the word for its samples in lines: a sample of one row or one column is no image. */
+static inline const char *dataset_unit(const struct dataset *d)
+{
+    return d->sample.dim[1] > 1 && d->sample.dim[2] > 1 ? "images" : "samples";
+}
+
 static inline int dataset_has_labels(const struct dataset *d)
 {
     return d->labels || d->targets;

@@ -2,6 +2,7 @@
 #include "worker/train/figures.h"
 #include "base/clock.h"
 #include <math.h>
+#include <stdio.h>
 #include <time.h>
 
 const double figures_bounds[FIGURES_BOUNDS] = {0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1,
@@ -74,6 +75,14 @@ void figures_note(struct figures *f, int64_t global_step, float loss, int64_t im
     }
     f->images_before = images;
     v->global_step = global_step;
+    pthread_mutex_unlock(&f->lock);
+}
+
+void figures_wait(struct figures *f, const char *whom, int64_t ms)
+{
+    pthread_mutex_lock(&f->lock);
+    snprintf(f->now.waiting, sizeof f->now.waiting, "%s", whom ? whom : "");
+    f->now.waiting_ms = ms;
     pthread_mutex_unlock(&f->lock);
 }
 

@@ -4,6 +4,7 @@
  * Threads: any. Errors: none. */
 #ifndef WORKER_TRAIN_FIGURES_H
 #define WORKER_TRAIN_FIGURES_H
+#include "net/wire/status.h"
 #include <pthread.h>
 #include <stdint.h>
 
@@ -21,6 +22,8 @@ struct figures_view {
     int64_t taken[FIGURES_BOUNDS + 1]; /* steps by what they took, each up to its bound */
     int64_t moved_ns;    /* monotonic: when the last step ended, or training began; 0 */
     double moved_unix_s; /* likewise, since 1970 */
+    char waiting[STATUS_WAITING_BYTES]; /* whom it waits for; empty: for none, or not for long */
+    int64_t waiting_ms;
 };
 
 /* Finite losses of steps. */
@@ -43,6 +46,8 @@ void figures_begin(struct figures *f, int member, int batch, int64_t first_step,
                    int64_t train_steps);
 /* Steps are done; images: this worker's since it began. */
 void figures_note(struct figures *f, int64_t global_step, float loss, int64_t images);
+/* Training waits for `whom`, and has done so for ms; NULL: it does not. */
+void figures_wait(struct figures *f, const char *whom, int64_t ms);
 void figures_look(struct figures *f, struct figures_view *out);
 /* Adds the losses of the steps since the last call. Not a total: behind a huge loss, or after very
  * many, a sum would not change any more. */

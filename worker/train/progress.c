@@ -2,9 +2,12 @@
 #include "worker/train/progress.h"
 #include "base/clock.h"
 #include "base/log.h"
+#include "net/wire/status.h"
 #include <inttypes.h>
 #include <stdio.h>
 #include <stdlib.h>
+
+enum { WHOM_BYTES = 76 }; /* in the bar */
 
 struct progress {
     struct progress_config cfg;
@@ -12,6 +15,9 @@ struct progress {
     int64_t start_ns, warm_ns; /* warm_ns: when warm_images were read */
     int64_t warm_images;       /* 0: all count so far */
     int said_last; /* the line of the job's last step; what is under way besides gets none */
+
+    pthread_mutex_t lock;     /* guards what follows, where there is a bar */
+    struct progress_point at; /* the last; at first: the first step, no images */
     struct bar bar;
 };
 
@@ -28,20 +34,48 @@ double progress_images_per_second(const struct progress *p, int64_t images, int6
     return elapsed > 0 ? (double)(images - *left_out) / elapsed : 0;
 }
 
-static void draw(struct progress *p, const struct progress_point *at)
+/* Share of the steps that are done. */
+static double share_done(const struct progress *p)
 {
-    double elapsed = seconds_since(p->start_ns);
-    double done = (double)(at->global_step - p->cfg.first_step);
+    double done = (double)(p->at.global_step - p->cfg.first_step);
     double all = (double)(p->cfg.train_steps - p->cfg.first_step);
-    double share = all > 0 && done < all ? done / all : 1;
-    int64_t left = done > 0 ? (int64_t)(elapsed * (1 / share - 1)) : 0;
-    int64_t left_out;
-    char text[BAR_TEXT_BYTES];
+    return all > 0 && done < all ? done / all : 1;
+}
+
+/* Under the lock. */
+static void draw(struct progress *p)
+{
+    const struct progress_point *at = &p->at;
+    double share = share_done(p);
+    int64_t left_out,
+        left = share > 0 ? (int64_t)(seconds_since(p->start_ns) * (1 / share - 1)) : 0;
+    char text[BAR_TEXT_BYTES], epoch[32] = "";
+    if (at->epoch > 0)
+        snprintf(epoch, sizeof epoch, "  epoch %" PRId64, at->epoch);
     snprintf(text, sizeof text,
-             "step %" PRId64 "/%" PRId64 "  loss %.4f  %.0f images/s  %" PRId64 ":%02d left",
-             at->global_step, p->cfg.train_steps, (double)at->loss,
-             progress_images_per_second(p, at->images, &left_out), left / 60, (int)(left % 60));
+             "step %" PRId64 "/%" PRId64 "%s  loss %.4f  %.0f %s/s  %" PRId64 ":%02d left",
+             at->global_step, p->cfg.train_steps, epoch, (double)at->loss,
+             progress_images_per_second(p, at->images, &left_out), p->cfg.unit, left / 60,
+             (int)(left % 60));
     bar_draw(&p->bar, share, text, at->global_step >= p->cfg.train_steps);
+}
+
+void progress_wait(struct progress *p, const char *whom, int64_t ms)
+{
+    char text[BAR_TEXT_BYTES], short_whom[WHOM_BYTES], sentence[STATUS_SENTENCE_BYTES];
+    if (!p->is_bar)
+        return;
+    pthread_mutex_lock(&p->lock);
+    if (whom) {
+        snprintf(short_whom, sizeof short_whom, "%s", whom);
+        net_waiting_text(short_whom, ms, sentence);
+        snprintf(text, sizeof text, "step %" PRId64 "/%" PRId64 "  %.100s", p->at.global_step,
+                 p->cfg.train_steps, sentence);
+        bar_draw(&p->bar, share_done(p), text, 1);
+    } else if (p->at.images > 0) {
+        draw(p);
+    }
+    pthread_mutex_unlock(&p->lock);
 }
 
 enum status progress_create(const struct progress_config *cfg, struct progress **out)
@@ -54,6 +88,8 @@ enum status progress_create(const struct progress_config *cfg, struct progress *
     p->cfg = *cfg;
     p->is_bar = bar_is_wanted(cfg->style);
     p->start_ns = p->warm_ns = clock_now_ns();
+    p->at.global_step = cfg->first_step;
+    pthread_mutex_init(&p->lock, NULL);
     if (p->is_bar)
         bar_begin(&p->bar);
     if (cfg->figures)
@@ -72,7 +108,10 @@ void progress_update(struct progress *p, const struct progress_point *at)
         p->warm_ns = clock_now_ns();
     }
     if (p->is_bar) {
-        draw(p, at);
+        pthread_mutex_lock(&p->lock);
+        p->at = *at;
+        draw(p);
+        pthread_mutex_unlock(&p->lock);
         return;
     }
     int last = at->global_step >= p->cfg.train_steps;
@@ -80,9 +119,9 @@ void progress_update(struct progress *p, const struct progress_point *at)
         return;
     p->said_last = last;
     LOG_I("Worker %d: training step %" PRId64 " done (global step: %" PRId64
-          "), loss %.4f, %.0f images/s",
+          "), loss %.4f, %.0f %s/s",
           p->cfg.task_index, at->local_step, at->global_step, (double)at->loss,
-          progress_images_per_second(p, at->images, &left_out));
+          progress_images_per_second(p, at->images, &left_out), p->cfg.unit);
 }
 
 void progress_destroy(struct progress *p)
@@ -91,5 +130,6 @@ void progress_destroy(struct progress *p)
         return;
     if (p->is_bar)
         bar_end(&p->bar);
+    pthread_mutex_destroy(&p->lock);
     free(p);
 }

@@ -1,7 +1,7 @@
 /* worker/train/progress.h - what a person sees while training: a bar on a terminal, plain lines in
  * a log; and how fast it is. On a card the first steps load kernels and capture the graph: they are
  * trained as all others, and left out of the speed once there are later ones.
- * Threads: one at a time for update; log lines of other threads pass around the bar.
+ * Threads: one at a time for update; wait from any; log lines of other threads pass around the bar.
  * Errors:  ST_NOMEM. */
 #ifndef WORKER_TRAIN_PROGRESS_H
 #define WORKER_TRAIN_PROGRESS_H
@@ -17,6 +17,7 @@ struct progress_config {
     int64_t log_every;               /* steps between lines */
     int64_t warm_up_images;          /* of the steps to leave out of the speed */
     int batch;                       /* samples of a step */
+    const char *unit;                /* of the speed: images, or samples of other shapes */
     struct figures *figures;         /* that get each update, too; NULL: none do */
 };
 
@@ -24,11 +25,14 @@ struct progress_point {
     int64_t local_step, global_step;
     float loss;     /* of the step */
     int64_t images; /* read by this worker since the start */
+    int64_t epoch;  /* pass over the training set, from 1; 0: not known */
 };
 
 struct progress;
 enum status progress_create(const struct progress_config *cfg, struct progress **out);
 void progress_update(struct progress *p, const struct progress_point *at);
+/* The bar says for whom training waits, instead of a time left; NULL: it does not wait. */
+void progress_wait(struct progress *p, const char *whom, int64_t ms);
 /* A second, up to now, when so many were read. *left_out: those of the steps that do not count; it
  * may be more than warm_up_images, as a device tells of several steps at once. */
 double progress_images_per_second(const struct progress *p, int64_t images, int64_t *left_out);

@@ -227,6 +227,33 @@ static int64_t warm_up_images(const struct trainer_config *cfg)
     return 0;
 }
 
+static enum status show_progress(struct trainer *t, const struct progress_config *cfg)
+{
+    struct progress *p = NULL;
+    enum status st = progress_create(cfg, &p);
+    pthread_mutex_lock(&t->lock);
+    t->progress = p;
+    pthread_mutex_unlock(&t->lock);
+    return st;
+}
+
+static void hide_progress(struct trainer *t)
+{
+    pthread_mutex_lock(&t->lock);
+    struct progress *p = t->progress;
+    t->progress = NULL;
+    pthread_mutex_unlock(&t->lock);
+    progress_destroy(p);
+}
+
+void trainer_wait(struct trainer *t, const char *whom, int64_t ms)
+{
+    pthread_mutex_lock(&t->lock);
+    if (t->progress)
+        progress_wait(t->progress, whom, ms);
+    pthread_mutex_unlock(&t->lock);
+}
+
 enum status trainer_run(struct trainer *t, const struct net_start *start,
                         struct trainer_result *out)
 {
@@ -235,10 +262,16 @@ enum status trainer_run(struct trainer *t, const struct net_start *start,
     t->result = (struct trainer_result){.global_step = start->step};
     start_from(t, start);
     TRY(follow_rounding(t, &start->place.rounding));
-    struct progress_config pc = {t->cfg.progress,    start->place.member, start->step,
-                                 t->cfg.train_steps, t->cfg.log_every,    warm_up_images(&t->cfg),
-                                 t->cfg.batch,       t->cfg.figures};
-    TRY(progress_create(&pc, &t->progress));
+    struct progress_config pc = {.style = t->cfg.progress,
+                                 .task_index = start->place.member,
+                                 .first_step = start->step,
+                                 .train_steps = t->cfg.train_steps,
+                                 .log_every = t->cfg.log_every,
+                                 .warm_up_images = warm_up_images(&t->cfg),
+                                 .batch = t->cfg.batch,
+                                 .unit = dataset_unit(t->cfg.train),
+                                 .figures = t->cfg.figures};
+    TRY(show_progress(t, &pc));
     t->steps_before = 0;
     t->n_evaluated = t->cfg.eval_every > 0 ? start->step / t->cfg.eval_every : 0;
     t->start_ns = clock_now_ns();
@@ -266,8 +299,7 @@ enum status trainer_run(struct trainer *t, const struct net_start *start,
     trainer_observe_end(t);
     *out = t->result;
 done:
-    progress_destroy(t->progress);
-    t->progress = NULL;
+    hide_progress(t);
     return st;
 }
 

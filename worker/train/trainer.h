@@ -26,6 +26,8 @@ void trainer_destroy(struct trainer *t); /* NULL is fine */
 /* Trains from `start` (as the exchange gave it) to the end. */
 enum status trainer_run(struct trainer *t, const struct net_start *start,
                         struct trainer_result *out);
+/* Shows for whom training waits (progress_wait); any thread. */
+void trainer_wait(struct trainer *t, const char *whom, int64_t ms);
 void trainer_stop(struct trainer *t); /* any thread; the caller also cancels the exchange */
 /* Share of the test set, if there is one, classified right with the present parameters. Not during
  * run. */

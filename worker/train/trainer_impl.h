@@ -33,6 +33,7 @@ enum { TRAINER_WHAT_BYTES = 400 };
 struct step_share {
     float loss;
     int n_correct;
+    uint64_t position; /* of its first sample, in the order of all passes */
 };
 
 struct contribution {

@@ -188,7 +188,8 @@ static void step_done(struct trainer *t, int64_t step)
         r->global_step = t->cfg.train_steps;
     /* in lockstep the job's step; at their own pace of this process' own, wherever it came in */
     int64_t number = t->cfg.own_pace ? r->local_steps : step + 1;
-    struct progress_point at = {number, r->global_step, r->loss, r->images};
+    int64_t epoch = 1 + (int64_t)(t->share[0][step & 1].position / (uint64_t)t->cfg.train->n);
+    struct progress_point at = {number, r->global_step, r->loss, r->images, epoch};
     progress_update(t->progress, &at);
     trainer_observe_step(t, number, n_correct);
 }

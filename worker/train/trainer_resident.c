@@ -121,7 +121,8 @@ static enum status wait_for_one(struct run *run)
     r->global_step = (int64_t)got.step;
     r->images = r->local_steps * run->r->cfg->batch;
     r->loss = got.loss;
-    struct progress_point at = {r->global_step, r->global_step, r->loss, r->images};
+    int64_t n = run->r->cfg->train->n, last = r->global_step * run->r->cfg->batch - 1;
+    struct progress_point at = {r->global_step, r->global_step, r->loss, r->images, 1 + last / n};
     progress_update(run->r->progress, &at);
     run->r->step_done(run->r->ctx, r, got.n_correct);
 done:

@@ -61,7 +61,9 @@ static enum status tower_step(struct trainer *t, struct tower *w, int64_t step)
     enum status st = ST_OK;
     int n_layers = t->cfg.model->n_layers;
     int64_t begin = trace_begin();
-    TRY(tower_load_batch(w, first_sample(t, w, step)));
+    uint64_t position = first_sample(t, w, step);
+    t->share[w->index][step & 1].position = position;
+    TRY(tower_load_batch(w, position));
     trace_end(begin, TRACE_COMPUTE, "load batch", NULL, -1, step);
     if (!t->cfg.own_pace && step + 1 < t->cfg.train_steps) /* else it is not known yet */
         tower_read_ahead(w, tower_position(w, step + 1), step + 1);

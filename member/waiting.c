@@ -1,0 +1,200 @@
+/* member/waiting.c - see waiting.h. */
+#include "member/waiting.h"
+#include "base/clock.h"
+#include "base/log.h"
+#include "net/exchange/status_client.h"
+#include <ctype.h>
+#include <stdatomic.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+enum {
+    LOOK_MS = 500,
+    FIRST_MS = 3000,   /* without an answer: it waits */
+    SECOND_MS = 30000, /* when the same wait gets its second line */
+    ASK_MS = 1000,     /* for ps 0 to answer */
+    ASK_EACH_MS = 1000,
+    ANSWER_MS = 10000 /* without an answer, of connected servers that name no worker */
+};
+
+struct waiting {
+    struct waiting_config cfg;
+    _Atomic int member;
+    pthread_t thread;
+    int runs;
+    struct waiting_lines lines;
+    char whom[STATUS_WAITING_BYTES]; /* that ps 0 names; empty: none */
+    int64_t asked_ns;                /* when it was asked last */
+    int64_t said_ms;                 /* of the wait, at its last line; 0: none */
+
+    pthread_mutex_t lock; /* guards the next */
+    pthread_cond_t ends;
+    int ending;
+};
+
+/* Compares two texts but for their digits. */
+static int is_same(const char *a, const char *b)
+{
+    for (;; a++, b++) {
+        while (isdigit((unsigned char)*a))
+            a++;
+        while (isdigit((unsigned char)*b))
+            b++;
+        if (*a != *b)
+            return 0;
+        if (!*a)
+            return 1;
+    }
+}
+
+int waiting_line_is_due(struct waiting_lines *l, const char *whom, int64_t ms)
+{
+    int is_first = !l->whom[0];
+    if (!is_first && is_same(l->whom, whom) && ms < l->line_ms)
+        return 0;
+    snprintf(l->whom, sizeof l->whom, "%s", whom);
+    if (is_first || ms >= l->line_ms)
+        l->line_ms = ms < SECOND_MS ? SECOND_MS : 2 * ms;
+    return 1;
+}
+
+/* Whom the server names in its status; this member itself is none that it waits for. */
+static void ask(struct waiting *w, const char *address)
+{
+    struct net_status s;
+    char why[CONTROL_TEXT_BYTES] = "", self[32];
+    enum status st = net_status_ask(address, 0, ASK_MS, &s, why);
+    w->whom[0] = 0;
+    if (st == ST_UNAVAILABLE || st == ST_DEADLINE)
+        snprintf(w->whom, sizeof w->whom, "ps:0 (%.95s, no answer)", address);
+    if (st != ST_OK)
+        return;
+    snprintf(self, sizeof self, "worker %d (connected", atomic_load(&w->member));
+    if (strncmp(s.waiting, self, strlen(self)) != 0)
+        memcpy(w->whom, s.waiting, sizeof w->whom);
+    net_status_free(&s);
+}
+
+static void find_whom(struct waiting *w, const struct net_exchange_wait *wait,
+                      char whom[STATUS_WAITING_BYTES])
+{
+    int64_t now_ns = clock_now_ns();
+    int is_lost = wait->reason[0] && !wait->is_asked;
+    whom[0] = 0;
+    if (is_lost) {
+        snprintf(whom, STATUS_WAITING_BYTES, "ps:%d (%s, no connection)", wait->server,
+                 wait->address);
+        return;
+    }
+    if (now_ns - w->asked_ns >= ASK_EACH_MS * INT64_C(1000000)) {
+        w->asked_ns = now_ns;
+        ask(w, w->cfg.ps0);
+        if (!w->whom[0] && wait->server > 0)
+            ask(w, wait->address);
+    }
+    if (w->whom[0])
+        memcpy(whom, w->whom, sizeof w->whom);
+    else if (wait->reason[0])
+        snprintf(whom, STATUS_WAITING_BYTES, "ps:%d (%s: %s)", wait->server, wait->address,
+                 wait->reason);
+    else if (wait->ms >= ANSWER_MS)
+        snprintf(whom, STATUS_WAITING_BYTES, "an answer of ps:%d (%s)", wait->server,
+                 wait->address);
+}
+
+static void end_wait(struct waiting *w)
+{
+    if (w->said_ms)
+        LOG_I("the wait for %s is over", w->lines.whom);
+    if (w->lines.whom[0])
+        w->cfg.changed(w->cfg.ctx, NULL, 0);
+    w->said_ms = w->asked_ns = 0;
+    w->lines = (struct waiting_lines){.line_ms = 0};
+}
+
+static void look(struct waiting *w)
+{
+    struct net_exchange_wait wait;
+    char whom[STATUS_WAITING_BYTES], text[STATUS_SENTENCE_BYTES];
+    w->cfg.updates->ops->waits(w->cfg.updates->ctx, &wait);
+    if (wait.ms < FIRST_MS) {
+        end_wait(w);
+        return;
+    }
+    find_whom(w, &wait, whom);
+    struct net_exchange_wait now;
+    w->cfg.updates->ops->waits(w->cfg.updates->ctx, &now);
+    if (!whom[0] || now.ms < wait.ms) /* an answer came meanwhile */
+        return;
+    if (waiting_line_is_due(&w->lines, whom, wait.ms) && !wait.is_said) {
+        net_waiting_text(whom, wait.ms, text);
+        LOG_W("%s", text);
+        w->said_ms = wait.ms;
+    }
+    w->cfg.changed(w->cfg.ctx, whom, wait.ms);
+}
+
+static void *waiting_main(void *arg)
+{
+    struct waiting *w = arg;
+    pthread_mutex_lock(&w->lock);
+    while (!w->ending) {
+        int64_t deadline = clock_deadline_ns(LOOK_MS);
+        while (!w->ending && clock_cond_wait(&w->ends, &w->lock, deadline) == 0)
+            ;
+        if (w->ending)
+            break;
+        pthread_mutex_unlock(&w->lock);
+        look(w);
+        pthread_mutex_lock(&w->lock);
+    }
+    pthread_mutex_unlock(&w->lock);
+    return NULL;
+}
+
+enum status waiting_create(const struct waiting_config *cfg, struct waiting **out)
+{
+    if (!cfg->updates->ops->waits) {
+        *out = NULL;
+        return ST_OK;
+    }
+    struct waiting *w = calloc(1, sizeof *w);
+    if (w) {
+        w->cfg = *cfg;
+        atomic_store(&w->member, -1);
+        pthread_mutex_init(&w->lock, NULL);
+        clock_cond_init(&w->ends);
+        w->runs = pthread_create(&w->thread, NULL, waiting_main, w) == 0;
+    }
+    if (!w || !w->runs) {
+        LOG_E("out of memory or threads for lines on waits");
+        waiting_destroy(w);
+        return ST_NOMEM;
+    }
+    pthread_setname_np(w->thread, "waits");
+    *out = w;
+    return ST_OK;
+}
+
+void waiting_set_member(struct waiting *w, int member)
+{
+    if (w)
+        atomic_store(&w->member, member);
+}
+
+void waiting_destroy(struct waiting *w)
+{
+    if (!w)
+        return;
+    if (w->runs) {
+        pthread_mutex_lock(&w->lock);
+        w->ending = 1;
+        pthread_cond_signal(&w->ends);
+        pthread_mutex_unlock(&w->lock);
+        pthread_join(w->thread, NULL);
+    }
+    pthread_cond_destroy(&w->ends);
+    pthread_mutex_destroy(&w->lock);
+    free(w);
+}

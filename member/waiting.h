@@ -1,0 +1,34 @@
+/* member/waiting.h - tells a member for whom it waits, once it has waited for 3 s: a server that is
+ * not connected, or the workers that ps 0 names in its status.
+ * Owns:    a thread.
+ * Threads: create and destroy from one; `changed` is called in its own.
+ * Errors:  ST_NOMEM, logged. */
+#ifndef MEMBER_WAITING_H
+#define MEMBER_WAITING_H
+#include "base/status.h"
+#include "member/updates.h"
+#include "net/wire/status.h"
+
+struct waiting_config {
+    const struct updates *updates; /* borrowed; its waits may be NULL: then nothing is waited for */
+    const char *ps0;               /* address; borrowed */
+    /* Twice a second while it waits: "worker 1 (never joined)", and for how long. NULL: the wait
+     * is over. */
+    void (*changed)(void *ctx, const char *whom, int64_t ms);
+    void *ctx;
+};
+
+struct waiting;
+enum status waiting_create(const struct waiting_config *cfg, struct waiting **out);
+void waiting_set_member(struct waiting *w, int member); /* this one's index; NULL is fine */
+void waiting_destroy(struct waiting *w);                /* NULL is fine */
+
+/* When a wait is to get a line: after 3 s, 30 s, then after twice as long each time, or where it is
+ * for another, but for the figures in its name. */
+struct waiting_lines {
+    char whom[STATUS_WAITING_BYTES]; /* of the last line; empty: none in this wait */
+    int64_t line_ms;                 /* when the next is due */
+};
+int waiting_line_is_due(struct waiting_lines *l, const char *whom, int64_t ms);
+
+#endif

@@ -1,0 +1,41 @@
+/* net/exchange/waits.c - see waits.h. */
+#include "net/exchange/waits.h"
+#include "base/clock.h"
+#include "net/exchange/exchange_impl.h"
+#include <stdio.h>
+
+/* Under the lock: a server that the session wants to be connected to, and is not; -1. */
+static int find_unconnected(const struct session *s)
+{
+    int n = s->state == SESSION_ASKING || s->state == SESSION_REBASED ? 1 : s->n_links;
+    for (int i = 0; i < n && s->state <= SESSION_REBASED; i++)
+        if (s->link[i].phase != LINK_STREAMING && s->link[i].phase != LINK_HELD && !s->link[i].idle)
+            return i;
+    return -1;
+}
+
+/* Under the lock: the server of the first chunk that a caller waits for. */
+static int find_awaited(const struct net_exchange *x)
+{
+    for (int i = 0; x->server && i < x->n_chunks; i++)
+        if (x->chunks[i].n_waiters > 0)
+            return x->server[i];
+    return 0;
+}
+
+void net_exchange_waits(struct net_exchange *x, struct net_exchange_wait *out)
+{
+    pthread_mutex_lock(&x->lock);
+    int lost = find_unconnected(x->session);
+    int server = lost >= 0 ? lost : find_awaited(x);
+    const struct link *l = x->links[server < x->n_links ? server : 0];
+    *out = (struct net_exchange_wait){.server = server};
+    if (x->n_waiting > 0)
+        out->ms = (clock_now_ns() - x->waits_ns) / 1000000;
+    snprintf(out->address, sizeof out->address, "%s", l->addr);
+    if (lost >= 0)
+        snprintf(out->reason, sizeof out->reason, "%.*s", (int)sizeof out->reason - 1, l->reason);
+    out->is_asked = lost >= 0 && x->session->link[lost].answers;
+    out->is_said = x->said_ns >= x->waits_ns;
+    pthread_mutex_unlock(&x->lock);
+}

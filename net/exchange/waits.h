@@ -1,0 +1,22 @@
+/* net/exchange/waits.h - what the callers of an exchange wait for. Threads: any. Errors: none. */
+#ifndef NET_EXCHANGE_WAITS_H
+#define NET_EXCHANGE_WAITS_H
+#include "net/wire/control.h"
+#include <stdint.h>
+
+struct net_exchange;
+
+struct net_exchange_wait {
+    int64_t ms; /* since the last answer, or since net_exchange_start or _wait
+                   was called; 0: no caller waits */
+    int server; /* whose answer is waited for */
+    char address[CONTROL_TEXT_BYTES];
+    char reason[CONTROL_TEXT_BYTES]; /* why this server is not connected, or has this member wait;
+                                        empty: it is connected, or has not answered yet */
+    int is_asked;                    /* the reason is the server's own */
+    int is_said;                     /* since then a line has named a server that is not reached */
+};
+
+void net_exchange_waits(struct net_exchange *x, struct net_exchange_wait *out);
+
+#endif
