@@ -52,6 +52,9 @@ const char *const *flags_words(int *n);
 /* One value of a flag with a target, as on the command line; a string's target points to it. Any
  * thread. */
 enum status flags_set(const struct flag *f, const char *value);
+/* The name of the flag that is most likely meant by one which the program does not have; NULL:
+ * none. Any thread. */
+const char *flags_suggest(const struct flags_program *prog, const char *name);
 /* The place of a word in "sync|async"; -1: it is not there. Any thread. */
 int flags_choice_find(const char *choices, const char *text);
 /* Logs every value that is not its default, at debug level; and in one line, at info level, which

@@ -98,6 +98,16 @@ static const char *suggest(const struct flags_program *prog, const char *got, si
     return f ? f->name : guess(prog, got, n);
 }
 
+const char *flags_suggest(const struct flags_program *prog, const char *name)
+{
+    size_t n = strlen(name);
+    const struct flag_foreign *other = find_foreign(flags_neighbours, name, n);
+    if (other)
+        return find_own(prog, other->ours, strlen(other->ours)) ? other->ours : NULL;
+    const struct flag *f = flags_find(prog, name, n);
+    return f ? f->name : guess(prog, name, n);
+}
+
 void flags_report_unknown(const struct flags_program *prog, const char *arg)
 {
     size_t n_dashes = arg[1] == '-' ? 2 : 1, n = strcspn(arg + n_dashes, "=");

@@ -85,6 +85,7 @@ static enum status make_updates(struct weir *w)
         .shared_memory = w->set.job.shared_memory == 0,
         .step_ms = (int)w->set.job.wire_step_ms,
         .event_fd = w->event_fd > 0 ? w->event_fd : 0,
+        .first_line_ms = WEIR_SILENT_MS,
         .join = {.member = w->set.join ? -1 : (int)w->set.task_index,
                  .job = w->job,
                  .chunks = w->chunks,

@@ -3,6 +3,7 @@
  */
 #include "libweir/settings.h"
 #include "base/flags.h"
+#include "base/flags_tensorflow.h"
 #include "base/log.h"
 #include "cluster/flags.h"
 #include <inttypes.h>
@@ -90,7 +91,11 @@ enum status settings_set(struct settings *s, const char *name, const char *value
         *(char **)f.target = copy;
         return ST_OK;
     }
-    LOG_E("there is no setting '%.100s'; docs/own-model.md lists all", name);
+    const struct flags_program all = {
+        .flags = rows, .n_flags = sizeof rows / sizeof *rows, .foreign = flags_tensorflow};
+    const char *meant = flags_suggest(&all, name);
+    LOG_E("there is no setting '%.100s'%s%s%s; docs/own-model.md lists all", name,
+          meant ? "; did you mean '" : "", meant ? meant : "", meant ? "'?" : "");
     return ST_NOT_FOUND;
 }
 

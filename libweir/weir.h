@@ -3,7 +3,7 @@
  *
  * A handle is one member of one job; a process may have several. Functions return a weir_code:
  * below 0 is an error, and weir_error has the sentence. Parameters are numbered from 0 as they are
- * named. Nothing is printed. Strings are UTF-8.
+ * named. Warnings, as of a wait for servers, go to stderr until weir_log. Strings are UTF-8.
  *
  * Memory: what is given is borrowed for the call, a gradient until a wait for its parameter returns
  * WEIR_OK or weir_next has returned the next step (not _early), where all ends until weir_goodbye.
@@ -57,7 +57,8 @@ const char *weir_error(struct weir *w);
 /* Lines of the library, of all handles, one at a time, to one function of the process; from any
  * thread, with locks held: it may call weir_error, _version, _code_text and this one. Other calls
  * do nothing and return WEIR_E_INVALID (NULL, -1), and waiting for another thread's may be without
- * end. NULL: none, as at first. */
+ * end. NULL: none. Before its first call, warnings are printed on stderr: of a wait for servers one
+ * after 3 s, and then, rarely, one more. */
 void weir_log(void (*line)(void *ctx, int level, const char *text), void *ctx);
 
 /* Before the first weir_next. Settings are weir-worker's flags by name, values as text:
@@ -121,11 +122,9 @@ int weir_wait(struct weir *w, int param, int timeout_ms);
  * reached in time, but will be told. */
 int weir_leave_soon(struct weir *w, int timeout_ms);
 /* This member ends for good with this error (one line): the servers are told, and do not wait. Also
- * after an error, whose code and sentence stay, and while a start is under way, which is given up.
- */
+ * after an error, whose code and sentence stay, and while a start is under way, which ends. */
 int weir_leave_failed(struct weir *w, const char *error);
-/* Whoever waits returns with WEIR_E_CANCELLED, and the handle goes on no more. No signal handler.
- */
+/* Each wait ends with WEIR_E_CANCELLED, and the handle goes on no more. Not for signal handlers. */
 void weir_cancel(struct weir *w);
 
 enum weir_event_kind {

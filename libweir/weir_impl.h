@@ -21,7 +21,10 @@
 #include "member/updates.h"
 #include <pthread.h>
 
-enum { WEIR_ERROR_BYTES = 1024 };
+enum {
+    WEIR_ERROR_BYTES = 1024,
+    WEIR_SILENT_MS = 3000, /* of a start that waits for servers: then its first line */
+};
 
 enum weir_state {
     HANDLE_NEW,      /* settings and parameters are told */

@@ -5,7 +5,13 @@
 #include "net/exchange/status_client.h"
 #include <stdio.h>
 
-enum { ASK_MS = 5000, FIRST_PAUSE_MS = 50, MAX_PAUSE_MS = 1000, LINE_MS = 5000 };
+enum {
+    ASK_MS = 5000,
+    FIRST_PAUSE_MS = 50,
+    MAX_PAUSE_MS = 1000,
+    FIRST_LINE_MS = 3000,
+    LINE_MS = 5000
+};
 
 /* NULL: it can be joined; else why not yet. *done: and never. */
 static const char *what_is_missing(const struct net_status *s, int *done)
@@ -41,7 +47,7 @@ static enum status ask_once(const struct job_query_request *r, struct net_status
 enum status job_query_ask(const struct job_query_request *r, struct net_status *out)
 {
     char why[CONTROL_TEXT_BYTES];
-    int64_t begin = clock_now_ns(), line_ns = begin + 1000000000;
+    int64_t begin = clock_now_ns(), line_ns = begin + FIRST_LINE_MS * (int64_t)1000000;
     for (int ms = FIRST_PAUSE_MS, again;; ms = ms * 2 < MAX_PAUSE_MS ? ms * 2 : MAX_PAUSE_MS) {
         enum status st = ask_once(r, out, &again, why);
         if (st == ST_OK)

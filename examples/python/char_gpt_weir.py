@@ -71,7 +71,7 @@ def main():
     model = GPT()
     settings = {"train_steps": STEPS, "batch_size": BATCH, "learning_rate": RATE, "seed": 1,
                 "data_samples": n, "data_checksum": zlib.crc32(TEXT.encode())}
-    settings.update(weir.flags()[0])
+    settings.update(weir.flags(own=["text"])[0])
     exchange = weir.torch.Exchange(model, optimizer="adamw", **settings)
     for step in exchange:
         windows = exchange.samples(n)

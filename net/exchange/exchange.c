@@ -84,7 +84,8 @@ static enum status make_session(struct net_exchange *x)
                                        .member = x->cfg.join.member,
                                        .may_move = x->cfg.join.job.n_workers == 0,
                                        .can_renew = x->cfg.first_values != NULL,
-                                       .wait_line_ms = x->cfg.wait_line_ms};
+                                       .wait_line_ms = x->cfg.wait_line_ms,
+                                       .first_line_ms = x->cfg.first_line_ms};
     x->wake_ns = INT64_MAX;
     x->session = calloc(1, session_bytes(HOSTS_MAX));
     if (!x->session)

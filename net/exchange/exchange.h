@@ -39,6 +39,7 @@ struct net_exchange_config {
     int (*is_over)(void *ctx);
     void *ctx;                   /* of both */
     int64_t wait_line_ms;        /* how often a missing server is named; 0: 5000 */
+    int64_t first_line_ms;       /* likewise, before it has joined: when first; 0: 1000 */
     struct thread_pool *threads; /* that share the copying of versions out of a server's memory;
                                     borrowed; NULL: the network's thread alone */
     int step_ms;                 /* with wire_auto: that a step is reckoned to take; 0: 100 */

@@ -100,8 +100,9 @@ static void fail(struct session *s, enum status st, struct session_out *out)
 static void hurry(const struct session *s, struct session_link *l)
 {
     int64_t line_ms = s->cfg.wait_line_ms;
-    if (s->generation == 0 && line_ms > FIRST_LINE_MS)
-        line_ms = FIRST_LINE_MS;
+    int64_t first_ms = s->cfg.first_line_ms > 0 ? s->cfg.first_line_ms : FIRST_LINE_MS;
+    if (s->generation == 0 && line_ms > first_ms)
+        line_ms = first_ms;
     l->backoff_ms = 0;
     l->answers = 0;
     l->retry_ns = s->now_ns;

@@ -4,7 +4,9 @@ from __future__ import annotations
 import atexit
 import ctypes
 import ctypes.util
+import difflib
 import os
+import re
 from ctypes import POINTER, byref, c_char_p, c_double, c_float, c_int, c_int64, c_void_p
 from typing import Any, Callable, Optional, Sequence
 
@@ -125,6 +127,19 @@ def library() -> Any:
     return found
 
 
+def unknown_setting(name: str, own: Sequence[str]) -> str:
+    """A sentence on a flag that is none: which setting, or which of the program's own, is meant."""
+    near = difflib.get_close_matches(name, own, 1, 0.8)
+    made = c_void_p()
+    meant = None
+    if not near and library().weir_open(byref(made)) == OK:
+        library().weir_set(made, name.encode(), b"")
+        meant = re.search("did you mean '(.*)'", library().weir_error(made).decode())
+        library().weir_close(made)
+    return "unknown flag --%s%s" % (name, "; did you mean --%s?" % (
+        near[0] if near else meant.group(1)) if near or meant else "")
+
+
 def version() -> str:
     """The library's version, "0.1.0"."""
     return library().weir_version().decode()
@@ -133,7 +148,8 @@ def version() -> str:
 def log(line: Optional[Callable[[int, str], None]]) -> None:
     """Lines that Weir's programs would log go to line(level, text), from any thread; level: 0
     debug, 1 info, 2 warning, 3 error. What it calls of a member ends with Invalid; one that it
-    closes is closed by the next call from elsewhere. None: nowhere, as at first."""
+    closes is closed by the next call from elsewhere. None: nowhere. Without a call of this, stderr
+    has the warnings: after 3 s without a server one line, then, rarely, one more."""
     global _line
     call = None
     if line is not None:

@@ -4,6 +4,8 @@ from __future__ import annotations
 import sys
 from typing import Optional, Sequence
 
+from . import _library
+
 # Those of libweir/settings.c and member/*.inc, in their order.
 SETTINGS = (
     "ps_hosts", "worker_hosts", "n_workers", "task_index", "slurm_ps", "slurm_port", "join",
@@ -16,14 +18,23 @@ SETTINGS = (
     "data_samples", "data_checksum", "arithmetic", "checkpoint_dir")
 
 
-def flags(argv: Optional[Sequence[str]] = None) -> tuple[dict[str, str], list[str]]:
+def flags(argv: Optional[Sequence[str]] = None, *, own: Sequence[str] = (),
+          pass_on: bool = False) -> tuple[dict[str, str], list[str]]:
     """(settings, the other arguments) of a command line, sys.argv[1:] when left out. Settings stand
-    there as Weir's programs take them: --name=value, and --join alone."""
-    found, others = {}, []
+    there as Weir's programs take them: --name=value, and --join alone. own: the names of the
+    program's own flags, which are among the others. Invalid: a --flag that is neither, such as a
+    mistyped setting, which would be lost; pass_on: it is among the others, too."""
+    found, others, unknown = {}, [], []
     for argument in sys.argv[1:] if argv is None else argv:
         name, _, value = argument[2:].partition("=")
-        if argument.startswith("--") and name in SETTINGS:
-            found[name] = value if "=" in argument else "true"
-        else:
-            others.append(argument)
+        setting = name.replace("-", "_")
+        if argument.startswith("--") and setting in SETTINGS:
+            found[setting] = value if "=" in argument else "true"
+            continue
+        if argument.startswith("--") and name and name not in own and not pass_on:
+            unknown.append(_library.unknown_setting(name, own))
+        others.append(argument)
+    if unknown:
+        raise _library.Invalid("%s; weir.flags(own=[...]) names the program's own flags" %
+                               "; ".join(unknown))
     return found, others

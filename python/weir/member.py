@@ -384,13 +384,21 @@ class Member:
 
 def from_torchrun(settings: Mapping[str, Any],
                   environ: Mapping[str, str] = os.environ) -> dict[str, Any]:
-    """The settings, with the cluster of torchrun's environment where nothing else says it."""
+    """The settings, with the cluster of torchrun's environment where nothing else says it. Invalid:
+    this is one of several processes, and nothing says where the servers are: each of them would
+    train alone. n_workers=1 means just that."""
     made = {name: value for name, value in settings.items() if value is not None}
-    told = {"task_index", "n_workers", "worker_hosts", "join", "slurm_ps"} & made.keys()
-    if told or "TF_CONFIG" in environ or "TORCHELASTIC_RUN_ID" not in environ:
+    n_processes = environ.get("WORLD_SIZE", "1")
+    if "TF_CONFIG" in environ or "slurm_ps" in made or (
+            "TORCHELASTIC_RUN_ID" not in environ and n_processes in ("", "1")):
         return made
-    made.setdefault("ps_hosts", environ.get("WEIR_PS_HOSTS"))
-    if made["ps_hosts"] is None:
-        raise Invalid("torchrun has started this, but does not say where the servers are; give "
-                      "ps_hosts, or set WEIR_PS_HOSTS")
-    return {**made, "task_index": environ["RANK"], "n_workers": environ["WORLD_SIZE"]}
+    named = {"task_index", "n_workers", "worker_hosts", "join"} & made.keys()
+    if str(made.get("n_workers")) == "1" and not made.get("ps_hosts"):
+        return made
+    if not named:
+        made["ps_hosts"] = made.get("ps_hosts") or environ.get("WEIR_PS_HOSTS")
+    if not made.get("ps_hosts"):
+        raise Invalid("torchrun has started this as one of %s processes, but nothing says where "
+                      "the servers are; give ps_hosts, or set WEIR_PS_HOSTS (n_workers=1: each "
+                      "process trains alone)" % n_processes)
+    return made if named else {**made, "task_index": environ.get("RANK"), "n_workers": n_processes}

@@ -91,8 +91,24 @@ class Declared(unittest.TestCase):
                           text[text.index("struct flag rows"):], re.M)
         self.assertEqual(tuple(name for row, of_slurm in rows
                                for name in (slurm if of_slurm else [row])), weir.SETTINGS)
-        self.assertEqual(weir.flags(["--seed=3", "file", "--join", "--verbose"]),
-                         ({"seed": "3", "join": "true"}, ["file", "--verbose"]))
+        line = ["--seed=3", "file", "--join", "--verbose", "--ps-hosts=a:1", "-x"]
+        for how in {"own": ["verbose"]}, {"pass_on": True}:
+            self.assertEqual(weir.flags(line, **how),
+                             ({"seed": "3", "join": "true", "ps_hosts": "a:1"},
+                              ["file", "--verbose", "-x"]))
+
+    def test_unknown_flags(self):
+        """A mistyped setting would be lost: it is refused, and what is meant is named."""
+        for flag, meant in (("--ps_host=a:1", "ps_hosts"), ("--lr=1", "learning_rate"),
+                            ("--max_steps=5", "train_steps"), ("--tex=a", "text")):
+            with self.assertRaisesRegex(weir.Invalid, "^unknown flag %s; did you mean --%s\\?; "
+                                        r"weir.flags\(own=" % (flag.split("=")[0], meant)):
+                weir.flags(["--seed=3", flag], own=["text"])
+        with self.assertRaisesRegex(weir.Invalid, "^unknown flag --zebra; unknown flag --lion; "):
+            weir.flags(["--zebra", "--lion=1"])
+        with weir.Member() as m, self.assertRaisesRegex(
+                weir.Invalid, "no setting 'lr'; did you mean 'learning_rate'\\?;"):
+            m.set("lr", 1)
 
     def test_torchrun(self):
         env = {"TORCHELASTIC_RUN_ID": "none", "RANK": "1", "WORLD_SIZE": "3"}
@@ -101,7 +117,21 @@ class Declared(unittest.TestCase):
         env["WEIR_PS_HOSTS"] = "a:1"
         self.assertEqual(member.from_torchrun({"seed": 2}, env),
                          {"seed": 2, "ps_hosts": "a:1", "task_index": "1", "n_workers": "3"})
-        self.assertEqual(member.from_torchrun({"task_index": 0}, env), {"task_index": 0})
+        given = {"task_index": 0, "ps_hosts": "b:1"}
+        self.assertEqual(member.from_torchrun(given, env), given)
+
+    def test_torchrun_without_servers(self):
+        """None of several processes trains alone by mistake, whoever has started them."""
+        for env in ({"TORCHELASTIC_RUN_ID": "none", "RANK": "1", "WORLD_SIZE": "3"},
+                    {"RANK": "0", "WORLD_SIZE": "3", "WEIR_PS_HOSTS": ""}):
+            for settings in ({}, {"ps_hosts": ""}, {"task_index": 1}, {"worker_hosts": "a:1"}):
+                with self.assertRaisesRegex(weir.Invalid, r"one of 3 processes, .*n_workers=1"):
+                    member.from_torchrun(settings, env)
+            self.assertEqual(member.from_torchrun({"n_workers": 1}, env), {"n_workers": 1})
+            with mock.patch.dict(os.environ, env), self.assertRaises(weir.Invalid):
+                weir.Member(train_steps=1)
+        alone = {"RANK": "0", "WORLD_SIZE": "1"}
+        self.assertEqual(member.from_torchrun({"seed": 2}, alone), {"seed": 2})
 
 
 @unittest.skipIf(harness.SANITIZE, "Python is compiled without a sanitizer")
@@ -134,6 +164,31 @@ class Members(unittest.TestCase):
             m.next()
         with self.assertRaisesRegex(weir.Invalid, "no setting 'rate'"):
             weir.Member(rate=1)
+
+    def test_no_server_answers(self):
+        """stderr has a line after 3 s, also where the member joins a running job; after weir.log it
+        has none, and the log's function has it."""
+        address = "%s:%d" % (harness.LOOPBACK, harness.free_ports(1)[0])
+        code = ("import sys, weir\n%s\nwith weir.Member(ps_hosts=sys.argv[1], %s) as m:\n"
+                "    m.param('w', (1,))\n    m.next()\n")
+        show = "weir.log(lambda _, line: print(line, flush=True))"
+
+        def start(log, how):
+            process = subprocess.Popen(
+                [sys.executable, "-c", code % (log, how), address], stdout=subprocess.PIPE,
+                stderr=subprocess.PIPE, text=True,
+                env={**os.environ, "PYTHONPATH": os.path.join(harness.SOURCE, "python")})
+            self.addCleanup(process.communicate)
+            self.addCleanup(process.kill)
+            return process
+        for how in "n_workers=1", "join=True":
+            silent, shown, default = start("weir.log(None)", how), start(show, how), start("", how)
+            line = r"waiting for ps:0 \(%s\) since \d+ s: " % address
+            self.assertRegex(default.stderr.readline(), "^weir: .*" + line)
+            self.assertRegex(shown.stdout.readline(), line)
+            for process in silent, shown:
+                process.kill()
+                self.assertEqual(process.stderr.read(), "")
 
     def test_closed_meanwhile(self):
         """By another thread, and by a signal handler, while next() waits: it ends, and the memory
