@@ -9,6 +9,7 @@
 #include "worker/inference.h"
 #include "worker/self_test/self_test.h"
 #include "worker/summary.h"
+#include "worker/train/chance.h"
 #include "worker/train/evaluate.h"
 #include "worker/trained_on.h"
 #include "worker/worker.h"
@@ -47,6 +48,20 @@ static enum status diverged(const struct trainer_result *r, const char *what, do
     return ST_INVALID;
 }
 
+/* Warns where what was trained is no better than a guess. n: samples evaluated. */
+static void warn_of_chance(const struct worker *w, const struct trainer_result *r, double accuracy,
+                           double loss, int64_t n)
+{
+    double samples = (double)w->opt.batch_size * (double)r->global_step;
+    int together = w->opt.sync_mode == JOB_SYNC && w->opt.aggregate > 1 ? w->opt.aggregate : 1;
+    chance_warn(&(struct chance_figures){.accuracy = accuracy,
+                                         .loss = loss,
+                                         .classes = w->model->classes,
+                                         .n = n,
+                                         .steps = r->global_step,
+                                         .passes = samples * together / (double)w->train->n});
+}
+
 /* On the test set; without one the last evaluation of the validation data, where this worker made
  * or was told it. */
 static enum status final_figures(struct worker *w, const struct trainer_result *r,
@@ -64,6 +79,7 @@ static enum status final_figures(struct worker *w, const struct trainer_result *
               evaluate_text(text, "test", s->test_accuracy, s->test_loss), w->test->n);
         if (o)
             o->evaluated(o->ctx, r->global_step, "test", s->test_accuracy, s->test_loss);
+        warn_of_chance(w, r, s->test_accuracy, s->test_loss, w->test->n);
     } else if (!v->known) {
         LOG_I("there are no test data: no accuracy and no loss are said of what was trained");
     } else if (!isfinite(v->loss)) {
@@ -71,6 +87,7 @@ static enum status final_figures(struct worker *w, const struct trainer_result *
     } else {
         LOG_I("%s (%" PRId64 " samples; there are no test data)",
               evaluate_text(text, "validation", v->accuracy, v->loss), w->validation->n);
+        warn_of_chance(w, r, v->accuracy, v->loss, w->validation->n);
     }
 done:
     return st;

@@ -1,0 +1,25 @@
+/* worker/train/chance.h - whether what was trained is no better than a guess.
+ * Owns: nothing. Threads: any. Errors: none. */
+#ifndef WORKER_TRAIN_CHANCE_H
+#define WORKER_TRAIN_CHANCE_H
+#include <stdint.h>
+
+enum chance {
+    CHANCE_BETTER,  /* or too little was trained to judge it */
+    CHANCE_GUESS,   /* accuracy and loss are those of a guess */
+    CHANCE_DIVERGED /* the loss is far above that of a guess */
+};
+
+struct chance_figures {
+    double accuracy, loss; /* accuracy NaN: of targets, always CHANCE_BETTER */
+    int classes;
+    int64_t n;     /* samples that were evaluated */
+    int64_t steps; /* that were trained */
+    double passes; /* over the training set, of all workers together */
+};
+
+enum chance chance_judge(const struct chance_figures *f);
+/* Logs a warning unless the figures are better than a guess. */
+void chance_warn(const struct chance_figures *f);
+
+#endif
