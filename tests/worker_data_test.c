@@ -379,6 +379,109 @@ static void whole_numbers_of_any_size_are_read(void **state)
     }
 }
 
+/* The numbers 0, 0.5, -2, 1, 65504 and 0.25 (bool: 0 or 1) as one sample each. */
+static const float six[N] = {0, 0.5f, -2, 1, 65504, 0.25f};
+static const uint16_t six_f16[N] = {0, 0x3800, 0xc000, 0x3c00, 0x7bff, 0x3400};
+static const uint16_t six_bf16[N] = {0, 0x3f00, 0xc000, 0x3f80, 0x4780, 0x3e80};
+static const uint8_t six_bool[N] = {0, 1, 0, 1, 1, 0};
+
+/* Opens the set and compares it with `six`; the line about the conversion is logged once. */
+static void check_six(const struct folder *f, const char *type, const char *file)
+{
+    struct dataset *d = NULL;
+    float sample, want;
+    char said[200];
+    enum status st = CAPTURE(open_set(f, 0, &d));
+    snprintf(said, sizeof said,
+             "%s: its samples are %s, which are converted to float32 as they are read", file, type);
+    if (st != ST_OK || capture_lines() != 1 || !strstr(capture_text, said))
+        fail_msg("status %s, wanted one line \"%s\"; said: %s", status_name(st), said,
+                 capture_text);
+    assert_true(d->floats);
+    assert_null(d->bytes);
+    for (int i = 0; i < N; i++) {
+        want = strcmp(type, "bool") == 0 ? (float)six_bool[i] : six[i];
+        want = strcmp(type, "bfloat16") == 0 && i == 4 ? 65536 : want;
+        assert_int_equal(dataset_sample(d, i, &sample), ST_OK);
+        assert_float_equal(sample, want, 0);
+    }
+    dataset_destroy(d);
+}
+
+static void npy_of_other_floats_and_bool_is_converted_and_said(void **state)
+{
+    struct folder *f = *state;
+    uint64_t wide[N];
+    for (int i = 0; i < N; i++) {
+        double v = (double)six[i];
+        memcpy(&wide[i], &v, sizeof v);
+    }
+    save_npy(f, "{'descr': '<f8', 'fortran_order': False, 'shape': (6, 1), }", wide, sizeof wide);
+    check_six(f, "float64", "train-images.npy");
+    for (int i = 0; i < N; i++)
+        wide[i] = __builtin_bswap64(wide[i]);
+    save_npy(f, "{'descr': '>f8', 'fortran_order': False, 'shape': (6, 1), }", wide, sizeof wide);
+    check_six(f, "float64", "train-images.npy");
+    save_npy(f, "{'descr': '<f2', 'fortran_order': False, 'shape': (6, 1), }", six_f16,
+             sizeof six_f16);
+    check_six(f, "float16", "train-images.npy");
+    save_npy(f, "{'descr': '|b1', 'fortran_order': False, 'shape': (6, 1), }", six_bool,
+             sizeof six_bool);
+    check_six(f, "bool", "train-images.npy");
+}
+
+static void safetensors_of_other_floats_and_bool_is_converted_and_said(void **state)
+{
+    static const struct {
+        const char *dtype, *name;
+        const void *data;
+        int bytes;
+    } kinds[] = {{"F16", "float16", six_f16, 2},
+                 {"BF16", "bfloat16", six_bf16, 2},
+                 {"BOOL", "bool", six_bool, 1}};
+    struct folder *f = *state;
+    for (size_t i = 0; i < sizeof kinds / sizeof *kinds; i++) {
+        char head[256];
+        int end = 24 + N * kinds[i].bytes;
+        int n = snprintf(head, sizeof head,
+                         "{\"labels\":{\"dtype\":\"I32\",\"shape\":[6],\"data_offsets\":[0,24]},"
+                         "\"images\":{\"dtype\":\"%s\",\"shape\":[6,1],\"data_offsets\":[24,%d]}}",
+                         kinds[i].dtype, end);
+        f->file.n = 0;
+        put_number(&f->file, (uint64_t)n, 8);
+        put(&f->file, head, (size_t)n);
+        put(&f->file, f->labels, sizeof f->labels);
+        put(&f->file, kinds[i].data, (size_t)(N * kinds[i].bytes));
+        save(f, "train.safetensors", &f->file);
+        check_six(f, kinds[i].name, "train.safetensors");
+    }
+}
+
+static void labels_of_bool_are_classes_and_of_float64_targets(void **state)
+{
+    struct folder *f = *state;
+    struct dataset *d = NULL;
+    const double targets[N] = {0, 0.5, -2, 1e-3, 4, 5};
+    save_npy(f, pixels_dict, f->pixels, sizeof f->pixels);
+    f->other.n = 0;
+    put_npy(&f->other, "{'descr': '|b1', 'fortran_order': False, 'shape': (6,), }", six_bool, N);
+    save(f, "train-labels.npy", &f->other);
+    assert_int_equal(open_set(f, 0, &d), ST_OK);
+    assert_int_equal(d->classes, 2);
+    for (int i = 0; i < N; i++)
+        assert_int_equal(d->labels[i], six_bool[i]);
+    dataset_destroy(d);
+    f->other.n = 0;
+    put_npy(&f->other, "{'descr': '<f8', 'fortran_order': False, 'shape': (6,), }", targets,
+            sizeof targets);
+    save(f, "train-labels.npy", &f->other);
+    assert_int_equal(CAPTURE(open_set(f, 0, &d)), ST_OK);
+    assert_non_null(strstr(capture_text, "train-labels.npy: its targets are float64"));
+    for (int i = 0; i < N; i++)
+        assert_float_equal(d->targets[i], (float)targets[i], 0);
+    dataset_destroy(d);
+}
+
 static void rows_of_features_are_one_row(void **state)
 {
     struct folder *f = *state;
@@ -401,10 +504,10 @@ static void bad_npy_headers_are_named(void **state)
     } bad[] = {
         {"{'descr': '|u1', 'fortran_order': True, 'shape': (6, 60), }", ST_UNSUPPORTED,
          "fortran_order", "ascontiguousarray"},
-        {"{'descr': '<f8', 'fortran_order': False, 'shape': (6, 60), }", ST_UNSUPPORTED,
-         "dtype '<f8'", "astype"},
+        {"{'descr': '<f16', 'fortran_order': False, 'shape': (6, 60), }", ST_UNSUPPORTED,
+         "dtype '<f16'", "astype"},
         {"{'descr': '<c8', 'fortran_order': False, 'shape': (6, 15), }", ST_UNSUPPORTED,
-         "dtype '<c8'", "float32 and whole numbers"},
+         "dtype '<c8'", "float32, float16, bool and whole numbers"},
         {"{'descr': [('a', '<i4')], 'fortran_order': False, 'shape': (6, 15), }", ST_CORRUPT,
          "does not parse at byte 20", "numpy.save"},
         {"{'descr': '|u1', 'fortran_order': False, 'shape': (6, 61), }", ST_CORRUPT,
@@ -509,6 +612,9 @@ int main(void)
         WITH_FOLDER(safetensors_is_read),
         WITH_FOLDER(idx_of_other_ranks_and_types_is_read),
         WITH_FOLDER(whole_numbers_of_any_size_are_read),
+        WITH_FOLDER(npy_of_other_floats_and_bool_is_converted_and_said),
+        WITH_FOLDER(safetensors_of_other_floats_and_bool_is_converted_and_said),
+        WITH_FOLDER(labels_of_bool_are_classes_and_of_float64_targets),
         WITH_FOLDER(rows_of_features_are_one_row),
         WITH_FOLDER(bad_npy_headers_are_named),
         WITH_FOLDER(numbers_that_are_none_are_named),

@@ -208,7 +208,7 @@ static void what_does_not_fit_is_said(void **state)
     struct layer softmax = loss_of(LAYER_SOFTMAX_XENT, 2), squared = loss_of(LAYER_SQUARED, 3);
     struct layer sigmoids = loss_of(LAYER_SIGMOID_XENT, 2);
     check_said(CAPTURE(dataset_check_outputs(d, &softmax)), ST_MISMATCH,
-               "labels are float32, which are targets, but layer 'loss1', a softmax_cross_entropy");
+               "labels are floats, which are targets, but layer 'loss1', a softmax_cross_entropy");
     check_said(CAPTURE(dataset_check_outputs(d, &squared)), ST_MISMATCH,
                "has 2 targets for each sample, but the model has 3 outputs");
     check_said(CAPTURE(dataset_check_outputs(d, &sigmoids)), ST_MISMATCH,
@@ -233,7 +233,7 @@ static void what_does_not_fit_is_said(void **state)
     save_npy(f, "train-labels.npy", "<f4", "(12, 2)", damaged, sizeof damaged);
     check_said(open_part(f, "train", &d), ST_CORRUPT, "target 1 of sample 2 is not finite");
     save_npy(f, "train-labels.npy", "<f4", "(6, 2, 2)", damaged, sizeof damaged);
-    check_said(open_part(f, "train", &d), ST_CORRUPT, "float32 of (n) or (n, targets)");
+    check_said(open_part(f, "train", &d), ST_CORRUPT, "floats of (n) or (n, targets)");
     save_npy(f, "train-labels.npy", "|u1", "(6, 2)", classes, sizeof classes);
     check_said(open_part(f, "train", &d), ST_CORRUPT, "an array of (6, 2) of uint8");
     save_npy(f, "train-labels.npy", "<f4", "(24,)", damaged, sizeof damaged);

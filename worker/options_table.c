@@ -123,7 +123,7 @@ static const struct flag table[] = {
         "validation loss; 0: not for that"),
     STR("train_data", train_data, "FILE", "training samples, instead of --data_dir", NULL),
     STR("train_labels", train_labels, "FILE",
-        "labels of --train_data, or targets if they are float32; left out, they are in the same "
+        "labels of --train_data, or targets if they are floats; left out, they are in the same "
         "file (npz, safetensors, CSV)",
         NULL),
     STR("test_data", test_data, "FILE",

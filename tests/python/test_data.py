@@ -303,14 +303,14 @@ class Data(harness.Test):
         folder = self.make("npy", "--made=1x6x15", "--classes=5", "--train=60", "--test=20")
         name = "train-labels.npy"
         for descr, shape, content, words in (
-                ("<f8", (60,), bytes(480), ("dtype '<f8'", "astype(numpy.int64)")),
-                ("<f4", (60,), bytes(240), ("in float32", "astype(numpy.int64)")),
+                ("<f8", (60,), bytes(480), ("labels of floats", "astype(numpy.int64)")),
+                ("<f4", (60,), bytes(240), ("labels of floats", "astype(numpy.int64)")),
                 ("<i8", (60,), struct.pack("<q", -1) * 60, ("int64) is -1", "numpy.unique(")),
                 ("<i4", (60, 5), bytes(1200), ("(60, 5) of int32", "labels.argmax(axis=1)"))):
             with self.subTest(descr=descr, shape=shape):
                 self.npy(folder, name, descr, shape, content)
-                if descr == "<f4":
-                    self.npy(folder, "test-labels.npy", descr, (20,), bytes(80))
+                if "f" in descr:
+                    self.npy(folder, "test-labels.npy", descr, (20,), bytes(20 * int(descr[2])))
                 self.says(folder, *words)
 
     def test_files_of_pytorch(self):
@@ -351,7 +351,7 @@ class Data(harness.Test):
             self.npy(in_folder, name, "<f4", (n, 2, 3), struct.pack("<%df" % (6 * n), *values))
             worker = self.run_worker(*few, *flags, data=folder, status=1)
             self.assertIn("%s/%s: sample 17 (from byte " % (in_folder, name), worker.output())
-            self.assertIn("has a number that is not finite; fix it or leave it out",
+            self.assertIn("has a number that is not finite as float32; fix it or leave it out",
                           worker.output())
             self.assertNotIn("training samples from", worker.output())
             with open(os.path.join(in_folder, name), "wb") as f:

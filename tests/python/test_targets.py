@@ -273,7 +273,7 @@ class Targets(harness.Test):
 
     def test_what_does_not_fit_is_refused(self):
         folder, _ = self.data_of()
-        self.refused(folder, "labels are float32, which are targets, but layer",
+        self.refused(folder, "labels are floats, which are targets, but layer",
                      loss="softmax_cross_entropy")
         self.refused(folder, "takes targets from 0 to 1", loss="sigmoid_cross_entropy")
         text = model_text("mean_squared_error")

@@ -1,5 +1,7 @@
 /* worker/data/data_array.c - see the header. */
 #include "worker/data/data_array.h"
+#include "base/log.h"
+#include "kernels/vector/dtype.h"
 #include <endian.h>
 #include <stdio.h>
 #include <string.h>
@@ -8,9 +10,11 @@ static const struct {
     const char *name;
     int bytes;
 } types[DATA_N_TYPES] = {
-    [DATA_U8] = {"uint8", 1},   [DATA_I8] = {"int8", 1},    [DATA_U16] = {"uint16", 2},
-    [DATA_I16] = {"int16", 2},  [DATA_U32] = {"uint32", 4}, [DATA_I32] = {"int32", 4},
-    [DATA_U64] = {"uint64", 8}, [DATA_I64] = {"int64", 8},  [DATA_F32] = {"float32", 4},
+    [DATA_U8] = {"uint8", 1},    [DATA_I8] = {"int8", 1},     [DATA_U16] = {"uint16", 2},
+    [DATA_I16] = {"int16", 2},   [DATA_U32] = {"uint32", 4},  [DATA_I32] = {"int32", 4},
+    [DATA_U64] = {"uint64", 8},  [DATA_I64] = {"int64", 8},   [DATA_F32] = {"float32", 4},
+    [DATA_F64] = {"float64", 8}, [DATA_F16] = {"float16", 2}, [DATA_BF16] = {"bfloat16", 2},
+    [DATA_BOOL] = {"bool", 1},
 };
 
 const char *data_type_name(enum data_type type)
@@ -21,6 +25,23 @@ const char *data_type_name(enum data_type type)
 int data_type_bytes(enum data_type type)
 {
     return types[type].bytes;
+}
+
+bool data_type_is_float(enum data_type type)
+{
+    return type == DATA_F32 || type == DATA_F64 || type == DATA_F16 || type == DATA_BF16;
+}
+
+bool data_type_is_plain(enum data_type type)
+{
+    return data_type_is_float(type) || type == DATA_BOOL;
+}
+
+void data_array_say_converted(const struct data_array *a, const char *path, const char *what)
+{
+    if (data_type_is_plain(a->type) && a->type != DATA_F32)
+        LOG_I("%s: its %s are %s, which are converted to float32 as they are read", path, what,
+              data_type_name(a->type));
 }
 
 static int64_t elems_from(const struct data_array *a, int first)
@@ -76,9 +97,28 @@ int64_t data_array_integer(const struct data_array *a, int64_t i)
         return (int32_t)v;
     case DATA_I64:
         return (int64_t)v;
+    case DATA_BOOL:
+        return v != 0;
     default:
         return v > INT64_MAX ? INT64_MAX : (int64_t)v;
     }
+}
+
+/* Number i of a type that is taken as it is, but for DATA_F32. */
+static float plain(const struct data_array *a, int64_t i)
+{
+    uint64_t bits = load(a, i);
+    uint16_t half = (uint16_t)bits;
+    double wide;
+    float value;
+    if (a->type == DATA_BOOL)
+        return bits != 0;
+    if (a->type == DATA_F64) {
+        memcpy(&wide, &bits, sizeof wide);
+        return (float)wide;
+    }
+    dtype_decode(a->type == DATA_F16 ? DTYPE_F16 : DTYPE_BF16, &value, &half, 1);
+    return value;
 }
 
 void data_array_floats(const struct data_array *a, int64_t i, int64_t n, float *dst)
@@ -91,7 +131,8 @@ void data_array_floats(const struct data_array *a, int64_t i, int64_t n, float *
     }
     if (a->type != DATA_F32) {
         for (int64_t k = 0; k < n; k++)
-            dst[k] = (float)data_array_integer(a, i + k) / 255.0f;
+            dst[k] = data_type_is_plain(a->type) ? plain(a, i + k)
+                                                 : (float)data_array_integer(a, i + k) / 255.0f;
         return;
     }
     memcpy(dst, a->data + i * 4, (size_t)n * sizeof *dst);

@@ -13,6 +13,7 @@
 #ifndef WORKER_DATA_DATA_ARRAY_H
 #define WORKER_DATA_DATA_ARRAY_H
 #include "base/status.h"
+#include <stdbool.h>
 #include <stdint.h>
 
 enum { DATA_MAX_DIMS = 8, DATA_MAX_NAME = 256 };
@@ -27,6 +28,10 @@ enum data_type {
     DATA_U64,
     DATA_I64,
     DATA_F32,
+    DATA_F64,
+    DATA_F16,
+    DATA_BF16, /* safetensors alone */
+    DATA_BOOL,
     DATA_N_TYPES
 };
 
@@ -59,6 +64,12 @@ enum status data_safetensors_find(const char *path, const char *name, int *found
 
 const char *data_type_name(enum data_type type); /* "uint8" */
 int data_type_bytes(enum data_type type);
+/* True for numbers with a fraction, which are targets where labels are read. */
+bool data_type_is_float(enum data_type type);
+/* True for numbers that a sample has as they are; all others are divided by 255. */
+bool data_type_is_plain(enum data_type type);
+/* Logs that samples of another type than float32 or whole numbers become float32. */
+void data_array_say_converted(const struct data_array *a, const char *path, const char *what);
 /* Numbers of the array, or of one row of it (the dims behind the first). -1: beyond 2^62. */
 int64_t data_array_elems(const struct data_array *a);
 int64_t data_array_row_elems(const struct data_array *a);
@@ -66,7 +77,7 @@ int64_t data_array_row_elems(const struct data_array *a);
 const char *data_array_shape(const struct data_array *a, char *dst, uint64_t bytes);
 /* The i-th number of a type of whole numbers. Beyond 2^63 - 1: that. */
 int64_t data_array_integer(const struct data_array *a, int64_t i);
-/* n numbers from the i-th on: whole ones divided by 255, of DATA_F32 as they are. */
+/* n numbers from the i-th on: whole ones divided by 255, floats and bool (0 or 1) as they are. */
 void data_array_floats(const struct data_array *a, int64_t i, int64_t n, float *dst);
 
 #endif

@@ -89,17 +89,19 @@ static int take_shape(struct text *t, struct data_array *a)
 static enum status read_type(const char *descr, const char *label, struct data_array *a)
 {
     static const char *const codes[DATA_N_TYPES] = {
-        [DATA_U8] = "u1",  [DATA_I8] = "i1",  [DATA_U16] = "u2",
-        [DATA_I16] = "i2", [DATA_U32] = "u4", [DATA_I32] = "i4",
-        [DATA_U64] = "u8", [DATA_I64] = "i8", [DATA_F32] = "f4"};
+        [DATA_U8] = "u1",  [DATA_I8] = "i1",  [DATA_U16] = "u2", [DATA_I16] = "i2",
+        [DATA_U32] = "u4", [DATA_I32] = "i4", [DATA_U64] = "u8", [DATA_I64] = "i8",
+        [DATA_F32] = "f4", [DATA_F64] = "f8", [DATA_F16] = "f2", [DATA_BF16] = NULL,
+        [DATA_BOOL] = "b1"};
     for (int i = 0; strchr("<>|=", descr[0]) && descr[0] && i < DATA_N_TYPES; i++) {
-        if (strcmp(descr + 1, codes[i]) != 0)
+        if (!codes[i] || strcmp(descr + 1, codes[i]) != 0)
             continue;
         a->type = (enum data_type)i;
         a->swapped = descr[0] == '>';
         return ST_OK;
     }
-    LOG_E("%s: its numbers are of dtype '%s'; read are float32 and whole numbers: save samples and "
+    LOG_E("%s: its numbers are of dtype '%s'; read are float64, float32, float16, bool "
+          "and whole numbers: save samples and "
           "targets with a.astype(numpy.float32), class labels with a.astype(numpy.int64)",
           label, descr);
     return ST_UNSUPPORTED;

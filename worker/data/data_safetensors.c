@@ -60,14 +60,16 @@ static enum status fill(const struct safetensors_entry *e, const uint8_t *bytes,
                         const char *path, struct data_array *out)
 {
     static const char *const names[DATA_N_TYPES] = {
-        [DATA_U8] = "U8",   [DATA_I8] = "I8",   [DATA_U16] = "U16",
-        [DATA_I16] = "I16", [DATA_U32] = "U32", [DATA_I32] = "I32",
-        [DATA_U64] = "U64", [DATA_I64] = "I64", [DATA_F32] = "F32"};
+        [DATA_U8] = "U8",    [DATA_I8] = "I8",   [DATA_U16] = "U16", [DATA_I16] = "I16",
+        [DATA_U32] = "U32",  [DATA_I32] = "I32", [DATA_U64] = "U64", [DATA_I64] = "I64",
+        [DATA_F32] = "F32",  [DATA_F64] = "F64", [DATA_F16] = "F16", [DATA_BF16] = "BF16",
+        [DATA_BOOL] = "BOOL"};
     int type = 0;
     while (type < DATA_N_TYPES && strcmp(names[type], e->dtype_text) != 0)
         type++;
     if (type == DATA_N_TYPES) {
-        LOG_E("%s: tensor '%s' (byte %llu) is of dtype %s; read are F32 and whole numbers: "
+        LOG_E("%s: tensor '%s' (byte %llu) is of dtype %s; read are F64, F32, F16, BF16, BOOL and "
+              "whole numbers: "
               "save samples and targets with a.astype(numpy.float32), class labels with "
               "a.astype(numpy.int64)",
               path, e->name, (unsigned long long)e->offset, e->dtype_text);

@@ -133,10 +133,11 @@ enum status dataset_check_classes(const struct dataset *d, int classes)
 static enum status not_finite(const struct source *s, int64_t row)
 {
     const struct data_array *a = &s->array[SAMPLES];
-    LOG_E("%s: sample %lld (from byte %llu on) has a number that is not finite; fix it or leave it "
-          "out",
+    LOG_E("%s: sample %lld (from byte %llu on) has a number that is not finite as float32; fix it "
+          "or leave it out",
           s->d.path, (long long)row,
-          (unsigned long long)(a->offset + 4 * (uint64_t)(row * data_array_row_elems(a))));
+          (unsigned long long)(a->offset + (uint64_t)data_type_bytes(a->type) *
+                                               (uint64_t)(row * data_array_row_elems(a))));
     return ST_CORRUPT;
 }
 
@@ -185,7 +186,7 @@ enum status dataset_plain(const struct dataset *d, int64_t i, float *dst)
         turn(s, first, dst);
     else
         data_array_floats(a, first, elems, dst);
-    for (int64_t k = 0; a->type == DATA_F32 && k < elems; k++)
+    for (int64_t k = 0; data_type_is_float(a->type) && k < elems; k++)
         if (!isfinite(dst[k]))
             return not_finite(s, row);
     return ST_OK;

@@ -73,11 +73,11 @@ static enum status check_labels(const struct source *s)
     const char *path = source_labels_path(s);
     char shape[128];
     data_array_shape(a, shape, sizeof shape);
-    if (a->type == DATA_F32 && a->n_dims == 2 && a->dim[1] > 0)
+    if (data_type_is_float(a->type) && a->n_dims == 2 && a->dim[1] > 0)
         return ST_OK; /* targets */
     if (a->n_dims < 1 || data_array_row_elems(a) != 1) {
         LOG_E("%s: holds an array of %s of %s, but labels are one whole number for each sample, or "
-              "float32 of (n) or (n, targets): are the files swapped, or is the flag that names "
+              "floats of (n) or (n, targets): are the files swapped, or is the flag that names "
               "the labels missing? Of one-hot rows save labels.argmax(axis=1)",
               path, shape, data_type_name(a->type));
         return ST_CORRUPT;
@@ -154,7 +154,7 @@ static enum status read_targets(struct source *s)
 static enum status read_labels(struct source *s)
 {
     const struct data_array *a = &s->array[LABELS];
-    if (a->type == DATA_F32)
+    if (data_type_is_float(a->type))
         return read_targets(s);
     int32_t *to = malloc((size_t)a->dim[0] * sizeof *to), largest = 0;
     if (!to) {
@@ -324,7 +324,7 @@ static enum status take_labels(struct source *s, const struct dataset_request *r
     enum status st = ST_OK;
     const struct data_array *samples = &s->array[SAMPLES], *labels = &s->array[LABELS];
     TRY(check_labels(s));
-    if (r->target_columns && labels->type != DATA_F32) {
+    if (r->target_columns && !data_type_is_float(labels->type)) {
         LOG_E("--target_columns is for CSV files; the labels of %s are whole numbers: save them as "
               "float32, or leave the flag out",
               source_labels_path(s));
@@ -361,7 +361,10 @@ static enum status make(struct source *s, const struct dataset_request *r,
     s->d.columns = s->columns;
     s->d.names = s->names;
     int turned = s->nhwc && samples->n_dims == 4 && s->d.sample.dim[0] > 1;
-    s->d.floats = samples->type == DATA_F32;
+    s->d.floats = data_type_is_plain(samples->type);
+    data_array_say_converted(samples, s->d.path, "samples");
+    if (s->d.targets)
+        data_array_say_converted(&s->array[LABELS], s->d.labels_path, "targets");
     if (samples->type == DATA_U8 && !turned)
         s->d.bytes = samples->data;
     s->d.in_file = s->file[SAMPLES]->mapped && !samples->unpacked;

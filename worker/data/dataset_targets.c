@@ -40,7 +40,7 @@ enum status dataset_targets_alike(const struct dataset *a, const struct dataset 
     if (!a || !b || !a->targets == !b->targets)
         return ST_OK;
     LOG_E("%s has %s, but %s has %s; save both as whole numbers, which are classes, or both as "
-          "float32, which are targets",
+          "floats, which are targets",
           a->labels_path, a->targets ? "targets" : "class labels", b->labels_path,
           b->targets ? "targets" : "class labels");
     return ST_MISMATCH;
@@ -81,7 +81,7 @@ enum status dataset_check_outputs(const struct dataset *d, const struct layer *l
     if (!d->targets)
         return dataset_check_classes(d, outputs);
     if (!layer_takes_targets(loss->kind)) {
-        LOG_E("%s: its labels are float32, which are targets, but layer '%s', a "
+        LOG_E("%s: its labels are floats, which are targets, but layer '%s', a "
               "softmax_cross_entropy, takes classes; save them as whole numbers, with "
               "labels.astype(numpy.int64), or end the model with mean_squared_error or "
               "sigmoid_cross_entropy",

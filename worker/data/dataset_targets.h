@@ -8,7 +8,7 @@
 #include "worker/data/data_array.h"
 #include "worker/data/dataset.h"
 
-/* An array (n) or (n, K) of DATA_F32 as floats of this machine, malloc'd; path: for errors. */
+/* An array (n) or (n, K) of floats as floats of this machine, malloc'd; path: for errors. */
 enum status dataset_targets_read(const struct data_array *a, const char *path, float **out);
 /* Both have targets, or both labels. NULL: fits all. */
 enum status dataset_targets_alike(const struct dataset *a, const struct dataset *b);

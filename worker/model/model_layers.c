@@ -349,7 +349,7 @@ static enum status build_loss(struct model_reader *r, struct layer *l)
     if (l->kind == LAYER_SOFTMAX_XENT && r->m->classes < 2 && !is_counted_later)
         return model_json_fail(r, NULL,
                                "needs at least 2 \"classes\", but there is 1; for one number a "
-                               "sample end the model with mean_squared_error; labels in float32 "
+                               "sample end the model with mean_squared_error; labels of floats "
                                "are such numbers: save classes with labels.astype(numpy.int64)");
     if (l->kind == LAYER_SOFTMAX_XENT) {
         static const double bounds[2] = {0, 0.99}, none = 0;
