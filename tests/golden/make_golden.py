@@ -1,7 +1,7 @@
 #!/usr/bin/env python3
-"""Writes tests/golden/MODEL.json: the losses of 50 steps that PyTorch takes with each model that
-comes with Weir, and with those in tests/golden/models, from Weir's own first values, on the same
-batches and with the same dropout; in float64, so that only Weir rounds.
+"""Writes tests/golden/MODEL.json: the losses of 50 steps (of large models fewer) that PyTorch takes
+with each model that comes with Weir, and with those in tests/golden/models, from Weir's own first
+values, on the same batches and with the same dropout; in float64, so that only Weir rounds.
 tests/python/test_golden.py then holds Weir against them, and needs no PyTorch. To be run where a
 layer, a loss, an optimizer or a model has changed, or the order of samples has:
 
@@ -185,7 +185,7 @@ def losses(path, folder):
     pixels, labels = samples(folder)
     items = order(len(labels), golden.SEED)
     out = []
-    for step in range(golden.STEPS):
+    for step in range(golden.steps(text["name"])):
         position = range(step * golden.BATCH, (step + 1) * golden.BATCH)
         batch = [items[p] for p in position]
         loss = net.loss(torch.from_numpy(pixels[batch]), torch.from_numpy(labels[batch]),

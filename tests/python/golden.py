@@ -1,13 +1,19 @@
 """What Weir and PyTorch are compared on: models, data and flags of the golden loss curves, and the
 samples of the golden predictions; for test_golden*.py, which run Weir, and tests/golden/make_*.py,
 which run PyTorch."""
+import math
 import os
+import random
 
 import harness
+import weights
 
 FOLDER = os.path.join(harness.SOURCE, "tests/golden")
 PREDICTIONS = os.path.join(FOLDER, "predictions")
 SEED, BATCH, STEPS = 11, 8, 50
+# Networks so large that fewer steps have to do.
+FEWER_STEPS = {"resnet18": 3, "resnet18_cifar": 3}
+RESNET18 = os.path.join(FOLDER, "torchvision/resnet18.json")
 ADAM = ("mlp", "softmax", "embedded", "squared")
 # Large first weights: at ten times the rate what float32 rounds away grows to percents within fifty
 # steps, in PyTorch as here.
@@ -21,10 +27,15 @@ def models():
             if f.endswith(".json")}
 
 
+def steps(name):
+    return FEWER_STEPS.get(name, STEPS)
+
+
 def flags(name):
     rule = (["--optimizer=adam", "--learning_rate=0.001"] if name in ADAM else
             ["--optimizer=momentum", "--learning_rate=%g" % (0.0003 if name in SLOW else 0.01)])
-    return [*rule, "--seed=%d" % SEED, "--batch_size=%d" % BATCH, "--train_steps=%d" % STEPS]
+    return [*rule, "--seed=%d" % SEED, "--batch_size=%d" % BATCH,
+            "--train_steps=%d" % steps(name)]
 
 
 def make_data(folder):
@@ -37,3 +48,25 @@ def write_samples(folder, part, sample, data, labels):
     prefix, dims = os.path.join(folder, part), (len(labels), *shape)
     harness.write_idx("%s-images-idx%d-ubyte" % (prefix, len(dims)), dims, data)
     harness.write_idx(prefix + "-labels-idx1-ubyte", dims[:1], labels)
+
+
+def torch_state(tensors):
+    """{name: (dtype, shape, values)}, as weights.write() takes it, for the names and shapes of a
+    network's state dict: the same numbers in every run and in PyTorch. Weights are as large as He
+    et al. start them, and statistics are those of no batch."""
+    table = weights.random_values(random.Random(5), 65521, -1, 1)
+    state = {}
+    for at, (name, shape) in enumerate(tensors):
+        n = math.prod(shape)
+        first = 977 * at % len(table)
+        values = (table[first:] + table * (n // len(table) + 1))[:n]
+        scale, shift = 0.2, 0.0
+        if name.endswith("num_batches_tracked"):
+            state[name] = "I64", (), [3]
+            continue
+        if len(shape) > 1:
+            scale = math.sqrt(6 / math.prod(shape[1:]))
+        elif name.endswith("running_var") or "bn" in name and name.endswith("weight"):
+            shift = 1.0
+        state[name] = "F32", tuple(shape), weights.rounded([shift + scale * v for v in values])
+    return state

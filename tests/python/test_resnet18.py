@@ -1,0 +1,91 @@
+"""examples/models/resnet18.json is torchvision's resnet18: it takes the state dict by --init as it
+is, value by value, and predicts what torchvision predicts. Names, shapes and probabilities lie in
+tests/golden/torchvision, made by make_resnet18.py; and where torchvision is installed, a network
+that starts there with other random numbers is compared, too.
+
+TOLERANCE: of a probability; they are float32 here, and were float64 there."""
+# label: cluster computes
+import json
+import os
+import random
+
+import golden
+import harness
+import weights
+
+TOLERANCE = 1e-5
+SAMPLE, CLASSES, N = (3, 48, 40), 6, 6
+ALONE = ["--intra_op_threads=2", "--seed=5", "--batch_size=%d" % N]
+# A step that moves nothing.
+STILL = ["--optimizer=sgd", "--learning_rate=1e-30", "--train_steps=1", "--freeze=*/moving_*"]
+SUFFIX = {"weights": "weight", "biases": "bias", "gamma": "weight", "beta": "bias",
+          "moving_mean": "running_mean", "moving_variance": "running_var"}
+
+
+def samples():
+    """Bytes of N samples, each of its own brightness, and labels of all classes."""
+    rng = random.Random(3)
+    size = SAMPLE[0] * SAMPLE[1] * SAMPLE[2]
+    return b"".join(bytes(rng.randint(0, 50 * (k + 1) - 45) for _ in range(size))
+                    for k in range(N)), bytes(k % CLASSES for k in range(N))
+
+
+class Resnet18(harness.Test):
+    def setUp(self):
+        super().setUp()
+        self.data = os.path.join(self.dir(), "data")
+        os.mkdir(self.data)
+        for part in ("train", "t10k"):
+            golden.write_samples(self.data, part, SAMPLE, *samples())
+        self.state = os.path.join(self.dir(), "resnet18.safetensors")
+
+    def predict(self, path):
+        out = os.path.join(self.dir(), "out.csv")
+        said = self.run_worker(*ALONE, "--predict=" + path, "--output=" + out, data=self.data,
+                               model="resnet18").output()
+        self.assertNotIn("unexpected", said)
+        return weights.predicted(out)
+
+    def exported(self):
+        """The parameters after --init and a step that moves nothing, by torchvision's names."""
+        path = os.path.join(self.dir(), "export")
+        self.run_worker(*ALONE, *STILL, "--init=" + self.state, "--export=" + path,
+                        data=self.data, model="resnet18")
+        return path, {name[:name.rindex("/")] + "." + SUFFIX[name[name.rindex("/") + 1:]]: values
+                      for name, (_, values) in harness.read_safetensors(path).items()}
+
+    def test_state_dict_of_torchvision(self):
+        with open(golden.RESNET18, encoding="utf-8") as f:
+            want = json.load(f)
+        state = golden.torch_state(want["tensors"])
+        weights.write(self.state, state)
+        path, got = self.exported()
+        self.assertEqual(got.keys(), {name for name, t in state.items() if t[0] == "F32"})
+        for name, values in got.items():
+            self.assertTrue(list(values) == state[name][2], name)
+        for source in (self.state, path):
+            far = weights.furthest(self.predict(source), want["probabilities"])
+            print("furthest from torchvision %s: %.2g" % (want["torchvision"], far))
+            self.assertLess(far, TOLERANCE)
+
+    def test_random_network_of_torchvision(self):
+        torch = weights.torch2(self)
+        try:
+            import torchvision
+        except ImportError as missing:
+            self.skipTest("torchvision is not installed: %s" % missing)
+        torch.manual_seed(4)
+        net = torchvision.models.resnet18(weights=None, num_classes=CLASSES)
+        batch = torch.tensor(list(samples()[0])).reshape(N, *SAMPLE) / 255
+        for _ in range(3):
+            net(batch)  # statistics are those of samples
+        weights.write(self.state, weights.torch_state(net.eval()))
+        with torch.no_grad():
+            want = net.double()(batch.double()).softmax(1).tolist()
+        far = weights.furthest(self.predict(self.state), want)
+        print("furthest from torchvision %s: %.2g" % (torchvision.__version__, far))
+        self.assertLess(far, TOLERANCE)
+
+
+if __name__ == "__main__":
+    harness.main()
