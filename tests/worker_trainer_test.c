@@ -228,7 +228,7 @@ static void test_towers_of_two_backends(void **state)
     for (int k = 0; k < 2; k++) {
         struct rig r;
         struct trainer_result result;
-        double accuracy, loss;
+        double accuracy, loss, auc;
         rig_make(&r, 0, 1, k + 1, 8);
         if (k == 1) {
             trainer_destroy(r.trainer);
@@ -237,7 +237,7 @@ static void test_towers_of_two_backends(void **state)
             assert_int_equal(trainer_create(&r.cfg, &r.trainer), ST_OK);
         }
         assert_int_equal(trainer_run(r.trainer, &r.start, &result), ST_OK);
-        assert_int_equal(trainer_evaluate(r.trainer, &accuracy, &loss), ST_OK);
+        assert_int_equal(trainer_evaluate(r.trainer, &accuracy, &loss, &auc), ST_OK);
         memcpy(params[k], r.params, sizeof params[k]);
         rig_free(&r);
     }
@@ -436,9 +436,9 @@ static void test_evaluate_counts_all(void **state)
 {
     (void)state;
     struct rig r;
-    double accuracy, loss;
+    double accuracy, loss, auc;
     rig_make(&r, 0, 1, 1, 4);
-    assert_int_equal(trainer_evaluate(r.trainer, &accuracy, &loss), ST_OK);
+    assert_int_equal(trainer_evaluate(r.trainer, &accuracy, &loss, &auc), ST_OK);
     assert_float_equal(accuracy, 0.5, 1e-9);
     assert_float_equal(loss, (N_ITEMS - 1) / 2.0, 1e-5);
     rig_free(&r);

@@ -87,12 +87,13 @@ static enum status report(const struct worker *w, const struct evaluate_sums *su
         .images = sums->n,
         .test_accuracy = evaluate_accuracy(w->test, sums),
         .test_loss = sums->loss / (double)sums->n,
+        .test_auc = sums->auc,
         .has_figures = dataset_has_labels(w->test),
         .n_params = w->chunks->n_elems,
     };
     if (s.has_figures)
-        LOG_I("%s (%" PRId64 " samples)", evaluate_text(text, "test", s.test_accuracy, s.test_loss),
-              s.images);
+        LOG_I("%s (%" PRId64 " samples)",
+              evaluate_text(text, "test", s.test_accuracy, s.test_loss, s.test_auc), s.images);
     else
         LOG_I("%s has no labels: there is no accuracy and no loss", w->test->path);
     TRY(summary_digest(w->params, w->chunks->n_elems, s.parameters_sha256));

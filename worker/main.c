@@ -72,11 +72,11 @@ static enum status final_figures(struct worker *w, const struct trainer_result *
     const struct validation *v = &w->validated;
     const struct trainer_observer *o = events_observer(w->events);
     if (w->test) {
-        TRY(trainer_evaluate(w->trainer, &s->test_accuracy, &s->test_loss));
+        TRY(trainer_evaluate(w->trainer, &s->test_accuracy, &s->test_loss, &s->test_auc));
         if (!isfinite(s->test_loss))
             return diverged(r, "test", s->test_loss);
         LOG_I("%s (%" PRId64 " samples)",
-              evaluate_text(text, "test", s->test_accuracy, s->test_loss), w->test->n);
+              evaluate_text(text, "test", s->test_accuracy, s->test_loss, s->test_auc), w->test->n);
         if (o)
             o->evaluated(o->ctx, r->global_step, "test", s->test_accuracy, s->test_loss);
         warn_of_chance(w, r, s->test_accuracy, s->test_loss, w->test->n);
@@ -86,7 +86,8 @@ static enum status final_figures(struct worker *w, const struct trainer_result *
         return diverged(r, "validation", v->loss);
     } else {
         LOG_I("%s (%" PRId64 " samples; there are no test data)",
-              evaluate_text(text, "validation", v->accuracy, v->loss), w->validation->n);
+              evaluate_text(text, "validation", v->accuracy, v->loss, (double)NAN),
+              w->validation->n);
         warn_of_chance(w, r, v->accuracy, v->loss, w->validation->n);
     }
 done:
@@ -133,6 +134,7 @@ static enum status report(struct worker *w, const struct trainer_result *r)
         .n_params = w->chunks->n_elems,
         .towers = &w->towers,
         .test_accuracy = (double)NAN,
+        .test_auc = (double)NAN,
         .test_loss = (double)NAN,
         .validation = &w->validated,
     };

@@ -93,7 +93,8 @@ enum status summary_write(const char *path, const struct summary *s)
 {
     const struct trainer_result *r = &s->result;
     json_t *j = json_pack(
-        "{s:s, s:s, s:i, s:I, s:I, s:I, s:f, s:f, s:I, s:o, s:o, s:o, s:I, s:s, s:I, s:{s:I, s:I, "
+        "{s:s, s:s, s:i, s:I, s:I, s:I, s:f, s:f, s:I, s:o, s:o, s:o, s:o, s:I, s:s, s:I, s:{s:I, "
+        "s:I, "
         "s:I, "
         "s:I, "
         "s:I, s:I, s:I}, s:o}",
@@ -102,12 +103,13 @@ enum status summary_write(const char *path, const struct summary *s)
         (json_int_t)r->images, "elapsed_seconds", r->elapsed_seconds, "images_per_second",
         r->images_per_second, "warm_up_images", (json_int_t)r->warm_up_images, "loss",
         figure((double)r->loss), "test_accuracy", figure(s->test_accuracy), "test_loss",
-        figure(s->test_loss), "parameters", (json_int_t)s->n_params, "parameters_sha256",
-        s->parameters_sha256, "nonfinite_skipped", (json_int_t)r->skipped, "exchange", "sent_bytes",
-        (json_int_t)s->stats.sent_bytes, "received_bytes", (json_int_t)s->stats.received_bytes,
-        "shared_bytes", (json_int_t)s->stats.shared_bytes, "applied", (json_int_t)s->stats.applied,
-        "duplicate", (json_int_t)s->stats.duplicate, "stale", (json_int_t)s->stats.stale,
-        "reconnects", (json_int_t)s->stats.reconnects, "towers", devices_list(s->towers));
+        figure(s->test_loss), "test_auc", figure(s->test_auc), "parameters",
+        (json_int_t)s->n_params, "parameters_sha256", s->parameters_sha256, "nonfinite_skipped",
+        (json_int_t)r->skipped, "exchange", "sent_bytes", (json_int_t)s->stats.sent_bytes,
+        "received_bytes", (json_int_t)s->stats.received_bytes, "shared_bytes",
+        (json_int_t)s->stats.shared_bytes, "applied", (json_int_t)s->stats.applied, "duplicate",
+        (json_int_t)s->stats.duplicate, "stale", (json_int_t)s->stats.stale, "reconnects",
+        (json_int_t)s->stats.reconnects, "towers", devices_list(s->towers));
     if (j && s->validation->known && !add_validation(j, s->validation)) {
         json_decref(j);
         j = NULL;
@@ -117,12 +119,13 @@ enum status summary_write(const char *path, const struct summary *s)
 
 enum status summary_write_inference(const char *path, const struct summary_inference *s)
 {
-    json_t *j = json_pack("{s:s, s:s, s:o, s:o*, s:I, s:I, s:o*, s:o*, s:I, s:s}", "role", "worker",
-                          "model", s->model, s->output ? "predict" : "evaluate", path_text(s->file),
-                          "output", path_text(s->output), "global_step", (json_int_t)s->step,
-                          "images", (json_int_t)s->images, "test_accuracy",
+    json_t *j = json_pack("{s:s, s:s, s:o, s:o*, s:I, s:I, s:o*, s:o*, s:o*, s:I, s:s}", "role",
+                          "worker", "model", s->model, s->output ? "predict" : "evaluate",
+                          path_text(s->file), "output", path_text(s->output), "global_step",
+                          (json_int_t)s->step, "images", (json_int_t)s->images, "test_accuracy",
                           s->has_figures ? figure(s->test_accuracy) : NULL, "test_loss",
-                          s->has_figures ? figure(s->test_loss) : NULL, "parameters",
+                          s->has_figures ? figure(s->test_loss) : NULL, "test_auc",
+                          s->has_figures ? figure(s->test_auc) : NULL, "parameters",
                           (json_int_t)s->n_params, "parameters_sha256", s->parameters_sha256);
     return write_json(path, j);
 }

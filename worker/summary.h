@@ -11,6 +11,7 @@ struct summary {
     const struct tower_plan *towers;
     struct trainer_result result;
     double test_accuracy, test_loss; /* NaN: there are no test data; accuracy: or no classes */
+    double test_auc;                 /* NaN: also if there are not two classes */
     const struct validation *validation;
     int64_t n_params;           /* elements */
     char parameters_sha256[65]; /* of the flat block: all parameters in order, float32 */
@@ -23,7 +24,7 @@ struct summary_inference {
     int64_t step;                      /* -1: not known */
     int64_t images;
     int has_figures; /* 0: there are no labels to compare with, and the next are left out */
-    double test_accuracy, test_loss;
+    double test_accuracy, test_loss, test_auc;
     int64_t n_params;
     char parameters_sha256[65];
 };

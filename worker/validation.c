@@ -21,7 +21,7 @@ enum status validation_resume(struct validation *v)
     v->best = (struct validation_best){1, best.id.step, best.loss, best.accuracy};
     char text[EVALUATE_TEXT_BYTES];
     LOG_I("best so far: step %" PRId64 ", %s", v->best.step,
-          evaluate_text(text, "validation", v->best.accuracy, v->best.loss));
+          evaluate_text(text, "validation", v->best.accuracy, v->best.loss, (double)NAN));
     return ST_OK;
 }
 

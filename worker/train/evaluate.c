@@ -1,5 +1,6 @@
 /* worker/train/evaluate.c - see evaluate.h. */
 #include "worker/train/evaluate.h"
+#include "worker/train/auc.h"
 #include <math.h>
 #include <stdio.h>
 
@@ -16,12 +17,25 @@ static int64_t n_batches(const struct tower *e)
     return (e->cfg->test->n + e->spec.n - 1) / e->spec.n;
 }
 
-/* Batches first .. last - 1. */
-static enum status run(struct tower *e, int64_t first, int64_t last,
-                       const struct evaluate_visitor *visitor, struct evaluate_sums *out)
+/* Adds the outputs of samples first .. first + n - 1: the score is the output of class 1. */
+static enum status add_scores(struct tower *e, int64_t first, int n, struct auc *auc)
 {
     enum status st = ST_OK;
-    struct evaluate_sums sums = {0};
+    float output[2 * EVALUATE_BATCH];
+    TRY(split_tower_output(e->stages, output));
+    for (int i = 0; i < n; i++)
+        auc_add(auc, output[2 * i + 1], e->cfg->test->labels[first + i] == 1);
+done:
+    return st;
+}
+
+/* Evaluates batches first .. last - 1. auc NULL: no scores are kept. */
+static enum status run(struct tower *e, int64_t first, int64_t last,
+                       const struct evaluate_visitor *visitor, struct auc *auc,
+                       struct evaluate_sums *out)
+{
+    enum status st = ST_OK;
+    struct evaluate_sums sums = {.auc = (double)NAN};
     int64_t end = last * e->spec.n < e->cfg->test->n ? last * e->spec.n : e->cfg->test->n;
     for (int i = 0; i < e->cfg->chunks->n_params; i++)
         TRY(split_tower_load_param(e->stages, i));
@@ -32,6 +46,8 @@ static enum status run(struct tower *e, int64_t first, int64_t last,
         for (int i = 0; i < e->cfg->model->n_layers; i++)
             TRY(split_tower_forward_inference(e->stages, i));
         TRY(split_tower_result(e->stages, &loss, &right));
+        if (auc)
+            TRY(add_scores(e, at, n, auc));
         if (visitor)
             TRY(visitor->batch(visitor->ctx, e, at, n));
         sums.n += n;
@@ -44,13 +60,16 @@ done:
 }
 
 const char *evaluate_text(char dst[EVALUATE_TEXT_BYTES], const char *what, double accuracy,
-                          double loss)
+                          double loss, double auc)
 {
+    char more[48] = "";
+    if (!isnan(auc))
+        snprintf(more, sizeof more, ", %s AUC: %.4f", what, auc);
     if (isnan(accuracy))
         snprintf(dst, EVALUATE_TEXT_BYTES, "%s loss: %.4f", what, loss);
     else
-        snprintf(dst, EVALUATE_TEXT_BYTES, "%s accuracy: %.4f, %s loss: %.4f", what, accuracy, what,
-                 loss);
+        snprintf(dst, EVALUATE_TEXT_BYTES, "%s accuracy: %.4f, %s loss: %.4f%s", what, accuracy,
+                 what, loss, more);
     return dst;
 }
 
@@ -69,11 +88,23 @@ enum status evaluate_part(struct tower *e, int part, int n_parts,
                           const struct evaluate_visitor *visitor, struct evaluate_sums *out)
 {
     int64_t n = n_batches(e);
-    return run(e, n * part / n_parts, n * (part + 1) / n_parts, visitor, out);
+    return run(e, n * part / n_parts, n * (part + 1) / n_parts, visitor, NULL, out);
 }
 
 enum status evaluate_run(struct tower *e, const struct evaluate_visitor *visitor,
                          struct evaluate_sums *out)
 {
-    return run(e, 0, n_batches(e), visitor, out);
+    enum status st = ST_OK;
+    const struct trainer_config *cfg = e->cfg;
+    struct auc *auc = NULL;
+    struct evaluate_sums sums;
+    if (cfg->test->labels && cfg->model->classes == 2)
+        TRY(auc_create(cfg->test->n, &auc));
+    TRY(run(e, 0, n_batches(e), visitor, auc, &sums));
+    if (auc)
+        sums.auc = auc_value(auc);
+    *out = sums;
+done:
+    auc_destroy(auc);
+    return st;
 }

@@ -11,6 +11,7 @@ enum { EVALUATE_BATCH = 250 };
 struct evaluate_sums {
     int64_t n, right; /* samples; those whose largest output is the label's */
     double loss;      /* sum over samples */
+    double auc;       /* of evaluate_run; NaN: not of two classes, or a class has no sample */
 };
 
 struct evaluate_visitor {
@@ -31,10 +32,11 @@ enum status evaluate_part(struct tower *e, int part, int n_parts,
 enum status evaluate_run(struct tower *e, const struct evaluate_visitor *visitor,
                          struct evaluate_sums *out);
 
-/* "test accuracy: 0.9000, test loss: 0.1000"; accuracy NaN: of targets, the loss alone. */
+/* Writes "test accuracy: 0.9000, test loss: 0.1000, test AUC: 0.9500"; accuracy NaN: of targets,
+ * the loss alone; auc NaN: it is left out. */
 enum { EVALUATE_TEXT_BYTES = 128 };
 const char *evaluate_text(char dst[EVALUATE_TEXT_BYTES], const char *what, double accuracy,
-                          double loss);
+                          double loss, double auc);
 /* Of the samples' share; NaN: they have targets. */
 double evaluate_accuracy(const struct dataset *d, const struct evaluate_sums *sums);
 

@@ -24,7 +24,7 @@ struct tower_run {
 
 enum status trainer_log_accuracy(struct trainer *t, int64_t step)
 {
-    double accuracy, loss;
+    double accuracy, loss, auc;
     char text[EVALUATE_TEXT_BYTES];
     struct updates *x = t->cfg.updates;
     const struct trainer_observer *o = t->cfg.observer;
@@ -37,10 +37,10 @@ enum status trainer_log_accuracy(struct trainer *t, int64_t step)
     if (st == ST_OK && !t->eval)
         return ST_OK;
     if (st == ST_OK)
-        st = trainer_evaluate(t, &accuracy, &loss);
+        st = trainer_evaluate(t, &accuracy, &loss, &auc);
     if (st == ST_OK)
         LOG_I("Worker %d: global step %" PRId64 ": %s", t->result.member,
-              trainer_global_step(t, step), evaluate_text(text, "test", accuracy, loss));
+              trainer_global_step(t, step), evaluate_text(text, "test", accuracy, loss, auc));
     if (st == ST_OK && o)
         o->evaluated(o->ctx, trainer_global_step(t, step), "test", accuracy, loss);
     return st;
@@ -309,7 +309,7 @@ static const struct evaluate_visitor *visitor_of(const struct trainer *t)
     return t->cfg.observer ? t->cfg.observer->visitor : NULL;
 }
 
-enum status trainer_evaluate(struct trainer *t, double *accuracy, double *loss)
+enum status trainer_evaluate(struct trainer *t, double *accuracy, double *loss, double *auc)
 {
     struct evaluate_sums sums;
     int64_t begin = trace_begin();
@@ -319,24 +319,25 @@ enum status trainer_evaluate(struct trainer *t, double *accuracy, double *loss)
     trace_end(begin, TRACE_COMPUTE, "evaluate", NULL, -1, -1);
     *accuracy = evaluate_accuracy(t->cfg.test, &sums);
     *loss = sums.loss / (double)sums.n;
+    *auc = sums.auc;
     return ST_OK;
 }
 
 static void say_validation(struct trainer *t, const struct trainer_evaluation *e)
 {
     char text[EVALUATE_TEXT_BYTES];
-    const struct evaluate_sums sums = {e->n, e->right, e->loss};
+    const struct evaluate_sums sums = {e->n, e->right, e->loss, (double)NAN};
     LOG_I("Worker %d: global step %" PRId64 ": %s", t->result.member,
           trainer_global_step(t, e->step),
           evaluate_text(text, "validation", evaluate_accuracy(t->cfg.validation, &sums),
-                        e->loss / (double)e->n));
+                        e->loss / (double)e->n, (double)NAN));
 }
 
 /* Of others' parts, too, where they are known: of the first part. */
 static void observe_validation(struct trainer *t, const struct trainer_evaluation *e)
 {
     const struct trainer_observer *o = t->cfg.observer;
-    const struct evaluate_sums sums = {e->n, e->right, e->loss};
+    const struct evaluate_sums sums = {e->n, e->right, e->loss, (double)NAN};
     int whole = e->part == 0 && e->n > 0;
     if (o)
         o->evaluated(o->ctx, trainer_global_step(t, e->step), "validation",

@@ -29,9 +29,9 @@ enum status trainer_run(struct trainer *t, const struct net_start *start,
 /* Shows for whom training waits (progress_wait); any thread. */
 void trainer_wait(struct trainer *t, const char *whom, int64_t ms);
 void trainer_stop(struct trainer *t); /* any thread; the caller also cancels the exchange */
-/* Share of the test set, if there is one, classified right with the present parameters. Not during
- * run. */
-enum status trainer_evaluate(struct trainer *t, double *accuracy, double *loss);
+/* Evaluates the test set, if there is one, with the present parameters: the share of samples that
+ * are classified right, the mean loss, and the AUC (NaN: not of two classes). Not during run. */
+enum status trainer_evaluate(struct trainer *t, double *accuracy, double *loss, double *auc);
 /* A parameter that is not finite, after run; NULL: all are. */
 const struct net_param *trainer_bad_param(const struct trainer *t);
 /* Likewise on the validation data, or this worker's part of them, and tells of it as at any other

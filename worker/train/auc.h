@@ -1,0 +1,20 @@
+/* worker/train/auc.h - the area under the ROC curve of a classifier with two classes: the share of
+ * pairs of a sample of class 1 and one of class 0 in which the first has the higher score; a pair
+ * of equal scores counts as half. It is computed from the ranks of all scores, exactly.
+ * Owns:    a score and a label for each sample. Threads: one at a time. Errors: ST_NOMEM; logged.
+ */
+#ifndef WORKER_TRAIN_AUC_H
+#define WORKER_TRAIN_AUC_H
+#include "base/status.h"
+#include <stdbool.h>
+#include <stdint.h>
+
+struct auc;
+/* most: samples that will be added at most. */
+enum status auc_create(int64_t most, struct auc **out);
+void auc_destroy(struct auc *a); /* NULL is fine */
+void auc_add(struct auc *a, float score, bool is_positive);
+/* Returns NaN if a class has no sample, or a score is not a number. Sorts the samples. */
+double auc_value(struct auc *a);
+
+#endif
