@@ -24,7 +24,7 @@ static enum status add_scores(struct tower *e, int64_t first, int n, struct auc 
     float output[2 * EVALUATE_BATCH];
     TRY(split_tower_output(e->stages, output));
     for (int i = 0; i < n; i++)
-        auc_add(auc, output[2 * i + 1], e->cfg->test->labels[first + i] == 1);
+        auc_add(auc, output[2 * i + 1], dataset_label(e->cfg->test, first + i) == 1);
 done:
     return st;
 }
