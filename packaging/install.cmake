@@ -40,7 +40,7 @@ install(DIRECTORY python DESTINATION ${data} PATTERN __pycache__ EXCLUDE)
 install(DIRECTORY r/weir DESTINATION ${data}/r USE_SOURCE_PERMISSIONS
         PATTERN "*.o" EXCLUDE PATTERN "*.so" EXCLUDE PATTERN Makevars EXCLUDE)
 install(DIRECTORY examples/models/ DESTINATION ${data}/models FILES_MATCHING PATTERN "*.json")
-install(PROGRAMS scripts/get_mnist scripts/launch scripts/make_certs scripts/make_data
+install(PROGRAMS scripts/get_cifar10 scripts/get_mnist scripts/launch scripts/make_certs scripts/make_data
         scripts/setup_gpu_vm DESTINATION ${data}/scripts)
 install(DIRECTORY examples/slurm examples/kubernetes examples/compose examples/systemd
         examples/prometheus DESTINATION ${data})

@@ -3,6 +3,7 @@
  * are not touched until they are asked for. */
 #include "base/log.h"
 #include "files/safetensors.h"
+#include "worker/data/data_cifar.h"
 #include "worker/data/data_csv.h"
 #include "worker/data/data_images.h"
 #include "worker/data/dataset_find.h"
@@ -234,6 +235,29 @@ static enum status open_pictures(struct source *s, const struct dataset_request 
     return ST_OK;
 }
 
+/* All batches of a folder that --data_dir names, else the one file. */
+static enum status open_cifar(struct source *s, const struct dataset_request *r,
+                              const struct dataset_paths *p)
+{
+    struct data_cifar cifar;
+    if (*p->labels) {
+        LOG_E("--%s_labels: %s has its labels in it; leave the flag out", r->part, p->data);
+        return ST_INVALID;
+    }
+    s->file[SAMPLES] = name_alone(p->data);
+    if (!s->file[SAMPLES]) {
+        LOG_E("no memory for the %s set", r->part);
+        return ST_NOMEM;
+    }
+    s->nhwc = 0;
+    enum status st = data_cifar_read(p->data, !r->data && strcmp(r->part, "train") == 0, &cifar);
+    if (st != ST_OK)
+        return st;
+    s->array[SAMPLES] = cifar.samples;
+    s->array[LABELS] = cifar.labels;
+    return ST_OK;
+}
+
 static enum status open_csv(struct source *s, const struct dataset_request *r,
                             const struct dataset_paths *p)
 {
@@ -299,6 +323,10 @@ static enum status open_arrays(struct source *s, const struct dataset_request *r
     int found;
     if (is_folder(p->data) && (r->labels || !*p->labels)) {
         TRY(open_pictures(s, r, p));
+        return ST_OK;
+    }
+    if (data_cifar_is(p->data)) {
+        TRY(open_cifar(s, r, p));
         return ST_OK;
     }
     TRY(data_file_open(p->data, &s->file[SAMPLES]));

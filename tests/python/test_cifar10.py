@@ -1,0 +1,141 @@
+"""CIFAR-10's binary files, made here: they are read as the same samples are from npz, by --data_dir
+and by name; what is wrong with them is said in one line; scripts/get_cifar10 verifies and unpacks
+an archive of them."""
+# label: cluster
+import hashlib
+import json
+import os
+import random
+import shutil
+import subprocess
+import tarfile
+
+import harness
+
+SCRIPT = os.path.join(harness.SOURCE, "scripts/get_cifar10")
+RECORD, N = 3073, 12  # bytes, and records of a file
+FILES = ["data_batch_%d.bin" % k for k in range(1, 6)] + ["test_batch.bin"]
+
+
+class Cifar10(harness.Test):
+    def setUp(self):
+        super().setUp()
+        rng = random.Random(2)
+        self.folder = self.path("cifar")
+        os.mkdir(self.folder)
+        self.records = {name: [bytes([rng.randrange(10)]) + rng.randbytes(RECORD - 1)
+                               for _ in range(N)] for name in FILES}
+        self.records["data_batch_1.bin"][:10] = [
+            bytes([k]) + rng.randbytes(RECORD - 1) for k in range(10)]  # all classes
+        for name in FILES:
+            self.put(name, b"".join(self.records[name]))
+
+    def path(self, name):
+        return os.path.join(self.dir(), name)
+
+    def put(self, name, data):
+        with open(os.path.join(self.folder, name), "wb") as f:
+            f.write(data)
+
+    def train(self, *data, status=0):
+        process = self.start("worker", [
+            os.path.join(harness.BIN, "worker"), "--models_dir=" + harness.MODELS, *data,
+            "--model=softmax", "--train_steps=3", "--batch_size=10", "--seed=4",
+            "--intra_op_threads=1", "--progress=lines", "--summary_json=" + self.path("s.json")])
+        process.wait(60, status)
+        return process.output()
+
+    def figures(self):
+        with open(self.path("s.json"), encoding="utf-8") as f:
+            figures = json.load(f)
+        return [figures[key] for key in ("parameters", "parameters_sha256", "test_loss")]
+
+    def as_idx(self):
+        """The same samples as IDX files."""
+        folder = self.path("idx")
+        os.mkdir(folder)
+        for part, names in (("train", FILES[:5]), ("t10k", FILES[5:])):
+            records = [r for name in names for r in self.records[name]]
+            harness.write_idx(os.path.join(folder, part + "-images-idx4-ubyte"),
+                              (len(records), 3, 32, 32), b"".join(r[1:] for r in records))
+            harness.write_idx(os.path.join(folder, part + "-labels-idx1-ubyte"),
+                              (len(records),), bytes(r[0] for r in records))
+        return folder
+
+    def test_files_are_the_samples(self):
+        said = self.train("--data_dir=" + self.as_idx())
+        self.assertIn("(12 samples)", said)
+        want = self.figures()
+        self.assertEqual(want[0], 3072 * 10 + 10)
+        said = self.train("--data_dir=" + self.folder)
+        self.assertEqual(self.figures(), want)
+        self.assertNotIn("batches", said)
+
+    def test_missing_batches_are_said(self):
+        os.remove(os.path.join(self.folder, "data_batch_3.bin"))
+        said = self.train("--data_dir=" + self.folder)
+        self.assertRegex(said, r"W .*CIFAR-10 has 5 batches, but \S+/data_batch_3.bin is missing: "
+                               r"trains on the first 2")
+
+    def test_one_file_by_name(self):
+        said = self.train("--train_data=" + os.path.join(self.folder, "data_batch_1.bin"),
+                          "--test_data=" + os.path.join(self.folder, "test_batch.bin"))
+        self.assertIn("(12 samples)", said)
+        self.assertNotIn("batches", said)
+
+    def test_bad_files_are_named(self):
+        self.put("data_batch_2.bin", b"".join(self.records["data_batch_2.bin"])[:-1])
+        said = self.train("--data_dir=" + self.folder, status=1)
+        self.assertIn("data_batch_2.bin: has %d bytes, but CIFAR-10's records have 3073 each" % (
+            N * RECORD - 1), said)
+        self.put("data_batch_2.bin", self.records["data_batch_2.bin"][0] + b"\x0a" + bytes(3072))
+        said = self.train("--data_dir=" + self.folder, status=1)
+        self.assertIn("data_batch_2.bin: record 1 (byte 3073) has the label 10, but CIFAR-10's are "
+                      "from 0 to 9", said)
+        self.put("data_batch_2.bin", b"")
+        self.assertIn("data_batch_2.bin: has 0 bytes",
+                      self.train("--data_dir=" + self.folder, status=1))
+
+    def get(self, *arguments):
+        done = subprocess.run([SCRIPT, *arguments, self.path("got")], stdout=subprocess.PIPE,
+                              stderr=subprocess.STDOUT, text=True, timeout=60, check=False)
+        return done.returncode, done.stdout
+
+    def archive(self):
+        """Its path and checksum."""
+        path = self.path("a.tar.gz")
+        with tarfile.open(path, "w:gz") as tar:
+            tar.add(self.folder, "cifar-10-batches-bin")
+        with open(path, "rb") as f:
+            return path, hashlib.sha256(f.read()).hexdigest()
+
+    def check_got(self, code, said):
+        self.assertEqual(code, 0, said)
+        self.assertIn("all 6 files are there: use --data_dir=" + self.path("got"), said)
+        self.assertEqual(sorted(os.listdir(self.path("got"))), FILES)
+        self.train("--data_dir=" + self.path("got"))
+
+    def test_script_unpacks_an_archive(self):
+        path, checksum = self.archive()
+        code, said = self.get("--archive", path)
+        self.assertEqual(code, 1)
+        self.assertIn("has not the SHA-256 c4a38c50", said)
+        self.check_got(*self.get("--archive", path, "--sha256", checksum))
+
+    def test_script_fetches_an_archive(self):
+        if not shutil.which("curl"):
+            self.skipTest("fetching from file:// needs curl")
+        path, checksum = self.archive()
+        code, said = self.get("--url", "file://" + path)
+        self.assertEqual(code, 1, said)
+        self.assertIn("it is removed", said)
+        code, said = self.get("--url", "file://" + path + ".none")
+        self.assertEqual(code, 1, said)
+        self.assertIn("cannot be fetched", said)
+        self.check_got(*self.get("--url", "file://" + path, "--sha256", checksum))
+        code, said = self.get("--url", "file://" + path + ".none")  # there is nothing to do
+        self.assertEqual(code, 0, said)
+
+
+if __name__ == "__main__":
+    harness.main()
