@@ -6,6 +6,7 @@ import hashlib
 import json
 import os
 import random
+import re
 import shutil
 import subprocess
 import tarfile
@@ -37,10 +38,10 @@ class Cifar10(harness.Test):
         with open(os.path.join(self.folder, name), "wb") as f:
             f.write(data)
 
-    def train(self, *data, status=0):
+    def train(self, *data, status=0, model="softmax"):
         process = self.start("worker", [
             os.path.join(harness.BIN, "worker"), "--models_dir=" + harness.MODELS, *data,
-            "--model=softmax", "--train_steps=3", "--batch_size=10", "--seed=4",
+            "--model=" + model, "--train_steps=3", "--batch_size=10", "--seed=4",
             "--intra_op_threads=1", "--progress=lines", "--summary_json=" + self.path("s.json")])
         process.wait(60, status)
         return process.output()
@@ -70,6 +71,13 @@ class Cifar10(harness.Test):
         said = self.train("--data_dir=" + self.folder)
         self.assertEqual(self.figures(), want)
         self.assertNotIn("batches", said)
+
+    def test_resnet18_cifar_trains(self):
+        with open(os.path.join(harness.SOURCE, "docs/models.md"), encoding="utf-8") as f:
+            flags = re.search("worker --model=resnet18_cifar --data_dir=cifar10 (.*)", f.read())
+        said = self.train("--data_dir=" + self.folder, *flags.group(1).split(),
+                          model="resnet18_cifar")
+        self.assertIn("(12 samples)", said)
 
     def test_missing_batches_are_said(self):
         os.remove(os.path.join(self.folder, "data_batch_3.bin"))
