@@ -10,6 +10,10 @@
 #define SERVERS_HAVE "the servers have"
 #define HAVE SERVERS_HAVE " %" PRId64 ", the worker has %" PRId64
 #define HAVE_TEXTS SERVERS_HAVE " %s, the worker has %s"
+#define OTHER_JOB "another job: "
+#define TO_INIT                                                                                    \
+    ", and with it --init=CHECKPOINT at the worker to begin from this one's parameters with new "  \
+    "settings"
 #define TO_JOIN                                                                                    \
     "; one worker more in a job that runs is started with --join, without --worker_hosts and "     \
     "--task_index"
@@ -246,7 +250,7 @@ enum status ps_match_job(const struct net_job *job, const struct chunks *chunks,
                     other->train_steps * steps, what, sizeof what) ||
         numbers_differ("seed", (int64_t)job->seed, (int64_t)other->seed, what, sizeof what)) {
         int more = job->n_workers > 0 && other->n_workers > job->n_workers;
-        snprintf(why, why_bytes, "another job: %s%s", what, more ? TO_JOIN : "");
+        snprintf(why, why_bytes, OTHER_JOB "%s%s", what, more ? TO_JOIN : "");
         return ST_MISMATCH;
     }
     return ST_OK;
@@ -314,8 +318,8 @@ enum status ps_match_restored(const struct ps_manifest *m, const struct net_join
     if (st != ST_OK)
         snprintf(why, why_bytes,
                  "the checkpoint at step %" PRId64
-                 " is of %s; give the same flags, or another --checkpoint_dir",
-                 m->step, said);
+                 " is of %s; give the same flags, or another --checkpoint_dir%s",
+                 m->step, said, strncmp(said, OTHER_JOB, sizeof OTHER_JOB - 1) ? "" : TO_INIT);
     else if (m->job.n_workers != join->job.n_workers && !m->progress.known)
         LOG_W(
             "the checkpoint is of %d workers, now there are %d: the pass over the samples that it "

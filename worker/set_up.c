@@ -394,6 +394,7 @@ static enum status open_checkpoints(struct worker *w)
                    .take_over = o->take_over,
                    .host = member_host(w->host),
                    .job = &job,
+                   .epochs = o->epochs,
                    .chunks = w->chunks,
                    .updates = &w->updates},
         .save_steps = o->save_steps,

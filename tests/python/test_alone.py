@@ -247,6 +247,34 @@ class Alone(harness.Test):
         worker.wait(60, 1)
         self.assertIn("--restore: there is no checkpoint in", worker.output())
 
+    def test_new_settings_lead_to_init(self):
+        """A refusal of other settings says how to train on with them, and that works."""
+        self.begin().wait(60)
+        for flag, name in (("--learning_rate=0.3", "learning_rate"),
+                           ("--optimizer=sgd", "optimizer"),
+                           ("--lr_schedule=cosine", "lr_schedule")):
+            worker = self.begin("--train_steps=60", flag)
+            worker.wait(60, 1)
+            self.assertRegex(worker.output(), "of another job: --%s: .*another --checkpoint_dir, "
+                                              "and with it --init=CHECKPOINT at the worker" % name)
+        self.begin("--learning_rate=0.3", "--init=" + self.folder(),
+                   folder=self.folder("new")).wait(60)
+
+    def test_epochs_at_another_batch_size(self):
+        """The message names --epochs and --batch_size, as they were typed, not --train_steps."""
+        flags = ["--model=small", "--hidden_units=0", "--save_secs=0"]
+        self.begin("--epochs=1", "--batch_size=100", flags=flags).wait(60)
+        worker = self.begin("--epochs=1", "--batch_size=400", flags=flags)
+        worker.wait(60, 1)
+        self.assertIn("--epochs=1 makes 6 steps at --batch_size=400, and the checkpoint is at step "
+                      "24, made at --batch_size=100; give more --epochs", worker.output())
+        self.assertNotIn("--train_steps", worker.output())
+        worker = self.begin("--epochs=6", "--batch_size=400", flags=flags)
+        worker.wait(60)
+        self.assertIn("--epochs=6 makes 36 steps at --batch_size=400, and those up to step 24 were "
+                      "made at --batch_size=100: the job ends after another number of samples",
+                      worker.output())
+
     def test_flags(self):
         for folder, more, said in (
                 (False, ["--save_steps=5"], "need --checkpoint_dir"),

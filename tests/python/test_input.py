@@ -323,7 +323,8 @@ class Augment(InputTest):
         worker = self.run_worker(*FLAGS, "--train_steps=310", "--augment=flip",
                                  "--checkpoint_dir=" + self.path("ckpt"), status=1)
         self.assertIn("--augment: the checkpoint has flip,shift:2,crop:3,cutout:8, the worker has "
-                      "flip; give the same flags, or another --checkpoint_dir", worker.output())
+                      "flip; give the same flags, or another --checkpoint_dir, and with it --init=",
+                      worker.output())
 
     def test_two_workers(self):
         """One server or two, answers in whatever order, a worker that is killed and comes back:

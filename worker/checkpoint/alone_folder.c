@@ -90,6 +90,21 @@ done:
     return st;
 }
 
+/* The job has fewer steps than were made. */
+static void say_past(const struct alone_folder_config *cfg, const struct ps_manifest *m)
+{
+    const struct net_job *job = cfg->job;
+    if (cfg->epochs > 0)
+        LOG_E("--epochs=%g makes %" PRId64 " steps at --batch_size=%d, and the checkpoint is at "
+              "step %" PRId64 ", made at --batch_size=%d; give more --epochs, the same "
+              "--batch_size, or another --checkpoint_dir",
+              cfg->epochs, job->train_steps, job->batch, m->step, m->job.batch);
+    else
+        LOG_E("--train_steps: the checkpoint is at step %" PRId64 ", past the %" PRId64
+              " of this job; give more, or another --checkpoint_dir",
+              m->step, job->train_steps);
+}
+
 static enum status check(const struct alone_folder_config *cfg, const struct ps_manifest *m)
 {
     const struct net_join join = {.job = *cfg->job, .chunks = cfg->chunks};
@@ -98,10 +113,14 @@ static enum status check(const struct alone_folder_config *cfg, const struct ps_
     if (st != ST_OK) {
         LOG_E("%s", why);
     } else if (m->step > cfg->job->train_steps) {
-        LOG_E("--train_steps: the checkpoint is at step %" PRId64 ", past the %" PRId64
-              " of this job; give more, or another --checkpoint_dir",
-              m->step, cfg->job->train_steps);
+        say_past(cfg, m);
         st = ST_MISMATCH;
+    } else if (cfg->epochs > 0 && m->job.batch > 0 && m->job.batch != cfg->job->batch) {
+        LOG_W("--epochs=%g makes %" PRId64
+              " steps at --batch_size=%d, and those up to step %" PRId64
+              " were made at --batch_size=%d: the job ends after another number of samples than "
+              "that of its epochs; --train_steps sets its end exactly",
+              cfg->epochs, cfg->job->train_steps, cfg->job->batch, m->step, m->job.batch);
     }
     return st;
 }

@@ -22,6 +22,7 @@ struct alone_folder_config {
     bool take_over;      /* the folder's owner may be alive; false: its life is an error */
     const char *host;
     const struct net_job *job;
+    double epochs; /* that make its steps; 0: they were given as steps */
     const struct chunks *chunks;
     struct updates *updates; /* of the local kind; goes on from what is found */
 };
