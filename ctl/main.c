@@ -68,6 +68,8 @@ static const struct flags_program program = {
            "  checkpoint           one now; --wait: until it is whole\n"
            "  remove-worker INDEX  that worker leaves at a step to come\n"
            "  drain INDEX          that server hands on its parameters and ends\n"
+           "  stop                 the job ends where it is: a last checkpoint, then all its\n"
+           "                       workers and servers exit with 0\n"
            "  add worker           the command line with which a worker joins the job\n"
            "  add ps HOST:PORT     the same for a server that is to listen there\n\n"
            "Exit status: 0 done, 1 refused or failed, 2 usage, 138 try again later (nobody was "
@@ -230,6 +232,14 @@ static int run_checkpoint(const struct hosts *ps)
     return st == ST_OK ? tell_reply(&reply) : exit_code_of(st);
 }
 
+static int run_stop(const struct hosts *ps)
+{
+    const struct net_command command = {COMMAND_STOP_JOB, 0};
+    struct net_command_reply reply;
+    enum status st = send_command(ps, &command, &reply);
+    return st == ST_OK ? tell_reply(&reply) : exit_code_of(st);
+}
+
 static int run_change(const struct hosts *ps, enum command_kind kind, const char *word)
 {
     char *end;
@@ -388,6 +398,8 @@ static int run(const struct hosts *ps, const char *const *word, int n)
             return run_view(ps, views[i].view);
     if (n == 1 && is(word[0], "checkpoint"))
         return run_checkpoint(ps);
+    if (n == 1 && is(word[0], "stop"))
+        return run_stop(ps);
     if (n == 2 && is(word[0], "remove-worker"))
         return run_change(ps, COMMAND_REMOVE_WORKER, word[1]);
     if (n == 2 && is(word[0], "drain"))
@@ -398,7 +410,7 @@ static int run(const struct hosts *ps, const char *const *word, int n)
         return run_add(ps, word[2]);
     if (n == 0)
         LOG_E("a command is missing: status, members, servers, who-is-late, checkpoint, "
-              "remove-worker INDEX, drain INDEX, add worker, add ps HOST:PORT");
+              "remove-worker INDEX, drain INDEX, stop, add worker, add ps HOST:PORT");
     else
         LOG_E("'%.40s%s%.40s': no such command, or not with these words; --help lists all", word[0],
               n > 1 ? " " : "", n > 1 ? word[1] : "");

@@ -1,6 +1,7 @@
 /* libweir/weir.c - see weir.h and weir_impl.h: a handle's beginning and end, and leaving. */
 #include "base/clock.h"
 #include "libweir/weir_impl.h"
+#include "net/exchange/status_client.h"
 #include <stdlib.h>
 #include <unistd.h>
 
@@ -125,6 +126,43 @@ int weir_leave_soon(struct weir *w, int timeout_ms)
     int64_t ms = (deadline_ns - clock_now_ns()) / 1000000;
     enum status st = w->updates.ops->leave_soon(w->updates.ctx, ms > 0 ? ms : 0);
     return st == ST_DEADLINE ? WEIR_AGAIN : st == ST_OK ? WEIR_OK : weir_fail_st(w, st);
+}
+
+/* Asks ps 0 to end the job. */
+static int ask_to_stop_job(struct weir *w, int timeout_ms)
+{
+    const struct net_command command = {.kind = COMMAND_STOP_JOB};
+    struct net_command_reply reply;
+    char why[CONTROL_TEXT_BYTES];
+    int64_t ms = timeout_ms < 0 ? LEAVE_SOON_MOST_MS : timeout_ms;
+    enum status st = net_command_send(w->cluster.ps.addr[0], &command, ms, &reply, why);
+    if (st == ST_OK && reply.answer != COMMAND_REFUSED)
+        return WEIR_OK;
+    int code = st == ST_OK                                 ? WEIR_E_REFUSED
+               : st == ST_UNAVAILABLE || st == ST_DEADLINE ? WEIR_AGAIN
+                                                           : weir_code_of(st);
+    return weir_fail(w, code, "ps:0 (%.100s) does not stop the job: %.400s", w->cluster.ps.addr[0],
+                     st == ST_OK ? reply.text : why);
+}
+
+int weir_stop_job(struct weir *w, int timeout_ms)
+{
+    if (weir_in_line(w))
+        return WEIR_E_INVALID;
+    weir_listen();
+    int code = weir_stopped(w);
+    if (code < 0)
+        return code;
+    pthread_mutex_lock(&w->lock);
+    int made = w->made, is_alone = made && w->cluster.ps.n == 0;
+    if (is_alone && w->state == HANDLE_RUNNING)
+        w->train_steps = w->step + w->in_step;
+    pthread_mutex_unlock(&w->lock);
+    if (!made)
+        return weir_fail(w, WEIR_E_INVALID,
+                         "there is no job to stop: weir_next has joined none, or this member has "
+                         "said goodbye");
+    return is_alone ? WEIR_OK : ask_to_stop_job(w, timeout_ms);
 }
 
 /* Also of a handle that has stopped: what the servers refused is an error, too, and they would wait

@@ -107,8 +107,7 @@ float *weir_gradient(struct weir *w, int param);
  * the same `samples`. One that is refused with WEIR_E_INVALID was not pushed. Returns at once, as
  * soon as it is on its way; WEIR_OK also where the generation has ended. */
 int weir_push(struct weir *w, int param, const float *gradient, double samples);
-/* With the setting own_local_steps: what this member's own local steps have made of the values;
- * borrowed for the call. */
+/* With the setting own_local_steps: what this member's own steps have made of them; borrowed. */
 int weir_push_values(struct weir *w, int param, const float *values, double samples);
 /* Asks for newer values than those here, without a contribution; weir_wait has them. */
 int weir_pull(struct weir *w, int param);
@@ -121,6 +120,9 @@ int weir_wait(struct weir *w, int param, int timeout_ms);
  * first weir_next on; with the setting join, from when a server has answered. AGAIN: ps 0 was not
  * reached in time, but will be told. */
 int weir_leave_soon(struct weir *w, int timeout_ms);
+/* Ends the job where it is: after a last checkpoint each member's weir_next returns WEIR_DONE, and
+ * the servers exit with 0. Alone: this step is the last. AGAIN: ps 0 was not reached. */
+int weir_stop_job(struct weir *w, int timeout_ms);
 /* This member ends for good with this error (one line): the servers are told, and do not wait. Also
  * after an error, whose code and sentence stay, and while a start is under way, which ends. */
 int weir_leave_failed(struct weir *w, const char *error);
@@ -140,8 +142,7 @@ struct weir_event {
 /* To be polled, readable while there may be events; before the first weir_next. Below 0: an
  * error. The handle's: do not read, do not close. */
 int weir_fd(struct weir *w);
-/* WEIR_AGAIN: there is none. */
-int weir_next_event(struct weir *w, struct weir_event *out);
+int weir_next_event(struct weir *w, struct weir_event *out); /* WEIR_AGAIN: there is none */
 
 #ifdef __cplusplus
 }

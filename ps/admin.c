@@ -9,6 +9,7 @@
 #include "ps/waits.h"
 #include <limits.h>
 #include <pthread.h>
+#include <stdbool.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -331,6 +332,16 @@ static void command_checkpoint(struct ps_status *s, struct coordinator *c,
     snprintf(out->text, sizeof out->text, "a checkpoint is on its way");
 }
 
+/* Returns true for a region's group, and for the parent group of regions. */
+static bool is_of_regions(const struct ps_status *s)
+{
+    int ended;
+    struct run *run = ps_service_run(s->cfg.service, &ended);
+    bool is = run && (run->plan->gates.steps > 0 || (run->job.batch == 0 && run->job.local_steps));
+    run_unref(run);
+    return is;
+}
+
 static void on_command(void *ctx, const struct net_command *command, struct net_command_reply *out)
 {
     struct ps_status *s = ctx;
@@ -343,6 +354,11 @@ static void on_command(void *ctx, const struct net_command *command, struct net_
         command_checkpoint(s, c, out);
     else if (command->kind == COMMAND_REMOVE_WORKER)
         taken = coordinator_command(c, COORD_REMOVE_WORKER, command->index, out->text);
+    else if (command->kind == COMMAND_STOP_JOB && is_of_regions(s))
+        snprintf(out->text, sizeof out->text,
+                 "a job with regions ends with its last step alone; end its programs by SIGTERM");
+    else if (command->kind == COMMAND_STOP_JOB)
+        taken = coordinator_command(c, COORD_STOP_JOB, 0, out->text);
     else
         taken = coordinator_command(c, COORD_DRAIN_SERVER, command->index, out->text);
     if (taken && command->kind == COMMAND_REMOVE_WORKER) {

@@ -40,6 +40,7 @@ void rig_server_says(struct rig *r, int i)
         }
         take_order(r, s, &reply);
         s->failed = reply.drained && reply.closing && reply.failed;
+        s->ended = reply.drained && reply.closing && !reply.failed;
         s->has_called = 1;
     }
     said.generation = s->generation;
@@ -63,6 +64,7 @@ static void on_plan(struct rig *r, uint32_t op)
     }
     coord_next_plan(r->c, &plan);
     r->generation = plan.generation;
+    r->train_steps = plan.train_steps;
     r->n_plans++;
     r->holds_last = r->has_folder;
     rig_step(r, (struct coord_event){.kind = COORD_PLANNED, .op = op, .st = ST_OK});
@@ -114,6 +116,8 @@ void rig_step(struct rig *r, struct coord_event e)
             r->n_failed++;
         else if (a->kind == ACT_FINISHED)
             r->n_finished++;
+        else if (a->kind == ACT_DONE)
+            r->n_done++;
         if (a->kind == ACT_LINE && a->line.id == LINE_CHECKPOINT_NO_LAST)
             coord_line_text(r->c, &a->line, NULL, r->no_last, sizeof r->no_last);
         if (a->kind == ACT_LINE && !r->lines[a->line.id]++)

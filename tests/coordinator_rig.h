@@ -23,6 +23,7 @@ struct rig_server {
     int runs;       /* it does not stop */
     int has_called; /* so that it has an answer */
     int failed;     /* it has heard that the job has */
+    int ended;      /* it has heard that the job is over */
 };
 
 struct rig {
@@ -44,7 +45,8 @@ struct rig {
     uint32_t epoch_op;           /* the order to record `epoch`, which is not done */
     uint64_t epoch;
     uint64_t claim; /* that a worker makes */
-    int fenced, n_failed, n_finished;
+    int fenced, n_failed, n_finished, n_done;
+    int64_t train_steps; /* of the last plan; 0: as the job began */
 };
 
 void rig_step(struct rig *r, struct coord_event e);

@@ -154,6 +154,26 @@ static void test_samples(void **state)
     weir_close(w);
 }
 
+/* The step at which it is stopped is the last. */
+static void test_stopped(void **state)
+{
+    static const char *const settings[][2] = {{"train_steps", "9"}, {NULL, NULL}};
+    const int64_t one = 1;
+    const float g = 1;
+    struct weir *w = open_with(settings);
+    struct weir_step s;
+    assert_int_equal(weir_param(w, "a", 0, 1, &one, NULL), 0);
+    assert_error(w, weir_stop_job(w, 0), WEIR_E_INVALID, "there is no job to stop");
+    for (int step = 0; step < 2; step++) {
+        assert_int_equal(weir_next(w, -1, &s), WEIR_OK);
+        assert_int_equal(weir_push(w, 0, &g, 1), WEIR_OK);
+    }
+    assert_int_equal(weir_stop_job(w, 0), WEIR_OK);
+    assert_int_equal(weir_next(w, -1, &s), WEIR_DONE);
+    assert_int_equal(weir_stop_job(w, 0), WEIR_OK);
+    weir_close(w);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -161,6 +181,7 @@ int main(void)
         cmocka_unit_test(test_threads),
         cmocka_unit_test(test_shared_samples_differ),
         cmocka_unit_test(test_samples),
+        cmocka_unit_test(test_stopped),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -202,6 +202,80 @@ static void test_not_all_fail(void **state)
     free(r.c);
 }
 
+static void stop_job(struct rig *r)
+{
+    char why[CONTROL_TEXT_BYTES];
+    assert_int_equal(coord_command_text(r->c, COORD_STOP_JOB, 0, why, sizeof why), 1);
+    rig_step(r, (struct coord_event){.kind = COORD_COMMAND, .command = {.what = COORD_STOP_JOB}});
+}
+
+/* The job ends at the step where it is, which gets its checkpoint as the last step. */
+static void test_a_stopped_job_ends_where_it_is(void **state)
+{
+    struct rig r;
+    rig_open(&r, 1);
+    for (int i = 0; i < 5; i++)
+        trains(&r);
+    int n_plans = r.n_plans;
+    stop_job(&r);
+    rig_changes(&r, 1000);
+    assert_int_equal(r.n_plans, n_plans + 1);
+    assert_int_equal(r.train_steps, r.version);
+    rig_let_pass(&r, 3000);
+    assert_int_equal(coord_last_step(r.c), r.version);
+    assert_int_equal(r.lines[LINE_JOB_STOPPED], 1);
+    assert_int_equal(r.n_plans, n_plans + 1);
+    stop_job(&r); /* once more: it ends already */
+    rig_let_pass(&r, 3000);
+    assert_int_equal(r.n_plans, n_plans + 1);
+    assert_int_equal(r.n_done, 0); /* its workers end it, when they have left */
+    for (int i = 0; i < 2; i++)
+        r.worker[i].done = 1;
+    rig_let_pass(&r, 1000);
+    assert_int_equal(r.lines[WAIT_WORKERS], 0);
+    free(r.c);
+}
+
+/* Whose workers have left, so that nobody would end it: the servers do, after a last checkpoint. */
+static void test_a_stopped_job_without_workers_ends(void **state)
+{
+    struct rig r;
+    rig_open(&r, 1);
+    rig_let_pass(&r, 1000);
+    rig_server_joins(&r);
+    trains(&r);
+    for (int i = 0; i < 2; i++) {
+        r.worker[i].leaving = 1;
+        r.worker[i].missing_ms = 0;
+    }
+    rig_let_pass(&r, MOST_MS);
+    assert_int_equal(r.n_done, 0);
+    stop_job(&r);
+    rig_let_pass(&r, 1000);
+    assert_int_equal(r.n_done, 1);
+    assert_int_equal(r.lines[LINE_JOB_STOPPED], 1);
+    assert_false(r.server[1].ended); /* before the last checkpoint */
+    rig_step(&r, (struct coord_event){.kind = COORD_COMMAND, .command = {.what = COORD_FINISH}});
+    rig_let_pass(&r, 3000);
+    assert_int_equal(r.n_finished, 1);
+    assert_int_equal(coord_last_step(r.c), r.version);
+    assert_true(r.server[1].ended);
+    assert_false(coord_lacks_last(r.c));
+    free(r.c);
+}
+
+/* Servers without a job have nothing to save. */
+static void test_servers_without_a_job_are_stopped(void **state)
+{
+    struct rig r;
+    rig_start(&r, 0, 0);
+    stop_job(&r);
+    assert_int_equal(r.n_done, 1);
+    rig_step(&r, (struct coord_event){.kind = COORD_COMMAND, .command = {.what = COORD_FINISH}});
+    assert_int_equal(r.n_finished, 1);
+    free(r.c);
+}
+
 /* Who keeps the last checkpoint from being made is named. */
 static void test_a_server_does_not_stop(void **state)
 {
@@ -249,6 +323,9 @@ int main(void)
         cmocka_unit_test(test_its_word_comes_late),
         cmocka_unit_test(test_all_fail_after_a_server_has_left),
         cmocka_unit_test(test_not_all_fail),
+        cmocka_unit_test(test_a_stopped_job_ends_where_it_is),
+        cmocka_unit_test(test_a_stopped_job_without_workers_ends),
+        cmocka_unit_test(test_servers_without_a_job_are_stopped),
         cmocka_unit_test(test_a_server_does_not_stop),
         cmocka_unit_test(test_a_plan_fails_for_long),
     };

@@ -12,10 +12,12 @@ enum { ANYBODY = ROLE_ALL + 1 };
 
 /* What is not here is for nobody. */
 static const unsigned needed[N_METHODS] = {
-    [METHOD_JOIN] = ROLE_WORKER,     [METHOD_LEAVE] = ROLE_WORKER, [METHOD_EXCHANGE] = ROLE_WORKER,
-    [METHOD_EVALUATE] = ROLE_WORKER, [METHOD_CONTROL] = ROLE_PS,   [METHOD_FETCH] = ROLE_PS,
-    [METHOD_REPORT] = ROLE_WORKER,   [METHOD_SQUARES] = ROLE_PS,   [METHOD_STATUS] = ROLE_ALL,
-    [METHOD_COMMAND] = ROLE_ADMIN,   [METHOD_CHECK] = ANYBODY,     [METHOD_WATCH] = ANYBODY,
+    [METHOD_JOIN] = ROLE_WORKER,     [METHOD_LEAVE] = ROLE_WORKER,
+    [METHOD_EXCHANGE] = ROLE_WORKER, [METHOD_EVALUATE] = ROLE_WORKER,
+    [METHOD_CONTROL] = ROLE_PS,      [METHOD_FETCH] = ROLE_PS,
+    [METHOD_REPORT] = ROLE_WORKER,   [METHOD_SQUARES] = ROLE_PS,
+    [METHOD_STATUS] = ROLE_ALL,      [METHOD_COMMAND] = ROLE_ADMIN | ROLE_WORKER,
+    [METHOD_CHECK] = ANYBODY,        [METHOD_WATCH] = ANYBODY,
     [METHOD_GATE] = ROLE_PS,
 };
 
@@ -30,9 +32,13 @@ static void log_refusal(const struct server_call *c, const char *why)
 
 grpc_status_code admit_call(struct server_call *c, char why[ADMIT_WHY_BYTES])
 {
+    return admit_roles(c, needed[c->method], why);
+}
+
+grpc_status_code admit_roles(struct server_call *c, unsigned want, char why[ADMIT_WHY_BYTES])
+{
     char want_text[ROLES_TEXT_BYTES], has_text[ROLES_TEXT_BYTES];
     struct caller caller;
-    unsigned want = needed[c->method];
     grpc_status_code code = GRPC_STATUS_OK;
     if (want == ANYBODY || !(security_has_tls() || security_has_token()))
         return code;

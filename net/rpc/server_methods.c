@@ -1,9 +1,12 @@
 /* net/rpc/server_methods.c - what a call of one message in, one out does with its message: it is
  * decoded, the handler is asked, and what that says is encoded. */
 #include "base/log.h"
+#include "net/rpc/admit.h"
 #include "net/rpc/server_impl.h"
+#include "net/security/security.h"
 #include "net/wire/message.h"
 #include <grpc/support/alloc.h>
+#include <stdbool.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -39,7 +42,8 @@ struct answer {
 };
 
 /* Each of these does what one method is for. ST_PROTOCOL, ST_INVALID: the message is refused with
- * `why`; any other error: the call ends so, and may be made again. */
+ * `why`; ST_REFUSED: its caller lacks the role, and is told `why`; any other error: the call ends
+ * so, and may be made again. */
 
 static enum status answer_join(struct server_call *c, const uint8_t *data, size_t bytes,
                                struct answer *a)
@@ -110,6 +114,9 @@ static enum status answer_command(struct server_call *c, const uint8_t *data, si
     struct net_command command;
     struct net_command_reply answer = {.answer = COMMAND_REFUSED};
     enum status st = message_unpack_command(data, bytes, &command, a->why);
+    bool is_for_workers = st == ST_OK && command.kind == COMMAND_STOP_JOB;
+    if (!is_for_workers && admit_roles(c, ROLE_ADMIN, a->why) != GRPC_STATUS_OK)
+        return ST_REFUSED;
     if (st != ST_OK)
         return st;
     people->command(people->ctx, &command, &answer);
@@ -248,6 +255,8 @@ void net_call_serve(struct server_call *c, const uint8_t *data, size_t bytes)
         enum status st = answers[c->method](c, data, bytes, &a);
         if (st == ST_PROTOCOL || st == ST_INVALID)
             net_call_refuse(c, a.why);
+        else if (st == ST_REFUSED)
+            net_call_reply(c, NULL, 0, GRPC_STATUS_PERMISSION_DENIED, a.why);
         else
             net_call_reply_packed(c, st, a.data, a.n);
     }

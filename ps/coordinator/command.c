@@ -62,6 +62,9 @@ void coord_command(struct coord *c, const struct coord_event *e)
         if (e->command.index > 0 && slot_of(c, e->command.index) >= 0)
             drain(c, e->command.index);
         break;
+    case COORD_STOP_JOB:
+        c->stop_asked = 1;
+        break;
     case COORD_FINISH:
         if (!c->finishing)
             c->finish_at = c->awake + FINISH_MS * MS;
@@ -73,6 +76,12 @@ void coord_command(struct coord *c, const struct coord_event *e)
 int coord_command_text(const struct coord *c, enum coord_command what, int index, char *text,
                        size_t bytes)
 {
+    if (what == COORD_STOP_JOB) {
+        snprintf(text, bytes,
+                 c->generation ? "the job ends at the step where it is; then all its programs exit"
+                               : "there is no job yet; its servers exit");
+        return 1;
+    }
     int slot = what == COORD_DRAIN_SERVER && index > 0 ? slot_of(c, index) : -1;
     if (what == COORD_REMOVE_WORKER && is_member(c, index)) {
         const struct coord_worker *w = &coord_workers(c)[index];

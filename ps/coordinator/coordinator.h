@@ -15,8 +15,7 @@
  * is used; it is raised, and a plan follows, when others come from a ps 0 whose epoch is not below
  * ours (which has no folder, or lost it). A ps 0 that was replaced is FENCED.
  *
- * Owns:    one flat block, the caller's memory; nothing points into or out of it.
- * Threads: one at a time. Errors: none. */
+ * Owns: one flat block, the caller's; nothing points into or out of it. One thread at a time. */
 #ifndef PS_COORDINATOR_COORDINATOR_H
 #define PS_COORDINATOR_COORDINATOR_H
 #include "base/status.h"
@@ -44,7 +43,13 @@ struct coord_start {
     struct coord_best best; /* of the folder */
 };
 
-enum coord_command { COORD_CHECKPOINT, COORD_REMOVE_WORKER, COORD_DRAIN_SERVER, COORD_FINISH };
+enum coord_command {
+    COORD_CHECKPOINT,
+    COORD_REMOVE_WORKER,
+    COORD_DRAIN_SERVER,
+    COORD_STOP_JOB, /* the job ends where it is */
+    COORD_FINISH    /* this process ends */
+};
 
 /* X(name): what can happen. */
 #define COORD_EVENTS(X)                                                                            \
@@ -140,7 +145,6 @@ void coord_init(struct coord *c, int max_servers, int max_workers); /* of so man
  * next step, which wake_ns asks for at once. */
 void coord_step(struct coord *c, const struct coord_event *e, int64_t now_ns,
                 struct coord_out *out);
-
 /* What the actions of the last step refer to, and what others want to know: coordinator_view.h. */
 
 #endif

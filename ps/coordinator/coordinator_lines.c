@@ -323,6 +323,13 @@ void coord_line_text(const struct coord *c, const struct coord_line *l, const ch
         snprintf(text, bytes,
                  "the job has all its steps, and its last workers do not come back: "
                  "it is done");
+    else if (l->id == LINE_JOB_STOPPED && l->arg[0] < 0)
+        snprintf(text, bytes,
+                 "the job is stopped, as was asked for, and has no workers: it is done");
+    else if (l->id == LINE_JOB_STOPPED)
+        snprintf(text, bytes,
+                 "the job is stopped, as was asked for: it ends at step %" PRId64 " of %" PRId64,
+                 l->arg[0], l->arg[1]);
     else if (l->id == LINE_JOB_FAILED)
         job_failed_text(&t);
     else if (l->id == LINE_JOB_ANEW)

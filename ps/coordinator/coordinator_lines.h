@@ -34,6 +34,7 @@
     X(LINE_BEST_LOST, 'W')                                                                         \
     X(LINE_BEST_OTHER, 'W')                                                                        \
     X(LINE_EARLY_STOP, 'I')                                                                        \
+    X(LINE_JOB_STOPPED, 'I')                                                                       \
     X(WAIT_EPOCH, 'W')                                                                             \
     X(WAIT_RAISE, 'W')                                                                             \
     X(WAIT_SERVER_CALLS, 'W')                                                                      \

@@ -122,6 +122,7 @@ struct coord {
     struct coord_checkpoint ckpt;
     struct coord_evaluations eval;
     int finishing, finished, job_done, job_failed, closing, fenced;
+    int stop_asked; /* an operator or a member wants the job to end where it is */
     int64_t finish_at;
     uint64_t goodbye; /* number from which on replies say that this ps 0 ends */
     int n_slots;      /* servers seen so far */

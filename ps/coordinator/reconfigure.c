@@ -92,6 +92,33 @@ static void end_early(struct coord *c, struct coord_out *out)
               &(struct coord_line){LINE_EARLY_STOP, -1, -1, {c->train_steps, c->eval.n_since, 0}});
 }
 
+/* The next plan says that the job ends with the step that is complete on all servers; where chunks
+ * go each at its own pace, with the furthest one's. A job makes at least one step. */
+static void end_as_asked(struct coord *c, struct coord_out *out)
+{
+    int64_t step = c->lockstep ? coord_lowest(c) : coord_highest(c), asked = c->train_steps;
+    c->stop_asked = 0;
+    if (step < 1)
+        step = 1;
+    if (step >= asked)
+        return;
+    c->train_steps = step;
+    c->eval.ended = 1;
+    c->eval.ended_in = c->generation;
+    c->ckpt.last_step = coord_checkpoint_counts(c, c->generation, c->ckpt.last_step);
+    coord_say(out, &(struct coord_line){LINE_JOB_STOPPED, -1, -1, {step, asked, 0}});
+}
+
+/* Nobody is left to end the job that is to be stopped, or it has not begun. */
+static void end_without_workers(struct coord *c, struct coord_out *out)
+{
+    const struct coord_action a = {.kind = ACT_DONE};
+    if (c->job_done || c->job_failed || c->finishing || !coord_act(out, &a))
+        return;
+    c->job_done = 1;
+    coord_say(out, &(struct coord_line){LINE_JOB_STOPPED, -1, -1, {-1, 0, 0}});
+}
+
 static void run(struct coord *c, struct coord_out *out)
 {
     struct coord_census census;
@@ -99,7 +126,8 @@ static void run(struct coord *c, struct coord_out *out)
     if (coord_evaluation_ends(c) && !coord_all_done(c)) {
         end_early(c, out);
         stop_all(c);
-    } else if ((c->finishing && !coord_all_done(c)) || find_reason(c, &census) != REASON_NONE)
+    } else if ((c->finishing && !coord_all_done(c)) || (c->stop_asked && can_plan(c)) ||
+               find_reason(c, &census) != REASON_NONE)
         stop_all(c);
 }
 
@@ -128,7 +156,7 @@ static int enough(struct coord *c, const struct coord_census *census, struct coo
         c->job_done = 1;
         return 0;
     }
-    if (coord_lowest(c) >= c->train_steps)
+    if (coord_lowest(c) >= c->train_steps || c->stop_asked)
         least = 1; /* nothing is left to train */
     return census->n_next > 0 && census->n_next + census->n_by[LOT_DONE] >= least;
 }
@@ -199,7 +227,9 @@ static void decide(struct coord *c, int lost, struct coord_out *out)
     }
     coord_workers_judge(c, out, &census);
     int goes_on = !c->finishing && !c->job_failed && enough(c, &census, out);
-    if (!goes_on && !c->finishing)
+    if (c->stop_asked && census.n_next == 0)
+        end_without_workers(c, out);
+    else if (!goes_on && !c->finishing)
         end_if_failed(c, out);
     if (!goes_on)
         return;
@@ -215,6 +245,8 @@ static void decide(struct coord *c, int lost, struct coord_out *out)
         return;
     }
     int64_t step = again ? c->plan_step : coord_lowest(c);
+    if (c->stop_asked && !again)
+        end_as_asked(c, out);
     if (c->eval.ended && step > c->train_steps)
         c->train_steps = step;
     order_plan(c, step < 0 || !c->base ? PLAN_FIRST : PLAN_MEMORY, step, out);
@@ -414,6 +446,7 @@ void coord_job(struct coord *c, const struct coord_event *e, struct coord_out *o
         return;
     c->train_steps = e->job.train_steps;
     c->lockstep = e->job.lockstep;
+    c->stop_asked = 0;
     c->eval.ended = 0;
     c->eval.from = e->job.step;
     coord_evaluations_back(c, e->job.step);
@@ -473,6 +506,8 @@ void coord_reconfigure(struct coord *c, struct coord_out *out)
         plan_found(c, out);
     else if (c->pending != PENDING_NONE || c->finished || c->fenced)
         ;
+    else if (c->phase == PHASE_EMPTY && c->stop_asked)
+        end_without_workers(c, out);
     else if (c->phase == PHASE_RUNNING)
         run(c, out);
     else if (c->phase == PHASE_STOPPING)

@@ -90,6 +90,7 @@ FUNCTIONS = {
     "weir_pull": (c_int, c_void_p, c_int),
     "weir_wait": (c_int, c_void_p, c_int, c_int),
     "weir_leave_soon": (c_int, c_void_p, c_int),
+    "weir_stop_job": (c_int, c_void_p, c_int),
     "weir_leave_failed": (c_int, c_void_p, c_char_p),
     "weir_cancel": (None, c_void_p),
     "weir_fd": (c_int, c_void_p),

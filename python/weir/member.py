@@ -336,6 +336,13 @@ class Member:
         with self._at as h:
             return h.check(h.lib.weir_leave_soon(h.pointer, _ms(timeout))) == OK
 
+    def stop_job(self, timeout: Optional[float] = 10) -> bool:
+        """Ends the job where it is, for all: after a last checkpoint next() gives None to each
+        member, with `result` "done", and the servers exit with 0. From the first step on. False:
+        the servers were not reached in time."""
+        with self._at as h:
+            return h.check(h.lib.weir_stop_job(h.pointer, _ms(timeout))) == OK
+
     def leave_failed(self, why: str) -> None:
         """This member ends for good with this error: the servers are told, and do not wait."""
         with self._at as h:

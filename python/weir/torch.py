@@ -470,6 +470,10 @@ class Exchange:
         except Invalid:  # it trains alone, or has just ended
             return False
 
+    def stop_job(self, timeout: Optional[float] = 10) -> bool:
+        """Ends the job where it is, for all members, in order (Member.stop_job)."""
+        return self._over or self.member.stop_job(timeout)
+
     def close(self) -> None:
         """Ends without the last steps: the servers wait for a new process in this one's place."""
         if not self._over:

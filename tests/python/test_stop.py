@@ -1,0 +1,114 @@
+#!/usr/bin/python3
+"""A job that is stopped in order, by weirctl or by a member's program: a last checkpoint, then all
+its programs exit with 0."""
+# label: cluster
+import os
+import re
+import subprocess
+import sys
+import unittest
+
+import ckpt_folder
+import generations
+import harness
+
+os.environ.setdefault("WEIR_LIBRARY", os.path.join(os.path.dirname(harness.BIN),
+                                                   "lib/libweir.so.0"))
+LONG = [*generations.FLAGS, "--train_steps=100000"]
+MEMBER = """
+import sys, weir
+settings, (does,) = weir.flags()
+with weir.Member(train_steps=100000, batch_size=4, **settings) as m:
+    w = m.param("w", (3,))
+    for step in m:
+        print("step", step.step, flush=True)
+        if step.step >= 5 and does == "stops":
+            print("stops", m.stop_job(), flush=True)
+            does = "waits"
+        if step.step >= 5 and does == "leaves":
+            m.leave_soon()
+        m.push(w, samples=4)
+print("ends", m.result)
+"""
+
+
+class Stop(generations.Test):
+    def stop_job(self, job, status=0):
+        done = subprocess.run([os.path.join(harness.BIN, "weirctl"),
+                               "--ps_hosts=" + job.ps_hosts[0], "stop"],
+                              stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True,
+                              timeout=30 * harness.PATIENCE)
+        self.assertEqual(done.returncode, status, done.stdout)
+        return done.stdout
+
+    def begin(self, flags, n_ps=2):
+        job = self.job(n_ps=n_ps, n_workers=2, model="small", flags=flags)
+        job.start(self.ckpt())
+        job.workers[0].wait_line(r"training step \d+9 done")
+        return job
+
+    def test_by_weirctl(self):
+        """In each mode; a new job with the same flags goes on from there."""
+        folder = os.path.join(self.dir(), "ckpt")
+        for mode in "sync", "async":
+            job = self.begin([*LONG, "--sync_mode=" + mode])
+            self.assertIn("the job ends at the step where it is", self.stop_job(job))
+            summaries = job.finish(60)
+            self.assertEqual(len({s["parameters_sha256"] for s in summaries}), 1)
+            step = int(job.ps[0].wait_line(r"the job is stopped, as was asked for: it ends at step "
+                                           r"(\d+) of 100000").group(1))
+            self.assertEqual(ckpt_folder.steps(folder)[-1], step)
+            job = self.begin([*LONG, "--sync_mode=" + mode])
+            job.ps[0].wait_line("found a checkpoint at step %d:" % step)
+            self.stop_job(job)
+            job.finish(60)
+            self.assertGreater(ckpt_folder.steps(folder)[-1], step)
+            self.wipe()
+
+    def test_without_a_job(self):
+        job = self.job(n_ps=1, n_workers=1)
+        job.start_ps()
+        self.assertIn("there is no job yet; its servers exit", self.stop_job(job))
+        job.ps[0].wait(30)
+        self.assertIn("not reachable", self.stop_job(job, status=138))
+
+    def members(self, job, *does):
+        env = {**os.environ, "PYTHONPATH": os.path.join(harness.SOURCE, "python")}
+        return [self.start("member:%d" % i, [
+            sys.executable, "-c", MEMBER, "--ps_hosts=" + ",".join(job.ps_hosts),
+            "--n_workers=2", "--task_index=%d" % i, what], env=env) for i, what in enumerate(does)]
+
+    @unittest.skipIf(harness.SANITIZE, "Python is compiled without a sanitizer")
+    def test_by_a_member(self):
+        """Its program ends the job for all: each has the result "done"."""
+        job = self.job(n_ps=2)
+        for i in (0, 1):
+            job.start_ps(i, *self.ckpt())
+        members = self.members(job, "stops", "waits")
+        for m in members:
+            m.wait(60)
+            m.wait_line("ends done")
+        members[0].wait_line("stops True")
+        for ps in job.ps:
+            ps.wait(60)
+        last = max(int(s) for s in re.findall(r"^step (\d+)$", members[1].output(), re.M))
+        self.assertGreaterEqual(ckpt_folder.steps(os.path.join(self.dir(), "ckpt"))[-1], last)
+
+    @unittest.skipIf(harness.SANITIZE, "Python is compiled without a sanitizer")
+    def test_all_members_have_left(self):
+        """Servers that wait for members are stopped by the command."""
+        job = self.job(n_ps=2)
+        for i in (0, 1):
+            job.start_ps(i, *self.ckpt())
+        for m in self.members(job, "leaves", "leaves"):
+            m.wait(60)
+            m.wait_line("ends left")
+        self.stop_job(job)
+        for ps in job.ps:
+            ps.wait(60)
+        job.ps[0].wait_line("has no workers: it is done")
+        self.assertGreaterEqual(ckpt_folder.steps(os.path.join(self.dir(), "ckpt"))[-1], 5)
+
+
+if __name__ == "__main__":
+    harness.main()
