@@ -464,9 +464,9 @@ const struct net bench_nets[] = {
     {"nothing to learn below", 3, 8, 8, build_untrained_branch},
     {"layer norm", 2, 9, 7, build_layer_norm},
     {"embedding", 1, 6, 9, build_embedding},
-    {"squared error", 1, 7, 8, build_squared},
     {"no biases", 2, 16, 13, build_unbiased},
     {"activations", 2, 11, 12, build_activations},
     {"activations in a graph", 2, 7, 8, build_activation_graph},
+    {"squared error", 1, 7, 8, build_squared},
 };
 int bench_n_nets = sizeof bench_nets / sizeof bench_nets[0];
