@@ -31,7 +31,7 @@ enum {
 
 static const char *opt_ps_hosts = "";
 static int64_t opt_timeout_s = 10, opt_watch_s = 0;
-static int opt_json = 0, opt_wait = 0, opt_log_level = LOG_LEVEL_INFO;
+static int opt_json = 0, opt_wait = 0, opt_log_level = LOG_LEVEL_INFO, opt_quiet = 0;
 
 static struct security_config opt_security = {.role = ROLE_ADMIN};
 
@@ -56,6 +56,8 @@ static const struct flag flags[] = {
      "A line of admin TOKEN, where the job uses tokens", NULL},
     {"log_level", FLAG_CHOICE, &opt_log_level, 0, 0, NULL, "debug|info|warn|error",
      "What is logged on stderr", NULL},
+    {"quiet", FLAG_BOOL, &opt_quiet, 0, 0, NULL, NULL,
+     "Log warnings and errors alone, as --log_level=warn", NULL},
 };
 static const struct flags_program program = {
     .name = "weirctl",
@@ -427,6 +429,8 @@ int main(int argc, char **argv)
         return EXIT_USAGE;
     if (exit_now)
         return 0;
+    if (opt_quiet && opt_log_level < LOG_LEVEL_WARN)
+        opt_log_level = LOG_LEVEL_WARN;
     log_init("weirctl", -1, (enum log_level)opt_log_level);
     if (net_environment_check() != ST_OK || hosts_parse(opt_ps_hosts, "ps_hosts", &ps) != ST_OK)
         return EXIT_USAGE;

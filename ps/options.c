@@ -185,6 +185,8 @@ static const struct flag flags[] = {
      "--metrics_port: listen on this address of the host instead, as 127.0.0.1 or 0.0.0.0", NULL},
     {"log_level", FLAG_CHOICE, &raw.log_level, 0, 0, NULL, "debug|info|warn|error",
      "What is logged on stderr", NULL},
+    {"quiet", FLAG_BOOL, &raw.quiet, 0, 0, NULL, NULL,
+     "Log warnings and errors alone, as --log_level=warn", NULL},
     {"ready_fd", FLAG_INT, &raw.ready_fd, -1, 65535, "FD", NULL,
      "Write 'ready ADDRESS' to this descriptor when listening, then close it (-1: no)", NULL},
     {"fault_keep_chunks", FLAG_BOOL, &raw.fault_keep_chunks, 0, 0, NULL, NULL,
@@ -217,6 +219,8 @@ const struct flag *ps_options_rows(size_t *n)
 enum status ps_options_parse(int argc, char **argv, struct ps_options *out, int *exit_now)
 {
     enum status st = flags_parse(&program, argc, argv, exit_now);
+    if (raw.quiet && raw.log_level < LOG_LEVEL_WARN)
+        raw.log_level = LOG_LEVEL_WARN;
     *out = raw;
     return st;
 }

@@ -51,7 +51,7 @@ struct ps_options {
     int64_t metrics_port;             /* 0: none */
     const char *metrics_bind;         /* "": where this server listens */
     struct security_config security;  /* but for the role */
-    int log_level;
+    int log_level, quiet;
     int64_t ready_fd; /* -1: none */
     int fault_keep_chunks;
 };

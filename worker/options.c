@@ -13,6 +13,17 @@
 
 enum { DEFAULT_TRAIN_STEPS = 200 };
 
+static void copy_lines(struct options *o)
+{
+    o->log_level = (enum log_level)options_raw.log_level;
+    o->progress = (enum progress_style)options_raw.progress;
+    if (!options_raw.quiet)
+        return;
+    o->progress = PROGRESS_LINES;
+    if (o->log_level < LOG_LEVEL_WARN)
+        o->log_level = LOG_LEVEL_WARN;
+}
+
 static void copy_plain(struct options *o)
 {
     o->local_steps = options_raw.job.local_steps;
@@ -46,14 +57,15 @@ static void copy_plain(struct options *o)
     o->intra_op_threads = (int)options_raw.intra_op_threads;
     o->precision = (enum backend_precision)options_raw.precision;
     o->deterministic = options_raw.deterministic;
-    o->progress = (enum progress_style)options_raw.progress;
-    o->log_level = (enum log_level)options_raw.log_level;
+    copy_lines(o);
     o->push_delay_ms = options_raw.push_delay_ms;
     o->skip_nonfinite = options_raw.on_nonfinite == 1;
     o->max_nonfinite = options_raw.max_nonfinite;
     o->fault_nonfinite = options_raw.fault_nonfinite;
     o->bf16_layers = options_raw.bf16_layers;
     o->gpus = options_raw.gpus;
+    o->gpus_by_default =
+        !options_is_given(&options_raw.gpus) && !options_is_given(&options_raw.gpu_wait);
     o->gpu_lock_dir =
         options_raw.gpu_lock_dir ? options_raw.gpu_lock_dir : device_lock_default_dir();
     o->gpu_wait = (int)options_raw.gpu_wait;

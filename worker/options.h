@@ -65,6 +65,7 @@ struct options {
     int shared_memory, cuda_graphs;
     uint32_t gpu_tuning;             /* kernels/tuning.h */
     const char *gpus, *gpu_lock_dir; /* see worker/device/devices.h */
+    int gpus_by_default;             /* no flag asked for one */
     int gpu_wait;                    /* seconds */
     double gpu_memory_fraction;      /* 0: no limit */
     int gpu_allow_growth;            /* -1: not given */

@@ -33,7 +33,7 @@ struct options_raw {
     int64_t gpu_wait, self_test_seconds;
     double gpu_memory_fraction, epochs;
     struct job_settings job;
-    int sync_replicas, progress, log_level, list_devices, self_test;
+    int sync_replicas, progress, log_level, quiet, list_devices, self_test;
     int soft_placement, log_placement, precision, deterministic, gpu_allow_growth;
     int join, on_nonfinite;
     int64_t max_nonfinite, fault_nonfinite;

@@ -311,6 +311,8 @@ static const struct flag table[] = {
         "of its first sample in the order of all passes, samples",
         NULL),
     ONE("log_level", log_level, "debug|info|warn|error", "least important lines to log", NULL),
+    {"quiet", FLAG_BOOL, &options_raw.quiet, 0, 0, NULL, NULL,
+     "log warnings and errors alone, as --log_level=warn, and draw no bar", NULL},
     INT("fault_push_delay_ms", push_delay_ms, 0, 10000,
         "for tests: each push waits a random time up to this, which disturbs the order of arrival"),
     INT("fault_nonfinite", fault_nonfinite, 0, 1e15,

@@ -144,6 +144,7 @@ static enum status make_towers(struct worker *w)
     int highest = placement_numbers(&placement, named, DEVICE_MAX);
     const struct gpus_request request = {
         .choice = {.gpus = o->gpus,
+                   .is_default = o->gpus_by_default && highest <= 0,
                    .wait_seconds = o->gpu_wait,
                    .lock_dir = o->gpu_lock_dir,
                    .named = highest > 0 ? named : NULL,

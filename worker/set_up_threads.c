@@ -17,6 +17,10 @@ static int count_cores(const struct options *o)
     int n = cores_share(&c, workers,
                         workers > 1 && hosts_is_loopback(o->worker_hosts.addr[o->task_index]));
     char limit[64] = "";
+    if (o->intra_op_threads > c.n)
+        LOG_W("--intra_op_threads=%d on %d usable %s: threads that wait for a core make each step "
+              "many times slower; leave the flag out, or give at most %d",
+              o->intra_op_threads, c.n, c.n == 1 ? "core" : "cores", c.n);
     if (o->intra_op_threads > 0)
         return n;
     if (c.n < c.n_affinity)

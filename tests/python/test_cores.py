@@ -34,6 +34,16 @@ class Cores(harness.Test):
             self.assertNotRegex(said, "cores (is|are) used")
             self.assertRegex(said, THREADS % 3)
 
+    def test_more_threads_than_cores_are_warned_of(self):
+        cores = len(os.sched_getaffinity(0))
+        for n, words in ((cores, None), (cores + 1, "--intra_op_threads=%d on %d usable core" % (
+                cores + 1, cores))):
+            said, = self.job_of(1, "--intra_op_threads=%d" % n)
+            warned = [line for line in said.split("\n") if line.startswith("W ")]
+            self.assertEqual(len(warned), 1 if words else 0, said)
+            if words:
+                self.assertIn(words, warned[0])
+
     def test_affinity(self):
         """It has been given its own: that is not divided again."""
         whole = os.sched_getaffinity(0)

@@ -157,9 +157,14 @@ class Choosing(fake_gpus.Machine):
             self.refused(self.worker(*flags), USAGE, word)
 
     def test_no_driver_is_the_cpu_with_one_line(self):
+        """Where a GPU was asked for; else the device's line says it."""
         if there("libcuda.so.1"):
             self.skipTest("this machine has a driver")
-        for flags in ((), ("--gpus=auto:3", "--gpu_wait=60")):
+        p = self.worker(env=self.env(()))
+        p.wait(30)
+        self.assertNotIn("NVIDIA", p.output())
+        self.assertIn("tower 0: CPU, ", p.output())
+        for flags in (("--gpus=auto",), ("--gpus=auto:3", "--gpu_wait=60")):
             p = self.worker(*flags, env=self.env(()))
             p.wait(30)
             self.assertEqual(p.output().count("training on the CPU"), 1)

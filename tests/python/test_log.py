@@ -48,6 +48,17 @@ class FullPipe(harness.Test):
         ps.terminate()
         self.assertEqual(ps.wait(60 * harness.SLOWNESS), 143)
 
+    def test_quiet(self):
+        """No line of a job in order, of either program; a command of weirctl is quiet, too."""
+        job = self.job(flags=["--train_steps=3", "--quiet"], n_workers=1)
+        job.start(["--quiet"])
+        status = self.start("status", [os.path.join(harness.BIN, "weirctl"), "--quiet", "status",
+                                       "--ps_hosts=127.0.0.1:1", "--timeout_s=1"])
+        status.wait(30, 138)
+        self.assertRegex(status.output(), "^E ")
+        job.finish()
+        self.assertEqual([p.output() for p in (*job.ps, *job.workers)], ["", ""])
+
 
 if __name__ == "__main__":
     harness.main()

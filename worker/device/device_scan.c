@@ -49,6 +49,7 @@ void device_scan_open(struct device_scan *s)
     s->visible = getenv("CUDA_VISIBLE_DEVICES");
     int n = device_cuda_list(s->gpu, why);
     if (n == -1) {
+        s->no_driver = 1;
         snprintf(s->why, sizeof s->why, "%s", why);
         snprintf(s->nvml_why, sizeof s->nvml_why, "%s", why);
         return;

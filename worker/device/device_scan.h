@@ -22,6 +22,7 @@ struct device_scan {
     struct device_info gpu[DEVICE_MAX];
     char why[2 * DEVICE_WHY_SIZE];  /* n = 0: why there is none */
     int is_broken;                  /* n = 0: there is a driver, and it fails */
+    int no_driver;                  /* n = 0: libcuda is missing, or too old */
     char nvml_why[DEVICE_WHY_SIZE]; /* nvml NULL: why not */
     struct device_nvml *nvml;
     int n_machine;       /* all cards, hidden ones too, by NVML; -1: not told */

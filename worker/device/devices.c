@@ -272,7 +272,9 @@ enum status devices_choose(const struct devices_request *r, struct devices *out)
     TRY(devices_check(r->gpus, r->wait_seconds));
     if (kind != KIND_NONE)
         device_scan_open(s);
-    if (kind == KIND_AUTO && s->n == 0)
+    if (kind == KIND_AUTO && s->no_driver && r->is_default)
+        LOG_D("training on the CPU: %s", s->why);
+    else if (kind == KIND_AUTO && s->n == 0)
         LOG_I("training on the CPU: %s", s->why);
     else if (kind == KIND_AUTO)
         TRY(choose_auto(r, s, most, d));

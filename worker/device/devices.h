@@ -25,6 +25,7 @@
 
 struct devices_request {
     const char *gpus;
+    int is_default;   /* no flag asked for a GPU: a machine without a driver is no news */
     int wait_seconds; /* auto: until there are as many as asked for; 0: no waiting */
     const char *lock_dir;
     double memory_fraction; /* of each card, for this process; 0: no limit */
