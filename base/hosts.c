@@ -46,6 +46,17 @@ const char *hosts_problem(const char *addr)
     return NULL;
 }
 
+/* Returns a copy of the first n bytes, with small letters: host names have no case. NULL: no
+ * memory.
+ */
+static char *copy_small(const char *addr, size_t n)
+{
+    char *copy = strndup(addr, n);
+    for (char *c = copy; c && *c; c++)
+        *c = (char)tolower((unsigned char)*c);
+    return copy;
+}
+
 enum status hosts_parse(const char *text, const char *flag, struct hosts *out)
 {
     struct hosts h = {0};
@@ -62,7 +73,7 @@ enum status hosts_parse(const char *text, const char *flag, struct hosts *out)
         size_t n = (size_t)(end - p);
         while (n > 0 && (p[n - 1] == ' ' || p[n - 1] == '\t'))
             n--;
-        char *addr = strndup(p, n);
+        char *addr = copy_small(p, n);
         char **grown = realloc(h.addr, (size_t)(h.n + 1) * sizeof *grown);
         if (grown)
             h.addr = grown;
@@ -120,7 +131,7 @@ enum status hosts_copy(const char *const *addr, size_t n, struct hosts *out)
     while ((size_t)h.n < n) {
         if (hosts_problem(addr[h.n]))
             TRY(ST_INVALID);
-        h.addr[h.n] = strdup(addr[h.n]);
+        h.addr[h.n] = copy_small(addr[h.n], strlen(addr[h.n]));
         if (!h.addr[h.n])
             goto done;
         h.n++;
@@ -153,7 +164,7 @@ void hosts_free(struct hosts *h)
 
 int hosts_is_loopback(const char *addr)
 {
-    return strncmp(addr, "127.", 4) == 0 || strncmp(addr, "localhost:", 10) == 0 ||
+    return strncmp(addr, "127.", 4) == 0 || strncasecmp(addr, "localhost:", 10) == 0 ||
            strncmp(addr, "[::1]:", 6) == 0;
 }
 

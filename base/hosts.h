@@ -1,7 +1,8 @@
 /* base/hosts.h - lists of host:port as TensorFlow's flags spell them.
  * Accepts "a:1,b:2", "[::1]:2221", also with spaces around commas and with TensorFlow's "grpc://"
- * before an entry; no empty entries, no address twice.
- * Errors: ST_INVALID (logged with the entry and the flag), ST_NOMEM. */
+ * before an entry; no empty entries, no address twice. Host names are kept in small letters, so
+ * that they compare without case. Errors: ST_INVALID (logged with the entry and the flag),
+ * ST_NOMEM. */
 #ifndef BASE_HOSTS_H
 #define BASE_HOSTS_H
 #include "base/status.h"

@@ -8,6 +8,7 @@
 #include <limits.h>
 #include <stdio.h>
 #include <string.h>
+#include <strings.h>
 #include <sys/file.h>
 #include <unistd.h>
 
@@ -46,7 +47,7 @@ enum status ps_owner_check(const char *folder, const char *address, bool take_ov
     if (st != ST_OK || lease.epoch == 0 || !lease.address[0])
         return st;
     bool is_alone = strncmp(lease.address, OWNER_ALONE_PREFIX, strlen(OWNER_ALONE_PREFIX)) == 0;
-    bool is_own = address && strcmp(lease.address, address) == 0;
+    bool is_own = address && strcasecmp(lease.address, address) == 0;
     if (is_own || !(is_alone ? is_locked(folder) : answers(&lease)))
         return ST_OK;
     if (take_over) {

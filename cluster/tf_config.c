@@ -10,6 +10,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <strings.h>
 
 enum { PLACE_BYTES = 200 };
 
@@ -130,6 +131,17 @@ done:
     return st;
 }
 
+/* Returns a task's number, also of one that is written as text, as TensorFlow does: "0". NULL: 0;
+ * -1: it is no number. */
+static json_int_t index_of(const json_t *value)
+{
+    const char *text = json_string_value(value);
+    size_t n = text ? strlen(text) : 0;
+    if (text && n >= 1 && n <= 4 && strspn(text, "0123456789") == n)
+        return strtol(text, NULL, 10);
+    return !value ? 0 : json_is_integer(value) ? json_integer_value(value) : -1;
+}
+
 static enum status read_task(struct config *c, const json_t *task)
 {
     const json_t *type = json_object_get(task, "type"), *index = json_object_get(task, "index");
@@ -140,8 +152,8 @@ static enum status read_task(struct config *c, const json_t *task)
         return say("task.type", "is missing, or no string");
     if (!index && strcmp(c->type, "evaluator") != 0)
         return say("task.index", "is missing");
-    json_int_t n = json_integer_value(index); /* 0 without */
-    if ((index && !json_is_integer(index)) || n < 0 || n >= HOSTS_MAX)
+    json_int_t n = index_of(index);
+    if (n < 0 || n >= HOSTS_MAX)
         return say("task.index", "is no number from 0 to 4095");
     c->index = (int)n;
     return ST_OK;
@@ -165,7 +177,7 @@ static void say_twice(const char *const *addr, size_t n)
 {
     for (size_t i = 0; i < n; i++)
         for (size_t j = i + 1; j < n; j++)
-            if (strcmp(addr[i], addr[j]) == 0) {
+            if (strcasecmp(addr[i], addr[j]) == 0) {
                 LOG_E("TF_CONFIG: the address '%.100s' is there twice; each task needs its own",
                       addr[i]);
                 return;

@@ -68,6 +68,11 @@ static void test_hosts(void **state)
     good_hosts("a:1,a:2", 2);
     good_hosts(" a:1 , b:2\t,c:3 ", 3);
     struct hosts h;
+    assert_int_equal(hosts_parse("LocalHost:1,[FE80::A]:2", "ps_hosts", &h), ST_OK);
+    assert_int_equal(hosts_find(&h, "localhost:1"), 0);
+    assert_int_equal(hosts_find(&h, "[fe80::a]:2"), 1);
+    hosts_free(&h);
+    assert_int_equal(hosts_parse("gpu1:1,GPU1:1", "worker_hosts", &h), ST_INVALID);
     assert_int_equal(hosts_parse("grpc://a:1, grpc://b:2,\tc:3", "ps_hosts", &h), ST_OK);
     assert_int_equal(h.n, 3);
     assert_string_equal(h.addr[0], "a:1");
@@ -98,6 +103,7 @@ static void test_hosts(void **state)
     bad_hosts("a:1,b:1,a:1");
     assert_int_equal(hosts_is_loopback("127.0.0.1:1"), 1);
     assert_int_equal(hosts_is_loopback("localhost:1"), 1);
+    assert_int_equal(hosts_is_loopback("LocalHost:1"), 1);
     assert_int_equal(hosts_is_loopback("[::1]:1"), 1);
     assert_int_equal(hosts_is_loopback("10.0.0.1:1"), 0);
     assert_int_equal(hosts_is_loopback("localhosts:1"), 0);

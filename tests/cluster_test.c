@@ -57,6 +57,7 @@ static void test_tf_config(void **state)
     is(good(CHIEF_JOB "\"chief\",\"index\":0}}"), CLUSTER_WORKER, 0, 1, 3);
     is(good(CHIEF_JOB "\"ps\",\"index\":0}}"), CLUSTER_PS, 0, 1, 3);
     is(good(CHIEF_JOB "\"evaluator\",\"index\":0}}"), CLUSTER_EVALUATOR, 0, 1, 3);
+    is(good(CHIEF_JOB "\"worker\",\"index\":\"1\"}}"), CLUSTER_WORKER, 2, 1, 3);
     is(good("{\"task\":{\"type\":\"evaluator\",\"index\":0}}"), CLUSTER_EVALUATOR, 0, 0, 0);
     is(good("{\"cluster\":{\"master\":[\"a:1\"],\"worker\":[\"b:1\"],\"ps\":[\"grpc://p:1\"]},"
             "\"task\":{\"type\":\"worker\",\"index\":0}}"),
@@ -125,7 +126,10 @@ static void test_tf_config_wrong(void **state)
         "task.index is too large");
     bad("{\"task\":{\"index\":0}}", "task.type is missing");
     bad("{\"task\":{\"type\":\"ps\"}}", "task.index is missing");
-    bad("{\"task\":{\"type\":\"ps\",\"index\":\"0\"}}", "task.index is no number");
+    bad("{\"task\":{\"type\":\"ps\",\"index\":\"a\"}}", "task.index is no number");
+    bad("{\"task\":{\"type\":\"ps\",\"index\":\"\"}}", "task.index is no number");
+    bad("{\"task\":{\"type\":\"ps\",\"index\":\"-1\"}}", "task.index is no number");
+    bad("{\"task\":{\"type\":\"ps\",\"index\":1.5}}", "task.index is no number");
     bad("{\"task\":{\"type\":\"ps\",\"index\":-1}}", "task.index is no number");
     bad("{\"task\":{\"type\":\"ps\",\"index\":99999999999}}", "task.index is no number");
     bad(CHIEF_JOB "\"server\",\"index\":0}}", "task.type 'server' is none of");
