@@ -6,7 +6,9 @@ import ctypes
 import ctypes.util
 import difflib
 import os
+import platform
 import re
+import shutil
 from ctypes import POINTER, byref, c_char_p, c_double, c_float, c_int, c_int64, c_void_p
 from typing import Any, Callable, Optional, Sequence
 
@@ -102,9 +104,31 @@ _line: Any = None
 
 def place() -> str:
     """Where the library is: what WEIR_LIBRARY names; else beside this package, where a wheel
-    carries it; else where the system's loader finds it."""
+    carries it; else where the system's loader finds it, or beside programs that PATH has."""
     carried = os.path.join(HERE, "installed/lib", NAME)
     return os.environ.get("WEIR_LIBRARY") or (carried if os.path.exists(carried) else NAME)
+
+
+def _beside_programs() -> Optional[str]:
+    """The library of the installation whose programs PATH has, as cmake --install lays it."""
+    for name in "weir-ps", "weir-worker", "weirctl":
+        found = shutil.which(name)
+        prefix = os.path.join(os.path.dirname(os.path.realpath(found)), "..") if found else ""
+        for folder in "lib", "lib/%s-linux-gnu" % platform.machine(), "lib64":
+            path = os.path.normpath(os.path.join(prefix, folder, NAME))
+            if found and os.path.exists(path):
+                return path
+    return None
+
+
+def _load() -> Any:
+    try:
+        return ctypes.CDLL(place())
+    except OSError as e:
+        beside = _beside_programs() if str(e).startswith(NAME) and place() == NAME else None
+        if beside is None:
+            raise
+    return ctypes.CDLL(beside)
 
 
 def library() -> Any:
@@ -114,7 +138,7 @@ def library() -> Any:
         return _loaded
     named = ", which WEIR_LIBRARY names," if os.environ.get("WEIR_LIBRARY") else ""
     try:
-        found = ctypes.CDLL(place())
+        found = _load()
         for name, (result, *arguments) in FUNCTIONS.items():
             function = getattr(found, name)
             function.restype, function.argtypes = result, arguments

@@ -680,6 +680,23 @@ class Killed(harness.Test):
 
 @unittest.skipIf(harness.SANITIZE, "the library is compiled into programs without a sanitizer")
 class Wheel(harness.Test):
+    def test_library_beside_programs(self):
+        """What cmake --install lays into a folder of its own is found by PATH alone."""
+        env = {k: v for k, v in os.environ.items()
+               if k not in ("WEIR_LIBRARY", "WEIR_PROGRAMS", "LD_LIBRARY_PATH")}
+        for i, lib in enumerate(("lib", "lib/%s-linux-gnu" % os.uname().machine)):
+            prefix = os.path.join(self.dir(), str(i))
+            for folder in "bin", lib:
+                os.makedirs(os.path.join(prefix, folder))
+            os.symlink(_library.place(), os.path.join(prefix, lib, _library.NAME))
+            shutil.copy(os.path.join(harness.BIN, "weirctl"), os.path.join(prefix, "bin/weir-ps"))
+            env["PATH"] = os.path.join(prefix, "bin")
+            env["PYTHONPATH"] = os.path.join(harness.SOURCE, "python")
+            done = subprocess.run([sys.executable, "-m", "weir"], env=env, text=True,
+                                  stdout=subprocess.PIPE, stderr=subprocess.STDOUT)
+            self.assertIn("%s, %s\n" % (weir.version(), os.path.join(prefix, lib, _library.NAME)),
+                          done.stdout)
+
     def test_pip(self):
         """It carries what is installed: a Python that finds nothing else trains with it."""
         where, site = (os.path.join(self.dir(), d) for d in ("installed", "site"))
