@@ -75,6 +75,17 @@ static enum status begin_predictions(struct inference *r)
     return predictions_create(&cfg, &r->predictions);
 }
 
+/* Names the data, so that figures of the wrong data do not pass for those of the right ones. */
+static void say_data(const struct worker *w)
+{
+    const struct options *o = &w->opt;
+    const struct dataset *d = w->test;
+    const int64_t *is = d->sample.dim;
+    LOG_I("--%s: the data are %s: %" PRId64 " samples of %" PRId64 "x%" PRId64 "x%" PRId64 "%s",
+          o->predict ? "predict" : "evaluate", d->path, d->n, is[0], is[1], is[2],
+          o->data_named ? "" : "; no flag names them, training was on this folder");
+}
+
 static enum status report(const struct worker *w, const struct evaluate_sums *sums, int64_t step)
 {
     enum status st = ST_OK;
@@ -160,6 +171,7 @@ enum status inference_run(struct worker *w)
     };
     const struct evaluate_visitor visitor = {take_batch, &r};
     TRY(read_params(w, &told));
+    say_data(w);
     TRY(evaluate_tower_create(&cfg, &e));
     TRY(begin_predictions(&r));
     TRY(evaluate_run(e, &visitor, &sums));

@@ -105,6 +105,21 @@ static enum status check_layout(const struct worker *w)
     return ST_MISMATCH;
 }
 
+/* --evaluate, --predict: the figures of data that no flag named would be taken for those of the
+ * user's own. The default is used only where training used it. */
+static enum status check_named(const struct worker *w, const char *file)
+{
+    const struct options *o = &w->opt;
+    const char *was = w->trained_on.data;
+    if (o->data_named || trained_on_default_data(&w->trained_on))
+        return ST_OK;
+    LOG_E("--%s: no flag names the data; %s %s%s; name the data with --data_dir=DIR or "
+          "--test_data=FILE (Fashion-MNIST is --data_dir=" DATASET_DEFAULT_DIR ")",
+          o->predict ? "predict" : "evaluate", file,
+          *was ? "was trained on " : "does not say on which data it was trained", was);
+    return ST_INVALID;
+}
+
 /* Words are numbered by the training set; "": its classes are none, or are not known. */
 static enum status know_classes(struct worker *w)
 {
@@ -119,6 +134,7 @@ static enum status know_classes(struct worker *w)
             LOG_I("classes, from 0 on: %s", data_words_text(names, text));
     } else {
         TRY(trained_on_read(file, &w->trained_on));
+        TRY(check_named(w, file));
         names = w->trained_on.class_names;
         w->opt.test.to_predict = o->predict != NULL;
         if (w->trained_on.sample.n_dims > 0)

@@ -25,6 +25,7 @@ static enum status write_export(const struct worker *w, int64_t global_step)
     enum { OWN = 4 };
     char step[32], mean[JOB_NUMBERS_BYTES], std[JOB_NUMBERS_BYTES];
     struct trained_on_texts texts;
+    const struct trained_on_source source = {w->train, &w->data, &w->range};
     const struct job_normal *n = &w->normal;
     snprintf(step, sizeof step, "%" PRId64, global_step);
     const char *meta[OWN + TRAINED_ON_PAIRS][2] = {{"model", w->model->name},
@@ -32,7 +33,7 @@ static enum status write_export(const struct worker *w, int64_t global_step)
                                                    {"mean", job_numbers_text(n->mean, n->n, mean)},
                                                    {"std", job_numbers_text(n->std, n->n, std)}};
     int n_meta = n->n > 0 ? OWN : 2;
-    n_meta += trained_on_metadata(w->train, &w->range, &texts, meta + n_meta);
+    n_meta += trained_on_metadata(&source, &texts, meta + n_meta);
     TRY(export_write(w->opt.export_file, w->chunks, w->params, meta, n_meta));
     LOG_I("exported %" PRId64 " parameters to %s", w->chunks->n_elems, w->opt.export_file);
 done:

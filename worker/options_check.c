@@ -208,6 +208,7 @@ enum status options_check_data(struct options *o)
     o->test.rescaled = 1;
     if (r->train_data)
         o->test.dir = NULL;
+    o->data_named = r->train_data || r->test_data || options_is_given(&options_raw.data_dir);
     return options_check_shard(o);
 }
 

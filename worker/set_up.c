@@ -284,12 +284,12 @@ static enum status check_finite(struct worker *w)
     return st;
 }
 
-/* Where a job or a checkpoint is to know it; that reads all samples, too, but of validation data,
- * which hold_out sums. */
+/* Where a job, a checkpoint or an export is to know it; that reads all samples, too, but of
+ * validation data, which hold_out sums. */
 static enum status sum_data(struct worker *w)
 {
     const char *files = w->opt.train.data;
-    if (w->opt.ps_hosts.n == 0 && !w->opt.checkpoint_dir)
+    if (w->opt.ps_hosts.n == 0 && !w->opt.checkpoint_dir && !w->opt.export_file)
         return check_finite(w);
     enum status st = fingerprint_take(w->train, w->test, files ? w->train->path : w->opt.data_dir,
                                       w->opt.data_own, &w->data);

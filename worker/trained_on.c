@@ -70,6 +70,8 @@ static enum status read_export(const char *path, struct trained_on *out)
     enum status st = own ? copy_names(f, "classes", path, &out->class_names) : ST_OK;
     if (st == ST_OK && own)
         st = copy_names(f, "columns", path, &out->columns);
+    const char *data = own ? safetensors_metadata(f, "data") : NULL;
+    snprintf(out->data, sizeof out->data, "%s", data ? data : "");
     safetensors_close(f);
     return st;
 }
@@ -82,6 +84,8 @@ static void read_checkpoint(const char *path, struct trained_on *out)
     const struct job_data *d = &ps_restore_manifest(r)->job.data;
     out->labels = d->n_train ? d->labels : JOB_LABELS_UNSAID;
     out->names_sum = d->class_names;
+    if (d->n_train)
+        memcpy(out->data, d->name, sizeof out->data);
     if (d->n_train)
         out->sample = (struct shape){3, {d->dim[0], d->dim[1], d->dim[2]}};
     ps_restore_close(r);
@@ -101,6 +105,15 @@ void trained_on_free(struct trained_on *t)
     free(t->class_names);
     free(t->columns);
     t->class_names = t->columns = NULL;
+}
+
+bool trained_on_default_data(const struct trained_on *t)
+{
+    struct job_data here = {0};
+    char *full = realpath(DATASET_DEFAULT_DIR, NULL);
+    job_data_set_name(&here, full ? full : DATASET_DEFAULT_DIR);
+    free(full);
+    return strcmp(t->data, here.name) == 0 || strcmp(t->data, DATASET_DEFAULT_DIR) == 0;
 }
 
 /* JSON has Unicode alone; a folder may be called anything. of: "classes". */
@@ -123,9 +136,23 @@ static void put_pair(const char *pairs[TRAINED_ON_PAIRS][2], int *n, const char 
     pairs[(*n)++][1] = value;
 }
 
-int trained_on_metadata(const struct dataset *train, const struct dataset_range *range,
-                        struct trained_on_texts *texts, const char *pairs[TRAINED_ON_PAIRS][2])
+static void put_data(const struct job_data *data, struct trained_on_texts *texts,
+                     const char *pairs[TRAINED_ON_PAIRS][2], int *n)
 {
+    if (data->n_train == 0)
+        return;
+    snprintf(texts->data_samples, sizeof texts->data_samples, "%" PRId64, data->n_train);
+    snprintf(texts->data_crc32c, sizeof texts->data_crc32c, "%08x", data->train_samples);
+    put_pair(pairs, n, "data", data->name);
+    put_pair(pairs, n, "data_samples", texts->data_samples);
+    put_pair(pairs, n, "data_crc32c", texts->data_crc32c);
+}
+
+int trained_on_metadata(const struct trained_on_source *s, struct trained_on_texts *texts,
+                        const char *pairs[TRAINED_ON_PAIRS][2])
+{
+    const struct dataset *train = s->train;
+    const struct dataset_range *range = s->range;
     const int64_t *is = train->sample.dim;
     const char *names[][2] = {{"classes", train->class_names}, {"columns", train->columns}};
     int n = 0;
@@ -143,5 +170,6 @@ int trained_on_metadata(const struct dataset *train, const struct dataset_range 
         put_pair(pairs, &n, "elements", elements_text[range->floats]);
         put_pair(pairs, &n, "range", texts->range);
     }
+    put_data(s->data, texts, pairs, &n);
     return n;
 }

@@ -1,8 +1,9 @@
 /* worker/trained_on.h - what a file of parameters says of the data that they were trained on. An
  * export has metadata for it: `sample` "1x28x28", `labels` "classes" or "targets", `classes`: the
  * classes' names, one a line, `columns`: those of a CSV file's columns likewise, `elements` "whole"
- * or "float32", `range` "0,1": see dataset_range.h. A checkpoint's manifest has the first two, and
- * the checksum of the classes' names.
+ * or "float32", `range` "0,1": see dataset_range.h, `data`: the path of the training data,
+ * `data_samples`: how many there are, `data_crc32c`: the CRC-32C of their samples. A checkpoint's
+ * manifest has the first two, the path, and the checksum of the classes' names.
  * Owns:    the names. Threads: values.
  * Errors:  ST_NOMEM; logged. What cannot be read is not said: who loads the parameters says why. */
 #ifndef WORKER_TRAINED_ON_H
@@ -10,6 +11,7 @@
 #include "net/wire/job_data.h"
 #include "worker/data/dataset.h"
 #include "worker/data/dataset_range.h"
+#include <stdbool.h>
 
 struct trained_on {
     struct shape sample;    /* n_dims 0: not said */
@@ -18,19 +20,29 @@ struct trained_on {
     uint32_t names_sum;     /* without them: their CRC-32C; 0: not said, or there are none */
     char *columns;          /* as class_names, of a CSV file's columns without those of labels */
     struct dataset_range range; /* enough 0: not said */
+    char
+        data[JOB_DATA_NAME_BYTES]; /* path of the training data, as job_data has it; "": not said */
 };
 
 enum status trained_on_read(const char *path, struct trained_on *out);
 void trained_on_free(struct trained_on *t);
+/* Returns true if the training data were those that a worker takes where no flag names any. */
+bool trained_on_default_data(const struct trained_on *t);
 
-enum { TRAINED_ON_PAIRS = 6, TRAINED_ON_TEXT_BYTES = 72 };
+enum { TRAINED_ON_PAIRS = 9, TRAINED_ON_TEXT_BYTES = 72 };
 struct trained_on_texts {
     char sample[TRAINED_ON_TEXT_BYTES], range[TRAINED_ON_TEXT_BYTES];
+    char data_samples[TRAINED_ON_TEXT_BYTES], data_crc32c[TRAINED_ON_TEXT_BYTES];
+};
+struct trained_on_source {
+    const struct dataset *train; /* keeps the names */
+    const struct job_data *data; /* n_train 0: not summed */
+    const struct dataset_range *range;
 };
 
-/* The metadata of an export after training on this set, which keeps the names; texts: room for what
- * the pairs point to. Returns how many pairs. */
-int trained_on_metadata(const struct dataset *train, const struct dataset_range *range,
-                        struct trained_on_texts *texts, const char *pairs[TRAINED_ON_PAIRS][2]);
+/* Fills in the metadata of an export after training on this set; texts: room for what the pairs
+ * point to. Returns how many pairs there are. */
+int trained_on_metadata(const struct trained_on_source *s, struct trained_on_texts *texts,
+                        const char *pairs[TRAINED_ON_PAIRS][2]);
 
 #endif

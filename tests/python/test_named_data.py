@@ -1,0 +1,104 @@
+#!/usr/bin/python3
+"""--evaluate and --predict: figures are of data that the user named, or that training used, and the
+lines say which."""
+# label: cluster
+import json
+import os
+import struct
+
+import harness
+
+TRAIN = ["--train_steps=20", "--batch_size=20", "--seed=3", "--intra_op_threads=1"]
+DEFAULT = "/usr/share/datasets/fashion-mnist"
+
+
+def metadata(path):
+    with open(path, "rb") as f:
+        (n,) = struct.unpack("<Q", f.read(8))
+        return json.loads(f.read(n))["__metadata__"]
+
+
+def crc32c(data):
+    crc = 0xffffffff
+    table = [0] * 256
+    for i in range(256):
+        value = i
+        for _ in range(8):
+            value = value >> 1 ^ (0x82f63b78 if value & 1 else 0)
+        table[i] = value
+    for byte in data:
+        crc = crc >> 8 ^ table[(crc ^ byte) & 255]
+    return crc ^ 0xffffffff
+
+
+class NamedData(harness.Test):
+    def path(self, name):
+        return os.path.join(self.dir(), name)
+
+    def bare_worker(self, *flags, status=0):
+        """A worker whose data no flag names, unless one of these does."""
+        argv = [os.path.join(harness.BIN, "worker"), "--models_dir=" + harness.MODELS,
+                "--model=softmax", "--progress=lines", "--intra_op_threads=1", *flags]
+        process = self.start("worker", argv)
+        process.wait(60, status)
+        return process
+
+    def train(self):
+        self.run_worker(*TRAIN, "--export=" + self.path("m.safetensors"),
+                        "--checkpoint_dir=" + self.path("ckpt"))
+
+    def flags(self, file):
+        return (["--evaluate=" + file], ["--predict=" + file, "--output=" + self.path("o.csv")])
+
+    def rename_data(self, name):
+        """The same export, after training on data of that name."""
+        with open(self.path("m.safetensors"), "rb") as f:
+            (n,) = struct.unpack("<Q", f.read(8))
+            header, body = json.loads(f.read(n)), f.read()
+        header["__metadata__"]["data"] = name
+        text = json.dumps(header).encode()
+        with open(self.path("renamed.safetensors"), "wb") as f:
+            f.write(struct.pack("<Q", len(text)) + text + body)
+        return self.path("renamed.safetensors")
+
+    def test_export_names_its_data(self):
+        self.train()
+        meta = metadata(self.path("m.safetensors"))
+        with open(os.path.join(self.data(), "train-images-idx3-ubyte"), "rb") as f:
+            samples = f.read()[16:]
+        self.assertEqual(meta["data"], os.path.realpath(self.data()))
+        self.assertEqual(meta["sample"], "1x28x28")
+        self.assertEqual(int(meta["data_samples"]), len(samples) // 784)
+        self.assertEqual(meta["data_crc32c"], "%08x" % crc32c(samples))
+
+    def test_unnamed_data_are_refused(self):
+        self.train()
+        for file in (self.path("m.safetensors"), self.path("ckpt")):
+            for flags in self.flags(file):
+                worker = self.bare_worker(*flags, status=1)
+                self.assertRegex(worker.output(),
+                                 "no flag names the data; .* was trained on %s; "
+                                 "name the data with --data_dir=DIR" %
+                                 os.path.realpath(self.data()))
+                self.assertFalse(os.path.exists(self.path("o.csv")))
+
+    def test_named_data_are_said(self):
+        self.train()
+        for flags in self.flags(self.path("m.safetensors")):
+            worker = self.bare_worker(*flags, "--data_dir=" + self.data())
+            self.assertRegex(worker.output(), "the data are %s/t10k-images-idx3-ubyte: 500 samples "
+                             "of 1x28x28\n" % self.data())
+
+    def test_data_of_training_are_the_default_if_they_were(self):
+        if not os.path.isdir(DEFAULT):
+            self.skipTest("dataset-fashion-mnist is not installed")
+        self.train()
+        worker = self.bare_worker("--evaluate=" + self.rename_data(DEFAULT))
+        self.assertRegex(worker.output(), "the data are %s/t10k-.*: 10000 samples of 1x28x28; no "
+                         "flag names them" % DEFAULT)
+        worker = self.bare_worker("--evaluate=" + self.rename_data("/elsewhere"), status=1)
+        self.assertIn("was trained on /elsewhere; name the data", worker.output())
+
+
+if __name__ == "__main__":
+    harness.main()
