@@ -224,6 +224,23 @@ static int mode_differs(const struct net_job *a, const struct net_job *b, char *
                         a->version_dtype != b->version_dtype && !b->wire_auto, why, n);
 }
 
+/* Parts of different sizes have different --epochs, which nobody typed as steps. */
+static int steps_differ(const struct net_job *job, const struct net_job *other, char *why, size_t n)
+{
+    int steps = job_local_steps(job); /* where it gets to these, the other has the same */
+    int64_t here = (job->asked_steps ? job->asked_steps : job->train_steps) * steps;
+    if (!said_differ("train_steps", here, other->train_steps * steps, why, n))
+        return 0;
+    if (job->data.own && other->data.own)
+        snprintf(
+            why + strlen(why), n - strlen(why),
+            "; with --data_shard=own --epochs counts each worker's own part, which makes other "
+            "steps of a part of another size: give all workers the same --train_steps, as "
+            "%" PRId64 " for a pass over the smaller part",
+            other->train_steps * steps < here ? other->train_steps * steps : here);
+    return 1;
+}
+
 enum status ps_match_job(const struct net_job *job, const struct chunks *chunks,
                          const struct net_join *join, char *why, size_t why_bytes)
 {
@@ -246,8 +263,7 @@ enum status ps_match_job(const struct net_job *job, const struct chunks *chunks,
         augment_differs(job, other, what, sizeof what) ||
         validation_differs(&job->validation, &other->validation, what, sizeof what) ||
         said_differ("batch_size", job->batch / steps, other->batch / steps, what, sizeof what) ||
-        said_differ("train_steps", (job->asked_steps ? job->asked_steps : job->train_steps) * steps,
-                    other->train_steps * steps, what, sizeof what) ||
+        steps_differ(job, other, what, sizeof what) ||
         numbers_differ("seed", (int64_t)job->seed, (int64_t)other->seed, what, sizeof what)) {
         int more = job->n_workers > 0 && other->n_workers > job->n_workers;
         snprintf(why, why_bytes, OTHER_JOB "%s%s", what, more ? TO_JOIN : "");

@@ -127,6 +127,27 @@ class DataSet(harness.Test):
         job.start_worker(1, "--data_dir=" + self.pictures("c", ["ant", "bee"]))
         job.finish()
 
+    def test_own_shards_of_other_sizes_need_train_steps(self):
+        """--epochs of parts of different sizes are other steps; the refusal names what to type."""
+        parts = []
+        for name, n in (("big", 40), ("small", 20)):
+            parts.append(os.path.join(self.dir(), name))
+            os.mkdir(parts[-1])
+            with open(os.path.join(parts[-1], "train.csv"), "w", encoding="ascii") as f:
+                f.write("width,height,label\n")
+                f.writelines("%d,%d,%d\n" % (i % 5, i % 3, i % 2) for i in range(n))
+        job = self.job(data=parts[0], flags=["--batch_size=5", "--seed=3", "--data_shard=own"])
+        ps = job.start_ps(0)
+        job.start_worker(0, "--epochs=1")
+        ps.wait_line("worker 0 joined")
+        wrong = job.start_worker(1, "--epochs=1", "--data_dir=" + parts[1])
+        wrong.wait(60, 1)
+        wrong.wait_line("--train_steps: the servers have 4, the worker has 2; with "
+                        "--data_shard=own --epochs counts each worker's own part, .* the same "
+                        "--train_steps, as 2 ")
+        job.start_worker(1, "--train_steps=4", "--data_dir=" + parts[1])
+        job.finish()
+
     def words(self, name, classes):
         """A folder of a CSV file with these words as labels."""
         folder = os.path.join(self.dir(), name)
