@@ -15,9 +15,9 @@ SEED, BATCH, STEPS = 11, 8, 50
 FEWER_STEPS = {"resnet18": 3, "resnet18_cifar": 3}
 RESNET18 = os.path.join(FOLDER, "torchvision/resnet18.json")
 ADAM = ("mlp", "softmax", "embedded", "squared")
-# Large first weights: at ten times the rate what float32 rounds away grows to percents within fifty
-# steps, in PyTorch as here.
-SLOW = ("deep_mnist", "deep_mnist_bn")
+# Large first weights: at higher rates the rounding errors of float32 grow to percents within fifty
+# steps, in PyTorch as here; at 0.0003 with deep_mnist those of a CPU with AVX2 alone.
+SLOW = {"deep_mnist": 0.0001, "deep_mnist_bn": 0.0003}
 
 
 def models():
@@ -33,7 +33,7 @@ def steps(name):
 
 def flags(name):
     rule = (["--optimizer=adam", "--learning_rate=0.001"] if name in ADAM else
-            ["--optimizer=momentum", "--learning_rate=%g" % (0.0003 if name in SLOW else 0.01)])
+            ["--optimizer=momentum", "--learning_rate=%g" % SLOW.get(name, 0.01)])
     return [*rule, "--seed=%d" % SEED, "--batch_size=%d" % BATCH,
             "--train_steps=%d" % steps(name)]
 
