@@ -17,11 +17,11 @@ class Rounding(harness.Test):
         super().setUp()
         probe = self.job(n_ps=0, n_workers=1, flags=[*FLAGS, "--train_steps=1"])
         worker = self.start("probe", [os.path.join(harness.BIN, "worker"), *probe.flags])
-        worker.popen.wait()
+        worker.wait(status=None)
         if "oneDNN finds neither AVX512_BF16 nor AMX" in worker.output():
-            worker.wait(status=1)
+            self.assertEqual(worker.status, 1)
             raise unittest.SkipTest("this CPU has no bf16")
-        worker.wait()
+        self.assertEqual(worker.status, 0)
 
     def train(self, choices, n_steps=40):
         job = self.job(model="lenet5", flags=[*FLAGS, "--train_steps=%d" % n_steps])
