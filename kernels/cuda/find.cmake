@@ -76,11 +76,11 @@ else()
     cuda_lacks(CUDA_UNFIT "the headers in ${CUDART_INCLUDE} are of CUDA ${version}")
   endif()
 endif()
-if(NOT CUDA_CRT_INCLUDE)
+if(CUDART_INCLUDE AND NOT CUDA_CRT_INCLUDE)
   cuda_lacks(CUDA_UNFIT "there is no crt/host_defines.h, which pip has in "
              "nvidia-cuda-nvcc-cu12 and nvidia-cuda-crt")
 endif()
-if(NOT CUDA_CCCL_INCLUDE)
+if(CUDART_INCLUDE AND NOT CUDA_CCCL_INCLUDE)
   cuda_lacks(CUDA_UNFIT "there is no nv/target, which pip has in "
              "nvidia-cuda-cccl-cu12 (of 12.6 or newer) and nvidia-cuda-cccl")
 endif()
