@@ -197,7 +197,9 @@ static void test_splits_of_the_cpu(void **state)
     const struct tower_device devices[N_DEVICES] = {{.backend = cpu, .n_threads = 1},
                                                     {.backend = cpu, .n_threads = 1},
                                                     {.backend = cpu, .n_threads = 1}};
-    check_splits(devices, 20, 1e-6f);
+    /* A whole plan lays tensors out in blocks where a split cannot, so sums of terms around 1 round
+     * differently (seen with AVX2, not with AVX-512). */
+    check_splits(devices, 20, 5e-6f);
 }
 
 static void test_gpus_and_the_cpu(void **state)
