@@ -59,7 +59,7 @@ static void test_tf_config(void **state)
 static void test_slurm(void **state)
 {
     static const char *const variables[][2] = {
-        {"SLURM_STEP_ID", "0"}, {"SLURM_STEP_NODELIST", "localhost"},
+        {"SLURM_STEP_ID", "0"}, {"SLURM_STEP_NODELIST", "127.0.0.1"},
         {"SLURM_NTASKS", "3"},  {"SLURM_STEP_NUM_TASKS", "3"},
         {"SLURM_PROCID", "2"},  {"SLURM_NODEID", "0"},
         {"SLURM_LOCALID", "2"}, {"SLURM_STEP_TASKS_PER_NODE", "3"},
