@@ -1,0 +1,71 @@
+"""scripts/hide_cuda: a command finds no CUDA, whatever the machine has, and other commands still
+find it; where a part of CUDA cannot be hidden, hide_cuda fails and does not run the command."""
+# label: unit
+import os
+import subprocess
+import unittest
+
+import harness
+
+HIDE = os.path.join(harness.SOURCE, "scripts/hide_cuda")
+
+
+def why_not():
+    done = subprocess.run(["unshare", "--mount", *(["--user", "--map-root-user"] if os.geteuid()
+                                                   else []), "true"],
+                          stderr=subprocess.PIPE, text=True, check=False)
+    return "no mount namespace can be made here (%s); run this as root outside of a chroot" % \
+        done.stderr.strip() if done.returncode else None
+
+
+class HideCuda(harness.Test):
+    def toolkit(self):
+        """The environment of a machine with a toolkit, and the toolkit's nvcc."""
+        nvcc = os.path.join(self.dir(), "toolkit/bin/nvcc")
+        for path, text in ((nvcc, "#!/bin/sh\n"), (self.header("toolkit/include"), "")):
+            os.makedirs(os.path.dirname(path), exist_ok=True)
+            with open(path, "w", encoding="utf-8") as f:
+                f.write(text)
+            os.chmod(path, 0o755)
+        folder = os.path.dirname(nvcc)
+        return dict(os.environ, CUDA_HOME=os.path.dirname(folder),
+                    PATH=folder + ":" + os.environ["PATH"]), nvcc
+
+    def header(self, folder):
+        return os.path.join(self.dir(), folder, "cuda_runtime_api.h")
+
+    def run_hidden(self, env, command):
+        return subprocess.run([HIDE, "bash", "-c", command], stdout=subprocess.PIPE, env=env,
+                              stderr=subprocess.STDOUT, text=True, check=False)
+
+    @unittest.skipIf(why_not(), why_not())
+    def test_the_command_finds_none(self):
+        env, nvcc = self.toolkit()
+        done = self.run_hidden(env, "type -Pa nvcc; echo \"<$CUDA_HOME>\"; id -u; "
+                                    "cat %s; exit 7" % self.header("toolkit/include"))
+        self.assertEqual(done.stdout, "<>\n%d\ncat: %s: No such file or directory\n" %
+                         (os.geteuid(), self.header("toolkit/include")))
+        self.assertEqual(done.returncode, 7)
+        self.assertTrue(os.access(nvcc, os.X_OK))
+
+    @unittest.skipIf(why_not(), why_not())
+    def test_what_stays_visible_is_an_error(self):
+        env, _ = self.toolkit()
+        os.mkdir(os.path.join(self.dir(), "other"))
+        with open(self.header("other"), "w", encoding="utf-8"):
+            pass
+        done = self.run_hidden({**env, "C_INCLUDE_PATH": os.path.join(self.dir(), "other")},
+                               "echo it ran")
+        self.assertEqual(done.returncode, 125, done.stdout)
+        self.assertIn("CUDA is still found, outside of a toolkit's folder: " +
+                      self.header("other"), done.stdout)
+        self.assertNotIn("it ran", done.stdout)
+
+    def test_no_command(self):
+        done = subprocess.run([HIDE], stderr=subprocess.PIPE, text=True, check=False)
+        self.assertEqual(done.returncode, 2)
+        self.assertIn("no command", done.stderr)
+
+
+if __name__ == "__main__":
+    harness.main()
