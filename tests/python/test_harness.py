@@ -179,5 +179,56 @@ class Harness(unittest.TestCase):
             self.assertEqual(size, 16 + 50 * 784)
 
 
+class Progress(harness.Test):
+    """scripts/ctest_progress between a ctest and a file or a terminal."""
+    SAID = ("      Start   1: net_a_test\n      Start   2: test_b\n"
+            "  1/150 Test   #2: test_b ...........***Failed    6.45 sec\nit said why\n"
+            "      Start   3: test_c\n"
+            "  2/150 Test   #3: test_c ...........***Skipped   0.10 sec\n"
+            "  3/150 Test   #1: net_a_test .......   Passed   12.00 sec\n")
+    LINES = ("  1/150 FAILED    test_b (6.45 s)", "it said why",
+             "  2/150 skipped   test_c (0.10 s)", "  3/150 passed    net_a_test (12.00 s)")
+
+    def begin(self, out, *seconds):
+        return subprocess.Popen([os.path.join(harness.SOURCE, "scripts/ctest_progress"), *seconds],
+                                stdin=subprocess.PIPE, stdout=out)
+
+    def test_in_a_file_lines_without_codes(self):
+        with subprocess.Popen([os.path.join(harness.SOURCE, "scripts/ctest_progress")], text=True,
+                              stdin=subprocess.PIPE, stdout=subprocess.PIPE) as program:
+            got = program.communicate(self.SAID)[0]
+        self.assertEqual(got.splitlines(), list(self.LINES))
+
+    def test_in_a_file_a_line_while_nothing_ends(self):
+        with self.begin(subprocess.PIPE, "0") as program:
+            program.stdin.write(self.SAID[:self.SAID.index("  2/150")].encode())
+            program.stdin.flush()
+            said = [program.stdout.readline().decode() for _ in range(3)]
+            self.assertRegex(said[2], r"^\[\d+ s\] 1 of 150 tests done; failed: test_b; running: "
+                                      r"net_a_test, test_c$")
+            program.stdin.close()
+            program.stdout.read()
+
+    def test_on_a_terminal_the_last_line_is_rewritten(self):
+        ours, its = os.openpty()
+        with self.begin(its) as program:
+            os.close(its)
+            program.stdin.write(self.SAID.encode())
+            program.stdin.close()
+            got = b""
+            while True:
+                try:
+                    part = os.read(ours, 4096)
+                except OSError: # the terminal's other side is closed
+                    break
+                got += part
+        os.close(ours)
+        text = got.decode()
+        for line in self.LINES:
+            self.assertIn("\r\033[K%s\r\n" % line, text)
+        self.assertIn("3 of 150 tests done; failed: test_b", text)
+        self.assertTrue(text.endswith("\r\033[K"), text[-100:])
+
+
 if __name__ == "__main__":
     harness.main()
