@@ -1,0 +1,64 @@
+"""docs/models.md's scripts for an export, in PyTorch and in ONNX Runtime, predict as --predict."""
+# label: cluster
+import importlib.util
+import os
+import re
+import sys
+import unittest
+
+import harness
+import weights
+
+
+def lacks(*modules):
+    return ", ".join(m for m in modules if not importlib.util.find_spec(m))
+
+
+class ModelsDoc(harness.Test):
+    def script(self, module):
+        with open(os.path.join(harness.SOURCE, "docs/models.md"), encoding="utf-8") as f:
+            found = re.findall(r"^```python\n(.*?)^```$", f.read(), re.MULTILINE | re.DOTALL)
+        (script,) = [s for s in found if s.startswith("import %s\n" % module)]
+        return script
+
+    def compare(self, module, convert=None):
+        """The script runs in a folder that has what the lines before it wrote."""
+        import numpy
+        export = os.path.join(self.dir(), "lenet5.safetensors")
+        predicted = os.path.join(self.dir(), "p.npy")
+        self.run_worker("--gpus=none", "--intra_op_threads=1", "--train_steps=20",
+                        "--export=" + export, model="lenet5")
+        self.run_worker("--gpus=none", "--intra_op_threads=1", "--predict=" + export,
+                        "--output=" + predicted, model="lenet5")
+        if convert:
+            convert(["--uint8", os.path.join(harness.MODELS, "lenet5.json"), export,
+                     os.path.join(self.dir(), "lenet5.onnx")])
+        self.addCleanup(os.chdir, os.getcwd())
+        os.chdir(self.dir())
+        names = {}
+        exec(compile(self.script(module), "docs/models.md", "exec"), names)  # pylint: disable=W0122
+        got = weights.read_idx(os.path.join(self.data(), "t10k-images-idx3-ubyte"), 16)
+        images = numpy.frombuffer(bytearray(got), "u1").reshape(-1, 1, 28, 28)
+        want = numpy.load(predicted)["probabilities"]
+        far = float(abs(names["predict"](images) - want).max())
+        print("%s: furthest %.2g" % (module, far))
+        self.assertLess(far, 1e-5)
+        self.assertGreater(float(numpy.ptp(want, axis=0).max()), 0.01)  # not all the same
+
+    @unittest.skipIf(lacks("torch", "safetensors", "numpy"),
+                     "needs PyTorch (pip install torch safetensors numpy): no "
+                     + lacks("torch", "safetensors", "numpy"))
+    def test_pytorch(self):
+        self.compare("torch")
+
+    @unittest.skipIf(lacks("onnxruntime", "onnx", "numpy"),
+                     "needs ONNX Runtime (pip install onnx onnxruntime): no "
+                     + lacks("onnxruntime", "onnx", "numpy"))
+    def test_onnxruntime(self):
+        sys.path.insert(0, os.path.join(harness.SOURCE, "python"))
+        from weir import onnx
+        self.compare("onnxruntime", onnx.main)
+
+
+if __name__ == "__main__":
+    harness.main()
