@@ -462,7 +462,9 @@ class Tokens(Secured):
         self.assertIn("Command is for the role admin; the caller's token is for the role worker",
                       self.ctl(addr, self.of("worker"), "drain", "1", status=1))
         self.assertNotIn("token", self.ctl(addr, self.of("admin"), "drain", "1", status=1))
-        self.stop(ps)
+        self.assertIn("is for the role", self.ctl(addr, self.of("ps"), "stop", status=1))
+        self.assertIn("accepted", self.ctl(addr, self.of("worker"), "stop"))
+        ps.wait(30)
 
     def test_both(self):
         """A call needs the role of both: a good certificate does not make up for the token."""
