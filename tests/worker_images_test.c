@@ -178,6 +178,31 @@ static void png_of_all_kinds_becomes_bytes(void **state)
     check_picture(b, (int64_t[]){1, 1, 2}, (const uint8_t[]){90, 0}, 0);
 }
 
+/* Readers that exports are served with leave the numbers as they are stored, too. */
+static void png_with_gamma_keeps_its_stored_numbers(void **state)
+{
+    enum { HEAD = 8 + 12 + 13 };                         /* the mark, and IHDR */
+    static const uint8_t linear[4] = {0, 1, 0x86, 0xa0}; /* 1.0, times 100000 */
+    const uint8_t stored[] = {50, 100, 150, 200};
+    const struct kind kinds[] = {grey, rgb, grey_16};
+    struct bytes *b = *state, plain;
+    for (size_t i = 0; i < sizeof kinds / sizeof *kinds; i++) {
+        uint8_t line[32] = {0}, want[3 * 4];
+        int channels = kinds[i].colours == rgb.colours ? 3 : 1;
+        int each = channels * kinds[i].depth / 8;
+        for (int k = 0; k < 4 * each; k++)
+            line[1 + k] = stored[k / each];
+        for (int k = 0; k < 4 * channels; k++)
+            want[k] = stored[k % 4];
+        make_png(&plain, 4, 1, kinds[i], line, 1 + 4 * (size_t)each);
+        b->n = 0;
+        put(b, plain.at, HEAD);
+        put_chunk(b, "gAMA", linear, sizeof linear);
+        put(b, plain.at + HEAD, plain.n - HEAD);
+        check_picture(b, (int64_t[]){channels, 1, 4}, want, kinds[i].depth == 16);
+    }
+}
+
 static void jpeg_becomes_bytes(void **state)
 {
     struct bytes *b = *state;
@@ -502,6 +527,7 @@ int main(void)
 #define WITH_FOLDER(f) cmocka_unit_test_setup_teardown(f, set_folder_up, tear_folder_down)
     const struct CMUnitTest tests[] = {
         WITH_BYTES(png_of_all_kinds_becomes_bytes),
+        WITH_BYTES(png_with_gamma_keeps_its_stored_numbers),
         WITH_BYTES(jpeg_becomes_bytes),
         WITH_BYTES(damaged_files_are_refused),
         WITH_BYTES(png_bombs_are_refused),

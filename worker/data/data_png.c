@@ -1,6 +1,7 @@
-/* worker/data/data_png.c - PNG by libpng's simplified interface: see data_images.h. libpng is given
- * what makes the picture alone: it would unpack and keep texts, of which a file may have a
- * thousand, each of a few thousand bytes that become millions (I9). */
+/* worker/data/data_png.c - PNG by libpng's simplified interface: see data_images.h. libpng receives
+ * only the chunks that make the stored numbers. It would unpack and keep texts, of which a file may
+ * have a thousand, each of a few thousand bytes that become millions (I9); and it would convert the
+ * numbers by gAMA, cHRM and iCCP, which PIL, OpenCV and TensorFlow do not do. */
 #include "base/log.h"
 #include "worker/data/data_images.h"
 #include <png.h>
@@ -11,13 +12,8 @@ enum { MARK = 8, AROUND = 12 }; /* bytes before the chunks, and of one beside it
 
 static int is_needed(const uint8_t *kind)
 {
-    static const char needed[][5] = {"tRNS", "gAMA", "cHRM", "sRGB", "iCCP"};
-    if (!(kind[0] & 0x20)) /* no reader may leave it out */
-        return 1;
-    for (size_t i = 0; i < sizeof needed / sizeof *needed; i++)
-        if (memcmp(kind, needed[i], 4) == 0)
-            return 1;
-    return 0;
+    int may_be_left_out = kind[0] & 0x20;
+    return !may_be_left_out || memcmp(kind, "tRNS", 4) == 0;
 }
 
 /* The chunks that are needed, up to one that is not whole: libpng would take, and clear, the memory
