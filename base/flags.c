@@ -266,7 +266,9 @@ static void report_unknown(const struct flags_program *prog, int argc, char **ar
 static enum status canonical_arg(const struct flags_program *prog, int argc, char **argv, int *i,
                                  char **out)
 {
+    enum status st = ST_OK;
     const char *arg = argv[*i];
+    char *path = NULL;
     if (arg[0] != '-' || !arg[1] || (arg[1] == '-' && !arg[2])) {
         report_stray(argv, *i);
         return ST_INVALID;
@@ -297,12 +299,18 @@ static enum status canonical_arg(const struct flags_program *prog, int argc, cha
         }
         if (!f->target)
             return keep_unused(f, (char *)value);
+        if (flags_is_path(f)) {
+            TRY(flags_path_take(f, value, &path));
+            value = path;
+        }
     }
     if (asprintf(out, value ? "--%s=%s" : "--%s", name, value) < 0) {
         *out = NULL;
-        return ST_NOMEM;
+        st = ST_NOMEM;
     }
-    return ST_OK;
+done:
+    free(path);
+    return st;
 }
 
 /* All that is wrong with names is said, not only the first. */

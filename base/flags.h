@@ -8,6 +8,7 @@
 #ifndef BASE_FLAGS_H
 #define BASE_FLAGS_H
 #include "base/status.h"
+#include <stdbool.h>
 #include <stddef.h>
 
 enum flag_type { FLAG_STRING, FLAG_INT, FLAG_DOUBLE, FLAG_BOOL, FLAG_CHOICE, FLAG_MAYBE };
@@ -19,7 +20,8 @@ struct flag {
                             holds the default before parsing; of a FLAG_BOOL -1: none. NULL: another
                             program's flag, which is checked and not used, and not in --help */
     double min, max;     /* bounds of a number, both ends allowed */
-    const char *arg;     /* the value's name in --help; NULL: by type */
+    const char *arg;     /* the value's name in --help; NULL: by type; FILE..., DIR or PATH make
+                            the value a path, see flags_is_path() */
     const char *choices; /* FLAG_CHOICE: "sync|async"; FLAG_MAYBE: likewise, and the flag alone is
                             the first of them, its target's default -1: not given; FLAG_STRING:
                             words among others that completion offers */
@@ -52,6 +54,12 @@ const char *const *flags_words(int *n);
 /* One value of a flag with a target, as on the command line; a string's target points to it. Any
  * thread. */
 enum status flags_set(const struct flag *f, const char *value);
+/* True for a flag whose value is a path. In those ~/ becomes the home folder, and an address such
+ * as gs://BUCKET is refused. Any thread. */
+bool flags_is_path(const struct flag *f);
+/* Returns the path that a value of such a flag means, malloc'd. ST_INVALID, logged; ST_NOMEM. Any
+ * thread. */
+enum status flags_path_take(const struct flag *f, const char *value, char **out);
 /* The name of the flag that is most likely meant by one which the program does not have; NULL:
  * none. Any thread. */
 const char *flags_suggest(const struct flags_program *prog, const char *name);

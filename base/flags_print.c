@@ -94,7 +94,7 @@ static void put_value_case(const struct flag *f)
         printf("    %s) words='true false' ;;\n", f->name);
     } else if (strcmp(arg, "DIR") == 0) {
         printf("    %s) files=-d ;;\n", f->name);
-    } else if (strncmp(arg, "FILE", 4) == 0 || strcmp(arg, "PATH") == 0) {
+    } else if (flags_is_path(f)) {
         printf("    %s) files=-f ;;\n", f->name);
     }
 }

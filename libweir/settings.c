@@ -18,6 +18,10 @@ static struct settings layout;
     {                                                                                              \
         n, FLAG_STRING, &layout.field, 0, 0, NULL, NULL, NULL, NULL                                \
     }
+#define PATH(n, field)                                                                             \
+    {                                                                                              \
+        n, FLAG_STRING, &layout.field, 0, 0, "PATH", NULL, NULL, NULL                              \
+    }
 #define NUMBER(n, field, lo, hi)                                                                   \
     {                                                                                              \
         n, FLAG_INT, &layout.field, lo, hi, NULL, NULL, NULL, NULL                                 \
@@ -36,10 +40,10 @@ static const struct flag rows[] = {
     CLUSTER_SLURM_FLAGS(layout.slurm_ps, layout.slurm_port),
     YES_NO("join", join),
     TEXT("address", address),
-    TEXT("tls_cert", tls_cert),
-    TEXT("tls_key", tls_key),
-    TEXT("tls_ca", tls_ca),
-    TEXT("token_file", token_file),
+    PATH("tls_cert", tls_cert),
+    PATH("tls_key", tls_key),
+    PATH("tls_ca", tls_ca),
+    PATH("token_file", token_file),
 #include "member/job_flags.inc"
     NUMBER("train_steps", train_steps, 1, 1e15),
     NUMBER("batch_size", batch_size, 1, 1 << 20),
@@ -50,7 +54,7 @@ static const struct flag rows[] = {
     NUMBER("data_samples", data_samples, 0, 1e15),
     NUMBER("data_checksum", data_checksum, 0, UINT32_MAX),
     TEXT("arithmetic", arithmetic),
-    TEXT("checkpoint_dir", checkpoint_dir),
+    PATH("checkpoint_dir", checkpoint_dir),
 };
 
 static void *field_of(struct settings *s, const struct flag *row)
@@ -84,9 +88,12 @@ enum status settings_set(struct settings *s, const char *name, const char *value
         f.target = field_of(s, &rows[i]);
         if (f.type != FLAG_STRING)
             return flags_set(&f, value);
-        char *copy = strdup(value);
-        if (!copy)
-            return ST_NOMEM;
+        char *copy = NULL;
+        enum status st = flags_is_path(&f)        ? flags_path_take(&f, value, &copy)
+                         : (copy = strdup(value)) ? ST_OK
+                                                  : ST_NOMEM;
+        if (st != ST_OK)
+            return st;
         free(*(char **)f.target);
         *(char **)f.target = copy;
         return ST_OK;

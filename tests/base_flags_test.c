@@ -12,7 +12,7 @@
 /* after its needs */
 #include <cmocka.h>
 
-static const char *hosts;
+static const char *hosts, *folder, *file;
 static int64_t task, steps;
 static double rate;
 static int sync_on, unsaid, mode, list;
@@ -26,6 +26,8 @@ static const struct flag flags[] = {
     {"unsaid", FLAG_BOOL, &unsaid, 0, 0, NULL, NULL, "Or not", NULL},
     {"sync_mode", FLAG_CHOICE, &mode, 0, 0, NULL, "sync|async", "How", NULL},
     {"list", FLAG_MAYBE, &list, 0, 0, NULL, "text|json", "Print", NULL},
+    {"folder", FLAG_STRING, &folder, 0, 0, "DIR", NULL, "Where", NULL},
+    {"file", FLAG_STRING, &file, 0, 0, "FILE|NAME", NULL, "Which", NULL},
     {"sync_mode", FLAG_INT, NULL, 5, 6, NULL, NULL, "", NULL}, /* of both: its own counts */
     {"towers", FLAG_INT, NULL, 1, 9, NULL, NULL, "", NULL},
     {"momentum_towers", FLAG_CHOICE, NULL, 0, 0, NULL, "few|many", "", NULL},
@@ -53,6 +55,7 @@ static enum status parse(int n, const char *const *args)
 {
     char *argv[16] = {(char *)"worker"};
     hosts = "localhost:1";
+    folder = file = NULL;
     task = 0;
     steps = 100;
     rate = 0.01;
@@ -122,6 +125,36 @@ static void test_values(void **state)
     assert_int_equal(PARSE("--sync_replicas", "--sync_replicas=false", "--ps_hosts="), ST_OK);
     assert_int_equal(sync_on, 0);
     assert_string_equal(hosts, "");
+}
+
+/* A shell leaves ~ alone behind "=". */
+static void path_with_tilde_names_the_home_folder(void **state)
+{
+    assert_int_equal(setenv("HOME", "/home/me", 1), 0);
+    assert_int_equal(PARSE("--folder=~/runs", "--file", "~"), ST_OK);
+    assert_string_equal(folder, "/home/me/runs");
+    assert_string_equal(file, "/home/me");
+    assert_int_equal(PARSE("--folder=./~/a", "--file=a~", "--ps_hosts=~/x"), ST_OK);
+    assert_string_equal(folder, "./~/a");
+    assert_string_equal(file, "a~");
+    assert_string_equal(hosts, "~/x");
+    assert_int_equal(PARSE("--folder=~you/runs"), ST_INVALID);
+    says("--folder=~you/runs: only ~/ stands for a folder");
+    assert_int_equal(unsetenv("HOME"), 0);
+    assert_int_equal(PARSE("--folder=~/runs"), ST_INVALID);
+    says("--folder=~/runs: HOME is not set");
+}
+
+static void path_that_is_an_address_is_refused(void **state)
+{
+    assert_int_equal(PARSE("--folder=gs://bucket/run"), ST_INVALID);
+    says("--folder=gs://bucket/run: only paths of this machine");
+    says("'gs://' is an address");
+    assert_int_equal(PARSE("--file=s3+x://b"), ST_INVALID);
+    assert_int_equal(PARSE("--file", "file:///tmp/x"), ST_INVALID);
+    assert_int_equal(PARSE("--file=a:/b", "--folder=://c"), ST_OK);
+    assert_int_equal(PARSE("--ps_hosts=gs://bucket"), ST_OK);
+    assert_string_equal(hosts, "gs://bucket");
 }
 
 static void test_value_left_out(void **state)
@@ -308,7 +341,7 @@ static void test_help_for_others(void **state)
     assert_int_equal(PARSE("--help=bash"), ST_OK);
     assert_int_equal(exit_now, 1);
     says(" --ps_hosts= --task_index= --train_steps= --learning_rate= --sync_replicas --unsaid "
-         "--sync_mode= --list'\n");
+         "--sync_mode= --list --folder= --file='\n");
     says("    sync_mode) words='sync async' ;;\n");
     says("\ncomplete -F _weir_worker weir-worker\n");
     assert_null(strstr(output, "towers"));
@@ -360,6 +393,8 @@ int main(void)
         cmocka_unit_test(test_help),
         cmocka_unit_test(test_help_for_others),
         cmocka_unit_test(test_dump),
+        cmocka_unit_test(path_with_tilde_names_the_home_folder),
+        cmocka_unit_test(path_that_is_an_address_is_refused),
         cmocka_unit_test(test_value_left_out),
         cmocka_unit_test(test_words),
         cmocka_unit_test(test_unused),

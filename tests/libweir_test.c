@@ -20,6 +20,8 @@ static void test_settings(void **state)
         {"join", "maybe", "neither true nor false"},
         {"batch_size", "", "not a whole number"},
         {"data_checksum", "4294967296", "above"},
+        {"checkpoint_dir", "gs://bucket/run", "only paths of this machine"},
+        {"tls_key", "~nobody/key.pem", "only ~/ stands for a folder"},
         {NULL, "1", "a name and a value"},
         {"seed", NULL, "a name and a value"},
     };

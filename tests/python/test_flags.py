@@ -74,6 +74,20 @@ class Flags(unittest.TestCase):
                 found = done.stdout if command[0] == "mandoc" else done.stderr
                 self.assertEqual((done.returncode, found), (0, ""), command)
 
+    def test_addresses_are_refused_by_each_flag_that_is_a_path(self):
+        """Also by those that only read: a folder "gs:" is nowhere."""
+        for program in PROGRAMS:
+            paths = re.findall(r"^ +--(\w+)=(?:FILE\S*|DIR|PATH)", said(program, "--help"),
+                               re.MULTILINE)
+            self.assertGreater(len(paths), 3, program)
+            done = subprocess.run([os.path.join(harness.BIN, program),
+                                   *("--%s=gs://bucket/run" % f for f in paths)], check=False,
+                                  capture_output=True, text=True, timeout=60 * harness.PATIENCE)
+            self.assertEqual(done.returncode, 2, done.stderr)
+            for flag in paths:
+                self.assertIn("--%s=gs://bucket/run: only paths of this machine" % flag,
+                              done.stderr)
+
     def test_names_of_other_trainers(self):
         """Each row of the table leads to a flag of the worker; no guess is wrong by its meaning."""
         rows = re.findall(r'^    \{"(\w+)", "(\w+)",', read(os.path.join(
