@@ -1,5 +1,5 @@
 /* worker/main.c - puts a worker together, runs it, and turns its end into an exit code:
- * 0 done, or left by name after SIGTERM; 1 permanent error, 2 usage, 138 a restart may fix it, 143
+ * 0 done, or left by name after a signal; 1 permanent error, 2 usage, 138 a restart may fix it, 143
  * after SIGTERM where it could not leave in order, or alone (130 after Ctrl-C). */
 #include "base/clock.h"
 #include "base/signals.h"
@@ -19,10 +19,10 @@
 #include <stdlib.h>
 
 /* With what --predict has to do with samples, and what its classes are called. */
-static enum status write_export(const struct worker *w, int64_t global_step)
+static enum status write_export(const struct worker *w, int64_t global_step, int is_interrupted)
 {
     enum status st = ST_OK;
-    enum { OWN = 4 };
+    enum { OWN = 5 };
     char step[32], mean[JOB_NUMBERS_BYTES], std[JOB_NUMBERS_BYTES];
     struct trained_on_texts texts;
     const struct trained_on_source source = {w->train, &w->data, &w->range};
@@ -32,10 +32,15 @@ static enum status write_export(const struct worker *w, int64_t global_step)
                                                    {"global_step", step},
                                                    {"mean", job_numbers_text(n->mean, n->n, mean)},
                                                    {"std", job_numbers_text(n->std, n->n, std)}};
-    int n_meta = n->n > 0 ? OWN : 2;
+    int n_meta = n->n > 0 ? OWN - 1 : 2;
+    if (is_interrupted) {
+        meta[n_meta][0] = "interrupted";
+        meta[n_meta++][1] = "true";
+    }
     n_meta += trained_on_metadata(&source, &texts, meta + n_meta);
     TRY(export_write(w->opt.export_file, w->chunks, w->params, meta, n_meta));
-    LOG_I("exported %" PRId64 " parameters to %s", w->chunks->n_elems, w->opt.export_file);
+    LOG_I("exported %" PRId64 " parameters to %s%s", w->chunks->n_elems, w->opt.export_file,
+          is_interrupted ? ", marked as interrupted" : "");
 done:
     return st;
 }
@@ -157,7 +162,7 @@ static enum status report(struct worker *w, const struct trainer_result *r)
     w->updates.ops->stats(w->updates.ctx, &s.stats);
     TRY(summary_digest(w->params, w->chunks->n_elems, s.parameters_sha256));
     if (o->export_file)
-        TRY(note_no_room(o, "the trained parameters", write_export(w, r->global_step)));
+        TRY(note_no_room(o, "the trained parameters", write_export(w, r->global_step, 0)));
     if (o->summary_json)
         TRY(note_no_room(o, "the final figures", summary_write(o->summary_json, &s)));
 done:
@@ -236,6 +241,10 @@ static enum status finish(struct worker *w, const struct trainer_result *r)
     if (r->left) { /* whoever does not hear it sees that the stream is gone */
         w->updates.ops->leave(w->updates.ctx, 0, "");
         LOG_I("left the job at step %" PRId64 ", as worker %d", r->global_step, r->member);
+        if (w->opt.export_file)
+            LOG_W("--export: %s is not written, as the job continues without this worker; "
+                  "a worker that stays to the end writes its own",
+                  w->opt.export_file);
         return ST_OK;
     }
     enum status st = once_done(report(w, r));
@@ -262,6 +271,23 @@ static enum status open_pages(struct worker *w)
     return *o->pages ? monitor_create(&cfg, &w->monitor) : ST_OK;
 }
 
+/* A worker alone, without checkpoints, was stopped between two steps. */
+static void keep_interrupted(const struct worker *w, const struct trainer_result *r)
+{
+    char at[96];
+    snprintf(at, sizeof at, "interrupted at step %" PRId64 " of %" PRId64, r->global_step,
+             r->train_steps);
+    if (r->local_steps > 0 && trainer_bad_param(w->trainer))
+        LOG_W("%s: the parameters are not finite; nothing is kept", at);
+    else if (!w->opt.export_file || r->local_steps == 0)
+        LOG_W(
+            "%s: nothing is kept of the training; with --checkpoint_dir=DIR it would resume, with "
+            "--export=FILE the parameters would be written",
+            at);
+    else if (write_export(w, r->global_step, 1) == ST_OK)
+        LOG_W("%s: the export has the parameters of that step, without a final evaluation", at);
+}
+
 /* For whom it waits is in the bar, and in the pages. */
 static void on_waiting(void *ctx, const char *whom, int64_t ms)
 {
@@ -282,7 +308,7 @@ static enum status watch_waits(struct worker *w)
 static enum status run(struct worker *w)
 {
     enum status st = ST_OK;
-    struct trainer_result result;
+    struct trainer_result result = {.global_step = 0};
     struct net_start start;
     TRY(shutdown_start(w));
     if (w->opt.trace)
@@ -315,6 +341,8 @@ static enum status run(struct worker *w)
     w->reporter = NULL;
     if (st != ST_OK)
         leave_for_good(w, st, 0);
+    if (st == ST_CANCELLED && w->opt.ps_hosts.n == 0 && !w->saver)
+        keep_interrupted(w, &result);
     TRY(st);
     pthread_mutex_lock(&w->lock);
     w->trained = 1;

@@ -329,10 +329,10 @@ static const struct flags_program program = {
         "Trains a neural network: computes gradients on its part of the data and exchanges them "
         "with the servers of the job for new parameters. Without a cluster it trains alone. Exits "
         "with 0 when all is done, 1 after an error that stays, 2 after one in the flags, 138 where "
-        "starting it again may help. SIGTERM: leaves the job by name, 0, or 143 where that cannot "
-        "be and, after a last checkpoint if they are kept, alone; 130 after Ctrl-C. The flags of "
-        "ps "
-        "are taken as well and not used, so that one command line can serve both.",
+        "starting it again may help. SIGTERM and Ctrl-C: leaves the job by name, 0; where that "
+        "cannot "
+        "be, and alone, after a last checkpoint if they are kept, 143 and 130. The flags of ps are "
+        "taken as well and not used, so that one command line can serve both.",
     .flags = table,
     .n_flags = sizeof table / sizeof *table,
     .given = given,

@@ -18,11 +18,19 @@ sigset_t shutdown_signals(int how)
     return set;
 }
 
-/* Alone with --checkpoint_dir, training ends between two steps, with what it has saved. */
+static const char *name_of(int sig)
+{
+    return sig == SIGTERM ? "SIGTERM" : "Ctrl-C";
+}
+
+/* Alone, training ends between two steps, with what it has saved or exports. */
 static void stop_now(struct worker *w)
 {
-    if (w->saver) {
-        alone_saver_stop_soon(w->saver);
+    if (w->opt.ps_hosts.n == 0) {
+        if (w->saver)
+            alone_saver_stop_soon(w->saver);
+        else
+            trainer_stop_soon(w->trainer);
         return;
     }
     trainer_stop(w->trainer);
@@ -30,7 +38,7 @@ static void stop_now(struct worker *w)
 }
 
 /* Takes its part until the next generation begins, which is without it. */
-static void leave_in_order(struct worker *w)
+static void leave_in_order(struct worker *w, int sig)
 {
     int64_t deadline = clock_deadline_ns(LEAVE_MS);
     enum status st = w->updates.ops->leave_soon(w->updates.ctx, TELL_MS);
@@ -40,11 +48,11 @@ static void leave_in_order(struct worker *w)
         ;
     int late = !w->trained && !w->done;
     if (late)
-        w->ended_by = SIGTERM;
+        w->ended_by = sig;
     pthread_mutex_unlock(&w->lock);
     if (!late)
         return;
-    LOG_W("SIGTERM: %s within %d s; stopping",
+    LOG_W("%s: %s within %d s; stopping", name_of(sig),
           st == ST_OK ? "the servers did not go on without this worker" : "ps:0 was not reached",
           (st == ST_OK ? LEAVE_MS : TELL_MS) / 1000);
     stop_now(w);
@@ -61,8 +69,8 @@ static void *signal_main(void *arg)
     sigwait(&set, &sig);
     pthread_mutex_lock(&w->lock);
     int done = w->done, ready = w->ready;
-    int last = !done && sig == SIGTERM && w->trained;
-    int leave = !done && sig == SIGTERM && w->training && !last;
+    int last = !done && w->trained;
+    int leave = !done && w->training && !last;
     w->signal = done ? 0 : sig;
     w->ended_by = leave || last ? 0 : w->signal;
     pthread_cond_broadcast(&w->signalled);
@@ -70,19 +78,22 @@ static void *signal_main(void *arg)
     if (done)
         return NULL;
     if (leave)
-        LOG_W("SIGTERM: leaving the job when the others are ready; once more ends at once");
+        LOG_W("%s: leaving the job when the others are ready; once more ends at once",
+              name_of(sig));
     else if (last)
-        LOG_W("SIGTERM: training has ended; ending with its figures; once more ends at once");
+        LOG_W("%s: training has ended; ending with its figures; once more ends at once",
+              name_of(sig));
     else
         LOG_W("%s: stopping%s; once more ends at once", sig == SIGTERM ? "SIGTERM" : "interrupted",
-              !ready     ? " after this part of the set-up"
-              : w->saver ? " after a last checkpoint"
-                         : "");
+              !ready                   ? " after this part of the set-up"
+              : w->saver               ? " after a last checkpoint"
+              : w->opt.ps_hosts.n == 0 ? " after this step"
+                                       : "");
     signal(SIGINT, SIG_DFL);
     signal(SIGTERM, SIG_DFL);
     shutdown_signals(SIG_UNBLOCK);
     if (leave)
-        leave_in_order(w);
+        leave_in_order(w, sig);
     else if (ready && !last)
         stop_now(w);
     pthread_mutex_lock(&w->lock); /* stays: it is the one thread that can be given the second */

@@ -83,8 +83,8 @@ class Programs(Case):
             job.workers[1].wait_line(ON % 0)
             job.workers[1].wait_line("training step [0-9]+ done")
             self.assertEqual(segments_in(job.ps[0]), 3)
-        for worker in job.workers:
-            worker.stop(signal.SIGINT, status=130)
+        for worker in job.workers:  # the last one that leaves in order is waited for
+            worker.stop(signal.SIGKILL, status=-signal.SIGKILL)
         self.wait_for(lambda: segments_in(job.ps[0]) == 1)
         job.ps[0].stop()
         self.assertEqual(os.listdir("/dev/shm"), left)

@@ -297,8 +297,9 @@ enum status trainer_run(struct trainer *t, const struct net_start *start,
     if (t->result.global_step > t->cfg.train_steps) /* it ended early: the step at hand is none */
         t->result.global_step = t->cfg.train_steps;
     trainer_observe_end(t);
-    *out = t->result;
 done:
+    *out = t->result;
+    out->train_steps = t->cfg.train_steps;
     hide_progress(t);
     return st;
 }

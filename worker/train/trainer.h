@@ -23,11 +23,14 @@ struct trainer_result {
 struct trainer;
 enum status trainer_create(const struct trainer_config *cfg, struct trainer **out);
 void trainer_destroy(struct trainer *t); /* NULL is fine */
-/* Trains from `start` (as the exchange gave it) to the end. */
+/* Trains from `start` (as the exchange gave it) to the end. *out: also where it was stopped. */
 enum status trainer_run(struct trainer *t, const struct net_start *start,
                         struct trainer_result *out);
 /* Shows for whom training waits (progress_wait); any thread. */
 void trainer_wait(struct trainer *t, const char *whom, int64_t ms);
+/* Of the local kind of updates, training ends before the next step, with all parameters of one
+ * step; any thread. */
+void trainer_stop_soon(struct trainer *t);
 void trainer_stop(struct trainer *t); /* any thread; the caller also cancels the exchange */
 /* Evaluates the test set, if there is one, with the present parameters: the share of samples that
  * are classified right, the mean loss, and the AUC (NaN: not of two classes). Not during run. */

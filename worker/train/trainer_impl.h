@@ -62,7 +62,7 @@ struct trainer {
     int64_t n_evaluated; /* the last step that was, or need not be, in units of eval_every */
     int64_t observed_step, observed_global_step; /* whose values are looked at; -1: none */
     _Atomic int64_t wait_ns;                     /* that the first tower waited for parameters */
-    _Atomic int stopped;
+    _Atomic int stopped, stops_soon;
     _Atomic int failed; /* enum status of the first tower that failed */
 
     int lowest; /* the first layer with parameters: nobody passes it before all were there */

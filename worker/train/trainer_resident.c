@@ -224,7 +224,7 @@ enum status trainer_resident_run(const struct trainer_resident *r, int64_t step,
     *taken = 1;
     LOG_I("training stays on %s:%d: data, parameters, optimizer%s", d->backend->name, d->device,
           r->cfg->cuda_graphs ? "; each step is one graph" : "");
-    TRY(train(&run));
+    st = train(&run);
     *out = run.result;
 done:
     free(run.item);

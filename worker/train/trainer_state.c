@@ -19,6 +19,11 @@ void trainer_fail(struct trainer *t, enum status st)
     pthread_mutex_unlock(&t->lock);
 }
 
+void trainer_stop_soon(struct trainer *t)
+{
+    atomic_store(&t->stops_soon, 1);
+}
+
 void trainer_stop(struct trainer *t)
 {
     atomic_store(&t->stopped, 1);

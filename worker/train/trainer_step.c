@@ -134,6 +134,7 @@ enum status trainer_take_steps(struct trainer *t, struct tower *w)
             TRY(trainer_log_accuracy(t, step));
         if (w->index == 0 && t->cfg.at_step && !trainer_is_invalid(t, step))
             TRY(t->cfg.at_step(t->cfg.at_step_ctx, step));
+        TRY(w->index == 0 && atomic_load(&t->stops_soon) ? ST_CANCELLED : ST_OK);
         if (trainer_may_skip(t, step))
             return ST_OK;
         if (w->index == 0)

@@ -1,0 +1,60 @@
+"""Ctrl-C: a worker leaves its job in order, and alone it keeps what it can, and says what."""
+# label: cluster
+import os
+import signal
+
+import harness
+
+FLAGS = ["--batch_size=12", "--train_steps=100000", "--log_every=1", "--intra_op_threads=1",
+         "--eval_every=0", "--fault_push_delay_ms=2"]
+
+
+class Interrupted(harness.Test):
+    def test_with_servers_it_leaves_the_job(self):
+        job = self.job(n_ps=1, n_workers=2, model="small", flags=FLAGS)
+        job.start_ps(0)
+        path = os.path.join(self.dir(), "x.safetensors")
+        job.start_worker(0)
+        job.start_worker(1, "--export=" + path)
+        job.workers[1].wait_line("training step 3 done")
+        job.workers[1].stop(signal.SIGINT, status=0)
+        text = job.workers[1].output()
+        self.assertIn("Ctrl-C: leaving the job when the others are ready; once more ends at once",
+                      text)
+        self.assertRegex(text, r"left the job at step \d+, as worker 1")
+        self.assertRegex(text, "--export: %s is not written, as the job continues" % path)
+        self.assertFalse(os.path.exists(path))
+        job.workers[0].wait_line(r"generation 1\.2 from step \d+: 1 worker, 1 server")
+        seen = len(job.workers[0].lines)
+        harness.until(lambda: len(job.workers[0].lines) > seen + 5, "the other one trains")
+        job.workers[0].stop(signal.SIGINT, status=0)
+        job.ps[0].stop()
+
+    def alone(self, *flags):
+        worker = self.start("worker", [os.path.join(harness.BIN, "worker"),
+                                       harness.models_dir("small"), "--model=small",
+                                       "--progress=lines", "--data_dir=" + self.data(), *FLAGS,
+                                       *flags])
+        worker.wait_line("training step 3 done")
+        worker.stop(signal.SIGINT, status=130)
+        return worker.output()
+
+    def test_alone_the_export_is_marked(self):
+        for towers in ("1", "2"):
+            path = os.path.join(self.dir(), towers + ".safetensors")
+            text = self.alone("--export=" + path, "--towers=" + towers)
+            found = harness.safetensors_metadata(path)
+            self.assertEqual(found["interrupted"], "true")
+            self.assertGreaterEqual(int(found["global_step"]), 3)
+            self.assertIn("interrupted: stopping after this step; once more ends at once", text)
+            self.assertIn("interrupted at step %s of 100000: the export has the parameters of that "
+                          "step" % found["global_step"], text)
+            self.assertRegex(text, "exported .* to %s, marked as interrupted" % path)
+
+    def test_alone_it_says_that_nothing_is_kept(self):
+        self.assertRegex(self.alone(), r"interrupted at step \d+ of 100000: nothing is kept of the "
+                                       r"training; with --checkpoint_dir=DIR it would resume")
+
+
+if __name__ == "__main__":
+    harness.main()
