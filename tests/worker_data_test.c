@@ -287,6 +287,54 @@ static void npz_stored_deflated_and_zip64_is_read(void **state)
     free(m);
 }
 
+/* Readers disagree on which one counts: numpy.load takes the last. */
+static void npz_with_a_member_twice_is_refused(void **state)
+{
+    struct folder *f = *state;
+    struct bytes *images = calloc(1, sizeof *images), *labels = calloc(1, sizeof *labels);
+    struct zip_member *m = calloc(3, sizeof *m);
+    assert_true(images && labels && m);
+    put_npy(images, pixels_dict, f->pixels, sizeof f->pixels);
+    put_npy(labels, labels_dict, f->labels, sizeof f->labels);
+    for (int i = 0; i < 3; i++) {
+        m[i].name = i == 0 ? "images.npy" : "labels.npy";
+        m[i].data = i == 0 ? images : labels;
+    }
+    put_npz(&f->file, m, 3, 0, 0);
+    save(f, "train.npz", &f->file);
+    check_bad(f, ST_CORRUPT, "train.npz: has two members 'labels.npy'", "save it again");
+    free(images);
+    free(labels);
+    free(m);
+}
+
+static void npz_with_stored_bytes_altered_is_refused(void **state)
+{
+    struct folder *f = *state;
+    struct bytes *images = calloc(1, sizeof *images), *labels = calloc(1, sizeof *labels);
+    struct zip_member *m = calloc(2, sizeof *m);
+    assert_true(images && labels && m);
+    put_npy(images, pixels_dict, f->pixels, sizeof f->pixels);
+    put_npy(labels, labels_dict, f->labels, sizeof f->labels);
+    for (int i = 0; i < 2; i++) {
+        m[i].name = i == 0 ? "images.npy" : "labels.npy";
+        m[i].data = i == 0 ? images : labels;
+    }
+    put_npz(&f->file, m, 2, 0, 0);
+    for (int i = 0; i < 2; i++) {
+        uint8_t *last = &f->file.at[m[i].place + 40 + m[i].packed_bytes - 1];
+        *last ^= 1;
+        save(f, "train.npz", &f->file);
+        check_bad(f, ST_CORRUPT, "train.npz: byte ", "the member's checksum does not fit it");
+        *last ^= 1;
+    }
+    save(f, "train.npz", &f->file);
+    check_set(f, 0, 1);
+    free(images);
+    free(labels);
+    free(m);
+}
+
 static void safetensors_is_read(void **state)
 {
     struct folder *f = *state;
@@ -609,6 +657,8 @@ int main(void)
         WITH_FOLDER(a_file_that_shrinks_ends_the_program_in_order),
         WITH_FOLDER(npy_of_bytes_and_floats_is_read),
         WITH_FOLDER(npz_stored_deflated_and_zip64_is_read),
+        WITH_FOLDER(npz_with_a_member_twice_is_refused),
+        WITH_FOLDER(npz_with_stored_bytes_altered_is_refused),
         WITH_FOLDER(safetensors_is_read),
         WITH_FOLDER(idx_of_other_ranks_and_types_is_read),
         WITH_FOLDER(whole_numbers_of_any_size_are_read),

@@ -1,12 +1,12 @@
 /* worker/data/data_npz.c - a member of an npz, which is a zip archive: see data_array.h. Found by
  * the list at the archive's end; a stored member is read where it lies, a deflated one is unpacked
- * to memory and compared with its checksum. Sizes are those of the list, and no more memory is
- * taken than the packed bytes can hold.
- *     end (22 bytes)  "PK\5\6" .. u16 entries at 10, u32 list's bytes at 12, its place at 16
- *     zip64 locator (20, before the end) "PK\6\7" .. u64 place of "PK\6\6" at 8, which has
- *         u64 entries at 32, list's bytes at 40, its place at 48
- *     entry (46 and more) "PK\1\2" .. u16 method at 10, u32 crc at 16, packed bytes at 20, bytes at
- *         24, u16 name's, extra's, comment's bytes at 28, 30, 32, u32 place at 42 | name | extra |
+ * to memory. Both are compared with their checksum: a stored one costs one reading of the file.
+ * A name that two members have is refused: readers disagree on which one counts. Sizes are those of
+ * the list, and no more memory is taken than the packed bytes can hold. end (22 bytes)  "PK\5\6" ..
+ * u16 entries at 10, u32 list's bytes at 12, its place at 16 zip64 locator (20, before the end)
+ * "PK\6\7" .. u64 place of "PK\6\6" at 8, which has u64 entries at 32, list's bytes at 40, its
+ * place at 48 entry (46 and more) "PK\1\2" .. u16 method at 10, u32 crc at 16, packed bytes at 20,
+ * bytes at 24, u16 name's, extra's, comment's bytes at 28, 30, 32, u32 place at 42 | name | extra |
  *         comment; 0xffffffff: u64 in the extra field of kind 1, in that order: bytes, packed,
  * place member (30 and more) "PK\3\4" .. u16 name's, extra's bytes at 26, 28 | name | extra | data
  */
@@ -104,12 +104,41 @@ static int read_extra(const uint8_t *extra, uint64_t n, struct member *m)
 
 enum { THERE_BYTES = 300 };
 
-/* there: the names that were passed by; ST_NOT_FOUND: not logged. */
+static enum status read_entry(const struct zip *z, uint64_t at, struct member *out)
+{
+    const uint8_t *e = z->bytes + at;
+    uint64_t n = little(e + 28, 2), extra = little(e + 30, 2);
+    *out = (struct member){.flags = (unsigned)little(e + 8, 2),
+                           .method = (unsigned)little(e + 10, 2),
+                           .crc = (uint32_t)little(e + 16, 4),
+                           .packed = little(e + 20, 4),
+                           .unpacked = little(e + 24, 4),
+                           .place = little(e + 42, 4)};
+    return read_extra(e + ENTRY + n, extra, out)
+               ? ST_OK
+               : corrupt(z, at, "a member's zip64 sizes are missing");
+}
+
+/* Appends the n bytes of a name and a blank. */
+static void append_name(char there[THERE_BYTES], const uint8_t *name, uint64_t n)
+{
+    size_t shown = strlen(there);
+    for (uint64_t i = 0; i < n && shown + 4 < THERE_BYTES; i++) {
+        char c = (char)name[i];
+        there[shown++] = c >= ' ' && c <= '~' ? c : '?';
+    }
+    if (shown + 4 < THERE_BYTES)
+        there[shown++] = ' ';
+    there[shown] = 0;
+}
+
+/* there: the names of all other members; ST_NOT_FOUND: not logged. */
 static enum status find_member(const struct zip *z, const char *name, char there[THERE_BYTES],
                                struct member *out)
 {
     char file[DATA_MAX_NAME + 8];
-    size_t wanted = (size_t)snprintf(file, sizeof file, "%s.npy", name), shown = 0;
+    size_t wanted = (size_t)snprintf(file, sizeof file, "%s.npy", name);
+    bool is_found = false;
     there[0] = 0;
     if (wanted >= sizeof file) {
         LOG_E("%.60s...: a member's name has at most %d characters", name, DATA_MAX_NAME - 1);
@@ -123,26 +152,20 @@ static enum status find_member(const struct zip *z, const char *name, char there
         if (n + extra + comment > end - at - ENTRY)
             return corrupt(z, at, "an entry of the list of members is too long");
         if (n == wanted && memcmp(e + ENTRY, file, n) == 0) {
-            *out = (struct member){.flags = (unsigned)little(e + 8, 2),
-                                   .method = (unsigned)little(e + 10, 2),
-                                   .crc = (uint32_t)little(e + 16, 4),
-                                   .packed = little(e + 20, 4),
-                                   .unpacked = little(e + 24, 4),
-                                   .place = little(e + 42, 4)};
-            return read_extra(e + ENTRY + n, extra, out)
-                       ? ST_OK
-                       : corrupt(z, at, "a member's zip64 sizes are missing");
+            if (is_found) {
+                LOG_E("%s: has two members '%s'; save it again with one of them", z->label, file);
+                return ST_CORRUPT;
+            }
+            enum status st = read_entry(z, at, out);
+            if (st != ST_OK)
+                return st;
+            is_found = true;
+        } else {
+            append_name(there, e + ENTRY, n);
         }
-        for (uint64_t i = 0; i < n && shown + 4 < THERE_BYTES; i++) {
-            char c = (char)e[ENTRY + i];
-            there[shown++] = c >= ' ' && c <= '~' ? c : '?';
-        }
-        if (shown + 4 < THERE_BYTES)
-            there[shown++] = ' ';
-        there[shown] = 0;
         at += ENTRY + n + extra + comment;
     }
-    return ST_NOT_FOUND;
+    return is_found ? ST_OK : ST_NOT_FOUND;
 }
 
 enum status data_npz_find(const uint8_t *bytes, uint64_t n, const char *label, const char *name,
@@ -158,11 +181,22 @@ enum status data_npz_find(const uint8_t *bytes, uint64_t n, const char *label, c
     return st == ST_NOT_FOUND ? ST_OK : st;
 }
 
+static enum status check_crc(const struct zip *z, const struct member *m, const uint8_t *bytes)
+{
+    uLong crc = crc32(0, NULL, 0);
+    for (uint64_t at = 0; at < m->unpacked;) {
+        uint64_t left = m->unpacked - at, n = left < PIECE_BYTES ? left : PIECE_BYTES;
+        crc = crc32(crc, bytes + at, (uInt)n);
+        at += n;
+    }
+    return crc == m->crc ? ST_OK : corrupt(z, m->place, "the member's checksum does not fit it");
+}
+
 static enum status inflate_member(const struct zip *z, const struct member *m, const uint8_t *from,
                                   uint8_t *to)
 {
     z_stream s = {0};
-    uint64_t in = m->packed, room = m->unpacked, crc_at = 0;
+    uint64_t in = m->packed, room = m->unpacked;
     int code = Z_OK;
     if (inflateInit2(&s, -MAX_WBITS) != Z_OK)
         return ST_NOMEM;
@@ -180,13 +214,7 @@ static enum status inflate_member(const struct zip *z, const struct member *m, c
     inflateEnd(&s);
     if (code != Z_STREAM_END || room > 0 || in > 0)
         return corrupt(z, m->place, "the member's deflated data are damaged");
-    uLong crc = crc32(0, NULL, 0);
-    for (; crc_at < m->unpacked;) {
-        uint64_t left = m->unpacked - crc_at, n = left < PIECE_BYTES ? left : PIECE_BYTES;
-        crc = crc32(crc, to + crc_at, (uInt)n);
-        crc_at += n;
-    }
-    return crc == m->crc ? ST_OK : corrupt(z, m->place, "the member's checksum does not fit it");
+    return check_crc(z, m, to);
 }
 
 /* The member's bytes; *memory: those that were unpacked, else NULL. */
@@ -202,7 +230,7 @@ static enum status open_member(const struct zip *z, const struct member *m, cons
         return corrupt(z, m->place, "the member is truncated");
     if (m->method == STORED && m->packed == m->unpacked && !(m->flags & 1)) {
         *out = z->bytes + at;
-        return ST_OK;
+        return check_crc(z, m, *out);
     }
     if (m->method != DEFLATED || (m->flags & 1)) {
         LOG_E("%s: a member is packed by method %u or encrypted; save it with numpy.savez or "
