@@ -71,6 +71,8 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
         free(csv.labels.unpacked);
         free(csv.classes);
         free(csv.columns);
+        free(csv.label_names);
+        free(csv.ignored_names);
     }
     free(copy);
     free(column);

@@ -67,6 +67,8 @@ static enum status decode(const char *text, size_t n, const char *column,
         *samples = csv.samples;
         *labels = csv.labels;
         free(csv.columns);
+        free(csv.label_names);
+        free(csv.ignored_names);
     }
     return st;
 }
@@ -269,6 +271,8 @@ static void check_targets(const char *text, const char *targets)
     free(samples.unpacked);
     free(labels.unpacked);
     free(csv.columns);
+    free(csv.label_names);
+    free(csv.ignored_names);
 }
 
 static void targets_are_columns_in_the_order_named(void **state)
@@ -341,6 +345,8 @@ static void columns_that_are_ignored_are_not_read(void **state)
         free(csv.samples.unpacked);
         free(csv.labels.unpacked);
         free(csv.columns);
+        free(csv.label_names);
+        free(csv.ignored_names);
     }
 }
 
@@ -363,6 +369,8 @@ static void ignored_fields_may_be_empty(void **state)
     free(csv.samples.unpacked);
     free(csv.labels.unpacked);
     free(csv.columns);
+    free(csv.label_names);
+    free(csv.ignored_names);
     free(text);
 }
 
@@ -380,6 +388,8 @@ static void check_words(const char *text, const struct data_csv_columns *columns
     free(csv.samples.unpacked);
     free(csv.labels.unpacked);
     free(csv.columns);
+    free(csv.label_names);
+    free(csv.ignored_names);
     free(csv.classes);
 }
 
@@ -486,6 +496,8 @@ static void labels_that_are_missing_are_not_made_up(void **state)
         free(csv.samples.unpacked);
         free(csv.labels.unpacked);
         free(csv.columns);
+        free(csv.label_names);
+        free(csv.ignored_names);
     }
     for (size_t i = 0; i < sizeof bad / sizeof *bad; i++) {
         const struct data_csv_columns columns = {.features = bad[i].features, .may_lack = 1};
@@ -521,7 +533,34 @@ static void names_of_features_are_kept(void **state)
         free(csv.samples.unpacked);
         free(csv.labels.unpacked);
         free(csv.columns);
+        free(csv.label_names);
+        free(csv.ignored_names);
     }
+}
+
+static void columns_are_found_by_the_names_of_training(void **state)
+{
+    const struct data_csv_columns columns = {.feature_names = "a\nb",
+                                             .label_names = "y\nz",
+                                             .ignored_names = "id",
+                                             .features = 2,
+                                             .are_targets = 1};
+    const char *text = "z,b,id,y,a\n1,2,3,4,5\n";
+    struct data_csv csv;
+    float got[2];
+    (void)state;
+    assert_int_equal(decode_columns(text, strlen(text), &columns, &csv), ST_OK);
+    data_array_floats(&csv.samples, 0, 2, got);
+    assert_true(got[0] == 5 && got[1] == 2);
+    assert_int_equal(csv.labels.dim[1], 2);
+    data_array_floats(&csv.labels, 0, 2, got);
+    assert_true(got[0] == 4 && got[1] == 1);
+    assert_string_equal(csv.columns, "a\nb");
+    free(csv.columns);
+    free(csv.label_names);
+    free(csv.ignored_names);
+    free(csv.samples.unpacked);
+    free(csv.labels.unpacked);
 }
 
 static void lists_differ_at_their_first_difference(void **state)
@@ -560,6 +599,8 @@ static void words_have_a_bound(void **state)
     free(csv.samples.unpacked);
     free(csv.labels.unpacked);
     free(csv.columns);
+    free(csv.label_names);
+    free(csv.ignored_names);
     free(csv.classes);
     at += sprintf(at, "1,x\n");
     assert_int_equal(decode_columns(text, (size_t)(at - text), &columns, &csv), ST_UNSUPPORTED);
@@ -582,6 +623,7 @@ int main(void)
         cmocka_unit_test(wrong_words_and_columns_are_named),
         cmocka_unit_test(labels_that_are_missing_are_not_made_up),
         cmocka_unit_test(names_of_features_are_kept),
+        cmocka_unit_test(columns_are_found_by_the_names_of_training),
         cmocka_unit_test(lists_differ_at_their_first_difference),
         cmocka_unit_test(words_have_a_bound),
         cmocka_unit_test_setup_teardown(a_set_is_opened_by_its_files_name, setup, teardown),

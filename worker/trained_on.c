@@ -70,6 +70,10 @@ static enum status read_export(const char *path, struct trained_on *out)
     enum status st = own ? copy_names(f, "classes", path, &out->class_names) : ST_OK;
     if (st == ST_OK && own)
         st = copy_names(f, "columns", path, &out->columns);
+    if (st == ST_OK && own)
+        st = copy_names(f, "label_columns", path, &out->label_names);
+    if (st == ST_OK && own)
+        st = copy_names(f, "ignored_columns", path, &out->ignored_names);
     const char *data = own ? safetensors_metadata(f, "data") : NULL;
     snprintf(out->data, sizeof out->data, "%s", data ? data : "");
     safetensors_close(f);
@@ -104,7 +108,9 @@ void trained_on_free(struct trained_on *t)
 {
     free(t->class_names);
     free(t->columns);
-    t->class_names = t->columns = NULL;
+    free(t->label_names);
+    free(t->ignored_names);
+    t->class_names = t->columns = t->label_names = t->ignored_names = NULL;
 }
 
 bool trained_on_default_data(const struct trained_on *t)
@@ -154,7 +160,10 @@ int trained_on_metadata(const struct trained_on_source *s, struct trained_on_tex
     const struct dataset *train = s->train;
     const struct dataset_range *range = s->range;
     const int64_t *is = train->sample.dim;
-    const char *names[][2] = {{"classes", train->class_names}, {"columns", train->columns}};
+    const char *names[][2] = {{"classes", train->class_names},
+                              {"columns", train->columns},
+                              {"label_columns", train->label_names},
+                              {"ignored_columns", train->ignored_names}};
     int n = 0;
     char least[FLOAT_TEXT_BYTES], most[FLOAT_TEXT_BYTES];
     snprintf(texts->sample, sizeof texts->sample, "%" PRId64 "x%" PRId64 "x%" PRId64, is[0], is[1],

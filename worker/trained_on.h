@@ -1,7 +1,8 @@
 /* worker/trained_on.h - what a file of parameters says of the data that they were trained on. An
  * export has metadata for it: `sample` "1x28x28", `labels` "classes" or "targets", `classes`: the
  * classes' names, one a line, `columns`: those of a CSV file's columns likewise, `elements` "whole"
- * or "float32", `range` "0,1": see dataset_range.h, `data`: the path of the training data,
+ * or "float32", `range` "0,1": see dataset_range.h, `label_columns` and
+ * `ignored_columns`: those of a CSV file's other columns, `data`: the path of the training data,
  * `data_samples`: how many there are, `data_crc32c`: the CRC-32C of their samples. A checkpoint's
  * manifest has the first two, the path, and the checksum of the classes' names.
  * Owns:    the names. Threads: values.
@@ -18,7 +19,8 @@ struct trained_on {
     enum job_labels labels; /* likewise JOB_LABELS_UNSAID */
     char *class_names;      /* a list as in data_words.h; NULL: not said, or there are none */
     uint32_t names_sum;     /* without them: their CRC-32C; 0: not said, or there are none */
-    char *columns;          /* as class_names, of a CSV file's columns without those of labels */
+    char *label_names, *ignored_names; /* CSV: of the other columns, lists likewise */
+    char *columns; /* as class_names, of a CSV file's columns without those of labels */
     struct dataset_range range; /* enough 0: not said */
     char
         data[JOB_DATA_NAME_BYTES]; /* path of the training data, as job_data has it; "": not said */
@@ -29,7 +31,7 @@ void trained_on_free(struct trained_on *t);
 /* Returns true if the training data were those that a worker takes where no flag names any. */
 bool trained_on_default_data(const struct trained_on *t);
 
-enum { TRAINED_ON_PAIRS = 9, TRAINED_ON_TEXT_BYTES = 72 };
+enum { TRAINED_ON_PAIRS = 11, TRAINED_ON_TEXT_BYTES = 72 };
 struct trained_on_texts {
     char sample[TRAINED_ON_TEXT_BYTES], range[TRAINED_ON_TEXT_BYTES];
     char data_samples[TRAINED_ON_TEXT_BYTES], data_crc32c[TRAINED_ON_TEXT_BYTES];

@@ -169,7 +169,7 @@ static enum status read_row(struct csv *c, struct row to)
 {
     enum status st = ST_OK;
     const char *end = data_csv_line_end(c, c->at), *p = c->at;
-    int64_t column = 0;
+    int64_t column = 0, feature = 0;
     double number;
     size_t n;
     for (; p && column < c->n_columns; column++) {
@@ -186,7 +186,7 @@ static enum status read_row(struct csv *c, struct row to)
         if (role >= 0)
             to.targets[role] = (float)number;
         else
-            *to.sample++ = (float)number;
+            to.sample[c->place ? c->place[column] : feature++] = (float)number;
     }
     if (column == c->n_columns && !p)
         return ST_OK;
@@ -320,7 +320,7 @@ enum status data_csv_decode(const uint8_t *bytes, uint64_t n, const char *path,
     }
     const char *names = c.at;
     TRY(data_csv_read_first_line(&c));
-    TRY(data_csv_name_features(&c, &made.columns));
+    TRY(data_csv_name_columns(&c, &made));
     if (data_words_create(columns->classes, &c.words) != ST_OK) {
         LOG_E("%s: no memory for the words that are its labels", path);
         TRY(ST_NOMEM);
@@ -337,6 +337,9 @@ enum status data_csv_decode(const uint8_t *bytes, uint64_t n, const char *path,
 done:
     free(made.classes);
     free(made.columns);
+    free(made.label_names);
+    free(made.ignored_names);
+    free(c.place);
     free(c.role);
     data_words_destroy(c.words);
     free(to.sample);

@@ -27,6 +27,11 @@ struct data_csv_columns {
      * none of their columns has its name in the first line and there are as many columns as
      * features. If these are not known, the label must be named. */
     int may_lack;
+    /* Lists of names of the training file, as in data_words.h; NULL: not known. Where line 1 has
+     * one of the features' names, all columns are found by their names, unless a flag names the
+     * label. */
+    const char *feature_names, *label_names, *ignored_names;
+    int are_targets;             /* label_names are those of targets */
     enum data_csv_header header; /* whether line 1 names the columns; AUTO: judged by its fields */
     int describe;                /* log which columns are used, and warn of doubtful ones */
     int rescaled; /* the samples are normalised later: scales are no reason to warn */
@@ -38,6 +43,7 @@ struct data_csv {
     struct data_array labels;  /* (rows) of DATA_I32, or (rows, targets) of DATA_F32; unpacked.
                                   n_dims 0: there are none */
     char *classes;             /* labels are words: the list, malloc'd; NULL: numbers */
+    char *label_names, *ignored_names; /* likewise those of labels or targets, and of the rest */
     char *columns; /* the names of the samples' columns, a list likewise; NULL: there are none */
 };
 

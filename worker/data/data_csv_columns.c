@@ -264,6 +264,10 @@ enum status data_csv_read_first_line(struct csv *c)
     for (int64_t k = 0; k < c->n_columns; k++)
         c->role[k] = DATA_CSV_FEATURE;
     TRY(take_columns(c, "ignore_columns", c->columns->ignored, DATA_CSV_IGNORED));
+    bool matched;
+    TRY(data_csv_match_names(c, &matched));
+    if (matched)
+        return ST_OK;
     if (!lacks_labels(c))
         TRY(c->columns->targets ? take_columns(c, "target_columns", c->columns->targets, 0)
                                 : take_label(c));
@@ -273,28 +277,76 @@ done:
     return st;
 }
 
-enum status data_csv_name_features(const struct csv *c, char **out)
+/* Lists the columns of a role, targets by their numbers and others by their places. Returns how
+ * many there are. */
+static int64_t pick_columns(const struct csv *c, int64_t role, int64_t *pick)
 {
-    const char *end = data_csv_line_end(c, c->at), *p = c->at;
-    int64_t n_named = 0;
-    size_t n;
-    if (!c->has_names)
-        return ST_OK;
-    char *list = malloc((size_t)(end - p) + 1), *to = list;
-    if (!list) {
+    int64_t n = 0;
+    for (int64_t k = 0; k < c->n_columns; k++)
+        if (role == DATA_CSV_LABEL && c->role[k] >= 0)
+            pick[c->role[k]] = k;
+        else if (c->role[k] == role)
+            pick[n++] = k;
+    return role == DATA_CSV_LABEL && c->n_targets > 0 ? c->n_targets : n;
+}
+
+static enum status list_names(const struct csv *c, const struct data_csv_field *field, int64_t role,
+                              char **out)
+{
+    size_t bytes = 1;
+    for (int64_t k = 0; k < c->n_columns; k++)
+        bytes += field[k].n + 1;
+    char *list = malloc(bytes), *to = list;
+    int64_t *pick = malloc((size_t)c->n_columns * sizeof *pick);
+    int64_t n = list && pick ? pick_columns(c, role, pick) : 0;
+    for (int64_t i = 0; i < n; i++) {
+        if (i > 0)
+            *to++ = '\n';
+        for (size_t b = 0; b < field[pick[i]].n; b++)
+            *to++ = field[pick[i]].at[b] ? field[pick[i]].at[b] : '?';
+    }
+    free(pick);
+    if (!list || !pick) {
+        free(list);
         LOG_E("%s: no memory for the names of its columns", c->path);
         return ST_NOMEM;
     }
-    for (int64_t column = 0; p && column < c->n_columns; column++) {
-        const char *field = data_csv_take_field(c, &p, end, &n);
-        if (c->role[column] != DATA_CSV_FEATURE)
-            continue;
-        if (n_named++ > 0)
-            *to++ = '\n';
-        for (size_t i = 0; i < n; i++)
-            *to++ = field[i] ? field[i] : '?';
-    }
     *to = 0;
-    *out = list;
+    if (n > 0)
+        *out = list;
+    else
+        free(list);
     return ST_OK;
+}
+
+static enum status name_matched(const struct csv *c, struct data_csv *out)
+{
+    out->columns = strdup(c->columns->feature_names);
+    if (out->columns)
+        return ST_OK;
+    LOG_E("%s: no memory for the names of its columns", c->path);
+    return ST_NOMEM;
+}
+
+enum status data_csv_name_columns(const struct csv *c, struct data_csv *out)
+{
+    enum status st = ST_OK;
+    const char *end = data_csv_line_end(c, c->at), *p = c->at;
+    if (!c->has_names)
+        return ST_OK;
+    if (c->place)
+        return name_matched(c, out);
+    struct data_csv_field *field = calloc((size_t)c->n_columns, sizeof *field);
+    if (!field) {
+        LOG_E("%s: no memory for the names of its columns", c->path);
+        return ST_NOMEM;
+    }
+    for (int64_t k = 0; p && k < c->n_columns; k++)
+        field[k].at = data_csv_take_field(c, &p, end, &field[k].n);
+    TRY(list_names(c, field, DATA_CSV_FEATURE, &out->columns));
+    TRY(list_names(c, field, DATA_CSV_LABEL, &out->label_names));
+    TRY(list_names(c, field, DATA_CSV_IGNORED, &out->ignored_names));
+done:
+    free(field);
+    return st;
 }

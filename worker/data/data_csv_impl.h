@@ -4,6 +4,7 @@
 #define WORKER_DATA_DATA_CSV_IMPL_H
 #include "worker/data/data_csv.h"
 #include "worker/data/data_words.h"
+#include <stdbool.h>
 #include <stddef.h>
 
 /* What a column is; from 0 on: the target of that number. */
@@ -16,7 +17,8 @@ struct csv {
     char between;
     int64_t line; /* from 1 on */
     int64_t n_columns, n_features, n_targets;
-    int64_t *role; /* [n_columns] */
+    int64_t *role;  /* [n_columns] */
+    int64_t *place; /* [n_columns] of a feature: which number of a sample; NULL: as in the file */
     int has_label;
     int label_by_default; /* no name or number said which column is the label */
     int has_names;        /* the first line is no sample */
@@ -24,6 +26,12 @@ struct csv {
     int are_words;
     int64_t first_line; /* and where */
     struct data_words *words;
+};
+
+/* A field of line 1. */
+struct data_csv_field {
+    const char *at;
+    size_t n;
 };
 
 /* The end of the line at p, its line break not included. */
@@ -39,7 +47,10 @@ enum status data_csv_read_first_line(struct csv *c);
  * columns that a table rarely means as features. names: line 1. */
 enum status data_csv_report(const struct csv *c, const char *names, const float *samples,
                             int64_t rows);
-/* Of that line, if it names the columns: those that are features. Else NULL. */
-enum status data_csv_name_features(const struct csv *c, char **out);
+/* Of that line, if it names the columns: those that are features, labels or targets, and ignored.
+ * Else NULL. */
+enum status data_csv_name_columns(const struct csv *c, struct data_csv *out);
+/* data_csv_layout.c: finds the columns by the names of the training file, if line 1 has these. */
+enum status data_csv_match_names(struct csv *c, bool *matched);
 
 #endif

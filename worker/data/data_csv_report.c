@@ -142,11 +142,12 @@ static void warn_of_scale(const struct csv *c, const struct feature *f)
 static void find_features(const struct csv *c, const char *names, struct feature *f)
 {
     const char *end = data_csv_line_end(c, names), *p = names;
+    int64_t at = 0;
     for (int64_t k = 0; k < c->n_columns; k++) {
         size_t n = 0;
         const char *field = p ? data_csv_take_field(c, &p, end, &n) : "";
         if (c->role[k] == DATA_CSV_FEATURE)
-            *f++ = (struct feature){
+            f[c->place ? c->place[k] : at++] = (struct feature){
                 .column = k, .name = field, .n = c->has_names ? n : 0, .numbers_rows = true};
     }
 }

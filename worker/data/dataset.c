@@ -97,6 +97,8 @@ static void close_files(struct source *s)
     }
     free(s->class_names);
     free(s->columns);
+    free(s->label_names);
+    free(s->ignored_names);
     free(s->names);
     free(s);
 }

@@ -52,6 +52,7 @@ struct dataset {
     const char *labels_path;  /* likewise of labels or targets */
     const char *class_names;  /* of folders of pictures, words in CSV: a list as in data_words.h;
                                  else NULL */
+    const char *label_names, *ignored_names; /* CSV: those of the other columns; else NULL */
     const char *columns; /* CSV: the names of those that a sample has, a list likewise; else NULL */
     const char *names;   /* of pictures that are predicted from: see data_images.h; else NULL */
     enum progress_style progress; /* how it is said how far who reads all of it is */
@@ -111,7 +112,9 @@ struct dataset_request {
     int describe;            /* CSV: log what each column is, and warn of doubtful ones */
     int rescaled;            /* CSV: columns of very different sizes are no reason to warn */
     const char *class_names; /* CSV: what words are numbered by, see data_csv.h; NULL: here */
-    int64_t features;        /* CSV: that a sample must have; 0: any number */
+    const char *feature_names, *label_names, *ignored_names; /* CSV: see data_csv.h; NULL: none */
+    int are_targets;   /* CSV: label_names are those of targets */
+    int64_t features;  /* CSV: that a sample must have; 0: any number */
     int may_be_absent; /* neither in dir nor by data: then there is no set, which is no error */
     int to_predict;    /* labels may be missing, and pictures' names are kept */
     enum progress_style progress; /* where it takes long to read */

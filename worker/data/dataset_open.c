@@ -273,6 +273,10 @@ static enum status open_csv(struct source *s, const struct dataset_request *r,
         .ignored = r->ignore_columns,
         .classes = r->class_names,
         .features = r->features,
+        .feature_names = r->feature_names,
+        .label_names = r->label_names,
+        .ignored_names = r->ignored_names,
+        .are_targets = r->are_targets,
         .may_lack = r->to_predict,
         .header = (enum data_csv_header)r->csv_header,
         .describe = r->describe,
@@ -287,6 +291,8 @@ static enum status open_csv(struct source *s, const struct dataset_request *r,
     s->array[LABELS] = csv.labels;
     s->class_names = csv.classes;
     s->columns = csv.columns;
+    s->label_names = csv.label_names;
+    s->ignored_names = csv.ignored_names;
     return ST_OK;
 }
 
@@ -387,6 +393,8 @@ static enum status make(struct source *s, const struct dataset_request *r,
     s->d.labels_path = source_labels_path(s);
     s->d.class_names = s->class_names;
     s->d.columns = s->columns;
+    s->d.label_names = s->label_names;
+    s->d.ignored_names = s->ignored_names;
     s->d.names = s->names;
     int turned = s->nhwc && samples->n_dims == 4 && s->d.sample.dim[0] > 1;
     s->d.floats = data_type_is_plain(samples->type);

@@ -1,0 +1,77 @@
+#!/usr/bin/python3
+"""Tables: an export finds the columns of new data by their names, and refuses other columns."""
+# label: cluster
+import csv
+import os
+import random
+
+import harness
+
+TRAIN = ["--train_steps=20", "--batch_size=20", "--seed=3", "--intra_op_threads=1"]
+
+
+class Columns(harness.Test):
+    def path(self, name):
+        return os.path.join(self.dir(), name)
+
+    def write(self, name, head, columns):
+        """columns: of numbers, made by the same seed for the same name."""
+        rows = zip(*([self.value(column, i) for i in range(60)] for column in columns))
+        with open(self.path(name), "w", encoding="ascii") as f:
+            f.write(head + "\n" + "".join(",".join(map(str, row)) + "\n" for row in rows))
+        return "--test_data=" + self.path(name)
+
+    @staticmethod
+    def value(column, i):
+        if column in ("kind", "id"):
+            return i % 3 if column == "kind" else 1000 + i * i
+        return round(random.Random(column + str(i)).gauss(0, 1) + 3 * (i % 3 == ord(column) % 3), 3)
+
+    def worker(self, *flags, status=0):
+        argv = [os.path.join(harness.BIN, "worker"), "--models_dir=" + harness.MODELS,
+                "--model=softmax", "--progress=lines", "--intra_op_threads=1", *flags]
+        process = self.start("worker", argv)
+        process.wait(60, status)
+        return process
+
+    def train(self, *flags):
+        self.write("train.csv", "id,a,b,kind,c", ["id", "a", "b", "kind", "c"])
+        self.worker(*TRAIN, "--train_data=" + self.path("train.csv"), "--ignore_columns=id",
+                    "--export=" + self.path("m.safetensors"), *flags)
+
+    def predict(self, data, *flags, status=0):
+        process = self.worker("--predict=" + self.path("m.safetensors"), data, *flags,
+                              "--output=" + self.path("o.csv"), status=status)
+        if status:
+            return process.output()
+        with open(self.path("o.csv"), encoding="ascii", newline="") as f:
+            return list(csv.reader(f))
+
+    def test_columns_are_found_by_name(self):
+        self.train("--label_column=kind")
+        same = self.predict(self.write("same.csv", "id,a,b,kind,c", ["id", "a", "b", "kind", "c"]))
+        self.assertEqual(len(same), 61)
+        for name, head in (("other order", "c,kind,b,id,a"), ("no label", "b,a,c"),
+                           ("no id", "kind,c,a,b")):
+            got = self.predict(self.write("new.csv", head, head.split(",")))
+            self.assertEqual(got, same, name)
+        shuffled = self.write("new.csv", "c,kind,b,a", ["c", "kind", "b", "a"])
+        worker = self.worker("--evaluate=" + self.path("m.safetensors"), shuffled)
+        self.assertRegex(worker.output(), r"test accuracy: .* \(60 samples\)")
+
+    def test_other_columns_are_refused(self):
+        self.train("--label_column=kind")
+        said = self.predict(self.write("new.csv", "x,a,b,c", ["id", "a", "b", "c"]), status=1)
+        self.assertIn("column 1, 'x', is no column of the training file", said)
+        self.assertIn("--ignore_columns=1", said)
+        self.predict("--test_data=" + self.path("new.csv"), "--ignore_columns=1")
+        said = self.predict(self.write("new.csv", "a,c", ["a", "c"]), status=1)
+        self.assertIn("has no column 'b', which is feature 2 of the training file", said)
+        self.write("new.csv", "a,b,c", ["a", "b", "c"])
+        worker = self.worker("--evaluate=" + self.path("m.safetensors"),
+                             "--test_data=" + self.path("new.csv"), status=1)
+        self.assertIn("lacks the column of the label", worker.output())
+
+
+if __name__ == "__main__":
+    harness.main()
