@@ -201,11 +201,11 @@ static void show_head(const struct net_status *s)
         printf("model %s: ", s->model_name);
     else
         printf("model: ");
-    printf("%d parameters, %" PRId64 " elements in %d chunks; %s, learning rate %s; batches "
+    printf("%d parameters, %" PRId64 " elements in %d %s; %s, learning rate %s; batches "
            "of %d\n",
            s->chunks->n_params, s->chunks->n_elems, s->chunks->n_chunks,
-           optim_name(s->job.optim.kind), float_text(s->job.optim.learning_rate, rate),
-           s->job.batch);
+           s->chunks->n_chunks == 1 ? "chunk" : "chunks", optim_name(s->job.optim.kind),
+           float_text(s->job.optim.learning_rate, rate), s->job.batch);
     if (s->job.local_steps > 1)
         printf("each step is %d of a worker by itself, by %s, learning rate %s\n",
                s->job.local_steps, optim_name(s->job.local.kind),

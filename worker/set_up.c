@@ -512,9 +512,10 @@ static enum status make_trainer(struct worker *w)
         TRY(sample_log_open(o->record_samples, &w->sample_log));
     cfg.sample_log = w->sample_log;
     TRY(trainer_create(&cfg, &w->trainer));
-    LOG_I("model '%s': %" PRId64 " parameters in %d chunks; %d %s, %.0f MB; %" PRId64
+    LOG_I("model '%s': %" PRId64 " parameters in %d %s; %d %s, %.0f MB; %" PRId64
           " training samples from %s, %d %s",
-          w->model->name, w->chunks->n_elems, w->chunks->n_chunks, w->towers.n,
+          w->model->name, w->chunks->n_elems, w->chunks->n_chunks,
+          w->chunks->n_chunks == 1 ? "chunk" : "chunks", w->towers.n,
           w->towers.n == 1 ? "tower" : "towers", (double)trainer_memory_bytes(w->trainer) / 1e6,
           w->train->n, w->train->path, w->model->classes,
           w->train->targets ? "targets" : "classes");

@@ -46,11 +46,11 @@ static void log_run(const struct run *r, int first)
 {
     const struct net_plan *p = r->plan;
     if (first)
-        LOG_I("job: %d parameters, %" PRId64 " elements in %d chunks; %d workers, %s, %s, %" PRId64
-              " steps",
-              p->chunks->n_params, p->chunks->n_elems, p->chunks->n_chunks, p->n_members,
-              job_sync_mode_name(p->job.sync_mode), optim_name(p->job.optim.kind),
-              p->job.train_steps);
+        LOG_I("job: %d parameters, %" PRId64 " elements in %d %s; %d %s, %s, %s, %" PRId64 " steps",
+              p->chunks->n_params, p->chunks->n_elems, p->chunks->n_chunks,
+              p->chunks->n_chunks == 1 ? "chunk" : "chunks", p->n_members,
+              p->n_members == 1 ? "worker" : "workers", job_sync_mode_name(p->job.sync_mode),
+              optim_name(p->job.optim.kind), p->job.train_steps);
     if (p->source == PLAN_CHECKPOINT)
         LOG_I("goes on from step %" PRId64 ", as generation " TERM_FMT, p->step,
               TERM_ARG(p->generation));

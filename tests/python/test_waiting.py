@@ -56,7 +56,9 @@ class Waiting(harness.Test):
         self.assertRegex(text, r"(?m)^ps:0: generation 1\.1, waiting, step 0 of 100000 \(sync\); "
                                r"0\.0 steps/s")
         self.assertRegex(text, r"(?m)^waiting for %s, \d+ s$" % whom)
-        self.assertRegex(text, r"(?m)^model small: \d+ parameters, ")
+        self.assertRegex(text, r"(?m)^model small: \d+ parameters, \d+ elements in 1 chunk; ")
+        self.assertRegex(job.ps[0].output(), "elements in 1 chunk; 2 workers, ")
+        self.assertRegex(job.workers[0].output(), r"parameters in 1 chunk; 1 tower, ")
         page = json.loads(self.page(port, "/status.json"))
         self.assertEqual((page["state"], page["steps_per_s"], page["images_per_s"]),
                          ("waiting", 0, 0))
