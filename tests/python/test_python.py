@@ -87,7 +87,7 @@ class Declared(unittest.TestCase):
                       lambda m: read(*m.group(1).split("/")), read("libweir/settings.c"),
                       flags=re.M)
         slurm = re.findall(r'\{"(\w+)", FLAG_', text[:text.index("struct flag rows")])
-        rows = re.findall(r'^    (?:\{|TEXT\(|NUMBER\(|YES_NO\()"(\w+)"|^    (CLUSTER_SLURM)',
+        rows = re.findall(r'^    (?:\{|(?:TEXT|PATH|NUMBER|YES_NO)\()"(\w+)"|^    (CLUSTER_SLURM)',
                           text[text.index("struct flag rows"):], re.M)
         self.assertEqual(tuple(name for row, of_slurm in rows
                                for name in (slurm if of_slurm else [row])), weir.SETTINGS)
