@@ -563,6 +563,20 @@ static void columns_are_found_by_the_names_of_training(void **state)
     free(csv.labels.unpacked);
 }
 
+static void other_texts_are_named(void **state)
+{
+    static const char utf16[] = "\xff\xfe"
+                                "a\0,\0b\0\n\0001\0,\0002\0\n";
+    static const char cr[] = "a,label\r1,0\r2,1\r";
+    const struct data_csv_columns columns = {.label = "label"};
+    struct data_csv csv;
+    (void)state;
+    assert_int_equal(decode_columns(utf16, sizeof utf16, &columns, &csv), ST_CORRUPT);
+    assert_non_null(strstr(capture_text, "x.csv: is UTF-16 text, which is not read"));
+    assert_int_equal(decode_columns(cr, sizeof cr - 1, &columns, &csv), ST_CORRUPT);
+    assert_non_null(strstr(capture_text, "x.csv: its lines end with CR alone"));
+}
+
 static void lists_differ_at_their_first_difference(void **state)
 {
     const struct {
@@ -624,6 +638,7 @@ int main(void)
         cmocka_unit_test(labels_that_are_missing_are_not_made_up),
         cmocka_unit_test(names_of_features_are_kept),
         cmocka_unit_test(columns_are_found_by_the_names_of_training),
+        cmocka_unit_test(other_texts_are_named),
         cmocka_unit_test(lists_differ_at_their_first_difference),
         cmocka_unit_test(words_have_a_bound),
         cmocka_unit_test_setup_teardown(a_set_is_opened_by_its_files_name, setup, teardown),

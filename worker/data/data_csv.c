@@ -300,6 +300,20 @@ static void put_arrays(const struct csv *c, const struct row *from, int64_t rows
                                           .unpacked = from->label};
 }
 
+/* Names what makes the text no lines of fields, which errors of fields would hide. */
+static enum status check_text(const uint8_t *bytes, uint64_t n, const char *path)
+{
+    bool utf16 = n >= 2 && (memcmp(bytes, "\xff\xfe", 2) == 0 || memcmp(bytes, "\xfe\xff", 2) == 0);
+    bool cr_alone = n > 0 && memchr(bytes, '\r', n - 1) && !memchr(bytes, '\n', n);
+    if (utf16)
+        LOG_E("%s: is UTF-16 text, which is not read; save it as UTF-8", path);
+    else if (cr_alone)
+        LOG_E("%s: its lines end with CR alone, which is not read; save it with line ends of Unix "
+              "(LF) or Windows (CR LF)",
+              path);
+    return utf16 || cr_alone ? ST_CORRUPT : ST_OK;
+}
+
 enum status data_csv_decode(const uint8_t *bytes, uint64_t n, const char *path,
                             const struct data_csv_columns *columns, struct data_csv *out)
 {
@@ -318,6 +332,7 @@ enum status data_csv_decode(const uint8_t *bytes, uint64_t n, const char *path,
         LOG_E("%s: empty", path);
         TRY(ST_CORRUPT);
     }
+    TRY(check_text(bytes, n, path));
     const char *names = c.at;
     TRY(data_csv_read_first_line(&c));
     TRY(data_csv_name_columns(&c, &made));
