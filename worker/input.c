@@ -168,6 +168,8 @@ enum status input_open(struct worker *w)
 {
     enum status st = ST_OK;
     TRY(know_classes(w));
+    if (w->train && !w->opt.data_own) /* another worker may have samples of the other classes */
+        TRY(dataset_classes_check(w->train));
     w->opt.test.may_be_absent = w->train != NULL;
     TRY(dataset_open(&w->opt.test, &w->test));
     if (w->train && w->opt.validation_dir) {

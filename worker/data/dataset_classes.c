@@ -1,5 +1,13 @@
 /* worker/data/dataset_classes.c - see the header. */
 #include "worker/data/dataset_classes.h"
+#include "base/log.h"
+#include "worker/data/data_words.h"
+#include <stdio.h>
+#include <stdlib.h>
+
+/* Labels of more different values than this, in fewer than so many samples each, look like targets.
+ */
+enum { MANY_VALUES = 100, FEW_SAMPLES = 2 };
 
 int dataset_classes_lacking(const struct dataset *train, const struct dataset *d, int *first)
 {
@@ -17,4 +25,78 @@ int dataset_classes_lacking(const struct dataset *train, const struct dataset *d
         }
     }
     return n;
+}
+
+struct counts {
+    int classes, present, first_missing;
+    int64_t of_largest; /* samples of the largest label */
+};
+
+/* Names may be of more classes than the largest label says. */
+static int classes_of(const struct dataset *d)
+{
+    int named = d->class_names != NULL;
+    for (const char *at = d->class_names; at && *at; at++)
+        named += *at == '\n';
+    return named > d->classes ? named : d->classes;
+}
+
+/* samples: [classes_of(d)], zeros. */
+static struct counts count(const struct dataset *d, int64_t *samples)
+{
+    struct counts c = {.classes = classes_of(d), .first_missing = -1};
+    for (int64_t i = 0; i < d->n; i++)
+        samples[dataset_label(d, i)]++;
+    for (int k = 0; k < c.classes; k++) {
+        c.present += samples[k] > 0;
+        if (samples[k] == 0 && c.first_missing < 0)
+            c.first_missing = k;
+    }
+    c.of_largest = samples[c.classes - 1];
+    return c;
+}
+
+static void warn_missing(const struct dataset *d, const struct counts *c)
+{
+    char name[DATA_WORDS_TEXT_BYTES], quoted[DATA_WORDS_TEXT_BYTES + 8] = "";
+    data_words_name(d->class_names, c->first_missing, name);
+    if (*name)
+        snprintf(quoted, sizeof quoted, " ('%s')", name);
+    LOG_W("%s: %d of its %d classes %s no training sample (the first: class %d%s; samples of the "
+          "last, %d: %lld); %s",
+          d->labels_path, c->classes - c->present, c->classes,
+          c->classes - c->present == 1 ? "has" : "have", c->first_missing, quoted, c->classes - 1,
+          (long long)c->of_largest,
+          d->class_names          ? "fill or remove the folders that are empty"
+          : c->first_missing == 0 ? "classes count from 0, so subtract the smallest label from all"
+                                  : "classes count from 0 to the largest label, so look whether "
+                                    "that one is a mistake, and number the classes without gaps");
+}
+
+enum status dataset_classes_check(const struct dataset *train)
+{
+    if (!train->labels)
+        return ST_OK;
+    int64_t *samples = calloc((size_t)classes_of(train), sizeof *samples);
+    if (!samples) {
+        LOG_E("%s: no memory to count %d classes", train->labels_path, classes_of(train));
+        return ST_NOMEM;
+    }
+    struct counts c = count(train, samples);
+    free(samples);
+    if (c.present == 1) {
+        LOG_E("%s: all %lld training samples are of one class, %d: a model would learn to answer "
+              "it always; give samples of two classes at least, or name the column or array that "
+              "has the labels",
+              train->labels_path, (long long)train->n, train->classes - 1);
+        return ST_INVALID;
+    }
+    if (c.present > MANY_VALUES && train->n < (int64_t)c.present * FEW_SAMPLES)
+        LOG_W("%s: its labels have %d different values in %lld samples, and each value becomes a "
+              "class; if they are numbers to fit, name them with --target_columns (npy: save them "
+              "as float32) and end the model with mean_squared_error",
+              train->labels_path, c.present, (long long)train->n);
+    else if (c.present < c.classes)
+        warn_missing(train, &c);
+    return ST_OK;
 }

@@ -4,6 +4,9 @@
 #include <math.h>
 #include <stdlib.h>
 
+/* More classes than this, and than samples, are targets that were taken for labels. */
+enum { MANY_CLASSES = 100 };
+
 static enum status not_finite(const struct data_array *a, const char *path, int64_t k)
 {
     int64_t n_targets = data_array_row_elems(a);
@@ -76,6 +79,14 @@ enum status dataset_check_outputs(const struct dataset *d, const struct layer *l
             "the labels as float32 (CSV: --target_columns) and end the model with "
             "mean_squared_error or sigmoid_cross_entropy",
             d->labels_path);
+        return ST_MISMATCH;
+    }
+    if (!d->targets && loss->kind == LAYER_SQUARED && d->classes > MANY_CLASSES &&
+        d->classes > d->n) {
+        LOG_E("%s: its whole numbers up to %d would become %d classes for %lld samples, but layer "
+              "'%s', a mean_squared_error, can fit the numbers themselves: name their column with "
+              "--target_columns (npy: save them as float32)",
+              d->labels_path, d->classes - 1, d->classes, (long long)d->n, loss->name);
         return ST_MISMATCH;
     }
     if (!d->targets)

@@ -1,0 +1,85 @@
+/* tests/worker_classes_test.c - classes of a training set are counted: one alone is refused, those
+ * without a sample and labels that look like targets are named. */
+#include "base/log.h"
+#include "tests/capture.h"
+#include "worker/data/dataset_classes.h"
+#include "worker/data/dataset_targets.h"
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <stdint.h>
+
+#include <cmocka.h>
+
+enum { MOST = 300 };
+
+static struct dataset set_of(const int32_t *labels, int n)
+{
+    struct dataset d = {.n = n, .labels = labels, .path = "x.npy", .labels_path = "y.npy"};
+    for (int i = 0; i < n; i++)
+        d.classes = labels[i] + 1 > d.classes ? labels[i] + 1 : d.classes;
+    return d;
+}
+
+static void check(const struct dataset *d, enum status want, const char *text)
+{
+    enum status st = CAPTURE(dataset_classes_check(d));
+    if (st != want || capture_lines() != (text != NULL) || (text && !strstr(capture_text, text)))
+        fail_msg("status %s, wanted %s and \"%s\"; said: %s", status_name(st), status_name(want),
+                 text ? text : "", capture_text);
+}
+
+static void one_class_alone_is_refused(void **state)
+{
+    const int32_t labels[] = {3, 3, 3, 3};
+    struct dataset d = set_of(labels, 4);
+    check(&d, ST_INVALID, "y.npy: all 4 training samples are of one class, 3: ");
+}
+
+static void classes_without_samples_are_warned_of(void **state)
+{
+    const int32_t healthy[] = {0, 1, 2, 1}, from_1[] = {1, 2, 3, 1}, stray[] = {0, 1, 2, 999, 1};
+    struct dataset d = set_of(healthy, 4);
+    check(&d, ST_OK, NULL);
+    d = set_of(from_1, 4);
+    check(&d, ST_OK, "y.npy: 1 of its 4 classes has no training sample (the first: class 0;");
+    assert_non_null(strstr(capture_text, "subtract the smallest label"));
+    d = set_of(stray, 5);
+    check(&d, ST_OK,
+          "y.npy: 996 of its 1000 classes have no training sample (the first: class 3; "
+          "samples of the last, 999: 1)");
+    d = set_of(healthy, 4);
+    d.class_names = "ant\nbee\ncat\ndog"; /* and no sample of the last */
+    check(&d, ST_OK, "class 3 ('dog');");
+    assert_non_null(strstr(capture_text, "remove the folders that are empty"));
+    d.labels = NULL;
+    check(&d, ST_OK, NULL);
+}
+
+static void labels_of_many_values_are_taken_for_targets(void **state)
+{
+    int32_t prices[MOST];
+    for (int i = 0; i < MOST; i++)
+        prices[i] = 20000 + 7 * i;
+    struct dataset d = set_of(prices, MOST);
+    const struct layer squared = {.name = "loss", .kind = LAYER_SQUARED, .in = {1, {d.classes}}};
+    check(&d, ST_OK, "y.npy: its labels have 300 different values in 300 samples");
+    assert_non_null(strstr(capture_text, "--target_columns"));
+    assert_int_equal(CAPTURE(dataset_check_outputs(&d, &squared)), ST_MISMATCH);
+    assert_non_null(strstr(capture_text, "would become 22094 classes for 300 samples"));
+    assert_non_null(strstr(capture_text, "--target_columns"));
+    for (int i = 0; i < MOST; i++)
+        prices[i] = i / 2;
+    d = set_of(prices, MOST);
+    check(&d, ST_OK, NULL);
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(one_class_alone_is_refused),
+        cmocka_unit_test(classes_without_samples_are_warned_of),
+        cmocka_unit_test(labels_of_many_values_are_taken_for_targets),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}
