@@ -8,6 +8,7 @@
 #include "worker/predictions.h"
 #include <stdio.h>
 #include <string.h>
+#include <strings.h>
 #include <unistd.h>
 
 enum { DEFAULT_SAVE_SECS = 600 };
@@ -306,6 +307,40 @@ enum status options_check_inference(struct options *o)
     return ST_OK;
 }
 
+/* --export writes safetensors, whatever the name: refuses the ends of other formats. */
+static enum status check_export_end(const char *path)
+{
+    static const char torch[] = "safetensors.torch.load_file() reads it in PyTorch";
+    static const char numpy[] = "safetensors.numpy.load_file() reads it in NumPy";
+    static const struct {
+        const char *end, *way;
+    } others[] = {
+        {"onnx", "python3 -m weir.onnx MODEL FILE.safetensors FILE.onnx then converts it"},
+        {"pt", torch},
+        {"pth", torch},
+        {"bin", torch},
+        {"pkl", torch},
+        {"npz", numpy},
+        {"npy", numpy},
+        {"h5", numpy},
+        {"hdf5", numpy},
+        {"keras", numpy},
+        {"pb", numpy},
+        {"tflite", numpy},
+        {"ckpt", "--checkpoint_dir=DIR keeps checkpoints"},
+    };
+    const char *dot = path ? strrchr(path, '.') : NULL;
+    for (size_t i = 0; dot && i < sizeof others / sizeof *others; i++) {
+        if (strcasecmp(dot + 1, others[i].end) != 0)
+            continue;
+        LOG_E("--export=%.300s: the file would be safetensors, which %s files are not; let the "
+              "name end in .safetensors: %s",
+              path, dot, others[i].way);
+        return ST_INVALID;
+    }
+    return ST_OK;
+}
+
 enum status options_check_outputs(const struct options *o)
 {
     const struct options_raw *r = &options_raw;
@@ -328,7 +363,9 @@ enum status options_check_outputs(const struct options *o)
         {"test_labels", r->test_labels},
         {"model", access(o->model, F_OK) == 0 ? o->model : NULL}, /* else a name */
     };
-    enum status st = output_paths_differ(list, N_OUTPUTS, sizeof list / sizeof *list);
+    enum status st = check_export_end(r->export_file);
+    if (st == ST_OK)
+        st = output_paths_differ(list, N_OUTPUTS, sizeof list / sizeof *list);
     for (int i = 0; i < N_AT_END && st == ST_OK; i++)
         st = output_path_check(list[i].flag, list[i].path);
     return st;

@@ -53,6 +53,19 @@ class Outputs(harness.Test):
                 with open(target, "rb") as f:
                     self.assertNotIn(f.read(), (b"", b"old"))
 
+    def test_export_under_the_end_of_another_format(self):
+        """Refused before anything is read: the file would not be what its name says."""
+        for end, way in (("onnx", "python3 -m weir.onnx"), ("pt", "safetensors.torch.load_file"),
+                         ("PTH", "safetensors.torch.load_file"), ("h5", "load_file"),
+                         ("npz", "safetensors.numpy.load_file"), ("keras", "load_file")):
+            with self.subTest(end):
+                path = self.path("model." + end)
+                said = self.run_worker(*FLAGS, "--export=" + path, status=2).output()
+                self.assertIn("--export=%s: the file would be safetensors" % path, said)
+                self.assertIn("let the name end in .safetensors: ", said)
+                self.assertIn(way, said)
+                self.assertFalse(os.path.exists(path))
+
     def test_fifos(self):
         """Their reader gets all, and sees the end."""
         for what in FLAG:
