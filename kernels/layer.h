@@ -56,6 +56,7 @@ struct layer {
     float smoothing;             /* softmax_xent: share of a label given to all classes alike */
     int vocabulary;              /* embedding: it knows the numbers 0 .. vocabulary-1 */
     float slope;                 /* leaky_relu: factor of values below 0, 0 to 1 */
+    bool one_hot;                /* squared: labels are classes, one output for each */
 };
 
 /* True if the convolution or dense layer adds a bias. */

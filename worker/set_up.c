@@ -260,7 +260,8 @@ static enum status check_data(const struct worker *w)
         if (st != ST_OK)
             return st;
     }
-    return ST_OK;
+    return w->train ? dataset_check_loss(w->train, &w->model->layers[w->model->n_layers - 1])
+                    : ST_OK;
 }
 
 static enum status read_inputs(struct worker *w)

@@ -32,7 +32,7 @@ KEYS = {"conv2d": "input filters kernel stride padding init bias bias_init",
         "dropout": "input rate",
         "batch_norm": "input epsilon momentum", "flatten": "input",
         "softmax_cross_entropy": "input label_smoothing", "sigmoid_cross_entropy": "input",
-        "mean_squared_error": "input", "layer_norm": "input epsilon",
+        "mean_squared_error": "input one_hot", "layer_norm": "input epsilon",
         "embedding": "input vocabulary units init", "add": "inputs", "concat": "inputs"}
 MODELS = "../share/weir/models", "../../examples/models"  # from the worker's folder
 

@@ -136,7 +136,9 @@ class Onnx(harness.Test):
                              ("sigmoid_cross_entropy", "outputs"),
                              ("mean_squared_error", "scores"),
                              ("sigmoid_cross_entropy", "probabilities")):
-            EVERY["layers"][-1]["type"] = loss
+            EVERY["layers"][-1] = {"type": loss}
+            if output == "scores":
+                EVERY["layers"][-1]["one_hot"] = True
             with open(model, "w", encoding="utf-8") as f:
                 json.dump(EVERY, f)
             if output != "outputs":

@@ -117,9 +117,11 @@ class Targets(harness.Test):
     def path(self, name):
         return os.path.join(self.dir(), name)
 
-    def model(self, loss="mean_squared_error"):
+    def model(self, loss="mean_squared_error", **keys):
+        text = model_text(loss)
+        text["layers"][-1].update(keys)
         with open(self.path(loss + ".json"), "w", encoding="utf-8") as f:
-            json.dump(model_text(loss), f)
+            json.dump(text, f)
         return self.path(loss + ".json")
 
     def data_of(self, kind="mean_squared_error", form="npy", n_targets=2):
@@ -255,7 +257,8 @@ class Targets(harness.Test):
                 text = (head % n).encode()
                 f.write(b"\x93NUMPY\x01\x00" + struct.pack("<H", len(text)) + text +
                         bytes(i % 2 for i in range(n)))
-        job = self.job(data=folder, model=self.model(), flags=[*TRAIN, "--data_shard=own"])
+        job = self.job(data=folder, model=self.model(one_hot=True),
+                       flags=[*TRAIN, "--data_shard=own"])
         job.start_ps()
         job.start_worker(0)
         job.ps[0].wait_line("orker 0")

@@ -283,7 +283,7 @@ class Tables(Base):
         with open(model, "w", encoding="ascii") as f:
             json.dump({"name": "linear", "input": "auto", "classes": "auto", "layers": [
                 {"type": "flatten"}, {"type": "dense", "name": "out", "units": "classes"},
-                {"type": "mean_squared_error"}]}, f)
+                {"type": "mean_squared_error", "one_hot": True}]}, f)
         for columns, left in (("5", 4), ("5,1", 3)):
             target = ["--target_columns=" + columns]
             self.train(self.path("data"), *target, model=model)

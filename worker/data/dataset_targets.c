@@ -4,9 +4,6 @@
 #include <math.h>
 #include <stdlib.h>
 
-/* More classes than this, and than samples, are targets that were taken for labels. */
-enum { MANY_CLASSES = 100 };
-
 static enum status not_finite(const struct data_array *a, const char *path, int64_t k)
 {
     int64_t n_targets = data_array_row_elems(a);
@@ -81,14 +78,6 @@ enum status dataset_check_outputs(const struct dataset *d, const struct layer *l
             d->labels_path);
         return ST_MISMATCH;
     }
-    if (!d->targets && loss->kind == LAYER_SQUARED && d->classes > MANY_CLASSES &&
-        d->classes > d->n) {
-        LOG_E("%s: its whole numbers up to %d would become %d classes for %lld samples, but layer "
-              "'%s', a mean_squared_error, can fit the numbers themselves: name their column with "
-              "--target_columns (npy: save them as float32)",
-              d->labels_path, d->classes - 1, d->classes, (long long)d->n, loss->name);
-        return ST_MISMATCH;
-    }
     if (!d->targets)
         return dataset_check_classes(d, outputs);
     if (!layer_takes_targets(loss->kind)) {
@@ -107,4 +96,18 @@ enum status dataset_check_outputs(const struct dataset *d, const struct layer *l
         return ST_MISMATCH;
     }
     return loss->kind == LAYER_SIGMOID_XENT ? check_shares(d, loss) : ST_OK;
+}
+
+enum status dataset_check_loss(const struct dataset *train, const struct layer *loss)
+{
+    if (train->targets || loss->kind != LAYER_SQUARED || loss->one_hot)
+        return ST_OK;
+    LOG_E(
+        "%s: its labels are classes, 0 to %d, but layer '%s', a mean_squared_error, fits numbers; "
+        "if the labels are numbers to fit, %s; if they are classes, say \"one_hot\": true in that "
+        "layer, or end the model with softmax_cross_entropy",
+        train->labels_path, train->classes - 1, loss->name,
+        train->uses & DATASET_USES_COLUMN ? "name their columns with --target_columns"
+                                          : "save them as float32");
+    return ST_MISMATCH;
 }

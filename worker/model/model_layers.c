@@ -357,6 +357,8 @@ static enum status build_loss(struct model_reader *r, struct layer *l)
         TRY(model_json_double(r, "label_smoothing", bounds, &none, &smoothing));
         l->smoothing = (float)smoothing;
     }
+    if (l->kind == LAYER_SQUARED)
+        TRY(model_json_bool(r, "one_hot", false, &l->one_hot));
 done:
     return st;
 }
@@ -416,7 +418,7 @@ static const struct layer_type layer_types[LAYER_N_KINDS] = {
     [LAYER_FLATTEN] = {"flatten", ONE, build_flatten},
     [LAYER_SOFTMAX_XENT] = {"softmax_cross_entropy", ONE " label_smoothing", build_loss},
     [LAYER_SIGMOID_XENT] = {"sigmoid_cross_entropy", ONE, build_loss},
-    [LAYER_SQUARED] = {"mean_squared_error", ONE, build_loss},
+    [LAYER_SQUARED] = {"mean_squared_error", ONE " one_hot", build_loss},
     [LAYER_LAYER_NORM] = {"layer_norm", ONE " epsilon", build_layer_norm},
     [LAYER_EMBEDDING] = {"embedding", ONE " vocabulary units init", build_embedding},
     [LAYER_ADD] = {"add", COMMON " inputs", build_add},
