@@ -309,12 +309,42 @@ static void damaged_gzip_is_refused(void **state)
     check_bad(s, ST_CORRUPT, "truncated", "");
     save_gz(s, good, 5);
     check_bad(s, ST_CORRUPT, "the end of its gzip data is missing", "");
+    good[n] = 1;
     save_gz(s, good, n + 1);
     check_bad(s, ST_CORRUPT, "bytes behind the end of its gzip data", "");
     save(s, "images-idx3", ".gz", good, n);
     check_bad(s, ST_CORRUPT, "gzipped twice", "gunzip");
     save_gz(s, good, n);
     check_good(s);
+}
+
+/* cat a.gz b.gz, and bgzip, make files of several members (RFC 1952, 2.2). gzip(1) accepts zeros
+ * behind the last one, which a tape's blocks are filled with. */
+static void gzip_members_are_read_one_after_another(void **state)
+{
+    struct set *s = *state;
+    uint8_t packed[2 * IMAGE_BYTES + 1024] = {0};
+    enum { ROOM = sizeof packed };
+    unlink(set_path(s, "images-idx3", ""));
+    save(s, "images-idx3", ".gz", s->images, 20);
+    size_t n = load_gz(s, packed, ROOM);
+    save(s, "images-idx3", ".gz", s->images, 0); /* bgzip's last member is empty */
+    n += load_gz(s, packed + n, ROOM - n);
+    size_t last = n;
+    save(s, "images-idx3", ".gz", s->images + 20, IMAGE_BYTES - 20);
+    n += load_gz(s, packed + n, ROOM - n);
+    assert_true(n + 64 < ROOM);
+    save_gz(s, packed, n);
+    check_good(s);
+    save_gz(s, packed, n + 64);
+    check_good(s);
+    save_gz(s, packed, n - 1);
+    check_bad(s, ST_CORRUPT, "truncated", "the end of its gzip data is missing");
+    save_gz(s, packed, last + 1);
+    check_bad(s, ST_CORRUPT, "bytes behind the end of its gzip data", "");
+    packed[last + 12] ^= 0x10;
+    save_gz(s, packed, n);
+    check_bad(s, ST_CORRUPT, "corrupt gzip data", "");
 }
 
 static void decoding_points_into_the_data(void **state)
@@ -462,6 +492,7 @@ int main(void)
         WITH_SET(bad_labels_and_sizes_are_refused),
         WITH_SET(large_promises_take_no_memory),
         WITH_SET(damaged_gzip_is_refused),
+        WITH_SET(gzip_members_are_read_one_after_another),
         WITH_SET(decoding_points_into_the_data),
         WITH_SET(a_set_is_split_by_the_seed),
         cmocka_unit_test(order_is_a_permutation_of_each_pass),

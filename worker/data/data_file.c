@@ -1,11 +1,13 @@
 /* worker/data/data_file.c - see the header. What is gzipped is unpacked to memory that grows with
- * what really comes out of it, so that a small file cannot make us take much (I9); gzip's checksum
- * and length are checked by zlib, and what follows its end is an error. */
+ * what really comes out of it, so that a small file cannot make us take much (I9). A file may
+ * have several gzip members, whose bytes follow each other. zlib checks each member's checksum and
+ * length. Zeros may fill the file behind the last member; other bytes there are an error. */
 #include "worker/data/data_file.h"
 #include "base/log.h"
 #include "worker/data/data_guard.h"
 #include <errno.h>
 #include <fcntl.h>
+#include <stdbool.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/mman.h>
@@ -57,6 +59,23 @@ static enum status grow(const struct data_file *packed, uint64_t have, uint8_t *
     return ST_OK;
 }
 
+static bool is_member(const struct data_file *packed, uint64_t at)
+{
+    return packed->n - at >= 2 && packed->bytes[at] == 0x1f && packed->bytes[at + 1] == 0x8b;
+}
+
+/* Checks the bytes behind the last gzip member. */
+static enum status check_padding(const struct data_file *packed, uint64_t from)
+{
+    for (uint64_t at = from; at < packed->n; at++)
+        if (packed->bytes[at] != 0) {
+            LOG_E("%s: bytes behind the end of its gzip data, from byte %llu on", packed->path,
+                  (unsigned long long)from);
+            return ST_CORRUPT;
+        }
+    return ST_OK;
+}
+
 static enum status inflate_all(z_stream *z, const struct data_file *packed, uint8_t **to,
                                uint64_t *n)
 {
@@ -74,6 +93,8 @@ static enum status inflate_all(z_stream *z, const struct data_file *packed, uint
         code = inflate(z, Z_NO_FLUSH);
         used += in - z->avail_in;
         have += out - z->avail_out;
+        if (code == Z_STREAM_END && is_member(packed, used))
+            code = inflateReset(z);
         if (code == Z_STREAM_END || code == Z_OK)
             continue;
         if (code == Z_BUF_ERROR && used == packed->n)
@@ -83,11 +104,7 @@ static enum status inflate_all(z_stream *z, const struct data_file *packed, uint
                   (unsigned long long)used, z->msg ? z->msg : "invalid stream");
         return code == Z_MEM_ERROR ? ST_NOMEM : ST_CORRUPT;
     }
-    if (used < packed->n) {
-        LOG_E("%s: bytes behind the end of its gzip data, from byte %llu on", packed->path,
-              (unsigned long long)used);
-        return ST_CORRUPT;
-    }
+    TRY(check_padding(packed, used));
     *n = have;
 done:
     return st;
