@@ -224,7 +224,7 @@ static enum status take_epoch(const char *folder, uint64_t above, struct ps_leas
         uint64_t old = ps_term_epoch(recorded_generation(folder));
         l->epoch = (old > highest ? old : highest) + 1;
         if (l->epoch > TERM_MAX_EPOCH) {
-            LOG_E("%s: its epochs are used up (%" PRIu64 "); start with another --checkpoint_dir "
+            LOG_E("%s: its terms are used up (%" PRIu64 "); start with another --checkpoint_dir "
                   "and --restore=%s",
                   folder, highest, folder);
             return ST_RANGE;
@@ -251,7 +251,7 @@ enum status ps_folder_claim(const char *folder, uint64_t incarnation, const char
     TRY(look(folder, l.epoch, &seen));
     if (seen.lease > l.epoch) {
         read_lease(folder, seen.lease, &other);
-        LOG_E("%s: %s claimed it at the same moment (epoch %" PRIu64 "); only one job may have "
+        LOG_E("%s: %s claimed it at the same moment (term %" PRIu64 "); only one job may have "
               "this --checkpoint_dir",
               folder, who(&other), seen.lease);
         return ST_BUSY;
@@ -261,7 +261,7 @@ enum status ps_folder_claim(const char *folder, uint64_t incarnation, const char
     t.epoch = l.epoch;
     TRY(each_name(folder, remove_lower, &t));
     if (before.epoch > 0 && before.incarnation != incarnation)
-        LOG_I("%s: taken from %s (epoch %" PRIu64 "), which ends if it is still there; epoch "
+        LOG_I("%s: taken from %s (term %" PRIu64 "), which ends if it is still there; term "
               "%" PRIu64,
               folder, who(&before), before.epoch, l.epoch);
     *out = l;
@@ -285,7 +285,7 @@ static enum status refuse(const char *folder, uint64_t epoch, const struct ps_le
 {
     struct ps_lease other = {0};
     read_lease(folder, epoch, &other);
-    LOG_E("%s: %s has claimed it since (epoch %" PRIu64 ", this process has %" PRIu64
+    LOG_E("%s: %s has claimed it since (term %" PRIu64 ", this process has %" PRIu64
           "): this process was replaced, and ends; it removes nothing",
           folder, who(&other), epoch, mine->epoch);
     return ST_REFUSED;
@@ -300,7 +300,7 @@ enum status ps_folder_still_owner(const char *folder, const struct ps_lease *min
     if (seen.lease == 0 && seen.any <= mine->epoch) {
         st = record(folder, mine);
         if (st == ST_OK)
-            LOG_W("%s: it was emptied; epoch %" PRIu64 " is recorded again", folder, mine->epoch);
+            LOG_W("%s: it was emptied; term %" PRIu64 " is recorded again", folder, mine->epoch);
         if (st != ST_BUSY)
             return st;
         TRY(look(folder, mine->epoch, &seen));

@@ -241,7 +241,7 @@ static void a_claim_fences_the_owner_before(void **state)
     assert_true(b.epoch == 3);
     assert_int_equal(CAPTURE(ps_folder_still_owner(folder, &a)), ST_REFUSED);
     assert_int_equal(capture_lines(), 1);
-    assert_non_null(strstr(capture_text, "[::1]:9 has claimed it since (epoch 3"));
+    assert_non_null(strstr(capture_text, "[::1]:9 has claimed it since (term 3"));
     assert_int_equal(ps_folder_still_owner(folder, &b), ST_OK);
     put("weir-1.1-1-0-of-2.safetensors", "an orphan");
     assert_int_equal(CAPTURE(sweep(&a, 1, ALL_WRITTEN)), ST_REFUSED);

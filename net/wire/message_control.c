@@ -128,7 +128,7 @@ static const char *control_problem(const Weir__V1__CoordinateRequest *wire)
     const Weir__V1__CoordinateRequest__Stand *stand = wire->stand;
     if (wire->incarnation == 0 || wire->generation > (uint64_t)MESSAGE_MAX_STEP ||
         wire->heard_epoch > (uint64_t)MESSAGE_MAX_STEP)
-        return "the incarnation is 0, or the generation or the epoch out of bounds";
+        return "the incarnation is 0, or the generation or the term out of bounds";
     if (wire->joining
             ? wire->server != 0 || wire->n_servers != 0 || !wire->address[0]
             : wire->n_servers < 1 || wire->n_servers > HOSTS_MAX || wire->server >= wire->n_servers)

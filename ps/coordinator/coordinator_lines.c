@@ -218,7 +218,7 @@ static void wait_start_text(const struct text *t)
         break;
     case WAIT_RAISE:
         snprintf(t->at, t->bytes,
-                 "who comes from another ps:0 waits until a higher epoch can be recorded in %s "
+                 "who comes from another ps:0 waits until a higher term can be recorded in %s "
                  "(%s): make room there, or make it writable",
                  t->folder, why);
         break;

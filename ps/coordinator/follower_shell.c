@@ -214,7 +214,7 @@ static void carry_out(struct follower_shell *f, const struct follower_action *a)
         LOG_W("ps:0 (%s) was started anew; training goes on from where it says", f->cfg.addr);
         break;
     case FOLLOW_ACT_OLD_PS0:
-        LOG_W("a ps:0 (%s) that was replaced (epoch %" PRIu64 ") is not obeyed; end that process",
+        LOG_W("a ps:0 (%s) that was replaced (term %" PRIu64 ") is not obeyed; end that process",
               f->cfg.addr, f->reply.epoch);
         break;
     case FOLLOW_ACT_NO_FOLDER:

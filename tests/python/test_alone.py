@@ -159,7 +159,8 @@ class Alone(harness.Test):
         for ps in job.ps:
             ps.wait(60, 143)
         job.workers[0].stop(signal.SIGKILL, status=-signal.SIGKILL)
-        self.assertRegex(job.ps[0].output(), "taken from worker-alone@.*epoch 1")
+        self.assertRegex(job.ps[0].output(), "taken from worker-alone@.*[(]term 1[)], .*; term 2")
+        self.assertNotIn("epoch", job.ps[0].output())
         step = self.steps()[-1]
         self.assertGreaterEqual(step, 13)  # on which step 14 was computed
         worker = self.begin(*SLOW)
