@@ -116,6 +116,13 @@ static void lines_and_columns_mean_what_is_documented(void **state)
     check_good("a,b,label\n7.0,1.5,-2\n0,3,4e2\n", "1");
 }
 
+static void separator_makes_as_many_fields_of_the_next_line(void **state)
+{
+    (void)state;
+    check_good("a;\"b, cm\";label\n1.5;-2;7\n3;400;0\n", "label");
+    check_good("a\t\"b, c; d\"\tlabel\n\n1.5\t-2\t7\n3\t400\t0\n", "label");
+}
+
 static void a_line_of_numbers_is_a_sample(void **state)
 {
     struct data_array samples, labels;
@@ -161,6 +168,8 @@ static const struct {
      "but column 2 is none; if the line names the columns, give "
      "one of its names in --label_column (3 is none)",
      "fix the field"},
+    {"\"a\",\"label\"\n\"1\",5,0\n\"2\",6,1\n", "label", ST_CORRUPT,
+     "has 3 fields, more columns than line 1 names", "--ignore_columns=1"},
     {"a,b\n1,2\n", "kind", ST_NOT_FOUND, "no column 'kind' among its 2", "--label_column"},
     {"1,2\n1,2\n", "label", ST_NOT_FOUND, "no column 'label'", ""},
     {"1,2\n", "0", ST_NOT_FOUND, "no column '0'", ""},
@@ -626,6 +635,7 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(lines_and_columns_mean_what_is_documented),
+        cmocka_unit_test(separator_makes_as_many_fields_of_the_next_line),
         cmocka_unit_test(a_line_of_numbers_is_a_sample),
         cmocka_unit_test(what_is_wrong_is_named_with_its_line),
         cmocka_unit_test(hostile_files_are_refused),

@@ -135,17 +135,59 @@ done:
     return st;
 }
 
-/* Fields at most one above what is allowed. */
+/* Counts the fields of the line at p, if this sign is between them; at most one above the bound. */
+static int64_t count_fields(const struct csv *c, const char *p, char between)
+{
+    const char *end = data_csv_line_end(c, p);
+    int64_t n = 1;
+    while (n <= DATA_CSV_MAX_COLUMNS && (p = memchr(p, between, (size_t)(end - p)))) {
+        p++;
+        n++;
+    }
+    return n;
+}
+
+/* Returns the first line behind line 1 that is not blank; the end of the text if there is none. */
+static const char *second_line(const struct csv *c)
+{
+    const char *p = data_csv_line_end(c, c->at);
+    while (p < c->end && (*p == '\r' || *p == '\n'))
+        p++;
+    return p;
+}
+
+/* Finds the sign between the columns: the first that line 1 has and that makes as many fields of
+ * the next line, as a name in line 1 may have another one in it; else the first that line 1 has. */
 static void count_columns(struct csv *c)
 {
-    const char *end = data_csv_line_end(c, c->at), *p = c->at;
-    size_t n;
-    c->between = ',';
-    if (!memchr(p, ',', (size_t)(end - p)))
-        c->between = memchr(p, ';', (size_t)(end - p)) ? ';' : '\t';
-    for (; p && c->n_columns <= DATA_CSV_MAX_COLUMNS; c->n_columns++)
-        data_csv_take_field(c, &p, end, &n);
+    static const char known[] = {',', ';', '\t'};
+    const char *second = second_line(c);
+    c->between = '\t';
+    for (int i = sizeof known - 1; i >= 0; i--)
+        if (count_fields(c, c->at, known[i]) > 1)
+            c->between = known[i];
+    for (int i = sizeof known - 1; i >= 0 && second < c->end; i--) {
+        int64_t n = count_fields(c, c->at, known[i]);
+        if (n > 1 && n == count_fields(c, second, known[i]))
+            c->between = known[i];
+    }
+    c->n_columns = count_fields(c, c->at, c->between);
     c->n_features = c->n_columns;
+}
+
+/* R writes the names of the rows as a column that line 1 does not name: all names would be one
+ * place too far left. */
+static enum status check_second_line(const struct csv *c)
+{
+    const char *second = second_line(c);
+    if (!c->has_names || second == c->end ||
+        count_fields(c, second, c->between) != c->n_columns + 1)
+        return ST_OK;
+    LOG_E("%s: the line behind line 1 has %lld fields, more columns than line 1 names; if each row "
+          "begins with a name or number of its own, as R writes them, name that column in line 1, "
+          "too, and leave it out with --ignore_columns=1",
+          c->path, (long long)c->n_columns + 1);
+    return ST_CORRUPT;
 }
 
 static enum status mixed_line(const struct csv *c, int64_t column)
@@ -273,6 +315,7 @@ enum status data_csv_read_first_line(struct csv *c)
                                 : take_label(c));
     TRY(check_features(c));
     TRY(judge_fields(c));
+    TRY(check_second_line(c));
 done:
     return st;
 }
