@@ -204,9 +204,19 @@ static void test_norms_and_embeddings_go_by_pytorchs_names(void **state)
     static const char *const names[][3] = {
         {"words.weight", "block.norm.weight", "block.norm.bias"},
         {"module.words.weight", "module.block.norm.weight", "module.block.norm.bias"},
+        {"_orig_mod.words.weight", "_orig_mod.block.norm.weight", "_orig_mod.block.norm.bias"},
+        {"module._orig_mod.words.weight", "module._orig_mod.block.norm.weight",
+         "module._orig_mod.block.norm.bias"},
+        {"_orig_mod.module.words.weight", "_orig_mod.module.block.norm.weight",
+         "_orig_mod.module.block.norm.bias"},
+        {"words._orig_mod.weight", "block._orig_mod.norm.weight", "block._orig_mod.norm.bias"},
+        {"_fsdp_wrapped_module.words.weight", "module.module.block.norm.weight",
+         "block._checkpoint_wrapped_module.norm.bias"},
         {"words/weights", "block.norm/gamma", "block.norm/beta"},
         {"e.weight", "n.weight", "n.bias"}, /* by a map */
+        {"_orig_mod.e.weight", "_orig_mod.n.weight", "_orig_mod.n.bias"},
     };
+    enum { FIRST_MAPPED = sizeof names / sizeof *names - 2 };
     float values[14], flat[14];
     uint8_t given[3];
     char header[512];
@@ -224,7 +234,8 @@ static void test_norms_and_embeddings_go_by_pytorchs_names(void **state)
                  names[k][2], names[k][1], names[k][0]);
         put_tensors(header, values, sizeof values);
         memset(flat, 0, sizeof flat);
-        const struct weights_request q = {"predict", file, k == 3 ? map : NULL, chunks, 1};
+        const struct weights_request q = {"predict", file, k >= FIRST_MAPPED ? map : NULL, chunks,
+                                          1};
         assert_int_equal(weights_read(&q, flat, given, &result), ST_OK);
         assert_memory_equal(flat, values, sizeof values);
         assert_int_equal(result.n_given, 3);
@@ -242,6 +253,27 @@ static void check_predict(const char *map_text, enum status want, const char *wo
     if (st != want || !strstr(capture_text, words))
         fail_msg("status %d, not %d, or without '%s':\n%s", (int)st, (int)want, words,
                  capture_text);
+}
+
+/* Wrappers' names are no part of a name that they stand before, unless the file has both. */
+static void test_exact_name_wins_over_wrapped_one(void **state)
+{
+    float flat[N], wrapped[6] = {-2, -2, -2, -2, -2, -2};
+    uint8_t given[N_PARAMS];
+    char longer[sizeof data + sizeof wrapped];
+    fill();
+    memcpy(longer, data, sizeof data);
+    memcpy(longer + sizeof data, wrapped, sizeof wrapped);
+    put_tensors("{" CONV "," NORM "," FC ",\"_orig_mod.fc.weight\":{\"dtype\":\"F32\","
+                "\"shape\":[2,3],\"data_offsets\":[256,280]}}",
+                longer, sizeof longer);
+    assert_int_equal(CAPTURE(load(NULL, flat, given)), ST_OK);
+    check_all(flat, given);
+    assert_non_null(strstr(capture_text, "unexpected: tensor '_orig_mod.fc.weight' (2x3)"));
+    put_tensors("{" CONV "," NORM ",\"fc.module.weight\":{\"dtype\":\"F32\",\"shape\":[2,3],"
+                "\"data_offsets\":[232,256]}}",
+                data, sizeof data);
+    assert_int_equal(CAPTURE(load(NULL, flat, given)), ST_MISMATCH);
 }
 
 static void test_all_must_be_there_to_predict(void **state)
@@ -397,6 +429,7 @@ int main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_a_state_dict_fits),
         cmocka_unit_test(test_norms_and_embeddings_go_by_pytorchs_names),
+        cmocka_unit_test(test_exact_name_wins_over_wrapped_one),
         cmocka_unit_test(test_all_must_be_there_to_predict),
         cmocka_unit_test(test_the_extent_of_a_parameters_tensor),
         cmocka_unit_test(test_a_map_renames),

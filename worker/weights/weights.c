@@ -44,6 +44,8 @@ static struct weights_tensor *find(struct weights_source *s, const struct weight
     struct weights_tensor *t = NULL;
     for (int i = 0; i < names->n && !t; i++)
         t = weights_source_find(s, names->name[i]);
+    for (int i = 0; i < names->n && !t; i++)
+        t = weights_source_find_wrapped(s, names->name[i]);
     return t;
 }
 

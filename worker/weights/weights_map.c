@@ -189,7 +189,4 @@ void weights_map_names(const struct weights_map *m, const char *param, struct we
     n = layer ? (int)strlen(module) : n;
     snprintf(out->name[out->n++], WEIGHTS_NAME_BYTES, "%.*s/%s", n, module, suffix);
     snprintf(out->name[out->n++], WEIGHTS_NAME_BYTES, "%.*s.%s", n, module, torch_name(suffix));
-    if (!layer) /* what DataParallel makes of it */
-        snprintf(out->name[out->n++], WEIGHTS_NAME_BYTES, "module.%.*s.%s", n, module,
-                 torch_name(suffix));
 }

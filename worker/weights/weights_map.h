@@ -20,7 +20,7 @@ enum status weights_map_read(const char *path, const struct chunks *chunks,
                              struct weights_map **out);
 void weights_map_free(struct weights_map *m); /* NULL is fine */
 
-enum { WEIGHTS_NAMES = 3, WEIGHTS_NAME_BYTES = 512 };
+enum { WEIGHTS_NAMES = 2, WEIGHTS_NAME_BYTES = 512 };
 /* The names that a parameter's tensor may have, the likeliest first. */
 struct weights_names {
     int n; /* 0: it stays as it is initialised */

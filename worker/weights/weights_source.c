@@ -7,6 +7,7 @@
 #include "kernels/vector/dtype.h"
 #include <inttypes.h>
 #include <math.h>
+#include <stdbool.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/stat.h>
@@ -136,6 +137,46 @@ struct weights_tensor *weights_source_find(struct weights_source *s, const char 
 {
     const struct weights_tensor key = {.name = name};
     return bsearch(&key, s->tensors, (size_t)s->n, sizeof *s->tensors, by_name);
+}
+
+/* Returns true if a wrapper of PyTorch adds the part [part, part + n) to a tensor's name. Their own
+ * names stand wherever a module was wrapped. `module` could be a module's own name, except in
+ * front. */
+static bool is_wrapper(const char *part, size_t n, bool in_front)
+{
+    static const char *const names[] = {"module", "_orig_mod", "_fsdp_wrapped_module",
+                                        "_checkpoint_wrapped_module"};
+    for (size_t i = in_front ? 0 : 1; i < sizeof names / sizeof *names; i++)
+        if (strlen(names[i]) == n && memcmp(names[i], part, n) == 0)
+            return true;
+    return false;
+}
+
+static bool is_wrapped(const char *tensor, const char *name)
+{
+    bool in_front = true;
+    while (*tensor) {
+        size_t n = strcspn(tensor, ".");
+        if (tensor[n] == '.' && is_wrapper(tensor, n, in_front)) {
+            tensor += n + 1;
+            continue;
+        }
+        n += tensor[n] == '.';
+        if (strncmp(tensor, name, n) != 0)
+            return false;
+        in_front = false;
+        tensor += n;
+        name += n;
+    }
+    return !*name;
+}
+
+struct weights_tensor *weights_source_find_wrapped(struct weights_source *s, const char *name)
+{
+    for (int i = 0; i < s->n; i++)
+        if (is_wrapped(s->tensors[i].name, name))
+            return &s->tensors[i];
+    return NULL;
 }
 
 int weights_source_told(const struct weights_source *s, struct weights_told *out)

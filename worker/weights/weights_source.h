@@ -30,6 +30,10 @@ int weights_source_is_checkpoint(const char *path);
 struct weights_tensor *weights_source_tensors(struct weights_source *s, int *n);
 struct weights_tensor *weights_source_find(struct weights_source *s,
                                            const char *name); /* or NULL */
+/* Returns the first tensor that has this name once the parts which PyTorch's wrappers add are left
+ * out, or NULL: `_orig_mod` (torch.compile) and the like anywhere, `module` (DataParallel) in
+ * front, as often as they occur and in any order. */
+struct weights_tensor *weights_source_find_wrapped(struct weights_source *s, const char *name);
 /* 0: what it says of its samples is no list of numbers. */
 int weights_source_told(const struct weights_source *s, struct weights_told *out);
 /* All n_elems of a tensor of floats, as floats; against its checksum, where it has one. A value
