@@ -49,16 +49,17 @@ enum safetensors_dtype {
     SAFETENSORS_F64,
     SAFETENSORS_F16,
     SAFETENSORS_BF16,
-    SAFETENSORS_OTHER, /* integers, truth values, floats of a byte */
+    SAFETENSORS_OTHER, /* integers, truth values, floats of a byte, dtypes that are not known */
 };
 
 struct safetensors_entry {
     const char *name;
     struct shape shape;
     enum safetensors_dtype dtype;
-    const char *dtype_text; /* "F32"; static */
-    int elem_bytes;
+    const char *dtype_text; /* "F32"; the file's or static */
+    int elem_bytes;         /* 0: the dtype is not known */
     int64_t n_elems;
+    uint64_t bytes;
     uint64_t offset; /* in the file */
     int has_crc;
     uint32_t crc32c;
@@ -67,7 +68,8 @@ struct safetensors_entry {
 struct safetensors_file;
 enum status safetensors_open(const char *path, struct safetensors_file **out,
                              char why[SAFETENSORS_WHY_BYTES]);
-/* The same for files whose tensors may be of any dtype that the format has. */
+/* Opens a file whose tensors may be of any dtype, also of one that is not known here: only those
+ * that are read must be known. */
 enum status safetensors_open_any(const char *path, struct safetensors_file **out,
                                  char why[SAFETENSORS_WHY_BYTES]);
 void safetensors_close(struct safetensors_file *f); /* NULL is fine */

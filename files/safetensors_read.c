@@ -9,6 +9,7 @@
 #include <errno.h>
 #include <fcntl.h>
 #include <inttypes.h>
+#include <stdbool.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -159,13 +160,8 @@ static enum status bad_entry(char why[SAFETENSORS_WHY_BYTES], const char *name, 
     return ST_CORRUPT;
 }
 
-static uint64_t entry_bytes(const struct safetensors_entry *e)
-{
-    return (uint64_t)e->n_elems * (uint64_t)e->elem_bytes; /* at most 2^43: see shape_elems */
-}
-
-/* 0: the format has no such dtype. */
-static int read_dtype(const char *text, struct safetensors_entry *e)
+/* Returns false for a dtype that is not known, of whose numbers only the place is. */
+static bool read_dtype(const char *text, struct safetensors_entry *e)
 {
     static const struct {
         const char *text;
@@ -184,9 +180,11 @@ static int read_dtype(const char *text, struct safetensors_entry *e)
             e->dtype = known[i].dtype;
             e->dtype_text = known[i].text;
             e->elem_bytes = known[i].bytes;
-            return 1;
+            return true;
         }
-    return 0;
+    e->dtype = SAFETENSORS_OTHER;
+    e->dtype_text = text;
+    return false;
 }
 
 static enum status read_entry(const struct safetensors_file *f, const char *name,
@@ -201,14 +199,16 @@ static enum status read_entry(const struct safetensors_file *f, const char *name
         !json_is_array(offsets) || json_array_size(offsets) != 2 ||
         !read_offset(offsets, 0, &begin) || !read_offset(offsets, 1, &end))
         return bad_entry(why, name, "has a malformed entry");
-    int known = read_dtype(dtype, e);
-    if (!known || (e->dtype != SAFETENSORS_F32 && !f->any)) {
-        snprintf(why, SAFETENSORS_WHY_BYTES, "tensor '%.200s' is of dtype %.20s, %s", name, dtype,
-                 f->any ? "which is not known" : "not F32");
+    bool known = read_dtype(dtype, e);
+    if (!f->any && e->dtype != SAFETENSORS_F32) {
+        snprintf(why, SAFETENSORS_WHY_BYTES, "tensor '%.200s' is of dtype %.20s, not F32", name,
+                 dtype);
         return ST_UNSUPPORTED;
     }
     e->n_elems = shape_elems(&e->shape);
-    if (begin > end || end > room || end - begin != entry_bytes(e))
+    /* at most 2^43: see shape_elems */
+    e->bytes = known ? (uint64_t)e->n_elems * (uint64_t)e->elem_bytes : end - begin;
+    if (begin > end || end > room || end - begin != e->bytes)
         return bad_entry(why, name, "does not lie where the file has room for it");
     e->offset = f->data + begin;
     char key[KEY_BYTES];
@@ -228,7 +228,7 @@ static int by_place(const void *a, const void *b)
     const struct safetensors_entry *x = a, *y = b;
     if (x->offset != y->offset)
         return x->offset < y->offset ? -1 : 1;
-    return x->n_elems < y->n_elems ? -1 : x->n_elems > y->n_elems;
+    return x->bytes < y->bytes ? -1 : x->bytes > y->bytes;
 }
 
 /* Where the last tensor ends, as far as the header says so; 0: it does not. */
@@ -274,7 +274,7 @@ static enum status read_entries(struct safetensors_file *f, char why[SAFETENSORS
     for (int i = 0; i < f->n_entries; i++) {
         if (f->entries[i].offset != at)
             return bad_entry(why, f->entries[i].name, "overlaps another, or leaves a gap");
-        at += entry_bytes(&f->entries[i]);
+        at += f->entries[i].bytes;
     }
     if (at == f->bytes)
         return ST_OK;
@@ -359,6 +359,8 @@ enum status safetensors_read_raw(const struct safetensors_file *f,
                                  const struct safetensors_entry *e, int64_t first, int64_t n,
                                  void *dst, char why[SAFETENSORS_WHY_BYTES])
 {
+    if (e->elem_bytes == 0)
+        return bad_entry(why, e->name, "is of a dtype that is not known");
     if (first < 0 || n < 0 || first > e->n_elems || n > e->n_elems - first)
         return corrupt(why, "has no such elements");
     return read_at(f, e->offset + (uint64_t)first * (uint64_t)e->elem_bytes, dst,
@@ -419,7 +421,7 @@ enum status safetensors_check_entry(const struct safetensors_file *f,
                                     char why[SAFETENSORS_WHY_BYTES])
 {
     uint32_t crc;
-    enum status st = sum_run(f, e->offset, entry_bytes(e), &crc, why);
+    enum status st = sum_run(f, e->offset, e->bytes, &crc, why);
     if (st == ST_OK && (!e->has_crc || crc != e->crc32c))
         return bad_entry(why, e->name, "does not match its checksum");
     return st;

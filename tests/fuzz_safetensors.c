@@ -36,14 +36,19 @@ static void read_raw(const struct safetensors_file *f, size_t size)
     int n;
     const struct safetensors_entry *e = safetensors_entries(f, &n);
     for (int i = 0; i < n; i++) {
-        size_t bytes = (size_t)e[i].n_elems * (size_t)e[i].elem_bytes;
-        require(e[i].elem_bytes >= 1 && e[i].elem_bytes <= 8 && bytes <= size);
+        size_t bytes = (size_t)e[i].bytes;
+        require(e[i].elem_bytes >= 0 && e[i].elem_bytes <= 8 && bytes <= size);
+        sum += bytes;
+        if (e[i].elem_bytes == 0) {
+            require(safetensors_read_raw(f, &e[i], 0, 0, NULL, why) == ST_CORRUPT);
+            continue;
+        }
+        require(bytes == (size_t)e[i].n_elems * (size_t)e[i].elem_bytes);
         char *raw = malloc(bytes + 1);
         require(raw != NULL);
         require(safetensors_read_raw(f, &e[i], 0, e[i].n_elems, raw, why) == ST_OK);
         require(safetensors_read_raw(f, &e[i], 1, e[i].n_elems, raw, why) != ST_OK);
         free(raw);
-        sum += bytes;
     }
     require(sum <= size);
 }

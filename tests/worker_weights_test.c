@@ -349,13 +349,40 @@ static void test_what_does_not_fit_is_listed(void **state)
     check_refused(NULL, ST_MISMATCH,
                   "other shape: 'fc/weights' is 2x3, but tensor 'fc.weight' is 3x2");
     check_refused("fc = features.1", ST_MISMATCH, "tensor 'features.1.weight' is 4");
-    check_refused("fc/weights = features.1.num_batches_tracked", ST_MISMATCH, "and not of floats");
+    check_refused("fc/weights = features.1.num_batches_tracked", ST_MISMATCH,
+                  "tensor 'features.1.num_batches_tracked' is a scalar, of dtype I64, which is not "
+                  "read as a parameter");
     check_refused("fc/weights = head", ST_MISMATCH,
                   "missing: 'fc/weights' (2x3: no tensor is called 'head')");
     check_refused("fc/weights = head", ST_MISMATCH, "unexpected: tensor 'fc.weight' (3x2)");
     check_refused("fc/weights = head", ST_MISMATCH, "of 5 parameters 1 are missing and 0 have");
     check_refused("fc = -\nfeatures.0 = -\nfeatures.1 = -", ST_INVALID,
                   "leaves nothing to be read");
+}
+
+/* Only the tensors that parameters need must be readable: a newer dtype beside them is listed. */
+static void test_dtypes_that_nobody_needs_are_listed(void **state)
+{
+    float flat[N];
+    uint8_t given[N_PARAMS];
+    char longer[sizeof data + 7] = {0};
+    fill();
+    memcpy(longer, data, sizeof data);
+    put_tensors("{" CONV "," NORM "," FC
+                ",\"scales\":{\"dtype\":\"F8_E8M0\",\"shape\":[4],\"data_offsets\":[256,260]},"
+                "\"packed\":{\"dtype\":\"F4\",\"shape\":[3,2],\"data_offsets\":[260,263]}}",
+                longer, sizeof longer);
+    assert_int_equal(CAPTURE(load(NULL, flat, given)), ST_OK);
+    check_all(flat, given);
+    assert_int_equal(capture_lines(), 2);
+    assert_non_null(strstr(capture_text, "tensor 'scales' (4) belongs to no parameter"));
+    assert_non_null(strstr(capture_text, "tensor 'packed' (3x2) belongs to no parameter"));
+    check_refused("fc/weights = packed", ST_MISMATCH,
+                  "tensor 'packed' is 3x2, of dtype F4, which is not read");
+    put_tensors("{" CONV "," NORM "," FC
+                ",\"scales\":{\"dtype\":\"F8_E8M0\",\"shape\":[4],\"data_offsets\":[256,264]}}",
+                longer, sizeof longer);
+    check_refused(NULL, ST_CORRUPT, "is truncated: its header promises");
 }
 
 static void test_bad_maps_are_refused(void **state)
@@ -392,13 +419,11 @@ static void test_bad_files_are_refused(void **state)
     memcpy(data + 232, &nan, 4);
     put_tensors("{" CONV "," NORM "," FC "}", data, sizeof data);
     check_refused(NULL, ST_INVALID, "'fc.weight' has");
-    put_tensors("{\"a\":{\"dtype\":\"F4\",\"shape\":[2],\"data_offsets\":[0,1]}}", data, 1);
-    check_refused(NULL, ST_UNSUPPORTED, "is of dtype F4, which is not known");
     char longer[0x280 + 1]; /* its length begins as a pickle does */
     snprintf(longer, sizeof longer, "%-640s",
-             "{\"a\":{\"dtype\":\"F4\",\"shape\":[2],\"data_offsets\":[0,1]}}");
-    put_tensors(longer, data, 1);
-    check_refused(NULL, ST_UNSUPPORTED, "is of dtype F4, which is not known");
+             "{\"a\":{\"dtype\":\"F32\",\"shape\":[1],\"data_offsets\":[0,4]}}");
+    put_tensors(longer, data, 4);
+    check_refused(NULL, ST_MISMATCH, "unexpected: tensor 'a' (1)");
     unlink(file);
     check_refused(NULL, ST_NOT_FOUND, "cannot be opened");
 }
@@ -435,6 +460,7 @@ int main(void)
         cmocka_unit_test(test_a_map_renames),
         cmocka_unit_test(test_what_was_done_with_the_samples),
         cmocka_unit_test(test_what_does_not_fit_is_listed),
+        cmocka_unit_test(test_dtypes_that_nobody_needs_are_listed),
         cmocka_unit_test(test_bad_maps_are_refused),
         cmocka_unit_test(test_bad_files_are_refused),
         cmocka_unit_test(test_freeze),

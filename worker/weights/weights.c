@@ -65,9 +65,11 @@ static enum status read_param(const struct weights_request *q, struct weights_so
     t->used = 1;
     if (!t->is_float || !shape_fits(&p->shape, &t->shape)) {
         if (count->misshapen++ < MOST_LINES)
-            LOG_E("--%s=%s: other shape: '%s' is %s, but tensor '%.200s' is %s%s", q->flag, q->path,
-                  p->name, shape_text(&p->shape, here), t->name, shape_text(&t->shape, there),
-                  t->is_float ? "" : ", and not of floats");
+            LOG_E("--%s=%s: other shape: '%s' is %s, but tensor '%.200s' is %s%s%.20s%s", q->flag,
+                  q->path, p->name, shape_text(&p->shape, here), t->name,
+                  shape_text(&t->shape, there), t->is_float ? "" : ", of dtype ",
+                  t->is_float ? "" : t->dtype,
+                  t->is_float ? "" : ", which is not read as a parameter");
         return ST_OK;
     }
     count->given++;
@@ -81,7 +83,7 @@ static void list_unused(const struct weights_request *q, struct weights_source *
     int n;
     const struct weights_tensor *t = weights_source_tensors(s, &n);
     for (int i = 0; i < n; i++)
-        if (!t[i].used && t[i].is_float && count->unused++ < MOST_LINES)
+        if (!t[i].used && !t[i].is_count && count->unused++ < MOST_LINES)
             LOG_W("--%s=%s: unexpected: tensor '%.200s' (%s) belongs to no parameter", q->flag,
                   q->path, t[i].name, shape_text(&t[i].shape, shape));
 }

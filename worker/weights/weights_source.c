@@ -37,6 +37,11 @@ static enum status table_take(struct weights_source *s, int n)
     return ST_NOMEM;
 }
 
+static int is_count(const char *dtype)
+{
+    return dtype[0] == 'I' || dtype[0] == 'U' || strcmp(dtype, "BOOL") == 0;
+}
+
 static enum status open_file(struct weights_source *s)
 {
     char why[SAFETENSORS_WHY_BYTES];
@@ -63,7 +68,9 @@ static enum status open_file(struct weights_source *s)
         s->tensors[s->n] = (struct weights_tensor){.name = e[s->n].name,
                                                    .shape = e[s->n].shape,
                                                    .n_elems = e[s->n].n_elems,
+                                                   .dtype = e[s->n].dtype_text,
                                                    .is_float = e[s->n].dtype != SAFETENSORS_OTHER,
+                                                   .is_count = is_count(e[s->n].dtype_text),
                                                    .at = s->n};
 done:
     return st;
@@ -83,6 +90,7 @@ static enum status open_checkpoint(struct weights_source *s)
         s->tensors[s->n] = (struct weights_tensor){.name = p->name,
                                                    .shape = p->shape,
                                                    .n_elems = p->n_elems,
+                                                   .dtype = "F32",
                                                    .is_float = 1,
                                                    .at = p->first};
     }

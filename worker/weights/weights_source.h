@@ -15,9 +15,11 @@ struct weights_tensor {
     const char *name;
     struct shape shape;
     int64_t n_elems;
-    int is_float; /* 0: integers, as PyTorch's num_batches_tracked */
-    int used;     /* the caller's */
-    int64_t at;   /* the source's */
+    const char *dtype; /* as the file names it */
+    int is_float;      /* a dtype that values are read of */
+    int is_count;      /* integers or truth values, as PyTorch's num_batches_tracked */
+    int used;          /* the caller's */
+    int64_t at;        /* the source's */
 };
 
 struct weights_source;
