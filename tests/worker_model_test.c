@@ -47,6 +47,7 @@ static void examples_have_their_known_sizes(void **state)
         {"deep_mnist_bn", 3274634 + 4 * 1120, 3274634 + 2 * 1120, 15},
         {"resnet_mini", 20138, 19850, 23},
         {"resnet18", 11184970, 11175370, 70},
+        {"regression", 54026, 52458, 6},
         {"resnet18_cifar", 11182410, 11172810, 69},
     };
     for (size_t i = 0; i < sizeof known / sizeof *known; i++) {
@@ -735,9 +736,8 @@ static void files_are_found_or_named(void **state)
     assert_non_null(mkdtemp(dir));
     assert_int_equal(CAPTURE(model_read("lenet", models_dir(), 0, &m)), ST_NOT_FOUND);
     assert_non_null(strstr(capture_text, "no model named \"lenet\" in "));
-    assert_non_null(strstr(
-        capture_text,
-        "deep_mnist, deep_mnist_bn, lenet5, mlp, resnet18, resnet18_cifar, resnet_mini, softmax"));
+    assert_non_null(strstr(capture_text, "deep_mnist, deep_mnist_bn, lenet5, mlp, regression, "
+                                         "resnet18, resnet18_cifar, resnet_mini, softmax"));
     assert_int_equal(CAPTURE(model_read("lenet5", dir, 0, &m)), ST_NOT_FOUND);
     assert_non_null(strstr(capture_text, "(there: none)"));
     assert_int_equal(CAPTURE(model_read("no_such_model", NULL, 0, &m)), ST_NOT_FOUND);

@@ -83,7 +83,8 @@ static const struct flag table[] = {
     {"sync_replicas", FLAG_BOOL, &options_raw.sync_replicas, 0, 0, NULL, NULL,
      "TensorFlow's name: true is --sync_mode=sync, false is async", NULL},
     {"model", FLAG_STRING, &options_raw.model, 0, 0, "FILE|NAME",
-     "softmax|mlp|lenet5|deep_mnist|deep_mnist_bn|resnet_mini|resnet18|resnet18_cifar",
+     "softmax|mlp|lenet5|deep_mnist|deep_mnist_bn|resnet_mini|resnet18|resnet18_cifar|"
+     "regression",
      "JSON file, or a name in the models folder", "Model and data:"},
     STR("models_dir", models_dir, "DIR", "models folder; left out, the one that came with Weir",
         NULL),

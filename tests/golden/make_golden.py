@@ -139,6 +139,8 @@ class Net:
             return functional.binary_cross_entropy_with_logits(
                 x, functional.one_hot(labels, x.shape[1]).double())
         if kind == "mean_squared_error":
+            if labels.is_floating_point():
+                return functional.mse_loss(x, labels.reshape(x.shape))
             return functional.mse_loss(x, functional.one_hot(labels, x.shape[1]).double())
         return {"relu": lambda: functional.relu(x),
                 "sigmoid": lambda: torch.sigmoid(x),
@@ -170,7 +172,10 @@ def samples(folder):
     with open(os.path.join(folder, "train-images-idx3-ubyte"), "rb") as f:
         pixels = numpy.frombuffer(f.read()[16:], dtype=numpy.uint8).reshape(-1, 1, 28, 28)
     with open(os.path.join(folder, "train-labels-idx1-ubyte"), "rb") as f:
-        labels = numpy.frombuffer(f.read()[8:], dtype=numpy.uint8)
+        head, body = f.read(8), f.read()
+    if head[2] == 13:  # targets
+        return pixels.astype(numpy.float64), numpy.frombuffer(body, dtype=">f4").astype("f8")
+    labels = numpy.frombuffer(body, dtype=numpy.uint8)
     return pixels.astype(numpy.float64), labels.astype(numpy.int64)
 
 
@@ -204,7 +209,7 @@ def main():
         for name, path in sorted(golden.models().items()):
             if sys.argv[1:] and name not in sys.argv[1:]:
                 continue
-            curve = losses(path, folder)
+            curve = losses(path, golden.data_of(folder, name))
             with open(os.path.join(HERE, name + ".json"), "w", encoding="utf-8") as f:
                 f.write('{"torch": "%s",\n "losses": [%s]}\n' %
                         (torch.__version__, ",\n  ".join("%.6f" % v for v in curve)))

@@ -4,6 +4,8 @@ which run PyTorch."""
 import math
 import os
 import random
+import shutil
+import struct
 
 import harness
 import weights
@@ -14,10 +16,14 @@ SEED, BATCH, STEPS = 11, 8, 50
 # Networks so large that fewer steps have to do.
 FEWER_STEPS = {"resnet18": 3, "resnet18_cifar": 3}
 RESNET18 = os.path.join(FOLDER, "torchvision/resnet18.json")
-ADAM = ("mlp", "softmax", "embedded", "squared")
+ADAM = ("mlp", "softmax", "embedded", "squared", "regression")
 # Large first weights: at higher rates the rounding errors of float32 grow to percents within fifty
 # steps, in PyTorch as here; at 0.0003 with deep_mnist those of a CPU with AVX2 alone.
 SLOW = {"deep_mnist": 0.0001, "deep_mnist_bn": 0.0003}
+
+
+# Models that are trained on targets: floats instead of classes.
+ON_TARGETS = ("regression",)
 
 
 def models():
@@ -40,6 +46,26 @@ def flags(name):
 
 def make_data(folder):
     harness.make_data(folder, n_train=BATCH * STEPS + 30, n_test=10, seed=23)
+    make_targets(folder)
+
+
+def make_targets(folder):
+    """Writes the samples of this folder once more, with a float each instead of a class."""
+    targets = data_of(folder, ON_TARGETS[0])
+    os.mkdir(targets)
+    for part in ("train", "t10k"):
+        shutil.copy(os.path.join(folder, part + "-images-idx3-ubyte"), targets)
+        name = part + "-labels-idx1-ubyte"
+        with open(os.path.join(folder, name), "rb") as f:
+            labels = f.read()[8:]
+        with open(os.path.join(targets, name), "wb") as f:
+            f.write(struct.pack(">HBBI%df" % len(labels), 0, 13, 1, len(labels),
+                                *(label - 4.5 for label in labels)))
+
+
+def data_of(folder, name):
+    """Where make_targets has put what this model is trained on."""
+    return os.path.join(folder, "targets") if name in ON_TARGETS else folder
 
 
 def write_samples(folder, part, sample, data, labels):

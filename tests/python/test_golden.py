@@ -28,7 +28,8 @@ class Golden(harness.Test):
         with open(os.path.join(golden.FOLDER, name + ".json"), encoding="utf-8") as f:
             want = json.load(f)["losses"]
         worker = self.run_worker(*golden.flags(name), "--log_every=1", "--towers=1",
-                                 "--intra_op_threads=1", data=self.folder.name, model=path)
+                                 "--intra_op_threads=1", model=path,
+                                 data=golden.data_of(self.folder.name, name))
         got = [float(v) for v in re.findall(r"global step: \d+\), loss ([0-9.]+)", worker.output())]
         steps = golden.steps(name)
         self.assertEqual(len(got), steps)

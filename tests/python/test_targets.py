@@ -8,6 +8,7 @@ import json
 import math
 import os
 import random
+import re
 import struct
 import zipfile
 
@@ -225,6 +226,24 @@ class Targets(harness.Test):
                          [("index", "<i8"), ("outputs", "<f4", (2,))])
         self.assertEqual(list(struct.iter_unpack("<qff", data[begin:])),
                          [(i, *weights.rounded(row)) for i, row in enumerate(got)])
+
+    def test_regression_of_the_docs_fits_columns_of_any_scale(self):
+        """docs/data.md's line, with the model that comes with Weir."""
+        with open(os.path.join(harness.SOURCE, "docs/data.md"), encoding="utf-8") as f:
+            (flags,) = re.findall("worker --train_data=train.csv --test_data=test.csv "
+                                  "(--target_columns=price.*)", f.read())
+        for part, n, seed in (("train", N_TRAIN, 1), ("test", N_TEST, 2)):
+            with open(self.path(part + ".csv"), "w", encoding="ascii") as f:
+                f.write("a,b,c,d,price\n")
+                for x, y in zip(*made(n, seed, "mean_squared_error")):
+                    f.write("%.9g,%.9g,%.9g,%.9g,%.9g\n" % (1000 * x[0] + 5000, *x[1:], y[0]))
+        worker = self.start("worker", [
+            os.path.join(harness.BIN, "worker"), *TRAIN, "--test_data=" + self.path("test.csv"),
+            "--train_data=" + self.path("train.csv"), *flags.split(),
+            "--summary_json=" + self.path("summary.json")])
+        worker.wait(60)
+        self.assertLess(self.figures()["test_loss"], 0.2)  # of targets whose variance is 1.7
+        self.assertIsNone(self.figures()["test_accuracy"])
 
     def test_servers(self):
         """Two workers have the same; one with other targets is refused."""
