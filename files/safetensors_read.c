@@ -77,14 +77,46 @@ static int too_dense(const char *text, size_t n)
     return containers > 64 + n / LEAST_ENTRY;
 }
 
-/* A zip archive, or the pickle of older versions. A header's length may begin with the same bytes,
- * but then its text follows. */
-static int is_pickled(const struct safetensors_file *f)
+#define SAVE_STATE "save the state dict with safetensors.torch.save_file"
+#define SAVE_ARRAYS "save its arrays by their names with safetensors.numpy.save_file"
+
+/* Returns the sentence for a zip archive whose first member has this name. */
+static const char *zip_text(const char *member, size_t n)
 {
-    unsigned char b[9];
+    static const char torch[] = "data.pkl", array[] = ".npy";
+    if (n >= sizeof torch - 1 && memcmp(member + n - (sizeof torch - 1), torch, 8) == 0)
+        return "was written by torch.save, and is not read, as there may be a program in "
+               "it: " SAVE_STATE;
+    if (n >= sizeof array - 1 && memcmp(member + n - (sizeof array - 1), array, 4) == 0)
+        return "is an npz archive of NumPy, no safetensors file: " SAVE_ARRAYS;
+    return "is a zip archive, such as Keras' .keras files or those of torch.save, no safetensors "
+           "file: save the weights by their names with safetensors.numpy.save_file, or a state "
+           "dict with safetensors.torch.save_file";
+}
+
+/* Returns a sentence about a file of another program, or NULL. The length of a safetensors header
+ * may begin with the same bytes, but then its text follows. */
+static const char *other_format(const struct safetensors_file *f)
+{
+    enum { ZIP_NAME = 30, HEAD_BYTES = ZIP_NAME + 256 };
+    unsigned char b[HEAD_BYTES] = {0};
     char ignored[SAFETENSORS_WHY_BYTES];
-    return f->bytes >= sizeof b && read_at(f, 0, b, sizeof b, ignored) == ST_OK && b[8] != '{' &&
-           (memcmp(b, "PK\3\4", 4) == 0 || (b[0] == 0x80 && b[1] >= 2 && b[1] <= 5));
+    size_t n = f->bytes < HEAD_BYTES ? (size_t)f->bytes : HEAD_BYTES;
+    if (n < 9 || read_at(f, 0, b, n, ignored) != ST_OK || b[8] == '{')
+        return NULL;
+    if (b[0] == 0x80 && b[1] >= 2 && b[1] <= 5)
+        return "was written by torch.save or pickle, and is not read, as there may be a program in "
+               "it: " SAVE_STATE;
+    if (memcmp(b, "\x89HDF\r\n\x1a\n", 8) == 0)
+        return "is an HDF5 file, such as Keras' .h5 files, no safetensors file: " SAVE_ARRAYS;
+    if (memcmp(b, "\x93NUMPY", 6) == 0)
+        return "is a NumPy array without a name, no safetensors file: " SAVE_ARRAYS;
+    if (memcmp(b, "GGUF", 4) == 0)
+        return "is a GGUF file, no safetensors file: take the model's safetensors file";
+    if (memcmp(b, "PK\3\4", 4) != 0)
+        return NULL;
+    size_t length = (size_t)b[26] | (size_t)b[27] << 8, room = n < ZIP_NAME ? 0 : n - ZIP_NAME;
+    return zip_text((const char *)b + ZIP_NAME, length <= room ? length : 0);
 }
 
 static enum status read_header(struct safetensors_file *f, char why[SAFETENSORS_WHY_BYTES])
@@ -95,9 +127,9 @@ static enum status read_header(struct safetensors_file *f, char why[SAFETENSORS_
     enum status st = read_at(f, 0, &length, sizeof length, why);
     if (st != ST_OK)
         return st;
-    if (is_pickled(f)) {
-        corrupt(why, "was written by torch.save, and is not read, as there may be a program in it: "
-                     "save the state dict with safetensors.torch.save_file");
+    const char *other = other_format(f);
+    if (other) {
+        corrupt(why, other);
         return ST_UNSUPPORTED;
     }
     length = le64toh(length);

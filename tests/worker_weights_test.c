@@ -428,6 +428,50 @@ static void test_bad_files_are_refused(void **state)
     check_refused(NULL, ST_NOT_FOUND, "cannot be opened");
 }
 
+/* A zip archive of one stored member without content, as far as its first header. */
+static void put_zip(const char *member)
+{
+    uint8_t head[30 + 64] = "PK\3\4";
+    head[26] = (uint8_t)strlen(member);
+    memcpy(head + 30, member, strlen(member));
+    put(file, head, 30 + strlen(member));
+}
+
+static void test_files_of_other_programs_are_named(void **state)
+{
+    put_zip("archive/data.pkl");
+    check_refused(NULL, ST_UNSUPPORTED, "was written by torch.save");
+    put_zip("hid.npy");
+    check_refused(NULL, ST_UNSUPPORTED, "is an npz archive of NumPy");
+    put_zip("metadata.json");
+    check_refused(NULL, ST_UNSUPPORTED, "is a zip archive, such as Keras' .keras");
+    put(file, "\x89HDF\r\n\x1a\n\0\0\0\0", 12);
+    check_refused(NULL, ST_UNSUPPORTED, "is an HDF5 file, such as Keras' .h5");
+    put(file, "\x80\4\x95 and more", 14);
+    check_refused(NULL, ST_UNSUPPORTED, "was written by torch.save or pickle");
+    put(file, "GGUF\3\0\0\0 and more", 17);
+    check_refused(NULL, ST_UNSUPPORTED, "is a GGUF file");
+    put(file, "\x93NUMPY\1\0 and more", 17);
+    check_refused(NULL, ST_UNSUPPORTED, "is a NumPy array");
+}
+
+static void test_index_of_shards_is_named(void **state)
+{
+    static const char text[] =
+        "{\"metadata\": {\"total_size\": 16}, \"weight_map\": {\"fc.weight\": "
+        "\"model-00001-of-00002.safetensors\"}}";
+    char safetensors[sizeof file];
+    memcpy(safetensors, file, sizeof file);
+    snprintf(file, sizeof file, "/tmp/weir_w_%d.index.json", (int)getpid());
+    put(file, text, sizeof text - 1);
+    check_refused(NULL, ST_UNSUPPORTED, "is an index of several files");
+    check_refused(NULL, ST_UNSUPPORTED, "safetensors.torch.save_file");
+    put(file, "{\"a\": 1}", 8);
+    check_refused(NULL, ST_CORRUPT, "is torn, or no manifest of a checkpoint");
+    unlink(file);
+    memcpy(file, safetensors, sizeof file);
+}
+
 static void test_freeze(void **state)
 {
     struct net_param p[N_PARAMS];
@@ -463,6 +507,8 @@ int main(void)
         cmocka_unit_test(test_dtypes_that_nobody_needs_are_listed),
         cmocka_unit_test(test_bad_maps_are_refused),
         cmocka_unit_test(test_bad_files_are_refused),
+        cmocka_unit_test(test_files_of_other_programs_are_named),
+        cmocka_unit_test(test_index_of_shards_is_named),
         cmocka_unit_test(test_freeze),
     };
     log_init("weights", -1, LOG_LEVEL_INFO);

@@ -5,12 +5,14 @@
 #include "checkpoint/restore.h"
 #include "files/safetensors.h"
 #include "kernels/vector/dtype.h"
+#include <fcntl.h>
 #include <inttypes.h>
 #include <math.h>
 #include <stdbool.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/stat.h>
+#include <unistd.h>
 
 enum { BLOCK = 4096 }; /* elements that are converted at a time */
 
@@ -76,9 +78,29 @@ done:
     return st;
 }
 
+/* Returns true for the JSON text that lists which of a model's safetensors files has which tensor.
+ * Such files are written for large models, by their names in front. */
+static bool is_index(const char *path)
+{
+    char head[4096];
+    int fd = open(path, O_RDONLY | O_CLOEXEC | O_NONBLOCK);
+    ssize_t n = fd < 0 ? 0 : read(fd, head, sizeof head - 1);
+    head[n < 0 ? 0 : n] = 0;
+    if (fd >= 0)
+        close(fd);
+    return head[0] == '{' && strstr(head, "\"weight_map\"");
+}
+
 static enum status open_checkpoint(struct weights_source *s)
 {
     enum status st = ST_OK;
+    if (is_index(s->path)) {
+        LOG_E("--%s=%s: is an index of several files, each with a part of the tensors; name one "
+              "file that has all: load them in Python and save them together with "
+              "safetensors.torch.save_file",
+              s->flag, s->path);
+        return ST_UNSUPPORTED;
+    }
     st = ps_restore_find(s->path, &s->checkpoint);
     if (st == ST_NOT_FOUND)
         LOG_E("--%s=%s: there is no checkpoint", s->flag, s->path);
