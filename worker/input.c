@@ -4,6 +4,7 @@
 #include "worker/data/data_csv.h"
 #include "worker/data/data_words.h"
 #include "worker/data/dataset_classes.h"
+#include "worker/data/dataset_same.h"
 #include "worker/data/dataset_targets.h"
 #include "worker/input_range.h"
 #include <inttypes.h>
@@ -164,6 +165,18 @@ static void say_no_test(const struct options *o)
         LOG_I("no --test_data: no test accuracy will be said%s", hint);
 }
 
+/* Accuracy on training samples says nothing of new ones. */
+static void warn_same_samples(const struct worker *w)
+{
+    const struct dataset *sets[] = {w->test, w->validation};
+    for (size_t i = 0; w->train && i < sizeof sets / sizeof *sets; i++)
+        if (sets[i] && dataset_has_samples_of(w->train, sets[i]))
+            LOG_W("%s: the %s samples are the same as the training samples: accuracy on them says "
+                  "nothing of new ones; name other ones with --%s",
+                  sets[i]->path, i == 0 ? "test" : "validation",
+                  i == 0 ? "test_data" : "validation_dir");
+}
+
 enum status input_open(struct worker *w)
 {
     enum status st = ST_OK;
@@ -171,6 +184,8 @@ enum status input_open(struct worker *w)
     if (w->train && !w->opt.data_own) /* another worker may have samples of the other classes */
         TRY(dataset_classes_check(w->train));
     w->opt.test.may_be_absent = w->train != NULL;
+    if (w->train && w->train->has_test_beside && w->opt.train.data && !w->opt.test.data)
+        w->opt.test.data = w->opt.train.data;
     TRY(dataset_open(&w->opt.test, &w->test));
     if (w->train && w->opt.validation_dir) {
         struct dataset_request r = w->opt.test;
@@ -187,6 +202,7 @@ enum status input_open(struct worker *w)
     TRY(dataset_targets_alike(w->train, w->validation));
     TRY(check_columns(w));
     TRY(check_sets(w));
+    warn_same_samples(w);
     if (!w->train)
         TRY(check_layout(w));
 done:

@@ -260,6 +260,41 @@ class Data(harness.Test):
         for word in words:
             self.assertIn(word, worker.output())
 
+    def keras(self):
+        """A file of four arrays: 90 training samples and 30 test samples of 3 classes."""
+        folder, path = self.dir(), os.path.join(self.dir(), "mnist.npz")
+        with zipfile.ZipFile(path, "w") as z:
+            for name, n in (("train", 90), ("test", 30)):
+                labels = bytes(i % 3 for i in range(n))
+                for letter, shape, content in (
+                        ("x", (n, 4, 4), bytes(80 * y + i for y in labels for i in range(16))),
+                        ("y", (n,), labels)):
+                    self.npy(folder, "one.npy", "|u1", shape, content)
+                    z.write(os.path.join(folder, "one.npy"), "%s_%s.npy" % (letter, name))
+        return path
+
+    def with_file(self, *flags):
+        worker = self.start("worker", [os.path.join(harness.BIN, "worker"), *FLAGS, *flags,
+                                       "--models_dir=" + harness.MODELS, "--model=softmax"])
+        worker.wait(30 * harness.PATIENCE, 0)
+        return worker.output()
+
+    def test_npz_in_the_layout_of_keras(self):
+        """Both sets come out of the one file, with and without --test_data."""
+        path = self.keras()
+        for flags in ([], ["--test_data=" + path]):
+            said = self.with_file("--train_data=" + path, *flags)
+            self.assertIn("samples are its array 'x_train', labels are 'y_train'", said)
+            self.assertIn("samples are its array 'x_test', labels are 'y_test'", said)
+            self.assertIn("(30 samples)", said)
+            self.assertNotIn("W ", [line[:2] for line in said.splitlines()])
+
+    def test_same_samples_in_training_and_test_are_warned_of(self):
+        path = self.keras()
+        said = self.with_file("--train_data=" + path, "--test_data=" + path,
+                              "--images_name=x_train", "--labels_name=y_train")
+        self.assertIn(path + ": the test samples are the same as the training samples", said)
+
     def test_sets_of_two_sizes(self):
         """The set that differs is named, not the model or the training set."""
         folder = self.make("npy", "--made=1x16x16", "--classes=5", "--train=60", "--test=20")

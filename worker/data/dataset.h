@@ -11,6 +11,7 @@
 #include "base/status.h"
 #include "member/dataset_order.h"
 #include "net/wire/job_input.h"
+#include <stdbool.h>
 #include <stddef.h>
 #include <stdint.h>
 
@@ -50,12 +51,12 @@ struct dataset {
     struct job_normal normal; /* what is done with each; once it is open, before anybody reads */
     const char *path;         /* of the samples, for lines */
     const char *labels_path;  /* likewise of labels or targets */
-    const char *class_names;  /* of folders of pictures, words in CSV: a list as in data_words.h;
-                                 else NULL */
+    const char *class_names;  /* folders, words in CSV: a list of data_words.h; else NULL */
     const char *label_names, *ignored_names; /* CSV: those of the other columns; else NULL */
     const char *columns; /* CSV: the names of those that a sample has, a list likewise; else NULL */
     const char *names;   /* of pictures that are predicted from: see data_images.h; else NULL */
     enum progress_style progress; /* how it is said how far who reads all of it is */
+    bool has_test_beside;         /* its file has the arrays of a test set, too */
     unsigned uses;                /* of enum dataset_use: what its format can be told */
 };
 

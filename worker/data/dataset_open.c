@@ -307,19 +307,60 @@ static unsigned uses(const struct source *s)
            (unsigned)(!idx || s->array[SAMPLES].n_dims > 3 ? DATASET_USES_LAYOUT : 0);
 }
 
+static enum status find_array(const struct data_file *f, const char *name, int *found)
+{
+    *found = 0;
+    return is_safetensors(f) ? data_safetensors_find(f->path, name, found)
+           : is_npz(f)       ? data_npz_find(f->bytes, f->n, f->path, name, found)
+                             : ST_OK;
+}
+
+struct names {
+    const char *part, *samples, *labels;
+};
+
+/* Chooses the names of the two arrays: those of the flags, else images and labels, else those of a
+ * file in Keras' layout, which has the training and the test set. */
+static enum status choose_names(struct source *s, const struct dataset_request *r,
+                                const struct dataset_paths *p, struct names *out)
+{
+    static const struct names keras[] = {{"train", "x_train", "y_train"},
+                                         {"test", "x_test", "y_test"},
+                                         {"validation", "x_val", "y_val"},
+                                         {"validation", "x_test", "y_test"}};
+    enum status st = ST_OK;
+    const struct data_file *f = s->file[SAMPLES];
+    int found, has_test;
+    *out = (struct names){r->part, r->images_name ? r->images_name : "images",
+                          r->labels_name ? r->labels_name : "labels"};
+    if (r->images_name || r->labels_name || *p->labels || !has_names(f) || is_pickled(f))
+        return ST_OK;
+    TRY(find_array(f, "images", &found));
+    for (size_t i = 0; !found && i < sizeof keras / sizeof *keras; i++) {
+        if (strcmp(keras[i].part, r->part) != 0)
+            continue;
+        TRY(find_array(f, keras[i].samples, &found));
+        if (!found)
+            continue;
+        *out = keras[i];
+        LOG_I("%s: samples are its array '%s', labels are '%s'", f->path, out->samples,
+              out->labels);
+        TRY(find_array(f, keras[1].samples, &has_test));
+        s->d.has_test_beside = i == 0 && has_test;
+    }
+done:
+    return st;
+}
+
 /* Of arrays: a file of their own, or a member, a tensor beside the samples; where they may be
  * missing, neither need be there. */
 static enum status find_labels(const struct source *s, const struct dataset_request *r,
-                               const struct dataset_paths *p, int *found)
+                               const struct dataset_paths *p, const char *name, int *found)
 {
-    const struct data_file *f = s->file[SAMPLES];
     *found = 1;
     if (!r->to_predict || *p->labels || r->labels_name)
         return ST_OK;
-    *found = 0;
-    return is_safetensors(f) ? data_safetensors_find(f->path, "labels", found)
-           : is_npz(f)       ? data_npz_find(f->bytes, f->n, f->path, "labels", found)
-                             : ST_OK;
+    return find_array(s->file[SAMPLES], name, found);
 }
 
 static enum status open_arrays(struct source *s, const struct dataset_request *r,
@@ -327,6 +368,7 @@ static enum status open_arrays(struct source *s, const struct dataset_request *r
 {
     enum status st = ST_OK;
     int found;
+    struct names names;
     if (is_folder(p->data) && (r->labels || !*p->labels)) {
         TRY(open_pictures(s, r, p));
         return ST_OK;
@@ -341,11 +383,12 @@ static enum status open_arrays(struct source *s, const struct dataset_request *r
         s->d.uses = DATASET_USES_COLUMN;
         return ST_OK;
     }
-    TRY(decode(s->file[SAMPLES], r->images_name ? r->images_name : "images", &s->array[SAMPLES]));
-    TRY(find_labels(s, r, p, &found));
+    TRY(choose_names(s, r, p, &names));
+    TRY(decode(s->file[SAMPLES], names.samples, &s->array[SAMPLES]));
+    TRY(find_labels(s, r, p, names.labels, &found));
     if (found) {
         TRY(data_file_open(*p->labels ? p->labels : p->data, &s->file[LABELS]));
-        TRY(decode(s->file[LABELS], r->labels_name ? r->labels_name : "labels", &s->array[LABELS]));
+        TRY(decode(s->file[LABELS], names.labels, &s->array[LABELS]));
     }
     s->d.uses = uses(s);
 done:
