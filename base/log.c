@@ -57,6 +57,8 @@ void log_init(const char *role, int task, enum log_level level)
     log_threshold = level;
 }
 
+static _Thread_local int muted;
+
 enum log_level log_level_get(void)
 {
     return log_threshold;
@@ -397,10 +399,17 @@ void log_last_error(char *to, size_t bytes)
     pthread_mutex_unlock(&log_lock);
 }
 
+void log_mute(int is_muted)
+{
+    muted = is_muted;
+}
+
 void log_write(enum log_level level, const char *fmt, ...)
 {
     struct line l;
     va_list ap;
+    if (muted)
+        return;
     va_start(ap, fmt);
     make_line(&l, level, fmt, ap);
     va_end(ap);

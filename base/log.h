@@ -27,6 +27,10 @@ int log_flush(int64_t ms);
  * line is written any more. */
 int log_stop(int64_t ms);
 
+/* Drops lines of log_write that the calling thread logs until it calls log_mute(0): for a caller
+ * that counts errors of a kind, of which it has shown enough. */
+void log_mute(int is_muted);
+
 void log_write(enum log_level level, const char *fmt, ...) __attribute__((format(printf, 2, 3)));
 
 /* A place in the code whose lines are rationed (log_limit.h). What was withheld is told by the next

@@ -500,6 +500,60 @@ static void bad_folders_are_named(void **state)
     check_bad(f, ST_INVALID, "train/aside: not a folder", "nothing else");
 }
 
+/* One run names all of the bad files, so that they can be repaired together. */
+static void damaged_pictures_are_named_in_one_run(void **state)
+{
+    enum { N_BAD = 23 };
+    struct folder *f = *state;
+    char name[32];
+    make_folder(f, "train");
+    make_folder(f, "train/a");
+    make_folder(f, "train/b");
+    make_grey(&f->b, 3, 9);
+    save(f, "train/a/good.png");
+    save(f, "train/b/good.png");
+    f->b.n -= 20;
+    for (int i = 0; i < N_BAD; i++) {
+        snprintf(name, sizeof name, "train/%c/%02d.png", i % 2 ? 'b' : 'a', i);
+        save(f, name);
+    }
+    struct dataset *d = NULL;
+    assert_int_equal(open_set(f, &d), ST_CORRUPT);
+    assert_null(d);
+    assert_int_equal(capture_lines(), 21);
+    assert_non_null(strstr(capture_text, "a/00.png: no PNG"));
+    assert_non_null(strstr(capture_text, "b/15.png: no PNG"));
+    assert_null(strstr(capture_text, "b/17.png"));
+    assert_non_null(strstr(capture_text, "train: 23 of its 25 files cannot be used; the first 20 "
+                                         "are named above: repair them or take them out"));
+}
+
+/* The size that the first good picture has counts. */
+static void pictures_of_other_sizes_are_counted(void **state)
+{
+    struct folder *f = *state;
+    make_folder(f, "train");
+    make_folder(f, "train/a");
+    save(f, "train/a/0.png");
+    make_grey(&f->b, 3, 9);
+    save(f, "train/a/1.png");
+    make_grey(&f->b, 4, 9);
+    save(f, "train/a/2.png");
+    make_grey(&f->b, 5, 9);
+    save(f, "train/a/3.png");
+    struct dataset *d = NULL;
+    assert_int_equal(open_set(f, &d), ST_CORRUPT);
+    assert_null(d);
+    assert_int_equal(capture_lines(), 3);
+    assert_non_null(strstr(capture_text, "a/0.png: neither PNG nor JPEG"));
+    assert_non_null(strstr(capture_text, "a/2.png: a picture of 1x1x4 (channels, height, width), "
+                                         "but "));
+    assert_non_null(strstr(capture_text, "a/1.png has 1x1x3; make all of one size"));
+    assert_null(strstr(capture_text, "a/3.png"));
+    assert_non_null(strstr(capture_text, "train: 2 of its 4 files have another size, or other "
+                                         "colours, than "));
+}
+
 static void labels_of_a_folder_are_not_given_apart(void **state)
 {
     struct folder *f = *state;
@@ -536,6 +590,8 @@ int main(void)
         WITH_BYTES(texts_take_no_memory),
         WITH_FOLDER(classes_are_the_folders_in_order),
         WITH_FOLDER(bad_folders_are_named),
+        WITH_FOLDER(damaged_pictures_are_named_in_one_run),
+        WITH_FOLDER(pictures_of_other_sizes_are_counted),
         WITH_FOLDER(labels_of_a_folder_are_not_given_apart),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);

@@ -14,7 +14,7 @@
 
 /* Numbers that a byte of a file can become: deflate makes at most 1032 bytes of one, each 8 pixels
  * of a bit, which a palette makes 3 numbers. JPEG stays below that. */
-enum { MOST_OF_A_BYTE = 1032 * 8 * 3, FIRST_ROOM = 16 };
+enum { MOST_OF_A_BYTE = 1032 * 8 * 3, FIRST_ROOM = 16, MOST_NAMED = 20 };
 
 /* Names in a folder, sorted. */
 struct names {
@@ -27,7 +27,8 @@ struct set {
     uint8_t *pixels; /* [room] pictures of `bytes` */
     int32_t *labels; /* [room] */
     int64_t n, room, bytes, dim[3];
-    char first[PATH_MAX]; /* which picture's size that is */
+    char first[PATH_MAX];            /* which picture's size that is */
+    int64_t n_files, n_bad, n_other; /* seen; not readable; of another size or other colours */
     struct reading reading;
     int keeps_names;
     char *names; /* [names_room], of which names_bytes are used */
@@ -162,9 +163,12 @@ static enum status keep_name(struct set *s, const char *path)
     return ST_OK;
 }
 
-static enum status other_picture(const struct set *s, const char *path, const int64_t dim[3])
+/* Names the first picture of another size, and counts the others. */
+static enum status other_picture(struct set *s, const char *path, const int64_t dim[3])
 {
     char fix[128];
+    if (s->n_other++ > 0)
+        return ST_MISMATCH;
     if (dim[1] != s->dim[1] || dim[2] != s->dim[2])
         snprintf(fix, sizeof fix,
                  "make all of one size, as ImageMagick's mogrify -resize '%lldx%lld!' "
@@ -206,6 +210,39 @@ done:
     return st;
 }
 
+/* Adds a picture, or names and counts a file that cannot be used, so that one run names all such
+ * files of a set. */
+static enum status add_or_count(struct set *s, const char *path, int32_t label)
+{
+    log_mute(s->n_bad >= MOST_NAMED);
+    enum status st = add(s, path, label);
+    log_mute(0);
+    s->n_files++;
+    if (st == ST_OK || st == ST_MISMATCH)
+        return ST_OK;
+    if (st == ST_NOMEM || st == ST_UNSUPPORTED) {
+        if (s->n_bad >= MOST_NAMED)
+            LOG_E("%s: cannot be read: %s", path, status_text(st));
+        return st;
+    }
+    s->n_bad++;
+    return ST_OK;
+}
+
+/* Reports how many files could not be used, if they were more than the one that was named. */
+static enum status judge(const struct set *s)
+{
+    if (s->n_bad > 1)
+        LOG_E("%s: %lld of its %lld files cannot be used; %s are named above: repair them or take "
+              "them out",
+              s->dir, (long long)s->n_bad, (long long)s->n_files,
+              s->n_bad > MOST_NAMED ? "the first 20" : "they");
+    if (s->n_other > 1)
+        LOG_E("%s: %lld of its %lld files have another size, or other colours, than %s", s->dir,
+              (long long)s->n_other, (long long)s->n_files, s->first);
+    return s->n_bad > 0 ? ST_CORRUPT : s->n_other > 0 ? ST_MISMATCH : ST_OK;
+}
+
 /* All files of the folder. */
 static enum status add_folder(struct set *s, const char *folder, const struct names *files,
                               int32_t label)
@@ -217,8 +254,8 @@ static enum status add_folder(struct set *s, const char *folder, const struct na
             LOG_E("%s: a path in it is too long", folder);
             TRY(ST_INVALID);
         }
-        TRY(add(s, path, label));
-        reading_at(&s->reading, (double)s->n, 0);
+        TRY(add_or_count(s, path, label));
+        reading_at(&s->reading, (double)s->n_files, 0);
     }
 done:
     return st;
@@ -296,6 +333,8 @@ static enum status add_all(struct set *s, const struct names *names, int is_flat
     enum status st = is_flat ? add_folder(s, s->dir, names, 0) : ST_OK;
     for (int i = 0; !is_flat && i < names->n && st == ST_OK; i++)
         st = add_class(s, names->entry[i]->d_name, i);
+    if (st == ST_OK)
+        st = judge(s);
     if (st != ST_OK || s->n > 0)
         return st;
     LOG_E("%s: no picture in the folders of it; it holds a folder of PNG or JPEG files for each "

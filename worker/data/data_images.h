@@ -3,8 +3,9 @@
  * of theirs; palettes become RGB, transparent places black, 16 bits 8.
  * Threads: none of its own.
  * Errors:  ST_NOT_FOUND, ST_INVALID, ST_CORRUPT, ST_UNSUPPORTED (a library was not there when this
- *          was built), ST_MISMATCH (pictures of different sizes), ST_NOMEM; one line with the file.
- */
+ *          was built), ST_MISMATCH (pictures of different sizes), ST_NOMEM; the line names the
+ *          file. All files are read before it returns, and the first 20 bad ones named and all
+ *          counted. */
 #ifndef WORKER_DATA_DATA_IMAGES_H
 #define WORKER_DATA_DATA_IMAGES_H
 #include "base/bar.h"
