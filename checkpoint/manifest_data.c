@@ -8,14 +8,14 @@ json_t *manifest_data_to_json(const struct job_data *d)
 {
     if (!d->n_train)
         return json_null();
-    return json_pack("{s:s, s:I, s:I, s:[i,i,i], s:i, s:I, s:I, s:I, s:I, s:I, s:b, s:b, s:s*}",
-                     "name", d->name, "training_samples", (json_int_t)d->n_train, "test_samples",
-                     (json_int_t)d->n_test, "shape", d->dim[0], d->dim[1], d->dim[2], "classes",
-                     d->classes, "training_samples_crc32c", (json_int_t)d->train_samples,
-                     "training_labels_crc32c", (json_int_t)d->train_labels, "test_samples_crc32c",
-                     (json_int_t)d->test_samples, "test_labels_crc32c", (json_int_t)d->test_labels,
-                     "class_names_crc32c", (json_int_t)d->class_names, "own_shards", d->own,
-                     "files", d->files, "labels", kinds[d->labels]);
+    return json_pack(
+        "{s:s, s:I, s:I, s:[i,i,i], s:i, s:I, s:I, s:I, s:I, s:I, s:b, s:b, s:b, s:s*}", "name",
+        d->name, "training_samples", (json_int_t)d->n_train, "test_samples", (json_int_t)d->n_test,
+        "shape", d->dim[0], d->dim[1], d->dim[2], "classes", d->classes, "training_samples_crc32c",
+        (json_int_t)d->train_samples, "training_labels_crc32c", (json_int_t)d->train_labels,
+        "test_samples_crc32c", (json_int_t)d->test_samples, "test_labels_crc32c",
+        (json_int_t)d->test_labels, "class_names_crc32c", (json_int_t)d->class_names, "own_shards",
+        d->own, "files", d->files, "standardized", d->standardized, "labels", kinds[d->labels]);
 }
 
 /* 1: it is there, and between 0 and most. */
@@ -73,7 +73,8 @@ int manifest_data_from_json(const json_t *o, struct job_data *out)
                              .test_labels = (uint32_t)sum[3],
                              .class_names = (uint32_t)sum[4],
                              .own = json_is_true(json_object_get(o, "own_shards")),
-                             .files = json_is_true(json_object_get(o, "files"))};
+                             .files = json_is_true(json_object_get(o, "files")),
+                             .standardized = json_is_true(json_object_get(o, "standardized"))};
     for (size_t i = 0; i < 3; i++) {
         json_int_t side = json_integer_value(json_array_get(shape, i));
         if (side < 1 || side > INT32_MAX)

@@ -189,10 +189,12 @@ static void names_and_places_are_kept(void **state)
                                  .classes = 4,
                                  .class_names = 0xfedcba98,
                                  .own = 1,
+                                 .standardized = 1,
                                  .files = 1};
     assert_int_equal(through(&got), ST_OK);
     assert_int_equal(got.data.class_names, 0xfedcba98);
     assert_int_equal(got.data.own, 1);
+    assert_int_equal(got.data.standardized, 1);
     assert_int_equal(got.data.files, 1);
     job.data.n_train = 0;
 }

@@ -126,6 +126,17 @@ static void test_counts(void **state)
     expect_differ(&a, &b, "classes: the servers have 10");
 }
 
+static void test_standardized(void **state)
+{
+    fill();
+    struct job_data a = take("/"), b = a;
+    b.standardized = 1;
+    expect_differ(&a, &b, "--standardize: the servers' job does not have it, the worker has it");
+    expect_differ(&b, &a, "--standardize: the servers' job has it, the worker does not have it");
+    b.own = a.own = 1;
+    expect_differ(&a, &b, "--standardize: ");
+}
+
 /* Parts of their own have to be of one shape, and everybody has to know of it. */
 static void test_own(void **state)
 {
@@ -210,11 +221,11 @@ static void test_names(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_same),        cmocka_unit_test(test_one_byte),
-        cmocka_unit_test(test_counts),      cmocka_unit_test(test_own),
-        cmocka_unit_test(test_not_said),    cmocka_unit_test(test_names),
-        cmocka_unit_test(test_own_classes), cmocka_unit_test(test_targets),
-        cmocka_unit_test(test_validation),
+        cmocka_unit_test(test_same),    cmocka_unit_test(test_one_byte),
+        cmocka_unit_test(test_counts),  cmocka_unit_test(test_standardized),
+        cmocka_unit_test(test_own),     cmocka_unit_test(test_not_said),
+        cmocka_unit_test(test_names),   cmocka_unit_test(test_own_classes),
+        cmocka_unit_test(test_targets), cmocka_unit_test(test_validation),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -5,6 +5,7 @@
 #include "worker/data/data_words.h"
 #include "worker/data/dataset_classes.h"
 #include "worker/data/dataset_same.h"
+#include "worker/data/dataset_standard.h"
 #include "worker/data/dataset_targets.h"
 #include "worker/input_range.h"
 #include <inttypes.h>
@@ -121,6 +122,19 @@ static enum status check_named(const struct worker *w, const char *file)
     return ST_INVALID;
 }
 
+/* --evaluate, --predict: the numbers of columns are in exports alone. */
+static enum status check_standardized(const struct worker *w, const char *file)
+{
+    const struct trained_on *was = &w->trained_on;
+    if (!was->standardized || was->standard.n > 0)
+        return ST_OK;
+    LOG_E("--%s: %s is a checkpoint of a job with --standardize, and checkpoints do not have the "
+          "means and deviations of the columns; evaluate the file of --export instead (the job "
+          "that is started again with the same flags and --export=FILE writes one at its end)",
+          w->opt.predict ? "predict" : "evaluate", file);
+    return ST_UNSUPPORTED;
+}
+
 /* Words are numbered by the training set; "": its classes are none, or are not known. */
 static enum status know_classes(struct worker *w)
 {
@@ -136,6 +150,7 @@ static enum status know_classes(struct worker *w)
     } else {
         TRY(trained_on_read(file, &w->trained_on));
         TRY(check_named(w, file));
+        TRY(check_standardized(w, file));
         names = w->trained_on.class_names;
         w->opt.test.to_predict = o->predict != NULL;
         w->opt.test.feature_names = w->trained_on.columns;
@@ -146,6 +161,25 @@ static enum status know_classes(struct worker *w)
             w->opt.test.features = shape_elems(&w->trained_on.sample);
     }
     w->opt.test.class_names = names ? names : "";
+done:
+    return st;
+}
+
+/* Before any sample is summed or read: all sets by the numbers of the training set. */
+static enum status standardize(struct worker *w)
+{
+    enum status st = ST_OK;
+    struct dataset *sets[] = {w->test, w->validation};
+    if (w->train && w->opt.standardize)
+        TRY(dataset_standard_measure(w->train));
+    const struct dataset_standard *by = w->train ? &w->train->standard : &w->trained_on.standard;
+    for (size_t i = 0; i < sizeof sets / sizeof *sets && by->n > 0; i++)
+        if (sets[i])
+            TRY(dataset_standard_set(sets[i], by));
+    if (by->n > 0)
+        LOG_I("--standardize: %" PRId64 " %s of the samples, by the mean and deviation %s", by->n,
+              by->n == 1 ? "column" : "columns",
+              w->train ? "over the training set" : "of training, which the export says");
 done:
     return st;
 }
@@ -205,6 +239,7 @@ enum status input_open(struct worker *w)
     warn_same_samples(w);
     if (!w->train)
         TRY(check_layout(w));
+    TRY(standardize(w));
 done:
     return st;
 }
@@ -337,28 +372,53 @@ static void compare_init(const struct worker *w)
     "--init_map, or rename the classes"
 
 /* Likewise of classes: a row of the output layer is that of a class, whatever it is called. */
-static enum status compare_classes(const struct worker *w)
+static void compare_classes(const struct worker *w, const struct trained_on *was)
 {
     int head = w->model->classes_param;
     const char *names = w->train->class_names;
     char here[DATA_WORDS_TEXT_BYTES], there[DATA_WORDS_TEXT_BYTES];
-    struct trained_on was;
     if (!names || (head >= 0 && !w->given[head]))
-        return ST_OK;
-    enum status st = trained_on_read(w->opt.init, &was);
-    if (st != ST_OK)
-        return st;
+        return;
     const char *layer = head < 0 ? "LAYER" : w->model->params[head].name;
     int n = (int)strcspn(layer, "/");
-    int64_t class = was.class_names ? data_words_differ(was.class_names, names, there, here) : -1;
+    int64_t class = was->class_names ? data_words_differ(was->class_names, names, there, here) : -1;
     if (class >= 0)
         LOG_W("--init=%s: its class %" PRId64 " is '%s', but that of %s is '%s': " LEAVE_OUT,
               w->opt.init, class, there, w->train->path, here, n, layer);
-    else if (was.names_sum && was.names_sum != digest_crc32c(0, names, strlen(names)))
+    else if (was->names_sum && was->names_sum != digest_crc32c(0, names, strlen(names)))
         LOG_W("--init=%s: was trained on classes of other names than those of %s, %s: " LEAVE_OUT,
               w->opt.init, w->train->path, data_words_text(names, here), n, layer);
+}
+
+/* Warns where the first layer has learnt other units of the columns than it reads here. */
+static void compare_standard(const struct worker *w, const struct trained_on *was)
+{
+    const struct dataset_standard *is = &w->train->standard;
+    bool here = is->n > 0, there = was->standardized;
+    if (was->sample.n_dims == 0) /* another program may have written it */
+        return;
+    if (here != there)
+        LOG_W("--init=%s: was trained %s --standardize, and this job is %s: the columns have other "
+              "sizes than those that were learnt; %s the flag, if its samples were like these",
+              w->opt.init, there ? "with" : "without", here ? "with it" : "not",
+              there ? "add" : "leave out");
+    else if (here && was->standard.n > 0 && !dataset_standard_same(is, &was->standard))
+        LOG_W("--init=%s: was trained with --standardize on a table whose columns have other means "
+              "and deviations than those of %s: the same number of a column is read as another one "
+              "than was learnt",
+              w->opt.init, w->train->path);
+}
+
+static enum status compare_trained_on(const struct worker *w)
+{
+    struct trained_on was;
+    enum status st = trained_on_read(w->opt.init, &was);
+    if (st == ST_OK) {
+        compare_standard(w, &was);
+        compare_classes(w, &was);
+    }
     trained_on_free(&was);
-    return ST_OK;
+    return st;
 }
 
 /* With parts of their own, another worker may have them. */
@@ -393,7 +453,7 @@ enum status input_prepare(struct worker *w)
     apply(w, how);
     compare_init(w);
     if (w->init)
-        TRY(compare_classes(w));
+        TRY(compare_trained_on(w));
     TRY(input_range_compare(w));
     say_lacking_classes(w);
 done:

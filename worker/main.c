@@ -32,16 +32,17 @@ static enum status write_export(const struct worker *w, int64_t global_step, int
                                                    {"global_step", step},
                                                    {"mean", job_numbers_text(n->mean, n->n, mean)},
                                                    {"std", job_numbers_text(n->std, n->n, std)}};
-    int n_meta = n->n > 0 ? OWN - 1 : 2;
+    int n_meta = n->n > 0 ? OWN - 1 : 2, n_more = 0;
     if (is_interrupted) {
         meta[n_meta][0] = "interrupted";
         meta[n_meta++][1] = "true";
     }
-    n_meta += trained_on_metadata(&source, &texts, meta + n_meta);
-    TRY(export_write(w->opt.export_file, w->chunks, w->params, meta, n_meta));
+    TRY(trained_on_metadata(&source, &texts, meta + n_meta, &n_more));
+    TRY(export_write(w->opt.export_file, w->chunks, w->params, meta, n_meta + n_more));
     LOG_I("exported %" PRId64 " parameters to %s%s", w->chunks->n_elems, w->opt.export_file,
           is_interrupted ? ", marked as interrupted" : "");
 done:
+    trained_on_texts_free(&texts);
     return st;
 }
 

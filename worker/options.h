@@ -31,6 +31,7 @@ struct options {
     int data_own;                       /* other workers have other data */
     struct dataset_request train, test; /* dir is data_dir */
     struct options_list mean, std;
+    int standardize;
     struct job_augment augment;
     const char *summary_json, *export_file; /* NULL: none */
     const char *trace;                      /* NULL: none */

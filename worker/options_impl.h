@@ -38,7 +38,8 @@ struct options_raw {
     int join, on_nonfinite;
     int64_t max_nonfinite, fault_nonfinite;
     const char *bf16_layers;
-    int data_shard;  /* 0: same */
+    int data_shard; /* 0: same */
+    int standardize;
     int cuda_graphs; /* 0: on */
 };
 extern struct options_raw options_raw;

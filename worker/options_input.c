@@ -27,6 +27,11 @@ static enum status read_list(const char *flag, const char *text, struct options_
     return ST_INVALID;
 }
 
+static bool is_given(const struct options_list *l)
+{
+    return l->n > 0 || l->measured;
+}
+
 /* Of a worker's own flags, or with the job's that it joins. */
 static enum status check_together(const struct options *o)
 {
@@ -41,6 +46,16 @@ static enum status check_together(const struct options *o)
     else if (measured && (o->evaluate || o->predict))
         wrong = "--mean=measured, --std=measured: --evaluate and --predict have no training set; "
                 "leave them out, the file says what it was trained with";
+    else if (o->standardize && (is_given(&o->mean) || is_given(&o->std)))
+        wrong = "--standardize and --mean or --std are both given: each column has numbers of its "
+                "own, leave --mean and --std out";
+    else if (o->standardize && o->data_own && (o->ps_hosts.n > 0 || o->join))
+        wrong =
+            "--standardize: with --data_shard=own each worker would measure its own part; scale "
+            "the columns of all parts before";
+    else if (o->standardize && (o->evaluate || o->predict))
+        wrong = "--standardize: --evaluate and --predict have no training set; leave it out, the "
+                "export says the numbers of training";
     if (!wrong)
         return ST_OK;
     LOG_E("%s", wrong);
@@ -69,6 +84,7 @@ enum status options_check_input(struct options *o)
     enum status st = ST_OK;
     TRY(read_list("mean", options_raw.mean, &o->mean));
     TRY(read_list("std", options_raw.std, &o->std));
+    o->standardize = options_raw.standardize;
     TRY(check_together(o));
     TRY(read_augment(o));
 done:
@@ -87,6 +103,9 @@ enum status options_adopt_input(struct options *o, const struct net_job *job)
         take_list(&o->mean, job->normal.mean, job->normal.n);
     if (!options_is_given(&options_raw.std))
         take_list(&o->std, job->normal.std, job->normal.n);
+    if (!options_is_given(&options_raw.standardize))
+        o->standardize = job->data.standardized;
+    o->train.rescaled |= o->standardize;
     if (!options_is_given(&options_raw.augment))
         o->augment = job->augment;
     return check_together(o);

@@ -153,6 +153,11 @@ static const struct flag table[] = {
         "set; equal on all workers, and left out with --evaluate and --predict, whose file says it",
         NULL),
     STR("std", std, "NUMBER,...|measured", "likewise, the standard deviation, above 0", NULL),
+    {"standardize", FLAG_BOOL, &options_raw.standardize, 0, 0, NULL, NULL,
+     "tables (CSV files, rows of features): each column gets mean 0 and deviation 1, by numbers of "
+     "the training set, which the export keeps; equal on all workers, and left out with --evaluate "
+     "and --predict, whose export says it",
+     NULL},
     STR("augment", augment, "flip,shift:N,crop:N,cutout:N",
         "training samples are changed at random in each pass, by the seed: half of them are "
         "mirrored, they are moved by up to N pixels, padded by N and cut out again, and a square "

@@ -51,6 +51,23 @@ static enum status copy_names(const struct safetensors_file *f, const char *key,
     return ST_NOMEM;
 }
 
+/* Without its numbers a standardized export must not be used. */
+static enum status read_standard(const struct safetensors_file *f, const char *path,
+                                 struct trained_on *out)
+{
+    const char *mean = safetensors_metadata(f, "column_mean");
+    const char *std = safetensors_metadata(f, "column_std");
+    if (!mean && !std)
+        return ST_OK;
+    enum status st = mean && std ? dataset_standard_parse(mean, std, &out->standard) : ST_CORRUPT;
+    out->standardized = st == ST_OK;
+    if (st == ST_CORRUPT)
+        LOG_E("%s: its metadata column_mean and column_std, the numbers of --standardize, are "
+              "damaged; export the parameters again",
+              path);
+    return st;
+}
+
 /* Of a file of another make, which has no "global_step", nothing: it may mean what it likes. */
 static enum status read_export(const char *path, struct trained_on *out)
 {
@@ -74,6 +91,8 @@ static enum status read_export(const char *path, struct trained_on *out)
         st = copy_names(f, "label_columns", path, &out->label_names);
     if (st == ST_OK && own)
         st = copy_names(f, "ignored_columns", path, &out->ignored_names);
+    if (st == ST_OK && own)
+        st = read_standard(f, path, out);
     const char *data = own ? safetensors_metadata(f, "data") : NULL;
     snprintf(out->data, sizeof out->data, "%s", data ? data : "");
     safetensors_close(f);
@@ -88,6 +107,7 @@ static void read_checkpoint(const char *path, struct trained_on *out)
     const struct job_data *d = &ps_restore_manifest(r)->job.data;
     out->labels = d->n_train ? d->labels : JOB_LABELS_UNSAID;
     out->names_sum = d->class_names;
+    out->standardized = d->standardized != 0;
     if (d->n_train)
         memcpy(out->data, d->name, sizeof out->data);
     if (d->n_train)
@@ -110,6 +130,7 @@ void trained_on_free(struct trained_on *t)
     free(t->columns);
     free(t->label_names);
     free(t->ignored_names);
+    dataset_standard_free(&t->standard);
     t->class_names = t->columns = t->label_names = t->ignored_names = NULL;
 }
 
@@ -154,8 +175,31 @@ static void put_data(const struct job_data *data, struct trained_on_texts *texts
     put_pair(pairs, n, "data_crc32c", texts->data_crc32c);
 }
 
-int trained_on_metadata(const struct trained_on_source *s, struct trained_on_texts *texts,
-                        const char *pairs[TRAINED_ON_PAIRS][2])
+static enum status put_standard(const struct dataset_standard *s, struct trained_on_texts *texts,
+                                const char *pairs[TRAINED_ON_PAIRS][2], int *n)
+{
+    if (s->n == 0)
+        return ST_OK;
+    texts->column_mean = dataset_standard_text(s->mean, s->n);
+    texts->column_std = dataset_standard_text(s->std, s->n);
+    if (!texts->column_mean || !texts->column_std) {
+        LOG_E("--export: no memory for the numbers of %" PRId64 " columns", s->n);
+        return ST_NOMEM;
+    }
+    put_pair(pairs, n, "column_mean", texts->column_mean);
+    put_pair(pairs, n, "column_std", texts->column_std);
+    return ST_OK;
+}
+
+void trained_on_texts_free(struct trained_on_texts *texts)
+{
+    free(texts->column_mean);
+    free(texts->column_std);
+    texts->column_mean = texts->column_std = NULL;
+}
+
+enum status trained_on_metadata(const struct trained_on_source *s, struct trained_on_texts *texts,
+                                const char *pairs[TRAINED_ON_PAIRS][2], int *n_pairs)
 {
     const struct dataset *train = s->train;
     const struct dataset_range *range = s->range;
@@ -165,6 +209,7 @@ int trained_on_metadata(const struct trained_on_source *s, struct trained_on_tex
                               {"label_columns", train->label_names},
                               {"ignored_columns", train->ignored_names}};
     int n = 0;
+    texts->column_mean = texts->column_std = NULL;
     char least[FLOAT_TEXT_BYTES], most[FLOAT_TEXT_BYTES];
     snprintf(texts->sample, sizeof texts->sample, "%" PRId64 "x%" PRId64 "x%" PRId64, is[0], is[1],
              is[2]);
@@ -180,5 +225,7 @@ int trained_on_metadata(const struct trained_on_source *s, struct trained_on_tex
         put_pair(pairs, &n, "range", texts->range);
     }
     put_data(s->data, texts, pairs, &n);
-    return n;
+    enum status st = put_standard(&train->standard, texts, pairs, &n);
+    *n_pairs = n;
+    return st;
 }

@@ -2,16 +2,19 @@
  * export has metadata for it: `sample` "1x28x28", `labels` "classes" or "targets", `classes`: the
  * classes' names, one a line, `columns`: those of a CSV file's columns likewise, `elements` "whole"
  * or "float32", `range` "0,1": see dataset_range.h, `label_columns` and
- * `ignored_columns`: those of a CSV file's other columns, `data`: the path of the training data,
+ * `ignored_columns`: those of a CSV file's other columns, `column_mean` and `column_std`: the
+ * numbers of --standardize, `data`: the path of the training data,
  * `data_samples`: how many there are, `data_crc32c`: the CRC-32C of their samples. A checkpoint's
  * manifest has the first two, the path, and the checksum of the classes' names.
  * Owns:    the names. Threads: values.
- * Errors:  ST_NOMEM; logged. What cannot be read is not said: who loads the parameters says why. */
+ * Errors:  ST_NOMEM; ST_CORRUPT: numbers of --standardize; logged. What else cannot be read is not
+ * said: who loads the parameters says why. */
 #ifndef WORKER_TRAINED_ON_H
 #define WORKER_TRAINED_ON_H
 #include "net/wire/job_data.h"
 #include "worker/data/dataset.h"
 #include "worker/data/dataset_range.h"
+#include "worker/data/dataset_standard.h"
 #include <stdbool.h>
 
 struct trained_on {
@@ -21,7 +24,9 @@ struct trained_on {
     uint32_t names_sum;     /* without them: their CRC-32C; 0: not said, or there are none */
     char *label_names, *ignored_names; /* CSV: of the other columns, lists likewise */
     char *columns; /* as class_names, of a CSV file's columns without those of labels */
-    struct dataset_range range; /* enough 0: not said */
+    struct dataset_range range;       /* enough 0: not said */
+    bool standardized;                /* the job had --standardize; */
+    struct dataset_standard standard; /* n 0: a checkpoint does not have the numbers */
     char
         data[JOB_DATA_NAME_BYTES]; /* path of the training data, as job_data has it; "": not said */
 };
@@ -31,10 +36,11 @@ void trained_on_free(struct trained_on *t);
 /* Returns true if the training data were those that a worker takes where no flag names any. */
 bool trained_on_default_data(const struct trained_on *t);
 
-enum { TRAINED_ON_PAIRS = 11, TRAINED_ON_TEXT_BYTES = 72 };
+enum { TRAINED_ON_PAIRS = 13, TRAINED_ON_TEXT_BYTES = 72 };
 struct trained_on_texts {
     char sample[TRAINED_ON_TEXT_BYTES], range[TRAINED_ON_TEXT_BYTES];
     char data_samples[TRAINED_ON_TEXT_BYTES], data_crc32c[TRAINED_ON_TEXT_BYTES];
+    char *column_mean, *column_std;
 };
 struct trained_on_source {
     const struct dataset *train; /* keeps the names */
@@ -43,8 +49,9 @@ struct trained_on_source {
 };
 
 /* Fills in the metadata of an export after training on this set; texts: room for what the pairs
- * point to. Returns how many pairs there are. */
-int trained_on_metadata(const struct trained_on_source *s, struct trained_on_texts *texts,
-                        const char *pairs[TRAINED_ON_PAIRS][2]);
+ * point to, until trained_on_texts_free. *n: how many pairs there are. ST_NOMEM; logged. */
+enum status trained_on_metadata(const struct trained_on_source *s, struct trained_on_texts *texts,
+                                const char *pairs[TRAINED_ON_PAIRS][2], int *n);
+void trained_on_texts_free(struct trained_on_texts *texts);
 
 #endif

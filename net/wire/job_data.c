@@ -77,6 +77,14 @@ enum status job_data_compare(const struct job_data *here, const struct job_data 
         return ST_OK;
     if (shapes_differ(&s) || labels_differ(&s))
         return ST_MISMATCH;
+    if (here->standardized != there->standardized) {
+        const char *const names[2] = {"does not have it", "has it"};
+        snprintf(why, why_bytes,
+                 "--standardize: the servers' job %s, the worker %s; give it to all workers or to "
+                 "none",
+                 names[here->standardized], names[there->standardized]);
+        return ST_MISMATCH;
+    }
     if (here->own != there->own) {
         const char *const names[2] = {"same", "own"};
         snprintf(why, why_bytes, "--data_shard: the servers have %s, the worker has %s",

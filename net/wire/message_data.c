@@ -25,6 +25,7 @@ void message_data_to_wire(const struct job_data *from, struct message_job *to)
     d->class_names = from->class_names;
     d->own = from->own;
     d->files = from->files;
+    d->standardized = from->standardized;
     d->name = (char *)(uintptr_t)from->name;
     d->labels = (Weir__V1__DataSet__Labels)from->labels;
     to->wire.data = d;
@@ -76,7 +77,8 @@ enum status message_data_from_wire(const Weir__V1__DataSet *from, struct job_dat
                             .test_labels = from->test_labels,
                             .class_names = from->class_names,
                             .own = from->own != 0,
-                            .files = from->files != 0};
+                            .files = from->files != 0,
+                            .standardized = from->standardized != 0};
     strcpy(to->name, from->name); /* its length is checked */
     return ST_OK;
 }

@@ -4,6 +4,7 @@
 #include "base/log.h"
 #include "base/rng.h"
 #include "worker/data/dataset_impl.h"
+#include "worker/data/dataset_standard.h"
 #include <math.h>
 #include <stdlib.h>
 
@@ -100,6 +101,7 @@ static void close_files(struct source *s)
     free(s->label_names);
     free(s->ignored_names);
     free(s->names);
+    dataset_standard_free(&s->d.standard);
     free(s);
 }
 
@@ -179,6 +181,23 @@ const void *dataset_place(const struct dataset *d, int64_t i, size_t *bytes)
     return a->data + (size_t)dataset_row(d, i) * *bytes;
 }
 
+/* Returns ST_INVALID if a number became too large for a float. */
+static enum status standardize(const struct dataset *d, int64_t i, float *sample)
+{
+    const struct dataset_standard *s = &d->standard;
+    int finite = 1;
+    for (int64_t k = 0; k < s->n; k++) {
+        sample[k] = (sample[k] - s->mean[k]) / s->std[k];
+        finite &= isfinite(sample[k]) != 0;
+    }
+    if (finite)
+        return ST_OK;
+    LOG_E("%s: sample %lld has a number that is not finite after --standardize: it is too far from "
+          "those of the training set; fix it or leave it out",
+          d->path, (long long)dataset_row(d, i));
+    return ST_INVALID;
+}
+
 enum status dataset_plain(const struct dataset *d, int64_t i, float *dst)
 {
     const struct source *s = files_of(d);
@@ -191,5 +210,5 @@ enum status dataset_plain(const struct dataset *d, int64_t i, float *dst)
     for (int64_t k = 0; data_type_is_float(a->type) && k < elems; k++)
         if (!isfinite(dst[k]))
             return not_finite(s, row);
-    return ST_OK;
+    return d->standard.n > 0 ? standardize(d, i, dst) : ST_OK;
 }

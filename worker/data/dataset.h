@@ -11,6 +11,7 @@
 #include "base/status.h"
 #include "member/dataset_order.h"
 #include "net/wire/job_input.h"
+#include "worker/data/dataset_standard.h"
 #include <stdbool.h>
 #include <stddef.h>
 #include <stdint.h>
@@ -39,19 +40,18 @@ struct dataset {
     int classes;          /* 1 + the largest label; or how many targets a sample has */
     const uint32_t *rows; /* [n] of the arrays below, where the samples are some of theirs; NULL:
                            * sample i is in row i */
-    /* A row: 0 to DATASET_MAX_CLASSES - 1; NULL: there are targets, or, of what is only predicted
-     * from, neither */
+    /* A row: 0 to DATASET_MAX_CLASSES - 1; NULL: there are targets, or (--predict) no labels */
     const int32_t *labels;
     const float *targets; /* a row: [classes] finite, what the outputs are to be; NULL: none */
-    /* A row: [elems of sample] pixels as they lie in the file; NULL: they lie there otherwise, or
-     * are no bytes; dataset_sample has them */
+    /* A row: [elems of sample] pixels as in the file; NULL: dataset_sample alone has them */
     const uint8_t *bytes;
     int floats;               /* 1: its numbers may be not finite; dataset_plain says so */
     int in_file;              /* 1: these lie in a mapped file, and may have to be read first */
     struct job_normal normal; /* what is done with each; once it is open, before anybody reads */
-    const char *path;         /* of the samples, for lines */
-    const char *labels_path;  /* likewise of labels or targets */
-    const char *class_names;  /* folders, words in CSV: a list of data_words.h; else NULL */
+    struct dataset_standard standard; /* see dataset_standard.h; subsets share it */
+    const char *path;                 /* of the samples, for lines */
+    const char *labels_path;          /* likewise of labels or targets */
+    const char *class_names;          /* folders, words in CSV: a list of data_words.h; else NULL */
     const char *label_names, *ignored_names; /* CSV: those of the other columns; else NULL */
     const char *columns; /* CSV: the names of those that a sample has, a list likewise; else NULL */
     const char *names;   /* of pictures that are predicted from: see data_images.h; else NULL */

@@ -77,6 +77,7 @@ enum status fingerprint_take(const struct dataset *train, const struct dataset *
     memset(out, 0, sizeof *out);
     out->n_train = train->n;
     out->own = own;
+    out->standardized = train->standard.n > 0;
     out->labels = train->targets ? JOB_LABELS_TARGETS : JOB_LABELS_CLASSES;
     for (int i = 0; i < 3; i++)
         out->dim[i] = (int)train->sample.dim[i];
