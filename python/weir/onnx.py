@@ -357,9 +357,17 @@ def _input(g: _Graph, layers: list[Layer], shape: Sequence[int], kind: str) -> s
     value, channels, said = "image", shape[0], "bytes 0 to 255"
     if kind == "FLOAT":
         said = "floats as in training: bytes divided by 255"
-    mean, std = (_numbers(g.weights, *of) for of in (
-        ("mean", channels, 0.0), ("std", channels, 1.0)))
-    normal = any(mean) or std != [1.0] * channels
+    # Of a table, --standardize: one number for each column instead of each channel.
+    key, n = "", channels
+    each: tuple[int, ...] = (channels, 1, 1)
+    if "column_mean" in g.weights.metadata or "column_std" in g.weights.metadata:
+        key, n, each = "column_", math.prod(shape), tuple(shape)
+    mean, std = (_numbers(g.weights, key + of, n, usual)
+                 for of, usual in (("mean", 0.0), ("std", 1.0)))
+    if key and (len(mean) != n or len(std) != n):
+        raise Invalid("%s has means of %d columns and deviations of %d, but a sample has %d numbers"
+                      % (g.weights.path, len(mean), len(std), n))
+    normal = any(mean) or std != [1.0] * n
     if kind == "INT64":
         said = "whole numbers, those of the embedding"
         if normal:
@@ -369,12 +377,15 @@ def _input(g: _Graph, layers: list[Layer], shape: Sequence[int], kind: str) -> s
         n255 = g.constant("image/255", "FLOAT", (), [255.0])
         value = g.node("Div", [value, n255], "image/255th")
     if normal:
-        mean_at = g.constant("image/mean", "FLOAT", (channels, 1, 1), mean)
-        std_at = g.constant("image/std", "FLOAT", (channels, 1, 1), std)
+        mean_at = g.constant("image/mean", "FLOAT", each, mean)
+        std_at = g.constant("image/std", "FLOAT", each, std)
         value = g.node("Sub", [value, mean_at], "image/centred")
         value = g.node("Div", [value, std_at], "image/normal")
-        said += "; the network itself takes the mean %s off and divides by %s" % (
-            g.weights.metadata.get("mean", "0"), g.weights.metadata.get("std", "1"))
+        if key:
+            said += "; the network itself standardizes each of the %d columns" % n
+        else:
+            said += "; the network itself takes the mean %s off and divides by %s" % (
+                g.weights.metadata.get("mean", "0"), g.weights.metadata.get("std", "1"))
     g.gives["image"] = value, tuple(shape)
     return said
 

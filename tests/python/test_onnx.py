@@ -151,6 +151,20 @@ class Onnx(harness.Test):
                                   "--mean=0.4,0.5,0.6", "--std=measured")
             self.assertEqual(self.compare(model, export, data, images.astype("f4") / 255), output)
 
+    def test_standardized_tables(self):
+        """Of floats, and of whole numbers, which --uint8 takes as bytes."""
+        rng = numpy.random.default_rng(5)
+        data = self.path("table")
+        os.mkdir(data)
+        for kind, options in (("f4", []), ("u1", ["--uint8"])):
+            for part, n in (("train", 64), ("test", 30)):
+                rows = (rng.random((n, 4)) * [200, 20, 100, 50] + [3, 100, 0, 9]).astype(kind)
+                numpy.save(os.path.join(data, part + "-images.npy"), rows)
+                numpy.save(os.path.join(data, part + "-labels.npy"), numpy.arange(n) % 3)
+            export = self.trained("mlp", data, "--export=" + self.path("w.safetensors"),
+                                  "--standardize")
+            self.compare("mlp", export, data, rows.reshape(-1, 1, 1, 4), *options)
+
     def test_networks_of_pytorch(self):
         """Among them residual additions, layer norms and an embedding, whose input is numbers."""
         for name in sorted(os.listdir(golden.PREDICTIONS)):
