@@ -83,6 +83,33 @@ static void test_outlives_owner(void **state)
     assert_int_equal(n_freed, 2);
 }
 
+/* A store uses buffers of the store before for as long as it runs. */
+static void test_buffer_outside_segment_holds_nothing_idle(void **state)
+{
+    enum { STRIDE = SHARED_STAMP_BYTES + BYTES };
+    struct ps_pool *pool;
+    struct net_shared *segment;
+    struct buf *lent, *other[2];
+    char why[SHARED_WHY_BYTES];
+    assert_int_equal(net_shared_create(STRIDE, &segment, why), ST_OK);
+    struct net_shared_name name;
+    net_shared_name_of(segment, &name);
+    assert_int_equal(ps_pool_create(1, 4, &pool), ST_OK);
+    ps_pool_share(pool, 0, segment, 0, STRIDE, 1);
+    net_shared_unref(segment);
+    assert_int_equal(ps_pool_take(pool, 0, BYTES, 1, &lent), ST_OK);
+    take(pool, other, 2);
+    buf_unref(other[1]);
+    n_freed = 0;
+    ps_pool_destroy(pool);
+    assert_int_equal(n_freed, 1);
+    assert_true(fcntl((int)name.fd, F_GETFD) >= 0); /* `lent` lies in it */
+    buf_unref(lent);
+    assert_int_equal(fcntl((int)name.fd, F_GETFD), -1);
+    buf_unref(other[0]);
+    assert_int_equal(n_freed, 3);
+}
+
 static int in_segment(struct net_shared *segment, const struct buf *b)
 {
     uint64_t at = net_shared_find(segment, b->data, b->bytes);
@@ -158,6 +185,7 @@ int main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_bound),
         cmocka_unit_test(test_outlives_owner),
+        cmocka_unit_test(test_buffer_outside_segment_holds_nothing_idle),
         cmocka_unit_test(test_segment),
         cmocka_unit_test(test_segment_without_memory),
     };

@@ -21,21 +21,23 @@ struct ps_pool {
     _Atomic int told;   /* the log says that the segment's memory cannot be had */
     struct shelf *shelves;
     struct net_shared *segment; /* NULL: none */
+    _Atomic int segment_users;  /* the owner, and every buffer of the segment that is out */
 };
 
 static void pool_unref(struct ps_pool *pool)
 {
     if (atomic_fetch_sub_explicit(&pool->refs, 1, memory_order_acq_rel) != 1)
         return;
-    for (int i = 0; i < pool->n_shelves; i++) {
-        struct shelf *s = &pool->shelves[i];
-        for (int k = 0; k < s->n_idle; k++)
-            buf_free(s->idle[k]);
-        pthread_mutex_destroy(&s->lock);
-    }
-    net_shared_unref(pool->segment);
+    for (int i = 0; i < pool->n_shelves; i++)
+        pthread_mutex_destroy(&pool->shelves[i].lock);
     free(pool->shelves);
     free(pool);
+}
+
+static void release_segment(struct ps_pool *pool)
+{
+    if (atomic_fetch_sub_explicit(&pool->segment_users, 1, memory_order_acq_rel) == 1)
+        net_shared_unref(pool->segment);
 }
 
 /* Takes out the idle buffer that came back last, of those in the segment or of the others; NULL:
@@ -57,6 +59,8 @@ static void put_back(struct buf *b, void *ctx)
     struct shelf *s = ctx;
     struct ps_pool *pool = s->pool;
     struct buf *surplus = b;
+    int is_shared =
+        b->shared != 0; /* another thread may take or free b once the lock is released */
     pthread_mutex_lock(&s->lock);
     int open = !atomic_load(&pool->closed);
     if (open && b->shared && s->n_idle == pool->keep)
@@ -68,6 +72,8 @@ static void put_back(struct buf *b, void *ctx)
     pthread_mutex_unlock(&s->lock);
     if (surplus)
         buf_free(surplus);
+    if (is_shared)
+        release_segment(pool);
     pool_unref(pool);
 }
 
@@ -82,6 +88,7 @@ enum status ps_pool_create(int n_shelves, int keep, struct ps_pool **out)
         return ST_NOMEM;
     }
     atomic_init(&pool->refs, 1);
+    atomic_init(&pool->segment_users, 1);
     pool->keep = keep < PS_POOL_MAX_KEEP ? keep : PS_POOL_MAX_KEEP;
     for (; pool->n_shelves < n_shelves; pool->n_shelves++) {
         pool->shelves[pool->n_shelves].pool = pool;
@@ -150,8 +157,10 @@ enum status ps_pool_take(struct ps_pool *pool, int shelf, size_t bytes, int to_l
         b->recycle = put_back;
         b->recycle_ctx = s;
     }
-    if (b->shared)
+    if (b->shared) {
+        atomic_fetch_add_explicit(&pool->segment_users, 1, memory_order_relaxed);
         net_shared_restamp(b->data);
+    }
     atomic_store_explicit(&b->refs, 1, memory_order_relaxed);
     atomic_fetch_add_explicit(&pool->refs, 1, memory_order_relaxed);
     *out = b;
@@ -163,5 +172,13 @@ void ps_pool_destroy(struct ps_pool *pool)
     if (!pool)
         return;
     atomic_store(&pool->closed, 1);
+    for (int i = 0; i < pool->n_shelves; i++) {
+        struct shelf *s = &pool->shelves[i];
+        pthread_mutex_lock(&s->lock);
+        while (s->n_idle > 0)
+            buf_free(s->idle[--s->n_idle]);
+        pthread_mutex_unlock(&s->lock);
+    }
+    release_segment(pool);
     pool_unref(pool);
 }

@@ -1,10 +1,11 @@
 /* ps/store/pool.h - recycled buffers of a chunk's size: versions, and contributions that wait
  * their turn. A buffer comes back at its last unref, from whatever thread, even after the pool's
- * owner has gone (answers may still be on their way out); the last of them takes the pool's memory
- * with it. Some of a shelf's buffers may lie in a segment that members on this host read
- * (net/shm/segment.h).
- * Owns:    the buffers that lie idle, at most `keep` for each chunk; a reference to the segment.
- * Threads: any; each chunk has its own lock. Errors: ST_NOMEM. */
+ * owner has gone: answers may still be on their way out, and the next generation's store uses
+ * buffers of the one before for as long as it runs. So the owner's end frees all idle buffers, and
+ * the segment is released with the last buffer that lies in it. Some of a shelf's buffers may lie
+ * in a segment that members on this host read (net/shm/segment.h). Owns:    the buffers that lie
+ * idle, at most `keep` for each chunk; a reference to the segment. Threads: any; each chunk has its
+ * own lock. Errors: ST_NOMEM. */
 #ifndef PS_STORE_POOL_H
 #define PS_STORE_POOL_H
 #include "base/buf.h"

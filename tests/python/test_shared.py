@@ -89,6 +89,16 @@ class Programs(Case):
         job.ps[0].stop()
         self.assertEqual(os.listdir("/dev/shm"), left)
 
+    def test_workers_that_leave_release_their_memory(self):
+        """And the ps that of the generation before, whose buffers the next one goes on using."""
+        job = self.start_long(4)
+        self.assertEqual(segments_in(job.ps[0]), 5)
+        for left in (3, 2, 1):
+            job.workers[left].stop(signal.SIGTERM, status=0)
+            self.wait_for(lambda: segments_in(job.ps[0]) == 1 + left)
+        for process in job.workers[:1] + job.ps:
+            process.stop(signal.SIGKILL, status=-signal.SIGKILL)
+
     def test_a_ps_is_killed(self):
         left = os.listdir("/dev/shm")
         job = self.start_long(1)
