@@ -45,7 +45,7 @@ class Elastic(harness.Test):
             os.path.join(harness.BIN, "worker"), "--join", "--ps_hosts=" + job.ps_hosts[0],
             "--data_dir=" + self.data(), "--log_every=20", "--progress=lines",
             "--fault_push_delay_ms=15", self.record("joiner-" + name)])
-        joiner.wait_line("training on")
+        joiner.wait_line("tower 0: CPU")
         return joiner
 
     def end(self, job):
