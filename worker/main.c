@@ -278,7 +278,9 @@ static void keep_interrupted(const struct worker *w, const struct trainer_result
     char at[96];
     snprintf(at, sizeof at, "interrupted at step %" PRId64 " of %" PRId64, r->global_step,
              r->train_steps);
-    if (r->local_steps > 0 && trainer_bad_param(w->trainer))
+    if (atomic_load(&w->is_torn))
+        LOG_W("%s: the step was not complete; nothing is kept", at);
+    else if (r->local_steps > 0 && trainer_bad_param(w->trainer))
         LOG_W("%s: the parameters are not finite; nothing is kept", at);
     else if (!w->opt.export_file || r->local_steps == 0)
         LOG_W(
@@ -304,6 +306,14 @@ static enum status watch_waits(struct worker *w)
                                        .changed = on_waiting,
                                        .ctx = w};
     return waiting_create(&cfg, &w->waiting);
+}
+
+static void note_last_step(struct worker *w)
+{
+    pthread_mutex_lock(&w->lock);
+    w->stepped = true;
+    pthread_cond_broadcast(&w->signalled);
+    pthread_mutex_unlock(&w->lock);
 }
 
 static enum status run(struct worker *w)
@@ -337,6 +347,7 @@ static enum status run(struct worker *w)
     pthread_mutex_unlock(&w->lock);
     monitor_at(w->monitor, MONITOR_TRAINING);
     st = trainer_run(w->trainer, &start, &result);
+    note_last_step(w);
     monitor_at(w->monitor, MONITOR_ENDING);
     reporter_destroy(w->reporter); /* servers that nobody needs any more end */
     w->reporter = NULL;

@@ -2,8 +2,10 @@
  * Locks: the worker's. */
 #include "base/clock.h"
 #include "worker/worker.h"
+#include <stdatomic.h>
 
 enum {
+    STEP_MS = 30000,  /* for a step to end, of a worker without servers */
     LEAVE_MS = 20000, /* for the others to come to the step that it leaves at */
     TELL_MS = 3000,   /* for ps 0 to hear of it: where all are told to end, it may be gone */
 };
@@ -23,14 +25,38 @@ static const char *name_of(int sig)
     return sig == SIGTERM ? "SIGTERM" : "Ctrl-C";
 }
 
-/* Alone, training ends between two steps, with what it has saved or exports. */
+/* Waits until training has ended; false: the deadline passed before. */
+static bool wait_for_end(struct worker *w, int64_t deadline)
+{
+    pthread_mutex_lock(&w->lock);
+    while (!w->stepped && !w->done && clock_cond_wait(&w->signalled, &w->lock, deadline) == 0)
+        ;
+    bool ended = w->stepped || w->done;
+    pthread_mutex_unlock(&w->lock);
+    return ended;
+}
+
+/* Ends training of a worker without servers between two steps, with what it has saved or exports;
+ * in the middle of a step where that does not end, as where a card hangs. */
+static void stop_alone(struct worker *w)
+{
+    int64_t deadline = clock_deadline_ns(STEP_MS);
+    if (w->saver) {
+        alone_saver_stop_soon(w->saver);
+        return;
+    }
+    trainer_stop_soon(w->trainer);
+    if (wait_for_end(w, deadline))
+        return;
+    LOG_W("the step has not ended within %d s; stopping in the middle of it", STEP_MS / 1000);
+    atomic_store(&w->is_torn, true);
+    trainer_stop(w->trainer);
+}
+
 static void stop_now(struct worker *w)
 {
     if (w->opt.ps_hosts.n == 0) {
-        if (w->saver)
-            alone_saver_stop_soon(w->saver);
-        else
-            trainer_stop_soon(w->trainer);
+        stop_alone(w);
         return;
     }
     trainer_stop(w->trainer);

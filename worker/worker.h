@@ -68,12 +68,14 @@ struct worker {
     int signal_thread_runs;
     pthread_mutex_t lock; /* of what follows */
     pthread_cond_t signalled;
-    int signal;   /* that was taken; 0: none */
-    int ended_by; /* signal that ended the run at once; 0: none */
-    int ready;    /* trainer and exchange are there to be stopped */
-    int training; /* with servers, whom it can leave in order */
-    int trained;  /* all steps are taken, or it has left: what remains ends by itself */
-    int done;     /* main needs the signal thread no more */
+    int signal;           /* that was taken; 0: none */
+    int ended_by;         /* signal that ended the run at once; 0: none */
+    int ready;            /* trainer and exchange are there to be stopped */
+    int training;         /* with servers, whom it can leave in order */
+    int trained;          /* all steps are taken, or it has left: what remains ends by itself */
+    bool stepped;         /* the trainer takes no more steps */
+    _Atomic bool is_torn; /* training was stopped in the middle of a step */
+    int done;             /* main needs the signal thread no more */
 };
 
 /* set_up.c: from the flags to a trainer that can start. A signal that comes meanwhile ends it

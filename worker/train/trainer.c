@@ -99,6 +99,13 @@ static int is_stopped(void *ctx)
     return trainer_is_stopped(ctx);
 }
 
+/* True also where training is to end before the next step. */
+static int is_stopped_soon(void *ctx)
+{
+    struct trainer *t = ctx;
+    return trainer_is_stopped(t) || atomic_load(&t->stops_soon);
+}
+
 static enum status evaluate_at(void *ctx, int64_t step)
 {
     return trainer_log_accuracy(ctx, step);
@@ -127,7 +134,7 @@ static enum status run_resident(struct trainer *t, int64_t step, int *taken)
                                  .progress = t->progress,
                                  .member = t->result.member,
                                  .ctx = t,
-                                 .stopped = is_stopped,
+                                 .stopped = is_stopped_soon,
                                  .evaluate = evaluate_at,
                                  .step_done = step_done,
                                  .look = look_at_params};
