@@ -25,7 +25,8 @@ static enum status write_export(const struct worker *w, int64_t global_step, int
     enum { OWN = 5 };
     char step[32], mean[JOB_NUMBERS_BYTES], std[JOB_NUMBERS_BYTES];
     struct trained_on_texts texts;
-    const struct trained_on_source source = {w->train, &w->data, &w->range};
+    const struct trained_on_source source = {w->train, &w->data, &w->range, w->model->text,
+                                             w->model->hidden_units};
     const struct job_normal *n = &w->normal;
     snprintf(step, sizeof step, "%" PRId64, global_step);
     const char *meta[OWN + TRAINED_ON_PAIRS][2] = {{"model", w->model->name},

@@ -34,6 +34,7 @@ static void copy_plain(struct options *o)
     o->data_dir = options_raw.data_dir;
     o->data_own = options_raw.data_shard;
     o->model = options_raw.model;
+    o->model_given = options_is_given(&options_raw.model);
     o->models_dir = options_raw.models_dir;
     o->backend_dir = options_raw.backend_dir;
     o->summary_json = options_raw.summary_json;

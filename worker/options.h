@@ -27,6 +27,7 @@ struct options {
     struct security_config security;
     const char *model_text; /* instead of `model`; borrowed from the adopted status; NULL: none */
     int data_named;         /* a flag says where the data are; else they are the default */
+    bool model_given;       /* `model` was typed, and is not the default */
     const char *data_dir, *model, *models_dir, *backend_dir;
     int data_own;                       /* other workers have other data */
     struct dataset_request train, test; /* dir is data_dir */

@@ -85,7 +85,9 @@ static const struct flag table[] = {
     {"model", FLAG_STRING, &options_raw.model, 0, 0, "FILE|NAME",
      "softmax|mlp|lenet5|deep_mnist|deep_mnist_bn|resnet_mini|resnet18|resnet18_cifar|"
      "regression",
-     "JSON file, or a name in the models folder", "Model and data:"},
+     "JSON file, or a name in the models folder; left out with --evaluate and --predict, the one "
+     "that the file keeps",
+     "Model and data:"},
     STR("models_dir", models_dir, "DIR", "models folder; left out, the one that came with Weir",
         NULL),
     INT("hidden_units", hidden_units, 0, 65536,

@@ -10,6 +10,7 @@
 #include "worker/device/device_scan.h"
 #include "worker/input.h"
 #include "worker/place/rounding.h"
+#include "worker/weights/weights_source.h"
 #include "worker/worker.h"
 #include <inttypes.h>
 #include <stdio.h>
@@ -60,8 +61,9 @@ static enum status parse_model(struct worker *w, const struct model_data *data)
     enum status st = ST_OK;
     const struct options *o = &w->opt;
     TRY(o->model_text
-            ? model_parse_for(o->model_text, strlen(o->model_text), "of the job",
-                              (int)o->hidden_units, data, &w->model)
+            ? model_parse_for(o->model_text, strlen(o->model_text),
+                              o->join ? "of the job" : set_up_weights(w).path, (int)o->hidden_units,
+                              data, &w->model)
             : model_read_for(o->model, o->models_dir, (int)o->hidden_units, data, &w->model));
     TRY(freeze(w));
     TRY(cut_model(w));
@@ -90,6 +92,31 @@ static enum status add_classes(struct worker *w, struct model_data *data)
     data->may_lack = 0;
     TRY(parse_model(w, data));
 done:
+    return st;
+}
+
+/* --evaluate, --predict: takes the model that the file keeps, unless --model names one. */
+static enum status choose_model(struct worker *w)
+{
+    enum status st = ST_OK;
+    struct options *o = &w->opt;
+    const struct weights_request q = set_up_weights(w);
+    struct weights_source *file = NULL;
+    if (o->model_given)
+        return ST_OK;
+    if (!w->trained_on.model) {
+        TRY(weights_source_open(q.flag, q.path, &file)); /* says if it is no such file */
+        LOG_E("--%s: %s does not keep its model; name the model of training with --model=FILE or "
+              "--model=NAME",
+              q.flag, q.path);
+        TRY(ST_INVALID);
+    }
+    o->model_text = w->trained_on.model;
+    if (o->hidden_units == 0)
+        o->hidden_units = w->trained_on.hidden_units;
+    LOG_I("--%s: the model is the one that %s keeps, as no --model is given", q.flag, q.path);
+done:
+    weights_source_close(file);
     return st;
 }
 
@@ -552,7 +579,7 @@ enum status set_up(struct worker *w)
 
 enum status set_up_inference(struct worker *w)
 {
-    enum status (*const parts[])(struct worker *) = {input_open, read_model, make_towers,
-                                                     read_inputs, take_params};
+    enum status (*const parts[])(struct worker *) = {input_open,  choose_model, read_model,
+                                                     make_towers, read_inputs,  take_params};
     return do_parts(w, parts, sizeof parts / sizeof parts[0]);
 }

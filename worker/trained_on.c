@@ -4,9 +4,11 @@
 #include "base/log.h"
 #include "checkpoint/restore.h"
 #include "files/safetensors.h"
+#include "net/wire/job.h"
 #include "worker/weights/weights_source.h"
 #include <inttypes.h>
 #include <jansson.h>
+#include <limits.h>
 #include <math.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -41,13 +43,13 @@ static void read_range(const char *elements, const char *text, struct dataset_ra
         *out = r;
 }
 
-static enum status copy_names(const struct safetensors_file *f, const char *key, const char *path,
-                              char **out)
+static enum status copy_text(const struct safetensors_file *f, const char *key, const char *path,
+                             char **out)
 {
-    const char *names = safetensors_metadata(f, key);
-    if (!names || !*names || (*out = strdup(names)))
+    const char *text = safetensors_metadata(f, key);
+    if (!text || !*text || (*out = strdup(text)))
         return ST_OK;
-    LOG_E("%s: no memory for the names of its %s", path, key);
+    LOG_E("%s: no memory for its metadata \"%s\"", path, key);
     return ST_NOMEM;
 }
 
@@ -68,6 +70,18 @@ static enum status read_standard(const struct safetensors_file *f, const char *p
     return st;
 }
 
+static enum status read_model(const struct safetensors_file *f, const char *path,
+                              struct trained_on *out)
+{
+    const char *text = safetensors_metadata(f, "model_json");
+    const char *units = safetensors_metadata(f, "hidden_units");
+    long n = units ? strtol(units, NULL, 10) : 0;
+    if (!text || strlen(text) > JOB_MAX_MODEL_BYTES || n < 0 || n > INT_MAX)
+        return ST_OK;
+    out->hidden_units = (int)n;
+    return copy_text(f, "model_json", path, &out->model);
+}
+
 /* Of a file of another make, which has no "global_step", nothing: it may mean what it likes. */
 static enum status read_export(const char *path, struct trained_on *out)
 {
@@ -84,15 +98,17 @@ static enum status read_export(const char *path, struct trained_on *out)
     for (int i = JOB_LABELS_CLASSES; labels && i < JOB_LABELS_N_KINDS; i++)
         if (strcmp(labels, kinds[i]) == 0)
             out->labels = (enum job_labels)i;
-    enum status st = own ? copy_names(f, "classes", path, &out->class_names) : ST_OK;
+    enum status st = own ? copy_text(f, "classes", path, &out->class_names) : ST_OK;
     if (st == ST_OK && own)
-        st = copy_names(f, "columns", path, &out->columns);
+        st = copy_text(f, "columns", path, &out->columns);
     if (st == ST_OK && own)
-        st = copy_names(f, "label_columns", path, &out->label_names);
+        st = copy_text(f, "label_columns", path, &out->label_names);
     if (st == ST_OK && own)
-        st = copy_names(f, "ignored_columns", path, &out->ignored_names);
+        st = copy_text(f, "ignored_columns", path, &out->ignored_names);
     if (st == ST_OK && own)
         st = read_standard(f, path, out);
+    if (st == ST_OK && own)
+        st = read_model(f, path, out);
     const char *data = own ? safetensors_metadata(f, "data") : NULL;
     snprintf(out->data, sizeof out->data, "%s", data ? data : "");
     safetensors_close(f);
@@ -130,8 +146,9 @@ void trained_on_free(struct trained_on *t)
     free(t->columns);
     free(t->label_names);
     free(t->ignored_names);
+    free(t->model);
     dataset_standard_free(&t->standard);
-    t->class_names = t->columns = t->label_names = t->ignored_names = NULL;
+    t->model = t->class_names = t->columns = t->label_names = t->ignored_names = NULL;
 }
 
 bool trained_on_default_data(const struct trained_on *t)
@@ -198,6 +215,22 @@ void trained_on_texts_free(struct trained_on_texts *texts)
     texts->column_mean = texts->column_std = NULL;
 }
 
+static void put_model(const struct trained_on_source *s, struct trained_on_texts *texts,
+                      const char *pairs[TRAINED_ON_PAIRS][2], int *n)
+{
+    if (strlen(s->model) > JOB_MAX_MODEL_BYTES) {
+        LOG_W("--export: the model's text is left out, as it is longer than %d bytes: --evaluate "
+              "and --predict of this file need --model",
+              JOB_MAX_MODEL_BYTES);
+        return;
+    }
+    put_pair(pairs, n, "model_json", s->model);
+    if (s->hidden_units == 0)
+        return;
+    snprintf(texts->hidden_units, sizeof texts->hidden_units, "%d", s->hidden_units);
+    put_pair(pairs, n, "hidden_units", texts->hidden_units);
+}
+
 enum status trained_on_metadata(const struct trained_on_source *s, struct trained_on_texts *texts,
                                 const char *pairs[TRAINED_ON_PAIRS][2], int *n_pairs)
 {
@@ -225,6 +258,7 @@ enum status trained_on_metadata(const struct trained_on_source *s, struct traine
         put_pair(pairs, &n, "range", texts->range);
     }
     put_data(s->data, texts, pairs, &n);
+    put_model(s, texts, pairs, &n);
     enum status st = put_standard(&train->standard, texts, pairs, &n);
     *n_pairs = n;
     return st;

@@ -4,8 +4,9 @@
  * or "float32", `range` "0,1": see dataset_range.h, `label_columns` and
  * `ignored_columns`: those of a CSV file's other columns, `column_mean` and `column_std`: the
  * numbers of --standardize, `data`: the path of the training data,
- * `data_samples`: how many there are, `data_crc32c`: the CRC-32C of their samples. A checkpoint's
- * manifest has the first two, the path, and the checksum of the classes' names.
+ * `data_samples`: how many there are, `data_crc32c`: the CRC-32C of their samples, `model_json`:
+ * the model file's text, `hidden_units`: those that --hidden_units gave it. A checkpoint's manifest
+ * has the first two, the path, and the checksum of the classes' names.
  * Owns:    the names. Threads: values.
  * Errors:  ST_NOMEM; ST_CORRUPT: numbers of --standardize; logged. What else cannot be read is not
  * said: who loads the parameters says why. */
@@ -22,6 +23,8 @@ struct trained_on {
     enum job_labels labels; /* likewise JOB_LABELS_UNSAID */
     char *class_names;      /* a list as in data_words.h; NULL: not said, or there are none */
     uint32_t names_sum;     /* without them: their CRC-32C; 0: not said, or there are none */
+    char *model;            /* JSON text, at most JOB_MAX_MODEL_BYTES; NULL: not said */
+    int hidden_units;       /* that the model is read with; 0: as its text says */
     char *label_names, *ignored_names; /* CSV: of the other columns, lists likewise */
     char *columns; /* as class_names, of a CSV file's columns without those of labels */
     struct dataset_range range;       /* enough 0: not said */
@@ -36,16 +39,19 @@ void trained_on_free(struct trained_on *t);
 /* Returns true if the training data were those that a worker takes where no flag names any. */
 bool trained_on_default_data(const struct trained_on *t);
 
-enum { TRAINED_ON_PAIRS = 13, TRAINED_ON_TEXT_BYTES = 72 };
+enum { TRAINED_ON_PAIRS = 15, TRAINED_ON_TEXT_BYTES = 72 };
 struct trained_on_texts {
     char sample[TRAINED_ON_TEXT_BYTES], range[TRAINED_ON_TEXT_BYTES];
     char data_samples[TRAINED_ON_TEXT_BYTES], data_crc32c[TRAINED_ON_TEXT_BYTES];
     char *column_mean, *column_std;
+    char hidden_units[TRAINED_ON_TEXT_BYTES];
 };
 struct trained_on_source {
     const struct dataset *train; /* keeps the names */
     const struct job_data *data; /* n_train 0: not summed */
     const struct dataset_range *range;
+    const char *model; /* JSON text */
+    int hidden_units;  /* 0: as the text says */
 };
 
 /* Fills in the metadata of an export after training on this set; texts: room for what the pairs

@@ -1,0 +1,113 @@
+"""--evaluate and --predict take the model that an export keeps; --model, where it is given, counts
+instead; a file without a model needs it."""
+# label: cluster
+import json
+import os
+import struct
+
+import harness
+
+TRAIN = ["--train_steps=20", "--batch_size=20", "--seed=3", "--intra_op_threads=1"]
+KEPT = "the model is the one that %s keeps, as no --model is given"
+LACKS = "%s does not keep its model; name the model of training with --model=FILE or --model=NAME"
+
+
+class KeptModel(harness.Test):
+    def path(self, name):
+        return os.path.join(self.dir(), name)
+
+    def bare_worker(self, *flags, status=0):
+        """A worker without --model, unless one of these flags is it."""
+        argv = [os.path.join(harness.BIN, "worker"), "--progress=lines", "--intra_op_threads=1",
+                "--data_dir=" + self.data(), "--summary_json=" + self.path("got.json"), *flags]
+        process = self.start("worker", argv)
+        process.wait(60, status)
+        return process
+
+    def figures(self, name):
+        with open(self.path(name), encoding="utf-8") as f:
+            return json.load(f)
+
+    def train(self, *flags, model="softmax"):
+        self.run_worker(*TRAIN, "--export=" + self.path("m.safetensors"),
+                        "--summary_json=" + self.path("trained.json"), *flags, model=model)
+
+    def check(self, file):
+        """Both flags take it; the figures are those of training."""
+        for flags in (["--evaluate=" + file],
+                      ["--predict=" + file, "--output=" + self.path("o.csv")]):
+            worker = self.bare_worker(*flags)
+            self.assertIn(KEPT % file, worker.output())
+            got, want = self.figures("got.json"), self.figures("trained.json")
+            for key in ("model", "parameters_sha256", "test_accuracy", "test_loss"):
+                self.assertEqual(got[key], want[key], (file, key))
+
+    def write(self, name, **metadata):
+        """The export with other metadata; None: without that."""
+        with open(self.path("m.safetensors"), "rb") as f:
+            (n,) = struct.unpack("<Q", f.read(8))
+            header, body = json.loads(f.read(n)), f.read()
+        header["__metadata__"].update(metadata)
+        header["__metadata__"] = {k: v for k, v in header["__metadata__"].items() if v is not None}
+        text = json.dumps(header).encode()
+        with open(self.path(name), "wb") as f:
+            f.write(struct.pack("<Q", len(text)) + text + body)
+        return self.path(name)
+
+    def test_export_keeps_its_model(self):
+        """A file of the user's own, which may be gone."""
+        model = self.path("mine.json")
+        with open(model, "w", encoding="utf-8") as f:
+            json.dump({"name": "mine", "input": "auto", "classes": "auto", "layers": [
+                {"type": "flatten"}, {"type": "dense", "units": 12}, {"type": "tanh"},
+                {"type": "dense", "units": "classes"}, {"type": "softmax_cross_entropy"}]}, f)
+        self.train(model=model)
+        os.remove(model)
+        self.check(self.path("m.safetensors"))
+        kept = harness.safetensors_metadata(self.path("m.safetensors"))
+        self.assertEqual(json.loads(kept["model_json"])["classes"], 10)
+
+    def test_hidden_units_are_kept(self):
+        self.train("--hidden_units=9", model="mlp")
+        self.check(self.path("m.safetensors"))
+
+    def test_model_that_is_given_counts(self):
+        self.train()
+        flag, models = "--evaluate=" + self.path("m.safetensors"), "--models_dir=" + harness.MODELS
+        worker = self.bare_worker(flag, models, "--model=softmax")
+        self.assertNotIn("keeps", worker.output())
+        worker = self.bare_worker(flag, models, "--model=lenet5", status=1)
+        self.assertIn("c1/weights", worker.output())
+
+    def test_file_without_model_needs_the_flag(self):
+        self.train()
+        long = json.dumps({"comment": "x" * (256 << 10)})
+        for lacking in ({"model_json": None}, {"model_json": long}, {"global_step": None}):
+            file = self.write("other.safetensors", **lacking)
+            worker = self.bare_worker("--evaluate=" + file, status=1)
+            self.assertIn(LACKS % file, worker.output())
+            self.bare_worker("--evaluate=" + file, "--models_dir=" + harness.MODELS,
+                             "--model=softmax")
+
+    def test_kept_model_that_is_damaged_is_named(self):
+        self.train()
+        for text, says in (("{", "model %s, line 1, column 1: not valid JSON"),
+                           ("[]", "model %s, line 1")):
+            file = self.write("damaged.safetensors", model_json=text)
+            worker = self.bare_worker("--evaluate=" + file, status=1)
+            self.assertIn(says % file, worker.output())
+        file = self.write("units.safetensors", model_json=json.dumps({
+            "input": [1, 28, 28], "classes": 10, "layers": [
+                {"type": "flatten"}, {"type": "dense", "name": "other", "units": 10},
+                {"type": "softmax_cross_entropy"}]}))
+        worker = self.bare_worker("--evaluate=" + file, status=1)
+        self.assertIn("other/weights", worker.output())
+
+    def test_file_that_is_none_is_named_as_before(self):
+        worker = self.bare_worker("--evaluate=" + self.path("none"), status=1)
+        self.assertIn("--evaluate=%s: " % self.path("none"), worker.output())
+        self.assertNotIn("does not keep its model", worker.output())
+
+
+if __name__ == "__main__":
+    harness.main()
