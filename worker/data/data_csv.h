@@ -28,8 +28,9 @@ struct data_csv_columns {
      * features. If these are not known, the label must be named. */
     int may_lack;
     /* Lists of names of the training file, as in data_words.h; NULL: not known. Where line 1 has
-     * one of the features' names, all columns are found by their names, unless a flag names the
-     * label. */
+     * one of them, and not as a number, all columns are found by their names, unless a flag names
+     * the label. A line that has all of the features' names, as numbers, may be a sample:
+     * ST_INVALID, unless `header` says which it is. */
     const char *feature_names, *label_names, *ignored_names;
     int are_targets;             /* label_names are those of targets */
     enum data_csv_header header; /* whether line 1 names the columns; AUTO: judged by its fields */

@@ -1,6 +1,8 @@
 /* worker/data/data_csv_layout.c - finds the columns of a CSV file by the names that a training file
- * gave them, in whatever order they are: see data_csv.h. A file whose first line has none of these
- * names is read by the places of its columns instead. See data_csv_impl.h. */
+ * gave them, in whatever order they are: see data_csv.h. Line 1 names the columns by the rule of
+ * data_csv_columns.c: it has one of the names, and not as a number, which a sample could have. Else
+ * the file is read by the places of its columns. Columns are sorted by their names once, so that
+ * the cost of finding all of them grows little faster than their number. See data_csv_impl.h. */
 #include "base/log.h"
 #include "worker/data/data_csv_impl.h"
 #include <stdlib.h>
@@ -15,64 +17,127 @@ static const char *next_name(const char **list, size_t *n)
     return name;
 }
 
-static bool has_name(const struct data_csv_field *f, const char *name, size_t n)
+/* A column of line 1 whose role is open. */
+struct entry {
+    struct data_csv_field name;
+    int64_t column;
+    int64_t n_taken; /* columns of this name, from its first entry on, that have been taken */
+};
+
+/* Line 1, and its open columns sorted by name, equal names by place. */
+struct line {
+    struct data_csv_field *field; /* [n_columns] */
+    struct entry *entry;          /* [n] */
+    int64_t n;
+};
+
+static int compare_names(const struct data_csv_field *a, const struct data_csv_field *b)
 {
-    return f->n == n && memcmp(f->at, name, n) == 0;
+    int order = memcmp(a->at, b->at, a->n < b->n ? a->n : b->n);
+    return order ? order : (a->n > b->n) - (a->n < b->n);
 }
 
-/* Returns the first column from `from` on, then from the first on, that has this name and whose
- * role is open; -1 if there is none. Columns mostly have the order of the training file. */
-static int64_t find_open(const struct csv *c, const struct data_csv_field *field, int64_t from,
-                         const char *name, size_t n)
+static int compare_entries(const void *a, const void *b)
 {
-    for (int64_t i = 0; i < c->n_columns; i++) {
-        int64_t k = (from + i) % c->n_columns;
-        if (c->role[k] == DATA_CSV_FEATURE && c->place[k] < 0 && has_name(&field[k], name, n))
-            return k;
+    const struct entry *x = a, *y = b;
+    int order = compare_names(&x->name, &y->name);
+    return order ? order : (x->column > y->column) - (x->column < y->column);
+}
+
+/* Returns the place of the first entry of this name; l->n if there is none. */
+static int64_t find_entry(const struct line *l, const struct data_csv_field *name)
+{
+    int64_t from = 0, to = l->n;
+    while (from < to) {
+        int64_t half = from + (to - from) / 2;
+        if (compare_names(&l->entry[half].name, name) < 0)
+            from = half + 1;
+        else
+            to = half;
     }
-    return -1;
+    return from < l->n && compare_names(&l->entry[from].name, name) == 0 ? from : l->n;
 }
 
-/* *found: names of features that the file has. */
-static enum status place_features(struct csv *c, const struct data_csv_field *field, int64_t *found)
+/* Takes the first column of this name that no call has taken yet. Returns -1 if there is none. */
+static int64_t take_column(struct line *l, const char *name, size_t n)
 {
-    const char *list = c->columns->feature_names, *name, *missing = NULL;
-    size_t n, missing_n = 0;
-    int64_t at = 0, feature = 0, missing_feature = 0;
-    *found = 0;
+    const struct data_csv_field wanted = {name, n};
+    int64_t first = find_entry(l, &wanted);
+    if (first == l->n)
+        return -1;
+    int64_t k = first + l->entry[first].n_taken;
+    if (k == l->n || compare_names(&l->entry[k].name, &wanted) != 0)
+        return -1;
+    l->entry[first].n_taken++;
+    return l->entry[k].column;
+}
+
+enum { ABSENT, AS_NUMBERS, AS_WORDS };
+
+/* Returns whether line 1 has one of these names as a word, which names the columns, or all of them
+ * as numbers. */
+static int judge_names(const struct line *l, const char *list)
+{
+    int have_all = list != NULL;
+    while (list) {
+        size_t n;
+        double number;
+        const char *name = next_name(&list, &n);
+        bool is_there = find_entry(l, &(struct data_csv_field){name, n}) < l->n;
+        if (is_there && n > 0 && !data_csv_read_number(name, n, &number))
+            return AS_WORDS;
+        have_all = have_all && is_there && n > 0;
+    }
+    return have_all ? AS_NUMBERS : ABSENT;
+}
+
+/* Sets *named: line 1 names the columns. ST_INVALID: it may name them or be a sample. */
+static enum status judge_line(const struct csv *c, const struct line *l, bool *named)
+{
+    const struct data_csv_columns *k = c->columns;
+    int features = judge_names(l, k->feature_names);
+    *named = k->header == DATA_CSV_HEADER_YES || features == AS_WORDS ||
+             judge_names(l, k->label_names) == AS_WORDS ||
+             judge_names(l, k->ignored_names) == AS_WORDS;
+    if (*named || features != AS_NUMBERS)
+        return ST_OK;
+    LOG_E("%s: line 1: its numbers are the names that the columns had in training, or a sample; "
+          "say --csv_header=yes if it names the columns, --csv_header=no if it is a sample",
+          c->path);
+    return ST_INVALID;
+}
+
+static enum status place_features(struct csv *c, struct line *l)
+{
+    const char *list = c->columns->feature_names;
+    int64_t feature = 0;
     for (; list; feature++) {
-        name = next_name(&list, &n);
-        int64_t k = find_open(c, field, at, name, n);
-        if (k < 0 && !missing) {
-            missing = name;
-            missing_n = n;
-            missing_feature = feature;
-        }
-        if (k < 0)
+        size_t n;
+        const char *name = next_name(&list, &n);
+        int64_t k = take_column(l, name, n);
+        if (k >= 0) {
+            c->place[k] = feature;
             continue;
-        c->place[k] = feature;
-        at = k + 1;
-        ++*found;
+        }
+        LOG_E("%s: line 1: has no column '%.*s', which is feature %lld of the training file; give "
+              "the columns the names that they had in training",
+              c->path, (int)(n < 60 ? n : 60), name, (long long)feature + 1);
+        return ST_MISMATCH;
     }
     c->n_features = feature;
-    if (*found == 0 || !missing)
-        return ST_OK;
-    LOG_E("%s: line 1: has no column '%.*s', which is feature %lld of the training file; give the "
-          "columns the names that they had in training",
-          c->path, (int)(missing_n < 60 ? missing_n : 60), missing, (long long)missing_feature + 1);
-    return ST_MISMATCH;
+    return ST_OK;
 }
 
 /* Gives the columns of a list the role `first`, or of targets that and the next ones. Returns how
  * many of the names the file has. */
-static int64_t place_list(struct csv *c, const struct data_csv_field *field, const char *list,
-                          int64_t first, int64_t *n_names)
+static int64_t place_list(struct csv *c, struct line *l, const char *list, int64_t first,
+                          int64_t *n_names)
 {
     int64_t found = 0;
     for (*n_names = 0; list; ++*n_names) {
         size_t n;
         const char *name = next_name(&list, &n);
-        int64_t k = find_open(c, field, 0, name, n);
+        int64_t k = take_column(l, name, n);
         if (k < 0)
             continue;
         c->role[k] = first >= 0 ? first + *n_names : first;
@@ -81,11 +146,11 @@ static int64_t place_list(struct csv *c, const struct data_csv_field *field, con
     return found;
 }
 
-static enum status place_labels(struct csv *c, const struct data_csv_field *field)
+static enum status place_labels(struct csv *c, struct line *l)
 {
     const struct data_csv_columns *k = c->columns;
     bool unwanted = k->label && strcmp(k->label, DATA_CSV_NO_LABEL) == 0;
-    int64_t n, found = place_list(c, field, k->label_names,
+    int64_t n, found = place_list(c, l, k->label_names,
                                   unwanted         ? DATA_CSV_IGNORED
                                   : k->are_targets ? 0
                                                    : DATA_CSV_LABEL,
@@ -120,46 +185,57 @@ static enum status check_rest(const struct csv *c, const struct data_csv_field *
     return ST_OK;
 }
 
-static enum status place_all(struct csv *c, const struct data_csv_field *field, bool *matched)
+static enum status place_all(struct csv *c, struct line *l)
 {
     enum status st = ST_OK;
-    int64_t found, n, n_before = c->n_features;
-    TRY(place_features(c, field, &found));
-    *matched = found > 0;
-    if (!*matched) {
-        c->n_features = n_before;
-        free(c->place);
-        c->place = NULL;
-        return ST_OK;
-    }
+    int64_t n;
     c->has_names = 1;
-    TRY(place_labels(c, field));
-    place_list(c, field, c->columns->ignored_names, DATA_CSV_IGNORED, &n);
-    TRY(check_rest(c, field));
+    TRY(place_features(c, l));
+    TRY(place_labels(c, l));
+    place_list(c, l, c->columns->ignored_names, DATA_CSV_IGNORED, &n);
+    TRY(check_rest(c, l->field));
 done:
     return st;
 }
 
+/* Lists the fields of line 1. */
+static void read_line(const struct csv *c, struct line *l)
+{
+    const char *end = data_csv_line_end(c, c->at), *p = c->at;
+    for (int64_t i = 0; i < c->n_columns; i++) {
+        l->field[i].at = data_csv_take_field(c, &p, end, &l->field[i].n);
+        c->place[i] = -1;
+        if (c->role[i] == DATA_CSV_FEATURE)
+            l->entry[l->n++] = (struct entry){.name = l->field[i], .column = i};
+    }
+    qsort(l->entry, (size_t)l->n, sizeof *l->entry, compare_entries);
+}
+
 enum status data_csv_match_names(struct csv *c, bool *matched)
 {
+    enum status st = ST_OK;
     const struct data_csv_columns *k = c->columns;
     bool named = k->targets || (k->label && strcmp(k->label, DATA_CSV_NO_LABEL) != 0);
     *matched = false;
     if (!k->feature_names || !k->label_names || named || k->header == DATA_CSV_HEADER_NO)
         return ST_OK;
-    struct data_csv_field *field = malloc((size_t)c->n_columns * sizeof *field);
+    struct line l = {.field = malloc((size_t)c->n_columns * sizeof *l.field),
+                     .entry = malloc((size_t)c->n_columns * sizeof *l.entry)};
     c->place = malloc((size_t)c->n_columns * sizeof *c->place);
-    if (!field || !c->place) {
+    if (!l.field || !l.entry || !c->place) {
         LOG_E("%s: no memory for its %lld columns", c->path, (long long)c->n_columns);
-        free(field);
-        return ST_NOMEM;
+        TRY(ST_NOMEM);
     }
-    const char *end = data_csv_line_end(c, c->at), *p = c->at;
-    for (int64_t i = 0; i < c->n_columns; i++) {
-        field[i].at = data_csv_take_field(c, &p, end, &field[i].n);
-        c->place[i] = -1;
+    read_line(c, &l);
+    TRY(judge_line(c, &l, matched));
+    if (*matched)
+        TRY(place_all(c, &l));
+done:
+    if (!*matched) {
+        free(c->place);
+        c->place = NULL;
     }
-    enum status st = place_all(c, field, matched);
-    free(field);
+    free(l.field);
+    free(l.entry);
     return st;
 }

@@ -1,0 +1,170 @@
+/* tests/worker_csv_layout_test.c - the columns of a CSV file are found by the names of the training
+ * file where line 1 has these as names, and by their places where it is a sample. */
+#include "tests/capture.h"
+#include "worker/data/data_csv.h"
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <stdint.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include <cmocka.h>
+
+/* Decodes a copy of the exact size, so that AddressSanitizer sees what is read behind it. */
+static enum status decode(const char *text, const struct data_csv_columns *columns,
+                          struct data_csv *out)
+{
+    size_t n = strlen(text);
+    uint8_t *copy = malloc(n);
+    assert_non_null(copy);
+    memcpy(copy, text, n);
+    *out = (struct data_csv){.classes = NULL};
+    enum status st = CAPTURE(data_csv_decode(copy, n, "x.csv", columns, out));
+    free(copy);
+    return st;
+}
+
+static void release(struct data_csv *csv)
+{
+    free(csv->samples.unpacked);
+    free(csv->labels.unpacked);
+    free(csv->classes);
+    free(csv->columns);
+    free(csv->label_names);
+    free(csv->ignored_names);
+}
+
+struct wanted {
+    const char *text, *features, *label;
+    int64_t rows;
+    float first[3]; /* features of the first sample */
+};
+
+static void check_rows(const struct wanted *w, enum data_csv_header header)
+{
+    const struct data_csv_columns columns = {.feature_names = w->features,
+                                             .label_names = w->label,
+                                             .features = 3,
+                                             .may_lack = 1,
+                                             .header = header};
+    struct data_csv csv;
+    enum status st = decode(w->text, &columns, &csv);
+    if (st != ST_OK)
+        fail_msg("\"%s\": %s; said: %s", w->text, status_name(st), capture_text);
+    assert_string_equal(capture_text, "");
+    if (csv.samples.dim[0] != w->rows)
+        fail_msg("\"%s\": %lld rows", w->text, (long long)csv.samples.dim[0]);
+    assert_int_equal(csv.samples.dim[1], 3);
+    assert_memory_equal(csv.samples.data, w->first, sizeof w->first);
+    release(&csv);
+}
+
+static void sample_with_numbers_of_the_names_stays_a_sample(void **state)
+{
+    static const struct wanted files[] = {
+        {"1,7,9\n4,5,6\n", "0\n1\n2", "label", 2, {1, 7, 9}}, /* one of the names */
+        {"2,7,1\n4,5,6\n", "0\n1\n2", "label", 2, {2, 7, 1}}, /* two of them */
+        {"2,7,1\n4,5,6\n", "1\na\nb", "label", 2, {2, 7, 1}}, /* other names are words */
+        {"4,5,6,3\n7,8,9,2\n", "0\n1\n2", "3", 2, {4, 5, 6}}, /* that of the label */
+        {"7,8,9\n1,2,3\n", "\na\nb", "label", 2, {7, 8, 9}},  /* one has no name */
+        {"0,1,2\n4,5,6\n", "2\n1\n3", "label", 2, {0, 1, 2}},
+    };
+    (void)state;
+    for (size_t i = 0; i < sizeof files / sizeof *files; i++)
+        check_rows(&files[i], DATA_CSV_HEADER_AUTO);
+}
+
+static void names_that_are_numbers_are_found_beside_a_word(void **state)
+{
+    static const struct wanted files[] = {
+        {"2,label,0,1\n4,0,5,6\n", "0\n1\n2", "label", 1, {5, 6, 4}},
+        {"2,b,0\n4,5,6\n", "0\nb\n2", "label", 1, {6, 5, 4}},
+    };
+    (void)state;
+    for (size_t i = 0; i < sizeof files / sizeof *files; i++)
+        check_rows(&files[i], DATA_CSV_HEADER_AUTO);
+}
+
+/* Nothing in such a file says which it is. */
+static void line_of_all_names_as_numbers_asks_for_the_flag(void **state)
+{
+    static const char *const texts[] = {"0,1,2\n4,5,6\n", "2,1,0\n4,5,6\n", "0,1,2,1\n4,5,6,2\n"};
+    (void)state;
+    for (size_t i = 0; i < sizeof texts / sizeof *texts; i++) {
+        const struct data_csv_columns columns = {
+            .feature_names = "0\n1\n2", .label_names = "label", .features = 3, .may_lack = 1};
+        struct data_csv csv;
+        assert_int_equal(decode(texts[i], &columns, &csv), ST_INVALID);
+        assert_int_equal(capture_lines(), 1);
+        assert_non_null(strstr(capture_text, "x.csv: line 1: its numbers are the names that"));
+        assert_non_null(strstr(capture_text, "--csv_header=yes if it names the columns, "
+                                             "--csv_header=no if it is a sample"));
+    }
+    check_rows(&(struct wanted){"2,0,1\n4,5,6\n", "0\n1\n2", "label", 1, {5, 6, 4}},
+               DATA_CSV_HEADER_YES);
+    check_rows(&(struct wanted){"2,0,1\n4,5,6\n", "0\n1\n2", "label", 2, {2, 0, 1}},
+               DATA_CSV_HEADER_NO);
+}
+
+static void name_of_the_label_makes_names_of_the_line(void **state)
+{
+    const struct data_csv_columns columns = {
+        .feature_names = "a\nb", .label_names = "y", .features = 2};
+    struct data_csv csv;
+    (void)state;
+    assert_int_equal(decode("b2,a2,y\n1,2,3\n", &columns, &csv), ST_MISMATCH);
+    assert_non_null(strstr(capture_text, "line 1: has no column 'a', which is feature 1"));
+}
+
+static void equal_names_keep_their_order(void **state)
+{
+    const struct wanted files[] = {
+        {"b,a,a\n1,2,3\n", "a\nb\na", "y", 1, {2, 1, 3}},
+        {",a,\n1,2,3\n", "a\n\n", "y", 1, {2, 1, 3}},
+    };
+    (void)state;
+    for (size_t i = 0; i < sizeof files / sizeof *files; i++)
+        check_rows(&files[i], DATA_CSV_HEADER_AUTO);
+}
+
+/* As many columns as there may be, in the reverse order, which no search that looks at all columns
+ * for each of them could find. */
+static void widest_table_is_found_in_any_order(void **state)
+{
+    enum { N = DATA_CSV_MAX_COLUMNS - 1, BYTES = 8 };
+    char *names = malloc(N * BYTES), *text = malloc(2 * N * BYTES), *n = names, *t = text;
+    struct data_csv csv;
+    (void)state;
+    assert_true(names && text);
+    for (int i = 0; i < N; i++) {
+        n += sprintf(n, "%sc%d", i ? "\n" : "", i);
+        t += sprintf(t, "%sc%d", i ? "," : "", N - 1 - i);
+    }
+    for (int i = 0; i < N; i++)
+        t += sprintf(t, "%c%d", i ? ',' : '\n', N - 1 - i);
+    const struct data_csv_columns columns = {
+        .feature_names = names, .label_names = "y", .features = N, .may_lack = 1};
+    assert_int_equal(decode(text, &columns, &csv), ST_OK);
+    const float *got = csv.samples.unpacked;
+    for (int i = 0; i < N; i++)
+        if (got[i] != (float)i)
+            fail_msg("feature %d is %g", i, (double)got[i]);
+    release(&csv);
+    free(names);
+    free(text);
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(sample_with_numbers_of_the_names_stays_a_sample),
+        cmocka_unit_test(names_that_are_numbers_are_found_beside_a_word),
+        cmocka_unit_test(line_of_all_names_as_numbers_asks_for_the_flag),
+        cmocka_unit_test(name_of_the_label_makes_names_of_the_line),
+        cmocka_unit_test(equal_names_keep_their_order),
+        cmocka_unit_test(widest_table_is_found_in_any_order),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}
