@@ -129,6 +129,19 @@ static void equal_names_keep_their_order(void **state)
         check_rows(&files[i], DATA_CSV_HEADER_AUTO);
 }
 
+/* Names for the rows, as R writes them, which would move all columns by one. */
+static void row_names_without_a_heading_are_refused(void **state)
+{
+    const struct data_csv_columns columns = {
+        .feature_names = "a\nb", .label_names = "y", .features = 2, .may_lack = 1};
+    struct data_csv csv;
+    (void)state;
+    assert_int_equal(decode("\"b\",\"a\"\n\"1\",5,6\n\"2\",7,8\n", &columns, &csv), ST_CORRUPT);
+    assert_int_equal(capture_lines(), 1);
+    assert_non_null(strstr(capture_text, "has 3 fields, more columns than line 1 names"));
+    assert_non_null(strstr(capture_text, "--ignore_columns=1"));
+}
+
 /* As many columns as there may be, in the reverse order, which no search that looks at all columns
  * for each of them could find. */
 static void widest_table_is_found_in_any_order(void **state)
@@ -164,6 +177,7 @@ int main(void)
         cmocka_unit_test(line_of_all_names_as_numbers_asks_for_the_flag),
         cmocka_unit_test(name_of_the_label_makes_names_of_the_line),
         cmocka_unit_test(equal_names_keep_their_order),
+        cmocka_unit_test(row_names_without_a_heading_are_refused),
         cmocka_unit_test(widest_table_is_found_in_any_order),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);

@@ -287,6 +287,19 @@ static enum status check_features(const struct csv *c)
     return ST_MISMATCH;
 }
 
+/* Finds the label or targets by their flags, and judges whether line 1 names the columns. */
+static enum status take_places(struct csv *c)
+{
+    enum status st = ST_OK;
+    if (!lacks_labels(c))
+        TRY(c->columns->targets ? take_columns(c, "target_columns", c->columns->targets, 0)
+                                : take_label(c));
+    TRY(check_features(c));
+    TRY(judge_fields(c));
+done:
+    return st;
+}
+
 enum status data_csv_read_first_line(struct csv *c)
 {
     enum status st = ST_OK;
@@ -308,13 +321,8 @@ enum status data_csv_read_first_line(struct csv *c)
     TRY(take_columns(c, "ignore_columns", c->columns->ignored, DATA_CSV_IGNORED));
     bool matched;
     TRY(data_csv_match_names(c, &matched));
-    if (matched)
-        return ST_OK;
-    if (!lacks_labels(c))
-        TRY(c->columns->targets ? take_columns(c, "target_columns", c->columns->targets, 0)
-                                : take_label(c));
-    TRY(check_features(c));
-    TRY(judge_fields(c));
+    if (!matched)
+        TRY(take_places(c));
     TRY(check_second_line(c));
 done:
     return st;
