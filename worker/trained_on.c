@@ -53,6 +53,19 @@ static enum status copy_text(const struct safetensors_file *f, const char *key, 
     return ST_NOMEM;
 }
 
+/* Copies a list of names, which no export of ours has longer than the bound. */
+static enum status copy_names(const struct safetensors_file *f, const char *key, const char *path,
+                              char **out)
+{
+    const char *names = safetensors_metadata(f, key);
+    if (!names || strlen(names) <= MOST_NAMES_BYTES)
+        return copy_text(f, key, path, out);
+    LOG_E("%s: its metadata \"%s\" is longer than 1 MB, which is more than an export has; export "
+          "the parameters again",
+          path, key);
+    return ST_CORRUPT;
+}
+
 /* Without its numbers a standardized export must not be used. */
 static enum status read_standard(const struct safetensors_file *f, const char *path,
                                  struct trained_on *out)
@@ -98,13 +111,13 @@ static enum status read_export(const char *path, struct trained_on *out)
     for (int i = JOB_LABELS_CLASSES; labels && i < JOB_LABELS_N_KINDS; i++)
         if (strcmp(labels, kinds[i]) == 0)
             out->labels = (enum job_labels)i;
-    enum status st = own ? copy_text(f, "classes", path, &out->class_names) : ST_OK;
+    enum status st = own ? copy_names(f, "classes", path, &out->class_names) : ST_OK;
     if (st == ST_OK && own)
-        st = copy_text(f, "columns", path, &out->columns);
+        st = copy_names(f, "columns", path, &out->columns);
     if (st == ST_OK && own)
-        st = copy_text(f, "label_columns", path, &out->label_names);
+        st = copy_names(f, "label_columns", path, &out->label_names);
     if (st == ST_OK && own)
-        st = copy_text(f, "ignored_columns", path, &out->ignored_names);
+        st = copy_names(f, "ignored_columns", path, &out->ignored_names);
     if (st == ST_OK && own)
         st = read_standard(f, path, out);
     if (st == ST_OK && own)

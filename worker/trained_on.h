@@ -8,8 +8,8 @@
  * the model file's text, `hidden_units`: those that --hidden_units gave it. A checkpoint's manifest
  * has the first two, the path, and the checksum of the classes' names.
  * Owns:    the names. Threads: values.
- * Errors:  ST_NOMEM; ST_CORRUPT: numbers of --standardize; logged. What else cannot be read is not
- * said: who loads the parameters says why. */
+ * Errors:  ST_NOMEM; ST_CORRUPT: numbers of --standardize, lists of names above 1 MB; logged. What
+ * else cannot be read is not said: who loads the parameters says why. */
 #ifndef WORKER_TRAINED_ON_H
 #define WORKER_TRAINED_ON_H
 #include "net/wire/job_data.h"
