@@ -23,7 +23,7 @@ enum { MOST = 1 << 16 };
 static const struct kind {
     uint8_t depth, colours;
 } grey = {8, 0}, rgb = {8, 2}, palette = {8, 3}, grey_alpha = {8, 4}, grey_1 = {1, 0},
-  grey_16 = {16, 0};
+  grey_16 = {16, 0}, rgb_alpha = {8, 6}, grey_alpha_16 = {16, 4};
 
 struct bytes {
     uint8_t at[MOST];
@@ -174,8 +174,41 @@ static void png_of_all_kinds_becomes_bytes(void **state)
     check_picture(b, (int64_t[]){1, 1, 8}, (const uint8_t[]){255, 0, 255, 0, 0, 0, 0, 255}, 0);
     make_png(b, 2, 1, grey_16, (const uint8_t[]){0, 128, 128, 7, 7}, 5);
     check_picture(b, (int64_t[]){1, 1, 2}, (const uint8_t[]){128, 7}, 1);
-    make_png(b, 2, 1, grey_alpha, (const uint8_t[]){0, 90, 255, 90, 0}, 5);
-    check_picture(b, (int64_t[]){1, 1, 2}, (const uint8_t[]){90, 0}, 0);
+}
+
+/* Puts a chunk of this kind before the first IDAT. */
+static void insert_chunk(struct bytes *b, const char *kind, const uint8_t *data, size_t n)
+{
+    struct bytes whole = *b;
+    size_t at = 8;
+    while (memcmp(whole.at + at + 4, "IDAT", 4) != 0)
+        at += 12 + ((size_t)whole.at[at + 2] << 8 | whole.at[at + 3]);
+    b->n = at;
+    put_chunk(b, kind, data, n);
+    put(b, whole.at + at, whole.n - at);
+}
+
+/* Opaque, half and wholly transparent pixels have the stored colours, as PIL's convert("RGB"),
+ * torchvision, OpenCV and TensorFlow read them. */
+static void png_with_transparency_keeps_its_stored_colours(void **state)
+{
+    struct bytes *b = *state;
+    make_png(b, 3, 1, grey_alpha, (const uint8_t[]){0, 90, 255, 91, 128, 92, 0}, 7);
+    check_picture(b, (int64_t[]){1, 1, 3}, (const uint8_t[]){90, 91, 92}, 0);
+    make_png(b, 3, 1, rgb_alpha, (const uint8_t[]){0, 1, 2, 3, 255, 40, 50, 60, 128, 70, 80, 90, 0},
+             13);
+    check_picture(b, (int64_t[]){3, 1, 3}, (const uint8_t[]){1, 40, 70, 2, 50, 80, 3, 60, 90}, 0);
+    make_png(b, 2, 1, grey_alpha_16, (const uint8_t[]){0, 128, 128, 127, 255, 7, 7, 0, 0}, 9);
+    check_picture(b, (int64_t[]){1, 1, 2}, (const uint8_t[]){128, 7}, 0);
+    make_png(b, 2, 1, palette, (const uint8_t[]){0, 1, 0}, 3);
+    insert_chunk(b, "tRNS", (const uint8_t[]){0, 100}, 2);
+    check_picture(b, (int64_t[]){3, 1, 2}, (const uint8_t[]){250, 1, 251, 2, 252, 3}, 0);
+    make_png(b, 2, 1, grey, (const uint8_t[]){0, 9, 10}, 3);
+    insert_chunk(b, "tRNS", (const uint8_t[]){0, 9}, 2);
+    check_picture(b, (int64_t[]){1, 1, 2}, (const uint8_t[]){9, 10}, 0);
+    make_png(b, 2, 1, rgb, (const uint8_t[]){0, 1, 2, 3, 4, 5, 6}, 7);
+    insert_chunk(b, "tRNS", (const uint8_t[]){0, 1, 0, 2, 0, 3}, 6);
+    check_picture(b, (int64_t[]){3, 1, 2}, (const uint8_t[]){1, 4, 2, 5, 3, 6}, 0);
 }
 
 /* Readers that exports are served with leave the numbers as they are stored, too. */
@@ -581,6 +614,7 @@ int main(void)
 #define WITH_FOLDER(f) cmocka_unit_test_setup_teardown(f, set_folder_up, tear_folder_down)
     const struct CMUnitTest tests[] = {
         WITH_BYTES(png_of_all_kinds_becomes_bytes),
+        WITH_BYTES(png_with_transparency_keeps_its_stored_colours),
         WITH_BYTES(png_with_gamma_keeps_its_stored_numbers),
         WITH_BYTES(jpeg_becomes_bytes),
         WITH_BYTES(damaged_files_are_refused),

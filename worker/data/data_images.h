@@ -1,6 +1,6 @@
 /* worker/data/data_images.h - a folder with a folder of pictures for each class: PNG and JPEG,
  * decoded into memory. Classes are counted in the order of their folders' names, pictures in that
- * of theirs; palettes become RGB, transparent places black, 16 bits 8.
+ * of theirs; palettes become RGB, 16 bits 8; alpha is left out.
  * Threads: none of its own.
  * Errors:  ST_NOT_FOUND, ST_INVALID, ST_CORRUPT, ST_UNSUPPORTED (a library was not there when this
  *          was built), ST_MISMATCH (pictures of different sizes), ST_NOMEM; the line names the

@@ -1,10 +1,13 @@
 /* worker/data/data_png.c - PNG by libpng's simplified interface: see data_images.h. libpng receives
  * only the chunks that make the stored numbers. It would unpack and keep texts, of which a file may
  * have a thousand, each of a few thousand bytes that become millions (I9); and it would convert the
- * numbers by gAMA, cHRM and iCCP, which PIL, OpenCV and TensorFlow do not do. */
+ * numbers by gAMA, cHRM and iCCP, which PIL, OpenCV and TensorFlow do not do. Transparency is left
+ * out, too, as by PIL's convert("RGB"): tRNS is skipped, and an alpha channel is read and dropped,
+ * as libpng would otherwise mix colours with a background. */
 #include "base/log.h"
 #include "worker/data/data_images.h"
 #include <png.h>
+#include <stdbool.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -13,7 +16,7 @@ enum { MARK = 8, AROUND = 12 }; /* bytes before the chunks, and of one beside it
 static int is_needed(const uint8_t *kind)
 {
     int may_be_left_out = kind[0] & 0x20;
-    return !may_be_left_out || memcmp(kind, "tRNS", 4) == 0;
+    return !may_be_left_out;
 }
 
 /* The chunks that are needed, up to one that is not whole: libpng would take, and clear, the memory
@@ -37,12 +40,43 @@ static size_t copy_needed(const uint8_t *bytes, size_t n, uint8_t *to)
     return have;
 }
 
+/* Copies pixels of `channels` numbers and an alpha without the alpha. */
+static void drop_alpha(const uint8_t *from, int64_t n_pixels, int64_t channels, uint8_t *to)
+{
+    for (int64_t i = 0; i < n_pixels; i++)
+        memcpy(to + i * channels, from + i * (channels + 1), (size_t)channels);
+}
+
+/* Reads the pixels of a file whose header was read into memory of their size. */
+static enum status read_pixels(png_image *image, const char *label, int64_t channels, uint8_t *rows)
+{
+    enum status st = ST_OK;
+    bool has_alpha = image->format & PNG_FORMAT_FLAG_ALPHA;
+    int64_t n_pixels = (int64_t)image->width * image->height;
+    uint8_t *all = has_alpha ? malloc((size_t)(n_pixels * (channels + 1))) : rows;
+    if (!all) {
+        LOG_E("%s: no memory for a picture of %ux%u", label, image->height, image->width);
+        return ST_NOMEM;
+    }
+    image->flags |= PNG_IMAGE_FLAG_16BIT_sRGB; /* else 16 bits would be taken for linear light */
+    image->format = (channels == 3 ? PNG_FORMAT_RGB : PNG_FORMAT_GRAY) |
+                    (has_alpha ? PNG_FORMAT_FLAG_ALPHA : 0);
+    if (!png_image_finish_read(image, NULL, all, 0, NULL)) {
+        LOG_E("%s: no PNG that can be read: %s", label, image->message);
+        st = ST_CORRUPT;
+    }
+    if (has_alpha && st == ST_OK)
+        drop_alpha(all, n_pixels, channels, rows);
+    if (has_alpha)
+        free(all);
+    return st;
+}
+
 enum status data_png_decode(const uint8_t *bytes, uint64_t n, const char *label,
                             struct data_picture *out)
 {
     enum status st = ST_OK;
     png_image image = {.version = PNG_IMAGE_VERSION};
-    const png_color black = {0, 0, 0};
     uint8_t *rows = NULL, *file = malloc((size_t)n + 1);
     if (!file) {
         LOG_E("%s: no memory to read it", label);
@@ -55,13 +89,8 @@ enum status data_png_decode(const uint8_t *bytes, uint64_t n, const char *label,
     }
     int64_t channels = image.format & PNG_FORMAT_FLAG_COLOR ? 3 : 1;
     int64_t dim[3] = {channels, image.height, image.width};
-    image.flags |= PNG_IMAGE_FLAG_16BIT_sRGB; /* else 16 bits would be taken for linear light */
-    image.format = channels == 3 ? PNG_FORMAT_RGB : PNG_FORMAT_GRAY;
     TRY(data_picture_take(label, n, dim, &rows));
-    if (!png_image_finish_read(&image, &black, rows, 0, NULL)) {
-        LOG_E("%s: no PNG that can be read: %s", label, image.message);
-        TRY(ST_CORRUPT);
-    }
+    TRY(read_pixels(&image, label, channels, rows));
     st = data_picture_turn(label, dim, rows, out);
     rows = NULL;
 done:
