@@ -76,6 +76,18 @@ static const uint8_t colour_jpeg[] = {
     17,  49,  81,  129, 161, 177, 209, 255, 218, 0,   8,   1,   1,   0,   1,   63,  16,  92,  215,
     107, 89,  13,  94,  56,  127, 255, 217};
 
+/* 2x2 pixels of cyan, magenta, yellow and black. */
+static const uint8_t cmyk_jpeg[] = {
+    255, 216, 255, 238, 0,  14, 65, 100, 111, 98,  101, 0,  100, 0,   0,   0,   0,   0,   255, 219,
+    0,   67,  0,   3,   2,  2,  3,  2,   2,   3,   3,   3,  3,   4,   3,   3,   4,   5,   8,   5,
+    5,   4,   4,   5,   10, 7,  7,  6,   8,   12,  10,  12, 12,  11,  10,  11,  11,  13,  14,  18,
+    16,  13,  14,  17,  14, 11, 11, 16,  22,  16,  17,  19, 20,  21,  21,  21,  12,  15,  23,  24,
+    22,  20,  24,  18,  20, 21, 20, 255, 192, 0,   20,  8,  0,   2,   0,   2,   4,   67,  17,  0,
+    77,  17,  0,   89,  17, 0,  75, 17,  0,   255, 196, 0,  22,  0,   1,   1,   1,   0,   0,   0,
+    0,   0,   0,   0,   0,  0,  0,  0,   0,   0,   9,   5,  8,   255, 196, 0,   20,  16,  1,   0,
+    0,   0,   0,   0,   0,  0,  0,  0,   0,   0,   0,   0,  0,   0,   0,   255, 218, 0,   14,  4,
+    67,  0,   77,  0,   89, 0,  75, 0,   0,   63,  0,   78, 26,  205, 76,  129, 191, 255, 217};
+
 static void put(struct bytes *b, const void *data, size_t n)
 {
     assert_true(b->n + n <= MOST);
@@ -341,6 +353,21 @@ static void arithmetic_coding_is_refused(void **state)
     assert_int_equal(frame[1], 0xc0);
     frame[1] = 0xc9;
     check_refused(b, "x.jpg: no JPEG that can be read: its coding is arithmetic");
+}
+
+/* The byte of Adobe's segment says whether the colours are CMYK or YCCK. */
+static void colours_of_printers_are_refused_with_the_fix(void **state)
+{
+    enum { TRANSFORM = 17 };
+    struct bytes *b = *state;
+    for (uint8_t transform = 0; transform <= 2; transform += 2) {
+        b->n = 0;
+        put(b, cmyk_jpeg, sizeof cmyk_jpeg);
+        b->at[TRANSFORM] = transform;
+        check_refused(b, "x.jpg: no JPEG that can be read: its colours are CMYK, which are for "
+                         "printing; make it RGB, as ImageMagick's mogrify -colorspace sRGB "
+                         "FILE... does");
+    }
 }
 
 /* Reads it in a child, whose memory starts small. */
@@ -621,6 +648,7 @@ int main(void)
         WITH_BYTES(png_bombs_are_refused),
         WITH_BYTES(jpeg_bombs_are_refused),
         WITH_BYTES(arithmetic_coding_is_refused),
+        WITH_BYTES(colours_of_printers_are_refused_with_the_fix),
         WITH_BYTES(texts_take_no_memory),
         WITH_FOLDER(classes_are_the_folders_in_order),
         WITH_FOLDER(bad_folders_are_named),

@@ -47,11 +47,22 @@ static void on_progress(j_common_ptr jpeg)
     longjmp(r->back, 1);
 }
 
-/* Arithmetic coding needs no byte for what is the same all over: a small file could take hours. */
-static void refuse_arithmetic(struct reader *r)
+/* Refuses a kind of JPEG that is not read. */
+static void refuse(struct reader *r, const char *why)
 {
-    snprintf(r->why, sizeof r->why, "its coding is arithmetic; save it with Huffman's, as usual");
+    snprintf(r->why, sizeof r->why, "%s", why);
     longjmp(r->back, 1);
+}
+
+/* Arithmetic coding needs no byte for what is the same all over: a small file could take hours. */
+static void check_kind(struct reader *r)
+{
+    J_COLOR_SPACE colours = r->jpeg.jpeg_color_space;
+    if (r->jpeg.arith_code)
+        refuse(r, "its coding is arithmetic; save it with Huffman's, as usual");
+    if (colours == JCS_CMYK || colours == JCS_YCCK)
+        refuse(r, "its colours are CMYK, which are for printing; make it RGB, as ImageMagick's "
+                  "mogrify -colorspace sRGB FILE... does");
 }
 
 static void read_rows(struct reader *r, const uint8_t *bytes, uint64_t n, const char *label)
@@ -59,8 +70,7 @@ static void read_rows(struct reader *r, const uint8_t *bytes, uint64_t n, const 
     struct jpeg_decompress_struct *j = &r->jpeg;
     jpeg_mem_src(j, bytes, (unsigned long)n);
     jpeg_read_header(j, TRUE);
-    if (j->arith_code)
-        refuse_arithmetic(r);
+    check_kind(r);
     j->out_color_space = j->jpeg_color_space == JCS_GRAYSCALE ? JCS_GRAYSCALE : JCS_RGB;
     j->dct_method = JDCT_ISLOW;
     r->dim[0] = j->out_color_space == JCS_RGB ? 3 : 1;
