@@ -112,6 +112,7 @@ class Process:
         self.status = None  # exit status once collected by wait(); negative: killed by that signal
         self.ready_read = None
         self.n_holds, self.holding = 0, threading.Lock()
+        self.begun, self.n_looked = None, 0  # of has_begun()
         fds = ()
         if ready:
             self.ready_read, ready_write = os.pipe()
@@ -211,6 +212,15 @@ class Process:
         with self.changed:
             found = re.findall(r"\(global step: (\d+)\)", "\n".join(self.lines[-20:]))
         return int(found[-1]) if found else 0
+
+    def has_begun(self):
+        """Whether this worker has said that it takes part: a step, or that it joined."""
+        with self.changed:
+            while not self.begun and self.n_looked < len(self.lines):
+                self.begun = re.search(r"\(global step: \d|joined as worker \d",
+                                       self.lines[self.n_looked])
+                self.n_looked += 1
+        return bool(self.begun)
 
     def is_asleep(self, states="ST"):
         """No thread of it runs, or wants to; with "TZ": all are stopped, or ended."""
@@ -323,7 +333,8 @@ class Gate:
 class Brake:
     """A job that is not to end before its test has done its part, however slow the machine makes
     that: from the global step `limit` on its workers stand still nearly all of the time, until
-    released. Where the part ends before that step, it costs nothing. workers(): those there are."""
+    released. Where the part ends before that step, it costs nothing. workers(): those there are;
+    one that still starts or joins is not held: it would need 20 times as long."""
     TURN, REST = 0.05, 20  # seconds; how much longer they stand still
 
     def __init__(self, test, workers, limit):
@@ -336,7 +347,7 @@ class Brake:
     def _run(self):
         began = time.monotonic()
         while not self.over.wait(self.TURN):
-            there = [p for p in self.workers() if p is not None]
+            there = [p for p in self.workers() if p is not None and p.has_begun()]
             if max((p.global_step() for p in there), default=0) >= self.limit:
                 for p in there:
                     p.hold()

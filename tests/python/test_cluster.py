@@ -44,15 +44,16 @@ class TfConfig(Cluster):
         server = self.task("ps", self.config({"ps": [ps], "worker": {}}, "ps", 0, "sparseCluster"))
         server.wait_line("listening on")
         tasks = []
-        brake = harness.Brake(self, lambda: tasks, 2)
+        gate = harness.Gate(self, 10)  # worker 0 trains no further before worker 1 has joined
         for i, host in enumerate(workers):
             cluster = {"ps": [ps], "worker": {str(i): host}}
             tasks.append(self.task("worker:%d" % i,
                                    self.config(cluster, "worker", i, "sparseCluster"),
-                                   "--train_steps=100"))
+                                   "--train_steps=100",
+                                   *(["--record_samples=" + gate.path] if i == 0 else [])))
         tasks[1].wait_line("this is worker 1 at .*worker 1, which joins")
         tasks[1].wait_line("joined as worker 1 of 2")
-        brake.release()
+        gate.open()
         for task in [*tasks, server]:
             task.wait(60)
 

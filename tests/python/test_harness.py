@@ -112,6 +112,25 @@ class Harness(unittest.TestCase):
             self.assertEqual(status, want, text)
             self.assertEqual("c: stands still: not within 2 s" in text, want == 1, text)
 
+    def test_brake_lets_a_joiner_start(self):
+        """What starts while the job is held back is not held with it, until it has joined."""
+        status, text = self.inner("""
+            c = self.start('c', ['sh', '-c', 'echo "(global step: 9)"; exec sleep 600'])
+            d = self.start('d', ['sh', '-c', 'while sleep 0.05; do echo a line; '
+                                 'test -e %s/go && echo joined as worker 1; done' % self.dir()])
+            harness.Brake.REST = 1e9
+            harness.Brake(self, lambda: [c, d], 9)
+            harness.until(lambda: c.is_asleep("TZ"), "the worker is held")
+            n = len(d.lines)
+            harness.until(lambda: len(d.lines) > n + 9, "the joiner runs")
+            brake = harness.Brake(self, lambda: [d], 0)
+            open(self.dir() + "/go", "w").close()
+            harness.until(lambda: d.is_asleep("TZ"), "the joiner is held")
+            for p in (c, d):
+                p.stop(harness.signal.SIGKILL, status=-9)
+            """)
+        self.assertEqual(status, 0, text)
+
     def test_skip_is_77(self):
         for others in ((), ("pass",)):
             status, text = self.inner("self.skipTest('because')", *others)
