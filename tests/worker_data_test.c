@@ -4,6 +4,7 @@
 #include "tests/capture.h"
 #include "worker/data/data_array.h"
 #include "worker/data/dataset.h"
+#include <math.h>
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stddef.h>
@@ -620,6 +621,38 @@ static void numbers_that_are_none_are_named(void **state)
     dataset_destroy(d);
 }
 
+/* Numbers of float64 that float32 does not have are no numbers that are not finite. */
+static void numbers_beyond_float32_are_named_as_such(void **state)
+{
+    struct folder *f = *state;
+    struct dataset *d = NULL;
+    double wide[N * 2] = {0};
+    float sample[2];
+    wide[7] = -1e300;
+    save_npy(f, "{'descr': '<f8', 'fortran_order': False, 'shape': (6, 2), }", wide, sizeof wide);
+    assert_int_equal(CAPTURE(open_set(f, 0, &d)), ST_OK);
+    assert_int_equal(CAPTURE(dataset_sample(d, 3, sample)), ST_CORRUPT);
+    assert_non_null(strstr(capture_text, "on) has the number -1e+300, which is beyond the range of "
+                                         "float32 (up to 3.4e38); scale"));
+    dataset_destroy(d);
+    f->other.n = 0;
+    put_npy(&f->other, "{'descr': '<f8', 'fortran_order': False, 'shape': (6, 2), }", wide,
+            sizeof wide);
+    save(f, "train-labels.npy", &f->other);
+    assert_int_equal(CAPTURE(open_set(f, 0, &d)), ST_CORRUPT);
+    assert_int_equal(capture_lines(), 1);
+    assert_non_null(strstr(capture_text, "target 1 of sample 3 is -1e+300, which is beyond the "
+                                         "range of float32 (up to 3.4e38); scale the targets"));
+    wide[7] = (double)NAN;
+    f->other.n = 0;
+    put_npy(&f->other, "{'descr': '<f8', 'fortran_order': False, 'shape': (6, 2), }", wide,
+            sizeof wide);
+    save(f, "train-labels.npy", &f->other);
+    assert_int_equal(CAPTURE(open_set(f, 0, &d)), ST_CORRUPT);
+    assert_non_null(strstr(capture_text, "target 1 of sample 3 is nan, which is not finite; fix it "
+                                         "or leave the sample out"));
+}
+
 /* Who reads a mapped file that was cut meanwhile ends with 1 and a line, not by a signal. */
 static void a_file_that_shrinks_ends_the_program_in_order(void **state)
 {
@@ -668,6 +701,7 @@ int main(void)
         WITH_FOLDER(rows_of_features_are_one_row),
         WITH_FOLDER(bad_npy_headers_are_named),
         WITH_FOLDER(numbers_that_are_none_are_named),
+        WITH_FOLDER(numbers_beyond_float32_are_named_as_such),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

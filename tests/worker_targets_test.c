@@ -231,7 +231,8 @@ static void what_does_not_fit_is_said(void **state)
     dataset_destroy(d);
     damaged[5] = NAN;
     save_npy(f, "train-labels.npy", "<f4", "(12, 2)", damaged, sizeof damaged);
-    check_said(open_part(f, "train", &d), ST_CORRUPT, "target 1 of sample 2 is not finite");
+    check_said(open_part(f, "train", &d), ST_CORRUPT,
+               "target 1 of sample 2 is nan, which is not finite");
     save_npy(f, "train-labels.npy", "<f4", "(6, 2, 2)", damaged, sizeof damaged);
     check_said(open_part(f, "train", &d), ST_CORRUPT, "floats of (n) or (n, targets)");
     save_npy(f, "train-labels.npy", "|u1", "(6, 2)", classes, sizeof classes);

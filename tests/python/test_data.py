@@ -386,8 +386,8 @@ class Data(harness.Test):
             self.npy(in_folder, name, "<f4", (n, 2, 3), struct.pack("<%df" % (6 * n), *values))
             worker = self.run_worker(*few, *flags, data=folder, status=1)
             self.assertIn("%s/%s: sample 17 (from byte " % (in_folder, name), worker.output())
-            self.assertIn("has a number that is not finite as float32; fix it or leave it out",
-                          worker.output())
+            self.assertIn("has the number -inf, which is not finite; fix it or leave the sample "
+                          "out", worker.output())
             self.assertNotIn("training samples from", worker.output())
             with open(os.path.join(in_folder, name), "wb") as f:
                 f.write(kept)

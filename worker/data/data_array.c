@@ -104,10 +104,10 @@ int64_t data_array_integer(const struct data_array *a, int64_t i)
     }
 }
 
-/* Number i of a type that is taken as it is, but for DATA_F32. */
-static float plain(const struct data_array *a, int64_t i)
+double data_array_plain(const struct data_array *a, int64_t i)
 {
     uint64_t bits = load(a, i);
+    uint32_t word = (uint32_t)bits;
     uint16_t half = (uint16_t)bits;
     double wide;
     float value;
@@ -115,10 +115,13 @@ static float plain(const struct data_array *a, int64_t i)
         return bits != 0;
     if (a->type == DATA_F64) {
         memcpy(&wide, &bits, sizeof wide);
-        return (float)wide;
+        return wide;
     }
-    dtype_decode(a->type == DATA_F16 ? DTYPE_F16 : DTYPE_BF16, &value, &half, 1);
-    return value;
+    if (a->type == DATA_F32)
+        memcpy(&value, &word, sizeof value);
+    else
+        dtype_decode(a->type == DATA_F16 ? DTYPE_F16 : DTYPE_BF16, &value, &half, 1);
+    return (double)value;
 }
 
 void data_array_floats(const struct data_array *a, int64_t i, int64_t n, float *dst)
@@ -131,7 +134,7 @@ void data_array_floats(const struct data_array *a, int64_t i, int64_t n, float *
     }
     if (a->type != DATA_F32) {
         for (int64_t k = 0; k < n; k++)
-            dst[k] = data_type_is_plain(a->type) ? plain(a, i + k)
+            dst[k] = data_type_is_plain(a->type) ? (float)data_array_plain(a, i + k)
                                                  : (float)data_array_integer(a, i + k) / 255.0f;
         return;
     }

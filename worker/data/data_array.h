@@ -70,6 +70,7 @@ bool data_type_is_float(enum data_type type);
 bool data_type_is_plain(enum data_type type);
 /* Logs that samples of another type than float32 or whole numbers become float32. */
 void data_array_say_converted(const struct data_array *a, const char *path, const char *what);
+#define DATA_BEYOND_FLOAT "beyond the range of float32 (up to 3.4e38)"
 /* Numbers of the array, or of one row of it (the dims behind the first). -1: beyond 2^62. */
 int64_t data_array_elems(const struct data_array *a);
 int64_t data_array_row_elems(const struct data_array *a);
@@ -77,6 +78,8 @@ int64_t data_array_row_elems(const struct data_array *a);
 const char *data_array_shape(const struct data_array *a, char *dst, uint64_t bytes);
 /* The i-th number of a type of whole numbers. Beyond 2^63 - 1: that. */
 int64_t data_array_integer(const struct data_array *a, int64_t i);
+/* Returns the i-th number of a type that data_type_is_plain(), as the file has it. */
+double data_array_plain(const struct data_array *a, int64_t i);
 /* n numbers from the i-th on: whole ones divided by 255, floats and bool (0 or 1) as they are. */
 void data_array_floats(const struct data_array *a, int64_t i, int64_t n, float *dst);
 

@@ -46,7 +46,8 @@ const char *data_csv_take_field(const struct csv *c, const char **p, const char 
     return from;
 }
 
-int data_csv_read_number(const char *field, size_t n, double *out)
+/* Reads a number of any size; *out may be infinite. */
+static bool read_any_number(const char *field, size_t n, double *out)
 {
     char text[FIELD_BYTES], *rest;
     if (n == 0 || n >= sizeof text)
@@ -67,7 +68,16 @@ int data_csv_read_number(const char *field, size_t n, double *out)
             return 0;
     }
     *out = value;
-    return isfinite((float)value);
+    return 1;
+}
+
+int data_csv_read_number(const char *field, size_t n, double *out)
+{
+    double value;
+    if (!read_any_number(field, n, &value) || !isfinite((float)value))
+        return 0;
+    *out = value;
+    return 1;
 }
 
 /* The field in printable ASCII, as far as there is room. */
@@ -83,11 +93,15 @@ static const char *show(const char *field, size_t n, char dst[32])
 static enum status bad_field(const struct csv *c, int64_t column, const char *field, size_t n)
 {
     char shown[32];
-    LOG_E("%s: line %lld, column %lld: '%s' is no %s", c->path, (long long)c->line,
+    double number;
+    LOG_E("%s: line %lld, column %lld: '%s' is %s", c->path, (long long)c->line,
           (long long)column + 1, show(field, n, shown),
-          c->role[column] != DATA_CSV_LABEL ? "finite number; fix it or leave the line out"
-          : c->are_words ? "label, a word of 1 to 255 bytes without control characters"
-                         : "label, a whole number from 0 to 65535");
+          c->role[column] != DATA_CSV_LABEL ? read_any_number(field, n, &number)
+                                                  ? DATA_BEYOND_FLOAT
+                                                  "; scale the column or leave the line out"
+                                                  : "no finite number; fix it or leave the line out"
+          : c->are_words ? "no label, a word of 1 to 255 bytes without control characters"
+                         : "no label, a whole number from 0 to 65535");
     return ST_CORRUPT;
 }
 

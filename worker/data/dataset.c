@@ -137,11 +137,16 @@ enum status dataset_check_classes(const struct dataset *d, int classes)
 static enum status not_finite(const struct source *s, int64_t row)
 {
     const struct data_array *a = &s->array[SAMPLES];
-    LOG_E("%s: sample %lld (from byte %llu on) has a number that is not finite as float32; fix it "
-          "or leave it out",
-          s->d.path, (long long)row,
-          (unsigned long long)(a->offset + (uint64_t)data_type_bytes(a->type) *
-                                               (uint64_t)(row * data_array_row_elems(a))));
+    int64_t first = row * data_array_row_elems(a), k = first;
+    while (k < first + data_array_row_elems(a) - 1 && isfinite((float)data_array_plain(a, k)))
+        k++;
+    double value = data_array_plain(a, k);
+    LOG_E("%s: sample %lld (from byte %llu on) has the number %g, which is %s", s->d.path,
+          (long long)row,
+          (unsigned long long)(a->offset + (uint64_t)data_type_bytes(a->type) * (uint64_t)first),
+          value,
+          isfinite(value) ? DATA_BEYOND_FLOAT "; scale the samples"
+                          : "not finite; fix it or leave the sample out");
     return ST_CORRUPT;
 }
 

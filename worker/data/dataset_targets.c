@@ -7,8 +7,11 @@
 static enum status not_finite(const struct data_array *a, const char *path, int64_t k)
 {
     int64_t n_targets = data_array_row_elems(a);
-    LOG_E("%s: target %lld of sample %lld is not finite; fix it or leave the sample out", path,
-          (long long)(k % n_targets), (long long)(k / n_targets));
+    double value = data_array_plain(a, k);
+    LOG_E("%s: target %lld of sample %lld is %g, which is %s", path, (long long)(k % n_targets),
+          (long long)(k / n_targets), value,
+          isfinite(value) ? DATA_BEYOND_FLOAT "; scale the targets"
+                          : "not finite; fix it or leave the sample out");
     return ST_CORRUPT;
 }
 
