@@ -3,6 +3,7 @@
  * metadata counts as its first message, so that nothing overtakes it. */
 #include "net/rpc/bidi.h"
 #include "net/rpc/credentials.h"
+#include "net/rpc/reasons.h"
 #include <stdio.h>
 
 static void forget_call(struct bidi *b)
@@ -25,9 +26,9 @@ void bidi_release(struct bidi *b)
     pthread_mutex_unlock(b->lock);
     if (!last)
         return;
-    char reason[BIDI_REASON_BYTES];
+    char reason[REASON_BYTES];
     net_slice_text(b->details, reason, sizeof reason);
-    credentials_explain(reason, sizeof reason);
+    net_reason_explain(reason, sizeof reason);
     if (!reason[0])
         snprintf(reason, sizeof reason, "the server ended the stream (status %d)", (int)b->code);
     forget_call(b);

@@ -1,5 +1,7 @@
 /* net/rpc/unary_batch.c - see unary_batch.h. */
 #include "net/rpc/unary_batch.h"
+#include "net/rpc/reasons.h"
+#include <stdio.h>
 #include <string.h>
 
 void unary_batch_init(struct unary_batch *b, const uint8_t *data, size_t bytes,
@@ -32,8 +34,10 @@ void unary_batch_init(struct unary_batch *b, const uint8_t *data, size_t bytes,
 
 void unary_batch_end(struct unary_batch *b, char *text, size_t room)
 {
-    net_status_text(b->details, text, room);
-    credentials_explain(text, room);
+    char reason[REASON_BYTES];
+    net_status_text(b->details, reason, sizeof reason);
+    net_reason_explain(reason, sizeof reason);
+    snprintf(text, room, "%s", reason);
     grpc_byte_buffer_destroy(b->outgoing);
     call_metadata_free(&b->shown);
     grpc_metadata_array_destroy(&b->initial);

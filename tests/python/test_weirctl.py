@@ -234,6 +234,19 @@ class Errors(Weirctl):
         _, err = self.ctl(["%s:%d" % (harness.LOOPBACK, port)], "status", status=RETRY)
         self.one_line(err, "ps:0 (%s:%d): not reachable: " % (harness.LOOPBACK, port))
 
+    def test_host_that_has_no_address(self):
+        """The line names the host and the cause, not the parts of the resolver."""
+        _, err = self.ctl(["a..b:2222"], "--log_level=error", "status", status=RETRY)
+        self.one_line(err, "ps:0 (a..b:2222): not reachable: the host name 'a..b' cannot be "
+                           "resolved: ")
+        job = self.job(n_ps=1, n_workers=1)
+        job.ps_hosts = ["a..b:2222"]
+        worker = job.start_worker(0)
+        worker.wait_line(r"waiting for ps:0 \(a\.\.b:2222\) since \d+ s: the host name 'a\.\.b' "
+                         r"cannot be resolved: \w")
+        worker.stop(harness.signal.SIGKILL, status=-harness.signal.SIGKILL)
+        self.assertNotIn("C-ares", err + worker.output())
+
     def test_silent_server(self):
         with socket.socket() as s:
             s.bind((harness.LOOPBACK, 0))

@@ -1,0 +1,42 @@
+/* net/rpc/reasons.c - see reasons.h. A name that has no address: gRPC 1.51 writes
+ *     DNS resolution failed for HOST:PORT: C-ares status is not ARES_SUCCESS qtype=A name=HOST
+ *     is_balancer=0: CAUSE
+ * with its own resolver, and "UNKNOWN: CAUSE" behind the address with the system's. */
+#include "net/rpc/reasons.h"
+#include "net/rpc/credentials.h"
+#include <stdbool.h>
+#include <stdio.h>
+#include <string.h>
+
+/* Returns what follows `mark` in `text`; `text` itself where it has no such mark. */
+static const char *after(const char *text, const char *mark)
+{
+    const char *at = strstr(text, mark);
+    return at ? at + strlen(mark) : text;
+}
+
+static bool explain_name(char *text, size_t room)
+{
+    static const char failed[] = "DNS resolution failed for ";
+    char copy[REASON_BYTES];
+    const char *host = strstr(text, failed);
+    if (!host)
+        return false;
+    snprintf(copy, sizeof copy, "%s", host + sizeof failed - 1);
+    char *address_end = strstr(copy, ": ");
+    const char *cause = address_end ? address_end + 2 : "no answer";
+    cause = after(after(after(cause, "is_balancer=0: "), "is_balancer=1: "), "UNKNOWN: ");
+    if (address_end)
+        *address_end = 0;
+    char *port = strrchr(copy, ':');
+    if (port)
+        *port = 0;
+    snprintf(text, room, "the host name '%.255s' cannot be resolved: %.200s", copy, cause);
+    return true;
+}
+
+void net_reason_explain(char *text, size_t room)
+{
+    if (!explain_name(text, room))
+        credentials_explain(text, room);
+}

@@ -1,0 +1,15 @@
+/* net/rpc/reasons.h - why a call failed, in this project's words where gRPC names parts of itself.
+ * Private to net/.
+ * Owns:    nothing.
+ * Threads: any, with no lock held.
+ * Errors:  none; a text that is not known stays as it is. */
+#ifndef NET_RPC_REASONS_H
+#define NET_RPC_REASONS_H
+#include <stddef.h>
+
+enum { REASON_BYTES = 1024 }; /* room for gRPC's whole text: a name in it may have 255 bytes */
+
+/* Replaces gRPC's text of a call that failed. */
+void net_reason_explain(char *text, size_t room);
+
+#endif

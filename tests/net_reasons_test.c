@@ -1,0 +1,63 @@
+/* Why a call failed, in this project's words. */
+#include "net/rpc/reasons.h"
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <stdint.h>
+#include <stdio.h>
+#include <string.h>
+/* after its needs */
+#include <cmocka.h>
+
+static void check(const char *text, const char *expected)
+{
+    char got[REASON_BYTES];
+    snprintf(got, sizeof got, "%s", text);
+    net_reason_explain(got, sizeof got);
+    assert_string_equal(got, expected);
+}
+
+static void test_name_without_address_is_named_with_its_cause(void **state)
+{
+    check("DNS resolution failed for ps9:2222: C-ares status is not ARES_SUCCESS qtype=AAAA "
+          "name=ps9 is_balancer=0: Domain name not found",
+          "the host name 'ps9' cannot be resolved: Domain name not found");
+    check("DNS resolution failed for ps9:2222: UNKNOWN: Name or service not known",
+          "the host name 'ps9' cannot be resolved: Name or service not known");
+}
+
+static void test_longest_name_keeps_its_cause(void **state)
+{
+    char name[256], text[REASON_BYTES], expected[REASON_BYTES];
+    memset(name, 'x', sizeof name - 1);
+    name[sizeof name - 1] = 0;
+    snprintf(text, sizeof text,
+             "DNS resolution failed for %s:2222: C-ares status is not ARES_SUCCESS qtype=A "
+             "name=%s is_balancer=0: Misformatted domain name",
+             name, name);
+    snprintf(expected, sizeof expected,
+             "the host name '%s' cannot be resolved: Misformatted domain name", name);
+    check(text, expected);
+}
+
+static void test_cut_text_still_names_the_host(void **state)
+{
+    check("DNS resolution failed for ps9", "the host name 'ps9' cannot be resolved: no answer");
+}
+
+static void test_other_texts_stay(void **state)
+{
+    check("the server is stopping", "the server is stopping");
+    check("", "");
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(test_name_without_address_is_named_with_its_cause),
+        cmocka_unit_test(test_longest_name_keeps_its_cause),
+        cmocka_unit_test(test_cut_text_still_names_the_host),
+        cmocka_unit_test(test_other_texts_stay),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}
