@@ -214,7 +214,7 @@ static enum status await_checkpoint(const struct hosts *ps, int64_t before,
     return ST_DEADLINE;
 }
 
-static int run_checkpoint(const struct hosts *ps)
+static int run_checkpoint(const struct hosts *ps, const char *operand)
 {
     const struct net_command command = {COMMAND_CHECKPOINT, 0};
     struct net_command_reply reply;
@@ -234,7 +234,7 @@ static int run_checkpoint(const struct hosts *ps)
     return st == ST_OK ? tell_reply(&reply) : exit_code_of(st);
 }
 
-static int run_stop(const struct hosts *ps)
+static int run_stop(const struct hosts *ps, const char *operand)
 {
     const struct net_command command = {COMMAND_STOP_JOB, 0};
     struct net_command_reply reply;
@@ -242,12 +242,14 @@ static int run_stop(const struct hosts *ps)
     return st == ST_OK ? tell_reply(&reply) : exit_code_of(st);
 }
 
-static int run_change(const struct hosts *ps, enum command_kind kind, const char *word)
+static int run_change(const struct hosts *ps, enum command_kind kind, const char *name,
+                      const char *word)
 {
     char *end;
     long index = strtol(word, &end, 10);
     if (end == word || *end || index < 0 || index >= JOB_MAX_WORKERS) {
-        LOG_E("'%.40s' is no index: a number from 0 on", word);
+        LOG_E("%s: '%.40s' is not an index; give a number from 0 to %d", name, word,
+              JOB_MAX_WORKERS - 1);
         return EXIT_USAGE;
     }
     const struct net_command command = {kind, (int)index};
@@ -381,41 +383,103 @@ static int run_add(const struct hosts *ps, const char *addr)
     return code;
 }
 
-static int is(const char *word, const char *command)
+static int run_status(const struct hosts *ps, const char *operand)
 {
-    return strcmp(word, command) == 0;
+    return run_view(ps, VIEW_STATUS);
+}
+
+static int run_members(const struct hosts *ps, const char *operand)
+{
+    return run_view(ps, VIEW_MEMBERS);
+}
+
+static int run_servers(const struct hosts *ps, const char *operand)
+{
+    return run_view(ps, VIEW_SERVERS);
+}
+
+static int run_who_is_late(const struct hosts *ps, const char *operand)
+{
+    return run_view(ps, VIEW_LATE);
+}
+
+static int run_remove_worker(const struct hosts *ps, const char *operand)
+{
+    return run_change(ps, COMMAND_REMOVE_WORKER, "remove-worker", operand);
+}
+
+static int run_drain(const struct hosts *ps, const char *operand)
+{
+    return run_change(ps, COMMAND_DRAIN_SERVER, "drain", operand);
+}
+
+static const struct command {
+    const char *name;    /* one word or two */
+    const char *operand; /* its name; NULL: the command takes none */
+    const char *meaning; /* of the operand */
+    int (*run)(const struct hosts *ps, const char *operand);
+} commands[] = {
+    {"status", NULL, NULL, run_status},
+    {"members", NULL, NULL, run_members},
+    {"servers", NULL, NULL, run_servers},
+    {"who-is-late", NULL, NULL, run_who_is_late},
+    {"checkpoint", NULL, NULL, run_checkpoint},
+    {"remove-worker", "INDEX", "the worker's number, which 'weirctl members' shows",
+     run_remove_worker},
+    {"drain", "INDEX", "the server's number, which 'weirctl servers' shows", run_drain},
+    {"stop", NULL, NULL, run_stop},
+    {"add worker", NULL, NULL, run_add},
+    {"add ps", "HOST:PORT", "the address at which the new server is to listen", run_add},
+};
+enum { N_COMMANDS = sizeof commands / sizeof *commands };
+
+/* Returns how many of the words are the command's name; 0: they name another command. */
+static int words_of_name(const struct command *c, const char *const *word, int n)
+{
+    const char *second = strchr(c->name, ' ');
+    size_t first = second ? (size_t)(second - c->name) : strlen(c->name);
+    if (n < 1 || strlen(word[0]) != first || memcmp(word[0], c->name, first) != 0)
+        return 0;
+    return !second ? 1 : n > 1 && strcmp(word[1], second + 1) == 0 ? 2 : 0;
+}
+
+static void tell_unknown(const char *const *word, int n)
+{
+    char list[256] = "";
+    for (size_t i = 0, at = 0; i < N_COMMANDS && at < sizeof list; i++)
+        at += (size_t)snprintf(list + at, sizeof list - at, "%s%s%s%s", i > 0 ? ", " : "",
+                               commands[i].name, commands[i].operand ? " " : "",
+                               commands[i].operand ? commands[i].operand : "");
+    if (n == 0)
+        LOG_E("a command is missing: %s", list);
+    else if (strcmp(word[0], "add") != 0)
+        LOG_E("'%.40s' is not a command; the commands are %s", word[0], list);
+    else if (n == 1)
+        LOG_E("add: an operand is missing; write 'add worker' or 'add ps HOST:PORT'");
+    else
+        LOG_E("add: '%.40s' is not 'worker' or 'ps'; write 'add worker' or 'add ps HOST:PORT'",
+              word[1]);
 }
 
 static int run(const struct hosts *ps, const char *const *word, int n)
 {
-    static const struct {
-        const char *name;
-        enum ctl_view view;
-    } views[] = {{"status", VIEW_STATUS},
-                 {"members", VIEW_MEMBERS},
-                 {"servers", VIEW_SERVERS},
-                 {"who-is-late", VIEW_LATE}};
-    for (size_t i = 0; n == 1 && i < sizeof views / sizeof *views; i++)
-        if (is(word[0], views[i].name))
-            return run_view(ps, views[i].view);
-    if (n == 1 && is(word[0], "checkpoint"))
-        return run_checkpoint(ps);
-    if (n == 1 && is(word[0], "stop"))
-        return run_stop(ps);
-    if (n == 2 && is(word[0], "remove-worker"))
-        return run_change(ps, COMMAND_REMOVE_WORKER, word[1]);
-    if (n == 2 && is(word[0], "drain"))
-        return run_change(ps, COMMAND_DRAIN_SERVER, word[1]);
-    if (n == 2 && is(word[0], "add") && is(word[1], "worker"))
-        return run_add(ps, NULL);
-    if (n == 3 && is(word[0], "add") && is(word[1], "ps"))
-        return run_add(ps, word[2]);
-    if (n == 0)
-        LOG_E("a command is missing: status, members, servers, who-is-late, checkpoint, "
-              "remove-worker INDEX, drain INDEX, stop, add worker, add ps HOST:PORT");
-    else
-        LOG_E("'%.40s%s%.40s': no such command, or not with these words; --help lists all", word[0],
-              n > 1 ? " " : "", n > 1 ? word[1] : "");
+    for (size_t i = 0; i < N_COMMANDS; i++) {
+        const struct command *c = &commands[i];
+        int n_name = words_of_name(c, word, n), n_wanted = c->operand ? 1 : 0;
+        if (n_name == 0)
+            continue;
+        if (n - n_name < n_wanted)
+            LOG_E("%s: %s is missing: %s", c->name, c->operand, c->meaning);
+        else if (n - n_name > n_wanted && !c->operand)
+            LOG_E("%s takes no operand; remove '%.40s'", c->name, word[n_name]);
+        else if (n - n_name > n_wanted)
+            LOG_E("%s takes one operand, %s; remove '%.40s'", c->name, c->operand,
+                  word[n_name + 1]);
+        else
+            return c->run(ps, c->operand ? word[n_name] : NULL);
+        return EXIT_USAGE;
+    }
+    tell_unknown(word, n);
     return EXIT_USAGE;
 }
 

@@ -285,13 +285,27 @@ class Errors(Weirctl):
 
     def test_usage(self):
         hosts = ["127.0.0.1:1"]
-        for words, text in ((["--json"], "a command is missing"),
-                            (["frobnicate"], "'frobnicate': no such command"),
-                            (["status", "now"], "'status now': no such command, or not with"),
-                            (["drain"], "'drain': no such command, or not with"),
-                            (["drain", "x"], "'x' is no index"),
+        for words, text in ((["--json"], "a command is missing: status, members, "),
+                            (["frobnicate"], "'frobnicate' is not a command; the commands are "
+                             "status, members, servers, who-is-late, checkpoint, remove-worker "
+                             "INDEX, drain INDEX, stop, add worker, add ps HOST:PORT"),
+                            (["status", "now"], "status takes no operand; remove 'now'"),
+                            (["stop", "0", "1"], "stop takes no operand; remove '0'"),
+                            (["remove-worker"], "remove-worker: INDEX is missing: the worker's "
+                             "number, which 'weirctl members' shows"),
+                            (["drain"], "drain: INDEX is missing: the server's number, which "
+                             "'weirctl servers' shows"),
+                            (["drain", "1", "2"], "drain takes one operand, INDEX; remove '2'"),
+                            (["drain", "x"], "drain: 'x' is not an index; give a number from 0"),
                             (["remove-worker", "-1"], "unknown flag -1"),
-                            (["remove-worker", "4096"], "'4096' is no index"),
+                            (["remove-worker", "4096"],
+                             "remove-worker: '4096' is not an index; give a number from 0 to "),
+                            (["add"], "add: an operand is missing; write 'add worker' or "),
+                            (["add", "server"], "add: 'server' is not 'worker' or 'ps'; write "),
+                            (["add", "worker", "a:1"], "add worker takes no operand; remove 'a:1'"),
+                            (["add", "ps"], "add ps: HOST:PORT is missing: the address at which"),
+                            (["add", "ps", "a:1", "b:1"],
+                             "add ps takes one operand, HOST:PORT; remove 'b:1'"),
                             (["add", "ps", "nowhere"], "nowhere"),
                             (["--frob", "status"], "unknown flag --frob")):
             self.one_line(self.ctl(hosts, *words, status=2)[1], text)
