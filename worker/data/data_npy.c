@@ -1,9 +1,12 @@
 /* worker/data/data_npy.c - npy: see data_array.h. The header is a Python dict, but always one of
- * three keys whose values have one form each; nothing else is taken. */
+ * three keys whose values have one form each; nothing else is taken. A dtype that is not read is
+ * named with the call of NumPy that makes numbers of it. */
 #include "base/log.h"
 #include "worker/data/data_array.h"
 #include <stdio.h>
 #include <string.h>
+
+enum { DESCR_BYTES = 64 };
 
 /* What is left of the header. */
 struct text {
@@ -26,13 +29,13 @@ static int take(struct text *t, char c)
     return 1;
 }
 
-static int take_quoted(struct text *t, char dst[32])
+static int take_quoted(struct text *t, char *dst, int room)
 {
     skip_blanks(t);
     if (t->at == t->end || (*t->at != '\'' && *t->at != '"'))
         return 0;
     char quote = *t->at++;
-    for (int n = 0; t->at < t->end && n < 31; n++) {
+    for (int n = 0; t->at < t->end && n < room - 1; n++) {
         char c = *t->at++;
         if (c == quote) {
             dst[n] = 0;
@@ -66,8 +69,28 @@ static int take_number(struct text *t, int64_t *out)
             return 0;
         v = v * 10 + (*t->at - '0');
     }
+    if (t->at < t->end && *t->at == 'L') /* Python 2 */
+        t->at++;
     *out = v;
     return 1;
+}
+
+/* Copies the list of fields that is the dtype of records, as far as there is room. Returns 0: such
+ * an array is not read. */
+static int take_fields(struct text *t, char dst[DESCR_BYTES])
+{
+    int n = 0, depth = 0;
+    for (; t->at < t->end && n < DESCR_BYTES - 1; n++) {
+        char c = *t->at++;
+        dst[n] = c >= ' ' && c <= '~' ? c : '?';
+        depth += (c == '[') - (c == ']');
+        if (depth == 0) {
+            n++;
+            break;
+        }
+    }
+    dst[n] = 0;
+    return 0;
 }
 
 /* (), (3,), (3, 4): too many dims make it no shape. */
@@ -86,6 +109,42 @@ static int take_shape(struct text *t, struct data_array *a)
     return 1;
 }
 
+/* Refuses a dtype that is not read. */
+static enum status bad_type(const char *descr, const char *label)
+{
+    static const struct {
+        char kind;
+        const char *what, *fix;
+    } known[] = {
+        {'U', "texts", "number them with numpy.unique(a, return_inverse=True)[1]"},
+        {'S', "texts", "number them with numpy.unique(a, return_inverse=True)[1]"},
+        {'O', "Python objects",
+         "save numpy.array(a.tolist(), numpy.float32) of rows of one length, or number texts with "
+         "numpy.unique(a, return_inverse=True)[1]"},
+        {'c', "complex numbers", "save their parts, as numpy.stack([a.real, a.imag], 1)"},
+        {'M', "times", "save them as numbers, with a.astype(numpy.int64)"},
+        {'m', "times", "save them as numbers, with a.astype(numpy.int64)"},
+        {'V', "raw bytes", "save bfloat16 as a.astype(numpy.float32), others as a.view(DTYPE)"},
+    };
+    if (descr[0] == '[') {
+        LOG_E("%s: its rows are records of named fields (dtype %s), which are not read; save "
+              "numpy.lib.recfunctions.structured_to_unstructured(a), or one field, a['NAME']",
+              label, descr);
+        return ST_UNSUPPORTED;
+    }
+    for (size_t i = 0; descr[0] && i < sizeof known / sizeof *known; i++)
+        if (descr[1] == known[i].kind) {
+            LOG_E("%s: its values are %s (dtype '%s'), which are not read; %s", label,
+                  known[i].what, descr, known[i].fix);
+            return ST_UNSUPPORTED;
+        }
+    LOG_E("%s: its numbers are of dtype '%s'; read are float64, float32, float16, bool "
+          "and whole numbers: save samples and "
+          "targets with a.astype(numpy.float32), class labels with a.astype(numpy.int64)",
+          label, descr);
+    return ST_UNSUPPORTED;
+}
+
 static enum status read_type(const char *descr, const char *label, struct data_array *a)
 {
     static const char *const codes[DATA_N_TYPES] = {
@@ -100,11 +159,7 @@ static enum status read_type(const char *descr, const char *label, struct data_a
         a->swapped = descr[0] == '>';
         return ST_OK;
     }
-    LOG_E("%s: its numbers are of dtype '%s'; read are float64, float32, float16, bool "
-          "and whole numbers: save samples and "
-          "targets with a.astype(numpy.float32), class labels with a.astype(numpy.int64)",
-          label, descr);
-    return ST_UNSUPPORTED;
+    return bad_type(descr, label);
 }
 
 static enum status bad_header(const char *label, const struct text *t, uint64_t header,
@@ -117,7 +172,7 @@ static enum status bad_header(const char *label, const struct text *t, uint64_t 
 }
 
 /* The dict, key after key in any order, each once. */
-static int read_dict(struct text *t, struct data_array *a, char descr[32], int *fortran)
+static int read_dict(struct text *t, struct data_array *a, char descr[DESCR_BYTES], int *fortran)
 {
     char key[32];
     unsigned seen = 0;
@@ -125,11 +180,13 @@ static int read_dict(struct text *t, struct data_array *a, char descr[32], int *
         return 0;
     while (!take(t, '}')) {
         int good, what;
-        if (!take_quoted(t, key) || !take(t, ':'))
+        if (!take_quoted(t, key, sizeof key) || !take(t, ':'))
             return 0;
+        skip_blanks(t);
         if (strcmp(key, "descr") == 0) {
             what = 1;
-            good = take_quoted(t, descr);
+            good = t->at < t->end && *t->at == '[' ? take_fields(t, descr)
+                                                   : take_quoted(t, descr, DESCR_BYTES);
         } else if (strcmp(key, "fortran_order") == 0) {
             what = 2;
             *fortran = take_word(t, "True");
@@ -175,7 +232,7 @@ enum status data_npy_decode(const uint8_t *bytes, uint64_t n, const char *label,
 {
     enum status st = ST_OK;
     struct data_array a = {.n_dims = 0};
-    char descr[32];
+    char descr[DESCR_BYTES] = "";
     int fortran = 0;
     if (n < 10 || memcmp(bytes, "\x93NUMPY", 6) != 0) {
         LOG_E("%s: %s", label,
@@ -197,7 +254,8 @@ enum status data_npy_decode(const uint8_t *bytes, uint64_t n, const char *label,
     }
     struct text t = {(const char *)bytes + start, (const char *)bytes + start + length};
     if (!read_dict(&t, &a, descr, &fortran))
-        return bad_header(label, &t, start + length, bytes);
+        return descr[0] == '[' ? bad_type(descr, label)
+                               : bad_header(label, &t, start + length, bytes);
     TRY(read_type(descr, label, &a));
     if (fortran && a.n_dims > 1) {
         LOG_E("%s: its numbers lie column after column (fortran_order); save "
