@@ -1,5 +1,6 @@
 /* tests/ps_coordinator_end_test.c - ps 0's coordinator (ps/coordinator/coordinator.h), where a job
  * ends otherwise than by its last step, or ps 0 alone does; and what it says again and again. */
+#include "ps/coordinator/coordinator_state.h"
 #include "tests/coordinator_rig.h"
 #include <stdlib.h>
 #include <string.h>
@@ -264,6 +265,80 @@ static void test_a_stopped_job_without_workers_ends(void **state)
     free(r.c);
 }
 
+/* A worker that has never joined. */
+static void never_came(struct rig *r, int i)
+{
+    r->worker[i] = (struct coord_worker_state){.member = i, .missing_ms = 0};
+}
+
+/* The only worker that has joined makes one step, whether the first values are there or not; the
+ * worker that has not is left out, though it is waited for without a limit otherwise. */
+static void test_a_stopped_job_does_not_wait_for_a_worker_that_never_came(void **state)
+{
+    for (int i = 0; i < 2; i++)
+        for (int version = -1; version <= 0; version++) {
+            struct rig r;
+            rig_open(&r, 1);
+            r.version = version;
+            never_came(&r, i);
+            rig_let_pass(&r, MOST_MS);
+            assert_int_equal(r.n_plans, 1);
+            stop_job(&r);
+            rig_changes(&r, 1000);
+            assert_int_equal(r.train_steps, 1);
+            assert_int_equal(r.lines[LINE_JOB_STOPPED], 1);
+            assert_int_equal(r.lines[LINE_WORKER_LATE], 0);
+            r.version = 1;
+            r.worker[1 - i].done = 1;
+            rig_let_pass(&r, 3000);
+            assert_int_equal(r.n_plans, 2);
+            assert_int_equal(coord_last_step(r.c), 1);
+            rig_step(
+                &r, (struct coord_event){.kind = COORD_COMMAND, .command = {.what = COORD_FINISH}});
+            rig_let_pass(&r, 1000);
+            assert_int_equal(r.n_finished, 1);
+            free(r.c);
+        }
+}
+
+/* A worker that dies then is not replaced: --min_workers holds up training, not the job's end. */
+static void test_a_stopped_job_ends_with_fewer_than_min_workers(void **state)
+{
+    struct rig r;
+    rig_open(&r, 0);
+    r.c->min_workers = 2;
+    r.version = 0;
+    rig_let_pass(&r, 1000);
+    stop_job(&r);
+    rig_changes(&r, 1000);
+    r.worker[1].missing_ms = 0;
+    rig_changes(&r, MOST_MS);
+    assert_int_equal(r.train_steps, 1);
+    free(r.c);
+}
+
+/* The servers end at once, without a checkpoint where there is nothing to save. */
+static void test_a_stopped_job_that_no_worker_is_in_ends(void **state)
+{
+    for (int version = -1; version <= 0; version++) {
+        struct rig r;
+        rig_open(&r, 1);
+        r.version = version;
+        never_came(&r, 0);
+        never_came(&r, 1);
+        rig_let_pass(&r, 1000);
+        stop_job(&r);
+        rig_let_pass(&r, 1000);
+        assert_int_equal(r.n_done, 1);
+        rig_step(&r,
+                 (struct coord_event){.kind = COORD_COMMAND, .command = {.what = COORD_FINISH}});
+        rig_let_pass(&r, 3000);
+        assert_int_equal(r.n_finished, 1);
+        assert_false(coord_lacks_last(r.c));
+        free(r.c);
+    }
+}
+
 /* Servers without a job have nothing to save. */
 static void test_servers_without_a_job_are_stopped(void **state)
 {
@@ -325,6 +400,9 @@ int main(void)
         cmocka_unit_test(test_not_all_fail),
         cmocka_unit_test(test_a_stopped_job_ends_where_it_is),
         cmocka_unit_test(test_a_stopped_job_without_workers_ends),
+        cmocka_unit_test(test_a_stopped_job_does_not_wait_for_a_worker_that_never_came),
+        cmocka_unit_test(test_a_stopped_job_ends_with_fewer_than_min_workers),
+        cmocka_unit_test(test_a_stopped_job_that_no_worker_is_in_ends),
         cmocka_unit_test(test_servers_without_a_job_are_stopped),
         cmocka_unit_test(test_a_server_does_not_stop),
         cmocka_unit_test(test_a_plan_fails_for_long),

@@ -5,6 +5,7 @@
  * or the job is older than ps 0. One that speaks to ps 0 and not to another server is late like any
  * other, and is not taken in again at once. */
 #include "ps/coordinator/coordinator_impl.h"
+#include <stdbool.h>
 #include <string.h>
 
 static int has_bit(const unsigned char *bits, int i)
@@ -158,6 +159,13 @@ static int64_t first_word_due(const struct coord *c, const struct coord_worker *
     return c->phase == PHASE_RUNNING && w->came && spoken < due ? spoken : due;
 }
 
+/* Returns true for a worker that has never come, and that training waits for without a limit. */
+static bool never_came(const struct coord *c, const struct coord_worker *w)
+{
+    return !w->joined && !w->wanted && !c->lives_on && c->min_workers == 0 &&
+           c->plan_step < c->train_steps;
+}
+
 /* 1: its time is up; else a step is wanted when it is. */
 static int is_late(struct coord *c, struct coord_worker *w, struct coord_out *out)
 {
@@ -166,8 +174,7 @@ static int is_late(struct coord *c, struct coord_worker *w, struct coord_out *ou
     if (c->phase == PHASE_BEGINNING && w->joined && w->in_plan &&
         !has_bit(coord_bits(c, c->missing_at, 0), (int)(w - coord_workers(c))))
         is_back = 1;
-    if (!w->joined && !w->wanted && !c->lives_on && c->min_workers == 0 &&
-        c->plan_step < c->train_steps)
+    if (never_came(c, w))
         return 0;
     if (is_back || (w->since == INT64_MAX && running))
         return 0;
@@ -203,6 +210,8 @@ static enum worker_lot lot_of(struct coord *c, struct coord_worker *w, struct co
         return LOT_REMOVED;
     if (w->leaving)
         return LOT_LEAVES;
+    if (c->stop_asked && never_came(c, w)) /* the job's end does not wait for it */
+        return LOT_NONE;
     return is_late(c, w, out) ? LOT_LATE : LOT_STAYS;
 }
 

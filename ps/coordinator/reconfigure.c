@@ -6,6 +6,7 @@
  * the plan is made again from the generation that was settled last, whose stores are kept so far.
  * Each call takes at most one step. */
 #include "ps/coordinator/coordinator_impl.h"
+#include <stdbool.h>
 
 enum reason { REASON_NONE, REASON_PLANNED, REASON_LATE, REASON_LOST };
 
@@ -41,13 +42,22 @@ int coord_all_done(const struct coord *c)
     return n > 0;
 }
 
+/* Returns the step that all servers have; -1: a server lacks its first values. */
+static int64_t lowest_of_all(const struct coord *c)
+{
+    int64_t lowest = coord_lowest(c);
+    return lowest < 0 ? c->own_lowest /* others have not called since they have them */ : lowest;
+}
+
+static bool has_steps_left(const struct coord *c)
+{
+    return lowest_of_all(c) < c->train_steps && !coord_all_done(c);
+}
+
 /* First values are there, and steps are left. */
 static int can_plan(const struct coord *c)
 {
-    int64_t lowest = coord_lowest(c);
-    if (lowest < 0) /* others have not called since they have their first values */
-        lowest = c->own_lowest;
-    return lowest >= 0 && lowest < c->train_steps && !coord_all_done(c);
+    return lowest_of_all(c) >= 0 && has_steps_left(c);
 }
 
 /* Somebody was in a generation of another ps 0 that is not below this one, and cannot come here. */
@@ -126,7 +136,7 @@ static void run(struct coord *c, struct coord_out *out)
     if (coord_evaluation_ends(c) && !coord_all_done(c)) {
         end_early(c, out);
         stop_all(c);
-    } else if ((c->finishing && !coord_all_done(c)) || (c->stop_asked && can_plan(c)) ||
+    } else if ((c->finishing && !coord_all_done(c)) || (c->stop_asked && has_steps_left(c)) ||
                find_reason(c, &census) != REASON_NONE)
         stop_all(c);
 }
@@ -156,8 +166,8 @@ static int enough(struct coord *c, const struct coord_census *census, struct coo
         c->job_done = 1;
         return 0;
     }
-    if (coord_lowest(c) >= c->train_steps || c->stop_asked)
-        least = 1; /* nothing is left to train */
+    if (coord_lowest(c) >= c->train_steps || c->stop_asked || c->eval.ended)
+        least = 1; /* nothing is left to train, or a step that ends the job */
     return census->n_next > 0 && census->n_next + census->n_by[LOT_DONE] >= least;
 }
 

@@ -72,6 +72,19 @@ class Stop(generations.Test):
         job.ps[0].wait(30)
         self.assertIn("not reachable", self.stop_job(job, status=138))
 
+    def test_a_worker_never_came(self):
+        """The worker that did come makes one step: a job has at least one."""
+        job = self.job(n_ps=2, n_workers=2, model="small", flags=LONG)
+        for i in (0, 1):
+            job.start_ps(i, *self.ckpt())
+        worker = job.start_worker(0)
+        worker.wait_line(r"waiting for worker 1 \(never joined\)")
+        self.stop_job(job)
+        for process in (worker, *job.ps):
+            process.wait(60)
+        job.ps[0].wait_line("the job is stopped, as was asked for: it ends at step 1 of")
+        self.assertEqual(ckpt_folder.steps(os.path.join(self.dir(), "ckpt")), [1])
+
     def members(self, job, *does):
         env = {**os.environ, "PYTHONPATH": os.path.join(harness.SOURCE, "python")}
         return [self.start("member:%d" % i, [
