@@ -1,52 +1,22 @@
 /* libweir/errors.c - see weir.h and weir_impl.h: codes and their sentences, and the library's log,
  * where the rooms below say what is wrong. */
-#include "base/clock.h"
 #include "base/log.h"
+#include "libweir/warnings.h"
 #include "libweir/weir_impl.h"
-#include <poll.h>
 #include <stdarg.h>
 #include <stdbool.h>
 #include <stdio.h>
 #include <string.h>
-#include <unistd.h>
 
 static pthread_once_t once = PTHREAD_ONCE_INIT;
-enum { PRINT_PAUSE_MS = 30000, PRINT_MOST_MS = 600000, PRINT_QUIET_MS = 20000 };
-
 static pthread_mutex_t line_lock = PTHREAD_MUTEX_INITIALIZER; /* guards those below */
 static void (*line_to)(void *ctx, int level, const char *text);
 static void *line_ctx;
 static bool was_asked; /* weir_log was called: nothing is printed any more */
-static struct {
-    int64_t last_ns, next_ns, pause_ns; /* last warning; when the next one may be printed */
-} print;
 /* The thread's: the last error that it logged since weir_listen; what weir_error returned. */
 static _Thread_local char heard[LOG_TEXT_BYTES];
 static _Thread_local char shown[WEIR_ERROR_BYTES];
 static _Thread_local int in_line; /* within line_to: who logged may hold any lock of the library */
-
-/* Prints a warning on stderr. A wait has a line every few seconds: after a printed one, those of
- * 30 s are left out, then of twice as long each time, until no warning comes for 20 s. Does not
- * wait for a reader of stderr. Under the lock. */
-static void print_warning(const char *text)
-{
-    char line[LOG_TEXT_BYTES + 8];
-    struct pollfd to = {.fd = STDERR_FILENO, .events = POLLOUT};
-    int64_t now = clock_now_ns();
-    bool is_new = print.last_ns == 0 || now - print.last_ns > PRINT_QUIET_MS * INT64_C(1000000);
-    print.last_ns = now;
-    if (is_new)
-        print.pause_ns = print.next_ns = 0;
-    if (now < print.next_ns)
-        return;
-    print.pause_ns = print.pause_ns ? 2 * print.pause_ns : PRINT_PAUSE_MS * INT64_C(1000000);
-    if (print.pause_ns > PRINT_MOST_MS * INT64_C(1000000))
-        print.pause_ns = PRINT_MOST_MS * INT64_C(1000000);
-    print.next_ns = now + print.pause_ns;
-    int n = snprintf(line, sizeof line, "weir: %s\n", text);
-    if (poll(&to, 1, 0) == 1 && (to.revents & POLLOUT) && n > 0)
-        (void)!write(STDERR_FILENO, line, (size_t)n);
-}
 
 static void on_line(void *ctx, enum log_level level, const char *text)
 {
@@ -58,7 +28,7 @@ static void on_line(void *ctx, enum log_level level, const char *text)
     if (line_to)
         line_to(line_ctx, (int)level, text);
     else if (!was_asked && level == LOG_LEVEL_WARN)
-        print_warning(text);
+        warnings_print(text);
     in_line = 0;
     pthread_mutex_unlock(&line_lock);
 }
