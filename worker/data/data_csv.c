@@ -80,11 +80,10 @@ int data_csv_read_number(const char *field, size_t n, double *out)
     return 1;
 }
 
-/* The field in printable ASCII, as far as there is room. */
-static const char *show(const char *field, size_t n, char dst[32])
+const char *data_csv_show(const char *field, size_t n, char dst[DATA_CSV_SHOWN_BYTES])
 {
     size_t k = 0;
-    for (; k < n && k < 31; k++)
+    for (; k < n && k < DATA_CSV_SHOWN_BYTES - 1; k++)
         dst[k] = field[k] >= ' ' && field[k] <= '~' ? field[k] : '?';
     dst[k] = 0;
     return dst;
@@ -92,10 +91,10 @@ static const char *show(const char *field, size_t n, char dst[32])
 
 static enum status bad_field(const struct csv *c, int64_t column, const char *field, size_t n)
 {
-    char shown[32];
+    char shown[DATA_CSV_SHOWN_BYTES];
     double number;
     LOG_E("%s: line %lld, column %lld: '%s' is %s", c->path, (long long)c->line,
-          (long long)column + 1, show(field, n, shown),
+          (long long)column + 1, data_csv_show(field, n, shown),
           c->role[column] != DATA_CSV_LABEL ? read_any_number(field, n, &number)
                                                   ? DATA_BEYOND_FLOAT
                                                   "; scale the column or leave the line out"
@@ -108,10 +107,10 @@ static enum status bad_field(const struct csv *c, int64_t column, const char *fi
 /* All are numbers, or all are words: who mistypes one is told. */
 static enum status mixed_labels(const struct csv *c, int64_t column, const char *field, size_t n)
 {
-    char shown[32];
+    char shown[DATA_CSV_SHOWN_BYTES];
     LOG_E("%s: line %lld, column %lld: the label '%s' is a %s, but that of line %lld is a %s; "
           "labels are all whole numbers or all words%s",
-          c->path, (long long)c->line, (long long)column + 1, show(field, n, shown),
+          c->path, (long long)c->line, (long long)column + 1, data_csv_show(field, n, shown),
           c->are_words ? "number" : "word", (long long)c->first_line,
           c->are_words ? "word" : "number",
           c->first_line == 1 ? ": fix it, or, if line 1 names the columns, name the label's in "
@@ -122,17 +121,17 @@ static enum status mixed_labels(const struct csv *c, int64_t column, const char 
 
 static enum status no_class(const struct csv *c, int64_t column, const char *field, size_t n)
 {
-    char shown[32], classes[DATA_WORDS_TEXT_BYTES];
+    char shown[DATA_CSV_SHOWN_BYTES], classes[DATA_WORDS_TEXT_BYTES];
     if (*c->columns->classes)
         LOG_E("%s: line %lld, column %lld: the label '%s' is none of the classes of the training "
               "set, %s; fix it or leave the line out",
-              c->path, (long long)c->line, (long long)column + 1, show(field, n, shown),
+              c->path, (long long)c->line, (long long)column + 1, data_csv_show(field, n, shown),
               data_words_text(c->columns->classes, classes));
     else
         LOG_E("%s: line %lld, column %lld: the label '%s' is a word, of which no number is known: "
               "the training set's labels are numbers, or it is a checkpoint that is evaluated, "
               "which names no classes (what --export writes does); number it likewise",
-              c->path, (long long)c->line, (long long)column + 1, show(field, n, shown));
+              c->path, (long long)c->line, (long long)column + 1, data_csv_show(field, n, shown));
     return ST_MISMATCH;
 }
 
@@ -144,7 +143,10 @@ static enum status read_word(const struct csv *c, int64_t column, const char *fi
         good = (unsigned char)field[i] >= ' ' && field[i] != 0x7f;
     if (!good)
         return bad_field(c, column, field, n);
-    enum status st = data_words_number(c->words, field, n, out);
+    enum status st = data_csv_check_word(c, column, field, n);
+    if (st != ST_OK)
+        return st;
+    st = data_words_number(c->words, field, n, out);
     if (st == ST_OK && *out < 0)
         return no_class(c, column, field, n);
     if (st == ST_UNSUPPORTED)
@@ -314,20 +316,6 @@ static void put_arrays(const struct csv *c, const struct row *from, int64_t rows
                                           .unpacked = from->label};
 }
 
-/* Names what makes the text no lines of fields, which errors of fields would hide. */
-static enum status check_text(const uint8_t *bytes, uint64_t n, const char *path)
-{
-    bool utf16 = n >= 2 && (memcmp(bytes, "\xff\xfe", 2) == 0 || memcmp(bytes, "\xfe\xff", 2) == 0);
-    bool cr_alone = n > 0 && memchr(bytes, '\r', n - 1) && !memchr(bytes, '\n', n);
-    if (utf16)
-        LOG_E("%s: is UTF-16 text, which is not read; save it as UTF-8", path);
-    else if (cr_alone)
-        LOG_E("%s: its lines end with CR alone, which is not read; save it with line ends of Unix "
-              "(LF) or Windows (CR LF)",
-              path);
-    return utf16 || cr_alone ? ST_CORRUPT : ST_OK;
-}
-
 enum status data_csv_decode(const uint8_t *bytes, uint64_t n, const char *path,
                             const struct data_csv_columns *columns, struct data_csv *out)
 {
@@ -346,9 +334,11 @@ enum status data_csv_decode(const uint8_t *bytes, uint64_t n, const char *path,
         LOG_E("%s: empty", path);
         TRY(ST_CORRUPT);
     }
-    TRY(check_text(bytes, n, path));
+    TRY(data_csv_check_text(bytes, n, path));
     const char *names = c.at;
     TRY(data_csv_read_first_line(&c));
+    if (c.has_names)
+        TRY(data_csv_check_names(&c));
     TRY(data_csv_name_columns(&c, &made));
     if (data_words_create(columns->classes, &c.words) != ST_OK) {
         LOG_E("%s: no memory for the words that are its labels", path);

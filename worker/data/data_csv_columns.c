@@ -9,6 +9,8 @@
 
 static enum status no_column(const struct csv *c, const char *flag, const char *name, size_t n)
 {
+    if (data_csv_check_names(c) != ST_OK) /* the reason why the name is not found */
+        return ST_CORRUPT;
     LOG_E("%s: line 1: has no column '%.*s' among its %lld; name %s --%s, by its name or its "
           "number, from 1 on",
           c->path, (int)(n < 60 ? n : 60), name, (long long)c->n_columns,
@@ -194,6 +196,8 @@ static enum status mixed_line(const struct csv *c, int64_t column)
 {
     const char *flag = c->columns->targets ? "--target_columns" : "--label_column";
     const char *given = c->columns->targets ? c->columns->targets : c->columns->label;
+    if (data_csv_check_names(c) != ST_OK)
+        return ST_CORRUPT;
     if (given)
         LOG_E("%s: line 1: some fields are numbers, but column %lld is none; if the line names the "
               "columns, give one of its names in %s (%.100s is none), else fix the field, or "

@@ -28,6 +28,8 @@ struct csv {
     struct data_words *words;
 };
 
+enum { DATA_CSV_SHOWN_BYTES = 32 };
+
 /* A field of line 1. */
 struct data_csv_field {
     const char *at;
@@ -41,6 +43,13 @@ const char *data_csv_line_end(const struct csv *c, const char *p);
 const char *data_csv_take_field(const struct csv *c, const char **p, const char *end, size_t *n);
 /* 0: it is no finite number. */
 int data_csv_read_number(const char *field, size_t n, double *out);
+/* Copies a field as printable ASCII, as far as there is room. */
+const char *data_csv_show(const char *field, size_t n, char dst[DATA_CSV_SHOWN_BYTES]);
+/* data_csv_text.c: refuses bytes that make no lines of text, by their line and the fix. */
+enum status data_csv_check_text(const uint8_t *bytes, uint64_t n, const char *path);
+/* Refuses a field of the current line that is not UTF-8; then all fields of line 1. */
+enum status data_csv_check_word(const struct csv *c, int64_t column, const char *field, size_t n);
+enum status data_csv_check_names(const struct csv *c);
 /* data_csv_columns.c: counts the columns, and says what each is. */
 enum status data_csv_read_first_line(struct csv *c);
 /* data_csv_report.c: logs which columns of these rows are features, label and ignored, and warns of

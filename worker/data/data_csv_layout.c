@@ -190,6 +190,7 @@ static enum status place_all(struct csv *c, struct line *l)
     enum status st = ST_OK;
     int64_t n;
     c->has_names = 1;
+    TRY(data_csv_check_names(c));
     TRY(place_features(c, l));
     TRY(place_labels(c, l));
     place_list(c, l, c->columns->ignored_names, DATA_CSV_IGNORED, &n);

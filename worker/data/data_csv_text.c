@@ -1,0 +1,74 @@
+/* worker/data/data_csv_text.c - checks that a CSV file is UTF-8 text. Names and words go into
+ * exports as JSON, which has UTF-8 alone: another encoding would be found only when a job ends.
+ * Fields that are left out or are numbers are not checked. See data_csv_impl.h. */
+#include "base/log.h"
+#include "base/utf8.h"
+#include "worker/data/data_csv_impl.h"
+#include <string.h>
+
+#define CONVERT "convert the file with iconv -f %s -t UTF-8 FILE > NEW"
+
+/* Returns the number of the line that has this byte. */
+static long long line_of(const uint8_t *bytes, const uint8_t *byte)
+{
+    long long line = 1;
+    for (const uint8_t *at = bytes; (at = memchr(at, '\n', (size_t)(byte - at))); at++)
+        line++;
+    return line;
+}
+
+/* Text of UTF-16 has such a byte in each letter of ASCII, from the first on. */
+static void name_zero(const uint8_t *bytes, const uint8_t *zero, const char *path)
+{
+    if (zero - bytes > 1)
+        LOG_E("%s: line %lld: has a byte 0, which no text has; fix the line or leave it out", path,
+              line_of(bytes, zero));
+    else
+        LOG_E("%s: line 1: has a byte 0, which no text has; if it is UTF-16, " CONVERT, path,
+              zero == bytes ? "UTF-16BE" : "UTF-16LE");
+}
+
+enum status data_csv_check_text(const uint8_t *bytes, uint64_t n, const char *path)
+{
+    bool utf16 = n >= 2 && (memcmp(bytes, "\xff\xfe", 2) == 0 || memcmp(bytes, "\xfe\xff", 2) == 0);
+    bool utf32 = n >= 4 && memcmp(bytes, "\xff\xfe\0\0", 4) == 0;
+    const char *encoding = utf32 ? "UTF-32" : "UTF-16";
+    const uint8_t *zero = memchr(bytes, 0, (size_t)n);
+    bool cr_alone = n > 0 && memchr(bytes, '\r', n - 1) && !memchr(bytes, '\n', n);
+    if (utf16)
+        LOG_E("%s: is %s text, which is not read; " CONVERT, path, encoding, encoding);
+    else if (zero)
+        name_zero(bytes, zero, path);
+    else if (cr_alone)
+        LOG_E("%s: its lines end with CR alone, which is not read; save it with line ends of Unix "
+              "(LF) or Windows (CR LF)",
+              path);
+    return utf16 || zero || cr_alone ? ST_CORRUPT : ST_OK;
+}
+
+enum status data_csv_check_word(const struct csv *c, int64_t column, const char *field, size_t n)
+{
+    char shown[DATA_CSV_SHOWN_BYTES];
+    size_t bytes = 1;
+    for (size_t i = 0; i < n && bytes > 0; i += bytes)
+        bytes = utf8_character(field + i, n - i);
+    if (bytes > 0)
+        return ST_OK;
+    LOG_E("%s: line %lld, column %lld: '%s' is not UTF-8, as names and words must be; if it is "
+          "Latin-1, " CONVERT,
+          c->path, (long long)c->line, (long long)column + 1, data_csv_show(field, n, shown),
+          "LATIN1");
+    return ST_CORRUPT;
+}
+
+enum status data_csv_check_names(const struct csv *c)
+{
+    enum status st = ST_OK;
+    const char *end = data_csv_line_end(c, c->at), *p = c->at;
+    for (int64_t column = 0; p && column < c->n_columns && st == ST_OK; column++) {
+        size_t n;
+        const char *field = data_csv_take_field(c, &p, end, &n);
+        st = data_csv_check_word(c, column, field, n);
+    }
+    return st;
+}
