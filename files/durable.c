@@ -8,6 +8,7 @@
 #include <errno.h>
 #include <fcntl.h>
 #include <inttypes.h>
+#include <stdbool.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -15,6 +16,7 @@
 #include <unistd.h>
 
 enum { BLOCK_BYTES = 1 << 20, BLOCK_ALIGN = 4096 };
+enum { MOST_TRIES = 8 }; /* of a file whose temporary one another process removes */
 
 static enum status io_error(const char *path, const char *what)
 {
@@ -196,8 +198,9 @@ done:
     return st;
 }
 
-/* The finished temporary file gets its name, if nothing has it. */
-static enum status commit_new(struct durable *f)
+/* Gives the finished temporary file its name. ST_BUSY: the name is in use. ST_NOT_FOUND, unless
+ * this is the last try: another process has removed the temporary file. */
+static enum status commit_new(struct durable *f, bool is_last_try)
 {
     enum status st = flush(f);
     if (st != ST_OK)
@@ -208,6 +211,8 @@ static enum status commit_new(struct durable *f)
         return sync_folder(f->path);
     if (errno == EEXIST)
         return ST_BUSY;
+    if (errno == ENOENT && !is_last_try)
+        return ST_NOT_FOUND;
     if (errno != EPERM && errno != EOPNOTSUPP && errno != ENOSYS && errno != EINVAL)
         return io_error(f->path, "link the finished file to this name");
     int fd = open(f->path, O_WRONLY | O_CREAT | O_EXCL | O_CLOEXEC, 0666);
@@ -217,21 +222,30 @@ static enum status commit_new(struct durable *f)
     return durable_commit(f);
 }
 
-enum status durable_put_new(const char *path, const void *data, size_t bytes)
+static enum status try_put_new(const struct target *to, const void *data, size_t bytes,
+                               bool is_last_try)
 {
     struct durable f;
+    enum status st = begin(&f, to);
+    if (st != ST_OK)
+        return st;
+    TRY(durable_write(&f, data, bytes));
+    TRY(commit_new(&f, is_last_try));
+done:
+    durable_end(&f);
+    return st;
+}
+
+enum status durable_put_new(const char *path, const void *data, size_t bytes)
+{
     struct target to = {.in_place = 0}; /* also a link that leads nowhere is there */
     if ((size_t)snprintf(to.path, sizeof to.path, "%s", path) >= sizeof to.path) {
         errno = ENAMETOOLONG;
         return io_error(path, "write");
     }
-    enum status st = begin(&f, &to);
-    if (st != ST_OK)
-        return st;
-    TRY(durable_write(&f, data, bytes));
-    TRY(commit_new(&f));
-done:
-    durable_end(&f);
+    enum status st = ST_NOT_FOUND;
+    for (int i = 1; i <= MOST_TRIES && st == ST_NOT_FOUND; i++)
+        st = try_put_new(&to, data, bytes, i == MOST_TRIES);
     return st;
 }
 

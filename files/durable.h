@@ -37,7 +37,8 @@ void durable_end(struct durable *f);
 /* A small file in one call. */
 enum status durable_put(const char *path, const void *data, size_t bytes);
 /* A small file that must not be there yet: of several processes that make it at the same time one
- * succeeds, with all of its bytes. ST_BUSY (not logged): it is there. Where the file system has no
+ * succeeds, with all of its bytes. A temporary file that another process removes is made again.
+ * ST_BUSY (not logged): it is there. Where the file system has no
  * links, readers may find it empty for a moment, or for good after a crash. */
 enum status durable_put_new(const char *path, const void *data, size_t bytes);
 /* Both for good, both for one process alone: ST_NOT_FOUND (not logged) where another was first. */

@@ -440,6 +440,29 @@ static void a_paused_owner_does_no_harm(void **state)
     pause_owner(save_in_child, 0);
 }
 
+static enum status only_claim_in_child(void)
+{
+    struct ps_lease l;
+    return ps_folder_claim(folder, 77, "child:1", 0, &l);
+}
+
+/* The owner sweeps while a claim is paused before each of its calls: it removes files that are not
+ * finished, and the claim makes them again. */
+static void a_sweep_does_not_disturb_a_claim(void **state)
+{
+    int code = -1;
+    (void)state;
+    for (int at = 1; code != 100; at++) {
+        fill_folder();
+        pid_t pid = start_child(only_claim_in_child, FAULT_PAUSED, at);
+        if ((code = wait_child(pid)) >= 0)
+            continue;
+        CAPTURE(sweep_in_child());
+        assert_int_equal(kill(pid, SIGCONT), 0);
+        assert_int_equal(wait_child(pid), ST_OK);
+    }
+}
+
 /* Orphans go, whoever made them, but for the checkpoint that is being written. */
 static void sweeps_leave_what_is_being_written(void **state)
 {
@@ -762,6 +785,7 @@ int main(void)
         cmocka_unit_test_setup_teardown(a_fault_anywhere_leaves_a_folder_to_be_claimed, setup,
                                         teardown),
         cmocka_unit_test_setup_teardown(a_paused_owner_does_no_harm, setup, teardown),
+        cmocka_unit_test_setup_teardown(a_sweep_does_not_disturb_a_claim, setup, teardown),
         cmocka_unit_test_setup_teardown(sweeps_leave_what_is_being_written, setup, teardown),
         cmocka_unit_test_setup_teardown(a_full_disk_gets_its_room_back, setup, teardown),
         cmocka_unit_test_setup_teardown(the_base_is_kept, setup, teardown),
