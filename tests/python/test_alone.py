@@ -2,6 +2,8 @@
 """Checkpoints of a worker without servers: it is stopped, or killed, at any moment, and goes on to
 the bits of the run that was left alone; by itself or with servers, whose files these are."""
 # label: cluster sanitize
+import contextlib
+import fcntl
 import os
 import random
 import re
@@ -198,6 +200,38 @@ class Alone(harness.Test):
         second.wait(60, 1)
         self.assertRegex(second.output(), job.ps_hosts[0] + " has claimed it since")
         ps.stop()
+
+    def test_take_over_that_fails(self):
+        """It changes nothing: the folder still belongs to the first worker, which goes on."""
+        first = self.begin(*SLOW, "--train_steps=100000", "--save_steps=4")
+        first.wait_line("checkpoint at step")
+        self.begin("--take_over", "--seed=6").wait(60, 1)
+        second = self.begin()
+        second.wait(60, 1)
+        self.assertIn("belongs to a running worker without servers", second.output())
+        first.stop()
+
+    def test_a_look_at_the_lock(self):
+        """A program that looks whether the folder has an owner holds its lock for a moment: a
+        worker that starts then waits for it."""
+        os.mkdir(self.folder())
+        path = os.path.join(self.folder(), "worker-lock")
+        with open(path, "w", encoding="utf-8") as look:
+            fcntl.flock(look, fcntl.LOCK_SH)
+            worker = self.begin()
+            while path not in self.open_files(worker) and worker.popen.poll() is None:
+                time.sleep(0.001)
+        worker.wait(60)
+
+    @staticmethod
+    def open_files(process):
+        """Paths of the files that the process has open."""
+        folder = "/proc/%d/fd" % process.popen.pid
+        paths = set()
+        for fd in os.listdir(folder):
+            with contextlib.suppress(FileNotFoundError):
+                paths.add(os.readlink(os.path.join(folder, fd)))
+        return paths
 
     def test_full_disk(self):
         """No file may grow past a few bytes, as on a full disk: lines, and training goes on; as

@@ -1,5 +1,6 @@
 /* worker/checkpoint/alone_folder.c - see alone_folder.h. */
 #include "worker/checkpoint/alone_folder.h"
+#include "base/clock.h"
 #include "base/log.h"
 #include "base/rng.h"
 #include "checkpoint/job_check.h"
@@ -9,11 +10,14 @@
 #include <fcntl.h>
 #include <inttypes.h>
 #include <limits.h>
+#include <poll.h>
 #include <stdio.h>
 #include <string.h>
 #include <sys/file.h>
 #include <sys/random.h>
 #include <unistd.h>
+
+enum { LOOKS_MS = 5000, LOOK_EACH_MS = 10 };
 
 /* Opens the file `worker-lock`, and makes it where there is none. */
 static enum status open_lock(struct alone_folder *f, char path[PATH_MAX])
@@ -31,31 +35,64 @@ static enum status open_lock(struct alone_folder *f, char path[PATH_MAX])
     return ST_OK;
 }
 
-/* Locks the folder. ST_REFUSED: another process of this host, or of a host whose locks this one
- * sees, has the lock; with take_over the file is replaced instead, and the new one is locked. */
-static enum status lock(struct alone_folder *f, bool take_over)
+/* Locks the file. A shared lock belongs to a process that looks for an owner (owner.h), which ends
+ * it at once: it is waited for. Returns 0, or an errno: EWOULDBLOCK where a worker has the lock. */
+static int try_lock(int fd)
 {
-    char path[PATH_MAX];
-    enum status st = ST_OK;
-    TRY(open_lock(f, path));
-    int failed = flock(f->lock_fd, LOCK_EX | LOCK_NB) != 0 ? errno : 0;
-    if (failed == EWOULDBLOCK && !take_over) {
-        LOG_E("--checkpoint_dir: %s belongs to another worker without servers, which is "
-              "starting: " OWNER_REMEDY,
-              f->path);
-        return ST_REFUSED; /* a supervisor that tries again would do so without end */
+    int64_t deadline_ns = clock_deadline_ns(LOOKS_MS);
+    while (flock(fd, LOCK_EX | LOCK_NB) != 0) {
+        int failed = errno;
+        if (failed != EWOULDBLOCK || flock(fd, LOCK_SH | LOCK_NB) != 0 ||
+            clock_now_ns() >= deadline_ns)
+            return failed;
+        flock(fd, LOCK_UN);
+        poll(NULL, 0, LOOK_EACH_MS);
     }
-    if (failed == EWOULDBLOCK) {
-        alone_folder_close(f);
-        unlink(path);
-        TRY(open_lock(f, path));
-        failed = flock(f->lock_fd, LOCK_EX | LOCK_NB) != 0 ? errno : 0;
-    }
+    return 0;
+}
+
+static void note_locked(const struct alone_folder *f, const char *path, int failed)
+{
     if (failed)
         LOG_W("%s cannot be locked: %s; start no second program with this --checkpoint_dir", path,
               strerror(failed));
     else if (ftruncate(f->lock_fd, 0) != 0 || dprintf(f->lock_fd, "%s\n", f->name) < 0)
         LOG_D("%s: not written: %s", path, strerror(errno));
+}
+
+/* Locks the folder. ST_REFUSED: another process of this host, or of a host whose locks this one
+ * sees, has the lock; with take_over f->lock_fd is -1 instead, until replace_lock. */
+static enum status lock(struct alone_folder *f, bool take_over)
+{
+    char path[PATH_MAX];
+    enum status st = ST_OK;
+    TRY(open_lock(f, path));
+    int failed = try_lock(f->lock_fd);
+    if (failed == EWOULDBLOCK && take_over) {
+        alone_folder_close(f);
+        return ST_OK;
+    }
+    if (failed == EWOULDBLOCK) {
+        LOG_E("--checkpoint_dir: %s belongs to another worker without servers, which is "
+              "starting: " OWNER_REMEDY,
+              f->path);
+        return ST_REFUSED; /* a supervisor that tries again would do so without end */
+    }
+    note_locked(f, path, failed);
+done:
+    return st;
+}
+
+/* Replaces the lock of the worker that the folder was taken from, which keeps it until it ends. The
+ * caller has claimed the folder: without a claim that worker is still its owner. */
+static enum status replace_lock(struct alone_folder *f)
+{
+    char path[PATH_MAX];
+    enum status st = ST_OK;
+    snprintf(path, sizeof path, "%s/%s", f->path, OWNER_LOCK_NAME);
+    unlink(path);
+    TRY(open_lock(f, path));
+    note_locked(f, path, try_lock(f->lock_fd));
 done:
     return st;
 }
@@ -172,6 +209,8 @@ enum status alone_folder_open(const struct alone_folder_config *cfg, struct alon
     if (ps_folder_id(cfg->path, f.id) != ST_OK)
         f.id[0] = 0;
     TRY(claim(&f));
+    if (f.lock_fd < 0)
+        TRY(replace_lock(&f));
     const struct ps_sweep sweep = {.owner = &f.lease};
     if (ps_folder_sweep(cfg->path, &sweep) != ST_OK)
         LOG_W("%s could not be tidied up", cfg->path);
