@@ -276,6 +276,71 @@ static void test_exact_name_wins_over_wrapped_one(void **state)
     assert_int_equal(CAPTURE(load(NULL, flat, given)), ST_MISMATCH);
 }
 
+/* Nothing but the map says which of two wrapped tensors is the parameter. */
+static void test_two_wrapped_tensors_of_a_name_are_refused(void **state)
+{
+    float flat[N];
+    uint8_t given[N_PARAMS];
+    char longer[sizeof data + 24] = {0};
+    fill();
+    memcpy(longer, data, sizeof data);
+    put_tensors("{" CONV "," NORM ",\"fc._orig_mod.weight\":{\"dtype\":\"F32\",\"shape\":[2,3],"
+                "\"data_offsets\":[232,256]},\"module.fc.weight\":{\"dtype\":\"F32\","
+                "\"shape\":[2,3],\"data_offsets\":[256,280]}}",
+                longer, sizeof longer);
+    assert_int_equal(CAPTURE(load(NULL, flat, given)), ST_MISMATCH);
+    assert_int_equal(capture_lines(), 1);
+    assert_non_null(strstr(capture_text, "tensors 'fc._orig_mod.weight' and 'module.fc.weight' are "
+                                         "both 'fc.weight' without the parts that PyTorch's "
+                                         "wrappers add; say in --init_map=FILE which one is meant "
+                                         "(PARAMETER = TENSOR)"));
+    assert_int_equal(CAPTURE(load("fc/weights = fc._orig_mod.weight", flat, given)), ST_OK);
+    check_all(flat, given);
+}
+
+/* More tensors than a search of all for each parameter would get through: the last is found. */
+static void test_wrapped_names_of_a_large_file_are_found(void **state)
+{
+    enum { MANY = 20000, ENTRY = 80 };
+    struct net_param *many = calloc(MANY, sizeof *many);
+    char(*names)[16] = calloc(MANY, sizeof *names);
+    char *header = malloc(MANY * ENTRY), *at = header + 8;
+    float *flat = calloc(MANY, sizeof *flat);
+    uint8_t *given = calloc(MANY, 1);
+    assert_true(many && names && header && flat && given);
+    for (int i = 0; i < MANY; i++) {
+        int n = snprintf(names[i], sizeof names[i], "l%d/weights", i);
+        assert_true(n < (int)sizeof names[i]);
+        many[i] = (struct net_param){.name = names[i], .shape = {1, {1}}};
+        at += sprintf(at,
+                      "%c\"module.l%d.weight\":{\"dtype\":\"F32\",\"shape\":[1],"
+                      "\"data_offsets\":[%d,%d]}",
+                      i ? ',' : '{', i, 4 * i, 4 * i + 4);
+    }
+    *at++ = '}';
+    uint64_t length = (uint64_t)(at - header - 8);
+    memcpy(header, &length, sizeof length);
+    FILE *f = fopen(file, "wb");
+    assert_non_null(f);
+    assert_int_equal(fwrite(header, 1, (size_t)(at - header), f), (size_t)(at - header));
+    for (int i = 0; i < MANY; i++)
+        assert_int_equal(fwrite(&(float){(float)i}, sizeof(float), 1, f), 1);
+    assert_int_equal(fclose(f), 0);
+    struct chunks *chunks;
+    assert_int_equal(chunks_create(many, MANY, 4096, &chunks), ST_OK);
+    const struct weights_request q = {"init", file, NULL, chunks, 0};
+    assert_int_equal(weights_read(&q, flat, given, &result), ST_OK);
+    assert_int_equal(result.n_given, MANY);
+    for (int i = 0; i < MANY; i++)
+        assert_float_equal(flat[i], (float)i, 0);
+    chunks_destroy(chunks);
+    free(many);
+    free(names);
+    free(header);
+    free(flat);
+    free(given);
+}
+
 static void test_all_must_be_there_to_predict(void **state)
 {
     static const char *const extra =
@@ -498,6 +563,8 @@ int main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_a_state_dict_fits),
         cmocka_unit_test(test_norms_and_embeddings_go_by_pytorchs_names),
+        cmocka_unit_test(test_two_wrapped_tensors_of_a_name_are_refused),
+        cmocka_unit_test(test_wrapped_names_of_a_large_file_are_found),
         cmocka_unit_test(test_exact_name_wins_over_wrapped_one),
         cmocka_unit_test(test_all_must_be_there_to_predict),
         cmocka_unit_test(test_the_extent_of_a_parameters_tensor),

@@ -39,14 +39,18 @@ struct count {
     int given, kept, missing, misshapen, unused;
 };
 
-static struct weights_tensor *find(struct weights_source *s, const struct weights_names *names)
+/* Finds the tensor of one of these names, *out NULL: there is none. */
+static enum status find(struct weights_source *s, const struct weights_names *names,
+                        struct weights_tensor **out)
 {
-    struct weights_tensor *t = NULL;
-    for (int i = 0; i < names->n && !t; i++)
-        t = weights_source_find(s, names->name[i]);
-    for (int i = 0; i < names->n && !t; i++)
-        t = weights_source_find_wrapped(s, names->name[i]);
-    return t;
+    enum status st = ST_OK;
+    *out = NULL;
+    for (int i = 0; i < names->n && !*out; i++)
+        *out = weights_source_find(s, names->name[i]);
+    for (int i = 0; i < names->n && !*out; i++)
+        TRY(weights_source_find_wrapped(s, names->name[i], out));
+done:
+    return st;
 }
 
 static enum status read_param(const struct weights_request *q, struct weights_source *s,
@@ -54,7 +58,10 @@ static enum status read_param(const struct weights_request *q, struct weights_so
                               float *dst, struct count *count)
 {
     char here[SHAPE_BYTES], there[SHAPE_BYTES];
-    struct weights_tensor *t = find(s, names);
+    struct weights_tensor *t;
+    enum status st = find(s, names, &t);
+    if (st != ST_OK)
+        return st;
     if (!t) {
         if (count->missing++ < MOST_LINES)
             LOG_E("--%s=%s: missing: '%s' (%s: no tensor is called '%.200s'%s%.200s%s)", q->flag,
@@ -169,7 +176,8 @@ enum status weights_extent(const struct weights_request *q, int param, int64_t *
     TRY(weights_map_read(q->map, q->chunks, &map));
     TRY(weights_source_open(q->flag, q->path, &source));
     weights_map_names(map, q->chunks->params[param].name, &names);
-    const struct weights_tensor *t = find(source, &names);
+    struct weights_tensor *t;
+    TRY(find(source, &names, &t));
     *out = t && t->shape.n_dims > 0 ? t->shape.dim[0] : 0;
 done:
     weights_source_close(source);

@@ -22,6 +22,15 @@ struct weights_source {
     struct ps_restore *checkpoint;
     struct weights_tensor *tensors;
     int n;
+    struct unwrapped *unwrapped; /* [n_unwrapped], sorted by name */
+    int n_unwrapped;
+    char *names; /* theirs */
+};
+
+/* A tensor whose name has parts that PyTorch's wrappers add. */
+struct unwrapped {
+    const char *name; /* without those parts */
+    struct weights_tensor *tensor;
 };
 
 static int by_name(const void *a, const void *b)
@@ -128,6 +137,67 @@ int weights_source_is_checkpoint(const char *path)
            (n > 5 && strcmp(path + n - 5, ".json") == 0) || ps_best_is(path);
 }
 
+/* Returns true if a wrapper of PyTorch adds the part [part, part + n) to a tensor's name. Their own
+ * names stand wherever a module was wrapped. `module` could be a module's own name, except in
+ * front. */
+static bool is_wrapper(const char *part, size_t n, bool in_front)
+{
+    static const char *const names[] = {"module", "_orig_mod", "_fsdp_wrapped_module",
+                                        "_checkpoint_wrapped_module"};
+    for (size_t i = in_front ? 0 : 1; i < sizeof names / sizeof *names; i++)
+        if (strlen(names[i]) == n && memcmp(names[i], part, n) == 0)
+            return true;
+    return false;
+}
+
+/* Writes a tensor's name without the parts of wrappers. Returns its end, behind the 0. */
+static char *unwrap(const char *tensor, char *to)
+{
+    bool in_front = true;
+    while (*tensor) {
+        size_t n = strcspn(tensor, ".");
+        bool is_last = !tensor[n];
+        if (is_last || !is_wrapper(tensor, n, in_front)) {
+            memcpy(to, tensor, n + !is_last);
+            to += n + !is_last;
+            in_front = false;
+        }
+        tensor += n + !is_last;
+    }
+    *to = 0;
+    return to + 1;
+}
+
+static int by_unwrapped_name(const void *a, const void *b)
+{
+    const struct unwrapped *x = a, *y = b;
+    int order = strcmp(x->name, y->name);
+    return order ? order : (x->tensor > y->tensor) - (x->tensor < y->tensor);
+}
+
+/* Lists the tensors that find_wrapped can find. */
+static enum status list_unwrapped(struct weights_source *s)
+{
+    size_t bytes = 1;
+    for (int i = 0; i < s->n; i++)
+        bytes += strlen(s->tensors[i].name) + 1;
+    char *to = s->names = malloc(bytes);
+    s->unwrapped = malloc(((size_t)s->n + 1) * sizeof *s->unwrapped);
+    if (!s->names || !s->unwrapped) {
+        LOG_E("--%s=%s: out of memory for the names of %d tensors", s->flag, s->path, s->n);
+        return ST_NOMEM;
+    }
+    for (int i = 0; i < s->n; i++) {
+        char *end = unwrap(s->tensors[i].name, to);
+        if (strcmp(to, s->tensors[i].name) == 0)
+            continue;
+        s->unwrapped[s->n_unwrapped++] = (struct unwrapped){to, &s->tensors[i]};
+        to = end;
+    }
+    qsort(s->unwrapped, (size_t)s->n_unwrapped, sizeof *s->unwrapped, by_unwrapped_name);
+    return ST_OK;
+}
+
 enum status weights_source_open(const char *flag, const char *path, struct weights_source **out)
 {
     enum status st = ST_OK;
@@ -140,6 +210,7 @@ enum status weights_source_open(const char *flag, const char *path, struct weigh
     s->path = path;
     TRY(weights_source_is_checkpoint(path) ? open_checkpoint(s) : open_file(s));
     qsort(s->tensors, (size_t)s->n, sizeof *s->tensors, by_name);
+    TRY(list_unwrapped(s));
     *out = s;
     s = NULL;
 done:
@@ -154,6 +225,8 @@ void weights_source_close(struct weights_source *s)
     safetensors_close(s->file);
     ps_restore_close(s->checkpoint);
     free(s->tensors);
+    free(s->unwrapped);
+    free(s->names);
     free(s);
 }
 
@@ -169,44 +242,25 @@ struct weights_tensor *weights_source_find(struct weights_source *s, const char 
     return bsearch(&key, s->tensors, (size_t)s->n, sizeof *s->tensors, by_name);
 }
 
-/* Returns true if a wrapper of PyTorch adds the part [part, part + n) to a tensor's name. Their own
- * names stand wherever a module was wrapped. `module` could be a module's own name, except in
- * front. */
-static bool is_wrapper(const char *part, size_t n, bool in_front)
+enum status weights_source_find_wrapped(struct weights_source *s, const char *name,
+                                        struct weights_tensor **out)
 {
-    static const char *const names[] = {"module", "_orig_mod", "_fsdp_wrapped_module",
-                                        "_checkpoint_wrapped_module"};
-    for (size_t i = in_front ? 0 : 1; i < sizeof names / sizeof *names; i++)
-        if (strlen(names[i]) == n && memcmp(names[i], part, n) == 0)
-            return true;
-    return false;
-}
-
-static bool is_wrapped(const char *tensor, const char *name)
-{
-    bool in_front = true;
-    while (*tensor) {
-        size_t n = strcspn(tensor, ".");
-        if (tensor[n] == '.' && is_wrapper(tensor, n, in_front)) {
-            tensor += n + 1;
-            continue;
-        }
-        n += tensor[n] == '.';
-        if (strncmp(tensor, name, n) != 0)
-            return false;
-        in_front = false;
-        tensor += n;
-        name += n;
+    int from = 0, to = s->n_unwrapped;
+    while (from < to) {
+        int half = from + (to - from) / 2;
+        if (strcmp(s->unwrapped[half].name, name) < 0)
+            from = half + 1;
+        else
+            to = half;
     }
-    return !*name;
-}
-
-struct weights_tensor *weights_source_find_wrapped(struct weights_source *s, const char *name)
-{
-    for (int i = 0; i < s->n; i++)
-        if (is_wrapped(s->tensors[i].name, name))
-            return &s->tensors[i];
-    return NULL;
+    const struct unwrapped *u = s->unwrapped + from, *end = s->unwrapped + s->n_unwrapped;
+    *out = u < end && strcmp(u->name, name) == 0 ? u->tensor : NULL;
+    if (!*out || u + 1 == end || strcmp(u[1].name, name) != 0)
+        return ST_OK;
+    LOG_E("--%s=%s: tensors '%.200s' and '%.200s' are both '%.200s' without the parts that "
+          "PyTorch's wrappers add; say in --init_map=FILE which one is meant (PARAMETER = TENSOR)",
+          s->flag, s->path, u->tensor->name, u[1].tensor->name, name);
+    return ST_MISMATCH;
 }
 
 int weights_source_told(const struct weights_source *s, struct weights_told *out)

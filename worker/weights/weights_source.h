@@ -3,8 +3,8 @@
  * checkpoint of a Weir job (its manifest; a folder: the newest in it that is whole; its `best`).
  * Owns:    what it opened, and the table of tensors.
  * Threads: one at a time.
- * Errors:  ST_NOT_FOUND, ST_CORRUPT, ST_UNSUPPORTED, ST_INVALID, ST_IO, ST_NOMEM; logged with the
- *          flag and the path. */
+ * Errors:  ST_NOT_FOUND, ST_CORRUPT, ST_UNSUPPORTED, ST_INVALID, ST_MISMATCH, ST_IO, ST_NOMEM;
+ *          logged with the flag and the path. */
 #ifndef WORKER_WEIGHTS_WEIGHTS_SOURCE_H
 #define WORKER_WEIGHTS_WEIGHTS_SOURCE_H
 #include "base/shape.h"
@@ -32,10 +32,11 @@ int weights_source_is_checkpoint(const char *path);
 struct weights_tensor *weights_source_tensors(struct weights_source *s, int *n);
 struct weights_tensor *weights_source_find(struct weights_source *s,
                                            const char *name); /* or NULL */
-/* Returns the first tensor that has this name once the parts which PyTorch's wrappers add are left
- * out, or NULL: `_orig_mod` (torch.compile) and the like anywhere, `module` (DataParallel) in
- * front, as often as they occur and in any order. */
-struct weights_tensor *weights_source_find_wrapped(struct weights_source *s, const char *name);
+/* Finds the tensor that has this name once the parts which PyTorch's wrappers add are left out:
+ * `_orig_mod` (torch.compile) and the like anywhere, `module` (DataParallel) in front, as often as
+ * they occur and in any order. *out NULL: there is none. ST_MISMATCH: there are two. */
+enum status weights_source_find_wrapped(struct weights_source *s, const char *name,
+                                        struct weights_tensor **out);
 /* 0: what it says of its samples is no list of numbers. */
 int weights_source_told(const struct weights_source *s, struct weights_told *out);
 /* All n_elems of a tensor of floats, as floats; against its checksum, where it has one. A value
