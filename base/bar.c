@@ -1,4 +1,6 @@
-/* base/bar.c - see bar.h. The log's hook clears the bar before a line and draws it again after. */
+/* base/bar.c - see bar.h. The log's hook clears the bar before a line and draws it again after.
+ * The caller of bar_draw only leaves the text, and the log's thread writes it: training must not
+ * wait for a terminal. */
 #include "base/bar.h"
 #include "base/clock.h"
 #include "base/log.h"
@@ -19,10 +21,12 @@ static void put(const char *s)
 static void hook(void *ctx, int before)
 {
     struct bar *b = ctx;
+    char text[sizeof b->text];
     pthread_mutex_lock(&b->lock);
-    if (b->text[0])
-        put(before ? "\r\033[K" : b->text);
+    memcpy(text, b->text, sizeof text);
     pthread_mutex_unlock(&b->lock);
+    if (text[0])
+        put(before ? "\r\033[K" : text);
 }
 
 int bar_is_wanted(enum progress_style style)
@@ -55,8 +59,8 @@ void bar_draw(struct bar *b, double share, const char *text, int now)
         line[ws.ws_col - 1] = 0;
     pthread_mutex_lock(&b->lock);
     snprintf(b->text, sizeof b->text, "\r\033[K%s", line);
-    put(b->text);
     pthread_mutex_unlock(&b->lock);
+    log_redraw();
 }
 
 void bar_end(struct bar *b)

@@ -44,7 +44,8 @@ static struct {
     pthread_cond_t wake, moved; /* for the thread; by the thread */
     int event_fd;               /* readable: it gives up */
     int stopping, ended, given_up;
-    uint64_t n_in, n_out;  /* lines so far, into the ring and written */
+    int redraw;            /* the hook is to draw, without a line */
+    uint64_t n_in, n_out;  /* lines and redraws so far, asked for and done */
     uint64_t dropped;      /* since the last that went in */
     size_t begin, n_bytes; /* what the ring holds */
     char ring[LOG_RING_BYTES];
@@ -130,11 +131,13 @@ static int wait_for_room(void)
 }
 
 /* by_thread: as the log's thread. What cannot be written is lost: there is nowhere left to say it.
- */
+ * n = 0: the hook draws alone. */
 static void write_line(const char *bytes, size_t n, int by_thread)
 {
+    if (by_thread && !wait_for_room())
+        return;
     pthread_mutex_lock(&out_lock);
-    if (log_hook)
+    if (log_hook && n > 0)
         log_hook(log_hook_ctx, 1);
     for (size_t at = 0; at < n;) {
         if (by_thread && !wait_for_room())
@@ -243,16 +246,18 @@ static void *thread_main(void *arg)
     char bytes[LINE_BYTES];
     pthread_mutex_lock(&log_lock);
     while (!out.given_up) {
-        if (out.n_bytes == 0) {
+        if (out.n_bytes == 0 && !out.redraw) {
             if (idle())
                 break;
             continue;
         }
-        size_t n = take_line(bytes);
+        size_t n = out.n_bytes > 0 ? take_line(bytes) : 0;
+        uint64_t n_done = (n > 0) + (out.redraw != 0); /* the hook draws after a line, too */
+        out.redraw = 0;
         pthread_mutex_unlock(&log_lock);
         write_line(bytes, n, 1);
         pthread_mutex_lock(&log_lock);
-        out.n_out++;
+        out.n_out += n_done;
         pthread_cond_broadcast(&out.moved);
     }
     state = out.given_up ? MUTE : DIRECT;
@@ -285,6 +290,7 @@ static void in_child(void)
         state = DIRECT;
     out.n_bytes = 0;
     out.dropped = 0;
+    out.redraw = 0;
     for (struct log_kind *k = kinds; k; k = k->next)
         k->limit.withheld = 0;
     pthread_mutex_unlock(&log_lock);
@@ -309,7 +315,7 @@ void log_start(void)
         err = atexit(at_exit) || pthread_atfork(before_fork, after_fork, in_child) ? ENOMEM : 0;
     prepared |= !err;
     if (!err && was != RUNNING) {
-        out.stopping = out.ended = out.given_up = 0;
+        out.stopping = out.ended = out.given_up = out.redraw = 0;
         out.n_in = out.n_out = out.dropped = out.n_bytes = 0;
         clock_cond_init(&out.wake);
         clock_cond_init(&out.moved);
@@ -336,6 +342,20 @@ int log_flush(int64_t ms)
     int flushed = state == DIRECT || out.n_out >= until;
     pthread_mutex_unlock(&log_lock);
     return flushed;
+}
+
+void log_redraw(void)
+{
+    pthread_mutex_lock(&log_lock);
+    int direct = state == DIRECT;
+    if (state == RUNNING && !out.redraw) {
+        out.redraw = 1;
+        out.n_in++;
+        pthread_cond_signal(&out.wake);
+    }
+    pthread_mutex_unlock(&log_lock);
+    if (direct)
+        write_line(NULL, 0, 0);
 }
 
 /* Under log_lock. */

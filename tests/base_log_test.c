@@ -1,5 +1,6 @@
 /* tests/base_log_test.c - the log's thread: who logs never waits, lines stay whole, in order and
  * complete while somebody reads, and are counted where nobody does; and lines that are rationed. */
+#include "base/bar.h"
 #include "base/clock.h"
 #include "base/log.h"
 #include "base/status.h"
@@ -286,6 +287,30 @@ static void test_few_later(void **state)
 }
 
 /* For those who are told why a program ends. */
+/* A program whose terminal stands still draws its bar as if it did not. */
+static void test_bar_of_full_pipe(void **state)
+{
+    pthread_t reader;
+    struct bar b;
+    turn_away();
+    log_start();
+    bar_begin(&b);
+    alarm(GENEROUS_MS / 1000); /* ends a test that hangs */
+    for (int i = 0; i < 10000; i++)
+        bar_draw(&b, 0.5, "a bar with a text that is not short: 10000 of them fill any pipe", 1);
+    LOG_I("a line between");
+    bar_draw(&b, 1, "the last text", 1);
+    assert_int_equal(pthread_create(&reader, NULL, read_all, NULL), 0);
+    bar_end(&b);
+    assert_true(log_stop(GENEROUS_MS));
+    turn_back();
+    pthread_join(reader, NULL);
+    alarm(0);
+    assert_non_null(strstr(text, "\r\033[KI "));
+    assert_non_null(strstr(text, "a line between\n\r\033[K["));
+    assert_string_equal(text + strlen(text) - strlen("] the last text\n"), "] the last text\n");
+}
+
 static void test_last_error(void **state)
 {
     char last[LOG_TEXT_BYTES], small[5];
@@ -311,6 +336,7 @@ int main(void)
         cmocka_unit_test(test_limit),
         cmocka_unit_test(test_few),
         cmocka_unit_test(test_few_later),
+        cmocka_unit_test(test_bar_of_full_pipe),
         cmocka_unit_test(test_last_error),
     };
     signal(SIGPIPE, SIG_IGN);
