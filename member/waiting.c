@@ -125,8 +125,13 @@ static void look(struct waiting *w)
     find_whom(w, &wait, whom);
     struct net_exchange_wait now;
     w->cfg.updates->ops->waits(w->cfg.updates->ctx, &now);
-    if (!whom[0] || now.ms < wait.ms) /* an answer came meanwhile */
+    if (now.ms < wait.ms) /* an answer came meanwhile */
         return;
+    if (!whom[0]) { /* it waits for none that has a name: the one shown before is not missing */
+        if (w->lines.whom[0])
+            w->cfg.changed(w->cfg.ctx, NULL, 0);
+        return;
+    }
     if (waiting_line_is_due(&w->lines, whom, wait.ms) && !wait.is_said) {
         net_waiting_text(whom, wait.ms, text);
         LOG_W("%s", text);

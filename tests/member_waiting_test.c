@@ -1,9 +1,12 @@
-/* tests/member_waiting_test.c - when a wait gets a line. */
+/* tests/member_waiting_test.c - when a wait gets a line, and when it is no longer shown. */
+#include "base/clock.h"
 #include "member/waiting.h"
+#include "net/exchange/status_client.h"
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stddef.h>
 #include <stdint.h>
+#include <stdio.h>
 #include <string.h>
 /* after its needs */
 #include <cmocka.h>
@@ -37,11 +40,81 @@ static void another_reason_gets_a_line_at_once(void **state)
     assert_true(waiting_line_is_due(&l, "worker 1 (never joined)", 30000));
 }
 
+enum { GENEROUS_MS = 60000 };
+
+/* What the member waits for, and what it shows of that. */
+static struct {
+    pthread_mutex_t lock; /* guards the next */
+    pthread_cond_t moved;
+    struct net_exchange_wait wait;
+    char shown[STATUS_WAITING_BYTES];
+} now = {.lock = PTHREAD_MUTEX_INITIALIZER};
+
+/* ps:0, which waits for none. */
+enum status __wrap_net_status_ask(const char *addr, int with_model, int64_t deadline_ms,
+                                  struct net_status *out, char *why);
+enum status __wrap_net_status_ask(const char *addr, int with_model, int64_t deadline_ms,
+                                  struct net_status *out, char *why)
+{
+    (void)addr, (void)with_model, (void)deadline_ms, (void)why;
+    *out = (struct net_status){.chunks = NULL};
+    return ST_OK;
+}
+
+static void waits(void *ctx, struct net_exchange_wait *out)
+{
+    (void)ctx;
+    pthread_mutex_lock(&now.lock);
+    *out = now.wait;
+    pthread_mutex_unlock(&now.lock);
+}
+
+static void changed(void *ctx, const char *whom, int64_t ms)
+{
+    (void)ctx, (void)ms;
+    pthread_mutex_lock(&now.lock);
+    snprintf(now.shown, sizeof now.shown, "%s", whom ? whom : "");
+    pthread_cond_broadcast(&now.moved);
+    pthread_mutex_unlock(&now.lock);
+}
+
+static void await_shown(const char *whom)
+{
+    int64_t deadline_ns = clock_deadline_ns(GENEROUS_MS);
+    pthread_mutex_lock(&now.lock);
+    while (strcmp(now.shown, whom) != 0 && clock_cond_wait(&now.moved, &now.lock, deadline_ns) == 0)
+        ;
+    assert_string_equal(now.shown, whom);
+    pthread_mutex_unlock(&now.lock);
+}
+
+/* The server that was away is connected again, and no other is named: the wait goes on. */
+static void a_wait_for_none_is_not_shown(void **state)
+{
+    const struct updates_ops ops = {.waits = waits};
+    const struct updates updates = {.ops = &ops};
+    const struct waiting_config cfg = {.updates = &updates, .ps0 = "a:1", .changed = changed};
+    struct waiting *w;
+    (void)state;
+    clock_cond_init(&now.moved);
+    now.wait = (struct net_exchange_wait){.server = 1, .ms = 4000};
+    snprintf(now.wait.address, sizeof now.wait.address, "a:2");
+    snprintf(now.wait.reason, sizeof now.wait.reason, "connection refused");
+    assert_int_equal(waiting_create(&cfg, &w), ST_OK);
+    await_shown("ps:1 (a:2, no connection)");
+    pthread_mutex_lock(&now.lock);
+    now.wait.reason[0] = 0;
+    pthread_mutex_unlock(&now.lock);
+    await_shown("");
+    waiting_destroy(w);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(lines_of_one_wait_become_rare),
         cmocka_unit_test(another_reason_gets_a_line_at_once),
+        cmocka_unit_test(a_wait_for_none_is_not_shown),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

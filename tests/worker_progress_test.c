@@ -187,6 +187,30 @@ static void a_wait_is_in_the_bar(void **state)
     progress_destroy(p);
 }
 
+/* Before the first step there is no loss; and the first step after a wait is drawn at once. */
+static void a_wait_before_the_first_step_is_taken_away(void **state)
+{
+    struct progress_config cfg = {
+        .style = PROGRESS_BAR, .train_steps = 3000, .log_every = 1, .unit = "samples"};
+    struct progress_point at = {1, 1, 2.25f, BATCH, 2};
+    struct progress *p;
+    (void)state;
+    capture_begin();
+    assert_int_equal(progress_create(&cfg, &p), ST_OK);
+    progress_wait(p, "ps:1 (a:2, no connection)", 4000);
+    progress_wait(p, NULL, 0);
+    capture_end();
+    const char *last = strrchr(capture_text, '[');
+    assert_non_null(last);
+    assert_string_equal(strchr(last, ']'), "] step 0/3000");
+    capture_begin();
+    progress_wait(p, "ps:1 (a:2, no connection)", 5000);
+    progress_update(p, &at);
+    capture_end();
+    assert_non_null(strstr(strrchr(capture_text, '['), "step 1/3000  epoch 2  loss"));
+    progress_destroy(p);
+}
+
 static int clock_stop(void **state)
 {
     (void)state;
@@ -204,6 +228,7 @@ int main(void)
         cmocka_unit_test(a_short_run_counts_as_a_whole),
         cmocka_unit_test(nothing_is_left_out_on_a_cpu),
         cmocka_unit_test(a_wait_is_in_the_bar),
+        cmocka_unit_test(a_wait_before_the_first_step_is_taken_away),
     };
     return cmocka_run_group_tests(tests, clock_stop, NULL);
 }

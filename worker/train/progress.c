@@ -18,6 +18,7 @@ struct progress {
 
     pthread_mutex_t lock;     /* guards what follows, where there is a bar */
     struct progress_point at; /* the last; at first: the first step, no images */
+    int shows_wait;           /* the bar was drawn last with a wait */
     struct bar bar;
 };
 
@@ -43,7 +44,7 @@ static double share_done(const struct progress *p)
 }
 
 /* Under the lock. */
-static void draw(struct progress *p)
+static void draw(struct progress *p, int now)
 {
     const struct progress_point *at = &p->at;
     double share = share_done(p);
@@ -57,7 +58,7 @@ static void draw(struct progress *p)
              at->global_step, p->cfg.train_steps, epoch, (double)at->loss,
              progress_images_per_second(p, at->images, &left_out), p->cfg.unit, left / 60,
              (int)(left % 60));
-    bar_draw(&p->bar, share, text, at->global_step >= p->cfg.train_steps);
+    bar_draw(&p->bar, share, text, now || at->global_step >= p->cfg.train_steps);
 }
 
 void progress_wait(struct progress *p, const char *whom, int64_t ms)
@@ -72,9 +73,14 @@ void progress_wait(struct progress *p, const char *whom, int64_t ms)
         snprintf(text, sizeof text, "step %" PRId64 "/%" PRId64 "  %.100s", p->at.global_step,
                  p->cfg.train_steps, sentence);
         bar_draw(&p->bar, share_done(p), text, 1);
-    } else if (p->at.images > 0) {
-        draw(p);
+    } else if (p->shows_wait && p->at.images > 0) {
+        draw(p, 1);
+    } else if (p->shows_wait) { /* before the first step: no loss and no speed */
+        snprintf(text, sizeof text, "step %" PRId64 "/%" PRId64, p->at.global_step,
+                 p->cfg.train_steps);
+        bar_draw(&p->bar, share_done(p), text, 1);
     }
+    p->shows_wait = whom != NULL;
     pthread_mutex_unlock(&p->lock);
 }
 
@@ -110,7 +116,8 @@ void progress_update(struct progress *p, const struct progress_point *at)
     if (p->is_bar) {
         pthread_mutex_lock(&p->lock);
         p->at = *at;
-        draw(p);
+        draw(p, p->shows_wait);
+        p->shows_wait = 0;
         pthread_mutex_unlock(&p->lock);
         return;
     }

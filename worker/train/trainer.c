@@ -238,27 +238,27 @@ static enum status show_progress(struct trainer *t, const struct progress_config
 {
     struct progress *p = NULL;
     enum status st = progress_create(cfg, &p);
-    pthread_mutex_lock(&t->lock);
+    pthread_mutex_lock(&t->progress_lock);
     t->progress = p;
-    pthread_mutex_unlock(&t->lock);
+    pthread_mutex_unlock(&t->progress_lock);
     return st;
 }
 
 static void hide_progress(struct trainer *t)
 {
-    pthread_mutex_lock(&t->lock);
+    pthread_mutex_lock(&t->progress_lock);
     struct progress *p = t->progress;
     t->progress = NULL;
-    pthread_mutex_unlock(&t->lock);
+    pthread_mutex_unlock(&t->progress_lock);
     progress_destroy(p);
 }
 
 void trainer_wait(struct trainer *t, const char *whom, int64_t ms)
 {
-    pthread_mutex_lock(&t->lock);
+    pthread_mutex_lock(&t->progress_lock);
     if (t->progress)
         progress_wait(t->progress, whom, ms);
-    pthread_mutex_unlock(&t->lock);
+    pthread_mutex_unlock(&t->progress_lock);
 }
 
 enum status trainer_run(struct trainer *t, const struct net_start *start,
@@ -463,6 +463,7 @@ enum status trainer_create(const struct trainer_config *cfg, struct trainer **ou
         return no_memory(cfg->n_towers);
     t->cfg = *cfg;
     pthread_mutex_init(&t->lock, NULL);
+    pthread_mutex_init(&t->progress_lock, NULL);
     clock_cond_init(&t->handed_out);
     size_t n_layers = (size_t)cfg->model->n_layers, n_towers = (size_t)cfg->n_towers;
     t->towers = calloc(n_towers, sizeof *t->towers);
@@ -504,6 +505,7 @@ void trainer_destroy(struct trainer *t)
     device_data_destroy(t->data);
     pthread_cond_destroy(&t->handed_out);
     pthread_mutex_destroy(&t->lock);
+    pthread_mutex_destroy(&t->progress_lock);
     free(t->towers);
     free(t->arrived);
     free(t->pushed);

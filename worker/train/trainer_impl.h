@@ -55,6 +55,7 @@ struct trainer {
     struct tower *validate;               /* NULL: there are none */
     _Atomic int ended;                    /* by `validated` */
     struct device_data *data;
+    pthread_mutex_t progress_lock; /* guards the next against trainer_wait of another thread */
     struct progress *progress;
     int64_t first_step; /* global and local step that run starts from */
     uint64_t generation, ps0;
