@@ -135,7 +135,9 @@ class Data(harness.Test):
                         "each class, name it with --train_data, else name the one that has the "
                         "data with --data_dir" % train)
         self.worker_says(["--data_dir=" + os.path.join(train, "00000")], 1,
-                        "nor a folder train with a folder of pictures for each class")
+                        "no train data in %s/00000: it holds pictures; put those of each class "
+                        "into a folder of its own, whose name is the class, and name what holds "
+                        "these folders with --train_data" % train)
         self.worker_says(["--train_data=" + train, "--test_data=" + test], 0,
                         "60 training samples from %s, 3 classes" % train)
 

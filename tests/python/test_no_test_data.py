@@ -125,11 +125,13 @@ class NoTestData(harness.Test):
 
     def test_where_they_are_not(self):
         data = ["--data_dir=" + self.make("png", "png")]
-        places = {"none": None, "empty": "", "file": "x.txt", "train": "train/a"}
+        none = self.path("none")
+        said, _ = self.train(*data, "--validation_dir=" + none, status=1)
+        self.assertIn("--validation_dir=%s: there is no such folder" % none, said)
+        places = {"empty": "", "file": "x.txt", "train": "train/a"}
         for name, inside in places.items():
             place = self.path(name)
-            if inside is not None:
-                os.makedirs(os.path.join(place, os.path.dirname(inside)))
+            os.makedirs(os.path.join(place, os.path.dirname(inside)))
             if inside:
                 with open(os.path.join(place, inside), "w", encoding="ascii"):
                     pass

@@ -130,7 +130,7 @@ class Unlabelled(Base):
         self.run_worker("--evaluate=" + self.path("model"), "--intra_op_threads=1", data=folder)
         worker = self.run_worker("--evaluate=" + self.path("model"), status=1,
                                  data=os.path.join(self.dir(), "none"))
-        self.assertIn("no test data in", worker.output())
+        self.assertIn("--data_dir=%s/none: there is no such folder" % self.dir(), worker.output())
         shutil.rmtree(test)
         os.rename(flat, test)
         self.check(want, folder)

@@ -62,6 +62,41 @@ static const char *dir_flag(const struct dataset_request *r)
     return r->dir_flag ? r->dir_flag : "data_dir";
 }
 
+enum status dataset_check_path(const char *part, const char *of, const char *path)
+{
+    char from[PATH_MAX], where[PATH_MAX + 64] = "";
+    if (access(path, F_OK) == 0 || (errno != ENOENT && errno != ENOTDIR))
+        return ST_OK;
+    if (path[0] != '/' && getcwd(from, sizeof from))
+        snprintf(where, sizeof where,
+                 "; a path without / in front begins in the working directory, %s", from);
+    LOG_E("--%s_%s=%s: there is no such file%s%s", part, of, path,
+          strcmp(of, "data") == 0 ? " or folder" : "", where);
+    return ST_NOT_FOUND;
+}
+
+/* Refuses what is no folder. The default one may not be installed, which is said when its files are
+ * looked for. */
+static enum status check_dir(const struct dataset_request *r)
+{
+    char other[96] = "put the file into a folder under one of the names of docs/data.md";
+    struct stat info;
+    if (strcmp(r->dir, DATASET_DEFAULT_DIR) == 0)
+        return ST_OK;
+    if (stat(r->dir, &info) != 0) {
+        if (errno != ENOENT && errno != ENOTDIR)
+            return ST_OK;
+        LOG_E("--%s=%s: there is no such folder", dir_flag(r), r->dir);
+        return ST_NOT_FOUND;
+    }
+    if (S_ISDIR(info.st_mode))
+        return ST_OK;
+    if (!r->dir_flag)
+        snprintf(other, sizeof other, "name a file with --%.16s_data", r->part);
+    LOG_E("--%s=%s: is a file, but the flag takes a folder; %s", dir_flag(r), r->dir, other);
+    return ST_INVALID;
+}
+
 static enum status no_validation(const struct dataset_request *r)
 {
     LOG_E(
@@ -136,6 +171,14 @@ static enum status nothing_found(const struct dataset_request *r)
               r->part, r->dir, r->part);
         return ST_NOT_FOUND;
     }
+    if (!r->dir_flag && has_picture(r->dir)) {
+        LOG_E("no %s data in %s: it holds pictures; %sname %s with --%s_data", r->part, r->dir,
+              r->to_predict ? ""
+                            : "put those of each class into a folder of its own, whose name is "
+                              "the class, and ",
+              r->to_predict ? "it" : "what holds these folders", r->part);
+        return ST_NOT_FOUND;
+    }
     if (!r->dir_flag) /* a folder of another flag's has none for its files */
         snprintf(files, sizeof files, ", or the files with --%.16s_data", r->part);
     LOG_E("no %s data in %s: no %s-images-idx3-ubyte, nor with .gz, nor another of the names of "
@@ -195,6 +238,7 @@ enum status dataset_find(const struct dataset_request *r, struct dataset_paths *
     out->data[0] = out->labels[0] = 0;
     if (r->data) {
         TRY(copy(r->data, out->data));
+        TRY(dataset_check_path(r->part, "data", r->data));
         if (r->labels)
             TRY(copy(r->labels, out->labels));
         return ST_OK;
@@ -205,6 +249,7 @@ enum status dataset_find(const struct dataset_request *r, struct dataset_paths *
         LOG_E("--%s=%.60s...: the path is too long", dir_flag(r), r->dir);
         return ST_NOT_FOUND;
     }
+    TRY(check_dir(r));
     if (strcmp(r->part, "validation") == 0)
         return find_validation(r, out);
     int is_test = strcmp(r->part, "test") == 0;

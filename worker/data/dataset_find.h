@@ -10,6 +10,8 @@ struct dataset_paths {
     char labels[PATH_MAX]; /* "": they are in data */
 };
 
+/* Refuses the path of a flag, --PART_OF, that nothing has. */
+enum status dataset_check_path(const char *part, const char *of, const char *path);
 enum status dataset_find(const struct dataset_request *r, struct dataset_paths *out);
 
 #endif

@@ -1,6 +1,6 @@
 /* worker/data/dataset_open.c - opens a set: two arrays become samples and labels. The first bytes
  * of a file decide its format, not its name. All labels are read when a set is opened; the samples
- * are not touched until they are asked for. */
+ * are not touched until they are asked for, but for those of an npz, whose checksum is compared. */
 #include "base/log.h"
 #include "files/safetensors.h"
 #include "worker/data/data_cifar.h"
@@ -65,6 +65,18 @@ static enum status decode(const struct data_file *f, const char *name, struct da
           "ends in .csv, or a folder of PNG and JPEG files): its magic, the first two bytes, is "
           "0x%02x%02x",
           f->path, b[0], f->n > 1 ? b[1] : 0);
+    return ST_UNSUPPORTED;
+}
+
+/* Refuses one picture where a folder of them is wanted. */
+static enum status check_picture(const struct data_file *f, int to_predict)
+{
+    bool is_png = f->n >= 4 && memcmp(f->bytes, "\x89PNG", 4) == 0;
+    bool is_jpeg = f->n >= 3 && memcmp(f->bytes, "\xff\xd8\xff", 3) == 0;
+    if (!is_png && !is_jpeg)
+        return ST_OK;
+    LOG_E("%s: is one %s picture; name the folder that %s", f->path, is_png ? "PNG" : "JPEG",
+          to_predict ? "holds the pictures" : "has a folder of pictures for each class");
     return ST_UNSUPPORTED;
 }
 
@@ -383,10 +395,14 @@ static enum status open_arrays(struct source *s, const struct dataset_request *r
         s->d.uses = DATASET_USES_COLUMN;
         return ST_OK;
     }
+    if (r->data)
+        TRY(check_picture(s->file[SAMPLES], r->to_predict));
     TRY(choose_names(s, r, p, &names));
     TRY(decode(s->file[SAMPLES], names.samples, &s->array[SAMPLES]));
     TRY(find_labels(s, r, p, names.labels, &found));
     if (found) {
+        if (*p->labels)
+            TRY(dataset_check_path(r->part, "labels", p->labels));
         TRY(data_file_open(*p->labels ? p->labels : p->data, &s->file[LABELS]));
         TRY(decode(s->file[LABELS], names.labels, &s->array[LABELS]));
     }
