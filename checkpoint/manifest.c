@@ -11,6 +11,7 @@
 #include "net/wire/control.h"
 #include <errno.h>
 #include <inttypes.h>
+#include <stdbool.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -160,6 +161,8 @@ static json_t *manifest_to_json(const struct ps_manifest *m)
                   "step", (json_int_t)m->step, "generation", (json_int_t)m->generation, "job",
                   job_to_json(&m->job), "chunk_bytes", (json_int_t)m->chunks->chunk_bytes,
                   "parameters", params_to_json(m->chunks), "files", files_to_json(m));
+    if (root && m->trained_on) /* not UTF-8, which JSON cannot have: left out */
+        json_object_set_new(root, "trained_on", json_string(m->trained_on));
     if (!root || ((!m->progress.known || manifest_progress_add(root, &m->progress)) &&
                   (!m->shard || add_shard(root, m))))
         return root;
@@ -407,6 +410,17 @@ static enum status shard_from_json(const json_t *root, struct ps_manifest *m)
     return ST_OK;
 }
 
+static enum status trained_on_from_json(const json_t *root, struct ps_manifest *m)
+{
+    const char *text = text_of(root, "trained_on");
+    if (!text)
+        return ST_OK;
+    if (strlen(text) > JOB_MAX_TRAINED_ON_BYTES)
+        return ST_CORRUPT;
+    m->trained_on = strdup(text);
+    return m->trained_on ? ST_OK : ST_NOMEM;
+}
+
 static enum status from_json(const json_t *root, struct ps_manifest *m,
                              char why[MANIFEST_WHY_BYTES])
 {
@@ -429,6 +443,8 @@ static enum status from_json(const json_t *root, struct ps_manifest *m,
     if (st == ST_OK)
         st = shard_from_json(root, m);
     if (st == ST_OK)
+        st = trained_on_from_json(root, m);
+    if (st == ST_OK)
         st = manifest_progress_read(root, m->step, &m->progress);
     return st == ST_CORRUPT
                ? corrupt(why,
@@ -441,13 +457,17 @@ static enum status check_text(const char *text, size_t n, char why[MANIFEST_WHY_
 {
     char tail[TAIL_BYTES + 1];
     size_t containers = 0;
+    bool quoted = false;
     if (n < TAIL_BYTES || memcmp(text + n - TAIL_BYTES, ",\"crc32c\":\"", 11) != 0)
         return corrupt(why, "is torn, or no manifest of a checkpoint");
     snprintf(tail, sizeof tail, tail_format, digest_crc32c(0, text, n - TAIL_BYTES));
     if (memcmp(text + n - TAIL_BYTES, tail, TAIL_BYTES) != 0)
         return corrupt(why, "does not match its own checksum");
-    for (size_t i = 0; i < n; i++)
-        containers += text[i] == '{' || text[i] == '[';
+    for (size_t i = 0; i < n; i++) {
+        quoted ^= text[i] == '"';
+        containers += !quoted && (text[i] == '{' || text[i] == '[');
+        i += quoted && text[i] == '\\';
+    }
     return containers <= 64 + n / LEAST_ELEMENT ? ST_OK : corrupt(why, "is no manifest");
 }
 
@@ -538,6 +558,7 @@ void ps_manifest_free(struct ps_manifest *m)
     free(m->files);
     free(m->folder);
     free(m->shard);
+    free(m->trained_on);
     manifest_progress_free(&m->progress);
     free(m);
 }

@@ -427,6 +427,43 @@ static void members_leave_with_an_error(void **state)
     }
 }
 
+/* Servers keep the text, up to its bound. */
+static void members_say_what_they_train_on(void **state)
+{
+    (void)state;
+    struct net_join got, join = good_join();
+    char *text = malloc(JOB_MAX_TRAINED_ON_BYTES + 2);
+    assert_non_null(text);
+    memset(text, '{', JOB_MAX_TRAINED_ON_BYTES + 1);
+    text[JOB_MAX_TRAINED_ON_BYTES + 1] = 0;
+    assert_int_equal(join_through(&join, &got), ST_OK);
+    assert_null(got.trained_on);
+    join.trained_on = text; /* it is too long, and stays where it is */
+    assert_int_equal(join_through(&join, &got), ST_OK);
+    assert_null(got.trained_on);
+    text[JOB_MAX_TRAINED_ON_BYTES] = 0;
+    assert_int_equal(join_through(&join, &got), ST_OK);
+    assert_string_equal(got.trained_on, text);
+
+    struct wire w = {.why = ""};
+    struct chunks *made = NULL;
+    assert_int_equal(message_pack_join(&join, &w.data, &w.bytes), ST_OK);
+    Weir__V1__JoinRequest *wire = weir__v1__join_request__unpack(NULL, w.bytes, w.data);
+    assert_non_null(wire);
+    free(wire->trained_on);
+    text[JOB_MAX_TRAINED_ON_BYTES] = '{';
+    wire->trained_on = text;
+    free(w.data);
+    w.bytes = weir__v1__join_request__get_packed_size(wire);
+    w.data = malloc(w.bytes);
+    assert_non_null(w.data);
+    weir__v1__join_request__pack(wire, w.data);
+    assert_int_equal(message_unpack_join(w.data, w.bytes, &got, &made, w.why), ST_INVALID);
+    assert_non_null(strstr(w.why, "what it says of its data is too long"));
+    weir__v1__join_request__free_unpacked(wire, NULL); /* the text, too */
+    free(w.data);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -439,6 +476,7 @@ int main(void)
         cmocka_unit_test(replies_that_cannot_be_are_refused),
         cmocka_unit_test(members_leave_now_or_soon),
         cmocka_unit_test(members_leave_with_an_error),
+        cmocka_unit_test(members_say_what_they_train_on),
     };
     return cmocka_run_group_tests(tests, set_up, tear_down);
 }

@@ -7,6 +7,7 @@
 #include "ps/coordinator/coordinator_impl.h"
 #include "ps/coordinator/coordinator_shell_impl.h"
 #include "ps/coordinator/plan_applier.h"
+#include "ps/service/service.h"
 #include "tests/capture.h"
 #include <dirent.h>
 #include <setjmp.h>
@@ -122,6 +123,8 @@ static void save(uint64_t generation, int64_t step)
     assert_int_equal(m.step, step);
 }
 
+static struct ps_service *service; /* nobody has joined it */
+
 static int setup(void **state)
 {
     (void)state;
@@ -134,8 +137,12 @@ static int setup(void **state)
     memset(&l, 0, sizeof l);
     if (ps_folder_id(folder, folder_id) != ST_OK)
         return -1;
-    l.cfg =
-        (struct coordinator_config){.folder = folder, .folder_id = folder_id, .hosts = &servers};
+    const struct ps_service_config none = {
+        .ps_hosts = &servers, .worker_hosts = &servers, .no_ticker = 1};
+    if (ps_service_create(&none, &service) != ST_OK)
+        return -1;
+    l.cfg = (struct coordinator_config){
+        .service = service, .folder = folder, .folder_id = folder_id, .hosts = &servers};
     l.cfg.keep = 1;
     l.incarnation = 7;
     l.state = calloc(1, coord_bytes(2, 2));
@@ -158,6 +165,7 @@ static int teardown(void **state)
     char path[512];
     coordinator_disk_destroy(&l);
     coordinator_plans_free(&l);
+    ps_service_destroy(service);
     coord_folders_free(&l.folders);
     free(l.mail);
     free(l.state);

@@ -199,11 +199,72 @@ static void names_and_places_are_kept(void **state)
     job.data.n_train = 0;
 }
 
+/* What the manifest says of its training data, malloc'd, NULL: nothing. */
+static char *told_through(const char *text)
+{
+    struct safetensors_written file = {0};
+    struct ps_manifest *read = NULL;
+    const struct ps_manifest m = {.step = 3,
+                                  .generation = 1,
+                                  .job = job,
+                                  .chunks = chunks,
+                                  .trained_on = (char *)(uintptr_t)text,
+                                  .n_files = 1,
+                                  .files = &file};
+    assert_int_equal(ps_manifest_write(folder, &m), ST_OK);
+    assert_int_equal(ps_manifest_read(path, &read, why), ST_OK);
+    char *told = read->trained_on ? strdup(read->trained_on) : NULL;
+    ps_manifest_free(read);
+    return told;
+}
+
+/* Brackets in a text are no containers, which a manifest has few of for its size. */
+static void text_on_training_data_is_kept(void **state)
+{
+    static char text[4096] = "{\"columns\":\"a\\\"\\n{b\",\"model_json\":\"";
+    (void)state;
+    memset(text + strlen(text), '[', sizeof text - strlen(text) - 3);
+    text[sizeof text - 3] = '"';
+    text[sizeof text - 2] = '}';
+    char *told = told_through(text);
+    assert_string_equal(told, text);
+    free(told);
+    assert_null(told_through(NULL));
+    assert_null(told_through("\xff")); /* no UTF-8: left out, and the checkpoint is whole */
+}
+
+static void text_longer_than_its_bound_is_refused(void **state)
+{
+    struct safetensors_written file = {0};
+    struct ps_manifest *read = NULL;
+    char *text = malloc(JOB_MAX_TRAINED_ON_BYTES + 2);
+    (void)state;
+    assert_non_null(text);
+    memset(text, 'x', JOB_MAX_TRAINED_ON_BYTES + 1);
+    text[JOB_MAX_TRAINED_ON_BYTES + 1] = 0;
+    struct ps_manifest m = {.step = 3,
+                            .generation = 1,
+                            .job = job,
+                            .chunks = chunks,
+                            .trained_on = text,
+                            .n_files = 1,
+                            .files = &file};
+    assert_int_equal(ps_manifest_write(folder, &m), ST_OK);
+    assert_int_equal(ps_manifest_read(path, &read, why), ST_CORRUPT);
+    text[JOB_MAX_TRAINED_ON_BYTES] = 0;
+    char *told = told_through(text);
+    assert_string_equal(told, text);
+    free(told);
+    free(text);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test_setup_teardown(kind_of_labels_is_kept, setup, teardown),
         cmocka_unit_test_setup_teardown(names_and_places_are_kept, setup, teardown),
+        cmocka_unit_test_setup_teardown(text_on_training_data_is_kept, setup, teardown),
+        cmocka_unit_test_setup_teardown(text_longer_than_its_bound_is_refused, setup, teardown),
         cmocka_unit_test_setup_teardown(who_has_contributed_is_kept, setup, teardown),
         cmocka_unit_test_setup_teardown(what_is_rounded_is_kept, setup, teardown),
         cmocka_unit_test_setup_teardown(local_steps_are_kept, setup, teardown),

@@ -122,16 +122,18 @@ static enum status check_named(const struct worker *w, const char *file)
     return ST_INVALID;
 }
 
-/* --evaluate, --predict: the numbers of columns are in exports alone. */
+/* --evaluate, --predict: a checkpoint may lack the numbers of columns. */
 static enum status check_standardized(const struct worker *w, const char *file)
 {
     const struct trained_on *was = &w->trained_on;
     if (!was->standardized || was->standard.n > 0)
         return ST_OK;
-    LOG_E("--%s: %s is a checkpoint of a job with --standardize, and checkpoints do not have the "
-          "means and deviations of the columns; evaluate the file of --export instead (the job "
-          "that is started again with the same flags and --export=FILE writes one at its end)",
-          w->opt.predict ? "predict" : "evaluate", file);
+    LOG_E(
+        "--%s: %s is a checkpoint of a job with --standardize, and lacks the means and deviations "
+        "of the columns, as those of very many columns and of earlier versions do; evaluate the "
+        "file of --export instead (the job that is started again with the same flags and "
+        "--export=FILE writes one at its end)",
+        w->opt.predict ? "predict" : "evaluate", file);
     return ST_UNSUPPORTED;
 }
 

@@ -25,8 +25,7 @@ static enum status write_export(const struct worker *w, int64_t global_step, int
     enum { OWN = 5 };
     char step[32], mean[JOB_NUMBERS_BYTES], std[JOB_NUMBERS_BYTES];
     struct trained_on_texts texts;
-    const struct trained_on_source source = {w->train, &w->data, &w->range, w->model->text,
-                                             w->model->hidden_units};
+    const struct trained_on_source source = set_up_source(w);
     const struct job_normal *n = &w->normal;
     snprintf(step, sizeof step, "%" PRId64, global_step);
     const char *meta[OWN + TRAINED_ON_PAIRS][2] = {{"model", w->model->name},
@@ -403,6 +402,7 @@ static enum status clean_up(struct worker *w, enum status result)
     free(w->init);
     free(w->given);
     trained_on_free(&w->trained_on);
+    free(w->told);
     options_free(&w->opt);
     net_status_free(&w->joined);
     return st;

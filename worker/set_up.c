@@ -393,7 +393,8 @@ static enum status make_exchange(struct worker *w)
                  .incarnation = member_incarnation(),
                  .address = o->address ? o->address : member_address(w->address),
                  .model = w->model->text,
-                 .hidden_units = w->model->hidden_units},
+                 .hidden_units = w->model->hidden_units,
+                 .trained_on = w->told},
     };
     cfg.join.job.data = w->data;
     cfg.join.job.normal = w->normal;
@@ -426,6 +427,7 @@ static enum status open_checkpoints(struct worker *w)
                    .epochs = o->epochs,
                    .chunks = w->chunks,
                    .updates = &w->updates},
+        .trained_on = w->told,
         .save_steps = o->save_steps,
         .save_ms = o->save_secs * 1000,
         .keep = (int)o->keep_checkpoint_max,
@@ -564,9 +566,9 @@ static enum status do_parts(struct worker *w, enum status (*const parts[])(struc
 enum status set_up(struct worker *w)
 {
     enum status (*const parts[])(struct worker *) = {
-        set_up_ask_job, input_open,       read_model,    make_towers, read_inputs,
-        sum_data,       hold_out,         input_prepare, take_params, measure_rounding,
-        make_exchange,  open_checkpoints, set_up_events, make_trainer};
+        set_up_ask_job, input_open,    read_model,       make_towers,   read_inputs,
+        sum_data,       hold_out,      input_prepare,    take_params,   measure_rounding,
+        set_up_told,    make_exchange, open_checkpoints, set_up_events, make_trainer};
     enum status st = do_parts(w, parts, sizeof parts / sizeof parts[0]);
     if (st != ST_OK)
         return st;

@@ -24,6 +24,18 @@ static int is_over(void *ctx)
     return w->is_over;
 }
 
+struct trained_on_source set_up_source(const struct worker *w)
+{
+    return (struct trained_on_source){w->train, &w->data, &w->range, w->model->text,
+                                      w->model->hidden_units};
+}
+
+enum status set_up_told(struct worker *w)
+{
+    const struct trained_on_source source = set_up_source(w);
+    return trained_on_text(&source, &w->told);
+}
+
 void set_up_over(struct worker *w, struct net_exchange_config *cfg)
 {
     w->joins_with = cfg->join;

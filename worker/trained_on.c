@@ -3,6 +3,7 @@
 #include "base/float_text.h"
 #include "base/log.h"
 #include "checkpoint/restore.h"
+#include "files/json_text.h"
 #include "files/safetensors.h"
 #include "net/wire/job.h"
 #include "worker/weights/weights_source.h"
@@ -43,35 +44,44 @@ static void read_range(const char *elements, const char *text, struct dataset_ra
         *out = r;
 }
 
-static enum status copy_text(const struct safetensors_file *f, const char *key, const char *path,
-                             char **out)
+/* Texts by their names, of a file whose path errors name. */
+struct texts {
+    const char *path;
+    const struct safetensors_file *export; /* its metadata; NULL: */
+    const json_t *checkpoint;              /* what trained_on_text wrote; NULL: nothing is said */
+};
+
+static const char *text_of(const struct texts *t, const char *key)
 {
-    const char *text = safetensors_metadata(f, key);
+    return t->export ? safetensors_metadata(t->export, key)
+                     : json_string_value(json_object_get(t->checkpoint, key));
+}
+
+static enum status copy_text(const struct texts *t, const char *key, char **out)
+{
+    const char *text = text_of(t, key);
     if (!text || !*text || (*out = strdup(text)))
         return ST_OK;
-    LOG_E("%s: no memory for its metadata \"%s\"", path, key);
+    LOG_E("%s: no memory for its metadata \"%s\"", t->path, key);
     return ST_NOMEM;
 }
 
 /* Copies a list of names, which no export of ours has longer than the bound. */
-static enum status copy_names(const struct safetensors_file *f, const char *key, const char *path,
-                              char **out)
+static enum status copy_names(const struct texts *t, const char *key, char **out)
 {
-    const char *names = safetensors_metadata(f, key);
+    const char *names = text_of(t, key);
     if (!names || strlen(names) <= MOST_NAMES_BYTES)
-        return copy_text(f, key, path, out);
+        return copy_text(t, key, out);
     LOG_E("%s: its metadata \"%s\" is longer than 1 MB, which is more than an export has; export "
           "the parameters again",
-          path, key);
+          t->path, key);
     return ST_CORRUPT;
 }
 
 /* Without its numbers a standardized export must not be used. */
-static enum status read_standard(const struct safetensors_file *f, const char *path,
-                                 struct trained_on *out)
+static enum status read_standard(const struct texts *t, struct trained_on *out)
 {
-    const char *mean = safetensors_metadata(f, "column_mean");
-    const char *std = safetensors_metadata(f, "column_std");
+    const char *mean = text_of(t, "column_mean"), *std = text_of(t, "column_std");
     if (!mean && !std)
         return ST_OK;
     enum status st = mean && std ? dataset_standard_parse(mean, std, &out->standard) : ST_CORRUPT;
@@ -79,20 +89,38 @@ static enum status read_standard(const struct safetensors_file *f, const char *p
     if (st == ST_CORRUPT)
         LOG_E("%s: its metadata column_mean and column_std, the numbers of --standardize, are "
               "damaged; export the parameters again",
-              path);
+              t->path);
     return st;
 }
 
-static enum status read_model(const struct safetensors_file *f, const char *path,
-                              struct trained_on *out)
+static enum status read_model(const struct texts *t, struct trained_on *out)
 {
-    const char *text = safetensors_metadata(f, "model_json");
-    const char *units = safetensors_metadata(f, "hidden_units");
+    const char *text = text_of(t, "model_json"), *units = text_of(t, "hidden_units");
     long n = units ? strtol(units, NULL, 10) : 0;
     if (!text || strlen(text) > JOB_MAX_MODEL_BYTES || n < 0 || n > INT_MAX)
         return ST_OK;
     out->hidden_units = (int)n;
-    return copy_text(f, "model_json", path, &out->model);
+    return copy_text(t, "model_json", &out->model);
+}
+
+static enum status read_texts(const struct texts *t, struct trained_on *out)
+{
+    enum status st = ST_OK;
+    const char *labels = text_of(t, "labels"), *data = text_of(t, "data");
+    read_sample(text_of(t, "sample"), &out->sample);
+    read_range(text_of(t, "elements"), text_of(t, "range"), &out->range);
+    for (int i = JOB_LABELS_CLASSES; labels && i < JOB_LABELS_N_KINDS; i++)
+        if (strcmp(labels, kinds[i]) == 0)
+            out->labels = (enum job_labels)i;
+    snprintf(out->data, sizeof out->data, "%s", data ? data : "");
+    TRY(copy_names(t, "classes", &out->class_names));
+    TRY(copy_names(t, "columns", &out->columns));
+    TRY(copy_names(t, "label_columns", &out->label_names));
+    TRY(copy_names(t, "ignored_columns", &out->ignored_names));
+    TRY(read_standard(t, out));
+    TRY(read_model(t, out));
+done:
+    return st;
 }
 
 /* Of a file of another make, which has no "global_step", nothing: it may mean what it likes. */
@@ -102,46 +130,38 @@ static enum status read_export(const char *path, struct trained_on *out)
     struct safetensors_file *f;
     if (safetensors_open_any(path, &f, why) != ST_OK)
         return ST_OK;
-    int own = safetensors_metadata(f, "global_step") != NULL;
-    const char *labels = own ? safetensors_metadata(f, "labels") : NULL;
-    read_sample(own ? safetensors_metadata(f, "sample") : NULL, &out->sample);
-    if (own)
-        read_range(safetensors_metadata(f, "elements"), safetensors_metadata(f, "range"),
-                   &out->range);
-    for (int i = JOB_LABELS_CLASSES; labels && i < JOB_LABELS_N_KINDS; i++)
-        if (strcmp(labels, kinds[i]) == 0)
-            out->labels = (enum job_labels)i;
-    enum status st = own ? copy_names(f, "classes", path, &out->class_names) : ST_OK;
-    if (st == ST_OK && own)
-        st = copy_names(f, "columns", path, &out->columns);
-    if (st == ST_OK && own)
-        st = copy_names(f, "label_columns", path, &out->label_names);
-    if (st == ST_OK && own)
-        st = copy_names(f, "ignored_columns", path, &out->ignored_names);
-    if (st == ST_OK && own)
-        st = read_standard(f, path, out);
-    if (st == ST_OK && own)
-        st = read_model(f, path, out);
-    const char *data = own ? safetensors_metadata(f, "data") : NULL;
-    snprintf(out->data, sizeof out->data, "%s", data ? data : "");
+    const struct texts texts = {path, f, NULL};
+    enum status st = text_of(&texts, "global_step") ? read_texts(&texts, out) : ST_OK;
     safetensors_close(f);
     return st;
 }
 
-static void read_checkpoint(const char *path, struct trained_on *out)
+/* What the servers themselves know of the data comes first. */
+static enum status read_checkpoint(const char *path, struct trained_on *out)
 {
     struct ps_restore *r = NULL;
+    json_t *told = NULL;
     if (ps_restore_find(path, &r) != ST_OK)
-        return;
-    const struct job_data *d = &ps_restore_manifest(r)->job.data;
-    out->labels = d->n_train ? d->labels : JOB_LABELS_UNSAID;
+        return ST_OK;
+    const struct ps_manifest *m = ps_restore_manifest(r);
+    const struct job_data *d = &m->job.data;
+    enum status st =
+        m->trained_on ? json_text_load(m->trained_on, strlen(m->trained_on), &told) : ST_OK;
+    const struct texts texts = {path, NULL, told};
+    if (st == ST_NOMEM)
+        LOG_E("%s: no memory for what it says of its training data", path);
+    else
+        st = read_texts(&texts, out); /* a text that is no JSON says nothing */
+    json_decref(told);
     out->names_sum = d->class_names;
     out->standardized = d->standardized != 0;
-    if (d->n_train)
+    if (d->n_train) {
+        out->labels = d->labels;
         memcpy(out->data, d->name, sizeof out->data);
-    if (d->n_train)
         out->sample = (struct shape){3, {d->dim[0], d->dim[1], d->dim[2]}};
+    }
     ps_restore_close(r);
+    return st;
 }
 
 enum status trained_on_read(const char *path, struct trained_on *out)
@@ -149,8 +169,7 @@ enum status trained_on_read(const char *path, struct trained_on *out)
     *out = (struct trained_on){.sample = {0}};
     if (!weights_source_is_checkpoint(path))
         return read_export(path, out);
-    read_checkpoint(path, out);
-    return ST_OK;
+    return read_checkpoint(path, out);
 }
 
 void trained_on_free(struct trained_on *t)
@@ -181,7 +200,7 @@ static int can_be_kept(const char *names, const char *of)
     int can = text != NULL;
     json_decref(text);
     if (!can)
-        LOG_W("--export: the names of the %s are left out: %s", of,
+        LOG_W("the names of the %s are left out of exports and checkpoints: %s", of,
               n > MOST_NAMES_BYTES ? "they are longer than 1 MB" : "one of them is not UTF-8");
     return can;
 }
@@ -213,7 +232,7 @@ static enum status put_standard(const struct dataset_standard *s, struct trained
     texts->column_mean = dataset_standard_text(s->mean, s->n);
     texts->column_std = dataset_standard_text(s->std, s->n);
     if (!texts->column_mean || !texts->column_std) {
-        LOG_E("--export: no memory for the numbers of %" PRId64 " columns", s->n);
+        LOG_E("--standardize: no memory for the numbers of %" PRId64 " columns", s->n);
         return ST_NOMEM;
     }
     put_pair(pairs, n, "column_mean", texts->column_mean);
@@ -232,8 +251,8 @@ static void put_model(const struct trained_on_source *s, struct trained_on_texts
                       const char *pairs[TRAINED_ON_PAIRS][2], int *n)
 {
     if (strlen(s->model) > JOB_MAX_MODEL_BYTES) {
-        LOG_W("--export: the model's text is left out, as it is longer than %d bytes: --evaluate "
-              "and --predict of this file need --model",
+        LOG_W("the model's text is left out of exports and checkpoints, as it is longer than %d "
+              "bytes: --evaluate and --predict of them need --model",
               JOB_MAX_MODEL_BYTES);
         return;
     }
@@ -274,5 +293,42 @@ enum status trained_on_metadata(const struct trained_on_source *s, struct traine
     put_model(s, texts, pairs, &n);
     enum status st = put_standard(&train->standard, texts, pairs, &n);
     *n_pairs = n;
+    return st;
+}
+
+/* Adds the pair unless the text would become longer than a checkpoint has room for. */
+static enum status add_pair(json_t *o, const char *const pair[2], size_t *bytes)
+{
+    json_t *value = json_string(pair[1]);
+    size_t n = strlen(pair[0]) + 6; /* quotes, colon, comma and braces */
+    n += json_dumpb(value, NULL, 0, JSON_COMPACT | JSON_ENCODE_ANY);
+    if (value && *bytes + n > JOB_MAX_TRAINED_ON_BYTES) {
+        json_decref(value);
+        return ST_OK;
+    }
+    *bytes += n;
+    return json_object_set_new(o, pair[0], value) == 0 ? ST_OK : ST_NOMEM;
+}
+
+enum status trained_on_text(const struct trained_on_source *s, char **out)
+{
+    enum status st = ST_OK;
+    struct trained_on_texts texts;
+    const char *pairs[TRAINED_ON_PAIRS][2];
+    int n = 0;
+    size_t bytes = 0;
+    json_t *o = json_object();
+    TRY(trained_on_metadata(s, &texts, pairs, &n));
+    for (int i = 0; i < n && st == ST_OK; i++)
+        st = add_pair(o, pairs[i], &bytes);
+    if (!json_object_get(o, "column_std")) /* neither helps without the other */
+        json_object_del(o, "column_mean");
+    *out = st == ST_OK ? json_dumps(o, JSON_COMPACT) : NULL;
+    st = *out ? ST_OK : ST_NOMEM;
+    if (st != ST_OK)
+        LOG_E("no memory for what checkpoints say of the training data");
+done:
+    trained_on_texts_free(&texts);
+    json_decref(o);
     return st;
 }

@@ -6,7 +6,8 @@
  * numbers of --standardize, `data`: the path of the training data,
  * `data_samples`: how many there are, `data_crc32c`: the CRC-32C of their samples, `model_json`:
  * the model file's text, `hidden_units`: those that --hidden_units gave it. A checkpoint's manifest
- * has the first two, the path, and the checksum of the classes' names.
+ * has all of these in one JSON object, and, of the servers' own knowledge, the first two, the path,
+ * the checksum of the classes' names and that the columns were standardized.
  * Owns:    the names. Threads: values.
  * Errors:  ST_NOMEM; ST_CORRUPT: numbers of --standardize, lists of names above 1 MB; logged. What
  * else cannot be read is not said: who loads the parameters says why. */
@@ -29,7 +30,7 @@ struct trained_on {
     char *columns; /* as class_names, of a CSV file's columns without those of labels */
     struct dataset_range range;       /* enough 0: not said */
     bool standardized;                /* the job had --standardize; */
-    struct dataset_standard standard; /* n 0: a checkpoint does not have the numbers */
+    struct dataset_standard standard; /* n 0: the file does not have the numbers */
     char
         data[JOB_DATA_NAME_BYTES]; /* path of the training data, as job_data has it; "": not said */
 };
@@ -59,5 +60,8 @@ struct trained_on_source {
 enum status trained_on_metadata(const struct trained_on_source *s, struct trained_on_texts *texts,
                                 const char *pairs[TRAINED_ON_PAIRS][2], int *n);
 void trained_on_texts_free(struct trained_on_texts *texts);
+/* Returns the same as the text of a JSON object, malloc'd, for checkpoints: of at most
+ * JOB_MAX_TRAINED_ON_BYTES, without what there is no room for. ST_NOMEM; logged. */
+enum status trained_on_text(const struct trained_on_source *s, char **out);
 
 #endif

@@ -44,6 +44,7 @@ struct worker {
     struct job_normal normal;              /* of their samples */
     struct dataset_range range;            /* of those of the training set, if they are exported */
     struct trained_on trained_on;          /* --evaluate, --predict: what their file says */
+    char *told;                            /* what checkpoints say of data and model */
     struct job_validation validation_data; /* likewise told */
     float *params;
     uint8_t *rounded; /* [n_layers] measured: what is multiplied in bf16 on the CPU; NULL: nothing
@@ -86,6 +87,9 @@ enum status set_up(struct worker *w);
 enum status set_up_inference(struct worker *w);
 /* set_up_job.c: --join: what the job says. */
 enum status set_up_ask_job(struct worker *w);
+/* Likewise, what an export or a checkpoint says of data and model. */
+struct trained_on_source set_up_source(const struct worker *w);
+enum status set_up_told(struct worker *w);
 /* What the exchange asks while ps 0 does not answer: has the job ended? */
 void set_up_over(struct worker *w, struct net_exchange_config *cfg);
 /* set_up_threads.c: n_cores, and what loops over parameters run on. */

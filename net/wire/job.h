@@ -18,6 +18,7 @@ enum {
     JOB_MAX_WORKERS = 4096,
     JOB_MAX_BATCH = 1 << 30,
     JOB_MAX_MODEL_BYTES = 256 << 10,
+    JOB_MAX_TRAINED_ON_BYTES = 1 << 20,
     JOB_ADDRESS_BYTES = 256,
     JOB_MAX_LOCAL_STEPS = 1 << 16,
     JOB_MAX_FRAGMENTS = 1024,
@@ -108,6 +109,8 @@ struct net_join {
     const char *model; /* the network's JSON text, at most JOB_MAX_MODEL_BYTES; NULL: not said; on
                           the server valid for the call */
     int hidden_units;  /* of its first dense layer; 0: as the text says */
+    const char *trained_on; /* what an export would say of data and model (worker/trained_on.h),
+                               likewise, at most JOB_MAX_TRAINED_ON_BYTES; NULL: not said */
 };
 
 enum { LEAVE_ERROR_BYTES = 400 };

@@ -99,6 +99,8 @@ enum status message_pack_join(const struct net_join *join, uint8_t **data, size_
     request.ps0 = join->ps0;
     request.job = &job.wire;
     message_model_to_wire(join->model, join->hidden_units, &job.wire);
+    if (join->trained_on && strlen(join->trained_on) <= JOB_MAX_TRAINED_ON_BYTES)
+        request.trained_on = (char *)(uintptr_t)join->trained_on;
     Weir__V1__Segment segment;
     segment_to_wire(&join->segment, &segment);
     request.segment = join->segment.bytes ? &segment : NULL;
@@ -119,6 +121,8 @@ static const char *join_problem(const Weir__V1__JoinRequest *from)
         return "the member's number or the generation is out of bounds";
     if (n >= JOB_ADDRESS_BYTES)
         return "the member's address is too long";
+    if (strlen(from->trained_on) > JOB_MAX_TRAINED_ON_BYTES)
+        return "what it says of its data is too long";
     for (size_t i = 0; i < n; i++)
         if (from->address[i] <= ' ' || from->address[i] > '~')
             return "the member's address is not printable";
@@ -138,10 +142,12 @@ static enum status join_from_wire(const Weir__V1__JoinRequest *from, struct net_
     if (st != ST_OK)
         return st;
     char *model = NULL, *address = strdup(from->address);
-    int hidden_units = 0;
-    st = address ? message_model_from_wire(from->job, &model, &hidden_units, why) : ST_NOMEM;
+    char *trained_on = from->trained_on[0] ? strdup(from->trained_on) : NULL;
+    int hidden_units = 0, lacks = !address || (from->trained_on[0] && !trained_on);
+    st = lacks ? ST_NOMEM : message_model_from_wire(from->job, &model, &hidden_units, why);
     if (st != ST_OK) {
         free(address);
+        free(trained_on);
         return st;
     }
     *to = (struct net_join){.member = from->any_index ? -1 : (int)from->member,
@@ -153,7 +159,8 @@ static enum status join_from_wire(const Weir__V1__JoinRequest *from, struct net_
                             .generation = from->generation,
                             .ps0 = from->ps0,
                             .model = model,
-                            .hidden_units = hidden_units};
+                            .hidden_units = hidden_units,
+                            .trained_on = trained_on};
     return ST_OK;
 }
 
@@ -161,7 +168,8 @@ void message_join_free(struct net_join *join)
 {
     free((char *)(uintptr_t)join->model);
     free((char *)(uintptr_t)join->address);
-    join->model = join->address = NULL;
+    free((char *)(uintptr_t)join->trained_on);
+    join->model = join->address = join->trained_on = NULL;
 }
 
 enum status message_unpack_join(const uint8_t *data, size_t bytes, struct net_join *join,

@@ -41,6 +41,7 @@ static void free_order(struct coord_disk_order *o)
 {
     free(o->files);
     free(o->own);
+    free(o->trained_on);
     coord_folders_free(&o->folders);
     net_plan_free(o->plan);
 }
@@ -257,6 +258,7 @@ static enum status write_manifest(struct coordinator_disk *d, const struct coord
                             .n_files = o->n_files,
                             .files = o->files,
                             .shard = p->shard,
+                            .trained_on = o->trained_on,
                             .progress = {.known = 1,
                                          .position = net_plan_position(p, o->step),
                                          .n_members = p->n_members,
@@ -437,6 +439,7 @@ static enum status fill_manifest(struct coordinator *l, struct coord_disk_order 
         if (i > 0 && at && at->is_own)
             memcpy(o->own[i], at->id, sizeof o->own[i]);
     }
+    TRY(ps_service_trained_on(l->cfg.service, &o->trained_on));
     coordinator_keep(l, v.generation, v.step);
     if (l->cfg.region)
         l->cfg.region->parent_at(l->cfg.region->ctx, v.generation, v.step, &o->parent);

@@ -35,6 +35,7 @@ struct coord_disk_order {
     char (*own)[FOLDER_ID_BYTES]; /* of each file's server, where its folder is its own; else "" */
     int n_files;
     struct ps_parent_version parent;
+    char *trained_on; /* MANIFEST: owned; NULL: not known */
     int64_t step;
     uint64_t generation;          /* SWEEP, with `step`: of the order that came to nothing */
     struct coord_folders folders; /* FIND: of the next generation's servers; owned */

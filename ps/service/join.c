@@ -453,6 +453,27 @@ static enum status make_first(struct ps_service *s, const struct net_join *req, 
                              : service_first_plan(s, &first, why, why_bytes);
 }
 
+/* Without memory what is known stays. */
+static void keep_trained_on(struct ps_service *s, const char *text)
+{
+    pthread_mutex_lock(&s->told_lock);
+    char *copy = text && (!s->trained_on || strcmp(s->trained_on, text) != 0) ? strdup(text) : NULL;
+    if (copy) {
+        free(s->trained_on);
+        s->trained_on = copy;
+    }
+    pthread_mutex_unlock(&s->told_lock);
+}
+
+enum status ps_service_trained_on(struct ps_service *s, char **out)
+{
+    pthread_mutex_lock(&s->told_lock);
+    *out = s->trained_on ? strdup(s->trained_on) : NULL;
+    enum status st = s->trained_on && !*out ? ST_NOMEM : ST_OK;
+    pthread_mutex_unlock(&s->told_lock);
+    return st;
+}
+
 void service_join(void *ctx, const struct net_join *req, const char *peer,
                   struct net_join_reply *reply)
 {
@@ -471,9 +492,10 @@ void service_join(void *ctx, const struct net_join *req, const char *peer,
     }
     if (reply->answer == JOIN_RETRY && s->cfg.self > 0)
         fill_generation(s, reply); /* news, where it waits for nothing else */
-    if (r)
+    if (r) {
+        keep_trained_on(s, req->trained_on);
         fill_reply(s, r, rank, reply);
-    else if (reply->answer == JOIN_REFUSED)
+    } else if (reply->answer == JOIN_REFUSED)
         note_refusal(s, req, peer, reply->why);
     else /* it asks again and again, and names us on its own side */
         LOG_D("worker %d from %s has to wait: %s", req->member, peer, reply->why);

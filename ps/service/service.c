@@ -203,6 +203,7 @@ enum status ps_service_create(const struct ps_service_config *cfg, struct ps_ser
     core_turns_init(&s->turns);
     pthread_mutex_init(&s->change, NULL);
     pthread_mutex_init(&s->lock, NULL);
+    pthread_mutex_init(&s->told_lock, NULL);
     clock_cond_init(&s->wake);
     s->has_ticker =
         !cfg->no_ticker && pthread_create(&s->ticker, NULL, service_ticker_main, s) == 0;
@@ -232,6 +233,8 @@ void ps_service_destroy(struct ps_service *s)
     ps_streams_destroy(s->streams);
     ps_gather_destroy(s->gather);
     pthread_cond_destroy(&s->wake);
+    pthread_mutex_destroy(&s->told_lock);
+    free(s->trained_on);
     pthread_mutex_destroy(&s->lock);
     pthread_mutex_destroy(&s->change);
     free(s);

@@ -24,8 +24,7 @@ struct ps_service_config {
     const struct hosts *ps_hosts;     /* all servers of the first plan */
     const struct hosts *worker_hosts; /* n = 0: whoever comes */
     int64_t max_model_bytes;          /* of parameters held here */
-    int max_workers;                  /* of a job, those that wait to join included; 0:
-                                         JOB_MAX_WORKERS */
+    int max_workers;                  /* of a job, with those that wait; 0: JOB_MAX_WORKERS */
     int64_t first_wait_ms;            /* how long others wait for worker 0, which settles a job; 0:
                                          whoever comes first does; -1: as long as it takes */
     int serve;                        /* a job that is done may be followed by another */
@@ -122,7 +121,8 @@ void ps_service_settle(struct ps_service *s, uint64_t generation);
  * Both for the caller to free. ST_NOMEM. */
 enum status ps_service_people(struct ps_service *s, struct ps_person **members, int *n_members,
                               struct ps_person **waiting, int *n_waiting);
-
+/* What the member that was let in last says it trains on, malloc'd; NULL: nothing. ST_NOMEM. */
+enum status ps_service_trained_on(struct ps_service *s, char **out);
 /* Who was refused last of the workers that are not here, for the caller to free. ST_NOMEM. */
 enum status ps_service_refusals(struct ps_service *s, struct ps_refusals **out);
 

@@ -61,7 +61,9 @@ struct ps_service {
     int has_ticker;
     struct ps_gather *gather; /* of the begin under way */
     _Atomic uint64_t received_bytes, sent_bytes;
-    struct core_turns turns; /* busy are members on this host */
+    struct core_turns turns;   /* busy are members on this host */
+    pthread_mutex_t told_lock; /* no other is taken under it */
+    char *trained_on;          /* ps_service_trained_on; guarded by it */
 };
 
 /* Lines that honest workers bring about, in a large job many at once. */

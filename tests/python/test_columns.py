@@ -1,5 +1,6 @@
 #!/usr/bin/python3
-"""Tables: an export finds the columns of new data by their names, and refuses other columns."""
+"""Tables: an export or a checkpoint finds the columns of new data by their names, and refuses
+others."""
 # label: cluster
 import csv
 import os
@@ -39,8 +40,8 @@ class Columns(harness.Test):
         self.worker(*TRAIN, "--train_data=" + self.path("train.csv"), "--ignore_columns=id",
                     "--export=" + self.path("m.safetensors"), *flags)
 
-    def predict(self, data, *flags, status=0):
-        process = self.worker("--predict=" + self.path("m.safetensors"), data, *flags,
+    def predict(self, data, *flags, status=0, by="m.safetensors"):
+        process = self.worker("--predict=" + self.path(by), data, *flags,
                               "--output=" + self.path("o.csv"), status=status)
         if status:
             return process.output()
@@ -58,6 +59,24 @@ class Columns(harness.Test):
         shuffled = self.write("new.csv", "c,kind,b,a", ["c", "kind", "b", "a"])
         worker = self.worker("--evaluate=" + self.path("m.safetensors"), shuffled)
         self.assertRegex(worker.output(), r"test accuracy: .* \(60 samples\)")
+
+    def test_columns_of_a_checkpoint_are_found_by_name(self):
+        """It keeps what an export keeps; also one of servers, which are told by a worker."""
+        self.train("--label_column=kind", "--checkpoint_dir=" + self.path("ck"))
+        os.mkdir(self.path("set"))
+        self.write("set/train.csv", "id,a,b,kind,c", ["id", "a", "b", "kind", "c"])
+        job = self.job(data=self.path("set"), n_workers=1, flags=[
+            *TRAIN, "--label_column=kind", "--ignore_columns=id"])
+        job.start_ps(0, "--checkpoint_dir=" + self.path("ck2"))
+        job.start_worker(0)
+        job.finish()
+        new = self.write("new.csv", "c,kind,b,a", ["c", "kind", "b", "a"])
+        want = self.predict(new)
+        self.assertEqual(self.predict(new, by="ck"), want)
+        self.assertEqual(self.predict(new, by="ck2"), want)
+        lacks = self.predict(self.write("new.csv", "a,b,x,kind", ["a", "b", "c", "kind"]),
+                             by="ck2", status=1)
+        self.assertIn("'c'", lacks)
 
     def test_other_columns_are_refused(self):
         self.train("--label_column=kind")

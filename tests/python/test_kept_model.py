@@ -1,5 +1,5 @@
-"""--evaluate and --predict take the model that an export keeps; --model, where it is given, counts
-instead; a file without a model needs it."""
+"""--evaluate and --predict take the model that an export or a checkpoint keeps; --model, where it
+is given, counts instead; a file without a model needs it."""
 # label: cluster
 import json
 import os
@@ -70,6 +70,16 @@ class KeptModel(harness.Test):
     def test_hidden_units_are_kept(self):
         self.train("--hidden_units=9", model="mlp")
         self.check(self.path("m.safetensors"))
+
+    def test_checkpoint_keeps_its_model(self):
+        self.train("--checkpoint_dir=" + self.path("ck"), "--hidden_units=9", model="mlp")
+        self.check(self.path("ck"))
+        job = self.job(n_workers=1, model="mlp", flags=["--hidden_units=7", *TRAIN])
+        job.start_ps(0, "--checkpoint_dir=" + self.path("ck2"))
+        job.start_worker(0)
+        job.finish()
+        os.rename(job.summary_path(0), self.path("trained.json"))
+        self.check(self.path("ck2"))
 
     def test_model_that_is_given_counts(self):
         self.train()

@@ -2,6 +2,7 @@
 """--standardize: each column of a table gets mean 0 and deviation 1, by numbers of the training set
 that the export keeps."""
 # label: cluster
+import glob
 import json
 import os
 import random
@@ -9,6 +10,7 @@ import signal
 import struct
 
 import harness
+from test_bad_frames import crc32c
 
 FLAGS = ["--models_dir=" + harness.MODELS, "--model=softmax", "--progress=lines",
          "--intra_op_threads=1"]
@@ -114,29 +116,44 @@ class Standardize(harness.Test):
         self.assertEqual(told["column_mean"].split(",")[3], "4.25")
         self.assertEqual(told["column_std"].split(",")[3], "1")
 
-    def test_checkpoint_is_refused_for_the_export(self):
+    def test_evaluation_of_a_checkpoint_has_the_figures_of_training(self):
+        """It keeps the numbers as an export does; the flag belongs to the job that goes on."""
         folder = "--checkpoint_dir=" + self.path("ck")
-        self.train(folder)
-        for flags in (["--evaluate=" + self.path("ck")],
-                      ["--predict=" + self.path("ck"), "--output=" + self.path("p.csv")]):
-            said = self.worker(*flags, "--test_data=" + self.path("test.csv"), status=1)
-            self.assertIn("--standardize", said)
-            self.assertIn("evaluate the file of --export", said)
+        out = self.train(folder, "--eval_every=0")
+        again = self.worker("--evaluate=" + self.path("ck"), "--test_data=" + self.path("test.csv"))
+        self.assertEqual(self.figures(out), self.figures(again))
         said = self.worker(*TRAIN, "--train_data=" + self.path("train.csv"),
                            "--test_data=" + self.path("test.csv"), folder, status=1)
         self.assertIn("--standardize: ", said)
 
-    def test_checkpoint_of_servers_is_refused_for_the_export(self):
+    def test_checkpoint_without_the_numbers_is_refused(self):
+        """As those of earlier versions."""
+        self.train("--checkpoint_dir=" + self.path("ck"))
+        for manifest in glob.glob(self.path("ck/*.json")):
+            with open(manifest, encoding="utf-8") as f:
+                of = json.load(f)
+            if "crc32c" not in of:
+                continue
+            del of["crc32c"], of["trained_on"]
+            text = json.dumps(of, separators=(",", ":"))[:-1]
+            with open(manifest, "w", encoding="utf-8") as f:
+                f.write('%s,"crc32c":"%08x"}\n' % (text, crc32c(text.encode())))
+        for flags in (["--evaluate=" + self.path("ck")],
+                      ["--predict=" + self.path("ck"), "--output=" + self.path("p.csv")]):
+            said = self.worker(*flags, "--test_data=" + self.path("test.csv"), status=1)
+            self.assertIn("evaluate the file of --export", said)
+
+    def test_evaluation_of_the_servers_checkpoint_has_the_figures_of_training(self):
         os.mkdir(self.path("set"))
         self.write("set/train.csv", table(120, 1))
         test = "--test_data=" + self.write("set/test.csv", table(60, 2))
         job = self.job(data=self.path("set"), n_workers=1, flags=[
             "--batch_size=20", "--train_steps=5"])
         job.start_ps(0, "--checkpoint_dir=" + self.path("ck"))
-        job.start_worker(0, "--standardize")
+        worker = job.start_worker(0, "--standardize")
         job.finish()
-        said = self.worker("--evaluate=" + self.path("ck"), test, status=1)
-        self.assertIn("evaluate the file of --export", said)
+        again = self.worker("--evaluate=" + self.path("ck"), test)
+        self.assertEqual(self.figures(worker.output())[-1:], self.figures(again))
 
     def test_refusals(self):
         train = "--train_data=" + self.write("train.csv", table(60, 1))
