@@ -626,6 +626,14 @@ static void words_have_a_bound(void **state)
     free(csv.label_names);
     free(csv.ignored_names);
     free(csv.classes);
+    char *names = malloc(DATASET_MAX_CLASSES * LINE), *end = names;
+    for (int i = 0; i <= DATASET_MAX_CLASSES; i++)
+        end += sprintf(end, "%sw%05d", i ? "\n" : "", i);
+    const struct data_csv_columns of_export = {.classes = names};
+    assert_int_equal(decode_columns("1,w00001\n", 9, &of_export, &csv), ST_UNSUPPORTED);
+    assert_int_equal(capture_lines(), 1);
+    assert_non_null(strstr(capture_text, "more than 65536 words are its classes in training"));
+    free(names);
     at += sprintf(at, "1,x\n");
     assert_int_equal(decode_columns(text, (size_t)(at - text), &columns, &csv), ST_UNSUPPORTED);
     assert_non_null(strstr(capture_text, "line 65538, column 2: more than 65536 words"));

@@ -566,7 +566,6 @@ static void bad_npy_dtypes_are_named_with_the_fix(void **state)
         {"{'descr': '<c8', 'fortran_order': False, 'shape': (6, 15), }",
          "its values are complex numbers (dtype '<c8')", "numpy.stack([a.real, a.imag], 1)"},
         {"{'descr': [('a', '<i4'), ('b', '<f4', (2,))], 'fortran_order': False, 'shape': (6,), }",
-
          "rows are records of named fields (dtype [('a', '<i4'), ('b', '<f4', (2,))])",
          "numpy.lib.recfunctions.structured_to_unstructured(a), or one field, a['NAME']"},
         {"{'fortran_order': False, 'shape': (6,), 'descr': [('a name of many letters, of which not "

@@ -316,6 +316,16 @@ static void put_arrays(const struct csv *c, const struct row *from, int64_t rows
                                           .unpacked = from->label};
 }
 
+static enum status create_words(struct csv *c)
+{
+    enum status st = data_words_create(c->columns->classes, &c->words);
+    if (st == ST_UNSUPPORTED)
+        LOG_E("%s: more than 65536 words are its classes in training", c->path);
+    else if (st != ST_OK)
+        LOG_E("%s: no memory for the words that are its labels", c->path);
+    return st;
+}
+
 enum status data_csv_decode(const uint8_t *bytes, uint64_t n, const char *path,
                             const struct data_csv_columns *columns, struct data_csv *out)
 {
@@ -340,10 +350,7 @@ enum status data_csv_decode(const uint8_t *bytes, uint64_t n, const char *path,
     if (c.has_names)
         TRY(data_csv_check_names(&c));
     TRY(data_csv_name_columns(&c, &made));
-    if (data_words_create(columns->classes, &c.words) != ST_OK) {
-        LOG_E("%s: no memory for the words that are its labels", path);
-        TRY(ST_NOMEM);
-    }
+    TRY(create_words(&c));
     TRY(take_room(&c, n, &to));
     TRY(read_rows(&c, to, &rows));
     TRY(number_words(&c, to.label, rows, &made.classes));
