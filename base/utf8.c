@@ -33,6 +33,14 @@ size_t utf8_printable(const char *c, size_t n)
     return bytes == 2 && c[0] == '\xc2' && (unsigned char)c[1] < 0xa0 ? 0 : bytes;
 }
 
+bool utf8_is_valid(const char *text, size_t n)
+{
+    size_t i = 0, bytes = 1;
+    for (; i < n && bytes > 0; i += bytes)
+        bytes = utf8_character(text + i, n - i);
+    return bytes > 0;
+}
+
 void utf8_mask(char *text)
 {
     size_t n = strlen(text), i = 0;

@@ -70,11 +70,22 @@ static void what_is_not_utf8_is_masked(void **state)
     masked("b\xe2\x82", "b??");
 }
 
+static void text_is_valid_if_its_characters_are_whole(void **state)
+{
+    (void)state;
+    assert_true(utf8_is_valid("", 0));
+    assert_true(utf8_is_valid("a\x1b \xc3\xbc\xe2\x82\xac", 8));
+    assert_false(utf8_is_valid("b\xe2\x82\xac", 3)); /* the last one is cut */
+    assert_false(utf8_is_valid("\xff", 1));
+    assert_false(utf8_is_valid("s\xfc\xdf", 3));
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(characters),
         cmocka_unit_test(what_is_not_utf8_is_masked),
+        cmocka_unit_test(text_is_valid_if_its_characters_are_whole),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -614,6 +614,28 @@ static void pictures_of_other_sizes_are_counted(void **state)
                                          "colours, than "));
 }
 
+/* An export has UTF-8 alone: that its classes have no names there is known before training. */
+static void class_names_that_are_not_utf8_are_warned_of(void **state)
+{
+    struct folder *f = *state;
+    struct dataset *d = NULL;
+    make_folder(f, "train");
+    make_folder(f, "train/gr\xc3\xbcn");
+    make_grey(&f->b, 3, 9);
+    save(f, "train/gr\xc3\xbcn/0.png");
+    assert_int_equal(open_set(f, &d), ST_OK);
+    assert_string_equal(capture_text, "");
+    dataset_destroy(d);
+    make_folder(f, "train/s\xfc\xdf");
+    make_folder(f, "train/t\xfc");
+    assert_int_equal(open_set(f, &d), ST_OK);
+    assert_int_equal(capture_lines(), 1);
+    assert_non_null(strstr(capture_text, "train: the name of class 1, 's?\?', is not UTF-8: "
+                                         "--export leaves the names of all classes out; rename "
+                                         "its folder"));
+    dataset_destroy(d);
+}
+
 static void labels_of_a_folder_are_not_given_apart(void **state)
 {
     struct folder *f = *state;
@@ -654,6 +676,7 @@ int main(void)
         WITH_FOLDER(bad_folders_are_named),
         WITH_FOLDER(damaged_pictures_are_named_in_one_run),
         WITH_FOLDER(pictures_of_other_sizes_are_counted),
+        WITH_FOLDER(class_names_that_are_not_utf8_are_warned_of),
         WITH_FOLDER(labels_of_a_folder_are_not_given_apart),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);

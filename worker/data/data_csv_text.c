@@ -49,10 +49,7 @@ enum status data_csv_check_text(const uint8_t *bytes, uint64_t n, const char *pa
 enum status data_csv_check_word(const struct csv *c, int64_t column, const char *field, size_t n)
 {
     char shown[DATA_CSV_SHOWN_BYTES];
-    size_t bytes = 1;
-    for (size_t i = 0; i < n && bytes > 0; i += bytes)
-        bytes = utf8_character(field + i, n - i);
-    if (bytes > 0)
+    if (utf8_is_valid(field, n))
         return ST_OK;
     LOG_E("%s: line %lld, column %lld: '%s' is not UTF-8, as names and words must be; if it is "
           "Latin-1, " CONVERT,

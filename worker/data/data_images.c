@@ -1,6 +1,7 @@
 /* worker/data/data_images.c - see the header. */
 #include "worker/data/data_images.h"
 #include "base/log.h"
+#include "base/utf8.h"
 #include "worker/data/data_file.h"
 #include "worker/data/dataset.h"
 #include "worker/data/reading.h"
@@ -343,6 +344,23 @@ static enum status add_all(struct set *s, const struct names *names, int is_flat
     return ST_NOT_FOUND;
 }
 
+/* Warns before training of what an export will leave out. */
+static void warn_of_names(const char *dir, const struct names *names)
+{
+    char shown[PATH_MAX];
+    for (int i = 0; i < names->n; i++) {
+        const char *name = names->entry[i]->d_name;
+        if (utf8_is_valid(name, strlen(name)))
+            continue;
+        snprintf(shown, sizeof shown, "%s", name);
+        utf8_mask(shown);
+        LOG_W("%s: the name of class %d, '%s', is not UTF-8: --export leaves the names of all "
+              "classes out; rename its folder",
+              dir, i, shown);
+        return;
+    }
+}
+
 static void put_set(struct set *s, int is_flat, struct data_images *out)
 {
     *out = (struct data_images){.names = s->names,
@@ -385,6 +403,7 @@ enum status data_images_read(const char *dir, int to_predict, enum progress_styl
     TRY(st);
     put_set(s, flat, out);
     if (!flat) {
+        warn_of_names(dir, &names);
         out->classes = joined;
         joined = NULL;
     }
