@@ -265,13 +265,16 @@ static enum status fill_waits(const struct ps_status *s, const struct run *run,
 {
     struct ps_service_pace pace;
     int *late = NULL;
+    char parent[STATUS_WAITING_BYTES];
     int64_t step, since_ns = clock_now_ns() - PULSE_STANDS_MS * INT64_C(1000000);
     ps_service_pace(s->cfg.service, &pace);
     out->steps_per_s = run && out->state != STATE_DONE ? pace.steps_per_s : 0;
     if (pace.stood_ms < PULSE_STANDS_MS || out->state == STATE_DONE)
         return ST_OK;
     out->waiting_ms = pace.stood_ms;
-    struct ps_waits_config cfg = {.status = out, .n_hosts = s->cfg.worker_hosts->n};
+    ps_region_waits(s->cfg.region, parent);
+    struct ps_waits_config cfg = {
+        .status = out, .n_hosts = s->cfg.worker_hosts->n, .parent = parent};
     if (run && pace.is_slow) {
         late = calloc((size_t)run->plan->n_members, sizeof *late);
         if (!late)

@@ -7,11 +7,13 @@
 #ifndef PS_ADMIN_H
 #define PS_ADMIN_H
 #include "ps/node.h"
+#include "ps/region/region.h"
 #include "ps/service/service.h"
 
 struct ps_status_config {
     struct ps_service *service;
     struct node *node;
+    struct ps_region *region;     /* borrowed; NULL: none */
     const struct hosts *ps_hosts; /* borrowed for ever, as the next */
     const struct hosts *worker_hosts;
     const char *folder; /* of checkpoints; likewise; NULL: none are kept */

@@ -161,6 +161,7 @@ static int serve(struct ps_cluster *c, struct app *app)
     TRY(ps_region_start(app->region, service));
     const struct ps_status_config told = {.service = service,
                                           .node = app->node,
+                                          .region = app->region,
                                           .ps_hosts = &c->ps,
                                           .worker_hosts = &c->workers,
                                           .folder = opt.checkpoint_dir,

@@ -110,6 +110,8 @@ void ps_waits_name(const struct ps_waits_config *cfg, char text[STATUS_WAITING_B
         snprintf(text, STATUS_WAITING_BYTES, "the servers: %s", s->change);
     else if (l.n == 0 && s->generation == 0 && s->server <= 0)
         name_first(cfg, &l);
+    else if (l.n == 0 && cfg->parent && cfg->parent[0])
+        snprintf(text, STATUS_WAITING_BYTES, "%s", cfg->parent);
     else if (l.n == 0)
         name_members(cfg, &l);
     end(&l);

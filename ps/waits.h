@@ -10,6 +10,7 @@ struct ps_waits_config {
     int n_hosts;                     /* workers of --worker_hosts */
     const int *late; /* by rank: chunks that have waited for its contribution for longer than steps
                         take; NULL: none has */
+    const char *parent; /* as ps_region_waits writes; NULL, "": it waits for no parent group */
 };
 
 /* Writes "worker 1 (never joined), worker 3 (no connection for 12 s)"; empty: training waits for

@@ -46,8 +46,23 @@ static struct job *training(void)
 static const char *named(struct job *j)
 {
     static char text[STATUS_WAITING_BYTES];
-    ps_waits_name(&(struct ps_waits_config){&j->s, 3, j->late}, text);
+    const struct ps_waits_config cfg = {.status = &j->s, .n_hosts = 3, .late = j->late};
+    ps_waits_name(&cfg, text);
     return text;
+}
+
+static void a_region_that_stands_names_its_parent(void **state)
+{
+    char text[STATUS_WAITING_BYTES];
+    struct job *j = training();
+    (void)state;
+    const struct ps_waits_config cfg = {
+        .status = &j->s, .n_hosts = 3, .parent = "ps:0 of the parent group (a:1, no connection)"};
+    ps_waits_name(&cfg, text);
+    assert_string_equal(text, "ps:0 of the parent group (a:1, no connection)");
+    j->server[1].state = SERVER_MISSING; /* before it, nothing can go to the parent */
+    ps_waits_name(&cfg, text);
+    assert_string_equal(text, "ps:1 (h:1; no message for 12 s)");
 }
 
 static void workers_that_compute_are_not_named(void **state)
@@ -226,6 +241,7 @@ static void a_model_has_a_name(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
+        cmocka_unit_test(a_region_that_stands_names_its_parent),
         cmocka_unit_test(workers_that_compute_are_not_named),
         cmocka_unit_test(absent_workers_are_named_with_the_reason),
         cmocka_unit_test(late_workers_are_named),

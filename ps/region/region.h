@@ -26,6 +26,7 @@
 #include "net/wire/gate.h"
 #include "net/wire/job.h"
 #include "net/wire/plan.h"
+#include "net/wire/status.h"
 #include "ps/store/outer.h"
 
 struct ps_service;
@@ -85,6 +86,9 @@ void ps_region_hear(struct ps_region *r, const struct net_gate *gate,
 /* Where all steps are made, the parent has 5 s to let the region in, if it has not yet, and to take
  * what is left. The region's other servers are there still, as is the node. NULL is fine. */
 void ps_region_await_end(struct ps_region *r);
+/* Writes "ps:0 of the parent group (a:1, no connection)" where the region has waited for the parent
+ * group for 3 s; else the text is empty. Any thread; a NULL region waits for none. */
+void ps_region_waits(struct ps_region *r, char text[STATUS_WAITING_BYTES]);
 void ps_region_wake(struct ps_region *r); /* a generation has begun; NULL is fine */
 /* Says goodbye to the parent where the job is done, or has ended with this error (NULL: none), of
  * which the parent then tells; after await_end. NULL is fine, here and below. */

@@ -83,7 +83,9 @@ void *region_watch_main(void *ctx)
         if (ends)
             return NULL;
         int64_t silent_s = x ? net_exchange_silence_ms(x) / 1000 : 0;
-        if (silent_s < first_s || !waits_for_parent(r, &version)) {
+        int stuck = waits_for_parent(r, &version);
+        region_look_waits(r, x, stuck);
+        if (silent_s < first_s || !stuck) {
             line_s = first_s;
         } else if (r->cfg.parent_timeout > 0 && silent_s >= r->cfg.parent_timeout) {
             pthread_mutex_lock(&r->lock);

@@ -1,7 +1,8 @@
 /* ps/region/region_impl.h - a region inside: region.c (the hooks, what a chunk waits for), parts.c
  * (other servers), region_exchange.c (the thread that exchanges, gate by gate), region_rewind.c,
  * region_unsent.c (what was not sent of contributions), region_end.c (a parent that is not
- * reached). Threads: `lock` guards what says so; else the exchanging thread, or set before it. */
+ * reached), region_waits.c (its name). Threads: `lock` guards what says so; else the exchanging
+ * thread, or set before it. */
 #ifndef PS_REGION_REGION_IMPL_H
 #define PS_REGION_REGION_IMPL_H
 #include "net/exchange/exchange.h"
@@ -37,6 +38,7 @@ struct ps_region {
     pthread_mutex_t lock; /* guards the next */
     pthread_cond_t changed;
     int stopping, done;
+    char waits_for[STATUS_WAITING_BYTES]; /* in the parent group; empty: for none */
     struct net_exchange *x;
     struct piece *next; /* the region goes back to a checkpoint: pieces from then on; or NULL */
     struct ps_parent_version next_restored; /* what the last plan's checkpoint says */
@@ -122,6 +124,8 @@ void region_make_own(struct ps_region *r, int chunk, int64_t version);
 void region_keep_unsent(struct ps_region *r, int64_t version);
 /* The exchange has started, `held` is known, nothing was pushed. Writes over `change`. */
 void region_resume_unsent(struct ps_region *r);
+/* region_waits.c, by that thread. is_stuck: no version is made before the parent answers. */
+void region_look_waits(struct ps_region *r, struct net_exchange *x, int is_stuck);
 /* region_end.c: the thread that looks for a parent that is not reached. */
 void *region_watch_main(void *r);
 /* Goes on, or ends, without a parent that was not reached for so long; says so. Returns when this

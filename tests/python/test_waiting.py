@@ -8,12 +8,13 @@ import re
 import subprocess
 
 import harness
+import regions
 
 FLAGS = ["--batch_size=12", "--train_steps=100000", "--log_every=1", "--intra_op_threads=1"]
 MS = "--fault_push_delay_ms=2"
 
 
-class Waiting(harness.Test):
+class Looks:
     def kill(self, job):
         for process in job.workers + job.ps:
             if process and process.status is None:
@@ -42,6 +43,11 @@ class Waiting(harness.Test):
         return self.until_status(job, lambda d: d["waiting"] and
                                  re.fullmatch(whom, d["waiting"]["for"]))
 
+    def waits_for_none(self, job):
+        self.until_status(job, lambda d: d["state"] == "training" and d["waiting"] is None)
+
+
+class Waiting(Looks, harness.Test):
     def test_a_worker_that_never_joined(self):
         job = self.job(n_ps=1, n_workers=2, model="small", flags=FLAGS)
         port = harness.free_ports(1)[0]
@@ -122,9 +128,6 @@ class Waiting(harness.Test):
         self.waits_for_none(job)
         self.kill(job)
 
-    def waits_for_none(self, job):
-        self.until_status(job, lambda d: d["state"] == "training" and d["waiting"] is None)
-
     def test_servers_that_are_away(self):
         job = self.job(n_ps=2, n_workers=1, model="small", flags=FLAGS + ["--chunk_bytes=4096"])
         worker = job.start_worker(0, MS)
@@ -155,6 +158,34 @@ class Waiting(harness.Test):
         self.waits_for_none(job)
         self.assertNotIn("waiting for", worker.output())
         self.kill(job)
+
+
+class Region(Looks, regions.Test):
+    def test_a_parent_group_that_is_away(self):
+        """The region's workers name the program of the parent group that they wait for, as the
+        region's ps 0 does: another region, or the parent's server."""
+        a, _ = self.begin(steps=100000, n_workers=1, late=(1,))
+        parent = self.parents.ps_hosts[0]
+        whom = r"region 1 \(never joined\) of the parent group \(%s\)" % parent
+        a.workers[0].wait_line(r"waiting for %s, \d+ s$" % whom)
+        self.waits_for(a, whom)
+        self.regions[1].start(self.region_flags[1])
+        a.workers[0].wait_line(r"\(global step: 100\)")
+        self.parents.ps[0].stop(harness.signal.SIGKILL, status=-harness.signal.SIGKILL)
+        whom = r"ps:0 of the parent group \(%s, no connection\)" % parent
+        a.workers[0].wait_line(r"waiting for %s, \d+ s$" % whom)
+        self.waits_for(a, whom)
+        for job in self.regions:
+            self.kill(job)
+
+    def test_a_parent_group_that_was_never_there(self):
+        a, = self.begin(steps=100000, n=1, n_workers=1, late=(0,))
+        self.parents.ps[0].stop(harness.signal.SIGKILL, status=-harness.signal.SIGKILL)
+        a.start(self.region_flags[0])
+        whom = r"ps:0 of the parent group \(%s, no connection\)" % self.parents.ps_hosts[0]
+        a.workers[0].wait_line(r"waiting for %s, \d+ s$" % whom)
+        self.waits_for(a, whom)
+        self.kill(a)
 
 
 if __name__ == "__main__":

@@ -1,0 +1,69 @@
+/* ps/region/region_waits.c - see region.h: names the program of the parent group that the region
+ * waits for. Only the thread of region_watch_main asks; it keeps the text for ps 0's status.
+ * Locks: the region's. */
+#include "base/clock.h"
+#include "net/exchange/status_client.h"
+#include "net/exchange/waits.h"
+#include "ps/region/region_impl.h"
+#include <stdio.h>
+#include <string.h>
+
+enum { STANDS_MS = 3000, ASK_MS = 1000 };
+
+/* The parent group's workers are regions: "worker 1 (never joined), worker 2 (...)". */
+static void name_regions(char *text)
+{
+    static const char worker[] = "worker ", region[] = "region ";
+    for (char *at = text; at; at = strstr(at, ", worker ")) {
+        at += *at == ',' ? 2 : 0;
+        if (strncmp(at, worker, sizeof worker - 1) == 0)
+            memcpy(at, region, sizeof region - 1);
+    }
+}
+
+/* The parent group is reached, and does not answer: it waits, too. */
+static void ask_parent(const char *address, char text[STATUS_WAITING_BYTES])
+{
+    struct net_status s;
+    char why[CONTROL_TEXT_BYTES] = "";
+    enum status st = net_status_ask(address, 0, ASK_MS, &s, why);
+    if (st != ST_OK) {
+        snprintf(text, STATUS_WAITING_BYTES, "ps:0 of the parent group (%.95s, no answer)",
+                 address);
+        return;
+    }
+    name_regions(s.waiting);
+    if (s.waiting[0])
+        snprintf(text, STATUS_WAITING_BYTES, "%.*s of the parent group (%.95s)",
+                 STATUS_WAITING_BYTES - 128, s.waiting, address);
+    net_status_free(&s);
+}
+
+void region_look_waits(struct ps_region *r, struct net_exchange *x, int is_stuck)
+{
+    struct net_exchange_wait w = {.ms = 0};
+    char text[STATUS_WAITING_BYTES] = "";
+    if (x && is_stuck)
+        net_exchange_waits(x, &w);
+    if (w.ms >= STANDS_MS && w.reason[0] && !w.is_asked)
+        snprintf(text, sizeof text, "ps:%d of the parent group (%.95s, no connection)", w.server,
+                 w.address);
+    else if (w.ms >= STANDS_MS && w.reason[0])
+        snprintf(text, sizeof text, "ps:%d of the parent group (%.95s: %s)", w.server, w.address,
+                 w.reason);
+    else if (w.ms >= STANDS_MS)
+        ask_parent(r->cfg.parents->addr[0], text);
+    pthread_mutex_lock(&r->lock);
+    memcpy(r->waits_for, text, sizeof text);
+    pthread_mutex_unlock(&r->lock);
+}
+
+void ps_region_waits(struct ps_region *r, char text[STATUS_WAITING_BYTES])
+{
+    text[0] = 0;
+    if (!r)
+        return;
+    pthread_mutex_lock(&r->lock);
+    memcpy(text, r->waits_for, STATUS_WAITING_BYTES);
+    pthread_mutex_unlock(&r->lock);
+}
