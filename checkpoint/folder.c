@@ -12,6 +12,7 @@
 #include <string.h>
 #include <sys/random.h>
 #include <sys/stat.h>
+#include <unistd.h>
 
 enum { TEXT_BYTES = 4096, MOST_CLAIMS = 16 };
 static const char id_name[] = "folder-id";
@@ -36,6 +37,13 @@ enum status ps_folder_make(const char *path)
         return ST_INVALID;
     }
     return ST_OK;
+}
+
+void ps_folder_host(char host[LEASE_HOST_BYTES])
+{
+    host[LEASE_HOST_BYTES - 1] = 0; /* which a name that is cut off lacks */
+    if (gethostname(host, LEASE_HOST_BYTES - 1) != 0)
+        host[0] = 0;
 }
 
 static void lease_path(const char *folder, uint64_t epoch, char path[PATH_MAX])
@@ -143,10 +151,12 @@ static enum status read_lease(const char *folder, uint64_t epoch, struct ps_leas
     json_t *root = json_loads(text, JSON_REJECT_DUPLICATES, NULL);
     const char *incarnation = json_string_value(json_object_get(root, "incarnation"));
     const char *address = json_string_value(json_object_get(root, "address"));
+    const char *host = json_string_value(json_object_get(root, "host"));
     if (incarnation && address && strlen(incarnation) == 16 &&
         strlen(address) < sizeof out->address) {
         out->incarnation = strtoull(incarnation, NULL, 16);
         memcpy(out->address, address, strlen(address) + 1);
+        snprintf(out->host, sizeof out->host, "%s", host ? host : "");
     }
     json_decref(root);
     return ST_OK;
@@ -163,8 +173,8 @@ static enum status record(const char *folder, const struct ps_lease *l)
     char path[PATH_MAX], incarnation[20];
     lease_path(folder, l->epoch, path);
     snprintf(incarnation, sizeof incarnation, "%016" PRIx64, l->incarnation);
-    json_t *root = json_pack("{s:I, s:s, s:s}", "epoch", (json_int_t)l->epoch, "incarnation",
-                             incarnation, "address", l->address);
+    json_t *root = json_pack("{s:I, s:s, s:s, s:s}", "epoch", (json_int_t)l->epoch, "incarnation",
+                             incarnation, "address", l->address, "host", l->host);
     char *text = root ? json_dumps(root, JSON_COMPACT) : NULL;
     enum status st = text ? durable_put_new(path, text, strlen(text)) : ST_NOMEM;
     if (!text)
@@ -247,6 +257,7 @@ enum status ps_folder_claim(const char *folder, uint64_t incarnation, const char
     struct seen seen;
     enum status st = ST_OK;
     snprintf(l.address, sizeof l.address, "%s", address);
+    ps_folder_host(l.host);
     TRY(take_epoch(folder, above, &l, &before));
     TRY(look(folder, l.epoch, &seen));
     if (seen.lease > l.epoch) {

@@ -1,7 +1,8 @@
 /* checkpoint/folder.h - who owns a folder of checkpoints, and what its owner does there.
  *
  * The owner is ps 0: the one that recorded the highest epoch. A claim creates the file
- *     lease-E     {"epoch":E,"incarnation":"16 hex digits","address":"host:port"}
+ *     lease-E     {"epoch":E,"incarnation":"16 hex digits","address":"host:port",
+ *                  "host":"name of the machine"}
  * which exists once or not at all, so no epoch is given twice. It does not ask whether the owner
  * before is alive (owner.h does, before a claim): that one is fenced. It finds out at its next
  * look, which it takes before each manifest and each removal, ends, and removes nothing. What it
@@ -22,16 +23,19 @@
 #define CHECKPOINT_FOLDER_H
 #include "checkpoint/manifest.h"
 
-enum { LEASE_ADDRESS_BYTES = 256 };
+enum { LEASE_ADDRESS_BYTES = 256, LEASE_HOST_BYTES = 65 };
 
 struct ps_lease {
     uint64_t epoch; /* 0: there is none */
     uint64_t incarnation;
     char address[LEASE_ADDRESS_BYTES]; /* of ps 0; empty: the lease cannot be read */
+    char host[LEASE_HOST_BYTES];       /* name of its machine; empty: of a version before this */
 };
 
 /* A folder is there afterwards. ST_INVALID, ST_IO. */
 enum status ps_folder_make(const char *path);
+/* Writes the name of this machine, as leases have it. */
+void ps_folder_host(char host[LEASE_HOST_BYTES]);
 /* Makes the caller the owner, with an epoch higher than any recorded or used here and than `above`
  * (the highest that servers and workers name; 0: none does), durably. A line tells who is fenced.
  */

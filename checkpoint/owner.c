@@ -1,8 +1,10 @@
 /* checkpoint/owner.c - see owner.h. */
 #include "checkpoint/owner.h"
+#include "base/hosts.h"
 #include "base/log.h"
 #include "checkpoint/folder.h"
 #include "net/exchange/status_client.h"
+#include "net/rpc/reach.h"
 #include <errno.h>
 #include <fcntl.h>
 #include <limits.h>
@@ -12,57 +14,115 @@
 #include <sys/file.h>
 #include <unistd.h>
 
-/* Returns true while a worker without servers holds its lock. */
-static bool is_locked(const char *folder)
+enum owner_state { OWNER_GONE, OWNER_ALIVE, OWNER_UNKNOWN };
+
+/* Sets the state of a worker without servers, which is alive while it holds its lock. A lock that
+ * the file system does not have says nothing of it: such a worker is taken to be gone. */
+static enum owner_state look_at_lock(const char *folder, char why[CONTROL_TEXT_BYTES])
 {
     char path[PATH_MAX];
     if ((size_t)snprintf(path, sizeof path, "%s/%s", folder, OWNER_LOCK_NAME) >= sizeof path)
-        return false;
+        return OWNER_GONE;
     int fd = open(path, O_RDONLY | O_CLOEXEC);
-    if (fd < 0)
-        return false;
+    if (fd < 0 && errno == ENOENT)
+        return OWNER_GONE;
+    if (fd < 0) {
+        snprintf(why, CONTROL_TEXT_BYTES, "its lock, %s in that folder, cannot be opened: %s",
+                 OWNER_LOCK_NAME, status_errno_text(errno));
+        return OWNER_UNKNOWN;
+    }
     bool is_held = flock(fd, LOCK_SH | LOCK_NB) != 0 && errno == EWOULDBLOCK;
     close(fd);
-    return is_held;
+    return is_held ? OWNER_ALIVE : OWNER_GONE;
 }
 
-/* Returns true if the server at the lease's address is the process that made the lease. A server
- * that refuses to answer this caller is running, and counts as that process. */
-static bool answers(const struct ps_lease *lease)
+/* Returns true if the lease's address means another program on another machine. */
+static bool is_elsewhere(const struct ps_lease *lease)
+{
+    char host[LEASE_HOST_BYTES];
+    ps_folder_host(host);
+    return lease->host[0] && hosts_is_loopback(lease->address) && strcmp(lease->host, host) != 0;
+}
+
+/* Asks at the lease's address. Only the lease's incarnation proves that its owner answers, and only
+ * another ps that there is another program. Where no program listens, or none answers in time, the
+ * owner is taken to be gone: its machine may be. */
+static enum owner_state ask_server(const struct ps_lease *lease, char why[CONTROL_TEXT_BYTES])
 {
     struct net_status s;
-    char why[CONTROL_TEXT_BYTES];
     enum status st = net_status_ask(lease->address, 0, OWNER_ANSWER_MS, &s, why);
+    if (st == ST_DEADLINE)
+        return OWNER_GONE;
     if (st != ST_OK)
-        return st == ST_REFUSED;
-    bool is_owner = s.checkpoints.owner == lease->incarnation;
+        return st == ST_UNAVAILABLE && !net_is_listening(lease->address, OWNER_ANSWER_MS)
+                   ? OWNER_GONE
+                   : OWNER_UNKNOWN;
+    uint64_t owner = s.checkpoints.owner;
+    bool has_folder = s.checkpoints.folder[0];
     net_status_free(&s);
-    return is_owner;
+    snprintf(why, CONTROL_TEXT_BYTES, "the ps:0 there does not report which process it is");
+    if (owner == 0 && has_folder)
+        return OWNER_UNKNOWN;
+    return owner == lease->incarnation ? OWNER_ALIVE : OWNER_GONE;
+}
+
+static enum owner_state look_at_server(const struct ps_lease *lease, const char *address,
+                                       char why[CONTROL_TEXT_BYTES])
+{
+    snprintf(why, CONTROL_TEXT_BYTES, "this address is one of the machine %s, not of this one",
+             lease->host);
+    if (is_elsewhere(lease))
+        return OWNER_UNKNOWN;
+    bool is_own = address && strcasecmp(lease->address, address) == 0;
+    return is_own ? OWNER_GONE : ask_server(lease, why);
+}
+
+static void log_taken(const char *folder, const struct ps_lease *lease, const char *ps0,
+                      enum owner_state state, const char *why)
+{
+    if (state == OWNER_ALIVE)
+        LOG_W("--take_over: %s is taken from %s%s, which is running: it ends before its next "
+              "checkpoint, and loses its steps since the last one",
+              folder, ps0, lease->address);
+    else
+        LOG_W(
+            "--take_over: %s is taken from %s%s. Whether that is running is not known (%s): if it "
+            "is, it ends before its next checkpoint, and loses its steps since the last one",
+            folder, ps0, lease->address, why);
+}
+
+static void log_refused(const char *folder, const struct ps_lease *lease, bool is_alone,
+                        enum owner_state state, const char *why)
+{
+    if (state == OWNER_UNKNOWN)
+        LOG_E("--checkpoint_dir: %s belongs to %s%s, and whether that is running is not known "
+              "(%s). If it is gone, start this program once with --take_over; else " OWNER_REMEDY,
+              folder, is_alone ? "" : "ps:0 at ", lease->address, why);
+    else if (is_alone)
+        LOG_E(
+            "--checkpoint_dir: %s belongs to a running worker without servers (%s): " OWNER_REMEDY,
+            folder, lease->address);
+    else
+        LOG_E("--checkpoint_dir: %s belongs to a running job, whose ps:0 answers at "
+              "%s: " OWNER_REMEDY,
+              folder, lease->address);
 }
 
 enum status ps_owner_check(const char *folder, const char *address, bool take_over)
 {
     struct ps_lease lease;
+    char why[CONTROL_TEXT_BYTES] = "";
     enum status st = ps_folder_lease(folder, &lease);
     if (st != ST_OK || lease.epoch == 0 || !lease.address[0])
         return st;
     bool is_alone = strncmp(lease.address, OWNER_ALONE_PREFIX, strlen(OWNER_ALONE_PREFIX)) == 0;
-    bool is_own = address && strcasecmp(lease.address, address) == 0;
-    if (is_own || !(is_alone ? is_locked(folder) : answers(&lease)))
+    enum owner_state state =
+        is_alone ? look_at_lock(folder, why) : look_at_server(&lease, address, why);
+    if (state == OWNER_GONE)
         return ST_OK;
-    if (take_over) {
-        LOG_W("--take_over: %s is taken from %s%s, which is running: it ends before its next "
-              "checkpoint, and loses its steps since the last one",
-              folder, is_alone ? "" : "ps:0 at ", lease.address);
-        return ST_OK;
-    }
-    if (is_alone)
-        LOG_E(
-            "--checkpoint_dir: %s belongs to a running worker without servers (%s): " OWNER_REMEDY,
-            folder, lease.address);
+    if (take_over)
+        log_taken(folder, &lease, is_alone ? "" : "ps:0 at ", state, why);
     else
-        LOG_E("--checkpoint_dir: %s belongs to a running job, whose ps:0 answers at "
-              "%s: " OWNER_REMEDY,
-              folder, lease.address);
-    return ST_REFUSED;
+        log_refused(folder, &lease, is_alone, state, why);
+    return take_over ? ST_OK : ST_REFUSED;
 }

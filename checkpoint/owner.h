@@ -3,12 +3,16 @@
  * asks nothing: it fences the owner before, which loses its steps since its last checkpoint.
  *
  * A ps 0 is alive if a server answers at the address in its lease and names the lease's
- * incarnation. A worker without servers is alive while the file `worker-lock` is locked. Neither
- * finds an owner that cannot be reached, hangs, or whose locks this host does not see: such a
- * folder counts as free, as it must for the machine of an owner that is gone.
+ * incarnation; it is gone if another process does, or the caller has its address. A worker without
+ * servers is alive while the file `worker-lock` is locked; a look takes that lock, shared, for a
+ * moment. An owner that cannot be reached, hangs, or whose locks this host does not see counts as
+ * gone, as it must for a machine that is gone. It is not known, and the folder is refused, where a
+ * program listens that does not say which process it is (it refuses this caller, speaks TLS or
+ * another protocol, is an older version), where a loopback address is another machine's, and where
+ * the lock cannot be opened.
  *
  * Threads: any. A call waits for an answer, OWNER_ANSWER_MS at most.
- * Errors:  ST_REFUSED (the owner is alive), ST_IO; logged. */
+ * Errors:  ST_REFUSED (the owner is alive, or that is not known), ST_IO; logged. */
 #ifndef CHECKPOINT_OWNER_H
 #define CHECKPOINT_OWNER_H
 #include "base/status.h"
@@ -23,8 +27,8 @@
 enum { OWNER_ANSWER_MS = 5000 };
 
 /* Checks that the caller, which listens at this address (NULL: it has none), may claim the folder.
- * An owner with the same address is gone, since the caller has its port. With take_over a living
- * owner has a warning instead of an error. */
+ * An owner with the same address, on the same machine if that is a loopback address, is gone, since
+ * the caller has its port. With take_over a living owner has a warning instead of an error. */
 enum status ps_owner_check(const char *folder, const char *address, bool take_over);
 
 #endif

@@ -1,0 +1,190 @@
+/* tests/ps_owner_test.c - is the process that claimed a folder of checkpoints alive: each answer of
+ * the program at its address, and each state of its lock. */
+#include "base/clock.h"
+#include "checkpoint/folder.h"
+#include "checkpoint/owner.h"
+#include "files/durable.h"
+#include "net/rpc/server.h"
+#include "tests/capture.h"
+#include <arpa/inet.h>
+#include <fcntl.h>
+#include <setjmp.h>
+#include <signal.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <stdint.h>
+#include <sys/file.h>
+#include <sys/prctl.h>
+#include <sys/socket.h>
+#include <sys/stat.h>
+#include <sys/wait.h>
+/* after its needs */
+#include <cmocka.h>
+
+enum { OWNER = 77, NOBODY = 65534 };
+static char folder[64];
+
+static int setup(void **state)
+{
+    (void)state;
+    snprintf(folder, sizeof folder, "/tmp/weir_owner_XXXXXX");
+    return mkdtemp(folder) && chmod(folder, 0755) == 0 ? 0 : -1;
+}
+
+static int teardown(void **state)
+{
+    char command[128];
+    (void)state;
+    snprintf(command, sizeof command, "rm -rf '%s'", folder);
+    return system(command);
+}
+
+static uint64_t claim(const char *address)
+{
+    struct ps_lease l;
+    assert_int_equal(ps_folder_claim(folder, OWNER, address, 0, &l), ST_OK);
+    return l.epoch;
+}
+
+/* The claim was made on another machine. */
+static void claim_elsewhere(const char *address)
+{
+    char path[128], text[256];
+    snprintf(path, sizeof path, "%s/lease-%d", folder, (int)claim(address));
+    snprintf(text, sizeof text,
+             "{\"epoch\":1,\"incarnation\":\"%016x\",\"address\":\"%s\",\"host\":\"elsewhere\"}",
+             OWNER, address);
+    assert_int_equal(durable_put(path, text, strlen(text)), ST_OK);
+}
+
+/* The folder is refused, with these words, unless it is to be taken over. */
+static void assert_refused(const char *address, const char *words)
+{
+    assert_int_equal(CAPTURE(ps_owner_check(folder, address, false)), ST_REFUSED);
+    assert_non_null(strstr(capture_text, words));
+    assert_non_null(strstr(capture_text, "--take_over"));
+    assert_int_equal(CAPTURE(ps_owner_check(folder, address, true)), ST_OK);
+    assert_non_null(strstr(capture_text, "--take_over: "));
+}
+
+static void assert_free(const char *address)
+{
+    assert_int_equal(ps_owner_check(folder, address, false), ST_OK);
+}
+
+static enum status on_status(void *ctx, int with_model, struct net_status *out)
+{
+    (void)with_model;
+    const struct net_status *s = ctx;
+    *out = *s;
+    return ST_OK;
+}
+
+static struct net_server *serve(struct net_status *s, char address[64])
+{
+    struct net_server *server;
+    const struct net_server_config cfg = {.addr = "127.0.0.1:0",
+                                          .people = {.status = on_status, .ctx = s}};
+    assert_int_equal(net_server_create(&cfg, &server), ST_OK);
+    snprintf(address, 64, "127.0.0.1:%d", net_server_port(server));
+    return server;
+}
+
+static void only_the_claimed_incarnation_is_alive(void **state)
+{
+    char address[64];
+    struct net_status s = {.step = -1, .checkpoints = {.folder = "/c", .owner = OWNER}};
+    struct net_server *server = serve(&s, address);
+    (void)state;
+    claim(address);
+    assert_refused("a:1", "belongs to a running job, whose ps:0 answers at 127.0.0.1:");
+    assert_free(address);
+    s.checkpoints.owner = OWNER + 1; /* another job has its port */
+    assert_free("a:1");
+    s.checkpoints.owner = 0; /* a version that does not report it */
+    assert_refused("a:1", "whether that is running is not known (the ps:0 there does not report");
+    s.checkpoints.folder[0] = 0; /* a server without a folder, or not the first of its job */
+    assert_free("a:1");
+    net_server_stop(server, 0);
+    net_server_destroy(server);
+    assert_free("a:1");
+}
+
+/* A program that speaks another protocol: TLS, where this one has none. */
+static void a_program_that_cannot_be_asked_may_be_the_owner(void **state)
+{
+    struct sockaddr_in a = {.sin_family = AF_INET, .sin_addr.s_addr = htonl(INADDR_LOOPBACK)};
+    socklen_t n = sizeof a;
+    char address[64];
+    int status, fd = socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0);
+    (void)state;
+    assert_int_equal(bind(fd, (struct sockaddr *)&a, sizeof a), 0);
+    assert_int_equal(listen(fd, 16), 0);
+    assert_int_equal(getsockname(fd, (struct sockaddr *)&a, &n), 0);
+    snprintf(address, sizeof address, "127.0.0.1:%d", ntohs(a.sin_port));
+    claim(address);
+    pid_t pid = fork();
+    if (pid == 0)
+        prctl(PR_SET_PDEATHSIG, SIGKILL); /* a failed assertion leaves nothing behind */
+    for (; pid == 0;) {                   /* an alert, and the end of the connection */
+        int peer = accept(fd, NULL, NULL);
+        if (write(peer, "\25\3\1\0\2\2\12", 7) < 0 || close(peer) < 0)
+            _exit(1);
+    }
+    assert_refused("a:1", "whether that is running is not known (");
+    assert_int_equal(kill(pid, SIGKILL), 0);
+    assert_int_equal(waitpid(pid, &status, 0), pid);
+    close(fd);
+    assert_free("a:1");
+}
+
+static void a_loopback_address_of_another_machine_is_not_this_one(void **state)
+{
+    (void)state;
+    claim("localhost:1");
+    assert_free("localhost:1");
+    claim_elsewhere("localhost:1");
+    assert_refused("localhost:1", "this address is one of the machine elsewhere, not of this one");
+    assert_refused("a:1", "this address is one of the machine elsewhere, not of this one");
+    claim_elsewhere("a:1"); /* a name that has moved to this machine */
+    assert_free("A:1");
+}
+
+static void a_lock_shows_a_worker(void **state)
+{
+    char path[128];
+    int status;
+    (void)state;
+    snprintf(path, sizeof path, "%s/%s", folder, OWNER_LOCK_NAME);
+    claim(OWNER_ALONE_PREFIX "h:1");
+    assert_free(NULL);
+    int fd = open(path, O_RDWR | O_CREAT | O_CLOEXEC, 0600);
+    assert_free(NULL);
+    assert_int_equal(flock(fd, LOCK_EX), 0);
+    assert_refused(NULL, "belongs to a running worker without servers (worker-alone@h:1)");
+    pid_t pid = fork();
+    if (pid == 0 && geteuid() == 0 && setresuid(NOBODY, NOBODY, NOBODY) != 0)
+        _exit(1);
+    if (pid == 0 && geteuid() != NOBODY && chmod(path, 0) != 0)
+        _exit(2);
+    if (pid == 0) {
+        assert_refused(NULL,
+                       "is not known (its lock, worker-lock in that folder, cannot be opened");
+        _exit(0);
+    }
+    assert_int_equal(waitpid(pid, &status, 0), pid);
+    assert_int_equal(status, 0);
+    close(fd);
+}
+
+int main(void)
+{
+#define TEST(f) cmocka_unit_test_setup_teardown(f, setup, teardown)
+    const struct CMUnitTest tests[] = {
+        TEST(only_the_claimed_incarnation_is_alive),
+        TEST(a_program_that_cannot_be_asked_may_be_the_owner),
+        TEST(a_loopback_address_of_another_machine_is_not_this_one),
+        TEST(a_lock_shows_a_worker),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}
