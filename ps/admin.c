@@ -259,12 +259,25 @@ static enum status fill_run(struct ps_status *s, const struct run *run, int with
     return st == ST_OK ? fill_members(s, run, out) : st;
 }
 
+/* Returns by rank the step whose evaluation lacks the worker's part, or -1; NULL: out of memory. */
+static int64_t *evaluations_lacking(const struct ps_status *s, const struct run *run)
+{
+    struct coordinator *c = node_coordinator(s->cfg.node);
+    int n = run->plan->n_members;
+    int64_t *step = calloc((size_t)n, sizeof *step);
+    for (int i = 0; step && i < n; i++)
+        step[i] = c ? coordinator_lacks_evaluation(c, i) : -1;
+    return step;
+}
+
 /* Whom training waits for, where no step was made for a while. */
 static enum status fill_waits(const struct ps_status *s, const struct run *run,
                               struct net_status *out)
 {
+    enum status st = ST_OK;
     struct ps_service_pace pace;
     int *late = NULL;
+    int64_t *evaluates = NULL;
     char parent[STATUS_WAITING_BYTES];
     int64_t step, since_ns = clock_now_ns() - PULSE_STANDS_MS * INT64_C(1000000);
     ps_service_pace(s->cfg.service, &pace);
@@ -277,14 +290,17 @@ static enum status fill_waits(const struct ps_status *s, const struct run *run,
         .status = out, .n_hosts = s->cfg.worker_hosts->n, .parent = parent};
     if (run && pace.is_slow) {
         late = calloc((size_t)run->plan->n_members, sizeof *late);
-        if (!late)
-            return ST_NOMEM;
+        evaluates = evaluations_lacking(s, run);
+        TRY(late && evaluates ? ST_OK : ST_NOMEM);
         ps_store_missing(run->store, since_ns, late, &step);
         cfg.late = late;
+        cfg.evaluates = evaluates;
     }
     ps_waits_name(&cfg, out->waiting);
+done:
     free(late);
-    return ST_OK;
+    free(evaluates);
+    return st;
 }
 
 static enum status on_status(void *ctx, int with_model, struct net_status *out)

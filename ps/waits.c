@@ -54,6 +54,18 @@ static void add_absent(struct names *l, const struct net_status_member *m)
     add(l, "worker ", m->member, note);
 }
 
+static bool is_training(const struct net_status_member *m)
+{
+    return m->state == MEMBER_TRAINING && m->rank >= 0;
+}
+
+static void add_part(struct names *l, int worker, const char *of, int64_t step)
+{
+    char note[NOTE_BYTES];
+    snprintf(note, sizeof note, "connected; its part of %s %" PRId64 " is missing", of, step);
+    add(l, "worker ", worker, note);
+}
+
 static void name_members(const struct ps_waits_config *cfg, struct names *l)
 {
     const struct net_status *s = cfg->status;
@@ -64,13 +76,15 @@ static void name_members(const struct ps_waits_config *cfg, struct names *l)
         if (m->rank >= 0 && is_absent(m) && (all || is_first || m->awaited > 0))
             add_absent(l, m);
     }
-    for (int i = 0; i < s->n_members && cfg->late; i++) {
-        const struct net_status_member *m = &s->members[i];
-        char note[NOTE_BYTES];
-        snprintf(note, sizeof note, "connected; its part of step %" PRId64 " is missing", s->step);
-        if (m->state == MEMBER_TRAINING && m->rank >= 0 && cfg->late[m->rank] > 0)
-            add(l, "worker ", m->member, note);
-    }
+    int n_absent = l->n;
+    for (int i = 0; i < s->n_members && cfg->evaluates; i++)
+        if (is_training(&s->members[i]) && cfg->evaluates[s->members[i].rank] >= 0)
+            add_part(l, s->members[i].member, "the validation at step",
+                     cfg->evaluates[s->members[i].rank]);
+    bool validates = l->n > n_absent; /* then the others wait for that, whoever is late, too */
+    for (int i = 0; i < s->n_members && cfg->late && !validates; i++)
+        if (is_training(&s->members[i]) && cfg->late[s->members[i].rank] > 0)
+            add_part(l, s->members[i].member, "step", s->step);
 }
 
 /* Before there is a job, worker 0 settles it, or the first worker that comes. */

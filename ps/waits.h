@@ -10,6 +10,8 @@ struct ps_waits_config {
     int n_hosts;                     /* workers of --worker_hosts */
     const int *late; /* by rank: chunks that have waited for its contribution for longer than steps
                         take; NULL: none has */
+    const int64_t *evaluates; /* by rank: the step whose evaluation lacks its part; -1: none does;
+                                 NULL: all have their parts */
     const char *parent; /* as ps_region_waits writes; NULL, "": it waits for no parent group */
 };
 

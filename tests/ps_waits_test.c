@@ -51,6 +51,21 @@ static const char *named(struct job *j)
     return text;
 }
 
+/* The others of them go on, and then wait for worker 0, which waits for the evaluation. */
+static void a_part_of_an_evaluation_goes_before_that_of_a_step(void **state)
+{
+    static const int64_t evaluates[3] = {-1, 40, -1};
+    char text[STATUS_WAITING_BYTES];
+    struct job *j = training();
+    (void)state;
+    j->late[0] = 4;
+    const struct ps_waits_config cfg = {
+        .status = &j->s, .n_hosts = 3, .late = j->late, .evaluates = evaluates};
+    ps_waits_name(&cfg, text);
+    assert_string_equal(text,
+                        "worker 1 (connected; its part of the validation at step 40 is missing)");
+}
+
 static void a_region_that_stands_names_its_parent(void **state)
 {
     char text[STATUS_WAITING_BYTES];
@@ -242,6 +257,7 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(a_region_that_stands_names_its_parent),
+        cmocka_unit_test(a_part_of_an_evaluation_goes_before_that_of_a_step),
         cmocka_unit_test(workers_that_compute_are_not_named),
         cmocka_unit_test(absent_workers_are_named_with_the_reason),
         cmocka_unit_test(late_workers_are_named),

@@ -299,9 +299,21 @@ static void on_waiting(void *ctx, const char *whom, int64_t ms)
     trainer_wait(w->trainer, whom, ms);
 }
 
+/* The servers' answers, or the other workers' parts of an evaluation. */
+static void find_wait(void *ctx, struct net_exchange_wait *out)
+{
+    struct worker *w = ctx;
+    int64_t since_ns = atomic_load(&w->validated.waits_ns), now_ns = clock_now_ns();
+    w->updates.ops->waits(w->updates.ctx, out);
+    if (since_ns > 0 && (now_ns - since_ns) / 1000000 > out->ms)
+        out->ms = (now_ns - since_ns) / 1000000;
+}
+
 static enum status watch_waits(struct worker *w)
 {
-    const struct waiting_config cfg = {.updates = &w->updates,
+    static const struct updates_ops ops = {.waits = find_wait}, none = {.waits = NULL};
+    w->watched = (struct updates){w->updates.ops->waits ? &ops : &none, w};
+    const struct waiting_config cfg = {.updates = &w->watched,
                                        .ps0 = w->opt.ps_hosts.n > 0 ? w->opt.ps_hosts.addr[0] : "",
                                        .changed = on_waiting,
                                        .ctx = w};

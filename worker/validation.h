@@ -18,6 +18,7 @@ struct validation_best {
 struct validation {
     struct alone_saver *saver; /* borrowed; NULL: none */
     const char *ps0;           /* likewise; NULL: nobody is told */
+    _Atomic int64_t waits_ns;  /* since when ps 0 has this worker wait; 0: it does not */
     int is_last;               /* training is over: ps 0 is not waited for without end */
     struct job_validation data;
     int64_t train_steps;    /* of the job: the evaluation there ends nothing */

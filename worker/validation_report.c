@@ -6,6 +6,7 @@
 #include "net/exchange/status_client.h"
 #include "worker/validation.h"
 #include <inttypes.h>
+#include <stdatomic.h>
 
 enum {
     ASK_MS = 5000,
@@ -36,7 +37,7 @@ static int is_over(const struct validation *v, const struct trainer_evaluation *
 }
 
 /* The last reply says what came of it; ST_CANCELLED: nothing did. */
-static enum status tell(const struct validation *v, const struct trainer_evaluation *e,
+static enum status tell(struct validation *v, const struct trainer_evaluation *e,
                         struct net_evaluator *ps0, struct net_evaluation_reply *reply)
 {
     const struct net_evaluation told = {.generation = e->generation,
@@ -80,7 +81,9 @@ enum status validation_report(struct validation *v, struct trainer_evaluation *e
         LOG_E("out of memory for a channel to ps:0 (%s)", v->ps0);
         return st;
     }
+    atomic_store(&v->waits_ns, clock_now_ns());
     st = tell(v, e, ps0, &reply);
+    atomic_store(&v->waits_ns, 0);
     net_evaluator_destroy(ps0);
     if (e->n_parts > 1)
         e->n = 0; /* not known yet */

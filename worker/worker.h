@@ -40,6 +40,7 @@ struct worker {
     struct chunks *chunks;
     struct dataset *train, *test, *validation; /* test, validation: NULL: none */
     struct validation validated;
+    struct updates watched;                /* for `waiting`: what this worker waits for */
     struct job_data data;                  /* what is told of them */
     struct job_normal normal;              /* of their samples */
     struct dataset_range range;            /* of those of the training set, if they are exported */

@@ -15,6 +15,16 @@ void coordinator_evaluated(struct coordinator *l, const struct net_evaluation *e
     pthread_mutex_unlock(&l->lock);
 }
 
+int64_t coordinator_lacks_evaluation(struct coordinator *l, int rank)
+{
+    int64_t step = -1;
+    pthread_mutex_lock(&l->lock);
+    if (!coord_evaluation_lacks(l->state, rank, &step))
+        step = -1;
+    pthread_mutex_unlock(&l->lock);
+    return step;
+}
+
 enum status coordinator_find_best(const struct coordinator *l, struct coord_best *out)
 {
     struct ps_best best;

@@ -81,6 +81,8 @@ int coordinator_finish(struct coordinator *l);
 int coordinator_command(struct coordinator *l, enum coord_command what, int index,
                         char why[CONTROL_TEXT_BYTES]);
 
+/* Returns the evaluated step where an evaluation lacks this worker's part; else -1. */
+int64_t coordinator_lacks_evaluation(struct coordinator *l, int rank);
 /* A worker's evaluation, and whether it may go on. */
 void coordinator_evaluated(struct coordinator *l, const struct net_evaluation *evaluation,
                            struct net_evaluation_reply *out);

@@ -295,3 +295,13 @@ enum coord_verdict coord_evaluation_verdict(const struct coord *c, const struct 
         return VERDICT_WAIT; /* no later reply tells whether it is the best */
     return coord_evaluation_wants(c, &step) && step == s->step ? VERDICT_WAIT : VERDICT_GO;
 }
+
+int coord_evaluation_lacks(const struct coord *c, int part, int64_t *step)
+{
+    const struct coord_evaluations *s = &c->eval;
+    if (s->generation != c->generation || s->ps0 != c->incarnation || s->n_heard == 0 || part < 0 ||
+        part >= s->n_parts || coord_parts(c)[part].heard)
+        return 0;
+    *step = s->step;
+    return 1;
+}

@@ -128,6 +128,31 @@ class Waiting(Looks, harness.Test):
         self.waits_for_none(job)
         self.kill(job)
 
+    def test_a_part_of_the_validation_that_is_missing(self):
+        """A worker that has its own part waits for the others'. Nearly all of a step is its
+        evaluation here; where a pause hits the rest of it, the next one does not."""
+        job = self.job(n_ps=1, n_workers=3, model="small", flags=[
+            *FLAGS, "--validation_split=0.9", "--eval_every=1"])
+        job.start_ps(0)
+        for i in range(3):
+            job.start_worker(i)
+        job.workers[1].wait_line("training step 2 done")
+        whom = r"worker 1 \(connected; its part of (the validation at )?step \d+ is missing\)"
+        line, n = r"(?m)waiting for %s, \d+ s$" % whom, 0
+
+        def look():
+            return list(re.finditer(line, job.workers[0].output()))[n:]
+        for n in range(20):
+            with harness.paused(job.workers[1]):
+                [found] = harness.until(look, "worker 0 says for whom it waits")
+                if found.group(1):
+                    self.waits_for(job, whom)
+                    job.workers[2].wait_line(line)
+                    break
+        self.assertTrue(found.group(1))
+        self.waits_for_none(job)
+        self.kill(job)
+
     def test_servers_that_are_away(self):
         job = self.job(n_ps=2, n_workers=1, model="small", flags=FLAGS + ["--chunk_bytes=4096"])
         worker = job.start_worker(0, MS)
