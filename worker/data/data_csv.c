@@ -129,8 +129,8 @@ static enum status no_class(const struct csv *c, int64_t column, const char *fie
               data_words_text(c->columns->classes, classes));
     else
         LOG_E("%s: line %lld, column %lld: the label '%s' is a word, of which no number is known: "
-              "the training set's labels are numbers, or it is a checkpoint that is evaluated, "
-              "which names no classes (what --export writes does); number it likewise",
+              "the training set's labels are numbers, or the file that is evaluated names no "
+              "classes; give each word the number that it had in training",
               c->path, (long long)c->line, (long long)column + 1, data_csv_show(field, n, shown));
     return ST_MISMATCH;
 }
