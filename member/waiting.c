@@ -5,15 +5,18 @@
 #include "net/exchange/status_client.h"
 #include <ctype.h>
 #include <stdatomic.h>
+#include <stdbool.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
 enum {
     LOOK_MS = 500,
-    FIRST_MS = 3000,   /* without an answer: it waits */
-    SECOND_MS = 30000, /* when the same wait gets its second line */
-    ASK_MS = 1000,     /* for ps 0 to answer */
+    FIRST_MS = 3000,    /* without an answer: it waits */
+    SECOND_MS = 30000,  /* when the same wait gets its second line */
+    CHANGE_MS = 3000,   /* between the first line and that of a wait for another; doubled */
+    CHANGES_MS = 60000, /* with each line, up to this: two reasons may alternate */
+    ASK_MS = 1000,      /* for ps 0 to answer */
     ASK_EACH_MS = 1000,
     ANSWER_MS = 10000 /* without an answer, of connected servers that name no worker */
 };
@@ -50,12 +53,14 @@ static int is_same(const char *a, const char *b)
 
 int waiting_line_is_due(struct waiting_lines *l, const char *whom, int64_t ms)
 {
-    int is_first = !l->whom[0];
-    if (!is_first && is_same(l->whom, whom) && ms < l->line_ms)
+    bool is_first = !l->whom[0], is_due = is_first || ms >= l->line_ms;
+    if (!is_due && (is_same(l->whom, whom) || ms < l->change_ms))
         return 0;
     snprintf(l->whom, sizeof l->whom, "%s", whom);
-    if (is_first || ms >= l->line_ms)
+    if (is_due)
         l->line_ms = ms < SECOND_MS ? SECOND_MS : 2 * ms;
+    l->gap_ms = is_first ? CHANGE_MS : 2 * l->gap_ms > CHANGES_MS ? CHANGES_MS : 2 * l->gap_ms;
+    l->change_ms = ms + l->gap_ms;
     return 1;
 }
 

@@ -24,10 +24,12 @@ void waiting_set_member(struct waiting *w, int member); /* this one's index; NUL
 void waiting_destroy(struct waiting *w);                /* NULL is fine */
 
 /* When a wait is to get a line: after 3 s, 30 s, then after twice as long each time, or where it is
- * for another, but for the figures in its name. */
+ * for another, but for the figures in its name: 3 s after the line before, then after twice as long
+ * each time, 60 s at most. */
 struct waiting_lines {
     char whom[STATUS_WAITING_BYTES]; /* of the last line; empty: none in this wait */
     int64_t line_ms;                 /* when the next is due */
+    int64_t change_ms, gap_ms;       /* when one for another is; time from the line before to it */
 };
 int waiting_line_is_due(struct waiting_lines *l, const char *whom, int64_t ms);
 

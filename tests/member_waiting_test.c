@@ -28,16 +28,29 @@ static void lines_of_one_wait_become_rare(void **state)
     assert_int_equal(n, sizeof seconds / sizeof *seconds);
 }
 
-static void another_reason_gets_a_line_at_once(void **state)
+static void another_reason_gets_a_line_soon(void **state)
 {
     struct waiting_lines l = {.line_ms = 0};
     (void)state;
     assert_true(waiting_line_is_due(&l, "worker 1 (never joined)", 3000));
     assert_false(waiting_line_is_due(&l, "worker 1 (never joined)", 3500));
-    assert_true(waiting_line_is_due(&l, "worker 1 (refused 0 s ago: another job)", 4000));
+    assert_false(waiting_line_is_due(&l, "worker 1 (refused 0 s ago: another job)", 4000));
+    assert_true(waiting_line_is_due(&l, "worker 1 (refused 2 s ago: another job)", 6000));
     assert_false(waiting_line_is_due(&l, "worker 1 (refused 12 s ago: another job)", 16000));
     assert_true(waiting_line_is_due(&l, "worker 1 (never joined)", 17000));
     assert_true(waiting_line_is_due(&l, "worker 1 (never joined)", 30000));
+}
+
+/* Looked at twice a second for 10 minutes: they get fewer and fewer lines together. */
+static void reasons_that_alternate_get_few_lines(void **state)
+{
+    struct waiting_lines l = {.line_ms = 0};
+    int n = 0;
+    (void)state;
+    for (int64_t ms = 3000; ms < 600000; ms += 500)
+        n += waiting_line_is_due(
+            &l, ms % 1000 ? "worker 1 (never joined)" : "ps:0 (a:1, no answer)", ms);
+    assert_in_range(n, 6, 24);
 }
 
 enum { GENEROUS_MS = 60000 };
@@ -113,7 +126,8 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(lines_of_one_wait_become_rare),
-        cmocka_unit_test(another_reason_gets_a_line_at_once),
+        cmocka_unit_test(another_reason_gets_a_line_soon),
+        cmocka_unit_test(reasons_that_alternate_get_few_lines),
         cmocka_unit_test(a_wait_for_none_is_not_shown),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
