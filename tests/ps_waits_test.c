@@ -192,6 +192,30 @@ static void a_sentence_has_the_time(void **state)
     assert_string_equal(net_status_state(&j->s), "stopped");
 }
 
+/* A label that changes with time would make a new series at each look. */
+static void a_label_has_no_running_figures(void **state)
+{
+    static const char *const labels[][2] = {
+        {"worker 1 (never joined), worker 2 (left)", "worker 1 (never joined), worker 2 (left)"},
+        {"worker 1 (no connection for 12 s)", "worker 1"},
+        {"worker 1 (connected; its part of step 7 is missing), worker 3 (left), and 2 more",
+         "worker 1, worker 3 (left), and 2 more"},
+        {"worker 1 (refused 3 s ago: another job (--seed))", "worker 1"},
+        {"worker 1 (refused 3 s ago: cut (of", "worker 1"},
+        {"ps:1 (h:1; no message for 12 s)", "ps:1"},
+        {"the servers: ps:1 (h:1) has not called it since 3 s", "the servers"},
+        {"an answer of ps:0 (h:1)", "an answer of ps:0"},
+        {"the first worker", "the first worker"},
+        {"", ""},
+    };
+    char label[STATUS_WAITING_BYTES];
+    (void)state;
+    for (size_t i = 0; i < sizeof labels / sizeof *labels; i++) {
+        net_waiting_label(labels[i][0], label);
+        assert_string_equal(label, labels[i][1]);
+    }
+}
+
 /* 20 steps a second, then none: the speed is that of the last 10 s, and 0 where it stands. */
 static void a_speed_ends_where_training_stands(void **state)
 {
@@ -241,6 +265,24 @@ static void generations_without_a_step_stand(void **state)
     assert_int_equal(ps_pulse_stood_ms(&p, now), 0);
 }
 
+/* A rewind far back, or the next job of a server that stays: its steps are made all the same. */
+static void steps_below_the_highest_one_count(void **state)
+{
+    struct ps_pulse p = {.n = 0};
+    int64_t now = s_ns;
+    (void)state;
+    for (int i = 0; i < 10; i++, now += s_ns)
+        ps_pulse_note(&p, 1, 100 + i, now);
+    now += 20 * s_ns;
+    ps_pulse_note(&p, 2, 50, now); /* no step yet */
+    assert_int_equal(ps_pulse_stood_ms(&p, now), 21000);
+    for (int i = 1; i < 10; i++)
+        ps_pulse_note(&p, 2, 50 + i, now += s_ns);
+    assert_int_equal(ps_pulse_stood_ms(&p, now), 0);
+    assert_false(ps_pulse_stands(&p, now));
+    assert_float_equal(ps_pulse_rate(&p, now), 1, 0.01);
+}
+
 static void a_model_has_a_name(void **state)
 {
     char name[STATUS_MODEL_BYTES];
@@ -266,9 +308,11 @@ int main(void)
         cmocka_unit_test(before_a_job_the_first_worker_is_named),
         cmocka_unit_test(long_lists_and_reasons_are_cut),
         cmocka_unit_test(a_sentence_has_the_time),
+        cmocka_unit_test(a_label_has_no_running_figures),
         cmocka_unit_test(a_speed_ends_where_training_stands),
         cmocka_unit_test(slow_steps_do_not_stand),
         cmocka_unit_test(generations_without_a_step_stand),
+        cmocka_unit_test(steps_below_the_highest_one_count),
         cmocka_unit_test(a_model_has_a_name),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);

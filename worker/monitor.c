@@ -65,7 +65,9 @@ static void write_steps(FILE *f, const struct figures_view *v)
 /* The family has no value while it waits for none. */
 static void write_waiting(FILE *f, const struct figures_view *v)
 {
-    const char *const labels[] = {"for", v->waiting, NULL};
+    char whom[STATUS_WAITING_BYTES];
+    const char *const labels[] = {"for", whom, NULL};
+    net_waiting_label(v->waiting, whom);
     metrics_family(f, "weir_worker_waiting_seconds", "gauge",
                    "For how long this worker has waited, and for which workers or servers.");
     if (v->waiting[0])

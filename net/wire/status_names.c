@@ -1,7 +1,9 @@
 /* net/wire/status_names.c - see status.h. */
 #include "net/wire/status.h"
 #include <inttypes.h>
+#include <stdbool.h>
 #include <stdio.h>
+#include <string.h>
 
 const char *net_state_name(enum status_state state)
 {
@@ -34,4 +36,34 @@ void net_waiting_text(const char *whom, int64_t ms, char text[STATUS_SENTENCE_BY
 {
     snprintf(text, STATUS_SENTENCE_BYTES, "waiting for %.*s, %" PRId64 " s", STATUS_WAITING_BYTES,
              whom, ms / 1000);
+}
+
+/* Returns the length of the note in brackets that the text begins with; of a cut one, to its end.
+ */
+static size_t note_length(const char *text)
+{
+    size_t n = 0;
+    int depth = 0;
+    do {
+        depth += text[n] == '(';
+        depth -= text[n] == ')';
+        n += text[n] != 0;
+    } while (depth > 0 && text[n]);
+    return n;
+}
+
+void net_waiting_label(const char *whom, char label[STATUS_WAITING_BYTES])
+{
+    size_t at = 0, n;
+    while (*whom && strncmp(whom, ": ", 2) != 0 && at < STATUS_WAITING_BYTES - 1) {
+        bool is_note = strncmp(whom, " (", 2) == 0;
+        n = is_note ? 1 + note_length(whom + 1) : 1;
+        bool is_kept = !is_note || strcspn(whom, "0123456789") >= n;
+        if (is_kept && n < STATUS_WAITING_BYTES - at) {
+            memcpy(label + at, whom, n);
+            at += n;
+        }
+        whom += n;
+    }
+    label[at] = 0;
 }

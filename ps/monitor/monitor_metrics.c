@@ -66,7 +66,9 @@ static void write_totals(FILE *f, const struct ps_monitor *m)
 /* The family has no value while training waits for none. */
 static void write_waiting(FILE *f, const struct net_status *s)
 {
-    const char *const labels[] = {"for", s->waiting, NULL};
+    char whom[STATUS_WAITING_BYTES];
+    const char *const labels[] = {"for", whom, NULL};
+    net_waiting_label(s->waiting, whom);
     metrics_family(f, "weir_ps_waiting_seconds", "gauge",
                    "For how long training has waited, and for which workers or servers.");
     if (s->waiting[0])

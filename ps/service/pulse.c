@@ -25,10 +25,11 @@ void ps_pulse_note(struct ps_pulse *p, uint64_t generation, int64_t step, int64_
     }
     if (is_first)
         p->highest = -1;
-    if (is_first || step > p->highest) {
+    bool is_made = p->n > 0 && step > p->point[0].step; /* perhaps once more, after a rewind */
+    if (is_first || is_made || step > p->highest)
         p->moved_ns = now_ns;
+    if (step > p->highest)
         p->highest = step;
-    }
     if (step >= 0 && (p->n == 0 || step > p->point[0].step))
         add_point(p, step, now_ns);
 }

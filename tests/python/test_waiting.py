@@ -101,6 +101,8 @@ class Waiting(Looks, harness.Test):
         doc = self.waits_for(job, whom)
         job.workers[0].wait_line(r"waiting for %s, \d+ s$" % whom)
         self.assertEqual((doc["state"], doc["steps_per_s"]), ("waiting", 0))
+        self.assertRegex(self.page(port, "/metrics"),
+                         r'(?m)^weir_ps_waiting_seconds\{for="worker 1"\} [0-9.]+$')
         dead = json.loads(self.page(port, "/status.json"))["members"][1]
         self.assertEqual((dead["state"], dead["images_per_s"], dead["memory_bytes"]),
                          ("missing", None, None))
