@@ -187,7 +187,7 @@ class Unlabelled(Base):
                           (self.path("model"), folder, more), worker.output())
 
     def test_other_classes_than_a_checkpoints(self):
-        """A checkpoint has no names, but their checksum: their numbers would mean other classes."""
+        """A checkpoint has the names: their numbers would mean other classes."""
         folder = self.make("png", "--made=1x8x9", "--classes=3", "--by_class")
         ckpt = self.path("ckpt")
         test = os.path.join(folder, "test")
@@ -199,8 +199,8 @@ class Unlabelled(Base):
                             (["--predict=" + ckpt, "--output=" + self.path("o.csv")],
                              ", or put pictures without labels into one folder")):
             worker = self.run_worker(*flags, data=folder, status=1)
-            self.assertIn("%s was trained on other classes, but %s has 00001/00002/00009; give "
-                          "both the same (a folder of pictures may be empty)%s" %
+            self.assertIn("%s has the classes 00000/00001/00002, but %s has 00001/00002/00009; "
+                          "give both the same (a folder of pictures may be empty)%s" %
                           (ckpt, test, more), worker.output())
         shutil.rmtree(os.path.join(test, "00009"))
         self.predict(folder, status=1, file="ckpt")
