@@ -169,6 +169,32 @@ static void widest_table_is_found_in_any_order(void **state)
     free(text);
 }
 
+/* The flags' names, which a search of the whole line for each would not get through either. */
+static void half_of_the_widest_table_is_ignored_by_name(void **state)
+{
+    enum { N = DATA_CSV_MAX_COLUMNS - 1, BYTES = 8 };
+    char *ignored = malloc(N * BYTES), *text = malloc(2 * N * BYTES), *n = ignored, *t = text;
+    struct data_csv csv;
+    (void)state;
+    assert_true(ignored && text);
+    for (int i = 0; i < N; i++)
+        t += sprintf(t, "%sc%d", i ? "," : "", i);
+    for (int i = 0; i < N; i++)
+        t += sprintf(t, "%c%d", i ? ',' : '\n', i);
+    for (int i = N - 2; i >= 0; i -= 2) /* all but the label, the last, and the odd ones */
+        n += sprintf(n, "%sc%d", n > ignored ? "," : "", i);
+    const struct data_csv_columns columns = {.ignored = ignored};
+    assert_int_equal(decode(text, &columns, &csv), ST_OK);
+    assert_int_equal(csv.samples.dim[1], N / 2 - 1);
+    const float *got = csv.samples.unpacked;
+    for (int i = 0; i < N / 2 - 1; i++)
+        if (got[i] != (float)(2 * i + 1))
+            fail_msg("feature %d is %g", i, (double)got[i]);
+    release(&csv);
+    free(ignored);
+    free(text);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -179,6 +205,7 @@ int main(void)
         cmocka_unit_test(equal_names_keep_their_order),
         cmocka_unit_test(row_names_without_a_heading_are_refused),
         cmocka_unit_test(widest_table_is_found_in_any_order),
+        cmocka_unit_test(half_of_the_widest_table_is_ignored_by_name),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

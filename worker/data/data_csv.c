@@ -365,6 +365,7 @@ done:
     free(made.columns);
     free(made.label_names);
     free(made.ignored_names);
+    free(c.names);
     free(c.place);
     free(c.role);
     data_words_destroy(c.words);

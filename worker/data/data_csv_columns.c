@@ -18,34 +18,27 @@ static enum status no_column(const struct csv *c, const char *flag, const char *
     return ST_NOT_FOUND;
 }
 
-/* Returns the first column, from `from` on, that line 1 gives this name; -1 if there is none. A
- * name that reads as a number is none, unless --csv_header=yes says that line 1 has names. */
-static int64_t find_name(const struct csv *c, const char *name, size_t bytes, int64_t from)
+/* Returns the first column that line 1 gives this name, and sets *second to the next one; -1: there
+ * is none. A name that reads as a number is none, unless --csv_header=yes says that line 1 has
+ * names. */
+static int64_t find_name(const struct csv *c, const char *name, size_t bytes, int64_t *second)
 {
-    const char *end = data_csv_line_end(c, c->at), *p = c->at;
-    int numbers_too = c->columns->header == DATA_CSV_HEADER_YES;
+    enum data_csv_header header = c->columns->header;
     double number;
-    size_t n;
-    if (c->columns->header == DATA_CSV_HEADER_NO)
+    *second = -1;
+    if (header == DATA_CSV_HEADER_NO ||
+        (header != DATA_CSV_HEADER_YES && data_csv_read_number(name, bytes, &number)))
         return -1;
-    for (int64_t column = 0; p && column < c->n_columns; column++) {
-        const char *field = data_csv_take_field(c, &p, end, &n);
-        if (column >= from && n == bytes && memcmp(field, name, n) == 0 &&
-            (numbers_too || !data_csv_read_number(field, n, &number)))
-            return column;
-    }
-    return -1;
+    return data_csv_index_find(c->names, name, bytes, second);
 }
 
 /* Finds a column by its name, which sets has_names, or by its number. *out -1: there is none.
  * ST_INVALID: line 1 gives the name to two columns. */
 static enum status find_column(struct csv *c, const char *name, size_t bytes, int64_t *out)
 {
-    int64_t column = find_name(c, name, bytes, 0);
     double number;
-    *out = column;
+    int64_t second, column = *out = find_name(c, name, bytes, &second);
     if (column >= 0) {
-        int64_t second = find_name(c, name, bytes, column + 1);
         c->has_names = 1;
         if (second < 0)
             return ST_OK;
@@ -100,11 +93,12 @@ static int lacks_labels(const struct csv *c)
 {
     const struct data_csv_columns *k = c->columns;
     const char *first = k->targets ? k->targets : k->label ? k->label : "label";
+    int64_t second;
     if (!k->may_lack)
         return 0;
     if (k->label && strcmp(k->label, DATA_CSV_NO_LABEL) == 0)
         return 1;
-    return c->n_features == k->features && find_name(c, first, strcspn(first, ","), 0) < 0;
+    return c->n_features == k->features && find_name(c, first, strcspn(first, ","), &second) < 0;
 }
 
 static enum status label_not_known(const struct csv *c)
@@ -322,6 +316,7 @@ enum status data_csv_read_first_line(struct csv *c)
     }
     for (int64_t k = 0; k < c->n_columns; k++)
         c->role[k] = DATA_CSV_FEATURE;
+    TRY(data_csv_index_create(c, &c->names));
     TRY(take_columns(c, "ignore_columns", c->columns->ignored, DATA_CSV_IGNORED));
     bool matched;
     TRY(data_csv_match_names(c, &matched));

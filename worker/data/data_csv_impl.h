@@ -10,6 +10,8 @@
 /* What a column is; from 0 on: the target of that number. */
 enum { DATA_CSV_FEATURE = -1, DATA_CSV_LABEL = -2, DATA_CSV_IGNORED = -3 };
 
+struct data_csv_index;
+
 struct csv {
     const char *at, *end;
     const char *path;
@@ -26,6 +28,7 @@ struct csv {
     int are_words;
     int64_t first_line; /* and where */
     struct data_words *words;
+    struct data_csv_index *names; /* of line 1 */
 };
 
 enum { DATA_CSV_SHOWN_BYTES = 32 };
@@ -50,6 +53,15 @@ enum status data_csv_check_text(const uint8_t *bytes, uint64_t n, const char *pa
 /* Refuses a field of the current line that is not UTF-8; then all fields of line 1. */
 enum status data_csv_check_word(const struct csv *c, int64_t column, const char *field, size_t n);
 enum status data_csv_check_names(const struct csv *c);
+/* data_csv_index.c: the columns by the names that line 1 would give them. Release with free(). */
+enum status data_csv_index_create(const struct csv *c, struct data_csv_index **out);
+/* Returns the first column of this name, and sets *second to the next one; -1: there is none. */
+int64_t data_csv_index_find(const struct data_csv_index *x, const char *name, size_t n,
+                            int64_t *second);
+/* Returns the first column of this name that is a feature and that no call returned before; -1:
+ * there is none. */
+int64_t data_csv_index_take(struct data_csv_index *x, const struct csv *c, const char *name,
+                            size_t n);
 /* data_csv_columns.c: counts the columns, and says what each is. */
 enum status data_csv_read_first_line(struct csv *c);
 /* data_csv_report.c: logs which columns of these rows are features, label and ignored, and warns of
