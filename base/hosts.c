@@ -46,14 +46,18 @@ const char *hosts_problem(const char *addr)
     return NULL;
 }
 
-/* Returns a copy of the first n bytes, with small letters: host names have no case. NULL: no
- * memory.
- */
+void hosts_lower(char *addr)
+{
+    for (; *addr; addr++)
+        *addr = (char)tolower((unsigned char)*addr);
+}
+
+/* Returns a copy of the first n bytes, with small letters. NULL: no memory. */
 static char *copy_small(const char *addr, size_t n)
 {
     char *copy = strndup(addr, n);
-    for (char *c = copy; c && *c; c++)
-        *c = (char)tolower((unsigned char)*c);
+    if (copy)
+        hosts_lower(copy);
     return copy;
 }
 

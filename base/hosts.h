@@ -20,6 +20,8 @@ enum status hosts_parse(const char *text, const char *flag, struct hosts *out);
 void hosts_free(struct hosts *h);
 /* What is wrong with one address: NULL, or words that go on after its name ("has no port; ..."). */
 const char *hosts_problem(const char *addr);
+/* Puts one address in small letters, as lists have it. */
+void hosts_lower(char *addr);
 /* Copies of n addresses that hosts_problem finds nothing wrong with. ST_INVALID (not logged): one
  * is wrong, there twice, or there are more than HOSTS_MAX; ST_NOMEM. */
 enum status hosts_copy(const char *const *addr, size_t n, struct hosts *out);

@@ -262,5 +262,6 @@ int main(int argc, char **argv)
     hosts_free(&cluster.ps);
     hosts_free(&cluster.workers);
     hosts_free(&cluster.parents);
+    hosts_free(&cluster.joining);
     return exit_code;
 }

@@ -341,8 +341,11 @@ static enum status check_place(const struct ps_options *o, struct ps_cluster *c)
             "--address names a worker, or with --join this server; not used by this server, whose "
             "entry in --ps_hosts counts");
     c->self = o->join ? -1 : (int)o->task_index;
-    c->address = o->join ? o->address : c->ps.addr[own ? o->task_index : 0];
-    enum status st = ps_bind_address(o->bind, c->address, c->bind);
+    enum status st = o->join ? hosts_copy(&o->address, 1, &c->joining) : ST_OK;
+    if (st != ST_OK)
+        return st;
+    c->address = o->join ? c->joining.addr[0] : c->ps.addr[own ? o->task_index : 0];
+    st = ps_bind_address(o->bind, c->address, c->bind);
     if (st != ST_OK || o->metrics_port == 0)
         return st;
     return http_address(o->metrics_bind, c->bind, (int)o->metrics_port, c->pages);

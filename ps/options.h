@@ -57,7 +57,7 @@ struct ps_options {
 };
 
 struct ps_cluster {
-    struct hosts ps, workers, parents;
+    struct hosts ps, workers, parents, joining; /* joining: its own address, with --join */
     struct cluster found; /* what is said of it; its lists are the first two above */
     int self;             /* place in ps; -1: it joins */
     const char *address;  /* of this server */

@@ -100,7 +100,8 @@ static void *run_call(void *arg)
                                   .order = 2,
                                   .phase = 3,
                                   .bytes = 1 << 20,
-                                  .crc32c = 0xabcd};
+                                  .crc32c = 0xabcd,
+                                  .address = "Node7:2222"};
     c->st = net_peer_control(c->client, &request, c->deadline_ms, &c->reply, c->why);
     return NULL;
 }
@@ -144,7 +145,8 @@ static void answers_come_at_once_or_later(void **state)
     assert_int_equal(seen.last.phase, 3);
     assert_int_equal(seen.last.bytes, 1 << 20);
     assert_int_equal(seen.last.crc32c, 0xabcd);
-    net_server_control_reply(server, call + 1, &answer); /* nobody's: nothing happens */
+    assert_string_equal(seen.last.address, "node7:2222"); /* as plans have it */
+    net_server_control_reply(server, call + 1, &answer);  /* nobody's: nothing happens */
     net_server_control_reply(server, call, &answer);
     assert_int_equal(finish(&c), ST_OK);
     assert_memory_equal(&c.reply, &answer, sizeof answer);

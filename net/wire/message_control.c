@@ -224,6 +224,7 @@ static enum status control_from_wire(const Weir__V1__CoordinateRequest *wire,
                              .lowest = -1,
                              .highest = -1};
     snprintf(to.address, sizeof to.address, "%s", wire->address);
+    hosts_lower(to.address);
     if (c) {
         to.wanted = c->wanted;
         to.order = c->order;

@@ -50,6 +50,18 @@ class ServerChanges(generations.Test):
             self.assertGreater(float(re.search(r"([\d.]+) MB of gradients in",
                                                job.ps[n_ps].output()).group(1)), 0.1)
 
+    def test_server_joins_by_a_name_with_capitals(self):
+        """Host names have no case: it is one server, that of the plan."""
+        job = self.slow_job(1)
+        job.start()
+        port = harness.free_ports(1)[0]
+        ps = self.start("ps:join", [os.path.join(harness.BIN, "ps"), "--join", "--ps_hosts=" +
+                                    job.ps_hosts[0], "--address=LocalHost:%d" % port], ready=True)
+        self.assertEqual(ps.wait_ready(), "localhost:%d" % port)
+        job.ps.append(ps)
+        job.ps[0].wait_line(r"ps:1 \(localhost:%d\) joins at step" % port)
+        self.check(job)
+
     def test_server_leaves(self):
         """SIGTERM with --drain: its chunks go to the others, it ends with 0, no bit differs."""
         for n_ps in (2, 3):
