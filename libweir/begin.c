@@ -144,6 +144,8 @@ static enum status set_up(struct weir *w)
     w->batch = w->job.batch / w->n_local;
     TRY(make_updates(w));
     TRY(make_gradients(w));
+    if (w->updates.ops->waits)
+        st = weir_watch_waits(w);
 done:
     return st;
 }
@@ -167,6 +169,8 @@ static void *starter_main(void *arg)
         w->updates.ops->leave_soon(w->updates.ctx, 0);
     if (st == ST_OK)
         st = w->updates.ops->start(w->updates.ctx, &start);
+    if (st == ST_OK)
+        waiting_set_member(w->waiting, start.place.member);
     pthread_mutex_lock(&w->lock);
     int code = weir_code_of(st);
     if (st == ST_OK) /* a server came while it was looked up */

@@ -211,6 +211,8 @@ static void end_membership(struct weir *w)
     if (w->starter_runs)
         weir_cancel(w);
     weir_end_starter(w);
+    waiting_destroy(w->waiting);
+    w->waiting = NULL;
     if (w->updates.ops && (code == WEIR_DONE || code == WEIR_LEFT) && !w->goodbye)
         w->updates.ops->leave(w->updates.ctx, code == WEIR_DONE, "");
     w->goodbye = 1;

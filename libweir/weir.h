@@ -57,8 +57,8 @@ const char *weir_error(struct weir *w);
 /* Lines of the library, of all handles, one at a time, to one function of the process; from any
  * thread, with locks held: it may call weir_error, _version, _code_text and this one. Other calls
  * do nothing and return WEIR_E_INVALID (NULL, -1), and waiting for another thread's may be without
- * end. NULL: none. Before its first call, warnings are printed on stderr: of a wait for servers one
- * after 3 s, and then, rarely, one more. */
+ * end. NULL: none. Before its first call, warnings are printed on stderr: of a wait for servers or
+ * other members one after 3 s, and then, rarely, one more. */
 void weir_log(void (*line)(void *ctx, int level, const char *text), void *ctx);
 
 /* Before the first weir_next. Settings are weir-worker's flags by name, values as text:

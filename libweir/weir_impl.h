@@ -19,6 +19,7 @@
 #include "member/dataset_order.h"
 #include "member/identity.h"
 #include "member/updates.h"
+#include "member/waiting.h"
 #include <pthread.h>
 
 enum {
@@ -67,6 +68,8 @@ struct weir {
     float *gradients;
     struct net_shared *segment;
     struct updates updates;
+    struct updates watched;  /* for `waiting`: what this member waits for */
+    struct waiting *waiting; /* NULL: there are no servers */
     int own_pace, n_local, batch;
     struct gather *gather; /* [n_chunks] */
     int event_fd;          /* -1: none */
@@ -103,6 +106,7 @@ struct weir {
     uint64_t order_seed;
 };
 
+enum status weir_watch_waits(struct weir *w); /* waits.c: names whom it waits for; logged */
 /* errors.c: a failure's code, with its sentence. */
 int weir_fail(struct weir *w, int code, const char *fmt, ...) __attribute__((format(printf, 3, 4)));
 /* Likewise of what the rooms below have logged since weir_listen. */

@@ -10,7 +10,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-enum { EXCHANGE_WAIT_LINE_MS = 5000, EXCHANGE_RELEASE_MS = 5000 };
+enum { EXCHANGE_WAIT_LINE_MS = 5000, EXCHANGE_RELEASE_MS = 5000, RESUMED_MS = 1000 };
 
 /* Takes one off the list that nothing is under way on; under the lock. */
 static struct link *find_retired(struct net_exchange *x)
@@ -238,10 +238,17 @@ static int wait_ready(struct net_exchange *x, int64_t deadline_ns)
     return 0;
 }
 
+int exchange_is_waiting(const struct net_exchange *x)
+{
+    return x->n_waiting > 0 ||
+           (x->left_ns > 0 && clock_now_ns() - x->left_ns < RESUMED_MS * INT64_C(1000000));
+}
+
 void exchange_begin_wait(struct net_exchange *x)
 {
-    if (x->n_waiting++ == 0)
+    if (!exchange_is_waiting(x))
         x->waits_ns = clock_now_ns();
+    x->n_waiting++;
 }
 
 static int is_ready(const struct chunk_state *c, int64_t step)
@@ -276,6 +283,7 @@ enum status net_exchange_wait_until(struct net_exchange *x, int first, int n, in
         }
     }
     x->n_waiting--;
+    x->left_ns = st == ST_DEADLINE ? clock_now_ns() : 0;
     pthread_mutex_unlock(&x->lock);
     return st;
 }

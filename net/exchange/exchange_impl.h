@@ -47,6 +47,7 @@ struct net_exchange {
     int64_t over_asked_ms;      /* how long ps 0 was silent as is_over was asked; 0: not yet */
     int closing, n_waiting;     /* callers of net_exchange_start and _wait */
     int64_t waits_ns;           /* when the first of them came, or the last answer */
+    int64_t left_ns;            /* when the last one's deadline passed; 0: it got its answer */
     int64_t said_ns;            /* when a line named a server that is not reached */
     int n_begun, n_out, n_left; /* STARTs and LEAVEs that came to their end */
     int n_leaves;               /* calls under way */
@@ -69,6 +70,9 @@ void exchange_step(struct net_exchange *x, const struct session_event *e);
 void exchange_fail(struct net_exchange *x, enum status st);
 int exchange_ask_if_over(struct net_exchange *x); /* under the lock, which it gives up meanwhile */
 void exchange_begin_wait(struct net_exchange *x); /* a caller waits: under x->lock */
+/* Under x->lock. A caller that waits in slices, as Python does for the sake of signals, waits also
+ * between two of them. */
+int exchange_is_waiting(const struct net_exchange *x);
 void exchange_notify(const struct net_exchange *x); /* by event_fd; under x->lock */
 /* What requests and waits end with: ST_OK, ST_REBASED, or why the session failed; under x->lock. */
 enum status exchange_status(const struct net_exchange *x);

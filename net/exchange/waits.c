@@ -30,7 +30,7 @@ void net_exchange_waits(struct net_exchange *x, struct net_exchange_wait *out)
     int server = lost >= 0 ? lost : find_awaited(x);
     const struct link *l = x->links[server < x->n_links ? server : 0];
     *out = (struct net_exchange_wait){.server = server};
-    if (x->n_waiting > 0)
+    if (exchange_is_waiting(x))
         out->ms = (clock_now_ns() - x->waits_ns) / 1000000;
     snprintf(out->address, sizeof out->address, "%s", l->addr);
     if (lost >= 0)

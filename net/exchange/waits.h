@@ -8,7 +8,7 @@ struct net_exchange;
 
 struct net_exchange_wait {
     int64_t ms; /* since the last answer, or since net_exchange_start or _wait
-                   was called; 0: no caller waits */
+                   was called, or the first of several in a row; 0: no caller waits */
     int server; /* whose answer is waited for */
     char address[CONTROL_TEXT_BYTES];
     char reason[CONTROL_TEXT_BYTES]; /* why this server is not connected, or has this member wait;

@@ -190,6 +190,28 @@ class Members(unittest.TestCase):
                 process.kill()
                 self.assertEqual(process.stderr.read(), "")
 
+    def test_another_member_is_missing(self):
+        """stderr names it after 3 s, as the log of Weir's own workers does."""
+        code = ("import sys, weir\n"
+                "with weir.Member(ps_hosts=sys.argv[1], n_workers=2, task_index=0,\n"
+                "                 train_steps=2) as m:\n"
+                "    m.param('w', (1,))\n    for _ in m:\n        m.push(0, samples=1)\n")
+        with weir.Cluster(n_workers=0) as cluster:
+            process = subprocess.Popen(
+                [sys.executable, "-c", code, cluster.ps_hosts[0]], stderr=subprocess.PIPE,
+                text=True, env={**os.environ, "PYTHONPATH": os.path.join(harness.SOURCE, "python")})
+            self.addCleanup(process.communicate)
+            self.addCleanup(process.kill)
+            self.assertRegex(process.stderr.readline(),
+                             r"^weir: waiting for worker 1 \(never joined\), \d+ s$")
+            with weir.Member(ps_hosts=cluster.ps_hosts[0], n_workers=2, task_index=1,
+                             train_steps=2) as m:
+                m.param("w", (1,))
+                for _ in m:
+                    m.push(0, samples=1)
+            self.assertEqual(process.wait(20 * harness.PATIENCE), 0)
+            self.assertEqual(process.stderr.read(), "")
+
     def test_closed_meanwhile(self):
         """By another thread, and by a signal handler, while next() waits: it ends, and the memory
         of a view stays."""

@@ -1,0 +1,27 @@
+/* libweir/waits.c - see weir_impl.h: the lines that name whom a member waits for, as Weir's own
+ * workers have them. They are warnings, so stderr shows them by default. */
+#include "libweir/weir_impl.h"
+
+/* A server that is not reached has lines of the exchange's own. */
+static void find_wait(void *ctx, struct net_exchange_wait *out)
+{
+    const struct weir *w = ctx;
+    w->updates.ops->waits(w->updates.ctx, out);
+    if (out->reason[0] && !out->is_asked)
+        out->ms = 0;
+}
+
+/* The line is all that is shown. */
+static void on_changed(void *ctx, const char *whom, int64_t ms)
+{
+    (void)ctx, (void)whom, (void)ms;
+}
+
+enum status weir_watch_waits(struct weir *w)
+{
+    static const struct updates_ops ops = {.waits = find_wait};
+    w->watched = (struct updates){&ops, w};
+    const struct waiting_config cfg = {
+        .updates = &w->watched, .ps0 = w->cluster.ps.addr[0], .changed = on_changed, .ctx = w};
+    return waiting_create(&cfg, &w->waiting);
+}
