@@ -14,7 +14,7 @@
 #include <sys/file.h>
 #include <unistd.h>
 
-enum owner_state { OWNER_GONE, OWNER_ALIVE, OWNER_UNKNOWN };
+enum owner_state { OWNER_GONE, OWNER_ALIVE, OWNER_ENDING, OWNER_UNKNOWN };
 
 /* Sets the state of a worker without servers, which is alive while it holds its lock. A lock that
  * the file system does not have says nothing of it: such a worker is taken to be gone. */
@@ -58,12 +58,12 @@ static enum owner_state ask_server(const struct ps_lease *lease, char why[CONTRO
                    ? OWNER_GONE
                    : OWNER_UNKNOWN;
     uint64_t owner = s.checkpoints.owner;
-    bool has_folder = s.checkpoints.folder[0];
+    bool has_folder = s.checkpoints.folder[0], is_ending = s.checkpoints.is_ending;
     net_status_free(&s);
     snprintf(why, CONTROL_TEXT_BYTES, "the ps:0 there does not report which process it is");
     if (owner == 0 && has_folder)
         return OWNER_UNKNOWN;
-    return owner == lease->incarnation ? OWNER_ALIVE : OWNER_GONE;
+    return owner != lease->incarnation ? OWNER_GONE : is_ending ? OWNER_ENDING : OWNER_ALIVE;
 }
 
 static enum owner_state look_at_server(const struct ps_lease *lease, const char *address,
@@ -80,7 +80,7 @@ static enum owner_state look_at_server(const struct ps_lease *lease, const char 
 static void log_taken(const char *folder, const struct ps_lease *lease, const char *ps0,
                       enum owner_state state, const char *why)
 {
-    if (state == OWNER_ALIVE)
+    if (state != OWNER_UNKNOWN)
         LOG_W("--take_over: %s is taken from %s%s, which is running: it ends before its next "
               "checkpoint, and loses its steps since the last one",
               folder, ps0, lease->address);
@@ -98,6 +98,11 @@ static void log_refused(const char *folder, const struct ps_lease *lease, bool i
         LOG_E("--checkpoint_dir: %s belongs to %s%s, and whether that is running is not known "
               "(%s). If it is gone, start this program once with --take_over; else " OWNER_REMEDY,
               folder, is_alone ? "" : "ps:0 at ", lease->address, why);
+    else if (state == OWNER_ENDING)
+        LOG_E(
+            "--checkpoint_dir: %s belongs to a job whose ps:0, at %s, is shutting down: start this "
+            "program again when it has ended",
+            folder, lease->address);
     else if (is_alone)
         LOG_E(
             "--checkpoint_dir: %s belongs to a running worker without servers (%s): " OWNER_REMEDY,
@@ -124,5 +129,5 @@ enum status ps_owner_check(const char *folder, const char *address, bool take_ov
         log_taken(folder, &lease, is_alone ? "" : "ps:0 at ", state, why);
     else
         log_refused(folder, &lease, is_alone, state, why);
-    return take_over ? ST_OK : ST_REFUSED;
+    return take_over ? ST_OK : state == OWNER_ENDING ? ST_BUSY : ST_REFUSED;
 }

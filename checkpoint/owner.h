@@ -12,7 +12,8 @@
  * the lock cannot be opened.
  *
  * Threads: any. A call waits for an answer, OWNER_ANSWER_MS at most.
- * Errors:  ST_REFUSED (the owner is alive, or that is not known), ST_IO; logged. */
+ * Errors:  ST_REFUSED (the owner is alive, or that is not known), ST_BUSY (it
+ *          is shutting down), ST_IO; logged. */
 #ifndef CHECKPOINT_OWNER_H
 #define CHECKPOINT_OWNER_H
 #include "base/status.h"

@@ -207,6 +207,7 @@ static enum status fill_job(const struct ps_status *s, struct coordinator *c,
     out->checkpoints.wanted = snap.wanted;
     out->checkpoints.given = snap.given;
     out->checkpoints.owner = snap.incarnation;
+    out->checkpoints.is_ending = snap.is_ending;
     if (snap.best.known)
         out->best = (struct net_best){snap.best.step, snap.best.loss, snap.best.accuracy};
 done:

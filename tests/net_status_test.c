@@ -30,7 +30,8 @@ static const struct net_status_checkpoints checkpoints = {.folder = "/ckpt",
                                                           .wanted = 4,
                                                           .given = 3,
                                                           .next_ms = 2500,
-                                                          .owner = 77};
+                                                          .owner = 77,
+                                                          .is_ending = true};
 
 /* A status in which no two figures are the same. */
 static void fill(struct net_status *s, int with_model)

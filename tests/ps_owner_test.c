@@ -99,6 +99,9 @@ static void only_the_claimed_incarnation_is_alive(void **state)
     claim(address);
     assert_refused("a:1", "belongs to a running job, whose ps:0 answers at 127.0.0.1:");
     assert_free(address);
+    s.checkpoints.is_ending = true;
+    assert_int_equal(CAPTURE(ps_owner_check(folder, "a:1", false)), ST_BUSY); /* try again */
+    assert_non_null(strstr(capture_text, "is shutting down: start this program again when"));
     s.checkpoints.owner = OWNER + 1; /* another job has its port */
     assert_free("a:1");
     s.checkpoints.owner = 0; /* a version that does not report it */

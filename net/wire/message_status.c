@@ -157,6 +157,7 @@ static void checkpoints_to_wire(const struct net_status_checkpoints *from,
     to->given = from->given;
     to->next_ms = (uint64_t)(from->next_ms + 1);
     to->owner = from->owner;
+    to->ending = from->is_ending;
 }
 
 enum status message_pack_status(const struct net_status *s, uint8_t **data, size_t *bytes)
@@ -288,6 +289,7 @@ static void checkpoints_from_wire(const Weir__V1__StatusReply__Checkpoints *from
     to->wanted = from->wanted;
     to->given = from->given;
     to->owner = from->owner;
+    to->is_ending = from->ending;
     message_text_in(from->folder, to->folder, sizeof to->folder);
 }
 

@@ -10,6 +10,7 @@
 #include "net/wire/control.h"
 #include "net/wire/evaluation.h"
 #include "net/wire/job.h"
+#include <stdbool.h>
 
 struct net_status_request {
     int with_model;
@@ -81,6 +82,7 @@ struct net_status_checkpoints {
     int64_t next_ms; /* until the next is begun by time, whatever step was ordered; -1: not by
                         time, one is being made, or training stands */
     uint64_t owner;  /* incarnation of the ps 0 that answers, as in its folder's lease */
+    bool is_ending;  /* that ps 0 is shutting down */
 };
 
 struct net_status {
@@ -119,8 +121,7 @@ const char *net_state_name(enum status_state state);
 const char *net_status_state(const struct net_status *s);
 /* Writes "waiting for worker 1 (never joined), 12 s". */
 void net_waiting_text(const char *whom, int64_t ms, char text[STATUS_SENTENCE_BYTES]);
-/* Writes whom without what changes while it waits: notes in brackets that have figures, and what
- * follows a colon. */
+/* Writes whom without what changes: notes in brackets that have figures, and all behind a colon. */
 void net_waiting_label(const char *whom, char label[STATUS_WAITING_BYTES]);
 const char *net_member_name(enum member_state state);
 const char *net_server_name(enum server_state state);
@@ -138,7 +139,6 @@ struct net_command {
     enum command_kind kind;
     int index; /* of the worker or the server */
 };
-
 enum command_answer { COMMAND_REFUSED, COMMAND_ACCEPTED, COMMAND_DONE, COMMAND_N_ANSWERS };
 
 struct net_command_reply {

@@ -325,6 +325,7 @@ enum status coordinator_snapshot(struct coordinator *l, struct coordinator_snaps
         s.wanted = l->requested;
         s.given = coord_given(l->state);
         s.incarnation = l->incarnation;
+        s.is_ending = coord_is_ending(l->state);
         *out = s;
     }
     pthread_mutex_unlock(&l->lock);

@@ -100,6 +100,7 @@ struct coordinator_snapshot {
     struct coord_best best;        /* whose checkpoint is kept */
     int64_t next_ms;               /* as coord_next_ms */
     uint64_t incarnation;          /* of this process, as in its folder's lease */
+    bool is_ending;                /* this process is shutting down */
     uint64_t wanted, given;        /* by coordinator_request, so far; of these, made or given up */
 };
 enum status coordinator_snapshot(struct coordinator *l, struct coordinator_snapshot *out);

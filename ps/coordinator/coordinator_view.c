@@ -240,6 +240,11 @@ int coord_is_settled(const struct coord *c)
     return c->generation && c->settled == c->generation && c->phase == PHASE_RUNNING;
 }
 
+bool coord_is_ending(const struct coord *c)
+{
+    return c->finishing != 0;
+}
+
 int64_t coord_last_step(const struct coord *c)
 {
     return c->ckpt.last_step;

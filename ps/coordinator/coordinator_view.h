@@ -3,6 +3,7 @@
 #ifndef PS_COORDINATOR_COORDINATOR_VIEW_H
 #define PS_COORDINATOR_COORDINATOR_VIEW_H
 #include "ps/coordinator/coordinator.h"
+#include <stdbool.h>
 
 /* PLAN: what is to be made. Lists are of the state's, until the next step. */
 struct coord_plan_view {
@@ -75,6 +76,7 @@ int coord_waits_for(const struct coord *c, struct coord_line *out);
 uint64_t coord_generation(const struct coord *c); /* of the plan in force; 0: none */
 uint64_t coord_settled(const struct coord *c);    /* that all servers were in; 0: none */
 int coord_is_settled(const struct coord *c);
+bool coord_is_ending(const struct coord *c);     /* this ps 0 is shutting down */
 int64_t coord_last_step(const struct coord *c);  /* of the last checkpoint; -1 */
 int coord_lacks_last(const struct coord *c);     /* 1: it could not be made of the end */
 int64_t coord_order_step(const struct coord *c); /* of the one being made; -1 */

@@ -6,6 +6,7 @@ import os
 import re
 import shutil
 import signal
+import subprocess
 import unittest
 
 import ckpt_folder
@@ -114,6 +115,27 @@ class Ps0Gone(harness.Test):
         old.ps[0].wait(60, 1)
         old.ps[0].wait_line(new.ps_hosts[0] + " has claimed it since")
         for process in (ps, old.workers[0]):
+            process.stop(signal.SIGKILL, status=None)
+
+    @staticmethod
+    def status(job):
+        return subprocess.run([os.path.join(harness.BIN, "weirctl"), "status", "--ps_hosts=" +
+                               job.ps_hosts[0]], stdout=subprocess.PIPE, text=True).stdout
+
+    def test_folder_of_a_job_that_shuts_down(self):
+        """The last checkpoint waits for ps:1: a ps 0 that starts then may be started again."""
+        old = self.job(n_ps=2, n_workers=1, model="small", flags=[*SLOW, "--train_steps=100000"])
+        old.start(self.ckpt())
+        old.workers[0].wait_line("training step 5 done")
+        new = self.job(n_ps=1, n_workers=1, model="small", flags=FLAGS)
+        with harness.paused(old.ps[1]):
+            old.ps[0].popen.send_signal(signal.SIGTERM)
+            harness.until(lambda: " stopped, step" in self.status(old), "ps:0 waits for ps:1")
+            ps = new.start_ps(0, *self.ckpt(), wait=False)
+            ps.wait(60, 138)
+            self.assertIn("belongs to a job whose ps:0, at %s, is shutting down" % old.ps_hosts[0],
+                          ps.output())
+        for process in (*old.ps, *old.workers):
             process.stop(signal.SIGKILL, status=None)
 
     def test_wakes_up_too_late(self):
