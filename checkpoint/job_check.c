@@ -2,8 +2,10 @@
 #include "checkpoint/job_check.h"
 #include "base/float_text.h"
 #include "base/log.h"
+#include "files/json_text.h"
 #include <inttypes.h>
 #include <stdio.h>
+#include <stdlib.h>
 #include <string.h>
 
 /* How a difference is said: both programs log the sentence, so neither is "here". */
@@ -17,6 +19,8 @@
 #define TO_JOIN                                                                                    \
     "; one worker more in a job that runs is started with --join, without --worker_hosts and "     \
     "--task_index"
+
+enum { COLUMNS_BYTES = JOB_MAX_TRAINED_ON_BYTES + 1 };
 
 enum status ps_match_first(const struct net_join *join, int n_workers, char *why, size_t why_bytes)
 {
@@ -318,6 +322,52 @@ static void say_of_checkpoint(const char *what, char *to, size_t bytes)
         snprintf(to, bytes, "%s", what);
 }
 
+/* Copies the names of a CSV file's columns, one a line, from what a worker says of its data; empty:
+ * there are none. */
+static void copy_columns(const char *trained_on, char *to, size_t bytes)
+{
+    json_t *o = NULL;
+    *to = 0;
+    if (trained_on && json_text_load(trained_on, strlen(trained_on), &o) == ST_OK) {
+        const char *names = json_string_value(json_object_get(o, "columns"));
+        snprintf(to, bytes, "%s", names ? names : "");
+    }
+    json_decref(o);
+}
+
+/* Finds the first column whose name differs, of two tables that both have names. */
+static int columns_differ(const char *had, const char *has, char *what, size_t n)
+{
+    char *there = malloc(2 * COLUMNS_BYTES), *here = there ? there + COLUMNS_BYTES : NULL;
+    int column = 1, differ = 0;
+    if (!there)
+        return 0;
+    copy_columns(had, there, COLUMNS_BYTES);
+    copy_columns(has, here, COLUMNS_BYTES);
+    const char *a = there, *b = here;
+    while (*a && *b && !differ) {
+        int n_a = (int)strcspn(a, "\n"), n_b = (int)strcspn(b, "\n");
+        differ = n_a != n_b || memcmp(a, b, (size_t)n_a) != 0;
+        if (differ)
+            snprintf(what, n,
+                     "another data set: feature %d is the column '%.*s', in the checkpoint '%.*s': "
+                     "write the columns of the CSV file in the checkpoint's order",
+                     column, n_b > 60 ? 60 : n_b, b, n_a > 60 ? 60 : n_a, a);
+        a += n_a + (a[n_a] == '\n');
+        b += n_b + (b[n_b] == '\n');
+        column++;
+    }
+    free(there);
+    return differ;
+}
+
+/* The same samples may have other names; those of another worker's own part are not known. */
+static int data_may_differ(const struct job_data *had, const struct job_data *has)
+{
+    char why[400];
+    return has->own || job_data_compare(had, has, why, sizeof why) != ST_OK;
+}
+
 enum status ps_match_restored(const struct ps_manifest *m, const struct net_join *join, char *why,
                               size_t why_bytes)
 {
@@ -330,6 +380,9 @@ enum status ps_match_restored(const struct ps_manifest *m, const struct net_join
     if (st == ST_OK)
         st = ps_match_job(&job, chunks, join, what, sizeof what);
     chunks_destroy(chunks);
+    if (st != ST_NOMEM && data_may_differ(&job.data, &join->job.data) &&
+        columns_differ(m->trained_on, join->trained_on, what, sizeof what))
+        st = ST_MISMATCH;
     say_of_checkpoint(what, said, sizeof said);
     if (st != ST_OK)
         snprintf(why, why_bytes,

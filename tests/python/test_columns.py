@@ -78,6 +78,27 @@ class Columns(harness.Test):
                              by="ck2", status=1)
         self.assertIn("'c'", lacks)
 
+    def test_a_resumed_run_with_columns_in_another_order_is_refused(self):
+        """Also where servers keep the checkpoint, and no checksum of the data is compared."""
+        wrong = r"feature 1 is the column 'b', in the checkpoint 'a': write the columns of the " \
+            "CSV file in the checkpoint's order"
+        self.train("--label_column=kind", "--checkpoint_dir=" + self.path("ck"))
+        self.write("train2.csv", "id,b,a,kind,c", ["id", "b", "a", "kind", "c"])
+        worker = self.worker(*TRAIN, "--train_steps=40", "--label_column=kind",
+                             "--ignore_columns=id", "--train_data=" + self.path("train2.csv"),
+                             "--checkpoint_dir=" + self.path("ck"), status=1)
+        self.assertRegex(worker.output(), wrong)
+        for name, status in (("train.csv", 0), ("train2.csv", 1)):
+            job = self.job(n_workers=1, flags=[
+                *TRAIN, "--train_steps=%d" % (20 + 20 * status), "--label_column=kind",
+                "--ignore_columns=id", "--data_shard=own"])
+            job.flags = [f for f in job.flags if not f.startswith("--data_dir")]
+            job.start_ps(0, "--checkpoint_dir=" + self.path("ck2"))
+            worker = job.start_worker(0, "--train_data=" + self.path(name))
+            worker.wait(60, status)
+            job.ps[0].stop(harness.signal.SIGTERM, status=None)
+        self.assertRegex(worker.output(), wrong)
+
     def test_other_columns_are_refused(self):
         self.train("--label_column=kind")
         said = self.predict(self.write("new.csv", "x,a,b,c", ["id", "a", "b", "c"]), status=1)

@@ -144,7 +144,8 @@ static void say_past(const struct alone_folder_config *cfg, const struct ps_mani
 
 static enum status check(const struct alone_folder_config *cfg, const struct ps_manifest *m)
 {
-    const struct net_join join = {.job = *cfg->job, .chunks = cfg->chunks};
+    const struct net_join join = {
+        .job = *cfg->job, .chunks = cfg->chunks, .trained_on = cfg->trained_on};
     char why[640];
     enum status st = ps_match_restored(m, &join, why, sizeof why);
     if (st != ST_OK) {

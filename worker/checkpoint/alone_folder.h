@@ -24,6 +24,7 @@ struct alone_folder_config {
     const struct net_job *job;
     double epochs; /* that make its steps; 0: they were given as steps */
     const struct chunks *chunks;
+    const char *trained_on;  /* as in struct net_join */
     struct updates *updates; /* of the local kind; goes on from what is found */
 };
 

@@ -70,7 +70,7 @@ static enum status write_manifest(const struct alone_saver *s, const struct ps_c
                                   .n_files = 1,
                                   .files = file,
                                   .shard = s->shard,
-                                  .trained_on = (char *)(uintptr_t)s->cfg.trained_on,
+                                  .trained_on = (char *)(uintptr_t)s->cfg.folder.trained_on,
                                   .progress = f->progress};
     const struct ps_folder_check here = {.here = NULL};
     enum status st = ps_folder_check_files(f->folder, &m, &here, why);

@@ -12,7 +12,6 @@
 
 struct alone_saver_config {
     struct alone_folder_config folder; /* what it points to: borrowed while the saver lives */
-    const char *trained_on;            /* as in struct net_join; borrowed likewise */
     int64_t save_steps;                /* 0: not by steps */
     int64_t save_ms;                   /* 0: not by time */
     int keep;                          /* 0: all */
