@@ -61,7 +61,9 @@ static void warn_of_chance(const struct worker *w, const struct trainer_result *
 {
     double samples = (double)w->opt.batch_size * (double)r->global_step;
     int together = w->opt.sync_mode == JOB_SYNC && w->opt.aggregate > 1 ? w->opt.aggregate : 1;
-    chance_warn(&(struct chance_figures){.accuracy = accuracy,
+    enum layer_kind loss_kind = w->model->layers[w->model->n_layers - 1].kind;
+    chance_warn(&(struct chance_figures){.loss_kind = loss_kind,
+                                         .accuracy = accuracy,
                                          .loss = loss,
                                          .classes = w->model->classes,
                                          .n = n,

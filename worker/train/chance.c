@@ -1,9 +1,9 @@
 /* worker/train/chance.c - see chance.h.
  *
- * A guess among K classes has an accuracy of 1 / K, within the spread of n samples, and a loss of
- * ln K at best. A network that has just begun is there, too, so that such figures say nothing
- * before a pass over the data. A loss of several times ln K says something sooner: only large and
- * wrong outputs make it. */
+ * A guess among K classes has an accuracy of 1 / K, within the spread of n samples, and a softmax's
+ * cross-entropy of ln K at best; other losses have no such number. A network that has just begun is
+ * there, too, so that such figures say nothing before a pass over the data. A loss of several times
+ * ln K says something sooner: only large and wrong outputs make it. */
 #include "worker/train/chance.h"
 #include "base/log.h"
 #include <inttypes.h>
@@ -15,7 +15,8 @@ static const double FAR = 2, VERY_FAR = 10; /* times the loss of a guess */
 enum chance chance_judge(const struct chance_figures *f)
 {
     double guess = 1 / (double)f->classes, uniform = log((double)f->classes);
-    if (isnan(f->accuracy) || f->classes < 2 || f->n < 1 || f->steps < FEW_STEPS)
+    if (f->loss_kind != LAYER_SOFTMAX_XENT || isnan(f->accuracy) || f->classes < 2 || f->n < 1 ||
+        f->steps < FEW_STEPS)
         return CHANCE_BETTER;
     double spread = sqrt(guess * (1 - guess) / (double)f->n);
     int is_guess = f->accuracy <= guess + 2 * spread;

@@ -2,6 +2,7 @@
  * Owns: nothing. Threads: any. Errors: none. */
 #ifndef WORKER_TRAIN_CHANCE_H
 #define WORKER_TRAIN_CHANCE_H
+#include "kernels/layer.h"
 #include <stdint.h>
 
 enum chance {
@@ -11,7 +12,8 @@ enum chance {
 };
 
 struct chance_figures {
-    double accuracy, loss; /* accuracy NaN: of targets, always CHANCE_BETTER */
+    enum layer_kind loss_kind; /* of another than the softmax's: always CHANCE_BETTER */
+    double accuracy, loss;     /* accuracy NaN: of targets, always CHANCE_BETTER */
     int classes;
     int64_t n;     /* samples that were evaluated */
     int64_t steps; /* that were trained */
