@@ -227,6 +227,7 @@ static enum status make_coordinator(struct node *s, struct ps_service *service)
         .max_model_bytes = s->cfg.max_model_bytes,
         .worker_timeout_ms = s->cfg.worker_timeout_ms,
         .min_workers = s->cfg.min_workers,
+        .serves = s->cfg.serves,
         .reply = on_reply,
         .fenced = on_fenced,
         .done = on_over,

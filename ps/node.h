@@ -20,7 +20,7 @@ struct node_config {
     int64_t save_steps, save_ms;  /* 0: not by steps, not by time */
     int keep;
     int64_t max_model_bytes, worker_timeout_ms;
-    int min_workers;                         /* as in coord_start */
+    int min_workers, serves;                 /* as in coord_start */
     void (*refused)(void *ctx);              /* this process cannot belong to the job; logged */
     void (*replaced)(void *ctx);             /* another ps 0 has taken over; logged */
     void (*over)(void *ctx);                 /* there is nothing more to do here; likewise */

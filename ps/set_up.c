@@ -78,6 +78,7 @@ enum status ps_make_node(const struct ps_cluster *c, struct app *app)
         .max_model_bytes = app->opt->max_model_bytes,
         .worker_timeout_ms = app->opt->worker_timeout * 1000,
         .min_workers = (int)app->opt->min_workers,
+        .serves = app->opt->serve,
         .refused = ps_on_refused,
         .replaced = ps_on_replaced,
         .over = ps_on_over,

@@ -351,6 +351,36 @@ static void test_servers_without_a_job_are_stopped(void **state)
     free(r.c);
 }
 
+/* With --serve the servers stay: the answer says so, and the next job ends by itself as well. */
+static void test_servers_that_stay_wait_for_the_next_job(void **state)
+{
+    char why[CONTROL_TEXT_BYTES];
+    struct rig r;
+    rig_start(&r, 0, 0);
+    r.c->serves = 1;
+    assert_int_equal(coord_command_text(r.c, COORD_STOP_JOB, 0, why, sizeof why), 0);
+    assert_non_null(strstr(why, "there is no job to stop"));
+    free(r.c);
+    rig_open(&r, 0);
+    r.c->serves = 1;
+    trains(&r);
+    stop_job(&r);
+    coord_command_text(r.c, COORD_STOP_JOB, 0, why, sizeof why);
+    assert_non_null(strstr(why, "its servers, which have --serve, wait for the next job"));
+    rig_changes(&r, 1000);
+    for (int i = 0; i < 2; i++)
+        r.worker[i].done = 1;
+    rig_let_pass(&r, 1000);
+    assert_int_equal(coord_command_text(r.c, COORD_STOP_JOB, 0, why, sizeof why), 0);
+    r.c->job_done = 1; /* its last worker ended where no server had its word */
+    rig_step(&r,
+             (struct coord_event){.kind = COORD_JOB,
+                                  .job = {.train_steps = STEPS, .lockstep = 1, .n_members = 2}});
+    assert_int_equal(r.train_steps, 0); /* as the job began */
+    assert_false(r.c->job_done || r.c->stop_asked);
+    free(r.c);
+}
+
 /* Who keeps the last checkpoint from being made is named. */
 static void test_a_server_does_not_stop(void **state)
 {
@@ -404,6 +434,7 @@ int main(void)
         cmocka_unit_test(test_a_stopped_job_ends_with_fewer_than_min_workers),
         cmocka_unit_test(test_a_stopped_job_that_no_worker_is_in_ends),
         cmocka_unit_test(test_servers_without_a_job_are_stopped),
+        cmocka_unit_test(test_servers_that_stay_wait_for_the_next_job),
         cmocka_unit_test(test_a_server_does_not_stop),
         cmocka_unit_test(test_a_plan_fails_for_long),
     };

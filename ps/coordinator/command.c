@@ -1,5 +1,6 @@
 /* ps/coordinator/command.c - see coordinator_impl.h: what operators ask for. */
 #include "ps/coordinator/coordinator_impl.h"
+#include <stdbool.h>
 #include <stdio.h>
 
 /* Of the plan in force; or one that has no place there, but still chunks that others need. */
@@ -73,15 +74,26 @@ void coord_command(struct coord *c, const struct coord_event *e)
     }
 }
 
+/* Writes what a stop does. Returns false where there is nothing to stop. */
+static bool stop_text(const struct coord *c, char *text, size_t bytes)
+{
+    bool has_job = c->generation && !coord_all_done(c);
+    const char *what =
+        has_job && c->serves ? "the job ends at the step where it is; its workers exit, and its "
+                               "servers, which have --serve, wait for the next job"
+        : c->serves          ? "there is no job to stop: its servers have --serve and wait for the "
+                               "next one; end them by SIGTERM"
+        : c->generation      ? "the job ends at the step where it is; then all its programs exit"
+                             : "there is no job yet; its servers exit";
+    snprintf(text, bytes, "%s", what);
+    return has_job || !c->serves;
+}
+
 int coord_command_text(const struct coord *c, enum coord_command what, int index, char *text,
                        size_t bytes)
 {
-    if (what == COORD_STOP_JOB) {
-        snprintf(text, bytes,
-                 c->generation ? "the job ends at the step where it is; then all its programs exit"
-                               : "there is no job yet; its servers exit");
-        return 1;
-    }
+    if (what == COORD_STOP_JOB)
+        return stop_text(c, text, bytes);
     int slot = what == COORD_DRAIN_SERVER && index > 0 ? slot_of(c, index) : -1;
     if (what == COORD_REMOVE_WORKER && is_member(c, index)) {
         const struct coord_worker *w = &coord_workers(c)[index];

@@ -116,6 +116,7 @@ static void start(struct coord *c, const struct coord_start *s)
     c->save_ms = s->save_ms;
     c->worker_timeout_ms = s->worker_timeout_ms;
     c->min_workers = s->min_workers;
+    c->serves = s->serves;
     c->has_folder = s->has_folder;
     c->epoch = s->epoch + 1;
     c->recorded = s->has_folder ? 0 : c->epoch;

@@ -484,6 +484,7 @@ static enum status start_state(struct coordinator *l, const struct hosts *server
                                 .save_ms = l->cfg.save_ms,
                                 .worker_timeout_ms = l->cfg.worker_timeout_ms,
                                 .min_workers = l->cfg.min_workers,
+                                .serves = l->cfg.serves,
                                 .has_folder = l->cfg.folder != NULL,
                                 .epoch = l->cfg.epoch,
                                 .last_step = m ? m->step : -1,

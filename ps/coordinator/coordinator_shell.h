@@ -41,7 +41,7 @@ struct coordinator_config {
     uint64_t epoch;                    /* the last that the folder knows of */
     int64_t max_model_bytes;           /* of parameters held here */
     int64_t worker_timeout_ms;         /* that a worker may be away */
-    int min_workers;                   /* as coord_start's */
+    int min_workers, serves;           /* as coord_start's */
     int64_t done_ms;                   /* likewise */
     /* Answers a call that coordinator_control was given. */
     void (*reply)(void *ctx, uint64_t call, const struct net_control_reply *reply);

@@ -84,6 +84,7 @@ struct coord {
     uint64_t n, ignored;                   /* of the last plan; the last claim not believed */
     int64_t save_steps, save_ms, worker_timeout_ms, done_ms;
     int min_workers;
+    int serves; /* the servers stay when the job is done */
 
     int64_t now, awake; /* the clock, and the clock of suspicion, which stops when we do */
     int64_t began;      /* awake: when this process was started */

@@ -456,7 +456,7 @@ void coord_job(struct coord *c, const struct coord_event *e, struct coord_out *o
         return;
     c->train_steps = e->job.train_steps;
     c->lockstep = e->job.lockstep;
-    c->stop_asked = 0;
+    c->stop_asked = c->job_done = 0;
     c->eval.ended = 0;
     c->eval.from = e->job.step;
     coord_evaluations_back(c, e->job.step);

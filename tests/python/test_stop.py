@@ -72,6 +72,21 @@ class Stop(generations.Test):
         job.ps[0].wait(30)
         self.assertIn("not reachable", self.stop_job(job, status=138))
 
+    def test_servers_that_stay(self):
+        """With --serve: the workers exit, and the servers take the next job."""
+        job = self.job(n_ps=1, n_workers=2, model="small", flags=LONG)
+        ps = job.start_ps(0, "--serve")
+        self.assertIn("there is no job to stop", self.stop_job(job, status=1))
+        for _ in range(2):
+            for i in range(2):
+                job.start_worker(i)
+            job.workers[0].wait_line("training step 9 done")
+            self.assertIn("its servers, which have --serve, wait for the next job",
+                          self.stop_job(job))
+            for worker in job.workers:
+                worker.wait(60)
+        ps.stop()
+
     def test_a_worker_never_came(self):
         """The worker that did come makes one step: a job has at least one."""
         job = self.job(n_ps=2, n_workers=2, model="small", flags=LONG)
