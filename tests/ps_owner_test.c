@@ -8,6 +8,7 @@
 #include "tests/capture.h"
 #include <arpa/inet.h>
 #include <fcntl.h>
+#include <pthread.h>
 #include <setjmp.h>
 #include <signal.h>
 #include <stdarg.h>
@@ -72,12 +73,23 @@ static void assert_free(const char *address)
     assert_int_equal(ps_owner_check(folder, address, false), ST_OK);
 }
 
+static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER; /* guards what the server says */
+
 static enum status on_status(void *ctx, int with_model, struct net_status *out)
 {
     (void)with_model;
     const struct net_status *s = ctx;
+    pthread_mutex_lock(&lock);
     *out = *s;
+    pthread_mutex_unlock(&lock);
     return ST_OK;
+}
+
+static void say(struct net_status *s, const struct net_status *is)
+{
+    pthread_mutex_lock(&lock);
+    *s = *is;
+    pthread_mutex_unlock(&lock);
 }
 
 static struct net_server *serve(struct net_status *s, char address[64])
@@ -93,20 +105,24 @@ static struct net_server *serve(struct net_status *s, char address[64])
 static void only_the_claimed_incarnation_is_alive(void **state)
 {
     char address[64];
-    struct net_status s = {.step = -1, .checkpoints = {.folder = "/c", .owner = OWNER}};
+    struct net_status is = {.step = -1, .checkpoints = {.folder = "/c", .owner = OWNER}}, s = is;
     struct net_server *server = serve(&s, address);
     (void)state;
     claim(address);
     assert_refused("a:1", "belongs to a running job, whose ps:0 answers at 127.0.0.1:");
     assert_free(address);
-    s.checkpoints.is_ending = true;
+    is.checkpoints.is_ending = true;
+    say(&s, &is);
     assert_int_equal(CAPTURE(ps_owner_check(folder, "a:1", false)), ST_BUSY); /* try again */
     assert_non_null(strstr(capture_text, "is shutting down: start this program again when"));
-    s.checkpoints.owner = OWNER + 1; /* another job has its port */
+    is.checkpoints.owner = OWNER + 1; /* another job has its port */
+    say(&s, &is);
     assert_free("a:1");
-    s.checkpoints.owner = 0; /* a version that does not report it */
+    is.checkpoints.owner = 0; /* a version that does not report it */
+    say(&s, &is);
     assert_refused("a:1", "whether that is running is not known (the ps:0 there does not report");
-    s.checkpoints.folder[0] = 0; /* a server without a folder, or not the first of its job */
+    is.checkpoints.folder[0] = 0; /* a server without a folder, or not the first of its job */
+    say(&s, &is);
     assert_free("a:1");
     net_server_stop(server, 0);
     net_server_destroy(server);
@@ -129,7 +145,7 @@ static void a_program_that_cannot_be_asked_may_be_the_owner(void **state)
     pid_t pid = fork();
     if (pid == 0)
         prctl(PR_SET_PDEATHSIG, SIGKILL); /* a failed assertion leaves nothing behind */
-    for (; pid == 0;) {                   /* an alert, and the end of the connection */
+    while (pid == 0) {                    /* an alert, and the end of the connection */
         int peer = accept(fd, NULL, NULL);
         if (write(peer, "\25\3\1\0\2\2\12", 7) < 0 || close(peer) < 0)
             _exit(1);

@@ -512,7 +512,7 @@ static void test_files_of_other_programs_are_named(void **state)
     check_refused(NULL, ST_UNSUPPORTED, "is a zip archive, such as Keras' .keras");
     put(file, "\x89HDF\r\n\x1a\n\0\0\0\0", 12);
     check_refused(NULL, ST_UNSUPPORTED, "is an HDF5 file, such as Keras' .h5");
-    put(file, "\x80\4\x95 and more", 14);
+    put(file, "\x80\4\x95 and more", 12);
     check_refused(NULL, ST_UNSUPPORTED, "was written by torch.save or pickle");
     put(file, "GGUF\3\0\0\0 and more", 17);
     check_refused(NULL, ST_UNSUPPORTED, "is a GGUF file");
