@@ -27,9 +27,10 @@ struct waiting {
     pthread_t thread;
     int runs;
     struct waiting_lines lines;
-    char whom[STATUS_WAITING_BYTES]; /* that ps 0 names; empty: none */
-    int64_t asked_ns;                /* when it was asked last */
-    int64_t said_ms;                 /* of the wait, at its last line; 0: none */
+    char whom[STATUS_WAITING_BYTES];   /* that ps 0 names; empty: none */
+    char slower[STATUS_WAITING_BYTES]; /* workers that it waits for; empty: none */
+    int64_t asked_ns;                  /* when it was asked last */
+    int64_t said_ms;                   /* of the wait, at its last line; 0: none */
 
     pthread_mutex_t lock; /* guards the next */
     pthread_cond_t ends;
@@ -64,13 +65,24 @@ int waiting_line_is_due(struct waiting_lines *l, const char *whom, int64_t ms)
     return 1;
 }
 
+void waiting_name_slower(const struct net_status *s, int self, char whom[STATUS_WAITING_BYTES])
+{
+    size_t at = 0;
+    whom[0] = 0;
+    for (int i = 0; i < s->n_members && at < STATUS_WAITING_BYTES / 2; i++)
+        if (s->members[i].awaited > 0 && s->members[i].member != self)
+            at += (size_t)snprintf(whom + at, STATUS_WAITING_BYTES - at,
+                                   "%sworker %d (slower than this one)", at ? ", " : "",
+                                   s->members[i].member);
+}
+
 /* Whom the server names in its status; this member itself is none that it waits for. */
 static void ask(struct waiting *w, const char *address)
 {
     struct net_status s;
     char why[CONTROL_TEXT_BYTES] = "", self[32];
     enum status st = net_status_ask(address, 0, ASK_MS, &s, why);
-    w->whom[0] = 0;
+    w->whom[0] = w->slower[0] = 0;
     if (st == ST_UNAVAILABLE || st == ST_DEADLINE)
         snprintf(w->whom, sizeof w->whom, "ps:0 (%.95s, no answer)", address);
     if (st != ST_OK)
@@ -78,6 +90,7 @@ static void ask(struct waiting *w, const char *address)
     snprintf(self, sizeof self, "worker %d (connected", atomic_load(&w->member));
     if (strncmp(s.waiting, self, strlen(self)) != 0)
         memcpy(w->whom, s.waiting, sizeof w->whom);
+    waiting_name_slower(&s, atomic_load(&w->member), w->slower);
     net_status_free(&s);
 }
 
@@ -103,6 +116,8 @@ static void find_whom(struct waiting *w, const struct net_exchange_wait *wait,
     else if (wait->reason[0])
         snprintf(whom, STATUS_WAITING_BYTES, "ps:%d (%s: %s)", wait->server, wait->address,
                  wait->reason);
+    else if (wait->ms >= ANSWER_MS && w->slower[0])
+        memcpy(whom, w->slower, sizeof w->slower);
     else if (wait->ms >= ANSWER_MS)
         snprintf(whom, STATUS_WAITING_BYTES, "an answer of ps:%d (%s)", wait->server,
                  wait->address);

@@ -31,6 +31,9 @@ struct waiting_lines {
     int64_t line_ms;                 /* when the next is due */
     int64_t change_ms, gap_ms;       /* when one for another is; time from the line before to it */
 };
+/* Writes the other workers that servers wait for, though steps take no longer than before: "worker
+ * 2 (slower than this one)"; empty: none. */
+void waiting_name_slower(const struct net_status *s, int self, char whom[STATUS_WAITING_BYTES]);
 int waiting_line_is_due(struct waiting_lines *l, const char *whom, int64_t ms);
 
 #endif

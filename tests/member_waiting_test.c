@@ -122,11 +122,29 @@ static void a_wait_for_none_is_not_shown(void **state)
     waiting_destroy(w);
 }
 
+/* A worker whose steps take long holds up no more than they do: no server names it as late. */
+static void a_slower_worker_is_named_instead_of_the_server(void **state)
+{
+    struct net_status_member member[3] = {
+        {.member = 0, .awaited = 4}, {.member = 1}, {.member = 2}};
+    const struct net_status s = {.n_members = 3, .members = member};
+    char whom[STATUS_WAITING_BYTES];
+    (void)state;
+    waiting_name_slower(&s, 0, whom); /* this one itself */
+    assert_string_equal(whom, "");
+    waiting_name_slower(&s, 1, whom);
+    assert_string_equal(whom, "worker 0 (slower than this one)");
+    member[2].awaited = 1;
+    waiting_name_slower(&s, 1, whom);
+    assert_string_equal(whom, "worker 0 (slower than this one), worker 2 (slower than this one)");
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(lines_of_one_wait_become_rare),
         cmocka_unit_test(another_reason_gets_a_line_soon),
+        cmocka_unit_test(a_slower_worker_is_named_instead_of_the_server),
         cmocka_unit_test(reasons_that_alternate_get_few_lines),
         cmocka_unit_test(a_wait_for_none_is_not_shown),
     };
