@@ -295,10 +295,17 @@ int monitor_is_ready(const struct ps_monitor *m, char why[MONITOR_WHY_BYTES])
     return 0;
 }
 
-/* Who is missing is said at once, though the server does its part: they may be back in time. */
+/* Names at once who is missing, though the server does its part: they may be back in time. Then, as
+ * workers do, whom training waits for. */
 static void write_missing(FILE *f, const struct net_status *s)
 {
+    char sentence[STATUS_SENTENCE_BYTES];
     int n = 0;
+    net_waiting_text(s->waiting, s->waiting_ms, sentence);
+    if (s->waiting[0]) {
+        fprintf(f, "; %s", sentence);
+        return;
+    }
     for (int i = 0; i < s->n_members; i++)
         if (s->state == STATE_TRAINING && s->members[i].state == MEMBER_MISSING)
             fprintf(f, "%s %d", n++ ? "," : "; missing: worker", s->members[i].member);

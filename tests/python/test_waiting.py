@@ -69,6 +69,8 @@ class Waiting(Looks, harness.Test):
         self.assertEqual((page["state"], page["steps_per_s"], page["images_per_s"]),
                          ("waiting", 0, 0))
         self.assertRegex(page["waiting"], r"^waiting for %s, \d+ s$" % whom)
+        self.assertRegex(self.page(port, "/healthz"), r"^ok: training, step 0; waiting for %s, "
+                         r"\d+ s$" % whom)
         self.assertEqual(page["job"]["model"], "small")
         self.assertTrue(page["job"]["data"]["name"])
         self.assertRegex(self.page(port, "/metrics"),
