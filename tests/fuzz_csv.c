@@ -56,10 +56,11 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
     require(column && copy);
     memcpy(copy, end + 1, n);
     const struct data_csv_columns columns = {
-        .label = name && !strchr("+-=?", *column) ? column : NULL,
+        .label = name && !strchr("+-=?!", *column) ? column : NULL,
         .targets = name && *column == '+' ? column + 1 : NULL,
         .ignored = name && *column == '-' ? column + 1 : NULL,
         .classes = name && *column == '=' ? column + 1 : NULL,
+        .roles = name && *column == '!' ? column + 1 : NULL,
         .may_lack = *column == '?',
         .features = *column == '?' ? strtol(column + 1, NULL, 10) : 0,
     };
@@ -73,6 +74,7 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
         free(csv.columns);
         free(csv.label_names);
         free(csv.ignored_names);
+        free(csv.roles);
     }
     free(copy);
     free(column);

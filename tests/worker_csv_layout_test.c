@@ -34,6 +34,7 @@ static void release(struct data_csv *csv)
     free(csv->columns);
     free(csv->label_names);
     free(csv->ignored_names);
+    free(csv->roles);
 }
 
 struct wanted {

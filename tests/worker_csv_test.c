@@ -69,6 +69,7 @@ static enum status decode(const char *text, size_t n, const char *column,
         free(csv.columns);
         free(csv.label_names);
         free(csv.ignored_names);
+        free(csv.roles);
     }
     return st;
 }
@@ -283,6 +284,7 @@ static void check_targets(const char *text, const char *targets)
     free(csv.columns);
     free(csv.label_names);
     free(csv.ignored_names);
+    free(csv.roles);
 }
 
 static void targets_are_columns_in_the_order_named(void **state)
@@ -357,6 +359,7 @@ static void columns_that_are_ignored_are_not_read(void **state)
         free(csv.columns);
         free(csv.label_names);
         free(csv.ignored_names);
+        free(csv.roles);
     }
 }
 
@@ -381,6 +384,7 @@ static void ignored_fields_may_be_empty(void **state)
     free(csv.columns);
     free(csv.label_names);
     free(csv.ignored_names);
+    free(csv.roles);
     free(text);
 }
 
@@ -400,6 +404,7 @@ static void check_words(const char *text, const struct data_csv_columns *columns
     free(csv.columns);
     free(csv.label_names);
     free(csv.ignored_names);
+    free(csv.roles);
     free(csv.classes);
 }
 
@@ -508,6 +513,7 @@ static void labels_that_are_missing_are_not_made_up(void **state)
         free(csv.columns);
         free(csv.label_names);
         free(csv.ignored_names);
+        free(csv.roles);
     }
     for (size_t i = 0; i < sizeof bad / sizeof *bad; i++) {
         const struct data_csv_columns columns = {.features = bad[i].features, .may_lack = 1};
@@ -545,6 +551,7 @@ static void names_of_features_are_kept(void **state)
         free(csv.columns);
         free(csv.label_names);
         free(csv.ignored_names);
+        free(csv.roles);
     }
 }
 
@@ -569,6 +576,7 @@ static void columns_are_found_by_the_names_of_training(void **state)
     free(csv.columns);
     free(csv.label_names);
     free(csv.ignored_names);
+    free(csv.roles);
     free(csv.samples.unpacked);
     free(csv.labels.unpacked);
 }
@@ -625,6 +633,7 @@ static void words_have_a_bound(void **state)
     free(csv.columns);
     free(csv.label_names);
     free(csv.ignored_names);
+    free(csv.roles);
     free(csv.classes);
     char *names = malloc(DATASET_MAX_CLASSES * LINE), *end = names;
     for (int i = 0; i <= DATASET_MAX_CLASSES; i++)

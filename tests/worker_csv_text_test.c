@@ -30,6 +30,7 @@ static enum status decode(const char *text, size_t n, const struct data_csv_colu
     free(csv.columns);
     free(csv.label_names);
     free(csv.ignored_names);
+    free(csv.roles);
     return st;
 }
 

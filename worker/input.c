@@ -158,6 +158,7 @@ static enum status know_classes(struct worker *w)
         w->opt.test.feature_names = w->trained_on.columns;
         w->opt.test.label_names = w->trained_on.label_names;
         w->opt.test.ignored_names = w->trained_on.ignored_names;
+        w->opt.test.csv_roles = w->trained_on.csv_roles;
         w->opt.test.are_targets = w->trained_on.labels == JOB_LABELS_TARGETS;
         if (w->trained_on.sample.n_dims > 0)
             w->opt.test.features = shape_elems(&w->trained_on.sample);

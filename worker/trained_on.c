@@ -117,6 +117,7 @@ static enum status read_texts(const struct texts *t, struct trained_on *out)
     TRY(copy_names(t, "columns", &out->columns));
     TRY(copy_names(t, "label_columns", &out->label_names));
     TRY(copy_names(t, "ignored_columns", &out->ignored_names));
+    TRY(copy_names(t, "column_roles", &out->csv_roles));
     TRY(read_standard(t, out));
     TRY(read_model(t, out));
 done:
@@ -178,9 +179,11 @@ void trained_on_free(struct trained_on *t)
     free(t->columns);
     free(t->label_names);
     free(t->ignored_names);
+    free(t->csv_roles);
     free(t->model);
     dataset_standard_free(&t->standard);
-    t->model = t->class_names = t->columns = t->label_names = t->ignored_names = NULL;
+    t->model = t->class_names = t->columns = t->label_names = t->ignored_names = t->csv_roles =
+        NULL;
 }
 
 bool trained_on_default_data(const struct trained_on *t)
@@ -272,7 +275,8 @@ enum status trained_on_metadata(const struct trained_on_source *s, struct traine
     const char *names[][2] = {{"classes", train->class_names},
                               {"columns", train->columns},
                               {"label_columns", train->label_names},
-                              {"ignored_columns", train->ignored_names}};
+                              {"ignored_columns", train->ignored_names},
+                              {"column_roles", train->csv_roles}};
     int n = 0;
     texts->column_mean = texts->column_std = NULL;
     char least[FLOAT_TEXT_BYTES], most[FLOAT_TEXT_BYTES];

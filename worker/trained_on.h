@@ -2,7 +2,8 @@
  * export has metadata for it: `sample` "1x28x28", `labels` "classes" or "targets", `classes`: the
  * classes' names, one a line, `columns`: those of a CSV file's columns likewise, `elements` "whole"
  * or "float32", `range` "0,1": see dataset_range.h, `label_columns` and
- * `ignored_columns`: those of a CSV file's other columns, `column_mean` and `column_std`: the
+ * `ignored_columns`: those of a CSV file's other columns, `column_roles`: "lffi", what each column
+ * of the file is, `column_mean` and `column_std`: the
  * numbers of --standardize, `data`: the path of the training data,
  * `data_samples`: how many there are, `data_crc32c`: the CRC-32C of their samples, `model_json`:
  * the model file's text, `hidden_units`: those that --hidden_units gave it. A checkpoint's manifest
@@ -27,6 +28,7 @@ struct trained_on {
     char *model;            /* JSON text, at most JOB_MAX_MODEL_BYTES; NULL: not said */
     int hidden_units;       /* that the model is read with; 0: as its text says */
     char *label_names, *ignored_names; /* CSV: of the other columns, lists likewise */
+    char *csv_roles;                   /* CSV: see data_csv.h */
     char *columns; /* as class_names, of a CSV file's columns without those of labels */
     struct dataset_range range;       /* enough 0: not said */
     bool standardized;                /* the job had --standardize; */
@@ -40,7 +42,7 @@ void trained_on_free(struct trained_on *t);
 /* Returns true if the training data were those that a worker takes where no flag names any. */
 bool trained_on_default_data(const struct trained_on *t);
 
-enum { TRAINED_ON_PAIRS = 15, TRAINED_ON_TEXT_BYTES = 72 };
+enum { TRAINED_ON_PAIRS = 16, TRAINED_ON_TEXT_BYTES = 72 };
 struct trained_on_texts {
     char sample[TRAINED_ON_TEXT_BYTES], range[TRAINED_ON_TEXT_BYTES];
     char data_samples[TRAINED_ON_TEXT_BYTES], data_crc32c[TRAINED_ON_TEXT_BYTES];

@@ -99,6 +99,51 @@ class Columns(harness.Test):
             job.ps[0].stop(harness.signal.SIGTERM, status=None)
         self.assertRegex(worker.output(), wrong)
 
+    def places(self, name, order, head=None):
+        """A file of these columns, without a line of names unless there is one."""
+        path = self.write(name, head or "", order)
+        if head is None:
+            with open(self.path(name), encoding="ascii") as f:
+                rows = f.readlines()[1:]
+            with open(self.path(name), "w", encoding="ascii") as f:
+                f.writelines(rows)
+        return path
+
+    def figures(self, data, *flags):
+        worker = self.worker("--evaluate=" + self.path("m.safetensors"), data, *flags)
+        return worker.output().rsplit("test accuracy: ", 1)[1].splitlines()[0], worker.output()
+
+    def test_columns_without_names_are_where_they_were_in_training(self):
+        """The label in front, a number that counts left out; the flags are not given again."""
+        train = self.places("train.csv", ["id", "kind", "a", "b", "c"])
+        self.worker(*TRAIN, train.replace("--test", "--train"), "--label_column=2",
+                    "--ignore_columns=1", "--export=" + self.path("m.safetensors"))
+        want = self.figures(train, "--label_column=2", "--ignore_columns=1")[0]
+        got, said = self.figures(train)
+        self.assertEqual(got, want)
+        self.assertNotIn("by their places", said)
+        whole = self.predict(train)
+        self.assertEqual(self.predict(self.places("new.csv", ["id", "a", "b", "c"])), whole)
+        lacks = self.predict(self.places("new.csv", ["a", "b"]), status=1)
+        self.assertIn("of which 1 would be features, but training was on samples of 3", lacks)
+        self.assertEqual(self.figures(self.places("new.csv", ["id", "kind", "a", "b", "c"],
+                                                  "n,class,x,y,z"))[0], want)
+        self.assertRegex(self.figures("--test_data=" + self.path("new.csv"))[1],
+                         r"W .*new\.csv: its columns are matched by their places, as the training "
+                         "file has no line of names")
+
+    def test_ignored_column_without_a_name_is_left_out_again(self):
+        """As pandas writes the index."""
+        head, columns = ",a,kind,b,c", ["id", "a", "kind", "b", "c"]
+        train = self.places("train.csv", columns, head)
+        self.worker(*TRAIN, train.replace("--test", "--train"), "--label_column=kind",
+                    "--ignore_columns=1", "--export=" + self.path("m.safetensors"))
+        want = self.figures(train, "--label_column=kind", "--ignore_columns=1")[0]
+        self.assertEqual(self.figures(train)[0], want)
+        bare, said = self.figures(self.places("new.csv", columns))
+        self.assertEqual(bare, want)
+        self.assertIn("matched by their places, as it has no line of names", said)
+
     def test_other_columns_are_refused(self):
         self.train("--label_column=kind")
         said = self.predict(self.write("new.csv", "x,a,b,c", ["id", "a", "b", "c"]), status=1)

@@ -350,6 +350,7 @@ enum status data_csv_decode(const uint8_t *bytes, uint64_t n, const char *path,
     if (c.has_names)
         TRY(data_csv_check_names(&c));
     TRY(data_csv_name_columns(&c, &made));
+    TRY(data_csv_say_roles(&c, &made));
     TRY(create_words(&c));
     TRY(take_room(&c, n, &to));
     TRY(read_rows(&c, to, &rows));
@@ -365,6 +366,7 @@ done:
     free(made.columns);
     free(made.label_names);
     free(made.ignored_names);
+    free(made.roles);
     free(c.names);
     free(c.place);
     free(c.role);

@@ -32,7 +32,11 @@ struct data_csv_columns {
      * the label. A line that has all of the features' names, as numbers, may be a sample:
      * ST_INVALID, unless `header` says which it is. */
     const char *feature_names, *label_names, *ignored_names;
-    int are_targets;             /* label_names are those of targets */
+    int are_targets; /* label_names are those of targets */
+    /* Of the training file, as in struct data_csv; NULL: not known. Where names do not find the
+     * columns and no flag does, a file of as many columns has them in these places, and one that
+     * may lack labels also without them. */
+    const char *roles;
     enum data_csv_header header; /* whether line 1 names the columns; AUTO: judged by its fields */
     int describe;                /* log which columns are used, and warn of doubtful ones */
     int rescaled; /* the samples are normalised later: scales are no reason to warn */
@@ -46,6 +50,8 @@ struct data_csv {
     char *classes;             /* labels are words: the list, malloc'd; NULL: numbers */
     char *label_names, *ignored_names; /* likewise those of labels or targets, and of the rest */
     char *columns; /* the names of the samples' columns, a list likewise; NULL: there are none */
+    char *roles;   /* a letter for each column: f feature, l label, t target, i ignored; NULL: the
+                      targets are not in the file's order, or names found the columns */
 };
 
 /* path: the file's name, in errors. */

@@ -285,15 +285,19 @@ static enum status check_features(const struct csv *c)
     return ST_MISMATCH;
 }
 
-/* Finds the label or targets by their flags, and judges whether line 1 names the columns. */
+/* Finds the label or targets by their flags, or as in training, and judges whether line 1 names the
+ * columns. */
 static enum status take_places(struct csv *c)
 {
     enum status st = ST_OK;
-    if (!lacks_labels(c))
+    bool matched;
+    data_csv_match_places(c, &matched);
+    if (!matched && !lacks_labels(c))
         TRY(c->columns->targets ? take_columns(c, "target_columns", c->columns->targets, 0)
                                 : take_label(c));
     TRY(check_features(c));
     TRY(judge_fields(c));
+    data_csv_warn_of_places(c);
 done:
     return st;
 }
@@ -399,4 +403,23 @@ enum status data_csv_name_columns(const struct csv *c, struct data_csv *out)
 done:
     free(field);
     return st;
+}
+
+enum status data_csv_say_roles(const struct csv *c, struct data_csv *out)
+{
+    int64_t target = 0;
+    bool in_order = !c->place;
+    for (int64_t k = 0; k < c->n_columns; k++)
+        in_order = in_order && (c->role[k] < 0 || c->role[k] == target++);
+    if (!in_order)
+        return ST_OK;
+    out->roles = malloc((size_t)c->n_columns + 1);
+    if (!out->roles) {
+        LOG_E("%s: no memory for what its columns are", c->path);
+        return ST_NOMEM;
+    }
+    for (int64_t k = 0; k < c->n_columns; k++)
+        out->roles[k] = c->role[k] >= 0 ? 't' : "fli"[-1 - c->role[k]];
+    out->roles[c->n_columns] = 0;
+    return ST_OK;
 }

@@ -112,7 +112,14 @@ static enum status place_labels(struct csv *c)
     return ST_OK;
 }
 
-/* Refuses a column that training did not have. */
+/* True if the training file had a column in this place that was left out. */
+static bool was_ignored(const struct csv *c, int64_t column)
+{
+    const char *roles = c->columns->roles;
+    return roles && strlen(roles) == (size_t)c->n_columns && roles[column] == 'i';
+}
+
+/* Refuses a column that training did not have. One without a name is known by its place. */
 static enum status check_rest(const struct csv *c)
 {
     const char *list = c->columns->feature_names, *end = data_csv_line_end(c, c->at), *p = c->at;
@@ -122,6 +129,10 @@ static enum status check_rest(const struct csv *c)
         const char *field = data_csv_take_field(c, &p, end, &n);
         if (c->role[k] != DATA_CSV_FEATURE || c->place[k] >= 0)
             continue;
+        if (n == 0 && was_ignored(c, k)) {
+            c->role[k] = DATA_CSV_IGNORED;
+            continue;
+        }
         LOG_E("%s: line 1: column %lld, '%.*s', is no column of the training file, whose feature 1 "
               "is '%.*s'; leave it out with --ignore_columns=%lld",
               c->path, (long long)k + 1, (int)(n < 60 ? n : 60), field,
@@ -165,4 +176,57 @@ enum status data_csv_match_names(struct csv *c, bool *matched)
         TRY(place_all(c));
 done:
     return st;
+}
+
+static size_t count_letters(const char *roles, const char *letters)
+{
+    size_t n = 0;
+    for (; *roles; roles++)
+        n += strchr(letters, *roles) != NULL;
+    return n;
+}
+
+/* A file may hold anything. */
+static bool are_valid(const char *roles)
+{
+    size_t labels = count_letters(roles, "l"), targets = count_letters(roles, "t");
+    return count_letters(roles, "flti") == strlen(roles) && count_letters(roles, "f") > 0 &&
+           labels <= 1 && (labels == 0 || targets == 0);
+}
+
+void data_csv_match_places(struct csv *c, bool *matched)
+{
+    const struct data_csv_columns *k = c->columns;
+    const char *r = k->roles;
+    int64_t second;
+    size_t n = (size_t)c->n_columns;
+    *matched = false;
+    if (!r || !are_valid(r) || k->label || k->targets || k->ignored ||
+        data_csv_index_find(c->names, "label", 5, &second) >= 0)
+        return;
+    bool whole = n == strlen(r);
+    if (!whole && !(k->may_lack && n == count_letters(r, "fi")))
+        return;
+    c->n_features = 0;
+    for (int64_t i = 0; *r; r++) {
+        if (!whole && (*r == 'l' || *r == 't'))
+            continue;
+        c->role[i] = *r == 'l'   ? DATA_CSV_LABEL
+                     : *r == 'i' ? DATA_CSV_IGNORED
+                     : *r == 't' ? c->n_targets++
+                                 : DATA_CSV_FEATURE;
+        c->has_label |= *r == 'l';
+        c->n_features += *r == 'f';
+        i++;
+    }
+    *matched = true;
+}
+
+void data_csv_warn_of_places(const struct csv *c)
+{
+    const struct data_csv_columns *k = c->columns;
+    if (k->roles && (k->feature_names != NULL) != (c->has_names != 0))
+        LOG_W("%s: its columns are matched by their places, as %s has no line of names: give them "
+              "in the order of training",
+              c->path, k->feature_names ? "it" : "the training file");
 }

@@ -100,6 +100,7 @@ static void close_files(struct source *s)
     free(s->columns);
     free(s->label_names);
     free(s->ignored_names);
+    free(s->csv_roles);
     free(s->names);
     dataset_standard_free(&s->d.standard);
     free(s);

@@ -52,7 +52,7 @@ struct dataset {
     const char *path;                 /* of the samples, for lines */
     const char *labels_path;          /* likewise of labels or targets */
     const char *class_names;          /* folders, words in CSV: a list of data_words.h; else NULL */
-    const char *label_names, *ignored_names; /* CSV: those of the other columns; else NULL */
+    const char *label_names, *ignored_names, *csv_roles; /* CSV: see data_csv.h; else NULL */
     const char *columns; /* CSV: the names of those that a sample has, a list likewise; else NULL */
     const char *names;   /* of pictures that are predicted from: see data_images.h; else NULL */
     enum progress_style progress; /* how it is said how far who reads all of it is */
@@ -113,7 +113,7 @@ struct dataset_request {
     int describe;            /* CSV: log what each column is, and warn of doubtful ones */
     int rescaled;            /* CSV: columns of very different sizes are no reason to warn */
     const char *class_names; /* CSV: what words are numbered by, see data_csv.h; NULL: here */
-    const char *feature_names, *label_names, *ignored_names; /* CSV: see data_csv.h; NULL: none */
+    const char *feature_names, *label_names, *ignored_names, *csv_roles; /* CSV: see data_csv.h */
     int are_targets;   /* CSV: label_names are those of targets */
     int64_t features;  /* CSV: that a sample must have; 0: any number */
     int may_be_absent; /* neither in dir nor by data: then there is no set, which is no error */

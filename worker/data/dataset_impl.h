@@ -16,7 +16,7 @@ struct source {
     struct data_file *file[N_ROLES]; /* of the labels: NULL if they are in that of the samples */
     struct data_array array[N_ROLES];
     int nhwc;
-    char *class_names, *columns, *label_names, *ignored_names, *names;
+    char *class_names, *columns, *label_names, *ignored_names, *csv_roles, *names;
     float value[256]; /* that a byte stands for */
 };
 

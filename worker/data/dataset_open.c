@@ -288,6 +288,7 @@ static enum status open_csv(struct source *s, const struct dataset_request *r,
         .feature_names = r->feature_names,
         .label_names = r->label_names,
         .ignored_names = r->ignored_names,
+        .roles = r->csv_roles,
         .are_targets = r->are_targets,
         .may_lack = r->to_predict,
         .header = (enum data_csv_header)r->csv_header,
@@ -305,6 +306,7 @@ static enum status open_csv(struct source *s, const struct dataset_request *r,
     s->columns = csv.columns;
     s->label_names = csv.label_names;
     s->ignored_names = csv.ignored_names;
+    s->csv_roles = csv.roles;
     return ST_OK;
 }
 
@@ -454,6 +456,7 @@ static enum status make(struct source *s, const struct dataset_request *r,
     s->d.columns = s->columns;
     s->d.label_names = s->label_names;
     s->d.ignored_names = s->ignored_names;
+    s->d.csv_roles = s->csv_roles;
     s->d.names = s->names;
     int turned = s->nhwc && samples->n_dims == 4 && s->d.sample.dim[0] > 1;
     s->d.floats = data_type_is_plain(samples->type);
