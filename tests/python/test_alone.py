@@ -111,10 +111,13 @@ class Alone(harness.Test):
     def kill_at_random(self, model, rng, n_kills):
         want, n_found, n_lives = self.undisturbed(model), 0, 0
         flags, folder = [*FLAGS, "--save_steps=1", "--fault_push_delay_ms=2"], self.folder(model)
-        while n_kills > 0 or (n_found == 0 and n_lives < 100):  # a slow disk may save late
+        while n_kills > 0 or (n_found == 0 and n_lives < 100):
             n_lives += 1
-            worker = self.begin(model=model, flags=flags, folder=folder)
-            at = rng.choice(("set-up", "start", "training", "training", "training", "saved"))
+            late = n_kills <= 0  # the disk saves so slowly that no life ends behind a checkpoint
+            worker = self.begin(model=model, folder=folder, flags=[
+                *flags, *(["--fault_push_delay_ms=100"] if late else [])])
+            at = "saved" if late else rng.choice(
+                ("set-up", "start", "training", "training", "training", "saved"))
             if at == "start":
                 worker.wait_line("checkpoint at step|training step|parameters in")
             elif at == "saved":
