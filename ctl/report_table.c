@@ -223,7 +223,9 @@ static void show_head(const struct net_status *s)
     if (s->best.step >= 0)
         show_best(&s->best);
     if (s->job.asked_steps > 0)
-        printf("early stopping: the job ends at step %" PRId64 " of %" PRId64 "\n",
+        printf("%s: the job ends at step %" PRId64 " of %" PRId64 "\n",
+               s->job.validation.patience > 0 ? "stopped (--early_stopping, or weirctl stop)"
+                                              : "stopped (weirctl stop, or a member's program)",
                s->job.train_steps, s->job.asked_steps);
 }
 

@@ -214,10 +214,11 @@ static void note_early_end(struct worker *w, const struct trainer_result *r)
     int64_t asked = options_train_steps(&w->opt, w->train->n);
     if (w->opt.ps_hosts.n == 0 || r->left || r->train_steps >= asked)
         return;
-    w->validated.stopped_early = 1;
-    LOG_I("the job has ended at step %" PRId64 " of %" PRId64
-          " by --early_stopping: the validation loss was no longer lower, as the log of ps:0 says",
-          r->train_steps, asked);
+    w->validated.stopped_early = w->opt.early_stopping > 0;
+    LOG_I("the job has ended at step %" PRId64 " of %" PRId64 ": %s", r->train_steps, asked,
+          w->opt.early_stopping > 0
+              ? "--early_stopping or weirctl stop has ended it, as the log of ps:0 says"
+              : "weirctl stop, or a member's program, has stopped it");
 }
 
 /* The servers are told why: where all workers end so, there is nothing to wait for. Whoever got a

@@ -58,6 +58,10 @@ class Stop(generations.Test):
             step = int(job.ps[0].wait_line(r"the job is stopped, as was asked for: it ends at step "
                                            r"(\d+) of 100000").group(1))
             self.assertEqual(ckpt_folder.steps(folder)[-1], step)
+            for worker in job.workers:
+                self.assertIn("the job has ended at step %d of 100000: weirctl stop, or a member's "
+                              "program, has stopped it" % step, worker.output())
+            self.assertFalse(any(s.get("stopped_early") for s in summaries))
             job = self.begin([*LONG, "--sync_mode=" + mode])
             job.ps[0].wait_line("found a checkpoint at step %d:" % step)
             self.stop_job(job)
