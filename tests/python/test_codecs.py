@@ -107,6 +107,7 @@ class Codecs(harness.Test):
         job.workers[0].wait_line("number format for the line to ps:0 .*: fp32: .* as in a local")
         job.workers[0].wait_line(told)
         job.workers[0].wait_line(r"\(global step: 20\)")
+        job.ps[0].wait_line(r"checkpoint at step \d+: ")
         for p in (job.workers[0], job.ps[0], job.workers[1]):
             p.stop(signal.SIGKILL, status=-signal.SIGKILL)
         job.start_ps(0, *keeps)
