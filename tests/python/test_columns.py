@@ -125,7 +125,12 @@ class Columns(harness.Test):
         whole = self.predict(train)
         self.assertEqual(self.predict(self.places("new.csv", ["id", "a", "b", "c"])), whole)
         lacks = self.predict(self.places("new.csv", ["a", "b"]), status=1)
-        self.assertIn("of which 1 would be features, but training was on samples of 3", lacks)
+        self.assertIn("the label was column 2 of 5 in training, and this file's columns are "
+                      "others", lacks)
+        other = self.places("new.csv", ["kind", "a", "b", "c"])
+        process = self.worker("--evaluate=" + self.path("m.safetensors"), other, status=1)
+        self.assertIn("the label was column 2 of 5 in training", process.output())
+        self.assertEqual(self.figures(other, "--label_column=1")[0], want)
         self.assertEqual(self.figures(self.places("new.csv", ["id", "kind", "a", "b", "c"],
                                                   "n,class,x,y,z"))[0], want)
         self.assertRegex(self.figures("--test_data=" + self.path("new.csv"))[1],

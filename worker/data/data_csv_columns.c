@@ -110,6 +110,22 @@ static enum status label_not_known(const struct csv *c)
     return ST_INVALID;
 }
 
+/* True if training had the label before a feature, so that the last column is not it. */
+static bool was_in_front(const struct csv *c)
+{
+    const char *roles = c->columns->roles, *label = roles ? strchr(roles, 'l') : NULL;
+    return label && strchr(label, 'f');
+}
+
+static enum status label_is_elsewhere(const struct csv *c)
+{
+    LOG_E("%s: the label was column %lld of %lld in training, and this file's columns are others; "
+          "name it with --label_column=N",
+          c->path, (long long)(strchr(c->columns->roles, 'l') - c->columns->roles) + 1,
+          (long long)strlen(c->columns->roles));
+    return ST_INVALID;
+}
+
 static enum status take_label(struct csv *c)
 {
     enum status st = ST_OK;
@@ -121,6 +137,8 @@ static enum status take_label(struct csv *c)
         return no_column(c, "label_column", name, strlen(name));
     if (column < 0 && c->columns->may_lack && c->columns->features == 0)
         return label_not_known(c);
+    if (column < 0 && was_in_front(c))
+        return label_is_elsewhere(c);
     c->has_label = 1;
     for (int64_t k = c->n_columns - 1; column < 0 && k >= 0; k--)
         if (c->role[k] == DATA_CSV_FEATURE)
