@@ -53,9 +53,8 @@ struct ps_manifest {
     struct safetensors_written *files;
     char (*folder)[FOLDER_ID_BYTES]; /* [n_files] that has the file, if it is not the manifest's:
                                         its server's own; else empty. NULL: all are in this one */
-    int *shard; /* [chunks->n_chunks] the file that has the chunk; NULL: not recorded */
-    char *
-        trained_on; /* as in struct net_join, of the member that was let in last; NULL: not known */
+    int *shard;       /* [chunks->n_chunks] the file that has the chunk; NULL: not recorded */
+    char *trained_on; /* as in struct net_join, of the member let in last; NULL: not known */
     struct ps_progress progress;
 };
 

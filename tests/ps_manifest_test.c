@@ -199,7 +199,7 @@ static void names_and_places_are_kept(void **state)
     job.data.n_train = 0;
 }
 
-/* What the manifest says of its training data, malloc'd, NULL: nothing. */
+/* Returns what the manifest says of its training data, malloc'd; NULL: nothing. */
 static char *told_through(const char *text)
 {
     struct safetensors_written file = {0};

@@ -121,7 +121,7 @@ void ps_service_settle(struct ps_service *s, uint64_t generation);
  * Both for the caller to free. ST_NOMEM. */
 enum status ps_service_people(struct ps_service *s, struct ps_person **members, int *n_members,
                               struct ps_person **waiting, int *n_waiting);
-/* What the member that was let in last says it trains on, malloc'd; NULL: nothing. ST_NOMEM. */
+/* Copies what the member let in last says it trains on; NULL: nothing. ST_NOMEM. */
 enum status ps_service_trained_on(struct ps_service *s, char **out);
 /* Who was refused last of the workers that are not here, for the caller to free. ST_NOMEM. */
 enum status ps_service_refusals(struct ps_service *s, struct ps_refusals **out);
