@@ -275,10 +275,28 @@ static enum status open_pages(struct worker *w)
     return *o->pages ? monitor_create(&cfg, &w->monitor) : ST_OK;
 }
 
-/* A worker alone, without checkpoints, was stopped between two steps. */
+/* Alone: what the end of training would have written. */
+static void say_unwritten(const struct worker *w, const struct trainer_result *r)
+{
+    const char *const name[] = {"export", "summary_json"};
+    const char *const path[] = {w->saver ? w->opt.export_file : NULL, w->opt.summary_json};
+    const char *folder = w->saver ? w->opt.checkpoint_dir : NULL;
+    for (size_t i = 0; i < sizeof path / sizeof *path; i++)
+        if (path[i])
+            LOG_W("interrupted at step %" PRId64 " of %" PRId64 ": --%s: %s is not written; %s%s%s",
+                  r->global_step, r->train_steps, name[i], path[i],
+                  folder ? "with the same flags training goes on from the newest checkpoint in "
+                         : "only the end of training writes it",
+                  folder ? folder : "", folder ? ", and its end writes it" : "");
+}
+
+/* A worker alone was stopped; without checkpoints between two steps. */
 static void keep_interrupted(const struct worker *w, const struct trainer_result *r)
 {
     char at[96];
+    say_unwritten(w, r);
+    if (w->saver)
+        return;
     snprintf(at, sizeof at, "interrupted at step %" PRId64 " of %" PRId64, r->global_step,
              r->train_steps);
     if (atomic_load(&w->is_torn))
@@ -368,7 +386,7 @@ static enum status run(struct worker *w)
     w->reporter = NULL;
     if (st != ST_OK)
         leave_for_good(w, st, 0);
-    if (st == ST_CANCELLED && w->opt.ps_hosts.n == 0 && !w->saver)
+    if (st == ST_CANCELLED && w->opt.ps_hosts.n == 0)
         keep_interrupted(w, &result);
     TRY(st);
     pthread_mutex_lock(&w->lock);

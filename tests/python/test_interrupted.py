@@ -55,6 +55,21 @@ class Interrupted(harness.Test):
         self.assertRegex(self.alone(), r"interrupted at step \d+ of 100000: nothing is kept of the "
                                        r"training; with --checkpoint_dir=DIR it would resume")
 
+    def test_alone_it_says_what_is_not_written(self):
+        export, summary, folder = (os.path.join(self.dir(), name)
+                                   for name in ("x.safetensors", "summary.json", "ckpt"))
+        text = self.alone("--export=" + export, "--summary_json=" + summary,
+                          "--checkpoint_dir=" + folder)
+        for flag, path in (("export", export), ("summary_json", summary)):
+            self.assertRegex(text, r"interrupted at step \d+ of 100000: --%s: %s is not "
+                                   r"written; with the same flags training goes on from the "
+                                   r"newest checkpoint in %s, and its end writes it"
+                             % (flag, path, folder))
+            self.assertFalse(os.path.exists(path))
+        self.assertRegex(self.alone("--summary_json=" + summary),
+                         r"interrupted at step \d+ of 100000: --summary_json: %s is not written; "
+                         r"only the end of training writes it" % summary)
+
 
 if __name__ == "__main__":
     harness.main()
