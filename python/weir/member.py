@@ -45,6 +45,7 @@ class Event:
 
 
 TURN = 0.2  # seconds: so long Python's signal handlers wait while the library does
+GOODBYE = 2.0  # seconds for the servers to hear that who was interrupted leaves
 AT_EXIT = 5  # seconds for other threads' calls to end
 ENDS = {DONE: "done", LEFT: "left", OVER: "over"}
 KINDS = {1: "began", 2: "ready", 3: "rebased", 4: "stopped"}
@@ -381,9 +382,12 @@ class Member:
         return self
 
     def __exit__(self, kind: Any, error: Any, _trace: Any) -> None:
-        if isinstance(error, Exception) and self.result is None:
-            try:  # the servers need not wait for who cannot go on
-                self.leave_failed("%s: %s" % (kind.__name__, error))
+        if error is not None and self.result is None:
+            try:  # the servers need not wait for who goes on no more
+                if isinstance(error, Exception):
+                    self.leave_failed("%s: %s" % (kind.__name__, error))
+                else:  # Ctrl-C, sys.exit(): no failure of the job
+                    self.leave_soon(GOODBYE)
             except _library.Error:
                 pass  # none were joined, or they have been told goodbye
         self.close()

@@ -27,6 +27,10 @@ with weir.Member(train_steps=100000, batch_size=4, **settings) as m:
             does = "waits"
         if step.step >= 5 and does == "leaves":
             m.leave_soon()
+        if step.step >= 5 and does == "interrupted":
+            raise KeyboardInterrupt
+        if step.step >= 5 and does == "exits":
+            sys.exit("enough")
         m.push(w, samples=4)
 print("ends", m.result)
 """
@@ -140,6 +144,22 @@ class Stop(generations.Test):
             ps.wait(60)
         job.ps[0].wait_line("has no workers: it is done")
         self.assertGreaterEqual(ckpt_folder.steps(os.path.join(self.dir(), "ckpt"))[-1], 5)
+
+    @unittest.skipIf(harness.SANITIZE, "Python is compiled without a sanitizer")
+    def test_a_member_is_interrupted(self):
+        """Ctrl-C and sys.exit() within `with` leave the job, which goes on without."""
+        for does in "interrupted", "exits":
+            job = self.job(n_ps=1, n_workers=2)
+            job.start_ps(0)
+            ends, stays = self.members(job, does, "stays")
+            self.assertNotEqual(ends.wait(60, status=None), 0)
+            job.ps[0].wait_line(r"generation 1\.\d+ from step \d+: 1 workers, 1 servers")
+            self.assertIn("worker 0 wants to leave", job.ps[0].output())
+            seen = len(stays.lines)
+            harness.until(lambda n=seen, m=stays: len(m.lines) > n + 20, "the other one trains")
+            self.stop_job(job)
+            stays.wait(60)
+            job.ps[0].wait(60)
 
 
 if __name__ == "__main__":
