@@ -76,7 +76,7 @@ def by_pytorch(model, data, o, clock):
         distributed.init_process_group("gloo")
         model = torch.nn.parallel.DistributedDataParallel(model, gradient_as_bucket_view=True)
     rule = torch.optim.AdamW(model.parameters(), lr=gpt.RATE, fused=True)
-    order = weir.Member(seed=1, task_index=0)  # which sample lies where, by Weir's rule
+    order = weir.Member(seed=1, task_index=0, n_workers=1)  # the places of samples by Weir's rule
     for step in range(o["steps"]):
         clock.at(step)
         first = (2 * step + rank) * gpt.BATCH
