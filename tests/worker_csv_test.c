@@ -162,12 +162,25 @@ static const struct {
     {"1,2\n1,65536\n", NULL, ST_CORRUPT, "'65536' is no label", ""},
     {"1,2\n1,0.5\n", NULL, ST_CORRUPT, "'0.5' is no label", ""},
     {"1,2\n1,\n", NULL, ST_CORRUPT, "line 2, column 2: '' is no label", "0 to 65535"},
-    {"a,label\n1,\n", NULL, ST_CORRUPT, "line 2, column 2: '' is no label", ""},
+    {"a,label\n1,\n", NULL, ST_CORRUPT, "line 2, column 2 'label': '' is no label", ""},
+    {"a,b\n1,0.6681\n", NULL, ST_CORRUPT,
+     "line 2, column 2 'b': '0.6681' is no label, a whole number from 0 to 65535; the column is "
+     "taken as the label because it is the last one: name the label's with --label_column",
+     "or numbers to fit with --target_columns"},
+    {"a,label\n1,0.5\n", NULL, ST_CORRUPT, "fix it or leave the line out, or name numbers to fit",
+     "--target_columns"},
+    {"a,b,label\n1,2,0\n3,red,1\n", NULL, ST_CORRUPT,
+     "line 3, column 2 'b': 'red' is no finite number; fix it, leave the line out, or leave the "
+     "column out",
+     "--ignore_columns=2"},
+    {"a,b,c\n1,2,3\n1,2,x\n", NULL, ST_CORRUPT, "line 3, column 3 'c': the label 'x' is a word",
+     "taken as the last one, with --label_column"},
     {"x,3\n4,5\n", NULL, ST_CORRUPT, "line 1: some fields are numbers, but column 1", ""},
-    {"1,x,3\n4,5,6\n", NULL, ST_CORRUPT, "line 1: some fields are numbers, but column 2 is none",
+    {"1,x,3\n4,5,6\n", NULL, ST_CORRUPT,
+     "line 1: some fields are numbers, but column 2, 'x', is none",
      "call the label's 'label' there, or name it with --label_column=NAME"},
     {"1,x,3\n4,5,6\n", "3", ST_CORRUPT,
-     "but column 2 is none; if the line names the columns, give "
+     "but column 2, 'x', is none; if the line names the columns, give "
      "one of its names in --label_column (3 is none)",
      "fix the field"},
     {"\"a\",\"label\"\n\"1\",5,0\n\"2\",6,1\n", "label", ST_CORRUPT,
@@ -310,10 +323,10 @@ static void wrong_targets_are_named(void **state)
         {"a,b\n1,2\n", "b,2", ST_INVALID, "names column 2 twice"},
         {"1,2\n", "1,2", ST_INVALID, "names all 2 columns"},
         {"a,2\n1,2\n", "2", ST_CORRUPT,
-         "line 1: some fields are numbers, but column 1 is none; if "
+         "line 1: some fields are numbers, but column 1, 'a', is none; if "
          "the line names the columns, give one of its names in --target_columns (2 is none)"},
-        {"a,b\n1,x\n", "b", ST_CORRUPT, "line 2, column 2: 'x' is no finite number"},
-        {"a,b\n1,nan\n", "b", ST_CORRUPT, "line 2, column 2: 'nan' is no finite number"},
+        {"a,b\n1,x\n", "b", ST_CORRUPT, "line 2, column 2 'b': 'x' is no finite number"},
+        {"a,b\n1,nan\n", "b", ST_CORRUPT, "line 2, column 2 'b': 'nan' is no finite number"},
         {"a,b\n", "b", ST_CORRUPT, "has no samples"},
     };
     (void)state;
@@ -432,15 +445,17 @@ static void wrong_words_and_columns_are_named(void **state)
         const char *piece;
     } bad[] = {
         {"a,label\n1,cat\n2,3\n", NULL, NULL, NULL, ST_CORRUPT,
-         "line 3, column 2: the label '3' is a number, but that of line 2 is a word"},
+         "line 3, column 2 'label': the label '3' is a number, but that of line 2 is a word"},
         {"a,label\n1,3\n2,cat\n", NULL, NULL, NULL, ST_CORRUPT,
-         "line 3, column 2: the label 'cat' is a word, but that of line 2 is a number"},
+         "line 3, column 2 'label': the label 'cat' is a word, but that of line 2 is a number"},
         {"0,1,kind\n1,2,3\n", NULL, NULL, NULL, ST_CORRUPT,
          "if line 1 names the columns, name the label's in --label_column"},
         {"0,1,kind\n1,2,cat\n3,4,cat\n", "3", NULL, NULL, ST_CORRUPT,
          "line 1: its label is a word that no other line has"},
-        {"a,label\n1,cat\n2,\n", NULL, NULL, NULL, ST_CORRUPT, "line 3, column 2: '' is no label"},
-        {"a,label\n1,\x01x\n", NULL, NULL, NULL, ST_CORRUPT, "line 2, column 2: '?x' is no label"},
+        {"a,label\n1,cat\n2,\n", NULL, NULL, NULL, ST_CORRUPT,
+         "line 3, column 2 'label': '' is no label"},
+        {"a,label\n1,\x01x\n", NULL, NULL, NULL, ST_CORRUPT,
+         "line 2, column 2 'label': '?x' is no label"},
         {"1,cat\n2,dog\n", NULL, NULL, "ant\ncat", ST_MISMATCH,
          "line 2, column 2: the label 'dog' is none of the classes of the training set, ant/cat"},
         {"1,cat\n", NULL, NULL, "", ST_MISMATCH, "the label 'cat' is a word, of which no number"},
@@ -645,7 +660,7 @@ static void words_have_a_bound(void **state)
     free(names);
     at += sprintf(at, "1,x\n");
     assert_int_equal(decode_columns(text, (size_t)(at - text), &columns, &csv), ST_UNSUPPORTED);
-    assert_non_null(strstr(capture_text, "line 65538, column 2: more than 65536 words"));
+    assert_non_null(strstr(capture_text, "line 65538, column 2 'label': more than 65536 words"));
     free(text);
 }
 

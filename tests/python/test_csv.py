@@ -95,8 +95,8 @@ class Csv(harness.Test):
             self.assertEqual(got[key], want[key], key)
         self.write("words/test.csv", worded([([0, 0, 0], 0)], ["Yak"]))
         worker, _ = self.worker(file, *WORDS, data="words", status=1)
-        self.assertIn("test.csv: line 2, column 4: the label 'Yak' is none of the classes of the "
-                      "training set, Zebra/ant/bee/wasp", worker.output())
+        self.assertIn("test.csv: line 2, column 4 'species': the label 'Yak' is none of the "
+                      "classes of the training set, Zebra/ant/bee/wasp", worker.output())
         self.make()
         self.worker(export, data="numbers")
         worker, _ = self.worker(file, *WORDS, data="words", status=1)
@@ -122,11 +122,13 @@ class Csv(harness.Test):
         train, test = self.make()
         self.write("words/test.csv", worded(test, ["", "ant", "wasp"]))
         worker, _ = self.worker(*WORDS, data="words", status=1)
-        self.assertIn("words/test.csv: line 3, column 4: the label 'wasp' is none of the classes",
+        self.assertIn("words/test.csv: line 3, column 4 'species': the label 'wasp' is none of "
+                      "the classes",
                       worker.output())
         self.write("words/test.csv", worded(test, ["0", "1", "2"]))
         worker, _ = self.worker(*WORDS, data="words", status=1)
-        self.assertIn("words/test.csv: line 2, column 4: the label '1' is none of the classes",
+        self.assertIn("words/test.csv: line 2, column 4 'species': the label '1' is none of "
+                      "the classes",
                       worker.output())
         self.write("words/train.csv", worded(train, ["0", "1", "2"]))
         self.write("words/test.csv", worded(test))

@@ -8,7 +8,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-enum { FIELD_BYTES = 64 };
+enum { FIELD_BYTES = 64, WRONG_BYTES = DATA_WORDS_TEXT_BYTES + 128, FIX_BYTES = 256 };
 
 /* Where a row's numbers go; NULL: it has no label, no targets. */
 struct row {
@@ -89,49 +89,98 @@ const char *data_csv_show(const char *field, size_t n, char dst[DATA_CSV_SHOWN_B
     return dst;
 }
 
-static enum status bad_field(const struct csv *c, int64_t column, const char *field, size_t n)
+/* Logs what is wrong with a field of the current line, and what to do. */
+static void log_field(const struct csv *c, int64_t column, const char *wrong, const char *fix)
 {
-    char shown[DATA_CSV_SHOWN_BYTES];
-    double number;
-    LOG_E("%s: line %lld, column %lld: '%s' is %s", c->path, (long long)c->line,
-          (long long)column + 1, data_csv_show(field, n, shown),
-          c->role[column] != DATA_CSV_LABEL ? read_any_number(field, n, &number)
-                                                  ? DATA_BEYOND_FLOAT
-                                                  "; scale the column or leave the line out"
-                                                  : "no finite number; fix it or leave the line out"
-          : c->are_words ? "no label, a word of 1 to 255 bytes without control characters"
-                         : "no label, a whole number from 0 to 65535");
+    char text[DATA_CSV_COLUMN_BYTES];
+    LOG_E("%s: line %lld, column %s: %s; %s", c->path, (long long)c->line,
+          data_csv_column_text(c, column, text), wrong, fix);
+}
+
+/* True if a model that has learnt from other columns reads the file, so that none can be left out.
+ */
+static bool has_model(const struct csv *c)
+{
+    return c->columns->features > 0 || c->columns->feature_names;
+}
+
+static enum status bad_label(const struct csv *c, int64_t column, const char *shown)
+{
+    char wrong[WRONG_BYTES], fix[FIX_BYTES] = "fix it or leave the line out";
+    snprintf(wrong, sizeof wrong, "'%s' is no label, %s", shown,
+             c->are_words ? "a word of 1 to 255 bytes without control characters"
+                          : "a whole number from 0 to 65535");
+    if (c->label_by_default)
+        snprintf(fix, sizeof fix,
+                 "the column is taken as the label because it is the last one%s: name the label's "
+                 "with --label_column%s",
+                 c->columns->ignored ? " that is not ignored" : "",
+                 c->are_words ? ", or fix the line" : ", or numbers to fit with --target_columns");
+    else if (!c->are_words)
+        snprintf(fix, sizeof fix,
+                 "fix it or leave the line out, or name numbers to fit with "
+                 "--target_columns instead of a label");
+    log_field(c, column, wrong, fix);
     return ST_CORRUPT;
 }
 
-/* All are numbers, or all are words: who mistypes one is told. */
-static enum status mixed_labels(const struct csv *c, int64_t column, const char *field, size_t n)
+static enum status bad_number(const struct csv *c, int64_t column, const char *field, size_t n)
+{
+    char shown[DATA_CSV_SHOWN_BYTES], wrong[WRONG_BYTES], fix[FIX_BYTES];
+    double number;
+    bool is_large = read_any_number(field, n, &number);
+    snprintf(wrong, sizeof wrong, "'%s' is %s", data_csv_show(field, n, shown),
+             is_large ? DATA_BEYOND_FLOAT : "no finite number");
+    snprintf(fix, sizeof fix, "%s or leave the line out", is_large ? "scale the column" : "fix it");
+    if (c->role[column] == DATA_CSV_FEATURE && !has_model(c))
+        snprintf(fix, sizeof fix,
+                 "%s, leave the line out, or leave the column out with --ignore_columns=%lld",
+                 is_large ? "scale the column" : "fix it", (long long)column + 1);
+    log_field(c, column, wrong, fix);
+    return ST_CORRUPT;
+}
+
+static enum status bad_field(const struct csv *c, int64_t column, const char *field, size_t n)
 {
     char shown[DATA_CSV_SHOWN_BYTES];
-    LOG_E("%s: line %lld, column %lld: the label '%s' is a %s, but that of line %lld is a %s; "
-          "labels are all whole numbers or all words%s",
-          c->path, (long long)c->line, (long long)column + 1, data_csv_show(field, n, shown),
-          c->are_words ? "number" : "word", (long long)c->first_line,
-          c->are_words ? "word" : "number",
-          c->first_line == 1 ? ": fix it, or, if line 1 names the columns, name the label's in "
-                               "--label_column"
-                             : "");
+    if (c->role[column] != DATA_CSV_LABEL)
+        return bad_number(c, column, field, n);
+    return bad_label(c, column, data_csv_show(field, n, shown));
+}
+
+/* Labels are either all numbers or all words, so that a mistyped one is found. */
+static enum status mixed_labels(const struct csv *c, int64_t column, const char *field, size_t n)
+{
+    char shown[DATA_CSV_SHOWN_BYTES], wrong[WRONG_BYTES], fix[FIX_BYTES];
+    snprintf(wrong, sizeof wrong, "the label '%s' is a %s, but that of line %lld is a %s",
+             data_csv_show(field, n, shown), c->are_words ? "number" : "word",
+             (long long)c->first_line, c->are_words ? "word" : "number");
+    snprintf(fix, sizeof fix, "labels are all whole numbers or all words%s",
+             c->first_line == 1    ? ": fix it, or, if line 1 names the columns, name the label's "
+                                     "in --label_column"
+             : c->label_by_default ? ": fix it, or name the label's column, which is taken as the "
+                                     "last one, with --label_column"
+                                   : "");
+    log_field(c, column, wrong, fix);
     return ST_CORRUPT;
 }
 
 static enum status no_class(const struct csv *c, int64_t column, const char *field, size_t n)
 {
-    char shown[DATA_CSV_SHOWN_BYTES], classes[DATA_WORDS_TEXT_BYTES];
-    if (*c->columns->classes)
-        LOG_E("%s: line %lld, column %lld: the label '%s' is none of the classes of the training "
-              "set, %s; fix it or leave the line out",
-              c->path, (long long)c->line, (long long)column + 1, data_csv_show(field, n, shown),
-              data_words_text(c->columns->classes, classes));
-    else
-        LOG_E("%s: line %lld, column %lld: the label '%s' is a word, of which no number is known: "
-              "the training set's labels are numbers, or the file that is evaluated names no "
-              "classes; give each word the number that it had in training",
-              c->path, (long long)c->line, (long long)column + 1, data_csv_show(field, n, shown));
+    char shown[DATA_CSV_SHOWN_BYTES], classes[DATA_WORDS_TEXT_BYTES], wrong[WRONG_BYTES];
+    data_csv_show(field, n, shown);
+    if (*c->columns->classes) {
+        snprintf(wrong, sizeof wrong,
+                 "the label '%s' is none of the classes of the training set, %s", shown,
+                 data_words_text(c->columns->classes, classes));
+        log_field(c, column, wrong, "fix it or leave the line out");
+    } else {
+        snprintf(wrong, sizeof wrong,
+                 "the label '%s' is a word, of which no number is known: the training set's labels "
+                 "are numbers, or the file that is evaluated names no classes",
+                 shown);
+        log_field(c, column, wrong, "give each word the number that it had in training");
+    }
     return ST_MISMATCH;
 }
 
@@ -150,9 +199,8 @@ static enum status read_word(const struct csv *c, int64_t column, const char *fi
     if (st == ST_OK && *out < 0)
         return no_class(c, column, field, n);
     if (st == ST_UNSUPPORTED)
-        LOG_E("%s: line %lld, column %lld: more than 65536 words are labels; is this the label's "
-              "column?",
-              c->path, (long long)c->line, (long long)column + 1);
+        log_field(c, column, "more than 65536 words are labels",
+                  "name the label's column with --label_column");
     else if (st != ST_OK)
         LOG_E("%s: no memory for the words that are its labels", c->path);
     return st;
@@ -345,7 +393,7 @@ enum status data_csv_decode(const uint8_t *bytes, uint64_t n, const char *path,
         TRY(ST_CORRUPT);
     }
     TRY(data_csv_check_text(bytes, n, path));
-    const char *names = c.at;
+    c.line_1 = c.at;
     TRY(data_csv_read_first_line(&c));
     if (c.has_names)
         TRY(data_csv_check_names(&c));
@@ -356,7 +404,7 @@ enum status data_csv_decode(const uint8_t *bytes, uint64_t n, const char *path,
     TRY(read_rows(&c, to, &rows));
     TRY(number_words(&c, to.label, rows, &made.classes));
     if (columns->describe)
-        TRY(data_csv_report(&c, names, to.sample, rows));
+        TRY(data_csv_report(&c, to.sample, rows));
     put_arrays(&c, &to, rows, &made);
     *out = made;
     made = (struct data_csv){.classes = NULL};

@@ -206,20 +206,28 @@ static enum status check_second_line(const struct csv *c)
 
 static enum status mixed_line(const struct csv *c, int64_t column)
 {
+    char shown[DATA_CSV_SHOWN_BYTES];
+    const char *p = c->at, *end = data_csv_line_end(c, c->at), *field = "";
+    size_t n = 0;
+    for (int64_t k = 0; p && k <= column; k++)
+        field = data_csv_take_field(c, &p, end, &n);
+    data_csv_show(field, n, shown);
     const char *flag = c->columns->targets ? "--target_columns" : "--label_column";
     const char *given = c->columns->targets ? c->columns->targets : c->columns->label;
     if (data_csv_check_names(c) != ST_OK)
         return ST_CORRUPT;
     if (given)
-        LOG_E("%s: line 1: some fields are numbers, but column %lld is none; if the line names the "
+        LOG_E("%s: line 1: some fields are numbers, but column %lld, '%s', is none; if the line "
+              "names the "
               "columns, give one of its names in %s (%.100s is none), else fix the field, or "
               "leave its column out with --ignore_columns",
-              c->path, (long long)column + 1, flag, given);
+              c->path, (long long)column + 1, shown, flag, given);
     else
-        LOG_E("%s: line 1: some fields are numbers, but column %lld is none; if the line names the "
+        LOG_E("%s: line 1: some fields are numbers, but column %lld, '%s', is none; if the line "
+              "names the "
               "columns, call the label's 'label' there, or name it with %s=NAME, else fix the "
               "field, or leave its column out with --ignore_columns",
-              c->path, (long long)column + 1, flag);
+              c->path, (long long)column + 1, shown, flag);
     return ST_CORRUPT;
 }
 

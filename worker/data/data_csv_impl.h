@@ -15,6 +15,7 @@ struct data_csv_index;
 struct csv {
     const char *at, *end;
     const char *path;
+    const char *line_1;
     const struct data_csv_columns *columns;
     char between;
     int64_t line; /* from 1 on */
@@ -31,7 +32,7 @@ struct csv {
     struct data_csv_index *names; /* of line 1 */
 };
 
-enum { DATA_CSV_SHOWN_BYTES = 32 };
+enum { DATA_CSV_SHOWN_BYTES = 32, DATA_CSV_NAME_BYTES = 48, DATA_CSV_COLUMN_BYTES = 80 };
 
 /* A field of line 1. */
 struct data_csv_field {
@@ -65,9 +66,11 @@ int64_t data_csv_index_take(struct data_csv_index *x, const struct csv *c, const
 /* data_csv_columns.c: counts the columns, and says what each is. */
 enum status data_csv_read_first_line(struct csv *c);
 /* data_csv_report.c: logs which columns of these rows are features, label and ignored, and warns of
- * columns that a table rarely means as features. names: line 1. */
-enum status data_csv_report(const struct csv *c, const char *names, const float *samples,
-                            int64_t rows);
+ * columns that a table rarely means as features. */
+enum status data_csv_report(const struct csv *c, const float *samples, int64_t rows);
+/* Writes "5 'label'", or "5" where the file has no names, or this column has none. */
+const char *data_csv_column_text(const struct csv *c, int64_t column,
+                                 char dst[DATA_CSV_COLUMN_BYTES]);
 /* Of that line, if it names the columns: those that are features, labels or targets, and ignored.
  * Else NULL. */
 enum status data_csv_name_columns(const struct csv *c, struct data_csv *out);

@@ -11,7 +11,7 @@
 #include <string.h>
 #include <strings.h>
 
-enum { LIST_BYTES = 400, NAME_BYTES = 48, MOST_WARNINGS = 5 };
+enum { LIST_BYTES = 400, MOST_WARNINGS = 5 };
 #define MUCH_LARGER 100.0f
 
 /* State of one feature over all rows. */
@@ -25,9 +25,9 @@ struct feature {
 };
 
 /* Copies a name, cut if it is long, but never within a letter of UTF-8. */
-static const char *copy_name(const char *field, size_t n, char dst[NAME_BYTES])
+static const char *copy_name(const char *field, size_t n, char dst[DATA_CSV_NAME_BYTES])
 {
-    size_t k = n < NAME_BYTES ? n : NAME_BYTES - 1;
+    size_t k = n < DATA_CSV_NAME_BYTES ? n : DATA_CSV_NAME_BYTES - 1;
     while (k > 0 && k < n && ((unsigned char)field[k] & 0xc0) == 0x80)
         k--;
     for (size_t i = 0; i < k; i++)
@@ -37,21 +37,29 @@ static const char *copy_name(const char *field, size_t n, char dst[NAME_BYTES])
 }
 
 /* Copies the name of a column. "": the file has no names, or this one is empty. */
-static const char *name_of(const struct csv *c, const char *names, int64_t column,
-                           char dst[NAME_BYTES])
+static const char *name_of(const struct csv *c, int64_t column, char dst[DATA_CSV_NAME_BYTES])
 {
-    const char *end = data_csv_line_end(c, names), *p = names, *field = "";
+    const char *end = data_csv_line_end(c, c->line_1), *p = c->line_1, *field = "";
     size_t n = 0;
     for (int64_t i = 0; c->has_names && p && i <= column; i++)
         field = data_csv_take_field(c, &p, end, &n);
     return copy_name(field, n, dst);
 }
 
-/* Writes "5, 'label'" or "5", and a list of such for a role, ", " between two of them. */
-static void list_columns(const struct csv *c, const char *names, int want_targets, int64_t role,
-                         char dst[LIST_BYTES])
+const char *data_csv_column_text(const struct csv *c, int64_t column,
+                                 char dst[DATA_CSV_COLUMN_BYTES])
 {
-    char name[NAME_BYTES];
+    char name[DATA_CSV_NAME_BYTES];
+    name_of(c, column, name);
+    snprintf(dst, DATA_CSV_COLUMN_BYTES, "%lld%s%s%s", (long long)column + 1, *name ? " '" : "",
+             name, *name ? "'" : "");
+    return dst;
+}
+
+/* Lists the columns of a role, ", " between two of them. */
+static void list_columns(const struct csv *c, int want_targets, int64_t role, char dst[LIST_BYTES])
+{
+    char text[DATA_CSV_COLUMN_BYTES];
     size_t n = 0;
     dst[0] = 0;
     for (int64_t k = 0; k < c->n_columns; k++) {
@@ -61,25 +69,24 @@ static void list_columns(const struct csv *c, const char *names, int want_target
             snprintf(dst + n, LIST_BYTES - n, ", ...");
             return;
         }
-        name_of(c, names, k, name);
-        n += (size_t)snprintf(dst + n, LIST_BYTES - n, "%s%lld%s%s%s", n ? ", " : "",
-                              (long long)k + 1, *name ? " '" : "", name, *name ? "'" : "");
+        n += (size_t)snprintf(dst + n, LIST_BYTES - n, "%s%s", n ? ", " : "",
+                              data_csv_column_text(c, k, text));
     }
 }
 
-static void say_columns(const struct csv *c, const char *names, int64_t rows)
+static void say_columns(const struct csv *c, int64_t rows)
 {
     char answer[LIST_BYTES], ignored[LIST_BYTES], label[LIST_BYTES + 80] = "no label";
     if (c->n_targets > 0) {
-        list_columns(c, names, 1, 0, answer);
+        list_columns(c, 1, 0, answer);
         snprintf(label, sizeof label, "%s: column %s", c->n_targets == 1 ? "target" : "targets",
                  answer);
     } else if (c->has_label) {
-        list_columns(c, names, 0, DATA_CSV_LABEL, answer);
+        list_columns(c, 0, DATA_CSV_LABEL, answer);
         snprintf(label, sizeof label, "label: column %s%s", answer,
                  c->label_by_default ? " (the last column; --label_column names another)" : "");
     }
-    list_columns(c, names, 0, DATA_CSV_IGNORED, ignored);
+    list_columns(c, 0, DATA_CSV_IGNORED, ignored);
     LOG_I("%s: %lld rows, %lld %s; %s; %s%s%s", c->path, (long long)rows, (long long)c->n_features,
           c->n_features == 1 ? "feature" : "features", label,
           c->has_names ? "line 1 names the columns" : "line 1 is a sample",
@@ -99,7 +106,7 @@ static bool is_name_of_an_index(const char *name)
 /* Warns of this feature, if there is a reason. */
 static bool warn_of_name(const struct csv *c, const struct feature *f)
 {
-    char name[NAME_BYTES];
+    char name[DATA_CSV_NAME_BYTES];
     copy_name(f->name, f->n, name);
     long long number = (long long)f->column + 1;
     if (f->numbers_rows && (!*name || is_name_of_an_index(name)))
@@ -122,7 +129,7 @@ static void warn_of_scale(const struct csv *c, const struct feature *f)
 {
     int64_t top = 0;
     float second = 0;
-    char name[NAME_BYTES];
+    char name[DATA_CSV_NAME_BYTES];
     for (int64_t i = 1; i < c->n_features; i++)
         if (f[i].largest > f[top].largest)
             top = i;
@@ -139,9 +146,9 @@ static void warn_of_scale(const struct csv *c, const struct feature *f)
           (double)f[top].largest, (double)second, (long long)f[top].column + 1);
 }
 
-static void find_features(const struct csv *c, const char *names, struct feature *f)
+static void find_features(const struct csv *c, struct feature *f)
 {
-    const char *end = data_csv_line_end(c, names), *p = names;
+    const char *end = data_csv_line_end(c, c->line_1), *p = c->line_1;
     int64_t at = 0;
     for (int64_t k = 0; k < c->n_columns; k++) {
         size_t n = 0;
@@ -163,8 +170,7 @@ static void look_at_rows(const float *samples, int64_t rows, int64_t n, struct f
         }
 }
 
-enum status data_csv_report(const struct csv *c, const char *names, const float *samples,
-                            int64_t rows)
+enum status data_csv_report(const struct csv *c, const float *samples, int64_t rows)
 {
     int64_t n = c->n_features, warned = 0;
     struct feature *f = calloc((size_t)n, sizeof *f);
@@ -172,9 +178,9 @@ enum status data_csv_report(const struct csv *c, const char *names, const float 
         LOG_E("%s: no memory for its %lld columns", c->path, (long long)n);
         return ST_NOMEM;
     }
-    find_features(c, names, f);
+    find_features(c, f);
     look_at_rows(samples, rows, n, f);
-    say_columns(c, names, rows);
+    say_columns(c, rows);
     for (int64_t k = 0; k < n && warned < MOST_WARNINGS; k++)
         warned += warn_of_name(c, &f[k]);
     if (!c->columns->rescaled)
