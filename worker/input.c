@@ -458,6 +458,7 @@ enum status input_prepare(struct worker *w)
     if (w->init)
         TRY(compare_trained_on(w));
     TRY(input_range_compare(w));
+    input_range_check_columns(w);
     say_lacking_classes(w);
 done:
     return st;

@@ -49,6 +49,39 @@ done:
     return st;
 }
 
+/* Returns true if this layer, or LAYER_INPUT_IMAGE, gives the samples as they are. */
+static bool gives_samples(const struct model *m, int layer)
+{
+    while (layer != LAYER_INPUT_IMAGE && m->layers[layer].kind == LAYER_FLATTEN)
+        layer = m->layers[layer].input[0];
+    return layer == LAYER_INPUT_IMAGE;
+}
+
+/* Returns true if all layers that read the samples normalise each feature. */
+static bool normalises(const struct model *m)
+{
+    for (int i = 0; i < m->n_layers; i++) {
+        const struct layer *l = &m->layers[i];
+        for (int k = 0; k < l->n_inputs; k++)
+            if (l->kind != LAYER_BATCH_NORM && l->kind != LAYER_FLATTEN &&
+                gives_samples(m, l->input[k]))
+                return false;
+    }
+    return true;
+}
+
+void input_range_check_columns(const struct worker *w)
+{
+    const struct data_csv_scale *s = &w->train->scale;
+    if (s->column == 0 || w->normal.n > 0 || w->train->standard.n > 0 || normalises(w->model))
+        return;
+    LOG_W("%s: column %lld%s%s%s has numbers up to %g, all other features up to %g: it outweighs "
+          "them; --standardize gives each column mean 0 and deviation 1, and --ignore_columns=%lld "
+          "leaves this one out",
+          w->train->path, (long long)s->column, *s->name ? ", '" : "", s->name,
+          *s->name ? "'," : "", (double)s->largest, (double)s->others, (long long)s->column);
+}
+
 enum status input_range_check_flags(const struct options *o, const struct dataset *d)
 {
     enum status st = ST_OK;

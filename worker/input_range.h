@@ -10,6 +10,9 @@
 enum status input_range_compare(struct worker *w);
 /* Of --evaluate, --predict: the file's samples and those of the test set. */
 enum status input_range_compare_file(const struct worker *w, const char *flag, const char *file);
+/* To train, once the model is known: warns of a column of a table that outweighs all others, unless
+ * something normalises them. */
+void input_range_check_columns(const struct worker *w);
 /* --mean, --std: given as numbers for samples of d. */
 enum status input_range_check_flags(const struct options *o, const struct dataset *d);
 

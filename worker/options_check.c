@@ -187,27 +187,26 @@ enum status options_check_data(struct options *o)
         LOG_E("%s", wrong);
         return ST_INVALID;
     }
-    o->train =
-        (struct dataset_request){.dir = o->data_dir,
-                                 .part = "train",
-                                 .data = r->train_data,
-                                 .labels = r->train_labels,
-                                 .images_name = r->images_name,
-                                 .labels_name = r->labels_name,
-                                 .label_column = r->label_column,
-                                 .target_columns = r->target_columns,
-                                 .ignore_columns = r->ignore_columns,
-                                 .csv_header = r->csv_header,
-                                 .describe = 1,
-                                 .rescaled = r->mean != NULL || r->std != NULL || r->standardize,
-                                 .progress = o->progress,
-                                 .nhwc = r->data_layout};
+    o->train = (struct dataset_request){.dir = o->data_dir,
+                                        .part = "train",
+                                        .data = r->train_data,
+                                        .labels = r->train_labels,
+                                        .images_name = r->images_name,
+                                        .labels_name = r->labels_name,
+                                        .label_column = r->label_column,
+                                        .target_columns = r->target_columns,
+                                        .ignore_columns = r->ignore_columns,
+                                        .csv_header = r->csv_header,
+                                        .describe = 1,
+                                        .warn = 1,
+                                        .progress = o->progress,
+                                        .nhwc = r->data_layout};
     o->test = o->train;
     o->test.part = "test";
     o->test.data = r->test_data;
     o->test.labels = r->test_labels;
     o->test.describe = !trains;
-    o->test.rescaled = 1;
+    o->test.warn = 0;
     if (r->train_data)
         o->test.dir = NULL;
     o->data_named = r->train_data || r->test_data || options_is_given(&options_raw.data_dir);

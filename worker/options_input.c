@@ -105,7 +105,6 @@ enum status options_adopt_input(struct options *o, const struct net_job *job)
         take_list(&o->std, job->normal.std, job->normal.n);
     if (!options_is_given(&options_raw.standardize))
         o->standardize = job->data.standardized;
-    o->train.rescaled |= o->standardize;
     if (!options_is_given(&options_raw.augment))
         o->augment = job->augment;
     return check_together(o);

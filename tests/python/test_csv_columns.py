@@ -34,6 +34,16 @@ class CsvColumns(harness.Test):
         worker.wait(60, status)
         return worker.output()
 
+    def read(self, content, *flags, status=0):
+        """Output of a worker that reads a file of this content with an export."""
+        path = os.path.join(self.dir(), "new.csv")
+        with open(path, "w", encoding="utf-8") as f:
+            f.write(content)
+        worker = self.start("worker", [os.path.join(harness.BIN, "worker"),
+                                       "--intra_op_threads=1", "--test_data=" + path, *flags])
+        worker.wait(60, status)
+        return worker.output()
+
     def warnings(self, output):
         return [line for line in output.splitlines() if line.startswith("W ")]
 
@@ -94,6 +104,48 @@ class CsvColumns(harness.Test):
         self.assertIn("column 1 is called 'Index'", self.train(text(rows, "Index,a,b,c,d,label")))
         self.assertEqual(self.warnings(self.train(text(rows, "minutes,a,b,c,d,label"))), [])
 
+    def test_index_in_another_order_is_warned_of(self):
+        rows = table()
+        for first, step in ((0, 1), (1, 1), (3, 2)):
+            numbers = [first + step * i for i in range(60)]
+            numbers[7] += step - 1  # where there are gaps, they are not all of one size
+            random.Random(2).shuffle(numbers)
+            out = self.train(text([[n] + r for n, r in zip(numbers, rows)], "seq,a,b,c,d,label"))
+            self.assertEqual(len(self.warnings(out)), 1, out)
+            self.assertIn("column 1 'seq' has another whole number in each row, from %d to %d, as "
+                          "an index has" % (min(numbers), max(numbers)), out)
+            self.assertIn("leave it out with --ignore_columns=1", out)
+            numbers[4] = numbers[5]
+            out = self.train(text([[n] + r for n, r in zip(numbers, rows)], "seq,a,b,c,d,label"))
+            self.assertEqual(self.warnings(out), [])
+
+    def test_index_in_order_with_gaps_is_warned_of_by_its_name(self):
+        numbers = [i + i // 4 for i in range(60)]
+        for head, warned in (("id", 1), ("", 1), ("minutes", 0)):
+            rows = text([[n] + r for n, r in zip(numbers, table())], head + ",a,b,c,d,label")
+            self.assertEqual(len(self.warnings(self.train(rows))), warned, head)
+
+    def test_few_whole_numbers_are_no_index(self):
+        rows = [[n] + r for n, r in zip([3, 1, 2, 5, 4, 0, 8, 7, 6], table(9))]
+        self.assertEqual(self.warnings(self.train(text(rows, "n,a,b,c,d,label"),
+                                                  "--batch_size=4")), [])
+
+    def test_prediction_is_not_advised_to_leave_out_what_the_model_reads(self):
+        rows = [[i] + r for i, r in enumerate(table())]
+        path = os.path.join(self.dir(), "e.safetensors")
+        out = self.train(text(rows, "id,a,b,c,d,label"), "--export=" + path)
+        self.assertIn("--ignore_columns=1", out)
+        for head in ("id,a,b,c,d,label", None):
+            for flags in (["--evaluate=" + path],
+                          ["--predict=" + path, "--output=" + path + ".csv"]):
+                out = self.read(text(rows, head), *flags)
+                self.assertIn("60 rows, 5 features; label: column 6", out)
+                self.assertNotIn("ignore_columns", out)
+        rows[3][2] = "much"
+        out = self.read(text(rows, "id,a,b,c,d,label"), "--evaluate=" + path, status=1)
+        self.assertIn("line 5, column 3 'b': 'much' is no finite number; fix it or leave the line "
+                      "out", out)
+
     def test_column_without_a_name_is_warned_of(self):
         out = self.train(text(table(), "a,,c,d,label"))
         self.assertIn("column 2 has no name in line 1 and is used as a feature", out)
@@ -103,6 +155,13 @@ class CsvColumns(harness.Test):
         out = self.train(text(rows, "area,b,c,d,label"))
         self.assertIn("column 1, 'area', has numbers up to", out)
         self.assertIn("--standardize", out)
+        batch_norm = os.path.join(self.dir(), "m.json")
+        with open(batch_norm, "w", encoding="utf-8") as f:
+            f.write('{"input": "auto", "classes": "auto", "layers": [{"type": "flatten"}, {"type": '
+                    '"batch_norm"}, {"type": "dense", "units": "classes"}, {"type": '
+                    '"softmax_cross_entropy"}]}')
+        for flag in ("--standardize", "--mean=measured", "--model=" + batch_norm):
+            self.assertEqual(self.warnings(self.train(text(rows, "area,b,c,d,label"), flag)), [])
 
     def test_first_name_may_be_empty_in_an_export(self):
         rows = [[i] + r for i, r in enumerate(table())]

@@ -255,9 +255,14 @@ class Tables(Base):
                           "samples of 4 numbers; name the label's column with --label_column "
                           "(none: there is none), and those that are to be left out with "
                           "--ignore_columns"),
-                (bare, ["--ignore_columns=1"], "has 4 columns, of which 2 would be features"),
+                (bare, ["--ignore_columns=1"],
+                 "has 4 columns, of which 2 would be features, but training was on samples of 4 "
+                 "numbers; name the label's column with --label_column (none: there is none), and "
+                 "leave out with --ignore_columns only what training left out"),
                 (six, ["--label_column=none"], "has 6 columns, of which 6 would be features"),
-                (fewer, [], "has 4 columns, of which 3 would be features")):
+                (fewer, [], "has 4 columns, of which 3 would be features, but training was on "
+                            "samples of 4 numbers; name the label's column with --label_column "
+                            "(none: there is none), and add the columns that it lacks")):
             said, _, _ = self.predict(None, "--test_data=" + path, *flags, status=1)
             self.assertIn("test.csv: line 1: " + words, said)
         worker = self.run_worker(*FLAGS, "--label_column=none", data=self.path("data"), status=2)

@@ -97,13 +97,6 @@ static void log_field(const struct csv *c, int64_t column, const char *wrong, co
           data_csv_column_text(c, column, text), wrong, fix);
 }
 
-/* True if a model that has learnt from other columns reads the file, so that none can be left out.
- */
-static bool has_model(const struct csv *c)
-{
-    return c->columns->features > 0 || c->columns->feature_names;
-}
-
 static enum status bad_label(const struct csv *c, int64_t column, const char *shown)
 {
     char wrong[WRONG_BYTES], fix[FIX_BYTES] = "fix it or leave the line out";
@@ -132,7 +125,7 @@ static enum status bad_number(const struct csv *c, int64_t column, const char *f
     snprintf(wrong, sizeof wrong, "'%s' is %s", data_csv_show(field, n, shown),
              is_large ? DATA_BEYOND_FLOAT : "no finite number");
     snprintf(fix, sizeof fix, "%s or leave the line out", is_large ? "scale the column" : "fix it");
-    if (c->role[column] == DATA_CSV_FEATURE && !has_model(c))
+    if (c->role[column] == DATA_CSV_FEATURE && !data_csv_has_model(c))
         snprintf(fix, sizeof fix,
                  "%s, leave the line out, or leave the column out with --ignore_columns=%lld",
                  is_large ? "scale the column" : "fix it", (long long)column + 1);
@@ -404,7 +397,7 @@ enum status data_csv_decode(const uint8_t *bytes, uint64_t n, const char *path,
     TRY(read_rows(&c, to, &rows));
     TRY(number_words(&c, to.label, rows, &made.classes));
     if (columns->describe)
-        TRY(data_csv_report(&c, to.sample, rows));
+        TRY(data_csv_report(&c, to.sample, rows, &made.scale));
     put_arrays(&c, &to, rows, &made);
     *out = made;
     made = (struct data_csv){.classes = NULL};

@@ -38,10 +38,20 @@ struct data_csv_columns {
      * may lack labels also without them. */
     const char *roles;
     enum data_csv_header header; /* whether line 1 names the columns; AUTO: judged by its fields */
-    int describe;                /* log which columns are used, and warn of doubtful ones */
-    int rescaled; /* the samples are normalised later: scales are no reason to warn */
+    int describe;                /* log which columns are used, */
+    int warn;                    /* and warn of doubtful ones, which no model needs yet */
 };
 #define DATA_CSV_NO_LABEL "none"
+
+enum { DATA_CSV_NAME_BYTES = 48 };
+
+/* The feature of the largest numbers, if they are more than a hundred times those of all others. A
+ * value. */
+struct data_csv_scale {
+    int64_t column;        /* from 1 on; 0: there is none */
+    float largest, others; /* largest absolute values: its own, and of all other features */
+    char name[DATA_CSV_NAME_BYTES]; /* "": none */
+};
 
 struct data_csv {
     struct data_array samples; /* (rows, the other columns) of DATA_F32, unpacked */
@@ -52,6 +62,7 @@ struct data_csv {
     char *columns; /* the names of the samples' columns, a list likewise; NULL: there are none */
     char *roles;   /* a letter for each column: f feature, l label, t target, i ignored; NULL: the
                       targets are not in the file's order, or names found the columns */
+    struct data_csv_scale scale; /* where `describe` asks for it */
 };
 
 /* path: the file's name, in errors. */

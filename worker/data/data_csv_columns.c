@@ -216,18 +216,17 @@ static enum status mixed_line(const struct csv *c, int64_t column)
     const char *given = c->columns->targets ? c->columns->targets : c->columns->label;
     if (data_csv_check_names(c) != ST_OK)
         return ST_CORRUPT;
+    const char *fix = data_csv_has_model(c) ? "fix the field"
+                                            : "fix the field, or leave its column out with "
+                                              "--ignore_columns";
     if (given)
         LOG_E("%s: line 1: some fields are numbers, but column %lld, '%s', is none; if the line "
-              "names the "
-              "columns, give one of its names in %s (%.100s is none), else fix the field, or "
-              "leave its column out with --ignore_columns",
-              c->path, (long long)column + 1, shown, flag, given);
+              "names the columns, give one of its names in %s (%.100s is none), else %s",
+              c->path, (long long)column + 1, shown, flag, given, fix);
     else
         LOG_E("%s: line 1: some fields are numbers, but column %lld, '%s', is none; if the line "
-              "names the "
-              "columns, call the label's 'label' there, or name it with %s=NAME, else fix the "
-              "field, or leave its column out with --ignore_columns",
-              c->path, (long long)column + 1, shown, flag);
+              "names the columns, call the label's 'label' there, or name it with %s=NAME, else %s",
+              c->path, (long long)column + 1, shown, flag, fix);
     return ST_CORRUPT;
 }
 
@@ -302,12 +301,14 @@ static enum status check_features(const struct csv *c)
         return no_features(c);
     if (c->columns->features == 0 || c->n_features == c->columns->features)
         return ST_OK;
-    LOG_E("%s: line 1: has %lld columns, of which %lld would be features, but training was on "
-          "samples of %lld numbers; name the label's column with --label_column%s, and those that "
-          "are to be left out with --ignore_columns",
-          c->path, (long long)c->n_columns, (long long)c->n_features,
-          (long long)c->columns->features,
-          c->columns->may_lack ? " (" DATA_CSV_NO_LABEL ": there is none)" : "");
+    LOG_E(
+        "%s: line 1: has %lld columns, of which %lld would be features, but training was on "
+        "samples of %lld numbers; name the label's column with --label_column%s, and %s",
+        c->path, (long long)c->n_columns, (long long)c->n_features, (long long)c->columns->features,
+        c->columns->may_lack ? " (" DATA_CSV_NO_LABEL ": there is none)" : "",
+        c->n_features > c->columns->features ? "those that are to be left out with --ignore_columns"
+        : c->columns->ignored ? "leave out with --ignore_columns only what training left out"
+                              : "add the columns that it lacks");
     return ST_MISMATCH;
 }
 

@@ -32,13 +32,19 @@ struct csv {
     struct data_csv_index *names; /* of line 1 */
 };
 
-enum { DATA_CSV_SHOWN_BYTES = 32, DATA_CSV_NAME_BYTES = 48, DATA_CSV_COLUMN_BYTES = 80 };
+enum { DATA_CSV_SHOWN_BYTES = 32, DATA_CSV_COLUMN_BYTES = 80 };
 
 /* A field of line 1. */
 struct data_csv_field {
     const char *at;
     size_t n;
 };
+
+/* Returns true if a model reads the file that has learnt its columns, and needs each of them. */
+static inline bool data_csv_has_model(const struct csv *c)
+{
+    return c->columns->features > 0 || c->columns->feature_names;
+}
 
 /* The end of the line at p, its line break not included. */
 const char *data_csv_line_end(const struct csv *c, const char *p);
@@ -67,7 +73,8 @@ int64_t data_csv_index_take(struct data_csv_index *x, const struct csv *c, const
 enum status data_csv_read_first_line(struct csv *c);
 /* data_csv_report.c: logs which columns of these rows are features, label and ignored, and warns of
  * columns that a table rarely means as features. */
-enum status data_csv_report(const struct csv *c, const float *samples, int64_t rows);
+enum status data_csv_report(const struct csv *c, const float *samples, int64_t rows,
+                            struct data_csv_scale *scale);
 /* Writes "5 'label'", or "5" where the file has no names, or this column has none. */
 const char *data_csv_column_text(const struct csv *c, int64_t column,
                                  char dst[DATA_CSV_COLUMN_BYTES]);

@@ -12,16 +12,21 @@
 #include <strings.h>
 
 enum { LIST_BYTES = 400, MOST_WARNINGS = 5 };
+enum { LEAST_ROWS = 10, LEAST_ROWS_WITH_GAPS = 50 };
 #define MUCH_LARGER 100.0f
+#define LARGEST_WHOLE 16777216.0f /* above it float32 does not have each whole number */
 
 /* State of one feature over all rows. */
 struct feature {
     int64_t column;   /* from 0 on */
     const char *name; /* n bytes of line 1; n 0: there is none */
     size_t n;
-    float largest;     /* largest absolute value */
-    float previous;    /* value in the row before */
-    bool numbers_rows; /* each value is one more than that of the row before */
+    float least, most;
+    float previous;      /* value in the row before */
+    bool numbers_rows;   /* each value is one more than that of the row before */
+    bool rises, falls;   /* each value is above, below that of the row before */
+    bool are_whole;      /* all values are whole numbers */
+    bool numbers_sample; /* no two rows have one value, and the values leave few gaps */
 };
 
 /* Copies a name, cut if it is long, but never within a letter of UTF-8. */
@@ -103,47 +108,59 @@ static bool is_name_of_an_index(const char *name)
     return false;
 }
 
-/* Warns of this feature, if there is a reason. */
-static bool warn_of_name(const struct csv *c, const struct feature *f)
+static bool warn_of_index(const struct csv *c, const struct feature *f)
 {
-    char name[DATA_CSV_NAME_BYTES];
+    char text[DATA_CSV_COLUMN_BYTES], name[DATA_CSV_NAME_BYTES];
     copy_name(f->name, f->n, name);
+    bool is_ordered = f->rises || f->falls, may_be_time = *name && !is_name_of_an_index(name);
+    if (is_ordered ? may_be_time || !(f->numbers_rows || f->numbers_sample) : !f->numbers_sample)
+        return false;
     long long number = (long long)f->column + 1;
-    if (f->numbers_rows && (!*name || is_name_of_an_index(name)))
+    if (!f->numbers_rows)
+        LOG_W("%s: column %s has another whole number in each row, from %g to %g, as an index has; "
+              "it is used as a feature: leave it out with --ignore_columns=%lld",
+              c->path, data_csv_column_text(c, f->column, text), (double)f->least, (double)f->most,
+              number);
+    else
         LOG_W(
             "%s: column %lld %s%s%s and counts up by one from row to row, as an index does; it is "
             "used as a feature: leave it out with --ignore_columns=%lld",
             c->path, number, *name ? "is called '" : "has no name", name, *name ? "'" : "", number);
-    else if (c->has_names && !*name)
-        LOG_W(
-            "%s: column %lld has no name in line 1 and is used as a feature; name it, or leave it "
-            "out with --ignore_columns=%lld",
-            c->path, number, number);
-    else
-        return false;
     return true;
 }
 
+/* Warns of this feature, if there is a reason. */
+static bool warn_of_feature(const struct csv *c, const struct feature *f)
+{
+    if (warn_of_index(c, f))
+        return true;
+    if (!c->has_names || f->n > 0)
+        return false;
+    LOG_W("%s: column %lld has no name in line 1 and is used as a feature; name it, or leave it "
+          "out with --ignore_columns=%lld",
+          c->path, (long long)f->column + 1, (long long)f->column + 1);
+    return true;
+}
+
+static float largest(const struct feature *f)
+{
+    return fmaxf(fabsf(f->least), fabsf(f->most));
+}
+
 /* The largest feature drowns all others where nothing normalises them. */
-static void warn_of_scale(const struct csv *c, const struct feature *f)
+static void find_scale(const struct csv *c, const struct feature *f, struct data_csv_scale *out)
 {
     int64_t top = 0;
     float second = 0;
-    char name[DATA_CSV_NAME_BYTES];
     for (int64_t i = 1; i < c->n_features; i++)
-        if (f[i].largest > f[top].largest)
+        if (largest(&f[i]) > largest(&f[top]))
             top = i;
     for (int64_t i = 0; i < c->n_features; i++)
-        if (i != top && f[i].largest > second)
-            second = f[i].largest;
-    if (second == 0 || f[top].largest <= MUCH_LARGER * second)
+        second = i != top ? fmaxf(second, largest(&f[i])) : second;
+    if (second == 0 || largest(&f[top]) <= MUCH_LARGER * second)
         return;
-    copy_name(f[top].name, f[top].n, name);
-    LOG_W("%s: column %lld%s%s%s has numbers up to %g, all other features up to %g: it outweighs "
-          "them; --standardize gives each column mean 0 and deviation 1, and --ignore_columns=%lld "
-          "leaves this one out",
-          c->path, (long long)f[top].column + 1, *name ? ", '" : "", name, *name ? "'," : "",
-          (double)f[top].largest, (double)second, (long long)f[top].column + 1);
+    *out = (struct data_csv_scale){f[top].column + 1, largest(&f[top]), second, ""};
+    copy_name(f[top].name, f[top].n, out->name);
 }
 
 static void find_features(const struct csv *c, struct feature *f)
@@ -154,8 +171,15 @@ static void find_features(const struct csv *c, struct feature *f)
         size_t n = 0;
         const char *field = p ? data_csv_take_field(c, &p, end, &n) : "";
         if (c->role[k] == DATA_CSV_FEATURE)
-            f[c->place ? c->place[k] : at++] = (struct feature){
-                .column = k, .name = field, .n = c->has_names ? n : 0, .numbers_rows = true};
+            f[c->place ? c->place[k] : at++] = (struct feature){.column = k,
+                                                                .name = field,
+                                                                .n = c->has_names ? n : 0,
+                                                                .least = INFINITY,
+                                                                .most = -INFINITY,
+                                                                .numbers_rows = true,
+                                                                .rises = true,
+                                                                .falls = true,
+                                                                .are_whole = true};
     }
 }
 
@@ -164,27 +188,60 @@ static void look_at_rows(const float *samples, int64_t rows, int64_t n, struct f
     for (int64_t i = 0; i < rows; i++)
         for (int64_t k = 0; k < n; k++) {
             float value = samples[i * n + k];
-            f[k].largest = fabsf(value) > f[k].largest ? fabsf(value) : f[k].largest;
+            f[k].least = fminf(f[k].least, value);
+            f[k].most = fmaxf(f[k].most, value);
+            f[k].are_whole &= value == floorf(value);
             f[k].numbers_rows &= rows > 2 && (i == 0 || value == f[k].previous + 1.0f);
+            f[k].rises &= i == 0 || value > f[k].previous;
+            f[k].falls &= i == 0 || value < f[k].previous;
             f[k].previous = value;
         }
 }
 
-enum status data_csv_report(const struct csv *c, const float *samples, int64_t rows)
+/* Sets numbers_sample: the values are each number of a range once, or, where rows were taken out
+ * of a larger table, at least half of them. Of few rows chance alone can do that. seen: room for
+ * 2 * rows. */
+static void find_index(const float *samples, int64_t rows, int64_t n, int64_t k, struct feature *f,
+                       uint8_t *seen)
 {
+    double range = (double)f->most - (double)f->least + 1;
+    double most = rows >= LEAST_ROWS_WITH_GAPS ? 2 * (double)rows : (double)rows;
+    if (!f->are_whole || rows < LEAST_ROWS || range < (double)rows || range > most ||
+        largest(f) > LARGEST_WHOLE)
+        return;
+    memset(seen, 0, (size_t)range);
+    for (int64_t i = 0; i < rows; i++) {
+        uint8_t *place = &seen[(int64_t)(samples[i * n + k] - f->least)];
+        if (*place)
+            return;
+        *place = 1;
+    }
+    f->numbers_sample = true;
+}
+
+enum status data_csv_report(const struct csv *c, const float *samples, int64_t rows,
+                            struct data_csv_scale *scale)
+{
+    enum status st = ST_OK;
     int64_t n = c->n_features, warned = 0;
     struct feature *f = calloc((size_t)n, sizeof *f);
-    if (!f) {
+    uint8_t *seen = malloc((size_t)rows * 2);
+    if (!f || !seen) {
         LOG_E("%s: no memory for its %lld columns", c->path, (long long)n);
-        return ST_NOMEM;
+        st = ST_NOMEM;
+        goto done;
     }
     find_features(c, f);
     look_at_rows(samples, rows, n, f);
     say_columns(c, rows);
-    for (int64_t k = 0; k < n && warned < MOST_WARNINGS; k++)
-        warned += warn_of_name(c, &f[k]);
-    if (!c->columns->rescaled)
-        warn_of_scale(c, f);
+    for (int64_t k = 0; c->columns->warn && k < n && warned < MOST_WARNINGS; k++) {
+        find_index(samples, rows, n, k, &f[k], seen);
+        warned += warn_of_feature(c, &f[k]);
+    }
+    if (c->columns->warn)
+        find_scale(c, f, scale);
+done:
     free(f);
-    return ST_OK;
+    free(seen);
+    return st;
 }

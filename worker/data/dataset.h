@@ -8,9 +8,9 @@
 #define WORKER_DATA_DATASET_H
 #include "base/bar.h"
 #include "base/shape.h"
-#include "base/status.h"
 #include "member/dataset_order.h"
 #include "net/wire/job_input.h"
+#include "worker/data/data_csv.h"
 #include "worker/data/dataset_standard.h"
 #include <stdbool.h>
 #include <stddef.h>
@@ -54,7 +54,8 @@ struct dataset {
     const char *class_names;          /* folders, words in CSV: a list of data_words.h; else NULL */
     const char *label_names, *ignored_names, *csv_roles; /* CSV: see data_csv.h; else NULL */
     const char *columns; /* CSV: the names of those that a sample has, a list likewise; else NULL */
-    const char *names;   /* of pictures that are predicted from: see data_images.h; else NULL */
+    struct data_csv_scale scale; /* CSV, if it was described: its feature of the largest numbers */
+    const char *names; /* of pictures that are predicted from: see data_images.h; else NULL */
     enum progress_style progress; /* how it is said how far who reads all of it is */
     bool has_test_beside;         /* its file has the arrays of a test set, too */
     unsigned uses;                /* of enum dataset_use: what its format can be told */
@@ -110,8 +111,7 @@ struct dataset_request {
     const char *target_columns;            /* instead, "a,b" likewise: targets; NULL: a label */
     const char *ignore_columns;            /* "a,b" likewise: left out; NULL: none */
     int csv_header;          /* CSV: of enum data_csv_header, whether line 1 names the columns */
-    int describe;            /* CSV: log what each column is, and warn of doubtful ones */
-    int rescaled;            /* CSV: columns of very different sizes are no reason to warn */
+    int describe, warn;      /* CSV: log what each column is; warn of doubtful ones */
     const char *class_names; /* CSV: what words are numbered by, see data_csv.h; NULL: here */
     const char *feature_names, *label_names, *ignored_names, *csv_roles; /* CSV: see data_csv.h */
     int are_targets;   /* CSV: label_names are those of targets */

@@ -293,7 +293,7 @@ static enum status open_csv(struct source *s, const struct dataset_request *r,
         .may_lack = r->to_predict,
         .header = (enum data_csv_header)r->csv_header,
         .describe = r->describe,
-        .rescaled = r->rescaled,
+        .warn = r->warn,
     };
     struct data_csv csv;
     enum status st =
@@ -307,6 +307,7 @@ static enum status open_csv(struct source *s, const struct dataset_request *r,
     s->label_names = csv.label_names;
     s->ignored_names = csv.ignored_names;
     s->csv_roles = csv.roles;
+    s->d.scale = csv.scale;
     return ST_OK;
 }
 
