@@ -86,6 +86,16 @@ static void say_data(const struct worker *w)
           o->data_named ? "" : "; no flag names them, training was on this folder");
 }
 
+/* The figures of half a training would be taken for those of a whole one. */
+static void warn_of_interrupted(const struct worker *w, int64_t step)
+{
+    const struct options *o = &w->opt;
+    if (w->trained_on.interrupted)
+        LOG_W("--%s: the training that wrote %s was interrupted at step %" PRId64
+              ": its parameters are those of that step, not of a whole training",
+              o->predict ? "predict" : "evaluate", o->predict ? o->predict : o->evaluate, step);
+}
+
 static enum status report(const struct worker *w, const struct evaluate_sums *sums, int64_t step)
 {
     enum status st = ST_OK;
@@ -172,6 +182,7 @@ enum status inference_run(struct worker *w)
     const struct evaluate_visitor visitor = {take_batch, &r};
     TRY(read_params(w, &told));
     say_data(w);
+    warn_of_interrupted(w, told.step);
     TRY(evaluate_tower_create(&cfg, &e));
     TRY(begin_predictions(&r));
     TRY(evaluate_run(e, &visitor, &sums));

@@ -107,6 +107,8 @@ static enum status read_texts(const struct texts *t, struct trained_on *out)
 {
     enum status st = ST_OK;
     const char *labels = text_of(t, "labels"), *data = text_of(t, "data");
+    const char *interrupted = text_of(t, "interrupted");
+    out->interrupted = interrupted && strcmp(interrupted, "true") == 0;
     read_sample(text_of(t, "sample"), &out->sample);
     read_range(text_of(t, "elements"), text_of(t, "range"), &out->range);
     for (int i = JOB_LABELS_CLASSES; labels && i < JOB_LABELS_N_KINDS; i++)

@@ -5,6 +5,7 @@
  * `ignored_columns`: those of a CSV file's other columns, `column_roles`: "lffi", what each column
  * of the file is, `column_mean` and `column_std`: the
  * numbers of --standardize, `data`: the path of the training data,
+ * `interrupted` "true": Ctrl-C ended training before its last step,
  * `data_samples`: how many there are, `data_crc32c`: the CRC-32C of their samples, `model_json`:
  * the model file's text, `hidden_units`: those that --hidden_units gave it. A checkpoint's manifest
  * has all of these in one JSON object, and, of the servers' own knowledge, the first two, the path,
@@ -27,6 +28,7 @@ struct trained_on {
     uint32_t names_sum;     /* without them: their CRC-32C; 0: not said, or there are none */
     char *model;            /* JSON text, at most JOB_MAX_MODEL_BYTES; NULL: not said */
     int hidden_units;       /* that the model is read with; 0: as its text says */
+    bool interrupted;       /* training was stopped before its last step */
     char *label_names, *ignored_names; /* CSV: of the other columns, lists likewise */
     char *csv_roles;                   /* CSV: see data_csv.h */
     char *columns; /* as class_names, of a CSV file's columns without those of labels */

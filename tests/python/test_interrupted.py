@@ -50,6 +50,14 @@ class Interrupted(harness.Test):
             self.assertIn("interrupted at step %s of 100000: the export has the parameters of that "
                           "step" % found["global_step"], text)
             self.assertRegex(text, "exported .* to %s, marked as interrupted" % path)
+            for flags in (["--evaluate=" + path],
+                          ["--predict=" + path, "--output=" + path + ".csv"]):
+                reads = self.start("worker", [os.path.join(harness.BIN, "worker"),
+                                              "--data_dir=" + self.data(), *flags])
+                reads.wait()
+                self.assertIn("%s: the training that wrote %s was interrupted at step %s: "
+                              % (flags[0].split("=")[0], path, found["global_step"]),
+                              reads.output())
 
     def test_alone_it_says_that_nothing_is_kept(self):
         self.assertRegex(self.alone(), r"interrupted at step \d+ of 100000: nothing is kept of the "
