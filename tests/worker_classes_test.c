@@ -34,6 +34,13 @@ static void one_class_alone_is_refused(void **state)
     const int32_t labels[] = {3, 3, 3, 3};
     struct dataset d = set_of(labels, 4);
     check(&d, ST_INVALID, "y.npy: all 4 training samples are of one class, 3: ");
+    assert_non_null(strstr(capture_text, "--labels_name"));
+    d.class_names = "ant\nbee\ncat\ndog";
+    check(&d, ST_INVALID, "samples are of one class, the folder 'dog': ");
+    assert_non_null(strstr(capture_text, "give a folder of pictures for each class"));
+    d.uses = DATASET_USES_COLUMN;
+    check(&d, ST_INVALID, "samples are of one class, 'dog': ");
+    assert_non_null(strstr(capture_text, "--label_column"));
 }
 
 static void classes_without_samples_are_warned_of(void **state)

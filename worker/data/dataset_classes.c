@@ -73,6 +73,28 @@ static void warn_missing(const struct dataset *d, const struct counts *c)
                                     "that one is a mistake, and number the classes without gaps");
 }
 
+static enum status one_class(const struct dataset *d)
+{
+    char name[DATA_WORDS_TEXT_BYTES], class[DATA_WORDS_TEXT_BYTES + 16];
+    bool is_table = d->uses & DATASET_USES_COLUMN;
+    data_words_name(d->class_names, d->classes - 1, name);
+    if (*name && !is_table)
+        snprintf(class, sizeof class, "the folder '%s'", name);
+    else if (*name)
+        snprintf(class, sizeof class, "'%s'", name);
+    else
+        snprintf(class, sizeof class, "%d", d->classes - 1);
+    LOG_E("%s: all %lld training samples are of one class, %s: a model would learn to answer it "
+          "always; %s",
+          d->labels_path, (long long)d->n, class,
+          is_table ? "give samples of two classes at least, or name the label's column with "
+                     "--label_column"
+          : d->class_names ? "give a folder of pictures for each class, at least two"
+                           : "give samples of two classes at least, or name the array that has the "
+                             "labels with --labels_name or --train_labels");
+    return ST_INVALID;
+}
+
 enum status dataset_classes_check(const struct dataset *train)
 {
     if (!train->labels)
@@ -84,13 +106,8 @@ enum status dataset_classes_check(const struct dataset *train)
     }
     struct counts c = count(train, samples);
     free(samples);
-    if (c.present == 1) {
-        LOG_E("%s: all %lld training samples are of one class, %d: a model would learn to answer "
-              "it always; give samples of two classes at least, or name the column or array that "
-              "has the labels",
-              train->labels_path, (long long)train->n, train->classes - 1);
-        return ST_INVALID;
-    }
+    if (c.present == 1)
+        return one_class(train);
     if (c.present > MANY_VALUES && train->n < (int64_t)c.present * FEW_SAMPLES)
         LOG_W("%s: its labels have %d different values in %lld samples, and each value becomes a "
               "class; if they are numbers to fit, name them with --target_columns (npy: save them "

@@ -84,11 +84,15 @@ enum status dataset_check_outputs(const struct dataset *d, const struct layer *l
     if (!d->targets)
         return dataset_check_classes(d, outputs);
     if (!layer_takes_targets(loss->kind)) {
-        LOG_E("%s: its labels are floats, which are targets, but layer '%s', a "
-              "softmax_cross_entropy, takes classes; save them as whole numbers, with "
-              "labels.astype(numpy.int64), or end the model with mean_squared_error or "
-              "sigmoid_cross_entropy",
-              d->labels_path, loss->name);
+        LOG_E(
+            "%s: its labels are floats, which are targets, but layer '%s', a "
+            "softmax_cross_entropy, takes classes; %s, or end the model with mean_squared_error or "
+            "sigmoid_cross_entropy",
+            d->labels_path, loss->name,
+            d->uses & DATASET_USES_COLUMN
+                ? "if they are classes, name their column with --label_column instead of "
+                  "--target_columns"
+                : "save them as whole numbers, with labels.astype(numpy.int64)");
         return ST_MISMATCH;
     }
     if (d->classes != outputs) {
