@@ -25,8 +25,12 @@ static void two_scales_are_told(void **state)
         {{ENOUGH, WHOLE, 0, 1}, {ENOUGH, FLOATS, 0, 1}, 1},
         {{ENOUGH, WHOLE, 0, 1}, {ENOUGH, FLOATS, -2.2f, 2.8f}, 1}, /* normalised beforehand */
         {{ENOUGH, WHOLE, 0, 1}, {ENOUGH, FLOATS, 0, 0}, 1},
-        {{ENOUGH, FLOATS, 0, 1}, {ENOUGH, FLOATS, 0, 255}, 1}, /* features may have such columns */
-        {{ENOUGH, WHOLE, 0, 1}, {ENOUGH, WHOLE, 0, 257}, 1},
+        {{ENOUGH, FLOATS, 0, 1}, {ENOUGH, FLOATS, 0, 255}, 0},
+        {{ENOUGH, FLOATS, 0, 1}, {FEW, FLOATS, -255, 0}, 0},
+        {{FEW, FLOATS, 0, 1}, {ENOUGH, FLOATS, 0, 255}, 1},   /* dark pictures */
+        {{ENOUGH, FLOATS, 0, 1}, {ENOUGH, FLOATS, 0, 90}, 1}, /* features may have such columns */
+        {{ENOUGH, WHOLE, 0, 1}, {ENOUGH, WHOLE, 0, 257}, 0},  /* 16 bits and 8 */
+        {{ENOUGH, WHOLE, 0, 1}, {ENOUGH, WHOLE, 0, 90}, 1},
     };
     (void)state;
     for (size_t i = 0; i < sizeof pairs / sizeof *pairs; i++) {

@@ -4,28 +4,32 @@
 #include "base/log.h"
 #include <math.h>
 
-#define SAME_SCALE "give both as the same type, or divide the floats by 255, too"
+/* Returns what makes one scale of both. */
+static const char *same_scale(bool of_one_type)
+{
+    return of_one_type
+               ? "give both in the same unit; whole numbers are divided by 255, floats are not"
+               : "give both as the same type, or divide the floats by 255, too";
+}
 
 enum status input_range_compare(struct worker *w)
 {
     enum status st = ST_OK;
     const struct dataset *sets[] = {w->test, w->validation};
     char here[DATASET_RANGE_TEXT_BYTES], there[DATASET_RANGE_TEXT_BYTES];
-    int differ = 0;
-    for (size_t i = 0; i < sizeof sets / sizeof *sets; i++)
-        differ |= sets[i] && sets[i]->floats != w->train->floats;
-    if (differ || w->opt.export_file)
+    if (w->test || w->validation || w->opt.export_file)
         TRY(dataset_range_look(w->train, &w->range));
     for (size_t i = 0; i < sizeof sets / sizeof *sets; i++) {
         struct dataset_range r;
-        if (!sets[i] || sets[i]->floats == w->train->floats)
+        if (!sets[i])
             continue;
         TRY(dataset_range_look(sets[i], &r));
         if (!dataset_range_fits(&w->range, &r))
             LOG_W("%s: its samples are %s, but those of the training set, %s, are %s: they are not "
-                  "of one scale; " SAME_SCALE,
+                  "of one scale; %s",
                   sets[i]->path, dataset_range_text(&r, here), w->train->path,
-                  dataset_range_text(&w->range, there));
+                  dataset_range_text(&w->range, there),
+                  same_scale(sets[i]->floats == w->train->floats));
     }
 done:
     return st;
@@ -37,14 +41,14 @@ enum status input_range_compare_file(const struct worker *w, const char *flag, c
     const struct dataset_range *was = &w->trained_on.range;
     char here[DATASET_RANGE_TEXT_BYTES], there[DATASET_RANGE_TEXT_BYTES];
     struct dataset_range r;
-    if (!was->enough || was->floats == w->test->floats)
+    if (!was->enough)
         return ST_OK;
     TRY(dataset_range_look(w->test, &r));
     if (!dataset_range_fits(was, &r))
         LOG_W("--%s: %s was trained on samples that are %s, but those of %s are %s: they are not "
-              "of one scale; " SAME_SCALE,
+              "of one scale; %s",
               flag, file, dataset_range_text(was, there), w->test->path,
-              dataset_range_text(&r, here));
+              dataset_range_text(&r, here), same_scale(was->floats == w->test->floats));
 done:
     return st;
 }

@@ -51,10 +51,10 @@ class InputTest(harness.Test):
         match = worker.wait_line(r"samples are normalised: mean (\S+), standard deviation (\S+)")
         return match.group(1), match.group(2)
 
-    def floats(self, mean, std):
+    def floats(self, mean, std, name="floats"):
         """A folder with the data set as floats that are normalised already."""
         value = [f32(f32(f32(v / 255) - mean) / std) for v in range(256)]
-        folder = self.path("floats")
+        folder = self.path(name)
         os.mkdir(folder)
         for part in ("train", "t10k"):
             shutil.copy(os.path.join(self.data(), part + "-labels-idx1-ubyte"), folder)
@@ -269,6 +269,20 @@ class Scale(InputTest):
                               "%s/t10k-images-idx3-ubyte are %s: they are not of one scale" %
                               (flags[0].split("=")[0], model, there, other, here), said)
                 self.assertEqual(self.lines(*flags, data=train), [])
+
+    def test_floats_of_two_scales(self):
+        low, high = self.floats(0, 1), self.floats(0, 1 / 256, "high")
+        model = self.path("m")
+        for train, test, here, there in ((low, high, "from 0 to 256", "from 0 to 1"),
+                                         (high, low, "from 0 to 1", "from 0 to 256")):
+            folder = self.mix("two" + here.replace(" ", ""), train, test)
+            said, = self.lines(*FLAGS, "--export=" + model, data=folder)
+            self.assertIn("its samples are floats, %s, but those of the training set" % here, said)
+            self.assertIn("are floats, %s: they are not of one scale; give both in the same unit; "
+                          "whole numbers are divided by 255, floats are not" % there, said)
+            said, = self.lines("--evaluate=" + model, data=folder)
+            self.assertIn("m was trained on samples that are floats, %s, but those of" % there,
+                          said)
 
     def test_mean_and_deviation_of_bytes(self):
         """Their unit is that behind the division; floats have their own."""

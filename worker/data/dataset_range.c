@@ -6,7 +6,10 @@
 #include <stdio.h>
 #include <stdlib.h>
 
-enum { LOOKED_AT = 256, ENOUGH = 32, MOST_NUMBERS = 1 << 25, TIMES = 8 };
+enum { LOOKED_AT = 256, ENOUGH = 32, MOST_NUMBERS = 1 << 25 };
+/* How many times larger the numbers of one set may be. Of one type, columns of a table may well
+ * have larger numbers in one of the sets. */
+enum { TIMES = 8, TIMES_OF_ONE_TYPE = 100 };
 
 enum status dataset_range_look(const struct dataset *d, struct dataset_range *out)
 {
@@ -49,10 +52,11 @@ static float largest_possible(const struct dataset_range *r)
 
 int dataset_range_fits(const struct dataset_range *a, const struct dataset_range *b)
 {
-    if (a->floats == b->floats || largest(a) == 0 || largest(b) == 0)
+    float times = a->floats == b->floats ? TIMES_OF_ONE_TYPE : TIMES;
+    if (largest(a) == 0 || largest(b) == 0)
         return 1;
     const struct dataset_range *low = largest(a) < largest(b) ? a : b, *high = low == a ? b : a;
-    return largest(high) <= TIMES * largest_possible(low);
+    return largest(high) <= times * largest_possible(low);
 }
 
 const char *dataset_range_text(const struct dataset_range *r, char dst[DATASET_RANGE_TEXT_BYTES])

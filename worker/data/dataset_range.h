@@ -16,8 +16,8 @@ struct dataset_range {
 };
 
 enum status dataset_range_look(const struct dataset *d, struct dataset_range *out);
-/* 0: one is of whole numbers, one of floats, and the largest number of one is more than 8 times
- * the other's. */
+/* 0: the largest number of one is more than 8 times the other's, if one is of whole numbers and one
+ * of floats; more than 100 times, if both are of one type. */
 int dataset_range_fits(const struct dataset_range *a, const struct dataset_range *b);
 /* "whole numbers divided by 255, from 0 to 1". */
 const char *dataset_range_text(const struct dataset_range *r, char dst[DATASET_RANGE_TEXT_BYTES]);
