@@ -4,6 +4,7 @@
 #include "worker/data/data_csv.h"
 #include <setjmp.h>
 #include <stdarg.h>
+#include <stdbool.h>
 #include <stddef.h>
 #include <stdint.h>
 #include <stdio.h>
@@ -196,9 +197,48 @@ static void half_of_the_widest_table_is_ignored_by_name(void **state)
     free(text);
 }
 
+static void check_order(const char *roles, const float wanted[2])
+{
+    const struct data_csv_columns columns = {.roles = roles, .features = 1, .may_lack = 1};
+    struct data_csv csv;
+    enum status st = decode("1,2,3\n4,5,6\n", &columns, &csv);
+    bool placed = st == ST_OK && csv.labels.type == DATA_F32;
+    if (placed != (wanted != NULL) ||
+        (wanted && memcmp(csv.labels.data, wanted, 2 * sizeof *wanted) != 0))
+        fail_msg("\"%s\": %s; said: %s", roles, status_name(st), capture_text);
+    if (wanted)
+        assert_string_equal(csv.roles, roles);
+    release(&csv);
+}
+
+static void targets_are_where_they_were_in_training(void **state)
+{
+    static const char *const damaged[] = {"tft;",
+                                          "tft;1",
+                                          "tft;1,",
+                                          "tft;1,1",
+                                          "tft;1,2",
+                                          "tft;-1,0",
+                                          "tft;1,0,",
+                                          "tft;1,0,2",
+                                          "tft;x,0",
+                                          "tft;1;0",
+                                          "tft;1,99999999999999999999",
+                                          "lff;0",
+                                          "tf;0t",
+                                          ";",
+                                          ";1"};
+    (void)state;
+    check_order("tft", (const float[]){1, 3});
+    check_order("tft;1,0", (const float[]){3, 1});
+    for (size_t i = 0; i < sizeof damaged / sizeof *damaged; i++)
+        check_order(damaged[i], NULL);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
+        cmocka_unit_test(targets_are_where_they_were_in_training),
         cmocka_unit_test(sample_with_numbers_of_the_names_stays_a_sample),
         cmocka_unit_test(names_that_are_numbers_are_found_beside_a_word),
         cmocka_unit_test(line_of_all_names_as_numbers_asks_for_the_flag),

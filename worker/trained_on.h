@@ -2,7 +2,7 @@
  * export has metadata for it: `sample` "1x28x28", `labels` "classes" or "targets", `classes`: the
  * classes' names, one a line, `columns`: those of a CSV file's columns likewise, `elements` "whole"
  * or "float32", `range` "0,1": see dataset_range.h, `label_columns` and
- * `ignored_columns`: those of a CSV file's other columns, `column_roles`: "lffi", what each column
+ * `ignored_columns`: those of a CSV file's other columns, `column_roles`: "lffi", see data_csv.h, what each column
  * of the file is, `column_mean` and `column_std`: the
  * numbers of --standardize, `data`: the path of the training data,
  * `interrupted` "true": Ctrl-C ended training before its last step,

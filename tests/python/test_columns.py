@@ -4,6 +4,7 @@ others."""
 # label: cluster
 import csv
 import os
+import re
 import random
 
 import harness
@@ -136,6 +137,21 @@ class Columns(harness.Test):
         self.assertRegex(self.figures("--test_data=" + self.path("new.csv"))[1],
                          r"W .*new\.csv: its columns are matched by their places, as the training "
                          "file has no line of names")
+
+    def test_targets_in_another_order_are_where_they_were_in_training(self):
+        """The first output is the last column's."""
+        train = self.places("train.csv", ["a", "b", "id", "c"])
+        self.worker(*TRAIN, train.replace("--test", "--train"), "--model=regression",
+                    "--target_columns=4,1", "--export=" + self.path("m.safetensors"))
+        losses = [re.search(r"test loss: (\S+)", self.worker(
+            "--evaluate=" + self.path("m.safetensors"), "--model=regression", train,
+            *flags).output()).group(1) for flags in (["--target_columns=4,1"], [],
+                                                     ["--target_columns=1,4"])]
+        self.assertEqual(losses[0], losses[1])
+        self.assertNotEqual(losses[0], losses[2])
+        whole = self.predict(train, "--model=regression")
+        self.assertEqual(self.predict(self.places("new.csv", ["b", "id"]), "--model=regression"),
+                         whole)
 
     def test_ignored_column_without_a_name_is_left_out_again(self):
         """As pandas writes the index."""

@@ -60,8 +60,9 @@ struct data_csv {
     char *classes;             /* labels are words: the list, malloc'd; NULL: numbers */
     char *label_names, *ignored_names; /* likewise those of labels or targets, and of the rest */
     char *columns; /* the names of the samples' columns, a list likewise; NULL: there are none */
-    char *roles;   /* a letter for each column: f feature, l label, t target, i ignored; NULL: the
-                      targets are not in the file's order, or names found the columns */
+    char *roles;   /* a letter for each column: f feature, l label, t target, i ignored; behind a ;
+                      the targets' numbers, if they are not in the file's order: "tft;1,0". NULL:
+                      names found the columns */
     struct data_csv_scale scale; /* where `describe` asks for it */
 };
 

@@ -4,6 +4,7 @@
 #include "base/log.h"
 #include "worker/data/data_csv_impl.h"
 #include <math.h>
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -122,7 +123,7 @@ static enum status label_is_elsewhere(const struct csv *c)
     LOG_E("%s: the label was column %lld of %lld in training, and this file's columns are others; "
           "name it with --label_column=N",
           c->path, (long long)(strchr(c->columns->roles, 'l') - c->columns->roles) + 1,
-          (long long)strlen(c->columns->roles));
+          (long long)strcspn(c->columns->roles, ";"));
     return ST_INVALID;
 }
 
@@ -318,7 +319,7 @@ static enum status take_places(struct csv *c)
 {
     enum status st = ST_OK;
     bool matched;
-    data_csv_match_places(c, &matched);
+    TRY(data_csv_match_places(c, &matched));
     if (!matched && !lacks_labels(c))
         TRY(c->columns->targets ? take_columns(c, "target_columns", c->columns->targets, 0)
                                 : take_label(c));
@@ -432,21 +433,38 @@ done:
     return st;
 }
 
+enum { ORDER_BYTES = 6 }; /* of a target's number and what is before it */
+
+/* Appends the targets' numbers. */
+static void say_order(const struct csv *c, char *to)
+{
+    char before = ';';
+    for (int64_t k = 0; k < c->n_columns; k++) {
+        if (c->role[k] < 0)
+            continue;
+        to += sprintf(to, "%c%lld", before, (long long)c->role[k]);
+        before = ',';
+    }
+}
+
 enum status data_csv_say_roles(const struct csv *c, struct data_csv *out)
 {
+    size_t n = (size_t)c->n_columns;
     int64_t target = 0;
-    bool in_order = !c->place;
-    for (int64_t k = 0; k < c->n_columns; k++)
-        in_order = in_order && (c->role[k] < 0 || c->role[k] == target++);
-    if (!in_order)
+    bool in_order = true;
+    if (c->place)
         return ST_OK;
-    out->roles = malloc((size_t)c->n_columns + 1);
+    out->roles = malloc(n + (size_t)c->n_targets * ORDER_BYTES + 1);
     if (!out->roles) {
         LOG_E("%s: no memory for what its columns are", c->path);
         return ST_NOMEM;
     }
-    for (int64_t k = 0; k < c->n_columns; k++)
+    for (size_t k = 0; k < n; k++) {
         out->roles[k] = c->role[k] >= 0 ? 't' : "fli"[-1 - c->role[k]];
-    out->roles[c->n_columns] = 0;
+        in_order = in_order && (c->role[k] < 0 || c->role[k] == target++);
+    }
+    out->roles[n] = 0;
+    if (!in_order)
+        say_order(c, out->roles + n);
     return ST_OK;
 }

@@ -86,7 +86,7 @@ enum status data_csv_say_roles(const struct csv *c, struct data_csv *out);
 /* data_csv_layout.c: finds the columns by the names of the training file, if line 1 has these. */
 enum status data_csv_match_names(struct csv *c, bool *matched);
 /* Likewise by their places in the training file. */
-void data_csv_match_places(struct csv *c, bool *matched);
+enum status data_csv_match_places(struct csv *c, bool *matched);
 /* Warns where a file with names, or the training file, has no names to be matched by. */
 void data_csv_warn_of_places(const struct csv *c);
 

@@ -116,7 +116,7 @@ static enum status place_labels(struct csv *c)
 static bool was_ignored(const struct csv *c, int64_t column)
 {
     const char *roles = c->columns->roles;
-    return roles && strlen(roles) == (size_t)c->n_columns && roles[column] == 'i';
+    return roles && strcspn(roles, ";") == (size_t)c->n_columns && roles[column] == 'i';
 }
 
 /* Refuses a column that training did not have. One without a name is known by its place. */
@@ -181,7 +181,7 @@ done:
 static size_t count_letters(const char *roles, const char *letters)
 {
     size_t n = 0;
-    for (; *roles; roles++)
+    for (; *roles && *roles != ';'; roles++)
         n += strchr(letters, *roles) != NULL;
     return n;
 }
@@ -190,11 +190,47 @@ static size_t count_letters(const char *roles, const char *letters)
 static bool are_valid(const char *roles)
 {
     size_t labels = count_letters(roles, "l"), targets = count_letters(roles, "t");
-    return count_letters(roles, "flti") == strlen(roles) && count_letters(roles, "f") > 0 &&
+    return count_letters(roles, "flti") == strcspn(roles, ";") && count_letters(roles, "f") > 0 &&
            labels <= 1 && (labels == 0 || targets == 0);
 }
 
-void data_csv_match_places(struct csv *c, bool *matched)
+/* Reads the n targets' numbers in the file's order: those behind a ;, else 0, 1, ... Returns false
+ * if they are not each of them once. is_taken: [n] false. */
+static bool read_order(const char *roles, int64_t n, int64_t *order, bool *is_taken)
+{
+    const char *at = roles + strcspn(roles, ";");
+    bool given = *at == ';';
+    for (int64_t i = 0; i < n; i++) {
+        char *end = NULL;
+        order[i] = given ? strtoll(at + 1, &end, 10) : i;
+        if (order[i] < 0 || order[i] >= n || is_taken[order[i]])
+            return false;
+        is_taken[order[i]] = true;
+        if (given && (end == at + 1 || *end != (i + 1 < n ? ',' : 0)))
+            return false;
+        at = given ? end : at;
+    }
+    return n > 0 || !given;
+}
+
+/* Gives each column its role; without those of labels and targets, if they are not there. */
+static void take_roles(struct csv *c, const char *r, bool whole, const int64_t *order)
+{
+    c->n_features = 0;
+    for (int64_t i = 0; *r && *r != ';'; r++) {
+        if (!whole && (*r == 'l' || *r == 't'))
+            continue;
+        c->role[i] = *r == 'l'   ? DATA_CSV_LABEL
+                     : *r == 'i' ? DATA_CSV_IGNORED
+                     : *r == 't' ? order[c->n_targets++]
+                                 : DATA_CSV_FEATURE;
+        c->has_label |= *r == 'l';
+        c->n_features += *r == 'f';
+        i++;
+    }
+}
+
+enum status data_csv_match_places(struct csv *c, bool *matched)
 {
     const struct data_csv_columns *k = c->columns;
     const char *r = k->roles;
@@ -203,23 +239,23 @@ void data_csv_match_places(struct csv *c, bool *matched)
     *matched = false;
     if (!r || !are_valid(r) || k->label || k->targets || k->ignored ||
         data_csv_index_find(c->names, "label", 5, &second) >= 0)
-        return;
-    bool whole = n == strlen(r);
+        return ST_OK;
+    bool whole = n == strcspn(r, ";");
     if (!whole && !(k->may_lack && n == count_letters(r, "fi")))
-        return;
-    c->n_features = 0;
-    for (int64_t i = 0; *r; r++) {
-        if (!whole && (*r == 'l' || *r == 't'))
-            continue;
-        c->role[i] = *r == 'l'   ? DATA_CSV_LABEL
-                     : *r == 'i' ? DATA_CSV_IGNORED
-                     : *r == 't' ? c->n_targets++
-                                 : DATA_CSV_FEATURE;
-        c->has_label |= *r == 'l';
-        c->n_features += *r == 'f';
-        i++;
+        return ST_OK;
+    size_t targets = count_letters(r, "t");
+    int64_t *order = malloc((targets + 1) * sizeof *order);
+    bool *is_taken = calloc(targets + 1, sizeof *is_taken);
+    enum status st = order && is_taken ? ST_OK : ST_NOMEM;
+    if (st != ST_OK)
+        LOG_E("%s: no memory for its %zu targets", c->path, targets);
+    else if (read_order(r, (int64_t)targets, order, is_taken)) {
+        take_roles(c, r, whole, order);
+        *matched = true;
     }
-    *matched = true;
+    free(order);
+    free(is_taken);
+    return st;
 }
 
 void data_csv_warn_of_places(const struct csv *c)
