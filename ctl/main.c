@@ -59,6 +59,18 @@ static const struct flag flags[] = {
     {"quiet", FLAG_BOOL, &opt_quiet, 0, 0, NULL, NULL,
      "Log warnings and errors alone, as --log_level=warn", NULL},
 };
+/* Commands that an operator typed as flags. */
+#define AS_FLAG(name, command)                                                                     \
+    {                                                                                              \
+        name, NULL, "a command has no dashes; write weirctl --ps_hosts=HOST:PORT,... " command     \
+    }
+static const struct flag_foreign foreign[] = {
+    AS_FLAG("status", "status"),         AS_FLAG("members", "members"),
+    AS_FLAG("servers", "servers"),       AS_FLAG("who_is_late", "who-is-late"),
+    AS_FLAG("checkpoint", "checkpoint"), AS_FLAG("remove_worker", "remove-worker INDEX"),
+    AS_FLAG("drain", "drain INDEX"),     AS_FLAG("stop", "stop"),
+    AS_FLAG("add", "add worker"),        {NULL, NULL, NULL},
+};
 static const struct flags_program program = {
     .name = "weirctl",
     .doc = "Weir's control client: shows how a running job stands, and has things done in it.\v"
@@ -79,6 +91,7 @@ static const struct flags_program program = {
     .flags = flags,
     .n_flags = sizeof flags / sizeof *flags,
     .words = "COMMAND",
+    .foreign = foreign,
 };
 
 static int64_t timeout_ms(void)

@@ -88,6 +88,9 @@ class Flags(unittest.TestCase):
                 self.assertIn("--%s=gs://bucket/run: only paths of this machine" % flag,
                               done.stderr)
 
+    COMMANDS = ("status", "members", "servers", "who-is-late", "checkpoint", "remove-worker", "drain",
+                "stop", "add")
+
     def test_names_of_other_trainers(self):
         """Each row of the table leads to a flag of the worker; no guess is wrong by its meaning."""
         rows = re.findall(r'^    \{"(\w+)", "(\w+)",', read(os.path.join(
@@ -107,6 +110,15 @@ class Flags(unittest.TestCase):
                 self.assertIn(ours, self.own["worker"] | self.own["ps"], name)
                 self.assertNotIn("--models_dir?", line)
                 self.assertNotEqual(line, "--help lists all", name)
+
+    def test_commands_typed_as_flags(self):
+        for command in self.COMMANDS:
+            done = subprocess.run([os.path.join(harness.BIN, "weirctl"), "--" + command],
+                                  capture_output=True, text=True, check=False,
+                                  timeout=60 * harness.PATIENCE)
+            self.assertEqual(done.returncode, 2, done.stderr)
+            self.assertRegex(done.stderr, "unknown flag --%s: a command has no dashes; write weirctl "
+                             "--ps_hosts=HOST:PORT,... %s" % (command, command))
 
     def test_documents(self):
         known = set().union(*self.own.values(), OTHERS)
