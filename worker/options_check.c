@@ -282,8 +282,11 @@ enum status options_check_inference(struct options *o)
     o->output = options_raw.output;
     if (o->evaluate && o->predict)
         wrong = "--evaluate and --predict are both given; give one of them";
-    else if (!o->predict != !o->output)
-        wrong = "--predict=FILE and --output=FILE go together; give both or none of them";
+    else if (o->predict && !o->output)
+        wrong = "--predict needs --output=FILE, the file for its results";
+    else if (o->output && !o->predict)
+        wrong = "--output=FILE is for the results of --predict=FILE, which is missing; "
+                "--export=FILE is for the trained parameters";
     else if ((o->evaluate || o->predict) && (o->ps_hosts.n > 0 || o->join))
         wrong = "--evaluate and --predict need no servers; leave --ps_hosts out";
     else if ((o->evaluate || o->predict) && (options_raw.checkpoint_dir || options_raw.export_file))

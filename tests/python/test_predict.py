@@ -150,7 +150,8 @@ class Predict(harness.Test):
             f.write("mine")
         for flags, status, said in (
                 ([good, "--output=" + self.path("x.txt")], 2, "none of the ends .*csv, .jsonl"),
-                ([good], 2, "--predict=FILE and --output=FILE go together"),
+                ([good], 2, "--predict needs --output=FILE"),
+                (["--output=" + out], 2, "is missing; --export=FILE is for the trained parameters"),
                 ([good, "--evaluate=x", "--output=" + out], 2, "give one of them"),
                 ([good, "--output=" + self.path("none/x.csv")], 2,
                  "--output=.*none/x.csv: no file can be made"),
