@@ -98,12 +98,17 @@ static const char *suggest(const struct flags_program *prog, const char *got, si
     return f ? f->name : guess(prog, got, n);
 }
 
+static bool leads_to_own(const struct flags_program *prog, const struct flag_foreign *f)
+{
+    return f->ours && find_own(prog, f->ours, strlen(f->ours));
+}
+
 const char *flags_suggest(const struct flags_program *prog, const char *name)
 {
     size_t n = strlen(name);
     const struct flag_foreign *other = find_foreign(flags_neighbours, name, n);
     if (other)
-        return find_own(prog, other->ours, strlen(other->ours)) ? other->ours : NULL;
+        return leads_to_own(prog, other) ? other->ours : NULL;
     const struct flag *f = flags_find(prog, name, n);
     return f ? f->name : guess(prog, name, n);
 }
@@ -115,9 +120,9 @@ void flags_report_unknown(const struct flags_program *prog, const char *arg)
     int shown = (int)(n_dashes + (n > 100 ? 100 : n));
     const struct flag_foreign *f = find_foreign(prog->foreign, got, n);
     const struct flag_foreign *other = f ? NULL : find_foreign(flags_neighbours, got, n);
-    int has_other = other && find_own(prog, other->ours, strlen(other->ours));
+    bool has_other = other && leads_to_own(prog, other);
     const char *near = f ? NULL : has_other ? other->ours : suggest(prog, got, n);
-    if ((f && f->text) || (has_other && other->text))
+    if ((f && f->text) || (other && other->text && (has_other || !other->ours)))
         LOG_E("unknown flag %.*s: %s", shown, arg, f ? f->text : other->text);
     else if (other && !has_other)
         LOG_E("unknown flag %.*s; it looks like the worker's --%s, which this program does not "

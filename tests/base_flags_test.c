@@ -223,7 +223,7 @@ static void test_unknown(void **state)
 /* Guesses are for slips, and for one flag alone. */
 static void test_guesses(void **state)
 {
-    static const char *const none[] = {"--codec=x", "--tsk", "--yes", "--train_rate=1", "--sync"};
+    static const char *const none[] = {"--codec=x", "--tsk", "--yes", "--train_rate=1", "--synced"};
     assert_int_equal(PARSE("--lsit"), ST_INVALID);
     says("did you mean --list?");
     assert_int_equal(PARSE("--modle=x"), ST_INVALID);
@@ -249,6 +249,7 @@ static void test_names_of_other_trainers_are_translated(void **state)
     assert_says("--lr=0.1", "unknown flag --lr; did you mean --learning_rate?\n");
     assert_says("--rank=1", "unknown flag --rank; did you mean --task_index?\n");
     assert_says("--steps=9", "unknown flag --steps; did you mean --train_steps?\n");
+    assert_says("--img_size=32", "unknown flag --img_size: samples keep the size that");
     /* a flag that this program does not have */
     assert_says("--bs=3", "unknown flag --bs; it looks like the worker's --batch_size, which "
                           "this program does not have; --help lists all\n");
