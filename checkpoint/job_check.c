@@ -20,7 +20,10 @@
     "; one worker more in a job that runs is started with --join, without --worker_hosts and "     \
     "--task_index"
 
-enum { COLUMNS_BYTES = JOB_MAX_TRAINED_ON_BYTES + 1 };
+enum {
+    COLUMNS_BYTES = JOB_MAX_TRAINED_ON_BYTES + 1,
+    MAX_SAID = 256, /* JSON values in a worker's text on its data: an object of 16 strings */
+};
 
 enum status ps_match_first(const struct net_join *join, int n_workers, char *why, size_t why_bytes)
 {
@@ -322,13 +325,15 @@ static void say_of_checkpoint(const char *what, char *to, size_t bytes)
         snprintf(to, bytes, "%s", what);
 }
 
-/* Copies the names of a CSV file's columns, one a line, from what a worker says of its data; empty:
- * there are none. */
+/* Copies the names of a CSV file's columns, one a line, from a worker's text on its data; empty:
+ * the text has none. A text that a worker does not write is not parsed. */
 static void copy_columns(const char *trained_on, char *to, size_t bytes)
 {
     json_t *o = NULL;
+    size_t n = trained_on ? strlen(trained_on) : 0;
     *to = 0;
-    if (trained_on && json_text_load(trained_on, strlen(trained_on), &o) == ST_OK) {
+    if (n > 0 && json_text_count(trained_on, n, "{[,") <= MAX_SAID &&
+        json_text_load(trained_on, n, &o) == ST_OK) {
         const char *names = json_string_value(json_object_get(o, "columns"));
         snprintf(to, bytes, "%s", names ? names : "");
     }

@@ -456,19 +456,14 @@ static enum status from_json(const json_t *root, struct ps_manifest *m,
 static enum status check_text(const char *text, size_t n, char why[MANIFEST_WHY_BYTES])
 {
     char tail[TAIL_BYTES + 1];
-    size_t containers = 0;
-    bool quoted = false;
     if (n < TAIL_BYTES || memcmp(text + n - TAIL_BYTES, ",\"crc32c\":\"", 11) != 0)
         return corrupt(why, "is torn, or no manifest of a checkpoint");
     snprintf(tail, sizeof tail, tail_format, digest_crc32c(0, text, n - TAIL_BYTES));
     if (memcmp(text + n - TAIL_BYTES, tail, TAIL_BYTES) != 0)
         return corrupt(why, "does not match its own checksum");
-    for (size_t i = 0; i < n; i++) {
-        quoted ^= text[i] == '"';
-        containers += !quoted && (text[i] == '{' || text[i] == '[');
-        i += quoted && text[i] == '\\';
-    }
-    return containers <= 64 + n / LEAST_ELEMENT ? ST_OK : corrupt(why, "is no manifest");
+    return json_text_count(text, n, "{[") <= 64 + n / LEAST_ELEMENT
+               ? ST_OK
+               : corrupt(why, "is no manifest");
 }
 
 static enum status no_memory(char why[MANIFEST_WHY_BYTES])

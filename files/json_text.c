@@ -1,7 +1,9 @@
 /* files/json_text.c - see json_text.h. jansson gets its memory here, and a thread's failures are
  * counted. */
 #include "files/json_text.h"
+#include <stdbool.h>
 #include <stdlib.h>
+#include <string.h>
 
 static _Thread_local unsigned n_failed;
 
@@ -28,4 +30,16 @@ enum status json_text_load(const char *text, size_t bytes, json_t **out)
     }
     json_decref(root);
     return n_failed == before ? ST_CORRUPT : ST_NOMEM;
+}
+
+size_t json_text_count(const char *text, size_t bytes, const char *characters)
+{
+    size_t found = 0;
+    bool quoted = false;
+    for (size_t i = 0; i < bytes; i++) {
+        quoted ^= text[i] == '"';
+        found += !quoted && text[i] && strchr(characters, text[i]);
+        i += quoted && text[i] == '\\';
+    }
+    return found;
 }

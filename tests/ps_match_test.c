@@ -4,6 +4,8 @@
 #include <stdarg.h>
 #include <stddef.h>
 #include <stdint.h>
+#include <stdio.h>
+#include <stdlib.h>
 #include <string.h>
 /* after its needs */
 #include <cmocka.h>
@@ -257,6 +259,44 @@ static void test_data_shard(void **state)
     restored(&m, &j, "is of another data set: labels: the checkpoint has class labels in ");
 }
 
+/* A text of a worker on its data: its columns, and n empty objects, which no worker sends. */
+static char *told(const char *columns, int n)
+{
+    char *text = malloc(strlen(columns) + 3 * (size_t)n + 64), *at = text;
+    assert_non_null(text);
+    at += sprintf(at, "{\"columns\":\"%s\",\"more\":[0", columns);
+    for (int i = 0; i < n; i++)
+        at += sprintf(at, ",{}");
+    sprintf(at, "]}");
+    return text;
+}
+
+/* Of 1 MB an array of objects would take 80 MB and the time of many joins. */
+static void columns_in_a_text_that_wants_memory_are_not_read(void **state)
+{
+    struct ps_manifest m = {.step = 5, .job = job, .chunks = chunks};
+    struct net_join j = join_of();
+    char *plain = told("a,{[\\\"\\nb", 0), *other = told("a,{[\\\"\\nc", 0),
+         *many = told("a,{[\\\"\\nc", 340000);
+    assert_true(strlen(many) < JOB_MAX_TRAINED_ON_BYTES);
+    m.progress.known = 1;
+    j.job.data.own = 1;
+    m.job = j.job;
+    m.trained_on = plain;
+    j.trained_on = plain;
+    restored(&m, &j, NULL);
+    j.trained_on = other;
+    restored(&m, &j, "feature 2 is the column 'c', in the checkpoint 'b'");
+    j.trained_on = many;
+    restored(&m, &j, NULL);
+    m.trained_on = many;
+    j.trained_on = plain;
+    restored(&m, &j, NULL);
+    free(plain);
+    free(other);
+    free(many);
+}
+
 /* In async the rate that is left out goes by the number of workers, which may change. */
 static void test_part_of_each(void **state)
 {
@@ -299,11 +339,17 @@ static void test_rounds(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_rounds),     cmocka_unit_test(test_part_of_each),
-        cmocka_unit_test(test_job),        cmocka_unit_test(test_digits),
-        cmocka_unit_test(test_unsaid),     cmocka_unit_test(test_model),
-        cmocka_unit_test(test_first),      cmocka_unit_test(test_data_shard),
-        cmocka_unit_test(test_ends_early), cmocka_unit_test(test_validation),
+        cmocka_unit_test(columns_in_a_text_that_wants_memory_are_not_read),
+        cmocka_unit_test(test_rounds),
+        cmocka_unit_test(test_part_of_each),
+        cmocka_unit_test(test_job),
+        cmocka_unit_test(test_digits),
+        cmocka_unit_test(test_unsaid),
+        cmocka_unit_test(test_model),
+        cmocka_unit_test(test_first),
+        cmocka_unit_test(test_data_shard),
+        cmocka_unit_test(test_ends_early),
+        cmocka_unit_test(test_validation),
     };
     return cmocka_run_group_tests(tests, setup, teardown);
 }
