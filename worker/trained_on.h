@@ -2,14 +2,14 @@
  * export has metadata for it: `sample` "1x28x28", `labels` "classes" or "targets", `classes`: the
  * classes' names, one a line, `columns`: those of a CSV file's columns likewise, `elements` "whole"
  * or "float32", `range` "0,1": see dataset_range.h, `label_columns` and
- * `ignored_columns`: those of a CSV file's other columns, `column_roles`: "lffi", see data_csv.h, what each column
- * of the file is, `column_mean` and `column_std`: the
- * numbers of --standardize, `data`: the path of the training data,
- * `interrupted` "true": Ctrl-C ended training before its last step,
- * `data_samples`: how many there are, `data_crc32c`: the CRC-32C of their samples, `model_json`:
- * the model file's text, `hidden_units`: those that --hidden_units gave it. A checkpoint's manifest
- * has all of these in one JSON object, and, of the servers' own knowledge, the first two, the path,
- * the checksum of the classes' names and that the columns were standardized.
+ * `ignored_columns`: those of a CSV file's other columns, `column_roles`: "lffi", what each column
+ * of the file is (see data_csv.h), `column_mean` and `column_std`: the numbers of --standardize,
+ * `data`: the path of the training data, `data_samples`: how many there are, `data_crc32c`: the
+ * CRC-32C of their samples, `interrupted` "true": Ctrl-C ended training before its last step,
+ * `model_json`: the model file's text, `hidden_units`: those that --hidden_units gave it. A
+ * checkpoint's manifest has all of these but `interrupted` in one JSON object, and, of the servers'
+ * own knowledge, the first two, the path, the checksum of the classes' names and that the columns
+ * were standardized.
  * Owns:    the names. Threads: values.
  * Errors:  ST_NOMEM; ST_CORRUPT: numbers of --standardize, lists of names above 1 MB; logged. What
  * else cannot be read is not said: who loads the parameters says why. */
