@@ -68,13 +68,7 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
         *c = *c == '/' ? '\n' : *c;
     if (data_csv_decode(copy, n, "fuzz", &columns, &csv) == ST_OK) {
         use(&csv);
-        free(csv.samples.unpacked);
-        free(csv.labels.unpacked);
-        free(csv.classes);
-        free(csv.columns);
-        free(csv.label_names);
-        free(csv.ignored_names);
-        free(csv.roles);
+        data_csv_free(&csv);
     }
     free(copy);
     free(column);

@@ -27,17 +27,6 @@ static enum status decode(const char *text, const struct data_csv_columns *colum
     return st;
 }
 
-static void release(struct data_csv *csv)
-{
-    free(csv->samples.unpacked);
-    free(csv->labels.unpacked);
-    free(csv->classes);
-    free(csv->columns);
-    free(csv->label_names);
-    free(csv->ignored_names);
-    free(csv->roles);
-}
-
 struct wanted {
     const char *text, *features, *label;
     int64_t rows;
@@ -60,7 +49,7 @@ static void check_rows(const struct wanted *w, enum data_csv_header header)
         fail_msg("\"%s\": %lld rows", w->text, (long long)csv.samples.dim[0]);
     assert_int_equal(csv.samples.dim[1], 3);
     assert_memory_equal(csv.samples.data, w->first, sizeof w->first);
-    release(&csv);
+    data_csv_free(&csv);
 }
 
 static void sample_with_numbers_of_the_names_stays_a_sample(void **state)
@@ -166,7 +155,7 @@ static void widest_table_is_found_in_any_order(void **state)
     for (int i = 0; i < N; i++)
         if (got[i] != (float)i)
             fail_msg("feature %d is %g", i, (double)got[i]);
-    release(&csv);
+    data_csv_free(&csv);
     free(names);
     free(text);
 }
@@ -192,7 +181,7 @@ static void half_of_the_widest_table_is_ignored_by_name(void **state)
     for (int i = 0; i < N / 2 - 1; i++)
         if (got[i] != (float)(2 * i + 1))
             fail_msg("feature %d is %g", i, (double)got[i]);
-    release(&csv);
+    data_csv_free(&csv);
     free(ignored);
     free(text);
 }
@@ -208,7 +197,7 @@ static void check_order(const char *roles, const float wanted[2])
         fail_msg("\"%s\": %s; said: %s", roles, status_name(st), capture_text);
     if (wanted)
         assert_string_equal(csv.roles, roles);
-    release(&csv);
+    data_csv_free(&csv);
 }
 
 static void targets_are_where_they_were_in_training(void **state)

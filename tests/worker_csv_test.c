@@ -66,10 +66,8 @@ static enum status decode(const char *text, size_t n, const char *column,
         assert_null(csv.classes);
         *samples = csv.samples;
         *labels = csv.labels;
-        free(csv.columns);
-        free(csv.label_names);
-        free(csv.ignored_names);
-        free(csv.roles);
+        csv.samples.unpacked = csv.labels.unpacked = NULL; /* the caller frees them */
+        data_csv_free(&csv);
     }
     return st;
 }
@@ -292,12 +290,7 @@ static void check_targets(const char *text, const char *targets)
     assert_memory_equal(got, features, sizeof features);
     data_array_floats(&labels, 0, 4, got);
     assert_memory_equal(got, wanted, sizeof wanted);
-    free(samples.unpacked);
-    free(labels.unpacked);
-    free(csv.columns);
-    free(csv.label_names);
-    free(csv.ignored_names);
-    free(csv.roles);
+    data_csv_free(&csv);
 }
 
 static void targets_are_columns_in_the_order_named(void **state)
@@ -367,12 +360,7 @@ static void columns_that_are_ignored_are_not_read(void **state)
         assert_memory_equal(csv.samples.data, want + 2 * names, sizeof want / (names ? 2 : 1));
         assert_int_equal(data_array_integer(&csv.labels, 0), names ? 0 : 7);
         assert_null(csv.classes);
-        free(csv.samples.unpacked);
-        free(csv.labels.unpacked);
-        free(csv.columns);
-        free(csv.label_names);
-        free(csv.ignored_names);
-        free(csv.roles);
+        data_csv_free(&csv);
     }
 }
 
@@ -392,12 +380,7 @@ static void ignored_fields_may_be_empty(void **state)
     assert_int_equal(decode_columns(text, (size_t)(at - text), &columns, &csv), ST_OK);
     assert_int_equal(csv.samples.dim[0], ROWS);
     assert_int_equal(data_array_integer(&csv.labels, ROWS - 1), 2);
-    free(csv.samples.unpacked);
-    free(csv.labels.unpacked);
-    free(csv.columns);
-    free(csv.label_names);
-    free(csv.ignored_names);
-    free(csv.roles);
+    data_csv_free(&csv);
     free(text);
 }
 
@@ -412,13 +395,7 @@ static void check_words(const char *text, const struct data_csv_columns *columns
     assert_int_equal(csv.labels.dim[0], strlen(numbers));
     for (int64_t i = 0; numbers[i]; i++)
         assert_int_equal(data_array_integer(&csv.labels, i), numbers[i] - '0');
-    free(csv.samples.unpacked);
-    free(csv.labels.unpacked);
-    free(csv.columns);
-    free(csv.label_names);
-    free(csv.ignored_names);
-    free(csv.roles);
-    free(csv.classes);
+    data_csv_free(&csv);
 }
 
 /* In the order of their bytes, or as the training set has them. */
@@ -523,12 +500,7 @@ static void labels_that_are_missing_are_not_made_up(void **state)
         if (st != ST_OK || (csv.labels.n_dims > 0) != good[i].labels || csv.samples.dim[0] != 2 ||
             csv.samples.dim[1] != good[i].n)
             fail_msg("case %zu: %s; said: %s", i, status_name(st), capture_text);
-        free(csv.samples.unpacked);
-        free(csv.labels.unpacked);
-        free(csv.columns);
-        free(csv.label_names);
-        free(csv.ignored_names);
-        free(csv.roles);
+        data_csv_free(&csv);
     }
     for (size_t i = 0; i < sizeof bad / sizeof *bad; i++) {
         const struct data_csv_columns columns = {.features = bad[i].features, .may_lack = 1};
@@ -561,12 +533,7 @@ static void names_of_features_are_kept(void **state)
             assert_string_equal(csv.columns, files[i].want);
         else
             assert_null(csv.columns);
-        free(csv.samples.unpacked);
-        free(csv.labels.unpacked);
-        free(csv.columns);
-        free(csv.label_names);
-        free(csv.ignored_names);
-        free(csv.roles);
+        data_csv_free(&csv);
     }
 }
 
@@ -588,12 +555,7 @@ static void columns_are_found_by_the_names_of_training(void **state)
     data_array_floats(&csv.labels, 0, 2, got);
     assert_true(got[0] == 4 && got[1] == 1);
     assert_string_equal(csv.columns, "a\nb");
-    free(csv.columns);
-    free(csv.label_names);
-    free(csv.ignored_names);
-    free(csv.roles);
-    free(csv.samples.unpacked);
-    free(csv.labels.unpacked);
+    data_csv_free(&csv);
 }
 
 static void other_texts_are_named(void **state)
@@ -643,13 +605,7 @@ static void words_have_a_bound(void **state)
         at += sprintf(at, "1,w%05d\n", i);
     assert_int_equal(decode_columns(text, (size_t)(at - text), &columns, &csv), ST_OK);
     assert_int_equal(data_array_integer(&csv.labels, 40000), 40000);
-    free(csv.samples.unpacked);
-    free(csv.labels.unpacked);
-    free(csv.columns);
-    free(csv.label_names);
-    free(csv.ignored_names);
-    free(csv.roles);
-    free(csv.classes);
+    data_csv_free(&csv);
     char *names = malloc(DATASET_MAX_CLASSES * LINE), *end = names;
     for (int i = 0; i <= DATASET_MAX_CLASSES; i++)
         end += sprintf(end, "%sw%05d", i ? "\n" : "", i);

@@ -24,13 +24,7 @@ static enum status decode(const char *text, size_t n, const struct data_csv_colu
     free(copy);
     if (st != ST_OK)
         return st;
-    free(csv.samples.unpacked);
-    free(csv.labels.unpacked);
-    free(csv.classes);
-    free(csv.columns);
-    free(csv.label_names);
-    free(csv.ignored_names);
-    free(csv.roles);
+    data_csv_free(&csv);
     return st;
 }
 

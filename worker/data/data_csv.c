@@ -367,6 +367,18 @@ static enum status create_words(struct csv *c)
     return st;
 }
 
+void data_csv_free(struct data_csv *csv)
+{
+    free(csv->samples.unpacked);
+    free(csv->labels.unpacked);
+    free(csv->classes);
+    free(csv->label_names);
+    free(csv->ignored_names);
+    free(csv->columns);
+    free(csv->roles);
+    *csv = (struct data_csv){.classes = NULL};
+}
+
 enum status data_csv_decode(const uint8_t *bytes, uint64_t n, const char *path,
                             const struct data_csv_columns *columns, struct data_csv *out)
 {
@@ -403,11 +415,7 @@ enum status data_csv_decode(const uint8_t *bytes, uint64_t n, const char *path,
     made = (struct data_csv){.classes = NULL};
     to = (struct row){.sample = NULL};
 done:
-    free(made.classes);
-    free(made.columns);
-    free(made.label_names);
-    free(made.ignored_names);
-    free(made.roles);
+    data_csv_free(&made);
     free(c.names);
     free(c.place);
     free(c.role);

@@ -69,5 +69,7 @@ struct data_csv {
 /* path: the file's name, in errors. */
 enum status data_csv_decode(const uint8_t *bytes, uint64_t n, const char *path,
                             const struct data_csv_columns *columns, struct data_csv *out);
+/* Frees all that data_csv_decode made, and leaves nothing. */
+void data_csv_free(struct data_csv *csv);
 
 #endif
