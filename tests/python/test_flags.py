@@ -88,8 +88,8 @@ class Flags(unittest.TestCase):
                 self.assertIn("--%s=gs://bucket/run: only paths of this machine" % flag,
                               done.stderr)
 
-    COMMANDS = ("status", "members", "servers", "who-is-late", "checkpoint", "remove-worker", "drain",
-                "stop", "add")
+    COMMANDS = ("status", "members", "servers", "who-is-late", "checkpoint", "remove-worker",
+                "drain", "stop", "add")
 
     def test_names_of_other_trainers(self):
         """Each row of the table leads to a flag of the worker, or says that none is needed; no
@@ -99,8 +99,8 @@ class Flags(unittest.TestCase):
         names = [name for name, _ in rows]
         self.assertEqual(len(names), len(set(names)))
         self.assertEqual(set(), set(names) & set().union(self.own["worker"], self.own["ps"]))
-        self.assertEqual(set("""lr bs gpu steps resume rank nproc_per_node dataset model_dir ps label
-            out csv data save_model val_split checkpoint num_classes loss model_file optim wd
+        self.assertEqual(set("""lr bs gpu steps resume rank nproc_per_node dataset model_dir ps
+            label out csv data save_model val_split checkpoint num_classes loss model_file optim wd
             momentum_factor workers num_workers train server n_workers""".split()) - set(names),
             set())
         for program in PROGRAMS:
@@ -127,8 +127,8 @@ class Flags(unittest.TestCase):
                                   capture_output=True, text=True, check=False,
                                   timeout=60 * harness.PATIENCE)
             self.assertEqual(done.returncode, 2, done.stderr)
-            self.assertRegex(done.stderr, "unknown flag --%s: a command has no dashes; write weirctl "
-                             "--ps_hosts=HOST:PORT,... %s" % (command, command))
+            self.assertRegex(done.stderr, "unknown flag --%s: a command has no dashes; write "
+                             "weirctl --ps_hosts=HOST:PORT,... %s" % (command, command))
 
     def test_documents(self):
         known = set().union(*self.own.values(), OTHERS)
