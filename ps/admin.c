@@ -271,7 +271,7 @@ static int64_t *evaluations_lacking(const struct ps_status *s, const struct run 
     return step;
 }
 
-/* Whom training waits for, where no step was made for a while. */
+/* Writes whom training waits for, if the servers have made no step for a while. */
 static enum status fill_waits(const struct ps_status *s, const struct run *run,
                               struct net_status *out)
 {

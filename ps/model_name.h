@@ -4,7 +4,8 @@
 #define PS_MODEL_NAME_H
 #include "net/wire/status.h"
 
-/* text: from the network, at most 256 KB. */
+/* Copies the value of "name" in the text, which comes from the network and has at most
+ * 256 KB. */
 void ps_model_name(const char *text, char name[STATUS_MODEL_BYTES]);
 
 #endif

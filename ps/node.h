@@ -12,7 +12,7 @@
 struct node_config {
     const char *folder;  /* --checkpoint_dir; made if it is not there; NULL: no checkpoints */
     const char *restore; /* --restore; NULL: the newest in the folder, if there is one */
-    bool take_over;      /* the folder's owner may be alive; false: its life is an error */
+    bool take_over;      /* claim the folder although its owner is alive; false: that is an error */
     int self;            /* 0: ps 0 */
     int joining;         /* the server is in no list yet */
     const char *address; /* of this server; borrowed for ever */

@@ -72,7 +72,7 @@ static void name_members(const struct ps_waits_config *cfg, struct names *l)
     bool all = needs_all(s);
     for (int i = 0; i < s->n_members; i++) {
         const struct net_status_member *m = &s->members[i];
-        bool is_first = s->step < 0 && m->rank == 0; /* it has the first values */
+        bool is_first = s->step < 0 && m->rank == 0; /* it brings the first values */
         if (m->rank >= 0 && is_absent(m) && (all || is_first || m->awaited > 0))
             add_absent(l, m);
     }
@@ -81,13 +81,13 @@ static void name_members(const struct ps_waits_config *cfg, struct names *l)
         if (is_training(&s->members[i]) && cfg->evaluates[s->members[i].rank] >= 0)
             add_part(l, s->members[i].member, "the validation at step",
                      cfg->evaluates[s->members[i].rank]);
-    bool validates = l->n > n_absent; /* then the others wait for that, whoever is late, too */
+    bool validates = l->n > n_absent; /* workers that are late wait for this evaluation, too */
     for (int i = 0; i < s->n_members && cfg->late && !validates; i++)
         if (is_training(&s->members[i]) && cfg->late[s->members[i].rank] > 0)
             add_part(l, s->members[i].member, "step", s->step);
 }
 
-/* Before there is a job, worker 0 settles it, or the first worker that comes. */
+/* Names the worker that has to begin the job: worker 0, or the first one that joins. */
 static void name_first(const struct ps_waits_config *cfg, struct names *l)
 {
     const struct net_status *s = cfg->status;

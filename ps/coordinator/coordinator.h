@@ -34,11 +34,11 @@ struct coord_start {
     const struct hosts *servers; /* of the job as it begins, ps 0 first */
     int64_t save_steps, save_ms; /* 0: not by steps, not by time */
     int64_t worker_timeout_ms;   /* that a worker may be away */
-    int min_workers, serves; /* 0: 1, and those that never came are waited for; the servers stay */
-    int has_folder;          /* checkpoints are kept */
-    uint64_t epoch;          /* the folder's, as it was found; 0: none */
-    int64_t last_step;       /* of the checkpoint to resume from; -1: there is none */
-    int has_all_steps;       /* it is of its job's last step */
+    int min_workers, serves;     /* 0: one, and the job waits for all; servers stay after its end */
+    int has_folder;              /* checkpoints are kept */
+    uint64_t epoch;              /* the folder's, as it was found; 0: none */
+    int64_t last_step;           /* of the checkpoint to resume from; -1: there is none */
+    int has_all_steps;           /* it is of its job's last step */
     int64_t done_ms; /* > 0: this process was started anew; such a job is done if nobody comes */
     struct coord_best best; /* of the folder */
 };

@@ -46,7 +46,7 @@ enum coord_verdict {
 enum coord_verdict coord_evaluation_verdict(const struct coord *c, const struct net_evaluation *v,
                                             struct net_evaluation_reply *out);
 
-/* Whether an evaluation is under way that lacks this part; *step: the evaluated one. */
+/* Returns true while an evaluation lacks this part; *step: the step that is evaluated. */
 int coord_evaluation_lacks(const struct coord *c, int part, int64_t *step);
 
 /* REPLY: everything but the plan, which is in force. 1: the plan is to go along. server: -1: of a

@@ -46,7 +46,7 @@ int coord_all_done(const struct coord *c)
 static int64_t lowest_of_all(const struct coord *c)
 {
     int64_t lowest = coord_lowest(c);
-    return lowest < 0 ? c->own_lowest /* others have not called since they have them */ : lowest;
+    return lowest < 0 ? c->own_lowest /* servers have not called since they got values */ : lowest;
 }
 
 static bool has_steps_left(const struct coord *c)
@@ -90,8 +90,8 @@ static void stop_all(struct coord *c)
     enter(c, PHASE_STOPPING);
 }
 
-/* The next plan says that the job ends where training stands; a checkpoint that is there, or is
- * being written, does not. */
+/* Has the next plan end the job at the step where training is. Checkpoints that exist, or that are
+ * being written, do not record this end. */
 static void end_early(struct coord *c, struct coord_out *out)
 {
     c->train_steps = c->eval.end_step;
@@ -102,8 +102,8 @@ static void end_early(struct coord *c, struct coord_out *out)
               &(struct coord_line){LINE_EARLY_STOP, -1, -1, {c->train_steps, c->eval.n_since, 0}});
 }
 
-/* The next plan says that the job ends with the step that is complete on all servers; where chunks
- * go each at its own pace, with the furthest one's. A job makes at least one step. */
+/* Has the next plan end the job with the step that is complete on all servers, or, where each chunk
+ * makes steps at its own pace, with the furthest chunk's step. A job makes at least one step. */
 static void end_as_asked(struct coord *c, struct coord_out *out)
 {
     int64_t step = c->lockstep ? coord_lowest(c) : coord_highest(c), asked = c->train_steps;
@@ -119,7 +119,7 @@ static void end_as_asked(struct coord *c, struct coord_out *out)
     coord_say(out, &(struct coord_line){LINE_JOB_STOPPED, -1, -1, {step, asked, 0}});
 }
 
-/* Nobody is left to end the job that is to be stopped, or it has not begun. */
+/* Ends a job that an operator stops, where no worker is left to end it, or none has begun it. */
 static void end_without_workers(struct coord *c, struct coord_out *out)
 {
     const struct coord_action a = {.kind = ACT_DONE};

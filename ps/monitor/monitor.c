@@ -295,8 +295,8 @@ int monitor_is_ready(const struct ps_monitor *m, char why[MONITOR_WHY_BYTES])
     return 0;
 }
 
-/* Names at once who is missing, though the server does its part: they may be back in time. Then, as
- * workers do, whom training waits for. */
+/* Names the missing workers at once, although the server has done its part and they may return in
+ * time. After 3 s without a step it names, like a worker's line, whom training waits for. */
 static void write_missing(FILE *f, const struct net_status *s)
 {
     char sentence[STATUS_SENTENCE_BYTES];

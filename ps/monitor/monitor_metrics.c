@@ -63,7 +63,7 @@ static void write_totals(FILE *f, const struct ps_monitor *m)
                     (double)m->stats.sent_bytes);
 }
 
-/* The family has no value while training waits for none. */
+/* Writes the metric of waiting, which has no value while training waits for no program. */
 static void write_waiting(FILE *f, const struct net_status *s)
 {
     char whom[STATUS_WAITING_BYTES];

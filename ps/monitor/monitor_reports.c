@@ -7,7 +7,7 @@
 enum {
     REPORT_MS = 1000,   /* between two of a worker's reports, */
     REPORT_EACH_MS = 8, /* and of all workers': the more there are, the rarer */
-    SPEED_REPORTS = 5,  /* a speed stands for so many reports that do not come */
+    SPEED_REPORTS = 5,  /* a speed counts until so many reports in a row are missing */
     REFUSED_LINE_MS = 60000
 };
 
@@ -83,7 +83,7 @@ int monitor_worker_report(struct ps_monitor *m, int worker, struct monitor_worke
     *out = m->workers[worker];
     int fresh = is_fresh(out);
     if (clock_now_ns() - out->at_ns > SPEED_REPORTS * report_ms(m) * INT64_C(1000000))
-        out->images_per_s = (double)NAN; /* it tells nothing any more: it may hang */
+        out->images_per_s = (double)NAN; /* the worker reports no more: it may hang */
     pthread_mutex_unlock(&m->lock);
     return fresh;
 }

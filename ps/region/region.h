@@ -64,8 +64,9 @@ const struct ps_outer *ps_region_outer(struct ps_region *r);
  * train. */
 enum status ps_region_check(struct ps_region *r, const struct net_join *join, char *why,
                             size_t why_bytes);
-/* The coordinator takes the job of this join; before that others may have been offered.
- * restored: what the checkpoint that it goes on from says. ST_NOMEM. */
+/* Takes over the job of this join, which the coordinator has accepted; ps_region_check may have
+ * seen other joins before. restored: the parent's version in the checkpoint that the job resumes
+ * from. ST_NOMEM. */
 enum status ps_region_take(struct ps_region *r, const struct net_join *join,
                            const struct ps_parent_version *restored);
 /* Which of the parent's versions the values of that version, as it was made in that generation, go

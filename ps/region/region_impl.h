@@ -38,7 +38,7 @@ struct ps_region {
     pthread_mutex_t lock; /* guards the next */
     pthread_cond_t changed;
     int stopping, done;
-    char waits_for[STATUS_WAITING_BYTES]; /* in the parent group; empty: for none */
+    char waits_for[STATUS_WAITING_BYTES]; /* programs of the parent group; empty: none */
     struct net_exchange *x;
     struct piece *next; /* the region goes back to a checkpoint: pieces from then on; or NULL */
     struct ps_parent_version next_restored; /* what the last plan's checkpoint says */
@@ -124,7 +124,8 @@ void region_make_own(struct ps_region *r, int chunk, int64_t version);
 void region_keep_unsent(struct ps_region *r, int64_t version);
 /* The exchange has started, `held` is known, nothing was pushed. Writes over `change`. */
 void region_resume_unsent(struct ps_region *r);
-/* region_waits.c, by that thread. is_stuck: no version is made before the parent answers. */
+/* Renews waits_for (region_waits.c); only the thread of region_watch_main calls it. is_stuck: the
+ * region makes no version before the parent answers. */
 void region_look_waits(struct ps_region *r, struct net_exchange *x, int is_stuck);
 /* region_end.c: the thread that looks for a parent that is not reached. */
 void *region_watch_main(void *r);

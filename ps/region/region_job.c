@@ -12,7 +12,7 @@
 #include <inttypes.h>
 #include <stdio.h>
 
-/* NULL, or the reason why the steps of the flags are no whole rounds of the workers. */
+/* Returns why the flags' steps are no whole rounds of the workers; NULL: they are. */
 static const char *check_rounds(const struct ps_region_config *c, int64_t each)
 {
     if (c->steps % each != 0)
@@ -119,7 +119,7 @@ void region_make_job(struct ps_region *r, const struct net_job *own)
     j->push_dtype = r->cfg.push_dtype;
     j->version_dtype = r->cfg.version_dtype;
     j->wire_auto = r->cfg.wire_auto;
-    j->batch = 0; /* the regions' workers know what they read */
+    j->batch = 0; /* the parent group compares no batches: regions have their own */
     j->validation_split = 0;
     j->validation = (struct net_validation){.every = 0};
     j->arithmetic[0] = 0;

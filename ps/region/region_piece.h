@@ -7,14 +7,14 @@
 
 struct piece {
     int64_t waiting;  /* the version that waits for adoption; -1: none */
-    int64_t since_ns; /* for how long */
+    int64_t since_ns; /* time at which it began to wait */
     struct buf *sent; /* what is contributed: the value of version `sent_at`; a reference */
     struct buf *last; /* the value of the job's last version that waits, a reference; or NULL */
     int64_t sent_at;  /* -1: nothing */
-    int64_t due;      /* the gate that it is for; -1: not known */
+    int64_t due;      /* next gate, at which a version adopts the parent's; -1: not known */
     int proposed;     /* its first value is in `base` */
-    int answered;     /* the parent has: nobody goes on without */
-    int64_t adopted;  /* the version that was made last with what the parent said; 0: none */
+    int answered;     /* the parent has answered, so the region must adopt its version */
+    int64_t adopted;  /* last version of the region that adopted the parent's; 0: none */
     struct buf *used; /* what its change was counted from, a reference; NULL: it is the parent's */
     int kept;         /* or, 1, it was made as it was computed: it had no turn */
     int mixed;        /* as struct ps_adoption has it */

@@ -10,7 +10,7 @@
 
 enum { STANDS_MS = 3000, ASK_MS = 1000 };
 
-/* The parent group's workers are regions: "worker 1 (never joined), worker 2 (...)". */
+/* Replaces "worker 1 (never joined)" by "region 1 ...": the parent group's workers are regions. */
 static void name_regions(char *text)
 {
     static const char worker[] = "worker ", region[] = "region ";
@@ -21,7 +21,7 @@ static void name_regions(char *text)
     }
 }
 
-/* The parent group is reached, and does not answer: it waits, too. */
+/* Asks ps 0 of the parent group, which is connected but sends no versions, whom it waits for. */
 static void ask_parent(const char *address, char text[STATUS_WAITING_BYTES])
 {
     struct net_status s;

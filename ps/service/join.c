@@ -453,7 +453,7 @@ static enum status make_first(struct ps_service *s, const struct net_join *req, 
                              : service_first_plan(s, &first, why, why_bytes);
 }
 
-/* Without memory what is known stays. */
+/* Stores the worker's text on its data. If memory lacks, the text before it stays. */
 static void keep_trained_on(struct ps_service *s, const char *text)
 {
     pthread_mutex_lock(&s->told_lock);

@@ -25,7 +25,7 @@ void ps_pulse_note(struct ps_pulse *p, uint64_t generation, int64_t step, int64_
     }
     if (is_first)
         p->highest = -1;
-    bool is_made = p->n > 0 && step > p->point[0].step; /* perhaps once more, after a rewind */
+    bool is_made = p->n > 0 && step > p->point[0].step; /* after a rollback a step is made again */
     if (is_first || is_made || step > p->highest)
         p->moved_ns = now_ns;
     if (step > p->highest)
@@ -39,7 +39,7 @@ int64_t ps_pulse_stood_ms(const struct ps_pulse *p, int64_t now_ns)
     return p->moved_ns ? (now_ns - p->moved_ns) / ms_ns : 0;
 }
 
-/* Seconds of a step by the points; 0: not known. */
+/* Returns the mean seconds of a step between the points; 0: there is one point. */
 static double step_s(const struct ps_pulse *p)
 {
     if (p->n < 2)

@@ -10,7 +10,7 @@
 enum {
     PULSE_POINTS = 16,
     PULSE_GAP_MS = 625,    /* between two points: together they cover 10 s, or more */
-    PULSE_STANDS_MS = 3000 /* without a step, and three times as long as steps take: it stands */
+    PULSE_STANDS_MS = 3000 /* least time without a step after which training stands */
 };
 
 struct ps_pulse_point {
@@ -19,29 +19,29 @@ struct ps_pulse_point {
 
 struct ps_pulse {
     uint64_t generation;
-    int64_t highest;                           /* step that was ever made; -1: none */
-    int64_t moved_ns;                          /* when it was; at first: the first look */
+    int64_t highest;  /* step that was ever made; -1: none */
+    int64_t moved_ns; /* time of that step; before any: of the first ps_pulse_note */
     struct ps_pulse_point point[PULSE_POINTS]; /* the generation's, the newest first */
     int n;
 };
 
 /* Looks at the step of a generation; step -1: it has no values yet. now_ns never falls. */
 void ps_pulse_note(struct ps_pulse *p, uint64_t generation, int64_t step, int64_t now_ns);
-/* ms since a step was made. */
+/* Returns the milliseconds since a step was made. */
 int64_t ps_pulse_stood_ms(const struct ps_pulse *p, int64_t now_ns);
 /* True if no step was made for PULSE_STANDS_MS and for three times as long as steps take. */
 bool ps_pulse_stands(const struct ps_pulse *p, int64_t now_ns);
-/* Steps per second of the last points; 0: it stands, or this is not known. */
+/* Returns the steps per second between the points; 0: training stands, or there is one point. */
 double ps_pulse_rate(const struct ps_pulse *p, int64_t now_ns);
 
 struct ps_service_pace {
     double steps_per_s;
     int64_t stood_ms; /* since the last step was made; without a job: since the service was made */
-    int is_slow;      /* that is longer than steps take */
+    int is_slow;      /* ps_pulse_stands */
 };
 
 struct ps_service;
-/* Tells how fast steps are made at a server at present, and whether training stands. */
+/* Reports how fast this server makes steps at present, and whether training stands. */
 void ps_service_pace(struct ps_service *s, struct ps_service_pace *out);
 
 #endif

@@ -62,7 +62,7 @@ struct ps_service {
     struct ps_gather *gather; /* of the begin under way */
     _Atomic uint64_t received_bytes, sent_bytes;
     struct core_turns turns;   /* busy are members on this host */
-    pthread_mutex_t told_lock; /* no other is taken under it */
+    pthread_mutex_t told_lock; /* its holder takes no other lock */
     char *trained_on;          /* ps_service_trained_on; guarded by it */
 };
 

@@ -115,7 +115,7 @@ void ps_service_pace(struct ps_service *s, struct ps_service_pace *out)
     int64_t step = r && r->n_bytes > 0 ? ps_store_step(r->store) : -1;
     pthread_mutex_lock(&s->lock);
     int64_t now_ns = clock_now_ns();
-    if (ended) /* the next job's figures are its own */
+    if (ended) /* the next job starts its figures again */
         s->pulse = (struct ps_pulse){.n = 0};
     else
         ps_pulse_note(&s->pulse, r ? r->generation : 0, step, now_ns);
