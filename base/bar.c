@@ -4,6 +4,7 @@
 #include "base/bar.h"
 #include "base/clock.h"
 #include "base/log.h"
+#include "base/utf8.h"
 #include <stdio.h>
 #include <string.h>
 #include <sys/ioctl.h>
@@ -52,11 +53,12 @@ void bar_draw(struct bar *b, double share, const char *text, int now)
     for (int i = 0; i < BAR_CELLS; i++)
         cells[i] = i < (int)(share * BAR_CELLS) ? '#' : '.';
     cells[BAR_CELLS] = 0;
-    char line[BAR_CELLS + BAR_TEXT_BYTES + 8];
-    snprintf(line, sizeof line, "[%s] %s", cells, text);
+    char whole[BAR_CELLS + BAR_TEXT_BYTES + 8], line[sizeof whole];
+    snprintf(whole, sizeof whole, "[%s] %s", cells, text);
     struct winsize ws = {0};
-    if (ioctl(STDERR_FILENO, TIOCGWINSZ, &ws) == 0 && ws.ws_col > 1 && strlen(line) >= ws.ws_col)
-        line[ws.ws_col - 1] = 0;
+    bool is_narrow = ioctl(STDERR_FILENO, TIOCGWINSZ, &ws) == 0 && ws.ws_col > sizeof "..." &&
+                     ws.ws_col < sizeof line;
+    utf8_copy_words(line, is_narrow ? ws.ws_col : sizeof line, whole);
     pthread_mutex_lock(&b->lock);
     snprintf(b->text, sizeof b->text, "\r\033[K%s", line);
     pthread_mutex_unlock(&b->lock);

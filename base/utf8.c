@@ -50,3 +50,29 @@ void utf8_mask(char *text)
         if (*c & 0x80)
             *c = '?';
 }
+
+size_t utf8_copy_words(char *to, size_t to_bytes, const char *text)
+{
+    size_t n = strlen(text), bytes;
+    if (n < to_bytes) {
+        memcpy(to, text, n + 1);
+        return n;
+    }
+    size_t room = to_bytes - sizeof "...", fits = 0, word = 0;
+    while (fits < room) {
+        bytes = utf8_character(text + fits, n - fits);
+        bytes = bytes ? bytes : 1; /* not UTF-8 */
+        if (fits + bytes > room)
+            break;
+        fits += bytes;
+        if (text[fits] == ' ')
+            word = fits;
+    }
+    if (word > room / 2)
+        fits = word;
+    while (fits > 0 && strchr(" ,;:(", text[fits - 1]))
+        fits--;
+    memcpy(to, text, fits);
+    memcpy(to + fits, "...", sizeof "...");
+    return fits + strlen("...");
+}

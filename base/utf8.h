@@ -13,5 +13,9 @@ size_t utf8_printable(const char *c, size_t n);
 bool utf8_is_valid(const char *text, size_t n);
 /* Where the text is not UTF-8, '?' for each byte that is not ASCII. */
 void utf8_mask(char *text);
+/* Copies text into to_bytes (at least 4) bytes. A longer text ends with "..." behind its last whole
+ * word that fits, or behind its last whole character where a word of more than half the room is
+ * cut. Returns the length of the copy. */
+size_t utf8_copy_words(char *to, size_t to_bytes, const char *text);
 
 #endif

@@ -3,7 +3,7 @@
 #include <inttypes.h>
 #include <stdio.h>
 
-enum { NAMED = 3, NOTE_BYTES = 320, WHY_BYTES = 200 };
+enum { NAMED = 3, NOTE_BYTES = STATUS_REFUSAL_BYTES + 64 };
 
 struct names {
     char *text;
@@ -45,8 +45,8 @@ static void add_absent(struct names *l, const struct net_status_member *m)
 {
     char note[NOTE_BYTES];
     if (m->refused[0])
-        snprintf(note, sizeof note, "refused %" PRId64 " s ago: %.*s", m->refused_ms / 1000,
-                 (int)WHY_BYTES, m->refused);
+        snprintf(note, sizeof note, "refused %" PRId64 " s ago: %s", m->refused_ms / 1000,
+                 m->refused);
     else if (m->state == MEMBER_MISSING)
         snprintf(note, sizeof note, "no connection for %" PRId64 " s", m->ms / 1000);
     else

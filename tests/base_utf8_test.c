@@ -80,12 +80,37 @@ static void text_is_valid_if_its_characters_are_whole(void **state)
     assert_false(utf8_is_valid("s\xfc\xdf", 3));
 }
 
+static void copied(const char *from, size_t to_bytes, const char *want)
+{
+    char text[64];
+    memset(text, 'X', sizeof text);
+    assert_int_equal(utf8_copy_words(text, to_bytes, from), strlen(want));
+    assert_string_equal(text, want);
+    assert_int_equal(text[to_bytes], 'X');
+}
+
+static void copy_is_cut_behind_a_whole_word(void **state)
+{
+    (void)state;
+    copied("", 4, "");
+    copied("another job", 12, "another job");
+    copied("another job", 11, "another...");
+    copied("another job: --seed", 16, "another job...");
+    copied("another", 6, "an...");
+    /* a long word is cut behind a whole character: 2 bytes each */
+    copied("\xc3\xbc\xc3\xbc\xc3\xbc\xc3\xbc", 7, "\xc3\xbc...");
+    copied("\xc3\xbc\xc3\xbc\xc3\xbc\xc3\xbc", 8, "\xc3\xbc\xc3\xbc...");
+    copied("\xff\xff\xff\xff\xff\xff", 6, "\xff\xff...");
+    copied("word", 4, "...");
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(characters),
         cmocka_unit_test(what_is_not_utf8_is_masked),
         cmocka_unit_test(text_is_valid_if_its_characters_are_whole),
+        cmocka_unit_test(copy_is_cut_behind_a_whole_word),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

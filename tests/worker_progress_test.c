@@ -178,7 +178,7 @@ static void a_wait_is_in_the_bar(void **state)
     capture_begin();
     progress_wait(p, whom, 13000);
     capture_end();
-    assert_non_null(strstr(capture_text, "x, 13 s"));
+    assert_non_null(strstr(capture_text, "x..., 13 s"));
     fake_time_move(1000);
     capture_begin();
     progress_wait(p, NULL, 0);

@@ -8,6 +8,7 @@
 #include "base/clock.h"
 #include "base/log.h"
 #include "base/term.h"
+#include "base/utf8.h"
 #include "net/exchange/requests.h"
 #include "net/exchange/wire_auto.h"
 #include <stdio.h>
@@ -248,7 +249,7 @@ void link_end_call(struct link *l, struct session_event *e, const char *reason,
     pthread_mutex_lock(&x->lock);
     l->calling = l->up = 0;
     request_queue_clear(l);
-    snprintf(l->reason, sizeof l->reason, "%s", reason);
+    utf8_copy_words(l->reason, sizeof l->reason, reason);
     x->offered = set;
     int known = step_link(l, e, now, &step);
     x->offered = NULL;

@@ -3,6 +3,7 @@
 #include "base/clock.h"
 #include "net/exchange/exchange_impl.h"
 #include <stdio.h>
+#include <string.h>
 
 /* Under the lock: a server that the session wants to be connected to, and is not; -1. */
 static int find_unconnected(const struct session *s)
@@ -34,7 +35,7 @@ void net_exchange_waits(struct net_exchange *x, struct net_exchange_wait *out)
         out->ms = (clock_now_ns() - x->waits_ns) / 1000000;
     snprintf(out->address, sizeof out->address, "%s", l->addr);
     if (lost >= 0)
-        snprintf(out->reason, sizeof out->reason, "%.*s", (int)sizeof out->reason - 1, l->reason);
+        memcpy(out->reason, l->reason, sizeof out->reason);
     out->is_asked = lost >= 0 && x->session->link[lost].answers;
     out->is_said = x->said_ns >= x->waits_ns;
     pthread_mutex_unlock(&x->lock);

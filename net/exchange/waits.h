@@ -1,6 +1,7 @@
 /* net/exchange/waits.h - what the callers of an exchange wait for. Threads: any. Errors: none. */
 #ifndef NET_EXCHANGE_WAITS_H
 #define NET_EXCHANGE_WAITS_H
+#include "net/rpc/bidi.h"
 #include "net/wire/control.h"
 #include <stdint.h>
 
@@ -11,10 +12,10 @@ struct net_exchange_wait {
                    was called, or the first of several in a row; 0: no caller waits */
     int server; /* whose answer is waited for */
     char address[CONTROL_TEXT_BYTES];
-    char reason[CONTROL_TEXT_BYTES]; /* why this server is not connected, or has this member wait;
+    char reason[BIDI_REASON_BYTES]; /* why this server is not connected, or has this member wait;
                                         empty: it is connected, or has not answered yet */
-    int is_asked;                    /* the reason is the server's own */
-    int is_said;                     /* since then a line has named a server that is not reached */
+    int is_asked;                   /* the reason is the server's own */
+    int is_said;                    /* since then a line has named a server that is not reached */
 };
 
 void net_exchange_waits(struct net_exchange *x, struct net_exchange_wait *out);

@@ -10,7 +10,7 @@
 #include "net/rpc/grpc_runtime.h"
 #include <pthread.h>
 
-enum { BIDI_REASON_BYTES = 256 };
+enum { BIDI_REASON_BYTES = 512 };
 
 enum bidi_next {
     BIDI_READ,   /* the next message */

@@ -2,6 +2,7 @@
  * waits for. Only the thread of region_watch_main asks; it keeps the text for ps 0's status.
  * Locks: the region's. */
 #include "base/clock.h"
+#include "base/utf8.h"
 #include "net/exchange/status_client.h"
 #include "net/exchange/waits.h"
 #include "ps/region/region_impl.h"
@@ -33,9 +34,10 @@ static void ask_parent(const char *address, char text[STATUS_WAITING_BYTES])
         return;
     }
     name_regions(s.waiting);
-    if (s.waiting[0])
-        snprintf(text, STATUS_WAITING_BYTES, "%.*s of the parent group (%.95s)",
-                 STATUS_WAITING_BYTES - 128, s.waiting, address);
+    char whom[STATUS_WAITING_BYTES - 128];
+    utf8_copy_words(whom, sizeof whom, s.waiting);
+    if (whom[0])
+        snprintf(text, STATUS_WAITING_BYTES, "%s of the parent group (%.95s)", whom, address);
     net_status_free(&s);
 }
 

@@ -1,12 +1,16 @@
 /* ps/service/wait_lines.c - see service.h: now and then a line names whom training waits for. */
 #include "base/clock.h"
 #include "base/log.h"
+#include "base/utf8.h"
 #include "ps/service/service_impl.h"
 #include <inttypes.h>
 #include <stdio.h>
 #include <stdlib.h>
 
-enum { PULSE_LOOK_MS = 500 };
+enum {
+    PULSE_LOOK_MS = 500,
+    MIN_REFUSAL_BYTES = 64 /* room for a reason with its first words */
+};
 
 /* "worker 1 (10.0.0.7:2223), worker 3, and 5 more" */
 struct names {
@@ -21,13 +25,13 @@ struct names {
 static void add_refusal(struct names *l, const struct ps_service *s, int member)
 {
     const struct ps_refusal *r = ps_refusals_find(&s->refusals, member);
+    char text[STATUS_REFUSAL_BYTES + 64];
     size_t room = sizeof l->refused - l->refused_at;
-    if (!r)
+    if (!r || room < MIN_REFUSAL_BYTES)
         return;
-    int n =
-        snprintf(l->refused + l->refused_at, room, "; worker %d was refused %" PRId64 " s ago: %s",
-                 member, (clock_now_ns() - r->at_ns) / 1000000000, r->why);
-    l->refused_at += (size_t)n < room ? (size_t)n : room - 1;
+    snprintf(text, sizeof text, "; worker %d was refused %" PRId64 " s ago: %s", member,
+             (clock_now_ns() - r->at_ns) / 1000000000, r->why);
+    l->refused_at += utf8_copy_words(l->refused + l->refused_at, room, text);
 }
 
 /* Under the lock. */

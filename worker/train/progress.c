@@ -2,6 +2,7 @@
 #include "worker/train/progress.h"
 #include "base/clock.h"
 #include "base/log.h"
+#include "base/utf8.h"
 #include "net/wire/status.h"
 #include <inttypes.h>
 #include <stdio.h>
@@ -68,7 +69,7 @@ void progress_wait(struct progress *p, const char *whom, int64_t ms)
         return;
     pthread_mutex_lock(&p->lock);
     if (whom) {
-        snprintf(short_whom, sizeof short_whom, "%s", whom);
+        utf8_copy_words(short_whom, sizeof short_whom, whom);
         net_waiting_text(short_whom, ms, sentence);
         snprintf(text, sizeof text, "step %" PRId64 "/%" PRId64 "  %.100s", p->at.global_step,
                  p->cfg.train_steps, sentence);
