@@ -159,11 +159,16 @@ static void test_settler(void **state)
     struct rig r;
     struct ps_service_config cfg = config();
     cfg.first_wait_ms = -1;
+    cfg.max_workers = 2;
     setup(&r, &cfg);
     r.learning_rate = 0.25f;
     for (int i = 0; i < 3; i++)
         assert_int_equal(join(&r, 1, 11, 2), JOIN_RETRY);
     assert_string_equal(r.reply.why, "worker 0 settles the job, and has not come yet");
+    assert_int_equal(CAPTURE(join(&r, 0, 10, 3)), JOIN_REFUSED);
+    assert_int_equal(join(&r, 1, 11, 2), JOIN_RETRY);
+    assert_string_equal(r.reply.why, "worker 0 settles the job, and was refused: a job of 3 "
+                                     "workers; --max_workers=2 of this server");
     r.learning_rate = 0.5f;
     assert_int_equal(join(&r, 0, 10, 2), JOIN_INIT);
     assert_int_equal(join(&r, 1, 12, 2), JOIN_WELCOME);

@@ -1,6 +1,7 @@
 /* ps/service/admission.c - see service.h: who may settle a job, who did, and whether there is room
  * for one worker more. */
 #include "base/clock.h"
+#include "base/utf8.h"
 #include "ps/service/service_impl.h"
 #include <inttypes.h>
 #include <stdio.h>
@@ -24,7 +25,13 @@ int service_waits_for_first(struct ps_service *s, const struct net_join *req, ch
         s->first_asked_ns = now_ns;
     if (s->cfg.first_wait_ms > 0 && now_ns - s->first_asked_ns >= s->cfg.first_wait_ms * 1000000)
         return 0;
-    snprintf(why, why_bytes, "worker 0 settles the job, and has not come yet");
+    const struct ps_refusal *refused = ps_refusals_find(&s->refusals, 0);
+    char text[STATUS_REFUSAL_BYTES + 64];
+    if (refused)
+        snprintf(text, sizeof text, "worker 0 settles the job, and was refused: %s", refused->why);
+    else
+        snprintf(text, sizeof text, "worker 0 settles the job, and has not come yet");
+    utf8_copy_words(why, why_bytes, text);
     return 1;
 }
 
