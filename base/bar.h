@@ -21,8 +21,8 @@ struct bar {
 };
 
 void bar_begin(struct bar *b);
-/* At most ten times a second, but for `now`. share: 0 to 1; text: behind the cells. Does not wait
- * for the terminal where the log has a thread (log_start). */
+/* Draws the bar, at most ten times a second unless `now`. share: 0 to 1; text: behind the cells.
+ * Does not wait for the terminal where the log has a thread (log_start). */
 void bar_draw(struct bar *b, double share, const char *text, int now);
 void bar_end(struct bar *b); /* the bar stays, with a new line behind it */
 

@@ -60,10 +60,10 @@ bool flags_is_path(const struct flag *f);
 /* Returns the path that a value of such a flag means, malloc'd. ST_INVALID, logged; ST_NOMEM. Any
  * thread. */
 enum status flags_path_take(const struct flag *f, const char *value, char **out);
-/* The name of the flag that is most likely meant by one which the program does not have; NULL:
- * none. Any thread. */
+/* Returns the name of the flag that a user most likely meant by an unknown one; NULL: none is near.
+ * Any thread. */
 const char *flags_suggest(const struct flags_program *prog, const char *name);
-/* The place of a word in "sync|async"; -1: it is not there. Any thread. */
+/* Returns the index of a word in "sync|async"; -1: not found. Any thread. */
 int flags_choice_find(const char *choices, const char *text);
 /* Logs every value that is not its default, at debug level; and in one line, at info level, which
  * flags of the last parse are another program's. */

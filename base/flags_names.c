@@ -28,7 +28,7 @@ static const struct flag *find_own(const struct flags_program *prog, const char 
     return NULL;
 }
 
-/* rows: NULL, or ends with a name of NULL. */
+/* Returns the row of that name. rows: NULL, or a list that ends with a name of NULL. */
 static const struct flag_foreign *find_foreign(const struct flag_foreign *rows, const char *got,
                                                size_t n)
 {
@@ -89,12 +89,12 @@ static const char *guess(const struct flags_program *prog, const char *got, size
     return n_near == 1 ? near : NULL;
 }
 
-/* The flag that is suggested for the n bytes at `got`; NULL: none. */
+/* Returns the flag to suggest for the n bytes at `got`; NULL: none is near. */
 static const char *suggest(const struct flags_program *prog, const char *got, size_t n)
 {
     if (flags_name_is("h", got, n) || flags_name_is("help", got, n))
         return "help";
-    const struct flag *f = flags_find(prog, got, n); /* where only a dash is missing */
+    const struct flag *f = flags_find(prog, got, n); /* a flag with one dash */
     return f ? f->name : guess(prog, got, n);
 }
 

@@ -44,7 +44,7 @@ static struct {
     pthread_cond_t wake, moved; /* for the thread; by the thread */
     int event_fd;               /* readable: it gives up */
     int stopping, ended, given_up;
-    int redraw;            /* the hook is to draw, without a line */
+    int redraw;            /* the thread has to run the hook without a line */
     uint64_t n_in, n_out;  /* lines and redraws so far, asked for and done */
     uint64_t dropped;      /* since the last that went in */
     size_t begin, n_bytes; /* what the ring holds */

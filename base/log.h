@@ -50,8 +50,8 @@ void log_write_few(struct log_kind *kind, enum log_level level, const char *fmt,
  * redraws. It runs with a lock of the log's held and must not log. NULL takes it away; lines logged
  * before are written first, if they can be within LOG_END_MS. */
 void log_set_hook(void (*hook)(void *ctx, int before), void *ctx);
-/* Runs the hook with before=0, without a line: soon, in the log's thread, so that the caller does
- * not wait for stderr; without that thread, at once. */
+/* Has the log's thread run the hook with before=0, without a line, so that the caller does not wait
+ * for stderr. Without that thread the caller runs it. */
 void log_redraw(void);
 
 /* While a sink is set, lines go to it instead of to stderr, without time and role: for a program
