@@ -41,7 +41,7 @@ enum status ps_folder_make(const char *path)
 
 void ps_folder_host(char host[LEASE_HOST_BYTES])
 {
-    host[LEASE_HOST_BYTES - 1] = 0; /* which a name that is cut off lacks */
+    host[LEASE_HOST_BYTES - 1] = 0; /* gethostname() does not terminate a name that it cuts */
     if (gethostname(host, LEASE_HOST_BYTES - 1) != 0)
         host[0] = 0;
 }

@@ -29,7 +29,7 @@ struct ps_lease {
     uint64_t epoch; /* 0: there is none */
     uint64_t incarnation;
     char address[LEASE_ADDRESS_BYTES]; /* of ps 0; empty: the lease cannot be read */
-    char host[LEASE_HOST_BYTES];       /* name of its machine; empty: of a version before this */
+    char host[LEASE_HOST_BYTES]; /* name of its machine; empty: an older Weir wrote the lease */
 };
 
 /* A folder is there afterwards. ST_INVALID, ST_IO. */

@@ -231,7 +231,8 @@ static int mode_differs(const struct net_job *a, const struct net_job *b, char *
                         a->version_dtype != b->version_dtype && !b->wire_auto, why, n);
 }
 
-/* Parts of different sizes have different --epochs, which nobody typed as steps. */
+/* Compares the steps. With --epochs and --data_shard=own, parts of different sizes lead to
+ * different numbers of steps, which no user typed: the sentence then says what to do. */
 static int steps_differ(const struct net_job *job, const struct net_job *other, char *why, size_t n)
 {
     int steps = job_local_steps(job); /* where it gets to these, the other has the same */
@@ -366,7 +367,8 @@ static int columns_differ(const char *had, const char *has, char *what, size_t n
     return differ;
 }
 
-/* The same samples may have other names; those of another worker's own part are not known. */
+/* Returns true if the samples may differ. Columns of equal samples may have other names; the
+ * columns of another worker's own part are not known. */
 static int data_may_differ(const struct job_data *had, const struct job_data *has)
 {
     char why[400];

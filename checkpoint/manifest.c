@@ -452,7 +452,7 @@ static enum status from_json(const json_t *root, struct ps_manifest *m,
                : st;
 }
 
-/* The text without its tail is as its tail says, and no JSON that only wants memory. */
+/* Checks the CRC in the tail, and bounds the containers so that parsing cannot exhaust memory. */
 static enum status check_text(const char *text, size_t n, char why[MANIFEST_WHY_BYTES])
 {
     char tail[TAIL_BYTES + 1];
