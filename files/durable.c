@@ -16,7 +16,7 @@
 #include <unistd.h>
 
 enum { BLOCK_BYTES = 1 << 20, BLOCK_ALIGN = 4096 };
-enum { MOST_TRIES = 8 }; /* of a file whose temporary one another process removes */
+enum { MOST_TRIES = 8 }; /* to write a file while another process removes its temporary file */
 
 static enum status io_error(const char *path, const char *what)
 {
@@ -238,7 +238,7 @@ done:
 
 enum status durable_put_new(const char *path, const void *data, size_t bytes)
 {
-    struct target to = {.in_place = 0}; /* also a link that leads nowhere is there */
+    struct target to = {.in_place = 0}; /* a dangling link counts as a file */
     if ((size_t)snprintf(to.path, sizeof to.path, "%s", path) >= sizeof to.path) {
         errno = ENAMETOOLONG;
         return io_error(path, "write");

@@ -68,8 +68,8 @@ struct safetensors_entry {
 struct safetensors_file;
 enum status safetensors_open(const char *path, struct safetensors_file **out,
                              char why[SAFETENSORS_WHY_BYTES]);
-/* Opens a file whose tensors may be of any dtype, also of one that is not known here: only those
- * that are read must be known. */
+/* Opens a file whose tensors may have any dtype. The caller reads only tensors of the dtypes above.
+ */
 enum status safetensors_open_any(const char *path, struct safetensors_file **out,
                                  char why[SAFETENSORS_WHY_BYTES]);
 void safetensors_close(struct safetensors_file *f); /* NULL is fine */

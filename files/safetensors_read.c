@@ -192,7 +192,7 @@ static enum status bad_entry(char why[SAFETENSORS_WHY_BYTES], const char *name, 
     return ST_CORRUPT;
 }
 
-/* Returns false for a dtype that is not known, of whose numbers only the place is. */
+/* Sets the entry's dtype. Returns false for an unknown one. */
 static bool read_dtype(const char *text, struct safetensors_entry *e)
 {
     static const struct {
