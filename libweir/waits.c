@@ -2,7 +2,7 @@
  * workers have them. They are warnings, so stderr shows them by default. */
 #include "libweir/weir_impl.h"
 
-/* A server that is not reached has lines of the exchange's own. */
+/* Reports no wait for an unreachable server: the exchange logs its own lines for that. */
 static void find_wait(void *ctx, struct net_exchange_wait *out)
 {
     const struct weir *w = ctx;
@@ -11,7 +11,7 @@ static void find_wait(void *ctx, struct net_exchange_wait *out)
         out->ms = 0;
 }
 
-/* The line is all that is shown. */
+/* Does nothing: a library has no bar, and `waiting` has logged its line. */
 static void on_changed(void *ctx, const char *whom, int64_t ms)
 {
     (void)ctx, (void)whom, (void)ms;

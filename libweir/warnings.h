@@ -6,9 +6,9 @@
 #ifndef LIBWEIR_WARNINGS_H
 #define LIBWEIR_WARNINGS_H
 
-/* After a printed line, warnings of the same text but for its figures are left out for 30 s, then
- * for twice as long each time, until none comes for 20 s. Other texts are printed. Never waits for
- * a reader and raises no SIGPIPE. */
+/* Prints the text, unless it printed the same text, apart from figures, in the last 30 s. That
+ * pause doubles with each line, and ends when the text was not logged for 20 s. Never waits for a
+ * reader, and raises no SIGPIPE. */
 void warnings_print(const char *text);
 
 #endif

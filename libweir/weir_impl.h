@@ -24,7 +24,7 @@
 
 enum {
     WEIR_ERROR_BYTES = 1024,
-    WEIR_SILENT_MS = 3000, /* of a start that waits for servers: then its first line */
+    WEIR_SILENT_MS = 3000, /* time until a start that waits for servers prints its first line */
 };
 
 enum weir_state {
