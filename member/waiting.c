@@ -12,10 +12,10 @@
 
 enum {
     LOOK_MS = 500,
-    FIRST_MS = 3000,    /* without an answer: it waits */
-    SECOND_MS = 30000,  /* when the same wait gets its second line */
-    CHANGE_MS = 3000,   /* between the first line and that of a wait for another; doubled */
-    CHANGES_MS = 60000, /* with each line, up to this: two reasons may alternate */
+    FIRST_MS = 3000,    /* time without an answer until a wait gets its first line */
+    SECOND_MS = 30000,  /* time until its second line */
+    CHANGE_MS = 3000,   /* pause before a line that names another program; doubled with each line */
+    CHANGES_MS = 60000, /* longest such pause: two reasons may alternate */
     ASK_MS = 1000,      /* for ps 0 to answer */
     ASK_EACH_MS = 1000,
     ANSWER_MS = 10000 /* without an answer, of connected servers that name no worker */
@@ -76,7 +76,7 @@ void waiting_name_slower(const struct net_status *s, int self, char whom[STATUS_
                                    s->members[i].member);
 }
 
-/* Whom the server names in its status; this member itself is none that it waits for. */
+/* Asks the server whom training waits for, and removes this member itself from the answer. */
 static void ask(struct waiting *w, const char *address)
 {
     struct net_status s;
@@ -145,9 +145,9 @@ static void look(struct waiting *w)
     find_whom(w, &wait, whom);
     struct net_exchange_wait now;
     w->cfg.updates->ops->waits(w->cfg.updates->ctx, &now);
-    if (now.ms < wait.ms) /* an answer came meanwhile */
+    if (now.ms < wait.ms) /* an answer came while ps 0 was asked */
         return;
-    if (!whom[0]) { /* it waits for none that has a name: the one shown before is not missing */
+    if (!whom[0]) { /* no program is named: the one named before is back */
         if (w->lines.whom[0])
             w->cfg.changed(w->cfg.ctx, NULL, 0);
         return;

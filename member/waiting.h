@@ -1,4 +1,4 @@
-/* member/waiting.h - tells a member for whom it waits, once it has waited for 3 s: a server that is
+/* member/waiting.h - logs whom a member waits for, once it has waited for 3 s: a server that is
  * not connected, or the workers that ps 0 names in its status.
  * Owns:    a thread.
  * Threads: create and destroy from one; `changed` is called in its own.
@@ -12,8 +12,8 @@
 struct waiting_config {
     const struct updates *updates; /* borrowed; its waits may be NULL: then nothing is waited for */
     const char *ps0;               /* address; borrowed */
-    /* Twice a second while it waits: "worker 1 (never joined)", and for how long. NULL: the wait
-     * is over. */
+    /* Called twice a second during a wait, with "worker 1 (never joined)" and the time waited.
+     * NULL: the wait is over. */
     void (*changed)(void *ctx, const char *whom, int64_t ms);
     void *ctx;
 };
@@ -23,9 +23,9 @@ enum status waiting_create(const struct waiting_config *cfg, struct waiting **ou
 void waiting_set_member(struct waiting *w, int member); /* this one's index; NULL is fine */
 void waiting_destroy(struct waiting *w);                /* NULL is fine */
 
-/* When a wait is to get a line: after 3 s, 30 s, then after twice as long each time, or where it is
- * for another, but for the figures in its name: 3 s after the line before, then after twice as long
- * each time, 60 s at most. */
+/* Times of a wait's lines: after 3 s, after 30 s, then after twice as long each time. A line that
+ * names another program, apart from figures, comes 3 s after the line before it; this pause doubles
+ * each time, up to 60 s. */
 struct waiting_lines {
     char whom[STATUS_WAITING_BYTES]; /* of the last line; empty: none in this wait */
     int64_t line_ms;                 /* when the next is due */
