@@ -69,9 +69,9 @@ struct net_exchange {
 void exchange_step(struct net_exchange *x, const struct session_event *e);
 void exchange_fail(struct net_exchange *x, enum status st);
 int exchange_ask_if_over(struct net_exchange *x); /* under the lock, which it gives up meanwhile */
-void exchange_begin_wait(struct net_exchange *x); /* a caller waits: under x->lock */
-/* Under x->lock. A caller that waits in slices, as Python does for the sake of signals, waits also
- * between two of them. */
+void exchange_begin_wait(struct net_exchange *x); /* notes that a caller waits; under x->lock */
+/* Returns true while a caller waits, also between two slices of a wait: Python waits in slices so
+ * that signals are handled. Under x->lock. */
 int exchange_is_waiting(const struct net_exchange *x);
 void exchange_notify(const struct net_exchange *x); /* by event_fd; under x->lock */
 /* What requests and waits end with: ST_OK, ST_REBASED, or why the session failed; under x->lock. */

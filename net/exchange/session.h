@@ -84,10 +84,10 @@ struct session_link {
 struct session_config {
     int max_servers;
     int member;            /* this member's index; -1: ps 0 is to give it one */
-    int may_move;          /* it joins a running job: its index is ps 0's to give */
-    int can_renew;         /* the first values can be made again */
-    int64_t wait_line_ms;  /* how often a missing server is named */
-    int64_t first_line_ms; /* before a member has joined: when it is named first; 0: 1000 */
+    int may_move;          /* it joins a running job: ps 0 may assign it another index */
+    int can_renew;         /* the member can compute its first values again */
+    int64_t wait_line_ms;  /* pause between lines on a missing server */
+    int64_t first_line_ms; /* time until the first such line before the join; 0: 1000 */
 };
 
 struct session {

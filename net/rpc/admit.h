@@ -8,7 +8,7 @@ enum { ADMIT_WHY_BYTES = 256 };
 
 /* GRPC_STATUS_OK, or what its caller is told; then why is a sentence, and is logged. */
 grpc_status_code admit_call(struct server_call *c, char why[ADMIT_WHY_BYTES]);
-/* Likewise, of a request that not all who may call the method may make. */
+/* Checks a request that only some of the roles that may call its method may make. */
 grpc_status_code admit_roles(struct server_call *c, unsigned want, char why[ADMIT_WHY_BYTES]);
 
 #endif

@@ -73,7 +73,7 @@ int job_aggregate(const struct net_job *job);
 int job_in_lockstep(const struct net_job *job);
 /* At least 1. */
 int job_local_steps(const struct net_job *job);
-/* Below so many exchanges of what members learn by themselves, a job's result is poor. */
+/* Number of exchanges of local steps or regions below which a job's result is poor. */
 enum { JOB_FEW_EXCHANGES = 5 };
 /* What a contribution to a chunk is sent in: as chunks_dtype; averages of local steps as floats. */
 enum dtype job_push_dtype(const struct net_job *job, const struct chunks *chunks, int chunk);
@@ -109,8 +109,9 @@ struct net_join {
     const char *model; /* the network's JSON text, at most JOB_MAX_MODEL_BYTES; NULL: not said; on
                           the server valid for the call */
     int hidden_units;  /* of its first dense layer; 0: as the text says */
-    const char *trained_on; /* what an export would say of data and model (worker/trained_on.h),
-                               likewise, at most JOB_MAX_TRAINED_ON_BYTES; NULL: not said */
+    const char
+        *trained_on; /* JSON text on data and model, as exports have it (worker/trained_on.h),
+                        at most JOB_MAX_TRAINED_ON_BYTES; borrowed; NULL: none */
 };
 
 enum { LEAVE_ERROR_BYTES = 400 };

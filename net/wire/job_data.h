@@ -19,7 +19,7 @@ struct job_data {
     uint32_t train_samples, train_labels, test_samples, test_labels;
     uint32_t class_names; /* of the classes' names in the order of their labels; 0: not said */
     int own;              /* each member has data of its own: --data_shard=own */
-    int standardized;     /* the samples' columns are: --standardize */
+    int standardized;     /* the samples' columns are standardized: --standardize */
     int files; /* the name is of training samples that were given by themselves, --train_data */
     char
         name[JOB_DATA_NAME_BYTES]; /* where its member found it, in printable ASCII; may be empty */

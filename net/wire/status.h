@@ -121,7 +121,7 @@ const char *net_state_name(enum status_state state);
 const char *net_status_state(const struct net_status *s);
 /* Writes "waiting for worker 1 (never joined), 12 s". */
 void net_waiting_text(const char *whom, int64_t ms, char text[STATUS_SENTENCE_BYTES]);
-/* Writes whom without what changes: notes in brackets that have figures, and all behind a colon. */
+/* Copies `whom` without notes in brackets that have figures, and without all after a colon. */
 void net_waiting_label(const char *whom, char label[STATUS_WAITING_BYTES]);
 const char *net_member_name(enum member_state state);
 const char *net_server_name(enum server_state state);
