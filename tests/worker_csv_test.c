@@ -167,6 +167,14 @@ static const struct {
      "or numbers to fit with --target_columns"},
     {"a,label\n1,0.5\n", NULL, ST_CORRUPT, "fix it or leave the line out, or name numbers to fit",
      "--target_columns"},
+    {"a,kind,b\n1,cat,2\n", NULL, ST_CORRUPT,
+     "line 2, column 2 'kind': 'cat' is no finite number; name the column with --label_column=2 if "
+     "it is the label, for which the last column was taken, else fix it",
+     "--ignore_columns=2"},
+    {"a,kind,b\n1,2,3\n1,cat,2\n", NULL, ST_CORRUPT,
+     "column 2 'kind': 'cat' is no finite number; fix it, leave the line out", ""},
+    {"a,kind,b\n1,cat,2\n", "b", ST_CORRUPT,
+     "column 2 'kind': 'cat' is no finite number; fix it, leave the line out", ""},
     {"a,b,label\n1,2,0\n3,red,1\n", NULL, ST_CORRUPT,
      "line 3, column 2 'b': 'red' is no finite number; fix it, leave the line out, or leave the "
      "column out",

@@ -209,6 +209,10 @@ static void what_does_not_fit_is_said(void **state)
     struct layer sigmoids = loss_of(LAYER_SIGMOID_XENT, 2);
     check_said(CAPTURE(dataset_check_outputs(d, &softmax)), ST_MISMATCH,
                "labels are floats, which are targets, but layer 'loss1', a softmax_cross_entropy");
+    assert_non_null(strstr(capture_text, "labels.astype(numpy.int64)"));
+    d->uses |= DATASET_USES_COLUMN;
+    check_said(CAPTURE(dataset_check_outputs(d, &softmax)), ST_MISMATCH,
+               "name their column with --label_column instead of --target_columns");
     check_said(CAPTURE(dataset_check_outputs(d, &squared)), ST_MISMATCH,
                "has 2 targets for each sample, but the model has 3 outputs");
     check_said(CAPTURE(dataset_check_outputs(d, &sigmoids)), ST_MISMATCH,

@@ -8,7 +8,12 @@
 #include <stdlib.h>
 #include <string.h>
 
-enum { FIELD_BYTES = 64, WRONG_BYTES = DATA_WORDS_TEXT_BYTES + 128, FIX_BYTES = 256 };
+enum {
+    FIELD_BYTES = 64,
+    WRONG_BYTES = DATA_WORDS_TEXT_BYTES + 128,
+    FIX_BYTES = 320,
+    LABEL_BYTES = 160
+};
 
 /* Where a row's numbers go; NULL: it has no label, no targets. */
 struct row {
@@ -117,18 +122,30 @@ static enum status bad_label(const struct csv *c, int64_t column, const char *sh
     return ST_CORRUPT;
 }
 
+/* A column of words, which the first row shows, may be the label that no flag names. */
+static bool may_be_label(const struct csv *c, size_t n)
+{
+    return c->label_by_default && n > 0 && c->line == 1 + c->has_names;
+}
+
 static enum status bad_number(const struct csv *c, int64_t column, const char *field, size_t n)
 {
-    char shown[DATA_CSV_SHOWN_BYTES], wrong[WRONG_BYTES], fix[FIX_BYTES];
+    char shown[DATA_CSV_SHOWN_BYTES], wrong[WRONG_BYTES], fix[FIX_BYTES], label[LABEL_BYTES] = "";
     double number;
     bool is_large = read_any_number(field, n, &number);
+    const char *first = is_large ? "scale the column" : "fix it";
     snprintf(wrong, sizeof wrong, "'%s' is %s", data_csv_show(field, n, shown),
              is_large ? DATA_BEYOND_FLOAT : "no finite number");
-    snprintf(fix, sizeof fix, "%s or leave the line out", is_large ? "scale the column" : "fix it");
+    snprintf(fix, sizeof fix, "%s or leave the line out", first);
+    if (!is_large && may_be_label(c, n))
+        snprintf(label, sizeof label,
+                 "name the column with --label_column=%lld if it is the label, for which the last "
+                 "column was taken, else ",
+                 (long long)column + 1);
     if (c->role[column] == DATA_CSV_FEATURE && !data_csv_has_model(c))
         snprintf(fix, sizeof fix,
-                 "%s, leave the line out, or leave the column out with --ignore_columns=%lld",
-                 is_large ? "scale the column" : "fix it", (long long)column + 1);
+                 "%s%s, leave the line out, or leave the column out with --ignore_columns=%lld",
+                 label, first, (long long)column + 1);
     log_field(c, column, wrong, fix);
     return ST_CORRUPT;
 }

@@ -350,7 +350,8 @@ static enum status build_loss(struct model_reader *r, struct layer *l)
         return model_json_fail(r, NULL,
                                "needs at least 2 \"classes\", but there is 1; for one number a "
                                "sample end the model with mean_squared_error; labels of floats "
-                               "are such numbers: save classes with labels.astype(numpy.int64)");
+                               "are such numbers: save classes with labels.astype(numpy.int64); "
+                               "classes of a CSV file are named with --label_column");
     if (l->kind == LAYER_SOFTMAX_XENT) {
         static const double bounds[2] = {0, 0.99}, none = 0;
         double smoothing;
