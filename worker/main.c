@@ -208,17 +208,24 @@ static void say_nothing_left(const struct net_start *start)
               last);
 }
 
-/* The servers have ended the job before the steps that this worker was to take. */
+/* Returns true if --early_stopping has ended the job at `step`, by the best evaluation that ps 0 has
+ * reported: an end by a command comes before that step. */
+static bool is_stopped_early(const struct validation *v, int64_t step)
+{
+    int64_t from = v->best.known ? v->best.step : 0;
+    return v->early_stopping > 0 && job_evaluations(from, step, v->eval_every) >= v->early_stopping;
+}
+
+/* Logs why the servers have ended the job before the steps that this worker was to take. */
 static void note_early_end(struct worker *w, const struct trainer_result *r)
 {
     int64_t asked = options_train_steps(&w->opt, w->train->n);
     if (w->opt.ps_hosts.n == 0 || r->left || r->train_steps >= asked)
         return;
-    w->validated.stopped_early = w->opt.early_stopping > 0;
+    w->validated.stopped_early = is_stopped_early(&w->validated, r->train_steps);
     LOG_I("the job has ended at step %" PRId64 " of %" PRId64 ": %s", r->train_steps, asked,
-          w->opt.early_stopping > 0
-              ? "--early_stopping or weirctl stop has ended it, as the log of ps:0 says"
-              : "weirctl stop, or a member's program, has stopped it");
+          w->validated.stopped_early ? "--early_stopping has ended it"
+                                     : "weirctl stop, or a member's program, has stopped it");
 }
 
 /* The servers are told why: where all workers end so, there is nothing to wait for. Whoever got a
@@ -395,7 +402,6 @@ static enum status run(struct worker *w)
         w->ended_by = 0;
     pthread_cond_broadcast(&w->signalled);
     pthread_mutex_unlock(&w->lock);
-    note_early_end(w, &result);
     /* With servers all evaluate once more, each its part: whoever is the first waits for theirs. */
     int said = w->validated.stopped_early && w->validated.known && w->opt.ps_hosts.n == 0;
     if (!said && !result.left)
@@ -403,6 +409,7 @@ static enum status run(struct worker *w)
     if (st != ST_OK)
         leave_for_good(w, st, 0);
     TRY(st);
+    note_early_end(w, &result);
     TRY(finish(w, &result));
 done:
     return w->is_over && st == ST_CANCELLED ? ST_OK : st;

@@ -73,6 +73,17 @@ class Stop(generations.Test):
             self.assertGreater(ckpt_folder.steps(folder)[-1], step)
             self.wipe()
 
+    def test_before_early_stopping(self):
+        """A job with --early_stopping reports the stop, which came first."""
+        job = self.begin([*LONG, "--validation_split=0.25", "--eval_every=1000000",
+                          "--early_stopping=3"])
+        self.stop_job(job)
+        summaries = job.finish(60)
+        for worker in job.workers:
+            self.assertRegex(worker.output(), r"the job has ended at step \d+ of 100000: weirctl "
+                                              "stop, or a member's program, has stopped it")
+        self.assertIs(summaries[0]["stopped_early"], False)
+
     def test_without_a_job(self):
         job = self.job(n_ps=1, n_workers=1)
         job.start_ps()

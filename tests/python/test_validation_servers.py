@@ -100,7 +100,8 @@ class ValidationServers(harness.Test):
                          % (best, best + 15))
         for i, figures in enumerate(want):
             self.assertEqual(figures["global_step"], best + 15)
-            self.assertIn("the job has ended at step %d of 400" % (best + 15),
+            self.assertIn("the job has ended at step %d of 400: --early_stopping has ended it" %
+                          (best + 15),
                           undisturbed.workers[i].output())
         self.assertTrue(want[0]["stopped_early"])
         self.assertEqual(max(ckpt_folder.steps(self.path("one"))), best + 15)
