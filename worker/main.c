@@ -208,8 +208,8 @@ static void say_nothing_left(const struct net_start *start)
               last);
 }
 
-/* Returns true if --early_stopping has ended the job at `step`, by the best evaluation that ps 0 has
- * reported: an end by a command comes before that step. */
+/* Returns true if --early_stopping has ended the job at `step`, by the best evaluation that ps 0
+ * has reported: an end by a command comes before that step. */
 static bool is_stopped_early(const struct validation *v, int64_t step)
 {
     int64_t from = v->best.known ? v->best.step : 0;
