@@ -109,9 +109,9 @@ struct net_join {
     const char *model; /* the network's JSON text, at most JOB_MAX_MODEL_BYTES; NULL: not said; on
                           the server valid for the call */
     int hidden_units;  /* of its first dense layer; 0: as the text says */
-    const char
-        *trained_on; /* JSON text on data and model, as exports have it (worker/trained_on.h),
-                        at most JOB_MAX_TRAINED_ON_BYTES; borrowed; NULL: none */
+    const char *trained_on; /* JSON text on data and model, see worker/trained_on.h, at most
+                               JOB_MAX_TRAINED_ON_BYTES; NULL: not said; on the server valid for
+                               the call */
 };
 
 enum { LEAVE_ERROR_BYTES = 400 };
