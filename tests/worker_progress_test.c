@@ -211,6 +211,41 @@ static void a_wait_before_the_first_step_is_taken_away(void **state)
     progress_destroy(p);
 }
 
+static void the_speed_leaves_the_time_waited_out(void **state)
+{
+    struct progress_config cfg = {
+        .style = PROGRESS_LINES, .train_steps = 3000, .log_every = 1, .unit = "samples"};
+    struct progress_point at = {1, 1, 2.25f, 100, 0};
+    struct progress *p;
+    int64_t left_out;
+    (void)state;
+    assert_int_equal(progress_create(&cfg, &p), ST_OK);
+    fake_time_move(1000);
+    capture_begin();
+    progress_update(p, &at);
+    capture_end();
+    fake_time_move(60000);
+    progress_wait(p, "worker 1 (never joined)", 59500);
+    fake_time_move(40000);
+    progress_wait(p, "worker 1 (never joined)", 99500);
+    progress_wait(p, NULL, 0);
+    fake_time_move(500); /* the second step took 0.5 s before the wait, and 0.5 s after it */
+    at = (struct progress_point){2, 2, 2.25f, 200, 0};
+    capture_begin();
+    progress_update(p, &at);
+    capture_end();
+    assert_non_null(strstr(capture_text, "100 samples/s"));
+    fake_time_move(10000);
+    progress_wait(p, "worker 1 (never joined)", 30000); /* began before the last step ended */
+    fake_time_move(1000);
+    at = (struct progress_point){3, 3, 2.25f, 300, 0};
+    capture_begin();
+    progress_update(p, &at);
+    capture_end();
+    assert_true(progress_images_per_second(p, 300, &left_out) == 150);
+    progress_destroy(p);
+}
+
 static int clock_stop(void **state)
 {
     (void)state;
@@ -228,6 +263,7 @@ int main(void)
         cmocka_unit_test(a_short_run_counts_as_a_whole),
         cmocka_unit_test(nothing_is_left_out_on_a_cpu),
         cmocka_unit_test(a_wait_is_in_the_bar),
+        cmocka_unit_test(the_speed_leaves_the_time_waited_out),
         cmocka_unit_test(a_wait_before_the_first_step_is_taken_away),
     };
     return cmocka_run_group_tests(tests, clock_stop, NULL);

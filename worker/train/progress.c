@@ -5,6 +5,7 @@
 #include "base/utf8.h"
 #include "net/wire/status.h"
 #include <inttypes.h>
+#include <stdatomic.h>
 #include <stdio.h>
 #include <stdlib.h>
 
@@ -15,9 +16,13 @@ struct progress {
     int is_bar;
     int64_t start_ns, warm_ns; /* warm_ns: when warm_images were read */
     int64_t warm_images;       /* 0: all count so far */
+    _Atomic int64_t waited_ns; /* in waits for other programs, which are over */
+    int64_t warm_waited_ns;    /* of it, before warm_ns */
     int said_last; /* the line of the job's last step; what is under way besides gets none */
 
-    pthread_mutex_t lock;     /* guards what follows, where there is a bar */
+    pthread_mutex_t lock;     /* guards what follows */
+    int64_t step_ns;          /* when the last step ended, or training began */
+    int64_t wait_ns;          /* when the present wait began; 0: there is none */
     struct progress_point at; /* the last; at first: the first step, no images */
     int shows_wait;           /* the bar was drawn last with a wait */
     struct bar bar;
@@ -32,7 +37,8 @@ double progress_images_per_second(const struct progress *p, int64_t images, int6
 {
     int is_warm = images > p->warm_images;
     *left_out = is_warm ? p->warm_images : 0;
-    double elapsed = seconds_since(is_warm ? p->warm_ns : p->start_ns);
+    int64_t waited_ns = atomic_load(&p->waited_ns) - (is_warm ? p->warm_waited_ns : 0);
+    double elapsed = seconds_since((is_warm ? p->warm_ns : p->start_ns) + waited_ns);
     return elapsed > 0 ? (double)(images - *left_out) / elapsed : 0;
 }
 
@@ -50,7 +56,9 @@ static void draw(struct progress *p, int now)
     const struct progress_point *at = &p->at;
     double share = share_done(p);
     int64_t left_out,
-        left = share > 0 ? (int64_t)(seconds_since(p->start_ns) * (1 / share - 1)) : 0;
+        left = share > 0 ? (int64_t)(seconds_since(p->start_ns + atomic_load(&p->waited_ns)) *
+                                     (1 / share - 1))
+                         : 0;
     char text[BAR_TEXT_BYTES], epoch[32] = "";
     if (at->epoch > 0)
         snprintf(epoch, sizeof epoch, "  epoch %" PRId64, at->epoch);
@@ -62,12 +70,10 @@ static void draw(struct progress *p, int now)
     bar_draw(&p->bar, share, text, now || at->global_step >= p->cfg.train_steps);
 }
 
-void progress_wait(struct progress *p, const char *whom, int64_t ms)
+/* The caller holds p->lock. */
+static void draw_wait(struct progress *p, const char *whom, int64_t ms)
 {
     char text[BAR_TEXT_BYTES], short_whom[WHOM_BYTES], sentence[STATUS_SENTENCE_BYTES];
-    if (!p->is_bar)
-        return;
-    pthread_mutex_lock(&p->lock);
     if (whom) {
         utf8_copy_words(short_whom, sizeof short_whom, whom);
         net_waiting_text(short_whom, ms, sentence);
@@ -82,6 +88,33 @@ void progress_wait(struct progress *p, const char *whom, int64_t ms)
         bar_draw(&p->bar, share_done(p), text, 1);
     }
     p->shows_wait = whom != NULL;
+}
+
+/* Adds the present wait, if there is one, to the time waited. The caller holds p->lock. */
+static void end_wait(struct progress *p)
+{
+    if (p->wait_ns)
+        atomic_fetch_add(&p->waited_ns, clock_now_ns() - p->wait_ns);
+    p->wait_ns = 0;
+}
+
+/* Notes that a wait began `ms` ago, but after the last step. The caller holds p->lock. */
+static void note_wait(struct progress *p, int64_t ms)
+{
+    int64_t since_ns = clock_now_ns() - ms * 1000000;
+    if (!p->wait_ns)
+        p->wait_ns = since_ns > p->step_ns ? since_ns : p->step_ns;
+}
+
+void progress_wait(struct progress *p, const char *whom, int64_t ms)
+{
+    pthread_mutex_lock(&p->lock);
+    if (whom)
+        note_wait(p, ms);
+    else
+        end_wait(p);
+    if (p->is_bar)
+        draw_wait(p, whom, ms);
     pthread_mutex_unlock(&p->lock);
 }
 
@@ -94,7 +127,7 @@ enum status progress_create(const struct progress_config *cfg, struct progress *
     }
     p->cfg = *cfg;
     p->is_bar = bar_is_wanted(cfg->style);
-    p->start_ns = p->warm_ns = clock_now_ns();
+    p->start_ns = p->warm_ns = p->step_ns = clock_now_ns();
     p->at.global_step = cfg->first_step;
     pthread_mutex_init(&p->lock, NULL);
     if (p->is_bar)
@@ -110,9 +143,14 @@ void progress_update(struct progress *p, const struct progress_point *at)
     int64_t left_out;
     if (p->cfg.figures)
         figures_note(p->cfg.figures, at->global_step, at->loss, at->images);
+    pthread_mutex_lock(&p->lock);
+    end_wait(p);
+    p->step_ns = clock_now_ns();
+    pthread_mutex_unlock(&p->lock);
     if (p->warm_images == 0 && p->cfg.warm_up_images > 0 && at->images >= p->cfg.warm_up_images) {
         p->warm_images = at->images;
         p->warm_ns = clock_now_ns();
+        p->warm_waited_ns = atomic_load(&p->waited_ns);
     }
     if (p->is_bar) {
         pthread_mutex_lock(&p->lock);

@@ -31,7 +31,8 @@ struct progress_point {
 struct progress;
 enum status progress_create(const struct progress_config *cfg, struct progress **out);
 void progress_update(struct progress *p, const struct progress_point *at);
-/* The bar says for whom training waits, instead of a time left; NULL: it does not wait. */
+/* The bar says for whom training waits, instead of a time left; NULL: it does not wait. The time
+ * waited counts neither for the speed nor for the time left. */
 void progress_wait(struct progress *p, const char *whom, int64_t ms);
 /* A second, up to now, when so many were read. *left_out: those of the steps that do not count; it
  * may be more than warm_up_images, as a device tells of several steps at once. */
