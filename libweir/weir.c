@@ -109,13 +109,20 @@ static int ask_to_leave(struct weir *w, int64_t deadline_ns)
     return code;
 }
 
-int weir_leave_soon(struct weir *w, int timeout_ms)
+/* Starts a public call. Returns a negative code if weir_log's function makes it, or the handle has
+ * failed. */
+static int begin_call(struct weir *w)
 {
-    int64_t deadline_ns = clock_deadline_ns(timeout_ms < 0 ? LEAVE_SOON_MOST_MS : timeout_ms);
     if (weir_in_line(w))
         return WEIR_E_INVALID;
     weir_listen();
-    int code = weir_stopped(w);
+    return weir_stopped(w);
+}
+
+int weir_leave_soon(struct weir *w, int timeout_ms)
+{
+    int64_t deadline_ns = clock_deadline_ns(timeout_ms < 0 ? LEAVE_SOON_MOST_MS : timeout_ms);
+    int code = begin_call(w);
     if (code < 0)
         return code;
     code = ask_to_leave(w, deadline_ns);
@@ -147,10 +154,7 @@ static int ask_to_stop_job(struct weir *w, int timeout_ms)
 
 int weir_stop_job(struct weir *w, int timeout_ms)
 {
-    if (weir_in_line(w))
-        return WEIR_E_INVALID;
-    weir_listen();
-    int code = weir_stopped(w);
+    int code = begin_call(w);
     if (code < 0)
         return code;
     pthread_mutex_lock(&w->lock);
