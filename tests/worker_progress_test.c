@@ -149,16 +149,22 @@ static void nothing_is_left_out_on_a_cpu(void **state)
     check_end(p, 2, 20, 0);
 }
 
-/* The bar has the epoch, and for whom training waits instead of a time left. */
-static void a_wait_is_in_the_bar(void **state)
+static struct progress *create_bar(void)
 {
     struct progress_config cfg = {
         .style = PROGRESS_BAR, .train_steps = 3000, .log_every = 1, .unit = "samples"};
-    struct progress_point at = {1, 1, 2.25f, BATCH, 2};
     struct progress *p;
+    assert_int_equal(progress_create(&cfg, &p), ST_OK);
+    return p;
+}
+
+/* The bar has the epoch, and for whom training waits instead of a time left. */
+static void a_wait_is_in_the_bar(void **state)
+{
+    struct progress_point at = {1, 1, 2.25f, BATCH, 2};
     (void)state;
     capture_begin();
-    assert_int_equal(progress_create(&cfg, &p), ST_OK);
+    struct progress *p = create_bar();
     fake_time_move(1000);
     progress_update(p, &at);
     capture_end();
@@ -190,13 +196,10 @@ static void a_wait_is_in_the_bar(void **state)
 /* Before the first step there is no loss; and the first step after a wait is drawn at once. */
 static void a_wait_before_the_first_step_is_taken_away(void **state)
 {
-    struct progress_config cfg = {
-        .style = PROGRESS_BAR, .train_steps = 3000, .log_every = 1, .unit = "samples"};
     struct progress_point at = {1, 1, 2.25f, BATCH, 2};
-    struct progress *p;
     (void)state;
     capture_begin();
-    assert_int_equal(progress_create(&cfg, &p), ST_OK);
+    struct progress *p = create_bar();
     progress_wait(p, "ps:1 (a:2, no connection)", 4000);
     progress_wait(p, NULL, 0);
     capture_end();
