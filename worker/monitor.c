@@ -62,7 +62,7 @@ static void write_steps(FILE *f, const struct figures_view *v)
                       "From the end of a step to the end of the next, with all waits.", &taken);
 }
 
-/* The family has no value while it waits for none. */
+/* Writes the metric of waiting, which has no value while the worker waits for no program. */
 static void write_waiting(FILE *f, const struct figures_view *v)
 {
     char whom[STATUS_WAITING_BYTES];
