@@ -15,6 +15,7 @@
 #include "base/flags.h"
 #include "base/hosts.h"
 #include "base/log.h"
+#include "base/process.h"
 #include "net/exchange/exchange.h"
 #include "net/security/security.h"
 #include <errno.h>
@@ -297,6 +298,7 @@ int main(int argc, char **argv)
 {
     struct client c = {0};
     int exit_now = 0;
+    process_set_up();
     log_init("client", -1, LOG_LEVEL_WARN);
     if (flags_parse(&program, argc, argv, &exit_now) != ST_OK)
         return EXIT_USAGE;

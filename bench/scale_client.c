@@ -16,6 +16,7 @@
 #include "base/digest.h"
 #include "base/flags.h"
 #include "base/log.h"
+#include "base/process.h"
 #include "base/rng.h"
 #include "kernels/vector/vector.h"
 #include "net/exchange/exchange.h"
@@ -439,6 +440,7 @@ static enum status run_primitives(void)
 int main(int argc, char **argv)
 {
     int exit_now = 0;
+    process_set_up();
     log_init("scale", -1, LOG_LEVEL_WARN);
     if (flags_parse(&program, argc, argv, &exit_now) != ST_OK)
         return EXIT_USAGE;

@@ -6,8 +6,8 @@
 #include "base/flags.h"
 #include "base/hosts.h"
 #include "base/log.h"
+#include "base/process.h"
 #include "base/program_dir.h"
-#include "base/signals.h"
 #include "ctl/names.h"
 #include "ctl/report.h"
 #include "net/exchange/status_client.h"
@@ -500,7 +500,7 @@ int main(int argc, char **argv)
 {
     struct hosts ps = {0};
     int exit_now = 0, exit_code = EXIT_USAGE, n_words;
-    signals_ignore_file_limit();
+    process_set_up();
     log_init("weirctl", -1, LOG_LEVEL_INFO);
     if (flags_parse(&program, argc, argv, &exit_now) != ST_OK)
         return EXIT_USAGE;

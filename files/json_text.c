@@ -1,5 +1,5 @@
-/* files/json_text.c - see json_text.h. jansson gets its memory here, and a thread's failures are
- * counted. */
+/* files/json_text.c - see json_text.h. In a program of ours jansson gets its memory here, and a
+ * thread's failures are counted. */
 #include "files/json_text.h"
 #include <stdbool.h>
 #include <stdlib.h>
@@ -14,8 +14,7 @@ static void *take(size_t bytes)
     return p;
 }
 
-/* Before there are threads: jansson looks at these without a lock. */
-__attribute__((constructor)) static void begin(void)
+void json_text_set_up(void)
 {
     json_set_alloc_funcs(take, free);
 }

@@ -8,6 +8,9 @@
 #include <jansson.h>
 #include <stddef.h>
 
+/* Gives jansson an allocator, for the whole process and before there are threads: jansson looks at
+ * it without a lock. Where it was not called, as in libweir, ST_CORRUPT may be a lack of memory. */
+void json_text_set_up(void);
 enum status json_text_load(const char *text, size_t bytes, json_t **out);
 /* Returns how many of the given characters, as "{[,", a text has outside its strings: a bound for
  * the memory that jansson takes for it, which can be 80 times the text. */

@@ -7,6 +7,7 @@
 #include <stdbool.h>
 #include <stdio.h>
 #include <string.h>
+#include <unistd.h>
 
 static pthread_once_t once = PTHREAD_ONCE_INIT;
 static pthread_mutex_t line_lock = PTHREAD_MUTEX_INITIALIZER; /* guards those below */
@@ -56,8 +57,16 @@ void weir_log(void (*line)(void *ctx, int level, const char *text), void *ctx)
         pthread_mutex_unlock(&line_lock);
 }
 
-int weir_in_line(struct weir *w)
+/* A fork has the handle's memory, but none of its threads, and its locks as they were. */
+static int is_forked(const struct weir *w)
 {
+    return w->pid != getpid();
+}
+
+int weir_refuses(struct weir *w)
+{
+    if (w && is_forked(w))
+        return 1; /* weir_error knows why */
     if (in_line && w)
         weir_fail(w, WEIR_E_INVALID,
                   "the function of weir_log must not call this: note the line, return, and call it "
@@ -190,6 +199,9 @@ int weir_stopped(struct weir *w)
 
 const char *weir_error(struct weir *w)
 {
+    if (is_forked(w))
+        return "this process was forked from the one that opened this member, and cannot use it; "
+               "start it by exec";
     pthread_mutex_lock(&w->lock);
     memcpy(shown, w->error, sizeof shown);
     pthread_mutex_unlock(&w->lock);

@@ -19,7 +19,7 @@ void weir_signal(struct weir *w)
 
 int weir_fd(struct weir *w)
 {
-    if (weir_in_line(w))
+    if (weir_refuses(w))
         return WEIR_E_INVALID;
     if (w->event_fd > 0)
         return w->event_fd;
@@ -114,7 +114,7 @@ int weir_next_event(struct weir *w, struct weir_event *out)
 {
     struct within in;
     uint64_t n;
-    if (weir_in_line(w))
+    if (weir_refuses(w))
         return WEIR_E_INVALID;
     weir_listen();
     if (!out)

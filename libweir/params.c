@@ -57,7 +57,7 @@ int weir_param(struct weir *w, const char *name, int dtype, int n_dims, const in
                const float *values)
 {
     struct shape shape;
-    if (weir_in_line(w))
+    if (weir_refuses(w))
         return WEIR_E_INVALID;
     if (w->state != HANDLE_NEW)
         return weir_fail(w, WEIR_E_INVALID, "parameters are named before the first weir_next");
@@ -93,7 +93,7 @@ int weir_param(struct weir *w, const char *name, int dtype, int n_dims, const in
 
 int weir_param_average(struct weir *w, int param, double keep)
 {
-    if (weir_in_line(w))
+    if (weir_refuses(w))
         return WEIR_E_INVALID;
     if (w->state != HANDLE_NEW)
         return weir_fail(w, WEIR_E_INVALID, "parameters are named before the first weir_next");
@@ -165,7 +165,7 @@ done:
 /* NULL: there is no such parameter, or nothing to point to yet; said. */
 static const struct param *find_begun(struct weir *w, int param)
 {
-    if (weir_in_line(w))
+    if (weir_refuses(w))
         return NULL;
     const struct param *p = weir_find(w, param);
     pthread_mutex_lock(&w->lock);

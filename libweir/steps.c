@@ -142,7 +142,7 @@ static int stopped_or_cancelled(struct weir *w)
 static int next_step(struct weir *w, int early, int timeout_ms, struct weir_step *out)
 {
     int64_t deadline_ns = weir_deadline(timeout_ms);
-    if (weir_in_line(w))
+    if (weir_refuses(w))
         return WEIR_E_INVALID;
     weir_listen();
     if (!out)
@@ -222,7 +222,7 @@ void weir_exit(struct weir *w)
 /* For calls within a step: with OK weir_exit is to follow. */
 static int enter_for(struct weir *w, int param, struct within *in)
 {
-    if (weir_in_line(w))
+    if (weir_refuses(w))
         return WEIR_E_INVALID;
     weir_listen();
     int code = stopped_or_cancelled(w);

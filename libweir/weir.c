@@ -12,7 +12,7 @@ _Static_assert(sizeof(struct weir_step) == 128 && sizeof(struct weir_event) == 6
 
 int weir_open(struct weir **out)
 {
-    if (!out || weir_in_line(NULL))
+    if (!out || weir_refuses(NULL))
         return WEIR_E_INVALID;
     weir_divert();
     struct weir *w = calloc(1, sizeof *w);
@@ -20,6 +20,7 @@ int weir_open(struct weir **out)
         return WEIR_E_NOMEM;
     settings_init(&w->set);
     w->event_fd = -1;
+    w->pid = getpid();
     pthread_mutex_init(&w->lock, NULL);
     clock_cond_init(&w->changed);
     *out = w;
@@ -28,7 +29,7 @@ int weir_open(struct weir **out)
 
 int weir_set(struct weir *w, const char *name, const char *value)
 {
-    if (weir_in_line(w))
+    if (weir_refuses(w))
         return WEIR_E_INVALID;
     weir_listen();
     if (w->state != HANDLE_NEW)
@@ -57,7 +58,7 @@ static int find_seed(struct weir *w, uint64_t *seed)
 int64_t weir_sample(struct weir *w, int64_t n, int64_t position)
 {
     uint64_t seed;
-    if (weir_in_line(w))
+    if (weir_refuses(w))
         return -1;
     weir_listen();
     if (position < 0) {
@@ -109,11 +110,10 @@ static int ask_to_leave(struct weir *w, int64_t deadline_ns)
     return code;
 }
 
-/* Starts a public call. Returns a negative code if weir_log's function makes it, or the handle has
- * failed. */
+/* Starts a public call. Returns a negative code if it is refused, or the handle has failed. */
 static int begin_call(struct weir *w)
 {
-    if (weir_in_line(w))
+    if (weir_refuses(w))
         return WEIR_E_INVALID;
     weir_listen();
     return weir_stopped(w);
@@ -173,7 +173,7 @@ int weir_stop_job(struct weir *w, int timeout_ms)
  * for this member. */
 int weir_leave_failed(struct weir *w, const char *error)
 {
-    if (weir_in_line(w))
+    if (weir_refuses(w))
         return WEIR_E_INVALID;
     int code = weir_stopped(w);
     if (!error || !*error)
@@ -197,7 +197,7 @@ int weir_leave_failed(struct weir *w, const char *error)
 
 void weir_cancel(struct weir *w)
 {
-    if (weir_in_line(w))
+    if (weir_refuses(w))
         return;
     pthread_mutex_lock(&w->lock);
     w->cancelled = 1;
@@ -228,10 +228,10 @@ static void end_membership(struct weir *w)
 
 int weir_goodbye(struct weir *w)
 {
-    if (weir_in_line(w))
-        return WEIR_E_INVALID;
-    if (!w)
+    if (!w || w->pid != getpid()) /* in a fork there is nobody who could say it */
         return WEIR_OK;
+    if (weir_refuses(w))
+        return WEIR_E_INVALID;
     int code = weir_stopped(w);
     end_membership(w);
     if (code == 0)
@@ -242,7 +242,7 @@ int weir_goodbye(struct weir *w)
 
 void weir_close(struct weir *w)
 {
-    if (!w || weir_in_line(w))
+    if (!w || weir_refuses(w))
         return;
     end_membership(w);
     weir_params_free(w);

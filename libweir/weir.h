@@ -1,18 +1,18 @@
 /* weir.h - libweir: a program with a training loop of its own takes part in a job of Weir's
  * servers. docs/own-model.md is its manual, examples/own_trainer.c a whole program.
- *
  * A handle is one member of one job; a process may have several. Functions return a weir_code:
- * below 0 is an error, and weir_error has the sentence. Parameters are numbered from 0 as they are
- * named. Warnings, as of a wait for servers, go to stderr until weir_log. Strings are UTF-8.
+ * below 0 is an error, and weir_error has the sentence. Parameters count from 0. Strings are UTF-8.
  *
  * Memory: what is given is borrowed for the call, a gradient until a wait for its parameter returns
  * WEIR_OK or weir_next has returned the next step (not _early), where all ends until weir_goodbye.
  * What weir_values and weir_gradient return is the handle's, until weir_close, and is lent: values
  * from a wait to the next push of the parameter, which gives them back; likewise the room.
- *
  * Threads: any, at once: weir_push, _push_values, _wait, _pull, _values, _gradient, _leave_soon,
  * _cancel, _error, _next_event. All else: one at a time; _goodbye, _close when all are back. None
- * of the caller's is needed: the library has its own. No fork without exec while one is open. */
+ * of the caller's is needed: the library has its own, with all signals blocked.
+ * Process: the library changes no signal's action, allocator, locale or environment, and prints on
+ * stderr as weir_log says. gRPC's threads end with the last handle; two descriptors of its stay. In
+ * a forked process a handle is of no use: weir_close and _goodbye return at once, others fail. */
 #ifndef WEIR_H
 #define WEIR_H
 #include <stdint.h>

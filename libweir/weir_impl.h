@@ -50,6 +50,7 @@ struct gather {
 };
 
 struct weir {
+    pid_t pid; /* that opened it */
     struct settings set;
     int n_params, params_room;
     struct param *params;
@@ -113,12 +114,12 @@ int weir_fail(struct weir *w, int code, const char *fmt, ...) __attribute__((for
 int weir_fail_st(struct weir *w, enum status st);
 void weir_listen(void);
 void weir_divert(void); /* lines go nowhere else, from now on */
-/* The handle goes on no more: DONE, LEFT, OVER, or an error whose sentence is there. Returns code.
- */
+/* The handle goes on no more: DONE, LEFT, OVER, or an error that was told. Returns code. */
 int weir_stop(struct weir *w, int code);
 int weir_code_of(enum status st);
-/* First in each public function: 1: the function of weir_log calls it, which must not be; said. */
-int weir_in_line(struct weir *w);
+/* First in each public function: 1: it must not be called, as weir_error says: by the function of
+ * weir_log, or in a process that was forked from the handle's. */
+int weir_refuses(struct weir *w);
 /* Of STOPPED: its code, else 0. */
 int weir_stopped(struct weir *w);
 void weir_signal(struct weir *w); /* events.c: the descriptor; any lock */

@@ -4,8 +4,9 @@
 #include "base/clock.h"
 #include "base/hosts.h"
 #include "base/log.h"
-#include "base/signals.h"
+#include "base/process.h"
 #include "base/trace.h"
+#include "files/json_text.h"
 #include "kernels/vector/vector.h"
 #include "net/exchange/status_client.h"
 #include "net/security/tls_hooks.h"
@@ -218,7 +219,8 @@ int main(int argc, char **argv)
     struct ps_cluster cluster = {0};
     struct app app = {.opt = &opt};
     int exit_now = 0, exit_code = EXIT_USAGE;
-    signals_ignore_file_limit();
+    process_set_up();
+    json_text_set_up();
     log_init("ps", -1, LOG_LEVEL_INFO);
     if (ps_options_parse(argc, argv, &opt, &exit_now) != ST_OK)
         return EXIT_USAGE;

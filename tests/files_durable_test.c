@@ -1,7 +1,7 @@
 /* tests/files_durable_test.c - durable files, with every system call made to fail or to be the last
  * one before the process is killed or the power goes: the old file or the new one is there, whole;
  * and once commit has returned, the new one. */
-#include "base/signals.h"
+#include "base/process.h"
 #include "files/durable.h"
 #include "tests/capture.h"
 #include "tests/fault_io.h"
@@ -182,7 +182,7 @@ static void a_full_disk_is_named(void **state)
     struct rlimit before, small = {2000, RLIM_INFINITY};
     assert_int_equal(getrlimit(RLIMIT_FSIZE, &before), 0);
     small.rlim_max = before.rlim_max;
-    signals_ignore_file_limit();
+    process_set_up();
     assert_int_equal(setrlimit(RLIMIT_FSIZE, &small), 0);
     static const char data[N_BYTES] = "b";
     enum status st = CAPTURE(durable_put(path, data, sizeof data));

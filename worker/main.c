@@ -2,8 +2,9 @@
  * 0 done, or left by name after a signal; 1 permanent error, 2 usage, 138 a restart may fix it, 143
  * after SIGTERM where it could not leave in order, or alone (130 after Ctrl-C). */
 #include "base/clock.h"
-#include "base/signals.h"
+#include "base/process.h"
 #include "base/trace.h"
+#include "files/json_text.h"
 #include "worker/device/device_list.h"
 #include "worker/export.h"
 #include "worker/inference.h"
@@ -480,7 +481,8 @@ int main(int argc, char **argv)
     log_init("worker", -1, LOG_LEVEL_INFO);
     shutdown_signals(SIG_BLOCK);
     signal(SIGPIPE, SIG_IGN);
-    signals_ignore_file_limit();
+    process_set_up();
+    json_text_set_up();
     enum status st = options_read(argc, argv, &w.opt, &exit_now);
     if (st != ST_OK)
         return status_exit_code(st) == EXIT_RETRY ? EXIT_RETRY : EXIT_USAGE;

@@ -1,12 +1,9 @@
-/* net/rpc/grpc_runtime.c - see grpc_runtime.h.
- *
- * The allocator settings are worth a factor of two: gRPC receives into malloc'd blocks of 64 KB,
- * which glibc by default gives back to the kernel and faults in again, message after message. */
+/* net/rpc/grpc_runtime.c - see grpc_runtime.h. */
 #include "net/rpc/grpc_runtime.h"
 #include "base/log.h"
+#include "base/process.h"
 #include "base/trace.h"
 #include <grpc/support/log.h>
-#include <malloc.h>
 #include <pthread.h>
 #include <stdlib.h>
 #include <string.h>
@@ -26,13 +23,9 @@ static void log_grpc(gpr_log_func_args *args)
 
 static void set_up_once(void)
 {
-    mallopt(M_MMAP_THRESHOLD, 1 << 30);
-    mallopt(M_TRIM_THRESHOLD, 1 << 30);
-    mallopt(M_TOP_PAD, 64 << 20);
-    mallopt(M_ARENA_MAX, 1);
     /* gRPC's own lines repeat what we log, without the cause; whoever wants them sets the
-     * variable that its documents name. */
-    if (!getenv("GRPC_VERBOSITY")) {
+     * variable that its documents name. A host of libweir may have calls of its own by gRPC. */
+    if (process_is_ours() && !getenv("GRPC_VERBOSITY")) {
         gpr_set_log_function(log_grpc);
         gpr_set_log_verbosity(GPR_LOG_SEVERITY_ERROR);
     }

@@ -45,6 +45,17 @@ class Libweir(harness.Test):
         self.assertEqual(len(found), 1, found)
         return found.pop()
 
+    def test_host_keeps_its_process(self):
+        """Alone, and in a job: allocators, signals, threads and files are as before."""
+        host = os.path.join(os.path.dirname(harness.BIN), "tests/guest_host")
+        ps = self.ps("--serve")
+        for servers in ([], ["ps_hosts", self.hosts, "n_workers", "1", "task_index", "0"]):
+            p = self.start("host", [host, LIBRARY, "train_steps", "5", *servers])
+            p.wait(120, None)
+            self.assertEqual(p.status, 0, p.output())
+            p.wait_line("^host: left as it was")
+        ps.stop(signal.SIGTERM, status=143)
+
     def test_modes(self):
         for settings in (("sync_mode=async", "optimizer=sgd"),
                          ("sync_mode=ssp", "staleness=2", "wire_dtype=fp16"),

@@ -4,6 +4,7 @@ members, their errors, their memory; a cluster on this machine whose processes a
 wheel, as pip makes and installs it."""
 # label: cluster
 import array
+import gc
 import hashlib
 import os
 import pathlib
@@ -342,6 +343,33 @@ class Members(unittest.TestCase):
         subprocess.run([sys.executable, "-c", code], check=True, stderr=subprocess.DEVNULL,
                        timeout=20 * harness.PATIENCE,
                        env={**os.environ, "PYTHONPATH": os.path.join(harness.SOURCE, "python")})
+
+    def test_forked_child(self):
+        """A garbage collector in a forked process frees a member of its parent's without a wait;
+        other calls are refused, and the parent goes on."""
+        with weir.Cluster(command=None) as cluster:
+            m = weir.Member(**cluster.settings(0), train_steps=2, optimizer="sgd")
+            m.param("w", (1,))
+            m.next(60)
+            child = os.fork()
+            if child == 0:
+                status = 1
+                try:
+                    signal.alarm(int(60 * harness.PATIENCE))
+                    with self.assertRaisesRegex(weir.Invalid, "was forked from the one that"):
+                        m.next(60)
+                    del m
+                    gc.collect()
+                    status = 0
+                finally:
+                    os._exit(status)
+            self.assertEqual(os.waitpid(child, 0)[1], 0)
+            for _ in range(2):
+                m.push(0, array.array("f", [1]), samples=1)
+                step = m.next(60)
+            self.assertIsNone(step)
+            m.close()
+            cluster.wait(60)
 
     def test_lent(self):
         """A gradient is kept until a wait has succeeded, or the next step is there."""
