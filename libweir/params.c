@@ -2,6 +2,8 @@
 #include "base/aligned.h"
 #include "base/log.h"
 #include "libweir/weir_impl.h"
+#include <ctype.h>
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -53,6 +55,18 @@ static int make_room(struct weir *w, int64_t n)
     return 1;
 }
 
+static int refuse_name(struct weir *w, const char *name)
+{
+    char shown[CHUNKS_MAX_NAME + 1];
+    snprintf(shown, sizeof shown, "%s", name);
+    for (char *c = shown; *c; c++)
+        *c = iscntrl((unsigned char)*c) ? '?' : *c;
+    return weir_fail(w, WEIR_E_INVALID,
+                     "parameter '%s': a name has 1 to %d printable ASCII characters and no spaces; "
+                     "rename it",
+                     shown, CHUNKS_MAX_NAME);
+}
+
 int weir_param(struct weir *w, const char *name, int dtype, int n_dims, const int64_t *dims,
                const float *values)
 {
@@ -63,6 +77,8 @@ int weir_param(struct weir *w, const char *name, int dtype, int n_dims, const in
         return weir_fail(w, WEIR_E_INVALID, "parameters are named before the first weir_next");
     if (!name || !*name)
         return weir_fail(w, WEIR_E_INVALID, "parameter %d has no name", w->n_params);
+    if (!chunks_name_ok(name))
+        return refuse_name(w, name);
     if (dtype != WEIR_FLOAT32)
         return weir_fail(w, WEIR_E_UNSUPPORTED,
                          "parameter '%.255s': dtype %d; WEIR_FLOAT32 is the one there is", name,

@@ -51,7 +51,6 @@ static void test_names(void **state)
 {
     enum { MOST = 65536 };
     const int64_t one = 1;
-    struct weir_step s;
     struct weir *w;
     char name[300];
     assert_int_equal(weir_open(&w), WEIR_OK);
@@ -67,8 +66,10 @@ static void test_names(void **state)
         name[i == 2 ? 256 : 3] = 0;
         name[1] = i == 0 ? ' ' : i == 1 ? '\n' : 'n';
         assert_int_equal(weir_open(&w), WEIR_OK);
-        assert_int_equal(weir_param(w, name, WEIR_FLOAT32, 1, &one, NULL), 0);
-        assert_error(w, weir_next(w, -1, &s), WEIR_E_INVALID, "name");
+        assert_error(w, weir_param(w, name, WEIR_FLOAT32, 1, &one, NULL), WEIR_E_INVALID,
+                     i == 0   ? "parameter 'n n': a name has 1 to 255 printable"
+                     : i == 1 ? "parameter 'n?n': a name has 1 to 255 printable"
+                              : "nnn': a name has 1 to 255 printable");
         weir_close(w);
     }
 }

@@ -11,7 +11,7 @@
 /* Elements of all parameters together; 2^40 is also the limit of one shape. */
 static const int64_t max_elems = (int64_t)1 << 40;
 
-static int name_ok(const char *name)
+int chunks_name_ok(const char *name)
 {
     size_t n = name ? strnlen(name, CHUNKS_MAX_NAME + 1) : 0;
     if (n == 0 || n > CHUNKS_MAX_NAME)
@@ -24,7 +24,7 @@ static int name_ok(const char *name)
 
 static enum status check_param(const struct net_param *p, int index)
 {
-    if (!name_ok(p->name)) {
+    if (!chunks_name_ok(p->name)) {
         LOG_E("parameter %d: its name is not 1 to %d printable characters without spaces", index,
               CHUNKS_MAX_NAME);
         return ST_INVALID;

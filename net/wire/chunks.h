@@ -25,6 +25,10 @@ enum {
     CHUNKS_PACK_BYTES = 64 << 10,
 };
 
+/* Returns 1 if a parameter may have this name: 1 to CHUNKS_MAX_NAME bytes of printable ASCII
+ * without spaces. NULL is none. */
+int chunks_name_ok(const char *name);
+
 enum net_param_rule {
     PARAM_TRAINED, /* the optimizer's update */
     PARAM_AVERAGE, /* a statistic: exponential average of the contributions, see optim_average */

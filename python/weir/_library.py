@@ -225,7 +225,7 @@ def _of_dlpack(source: Any, n: int) -> tuple[int, Any]:
         total *= t.shape[i]
     if total != n:
         raise Invalid("%d elements are needed; the tensor has %d" % (n, total))
-    return t.data + t.byte_offset, capsule
+    return (t.data or 0) + t.byte_offset, capsule
 
 
 def address(source: Any, n: int) -> tuple[int, Any]:

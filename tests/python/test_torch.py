@@ -11,6 +11,7 @@ import signal
 import subprocess
 import sys
 import unittest
+import warnings
 import weakref
 from unittest import mock
 
@@ -101,6 +102,23 @@ class Alone(Torch):
             self.assertLess(self.loss(net, range(64)).item(), 0.9 * before)
         with self.assertRaisesRegex(weir.Invalid, "'weight' is complex"):
             next(self.exchange(self.torch.nn.Linear(8, 3, dtype=self.torch.complex64)))
+
+    def test_layer_without_elements(self):
+        """It has nothing to train, and the rest is trained as by PyTorch."""
+        nn, torch = self.torch.nn, self.torch
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore")  # PyTorch's, of a tensor without elements
+            net = nn.ModuleDict({"empty": nn.Linear(8, 0), "rest": nn.Linear(8, 3)})
+        before = net["rest"].weight.detach().clone()
+        for _ in self.exchange(net, train_steps=2):
+            (net["empty"](self.x).sum() + net["rest"](self.x).sum()).backward()
+        self.assertFalse(torch.equal(before, net["rest"].weight))
+
+    def test_name_with_a_space(self):
+        net = self.torch.nn.ModuleDict({"two words": self.torch.nn.Linear(8, 3)})
+        with self.assertRaisesRegex(weir.Invalid, "parameter 'two words.weight': a name has .* no "
+                                    "spaces; rename it"):
+            next(self.exchange(net))
 
     def test_compiled(self):
         """As a whole, in place, and a part of it."""
