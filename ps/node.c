@@ -2,6 +2,7 @@
 #include "ps/node.h"
 #include "base/clock.h"
 #include "base/log.h"
+#include "base/rng.h"
 #include "checkpoint/folder.h"
 #include "checkpoint/owner.h"
 #include "checkpoint/restore.h"
@@ -16,6 +17,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/random.h>
 #include <sys/stat.h>
 #include <unistd.h>
 
@@ -32,8 +34,9 @@ struct node {
     /* Of ps 0, until it starts: */
     struct ps_restore *restore;
     struct hosts servers;
-    uint64_t epoch;
-    int64_t over_ms; /* as done_ms of coordinator_shell.h, follower_shell.h */
+    uint64_t incarnation;
+    struct ps_lease lease; /* of the folder */
+    int64_t over_ms;       /* as done_ms of coordinator_shell.h, follower_shell.h */
     char restored[CONTROL_TEXT_BYTES];
     struct net_server *_Atomic server; /* that calls come by */
     struct saver *saver;
@@ -82,10 +85,12 @@ static void find_folder(struct node *s)
                  slash ? (int)(slash - path) + 1 : 1, slash ? path : ".");
 }
 
-/* What the job goes on from; ps 0 decides for all. */
+/* Finds what the job goes on from; ps 0 decides for all. */
 static enum status find_restore(struct node *s)
 {
     const char *path = s->cfg.restore ? s->cfg.restore : s->cfg.folder;
+    ps_restore_close(s->restore);
+    s->restore = NULL;
     enum status st = ps_restore_find(path, &s->restore);
     if (st == ST_NOT_FOUND && !s->cfg.restore)
         return ST_OK;
@@ -94,13 +99,26 @@ static enum status find_restore(struct node *s)
     if (st != ST_OK)
         return st;
     const struct ps_manifest *m = ps_restore_manifest(s->restore);
-    int64_t step = m->step;
     char name[MANIFEST_NAME_BYTES];
-    ps_manifest_name((struct ps_checkpoint_id){m->generation, step}, name);
+    ps_manifest_name((struct ps_checkpoint_id){m->generation, m->step}, name);
     snprintf(s->restored, sizeof s->restored, "%s%s", name,
              s->cfg.restore ? PLAN_RESTORE_MARK : "");
-    LOG_I("found a checkpoint at step %" PRId64 ": %s", step, path);
     return ST_OK;
+}
+
+/* Claims the folder, so that what is found there is not another ps 0's to replace or remove any
+ * more. What cannot be gone on from is found before: then the owner so far keeps the folder. */
+static enum status claim_and_find(struct node *s)
+{
+    enum status st = ST_OK;
+    TRY(find_restore(s));
+    TRY(ps_folder_claim(s->cfg.folder, s->incarnation, s->cfg.ps_hosts->addr[0], 0, &s->lease));
+    TRY(find_restore(s));
+    if (s->restore)
+        LOG_I("found a checkpoint at step %" PRId64 ": %s", ps_restore_manifest(s->restore)->step,
+              s->cfg.restore ? s->cfg.restore : s->cfg.folder);
+done:
+    return st;
 }
 
 /* The servers that the folder names, if they were made of this --ps_hosts. */
@@ -133,13 +151,13 @@ static enum status find_servers(struct node *s)
     return st;
 }
 
-/* The last that was given in this folder: 0: none was. */
-static enum status find_epoch(struct node *s)
+static uint64_t random_number(void)
 {
-    struct ps_lease lease = {.epoch = 0};
-    enum status st = s->cfg.folder ? ps_folder_lease(s->cfg.folder, &lease) : ST_OK;
-    s->epoch = lease.epoch;
-    return st;
+    uint64_t n = 0;
+    while (n == 0)
+        if (getrandom(&n, sizeof n, 0) < 0)
+            n = rng_mix((uint64_t)clock_now_ns() ^ (uint64_t)getpid());
+    return n;
 }
 
 enum status node_create(const struct node_config *cfg, struct node **out)
@@ -149,6 +167,7 @@ enum status node_create(const struct node_config *cfg, struct node **out)
     if (!s)
         return ST_NOMEM;
     s->cfg = *cfg;
+    s->incarnation = random_number();
     if (cfg->folder) {
         TRY(ps_folder_make(cfg->folder));
         if (cfg->self == 0)
@@ -158,12 +177,10 @@ enum status node_create(const struct node_config *cfg, struct node **out)
             LOG_W("%s: whether servers share it cannot be told; it is taken to be shared",
                   cfg->folder);
         if (cfg->self == 0)
-            TRY(find_restore(s));
+            TRY(claim_and_find(s));
     }
-    if (cfg->self == 0) {
+    if (cfg->self == 0)
         TRY(find_servers(s));
-        TRY(find_epoch(s));
-    }
     if (cfg->folder) /* a start that fails leaves nothing */
         mark_up(s);
     *out = s;
@@ -223,7 +240,8 @@ static enum status make_coordinator(struct node *s, struct ps_service *service)
         .keep = s->cfg.keep,
         .restore_path = s->cfg.restore,
         .restore = s->restore,
-        .epoch = s->epoch,
+        .incarnation = s->incarnation,
+        .lease = s->lease,
         .max_model_bytes = s->cfg.max_model_bytes,
         .worker_timeout_ms = s->cfg.worker_timeout_ms,
         .min_workers = s->cfg.min_workers,

@@ -217,22 +217,24 @@ static void test_an_epoch_that_is_claimed_meanwhile(void **state)
 {
     struct rig r;
     rig_start(&r, 1, 1);
-    assert_int_equal(r.epoch, 1);
-    const struct coord_event job = {
+    struct coord_event job = {
         .kind = COORD_JOB,
-        .job = {.train_steps = STEPS, .lockstep = 1, .n_members = 2, .claim = 1 << 24 | 5}};
+        .job = {.train_steps = STEPS, .lockstep = 1, .n_members = 2, .claim = term_of(1, 5)}};
     rig_server_says(&r, 0);
     rig_step(&r, job);
-    rig_disk_ends(&r, r.epoch_op, ST_OK, -1, 1);
-    rig_step(&r, job);
     assert_int_equal(r.epoch, 2);
-    assert_int_equal(r.n_plans, 0);
+    job.job.claim = term_of(2, 5);
+    rig_step(&r, job);
     rig_disk_ends(&r, r.epoch_op, ST_OK, -1, 2);
+    rig_step(&r, job);
+    assert_int_equal(r.epoch, 3);
+    assert_int_equal(r.n_plans, 0);
+    rig_disk_ends(&r, r.epoch_op, ST_OK, -1, 3);
     r.now += 10000 * MS;
     rig_server_says(&r, 0);
     rig_step(&r, job);
     assert_int_equal(r.n_plans, 1);
-    assert_int_equal(r.generation >> 24, 2);
+    assert_int_equal(term_epoch(r.generation), 3);
     free(r.c);
 }
 

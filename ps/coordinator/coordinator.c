@@ -118,8 +118,7 @@ static void start(struct coord *c, const struct coord_start *s)
     c->min_workers = s->min_workers;
     c->serves = s->serves;
     c->has_folder = s->has_folder;
-    c->epoch = s->epoch + 1;
-    c->recorded = s->has_folder ? 0 : c->epoch;
+    c->epoch = c->recorded = s->has_folder ? s->epoch : 1;
     c->ckpt.last_step = s->last_step;
     c->all_steps_before = s->has_all_steps;
     c->done_ms = s->done_ms;

@@ -69,12 +69,10 @@ static void post(struct coordinator_disk *d, const struct coord_mail *m, struct 
 static void record_epoch(struct coordinator_disk *d, const struct coord_disk_order *o)
 {
     struct coord_mail m = {.kind = COORD_DISK, .op = o->op};
-    m.st = d->lease.epoch ? ps_folder_still_owner(d->folder, &d->lease) : ST_OK;
+    m.st = ps_folder_still_owner(d->folder, &d->lease);
     if (m.st == ST_OK)
         m.st = ps_folder_claim(d->folder, d->incarnation, d->address, o->epoch - 1, &d->lease);
     m.epoch = d->lease.epoch;
-    if (m.st == ST_OK && d->first_epoch == 0)
-        d->first_epoch = d->lease.epoch;
     post(d, &m, NULL, NULL);
 }
 
@@ -529,6 +527,8 @@ enum status coordinator_disk_create(struct coordinator *l)
     d->address = l->cfg.hosts->addr[0];
     d->keep = l->cfg.keep;
     d->incarnation = l->incarnation;
+    d->lease = l->cfg.lease;
+    d->first_epoch = d->lease.epoch;
     pthread_mutex_init(&d->lock, NULL);
     clock_cond_init(&d->wake);
     l->disk = d;

@@ -4,14 +4,12 @@
  * Locks: `lock` is held over a step, never over a call into the service, the store or the net. */
 #include "base/clock.h"
 #include "base/log.h"
-#include "base/rng.h"
 #include "ps/coordinator/coordinator_shell_impl.h"
 #include <errno.h>
 #include <inttypes.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-#include <sys/random.h>
 #include <unistd.h>
 
 enum {
@@ -486,7 +484,7 @@ static enum status start_state(struct coordinator *l, const struct hosts *server
                                 .min_workers = l->cfg.min_workers,
                                 .serves = l->cfg.serves,
                                 .has_folder = l->cfg.folder != NULL,
-                                .epoch = l->cfg.epoch,
+                                .epoch = l->cfg.lease.epoch,
                                 .last_step = m ? m->step : -1,
                                 .has_all_steps = ps_restore_has_all_steps(l->cfg.restore),
                                 .done_ms = l->cfg.done_ms};
@@ -505,9 +503,7 @@ enum status coordinator_create(const struct coordinator_config *cfg, struct coor
     if (!l)
         return ST_NOMEM;
     l->cfg = *cfg;
-    while (l->incarnation == 0)
-        if (getrandom(&l->incarnation, sizeof l->incarnation, 0) < 0)
-            l->incarnation = rng_mix((uint64_t)clock_now_ns() ^ (uint64_t)getpid());
+    l->incarnation = cfg->incarnation;
     pthread_mutex_init(&l->lock, NULL);
     clock_cond_init(&l->wake);
     l->state = malloc(coord_bytes(cfg->hosts->n + cfg->servers->n + MORE_SERVERS, JOB_MAX_WORKERS));

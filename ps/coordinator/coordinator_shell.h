@@ -8,6 +8,7 @@
 #ifndef PS_COORDINATOR_COORDINATOR_SHELL_H
 #define PS_COORDINATOR_COORDINATOR_SHELL_H
 #include "base/hosts.h"
+#include "checkpoint/folder.h"
 #include "checkpoint/restore.h"
 #include "net/wire/plan.h"
 #include "ps/coordinator/coordinator_view.h"
@@ -38,7 +39,8 @@ struct coordinator_config {
     const char *restore_path;          /* of --restore, likewise; NULL: not given */
     struct ps_restore *restore;        /* that the job resumes from, given; NULL: none */
     char restored[CONTROL_TEXT_BYTES]; /* its name in the plan */
-    uint64_t epoch;                    /* the last that the folder knows of */
+    uint64_t incarnation;              /* of this process, not 0 */
+    struct ps_lease lease;             /* with a folder: this process' claim to it */
     int64_t max_model_bytes;           /* of parameters held here */
     int64_t worker_timeout_ms;         /* that a worker may be away */
     int min_workers, serves;           /* as coord_start's */

@@ -395,9 +395,10 @@ class Job:
         return ["--ps_hosts=" + ",".join(self.ps_hosts),
                 "--worker_hosts=" + ",".join(self.worker_hosts)]
 
-    def start_ps(self, task=0, *flags, wait=True):
+    def start_ps(self, task=0, *flags, wait=True, env=None):
         argv = [os.path.join(BIN, "ps"), *self.hosts(), "--job_name=ps", "--task_index=%d" % task]
-        self.ps[task] = self.test.start("ps:%d" % task, argv + list(flags), ready=wait)
+        self.ps[task] = self.test.start("ps:%d" % task, argv + list(flags), ready=wait,
+                                       env=env)
         if wait:
             self.test.assertEqual(self.ps[task].wait_ready(), self.ps_hosts[task])
         return self.ps[task]

@@ -16,6 +16,24 @@ import namespaces
 FLAGS = ["--batch_size=12", "--train_steps=60", "--seed=5", "--chunk_bytes=5120",
          "--optimizer=adam", "--log_every=1", "--intra_op_threads=1"]
 SLOW = [*FLAGS, "--fault_push_delay_ms=6"]
+# A claim waits, once, until the file that it makes for that is gone.
+HOLDS_CLAIMS = r"""
+#define _GNU_SOURCE
+#include <dlfcn.h>
+#include <fcntl.h>
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+int link(const char *from, const char *to)
+{
+    static int was_held;
+    const char *held = getenv("HOLD_CLAIMS");
+    if (strstr(to, "/lease-") && !was_held++)
+        for (close(open(held, O_CREAT, 0600)); access(held, F_OK) == 0;)
+            usleep(1000);
+    return ((int (*)(const char *, const char *))dlsym(RTLD_NEXT, "link"))(from, to);
+}
+"""
 WHY_NOT = namespaces.why_not(bridge=True)
 class Ps0Gone(harness.Test):
     want = None
@@ -116,6 +134,33 @@ class Ps0Gone(harness.Test):
         old.ps[0].wait_line(new.ps_hosts[0] + " has claimed it since")
         for process in (ps, old.workers[0]):
             process.stop(signal.SIGKILL, status=None)
+
+    def test_checkpoints_made_during_a_claim(self):
+        """A ps 0 that takes the folder goes on from what the owner so far has written until the
+        claim: that job had its last step after the new one's first look at the folder."""
+        old = self.job(n_ps=1, n_workers=1, model="small", flags=SLOW)
+        old.start(self.ckpt("--keep_checkpoint_max=1"))
+        old.ps[0].wait_line("checkpoint at step 8: ")
+        new = self.job(n_ps=1, n_workers=1, model="small", flags=FLAGS)
+        held = os.path.join(self.dir(), "held")
+        ps = new.start_ps(0, *self.ckpt("--take_over"), wait=False,
+                          env={**os.environ, "LD_PRELOAD": self.compile(HOLDS_CLAIMS),
+                               "HOLD_CLAIMS": held})
+        harness.until(lambda: os.path.exists(held), "the new ps 0 claims the folder")
+        old.finish(120)
+        os.unlink(held)
+        ps.wait_line("found a checkpoint at step 60: ")
+        new.start_worker(0)
+        summary, = new.finish(120)
+        self.assertEqual((summary["global_step"], summary["parameters_sha256"]),
+                         (60, old.summary(0)["parameters_sha256"]))
+
+    def compile(self, source):
+        """The path of a library for LD_PRELOAD."""
+        path = os.path.join(self.dir(), "preloaded.so")
+        subprocess.run(["cc", "-shared", "-fPIC", "-x", "c", "-", "-o", path, "-ldl"], text=True,
+                       check=True, input=source)
+        return path
 
     @staticmethod
     def status(job):

@@ -582,7 +582,7 @@ void lead_start(struct server *s)
     l->mail_end = &l->mail;
     l->wake_ns = INT64_MAX;
     l->state = sim_alloc(coord_bytes(LEAD_SERVERS, LEAD_WORKERS) + 64);
-    l->restore = s->folder ? folder_newest(s->folder) : NULL;
+    l->restore = s->folder ? folder_newest(s->folder) : NULL; /* claimed with its epoch, below */
     l->incarnation = sim.node[s->node].incarnation;
     const struct coord_start start = {
         .incarnation = l->incarnation,
@@ -592,7 +592,7 @@ void lead_start(struct server *s)
         .worker_timeout_ms = opt(OPT_worker_timeout_ms),
         .min_workers = (int)opt(OPT_min_workers),
         .has_folder = s->folder != NULL,
-        .epoch = s->folder ? s->folder->epoch : 0,
+        .epoch = s->folder ? ++s->folder->epoch : 0,
         .last_step = l->restore ? l->restore->step : -1,
         .has_all_steps = l->restore && l->restore->step >= sim_job.train_steps,
         .done_ms = sim.node[s->node].life > 1 ? 60000 : 0};

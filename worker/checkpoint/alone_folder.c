@@ -163,7 +163,9 @@ static enum status check(const struct alone_folder_config *cfg, const struct ps_
     return st;
 }
 
-static enum status restore(struct alone_folder *f, const struct alone_folder_config *cfg)
+/* Replaces what was found before, *found, by the newest checkpoint, if that is another and fits the
+ * job. NULL: there is none. */
+static enum status find(const struct alone_folder_config *cfg, struct ps_restore **found)
 {
     const char *path = cfg->restore ? cfg->restore : cfg->path;
     struct ps_restore *r = NULL;
@@ -175,15 +177,31 @@ static enum status restore(struct alone_folder *f, const struct alone_folder_con
     if (st != ST_OK)
         return st;
     const struct ps_manifest *m = ps_restore_manifest(r);
+    const struct ps_manifest *before = *found ? ps_restore_manifest(*found) : NULL;
+    if (before && before->generation == m->generation && before->step == m->step) {
+        ps_restore_close(r);
+        return ST_OK;
+    }
+    ps_restore_close(*found);
+    *found = r;
     LOG_I("found a checkpoint at step %" PRId64 ": %s", m->step, path);
-    TRY(check(cfg, m));
+    return check(cfg, m);
+}
+
+/* Goes on from it; NULL: from the beginning. */
+static enum status restore(struct alone_folder *f, const struct alone_folder_config *cfg,
+                           const struct ps_restore *r)
+{
+    enum status st = ST_OK;
+    if (!r)
+        return ST_OK;
+    const struct ps_manifest *m = ps_restore_manifest(r);
     TRY(load(cfg, r));
     f->step = m->step;
     f->position = ps_manifest_position(m);
     f->rounding = m->job.rounding;
     updates_resume(cfg->updates, f->step, f->position);
 done:
-    ps_restore_close(r);
     return st;
 }
 
@@ -201,21 +219,25 @@ static enum status claim(struct alone_folder *f)
 enum status alone_folder_open(const struct alone_folder_config *cfg, struct alone_folder *out)
 {
     struct alone_folder f = {.path = cfg->path, .lock_fd = -1};
+    struct ps_restore *found = NULL;
     enum status st = ST_OK;
     snprintf(f.name, sizeof f.name, OWNER_ALONE_PREFIX "%.64s:%ld", cfg->host, (long)getpid());
     TRY(ps_folder_make(cfg->path));
     TRY(ps_owner_check(cfg->path, NULL, cfg->take_over));
     TRY(lock(&f, cfg->take_over));
-    TRY(restore(&f, cfg));
+    TRY(find(cfg, &found)); /* what does not fit is said before the folder is taken */
     if (ps_folder_id(cfg->path, f.id) != ST_OK)
         f.id[0] = 0;
     TRY(claim(&f));
+    TRY(find(cfg, &found)); /* the owner so far may have made one until then */
+    TRY(restore(&f, cfg, found));
     if (f.lock_fd < 0)
         TRY(replace_lock(&f));
     const struct ps_sweep sweep = {.owner = &f.lease};
     if (ps_folder_sweep(cfg->path, &sweep) != ST_OK)
         LOG_W("%s could not be tidied up", cfg->path);
 done:
+    ps_restore_close(found);
     if (st == ST_OK)
         *out = f;
     else
