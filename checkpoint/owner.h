@@ -25,7 +25,9 @@
     "stop that one first, or use another folder; --take_over takes this one from it, and that "    \
     "one "                                                                                         \
     "loses its steps since its last checkpoint"
-enum { OWNER_ANSWER_MS = 5000 };
+/* Below the time in which a connection is made (net/rpc/channel.c): the error of one that was not
+ * would say that a program is there, which hangs. */
+enum { OWNER_ANSWER_MS = 4000 };
 
 /* Checks that the caller, which listens at this address (NULL: it has none), may claim the folder.
  * An owner with the same address, on the same machine if that is a loopback address, is gone, since
