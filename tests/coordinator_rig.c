@@ -30,7 +30,9 @@ void rig_server_says(struct rig *r, int i)
     snprintf(said.address, sizeof said.address, "h:%d", i + 1);
     if (i < coord_n_servers(r->c)) { /* it has called: slots are in the order of the first calls */
         int has_plan = coord_fill_reply(r->c, i, &reply), obeys = reply.epoch >= s->heard_epoch;
-        if (has_plan && obeys && reply.generation > s->generation) {
+        if (has_plan && obeys && reply.generation <= s->damaged) {
+            said.unreadable = reply.generation;
+        } else if (has_plan && obeys && reply.generation > s->generation) {
             s->generation = reply.generation;
             s->ps0 = reply.incarnation;
         }
@@ -94,7 +96,12 @@ static void on_disk(struct rig *r, const struct coord_action *a)
         r->epoch = a->value;
         return;
     }
-    rig_disk_ends(r, a->op, a->disk == DISK_FIND ? ST_NOT_FOUND : ST_OK, m.step, a->value);
+    if (a->disk == DISK_FIND) {
+        r->passed_over = a->value;
+        m.step = r->found;
+    }
+    rig_disk_ends(r, a->op, a->disk == DISK_FIND && !r->found ? ST_NOT_FOUND : ST_OK, m.step,
+                  a->value);
 }
 
 void rig_step(struct rig *r, struct coord_event e)

@@ -19,11 +19,12 @@ struct rig_server {
     uint64_t heard_ps0, heard_epoch; /* whom it obeyed last */
     uint64_t order;
     int phase;
-    int hangs;      /* its file is not written */
-    int runs;       /* it does not stop */
-    int has_called; /* so that it has an answer */
-    int failed;     /* it has heard that the job has */
-    int ended;      /* it has heard that the job is over */
+    int hangs;        /* its file is not written */
+    int runs;         /* it does not stop */
+    int has_called;   /* so that it has an answer */
+    uint64_t damaged; /* no plan up to this generation begins: its checkpoint is damaged there */
+    int failed;       /* it has heard that the job has */
+    int ended;        /* it has heard that the job is over */
 };
 
 struct rig {
@@ -44,7 +45,9 @@ struct rig {
     int epoch_hangs;             /* epochs are not recorded */
     uint32_t epoch_op;           /* the order to record `epoch`, which is not done */
     uint64_t epoch;
-    uint64_t claim; /* that a worker makes */
+    uint64_t claim;       /* that a worker makes */
+    int64_t found;        /* by the next look for a checkpoint; 0: nothing is */
+    uint64_t passed_over; /* the generation whose checkpoint the last look left out */
     int fenced, n_failed, n_finished, n_done;
     int64_t train_steps; /* of the last plan; 0: as the job began */
 };

@@ -311,6 +311,7 @@ static const struct net_control good_control = {.server = 1,
                                                 .ps0 = UINT64_MAX - 1,
                                                 .heard_ps0 = UINT64_MAX - 2,
                                                 .heard_epoch = 3,
+                                                .unreadable = 10,
                                                 .address = "ps1.example:2221",
                                                 .leaving = 1,
                                                 .stop = 3,
@@ -332,6 +333,7 @@ static void servers_say_how_they_stand(void **state)
     assert_string_equal(got.address, good_control.address);
     assert_true(got.ps0 == UINT64_MAX - 1 && got.heard_ps0 == UINT64_MAX - 2);
     assert_int_equal(got.heard_epoch, 3);
+    assert_int_equal(got.unreadable, 10);
     assert_int_equal(got.leaving, 1);
     assert_int_equal(got.joining, 0);
     assert_int_equal(got.stop, 3);
@@ -408,6 +410,7 @@ static void stands_that_cannot_be_are_refused(void **state)
     CONTROL_REFUSED(c.joining = 1; c.server = 0; c.n_servers = 0; c.address[0] = 0);
     CONTROL_REFUSED(c.generation = UINT64_MAX);
     CONTROL_REFUSED(c.heard_epoch = UINT64_MAX);
+    CONTROL_REFUSED(c.unreadable = UINT64_MAX);
     CONTROL_REFUSED(c.server = 2);
     CONTROL_REFUSED(snprintf(c.address, sizeof c.address, "nowhere"));
     CONTROL_REFUSED(snprintf(c.address, sizeof c.address, "a:1,b:2"));

@@ -339,6 +339,33 @@ static void test_a_server_of_another_ps0(void **state)
     joins_from(term_of(3, 0)); /* it has obeyed another, and was in no generation */
 }
 
+/* The checkpoint of the plan in force is damaged where a server reads it: the one before is looked
+ * for, and the next plan is of that. */
+static void test_a_damaged_checkpoint_is_passed_over(void **state)
+{
+    struct rig r;
+    struct coord_plan_view plan;
+    rig_start(&r, 1, 0);
+    r.server[0].damaged = term_of(1, 1);
+    r.found = 40;
+    rig_server_says(&r, 0);
+    rig_step(&r, (struct coord_event){.kind = COORD_JOB,
+                                      .job = {.train_steps = STEPS,
+                                              .step = 60,
+                                              .from_checkpoint = 1,
+                                              .lockstep = 1,
+                                              .n_members = 2}});
+    rig_let_pass(&r, 1000);
+    assert_int_equal(r.lines[LINE_CHECKPOINT_UNREAD], 1);
+    assert_true(r.passed_over == term_of(1, 1));
+    assert_int_equal(r.n_plans, 2);
+    coord_next_plan(r.c, &plan);
+    assert_int_equal(plan.source, PLAN_CHECKPOINT);
+    assert_int_equal(plan.step, 40);
+    assert_true(r.server[0].generation == term_of(1, 2));
+    free(r.c);
+}
+
 /* A server that has obeyed this ps 0 obeys another of a higher epoch now: this one was replaced. */
 static void test_replaced(void **state)
 {
@@ -451,6 +478,7 @@ int main(void)
         cmocka_unit_test(test_it_has_its_time),
         cmocka_unit_test(test_a_claim_is_recorded_first),
         cmocka_unit_test(test_a_server_of_another_ps0),
+        cmocka_unit_test(test_a_damaged_checkpoint_is_passed_over),
         cmocka_unit_test(test_replaced),
         cmocka_unit_test(test_a_manifest_hangs),
         cmocka_unit_test(test_the_last_step_and_a_disk_that_hangs),

@@ -56,6 +56,8 @@ struct net_control {
     uint64_t generation;              /* that its job is in; 0: there is none */
     uint64_t ps0;                     /* who made its plan, as in struct net_plan */
     uint64_t heard_ps0, heard_epoch;  /* of the ps 0 that was obeyed last; 0: none yet */
+    uint64_t unreadable;              /* generation of the plan in force, which does not begin here,
+                                         since its checkpoint is damaged; 0: none */
     uint64_t seen;                    /* number of the last reply; 0: none yet */
     uint64_t serial;                  /* of this request; those of a process rise */
     uint64_t wanted;                  /* checkpoints asked for here so far */

@@ -88,6 +88,7 @@ enum status message_pack_control(const struct net_control *control, uint8_t **da
     wire.ps0 = control->ps0;
     wire.heard_ps0 = control->heard_ps0;
     wire.heard_epoch = control->heard_epoch;
+    wire.unreadable = control->unreadable;
     wire.seen = control->seen;
     wire.serial = control->serial;
     wire.address = (char *)(uintptr_t)control->address;
@@ -127,7 +128,8 @@ static const char *control_problem(const Weir__V1__CoordinateRequest *wire)
     const Weir__V1__CoordinateRequest__Checkpoint *c = wire->checkpoint;
     const Weir__V1__CoordinateRequest__Stand *stand = wire->stand;
     if (wire->incarnation == 0 || wire->generation > (uint64_t)MESSAGE_MAX_STEP ||
-        wire->heard_epoch > (uint64_t)MESSAGE_MAX_STEP)
+        wire->heard_epoch > (uint64_t)MESSAGE_MAX_STEP ||
+        wire->unreadable > (uint64_t)MESSAGE_MAX_STEP)
         return "the incarnation is 0, or the generation or the term out of bounds";
     if (wire->joining
             ? wire->server != 0 || wire->n_servers != 0 || !wire->address[0]
@@ -217,6 +219,7 @@ static enum status control_from_wire(const Weir__V1__CoordinateRequest *wire,
                              .ps0 = wire->ps0,
                              .heard_ps0 = wire->heard_ps0,
                              .heard_epoch = wire->heard_epoch,
+                             .unreadable = wire->unreadable,
                              .seen = wire->seen,
                              .serial = wire->serial,
                              .joining = wire->joining != 0,

@@ -69,8 +69,10 @@ void coord_say(struct coord_out *out, const struct coord_line *line)
 
 void coord_order_disk(struct coord *c, struct coord_out *out, enum coord_disk disk, uint32_t *op)
 {
-    const struct coord_action a = {
-        .kind = ACT_DISK, .op = ++c->ops, .disk = disk, .value = c->epoch};
+    const struct coord_action a = {.kind = ACT_DISK,
+                                   .op = ++c->ops,
+                                   .disk = disk,
+                                   .value = disk == DISK_FIND ? c->passed : c->epoch};
     *op = c->ops;
     coord_act(out, &a);
 }

@@ -127,8 +127,8 @@ struct coord_action {
     enum coord_disk disk; /* DISK */
     uint64_t call;        /* REPLY: 0 is never given */
     int server, arg;      /* REPLY: the server's slot, -1: refused; HOLD_LAST */
-    uint64_t value;       /* DISK_EPOCH: to be recorded */
-    const char *text;     /* REPLY: why it is refused, or (arg 1) to come later; static; or NULL */
+    uint64_t value;   /* DISK_EPOCH: to be recorded; DISK_FIND: older than that plan's; 0: any */
+    const char *text; /* REPLY: why it is refused, or (arg 1) to come later; static; or NULL */
     struct coord_line line;
 };
 

@@ -76,13 +76,31 @@ static void record_epoch(struct coordinator_disk *d, const struct coord_disk_ord
     post(d, &m, NULL, NULL);
 }
 
+/* Finds the newest checkpoint before the one that is damaged where a server reads it. Where there
+ * is none, the job must not begin anew. */
+static enum status find_before(const struct coordinator_disk *d, struct ps_checkpoint_id before,
+                               const struct ps_elsewhere *elsewhere, struct ps_restore **out)
+{
+    const struct ps_restore_query q = {
+        .folder = d->folder, .before = before, .whole = 1, .elsewhere = elsewhere};
+    enum status st = ps_restore_open(&q, out);
+    if (st != ST_NOT_FOUND && st != ST_CORRUPT)
+        return st;
+    LOG_E("%s: there is no whole checkpoint before the one that is damaged: training waits; bring "
+          "back what is damaged, or start all programs with another --checkpoint_dir",
+          d->folder);
+    return ST_IO;
+}
+
 /* The newest checkpoint; with --restore none of a life before this one's, but what it names. */
 static enum status find(struct coordinator_disk *d, struct coord_disk_order *o,
                         struct ps_restore **out, const char **mark)
 {
     const struct ps_elsewhere elsewhere = {coord_folders_has, &o->folders};
-    enum status st = ps_restore_find_with(d->folder, &elsewhere, out);
     *mark = "";
+    if (o->before.generation > 0)
+        return find_before(d, o->before, &elsewhere, out);
+    enum status st = ps_restore_find_with(d->folder, &elsewhere, out);
     if (st == ST_OK && d->restore_path &&
         term_epoch(ps_restore_manifest(*out)->generation) < d->first_epoch) {
         ps_restore_close(*out);
@@ -463,8 +481,10 @@ void coordinator_disk_order(struct coordinator *l, const struct coord_action *a)
         fill_sweep(l, &o);
     if (a->disk == DISK_BEST)
         coord_new_best(l->state, &o.best);
-    if (a->disk == DISK_FIND)
+    if (a->disk == DISK_FIND) {
+        o.before = coordinator_checkpoint_of(l, a->value);
         failed.st = coordinator_folders_copy(l, &o.folders);
+    }
     o.lists = coord_folders_any_own(&l->folders);
     failed.step = o.step;
     if (failed.st != ST_OK)

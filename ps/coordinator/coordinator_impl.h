@@ -61,6 +61,8 @@ int coord_server_is_gone(const struct coord *c, const struct coord_server_state 
 int coord_servers_unaware(const struct coord *c);
 /* -1, or a slot of the settled generation whose chunks are gone. */
 int coord_server_lost(const struct coord *c);
+/* -1, or a slot whose server does not begin the plan in force: it cannot read its checkpoint. */
+int coord_server_cannot_read(const struct coord *c);
 /* Slots of the next plan. */
 int coord_servers_next(const struct coord *c, int *slot);
 /* The lowest version of all servers of the plan, the highest. */

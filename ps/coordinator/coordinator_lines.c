@@ -164,6 +164,12 @@ static void checkpoint_text(const struct text *t)
                  "--checkpoint_dir?",
                  t->server);
         break;
+    case LINE_CHECKPOINT_UNREAD: /* its own log says why */
+        snprintf(t->at, t->bytes,
+                 "%s finds the checkpoint at step %" PRId64 " damaged, as its log says: the one "
+                 "before is looked for",
+                 t->server, l->arg[0]);
+        break;
     case LINE_CHECKPOINT_NO_VALUES:
         snprintf(t->at, t->bytes, "no checkpoint yet: the first values are still coming in");
         break;
@@ -273,7 +279,7 @@ static void wait_text(const struct text *t)
                  t->server, number);
         break;
     case WAIT_BEGIN:
-        snprintf(t->at, t->bytes, "generation " TERM_FMT " waits for %s",
+        snprintf(t->at, t->bytes, "generation " TERM_FMT " waits for %s, whose log may say why",
                  TERM_ARG((uint64_t)l->arg[0]), t->server);
         break;
     case WAIT_BEGIN_OWN:

@@ -27,6 +27,7 @@
     X(LINE_CHECKPOINT_SLOW, 'W')                                                                   \
     X(LINE_CHECKPOINT_MANIFEST, 'W')                                                               \
     X(LINE_CHECKPOINT_ABSENT, 'W')                                                                 \
+    X(LINE_CHECKPOINT_UNREAD, 'W')                                                                 \
     X(LINE_CHECKPOINT_NO_VALUES, 'I')                                                              \
     X(LINE_CHECKPOINT_DISK, 'W')                                                                   \
     X(LINE_CHECKPOINT_NO_LAST, 'W')                                                                \

@@ -3,6 +3,7 @@
  * kept: the one in force, those that chunks or a checkpoint may still be of. */
 #include "base/log.h"
 #include "checkpoint/job_check.h"
+#include "checkpoint/names.h"
 #include "ps/coordinator/coordinator_shell_impl.h"
 #include "ps/coordinator/plan_applier.h"
 #include "ps/service/planner.h"
@@ -16,6 +17,15 @@ const struct net_plan *coordinator_plan_of(const struct coordinator *l, uint64_t
         if (l->kept[i] && l->kept[i]->generation == generation)
             return l->kept[i];
     return NULL;
+}
+
+struct ps_checkpoint_id coordinator_checkpoint_of(const struct coordinator *l, uint64_t generation)
+{
+    const struct net_plan *p = coordinator_plan_of(l, generation);
+    struct ps_name is = {.kind = PS_NAME_OTHER};
+    if (p && !strstr(p->restore, PLAN_RESTORE_MARK))
+        ps_name_parse(p->restore, &is);
+    return is.kind == PS_NAME_MANIFEST ? is.id : (struct ps_checkpoint_id){0, 0};
 }
 
 void coordinator_plans_free(struct coordinator *l)

@@ -37,10 +37,11 @@ struct coord_disk_order {
     struct ps_parent_version parent;
     char *trained_on; /* MANIFEST: owned; NULL: not known */
     int64_t step;
-    uint64_t generation;          /* SWEEP, with `step`: of the order that came to nothing */
-    struct coord_folders folders; /* FIND: of the next generation's servers; owned */
-    struct coord_best best;       /* BEST */
-    int lists;                    /* what is kept is wanted, for those with folders of their own */
+    uint64_t generation;            /* SWEEP, with `step`: of the order that came to nothing */
+    struct coord_folders folders;   /* FIND: of the next generation's servers; owned */
+    struct ps_checkpoint_id before; /* FIND: an older one is wanted; generation 0: the newest */
+    struct coord_best best;         /* BEST */
+    int lists;    /* what is kept is wanted, for those with folders of their own */
     int searches; /* no order of the coordinator's: what a first job can resume from */
 };
 
@@ -98,6 +99,8 @@ void coordinator_post(struct coordinator *l, const struct coord_mail *m);
 enum status coordinator_plan_make(struct coordinator *l, struct net_plan **out);
 void coordinator_plan_publish(struct coordinator *l, struct net_plan *next); /* given */
 const struct net_plan *coordinator_plan_of(const struct coordinator *l, uint64_t generation);
+/* Returns the checkpoint that its plan goes on from; generation 0: none is, or --restore's file. */
+struct ps_checkpoint_id coordinator_checkpoint_of(const struct coordinator *l, uint64_t generation);
 void coordinator_plans_free(struct coordinator *l);
 
 /* coordinator_folders.c, by the thread but for can_restore */

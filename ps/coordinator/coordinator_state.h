@@ -33,6 +33,7 @@ struct coord_server_state {
     uint64_t held;        /* incarnation with its share of the settled generation; 0: none */
     uint64_t generation;  /* of ours, that it is in; 0: none */
     uint64_t claim;       /* term of another ps 0's that it knows of; 0: none */
+    uint64_t unreadable;  /* generation of ours whose checkpoint it cannot read; 0: none */
     int obeyed;           /* it has heard an answer of ours, and obeyed it */
     uint64_t call, seen;  /* its call that waits, 0: none; number of the last reply it has */
     uint64_t serial;      /* of its last request */
@@ -110,8 +111,9 @@ struct coord {
     int64_t entered, line;      /* awake: this phase; the next line about it */
     enum coord_line_id failure; /* that was said in this phase, of: */
     enum status failure_st;
-    int redo; /* a server was started anew that may have begun the generation */
-    int lost; /* slot of a server whose chunks are gone, for the plan's line; -1 */
+    int redo;        /* a server was started anew that may have begun the generation */
+    uint64_t passed; /* generation whose checkpoint the next find passes over, said; 0: none */
+    int lost;        /* slot of a server whose chunks are gone, for the plan's line; -1 */
 
     /* The next plan, while it is pending. */
     uint64_t next_generation;

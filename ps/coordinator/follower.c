@@ -199,7 +199,7 @@ static void on_store(struct follower *f, const struct follower_store *now, struc
     const struct follower_store *was = &f->store;
     f->news |= was->generation != now->generation || was->stopped != now->stopped ||
                (now->stopped && (was->lowest != now->lowest || was->highest != now->highest)) ||
-               (was->lowest < 0 && now->lowest >= 0);
+               (was->lowest < 0 && now->lowest >= 0) || was->unreadable != now->unreadable;
     f->store = *now;
     if (now->generation >= f->applying)
         f->applying = 0;
@@ -293,6 +293,7 @@ void follower_request(const struct follower *f, struct net_control *out)
                                 .ps0 = f->store.ps0,
                                 .heard_ps0 = f->leader,
                                 .heard_epoch = f->epoch,
+                                .unreadable = f->store.unreadable,
                                 .seen = f->seen,
                                 .serial = f->serial,
                                 .wanted = f->wanted,

@@ -29,6 +29,7 @@ struct follower_store {
     uint64_t ps0;        /* that made its plan */
     int stopped, ended;  /* nothing moves any more; all members have left, done */
     int64_t lowest, highest;
+    uint64_t unreadable; /* as in struct net_control */
 };
 
 /* X(name): what can happen. */

@@ -252,7 +252,8 @@ static void step_store(struct follower_shell *f)
                                          .stopped = s.stopped,
                                          .ended = s.ended,
                                          .lowest = s.lowest,
-                                         .highest = s.highest};
+                                         .highest = s.highest,
+                                         .unreadable = plan_applier_unreadable(f->applier)};
     const struct follower_event e = {.kind = FOLLOW_STORE, .store = &store};
     step(f, &e);
 }

@@ -9,7 +9,11 @@
 #include <stdlib.h>
 #include <string.h>
 
-enum { AGAIN_MS = 500, MEMORY_MS = 50 };
+enum {
+    AGAIN_MS = 500,
+    AGAIN_MOST_MS = 8000,
+    MEMORY_MS = 50,
+};
 
 struct plan_applier {
     struct plan_applier_config cfg;
@@ -22,8 +26,26 @@ struct plan_applier {
     struct ps_restore *restore; /* for it; NULL: what it names */
     uint64_t asked, taken;      /* generations: of the last plan, of the one applied last, */
     uint64_t busy;              /* of the one being applied; 0: none is */
+    uint64_t failing;           /* generation of the plan that failed last; 0: none did, */
+    int64_t failing_ns;         /* since when, */
+    int64_t again_ms;           /* and how long it waits for another try */
+    uint64_t unreadable; /* generation of the plan whose checkpoint cannot be read; 0: none */
     int stopping;
 };
+
+/* Notes that the plan has failed. A checkpoint that cannot be read now, or is not there, may be
+ * later: newer work is not given up for that, as in checkpoint/restore.h. Under the lock. */
+static void note_failure(struct plan_applier *t, const struct net_plan *plan, enum status st)
+{
+    int is_late = st == ST_IO || st == ST_NOT_FOUND || st == ST_NOMEM || st == ST_CANCELLED;
+    if (t->failing != plan->generation)
+        t->again_ms = AGAIN_MS;
+    else if (t->again_ms < AGAIN_MOST_MS)
+        t->again_ms *= 2;
+    t->failing = plan->generation;
+    if (plan->source == PLAN_CHECKPOINT && !is_late)
+        t->unreadable = plan->generation;
+}
 
 static enum status open_restore(struct plan_applier *t, const struct net_plan *plan,
                                 struct ps_restore **out)
@@ -87,8 +109,12 @@ static void take_next(struct plan_applier *t)
         t->restore = restore;
         plan = NULL;
         restore = NULL;
-        int64_t deadline = clock_deadline_ns(AGAIN_MS);
         const struct net_plan *mine = t->next;
+        note_failure(t, mine, st);
+        int64_t deadline = clock_deadline_ns(t->again_ms);
+        pthread_mutex_unlock(&t->lock);
+        t->cfg.changed(t->cfg.ctx);
+        pthread_mutex_lock(&t->lock);
         while (!t->stopping && t->next == mine &&
                clock_cond_wait(&t->wake, &t->lock, deadline) == 0)
             ;
@@ -179,6 +205,14 @@ void plan_applier_take(struct plan_applier *t, const struct net_plan *plan,
         ps_service_cancel(t->cfg.service, busy);
     net_plan_free(old);
     ps_restore_close(old_restore);
+}
+
+uint64_t plan_applier_unreadable(struct plan_applier *t)
+{
+    pthread_mutex_lock(&t->lock);
+    uint64_t generation = t->unreadable;
+    pthread_mutex_unlock(&t->lock);
+    return generation;
 }
 
 uint64_t plan_applier_generation(struct plan_applier *t)

@@ -1,6 +1,7 @@
 /* ps/coordinator/plan_applier.h - takes plans up for a server: reads the checkpoint or fetches
  * chunks from their holders (ps_service_begin), in a thread of its own, so that whoever coordinates
- * goes on talking. What fails is tried again until it succeeds or another plan takes its place.
+ * goes on talking. What fails is tried again, less and less often, until it succeeds or another
+ * plan takes its place.
  * Owns:    one thread, a copy of the plan.
  * Threads: any; `changed` comes from its own thread, with no lock held.
  * Errors:  ST_NOMEM; why a plan could not be applied is logged. */
@@ -31,6 +32,9 @@ void plan_applier_destroy(
  * NULL: what the plan names. Waits for memory where there is none. */
 void plan_applier_take(struct plan_applier *t, const struct net_plan *plan,
                        struct ps_restore *restore);
+/* Returns the generation of the last plan whose checkpoint is damaged where this server reads it;
+ * 0: there is none. */
+uint64_t plan_applier_unreadable(struct plan_applier *t);
 /* The generation that was applied last; 0: none yet. */
 uint64_t plan_applier_generation(struct plan_applier *t);
 

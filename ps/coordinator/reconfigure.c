@@ -226,6 +226,20 @@ static void order_plan(struct coord *c, enum plan_source source, int64_t step,
     coord_act(out, &a);
 }
 
+/* Looks for what to go on from: older than what a server could not read. */
+static void order_find(struct coord *c, struct coord_out *out)
+{
+    int slot = coord_server_cannot_read(c);
+    uint64_t passed = slot >= 0 ? c->generation : 0;
+    if (passed && passed != c->passed)
+        coord_say(out,
+                  &(struct coord_line){LINE_CHECKPOINT_UNREAD, slot, -1, {c->plan_step, 0, 0}});
+    c->passed = passed;
+    c->pending = PENDING_FIND;
+    c->pending_since = c->awake;
+    coord_order_disk(c, out, DISK_FIND, &c->op);
+}
+
 /* What the next generation resumes from. `lost`: a slot whose chunks are gone; -1. */
 static void decide(struct coord *c, int lost, struct coord_out *out)
 {
@@ -249,9 +263,7 @@ static void decide(struct coord *c, int lost, struct coord_out *out)
             order_plan(c, PLAN_FIRST, 0, out);
             return;
         }
-        c->pending = PENDING_FIND;
-        c->pending_since = c->awake;
-        coord_order_disk(c, out, DISK_FIND, &c->op);
+        order_find(c, out);
         return;
     }
     int64_t step = again ? c->plan_step : coord_lowest(c);
@@ -337,6 +349,7 @@ int coord_plan_is_void(const struct coord *c)
 {
     return c->phase == PHASE_BEGINNING &&
            (c->redo || (is_outranked(c) && has_outside_claim(c)) ||
+            coord_server_cannot_read(c) >= 0 ||
             (c->base && c->plan_source == PLAN_MEMORY && coord_server_lost(c) >= 0));
 }
 

@@ -44,6 +44,17 @@ int coord_server_lost(const struct coord *c)
     return -1;
 }
 
+int coord_server_cannot_read(const struct coord *c)
+{
+    for (int i = 0; i < c->n_slots; i++) {
+        const struct coord_server_state *s = &coord_servers(c)[i];
+        if (s->number >= 0 && s->unreadable && s->unreadable == c->generation &&
+            c->phase == PHASE_BEGINNING && c->plan_source == PLAN_CHECKPOINT)
+            return i;
+    }
+    return -1;
+}
+
 int coord_servers_next(const struct coord *c, int *slot)
 {
     const struct coord_server_state *s = coord_servers(c);
@@ -199,6 +210,7 @@ static void note(struct coord *c, int slot, const struct net_control *from, stru
         s->leaving = 1;
     s->stop = from->stop;
     s->stopped = from->stopped;
+    s->unreadable = from->heard_ps0 == c->incarnation ? from->unreadable : 0;
     s->lowest = from->lowest;
     s->highest = from->highest;
     s->wanted = from->wanted;

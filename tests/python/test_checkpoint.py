@@ -213,6 +213,48 @@ class Checkpoint(harness.Test):
         self.assertRegex(ps.output(), "weir-7.json: not restored: it is torn")
         self.assertIn("none of its checkpoints is whole", ps.output())
 
+    def turn_bit(self, step, server):
+        """A bit of the server's part of that checkpoint is another; likewise back."""
+        path, = glob.glob(os.path.join(self.folder(), "weir-*-%d-%d-of-*.safetensors" %
+                                       (step, server)))
+        with open(path, "r+b") as f:
+            f.seek(-5, os.SEEK_END)
+            byte = f.read(1)[0]
+            f.seek(-5, os.SEEK_END)
+            f.write(bytes([byte ^ 4]))
+
+    def test_damaged_after_the_look(self):
+        """ps 0 has found the newest checkpoint whole, and a server that reads its part does not:
+        the one before is gone on from. Where there is none before, training waits for that one."""
+        want = self.undisturbed(n_ps=2)
+        job = self.job(n_ps=2, model="small", flags=[*FLAGS, "--fault_push_delay_ms=4"])
+        job.start(self.ps_flags("--save_steps=8"))
+        harness.until(lambda: len(self.manifests()) >= 2, "two checkpoints")
+        self.stop_all(job, signal.SIGKILL, -signal.SIGKILL)
+        steps = self.manifests()
+        shutil.copytree(self.folder(), self.folder("copy"))
+        for damaged in (steps[-1:], steps):
+            job = self.job(n_ps=2, model="small", flags=FLAGS)
+            for i in range(2):
+                job.start_ps(i, *self.ps_flags())
+            for step in damaged:
+                self.turn_bit(step, 1)
+            for i in range(2):
+                job.start_worker(i)
+            job.ps[0].wait_line(r"ps:1 \(.*\) finds the checkpoint at step %d damaged" % steps[-1])
+            job.ps[1].wait_line("-%d.json: .* does not match its checksum" % steps[-1])
+            if damaged == steps:
+                job.ps[0].wait_line("there is no whole checkpoint before the one that is damaged: "
+                                    "training waits")
+                self.turn_bit(steps[-1], 1)
+            for summary in job.finish(120):
+                self.assertEqual(summary["parameters_sha256"], want)
+            self.assertIn("goes on from step %d, as generation %d.%d" %
+                          ((steps[-1], 2, 1) if damaged == steps else (steps[-2], 2, 2)),
+                          job.ps[1].output())
+            shutil.rmtree(self.folder())
+            shutil.copytree(self.folder("copy"), self.folder())
+
     def make_unreadable(self, step):
         """A link to itself in the place of a server's file: it is there, and cannot be opened."""
         path, = glob.glob(os.path.join(self.folder(), "weir-*-%d-0-of-*.safetensors" % step))
