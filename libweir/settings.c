@@ -167,7 +167,12 @@ enum status settings_cluster(struct settings *s, struct cluster *out)
         s->n_workers = c.ps.n == 0 ? 1 : c.workers.n > 0 ? c.workers.n : s->n_workers;
     if (!s->join && s->task_index < 0 && s->n_workers == 1)
         s->task_index = 0;
-    if (!s->join && (s->task_index < 0 || s->task_index >= s->n_workers)) {
+    if (!s->join && s->task_index >= s->n_workers) {
+        LOG_E("task_index: %" PRId64 " is out of range; %" PRId64 " workers have 0 to %" PRId64,
+              s->task_index, s->n_workers, s->n_workers - 1);
+        TRY(ST_INVALID);
+    }
+    if (!s->join && s->task_index < 0) {
         LOG_E("task_index: which of the %" PRId64 " workers this is has to be said, from 0 on",
               s->n_workers);
         TRY(ST_INVALID);

@@ -49,7 +49,7 @@ static const struct {
     {{{"ps_hosts", "localhost:1"}, {"n_workers", "2"}}, WEIR_E_INVALID, "task_index"},
     {{{"ps_hosts", "localhost:1"}, {"n_workers", "2"}, {"task_index", "2"}},
      WEIR_E_INVALID,
-     "of the 2 workers"},
+     "task_index: 2 is out of range; 2 workers have 0 to 1"},
     {{{"ps_hosts", "localhost:1"}, {"n_workers", "3"}, {"worker_hosts", "a:1,b:1"}},
      WEIR_E_INVALID,
      "worker_hosts"},

@@ -5,6 +5,7 @@
 #include "checkpoint/folder.h"
 #include "checkpoint/restore.h"
 #include "files/durable.h"
+#include "files/json_text.h"
 #include "tests/capture.h"
 #include <dirent.h>
 #include <errno.h>
@@ -475,6 +476,7 @@ static void a_file_is_waited_for_that_cannot_be_looked_at(void **state)
 
 int main(void)
 {
+    json_text_set_up(); /* which tells a lack of memory */
     const struct CMUnitTest tests[] = {
         cmocka_unit_test_setup_teardown(what_cannot_be_read_now_is_not_passed_over, setup,
                                         teardown),

@@ -553,7 +553,7 @@ static void bad_folders_are_named(void **state)
     make_grey(&f->b, 3, 9);
     f->b.n -= 20;
     save(f, "train/a/1.png");
-    check_bad(f, ST_CORRUPT, "a/1.png: no PNG that can be read", "");
+    check_bad(f, ST_CORRUPT, "a/1.png: no PNG that can be read", "; repair it or take it out");
     save(f, "train/aside");
     make_grey(&f->b, 3, 9);
     save(f, "train/a/1.png");

@@ -8,10 +8,12 @@
 #include "worker/data/dataset_standard.h"
 #include "worker/data/dataset_targets.h"
 #include "worker/input_range.h"
+#include <errno.h>
 #include <inttypes.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <unistd.h>
 
 static enum status check_flags(const struct worker *w)
 {
@@ -115,6 +117,11 @@ static enum status check_named(const struct worker *w, const char *file)
     const char *was = w->trained_on.data;
     if (o->data_named || trained_on_default_data(&w->trained_on))
         return ST_OK;
+    if (access(file, R_OK) != 0) {
+        LOG_E("--%s: %s cannot be opened: %s", o->predict ? "predict" : "evaluate", file,
+              status_errno_text(errno));
+        return ST_NOT_FOUND;
+    }
     LOG_E("--%s: no flag names the data; %s %s%s; name the data with --data_dir=DIR or "
           "--test_data=FILE (Fashion-MNIST is --data_dir=" DATASET_DEFAULT_DIR ")",
           o->predict ? "predict" : "evaluate", file,

@@ -166,7 +166,7 @@ static enum status report(struct worker *w, const struct trainer_result *r)
     w->updates.ops->stats(w->updates.ctx, &s.stats);
     TRY(summary_digest(w->params, w->chunks->n_elems, s.parameters_sha256));
     if (o->export_file)
-        TRY(note_no_room(o, "the trained parameters", write_export(w, r->global_step, 0)));
+        TRY(note_no_room(o, "the trained parameters", write_export(w, r->global_step, w->stopped)));
     if (o->summary_json)
         TRY(note_no_room(o, "the final figures", summary_write(o->summary_json, &s)));
 done:
@@ -224,6 +224,7 @@ static void note_early_end(struct worker *w, const struct trainer_result *r)
     if (w->opt.ps_hosts.n == 0 || r->left || r->train_steps >= asked)
         return;
     w->validated.stopped_early = is_stopped_early(&w->validated, r->train_steps);
+    w->stopped = !w->validated.stopped_early;
     LOG_I("the job has ended at step %" PRId64 " of %" PRId64 ": %s", r->train_steps, asked,
           w->validated.stopped_early ? "--early_stopping has ended it"
                                      : "weirctl stop, or a member's program, has stopped it");
@@ -254,9 +255,11 @@ static enum status finish(struct worker *w, const struct trainer_result *r)
         w->updates.ops->leave(w->updates.ctx, 0, "");
         LOG_I("left the job at step %" PRId64 ", as worker %d", r->global_step, r->member);
         if (w->opt.export_file)
-            LOG_W("--export: %s is not written, as the job continues without this worker; "
-                  "a worker that stays to the end writes its own",
-                  w->opt.export_file);
+            LOG_W(
+                "--export: %s is not written, as this worker has left before the job's end, at "
+                "which those that stay write theirs; if it was the last one, start a worker again "
+                "with the same flags, for which the servers wait",
+                w->opt.export_file);
         return ST_OK;
     }
     enum status st = once_done(report(w, r));

@@ -5,7 +5,7 @@
  * `ignored_columns`: those of a CSV file's other columns, `column_roles`: "lffi", what each column
  * of the file is (see data_csv.h), `column_mean` and `column_std`: the numbers of --standardize,
  * `data`: the path of the training data, `data_samples`: how many there are, `data_crc32c`: the
- * CRC-32C of their samples, `interrupted` "true": Ctrl-C ended training before its last step,
+ * CRC-32C of their samples, `interrupted` "true": Ctrl-C or weirctl stop ended it too early,
  * `model_json`: the model file's text, `hidden_units`: those that --hidden_units gave it. A
  * checkpoint's manifest has all of these but `interrupted` in one JSON object, and, of the servers'
  * own knowledge, the first two, the path, the checksum of the classes' names and that the columns

@@ -76,6 +76,7 @@ struct worker {
     int training;         /* with servers, whom it can leave in order */
     int trained;          /* all steps are taken, or it has left: what remains ends by itself */
     bool stepped;         /* the trainer takes no more steps */
+    bool stopped;         /* the job was stopped before its last step, as somebody asked for */
     _Atomic bool is_torn; /* training was stopped in the middle of a step */
     int done;             /* main needs the signal thread no more */
 };

@@ -269,7 +269,9 @@ static void wait_text(const struct text *t)
         break;
     case WAIT_WORKERS:
         snprintf(t->at, t->bytes,
-                 "training waits at step %" PRId64 ": %d workers are there, --min_workers=%d",
+                 "training waits at step %" PRId64
+                 ": %d workers are there, --min_workers=%d; start "
+                 "more, or end the job with weirctl stop",
                  l->arg[0], (int)l->arg[1], (int)l->arg[2]);
         break;
     case WAIT_REACH:

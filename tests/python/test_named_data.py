@@ -82,6 +82,13 @@ class NamedData(harness.Test):
                                  os.path.realpath(self.data()))
                 self.assertFalse(os.path.exists(self.path("o.csv")))
 
+    def test_file_that_is_missing(self):
+        for what in ("--evaluate", "--predict"):
+            p = self.start("worker", [os.path.join(harness.BIN, "worker"), what + "=nosuch.st",
+                                      *(["--output=o.csv"] if what == "--predict" else [])])
+            p.wait(60, 1)
+            p.wait_line(what + ": nosuch.st cannot be opened: No such file or directory")
+
     def test_named_data_are_said(self):
         self.train()
         for flags in self.flags(self.path("m.safetensors")):

@@ -73,6 +73,18 @@ class Stop(generations.Test):
             self.assertGreater(ckpt_folder.steps(folder)[-1], step)
             self.wipe()
 
+    def test_export_of_a_stopped_job(self):
+        """It is marked as interrupted, and its figures are said to be no whole training's."""
+        path = os.path.join(self.dir(), "stopped.safetensors")
+        job = self.begin([*LONG, "--export=" + path])
+        self.stop_job(job)
+        job.finish(60)
+        job.workers[0].wait_line("exported .*, marked as interrupted")
+        p = self.start("evaluate", [os.path.join(harness.BIN, "worker"), "--evaluate=" + path,
+                                    "--data_dir=" + self.data()])
+        p.wait(60)
+        p.wait_line(r"the training that wrote .* was interrupted at step \d+")
+
     def test_before_early_stopping(self):
         """A job with --early_stopping reports the stop, which came first."""
         job = self.begin([*LONG, "--validation_split=0.25", "--eval_every=1000000",

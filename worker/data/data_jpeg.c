@@ -5,6 +5,7 @@
 #include <setjmp.h>
 #include <stdio.h>
 #include <stdlib.h>
+#include <string.h>
 
 #include <jpeglib.h>
 
@@ -104,7 +105,8 @@ enum status data_jpeg_decode(const uint8_t *bytes, uint64_t n, const char *label
         r->jpeg.progress = &r->progress;
         read_rows(r, bytes, n, label);
     } else {
-        LOG_E("%s: no JPEG that can be read: %s", label, r->why);
+        LOG_E("%s: no JPEG that can be read: %s%s", label, r->why,
+              strchr(r->why, ';') ? "" : "; repair it or take it out");
         r->st = ST_CORRUPT;
     }
     jpeg_destroy_decompress(&r->jpeg);

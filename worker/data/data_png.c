@@ -62,7 +62,7 @@ static enum status read_pixels(png_image *image, const char *label, int64_t chan
     image->format = (channels == 3 ? PNG_FORMAT_RGB : PNG_FORMAT_GRAY) |
                     (has_alpha ? PNG_FORMAT_FLAG_ALPHA : 0);
     if (!png_image_finish_read(image, NULL, all, 0, NULL)) {
-        LOG_E("%s: no PNG that can be read: %s", label, image->message);
+        LOG_E("%s: no PNG that can be read: %s; repair it or take it out", label, image->message);
         st = ST_CORRUPT;
     }
     if (has_alpha && st == ST_OK)
@@ -84,7 +84,7 @@ enum status data_png_decode(const uint8_t *bytes, uint64_t n, const char *label,
     }
     size_t n_file = copy_needed(bytes, (size_t)n, file);
     if (!png_image_begin_read_from_memory(&image, file, n_file)) {
-        LOG_E("%s: no PNG that can be read: %s", label, image.message);
+        LOG_E("%s: no PNG that can be read: %s; repair it or take it out", label, image.message);
         TRY(ST_CORRUPT);
     }
     int64_t channels = image.format & PNG_FORMAT_FLAG_COLOR ? 3 : 1;
