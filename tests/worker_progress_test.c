@@ -249,6 +249,33 @@ static void the_speed_leaves_the_time_waited_out(void **state)
     progress_destroy(p);
 }
 
+/* Slow steps have a line every 5 s, whatever log_every is, and so has what has no bar. */
+static void what_takes_long_says_how_far_it_is(void **state)
+{
+    struct progress_config cfg = {
+        .style = PROGRESS_LINES, .train_steps = 3000, .log_every = 100, .unit = "samples"};
+    struct progress *p;
+    struct progress_lines lines;
+    assert_int_equal(progress_create(&cfg, &p), ST_OK);
+    capture_begin();
+    for (int i = 1; i <= 13; i++) {
+        fake_time_move(1000);
+        progress_update(p, &(struct progress_point){i, i, 2.25f, 100 * i, 0});
+    }
+    progress_lines_begin(&lines);
+    for (int i = 0; i <= 10; i++) {
+        progress_lines_note(&lines, "samples evaluated", 250 * i, 2500);
+        fake_time_move(2000);
+    }
+    capture_end();
+    assert_int_equal(capture_lines(), 5);
+    assert_non_null(strstr(capture_text, "training step 5 done"));
+    assert_non_null(strstr(capture_text, "training step 10 done"));
+    assert_non_null(strstr(capture_text, "750 of 2500 samples evaluated"));
+    assert_non_null(strstr(capture_text, "2250 of 2500 samples evaluated"));
+    progress_destroy(p);
+}
+
 static int clock_stop(void **state)
 {
     (void)state;
@@ -267,6 +294,7 @@ int main(void)
         cmocka_unit_test(nothing_is_left_out_on_a_cpu),
         cmocka_unit_test(a_wait_is_in_the_bar),
         cmocka_unit_test(the_speed_leaves_the_time_waited_out),
+        cmocka_unit_test(what_takes_long_says_how_far_it_is),
         cmocka_unit_test(a_wait_before_the_first_step_is_taken_away),
     };
     return cmocka_run_group_tests(tests, clock_stop, NULL);

@@ -1,6 +1,7 @@
 /* worker/train/evaluate.c - see evaluate.h. */
 #include "worker/train/evaluate.h"
 #include "worker/train/auc.h"
+#include "worker/train/progress.h"
 #include <math.h>
 #include <stdio.h>
 
@@ -36,10 +37,13 @@ static enum status run(struct tower *e, int64_t first, int64_t last,
 {
     enum status st = ST_OK;
     struct evaluate_sums sums = {.auc = (double)NAN};
+    struct progress_lines lines;
     int64_t end = last * e->spec.n < e->cfg->test->n ? last * e->spec.n : e->cfg->test->n;
     for (int i = 0; i < e->cfg->chunks->n_params; i++)
         TRY(split_tower_load_param(e->stages, i));
+    progress_lines_begin(&lines);
     for (int64_t at = first * e->spec.n; at < end; at += e->spec.n) {
+        progress_lines_note(&lines, "samples evaluated", sums.n, end - first * e->spec.n);
         int n = end - at < e->spec.n ? (int)(end - at) : e->spec.n, right;
         float loss;
         TRY(tower_load_test(e, at, n));

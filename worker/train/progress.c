@@ -19,6 +19,7 @@ struct progress {
     _Atomic int64_t waited_ns; /* in waits for other programs, which are over */
     int64_t warm_waited_ns;    /* of it, before warm_ns */
     int said_last; /* the line of the job's last step; what is under way besides gets none */
+    struct progress_lines lines;
 
     pthread_mutex_t lock;     /* guards what follows */
     int64_t step_ns;          /* when the last step ended, or training began */
@@ -27,6 +28,27 @@ struct progress {
     int shows_wait;           /* the bar was drawn last with a wait */
     struct bar bar;
 };
+
+void progress_lines_begin(struct progress_lines *l)
+{
+    l->line_ns = clock_now_ns();
+}
+
+/* 1: a line is due, and is taken to be written now. */
+static int is_due(struct progress_lines *l)
+{
+    int64_t now_ns = clock_now_ns();
+    if (now_ns - l->line_ns < PROGRESS_LINE_MS * (int64_t)1000000)
+        return 0;
+    l->line_ns = now_ns;
+    return 1;
+}
+
+void progress_lines_note(struct progress_lines *l, const char *what, int64_t done, int64_t all)
+{
+    if (done < all && is_due(l))
+        LOG_I("%" PRId64 " of %" PRId64 " %s", done, all, what);
+}
 
 static double seconds_since(int64_t start_ns)
 {
@@ -128,6 +150,7 @@ enum status progress_create(const struct progress_config *cfg, struct progress *
     p->cfg = *cfg;
     p->is_bar = bar_is_wanted(cfg->style);
     p->start_ns = p->warm_ns = p->step_ns = clock_now_ns();
+    progress_lines_begin(&p->lines);
     p->at.global_step = cfg->first_step;
     pthread_mutex_init(&p->lock, NULL);
     if (p->is_bar)
@@ -161,9 +184,10 @@ void progress_update(struct progress *p, const struct progress_point *at)
         return;
     }
     int last = at->global_step >= p->cfg.train_steps;
-    if (last ? p->said_last : at->local_step % p->cfg.log_every != 0)
+    if (last ? p->said_last : at->local_step % p->cfg.log_every != 0 && !is_due(&p->lines))
         return;
     p->said_last = last;
+    progress_lines_begin(&p->lines);
     LOG_I("Worker %d: training step %" PRId64 " done (global step: %" PRId64
           "), loss %.4f, %.0f %s/s",
           p->cfg.task_index, at->local_step, at->global_step, (double)at->loss,
