@@ -165,6 +165,79 @@ class Columns(harness.Test):
         self.assertEqual(bare, want)
         self.assertIn("matched by their places, as it has no line of names", said)
 
+    def test_equal_names_are_taken_in_their_order_with_a_warning(self):
+        """The first and the second are other columns than in training where they were exchanged,
+        and nothing in the file says so."""
+        train = self.write("train.csv", "len,len,kind,noise", ["a", "b", "kind", "c"])
+        process = self.worker(*TRAIN, train.replace("--test", "--train"), "--label_column=kind",
+                              "--export=" + self.path("m.safetensors"))
+        self.assertIn("columns 1 and 2 have the same name, 'len'", process.output())
+        want, said = self.figures(train)
+        warning = "W .*columns %s have the same name, 'len', and are taken in the order in which " \
+            "they stand: they must be in the order of the training file"
+        self.assertRegex(said, warning % "1 and 2")
+        moved = self.write("new.csv", "noise,len,kind,len", ["c", "a", "kind", "b"])
+        got, said = self.figures(moved)
+        self.assertEqual(got, want)
+        self.assertRegex(said, warning % "2 and 4")
+        process = self.worker("--predict=" + self.path("m.safetensors"), moved,
+                              "--output=" + self.path("o.csv"))
+        self.assertRegex(process.output(), warning % "2 and 4")
+        for head in ("len,wid,kind,noise", "wid,kind,noise,len"):
+            said = self.predict(self.write("new.csv", head, ["a", "b", "kind", "c"]), status=1)
+            self.assertIn("has 1 column 'len', and the training file had 2 of this name", said)
+            self.assertNotIn("has no column", said)
+        said = self.predict(self.write("new.csv", "len,len,len,noise", ["a", "b", "d", "c"]),
+                            status=1)
+        self.assertIn("has 3 columns 'len', and the training file had 2 of this name", said)
+        self.assertIn("--ignore_columns=3", said)
+        said = self.predict(self.write("new.csv", "x,y,kind,noise", ["a", "b", "kind", "c"]),
+                            status=1)
+        self.assertIn("has no column 'len', which is feature 1 of the training file", said)
+
+    def test_equal_name_of_an_ignored_column_is_left_out_again(self):
+        """It stands before the one that is used."""
+        train = self.write("train.csv", "len,len,kind,noise", ["a", "b", "kind", "c"])
+        process = self.worker(*TRAIN, train.replace("--test", "--train"), "--label_column=kind",
+                              "--ignore_columns=1", "--export=" + self.path("m.safetensors"))
+        self.assertNotIn("same name", process.output())
+        alone = self.predict(self.write("new.csv", "noise,len,kind", ["c", "b", "kind"]))
+        for head, columns in (("len,len,kind,noise", ["a", "b", "kind", "c"]),
+                              ("noise,len,len", ["c", "a", "b"])):
+            self.assertEqual(self.predict(self.write("new.csv", head, columns)), alone, head)
+        said = self.worker("--predict=" + self.path("m.safetensors"),
+                           self.write("new.csv", "noise,len,len", ["c", "a", "b"]),
+                           "--output=" + self.path("o.csv")).output()
+        self.assertIn("columns 2 and 3 have the same name, 'len', and are taken in the order", said)
+        said = self.worker("--predict=" + self.path("m.safetensors"),
+                           self.write("new.csv", "noise,len", ["c", "b"]),
+                           "--output=" + self.path("o.csv")).output()
+        self.assertIn("has 1 column 'len', and the training file had 2 of this name; it is taken "
+                      "as a feature", said)
+
+    def test_label_that_is_elsewhere_without_names_is_said_to_be_where_it_was(self):
+        """The file has as many columns as that of training, but in another order."""
+        train = self.write("train.csv", "a,b,kind,c", ["a", "b", "kind", "c"])
+        was = "the label was column 3 of 4 in training"
+        for words in (False, True):
+            if words:
+                with open(self.path("train.csv"), encoding="ascii") as f:
+                    lines = [re.sub(r",([012]),", r",k\1,", line) for line in f]
+                with open(self.path("train.csv"), "w", encoding="ascii") as f:
+                    f.writelines(lines)
+            self.worker(*TRAIN, train.replace("--test", "--train"), "--label_column=kind",
+                        "--export=" + self.path("m.safetensors"))
+            for order in (["a", "b", "c", "kind"], ["kind", "a", "b", "c"]):
+                new = self.places("new.csv", order)
+                if words:
+                    with open(self.path("new.csv"), encoding="ascii") as f:
+                        lines = [re.sub(r"(^|,)([012])(,|$)", r"\1k\2\3", line) for line in f]
+                    with open(self.path("new.csv"), "w", encoding="ascii") as f:
+                        f.writelines(lines)
+                process = self.worker("--evaluate=" + self.path("m.safetensors"), new, status=1)
+                self.assertIn(was, process.output(), order)
+                self.assertIn("--label_column=N", process.output())
+
     def test_other_columns_are_refused(self):
         self.train("--label_column=kind")
         said = self.predict(self.write("new.csv", "x,a,b,c", ["id", "a", "b", "c"]), status=1)

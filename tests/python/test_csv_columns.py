@@ -163,6 +163,49 @@ class CsvColumns(harness.Test):
         for flag in ("--standardize", "--mean=measured", "--model=" + batch_norm):
             self.assertEqual(self.warnings(self.train(text(rows, "area,b,c,d,label"), flag)), [])
 
+    def test_equal_names_of_used_columns_are_warned_of(self):
+        out = self.train(text(table(), "len,b,len,d,label"))
+        self.assertEqual(len(self.warnings(out)), 1, out)
+        self.assertIn("columns 1 and 3 have the same name, 'len', by which --evaluate and "
+                      "--predict cannot tell them apart; rename them, or leave one out with "
+                      "--ignore_columns=3", out)
+        out = self.train(text(table(), "len,b,len,len,label"), "--ignore_columns=3")
+        self.assertIn("columns 1 and 4 have the same name, 'len'", out)
+        out = self.train(text([[r[4]] + r for r in table()], "label,a,b,c,d,label"),
+                         "--label_column=6")
+        self.assertIn("columns 1 and 6 have the same name, 'label'", out)
+        self.assertIn("leave one out with --ignore_columns=1", out)
+        for head, flag in (("len,b,len,d,label", "--ignore_columns=3"),
+                           ("len,b,Len,d,label", "--ignore_columns=2")):
+            self.assertEqual(self.warnings(self.train(text(table(), head), flag)), [])
+        out = self.train(text([r[:2] + r[:2] + r[:2] + r for r in table()],
+                              "a,b,a,b,c,c,a,d,e,f,label"))
+        self.assertIn("columns 1, 3 and 1 more have the same name, 'a'", out)
+        self.assertIn("2 more names are those of several columns", out)
+
+    def labelled(self, words):
+        """A table whose labels are these words in turn, 20 of each."""
+        n = len(words)
+        rows = [r[:4] + [words[i % n]] for i, r in enumerate(table(20 * n))]
+        return self.train(text(rows, "a,b,c,d,kind"), "--label_column=kind")
+
+    def test_label_that_stands_for_a_missing_one_is_warned_of(self):
+        for word in ("NaN", "nan", "?", "NA", "null", "N/A", "None", "-", '" "'):
+            out = self.labelled(["cat", "dog", word])
+            self.assertEqual(len(self.warnings(out)), 1, out)
+            self.assertIn("the label '%s' (first in line 4, 20 rows) is a class of its own, but "
+                          "often stands for a missing label" % word.strip('"'), out)
+        self.assertEqual(self.warnings(self.labelled(["Nancy", "nap", "none", "nada"])), [])
+
+    def test_labels_that_differ_in_case_or_spaces_alone_are_warned_of(self):
+        for other in ("cat", '"Cat "', '" cat"'):
+            out = self.labelled(["Cat", "dog", other])
+            self.assertEqual(len(self.warnings(out)), 1, out)
+            self.assertIn("'Cat' (first in line 2, 20 rows)", out)
+            self.assertIn("'%s' (first in line 4, 20 rows)" % other.strip('"'), out)
+            self.assertIn("are two classes, but differ in case or in spaces around them alone", out)
+        self.assertEqual(self.warnings(self.labelled(["cat", "cats", "c at"])), [])
+
     def test_first_name_may_be_empty_in_an_export(self):
         rows = [[i] + r for i, r in enumerate(table())]
         path = os.path.join(self.dir(), "e.safetensors")

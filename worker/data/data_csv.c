@@ -97,9 +97,11 @@ const char *data_csv_show(const char *field, size_t n, char dst[DATA_CSV_SHOWN_B
 /* Logs what is wrong with a field of the current line, and what to do. */
 static void log_field(const struct csv *c, int64_t column, const char *wrong, const char *fix)
 {
-    char text[DATA_CSV_COLUMN_BYTES];
-    LOG_E("%s: line %lld, column %s: %s; %s", c->path, (long long)c->line,
-          data_csv_column_text(c, column, text), wrong, fix);
+    char text[DATA_CSV_COLUMN_BYTES], place[DATA_CSV_PLACE_BYTES] = "";
+    if (c->role[column] == DATA_CSV_LABEL || c->line == 1)
+        data_csv_label_place(c, place);
+    LOG_E("%s: line %lld, column %s: %s; %s%s", c->path, (long long)c->line,
+          data_csv_column_text(c, column, text), wrong, fix, place);
 }
 
 static enum status bad_label(const struct csv *c, int64_t column, const char *shown)
@@ -327,6 +329,8 @@ static enum status number_words(const struct csv *c, int32_t *labels, int64_t ro
         *out = strdup(c->columns->classes);
     else
         st = data_words_sort(c->words, labels, rows, out);
+    if (st == ST_OK && *out && c->columns->warn && !c->columns->classes)
+        st = data_csv_warn_of_words(c, labels, rows);
     if (st != ST_OK || !*out) {
         LOG_E("%s: no memory for the words that are its labels", c->path);
         st = ST_NOMEM;

@@ -207,7 +207,7 @@ static enum status check_second_line(const struct csv *c)
 
 static enum status mixed_line(const struct csv *c, int64_t column)
 {
-    char shown[DATA_CSV_SHOWN_BYTES];
+    char shown[DATA_CSV_SHOWN_BYTES], place[DATA_CSV_PLACE_BYTES];
     const char *p = c->at, *end = data_csv_line_end(c, c->at), *field = "";
     size_t n = 0;
     for (int64_t k = 0; p && k <= column; k++)
@@ -225,9 +225,10 @@ static enum status mixed_line(const struct csv *c, int64_t column)
               "names the columns, give one of its names in %s (%.100s is none), else %s",
               c->path, (long long)column + 1, shown, flag, given, fix);
     else
-        LOG_E("%s: line 1: some fields are numbers, but column %lld, '%s', is none; if the line "
-              "names the columns, call the label's 'label' there, or name it with %s=NAME, else %s",
-              c->path, (long long)column + 1, shown, flag, fix);
+        LOG_E(
+            "%s: line 1: some fields are numbers, but column %lld, '%s', is none; if the line "
+            "names the columns, call the label's 'label' there, or name it with %s=NAME, else %s%s",
+            c->path, (long long)column + 1, shown, flag, fix, data_csv_label_place(c, place));
     return ST_CORRUPT;
 }
 

@@ -6,6 +6,7 @@
 #include "worker/data/data_words.h"
 #include <stdbool.h>
 #include <stddef.h>
+#include <string.h>
 
 /* What a column is; from 0 on: the target of that number. */
 enum { DATA_CSV_FEATURE = -1, DATA_CSV_LABEL = -2, DATA_CSV_IGNORED = -3 };
@@ -23,6 +24,7 @@ struct csv {
     int64_t *role;  /* [n_columns] */
     int64_t *place; /* [n_columns] of a feature: which number of a sample; NULL: as in the file */
     int has_label;
+    bool label_by_place;  /* the label is where it was in training */
     int label_by_default; /* no name or number said which column is the label */
     int has_names;        /* the first line is no sample */
     int labels_known;     /* what the first label was: */
@@ -32,7 +34,7 @@ struct csv {
     struct data_csv_index *names; /* of line 1 */
 };
 
-enum { DATA_CSV_SHOWN_BYTES = 32, DATA_CSV_COLUMN_BYTES = 80 };
+enum { DATA_CSV_SHOWN_BYTES = 32, DATA_CSV_COLUMN_BYTES = 80, DATA_CSV_PLACE_BYTES = 240 };
 
 /* A field of line 1. */
 struct data_csv_field {
@@ -65,10 +67,43 @@ enum status data_csv_index_create(const struct csv *c, struct data_csv_index **o
 /* Returns the first column of this name, and sets *second to the next one; -1: there is none. */
 int64_t data_csv_index_find(const struct data_csv_index *x, const char *name, size_t n,
                             int64_t *second);
-/* Returns the first column of this name that is a feature and that no call returned before; -1:
- * there is none. */
+/* Returns the next name of a list and its length, and sets *list to those behind it; NULL: none. */
+static inline const char *data_csv_next_name(const char **list, size_t *n)
+{
+    const char *name = *list;
+    *n = strcspn(name, "\n");
+    *list = name[*n] ? name + *n + 1 : NULL;
+    return name;
+}
+/* Compares the names with those of the training file. Where a name was that of several columns, and
+ * all of them are here, each stands for the one in its place among them. */
+void data_csv_index_train(struct data_csv_index *x, const struct csv *c);
+/* Returns the number of columns of this name that no flag leaves out, here and in training. */
+void data_csv_index_count(const struct data_csv_index *x, const char *name, size_t n, int64_t *here,
+                          int64_t *trained);
+/* Returns the first column of this name that is a feature, that no call returned before, and that
+ * may stand for a column of the training file with this letter in its roles; -1: there is none. */
 int64_t data_csv_index_take(struct data_csv_index *x, const struct csv *c, const char *name,
-                            size_t n);
+                            size_t n, char role);
+
+/* Columns of one name, those left out not counted; or, where columns are found by the names of the
+ * training file, all that were found. */
+struct data_csv_equal {
+    struct data_csv_field name;
+    int64_t n, n_trained;
+    int64_t column[2]; /* first two */
+    int64_t feature;   /* last one that is a feature; -1: none is */
+    bool is_used;      /* not all of them are left out */
+};
+/* Finds the next name, from *at on, of several columns, here or in training. Returns false if there
+ * is none. */
+bool data_csv_index_next_equal(const struct data_csv_index *x, const struct csv *c, int64_t *at,
+                               struct data_csv_equal *out);
+/* data_csv_equal.c: warns in one line of equal names, by which columns cannot be told apart. */
+void data_csv_warn_of_equal_names(const struct csv *c);
+/* Warns of classes that are probably none: words for a missing label, and two words that differ
+ * only in case or in spaces around them. numbers: of the rows' classes. */
+enum status data_csv_warn_of_words(const struct csv *c, const int32_t *numbers, int64_t rows);
 /* data_csv_columns.c: counts the columns, and says what each is. */
 enum status data_csv_read_first_line(struct csv *c);
 /* data_csv_report.c: logs which columns of these rows are features, label and ignored, and warns of
@@ -78,6 +113,9 @@ enum status data_csv_report(const struct csv *c, const float *samples, int64_t r
 /* Writes "5 'label'", or "5" where the file has no names, or this column has none. */
 const char *data_csv_column_text(const struct csv *c, int64_t column,
                                  char dst[DATA_CSV_COLUMN_BYTES]);
+/* Writes where the label was in training and what to do, ", " first; "" where the file has names,
+ * or the label is not taken from that place. */
+const char *data_csv_label_place(const struct csv *c, char dst[DATA_CSV_PLACE_BYTES]);
 /* Of that line, if it names the columns: those that are features, labels or targets, and ignored.
  * Else NULL. */
 enum status data_csv_name_columns(const struct csv *c, struct data_csv *out);

@@ -9,8 +9,15 @@
 struct entry {
     struct data_csv_field name;
     int64_t column;
-    int64_t n_passed; /* entries of this name, from the first one on, that take has passed */
+    char role; /* letter of the training file's column that it stands for; 0: any */
+    bool is_taken;
+    /* Of the first entry of a name: */
+    int64_t n_here, n_trained; /* columns of this name that no flag leaves out, here, in training */
+    int64_t n_given;           /* entries that have been looked at for a role */
+    int64_t n_passed[4];       /* entries that take has passed for each role */
 };
+
+static const char role_letters[] = "flti";
 
 struct data_csv_index {
     int64_t n;
@@ -48,6 +55,11 @@ enum status data_csv_index_create(const struct csv *c, struct data_csv_index **o
     return ST_OK;
 }
 
+static size_t letter_place(char role)
+{
+    return (size_t)(strchr(role_letters, role) - role_letters);
+}
+
 /* Returns the place of the first entry of this name; x->n if there is none. */
 static int64_t find_entry(const struct data_csv_index *x, const struct data_csv_field *name)
 {
@@ -78,14 +90,108 @@ int64_t data_csv_index_find(const struct data_csv_index *x, const char *name, si
 }
 
 int64_t data_csv_index_take(struct data_csv_index *x, const struct csv *c, const char *name,
-                            size_t n)
+                            size_t n, char role)
 {
     const struct data_csv_field wanted = {name, n};
     int64_t first = find_entry(x, &wanted);
-    while (first < x->n && has_name(x, first + x->entry[first].n_passed, &wanted)) {
-        int64_t column = x->entry[first + x->entry[first].n_passed++].column;
-        if (c->role[column] == DATA_CSV_FEATURE)
-            return column;
+    int64_t *passed = first < x->n ? &x->entry[first].n_passed[letter_place(role)] : NULL;
+    while (first < x->n && has_name(x, first + *passed, &wanted)) {
+        struct entry *e = &x->entry[first + (*passed)++];
+        if (c->role[e->column] != DATA_CSV_FEATURE || e->is_taken || (e->role && e->role != role))
+            continue;
+        e->is_taken = true;
+        return e->column;
     }
     return -1;
+}
+
+/* Counts in the first entry of each name the columns of that name that no flag leaves out. */
+static void count_here(struct data_csv_index *x, const struct csv *c)
+{
+    struct entry *first = x->entry;
+    for (struct entry *e = x->entry; e < x->entry + x->n; e++) {
+        if (compare_names(&e->name, &first->name) != 0)
+            first = e;
+        first->n_here += c->role[e->column] == DATA_CSV_FEATURE;
+    }
+}
+
+/* Counts in the first entry of each name how often this list has it. Returns the list's length. */
+static size_t count_trained(struct data_csv_index *x, const char *list)
+{
+    size_t n = 0;
+    for (; list; n++) {
+        struct data_csv_field name;
+        name.at = data_csv_next_name(&list, &name.n);
+        int64_t k = find_entry(x, &name);
+        if (k < x->n)
+            x->entry[k].n_trained++;
+    }
+    return n;
+}
+
+void data_csv_index_train(struct data_csv_index *x, const struct csv *c)
+{
+    const struct data_csv_columns *k = c->columns;
+    const char *rest[] = {k->feature_names, k->label_names, k->label_names, k->ignored_names};
+    count_here(x, c);
+    size_t features = count_trained(x, k->feature_names);
+    size_t labels = count_trained(x, k->label_names);
+    size_t ignored = count_trained(x, k->ignored_names);
+    if (!k->roles || features + labels + ignored != strlen(k->roles) ||
+        strspn(k->roles, role_letters) != strlen(k->roles))
+        return;
+    for (const char *r = k->roles; *r; r++) {
+        const char **list = &rest[letter_place(*r)];
+        struct data_csv_field name;
+        if (!*list)
+            return;
+        name.at = data_csv_next_name(list, &name.n);
+        int64_t i = find_entry(x, &name);
+        if (i == x->n || x->entry[i].n_trained < 2 || x->entry[i].n_here < x->entry[i].n_trained)
+            continue;
+        struct entry *e = &x->entry[i];
+        do
+            i = e - x->entry + e->n_given++;
+        while (c->role[x->entry[i].column] != DATA_CSV_FEATURE);
+        x->entry[i].role = *r;
+    }
+}
+
+void data_csv_index_count(const struct data_csv_index *x, const char *name, size_t n, int64_t *here,
+                          int64_t *trained)
+{
+    const struct data_csv_field wanted = {name, n};
+    int64_t k = find_entry(x, &wanted);
+    *here = k < x->n ? x->entry[k].n_here : 0;
+    *trained = k < x->n ? x->entry[k].n_trained : 0;
+}
+
+/* Adds entry e to the columns of its name. */
+static void add_equal(const struct csv *c, const struct entry *e, struct data_csv_equal *out)
+{
+    int64_t role = c->role[e->column];
+    if (c->place ? !e->is_taken : role == DATA_CSV_IGNORED || e->name.n == 0)
+        return;
+    if (out->n < 2)
+        out->column[out->n] = e->column;
+    out->n++;
+    out->is_used = out->is_used || role != DATA_CSV_IGNORED;
+    if (role == DATA_CSV_FEATURE)
+        out->feature = e->column;
+}
+
+bool data_csv_index_next_equal(const struct data_csv_index *x, const struct csv *c, int64_t *at,
+                               struct data_csv_equal *out)
+{
+    while (*at < x->n) {
+        const struct entry *first = &x->entry[*at];
+        *out = (struct data_csv_equal){
+            .name = first->name, .feature = -1, .n_trained = first->n_trained};
+        for (; has_name(x, *at, &first->name); ++*at)
+            add_equal(c, &x->entry[*at], out);
+        if (out->is_used && (out->n > 1 || (c->place && out->n_trained > 1)))
+            return true;
+    }
+    return false;
 }

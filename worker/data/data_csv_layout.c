@@ -4,17 +4,9 @@
  * the file is read by the places of its columns. See data_csv_impl.h. */
 #include "base/log.h"
 #include "worker/data/data_csv_impl.h"
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-
-/* One name of a list, and the rest of the list behind it. */
-static const char *next_name(const char **list, size_t *n)
-{
-    const char *name = *list;
-    *n = strcspn(name, "\n");
-    *list = name[*n] ? name + *n + 1 : NULL;
-    return name;
-}
 
 enum { ABSENT, AS_NUMBERS, AS_WORDS };
 
@@ -27,7 +19,7 @@ static int judge_names(const struct csv *c, const char *list)
         size_t n;
         double number;
         int64_t second;
-        const char *name = next_name(&list, &n);
+        const char *name = data_csv_next_name(&list, &n);
         bool is_there = data_csv_index_find(c->names, name, n, &second) >= 0;
         if (is_there && n > 0 && !data_csv_read_number(name, n, &number))
             return AS_WORDS;
@@ -52,36 +44,55 @@ static enum status judge_line(const struct csv *c, bool *named)
     return ST_INVALID;
 }
 
+/* Logs that a name is that of more or fewer columns than in training. */
+static void log_count(const struct csv *c, const char *name, size_t n, const char *fix)
+{
+    int64_t here, trained;
+    data_csv_index_count(c->names, name, n, &here, &trained);
+    LOG_E("%s: line 1: has %lld column%s '%.*s', and the training file had %lld of this name; %s",
+          c->path, (long long)here, here == 1 ? "" : "s", (int)(n < 60 ? n : 60), name,
+          (long long)trained, fix);
+}
+
+static enum status lacks_feature(const struct csv *c, const char *name, size_t n, int64_t feature)
+{
+    int64_t here, trained;
+    data_csv_index_count(c->names, name, n, &here, &trained);
+    if (here > 0)
+        log_count(c, name, n, "give the columns the names that they had in training");
+    else
+        LOG_E("%s: line 1: has no column '%.*s', which is feature %lld of the training file; give "
+              "the columns the names that they had in training",
+              c->path, (int)(n < 60 ? n : 60), name, (long long)feature + 1);
+    return ST_MISMATCH;
+}
+
 static enum status place_features(struct csv *c)
 {
     const char *list = c->columns->feature_names;
     int64_t feature = 0;
     for (; list; feature++) {
         size_t n;
-        const char *name = next_name(&list, &n);
-        int64_t k = data_csv_index_take(c->names, c, name, n);
-        if (k >= 0) {
-            c->place[k] = feature;
-            continue;
-        }
-        LOG_E("%s: line 1: has no column '%.*s', which is feature %lld of the training file; give "
-              "the columns the names that they had in training",
-              c->path, (int)(n < 60 ? n : 60), name, (long long)feature + 1);
-        return ST_MISMATCH;
+        const char *name = data_csv_next_name(&list, &n);
+        int64_t k = data_csv_index_take(c->names, c, name, n, 'f');
+        if (k < 0)
+            return lacks_feature(c, name, n, feature);
+        c->place[k] = feature;
     }
     c->n_features = feature;
     return ST_OK;
 }
 
-/* Gives the columns of a list the role `first`, or of targets that and the next ones. Returns how
- * many of the names the file has. */
-static int64_t place_list(struct csv *c, const char *list, int64_t first, int64_t *n_names)
+/* Gives the columns of a list, which had this letter in training, the role `first`, or of targets
+ * that and the next ones. Returns how many of the names the file has. */
+static int64_t place_list(struct csv *c, const char *list, char letter, int64_t first,
+                          int64_t *n_names)
 {
     int64_t found = 0;
     for (*n_names = 0; list; ++*n_names) {
         size_t n;
-        const char *name = next_name(&list, &n);
-        int64_t k = data_csv_index_take(c->names, c, name, n);
+        const char *name = data_csv_next_name(&list, &n);
+        int64_t k = data_csv_index_take(c->names, c, name, n, letter);
         if (k < 0)
             continue;
         c->role[k] = first >= 0 ? first + *n_names : first;
@@ -94,7 +105,7 @@ static enum status place_labels(struct csv *c)
 {
     const struct data_csv_columns *k = c->columns;
     bool unwanted = k->label && strcmp(k->label, DATA_CSV_NO_LABEL) == 0;
-    int64_t n, found = place_list(c, k->label_names,
+    int64_t n, found = place_list(c, k->label_names, k->are_targets ? 't' : 'l',
                                   unwanted         ? DATA_CSV_IGNORED
                                   : k->are_targets ? 0
                                                    : DATA_CSV_LABEL,
@@ -119,12 +130,30 @@ static bool was_ignored(const struct csv *c, int64_t column)
     return roles && strcspn(roles, ";") == (size_t)c->n_columns && roles[column] == 'i';
 }
 
+static void log_unknown(const struct csv *c, int64_t column, const char *name, size_t n)
+{
+    const char *list = c->columns->feature_names;
+    size_t first_n;
+    const char *first = data_csv_next_name(&list, &first_n);
+    int64_t here, trained;
+    char fix[80];
+    data_csv_index_count(c->names, name, n, &here, &trained);
+    snprintf(fix, sizeof fix, "leave out the one that is new, as with --ignore_columns=%lld",
+             (long long)column + 1);
+    if (trained > 0)
+        log_count(c, name, n, fix);
+    else
+        LOG_E("%s: line 1: column %lld, '%.*s', is no column of the training file, whose feature 1 "
+              "is '%.*s'; leave it out with --ignore_columns=%lld",
+              c->path, (long long)column + 1, (int)(n < 60 ? n : 60), name,
+              (int)(first_n < 60 ? first_n : 60), first, (long long)column + 1);
+}
+
 /* Refuses a column that training did not have. One without a name is known by its place. */
 static enum status check_rest(const struct csv *c)
 {
-    const char *list = c->columns->feature_names, *end = data_csv_line_end(c, c->at), *p = c->at;
-    size_t n, first_n;
-    const char *first = next_name(&list, &first_n);
+    const char *end = data_csv_line_end(c, c->at), *p = c->at;
+    size_t n;
     for (int64_t k = 0; k < c->n_columns; k++) {
         const char *field = data_csv_take_field(c, &p, end, &n);
         if (c->role[k] != DATA_CSV_FEATURE || c->place[k] >= 0)
@@ -133,10 +162,7 @@ static enum status check_rest(const struct csv *c)
             c->role[k] = DATA_CSV_IGNORED;
             continue;
         }
-        LOG_E("%s: line 1: column %lld, '%.*s', is no column of the training file, whose feature 1 "
-              "is '%.*s'; leave it out with --ignore_columns=%lld",
-              c->path, (long long)k + 1, (int)(n < 60 ? n : 60), field,
-              (int)(first_n < 60 ? first_n : 60), first, (long long)k + 1);
+        log_unknown(c, k, field, n);
         return ST_MISMATCH;
     }
     return ST_OK;
@@ -155,10 +181,12 @@ static enum status place_all(struct csv *c)
         c->place[k] = -1;
     c->has_names = 1;
     TRY(data_csv_check_names(c));
+    data_csv_index_train(c->names, c);
     TRY(place_features(c));
     TRY(place_labels(c));
-    place_list(c, c->columns->ignored_names, DATA_CSV_IGNORED, &n);
+    place_list(c, c->columns->ignored_names, 'i', DATA_CSV_IGNORED, &n);
     TRY(check_rest(c));
+    data_csv_warn_of_equal_names(c);
 done:
     return st;
 }
@@ -251,6 +279,7 @@ enum status data_csv_match_places(struct csv *c, bool *matched)
         LOG_E("%s: no memory for its %zu targets", c->path, targets);
     else if (read_order(r, (int64_t)targets, order, is_taken)) {
         take_roles(c, r, whole, order);
+        c->label_by_place = c->has_label;
         *matched = true;
     }
     free(order);
@@ -265,4 +294,18 @@ void data_csv_warn_of_places(const struct csv *c)
         LOG_W("%s: its columns are matched by their places, as %s has no line of names: give them "
               "in the order of training",
               c->path, k->feature_names ? "it" : "the training file");
+}
+
+const char *data_csv_label_place(const struct csv *c, char dst[DATA_CSV_PLACE_BYTES])
+{
+    const char *roles = c->columns->roles;
+    dst[0] = 0;
+    if (c->label_by_place && !c->has_names)
+        snprintf(
+            dst, DATA_CSV_PLACE_BYTES,
+            ", or, as the label was column %lld of %lld in training and this file has no names, "
+            "give the columns in the order of training, or say where the label is with "
+            "--label_column=N",
+            (long long)(strchr(roles, 'l') - roles) + 1, (long long)strlen(roles));
+    return dst;
 }

@@ -238,8 +238,11 @@ enum status data_csv_report(const struct csv *c, const float *samples, int64_t r
         find_index(samples, rows, n, k, &f[k], seen);
         warned += warn_of_feature(c, &f[k]);
     }
-    if (c->columns->warn)
+    if (c->columns->warn) {
+        if (c->has_names)
+            data_csv_warn_of_equal_names(c);
         find_scale(c, f, scale);
+    }
 done:
     free(f);
     free(seen);

@@ -96,6 +96,14 @@ enum status data_words_number(struct data_words *w, const char *word, size_t n, 
     return st;
 }
 
+const char *data_words_at(const struct data_words *w, int64_t place, size_t *n)
+{
+    if (place >= w->n)
+        return NULL;
+    *n = w->word[place].n;
+    return w->word[place].at;
+}
+
 enum status data_words_sort(struct data_words *w, int32_t *numbers, int64_t n, char **names)
 {
     size_t bytes = 1;

@@ -19,6 +19,9 @@ void data_words_destroy(struct data_words *w); /* NULL is fine */
 /* Of a list its place there, -1 if it is none of them; of collected words a number that
  * data_words_sort makes final. */
 enum status data_words_number(struct data_words *w, const char *word, size_t n, int32_t *out);
+/* Returns the word in that place of the sorted ones, where it was first found; NULL: there is none.
+ */
+const char *data_words_at(const struct data_words *w, int64_t place, size_t *n);
 /* Collected words, none of which has a line break: makes these n numbers final. *names: the list,
  * malloc'd. */
 enum status data_words_sort(struct data_words *w, int32_t *numbers, int64_t n, char **names);
