@@ -35,7 +35,8 @@ struct node {
     struct ps_restore *restore;
     struct hosts servers;
     uint64_t incarnation;
-    struct ps_lease lease; /* of the folder */
+    struct ps_lease lease; /* of the folder, */
+    int is_claimed;        /* and it is this process' */
     int64_t over_ms;       /* as done_ms of coordinator_shell.h, follower_shell.h */
     char restored[CONTROL_TEXT_BYTES];
     struct net_server *_Atomic server; /* that calls come by */
@@ -112,7 +113,11 @@ static enum status claim_and_find(struct node *s)
 {
     enum status st = ST_OK;
     TRY(find_restore(s));
-    TRY(ps_folder_claim(s->cfg.folder, s->incarnation, s->cfg.ps_hosts->addr[0], 0, &s->lease));
+    st = ps_folder_claim(s->cfg.folder, s->incarnation, s->cfg.ps_hosts->addr[0], 0, &s->lease);
+    s->is_claimed = st == ST_OK;
+    if (st == ST_IO || st == ST_FULL) /* training waits until the folder can be written */
+        st = ps_folder_lease(s->cfg.folder, &s->lease);
+    TRY(st);
     TRY(find_restore(s));
     if (s->restore)
         LOG_I("found a checkpoint at step %" PRId64 ": %s", ps_restore_manifest(s->restore)->step,
@@ -242,6 +247,7 @@ static enum status make_coordinator(struct node *s, struct ps_service *service)
         .restore = s->restore,
         .incarnation = s->incarnation,
         .lease = s->lease,
+        .is_claimed = s->is_claimed,
         .max_model_bytes = s->cfg.max_model_bytes,
         .worker_timeout_ms = s->cfg.worker_timeout_ms,
         .min_workers = s->cfg.min_workers,

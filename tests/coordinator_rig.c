@@ -150,7 +150,8 @@ static void start(struct rig *r, int has_folder, int epoch_hangs, int64_t save_s
                                       .save_steps = save_steps,
                                       .save_ms = save_ms,
                                       .has_folder = has_folder,
-                                      .epoch = has_folder,
+                                      .epoch = (uint64_t)has_folder,
+                                      .is_claimed = has_folder,
                                       .last_step = -1};
     *r = (struct rig){.has_folder = has_folder,
                       .epoch_hangs = epoch_hangs,

@@ -104,6 +104,7 @@ void eval_open_ps0(struct rig *r, struct coord_start start, int64_t from)
     start.servers = &servers;
     start.worker_timeout_ms = 1000;
     start.epoch = (uint64_t)start.has_folder;
+    start.is_claimed = start.has_folder;
     start.last_step = from > 0 ? from : -1;
     *r = (struct rig){.c = calloc(1, coord_bytes(2, 4)), .now = 1000 * MS, .version = from};
     coord_init(r->c, 2, 4);

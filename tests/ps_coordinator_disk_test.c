@@ -153,6 +153,7 @@ static int setup(void **state)
     clock_cond_init(&l.wake);
     if (ps_folder_claim(folder, l.incarnation, servers.addr[0], 0, &l.cfg.lease) != ST_OK)
         return -1;
+    l.cfg.is_claimed = 1;
     if (coordinator_disk_create(&l) != ST_OK || coordinator_disk_start(&l) != ST_OK)
         return -1;
     first = ps_term(l.cfg.lease.epoch, 1);

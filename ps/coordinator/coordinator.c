@@ -120,7 +120,8 @@ static void start(struct coord *c, const struct coord_start *s)
     c->min_workers = s->min_workers;
     c->serves = s->serves;
     c->has_folder = s->has_folder;
-    c->epoch = c->recorded = s->has_folder ? s->epoch : 1;
+    c->epoch = s->epoch + !s->is_claimed;
+    c->recorded = !s->has_folder || s->is_claimed ? c->epoch : 0;
     c->ckpt.last_step = s->last_step;
     c->all_steps_before = s->has_all_steps;
     c->done_ms = s->done_ms;

@@ -35,8 +35,8 @@ struct coord_start {
     int64_t save_steps, save_ms; /* 0: not by steps, not by time */
     int64_t worker_timeout_ms;   /* that a worker may be away */
     int min_workers, serves;     /* 0: one, and the job waits for all; servers stay after its end */
-    int has_folder;              /* checkpoints are kept */
-    uint64_t epoch;              /* of this process' claim to the folder; without one: 0 */
+    int has_folder, is_claimed;  /* checkpoints are kept; this process has claimed the folder */
+    uint64_t epoch;              /* of that claim, or of the last before; 0: none */
     int64_t last_step;           /* of the checkpoint to resume from; -1: there is none */
     int has_all_steps;           /* it is of its job's last step */
     int64_t done_ms; /* > 0: this process was started anew; such a job is done if nobody comes */

@@ -66,16 +66,6 @@ static void post(struct coordinator_disk *d, const struct coord_mail *m, struct 
     ps_restore_close(found);
 }
 
-static void record_epoch(struct coordinator_disk *d, const struct coord_disk_order *o)
-{
-    struct coord_mail m = {.kind = COORD_DISK, .op = o->op};
-    m.st = ps_folder_still_owner(d->folder, &d->lease);
-    if (m.st == ST_OK)
-        m.st = ps_folder_claim(d->folder, d->incarnation, d->address, o->epoch - 1, &d->lease);
-    m.epoch = d->lease.epoch;
-    post(d, &m, NULL, NULL);
-}
-
 /* Finds the newest checkpoint before the one that is damaged where a server reads it. Where there
  * is none, the job must not begin anew. */
 static enum status find_before(const struct coordinator_disk *d, struct ps_checkpoint_id before,
@@ -192,6 +182,20 @@ static void search(struct coordinator_disk *d, struct coord_disk_order *o)
     }
     pthread_mutex_unlock(&d->lock);
     ps_restore_close(found);
+}
+
+static void record_epoch(struct coordinator_disk *d, struct coord_disk_order *o)
+{
+    struct coord_mail m = {.kind = COORD_DISK, .op = o->op};
+    m.st = d->lease.epoch ? ps_folder_still_owner(d->folder, &d->lease) : ST_OK;
+    if (m.st == ST_OK)
+        m.st = ps_folder_claim(d->folder, d->incarnation, d->address, o->epoch - 1, &d->lease);
+    m.epoch = d->lease.epoch;
+    if (m.st == ST_OK && d->first_epoch == 0) {
+        d->first_epoch = d->lease.epoch;
+        search(d, o); /* the owner so far may have written a newer one */
+    }
+    post(d, &m, NULL, NULL);
 }
 
 static void find_checkpoint(struct coordinator_disk *d, struct coord_disk_order *o)
@@ -547,7 +551,8 @@ enum status coordinator_disk_create(struct coordinator *l)
     d->address = l->cfg.hosts->addr[0];
     d->keep = l->cfg.keep;
     d->incarnation = l->incarnation;
-    d->lease = l->cfg.lease;
+    if (l->cfg.is_claimed)
+        d->lease = l->cfg.lease;
     d->first_epoch = d->lease.epoch;
     pthread_mutex_init(&d->lock, NULL);
     clock_cond_init(&d->wake);

@@ -485,6 +485,7 @@ static enum status start_state(struct coordinator *l, const struct hosts *server
                                 .serves = l->cfg.serves,
                                 .has_folder = l->cfg.folder != NULL,
                                 .epoch = l->cfg.lease.epoch,
+                                .is_claimed = l->cfg.is_claimed,
                                 .last_step = m ? m->step : -1,
                                 .has_all_steps = ps_restore_has_all_steps(l->cfg.restore),
                                 .done_ms = l->cfg.done_ms};

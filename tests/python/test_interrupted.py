@@ -22,7 +22,7 @@ class Interrupted(harness.Test):
         self.assertIn("Ctrl-C: leaving the job when the others are ready; once more ends at once",
                       text)
         self.assertRegex(text, r"left the job at step \d+, as worker 1")
-        self.assertRegex(text, "--export: %s is not written, as the job continues" % path)
+        self.assertRegex(text, "--export: %s is not written, as this worker has left" % path)
         self.assertFalse(os.path.exists(path))
         job.workers[0].wait_line(r"generation 1\.2 from step \d+: 1 worker, 1 server")
         seen = len(job.workers[0].lines)

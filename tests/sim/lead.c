@@ -593,6 +593,7 @@ void lead_start(struct server *s)
         .min_workers = (int)opt(OPT_min_workers),
         .has_folder = s->folder != NULL,
         .epoch = s->folder ? ++s->folder->epoch : 0,
+        .is_claimed = s->folder != NULL,
         .last_step = l->restore ? l->restore->step : -1,
         .has_all_steps = l->restore && l->restore->step >= sim_job.train_steps,
         .done_ms = sim.node[s->node].life > 1 ? 60000 : 0};
