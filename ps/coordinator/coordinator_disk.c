@@ -66,36 +66,29 @@ static void post(struct coordinator_disk *d, const struct coord_mail *m, struct 
     ps_restore_close(found);
 }
 
-/* Finds the newest checkpoint before the one that is damaged where a server reads it. Where there
- * is none, the job must not begin anew. */
-static enum status find_before(const struct coordinator_disk *d, struct ps_checkpoint_id before,
-                               const struct ps_elsewhere *elsewhere, struct ps_restore **out)
-{
-    const struct ps_restore_query q = {
-        .folder = d->folder, .before = before, .whole = 1, .elsewhere = elsewhere};
-    enum status st = ps_restore_open(&q, out);
-    if (st != ST_NOT_FOUND && st != ST_CORRUPT)
-        return st;
-    LOG_E("%s: there is no whole checkpoint before the one that is damaged: training waits; bring "
-          "back what is damaged, or start all programs with another --checkpoint_dir",
-          d->folder);
-    return ST_IO;
-}
-
-/* The newest checkpoint; with --restore none of a life before this one's, but what it names. */
+/* Finds the newest checkpoint, or the newest before the one that is damaged where a server reads
+ * it; with --restore none of a life before this one's, but what it names. */
 static enum status find(struct coordinator_disk *d, struct coord_disk_order *o,
                         struct ps_restore **out, const char **mark)
 {
     const struct ps_elsewhere elsewhere = {coord_folders_has, &o->folders};
+    const struct ps_restore_query older = {
+        .folder = d->folder, .before = o->before, .whole = 1, .elsewhere = &elsewhere};
+    int passes = o->before.generation > 0;
+    enum status st =
+        passes ? ps_restore_open(&older, out) : ps_restore_find_with(d->folder, &elsewhere, out);
     *mark = "";
-    if (o->before.generation > 0)
-        return find_before(d, o->before, &elsewhere, out);
-    enum status st = ps_restore_find_with(d->folder, &elsewhere, out);
     if (st == ST_OK && d->restore_path &&
         term_epoch(ps_restore_manifest(*out)->generation) < d->first_epoch) {
         ps_restore_close(*out);
         *out = NULL;
         st = ST_NOT_FOUND;
+    }
+    if (passes && !d->restore_path && (st == ST_NOT_FOUND || st == ST_CORRUPT)) {
+        LOG_E("%s: there is no whole checkpoint before the one that is damaged: training waits; "
+              "bring back what is damaged, or start all programs with another --checkpoint_dir",
+              d->folder);
+        return ST_IO; /* the job must not begin anew */
     }
     if (st == ST_NOT_FOUND && d->folder_id[0] && ps_folder_is(d->folder, d->folder_id) != ST_OK) {
         LOG_E("%s: training waits for the checkpoints that were kept there: mount it, or, if they "

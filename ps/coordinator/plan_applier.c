@@ -13,6 +13,7 @@ enum {
     AGAIN_MS = 500,
     AGAIN_MOST_MS = 8000,
     MEMORY_MS = 50,
+    LATE_MS = 60000, /* for files to be seen here, as for a manifest's (coordinator_disk.c) */
 };
 
 struct plan_applier {
@@ -33,17 +34,33 @@ struct plan_applier {
     int stopping;
 };
 
-/* Notes that the plan has failed. A checkpoint that cannot be read now, or is not there, may be
- * later: newer work is not given up for that, as in checkpoint/restore.h. Under the lock. */
-static void note_failure(struct plan_applier *t, const struct net_plan *plan, enum status st)
+/* The coordinator can take an older checkpoint in the place of this plan's: it is not --restore's
+ * file, and its name says in which order it was made. */
+static int can_be_passed(const struct net_plan *plan)
 {
-    int is_late = st == ST_IO || st == ST_NOT_FOUND || st == ST_NOMEM || st == ST_CANCELLED;
-    if (t->failing != plan->generation)
+    struct ps_name is;
+    if (plan->source != PLAN_CHECKPOINT || strstr(plan->restore, PLAN_RESTORE_MARK))
+        return 0;
+    ps_name_parse(plan->restore, &is);
+    return is.kind == PS_NAME_MANIFEST && is.id.generation > 0;
+}
+
+/* Notes that the plan has failed. Bytes that were read and do not match their checksum are damaged;
+ * a file that is missing or short may be late, on a network folder. What cannot be read now is not
+ * given up, as in checkpoint/restore.h. Under the lock. */
+static void note_failure(struct plan_applier *t, const struct net_plan *plan, enum status st,
+                         int was_open)
+{
+    int64_t now_ns = clock_now_ns();
+    if (t->failing != plan->generation) {
+        t->failing_ns = now_ns;
         t->again_ms = AGAIN_MS;
-    else if (t->again_ms < AGAIN_MOST_MS)
+    } else if (t->again_ms < AGAIN_MOST_MS) {
         t->again_ms *= 2;
+    }
     t->failing = plan->generation;
-    if (plan->source == PLAN_CHECKPOINT && !is_late)
+    int is_late = !was_open && now_ns - t->failing_ns < LATE_MS * (int64_t)1000000;
+    if (st == ST_CORRUPT && !is_late && can_be_passed(plan))
         t->unreadable = plan->generation;
 }
 
@@ -76,13 +93,15 @@ static int has_chunks(const struct plan_applier *t, const struct net_plan *plan)
     return n > 0;
 }
 
+/* *was_open: the checkpoint, if the plan has one, could be opened. */
 static enum status apply(struct plan_applier *t, const struct net_plan *plan,
-                         struct ps_restore *restore)
+                         struct ps_restore *restore, int *was_open)
 {
     enum status st = ST_OK;
     struct ps_restore *own = NULL;
     if (plan->source == PLAN_CHECKPOINT && !restore && has_chunks(t, plan))
         TRY(open_restore(t, plan, &own));
+    *was_open = 1;
     TRY(ps_service_begin(t->cfg.service, plan, restore ? restore : own));
 done:
     ps_restore_close(own);
@@ -99,23 +118,25 @@ static void take_next(struct plan_applier *t)
     t->restore = NULL;
     t->busy = plan->generation;
     pthread_mutex_unlock(&t->lock);
-    enum status st = apply(t, plan, restore);
+    int was_open = 0;
+    enum status st = apply(t, plan, restore, &was_open);
     pthread_mutex_lock(&t->lock);
     t->busy = 0;
     if (st == ST_OK) {
         t->taken = plan->generation;
+        t->unreadable = 0;
     } else if (!t->next && !t->stopping) {
         t->next = plan;
         t->restore = restore;
         plan = NULL;
         restore = NULL;
-        const struct net_plan *mine = t->next;
-        note_failure(t, mine, st);
+        uint64_t mine = t->next->generation;
+        note_failure(t, t->next, st, was_open);
         int64_t deadline = clock_deadline_ns(t->again_ms);
         pthread_mutex_unlock(&t->lock);
         t->cfg.changed(t->cfg.ctx);
         pthread_mutex_lock(&t->lock);
-        while (!t->stopping && t->next == mine &&
+        while (!t->stopping && t->next && t->next->generation == mine &&
                clock_cond_wait(&t->wake, &t->lock, deadline) == 0)
             ;
     }

@@ -49,7 +49,8 @@ int coord_server_cannot_read(const struct coord *c)
     for (int i = 0; i < c->n_slots; i++) {
         const struct coord_server_state *s = &coord_servers(c)[i];
         if (s->number >= 0 && s->unreadable && s->unreadable == c->generation &&
-            c->phase == PHASE_BEGINNING && c->plan_source == PLAN_CHECKPOINT)
+            s->generation != c->generation && c->phase == PHASE_BEGINNING &&
+            c->plan_source == PLAN_CHECKPOINT)
             return i;
     }
     return -1;

@@ -226,11 +226,14 @@ enum status alone_folder_open(const struct alone_folder_config *cfg, struct alon
     TRY(ps_owner_check(cfg->path, NULL, cfg->take_over));
     TRY(lock(&f, cfg->take_over));
     TRY(find(cfg, &found)); /* what does not fit is said before the folder is taken */
+    TRY(restore(&f, cfg, found));
+    const struct ps_restore *before = found;
     if (ps_folder_id(cfg->path, f.id) != ST_OK)
         f.id[0] = 0;
     TRY(claim(&f));
     TRY(find(cfg, &found)); /* the owner so far may have made one until then */
-    TRY(restore(&f, cfg, found));
+    if (found != before)
+        TRY(restore(&f, cfg, found));
     if (f.lock_fd < 0)
         TRY(replace_lock(&f));
     const struct ps_sweep sweep = {.owner = &f.lease};

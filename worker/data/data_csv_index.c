@@ -130,6 +130,14 @@ static size_t count_trained(struct data_csv_index *x, const char *list)
     return n;
 }
 
+static size_t count_letter(const char *text, char letter)
+{
+    size_t n = 0;
+    for (; *text; text++)
+        n += *text == letter;
+    return n;
+}
+
 void data_csv_index_train(struct data_csv_index *x, const struct csv *c)
 {
     const struct data_csv_columns *k = c->columns;
@@ -138,8 +146,10 @@ void data_csv_index_train(struct data_csv_index *x, const struct csv *c)
     size_t features = count_trained(x, k->feature_names);
     size_t labels = count_trained(x, k->label_names);
     size_t ignored = count_trained(x, k->ignored_names);
-    if (!k->roles || features + labels + ignored != strlen(k->roles) ||
-        strspn(k->roles, role_letters) != strlen(k->roles))
+    if (!k->roles || strspn(k->roles, role_letters) != strlen(k->roles) ||
+        count_letter(k->roles, 'f') != features || count_letter(k->roles, 'i') != ignored ||
+        count_letter(k->roles, 'l') + count_letter(k->roles, 't') != labels ||
+        (strchr(k->roles, 'l') && strchr(k->roles, 't'))) /* a file may hold anything */
         return;
     for (const char *r = k->roles; *r; r++) {
         const char **list = &rest[letter_place(*r)];
