@@ -1,13 +1,17 @@
-/* base/process.h - what a program of ours sets for its whole process, which is its own. libweir is
- * a guest in another's and sets none of it (weir.h says what it does there). Threads: main, before
- * others start; process_is_ours: any. */
+/* base/process.h - settings for a whole process, which Weir's programs make at their start. libweir
+ * runs in the process of another program and makes none of them (see weir.h).
+ * Threads: main, before other threads start; the other functions: any. */
 #ifndef BASE_PROCESS_H
 #define BASE_PROCESS_H
+#include <stdbool.h>
+#include <stdint.h>
 
-/* Each program calls it first. A write beyond the limit on a file's size fails with EFBIG from now
- * on, where SIGXFSZ would end the process; malloc keeps what is freed. */
+/* Sets up the process of one of Weir's programs, which call it first. A write beyond the limit on a
+ * file's size then fails with EFBIG, instead of SIGXFSZ, and malloc keeps freed memory. */
 void process_set_up(void);
-/* 1: process_set_up was called: what is common to all of the process may be set. */
-int process_is_ours(void);
+/* Returns true if process_set_up() was called: code may change settings of the whole process. */
+bool process_is_ours(void);
+/* Returns a random number that identifies a start of a process; never 0. */
+uint64_t process_incarnation(void);
 
 #endif

@@ -3,6 +3,7 @@
 #include "base/aligned.h"
 #include "base/clock.h"
 #include "base/log.h"
+#include "base/process.h"
 #include "libweir/weir_impl.h"
 #include "member/identity.h"
 #include "member/job_query.h"
@@ -90,7 +91,7 @@ static enum status make_updates(struct weir *w)
                  .job = w->job,
                  .chunks = w->chunks,
                  .address = w->set.address ? w->set.address : member_address(w->host),
-                 .incarnation = member_incarnation()},
+                 .incarnation = process_incarnation()},
     };
     if (w->cluster.ps.n > 0)
         set_up_over(w, &cfg);

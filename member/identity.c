@@ -1,9 +1,6 @@
 /* member/identity.c - see the header. */
 #include "member/identity.h"
-#include "base/clock.h"
-#include "base/rng.h"
 #include <stdio.h>
-#include <sys/random.h>
 #include <unistd.h>
 
 const char *member_host(char to[MEMBER_HOST_BYTES])
@@ -19,13 +16,4 @@ const char *member_address(char to[MEMBER_ADDRESS_BYTES])
     char host[MEMBER_HOST_BYTES];
     snprintf(to, MEMBER_ADDRESS_BYTES, "%s:%ld", member_host(host), (long)getpid());
     return to;
-}
-
-uint64_t member_incarnation(void)
-{
-    uint64_t n = 0;
-    while (n == 0)
-        if (getrandom(&n, sizeof n, 0) < 0)
-            n = rng_mix((uint64_t)clock_now_ns() ^ (uint64_t)getpid());
-    return n;
 }

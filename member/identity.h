@@ -2,7 +2,6 @@
 #ifndef MEMBER_IDENTITY_H
 #define MEMBER_IDENTITY_H
 #include <stddef.h>
-#include <stdint.h>
 
 enum { MEMBER_HOST_BYTES = 65, MEMBER_ADDRESS_BYTES = 96 };
 
@@ -10,7 +9,5 @@ enum { MEMBER_HOST_BYTES = 65, MEMBER_ADDRESS_BYTES = 96 };
 const char *member_host(char to[MEMBER_HOST_BYTES]);
 /* "gpu7:4711", host and process: members of one host are told apart. Returns to. */
 const char *member_address(char to[MEMBER_ADDRESS_BYTES]);
-/* Random, never 0: this life of the process. */
-uint64_t member_incarnation(void);
 
 #endif

@@ -2,7 +2,7 @@
 #include "ps/node.h"
 #include "base/clock.h"
 #include "base/log.h"
-#include "base/rng.h"
+#include "base/process.h"
 #include "checkpoint/folder.h"
 #include "checkpoint/owner.h"
 #include "checkpoint/restore.h"
@@ -17,7 +17,6 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-#include <sys/random.h>
 #include <sys/stat.h>
 #include <unistd.h>
 
@@ -86,7 +85,7 @@ static void find_folder(struct node *s)
                  slash ? (int)(slash - path) + 1 : 1, slash ? path : ".");
 }
 
-/* Finds what the job goes on from; ps 0 decides for all. */
+/* Finds the checkpoint that the job restores. ps 0 decides for all servers. */
 static enum status find_restore(struct node *s)
 {
     const char *path = s->cfg.restore ? s->cfg.restore : s->cfg.folder;
@@ -107,8 +106,9 @@ static enum status find_restore(struct node *s)
     return ST_OK;
 }
 
-/* Claims the folder, so that what is found there is not another ps 0's to replace or remove any
- * more. What cannot be gone on from is found before: then the owner so far keeps the folder. */
+/* Claims the folder, and then looks for the checkpoint to restore: after the claim the previous
+ * owner neither writes nor removes checkpoints. A first look, before the claim, fails if no
+ * checkpoint can be restored, so that the previous owner keeps the folder. */
 static enum status claim_and_find(struct node *s)
 {
     enum status st = ST_OK;
@@ -156,15 +156,6 @@ static enum status find_servers(struct node *s)
     return st;
 }
 
-static uint64_t random_number(void)
-{
-    uint64_t n = 0;
-    while (n == 0)
-        if (getrandom(&n, sizeof n, 0) < 0)
-            n = rng_mix((uint64_t)clock_now_ns() ^ (uint64_t)getpid());
-    return n;
-}
-
 enum status node_create(const struct node_config *cfg, struct node **out)
 {
     enum status st = ST_OK;
@@ -172,7 +163,7 @@ enum status node_create(const struct node_config *cfg, struct node **out)
     if (!s)
         return ST_NOMEM;
     s->cfg = *cfg;
-    s->incarnation = random_number();
+    s->incarnation = process_incarnation();
     if (cfg->folder) {
         TRY(ps_folder_make(cfg->folder));
         if (cfg->self == 0)

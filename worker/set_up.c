@@ -1,6 +1,7 @@
 /* worker/set_up.c - from the flags to a trainer that can start: see worker.h. */
 #include "base/aligned.h"
 #include "base/digest.h"
+#include "base/process.h"
 #include "kernels/vector/vector.h"
 #include "member/job_query.h"
 #include "member/job_settings.h"
@@ -390,7 +391,7 @@ static enum status make_exchange(struct worker *w)
         .join = {.member = o->task_index,
                  .job = options_job(o, w->train->n),
                  .chunks = w->chunks,
-                 .incarnation = member_incarnation(),
+                 .incarnation = process_incarnation(),
                  .address = o->address ? o->address : member_address(w->address),
                  .model = w->model->text,
                  .hidden_units = w->model->hidden_units,

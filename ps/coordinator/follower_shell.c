@@ -5,7 +5,7 @@
 #include "base/clock.h"
 #include "base/hosts.h"
 #include "base/log.h"
-#include "base/rng.h"
+#include "base/process.h"
 #include "base/term.h"
 #include "checkpoint/folder.h"
 #include "checkpoint/restore.h"
@@ -18,7 +18,6 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-#include <sys/random.h>
 #include <unistd.h>
 
 enum {
@@ -463,9 +462,7 @@ enum status follower_create(const struct follower_config *cfg, struct follower_s
         snprintf(f->folder_id, sizeof f->folder_id, "%s", cfg->folder_id);
     pthread_mutex_init(&f->lock, NULL);
     clock_cond_init(&f->wake);
-    while (start.incarnation == 0)
-        if (getrandom(&start.incarnation, sizeof start.incarnation, 0) < 0)
-            start.incarnation = rng_mix((uint64_t)clock_now_ns() ^ (uint64_t)getpid());
+    start.incarnation = process_incarnation();
     struct plan_applier_config applier = {.service = cfg->service,
                                           .folder = cfg->folder,
                                           .restore_folder = cfg->restore_folder,

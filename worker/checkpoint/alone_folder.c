@@ -2,7 +2,7 @@
 #include "worker/checkpoint/alone_folder.h"
 #include "base/clock.h"
 #include "base/log.h"
-#include "base/rng.h"
+#include "base/process.h"
 #include "checkpoint/job_check.h"
 #include "checkpoint/owner.h"
 #include "checkpoint/restore.h"
@@ -14,7 +14,6 @@
 #include <stdio.h>
 #include <string.h>
 #include <sys/file.h>
-#include <sys/random.h>
 #include <unistd.h>
 
 enum { LOOKS_MS = 5000, LOOK_EACH_MS = 10 };
@@ -163,8 +162,8 @@ static enum status check(const struct alone_folder_config *cfg, const struct ps_
     return st;
 }
 
-/* Replaces what was found before, *found, by the newest checkpoint, if that is another and fits the
- * job. NULL: there is none. */
+/* Replaces *found, the result of an earlier look or NULL, by the newest checkpoint if that is
+ * another one. Refuses a checkpoint that does not fit the job. */
 static enum status find(const struct alone_folder_config *cfg, struct ps_restore **found)
 {
     const char *path = cfg->restore ? cfg->restore : cfg->path;
@@ -188,7 +187,7 @@ static enum status find(const struct alone_folder_config *cfg, struct ps_restore
     return check(cfg, m);
 }
 
-/* Goes on from it; NULL: from the beginning. */
+/* Loads the checkpoint into the updates. r NULL: the run starts at step 0. */
 static enum status restore(struct alone_folder *f, const struct alone_folder_config *cfg,
                            const struct ps_restore *r)
 {
@@ -207,11 +206,7 @@ done:
 
 static enum status claim(struct alone_folder *f)
 {
-    uint64_t incarnation = 0;
-    while (incarnation == 0)
-        if (getrandom(&incarnation, sizeof incarnation, 0) < 0)
-            incarnation = (uint64_t)getpid() << 32 | 1;
-    enum status st = ps_folder_claim(f->path, incarnation, f->name, 0, &f->lease);
+    enum status st = ps_folder_claim(f->path, process_incarnation(), f->name, 0, &f->lease);
     f->generation = ps_term(f->lease.epoch, 1);
     return st;
 }
@@ -225,13 +220,13 @@ enum status alone_folder_open(const struct alone_folder_config *cfg, struct alon
     TRY(ps_folder_make(cfg->path));
     TRY(ps_owner_check(cfg->path, NULL, cfg->take_over));
     TRY(lock(&f, cfg->take_over));
-    TRY(find(cfg, &found)); /* what does not fit is said before the folder is taken */
+    TRY(find(cfg, &found)); /* a start that fails here leaves the folder to its owner */
     TRY(restore(&f, cfg, found));
     const struct ps_restore *before = found;
     if (ps_folder_id(cfg->path, f.id) != ST_OK)
         f.id[0] = 0;
     TRY(claim(&f));
-    TRY(find(cfg, &found)); /* the owner so far may have made one until then */
+    TRY(find(cfg, &found)); /* the previous owner may have written one before the claim */
     if (found != before)
         TRY(restore(&f, cfg, found));
     if (f.lock_fd < 0)
