@@ -25,8 +25,9 @@
     "stop that one first, or use another folder; --take_over takes this one from it, and that "    \
     "one "                                                                                         \
     "loses its steps since its last checkpoint"
-/* Below the time in which a connection is made (net/rpc/channel.c): the error of one that was not
- * would say that a program is there, which hangs. */
+/* Deadline of the request; shorter than CONNECT_MS of net/rpc/channel.c. A process that hangs
+ * accepts the connection and sends nothing: at CONNECT_MS gRPC reports an error that looks like an
+ * answer. */
 enum { OWNER_ANSWER_MS = 4000 };
 
 /* Checks that the caller, which listens at this address (NULL: it has none), may claim the folder.

@@ -57,7 +57,8 @@ void weir_log(void (*line)(void *ctx, int level, const char *text), void *ctx)
         pthread_mutex_unlock(&line_lock);
 }
 
-/* A fork has the handle's memory, but none of its threads, and its locks as they were. */
+/* Returns 1 in a forked process. It has a copy of the handle, but no thread of the library, and its
+ * locks may be held for ever. */
 static int is_forked(const struct weir *w)
 {
     return w->pid != getpid();

@@ -114,7 +114,7 @@ int weir_fail(struct weir *w, int code, const char *fmt, ...) __attribute__((for
 int weir_fail_st(struct weir *w, enum status st);
 void weir_listen(void);
 void weir_divert(void); /* lines go nowhere else, from now on */
-/* The handle goes on no more: DONE, LEFT, OVER, or an error that was told. Returns code. */
+/* Stops the handle with DONE, LEFT, OVER, or an error that weir_fail() stored. Returns code. */
 int weir_stop(struct weir *w, int code);
 int weir_code_of(enum status st);
 /* First in each public function: 1: it must not be called, as weir_error says: by the function of

@@ -280,6 +280,7 @@ static void a_damaged_part_is_tried_again(void **state)
     capture_end();
     assert_non_null(strstr(capture_text, "does not match its checksum"));
     assert_int_equal(plan_applier_generation(r->applier), 0);
+    assert_int_equal(plan_applier_unreadable(r->applier), term_of(2, 1));
     ps_service_state(r->service, &s);
     assert_int_equal(s.generation, 0);
     flip(r, 1);
@@ -287,6 +288,21 @@ static void a_damaged_part_is_tried_again(void **state)
         wait_for(r, n + 1);
     assert_int_equal(plan_applier_generation(r->applier), term_of(2, 1));
     assert_restored(r, 1);
+    assert_int_equal(plan_applier_unreadable(r->applier), 0);
+}
+
+/* A network folder may show a file late: the coordinator hears of no damage at once. */
+static void missing_file_is_not_reported_as_damage(void **state)
+{
+    struct rig *r = *state;
+    char path[512];
+    snprintf(path, sizeof path, "%s/weir-1.1-0-1-of-2.safetensors", r->folder);
+    assert_int_equal(unlink(path), 0);
+    start(r, 1);
+    take(r, r->shard);
+    wait_for(r, 1);
+    assert_int_equal(plan_applier_generation(r->applier), 0);
+    assert_int_equal(plan_applier_unreadable(r->applier), 0);
 }
 
 /* Who is given no chunk needs no checkpoint. */
@@ -306,6 +322,7 @@ int main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test_setup_teardown(a_server_reads_its_own_chunks, setup, teardown),
         cmocka_unit_test_setup_teardown(a_damaged_part_is_tried_again, setup, teardown),
+        cmocka_unit_test_setup_teardown(missing_file_is_not_reported_as_damage, setup, teardown),
         cmocka_unit_test_setup_teardown(a_server_without_chunks_reads_nothing, setup, teardown),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);

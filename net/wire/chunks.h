@@ -26,7 +26,7 @@ enum {
 };
 
 /* Returns 1 if a parameter may have this name: 1 to CHUNKS_MAX_NAME bytes of printable ASCII
- * without spaces. NULL is none. */
+ * without spaces. NULL: returns 0. */
 int chunks_name_ok(const char *name);
 
 enum net_param_rule {

@@ -88,7 +88,7 @@ static enum status find(struct coordinator_disk *d, struct coord_disk_order *o,
         LOG_E("%s: there is no whole checkpoint before the one that is damaged: training waits; "
               "bring back what is damaged, or start all programs with another --checkpoint_dir",
               d->folder);
-        return ST_IO; /* the job must not begin anew */
+        return ST_IO; /* ST_NOT_FOUND would restart the job at step 0 */
     }
     if (st == ST_NOT_FOUND && d->folder_id[0] && ps_folder_is(d->folder, d->folder_id) != ST_OK) {
         LOG_E("%s: training waits for the checkpoints that were kept there: mount it, or, if they "

@@ -40,7 +40,7 @@ struct coordinator_config {
     struct ps_restore *restore;        /* that the job resumes from, given; NULL: none */
     char restored[CONTROL_TEXT_BYTES]; /* its name in the plan */
     uint64_t incarnation;              /* of this process, not 0 */
-    struct ps_lease lease;             /* of the folder; epoch 0: there is none */
+    struct ps_lease lease;             /* of the folder; epoch 0: no lease exists */
     int is_claimed;                    /* it is this process'; else that is recorded later */
     int64_t max_model_bytes;           /* of parameters held here */
     int64_t worker_timeout_ms;         /* that a worker may be away */

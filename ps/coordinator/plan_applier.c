@@ -13,7 +13,7 @@ enum {
     AGAIN_MS = 500,
     AGAIN_MOST_MS = 8000,
     MEMORY_MS = 50,
-    LATE_MS = 60000, /* for files to be seen here, as for a manifest's (coordinator_disk.c) */
+    LATE_MS = 60000, /* bound on the delay of a network folder, as CHECK_MS of coordinator_disk.c */
 };
 
 struct plan_applier {
@@ -27,15 +27,15 @@ struct plan_applier {
     struct ps_restore *restore; /* for it; NULL: what it names */
     uint64_t asked, taken;      /* generations: of the last plan, of the one applied last, */
     uint64_t busy;              /* of the one being applied; 0: none is */
-    uint64_t failing;           /* generation of the plan that failed last; 0: none did, */
-    int64_t failing_ns;         /* since when, */
-    int64_t again_ms;           /* and how long it waits for another try */
+    uint64_t failing;           /* generation of the plan that failed last; 0: no plan failed */
+    int64_t failing_ns;         /* time of that plan's first failure */
+    int64_t again_ms;           /* back-off until its next try */
     uint64_t unreadable; /* generation of the plan whose checkpoint cannot be read; 0: none */
     int stopping;
 };
 
-/* The coordinator can take an older checkpoint in the place of this plan's: it is not --restore's
- * file, and its name says in which order it was made. */
+/* Returns 1 if the coordinator can restore an older checkpoint instead of this plan's. It cannot if
+ * --restore named the file, or if the file's name lacks a generation, which orders checkpoints. */
 static int can_be_passed(const struct net_plan *plan)
 {
     struct ps_name is;
@@ -45,9 +45,9 @@ static int can_be_passed(const struct net_plan *plan)
     return is.kind == PS_NAME_MANIFEST && is.id.generation > 0;
 }
 
-/* Notes that the plan has failed. Bytes that were read and do not match their checksum are damaged;
- * a file that is missing or short may be late, on a network folder. What cannot be read now is not
- * given up, as in checkpoint/restore.h. Under the lock. */
+/* Records that the plan failed. Reports its checkpoint as damaged if bytes do not match their
+ * checksum, or if a file is missing or short for LATE_MS; a network folder may show a file late. An
+ * I/O error reports no damage, as in checkpoint/restore.h. The caller holds the lock. */
 static void note_failure(struct plan_applier *t, const struct net_plan *plan, enum status st,
                          int was_open)
 {
@@ -93,7 +93,7 @@ static int has_chunks(const struct plan_applier *t, const struct net_plan *plan)
     return n > 0;
 }
 
-/* *was_open: the checkpoint, if the plan has one, could be opened. */
+/* Begins the plan. Sets *was_open once the checkpoint, if the plan has one, is open. */
 static enum status apply(struct plan_applier *t, const struct net_plan *plan,
                          struct ps_restore *restore, int *was_open)
 {

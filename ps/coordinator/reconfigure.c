@@ -226,7 +226,8 @@ static void order_plan(struct coord *c, enum plan_source source, int64_t step,
     coord_act(out, &a);
 }
 
-/* Looks for what to go on from: older than what a server could not read. */
+/* Orders a look for the newest checkpoint, or, if a server reports the plan's checkpoint as
+ * damaged, for the newest one before that. */
 static void order_find(struct coord *c, struct coord_out *out)
 {
     int slot = coord_server_cannot_read(c);
