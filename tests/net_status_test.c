@@ -8,6 +8,8 @@
 #include "tests/capture.h"
 #include "tests/net_wire.h"
 #include <arpa/inet.h>
+#include <dlfcn.h>
+#include <errno.h>
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stdatomic.h>
@@ -19,6 +21,19 @@
 #include <sys/socket.h>
 /* after its needs */
 #include <cmocka.h>
+
+/* How many calls of connect() by gRPC are to leave another errno than the one that they set. */
+static atomic_int n_wrong_errno;
+
+int connect(int fd, __CONST_SOCKADDR_ARG addr, socklen_t n)
+{
+    int (*real)(int, __CONST_SOCKADDR_ARG, socklen_t) = NULL;
+    *(void **)&real = dlsym(RTLD_NEXT, "connect");
+    int rc = real(fd, addr, n);
+    if (rc < 0 && errno == EINPROGRESS && atomic_fetch_sub(&n_wrong_errno, 1) > 0)
+        errno = ENOENT;
+    return rc;
+}
 
 enum { LONG_MS = 30000, N_MEMBERS = 3, N_SERVERS = 2 };
 
@@ -183,6 +198,26 @@ static void a_status_comes_whole(void **state)
     assert_true(!got.chunks && !got.model && got.n_members == 0 && got.checkpoints.last == -1);
     net_status_free(&got);
     net_status_free(&expect);
+    net_server_destroy(server);
+}
+
+/* gRPC gives up a connection in progress when errno is changed behind connect(). */
+static void a_wrong_errno_is_survived(void **state)
+{
+    atomic_int has_job = 0;
+    char addr[64], why[CONTROL_TEXT_BYTES] = "";
+    struct net_server_people people = {&has_job, NULL, on_status, on_command, NULL, NULL};
+    struct net_server *server = start(&people, addr);
+    struct net_status got;
+    (void)state;
+    atomic_store(&n_wrong_errno, 1);
+    assert_int_equal(net_status_ask(addr, 0, LONG_MS, &got, why), ST_OK);
+    assert_true(atomic_load(&n_wrong_errno) <= 0);
+    net_status_free(&got);
+    atomic_store(&n_wrong_errno, 2);
+    assert_int_equal(net_status_ask(addr, 0, LONG_MS, &got, why), ST_UNAVAILABLE);
+    assert_non_null(strstr(why, "failed to connect"));
+    atomic_store(&n_wrong_errno, 0);
     net_server_destroy(server);
 }
 
@@ -409,6 +444,7 @@ int main(void)
         cmocka_unit_test(nobody_answers),          cmocka_unit_test(lies_are_refused),
         cmocka_unit_test(long_models_are_refused), cmocka_unit_test(floods_are_refused),
         cmocka_unit_test(a_join_brings_the_model), cmocka_unit_test(texts_are_made_harmless),
+        cmocka_unit_test(a_wrong_errno_is_survived),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -5,6 +5,7 @@
 #include "net/wire/message.h"
 #include <stdio.h>
 #include <stdlib.h>
+#include <string.h>
 
 void net_status_free(struct net_status *s)
 {
@@ -15,7 +16,9 @@ void net_status_free(struct net_status *s)
     *s = (struct net_status){.chunks = NULL};
 }
 
-/* One call over a channel of its own. */
+/* Makes one call over a channel of its own. Where no connection was made, and so nothing was sent,
+ * it tries once more: gRPC before 1.61 may read another call's errno after connect() and then gives
+ * up a connection in progress, for example with "No such file or directory" (grpc/grpc#35064). */
 static enum status call(const char *addr, const char *method, struct net_unary_messages *m,
                         int64_t deadline_ms)
 {
@@ -23,7 +26,11 @@ static enum status call(const char *addr, const char *method, struct net_unary_m
     enum status st = net_unary_create(addr, RT_MAX_MESSAGE_BYTES, &u);
     if (st != ST_OK)
         return st;
-    st = net_unary_call(u, method, &m->request, deadline_ms, &m->reply, m->why);
+    for (int i = 0; i < 2; i++) {
+        st = net_unary_call(u, method, &m->request, deadline_ms, &m->reply, m->why);
+        if (st != ST_UNAVAILABLE || !strstr(m->why, "failed to connect"))
+            break;
+    }
     net_unary_destroy(u);
     return st;
 }
