@@ -36,6 +36,13 @@ static int waits_for_next_plan(const struct coord *c, const struct coord_server_
     return c->settled == c->generation && s->held && s->held != s->incarnation;
 }
 
+/* It drained or left, and the generation without it has settled: nothing needs it any more. */
+static int has_left(const struct coord *c, const struct coord_server_state *s)
+{
+    return c->generation && s->number < 0 && (s->leaving || s->drained) &&
+           c->settled == c->generation;
+}
+
 int coord_fill_reply(const struct coord *c, int server, struct net_control_reply *out)
 {
     *out = (struct net_control_reply){
@@ -54,9 +61,7 @@ int coord_fill_reply(const struct coord *c, int server, struct net_control_reply
         return 0;
     const struct coord_server_state *s = &coord_servers(c)[server];
     out->given = s->given;
-    out->drained = (c->generation && s->number < 0 && (s->leaving || s->drained) &&
-                    c->settled == c->generation) ||
-                   ((c->job_done || c->job_failed) && c->closing);
+    out->drained = has_left(c, s) || ((c->job_done || c->job_failed) && c->closing);
     out->failed = c->job_failed && c->closing;
     if (c->ckpt.phase == CKPT_ORDERED && s->ordered >= 0)
         out->step = c->ckpt.step;
@@ -89,7 +94,7 @@ void coord_server(const struct coord *c, int server, struct coord_server_view *o
     const struct coord_server_state *s = &coord_servers(c)[server];
     int silent = s->life != LIFE_KNOWN || coord_server_is_silent(c, s, SILENT_MS);
     *out = (struct coord_server_view){.number = s->number, .heard_ms = -1, .up_ms = -1};
-    if (s->life == LIFE_NONE || (s->number < 0 && silent))
+    if (s->life == LIFE_NONE || (s->number < 0 && silent) || has_left(c, s))
         out->kind = SERVER_NONE;
     else if (coord_server_joins(c, s))
         out->kind = SERVER_JOINS;
