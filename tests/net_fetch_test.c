@@ -223,7 +223,9 @@ static void where_many_do_not_come_one_is_asked_for(void **state)
     assert_int_equal(run(&r, client, 3000), ST_OK);
     set_slow(0);
     assert_all(&r);
-    assert_int_equal(calls() - before, 1 + N_CHUNKS);
+    /* a busy machine may be late with the first chunk, which is asked for alone, as well: then the
+     * message of many is never asked for */
+    assert_in_range(calls() - before, N_CHUNKS, 1 + N_CHUNKS);
     net_fetch_destroy(client);
 }
 

@@ -440,10 +440,14 @@ static void a_join_brings_the_model(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(a_status_comes_whole),    cmocka_unit_test(commands_are_answered),
-        cmocka_unit_test(nobody_answers),          cmocka_unit_test(lies_are_refused),
-        cmocka_unit_test(long_models_are_refused), cmocka_unit_test(floods_are_refused),
-        cmocka_unit_test(a_join_brings_the_model), cmocka_unit_test(texts_are_made_harmless),
+        cmocka_unit_test(a_status_comes_whole),
+        cmocka_unit_test(commands_are_answered),
+        cmocka_unit_test(nobody_answers),
+        cmocka_unit_test(lies_are_refused),
+        cmocka_unit_test(long_models_are_refused),
+        cmocka_unit_test(floods_are_refused),
+        cmocka_unit_test(a_join_brings_the_model),
+        cmocka_unit_test(texts_are_made_harmless),
         cmocka_unit_test(a_wrong_errno_is_survived),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);

@@ -348,7 +348,7 @@ class Brake:
         began = time.monotonic()
         while not self.over.wait(self.TURN):
             there = [p for p in self.workers() if p is not None and p.has_begun()]
-            if max((p.global_step() for p in there), default=0) >= self.limit:
+            if there and max(p.global_step() for p in there) >= self.limit:
                 for p in there:
                     p.hold()
                 self.over.wait(self.REST * (time.monotonic() - began))

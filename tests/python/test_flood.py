@@ -19,6 +19,8 @@ MB = 1 << 20
 PREFACE = b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n"
 DATA, HEADERS, RST, SETTINGS, PING, WINDOW = 0, 1, 3, 4, 6, 8
 GUESTS = 128  # calls of unknown peers that may be open: net/rpc/unauthenticated_calls.h
+# A call of a worker counts as well until its message has come. It displaces a call of the flood.
+LEFT_OPEN = range(GUESTS - 4, GUESTS + 1)
 
 
 def frame(kind, flags, stream, payload=b""):
@@ -165,7 +167,7 @@ class Flood(harness.Test):
         self.await_ends(peers)
         grown = memory(job.ps[0], "VmRSS") - before
         n_open = sum(len(peer.open) for peer in peers)
-        self.assertIn(n_open, range(GUESTS - 4, GUESTS + 1))
+        self.assertIn(n_open, LEFT_OPEN)
         if not harness.SANITIZE:
             self.assertLess(grown, (GUESTS + 32) * MB)
         job.ps[0].wait_line("more than %d calls of unknown peers" % GUESTS)
@@ -208,7 +210,7 @@ class Flood(harness.Test):
             stream = peer.call("/grpc.health.v1.Health/Watch")
             peer.send(frame(DATA, 1, stream, bytes(5)))
         self.await_ends([peer])
-        self.assertEqual(len(peer.open), GUESTS)
+        self.assertIn(len(peer.open), LEFT_OPEN)
         self.finish(job)
 
     def test_connections(self):
