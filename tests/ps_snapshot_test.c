@@ -4,6 +4,7 @@
 #include "base/rng.h"
 #include "ps/store/handover.h"
 #include "ps/store/snapshot.h"
+#include <math.h>
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stddef.h>
@@ -86,7 +87,8 @@ static void teardown(struct rig *r)
     chunks_destroy(r->chunks);
 }
 
-static void send(struct rig *r, enum piece_kind kind, int chunk, int64_t step)
+static enum piece_kind answer_of(struct rig *r, enum piece_kind kind, int chunk, int64_t step,
+                                 int is_bad)
 {
     float values[MAX_ELEMS];
     const struct net_chunk *c = &r->chunks->chunks[chunk];
@@ -94,6 +96,8 @@ static void send(struct rig *r, enum piece_kind kind, int chunk, int64_t step)
         values[i] = rng_uniform(rng_key((uint64_t)kind, RNG_TEST, (uint64_t)step),
                                 (uint64_t)(c->first + i)) -
                     0.5f;
+    if (is_bad)
+        values[c->n_elems - 1] = INFINITY;
     struct net_span span = {(const uint8_t *)values, (size_t)c->n_elems * sizeof(float)};
     const struct net_frame_head head = {1, 0, INCARNATION};
     const struct net_piece piece = {.kind = kind,
@@ -104,8 +108,13 @@ static void send(struct rig *r, enum piece_kind kind, int chunk, int64_t step)
                                     .payload = {&span, 0, span.n}};
     struct ps_answer a;
     ps_store_piece(r->store, &head, &piece, 1, 0, &a);
-    assert_int_not_equal(a.kind, PIECE_REFUSED);
     buf_unref(a.payload);
+    return a.kind;
+}
+
+static void send(struct rig *r, enum piece_kind kind, int chunk, int64_t step)
+{
+    assert_int_not_equal(answer_of(r, kind, chunk, step, 0), PIECE_REFUSED);
 }
 
 static void remember(struct rig *r, int chunk)
@@ -226,6 +235,23 @@ static void test_lockstep_mixed(void **state)
     assert_int_equal(r.n_done, 1);
     bring_to(&r, 11, 11, 10);
     check(&r, 2, 10, 10, 10);
+    teardown(&r);
+}
+
+/* The last contribution of a step is refused while the next version is computed, whose slots may
+ * lie where the previous version's were: then that version is not to be had any more. */
+static void test_lockstep_refused(void **state)
+{
+    struct rig r;
+    setup(&r, &sync_job);
+    bring_to(&r, 6, 6, 6);
+    assert_int_equal(answer_of(&r, PIECE_PUSH, 0, 6, 1), PIECE_REFUSED);
+    begin(&r, 5, ST_RANGE);
+    check_empty(&r);
+    begin(&r, 6, ST_OK);
+    check(&r, 1, 6, 6, 6);
+    bring_to(&r, 7, 7, 7);
+    check(&r, 1, 6, 6, 6);
     teardown(&r);
 }
 
@@ -385,6 +411,7 @@ int main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_lockstep_present_and_previous),
         cmocka_unit_test(test_lockstep_mixed),
+        cmocka_unit_test(test_lockstep_refused),
         cmocka_unit_test(test_lockstep_past),
         cmocka_unit_test(test_beyond_the_job),
         cmocka_unit_test(test_lockstep_restored),

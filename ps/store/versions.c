@@ -261,6 +261,8 @@ enum status chunk_state_contribute(struct ps_store *s, struct chunk_state *c,
     if (next.value && !next.kept)
         *bad = try_version(s, c, from->base, &next);
     if (*bad != SIZE_MAX) { /* it was this one: others were looked at when they came */
+        if (next.slots && next.slots == c->previous.slots) /* written over; as in await_norm() */
+            ps_version_drop(&c->previous);
         c->sum = before;
         st = ST_INVALID;
         goto done;
