@@ -186,20 +186,39 @@ static void fill_metadata(struct table *t, const struct ps_checkpoint_file *cp, 
         add_metadata(t, "folder", "%s", cp->home);
 }
 
-/* The first parameter whose value is not finite; NULL: there is none. Training cannot go on from
- * such a file, and it would take the place of one from which it can. */
-static const char *not_finite(const struct chunks *chunks, const struct ps_checkpoint_chunk *list,
-                              int n)
+/* The first parameter of the chunk that has one of these numbers, which are `n_elems` of each kind,
+ * where one is not finite; NULL: all are. */
+static const char *first_not_finite(const struct chunks *chunks, const struct net_chunk *c,
+                                    const float *numbers, int n_kinds)
 {
     struct part p;
-    for (int i = 0; i < n; i++) {
-        const struct net_chunk *c = &chunks->chunks[list[i].chunk];
-        size_t bad = finite_first_bad(DTYPE_F32, list[i].value, (size_t)c->n_elems);
-        for (int k = c->param; bad < (size_t)c->n_elems && part_of(chunks, c, k, &p); k++)
+    size_t n = (size_t)c->n_elems;
+    for (int i = 0; numbers && i < n_kinds; i++) {
+        size_t bad = finite_first_bad(DTYPE_F32, numbers + (size_t)i * n, n);
+        for (int k = c->param; bad < n && part_of(chunks, c, k, &p); k++)
             if (bad < p.at + (size_t)(p.end - p.begin))
                 return p.param->name;
     }
     return NULL;
+}
+
+/* Refuses what training cannot go on from: the file would take the place of one from which it can.
+ * Returns ST_INVALID and logs the parameter. */
+static enum status check_finite(const struct ps_checkpoint_file *cp,
+                                const struct ps_checkpoint_chunk *list, int n)
+{
+    for (int i = 0; i < n; i++) {
+        const struct net_chunk *c = &cp->chunks->chunks[list[i].chunk];
+        const char *value = first_not_finite(cp->chunks, c, list[i].value, 1);
+        const char *slot = first_not_finite(cp->chunks, c, list[i].slots, job_n_slots(cp->job));
+        if (!value && !slot)
+            continue;
+        LOG_E("no checkpoint at step %" PRId64 ": %sparameter '%s' is not finite, training has "
+              "diverged; the checkpoints before stay",
+              cp->step, value ? "" : "the optimizer's state of ", value ? value : slot);
+        return ST_INVALID;
+    }
+    return ST_OK;
 }
 
 enum status ps_checkpoint_write(const struct ps_checkpoint_file *cp,
@@ -217,13 +236,7 @@ enum status ps_checkpoint_write(const struct ps_checkpoint_file *cp,
         LOG_E("%s/%s: the path is too long", cp->folder, name);
         return ST_IO;
     }
-    const char *bad = not_finite(cp->chunks, list, n);
-    if (bad) {
-        LOG_E("no checkpoint at step %" PRId64 ": parameter '%s' is not finite, training has "
-              "diverged; the checkpoints before stay",
-              cp->step, bad);
-        return ST_INVALID;
-    }
+    TRY(check_finite(cp, list, n));
     for (int i = 0; i < n; i++) {
         const struct net_chunk *c = &cp->chunks->chunks[list[i].chunk];
         for (int k = c->param; part_of(cp->chunks, c, k, &p); k++)

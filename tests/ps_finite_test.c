@@ -4,6 +4,7 @@
 #include "base/digest.h"
 #include "base/log.h"
 #include "base/rng.h"
+#include "checkpoint/shard_file.h"
 #include "kernels/vector/finite.h"
 #include "ps/store/store.h"
 #include "tests/capture.h"
@@ -497,6 +498,32 @@ static void test_above(void **state)
             }
 }
 
+/* A file from which training could not go on is not written: it would outrank one that is whole. */
+static void test_no_checkpoint_of_what_is_not_finite(void **state)
+{
+    static float value[N_ELEMS], slots[2 * N_ELEMS];
+    float *const at[] = {&value[3], &value[N_W], &slots[N_W - 1], &slots[N_ELEMS + N_W + 5]};
+    const char *const what[] = {": parameter 'fc/weights' is", ": parameter 'fc/biases' is",
+                                "the optimizer's state of parameter 'fc/weights' is",
+                                "the optimizer's state of parameter 'fc/biases' is"};
+    struct fixture f;
+    struct net_job job = {.n_workers = 1, .train_steps = 10, .seed = 3};
+    struct safetensors_written written;
+    optim_defaults(OPTIM_ADAM, &job.optim);
+    setup(&f, &job);
+    const struct ps_checkpoint_chunk chunk = {.value = value, .slots = slots};
+    const struct ps_checkpoint_file file = {
+        .folder = "/nowhere", .step = 5, .n_servers = 1, .job = &job, .chunks = f.chunks};
+    (void)state;
+    for (int i = 0; i < 4; i++) {
+        *at[i] = i % 2 ? INFINITY : NAN;
+        assert_int_equal(CAPTURE(ps_checkpoint_write(&file, &chunk, 1, &written)), ST_INVALID);
+        assert_non_null(strstr(capture_text, what[i]));
+        *at[i] = 0;
+    }
+    teardown(&f);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -511,6 +538,7 @@ int main(void)
         cmocka_unit_test(test_a_skip_is_a_contribution),
         cmocka_unit_test(test_finite),
         cmocka_unit_test(test_above),
+        cmocka_unit_test(test_no_checkpoint_of_what_is_not_finite),
     };
     log_init("test", -1, LOG_LEVEL_INFO);
     return cmocka_run_group_tests(tests, NULL, NULL);
