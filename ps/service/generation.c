@@ -203,6 +203,19 @@ static void doubt_streams(struct ps_service *s, const struct run *old)
     }
 }
 
+/* Releases what the runs before hold, if the next takes nothing from them: no server has to hold a
+ * model twice to go back to a checkpoint. Every later plan of the coordinator is then from a
+ * checkpoint, or the first, until one of them settles. */
+static void empty_before(struct ps_service *s, struct run *old)
+{
+    pthread_mutex_lock(&s->lock);
+    struct run *older = cut(old);
+    pthread_mutex_unlock(&s->lock);
+    service_let_go(older);
+    ps_store_stop(old->store, -1);
+    ps_store_empty(old->store);
+}
+
 /* Under `change`. */
 static enum status begin(struct ps_service *s, const struct net_plan *plan,
                          const struct ps_restore *restore)
@@ -212,6 +225,8 @@ static enum status begin(struct ps_service *s, const struct net_plan *plan,
     if (old && !ps_store_stopped(old->store))
         ps_store_stop(old->store, -1);
     enum status st = s->cfg.beginning ? s->cfg.beginning(s->cfg.ctx, plan) : ST_OK;
+    if (st == ST_OK && old && !ended && plan->source != PLAN_MEMORY)
+        empty_before(s, old);
     if (st == ST_OK)
         st = make_run(s, plan, restore, &r);
     if (st != ST_OK) {

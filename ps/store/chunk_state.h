@@ -94,6 +94,9 @@ struct arrival {
     int64_t now_ns;
 };
 
+/* store.c: releases all buffers that the chunk holds. */
+void chunk_state_empty(const struct ps_store *s, struct chunk_state *c);
+
 /* clip.c; takes locks itself: the chunk waits since now for the norm of `step`, to which it adds
  * `squares`. */
 void chunk_state_add_squares(struct ps_store *s, int chunk, int64_t step, double squares);

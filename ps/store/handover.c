@@ -57,6 +57,18 @@ void ps_store_hold_last(struct ps_store *s, int on)
         chunk_state_answer_owed(s, &s->owned[i]);
 }
 
+void ps_store_empty(struct ps_store *s)
+{
+    for (int i = 0; i < s->n_owned; i++) {
+        struct chunk_state *c = &s->owned[i];
+        pthread_mutex_lock(&c->lock);
+        chunk_state_empty(s, c);
+        pthread_mutex_unlock(&c->lock);
+    }
+    ps_pool_destroy(s->pool); /* stopped chunks take nothing from it */
+    s->pool = NULL;
+}
+
 static enum status take_samples(const struct ps_store *s, struct ps_taken *out)
 {
     if (!s->samples)

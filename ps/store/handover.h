@@ -7,6 +7,10 @@
 #define PS_STORE_HANDOVER_H
 #include "ps/store/store.h"
 
+/* Releases what the chunks of a store that was stopped for good hold: versions, slots,
+ * contributions. Their numbers stay, and members are sent to the next generation as before. */
+void ps_store_empty(struct ps_store *s);
+
 /* A chunk's version, references that the holder gives back; slots: NULL: it has none. Where chunks
  * go each at its own pace the model's first one has a list of samples (samples.h), a copy. */
 struct ps_taken {

@@ -19,7 +19,7 @@ enum status ps_store_first(struct ps_store *s, int chunk, int64_t version, const
     if (!c)
         return ST_OK;
     pthread_mutex_lock(&c->lock);
-    if (c->version < 0 && (st = chunk_state_take_version(s, c, &v)) == ST_OK) {
+    if (c->version < 0 && !c->ended && (st = chunk_state_take_version(s, c, &v)) == ST_OK) {
         memcpy(v.value->data, value, c->n * sizeof(float));
         chunk_state_set_first(c, &v, version);
     }

@@ -162,18 +162,26 @@ done:
     return st;
 }
 
+void chunk_state_empty(const struct ps_store *s, struct chunk_state *c)
+{
+    ps_aggregate_free(&c->sum);
+    ps_version_drop(&c->present);
+    ps_version_drop(&c->previous);
+    ps_version_drop(&c->next);
+    c->pending = PENDING_NONE;
+    for (int m = 0; c->waiters && m < s->n_members; m++) {
+        buf_unref(c->waiters[m].base);
+        c->waiters[m].base = NULL;
+    }
+}
+
 void ps_store_destroy(struct ps_store *s)
 {
     if (!s)
         return;
     for (int i = 0; i < s->n_owned; i++) {
         struct chunk_state *c = &s->owned[i];
-        ps_aggregate_free(&c->sum);
-        ps_version_drop(&c->present);
-        ps_version_drop(&c->previous);
-        ps_version_drop(&c->next);
-        for (int m = 0; c->waiters && m < s->n_members; m++)
-            buf_unref(c->waiters[m].base);
+        chunk_state_empty(s, c);
         free(c->waiters);
         pthread_mutex_destroy(&c->lock);
     }
