@@ -62,10 +62,9 @@ class Weirctl(harness.Test):
 class Shows(Weirctl):
     def test_status(self):
         job = self.run_job()
-        doc = self.await_json(job, ["status"], lambda d: d["step"] > 5)
+        doc = self.await_json(job, ["status"], lambda d: d["step"] > 5 and d["steps_per_s"] > 0)
         self.assertEqual((doc["server"], doc["state"], doc["change"]), (0, "training", None))
         self.assertEqual(doc["generation"], harness.term(1))
-        self.assertGreater(doc["steps_per_s"], 0)
         self.assertIn(doc["highest_step"] - doc["step"], (0, 1))
         self.assertEqual(doc["position"], doc["step"] * 24)
         self.assertIsNone(doc["checkpoints"])
