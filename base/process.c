@@ -7,10 +7,16 @@
 #include "base/rng.h"
 #include <malloc.h>
 #include <signal.h>
+#include <stdio.h>
+#include <string.h>
 #include <sys/random.h>
 #include <unistd.h>
 
 static bool is_ours;
+static struct {
+    char line[512];
+    int exit_code;
+} overdue;
 
 void process_set_up(void)
 {
@@ -25,6 +31,33 @@ void process_set_up(void)
 bool process_is_ours(void)
 {
     return is_ours;
+}
+
+/* Calls nothing that a signal handler may not call. */
+static void end_now(int signo)
+{
+    (void)signo;
+    ssize_t n = write(STDERR_FILENO, overdue.line, strlen(overdue.line));
+    (void)n;
+    _exit(overdue.exit_code);
+}
+
+void process_end_within(int seconds, int exit_code, const char *what)
+{
+    struct sigaction action = {.sa_handler = end_now};
+    sigset_t set;
+    int is_first = !overdue.line[0];
+    overdue.exit_code = exit_code;
+    if (!is_first)
+        return;
+    snprintf(overdue.line, sizeof overdue.line,
+             "%s has not answered for %d s: this process ends without waiting for it\n", what,
+             seconds);
+    sigaction(SIGALRM, &action, NULL);
+    sigemptyset(&set);
+    sigaddset(&set, SIGALRM);
+    pthread_sigmask(SIG_UNBLOCK, &set, NULL);
+    alarm((unsigned)seconds);
 }
 
 uint64_t process_incarnation(void)

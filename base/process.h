@@ -11,6 +11,11 @@
 void process_set_up(void);
 /* Returns true if process_set_up() was called: code may change settings of the whole process. */
 bool process_is_ours(void);
+/* Ends the process with `exit_code` if it still runs in so many seconds, with a line on stderr that
+ * names `what`, the thing that does not answer. For the end of a program, where a thread that is
+ * joined may hang in the kernel, as in a read from a network folder. The first call's time counts.
+ * Takes SIGALRM. */
+void process_end_within(int seconds, int exit_code, const char *what);
 /* Returns a random number that identifies a start of a process; never 0. */
 uint64_t process_incarnation(void);
 

@@ -26,6 +26,7 @@
 
 enum { STOP_GRACE_MS = 2000, COMMAND_MS = 10000, LOOK_MS = 50 };
 enum { WORKERS_MS = 10000 }; /* for workers to hear that the region has ended */
+enum { END_S = 15 };         /* for all that follows the last checkpoint */
 
 static struct ps_options opt;
 
@@ -97,6 +98,13 @@ static void await_workers(struct ps_service *service)
         poll(NULL, 0, LOOK_MS);
 }
 
+/* Bounds what is still to come: a thread may hang in a folder that does not answer. */
+static void bound_end(int exit_code)
+{
+    process_end_within(END_S, exit_code,
+                       opt.checkpoint_dir ? opt.checkpoint_dir : "a thread of this server");
+}
+
 static int run_server(struct app *app, struct ps_service *service, struct net_server *server,
                       const struct ps_cluster *c)
 {
@@ -117,6 +125,7 @@ static int run_server(struct app *app, struct ps_service *service, struct net_se
     ps_finish_node(app);
     if (cut_off)
         await_workers(service);
+    bound_end(sig ? 128 + sig : EXIT_RETRY);
     net_server_stop(server, STOP_GRACE_MS);
     log_stats(service);
     app->error = error_of(app, parent_lost);
@@ -176,6 +185,7 @@ static int serve(struct ps_cluster *c, struct app *app)
     TRY(node_serve(app->node));
     exit_code = run_server(app, service, server, c);
 done:
+    bound_end(exit_code ? exit_code : status_exit_code(st));
     if (pages_fd >= 0)
         close(pages_fd);
     ps_status_stop(status);

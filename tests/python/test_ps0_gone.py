@@ -12,6 +12,7 @@ import unittest
 import ckpt_folder
 import harness
 import namespaces
+import preload
 
 FLAGS = ["--batch_size=12", "--train_steps=60", "--seed=5", "--chunk_bytes=5120",
          "--optimizer=adam", "--log_every=1", "--intra_op_threads=1"]
@@ -144,7 +145,7 @@ class Ps0Gone(harness.Test):
         new = self.job(n_ps=1, n_workers=1, model="small", flags=FLAGS)
         held = os.path.join(self.dir(), "held")
         ps = new.start_ps(0, *self.ckpt("--take_over"), wait=False,
-                          env={**os.environ, "LD_PRELOAD": self.compile(HOLDS_CLAIMS),
+                          env={**os.environ, "LD_PRELOAD": preload.library(self, HOLDS_CLAIMS),
                                "HOLD_CLAIMS": held})
         harness.until(lambda: os.path.exists(held), "the new ps 0 claims the folder")
         old.finish(120)
@@ -154,13 +155,6 @@ class Ps0Gone(harness.Test):
         summary, = new.finish(120)
         self.assertEqual((summary["global_step"], summary["parameters_sha256"]),
                          (60, old.summary(0)["parameters_sha256"]))
-
-    def compile(self, source):
-        """The path of a library for LD_PRELOAD."""
-        path = os.path.join(self.dir(), "preloaded.so")
-        subprocess.run(["cc", "-shared", "-fPIC", "-x", "c", "-", "-o", path, "-ldl"], text=True,
-                       check=True, input=source)
-        return path
 
     @staticmethod
     def status(job):

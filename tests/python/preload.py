@@ -1,0 +1,33 @@
+"""Libraries that a test loads into one of the programs, in front of what they replace."""
+import os
+import subprocess
+
+# A pread() from a file with HANG in its name never returns, as on a network folder that is gone.
+HANGING_READS = r"""
+#define _GNU_SOURCE
+#include <dlfcn.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/types.h>
+#include <unistd.h>
+static ssize_t look_and_read(int fd, void *to, size_t n, off_t at)
+{
+    char link[64], path[4096] = "";
+    snprintf(link, sizeof link, "/proc/self/fd/%d", fd);
+    if (readlink(link, path, sizeof path - 1) > 0 && strstr(path, getenv("HANG")))
+        for (dprintf(2, "a read of %s hangs\n", path);;)
+            pause();
+    return ((ssize_t (*)(int, void *, size_t, off_t))dlsym(RTLD_NEXT, "pread"))(fd, to, n, at);
+}
+ssize_t pread(int fd, void *to, size_t n, off_t at) { return look_and_read(fd, to, n, at); }
+ssize_t pread64(int fd, void *to, size_t n, off_t at) { return look_and_read(fd, to, n, at); }
+"""
+
+
+def library(test, source):
+    """The path of a library for LD_PRELOAD."""
+    path = os.path.join(test.dir(), "preloaded.so")
+    subprocess.run(["cc", "-shared", "-fPIC", "-x", "c", "-", "-o", path, "-ldl"], text=True,
+                   check=True, input=source)
+    return path

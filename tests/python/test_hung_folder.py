@@ -1,0 +1,36 @@
+#!/usr/bin/python3
+"""A checkpoint folder on a network that does not answer: one SIGTERM ends a server all the same."""
+# label: cluster
+import os
+import signal
+import unittest
+
+import harness
+import preload
+
+FLAGS = ["--train_steps=60", "--batch_size=12", "--seed=3", "--chunk_bytes=4096"]
+
+
+@unittest.skipIf(harness.SANITIZE, "the preloaded library comes before the sanitizer's")
+class HungFolder(harness.Test):
+    def test_sigterm_ends_a_server_that_reads(self):
+        folder = os.path.join(self.dir(), "ckpt")
+        flags = ["--checkpoint_dir=" + folder, "--save_steps=20"]
+        old = self.job(n_ps=2, n_workers=1, model="small", flags=FLAGS)
+        old.start(flags)
+        old.finish()
+        job = self.job(n_ps=2, n_workers=1, model="small", flags=[*FLAGS, "--train_steps=100"])
+        job.start_ps(0, *flags)
+        job.start_ps(1, *flags, env={**os.environ, "HANG": "60-1-of-2",
+                                     "LD_PRELOAD": preload.library(self, preload.HANGING_READS)})
+        job.start_worker(0)
+        job.ps[1].wait_line("a read of .* hangs")
+        job.ps[1].stop(signal.SIGTERM, 60, 143)
+        job.ps[1].wait_line("%s has not answered for 15 s: this process ends without waiting for "
+                            "it" % folder)
+        for process in (job.workers[0], job.ps[0]):
+            process.stop(signal.SIGKILL, status=-signal.SIGKILL)
+
+
+if __name__ == "__main__":
+    harness.main()
