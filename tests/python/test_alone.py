@@ -121,7 +121,7 @@ class Alone(harness.Test):
             if at == "start":
                 worker.wait_line("checkpoint at step|training step|parameters in")
             elif at == "saved":
-                worker.wait_line(r"checkpoint at step \d+: ")
+                worker.wait_line(r"checkpoint at step \d+: /")
             elif at == "training":
                 worker.wait_line("training step|training elapsed|found a checkpoint at step %d" %
                                  STEPS)
@@ -185,7 +185,7 @@ class Alone(harness.Test):
         """A worker or a ps 0 that comes second is refused while the first one lives; --take_over
         takes the folder, and the first one ends before it writes again."""
         first = self.begin(*SLOW, "--train_steps=100000", "--save_steps=4")
-        first.wait_line("checkpoint at step")
+        first.wait_line(r"checkpoint at step \d+: /")
         job = self.job(n_workers=1)
         second = self.begin()
         ps = job.start_ps(0, "--checkpoint_dir=" + self.folder(), wait=False)
@@ -207,7 +207,7 @@ class Alone(harness.Test):
     def test_take_over_that_fails(self):
         """It changes nothing: the folder still belongs to the first worker, which goes on."""
         first = self.begin(*SLOW, "--train_steps=100000", "--save_steps=4")
-        first.wait_line("checkpoint at step")
+        first.wait_line(r"checkpoint at step \d+: /")
         self.begin("--take_over", "--seed=6").wait(60, 1)
         second = self.begin()
         second.wait(60, 1)
