@@ -7,15 +7,6 @@
 #include <stdlib.h>
 #include <string.h>
 
-void net_status_free(struct net_status *s)
-{
-    chunks_destroy(s->chunks);
-    free(s->model);
-    free(s->members);
-    free(s->servers);
-    *s = (struct net_status){.chunks = NULL};
-}
-
 /* Makes one call over a channel of its own. Where no connection was made, and so nothing was sent,
  * it tries once more: gRPC before 1.61 may read another call's errno after connect() and then gives
  * up a connection in progress, for example with "No such file or directory" (grpc/grpc#35064). */

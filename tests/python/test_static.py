@@ -78,6 +78,25 @@ class Static(unittest.TestCase):
                 self.assertNotIn("Traceback", done.stdout)
                 os.unlink(os.path.join(self.tree, path))
 
+    def test_symbols_are_found(self):
+        """A header may declare what a room above it defines: no include shows that."""
+        self.copy("scripts/")
+        self.write("int fault_sum(int a);\nextern const int fault_most;\n", "base/fault.h")
+        self.write('#include "base/fault.h"\n\nint fault_twice(int a)\n{\n'
+                   "    return fault_sum(a) + s.fault_sum + fault_most; /* fault_sum */\n}\n",
+                   "base/fault.c")
+        for room, complains in (("net/wire", True), ("base", False), ("tests", False)):
+            with self.subTest(room):
+                self.write('#include "base/fault.h"\n\nconst int fault_most = 2;\n\n'
+                           "int fault_sum(int a)\n{\n    return a + a;\n}\n", room, "sum.c")
+                done = self.run_script("check_layering", self.tree)
+                os.unlink(os.path.join(self.tree, room, "sum.c"))
+                self.assertEqual(done.returncode, complains, done.stdout)
+                want = ["base/fault.%s: base/ must not use %s, which net/wire/sum.c defines" % use
+                        for use in (("c:5", "fault_sum"), ("c:5", "fault_most"),
+                                    ("h:1", "fault_sum"), ("h:2", "fault_most")) if complains]
+                self.assertEqual(done.stdout.splitlines(), want or ["layering: clean"])
+
     def test_headers_where_cuda_is_not_installed(self):
         """A header that needs CUDA's is left out by name; one that lacks another header is not."""
         self.copy("net/wire/weir.proto", "scripts/")

@@ -1,0 +1,47 @@
+/* net/wire/fetch.c - see fetch.h. */
+#include "net/wire/fetch.h"
+#include <stdlib.h>
+#include <string.h>
+
+enum status net_fetch_put(struct net_fetch_reply *reply, const struct net_fetch_item *item)
+{
+    size_t list_bytes = item->n_samples * sizeof *item->samples;
+    size_t bytes = item->value_bytes + item->slots_bytes;
+    uint64_t *samples = NULL;
+    if (reply->n == FETCH_REPLY_CHUNKS ||
+        (reply->n > 0 && (reply->bytes + bytes > FETCH_REPLY_BYTES ||
+                          reply->list_bytes + list_bytes > FETCH_REPLY_BYTES)))
+        return ST_RANGE;
+    if (reply->n == reply->room) {
+        int room = reply->room > 0 ? 2 * reply->room : 16;
+        struct net_fetch_item *grown = realloc(reply->item, (size_t)room * sizeof *grown);
+        if (!grown)
+            return ST_NOMEM;
+        reply->item = grown;
+        reply->room = room;
+    }
+    if (list_bytes > 0 && !(samples = malloc(list_bytes)))
+        return ST_NOMEM;
+    if (samples)
+        memcpy(samples, item->samples, list_bytes);
+    reply->list_bytes += list_bytes;
+    struct net_fetch_item *kept = &reply->item[reply->n++];
+    *kept = *item;
+    kept->samples = samples;
+    buf_ref(kept->value);
+    if (kept->slots)
+        buf_ref(kept->slots);
+    reply->bytes += bytes;
+    return ST_OK;
+}
+
+void net_fetch_reply_free(struct net_fetch_reply *reply)
+{
+    for (int i = 0; i < reply->n; i++) {
+        buf_unref(reply->item[i].value);
+        buf_unref(reply->item[i].slots);
+        free(reply->item[i].samples);
+    }
+    free(reply->item);
+    *reply = (struct net_fetch_reply){.n = 0};
+}
