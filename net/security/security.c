@@ -1,8 +1,11 @@
-/* net/security/security.c - see security.h. */
+/* net/security/security.c - see security.h. Files are touched by their readers' threads alone
+ * (file_reader.h): one reader for the certificate's three files, one for the tokens, which may lie
+ * on different file systems. */
 #include "net/security/security.h"
 #include "base/hosts.h"
 #include "base/log.h"
 #include "net/security/certificate.h"
+#include "net/security/file_reader.h"
 #include "net/security/file_text.h"
 #include "net/security/tls_hooks.h"
 #include "net/security/tokens.h"
@@ -25,12 +28,22 @@ struct identity {
 static struct {
     struct security_config cfg;
     int tls, token;
-    pthread_mutex_t lock; /* guards what follows */
-    struct identity *identity;
-    struct file_stamp identity_files[N_FILES]; /* as they were last looked at */
-    struct tokens tokens;
-    struct file_stamp token_file;
+    struct file_stamp identity_files[N_FILES]; /* as last looked at; the reader's alone */
+    struct file_stamp token_file;              /* as last looked at; the reader's alone */
+    enum status first;                         /* outcome of the first read, for who waits for it */
+    char first_why[CERTIFICATE_WHY_BYTES];
+    int open_tokens;           /* others may read the tokens' file */
+    pthread_mutex_t lock;      /* guards what follows; never held over a read */
+    struct identity *identity; /* NULL: not read yet */
+    struct tokens tokens;      /* none: not read yet */
 } us = {.lock = PTHREAD_MUTEX_INITIALIZER};
+
+static void read_identity(struct file_reader *r);
+static void read_tokens(struct file_reader *r);
+static struct file_reader identity_reader =
+    FILE_READER(read_identity, "the certificate read before stays in use");
+static struct file_reader token_reader =
+    FILE_READER(read_tokens, "the tokens read before stay in use");
 
 static int is_given(const char *path)
 {
@@ -67,6 +80,7 @@ static enum status identity_read(struct identity **out, char why[CERTIFICATE_WHY
     paths_of(path);
     for (int f = 0; f < N_FILES; f++) {
         int is_open = 0;
+        atomic_store(&identity_reader.file, path[f]);
         st = file_text_read(path[f], &i->text[f], &is_open, file_why);
         if (st != ST_OK)
             snprintf(why, CERTIFICATE_WHY_BYTES, "%.200s %s", path[f], file_why);
@@ -84,7 +98,7 @@ static enum status identity_read(struct identity **out, char why[CERTIFICATE_WHY
                  path[0], roles_text(i->facts.roles, is), roles_text(us.cfg.role, want), want);
         TRY(ST_INVALID);
     }
-    i->is = (struct security_identity){i->text[0], i->text[1], i->text[2], 1};
+    i->is = (struct security_identity){i->text[0], i->text[1], i->text[2], 0};
     *out = i;
     i = NULL;
 done:
@@ -118,12 +132,24 @@ static void stamp_identity(struct file_stamp now[N_FILES])
 {
     const char *path[N_FILES];
     paths_of(path);
-    for (int f = 0; f < N_FILES; f++)
+    for (int f = 0; f < N_FILES; f++) {
+        atomic_store(&identity_reader.file, path[f]);
         now[f] = file_stamp_of(path[f]);
+    }
 }
 
-/* Under the lock: the new ones, if the files are others and can be used. */
-static void renew_identity(void)
+static void use_identity(struct identity *new)
+{
+    pthread_mutex_lock(&us.lock);
+    struct identity *old = us.identity;
+    new->is.number = old ? old->is.number + 1 : 1;
+    us.identity = new;
+    pthread_mutex_unlock(&us.lock);
+    identity_unref(old);
+}
+
+/* In the reader's thread: uses the new files if they have changed and fit together. */
+static void read_identity(struct file_reader *r)
 {
     struct file_stamp now[N_FILES];
     struct identity *new = NULL;
@@ -132,9 +158,15 @@ static void renew_identity(void)
     stamp_identity(now);
     for (int f = 0; f < N_FILES; f++)
         same &= file_stamp_same(&now[f], &us.identity_files[f]);
+    memcpy(us.identity_files, now, sizeof now);
+    if (!us.identity) {
+        us.first = identity_read(&new, us.first_why);
+        if (us.first == ST_OK)
+            use_identity(new);
+        return;
+    }
     if (same)
         return;
-    memcpy(us.identity_files, now, sizeof now);
     if (identity_read(&new, why) == ST_OK && new->facts.problem[0]) {
         snprintf(why, sizeof why, "%.100s %.290s", us.cfg.cert, new->facts.problem);
         identity_unref(new);
@@ -146,18 +178,16 @@ static void renew_identity(void)
               why);
         return;
     }
-    new->is.number = us.identity->is.number + 1;
-    identity_unref(us.identity);
-    us.identity = new;
     tell_identity(new, "TLS: new certificate read from");
+    use_identity(new);
 }
 
 const struct security_identity *security_identity_now(void)
 {
     if (!us.tls)
         return NULL;
+    file_reader_look(&identity_reader);
     pthread_mutex_lock(&us.lock);
-    renew_identity();
     struct identity *i = us.identity;
     atomic_fetch_add_explicit(&i->refs, 1, memory_order_relaxed);
     pthread_mutex_unlock(&us.lock);
@@ -173,8 +203,8 @@ uint64_t security_identity_number(void)
 {
     if (!us.tls)
         return 0;
+    file_reader_look(&identity_reader);
     pthread_mutex_lock(&us.lock);
-    renew_identity();
     uint64_t number = us.identity->is.number;
     pthread_mutex_unlock(&us.lock);
     return number;
@@ -188,7 +218,7 @@ static const char *own_token(const struct tokens *t)
 }
 
 /* why: words that go on after the file's name. */
-static enum status tokens_read(struct tokens *out, int *is_open, char why[FILE_WHY_BYTES])
+static enum status tokens_parse_file(struct tokens *out, int *is_open, char why[FILE_WHY_BYTES])
 {
     char *text = NULL, role[ROLES_TEXT_BYTES];
     struct tokens t = {.n = 0};
@@ -207,38 +237,55 @@ done:
     return st;
 }
 
-static void tell_tokens(int is_open, const char *what)
+static void tell_tokens(const char *what)
 {
     LOG_AT(tell_level(), "%s %s", what, us.cfg.token_file);
-    if (is_open)
+    if (us.open_tokens)
         LOG_W("%s: others may read these tokens; chmod 600", us.cfg.token_file);
 }
 
-/* Under the lock, as renew_identity. */
-static void renew_tokens(void)
+static void use_tokens(struct tokens *new)
 {
-    struct file_stamp now = file_stamp_of(us.cfg.token_file);
+    pthread_mutex_lock(&us.lock);
+    struct tokens old = us.tokens;
+    us.tokens = *new;
+    pthread_mutex_unlock(&us.lock);
+    tokens_free(&old);
+}
+
+/* In the reader's thread: uses the new tokens if the file has changed and is whole. */
+static void read_tokens(struct file_reader *r)
+{
     struct tokens new;
     char why[FILE_WHY_BYTES];
-    int is_open = 0;
-    if (file_stamp_same(&now, &us.token_file))
-        return;
+    atomic_store(&r->file, us.cfg.token_file);
+    struct file_stamp now = file_stamp_of(us.cfg.token_file);
+    int same = file_stamp_same(&now, &us.token_file);
     us.token_file = now;
-    if (tokens_read(&new, &is_open, why) != ST_OK) {
+    if (us.tokens.n > 0 && same)
+        return;
+    enum status st = tokens_parse_file(&new, &us.open_tokens, why);
+    if (us.tokens.n == 0) {
+        us.first = st;
+        snprintf(us.first_why, sizeof us.first_why, "%s", why);
+        if (st == ST_OK)
+            use_tokens(&new);
+        return;
+    }
+    if (st != ST_OK) {
         LOG_W("--token_file=%s has changed and cannot be used: %s; the tokens read before stay in "
               "use",
               us.cfg.token_file, why);
         return;
     }
-    tokens_free(&us.tokens);
-    us.tokens = new;
-    tell_tokens(is_open, "new tokens read from");
+    tell_tokens("new tokens read from");
+    use_tokens(&new);
 }
 
 unsigned security_token_roles(const char *shown, size_t n)
 {
+    file_reader_look(&token_reader);
     pthread_mutex_lock(&us.lock);
-    renew_tokens();
     unsigned roles = tokens_roles(&us.tokens, shown, n);
     pthread_mutex_unlock(&us.lock);
     return roles;
@@ -248,45 +295,41 @@ char *security_token_copy(void)
 {
     if (!us.token)
         return NULL;
+    file_reader_look(&token_reader);
     pthread_mutex_lock(&us.lock);
-    renew_tokens();
     const char *own = own_token(&us.tokens);
     char *copy = own ? strdup(own) : NULL;
     pthread_mutex_unlock(&us.lock);
     return copy;
 }
 
+/* The two log in the caller's thread, which may collect its lines. A start that failed before may
+ * have left values. */
 static enum status start_tls(void)
 {
-    char why[CERTIFICATE_WHY_BYTES];
-    struct identity *i;
     tls_hooks_start();
-    stamp_identity(us.identity_files);
-    enum status st = identity_read(&i, why);
-    if (st != ST_OK) {
-        LOG_E("--tls_cert, --tls_key, --tls_ca: %s", why);
-        return st;
-    }
-    us.identity = i;
-    us.tls = 1;
-    tell_identity(i, "TLS: certificate");
-    return ST_OK;
+    identity_unref(us.identity);
+    us.identity = NULL;
+    file_reader_look_first(&identity_reader);
+    us.tls = us.first == ST_OK;
+    if (us.tls)
+        tell_identity(us.identity, "TLS: certificate");
+    else
+        LOG_E("--tls_cert, --tls_key, --tls_ca: %s", us.first_why);
+    return us.first;
 }
 
 static enum status start_token(void)
 {
-    char why[FILE_WHY_BYTES];
-    int is_open = 0;
-    us.token_file = file_stamp_of(us.cfg.token_file);
-    enum status st = tokens_read(&us.tokens, &is_open, why);
-    if (st != ST_OK) {
-        LOG_E("--token_file=%s %s", us.cfg.token_file, why);
-        return st;
-    }
-    us.token = 1;
-    tell_tokens(is_open, us.cfg.role & ROLE_PS ? "each call needs a token of"
-                                               : "each call shows a token of");
-    return ST_OK;
+    tokens_free(&us.tokens);
+    file_reader_look_first(&token_reader);
+    us.token = us.first == ST_OK;
+    if (us.token)
+        tell_tokens(us.cfg.role & ROLE_PS ? "each call needs a token of"
+                                          : "each call shows a token of");
+    else
+        LOG_E("--token_file=%s %s", us.cfg.token_file, us.first_why);
+    return us.first;
 }
 
 enum status security_start(const struct security_config *cfg)

@@ -3,7 +3,8 @@
  * shown or asked.
  *
  * Files that have changed are read again when they are next needed: certificates with the next
- * connection, a token with the next call. Those that cannot be used change nothing, with a line.
+ * connection, a token with the next call. A file that cannot be used, or whose file system does not
+ * answer, changes nothing, with a line; a caller waits for it once, at most FILE_READER_WAIT_MS.
  * Owns:    what was read.
  * Threads: the start before others; then any.
  * Errors:  ST_INVALID, ST_IO, ST_NOMEM; logged with the flag and the fix. */

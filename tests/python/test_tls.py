@@ -23,6 +23,46 @@ METHODS = {"Weir/Join": "worker", "Weir/Leave": "worker", "Weir/Exchange": "work
            "Weir/Command": "admin"}
 TOKENS = {role: ("%s-0123456789" % role).ljust(20, "x") for role in ("ps", "worker", "admin")}
 
+# For LD_PRELOAD: the file that is named in the file $HANGS does not answer, as on an NFS mount
+# whose server is gone.
+HANGS = r"""
+#define _GNU_SOURCE
+#include <dlfcn.h>
+#include <fcntl.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/stat.h>
+#include <sys/syscall.h>
+#include <unistd.h>
+
+static void hang(const char *path)
+{
+    char name[4096];
+    for (ssize_t n;; usleep(1000)) {
+        long fd = syscall(SYS_openat, AT_FDCWD, getenv("HANGS"), O_RDONLY);
+        if (fd < 0)
+            return;
+        n = read(fd, name, sizeof name - 1);
+        close(fd);
+        if (n < 0 || n != (ssize_t)strlen(path) || memcmp(name, path, n) != 0)
+            return;
+    }
+}
+
+int stat(const char *path, struct stat *st)
+{
+    int (*next)(const char *, struct stat *) = dlsym(RTLD_NEXT, "stat");
+    hang(path);
+    return next(path, st);
+}
+
+int open(const char *path, int flags, ...)
+{
+    hang(path);
+    return syscall(SYS_openat, AT_FDCWD, path, flags, 0600);
+}
+"""
+
 
 def setUpModule():
     global folder, own, foreign
@@ -100,10 +140,23 @@ class Secured(harness.Test):
         self.assertEqual(p.returncode, status, "weirctl %s: %s" % (words, p.stdout))
         return p.stdout
 
-    def server(self, *flags):
+    def server(self, *flags, **options):
         """A server alone, which waits for workers: (process, its address)."""
         job = self.job(n_workers=1)
-        return job.start_ps(0, *flags), job.ps_hosts[0]
+        return job.start_ps(0, *flags, **options), job.ps_hosts[0]
+
+    def hangs(self):
+        """Environment of a program with HANGS, and a function: it has this file hang, or none."""
+        library, marker = (os.path.join(self.dir(), n) for n in ("hangs.so", "hanging"))
+        subprocess.run(["cc", "-shared", "-fPIC", "-x", "c", "-", "-o", library, "-ldl"],
+                       input=HANGS, text=True, check=True)
+
+        def hang(path):
+            if path:
+                certs.write_secret(marker, path)
+            else:
+                os.unlink(marker)
+        return dict(os.environ, LD_PRELOAD=library, HANGS=marker), hang
 
     def stop(self, *servers):
         for ps in servers:
@@ -319,6 +372,27 @@ class Tls(Secured):
         worker.wait()
         ps.wait()
 
+    @unittest.skipIf(harness.SANITIZE, "a sanitizer's runtime must be the first library")
+    def test_hung_certificate(self):
+        """A file system that does not answer keeps nobody out: the old certificate is used."""
+        names = certs.Certs(os.path.join(self.dir(), "own"))
+        shutil.copytree(own.folder, names.folder)
+        env, hang = self.hangs()
+        ps, addr = self.server(*names.flags("ps"), env=env)
+        hang(names.path("ps.key"))
+        for _ in range(3):
+            self.ctl(addr, *own.flags("admin"), "status")
+        ps.wait_line(re.escape(names.path("ps.key")) + " cannot be read: its file system has not "
+                     "answered for 1 s; the certificate read before stays in use")
+        names.make("ps", "renewed", harness.LOOPBACK)
+        for end in (".key", ".pem"):
+            os.rename(names.path("renewed" + end), names.path("ps" + end))
+        hang(None)
+        ps.wait_line(re.escape(names.path("ps.key")) + " can be read again")
+        self.ctl(addr, *own.flags("admin"), "status")
+        ps.wait_line(r"TLS: new certificate read from \S+ps\.pem: CN=renewed")
+        self.stop(ps)
+
     def test_next_connection(self):
         """A client whose connection was cut opens the next with the certificate that is there then:
         the old one would still do, and is not shown."""
@@ -495,6 +569,33 @@ class Tokens(Secured):
         self.ctl(addr, new, "status")
         self.assertIn("none of this server's", self.ctl(addr, old, "status", status=1))
         self.stop(ps)
+
+    @unittest.skipIf(harness.SANITIZE, "a sanitizer's runtime must be the first library")
+    def test_hung_file(self):
+        """A file system that does not answer keeps nobody out: the last good tokens are used. A
+        worker joins and trains meanwhile; a server that starts says what it waits for."""
+        path, env, hang = self.token_file("0123456789abcdef"), *self.hangs()
+        old = "--token_file=" + self.token_file("0123456789abcdef")
+        new = "--token_file=" + self.token_file("fedcba9876543210")
+        job = self.job(n_workers=1, flags=TRAIN)
+        ps = job.start_ps(0, "--token_file=" + path, "--serve", env=env)
+        hang(path)
+        for _ in range(3):
+            self.ctl(job.ps_hosts[0], old, "status")
+        ps.wait_line(re.escape(path) + " cannot be read: its file system has not answered for 1 s; "
+                     "the tokens read before stay in use")
+        job.start_worker(0, old).wait()
+        certs.write_secret(path, "fedcba9876543210\n")
+        self.assertIn("none of this server's",
+                      self.ctl(job.ps_hosts[0], new, "status", status=1))
+        starting = self.job(n_workers=1).start_ps(0, "--token_file=" + path, env=env, wait=False)
+        starting.wait_line(re.escape(path) + " cannot be read: .*; waiting for it")
+        hang(None)
+        starting.wait_line("each call needs a token of " + re.escape(path))
+        ps.wait_line(re.escape(path) + " can be read again")
+        self.ctl(job.ps_hosts[0], new, "status")
+        for process in (ps, starting):
+            process.stop()
 
     def test_own_file(self):
         open_file = self.token_file("admin 0123456789abcdef")

@@ -1,0 +1,109 @@
+/* net/security/file_reader.c - see file_reader.h. Requests are counted: a read serves all requests
+ * that were made before it began, so that callers who come together share one read. */
+#include "net/security/file_reader.h"
+#include "base/clock.h"
+#include "base/log.h"
+#include "base/status.h"
+#include <signal.h>
+
+static const char *file_of(struct file_reader *r)
+{
+    const char *file = atomic_load(&r->file);
+    return file ? file : "a file of certificates or tokens";
+}
+
+static void *reader_main(void *arg)
+{
+    struct file_reader *r = arg;
+    pthread_mutex_lock(&r->lock);
+    while (r->n_done < r->n_asked) {
+        uint64_t serves = r->n_asked;
+        r->began_ns = clock_now_ns();
+        pthread_mutex_unlock(&r->lock);
+        r->read(r);
+        pthread_mutex_lock(&r->lock);
+        if (r->late)
+            LOG_I("%s can be read again", r->late);
+        r->late = NULL;
+        r->n_done = serves;
+        pthread_cond_broadcast(&r->changed);
+    }
+    r->is_running = false;
+    pthread_mutex_unlock(&r->lock);
+    return NULL;
+}
+
+/* Starts a detached thread that leaves all signals to other threads. Returns an errno. */
+static int start_thread(struct file_reader *r)
+{
+    sigset_t all, before;
+    pthread_attr_t attr;
+    pthread_t thread;
+    sigfillset(&all);
+    int err = pthread_attr_init(&attr);
+    if (err)
+        return err;
+    pthread_attr_setdetachstate(&attr, PTHREAD_CREATE_DETACHED);
+    pthread_sigmask(SIG_SETMASK, &all, &before);
+    err = pthread_create(&thread, &attr, reader_main, r);
+    pthread_sigmask(SIG_SETMASK, &before, NULL);
+    pthread_attr_destroy(&attr);
+    return err;
+}
+
+/* The caller holds the lock. Returns the request's number; 0: no thread can be started. */
+static uint64_t request(struct file_reader *r, const char *keeps)
+{
+    if (!r->is_set_up)
+        clock_cond_init(&r->changed);
+    r->is_set_up = true;
+    if (!r->is_running) {
+        r->began_ns = clock_now_ns();
+        int err = start_thread(r);
+        if (err) {
+            LOG_FEW("no thread can be started to read %s: %s; %s", file_of(r),
+                    status_errno_text(err), keeps);
+            return 0;
+        }
+        r->is_running = true;
+    }
+    return ++r->n_asked;
+}
+
+/* The caller holds the lock. Returns false at a read that is late. */
+static bool wait_for(struct file_reader *r, uint64_t number, const char *keeps)
+{
+    while (r->n_done < number && !r->late) {
+        int64_t deadline_ns = r->began_ns + INT64_C(1000000) * FILE_READER_WAIT_MS;
+        if (clock_now_ns() < deadline_ns) {
+            clock_cond_wait(&r->changed, &r->lock, deadline_ns);
+            continue;
+        }
+        r->late = file_of(r);
+        LOG_W("%s cannot be read: its file system has not answered for %d s; %s", r->late,
+              FILE_READER_WAIT_MS / 1000, keeps);
+    }
+    return r->n_done >= number;
+}
+
+void file_reader_look(struct file_reader *r)
+{
+    pthread_mutex_lock(&r->lock);
+    uint64_t number = request(r, r->keeps);
+    if (number > 0)
+        wait_for(r, number, r->keeps);
+    pthread_mutex_unlock(&r->lock);
+}
+
+void file_reader_look_first(struct file_reader *r)
+{
+    static const char waits[] = "waiting for it";
+    pthread_mutex_lock(&r->lock);
+    uint64_t number = request(r, waits);
+    if (number > 0 && !wait_for(r, number, waits))
+        while (r->n_done < number)
+            pthread_cond_wait(&r->changed, &r->lock);
+    pthread_mutex_unlock(&r->lock);
+    if (number == 0)
+        r->read(r);
+}
