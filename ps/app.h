@@ -19,6 +19,7 @@ struct app {
     int signal_fd, event_fd;
     _Atomic int job_done, refused, over, failed;
     _Atomic int replaced;    /* by another ps 0, which the region goes on with */
+    _Atomic int unsure;      /* whether it was replaced: the folder does not answer */
     const char *error;       /* error_of, as it ends; for the region's parent */
     _Atomic int parent_lost; /* the region's: what it learnt last was not delivered */
     _Atomic int cut_off;     /* and before its last step, so that it ends: */

@@ -84,7 +84,8 @@ static int output_exit_code(enum status st)
 /* Why it ends with EXIT_PERMANENT, for a region's parent; NULL: it does not. */
 static const char *error_of(struct app *app, int parent_lost)
 {
-    return atomic_load(&app->failed)    ? "all workers of the region have ended with an error"
+    return atomic_load(&app->unsure)    ? NULL
+           : atomic_load(&app->failed)  ? "all workers of the region have ended with an error"
            : atomic_load(&app->refused) ? "the region's server has ended with an error"
            : parent_lost                ? "the region had not reached its parent group"
                                         : NULL;
@@ -129,7 +130,10 @@ static int run_server(struct app *app, struct ps_service *service, struct net_se
     net_server_stop(server, STOP_GRACE_MS);
     log_stats(service);
     app->error = error_of(app, parent_lost);
-    int exit_code = app->error ? EXIT_PERMANENT : sig ? 128 + sig : 0;
+    int exit_code = app->error                  ? EXIT_PERMANENT
+                    : sig                       ? 128 + sig
+                    : atomic_load(&app->unsure) ? EXIT_RETRY
+                                                : 0;
     if (exit_code == 0 && app->lacks_last) {
         LOG_E("the job is done, but %s lacks its last step, as was said before: fix that (is the "
               "disk full?), then start all servers and workers again with the same flags; they "

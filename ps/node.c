@@ -207,9 +207,18 @@ static void on_failed(void *ctx)
     s->cfg.failed(s->cfg.ctx);
 }
 
-static void on_fenced(void *ctx)
+static void on_fenced(void *ctx, int is_unsure)
 {
     struct node *s = ctx;
+    if (is_unsure) {
+        LOG_E(
+            "%s does not answer: this process cannot verify that it still owns the job, so it ends "
+            "without releasing the last step; start ps:0 again with the same flags once the "
+            "folder answers, and the job goes on from its newest checkpoint",
+            s->cfg.folder);
+        s->cfg.unsure(s->cfg.ctx);
+        return;
+    }
     LOG_E("another ps:0 has taken over%s%s: this process ends, and changes nothing",
           s->cfg.folder ? " " : "", s->cfg.folder ? s->cfg.folder : "");
     s->cfg.replaced(s->cfg.ctx);

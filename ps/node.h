@@ -23,6 +23,7 @@ struct node_config {
     int min_workers, serves;                 /* as in coord_start */
     void (*refused)(void *ctx);              /* this process cannot belong to the job; logged */
     void (*replaced)(void *ctx);             /* another ps 0 has taken over; logged */
+    void (*unsure)(void *ctx);               /* likewise, or may have: a restart may help */
     void (*over)(void *ctx);                 /* there is nothing more to do here; likewise */
     void (*failed)(void *ctx);               /* likewise, since the job has failed */
     const struct coordinator_region *region; /* as coordinator_config's */

@@ -81,6 +81,7 @@ enum status ps_make_node(const struct ps_cluster *c, struct app *app)
         .serves = app->opt->serve,
         .refused = ps_on_refused,
         .replaced = ps_on_replaced,
+        .unsure = ps_on_unsure,
         .over = ps_on_over,
         .failed = ps_on_failed,
         .region = app->region ? &app->hooks : NULL,

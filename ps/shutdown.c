@@ -66,6 +66,12 @@ void ps_on_replaced(void *ctx)
     ps_on_refused(ctx);
 }
 
+void ps_on_unsure(void *ctx)
+{
+    atomic_store(&((struct app *)ctx)->unsure, 1);
+    ps_on_replaced(ctx);
+}
+
 void ps_on_over(void *ctx)
 {
     set(ctx, &((struct app *)ctx)->over);

@@ -15,6 +15,7 @@ int ps_signal_taken(struct app *app);   /* its number */
 void ps_on_refused(void *ctx);
 void ps_on_done(void *ctx);
 void ps_on_replaced(void *ctx);
+void ps_on_unsure(void *ctx);
 void ps_on_over(void *ctx);
 void ps_on_failed(void *ctx);
 void ps_on_parent_lost(void *ctx, int complete, const char *why);

@@ -100,8 +100,11 @@ static void on_disk(struct rig *r, const struct coord_action *a)
         r->passed_over = a->value;
         m.step = r->found;
     }
-    rig_disk_ends(r, a->op, a->disk == DISK_FIND && !r->found ? ST_NOT_FOUND : ST_OK, m.step,
-                  a->value);
+    enum status st = a->disk == DISK_MANIFEST            ? r->manifest_st
+                     : a->disk == DISK_OWNER             ? r->owner_st
+                     : a->disk == DISK_FIND && !r->found ? ST_NOT_FOUND
+                                                         : ST_OK;
+    rig_disk_ends(r, a->op, st, m.step, a->value);
 }
 
 void rig_step(struct rig *r, struct coord_event e)
@@ -118,7 +121,7 @@ void rig_step(struct rig *r, struct coord_event e)
         else if (a->kind == ACT_HOLD_LAST)
             r->holds_last = a->arg;
         else if (a->kind == ACT_FENCED)
-            r->fenced++;
+            r->fenced++, r->unsure += a->arg;
         else if (a->kind == ACT_FAILED)
             r->n_failed++;
         else if (a->kind == ACT_FINISHED)

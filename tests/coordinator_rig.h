@@ -33,22 +33,24 @@ struct rig {
     uint64_t call, generation;
     struct coord_worker_state worker[2];
     struct rig_server server[SERVERS];
-    int n_servers;               /* that call */
-    int n_plans, n_manifests;    /* made so far; ordered */
-    int no_memory;               /* so many of the next plans cannot be made */
-    int disk_hangs;              /* manifests are not written */
-    char no_last[640];           /* the text of the last LINE_CHECKPOINT_NO_LAST */
-    uint32_t manifest;           /* that is not; 0 */
-    int lines[COORD_N_LINES];    /* how often each was said */
-    int64_t said[COORD_N_LINES]; /* when, first */
-    int has_folder, holds_last;  /* ps 0's new store begins so */
-    int epoch_hangs;             /* epochs are not recorded */
-    uint32_t epoch_op;           /* the order to record `epoch`, which is not done */
+    int n_servers;                     /* that call */
+    int n_plans, n_manifests;          /* made so far; ordered */
+    int no_memory;                     /* so many of the next plans cannot be made */
+    int disk_hangs;                    /* manifests are not written */
+    enum status manifest_st, owner_st; /* of manifests, and of looks at the folder's owner */
+    char no_last[640];                 /* the text of the last LINE_CHECKPOINT_NO_LAST */
+    uint32_t manifest;                 /* that is not; 0 */
+    int lines[COORD_N_LINES];          /* how often each was said */
+    int64_t said[COORD_N_LINES];       /* when, first */
+    int has_folder, holds_last;        /* ps 0's new store begins so */
+    int epoch_hangs;                   /* epochs are not recorded */
+    uint32_t epoch_op;                 /* the order to record `epoch`, which is not done */
     uint64_t epoch;
     uint64_t claim;       /* that a worker makes */
     int64_t found;        /* by the next look for a checkpoint; 0: nothing is */
     uint64_t passed_over; /* the generation whose checkpoint the last look left out */
-    int fenced, n_failed, n_finished, n_done;
+    int fenced, unsure;   /* unsure: of those, ends since the folder's owner is not known */
+    int n_failed, n_finished, n_done;
     int64_t train_steps; /* of the last plan; 0: as the job began */
 };
 

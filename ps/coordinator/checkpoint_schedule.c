@@ -53,6 +53,16 @@ int coord_checkpoint_is_asked(const struct coord *c)
     return asked;
 }
 
+/* The generation's last step cannot be saved: nobody is kept waiting for it once it is known that
+ * no other ps 0 has claimed the folder. */
+static void release(struct coord *c, uint64_t generation)
+{
+    struct coord_checkpoint *k = &c->ckpt;
+    if (k->to_release != generation)
+        k->release_since = k->look_at = c->awake;
+    k->to_release = generation;
+}
+
 static void give_up(struct coord *c, enum coord_line_id line, int server, struct coord_out *out)
 {
     struct coord_checkpoint *k = &c->ckpt;
@@ -65,7 +75,7 @@ static void give_up(struct coord *c, enum coord_line_id line, int server, struct
         give(c);
     k->not_before = c->awake + RETRY_MS * MS;
     if (k->step >= c->train_steps || k->why == WHY_LAST)
-        k->unsaved = k->generation;
+        release(c, k->generation);
     end(c, 0);
     k->failed = 1;
 }
@@ -190,7 +200,7 @@ static void tell_absent(struct coord *c, int slot, struct coord_out *out)
     struct coord_checkpoint *k = &c->ckpt;
     k->not_before = c->awake + RETRY_MS * MS;
     if (coord_servers(c)[slot].life != LIFE_KNOWN && coord_highest(c) >= c->train_steps)
-        k->unsaved = c->generation; /* it never came: nobody is kept waiting for it */
+        release(c, c->generation); /* it never came */
     if (c->awake < k->line)
         return;
     k->line = c->awake + SILENT_MS * MS;
@@ -318,7 +328,7 @@ static void follow(struct coord *c, struct coord_out *out)
         if (!k->past_since)
             k->past_since = c->awake;
         if (k->step >= c->train_steps && c->awake - k->past_since >= WRITE_MS * MS)
-            k->unsaved = k->generation; /* the disk hangs: nobody is kept waiting for it */
+            release(c, k->generation); /* the disk hangs */
         k->not_before = c->awake + (k->past_since == c->awake ? PACE_MS : RETRY_MS) * MS;
         end(c, 0);
     } else if (o.silent >= 0) {
@@ -346,11 +356,15 @@ int64_t coord_checkpoint_counts(const struct coord *c, uint64_t generation, int6
 void coord_checkpoint_written(struct coord *c, const struct coord_event *e, struct coord_out *out)
 {
     struct coord_checkpoint *k = &c->ckpt;
-    int waited = k->phase == CKPT_MANIFEST;
-    k->op = 0;
+    int waited = k->phase == CKPT_MANIFEST, looked = k->looks;
+    k->op = k->looks = 0;
     c->number++; /* other checkpoints than before may be kept */
     if (e->st == ST_REFUSED)
-        coord_fence(c, out);
+        coord_fence(c, 0, out);
+    if (looked && e->st == ST_OK)
+        k->unsaved = k->to_release;
+    if (looked)
+        return;
     int64_t step = coord_checkpoint_counts(c, k->generation, e->disk.step);
     if (e->st == ST_OK && step > k->last_step && e->disk.step >= 0)
         k->last_step = step;
@@ -381,8 +395,29 @@ static void sweep(struct coord *c, struct coord_out *out)
     coord_order_disk(c, out, DISK_SWEEP, &k->op);
 }
 
-/* The disk hangs: nobody is kept waiting for a checkpoint that was asked for, nor, since before the
- * last step, for the last. */
+/* Before the last step goes to workers without a checkpoint: another ps 0 may have claimed the
+ * folder, and go on from an older one. A result of each would be one too many. */
+static void look_at_owner(struct coord *c, struct coord_out *out)
+{
+    struct coord_checkpoint *k = &c->ckpt;
+    if (k->to_release != c->generation || k->unsaved == k->to_release || k->op || c->fenced)
+        return;
+    if (c->awake - k->release_since >= WRITE_MS * MS) {
+        coord_fence(c, 1, out);
+        return;
+    }
+    if (c->awake < k->look_at) {
+        coord_due(c, out, k->look_at);
+        return;
+    }
+    k->looks = 1;
+    k->look_at = c->awake + RETRY_MS * MS;
+    k->op_since = c->awake;
+    coord_order_disk(c, out, DISK_OWNER, &k->op);
+}
+
+/* The disk hangs: nobody is kept waiting for a checkpoint that was asked for. After the last step
+ * this process ends: whose the folder is cannot be known. */
 static void look_at_disk(struct coord *c, struct coord_out *out)
 {
     struct coord_checkpoint *k = &c->ckpt;
@@ -396,8 +431,8 @@ static void look_at_disk(struct coord *c, struct coord_out *out)
         give(c);
         c->number++;
     }
-    if (coord_highest(c) >= c->train_steps)
-        k->unsaved = c->generation;
+    if (coord_highest(c) >= c->train_steps && k->unsaved != c->generation)
+        coord_fence(c, 1, out);
     if (c->awake < k->line)
         return;
     k->line = c->awake + WRITE_MS * MS;
@@ -407,7 +442,7 @@ static void look_at_disk(struct coord *c, struct coord_out *out)
 static void set_hold_last(struct coord *c, struct coord_out *out)
 {
     struct coord_checkpoint *k = &c->ckpt;
-    int on = k->last_step < c->train_steps && k->unsaved != c->generation && !c->finished;
+    int on = k->last_step < c->train_steps && k->unsaved != c->generation;
     const struct coord_action a = {.kind = ACT_HOLD_LAST, .arg = on};
     if (on != k->hold_last && coord_act(out, &a))
         k->hold_last = on;
@@ -486,6 +521,7 @@ void coord_checkpoint(struct coord *c, struct coord_out *out)
         follow(c, out);
     if (k->phase == CKPT_IDLE && c->has_folder && c->generation) {
         sweep(c, out);
+        look_at_owner(c, out);
         look_at_disk(c, out);
     }
     if (k->phase == CKPT_IDLE && ready && c->has_folder && !c->finished && !c->job_failed)

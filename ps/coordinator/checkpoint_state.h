@@ -13,15 +13,18 @@ struct coord_checkpoint {
     int taken; /* all servers have its chunks: it does not depend on the generation any more */
     uint64_t order, generation;
     int64_t step, last_step; /* being made; made last, -1: none */
-    uint64_t unsaved;        /* generation whose last step could not be saved */
-    int n_files, hold_last;  /* servers that take part; what ps 0's store was told */
-    int factor;              /* how far ahead an order has to be, grows with each that came late */
+    uint64_t unsaved;        /* generation whose last step could not be saved, and is released */
+    uint64_t to_release;     /* likewise, once the folder's owner was looked at; 0: none */
+    int64_t release_since, look_at; /* awake: since when; when that is done next */
+    int looks;                      /* `op` is that look */
+    int n_files, hold_last;         /* servers that take part; what ps 0's store was told */
+    int factor; /* how far ahead an order has to be, grows with each that came late */
     int64_t ordered, taken_at, first_file; /* awake */
     int64_t past_since; /* awake: since when orders have come too late, or met a busy disk; 0 */
     int64_t save_at, not_before, line; /* awake */
     int64_t pace_at, pace_step, ahead; /* awake; steps that training makes in AHEAD_MS */
     uint64_t wanted, accepted, given;  /* by COMMAND */
-    uint32_t op;                       /* MANIFEST or SWEEP; 0: none is under way */
+    uint32_t op;                       /* MANIFEST, SWEEP or OWNER; 0: none */
     int64_t op_since;
     int no_last;         /* this process ends without the last one */
     int diverged;        /* the last one that failed did so as a parameter is not finite */

@@ -94,9 +94,9 @@ int coord_claim(struct coord *c, uint64_t claim)
     return 1;
 }
 
-void coord_fence(struct coord *c, struct coord_out *out)
+void coord_fence(struct coord *c, int is_unsure, struct coord_out *out)
 {
-    const struct coord_action a = {.kind = ACT_FENCED};
+    const struct coord_action a = {.kind = ACT_FENCED, .arg = is_unsure};
     if (!c->fenced && coord_act(out, &a))
         c->fenced = 1;
 }
@@ -142,7 +142,7 @@ static void recorded(struct coord *c, const struct coord_event *e, struct coord_
     c->epoch_failed = e->st;
     c->epoch_at = e->st == ST_OK ? 0 : c->awake + RECORD_MS * MS;
     if (e->st == ST_REFUSED)
-        coord_fence(c, out);
+        coord_fence(c, 0, out);
     if (e->st != ST_OK)
         return;
     c->recorded = e->disk.epoch;

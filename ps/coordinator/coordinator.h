@@ -96,13 +96,13 @@ struct coord_event {
             int index;
         } command;
         struct {
-            int64_t step;   /* FIND, MANIFEST: of the checkpoint; SWEEP: -1 */
+            int64_t step;   /* FIND, MANIFEST: of the checkpoint; SWEEP, OWNER: -1 */
             uint64_t epoch; /* EPOCH: that was recorded, at least that which was ordered */
         } disk;
     };
 };
 
-enum coord_disk { DISK_EPOCH, DISK_FIND, DISK_MANIFEST, DISK_SWEEP, DISK_BEST };
+enum coord_disk { DISK_EPOCH, DISK_FIND, DISK_MANIFEST, DISK_SWEEP, DISK_BEST, DISK_OWNER };
 
 /* X(name): what is to be done. */
 #define COORD_ACTIONS(X)                                                                           \
@@ -112,9 +112,9 @@ enum coord_disk { DISK_EPOCH, DISK_FIND, DISK_MANIFEST, DISK_SWEEP, DISK_BEST };
     X(HOLD_LAST) /* ps 0's store: the last version is held back (arg 1), or not (0) */             \
     X(LINE)      /* log it */                                                                      \
     X(FAILED)    /* all workers ended with an error: COORD_FINISH, and end so, too */              \
-    X(FENCED)    /* another ps 0 has taken its place: this process is to end */                    \
-    X(DONE)      /* nobody is left to end the job, which has all its steps */                      \
-    X(FINISHED)  /* what COORD_FINISH asked for is done, or given up */
+    X(FENCED) /* another ps 0 has taken its place (arg 0), or may have: this process is to end */  \
+    X(DONE)   /* nobody is left to end the job, which has all its steps */                         \
+    X(FINISHED) /* what COORD_FINISH asked for is done, or given up */
 enum coord_action_kind {
 #define X(name) ACT_##name,
     COORD_ACTIONS(X)
@@ -126,7 +126,7 @@ struct coord_action {
     uint32_t op;          /* PLAN, DISK */
     enum coord_disk disk; /* DISK */
     uint64_t call;        /* REPLY: 0 is never given */
-    int server, arg;      /* REPLY: the server's slot, -1: refused; HOLD_LAST */
+    int server, arg;      /* REPLY: the server's slot, -1: refused; HOLD_LAST, FENCED */
     uint64_t value;   /* DISK_EPOCH: to be recorded; DISK_FIND: older than that plan's; 0: any */
     const char *text; /* REPLY: why it is refused, or (arg 1) to come later; static; or NULL */
     struct coord_line line;

@@ -376,6 +376,10 @@ static void carry_out(struct coordinator_disk *d, struct coord_disk_order *o)
         m.step = -1;
         tell_kept(d, o, m.st);
         post(d, &m, NULL, NULL);
+    } else if (o->what == DISK_OWNER) {
+        m.st = ps_folder_still_owner(d->folder, &d->lease);
+        m.step = -1;
+        post(d, &m, NULL, NULL);
     } else if (o->what == DISK_BEST) {
         m.st = record_best(d, o);
         tell_kept(d, o, m.st);

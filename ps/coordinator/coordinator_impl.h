@@ -42,7 +42,7 @@ void coord_order_disk(struct coord *c, struct coord_out *out, enum coord_disk di
  * that. 0: it is not believed. */
 int coord_claim(struct coord *c, uint64_t claim);
 /* Another ps 0 has taken this one's place. */
-void coord_fence(struct coord *c, struct coord_out *out);
+void coord_fence(struct coord *c, int is_unsure, struct coord_out *out);
 /* A step is wanted when the awake clock shows this. */
 void coord_due(const struct coord *c, struct coord_out *out, int64_t awake);
 

@@ -121,7 +121,7 @@ static void carry_out(struct coordinator *l, const struct coord_action *a)
         log_line(l, &a->line);
         break;
     case ACT_FENCED:
-        l->cfg.fenced(l->cfg.ctx);
+        l->cfg.fenced(l->cfg.ctx, a->arg);
         break;
     case ACT_FAILED:
         l->cfg.failed(l->cfg.ctx);

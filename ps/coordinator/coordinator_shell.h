@@ -48,7 +48,8 @@ struct coordinator_config {
     int64_t done_ms;                   /* likewise */
     /* Answers a call that coordinator_control was given. */
     void (*reply)(void *ctx, uint64_t call, const struct net_control_reply *reply);
-    void (*fenced)(void *ctx); /* another ps 0 has taken the folder; logged */
+    /* Another ps 0 has taken the folder, or, is_unsure, may have: it does not answer. */
+    void (*fenced)(void *ctx, int is_unsure);
     void (*done)(void *ctx);   /* nobody is left to end the job, which has all its steps */
     void (*failed)(void *ctx); /* all its workers ended with an error; logged */
     const struct coordinator_region *region; /* borrowed for ever; NULL: the group is none */

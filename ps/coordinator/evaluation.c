@@ -221,7 +221,7 @@ void coord_best_recorded(struct coord *c, const struct coord_event *e, struct co
     s->op = 0;
     c->number++; /* other checkpoints than before may be kept */
     if (e->st == ST_REFUSED)
-        coord_fence(c, out);
+        coord_fence(c, 0, out);
     int is_next = s->next.known && s->next.generation == s->ordered.generation &&
                   s->next.step == s->ordered.step;
     if (e->st != ST_OK) {

@@ -194,7 +194,7 @@ static void note_claim(struct coord *c, int slot, const struct net_control *from
     if (obeys_other && from->heard_epoch > term_epoch(claim))
         claim = from->heard_epoch > TERM_MAX_EPOCH ? UINT64_MAX : term_of(from->heard_epoch, 0);
     if (obeys_other && s->obeyed && term_is_possible(claim))
-        coord_fence(c, out);
+        coord_fence(c, 0, out);
     else if (!coord_claim(c, claim) && claim != s->claim)
         coord_say(out, &(struct coord_line){LINE_SERVER_CLAIM, slot, -1, {(int64_t)claim, 0, 0}});
     s->claim = claim;

@@ -102,6 +102,8 @@ void disk_end(struct folder *f, int node, struct disk_order *o)
         o->manifest = folder_newest(f);
         o->step = o->manifest ? o->manifest->step : -1;
         o->st = o->manifest ? ST_OK : ST_NOT_FOUND;
+    } else if (o->what == DISK_ORDER_OWNER) { /* a full disk can be read */
+        o->st = ST_OK;
     } else if (sim.node[node].disk_full) {
         o->st = ST_IO;
     } else if (o->what == DISK_ORDER_EPOCH) {
@@ -110,7 +112,7 @@ void disk_end(struct folder *f, int node, struct disk_order *o)
         if (f->n_files < FOLDER_FILES)
             f->file[f->n_files++] = o->file;
         o->st = ST_OK;
-    } else if (o->what == DISK_ORDER_SWEEP) {
+    } else if (o->what == DISK_ORDER_SWEEP || o->what == DISK_ORDER_BEST) {
         o->st = ST_OK;
     } else {
         o->st = put_manifest(f, o->manifest);

@@ -44,6 +44,8 @@ enum disk_what {
     DISK_ORDER_FIND,
     DISK_ORDER_MANIFEST,
     DISK_ORDER_SWEEP,
+    DISK_ORDER_BEST,
+    DISK_ORDER_OWNER,
     DISK_ORDER_FILE
 };
 struct disk_order {

@@ -430,7 +430,7 @@ static void carry_out(struct server *s, const struct coord_action *a)
         server_finish(s);
         break;
     case ACT_FENCED:
-        server_exit(s, EXIT_PERMANENT);
+        server_exit(s, a->arg ? EXIT_RETRY : EXIT_PERMANENT);
         break;
     case ACT_FINISHED:
         s->lead->finished = 1;
