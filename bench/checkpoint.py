@@ -125,7 +125,8 @@ def report(args, rates, pairs, made, size):
           "%s\n" % (machine(), args.workers, "s" * (args.workers > 1), args.batch_size, args.steps,
                     args.rounds, size, args.folder))
     result = {"machine": machine(), "images_per_second": rates, "made": made, "mb": size,
-              "within": pairs}
+              "within": pairs,
+              "figures": [[kind, "images/s", statistics.median(rates[kind])] for kind in rates]}
     if "with" in rates:
         cost = [1 - b / a for a, b in zip(rates["without"], rates["with"])]
         medians = [statistics.median(rates[k]) for k in ("without", "with")]

@@ -4,6 +4,7 @@ import os
 import platform
 import socket
 import statistics
+import subprocess
 
 
 def free_ports(n):
@@ -28,9 +29,34 @@ def memory_gb():
         return int(f.readline().split()[1]) / 1e6
 
 
+def vector_units():
+    """The widest of the CPU's units that change how fast it computes."""
+    with open("/proc/cpuinfo", encoding="utf-8") as f:
+        flags = next((line.split() for line in f if line.startswith("flags")), [])
+    names = ("amx_tile", "avx512_bf16", "avx512f", "avx2")
+    return next((name for name in names if name in flags), "no AVX2")
+
+
+def congestion_control():
+    with open("/proc/sys/net/ipv4/tcp_congestion_control", encoding="ascii") as f:
+        return f.read().strip()
+
+
 def machine():
-    return "%d cores of %s, %.0f GB, Linux %s" % (os.cpu_count(), cpu_model(), memory_gb(),
-                                                  platform.release())
+    """The hardware, and the kernel's settings by which figures differ from machine to machine."""
+    return "%d cores of %s (%s), %.0f GB, Linux %s, TCP %s" % (
+        os.cpu_count(), cpu_model(), vector_units(), memory_gb(), platform.release(),
+        congestion_control())
+
+
+def commit(source):
+    """The tree's commit; -dirty where files differ from it."""
+    try:
+        return subprocess.run(["git", "describe", "--always", "--dirty"], cwd=source, text=True,
+                              check=True, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL,
+                              timeout=10).stdout.strip()
+    except (OSError, subprocess.SubprocessError):
+        return "unknown"
 
 
 def paired(blocks):

@@ -35,7 +35,7 @@ import sys
 import tempfile
 import time
 
-from common import free_ports, machine
+from common import commit, free_ports, machine
 
 SOURCE = os.path.dirname(os.path.dirname(os.path.abspath(__file__)))
 SIZES = {"13.1M": 4 * 3274634}
@@ -309,13 +309,21 @@ class Contest:
         return result
 
 
-def commit():
-    try:
-        return subprocess.run(["git", "describe", "--always", "--dirty"], cwd=SOURCE, text=True,
-                              check=True, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL,
-                              timeout=10).stdout.strip()
-    except (OSError, subprocess.SubprocessError):
-        return "unknown"
+def figures(results):
+    """What bench/against compares: [name, unit, value]."""
+    found = []
+    for r in results:
+        for x in r["exchange"]:
+            name = "%s, %d worker%s, %d server%s" % (r["model"], x["workers"],
+                                                     "s" * (x["workers"] > 1), x["servers"],
+                                                     "s" * (x["servers"] > 1))
+            if "iperf3" in r:
+                found += [[name, "GB/s", x["gb_per_s"]],
+                          [name, "of iperf3", x["gb_per_s_to_iperf3"]]]
+            else:
+                found.append([name, "p50 us", x["p50_us"]])
+            found.append([name, "CPU s/GB", x["cpu_s_per_gb"]])
+    return found
 
 
 def cell(value, form):
@@ -407,7 +415,7 @@ def parse():
     args.rounds = args.rounds or (1 if quick else 5)
     args.seconds = args.seconds or (0.5 if quick else 1)
     args.date = datetime.datetime.now().astimezone().strftime("%Y-%m-%d %H:%M %Z")
-    args.commit = commit()
+    args.commit = commit(SOURCE)
     args.load = os.getloadavg()[0]
     return args
 
@@ -449,7 +457,8 @@ def main():
     result = {"date": args.date, "commit": args.commit, "machine": machine(),
               "load_before": args.load, "rounds": args.rounds, "seconds": args.seconds,
               "steps": args.steps, "chunk_bytes": args.chunk_bytes,
-              "ps_flags": args.ps_flag, "client_flags": args.client_flag, "results": results}
+              "ps_flags": args.ps_flag, "client_flags": args.client_flag, "results": results,
+              "figures": figures(results)}
     if args.shape and len(results) > 1:
         result["comparisons"] = print_comparisons(results)
     print("\n" + json.dumps(result))

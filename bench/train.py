@@ -338,7 +338,11 @@ def report(args, figures, version):
                for precision in args.precision}
     result = {"machine": machine(), "torch": version, "batch_size": args.batch_size,
               "optimizer": args.optimizer, "steps": args.steps, "tcmalloc": TCMALLOC_LOADED,
-              "precision": results}
+              "precision": results,
+              "figures": [["%s, %s" % (names[name], precision), "images/s", median]
+                          for precision, result in results.items()
+                          for name, median in result["median"].items()
+                          if names[name].startswith("Weir")]}
     print("\n" + json.dumps(result))
     if args.json:
         with open(args.json, "w", encoding="utf-8") as f:

@@ -1,0 +1,123 @@
+"""bench/against on a small repository, whose programs and bench are made here: it builds a commit
+beside the tree, runs both in turns, and says which figures are slower."""
+# label: unit
+import os
+import re
+import shutil
+import subprocess
+import unittest
+
+import harness
+
+COPIED = ("bench/against", "bench/common.py")
+# A build: its program is a file with a speed. What is built is what the tree has.
+CMAKE = """cmake_minimum_required(VERSION 3.16)
+project(small NONE)
+foreach(name ps worker)
+  add_custom_target(${name}
+    COMMAND ${CMAKE_COMMAND} -E make_directory ${CMAKE_BINARY_DIR}/bin
+    COMMAND ${CMAKE_COMMAND} -E copy ${CMAKE_SOURCE_DIR}/speed ${CMAKE_BINARY_DIR}/bin/${name}
+    COMMAND ${CMAKE_COMMAND} -E echo "${WEIR_KIND}" > ${CMAKE_BINARY_DIR}/bin/kind)
+endforeach()
+"""
+# A bench: one round of the folder's programs, written down in `runs`. No two runs are alike.
+BENCH = """#!/usr/bin/python3
+import json, os, sys
+folder = sys.argv[-1].partition("--bin=")[2]
+with open(os.path.join(folder, "ps")) as f:
+    speed = float(f.read())
+assert sys.argv[1:-1] == ["--size=4", "--rounds=1"], sys.argv
+with open("runs", "a+") as f:
+    f.seek(0)
+    n = len(f.readlines())
+    f.write("%g\\n" % speed)
+noise = 1 + 0.01 * (n % 3)
+print("a table")
+print(json.dumps({"figures": [["copy", "GB/s", speed * noise], ["copy", "CPU s/GB", noise / speed],
+                              ["idle", "GB/s", 0]]}))
+"""
+WHY_NOT = None if shutil.which("git") and shutil.which("cmake") and shutil.which("ninja") else (
+    "needs git, cmake and ninja")
+
+
+@unittest.skipIf(WHY_NOT, WHY_NOT)
+class Against(harness.Test):
+    def setUp(self):
+        super().setUp()
+        self.tree = os.path.join(self.dir(), "tree")
+        os.makedirs(os.path.join(self.tree, "bench"))
+        for name in COPIED:
+            shutil.copy(os.path.join(harness.SOURCE, name), os.path.join(self.tree, name))
+        self.write("CMakeLists.txt", CMAKE)
+        self.write("bench/stub", BENCH)
+        self.write("bench/mute", "#!/bin/sh\necho no figures\n")
+        self.write("bench/fails", "#!/bin/sh\nexit 7\n")
+        self.write(".gitignore", "build/\n__pycache__/\n/runs\n")
+        self.git("init", "--quiet")
+        self.commit(100)
+        self.commit(50)
+        subprocess.run(["cmake", "-S", self.tree, "-B", os.path.join(self.tree, "build"), "-G",
+                        "Ninja", "-DWEIR_KIND=own"], check=True, stdout=subprocess.DEVNULL)
+
+    def write(self, name, text):
+        path = os.path.join(self.tree, name)
+        with open(path, "w", encoding="utf-8") as f:
+            f.write(text)
+        os.chmod(path, 0o755)
+
+    def git(self, *argv):
+        subprocess.run(["git", "-c", "user.name=a", "-c", "user.email=a@b", *argv], cwd=self.tree,
+                       check=True, stdout=subprocess.DEVNULL)
+
+    def commit(self, speed):
+        self.write("speed", "%d\n" % speed)
+        self.git("add", "--all")
+        self.git("commit", "--quiet", "--message=speed: %d" % speed)
+
+    def against(self, *argv, status):
+        done = subprocess.run([os.path.join(self.tree, "bench/against"), *argv], text=True,
+                              stdout=subprocess.PIPE, stderr=subprocess.PIPE, check=False)
+        self.assertEqual(done.returncode, status, done.stdout + done.stderr)
+        return done
+
+    def test_half_the_speed_is_slower(self):
+        out = self.against("--rounds=4", "HEAD~", "stub --size=4", status=3).stdout
+        self.assertRegex(out, r"(?m)^\d+ cores of .*, TCP \w+; load before the run ")
+        self.assertRegex(out, r"\| copy \| GB/s \| 100\.5 \(100 to 101\) \| 50\.75 \(50 to 51\) \| "
+                              r"0\.505 \(0\.495 to 0\.51\) \| -49\.6% \+- \d+\.\d% \| slower \|")
+        self.assertRegex(out, r"\| copy \| CPU s/GB \| .* \| \+101\.5% \+- \d+\.\d% \| slower")
+        self.assertNotIn("idle", out)  # of 0 there is no ratio
+        self.assertIn("slower beyond noise: copy; copy", out)
+        with open(os.path.join(self.tree, "runs"), encoding="ascii") as f:
+            self.assertEqual(f.read().split(), ["100", "50", "50", "100"] * 2)
+        folder, = os.listdir(os.path.join(self.tree, "build/against"))
+        with open(os.path.join(self.tree, "build/against", folder, "build/bin/kind"),
+                  encoding="ascii") as f:
+            self.assertEqual(f.read().strip(), "own")  # built as the tree is
+
+    def test_twice_the_speed_is_better_and_the_same_is_no_difference(self):
+        self.commit(200)
+        out = self.against("--rounds=4", "HEAD~", "stub --size=4", status=0).stdout
+        self.assertEqual(len(re.findall(r"\| better \|", out)), 2, out)
+        out = self.against("--rounds=4", "HEAD", "stub --size=4", status=0).stdout
+        self.assertEqual(len(re.findall(r"\| no difference \|", out)), 2, out)
+
+    def test_what_cannot_be_compared_is_named(self):
+        for argv, status, text in (
+                (["nowhere", "stub"], 1, "'nowhere' is no commit of this repository"),
+                (["HEAD", "absent --size=4"], 2, "'absent --size=4' is no script of bench/"),
+                (["--rounds=3", "HEAD"], 2, "--rounds=3: it takes an even number from 4 on"),
+                (["HEAD", "mute"], 1, "bench/mute cannot be compared: its last line is no JSON"),
+                (["HEAD", "fails"], 1, "bench/fails of "),
+                (["HEAD", "fails"], 1, "failed with status 7: ")):
+            done = self.against(*argv, status=status)
+            self.assertIn(text, done.stderr.strip().rsplit("\n", 1)[-1])
+
+    def test_programs_that_do_not_build_are_named(self):
+        self.write("CMakeLists.txt", CMAKE.replace("/speed", "/gone"))
+        done = self.against("--rounds=4", "HEAD", "stub --size=4", status=1)
+        self.assertIn("bench: building %s failed with status 1: ninja" % self.tree, done.stderr)
+
+
+if __name__ == "__main__":
+    harness.main()
