@@ -1,26 +1,9 @@
-/* base/cores.c - see cores.h. In a container the file names a group as the host sees it, or one
- * above its own root; what is mounted is then the container's own: a path that is not there is
- * passed over, and the root is always looked at. */
+/* base/cores.c - see cores.h. */
 #include "base/cores.h"
-#include <limits.h>
+#include "base/cgroup.h"
 #include <sched.h>
 #include <stdio.h>
-#include <stdlib.h>
-#include <string.h>
 #include <unistd.h>
-
-/* The first words of a file of one line; 0: it is not there. */
-static int read_line(const char *dir, const char *name, char *line, int bytes)
-{
-    char path[PATH_MAX];
-    if (snprintf(path, sizeof path, "%s/%s", dir, name) >= (int)sizeof path)
-        return 0;
-    FILE *f = fopen(path, "r");
-    int ok = f && fgets(line, bytes, f);
-    if (f)
-        fclose(f);
-    return ok;
-}
 
 /* Of one group: cores' worth of time; 0: no limit. */
 static double group_quota(const char *dir, int v2)
@@ -28,76 +11,21 @@ static double group_quota(const char *dir, int v2)
     char a[64], b[64];
     double quota = 0, period = 0;
     if (v2) {
-        if (!read_line(dir, "cpu.max", a, sizeof a) || sscanf(a, "%lf %lf", &quota, &period) != 2)
+        if (!cgroup_read_line(dir, "cpu.max", a, sizeof a) ||
+            sscanf(a, "%lf %lf", &quota, &period) != 2)
             return 0; /* "max 100000" */
-    } else if (!read_line(dir, "cpu.cfs_quota_us", a, sizeof a) ||
-               !read_line(dir, "cpu.cfs_period_us", b, sizeof b) || sscanf(a, "%lf", &quota) != 1 ||
-               sscanf(b, "%lf", &period) != 1) {
+    } else if (!cgroup_read_line(dir, "cpu.cfs_quota_us", a, sizeof a) ||
+               !cgroup_read_line(dir, "cpu.cfs_period_us", b, sizeof b) ||
+               sscanf(a, "%lf", &quota) != 1 || sscanf(b, "%lf", &period) != 1) {
         return 0;
     }
     return quota > 0 && period > 0 ? quota / period : 0; /* -1: none */
 }
 
-static double lesser(double a, double b)
-{
-    return a == 0 || (b > 0 && b < a) ? b : a;
-}
-
-/* Of the group at `path` below `root` and of each above it. */
-static double path_quota(const char *root, const char *path, int v2)
-{
-    char dir[PATH_MAX];
-    double quota = group_quota(root, v2);
-    if (path[0] != '/' || strstr(path, "/..") ||
-        snprintf(dir, sizeof dir, "%s%s", root, path) >= (int)sizeof dir)
-        return quota;
-    for (char *end; (end = strrchr(dir, '/')) && end >= dir + strlen(root); *end = 0)
-        quota = lesser(quota, group_quota(dir, v2));
-    return quota;
-}
-
-static int names_cpu(char *controllers)
-{
-    char *rest = NULL;
-    for (char *c = strtok_r(controllers, ",", &rest); c; c = strtok_r(NULL, ",", &rest))
-        if (!strcmp(c, "cpu"))
-            return 1;
-    return 0;
-}
-
-/* A line "4:cpu,cpuacct:/docker/17" of version 1, or "0::/docker/17" of version 2. */
-static double line_quota(const char *root, char *line)
-{
-    char dir[PATH_MAX];
-    char *controllers = strchr(line, ':');
-    char *path = controllers ? strchr(controllers + 1, ':') : NULL;
-    if (!path)
-        return 0;
-    *path++ = 0;
-    path[strcspn(path, "\n")] = 0;
-    int v2 = controllers[1] == 0;
-    const char *const mounts[] = {v2 ? "" : "/cpu", v2 ? "/unified" : "/cpu,cpuacct"};
-    double quota = 0;
-    if (!v2 && !names_cpu(controllers + 1))
-        return 0;
-    for (int i = 0; i < 2; i++)
-        if (snprintf(dir, sizeof dir, "%s%s", root, mounts[i]) < (int)sizeof dir)
-            quota = lesser(quota, path_quota(dir, path, v2));
-    return quota;
-}
-
 double cores_quota(const char *self, const char *root)
 {
-    char *line = NULL;
-    size_t bytes = 0;
-    double quota = 0;
-    FILE *f = fopen(self, "r");
-    while (f && getline(&line, &bytes, f) > 0)
-        quota = lesser(quota, line_quota(root, line));
-    if (f)
-        fclose(f);
-    free(line);
-    return quota;
+    static const struct cgroup_limit limit = {"cpu", {"/cpu", "/cpu,cpuacct"}, group_quota};
+    return cgroup_least(&limit, self, root);
 }
 
 /* A machine may have more CPUs than a cpu_set_t has bits. */

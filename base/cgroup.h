@@ -1,0 +1,20 @@
+/* base/cgroup.h - the tightest limit that the control groups of this process set: those of its
+ * container, of its unit of systemd, of its Slurm step, and of all groups above.
+ * Threads: any. Errors: a file that cannot be read limits nothing. */
+#ifndef BASE_CGROUP_H
+#define BASE_CGROUP_H
+
+/* One kind of limit. */
+struct cgroup_limit {
+    const char *controller;                      /* name in version 1 */
+    const char *mounts[2];                       /* its folders there, "/cpu" */
+    double (*of_group)(const char *dir, int v2); /* limit of the group at `dir`; 0: none */
+};
+
+/* Returns the least limit of the groups named in the file `self` (as /proc/self/cgroup) and of all
+ * above them, in the tree at `root` (as /sys/fs/cgroup). 0: there is no limit. */
+double cgroup_least(const struct cgroup_limit *limit, const char *self, const char *root);
+/* Reads the first line of a group's file. Returns 0 if there is no such file. */
+int cgroup_read_line(const char *dir, const char *name, char *line, int bytes);
+
+#endif
