@@ -4,6 +4,7 @@
 #include "base/thread_pool.h"
 #include "base/clock.h"
 #include "base/log.h"
+#include "base/threads.h"
 #include <pthread.h>
 #include <stdatomic.h>
 #include <stdlib.h>
@@ -106,7 +107,7 @@ enum status thread_pool_create(int n_threads, struct thread_pool **out)
         if ((error = pthread_create(&p->thread[p->n], NULL, thread_main, p)) != 0) {
             LOG_W("%d of %d threads that share large loops could not be started (%s): others do "
                   "their part",
-                  n_threads - 1 - p->n, n_threads - 1, strerror(error));
+                  n_threads - 1 - p->n, n_threads - 1, threads_error(error));
             break;
         }
     if (p->n > 0) {

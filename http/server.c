@@ -3,6 +3,7 @@
 #include "http/server.h"
 #include "base/clock.h"
 #include "base/log.h"
+#include "base/threads.h"
 #include "http/library.h"
 #include <poll.h>
 #include <signal.h>
@@ -248,10 +249,13 @@ static enum status start_thread(struct http_server *s)
     sigset_t all, before;
     sigfillset(&all);
     pthread_sigmask(SIG_BLOCK, &all, &before);
-    s->runs = pthread_create(&s->thread, NULL, serve, s) == 0;
+    int err = pthread_create(&s->thread, NULL, serve, s);
+    s->runs = err == 0;
     if (s->runs)
         pthread_setname_np(s->thread, "http");
     pthread_sigmask(SIG_SETMASK, &before, NULL);
+    if (err)
+        LOG_E("the thread for the pages cannot be started: %s", threads_error(err));
     return s->runs ? ST_OK : ST_NOMEM;
 }
 

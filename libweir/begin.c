@@ -4,6 +4,7 @@
 #include "base/clock.h"
 #include "base/log.h"
 #include "base/process.h"
+#include "base/threads.h"
 #include "libweir/weir_impl.h"
 #include "member/identity.h"
 #include "member/job_query.h"
@@ -126,8 +127,10 @@ static enum status set_up(struct weir *w)
         return ST_OK;
     TRY(net_environment_check());
     TRY(settings_cluster(&w->set, &w->cluster));
-    if (w->cluster.ps.n > 0)
+    if (w->cluster.ps.n > 0) {
+        TRY(threads_reserve(NET_GRPC_THREADS + NET_EXCHANGE_THREADS + 1)); /* of waits.c */
         TRY(show_identity(s));
+    }
     if (s->join) {
         const struct job_query_request q = {
             .addr = w->cluster.ps.addr[0], .pause = pause_query, .ctx = w};
@@ -197,9 +200,9 @@ static int create_starter(struct weir *w)
     sigset_t all, before;
     sigfillset(&all);
     pthread_sigmask(SIG_SETMASK, &all, &before);
-    int failed = pthread_create(&w->starter, NULL, starter_main, w) != 0;
+    int err = pthread_create(&w->starter, NULL, starter_main, w);
     pthread_sigmask(SIG_SETMASK, &before, NULL);
-    return failed;
+    return err;
 }
 
 static int run_starter(struct weir *w)
@@ -210,8 +213,9 @@ static int run_starter(struct weir *w)
     w->state = HANDLE_STARTING;
     w->start_over = 0;
     pthread_mutex_unlock(&w->lock);
-    if (create_starter(w)) {
-        weir_fail(w, WEIR_E_NOMEM, "no thread can be started");
+    int err = create_starter(w);
+    if (err) {
+        weir_fail(w, WEIR_E_NOMEM, "no thread can be started: %s", threads_error(err));
         return weir_stop(w, WEIR_E_NOMEM);
     }
     w->starter_runs = 1;

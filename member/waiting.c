@@ -2,8 +2,10 @@
 #include "member/waiting.h"
 #include "base/clock.h"
 #include "base/log.h"
+#include "base/threads.h"
 #include "net/exchange/status_client.h"
 #include <ctype.h>
+#include <errno.h>
 #include <stdatomic.h>
 #include <stdbool.h>
 #include <stdio.h>
@@ -185,15 +187,17 @@ enum status waiting_create(const struct waiting_config *cfg, struct waiting **ou
         return ST_OK;
     }
     struct waiting *w = calloc(1, sizeof *w);
+    int err = ENOMEM;
     if (w) {
         w->cfg = *cfg;
         atomic_store(&w->member, -1);
         pthread_mutex_init(&w->lock, NULL);
         clock_cond_init(&w->ends);
-        w->runs = pthread_create(&w->thread, NULL, waiting_main, w) == 0;
+        err = pthread_create(&w->thread, NULL, waiting_main, w);
+        w->runs = err == 0;
     }
-    if (!w || !w->runs) {
-        LOG_E("out of memory or threads for lines on waits");
+    if (err) {
+        LOG_E("the thread for lines on waits cannot be started: %s", threads_error(err));
         waiting_destroy(w);
         return ST_NOMEM;
     }

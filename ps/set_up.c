@@ -1,9 +1,14 @@
 /* ps/set_up.c - see set_up.h. */
 #include "ps/set_up.h"
 #include "base/cores.h"
+#include "net/rpc/environment.h"
 #include "ps/shutdown.h"
 
-enum { MAX_AUTO_THREADS = 8 };
+enum {
+    MAX_AUTO_THREADS = 8,
+    OWN_THREADS = 5,       /* for members, plans, ps 0, the coordinator and its folder */
+    CHECKPOINT_THREADS = 2 /* one looks after the folder, one writes */
+};
 
 static void on_changed(void *ctx)
 {
@@ -132,6 +137,13 @@ static int auto_threads(void)
 int ps_threads_of(int64_t asked)
 {
     return asked > 0 ? (int)asked : auto_threads();
+}
+
+int ps_threads_needed(const struct ps_options *opt)
+{
+    int own = OWN_THREADS + (opt->checkpoint_dir != NULL) * CHECKPOINT_THREADS;
+    return own + NET_GRPC_THREADS + ps_threads_of(opt->threads) +
+           ps_threads_of(opt->update_threads) - 1;
 }
 
 /* How long others wait for worker 0; -1: as long as it takes. */

@@ -3,6 +3,7 @@
 #include "base/clock.h"
 #include "base/log.h"
 #include "base/rng.h"
+#include "base/threads.h"
 #include "http/metrics.h"
 #include "net/exchange/report_client.h"
 #include <stdlib.h>
@@ -89,6 +90,7 @@ static void *report_main(void *arg)
 enum status reporter_create(const char *addr, struct figures *figures, struct reporter **out)
 {
     enum status st = ST_NOMEM;
+    int err = 0;
     struct reporter *r = calloc(1, sizeof *r);
     if (!r)
         goto done;
@@ -98,15 +100,16 @@ enum status reporter_create(const char *addr, struct figures *figures, struct re
     pthread_mutex_init(&r->lock, NULL);
     clock_cond_init(&r->ends);
     TRY(net_reporter_create(addr, &r->ps0));
-    r->runs = pthread_create(&r->thread, NULL, report_main, r) == 0;
-    if (r->runs)
-        pthread_setname_np(r->thread, "reports");
-    TRY(r->runs ? ST_OK : ST_NOMEM);
+    err = pthread_create(&r->thread, NULL, report_main, r);
+    st = err ? ST_NOMEM : ST_OK;
+    TRY(st);
+    r->runs = 1;
+    pthread_setname_np(r->thread, "reports");
     *out = r;
     r = NULL;
 done:
     if (st != ST_OK)
-        LOG_E("out of memory or threads for reports to ps:0");
+        LOG_E("reports to ps:0 are not possible: %s", err ? threads_error(err) : status_text(st));
     reporter_destroy(r);
     return st;
 }

@@ -2,7 +2,9 @@
  * of its sums depend on: see worker.h. */
 #include "base/cores.h"
 #include "base/thread_pool.h"
+#include "base/threads.h"
 #include "kernels/vector/vector.h"
+#include "net/rpc/environment.h"
 #include "worker/worker.h"
 #include <stdio.h>
 
@@ -44,10 +46,24 @@ static int n_own_threads(const struct worker *w)
     return n < MAX_OWN_THREADS ? n : MAX_OWN_THREADS;
 }
 
+/* Returns how many threads are still to be started until training runs. */
+static int n_more_threads(const struct worker *w, int trains)
+{
+    int n = w->n_cores;
+    if (trains) /* a tower's, and the one that reads for it */
+        n += 2 + n_own_threads(w);
+    if (trains && w->opt.ps_hosts.n > 0) /* those that look at waits and report are the worker's */
+        n += 2 + NET_GRPC_THREADS + NET_EXCHANGE_THREADS;
+    return n;
+}
+
 enum status set_up_threads(struct worker *w)
 {
     int trains = !w->opt.evaluate && !w->opt.predict;
     w->n_cores = count_cores(&w->opt);
+    enum status st = threads_reserve(n_more_threads(w, trains));
+    if (st != ST_OK)
+        return st;
     return thread_pool_create(trains ? n_own_threads(w) : 1, &w->threads);
 }
 

@@ -1,6 +1,7 @@
 /* worker/shutdown.c - what SIGINT and SIGTERM do: see worker.h.
  * Locks: the worker's. */
 #include "base/clock.h"
+#include "base/threads.h"
 #include "worker/worker.h"
 #include <stdatomic.h>
 
@@ -131,8 +132,9 @@ static void *signal_main(void *arg)
 
 enum status shutdown_start(struct worker *w)
 {
-    if (pthread_create(&w->signal_thread, NULL, signal_main, w) != 0) {
-        LOG_E("cannot start a thread: too many threads or no memory");
+    int err = pthread_create(&w->signal_thread, NULL, signal_main, w);
+    if (err) {
+        LOG_E("the thread for signals cannot be started: %s", threads_error(err));
         return ST_NOMEM;
     }
     w->signal_thread_runs = 1;

@@ -3,6 +3,7 @@
 #include "net/exchange/exchange.h"
 #include "base/clock.h"
 #include "base/log.h"
+#include "base/threads.h"
 #include "net/exchange/residuals.h"
 #include "net/exchange/wire_auto.h"
 #include "net/wire/fragments.h"
@@ -130,8 +131,8 @@ enum status net_exchange_create(const struct net_exchange_config *cfg, struct ne
     x->n_links = 1;
     int err = pthread_create(&x->reconnect_thread, NULL, reconnect_main, x);
     if (err) {
-        LOG_E("network thread: %s", strerror(err));
-        TRY(ST_INTERNAL);
+        LOG_E("the thread that reconnects cannot be started: %s", threads_error(err));
+        TRY(ST_NOMEM);
     }
     x->reconnect_runs = 1;
     *out = x;

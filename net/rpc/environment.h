@@ -1,10 +1,15 @@
-/* net/rpc/environment.h - what gRPC reads from the environment and would end the process over
- * (SIGABRT): looked at by each program, with its flags.
- * Owns: nothing. Threads: before the first one.
- * Errors: ST_INVALID, logged with the variable, its value and the fix. */
+/* net/rpc/environment.h - gRPC's demands on its process: the threads that it starts by itself, and
+ * a variable that it would end the process over (SIGABRT), which each program checks with its
+ * flags. Owns: nothing. Threads: before the first one. Errors: ST_INVALID, logged with the
+ * variable, its value and the fix. */
 #ifndef NET_RPC_ENVIRONMENT_H
 #define NET_RPC_ENVIRONMENT_H
 #include "base/status.h"
+
+enum {
+    NET_GRPC_THREADS = 7,    /* of gRPC itself, which start with its first user */
+    NET_EXCHANGE_THREADS = 2 /* of an exchange */
+};
 
 enum status net_environment_check(void);
 

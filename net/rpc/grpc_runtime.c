@@ -2,6 +2,7 @@
 #include "net/rpc/grpc_runtime.h"
 #include "base/log.h"
 #include "base/process.h"
+#include "base/threads.h"
 #include "base/trace.h"
 #include <grpc/support/log.h>
 #include <pthread.h>
@@ -99,9 +100,10 @@ enum status net_pollers_create(int n_threads, struct net_pollers **out)
     for (; p->n_threads < n_threads; p->n_threads++) {
         int err = pthread_create(&p->threads[p->n_threads], NULL, poll_queue, p);
         if (err) {
-            LOG_E("network thread %d of %d: %s", p->n_threads + 1, n_threads, strerror(err));
+            LOG_E("network thread %d of %d cannot be started: %s", p->n_threads + 1, n_threads,
+                  threads_error(err));
             net_pollers_destroy(p);
-            return ST_INTERNAL;
+            return ST_NOMEM;
         }
     }
     *out = p;

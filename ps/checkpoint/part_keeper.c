@@ -2,6 +2,7 @@
 #include "ps/checkpoint/part_keeper.h"
 #include "base/clock.h"
 #include "base/log.h"
+#include "base/threads.h"
 #include "checkpoint/folder.h"
 #include <errno.h>
 #include <limits.h>
@@ -250,7 +251,8 @@ enum status ps_keeper_create(const struct ps_keeper_config *cfg, struct ps_keepe
     clock_cond_init(&k->wake);
     int err = pthread_create(&k->thread, NULL, keeper_main, k);
     if (err) {
-        LOG_E("the thread that looks after %s cannot be started: %s", cfg->folder, strerror(err));
+        LOG_E("the thread that looks after %s cannot be started: %s", cfg->folder,
+              threads_error(err));
         free(k);
         return ST_NOMEM;
     }

@@ -7,6 +7,7 @@
 #include "ps/checkpoint/writer.h"
 #include "base/clock.h"
 #include "base/log.h"
+#include "base/threads.h"
 #include "ps/checkpoint/snapshot_file.h"
 #include <inttypes.h>
 #include <pthread.h>
@@ -180,7 +181,7 @@ enum status ps_writer_create(void (*changed)(void *ctx), void *ctx, struct ps_wr
     clock_cond_init(&w->wake);
     int err = pthread_create(&w->thread, NULL, lane_main, w);
     if (err) {
-        LOG_E("the thread that writes checkpoints cannot be started: %s", strerror(err));
+        LOG_E("the thread that writes checkpoints cannot be started: %s", threads_error(err));
         destroy(w);
         return ST_NOMEM;
     }

@@ -3,6 +3,7 @@
  * and the orders behind it, and nothing else; at the end it is left to the process' own end. */
 #include "base/clock.h"
 #include "base/log.h"
+#include "base/threads.h"
 #include "checkpoint/folder.h"
 #include "files/durable.h"
 #include "ps/coordinator/coordinator_shell_impl.h"
@@ -562,7 +563,7 @@ enum status coordinator_disk_start(struct coordinator *l)
     int err = pthread_create(&l->disk_thread, NULL, disk_main, l->disk);
     l->has_disk_thread = err == 0;
     if (err)
-        LOG_E("the thread for checkpoints cannot be started: %s", strerror(err));
+        LOG_E("the thread for checkpoints cannot be started: %s", threads_error(err));
     return err ? ST_NOMEM : ST_OK;
 }
 

@@ -4,6 +4,7 @@
  * Locks: `lock` is held over a step, never over a call into the service, the store or the net. */
 #include "base/clock.h"
 #include "base/log.h"
+#include "base/threads.h"
 #include "ps/coordinator/coordinator_shell_impl.h"
 #include <errno.h>
 #include <inttypes.h>
@@ -527,7 +528,7 @@ enum status coordinator_start(struct coordinator *l)
     int err = pthread_create(&l->thread, NULL, coordinator_main, l);
     l->has_thread = err == 0;
     if (err)
-        LOG_E("the thread that coordinates cannot be started: %s", strerror(err));
+        LOG_E("the thread that coordinates cannot be started: %s", threads_error(err));
     return err ? ST_NOMEM : ST_OK;
 }
 

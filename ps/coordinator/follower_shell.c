@@ -7,6 +7,7 @@
 #include "base/log.h"
 #include "base/process.h"
 #include "base/term.h"
+#include "base/threads.h"
 #include "checkpoint/folder.h"
 #include "checkpoint/restore.h"
 #include "net/wire/plan.h"
@@ -485,7 +486,7 @@ enum status follower_start(struct follower_shell *f)
     int err = pthread_create(&f->thread, NULL, follower_main, f);
     f->has_thread = err == 0;
     if (err)
-        LOG_E("the thread that calls ps:0 cannot be started: %s", strerror(err));
+        LOG_E("the thread that calls ps:0 cannot be started: %s", threads_error(err));
     return err ? ST_NOMEM : ST_OK;
 }
 

@@ -3,6 +3,7 @@
 #include "base/clock.h"
 #include "base/log.h"
 #include "base/term.h"
+#include "base/threads.h"
 #include <limits.h>
 #include <pthread.h>
 #include <stdio.h>
@@ -171,7 +172,7 @@ enum status plan_applier_create(const struct plan_applier_config *cfg, struct pl
     clock_cond_init(&t->wake);
     int err = pthread_create(&t->thread, NULL, plan_applier_main, t);
     if (err) {
-        LOG_E("the thread that applies plans cannot be started: %s", strerror(err));
+        LOG_E("the thread that applies plans cannot be started: %s", threads_error(err));
         plan_applier_destroy(t);
         return ST_NOMEM;
     }

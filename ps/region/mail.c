@@ -4,6 +4,7 @@
 #include "base/clock.h"
 #include "base/log.h"
 #include "base/term.h"
+#include "base/threads.h"
 #include "net/exchange/peer_client.h"
 #include <pthread.h>
 #include <stdlib.h>
@@ -260,9 +261,11 @@ enum status mail_start(struct mail *m)
 {
     if (m->has_thread)
         return ST_OK;
-    m->has_thread = pthread_create(&m->thread, NULL, mail_main, m) == 0;
-    if (!m->has_thread)
-        LOG_E("no thread to be had for what servers of a region tell each other");
+    int err = pthread_create(&m->thread, NULL, mail_main, m);
+    m->has_thread = err == 0;
+    if (err)
+        LOG_E("the thread for messages to the servers of this region cannot be started: %s",
+              threads_error(err));
     return m->has_thread ? ST_OK : ST_NOMEM;
 }
 

@@ -4,6 +4,7 @@
 #include "base/clock.h"
 #include "base/digest.h"
 #include "base/log.h"
+#include "base/threads.h"
 #include "kernels/vector/dtype.h"
 #include "ps/region/parts.h"
 #include "ps/service/service.h"
@@ -492,14 +493,20 @@ enum status ps_region_start(struct ps_region *r, struct ps_service *service)
     r->service = service;
     if (mail_start(r->mail) != ST_OK)
         return ST_NOMEM;
-    r->has_thread = pthread_create(&r->thread, NULL, region_exchange_main, r) == 0;
-    r->has_watch_thread = pthread_create(&r->watch_thread, NULL, region_watch_main, r) == 0;
-    if (r->cfg.max_drift > 0)
-        r->has_drift_thread = pthread_create(&r->drift_thread, NULL, drift_main, r) == 0;
-    if (r->has_thread && r->has_watch_thread && (r->has_drift_thread || r->cfg.max_drift <= 0))
-        return ST_OK;
-    LOG_E("no thread to be had for the exchange with the parent group");
-    return ST_NOMEM;
+    int err = pthread_create(&r->thread, NULL, region_exchange_main, r);
+    r->has_thread = err == 0;
+    if (!err) {
+        err = pthread_create(&r->watch_thread, NULL, region_watch_main, r);
+        r->has_watch_thread = err == 0;
+    }
+    if (!err && r->cfg.max_drift > 0) {
+        err = pthread_create(&r->drift_thread, NULL, drift_main, r);
+        r->has_drift_thread = err == 0;
+    }
+    if (err)
+        LOG_E("a thread for the exchange with the parent group cannot be started: %s",
+              threads_error(err));
+    return err ? ST_NOMEM : ST_OK;
 }
 
 void ps_region_wake(struct ps_region *r)

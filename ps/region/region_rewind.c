@@ -5,6 +5,8 @@
  * meanwhile what the new generation's chunks make is noted apart, in `next`.
  *
  * Locks: the region's, then the exchange's. */
+#include "base/log.h"
+#include "base/threads.h"
 #include "ps/region/parts.h"
 #include <stdlib.h>
 #include <string.h>
@@ -154,6 +156,11 @@ int region_again(struct ps_region *r)
     pthread_mutex_lock(&r->lock);
     take_next(r);
     pthread_mutex_unlock(&r->lock);
-    r->has_watch_thread = pthread_create(&r->watch_thread, NULL, region_watch_main, r) == 0;
+    int err = pthread_create(&r->watch_thread, NULL, region_watch_main, r);
+    r->has_watch_thread = err == 0;
+    if (err)
+        LOG_E("the thread that watches the parent group cannot be started: %s; whether that group "
+              "answers is not looked at until this server is restarted",
+              threads_error(err));
     return 1;
 }

@@ -5,6 +5,7 @@
  * knows streams by number (stream_table.h) and says for which one an answer is. */
 #include "base/clock.h"
 #include "base/log.h"
+#include "base/threads.h"
 #include "ps/service/service_impl.h"
 #include <inttypes.h>
 #include <stdlib.h>
@@ -205,10 +206,10 @@ enum status ps_service_create(const struct ps_service_config *cfg, struct ps_ser
     pthread_mutex_init(&s->lock, NULL);
     pthread_mutex_init(&s->told_lock, NULL);
     clock_cond_init(&s->wake);
-    s->has_ticker =
-        !cfg->no_ticker && pthread_create(&s->ticker, NULL, service_ticker_main, s) == 0;
-    if (!cfg->no_ticker && !s->has_ticker) {
-        LOG_E("no thread could be started; raise the limit on processes");
+    int err = cfg->no_ticker ? 0 : pthread_create(&s->ticker, NULL, service_ticker_main, s);
+    s->has_ticker = !cfg->no_ticker && !err;
+    if (err) {
+        LOG_E("the thread that looks after members cannot be started: %s", threads_error(err));
         ps_service_destroy(s);
         return ST_NOMEM;
     }

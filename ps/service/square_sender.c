@@ -3,6 +3,7 @@
 #include "ps/service/square_sender.h"
 #include "base/clock.h"
 #include "base/log.h"
+#include "base/threads.h"
 #include "net/exchange/peer_client.h"
 #include <inttypes.h>
 #include <pthread.h>
@@ -126,7 +127,11 @@ static enum status add_peer(struct square_sender *s, const struct net_plan *plan
     p->square = malloc((size_t)s->n * sizeof *p->square);
     TRY(p->addr && p->square ? ST_OK : ST_NOMEM);
     TRY(net_peer_create(p->addr, &p->client));
-    p->has_thread = pthread_create(&p->thread, NULL, peer_main, p) == 0;
+    int err = pthread_create(&p->thread, NULL, peer_main, p);
+    p->has_thread = err == 0;
+    if (err)
+        LOG_E("the thread for ps:%d (%s) cannot be started: %s", number, p->addr,
+              threads_error(err));
     st = p->has_thread ? ST_OK : ST_NOMEM;
 done:
     return st;

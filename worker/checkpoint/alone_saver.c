@@ -3,6 +3,7 @@
 #include "worker/checkpoint/alone_saver.h"
 #include "base/clock.h"
 #include "base/log.h"
+#include "base/threads.h"
 #include "checkpoint/shard_file.h"
 #include "kernels/vector/finite.h"
 #include <inttypes.h>
@@ -202,8 +203,9 @@ enum status alone_saver_create(const struct alone_saver_config *cfg, struct alon
     s->server = s->folder.name;
     s->copied = cfg->folder.restore ? -1 : s->folder.step; /* the folder may not have that */
     s->next_ns = clock_deadline_ns(cfg->save_ms);
-    if (pthread_create(&s->thread, NULL, saver_main, s) != 0) {
-        LOG_E("the thread that writes checkpoints cannot be started");
+    int err = pthread_create(&s->thread, NULL, saver_main, s);
+    if (err) {
+        LOG_E("the thread that writes checkpoints cannot be started: %s", threads_error(err));
         TRY(ST_NOMEM);
     }
     s->runs = 1;

@@ -4,6 +4,7 @@
 #include "worker/events/event_writer.h"
 #include "base/clock.h"
 #include "base/log.h"
+#include "base/threads.h"
 #include "worker/events/event.h"
 #include <dirent.h>
 #include <errno.h>
@@ -282,8 +283,9 @@ enum status event_writer_create(const struct event_writer_config *cfg, struct ev
     w->ring = ring;
     clock_cond_init(&w->changed);
     pthread_mutex_init(&w->lock, NULL);
-    if (pthread_create(&w->thread, NULL, writer_main, w) != 0) {
-        LOG_E("--logdir: cannot start a thread: too many threads or no memory");
+    int err = pthread_create(&w->thread, NULL, writer_main, w);
+    if (err) {
+        LOG_E("--logdir: its thread cannot be started: %s", threads_error(err));
         release(w);
         return ST_NOMEM;
     }

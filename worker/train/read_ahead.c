@@ -1,6 +1,7 @@
 /* worker/train/read_ahead.c - see the header. Locks: its own. */
 #include "worker/train/read_ahead.h"
 #include "base/log.h"
+#include "base/threads.h"
 #include "base/trace.h"
 #include <pthread.h>
 #include <stdlib.h>
@@ -51,9 +52,10 @@ enum status read_ahead_create(enum status (*read)(void *ctx), void *ctx, int ind
     r->index = index;
     pthread_mutex_init(&r->lock, NULL);
     pthread_cond_init(&r->changed, NULL);
-    if (pthread_create(&r->thread, NULL, read_main, r) != 0) {
-        LOG_E("cannot start the thread that reads for tower %d: too many threads or no memory",
-              index);
+    int err = pthread_create(&r->thread, NULL, read_main, r);
+    if (err) {
+        LOG_E("the thread that reads for tower %d cannot be started: %s", index,
+              threads_error(err));
         pthread_cond_destroy(&r->changed);
         pthread_mutex_destroy(&r->lock);
         free(r);

@@ -3,6 +3,7 @@
 #include "worker/train/trainer.h"
 #include "base/clock.h"
 #include "base/log.h"
+#include "base/threads.h"
 #include "base/trace.h"
 #include "worker/place/rounding.h"
 #include "worker/train/device_data.h"
@@ -78,8 +79,9 @@ static enum status run_towers(struct trainer *t)
     enum status st = runs && threads ? ST_OK : no_memory(n);
     for (; st == ST_OK && started < n; started++) {
         runs[started] = (struct tower_run){t, t->towers[started], ST_OK};
-        if (pthread_create(&threads[started], NULL, tower_main, &runs[started]) != 0) {
-            LOG_E("cannot start the thread of tower %d: too many threads or no memory", started);
+        int err = pthread_create(&threads[started], NULL, tower_main, &runs[started]);
+        if (err) {
+            LOG_E("the thread of tower %d cannot be started: %s", started, threads_error(err));
             st = ST_NOMEM;
             trainer_fail(t, st);
             break;

@@ -1,0 +1,148 @@
+/* base/threads.c - see threads.h.
+ *
+ * gRPC (1.51), OpenMP and drivers call pthread_create by name, which the program's own definition
+ * comes before. gRPC does not look at the result: timers or calls that the missing thread was to
+ * serve wait for ever, and so does grpc_shutdown. The caller's address tells a library from the
+ * program. In a host of libweir, which has no such definition, threads_reserve() alone looks.
+ *
+ * The kernel counts a thread for a moment after pthread_join has returned: a failure is final only
+ * after several attempts. */
+#include "base/threads.h"
+#include "base/cgroup.h"
+#include "base/log.h"
+#include "base/process.h"
+#include <dlfcn.h>
+#include <errno.h>
+#include <poll.h>
+#include <pthread.h>
+#include <stdbool.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/resource.h>
+#include <unistd.h>
+
+enum { ATTEMPTS = 10, PAUSE_MS = 10, TEXT_BYTES = 400 };
+
+typedef int create_function(pthread_t *thread, const pthread_attr_t *attr, void *(*start)(void *),
+                            void *arg);
+
+static double group_pids(const char *dir, int v2)
+{
+    char line[32];
+    double n = 0;
+    return cgroup_read_line(dir, "pids.max", line, sizeof line) && sscanf(line, "%lf", &n) == 1
+               ? n
+               : 0; /* "max" */
+}
+
+/* Appends to the text. */
+static void add(char text[TEXT_BYTES], const char *form, double limit)
+    __attribute__((format(printf, 2, 0)));
+
+static void add(char text[TEXT_BYTES], const char *form, double limit)
+{
+    size_t at = strlen(text);
+    snprintf(text + at, TEXT_BYTES - at, form, limit);
+}
+
+const char *threads_error(int err)
+{
+    static const struct cgroup_limit pids = {"pids", {"/pids", NULL}, group_pids};
+    static _Thread_local char text[TEXT_BYTES];
+    double group = cgroup_least(&pids, "/proc/self/cgroup", "/sys/fs/cgroup");
+    struct rlimit l;
+    snprintf(text, sizeof text, "%s; the limits on threads are ", strerror(err));
+    if (getrlimit(RLIMIT_NPROC, &l) == 0 && l.rlim_cur != RLIM_INFINITY)
+        add(text, "%.0f of all programs of this user (ulimit -u), ", (double)l.rlim_cur);
+    if (group > 0)
+        add(text, "%.0f of this container or control group (pids.max), ", group);
+    if (getrlimit(RLIMIT_AS, &l) == 0 && l.rlim_cur != RLIM_INFINITY)
+        add(text, "%.0f KB of addresses for their stacks (ulimit -v), ", (double)l.rlim_cur / 1024);
+    size_t at = strlen(text);
+    snprintf(text + at, sizeof text - at,
+             "and the machine's own (kernel.threads-max): raise the one that is reached, or end "
+             "other programs");
+    return text;
+}
+
+static bool is_library(const void *caller)
+{
+    static const int own; /* lies in this program */
+    Dl_info a, b;
+    return !dladdr(caller, &a) || !dladdr(&own, &b) || a.dli_fbase != b.dli_fbase;
+}
+
+/* Returns the function that this one stands before. A copy of this one in libweir is not found by
+ * its name: a host's own comes first there. */
+static create_function *find_next(void)
+{
+    void *first = dlsym(RTLD_DEFAULT, "pthread_create");
+    if (first == (void *)pthread_create)
+        first = dlsym(RTLD_NEXT, "pthread_create");
+    return (create_function *)first;
+}
+
+static int start_thread(pthread_t *thread, const pthread_attr_t *attr, void *(*start)(void *),
+                        void *arg)
+{
+    create_function *next = find_next();
+    int err = next(thread, attr, start, arg);
+    for (int i = 1; err == EAGAIN && i < ATTEMPTS; i++) {
+        poll(NULL, 0, PAUSE_MS);
+        err = next(thread, attr, start, arg);
+    }
+    return err;
+}
+
+int pthread_create(pthread_t *restrict thread, const pthread_attr_t *restrict attr,
+                   void *(*start)(void *), void *restrict arg)
+{
+    const void *caller = __builtin_return_address(0);
+    if (!process_is_ours())
+        return find_next()(thread, attr, start, arg);
+    int err = start_thread(thread, attr, start, arg);
+    if (err && is_library(caller)) {
+        LOG_E("a library cannot start a thread, which ends this process: %s", threads_error(err));
+        log_flush(LOG_END_MS);
+        _exit(EXIT_RETRY);
+    }
+    return err;
+}
+
+struct gate {
+    pthread_mutex_t lock;
+    pthread_cond_t opened;
+    bool is_open;
+};
+
+static void *wait_at_gate(void *arg)
+{
+    struct gate *g = arg;
+    pthread_mutex_lock(&g->lock);
+    while (!g->is_open)
+        pthread_cond_wait(&g->opened, &g->lock);
+    pthread_mutex_unlock(&g->lock);
+    return NULL;
+}
+
+enum status threads_reserve(int n)
+{
+    struct gate gate = {PTHREAD_MUTEX_INITIALIZER, PTHREAD_COND_INITIALIZER, false};
+    pthread_t *threads = calloc((size_t)n + 1, sizeof *threads);
+    int made = 0, err = threads ? 0 : ENOMEM;
+    while (!err && made < n)
+        if ((err = start_thread(&threads[made], NULL, wait_at_gate, &gate)) == 0)
+            made++;
+    pthread_mutex_lock(&gate.lock);
+    gate.is_open = true;
+    pthread_cond_broadcast(&gate.opened);
+    pthread_mutex_unlock(&gate.lock);
+    for (int i = 0; i < made; i++)
+        pthread_join(threads[i], NULL);
+    free(threads);
+    if (!err)
+        return ST_OK;
+    LOG_E("this process needs %d more threads, and can start %d: %s", n, made, threads_error(err));
+    return ST_NOMEM;
+}

@@ -1,0 +1,114 @@
+#!/usr/bin/python3
+"""Too few threads (ulimit -u, pids.max): whichever thread is the first that cannot be started,
+programs end by themselves, with 138 and the limits, or do without it. A preloaded pthread_create
+fails from the N-th thread on, for each N up to the first with which the program does its work."""
+# label: cluster
+import os
+import signal
+import sys
+import unittest
+
+import harness
+import preload
+
+# Root has no limit on threads.
+FAILS = r"""
+#define _GNU_SOURCE
+#include <dlfcn.h>
+#include <errno.h>
+#include <pthread.h>
+#include <stdatomic.h>
+#include <stdlib.h>
+typedef int create(pthread_t *, const pthread_attr_t *, void *(*)(void *), void *);
+static atomic_int made;
+int pthread_create(pthread_t *t, const pthread_attr_t *a, void *(*start)(void *), void *arg)
+{
+    if (atomic_fetch_add(&made, 1) >= atoi(getenv("THREADS")))
+        return EAGAIN;
+    return ((create *)dlsym(RTLD_NEXT, "pthread_create"))(t, a, start, arg);
+}
+"""
+MOST = 120  # more than any program here starts
+WHY = "Resource temporarily unavailable; the limits on threads are .*raise the one"
+
+
+@unittest.skipIf(harness.SANITIZE, "the preloaded library comes before the sanitizer's")
+class ThreadLimits(harness.Test):
+    def env(self, n):
+        return {**os.environ, "LD_PRELOAD": self.library, "THREADS": str(n)}
+
+    def setUp(self):
+        super().setUp()
+        self.library = preload.library(self, FAILS)
+
+    def check_refusal(self, process):
+        self.assertEqual(process.status, 138, process.output())
+        self.assertRegex(process.output(), WHY)
+
+    def until_it_works(self, attempt):
+        """The least number of threads with which attempt(n) returns True."""
+        for n in range(MOST):
+            if attempt(n):
+                self.assertGreater(n, 5, "the library does not count")
+                return n
+        raise harness.Failure("no work with %d threads" % MOST)
+
+    def test_a_server(self):
+        """Each is asked to end once it serves."""
+        def attempt(n):
+            job = self.job(n_workers=1)
+            ps = job.start_ps(0, "--checkpoint_dir=" + os.path.join(self.dir(), "ckpt-%d" % n),
+                              wait=False, env=self.env(n))
+            harness.until(lambda: ps.eof or "listening on" in ps.output(), "it serves, or ends")
+            if not ps.eof:
+                ps.popen.send_signal(signal.SIGTERM)
+            if ps.wait(60, None) == 143:
+                return True
+            self.check_refusal(ps)
+            return False
+        self.until_it_works(attempt)
+
+    def test_a_worker(self):
+        """All of them, one after another, are worker 0 of one job, which the last one ends."""
+        job = self.job(n_workers=1, flags=["--train_steps=30", "--batch_size=20"])
+        job.start_ps(0)
+
+        def attempt(n):
+            worker = job.start_worker(0, env=self.env(n))
+            if worker.wait(60, None) == 0:
+                return True
+            self.check_refusal(worker)
+            return False
+        self.until_it_works(attempt)
+        job.ps[0].wait(60)
+
+    def test_a_member_of_python(self):
+        """It joins no job, and gets an error."""
+        code = "import weir\nm = weir.Member(ps_hosts='%s', n_workers=1)\nm.param('w', (1,))\n" \
+            "m.next()" % harness.free_ports(1)[0]
+        code = code.replace("ps_hosts='", "ps_hosts='%s:" % harness.LOOPBACK)
+        env = {"PYTHONPATH": os.path.join(harness.SOURCE, "python"),
+               "WEIR_LIBRARY": os.path.join(os.path.dirname(harness.BIN), "lib/libweir.so.0")}
+        for n in (0, 1, 7):
+            member = self.start("member", [sys.executable, "-B", "-c", code],
+                                env={**self.env(n), **env})
+            member.wait(60, 1)
+            member.wait_line(WHY)
+
+    def test_weirctl(self):
+        job = self.job(n_workers=1)
+        job.start_ps(0)
+
+        def attempt(n):
+            ctl = self.start("weirctl", [os.path.join(harness.BIN, "weirctl"), "status",
+                                         "--ps_hosts=" + job.ps_hosts[0]], env=self.env(n))
+            if ctl.wait(60, None) == 0:
+                return True
+            self.check_refusal(ctl)
+            return False
+        self.assertGreater(self.until_it_works(attempt), 0)
+        job.ps[0].stop()
+
+
+if __name__ == "__main__":
+    harness.main()
