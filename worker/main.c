@@ -19,6 +19,8 @@
 #include <stdio.h>
 #include <stdlib.h>
 
+enum { END_S = 60 }; /* until the process ends, once training has */
+
 /* With what --predict has to do with samples, and what its classes are called. */
 static enum status write_export(const struct worker *w, int64_t global_step, int is_interrupted)
 {
@@ -419,10 +421,18 @@ done:
     return w->is_over && st == ST_CANCELLED ? ST_OK : st;
 }
 
+/* Returns the program's exit code. */
+static int exit_code_of(const struct worker *w, enum status st)
+{
+    return w->ended_by ? 128 + w->ended_by : status_exit_code(st);
+}
+
 /* The trace is written when the threads are gone and the layers' names still there. */
 static enum status clean_up(struct worker *w, enum status result)
 {
     shutdown_end(w);
+    /* What the user gets is written but for the trace: a library or driver may hang as it ends. */
+    process_end_within(END_S, exit_code_of(w, result), "a thread of this worker");
     waiting_destroy(w->waiting);
     monitor_destroy(w->monitor);
     reporter_destroy(w->reporter);
@@ -499,8 +509,7 @@ int main(int argc, char **argv)
     log_start();
     st = run(&w);
     enum status closed = clean_up(&w, st);
-    int sig = w.ended_by;
     if (st == ST_OK)
         st = once_done(closed);
-    return sig ? 128 + sig : status_exit_code(st);
+    return exit_code_of(&w, st);
 }

@@ -31,3 +31,25 @@ def library(test, source):
     subprocess.run(["cc", "-shared", "-fPIC", "-x", "c", "-", "-o", path, "-ldl"], text=True,
                    check=True, input=source)
     return path
+
+# The grpc_shutdown() of the last user never returns, as where gRPC lacks a thread.
+HANGING_GRPC = r"""
+#define _GNU_SOURCE
+#include <dlfcn.h>
+#include <stdatomic.h>
+#include <stdio.h>
+#include <unistd.h>
+static atomic_int users;
+void grpc_init(void)
+{
+    atomic_fetch_add(&users, 1);
+    ((void (*)(void))dlsym(RTLD_NEXT, "grpc_init"))();
+}
+void grpc_shutdown(void)
+{
+    if (atomic_fetch_sub(&users, 1) == 1)
+        for (dprintf(2, "grpc_shutdown hangs\n");;)
+            pause();
+    ((void (*)(void))dlsym(RTLD_NEXT, "grpc_shutdown"))();
+}
+"""
