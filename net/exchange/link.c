@@ -306,6 +306,8 @@ static void on_join(struct net_op *op, int ok)
     int answered = l->join.code == GRPC_STATUS_OK;
     char text[BIDI_REASON_BYTES];
     unary_batch_end(&l->join, text, sizeof text);
+    if (answered)
+        net_channel_answered(l->channel, l->call);
     grpc_call_unref(l->call); /* the other reference */
     forget_call(l);
     if (answered)

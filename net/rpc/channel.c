@@ -1,8 +1,11 @@
 /* net/rpc/channel.c - see channel.h. The lock is not held while gRPC is called, so that a channel
  * may be replaced while another thread makes a call on it: who uses one counts itself. */
 #include "net/rpc/channel.h"
+#include "base/fork_guard.h"
 #include "net/rpc/credentials.h"
+#include "net/rpc/peer_sockets.h"
 #include "net/security/security.h"
+#include <grpc/support/alloc.h>
 #include <grpc/support/time.h>
 #include <pthread.h>
 #include <stdint.h>
@@ -21,6 +24,8 @@ struct attempt {
 };
 
 struct net_channel {
+    struct fork_guard guard;  /* first: leave_to_parent casts */
+    struct peer_address peer; /* of the server; not written while the guard is on */
     char *target;
     int max_receive_bytes;
     pthread_mutex_t lock; /* guards what follows */
@@ -137,10 +142,28 @@ grpc_call *net_channel_call(struct net_channel *c, grpc_completion_queue *queue,
     return call;
 }
 
+static void leave_to_parent(struct fork_guard *g)
+{
+    peer_sockets_close(&((struct net_channel *)g)->peer);
+}
+
+void net_channel_answered(struct net_channel *c, grpc_call *call)
+{
+    char *text = grpc_call_get_peer(call);
+    struct peer_address peer;
+    if (text && peer_address_read(text, &peer)) {
+        fork_guard_remove(&c->guard);
+        c->peer = peer;
+        fork_guard_add(&c->guard, leave_to_parent);
+    }
+    gpr_free(text);
+}
+
 void net_channel_destroy(struct net_channel *c)
 {
     if (!c)
         return;
+    fork_guard_remove(&c->guard);
     attempt_unref(c->now);
     pthread_mutex_destroy(&c->lock);
     free(c->target);

@@ -15,6 +15,9 @@ enum status net_channel_create(const char *addr, int max_receive_bytes, struct n
 /* method: static, as "/weir.v1.Weir/Join". deadline_ms: from now on; 0: none. */
 grpc_call *net_channel_call(struct net_channel *c, grpc_completion_queue *queue, const char *method,
                             int64_t deadline_ms);
+/* Notes where the server is, by a call of the channel that it has answered: from now on a child
+ * that the process forks closes its copies of connections to there. One thread at a time. */
+void net_channel_answered(struct net_channel *c, grpc_call *call);
 void net_channel_destroy(struct net_channel *c); /* NULL is fine */
 
 #endif

@@ -7,6 +7,7 @@
  * pages, which may be missing when they are touched) that is sealed against shrinking is mapped:
  * reading it can never end in a signal. */
 #include "net/shm/segment.h"
+#include "base/fork_guard.h"
 #include <errno.h>
 #include <fcntl.h>
 #include <linux/magic.h>
@@ -32,6 +33,7 @@ struct head {
 };
 
 struct net_shared {
+    struct fork_guard guard; /* first: leave_to_parent casts */
     _Atomic int refs;
     int fd; /* the owner's, so that others find it; -1: opened */
     uint8_t *map;
@@ -78,6 +80,18 @@ static int make_file(size_t bytes, char why[SHARED_WHY_BYTES])
     return -1;
 }
 
+/* In a forked child: its copy becomes memory of its own, of zeros, so that it neither changes what
+ * peers read nor keeps the segment once the parent has ended. */
+static void leave_to_parent(struct fork_guard *g)
+{
+    struct net_shared *s = (struct net_shared *)g;
+    mmap(s->map, HEAD_BYTES + s->bytes, PROT_READ | PROT_WRITE,
+         MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE | MAP_FIXED, -1, 0);
+    if (s->fd >= 0)
+        close(s->fd);
+    s->fd = -1;
+}
+
 static struct net_shared *make_shared(int fd, size_t bytes, int writable)
 {
     struct net_shared *s = calloc(1, sizeof *s);
@@ -88,8 +102,10 @@ static struct net_shared *make_shared(int fd, size_t bytes, int writable)
     s->map =
         mmap(NULL, HEAD_BYTES + bytes, PROT_READ | (writable ? PROT_WRITE : 0), MAP_SHARED, fd, 0);
     s->fd = writable ? fd : -1;
-    if (s->map != MAP_FAILED)
+    if (s->map != MAP_FAILED) {
+        fork_guard_add(&s->guard, leave_to_parent);
         return s;
+    }
     free(s);
     return NULL;
 }
@@ -231,6 +247,7 @@ void net_shared_unref(struct net_shared *s)
 {
     if (!s || atomic_fetch_sub_explicit(&s->refs, 1, memory_order_acq_rel) != 1)
         return;
+    fork_guard_remove(&s->guard);
     munmap(s->map, HEAD_BYTES + s->bytes);
     if (s->fd >= 0)
         close(s->fd);

@@ -11,6 +11,8 @@
  * a reader that has copied it looks whether the stamp is still the one that it was told. If not, it
  * was taken for gone, and may have read something of both.
  *
+ * A forked child has no part in a segment: where it was mapped the child has zeros of its own.
+ *
  * Owns:    a mapping, and the owner its descriptor.
  * Threads: any; ref and unref too. What the bytes mean and when they may be written is for the
  *          users to agree on; a peer may be hostile, so what is read can change while it is read.

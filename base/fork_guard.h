@@ -1,0 +1,21 @@
+/* base/fork_guard.h - resources that a forked child must not keep: connections, which stay open
+ * while any process has them, so that a peer does not see its end, and memory that is shared with
+ * peers. A program that forks without exec (PyTorch's DataLoader) copies both to its children.
+ * Owns:    nothing: a guard lies in the object that it is for.
+ * Threads: any. `in_child` runs in the child of fork(), which has one thread, with no lock of the
+ *          object's held by it: it may call system functions alone.
+ * Errors:  none; without memory for the handlers of fork() no child is told. */
+#ifndef BASE_FORK_GUARD_H
+#define BASE_FORK_GUARD_H
+
+struct fork_guard {
+    void (*in_child)(struct fork_guard *g);
+    struct fork_guard *next, **link; /* of the list */
+};
+
+/* From now on each forked child calls g->in_child first, once for each fork. */
+void fork_guard_add(struct fork_guard *g, void (*in_child)(struct fork_guard *g));
+/* Ends that. Of one that was never added (zeros) nothing is done. */
+void fork_guard_remove(struct fork_guard *g);
+
+#endif

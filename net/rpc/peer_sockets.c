@@ -1,0 +1,86 @@
+/* net/rpc/peer_sockets.c - see peer_sockets.h. */
+#include "net/rpc/peer_sockets.h"
+#include <arpa/inet.h>
+#include <dirent.h>
+#include <stdint.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/socket.h>
+#include <unistd.h>
+
+enum { FDS_WITHOUT_PROC = 1024 };
+
+static struct in6_addr mapped(struct in_addr a)
+{
+    struct in6_addr out = {.s6_addr = {[10] = 0xff, [11] = 0xff}};
+    memcpy(&out.s6_addr[12], &a, sizeof a);
+    return out;
+}
+
+/* Reads [from, to), with or without brackets. */
+static bool read_host(const char *from, const char *to, struct in6_addr *out)
+{
+    char host[INET6_ADDRSTRLEN];
+    struct in_addr v4;
+    if (*from == '[')
+        from++;
+    else if (strncmp(from, "%5B", 3) == 0)
+        from += 3;
+    size_t n = strcspn(from, "]%");
+    if (n > (size_t)(to - from))
+        n = (size_t)(to - from);
+    if (n >= sizeof host)
+        return false;
+    memcpy(host, from, n);
+    host[n] = 0;
+    if (inet_pton(AF_INET6, host, out) == 1)
+        return true;
+    if (inet_pton(AF_INET, host, &v4) != 1)
+        return false;
+    *out = mapped(v4);
+    return true;
+}
+
+bool peer_address_read(const char *text, struct peer_address *out)
+{
+    const char *host = strchr(text, ':'), *port = strrchr(text, ':');
+    long n = port ? strtol(port + 1, NULL, 10) : 0;
+    *out = (struct peer_address){.port = 0};
+    if (!host || port == host || n < 1 || n > 65535 || !read_host(host + 1, port, &out->host))
+        return false;
+    out->port = htons((uint16_t)n);
+    return true;
+}
+
+static void close_if_peer(int fd, const struct peer_address *p)
+{
+    union {
+        struct sockaddr any;
+        struct sockaddr_in v4;
+        struct sockaddr_in6 v6;
+    } a;
+    socklen_t n = sizeof a;
+    struct peer_address of_fd = {.port = 0};
+    if (getpeername(fd, &a.any, &n) != 0)
+        return;
+    if (a.any.sa_family == AF_INET)
+        of_fd = (struct peer_address){mapped(a.v4.sin_addr), a.v4.sin_port};
+    else if (a.any.sa_family == AF_INET6)
+        of_fd = (struct peer_address){a.v6.sin6_addr, a.v6.sin6_port};
+    if (of_fd.port == p->port && memcmp(&of_fd.host, &p->host, sizeof p->host) == 0)
+        close(fd);
+}
+
+void peer_sockets_close(const struct peer_address *p)
+{
+    if (p->port == 0)
+        return;
+    DIR *d = opendir("/proc/self/fd");
+    for (int fd = 0; !d && fd < FDS_WITHOUT_PROC; fd++)
+        close_if_peer(fd, p);
+    for (const struct dirent *e; d && (e = readdir(d));)
+        if (e->d_name[0] != '.')
+            close_if_peer(atoi(e->d_name), p);
+    if (d)
+        closedir(d);
+}
