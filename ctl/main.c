@@ -13,7 +13,7 @@
 #include "net/exchange/status_client.h"
 #include "net/rpc/environment.h"
 #include "net/security/security.h"
-#include "net/security/tls_hooks.h"
+#include "net/security/tls_client.h"
 #include <errno.h>
 #include <inttypes.h>
 #include <limits.h>
@@ -103,7 +103,7 @@ static int64_t timeout_ms(void)
 static int exit_code_of(enum status st)
 {
     int unreached = st == ST_UNAVAILABLE || st == ST_DEADLINE || st == ST_CANCELLED;
-    return st == ST_OK ? 0 : unreached && !tls_hooks_refused() ? EXIT_RETRY : EXIT_REFUSED;
+    return st == ST_OK ? 0 : unreached && !tls_client_refused() ? EXIT_RETRY : EXIT_REFUSED;
 }
 
 static void tell_unreached(const struct hosts *ps, int server, enum status st, const char *why)

@@ -10,7 +10,7 @@
 #include "files/json_text.h"
 #include "kernels/vector/vector.h"
 #include "net/exchange/status_client.h"
-#include "net/security/tls_hooks.h"
+#include "net/security/tls_client.h"
 #include "ps/admin.h"
 #include "ps/set_up.h"
 #include "ps/shutdown.h"
@@ -219,7 +219,7 @@ static int leave(const struct ps_cluster *c)
     enum status st = net_command_send(c->ps.addr[0], &command, COMMAND_MS, &reply, why);
     if (st != ST_OK) {
         LOG_E("ps:0 (%s) does not take the command: %s", c->ps.addr[0], why);
-        return tls_hooks_refused() ? EXIT_PERMANENT : status_exit_code(st);
+        return tls_client_refused() ? EXIT_PERMANENT : status_exit_code(st);
     }
     if (reply.answer == COMMAND_REFUSED) {
         LOG_E("ps:0 (%s) refuses: %s", c->ps.addr[0], reply.text);

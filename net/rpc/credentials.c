@@ -5,7 +5,7 @@
 #include "base/log.h"
 #include "net/security/certificate.h"
 #include "net/security/security.h"
-#include "net/security/tls_hooks.h"
+#include "net/security/tls_client.h"
 #include <openssl/pem.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -43,6 +43,13 @@ grpc_server_credentials *credentials_server(_Atomic uint64_t *number)
 /* 0: the server at `target`, whose certificate is otherwise good, is a server by its role, too. */
 static int check_server(const char *target, const char *pem, void *ctx)
 {
+    if (!tls_client_called()) {
+        LOG_FEW(
+            "%s is refused: this gRPC does not use the OpenSSL that this program knows, and the "
+            "version of TLS cannot be checked",
+            target);
+        return 1;
+    }
     BIO *b = BIO_new_mem_buf(pem, -1);
     X509 *x = b ? PEM_read_bio_X509(b, NULL, NULL, NULL) : NULL;
     int is_server = x && (certificate_roles(x) & ROLE_PS);
@@ -60,7 +67,7 @@ grpc_channel_credentials *credentials_channel(uint64_t *number)
     *number = i ? i->number : 0;
     if (!i)
         return grpc_insecure_credentials_create();
-    grpc_ssl_pem_key_cert_pair pair = {i->key, i->cert};
+    grpc_ssl_pem_key_cert_pair pair = {i->key, i->client_cert};
     grpc_channel_credentials *c = grpc_ssl_credentials_create_ex(i->ca, &pair, &options, NULL);
     security_identity_unref(i);
     return c;
@@ -69,7 +76,7 @@ grpc_channel_credentials *credentials_channel(uint64_t *number)
 void credentials_explain(char *text, size_t room)
 {
     static const char before[] = "Peer name ", after[] = " is not in peer certificate";
-    const char *ours = security_has_tls() ? tls_hooks_words(text) : NULL;
+    const char *ours = security_has_tls() ? tls_client_words(text) : NULL;
     const char *name = strstr(text, before), *end = name ? strstr(name, after) : NULL;
     const char *hint = NULL;
     char copy[256];

@@ -7,6 +7,7 @@
 #include "net/security/certificate.h"
 #include "net/security/file_reader.h"
 #include "net/security/file_text.h"
+#include "net/security/tls_client.h"
 #include "net/security/tls_hooks.h"
 #include "net/security/tokens.h"
 #include <pthread.h>
@@ -21,6 +22,7 @@ struct identity {
     struct security_identity is; /* first: it is what others are given */
     _Atomic int refs;
     char *text[N_FILES]; /* cert, key, ca */
+    char *marked;        /* cert for a client's connections */
     int open_key;        /* others may read the key's file */
     struct certificate_facts facts;
 };
@@ -56,6 +58,7 @@ static void identity_unref(struct identity *i)
         return;
     for (int f = 0; f < N_FILES; f++)
         file_text_free(i->text[f]);
+    free(i->marked);
     free(i);
 }
 
@@ -98,7 +101,9 @@ static enum status identity_read(struct identity **out, char why[CERTIFICATE_WHY
                  path[0], roles_text(i->facts.roles, is), roles_text(us.cfg.role, want), want);
         TRY(ST_INVALID);
     }
-    i->is = (struct security_identity){i->text[0], i->text[1], i->text[2], 0};
+    snprintf(why, CERTIFICATE_WHY_BYTES, "out of memory");
+    TRY(tls_client_mark(i->text[0], &i->marked));
+    i->is = (struct security_identity){i->text[0], i->marked, i->text[1], i->text[2], 0};
     *out = i;
     i = NULL;
 done:
@@ -308,6 +313,7 @@ char *security_token_copy(void)
 static enum status start_tls(void)
 {
     tls_hooks_start();
+    tls_client_start();
     identity_unref(us.identity);
     us.identity = NULL;
     file_reader_look_first(&identity_reader);

@@ -29,8 +29,9 @@ int security_has_token(void);
 
 /* The certificate in use. Each that is read has a higher number than the one before. */
 struct security_identity {
-    const char *cert, *key, *ca; /* PEM */
-    uint64_t number;             /* from 1 on */
+    const char *cert, *client_cert; /* PEM; the latter for connections as a client */
+    const char *key, *ca;           /* PEM */
+    uint64_t number;                /* from 1 on */
 };
 /* A reference; NULL: there is no TLS. */
 const struct security_identity *security_identity_now(void);

@@ -8,14 +8,11 @@
  * When a handshake fails, OpenSSL has the alert ready that tells the peer why, and gRPC would close
  * the connection without sending it. Told that the handshake wants more bytes, it sends what is
  * there and waits for the peer, who reads the alert and closes. OpenSSL never takes a handshake
- * that has failed for one that is finished.
- *
- * The first error in OpenSSL's queue becomes part of the text that gRPC ends a client's calls with:
- * ours has our words. */
+ * that has failed for one that is finished. */
 #include "net/security/tls_hooks.h"
 #include "base/log.h"
+#include "base/process.h"
 #include "net/security/certificate.h"
-#include "net/security/roles.h"
 #include "net/security/security.h"
 #include <arpa/inet.h>
 #include <dlfcn.h>
@@ -30,36 +27,15 @@
 
 enum { ALERT_REASONS = SSL_AD_REASON_OFFSET, ADDRESS_BYTES = 64 };
 
-/* Why a client does not take a server, in OpenSSL's table of reasons: those of certificates, and
- * one more. */
-enum { WORDS_FIRST = 100, WORDS_PLAIN = WORDS_FIRST + CERTIFICATE_N_ERRORS };
-#define WORDS(reason, text)                                                                        \
-    {                                                                                              \
-        ERR_PACK(0, 0, reason), text                                                               \
-    }
-static ERR_STRING_DATA words[] = {
-    WORDS(WORDS_FIRST + CERTIFICATE_EXPIRED, "the server's certificate has expired"),
-    WORDS(WORDS_FIRST + CERTIFICATE_NOT_YET, "the server's certificate is not valid yet"),
-    WORDS(WORDS_FIRST + CERTIFICATE_FOREIGN,
-          "the server's certificate is not signed by a CA of --tls_ca"),
-    WORDS(WORDS_FIRST + CERTIFICATE_PURPOSE,
-          "the server's certificate is not made to be a server's"),
-    WORDS(WORDS_FIRST + CERTIFICATE_ROLE, "the server's certificate is not for the role ps"),
-    WORDS(WORDS_FIRST + CERTIFICATE_HOST, "the server's certificate does not name that host"),
-    WORDS(WORDS_FIRST + CERTIFICATE_OTHER, "the server's certificate is refused"),
-    WORDS(WORDS_PLAIN, "the server there does not speak TLS: start it with --tls_cert, --tls_key "
-                       "and --tls_ca, or leave them out here"),
-    {0, NULL}};
-
 /* What is kept with a connection. */
 struct connection {
-    char address[ADDRESS_BYTES]; /* of a client; "": this is the client */
+    char address[ADDRESS_BYTES]; /* of the client */
     int told;                    /* why it failed is in the log */
     int alerted;                 /* and on its way to the peer */
 };
 
-static int library, connection_index = -1;
-static _Atomic int active, called, refused;
+static int connection_index = -1;
+static _Atomic int active, called;
 static _Thread_local struct {
     int is_there;
     char address[ADDRESS_BYTES];
@@ -144,53 +120,23 @@ void SSL_set_accept_state(SSL *ssl)
     accepted.is_there = 0;
 }
 
-/* The host that a client has asked for. */
-static const char *server_name(const SSL *ssl)
-{
-    const char *name = SSL_get_servername(ssl, TLSEXT_NAMETYPE_host_name);
-    return name ? name : "an unknown address";
-}
-
-/* What OpenSSL does not look at, and gRPC when the handshake is over: the server would not learn of
- * it then. */
-static int find_server_error(const SSL *ssl, X509 *x)
-{
-    const char *host = SSL_get_servername(ssl, TLSEXT_NAMETYPE_host_name);
-    if (!(certificate_roles(x) & ROLE_PS))
-        return X509_V_ERR_APPLICATION_VERIFICATION;
-    return host && !certificate_names(x, host) ? X509_V_ERR_HOSTNAME_MISMATCH : X509_V_OK;
-}
-
-/* Of a peer's certificate and each above it. */
+/* Of a client's certificate and each above it. */
 static int on_verify(int ok, X509_STORE_CTX *c)
 {
+    static struct log_kind clients[CERTIFICATE_N_ERRORS];
     char name[CERTIFICATE_NAME_BYTES], why[CERTIFICATE_WHY_BYTES];
     const SSL *ssl = X509_STORE_CTX_get_ex_data(c, SSL_get_ex_data_X509_STORE_CTX_idx());
-    X509 *x = X509_STORE_CTX_get_current_cert(c);
-    int is_server = SSL_is_server(ssl);
-    if (ok && !is_server && X509_STORE_CTX_get_error_depth(c) == 0) {
-        X509_STORE_CTX_set_error(c, find_server_error(ssl, x));
-        ok = X509_STORE_CTX_get_error(c) == X509_V_OK;
-    }
     if (ok)
         return 1;
-    static struct log_kind clients[CERTIFICATE_N_ERRORS];
     struct connection *l = connection_of(ssl);
     enum certificate_error error = certificate_error(X509_STORE_CTX_get_error(c));
     certificate_name(X509_STORE_CTX_get0_cert(c), name);
-    certificate_problem(c, security_ca_path(), !is_server, why);
+    certificate_problem(c, security_ca_path(), 0, why);
     if (l)
         l->told = 1;
-    if (is_server) {
-        log_write_few(&clients[error], LOG_LEVEL_WARN,
-                      "the client at %s is refused: its certificate (%s) %s",
-                      l ? l->address : "an unknown address", name, why);
-    } else {
-        LOG_FEW("the server at %s is refused: its certificate (%s) %s", server_name(ssl), name,
-                why);
-        atomic_store(&refused, 1);
-        ERR_raise(library, WORDS_FIRST + (int)error);
-    }
+    log_write_few(&clients[error], LOG_LEVEL_WARN,
+                  "the client at %s is refused: its certificate (%s) %s",
+                  l ? l->address : "an unknown address", name, why);
     return 0;
 }
 
@@ -201,9 +147,11 @@ void SSL_CTX_set_verify(SSL_CTX *ctx, int mode, SSL_verify_cb cb)
         next_set_verify(ctx, mode, cb);
         return;
     }
+    int is_server = (mode & SSL_VERIFY_FAIL_IF_NO_PEER_CERT) != 0;
     atomic_store(&called, 1);
-    next_set_verify(ctx, mode, on_verify);
-    SSL_CTX_set_min_proto_version(ctx, TLS1_3_VERSION);
+    next_set_verify(ctx, mode, is_server ? on_verify : NULL);
+    if (is_server) /* a client names the reason: tls_client.c */
+        SSL_CTX_set_min_proto_version(ctx, TLS1_3_VERSION);
     /* OpenSSL's own order begins with AES-256, which takes longer. */
     SSL_CTX_set_ciphersuites(ctx, "TLS_AES_128_GCM_SHA256:TLS_AES_256_GCM_SHA384:"
                                   "TLS_CHACHA20_POLY1305_SHA256");
@@ -259,41 +207,6 @@ static void tell_client_refused(struct connection *l, unsigned long err)
                                        : "unknown error");
 }
 
-/* An alert that says that a client is not let in; after its part of the handshake, too. */
-static int is_refusal(int reason)
-{
-    int alert = reason - ALERT_REASONS;
-    return (alert >= SSL_AD_HANDSHAKE_FAILURE && alert <= SSL_AD_ACCESS_DENIED) ||
-           alert == SSL_AD_PROTOCOL_VERSION || alert == SSL_AD_CERTIFICATE_REQUIRED;
-}
-
-/* What is to be done about an alert. */
-static const char *fix_of(int reason)
-{
-    switch (reason - ALERT_REASONS) {
-    case SSL_AD_CERTIFICATE_EXPIRED:
-        return "it has expired, or is not valid yet; put a new one there";
-    case SSL_AD_UNKNOWN_CA:
-        return "it is not signed by a CA of the server's --tls_ca";
-    case SSL_AD_CERTIFICATE_REQUIRED:
-        return "the server has seen none; give --tls_cert, --tls_key and --tls_ca";
-    case SSL_AD_UNSUPPORTED_CERTIFICATE:
-        return "it is not made to be a client's (extended key usage)";
-    default:
-        return "the server's own lines say why";
-    }
-}
-
-static void tell_refused(const SSL *ssl, struct connection *l, int reason)
-{
-    if (l->told)
-        return;
-    l->told = 1;
-    atomic_store(&refused, 1);
-    LOG_FEW("the server at %s refuses this program, whose certificate is %s (%s): %s",
-            server_name(ssl), security_cert_path(), alert_text(reason), fix_of(reason));
-}
-
 static int has_output(const SSL *ssl)
 {
     return BIO_wpending(SSL_get_wbio(ssl)) > 0;
@@ -317,30 +230,18 @@ int SSL_get_error(const SSL *ssl, int ret)
         ERR_clear_error();
         return SSL_ERROR_WANT_READ;
     }
-    if (error != SSL_ERROR_SSL)
+    if (error != SSL_ERROR_SSL || !SSL_is_server(ssl) || !in_handshake(ssl))
         return error;
     unsigned long err = ERR_peek_error();
-    int reason = ERR_GET_REASON(err);
     struct connection *l = connection_of(ssl);
     if (!l)
         return error;
-    if (SSL_is_server(ssl)) {
-        if (!in_handshake(ssl))
-            return error;
-        tell_client_refused(l, err);
-        if (reason < ALERT_REASONS && has_output(ssl)) {
-            l->alerted = 1;
-            ERR_clear_error();
-            return SSL_ERROR_WANT_READ;
-        }
-    } else if (ERR_GET_LIB(err) == ERR_LIB_SSL && is_refusal(reason)) {
-        tell_refused(ssl, l, reason);
-    } else if (in_handshake(ssl) && reason == SSL_R_WRONG_VERSION_NUMBER) {
-        ERR_clear_error();
-        atomic_store(&refused, 1);
-        ERR_raise(library, WORDS_PLAIN);
-    }
-    return error;
+    tell_client_refused(l, err);
+    if (ERR_GET_REASON(err) >= ALERT_REASONS || !has_output(ssl))
+        return error;
+    l->alerted = 1;
+    ERR_clear_error();
+    return SSL_ERROR_WANT_READ;
 }
 
 void tls_hooks_start(void)
@@ -348,28 +249,19 @@ void tls_hooks_start(void)
     /* gRPC's threads go on as the process ends: one in a handshake must not find OpenSSL gone. */
     OPENSSL_init_crypto(OPENSSL_INIT_NO_ATEXIT, NULL);
     pthread_once(&found, find_next);
-    if (connection_index < 0) {
-        library = ERR_get_next_error_library();
-        ERR_load_strings(library, words);
+    if (connection_index < 0)
         connection_index = SSL_get_ex_new_index(0, NULL, NULL, NULL, connection_free);
-    }
     atomic_store(&active, 1);
+}
+
+/* A host that unloads libweir goes on with OpenSSL; at the end of a process OpenSSL may be gone. */
+__attribute__((destructor)) static void unload(void)
+{
+    if (connection_index >= 0 && !process_is_ours() && OPENSSL_init_crypto(0, NULL))
+        CRYPTO_free_ex_index(CRYPTO_EX_INDEX_SSL, connection_index);
 }
 
 int tls_hooks_called(void)
 {
     return atomic_load(&called);
-}
-
-int tls_hooks_refused(void)
-{
-    return atomic_load(&refused);
-}
-
-const char *tls_hooks_words(const char *text)
-{
-    for (size_t i = 0; words[i].string; i++)
-        if (strstr(text, words[i].string))
-            return words[i].string;
-    return NULL;
 }

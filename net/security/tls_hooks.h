@@ -1,6 +1,7 @@
-/* net/security/tls_hooks.h - what gRPC's handshakes lack, done by functions of OpenSSL's that gRPC
- * calls by name: TLS 1.3 alone, the fastest cipher first, the reason of a refusal in the log and on
- * its way to the peer.
+/* net/security/tls_hooks.h - adds to the handshakes of gRPC's servers: TLS 1.3 alone, the fastest
+ * cipher first, the reason of a refusal in the log and on its way to the peer. It replaces
+ * functions of OpenSSL that gRPC calls by name, which the programs can, and libweir, which is no
+ * server, cannot; tls_client.h is a client's part.
  *
  * None of it decides who is let in: OpenSSL checks certificates as gRPC has it do, and roles are
  * looked at through gRPC's own interface (net/rpc/credentials.h). Without these hooks connections
@@ -14,13 +15,7 @@
 void tls_hooks_start(void);
 /* 1: gRPC has made a context through them. */
 int tls_hooks_called(void);
-/* 1: as a client, this program has refused a server, or a server its certificate; ever so far. */
-int tls_hooks_refused(void);
-
 /* This thread has accepted a connection from there: of the handshake that it begins next. */
 void tls_hooks_accepted(const struct sockaddr *from, socklen_t n);
-
-/* Our words in a text of gRPC's, which it takes from OpenSSL's errors; NULL: there are none. */
-const char *tls_hooks_words(const char *text);
 
 #endif
