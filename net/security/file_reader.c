@@ -22,11 +22,15 @@ static void *reader_main(void *arg)
         pthread_mutex_unlock(&r->lock);
         r->read(r);
         pthread_mutex_lock(&r->lock);
-        if (r->late)
-            LOG_I("%s can be read again", r->late);
+        const char *late = r->late;
         r->late = NULL;
         r->n_done = serves;
         pthread_cond_broadcast(&r->changed);
+        if (late) {
+            pthread_mutex_unlock(&r->lock);
+            LOG_I("%s can be read again", late);
+            pthread_mutex_lock(&r->lock);
+        }
     }
     r->is_running = false;
     pthread_mutex_unlock(&r->lock);
@@ -51,59 +55,64 @@ static int start_thread(struct file_reader *r)
     return err;
 }
 
-/* The caller holds the lock. Returns the request's number; 0: no thread can be started. */
+/* Returns the request's number; 0: no thread can be started. */
 static uint64_t request(struct file_reader *r, const char *keeps)
 {
+    int err = 0;
+    pthread_mutex_lock(&r->lock);
     if (!r->is_set_up)
         clock_cond_init(&r->changed);
     r->is_set_up = true;
     if (!r->is_running) {
         r->began_ns = clock_now_ns();
-        int err = start_thread(r);
-        if (err) {
-            LOG_FEW("no thread can be started to read %s: %s; %s", file_of(r),
-                    status_errno_text(err), keeps);
-            return 0;
-        }
-        r->is_running = true;
+        err = start_thread(r);
+        r->is_running = err == 0;
     }
-    return ++r->n_asked;
+    uint64_t number = err ? 0 : ++r->n_asked;
+    pthread_mutex_unlock(&r->lock);
+    if (err)
+        LOG_FEW("no thread can be started to read %s: %s; %s", file_of(r), status_errno_text(err),
+                keeps);
+    return number;
 }
 
-/* The caller holds the lock. Returns false at a read that is late. */
-static bool wait_for(struct file_reader *r, uint64_t number, const char *keeps)
+/* Waits until the request is served, or the read under way is late. */
+static void wait_for(struct file_reader *r, uint64_t number, const char *keeps)
 {
+    const char *late = NULL;
+    pthread_mutex_lock(&r->lock);
     while (r->n_done < number && !r->late) {
         int64_t deadline_ns = r->began_ns + INT64_C(1000000) * FILE_READER_WAIT_MS;
         if (clock_now_ns() < deadline_ns) {
             clock_cond_wait(&r->changed, &r->lock, deadline_ns);
             continue;
         }
-        r->late = file_of(r);
-        LOG_W("%s cannot be read: its file system has not answered for %d s; %s", r->late,
-              FILE_READER_WAIT_MS / 1000, keeps);
+        r->late = late = file_of(r);
     }
-    return r->n_done >= number;
+    pthread_mutex_unlock(&r->lock);
+    if (late)
+        LOG_W("%s cannot be read: its file system has not answered for %d s; %s", late,
+              FILE_READER_WAIT_MS / 1000, keeps);
 }
 
 void file_reader_look(struct file_reader *r)
 {
-    pthread_mutex_lock(&r->lock);
     uint64_t number = request(r, r->keeps);
     if (number > 0)
         wait_for(r, number, r->keeps);
-    pthread_mutex_unlock(&r->lock);
 }
 
 void file_reader_look_first(struct file_reader *r)
 {
     static const char waits[] = "waiting for it";
-    pthread_mutex_lock(&r->lock);
     uint64_t number = request(r, waits);
-    if (number > 0 && !wait_for(r, number, waits))
-        while (r->n_done < number)
-            pthread_cond_wait(&r->changed, &r->lock);
-    pthread_mutex_unlock(&r->lock);
-    if (number == 0)
+    if (number == 0) {
         r->read(r);
+        return;
+    }
+    wait_for(r, number, waits);
+    pthread_mutex_lock(&r->lock);
+    while (r->n_done < number)
+        pthread_cond_wait(&r->changed, &r->lock);
+    pthread_mutex_unlock(&r->lock);
 }
