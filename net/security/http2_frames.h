@@ -1,0 +1,33 @@
+/* net/security/http2_frames.h - finds the frame heads in one direction of an HTTP/2 connection, in
+ * the bytes as they pass and however they are cut. Payloads are skipped by their length: they are
+ * neither read nor copied.
+ * Owns:    nothing.
+ * Threads: one at a time.
+ * Errors:  none. Bytes that are not HTTP/2 yield heads without meaning. */
+#ifndef NET_SECURITY_HTTP2_FRAMES_H
+#define NET_SECURITY_HTTP2_FRAMES_H
+#include <stdbool.h>
+#include <stdint.h>
+
+enum { HTTP2_HEAD_BYTES = 9, HTTP2_PREFACE_BYTES = 24 };
+enum { HTTP2_DATA = 0, HTTP2_HEADERS = 1, HTTP2_RST_STREAM = 3, HTTP2_CONTINUATION = 9 };
+enum { HTTP2_END_STREAM = 1, HTTP2_END_HEADERS = 4 };
+
+struct http2_frame {
+    uint32_t bytes; /* of its payload */
+    uint32_t stream;
+    uint8_t kind, flags;
+};
+
+struct http2_frames {
+    uint32_t skip;   /* bytes up to the next head: a payload, at first a client's preface */
+    uint32_t n_head; /* bytes of that head that have come */
+    uint8_t head[HTTP2_HEAD_BYTES];
+};
+
+/* Advances *at to the end of the next frame head and fills *frame: true. False if `end` comes
+ * first; the next bytes are then to follow in the next call. */
+bool http2_frames_next(struct http2_frames *f, const uint8_t **at, const uint8_t *end,
+                       struct http2_frame *frame);
+
+#endif

@@ -1,0 +1,66 @@
+/* net/security/http2_guard.h - cuts off a client that uses HTTP/2 to wear a server down, before
+ * gRPC receives the bytes. gRPC 1.51 creates a call for each stream that a client opens and resets
+ * at once (CVE-2023-44487), and parses an unfinished header again with each frame that continues it
+ * (CVE-2023-33953).
+ *
+ * A guard follows the frame heads of both directions of one connection. Its limits are far above
+ * what Weir's programs and other gRPC clients need:
+ *   - a header block has at most 64 KB in 16 frames; gRPC refuses metadata above 8 KB anyway;
+ *   - a client has at most 256 streams open, the number that the server's SETTINGS allow. Weir's
+ *     own have two on most connections;
+ *   - at most 100 streams a second are reset, by either side: streams of calls that failed.
+ * Resets are counted for the client's host as well, so that new connections do not bring new
+ * allowances: above 400 a second, a connection that has sent more than 4 of them is cut off.
+ *
+ * Owns:    nothing but its lock.
+ * Threads: one receives and one sends at a time; the two may be different ones.
+ * Errors:  none. A connection that is cut off is logged, once a minute for each host. */
+#ifndef NET_SECURITY_HTTP2_GUARD_H
+#define NET_SECURITY_HTTP2_GUARD_H
+#include "net/security/http2_frames.h"
+#include "net/security/peer_address.h"
+#include <pthread.h>
+#include <stddef.h>
+
+enum {
+    HTTP2_MAX_BLOCK_BYTES = 64 << 10,
+    HTTP2_MAX_BLOCK_FRAMES = 16,
+    HTTP2_MAX_STREAMS = 256,
+    HTTP2_MAX_RESETS = 100,
+    HTTP2_MAX_HOST_RESETS = 400,
+    HTTP2_SPARED_RESETS = 4,
+};
+
+struct http2_rate {
+    int64_t since_ns; /* begin of the second that is counted */
+    int n;
+};
+
+struct http2_guard {
+    struct peer_address from;
+    _Atomic bool is_cut;
+    _Atomic int received, sent; /* order the use by one thread before the use by the next */
+    struct http2_frames in, out;
+    uint32_t block_bytes, block_frames; /* of the header block that is received */
+    uint32_t newest;                    /* highest number of a stream that the client has opened */
+
+    pthread_mutex_t lock; /* guards what follows */
+    uint32_t open[HTTP2_MAX_STREAMS];
+    int n_open;
+    struct http2_rate resets;
+};
+
+void http2_guard_init(struct http2_guard *g); /* its lock; begin makes the rest */
+void http2_guard_free(struct http2_guard *g);
+/* Begins with a new connection. */
+void http2_guard_begin(struct http2_guard *g, const struct peer_address *from);
+
+/* Follows n bytes that came from the client. False: the client is cut off, and gRPC must receive
+ * neither these bytes nor any that follow. */
+bool http2_guard_received(struct http2_guard *g, const void *bytes, size_t n);
+/* Follows n bytes that were sent to the client. */
+void http2_guard_sent(struct http2_guard *g, const void *bytes, size_t n);
+/* True if the client was cut off, by bytes of either direction. */
+bool http2_guard_is_cut(struct http2_guard *g);
+
+#endif
