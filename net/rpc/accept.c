@@ -6,6 +6,8 @@
  * from the lowest on, so that a descriptor's number says how many there are. */
 #include "net/rpc/accept.h"
 #include "base/log.h"
+#include "net/rpc/guarded_sockets.h"
+#include "net/security/security.h"
 #include "net/security/tls_hooks.h"
 #include <errno.h>
 #include <limits.h>
@@ -40,8 +42,10 @@ int accept4(int listener, struct sockaddr *restrict addr, socklen_t *restrict le
 {
     int fd = (int)syscall(SYS_accept4, listener, addr, len, flags);
     if (fd >= 0 && fd < atomic_load(&room)) {
-        if (addr)
+        if (addr && security_has_tls())
             tls_hooks_accepted(addr, *len);
+        else if (addr)
+            guarded_sockets_begin(fd, addr, *len);
         return fd;
     }
     if (fd >= 0) {

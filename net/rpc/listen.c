@@ -139,9 +139,8 @@ enum status net_listen(grpc_server *server, const char *addr, const struct net_s
         return log_failure(addr, &p);
     }
     if (security_has_tls() && !tls_hooks_called())
-        LOG_W(
-            "this gRPC does not use the OpenSSL that this program knows: TLS 1.2 is possible, and "
-            "why a peer is refused is not told");
+        LOG_W("this gRPC does not use the OpenSSL that this program knows: TLS 1.2 is possible, "
+              "the reason of a refusal is not logged, and HTTP/2 floods are not cut off");
     log_part(addr, &p);
     *port = bound;
     return ST_OK;

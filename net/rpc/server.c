@@ -8,14 +8,15 @@
 #include "base/log.h"
 #include "net/rpc/accept.h"
 #include "net/rpc/admit.h"
+#include "net/rpc/guarded_sockets.h"
 #include "net/rpc/listen.h"
 #include "net/rpc/server_impl.h"
+#include "net/security/http2_guard.h"
 #include <stdlib.h>
 
 enum {
     SERVER_SLOTS = 32,
     SERVER_REPLY_BYTES = 256 << 20,
-    SERVER_CALLS = 256, /* open on one connection; our clients have two */
     SERVER_IDLE_MS = 60000,
 };
 
@@ -196,7 +197,7 @@ static grpc_server *make_server(grpc_resource_quota *quota)
         {GRPC_ARG_KEEPALIVE_TIMEOUT_MS, 10000},
         {GRPC_ARG_KEEPALIVE_PERMIT_WITHOUT_CALLS, 1},
         {GRPC_ARG_SERVER_HANDSHAKE_TIMEOUT_MS, 20000},
-        {GRPC_ARG_MAX_CONCURRENT_STREAMS, SERVER_CALLS},
+        {GRPC_ARG_MAX_CONCURRENT_STREAMS, HTTP2_MAX_STREAMS},
         {GRPC_ARG_MAX_CONNECTION_IDLE_MS, SERVER_IDLE_MS},
         {GRPC_ARG_ENABLE_CHANNELZ, 0},
     };
@@ -234,6 +235,7 @@ enum status net_server_bind(const struct net_server_config *cfg, struct net_serv
     s->server = make_server(s->quota);
     grpc_server_register_completion_queue(s->server, net_pollers_queue(s->pollers), NULL);
     TRY(net_listen(s->server, cfg->addr, &cfg->pause, &s->certificate, &s->port));
+    guarded_sockets_add_port(s->port);
     *out = s;
 done:
     if (st != ST_OK)
@@ -297,6 +299,7 @@ void net_server_destroy(struct net_server *s)
 {
     if (!s)
         return;
+    guarded_sockets_remove_port(s->port);
     net_server_stop(s, 0);
     if (s->server && !s->started) {
         net_op_arm(&s->shutdown_op);

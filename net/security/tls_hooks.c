@@ -1,6 +1,6 @@
 /* net/security/tls_hooks.c - see tls_hooks.h.
  *
- * gRPC (1.51) calls three functions of libssl by name, and the dynamic linker finds ours, which
+ * gRPC (1.51) calls five functions of libssl by name, and the dynamic linker finds ours, which
  * call the next by that name. SSL_CTX_set_verify is the last call on each context: what a context
  * lacks is set there. SSL_set_accept_state begins a server's connection, in the thread that has
  * accepted it. SSL_get_error asks what an operation has come to.
@@ -8,15 +8,18 @@
  * When a handshake fails, OpenSSL has the alert ready that tells the peer why, and gRPC would close
  * the connection without sending it. Told that the handshake wants more bytes, it sends what is
  * there and waits for the peer, who reads the alert and closes. OpenSSL never takes a handshake
- * that has failed for one that is finished. */
+ * that has failed for one that is finished.
+ *
+ * SSL_read and SSL_write pass what a client and its server send each other, decrypted: a guard
+ * (http2_guard.h) follows it, and ends the connection of a client that is to be cut off. */
 #include "net/security/tls_hooks.h"
 #include "base/log.h"
 #include "base/process.h"
 #include "net/security/certificate.h"
+#include "net/security/http2_guard.h"
+#include "net/security/peer_address.h"
 #include "net/security/security.h"
-#include <arpa/inet.h>
 #include <dlfcn.h>
-#include <netinet/in.h>
 #include <openssl/err.h>
 #include <openssl/ssl.h>
 #include <pthread.h>
@@ -25,26 +28,29 @@
 #include <stdlib.h>
 #include <string.h>
 
-enum { ALERT_REASONS = SSL_AD_REASON_OFFSET, ADDRESS_BYTES = 64 };
+enum { ALERT_REASONS = SSL_AD_REASON_OFFSET };
 
 /* What is kept with a connection. */
 struct connection {
-    char address[ADDRESS_BYTES]; /* of the client */
-    int told;                    /* why it failed is in the log */
-    int alerted;                 /* and on its way to the peer */
+    char address[PEER_ADDRESS_BYTES]; /* of the client */
+    struct http2_guard *guard;        /* of what the client sends; NULL: there is none */
+    int told;                         /* why it failed is in the log */
+    int alerted;                      /* and on its way to the peer */
 };
 
 static int connection_index = -1;
 static _Atomic int active, called;
 static _Thread_local struct {
     int is_there;
-    char address[ADDRESS_BYTES];
+    struct peer_address from;
 } accepted;
 
 /* The functions that ours stand before. */
 static void (*next_set_verify)(SSL_CTX *, int, SSL_verify_cb);
 static void (*next_set_accept_state)(SSL *);
 static int (*next_get_error)(const SSL *, int);
+static int (*next_read)(SSL *, void *, int);
+static int (*next_write)(SSL *, const void *, int);
 static pthread_once_t found = PTHREAD_ONCE_INIT;
 
 static void find_next(void)
@@ -52,7 +58,10 @@ static void find_next(void)
     *(void **)&next_set_verify = dlsym(RTLD_NEXT, "SSL_CTX_set_verify");
     *(void **)&next_set_accept_state = dlsym(RTLD_NEXT, "SSL_set_accept_state");
     *(void **)&next_get_error = dlsym(RTLD_NEXT, "SSL_get_error");
-    if (!next_set_verify || !next_set_accept_state || !next_get_error) {
+    *(void **)&next_read = dlsym(RTLD_NEXT, "SSL_read");
+    *(void **)&next_write = dlsym(RTLD_NEXT, "SSL_write");
+    if (!next_set_verify || !next_set_accept_state || !next_get_error || !next_read ||
+        !next_write) {
         LOG_E("libssl lacks a function that gRPC calls: %s", dlerror());
         abort();
     }
@@ -74,6 +83,10 @@ static void connection_free(void *parent, void *ptr, CRYPTO_EX_DATA *ad, int ind
         LOG_FEW("the client at %s has not gone on with the handshake when it had seen this "
                 "server's certificate: it may not take it; its own lines say why",
                 l->address);
+    if (l && l->guard) {
+        http2_guard_free(l->guard);
+        free(l->guard);
+    }
     free(ptr);
 }
 
@@ -87,23 +100,9 @@ static struct connection *connection_of(const SSL *ssl)
 
 void tls_hooks_accepted(const struct sockaddr *from, socklen_t n)
 {
-    static const unsigned char mapped[12] = {[10] = 0xff, [11] = 0xff}; /* before an IPv4 address */
-    char host[INET6_ADDRSTRLEN] = "?";
-    int port = 0;
     if (!atomic_load(&active))
         return;
-    if (from->sa_family == AF_INET && n >= sizeof(struct sockaddr_in)) {
-        const struct sockaddr_in *a = (const struct sockaddr_in *)from;
-        inet_ntop(AF_INET, &a->sin_addr, host, sizeof host);
-        port = ntohs(a->sin_port);
-    } else if (from->sa_family == AF_INET6 && n >= sizeof(struct sockaddr_in6)) {
-        const struct sockaddr_in6 *a = (const struct sockaddr_in6 *)from;
-        int is_mapped = memcmp(&a->sin6_addr, mapped, sizeof mapped) == 0;
-        inet_ntop(is_mapped ? AF_INET : AF_INET6, a->sin6_addr.s6_addr + (is_mapped ? 12 : 0), host,
-                  sizeof host);
-        port = ntohs(a->sin6_port);
-    }
-    snprintf(accepted.address, ADDRESS_BYTES, strchr(host, ':') ? "[%s]:%d" : "%s:%d", host, port);
+    peer_address_set(&accepted.from, from, n);
     accepted.is_there = 1;
 }
 
@@ -114,10 +113,16 @@ void SSL_set_accept_state(SSL *ssl)
     if (!atomic_load(&active))
         return;
     struct connection *l = connection_of(ssl);
-    if (l)
-        snprintf(l->address, sizeof l->address, "%s",
-                 accepted.is_there ? accepted.address : "an unknown address");
+    if (!accepted.is_there)
+        accepted.from = (struct peer_address){.text = "an unknown address"};
     accepted.is_there = 0;
+    if (!l)
+        return;
+    memcpy(l->address, accepted.from.text, sizeof l->address);
+    if ((l->guard = calloc(1, sizeof *l->guard))) {
+        http2_guard_init(l->guard);
+        http2_guard_begin(l->guard, &accepted.from);
+    }
 }
 
 /* Of a client's certificate and each above it. */
@@ -244,6 +249,35 @@ int SSL_get_error(const SSL *ssl, int ret)
     l->alerted = 1;
     ERR_clear_error();
     return SSL_ERROR_WANT_READ;
+}
+
+/* NULL: the connection is not a client's of this server. */
+static struct http2_guard *guard_of(const SSL *ssl)
+{
+    const struct connection *l =
+        atomic_load(&active) ? SSL_get_ex_data(ssl, connection_index) : NULL;
+    return l ? l->guard : NULL;
+}
+
+/* A read that fails without an error of OpenSSL's ends the connection. */
+int SSL_read(SSL *ssl, void *to, int room)
+{
+    pthread_once(&found, find_next);
+    struct http2_guard *g = guard_of(ssl);
+    if (g && http2_guard_is_cut(g))
+        return -1;
+    int n = next_read(ssl, to, room);
+    return g && n > 0 && !http2_guard_received(g, to, (size_t)n) ? -1 : n;
+}
+
+int SSL_write(SSL *ssl, const void *from, int bytes)
+{
+    pthread_once(&found, find_next);
+    int n = next_write(ssl, from, bytes);
+    struct http2_guard *g = n > 0 ? guard_of(ssl) : NULL;
+    if (g)
+        http2_guard_sent(g, from, (size_t)n);
+    return n;
 }
 
 void tls_hooks_start(void)

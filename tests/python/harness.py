@@ -416,11 +416,11 @@ class Job:
                                              env=env)
         return self.workers[task]
 
-    def start(self, ps_flags=()):
+    def start(self, ps_flags=(), worker_flags=()):
         for i in range(len(self.ps)):
             self.start_ps(i, *ps_flags)
         for i in range(len(self.workers)):
-            self.start_worker(i)
+            self.start_worker(i, *worker_flags)
 
     def finish(self, seconds=60):
         """Waits until every process ended with 0; the workers' summaries, in task order."""

@@ -1,23 +1,27 @@
 #!/usr/bin/python3
 """Peers that speak HTTP/2 as far as it suits them: messages that are never finished, connections
-and calls without end. The server's memory stays bounded, it goes on listening, and the workers of a
-running job notice nothing."""
-# label: cluster
+and calls without end, calls that are reset at once, headers without end. The server's memory stays
+bounded, it goes on listening, and the workers of a running job notice nothing."""
+# label: cluster waits
+import itertools
 import os
 import re
 import resource
 import select
 import signal
 import socket
+import ssl
 import struct
+import tempfile
 import unittest
 
+import certs
 import harness
 from test_backpressure import memory
 
 MB = 1 << 20
 PREFACE = b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n"
-DATA, HEADERS, RST, SETTINGS, PING, WINDOW = 0, 1, 3, 4, 6, 8
+DATA, HEADERS, RST, SETTINGS, PING, WINDOW, CONTINUATION = 0, 1, 3, 4, 6, 8, 9
 GUESTS = 128  # calls of unknown peers that may be open: net/rpc/unauthenticated_calls.h
 # A call of a worker counts as well until its message has come. It displaces a call of the flood.
 LEFT_OPEN = range(GUESTS - 4, GUESTS + 1)
@@ -38,12 +42,35 @@ def head(path):
     return out
 
 
+def rapid_resets():
+    """Calls that are reset at once, 50 at a time."""
+    begin = head("/weir.v1.Weir/Join")
+    for first in range(1, 200000, 100):
+        yield b"".join(frame(HEADERS, 4, stream, begin) + frame(RST, 0, stream, b"\0\0\0\x08")
+                       for stream in range(first, first + 100, 2))
+
+
+def endless_header():
+    """One header, whose value is said to have 2 GB, 16 KB at a time."""
+    yield frame(HEADERS, 0, 1, b"\0\x03abc\x7f\x81\xff\xff\xff\x07")
+    for _ in range(2000):
+        yield frame(CONTINUATION, 0, 1, b"x" * 16384)
+
+
+def is_connected_to(port):
+    """Has this host a TCP connection, at any stage, to its own port?"""
+    with open("/proc/net/tcp", encoding="ascii") as f:
+        return any(line.split()[2].endswith(":%04X" % port) for line in f)
+
+
 class Peer:
     """One connection, which sends what it is told and answers what keeps it alive."""
 
-    def __init__(self, test, address, polite=True, source="127.0.0.1"):
+    def __init__(self, test, address, polite=True, source="127.0.0.1", wrap=None):
         host, port = address.split(":")
         self.socket = socket.create_connection((host, int(port)), 10, (source, 0))
+        if wrap:
+            self.socket = wrap(self.socket)
         test.addCleanup(self.socket.close)
         self.polite = polite  # takes note of the server's settings
         self.received, self.window, self.initial = b"", {0: 65535}, 65535
@@ -53,6 +80,15 @@ class Peer:
     def send(self, raw):
         self.socket.settimeout(10 * harness.PATIENCE)
         self.socket.sendall(raw)
+
+    def push(self, raw):
+        """False: the server takes no more of it."""
+        self.socket.settimeout(harness.PATIENCE)
+        try:
+            self.socket.sendall(raw)
+        except OSError:  # it does not read, or has closed the connection
+            return False
+        return True
 
     def call(self, path):
         stream = 2 * len(self.window) - 1
@@ -111,10 +147,10 @@ class Peer:
 
 
 class Flood(harness.Test):
-    def long_job(self):
+    def long_job(self, ps_flags=(), worker_flags=()):
         job = self.job(flags=["--batch_size=20", "--train_steps=100000000", "--seed=3",
                               "--log_every=10", "--fault_push_delay_ms=2"])
-        job.start()
+        job.start(ps_flags, worker_flags)
         job.workers[0].wait_line("training step 10 done")
         return job
 
@@ -212,6 +248,70 @@ class Flood(harness.Test):
         self.await_ends([peer])
         self.assertIn(len(peer.open), LEFT_OPEN)
         self.finish(job)
+
+    def attack(self, sends, line, flags=((), ()), connect=Peer):
+        """Two peers send until the server takes no more. Returns the job, which goes on."""
+        job = self.long_job(*flags)
+        before = memory(job.ps[0], "VmRSS")
+        peers = [connect(self, job.ps_hosts[0]) for _ in range(2)]
+        for n, raws in enumerate(zip(sends(), sends())):
+            peers = [p for p, raw in zip(peers, raws) if p.push(raw)]
+            if not peers:
+                break
+        self.assertEqual(peers, [], "the server reads on after %d parts" % n)
+        job.ps[0].wait_line(r"the client at 127\.0\.0\.1:\d+ is cut off: %s" % line)
+        self.assertEqual(len(re.findall("is cut off", job.ps[0].output())), 1)
+        if not harness.SANITIZE:
+            self.assertLess(memory(job.ps[0], "VmHWM") - before, 64 * MB)
+        return job
+
+    def test_rapid_resets(self):
+        self.finish(self.attack(rapid_resets, "it reset more than 100 calls in a second"))
+
+    def test_endless_headers(self):
+        line = "it sent a header of more than 64 KB or 16 frames"
+        self.finish(self.attack(endless_header, line))
+
+    def test_end_of_who_is_cut_off(self):
+        """Its connection is closed, though it does nothing more, and so is one that it closes."""
+        job = self.long_job()
+        held, left = Peer(self, job.ps_hosts[0]), Peer(self, job.ps_hosts[0])
+        port = left.socket.getsockname()[1]
+        for peer in (held, left):
+            peer.push(b"".join(itertools.islice(endless_header(), 6)))
+        job.ps[0].wait_line("is cut off")
+        left.socket.close()
+        harness.until(lambda: not is_connected_to(port), "the server closes what its client has")
+        harness.until(lambda: not held.take(1), "the connection is closed", 60)
+        self.finish(job)
+
+    def test_calls_at_once(self):
+        """More calls than the server allows on one connection, of a client that knows no limit."""
+        job = self.long_job()
+        peer = Peer(self, job.ps_hosts[0], polite=False)
+        begin = head("/grpc.health.v1.Health/Watch")
+        peer.push(b"".join(frame(HEADERS, 4, stream, begin) for stream in range(1, 2000, 2)))
+        job.ps[0].wait_line("is cut off: it opened more than 256 calls at once")
+        self.finish(job)
+
+    def test_with_tls(self):
+        """Both attacks over TLS, by who has a certificate of the job's CA."""
+        with tempfile.TemporaryDirectory(prefix="weir-certs-") as folder:
+            own = certs.Certs(folder)
+            own.make("ps", "ps", harness.LOOPBACK)
+            own.make("worker", "worker")
+            context = ssl.create_default_context(cafile=own.path("ca.pem"))
+            context.check_hostname = False
+            context.load_cert_chain(own.path("worker.pem"), own.path("worker.key"))
+            context.set_alpn_protocols(["h2"])
+
+            def connect(test, address):
+                return Peer(test, address, wrap=context.wrap_socket)
+            for sends, line in ((rapid_resets, "it reset more than 100 calls in a second"),
+                                (endless_header, "it sent a header of more than 64 KB")):
+                with self.subTest(line):
+                    flags = own.flags("ps"), own.flags("worker")
+                    self.finish(self.attack(sends, line, flags, connect))
 
     def test_connections(self):
         """More than the process may have files: it goes on listening."""

@@ -1,0 +1,16 @@
+/* net/rpc/guarded_sockets.h - connections without TLS that a server has accepted, each followed by
+ * an http2_guard (net/security/http2_guard.h) while gRPC reads and writes it. Private to net/.
+ * Owns:    a guard for each descriptor that was a client's once, for the life of the process.
+ * Threads: any.
+ * Errors:  none. Without memory a connection is not guarded. */
+#ifndef NET_RPC_GUARDED_SOCKETS_H
+#define NET_RPC_GUARDED_SOCKETS_H
+#include <sys/socket.h>
+
+/* Has connections to a port of a server of this process guarded, from its start to its end. */
+void guarded_sockets_add_port(int port);
+void guarded_sockets_remove_port(int port);
+/* Guards a connection that was accepted, if it is one to such a port. */
+void guarded_sockets_begin(int fd, const struct sockaddr *from, socklen_t n);
+
+#endif
