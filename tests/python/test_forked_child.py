@@ -2,7 +2,7 @@
 """A child that a member has forked, as PyTorch's DataLoader does, and that outlives it: it keeps
 neither the member's connection nor its shared memory, so that a restarted member is admitted at
 once."""
-# label: cluster sanitize
+# label: cluster
 import os
 import re
 import signal
@@ -33,6 +33,7 @@ with weir.Member(n_workers=1, task_index=0, train_steps=20, batch_size=4, **sett
 """
 
 
+@unittest.skipIf(harness.SANITIZE, "Python is compiled without a sanitizer")
 class ForkedChild(harness.Test):
     def start_member(self, job, role):
         lib = os.path.join(os.path.dirname(harness.BIN), "lib/libweir.so.0")
