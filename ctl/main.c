@@ -3,6 +3,7 @@
  * server of --ps_hosts answers as far as it can where ps 0 is not reached. Exit codes: 0 done,
  * 1 refused or failed (certificates, too), 2 usage, 138 try again (nobody was reached in time,
  * there is no job yet). */
+#include "base/descriptors.h"
 #include "base/flags.h"
 #include "base/hosts.h"
 #include "base/log.h"
@@ -511,9 +512,10 @@ int main(int argc, char **argv)
     log_init("weirctl", -1, (enum log_level)opt_log_level);
     if (net_environment_check() != ST_OK || hosts_parse(opt_ps_hosts, "ps_hosts", &ps) != ST_OK)
         return EXIT_USAGE;
-    if (security_start(&opt_security) != ST_OK) {
+    bool has_room = descriptors_reserve(NET_GRPC_DESCRIPTORS + 1) == ST_OK;
+    if (!has_room || security_start(&opt_security) != ST_OK) {
         hosts_free(&ps);
-        return EXIT_USAGE;
+        return has_room ? EXIT_USAGE : EXIT_RETRY;
     }
     const char *const *words = flags_words(&n_words);
     if (ps.n == 0)

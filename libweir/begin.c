@@ -2,6 +2,7 @@
  * each generation. All of it is in a thread of its own, since it may wait without end. */
 #include "base/aligned.h"
 #include "base/clock.h"
+#include "base/descriptors.h"
 #include "base/log.h"
 #include "base/process.h"
 #include "base/threads.h"
@@ -128,6 +129,7 @@ static enum status set_up(struct weir *w)
     TRY(net_environment_check());
     TRY(settings_cluster(&w->set, &w->cluster));
     if (w->cluster.ps.n > 0) {
+        TRY(descriptors_reserve(NET_GRPC_DESCRIPTORS + 1 + 2 * w->cluster.ps.n));
         TRY(threads_reserve(NET_GRPC_THREADS + NET_EXCHANGE_THREADS + 1)); /* of waits.c */
         TRY(show_identity(s));
     }

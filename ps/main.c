@@ -5,7 +5,6 @@
 #include "base/hosts.h"
 #include "base/log.h"
 #include "base/process.h"
-#include "base/threads.h"
 #include "base/trace.h"
 #include "files/json_text.h"
 #include "kernels/vector/vector.h"
@@ -157,7 +156,7 @@ static int serve(struct ps_cluster *c, struct app *app)
     struct net_server *server = NULL;
     struct ps_status *status = NULL;
     int pages_fd = -1;
-    TRY(threads_reserve(ps_threads_needed(&opt)));
+    TRY(ps_reserve(&opt, c));
     TRY(ps_make_region(c, app));
     /* with one worker, or with most parameters in one layer, all wait for one update */
     TRY(thread_pool_create(ps_threads_of(opt.update_threads), &app->threads));

@@ -1,11 +1,14 @@
 /* ps/set_up.c - see set_up.h. */
 #include "ps/set_up.h"
 #include "base/cores.h"
+#include "base/descriptors.h"
+#include "base/threads.h"
 #include "net/rpc/environment.h"
 #include "ps/shutdown.h"
 
 enum {
     MAX_AUTO_THREADS = 8,
+    OWN_DESCRIPTORS = 4,   /* a segment, what listens, a connection that is being tested */
     OWN_THREADS = 5,       /* for members, plans, ps 0, the coordinator and its folder */
     CHECKPOINT_THREADS = 2 /* one looks after the folder, one writes */
 };
@@ -139,11 +142,15 @@ int ps_threads_of(int64_t asked)
     return asked > 0 ? (int)asked : auto_threads();
 }
 
-int ps_threads_needed(const struct ps_options *opt)
+enum status ps_reserve(const struct ps_options *opt, const struct ps_cluster *c)
 {
-    int own = OWN_THREADS + (opt->checkpoint_dir != NULL) * CHECKPOINT_THREADS;
-    return own + NET_GRPC_THREADS + ps_threads_of(opt->threads) +
-           ps_threads_of(opt->update_threads) - 1;
+    int threads = OWN_THREADS + (opt->checkpoint_dir != NULL) * CHECKPOINT_THREADS +
+                  NET_GRPC_THREADS + ps_threads_of(opt->threads) +
+                  ps_threads_of(opt->update_threads) - 1;
+    int descriptors = OWN_DESCRIPTORS + NET_GRPC_DESCRIPTORS + net_server_kept_descriptors() +
+                      c->ps.n + c->workers.n + c->parents.n;
+    enum status st = threads_reserve(threads);
+    return st == ST_OK ? descriptors_reserve(descriptors) : st;
 }
 
 /* How long others wait for worker 0; -1: as long as it takes. */

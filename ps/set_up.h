@@ -13,7 +13,7 @@ enum status ps_make_node(const struct ps_cluster *c, struct app *app);
 /* It borrows c and app. */
 struct ps_service_config ps_make_service_config(const struct ps_cluster *c, struct app *app);
 int ps_threads_of(int64_t asked); /* 0: as many as there are cores for */
-/* Returns how many threads a server starts, gRPC's among them. */
-int ps_threads_needed(const struct ps_options *opt);
+/* Checks that this process may have the threads and descriptors that the server needs. */
+enum status ps_reserve(const struct ps_options *opt, const struct ps_cluster *c);
 
 #endif

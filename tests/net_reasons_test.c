@@ -45,6 +45,14 @@ static void test_cut_text_still_names_the_host(void **state)
     check("DNS resolution failed for ps9", "the host name 'ps9' cannot be resolved: no answer");
 }
 
+static void test_missing_descriptors_name_their_limit(void **state)
+{
+    check("failed to connect to all addresses; last error: UNKNOWN: ipv4:10.0.0.7:2222: Too many "
+          "open files",
+          "failed to connect to all addresses; last error: UNKNOWN: ipv4:10.0.0.7:2222: Too many "
+          "open files: this process has no descriptor left; raise their limit with ulimit -n");
+}
+
 static void test_other_texts_stay(void **state)
 {
     check("the server is stopping", "the server is stopping");
@@ -57,6 +65,7 @@ int main(void)
         cmocka_unit_test(test_name_without_address_is_named_with_its_cause),
         cmocka_unit_test(test_longest_name_keeps_its_cause),
         cmocka_unit_test(test_cut_text_still_names_the_host),
+        cmocka_unit_test(test_missing_descriptors_name_their_limit),
         cmocka_unit_test(test_other_texts_stay),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);

@@ -2,9 +2,11 @@
  * 0 done, or left by name after a signal; 1 permanent error, 2 usage, 138 a restart may fix it, 143
  * after SIGTERM where it could not leave in order, or alone (130 after Ctrl-C). */
 #include "base/clock.h"
+#include "base/descriptors.h"
 #include "base/process.h"
 #include "base/trace.h"
 #include "files/json_text.h"
+#include "net/rpc/environment.h"
 #include "worker/device/device_list.h"
 #include "worker/export.h"
 #include "worker/inference.h"
@@ -19,7 +21,10 @@
 #include <stdio.h>
 #include <stdlib.h>
 
-enum { END_S = 60 }; /* until the process ends, once training has */
+enum {
+    END_S = 60,         /* until the process ends, once training has */
+    OWN_DESCRIPTORS = 2 /* a segment, a file */
+};
 
 /* With what --predict has to do with samples, and what its classes are called. */
 static enum status write_export(const struct worker *w, int64_t global_step, int is_interrupted)
@@ -368,6 +373,8 @@ static enum status run(struct worker *w)
     struct trainer_result result = {.global_step = 0};
     struct net_start start;
     TRY(shutdown_start(w));
+    if (w->opt.ps_hosts.n > 0)
+        TRY(descriptors_reserve(OWN_DESCRIPTORS + NET_GRPC_DESCRIPTORS + 2 * w->opt.ps_hosts.n));
     if (w->opt.trace)
         TRY(trace_open(w->opt.trace, "worker", w->opt.task_index < 0 ? 0 : w->opt.task_index));
     if (w->opt.evaluate || w->opt.predict) {

@@ -6,6 +6,7 @@
  * from the lowest on, so that a descriptor's number says how many there are. */
 #include "net/rpc/accept.h"
 #include "base/log.h"
+#include "net/rpc/environment.h"
 #include "net/rpc/guarded_sockets.h"
 #include "net/security/security.h"
 #include "net/security/tls_hooks.h"
@@ -21,13 +22,26 @@ enum { ACCEPT_LEAVE = 64 };
 
 static _Atomic int room = INT_MAX; /* connections have descriptors below */
 
-void net_accept_keep_room(void)
+/* Returns the limit on descriptors; 0: none that matters. */
+static int limit_now(void)
 {
     struct rlimit limit;
     if (getrlimit(RLIMIT_NOFILE, &limit) < 0 || limit.rlim_cur > INT_MAX)
-        return;
-    int n = (int)limit.rlim_cur;
-    atomic_store(&room, n - (n / 4 < ACCEPT_LEAVE ? n / 4 : ACCEPT_LEAVE));
+        return 0;
+    return (int)limit.rlim_cur;
+}
+
+int net_server_kept_descriptors(void)
+{
+    int n = limit_now() / 4;
+    return n < ACCEPT_LEAVE ? n : ACCEPT_LEAVE;
+}
+
+void net_accept_keep_room(void)
+{
+    int limit = limit_now();
+    if (limit > 0)
+        atomic_store(&room, limit - net_server_kept_descriptors());
 }
 
 static void tell(void)

@@ -81,7 +81,8 @@ void credentials_explain(char *text, size_t room)
     const char *hint = NULL;
     char copy[256];
     if (strstr(text, "failed to connect") && !security_has_tls() && strstr(text, "Socket closed"))
-        hint = "does it use TLS (--tls_cert)?";
+        hint = "does it use TLS (--tls_cert), or has it no descriptor left, as a line of its log "
+               "would say?";
     else if (strstr(text, "failed to connect") && strstr(text, "ead failed") && security_has_tls())
         hint = "where it refuses this program's certificate, a line above says why";
     if (ours) {

@@ -1,4 +1,4 @@
-/* net/rpc/environment.h - gRPC's demands on its process: the threads that it starts by itself, and
+/* net/rpc/environment.h - gRPC's demands on its process: its threads and descriptors, and
  * a variable that it would end the process over (SIGABRT), which each program checks with its
  * flags. Owns: nothing. Threads: before the first one. Errors: ST_INVALID, logged with the
  * variable, its value and the fix. */
@@ -7,10 +7,13 @@
 #include "base/status.h"
 
 enum {
+    NET_GRPC_DESCRIPTORS = 5,
     NET_GRPC_THREADS = 7,    /* of gRPC itself, which start with its first user */
     NET_EXCHANGE_THREADS = 2 /* of an exchange */
 };
 
 enum status net_environment_check(void);
+/* Returns how many descriptors a server's connections are not given (accept.h). */
+int net_server_kept_descriptors(void);
 
 #endif

@@ -89,6 +89,10 @@ static enum status log_failure(const char *addr, const struct probe *p)
               addr);
         return ST_BUSY;
     }
+    if (p->err == EMFILE || p->err == ENFILE) {
+        LOG_E("cannot listen on %s: %s", addr, status_errno_text(p->err));
+        return ST_NOMEM;
+    }
     LOG_E("cannot listen on %s: %s; the address must be one of this host's own", addr,
           p->err ? strerror(p->err) : "refused by gRPC");
     return ST_INVALID;

@@ -3,7 +3,9 @@
  *     is_balancer=0: CAUSE
  * with its own resolver, and "UNKNOWN: CAUSE" behind the address with the system's. */
 #include "net/rpc/reasons.h"
+#include "base/status.h"
 #include "net/rpc/credentials.h"
+#include <errno.h>
 #include <stdbool.h>
 #include <stdio.h>
 #include <string.h>
@@ -35,8 +37,17 @@ static bool explain_name(char *text, size_t room)
     return true;
 }
 
+/* gRPC has strerror's words. */
+static bool explain_descriptors(char *text, size_t room)
+{
+    char *at = strstr(text, strerror(EMFILE));
+    if (at)
+        snprintf(at, room - (size_t)(at - text), "%s", status_errno_text(EMFILE));
+    return at != NULL;
+}
+
 void net_reason_explain(char *text, size_t room)
 {
-    if (!explain_name(text, room))
+    if (!explain_name(text, room) && !explain_descriptors(text, room))
         credentials_explain(text, room);
 }

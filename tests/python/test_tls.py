@@ -201,7 +201,8 @@ class Tls(Secured):
              r"\(CN=early\) is not valid before 2098-01-01.*clocks"),
             (own.flags("server"), r"refuses this program.*not made to be a client's",
              r"\(CN=server\) is not made to be a client's"),
-            ([], r"not reachable: .*Socket closed; does it use TLS \(--tls_cert\)\?",
+            ([], r"not reachable: .*Socket closed; does it use TLS \(--tls_cert\), or "
+             r"has it no descriptor left, as a line of its log would say\?",
              r"it does not speak TLS; start it with --tls_cert"),
         ]
         ps, addr = self.server(*own.flags("ps"))

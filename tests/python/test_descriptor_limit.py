@@ -1,0 +1,68 @@
+#!/usr/bin/python3
+"""Too few descriptors (ulimit -n): a program that cannot have as many as its job needs ends before
+it joins, with 138 and the limit; with any larger limit it does its work."""
+# label: cluster
+import os
+import unittest
+
+import harness
+
+LEAST, MOST = 6, 80  # with fewer no program is loaded; more than any program here needs
+WHY = r"needs \d+ more descriptors, and can open \d+: the limit is %d; raise it with ulimit -n"
+FLAGS = ["--train_steps=10", "--batch_size=20"]
+
+
+@unittest.skipIf(harness.SANITIZE, "sanitizers open files of their own")
+class DescriptorLimit(harness.Test):
+    limit = None  # of what start() starts; None: the test's own
+
+    def start(self, name, argv, **kwargs):
+        if self.limit:
+            argv = ["bash", "-c", 'ulimit -n %d; exec "$@"' % self.limit, "bash", *argv]
+        return super().start(name, argv, **kwargs)
+
+    def is_refused(self, process):
+        """Waits for its end, or for the first line of one that goes on."""
+        harness.until(lambda: process.eof or "listening on" in process.output(), "it serves")
+        if not process.eof or process.wait(60, None) == 0:
+            return False
+        self.assertEqual(process.status, 138, process.output())
+        process.wait_line(WHY % self.limit)
+        return True
+
+    def least_that_works(self, start):
+        for n in range(LEAST, MOST):
+            self.limit = n
+            process = start()
+            if not self.is_refused(process):
+                self.assertGreater(n, LEAST)
+                self.limit = None
+                return process
+        raise harness.Failure("no work with %d descriptors" % MOST)
+
+    def test_a_worker(self):
+        job = self.job(n_ps=2, n_workers=1, flags=FLAGS)
+        for i in range(2):
+            job.start_ps(i)
+        self.least_that_works(job.start_worker)
+        for ps in job.ps:
+            ps.wait(60)
+
+    def test_a_server(self):
+        """With the least that it starts with, all its workers come to their ends."""
+        job = self.job(n_workers=3, flags=FLAGS)
+        self.least_that_works(lambda: job.start_ps(0, wait=False))
+        for i in range(3):
+            job.start_worker(i)
+        job.finish()
+
+    def test_weirctl(self):
+        job = self.job(n_workers=1)
+        job.start_ps(0)
+        argv = [os.path.join(harness.BIN, "weirctl"), "status", "--ps_hosts=" + job.ps_hosts[0]]
+        self.least_that_works(lambda: self.start("weirctl", argv))
+        job.ps[0].stop()
+
+
+if __name__ == "__main__":
+    harness.main()
