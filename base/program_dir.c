@@ -2,8 +2,11 @@
 #include "base/program_dir.h"
 #include <errno.h>
 #include <limits.h>
+#include <stdbool.h>
 #include <stdio.h>
+#include <stdlib.h>
 #include <string.h>
+#include <sys/auxv.h>
 #include <unistd.h>
 
 #ifndef WEIR_BACKENDS_FROM_BIN
@@ -14,13 +17,27 @@
 const char *const program_dir_backends = WEIR_BACKENDS_FROM_BIN;
 const char *const program_dir_data = WEIR_DATA_FROM_BIN;
 
+/* Without /proc, as in a chroot, the path is the one that the program was started by. */
+static bool find_own(char exe[PATH_MAX])
+{
+    ssize_t n = readlink("/proc/self/exe", exe, PATH_MAX - 1);
+    int err = errno;
+    if (n >= 0) {
+        exe[n] = 0;
+        return true;
+    }
+    const char *started = (const char *)getauxval(AT_EXECFN);
+    if (started && realpath(started, exe))
+        return true;
+    errno = err;
+    return false;
+}
+
 enum status program_dir_path(const char *name, char *out, size_t bytes)
 {
     char exe[PATH_MAX];
-    ssize_t n = readlink("/proc/self/exe", exe, sizeof exe - 1);
-    if (n < 0)
+    if (!find_own(exe))
         return ST_NOT_FOUND;
-    exe[n] = 0;
     char *slash = strrchr(exe, '/');
     if (slash)
         *slash = 0;

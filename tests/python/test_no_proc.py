@@ -1,0 +1,51 @@
+#!/usr/bin/python3
+"""A system without /proc, as a chroot may be: the worker finds what lies beside it by the path that
+it was started by; where that is none, it names what it cannot know."""
+# label: unit
+import os
+import subprocess
+import sys
+import unittest
+
+import harness
+
+WITHOUT_PROC = ["unshare", "--mount", *([] if os.geteuid() == 0 else ["--map-root-user"]),
+                "sh", "-c", 'mount -t tmpfs none /proc && exec "$@"', "sh"]
+WORKER = os.path.join(harness.BIN, "worker")
+# By a descriptor: the path that the kernel notes leads through /proc.
+BY_DESCRIPTOR = "import os, sys; os.execve(os.open(sys.argv[1], os.O_RDONLY), sys.argv[1:], " \
+    "os.environ)"
+
+
+def why_not():
+    try:
+        done = subprocess.run([*WITHOUT_PROC, "true"], capture_output=True, text=True, check=False)
+    except OSError as e:
+        return str(e)
+    return "no namespace can be made here: " + done.stderr.strip() if done.returncode else None
+
+
+WHY_NOT = why_not()
+
+
+@unittest.skipIf(harness.SANITIZE, "sanitizers need /proc")
+@unittest.skipIf(WHY_NOT, WHY_NOT)
+class NoProc(harness.Test):
+    def flags(self):
+        return ["--model=softmax", "--train_steps=3", "--batch_size=20", "--gpus=none",
+                "--data_dir=" + self.data()]
+
+    def test_models_are_found_by_the_path_of_the_start(self):
+        self.start("worker", [*WITHOUT_PROC, WORKER, *self.flags()]).wait(60)
+
+    def test_unknown_path_is_named(self):
+        worker = self.start("worker", [*WITHOUT_PROC, sys.executable, "-c", BY_DESCRIPTOR, WORKER,
+                                       *self.flags()])
+        worker.wait(60, 1)
+        worker.wait_line('no model named "softmax" can be looked for: the folder of Weir\'s models '
+                         r"is not known, since this program's own path is not \(/proc/self/exe: "
+                         r"No such file or directory\); name the folder with --models_dir")
+
+
+if __name__ == "__main__":
+    harness.main()
