@@ -130,7 +130,7 @@ static enum status set_up(struct weir *w)
     TRY(settings_cluster(&w->set, &w->cluster));
     if (w->cluster.ps.n > 0) {
         TRY(descriptors_reserve(NET_GRPC_DESCRIPTORS + 1 + 2 * w->cluster.ps.n));
-        TRY(threads_reserve(NET_GRPC_THREADS + NET_EXCHANGE_THREADS + 1)); /* of waits.c */
+        TRY(threads_reserve(net_grpc_threads() + NET_EXCHANGE_THREADS + 1)); /* of waits.c */
         TRY(show_identity(s));
     }
     if (s->join) {

@@ -145,7 +145,7 @@ int ps_threads_of(int64_t asked)
 enum status ps_reserve(const struct ps_options *opt, const struct ps_cluster *c)
 {
     int threads = OWN_THREADS + (opt->checkpoint_dir != NULL) * CHECKPOINT_THREADS +
-                  NET_GRPC_THREADS + ps_threads_of(opt->threads) +
+                  net_grpc_threads() + ps_threads_of(opt->threads) +
                   ps_threads_of(opt->update_threads) - 1;
     int descriptors = OWN_DESCRIPTORS + NET_GRPC_DESCRIPTORS + net_server_kept_descriptors() +
                       c->ps.n + c->workers.n + c->parents.n;

@@ -4,6 +4,18 @@
 #include "base/log.h"
 #include <stdlib.h>
 #include <string.h>
+#include <unistd.h>
+
+/* gRPC's own number for its event engine's threads (src/core/lib/event_engine/thread_pool.h). */
+enum { ENGINE_LEAST = 2, ENGINE_MOST = 32, OTHER_THREADS = 5 };
+
+int net_grpc_threads(void)
+{
+    long n = sysconf(_SC_NPROCESSORS_CONF);
+    return OTHER_THREADS + (int)(n < ENGINE_LEAST  ? ENGINE_LEAST
+                                 : n > ENGINE_MOST ? ENGINE_MOST
+                                                   : n);
+}
 
 static int is_strategy(const char *word, size_t n)
 {

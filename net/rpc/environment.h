@@ -1,18 +1,19 @@
-/* net/rpc/environment.h - gRPC's demands on its process: its threads and descriptors, and
- * a variable that it would end the process over (SIGABRT), which each program checks with its
- * flags. Owns: nothing. Threads: before the first one. Errors: ST_INVALID, logged with the
- * variable, its value and the fix. */
+/* net/rpc/environment.h - gRPC's demands on its process: threads and descriptors, which it cannot
+ * do without, and a variable that it would end the process over (SIGABRT), which each program
+ * checks with its flags. Owns:    nothing. Threads: net_environment_check before the first one; the
+ * others any. Errors:  ST_INVALID, logged with the variable, its value and the fix. */
 #ifndef NET_RPC_ENVIRONMENT_H
 #define NET_RPC_ENVIRONMENT_H
 #include "base/status.h"
 
 enum {
     NET_GRPC_DESCRIPTORS = 5,
-    NET_GRPC_THREADS = 7,    /* of gRPC itself, which start with its first user */
     NET_EXCHANGE_THREADS = 2 /* of an exchange */
 };
 
 enum status net_environment_check(void);
+/* Returns how many threads gRPC starts by itself, with its first user. */
+int net_grpc_threads(void);
 /* Returns how many descriptors a server's connections are not given (accept.h). */
 int net_server_kept_descriptors(void);
 

@@ -19,8 +19,15 @@ FAILS = r"""
 #include <pthread.h>
 #include <stdatomic.h>
 #include <stdlib.h>
+#include <unistd.h>
 typedef int create(pthread_t *, const pthread_attr_t *, void *(*)(void *), void *);
 static atomic_int made;
+long sysconf(int name)
+{
+    if (name == _SC_NPROCESSORS_CONF && getenv("CORES"))
+        return atoi(getenv("CORES"));
+    return ((long (*)(int))dlsym(RTLD_NEXT, "sysconf"))(name);
+}
 int pthread_create(pthread_t *t, const pthread_attr_t *a, void *(*start)(void *), void *arg)
 {
     if (atomic_fetch_add(&made, 1) >= atoi(getenv("THREADS")))
@@ -67,6 +74,14 @@ class ThreadLimits(harness.Test):
             self.check_refusal(ps)
             return False
         self.until_it_works(attempt)
+
+    def test_a_machine_of_many_cores(self):
+        """gRPC starts a thread for each core, at most 32, and none of them may be missing."""
+        job = self.job(n_workers=1)
+        for n in (20, 40):
+            ps = job.start_ps(0, wait=False, env={**self.env(n), "CORES": "64"})
+            ps.wait(60, 138)
+            ps.wait_line(r"this process needs \d+ more threads, and can start \d+: " + WHY)
 
     def test_a_worker(self):
         """All of them, one after another, are worker 0 of one job, which the last one ends."""
