@@ -61,8 +61,9 @@ static bool is_training(const struct net_status_member *m)
 
 static void add_part(struct names *l, int worker, const char *of, int64_t step)
 {
-    char note[NOTE_BYTES];
-    snprintf(note, sizeof note, "connected; its part of %s %" PRId64 " is missing", of, step);
+    char note[NOTE_BYTES] = "connected; the first values are missing";
+    if (step >= 0)
+        snprintf(note, sizeof note, "connected; its part of %s %" PRId64 " is missing", of, step);
     add(l, "worker ", worker, note);
 }
 

@@ -179,6 +179,22 @@ static void test_all_fail_after_a_server_has_left(void **state)
     free(r.c);
 }
 
+/* Before the first values no step is named: their step would be -1. */
+static void test_a_wait_before_the_first_step_names_no_step(void **state)
+{
+    struct rig r;
+    char text[256];
+    struct coord_line line = {WAIT_WORKERS, -1, -1, {-1, 0, 1}};
+    rig_open(&r, 0);
+    coord_line_text(r.c, &line, NULL, text, sizeof text);
+    assert_string_equal(text, "training waits before its first step: 0 workers are there, "
+                              "--min_workers=1; start more, or end the job with weirctl stop");
+    line.arg[0] = 0;
+    coord_line_text(r.c, &line, NULL, text, sizeof text);
+    assert_non_null(strstr(text, "training waits at step 0: 0 workers are there"));
+    free(r.c);
+}
+
 /* A leaver, or one that is away, is no failure; nor is a failed one that comes again in time. */
 static void test_not_all_fail(void **state)
 {
@@ -427,6 +443,7 @@ int main(void)
         cmocka_unit_test(test_one_fails_after_a_loss),
         cmocka_unit_test(test_its_word_comes_late),
         cmocka_unit_test(test_all_fail_after_a_server_has_left),
+        cmocka_unit_test(test_a_wait_before_the_first_step_names_no_step),
         cmocka_unit_test(test_not_all_fail),
         cmocka_unit_test(test_a_stopped_job_ends_where_it_is),
         cmocka_unit_test(test_a_stopped_job_without_workers_ends),

@@ -110,6 +110,8 @@ static void late_workers_are_named(void **state)
     (void)state;
     j->late[2] = 1;
     assert_string_equal(named(j), "worker 2 (connected; its part of step 7 is missing)");
+    j->s.step = -1;
+    assert_string_equal(named(j), "worker 2 (connected; the first values are missing)");
 }
 
 /* In async no step waits for a worker, and with a backup worker not for one. */

@@ -247,6 +247,7 @@ static void wait_text(const struct text *t)
 {
     const struct coord_line *l = t->l;
     int number = (int)l->arg[0];
+    char at[40] = "before its first step";
     switch (l->id) {
     case WAIT_STOP:
         snprintf(t->at, t->bytes,
@@ -268,11 +269,12 @@ static void wait_text(const struct text *t)
                  t->server, (int)l->arg[1], number);
         break;
     case WAIT_WORKERS:
+        if (l->arg[0] >= 0)
+            snprintf(at, sizeof at, "at step %" PRId64, l->arg[0]);
         snprintf(t->at, t->bytes,
-                 "training waits at step %" PRId64
-                 ": %d workers are there, --min_workers=%d; start "
-                 "more, or end the job with weirctl stop",
-                 l->arg[0], (int)l->arg[1], (int)l->arg[2]);
+                 "training waits %s: %d workers are there, --min_workers=%d; start more, or end "
+                 "the job with weirctl stop",
+                 at, (int)l->arg[1], (int)l->arg[2]);
         break;
     case WAIT_REACH:
         snprintf(t->at, t->bytes,
