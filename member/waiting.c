@@ -89,8 +89,9 @@ static void ask(struct waiting *w, const char *address)
         snprintf(w->whom, sizeof w->whom, "ps:0 (%.95s, no answer)", address);
     if (st != ST_OK)
         return;
-    snprintf(self, sizeof self, "worker %d (connected", atomic_load(&w->member));
-    if (strncmp(s.waiting, self, strlen(self)) != 0)
+    snprintf(self, sizeof self, "worker %d (", atomic_load(&w->member));
+    bool is_self = strncmp(s.waiting, self, strlen(self)) == 0;
+    if (!is_self || strstr(s.waiting, "), "))
         memcpy(w->whom, s.waiting, sizeof w->whom);
     waiting_name_slower(&s, atomic_load(&w->member), w->slower);
     net_status_free(&s);

@@ -63,7 +63,8 @@ static struct {
     char shown[STATUS_WAITING_BYTES];
 } now = {.lock = PTHREAD_MUTEX_INITIALIZER};
 
-/* ps:0, which waits for none. */
+static const char *ps0_waits = ""; /* for these workers */
+
 enum status __wrap_net_status_ask(const char *addr, int with_model, int64_t deadline_ms,
                                   struct net_status *out, char *why);
 enum status __wrap_net_status_ask(const char *addr, int with_model, int64_t deadline_ms,
@@ -71,6 +72,7 @@ enum status __wrap_net_status_ask(const char *addr, int with_model, int64_t dead
 {
     (void)addr, (void)with_model, (void)deadline_ms, (void)why;
     *out = (struct net_status){.chunks = NULL};
+    snprintf(out->waiting, sizeof out->waiting, "%s", ps0_waits);
     return ST_OK;
 }
 
@@ -122,6 +124,28 @@ static void a_wait_for_none_is_not_shown(void **state)
     waiting_destroy(w);
 }
 
+/* Its packets are lost, say: the server has no connection to it. */
+static void a_worker_does_not_name_itself(void **state)
+{
+    const struct updates_ops ops = {.waits = waits};
+    const struct updates updates = {.ops = &ops};
+    const struct waiting_config cfg = {.updates = &updates, .ps0 = "a:1", .changed = changed};
+    struct waiting *w;
+    (void)state;
+    ps0_waits = "worker 0 (no connection for 2 s)";
+    now.wait = (struct net_exchange_wait){.ms = 12000, .address = "a:1"};
+    assert_int_equal(waiting_create(&cfg, &w), ST_OK);
+    waiting_set_member(w, 0);
+    await_shown("an answer of ps:0 (a:1)");
+    waiting_destroy(w);
+    ps0_waits = "worker 0 (no connection for 2 s), worker 1 (never joined)";
+    assert_int_equal(waiting_create(&cfg, &w), ST_OK);
+    waiting_set_member(w, 0);
+    await_shown(ps0_waits);
+    waiting_destroy(w);
+    ps0_waits = "";
+}
+
 /* A worker whose steps take long holds up no more than they do: no server names it as late. */
 static void a_slower_worker_is_named_instead_of_the_server(void **state)
 {
@@ -147,6 +171,7 @@ int main(void)
         cmocka_unit_test(a_slower_worker_is_named_instead_of_the_server),
         cmocka_unit_test(reasons_that_alternate_get_few_lines),
         cmocka_unit_test(a_wait_for_none_is_not_shown),
+        cmocka_unit_test(a_worker_does_not_name_itself),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
