@@ -13,9 +13,16 @@
 #include <stdlib.h>
 #include <string.h>
 
-/* For one attempt to connect, whatever gRPC calls it: TCP sends its first packet again after 1 s
- * and after 3 s, so two may be lost. */
-enum { CONNECT_MS = 5000, RESOLVE_AGAIN_MS = 2000 };
+/* CONNECT_MS bounds an attempt to connect: TCP sends its first packet again after 1 s and after 3
+ * s, so two may be lost.
+ *
+ * A packet that is too large for the path takes TCP longest. With tcp_mtu_probing=1 the kernel
+ * sends smaller ones after 3 s of repeats, that is up to 7 s after the first. KEEPALIVE_ANSWER_MS
+ * is longer, because gRPC also makes it the time for which a packet may stay unacknowledged
+ * (TCP_USER_TIMEOUT). With TLS an attempt to connect includes both sides' certificates, and so such
+ * a pause on each side. */
+enum { CONNECT_MS = 5000, CONNECT_TLS_MS = 15000, KEEPALIVE_ANSWER_MS = 10000 };
+enum { RESOLVE_AGAIN_MS = 2000 };
 
 struct attempt {
     _Atomic int refs;
@@ -40,11 +47,11 @@ static struct attempt *attempt_create(const struct net_channel *c)
         {GRPC_ARG_ENABLE_RETRIES, 0},
         {GRPC_ARG_USE_LOCAL_SUBCHANNEL_POOL, 1},
         {GRPC_ARG_INITIAL_RECONNECT_BACKOFF_MS, 100},
-        {GRPC_ARG_MIN_RECONNECT_BACKOFF_MS, CONNECT_MS},
+        {GRPC_ARG_MIN_RECONNECT_BACKOFF_MS, security_has_tls() ? CONNECT_TLS_MS : CONNECT_MS},
         {GRPC_ARG_MAX_RECONNECT_BACKOFF_MS, 2000},
         {GRPC_ARG_DNS_MIN_TIME_BETWEEN_RESOLUTIONS_MS, RESOLVE_AGAIN_MS},
         {GRPC_ARG_KEEPALIVE_TIME_MS, 10000},
-        {GRPC_ARG_KEEPALIVE_TIMEOUT_MS, 5000},
+        {GRPC_ARG_KEEPALIVE_TIMEOUT_MS, KEEPALIVE_ANSWER_MS},
         {GRPC_ARG_KEEPALIVE_PERMIT_WITHOUT_CALLS, 1},
         {GRPC_ARG_HTTP2_MAX_PINGS_WITHOUT_DATA, 0},
         {GRPC_ARG_ENABLE_HTTP_PROXY, 0},

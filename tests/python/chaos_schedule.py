@@ -25,7 +25,7 @@ KINDS = {
     "disk-full": "it is full for a while",
 }
 OTHER_SAMPLES = ("join-worker", "leave-worker")
-LONG_STOP = (16, 34)  # beyond gRPC's keepalive, of clients (15 s) or of servers too (30 s)
+LONG_STOP = (21, 34)  # beyond gRPC's keepalive, of clients (20 s) or of servers too (30 s)
 
 Fault = collections.namedtuple("Fault", "gap kind targets after back")
 

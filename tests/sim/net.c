@@ -2,7 +2,7 @@
 #include "tests/sim/net.h"
 #include "base/digest.h"
 
-enum { CLIENT_KEEPALIVE_S = 15, SERVER_KEEPALIVE_S = 30, WINDOW = 2 };
+enum { CLIENT_KEEPALIVE_S = 20, SERVER_KEEPALIVE_S = 30, WINDOW = 2 };
 
 struct sim_conn {
     struct sim_conn *next;
