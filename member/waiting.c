@@ -4,6 +4,7 @@
 #include "base/log.h"
 #include "base/threads.h"
 #include "net/exchange/status_client.h"
+#include "net/rpc/path.h"
 #include <ctype.h>
 #include <errno.h>
 #include <stdatomic.h>
@@ -33,6 +34,7 @@ struct waiting {
     char slower[STATUS_WAITING_BYTES]; /* workers that it waits for; empty: none */
     int64_t asked_ns;                  /* when it was asked last */
     int64_t said_ms;                   /* of the wait, at its last line; 0: none */
+    struct net_path_watch path;
 
     pthread_mutex_t lock; /* guards the next */
     pthread_cond_t ends;
@@ -102,7 +104,14 @@ static void find_whom(struct waiting *w, const struct net_exchange_wait *wait,
 {
     int64_t now_ns = clock_now_ns();
     int is_lost = wait->reason[0] && !wait->is_asked;
+    const char *colon = strrchr(wait->address, ':');
+    int packet_bytes = net_path_look(&w->path, colon ? atoi(colon + 1) : -1);
     whom[0] = 0;
+    if (packet_bytes > 0) {
+        snprintf(whom, STATUS_WAITING_BYTES, "ps:%d (%s, packets of %d bytes are lost)",
+                 wait->server, wait->address, packet_bytes);
+        return;
+    }
     if (is_lost) {
         snprintf(whom, STATUS_WAITING_BYTES, "ps:%d (%s, no connection)", wait->server,
                  wait->address);

@@ -8,6 +8,7 @@
 #define PS_SERVICE_SERVICE_IMPL_H
 #include "base/core_turns.h"
 #include "base/log.h"
+#include "net/rpc/path.h"
 #include "ps/service/join_queue.h"
 #include "ps/service/pulse.h"
 #include "ps/service/refusals.h"
@@ -57,6 +58,7 @@ struct ps_service {
     struct ps_late_total *late; /* of the job's earlier generations, by index */
     int n_late;
     struct ps_pulse pulse;
+    struct net_path_watch path; /* the ticker's alone */
     pthread_t ticker;
     int has_ticker;
     struct ps_gather *gather; /* of the begin under way */

@@ -144,10 +144,13 @@ void *service_ticker_main(void *arg)
         bool says = due_ns == line_ns;
         *(says ? &line_ns : &look_ns) = clock_deadline_ns(says ? ms : PULSE_LOOK_MS);
         pthread_mutex_unlock(&s->lock);
-        if (says)
+        if (says) {
             tell_present_run(s, ms * 1000000);
-        else
+        } else {
             ps_service_pace(s, &pace);
+            if (pace.is_slow)
+                net_path_look(&s->path, 0);
+        }
         pthread_mutex_lock(&s->lock);
     }
     pthread_mutex_unlock(&s->lock);

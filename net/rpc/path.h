@@ -1,0 +1,40 @@
+/* net/rpc/path.h - recognises a path on which large packets are lost: the MTU of a link on the way
+ * is smaller than that of this host's device, and the ICMP messages that would report it are
+ * dropped. Connections open and small messages pass, but TCP sends the first full packet again
+ * until the connection is lost; so does the next connection.
+ *
+ * One connection alone cannot show this: it looks the same when the path is cut. Two in a row show
+ * it, because the second one opened only after small packets had passed again.
+ *
+ * Owns:    nothing.
+ * Threads: one at a time for each watch.
+ * Errors:  none; without /proc nothing is recognised. */
+#ifndef NET_RPC_PATH_H
+#define NET_RPC_PATH_H
+#include <netinet/in.h>
+#include <stdbool.h>
+#include <stdint.h>
+
+enum { NET_PATH_SUSPECTS = 16 };
+
+/* A connection that has sent its first full packet several times, and only small ones arrived. */
+struct net_path_suspect {
+    char host[INET6_ADDRSTRLEN];
+    int local_port, peer_port;
+    int packet_bytes; /* of IP, as this host sends them to that one */
+    int64_t seen_ns;  /* last time at which the connection stood so; 0: the entry is free */
+};
+
+struct net_path_watch { /* begins as zeros */
+    struct net_path_suspect suspect[NET_PATH_SUSPECTS];
+    int64_t said_ns; /* time of the last line; 0: none */
+};
+
+/* Records a suspect as seen now. Returns true if an earlier connection to the same host ended so.
+ */
+bool net_path_note(struct net_path_watch *w, const struct net_path_suspect *s, int64_t now_ns);
+/* Looks at this process's TCP connections to this port (0: at all). Returns the size of the packets
+ * that are lost on one of them, and logs it once a minute with the fix; 0: none is known. */
+int net_path_look(struct net_path_watch *w, int port);
+
+#endif

@@ -1,0 +1,81 @@
+/* tests/net_path_test.c - when connections that stand still prove that large packets are lost. */
+#include "net/rpc/path.h"
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <stdint.h>
+#include <string.h>
+/* after its needs */
+#include <cmocka.h>
+
+#define S INT64_C(1000000000)
+
+static const struct net_path_suspect first = {"10.0.0.1", 40001, 2222, 1500, 0},
+                                     second = {"10.0.0.1", 40002, 2222, 1500, 0},
+                                     elsewhere = {"10.0.0.2", 40003, 2222, 1500, 0};
+
+static void test_one_connection_proves_nothing(void **state)
+{
+    struct net_path_watch w = {.said_ns = 0};
+    for (int i = 3; i < 30; i++)
+        assert_false(net_path_note(&w, &first, i * S));
+}
+
+static void test_a_later_connection_to_the_host_is_the_proof(void **state)
+{
+    struct net_path_watch w = {.said_ns = 0};
+    assert_false(net_path_note(&w, &first, 3 * S));
+    assert_false(net_path_note(&w, &first, 10 * S));
+    assert_false(net_path_note(&w, &elsewhere, 13 * S));
+    assert_true(net_path_note(&w, &second, 13 * S));
+    assert_true(net_path_note(&w, &second, 14 * S));
+}
+
+static void test_two_that_are_cut_at_once_prove_nothing(void **state)
+{
+    struct net_path_watch w = {.said_ns = 0};
+    for (int i = 3; i < 10; i++) {
+        assert_false(net_path_note(&w, &first, i * S));
+        assert_false(net_path_note(&w, &second, i * S + S / 2));
+    }
+}
+
+static void test_an_old_connection_proves_nothing(void **state)
+{
+    struct net_path_watch w = {.said_ns = 0};
+    assert_false(net_path_note(&w, &first, 3 * S));
+    assert_false(net_path_note(&w, &second, 63 * S));
+}
+
+static void test_the_oldest_makes_room(void **state)
+{
+    struct net_path_watch w = {.said_ns = 0};
+    struct net_path_suspect s = elsewhere;
+    assert_false(net_path_note(&w, &first, 3 * S));
+    for (int i = 0; i < NET_PATH_SUSPECTS; i++) {
+        s.host[7] = (char)('A' + i);
+        assert_false(net_path_note(&w, &s, (4 + i) * S));
+    }
+    assert_false(net_path_note(&w, &second, 21 * S));
+    s.local_port = 50000;
+    assert_true(net_path_note(&w, &s, 25 * S));
+}
+
+static void test_no_connection_is_no_suspect(void **state)
+{
+    struct net_path_watch w = {.said_ns = 0};
+    assert_int_equal(net_path_look(&w, 0), 0);
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(test_one_connection_proves_nothing),
+        cmocka_unit_test(test_a_later_connection_to_the_host_is_the_proof),
+        cmocka_unit_test(test_two_that_are_cut_at_once_prove_nothing),
+        cmocka_unit_test(test_an_old_connection_proves_nothing),
+        cmocka_unit_test(test_the_oldest_makes_room),
+        cmocka_unit_test(test_no_connection_is_no_suspect),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}

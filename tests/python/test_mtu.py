@@ -1,0 +1,112 @@
+"""A path that loses large packets without a word: a router whose way on has a smaller MTU, whose
+ICMP messages are dropped. Worker or server, the one whose packets are lost names the cause; with
+TCP's own search for a size that passes (tcp_mtu_probing) the job runs to its end."""
+# label: net waits long
+import os
+import subprocess
+import sys
+import unittest
+
+import harness
+import namespaces
+
+sys.path.insert(0, os.path.join(harness.SOURCE, "tests/wan"))
+import wan  # noqa: E402
+
+WHY_NOT = namespaces.why_not() or wan.why_not_nft()
+MTU = 1300
+# TCP's first pause, as of a long line. Its third repeat, after 7 of them, is the first smaller one.
+REPEAT_MS = 900
+LOST = (r"packets of 1500 bytes to 10\.84\.%d\.2 are lost while smaller ones arrive: .* "
+        r"\(ip link set dev DEVICE mtu 1280\), .* \(sysctl -w net\.ipv4\.tcp_mtu_probing=1\)")
+FLAGS = ["--batch_size=50", "--train_steps=20", "--shared_memory=off"]
+
+
+@unittest.skipIf(WHY_NOT, WHY_NOT)
+class Hole(harness.Test):
+    """ps in host 0, worker in host 1, the router between them."""
+
+    def setUp(self):
+        super().setUp()
+        self.hosts = [namespaces.Namespace() for _ in range(2)]
+        self.router = namespaces.Namespace()
+        for space in (*self.hosts, self.router):
+            self.addCleanup(space.close)
+        for i, host in enumerate(self.hosts):
+            self.router.ip("link add name to%d type veth peer name up0 netns %d" % (i, host.pid),
+                           "address add 10.84.%d.1/24 dev to%d" % (i + 1, i),
+                           "link set to%d up" % i)
+            host.ip("link set lo up", "address add 10.84.%d.2/24 dev up0" % (i + 1),
+                    "link set up0 up", "route add default via 10.84.%d.1" % (i + 1))
+        self.router.sysctl("net/ipv4/ip_forward", 1)
+        namespaces.run(*self.router.enter, "nft", "-f", "-", stdin="""
+            table ip hole {
+                chain out {
+                    type filter hook output priority 0;
+                    icmp type destination-unreachable drop
+                }
+            }""")
+
+    def lose_large(self, to):
+        """Packets to this host."""
+        self.router.ip("route change 10.84.%d.0/24 dev to%d src 10.84.%d.1 mtu lock %d" %
+                       (to + 1, to, to + 1, MTU))
+
+    def slow_down(self):
+        for i, host in enumerate(self.hosts):
+            host.ip("route change default via 10.84.%d.1 rto_min %dms" % (i + 1, REPEAT_MS))
+
+    def search(self):
+        for host in self.hosts:
+            host.sysctl("net/ipv4/tcp_mtu_probing", 1)
+
+    def begin(self, ps_flags=(), worker_flags=()):
+        job = self.job(n_ps=1, n_workers=1, model="softmax", flags=FLAGS)
+        job.ps_hosts, job.worker_hosts = ["10.84.1.2:2221"], ["10.84.2.2:2223"]
+        job.test = namespaces.Placed(self, self.hosts[0])
+        job.start_ps(0, *ps_flags)
+        job.test = namespaces.Placed(self, self.hosts[1])
+        job.start_worker(0, *worker_flags)
+        return job
+
+    def check(self, job, who, receiver):
+        """The one who sends says so; then the job ends well, as soon as TCP looks for a size."""
+        who.wait_line(LOST % (receiver + 1), 90)
+        self.search()
+        self.end(job)
+
+    def end(self, job):
+        job.workers[0].wait(90)
+        job.ps[0].wait(60)
+        for process in (*job.workers, *job.ps):
+            self.assertNotRegex(process.output(), r"step -\d")
+
+    def test_the_worker_names_the_path(self):
+        self.lose_large(to=0)
+        self.slow_down()
+        job = self.begin()
+        self.check(job, job.workers[0], receiver=0)
+
+    def test_the_server_names_the_path(self):
+        self.lose_large(to=1)
+        self.slow_down()
+        job = self.begin()
+        self.check(job, job.ps[0], receiver=1)
+
+    def test_certificates_pass_as_well(self):
+        """Those of both sides fill a packet."""
+        for host in range(2):
+            self.lose_large(to=host)
+        self.search()
+        make = os.path.join(harness.SOURCE, "scripts/make_certs")
+        flags = []
+        for words in (("ps", "ps", "10.84.1.2"), ("worker", "worker")):
+            subprocess.run([make, self.dir(), *words], check=True, stdout=subprocess.DEVNULL)
+            flags.append(["--tls_%s=%s" % (flag, os.path.join(self.dir(), name)) for flag, name in
+                          (("cert", words[0] + ".pem"), ("key", words[0] + ".key"),
+                           ("ca", "ca.pem"))])
+        self.end(self.begin(*flags))
+
+
+if __name__ == "__main__":
+    harness.main()
