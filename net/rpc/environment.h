@@ -1,7 +1,8 @@
-/* net/rpc/environment.h - gRPC's demands on its process: threads and descriptors, which it cannot
- * do without, and a variable that it would end the process over (SIGABRT), which each program
- * checks with its flags. Owns:    nothing. Threads: net_environment_check before the first one; the
- * others any. Errors:  ST_INVALID, logged with the variable, its value and the fix. */
+/* net/rpc/environment.h - gRPC's demands on its process: threads and descriptors, and a variable
+ * that it would end the process over (SIGABRT), which each program checks with its flags.
+ * Owns:    nothing.
+ * Threads: net_environment_check before the first one; the others any.
+ * Errors:  ST_INVALID, logged with the variable, its value and the fix. */
 #ifndef NET_RPC_ENVIRONMENT_H
 #define NET_RPC_ENVIRONMENT_H
 #include "base/status.h"
