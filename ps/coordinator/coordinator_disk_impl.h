@@ -1,0 +1,35 @@
+/* ps/coordinator/coordinator_disk_impl.h - what coordinator_disk.c (the thread, its orders) and
+ * coordinator_find.c (looks for a checkpoint) share. Private to them. */
+#ifndef PS_COORDINATOR_COORDINATOR_DISK_IMPL_H
+#define PS_COORDINATOR_COORDINATOR_DISK_IMPL_H
+#include "checkpoint/folder.h"
+#include "ps/coordinator/coordinator_shell_impl.h"
+
+/* What the disk's thread alone uses, but for what `lock` guards. */
+struct coordinator_disk {
+    struct coordinator *l; /* NULL: it has gone, nothing is posted any more; under the lock */
+    pthread_mutex_t lock;
+    pthread_cond_t wake;
+    int n, stopping, busy;
+    struct coord_disk_order order[COORDINATOR_DISK_ORDERS];
+    char *servers; /* the newest list of them, to be recorded before the orders; NULL */
+    const char *folder, *restore_path, *address;
+    char folder_id[FOLDER_ID_BYTES];
+    int keep;
+    enum status failed;      /* no checkpoint was whole, or the newest could not be read, */
+    uint64_t failed_version; /* with these folders, */
+    int64_t failed_until_ns; /* which is not looked at again before; 0: none */
+    uint64_t incarnation, first_epoch;
+    struct ps_lease lease;
+};
+
+/* Gives the coordinator what an order has come to, unless it has gone. name: of the checkpoint that
+ * was found, with `found` (NULL: none), which is given away; NULL: this was no look for one. */
+void coordinator_disk_post(struct coordinator_disk *d, const struct coord_mail *m,
+                           struct ps_restore *found, const char *name);
+/* Looks for what a first job can go on from. */
+void coordinator_disk_look(struct coordinator_disk *d, struct coord_disk_order *o);
+/* Looks for what the next generation goes on from, as the order says. */
+void coordinator_disk_find(struct coordinator_disk *d, struct coord_disk_order *o);
+
+#endif
