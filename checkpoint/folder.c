@@ -130,9 +130,10 @@ static enum status read_text(const char *path, char text[TEXT_BYTES])
     if (!f && errno == ENOENT)
         return ST_NOT_FOUND;
     size_t n = f ? fread(text, 1, TEXT_BYTES - 1, f) : 0;
-    enum status st = !f || ferror(f) ? ST_IO : ST_OK;
+    enum status st = f && !ferror(f) ? ST_OK : errno == EACCES ? ST_INVALID : ST_IO;
     if (st != ST_OK)
-        LOG_E("%s: cannot be read: %s", path, strerror(errno));
+        LOG_E("%s: cannot be read: %s%s", path, strerror(errno),
+              st == ST_INVALID ? "; " FOLDER_USERS : "");
     text[n] = 0;
     if (f)
         fclose(f);

@@ -51,7 +51,12 @@ enum status ps_folder_still_owner(const char *folder, const struct ps_lease *min
 enum status ps_folder_list(const char *folder, const char *id, struct ps_manifest_place **out,
                            int *n);
 
-/* 32 hex digits and a 0; made at the first call in a folder, by whoever comes first. */
+/* What helps where a file of another server may not be read. Waiting does not. */
+#define FOLDER_USERS                                                                               \
+    "start all servers that share the folder as one user, or with a common group and umask 027"
+
+/* 32 hex digits and a 0; made at the first call in a folder, by whoever comes first. ST_INVALID:
+ * this user may not read it, or it is damaged; ST_IO, ST_FULL: that may pass. Logged. */
 enum status ps_folder_id(const char *folder, char id[FOLDER_ID_BYTES]);
 /* ST_NOT_FOUND (logged): it was lost, emptied or is not mounted: what is seen there says nothing of
  * what was kept. Makes no id. */

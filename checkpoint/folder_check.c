@@ -5,10 +5,12 @@
 #include "base/clock.h"
 #include "checkpoint/folder.h"
 #include <dirent.h>
+#include <errno.h>
 #include <inttypes.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <unistd.h>
 
 enum { AGAIN_MS = 250 };
 
@@ -38,9 +40,12 @@ static enum status check_file(const char *folder, const struct ps_manifest *m, i
     }
 done:
     safetensors_close(f);
-    if (st != ST_OK)
+    int is_barred = st == ST_IO && access(path, R_OK) != 0 && errno == EACCES;
+    if (is_barred)
+        snprintf(why, MANIFEST_WHY_BYTES, "%s: this user may not read it; " FOLDER_USERS, name);
+    else if (st != ST_OK)
         snprintf(why, MANIFEST_WHY_BYTES, "%s %s", name, text);
-    return st;
+    return is_barred ? ST_INVALID : st;
 }
 
 /* 1: the wait is over, the deadline is not. */
@@ -66,8 +71,8 @@ enum status ps_folder_check_files(const char *folder, const struct ps_manifest *
         do {
             if (!how->here || how->here[i])
                 st = check_file(folder, m, i, why);
-            if (st == ST_MISMATCH)
-                return ST_CORRUPT;
+            if (st == ST_MISMATCH || st == ST_INVALID)
+                return st == ST_INVALID ? ST_INVALID : ST_CORRUPT;
             again = st == ST_OK ? 0 : wait_again(folder, how);
         } while (again > 0);
         if (st != ST_OK)

@@ -169,9 +169,13 @@ enum status node_create(const struct node_config *cfg, struct node **out)
         if (cfg->self == 0)
             TRY(ps_owner_check(cfg->folder, cfg->address, cfg->take_over));
         find_folder(s);
-        if (ps_folder_id(cfg->folder, s->folder_id) != ST_OK)
-            LOG_W("%s: whether servers share it cannot be told; it is taken to be shared",
+        st = ps_folder_id(cfg->folder, s->folder_id);
+        if (st == ST_INVALID)
+            goto done;
+        if (st != ST_OK)
+            LOG_W("%s: whether servers share it cannot be told yet; it is taken to be shared",
                   cfg->folder);
+        st = ST_OK;
         if (cfg->self == 0)
             TRY(claim_and_find(s));
     }

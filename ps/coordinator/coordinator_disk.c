@@ -48,6 +48,21 @@ void coordinator_disk_post(struct coordinator_disk *d, const struct coord_mail *
     ps_restore_close(found);
 }
 
+/* Reads the folder's id if that failed at the start, so that servers learn whether they share it.
+ */
+static void know_folder(struct coordinator_disk *d)
+{
+    if (d->folder_id[0] || ps_folder_id(d->folder, d->folder_id) != ST_OK)
+        return;
+    pthread_mutex_lock(&d->lock);
+    if (d->l) {
+        pthread_mutex_lock(&d->l->lock);
+        memcpy(d->l->folder_id, d->folder_id, sizeof d->folder_id);
+        pthread_mutex_unlock(&d->l->lock);
+    }
+    pthread_mutex_unlock(&d->lock);
+}
+
 static void record_epoch(struct coordinator_disk *d, struct coord_disk_order *o)
 {
     struct coord_mail m = {.kind = COORD_DISK, .op = o->op};
@@ -59,6 +74,8 @@ static void record_epoch(struct coordinator_disk *d, struct coord_disk_order *o)
         d->first_epoch = d->lease.epoch;
         coordinator_disk_look(d, o); /* the owner so far may have written a newer one */
     }
+    if (m.st == ST_OK)
+        know_folder(d);
     coordinator_disk_post(d, &m, NULL, NULL);
 }
 
@@ -154,6 +171,8 @@ static enum status write_manifest(struct coordinator_disk *d, const struct coord
         bytes += (double)o->files[i].bytes;
     if (st == ST_OK)
         LOG_I("checkpoint at step %" PRId64 ": %s, %.1f MB", o->step, d->folder, bytes * 1e-6);
+    if (st == ST_OK)
+        know_folder(d);
     spare(d, &sweep);
     if (st != ST_REFUSED && ps_folder_sweep(d->folder, &sweep) != ST_OK)
         LOG_W("checkpoint at step %" PRId64 ": its folder %s could not be tidied up", o->step,
@@ -398,7 +417,7 @@ enum status coordinator_disk_create(struct coordinator *l)
         return ST_NOMEM;
     d->l = l;
     d->folder = l->cfg.folder;
-    snprintf(d->folder_id, sizeof d->folder_id, "%s", l->cfg.folder_id);
+    snprintf(d->folder_id, sizeof d->folder_id, "%s", l->folder_id);
     d->restore_path = l->cfg.restore_path;
     d->address = l->cfg.hosts->addr[0];
     d->keep = l->cfg.keep;

@@ -136,9 +136,10 @@ static struct coord_folder *slot_of(struct coordinator *l, const char *address)
 
 void coordinator_folders_note(struct coordinator *l, const struct net_control *c)
 {
-    const char *own = l->cfg.folder_id;
-    int is_own = own[0] && c->folder[0] && strcmp(own, c->folder) != 0, is_new = 0;
+    int is_new = 0;
     pthread_mutex_lock(&l->lock);
+    const char *own = l->folder_id;
+    int is_own = own[0] && c->folder[0] && strcmp(own, c->folder) != 0;
     struct coord_folder *f = slot_of(l, c->address);
     struct net_part *parts =
         f && !is_same(f, c) ? malloc((size_t)c->n_parts * sizeof *parts + 1) : NULL;
@@ -230,8 +231,8 @@ void coordinator_fill_folder(struct coordinator *l, struct net_control_reply *re
 {
     struct coord_manifest_view making;
     coord_manifest(l->state, &making);
-    snprintf(reply->folder, sizeof reply->folder, "%s", l->cfg.folder_id);
     pthread_mutex_lock(&l->lock);
+    snprintf(reply->folder, sizeof reply->folder, "%s", l->folder_id);
     *room = l->saved;
     pthread_mutex_unlock(&l->lock);
     if (!room->known)

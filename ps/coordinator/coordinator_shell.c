@@ -506,6 +506,7 @@ enum status coordinator_create(const struct coordinator_config *cfg, struct coor
         return ST_NOMEM;
     l->cfg = *cfg;
     l->incarnation = cfg->incarnation;
+    snprintf(l->folder_id, sizeof l->folder_id, "%s", cfg->folder_id);
     pthread_mutex_init(&l->lock, NULL);
     clock_cond_init(&l->wake);
     l->state = malloc(coord_bytes(cfg->hosts->n + cfg->servers->n + MORE_SERVERS, JOB_MAX_WORKERS));

@@ -3,6 +3,7 @@
  */
 #ifndef PS_COORDINATOR_COORDINATOR_SHELL_IMPL_H
 #define PS_COORDINATOR_COORDINATOR_SHELL_IMPL_H
+#include "checkpoint/folder.h"
 #include "ps/coordinator/coordinator_folders.h"
 #include "ps/coordinator/coordinator_shell.h"
 #include "ps/service/run.h"
@@ -67,7 +68,8 @@ struct coordinator {
 
     pthread_mutex_t lock; /* guards all below, and `plan` where it is changed */
     pthread_cond_t wake;
-    struct net_plan *plan; /* in force: the last of `kept`; NULL */
+    char folder_id[FOLDER_ID_BYTES]; /* empty: the folder has none, or it could not be read yet */
+    struct net_plan *plan;           /* in force: the last of `kept`; NULL */
     int64_t wake_ns;
     int news, changed, stopping, finished;
     int n_mail, mail_room;

@@ -1,0 +1,56 @@
+#!/usr/bin/python3
+"""Servers of one folder that run as different users: where one may not read what another wrote,
+it says so at once, with what helps, and nothing waits for a file that will never be readable."""
+# label: cluster
+import os
+import unittest
+
+import harness
+
+USERS = "start all servers that share the folder as one user, or with a common group and umask 027"
+
+
+@unittest.skipIf(os.geteuid() != 0, "only root can start programs as other users")
+class FolderUsers(harness.Test):
+    def start_as(self, job, task, user, mask):
+        """That server of the job, as this user with this umask; its folder is open to all."""
+        folder = os.path.join(self.dir(), "ckpt")
+        os.chmod(self.dir(), 0o755)
+        if not os.path.isdir(folder):
+            os.mkdir(folder)
+            os.chmod(folder, 0o777)
+        job.ps[task] = self.start("ps:%d" % task, [
+            "sh", "-c", 'umask %s; exec "$@"' % mask, "sh",
+            "setpriv", "--reuid", user, "--regid", user, "--clear-groups",
+            os.path.join(harness.BIN, "ps"), *job.hosts(), "--job_name=ps",
+            "--task_index=%d" % task, "--checkpoint_dir=" + folder, "--save_steps=4"])
+        job.ps[task].wait_line("listening|cannot be read")
+        return job.ps[task]
+
+    def job_of_two(self):
+        return self.job(n_ps=2, n_workers=1, model="small",
+                        flags=["--train_steps=12", "--batch_size=12", "--chunk_bytes=4096"])
+
+    def test_folder_of_another_user(self):
+        job = self.job_of_two()
+        first = self.start_as(job, 0, "4001", "077")
+        second = self.start_as(job, 1, "4002", "077")
+        second.wait(60, 1)
+        second.wait_line("folder-id: cannot be read: Permission denied; " + USERS)
+        first.stop()
+
+    def test_files_of_another_user(self):
+        job = self.job_of_two()
+        first = self.start_as(job, 0, "4001", "022")
+        second = self.start_as(job, 1, "4002", "077")
+        worker = job.start_worker(0)
+        worker.wait(60)
+        first.wait(60, 138)  # the job is done, and no checkpoint has its last step
+        second.wait(60)
+        first.wait_line("checkpoint at step 12: .*-1-of-2[.]safetensors: this user may not read "
+                        "it; " + USERS)
+        first.wait_line("lacks its last step")
+
+
+if __name__ == "__main__":
+    harness.main()
