@@ -6,7 +6,7 @@
  * program. In a host of libweir, which has no such definition, threads_reserve() alone looks.
  *
  * The kernel counts a thread for a moment after pthread_join has returned: a failure is final only
- * after several attempts. */
+ * after several attempts, and threads_reserve() waits until its own are gone. */
 #include "base/threads.h"
 #include "base/cgroup.h"
 #include "base/log.h"
@@ -20,6 +20,7 @@
 #include <stdlib.h>
 #include <string.h>
 #include <sys/resource.h>
+#include <sys/syscall.h>
 #include <unistd.h>
 
 enum { ATTEMPTS = 10, PAUSE_MS = 10, TEXT_BYTES = 400 };
@@ -116,31 +117,48 @@ struct gate {
     bool is_open;
 };
 
+struct probe {
+    pthread_t thread;
+    pid_t tid; /* known once the thread has ended */
+    struct gate *gate;
+};
+
 static void *wait_at_gate(void *arg)
 {
-    struct gate *g = arg;
-    pthread_mutex_lock(&g->lock);
-    while (!g->is_open)
-        pthread_cond_wait(&g->opened, &g->lock);
-    pthread_mutex_unlock(&g->lock);
+    struct probe *p = arg;
+    p->tid = (pid_t)syscall(SYS_gettid);
+    pthread_mutex_lock(&p->gate->lock);
+    while (!p->gate->is_open)
+        pthread_cond_wait(&p->gate->opened, &p->gate->lock);
+    pthread_mutex_unlock(&p->gate->lock);
     return NULL;
+}
+
+/* Waits until the kernel counts the thread no more, for the libraries that do not try again. */
+static void end_probe(const struct probe *p)
+{
+    pthread_join(p->thread, NULL);
+    for (int i = 1; i < ATTEMPTS && syscall(SYS_tgkill, getpid(), p->tid, 0) == 0; i++)
+        poll(NULL, 0, PAUSE_MS);
 }
 
 enum status threads_reserve(int n)
 {
     struct gate gate = {PTHREAD_MUTEX_INITIALIZER, PTHREAD_COND_INITIALIZER, false};
-    pthread_t *threads = calloc((size_t)n + 1, sizeof *threads);
-    int made = 0, err = threads ? 0 : ENOMEM;
-    while (!err && made < n)
-        if ((err = start_thread(&threads[made], NULL, wait_at_gate, &gate)) == 0)
-            made++;
+    struct probe *probes = calloc((size_t)n + 1, sizeof *probes);
+    int made = 0, err = probes ? 0 : ENOMEM;
+    while (!err && made < n) {
+        probes[made].gate = &gate;
+        err = start_thread(&probes[made].thread, NULL, wait_at_gate, &probes[made]);
+        made += err == 0;
+    }
     pthread_mutex_lock(&gate.lock);
     gate.is_open = true;
     pthread_cond_broadcast(&gate.opened);
     pthread_mutex_unlock(&gate.lock);
     for (int i = 0; i < made; i++)
-        pthread_join(threads[i], NULL);
-    free(threads);
+        end_probe(&probes[i]);
+    free(probes);
     if (!err)
         return ST_OK;
     LOG_E("this process needs %d more threads, and can start %d: %s", n, made, threads_error(err));
