@@ -98,6 +98,30 @@ static void end_itself(const struct sim_fault *f)
         worker_quit(f->node);
 }
 
+/* What happens to a server's folder, and to what it does with it; as strike(). */
+static int strike_disk(const struct sim_fault *f, struct sim_node *n)
+{
+    switch (f->kind) {
+    case FAULT_disk_hang:
+        n->disk_until = sim.now + f->ms * SIM_MS;
+        return 1;
+    case FAULT_disk_full:
+        n->disk_full++;
+        return 1;
+    case FAULT_damaged:
+        n->damages = 1;
+        return 0;
+    case FAULT_begin_fails:
+        n->begin_fails += (int)(f->ms % 3) + 1;
+        return 0;
+    case FAULT_disk_stuck:
+        n->disk_stuck = n->life;
+        return 0;
+    default:
+        return 0;
+    }
+}
+
 /* 1: it lasts, and ends by sim_fault_end. */
 static int strike(const struct sim_fault *f)
 {
@@ -141,20 +165,11 @@ static int strike(const struct sim_fault *f)
     case FAULT_checkpoint:
         command(COORD_CHECKPOINT, 0);
         return 0;
-    case FAULT_disk_hang:
-        n->disk_until = sim.now + f->ms * SIM_MS;
-        return 1;
-    case FAULT_disk_full:
-        n->disk_full++;
-        return 1;
-    case FAULT_disk_stuck:
-        n->disk_stuck = n->life;
-        return 0;
     case FAULT_apart:
         set_cut(f, 1);
         return 0;
     default:
-        return 0;
+        return strike_disk(f, n);
     }
 }
 

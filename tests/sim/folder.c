@@ -43,16 +43,28 @@ void region_disk_begin(int node, struct sim_random *r, struct disk_order *o)
 }
 
 /* Terms come first: a checkpoint of a replaced ps 0 that was late is not the newest. */
-const struct sim_manifest *folder_newest(const struct folder *f)
+static int is_newer(const struct sim_manifest *a, const struct sim_manifest *b)
+{
+    return a->generation > b->generation || (a->generation == b->generation && a->step > b->step);
+}
+
+const struct sim_manifest *folder_newest(const struct folder *f, const struct sim_manifest *before)
 {
     const struct sim_manifest *best = NULL;
     for (int i = 0; i < f->n_manifests; i++) {
         const struct sim_manifest *m = f->manifest[i];
-        if (!best || m->generation > best->generation ||
-            (m->generation == best->generation && m->step > best->step))
+        if ((!before || is_newer(before, m)) && (!best || is_newer(m, best)))
             best = m;
     }
     return best;
+}
+
+const struct sim_manifest *folder_find(const struct folder *f, const char *name)
+{
+    for (int i = 0; i < f->n_manifests; i++)
+        if (!strcmp(f->manifest[i]->name, name))
+            return f->manifest[i];
+    return NULL;
 }
 
 /* It has a file of each server of its generation's plan, with that server's chunks. */
@@ -88,6 +100,7 @@ static enum status put_manifest(struct folder *f, const struct sim_manifest *m)
     if (f->n_manifests < FOLDER_FILES)
         f->manifest[f->n_manifests++] = m;
     STORY("checkpoint %s is whole", m->name);
+    sim_mark(MARK_manifest);
     return ST_OK;
 }
 
@@ -99,9 +112,9 @@ void disk_end(struct folder *f, int node, struct disk_order *o)
     if (!f) {
         o->st = o->what == DISK_ORDER_EPOCH ? ST_OK : ST_NOT_FOUND;
     } else if (o->what == DISK_ORDER_FIND) {
-        o->manifest = folder_newest(f);
+        o->manifest = folder_newest(f, o->before);
         o->step = o->manifest ? o->manifest->step : -1;
-        o->st = o->manifest ? ST_OK : ST_NOT_FOUND;
+        o->st = o->manifest ? ST_OK : o->before ? ST_IO : ST_NOT_FOUND;
     } else if (o->what == DISK_ORDER_OWNER) { /* a full disk can be read */
         o->st = ST_OK;
     } else if (sim.node[node].disk_full) {

@@ -55,6 +55,7 @@ struct disk_order {
     uint64_t epoch;
     int64_t step;
     const struct sim_manifest *manifest; /* FIND: found; MANIFEST: to be written */
+    const struct sim_manifest *before;   /* FIND: an older one is wanted; NULL: the newest */
     const struct sim_file *file;
 };
 
@@ -67,6 +68,8 @@ void disk_begin(int node, struct disk_order *o);
 void region_disk_begin(int node, struct sim_random *r, struct disk_order *o);
 /* What it does, as it ends. */
 void disk_end(struct folder *f, int node, struct disk_order *o);
-const struct sim_manifest *folder_newest(const struct folder *f);
+/* The newest; before: of those older than that one. NULL: there is none. */
+const struct sim_manifest *folder_newest(const struct folder *f, const struct sim_manifest *before);
+const struct sim_manifest *folder_find(const struct folder *f, const char *name); /* or NULL */
 
 #endif

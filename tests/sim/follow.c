@@ -140,12 +140,23 @@ static void begin(struct server *s)
 {
     const struct net_plan *p = s->apply;
     s->apply = NULL;
-    const struct sim_manifest *m = NULL;
-    for (int i = 0; p->source == PLAN_CHECKPOINT && s->folder && i < s->folder->n_manifests; i++)
-        if (!strcmp(s->folder->manifest[i]->name, p->restore))
-            m = s->folder->manifest[i];
+    const struct sim_manifest *m =
+        p->source == PLAN_CHECKPOINT && s->folder ? folder_find(s->folder, p->restore) : NULL;
+    struct sim_node *n = &sim.node[s->node];
+    int has_older = m && folder_newest(s->folder, m); /* the last one would stop the job for good */
+    if (has_older && n->damages) {
+        n->damaged = m;
+        n->damages = 0;
+    }
     enum status st = ST_NOT_FOUND;
-    if (m || p->source != PLAN_CHECKPOINT)
+    if (n->begin_fails) {
+        st = ST_NOMEM;
+        n->begin_fails--;
+    } else if (has_older && m == n->damaged) {
+        s->unreadable = p->generation;
+        STORY("%s finds %s damaged", n->name, m->name);
+        sim_mark(MARK_unread);
+    } else if (m || p->source != PLAN_CHECKPOINT)
         st = ps_service_begin(s->service, p, (const struct ps_restore *)m);
     if (st != ST_OK && !s->apply) {
         s->apply = p;
@@ -179,7 +190,7 @@ static void carry_out(struct server *s, const struct follower_action *a)
         }
         break;
     case FOLLOW_ACT_LOOK: {
-        const struct sim_manifest *m = s->folder ? folder_newest(s->folder) : NULL;
+        const struct sim_manifest *m = s->folder ? folder_newest(s->folder, NULL) : NULL;
         e.has_all_steps = m && m->step >= sim_job.train_steps;
         follow_step(s, &e);
         break;
@@ -224,7 +235,8 @@ static void step_state(struct server *s)
                                          .stopped = st.stopped,
                                          .ended = st.ended,
                                          .lowest = st.lowest,
-                                         .highest = st.highest};
+                                         .highest = st.highest,
+                                         .unreadable = s->unreadable};
     const struct follower_event e = {.kind = FOLLOW_STORE, .store = &store};
     follow_step(s, &e);
     const struct follower_event snapshot = {.kind = FOLLOW_SNAPSHOT, .snapshot = &s->part};

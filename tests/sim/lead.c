@@ -358,6 +358,8 @@ static void order_disk(struct server *s, const struct coord_action *a)
     o->op = a->op;
     o->epoch = a->value;
     o->what = (enum disk_what)a->disk; /* in the same order */
+    if (a->disk == DISK_FIND && a->value && s->folder)
+        o->before = folder_find(s->folder, l->plan->restore);
     if (a->disk == DISK_MANIFEST)
         order_manifest(s, o);
     disk_begin(s->node, o);
@@ -582,7 +584,8 @@ void lead_start(struct server *s)
     l->mail_end = &l->mail;
     l->wake_ns = INT64_MAX;
     l->state = sim_alloc(coord_bytes(LEAD_SERVERS, LEAD_WORKERS) + 64);
-    l->restore = s->folder ? folder_newest(s->folder) : NULL; /* claimed with its epoch, below */
+    l->restore =
+        s->folder ? folder_newest(s->folder, NULL) : NULL; /* claimed with its epoch, below */
     l->incarnation = sim.node[s->node].incarnation;
     const struct coord_start start = {
         .incarnation = l->incarnation,

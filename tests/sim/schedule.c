@@ -90,6 +90,10 @@ static int may(const struct sim_schedule *s, enum sim_fault_kind kind, int node)
     case FAULT_disk_hang:
     case FAULT_disk_full:
         return core;
+    case FAULT_damaged:
+        return core && server && s->option[OPT_folder];
+    case FAULT_begin_fails:
+        return core && server;
     case FAULT_disk_stuck: /* ps 0 names what it waits for, and waits */
         return core && server && node != 0;
     case FAULT_apart: /* the others go on without that worker, if there may be others */
@@ -155,6 +159,24 @@ static void draw_beside_drain(struct sim_random *r, struct sim_schedule *s)
     s->fault[s->n_faults++] = f;
 }
 
+/* What is damaged matters once there are two checkpoints, and the servers go back to the newest:
+ * one of them is lost then. */
+static void draw_beside_damage(struct sim_random *r, struct sim_schedule *s)
+{
+    struct sim_fault *damage = &s->fault[s->n_faults - 1], f = *damage;
+    if (s->n_faults == SIM_MAX_FAULTS || !sim_chance(r, 80))
+        return;
+    damage->mark = MARK_start;
+    damage->nth = 1;
+    damage->after_us = 0;
+    f.kind = sim_chance(r, 70) ? FAULT_kill : FAULT_power;
+    f.node = (int)sim_below(r, s->option[OPT_servers]);
+    f.mark = MARK_manifest;
+    f.nth = (int)sim_between(r, 2, 4);
+    f.after_us = draw_log(r, 1, 1000000);
+    s->fault[s->n_faults++] = f;
+}
+
 void sim_schedule_of_seed(uint64_t seed, struct sim_schedule *s)
 {
     struct sim_random r = sim_random_of(seed, STREAM_OPTIONS, 0);
@@ -184,6 +206,8 @@ void sim_schedule_of_seed(uint64_t seed, struct sim_schedule *s)
             s->fault[s->n_faults++] = f;
         if (fits && f.kind == FAULT_drain && sim_is_server(f.node) && f.node != 0)
             draw_beside_drain(&r, s);
+        if (fits && f.kind == FAULT_damaged)
+            draw_beside_damage(&r, s);
     }
 }
 

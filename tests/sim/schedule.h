@@ -68,6 +68,8 @@ enum sim_option {
     X(checkpoint, 0, 0)  /* an operator wants one */                                               \
     X(disk_hang, 0, 1)   /* orders to its folder do not end before that */                         \
     X(disk_full, 0, 1)                                                                             \
+    X(damaged, 0, 0)     /* the next checkpoint that a server is to read is damaged there */       \
+    X(begin_fails, 0, 0) /* its next plan, tried once to three times, cannot be begun */           \
     X(gone, 0, 0)        /* it dies and never comes back */                                        \
     X(disk_stuck, 0, 0)  /* orders of this process to its folder never end */                      \
     X(apart, 1, 0)       /* nothing goes between a worker and a server, for good; once at most */  \
@@ -83,15 +85,17 @@ enum sim_fault_kind {
 
 /* When a fault strikes: so long after the n-th time that such a thing happens. X(name). */
 #define SIM_MARKS(X)                                                                               \
-    X(start)   /* of the run; n is 1 */                                                            \
-    X(join)    /* a member was let in */                                                           \
-    X(push)    /* a contribution came to a server */                                               \
-    X(version) /* one was made */                                                                  \
-    X(leave)   /* a worker said goodbye */                                                         \
-    X(restart) /* a process was started again */                                                   \
-    X(stop)    /* ps 0 ordered a Stop */                                                           \
-    X(plan)    /* ps 0 ordered a plan */                                                           \
-    X(disk)    /* a disk order began */
+    X(start)    /* of the run; n is 1 */                                                           \
+    X(join)     /* a member was let in */                                                          \
+    X(push)     /* a contribution came to a server */                                              \
+    X(version)  /* one was made */                                                                 \
+    X(leave)    /* a worker said goodbye */                                                        \
+    X(restart)  /* a process was started again */                                                  \
+    X(stop)     /* ps 0 ordered a Stop */                                                          \
+    X(plan)     /* ps 0 ordered a plan */                                                          \
+    X(disk)     /* a disk order began */                                                           \
+    X(manifest) /* a checkpoint is whole */                                                        \
+    X(unread)   /* a server found that of its plan damaged */
 enum sim_mark {
 #define X(name) MARK_##name,
     SIM_MARKS(X)

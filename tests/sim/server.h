@@ -73,6 +73,7 @@ struct server {
     int writing; /* a file, until its disk is done */
     int64_t follow_wake, finish_ns;
     const struct net_plan *apply; /* that is to begin; NULL */
+    uint64_t unreadable;          /* generation whose checkpoint was damaged here; 0: none */
 
     struct ps_snapshot *snapshot;
     struct run *snapshot_run;

@@ -69,10 +69,12 @@ struct sim_node {
     uint64_t incarnation;
     int status; /* that it ended with */
     int64_t slow;
-    int64_t disk_until;  /* hung or slow so long */
-    uint32_t disk_stuck; /* the life in which it is; 0: it is not */
-    int disk_full, gone;
-    uint32_t quit; /* the life that has ended for good, with an error */
+    int64_t disk_until;                 /* hung or slow so long */
+    uint32_t disk_stuck;                /* the life in which it is; 0: it is not */
+    int disk_full, gone, damages;       /* damages: the next checkpoint that it is to read */
+    int begin_fails;                    /* so often */
+    const struct sim_manifest *damaged; /* where this server reads it; NULL: none is */
+    uint32_t quit;                      /* the life that has ended for good, with an error */
     struct sim_random random;
     struct sim_event *held, **held_end; /* while it is paused */
     char name[24];
