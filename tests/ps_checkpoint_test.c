@@ -289,28 +289,6 @@ static void a_snapshot_holds_one_step_until_its_end(void **state)
     end(&c);
 }
 
-/* While a step is announced to all servers: nobody gets what it needs to go further. */
-static void a_hold_keeps_answers_back(void **state)
-{
-    (void)state;
-    struct cluster c;
-    start(&c, 1, 4096, OPTIM_SGD);
-    train(&c, -1, 1);
-    n_answers = 0;
-    train(&c, 1, 2);
-    assert_int_equal(n_answers, c.chunks->n_chunks);
-    ps_store_hold(c.store[0], 1);
-    assert_true(ps_store_highest(c.store[0]) == 2);
-    train(&c, 2, 3);
-    assert_true(ps_store_highest(c.store[0]) == 3); /* versions are made all the same */
-    assert_int_equal(n_answers, c.chunks->n_chunks);
-    ps_store_hold(c.store[0], 0);
-    assert_int_equal(n_answers, 2 * c.chunks->n_chunks);
-    train(&c, 3, 4);
-    assert_int_equal(n_answers, 3 * c.chunks->n_chunks);
-    end(&c);
-}
-
 static void chunks_at_their_own_pace_keep_their_versions(void **state)
 {
     (void)state;
@@ -771,7 +749,6 @@ int main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test_setup_teardown(a_restored_job_ends_with_the_same_bits, setup, teardown),
         cmocka_unit_test_setup_teardown(a_snapshot_holds_one_step_until_its_end, setup, teardown),
-        cmocka_unit_test_setup_teardown(a_hold_keeps_answers_back, setup, teardown),
         cmocka_unit_test_setup_teardown(chunks_at_their_own_pace_keep_their_versions, setup,
                                         teardown),
         cmocka_unit_test_setup_teardown(progress_is_kept, setup, teardown),

@@ -353,7 +353,7 @@ static void test_stop_before_the_norm(void **state)
     deliver(&g);
     push_all(&g, 1, weights, 0);
     g.n_applied = 0;
-    ps_store_stop(g.server[0].store, -1);
+    ps_store_stop(g.server[0].store);
     assert_true(ps_store_stopped(g.server[0].store));
     assert_int_equal(g.n_rebase, N_MEMBERS * ((g.chunks->n_chunks + 1) / 2));
     deliver(&g);

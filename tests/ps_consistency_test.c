@@ -1,5 +1,5 @@
 /* tests/ps_consistency_test.c - the table of verdicts, cell by cell: each mode, each situation of a
- * push; and what holds of every verdict whatever the numbers (I3, train_steps, a store's end). */
+ * push; and what holds of every verdict whatever the numbers (I3, train_steps). */
 #include "ps/store/consistency.h"
 #include <setjmp.h>
 #include <stdarg.h>
@@ -60,16 +60,12 @@ static const struct row {
 /* Every cell again where no version is made any more: only what would have counted changes. */
 static const struct limits {
     const char *what;
-    int64_t end, last;
+    int64_t last;
     char instead; /* of COUNT */
 } limits[] = {
-    {"open", INT64_MAX, 100, 'C'},
-    {"the next version is the last", INT64_MAX, VERSION + 1, 'C'},
-    {"the next version is the store's end", VERSION + 1, 100, 'C'},
-    {"the job's last version is there", INT64_MAX, VERSION, 'S'},
-    {"the store is at its end", VERSION, 100, 'W'},
-    {"the store is at its end, at the job's last version", VERSION, VERSION, 'W'},
-    {"the end came late", VERSION - 2, 100, 'W'},
+    {"open", 100, 'C'},
+    {"the next version is the last", VERSION + 1, 'C'},
+    {"the job's last version is there", VERSION, 'S'},
 };
 
 static void test_every_cell(void **state)
@@ -81,7 +77,6 @@ static void test_every_cell(void **state)
                 const struct consistency_push p = {.step = r->step,
                                                    .member = MEMBER,
                                                    .version = VERSION,
-                                                   .end = limits[l].end,
                                                    .last = limits[l].last,
                                                    .n_counted = N_COUNTED,
                                                    .last_step = r->last_step,
@@ -105,7 +100,7 @@ static void check_rules(enum consistency_mode mode, const struct consistency_pus
     assert_int_equal(v.kind == VERDICT_REFUSE, p->step > p->version);
     if (v.kind != VERDICT_COUNT)
         return;
-    assert_true(p->version < p->last && p->version < p->end);
+    assert_true(p->version < p->last);
     assert_false(p->awaits_answer);
     if (paced)
         assert_true(p->step == p->version && p->last_step != p->step);
@@ -116,14 +111,13 @@ static void check_rules(enum consistency_mode mode, const struct consistency_pus
 static void test_rules(void **state)
 {
     long n = 0;
-    for (int64_t i = 0; i < 4 * 6 * 7 * 7 * 7 * 7 * 4; i++) {
+    for (int64_t i = 0; i < 4 * 6 * 7 * 7 * 7 * 4; i++) {
         int64_t k = i;
         struct consistency_push p = {.member = 1, .n_counted = 1};
         enum consistency_mode mode = (enum consistency_mode)(k % 4);
         k /= 4;
         p.step = k % 6, k /= 6;
         p.version = k % 7 - 1, k /= 7;
-        p.end = k % 7 == 6 ? INT64_MAX : k % 7 - 1, k /= 7;
         p.last = k % 7, k /= 7;
         p.last_step = k % 7 - 1, k /= 7;
         p.same_process = k % 2 && p.last_step >= 0;

@@ -1,5 +1,5 @@
-/* tests/ps_ending_test.c - how a store ends and another goes on from it: announced stops and stops
- * at once, what is answered meanwhile, and that what goes on has the bits of what was never
+/* tests/ps_ending_test.c - how a store is stopped and the next one continues from it: the answers
+ * to pieces that wait or arrive later, and that the next store has the bits of one that was never
  * stopped. */
 #include "base/rng.h"
 #include "capture.h"
@@ -178,8 +178,26 @@ static void check_seen(const struct rig *r, int chunk, int n, enum piece_kind ki
     }
 }
 
-/* Everyone goes on up to the step and no further; pulls are answered, pushes wait. */
-static void test_announced(void **state)
+/* Answers REBASE to every piece that waits and to every later piece, and makes no version. */
+static void check_stopped(struct rig *r, int64_t step)
+{
+    ps_store_stop(r->store);
+    ps_store_stop(r->store);
+    assert_true(ps_store_stopped(r->store));
+    assert_int_equal(r->n_stopped, 1);
+    for (int c = 0; c < N_CHUNKS; c++) {
+        check_seen(r, c, 2, PIECE_REBASE, 0);
+        for (int m = 0; m < 2; m++)
+            assert_int_equal(act(r, PIECE_PUSH, m, c, step < 0 ? 0 : step), PIECE_REBASE);
+        assert_int_equal(act(r, PIECE_PULL, 0, c, 0), PIECE_REBASE);
+        assert_int_equal(act(r, PIECE_INIT, 0, c, 0), PIECE_REBASE);
+    }
+    assert_int_equal(ps_store_step(r->store), step);
+    assert_int_equal(ps_store_highest(r->store), step);
+    assert_int_equal(r->n_stopped, 1);
+}
+
+static void test_stopped(void **state)
 {
     struct rig r, plain;
     setup(&r, (struct net_job){.sync_mode = JOB_SYNC}, 2);
@@ -187,73 +205,27 @@ static void test_announced(void **state)
     init_all(&r);
     init_all(&plain);
     train(&plain, N_CHUNKS, 0, 5);
-    train(&r, N_CHUNKS, 0, 3);
-    ps_store_stop(r.store, 5);
-    for (int c = 0; c < N_CHUNKS; c++) { /* step 3 is none of its business */
-        assert_int_equal(act(&r, PIECE_PUSH, 0, c, 3), PIECE_TAKEN);
-        assert_int_equal(act(&r, PIECE_PUSH, 1, c, 3), PIECE_NONE);
-        check_seen(&r, c, 2, PIECE_APPLIED, 4);
-        r.n_seen[c] = 0;
+    train(&r, N_CHUNKS, 0, 5);
+    for (int c = 0; c < N_CHUNKS; c++) { /* both wait for a version that is not made */
+        assert_int_equal(act(&r, PIECE_PUSH, 0, c, 5), PIECE_TAKEN);
+        assert_int_equal(act(&r, PIECE_PULL, 1, c, 6 + 1), PIECE_NONE);
     }
-    for (int c = 0; c < N_CHUNKS; c++) {
-        assert_false(ps_store_stopped(r.store));
-        assert_int_equal(r.n_stopped, 0);
-        assert_int_equal(act(&r, PIECE_PUSH, 0, c, 4), PIECE_TAKEN);
-        assert_int_equal(act(&r, PIECE_PUSH, 1, c, 4), PIECE_TAKEN); /* its answer has to wait */
-        check_seen(&r, c, 0, PIECE_NONE, 0);
-        /* member 1 comes back: it reads what it redoes, and is counted once */
-        assert_int_equal(act(&r, PIECE_PULL, 1, c, 4 + 1), PIECE_VERSION);
-        assert_int_equal(r.answered, 4);
-        assert_int_equal(act(&r, PIECE_PULL, 1, c, 0), PIECE_VERSION);
-        assert_int_equal(r.answered, 5);
-        assert_int_equal(act(&r, PIECE_PUSH, 1, c, 4), PIECE_TAKEN);
-        for (int m = 0; m < 2; m++) /* for the next generation */
-            assert_int_equal(act(&r, PIECE_PUSH, m, c, 5), PIECE_TAKEN);
-        assert_int_equal(act(&r, PIECE_PULL, 0, c, 6 + 1), PIECE_NONE);
-    }
-    assert_true(ps_store_stopped(r.store));
-    assert_int_equal(r.n_stopped, 1);
-    assert_int_equal(ps_store_step(r.store), 5);
-    assert_int_equal(ps_store_highest(r.store), 5);
+    assert_false(ps_store_stopped(r.store));
+    assert_int_equal(r.n_stopped, 0);
+    check_stopped(&r, 5);
     compare(&r, &plain, 5);
-    ps_store_hold(r.store, 1); /* which nobody has to wait for now */
-    ps_store_stop(r.store, -1);
-    for (int c = 0; c < N_CHUNKS; c++) {
-        check_seen(&r, c, 3, PIECE_REBASE, 0);
-        assert_int_equal(act(&r, PIECE_PUSH, 0, c, 5), PIECE_REBASE);
-        assert_int_equal(act(&r, PIECE_PULL, 0, c, 0), PIECE_REBASE);
-        assert_int_equal(act(&r, PIECE_INIT, 0, c, 0), PIECE_REBASE);
-        assert_int_equal(act(&r, PIECE_PUSH, 1, c, 4), PIECE_REBASE);
-    }
-    assert_int_equal(r.n_stopped, 1);
-    assert_int_equal(ps_store_highest(r.store), 5);
     teardown(&r);
     teardown(&plain);
 }
 
-/* A stop that comes too late for one chunk, and one before there are values. */
-static void test_late_and_early(void **state)
+static void test_stopped_before_values(void **state)
 {
     struct rig r;
     setup(&r, (struct net_job){.sync_mode = JOB_SYNC}, 2);
-    init_all(&r);
-    train(&r, N_CHUNKS, 0, 3);
-    train(&r, 1, 3, 4);
-    ps_store_stop(r.store, 3);
-    assert_true(ps_store_stopped(r.store));
-    assert_int_equal(r.n_stopped, 1);
-    assert_int_equal(ps_store_step(r.store), 3);
-    assert_int_equal(ps_store_highest(r.store), 4);
-    for (int m = 0; m < 2; m++)
-        assert_int_equal(act(&r, PIECE_PUSH, m, 0, 4), PIECE_TAKEN);
-    assert_int_equal(ps_store_highest(r.store), 4);
-    teardown(&r);
-    setup(&r, (struct net_job){.sync_mode = JOB_SYNC}, 2);
-    assert_int_equal(act(&r, PIECE_PULL, 1, 0, 0), PIECE_NONE);
-    ps_store_stop(r.store, -1);
-    check_seen(&r, 0, 1, PIECE_REBASE, 0);
-    assert_int_equal(act(&r, PIECE_INIT, 0, 0, 0), PIECE_REBASE);
-    assert_int_equal(ps_store_highest(r.store), -1);
+    for (int c = 0; c < N_CHUNKS; c++)
+        for (int m = 0; m < 2; m++)
+            assert_int_equal(act(&r, PIECE_PULL, m, c, 0), PIECE_NONE);
+    check_stopped(&r, -1);
     teardown(&r);
 }
 
@@ -292,7 +264,7 @@ static void stop_in_the_middle(enum dtype version_dtype, int shared, int destroy
     train(&r, N_CHUNKS, 0, 4);
     train(&r, 1, 4, 5);
     assert_int_equal(act(&r, PIECE_PUSH, 1, 1, 4), PIECE_TAKEN);
-    ps_store_stop(r.store, -1);
+    ps_store_stop(r.store);
     assert_true(ps_store_stopped(r.store));
     check_seen(&r, 1, 1, PIECE_REBASE, 0);
     check_seen(&r, 2, 0, PIECE_NONE, 0);
@@ -375,7 +347,7 @@ static void test_by_reference(void **state)
     setup(&r, (struct net_job){.sync_mode = JOB_SYNC}, 2);
     init_all(&r);
     train(&r, N_CHUNKS, 0, 4);
-    ps_store_stop(r.store, -1);
+    ps_store_stop(r.store);
     assert_int_equal(ps_store_take(r.store, 0, 4, &before), ST_OK);
     go_on(&r, 4, 3, 0, 1);
     assert_int_equal(ps_store_take(r.store, 0, 4, &after), ST_OK);
@@ -392,7 +364,7 @@ static void test_by_reference(void **state)
     teardown(&r);
 }
 
-/* Where chunks go each at its own pace every stop is final, and the newest is taken. */
+/* Where chunks go each at its own pace, the newest version is taken. */
 static void test_async(void **state)
 {
     struct rig r;
@@ -401,7 +373,7 @@ static void test_async(void **state)
     init_all(&r);
     for (int64_t step = 0; step < 3; step++)
         assert_int_equal(act(&r, PIECE_PUSH, 0, 0, step), PIECE_APPLIED);
-    ps_store_stop(r.store, 50);
+    ps_store_stop(r.store);
     assert_true(ps_store_stopped(r.store));
     assert_int_equal(act(&r, PIECE_PUSH, 1, 0, 3), PIECE_REBASE);
     assert_int_equal(ps_store_take(r.store, 0, 1, &t), ST_OK);
@@ -425,14 +397,14 @@ static void test_backup_workers(void **state)
     for (int m = 0; m < 3; m++)
         act(&r, PIECE_PUSH, m, 0, 0);
     assert_int_equal(ps_store_highest(r.store), 1);
-    ps_store_stop(r.store, -1);
+    ps_store_stop(r.store);
     go_on(&r, -1, 2, 0, 1);
     memset(r.n_seen, 0, sizeof r.n_seen);
     assert_int_equal(act(&r, PIECE_PUSH, 0, 0, 1), PIECE_TAKEN);
     assert_int_equal(ps_store_highest(r.store), 1);
     assert_int_equal(act(&r, PIECE_PUSH, 1, 0, 1), PIECE_NONE);
     assert_int_equal(ps_store_highest(r.store), 2);
-    ps_store_stop(r.store, 5); /* final, as it is no lockstep */
+    ps_store_stop(r.store);
     assert_int_equal(act(&r, PIECE_PUSH, 0, 0, 2), PIECE_REBASE);
     teardown(&r);
 }
@@ -470,9 +442,6 @@ static void test_hold_last(void **state)
     assert_int_equal(act(&r, PIECE_PUSH, 1, 0, 2), PIECE_TAKEN); /* again, from a new stream */
     assert_int_equal(ps_store_highest(r.store), 3);
     check_seen(&r, 0, 0, PIECE_NONE, 0);
-    ps_store_hold(r.store, 1);
-    ps_store_hold(r.store, 0);
-    check_seen(&r, 0, 0, PIECE_NONE, 0);
     ps_store_hold_last(r.store, 0);
     assert_int_equal(r.n_seen[0], 2);
     assert_int_equal(r.seen[0][0].kind, PIECE_APPLIED);
@@ -496,9 +465,6 @@ static void test_hold_last_at_own_pace(void **state)
     assert_int_equal(act(&r, PIECE_PUSH, 1, 0, 0), PIECE_STALE);
     assert_int_equal(act(&r, PIECE_PULL, 1, 0, 0), PIECE_VERSION); /* the newest */
     assert_int_equal(act(&r, PIECE_PULL, 1, 0, 3 + 1), PIECE_NONE);
-    ps_store_hold(r.store, 1);
-    ps_store_hold(r.store, 0);
-    check_seen(&r, 0, 0, PIECE_NONE, 0);
     ps_store_hold_last(r.store, 0);
     check_seen(&r, 0, 1, PIECE_VERSION, 3);
     assert_int_equal(act(&r, PIECE_PULL, 0, 0, 3 + 1), PIECE_VERSION);
@@ -508,8 +474,8 @@ static void test_hold_last_at_own_pace(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_announced),
-        cmocka_unit_test(test_late_and_early),
+        cmocka_unit_test(test_stopped),
+        cmocka_unit_test(test_stopped_before_values),
         cmocka_unit_test(test_now),
         cmocka_unit_test(test_segments),
         cmocka_unit_test(test_by_reference),

@@ -315,7 +315,7 @@ static void test_newcomers(void **state)
         assert_string_equal(p.waiting[i].address, "gpu7");
     }
     people_free(&p);
-    ps_service_stop(r.service, -1);
+    ps_service_stop(r.service);
     struct net_plan *plan = plan_of(&r, 2, member, 3, &alone);
     plan->source = PLAN_MEMORY;
     plan->step = 3;
@@ -408,7 +408,7 @@ static void test_memory(void **state)
     int ended;
     setup(&r, 0, 0);
     start_two(&r);
-    ps_service_stop(r.service, 3);
+    ps_service_stop(r.service);
     struct ps_service_state at = state_of(&r);
     assert_true(at.stopped && at.generation == 1 && at.lowest == 3 && at.highest == 3);
     assert_int_equal(join(&r, 1, 11, 2, &reply), JOIN_RETRY);
@@ -469,7 +469,7 @@ static void test_other_servers(void **state)
     assert_int_equal(begin(&r, plan), ST_OK);
     at = state_of(&r);
     assert_true(at.generation == 3 && at.highest == -1 && at.lowest == 100);
-    ps_service_stop(r.service, -1);
+    ps_service_stop(r.service);
     assert_true(state_of(&r).stopped);
     ps_service_settle(r.service, 3);
     teardown(&r);
@@ -535,7 +535,7 @@ static void test_leaving_with_an_error(void **state)
     p = people_of(&r);
     assert_true(p.members[1].failed);
     people_free(&p);
-    ps_service_stop(r.service, -1);
+    ps_service_stop(r.service);
     assert_int_equal(join(&r, 1, 77, 2, &(struct net_join_reply){.step = 0}), JOIN_RETRY);
     p = people_of(&r);
     assert_true(p.members[1].asked && !p.members[1].leaving && !p.members[1].failed);
@@ -598,31 +598,28 @@ static void start_both(struct net_exchange *x[2], int64_t step, uint64_t generat
     }
 }
 
-/* Nothing is done twice: what was pushed for the last step counts, and the next one is pushed to
- * the next generation. stop: the announced step; -1: at once, in the middle of a step. */
-static void change_generation(struct rig *r, struct net_exchange *x[2], int64_t step, int64_t stop)
+/* Stops in the middle of a step, which both members then push to the next generation: no
+ * contribution counts twice. */
+static void change_generation(struct rig *r, struct net_exchange *x[2], int64_t step)
 {
     static const int member[] = {0, 1};
-    push(x, 0, stop < 0 ? step : step - 1);
-    ps_service_stop(r->service, stop);
-    if (stop >= 0)
-        push(x, 1, step - 1);
+    push(x, 0, step);
+    ps_service_stop(r->service);
     wait_until(r, is_stopped);
     struct net_plan *plan = plan_of(r, 2, member, 2, &alone);
     plan->source = PLAN_MEMORY;
     plan->step = step;
     plan->position = (uint64_t)step * 2 * BATCH;
     assert_int_equal(begin(r, plan), ST_OK);
-    if (stop < 0)
-        push(x, 1, step); /* it comes too late */
+    push(x, 1, step); /* too late */
     for (int m = 0; m < 2; m++)
         assert_int_equal(net_exchange_wait(x[m], 0, N_CHUNKS, step + 1), ST_REBASED);
     start_both(x, step, 2);
     ps_service_settle(r->service, 2);
 }
 
-/* Trains 8 steps, with another generation from step 4 on; 0: without. */
-static void train(int64_t stop, float *params)
+/* Trains 8 steps; if `changes`, the next generation begins at step 4. */
+static void train(bool changes, float *params)
 {
     struct rig r;
     struct ps_service_state now;
@@ -646,12 +643,8 @@ static void train(int64_t stop, float *params)
     }
     start_both(x, 0, 1);
     for (int64_t step = 0; step < 8; step++) {
-        if (step == 3 && stop == 4) {
-            change_generation(&r, x, 4, 4);
-            continue;
-        }
-        if (step == 4 && stop < 0)
-            change_generation(&r, x, 4, -1);
+        if (step == 4 && changes)
+            change_generation(&r, x, 4);
         for (int m = 0; m < 2; m++)
             push(x, m, step);
         for (int m = 0; m < 2; m++)
@@ -736,7 +729,7 @@ static void test_fetch(void **state)
     log_init("test", -1, LOG_LEVEL_ERROR + 1); /* who has not stopped hands on nothing */
     assert_int_equal(begin(&node[1].rig, shared_plan(node, 2, second, first)), ST_REFUSED);
     log_init("test", -1, LOG_LEVEL_WARN);
-    ps_service_stop(node[0].rig.service, 3);
+    ps_service_stop(node[0].rig.service);
     assert_int_equal(begin(&node[1].rig, shared_plan(node, 2, second, first)), ST_OK);
     assert_int_equal(begin(&node[0].rig, shared_plan(node, 2, second, first)), ST_OK);
     take(&node[1].rig, 1, &is);
@@ -748,7 +741,7 @@ static void test_fetch(void **state)
     assert_int_equal(state_of(&node[0].rig).lowest, 3);
     for (int i = 0; i < 2; i++) {
         ps_service_settle(node[i].rig.service, 2);
-        ps_service_stop(node[i].rig.service, 3);
+        ps_service_stop(node[i].rig.service);
     }
     log_init("test", -1, LOG_LEVEL_ERROR + 1);
     struct net_plan *gone = shared_plan(node, 3, first, second);
@@ -771,12 +764,10 @@ static void test_fetch(void **state)
 
 static void test_over_the_network(void **state)
 {
-    static float plain[N_ELEMS], planned[N_ELEMS], unplanned[N_ELEMS];
-    train(0, plain);
-    train(4, planned);
-    train(-1, unplanned);
-    assert_memory_equal(plain, planned, sizeof plain);
-    assert_memory_equal(plain, unplanned, sizeof plain);
+    static float plain[N_ELEMS], changed[N_ELEMS];
+    train(false, plain);
+    train(true, changed);
+    assert_memory_equal(plain, changed, sizeof plain);
     assert_true(plain[0] != 0);
 }
 

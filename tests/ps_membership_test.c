@@ -385,7 +385,7 @@ static void test_of_another_ps0(void **state)
     assert_int_equal(join(&r, -1, 13, 0), JOIN_RETRY); /* it has no place yet, either */
     assert_int_equal(has_asked(&r, 1),
                      1); /* what is there is to end, whether it has begun or not */
-    ps_service_stop(r.service, -1);
+    ps_service_stop(r.service);
     assert_int_equal(join(&r, 1, 12, 2), JOIN_RETRY);
     assert_int_equal(has_asked(&r, 1), 1);
     r.generation = term_of(TERM_MAX_EPOCH, 1);
@@ -404,7 +404,7 @@ static void test_twin_between_generations(void **state)
     setup(&r, &cfg);
     assert_int_equal(join(&r, 0, 10, 2), JOIN_INIT);
     assert_int_equal(join(&r, 1, 11, 2), JOIN_WELCOME);
-    ps_service_stop(r.service, -1);
+    ps_service_stop(r.service);
     for (int again = 0; again < 4; again++) {
         fake_time_move(3000);
         assert_int_equal(join(&r, 1, 12, 2), JOIN_RETRY); /* just before the first one does */

@@ -227,7 +227,7 @@ static void test_backup_workers(void **state)
     assert_int_equal(act(&r, PIECE_PUSH, 0, 0, 0), PIECE_STALE);
     assert_int_equal(r.said[0], 1 + 0);
     assert_int_equal(act(&r, PIECE_PUSH, 0, 0, 1), PIECE_NONE);
-    ps_store_stop(r.store, -1);
+    ps_store_stop(r.store);
     assert_int_equal(ps_store_take(r.store, 0, -1, &t), ST_OK);
     assert_int_equal(t.n_samples, 4);
     assert_memory_equal(t.samples, ((uint64_t[]){50, 0, 30, 40}), 4 * sizeof *t.samples);
@@ -247,7 +247,7 @@ static void test_next_store(void **state)
         for (int64_t step = 0; step < 5; step++)
             assert_int_equal(act(&r, PIECE_PUSH, 0, 0, step), PIECE_APPLIED);
         struct ps_store *before = r.store;
-        ps_store_stop(before, -1);
+        ps_store_stop(before);
         assert_int_equal(act(&r, PIECE_PUSH, 1, 0, 5), PIECE_REBASE);
         open_store(&r, job, 2, 12345);
         assert_int_equal(ps_store_take(before, 0, -1, &t), ST_OK);

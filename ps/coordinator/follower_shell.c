@@ -185,7 +185,7 @@ static void carry_out(struct follower_shell *f, const struct follower_action *a)
 {
     switch (a->kind) {
     case FOLLOW_ACT_STOP:
-        ps_service_stop(f->cfg.service, -1);
+        ps_service_stop(f->cfg.service);
         break;
     case FOLLOW_ACT_APPLY:
         plan_applier_take(f->applier, f->reply.plan, NULL);

@@ -212,7 +212,6 @@ static void empty_before(struct ps_service *s, struct run *old)
     struct run *older = cut(old);
     pthread_mutex_unlock(&s->lock);
     service_let_go(older);
-    ps_store_stop(old->store, -1);
     ps_store_empty(old->store);
 }
 
@@ -223,7 +222,7 @@ static enum status begin(struct ps_service *s, const struct net_plan *plan,
     int ended, over;
     struct run *r = NULL, *old = ps_service_run(s, &ended);
     if (old && !ps_store_stopped(old->store))
-        ps_store_stop(old->store, -1);
+        ps_store_stop(old->store);
     enum status st = s->cfg.beginning ? s->cfg.beginning(s->cfg.ctx, plan) : ST_OK;
     if (st == ST_OK && old && !ended && plan->source != PLAN_MEMORY)
         empty_before(s, old);
@@ -236,10 +235,8 @@ static enum status begin(struct ps_service *s, const struct net_plan *plan,
     struct run *gone = swap(s, run_ref(r), &over);
     leave_done(s, r);
     log_run(r, !old || ended);
-    if (old) {
-        ps_store_stop(old->store, -1); /* whoever waits for what has been announced, too */
+    if (old)
         doubt_streams(s, old);
-    }
     service_let_go(gone);
     run_unref(old);
     if (s->cfg.started)
@@ -294,12 +291,12 @@ enum status service_first_plan(struct ps_service *s, const struct net_join *req,
     return st;
 }
 
-void ps_service_stop(struct ps_service *s, int64_t step)
+void ps_service_stop(struct ps_service *s)
 {
     int ended;
     struct run *r = ps_service_run(s, &ended);
     if (r)
-        ps_store_stop(r->store, step);
+        ps_store_stop(r->store);
     run_unref(r);
 }
 

@@ -103,8 +103,8 @@ void ps_service_destroy(struct ps_service *s); /* NULL is fine */
 struct net_server_handler ps_service_handler(struct ps_service *s);
 
 void ps_service_state(struct ps_service *s, struct ps_service_state *out);
-/* As ps_store_stop, of the present run; nothing if there is none. */
-void ps_service_stop(struct ps_service *s, int64_t step);
+/* Stops the present run's store (ps_store_stop); does nothing if there is no run. */
+void ps_service_stop(struct ps_service *s);
 /* The plan's generation, in force when it returns ST_OK. MEMORY: what this server held stays where
  * it is, the rest is fetched from its holders. The generation before is stopped, its members are
  * answered REBASE. restore: of a CHECKPOINT, borrowed for the call. Errors are logged; the

@@ -90,10 +90,10 @@ static int is_ahead(const struct ps_store *s, const struct chunk_state *c, int m
 }
 
 /* In lockstep: this version and those above it are not sent in answer to pushes yet. */
-static int64_t withheld_from(const struct ps_store *s, const struct chunk_state *c)
+static int64_t withheld_from(const struct ps_store *s)
 {
     int last = s->lockstep && atomic_load_explicit(&s->hold_last, memory_order_relaxed);
-    return last && s->job.train_steps < c->end ? s->job.train_steps : c->end;
+    return last ? s->job.train_steps : INT64_MAX;
 }
 
 /* Where chunks go each at its own pace, pushes are answered all along, or others would not come to
@@ -133,7 +133,7 @@ static void withhold(const struct ps_store *s, struct chunk_state *c, const stru
                      struct ps_answer *answer)
 {
     struct waiter *w = &c->waiters[a->head->member];
-    if (!answer->payload || (int64_t)answer->step < withheld_from(s, c))
+    if (!answer->payload || (int64_t)answer->step < withheld_from(s))
         return;
     chunk_state_wait(c, a);
     w->push_step = (int64_t)answer->step - 1;
@@ -146,7 +146,7 @@ static void withhold(const struct ps_store *s, struct chunk_state *c, const stru
 static int is_answered_next(const struct ps_store *s, const struct chunk_state *c, int member,
                             int new_version)
 {
-    return new_version && c->version < withheld_from(s, c) &&
+    return new_version && c->version < withheld_from(s) &&
            !is_ahead(s, c, member, clock_limit(s, c));
 }
 
@@ -201,11 +201,9 @@ static int gives_pusher(const struct chunk_state *c, int64_t step)
 /* Notes who is owed an answer, from member *from on. Under the chunk's lock. */
 static int collect_owed(struct ps_store *s, struct chunk_state *c, int *from, struct target *t)
 {
-    int n = 0, stopped = atomic_load(&s->stopped) && c->ended;
+    int n = 0, stopped = c->is_stopped;
     int64_t limit = clock_limit(s, c);
-    int push = c->version < withheld_from(s, c);
-    if (!stopped && atomic_load_explicit(&s->hold, memory_order_relaxed))
-        *from = s->n_members; /* ps_store_hold comes back to them */
+    int push = c->version < withheld_from(s);
     for (; *from < s->n_members && n + 2 <= ANSWER_BATCH; (*from)++) {
         struct waiter *w = &c->waiters[*from];
         int before = n;

@@ -24,6 +24,7 @@
 #include "ps/store/waiter.h"
 #include <pthread.h>
 #include <stdatomic.h>
+#include <stdbool.h>
 
 enum pending {
     PENDING_NONE,
@@ -44,8 +45,7 @@ struct chunk_state {
     /* Slots: n_slots * n floats; whoever holds a reference besides keeps them as they are. The
      * previous version has its slots in lockstep alone. */
     struct ps_version present, previous;
-    int64_t end; /* no version above it is made; INT64_MAX: there is no end */
-    int ended;   /* it is there */
+    bool is_stopped; /* no further version is made */
     struct ps_aggregate sum;
     /* Between the last contribution and the version; the previous one is over. */
     enum pending pending;
@@ -78,10 +78,8 @@ struct ps_store {
     struct buf *nothing;           /* no bytes: the payload of a version that was kept */
     _Atomic uint64_t *incarnation; /* by member; 0: not admitted */
     _Atomic int *left;             /* by member: has left once; never cleared */
-    _Atomic int hold;              /* 1: versions are made, but not sent in answer to what waits */
-    _Atomic int hold_last;         /* 1: likewise version train_steps, to pushes */
-    _Atomic int stopped;           /* 1: it was stopped for good, each chunk where it was */
-    _Atomic int stopping, n_ended; /* 1: there is an end; chunks that are there */
+    _Atomic int hold_last;         /* 1: version train_steps is made, but not sent to pushes */
+    _Atomic bool is_stopped;       /* true once every chunk is stopped */
     _Atomic int sums;              /* 1: a member needs versions' checksums */
     _Atomic int n_restarts;        /* members that came again without having left */
 };
@@ -131,8 +129,6 @@ int chunk_state_missing(const struct ps_store *s, const struct chunk_state *c, i
 /* What an answer for the chunk says of the member's samples. */
 uint64_t chunk_state_samples(const struct ps_store *s, const struct chunk_state *c, int member);
 
-/* handover.c: the chunk is at its end. 1: it was the last. */
-int chunk_state_end(struct ps_store *s, struct chunk_state *c);
 /* snapshot.c: the chunk, which has a snapshot that waits, has a new version. */
 void chunk_state_snapshot(struct chunk_state *c);
 

@@ -15,7 +15,6 @@ static void finish_all(struct ps_store *s, int64_t step)
 {
     double squares = ps_norm_squares(s->norm, step);
     double factor = clip_factor(squares, s->job.optim.clip_norm);
-    int last = 0;
     if (factor == 0)
         LOG_FEW("step %" PRId64 ": the norm of the mean gradient is not finite (its square is %g), "
                 "though each contribution is: the step moves nothing; a lower --learning_rate may "
@@ -25,16 +24,12 @@ static void finish_all(struct ps_store *s, int64_t step)
         struct chunk_state *c = &s->owned[i];
         pthread_mutex_lock(&c->lock);
         int made = chunk_state_finish(s, c, step, factor);
-        if (made && c->version >= c->end)
-            last |= chunk_state_end(s, c);
         size_t not_finite = diverged_take(c);
         pthread_mutex_unlock(&c->lock);
         diverged_say(s, c, not_finite, step);
         if (made)
             chunk_state_answer_owed(s, c);
     }
-    if (last && s->cfg.stopped)
-        s->cfg.stopped(s->cfg.ctx);
 }
 
 /* Others are told before this server does its own work. */

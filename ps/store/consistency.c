@@ -50,7 +50,7 @@ enum record {
 #define STALE VERDICT_STALE
 #define WAIT VERDICT_WAIT
 
-/* What is repeated while its first answer is held back (hold, stop) is answered like any other
+/* What is repeated while its first answer is held back (hold_last) is answered like any other
  * repeat, but for ssp, where holding answers back is what the mode is about.
  * sync: version s+1 took a contribution of every member, so what is repeated of step s was counted,
  * whatever the record says: a store that goes on from another's versions has none.
@@ -105,8 +105,6 @@ struct verdict consistency_verdict(enum consistency_mode mode, const struct cons
     enum verdict_kind kind = verdicts[mode][age_of(p)][record_of(p)];
     if (kind != VERDICT_COUNT)
         return (struct verdict){kind, 0};
-    if (p->version >= p->end) /* the next store counts it */
-        return (struct verdict){VERDICT_WAIT, 0};
     if (p->version >= p->last)
         return (struct verdict){VERDICT_STALE, 0};
     return (struct verdict){VERDICT_COUNT, slot_of(mode, p)};

@@ -21,7 +21,6 @@ struct consistency_push {
     int64_t step; /* the version that it was computed on */
     int member;
     int64_t version;   /* the chunk's present one */
-    int64_t end;       /* no version above it is made: the store stops there */
     int64_t last;      /* the job's last version */
     int n_counted;     /* contributions to the next version that are there */
     int64_t last_step; /* of the member's last contribution here that counted; -1: none */

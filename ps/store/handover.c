@@ -1,12 +1,8 @@
 /* ps/store/handover.c - see store.h: how a store ends, and how the next goes on from what it held.
  *
- * A chunk's `end` is the highest version that it makes. An announced end (lockstep) holds pushes'
- * answers that carry its version: so every member goes on until it has pushed that step's last
- * chunk, here and at the other servers, and nobody computes what would not count. When all servers
- * are there the stop is made final, and whoever waits is answered REBASE. Pulls are answered all
- * along: a member that comes back in the middle has to read what it redoes. Where chunks go each at
- * its own pace a member that waits at one would never bring another to its end: there every stop is
- * final.
+ * A stop is final and at once: each chunk keeps the version that it has, and answers REBASE to
+ * every piece that waits there or arrives later. The versions of two chunks may then differ by a
+ * step; the next generation begins at the last step that is complete on every server.
  * Locks: a chunk's alone. */
 #include "ps/store/handover.h"
 #include "ps/store/chunk_state.h"
@@ -14,40 +10,23 @@
 #include <stdlib.h>
 #include <string.h>
 
-int chunk_state_end(struct ps_store *s, struct chunk_state *c)
+/* Two threads may stop a store at once: each of them finds all chunks stopped when it returns. */
+void ps_store_stop(struct ps_store *s)
 {
-    if (c->ended)
-        return 0;
-    c->ended = 1;
-    return atomic_fetch_add(&s->n_ended, 1) + 1 == s->n_owned;
-}
-
-void ps_store_stop(struct ps_store *s, int64_t step)
-{
-    int final = step < 0 || !s->lockstep, last = s->n_owned == 0;
-    if (final)
-        atomic_store(&s->stopped, 1);
     for (int i = 0; i < s->n_owned; i++) {
         struct chunk_state *c = &s->owned[i];
         pthread_mutex_lock(&c->lock);
-        int64_t end = final ? c->version : step;
-        if (end < c->end)
-            c->end = end;
-        if (c->version >= c->end)
-            last |= chunk_state_end(s, c);
-        int owes = final && c->ended;
+        c->is_stopped = true;
         pthread_mutex_unlock(&c->lock);
-        if (owes)
-            chunk_state_answer_owed(s, c);
+        chunk_state_answer_owed(s, c);
     }
-    atomic_store(&s->stopping, 1);
-    if (last && s->cfg.stopped)
+    if (!atomic_exchange(&s->is_stopped, true) && s->cfg.stopped)
         s->cfg.stopped(s->cfg.ctx);
 }
 
 int ps_store_stopped(const struct ps_store *s)
 {
-    return atomic_load(&s->stopping) && atomic_load(&s->n_ended) == s->n_owned;
+    return atomic_load(&s->is_stopped);
 }
 
 void ps_store_hold_last(struct ps_store *s, int on)

@@ -7,7 +7,7 @@
 #define PS_STORE_HANDOVER_H
 #include "ps/store/store.h"
 
-/* Releases what the chunks of a store that was stopped for good hold: versions, slots,
+/* Releases what the chunks of a stopped store hold: versions, slots,
  * contributions. Their numbers stay, and members are sent to the next generation as before. */
 void ps_store_empty(struct ps_store *s);
 

@@ -19,7 +19,7 @@ enum status ps_store_first(struct ps_store *s, int chunk, int64_t version, const
     if (!c)
         return ST_OK;
     pthread_mutex_lock(&c->lock);
-    if (c->version < 0 && !c->ended && (st = chunk_state_take_version(s, c, &v)) == ST_OK) {
+    if (c->version < 0 && !c->is_stopped && (st = chunk_state_take_version(s, c, &v)) == ST_OK) {
         memcpy(v.value->data, value, c->n * sizeof(float));
         chunk_state_set_first(c, &v, version);
     }
@@ -43,15 +43,13 @@ static void change(float *value, const struct ps_adoption *how, size_t n)
 int ps_store_adopt(struct ps_store *s, int chunk, int64_t version, const struct ps_adoption *how)
 {
     struct chunk_state *c = owned_chunk(s, chunk);
-    int last = 0;
     if (!c)
         return 0;
     pthread_mutex_lock(&c->lock);
-    int made = c->pending == PENDING_OUTER && c->version + 1 == version && c->version < c->end;
+    int made = c->pending == PENDING_OUTER && c->version + 1 == version && !c->is_stopped;
     if (made) {
         change(c->next.value->data, how, c->n);
         chunk_state_make_adopted(s, c);
-        last = c->version >= c->end && chunk_state_end(s, c);
     }
     size_t not_finite = diverged_take(c);
     pthread_mutex_unlock(&c->lock);
@@ -59,7 +57,5 @@ int ps_store_adopt(struct ps_store *s, int chunk, int64_t version, const struct 
         return 0;
     diverged_say(s, c, not_finite, version - 1);
     chunk_state_answer_owed(s, c);
-    if (last && s->cfg.stopped)
-        s->cfg.stopped(s->cfg.ctx);
     return 1;
 }

@@ -219,7 +219,6 @@ static int push(struct ps_store *s, struct chunk_state *c, const struct arrival 
         .step = step,
         .member = (int)a->head->member,
         .version = c->version,
-        .end = c->end,
         .last = s->job.train_steps,
         .n_counted = c->sum.n_counted,
         .last_step = w->counted_step,
@@ -289,7 +288,7 @@ static int init(struct ps_store *s, struct chunk_state *c, const struct arrival 
 static int handle(struct ps_store *s, struct chunk_state *c, const struct arrival *a,
                   struct ps_answer *answer)
 {
-    if (atomic_load(&s->stopped) && c->ended)
+    if (c->is_stopped)
         answer->kind = PIECE_REBASE;
     else if (a->piece->kind == PIECE_PUSH)
         return push(s, c, a, answer);
@@ -314,7 +313,6 @@ void ps_store_piece(struct ps_store *s, const struct net_frame_head *head,
     int new_version = handle(s, c, &a, answer);
     int complete = c->pending != PENDING_NONE && before == PENDING_NONE;
     int awaits_norm = complete && c->pending == PENDING_NORM;
-    int last = new_version && c->version >= c->end ? chunk_state_end(s, c) : 0;
     chunk_state_answer(s, c, &a, new_version, answer);
     struct ps_late late = c->late;
     double squares = c->squares;
@@ -327,8 +325,6 @@ void ps_store_piece(struct ps_store *s, const struct net_frame_head *head,
     /* ssp: a member's pull may be its first word after a restart, which moves the bound */
     if (new_version || (piece->kind == PIECE_PULL && s->mode == CONSISTENCY_SSP))
         chunk_state_answer_owed(s, c);
-    if (last && s->cfg.stopped)
-        s->cfg.stopped(s->cfg.ctx);
     if (awaits_norm)
         chunk_state_add_squares(s, c->chunk, (int64_t)piece->step, squares);
 }

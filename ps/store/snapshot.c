@@ -88,7 +88,7 @@ static int take_or_await(struct ps_snapshot *s, struct chunk_state *c)
 {
     int64_t number = s->store->lockstep || c->version < s->step ? s->step : c->version;
     const struct ps_version *v = chunk_state_kept(c, number);
-    int comes = c->version < s->step && s->step <= c->end && s->step <= s->store->job.train_steps;
+    int comes = c->version < s->step && !c->is_stopped && s->step <= s->store->job.train_steps;
     if (v) {
         hold(s, c, v, number);
         count_down(s);

@@ -39,11 +39,8 @@ static enum status chunk_state_init(struct ps_store *s, struct chunk_state *c, i
 {
     const struct net_chunk *spec = &s->cfg.chunks->chunks[chunk];
     size_t n_slots = (size_t)job_n_slots(&s->job);
-    *c = (struct chunk_state){.chunk = chunk,
-                              .shelf = s->shelf_of[chunk],
-                              .version = -1,
-                              .end = INT64_MAX,
-                              .not_finite = SIZE_MAX};
+    *c = (struct chunk_state){
+        .chunk = chunk, .shelf = s->shelf_of[chunk], .version = -1, .not_finite = SIZE_MAX};
     c->n = (size_t)spec->n_elems;
     c->param = &s->cfg.chunks->params[spec->param];
     if (c->param->rule == PARAM_AVERAGE)
@@ -254,15 +251,6 @@ int64_t ps_store_highest(struct ps_store *s)
         pthread_mutex_unlock(&c->lock);
     }
     return highest;
-}
-
-/* Whoever looks at `hold` does so under a chunk's lock: either before its version was read by
- * ps_store_highest, or knowing that it is on. */
-void ps_store_hold(struct ps_store *s, int on)
-{
-    atomic_store(&s->hold, on);
-    for (int i = 0; i < s->n_owned && !on; i++)
-        chunk_state_answer_owed(s, &s->owned[i]);
 }
 
 int ps_store_missing(struct ps_store *s, int64_t since_ns, int *missing, int64_t *step)

@@ -68,8 +68,7 @@ struct ps_store_config {
      * the call. */
     void (*answer)(void *ctx, const struct net_frame_head *head, uint64_t from,
                    const struct ps_answer *answer);
-    void (*stopped)(
-        void *ctx); /* the last chunk has come to the stop; no lock held; NULL is fine */
+    void (*stopped)(void *ctx); /* all chunks are stopped; no lock held; NULL is fine */
     void *ctx;
 };
 
@@ -111,21 +110,14 @@ int64_t ps_store_step(struct ps_store *s);
 /* Highest version of the owned chunks; -1: there is none. */
 int64_t ps_store_highest(struct ps_store *s);
 
-/* While it is on, answers that pieces wait for are held back; ends with all of them sent. In
- * lockstep no chunk of the job, on whatever server, then gets further than 1 above the highest
- * version that this server has after the call. */
-void ps_store_hold(struct ps_store *s, int on);
-
 /* While it is on, the last version is held back: in lockstep from pushes, else from pulls that ask
  * for train_steps. */
 void ps_store_hold_last(struct ps_store *s, int on);
 
-/* The store's end. In lockstep no chunk goes beyond version `step`; what is pushed there counts,
- * but its answer waits for the final stop. -1, and wherever chunks go each at its own pace: the
- * final stop, of each chunk where it is. Whoever is owed an answer, and whoever asks later, is
- * answered REBASE. A later call can but end it earlier. */
-void ps_store_stop(struct ps_store *s, int64_t step);
-/* 1: every chunk is at its end, nothing moves any more. */
+/* Ends the store: each chunk keeps its present version, and no further one is made. Every piece
+ * that waits for an answer, and every later piece, is answered REBASE. */
+void ps_store_stop(struct ps_store *s);
+/* Returns 1 once ps_store_stop has stopped every chunk. */
 int ps_store_stopped(const struct ps_store *s);
 
 /* For each chunk at which somebody has waited since before `since_ns`: adds 1 to missing[member]

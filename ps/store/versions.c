@@ -231,7 +231,7 @@ void chunk_state_set_first(struct chunk_state *c, struct ps_version *v, int64_t 
 
 int chunk_state_finish(struct ps_store *s, struct chunk_state *c, int64_t step, double factor)
 {
-    if (c->pending != PENDING_NORM || c->version != step || c->version >= c->end)
+    if (c->pending != PENDING_NORM || c->version != step || c->is_stopped)
         return 0;
     int64_t begin = trace_begin();
     struct ps_version next = c->next;

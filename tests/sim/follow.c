@@ -172,7 +172,7 @@ static void carry_out(struct server *s, const struct follower_action *a)
     case FOLLOW_ACT_STOP:
         STORY("%s stops", sim.node[s->node].name);
         sim_mark(MARK_stop);
-        ps_service_stop(s->service, -1);
+        ps_service_stop(s->service);
         break;
     case FOLLOW_ACT_APPLY:
         apply(s, s->reply->plan);

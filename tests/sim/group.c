@@ -414,7 +414,7 @@ static void lost(struct region *r)
     if (!second || second->plan || r->done)
         return; /* another is about to begin there */
     r->changing = 0;
-    ps_service_stop(r->service, -1);
+    ps_service_stop(r->service);
     CHECK(plan_make_next(&next, &p) == ST_OK);
     ledger_start(r, c, 1);
     begin(r, p, c);
@@ -436,7 +436,7 @@ static void churn(struct region *r)
     struct region *second = region_second(r);
     if (sim_chance(c, 60) && !r->changing && all_state(r, &st)) {
         r->changing = 1;
-        ps_service_stop(r->service, -1);
+        ps_service_stop(r->service);
         if (second)
             sim_timer(second->node, sim_below(c, 20) * SIM_MS, TIMER_SECOND_STOP,
                       (int64_t)r->plan->generation);

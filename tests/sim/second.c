@@ -164,7 +164,7 @@ void second_timer(struct region *r, int what, int64_t number)
     struct region *h = region_head(r);
     if (what == TIMER_SECOND_STOP && is_there(h) && r->plan &&
         number == (int64_t)r->plan->generation)
-        ps_service_stop(r->service, -1);
+        ps_service_stop(r->service);
     if (what == TIMER_SECOND_BEGIN && is_there(h) && h->plan && h->plan != r->plan) {
         r->plan = h->plan;
         group_begin_at(r, h->plan, h->from);
