@@ -77,11 +77,6 @@ static void pass_sum_scaled(struct set *s)
     vector_sum_scaled(s->array[2], s->array[1], s->array[0], 0.5f, s->n);
 }
 
-static void pass_finite(struct set *s)
-{
-    sink = (uint64_t)vector_all_finite(s->array[0], s->n);
-}
-
 static void pass_encode_bf16(struct set *s)
 {
     dtype_encode(DTYPE_BF16, s->array[1], s->array[0], s->n);
@@ -151,7 +146,6 @@ static const struct contestant contestants[] = {
     {"vector_add_scaled", pass_add_scaled, 2, 12, -1, 0},
     {"vector_add_scaled, odd address", pass_add_unaligned, 2, 12, -1, 0},
     {"vector_sum_scaled", pass_sum_scaled, 3, 12, -1, 0},
-    {"vector_all_finite", pass_finite, 1, 4, -1, 0},
     {"dtype_encode bf16", pass_encode_bf16, 2, 6, -1, 0},
     {"dtype_decode bf16", pass_decode_bf16, 2, 6, -1, 0},
     {"dtype_encode fp16", pass_encode_f16, 2, 6, -1, 0},

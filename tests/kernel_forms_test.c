@@ -28,7 +28,6 @@ enum { N = 1039, N_OPTIMIZERS = 2 * OPTIM_N_KINDS };
     X(vector_sum_scaled)                                                                           \
     X(vector_clip)                                                                                 \
     X(vector_sum_squares)                                                                          \
-    X(vector_all_finite)                                                                           \
     X(optim_begin)                                                                                 \
     X(optim_run)                                                                                   \
     X(optim_average)                                                                               \
@@ -57,7 +56,6 @@ struct work {
     float any[N]; /* any bits at all */
     uint16_t codes[DTYPE_N_KINDS][2 * N];
     float decoded[DTYPE_N_KINDS][2 * N], residual[DTYPE_N_KINDS][N];
-    int finite[2];
 };
 
 /* Numbers of all sizes, subnormals and zeros among them; no NaN, whose bits are not promised. */
@@ -136,8 +134,6 @@ static void run(const struct form *f, struct work *w)
         /* not what was encoded: codes of all kinds, signalling NaNs too */
         f->dtype_decode((enum dtype)d, w->decoded[d], w->any, d == DTYPE_F32 ? N : 2 * N);
     }
-    w->finite[0] = f->vector_all_finite(w->sum, N);
-    w->finite[1] = f->vector_all_finite(w->any, N);
 }
 
 static void compare(const char *march, const struct work *a, const struct work *b)
@@ -165,9 +161,6 @@ static void compare(const char *march, const struct work *a, const struct work *
         SAME(residual[d]);
     }
     print_message("\n");
-    SAME(finite);
-    assert_int_equal(a->finite[0], 1);
-    assert_int_equal(a->finite[1], 0);
 }
 
 static void check_form(const char *march)

@@ -3,12 +3,7 @@
 #include "kernels/vector/vector.h"
 #include "kernels/vector/clones.h"
 #include "kernels/vector/packed.h"
-#include <stdint.h>
 #include <string.h>
-
-struct __attribute__((packed, may_alias)) packed_bits {
-    uint32_t v;
-};
 
 VECTOR_CLONES void vector_scale(float *dst, const void *src, float weight, size_t n)
 {
@@ -71,20 +66,6 @@ void vector_copy(float *dst, const void *src, size_t n)
 {
     if (n)
         memcpy(dst, src, n * sizeof *dst);
-}
-
-/* An exponent of all ones is an infinity or no number. */
-VECTOR_CLONES static uint32_t any_non_finite(const struct packed_bits *s, size_t n)
-{
-    uint32_t bad = 0;
-    for (size_t i = 0; i < n; i++)
-        bad |= (uint32_t)((s[i].v & 0x7f800000u) == 0x7f800000u);
-    return bad;
-}
-
-int vector_all_finite(const void *src, size_t n)
-{
-    return any_non_finite(src, n) == 0;
 }
 
 /* The questions that the ifuncs' resolvers ask, in their order. */

@@ -18,8 +18,6 @@ void vector_clip(float *dst, const void *src, float weight, float scale, float l
 double vector_sum_squares(const float *src, float weight, size_t n);
 /* dst[i] = src[i] */
 void vector_copy(float *dst, const void *src, size_t n);
-/* 1 if every element is finite */
-int vector_all_finite(const void *src, size_t n);
 /* The form of all loops of this folder that was chosen when the program was loaded: "AVX-512",
  * "AVX2", "baseline x86-64", or "portable" where the build has one form only. */
 const char *vector_description(void);
