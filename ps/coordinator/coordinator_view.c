@@ -1,6 +1,5 @@
 /* ps/coordinator/coordinator_view.c - see coordinator_view.h. */
 #include "ps/coordinator/coordinator_view.h"
-#include "base/rng.h"
 #include "ps/coordinator/coordinator_impl.h"
 #include <string.h>
 
@@ -322,17 +321,4 @@ int coord_goodbyes_missing(const struct coord *c)
             return 1;
     }
     return 0;
-}
-
-uint64_t coord_digest(const struct coord *c)
-{
-    const unsigned char *at = (const unsigned char *)c;
-    uint64_t h = 1;
-    size_t words = c->bytes / sizeof(uint64_t);
-    for (size_t i = 0; i < words; i++) {
-        uint64_t word;
-        memcpy(&word, at + i * sizeof word, sizeof word);
-        h = rng_mix(h ^ word);
-    }
-    return h;
 }

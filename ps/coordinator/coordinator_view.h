@@ -92,7 +92,5 @@ int coord_goodbyes_missing(const struct coord *c);
 /* COMMAND: 1 if it will be done, 0 if it cannot be: a sentence in both cases. */
 int coord_command_text(const struct coord *c, enum coord_command what, int index, char *text,
                        size_t bytes);
-/* Of all fields, for comparing two runs. */
-uint64_t coord_digest(const struct coord *c);
 
 #endif
