@@ -79,8 +79,9 @@ static bool stop_text(const struct coord *c, char *text, size_t bytes)
 {
     bool has_job = c->generation && !coord_all_done(c);
     const char *what =
-        has_job && c->serves ? "the job ends at the step where it is; its workers exit, and its "
-                               "servers, which have --serve, wait for the next job"
+        has_job && c->serves ? "the job ends at the step where it is, or, if no worker is left, "
+                               "where the next one joins; its workers exit, and its servers, which "
+                               "have --serve, wait for the next job"
         : c->serves          ? "there is no job to stop: its servers have --serve and wait for the "
                                "next one; end them by SIGTERM"
         : c->generation      ? "the job ends at the step where it is; then all its programs exit"

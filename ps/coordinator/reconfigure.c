@@ -252,7 +252,7 @@ static void decide(struct coord *c, int lost, struct coord_out *out)
     }
     coord_workers_judge(c, out, &census);
     int goes_on = !c->finishing && !c->job_failed && enough(c, &census, out);
-    if (c->stop_asked && census.n_next == 0)
+    if (c->stop_asked && census.n_next == 0 && !c->serves) /* else the next worker ends it */
         end_without_workers(c, out);
     else if (!goes_on && !c->finishing)
         end_if_failed(c, out);

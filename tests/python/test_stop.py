@@ -103,6 +103,23 @@ class Stop(generations.Test):
         job.ps[0].wait(30)
         self.assertIn("not reachable", self.stop_job(job, status=138))
 
+    def test_servers_that_stay_without_workers(self):
+        """With --serve, and no worker left: the servers stay, and the next worker ends the job."""
+        job = self.job(n_workers=1, model="small", flags=LONG)
+        ps = job.start_ps(0, "--serve")
+        job.start_worker(0).wait_line("training step 5 done")
+        job.workers[0].stop(harness.signal.SIGTERM, 60, 0)
+        ps.wait_line("worker 0 left before the job's end")
+        self.assertIn("if no worker is left, where the next one joins", self.stop_job(job))
+        job.start_worker(0).wait(60)
+        ps.wait_line("the job is done; serving on")
+        self.assertRegex(job.workers[0].output(), "the job has ended at step [0-9]+ of ")
+        other = self.job(n_workers=1, model="small", flags=["--train_steps=7", "--seed=4"])
+        other.ps_hosts = job.ps_hosts
+        other.start_worker(0).wait(60)
+        self.assertEqual(other.summary(0)["global_step"], 7)
+        ps.stop()
+
     def test_servers_that_stay(self):
         """With --serve: the workers exit, and the servers take the next job."""
         job = self.job(n_ps=1, n_workers=2, model="small", flags=LONG)
