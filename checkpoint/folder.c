@@ -27,7 +27,11 @@ struct seen {
 enum status ps_folder_make(const char *path)
 {
     struct stat s;
-    if (mkdir(path, 0777) != 0 && errno != EEXIST) {
+    if (mkdir(path, 0777) == 0) {
+        enum status st = durable_sync_name(path);
+        if (st != ST_OK)
+            return st;
+    } else if (errno != EEXIST) {
         enum status st = status_of_errno(errno);
         LOG_E("--checkpoint_dir: %s cannot be made: %s", path, strerror(errno));
         return st;

@@ -32,7 +32,7 @@ struct ps_lease {
     char host[LEASE_HOST_BYTES]; /* name of its machine; empty: an older Weir wrote the lease */
 };
 
-/* A folder is there afterwards. ST_INVALID, ST_IO. */
+/* Creates the folder, durably, if it does not exist. ST_INVALID, ST_IO, or as errno says. */
 enum status ps_folder_make(const char *path);
 /* Writes the name of this machine, as leases have it. */
 void ps_folder_host(char host[LEASE_HOST_BYTES]);

@@ -140,11 +140,14 @@ enum status durable_write(struct durable *f, const void *data, size_t bytes)
     return ST_OK;
 }
 
-/* Makes what happened to the folder's names durable. */
-static enum status sync_folder(const char *path)
+enum status durable_sync_name(const char *path)
 {
-    char dir[PATH_MAX] = "";
-    target_folder(path, dir);
+    char plain[PATH_MAX], dir[PATH_MAX] = "";
+    size_t n = strlen(path);
+    while (n > 1 && path[n - 1] == '/')
+        n--;
+    snprintf(plain, sizeof plain, "%.*s", (int)n, path);
+    target_folder(plain, dir);
     int fd = open(dir, O_RDONLY | O_DIRECTORY | O_CLOEXEC);
     if (fd < 0)
         return io_error(dir, "open");
@@ -170,7 +173,7 @@ enum status durable_commit(struct durable *f)
     if (rename(f->temporary, f->path) != 0)
         return io_error(f->path, "rename the finished file to this name");
     f->made = 0;
-    return sync_folder(f->path);
+    return durable_sync_name(f->path);
 }
 
 void durable_end(struct durable *f)
@@ -208,7 +211,7 @@ static enum status commit_new(struct durable *f, bool is_last_try)
     if (fsync(f->fd) != 0)
         return io_error(f->temporary, "sync");
     if (link(f->temporary, f->path) == 0) /* the temporary one goes at the end */
-        return sync_folder(f->path);
+        return durable_sync_name(f->path);
     if (errno == EEXIST)
         return ST_BUSY;
     if (errno == ENOENT && !is_last_try)
@@ -253,14 +256,14 @@ enum status durable_rename(const char *from, const char *to)
 {
     if (rename(from, to) != 0)
         return errno == ENOENT ? ST_NOT_FOUND : io_error(from, "rename");
-    return sync_folder(to);
+    return durable_sync_name(to);
 }
 
 enum status durable_take_away(const char *path)
 {
     if (unlink(path) != 0)
         return errno == ENOENT ? ST_NOT_FOUND : io_error(path, "remove");
-    return sync_folder(path);
+    return durable_sync_name(path);
 }
 
 enum status durable_remove(const char *path)

@@ -41,6 +41,8 @@ enum status durable_put(const char *path, const void *data, size_t bytes);
  * ST_BUSY (not logged): it is there. Where the file system has no
  * links, readers may find it empty for a moment, or for good after a crash. */
 enum status durable_put_new(const char *path, const void *data, size_t bytes);
+/* Syncs the folder in which this name was created, changed or removed. */
+enum status durable_sync_name(const char *path);
 /* Both for good, both for one process alone: ST_NOT_FOUND (not logged) where another was first. */
 enum status durable_rename(const char *from, const char *to);
 enum status durable_take_away(const char *path);

@@ -10,6 +10,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/stat.h>
 #include <unistd.h>
 
 enum { MAX_FILES = 64, MAX_NAMES = 64 };
@@ -21,6 +22,7 @@ int __real_close(int fd);
 int __real_rename(const char *from, const char *to);
 int __real_unlink(const char *path);
 int __real_link(const char *from, const char *to);
+int __real_mkdir(const char *path, mode_t mode);
 int __wrap_open(const char *path, int flags, ...);
 ssize_t __wrap_write(int fd, const void *data, size_t n);
 int __wrap_fsync(int fd);
@@ -28,6 +30,7 @@ int __wrap_close(int fd);
 int __wrap_rename(const char *from, const char *to);
 int __wrap_unlink(const char *path);
 int __wrap_link(const char *from, const char *to);
+int __wrap_mkdir(const char *path, mode_t mode);
 
 struct file {
     int fd; /* -1: closed */
@@ -40,6 +43,7 @@ struct name {            /* not synced yet */
     char to[PATH_MAX];
     char old[PATH_MAX]; /* a link to what had the name before; empty: nothing had */
     int is_new;         /* a link that was made, nothing was renamed */
+    int is_folder;      /* a folder that was created */
 };
 
 static struct {
@@ -92,6 +96,11 @@ void fault_io_stop(void)
                 __real_rename(n->to, n->from);
             if (n->is_new)
                 __real_unlink(n->to);
+            if (n->is_folder) { /* with all that lies in it */
+                char lost[PATH_MAX + 8];
+                snprintf(lost, sizeof lost, "%s.lost", n->to);
+                __real_rename(n->to, lost);
+            }
             if (n->old[0])
                 __real_rename(n->old, n->to);
         } else if (n->old[0]) {
@@ -163,6 +172,22 @@ ssize_t __wrap_write(int fd, const void *data, size_t n)
     return comes_to_grief() ? -1 : __real_write(fd, data, n);
 }
 
+/* The names in this folder, and not those of folders below it, are durable. */
+static void keep_names(const char *folder)
+{
+    int n = 0;
+    size_t bytes = strlen(folder);
+    for (int i = 0; i < s.n_names; i++) {
+        const char *to = s.names[i].to;
+        int is_in = strncmp(to, folder, bytes) == 0 && strrchr(to, '/') == to + bytes;
+        if (is_in && s.names[i].old[0])
+            __real_unlink(s.names[i].old);
+        if (!is_in)
+            s.names[n++] = s.names[i];
+    }
+    s.n_names = n;
+}
+
 int __wrap_fsync(int fd)
 {
     struct file *f = file_of(fd);
@@ -171,11 +196,8 @@ int __wrap_fsync(int fd)
     if (comes_to_grief())
         return -1;
     f->synced = 1;
-    for (int i = 0; f->is_folder && i < s.n_names; i++)
-        if (s.names[i].old[0])
-            __real_unlink(s.names[i].old);
     if (f->is_folder)
-        s.n_names = 0;
+        keep_names(f->path);
     return 0; /* nothing here has to survive the test's own machine */
 }
 
@@ -196,7 +218,7 @@ static void note_name(const char *from, const char *to)
     if (s.n_names == MAX_NAMES)
         abort();
     struct name *n = &s.names[s.n_names++];
-    n->is_new = 0;
+    n->is_new = n->is_folder = 0;
     snprintf(n->from, sizeof n->from, "%s", from);
     snprintf(n->to, sizeof n->to, "%s", to);
     if ((size_t)snprintf(n->old, sizeof n->old, "%s/.old-%d", s.folder, s.n_links++) >=
@@ -245,4 +267,20 @@ int __wrap_unlink(const char *path)
         return -1;
     note_name("", path);
     return __real_unlink(path);
+}
+
+int __wrap_mkdir(const char *path, mode_t mode)
+{
+    if (!watched(path))
+        return __real_mkdir(path, mode);
+    if (comes_to_grief())
+        return -1;
+    if (__real_mkdir(path, mode) != 0)
+        return -1;
+    note_name("", path);
+    if (s.kind >= FAULT_POWER) {
+        s.names[s.n_names - 1].old[0] = 0;
+        s.names[s.n_names - 1].is_folder = 1;
+    }
+    return 0;
 }

@@ -1,5 +1,5 @@
 /* tests/fault_io.h - files that fail, and machines that stop, at a chosen system call. Programs
- * that use it are linked with --wrap for open, write, fsync, close, rename, link and unlink
+ * that use it are linked with --wrap for open, write, fsync, close, rename, link, unlink and mkdir
  * (CMakeLists.txt); calls that create, change, sync or name something below the watched folder are
  * counted, all others go through. One thread at a time. */
 #ifndef TESTS_FAULT_IO_H

@@ -1,0 +1,118 @@
+/* tests/ps_folder_made_test.c - creating a folder of checkpoints, with a fault or a power failure
+ * at each of its system calls (tests/fault_io.h). */
+#include "checkpoint/folder.h"
+#include "files/durable.h"
+#include "tests/capture.h"
+#include "tests/fault_io.h"
+#include <errno.h>
+#include <fcntl.h>
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <stdint.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/stat.h>
+#include <sys/wait.h>
+#include <unistd.h>
+/* after its needs */
+#include <cmocka.h>
+
+enum { N_CALLS = 4 }; /* mkdir, open, fsync, close */
+
+static char parent[64], path[80], with_slash[88], file[96];
+
+static int setup(void **state)
+{
+    (void)state;
+    snprintf(parent, sizeof parent, "/tmp/weir_folder_made_XXXXXX");
+    if (!mkdtemp(parent))
+        return -1;
+    snprintf(path, sizeof path, "%s/ck", parent);
+    snprintf(with_slash, sizeof with_slash, "%s//", path);
+    snprintf(file, sizeof file, "%s/text", path);
+    return 0;
+}
+
+static int teardown(void **state)
+{
+    (void)state;
+    char command[128];
+    fault_io_set(NULL, FAULT_NONE, 0, 0);
+    snprintf(command, sizeof command, "rm -r '%s'", parent);
+    return system(command); /* NOLINT */
+}
+
+static int is_folder(const char *name)
+{
+    struct stat s;
+    return stat(name, &s) == 0 && S_ISDIR(s.st_mode);
+}
+
+static void a_created_folder_outlives_a_power_failure(void **state)
+{
+    (void)state;
+    for (int slash = 0; slash <= 1; slash++) {
+        pid_t pid = fork();
+        if (pid == 0) {
+            fault_io_set(parent, FAULT_POWER, 0, 0);
+            if (ps_folder_make(slash ? with_slash : path) == ST_OK &&
+                durable_put(file, "text", 4) == ST_OK)
+                fault_io_stop();
+            _exit(1);
+        }
+        int status;
+        assert_int_equal(waitpid(pid, &status, 0), pid);
+        assert_true(WIFEXITED(status) && WEXITSTATUS(status) == FAULT_EXIT);
+        assert_true(is_folder(path));
+        assert_int_equal(access(file, F_OK), 0);
+        assert_int_equal(unlink(file), 0);
+        assert_int_equal(rmdir(path), 0);
+    }
+}
+
+/* The error names the folder that could not be created or synced; a second start succeeds. */
+static void a_failing_call_is_named_and_the_next_start_succeeds(void **state)
+{
+    (void)state;
+    for (int at = 1; at <= N_CALLS; at++) {
+        fault_io_set(parent, FAULT_ERROR, at, EIO);
+        enum status st = CAPTURE(ps_folder_make(path));
+        fault_io_set(NULL, FAULT_NONE, 0, 0);
+        if (st != ST_OK) {
+            assert_int_equal(st, ST_IO);
+            assert_int_equal(capture_lines(), 1);
+            assert_non_null(strstr(capture_text, parent));
+        }
+        assert_int_equal(st == ST_OK, at == N_CALLS); /* an error of close() loses nothing */
+        assert_int_equal(ps_folder_make(path), ST_OK);
+        assert_int_equal(rmdir(path), 0);
+    }
+    fault_io_set(parent, FAULT_NONE, 0, 0);
+    assert_int_equal(ps_folder_make(path), ST_OK);
+    assert_int_equal(fault_io_count(), N_CALLS);
+    assert_int_equal(ps_folder_make(path), ST_OK);
+}
+
+static void a_file_of_that_name_is_refused(void **state)
+{
+    (void)state;
+    assert_int_equal(durable_put(path, "text", 4), ST_OK);
+    assert_int_equal(CAPTURE(ps_folder_make(path)), ST_INVALID);
+    assert_non_null(strstr(capture_text, "is no folder"));
+    snprintf(file, sizeof file, "%s/none/ck", parent);
+    assert_int_not_equal(CAPTURE(ps_folder_make(file)), ST_OK);
+    assert_non_null(strstr(capture_text, "none/ck cannot be made: No such file"));
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test_setup_teardown(a_created_folder_outlives_a_power_failure, setup, teardown),
+        cmocka_unit_test_setup_teardown(a_failing_call_is_named_and_the_next_start_succeeds, setup,
+                                        teardown),
+        cmocka_unit_test_setup_teardown(a_file_of_that_name_is_refused, setup, teardown),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}
