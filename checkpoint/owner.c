@@ -50,7 +50,12 @@ static bool is_elsewhere(const struct ps_lease *lease)
 static enum owner_state ask_server(const struct ps_lease *lease, char why[CONTROL_TEXT_BYTES])
 {
     struct net_status s;
-    enum status st = net_status_ask(lease->address, 0, OWNER_ANSWER_MS, &s, why);
+    int64_t resolve_ms = net_resolve_ms(lease->address);
+    if (resolve_ms < 0) {
+        snprintf(why, CONTROL_TEXT_BYTES, "no name server answers for its name");
+        return OWNER_UNKNOWN;
+    }
+    enum status st = net_status_ask(lease->address, 0, OWNER_ANSWER_MS + resolve_ms, &s, why);
     if (st == ST_DEADLINE)
         return OWNER_GONE;
     if (st != ST_OK)

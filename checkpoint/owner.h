@@ -11,7 +11,8 @@
  * another protocol, is an older version), where a loopback address is another machine's, and where
  * the lock cannot be opened.
  *
- * Threads: any. A call waits for an answer, OWNER_ANSWER_MS at most.
+ * Threads: any. A call waits for an answer, OWNER_ANSWER_MS at most and, before, until its name is
+ * resolved.
  * Errors:  ST_REFUSED (the owner is alive, or that is not known), ST_BUSY (it
  *          is shutting down), ST_IO; logged. */
 #ifndef CHECKPOINT_OWNER_H

@@ -28,19 +28,35 @@ static bool accepts(const struct addrinfo *a, int64_t deadline_ns)
     return error == 0;
 }
 
-bool net_is_listening(const char *addr, int64_t ms)
+/* Returns getaddrinfo's error; 0: the caller frees the list. */
+static int resolve(const char *addr, struct addrinfo **list)
 {
     char host[HOST_BYTES];
     const char *colon = strrchr(addr, ':');
     int bracket = addr[0] == '[' && colon > addr + 1;
     const struct addrinfo hints = {.ai_socktype = SOCK_STREAM};
+    if (!colon || colon - addr >= HOST_BYTES)
+        return EAI_NONAME;
+    snprintf(host, sizeof host, "%.*s", (int)(colon - addr - 2 * bracket), addr + bracket);
+    return getaddrinfo(host, colon + 1, &hints, list);
+}
+
+int64_t net_resolve_ms(const char *addr)
+{
+    struct addrinfo *list = NULL;
+    int64_t began_ns = clock_now_ns();
+    int error = resolve(addr, &list);
+    if (error == 0)
+        freeaddrinfo(list);
+    return error == EAI_AGAIN ? -1 : (clock_now_ns() - began_ns) / 1000000;
+}
+
+bool net_is_listening(const char *addr, int64_t ms)
+{
     struct addrinfo *list = NULL;
     int64_t deadline_ns = clock_deadline_ns(ms);
     bool is = false;
-    if (!colon || colon - addr >= HOST_BYTES)
-        return false;
-    snprintf(host, sizeof host, "%.*s", (int)(colon - addr - 2 * bracket), addr + bracket);
-    if (getaddrinfo(host, colon + 1, &hints, &list) != 0)
+    if (resolve(addr, &list) != 0)
         return false;
     for (const struct addrinfo *a = list; a && !is; a = a->ai_next)
         is = accepts(a, deadline_ns);

@@ -1,0 +1,75 @@
+"""Name servers of which the first is silent: each name takes 5 s and more until the next one is
+asked. That is longer than ps 0 waits for the answer of a folder's owner, which is not gone."""
+# label: net waits
+import os
+import unittest
+
+import harness
+import namespaces
+
+WHY_NOT = namespaces.why_not()
+NAMED = """import socket, struct
+s = socket.socket(socket.AF_INET, socket.SOCK_DGRAM)
+s.bind(("127.0.0.2", 53))
+print("answers", flush=True)
+while True:
+    query, client = s.recvfrom(2000)
+    end = 12
+    while query[end]:
+        end += query[end] + 1
+    question = query[12:end + 5]
+    is_a = question[-3] == 1
+    answer = b"\\xc0\\x0c" + struct.pack(">HHIH", 1, 1, 1, 4) + socket.inet_aton("127.0.0.1")
+    head = query[:2] + b"\\x84\\x00" + struct.pack(">HHHH", 1, is_a, 0, 0)
+    s.sendto(head + question + answer * is_a, client)
+"""
+
+
+@unittest.skipIf(WHY_NOT, WHY_NOT)
+class SlowNames(harness.Test):
+    def setUp(self):
+        super().setUp()
+        self.space = namespaces.Namespace(("unshare", "--net", "--mount", "sh", "-c",
+                                           "echo up; exec cat"))
+        self.addCleanup(self.space.close)
+        self.space.enter.append("--mount")
+        self.space.ip("link set lo up", "link add here type veth peer name there",
+                      "address add 10.85.0.1/24 dev here", "link set here up", "link set there up",
+                      "neighbour add 10.85.0.9 lladdr 02:00:00:00:00:09 dev here")
+        self.lay_over("/etc/resolv.conf", "nameserver 10.85.0.9\nnameserver 127.0.0.2\n")
+        self.lay_over("/etc/nsswitch.conf", "hosts: files dns\n")
+        self.placed = namespaces.Placed(self, self.space)
+
+    def lay_over(self, path, text):
+        own = os.path.join(self.dir(), os.path.basename(path))
+        with open(own, "w", encoding="ascii") as f:
+            f.write(text)
+        namespaces.run(*self.space.enter, "mount", "--bind", own, path)
+
+    def start_ps(self, name, address, *flags, ready=True):
+        return self.placed.start(name, [
+            os.path.join(harness.BIN, "ps"), "--ps_hosts=" + address, "--worker_hosts=127.0.0.1:1",
+            "--checkpoint_dir=" + os.path.join(self.dir(), "folder"), *flags], ready=ready)
+
+    def name_server(self):
+        named = self.placed.start("named", ["python3", "-B", "-c", NAMED])
+        named.wait_line("answers")
+        return named
+
+    def test_an_owner_with_a_slow_name_is_running(self):
+        named = self.name_server()
+        first = self.start_ps("first", "ps0.test:2221", "--bind=127.0.0.1:2221")
+        second = self.start_ps("second", "127.0.0.3:2222", ready=False)
+        second.wait(60, status=1)
+        self.assertIn("belongs to a running job, whose ps:0 answers at ps0.test:2221",
+                      second.output())
+        named.stop(9, status=-9)
+        third = self.start_ps("third", "127.0.0.3:2222", ready=False)
+        third.wait(90, status=1)
+        self.assertIn("belongs to ps:0 at ps0.test:2221, and whether that is running is not known "
+                      "(no name server answers for its name)", third.output())
+        first.stop()
+
+
+if __name__ == "__main__":
+    harness.main()
