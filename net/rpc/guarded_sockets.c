@@ -1,22 +1,22 @@
 /* net/rpc/guarded_sockets.c - see guarded_sockets.h.
  *
- * gRPC (1.51) calls recvmsg, sendmsg and shutdown by name, and the dynamic linker finds ours, which
- * call the next by that name. gRPC shuts down each of its sockets before it closes it: from then on
- * the descriptor's number may be another connection's, and is not guarded. Others' descriptors,
- * those of a client among them, pass through.
+ * gRPC (1.51) calls recvmsg, sendmsg and shutdown by name, and the dynamic linker finds ours. gRPC
+ * shuts down each of its sockets before it closes it: from then on the descriptor's number may be
+ * another connection's, and is not guarded. Others' descriptors, those of a client among them, pass
+ * through.
  *
  * A client that is cut off could connect again at once, and keep a server busy with that alone. So
  * its connection is not closed, but no longer read: the client waits for room to send. gRPC's
  * keepalive, whose ping is not answered, closes it within half a minute, or the client does. */
 #include "net/rpc/guarded_sockets.h"
-#include "base/log.h"
 #include "net/security/http2_guard.h"
-#include <dlfcn.h>
 #include <errno.h>
 #include <netinet/in.h>
 #include <poll.h>
 #include <stdatomic.h>
 #include <stdlib.h>
+#include <sys/syscall.h>
+#include <unistd.h>
 
 enum { BLOCK = 256, BLOCKS = 4096, PORTS = 65536, WORD = 64 };
 
@@ -27,23 +27,6 @@ struct socket {
 
 static struct socket *_Atomic blocks[BLOCKS]; /* of BLOCK descriptors each; NULL: none was one */
 static _Atomic uint64_t ports[PORTS / WORD];  /* a bit each */
-
-/* The functions that ours stand before. */
-static ssize_t (*next_recvmsg)(int, struct msghdr *, int);
-static ssize_t (*next_sendmsg)(int, const struct msghdr *, int);
-static int (*next_shutdown)(int, int);
-static pthread_once_t found = PTHREAD_ONCE_INIT;
-
-static void find_next(void)
-{
-    *(void **)&next_recvmsg = dlsym(RTLD_NEXT, "recvmsg");
-    *(void **)&next_sendmsg = dlsym(RTLD_NEXT, "sendmsg");
-    *(void **)&next_shutdown = dlsym(RTLD_NEXT, "shutdown");
-    if (!next_recvmsg || !next_sendmsg || !next_shutdown) {
-        LOG_E("the C library lacks a function that gRPC calls: %s", dlerror());
-        abort();
-    }
-}
 
 void guarded_sockets_add_port(int port)
 {
@@ -92,7 +75,6 @@ void guarded_sockets_begin(int fd, const struct sockaddr *from, socklen_t n)
     struct socket *block = fd < BLOCK * BLOCKS && is_to_our_port(fd) ? block_of(fd) : NULL;
     if (!block)
         return;
-    pthread_once(&found, find_next);
     peer_address_set(&address, from, n);
     http2_guard_begin(&block[fd % BLOCK].guard, &address);
     atomic_store_explicit(&block[fd % BLOCK].is_guarded, true, memory_order_release);
@@ -122,11 +104,10 @@ static ssize_t read_nothing(int fd)
 
 ssize_t recvmsg(int fd, struct msghdr *m, int flags)
 {
-    pthread_once(&found, find_next);
     struct socket *s = flags & (MSG_ERRQUEUE | MSG_PEEK) ? NULL : socket_of(fd);
     if (s && http2_guard_is_cut(&s->guard))
         return read_nothing(fd);
-    ssize_t n = next_recvmsg(fd, m, flags);
+    ssize_t n = (ssize_t)syscall(SYS_recvmsg, fd, m, flags);
     size_t left = s && n > 0 ? (size_t)n : 0;
     for (size_t i = 0; left > 0; i++) {
         size_t part = m->msg_iov[i].iov_len < left ? m->msg_iov[i].iov_len : left;
@@ -139,8 +120,7 @@ ssize_t recvmsg(int fd, struct msghdr *m, int flags)
 
 ssize_t sendmsg(int fd, const struct msghdr *m, int flags)
 {
-    pthread_once(&found, find_next);
-    ssize_t n = next_sendmsg(fd, m, flags);
+    ssize_t n = (ssize_t)syscall(SYS_sendmsg, fd, m, flags);
     struct socket *s = n > 0 ? socket_of(fd) : NULL;
     size_t left = s ? (size_t)n : 0;
     for (size_t i = 0; left > 0; i++) {
@@ -153,9 +133,8 @@ ssize_t sendmsg(int fd, const struct msghdr *m, int flags)
 
 int shutdown(int fd, int how)
 {
-    pthread_once(&found, find_next);
     struct socket *s = socket_of(fd);
     if (s)
         atomic_store_explicit(&s->is_guarded, false, memory_order_release);
-    return next_shutdown(fd, how);
+    return (int)syscall(SYS_shutdown, fd, how);
 }
