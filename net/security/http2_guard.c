@@ -67,6 +67,8 @@ void http2_guard_free(struct http2_guard *g)
 
 void http2_guard_begin(struct http2_guard *g, const struct peer_address *from)
 {
+    atomic_load_explicit(&g->received, memory_order_acquire);
+    atomic_load_explicit(&g->sent, memory_order_acquire);
     pthread_mutex_lock(&g->lock);
     g->n_open = 0;
     g->resets = (struct http2_rate){.n = 0};
@@ -76,8 +78,6 @@ void http2_guard_begin(struct http2_guard *g, const struct peer_address *from)
     g->out = (struct http2_frames){.skip = 0};
     g->block_bytes = g->block_frames = g->newest = 0;
     atomic_store(&g->is_cut, false);
-    atomic_store(&g->received, 0);
-    atomic_store(&g->sent, 0);
 }
 
 bool http2_guard_is_cut(struct http2_guard *g)

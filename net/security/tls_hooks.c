@@ -40,6 +40,7 @@ struct connection {
 
 static int connection_index = -1;
 static _Atomic int active, called;
+static _Atomic uint64_t n_guarded; /* connections so far; orders their begin before their use */
 static _Thread_local struct {
     int is_there;
     struct peer_address from;
@@ -122,6 +123,7 @@ void SSL_set_accept_state(SSL *ssl)
     if ((l->guard = calloc(1, sizeof *l->guard))) {
         http2_guard_init(l->guard);
         http2_guard_begin(l->guard, &accepted.from);
+        atomic_fetch_add(&n_guarded, 1);
     }
 }
 
@@ -255,7 +257,7 @@ int SSL_get_error(const SSL *ssl, int ret)
 static struct http2_guard *guard_of(const SSL *ssl)
 {
     const struct connection *l =
-        atomic_load(&active) ? SSL_get_ex_data(ssl, connection_index) : NULL;
+        atomic_load(&n_guarded) > 0 ? SSL_get_ex_data(ssl, connection_index) : NULL;
     return l ? l->guard : NULL;
 }
 
