@@ -6,7 +6,10 @@
 #include <stdio.h>
 
 enum {
+    /* Deadline of the first call, and of the last ones: each that ran out doubles it. A name server
+     * that is silent takes 5 s, a full packet that is too large for the path 7 s. */
     ASK_MS = 5000,
+    ASK_MOST_MS = 20000,
     FIRST_PAUSE_MS = 50,
     MAX_PAUSE_MS = 1000,
     FIRST_LINE_MS = 3000,
@@ -24,13 +27,15 @@ static const char *what_is_missing(const struct net_status *s, int *done)
     return NULL;
 }
 
-static enum status ask_once(const struct job_query_request *r, struct net_status *out, int *again,
-                            char why[CONTROL_TEXT_BYTES])
+static enum status ask_once(const struct job_query_request *r, int64_t *ask_ms,
+                            struct net_status *out, int *again, char why[CONTROL_TEXT_BYTES])
 {
     struct net_status s;
     int done;
-    enum status st = net_status_ask(r->addr, 1, ASK_MS, &s, why);
+    enum status st = net_status_ask(r->addr, 1, *ask_ms, &s, why);
     *again = st == ST_UNAVAILABLE || st == ST_DEADLINE;
+    if (st == ST_DEADLINE && *ask_ms < ASK_MOST_MS)
+        *ask_ms *= 2;
     if (st != ST_OK)
         return st;
     const char *missing = what_is_missing(&s, &done);
@@ -48,8 +53,9 @@ enum status job_query_ask(const struct job_query_request *r, struct net_status *
 {
     char why[CONTROL_TEXT_BYTES];
     int64_t begin = clock_now_ns(), line_ns = begin + FIRST_LINE_MS * (int64_t)1000000;
+    int64_t ask_ms = ASK_MS;
     for (int ms = FIRST_PAUSE_MS, again;; ms = ms * 2 < MAX_PAUSE_MS ? ms * 2 : MAX_PAUSE_MS) {
-        enum status st = ask_once(r, out, &again, why);
+        enum status st = ask_once(r, &ask_ms, out, &again, why);
         if (st == ST_OK)
             return ST_OK;
         if (!again) {

@@ -1,5 +1,6 @@
 """Name servers of which the first is silent: each name takes 5 s and more until the next one is
-asked. That is longer than ps 0 waits for the answer of a folder's owner, which is not gone."""
+asked. That is longer than ps 0 waits for the answer of a folder's owner, which is not gone, and
+longer than a worker's first call to a job that it joins."""
 # label: net waits
 import os
 import unittest
@@ -69,6 +70,23 @@ class SlowNames(harness.Test):
         self.assertIn("belongs to ps:0 at ps0.test:2221, and whether that is running is not known "
                       "(no name server answers for its name)", third.output())
         first.stop()
+
+    def worker(self, name, address, *flags):
+        return self.placed.start(name, [
+            os.path.join(harness.BIN, "worker"), "--ps_hosts=" + address, "--batch_size=12",
+            "--progress=lines", "--data_dir=" + self.data(), *flags])
+
+    def test_a_job_with_a_slow_name_is_joined(self):
+        named = self.name_server()
+        ps = self.start_ps("ps", "ps0.test:2221", "--bind=127.0.0.1:2221")
+        first = self.worker("first", "127.0.0.1:2221", "--worker_hosts=127.0.0.1:1",
+                            "--model=softmax", "--models_dir=" + harness.MODELS,
+                            "--train_steps=10000000", "--fault_push_delay_ms=50")
+        first.wait_line(r"global step: [1-9]")
+        joiner = self.worker("joiner", "ps0.test:2221", "--join")
+        joiner.wait_line("joined as worker 1 of 2", 60)
+        for process in (joiner, first, ps, named):
+            process.stop(9, status=-9)
 
 
 if __name__ == "__main__":
