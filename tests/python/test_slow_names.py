@@ -48,9 +48,12 @@ class SlowNames(harness.Test):
         namespaces.run(*self.space.enter, "mount", "--bind", own, path)
 
     def start_ps(self, name, address, *flags, ready=True):
-        return self.placed.start(name, [
+        ps = self.placed.start(name, [
             os.path.join(harness.BIN, "ps"), "--ps_hosts=" + address, "--worker_hosts=127.0.0.1:1",
             "--checkpoint_dir=" + os.path.join(self.dir(), "folder"), *flags], ready=ready)
+        if ready:
+            ps.wait_ready(60)
+        return ps
 
     def name_server(self):
         named = self.placed.start("named", ["python3", "-B", "-c", NAMED])
