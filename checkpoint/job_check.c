@@ -3,6 +3,7 @@
 #include "base/float_text.h"
 #include "base/log.h"
 #include "files/json_text.h"
+#include "net/wire/job_steps.h"
 #include <inttypes.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -231,21 +232,25 @@ static int mode_differs(const struct net_job *a, const struct net_job *b, char *
                         a->version_dtype != b->version_dtype && !b->wire_auto, why, n);
 }
 
-/* Compares the steps. With --epochs and --data_shard=own, parts of different sizes lead to
- * different numbers of steps, which no user typed: the sentence then says what to do. */
+/* Compares the steps. With --data_shard=own, --epochs makes other steps of a part of another size:
+ * the job's steps count then, and the worker takes them. */
 static int steps_differ(const struct net_job *job, const struct net_job *other, char *why, size_t n)
 {
     int steps = job_local_steps(job); /* where it gets to these, the other has the same */
-    int64_t here = (job->asked_steps ? job->asked_steps : job->train_steps) * steps;
-    if (!said_differ("train_steps", here, other->train_steps * steps, why, n))
+    char here[FLOAT_TEXT_BYTES], there[FLOAT_TEXT_BYTES];
+    if (job_steps_follow(job, other))
         return 0;
-    if (job->data.own && other->data.own)
-        snprintf(
-            why + strlen(why), n - strlen(why),
-            "; with --data_shard=own --epochs counts each worker's own part, which makes other "
-            "steps of a part of another size: give all workers the same --train_steps, as "
-            "%" PRId64 " for a pass over the smaller part",
-            other->train_steps * steps < here ? other->train_steps * steps : here);
+    int own = job->data.own && other->data.own;
+    if (own && job->epochs > 0 && other->epochs > 0)
+        return names_differ("epochs", double_text(job->epochs, here),
+                            double_text(other->epochs, there), 1, why, n);
+    if (!said_differ("train_steps", job_asked_steps(job) * steps, other->train_steps * steps, why,
+                     n))
+        return 0;
+    if (own && (job->epochs > 0 || other->epochs > 0))
+        snprintf(why + strlen(why), n - strlen(why),
+                 "; with --data_shard=own give all workers the same --train_steps, or all the same "
+                 "--epochs");
     return 1;
 }
 
@@ -306,6 +311,7 @@ static struct net_job adapt(const struct ps_manifest *m, const struct net_job *o
         job.aggregate = other->aggregate;
     job.train_steps = other->train_steps;
     job.asked_steps = 0; /* whether it ends before is found out again */
+    job.epochs = other->epochs;
     job.optim.total_steps = other->optim.total_steps;
     if (is_part_of_each(&m->job)) /* as it is left out: it goes by the number of workers */
         job.optim.learning_rate = other->optim.learning_rate;

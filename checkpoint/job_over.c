@@ -4,6 +4,7 @@
 #include "checkpoint/folder.h"
 #include "checkpoint/job_check.h"
 #include "files/safetensors.h"
+#include "net/wire/job_steps.h"
 #include <errno.h>
 #include <inttypes.h>
 #include <jansson.h>
@@ -33,15 +34,16 @@ static struct ps_manifest *newest(const char *folder)
     return m;
 }
 
-/* It has all steps, and they are no fewer than this worker is to see taken. */
+/* It has all steps, and they are no fewer than this worker is to see taken. Worker 0 alone brings
+ * other steps by the same --epochs. */
 static int is_complete(const struct ps_manifest *m, const struct net_join *join)
 {
-    int64_t asked = m->job.asked_steps ? m->job.asked_steps : m->job.train_steps;
     char why[640];
     if (m->step < m->job.train_steps)
         return 0;
-    return join && join->job.train_steps <= asked && m->job.batch == join->job.batch &&
-           ps_match_restored(m, join, why, sizeof why) == ST_OK;
+    int follows = join && join->member != 0 && job_steps_follow(&m->job, &join->job);
+    return join && (follows || join->job.train_steps <= job_asked_steps(&m->job)) &&
+           m->job.batch == join->job.batch && ps_match_restored(m, join, why, sizeof why) == ST_OK;
 }
 
 /* *since: when its servers took the folder for the last time. */

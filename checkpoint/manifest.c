@@ -9,6 +9,7 @@
 #include "files/durable.h"
 #include "files/json_text.h"
 #include "net/wire/control.h"
+#include "net/wire/job_steps.h"
 #include <errno.h>
 #include <inttypes.h>
 #include <stdbool.h>
@@ -54,6 +55,10 @@ static json_t *job_to_json(const struct net_job *job)
         manifest_data_to_json(&job->data), "arithmetic", job->arithmetic);
     if (o && job->asked_steps > 0 &&
         json_object_set_new(o, "asked_steps", json_integer((json_int_t)job->asked_steps)) != 0) {
+        json_decref(o);
+        return NULL;
+    }
+    if (o && job->epochs > 0 && json_object_set_new(o, "epochs", json_real(job->epochs)) != 0) {
         json_decref(o);
         return NULL;
     }
@@ -283,6 +288,7 @@ static int job_from_json(const json_t *o, struct net_job *to)
                            .train_steps = integer_of(o, "train_steps"),
                            .batch = (int)batch,
                            .asked_steps = json_integer_value(json_object_get(o, "asked_steps")),
+                           .epochs = json_number_value(json_object_get(o, "epochs")),
                            .seed = (uint64_t)integer_of(o, "seed"),
                            .aggregate = (int)aggregate,
                            .staleness = integer_of(o, "staleness"),
@@ -309,8 +315,9 @@ static int job_from_json(const json_t *o, struct net_job *to)
     const char *arithmetic = text_of(o, "arithmetic");
     snprintf(to->arithmetic, sizeof to->arithmetic, "%s", arithmetic ? arithmetic : "");
     return ok && to->train_steps >= 1 &&
-           (to->asked_steps == 0 || to->asked_steps >= to->train_steps) &&
-           to->validation_split >= 0 && to->validation_split < 1 && !job_check_mode(to);
+           (to->asked_steps == 0 || to->asked_steps >= to->train_steps) && to->epochs >= 0 &&
+           to->epochs <= JOB_MAX_EPOCHS && to->validation_split >= 0 && to->validation_split < 1 &&
+           !job_check_mode(to);
 }
 
 static int param_from_json(const json_t *o, struct net_param *p)

@@ -246,6 +246,7 @@ static enum status read_joined(const struct net_status *joined, struct net_job *
     *job = joined->job;
     job->train_steps = job->asked_steps ? job->asked_steps : job->train_steps;
     job->asked_steps = 0;
+    job->epochs = 0;
     job->aggregate = job->aggregate == job->n_workers ? 0 : job->aggregate;
     job->n_workers = 0;
     job->rounding.n_bytes = job->wire_auto = 0;

@@ -227,6 +227,13 @@ enum status updates_local_create(const struct net_exchange_config *cfg,
     return ST_OK;
 }
 
+void updates_local_set_total(struct updates *x, int64_t steps)
+{
+    struct local *l = x->ctx;
+    CHECK(x->ops == &local_ops);
+    l->optim.total_steps = (uint64_t)steps;
+}
+
 void updates_local_empty(struct updates *x, int chunk)
 {
     struct local *l = x->ctx;

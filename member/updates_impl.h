@@ -8,6 +8,8 @@
 enum status updates_local_create(const struct net_exchange_config *cfg,
                                  const struct optim_config *optim, int64_t restarts,
                                  struct updates *out);
+/* The steps that the schedule of its learning rate counts by; before the first push. */
+void updates_local_set_total(struct updates *x, int64_t steps);
 void updates_local_empty(struct updates *x, int chunk); /* its slots */
 /* The servers'. */
 enum status updates_remote_create(const struct net_exchange_config *cfg, struct updates *out);

@@ -78,6 +78,9 @@ static enum status rounds_start(void *ctx, struct net_start *out)
               (double)r->part, out->place.n_members, out->place.n_members);
     out->step *= r->n_steps;
     out->place.train_steps *= r->n_steps;
+    out->place.asked_steps *= r->n_steps;
+    if (out->place.asked_steps > 0)
+        updates_local_set_total(&r->local, out->place.asked_steps);
     return ST_OK;
 }
 

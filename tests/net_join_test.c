@@ -1,6 +1,7 @@
 /* tests/net_join_test.c - how a member introduces itself, is answered and leaves: it comes through
  * the wire as it went in, and what cannot be is refused with a sentence, whoever sent it. */
 #include "kernels/vector/optim.h"
+#include "net/wire/job_steps.h"
 #include "net/wire/message.h"
 #include "net/wire/weir.pb-c.h"
 #include "tests/net_wire.h"
@@ -33,13 +34,14 @@ static int tear_down(void **state)
 
 static struct net_join good_join(void)
 {
-    struct net_join j = {.member = 1,
-                         .incarnation = 5,
-                         .address = "10.0.0.9:2222",
-                         .job = {.n_workers = 2, .aggregate = 2, .train_steps = 100, .batch = 64},
-                         .chunks = chunks,
-                         .generation = 3,
-                         .ps0 = UINT64_MAX - 1};
+    struct net_join j = {
+        .member = 1,
+        .incarnation = 5,
+        .address = "10.0.0.9:2222",
+        .job = {.n_workers = 2, .aggregate = 2, .train_steps = 100, .epochs = 1.5, .batch = 64},
+        .chunks = chunks,
+        .generation = 3,
+        .ps0 = UINT64_MAX - 1};
     optim_defaults(OPTIM_SGD, &j.job.optim);
     return j;
 }
@@ -67,6 +69,7 @@ static void members_introduce_themselves(void **state)
     assert_true(got.generation == 3 && got.ps0 == UINT64_MAX - 1);
     assert_int_equal(got.job.n_workers, 2);
     assert_int_equal(got.job.batch, 64);
+    assert_true(got.job.epochs == 1.5);
     assert_string_equal(got.address, "10.0.0.9:2222");
     join.address = NULL;
     assert_int_equal(join_through(&join, &got), ST_OK);
@@ -221,6 +224,9 @@ static void joins_that_cannot_be_are_refused(void **state)
     JOIN_INVALID(j.job.n_workers = 0; j.job.aggregate = JOB_MAX_WORKERS + 1);
     JOIN_INVALID(j.job.batch = -1);
     JOIN_INVALID(j.job.train_steps = -1);
+    JOIN_INVALID(j.job.epochs = -1);
+    JOIN_INVALID(j.job.epochs = NAN);
+    JOIN_INVALID(j.job.epochs = 1.1 * JOB_MAX_EPOCHS);
     JOIN_INVALID(j.job.staleness = -1);
     JOIN_INVALID(j.job.optim.kind = OPTIM_N_KINDS); /* these go as names that nobody knows */
     JOIN_INVALID(j.job.optim.schedule = SCHEDULE_N_KINDS);
@@ -273,6 +279,7 @@ static struct net_join_reply good_reply(void)
                   .first_step = 120,
                   .position = 36000,
                   .train_steps = 5000,
+                  .asked_steps = 6000,
                   .region = 2,
                   .n_regions = 3,
                   .contributed = 119,
@@ -306,6 +313,7 @@ static void members_are_told_their_place(void **state)
     assert_int_equal(got.place.first_step, 120);
     assert_int_equal(got.place.position, 36000);
     assert_int_equal(got.place.train_steps, 5000);
+    assert_int_equal(got.place.asked_steps, 6000);
     assert_int_equal(got.place.region, 2);
     assert_int_equal(got.place.n_regions, 3);
     assert_int_equal(got.place.contributed, 119);
@@ -371,6 +379,7 @@ static void replies_that_cannot_be_are_refused(void **state)
     REPLY_INVALID(r.place.first_step = INT64_MAX);
     REPLY_INVALID(r.place.position = UINT64_MAX);
     REPLY_INVALID(r.place.train_steps = -1);
+    REPLY_INVALID(r.place.asked_steps = -1);
     REPLY_INVALID(r.place.region = 3);
     REPLY_INVALID(r.place.region = -1);
     REPLY_INVALID(r.place.n_regions = JOB_MAX_WORKERS + 1);

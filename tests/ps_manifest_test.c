@@ -112,6 +112,18 @@ static void what_is_rounded_is_kept(void **state)
     job.rounding.n_bytes = 0;
 }
 
+static void epochs_are_kept(void **state)
+{
+    struct net_job got;
+    (void)state;
+    assert_int_equal(through(&got), ST_OK);
+    assert_true(got.epochs == 0);
+    job.epochs = 0.25;
+    assert_int_equal(through(&got), ST_OK);
+    assert_true(got.epochs == 0.25);
+    job.epochs = 0;
+}
+
 static void local_steps_are_kept(void **state)
 {
     struct net_job got;
@@ -267,6 +279,7 @@ int main(void)
         cmocka_unit_test_setup_teardown(text_longer_than_its_bound_is_refused, setup, teardown),
         cmocka_unit_test_setup_teardown(who_has_contributed_is_kept, setup, teardown),
         cmocka_unit_test_setup_teardown(what_is_rounded_is_kept, setup, teardown),
+        cmocka_unit_test_setup_teardown(epochs_are_kept, setup, teardown),
         cmocka_unit_test_setup_teardown(local_steps_are_kept, setup, teardown),
         cmocka_unit_test_setup_teardown(means_and_deviations_are_kept, setup, teardown),
         cmocka_unit_test_setup_teardown(augmentation_is_kept, setup, teardown),

@@ -147,6 +147,32 @@ static void test_ends_early(void **state)
     job.train_steps = 100;
 }
 
+/* With data of their own, members that count steps by the same --epochs take the job's. */
+static void steps_by_the_same_epochs_of_own_data_follow_the_job(void **state)
+{
+    (void)state;
+    char why[512] = "";
+    const struct net_job before = job;
+    job.epochs = 1.5;
+    struct net_join j = join_of();
+    j.job.train_steps = 300;
+    differs(&j, "another job: --train_steps: the servers have 100, the worker has 300");
+    job.data.own = j.job.data.own = 1;
+    assert_int_equal(ps_match_job(&job, chunks, &j, why, sizeof why), ST_OK);
+    j.job.epochs = 3;
+    differs(&j, "another job: --epochs: the servers have 1.5, the worker has 3");
+    j.job.epochs = 0;
+    differs(&j, "another job: --train_steps: the servers have 100, the worker has 300; with "
+                "--data_shard=own give all workers the same --train_steps, or all the same "
+                "--epochs");
+    job.epochs = 0;
+    differs(&j, "another job: --train_steps: the servers have 100, the worker has 300");
+    j.job.train_steps = 100;
+    j.job.epochs = 1.5;
+    assert_int_equal(ps_match_job(&job, chunks, &j, why, sizeof why), ST_OK);
+    job = before;
+}
+
 /* All evaluate the same, each its part; where the servers know of none, anybody may. */
 static void test_validation(void **state)
 {
@@ -349,6 +375,7 @@ int main(void)
         cmocka_unit_test(test_first),
         cmocka_unit_test(test_data_shard),
         cmocka_unit_test(test_ends_early),
+        cmocka_unit_test(steps_by_the_same_epochs_of_own_data_follow_the_job),
         cmocka_unit_test(test_validation),
     };
     return cmocka_run_group_tests(tests, setup, teardown);

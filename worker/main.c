@@ -207,10 +207,17 @@ static enum status validate_last(struct worker *w, int64_t step)
     return st == ST_CANCELLED ? ST_OK : st;
 }
 
-/* Else a job that has ended before looks as if it had just been trained. */
-static void say_nothing_left(const struct net_start *start)
+/* Logs the job's steps where they are those of another worker's part (job_steps_follow), and if no
+ * step is left: otherwise a job that had ended looks as if it had just been trained. */
+static void say_steps(const struct worker *w, const struct net_start *start)
 {
+    struct net_job job = options_job(&w->opt, w->train->n);
+    int64_t own = job.train_steps * job_local_steps(&job), steps = start->place.asked_steps;
     int64_t last = start->place.train_steps;
+    if (job.epochs > 0 && steps > 0 && steps != own)
+        LOG_I("the job takes %" PRId64 " steps, which --epochs=%g makes of worker 0's part; for "
+              "this worker's part of %" PRId64 " samples that is --epochs=%.3g",
+              steps, job.epochs, w->train->n, (double)steps / (double)own * job.epochs);
     if (last > 0 && start->step >= last)
         LOG_I("nothing is left to train: the job is at step %" PRId64 " of %" PRId64, start->step,
               last);
@@ -227,7 +234,7 @@ static bool is_stopped_early(const struct validation *v, int64_t step)
 /* Logs why the servers have ended the job before the steps that this worker was to take. */
 static void note_early_end(struct worker *w, const struct trainer_result *r)
 {
-    int64_t asked = options_train_steps(&w->opt, w->train->n);
+    int64_t asked = r->asked_steps ? r->asked_steps : options_train_steps(&w->opt, w->train->n);
     if (w->opt.ps_hosts.n == 0 || r->left || r->train_steps >= asked)
         return;
     w->validated.stopped_early = is_stopped_early(&w->validated, r->train_steps);
@@ -391,7 +398,7 @@ static enum status run(struct worker *w)
         TRY(reporter_create(w->opt.ps_hosts.addr[0], &w->figures, &w->reporter));
     waiting_set_member(w->waiting, start.place.member);
     say_first_values(w, &start);
-    say_nothing_left(&start);
+    say_steps(w, &start);
     if (w->opt.join)
         LOG_I("joined as worker %d of %d at step %" PRId64, start.place.member,
               start.place.n_members, start.step);

@@ -237,6 +237,7 @@ struct net_job options_job(const struct options *o, int64_t n)
                           .sync_mode = o->sync_mode,
                           .optim = o->optim,
                           .train_steps = options_train_steps(o, n),
+                          .epochs = o->data_own ? o->epochs : 0,
                           .seed = (uint64_t)o->seed,
                           .aggregate = o->aggregate,
                           .staleness = o->staleness,

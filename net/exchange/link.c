@@ -7,6 +7,7 @@
 #include "base/trace.h"
 #include "net/exchange/requests.h"
 #include "net/exchange/wire_auto.h"
+#include "net/wire/job_steps.h"
 #include "net/wire/message.h"
 #include <stdio.h>
 #include <stdlib.h>
@@ -237,6 +238,16 @@ void link_open(struct link *l, const struct session_action *a)
     bidi_release(&l->stream);
 }
 
+/* Where the member's steps follow the job's (job_steps_follow), it brings those from now on. */
+static void adopt_steps(struct net_exchange *x, const struct net_place *place)
+{
+    struct net_job *job = &x->cfg.join.job;
+    pthread_mutex_lock(&x->lock);
+    if (place->asked_steps > 0 && job_steps_follow(job, job))
+        job_set_steps(job, place->asked_steps);
+    pthread_mutex_unlock(&x->lock);
+}
+
 /* The session is told of a server's answer. */
 static void tell_answer(struct link *l, const struct net_join_reply *reply)
 {
@@ -252,6 +263,7 @@ static void tell_answer(struct link *l, const struct net_join_reply *reply)
     if (welcome) {
         reason = "the servers are changing to another generation";
         l->offered = reply->segment;
+        adopt_steps(l->x, &reply->place);
     }
     enum status st = welcome ? wire_auto_adopt(l->x, &reply->place) : ST_OK;
     if (st == ST_OK && welcome && l->index == 0)

@@ -1,5 +1,6 @@
 /* net/wire/job.c - see job.h. */
 #include "net/wire/job.h"
+#include "net/wire/job_steps.h"
 #include <math.h>
 #include <string.h>
 
@@ -25,6 +26,23 @@ int job_in_lockstep(const struct net_job *job)
 int job_local_steps(const struct net_job *job)
 {
     return job->local_steps > 1 ? job->local_steps : 1;
+}
+
+int64_t job_asked_steps(const struct net_job *job)
+{
+    return job->asked_steps ? job->asked_steps : job->train_steps;
+}
+
+bool job_steps_follow(const struct net_job *job, const struct net_job *member)
+{
+    return job->data.own && member->data.own && job->epochs > 0 && job->epochs == member->epochs;
+}
+
+void job_set_steps(struct net_job *job, int64_t steps)
+{
+    job->train_steps = steps;
+    job->optim.total_steps = (uint64_t)steps;
+    job->local.total_steps = (uint64_t)(steps * job_local_steps(job));
 }
 
 enum dtype job_push_dtype(const struct net_job *job, const struct chunks *chunks, int chunk)

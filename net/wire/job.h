@@ -42,6 +42,7 @@ struct net_job {
                             said */
     int64_t asked_steps; /* of a plan or checkpoint whose job ends before: train_steps as its
                             workers bring it; 0: it does not */
+    double epochs;       /* of a member's own data, that make its train_steps; 0: not by them */
     uint64_t seed;
     int aggregate;            /* sync: contributions that make a step, fewer than n_workers: the
                                  first so many count (backup workers); 0: n_workers */
@@ -71,8 +72,7 @@ const char *job_sync_mode_name(enum job_sync_mode mode);
 int job_aggregate(const struct net_job *job);
 /* 1: all chunks and all workers go from step to step together (sync without backup workers). */
 int job_in_lockstep(const struct net_job *job);
-/* At least 1. */
-int job_local_steps(const struct net_job *job);
+int job_local_steps(const struct net_job *job); /* at least 1 */
 /* Number of exchanges of local steps or regions below which a job's result is poor. */
 enum { JOB_FEW_EXCHANGES = 5 };
 /* What a contribution to a chunk is sent in: as chunks_dtype; averages of local steps as floats. */

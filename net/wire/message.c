@@ -197,6 +197,7 @@ static void place_to_wire(const struct net_place *from, Weir__V1__JoinReply *to)
     to->first_step = from->first_step;
     to->position = from->position;
     to->train_steps = (uint64_t)from->train_steps;
+    to->asked_steps = (uint64_t)from->asked_steps;
     to->validates = from->validates != 0;
     to->region = (uint32_t)from->region;
     to->n_regions = (uint32_t)from->n_regions;
@@ -244,7 +245,7 @@ static const char *place_problem(const Weir__V1__JoinReply *from)
     if (from->n_regions > JOB_MAX_WORKERS || (from->region > 0 && from->region >= from->n_regions))
         return "the JoinReply's region cannot be";
     if (from->first_step < 0 || from->first_step > MESSAGE_MAX_STEP || from->position > most ||
-        from->train_steps > most)
+        from->train_steps > most || from->asked_steps > most)
         return "the JoinReply's step or position is out of bounds";
     if (from->contributed < 0 || from->contributed > from->first_step)
         return "the JoinReply's last contribution is none that can be";
@@ -266,6 +267,7 @@ static void place_from_wire(const Weir__V1__JoinReply *from, struct net_place *t
                              .first_step = from->first_step,
                              .position = from->position,
                              .train_steps = (int64_t)from->train_steps,
+                             .asked_steps = (int64_t)from->asked_steps,
                              .region = (int)from->region,
                              .n_regions = (int)from->n_regions,
                              .contributed = from->contributed,

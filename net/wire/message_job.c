@@ -1,6 +1,7 @@
 /* net/wire/message_job.c - see message.h: a job with its table of parameters, in the messages that
  * carry one. */
 #include "base/flags.h"
+#include "net/wire/job_steps.h"
 #include "net/wire/message_impl.h"
 #include <stdio.h>
 #include <stdlib.h>
@@ -51,6 +52,7 @@ static void fields_to_wire(const struct net_job *from, Weir__V1__Job *to)
     to->sync_mode = (char *)(uintptr_t)job_sync_mode_name(from->sync_mode);
     to->train_steps = (uint64_t)from->train_steps;
     to->asked_steps = (uint64_t)from->asked_steps;
+    to->epochs = from->epochs;
     to->seed = from->seed;
     to->aggregate = (uint32_t)from->aggregate;
     to->staleness = (uint64_t)from->staleness;
@@ -231,6 +233,8 @@ static const char *number_problem(const Weir__V1__Job *from)
         return "local_steps does not go with train_steps or batch_size";
     if (from->fragments > JOB_MAX_FRAGMENTS)
         return "fragments is out of bounds";
+    if (!(from->epochs >= 0 && from->epochs <= JOB_MAX_EPOCHS))
+        return "epochs is out of bounds";
     if (!(from->validation_split >= 0 && from->validation_split < 1))
         return "validation_split is out of bounds";
     return from->batch_size > JOB_MAX_BATCH ? "batch_size is out of bounds" : NULL;
@@ -250,6 +254,7 @@ static enum status fields_from_wire(const Weir__V1__Job *from, struct net_job *t
                            .sync_mode = (enum job_sync_mode)mode,
                            .train_steps = (int64_t)from->train_steps,
                            .asked_steps = (int64_t)from->asked_steps,
+                           .epochs = from->epochs,
                            .seed = from->seed,
                            .aggregate = (int)from->aggregate,
                            .staleness = (int64_t)from->staleness,

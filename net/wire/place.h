@@ -13,6 +13,7 @@ struct net_place {
     int64_t first_step; /* of the generation */
     uint64_t position;  /* of first_step's first sample */
     int64_t train_steps;
+    int64_t asked_steps;   /* that the job was to take when it began; 0: not said */
     int region, n_regions; /* of the samples that come next where the servers are a region's, every
                               n_regions-th is a member's of region `region`; n_regions 0: all are */
     int64_t contributed;   /* lockstep: the last version up to first_step that has a contribution of

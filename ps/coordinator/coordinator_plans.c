@@ -4,6 +4,7 @@
 #include "base/log.h"
 #include "checkpoint/job_check.h"
 #include "checkpoint/names.h"
+#include "net/wire/job_steps.h"
 #include "ps/coordinator/coordinator_shell_impl.h"
 #include "ps/coordinator/plan_applier.h"
 #include "ps/service/planner.h"
@@ -215,7 +216,10 @@ static enum status check_join(struct coordinator *l, struct net_join *full, char
     }
     if (full->job.n_workers == 0) /* it came by --join to what this goes on from */
         full->job.n_workers = m->job.n_workers;
-    return m ? ps_match_restored(m, full, why, why_bytes) : ST_OK;
+    enum status st = m ? ps_match_restored(m, full, why, why_bytes) : ST_OK;
+    if (st == ST_OK && m && full->member != 0 && job_steps_follow(&m->job, &full->job))
+        job_set_steps(&full->job, job_asked_steps(&m->job)); /* worker 0 alone brings others */
+    return st;
 }
 
 /* What the coordinator is told of a first job. Under the lock. */

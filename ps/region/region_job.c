@@ -115,6 +115,7 @@ void region_make_job(struct ps_region *r, const struct net_job *own)
     j->train_steps = r->n_gates;
     j->optim.total_steps = (uint64_t)r->n_gates;
     j->asked_steps = 0;
+    j->epochs = 0;
     j->aggregate = 0;
     j->push_dtype = r->cfg.push_dtype;
     j->version_dtype = r->cfg.version_dtype;

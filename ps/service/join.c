@@ -8,6 +8,7 @@
 #include "base/log.h"
 #include "base/term.h"
 #include "checkpoint/job_check.h"
+#include "net/wire/job_steps.h"
 #include "ps/service/rival.h"
 #include "ps/service/service_impl.h"
 #include <inttypes.h>
@@ -356,6 +357,7 @@ static void fill_reply(const struct ps_service *s, const struct run *r, int rank
                            .first_step = p->step,
                            .position = p->position,
                            .train_steps = p->job.train_steps,
+                           .asked_steps = job_asked_steps(&p->job),
                            .region = s->cfg.region,
                            .n_regions = s->cfg.n_regions,
                            .rounding = p->job.rounding,

@@ -127,25 +127,79 @@ class DataSet(harness.Test):
         job.start_worker(1, "--data_dir=" + self.pictures("c", ["ant", "bee"]))
         job.finish()
 
-    def test_own_shards_of_other_sizes_need_train_steps(self):
-        """--epochs of parts of different sizes are other steps; the refusal names what to type."""
-        parts = []
-        for name, n in (("big", 40), ("small", 20)):
-            parts.append(os.path.join(self.dir(), name))
-            os.mkdir(parts[-1])
-            with open(os.path.join(parts[-1], "train.csv"), "w", encoding="ascii") as f:
-                f.write("width,height,label\n")
-                f.writelines("%d,%d,%d\n" % (i % 5, i % 3, i % 2) for i in range(n))
-        job = self.job(data=parts[0], flags=["--batch_size=5", "--seed=3", "--data_shard=own"])
+    def part(self, name, n):
+        """A folder of a CSV file of n samples."""
+        folder = os.path.join(self.dir(), name)
+        os.mkdir(folder)
+        with open(os.path.join(folder, "train.csv"), "w", encoding="ascii") as f:
+            f.write("width,height,label\n")
+            f.writelines("%d,%d,%d\n" % (i % 5, i % 3, i % 2) for i in range(n))
+        return folder
+
+    def test_own_shards_of_other_sizes_take_the_steps_of_worker_0(self):
+        """--epochs counts worker 0's part; the others log what that is for their own part."""
+        for first, other, n, of_other in ((40, 20, 20, 2), (20, 40, 40, 0.5)):
+            steps = first // 10
+            flags = ["--batch_size=5", "--seed=3", "--data_shard=own", "--epochs=1"]
+            job = self.job(data=self.part("first%d" % first, first), flags=flags)
+            job.start_ps(0)
+            own = job.start_worker(1, "--data_dir=" + self.part("other%d" % other, other))
+            job.start_worker(0)
+            own.wait_line("the job takes %d steps, which --epochs=1 makes of worker 0's part; for "
+                          "this worker's part of %d samples that is --epochs=%g$"
+                          % (steps, n, of_other))
+            self.assertEqual({w["global_step"] for w in job.finish()}, {steps})
+            for worker in job.workers:
+                self.assertNotIn("the job has ended", worker.output())
+
+    def test_own_shards_decay_by_the_steps_of_worker_0(self):
+        """Local steps with a falling rate: the bits of a job whose workers all typed the steps."""
+        flags = ["--batch_size=5", "--seed=3", "--data_shard=own", "--local_steps=2",
+                 "--lr_schedule=linear"]
+        first, other, ends = self.part("first", 240), self.part("other", 120), []
+        for steps in ("--epochs=1", "--train_steps=24"):
+            job = self.job(data=first, flags=flags + [steps])
+            job.start_ps(0)
+            job.start_worker(0)
+            job.start_worker(1, "--data_dir=" + other)
+            ends.append(job.finish())
+        for epochs, typed in zip(*ends):
+            self.assertEqual(epochs["global_step"], 24)
+            self.assertEqual(epochs["parameters_sha256"], typed["parameters_sha256"])
+
+    def test_own_shards_keep_the_steps_of_worker_0_without_it(self):
+        """Servers that restore its job do not continue for the steps of another worker's part."""
+        flags = ["--batch_size=5", "--seed=3", "--data_shard=own", "--epochs=1"]
+        job = self.job(data=self.part("first", 40), flags=flags)
+        other = "--data_dir=" + self.part("other", 80)
+        saves = "--checkpoint_dir=" + os.path.join(self.dir(), "saved")
+        job.start_ps(0, saves)
+        job.start_worker(0)
+        job.start_worker(1, other)
+        job.finish()
+        ps = job.start_ps(0, saves, "--worker_timeout=1", "--min_workers=1")
+        job.start_worker(1, other).wait_line(
+            "nothing is left to train: the job is at step 4 of 4$")
+        job.workers[1].wait(60)
+        ps.wait(60)
+
+    def test_own_shards_refuse_steps_that_were_typed(self):
+        """Another --train_steps or --epochs is an error; the refusal names what to type."""
+        flags = ["--batch_size=5", "--seed=3", "--data_shard=own"]
+        job = self.job(data=self.part("big", 40), flags=flags)
         ps = job.start_ps(0)
         job.start_worker(0, "--epochs=1")
         ps.wait_line("worker 0 joined")
-        wrong = job.start_worker(1, "--epochs=1", "--data_dir=" + parts[1])
-        wrong.wait(60, 1)
-        wrong.wait_line("--train_steps: the servers have 4, the worker has 2; with "
-                        "--data_shard=own --epochs counts each worker's own part, .* the same "
-                        "--train_steps, as 2 ")
-        job.start_worker(1, "--train_steps=4", "--data_dir=" + parts[1])
+        small = self.part("small", 20)
+        for steps, said in (("--train_steps=2",
+                             "--train_steps: the servers have 4, the worker has 2; with "
+                             "--data_shard=own give all workers the same --train_steps, or all "
+                             "the same --epochs"),
+                            ("--epochs=2", "--epochs: the servers have 1, the worker has 2")):
+            wrong = job.start_worker(1, steps, "--data_dir=" + small)
+            wrong.wait(60, 1)
+            wrong.wait_line(said)
+        job.start_worker(1, "--train_steps=4", "--data_dir=" + small)
         job.finish()
 
     def words(self, name, classes):

@@ -200,6 +200,7 @@ static void start_from(struct trainer *t, const struct net_start *start)
     t->result.member = start->place.member;
     if (start->place.train_steps > 0)
         t->cfg.train_steps = start->place.train_steps;
+    t->result.asked_steps = start->place.asked_steps;
     for (int i = 0; i < t->cfg.n_towers; i++)
         tower_set_place(t->towers[i], &start->place);
     for (int i = 0; i < t->cfg.model->n_layers; i++) {

@@ -17,6 +17,7 @@ struct trainer_result {
     int64_t skipped;        /* contributions that were not finite and counted with weight 0 */
     int member;             /* this worker's index */
     int64_t train_steps;    /* where the job ends: the servers may have said so */
+    int64_t asked_steps;    /* that the job was to take; 0: the servers have not said */
     int left;               /* 1: the job goes on without it, as it asked for (leave_soon) */
 };
 

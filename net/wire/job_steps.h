@@ -1,0 +1,19 @@
+/* net/wire/job_steps.h - how many steps a job takes. With data of its own (--data_shard=own), each
+ * member may bring another number by the same --epochs: then the job's count.
+ * Threads: values. */
+#ifndef NET_WIRE_JOB_STEPS_H
+#define NET_WIRE_JOB_STEPS_H
+#include "net/wire/job.h"
+#include <stdbool.h>
+
+enum { JOB_MAX_EPOCHS = 1000000000 };
+
+/* Steps that the job was to take when it began. */
+int64_t job_asked_steps(const struct net_job *job);
+/* Returns true if the member takes the job's steps whatever its own are: both have data of their
+ * own, and count its steps by the same --epochs. */
+bool job_steps_follow(const struct net_job *job, const struct net_job *member);
+/* Sets the steps, and what the schedules of learning rates count by. */
+void job_set_steps(struct net_job *job, int64_t steps);
+
+#endif
