@@ -15,6 +15,7 @@ import subprocess
 import threading
 import time
 
+import ckpt_folder
 import harness
 import namespaces
 
@@ -55,7 +56,7 @@ class Cluster:
         self.skipped = {}
         self.timeline, self.n_events = [], 0
         self.said = []
-        self.disk_is_faulty = self.disk_had_a_fault = False
+        self.disk_is_faulty = self.disk_had_a_fault = self.has_damage = False
         self.other_samples = False  # a worker joined or left
         # The last of each is one that may join.
         self.servers = [Node("ps:%d" % i, i) for i in range(n_ps + 1)]
@@ -281,6 +282,27 @@ class Cluster:
     def do_disk_full(self, f, _):
         self.disk_fault(f, "is full", lambda: self.disk.fill_up())
 
+    def do_damage(self, f, name):
+        """Once: of two damaged checkpoints the second might be all that there is."""
+        folder = os.path.join(self.folder, "ckpt")
+        found = ckpt_folder.find(folder)
+        whole = [f for f in found if f[1] == ".json"]
+        if self.has_damage or len(whole) < 2:
+            self.skip(f.kind, "another is damaged" if self.has_damage else "there is none older")
+            return
+        step, _, term, _ = whole[-1]
+        path, = [p for s, what, t, p in found
+                 if (s, t) == (step, term) and what.startswith("-0-of-")]
+        with open(path, "r+b") as part:
+            part.seek(-1, os.SEEK_END)
+            last = part.read(1)
+            part.seek(-1, os.SEEK_END)
+            part.write(bytes([last[0] ^ 1]))
+        self.has_damage = True
+        self.say("damaged " + path)
+        if self.kill(name, f.kind, f.back):
+            self.count(f.kind, self.situations)
+
     def disk_fault(self, f, what, act):
         if not self.disk or self.disk_is_faulty:
             self.skip(f.kind, "no disk" if not self.disk else "the disk has another fault")
@@ -309,6 +331,9 @@ class Cluster:
         if status == 0:
             n.state = "left" if n.leaving else "done"
             self.say("%s %s" % (n.name, "left" if n.leaving else "ended"))
+        elif status == RETRY and self.has_said(n, "the job is done, but"):
+            n.state = "done"  # who restarts it restarts all: what is lost is trained again
+            self.say("%s ended with %d, as the job's last step is not saved" % (n.name, status))
         elif status == RETRY or (status == 128 + signal.SIGTERM and n.leaving):
             n.state = "down"
             self.say("%s ended with %d, to be started again" % (n.name, status))

@@ -23,6 +23,8 @@ KINDS = {
     "drain": "SIGTERM to a server but the coordinator: it hands its chunks on and ends, for good",
     "disk-hang": "the disk of the checkpoints hangs for a while",
     "disk-full": "it is full for a while",
+    "damage": "a byte of the newest checkpoint changes, where there is an older one; then as kill, "
+              "of a server",
 }
 OTHER_SAMPLES = ("join-worker", "leave-worker")
 LONG_STOP = (21, 34)  # beyond gRPC's keepalive, of clients (20 s) or of servers too (30 s)
@@ -82,6 +84,8 @@ def fault(rng, shape, kind, gap):
         targets = [rng.choice(shape.workers)]
     elif kind == "drain":
         targets = [rng.choice([*shape.servers[1:], shape.spare["join-server"]])]
+    elif kind == "damage":
+        targets = [rng.choice(shape.servers)]
     elif kind in ("disk-hang", "disk-full"):
         back = round(rng.uniform(0.1, 6), 2)
     elif kind == "stop" and shape.long_stops and rng.random() < 0.5:
@@ -131,6 +135,7 @@ def text(f):
         "drain": "%s hands its chunks on and ends" % t,
         "disk-hang": "the disk hangs for %g s" % f.back,
         "disk-full": "the disk is full for %g s" % f.back,
+        "damage": "the newest checkpoint is damaged, kill %s, back after %g s" % (t, f.back),
     }[f.kind]
     if f.kind == "kill-two" and f.after:
         words = "kill %s, kill %s %g s later, back after %g s" % (t, f.targets[1], f.after, f.back)

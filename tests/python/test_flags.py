@@ -18,7 +18,7 @@ PAGES = {name: os.path.join(SHARE, name + ".1") for name in PROGRAMS.values()}
 OTHERS = {"install", "prefix", "target", "test_dir", "output_on_failure",  # CMake, CTest
           "gres", "kill_on_bad_exit", "cpus_per_task", "gpus_per_task",  # Slurm
           "build_arg", "entrypoint", "rm", "read_only", "tmpfs", "cap_drop", "security_opt",
-          "shm_size", "init", "time", "user", "cpus",  # docker
+          "shm_size", "pids_limit", "init", "time", "user", "cpus",  # docker
           "unit", "now",  # systemd
           "cflags", "libs", "n_workers", "load_fast",  # pkg-config, libweir, TensorBoard
           *"""zone machine_type image_family image_project boot_disk_size metadata_from_file

@@ -236,15 +236,14 @@ class Tls(Secured):
     def test_cipher(self):
         """Servers choose it, from what a client offers in an order of its own (libweir, others)."""
         ps, addr = self.server(*own.flags("ps"))
-        for offered, chosen in (("TLS_AES_256_GCM_SHA384:TLS_AES_128_GCM_SHA256", "AES_128_GCM"),
-                                ("TLS_AES_256_GCM_SHA384", "AES_256_GCM"),
-                                ("TLS_CHACHA20_POLY1305_SHA256", "CHACHA20_POLY1305")):
+        for offered, chosen in (("TLS_AES_256_GCM_SHA384:TLS_AES_128_GCM_SHA256", b"AES_128_GCM"),
+                                ("TLS_AES_256_GCM_SHA384", b"AES_256_GCM"),
+                                ("TLS_CHACHA20_POLY1305_SHA256", b"CHACHA20_POLY1305")):
             done = subprocess.run(["openssl", "s_client", "-connect", addr, "-alpn", "h2", "-cert",
                                    own.path("worker.pem"), "-key", own.path("worker.key"),
                                    "-CAfile", own.path("ca.pem"), "-ciphersuites", offered],
-                                  input="", stdout=subprocess.PIPE, stderr=subprocess.STDOUT,
-                                  text=True)
-            self.assertIn("New, TLSv1.3, Cipher is TLS_" + chosen, done.stdout)
+                                  input=b"", stdout=subprocess.PIPE, stderr=subprocess.STDOUT)
+            self.assertIn(b"New, TLSv1.3, Cipher is TLS_" + chosen, done.stdout)
         self.stop(ps)
 
     def test_strangers(self):
