@@ -51,6 +51,8 @@ void eval_step(struct rig *r, struct coord_event e)
             disk_ends(r, a);
         else if (a->kind == ACT_FINISHED)
             r->n_finished++;
+        else if (a->kind == ACT_FENCED)
+            r->n_fenced++;
         else if (a->kind == ACT_LINE)
             r->lines[a->line.id]++;
     }
@@ -157,7 +159,7 @@ struct net_evaluation eval_whole(const struct rig *r, double loss)
                                    .loss = loss * SAMPLES,
                                    .data = {SAMPLES, 1, 2},
                                    .every = EVERY,
-                                   .patience = PATIENCE};
+                                   .patience = r->is_patient ? STEPS : PATIENCE};
 }
 
 enum coord_verdict eval_ask(struct rig *r, const struct net_evaluation *v)

@@ -29,9 +29,9 @@ struct rig {
     int best_hangs;   /* the file `best` is not written: */
     uint32_t best_op; /* this order */
     struct coord_best recorded;
-    int64_t found;        /* step of the newest checkpoint; 0: there is none */
-    uint64_t incarnation; /* of the server, beyond its first */
-    int n_finished;
+    int64_t found;                        /* step of the newest checkpoint; 0: there is none */
+    uint64_t incarnation;                 /* of the server, beyond its first */
+    int n_finished, n_fenced, is_patient; /* is_patient: no evaluation ends the job early */
     int lines[COORD_N_LINES];
     struct coord_worker_state worker[2];
 };

@@ -203,6 +203,27 @@ static void test_the_last_is_told_the_best(void **state)
     }
 }
 
+/* The last step is saved, and given to the workers: that the disk hangs as `best` is written does
+ * not make it doubtful whose job it was. */
+static void test_a_disk_that_hangs_after_the_end(void **state)
+{
+    struct rig r;
+    (void)state;
+    eval_open(&r);
+    eval_at(&r, 5, 0.5);
+    eval_comes_to_the_end(&r);
+    r.best_hangs = 1;
+    const struct net_evaluation v = eval_whole(&r, 0.25);
+    assert_int_equal(eval_ask(&r, &v), VERDICT_NEW);
+    assert_true(r.best_op != 0);
+    for (int i = 0; i < 400; i++) {
+        r.now += 1000 * MS;
+        eval_server_calls(&r);
+    }
+    assert_int_equal(r.n_fenced, 0);
+    free(r.c);
+}
+
 /* The last evaluation did best: ps 0 does not end before it is named, or the disk hangs. */
 static void test_the_end_waits_for_the_best(void **state)
 {
@@ -248,6 +269,7 @@ int main(void)
         cmocka_unit_test(test_a_change_hangs_at_the_end),
         cmocka_unit_test(test_started_anew_at_the_end),
         cmocka_unit_test(test_the_last_is_told_the_best),
+        cmocka_unit_test(test_a_disk_that_hangs_after_the_end),
         cmocka_unit_test(test_the_end_waits_for_the_best),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);

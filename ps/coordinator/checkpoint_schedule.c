@@ -400,7 +400,8 @@ static void sweep(struct coord *c, struct coord_out *out)
 static void look_at_owner(struct coord *c, struct coord_out *out)
 {
     struct coord_checkpoint *k = &c->ckpt;
-    if (k->to_release != c->generation || k->unsaved == k->to_release || k->op || c->fenced)
+    if (k->to_release != c->generation || k->unsaved == k->to_release ||
+        k->last_step >= c->train_steps || k->op || c->fenced)
         return;
     if (c->awake - k->release_since >= WRITE_MS * MS) {
         coord_fence(c, 1, out);
@@ -431,7 +432,8 @@ static void look_at_disk(struct coord *c, struct coord_out *out)
         give(c);
         c->number++;
     }
-    if (coord_highest(c) >= c->train_steps && k->unsaved != c->generation)
+    if (coord_highest(c) >= c->train_steps && k->last_step < c->train_steps &&
+        k->unsaved != c->generation)
         coord_fence(c, 1, out);
     if (c->awake < k->line)
         return;
