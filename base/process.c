@@ -6,7 +6,9 @@
 #include "base/clock.h"
 #include "base/rng.h"
 #include <malloc.h>
+#include <pthread.h>
 #include <signal.h>
+#include <stdatomic.h>
 #include <stdio.h>
 #include <string.h>
 #include <sys/random.h>
@@ -15,7 +17,8 @@
 static bool is_ours;
 static struct {
     char line[512];
-    int exit_code;
+    int seconds; /* 0: no end is awaited */
+    _Atomic int exit_code;
 } overdue;
 
 void process_set_up(void)
@@ -33,30 +36,39 @@ bool process_is_ours(void)
     return is_ours;
 }
 
-/* Calls nothing that a signal handler may not call. */
-static void end_now(int signo)
+/* Ends the process without a lock: whoever hangs may hold the log's. */
+static void *end_late(void *arg)
 {
-    (void)signo;
+    clock_sleep_ms(overdue.seconds * INT64_C(1000));
     ssize_t n = write(STDERR_FILENO, overdue.line, strlen(overdue.line));
     (void)n;
-    _exit(overdue.exit_code);
+    _exit(atomic_load(&overdue.exit_code));
+    return arg;
 }
 
 void process_end_within(int seconds, int exit_code, const char *what)
 {
-    struct sigaction action = {.sa_handler = end_now};
-    sigset_t set;
-    int is_first = !overdue.line[0];
-    overdue.exit_code = exit_code;
-    if (!is_first)
+    sigset_t all, before, alarms;
+    pthread_t thread;
+    atomic_store(&overdue.exit_code, exit_code);
+    if (overdue.seconds)
         return;
+    overdue.seconds = seconds;
     snprintf(overdue.line, sizeof overdue.line,
              "%s has not answered for %d s: this process ends without waiting for it\n", what,
              seconds);
-    sigaction(SIGALRM, &action, NULL);
-    sigemptyset(&set);
-    sigaddset(&set, SIGALRM);
-    pthread_sigmask(SIG_UNBLOCK, &set, NULL);
+    sigfillset(&all);
+    pthread_sigmask(SIG_SETMASK, &all, &before);
+    int err = pthread_create(&thread, NULL, end_late, NULL);
+    pthread_sigmask(SIG_SETMASK, &before, NULL);
+    if (!err) {
+        pthread_detach(thread);
+        return;
+    }
+    signal(SIGALRM, SIG_DFL); /* without the line; the signal ends the process */
+    sigemptyset(&alarms);
+    sigaddset(&alarms, SIGALRM);
+    pthread_sigmask(SIG_UNBLOCK, &alarms, NULL);
     alarm((unsigned)seconds);
 }
 

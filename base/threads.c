@@ -15,6 +15,7 @@
 #include <errno.h>
 #include <poll.h>
 #include <pthread.h>
+#include <stdatomic.h>
 #include <stdbool.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -87,7 +88,10 @@ static create_function *find_next(void)
 static int start_thread(pthread_t *thread, const pthread_attr_t *attr, void *(*start)(void *),
                         void *arg)
 {
-    create_function *next = find_next();
+    static _Atomic(create_function *) found; /* the loader's lock is not taken for each thread */
+    create_function *next = atomic_load(&found);
+    if (!next)
+        atomic_store(&found, next = find_next());
     int err = next(thread, attr, start, arg);
     for (int i = 1; err == EAGAIN && i < ATTEMPTS; i++) {
         poll(NULL, 0, PAUSE_MS);
