@@ -257,7 +257,8 @@ static void copy(struct alone_saver *s, int64_t step)
     pthread_cond_broadcast(&s->wake);
 }
 
-/* Under the lock; returns when it is written, or cannot be. ST_FULL, ST_IO: it is not, logged. */
+/* Under the lock; returns when it is written, or cannot be. ST_FULL, ST_IO: it is not, logged. What
+ * has diverged (ST_INVALID) was said: no other start would write it. */
 static enum status save_last(struct alone_saver *s, int64_t step)
 {
     while (s->busy)
@@ -266,7 +267,7 @@ static enum status save_last(struct alone_saver *s, int64_t step)
         copy(s, step);
     while (s->busy)
         pthread_cond_wait(&s->wake, &s->lock);
-    if (s->fenced || s->written == ST_OK)
+    if (s->fenced || s->written == ST_OK || s->written == ST_INVALID)
         return s->fenced ? ST_REFUSED : ST_OK;
     LOG_E("the last checkpoint, of step %" PRId64 ", could not be written to %s: what was trained "
           "since the one before it is not kept there. Make room, then start this worker again with "
