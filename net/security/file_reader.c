@@ -26,6 +26,7 @@ static void *reader_main(void *arg)
         r->late = NULL;
         r->n_done = serves;
         pthread_cond_broadcast(&r->changed);
+        r->began_ns = clock_now_ns(); /* of a read that has ended nothing is late */
         if (late) {
             pthread_mutex_unlock(&r->lock);
             LOG_I("%s can be read again", late);

@@ -111,7 +111,7 @@ static enum offence open_stream(struct http2_guard *g, uint32_t stream)
         return NONE; /* trailers */
     g->newest = stream;
     pthread_mutex_lock(&g->lock);
-    bool has_room = g->n_open < HTTP2_MAX_STREAMS;
+    bool has_room = g->n_open < HTTP2_MAX_OPEN;
     if (has_room)
         g->open[g->n_open++] = stream;
     pthread_mutex_unlock(&g->lock);

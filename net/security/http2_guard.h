@@ -25,7 +25,10 @@
 enum {
     HTTP2_MAX_BLOCK_BYTES = 64 << 10,
     HTTP2_MAX_BLOCK_FRAMES = 16,
-    HTTP2_MAX_STREAMS = 256,
+    HTTP2_MAX_STREAMS = 256, /* as gRPC tells clients */
+    /* A client may have heard of a stream's end, and opened the next, before the thread that sent
+     * the end has noted it. */
+    HTTP2_MAX_OPEN = 2 * HTTP2_MAX_STREAMS,
     HTTP2_MAX_RESETS = 100,
     HTTP2_MAX_HOST_RESETS = 400,
     HTTP2_SPARED_RESETS = 4,
@@ -45,7 +48,7 @@ struct http2_guard {
     uint32_t newest;                    /* highest number of a stream that the client has opened */
 
     pthread_mutex_t lock; /* guards what follows */
-    uint32_t open[HTTP2_MAX_STREAMS];
+    uint32_t open[HTTP2_MAX_OPEN];
     int n_open;
     struct http2_rate resets;
 };
