@@ -149,6 +149,8 @@ enum status durable_sync_name(const char *path)
     snprintf(plain, sizeof plain, "%.*s", (int)n, path);
     target_folder(plain, dir);
     int fd = open(dir, O_RDONLY | O_DIRECTORY | O_CLOEXEC);
+    if (fd < 0 && errno == EACCES)
+        return ST_OK; /* a name can be made in it, but it cannot be opened to be synced */
     if (fd < 0)
         return io_error(dir, "open");
     /* A file system that cannot sync a folder says EINVAL. */

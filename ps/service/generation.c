@@ -224,7 +224,8 @@ static enum status begin(struct ps_service *s, const struct net_plan *plan,
     if (old && !ps_store_stopped(old->store))
         ps_store_stop(old->store);
     enum status st = s->cfg.beginning ? s->cfg.beginning(s->cfg.ctx, plan) : ST_OK;
-    if (st == ST_OK && old && !ended && plan->source != PLAN_MEMORY)
+    /* A region reads its own chunks of a run until the next one is there. */
+    if (st == ST_OK && old && !ended && plan->source != PLAN_MEMORY && !s->cfg.outer)
         empty_before(s, old);
     if (st == ST_OK)
         st = make_run(s, plan, restore, &r);

@@ -116,7 +116,7 @@ void disk_end(struct folder *f, int node, struct disk_order *o)
         o->step = o->manifest ? o->manifest->step : -1;
         o->st = o->manifest ? ST_OK : o->before ? ST_IO : ST_NOT_FOUND;
     } else if (o->what == DISK_ORDER_OWNER) { /* a full disk can be read */
-        o->st = ST_OK;
+        o->st = f->epoch > o->epoch ? ST_REFUSED : ST_OK;
     } else if (sim.node[node].disk_full) {
         o->st = ST_IO;
     } else if (o->what == DISK_ORDER_EPOCH) {

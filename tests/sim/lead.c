@@ -360,6 +360,11 @@ static void order_disk(struct server *s, const struct coord_action *a)
     o->what = (enum disk_what)a->disk; /* in the same order */
     if (a->disk == DISK_FIND && a->value && s->folder)
         o->before = folder_find(s->folder, l->plan->restore);
+    if (a->disk == DISK_OWNER) {
+        struct net_control_reply own;
+        coord_fill_reply(l->state, -1, &own);
+        o->epoch = own.epoch;
+    }
     if (a->disk == DISK_MANIFEST)
         order_manifest(s, o);
     disk_begin(s->node, o);
