@@ -15,6 +15,7 @@
 #include <openssl/pem.h>
 #include <openssl/ssl.h>
 #include <stdatomic.h>
+#include <stdlib.h>
 #include <string.h>
 
 static const unsigned char mark[] = "weir:client";
@@ -199,7 +200,11 @@ enum status tls_client_mark(const char *pem, char **out)
     ERR_clear_error();
     char *text = NULL;
     long bytes = ok ? BIO_get_mem_data(to, &text) : 0;
-    char *copy = bytes > 0 ? strndup(text, (size_t)bytes) : NULL;
+    char *copy = bytes > 0 ? malloc((size_t)bytes + 1) : NULL;
+    if (copy) {
+        memcpy(copy, text, (size_t)bytes); /* which has no end of its own */
+        copy[bytes] = 0;
+    }
     BIO_free(in);
     BIO_free(to);
     if (!copy)
