@@ -278,6 +278,7 @@ static void *disk_main(void *arg)
         char *servers = d->servers;
         struct coord_disk_order o = d->order[0];
         d->servers = NULL;
+        d->records = servers != NULL;
         if (!servers)
             memmove(d->order, d->order + 1, (size_t)--d->n * sizeof *d->order);
         d->busy = 1;
@@ -288,7 +289,7 @@ static void *disk_main(void *arg)
             carry_out(d, &o);
         free(servers);
         pthread_mutex_lock(&d->lock);
-        d->busy = 0;
+        d->busy = d->records = 0;
         pthread_cond_broadcast(&d->wake);
     }
     pthread_mutex_unlock(&d->lock);
@@ -408,6 +409,17 @@ void coordinator_disk_servers(struct coordinator *l, const struct hosts *servers
     pthread_cond_broadcast(&d->wake);
     pthread_mutex_unlock(&d->lock);
     free(older);
+}
+
+int coordinator_disk_records_servers(struct coordinator *l)
+{
+    struct coordinator_disk *d = l->disk;
+    if (!d)
+        return 0;
+    pthread_mutex_lock(&d->lock);
+    int records = d->servers != NULL || d->records;
+    pthread_mutex_unlock(&d->lock);
+    return records;
 }
 
 enum status coordinator_disk_create(struct coordinator *l)

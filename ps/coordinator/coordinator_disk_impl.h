@@ -13,6 +13,7 @@ struct coordinator_disk {
     int n, stopping, busy;
     struct coord_disk_order order[COORDINATOR_DISK_ORDERS];
     char *servers; /* the newest list of them, to be recorded before the orders; NULL */
+    int records;   /* a list is being recorded */
     const char *folder, *restore_path, *address;
     char folder_id[FOLDER_ID_BYTES];
     int keep;

@@ -131,5 +131,7 @@ void coordinator_disk_destroy(struct coordinator *l);
 /* Begins it; its end is posted. */
 void coordinator_disk_order(struct coordinator *l, const struct coord_action *a);
 void coordinator_disk_servers(struct coordinator *l, const struct hosts *servers);
+/* Returns 1 while the newest list of servers is not in the folder yet. */
+int coordinator_disk_records_servers(struct coordinator *l);
 
 #endif

@@ -8,6 +8,7 @@ import signal
 
 import generations
 import harness
+import preload
 
 
 class ServerChanges(generations.Test):
@@ -31,6 +32,29 @@ class ServerChanges(generations.Test):
         self.start("drain", [os.path.join(harness.BIN, "ps"), "--ps_hosts=" + job.ps_hosts[0],
                              "--leave=1"]).wait(30, 0)
         job.ps[0].wait_line("is gone with its parameters: training goes back to the checkpoint")
+        self.check(job)
+
+    def test_drained_server_stays_until_that_is_recorded(self):
+        """A ps 0 that is started again goes by the folder's list: it would wait for who is gone."""
+        if harness.SANITIZE:
+            self.skipTest("the preloaded library comes before the sanitizer's")
+        hold = os.path.join(self.dir(), "hold")
+        job = self.slow_job(2)
+        job.start_ps(0, *self.ckpt(), env={
+            **os.environ, "HELD_NAME": "/servers", "HOLD": hold,
+            "LD_PRELOAD": preload.library(self, preload.HOLDS_NAMES)})
+        job.start_ps(1, *self.ckpt())
+        for i in range(2):
+            job.start_worker(i)
+        job.ps[0].wait_line(r"checkpoint at step \d+: ")
+        open(hold, "w", encoding="ascii").close()
+        self.start("drain", [os.path.join(harness.BIN, "ps"), "--ps_hosts=" + job.ps_hosts[0],
+                             "--leave=1"]).wait(30, 0)
+        step = int(job.ps[0].wait_line(r"generation 1[.]2 from step (\d+): ").group(1))
+        job.workers[0].wait_line("training step %d done" % (step + 15))
+        self.assertIsNone(job.ps[1].popen.poll())
+        os.unlink(hold)
+        job.ps[1].wait(60, 0)
         self.check(job)
 
     def test_server_joins(self):
