@@ -4,6 +4,7 @@
 #include "base/clock.h"
 #include "base/log.h"
 #include "base/status.h"
+#include <openssl/crypto.h>
 #include <signal.h>
 
 static const char *file_of(struct file_reader *r)
@@ -21,6 +22,7 @@ static void *reader_main(void *arg)
         r->began_ns = clock_now_ns();
         pthread_mutex_unlock(&r->lock);
         r->read(r);
+        OPENSSL_thread_stop(); /* frees what it keeps for a thread: the process may end before */
         pthread_mutex_lock(&r->lock);
         const char *late = r->late;
         r->late = NULL;
