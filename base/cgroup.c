@@ -24,7 +24,7 @@ static double lesser(double a, double b)
     return a == 0 || (b > 0 && b < a) ? b : a;
 }
 
-/* Of the group at `path` below `root` and of each above it. */
+/* Returns the least limit of the group at `path` below `root` and of all groups above it. */
 static double least_of_path(const struct cgroup_limit *l, const char *root, const char *path,
                             int v2)
 {

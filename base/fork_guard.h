@@ -4,7 +4,7 @@
  * Owns:    nothing: a guard lies in the object that it is for.
  * Threads: any. `in_child` runs in the child of fork(), which has one thread, with no lock of the
  *          object's held by it: it may call system functions alone.
- * Errors:  none; without memory for the handlers of fork() no child is told. */
+ * Errors:  none; if pthread_atfork() runs out of memory, no child calls `in_child`. */
 #ifndef BASE_FORK_GUARD_H
 #define BASE_FORK_GUARD_H
 
@@ -15,7 +15,7 @@ struct fork_guard {
 
 /* From now on each forked child calls g->in_child first, once for each fork. */
 void fork_guard_add(struct fork_guard *g, void (*in_child)(struct fork_guard *g));
-/* Ends that. Of one that was never added (zeros) nothing is done. */
+/* Removes the guard. Does nothing for a guard that was never added (all zeros). */
 void fork_guard_remove(struct fork_guard *g);
 
 #endif

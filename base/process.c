@@ -36,7 +36,7 @@ bool process_is_ours(void)
     return is_ours;
 }
 
-/* Ends the process without a lock: whoever hangs may hold the log's. */
+/* Ends the process. Takes no lock: the thread that hangs may hold the lock of the log. */
 static void *end_late(void *arg)
 {
     clock_sleep_ms(overdue.seconds * INT64_C(1000));

@@ -51,12 +51,13 @@ enum status ps_folder_still_owner(const char *folder, const struct ps_lease *min
 enum status ps_folder_list(const char *folder, const char *id, struct ps_manifest_place **out,
                            int *n);
 
-/* What helps where a file of another server may not be read. Waiting does not. */
+/* Advice for a file of another server that this user may not read. A retry does not help. */
 #define FOLDER_USERS                                                                               \
     "start all servers that share the folder as one user, or with a common group and umask 027"
 
-/* 32 hex digits and a 0; made at the first call in a folder, by whoever comes first. ST_INVALID:
- * this user may not read it, or it is damaged; ST_IO, ST_FULL: that may pass. Logged. */
+/* Reads the id of the folder: 32 hex digits and a 0. The first call in a folder creates it.
+ * ST_INVALID: this user may not read it, or it is damaged; ST_IO, ST_FULL: a retry may succeed.
+ * Logged. */
 enum status ps_folder_id(const char *folder, char id[FOLDER_ID_BYTES]);
 /* ST_NOT_FOUND (logged): it was lost, emptied or is not mounted: what is seen there says nothing of
  * what was kept. Makes no id. */

@@ -71,8 +71,10 @@ enum status ps_folder_check_files(const char *folder, const struct ps_manifest *
         do {
             if (!how->here || how->here[i])
                 st = check_file(folder, m, i, why);
-            if (st == ST_MISMATCH || st == ST_INVALID)
-                return st == ST_INVALID ? ST_INVALID : ST_CORRUPT;
+            if (st == ST_MISMATCH)
+                return ST_CORRUPT;
+            if (st == ST_INVALID) /* a retry does not help */
+                return ST_INVALID;
             again = st == ST_OK ? 0 : wait_again(folder, how);
         } while (again > 0);
         if (st != ST_OK)

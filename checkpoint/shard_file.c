@@ -186,8 +186,8 @@ static void fill_metadata(struct table *t, const struct ps_checkpoint_file *cp, 
         add_metadata(t, "folder", "%s", cp->home);
 }
 
-/* The first parameter of the chunk that has one of these numbers, which are `n_elems` of each kind,
- * where one is not finite; NULL: all are. */
+/* Returns the name of the first parameter of the chunk with a number that is not finite, or NULL.
+ * numbers: n_kinds arrays of c->n_elems each, one after the other; NULL: the chunk has none. */
 static const char *first_not_finite(const struct chunks *chunks, const struct net_chunk *c,
                                     const float *numbers, int n_kinds)
 {
@@ -202,8 +202,8 @@ static const char *first_not_finite(const struct chunks *chunks, const struct ne
     return NULL;
 }
 
-/* Refuses what training cannot go on from: the file would take the place of one from which it can.
- * Returns ST_INVALID and logs the parameter. */
+/* Checks that all values and slots are finite. Training cannot resume from a file with others, and
+ * the file would outrank one from which it can. ST_INVALID: logged, with the parameter. */
 static enum status check_finite(const struct ps_checkpoint_file *cp,
                                 const struct ps_checkpoint_chunk *list, int n)
 {
