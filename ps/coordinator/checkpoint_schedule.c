@@ -53,8 +53,8 @@ int coord_checkpoint_is_asked(const struct coord *c)
     return asked;
 }
 
-/* The generation's last step cannot be saved: nobody is kept waiting for it once it is known that
- * no other ps 0 has claimed the folder. */
+/* Marks a generation whose last step cannot be saved. look_at_owner() releases that step to the
+ * workers, once it knows that no other ps 0 has claimed the folder. */
 static void release(struct coord *c, uint64_t generation)
 {
     struct coord_checkpoint *k = &c->ckpt;
@@ -200,7 +200,7 @@ static void tell_absent(struct coord *c, int slot, struct coord_out *out)
     struct coord_checkpoint *k = &c->ckpt;
     k->not_before = c->awake + RETRY_MS * MS;
     if (coord_servers(c)[slot].life != LIFE_KNOWN && coord_highest(c) >= c->train_steps)
-        release(c, c->generation); /* it never came */
+        release(c, c->generation); /* the server never connected */
     if (c->awake < k->line)
         return;
     k->line = c->awake + SILENT_MS * MS;
@@ -395,8 +395,8 @@ static void sweep(struct coord *c, struct coord_out *out)
     coord_order_disk(c, out, DISK_SWEEP, &k->op);
 }
 
-/* Before the last step goes to workers without a checkpoint: another ps 0 may have claimed the
- * folder, and go on from an older one. A result of each would be one too many. */
+/* Checks the folder's owner before the workers receive a last step that is not saved: another ps 0
+ * may have claimed the folder and resumed an older step, and the job would have two results. */
 static void look_at_owner(struct coord *c, struct coord_out *out)
 {
     struct coord_checkpoint *k = &c->ckpt;
@@ -417,8 +417,8 @@ static void look_at_owner(struct coord *c, struct coord_out *out)
     coord_order_disk(c, out, DISK_OWNER, &k->op);
 }
 
-/* The disk hangs: nobody is kept waiting for a checkpoint that was asked for. After the last step
- * this process ends: whose the folder is cannot be known. */
+/* Handles a disk that hangs: answers requests for a checkpoint, and, after the last step, ends this
+ * process, which cannot verify that it still owns the folder. */
 static void look_at_disk(struct coord *c, struct coord_out *out)
 {
     struct coord_checkpoint *k = &c->ckpt;

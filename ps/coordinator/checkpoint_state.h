@@ -13,10 +13,10 @@ struct coord_checkpoint {
     int taken; /* all servers have its chunks: it does not depend on the generation any more */
     uint64_t order, generation;
     int64_t step, last_step; /* being made; made last, -1: none */
-    uint64_t unsaved;        /* generation whose last step could not be saved, and is released */
-    uint64_t to_release;     /* likewise, once the folder's owner was looked at; 0: none */
-    int64_t release_since, look_at; /* awake: since when; when that is done next */
-    int looks;                      /* `op` is that look */
+    uint64_t unsaved;        /* generation whose last step is released without a checkpoint */
+    uint64_t to_release;     /* generation to release after a check of the owner; 0: none */
+    int64_t release_since, look_at; /* awake: of that request; of the next check */
+    int looks;                      /* `op` is that check */
     int n_files, hold_last;         /* servers that take part; what ps 0's store was told */
     int factor; /* how far ahead an order has to be, grows with each that came late */
     int64_t ordered, taken_at, first_file; /* awake */

@@ -24,8 +24,8 @@ struct coordinator_disk {
     struct ps_lease lease;
 };
 
-/* Gives the coordinator what an order has come to, unless it has gone. name: of the checkpoint that
- * was found, with `found` (NULL: none), which is given away; NULL: this was no look for one. */
+/* Posts the result of an order to the coordinator, if that still exists. After a search: `name` and
+ * `found` (NULL: no checkpoint), which this function takes over; else name is NULL. */
 void coordinator_disk_post(struct coordinator_disk *d, const struct coord_mail *m,
                            struct ps_restore *found, const char *name);
 /* Looks for what a first job can go on from. */

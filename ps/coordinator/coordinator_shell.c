@@ -49,8 +49,8 @@ static void reply_to(struct coordinator *l, const struct coord_action *a)
 {
     struct net_control_reply reply;
     int with_plan = coord_fill_reply(l->state, a->server, &reply);
-    /* A ps 0 that takes over goes by the list in the folder: who is still in it stays until then.
-     */
+    /* A restarted ps 0 waits for all servers of the list in the folder: a drained server exits
+     * only after the list without it is recorded. */
     if (reply.drained && !reply.closing && coordinator_disk_records_servers(l))
         reply.drained = 0;
     if (a->server < 0 && a->arg)

@@ -35,7 +35,8 @@ static int waits_for_next_plan(const struct coord *c, const struct coord_server_
     return c->settled == c->generation && s->held && s->held != s->incarnation;
 }
 
-/* It drained or left, and the generation without it has settled: nothing needs it any more. */
+/* Returns 1 if the server drained or left and the generation without it has settled: its process
+ * may exit. */
 static int has_left(const struct coord *c, const struct coord_server_state *s)
 {
     return c->generation && s->number < 0 && (s->leaving || s->drained) &&
