@@ -46,7 +46,7 @@ struct net_exchange {
     int64_t wake_ns;            /* when it wants a TIMER */
     int64_t over_asked_ms;      /* how long ps 0 was silent as is_over was asked; 0: not yet */
     int closing, n_waiting;     /* callers of net_exchange_start and _wait */
-    int64_t waits_ns;           /* when the first of them came, or the last answer */
+    _Atomic int64_t waits_ns;   /* time at which the first of them came, or of the last answer */
     int64_t left_ns;            /* when the last one's deadline passed; 0: it got its answer */
     int64_t said_ns;            /* when a line named a server that is not reached */
     int n_begun, n_out, n_left; /* STARTs and LEAVEs that came to their end */

@@ -89,9 +89,7 @@ void link_pump(struct link *l, int eager)
 static void on_written(void *ctx)
 {
     const struct link *l = ctx;
-    pthread_mutex_lock(&l->x->lock);
     l->x->waits_ns = clock_now_ns(); /* bytes still leave: a slow line does not count as a wait */
-    pthread_mutex_unlock(&l->x->lock);
     trace_span(l->send_begin_ns, TRACE_SEND, "send frame", l->index, l->send_chunk, l->send_step);
 }
 
