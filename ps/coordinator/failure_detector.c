@@ -176,6 +176,8 @@ static int is_late(struct coord *c, struct coord_worker *w, struct coord_out *ou
         is_back = 1;
     if (never_came(c, w))
         return 0;
+    if (!running && !c->workers_generation)
+        return 0; /* ps 0 holds no generation yet, in which it could see that a worker is there */
     if (is_back || (w->since == INT64_MAX && running))
         return 0;
     if (!running && w->late)

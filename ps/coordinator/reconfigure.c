@@ -168,6 +168,8 @@ static int enough(struct coord *c, const struct coord_census *census, struct coo
     }
     if (coord_lowest(c) >= c->train_steps || c->stop_asked || c->eval.ended)
         least = 1; /* nothing is left to train, or a step that ends the job */
+    if (c->phase == PHASE_BEGINNING && !c->workers_generation)
+        least = 1; /* no worker can join before ps 0 has begun its first generation */
     return census->n_next > 0 && census->n_next + census->n_by[LOT_DONE] >= least;
 }
 
