@@ -444,6 +444,7 @@ static int exit_code_of(const struct worker *w, enum status st)
 /* The trace is written when the threads are gone and the layers' names still there. */
 static enum status clean_up(struct worker *w, enum status result)
 {
+    alone_saver_settle(w->saver); /* the bound below is not for a checkpoint */
     shutdown_end(w);
     /* What the user gets is written but for the trace: a library or driver may hang as it ends. */
     process_end_within(END_S, exit_code_of(w, result), "a thread of this worker");

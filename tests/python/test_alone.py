@@ -9,9 +9,11 @@ import random
 import re
 import signal
 import time
+import unittest
 
 import ckpt_folder
 import harness
+import preload
 
 STEPS = 40
 FLAGS = ["--batch_size=12", "--train_steps=%d" % STEPS, "--seed=5", "--chunk_bytes=5120",
@@ -25,14 +27,14 @@ class Alone(harness.Test):
     def folder(self, name="ckpt"):
         return os.path.join(self.dir(), name)
 
-    def begin(self, *more, folder=None, model="small", flags=FLAGS, prefix=()):
+    def begin(self, *more, folder=None, model="small", flags=FLAGS, prefix=(), env=None):
         """A worker alone; its summary is in self.figures()."""
         argv = [*prefix, os.path.join(harness.BIN, "worker"), harness.models_dir(model),
                 "--model=" + model, "--progress=lines", "--data_dir=" + self.data(),
                 "--summary_json=" + self.summary(), *flags]
         if folder is not False:
             argv.append("--checkpoint_dir=" + (folder or self.folder()))
-        return self.start("worker", argv + list(more))
+        return self.start("worker", argv + list(more), env=env)
 
     def summary(self):
         return os.path.join(self.dir(), "summary.json")
@@ -55,6 +57,19 @@ class Alone(harness.Test):
     def assert_ends_as(self, want, from_step):
         self.assertEqual(self.figures()["parameters_sha256"], want)
         self.assertEqual(self.figures()["local_steps"], STEPS - from_step)
+
+    @unittest.skipIf(harness.SANITIZE, "the preloaded library comes before the sanitizer's")
+    def test_slow_folder_is_named_while_the_worker_waits(self):
+        hold = os.path.join(self.dir(), "hold")
+        with open(hold, "w", encoding="utf-8"):
+            pass
+        worker = self.begin(env={**os.environ, "HOLD": hold, "HELD_NAME": ".json",
+                                 "LD_PRELOAD": preload.library(self, preload.HOLDS_NAMES)})
+        worker.wait_line("checkpoint at step %d: writing it to %s has taken 3 s so far; this "
+                         "worker waits for it" % (STEPS, re.escape(self.folder())))
+        os.unlink(hold)
+        worker.wait(120)
+        self.assertEqual(self.steps(), [STEPS])
 
     def test_sigterm(self):
         """A last checkpoint, 143 (130 after Ctrl-C); started again it goes on, with the same

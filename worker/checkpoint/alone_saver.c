@@ -13,7 +13,7 @@
 #include <sys/resource.h>
 #include <unistd.h>
 
-enum { LOWEST_PRIORITY = 19 };
+enum { LOWEST_PRIORITY = 19, QUIET_MS = 3000 };
 
 struct alone_saver {
     struct alone_saver_config cfg;
@@ -257,16 +257,29 @@ static void copy(struct alone_saver *s, int64_t step)
     pthread_cond_broadcast(&s->wake);
 }
 
+/* Waits until the thread has written the copy, or has failed to. Logs a line where that takes long.
+ * The caller holds the lock. */
+static void wait_until_written(struct alone_saver *s)
+{
+    int64_t line_ns = clock_deadline_ns(QUIET_MS);
+    while (s->busy && clock_cond_wait(&s->wake, &s->lock, line_ns) == 0)
+        ;
+    if (s->busy)
+        LOG_W("checkpoint at step %" PRId64 ": writing it to %s has taken %d s so far; this worker "
+              "waits for it",
+              s->copied, s->folder.path, QUIET_MS / 1000);
+    while (s->busy)
+        pthread_cond_wait(&s->wake, &s->lock);
+}
+
 /* Under the lock; returns when it is written, or cannot be. ST_FULL, ST_IO: it is not, logged. What
  * has diverged (ST_INVALID) was said: no other start would write it. */
 static enum status save_last(struct alone_saver *s, int64_t step)
 {
-    while (s->busy)
-        pthread_cond_wait(&s->wake, &s->lock);
+    wait_until_written(s);
     if (s->copied != step && !s->fenced)
         copy(s, step);
-    while (s->busy)
-        pthread_cond_wait(&s->wake, &s->lock);
+    wait_until_written(s);
     if (s->fenced || s->written == ST_OK || s->written == ST_INVALID)
         return s->fenced ? ST_REFUSED : ST_OK;
     LOG_E("the last checkpoint, of step %" PRId64 ", could not be written to %s: what was trained "
@@ -296,8 +309,7 @@ enum status alone_saver_at_step(void *ctx, int64_t step)
 enum status alone_saver_best(struct alone_saver *s, int64_t step, const struct ps_best *best)
 {
     pthread_mutex_lock(&s->lock);
-    while (s->busy)
-        pthread_cond_wait(&s->wake, &s->lock);
+    wait_until_written(s);
     if (!s->fenced) {
         s->is_best = 1;
         s->best_is_kept = 0;
@@ -312,8 +324,7 @@ enum status alone_saver_best(struct alone_saver *s, int64_t step, const struct p
 int alone_saver_best_is_kept(struct alone_saver *s)
 {
     pthread_mutex_lock(&s->lock);
-    while (s->busy)
-        pthread_cond_wait(&s->wake, &s->lock);
+    wait_until_written(s);
     int kept = s->best_is_kept;
     pthread_mutex_unlock(&s->lock);
     return kept;
@@ -343,4 +354,13 @@ enum status alone_saver_finish(struct alone_saver *s, int64_t step)
     enum status st = save_last(s, step);
     pthread_mutex_unlock(&s->lock);
     return st;
+}
+
+void alone_saver_settle(struct alone_saver *s)
+{
+    if (!s)
+        return;
+    pthread_mutex_lock(&s->lock);
+    wait_until_written(s);
+    pthread_mutex_unlock(&s->lock);
 }

@@ -42,5 +42,7 @@ void alone_saver_stop_soon(struct alone_saver *s);
 /* Training is done at `step`, and its checkpoint is on the disk. ST_FULL, ST_IO: it could not be
  * written, as a line says; ST_REFUSED: as above. */
 enum status alone_saver_finish(struct alone_saver *s, int64_t step);
+/* Waits until no checkpoint is being written. NULL is fine. */
+void alone_saver_settle(struct alone_saver *s);
 
 #endif
