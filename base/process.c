@@ -55,7 +55,7 @@ void process_end_within(int seconds, int exit_code, const char *what)
         return;
     overdue.seconds = seconds;
     snprintf(overdue.line, sizeof overdue.line,
-             "%s has not answered for %d s: this process ends without waiting for it\n", what,
+             "%.400s has not answered for %d s: this process ends without waiting for it\n", what,
              seconds);
     sigfillset(&all);
     pthread_sigmask(SIG_SETMASK, &all, &before);

@@ -100,10 +100,10 @@ static int start_thread(pthread_t *thread, const pthread_attr_t *attr, void *(*s
     return err;
 }
 
-/* Clang's sanitizer has a pthread_create of its own in the program, which has to see all threads.
- */
-#if defined(__has_feature)
-#if __has_feature(address_sanitizer)
+/* Clang's sanitizers have a pthread_create of their own in the program, which has to see all
+ * threads; GCC's are libraries, and come behind this one. */
+#if defined(__clang__)
+#if __has_feature(address_sanitizer) || __has_feature(thread_sanitizer)
 #define HAS_SANITIZERS_OWN 1
 #endif
 #endif

@@ -16,6 +16,7 @@
 #include "ps/summary.h"
 #include <errno.h>
 #include <inttypes.h>
+#include <limits.h>
 #include <poll.h>
 #include <stdatomic.h>
 #include <stdio.h>
@@ -102,8 +103,11 @@ static void await_workers(struct ps_service *service)
 /* Bounds what is still to come: a thread may hang in a folder that does not answer. */
 static void bound_end(int exit_code)
 {
-    process_end_within(END_S, exit_code,
-                       opt.checkpoint_dir ? opt.checkpoint_dir : "a thread of this server");
+    char what[PATH_MAX + 64];
+    snprintf(what, sizeof what, "%s%sa thread of this server%s",
+             opt.checkpoint_dir ? opt.checkpoint_dir : "", opt.checkpoint_dir ? ", or " : "",
+             opt.checkpoint_dir ? "," : "");
+    process_end_within(END_S, exit_code, what);
 }
 
 static int run_server(struct app *app, struct ps_service *service, struct net_server *server,
@@ -146,6 +150,17 @@ static int run_server(struct app *app, struct ps_service *service, struct net_se
         LOG_E("--summary_json=%s: the figures of this server are lost%s", opt.summary_json,
               st == ST_FULL ? "; make room before it is started again" : "");
     return exit_code ? exit_code : output_exit_code(st);
+}
+
+/* Ends all that uses the checkpoint folder, and marks there that the server ended in order. Threads
+ * that end later may hang. */
+static void end_node(struct app *app, const struct ps_cluster *c)
+{
+    ps_region_stop(app->region, atomic_load(&app->replaced) ? NULL : app->error);
+    region_server_stop(app->part);
+    node_destroy(app->node);
+    if (opt.checkpoint_dir && app->ended)
+        node_ended(opt.checkpoint_dir, c->address);
 }
 
 static int serve(struct ps_cluster *c, struct app *app)
@@ -193,9 +208,7 @@ done:
     if (pages_fd >= 0)
         close(pages_fd);
     ps_status_stop(status);
-    ps_region_stop(app->region, atomic_load(&app->replaced) ? NULL : app->error);
-    region_server_stop(app->part);
-    node_destroy(app->node);
+    end_node(app, c);
     net_server_destroy(server);
     ps_status_destroy(status);
     ps_service_destroy(service);
@@ -273,8 +286,6 @@ int main(int argc, char **argv)
     st = trace_close();
     if (exit_code == 0)
         exit_code = output_exit_code(st);
-    if (opt.checkpoint_dir && app.ended) /* the very last: who is killed after it looks like new */
-        node_ended(opt.checkpoint_dir, cluster.address);
     hosts_free(&cluster.ps);
     hosts_free(&cluster.workers);
     hosts_free(&cluster.parents);
