@@ -38,7 +38,7 @@ static const char SIZE[] = "samples keep the size that they have in the data set
 static const char CLASSES[] = "the model file (--model=FILE) states the number as \"classes\"; "
                               "\"auto\" there counts the classes of the data set";
 static const char LAYERS[] = "the model file (--model=FILE) lists the layers with their settings, "
-                             "the loss last; docs/models.md describes them";
+                             "the loss last; docs/guide/models.md describes them";
 static const char NETWORK[] =
     "write --model=FILE for the network, --init=FILE for the first values "
     "of its parameters, --export=FILE for the trained ones";

@@ -1,6 +1,6 @@
 /* base/flags_tensorflow.h - what users of TensorFlow 1 type: the flags of its mnist_replica.py and
  * of tf_cnn_benchmarks, and the names of tf.ConfigProto, as far as they are not ours anyway.
- * docs/tensorflow.md has the same table; a test compares them.
+ * docs/guide/tensorflow.md has the same table; a test compares them.
  * Owns: nothing. Threads: any. */
 #ifndef BASE_FLAGS_TENSORFLOW_H
 #define BASE_FLAGS_TENSORFLOW_H

@@ -1,5 +1,5 @@
 /* base/trace.h - what a program did when: spans of time in a file that Perfetto and
- * chrome://tracing open (Chrome trace JSON). docs/tracing.md says how to read one.
+ * chrome://tracing open (Chrome trace JSON). docs/guide/tracing.md says how to read one.
  *
  * Times are CLOCK_MONOTONIC's, so that files of several processes of one host fit together; the
  * distance to the wall clock is in the file, for those of other hosts. A program traces once, from

@@ -9,7 +9,7 @@ way to train:
   near       as regions, over lines that neither delay nor limit: what the programs of all regions
              cost each other on this one machine
   regions    each region has a server of its own, and exchanges with a parent group's every
-             --local_steps steps, in --wire, --overlap steps ahead (docs/regions.md)
+             --local_steps steps, in --wire, --overlap steps ahead (docs/guide/regions.md)
 
 and for each row
 

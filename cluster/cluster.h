@@ -1,6 +1,6 @@
 /* cluster/cluster.h - which programs a job has, where they are, and which of them this one is: from
  * the flags, else from TensorFlow's TF_CONFIG, else, where --slurm_ps asks for it, from the
- * environment of a Slurm step (docs/clusters.md).
+ * environment of a Slurm step (docs/guide/clusters.md).
  * Owns:    the lists of a struct cluster.
  * Threads: none; before the first one.
  * Errors:  ST_INVALID, logged with the flag or the variable, its place and the fix; ST_NOMEM. */

@@ -17,7 +17,7 @@ static const char HELP[] =
     "Usage: weir-task FLAGS...\n"
     "Becomes Weir's ps or worker, with all flags as they are: by --job_name where it is given, "
     "else as\nthe task's TF_CONFIG, or with --slurm_ps=N the environment of its Slurm step, says; "
-    "without a\ncluster it is a worker. Both take each other's flags. See docs/clusters.md "
+    "without a\ncluster it is a worker. Both take each other's flags. See docs/guide/clusters.md "
     "and\n--help of the two. Exits as they do; 2 where it is not clear which.\n";
 
 /* The last value of a flag, as flags_parse would find it; NULL: it is not there. */

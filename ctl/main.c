@@ -47,8 +47,8 @@ static const struct flag flags[] = {
     {"timeout_s", FLAG_INT, &opt_timeout_s, 1, 3600, "S", NULL, "How long to wait for an answer",
      NULL},
     {"tls_cert", FLAG_STRING, &opt_security.cert, 0, 0, "FILE", NULL,
-     "Your certificate, in PEM, where the job uses TLS (docs/security.md); commands need one for "
-     "the role admin",
+     "Your certificate, in PEM, where the job uses TLS (docs/guide/security.md); commands need one "
+     "for the role admin",
      NULL},
     {"tls_key", FLAG_STRING, &opt_security.key, 0, 0, "FILE", NULL, "Its private key", NULL},
     {"tls_ca", FLAG_STRING, &opt_security.ca, 0, 0, "FILE", NULL,

@@ -1,4 +1,4 @@
-/* examples/own_trainer.c - softmax regression on Fashion-MNIST, as docs/own-model.md explains:
+/* examples/own_trainer.c - softmax regression on Fashion-MNIST (docs/guide/own-model.md):
  *     cc -O2 own_trainer.c -o own_trainer $(pkg-config --cflags --libs weir)
  *     weir-ps --ps_hosts=localhost:2222 &
  *     ./own_trainer ps_hosts localhost:2222 n_workers 2 task_index 0 &

@@ -1,5 +1,5 @@
 /* weir.h - libweir: a program with a training loop of its own takes part in a job of Weir's
- * servers. docs/own-model.md is its manual, examples/own_trainer.c a whole program.
+ * servers. docs/guide/own-model.md is its manual, examples/own_trainer.c a whole program.
  * A handle is one member of one job; a process may have several. Functions return a weir_code:
  * below 0 is an error, and weir_error has the sentence. Parameters count from 0. Strings are UTF-8.
  *
@@ -62,7 +62,7 @@ const char *weir_error(struct weir *w);
 void weir_log(void (*line)(void *ctx, int level, const char *text), void *ctx);
 
 /* Before the first weir_next. Settings are weir-worker's flags by name, values as text:
- * docs/own-model.md lists them. All members of a job give the same. */
+ * docs/guide/own-model.md lists them. All members of a job give the same. */
 int weir_set(struct weir *w, const char *name, const char *value);
 /* One more parameter; returns its number. name: up to 255 printable characters without spaces, once
  * in a model. dtype: WEIR_FLOAT32. n_dims: 0 to 6. values: the first ones, row-major, copied; NULL:

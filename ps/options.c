@@ -55,9 +55,9 @@ static const struct flag flags[] = {
      "container's published port: --bind=0.0.0.0 is all of IPv4; left out, at that address",
      NULL},
     {"tls_cert", FLAG_STRING, &raw.security.cert, 0, 0, "FILE", NULL,
-     "This server's certificate, with those between it and its CA, in PEM (docs/security.md): all "
-     "links use TLS 1.3, with certificates on both sides; read again when it changes, as the next "
-     "three files",
+     "This server's certificate, with those between it and its CA, in PEM "
+     "(docs/guide/security.md): all links use TLS 1.3, with certificates on both sides; read again "
+     "when it changes, as the next three files",
      "Security, the same flags for all programs of a job:"},
     {"tls_key", FLAG_STRING, &raw.security.key, 0, 0, "FILE", NULL, "Its private key, in PEM",
      NULL},
@@ -122,7 +122,7 @@ static const struct flag flags[] = {
      NULL},
     {"parent_hosts", FLAG_STRING, &raw.region.parent_hosts, 0, 0, "HOST:PORT,...", NULL,
      "This server's group is a region: it exchanges what it has learnt with these, the parent "
-     "group's servers, which know it as one worker (docs/regions.md); ps 0 alone needs it",
+     "group's servers, which know it as one worker (docs/guide/regions.md); ps 0 alone needs it",
      "Regions:"},
     {"regions", FLAG_INT, &raw.region.n_regions, 0, JOB_MAX_WORKERS, "N", NULL,
      "How many there are; each reads its share of the samples", NULL},

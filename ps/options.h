@@ -14,7 +14,7 @@
 #include <stddef.h>
 #include <stdint.h>
 
-struct ps_region_options {    /* docs/regions.md */
+struct ps_region_options {    /* docs/guide/regions.md */
     const char *parent_hosts; /* "": this group is no region */
     int64_t index, n_regions; /* of regions; n_regions 0: not given */
     int64_t steps, fragments, overlap, max_drift;

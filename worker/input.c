@@ -202,8 +202,8 @@ static void say_no_test(const struct options *o)
                            : "; --validation_split holds out training samples to say how well "
                              "it goes";
     if (o->test.dir)
-        LOG_I("no test data in %s (neither test nor t10k under the names of docs/data.md): no test "
-              "accuracy will be said%s",
+        LOG_I("no test data in %s (neither test nor t10k under the names of docs/guide/data.md): "
+              "no test accuracy will be said%s",
               o->test.dir, hint);
     else
         LOG_I("no --test_data: no test accuracy will be said%s", hint);

@@ -70,8 +70,9 @@ static const struct flag table[] = {
         "how lines and tables name this worker; left out, its host's name and its process id",
         NULL),
     STR("tls_cert", tls_cert, "FILE",
-        "this worker's certificate, with those between it and its CA, in PEM (docs/security.md), "
-        "where the servers use TLS; read again when it changes, as the next three files",
+        "this worker's certificate, with those between it and its CA, in PEM "
+        "(docs/guide/security.md), where the servers use TLS; read again when it "
+        "changes, as the next three files",
         NULL),
     STR("tls_key", tls_key, "FILE", "its private key, in PEM", NULL),
     STR("tls_ca", tls_ca, "FILE",
@@ -107,7 +108,7 @@ static const struct flag table[] = {
         NULL),
     STR("data_dir", data_dir, "DIR",
         "folder with training and test data: IDX (gzipped or not), npy, npz, safetensors, CSV, or "
-        "folders of PNG and JPEG files, under the names of docs/data.md",
+        "folders of PNG and JPEG files, under the names of docs/guide/data.md",
         NULL),
     ONE("data_shard", data_shard, "same|own",
         "same: all workers have the same data, which is checked; own: each has a part of its own",
@@ -228,8 +229,8 @@ static const struct flag table[] = {
         NULL),
     STR("gpu_tuning", gpu_tuning, "auto|NAME,...|all|none",
         "other ways to compute on a GPU: measure, epilogues, first_conv, multi_step, capture, "
-        "branches, nhwc (docs/cuda.md has what each does and what it brought); all, all,-NAME or "
-        "auto,NAME; auto: epilogues and first_conv, which were never slower",
+        "branches, nhwc (docs/design/cuda.md has what each does and what it brought); all, "
+        "all,-NAME or auto,NAME; auto: epilogues and first_conv, which were never slower",
         NULL),
     STR("placement", placement, "RULE,...",
         "which device computes which layer, as in fc*=cpu:0,conv*=gpu:1: layers by name (* ? "
@@ -302,7 +303,7 @@ static const struct flag table[] = {
     STR("logdir", logdir, "DIR",
         "write event files for TensorBoard into DIR/worker_N, N this worker's index: figures, "
         "histograms, the model's graph, samples with what the network says of them "
-        "(docs/tensorboard.md)",
+        "(docs/guide/tensorboard.md)",
         NULL),
     INT("summary_steps", summary_steps, 1, 1e15, "--logdir: steps between figures"),
     INT("histogram_steps", histogram_steps, -1, 1e15,

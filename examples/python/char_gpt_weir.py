@@ -1,4 +1,4 @@
-"""char_gpt.py trained by Weir's servers (docs/own-model.md). A job of two workers:
+"""char_gpt.py trained by Weir's servers (docs/guide/own-model.md). A job of two workers:
     weir-ps --ps_hosts=localhost:2222 --checkpoint_dir=gpt &
     python3 char_gpt_weir.py --ps_hosts=localhost:2222 --n_workers=2 --task_index=0 &
     python3 char_gpt_weir.py --ps_hosts=localhost:2222 --n_workers=2 --task_index=1

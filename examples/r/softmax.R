@@ -1,5 +1,5 @@
 # A network with one hidden layer on Fashion-MNIST (Debian's package dataset-fashion-mnist) in base
-# R, trained by Weir's servers; docs/r.md goes through it. A job of two such members:
+# R, trained by Weir's servers; docs/guide/r.md goes through it. A job of two such members:
 #     weir-ps --ps_hosts=localhost:2222 &
 #     Rscript softmax.R --ps_hosts=localhost:2222 --n_workers=2 --task_index=0 &
 #     Rscript softmax.R --ps_hosts=localhost:2222 --n_workers=2 --task_index=1

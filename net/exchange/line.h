@@ -1,5 +1,5 @@
 /* net/exchange/line.h - how fast the line to a server is, and which number format that asks for
- * (--wire_dtype=auto, docs/exchange.md).
+ * (--wire_dtype=auto, docs/design/exchange.md).
  * Owns:    nothing. Threads: a call blocks its own thread alone.
  * Errors:  as net_unary_call, and ST_INVALID (not a status); not logged, a sentence in `why`. */
 #ifndef NET_EXCHANGE_LINE_H

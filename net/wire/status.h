@@ -1,7 +1,7 @@
 /* net/wire/status.h - how a job stands, and what people want done with it: asked of a running
  * server by weirctl, by any other program that speaks weir.proto, and by a worker that is to join.
  * Whoever reaches a server's port may ask and command; it is protected as the rest of the port is
- * (docs/architecture.md, Security).
+ * (docs/design/architecture.md, Security).
  * Owns:    a status its lists, table of chunks and model's text.
  * Threads: values.
  * Errors:  none. */

@@ -1,6 +1,6 @@
 /* ps/coordinator/coordinator.h - what ps 0 decides, as a pure state machine: which generation is in
- * force, who takes part in it, and when checkpoints are made. docs/coordination.md has its phases
- * and rules; coordinator_shell.h carries out what it says.
+ * force, who takes part in it, and when checkpoints are made. docs/design/coordination.md has its
+ * phases and rules; coordinator_shell.h carries out what it says.
  *
  * Inside there is no clock, thread, lock, file, call, log line, random number or allocation: a step
  * cannot fail and does not wait. Every event is legal in every state. ps 0's own store is one of

@@ -1,5 +1,6 @@
 /* ps/region/region.h - a group of servers that is a region: it trains with its own workers, and as
- * one member of a parent group exchanges what it has learnt with other regions (docs/regions.md).
+ * one member of a parent group exchanges what it has learnt with other regions
+ * (docs/guide/regions.md).
  *
  *     gates: every `steps`-th version, and the last; held: the parent's version that it began with
  *     at the gate less `overlap`: contribution = held - value, one for all of the region's workers

@@ -9,13 +9,13 @@
  *
  * Owns:    versions, optimizer slots, sums, contributions that wait. Sums and slots are taken by
  *          create, versions and copies as they are first needed, then used again.
- * Memory:  docs/exchange.md: per owned element 4 bytes times (2 versions + the one in the making +
- *          1 sum + the optimizer's slots, in lockstep twice), half as much again for versions sent
- *          in 16 bits, and up to n_workers - 1 copies of contributions ahead of their turn; async
- *          or ssp with delay compensation: up to n_workers versions more, those that the members
- *          compute on, instead of the copies. A version that a member reads in shared memory is
- *          held until its next answer for the chunk: in lockstep one of those kept anyway, else as
- *          many more as members read, at most 13.
+ * Memory:  docs/design/exchange.md: per owned element 4 bytes times (2 versions + the one in the
+ *          making + 1 sum + the optimizer's slots, in lockstep twice), half as much again for
+ *          versions sent in 16 bits, and up to n_workers - 1 copies of contributions ahead of their
+ *          turn; async or ssp with delay compensation: up to n_workers versions more, those that
+ *          the members compute on, instead of the copies. A version that a member reads in shared
+ *          memory is held until its next answer for the chunk: in lockstep one of those kept
+ *          anyway, else as many more as members read, at most 13.
  * Threads: any; each chunk has its own lock; `answer` is called with none held.
  * Errors:  ST_NOMEM, ST_RANGE (above max_bytes; logged). */
 #ifndef PS_STORE_STORE_H

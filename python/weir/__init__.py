@@ -1,5 +1,5 @@
 """Weir for programs with a training loop of their own: gradients out, parameters in, whatever
-process is killed, comes or goes. docs/own-model.md is the manual.
+process is killed, comes or goes. docs/guide/own-model.md is the manual.
 
 Member: one member of a job, over libweir's C API.   weir.torch.Exchange: the same for PyTorch.
 Cluster: servers and workers on this machine.        status: how a running job stands.

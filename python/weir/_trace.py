@@ -1,4 +1,4 @@
-"""What an exchange of weir.torch did when, as Chrome trace JSON (docs/tracing.md)."""
+"""What an exchange of weir.torch did when, as Chrome trace JSON (docs/guide/tracing.md)."""
 from __future__ import annotations
 
 import atexit

@@ -79,8 +79,8 @@ class Cluster:
 
     n_ps, n_workers: how many. checkpoint_dir, ps_flags: of the servers. env: more variables for
     workers. timeout: seconds for a server to listen.
-    regions: so many groups of n_ps servers and n_workers workers (docs/regions.md), with a server
-    above them, "parent:0"; 0: one group, and none above. Servers and workers of region 1 are
+    regions: so many groups of n_ps servers and n_workers workers (docs/guide/regions.md), with a
+    server above them, "parent:0"; 0: one group, and none above. Servers and workers of region 1 are
     numbered on from those of region 0. region_flags: of regions' servers, as --region_steps=50.
     Each has a folder of its own in checkpoint_dir."""
 

@@ -184,9 +184,9 @@ class Member:
                 ...                       # member.values(W), step.positions
                 member.push(W, gradient, samples=step.n_samples)
 
-    settings: those of docs/own-model.md, by name; numbers, strings, True. Left out, the cluster is
-    that of torchrun's environment (then ps_hosts, or WEIR_PS_HOSTS, says where the servers are), of
-    TF_CONFIG, or with slurm_ps of the Slurm step.
+    settings: those of docs/guide/own-model.md, by name; numbers, strings, True. Left out, the
+    cluster is that of torchrun's environment (then ps_hosts, or WEIR_PS_HOSTS, says where the
+    servers are), of TF_CONFIG, or with slurm_ps of the Slurm step.
     Errors of all calls are weir.Error, with the library's sentence. From any thread, at
     once: push, push_values, wait, pull, values, gradient, leave_soon, cancel, next_event; all else
     from one at a time, but for close. No fork without exec while a member is open.

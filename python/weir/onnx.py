@@ -2,7 +2,7 @@
 
     python3 -m weir.onnx MODEL.json WEIGHTS.safetensors out.onnx
 
-docs/models.md says what is in the result. Takes the package `onnx` (Debian's python3-onnx, or
+docs/guide/models.md says what is in the result. Takes the package `onnx` (Debian's python3-onnx, or
 PyPI's), 1.12 or later; nothing of Weir's library, nor of its programs, but for the name of a model
 that comes with Weir in place of MODEL.json."""
 from __future__ import annotations

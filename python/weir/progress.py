@@ -33,7 +33,7 @@ class Progress:
 
 
 def page(port: int) -> Optional[dict[str, Any]]:
-    """ps 0's status.json (docs/monitoring.md); None: it does not answer. Not by urllib, which
+    """ps 0's status.json (docs/guide/monitoring.md); None: it does not answer. Not by urllib, which
     might ask a proxy."""
     connection = http.client.HTTPConnection("127.0.0.1", port, timeout=PAGE_TIMEOUT)
     try:

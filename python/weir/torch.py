@@ -6,7 +6,7 @@ backward runs, and the next forward waits for them layer by layer.
         x, y = batch(exchange.samples(len(data)))
         loss_of(model(x), y).backward()
 
-Needs PyTorch 2.1 or later. docs/own-model.md says more."""
+Needs PyTorch 2.1 or later. docs/guide/own-model.md says more."""
 from __future__ import annotations
 
 import copy
@@ -153,7 +153,7 @@ class Exchange:
     buffers: names of floating-point buffers that are averaged in each step; left out: the running
         statistics of batch normalization. Others stay as they are, in each member.
     backwards: calls of backward() in a step, whose gradients add up.
-    trace: a file for what was computed, sent and waited for when (docs/tracing.md).
+    trace: a file for what was computed, sent and waited for when (docs/guide/tracing.md).
     settings: of weir.Member: the cluster, batch_size (of one member), train_steps, learning_rate
         and so on.
     Errors are weir.Error."""

@@ -1,6 +1,6 @@
 """A slow peer bounds itself: what a server keeps for clients that do not read, and a worker while
-its server stands still, stays under docs/exchange.md's formulas. A client that reads late loses
-nothing; one that asks without end and never reads is cut off, and the job goes on."""
+its server stands still, stays under docs/design/exchange.md's formulas. A client that reads late
+loses nothing; one that asks without end and never reads is cut off, and the job goes on."""
 # label: cluster
 import os
 import signal

@@ -73,7 +73,7 @@ class Cifar10(harness.Test):
         self.assertNotIn("batches", said)
 
     def test_resnet18_cifar_trains(self):
-        with open(os.path.join(harness.SOURCE, "docs/models.md"), encoding="utf-8") as f:
+        with open(os.path.join(harness.SOURCE, "docs/guide/models.md"), encoding="utf-8") as f:
             flags = re.search("worker --model=resnet18_cifar --data_dir=cifar10 (.*)", f.read())
         said = self.train("--data_dir=" + self.folder, *flags.group(1).split(),
                           model="resnet18_cifar")

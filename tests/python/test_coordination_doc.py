@@ -1,5 +1,5 @@
-"""docs/coordination.md names each phase, event and action that the three machines have, and none
-that they do not have; and what documents name as files of ours is there."""
+"""docs/design/coordination.md names each phase, event and action that the three machines have, and
+none that they do not have; and what documents name as files of ours is there."""
 # label: unit
 import os
 import re
@@ -7,7 +7,7 @@ import unittest
 
 import harness
 
-DOC = os.path.join(harness.SOURCE, "docs/coordination.md")
+DOC = os.path.join(harness.SOURCE, "docs/design/coordination.md")
 WORD = re.compile(r"\b[A-Z][A-Z_0-9]{2,}\b")
 
 

@@ -1,6 +1,6 @@
-"""docs/cross-region.md: its commands, in their order and as they stand there, in the namespaces of
-two regions; but for what would take long (two passes), what is one machine's (its memory, copies
-between hosts) and who encrypts, as not every kernel does."""
+"""docs/guide/cross-region.md: its commands, in their order and as they stand there, in the
+namespaces of two regions; but for what would take long (two passes), what is one machine's (its
+memory, copies between hosts) and who encrypts, as not every kernel does."""
 # label: net waits
 import os
 import re
@@ -25,7 +25,8 @@ LITTLE = ["--shared_memory=off", "--models_dir=" + harness.MODELS]
 class CrossRegion(harness.Test):
     def setUp(self):
         super().setUp()
-        with open(os.path.join(harness.SOURCE, "docs/cross-region.md"), encoding="utf-8") as f:
+        page = os.path.join(harness.SOURCE, "docs/guide/cross-region.md")
+        with open(page, encoding="utf-8") as f:
             self.text = f.read()
         self.net = wan.Wan(n_hosts=[2, 1], rtt_ms=20, clear=False)
         self.addCleanup(self.net.close)

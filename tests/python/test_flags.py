@@ -142,7 +142,7 @@ class Flags(unittest.TestCase):
         foreign = {name for table in ("tensorflow", "neighbours") for name in re.findall(
             r'^    \{"(\w+)",', read(os.path.join(
                 harness.SOURCE, "base/flags_%s.c" % table)), re.MULTILINE)}
-        documents = glob.glob(os.path.join(harness.SOURCE, "docs/*.md"))
+        documents = glob.glob(os.path.join(harness.SOURCE, "docs/**/*.md"), recursive=True)
         self.assertGreater(len(documents), 5)
         for path in ("README.md", "CONTRIBUTING.md", *documents):
             flags = named(read(os.path.join(harness.SOURCE, path)))

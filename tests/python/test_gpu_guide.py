@@ -1,6 +1,7 @@
-"""The guides for those who share a machine with GPUs, in README.md, docs/start.md and docs/gpus.md:
-each `worker` command in them runs on a machine with four fake cards and an emulated CUDA, as it
-stands but for what would take long: a smaller model, two steps for its passes, and little data."""
+"""The guides for those who share a machine with GPUs, in README.md, docs/start/README.md and
+docs/guide/gpus.md: each `worker` command in them runs on a machine with four fake cards and an
+emulated CUDA, as it stands but for what would take long: a smaller model, two steps for its passes,
+and little data."""
 # label: cluster computes
 import os
 import re
@@ -68,10 +69,10 @@ class Guide(fake_gpus.Machine):
         self.check(guide("README.md", "## GPUs\n", "\n## Results"), 13)
 
     def test_start(self):
-        self.check(guide("docs/start.md", "## A machine that you share\n", "\n## Slurm"), 5)
+        self.check(guide("docs/start/README.md", "## A machine that you share\n", "\n## Slurm"), 5)
 
     def test_details(self):
-        self.check(guide("docs/gpus.md", "# GPUs", None), 12)
+        self.check(guide("docs/guide/gpus.md", "# GPUs", None), 12)
 
     def test_without_a_card(self):
         """The same script on a colleague's machine that has none."""

@@ -1,6 +1,6 @@
 #!/usr/bin/python3
 """libweir as a client with TLS: whom it refuses and who refuses it, in the words of
-docs/security.md; and the host's own TLS connections, which stay as they are."""
+docs/guide/security.md; and the host's own TLS connections, which stay as they are."""
 # label: cluster
 import os
 import re

@@ -1,4 +1,5 @@
-"""docs/models.md's scripts for an export, in PyTorch and in ONNX Runtime, predict as --predict."""
+"""docs/guide/models.md's scripts for an export, in PyTorch and in ONNX Runtime, predict as
+--predict does."""
 # label: cluster
 import importlib.util
 import os
@@ -16,7 +17,7 @@ def lacks(*modules):
 
 class ModelsDoc(harness.Test):
     def script(self, module):
-        with open(os.path.join(harness.SOURCE, "docs/models.md"), encoding="utf-8") as f:
+        with open(os.path.join(harness.SOURCE, "docs/guide/models.md"), encoding="utf-8") as f:
             found = re.findall(r"^```python\n(.*?)^```$", f.read(), re.MULTILINE | re.DOTALL)
         (script,) = [s for s in found if s.startswith("import %s\n" % module)]
         return script
@@ -36,7 +37,8 @@ class ModelsDoc(harness.Test):
         self.addCleanup(os.chdir, os.getcwd())
         os.chdir(self.dir())
         names = {}
-        exec(compile(self.script(module), "docs/models.md", "exec"), names)  # pylint: disable=W0122
+        page = "docs/guide/models.md"
+        exec(compile(self.script(module), page, "exec"), names)  # pylint: disable=W0122
         got = weights.read_idx(os.path.join(self.data(), "t10k-images-idx3-ubyte"), 16)
         images = numpy.frombuffer(bytearray(got), "u1").reshape(-1, 1, 28, 28)
         want = numpy.load(predicted)["probabilities"]

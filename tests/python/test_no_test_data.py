@@ -42,7 +42,7 @@ class NoTestData(harness.Test):
         one = "--train_data=" + os.path.join(folder, "train.npz")
         os.rename(os.path.join(folder, "test.npz"), self.path("test.npz"))
         for flags, words in ((["--data_dir=" + folder], "no test data in %s (neither test nor t10k "
-                              "under the names of docs/data.md)" % folder),
+                              "under the names of docs/guide/data.md)" % folder),
                              ([one], "no --test_data: no test accuracy will be said")):
             said, got = self.train(*flags)
             self.assertIn(words, said)
@@ -137,9 +137,9 @@ class NoTestData(harness.Test):
                     pass
             said, _ = self.train(*data, "--validation_dir=" + place, status=1)
             self.assertIn("--validation_dir: no validation data in %s: neither val, validation, "
-                          "test nor t10k under the names of docs/data.md (val/, val.npz, val.csv, "
-                          "val-images-idx3-ubyte, ...), nor a folder of pictures for each class" %
-                          place, said)
+                          "test nor t10k under the names of docs/guide/data.md (val/, val.npz, "
+                          "val.csv, val-images-idx3-ubyte, ...), nor a folder of pictures for each "
+                          "class" % place, said)
 
 
 if __name__ == "__main__":

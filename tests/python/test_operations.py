@@ -1,5 +1,5 @@
-"""Each line that docs/operations.md, security.md and regions.md tell people to look for is one that
-the programs can write."""
+"""Each line that docs/operations.md, guide/security.md and guide/regions.md name is one
+that the programs can write."""
 # label: unit
 import glob
 import os
@@ -8,7 +8,7 @@ import re
 import harness
 
 DOCS = [os.path.join(harness.SOURCE, "docs", name)
-        for name in ("operations.md", "security.md", "regions.md")]
+        for name in ("operations.md", "guide/security.md", "guide/regions.md")]
 ROOMS = ("base", "checkpoint", "cluster", "files", "http", "libweir", "member", "net", "ps",
          "worker", "ctl")
 LITERAL = re.compile(r'"((?:[^"\\\n]|\\.)*)"')

@@ -51,8 +51,8 @@ class Placement(harness.Test):
         self.assertNotIn("/device:", process.output())
 
     def test_the_line_of_the_guide(self):
-        """docs/models.md's command as it stands, but for fewer steps and less data."""
-        with open(os.path.join(harness.SOURCE, "docs/models.md"), encoding="utf-8") as f:
+        """docs/guide/models.md's command as it stands, but for fewer steps and less data."""
+        with open(os.path.join(harness.SOURCE, "docs/guide/models.md"), encoding="utf-8") as f:
             section = f.read().split("\n## Which device computes which layer\n")[1]
         command = re.search(r"^    (worker .*)$", section, re.MULTILINE).group(1)
         words = shlex.split(command.replace("--train_steps=20", "--train_steps=2"))

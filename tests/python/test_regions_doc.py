@@ -1,5 +1,5 @@
-"""docs/regions.md: its commands as they stand there, in the namespaces of two regions; but for what
-would take long (a smaller model, fewer steps) and what is one machine's (its memory)."""
+"""docs/guide/regions.md: its commands as they stand there, in the namespaces of two regions; but
+for what would take long (a smaller model, fewer steps) and what is one machine's (its memory)."""
 # label: net waits
 import json
 import os
@@ -21,7 +21,7 @@ FIRST_HOST = 10  # its address ends so
 class RegionsDoc(harness.Test):
     def setUp(self):
         super().setUp()
-        with open(os.path.join(harness.SOURCE, "docs/regions.md"), encoding="utf-8") as f:
+        with open(os.path.join(harness.SOURCE, "docs/guide/regions.md"), encoding="utf-8") as f:
             self.text = f.read()
         self.net = wan.Wan(n_hosts=[4, 3], rtt_ms=20)
         self.addCleanup(self.net.close)

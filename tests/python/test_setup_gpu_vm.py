@@ -532,7 +532,7 @@ class SetupGpuVm(harness.Test):
         self.assertIn("say its whole path", said)
 
     def test_the_lines_of_the_page(self):
-        with open(os.path.join(harness.SOURCE, "docs/start-cloud.md"), encoding="utf-8") as f:
+        with open(os.path.join(harness.SOURCE, "docs/start/cloud.md"), encoding="utf-8") as f:
             text = f.read()
         lines = re.findall(r"^    scripts/setup_gpu_vm ?(.*)$", text, re.M)
         self.assertEqual(len(lines), 3)

@@ -228,8 +228,8 @@ class Targets(harness.Test):
                          [(i, *weights.rounded(row)) for i, row in enumerate(got)])
 
     def test_regression_of_the_docs_fits_columns_of_any_scale(self):
-        """docs/data.md's line, with the model that comes with Weir."""
-        with open(os.path.join(harness.SOURCE, "docs/data.md"), encoding="utf-8") as f:
+        """docs/guide/data.md's line, with the model that comes with Weir."""
+        with open(os.path.join(harness.SOURCE, "docs/guide/data.md"), encoding="utf-8") as f:
             (flags,) = re.findall("worker --train_data=train.csv --test_data=test.csv "
                                   "(--target_columns=price.*)", f.read())
         for part, n, seed in (("train", N_TRAIN, 1), ("test", N_TEST, 2)):

@@ -1,6 +1,6 @@
 #!/usr/bin/python3
-"""docs/tensorflow.md against the programs: each flag in its table does what its row says, and none
-that the programs know is missing there."""
+"""docs/guide/tensorflow.md against the programs: each flag in its table does what its row says, and
+none that the programs know is missing there."""
 # label: unit address
 import os
 import re
@@ -27,7 +27,7 @@ def run(program, *flags):
 
 
 class Table(unittest.TestCase):
-    DOC = read("docs/tensorflow.md")
+    DOC = read("docs/guide/tensorflow.md")
     ROWS = dict(re.findall(r"^\| `--(\w+)` \| (.*) \|$", DOC, re.MULTILINE))
 
     def help(self, program):

@@ -631,10 +631,10 @@ class Tokens(Secured):
 
 @unittest.skipIf(NO_LOCALHOST, NO_LOCALHOST)
 class Document(Secured):
-    """docs/security.md's commands as they stand, but for the port and the length of training."""
+    """docs/guide/security.md's commands as they stand, but for port and length of training."""
 
     def run_section(self, headline, n_lines):
-        with open(os.path.join(harness.SOURCE, "docs/security.md"), encoding="utf-8") as f:
+        with open(os.path.join(harness.SOURCE, "docs/guide/security.md"), encoding="utf-8") as f:
             section = f.read().split("\n## " + headline + "\n")[1].split("\n## ")[0]
         lines = re.findall(r"^    (\S.*)$", section, re.MULTILINE)
         self.assertEqual(len(lines), n_lines)

@@ -6,7 +6,8 @@
  *
  * So each thing that was learnt is there once: in the parent's version if it counted there, else on
  * top of it. What the parent's versions are made of says oracle.c, by the contributions that came:
- * one of each member. Where a region may lose what it learnt (docs/regions.md) it begins anew. */
+ * one of each member. Where a region may lose what it learnt (docs/guide/regions.md) it begins
+ * anew. */
 #include "tests/sim/oracle.h"
 #include "tests/sim/region.h"
 #include <math.h>
@@ -200,8 +201,8 @@ static int is_near(double a, double b)
     return fabs(a - b) <= 2e-3 * (1 + fabs(a) / 16);
 }
 
-/* As docs/regions.md says, of one that came back: without a checkpoint, more than one round behind,
- * behind one that was made without it, or where others decide what was learnt when. Where
+/* As docs/guide/regions.md says, of one that came back: without a checkpoint, more than one round
+ * behind, behind one that was made without it, or where others decide what was learnt when. Where
  * what counts in that version is what a process before this one contributed, and that may differ
  * from what this one did: in the first round that it takes over, with an overlap, by which the two
  * may be of different steps; in the second, if it lost something with the first, and so went on

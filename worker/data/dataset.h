@@ -1,5 +1,5 @@
 /* worker/data/dataset.h - samples with their labels, whatever file they come from, and who reads
- * which (I6). docs/data.md has the formats and the names under which they are found.
+ * which (I6). docs/guide/data.md has the formats and the names under which they are found.
  * Owns:    the files, mapped or unpacked, and the labels.
  * Threads: immutable once open; open, split and destroy: one at a time.
  * Errors:  ST_NOT_FOUND, ST_INVALID, ST_CORRUPT, ST_UNSUPPORTED, ST_MISMATCH, ST_IO, ST_NOMEM; one

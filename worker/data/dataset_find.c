@@ -79,7 +79,7 @@ enum status dataset_check_path(const char *part, const char *of, const char *pat
  * looked for. */
 static enum status check_dir(const struct dataset_request *r)
 {
-    char other[96] = "put the file into a folder under one of the names of docs/data.md";
+    char other[96] = "put the file into a folder under one of the names of docs/guide/data.md";
     struct stat info;
     if (strcmp(r->dir, DATASET_DEFAULT_DIR) == 0)
         return ST_OK;
@@ -101,7 +101,7 @@ static enum status no_validation(const struct dataset_request *r)
 {
     LOG_E(
         "--%s: no validation data in %s: neither val, validation, test nor t10k under the names of "
-        "docs/data.md (val/, val.npz, val.csv, val-images-idx3-ubyte, ...), nor a folder of "
+        "docs/guide/data.md (val/, val.npz, val.csv, val-images-idx3-ubyte, ...), nor a folder of "
         "pictures for each class",
         dir_flag(r), r->dir);
     return ST_NOT_FOUND;
@@ -182,7 +182,7 @@ static enum status nothing_found(const struct dataset_request *r)
     if (!r->dir_flag) /* a folder of another flag's has none for its files */
         snprintf(files, sizeof files, ", or the files with --%.16s_data", r->part);
     LOG_E("no %s data in %s: no %s-images-idx3-ubyte, nor with .gz, nor another of the names of "
-          "docs/data.md, nor a folder %s with a folder of pictures for each class; install "
+          "docs/guide/data.md, nor a folder %s with a folder of pictures for each class; install "
           "Fashion-MNIST (apt-get install dataset-fashion-mnist), or fetch "
           "MNIST (%s), and name the data's folder with --%s%s",
           r->part, r->dir, r->part, r->part, get_mnist(script), dir_flag(r), files);

@@ -1,6 +1,6 @@
 /* worker/events/events.h - --logdir: TensorBoard's event files of this worker, DIR/worker_<index>:
- * it is told of training as an observer, and waits for no disk; docs/tensorboard.md says what is
- * written under which name.
+ * it is told of training as an observer, and waits for no disk; docs/guide/tensorboard.md says what
+ * is written under which name.
  *
  *   events.c         when something is written: figures, histograms, sessions
  *   event_samples.c  samples with what the network says of them

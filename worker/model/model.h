@@ -6,7 +6,7 @@
  *                  "stride": 2, "padding": "same"}, {"type": "flatten"}, {"type": "dense", "units":
  * 10},
  *                 {"type": "softmax_cross_entropy"}]}
- * Defaults: names are <type><number>, init glorot_uniform, bias 0; docs/models.md has them all.
+ * Defaults: names are <type><number>, init glorot_uniform, bias 0; docs/guide/models.md lists all.
  * Parameters are named <layer>/weights, /biases, /gamma, /beta, /moving_mean, /moving_variance.
  * Owns: everything it points to. Threads: immutable once read.
  * Errors: ST_NOT_FOUND, ST_INVALID, ST_IO, ST_NOMEM; one line with file, line, layer and the fix.
