@@ -1,5 +1,5 @@
 /* ctl/report.h - what a server told, as one JSON document on stdout, or as tables for people. The
- * documents' fields are in docs/operations.md.
+ * documents' fields are in docs/reference/weirctl.md.
  * Threads: none.
  * Errors:  ST_NOMEM (logged). */
 #ifndef CTL_REPORT_H

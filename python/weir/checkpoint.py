@@ -1,4 +1,4 @@
-"""Checkpoints of Weir's servers (docs/operations.md), read without them and without numpy."""
+"""Checkpoints of servers (docs/guide/checkpoints.md), read without them and without numpy."""
 from __future__ import annotations
 
 import dataclasses

@@ -57,7 +57,7 @@ def _weirctl(ps_hosts: Union[str, Sequence[str]], timeout: float, flags: Sequenc
 
 def status(ps_hosts: Union[str, Sequence[str]], timeout: float = 10,
            flags: Sequence[str] = ()) -> dict[str, Any]:
-    """How a running job stands: the document of `weirctl --json status` (docs/operations.md).
+    """The status of a running job, as `weirctl --json status` gives it (docs/reference/weirctl.md).
     flags: more of weirctl's, as --tls_ca=FILE. Unavailable: nobody was reached. Reads only."""
     return _weirctl(ps_hosts, timeout, flags, "status")
 

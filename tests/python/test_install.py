@@ -86,7 +86,7 @@ class Install(harness.Test):
                      "share/weir/python/pyproject.toml", "share/weir/r/weir/configure",
                      "share/weir/examples/softmax.R",
                      "share/weir/scripts/make_data", "share/weir/scripts/ipsec/generate",
-                     "share/doc/weir/README.md", "share/doc/weir/docs/operations.md"):
+                     "share/doc/weir/README.md", "share/doc/weir/docs/guide/failures.md"):
             self.assertTrue(os.path.exists(os.path.join(where, file)), file)
         for backend in os.listdir(os.path.join(BUILD, "lib")):
             if backend == "separate" or backend.startswith("libweir.so"):

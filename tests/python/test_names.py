@@ -117,7 +117,7 @@ class Names(harness.Test):
 
     def test_the_record_moves(self):
         """ps:0's host is gone for good, and its name is another one's now: those that live find it
-        there (docs/operations.md)."""
+        there (docs/guide/failures.md)."""
         self.resolver.exists = True
         job = self.job(n_ps=2, n_workers=2, model="lenet5", flags=[
             "--batch_size=12", "--train_steps=40", "--chunk_bytes=32768", "--log_every=1"])

@@ -1,5 +1,5 @@
 #!/usr/bin/python3
-"""The machine of ps 0 is gone for good (docs/operations.md): what is done when the folder of
+"""The machine of ps 0 is gone for good (docs/guide/failures.md): what is done when the folder of
 checkpoints is still there, and when it is not."""
 # label: cluster waits long
 import os

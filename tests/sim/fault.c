@@ -257,7 +257,7 @@ static void replace_gone(int node)
     }
 }
 
-/* What docs/operations.md tells who looks at a job that stands. */
+/* Plays the operator who follows docs/guide/failures.md when training waits. */
 static void operate(void)
 {
     struct server *ps0 = sim_server(0);

@@ -100,7 +100,7 @@ static int may(const struct sim_schedule *s, enum sim_fault_kind kind, int node)
         return core && !server && s->option[OPT_workers] > 1 && s->option[OPT_min_workers] == 0;
     case FAULT_lose_folder:
         return core && s->option[OPT_folder] && node == 0;
-    case FAULT_gone: /* without ps 0 nobody decides: operations.md has another way on */
+    case FAULT_gone: /* without ps 0 nobody decides: docs/guide/failures.md has another way on */
         return core && node != 0;
     default:
         return 1;
