@@ -353,9 +353,9 @@ enum status ps_folder_is(const char *folder, const char *id)
         return ST_INVALID;
     enum status st = read_id(path, there);
     if (st == ST_NOT_FOUND || (st == ST_OK && strcmp(there, id) != 0)) {
-        LOG_W("%s: is not the folder that it was (emptied, or not mounted?): nothing is removed "
-              "for what is missing there",
-              folder);
+        LOG_FEW("%s: is not the folder that it was (emptied, or not mounted?): nothing is removed "
+                "for what is missing there",
+                folder);
         st = ST_NOT_FOUND;
     }
     return st;

@@ -145,6 +145,7 @@ static int setup(void **state)
         .service = service, .folder = folder, .folder_id = folder_id, .hosts = &servers};
     l.cfg.keep = 1;
     l.incarnation = 7;
+    memcpy(l.folder_id, folder_id, sizeof l.folder_id);
     l.state = calloc(1, coord_bytes(2, 2));
     if (!l.state || chunks_create(model, 1, 4096, &chunks) != ST_OK)
         return -1;
@@ -311,6 +312,33 @@ static void a_folder_that_is_not_mounted(void **state)
     assert_int_equal(carry_out(DISK_FIND).step, 8);
 }
 
+/* Moves the folder away and makes an empty one of its name, as a mount point is. */
+static void unmount(char aside[80])
+{
+    snprintf(aside, 80, "%s-aside", folder);
+    assert_int_equal(rename(folder, aside), 0);
+    assert_int_equal(mkdir(folder, 0700), 0);
+}
+
+static void mount_again(const char *aside)
+{
+    assert_int_equal(rmdir(folder), 0); /* nothing was written there */
+    assert_int_equal(rename(aside, folder), 0);
+}
+
+/* Another ps 0 may own the folder that is not mounted here. */
+static void owner_of_an_unmounted_folder_is_not_verified(void **state)
+{
+    (void)state;
+    char aside[80];
+    assert_int_equal(carry_out(DISK_OWNER).st, ST_OK);
+    unmount(aside);
+    assert_int_equal(carry_out(DISK_OWNER).st, ST_NOT_FOUND);
+    assert_non_null(strstr(capture_text, "is not the folder that it was"));
+    mount_again(aside);
+    assert_int_equal(carry_out(DISK_OWNER).st, ST_OK);
+}
+
 /* What a first job can resume from. */
 static void a_search_that_could_not_read_is_made_again(void **state)
 {
@@ -339,6 +367,8 @@ int main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test_setup_teardown(one_is_kept, setup, teardown),
         cmocka_unit_test_setup_teardown(a_folder_that_is_not_mounted, setup, teardown),
+        cmocka_unit_test_setup_teardown(owner_of_an_unmounted_folder_is_not_verified, setup,
+                                        teardown),
         cmocka_unit_test_setup_teardown(what_a_plan_resumes_from_stays_until_it_is_settled, setup,
                                         teardown),
         cmocka_unit_test_setup_teardown(what_was_found_stays_until_it_is_planned, setup, teardown),

@@ -224,6 +224,14 @@ static void tell_kept(struct coordinator_disk *d, const struct coord_disk_order 
     pthread_mutex_unlock(&d->lock);
 }
 
+/* Checks that this process owns the folder that it began with. The mount point of a folder that is
+ * not mounted has no lease: ps_folder_still_owner() alone would record one there. */
+static enum status verify_owner(struct coordinator_disk *d)
+{
+    enum status st = d->folder_id[0] ? ps_folder_is(d->folder, d->folder_id) : ST_OK;
+    return st == ST_OK ? ps_folder_still_owner(d->folder, &d->lease) : st;
+}
+
 /* Two lines: --ps_hosts as it is given, and the servers there are. */
 static void record_servers(struct coordinator_disk *d, const char *servers)
 {
@@ -251,7 +259,7 @@ static void carry_out(struct coordinator_disk *d, struct coord_disk_order *o)
         tell_kept(d, o, m.st);
         coordinator_disk_post(d, &m, NULL, NULL);
     } else if (o->what == DISK_OWNER) {
-        m.st = ps_folder_still_owner(d->folder, &d->lease);
+        m.st = verify_owner(d);
         m.step = -1;
         coordinator_disk_post(d, &m, NULL, NULL);
     } else if (o->what == DISK_BEST) {
