@@ -339,6 +339,81 @@ static void owner_of_an_unmounted_folder_is_not_verified(void **state)
     assert_int_equal(carry_out(DISK_OWNER).st, ST_OK);
 }
 
+/* The folder has these two lines as its list of servers. */
+static void check_list(const char *expected)
+{
+    char path[256], text[256] = "";
+    snprintf(path, sizeof path, "%s/servers", folder);
+    FILE *f = fopen(path, "r");
+    assert_non_null(f);
+    text[fread(text, 1, sizeof text - 1, f)] = 0;
+    fclose(f);
+    assert_string_equal(text, expected);
+}
+
+static void wait_until_recorded(void)
+{
+    int64_t deadline = clock_deadline_ns(DEADLINE_MS);
+    while (coordinator_disk_records_servers(&l) && clock_now_ns() < deadline)
+        clock_sleep_ms(1);
+    assert_false(coordinator_disk_records_servers(&l));
+}
+
+static char *two_addrs[] = {"127.0.0.1:1", "127.0.0.1:2"};
+static const struct hosts two_servers = {2, two_addrs};
+
+/* A drained server must not exit before: a ps 0 that restarts would wait for it. */
+static void servers_that_cannot_be_recorded_are_retried(void **state)
+{
+    (void)state;
+    char path[256];
+    snprintf(path, sizeof path, "%s/servers", folder);
+    assert_int_equal(mkdir(path, 0700), 0); /* a folder cannot be replaced by a file */
+    coordinator_disk_servers(&l, &two_servers);
+    carry_out(DISK_OWNER); /* follows the list */
+    assert_true(coordinator_disk_records_servers(&l));
+    carry_out(DISK_OWNER); /* does not wait for the retry */
+    assert_int_equal(rmdir(path), 0);
+    wait_until_recorded();
+    check_list("127.0.0.1:1\n127.0.0.1:1,127.0.0.1:2\n");
+}
+
+static void newer_servers_replace_a_list_that_failed(void **state)
+{
+    (void)state;
+    char aside[80];
+    unmount(aside);
+    coordinator_disk_servers(&l, &two_servers);
+    carry_out(DISK_OWNER);
+    assert_true(coordinator_disk_records_servers(&l));
+    mount_again(aside);
+    coordinator_disk_servers(&l, &servers);
+    carry_out(DISK_OWNER); /* the newer list does not wait for the retry */
+    assert_false(coordinator_disk_records_servers(&l));
+    check_list("127.0.0.1:1\n127.0.0.1:1\n");
+}
+
+static int n_failing_streams;
+
+FILE *__real_open_memstream(char **text, size_t *bytes);
+FILE *__wrap_open_memstream(char **text, size_t *bytes);
+FILE *__wrap_open_memstream(char **text, size_t *bytes)
+{
+    return n_failing_streams-- > 0 ? NULL : __real_open_memstream(text, bytes);
+}
+
+static void servers_are_recorded_after_a_failed_allocation(void **state)
+{
+    (void)state;
+    n_failing_streams = 2;
+    capture_begin();
+    coordinator_disk_servers(&l, &servers);
+    capture_end();
+    assert_non_null(strstr(capture_text, "out of memory for the list of servers; retrying"));
+    wait_until_recorded();
+    check_list("127.0.0.1:1\n127.0.0.1:1\n");
+}
+
 /* What a first job can resume from. */
 static void a_search_that_could_not_read_is_made_again(void **state)
 {
@@ -368,6 +443,11 @@ int main(void)
         cmocka_unit_test_setup_teardown(one_is_kept, setup, teardown),
         cmocka_unit_test_setup_teardown(a_folder_that_is_not_mounted, setup, teardown),
         cmocka_unit_test_setup_teardown(owner_of_an_unmounted_folder_is_not_verified, setup,
+                                        teardown),
+        cmocka_unit_test_setup_teardown(servers_that_cannot_be_recorded_are_retried, setup,
+                                        teardown),
+        cmocka_unit_test_setup_teardown(newer_servers_replace_a_list_that_failed, setup, teardown),
+        cmocka_unit_test_setup_teardown(servers_are_recorded_after_a_failed_allocation, setup,
                                         teardown),
         cmocka_unit_test_setup_teardown(what_a_plan_resumes_from_stays_until_it_is_settled, setup,
                                         teardown),

@@ -7,6 +7,7 @@
 #include "checkpoint/folder.h"
 #include "files/durable.h"
 #include "ps/coordinator/coordinator_disk_impl.h"
+#include "ps/coordinator/coordinator_times.h"
 #include "ps/coordinator/plan_applier.h"
 #include "ps/service/planner.h"
 #include <limits.h>
@@ -17,6 +18,7 @@
 enum {
     CHECK_MS = 60000, /* for files to be seen here, which others have written on a network folder */
     LEAVE_MS = 2000,
+    MEMORY_MS = 50, /* retry interval after a failed allocation */
 };
 
 static void free_order(struct coord_disk_order *o)
@@ -232,16 +234,39 @@ static enum status verify_owner(struct coordinator_disk *d)
     return st == ST_OK ? ps_folder_still_owner(d->folder, &d->lease) : st;
 }
 
-/* Two lines: --ps_hosts as it is given, and the servers there are. */
-static void record_servers(struct coordinator_disk *d, const char *servers)
+/* Writes two lines: --ps_hosts as it was given, and the present servers. Logs the first failure of
+ * a list, not those of its retries. */
+static enum status record_servers(struct coordinator_disk *d, const char *servers,
+                                  int failed_before)
 {
     char path[PATH_MAX];
     snprintf(path, sizeof path, "%s/servers", d->folder);
-    if (ps_folder_still_owner(d->folder, &d->lease) == ST_REFUSED)
-        return; /* who has claimed the folder since goes by this list */
-    if (durable_put(path, servers, strlen(servers)) != ST_OK)
-        LOG_W("%s: not written; if ps:0 is started again now, it goes by another list of servers",
-              path);
+    log_mute(failed_before);
+    enum status st = verify_owner(d);
+    if (st == ST_OK)
+        st = durable_put(path, servers, strlen(servers));
+    log_mute(0);
+    if (st == ST_OK && failed_before)
+        LOG_I("%s: written now", path);
+    else if (st != ST_OK && st != ST_REFUSED && !failed_before)
+        LOG_W("%s: not written, retrying every %d s; a ps:0 that restarts before that uses an "
+              "older list of servers",
+              path, RECORD_MS / 1000);
+    return st;
+}
+
+/* Keeps a list that could not be written, unless a newer one is there. Another owner of the folder
+ * uses the list that it found: this process does not write it again, and releases no server. Under
+ * the lock. */
+static void keep_servers(struct coordinator_disk *d, char *servers, enum status st)
+{
+    if (d->servers) {
+        free(servers);
+        return;
+    }
+    d->servers = servers;
+    d->servers_failed = 1;
+    d->servers_at_ns = st == ST_REFUSED ? INT64_MAX : clock_deadline_ns(RECORD_MS);
 }
 
 static void carry_out(struct coordinator_disk *d, struct coord_disk_order *o)
@@ -279,25 +304,32 @@ static void *disk_main(void *arg)
     struct coordinator_disk *d = arg;
     pthread_mutex_lock(&d->lock);
     while (!d->stopping) {
-        if (d->n == 0 && !d->servers) {
-            pthread_cond_wait(&d->wake, &d->lock);
+        int is_due = d->servers && clock_now_ns() >= d->servers_at_ns;
+        if (d->n == 0 && !is_due) {
+            clock_cond_wait(&d->wake, &d->lock, d->servers ? d->servers_at_ns : INT64_MAX);
             continue;
         }
-        char *servers = d->servers;
+        char *servers = is_due ? d->servers : NULL;
         struct coord_disk_order o = d->order[0];
-        d->servers = NULL;
-        d->records = servers != NULL;
-        if (!servers)
+        enum status st = ST_OK;
+        int failed_before = d->servers_failed;
+        if (is_due)
+            d->servers = NULL;
+        else
             memmove(d->order, d->order + 1, (size_t)--d->n * sizeof *d->order);
+        d->records = is_due;
         d->busy = 1;
         pthread_mutex_unlock(&d->lock);
-        if (servers)
-            record_servers(d, servers);
+        if (is_due)
+            st = record_servers(d, servers, failed_before);
         else
             carry_out(d, &o);
-        free(servers);
         pthread_mutex_lock(&d->lock);
         d->busy = d->records = 0;
+        if (st == ST_OK)
+            free(servers);
+        else
+            keep_servers(d, servers, st);
         pthread_cond_broadcast(&d->wake);
     }
     pthread_mutex_unlock(&d->lock);
@@ -396,24 +428,37 @@ static void print_list(FILE *f, const struct hosts *h)
     fprintf(f, "\n");
 }
 
+/* Returns the text of the file, or NULL if there is no memory for it. */
+static char *servers_text(const struct coordinator *l, const struct hosts *servers)
+{
+    char *text = NULL;
+    size_t bytes = 0;
+    FILE *f = open_memstream(&text, &bytes);
+    if (!f)
+        return NULL;
+    print_list(f, l->cfg.hosts);
+    print_list(f, servers);
+    if (fclose(f) == 0)
+        return text;
+    free(text);
+    return NULL;
+}
+
 void coordinator_disk_servers(struct coordinator *l, const struct hosts *servers)
 {
     struct coordinator_disk *d = l->disk;
-    char *text = NULL, *older;
-    size_t bytes = 0;
-    FILE *f = l->cfg.folder ? open_memstream(&text, &bytes) : NULL;
-    if (!f)
+    char *text, *older;
+    if (!l->cfg.folder)
         return;
-    print_list(f, l->cfg.hosts);
-    print_list(f, servers);
-    if (fclose(f) != 0) {
-        LOG_W("%s/servers: out of memory; it is not recorded", l->cfg.folder);
-        free(text);
-        return;
+    while (!(text = servers_text(l, servers))) { /* the list must be recorded */
+        LOG_FEW("ps:0 is out of memory for the list of servers; retrying");
+        clock_sleep_ms(MEMORY_MS);
     }
     pthread_mutex_lock(&d->lock);
     older = d->servers; /* the disk hangs: only the newest counts */
     d->servers = text;
+    d->servers_failed = 0;
+    d->servers_at_ns = 0;
     pthread_cond_broadcast(&d->wake);
     pthread_mutex_unlock(&d->lock);
     free(older);

@@ -12,8 +12,10 @@ struct coordinator_disk {
     pthread_cond_t wake;
     int n, stopping, busy;
     struct coord_disk_order order[COORDINATOR_DISK_ORDERS];
-    char *servers; /* the newest list of them, to be recorded before the orders; NULL */
-    int records;   /* a list is being recorded */
+    char *servers;         /* newest list of servers that is not recorded yet; NULL: none */
+    int64_t servers_at_ns; /* from then on the list is recorded, before any order */
+    int servers_failed;    /* recording this list has failed before */
+    int records;           /* a list is being recorded */
     const char *folder, *restore_path, *address;
     char folder_id[FOLDER_ID_BYTES];
     int keep;

@@ -18,7 +18,7 @@ enum {
     ANSWER_MS = 3000,      /* for a server to take an order */
     PACE_MS = 100,         /* over which the pace of training is taken */
     AHEAD_MS = 10,         /* for an order to come to all servers */
-    RECORD_MS = 5000,      /* after an epoch that could not be recorded */
+    RECORD_MS = 5000,      /* after an epoch, or a list of servers, that could not be recorded */
     MOST_EPOCHS = 1 << 16, /* by which it is raised at once, at most; what is above is no job's */
     STILL_MS = 2000,       /* training has not moved for so long: a checkpoint is of where it is */
     FINISH_MS = 3000,      /* at the end: for a generation to settle, for a server to call */

@@ -43,6 +43,11 @@ static int has_left(const struct coord *c, const struct coord_server_state *s)
            c->settled == c->generation;
 }
 
+bool coord_is_over(const struct coord *c)
+{
+    return (c->job_done || c->job_failed) && c->closing;
+}
+
 int coord_fill_reply(const struct coord *c, int server, struct net_control_reply *out)
 {
     *out = (struct net_control_reply){
@@ -61,7 +66,7 @@ int coord_fill_reply(const struct coord *c, int server, struct net_control_reply
         return 0;
     const struct coord_server_state *s = &coord_servers(c)[server];
     out->given = s->given;
-    out->drained = has_left(c, s) || ((c->job_done || c->job_failed) && c->closing);
+    out->drained = has_left(c, s) || coord_is_over(c);
     out->failed = c->job_failed && c->closing;
     if (c->ckpt.phase == CKPT_ORDERED && s->ordered >= 0)
         out->step = c->ckpt.step;

@@ -53,6 +53,8 @@ int coord_evaluation_lacks(const struct coord *c, int part, int64_t *step);
  * server that is refused; `text` of the action says why. */
 int coord_fill_reply(const struct coord *c, int server, struct net_control_reply *out);
 
+/* Returns true once the job has ended and replies say so: no ps 0 continues it. */
+bool coord_is_over(const struct coord *c);
 const char *coord_server_address(const struct coord *c, int server);
 /* Empty: nothing is known. */
 int64_t coord_worker_timeout_ms(const struct coord *c);

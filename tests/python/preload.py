@@ -24,10 +24,12 @@ ssize_t pread(int fd, void *to, size_t n, off_t at) { return look_and_read(fd, t
 ssize_t pread64(int fd, void *to, size_t n, off_t at) { return look_and_read(fd, to, n, at); }
 """
 
-# A file does not come to a name that ends with HELD_NAME as long as the file HOLD is there.
+# While the file HOLD exists, a rename() to a name that ends with HELD_NAME waits, or, with
+# HELD_FULL in the environment, fails as on a full disk.
 HOLDS_NAMES = r"""
 #define _GNU_SOURCE
 #include <dlfcn.h>
+#include <errno.h>
 #include <stdlib.h>
 #include <string.h>
 #include <unistd.h>
@@ -35,8 +37,13 @@ int rename(const char *from, const char *to)
 {
     const char *end = getenv("HELD_NAME");
     size_t n = strlen(to), k = strlen(end);
-    while (n > k && strcmp(to + n - k, end) == 0 && access(getenv("HOLD"), F_OK) == 0)
+    while (n > k && strcmp(to + n - k, end) == 0 && access(getenv("HOLD"), F_OK) == 0) {
+        if (getenv("HELD_FULL")) {
+            errno = ENOSPC;
+            return -1;
+        }
         usleep(1000);
+    }
     return ((int (*)(const char *, const char *))dlsym(RTLD_NEXT, "rename"))(from, to);
 }
 """

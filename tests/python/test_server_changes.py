@@ -57,6 +57,31 @@ class ServerChanges(generations.Test):
         job.ps[1].wait(60, 0)
         self.check(job)
 
+    def test_drained_server_stays_with_a_full_disk(self):
+        """ps 0 is stopped before there is room for the list: the server serves the next ps 0."""
+        if harness.SANITIZE:
+            self.skipTest("the preloaded library comes before the sanitizer's")
+        hold = os.path.join(self.dir(), "hold")
+        job = self.slow_job(2)
+        job.brake_from(20)
+        job.start_ps(0, *self.ckpt(), env={
+            **os.environ, "HELD_NAME": "/servers", "HOLD": hold, "HELD_FULL": "1",
+            "LD_PRELOAD": preload.library(self, preload.HOLDS_NAMES)})
+        job.start_ps(1, *self.ckpt())
+        for i in range(2):
+            job.start_worker(i)
+        job.ps[0].wait_line(r"checkpoint at step \d+: ")
+        open(hold, "w", encoding="ascii").close()
+        self.leave(job, 1)
+        job.ps[0].wait_line("generation 1[.]2 from step")
+        job.ps[0].wait_line("/servers: not written, retrying every 5 s; a ps:0 that restarts")
+        job.ps[0].stop(signal.SIGTERM, status=None)
+        self.assertNotIn("this server has left the job", job.ps[1].output())
+        self.assertIsNone(job.ps[1].popen.poll())
+        os.unlink(hold)
+        job.start_ps(0, *self.ckpt())
+        self.check(job)
+
     def test_server_joins(self):
         """ps --join while training runs: chunks and slots move to it, no bit differs."""
         for n_ps in (1, 2):
