@@ -354,9 +354,9 @@ static void check_list(const char *expected)
 static void wait_until_recorded(void)
 {
     int64_t deadline = clock_deadline_ns(DEADLINE_MS);
-    while (coordinator_disk_records_servers(&l) && clock_now_ns() < deadline)
+    while (coordinator_disk_records_servers(&l, "127.0.0.1:3") && clock_now_ns() < deadline)
         clock_sleep_ms(1);
-    assert_false(coordinator_disk_records_servers(&l));
+    assert_false(coordinator_disk_records_servers(&l, "127.0.0.1:3"));
 }
 
 static char *two_addrs[] = {"127.0.0.1:1", "127.0.0.1:2"};
@@ -371,7 +371,7 @@ static void servers_that_cannot_be_recorded_are_retried(void **state)
     assert_int_equal(mkdir(path, 0700), 0); /* a folder cannot be replaced by a file */
     coordinator_disk_servers(&l, &two_servers);
     carry_out(DISK_OWNER); /* follows the list */
-    assert_true(coordinator_disk_records_servers(&l));
+    assert_true(coordinator_disk_records_servers(&l, "127.0.0.1:3"));
     carry_out(DISK_OWNER); /* does not wait for the retry */
     assert_int_equal(rmdir(path), 0);
     wait_until_recorded();
@@ -385,11 +385,11 @@ static void newer_servers_replace_a_list_that_failed(void **state)
     unmount(aside);
     coordinator_disk_servers(&l, &two_servers);
     carry_out(DISK_OWNER);
-    assert_true(coordinator_disk_records_servers(&l));
+    assert_true(coordinator_disk_records_servers(&l, "127.0.0.1:3"));
     mount_again(aside);
     coordinator_disk_servers(&l, &servers);
     carry_out(DISK_OWNER); /* the newer list does not wait for the retry */
-    assert_false(coordinator_disk_records_servers(&l));
+    assert_false(coordinator_disk_records_servers(&l, "127.0.0.1:3"));
     check_list("127.0.0.1:1\n127.0.0.1:1\n");
 }
 

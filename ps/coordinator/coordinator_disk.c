@@ -454,6 +454,7 @@ void coordinator_disk_servers(struct coordinator *l, const struct hosts *servers
         LOG_FEW("ps:0 is out of memory for the list of servers; retrying");
         clock_sleep_ms(MEMORY_MS);
     }
+    l->held_ns = 0;
     pthread_mutex_lock(&d->lock);
     older = d->servers; /* the disk hangs: only the newest counts */
     d->servers = text;
@@ -464,14 +465,25 @@ void coordinator_disk_servers(struct coordinator *l, const struct hosts *servers
     free(older);
 }
 
-int coordinator_disk_records_servers(struct coordinator *l)
+int coordinator_disk_records_servers(struct coordinator *l, const char *drained)
 {
     struct coordinator_disk *d = l->disk;
     if (!d)
         return 0;
     pthread_mutex_lock(&d->lock);
     int records = d->servers != NULL || d->records;
+    const char *why = d->servers_failed ? "writing it has failed and is retried"
+                      : d->records      ? "writing it has not finished"
+                                        : "the disk is still busy with an earlier order";
     pthread_mutex_unlock(&d->lock);
+    if (!records)
+        l->held_ns = 0;
+    else if (!l->held_ns)
+        l->held_ns = clock_now_ns();
+    else if (clock_now_ns() - l->held_ns >= LINE_MS * 1000000LL)
+        LOG_FEW("the server at %s has handed on its chunks, and exits once the list of servers "
+                "without it is in %s/servers: %s",
+                drained, d->folder, why);
     return records;
 }
 

@@ -51,7 +51,8 @@ static void reply_to(struct coordinator *l, const struct coord_action *a)
     int with_plan = coord_fill_reply(l->state, a->server, &reply);
     /* A restarted ps 0 waits for all servers of the list in the folder: a drained server exits
      * only after the list without it is recorded. */
-    if (reply.drained && !coord_is_over(l->state) && coordinator_disk_records_servers(l))
+    if (reply.drained && !coord_is_over(l->state) &&
+        coordinator_disk_records_servers(l, coord_server_address(l->state, a->server)))
         reply.drained = 0;
     if (a->server < 0 && a->arg)
         snprintf(reply.later, sizeof reply.later, "%s", a->text);

@@ -65,6 +65,7 @@ struct coordinator {
 
     /* The thread's own. */
     struct net_plan *kept[COORDINATOR_KEPT_PLANS]; /* the newest last; plans in force before */
+    int64_t held_ns; /* time since which drained servers have to stay; 0: none has to */
 
     pthread_mutex_t lock; /* guards all below, and `plan` where it is changed */
     pthread_cond_t wake;
@@ -131,7 +132,9 @@ void coordinator_disk_destroy(struct coordinator *l);
 /* Begins it; its end is posted. */
 void coordinator_disk_order(struct coordinator *l, const struct coord_action *a);
 void coordinator_disk_servers(struct coordinator *l, const struct hosts *servers);
-/* Returns 1 while the newest list of servers is not in the folder yet. */
-int coordinator_disk_records_servers(struct coordinator *l);
+/* Returns 1 while the newest list of servers is not in the folder yet: `drained`, the address of a
+ * server that the list lacks, has to stay. Logs that once it has lasted a few seconds. By the
+ * thread. */
+int coordinator_disk_records_servers(struct coordinator *l, const char *drained);
 
 #endif

@@ -52,8 +52,12 @@ class ServerChanges(generations.Test):
                              "--leave=1"]).wait(30, 0)
         step = int(job.ps[0].wait_line(r"generation 1[.]2 from step (\d+): ").group(1))
         job.workers[0].wait_line("training step %d done" % (step + 15))
+        job.ps[0].wait_line(r"the server at %s has handed on its chunks, and exits once "
+                            ".*/servers: writing it has not finished" % re.escape(job.ps_hosts[1]))
+        self.assertNotIn("this server has left the job", job.ps[1].output())
         self.assertIsNone(job.ps[1].popen.poll())
         os.unlink(hold)
+        job.ps[1].wait_line("this server has left the job")
         job.ps[1].wait(60, 0)
         self.check(job)
 
@@ -75,6 +79,7 @@ class ServerChanges(generations.Test):
         self.leave(job, 1)
         job.ps[0].wait_line("generation 1[.]2 from step")
         job.ps[0].wait_line("/servers: not written, retrying every 5 s; a ps:0 that restarts")
+        job.ps[0].wait_line("exits once .*/servers: writing it has failed and is retried")
         job.ps[0].stop(signal.SIGTERM, status=None)
         self.assertNotIn("this server has left the job", job.ps[1].output())
         self.assertIsNone(job.ps[1].popen.poll())
