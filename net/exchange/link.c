@@ -334,7 +334,9 @@ static void on_join(struct net_op *op, int ok)
 
 void link_join(struct link *l, const struct session_action *a)
 {
-    struct net_join join = l->x->cfg.join;
+    pthread_mutex_lock(&l->x->lock);
+    struct net_join join = l->x->cfg.join; /* adopt_steps writes to it on another link's thread */
+    pthread_mutex_unlock(&l->x->lock);
     grpc_op ops[UNARY_BATCH_OPS];
     uint8_t *data = NULL;
     size_t bytes = 0;
