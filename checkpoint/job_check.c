@@ -211,8 +211,9 @@ static int optimizers_differ(const struct net_job *a, const struct net_job *b, c
         return 1;
     if (numbers_differ("local_steps", job_local_steps(a), job_local_steps(b), why, n))
         return 1;
+    struct optim_config outer = job_steps_follow(a, b) ? job_follow_outer(b, &a->optim) : b->optim;
     if (a->local_steps > 1)
-        return outer_differs(&a->optim, &b->optim, why, n) ||
+        return outer_differs(&a->optim, &outer, why, n) ||
                optim_differs(&a->local, &b->local, why, n);
     return optim_differs(&a->optim, &b->optim, why, n);
 }
@@ -319,6 +320,15 @@ static struct net_job adapt(const struct ps_manifest *m, const struct net_job *o
         job.data.own = other->data.own;
     job.validation = other->validation;
     return job;
+}
+
+void ps_follow_restored(const struct ps_manifest *m, struct net_join *join)
+{
+    struct net_job job = adapt(m, &join->job);
+    if (job.local_steps > 1 && job_steps_follow(&job, &join->job))
+        join->job.optim = job_follow_outer(&join->job, &job.optim);
+    if (join->member != 0 && job_steps_follow(&m->job, &join->job))
+        job_set_steps(&join->job, job_asked_steps(&m->job)); /* worker 0 alone brings others */
 }
 
 /* The sentence without its own subject: that may be of a worker alone. */

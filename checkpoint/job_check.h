@@ -17,5 +17,8 @@ enum status ps_match_job(const struct net_job *job, const struct chunks *chunks,
  * fewer or more steps. As ps_match_job; the sentence also says what to do. */
 enum status ps_match_restored(const struct ps_manifest *m, const struct net_join *join, char *why,
                               size_t why_bytes);
+/* Sets the checkpoint's steps and optimizer of rounds in the join where its own follow them
+ * (net/wire/job_steps.h); the join matches the checkpoint. Worker 0 brings its own steps. */
+void ps_follow_restored(const struct ps_manifest *m, struct net_join *join);
 
 #endif

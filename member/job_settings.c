@@ -3,6 +3,7 @@
 #include "member/job_settings.h"
 #include "base/float_text.h"
 #include "base/log.h"
+#include "net/wire/job_steps.h"
 #include <errno.h>
 #include <inttypes.h>
 #include <stdio.h>
@@ -207,6 +208,13 @@ void job_settings_outer(const struct job_settings *s, const struct net_job *job,
     set_if_given(&out->learning_rate, s->outer_rate);
     if (kind != OPTIM_SGD)
         set_if_given(&out->momentum, s->outer_momentum);
+}
+
+int job_settings_outer_unsaid(const struct job_settings *s)
+{
+    return (s->outer_optimizer < 0 ? JOB_OUTER_KIND : 0) |
+           (s->outer_rate < 0 ? JOB_OUTER_RATE : 0) |
+           (s->outer_momentum < 0 ? JOB_OUTER_MOMENTUM : 0);
 }
 
 enum status job_settings_check_steps(int64_t train_steps, int64_t n, const char *dash)

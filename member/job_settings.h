@@ -46,6 +46,8 @@ enum status job_settings_check_outer(const struct job_settings *s, const char *d
  * each contribution. Of job: mode, n_workers, train_steps, not in rounds yet; 0: not said. */
 void job_settings_outer(const struct job_settings *s, const struct net_job *job, int adaptive,
                         int64_t n_params, struct optim_config *out);
+/* Returns the bits of enum job_outer that the settings leave out. */
+int job_settings_outer_unsaid(const struct job_settings *s);
 /* Refuses train_steps, as it was typed, that are no whole rounds of n. */
 enum status job_settings_check_steps(int64_t train_steps, int64_t n, const char *dash);
 /* Warns of a job of rounds that has too few of them for a good result. */

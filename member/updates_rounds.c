@@ -72,6 +72,8 @@ static enum status rounds_start(void *ctx, struct net_start *out)
         return st;
     for (int i = 0; i < r->chunks->n_chunks; i++)
         begin_round(r, i, own_pace_version(r, i, out->step));
+    if (r->part < 1 && out->place.has_outer) /* a worker may have left it to the job */
+        r->part = out->place.outer.learning_rate;
     if (r->part < 1 && r->part * (float)out->place.n_members > MOST_PARTS && out->place.rank == 0)
         LOG_W("--outer_learning_rate=%g is much for %d workers that go each at its own pace; begin "
               "a job with so many, or give it about 1/%d",

@@ -34,14 +34,18 @@ static int tear_down(void **state)
 
 static struct net_join good_join(void)
 {
-    struct net_join j = {
-        .member = 1,
-        .incarnation = 5,
-        .address = "10.0.0.9:2222",
-        .job = {.n_workers = 2, .aggregate = 2, .train_steps = 100, .epochs = 1.5, .batch = 64},
-        .chunks = chunks,
-        .generation = 3,
-        .ps0 = UINT64_MAX - 1};
+    struct net_join j = {.member = 1,
+                         .incarnation = 5,
+                         .address = "10.0.0.9:2222",
+                         .job = {.n_workers = 2,
+                                 .aggregate = 2,
+                                 .train_steps = 100,
+                                 .epochs = 1.5,
+                                 .outer_unsaid = JOB_OUTER_ALL,
+                                 .batch = 64},
+                         .chunks = chunks,
+                         .generation = 3,
+                         .ps0 = UINT64_MAX - 1};
     optim_defaults(OPTIM_SGD, &j.job.optim);
     return j;
 }
@@ -70,6 +74,7 @@ static void members_introduce_themselves(void **state)
     assert_int_equal(got.job.n_workers, 2);
     assert_int_equal(got.job.batch, 64);
     assert_true(got.job.epochs == 1.5);
+    assert_int_equal(got.job.outer_unsaid, JOB_OUTER_ALL);
     assert_string_equal(got.address, "10.0.0.9:2222");
     join.address = NULL;
     assert_int_equal(join_through(&join, &got), ST_OK);
@@ -224,6 +229,7 @@ static void joins_that_cannot_be_are_refused(void **state)
     JOIN_INVALID(j.job.n_workers = 0; j.job.aggregate = JOB_MAX_WORKERS + 1);
     JOIN_INVALID(j.job.batch = -1);
     JOIN_INVALID(j.job.train_steps = -1);
+    JOIN_INVALID(j.job.outer_unsaid = JOB_OUTER_ALL + 1);
     JOIN_INVALID(j.job.epochs = -1);
     JOIN_INVALID(j.job.epochs = NAN);
     JOIN_INVALID(j.job.epochs = 1.1 * JOB_MAX_EPOCHS);
@@ -280,6 +286,8 @@ static struct net_join_reply good_reply(void)
                   .position = 36000,
                   .train_steps = 5000,
                   .asked_steps = 6000,
+                  .has_outer = true,
+                  .outer = {.kind = OPTIM_NESTEROV, .learning_rate = 0.7f, .momentum = 0.9f},
                   .region = 2,
                   .n_regions = 3,
                   .contributed = 119,
@@ -314,6 +322,8 @@ static void members_are_told_their_place(void **state)
     assert_int_equal(got.place.position, 36000);
     assert_int_equal(got.place.train_steps, 5000);
     assert_int_equal(got.place.asked_steps, 6000);
+    assert_true(got.place.has_outer && got.place.outer.kind == OPTIM_NESTEROV);
+    assert_true(got.place.outer.learning_rate == 0.7f && got.place.outer.momentum == 0.9f);
     assert_int_equal(got.place.region, 2);
     assert_int_equal(got.place.n_regions, 3);
     assert_int_equal(got.place.contributed, 119);
@@ -380,6 +390,8 @@ static void replies_that_cannot_be_are_refused(void **state)
     REPLY_INVALID(r.place.position = UINT64_MAX);
     REPLY_INVALID(r.place.train_steps = -1);
     REPLY_INVALID(r.place.asked_steps = -1);
+    REPLY_INVALID(r.place.outer.learning_rate = NAN);
+    REPLY_INVALID(r.place.outer.momentum = 1.5f);
     REPLY_INVALID(r.place.region = 3);
     REPLY_INVALID(r.place.region = -1);
     REPLY_INVALID(r.place.n_regions = JOB_MAX_WORKERS + 1);

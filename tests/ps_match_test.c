@@ -1,5 +1,6 @@
 /* tests/ps_match_test.c - who may join: the sentence names the first thing that differs. */
 #include "checkpoint/job_check.h"
+#include "net/wire/job_steps.h"
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stddef.h>
@@ -170,6 +171,37 @@ static void steps_by_the_same_epochs_of_own_data_follow_the_job(void **state)
     j.job.train_steps = 100;
     j.job.epochs = 1.5;
     assert_int_equal(ps_match_job(&job, chunks, &j, why, sizeof why), ST_OK);
+    job = before;
+}
+
+/* A member that takes the job's steps takes its optimizer of rounds, as far as it was not typed. */
+static void outer_optimizer_left_out_with_followed_steps_is_the_jobs(void **state)
+{
+    (void)state;
+    char why[512] = "";
+    const struct net_job before = job;
+    job.epochs = 1.5;
+    job.data.own = 1;
+    job.local_steps = 2;
+    job.local = job.optim;
+    optim_outer_defaults(OPTIM_NESTEROV, 1, &job.optim);
+    struct net_join j = join_of();
+    optim_outer_defaults(OPTIM_SGD, 1, &j.job.optim);
+    j.job.train_steps = 300;
+    differs(&j, "another job: --outer_optimizer: the servers have nesterov, the worker has sgd");
+    j.job.outer_unsaid = JOB_OUTER_ALL;
+    assert_int_equal(ps_match_job(&job, chunks, &j, why, sizeof why), ST_OK);
+    j.job.optim.learning_rate = 0.25f;
+    j.job.outer_unsaid = JOB_OUTER_KIND | JOB_OUTER_MOMENTUM;
+    differs(&j, "another job: --outer_learning_rate: the servers have 1, the worker has 0.25");
+    j.job.optim.learning_rate = 1;
+    j.job.optim.momentum = 0.25f;
+    j.job.outer_unsaid = JOB_OUTER_KIND | JOB_OUTER_RATE;
+    differs(&j, "another job: --outer_momentum: the servers have 0.5, the worker has 0.25");
+    j.job.outer_unsaid = JOB_OUTER_ALL;
+    j.job.epochs = 0; /* steps that were typed */
+    j.job.train_steps = 100;
+    differs(&j, "another job: --outer_optimizer: the servers have nesterov, the worker has sgd");
     job = before;
 }
 
@@ -376,6 +408,7 @@ int main(void)
         cmocka_unit_test(test_data_shard),
         cmocka_unit_test(test_ends_early),
         cmocka_unit_test(steps_by_the_same_epochs_of_own_data_follow_the_job),
+        cmocka_unit_test(outer_optimizer_left_out_with_followed_steps_is_the_jobs),
         cmocka_unit_test(test_validation),
     };
     return cmocka_run_group_tests(tests, setup, teardown);

@@ -7,6 +7,7 @@
 #include "base/trace.h"
 #include "files/json_text.h"
 #include "net/rpc/environment.h"
+#include "net/wire/job_steps.h"
 #include "worker/device/device_list.h"
 #include "worker/export.h"
 #include "worker/inference.h"
@@ -207,17 +208,32 @@ static enum status validate_last(struct worker *w, int64_t step)
     return st == ST_CANCELLED ? ST_OK : st;
 }
 
-/* Logs the job's steps where they are those of another worker's part (job_steps_follow), and if no
- * step is left: otherwise a job that had ended looks as if it had just been trained. */
-static void say_steps(const struct worker *w, const struct net_start *start)
+/* Logs the job's steps where another worker's part may have made them (job_steps_follow), and
+ * the rounds that they are, by the job's optimizer. */
+static void say_followed(const struct worker *w, const struct net_start *start)
 {
     struct net_job job = options_job(&w->opt, w->train->n);
     int64_t own = job.train_steps * job_local_steps(&job), steps = start->place.asked_steps;
-    int64_t last = start->place.train_steps;
-    if (job.epochs > 0 && steps > 0 && steps != own)
+    int64_t asked = options_train_steps(&w->opt, w->train->n);
+    double epochs = own > 0 ? (double)steps / (double)own * job.epochs : 0;
+    if (job.epochs <= 0)
+        return;
+    if (steps > 0 && steps != own)
         LOG_I("the job takes %" PRId64 " steps, which --epochs=%g makes of worker 0's part; for "
               "this worker's part of %" PRId64 " samples that is --epochs=%.3g",
-              steps, job.epochs, w->train->n, (double)steps / (double)own * job.epochs);
+              steps, job.epochs, w->train->n, epochs);
+    if (steps > 0)
+        job_set_steps(&job, steps / job_local_steps(&job));
+    if (start->place.has_outer)
+        job.optim = job_follow_outer(&job, &start->place.outer);
+    set_up_say_rounds(&job, steps > 0 && steps != own ? steps : asked);
+}
+
+/* Logs if no step is left: otherwise a job that had ended looks as if it had just been trained. */
+static void say_steps(const struct worker *w, const struct net_start *start)
+{
+    int64_t last = start->place.train_steps;
+    say_followed(w, start);
     if (last > 0 && start->step >= last)
         LOG_I("nothing is left to train: the job is at step %" PRId64 " of %" PRId64, start->step,
               last);

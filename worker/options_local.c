@@ -80,6 +80,8 @@ void options_adopt_outer(struct options *o, const struct net_job *job)
 void options_job_local(const struct options *o, struct net_job *job)
 {
     int64_t n = options_rounds(o);
-    if (n > 1)
-        job_settings_round(job, n, &o->outer);
+    if (n == 1)
+        return;
+    job_settings_round(job, n, &o->outer);
+    job->outer_unsaid = job_settings_outer_unsaid(&options_raw.job);
 }

@@ -461,8 +461,7 @@ static void say_towers(const struct worker *w)
     LOG_I("vector loops: %s", vector_description());
 }
 
-/* asked: steps before they were rounded up to whole rounds. */
-static void say_rounds(const struct net_job *job, int64_t asked)
+void set_up_say_rounds(const struct net_job *job, int64_t asked)
 {
     int64_t steps = job->train_steps * job->local_steps;
     if (job->local_steps <= 1)
@@ -551,7 +550,8 @@ static enum status make_trainer(struct worker *w)
           w->train->n, w->train->path, w->model->classes,
           w->train->targets ? "targets" : "classes");
     say_towers(w);
-    say_rounds(&job, options_train_steps(o, w->train->n));
+    if (job.epochs <= 0) /* otherwise they may be those of another worker's part */
+        set_up_say_rounds(&job, options_train_steps(o, w->train->n));
 done:
     return st;
 }

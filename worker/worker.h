@@ -87,6 +87,9 @@ enum status set_up(struct worker *w);
 /* Likewise, to what --evaluate and --predict need: the model, its devices, the test set, room for
  * parameters. */
 enum status set_up_inference(struct worker *w);
+/* Logs the rounds of a job with local steps; asked: steps before they were rounded up to whole
+ * rounds. */
+void set_up_say_rounds(const struct net_job *job, int64_t asked);
 /* set_up_job.c: --join: what the job says. */
 enum status set_up_ask_job(struct worker *w);
 /* Likewise, what an export or a checkpoint says of data and model. */

@@ -236,13 +236,16 @@ void link_open(struct link *l, const struct session_action *a)
     bidi_release(&l->stream);
 }
 
-/* Where the member's steps follow the job's (job_steps_follow), it brings those from now on. */
-static void adopt_steps(struct net_exchange *x, const struct net_place *place)
+/* A member whose steps follow the job's (job_steps_follow) joins with the job's from now on, and
+ * with the job's optimizer of rounds. */
+static void adopt_job(struct net_exchange *x, const struct net_place *place)
 {
     struct net_job *job = &x->cfg.join.job;
     pthread_mutex_lock(&x->lock);
     if (place->asked_steps > 0 && job_steps_follow(job, job))
         job_set_steps(job, place->asked_steps);
+    if (place->has_outer && job_steps_follow(job, job))
+        job->optim = job_follow_outer(job, &place->outer);
     pthread_mutex_unlock(&x->lock);
 }
 
@@ -261,7 +264,7 @@ static void tell_answer(struct link *l, const struct net_join_reply *reply)
     if (welcome) {
         reason = "the servers are changing to another generation";
         l->offered = reply->segment;
-        adopt_steps(l->x, &reply->place);
+        adopt_job(l->x, &reply->place);
     }
     enum status st = welcome ? wire_auto_adopt(l->x, &reply->place) : ST_OK;
     if (st == ST_OK && welcome && l->index == 0)
@@ -335,7 +338,7 @@ static void on_join(struct net_op *op, int ok)
 void link_join(struct link *l, const struct session_action *a)
 {
     pthread_mutex_lock(&l->x->lock);
-    struct net_join join = l->x->cfg.join; /* adopt_steps writes to it on another link's thread */
+    struct net_join join = l->x->cfg.join; /* adopt_job writes to it on another link's thread */
     pthread_mutex_unlock(&l->x->lock);
     grpc_op ops[UNARY_BATCH_OPS];
     uint8_t *data = NULL;

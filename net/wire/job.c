@@ -45,6 +45,18 @@ void job_set_steps(struct net_job *job, int64_t steps)
     job->local.total_steps = (uint64_t)(steps * job_local_steps(job));
 }
 
+struct optim_config job_follow_outer(const struct net_job *member, const struct optim_config *outer)
+{
+    struct optim_config c = member->optim;
+    if (member->outer_unsaid & JOB_OUTER_KIND)
+        c.kind = outer->kind;
+    if (member->outer_unsaid & JOB_OUTER_RATE)
+        c.learning_rate = outer->learning_rate;
+    if (member->outer_unsaid & JOB_OUTER_MOMENTUM)
+        c.momentum = outer->momentum;
+    return c;
+}
+
 enum dtype job_push_dtype(const struct net_job *job, const struct chunks *chunks, int chunk)
 {
     const struct net_param *p = &chunks->params[chunks->chunks[chunk].param];

@@ -40,8 +40,7 @@ struct net_job {
     struct optim_config optim;
     int64_t train_steps; /* global steps; async, ssp: updates per chunk over all workers; 0: not
                             said */
-    int64_t asked_steps; /* of a plan or checkpoint whose job ends before: train_steps as its
-                            workers bring it; 0: it does not */
+    int64_t asked_steps; /* train_steps as brought to a job that ends earlier; 0: it does not */
     double epochs;       /* of a member's own data, that make its train_steps; 0: not by them */
     uint64_t seed;
     int aggregate;            /* sync: contributions that make a step, fewer than n_workers: the
@@ -54,6 +53,7 @@ struct net_job {
     int batch;               /* samples of one member's contribution; 0: not said */
     int local_steps;         /* steps that a member makes by itself for each contribution, which is
                                 what they changed (old less new); 0, 1: it is a gradient */
+    int outer_unsaid;        /* a member's: bits of enum job_outer (job_steps.h) */
     struct optim_config local; /* its optimizer in them, where there are; total_steps: of these */
     int fragments;             /* of the parameters, that take turns (fragments.h); 0, 1: all go */
     struct job_data data;

@@ -1,5 +1,6 @@
 /* net/wire/job_steps.h - how many steps a job takes. With data of its own (--data_shard=own), each
- * member may bring another number by the same --epochs: then the job's count.
+ * member may bring another number by the same --epochs: then the job's count. The optimizer of
+ * rounds (local_steps), whose default depends on the steps, is then the job's, too.
  * Threads: values. */
 #ifndef NET_WIRE_JOB_STEPS_H
 #define NET_WIRE_JOB_STEPS_H
@@ -7,6 +8,13 @@
 #include <stdbool.h>
 
 enum { JOB_MAX_EPOCHS = 1000000000 };
+/* Fields of the servers' optimizer of rounds that a member's command line leaves out. */
+enum job_outer {
+    JOB_OUTER_KIND = 1,
+    JOB_OUTER_RATE = 2,
+    JOB_OUTER_MOMENTUM = 4,
+    JOB_OUTER_ALL = 7
+};
 
 /* Steps that the job was to take when it began. */
 int64_t job_asked_steps(const struct net_job *job);
@@ -15,5 +23,9 @@ int64_t job_asked_steps(const struct net_job *job);
 bool job_steps_follow(const struct net_job *job, const struct net_job *member);
 /* Sets the steps, and what the schedules of learning rates count by. */
 void job_set_steps(struct net_job *job, int64_t steps);
+/* Returns the member's `optim` with the fields of `outer`, the job's, that its command line leaves
+ * out. */
+struct optim_config job_follow_outer(const struct net_job *member,
+                                     const struct optim_config *outer);
 
 #endif

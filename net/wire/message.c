@@ -1,5 +1,6 @@
 /* net/wire/message.c - see message.h. */
 #include "net/wire/message.h"
+#include "base/flags.h"
 #include "base/hosts.h"
 #include "base/utf8.h"
 #include "net/wire/health.pb-c.h"
@@ -206,6 +207,11 @@ static void place_to_wire(const struct net_place *from, Weir__V1__JoinReply *to)
     to->rounded.data = (uint8_t *)(uintptr_t)from->rounding.bits;
     to->push_dtype = (char *)(uintptr_t)dtype_name(from->push_dtype);
     to->version_dtype = (char *)(uintptr_t)dtype_name(from->version_dtype);
+    if (!from->has_outer)
+        return;
+    to->outer_optimizer = (char *)(uintptr_t)optim_name(from->outer.kind);
+    to->outer_learning_rate = from->outer.learning_rate;
+    to->outer_momentum = from->outer.momentum;
 }
 
 enum status message_pack_reply(const struct net_join_reply *reply, uint8_t **data, size_t *bytes)
@@ -232,6 +238,21 @@ enum status message_pack_reply(const struct net_join_reply *reply, uint8_t **dat
     return message_pack(&wire.base, data, bytes);
 }
 
+/* Returns false if there can be no such optimizer of rounds. */
+static bool outer_from_wire(const Weir__V1__JoinReply *from, struct net_place *to)
+{
+    int kind = from->outer_optimizer[0] ? flags_choice_find(OPTIM_NAMES, from->outer_optimizer) : 0;
+    to->has_outer = from->outer_optimizer[0] != 0;
+    if (kind < 0)
+        return false;
+    optim_outer_defaults((enum optim_kind)kind, 1, &to->outer);
+    if (to->has_outer) {
+        to->outer.learning_rate = from->outer_learning_rate;
+        to->outer.momentum = from->outer_momentum;
+    }
+    return optim_check(&to->outer) == ST_OK;
+}
+
 /* NULL, or what cannot be: a member's rank counts those below its index. */
 static const char *place_problem(const Weir__V1__JoinReply *from)
 {
@@ -254,6 +275,8 @@ static const char *place_problem(const Weir__V1__JoinReply *from)
     if (!message_dtype_from_wire(from->push_dtype, &dtype) ||
         !message_dtype_from_wire(from->version_dtype, &dtype))
         return "the JoinReply names a number format that is not known here";
+    if (!outer_from_wire(from, &(struct net_place){.member = 0}))
+        return "the JoinReply's optimizer of rounds is unknown, or a setting of it out of bounds";
     return NULL;
 }
 
@@ -274,6 +297,7 @@ static void place_from_wire(const Weir__V1__JoinReply *from, struct net_place *t
                              .validates = from->validates != 0};
     message_dtype_from_wire(from->push_dtype, &to->push_dtype);
     message_dtype_from_wire(from->version_dtype, &to->version_dtype);
+    outer_from_wire(from, to);
     to->rounding.n_bytes = (int)from->rounded.len;
     if (from->rounded.len > 0)
         memcpy(to->rounding.bits, from->rounded.data, from->rounded.len);

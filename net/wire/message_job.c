@@ -62,6 +62,7 @@ static void fields_to_wire(const struct net_job *from, Weir__V1__Job *to)
     to->batch_size = (uint64_t)from->batch;
     to->local_steps = (uint64_t)from->local_steps;
     to->wire_auto = from->wire_auto != 0;
+    to->outer_unsaid = (uint32_t)from->outer_unsaid;
     to->fragments = (uint32_t)from->fragments;
     to->validation_split = from->validation_split;
     to->arithmetic = (char *)(uintptr_t)from->arithmetic;
@@ -233,6 +234,8 @@ static const char *number_problem(const Weir__V1__Job *from)
         return "local_steps does not go with train_steps or batch_size";
     if (from->fragments > JOB_MAX_FRAGMENTS)
         return "fragments is out of bounds";
+    if (from->outer_unsaid > JOB_OUTER_ALL)
+        return "outer_unsaid is out of bounds";
     if (!(from->epochs >= 0 && from->epochs <= JOB_MAX_EPOCHS))
         return "epochs is out of bounds";
     if (!(from->validation_split >= 0 && from->validation_split < 1))
@@ -263,6 +266,7 @@ static enum status fields_from_wire(const Weir__V1__Job *from, struct net_job *t
                            .batch = (int)from->batch_size,
                            .local_steps = (int)from->local_steps,
                            .fragments = (int)from->fragments,
+                           .outer_unsaid = (int)from->outer_unsaid,
                            .wire_auto = from->wire_auto != 0};
     if (to->aggregate == 0)
         to->aggregate = to->n_workers;

@@ -3,7 +3,9 @@
 #ifndef NET_WIRE_PLACE_H
 #define NET_WIRE_PLACE_H
 #include "kernels/vector/dtype.h"
+#include "kernels/vector/optim.h"
 #include "net/wire/rounding.h"
+#include <stdbool.h>
 #include <stdint.h>
 
 struct net_place {
@@ -20,7 +22,9 @@ struct net_place {
                               the member's; 0: none has */
     struct net_rounding rounding;         /* the job's */
     enum dtype push_dtype, version_dtype; /* likewise */
-    int validates; /* all members have the validation that this one has brought */
+    bool has_outer;            /* `outer` is known, and the job has rounds (local_steps) */
+    struct optim_config outer; /* the job's optimizer of rounds: kind, rate, momentum */
+    int validates;             /* all members have the validation that this one has brought */
 };
 
 /* Where the samples of a member's step begin, counted from the first of the first pass (I6), in a

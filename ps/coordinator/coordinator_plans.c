@@ -217,8 +217,8 @@ static enum status check_join(struct coordinator *l, struct net_join *full, char
     if (full->job.n_workers == 0) /* it came by --join to what this goes on from */
         full->job.n_workers = m->job.n_workers;
     enum status st = m ? ps_match_restored(m, full, why, why_bytes) : ST_OK;
-    if (st == ST_OK && m && full->member != 0 && job_steps_follow(&m->job, &full->job))
-        job_set_steps(&full->job, job_asked_steps(&m->job)); /* worker 0 alone brings others */
+    if (st == ST_OK && m)
+        ps_follow_restored(m, full);
     return st;
 }
 

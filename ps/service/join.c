@@ -363,6 +363,8 @@ static void fill_reply(const struct ps_service *s, const struct run *r, int rank
                            .rounding = p->job.rounding,
                            .push_dtype = p->job.push_dtype,
                            .version_dtype = p->job.version_dtype,
+                           .has_outer = p->job.local_steps > 1,
+                           .outer = p->job.optim,
                            .contributed = net_plan_contributed(p, p->member[rank], p->step),
                            .validates = p->job.validation.data.n > 0};
     ps_store_segment(r->store, &reply->segment);

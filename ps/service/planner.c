@@ -38,7 +38,7 @@ enum status plan_make_first(const struct plan_first *f, struct net_plan **out)
     *p = (struct net_plan){
         .generation = f->generation, .ps0 = f->ps0, .job = f->join->job, .source = PLAN_FIRST};
     p->job.asked_steps = 0; /* a plan's to say */
-    p->job.wire_auto = 0;
+    p->job.wire_auto = p->job.outer_unsaid = 0;
     if (f->from) {
         p->source = PLAN_CHECKPOINT;
         p->step = f->from->step;

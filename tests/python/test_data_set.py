@@ -167,6 +167,80 @@ class DataSet(harness.Test):
             self.assertEqual(epochs["global_step"], 24)
             self.assertEqual(epochs["parameters_sha256"], typed["parameters_sha256"])
 
+    def test_own_shards_take_the_outer_optimizer_of_the_job(self):
+        """Its default depends on the steps: below five rounds sgd behind adam, else nesterov."""
+        flags = ["--batch_size=5", "--seed=3", "--data_shard=own", "--local_steps=10",
+                 "--optimizer=adam"]
+        for first, other, kind in ((600, 300, "nesterov"), (300, 600, "sgd")):
+            steps, parts, ends = first // 10, [], []
+            for name, n in (("first", first), ("other", other)):
+                parts.append(self.part("%s%d" % (name, n), n))
+            for given in ("--epochs=1", "--train_steps=%d" % steps):
+                job = self.job(data=parts[0], flags=flags + [given])
+                ps = job.start_ps(0)
+                job.start_worker(0)
+                job.start_worker(1, "--data_dir=" + parts[1])
+                ps.wait_line("2 workers, sync, %s, %d steps" % (kind, steps // 10))
+                ends.append(job.finish())
+                for worker in job.workers:
+                    said = worker.output()
+                    self.assertIn("%d rounds, each 10 steps of a worker by adam, then one of the "
+                                  "servers by %s" % (steps // 10, kind), said)
+                    self.assertEqual(said.count(" rounds, each "), 1)
+                    self.assertEqual("exchanges its parameters only" in said, kind == "sgd")
+            for epochs, typed in zip(*ends):
+                self.assertEqual(epochs["global_step"], steps)
+                self.assertEqual(epochs["parameters_sha256"], typed["parameters_sha256"])
+
+    def test_own_shards_refuse_an_outer_optimizer_that_was_typed(self):
+        """Only one that was left out is the job's."""
+        flags = ["--batch_size=5", "--seed=3", "--data_shard=own", "--local_steps=10",
+                 "--optimizer=adam", "--epochs=1"]
+        job = self.job(data=self.part("first", 600), flags=flags)
+        ps = job.start_ps(0)
+        job.start_worker(0)
+        ps.wait_line("worker 0 joined")
+        other = "--data_dir=" + self.part("other", 300)
+        for typed, said in (("--outer_optimizer=sgd",
+                             "--outer_optimizer: the servers have nesterov, the worker has sgd"),
+                            ("--outer_momentum=0.25",
+                             "--outer_momentum: the servers have 0.5, the worker has 0.25")):
+            wrong = job.start_worker(1, other, typed)
+            wrong.wait(60, 1)
+            wrong.wait_line(said)
+        job.start_worker(1, other)
+        job.finish()
+
+    def test_own_shards_bring_the_outer_optimizer_of_the_job_to_new_servers(self):
+        """A ps 0 without a checkpoint, in place of one that died, goes by any worker of the job."""
+        flags = ["--batch_size=5", "--seed=3", "--data_shard=own", "--local_steps=10",
+                 "--optimizer=adam", "--epochs=1"]
+        job = self.job(data=self.part("first", 600), flags=flags)
+        ps = job.start_ps(0)
+        first = job.start_worker(0, "--fault_push_delay_ms=5000")
+        job.start_worker(1, "--data_dir=" + self.part("other", 300)).wait_line("6 rounds, each")
+        self.kill(first, ps)
+        job.start_ps(0).wait_line("2 workers, sync, nesterov, 6 steps")
+        job.start_worker(0)
+        job.finish()
+
+    def test_own_shards_resume_with_the_outer_optimizer_of_the_checkpoint(self):
+        """More --epochs make more rounds, but the checkpoint has the slots of its optimizer."""
+        flags = ["--batch_size=5", "--seed=3", "--data_shard=own", "--local_steps=10",
+                 "--optimizer=adam"]
+        job = self.job(data=self.part("first", 300), flags=flags)
+        other = "--data_dir=" + self.part("other", 600)
+        saves = "--checkpoint_dir=" + os.path.join(self.dir(), "saved")
+        for epochs, rounds in ((1, 3), (2, 6)):
+            ps = job.start_ps(0, saves)
+            job.start_worker(0, "--epochs=%d" % epochs)
+            ps.wait_line("2 workers, sync, sgd, %d steps" % rounds)
+            job.start_worker(1, "--epochs=%d" % epochs, other)
+            job.finish()
+            for worker in job.workers:
+                self.assertIn("%d rounds, each 10 steps of a worker by adam, then one of the "
+                              "servers by sgd" % rounds, worker.output())
+
     def test_own_shards_keep_the_steps_of_worker_0_without_it(self):
         """Servers that restore its job do not continue for the steps of another worker's part."""
         flags = ["--batch_size=5", "--seed=3", "--data_shard=own", "--epochs=1"]
