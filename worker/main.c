@@ -208,8 +208,8 @@ static enum status validate_last(struct worker *w, int64_t step)
     return st == ST_CANCELLED ? ST_OK : st;
 }
 
-/* Logs the job's steps where another worker's part may have made them (job_steps_follow), and
- * the rounds that they are, by the job's optimizer. */
+/* Logs the job's steps where another worker's part may have made them (job_steps_follow), or worker
+ * 0's part before it changed; and the rounds that they are, by the job's optimizer. */
 static void say_followed(const struct worker *w, const struct net_start *start)
 {
     struct net_job job = options_job(&w->opt, w->train->n);
@@ -218,7 +218,11 @@ static void say_followed(const struct worker *w, const struct net_start *start)
     double epochs = own > 0 ? (double)steps / (double)own * job.epochs : 0;
     if (job.epochs <= 0)
         return;
-    if (steps > 0 && steps != own)
+    if (steps > 0 && steps != own && start->place.member == 0)
+        LOG_I("the job takes %" PRId64 " steps, as when it began with --epochs=%g; for worker 0's "
+              "part, which is of %" PRId64 " samples now, that is --epochs=%.3g",
+              steps, job.epochs, w->train->n, epochs);
+    else if (steps > 0 && steps != own)
         LOG_I("the job takes %" PRId64 " steps, which --epochs=%g makes of worker 0's part; for "
               "this worker's part of %" PRId64 " samples that is --epochs=%.3g",
               steps, job.epochs, w->train->n, epochs);

@@ -224,6 +224,22 @@ class DataSet(harness.Test):
         job.start_worker(0)
         job.finish()
 
+    def test_own_shards_name_worker_0_s_part_as_it_is_now(self):
+        """Worker 0 is restarted with a larger part: the job keeps the steps that it began with."""
+        flags = ["--batch_size=5", "--seed=3", "--data_shard=own", "--epochs=1"]
+        job = self.job(data=self.part("first", 40), flags=flags)
+        ps = job.start_ps(0)
+        first = job.start_worker(0)
+        ps.wait_line("worker 0 joined")
+        self.kill(first)
+        job.start_worker(0, "--data_dir=" + self.part("grown", 80))
+        job.start_worker(1)
+        self.assertEqual({w["global_step"] for w in job.finish()}, {4})
+        self.assertIn("the job takes 4 steps, as when it began with --epochs=1; for worker 0's "
+                      "part, which is of 80 samples now, that is --epochs=0.5\n",
+                      job.workers[0].output())
+        self.assertNotIn("the job takes", job.workers[1].output())
+
     def test_own_shards_resume_with_the_outer_optimizer_of_the_checkpoint(self):
         """More --epochs make more rounds, but the checkpoint has the slots of its optimizer."""
         flags = ["--batch_size=5", "--seed=3", "--data_shard=own", "--local_steps=10",
