@@ -287,8 +287,11 @@ class Cluster:
         folder = os.path.join(self.folder, "ckpt")
         found = ckpt_folder.find(folder)
         whole = [f for f in found if f[1] == ".json"]
-        if self.has_damage or len(whole) < 2:
-            self.skip(f.kind, "another is damaged" if self.has_damage else "there is none older")
+        why_not = ("the disk has a fault" if self.disk_is_faulty else # a write would hang, too
+                   "another is damaged" if self.has_damage else
+                   "there is none older" if len(whole) < 2 else "")
+        if why_not:
+            self.skip(f.kind, why_not)
             return
         step, _, term, _ = whole[-1]
         path, = [p for s, what, t, p in found
