@@ -7,6 +7,7 @@ import os
 import re
 import shutil
 import subprocess
+import sys
 import unittest
 
 import harness
@@ -48,6 +49,20 @@ class Flags(unittest.TestCase):
         self.own = {p: set(re.findall(r"^ +--(\w+)", said(p, "--help"), re.MULTILINE))
                     for p in PROGRAMS}
         self.assertTrue(all(len(flags) > 10 for flags in self.own.values()), self.own)
+
+    def test_reference(self):
+        """docs/reference/flags.md is what scripts/make_flags_page makes of these programs."""
+        made = subprocess.run(
+            [sys.executable, os.path.join(harness.SOURCE, "scripts/make_flags_page"),
+             "--bin=" + harness.BIN], check=True, stdout=subprocess.PIPE, text=True,
+            timeout=60 * harness.PATIENCE).stdout
+        page = read(os.path.join(harness.SOURCE, "docs/reference/flags.md"))
+        self.assertEqual(made.splitlines(), page.splitlines(),
+                         "run scripts/make_flags_page --write")
+        for program, flags in self.own.items():
+            part = page.split("\n## %s\n" % program)[1].split("\n## ")[0]
+            self.assertEqual(set(re.findall(r"^- `--(\w+)", part, re.MULTILINE)),
+                             flags - {"help", "version"}, program)
 
     def test_completions(self):
         for program, name in PROGRAMS.items():
