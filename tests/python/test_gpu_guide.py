@@ -1,4 +1,4 @@
-"""The guides for those who share a machine with GPUs, in README.md, docs/start/README.md and
+"""The guides for those who share a machine with GPUs, docs/start/shared-machine.md and
 docs/guide/gpus.md: each `worker` command in them runs on a machine with four fake cards and an
 emulated CUDA, as it stands but for what would take long: a smaller model, two steps for its passes,
 and little data."""
@@ -65,11 +65,11 @@ class Guide(fake_gpus.Machine):
                 if "--self_test" in command:
                     self.assertEqual(output.count("GPU is running!"), 4)
 
-    def test_readme(self):
-        self.check(guide("README.md", "## GPUs\n", "\n## Results"), 13)
-
     def test_start(self):
-        self.check(guide("docs/start/README.md", "## A machine that you share\n", "\n## Slurm"), 5)
+        self.check(guide("docs/start/shared-machine.md", "# A machine", "\n## Choosing"), 5)
+
+    def test_choosing(self):
+        self.check(guide("docs/start/shared-machine.md", "## Choosing a card\n", None), 12)
 
     def test_details(self):
         self.check(guide("docs/guide/gpus.md", "# GPUs", None), 12)

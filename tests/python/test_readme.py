@@ -1,15 +1,16 @@
 #!/usr/bin/python3
-"""README.md's cluster in five minutes: its commands as they stand, each from a shell of its own,
-but with ports that are free, fewer steps and less data."""
+"""README.md's cluster by hand: its commands as they stand, each from a shell of its own, but with
+ports that are free, fewer steps and less data; and its story of killed processes that resume."""
 # label: cluster
 import os
 import re
+import signal
 import socket
 import unittest
 
 import harness
 
-SECTION = ("## A cluster in five minutes\n", "\nOn several hosts")
+SECTION = ("## A cluster by hand\n", "\nThe flags that most jobs need")
 RANGE, LEAST = "/proc/sys/net/ipv4/ip_local_port_range", 10000
 SHARE = 32  # ports of one test process
 NO_LOCALHOST = harness.why_no_localhost()
@@ -58,26 +59,54 @@ class Readme(harness.Test):
     def shell(self, name, command):
         return self.start(name, ["/bin/sh", "-c", "exec " + command], cwd=self.dir())
 
-    @unittest.skipIf(NO_LOCALHOST, NO_LOCALHOST)
-    def test_five_minutes(self):
-        """The workers first: their server is started when both wait for it."""
-        commands = re.findall(r"^    (build/bin/.*)$", self.section(), re.MULTILINE)
+    def commands(self, steps):
+        """Those that start the server and the workers, on free ports, with so many steps."""
+        joined = re.sub(r"\\\n +", "", self.section())
+        commands = re.findall(r"^    (build/bin/.*)$", joined, re.MULTILINE)
         self.assertEqual([c.split()[0] for c in commands],
                          ["build/bin/ps", "build/bin/worker", "build/bin/worker"])
         named = sorted(set(re.findall(r"localhost:(\d+)", "".join(commands))))
         for port, free in zip(named, fixed_ports(len(named))):
             commands = [c.replace("localhost:" + port, "localhost:%d" % free) for c in commands]
-        few = [c.replace("--model=lenet5 --epochs=2", "--model=lenet5 --train_steps=2") +
+        few = [c.replace("--model=lenet5 --epochs=20",
+                         "--model=lenet5 --train_steps=%d" % steps) +
                " --data_dir=" + self.data() for c in commands[1:]]
         self.assertTrue(all("--train_steps" in c for c in few), few)
+        return commands[0], few
+
+    @unittest.skipIf(NO_LOCALHOST, NO_LOCALHOST)
+    def test_cluster_by_hand(self):
+        """The workers first: their server is started when both wait for it."""
+        command, few = self.commands(2)
         workers = [self.shell("worker %d" % i, c) for i, c in enumerate(few)]
         for worker in workers:
             worker.wait_line("waiting for ps:0")
-        ps = self.shell("ps", commands[0])
+        ps = self.shell("ps", command)
         for process in (*workers, ps):
             process.wait(120)
         for worker in workers:
             worker.wait_line("test accuracy: ")
+
+    @unittest.skipIf(NO_LOCALHOST, NO_LOCALHOST)
+    def test_killed_processes_resume(self):
+        """Worker 1, then the server, started again with the same commands; README.md quotes."""
+        command, few = self.commands(20000000)
+        shown = re.findall(r"worker:0 (waiting for worker 1 \(no connection for |"
+                           r"the wait for worker 1 \()", self.section())
+        self.assertEqual(len(shown), 2)
+        ps = self.shell("ps", command + " --save_steps=10")
+        workers = [self.shell("worker %d" % i, c) for i, c in enumerate(few)]
+        ps.wait_line("checkpoint at step ")
+        workers[1].stop(signal.SIGKILL, status=-signal.SIGKILL)
+        workers[0].wait_line(re.escape(shown[0]))
+        workers[1] = self.shell("worker 1 again", few[1])
+        workers[0].wait_line(re.escape(shown[1]) + ".* is over")
+        ps.stop(signal.SIGKILL, status=-signal.SIGKILL)
+        ps = self.shell("ps again", command + " --save_steps=10")
+        ps.wait_line("goes on from step ")
+        ps.wait_line("checkpoint at step ")
+        for process in (*workers, ps):
+            process.stop(signal.SIGKILL, status=-signal.SIGKILL)
 
     def test_no_second_ps_in_the_path(self):
         self.assertNotRegex(self.text, r"PATH=\S*build/bin")

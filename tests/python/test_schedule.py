@@ -56,8 +56,8 @@ class Schedule(harness.Test):
         self.assertEqual(job.finish()[0]["parameters_sha256"], want)
 
     def test_default_learning_rates(self):
-        """Left out, or -1, it is what README.md and --help say, for each optimizer."""
-        with open(os.path.join(harness.SOURCE, "README.md"), encoding="utf-8") as f:
+        """Left out, or -1, it is what docs/guide/training.md and --help say, for each optimizer."""
+        with open(os.path.join(harness.SOURCE, "docs/guide/training.md"), encoding="utf-8") as f:
             row = next(line for line in f if line.startswith("| `--learning_rate=X`"))
         few, others = re.findall(r"(0\.\d+) for", row)
         adams = re.findall(r"`(adam\w*)`", row)

@@ -1,6 +1,6 @@
 #!/usr/bin/python3
-"""docs/start/README.md: its commands that need no other machine, as they stand there but for free
-ports, a smaller model and fewer steps; and that the links of all pages lead somewhere."""
+"""docs/start: the commands that need no other machine, as they stand there but for free ports, a
+smaller model and fewer steps; and that the links of all pages lead somewhere."""
 # label: cluster
 import os
 import re
@@ -21,10 +21,6 @@ def commands(text, *programs):
     """Whole lines of code that begin with one of them."""
     joined = re.sub(r"\\\n +", "", text)
     return [c for c in re.findall(r"^    (\S.*)$", joined, re.M) if c.split()[0] in programs]
-
-
-def section(path, title):
-    return page(path).split("\n## %s\n" % title)[1].split("\n## ")[0]
 
 
 def anchors(text):
@@ -49,7 +45,7 @@ class StartDoc(harness.Test):
 
     @unittest.skipIf(NO_LOCALHOST, NO_LOCALHOST)
     def test_two_regions(self):
-        found = commands(section("docs/start/README.md", "Two regions"), "ps", "worker")
+        found = commands(page("docs/start/regions.md"), "ps", "worker")
         self.assertEqual([c.split()[0] for c in found], ["ps", "ps", "ps", "worker", "worker"])
         text = "\n".join(found)
         named = sorted(set(re.findall(r"localhost:(\d+)", text)))
@@ -62,7 +58,7 @@ class StartDoc(harness.Test):
             self.assertIn("round 5 of 5 exchanged", server.output())
 
     def test_slurm(self):
-        (command,) = commands(section("docs/start/README.md", "Slurm"), "srun")
+        (command,) = commands(page("docs/start/slurm.md"), "srun")
         n, command = re.fullmatch(r"srun -n(\d+) (.*)", command).groups()
         port = "--slurm_port=%d" % harness.free_ports(1)[0]
         tasks = []
