@@ -1,5 +1,5 @@
 /* ps/monitor/monitor_metrics.c - see monitor_impl.h: a server's metrics. What is not known is left
- * out. docs/guide/monitoring.md names them all. */
+ * out. docs/reference/metrics.md names them all. */
 #include "http/metrics.h"
 #include "ps/monitor/monitor_impl.h"
 #include <inttypes.h>
