@@ -101,7 +101,7 @@ enum status settings_set(struct settings *s, const char *name, const char *value
     const struct flags_program all = {
         .flags = rows, .n_flags = sizeof rows / sizeof *rows, .foreign = flags_tensorflow};
     const char *meant = flags_suggest(&all, name);
-    LOG_E("there is no setting '%.100s'%s%s%s; docs/guide/own-model.md lists all", name,
+    LOG_E("there is no setting '%.100s'%s%s%s; docs/reference/weir-h.md lists all", name,
           meant ? "; did you mean '" : "", meant ? meant : "", meant ? "'?" : "");
     return ST_NOT_FOUND;
 }

@@ -62,7 +62,7 @@ const char *weir_error(struct weir *w);
 void weir_log(void (*line)(void *ctx, int level, const char *text), void *ctx);
 
 /* Before the first weir_next. Settings are weir-worker's flags by name, values as text:
- * docs/guide/own-model.md lists them. All members of a job give the same. */
+ * docs/reference/weir-h.md lists them. All members of a job give the same. */
 int weir_set(struct weir *w, const char *name, const char *value);
 /* One more parameter; returns its number. name: up to 255 printable characters without spaces, once
  * in a model. dtype: WEIR_FLOAT32. n_dims: 0 to 6. values: the first ones, row-major, copied; NULL:

@@ -184,7 +184,7 @@ class Member:
                 ...                       # member.values(W), step.positions
                 member.push(W, gradient, samples=step.n_samples)
 
-    settings: those of docs/guide/own-model.md, by name; numbers, strings, True. Left out, the
+    settings: those of docs/reference/weir-h.md, by name; numbers, strings, True. Left out, the
     cluster is that of torchrun's environment (then ps_hosts, or WEIR_PS_HOSTS, says where the
     servers are), of TF_CONFIG, or with slurm_ps of the Slurm step.
     Errors of all calls are weir.Error, with the library's sentence. From any thread, at

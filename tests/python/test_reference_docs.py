@@ -1,0 +1,47 @@
+#!/usr/bin/python3
+"""docs/reference names all that it is to name: the functions and codes of weir.h, the calls and
+kinds of pieces of the wire protocol."""
+# label: unit
+import os
+import re
+import unittest
+
+import harness
+
+
+def read(path):
+    with open(os.path.join(harness.SOURCE, path), encoding="utf-8") as f:
+        return f.read()
+
+
+def named(page, table):
+    """The words in code spans of the first column of the page's table with that head."""
+    rows = re.search(r"^\| %s \|.*\n\| ---.*\n((?:\|.*\n)*)" % table, read(page), re.M).group(1)
+    return {w for row in rows.splitlines() for w in re.findall(r"`(\w+)`", row.split("|")[1])}
+
+
+class ReferenceDocs(unittest.TestCase):
+    def test_weir_h(self):
+        header = re.sub(r"/\*.*?\*/", "", read("libweir/weir.h"), flags=re.S)
+        functions = set(re.findall(r"\b(weir_\w+)\(", header))
+        self.assertGreater(len(functions), 20)
+        self.assertEqual(named("docs/reference/weir-h.md", "function"), functions)
+        body = header.split("enum weir_code {")[1].split("}")[0]
+        codes = set(re.findall(r"WEIR_\w+", body))
+        self.assertGreater(len(codes), 10)
+        self.assertEqual(named("docs/reference/weir-h.md", "code"), codes)
+
+    def test_wire_protocol(self):
+        page = "docs/reference/wire-protocol.md"
+        protos = [read("net/wire/%s.proto" % p) for p in ("weir", "report", "region")]
+        calls = set(re.findall(r"\brpc (\w+)\(", "".join(protos)))
+        self.assertGreater(len(calls), 9)
+        self.assertEqual(named(page, "call"), calls)
+        piece = protos[0].split("message Piece {")[1]
+        kinds = set(re.findall(r"^ +(\w+) = \d+;", piece.split("enum Kind {")[1].split("\n  }")[0],
+                               re.M))
+        self.assertEqual(named(page, "kind"), kinds - {"NONE"})
+
+
+if __name__ == "__main__":
+    harness.main()
