@@ -238,6 +238,7 @@ static void calls_above_512_at_once_are_cut_off(void **state)
     assert_true(receive(&g, HTTP2_DATA, HTTP2_END_STREAM, 11, 30));
     assert_true(receive(&g, PING, 0, 0, 8));
     assert_false(receive(&g, HTTP2_HEADERS, HTTP2_END_HEADERS, stream, 30));
+    assert_non_null(strstr(line, "it opened more than 512 calls at once on one connection"));
     http2_guard_free(&g);
 }
 

@@ -9,12 +9,13 @@
 #include <stdatomic.h>
 
 enum { HOSTS = 64 };
+_Static_assert(HTTP2_MAX_OPEN == 512, "texts[STREAMS] names the limit");
 static const int64_t second_ns = 1000000000;
 
 enum offence { NONE, BLOCK, STREAMS, RESETS, HOST_RESETS };
 static const char *const texts[] = {
     [BLOCK] = "it sent a header of more than 64 KB or 16 frames (CONTINUATION flood)",
-    [STREAMS] = "it opened more than 256 calls at once on one connection",
+    [STREAMS] = "it opened more than 512 calls at once on one connection",
     [RESETS] = "it reset more than 100 calls in a second (HTTP/2 rapid reset)",
     [HOST_RESETS] = "its host reset more than 400 calls in a second (HTTP/2 rapid reset)",
 };

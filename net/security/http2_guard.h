@@ -6,8 +6,8 @@
  * A guard follows the frame heads of both directions of one connection. Its limits are far above
  * what Weir's programs and other gRPC clients need:
  *   - a header block has at most 64 KB in 16 frames; gRPC refuses metadata above 8 KB anyway;
- *   - a client has at most 256 streams open, the number that the server's SETTINGS allow. Weir's
- *     own have two on most connections;
+ *   - a client has at most 512 streams open, twice the number that the server's SETTINGS allow.
+ *     Weir's programs have two on most connections;
  *   - at most 100 streams a second are reset, by either side: streams of calls that failed.
  * Resets are counted for the client's host as well, so that new connections do not bring new
  * allowances: above 400 a second, a connection that has sent more than 4 of them is cut off.

@@ -291,7 +291,7 @@ class Flood(harness.Test):
         peer = Peer(self, job.ps_hosts[0], polite=False)
         begin = head("/grpc.health.v1.Health/Watch")
         peer.push(b"".join(frame(HEADERS, 4, stream, begin) for stream in range(1, 2000, 2)))
-        job.ps[0].wait_line("is cut off: it opened more than 256 calls at once")
+        job.ps[0].wait_line("is cut off: it opened more than 512 calls at once")
         self.finish(job)
 
     def test_with_tls(self):
