@@ -17,25 +17,30 @@ int net_grpc_threads(void)
                                                    : n);
 }
 
-static int is_strategy(const char *word, size_t n)
+/* Returns the first word of the list that gRPC knows; NULL: there is none. */
+static const char *find_strategy(const char *list)
 {
     static const char *const known[] = {"all", "epoll1", "poll"};
-    for (size_t i = 0; i < sizeof known / sizeof *known; i++)
-        if (strlen(known[i]) == n && memcmp(word, known[i], n) == 0)
-            return 1;
-    return 0;
+    for (const char *word = list; word;) {
+        size_t n = strcspn(word, ",");
+        for (size_t i = 0; i < sizeof known / sizeof *known; i++)
+            if (strlen(known[i]) == n && memcmp(word, known[i], n) == 0)
+                return known[i];
+        word = word[n] ? word + n + 1 : NULL;
+    }
+    return NULL;
+}
+
+bool net_environment_is_poll(void)
+{
+    const char *strategy = find_strategy(getenv("GRPC_POLL_STRATEGY"));
+    return strategy && strcmp(strategy, "poll") == 0;
 }
 
 enum status net_environment_check(void)
 {
     const char *list = getenv("GRPC_POLL_STRATEGY");
-    for (const char *word = list; word;) {
-        size_t n = strcspn(word, ",");
-        if (is_strategy(word, n))
-            return ST_OK;
-        word = word[n] ? word + n + 1 : NULL;
-    }
-    if (!list)
+    if (!list || find_strategy(list))
         return ST_OK;
     LOG_E("GRPC_POLL_STRATEGY: '%.100s' is nothing that gRPC can wait by; unset it, or say epoll1 "
           "or poll",

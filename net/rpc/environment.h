@@ -6,6 +6,7 @@
 #ifndef NET_RPC_ENVIRONMENT_H
 #define NET_RPC_ENVIRONMENT_H
 #include "base/status.h"
+#include <stdbool.h>
 
 enum {
     NET_GRPC_DESCRIPTORS = 5,
@@ -13,6 +14,8 @@ enum {
 };
 
 enum status net_environment_check(void);
+/* Returns true if gRPC waits for its sockets by poll(), and not by epoll. */
+bool net_environment_is_poll(void);
 /* Returns how many threads gRPC starts by itself, with its first user. */
 int net_grpc_threads(void);
 /* Returns how many descriptors a server's connections are not given (accept.h). */

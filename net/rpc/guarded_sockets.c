@@ -9,6 +9,7 @@
  * its connection is not closed, but no longer read: the client waits for room to send. gRPC's
  * keepalive, whose ping is not answered, closes it within half a minute, or the client does. */
 #include "net/rpc/guarded_sockets.h"
+#include "net/rpc/environment.h"
 #include "net/security/http2_guard.h"
 #include <errno.h>
 #include <netinet/in.h>
@@ -28,9 +29,13 @@ struct socket {
 
 static struct socket *_Atomic blocks[BLOCKS]; /* of BLOCK descriptors each; NULL: none was one */
 static _Atomic uint64_t ports[PORTS / WORD];  /* a bit each */
+/* True if gRPC waits by poll(), which would report bytes that are not read again and again; epoll
+ * reports them once. */
+static _Atomic bool is_poll;
 
 void guarded_sockets_add_port(int port)
 {
+    atomic_store(&is_poll, net_environment_is_poll());
     if (port > 0 && port < PORTS)
         atomic_fetch_or(&ports[port / WORD], (uint64_t)1 << port % WORD);
 }
@@ -99,10 +104,7 @@ static ssize_t read_nothing(int fd)
     const int least = 1;
     struct pollfd p = {.fd = fd, .events = POLLRDHUP};
     setsockopt(fd, SOL_SOCKET, SO_RCVBUF, &least, sizeof least);
-    const char *strategy = getenv("GRPC_POLL_STRATEGY");
-    /* poll() would report the bytes that are not read again and again; epoll reports them once */
-    int reports_again = strategy && strstr(strategy, "poll") == strategy;
-    errno = reports_again || poll(&p, 1, 0) > 0 ? ECONNRESET : EAGAIN;
+    errno = atomic_load(&is_poll) || poll(&p, 1, 0) > 0 ? ECONNRESET : EAGAIN;
     return -1;
 }
 
