@@ -16,7 +16,7 @@ PROGRAMS = {"ps": "weir-ps", "worker": "weir-worker", "weirctl": "weirctl"}
 SHARE = os.path.join(os.path.dirname(harness.BIN), "share")
 PAGES = {name: os.path.join(SHARE, name + ".1") for name in PROGRAMS.values()}
 # Other software's; of our own scripts and bench/ their text is looked at.
-OTHERS = {"install", "prefix", "target", "test_dir", "output_on_failure",  # CMake, CTest
+OTHERS = {"install", "prefix", "target", "test_dir", "output_on_failure", "list_presets",  # CMake
           "gres", "kill_on_bad_exit", "cpus_per_task", "gpus_per_task",  # Slurm
           "build_arg", "entrypoint", "rm", "read_only", "tmpfs", "cap_drop", "security_opt",
           "shm_size", "pids_limit", "init", "time", "user", "cpus",  # docker
