@@ -3,6 +3,7 @@
 back in time change no bit."""
 # label: cluster sanitize waits long
 import re
+import signal
 
 import generations
 import harness
