@@ -145,7 +145,10 @@ class Simulation:
         self.frames = make_frames(self.chunks, self.server_of)
         self.frame_bytes = {f: sum(self.chunks[c] for c in f) for f in self.frames}
         self.random = random.Random(p["seed"])
-        rate = lambda gbit: gbit * 1e9 / 8 if gbit else None
+
+        def rate(gbit):
+            return gbit * 1e9 / 8 if gbit else None
+
         self.worker_rate = rate(p["gbit"])
         self.server_rate = rate(p["server_gbit"]) or self.worker_rate
         self.worker_rate = self.worker_rate or self.server_rate
@@ -182,8 +185,11 @@ class Simulation:
             worker_share = server_share = costs.crowd_share(self.W * used)
         else:
             worker_share, server_share = costs.crowd_share(used), costs.crowd_share(self.W)
-        make = lambda side, way, share: [
-            slow * costs.task(side, way, self.chunks[c], first[c], share) for c in range(n)]
+
+        def make(side, way, share):
+            return [slow * costs.task(side, way, self.chunks[c], first[c], share)
+                    for c in range(n)]
+
         self.cost_push, self.cost_get = (make("worker", way, worker_share) for way in
                                          ("out", "in"))
         self.cost_take, self.cost_send = (make("server", way, server_share) for way in

@@ -17,7 +17,6 @@ import time
 
 import ckpt_folder
 import harness
-import namespaces
 
 RETRY = 138
 GONE = ("done", "left", "absent")

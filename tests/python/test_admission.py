@@ -5,7 +5,6 @@ lock the others out, and who is one too many is told so."""
 import json
 import os
 import signal
-import unittest
 
 import harness
 

@@ -9,7 +9,6 @@ import re
 import signal
 import subprocess
 import tempfile
-import unittest
 
 import harness
 

@@ -3,7 +3,6 @@ comes back late. Every sample of each pass is read once all the while (I6)."""
 # label: cluster waits
 import os
 import signal
-import unittest
 
 import ckpt_folder
 import harness

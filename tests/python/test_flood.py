@@ -13,7 +13,6 @@ import socket
 import ssl
 import struct
 import tempfile
-import unittest
 
 import certs
 import harness

@@ -4,7 +4,6 @@
 import os
 import select
 import subprocess
-import unittest
 
 import harness
 

@@ -72,7 +72,7 @@ def documented_in(doc):
 
 def documented():
     """The lines in code spans of the first column of tables headed "line", each with * for ..."""
-    out, inside = [], False
+    out = []
     for doc in DOCS:
         out += documented_in(doc)
     return out

@@ -3,7 +3,6 @@
 goes on after each change, ends with 0, learns, and each mode keeps what it promises."""
 # label: cluster waits long
 import os
-import re
 import signal
 
 import harness

@@ -14,7 +14,6 @@ import unittest
 from unittest import mock
 
 import golden
-import golden
 import harness
 import weights
 

@@ -1,7 +1,6 @@
 """Regions: all end with the same values, the same in each run, whatever dies; one that is gone for
 a while, one that comes late, a parent that begins again; and with TLS."""
 # label: cluster waits
-import os
 import signal
 import subprocess
 import tempfile

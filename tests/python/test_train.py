@@ -1,7 +1,6 @@
 """Whole jobs that must learn and end with 0: one ps and two workers, a worker alone, several ps,
 async, a ps that comes last, --serve."""
 # label: cluster sanitize
-import hashlib
 import json
 import math
 import os

@@ -9,7 +9,6 @@ import sys
 import unittest
 
 import harness
-import namespaces
 sys.path.insert(0, os.path.join(harness.SOURCE, "tests/wan"))
 import wan  # noqa: E402
 from test_wan import Cluster  # noqa: E402

@@ -13,7 +13,6 @@ import subprocess
 import sys
 import tempfile
 import unittest
-import zipfile
 from unittest import mock
 
 import harness
