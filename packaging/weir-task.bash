@@ -9,6 +9,7 @@ _weir_task()
     mapfile -t COMPREPLY < <(printf '%s\n' "${offered[@]}" "${COMPREPLY[@]}" | sed '/^$/d' | sort -u)
 }
 for name in weir-worker weir-ps; do
+    # shellcheck source=/dev/null
     . "${BASH_SOURCE[0]%/*}/$name"
 done
 unset name
