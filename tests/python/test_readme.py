@@ -108,6 +108,35 @@ class Readme(harness.Test):
         for process in (*workers, ps):
             process.stop(signal.SIGKILL, status=-signal.SIGKILL)
 
+    @unittest.skipIf(NO_LOCALHOST, NO_LOCALHOST)
+    def test_operating(self):
+        """The commands of "Operating a job", one after the other, at the cluster by hand."""
+        section = self.text.split("\n## Operating a job\n")[1].split("\n## ")[0]
+        shown = [c.split("   #")[0].strip() for c in re.findall(r"^    (build/bin/.*)$", section,
+                                                               re.MULTILINE)]
+        self.assertEqual(len(shown), 6)
+        command, few = self.commands(20000000)
+        free = re.search(r"--ps_hosts=localhost:(\d+)", command).group(1)
+        other = "%d" % fixed_ports(8)[7]
+        status, save, worker, server, leave, stop = (
+            c.replace("=localhost:2221", "=localhost:" + free).replace(
+                "=localhost:2222", "=localhost:" + other) for c in shown)
+        programs = [self.shell("ps", command)]
+        programs += [self.shell("worker %d" % i, c) for i, c in enumerate(few)]
+        programs[1].wait_line("training step")
+        self.shell("status", status).wait(60)
+        self.shell("checkpoint", save).wait(60)
+        programs.append(self.shell("joiner", worker + " --data_dir=" + self.data()))
+        programs[-1].wait_line("joined as worker 2")
+        programs.append(self.shell("server", server))
+        programs[0].wait_line(r"ps:1 \(localhost:%s\) joins" % other)
+        programs[1].wait_line("2 servers")
+        self.shell("leave", leave).wait(60)
+        programs.pop().wait(60)
+        self.shell("stop", stop).wait(60)
+        for program in programs:
+            program.wait(120)
+
     def test_no_second_ps_in_the_path(self):
         self.assertNotRegex(self.text, r"PATH=\S*build/bin")
 
