@@ -1,6 +1,7 @@
 /* base/clock.h - monotonic time, and waiting with a deadline. Threads: any. Errors: none. */
 #ifndef BASE_CLOCK_H
 #define BASE_CLOCK_H
+#include "base/guarded.h"
 #include <pthread.h>
 #include <stdint.h>
 #include <time.h>
@@ -36,6 +37,7 @@ static inline void clock_sleep_ms(int64_t ms)
 
 /* Waits on cond until it is signalled or deadline_ns (monotonic) has come; 0, or ETIMEDOUT. */
 static inline int clock_cond_wait(pthread_cond_t *cond, pthread_mutex_t *lock, int64_t deadline_ns)
+    REQUIRES(*lock)
 {
     struct timespec ts = {deadline_ns / 1000000000, deadline_ns % 1000000000};
     return pthread_cond_timedwait(cond, lock, &ts);

@@ -1,23 +1,24 @@
 /* base/fork_guard.c - see fork_guard.h. The lock is held while the process forks, so that the child
  * finds a whole list. */
 #include "base/fork_guard.h"
+#include "base/guarded.h"
 #include <pthread.h>
 #include <stddef.h>
 
-static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER; /* guards the list */
-static struct fork_guard *first;
+static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER; /* held while the process forks */
+static struct fork_guard *first GUARDED_BY(lock);
 
-static void before_fork(void)
+static void before_fork(void) ACQUIRES(lock)
 {
     pthread_mutex_lock(&lock);
 }
 
-static void after_fork(void)
+static void after_fork(void) RELEASES(lock)
 {
     pthread_mutex_unlock(&lock);
 }
 
-static void in_child(void)
+static void in_child(void) RELEASES(lock)
 {
     for (struct fork_guard *g = first; g; g = g->next)
         g->in_child(g);

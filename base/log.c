@@ -5,6 +5,7 @@
  * none, each caller. The thread waits for stderr by poll, so that it can be told to give up. */
 #include "base/log.h"
 #include "base/clock.h"
+#include "base/guarded.h"
 #include <errno.h>
 #include <inttypes.h>
 #include <poll.h>
@@ -225,7 +226,7 @@ static int64_t tell_withheld(void)
 }
 
 /* Nothing is left: what was lost or withheld is told. 1: the thread ends. */
-static int idle(void)
+static int idle(void) REQUIRES(log_lock)
 {
     if (out.dropped)
         tell_dropped();
@@ -272,18 +273,18 @@ static void at_exit(void)
     log_stop(LOG_END_MS);
 }
 
-static void before_fork(void)
+static void before_fork(void) ACQUIRES(log_lock)
 {
     pthread_mutex_lock(&log_lock);
 }
 
-static void after_fork(void)
+static void after_fork(void) RELEASES(log_lock)
 {
     pthread_mutex_unlock(&log_lock);
 }
 
 /* The thread is the parent's, and so is what it has yet to write; it may have held out_lock. */
-static void in_child(void)
+static void in_child(void) RELEASES(log_lock)
 {
     pthread_mutex_init(&out_lock, NULL);
     if (state == RUNNING)
@@ -358,8 +359,7 @@ void log_redraw(void)
         write_line(NULL, 0, 0);
 }
 
-/* Under log_lock. */
-static void wait_for_end(int64_t ms)
+static void wait_for_end(int64_t ms) REQUIRES(log_lock)
 {
     int64_t deadline_ns = clock_deadline_ns(ms);
     while (!out.ended && clock_cond_wait(&out.moved, &log_lock, deadline_ns) == 0)

@@ -1,5 +1,6 @@
 /* libweir/errors.c - see weir.h and weir_impl.h: codes and their sentences, and the library's log,
  * where the rooms below say what is wrong. */
+#include "base/guarded.h"
 #include "base/log.h"
 #include "libweir/warnings.h"
 #include "libweir/weir_impl.h"
@@ -45,7 +46,7 @@ void weir_divert(void)
     pthread_once(&once, divert);
 }
 
-void weir_log(void (*line)(void *ctx, int level, const char *text), void *ctx)
+void weir_log(void (*line)(void *ctx, int level, const char *text), void *ctx) UNCHECKED_LOCKS
 {
     weir_divert();
     if (!in_line) /* else it is locked already */

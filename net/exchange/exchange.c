@@ -2,6 +2,7 @@
  * (requests.c); here they are made, kept alive, waited for and ended. */
 #include "net/exchange/exchange.h"
 #include "base/clock.h"
+#include "base/guarded.h"
 #include "base/log.h"
 #include "base/threads.h"
 #include "net/exchange/residuals.h"
@@ -230,8 +231,8 @@ void net_exchange_flush(struct net_exchange *x)
         link_pump(x->links[i], 1);
 }
 
-/* Under the lock; 1: the time has come. */
-static int wait_ready(struct net_exchange *x, int64_t deadline_ns)
+/* Returns 1 when the deadline has come. */
+static int wait_ready(struct net_exchange *x, int64_t deadline_ns) REQUIRES(x->lock)
 {
     if (deadline_ns < INT64_MAX)
         return clock_cond_wait(&x->ready, &x->lock, deadline_ns) != 0;

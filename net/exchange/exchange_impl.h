@@ -3,6 +3,7 @@
 #ifndef NET_EXCHANGE_EXCHANGE_IMPL_H
 #define NET_EXCHANGE_EXCHANGE_IMPL_H
 #include "base/buf.h"
+#include "base/guarded.h"
 #include "net/exchange/exchange.h"
 #include "net/exchange/link.h"
 #include "net/exchange/server_set.h"
@@ -68,7 +69,8 @@ struct net_exchange {
 /* Tells the session, and does what it says. */
 void exchange_step(struct net_exchange *x, const struct session_event *e);
 void exchange_fail(struct net_exchange *x, enum status st);
-int exchange_ask_if_over(struct net_exchange *x); /* under the lock, which it gives up meanwhile */
+/* Releases the lock while it reads the folder. */
+int exchange_ask_if_over(struct net_exchange *x) REQUIRES(x->lock);
 void exchange_begin_wait(struct net_exchange *x); /* notes that a caller waits; under x->lock */
 /* Returns true while a caller waits, also between two slices of a wait: Python waits in slices so
  * that signals are handled. Under x->lock. */

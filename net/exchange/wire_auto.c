@@ -1,6 +1,7 @@
 /* net/exchange/wire_auto.c - see wire_auto.h. */
 #include "net/exchange/wire_auto.h"
 #include "base/clock.h"
+#include "base/guarded.h"
 #include "base/log.h"
 #include "net/exchange/line.h"
 #include "net/exchange/residuals.h"
@@ -50,9 +51,9 @@ static void propose(struct net_exchange *x, const struct net_line *line)
     job->version_dtype = job_in_lockstep(job) ? dtype : DTYPE_F32;
 }
 
-/* ps 0 is not reached: it counts as a join that failed. Under the lock. */
+/* Counts a failed connection to ps 0 as a join that failed, and waits before the next one. */
 static enum status await_ps0(struct net_exchange *x, int64_t began_ns, int64_t *said_ns,
-                             const char *why)
+                             const char *why) REQUIRES(x->lock)
 {
     int64_t now = clock_now_ns(), deadline = clock_deadline_ns(PAUSE_MS);
     x->links[0]->silent_ns = now - began_ns;

@@ -1,6 +1,7 @@
 /* ps/checkpoint/part_keeper.c - see part_keeper.h. */
 #include "ps/checkpoint/part_keeper.h"
 #include "base/clock.h"
+#include "base/guarded.h"
 #include "base/log.h"
 #include "base/threads.h"
 #include "checkpoint/folder.h"
@@ -80,8 +81,8 @@ static int add(struct ps_keeper *k, const struct ps_part *part, int is_own)
     return 1;
 }
 
-/* Takes the lock off while the disk works; returns with it. 0: the keeper was destroyed. */
-static int end_work(struct ps_keeper *k)
+/* Takes the lock again after the disk has worked. Returns 0 if the keeper was destroyed. */
+static int end_work(struct ps_keeper *k) ACQUIRES(k->lock)
 {
     pthread_mutex_lock(&k->lock);
     k->busy = 0;
@@ -89,7 +90,7 @@ static int end_work(struct ps_keeper *k)
     return !k->left;
 }
 
-static void begin_work(struct ps_keeper *k)
+static void begin_work(struct ps_keeper *k) RELEASES(k->lock)
 {
     k->busy = 1;
     pthread_mutex_unlock(&k->lock);
@@ -102,8 +103,8 @@ static enum status still_is(const struct ps_keeper *k)
     return k->id[0] ? ps_folder_is(k->cfg.folder, k->id) : ST_OK;
 }
 
-/* Under the lock. 0: the keeper was destroyed. */
-static int read_id(struct ps_keeper *k)
+/* Returns 0 if the keeper was destroyed. */
+static int read_id(struct ps_keeper *k) REQUIRES(k->lock)
 {
     char id[FOLDER_ID_BYTES];
     int asked = k->asked;
@@ -119,9 +120,9 @@ static int read_id(struct ps_keeper *k)
     return 1;
 }
 
-/* What lies there, read whole; with what cannot be read for long left out. Under the lock. 0: the
- * keeper was destroyed. */
-static int look(struct ps_keeper *k)
+/* What lies there, read whole; with what cannot be read for long left out. 0: the keeper was
+ * destroyed. */
+static int look(struct ps_keeper *k) REQUIRES(k->lock)
 {
     struct ps_part *list = NULL;
     int n = 0, n_whole = 0, n_unread = 0, is_own;
@@ -187,8 +188,8 @@ static int needs(void *ctx, struct ps_checkpoint_id id)
     return is_needed;
 }
 
-/* Under the lock. 0: the keeper was destroyed. */
-static int tidy(struct ps_keeper *k)
+/* Returns 0 if the keeper was destroyed. */
+static int tidy(struct ps_keeper *k) REQUIRES(k->lock)
 {
     struct ps_parts_keep keep = k->keep;
     char home[FOLDER_ID_BYTES];

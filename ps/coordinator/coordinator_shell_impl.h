@@ -3,6 +3,7 @@
  */
 #ifndef PS_COORDINATOR_COORDINATOR_SHELL_IMPL_H
 #define PS_COORDINATOR_COORDINATOR_SHELL_IMPL_H
+#include "base/guarded.h"
 #include "checkpoint/folder.h"
 #include "ps/coordinator/coordinator_folders.h"
 #include "ps/coordinator/coordinator_shell.h"
@@ -95,7 +96,7 @@ struct coordinator {
 
 /* coordinator_shell.c; under the lock, which is released while there is no memory for it. What it
  * tells is waited for: it is lost only where all ends. */
-void coordinator_post(struct coordinator *l, const struct coord_mail *m);
+void coordinator_post(struct coordinator *l, const struct coord_mail *m) REQUIRES(l->lock);
 
 /* coordinator_plans.c, by the thread */
 /* What the state asks for. ST_NOMEM and the like; not logged. */

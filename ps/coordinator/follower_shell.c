@@ -3,6 +3,7 @@
  * Locks: `lock` is never held over a call into the service, the writer or the net. */
 #include "ps/coordinator/follower_shell.h"
 #include "base/clock.h"
+#include "base/guarded.h"
 #include "base/hosts.h"
 #include "base/log.h"
 #include "base/process.h"
@@ -413,8 +414,8 @@ static void call(struct follower_shell *f)
     net_control_reply_free(&f->reply);
 }
 
-/* Until there is news, or it is time. Under the lock. */
-static void rest(struct follower_shell *f)
+/* Waits until there is news, or it is time. */
+static void rest(struct follower_shell *f) REQUIRES(f->lock)
 {
     while (!f->stopping && !f->changed && !f->wants && !f->leaves)
         if (clock_cond_wait(&f->wake, &f->lock, f->wake_ns) != 0)

@@ -1,6 +1,7 @@
 /* ps/coordinator/plan_applier.c - see plan_applier.h. */
 #include "ps/coordinator/plan_applier.h"
 #include "base/clock.h"
+#include "base/guarded.h"
 #include "base/log.h"
 #include "base/term.h"
 #include "base/threads.h"
@@ -109,9 +110,8 @@ done:
     return st;
 }
 
-/* Under the lock, which is released meanwhile: applies the plan, or puts it back for another try.
- */
-static void take_next(struct plan_applier *t)
+/* Applies the plan, or puts it back for another try; releases the lock while it does so. */
+static void take_next(struct plan_applier *t) REQUIRES(t->lock)
 {
     struct net_plan *plan = t->next;
     struct ps_restore *restore = t->restore;

@@ -3,6 +3,7 @@
 #include "base/aligned.h"
 #include "base/clock.h"
 #include "base/digest.h"
+#include "base/guarded.h"
 #include "base/log.h"
 #include "base/threads.h"
 #include "kernels/vector/dtype.h"
@@ -159,7 +160,7 @@ void region_make_own(struct ps_region *r, int chunk, int64_t version)
 
 /* A generation of the region's has ended after the chunk was adopted, and before all were: it waits
  * again, with a version that it had. Under the lock, which is given away meanwhile. */
-static void adopt_again(struct ps_region *r, int chunk)
+static void adopt_again(struct ps_region *r, int chunk) REQUIRES(r->lock)
 {
     struct piece *p = &r->pieces[chunk];
     int64_t version = p->waiting;
@@ -176,7 +177,7 @@ static void adopt_again(struct ps_region *r, int chunk)
 
 /* Under the lock: until something has changed, or a chunk was adopted again. Whatever is waited
  * for, it may need any of them: workers go on only with all chunks. */
-static void await_change(struct ps_region *r)
+static void await_change(struct ps_region *r) REQUIRES(r->lock)
 {
     int again = 0;
     while (again < r->chunks->n_chunks &&
@@ -188,8 +189,8 @@ static void await_change(struct ps_region *r)
         pthread_cond_wait(&r->changed, &r->lock);
 }
 
-/* Waits until the chunk has something to contribute (wants_sent), or is held; under the lock. */
-static enum status await_piece(struct ps_region *r, int chunk, int wants_sent)
+/* Waits until the chunk has something to contribute (wants_sent), or is held. */
+static enum status await_piece(struct ps_region *r, int chunk, int wants_sent) REQUIRES(r->lock)
 {
     const struct piece *p = &r->pieces[chunk];
     while (!region_is_over(r) && !(wants_sent ? p->sent != NULL : region_is_held(r, p)))

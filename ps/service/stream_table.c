@@ -4,6 +4,7 @@
  * place's lock is held to take a reference to its stream, never while that is used: a stream that
  * breaks under a send closes, in whatever thread that is, without waiting for the sender. */
 #include "ps/service/stream_table.h"
+#include "base/guarded.h"
 #include <pthread.h>
 #include <stdlib.h>
 
@@ -75,7 +76,7 @@ uint64_t ps_streams_open(struct ps_streams *s, struct net_stream *stream)
 }
 
 /* The place, locked, if the stream of that number is open. */
-static struct place *lock_place(struct ps_streams *s, uint64_t number)
+static struct place *lock_place(struct ps_streams *s, uint64_t number) UNCHECKED_LOCKS
 {
     struct place *p = s->places[number % PS_STREAMS_MAX];
     if (!p)
@@ -87,7 +88,7 @@ static struct place *lock_place(struct ps_streams *s, uint64_t number)
     return NULL;
 }
 
-void ps_streams_close(struct ps_streams *s, uint64_t number)
+void ps_streams_close(struct ps_streams *s, uint64_t number) UNCHECKED_LOCKS
 {
     struct place *p = lock_place(s, number);
     if (!p)
@@ -101,7 +102,7 @@ void ps_streams_close(struct ps_streams *s, uint64_t number)
 }
 
 /* The stream of that number, if it is open; a reference. */
-static struct net_stream *ref_stream(struct ps_streams *s, uint64_t number)
+static struct net_stream *ref_stream(struct ps_streams *s, uint64_t number) UNCHECKED_LOCKS
 {
     struct place *p = lock_place(s, number);
     if (!p)

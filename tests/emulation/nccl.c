@@ -15,6 +15,7 @@
  * times whether it is, and until then it may be asked for nothing else; so a backend that goes on
  * too early finds nothing on its streams. */
 #include "kernels/cuda/nccl.h"
+#include "base/guarded.h"
 #include "base/log.h"
 #include "tests/emulation/errors.h"
 #include "tests/emulation/machine.h"
@@ -233,7 +234,7 @@ static void add_up(const struct collective *c)
 }
 
 /* A stream has come to it. */
-static int collective_run(void *arg)
+static int collective_run(void *arg) REQUIRES(emulation_streams)
 {
     struct collective *c = arg;
     struct clique *q = c->clique;

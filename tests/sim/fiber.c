@@ -1,5 +1,6 @@
 /* tests/sim/fiber.c - see fiber.h. */
 #include "tests/sim/fiber.h"
+#include "base/guarded.h"
 #include "tests/sim/sim.h"
 #include <errno.h>
 #include <pthread.h>
@@ -210,7 +211,7 @@ int __wrap_pthread_join(pthread_t t, void **out)
 
 int __real_pthread_cond_wait(pthread_cond_t *c, pthread_mutex_t *m);
 int __wrap_pthread_cond_wait(pthread_cond_t *c, pthread_mutex_t *m);
-int __wrap_pthread_cond_wait(pthread_cond_t *c, pthread_mutex_t *m)
+int __wrap_pthread_cond_wait(pthread_cond_t *c, pthread_mutex_t *m) REQUIRES(*m)
 {
     CHECK(running);
     pthread_mutex_unlock(m);
@@ -222,7 +223,7 @@ int __wrap_pthread_cond_wait(pthread_cond_t *c, pthread_mutex_t *m)
 int __wrap_pthread_cond_timedwait(pthread_cond_t *c, pthread_mutex_t *m,
                                   const struct timespec *until);
 int __wrap_pthread_cond_timedwait(pthread_cond_t *c, pthread_mutex_t *m,
-                                  const struct timespec *until)
+                                  const struct timespec *until) REQUIRES(*m)
 {
     CHECK(running);
     pthread_mutex_unlock(m);

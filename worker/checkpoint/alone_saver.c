@@ -2,6 +2,7 @@
  * Locks: the saver's; the copy belongs to the thread while `busy`, else to who has the lock. */
 #include "worker/checkpoint/alone_saver.h"
 #include "base/clock.h"
+#include "base/guarded.h"
 #include "base/log.h"
 #include "base/threads.h"
 #include "checkpoint/shard_file.h"
@@ -259,7 +260,7 @@ static void copy(struct alone_saver *s, int64_t step)
 
 /* Waits until the thread has written the copy, or has failed to. Logs a line where that takes long.
  * The caller holds the lock. */
-static void wait_until_written(struct alone_saver *s)
+static void wait_until_written(struct alone_saver *s) REQUIRES(s->lock)
 {
     int64_t line_ns = clock_deadline_ns(QUIET_MS);
     while (s->busy && clock_cond_wait(&s->wake, &s->lock, line_ns) == 0)
@@ -272,9 +273,9 @@ static void wait_until_written(struct alone_saver *s)
         pthread_cond_wait(&s->wake, &s->lock);
 }
 
-/* Under the lock; returns when it is written, or cannot be. ST_FULL, ST_IO: it is not, logged. What
+/* Returns when it is written, or cannot be. ST_FULL, ST_IO: it is not, logged. What
  * has diverged (ST_INVALID) was said: no other start would write it. */
-static enum status save_last(struct alone_saver *s, int64_t step)
+static enum status save_last(struct alone_saver *s, int64_t step) REQUIRES(s->lock)
 {
     wait_until_written(s);
     if (s->copied != step && !s->fenced)

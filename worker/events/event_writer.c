@@ -3,6 +3,7 @@
  * others only add behind it. */
 #include "worker/events/event_writer.h"
 #include "base/clock.h"
+#include "base/guarded.h"
 #include "base/log.h"
 #include "base/threads.h"
 #include "worker/events/event.h"
@@ -186,8 +187,8 @@ static void tell(const struct event_writer *w, int err)
         LOG_I("events are written to %s again", w->path);
 }
 
-/* Until there is something to write, or the end; under the lock. */
-static void wait_for_work(struct event_writer *w, int64_t not_before_ns)
+/* Waits until there is something to write, or the end. */
+static void wait_for_work(struct event_writer *w, int64_t not_before_ns) REQUIRES(w->lock)
 {
     for (;;) {
         int waits = clock_now_ns() < not_before_ns;
