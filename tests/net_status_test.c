@@ -19,6 +19,7 @@
 #include <stdlib.h>
 #include <string.h>
 #include <sys/socket.h>
+#include <unistd.h>
 /* after its needs */
 #include <cmocka.h>
 
@@ -274,6 +275,83 @@ static void nobody_answers(void **state)
     close(fd);
 }
 
+/* A connection that is being established may take longer than a call; one that is there does not.
+ */
+static void a_first_call_without_an_answer_shows_nothing(void **state)
+{
+    char addr[64], why[CONTROL_TEXT_BYTES] = "";
+    struct status_asker *asker;
+    struct net_status got;
+    struct sockaddr_in any = {.sin_family = AF_INET, .sin_addr.s_addr = htonl(INADDR_LOOPBACK)};
+    socklen_t n = sizeof any;
+    int fd = socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0);
+    (void)state;
+    assert_int_equal(bind(fd, (struct sockaddr *)&any, n), 0);
+    assert_int_equal(listen(fd, 1), 0);
+    assert_int_equal(getsockname(fd, (struct sockaddr *)&any, &n), 0);
+    snprintf(addr, sizeof addr, "127.0.0.1:%d", ntohs(any.sin_port));
+    assert_int_equal(status_asker_create(addr, &asker), ST_OK);
+    for (int i = 1; i <= 6; i++) {
+        assert_int_equal(status_asker_ask(asker, 50, &got, why), ST_DEADLINE);
+        assert_string_equal(why, "no answer");
+        assert_int_equal(status_asker_is_unanswered(asker), i >= 5);
+    }
+    status_asker_destroy(asker);
+    close(fd);
+}
+
+static atomic_int is_held;
+
+static enum status on_status_held(void *ctx, int with_model, struct net_status *out)
+{
+    while (atomic_load(&is_held))
+        usleep(1000);
+    return on_status(ctx, with_model, out);
+}
+
+static void one_call_without_an_answer_shows_a_server_that_hangs(void **state)
+{
+    atomic_int has_job = 0;
+    char addr[64], why[CONTROL_TEXT_BYTES] = "";
+    struct net_server_people people = {&has_job, NULL, on_status_held, on_command, NULL, NULL};
+    struct net_server *server = start(&people, addr);
+    struct status_asker *asker;
+    struct net_status got;
+    (void)state;
+    assert_int_equal(status_asker_create(addr, &asker), ST_OK);
+    for (int i = 0; i < 2; i++) {
+        atomic_store(&is_held, 0);
+        assert_int_equal(status_asker_ask(asker, LONG_MS, &got, why), ST_OK);
+        assert_false(status_asker_is_unanswered(asker));
+        net_status_free(&got);
+        atomic_store(&is_held, 1);
+        assert_int_equal(status_asker_ask(asker, 50, &got, why), ST_DEADLINE);
+        assert_true(status_asker_is_unanswered(asker));
+    }
+    atomic_store(&is_held, 0);
+    net_server_destroy(server);
+    status_asker_destroy(asker);
+}
+
+static void calls_that_are_refused_are_answers(void **state)
+{
+    char addr[64], why[CONTROL_TEXT_BYTES] = "";
+    struct net_server_people nobody = {.ctx = NULL};
+    struct net_server *server = start(&nobody, addr);
+    struct status_asker *asker;
+    struct net_status got;
+    (void)state;
+    assert_int_equal(status_asker_create(addr, &asker), ST_OK);
+    for (int i = 0; i < 6; i++) {
+        enum status st = CAPTURE(status_asker_ask(asker, LONG_MS, &got, why));
+        assert_int_equal(st, ST_PROTOCOL);
+        assert_string_equal(why, "this server says nothing of itself");
+        assert_false(status_asker_is_unanswered(asker));
+    }
+    status_asker_destroy(asker);
+    net_server_destroy(server);
+}
+
 static enum status status_through(const struct net_status *status, struct net_status *got)
 {
     struct wire w = {.why = ""};
@@ -443,6 +521,9 @@ int main(void)
         cmocka_unit_test(a_status_comes_whole),
         cmocka_unit_test(commands_are_answered),
         cmocka_unit_test(nobody_answers),
+        cmocka_unit_test(a_first_call_without_an_answer_shows_nothing),
+        cmocka_unit_test(one_call_without_an_answer_shows_a_server_that_hangs),
+        cmocka_unit_test(calls_that_are_refused_are_answers),
         cmocka_unit_test(lies_are_refused),
         cmocka_unit_test(long_models_are_refused),
         cmocka_unit_test(floods_are_refused),

@@ -38,6 +38,70 @@ done:
     return net_unary_end(&m, st, why);
 }
 
+/* While the channel is being established, a call that fails does not show that the server gives no
+ * answer: a silent name server takes 5 s, and TLS takes several round trips. MOST_FAILED calls, of
+ * a second each and with pauses of half a second, take longer than both together. They end before
+ * keepalive, after 20 s, ends the member's own connection to a server that hangs. Over an
+ * established channel a call takes one round trip, and so one deadline is enough. */
+enum { MOST_FAILED = 5 };
+
+struct status_asker {
+    struct net_unary *unary;
+    bool is_established; /* a call was answered, and no connection was lost since then */
+    int n_failed;        /* calls in a row, at most MOST_FAILED */
+};
+
+enum status status_asker_create(const char *addr, struct status_asker **out)
+{
+    struct status_asker *a = calloc(1, sizeof *a);
+    enum status st = a ? net_unary_create(addr, RT_MAX_MESSAGE_BYTES, &a->unary) : ST_NOMEM;
+    if (st == ST_OK)
+        *out = a;
+    else
+        free(a);
+    return st;
+}
+
+void status_asker_destroy(struct status_asker *a)
+{
+    if (a)
+        net_unary_destroy(a->unary);
+    free(a);
+}
+
+/* Counts a call that ended so. Other errors than the two named are an answer, or the caller's. */
+static void count(struct status_asker *a, enum status st)
+{
+    if (st == ST_DEADLINE && a->is_established)
+        a->n_failed = MOST_FAILED;
+    else if (st == ST_DEADLINE || st == ST_UNAVAILABLE)
+        a->n_failed += a->n_failed < MOST_FAILED;
+    else
+        a->n_failed = 0;
+    a->is_established = st == ST_OK || (a->is_established && st != ST_UNAVAILABLE);
+}
+
+enum status status_asker_ask(struct status_asker *a, int64_t deadline_ms, struct net_status *out,
+                             char *why)
+{
+    struct net_unary_messages m = {.why = "out of memory"};
+    enum status st = ST_OK;
+    TRY(message_pack_status_request(0, 0, &m.request.data, &m.request.n));
+    TRY(net_unary_call(a->unary, "/weir.v1.Weir/Status", &m.request, deadline_ms, &m.reply, m.why));
+    st = message_unpack_status(m.reply.data, m.reply.n, out, m.why);
+done:
+    count(a, st);
+    st = net_unary_end(&m, st, why);
+    if (st == ST_DEADLINE)
+        snprintf(why, CONTROL_TEXT_BYTES, "no answer");
+    return st;
+}
+
+bool status_asker_is_unanswered(const struct status_asker *a)
+{
+    return a->n_failed == MOST_FAILED;
+}
+
 enum status net_command_send(const char *addr, const struct net_command *command,
                              int64_t deadline_ms, struct net_command_reply *out, char *why)
 {
