@@ -19,13 +19,22 @@ enum {
     SECOND_MS = 30000,  /* time until its second line */
     CHANGE_MS = 3000,   /* pause before a line that names another program; doubled with each line */
     CHANGES_MS = 60000, /* longest such pause: two reasons may alternate */
-    ASK_MS = 1000,      /* for ps 0 to answer */
+    ASK_MS = 1000,      /* for a server to answer */
     ASK_EACH_MS = 1000,
     ANSWER_MS = 10000 /* without an answer, of connected servers that name no worker */
 };
 
+enum { PS0, OTHER, N_ASKED };
+
+/* A server that is asked for its status, over one channel for the whole wait. */
+struct asked {
+    struct status_asker *asker; /* NULL: none */
+    char address[CONTROL_TEXT_BYTES];
+};
+
 struct waiting {
     struct waiting_config cfg;
+    struct asked asked[N_ASKED];
     _Atomic int member;
     pthread_t thread;
     int runs;
@@ -80,15 +89,27 @@ void waiting_name_slower(const struct net_status *s, int self, char whom[STATUS_
                                    s->members[i].member);
 }
 
-/* Asks the server whom training waits for, and removes this member itself from the answer. */
-static void ask(struct waiting *w, const char *address)
+static void drop_asked(struct asked *a)
+{
+    status_asker_destroy(a->asker);
+    *a = (struct asked){.asker = NULL};
+}
+
+/* Asks ps `server` whom training waits for, and removes this member itself from the answer. */
+static void ask(struct waiting *w, struct asked *a, int server, const char *address)
 {
     struct net_status s;
     char why[CONTROL_TEXT_BYTES] = "", self[32];
-    enum status st = net_status_ask(address, 0, ASK_MS, &s, why);
     w->whom[0] = w->slower[0] = 0;
-    if (st == ST_UNAVAILABLE || st == ST_DEADLINE)
-        snprintf(w->whom, sizeof w->whom, "ps:0 (%.95s, no answer)", address);
+    if (strcmp(a->address, address) != 0)
+        drop_asked(a);
+    if (!a->asker && status_asker_create(address, &a->asker) != ST_OK)
+        return;
+    snprintf(a->address, sizeof a->address, "%s", address);
+    enum status st = status_asker_ask(a->asker, ASK_MS, &s, why);
+    if (status_asker_is_unanswered(a->asker))
+        snprintf(w->whom, sizeof w->whom, "ps:%d (%.95s%s%s)", server, address,
+                 st == ST_DEADLINE ? ", " : ": ", why);
     if (st != ST_OK)
         return;
     snprintf(self, sizeof self, "worker %d (", atomic_load(&w->member));
@@ -119,9 +140,9 @@ static void find_whom(struct waiting *w, const struct net_exchange_wait *wait,
     }
     if (now_ns - w->asked_ns >= ASK_EACH_MS * INT64_C(1000000)) {
         w->asked_ns = now_ns;
-        ask(w, w->cfg.ps0);
+        ask(w, &w->asked[PS0], 0, w->cfg.ps0);
         if (!w->whom[0] && wait->server > 0)
-            ask(w, wait->address);
+            ask(w, &w->asked[OTHER], wait->server, wait->address);
     }
     if (w->whom[0])
         memcpy(whom, w->whom, sizeof w->whom);
@@ -137,6 +158,8 @@ static void find_whom(struct waiting *w, const struct net_exchange_wait *wait,
 
 static void end_wait(struct waiting *w)
 {
+    for (int i = 0; i < N_ASKED; i++)
+        drop_asked(&w->asked[i]);
     if (w->said_ms)
         LOG_I("the wait for %s is over", w->lines.whom);
     if (w->lines.whom[0])
@@ -233,6 +256,8 @@ void waiting_destroy(struct waiting *w)
         pthread_mutex_unlock(&w->lock);
         pthread_join(w->thread, NULL);
     }
+    for (int i = 0; i < N_ASKED; i++)
+        drop_asked(&w->asked[i]);
     pthread_cond_destroy(&w->ends);
     pthread_mutex_destroy(&w->lock);
     free(w);

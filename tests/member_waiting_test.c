@@ -7,6 +7,7 @@
 #include <stddef.h>
 #include <stdint.h>
 #include <stdio.h>
+#include <stdlib.h>
 #include <string.h>
 /* after its needs */
 #include <cmocka.h>
@@ -65,15 +66,40 @@ static struct {
 
 static const char *ps0_waits = ""; /* for these workers */
 
-enum status __wrap_net_status_ask(const char *addr, int with_model, int64_t deadline_ms,
-                                  struct net_status *out, char *why);
-enum status __wrap_net_status_ask(const char *addr, int with_model, int64_t deadline_ms,
-                                  struct net_status *out, char *why)
+static const char *silent = ""; /* address of a server whose answer does not come */
+
+enum status __wrap_status_asker_create(const char *addr, struct status_asker **out);
+enum status __wrap_status_asker_create(const char *addr, struct status_asker **out)
 {
-    (void)addr, (void)with_model, (void)deadline_ms, (void)why;
+    *out = (struct status_asker *)strdup(addr);
+    return ST_OK;
+}
+
+void __wrap_status_asker_destroy(struct status_asker *a);
+void __wrap_status_asker_destroy(struct status_asker *a)
+{
+    free(a);
+}
+
+enum status __wrap_status_asker_ask(struct status_asker *a, int64_t deadline_ms,
+                                    struct net_status *out, char *why);
+enum status __wrap_status_asker_ask(struct status_asker *a, int64_t deadline_ms,
+                                    struct net_status *out, char *why)
+{
+    (void)deadline_ms;
+    if (strcmp((const char *)a, silent) == 0) {
+        snprintf(why, CONTROL_TEXT_BYTES, "no answer");
+        return ST_DEADLINE;
+    }
     *out = (struct net_status){.chunks = NULL};
     snprintf(out->waiting, sizeof out->waiting, "%s", ps0_waits);
     return ST_OK;
+}
+
+bool __wrap_status_asker_is_unanswered(const struct status_asker *a);
+bool __wrap_status_asker_is_unanswered(const struct status_asker *a)
+{
+    return strcmp((const char *)a, silent) == 0;
 }
 
 static void waits(void *ctx, struct net_exchange_wait *out)
@@ -146,6 +172,25 @@ static void a_worker_does_not_name_itself(void **state)
     ps0_waits = "";
 }
 
+static void a_server_without_an_answer_is_named_by_its_number(void **state)
+{
+    const struct updates_ops ops = {.waits = waits};
+    const struct updates updates = {.ops = &ops};
+    const struct waiting_config cfg = {.updates = &updates, .ps0 = "a:1", .changed = changed};
+    struct waiting *w;
+    (void)state;
+    now.wait = (struct net_exchange_wait){.server = 2, .ms = 4000, .address = "a:3"};
+    silent = "a:3";
+    assert_int_equal(waiting_create(&cfg, &w), ST_OK);
+    await_shown("ps:2 (a:3, no answer)");
+    waiting_destroy(w);
+    silent = "a:1";
+    assert_int_equal(waiting_create(&cfg, &w), ST_OK);
+    await_shown("ps:0 (a:1, no answer)");
+    waiting_destroy(w);
+    silent = "";
+}
+
 /* A worker whose steps take long holds up no more than they do: no server names it as late. */
 static void a_slower_worker_is_named_instead_of_the_server(void **state)
 {
@@ -172,6 +217,7 @@ int main(void)
         cmocka_unit_test(reasons_that_alternate_get_few_lines),
         cmocka_unit_test(a_wait_for_none_is_not_shown),
         cmocka_unit_test(a_worker_does_not_name_itself),
+        cmocka_unit_test(a_server_without_an_answer_is_named_by_its_number),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

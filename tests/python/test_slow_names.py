@@ -91,6 +91,19 @@ class SlowNames(harness.Test):
         for process in (joiner, first, ps, named):
             process.stop(9, status=-9)
 
+    def test_a_wait_names_no_server_with_a_slow_name(self):
+        """The server's answer on whom it waits for is longer under way than the first calls."""
+        named = self.name_server()
+        both = "--worker_hosts=127.0.0.1:1,127.0.0.1:2"
+        ps = self.start_ps("ps", "ps0.test:2221", "--bind=127.0.0.1:2221", both)
+        worker = self.worker("worker", "ps0.test:2221", both, "--task_index=0",
+                             "--model=softmax", "--models_dir=" + harness.MODELS,
+                             "--train_steps=10")
+        worker.wait_line(r"waiting for worker 1 \(never joined\), \d+ s$", 60)
+        self.assertNotIn("no answer", worker.output())
+        for process in (worker, ps, named):
+            process.stop(9, status=-9)
+
 
 if __name__ == "__main__":
     harness.main()

@@ -171,6 +171,20 @@ class Waiting(Looks, harness.Test):
                       "the server that died is waited for")
         self.kill(job)
 
+    def test_a_server_that_hangs_is_named(self):
+        """Its connections stay up: it gives no answer."""
+        job = self.job(n_ps=2, n_workers=1, model="small", flags=FLAGS + ["--chunk_bytes=4096"])
+        job.start_ps(0)
+        job.start_ps(1)
+        worker = job.start_worker(0, MS)
+        worker.wait_line("training step 2 done")
+        with harness.paused(job.ps[1]):
+            worker.wait_line(r"waiting for ps:1 \(%s, no (answer|connection)\), \d+ s$" %
+                             job.ps_hosts[1])
+        worker.wait_line(r"the wait for ps:1 \(.*\) is over")
+        self.assertNotIn("waiting for ps:0", worker.output())
+        self.kill(job)
+
     def test_workers_that_do_not_wait_say_nothing(self):
         """In async nobody waits for an absent worker, and a worker that stands still itself, as
         one does whose step takes long, waits for none."""
