@@ -157,8 +157,7 @@ void shutdown_end(struct worker *w)
         return;
     int sig = shutdown_taken(w, 1);
     if (!sig)
-        /* The thread waits for the signal by sigwait. */
-        pthread_kill(w->signal_thread, SIGTERM); // NOLINT(bugprone-bad-signal-to-kill-thread)
+        pthread_kill(w->signal_thread, SIGTERM);
     pthread_join(w->signal_thread, NULL);
     if (sig)
         shutdown_signals(SIG_UNBLOCK);

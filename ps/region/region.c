@@ -569,6 +569,7 @@ void ps_region_destroy(struct ps_region *r)
         return;
     ps_region_stop(r, NULL);
     mail_destroy(r->mail);
+    status_asker_destroy(r->asker);
     free_job(r);
     pthread_mutex_destroy(&r->lock);
     pthread_cond_destroy(&r->changed);

@@ -6,6 +6,7 @@
 #ifndef PS_REGION_REGION_IMPL_H
 #define PS_REGION_REGION_IMPL_H
 #include "net/exchange/exchange.h"
+#include "net/exchange/status_client.h"
 #include "ps/region/mail.h"
 #include "ps/region/region.h"
 #include "ps/region/region_piece.h"
@@ -35,7 +36,8 @@ struct ps_region {
     uint64_t begun;    /* of the exchanging thread: the run whose first versions were sent */
     pthread_t thread, drift_thread, watch_thread;
     int has_thread, has_drift_thread, has_watch_thread;
-    pthread_mutex_t lock; /* guards the next */
+    struct status_asker *asker; /* of watch_thread: asks ps 0 of the parent group during a wait */
+    pthread_mutex_t lock;       /* guards the next */
     pthread_cond_t changed;
     int stopping, done;
     char waits_for[STATUS_WAITING_BYTES]; /* programs of the parent group; empty: none */

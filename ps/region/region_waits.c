@@ -3,7 +3,6 @@
  * Locks: the region's. */
 #include "base/clock.h"
 #include "base/utf8.h"
-#include "net/exchange/status_client.h"
 #include "net/exchange/waits.h"
 #include "ps/region/region_impl.h"
 #include <stdio.h>
@@ -23,16 +22,19 @@ static void name_regions(char *text)
 }
 
 /* Asks ps 0 of the parent group, which is connected but sends no versions, whom it waits for. */
-static void ask_parent(const char *address, char text[STATUS_WAITING_BYTES])
+static void ask_parent(struct ps_region *r, char text[STATUS_WAITING_BYTES])
 {
+    const char *address = r->cfg.parents->addr[0];
     struct net_status s;
     char why[CONTROL_TEXT_BYTES] = "";
-    enum status st = net_status_ask(address, 0, ASK_MS, &s, why);
-    if (st != ST_OK) {
-        snprintf(text, STATUS_WAITING_BYTES, "ps:0 of the parent group (%.95s, no answer)",
-                 address);
+    if (!r->asker && status_asker_create(address, &r->asker) != ST_OK)
         return;
-    }
+    enum status st = status_asker_ask(r->asker, ASK_MS, &s, why);
+    if (st == ST_REFUSED || st == ST_PROTOCOL || status_asker_is_unanswered(r->asker))
+        snprintf(text, STATUS_WAITING_BYTES, "ps:0 of the parent group (%.95s%s%s)", address,
+                 st == ST_DEADLINE ? ", " : ": ", why);
+    if (st != ST_OK)
+        return;
     name_regions(s.waiting);
     char whom[STATUS_WAITING_BYTES - 128];
     utf8_copy_words(whom, sizeof whom, s.waiting);
@@ -47,6 +49,10 @@ void region_look_waits(struct ps_region *r, struct net_exchange *x, int is_stuck
     char text[STATUS_WAITING_BYTES] = "";
     if (x && is_stuck)
         net_exchange_waits(x, &w);
+    if (w.ms < STANDS_MS) {
+        status_asker_destroy(r->asker);
+        r->asker = NULL;
+    }
     if (w.ms >= STANDS_MS && w.reason[0] && !w.is_asked)
         snprintf(text, sizeof text, "ps:%d of the parent group (%.95s, no connection)", w.server,
                  w.address);
@@ -54,7 +60,7 @@ void region_look_waits(struct ps_region *r, struct net_exchange *x, int is_stuck
         snprintf(text, sizeof text, "ps:%d of the parent group (%.95s: %s)", w.server, w.address,
                  w.reason);
     else if (w.ms >= STANDS_MS)
-        ask_parent(r->cfg.parents->addr[0], text);
+        ask_parent(r, text);
     pthread_mutex_lock(&r->lock);
     memcpy(r->waits_for, text, sizeof text);
     pthread_mutex_unlock(&r->lock);
