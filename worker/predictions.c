@@ -61,7 +61,7 @@ static enum status write_csv_head(struct predictions *p)
 static enum status write_npy_head(struct predictions *p)
 {
     char head[256];
-    memcpy(head, "\x93NUMPY\x01\x00", 8);
+    memcpy(head, "\x93NUMPY\x01\x00", 8); // NOLINT(bugprone-not-null-terminated-result)
     int n = NPY_MAGIC_BYTES + snprintf(head + NPY_MAGIC_BYTES, sizeof head - NPY_MAGIC_BYTES,
                                        "{'descr': [('index', '<i8'), %s('%s', '<f4', (%d,))], "
                                        "'fortran_order': False, 'shape': (%" PRId64 ",), }",

@@ -157,7 +157,8 @@ void shutdown_end(struct worker *w)
         return;
     int sig = shutdown_taken(w, 1);
     if (!sig)
-        pthread_kill(w->signal_thread, SIGTERM);
+        /* The thread waits for the signal by sigwait. */
+        pthread_kill(w->signal_thread, SIGTERM); // NOLINT(bugprone-bad-signal-to-kill-thread)
     pthread_join(w->signal_thread, NULL);
     if (sig)
         shutdown_signals(SIG_UNBLOCK);

@@ -85,8 +85,8 @@ static int make_file(size_t bytes, char why[SHARED_WHY_BYTES])
 static void leave_to_parent(struct fork_guard *g)
 {
     struct net_shared *s = (struct net_shared *)g;
-    mmap(s->map, HEAD_BYTES + s->bytes, PROT_READ | PROT_WRITE,
-         MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE | MAP_FIXED, -1, 0);
+    (void)mmap(s->map, HEAD_BYTES + s->bytes, PROT_READ | PROT_WRITE,
+               MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE | MAP_FIXED, -1, 0);
     if (s->fd >= 0)
         close(s->fd);
     s->fd = -1;

@@ -19,7 +19,7 @@ static enum status no_memory(const struct batch_split_request *r, const struct t
 static enum status list_devices(const struct batch_split_request *r, const struct tower_plan *t,
                                 struct batch_split *s)
 {
-    s->devices = calloc((size_t)(1 + t->n_gpu), sizeof *s->devices);
+    s->devices = calloc((size_t)t->n_gpu + 1, sizeof *s->devices);
     s->stage_of = calloc((size_t)t->n * (size_t)r->n_layers, 1);
     if (!s->devices || !s->stage_of)
         return no_memory(r, t);
