@@ -257,7 +257,7 @@ static void report_stray(char **argv, int i)
 /* *i moves past what is most likely the flag's value. */
 static void report_unknown(const struct flags_program *prog, int argc, char **argv, int *i)
 {
-    flags_report_unknown(prog, argv[*i]);
+    flags_name_report_unknown(prog, argv[*i]);
     *i += !strchr(argv[*i], '=') && *i + 1 < argc && argv[*i + 1][0] != '-';
 }
 
@@ -284,7 +284,7 @@ static enum status canonical_arg(const struct flags_program *prog, int argc, cha
         name = arg[2] == 'h' ? "help" : "version";
         value = arg[2] == 'h' ? value : NULL;
     } else {
-        const struct flag *f = flags_find(prog, arg + 2, n);
+        const struct flag *f = flags_name_find(prog, arg + 2, n);
         if (!f) {
             report_unknown(prog, argc, argv, i);
             return ST_INVALID;
@@ -394,7 +394,7 @@ static struct argp_option *make_options(const struct flags_program *prog, char *
             opts[n++] = (struct argp_option){.doc = f->group, .group = ++group};
         opts[n++] = (struct argp_option){.name = f->name,
                                          .key = KEY_FIRST + (int)i,
-                                         .arg = flags_arg_name(f),
+                                         .arg = flags_print_arg_name(f),
                                          .flags = flags_stand_alone(f) ? OPTION_ARG_OPTIONAL : 0,
                                          .doc = docs[i],
                                          .group = group};

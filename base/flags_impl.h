@@ -7,17 +7,17 @@
 /* 1 if the n bytes at `got` spell `name`, dash and underscore being the same. */
 int flags_name_is(const char *name, const char *got, size_t n);
 /* The program's flag of the n bytes at `got`, also under a name it has elsewhere; NULL: none. */
-const struct flag *flags_find(const struct flags_program *prog, const char *got, size_t n);
+const struct flag *flags_name_find(const struct flags_program *prog, const char *got, size_t n);
 /* Logs that the argument, "--name=value" or with one dash, is no flag of the program, and which
  * flag to write instead where that is clear. */
-void flags_report_unknown(const struct flags_program *prog, const char *arg);
+void flags_name_report_unknown(const struct flags_program *prog, const char *arg);
 /* Names for which each program suggests a flag; ends with a name of NULL. */
 extern const struct flag_foreign flags_neighbours[];
 
 /* Whether the flag may be without a value. */
 int flags_stand_alone(const struct flag *f);
 /* What its value is called. */
-const char *flags_arg_name(const struct flag *f);
+const char *flags_print_arg_name(const struct flag *f);
 
 /* To stdout: the sections of a manual page that the table decides, in roff's man(7); help: of each
  * flag, with its default. */

@@ -38,7 +38,7 @@ static const struct flag_foreign *find_foreign(const struct flag_foreign *rows, 
     return NULL;
 }
 
-const struct flag *flags_find(const struct flags_program *prog, const char *got, size_t n)
+const struct flag *flags_name_find(const struct flags_program *prog, const char *got, size_t n)
 {
     const struct flag *own = find_own(prog, got, n);
     const struct flag_foreign *f = own ? NULL : find_foreign(prog->foreign, got, n);
@@ -94,7 +94,7 @@ static const char *suggest(const struct flags_program *prog, const char *got, si
 {
     if (flags_name_is("h", got, n) || flags_name_is("help", got, n))
         return "help";
-    const struct flag *f = flags_find(prog, got, n); /* a flag with one dash */
+    const struct flag *f = flags_name_find(prog, got, n); /* a flag with one dash */
     return f ? f->name : guess(prog, got, n);
 }
 
@@ -109,11 +109,11 @@ const char *flags_suggest(const struct flags_program *prog, const char *name)
     const struct flag_foreign *other = find_foreign(flags_neighbours, name, n);
     if (other)
         return leads_to_own(prog, other) ? other->ours : NULL;
-    const struct flag *f = flags_find(prog, name, n);
+    const struct flag *f = flags_name_find(prog, name, n);
     return f ? f->name : guess(prog, name, n);
 }
 
-void flags_report_unknown(const struct flags_program *prog, const char *arg)
+void flags_name_report_unknown(const struct flags_program *prog, const char *arg)
 {
     size_t n_dashes = arg[1] == '-' ? 2 : 1, n = strcspn(arg + n_dashes, "=");
     const char *got = arg + n_dashes;

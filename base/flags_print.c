@@ -52,7 +52,7 @@ static void put_commands(const char *text)
     }
 }
 
-const char *flags_arg_name(const struct flag *f)
+const char *flags_print_arg_name(const struct flag *f)
 {
     static const char *const names[] = {"TEXT", "N", "X", "BOOL"};
     return f->arg ? f->arg : f->choices ? f->choices : names[f->type];
@@ -74,9 +74,9 @@ void flags_print_man(const struct flags_program *prog, char *const *help)
             printf(".SS \"%.*s\"\n", (int)strcspn(f->group, ":"), f->group);
         printf(".TP\n\\fB\\-\\-%s\\fR", f->name);
         if (flags_stand_alone(f))
-            printf("[=\\fI%s\\fR]\n", flags_arg_name(f));
+            printf("[=\\fI%s\\fR]\n", flags_print_arg_name(f));
         else
-            printf("=\\fI%s\\fR\n", flags_arg_name(f));
+            printf("=\\fI%s\\fR\n", flags_print_arg_name(f));
         put_roff(help[i], strlen(help[i]));
     }
 }

@@ -24,7 +24,7 @@ const char *float_text(float value, char out[FLOAT_TEXT_BYTES])
     return without_power((double)value, out);
 }
 
-const char *double_text(double value, char out[FLOAT_TEXT_BYTES])
+const char *float_text_double(double value, char out[FLOAT_TEXT_BYTES])
 {
     for (int digits = 1; digits <= 17; digits++) { /* 17 tell any two doubles apart */
         snprintf(out, FLOAT_TEXT_BYTES, "%.*g", digits, value);
@@ -34,7 +34,7 @@ const char *double_text(double value, char out[FLOAT_TEXT_BYTES])
     return without_power(value, out);
 }
 
-double float_typed(float value)
+double float_text_to_double(float value)
 {
     char text[FLOAT_TEXT_BYTES];
     return strtod(float_text(value, text), NULL);

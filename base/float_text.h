@@ -8,8 +8,8 @@ enum { FLOAT_TEXT_BYTES = 32 };
 /* The shortest decimal number that is this float; "nan", "inf". Returns out. */
 const char *float_text(float value, char out[FLOAT_TEXT_BYTES]);
 /* Likewise of a double. */
-const char *double_text(double value, char out[FLOAT_TEXT_BYTES]);
+const char *float_text_double(double value, char out[FLOAT_TEXT_BYTES]);
 /* A float's number as a double, for what writes doubles in full (JSON). */
-double float_typed(float value);
+double float_text_to_double(float value);
 
 #endif

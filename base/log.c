@@ -166,7 +166,7 @@ static void put_bytes(const char *bytes, size_t n)
     pthread_cond_signal(&out.wake);
 }
 
-static void tell_dropped(void)
+static void write_dropped(void)
 {
     struct line l;
     print_line(&l, LOG_LEVEL_WARN, "%" PRIu64 " lines were dropped here: nobody read stderr",
@@ -184,7 +184,7 @@ static void put_line(const struct line *l)
         return;
     }
     if (out.dropped)
-        tell_dropped();
+        write_dropped();
     put_bytes(l->bytes, l->n);
 }
 
@@ -201,7 +201,7 @@ static size_t take_line(char *bytes)
 
 /* Of each kind that has something to tell, where it may, or the end has come. Returns when the next
  * may; INT64_MAX: none has. */
-static int64_t tell_withheld(void)
+static int64_t write_withheld(void)
 {
     struct line l;
     int64_t next_ns = INT64_MAX, now_ns = clock_now_ns();
@@ -226,11 +226,11 @@ static int64_t tell_withheld(void)
 }
 
 /* Nothing is left: what was lost or withheld is told. 1: the thread ends. */
-static int idle(void) REQUIRES(log_lock)
+static int wait_for_lines(void) REQUIRES(log_lock)
 {
     if (out.dropped)
-        tell_dropped();
-    int64_t next_ns = tell_withheld();
+        write_dropped();
+    int64_t next_ns = write_withheld();
     if (out.n_bytes > 0)
         return 0;
     if (out.stopping)
@@ -248,7 +248,7 @@ static void *thread_main(void *arg)
     pthread_mutex_lock(&log_lock);
     while (!out.given_up) {
         if (out.n_bytes == 0 && !out.redraw) {
-            if (idle())
+            if (wait_for_lines())
                 break;
             continue;
         }
@@ -392,7 +392,7 @@ int log_stop(int64_t ms)
     return flushed;
 }
 
-static void give_line(enum log_level level, struct line *l)
+static void emit_line(enum log_level level, struct line *l)
 {
     pthread_mutex_lock(&log_lock);
     int direct = 0;
@@ -433,7 +433,7 @@ void log_write(enum log_level level, const char *fmt, ...)
     va_start(ap, fmt);
     make_line(&l, level, fmt, ap);
     va_end(ap);
-    give_line(level, &l);
+    emit_line(level, &l);
 }
 
 /* Whether the line may be written; *more: so many before it were not. Under log_lock. */

@@ -77,7 +77,7 @@ struct client {
     struct chunks *chunks;
     float *params, *own_gradient;
     float *gradient; /* own_gradient, or the segment's data */
-    struct net_shared *segment;
+    struct segment *segment;
     struct net_exchange *x;
     int64_t *step_ns; /* opt_steps */
     clockid_t clocks[MAX_PIDS];
@@ -182,7 +182,7 @@ static enum status make_exchange(struct client *c)
     if (st != ST_OK)
         return st;
     c->segment = net_exchange_gradients(c->x, DTYPE_F32);
-    c->gradient = c->segment ? net_shared_data(c->segment) : c->own_gradient;
+    c->gradient = c->segment ? segment_data(c->segment) : c->own_gradient;
     for (int64_t k = 0; k < c->chunks->n_elems; k++)
         c->gradient[k] = gradient_at(opt_task_index, k);
     return ST_OK;
@@ -315,7 +315,7 @@ int main(int argc, char **argv)
     hosts_free(&c.ps);
     free(c.params);
     free(c.own_gradient);
-    net_shared_unref(c.segment);
+    segment_unref(c.segment);
     free(c.step_ns);
     return st == ST_OK ? 0 : EXIT_PERMANENT;
 }

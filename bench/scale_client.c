@@ -162,7 +162,7 @@ static void simulate_compute(struct worker *w, int64_t step)
     pthread_mutex_unlock(&w->crowd->lock);
 }
 
-static enum status exchange_step(struct worker *w, int64_t step)
+static enum status exchange_session_step(struct worker *w, int64_t step)
 {
     enum status st = ST_OK;
     const struct chunks *chunks = w->crowd->chunks;
@@ -186,13 +186,13 @@ static enum status run_steps(struct worker *w)
     int64_t step = start.step;
     w->joined_ns = clock_now_ns();
     for (int64_t i = 0; i < opt_warm_up; i++, step++)
-        TRY(exchange_step(w, step));
+        TRY(exchange_session_step(w, step));
     if (marks)
         w->crowd->begin = take_mark(w->crowd);
     int64_t then = w->begin_ns = clock_now_ns();
     for (int64_t i = 0; i < opt_steps; i++, step++) {
         simulate_compute(w, step);
-        TRY(exchange_step(w, step));
+        TRY(exchange_session_step(w, step));
         int64_t now = clock_now_ns();
         w->step_ns[i] = now - then;
         then = now;

@@ -31,29 +31,30 @@ static int can_be_accuracy(const json_t *value)
     return json_is_null(value) || (json_is_number(value) && is >= 0 && is <= 1);
 }
 
-static int parse(const char *text, size_t n, struct ps_best *out)
+static int parse(const char *text, size_t n, struct checkpoint_best *out)
 {
     json_t *root = json_loadb(text, n, JSON_REJECT_DUPLICATES, NULL);
     const char *name = json_string_value(json_object_get(root, "manifest"));
     const json_t *loss = json_object_get(root, "validation_loss");
     const json_t *accuracy = json_object_get(root, "validation_accuracy");
-    struct ps_name is = {.kind = PS_NAME_OTHER};
+    struct checkpoint_name is = {.kind = CHECKPOINT_NAME_OTHER};
     if (name)
-        ps_name_parse(name, &is);
+        checkpoint_name_parse(name, &is);
     int64_t samples = json_integer_value(json_object_get(root, "validation_samples"));
-    int ok = is.kind == PS_NAME_MANIFEST && !is.old && json_is_number(loss) &&
+    int ok = is.kind == CHECKPOINT_NAME_MANIFEST && !is.old && json_is_number(loss) &&
              can_be_accuracy(accuracy) && samples >= 0;
     if (ok)
-        *out = (struct ps_best){is.id,
-                                json_number_value(loss),
-                                json_is_null(accuracy) ? (double)NAN : json_number_value(accuracy),
-                                {samples, crc_of(root, "validation_samples_crc32c"),
-                                 crc_of(root, "validation_labels_crc32c")}};
+        *out = (struct checkpoint_best){is.id,
+                                        json_number_value(loss),
+                                        json_is_null(accuracy) ? (double)NAN
+                                                               : json_number_value(accuracy),
+                                        {samples, crc_of(root, "validation_samples_crc32c"),
+                                         crc_of(root, "validation_labels_crc32c")}};
     json_decref(root);
     return ok;
 }
 
-enum status ps_best_read(const char *folder, struct ps_best *out)
+enum status checkpoint_best_read(const char *folder, struct checkpoint_best *out)
 {
     char path[PATH_MAX], text[MOST_BYTES];
     if (!make_path(folder, path))
@@ -77,7 +78,7 @@ enum status ps_best_read(const char *folder, struct ps_best *out)
     return ST_CORRUPT;
 }
 
-int ps_best_is(const char *path)
+int checkpoint_best_is(const char *path)
 {
     const char *slash = strrchr(path, '/');
     char head[2] = "";
@@ -106,10 +107,11 @@ static int is_in(const char *folder, const char *path)
     return here.st_dev == there.st_dev && here.st_ino == there.st_ino;
 }
 
-enum status ps_best_find(const char *folder, const char *restore, struct ps_best *out)
+enum status checkpoint_best_find(const char *folder, const char *restore,
+                                 struct checkpoint_best *out)
 {
-    struct ps_best best;
-    enum status st = ps_best_read(folder, &best);
+    struct checkpoint_best best;
+    enum status st = checkpoint_best_read(folder, &best);
     if (st == ST_OK && restore && !is_in(folder, restore)) {
         LOG_W("%s/best: training goes on from %s: what did best here is not compared with, and the "
               "next evaluation takes its place",
@@ -125,10 +127,10 @@ enum status ps_best_find(const char *folder, const char *restore, struct ps_best
     return st == ST_CORRUPT ? ST_NOT_FOUND : st;
 }
 
-enum status ps_best_write(const char *folder, const struct ps_best *best)
+enum status checkpoint_best_write(const char *folder, const struct checkpoint_best *best)
 {
     char path[PATH_MAX], name[MANIFEST_NAME_BYTES];
-    ps_manifest_name(best->id, name);
+    checkpoint_manifest_name(best->id, name);
     json_t *root = json_pack(
         "{s:s, s:I, s:f, s:o, s:I, s:I, s:I}", "manifest", name, "step", (json_int_t)best->id.step,
         "validation_loss", best->loss, "validation_accuracy",

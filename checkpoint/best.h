@@ -12,19 +12,20 @@
 #include "checkpoint/names.h"
 #include "net/wire/job_data.h"
 
-struct ps_best {
-    struct ps_checkpoint_id id;
+struct checkpoint_best {
+    struct checkpoint_id id;
     double loss, accuracy;      /* mean over the samples; share of them */
     struct job_validation data; /* the samples; n 0: an older version's file does not say */
 };
-enum status ps_best_read(const char *folder, struct ps_best *out);
+enum status checkpoint_best_read(const char *folder, struct checkpoint_best *out);
 /* 1: the path is such a file, by its name and its first bytes. */
-int ps_best_is(const char *path);
+int checkpoint_best_is(const char *path);
 /* Likewise, before training begins, which would put another one in the place of one that is not
  * known: ST_IO is logged with what to do; one that is damaged is none. restore: the folder, or a
  * manifest in it, that --restore has training go on from; NULL: not given. What did best here then
  * is another training's, and none. */
-enum status ps_best_find(const char *folder, const char *restore, struct ps_best *out);
-enum status ps_best_write(const char *folder, const struct ps_best *best);
+enum status checkpoint_best_find(const char *folder, const char *restore,
+                                 struct checkpoint_best *out);
+enum status checkpoint_best_write(const char *folder, const struct checkpoint_best *best);
 
 #endif

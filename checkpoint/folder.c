@@ -24,7 +24,7 @@ struct seen {
     int mine;       /* the lease that was asked about is there */
 };
 
-enum status ps_folder_make(const char *path)
+enum status checkpoint_folder_make(const char *path)
 {
     struct stat s;
     if (mkdir(path, 0777) == 0) {
@@ -43,7 +43,7 @@ enum status ps_folder_make(const char *path)
     return ST_OK;
 }
 
-void ps_folder_host(char host[LEASE_HOST_BYTES])
+void checkpoint_folder_host(char host[LEASE_HOST_BYTES])
 {
     host[LEASE_HOST_BYTES - 1] = 0; /* gethostname() does not terminate a name that it cuts */
     if (gethostname(host, LEASE_HOST_BYTES - 1) != 0)
@@ -91,25 +91,25 @@ struct looking {
     uint64_t mine;
 };
 
-static void see(void *ctx, const char *name)
+static void note_name(void *ctx, const char *name)
 {
     struct looking *k = ctx;
-    struct ps_name is;
+    struct checkpoint_name is;
     uint64_t epoch = lease_epoch(name);
     if (epoch > k->seen->lease)
         k->seen->lease = epoch;
     k->seen->mine |= epoch > 0 && epoch == k->mine;
-    ps_name_parse(name, &is);
-    if (is.kind != PS_NAME_OTHER && ps_term_epoch(is.id.generation) > epoch)
-        epoch = ps_term_epoch(is.id.generation);
+    checkpoint_name_parse(name, &is);
+    if (is.kind != CHECKPOINT_NAME_OTHER && checkpoint_term_epoch(is.id.generation) > epoch)
+        epoch = checkpoint_term_epoch(is.id.generation);
     if (epoch > k->seen->any)
         k->seen->any = epoch;
 }
 
-static enum status look(const char *folder, uint64_t mine, struct seen *out)
+static enum status scan_names(const char *folder, uint64_t mine, struct seen *out)
 {
     *out = (struct seen){0};
-    return each_name(folder, see, &(struct looking){out, mine});
+    return each_name(folder, note_name, &(struct looking){out, mine});
 }
 
 /* Of the file that versions before epochs kept. */
@@ -145,10 +145,10 @@ static enum status read_text(const char *path, char text[TEXT_BYTES])
 }
 
 /* What the lease of the epoch says; without an address if it is damaged. */
-static enum status read_lease(const char *folder, uint64_t epoch, struct ps_lease *out)
+static enum status read_lease(const char *folder, uint64_t epoch, struct checkpoint_lease *out)
 {
     char path[PATH_MAX], text[TEXT_BYTES];
-    *out = (struct ps_lease){.epoch = epoch};
+    *out = (struct checkpoint_lease){.epoch = epoch};
     lease_path(folder, epoch, path);
     enum status st = read_text(path, text);
     if (st != ST_OK)
@@ -167,13 +167,13 @@ static enum status read_lease(const char *folder, uint64_t epoch, struct ps_leas
     return ST_OK;
 }
 
-static const char *who(const struct ps_lease *l)
+static const char *owner_name(const struct checkpoint_lease *l)
 {
     return l->address[0] ? l->address : "an unknown process";
 }
 
 /* ST_BUSY: the epoch has a lease (not logged). */
-static enum status record(const char *folder, const struct ps_lease *l)
+static enum status record_lease(const char *folder, const struct checkpoint_lease *l)
 {
     char path[PATH_MAX], incarnation[20];
     lease_path(folder, l->epoch, path);
@@ -199,12 +199,12 @@ struct tidying {
 static void rename_back(void *ctx, const char *name)
 {
     struct tidying *t = ctx;
-    struct ps_name is;
+    struct checkpoint_name is;
     char from[PATH_MAX], to[PATH_MAX], plain[MANIFEST_NAME_BYTES];
-    ps_name_parse(name, &is);
-    if (is.kind != PS_NAME_MANIFEST || !is.old)
+    checkpoint_name_parse(name, &is);
+    if (is.kind != CHECKPOINT_NAME_MANIFEST || !is.old)
         return;
-    ps_manifest_name(is.id, plain);
+    checkpoint_manifest_name(is.id, plain);
     if ((size_t)snprintf(from, sizeof from, "%s/%s", t->folder, name) >= sizeof from ||
         (size_t)snprintf(to, sizeof to, "%s/%s", t->folder, plain) >= sizeof to)
         return;
@@ -225,18 +225,18 @@ static void remove_lower(void *ctx, const char *name)
 }
 
 /* An epoch that nobody has, with its lease. */
-static enum status take_epoch(const char *folder, uint64_t above, struct ps_lease *l,
-                              struct ps_lease *before)
+static enum status take_epoch(const char *folder, uint64_t above, struct checkpoint_lease *l,
+                              struct checkpoint_lease *before)
 {
     struct seen seen;
     enum status st = ST_BUSY;
     for (int i = 0; i < MOST_CLAIMS && st == ST_BUSY; i++) {
-        TRY(look(folder, 0, &seen));
-        *before = (struct ps_lease){0};
+        TRY(scan_names(folder, 0, &seen));
+        *before = (struct checkpoint_lease){0};
         if (seen.lease > 0)
             read_lease(folder, seen.lease, before);
         uint64_t highest = seen.any > above ? seen.any : above;
-        uint64_t old = ps_term_epoch(recorded_generation(folder));
+        uint64_t old = checkpoint_term_epoch(recorded_generation(folder));
         l->epoch = (old > highest ? old : highest) + 1;
         if (l->epoch > TERM_MAX_EPOCH) {
             LOG_E("%s: its terms are used up (%" PRIu64 "); start with another --checkpoint_dir "
@@ -244,7 +244,7 @@ static enum status take_epoch(const char *folder, uint64_t above, struct ps_leas
                   folder, highest, folder);
             return ST_RANGE;
         }
-        st = record(folder, l);
+        st = record_lease(folder, l);
     }
     if (st == ST_BUSY)
         LOG_E("%s: others claim it all the time; stop all programs that have this "
@@ -254,22 +254,22 @@ done:
     return st;
 }
 
-enum status ps_folder_claim(const char *folder, uint64_t incarnation, const char *address,
-                            uint64_t above, struct ps_lease *out)
+enum status checkpoint_folder_claim(const char *folder, uint64_t incarnation, const char *address,
+                                    uint64_t above, struct checkpoint_lease *out)
 {
-    struct ps_lease l = {.incarnation = incarnation}, before, other;
+    struct checkpoint_lease l = {.incarnation = incarnation}, before, other;
     struct tidying t = {.folder = folder, .st = ST_OK};
     struct seen seen;
     enum status st = ST_OK;
     snprintf(l.address, sizeof l.address, "%s", address);
-    ps_folder_host(l.host);
+    checkpoint_folder_host(l.host);
     TRY(take_epoch(folder, above, &l, &before));
-    TRY(look(folder, l.epoch, &seen));
+    TRY(scan_names(folder, l.epoch, &seen));
     if (seen.lease > l.epoch) {
         read_lease(folder, seen.lease, &other);
         LOG_E("%s: %s claimed it at the same moment (term %" PRIu64 "); only one job may have "
               "this --checkpoint_dir",
-              folder, who(&other), seen.lease);
+              folder, owner_name(&other), seen.lease);
         return ST_BUSY;
     }
     TRY(each_name(folder, rename_back, &t));
@@ -279,17 +279,17 @@ enum status ps_folder_claim(const char *folder, uint64_t incarnation, const char
     if (before.epoch > 0 && before.incarnation != incarnation)
         LOG_I("%s: taken from %s (term %" PRIu64 "), which ends if it is still there; term "
               "%" PRIu64,
-              folder, who(&before), before.epoch, l.epoch);
+              folder, owner_name(&before), before.epoch, l.epoch);
     *out = l;
 done:
     return st;
 }
 
-enum status ps_folder_lease(const char *folder, struct ps_lease *out)
+enum status checkpoint_folder_lease(const char *folder, struct checkpoint_lease *out)
 {
     struct seen seen;
-    struct ps_lease l = {0};
-    enum status st = look(folder, 0, &seen);
+    struct checkpoint_lease l = {0};
+    enum status st = scan_names(folder, 0, &seen);
     if (st == ST_OK && seen.lease > 0)
         st = read_lease(folder, seen.lease, &l);
     if (st == ST_OK || st == ST_NOT_FOUND)
@@ -297,37 +297,38 @@ enum status ps_folder_lease(const char *folder, struct ps_lease *out)
     return st == ST_NOT_FOUND ? ST_OK : st;
 }
 
-static enum status refuse(const char *folder, uint64_t epoch, const struct ps_lease *mine)
+static enum status refuse_replaced(const char *folder, uint64_t epoch,
+                                   const struct checkpoint_lease *mine)
 {
-    struct ps_lease other = {0};
+    struct checkpoint_lease other = {0};
     read_lease(folder, epoch, &other);
     LOG_E("%s: %s has claimed it since (term %" PRIu64 ", this process has %" PRIu64
           "): this process was replaced, and ends; it removes nothing",
-          folder, who(&other), epoch, mine->epoch);
+          folder, owner_name(&other), epoch, mine->epoch);
     return ST_REFUSED;
 }
 
-enum status ps_folder_still_owner(const char *folder, const struct ps_lease *mine)
+enum status checkpoint_folder_still_owner(const char *folder, const struct checkpoint_lease *mine)
 {
     struct seen seen;
-    struct ps_lease there;
+    struct checkpoint_lease there;
     enum status st = ST_OK;
-    TRY(look(folder, mine->epoch, &seen));
+    TRY(scan_names(folder, mine->epoch, &seen));
     if (seen.lease == 0 && seen.any <= mine->epoch) {
-        st = record(folder, mine);
+        st = record_lease(folder, mine);
         if (st == ST_OK)
             LOG_W("%s: it was emptied; term %" PRIu64 " is recorded again", folder, mine->epoch);
         if (st != ST_BUSY)
             return st;
-        TRY(look(folder, mine->epoch, &seen));
+        TRY(scan_names(folder, mine->epoch, &seen));
     }
     if (seen.lease < mine->epoch)
-        return refuse(folder, seen.lease, mine);
+        return refuse_replaced(folder, seen.lease, mine);
     TRY(read_lease(folder, seen.lease, &there));
     int is_mine = there.address[0] && there.incarnation == mine->incarnation;
     int is_damaged = !there.address[0] && seen.mine && seen.lease == mine->epoch;
     if (!is_mine && !is_damaged) /* mine: or a later claim of mine, whose tidying failed */
-        return refuse(folder, seen.lease, mine);
+        return refuse_replaced(folder, seen.lease, mine);
 done:
     return st == ST_NOT_FOUND ? ST_IO : st; /* it went away after the look */
 }
@@ -346,7 +347,7 @@ static enum status read_id(const char *path, char id[FOLDER_ID_BYTES])
     return ST_OK;
 }
 
-enum status ps_folder_is(const char *folder, const char *id)
+enum status checkpoint_folder_is(const char *folder, const char *id)
 {
     char path[PATH_MAX], there[FOLDER_ID_BYTES];
     if ((size_t)snprintf(path, sizeof path, "%s/%s", folder, id_name) >= sizeof path)
@@ -361,7 +362,7 @@ enum status ps_folder_is(const char *folder, const char *id)
     return st;
 }
 
-enum status ps_folder_id(const char *folder, char id[FOLDER_ID_BYTES])
+enum status checkpoint_folder_id(const char *folder, char id[FOLDER_ID_BYTES])
 {
     char path[PATH_MAX], text[FOLDER_ID_BYTES];
     uint64_t random[2];

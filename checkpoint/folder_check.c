@@ -22,13 +22,14 @@ static int has_number(const struct safetensors_file *f, const char *key, uint64_
     return is && strcmp(is, text) == 0;
 }
 
-static enum status check_file(const char *folder, const struct ps_manifest *m, int i,
+static enum status check_file(const char *folder, const struct checkpoint_manifest *m, int i,
                               char why[MANIFEST_WHY_BYTES])
 {
     char path[PATH_MAX], name[MANIFEST_NAME_BYTES], text[SAFETENSORS_WHY_BYTES];
     struct safetensors_file *f = NULL;
     enum status st = ST_OK;
-    ps_manifest_file_name((struct ps_checkpoint_id){m->generation, m->step}, i, m->n_files, name);
+    checkpoint_manifest_file_name((struct checkpoint_id){m->generation, m->step}, i, m->n_files,
+                                  name);
     snprintf(text, sizeof text, "the path is too long");
     TRY((size_t)snprintf(path, sizeof path, "%s/%s", folder, name) < sizeof path ? ST_OK : ST_IO);
     TRY(safetensors_open(path, &f, text));
@@ -49,7 +50,7 @@ done:
 }
 
 /* 1: the wait is over, the deadline is not. */
-static int wait_again(const char *folder, const struct ps_folder_check *how)
+static int wait_again(const char *folder, const struct checkpoint_folder_check *how)
 {
     int64_t now = clock_now_ns(), until = now + AGAIN_MS * INT64_C(1000000);
     if (!how->wait || now >= how->deadline_ns)
@@ -62,8 +63,9 @@ static int wait_again(const char *folder, const struct ps_folder_check *how)
     return 1;
 }
 
-enum status ps_folder_check_files(const char *folder, const struct ps_manifest *m,
-                                  const struct ps_folder_check *how, char why[MANIFEST_WHY_BYTES])
+enum status checkpoint_folder_check_files(const char *folder, const struct checkpoint_manifest *m,
+                                          const struct checkpoint_folder_check *how,
+                                          char why[MANIFEST_WHY_BYTES])
 {
     for (int i = 0; i < m->n_files; i++) {
         enum status st = ST_OK;

@@ -26,7 +26,8 @@ enum {
     MAX_SAID = 256, /* JSON values in a worker's text on its data: an object of 16 strings */
 };
 
-enum status ps_match_first(const struct net_join *join, int n_workers, char *why, size_t why_bytes)
+enum status checkpoint_job_check_first(const struct net_join *join, int n_workers, char *why,
+                                       size_t why_bytes)
 {
     int n = join->job.n_workers;
     if (join->incarnation == 0)
@@ -67,7 +68,7 @@ static int numbers_differ(const char *name, int64_t here, int64_t there, char *w
 }
 
 /* 0 is a number that was not said. */
-static int said_differ(const char *name, int64_t here, int64_t there, char *why, size_t n)
+static int given_differ(const char *name, int64_t here, int64_t there, char *why, size_t n)
 {
     return here > 0 && there > 0 && numbers_differ(name, here, there, why, n);
 }
@@ -77,8 +78,9 @@ static int split_differs(const struct net_job *a, const struct net_job *b, char 
     if (a->validation_split == b->validation_split)
         return 0;
     char here[FLOAT_TEXT_BYTES], there[FLOAT_TEXT_BYTES];
-    snprintf(why, n, "--validation_split: " HAVE_TEXTS, double_text(a->validation_split, here),
-             double_text(b->validation_split, there));
+    snprintf(why, n, "--validation_split: " HAVE_TEXTS,
+             float_text_double(a->validation_split, here),
+             float_text_double(b->validation_split, there));
     return 1;
 }
 
@@ -119,7 +121,7 @@ static int normal_differs(const struct net_job *a, const struct net_job *b, char
 {
     const char *of;
     char name[48], here[FLOAT_TEXT_BYTES] = "none", there[FLOAT_TEXT_BYTES] = "none";
-    int c = job_normal_differ(&a->normal, &b->normal, &of);
+    int c = job_input_normal_differ(&a->normal, &b->normal, &of);
     if (c < 0)
         return 0;
     if (a->normal.n > 0 && b->normal.n > 0 && a->normal.n != b->normal.n) {
@@ -140,8 +142,8 @@ static int normal_differs(const struct net_job *a, const struct net_job *b, char
 static int augment_differs(const struct net_job *a, const struct net_job *b, char *why, size_t n)
 {
     char here[JOB_AUGMENT_BYTES], there[JOB_AUGMENT_BYTES];
-    job_augment_text(&a->augment, here);
-    job_augment_text(&b->augment, there);
+    job_input_augment_text(&a->augment, here);
+    job_input_augment_text(&b->augment, there);
     return names_differ("augment", *here ? here : "none", *there ? there : "none",
                         strcmp(here, there) != 0, why, n);
 }
@@ -222,7 +224,7 @@ static int mode_differs(const struct net_job *a, const struct net_job *b, char *
 {
     return names_differ("sync_mode", job_sync_mode_name(a->sync_mode),
                         job_sync_mode_name(b->sync_mode), a->sync_mode != b->sync_mode, why, n) ||
-           said_differ("replicas_to_aggregate", job_aggregate(a), job_aggregate(b), why, n) ||
+           given_differ("replicas_to_aggregate", job_aggregate(a), job_aggregate(b), why, n) ||
            numbers_differ("staleness", a->staleness, b->staleness, why, n) ||
            floats_differ("delay_compensation", a->delay_compensation, b->delay_compensation, why,
                          n) ||
@@ -243,10 +245,10 @@ static int steps_differ(const struct net_job *job, const struct net_job *other, 
         return 0;
     int own = job->data.own && other->data.own;
     if (own && job->epochs > 0 && other->epochs > 0)
-        return names_differ("epochs", double_text(job->epochs, here),
-                            double_text(other->epochs, there), 1, why, n);
-    if (!said_differ("train_steps", job_asked_steps(job) * steps, other->train_steps * steps, why,
-                     n))
+        return names_differ("epochs", float_text_double(job->epochs, here),
+                            float_text_double(other->epochs, there), 1, why, n);
+    if (!given_differ("train_steps", job_asked_steps(job) * steps, other->train_steps * steps, why,
+                      n))
         return 0;
     if (own && (job->epochs > 0 || other->epochs > 0))
         snprintf(why + strlen(why), n - strlen(why),
@@ -255,8 +257,8 @@ static int steps_differ(const struct net_job *job, const struct net_job *other, 
     return 1;
 }
 
-enum status ps_match_job(const struct net_job *job, const struct chunks *chunks,
-                         const struct net_join *join, char *why, size_t why_bytes)
+enum status checkpoint_job_check(const struct net_job *job, const struct chunks *chunks,
+                                 const struct net_join *join, char *why, size_t why_bytes)
 {
     const struct net_job *other = &join->job;
     int steps = job_local_steps(job); /* where it gets to these, the other has the same */
@@ -269,14 +271,14 @@ enum status ps_match_job(const struct net_job *job, const struct chunks *chunks,
         snprintf(why, why_bytes, "another data set: %s (--data_dir, --data_shard)", what);
         return ST_MISMATCH;
     }
-    if (said_differ("worker_hosts", job->n_workers, other->n_workers, what, sizeof what) ||
+    if (given_differ("worker_hosts", job->n_workers, other->n_workers, what, sizeof what) ||
         mode_differs(job, other, what, sizeof what) ||
         optimizers_differ(job, other, what, sizeof what) ||
         split_differs(job, other, what, sizeof what) ||
         normal_differs(job, other, what, sizeof what) ||
         augment_differs(job, other, what, sizeof what) ||
         validation_differs(&job->validation, &other->validation, what, sizeof what) ||
-        said_differ("batch_size", job->batch / steps, other->batch / steps, what, sizeof what) ||
+        given_differ("batch_size", job->batch / steps, other->batch / steps, what, sizeof what) ||
         steps_differ(job, other, what, sizeof what) ||
         numbers_differ("seed", (int64_t)job->seed, (int64_t)other->seed, what, sizeof what)) {
         int more = job->n_workers > 0 && other->n_workers > job->n_workers;
@@ -303,7 +305,7 @@ static int is_part_of_each(const struct net_job *job)
 }
 
 /* The checkpoint's job, as it would be with what may differ. */
-static struct net_job adapt(const struct ps_manifest *m, const struct net_job *other)
+static struct net_job adapt_job(const struct checkpoint_manifest *m, const struct net_job *other)
 {
     struct net_job job = m->job;
     job.n_workers = other->n_workers;
@@ -322,9 +324,9 @@ static struct net_job adapt(const struct ps_manifest *m, const struct net_job *o
     return job;
 }
 
-void ps_follow_restored(const struct ps_manifest *m, struct net_join *join)
+void ps_follow_restored(const struct checkpoint_manifest *m, struct net_join *join)
 {
-    struct net_job job = adapt(m, &join->job);
+    struct net_job job = adapt_job(m, &join->job);
     if (job.local_steps > 1 && job_steps_follow(&job, &join->job))
         join->job.optim = job_follow_outer(&join->job, &job.optim);
     if (join->member != 0 && job_steps_follow(&m->job, &join->job))
@@ -332,7 +334,7 @@ void ps_follow_restored(const struct ps_manifest *m, struct net_join *join)
 }
 
 /* The sentence without its own subject: that may be of a worker alone. */
-static void say_of_checkpoint(const char *what, char *to, size_t bytes)
+static void replace_subject(const char *what, char *to, size_t bytes)
 {
     const char *at = strstr(what, SERVERS_HAVE);
     if (at)
@@ -391,22 +393,22 @@ static int data_may_differ(const struct job_data *had, const struct job_data *ha
     return has->own || job_data_compare(had, has, why, sizeof why) != ST_OK;
 }
 
-enum status ps_match_restored(const struct ps_manifest *m, const struct net_join *join, char *why,
-                              size_t why_bytes)
+enum status checkpoint_job_check_restored(const struct checkpoint_manifest *m,
+                                          const struct net_join *join, char *why, size_t why_bytes)
 {
     char what[440], said[440];
     struct chunks *chunks = NULL;
-    struct net_job job = adapt(m, &join->job);
+    struct net_job job = adapt_job(m, &join->job);
     enum status st =
         chunks_create(m->chunks->params, m->chunks->n_params, join->chunks->chunk_bytes, &chunks);
     snprintf(what, sizeof what, "%s", status_text(st));
     if (st == ST_OK)
-        st = ps_match_job(&job, chunks, join, what, sizeof what);
+        st = checkpoint_job_check(&job, chunks, join, what, sizeof what);
     chunks_destroy(chunks);
     if (st != ST_NOMEM && data_may_differ(&job.data, &join->job.data) &&
         columns_differ(m->trained_on, join->trained_on, what, sizeof what))
         st = ST_MISMATCH;
-    say_of_checkpoint(what, said, sizeof said);
+    replace_subject(what, said, sizeof said);
     if (st != ST_OK)
         snprintf(why, why_bytes,
                  "the checkpoint at step %" PRId64

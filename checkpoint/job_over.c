@@ -16,18 +16,18 @@
 #include <unistd.h>
 
 /* The folder's newest checkpoint; NULL: there is none, or it cannot be read. */
-static struct ps_manifest *newest(const char *folder)
+static struct checkpoint_manifest *newest(const char *folder)
 {
-    struct ps_manifest_place *list = NULL;
-    struct ps_manifest *m = NULL;
+    struct checkpoint_manifest_place *list = NULL;
+    struct checkpoint_manifest *m = NULL;
     char path[PATH_MAX], name[MANIFEST_NAME_BYTES], why[MANIFEST_WHY_BYTES];
     int n = 0;
-    if (ps_manifest_list(folder, &list, &n) != ST_OK)
+    if (checkpoint_retention_list(folder, &list, &n) != ST_OK)
         return NULL;
     if (n > 0 && list[0].readable && !list[0].old) {
-        ps_manifest_name(list[0].id, name);
+        checkpoint_manifest_name(list[0].id, name);
         int fits = (size_t)snprintf(path, sizeof path, "%s/%s", folder, name) < sizeof path;
-        if (!fits || ps_manifest_read(path, &m, why) != ST_OK)
+        if (!fits || checkpoint_manifest_read(path, &m, why) != ST_OK)
             m = NULL;
     }
     free(list);
@@ -36,24 +36,25 @@ static struct ps_manifest *newest(const char *folder)
 
 /* It has all steps, and they are no fewer than this worker is to see taken. Worker 0 alone brings
  * other steps by the same --epochs. */
-static int is_complete(const struct ps_manifest *m, const struct net_join *join)
+static int is_complete(const struct checkpoint_manifest *m, const struct net_join *join)
 {
     char why[640];
     if (m->step < m->job.train_steps)
         return 0;
     int follows = join && join->member != 0 && job_steps_follow(&m->job, &join->job);
     return join && (follows || join->job.train_steps <= job_asked_steps(&m->job)) &&
-           m->job.batch == join->job.batch && ps_match_restored(m, join, why, sizeof why) == ST_OK;
+           m->job.batch == join->job.batch &&
+           checkpoint_job_check_restored(m, join, why, sizeof why) == ST_OK;
 }
 
 /* *since: when its servers took the folder for the last time. */
 static int ended_in_order(const struct job_over *o, struct timespec *since)
 {
     struct stat file;
-    struct ps_lease lease = {.epoch = 0};
+    struct checkpoint_lease lease = {.epoch = 0};
     char path[PATH_MAX];
     int fits = (size_t)snprintf(path, sizeof path, "%s/up-%s", o->folder, o->ps0) < sizeof path;
-    int ended = fits && ps_folder_lease(o->folder, &lease) == ST_OK && lease.epoch > 0 &&
+    int ended = fits && checkpoint_folder_lease(o->folder, &lease) == ST_OK && lease.epoch > 0 &&
                 strcmp(lease.address, o->ps0) == 0 && access(path, F_OK) != 0 && errno == ENOENT;
     if (ended) {
         snprintf(path, sizeof path, "%s/lease-%" PRIu64, o->folder, lease.epoch);
@@ -108,7 +109,7 @@ static const char *missing_output(const struct job_over *o, int64_t step,
 int job_over_look(struct job_over *o)
 {
     struct timespec since;
-    struct ps_manifest *m = newest(o->folder);
+    struct checkpoint_manifest *m = newest(o->folder);
     int over = m && is_complete(m, o->join) && ended_in_order(o, &since);
     int64_t step = over ? m->step * job_local_steps(&m->job) : 0;
     const char *missing = over ? missing_output(o, step, &since) : NULL;
@@ -123,6 +124,6 @@ int job_over_look(struct job_over *o)
               "it writes what they have; waiting for them",
               o->folder, missing);
     o->said |= missing != NULL;
-    ps_manifest_free(m);
+    checkpoint_manifest_free(m);
     return over && !missing;
 }

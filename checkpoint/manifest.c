@@ -27,9 +27,9 @@ enum {
 static const char format[] = "weir checkpoint";
 static const char tail_format[] = ",\"crc32c\":\"%08x\"}";
 
-static struct ps_checkpoint_id id_of(const struct ps_manifest *m)
+static struct checkpoint_id id_of(const struct checkpoint_manifest *m)
 {
-    return (struct ps_checkpoint_id){m->generation, m->step};
+    return (struct checkpoint_id){m->generation, m->step};
 }
 
 static json_t *optimizer_to_json(const struct optim_config *o)
@@ -40,7 +40,7 @@ static json_t *optimizer_to_json(const struct optim_config *o)
                   "decay", (double)o->decay, "beta1", (double)o->beta1, "beta2", (double)o->beta2,
                   "epsilon", (double)o->epsilon, "weight_decay", (double)o->weight_decay,
                   "lr_schedule", optim_schedule_name(o->schedule));
-    return ps_manifest_schedule_add(json, o);
+    return manifest_schedule_add(json, o);
 }
 
 static json_t *job_to_json(const struct net_job *job)
@@ -105,7 +105,8 @@ static json_t *params_to_json(const struct chunks *chunks)
     return NULL;
 }
 
-enum status ps_manifest_digest(const struct net_job *job, const struct chunks *chunks, char hex[65])
+enum status checkpoint_manifest_digest(const struct net_job *job, const struct chunks *chunks,
+                                       char hex[65])
 {
     enum status st = ST_NOMEM;
     struct digest_sha256 *d = NULL;
@@ -128,13 +129,13 @@ done:
     return st;
 }
 
-static json_t *files_to_json(const struct ps_manifest *m)
+static json_t *files_to_json(const struct checkpoint_manifest *m)
 {
     json_t *list = json_array();
     int failed = !list;
     for (int i = 0; i < m->n_files; i++) {
         char name[MANIFEST_NAME_BYTES], crc[16];
-        ps_manifest_file_name(id_of(m), i, m->n_files, name);
+        checkpoint_manifest_file_name(id_of(m), i, m->n_files, name);
         snprintf(crc, sizeof crc, "%08x", m->files[i].crc32c);
         json_t *file = json_pack("{s:s, s:I, s:s}", "name", name, "bytes",
                                  (json_int_t)m->files[i].bytes, "header_crc32c", crc);
@@ -149,7 +150,7 @@ static json_t *files_to_json(const struct ps_manifest *m)
 }
 
 /* 1 if the chunks' places were added. */
-static int add_shard(json_t *root, const struct ps_manifest *m)
+static int add_shard(json_t *root, const struct checkpoint_manifest *m)
 {
     json_t *list = json_array();
     int failed = !list;
@@ -159,7 +160,7 @@ static int add_shard(json_t *root, const struct ps_manifest *m)
     return !failed;
 }
 
-static json_t *manifest_to_json(const struct ps_manifest *m)
+static json_t *manifest_to_json(const struct checkpoint_manifest *m)
 {
     json_t *root =
         json_pack("{s:s, s:i, s:I, s:I, s:o, s:I, s:o, s:o}", "format", format, "version", 1,
@@ -175,14 +176,14 @@ static json_t *manifest_to_json(const struct ps_manifest *m)
     return NULL;
 }
 
-enum status ps_manifest_write(const char *folder, const struct ps_manifest *m)
+enum status checkpoint_manifest_write(const char *folder, const struct checkpoint_manifest *m)
 {
     enum status st = ST_OK;
     char path[PATH_MAX], name[MANIFEST_NAME_BYTES], tail[TAIL_BYTES + 1];
     struct durable f;
     json_t *json = manifest_to_json(m);
     char *text = json ? json_dumps(json, JSON_COMPACT) : NULL;
-    ps_manifest_name(id_of(m), name);
+    checkpoint_manifest_name(id_of(m), name);
     int fits = (size_t)snprintf(path, sizeof path, "%s/%s", folder, name) < sizeof path;
     json_decref(json);
     if (!text || !fits) {
@@ -205,7 +206,7 @@ enum status ps_manifest_write(const char *folder, const struct ps_manifest *m)
     return st;
 }
 
-static enum status corrupt(char why[MANIFEST_WHY_BYTES], const char *text)
+static enum status explain_corrupt(char why[MANIFEST_WHY_BYTES], const char *text)
 {
     snprintf(why, MANIFEST_WHY_BYTES, "%s", text);
     return ST_CORRUPT;
@@ -270,7 +271,7 @@ static int optimizer_from_json(const json_t *o, struct optim_config *to)
                                 .epsilon = number_of(o, "epsilon"),
                                 .weight_decay = number_of(o, "weight_decay"),
                                 .schedule = (enum optim_schedule)schedule};
-    return ps_manifest_schedule_read(o, to) && optim_check(to) == ST_OK;
+    return manifest_schedule_read(o, to) && optim_check(to) == ST_OK;
 }
 
 static int job_from_json(const json_t *o, struct net_job *to)
@@ -354,7 +355,7 @@ static enum status chunks_from_json(const json_t *root, struct chunks **out)
 }
 
 /* Of a file that is in another folder than the manifest. */
-static enum status folder_from_json(const json_t *o, struct ps_manifest *m, int i)
+static enum status folder_from_json(const json_t *o, struct checkpoint_manifest *m, int i)
 {
     const json_t *id = json_object_get(o, "folder");
     const char *text = json_string_value(id);
@@ -371,7 +372,7 @@ static enum status folder_from_json(const json_t *o, struct ps_manifest *m, int 
     return ST_OK;
 }
 
-static enum status files_from_json(const json_t *root, struct ps_manifest *m)
+static enum status files_from_json(const json_t *root, struct checkpoint_manifest *m)
 {
     const json_t *list = json_object_get(root, "files");
     size_t n = json_array_size(list);
@@ -385,7 +386,7 @@ static enum status files_from_json(const json_t *root, struct ps_manifest *m)
         const json_t *o = json_array_get(list, (size_t)i);
         const char *crc = text_of(o, "header_crc32c"), *name = text_of(o, "name");
         char want[MANIFEST_NAME_BYTES];
-        ps_manifest_file_name(id_of(m), i, m->n_files, want);
+        checkpoint_manifest_file_name(id_of(m), i, m->n_files, want);
         if (!crc || strlen(crc) != 8 || !name || strcmp(name, want) || integer_of(o, "bytes") < 0)
             return ST_CORRUPT;
         m->files[i] = (struct safetensors_written){(uint64_t)integer_of(o, "bytes"),
@@ -397,7 +398,7 @@ static enum status files_from_json(const json_t *root, struct ps_manifest *m)
     return ST_OK;
 }
 
-static enum status shard_from_json(const json_t *root, struct ps_manifest *m)
+static enum status shard_from_json(const json_t *root, struct checkpoint_manifest *m)
 {
     const json_t *list = json_object_get(root, "shard");
     if (!list)
@@ -417,7 +418,7 @@ static enum status shard_from_json(const json_t *root, struct ps_manifest *m)
     return ST_OK;
 }
 
-static enum status trained_on_from_json(const json_t *root, struct ps_manifest *m)
+static enum status trained_on_from_json(const json_t *root, struct checkpoint_manifest *m)
 {
     const char *text = text_of(root, "trained_on");
     if (!text)
@@ -428,12 +429,12 @@ static enum status trained_on_from_json(const json_t *root, struct ps_manifest *
     return m->trained_on ? ST_OK : ST_NOMEM;
 }
 
-static enum status from_json(const json_t *root, struct ps_manifest *m,
+static enum status from_json(const json_t *root, struct checkpoint_manifest *m,
                              char why[MANIFEST_WHY_BYTES])
 {
     const char *of = text_of(root, "format");
     if (!of || strcmp(of, format) != 0)
-        return corrupt(why, "is no manifest of a checkpoint");
+        return explain_corrupt(why, "is no manifest of a checkpoint");
     if (integer_of(root, "version") != 1) {
         snprintf(why, MANIFEST_WHY_BYTES, "is of format version %" PRId64 ", this program reads 1",
                  integer_of(root, "version"));
@@ -443,7 +444,7 @@ static enum status from_json(const json_t *root, struct ps_manifest *m,
     m->generation = (uint64_t)integer_of(root, "generation");
     if (m->step < 0 || m->generation < 1 || m->generation > INT64_MAX ||
         !job_from_json(json_object_get(root, "job"), &m->job))
-        return corrupt(why, "names a job that cannot be");
+        return explain_corrupt(why, "names a job that cannot be");
     enum status st = chunks_from_json(root, &m->chunks);
     if (st == ST_OK)
         st = files_from_json(root, m);
@@ -454,8 +455,8 @@ static enum status from_json(const json_t *root, struct ps_manifest *m,
     if (st == ST_OK)
         st = manifest_progress_read(root, m->step, &m->progress);
     return st == ST_CORRUPT
-               ? corrupt(why,
-                         "has a malformed list of parameters, files, chunks, members or servers")
+               ? explain_corrupt(
+                     why, "has a malformed list of parameters, files, chunks, members or servers")
                : st;
 }
 
@@ -464,13 +465,13 @@ static enum status check_text(const char *text, size_t n, char why[MANIFEST_WHY_
 {
     char tail[TAIL_BYTES + 1];
     if (n < TAIL_BYTES || memcmp(text + n - TAIL_BYTES, ",\"crc32c\":\"", 11) != 0)
-        return corrupt(why, "is torn, or no manifest of a checkpoint");
+        return explain_corrupt(why, "is torn, or no manifest of a checkpoint");
     snprintf(tail, sizeof tail, tail_format, digest_crc32c(0, text, n - TAIL_BYTES));
     if (memcmp(text + n - TAIL_BYTES, tail, TAIL_BYTES) != 0)
-        return corrupt(why, "does not match its own checksum");
+        return explain_corrupt(why, "does not match its own checksum");
     return json_text_count(text, n, "{[") <= 64 + n / LEAST_ELEMENT
                ? ST_OK
-               : corrupt(why, "is no manifest");
+               : explain_corrupt(why, "is no manifest");
 }
 
 static enum status no_memory(char why[MANIFEST_WHY_BYTES])
@@ -480,7 +481,7 @@ static enum status no_memory(char why[MANIFEST_WHY_BYTES])
 }
 
 /* As errno says. */
-static enum status unread(char why[MANIFEST_WHY_BYTES], const char *what)
+static enum status explain_unread(char why[MANIFEST_WHY_BYTES], const char *what)
 {
     enum status st = status_of_reading(errno);
     snprintf(why, MANIFEST_WHY_BYTES, "cannot be %s: %s", what, status_errno_text(errno));
@@ -495,16 +496,16 @@ static enum status read_text(const char *path, char **out, size_t *n, char why[M
     enum status st = ST_OK;
     char *text = NULL;
     if (!f || fstat(fileno(f), &s) != 0)
-        TRY(unread(why, "opened"));
+        TRY(explain_unread(why, "opened"));
     if (!S_ISREG(s.st_mode) || s.st_size > MAX_BYTES)
-        TRY(corrupt(why, "is no manifest of a checkpoint"));
+        TRY(explain_corrupt(why, "is no manifest of a checkpoint"));
     text = malloc((size_t)s.st_size + 1);
     TRY(text ? ST_OK : no_memory(why));
     *n = fread(text, 1, (size_t)s.st_size, f);
     if (ferror(f))
-        TRY(unread(why, "read"));
+        TRY(explain_unread(why, "read"));
     if (*n != (size_t)s.st_size)
-        TRY(corrupt(why, "cannot be read to its end"));
+        TRY(explain_corrupt(why, "cannot be read to its end"));
     *n -= *n > 0 && text[*n - 1] == '\n';
     text[*n] = 0;
     *out = text;
@@ -516,14 +517,14 @@ done:
     return st;
 }
 
-enum status ps_manifest_read(const char *path, struct ps_manifest **out,
-                             char why[MANIFEST_WHY_BYTES])
+enum status checkpoint_manifest_read(const char *path, struct checkpoint_manifest **out,
+                                     char why[MANIFEST_WHY_BYTES])
 {
     enum status st = ST_OK;
     char *text = NULL;
     size_t n = 0;
     json_t *root = NULL;
-    struct ps_manifest *m = calloc(1, sizeof *m);
+    struct checkpoint_manifest *m = calloc(1, sizeof *m);
     TRY(m ? ST_OK : no_memory(why));
     st = ST_IO;
     for (int i = 0; i < CHECKPOINT_TRIES && st == ST_IO; i++)
@@ -532,7 +533,7 @@ enum status ps_manifest_read(const char *path, struct ps_manifest **out,
     TRY(check_text(text, n, why));
     st = json_text_load(text, n, &root);
     if (st == ST_CORRUPT)
-        TRY(corrupt(why, "does not parse as JSON"));
+        TRY(explain_corrupt(why, "does not parse as JSON"));
     if (st == ST_OK)
         st = from_json(root, m, why);
     TRY(st == ST_NOMEM ? no_memory(why) : st);
@@ -541,18 +542,18 @@ enum status ps_manifest_read(const char *path, struct ps_manifest **out,
 done:
     json_decref(root);
     free(text);
-    ps_manifest_free(m);
+    checkpoint_manifest_free(m);
     return st;
 }
 
-uint64_t ps_manifest_position(const struct ps_manifest *m)
+uint64_t checkpoint_manifest_position(const struct checkpoint_manifest *m)
 {
     struct net_place place = {.n_members = m->job.sync_mode == JOB_SYNC ? m->job.n_workers : 1};
     return m->progress.known ? m->progress.position
                              : net_place_position(&place, m->job.batch, m->step);
 }
 
-void ps_manifest_free(struct ps_manifest *m)
+void checkpoint_manifest_free(struct checkpoint_manifest *m)
 {
     if (!m)
         return;

@@ -26,7 +26,7 @@ enum {
 
 /* Of a region: the parent's version that its values go back to, and the CRC-32C of that; and the
  * step of its own at which the optimizer's slots were zero. */
-struct ps_parent_version {
+struct checkpoint_parent_version {
     int known;
     int64_t version;
     uint32_t crc32c;
@@ -34,17 +34,17 @@ struct ps_parent_version {
 };
 
 /* How far training was at the step, and who had done it. */
-struct ps_progress {
+struct checkpoint_progress {
     int known;              /* 0: written before there was this; nothing below is set */
     uint64_t position;      /* samples that were read up to the step, of all passes */
     int n_members, *member; /* indices, ascending */
     struct hosts servers;   /* addresses; a server's number is its place */
     int n_contributed;      /* as of the step, as in a plan (net/wire/plan.h) */
     struct net_contribution *contributed;
-    struct ps_parent_version parent;
+    struct checkpoint_parent_version parent;
 };
 
-struct ps_manifest {
+struct checkpoint_manifest {
     int64_t step;
     uint64_t generation;
     struct net_job job;
@@ -55,24 +55,24 @@ struct ps_manifest {
                                         its server's own; else empty. NULL: all are in this one */
     int *shard;       /* [chunks->n_chunks] the file that has the chunk; NULL: not recorded */
     char *trained_on; /* as in struct net_join, of the member let in last; NULL: not known */
-    struct ps_progress progress;
+    struct checkpoint_progress progress;
 };
 
 /* Names the job in 64 hex digits and a 0: its parameters, optimizer, seed and mode. */
-enum status ps_manifest_digest(const struct net_job *job, const struct chunks *chunks,
-                               char hex[65]);
+enum status checkpoint_manifest_digest(const struct net_job *job, const struct chunks *chunks,
+                                       char hex[65]);
 
-enum status ps_manifest_write(const char *folder, const struct ps_manifest *m);
-enum status ps_manifest_read(const char *path, struct ps_manifest **out,
-                             char why[MANIFEST_WHY_BYTES]);
+enum status checkpoint_manifest_write(const char *folder, const struct checkpoint_manifest *m);
+enum status checkpoint_manifest_read(const char *path, struct checkpoint_manifest **out,
+                                     char why[MANIFEST_WHY_BYTES]);
 /* Samples that were read up to the checkpoint. */
-uint64_t ps_manifest_position(const struct ps_manifest *m);
-void ps_manifest_free(struct ps_manifest *m); /* NULL is fine */
+uint64_t checkpoint_manifest_position(const struct checkpoint_manifest *m);
+void checkpoint_manifest_free(struct checkpoint_manifest *m); /* NULL is fine */
 
 /* One of a folder's manifests. */
-struct ps_manifest_place {
-    struct ps_checkpoint_id id; /* as the manifest says; as the name says if it cannot be read */
-    int old;                    /* about to be removed */
+struct checkpoint_manifest_place {
+    struct checkpoint_id id; /* as the manifest says; as the name says if it cannot be read */
+    int old;                 /* about to be removed */
     int n_files;
     int readable; /* 0: why says what is wrong */
     int unread;   /* 1: it could not be read now, which says nothing of what is in it */
@@ -80,6 +80,7 @@ struct ps_manifest_place {
 };
 /* All of the folder's, newest first, the unreadable where their names belong. *out is malloc'd. A
  * folder that is not there has none. ST_INVALID, ST_IO; ST_NOMEM, also of one of them; logged. */
-enum status ps_manifest_list(const char *folder, struct ps_manifest_place **out, int *n);
+enum status checkpoint_retention_list(const char *folder, struct checkpoint_manifest_place **out,
+                                      int *n);
 
 #endif

@@ -62,9 +62,9 @@ json_t *manifest_input_add(json_t *job, const struct net_job *from)
     if (ok && n->n > 0)
         ok = json_object_set_new(job, "mean", floats_to_json(n->mean, n->n)) == 0 &&
              json_object_set_new(job, "std", floats_to_json(n->std, n->n)) == 0;
-    if (ok && job_augments(&from->augment))
+    if (ok && job_input_augments(&from->augment))
         ok = json_object_set_new(job, "augment",
-                                 json_string(job_augment_text(&from->augment, augment))) == 0;
+                                 json_string(job_input_augment_text(&from->augment, augment))) == 0;
     if (ok && from->rounding.n_bytes > 0)
         ok = json_object_set_new(job, "rounded", rounding_to_json(&from->rounding)) == 0;
     if (ok)
@@ -84,15 +84,15 @@ static int normal_read(const json_t *job, struct net_job *to)
         return 0;
     to->normal.n = (int)n;
     return floats_from_json(mean, to->normal.mean, n) && floats_from_json(std, to->normal.std, n) &&
-           !job_normal_problem(&to->normal);
+           !job_input_normal_problem(&to->normal);
 }
 
 int manifest_input_read(const json_t *job, struct net_job *to)
 {
     const json_t *augment = json_object_get(job, "augment");
     to->augment = (struct job_augment){0};
-    if (augment &&
-        (!json_is_string(augment) || !job_augment_parse(json_string_value(augment), &to->augment)))
+    if (augment && (!json_is_string(augment) ||
+                    !job_input_augment_parse(json_string_value(augment), &to->augment)))
         return 0;
     return normal_read(job, to) && rounding_read(job, &to->rounding);
 }

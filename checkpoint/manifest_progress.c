@@ -4,7 +4,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-static int add_parent(json_t *root, const struct ps_parent_version *p)
+static int add_parent(json_t *root, const struct checkpoint_parent_version *p)
 {
     return json_object_set_new(root, "parent",
                                json_pack("{s:I, s:I, s:I}", "version", (json_int_t)p->version,
@@ -12,7 +12,7 @@ static int add_parent(json_t *root, const struct ps_parent_version *p)
                                          (json_int_t)p->slots_since)) == 0;
 }
 
-int manifest_progress_add(json_t *root, const struct ps_progress *p)
+int manifest_progress_add(json_t *root, const struct checkpoint_progress *p)
 {
     json_t *members = json_array(), *servers = json_array(), *contributed = json_array();
     int failed = 0;
@@ -34,7 +34,7 @@ int manifest_progress_add(json_t *root, const struct ps_progress *p)
     return !failed;
 }
 
-static enum status members_from_json(const json_t *list, struct ps_progress *p)
+static enum status members_from_json(const json_t *list, struct checkpoint_progress *p)
 {
     size_t n = json_array_size(list);
     if (n < 1 || n > JOB_MAX_WORKERS)
@@ -75,7 +75,8 @@ static enum status servers_from_json(const json_t *list, struct hosts *servers)
 }
 
 /* Pairs of a member's index and a version; left out where no member has contributed. */
-static enum status contributed_from_json(const json_t *list, int64_t step, struct ps_progress *p)
+static enum status contributed_from_json(const json_t *list, int64_t step,
+                                         struct checkpoint_progress *p)
 {
     size_t n = json_array_size(list);
     if (n > JOB_MAX_WORKERS)
@@ -96,7 +97,8 @@ static enum status contributed_from_json(const json_t *list, int64_t step, struc
     return ST_OK;
 }
 
-static enum status parent_from_json(const json_t *o, int64_t step, struct ps_parent_version *p)
+static enum status parent_from_json(const json_t *o, int64_t step,
+                                    struct checkpoint_parent_version *p)
 {
     const json_t *version = json_object_get(o, "version"), *crc = json_object_get(o, "crc32c");
     const json_t *since = json_object_get(o, "slots_since");
@@ -107,12 +109,13 @@ static enum status parent_from_json(const json_t *o, int64_t step, struct ps_par
         !json_is_integer(since) || json_integer_value(since) < 0 ||
         json_integer_value(since) > step)
         return ST_CORRUPT;
-    *p = (struct ps_parent_version){1, json_integer_value(version),
-                                    (uint32_t)json_integer_value(crc), json_integer_value(since)};
+    *p = (struct checkpoint_parent_version){1, json_integer_value(version),
+                                            (uint32_t)json_integer_value(crc),
+                                            json_integer_value(since)};
     return ST_OK;
 }
 
-enum status manifest_progress_read(const json_t *root, int64_t step, struct ps_progress *p)
+enum status manifest_progress_read(const json_t *root, int64_t step, struct checkpoint_progress *p)
 {
     const json_t *position = json_object_get(root, "position");
     if (!position)
@@ -131,7 +134,7 @@ enum status manifest_progress_read(const json_t *root, int64_t step, struct ps_p
     return st;
 }
 
-void manifest_progress_free(struct ps_progress *p)
+void manifest_progress_free(struct checkpoint_progress *p)
 {
     free(p->member);
     hosts_free(&p->servers);

@@ -6,10 +6,10 @@
 #include <jansson.h>
 
 /* 1 if the progress was added to the manifest's object. */
-int manifest_progress_add(json_t *root, const struct ps_progress *p);
+int manifest_progress_add(json_t *root, const struct checkpoint_progress *p);
 /* Of the manifest of `step`. Of one without, nothing is known. Its lists are the caller's, whatever
  * comes back. */
-enum status manifest_progress_read(const json_t *root, int64_t step, struct ps_progress *p);
-void manifest_progress_free(struct ps_progress *p); /* its lists */
+enum status manifest_progress_read(const json_t *root, int64_t step, struct checkpoint_progress *p);
+void manifest_progress_free(struct checkpoint_progress *p); /* its lists */
 
 #endif

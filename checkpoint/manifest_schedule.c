@@ -18,7 +18,7 @@ static json_t *boundaries(const struct optim_config *from)
     return list;
 }
 
-json_t *ps_manifest_schedule_add(json_t *optimizer, const struct optim_config *from)
+json_t *manifest_schedule_add(json_t *optimizer, const struct optim_config *from)
 {
     struct optim_config usual;
     int ok = optimizer != NULL;
@@ -41,7 +41,7 @@ json_t *ps_manifest_schedule_add(json_t *optimizer, const struct optim_config *f
     return NULL;
 }
 
-int ps_manifest_schedule_read(const json_t *optimizer, struct optim_config *to)
+int manifest_schedule_read(const json_t *optimizer, struct optim_config *to)
 {
     const json_t *list = json_object_get(optimizer, "lr_boundaries");
     const json_t *decay = json_object_get(optimizer, "lr_decay");

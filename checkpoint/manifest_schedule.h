@@ -8,8 +8,8 @@
 #include <jansson.h>
 
 /* Takes `optimizer` and returns it; NULL: out of memory. */
-json_t *ps_manifest_schedule_add(json_t *optimizer, const struct optim_config *from);
+json_t *manifest_schedule_add(json_t *optimizer, const struct optim_config *from);
 /* 0: it is malformed; bounds are optim_check's to see. */
-int ps_manifest_schedule_read(const json_t *optimizer, struct optim_config *to);
+int manifest_schedule_read(const json_t *optimizer, struct optim_config *to);
 
 #endif

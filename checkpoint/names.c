@@ -7,7 +7,7 @@
 
 static const char old_prefix[] = MANIFEST_OLD_PREFIX;
 
-int ps_checkpoint_compare(struct ps_checkpoint_id a, struct ps_checkpoint_id b)
+int checkpoint_names_compare(struct checkpoint_id a, struct checkpoint_id b)
 {
     if (a.generation != b.generation)
         return a.generation < b.generation ? -1 : 1;
@@ -15,45 +15,45 @@ int ps_checkpoint_compare(struct ps_checkpoint_id a, struct ps_checkpoint_id b)
 }
 
 /* weir-E.G-S, or weir-S in epoch 0. */
-static int stem(struct ps_checkpoint_id id, char name[MANIFEST_NAME_BYTES])
+static int stem(struct checkpoint_id id, char name[MANIFEST_NAME_BYTES])
 {
-    uint64_t epoch = ps_term_epoch(id.generation);
+    uint64_t epoch = checkpoint_term_epoch(id.generation);
     if (epoch == 0)
         return snprintf(name, MANIFEST_NAME_BYTES, "weir-%" PRId64, id.step);
     return snprintf(name, MANIFEST_NAME_BYTES, "weir-%" PRIu64 ".%" PRIu64 "-%" PRId64, epoch,
-                    id.generation - ps_term(epoch, 0), id.step);
+                    id.generation - checkpoint_term(epoch, 0), id.step);
 }
 
-void ps_manifest_name(struct ps_checkpoint_id id, char name[MANIFEST_NAME_BYTES])
+void checkpoint_manifest_name(struct checkpoint_id id, char name[MANIFEST_NAME_BYTES])
 {
     int n = stem(id, name);
     snprintf(name + n, MANIFEST_NAME_BYTES - (size_t)n, ".json");
 }
 
-void ps_manifest_old_name(struct ps_checkpoint_id id, char name[MANIFEST_NAME_BYTES])
+void checkpoint_manifest_old_name(struct checkpoint_id id, char name[MANIFEST_NAME_BYTES])
 {
     char plain[MANIFEST_NAME_BYTES];
-    ps_manifest_name(id, plain);
+    checkpoint_manifest_name(id, plain);
     snprintf(name, MANIFEST_NAME_BYTES, "%s%.*s", old_prefix,
              MANIFEST_NAME_BYTES - (int)sizeof old_prefix, plain);
 }
 
-void ps_manifest_file_name(struct ps_checkpoint_id id, int server, int n_servers,
-                           char name[MANIFEST_NAME_BYTES])
+void checkpoint_manifest_file_name(struct checkpoint_id id, int server, int n_servers,
+                                   char name[MANIFEST_NAME_BYTES])
 {
     int n = stem(id, name);
     snprintf(name + n, MANIFEST_NAME_BYTES - (size_t)n, "-%d-of-%d.safetensors", server, n_servers);
 }
 
-static int parse_stem(const char *name, struct ps_checkpoint_id *id)
+static int parse_stem(const char *name, struct checkpoint_id *id)
 {
     uint64_t epoch, n;
     int64_t step;
     if (sscanf(name, "weir-%8" SCNu64 ".%8" SCNu64 "-%18" SCNd64, &epoch, &n, &step) == 3) {
-        *id = (struct ps_checkpoint_id){ps_term(epoch, n), step};
+        *id = (struct checkpoint_id){checkpoint_term(epoch, n), step};
         return epoch > 0 && epoch <= TERM_MAX_EPOCH && n <= TERM_MAX_EPOCH && step >= 0;
     }
-    *id = (struct ps_checkpoint_id){0, 0};
+    *id = (struct checkpoint_id){0, 0};
     return sscanf(name, "weir-%18" SCNd64, &id->step) == 1 && id->step >= 0;
 }
 
@@ -76,22 +76,22 @@ static int is_temporary_of(const char *name)
     return ours && n > 4 && !strcmp(name + n - 4, ".tmp");
 }
 
-void ps_name_parse(const char *name, struct ps_name *out)
+void checkpoint_name_parse(const char *name, struct checkpoint_name *out)
 {
     char own[MANIFEST_NAME_BYTES];
     int temporary = 0;
-    *out = (struct ps_name){.server = -1};
+    *out = (struct checkpoint_name){.server = -1};
     if (is_temporary_of(name)) {
-        out->kind = PS_NAME_TEMPORARY_OF;
+        out->kind = CHECKPOINT_NAME_TEMPORARY_OF;
         return;
     }
     out->old = strncmp(name, old_prefix, strlen(old_prefix)) == 0;
     name += out->old ? strlen(old_prefix) : 0;
     if (!parse_stem(name, &out->id))
         return;
-    ps_manifest_name(out->id, own);
+    checkpoint_manifest_name(out->id, own);
     if (is_own(name, own, &temporary)) {
-        out->kind = temporary ? PS_NAME_TEMPORARY : PS_NAME_MANIFEST;
+        out->kind = temporary ? CHECKPOINT_NAME_TEMPORARY : CHECKPOINT_NAME_MANIFEST;
         return;
     }
     const char *of = strstr(name, "-of-");
@@ -99,7 +99,7 @@ void ps_name_parse(const char *name, struct ps_name *out)
         of--;
     if (!of || out->old || sscanf(of, "%6d-of-%6d", &out->server, &out->n_servers) != 2)
         return;
-    ps_manifest_file_name(out->id, out->server, out->n_servers, own);
+    checkpoint_manifest_file_name(out->id, out->server, out->n_servers, own);
     if (is_own(name, own, &temporary))
-        out->kind = temporary ? PS_NAME_TEMPORARY : PS_NAME_FILE;
+        out->kind = temporary ? CHECKPOINT_NAME_TEMPORARY : CHECKPOINT_NAME_FILE;
 }

@@ -20,43 +20,43 @@
 enum { MANIFEST_NAME_BYTES = 96 };
 #define MANIFEST_OLD_PREFIX "old-"
 
-static inline uint64_t ps_term(uint64_t epoch, uint64_t n)
+static inline uint64_t checkpoint_term(uint64_t epoch, uint64_t n)
 {
     return epoch << TERM_BITS | n;
 }
 
-static inline uint64_t ps_term_epoch(uint64_t generation)
+static inline uint64_t checkpoint_term_epoch(uint64_t generation)
 {
     return generation >> TERM_BITS;
 }
 
-struct ps_checkpoint_id {
+struct checkpoint_id {
     uint64_t generation; /* 0: none; of a name in epoch 0: not known */
     int64_t step;
 };
 /* < 0: a is older than b. */
-int ps_checkpoint_compare(struct ps_checkpoint_id a, struct ps_checkpoint_id b);
+int checkpoint_names_compare(struct checkpoint_id a, struct checkpoint_id b);
 
 /* File names, without a folder. */
-void ps_manifest_name(struct ps_checkpoint_id id, char name[MANIFEST_NAME_BYTES]);
-void ps_manifest_old_name(struct ps_checkpoint_id id, char name[MANIFEST_NAME_BYTES]);
-void ps_manifest_file_name(struct ps_checkpoint_id id, int server, int n_servers,
-                           char name[MANIFEST_NAME_BYTES]);
+void checkpoint_manifest_name(struct checkpoint_id id, char name[MANIFEST_NAME_BYTES]);
+void checkpoint_manifest_old_name(struct checkpoint_id id, char name[MANIFEST_NAME_BYTES]);
+void checkpoint_manifest_file_name(struct checkpoint_id id, int server, int n_servers,
+                                   char name[MANIFEST_NAME_BYTES]);
 
-enum ps_name_kind {
-    PS_NAME_OTHER,        /* none of a checkpoint's */
-    PS_NAME_MANIFEST,     /* also of one about to be removed: `old` */
-    PS_NAME_FILE,         /* a server's */
-    PS_NAME_TEMPORARY,    /* of a server's file or a manifest, never finished */
-    PS_NAME_TEMPORARY_OF, /* of another file of the folder, never finished */
+enum checkpoint_name_kind {
+    CHECKPOINT_NAME_OTHER,        /* none of a checkpoint's */
+    CHECKPOINT_NAME_MANIFEST,     /* also of one about to be removed: `old` */
+    CHECKPOINT_NAME_FILE,         /* a server's */
+    CHECKPOINT_NAME_TEMPORARY,    /* of a server's file or a manifest, never finished */
+    CHECKPOINT_NAME_TEMPORARY_OF, /* of another file of the folder, never finished */
 };
 
-struct ps_name {
-    enum ps_name_kind kind;
-    struct ps_checkpoint_id id; /* generation 0: of epoch 0 */
+struct checkpoint_name {
+    enum checkpoint_name_kind kind;
+    struct checkpoint_id id;    /* generation 0: of epoch 0 */
     int old, server, n_servers; /* server: -1 for a manifest's */
 };
 /* What the name means, by itself. */
-void ps_name_parse(const char *name, struct ps_name *out);
+void checkpoint_name_parse(const char *name, struct checkpoint_name *out);
 
 #endif

@@ -37,29 +37,30 @@ static enum owner_state look_at_lock(const char *folder, char why[CONTROL_TEXT_B
 }
 
 /* Returns true if the lease's address means another program on another machine. */
-static bool is_elsewhere(const struct ps_lease *lease)
+static bool is_elsewhere(const struct checkpoint_lease *lease)
 {
     char host[LEASE_HOST_BYTES];
-    ps_folder_host(host);
+    checkpoint_folder_host(host);
     return lease->host[0] && hosts_is_loopback(lease->address) && strcmp(lease->host, host) != 0;
 }
 
 /* Asks at the lease's address. Only the lease's incarnation proves that its owner answers, and only
  * another ps that there is another program. Where no program listens, or none answers in time, the
  * owner is taken to be gone: its machine may be. */
-static enum owner_state ask_server(const struct ps_lease *lease, char why[CONTROL_TEXT_BYTES])
+static enum owner_state ask_server(const struct checkpoint_lease *lease,
+                                   char why[CONTROL_TEXT_BYTES])
 {
     struct net_status s;
-    int64_t resolve_ms = net_resolve_ms(lease->address);
+    int64_t resolve_ms = reach_resolve_ms(lease->address);
     if (resolve_ms < 0) {
         snprintf(why, CONTROL_TEXT_BYTES, "no name server answers for its name");
         return OWNER_UNKNOWN;
     }
-    enum status st = net_status_ask(lease->address, 0, OWNER_ANSWER_MS + resolve_ms, &s, why);
+    enum status st = status_client_ask(lease->address, 0, OWNER_ANSWER_MS + resolve_ms, &s, why);
     if (st == ST_DEADLINE)
         return OWNER_GONE;
     if (st != ST_OK)
-        return st == ST_UNAVAILABLE && !net_is_listening(lease->address, OWNER_ANSWER_MS)
+        return st == ST_UNAVAILABLE && !reach_is_listening(lease->address, OWNER_ANSWER_MS)
                    ? OWNER_GONE
                    : OWNER_UNKNOWN;
     uint64_t owner = s.checkpoints.owner;
@@ -71,7 +72,7 @@ static enum owner_state ask_server(const struct ps_lease *lease, char why[CONTRO
     return owner != lease->incarnation ? OWNER_GONE : is_ending ? OWNER_ENDING : OWNER_ALIVE;
 }
 
-static enum owner_state look_at_server(const struct ps_lease *lease, const char *address,
+static enum owner_state look_at_server(const struct checkpoint_lease *lease, const char *address,
                                        char why[CONTROL_TEXT_BYTES])
 {
     snprintf(why, CONTROL_TEXT_BYTES, "this address is one of the machine %s, not of this one",
@@ -82,7 +83,7 @@ static enum owner_state look_at_server(const struct ps_lease *lease, const char 
     return is_own ? OWNER_GONE : ask_server(lease, why);
 }
 
-static void log_taken(const char *folder, const struct ps_lease *lease, const char *ps0,
+static void log_taken(const char *folder, const struct checkpoint_lease *lease, const char *ps0,
                       enum owner_state state, const char *why)
 {
     if (state != OWNER_UNKNOWN)
@@ -96,7 +97,7 @@ static void log_taken(const char *folder, const struct ps_lease *lease, const ch
             folder, ps0, lease->address, why);
 }
 
-static void log_refused(const char *folder, const struct ps_lease *lease, bool is_alone,
+static void log_refused(const char *folder, const struct checkpoint_lease *lease, bool is_alone,
                         enum owner_state state, const char *why)
 {
     if (state == OWNER_UNKNOWN)
@@ -118,11 +119,11 @@ static void log_refused(const char *folder, const struct ps_lease *lease, bool i
               folder, lease->address);
 }
 
-enum status ps_owner_check(const char *folder, const char *address, bool take_over)
+enum status checkpoint_owner_check(const char *folder, const char *address, bool take_over)
 {
-    struct ps_lease lease;
+    struct checkpoint_lease lease;
     char why[CONTROL_TEXT_BYTES] = "";
-    enum status st = ps_folder_lease(folder, &lease);
+    enum status st = checkpoint_folder_lease(folder, &lease);
     if (st != ST_OK || lease.epoch == 0 || !lease.address[0])
         return st;
     bool is_alone = strncmp(lease.address, OWNER_ALONE_PREFIX, strlen(OWNER_ALONE_PREFIX)) == 0;

@@ -34,6 +34,6 @@ enum { OWNER_ANSWER_MS = 4000 };
 /* Checks that the caller, which listens at this address (NULL: it has none), may claim the folder.
  * An owner with the same address, on the same machine if that is a loopback address, is gone, since
  * the caller has its port. With take_over a living owner has a warning instead of an error. */
-enum status ps_owner_check(const char *folder, const char *address, bool take_over);
+enum status checkpoint_owner_check(const char *folder, const char *address, bool take_over);
 
 #endif

@@ -10,7 +10,7 @@
 #include <string.h>
 
 struct found {
-    struct ps_part part;
+    struct checkpoint_part part;
     int unread;      /* it may be whole another time */
     int whole, mine; /* its size and header fit; it is not known to be another server's */
     int temporary;
@@ -34,7 +34,7 @@ static int names_at(const char *list, int i, const char *address)
     return list && strncmp(list, address, n) == 0 && (!list[n] || list[n] == ',');
 }
 
-int ps_part_is_from(const struct safetensors_file *f, int server, const char *address)
+int checkpoint_part_is_from(const struct safetensors_file *f, int server, const char *address)
 {
     const char *addresses = safetensors_metadata(f, "addresses");
     return addresses && names_at(addresses, server, address);
@@ -52,7 +52,7 @@ static enum status look_into(const struct finds *all, struct found *f, char *why
 {
     char path[PATH_MAX];
     struct safetensors_file *file = NULL;
-    struct ps_part *p = &f->part;
+    struct checkpoint_part *p = &f->part;
     snprintf(why, SAFETENSORS_WHY_BYTES, "the path is too long");
     if ((size_t)snprintf(path, sizeof path, "%s/%s", all->folder, f->name) >= sizeof path)
         return ST_IO;
@@ -82,15 +82,15 @@ static enum status look_into(const struct finds *all, struct found *f, char *why
 static int newest_first(const void *a, const void *b)
 {
     const struct found *x = a, *y = b;
-    int by_id = ps_checkpoint_compare(y->part.id, x->part.id);
+    int by_id = checkpoint_names_compare(y->part.id, x->part.id);
     return by_id ? by_id : x->part.server - y->part.server;
 }
 
 static enum status add_name(struct finds *all, const char *name)
 {
-    struct ps_name is;
-    ps_name_parse(name, &is);
-    if (is.server < 0 || (is.kind != PS_NAME_FILE && is.kind != PS_NAME_TEMPORARY))
+    struct checkpoint_name is;
+    checkpoint_name_parse(name, &is);
+    if (is.server < 0 || (is.kind != CHECKPOINT_NAME_FILE && is.kind != CHECKPOINT_NAME_TEMPORARY))
         return ST_OK;
     if ((all->n & (all->n - 1)) == 0) {
         struct found *grown =
@@ -102,7 +102,7 @@ static enum status add_name(struct finds *all, const char *name)
     struct found *f = &all->list[all->n++];
     *f = (struct found){.part = {is.id, is.server, is.n_servers, {0, 0}},
                         .mine = 1,
-                        .temporary = is.kind == PS_NAME_TEMPORARY};
+                        .temporary = is.kind == CHECKPOINT_NAME_TEMPORARY};
     snprintf(f->name, sizeof f->name, "%s", name);
     return ST_OK;
 }
@@ -148,11 +148,11 @@ static enum status find_all(struct finds *all)
     return st;
 }
 
-enum status ps_parts_list(const char *folder, const char *address, struct ps_part **out, int *n,
-                          int *n_unread)
+enum status checkpoint_parts_list(const char *folder, const char *address,
+                                  struct checkpoint_part **out, int *n, int *n_unread)
 {
     struct finds all = {.folder = folder, .address = address};
-    struct ps_part *list = NULL;
+    struct checkpoint_part *list = NULL;
     int n_list = 0, n_bad = 0;
     enum status st = ST_OK;
     TRY(find_all(&all));
@@ -175,15 +175,15 @@ done:
     return st;
 }
 
-int ps_parts_have_all_steps(const char *folder)
+int checkpoint_parts_have_all_steps(const char *folder)
 {
-    struct ps_part *list = NULL;
+    struct checkpoint_part *list = NULL;
     struct safetensors_file *f = NULL;
     char name[MANIFEST_NAME_BYTES], path[PATH_MAX], why[SAFETENSORS_WHY_BYTES];
     int n = 0, all = 0;
-    if (ps_parts_list(folder, NULL, &list, &n, NULL) != ST_OK || n == 0)
+    if (checkpoint_parts_list(folder, NULL, &list, &n, NULL) != ST_OK || n == 0)
         goto done;
-    ps_manifest_file_name(list->id, list->server, list->n_servers, name);
+    checkpoint_manifest_file_name(list->id, list->server, list->n_servers, name);
     if ((size_t)snprintf(path, sizeof path, "%s/%s", folder, name) < sizeof path &&
         safetensors_open(path, &f, why) == ST_OK) {
         const char *steps = safetensors_metadata(f, "train_steps");
@@ -196,21 +196,22 @@ done:
 }
 
 /* In epoch 0 a damaged file's generation is not known: its step decides. */
-static int is_same(struct ps_checkpoint_id part, struct ps_checkpoint_id id)
+static int is_same(struct checkpoint_id part, struct checkpoint_id id)
 {
     return part.step == id.step && id.generation > 0 &&
            (part.generation == id.generation ||
-            (part.generation == 0 && ps_term_epoch(id.generation) == 0));
+            (part.generation == 0 && checkpoint_term_epoch(id.generation) == 0));
 }
 
-static int stays(const struct found *f, const struct ps_parts_keep *keep)
+static int is_kept(const struct found *f, const struct checkpoint_keep *keep)
 {
-    uint64_t epoch = ps_term_epoch(f->part.id.generation), now = ps_term_epoch(keep->generation);
+    uint64_t epoch = checkpoint_term_epoch(f->part.id.generation),
+             now = checkpoint_term_epoch(keep->generation);
     if (!f->mine || epoch > now || is_same(f->part.id, keep->writing) ||
         (f->temporary && is_same(f->part.id, keep->ordered)))
         return 1;
     if (keep->older_stay && keep->n_kept > 0 && !f->temporary &&
-        ps_checkpoint_compare(f->part.id, keep->kept[keep->n_kept - 1]) < 0)
+        checkpoint_names_compare(f->part.id, keep->kept[keep->n_kept - 1]) < 0)
         return 1;
     for (int i = 0; i < keep->n_kept && !f->temporary; i++)
         if (is_same(f->part.id, keep->kept[i]))
@@ -218,14 +219,15 @@ static int stays(const struct found *f, const struct ps_parts_keep *keep)
     return epoch < now && keep->n_kept == 0 && !f->temporary;
 }
 
-enum status ps_parts_tidy(const char *folder, const char *address, const struct ps_parts_keep *keep)
+enum status checkpoint_parts_clean(const char *folder, const char *address,
+                                   const struct checkpoint_keep *keep)
 {
     struct finds all = {.folder = folder, .address = address, .home = keep->home};
     char path[PATH_MAX];
     enum status st = ST_OK, failed = ST_OK;
     TRY(find_all(&all));
     for (int i = 0; i < all.n; i++) {
-        if (stays(&all.list[i], keep) ||
+        if (is_kept(&all.list[i], keep) ||
             (keep->needs && keep->needs(keep->ctx, all.list[i].part.id)) ||
             (size_t)snprintf(path, sizeof path, "%s/%s", folder, all.list[i].name) >= sizeof path)
             continue;

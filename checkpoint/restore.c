@@ -12,7 +12,7 @@
 #include <string.h>
 #include <sys/stat.h>
 
-static enum status corrupt(char why[MANIFEST_WHY_BYTES], const char *file, const char *text)
+static enum status explain_corrupt(char why[MANIFEST_WHY_BYTES], const char *file, const char *text)
 {
     char copy[SAFETENSORS_WHY_BYTES]; /* text may be in why */
     snprintf(copy, sizeof copy, "%s", text);
@@ -38,7 +38,7 @@ static const struct net_param **index_params(const struct chunks *chunks)
 }
 
 /* Reads a tensor's name; 0: it is none of ours, or is not as long as it says. */
-static int place_tensor(const struct ps_manifest *m, const struct net_param **index,
+static int place_tensor(const struct checkpoint_manifest *m, const struct net_param **index,
                         struct tensor *t)
 {
     char name[CHUNKS_MAX_NAME + 1];
@@ -78,7 +78,7 @@ static int by_place(const void *a, const void *b)
     return x->first < y->first ? -1 : x->first > y->first;
 }
 
-int64_t ps_restore_next_owned(const struct chunks *chunks, int slot, int *param, int64_t at)
+int64_t checkpoint_restore_next_owned(const struct chunks *chunks, int slot, int *param, int64_t at)
 {
     for (; slot >= 0 && *param < chunks->n_params; (*param)++) {
         const struct net_param *p = &chunks->params[*param];
@@ -92,17 +92,17 @@ int64_t ps_restore_next_owned(const struct chunks *chunks, int slot, int *param,
 }
 
 /* 1 if the tensors cover everything, nothing twice. */
-static int check_cover(const struct ps_restore *r)
+static int check_cover(const struct checkpoint_restore *r)
 {
     const struct chunks *chunks = r->m->chunks;
     int i = 0;
     for (int slot = -1; slot < job_n_slots(&r->m->job); slot++) {
         int param = 0;
-        int64_t at = ps_restore_next_owned(chunks, slot, &param, 0);
+        int64_t at = checkpoint_restore_next_owned(chunks, slot, &param, 0);
         for (; i < r->n_tensors && r->tensors[i].slot == slot; i++) {
             if (r->tensors[i].first != at)
                 return 0;
-            at = ps_restore_next_owned(chunks, slot, &param, at + r->tensors[i].n);
+            at = checkpoint_restore_next_owned(chunks, slot, &param, at + r->tensors[i].n);
         }
         if (at != chunks->n_elems)
             return 0;
@@ -121,7 +121,7 @@ static int64_t version_of(const struct safetensors_file *f, const char *name, in
 }
 
 /* 1 if no two tensors have the same elements. */
-static int check_apart(const struct ps_restore *r)
+static int check_apart(const struct checkpoint_restore *r)
 {
     for (int i = 1; i < r->n_tensors; i++) {
         const struct tensor *a = &r->tensors[i - 1], *b = &r->tensors[i];
@@ -131,7 +131,8 @@ static int check_apart(const struct ps_restore *r)
     return 1;
 }
 
-static enum status index_tensors(struct ps_restore *r, int is_part, char why[MANIFEST_WHY_BYTES])
+static enum status index_tensors(struct checkpoint_restore *r, int is_part,
+                                 char why[MANIFEST_WHY_BYTES])
 {
     size_t room = 1;
     int n;
@@ -154,13 +155,13 @@ static enum status index_tensors(struct ps_restore *r, int is_part, char why[MAN
             t->entry = &e[k];
             t->version = version_of(r->files[i], e[k].name, r->m->step);
             if (!place_tensor(r->m, index, t))
-                TRY(corrupt(why, e[k].name, "is no tensor of this job"));
+                TRY(explain_corrupt(why, e[k].name, "is no tensor of this job"));
         }
     }
     qsort(r->tensors, (size_t)r->n_tensors, sizeof *r->tensors, by_place);
     if (is_part ? !check_apart(r) : !check_cover(r))
-        TRY(corrupt(why, "a part of the parameters or of their slots",
-                    "is missing or there twice"));
+        TRY(explain_corrupt(why, "a part of the parameters or of their slots",
+                            "is missing or there twice"));
 done:
     free(index);
     return st;
@@ -174,20 +175,21 @@ static int is_unread(enum status st)
 
 /* Is the file the one that is meant? whole: are its data, too? ST_NOT_FOUND, ST_CORRUPT, or it
  * could not be read now. */
-static enum status open_file(struct ps_restore *r, int i, const char *name, int whole,
+static enum status open_file(struct checkpoint_restore *r, int i, const char *name, int whole,
                              char why[MANIFEST_WHY_BYTES])
 {
     char path[PATH_MAX + MANIFEST_NAME_BYTES];
     snprintf(path, sizeof path, "%s/%s", r->folder, name);
-    enum status st = ps_checkpoint_open(path, &r->m->files[i], whole, &r->files[i], why);
+    enum status st = checkpoint_shard_file_open(path, &r->m->files[i], whole, &r->files[i], why);
     if (st != ST_OK)
-        corrupt(why, name, why);
+        explain_corrupt(why, name, why);
     return st == ST_OK || st == ST_NOT_FOUND || is_unread(st) ? st : ST_CORRUPT;
 }
 
-static enum status new_restore(const char *folder, const char *name, struct ps_restore **out)
+static enum status new_restore(const char *folder, const char *name,
+                               struct checkpoint_restore **out)
 {
-    struct ps_restore *r = calloc(1, sizeof *r);
+    struct checkpoint_restore *r = calloc(1, sizeof *r);
     if (!r)
         return ST_NOMEM;
     snprintf(r->folder, sizeof r->folder, "%s", folder);
@@ -197,28 +199,29 @@ static enum status new_restore(const char *folder, const char *name, struct ps_r
 }
 
 /* The manifest of that name, or, if it is about to be removed, of its other name. */
-static enum status read_manifest(struct ps_restore *r, char why[MANIFEST_WHY_BYTES])
+static enum status read_manifest(struct checkpoint_restore *r, char why[MANIFEST_WHY_BYTES])
 {
     char path[2 * PATH_MAX + 8];
     snprintf(path, sizeof path, "%s/%s", r->folder, r->name);
-    enum status st = ps_manifest_read(path, &r->m, why);
+    enum status st = checkpoint_manifest_read(path, &r->m, why);
     if (st != ST_NOT_FOUND)
         return st;
     snprintf(path, sizeof path, "%s/" MANIFEST_OLD_PREFIX "%s", r->folder, r->name);
-    return ps_manifest_read(path, &r->m, why);
+    return checkpoint_manifest_read(path, &r->m, why);
 }
 
 /* Those that are here, though their servers had folders of their own, have been copied. */
-static enum status open_files(struct ps_restore *r, const struct ps_restore_query *q,
-                              int *n_elsewhere, char why[MANIFEST_WHY_BYTES])
+static enum status open_files(struct checkpoint_restore *r,
+                              const struct checkpoint_restore_query *q, int *n_elsewhere,
+                              char why[MANIFEST_WHY_BYTES])
 {
     char file[MANIFEST_NAME_BYTES], unread[MANIFEST_WHY_BYTES] = "";
-    const struct ps_manifest *m = r->m;
+    const struct checkpoint_manifest *m = r->m;
     enum status st = ST_OK, busy = ST_OK;
     *n_elsewhere = 0;
     for (int i = 0; i < m->n_files; i++) {
-        ps_manifest_file_name((struct ps_checkpoint_id){m->generation, m->step}, i, m->n_files,
-                              file);
+        checkpoint_manifest_file_name((struct checkpoint_id){m->generation, m->step}, i, m->n_files,
+                                      file);
         st = open_file(r, i, file, q->whole, why);
         if (st == ST_NOT_FOUND && (!m->folder || !m->folder[i][0]))
             return ST_CORRUPT;
@@ -244,11 +247,11 @@ done:
     return st;
 }
 
-static enum status open_manifest(const struct ps_restore_query *q, const char *name,
-                                 struct ps_restore **out, char why[MANIFEST_WHY_BYTES])
+static enum status open_manifest(const struct checkpoint_restore_query *q, const char *name,
+                                 struct checkpoint_restore **out, char why[MANIFEST_WHY_BYTES])
 {
     enum status st = ST_OK;
-    struct ps_restore *r = NULL;
+    struct checkpoint_restore *r = NULL;
     int n_elsewhere;
     snprintf(why, MANIFEST_WHY_BYTES, "%s", status_text(ST_NOMEM));
     TRY(new_restore(q->folder, name, &r));
@@ -262,11 +265,11 @@ static enum status open_manifest(const struct ps_restore_query *q, const char *n
     *out = r;
     r = NULL;
 done:
-    ps_restore_close(r);
+    checkpoint_restore_close(r);
     return st;
 }
 
-static void tell_unread(const char *folder, const char *name, enum status st, const char *why)
+static void log_unread(const char *folder, const char *name, enum status st, const char *why)
 {
     LOG_E("%s/%s: cannot be read now: %s; no older checkpoint is taken for that%s", folder, name,
           why,
@@ -275,26 +278,27 @@ static void tell_unread(const char *folder, const char *name, enum status st, co
                            "it away to go on from the checkpoint before");
 }
 
-static enum status find_in_folder(const struct ps_restore_query *q, struct ps_restore **out)
+static enum status find_in_folder(const struct checkpoint_restore_query *q,
+                                  struct checkpoint_restore **out)
 {
-    struct ps_manifest_place *list = NULL;
+    struct checkpoint_manifest_place *list = NULL;
     char why[MANIFEST_WHY_BYTES], name[MANIFEST_NAME_BYTES];
     int n = 0;
-    enum status st = ps_manifest_list(q->folder, &list, &n);
+    enum status st = checkpoint_retention_list(q->folder, &list, &n);
     if (st != ST_OK)
         return st;
     st = ST_NOT_FOUND;
     for (int i = 0; i < n; i++) {
-        if (q->before.generation > 0 && ps_checkpoint_compare(list[i].id, q->before) >= 0)
+        if (q->before.generation > 0 && checkpoint_names_compare(list[i].id, q->before) >= 0)
             continue;
-        ps_manifest_name(list[i].id, name);
+        checkpoint_manifest_name(list[i].id, name);
         st = list[i].readable ? open_manifest(q, name, out, why)
              : list[i].unread ? ST_IO
                               : ST_CORRUPT;
         if (st == ST_OK || st == ST_BUSY)
             break;
         if (is_unread(st)) { /* newer work is not given up for that */
-            tell_unread(q->folder, name, st, list[i].readable ? why : list[i].why);
+            log_unread(q->folder, name, st, list[i].readable ? why : list[i].why);
             break;
         }
         LOG_W("%s/%s: not restored: %s%s; trying the one before", q->folder, name,
@@ -309,7 +313,8 @@ static enum status find_in_folder(const struct ps_restore_query *q, struct ps_re
     return st;
 }
 
-enum status ps_restore_open(const struct ps_restore_query *q, struct ps_restore **out)
+enum status checkpoint_restore_open(const struct checkpoint_restore_query *q,
+                                    struct checkpoint_restore **out)
 {
     char why[MANIFEST_WHY_BYTES];
     if (!q->name)
@@ -320,45 +325,47 @@ enum status ps_restore_open(const struct ps_restore_query *q, struct ps_restore 
     return st;
 }
 
-enum status ps_restore_find(const char *path, struct ps_restore **out)
+enum status checkpoint_restore_find(const char *path, struct checkpoint_restore **out)
 {
-    return ps_restore_find_with(path, NULL, out);
+    return checkpoint_restore_find_with(path, NULL, out);
 }
 
-enum status ps_restore_find_with(const char *path, const struct ps_elsewhere *elsewhere,
-                                 struct ps_restore **out)
+enum status checkpoint_restore_find_with(const char *path,
+                                         const struct checkpoint_elsewhere *elsewhere,
+                                         struct checkpoint_restore **out)
 {
-    struct ps_restore_query q = {.folder = path, .whole = 1, .elsewhere = elsewhere};
+    struct checkpoint_restore_query q = {.folder = path, .whole = 1, .elsewhere = elsewhere};
     struct stat s;
-    struct ps_name is;
+    struct checkpoint_name is;
     char folder[PATH_MAX], of_best[MANIFEST_NAME_BYTES];
     const char *slash = strrchr(path, '/'), *name = slash ? slash + 1 : path;
-    int found = stat(path, &s) == 0, best = ps_best_is(path);
-    ps_name_parse(name, &is);
-    if (found ? S_ISDIR(s.st_mode) : is.kind != PS_NAME_MANIFEST)
-        return ps_restore_open(&q, out);
+    int found = stat(path, &s) == 0, best = checkpoint_best_is(path);
+    checkpoint_name_parse(name, &is);
+    if (found ? S_ISDIR(s.st_mode) : is.kind != CHECKPOINT_NAME_MANIFEST)
+        return checkpoint_restore_open(&q, out);
     snprintf(folder, sizeof folder, "%.*s", slash ? (int)(slash - path) : 1, slash ? path : ".");
     if (slash && slash == path)
         snprintf(folder, sizeof folder, "/");
     q.folder = folder;
     q.name = name;
     if (best) {
-        struct ps_best b;
-        enum status st = ps_best_read(folder, &b);
+        struct checkpoint_best b;
+        enum status st = checkpoint_best_read(folder, &b);
         if (st != ST_OK)
             return st;
-        ps_manifest_name(b.id, of_best);
+        checkpoint_manifest_name(b.id, of_best);
         q.name = of_best;
     }
-    return ps_restore_open(&q, out);
+    return checkpoint_restore_open(&q, out);
 }
 
 /* The manifest that a checkpoint of these parts alone would have. */
-static enum status make_manifest(const struct ps_restore_parts *parts, struct ps_manifest **out)
+static enum status make_manifest(const struct checkpoint_restore_parts *parts,
+                                 struct checkpoint_manifest **out)
 {
     enum status st = ST_NOMEM;
     const struct chunks *chunks = parts->chunks;
-    struct ps_manifest *m = calloc(1, sizeof *m);
+    struct checkpoint_manifest *m = calloc(1, sizeof *m);
     if (!m)
         return ST_NOMEM;
     m->generation = parts->part->id.generation;
@@ -374,31 +381,34 @@ static enum status make_manifest(const struct ps_restore_parts *parts, struct ps
     *out = m;
     m = NULL;
 done:
-    ps_manifest_free(m);
+    checkpoint_manifest_free(m);
     return st;
 }
 
-enum status ps_restore_open_parts(const char *folder, const struct ps_restore_parts *parts,
-                                  struct ps_restore **out)
+enum status checkpoint_restore_open_parts(const char *folder,
+                                          const struct checkpoint_restore_parts *parts,
+                                          struct checkpoint_restore **out)
 {
     enum status st = ST_OK;
-    struct ps_restore *r = NULL;
+    struct checkpoint_restore *r = NULL;
     char name[MANIFEST_NAME_BYTES], digest[65], why[MANIFEST_WHY_BYTES] = "";
-    ps_manifest_file_name(parts->part->id, parts->part->server, parts->part->n_servers, name);
+    checkpoint_manifest_file_name(parts->part->id, parts->part->server, parts->part->n_servers,
+                                  name);
     snprintf(why, sizeof why, "%s", status_text(ST_NOMEM));
-    TRY(ps_manifest_digest(parts->job, parts->chunks, digest));
+    TRY(checkpoint_manifest_digest(parts->job, parts->chunks, digest));
     TRY(new_restore(folder, name, &r));
     TRY(make_manifest(parts, &r->m));
     r->files = calloc((size_t)parts->n_parts, sizeof *r->files);
     TRY(r->files ? ST_OK : ST_NOMEM);
     for (int i = 0; i < parts->n_parts; i++) {
-        const struct ps_part *p = &parts->part[i];
-        ps_manifest_file_name(p->id, p->server, p->n_servers, name);
+        const struct checkpoint_part *p = &parts->part[i];
+        checkpoint_manifest_file_name(p->id, p->server, p->n_servers, name);
         st = open_file(r, i, name, 0, why);
         TRY(st == ST_NOT_FOUND ? ST_CORRUPT : st);
         const char *of = safetensors_metadata(r->files[i], "job");
         if (!of || strcmp(of, digest) != 0)
-            TRY(corrupt(why, name, "is of another job: other parameters, optimizer, seed or mode"));
+            TRY(explain_corrupt(why, name,
+                                "is of another job: other parameters, optimizer, seed or mode"));
     }
     TRY(index_tensors(r, 1, why));
     *out = r;
@@ -406,37 +416,37 @@ enum status ps_restore_open_parts(const char *folder, const struct ps_restore_pa
 done:
     if (st != ST_OK)
         LOG_E("%s/%s: not restored: %s", folder, name, why);
-    ps_restore_close(r);
+    checkpoint_restore_close(r);
     return st;
 }
 
-enum status ps_restore_open_own(const char *folder, struct ps_checkpoint_id id,
-                                const struct net_job *job, const struct chunks *chunks,
-                                struct ps_restore **out)
+enum status checkpoint_restore_open_own(const char *folder, struct checkpoint_id id,
+                                        const struct net_job *job, const struct chunks *chunks,
+                                        struct checkpoint_restore **out)
 {
-    struct ps_restore_parts own = {.job = job, .chunks = chunks};
-    struct ps_part *list = NULL;
+    struct checkpoint_restore_parts own = {.job = job, .chunks = chunks};
+    struct checkpoint_part *list = NULL;
     int n = 0, n_unread = 0, first = 0;
-    enum status st = ps_parts_list(folder, NULL, &list, &n, &n_unread);
-    while (first < n && ps_checkpoint_compare(list[first].id, id) > 0)
+    enum status st = checkpoint_parts_list(folder, NULL, &list, &n, &n_unread);
+    while (first < n && checkpoint_names_compare(list[first].id, id) > 0)
         first++;
-    while (first + own.n_parts < n && !ps_checkpoint_compare(list[first + own.n_parts].id, id))
+    while (first + own.n_parts < n && !checkpoint_names_compare(list[first + own.n_parts].id, id))
         own.n_parts++;
     own.part = list + first;
     if (st == ST_OK)
-        st = own.n_parts > 0 ? ps_restore_open_parts(folder, &own, out)
+        st = own.n_parts > 0 ? checkpoint_restore_open_parts(folder, &own, out)
              : n_unread > 0  ? ST_IO
                              : ST_NOT_FOUND;
     free(list);
     return st;
 }
 
-int ps_restore_has_file(const struct ps_restore *r, int file)
+int checkpoint_restore_has_file(const struct checkpoint_restore *r, int file)
 {
     return r->files[file] != NULL;
 }
 
-void ps_restore_close(struct ps_restore *r)
+void checkpoint_restore_close(struct checkpoint_restore *r)
 {
     if (!r)
         return;
@@ -444,16 +454,16 @@ void ps_restore_close(struct ps_restore *r)
         safetensors_close(r->files[i]); /* NULL is fine */
     free(r->files);
     free(r->tensors);
-    ps_manifest_free(r->m);
+    checkpoint_manifest_free(r->m);
     free(r);
 }
 
-int ps_restore_has_all_steps(const struct ps_restore *r)
+int checkpoint_restore_has_all_steps(const struct checkpoint_restore *r)
 {
     return r && r->m->step >= r->m->job.train_steps;
 }
 
-const struct ps_manifest *ps_restore_manifest(const struct ps_restore *r)
+const struct checkpoint_manifest *checkpoint_restore_manifest(const struct checkpoint_restore *r)
 {
     return r->m;
 }

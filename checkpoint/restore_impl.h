@@ -15,8 +15,8 @@ struct tensor {
     _Atomic int checked; /* its data match its checksum */
 };
 
-struct ps_restore {
-    struct ps_manifest *m;
+struct checkpoint_restore {
+    struct checkpoint_manifest *m;
     char folder[PATH_MAX], name[PATH_MAX]; /* of the manifest, or of the part */
     struct safetensors_file **files;       /* m->n_files */
     struct tensor *tensors;                /* by slot, then by place */
@@ -24,6 +24,7 @@ struct ps_restore {
 };
 
 /* The next element, from `at` on, that the slot has a value for. */
-int64_t ps_restore_next_owned(const struct chunks *chunks, int slot, int *param, int64_t at);
+int64_t checkpoint_restore_next_owned(const struct chunks *chunks, int slot, int *param,
+                                      int64_t at);
 
 #endif

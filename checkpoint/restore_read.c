@@ -9,7 +9,7 @@
 #include <stdlib.h>
 
 /* The first tensor of the slot that ends behind `at`. */
-static int find_tensor(const struct ps_restore *r, int slot, int64_t at)
+static int find_tensor(const struct checkpoint_restore *r, int slot, int64_t at)
 {
     int low = 0, high = r->n_tensors;
     while (low < high) {
@@ -24,7 +24,7 @@ static int find_tensor(const struct ps_restore *r, int slot, int64_t at)
 }
 
 /* Elements of the tensor that were compared with its checksum. */
-static enum status read_tensor(const struct ps_restore *r, struct tensor *t, int64_t skip,
+static enum status read_tensor(const struct checkpoint_restore *r, struct tensor *t, int64_t skip,
                                int64_t n, float *dst)
 {
     char why[MANIFEST_WHY_BYTES];
@@ -47,7 +47,7 @@ done:
 }
 
 /* 1 if the slot's tensors have all of these elements. */
-static int has_slot(const struct ps_restore *r, int slot, int64_t first, int64_t n)
+static int has_slot(const struct checkpoint_restore *r, int slot, int64_t first, int64_t n)
 {
     int64_t end = first + n;
     for (int i = find_tensor(r, slot, first); first < end; i++) {
@@ -59,18 +59,18 @@ static int has_slot(const struct ps_restore *r, int slot, int64_t first, int64_t
     return 1;
 }
 
-int ps_restore_holds(const struct ps_restore *r, int64_t first, int64_t n)
+int checkpoint_restore_holds(const struct checkpoint_restore *r, int64_t first, int64_t n)
 {
     const struct chunks *chunks = r->m->chunks;
     int has = has_slot(r, -1, first, n), param = 0;
-    if (ps_restore_next_owned(chunks, 0, &param, first) != first)
+    if (checkpoint_restore_next_owned(chunks, 0, &param, first) != first)
         return has; /* an average, which has no slots */
     for (int slot = 0; slot < job_n_slots(&r->m->job) && has; slot++)
         has = has_slot(r, slot, first, n);
     return has;
 }
 
-static enum status read_slot(const struct ps_restore *r, int slot, int64_t first, int64_t n,
+static enum status read_slot(const struct checkpoint_restore *r, int slot, int64_t first, int64_t n,
                              float *dst, int64_t *version)
 {
     for (int i = find_tensor(r, slot, first); n > 0; i++) {
@@ -92,8 +92,8 @@ static enum status read_slot(const struct ps_restore *r, int slot, int64_t first
     return ST_OK;
 }
 
-enum status ps_restore_read(const struct ps_restore *r, int64_t first, int64_t n, float *value,
-                            float *slots, int64_t *version)
+enum status checkpoint_restore_read(const struct checkpoint_restore *r, int64_t first, int64_t n,
+                                    float *value, float *slots, int64_t *version)
 {
     *version = -1;
     enum status st = read_slot(r, -1, first, n, value, version);
@@ -102,7 +102,7 @@ enum status ps_restore_read(const struct ps_restore *r, int64_t first, int64_t n
     return st;
 }
 
-static const char *samples_text(const struct ps_restore *r)
+static const char *samples_text(const struct checkpoint_restore *r)
 {
     const char *text = NULL;
     for (int i = 0; !text && i < r->m->n_files; i++)
@@ -127,7 +127,8 @@ static int parse_list(const char *text, uint64_t *list, size_t *n)
     return 0;
 }
 
-enum status ps_restore_samples(const struct ps_restore *r, uint64_t **list, size_t *n)
+enum status checkpoint_restore_samples(const struct checkpoint_restore *r, uint64_t **list,
+                                       size_t *n)
 {
     const char *text = samples_text(r);
     *list = NULL;

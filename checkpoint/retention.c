@@ -1,7 +1,7 @@
-/* checkpoint/retention.c - what lies in a folder of checkpoints (ps_manifest_list), and which of
- * it goes (ps_folder_sweep). Everything that is touched was listed before the owner was looked at;
- * a manifest goes in two steps, its files after it (folder.h). A file that cannot be removed does
- * not keep the others: a full disk must get its room back. */
+/* checkpoint/retention.c - what lies in a folder of checkpoints (checkpoint_retention_list), and
+ * which of it goes (checkpoint_retention_sweep). Everything that is touched was listed before the
+ * owner was looked at; a manifest goes in two steps, its files after it (folder.h). A file that
+ * cannot be removed does not keep the others: a full disk must get its room back. */
 #include "base/log.h"
 #include "checkpoint/best.h"
 #include "checkpoint/folder.h"
@@ -14,10 +14,10 @@
 #include <string.h>
 
 /* Of names that cannot be told apart further: the last of epoch 0. */
-#define LAST_OF_EPOCH_0 (ps_term(1, 0) - 1)
+#define LAST_OF_EPOCH_0 (checkpoint_term(1, 0) - 1)
 
 struct entry {
-    struct ps_name is;
+    struct checkpoint_name is;
     int tried; /* to be removed */
     char name[NAME_MAX + 1];
 };
@@ -26,7 +26,7 @@ struct listing {
     const char *folder;
     struct entry *entries; /* all names of ours */
     int n_entries;
-    struct ps_manifest_place *places; /* newest first */
+    struct checkpoint_manifest_place *places; /* newest first */
     int n_places;
     unsigned char *keeps; /* [n_places] 1: it stays */
 };
@@ -38,33 +38,34 @@ static int join_path(char path[PATH_MAX], const char *folder, const char *name)
 
 static int newest_first(const void *a, const void *b)
 {
-    const struct ps_manifest_place *x = a, *y = b;
-    return ps_checkpoint_compare(y->id, x->id);
+    const struct checkpoint_manifest_place *x = a, *y = b;
+    return checkpoint_names_compare(y->id, x->id);
 }
 
 /* Do the name and what it names fit? A name in epoch 0 knows no generation. */
-static int is_of(const struct ps_name *name, struct ps_checkpoint_id id)
+static int is_of(const struct checkpoint_name *name, struct checkpoint_id id)
 {
     return name->id.step == id.step && id.generation > 0 &&
            (name->id.generation == id.generation ||
-            (name->id.generation == 0 && ps_term_epoch(id.generation) == 0));
+            (name->id.generation == 0 && checkpoint_term_epoch(id.generation) == 0));
 }
 
 /* ST_NOMEM: nothing can be said of it, nor of the others; `why` of the place. */
 static enum status look_at(const char *folder, const struct entry *e,
-                           struct ps_manifest_place *place)
+                           struct checkpoint_manifest_place *place)
 {
     char path[PATH_MAX];
-    struct ps_manifest *m = NULL;
-    *place = (struct ps_manifest_place){.id = e->is.id, .old = e->is.old};
+    struct checkpoint_manifest *m = NULL;
+    *place = (struct checkpoint_manifest_place){.id = e->is.id, .old = e->is.old};
     if (place->id.generation == 0)
         place->id.generation = LAST_OF_EPOCH_0;
-    enum status st =
-        join_path(path, folder, e->name) ? ps_manifest_read(path, &m, place->why) : ST_INVALID;
+    enum status st = join_path(path, folder, e->name)
+                         ? checkpoint_manifest_read(path, &m, place->why)
+                         : ST_INVALID;
     place->unread = st == ST_IO;
     if (st != ST_OK)
         return st == ST_NOMEM ? st : ST_OK;
-    struct ps_checkpoint_id id = {m->generation, m->step};
+    struct checkpoint_id id = {m->generation, m->step};
     place->readable = is_of(&e->is, id);
     if (place->readable) {
         place->id = id;
@@ -74,17 +75,17 @@ static enum status look_at(const char *folder, const struct entry *e,
                  "is that of step %" PRId64 ", generation %" PRIu64 ", renamed", m->step,
                  m->generation);
     }
-    ps_manifest_free(m);
+    checkpoint_manifest_free(m);
     return ST_OK;
 }
 
 static enum status read_names(struct listing *l, DIR *dir)
 {
     struct entry *grown;
-    struct ps_name is;
+    struct checkpoint_name is;
     for (struct dirent *e; dir && (errno = 0, e = readdir(dir));) {
-        ps_name_parse(e->d_name, &is);
-        if (is.kind == PS_NAME_OTHER)
+        checkpoint_name_parse(e->d_name, &is);
+        if (is.kind == CHECKPOINT_NAME_OTHER)
             continue;
         int n = l->n_entries;
         if ((n & (n - 1)) == 0) {
@@ -133,9 +134,9 @@ static enum status read_listing(const char *folder, struct listing *l)
         return st == ST_OK ? ST_NOMEM : st;
     }
     for (int i = 0; i < l->n_entries; i++) {
-        if (l->entries[i].is.kind != PS_NAME_MANIFEST)
+        if (l->entries[i].is.kind != CHECKPOINT_NAME_MANIFEST)
             continue;
-        struct ps_manifest_place *place = &l->places[l->n_places++];
+        struct checkpoint_manifest_place *place = &l->places[l->n_places++];
         st = look_at(folder, &l->entries[i], place);
         if (st != ST_OK) {
             LOG_E("%s/%s: cannot be read now: %s; nothing is concluded from the others", folder,
@@ -149,7 +150,8 @@ static enum status read_listing(const char *folder, struct listing *l)
     return ST_OK;
 }
 
-enum status ps_manifest_list(const char *folder, struct ps_manifest_place **out, int *n)
+enum status checkpoint_retention_list(const char *folder, struct checkpoint_manifest_place **out,
+                                      int *n)
 {
     struct listing l;
     enum status st = read_listing(folder, &l);
@@ -162,13 +164,14 @@ enum status ps_manifest_list(const char *folder, struct ps_manifest_place **out,
     return ST_OK;
 }
 
-enum status ps_folder_list(const char *folder, const char *id, struct ps_manifest_place **out,
-                           int *n)
+enum status checkpoint_retention_list_of(const char *folder, const char *id,
+                                         struct checkpoint_manifest_place **out, int *n)
 {
-    struct ps_manifest_place *list = NULL;
-    enum status st = ps_manifest_list(folder, &list, n);
+    struct checkpoint_manifest_place *list = NULL;
+    enum status st = checkpoint_retention_list(folder, &list, n);
     if (st == ST_OK)
-        st = ps_folder_is(folder, id); /* after it: an empty list may be of another folder */
+        st =
+            checkpoint_folder_is(folder, id); /* after it: an empty list may be of another folder */
     if (st == ST_OK)
         *out = list;
     else
@@ -176,24 +179,25 @@ enum status ps_folder_list(const char *folder, const char *id, struct ps_manifes
     return st;
 }
 
-static int is_above(uint64_t generation, const struct ps_sweep *what)
+static int is_above(uint64_t generation, const struct checkpoint_sweep *what)
 {
-    return what->owner && ps_term_epoch(generation) > what->owner->epoch;
+    return what->owner && checkpoint_term_epoch(generation) > what->owner->epoch;
 }
 
-static int is_spared(struct ps_checkpoint_id id, const struct ps_sweep *what)
+static int is_spared(struct checkpoint_id id, const struct checkpoint_sweep *what)
 {
-    return is_above(id.generation, what) || !ps_checkpoint_compare(id, what->base) ||
-           !ps_checkpoint_compare(id, what->found) || !ps_checkpoint_compare(id, what->writing) ||
-           !ps_checkpoint_compare(id, what->best);
+    return is_above(id.generation, what) || !checkpoint_names_compare(id, what->base) ||
+           !checkpoint_names_compare(id, what->found) ||
+           !checkpoint_names_compare(id, what->writing) ||
+           !checkpoint_names_compare(id, what->best);
 }
 
 /* Which manifests stay: what cannot be read is nobody's to remove. */
-static void choose(struct listing *l, const struct ps_sweep *what)
+static void choose_kept(struct listing *l, const struct checkpoint_sweep *what)
 {
     int n_readable = 0;
     for (int i = 0; i < l->n_places; i++) {
-        const struct ps_manifest_place *p = &l->places[i];
+        const struct checkpoint_manifest_place *p = &l->places[i];
         n_readable += p->readable;
         l->keeps[i] =
             !p->readable || what->keep <= 0 || n_readable <= what->keep || is_spared(p->id, what);
@@ -222,7 +226,7 @@ static char *pointer_text(const struct listing *l)
         int at = i == l->n_places ? newest : i;
         if (!is_named(l, at))
             continue;
-        ps_manifest_name(l->places[at].id, name);
+        checkpoint_manifest_name(l->places[at].id, name);
         name[strlen(name) - strlen(".json")] = 0;
         fprintf(f, "%s: \"%s\"\n",
                 i == l->n_places ? "model_checkpoint_path" : "all_model_checkpoint_paths", name);
@@ -256,11 +260,11 @@ static enum status write_pointer(const struct listing *l)
     return st;
 }
 
-static enum status rename_manifest(const struct listing *l, struct ps_checkpoint_id id, int to_old)
+static enum status rename_manifest(const struct listing *l, struct checkpoint_id id, int to_old)
 {
     char plain[MANIFEST_NAME_BYTES], old[MANIFEST_NAME_BYTES], from[PATH_MAX], to[PATH_MAX];
-    ps_manifest_name(id, plain);
-    ps_manifest_old_name(id, old);
+    checkpoint_manifest_name(id, plain);
+    checkpoint_manifest_old_name(id, old);
     if (!join_path(from, l->folder, to_old ? plain : old) ||
         !join_path(to, l->folder, to_old ? old : plain))
         return ST_IO;
@@ -269,7 +273,7 @@ static enum status rename_manifest(const struct listing *l, struct ps_checkpoint
 }
 
 /* The first step: what goes gets its other name, what stays its own. */
-static enum status mark(struct listing *l, const struct ps_sweep *what)
+static enum status mark_manifests(struct listing *l, const struct checkpoint_sweep *what)
 {
     enum status st = ST_OK;
     for (int i = l->n_places - 1; i >= 0 && st == ST_OK; i--)
@@ -286,7 +290,7 @@ static enum status remove_marked(struct listing *l)
     for (int i = l->n_places - 1; i >= 0; i--) {
         if (l->keeps[i])
             continue;
-        ps_manifest_old_name(l->places[i].id, name);
+        checkpoint_manifest_old_name(l->places[i].id, name);
         one = join_path(path, l->folder, name) ? durable_take_away(path) : ST_IO;
         l->keeps[i] = one != ST_OK;
         if (one != ST_OK && one != ST_NOT_FOUND)
@@ -297,31 +301,33 @@ static enum status remove_marked(struct listing *l)
 
 /* A server without chunks has its file of an armed order at once, of the job's last step say, and
  * writes it while one before that is made. */
-static int is_ahead(const struct ps_name *is, const struct ps_sweep *what)
+static int is_ahead(const struct checkpoint_name *is, const struct checkpoint_sweep *what)
 {
     return is->id.generation && is->id.generation == what->writing.generation &&
            is->id.step > what->writing.step;
 }
 
 /* 1 if it belongs to a checkpoint that stays, or may yet. */
-static int is_needed(const struct listing *l, const struct ps_name *is, const struct ps_sweep *what)
+static int is_needed(const struct listing *l, const struct checkpoint_name *is,
+                     const struct checkpoint_sweep *what)
 {
     if (is_above(is->id.generation, what) || is_of(is, what->writing) ||
-        (is->kind == PS_NAME_TEMPORARY && (is_of(is, what->given_up) || is_ahead(is, what))))
+        (is->kind == CHECKPOINT_NAME_TEMPORARY &&
+         (is_of(is, what->given_up) || is_ahead(is, what))))
         return 1;
-    for (int i = 0; i < l->n_places && is->kind == PS_NAME_FILE; i++)
+    for (int i = 0; i < l->n_places && is->kind == CHECKPOINT_NAME_FILE; i++)
         if (l->keeps[i] && is_of(is, l->places[i].id))
             return 1;
-    return is->kind == PS_NAME_FILE && (is_of(is, what->base) || is_of(is, what->found));
+    return is->kind == CHECKPOINT_NAME_FILE && (is_of(is, what->base) || is_of(is, what->found));
 }
 
-static enum status remove_orphans(struct listing *l, const struct ps_sweep *what)
+static enum status remove_orphans(struct listing *l, const struct checkpoint_sweep *what)
 {
     char path[PATH_MAX];
     enum status st = ST_OK, one;
     for (int i = 0; i < l->n_entries; i++) {
         struct entry *e = &l->entries[i];
-        if (e->tried || e->is.kind == PS_NAME_MANIFEST || is_needed(l, &e->is, what) ||
+        if (e->tried || e->is.kind == CHECKPOINT_NAME_MANIFEST || is_needed(l, &e->is, what) ||
             !join_path(path, l->folder, e->name))
             continue;
         e->tried = 1;
@@ -333,34 +339,34 @@ static enum status remove_orphans(struct listing *l, const struct ps_sweep *what
 
 /* The caller's wish, and the checkpoint that did best. While the file that names it cannot be read,
  * all stay; one that names none (logged) keeps none, and the disk does not fill up for it. */
-static void spare_best(const char *folder, struct ps_sweep *what)
+static void spare_best(const char *folder, struct checkpoint_sweep *what)
 {
-    struct ps_best best;
-    enum status st = ps_best_read(folder, &best);
+    struct checkpoint_best best;
+    enum status st = checkpoint_best_read(folder, &best);
     if (st == ST_OK)
         what->best = best.id;
     else if (st != ST_NOT_FOUND && st != ST_CORRUPT)
         what->keep = 0;
 }
 
-enum status ps_folder_sweep(const char *folder, const struct ps_sweep *wish)
+enum status checkpoint_retention_sweep(const char *folder, const struct checkpoint_sweep *wish)
 {
     struct listing l;
-    struct ps_sweep with = *wish;
-    const struct ps_sweep *what = &with;
+    struct checkpoint_sweep with = *wish;
+    const struct checkpoint_sweep *what = &with;
     spare_best(folder, &with);
     enum status st = read_listing(folder, &l), st_pointer, st_orphans;
     if (st != ST_OK)
         return st;
     if (what->owner)
-        TRY(ps_folder_still_owner(folder, what->owner));
+        TRY(checkpoint_folder_still_owner(folder, what->owner));
     memset(l.keeps, 1, (size_t)l.n_places);
     st_orphans = remove_orphans(&l, what); /* makes room for the rest */
-    choose(&l, what);
+    choose_kept(&l, what);
     st_pointer = write_pointer(&l);
-    TRY(mark(&l, what));
+    TRY(mark_manifests(&l, what));
     if (what->owner)
-        TRY(ps_folder_still_owner(folder, what->owner));
+        TRY(checkpoint_folder_still_owner(folder, what->owner));
     TRY(remove_marked(&l));
     st_orphans = remove_orphans(&l, what); /* those of what is gone */
     st = st_pointer == ST_OK ? st_orphans : write_pointer(&l);

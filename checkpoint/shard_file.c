@@ -108,8 +108,8 @@ static void free_table(struct table *t)
     free(t->samples);
 }
 
-static void fill_tensors(struct table *t, const struct ps_checkpoint_file *cp,
-                         const struct ps_checkpoint_chunk *list, int n)
+static void fill_tensors(struct table *t, const struct checkpoint_shard_file *cp,
+                         const struct checkpoint_shard_chunk *list, int n)
 {
     int n_slots = job_n_slots(cp->job);
     struct part p;
@@ -128,7 +128,7 @@ static void fill_tensors(struct table *t, const struct ps_checkpoint_file *cp,
     }
 }
 
-static enum status fill_progress(struct table *t, const struct ps_progress *p)
+static enum status fill_progress(struct table *t, const struct checkpoint_progress *p)
 {
     size_t bytes = 0;
     FILE *f = open_memstream(&t->lists, &bytes);
@@ -149,7 +149,7 @@ static enum status fill_progress(struct table *t, const struct ps_progress *p)
 }
 
 /* Of the chunk that has the samples with it. */
-static enum status fill_samples(struct table *t, const struct ps_checkpoint_chunk *list, int n)
+static enum status fill_samples(struct table *t, const struct checkpoint_shard_chunk *list, int n)
 {
     size_t bytes = 0;
     int i = 0;
@@ -168,7 +168,8 @@ static enum status fill_samples(struct table *t, const struct ps_checkpoint_chun
     return ST_OK;
 }
 
-static void fill_metadata(struct table *t, const struct ps_checkpoint_file *cp, const char *digest)
+static void fill_metadata(struct table *t, const struct checkpoint_shard_file *cp,
+                          const char *digest)
 {
     add_metadata(t, "format", "weir checkpoint");
     add_metadata(t, "version", "1");
@@ -204,8 +205,8 @@ static const char *first_not_finite(const struct chunks *chunks, const struct ne
 
 /* Checks that all values and slots are finite. Training cannot resume from a file with others, and
  * the file would outrank one from which it can. ST_INVALID: logged, with the parameter. */
-static enum status check_finite(const struct ps_checkpoint_file *cp,
-                                const struct ps_checkpoint_chunk *list, int n)
+static enum status check_finite(const struct checkpoint_shard_file *cp,
+                                const struct checkpoint_shard_chunk *list, int n)
 {
     for (int i = 0; i < n; i++) {
         const struct net_chunk *c = &cp->chunks->chunks[list[i].chunk];
@@ -221,17 +222,17 @@ static enum status check_finite(const struct ps_checkpoint_file *cp,
     return ST_OK;
 }
 
-enum status ps_checkpoint_write(const struct ps_checkpoint_file *cp,
-                                const struct ps_checkpoint_chunk *list, int n,
-                                struct safetensors_written *out)
+enum status checkpoint_shard_file_write(const struct checkpoint_shard_file *cp,
+                                        const struct checkpoint_shard_chunk *list, int n,
+                                        struct safetensors_written *out)
 {
     enum status st = ST_OK;
     char path[PATH_MAX], name[MANIFEST_NAME_BYTES], digest[65];
     struct table t = {0};
     struct part p;
     size_t n_parts = 0;
-    ps_manifest_file_name((struct ps_checkpoint_id){cp->generation, cp->step}, cp->server,
-                          cp->n_servers, name);
+    checkpoint_manifest_file_name((struct checkpoint_id){cp->generation, cp->step}, cp->server,
+                                  cp->n_servers, name);
     if ((size_t)snprintf(path, sizeof path, "%s/%s", cp->folder, name) >= sizeof path) {
         LOG_E("%s/%s: the path is too long", cp->folder, name);
         return ST_IO;
@@ -242,7 +243,7 @@ enum status ps_checkpoint_write(const struct ps_checkpoint_file *cp,
         for (int k = c->param; part_of(cp->chunks, c, k, &p); k++)
             n_parts++;
     }
-    TRY(ps_manifest_digest(cp->job, cp->chunks, digest));
+    TRY(checkpoint_manifest_digest(cp->job, cp->chunks, digest));
     st = make_table(&t, n_parts * (size_t)(1 + job_n_slots(cp->job)) + 1);
     if (st == ST_OK && cp->progress.known)
         st = fill_progress(&t, &cp->progress);
@@ -262,8 +263,9 @@ done:
     return st;
 }
 
-enum status ps_checkpoint_open(const char *path, const struct safetensors_written *is, int whole,
-                               struct safetensors_file **out, char why[SAFETENSORS_WHY_BYTES])
+enum status checkpoint_shard_file_open(const char *path, const struct safetensors_written *is,
+                                       int whole, struct safetensors_file **out,
+                                       char why[SAFETENSORS_WHY_BYTES])
 {
     struct safetensors_file *f = NULL;
     enum status st = ST_IO;

@@ -3,10 +3,10 @@
  * whole parameter, with its own shape fc1/weights [4096:8192]     a part of one that lies in
  * several chunks, flat fc1/weights slot 0 [...]    the same of the optimizer's first slot, ... slot
  * 1 of its second (no parameter's name has a space). Metadata: format, version, step, generation,
- * server, servers, seed, sync_mode, optimizer, chunk_bytes, train_steps, job (ps_manifest_digest);
- * folder, the id of ps 0's, where that is known; where the
- * progress is known position, members and addresses (of the servers); "version NAME" of each tensor
- * whose chunk was not at `step`, and with the model's first chunk "samples", the numbers of
+ * server, servers, seed, sync_mode, optimizer, chunk_bytes, train_steps, job
+ * (checkpoint_manifest_digest); folder, the id of ps 0's, where that is known; where the progress
+ * is known position, members and addresses (of the servers); "version NAME" of each tensor whose
+ * chunk was not at `step`, and with the model's first chunk "samples", the numbers of
  * ps/store/samples.h with spaces between them (neither in lockstep). Frames of the generation are
  * refused once it was restored, so that nothing has to be kept of what was counted. Errors: as
  * safetensors_write.
@@ -16,7 +16,7 @@
 #include "checkpoint/manifest.h"
 
 /* One version of a chunk, with the slots that belong to it. */
-struct ps_checkpoint_chunk {
+struct checkpoint_shard_chunk {
     int chunk;
     int64_t version;
     const float *value;
@@ -25,24 +25,25 @@ struct ps_checkpoint_chunk {
     size_t n_samples;
 };
 
-struct ps_checkpoint_file {
+struct checkpoint_shard_file {
     const char *folder;
     int64_t step;
     uint64_t generation;
     int server, n_servers;
     const struct net_job *job;
     const struct chunks *chunks;
-    struct ps_progress progress; /* its lists are borrowed for the call */
-    char home[FOLDER_ID_BYTES];  /* of ps 0's folder, which has the manifest; empty: not known */
+    struct checkpoint_progress progress; /* its lists are borrowed for the call */
+    char home[FOLDER_ID_BYTES]; /* of ps 0's folder, which has the manifest; empty: not known */
 };
 /* Opens one that a manifest or a list of parts names: it is `is`. whole: all of its data are
  * compared with their checksums. What cannot be read is opened anew, CHECKPOINT_TRIES times in all.
  * Errors: as safetensors_open. */
-enum status ps_checkpoint_open(const char *path, const struct safetensors_written *is, int whole,
-                               struct safetensors_file **out, char why[SAFETENSORS_WHY_BYTES]);
+enum status checkpoint_shard_file_open(const char *path, const struct safetensors_written *is,
+                                       int whole, struct safetensors_file **out,
+                                       char why[SAFETENSORS_WHY_BYTES]);
 /* The server's chunks, ascending. */
-enum status ps_checkpoint_write(const struct ps_checkpoint_file *cp,
-                                const struct ps_checkpoint_chunk *list, int n,
-                                struct safetensors_written *out);
+enum status checkpoint_shard_file_write(const struct checkpoint_shard_file *cp,
+                                        const struct checkpoint_shard_chunk *list, int n,
+                                        struct safetensors_written *out);
 
 #endif

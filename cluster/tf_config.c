@@ -32,7 +32,7 @@ struct config {
     int index;
 };
 
-static enum status say(const char *place, const char *wrong)
+static enum status log_wrong(const char *place, const char *wrong)
 {
     LOG_E("TF_CONFIG: %.200s %s", place, wrong);
     return ST_INVALID;
@@ -42,7 +42,7 @@ static enum status keep_address(struct job *job, int index, const json_t *value,
 {
     const char *addr = json_string_value(value);
     if (!addr)
-        return say(place, "is no string; write host:port");
+        return log_wrong(place, "is no string; write host:port");
     if (strncmp(addr, "grpc://", 7) == 0)
         addr += 7;
     const char *problem = hosts_problem(addr);
@@ -76,7 +76,7 @@ static enum status read_object(const struct config *c, struct job *job, json_t *
         int number = key_number(key);
         snprintf(place, sizeof place, "%s.%s[\"%.40s\"]", c->key, job->name, key);
         if (number < 0)
-            return say(place, "is no task's number, from 0 to 4095");
+            return log_wrong(place, "is no task's number, from 0 to 4095");
         TRY(keep_address(job, number, value, place));
         if (number >= job->n)
             job->n = number + 1;
@@ -91,7 +91,7 @@ static enum status read_array(const struct config *c, struct job *job, const jso
     char place[PLACE_BYTES];
     snprintf(place, sizeof place, "%s.%s", c->key, job->name);
     if (json_array_size(of) > HOSTS_MAX)
-        return say(place, "has more than 4096 entries");
+        return log_wrong(place, "has more than 4096 entries");
     for (; (size_t)job->n < json_array_size(of); job->n++) {
         snprintf(place, sizeof place, "%s.%s[%d]", c->key, job->name, job->n);
         TRY(keep_address(job, job->n, json_array_get(of, (size_t)job->n), place));
@@ -108,7 +108,8 @@ static enum status read_jobs(struct config *c, json_t *cluster)
     const char *key;
     json_t *value;
     if (!json_is_object(cluster))
-        return say(c->key, "is no object, as in {\"ps\": [\"host:port\"], \"worker\": [...]}");
+        return log_wrong(c->key,
+                         "is no object, as in {\"ps\": [\"host:port\"], \"worker\": [...]}");
     json_object_foreach(cluster, key, value)
     {
         int i = 0;
@@ -116,7 +117,7 @@ static enum status read_jobs(struct config *c, json_t *cluster)
             i++;
         snprintf(place, sizeof place, "%s.%.60s", c->key, key);
         if (i == N_JOBS)
-            return say(place, "is none of ps, worker, chief, master and evaluator");
+            return log_wrong(place, "is none of ps, worker, chief, master and evaluator");
         struct job *job = &c->jobs[i];
         job->name = names[i];
         job->there = 1;
@@ -124,7 +125,7 @@ static enum status read_jobs(struct config *c, json_t *cluster)
         if (!job->addr)
             return ST_NOMEM;
         if (!json_is_array(value) && !json_is_object(value))
-            return say(place, "is neither a list nor an object by number");
+            return log_wrong(place, "is neither a list nor an object by number");
         TRY(json_is_array(value) ? read_array(c, job, value) : read_object(c, job, value));
     }
 done:
@@ -146,15 +147,15 @@ static enum status read_task(struct config *c, const json_t *task)
 {
     const json_t *type = json_object_get(task, "type"), *index = json_object_get(task, "index");
     if (!json_is_object(task))
-        return say("task", "is no object, as in {\"type\": \"worker\", \"index\": 0}");
+        return log_wrong("task", "is no object, as in {\"type\": \"worker\", \"index\": 0}");
     c->type = json_string_value(type);
     if (!c->type)
-        return say("task.type", "is missing, or no string");
+        return log_wrong("task.type", "is missing, or no string");
     if (!index && strcmp(c->type, "evaluator") != 0)
-        return say("task.index", "is missing");
+        return log_wrong("task.index", "is missing");
     json_int_t n = index_of(index);
     if (n < 0 || n >= HOSTS_MAX)
-        return say("task.index", "is no number from 0 to 4095");
+        return log_wrong("task.index", "is no number from 0 to 4095");
     c->index = (int)n;
     return ST_OK;
 }
@@ -170,10 +171,10 @@ static enum status check_jobs(const struct config *c)
         place = c->key, wrong = "has more than one chief; others are workers";
     else if (jobs[PS].n_known < jobs[PS].n)
         place = c->key, wrong = "does not name each ps, as all have to be known";
-    return wrong ? say(place, wrong) : ST_OK;
+    return wrong ? log_wrong(place, wrong) : ST_OK;
 }
 
-static void say_twice(const char *const *addr, size_t n)
+static void log_twice(const char *const *addr, size_t n)
 {
     for (size_t i = 0; i < n; i++)
         for (size_t j = i + 1; j < n; j++)
@@ -198,7 +199,7 @@ static enum status copy_jobs(const struct job *a, const struct job *b, struct ho
     }
     st = hosts_copy(all, n + more, out);
     if (st == ST_INVALID)
-        say_twice(all, n + more);
+        log_twice(all, n + more);
 done:
     free(all);
     return st;
@@ -237,7 +238,7 @@ static enum status place_task(const struct config *c, struct cluster *out)
     snprintf(out->self, sizeof out->self, "%s", job->addr[c->index]);
     out->role = types[i].job == PS ? CLUSTER_PS : CLUSTER_WORKER;
     out->index += types[i].job == WORKER ? chief->n : 0;
-    return out->index < HOSTS_MAX ? ST_OK : say("task.index", "is too large beside a chief");
+    return out->index < HOSTS_MAX ? ST_OK : log_wrong("task.index", "is too large beside a chief");
 }
 
 /* A worker that is not told of all others: the first one begins the job by itself, the others join
@@ -260,18 +261,18 @@ static enum status read_cluster(struct config *c, const json_t *root, int no_tas
     if (!cluster && (cluster = json_object_get(root, "sparseCluster")))
         c->key = "sparseCluster";
     if (!json_is_object(root))
-        return say("the whole", "is no object, as in {\"cluster\": {...}, \"task\": {...}}");
+        return log_wrong("the whole", "is no object, as in {\"cluster\": {...}, \"task\": {...}}");
     if (task && !no_task)
         TRY(read_task(c, task));
     int evaluates = c->type && strcmp(c->type, "evaluator") == 0;
     if (!cluster && c->type && !evaluates && (c->index > 0 || strcmp(c->type, "ps") == 0))
-        return say("cluster", "is missing, and the task cannot be alone");
+        return log_wrong("cluster", "is missing, and the task cannot be alone");
     if (!cluster && !evaluates)
         return ST_OK; /* {}, or a worker 0: nothing is described */
     if (cluster)
         TRY(read_jobs(c, cluster));
     if (cluster && !task && !no_task)
-        return say("task", "is missing: which of the cluster's tasks this one is");
+        return log_wrong("task", "is missing: which of the cluster's tasks this one is");
     TRY(check_jobs(c));
     out->source = CLUSTER_TF_CONFIG;
     TRY(copy_jobs(&c->jobs[PS], NULL, &out->ps));

@@ -107,7 +107,7 @@ static int exit_code_of(enum status st)
     return st == ST_OK ? 0 : unreached && !tls_client_refused() ? EXIT_RETRY : EXIT_REFUSED;
 }
 
-static void tell_unreached(const struct hosts *ps, int server, enum status st, const char *why)
+static void log_unreached(const struct hosts *ps, int server, enum status st, const char *why)
 {
     if (st == ST_DEADLINE)
         LOG_E("ps:%d (%s) did not answer within %" PRId64 " s", server, ps->addr[server],
@@ -118,21 +118,21 @@ static void tell_unreached(const struct hosts *ps, int server, enum status st, c
 }
 
 /* The first server that answers, ps 0 before all others. */
-static enum status ask(const struct hosts *ps, struct net_status *out)
+static enum status ask_servers(const struct hosts *ps, struct net_status *out)
 {
     enum status st = ST_INVALID;
     for (int i = 0; st != ST_OK && i < ps->n; i++) {
         char why[CONTROL_TEXT_BYTES] = "";
-        st = net_status_ask(ps->addr[i], 0, timeout_ms(), out, why);
+        st = status_client_ask(ps->addr[i], 0, timeout_ms(), out, why);
         if (st != ST_OK)
-            tell_unreached(ps, i, st, why);
+            log_unreached(ps, i, st, why);
         else if (out->server != 0)
             LOG_W("%s answers for itself alone; it is not ps:0", ps->addr[i]);
     }
     return st;
 }
 
-static enum status show(const struct net_status *s, enum ctl_view view)
+static enum status show_view(const struct net_status *s, enum ctl_view view)
 {
     return opt_json ? ctl_report_json(s, view) : ctl_report_table(s, view);
 }
@@ -157,14 +157,14 @@ static int run_view(const struct hosts *ps, enum ctl_view view)
 {
     for (;;) {
         struct net_status s = {.chunks = NULL};
-        enum status st = ask(ps, &s);
+        enum status st = ask_servers(ps, &s);
         int code = exit_code_of(st);
         if (st == ST_OK && (view == VIEW_MEMBERS || view == VIEW_LATE))
             code = lacks_job(&s);
         if (view == VIEW_LATE)
             ctl_sort_by_lateness(&s);
         if (st == ST_OK && code == 0)
-            code = exit_code_of(show(&s, view));
+            code = exit_code_of(show_view(&s, view));
         net_status_free(&s);
         if (opt_watch_s == 0)
             return code;
@@ -178,13 +178,13 @@ static enum status send_command(const struct hosts *ps, const struct net_command
                                 struct net_command_reply *reply)
 {
     char why[CONTROL_TEXT_BYTES] = "";
-    enum status st = net_command_send(ps->addr[0], command, timeout_ms(), reply, why);
+    enum status st = status_client_send_command(ps->addr[0], command, timeout_ms(), reply, why);
     if (st != ST_OK)
-        tell_unreached(ps, 0, st, why);
+        log_unreached(ps, 0, st, why);
     return st;
 }
 
-static int tell_reply(const struct net_command_reply *reply)
+static int print_reply(const struct net_command_reply *reply)
 {
     if (opt_json && ctl_report_reply_json(reply) != ST_OK)
         return EXIT_REFUSED;
@@ -203,12 +203,12 @@ static enum status await_checkpoint(const struct hosts *ps, int64_t before,
     for (int64_t waited = 0; waited < WAIT_MS; waited += ASK_MS) {
         struct net_status s = {.chunks = NULL};
         char why[CONTROL_TEXT_BYTES] = "";
-        enum status st = net_status_ask(ps->addr[0], 0, timeout_ms(), &s, why);
+        enum status st = status_client_ask(ps->addr[0], 0, timeout_ms(), &s, why);
         struct net_status_checkpoints c = s.checkpoints;
         int stands = s.step == c.last && c.last >= 0;
         net_status_free(&s);
         if (st != ST_OK) {
-            tell_unreached(ps, 0, st, why);
+            log_unreached(ps, 0, st, why);
             return st;
         }
         if (c.given >= reply->wanted) {
@@ -234,10 +234,10 @@ static int run_checkpoint(const struct hosts *ps, const char *operand)
     struct net_command_reply reply;
     struct net_status s = {.chunks = NULL};
     char why[CONTROL_TEXT_BYTES] = "";
-    enum status st = net_status_ask(ps->addr[0], 0, timeout_ms(), &s, why);
+    enum status st = status_client_ask(ps->addr[0], 0, timeout_ms(), &s, why);
     int64_t before = s.checkpoints.last;
     if (st != ST_OK)
-        tell_unreached(ps, 0, st, why);
+        log_unreached(ps, 0, st, why);
     int code = st == ST_OK ? lacks_job(&s) : exit_code_of(st);
     net_status_free(&s);
     if (code != 0)
@@ -245,7 +245,7 @@ static int run_checkpoint(const struct hosts *ps, const char *operand)
     st = send_command(ps, &command, &reply);
     if (st == ST_OK && opt_wait && reply.answer == COMMAND_ACCEPTED)
         st = await_checkpoint(ps, before, &reply);
-    return st == ST_OK ? tell_reply(&reply) : exit_code_of(st);
+    return st == ST_OK ? print_reply(&reply) : exit_code_of(st);
 }
 
 static int run_stop(const struct hosts *ps, const char *operand)
@@ -253,7 +253,7 @@ static int run_stop(const struct hosts *ps, const char *operand)
     const struct net_command command = {COMMAND_STOP_JOB, 0};
     struct net_command_reply reply;
     enum status st = send_command(ps, &command, &reply);
-    return st == ST_OK ? tell_reply(&reply) : exit_code_of(st);
+    return st == ST_OK ? print_reply(&reply) : exit_code_of(st);
 }
 
 static int run_change(const struct hosts *ps, enum command_kind kind, const char *name,
@@ -269,7 +269,7 @@ static int run_change(const struct hosts *ps, enum command_kind kind, const char
     const struct net_command command = {kind, (int)index};
     struct net_command_reply reply;
     enum status st = send_command(ps, &command, &reply);
-    return st == ST_OK ? tell_reply(&reply) : exit_code_of(st);
+    return st == ST_OK ? print_reply(&reply) : exit_code_of(st);
 }
 
 /* Writes a word that a server told, so that a shell reads it as one and as nothing else. */
@@ -357,7 +357,7 @@ static void write_add(FILE *f, const struct net_status *s, const char *addr)
 }
 
 /* What this program shows is its user's own, and not for others. */
-static void tell_security(const char *who)
+static void log_security(const char *who)
 {
     if (security_has_tls())
         LOG_W("the job uses TLS: add --tls_cert, --tls_key and --tls_ca, with a certificate for "
@@ -378,12 +378,12 @@ static int run_add(const struct hosts *ps, const char *addr)
         hosts_free(&one);
         return EXIT_USAGE;
     }
-    enum status st = ask(ps, &s);
+    enum status st = ask_servers(ps, &s);
     int code = st == ST_OK ? lacks_job(&s) : exit_code_of(st);
     FILE *f = code == 0 ? open_memstream(&line, &bytes) : NULL;
     if (f) {
         write_add(f, &s, addr);
-        tell_security(addr ? "ps" : "worker");
+        log_security(addr ? "ps" : "worker");
     }
     if (code == 0 && (!f || fclose(f) != 0))
         code = exit_code_of(ST_NOMEM);
@@ -457,7 +457,7 @@ static int words_of_name(const struct command *c, const char *const *word, int n
     return !second ? 1 : n > 1 && strcmp(word[1], second + 1) == 0 ? 2 : 0;
 }
 
-static void tell_unknown(const char *const *word, int n)
+static void log_unknown(const char *const *word, int n)
 {
     char list[256] = "";
     for (size_t i = 0, at = 0; i < N_COMMANDS && at < sizeof list; i++)
@@ -475,7 +475,7 @@ static void tell_unknown(const char *const *word, int n)
               word[1]);
 }
 
-static int run(const struct hosts *ps, const char *const *word, int n)
+static int run_words(const struct hosts *ps, const char *const *word, int n)
 {
     for (size_t i = 0; i < N_COMMANDS; i++) {
         const struct command *c = &commands[i];
@@ -493,7 +493,7 @@ static int run(const struct hosts *ps, const char *const *word, int n)
             return c->run(ps, c->operand ? word[n_name] : NULL);
         return EXIT_USAGE;
     }
-    tell_unknown(word, n);
+    log_unknown(word, n);
     return EXIT_USAGE;
 }
 
@@ -521,7 +521,7 @@ int main(int argc, char **argv)
     if (ps.n == 0)
         LOG_E("--ps_hosts is missing; give it ps 0, as in --ps_hosts=localhost:2221");
     else
-        exit_code = run(&ps, words, n_words);
+        exit_code = run_words(&ps, words, n_words);
     hosts_free(&ps);
     if (exit_code == 0 && (fflush(stdout) != 0 || ferror(stdout))) {
         LOG_E("the output could not be written: %s", status_errno_text(errno));

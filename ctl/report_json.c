@@ -46,7 +46,7 @@ static json_t *member_json(const struct net_status_member *m, int n_recent)
                       : json_null();
     return json_pack("{s:i, s:o, s:s, s:s, s:o, s:{s:I, s:f}, s:{s:i, s:I, s:f}, s:i, s:I, s:o}",
                      "index", m->member, "rank", number_or_null(m->rank), "address", m->address,
-                     "state", net_member_name(m->state), "missing_s",
+                     "state", net_status_member_name(m->state), "missing_s",
                      seconds_or_null(m->state == MEMBER_MISSING ? m->ms : -1), "waited_for",
                      "steps", (json_int_t)m->times, "seconds", m->seconds, "waited_for_recently",
                      "of_steps", n_recent, "steps", (json_int_t)m->recent_times, "seconds",
@@ -69,7 +69,7 @@ static json_t *members_json(const struct net_status *s)
 static json_t *server_json(const struct net_status_server *v)
 {
     return json_pack("{s:o, s:s, s:s, s:I, s:i, s:o, s:o}", "index", number_or_null(v->server),
-                     "address", v->address, "state", net_server_name(v->state), "bytes",
+                     "address", v->address, "state", net_status_server_name(v->state), "bytes",
                      (json_int_t)v->bytes, "chunks", v->n_chunks, "heard_s",
                      seconds_or_null(v->heard_ms), "up_s", seconds_or_null(v->up_ms));
 }
@@ -103,7 +103,7 @@ static json_t *numbers_json(const float *value, int n)
     json_t *list = n > 0 ? json_array() : json_null();
     int failed = !list;
     for (int i = 0; !failed && i < n; i++)
-        failed = json_array_append_new(list, json_real(float_typed(value[i]))) != 0;
+        failed = json_array_append_new(list, json_real(float_text_to_double(value[i]))) != 0;
     if (!failed)
         return list;
     json_decref(list);
@@ -116,7 +116,7 @@ static json_t *job_json(const struct net_status *s)
     char augment[JOB_AUGMENT_BYTES];
     if (!s->chunks)
         return json_null();
-    job_augment_text(&j->augment, augment);
+    job_input_augment_text(&j->augment, augment);
     return json_pack(
         "{s:i, s:s?, s:s, s:I, s:i, s:i, s:I, s:i, s:I, s:{s:s, s:f}, s:s, s:s, s:i, s:I, s:i, "
         "s:o, s:s, s:o, s:o, s:o, s:s?}",
@@ -124,7 +124,7 @@ static json_t *job_json(const struct net_status *s)
         job_sync_mode_name(j->sync_mode), "train_steps", (json_int_t)j->train_steps, "batch_size",
         j->batch, "local_steps", job_local_steps(j), "seed", (json_int_t)j->seed, "aggregate",
         job_aggregate(j), "staleness", (json_int_t)j->staleness, "optimizer", "name",
-        optim_name(j->optim.kind), "learning_rate", float_typed(j->optim.learning_rate),
+        optim_name(j->optim.kind), "learning_rate", float_text_to_double(j->optim.learning_rate),
         "push_dtype", dtype_name(j->push_dtype), "version_dtype", dtype_name(j->version_dtype),
         "parameters", s->chunks->n_params, "elements", (json_int_t)s->chunks->n_elems, "chunks",
         s->chunks->n_chunks, "data", data_json(&j->data), "arithmetic", j->arithmetic,

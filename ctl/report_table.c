@@ -14,7 +14,7 @@ struct text {
 };
 
 /* "12 s", "3.5 min", "2.1 h"; "-" for what is not there */
-static struct text duration(int64_t ms)
+static struct text duration_text(int64_t ms)
 {
     struct text t;
     double s = (double)ms / 1000;
@@ -31,15 +31,15 @@ static struct text duration(int64_t ms)
     return t;
 }
 
-static struct text ago(int64_t ms)
+static struct text ago_text(int64_t ms)
 {
-    struct text t = duration(ms);
+    struct text t = duration_text(ms);
     if (ms >= 0)
-        snprintf(t.s, sizeof t.s, "%.30s ago", duration(ms).s);
+        snprintf(t.s, sizeof t.s, "%.30s ago", duration_text(ms).s);
     return t;
 }
 
-static struct text number(int64_t n)
+static struct text number_text(int64_t n)
 {
     struct text t = {"-"};
     if (n >= 0)
@@ -51,9 +51,9 @@ static struct text state_of(const struct net_status_member *m)
 {
     struct text t;
     if (m->state == MEMBER_MISSING)
-        snprintf(t.s, sizeof t.s, "missing for %.30s", duration(m->ms).s);
+        snprintf(t.s, sizeof t.s, "missing for %.30s", duration_text(m->ms).s);
     else
-        snprintf(t.s, sizeof t.s, "%s", net_member_name(m->state));
+        snprintf(t.s, sizeof t.s, "%s", net_status_member_name(m->state));
     return t;
 }
 
@@ -74,14 +74,14 @@ static enum status show_members(const struct net_status *s)
     enum status st = ctl_table_create(">WORKER\t>RANK\tADDRESS\tSTATE\t>WAITED FOR\t>SKIPPED", &t);
     for (int i = 0; st == ST_OK && i < s->n_members; i++) {
         const struct net_status_member *m = &s->members[i];
-        ctl_table_row(t, "%d\t%s\t%s\t%s\t%.1f s\t%" PRId64, m->member, number(m->rank).s,
+        ctl_table_row(t, "%d\t%s\t%s\t%s\t%.1f s\t%" PRId64, m->member, number_text(m->rank).s,
                       m->address[0] ? m->address : "-", state_of(m).s, m->seconds, m->skipped);
     }
     st = print_take(t, st);
     for (int i = 0; st == ST_OK && i < s->n_members; i++)
         if (s->members[i].refused[0])
             printf("worker %d was refused %s ago: %s\n", s->members[i].member,
-                   duration(s->members[i].refused_ms).s, s->members[i].refused);
+                   duration_text(s->members[i].refused_ms).s, s->members[i].refused);
     fflush(stdout);
     return st;
 }
@@ -93,9 +93,9 @@ static enum status show_servers(const struct net_status *s)
         ctl_table_create(">SERVER\tADDRESS\tSTATE\t>MB\t>CHUNKS\t>LAST HEARD\t>UP", &t);
     for (int i = 0; st == ST_OK && i < s->n_servers; i++) {
         const struct net_status_server *v = &s->servers[i];
-        ctl_table_row(t, "%s\t%s\t%s\t%.1f\t%d\t%s\t%s", number(v->server).s, v->address,
-                      net_server_name(v->state), (double)v->bytes * 1e-6, v->n_chunks,
-                      ago(v->heard_ms).s, duration(v->up_ms).s);
+        ctl_table_row(t, "%s\t%s\t%s\t%.1f\t%d\t%s\t%s", number_text(v->server).s, v->address,
+                      net_status_server_name(v->state), (double)v->bytes * 1e-6, v->n_chunks,
+                      ago_text(v->heard_ms).s, duration_text(v->up_ms).s);
     }
     return print_take(t, st);
 }
@@ -143,10 +143,11 @@ static void show_input(const struct net_job *j)
     char mean[JOB_NUMBERS_BYTES], std[JOB_NUMBERS_BYTES], augment[JOB_AUGMENT_BYTES];
     if (j->normal.n > 0)
         printf("samples are normalised: mean %s, standard deviation %s\n",
-               job_numbers_text(j->normal.mean, j->normal.n, mean),
-               job_numbers_text(j->normal.std, j->normal.n, std));
-    if (job_augments(&j->augment))
-        printf("training samples are augmented: %s\n", job_augment_text(&j->augment, augment));
+               job_input_numbers_text(j->normal.mean, j->normal.n, mean),
+               job_input_numbers_text(j->normal.std, j->normal.n, std));
+    if (job_input_augments(&j->augment))
+        printf("training samples are augmented: %s\n",
+               job_input_augment_text(&j->augment, augment));
 }
 
 static void show_best(const struct net_best *b)
@@ -165,7 +166,7 @@ static void show_checkpoints(const struct net_status *s)
     int at_step = c->ordered >= 0 && !(by_time && c->ordered == s->job.train_steps);
     if (!c->folder[0])
         return;
-    printf("checkpoints: %s; last at step %s", c->folder, number(c->last).s);
+    printf("checkpoints: %s; last at step %s", c->folder, number_text(c->last).s);
     if (at_step && !later)
         printf("; one at step %" PRId64 " is being made", c->ordered);
     else if (at_step)
@@ -179,7 +180,7 @@ static void show_checkpoints(const struct net_status *s)
 static void show_waiting(const struct net_status *s)
 {
     char text[STATUS_SENTENCE_BYTES];
-    net_waiting_text(s->waiting, s->waiting_ms, text);
+    net_status_waiting_text(s->waiting, s->waiting_ms, text);
     if (s->waiting[0])
         puts(text);
 }
@@ -188,14 +189,14 @@ static void show_head(const struct net_status *s)
 {
     char rate[FLOAT_TEXT_BYTES];
     if (!s->chunks) {
-        printf("ps:%s: no job yet; up %s\n", number(s->server).s, duration(s->up_ms).s);
+        printf("ps:%s: no job yet; up %s\n", number_text(s->server).s, duration_text(s->up_ms).s);
         show_waiting(s);
         return;
     }
     printf("ps:%s: generation " TERM_FMT ", %s, step %s of %" PRId64 " (%s); %.1f steps/s; up %s\n",
-           number(s->server).s, TERM_ARG(s->generation), net_status_state(s), number(s->step).s,
-           s->job.train_steps, job_sync_mode_name(s->job.sync_mode), s->steps_per_s,
-           duration(s->up_ms).s);
+           number_text(s->server).s, TERM_ARG(s->generation), net_status_state(s),
+           number_text(s->step).s, s->job.train_steps, job_sync_mode_name(s->job.sync_mode),
+           s->steps_per_s, duration_text(s->up_ms).s);
     show_waiting(s);
     if (s->model_name[0])
         printf("model %s: ", s->model_name);

@@ -50,7 +50,7 @@ static int open_file(struct durable *f)
     return f->fd >= 0;
 }
 
-static enum status begin(struct durable *f, const struct target *to)
+static enum status begin_file(struct durable *f, const struct target *to)
 {
     f->fd = -1;
     f->made = 0;
@@ -75,7 +75,7 @@ enum status durable_begin(struct durable *f, const char *path)
 {
     struct target to;
     errno = target_find(path, &to);
-    return errno ? io_error(path, "write") : begin(f, &to);
+    return errno ? io_error(path, "write") : begin_file(f, &to);
 }
 
 int durable_try(const char *path)
@@ -102,7 +102,7 @@ static void set_direct(struct durable *f, int on)
 }
 
 /* Writes out what the block holds. */
-static enum status flush(struct durable *f)
+static enum status flush_block(struct durable *f)
 {
     const char *p = f->block;
     if (!f->in_place) /* of a pipe it would mean packets */
@@ -133,7 +133,7 @@ enum status durable_write(struct durable *f, const void *data, size_t bytes)
         f->filled += n;
         p += n;
         bytes -= n;
-        enum status st = f->filled == BLOCK_BYTES ? flush(f) : ST_OK;
+        enum status st = f->filled == BLOCK_BYTES ? flush_block(f) : ST_OK;
         if (st != ST_OK)
             return st;
     }
@@ -161,7 +161,7 @@ enum status durable_sync_name(const char *path)
 
 enum status durable_commit(struct durable *f)
 {
-    enum status st = flush(f);
+    enum status st = flush_block(f);
     if (st != ST_OK)
         return st;
     if (fsync(f->fd) != 0 && !(f->in_place && (errno == EINVAL || errno == EROFS)))
@@ -207,7 +207,7 @@ done:
  * this is the last try: another process has removed the temporary file. */
 static enum status commit_new(struct durable *f, bool is_last_try)
 {
-    enum status st = flush(f);
+    enum status st = flush_block(f);
     if (st != ST_OK)
         return st;
     if (fsync(f->fd) != 0)
@@ -231,7 +231,7 @@ static enum status try_put_new(const struct target *to, const void *data, size_t
                                bool is_last_try)
 {
     struct durable f;
-    enum status st = begin(&f, to);
+    enum status st = begin_file(&f, to);
     if (st != ST_OK)
         return st;
     TRY(durable_write(&f, data, bytes));

@@ -26,7 +26,7 @@ struct safetensors_file {
     int n_entries;
 };
 
-static enum status corrupt(char why[SAFETENSORS_WHY_BYTES], const char *text)
+static enum status explain_corrupt(char why[SAFETENSORS_WHY_BYTES], const char *text)
 {
     snprintf(why, SAFETENSORS_WHY_BYTES, "%s", text);
     return ST_CORRUPT;
@@ -52,7 +52,7 @@ static enum status read_at(const struct safetensors_file *f, uint64_t at, void *
             return st == ST_NOMEM ? st : ST_IO;
         }
         if (n == 0)
-            return corrupt(why, "ends too early");
+            return explain_corrupt(why, "ends too early");
         p += n;
         at += (uint64_t)n;
         bytes -= (size_t)n;
@@ -123,13 +123,13 @@ static enum status read_header(struct safetensors_file *f, char why[SAFETENSORS_
 {
     uint64_t length;
     if (f->bytes < sizeof length)
-        return corrupt(why, "is too short for a safetensors file");
+        return explain_corrupt(why, "is too short for a safetensors file");
     enum status st = read_at(f, 0, &length, sizeof length, why);
     if (st != ST_OK)
         return st;
     const char *other = other_format(f);
     if (other) {
-        corrupt(why, other);
+        explain_corrupt(why, other);
         return ST_UNSUPPORTED;
     }
     length = le64toh(length);
@@ -141,19 +141,20 @@ static enum status read_header(struct safetensors_file *f, char why[SAFETENSORS_
         return ST_CORRUPT;
     }
     if (length > f->bytes - sizeof length || length > SAFETENSORS_MAX_HEADER || length < 2)
-        return corrupt(why, "the length of its header is out of bounds: torn, or no safetensors "
-                            "file");
+        return explain_corrupt(why,
+                               "the length of its header is out of bounds: torn, or no safetensors "
+                               "file");
     char *text = malloc((size_t)length);
     if (!text)
         return no_memory(why);
     f->data = sizeof length + length;
     TRY(read_at(f, sizeof length, text, (size_t)length, why));
     if (text[0] != '{' || too_dense(text, (size_t)length))
-        TRY(corrupt(why, "its header is not that of a safetensors file"));
+        TRY(explain_corrupt(why, "its header is not that of a safetensors file"));
     if (json_text_load(text, (size_t)length, &f->root) == ST_NOMEM)
         TRY(no_memory(why));
     if (!json_is_object(f->root))
-        TRY(corrupt(why, "its header does not parse as JSON"));
+        TRY(explain_corrupt(why, "its header does not parse as JSON"));
 done:
     free(text);
     return st;
@@ -327,7 +328,7 @@ static enum status open_file(struct safetensors_file *f, const char *path,
         return f->fd < 0 || st == ST_NOMEM ? st : ST_IO;
     }
     if (!S_ISREG(s.st_mode))
-        return corrupt(why, "is not a regular file");
+        return explain_corrupt(why, "is not a regular file");
     f->bytes = (uint64_t)s.st_size;
     return ST_OK;
 }
@@ -383,7 +384,7 @@ enum status safetensors_read(const struct safetensors_file *f, const struct safe
                              int64_t first, int64_t n, float *dst, char why[SAFETENSORS_WHY_BYTES])
 {
     if (e->dtype != SAFETENSORS_F32)
-        return corrupt(why, "is not of float32");
+        return explain_corrupt(why, "is not of float32");
     return safetensors_read_raw(f, e, first, n, dst, why);
 }
 
@@ -394,7 +395,7 @@ enum status safetensors_read_raw(const struct safetensors_file *f,
     if (e->elem_bytes == 0)
         return bad_entry(why, e->name, "is of a dtype that is not known");
     if (first < 0 || n < 0 || first > e->n_elems || n > e->n_elems - first)
-        return corrupt(why, "has no such elements");
+        return explain_corrupt(why, "has no such elements");
     return read_at(f, e->offset + (uint64_t)first * (uint64_t)e->elem_bytes, dst,
                    (size_t)n * (size_t)e->elem_bytes, why);
 }
@@ -441,7 +442,7 @@ enum status safetensors_check_header(const struct safetensors_file *f,
     }
     enum status st = safetensors_measure(f, &is, why);
     if (st == ST_OK && is.crc32c != whole->crc32c)
-        return corrupt(why, "has a header that does not match its checksum");
+        return explain_corrupt(why, "has a header that does not match its checksum");
     for (int i = 0; i < f->n_entries && st == ST_OK; i++)
         if (!f->entries[i].has_crc)
             return bad_entry(why, f->entries[i].name, "has no checksum");

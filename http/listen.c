@@ -11,7 +11,8 @@
 
 enum { HOST_BYTES = 256, BACKLOG = 64 };
 
-enum status http_address(const char *bind, const char *own, int port, char out[HTTP_ADDRESS_BYTES])
+enum status http_listen_address(const char *bind, const char *own, int port,
+                                char out[HTTP_ADDRESS_BYTES])
 {
     const char *given = bind && *bind ? bind : NULL;
     const char *colon = own ? strrchr(own, ':') : NULL;

@@ -8,7 +8,8 @@ enum { HTTP_ADDRESS_BYTES = 300 };
 
 /* The host of --metrics_bind, else of own (host:port), else loopback, with --metrics_port's port.
  * bind, own: NULL and empty are fine. */
-enum status http_address(const char *bind, const char *own, int port, char out[HTTP_ADDRESS_BYTES]);
+enum status http_listen_address(const char *bind, const char *own, int port,
+                                char out[HTTP_ADDRESS_BYTES]);
 /* A socket that listens there. */
 enum status http_listen(const char *addr, int *fd);
 

@@ -90,7 +90,7 @@ static int is_fresh(const struct http_page *page, const struct answer *a)
 }
 
 /* Keeps the one before where there is no memory for another. */
-static void make(struct http_server *s, const struct http_page *page, struct answer *a)
+static void make_answer(struct http_server *s, const struct http_page *page, struct answer *a)
 {
     char *text = NULL;
     size_t bytes = 0;
@@ -122,13 +122,13 @@ static enum MHD_Result on_request(void *ctx, struct MHD_Connection *c, const cha
         return mhd.queue_response(c, MHD_HTTP_NOT_FOUND, s->not_found);
     struct answer *a = &s->answers[i];
     if (!is_fresh(&s->cfg.pages[i], a))
-        make(s, &s->cfg.pages[i], a);
+        make_answer(s, &s->cfg.pages[i], a);
     if (!a->response)
         return mhd.queue_response(c, MHD_HTTP_SERVICE_UNAVAILABLE, s->failed);
     return mhd.queue_response(c, a->status, a->response);
 }
 
-static struct connection *find(struct http_server *s, int fd)
+static struct connection *find_connection(struct http_server *s, int fd)
 {
     for (int i = 0; i < MAX_CONNECTIONS; i++)
         if (s->connections[i].fd == fd)
@@ -137,7 +137,7 @@ static struct connection *find(struct http_server *s, int fd)
 }
 
 /* libmicrohttpd sees that it is shut, and releases it. */
-static void shut(struct connection *c)
+static void shut_connection(struct connection *c)
 {
     shutdown(c->fd, SHUT_RDWR);
     c->since_ns = INT64_MAX;
@@ -156,7 +156,7 @@ static void make_room(struct http_server *s)
             oldest = c;
     }
     if (n > CROWD)
-        shut(oldest);
+        shut_connection(oldest);
 }
 
 static void on_connection(void *ctx, struct MHD_Connection *c, void **own,
@@ -166,7 +166,7 @@ static void on_connection(void *ctx, struct MHD_Connection *c, void **own,
     const union MHD_ConnectionInfo *info =
         mhd.get_connection_info(c, MHD_CONNECTION_INFO_CONNECTION_FD);
     int begins = code == MHD_CONNECTION_NOTIFY_STARTED;
-    struct connection *slot = info ? find(s, begins ? -1 : info->connect_fd) : NULL;
+    struct connection *slot = info ? find_connection(s, begins ? -1 : info->connect_fd) : NULL;
     if (!slot)
         return;
     slot->fd = begins ? info->connect_fd : -1;
@@ -180,7 +180,7 @@ static void end_old(struct http_server *s)
     int64_t before = clock_now_ns() - (int64_t)s->cfg.life_ms * MS;
     for (int i = 0; i < MAX_CONNECTIONS; i++)
         if (s->connections[i].fd >= 0 && s->connections[i].since_ns < before)
-            shut(&s->connections[i]);
+            shut_connection(&s->connections[i]);
 }
 
 static int64_t cpu_ns(void)
@@ -218,7 +218,7 @@ static void wait_for_more(struct http_server *s, int64_t ms, int epoll_fd)
     poll(fds, epoll_fd >= 0 ? 2 : 1, (int)ms);
 }
 
-static void *serve(void *arg)
+static void *server_main(void *arg)
 {
     struct http_server *s = arg;
     int epoll_fd = mhd.get_daemon_info(s->daemon, MHD_DAEMON_INFO_EPOLL_FD)->epoll_fd;
@@ -249,7 +249,7 @@ static enum status start_thread(struct http_server *s)
     sigset_t all, before;
     sigfillset(&all);
     pthread_sigmask(SIG_BLOCK, &all, &before);
-    int err = pthread_create(&s->thread, NULL, serve, s);
+    int err = pthread_create(&s->thread, NULL, server_main, s);
     s->runs = err == 0;
     if (s->runs)
         pthread_setname_np(s->thread, "http");

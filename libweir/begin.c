@@ -83,7 +83,7 @@ static enum status make_updates(struct weir *w)
     struct net_exchange_config cfg = {
         .ps_hosts = &w->cluster.ps,
         .params = w->values,
-        .first_values = weir_write_first,
+        .first_values = weir_params_write_first,
         .ctx = w,
         .shared_memory = w->set.job.shared_memory == 0,
         .step_ms = (int)w->set.job.wire_step_ms,
@@ -92,7 +92,7 @@ static enum status make_updates(struct weir *w)
         .join = {.member = w->set.join ? -1 : (int)w->set.task_index,
                  .job = w->job,
                  .chunks = w->chunks,
-                 .address = w->set.address ? w->set.address : member_address(w->host),
+                 .address = w->set.address ? w->set.address : member_identity_address(w->host),
                  .incarnation = process_incarnation()},
     };
     if (w->cluster.ps.n > 0)
@@ -107,7 +107,7 @@ static enum status make_gradients(struct weir *w)
     if (w->updates.ops->gradients)
         w->segment = w->updates.ops->gradients(w->updates.ctx, DTYPE_F32);
     if (w->segment) {
-        w->gradients = net_shared_data(w->segment);
+        w->gradients = segment_data(w->segment);
         return ST_OK;
     }
     w->own_gradients = aligned_take(bytes);
@@ -130,7 +130,7 @@ static enum status set_up(struct weir *w)
     TRY(settings_cluster(&w->set, &w->cluster));
     if (w->cluster.ps.n > 0) {
         TRY(descriptors_reserve(NET_GRPC_DESCRIPTORS + 1 + 2 * w->cluster.ps.n));
-        TRY(threads_reserve(net_grpc_threads() + NET_EXCHANGE_THREADS + 1)); /* of waits.c */
+        TRY(threads_reserve(net_environment_threads() + NET_EXCHANGE_THREADS + 1)); /* of waits.c */
         TRY(show_identity(s));
     }
     if (s->join) {
@@ -144,7 +144,7 @@ static enum status set_up(struct weir *w)
                     : s->job.chunk_bytes > 0
                         ? s->job.chunk_bytes
                         : chunks_default_bytes(w->n_elems, n_servers + !n_servers);
-    TRY(weir_make_chunks(w, bytes));
+    TRY(weir_params_make_chunks(w, bytes));
     w->own_pace = !job_in_lockstep(&w->job);
     w->n_local = s->own_local_steps ? 1 : job_local_steps(&w->job);
     w->batch = w->job.batch / w->n_local;
@@ -160,7 +160,7 @@ static void *starter_main(void *arg)
 {
     struct weir *w = arg;
     struct net_start start = {0};
-    weir_listen();
+    weir_errors_listen();
     enum status st = set_up(w);
     pthread_mutex_lock(&w->lock);
     w->made = w->known = w->updates.ops != NULL;
@@ -178,21 +178,21 @@ static void *starter_main(void *arg)
     if (st == ST_OK)
         waiting_set_member(w->waiting, start.place.member);
     pthread_mutex_lock(&w->lock);
-    int code = weir_code_of(st);
+    int code = weir_errors_code_of(st);
     if (st == ST_OK) /* a server came while it was looked up */
         w->is_over = 0;
     if (st == ST_CANCELLED && !w->cancelled)
         code = w->leaves ? WEIR_LEFT : w->is_over ? WEIR_OVER : code;
     pthread_mutex_unlock(&w->lock);
     if (code < 0)
-        weir_fail_st(w, st);
+        weir_errors_fail_st(w, st);
     pthread_mutex_lock(&w->lock);
     w->start = start;
     w->start_code = code;
     w->start_over = 1;
     pthread_cond_broadcast(&w->changed);
     pthread_mutex_unlock(&w->lock);
-    weir_signal(w);
+    weir_events_signal(w);
     return NULL;
 }
 
@@ -210,21 +210,22 @@ static int create_starter(struct weir *w)
 static int run_starter(struct weir *w)
 {
     if (w->n_params == 0)
-        return weir_fail(w, WEIR_E_INVALID, "there are no parameters; name them by weir_param");
+        return weir_errors_fail(w, WEIR_E_INVALID,
+                                "there are no parameters; name them by weir_param");
     pthread_mutex_lock(&w->lock);
     w->state = HANDLE_STARTING;
     w->start_over = 0;
     pthread_mutex_unlock(&w->lock);
     int err = create_starter(w);
     if (err) {
-        weir_fail(w, WEIR_E_NOMEM, "no thread can be started: %s", threads_error(err));
-        return weir_stop(w, WEIR_E_NOMEM);
+        weir_errors_fail(w, WEIR_E_NOMEM, "no thread can be started: %s", threads_error(err));
+        return weir_errors_stop(w, WEIR_E_NOMEM);
     }
     w->starter_runs = 1;
     return WEIR_OK;
 }
 
-void weir_end_starter(struct weir *w)
+void weir_begin_end_starter(struct weir *w)
 {
     if (w->starter_runs)
         pthread_join(w->starter, NULL);
@@ -232,7 +233,7 @@ void weir_end_starter(struct weir *w)
 }
 
 /* The thread has ended well. Under the lock. */
-static void take_start(struct weir *w)
+static void adopt_start(struct weir *w)
 {
     w->state = HANDLE_RUNNING;
     w->begun = 1;
@@ -264,12 +265,12 @@ int weir_begin(struct weir *w, int64_t deadline_ns)
     pthread_mutex_unlock(&w->lock);
     if (!over)
         return WEIR_AGAIN;
-    weir_end_starter(w);
+    weir_begin_end_starter(w);
     if (w->start_code != WEIR_OK)
-        return weir_stop(w, w->start_code);
+        return weir_errors_stop(w, w->start_code);
     pthread_mutex_lock(&w->lock);
-    take_start(w);
+    adopt_start(w);
     pthread_mutex_unlock(&w->lock);
-    weir_signal(w);
+    weir_events_signal(w);
     return WEIR_OK;
 }

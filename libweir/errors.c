@@ -15,7 +15,8 @@ static pthread_mutex_t line_lock = PTHREAD_MUTEX_INITIALIZER; /* guards those be
 static void (*line_to)(void *ctx, int level, const char *text);
 static void *line_ctx;
 static bool was_asked; /* weir_log was called: nothing is printed any more */
-/* The thread's: the last error that it logged since weir_listen; what weir_error returned. */
+/* The thread's: the last error that it logged since weir_errors_listen; what weir_error returned.
+ */
 static _Thread_local char heard[LOG_TEXT_BYTES];
 static _Thread_local char shown[WEIR_ERROR_BYTES];
 static _Thread_local int in_line; /* within line_to: who logged may hold any lock of the library */
@@ -35,20 +36,20 @@ static void on_line(void *ctx, enum log_level level, const char *text)
     pthread_mutex_unlock(&line_lock);
 }
 
-static void divert(void)
+static void divert_log(void)
 {
     log_init("weir", -1, LOG_LEVEL_INFO);
     log_divert(on_line, NULL);
 }
 
-void weir_divert(void)
+void weir_errors_divert(void)
 {
-    pthread_once(&once, divert);
+    pthread_once(&once, divert_log);
 }
 
 void weir_log(void (*line)(void *ctx, int level, const char *text), void *ctx) UNCHECKED_LOCKS
 {
-    weir_divert();
+    weir_errors_divert();
     if (!in_line) /* else it is locked already */
         pthread_mutex_lock(&line_lock);
     line_to = line;
@@ -65,14 +66,15 @@ static int is_forked(const struct weir *w)
     return w->pid != getpid();
 }
 
-int weir_refuses(struct weir *w)
+int weir_errors_refuses(struct weir *w)
 {
     if (w && is_forked(w))
         return 1; /* weir_error knows why */
     if (in_line && w)
-        weir_fail(w, WEIR_E_INVALID,
-                  "the function of weir_log must not call this: note the line, return, and call it "
-                  "later or from another thread");
+        weir_errors_fail(
+            w, WEIR_E_INVALID,
+            "the function of weir_log must not call this: note the line, return, and call it "
+            "later or from another thread");
     return in_line;
 }
 
@@ -119,7 +121,7 @@ const char *weir_code_text(int code)
     }
 }
 
-int weir_code_of(enum status st)
+int weir_errors_code_of(enum status st)
 {
     switch (st) {
     case ST_OK:
@@ -151,12 +153,12 @@ int weir_code_of(enum status st)
     }
 }
 
-void weir_listen(void)
+void weir_errors_listen(void)
 {
     heard[0] = 0;
 }
 
-int weir_fail(struct weir *w, int code, const char *fmt, ...)
+int weir_errors_fail(struct weir *w, int code, const char *fmt, ...)
 {
     va_list ap;
     va_start(ap, fmt);
@@ -168,16 +170,16 @@ int weir_fail(struct weir *w, int code, const char *fmt, ...)
 }
 
 /* Who found the error may have been a thread of the network's. */
-int weir_fail_st(struct weir *w, enum status st)
+int weir_errors_fail_st(struct weir *w, enum status st)
 {
     char text[LOG_TEXT_BYTES];
     snprintf(text, sizeof text, "%s", heard);
     if (!text[0] && st != ST_CANCELLED)
         log_last_error(text, sizeof text);
-    return weir_fail(w, weir_code_of(st), "%s", text[0] ? text : status_text(st));
+    return weir_errors_fail(w, weir_errors_code_of(st), "%s", text[0] ? text : status_text(st));
 }
 
-int weir_stop(struct weir *w, int code)
+int weir_errors_stop(struct weir *w, int code)
 {
     pthread_mutex_lock(&w->lock);
     if (w->state != HANDLE_STOPPED) {
@@ -187,11 +189,11 @@ int weir_stop(struct weir *w, int code)
     }
     pthread_cond_broadcast(&w->changed);
     pthread_mutex_unlock(&w->lock);
-    weir_signal(w);
+    weir_events_signal(w);
     return code;
 }
 
-int weir_stopped(struct weir *w)
+int weir_errors_stopped(struct weir *w)
 {
     pthread_mutex_lock(&w->lock);
     int code = w->state == HANDLE_STOPPED ? w->code : 0;

@@ -10,7 +10,7 @@
 
 enum { FIRST_FD = 3 };
 
-void weir_signal(struct weir *w)
+void weir_events_signal(struct weir *w)
 {
     const uint64_t one = 1;
     if (w->event_fd > 0)
@@ -19,12 +19,12 @@ void weir_signal(struct weir *w)
 
 int weir_fd(struct weir *w)
 {
-    if (weir_refuses(w))
+    if (weir_errors_refuses(w))
         return WEIR_E_INVALID;
     if (w->event_fd > 0)
         return w->event_fd;
     if (w->state != HANDLE_NEW)
-        return weir_fail(w, WEIR_E_INVALID, "weir_fd is for before the first weir_next");
+        return weir_errors_fail(w, WEIR_E_INVALID, "weir_fd is for before the first weir_next");
     int fd = eventfd(0, EFD_NONBLOCK | EFD_CLOEXEC);
     if (fd >= 0 && fd < FIRST_FD) { /* the program has closed its own */
         int above = fcntl(fd, F_DUPFD_CLOEXEC, FIRST_FD);
@@ -32,14 +32,14 @@ int weir_fd(struct weir *w)
         fd = above;
     }
     if (fd < 0)
-        return weir_fail(w, WEIR_E_NOMEM, "no descriptor: %s", strerror(errno));
+        return weir_errors_fail(w, WEIR_E_NOMEM, "no descriptor: %s", strerror(errno));
     w->event_fd = fd;
     return fd;
 }
 
 /* What is told once; of a generation its beginning first, of two the end of the former. Under the
  * lock. */
-static int told_once(struct weir *w, struct weir_event *out)
+static int fill_once(struct weir *w, struct weir_event *out)
 {
     *out = (struct weir_event){.step = w->step, .generation = w->generation, .param = -1};
     if (w->tell_rebased && !(w->tell_began && w->ended)) {
@@ -88,12 +88,12 @@ static int find_ready(struct weir *w, struct weir_event *out)
     pthread_mutex_lock(&w->lock);
     int first = w->look_at, ended = w->ended;
     pthread_mutex_unlock(&w->lock);
-    if (ended || weir_look(w) != WEIR_OK)
+    if (ended || weir_steps_check(w) != WEIR_OK)
         return 0;
     for (int i = 0; i < w->n_params; i++) {
         int param = (first + i) % w->n_params;
         int64_t step = awaited_since(w, param);
-        int code = step < 0 ? WEIR_AGAIN : weir_param_ready(w, param, step);
+        int code = step < 0 ? WEIR_AGAIN : weir_steps_param_ready(w, param, step);
         if (code != WEIR_OK && code != WEIR_AGAIN)
             return 0;
         if (code == WEIR_OK && take_ready(w, param, step, out))
@@ -102,10 +102,10 @@ static int find_ready(struct weir *w, struct weir_event *out)
     return 0;
 }
 
-static int find_told(struct weir *w, struct weir_event *out)
+static int find_once(struct weir *w, struct weir_event *out)
 {
     pthread_mutex_lock(&w->lock);
-    int found = told_once(w, out);
+    int found = fill_once(w, out);
     pthread_mutex_unlock(&w->lock);
     return found;
 }
@@ -114,20 +114,21 @@ int weir_next_event(struct weir *w, struct weir_event *out)
 {
     struct within in;
     uint64_t n;
-    if (weir_refuses(w))
+    if (weir_errors_refuses(w))
         return WEIR_E_INVALID;
-    weir_listen();
+    weir_errors_listen();
     if (!out)
-        return weir_fail(w, WEIR_E_INVALID, "weir_next_event is given no room for the event");
+        return weir_errors_fail(w, WEIR_E_INVALID,
+                                "weir_next_event is given no room for the event");
     if (w->event_fd > 0)
         (void)!read(w->event_fd, &n, sizeof n);
-    int found = find_told(w, out);
-    if (!found && weir_enter(w, &in)) {
-        found = find_ready(w, out) || find_told(w, out);
-        weir_exit(w);
+    int found = find_once(w, out);
+    if (!found && weir_steps_enter(w, &in)) {
+        found = find_ready(w, out) || find_once(w, out);
+        weir_steps_exit(w);
     }
     if (!found)
         return WEIR_AGAIN;
-    weir_signal(w);
+    weir_events_signal(w);
     return WEIR_OK;
 }

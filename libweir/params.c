@@ -9,11 +9,12 @@
 
 enum { PARAMS_FIRST_ROOM = 16 };
 
-const struct param *weir_find(struct weir *w, int param)
+const struct param *weir_params_find(struct weir *w, int param)
 {
     if (param >= 0 && param < w->n_params)
         return &w->params[param];
-    weir_fail(w, WEIR_E_INVALID, "there is no parameter %d; %d were named", param, w->n_params);
+    weir_errors_fail(w, WEIR_E_INVALID, "there is no parameter %d; %d were named", param,
+                     w->n_params);
     return NULL;
 }
 
@@ -22,13 +23,15 @@ static int read_shape(struct weir *w, const char *name, int n_dims, const int64_
 {
     struct shape s = {.n_dims = n_dims};
     if (n_dims < 0 || n_dims > SHAPE_MAX_DIMS || (n_dims > 0 && !dims))
-        return weir_fail(w, WEIR_E_INVALID, "parameter '%.255s' has %d dimensions; 0 to %d can be",
-                         name, n_dims, SHAPE_MAX_DIMS);
+        return weir_errors_fail(w, WEIR_E_INVALID,
+                                "parameter '%.255s' has %d dimensions; 0 to %d can be", name,
+                                n_dims, SHAPE_MAX_DIMS);
     for (int i = 0; i < n_dims; i++)
         s.dim[i] = dims[i];
     if (shape_elems(&s) < 1)
-        return weir_fail(w, WEIR_E_INVALID,
-                         "parameter '%.255s' has a dimension below 1, or too many elements", name);
+        return weir_errors_fail(w, WEIR_E_INVALID,
+                                "parameter '%.255s' has a dimension below 1, or too many elements",
+                                name);
     *out = s;
     return WEIR_OK;
 }
@@ -61,40 +64,43 @@ static int refuse_name(struct weir *w, const char *name)
     snprintf(shown, sizeof shown, "%s", name);
     for (char *c = shown; *c; c++)
         *c = iscntrl((unsigned char)*c) ? '?' : *c;
-    return weir_fail(w, WEIR_E_INVALID,
-                     "parameter '%s': a name has 1 to %d printable ASCII characters and no spaces; "
-                     "rename it",
-                     shown, CHUNKS_MAX_NAME);
+    return weir_errors_fail(
+        w, WEIR_E_INVALID,
+        "parameter '%s': a name has 1 to %d printable ASCII characters and no spaces; "
+        "rename it",
+        shown, CHUNKS_MAX_NAME);
 }
 
 int weir_param(struct weir *w, const char *name, int dtype, int n_dims, const int64_t *dims,
                const float *values)
 {
     struct shape shape;
-    if (weir_refuses(w))
+    if (weir_errors_refuses(w))
         return WEIR_E_INVALID;
     if (w->state != HANDLE_NEW)
-        return weir_fail(w, WEIR_E_INVALID, "parameters are named before the first weir_next");
+        return weir_errors_fail(w, WEIR_E_INVALID,
+                                "parameters are named before the first weir_next");
     if (!name || !*name)
-        return weir_fail(w, WEIR_E_INVALID, "parameter %d has no name", w->n_params);
+        return weir_errors_fail(w, WEIR_E_INVALID, "parameter %d has no name", w->n_params);
     if (!chunks_name_ok(name))
         return refuse_name(w, name);
     if (dtype != WEIR_FLOAT32)
-        return weir_fail(w, WEIR_E_UNSUPPORTED,
-                         "parameter '%.255s': dtype %d; WEIR_FLOAT32 is the one there is", name,
-                         dtype);
+        return weir_errors_fail(w, WEIR_E_UNSUPPORTED,
+                                "parameter '%.255s': dtype %d; WEIR_FLOAT32 is the one there is",
+                                name, dtype);
     int code = read_shape(w, name, n_dims, dims, &shape);
     if (code != WEIR_OK)
         return code;
     if (w->n_params == CHUNKS_MAX_PARAMS)
-        return weir_fail(w, WEIR_E_INVALID, "parameter '%.255s' is one too many: %d can be", name,
-                         CHUNKS_MAX_PARAMS);
+        return weir_errors_fail(w, WEIR_E_INVALID, "parameter '%.255s' is one too many: %d can be",
+                                name, CHUNKS_MAX_PARAMS);
     int64_t n = shape_elems(&shape);
     char *copy = strdup(name);
     if (!copy || !make_room(w, n)) {
         free(copy);
-        return weir_fail(w, WEIR_E_NOMEM, "out of memory for parameter '%.255s' of %lld elements",
-                         name, (long long)n);
+        return weir_errors_fail(w, WEIR_E_NOMEM,
+                                "out of memory for parameter '%.255s' of %lld elements", name,
+                                (long long)n);
     }
     float *to = w->first_values + w->n_elems;
     if (values)
@@ -109,15 +115,16 @@ int weir_param(struct weir *w, const char *name, int dtype, int n_dims, const in
 
 int weir_param_average(struct weir *w, int param, double keep)
 {
-    if (weir_refuses(w))
+    if (weir_errors_refuses(w))
         return WEIR_E_INVALID;
     if (w->state != HANDLE_NEW)
-        return weir_fail(w, WEIR_E_INVALID, "parameters are named before the first weir_next");
-    if (!weir_find(w, param))
+        return weir_errors_fail(w, WEIR_E_INVALID,
+                                "parameters are named before the first weir_next");
+    if (!weir_params_find(w, param))
         return WEIR_E_INVALID;
     if (!(keep >= 0 && keep <= 1))
-        return weir_fail(w, WEIR_E_INVALID, "parameter '%.255s': keep is not 0 to 1",
-                         w->params[param].name);
+        return weir_errors_fail(w, WEIR_E_INVALID, "parameter '%.255s': keep is not 0 to 1",
+                                w->params[param].name);
     w->params[param].keep = keep;
     return WEIR_OK;
 }
@@ -131,11 +138,11 @@ void weir_params_free(struct weir *w)
     free(w->values);
     free(w->own_gradients);
     free(w->gather);
-    net_shared_unref(w->segment);
+    segment_unref(w->segment);
     chunks_destroy(w->chunks);
 }
 
-void weir_write_first(void *ctx, float *values)
+void weir_params_write_first(void *ctx, float *values)
 {
     const struct weir *w = ctx;
     memcpy(values, w->first_values, (size_t)w->n_elems * sizeof *values);
@@ -147,7 +154,7 @@ static enum status no_memory(const struct weir *w)
     return ST_NOMEM;
 }
 
-enum status weir_make_chunks(struct weir *w, int64_t chunk_bytes)
+enum status weir_params_make_chunks(struct weir *w, int64_t chunk_bytes)
 {
     enum status st = ST_OK;
     struct net_param *params = calloc((size_t)w->n_params, sizeof *params);
@@ -167,7 +174,7 @@ enum status weir_make_chunks(struct weir *w, int64_t chunk_bytes)
         st = no_memory(w);
         goto done;
     }
-    weir_write_first(w, w->values);
+    weir_params_write_first(w, w->values);
     for (int i = 0; i < w->n_params; i++) {
         const struct net_param *p = &w->chunks->params[i];
         for (int c = p->first_chunk; c < p->first_chunk + p->n_chunks; c++)
@@ -181,14 +188,15 @@ done:
 /* NULL: there is no such parameter, or nothing to point to yet; said. */
 static const struct param *find_begun(struct weir *w, int param)
 {
-    if (weir_refuses(w))
+    if (weir_errors_refuses(w))
         return NULL;
-    const struct param *p = weir_find(w, param);
+    const struct param *p = weir_params_find(w, param);
     pthread_mutex_lock(&w->lock);
     int begun = w->begun;
     pthread_mutex_unlock(&w->lock);
     if (p && !begun)
-        weir_fail(w, WEIR_E_INVALID, "there are no values before weir_next has returned WEIR_OK");
+        weir_errors_fail(w, WEIR_E_INVALID,
+                         "there are no values before weir_next has returned WEIR_OK");
     return begun ? p : NULL;
 }
 

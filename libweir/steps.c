@@ -6,7 +6,7 @@
 #include "libweir/weir_impl.h"
 #include <string.h>
 
-int64_t weir_deadline(int timeout_ms)
+int64_t weir_steps_deadline(int timeout_ms)
 {
     return timeout_ms < 0 ? INT64_MAX : clock_deadline_ns(timeout_ms);
 }
@@ -20,7 +20,7 @@ static int note_ended(struct weir *w, int invalid)
     w->ended_generation = w->generation;
     w->invalid |= invalid;
     pthread_mutex_unlock(&w->lock);
-    weir_signal(w);
+    weir_events_signal(w);
     return WEIR_REBASED;
 }
 
@@ -33,7 +33,7 @@ static int code_of_wait(struct weir *w, enum status st, int invalid)
         return WEIR_AGAIN;
     if (st == ST_REBASED)
         return note_ended(w, invalid);
-    return weir_stop(w, weir_fail_st(w, st));
+    return weir_errors_stop(w, weir_errors_fail_st(w, st));
 }
 
 static struct member_steps steps_of(const struct weir *w)
@@ -41,30 +41,30 @@ static struct member_steps steps_of(const struct weir *w)
     return (struct member_steps){&w->updates, &w->start.place, w->own_pace, w->n_local, w->batch};
 }
 
-static int collect(struct weir *w, int64_t deadline_ns)
+static int collect_last(struct weir *w, int64_t deadline_ns)
 {
     const struct member_steps m = steps_of(w);
     enum status st =
-        member_collect(&m, w->chunks->n_chunks, w->train_steps, deadline_ns, &w->collecting);
+        member_steps_collect(&m, w->chunks->n_chunks, w->train_steps, deadline_ns, &w->collecting);
     int code = code_of_wait(w, st, 1);
-    return code == WEIR_OK ? weir_stop(w, WEIR_DONE) : code;
+    return code == WEIR_OK ? weir_errors_stop(w, WEIR_DONE) : code;
 }
 
 static void fill_step(struct weir *w, struct weir_step *out)
 {
     const struct member_steps m = steps_of(w);
     const struct net_place *p = &w->start.place;
-    *out = (struct weir_step){.step = w->step,
-                              .train_steps = w->train_steps,
-                              .position =
-                                  (int64_t)net_place_sample(p, member_position_now(&m, w->step)),
-                              .n_samples = w->batch,
-                              .stride = p->n_regions > 1 ? p->n_regions : 1,
-                              .generation = (int64_t)w->start.generation,
-                              .member = p->member,
-                              .rank = p->rank,
-                              .n_members = p->n_members,
-                              .began = w->began};
+    *out = (struct weir_step){
+        .step = w->step,
+        .train_steps = w->train_steps,
+        .position = (int64_t)net_place_sample(p, member_steps_position_now(&m, w->step)),
+        .n_samples = w->batch,
+        .stride = p->n_regions > 1 ? p->n_regions : 1,
+        .generation = (int64_t)w->start.generation,
+        .member = p->member,
+        .rank = p->rank,
+        .n_members = p->n_members,
+        .began = w->began};
 }
 
 static void begin_step(struct weir *w, int64_t step)
@@ -81,7 +81,7 @@ static void begin_step(struct weir *w, int64_t step)
 }
 
 /* NULL: all are. */
-static const char *unpushed(const struct weir *w)
+static const char *find_unpushed(const struct weir *w)
 {
     for (int i = 0; i < w->n_params; i++)
         if (w->params[i].pushed != w->step + 1)
@@ -94,11 +94,11 @@ static int go_on(struct weir *w, int early, int64_t deadline_ns, struct weir_ste
 {
     pthread_mutex_lock(&w->lock);
     int lacks = w->in_step && !w->invalid && w->n_unpushed > 0;
-    const char *name = lacks ? unpushed(w) : NULL;
+    const char *name = lacks ? find_unpushed(w) : NULL;
     pthread_mutex_unlock(&w->lock);
     if (lacks)
-        return weir_fail(w, WEIR_E_INVALID, "parameter '%.255s' was not pushed at step %lld",
-                         name ? name : "", (long long)w->step);
+        return weir_errors_fail(w, WEIR_E_INVALID, "parameter '%.255s' was not pushed at step %lld",
+                                name ? name : "", (long long)w->step);
     int64_t next = w->step + w->in_step;
     w->updates.ops->flush(w->updates.ctx);
     if (!w->collecting) {
@@ -109,9 +109,9 @@ static int go_on(struct weir *w, int early, int64_t deadline_ns, struct weir_ste
         if (code != WEIR_OK)
             return code;
     }
-    if ((w->own_pace ? member_lowest_version(&w->updates, w->chunks->n_chunks) : next) >=
+    if ((w->own_pace ? member_steps_lowest_version(&w->updates, w->chunks->n_chunks) : next) >=
         w->train_steps)
-        return collect(w, deadline_ns);
+        return collect_last(w, deadline_ns);
     begin_step(w, next);
     fill_step(w, out);
     w->began = 0;
@@ -130,23 +130,23 @@ static int has_to_begin(struct weir *w)
  * else 0. */
 static int stopped_or_cancelled(struct weir *w)
 {
-    int code = weir_stopped(w);
+    int code = weir_errors_stopped(w);
     pthread_mutex_lock(&w->lock);
     int cancelled = w->cancelled;
     pthread_mutex_unlock(&w->lock);
     if (code != 0 || !cancelled)
         return code;
-    return weir_stop(w, weir_fail(w, WEIR_E_CANCELLED, "cancelled, by weir_cancel"));
+    return weir_errors_stop(w, weir_errors_fail(w, WEIR_E_CANCELLED, "cancelled, by weir_cancel"));
 }
 
 static int next_step(struct weir *w, int early, int timeout_ms, struct weir_step *out)
 {
-    int64_t deadline_ns = weir_deadline(timeout_ms);
-    if (weir_refuses(w))
+    int64_t deadline_ns = weir_steps_deadline(timeout_ms);
+    if (weir_errors_refuses(w))
         return WEIR_E_INVALID;
-    weir_listen();
+    weir_errors_listen();
     if (!out)
-        return weir_fail(w, WEIR_E_INVALID, "weir_next is given no room for the step");
+        return weir_errors_fail(w, WEIR_E_INVALID, "weir_next is given no room for the step");
     for (;;) {
         int code = stopped_or_cancelled(w);
         if (code == 0 && has_to_begin(w))
@@ -188,7 +188,7 @@ static int missing_beside(const struct weir *w, int param)
     return -1;
 }
 
-int weir_param_ready(struct weir *w, int param, int64_t step)
+int weir_steps_param_ready(struct weir *w, int param, int64_t step)
 {
     pthread_mutex_lock(&w->lock);
     int gathers = missing_beside(w, param) >= 0;
@@ -196,12 +196,12 @@ int weir_param_ready(struct weir *w, int param, int64_t step)
     return code_of_wait(w, gathers ? ST_DEADLINE : wait_param(w, param, step, 0), 0);
 }
 
-int weir_look(struct weir *w)
+int weir_steps_check(struct weir *w)
 {
     return code_of_wait(w, w->updates.ops->wait(w->updates.ctx, 0, 0, 0, 0), 0);
 }
 
-int weir_enter(struct weir *w, struct within *in)
+int weir_steps_enter(struct weir *w, struct within *in)
 {
     pthread_mutex_lock(&w->lock);
     int running = w->state == HANDLE_RUNNING && w->in_step;
@@ -211,7 +211,7 @@ int weir_enter(struct weir *w, struct within *in)
     return running;
 }
 
-void weir_exit(struct weir *w)
+void weir_steps_exit(struct weir *w)
 {
     pthread_mutex_lock(&w->lock);
     if (--w->n_within == 0)
@@ -219,19 +219,19 @@ void weir_exit(struct weir *w)
     pthread_mutex_unlock(&w->lock);
 }
 
-/* For calls within a step: with OK weir_exit is to follow. */
+/* For calls within a step: with OK weir_steps_exit is to follow. */
 static int enter_for(struct weir *w, int param, struct within *in)
 {
-    if (weir_refuses(w))
+    if (weir_errors_refuses(w))
         return WEIR_E_INVALID;
-    weir_listen();
+    weir_errors_listen();
     int code = stopped_or_cancelled(w);
     if (code < 0)
         return code;
-    if (!weir_find(w, param))
+    if (!weir_params_find(w, param))
         return WEIR_E_INVALID;
-    if (code != WEIR_OK || !weir_enter(w, in))
-        return weir_fail(w, WEIR_E_INVALID, "there is no step: weir_next has not begun one");
+    if (code != WEIR_OK || !weir_steps_enter(w, in))
+        return weir_errors_fail(w, WEIR_E_INVALID, "there is no step: weir_next has not begun one");
     return WEIR_OK;
 }
 
@@ -243,12 +243,13 @@ static int wait_within(struct weir *w, int param, const struct within *in, int t
     int pushed = w->params[param].pushed == in->step + 1, missing = missing_beside(w, param);
     pthread_mutex_unlock(&w->lock);
     if (missing >= 0)
-        return weir_fail(w, WEIR_E_INVALID,
-                         "parameter '%.255s' is sent together with '%.255s', which was not pushed "
-                         "at step %lld: push it before this one is waited for",
-                         w->params[param].name, w->params[missing].name, (long long)in->step);
+        return weir_errors_fail(
+            w, WEIR_E_INVALID,
+            "parameter '%.255s' is sent together with '%.255s', which was not pushed "
+            "at step %lld: push it before this one is waited for",
+            w->params[param].name, w->params[missing].name, (long long)in->step);
     w->updates.ops->flush(w->updates.ctx);
-    return code_of_wait(w, wait_param(w, param, in->step + pushed, weir_deadline(timeout_ms)),
+    return code_of_wait(w, wait_param(w, param, in->step + pushed, weir_steps_deadline(timeout_ms)),
                         !pushed);
 }
 
@@ -259,7 +260,7 @@ int weir_wait(struct weir *w, int param, int timeout_ms)
     if (code != WEIR_OK)
         return code;
     code = wait_within(w, param, &in, timeout_ms);
-    weir_exit(w);
+    weir_steps_exit(w);
     return code;
 }
 
@@ -286,7 +287,7 @@ int weir_pull(struct weir *w, int param)
     if (code != WEIR_OK)
         return code;
     code = pull_within(w, param, &in);
-    weir_exit(w);
+    weir_steps_exit(w);
     return code;
 }
 
@@ -300,9 +301,10 @@ static int send_chunk(struct weir *w, int chunk, const float *data, double sampl
     enum status st =
         version < 0 ? ST_REBASED : x->ops->push(x->ctx, chunk, version, data, (float)samples);
     if (st == ST_BUSY)
-        return weir_fail(w, WEIR_E_INVALID,
-                         "parameter '%.255s' is still under way at step %lld: wait for it first",
-                         w->params[w->chunks->chunks[chunk].param].name, (long long)w->step);
+        return weir_errors_fail(
+            w, WEIR_E_INVALID,
+            "parameter '%.255s' is still under way at step %lld: wait for it first",
+            w->params[w->chunks->chunks[chunk].param].name, (long long)w->step);
     int code = code_of_wait(w, st, 0);
     return code == WEIR_REBASED ? WEIR_OK : code;
 }
@@ -353,17 +355,20 @@ static int mark_pushed(struct weir *w, int param, const struct within *in, doubl
     *last = w->n_unpushed == 0;
     pthread_mutex_unlock(&w->lock);
     if (twice)
-        return weir_fail(w, WEIR_E_INVALID, "parameter '%.255s' is pushed twice at step %lld",
-                         p->name, (long long)in->step);
+        return weir_errors_fail(w, WEIR_E_INVALID,
+                                "parameter '%.255s' is pushed twice at step %lld", p->name,
+                                (long long)in->step);
     if (busy)
-        return weir_fail(w, WEIR_E_INVALID,
-                         "parameter '%.255s' is still under way at step %lld: wait for it first",
-                         p->name, (long long)in->step);
+        return weir_errors_fail(
+            w, WEIR_E_INVALID,
+            "parameter '%.255s' is still under way at step %lld: wait for it first", p->name,
+            (long long)in->step);
     if (differs)
-        return weir_fail(w, WEIR_E_INVALID,
-                         "parameter '%.255s' is pushed for %g samples, those that are sent with it "
-                         "for others; they have to be the same",
-                         p->name, samples);
+        return weir_errors_fail(
+            w, WEIR_E_INVALID,
+            "parameter '%.255s' is pushed for %g samples, those that are sent with it "
+            "for others; they have to be the same",
+            p->name, samples);
     return WEIR_OK;
 }
 
@@ -393,8 +398,8 @@ static void make_change(struct weir *w, int param, const float *values)
 }
 
 /* Small ones gather until there is enough of them, or until the step's last. */
-static int push(struct weir *w, int param, const struct within *in, const float *data,
-                double samples)
+static int push_param(struct weir *w, int param, const struct within *in, const float *data,
+                      double samples)
 {
     int last = 0, code = mark_pushed(w, param, in, samples, &last);
     if (code == WEIR_OK && !in->invalid && w->set.own_local_steps && samples > 0) {
@@ -411,14 +416,15 @@ static int push(struct weir *w, int param, const struct within *in, const float 
 static int check_push(struct weir *w, const float *data, double samples, int own)
 {
     if (!(samples >= 0 && samples <= JOB_MAX_BATCH))
-        return weir_fail(w, WEIR_E_INVALID, "%g samples cannot be; 0 to %d can", samples,
-                         JOB_MAX_BATCH);
+        return weir_errors_fail(w, WEIR_E_INVALID, "%g samples cannot be; 0 to %d can", samples,
+                                JOB_MAX_BATCH);
     if (!data && samples > 0)
-        return weir_fail(w, WEIR_E_INVALID, "nothing is pushed for %g samples", samples);
+        return weir_errors_fail(w, WEIR_E_INVALID, "nothing is pushed for %g samples", samples);
     if (own != w->set.own_local_steps)
-        return weir_fail(w, WEIR_E_INVALID,
-                         "weir_push_values is for the setting own_local_steps, weir_push for all "
-                         "others");
+        return weir_errors_fail(
+            w, WEIR_E_INVALID,
+            "weir_push_values is for the setting own_local_steps, weir_push for all "
+            "others");
     return WEIR_OK;
 }
 
@@ -430,8 +436,8 @@ static int check_and_push(struct weir *w, int param, const float *data, double s
         return code;
     code = check_push(w, data, samples, own);
     if (code == WEIR_OK)
-        code = push(w, param, &in, data, samples);
-    weir_exit(w);
+        code = push_param(w, param, &in, data, samples);
+    weir_steps_exit(w);
     return code;
 }
 

@@ -12,9 +12,9 @@ _Static_assert(sizeof(struct weir_step) == 128 && sizeof(struct weir_event) == 6
 
 int weir_open(struct weir **out)
 {
-    if (!out || weir_refuses(NULL))
+    if (!out || weir_errors_refuses(NULL))
         return WEIR_E_INVALID;
-    weir_divert();
+    weir_errors_divert();
     struct weir *w = calloc(1, sizeof *w);
     if (!w)
         return WEIR_E_NOMEM;
@@ -29,15 +29,15 @@ int weir_open(struct weir **out)
 
 int weir_set(struct weir *w, const char *name, const char *value)
 {
-    if (weir_refuses(w))
+    if (weir_errors_refuses(w))
         return WEIR_E_INVALID;
-    weir_listen();
+    weir_errors_listen();
     if (w->state != HANDLE_NEW)
-        return weir_fail(w, WEIR_E_INVALID, "settings are told before the first weir_next");
+        return weir_errors_fail(w, WEIR_E_INVALID, "settings are told before the first weir_next");
     if (!name || !value)
-        return weir_fail(w, WEIR_E_INVALID, "a setting has a name and a value");
+        return weir_errors_fail(w, WEIR_E_INVALID, "a setting has a name and a value");
     enum status st = settings_set(&w->set, name, value);
-    return st == ST_OK ? WEIR_OK : weir_fail_st(w, st);
+    return st == ST_OK ? WEIR_OK : weir_errors_fail_st(w, st);
 }
 
 /* 0: it is the running job's, which is not known yet; said. */
@@ -49,20 +49,20 @@ static int find_seed(struct weir *w, uint64_t *seed)
     pthread_mutex_unlock(&w->lock);
     if (known || !w->set.join)
         return 1;
-    weir_fail(w, WEIR_E_INVALID,
-              "the order of samples is the running job's, which the first "
-              "weir_next joins: ask once it has returned a step");
+    weir_errors_fail(w, WEIR_E_INVALID,
+                     "the order of samples is the running job's, which the first "
+                     "weir_next joins: ask once it has returned a step");
     return 0;
 }
 
 int64_t weir_sample(struct weir *w, int64_t n, int64_t position)
 {
     uint64_t seed;
-    if (weir_refuses(w))
+    if (weir_errors_refuses(w))
         return -1;
-    weir_listen();
+    weir_errors_listen();
     if (position < 0) {
-        weir_fail(w, WEIR_E_INVALID, "position %lld is below 0", (long long)position);
+        weir_errors_fail(w, WEIR_E_INVALID, "position %lld is below 0", (long long)position);
         return -1;
     }
     if (!find_seed(w, &seed))
@@ -71,7 +71,7 @@ int64_t weir_sample(struct weir *w, int64_t n, int64_t position)
         struct dataset_order *order = NULL;
         enum status st = dataset_order_create(n, seed, &order);
         if (st != ST_OK) {
-            weir_fail_st(w, st);
+            weir_errors_fail_st(w, st);
             return -1;
         }
         dataset_order_destroy(w->order);
@@ -84,9 +84,10 @@ int64_t weir_sample(struct weir *w, int64_t n, int64_t position)
 
 static int nothing_to_leave(struct weir *w)
 {
-    return weir_fail(w, WEIR_E_INVALID,
-                     "there is nothing to leave: weir_next has joined no servers, or the job is "
-                     "over");
+    return weir_errors_fail(
+        w, WEIR_E_INVALID,
+        "there is nothing to leave: weir_next has joined no servers, or the job is "
+        "over");
 }
 
 /* Waits until there is an exchange that can be asked. AGAIN: the time is over before, and the
@@ -113,10 +114,10 @@ static int ask_to_leave(struct weir *w, int64_t deadline_ns)
 /* Starts a public call. Returns a negative code if it is refused, or the handle has failed. */
 static int begin_call(struct weir *w)
 {
-    if (weir_refuses(w))
+    if (weir_errors_refuses(w))
         return WEIR_E_INVALID;
-    weir_listen();
-    return weir_stopped(w);
+    weir_errors_listen();
+    return weir_errors_stopped(w);
 }
 
 int weir_leave_soon(struct weir *w, int timeout_ms)
@@ -132,7 +133,7 @@ int weir_leave_soon(struct weir *w, int timeout_ms)
         return nothing_to_leave(w);
     int64_t ms = (deadline_ns - clock_now_ns()) / 1000000;
     enum status st = w->updates.ops->leave_soon(w->updates.ctx, ms > 0 ? ms : 0);
-    return st == ST_DEADLINE ? WEIR_AGAIN : st == ST_OK ? WEIR_OK : weir_fail_st(w, st);
+    return st == ST_DEADLINE ? WEIR_AGAIN : st == ST_OK ? WEIR_OK : weir_errors_fail_st(w, st);
 }
 
 /* Asks ps 0 to end the job. */
@@ -142,14 +143,14 @@ static int ask_to_stop_job(struct weir *w, int timeout_ms)
     struct net_command_reply reply;
     char why[CONTROL_TEXT_BYTES];
     int64_t ms = timeout_ms < 0 ? LEAVE_SOON_MOST_MS : timeout_ms;
-    enum status st = net_command_send(w->cluster.ps.addr[0], &command, ms, &reply, why);
+    enum status st = status_client_send_command(w->cluster.ps.addr[0], &command, ms, &reply, why);
     if (st == ST_OK && reply.answer != COMMAND_REFUSED)
         return WEIR_OK;
     int code = st == ST_OK                                 ? WEIR_E_REFUSED
                : st == ST_UNAVAILABLE || st == ST_DEADLINE ? WEIR_AGAIN
-                                                           : weir_code_of(st);
-    return weir_fail(w, code, "ps:0 (%.100s) does not stop the job: %.400s", w->cluster.ps.addr[0],
-                     st == ST_OK ? reply.text : why);
+                                                           : weir_errors_code_of(st);
+    return weir_errors_fail(w, code, "ps:0 (%.100s) does not stop the job: %.400s",
+                            w->cluster.ps.addr[0], st == ST_OK ? reply.text : why);
 }
 
 int weir_stop_job(struct weir *w, int timeout_ms)
@@ -163,9 +164,10 @@ int weir_stop_job(struct weir *w, int timeout_ms)
         w->train_steps = w->step + w->in_step;
     pthread_mutex_unlock(&w->lock);
     if (!made)
-        return weir_fail(w, WEIR_E_INVALID,
-                         "there is no job to stop: weir_next has joined none, or this member has "
-                         "said goodbye");
+        return weir_errors_fail(
+            w, WEIR_E_INVALID,
+            "there is no job to stop: weir_next has joined none, or this member has "
+            "said goodbye");
     return is_alone ? WEIR_OK : ask_to_stop_job(w, timeout_ms);
 }
 
@@ -173,31 +175,31 @@ int weir_stop_job(struct weir *w, int timeout_ms)
  * for this member. */
 int weir_leave_failed(struct weir *w, const char *error)
 {
-    if (weir_refuses(w))
+    if (weir_errors_refuses(w))
         return WEIR_E_INVALID;
-    int code = weir_stopped(w);
+    int code = weir_errors_stopped(w);
     if (!error || !*error)
-        return weir_fail(w, WEIR_E_INVALID, "an error is a line of text");
+        return weir_errors_fail(w, WEIR_E_INVALID, "an error is a line of text");
     if (w->starter_runs)
         weir_cancel(w);
-    weir_end_starter(w);
+    weir_begin_end_starter(w);
     if (!w->updates.ops || w->goodbye)
-        return weir_fail(w, WEIR_E_INVALID,
-                         "weir_next has joined no servers, or this member has "
-                         "left already");
+        return weir_errors_fail(w, WEIR_E_INVALID,
+                                "weir_next has joined no servers, or this member has "
+                                "left already");
     w->updates.ops->leave(w->updates.ctx, code == WEIR_DONE, error);
     w->goodbye = 1;
     if (code < 0)
         return WEIR_OK;
-    weir_fail(w, WEIR_E_CANCELLED, "this member has left with its error: %.400s", error);
+    weir_errors_fail(w, WEIR_E_CANCELLED, "this member has left with its error: %.400s", error);
     if (code == 0)
-        weir_stop(w, WEIR_E_CANCELLED);
+        weir_errors_stop(w, WEIR_E_CANCELLED);
     return WEIR_OK;
 }
 
 void weir_cancel(struct weir *w)
 {
-    if (weir_refuses(w))
+    if (weir_errors_refuses(w))
         return;
     pthread_mutex_lock(&w->lock);
     w->cancelled = 1;
@@ -211,10 +213,10 @@ void weir_cancel(struct weir *w)
 /* The servers see no more of this member. Values and gradients are not the exchange's. */
 static void end_membership(struct weir *w)
 {
-    int code = weir_stopped(w);
+    int code = weir_errors_stopped(w);
     if (w->starter_runs)
         weir_cancel(w);
-    weir_end_starter(w);
+    weir_begin_end_starter(w);
     waiting_destroy(w->waiting);
     w->waiting = NULL;
     if (w->updates.ops && (code == WEIR_DONE || code == WEIR_LEFT) && !w->goodbye)
@@ -230,19 +232,20 @@ int weir_goodbye(struct weir *w)
 {
     if (!w || w->pid != getpid()) /* in a fork there is nobody who could say it */
         return WEIR_OK;
-    if (weir_refuses(w))
+    if (weir_errors_refuses(w))
         return WEIR_E_INVALID;
-    int code = weir_stopped(w);
+    int code = weir_errors_stopped(w);
     end_membership(w);
     if (code == 0)
-        weir_stop(w, weir_fail(w, WEIR_E_CANCELLED,
-                               "this member is no more: it has said goodbye, by weir_goodbye"));
+        weir_errors_stop(
+            w, weir_errors_fail(w, WEIR_E_CANCELLED,
+                                "this member is no more: it has said goodbye, by weir_goodbye"));
     return WEIR_OK;
 }
 
 void weir_close(struct weir *w)
 {
-    if (!w || weir_refuses(w))
+    if (!w || weir_errors_refuses(w))
         return;
     end_membership(w);
     weir_params_free(w);

@@ -63,11 +63,11 @@ struct weir {
     struct net_join joins_with;
     struct job_over over; /* by the exchange, as it begins */
     int is_over;
-    char host[MEMBER_ADDRESS_BYTES]; /* and process: how this member is named */
+    char host[MEMBER_IDENTITY_ADDRESS_BYTES]; /* and process: how this member is named */
     struct chunks *chunks;
     float *values, *own_gradients; /* [n_elems]; own_gradients NULL: they are in the segment */
     float *gradients;
-    struct net_shared *segment;
+    struct segment *segment;
     struct updates updates;
     struct updates watched;  /* for `waiting`: what this member waits for */
     struct waiting *waiting; /* NULL: there are no servers */
@@ -109,42 +109,42 @@ struct weir {
 
 enum status weir_watch_waits(struct weir *w); /* waits.c: names whom it waits for; logged */
 /* errors.c: a failure's code, with its sentence. */
-int weir_fail(struct weir *w, int code, const char *fmt, ...) __attribute__((format(printf, 3, 4)));
-/* Likewise of what the rooms below have logged since weir_listen. */
-int weir_fail_st(struct weir *w, enum status st);
-void weir_listen(void);
-void weir_divert(void); /* lines go nowhere else, from now on */
-/* Stops the handle with DONE, LEFT, OVER, or an error that weir_fail() stored. Returns code. */
-int weir_stop(struct weir *w, int code);
-int weir_code_of(enum status st);
+int weir_errors_fail(struct weir *w, int code, const char *fmt, ...)
+    __attribute__((format(printf, 3, 4)));
+/* Likewise of what the rooms below have logged since weir_errors_listen. */
+int weir_errors_fail_st(struct weir *w, enum status st);
+void weir_errors_listen(void);
+void weir_errors_divert(void); /* lines go nowhere else, from now on */
+/* Stops the handle with DONE, LEFT, OVER, or the error of weir_errors_fail(). Returns code. */
+int weir_errors_stop(struct weir *w, int code);
+int weir_errors_code_of(enum status st);
 /* First in each public function: 1: it must not be called, as weir_error says: by the function of
  * weir_log, or in a process that was forked from the handle's. */
-int weir_refuses(struct weir *w);
+int weir_errors_refuses(struct weir *w);
 /* Of STOPPED: its code, else 0. */
-int weir_stopped(struct weir *w);
-void weir_signal(struct weir *w); /* events.c: the descriptor; any lock */
+int weir_errors_stopped(struct weir *w);
+void weir_events_signal(struct weir *w); /* events.c: the descriptor; any lock */
 
-/* params.c */
-const struct param *weir_find(struct weir *w, int param); /* NULL: there is none; said */
+const struct param *weir_params_find(struct weir *w, int param); /* NULL: there is none; said */
 void weir_params_free(struct weir *w);
-enum status weir_make_chunks(struct weir *w, int64_t chunk_bytes);
-void weir_write_first(void *w, float *values);
+enum status weir_params_make_chunks(struct weir *w, int64_t chunk_bytes);
+void weir_params_write_first(void *w, float *values);
 
 /* begin.c: a start is under way; from STARTING, with a timeout: OK, AGAIN, LEFT, errors. */
 int weir_begin(struct weir *w, int64_t deadline_ns);
-void weir_end_starter(struct weir *w);
+void weir_begin_end_starter(struct weir *w);
 /* steps.c: a deadline by clock.h of milliseconds, -1: none. */
-int64_t weir_deadline(int timeout_ms);
-/* Calls within a step, by any thread. 0: there is none now; else weir_exit follows. */
+int64_t weir_steps_deadline(int timeout_ms);
+/* Calls within a step, by any thread. 0: there is none now; else weir_steps_exit follows. */
 struct within {
     int64_t step;
     int invalid;
 };
-int weir_enter(struct weir *w, struct within *in);
-void weir_exit(struct weir *w);
+int weir_steps_enter(struct weir *w, struct within *in);
+void weir_steps_exit(struct weir *w);
 /* Whether its values are there: OK, AGAIN, or what a wait would return, noted as by one. */
-int weir_param_ready(struct weir *w, int param, int64_t step);
+int weir_steps_param_ready(struct weir *w, int param, int64_t step);
 /* Whether the step's generation and the handle go on: OK, or likewise. */
-int weir_look(struct weir *w);
+int weir_steps_check(struct weir *w);
 
 #endif

@@ -3,17 +3,18 @@
 #include <stdio.h>
 #include <unistd.h>
 
-const char *member_host(char to[MEMBER_HOST_BYTES])
+const char *member_identity_host(char to[MEMBER_IDENTITY_HOST_BYTES])
 {
-    to[MEMBER_HOST_BYTES - 1] = 0; /* which a name that is cut off lacks */
-    if (gethostname(to, MEMBER_HOST_BYTES - 1) != 0)
+    to[MEMBER_IDENTITY_HOST_BYTES - 1] = 0; /* which a name that is cut off lacks */
+    if (gethostname(to, MEMBER_IDENTITY_HOST_BYTES - 1) != 0)
         to[0] = 0;
     return to;
 }
 
-const char *member_address(char to[MEMBER_ADDRESS_BYTES])
+const char *member_identity_address(char to[MEMBER_IDENTITY_ADDRESS_BYTES])
 {
-    char host[MEMBER_HOST_BYTES];
-    snprintf(to, MEMBER_ADDRESS_BYTES, "%s:%ld", member_host(host), (long)getpid());
+    char host[MEMBER_IDENTITY_HOST_BYTES];
+    snprintf(to, MEMBER_IDENTITY_ADDRESS_BYTES, "%s:%ld", member_identity_host(host),
+             (long)getpid());
     return to;
 }

@@ -3,11 +3,11 @@
 #define MEMBER_IDENTITY_H
 #include <stddef.h>
 
-enum { MEMBER_HOST_BYTES = 65, MEMBER_ADDRESS_BYTES = 96 };
+enum { MEMBER_IDENTITY_HOST_BYTES = 65, MEMBER_IDENTITY_ADDRESS_BYTES = 96 };
 
 /* This host's name; empty where it has none. Returns to. */
-const char *member_host(char to[MEMBER_HOST_BYTES]);
+const char *member_identity_host(char to[MEMBER_IDENTITY_HOST_BYTES]);
 /* "gpu7:4711", host and process: members of one host are told apart. Returns to. */
-const char *member_address(char to[MEMBER_ADDRESS_BYTES]);
+const char *member_identity_address(char to[MEMBER_IDENTITY_ADDRESS_BYTES]);
 
 #endif

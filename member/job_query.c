@@ -32,7 +32,7 @@ static enum status ask_once(const struct job_query_request *r, int64_t *ask_ms,
 {
     struct net_status s;
     int done;
-    enum status st = net_status_ask(r->addr, 1, *ask_ms, &s, why);
+    enum status st = status_client_ask(r->addr, 1, *ask_ms, &s, why);
     *again = st == ST_UNAVAILABLE || st == ST_DEADLINE;
     if (st == ST_DEADLINE && *ask_ms < ASK_MOST_MS)
         *ask_ms *= 2;

@@ -35,7 +35,7 @@ static enum status check_own(const struct job_settings *s, const char *dash)
         if (own[i].value >= 0 || own[i].value == -1)
             continue;
         LOG_E("%s%s: %s is below 0; give 0 or more, or -1 for the default", dash, own[i].name,
-              double_text(own[i].value, text));
+              float_text_double(own[i].value, text));
         return ST_INVALID;
     }
     return ST_OK;

@@ -1,20 +1,20 @@
 /* member/steps.c - see the header. */
 #include "member/steps.h"
 
-uint64_t member_position(const struct member_steps *m, int64_t step)
+uint64_t member_steps_position(const struct member_steps *m, int64_t step)
 {
     uint64_t first = net_place_position(m->place, (int)(m->n_local * m->batch), step / m->n_local);
     return first + (uint64_t)(step % m->n_local * m->batch);
 }
 
-uint64_t member_position_now(const struct member_steps *m, int64_t step)
+uint64_t member_steps_position_now(const struct member_steps *m, int64_t step)
 {
     const struct updates *x = m->updates;
     uint64_t given = m->own_pace && x->ops->samples ? x->ops->samples(x->ctx) : 0;
-    return given > 0 ? given - 1 : member_position(m, step);
+    return given > 0 ? given - 1 : member_steps_position(m, step);
 }
 
-int64_t member_lowest_version(const struct updates *x, int n_chunks)
+int64_t member_steps_lowest_version(const struct updates *x, int n_chunks)
 {
     int64_t lowest = INT64_MAX;
     for (int c = 0; c < n_chunks; c++) {
@@ -24,8 +24,8 @@ int64_t member_lowest_version(const struct updates *x, int n_chunks)
     return lowest;
 }
 
-enum status member_collect(const struct member_steps *m, int n_chunks, int64_t version,
-                           int64_t deadline_ns, int *asked)
+enum status member_steps_collect(const struct member_steps *m, int n_chunks, int64_t version,
+                                 int64_t deadline_ns, int *asked)
 {
     const struct updates *x = m->updates;
     enum status st = ST_OK;

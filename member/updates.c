@@ -55,7 +55,7 @@ struct push {
 
 enum { BLOCK = 2048 }; /* elements that are weighed or clipped at once, to stay in cache */
 
-static void optimize(const struct push *p, size_t first, size_t n)
+static void optimize_range(const struct push *p, size_t first, size_t n)
 {
     struct optim_run r = {.n = n,
                           .sum = p->data + first,
@@ -75,7 +75,7 @@ static void optimize(const struct push *p, size_t first, size_t n)
     optim_run(&p->step, &r);
 }
 
-static void average(const struct push *p, size_t first, size_t n)
+static void average_range(const struct push *p, size_t first, size_t n)
 {
     float sum[BLOCK], *value = p->value + first;
     vector_scale(sum, p->data + first, p->weight, n);
@@ -90,9 +90,9 @@ static void update_range(void *ctx, size_t first, size_t n)
     for (size_t at = 0; at < n; at += block) {
         size_t now = n - at < block ? n - at : block;
         if (p->param->rule == PARAM_AVERAGE)
-            average(p, first + at, now);
+            average_range(p, first + at, now);
         else
-            optimize(p, first + at, now);
+            optimize_range(p, first + at, now);
     }
 }
 
@@ -279,7 +279,7 @@ int updates_clip(struct updates *x, double factor)
     return l != NULL;
 }
 
-static struct net_shared *remote_gradients(void *ctx, enum dtype dtype)
+static struct segment *remote_gradients(void *ctx, enum dtype dtype)
 {
     return net_exchange_gradients(ctx, dtype);
 }

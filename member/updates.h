@@ -16,7 +16,7 @@ struct updates_ops {
     /* Threads for updates that are this process's own; before the first push. NULL: none are. */
     void (*set_crew)(void *ctx, const struct crew *crew);
     /* Where gradients are best made (net_exchange_gradients); NULL, or returns NULL: nowhere. */
-    struct net_shared *(*gradients)(void *ctx, enum dtype dtype);
+    struct segment *(*gradients)(void *ctx, enum dtype dtype);
     enum status (*start)(void *ctx, struct net_start *out);
     /* weight 0: it counts, moves nothing, and data are not read. */
     enum status (*push)(void *ctx, int chunk, int64_t step, const float *data, float weight);

@@ -37,8 +37,8 @@ struct rounds {
     int batch;                   /* of one step */
     float *params;               /* borrowed: what is trained */
     float *base;
-    float *change; /* what is contributed, until it is answered: in `segment`, or own */
-    struct net_shared *segment; /* NULL: none */
+    float *change;           /* what is contributed, until it is answered: in `segment`, or own */
+    struct segment *segment; /* NULL: none */
     float *own_change;
     float *weight;        /* [n_chunks] of the round's steps so far */
     pthread_mutex_t lock; /* guards the three below */
@@ -92,7 +92,7 @@ static void rounds_set_crew(void *ctx, const struct crew *crew)
     r->local.ops->set_crew(r->local.ctx, crew);
 }
 
-static enum status contribute(struct rounds *r, int chunk, int64_t round)
+static enum status contribute_chunk(struct rounds *r, int chunk, int64_t round)
 {
     const struct net_chunk *c = &r->chunks->chunks[chunk];
     const struct net_param *p = &r->chunks->params[c->param];
@@ -115,7 +115,7 @@ static enum status rounds_push(void *ctx, int chunk, int64_t step, const float *
     r->is_sent[chunk] = is_last && r->own_pace; /* which version is next, the answer says */
     pthread_mutex_unlock(&r->lock);
     if (st == ST_OK && is_last)
-        st = contribute(r, chunk, step / r->n_steps);
+        st = contribute_chunk(r, chunk, step / r->n_steps);
     return st;
 }
 
@@ -223,7 +223,7 @@ static void rounds_destroy(void *ctx)
         return;
     updates_destroy(&r->servers);
     updates_destroy(&r->local);
-    net_shared_unref(r->segment);
+    segment_unref(r->segment);
     pthread_mutex_destroy(&r->lock);
     free(r->base);
     free(r->own_change);
@@ -259,7 +259,7 @@ static enum status make_change(struct rounds *r)
     size_t bytes = (size_t)r->chunks->n_elems * sizeof(float);
     r->segment = r->servers.ops->gradients(r->servers.ctx, DTYPE_F32);
     if (r->segment) {
-        r->change = net_shared_data(r->segment);
+        r->change = segment_data(r->segment);
         return ST_OK;
     }
     r->own_change = aligned_take(bytes);

@@ -96,7 +96,7 @@ static void drop_asked(struct asked *a)
 }
 
 /* Asks ps `server` whom training waits for, and removes this member itself from the answer. */
-static void ask(struct waiting *w, struct asked *a, int server, const char *address)
+static void ask_server(struct waiting *w, struct asked *a, int server, const char *address)
 {
     struct net_status s;
     char why[CONTROL_TEXT_BYTES] = "", self[32];
@@ -140,9 +140,9 @@ static void find_whom(struct waiting *w, const struct net_exchange_wait *wait,
     }
     if (now_ns - w->asked_ns >= ASK_EACH_MS * INT64_C(1000000)) {
         w->asked_ns = now_ns;
-        ask(w, &w->asked[PS0], 0, w->cfg.ps0);
+        ask_server(w, &w->asked[PS0], 0, w->cfg.ps0);
         if (!w->whom[0] && wait->server > 0)
-            ask(w, &w->asked[OTHER], wait->server, wait->address);
+            ask_server(w, &w->asked[OTHER], wait->server, wait->address);
     }
     if (w->whom[0])
         memcpy(whom, w->whom, sizeof w->whom);
@@ -168,7 +168,7 @@ static void end_wait(struct waiting *w)
     w->lines = (struct waiting_lines){.line_ms = 0};
 }
 
-static void look(struct waiting *w)
+static void check_wait(struct waiting *w)
 {
     struct net_exchange_wait wait;
     char whom[STATUS_WAITING_BYTES], text[STATUS_SENTENCE_BYTES];
@@ -188,7 +188,7 @@ static void look(struct waiting *w)
         return;
     }
     if (waiting_line_is_due(&w->lines, whom, wait.ms) && !wait.is_said) {
-        net_waiting_text(whom, wait.ms, text);
+        net_status_waiting_text(whom, wait.ms, text);
         LOG_W("%s", text);
         w->said_ms = wait.ms;
     }
@@ -206,7 +206,7 @@ static void *waiting_main(void *arg)
         if (w->ending)
             break;
         pthread_mutex_unlock(&w->lock);
-        look(w);
+        check_wait(w);
         pthread_mutex_lock(&w->lock);
     }
     pthread_mutex_unlock(&w->lock);

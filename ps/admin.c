@@ -461,9 +461,9 @@ void ps_status_destroy(struct ps_status *s)
     free(s);
 }
 
-struct net_server_people ps_status_people(struct ps_status *s)
+struct net_admin_handlers ps_status_people(struct ps_status *s)
 {
-    return (struct net_server_people){
+    return (struct net_admin_handlers){
         .ctx = s,
         .joined = on_joined,
         .status = on_status,

@@ -26,6 +26,6 @@ struct ps_status;
 enum status ps_status_create(const struct ps_status_config *cfg, struct ps_status **out);
 void ps_status_stop(struct ps_status *s);    /* no more pages; before the node goes; NULL is fine */
 void ps_status_destroy(struct ps_status *s); /* NULL is fine */
-struct net_server_people ps_status_people(struct ps_status *s);
+struct net_admin_handlers ps_status_people(struct ps_status *s);
 
 #endif

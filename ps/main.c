@@ -199,8 +199,8 @@ static int serve(struct ps_cluster *c, struct app *app)
                                           .task = (int)opt.task_index};
     pages_fd = -1; /* given away */
     TRY(ps_status_create(&told, &status));
-    const struct net_server_people people = ps_status_people(status);
-    net_server_start(server, &people);
+    const struct net_admin_handlers admin = ps_status_people(status);
+    net_server_start(server, &admin);
     TRY(node_serve(app->node));
     exit_code = run_server(app, service, server, c);
 done:
@@ -228,7 +228,7 @@ static int leave(const struct ps_cluster *c)
     struct net_command command = {.kind = COMMAND_DRAIN_SERVER, .index = (int)opt.leave};
     struct net_command_reply reply;
     char why[CONTROL_TEXT_BYTES];
-    enum status st = net_command_send(c->ps.addr[0], &command, COMMAND_MS, &reply, why);
+    enum status st = status_client_send_command(c->ps.addr[0], &command, COMMAND_MS, &reply, why);
     if (st != ST_OK) {
         LOG_E("ps:0 (%s) does not take the command: %s", c->ps.addr[0], why);
         return tls_client_refused() ? EXIT_PERMANENT : status_exit_code(st);

@@ -31,18 +31,18 @@ struct node {
     char folder_id[FOLDER_ID_BYTES];
     struct ps_keeper *keeper; /* of the others' folders */
     /* Of ps 0, until it starts: */
-    struct ps_restore *restore;
+    struct checkpoint_restore *restore;
     struct hosts servers;
     uint64_t incarnation;
-    struct ps_lease lease; /* of the folder, */
-    int is_claimed;        /* and it is this process' */
-    int64_t over_ms;       /* as done_ms of coordinator_shell.h, follower_shell.h */
+    struct checkpoint_lease lease; /* of the folder, */
+    int is_claimed;                /* and it is this process' */
+    int64_t over_ms;               /* as done_ms of coordinator_shell.h, follower_shell.h */
     char restored[CONTROL_TEXT_BYTES];
     struct net_server *_Atomic server; /* that calls come by */
     struct saver *saver;
     struct coordinator *coordinator; /* ps 0 */
     struct follower_shell *follower; /* every server */
-    struct net_peer_client *client;  /* the others: to ps 0 */
+    struct peer_client *client;      /* the others: to ps 0 */
 };
 
 /* What says that this server is up: who finds his own when he starts was killed. */
@@ -89,18 +89,18 @@ static void find_folder(struct node *s)
 static enum status find_restore(struct node *s)
 {
     const char *path = s->cfg.restore ? s->cfg.restore : s->cfg.folder;
-    ps_restore_close(s->restore);
+    checkpoint_restore_close(s->restore);
     s->restore = NULL;
-    enum status st = ps_restore_find(path, &s->restore);
+    enum status st = checkpoint_restore_find(path, &s->restore);
     if (st == ST_NOT_FOUND && !s->cfg.restore)
         return ST_OK;
     if (st == ST_NOT_FOUND)
         LOG_E("--restore: there is no checkpoint in %s", path);
     if (st != ST_OK)
         return st;
-    const struct ps_manifest *m = ps_restore_manifest(s->restore);
+    const struct checkpoint_manifest *m = checkpoint_restore_manifest(s->restore);
     char name[MANIFEST_NAME_BYTES];
-    ps_manifest_name((struct ps_checkpoint_id){m->generation, m->step}, name);
+    checkpoint_manifest_name((struct checkpoint_id){m->generation, m->step}, name);
     snprintf(s->restored, sizeof s->restored, "%s%s", name,
              s->cfg.restore ? PLAN_RESTORE_MARK : "");
     return ST_OK;
@@ -113,14 +113,16 @@ static enum status claim_and_find(struct node *s)
 {
     enum status st = ST_OK;
     TRY(find_restore(s));
-    st = ps_folder_claim(s->cfg.folder, s->incarnation, s->cfg.ps_hosts->addr[0], 0, &s->lease);
+    st = checkpoint_folder_claim(s->cfg.folder, s->incarnation, s->cfg.ps_hosts->addr[0], 0,
+                                 &s->lease);
     s->is_claimed = st == ST_OK;
     if (st == ST_IO || st == ST_FULL) /* training waits until the folder can be written */
-        st = ps_folder_lease(s->cfg.folder, &s->lease);
+        st = checkpoint_folder_lease(s->cfg.folder, &s->lease);
     TRY(st);
     TRY(find_restore(s));
     if (s->restore)
-        LOG_I("found a checkpoint at step %" PRId64 ": %s", ps_restore_manifest(s->restore)->step,
+        LOG_I("found a checkpoint at step %" PRId64 ": %s",
+              checkpoint_restore_manifest(s->restore)->step,
               s->cfg.restore ? s->cfg.restore : s->cfg.folder);
 done:
     return st;
@@ -165,11 +167,11 @@ enum status node_create(const struct node_config *cfg, struct node **out)
     s->cfg = *cfg;
     s->incarnation = process_incarnation();
     if (cfg->folder) {
-        TRY(ps_folder_make(cfg->folder));
+        TRY(checkpoint_folder_make(cfg->folder));
         if (cfg->self == 0)
-            TRY(ps_owner_check(cfg->folder, cfg->address, cfg->take_over));
+            TRY(checkpoint_owner_check(cfg->folder, cfg->address, cfg->take_over));
         find_folder(s);
-        st = ps_folder_id(cfg->folder, s->folder_id);
+        st = checkpoint_folder_id(cfg->folder, s->folder_id);
         if (st == ST_INVALID)
             goto done;
         if (st != ST_OK)
@@ -264,9 +266,9 @@ static enum status make_coordinator(struct node *s, struct ps_service *service)
         .ctx = s,
     };
     if (s->restore)
-        ps_service_set_format(service, &ps_restore_manifest(s->restore)->job);
+        ps_service_set_format(service, &checkpoint_restore_manifest(s->restore)->job);
     /* killed at the very end, it does not outlast a wait for worker 0, which may have left */
-    if (ps_restore_has_all_steps(s->restore))
+    if (checkpoint_restore_has_all_steps(s->restore))
         ps_service_set_all_steps(service, s->over_ms ? 0 : s->cfg.worker_timeout_ms);
     memcpy(cfg.restored, s->restored, sizeof cfg.restored);
     s->restore = NULL;
@@ -276,12 +278,12 @@ static enum status make_coordinator(struct node *s, struct ps_service *service)
 static enum status call_ps0(void *peer, const struct net_control *request, int64_t deadline_ms,
                             struct net_control_reply *reply, char *why)
 {
-    return net_peer_control(peer, request, deadline_ms, reply, why);
+    return peer_client_control(peer, request, deadline_ms, reply, why);
 }
 
 static void cancel_ps0(void *peer)
 {
-    net_peer_cancel(peer);
+    peer_client_cancel(peer);
 }
 
 /* ps 0 follows itself, without a call over the net. */
@@ -311,7 +313,7 @@ static enum status make_follower(struct node *s, struct ps_service *service)
         .ctx = s->cfg.ctx,
     };
     if (!is_first) {
-        TRY(net_peer_create(cfg.addr, &s->client));
+        TRY(peer_client_create(cfg.addr, &s->client));
         cfg.peer = s->client;
     }
     TRY(follower_create(&cfg, &s->follower));
@@ -418,8 +420,8 @@ void node_destroy(struct node *s)
     ps_keeper_destroy(s->keeper, clock_deadline_ns(TIDY_MS)); /* likewise */
     follower_destroy(s->follower);
     coordinator_destroy(s->coordinator);
-    net_peer_destroy(s->client);
-    ps_restore_close(s->restore);
+    peer_client_destroy(s->client);
+    checkpoint_restore_close(s->restore);
     hosts_free(&s->servers);
     free(s);
 }

@@ -348,7 +348,7 @@ static enum status check_place(const struct ps_options *o, struct ps_cluster *c)
     st = ps_bind_address(o->bind, c->address, c->bind);
     if (st != ST_OK || o->metrics_port == 0)
         return st;
-    return http_address(o->metrics_bind, c->bind, (int)o->metrics_port, c->pages);
+    return http_listen_address(o->metrics_bind, c->bind, (int)o->metrics_port, c->pages);
 }
 
 enum status ps_cluster_find(struct ps_options *o, struct ps_cluster *c)

@@ -29,12 +29,13 @@ static enum status on_first_join(void *ctx, const struct net_join *join, char *w
 }
 
 static enum status on_takes_job(void *ctx, const struct net_join *join,
-                                const struct ps_parent_version *restored)
+                                const struct checkpoint_parent_version *restored)
 {
     return ps_region_take(((struct app *)ctx)->region, join, restored);
 }
 
-static void on_plans(void *ctx, struct net_plan *plan, const struct ps_parent_version *restored)
+static void on_plans(void *ctx, struct net_plan *plan,
+                     const struct checkpoint_parent_version *restored)
 {
     ps_region_plans(((struct app *)ctx)->region, plan, restored);
 }
@@ -54,7 +55,8 @@ static void on_gate(void *ctx, const struct net_gate *gate, struct net_squares_r
         region_server_take(app->part, gate, reply);
 }
 
-static void on_parent_at(void *ctx, uint64_t of, int64_t step, struct ps_parent_version *out)
+static void on_parent_at(void *ctx, uint64_t of, int64_t step,
+                         struct checkpoint_parent_version *out)
 {
     ps_region_parent_at(((struct app *)ctx)->region, of, step, out);
 }
@@ -145,9 +147,9 @@ int ps_threads_of(int64_t asked)
 enum status ps_reserve(const struct ps_options *opt, const struct ps_cluster *c)
 {
     int threads = OWN_THREADS + (opt->checkpoint_dir != NULL) * CHECKPOINT_THREADS +
-                  net_grpc_threads() + ps_threads_of(opt->threads) +
+                  net_environment_threads() + ps_threads_of(opt->threads) +
                   ps_threads_of(opt->update_threads) - 1;
-    int descriptors = OWN_DESCRIPTORS + NET_GRPC_DESCRIPTORS + net_server_kept_descriptors() +
+    int descriptors = OWN_DESCRIPTORS + NET_GRPC_DESCRIPTORS + net_accept_kept_descriptors() +
                       c->ps.n + c->workers.n + c->parents.n;
     enum status st = threads_reserve(threads);
     return st == ST_OK ? descriptors_reserve(descriptors) : st;

@@ -51,12 +51,12 @@ static void test_float_text(void **state)
     char out[FLOAT_TEXT_BYTES];
     for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
         assert_string_equal(float_text(cases[i].value, out), cases[i].text);
-        assert_true((float)float_typed(cases[i].value) == cases[i].value);
+        assert_true((float)float_text_to_double(cases[i].value) == cases[i].value);
     }
-    assert_true(float_typed(0.01f) == 0.01);
-    assert_string_equal(double_text(0.1, out), "0.1");
-    assert_string_equal(double_text(1.0 / 3, out), "0.3333333333333333");
-    assert_string_equal(double_text(0.1 + 0.2, out), "0.30000000000000004");
+    assert_true(float_text_to_double(0.01f) == 0.01);
+    assert_string_equal(float_text_double(0.1, out), "0.1");
+    assert_string_equal(float_text_double(1.0 / 3, out), "0.3333333333333333");
+    assert_string_equal(float_text_double(0.1 + 0.2, out), "0.30000000000000004");
 }
 
 static void test_hosts(void **state)

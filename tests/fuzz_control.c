@@ -29,7 +29,7 @@ static void read_join(const uint8_t *data, size_t size)
     struct wire w;
     struct net_join join = {.model = NULL}, again = {.model = NULL};
     struct chunks *chunks = NULL, *other = NULL;
-    if (message_unpack_join(data, size, &join, &chunks, w.why) != ST_OK) {
+    if (message_join_unpack(data, size, &join, &chunks, w.why) != ST_OK) {
         message_join_free(&join);
         chunks_destroy(chunks);
         return;
@@ -38,8 +38,8 @@ static void read_join(const uint8_t *data, size_t size)
     require(join.member >= 0 || join.job.n_workers == 0);
     require(chunks->n_params > 0 && strlen(join.address) < JOB_ADDRESS_BYTES);
     require(!join.model || strlen(join.model) <= JOB_MAX_MODEL_BYTES);
-    require(message_pack_join(&join, &w.data, &w.bytes) == ST_OK);
-    wire_end(&w, message_unpack_join(w.data, w.bytes, &again, &other, w.why));
+    require(message_join_pack(&join, &w.data, &w.bytes) == ST_OK);
+    wire_end(&w, message_join_unpack(w.data, w.bytes, &again, &other, w.why));
     require(again.member == join.member && again.job.batch == join.job.batch);
     require(!strcmp(again.address, join.address));
     message_join_free(&again);
@@ -52,7 +52,7 @@ static void read_join_reply(const uint8_t *data, size_t size)
 {
     struct wire w;
     struct net_join_reply reply, again;
-    if (message_unpack_reply(data, size, &reply, w.why) != ST_OK)
+    if (message_reply_unpack(data, size, &reply, w.why) != ST_OK)
         return;
     require(memchr(reply.why, 0, sizeof reply.why) != NULL);
     require(reply.place.n_members == 0 || (reply.place.rank >= 0 && reply.place.member >= 0 &&
@@ -60,8 +60,8 @@ static void read_join_reply(const uint8_t *data, size_t size)
     for (int i = 0; i < reply.n_chunks; i++)
         require(reply.server[i] >= 0 &&
                 reply.server[i] < (reply.servers.n ? reply.servers.n : HOSTS_MAX));
-    require(message_pack_reply(&reply, &w.data, &w.bytes) == ST_OK);
-    wire_end(&w, message_unpack_reply(w.data, w.bytes, &again, w.why));
+    require(message_reply_pack(&reply, &w.data, &w.bytes) == ST_OK);
+    wire_end(&w, message_reply_unpack(w.data, w.bytes, &again, w.why));
     require(again.n_chunks == reply.n_chunks && again.servers.n == reply.servers.n);
     require(again.place.position == reply.place.position);
     free(again.server);
@@ -74,7 +74,7 @@ static void read_leave(const uint8_t *data, size_t size)
 {
     char why[MESSAGE_WHY_BYTES];
     struct net_leave leave;
-    if (message_unpack_leave(data, size, &leave, why) != ST_OK)
+    if (message_leave_unpack(data, size, &leave, why) != ST_OK)
         return;
     require(leave.member >= 0 && leave.member < JOB_MAX_WORKERS);
     const char *end = memchr(leave.error, 0, sizeof leave.error);
@@ -87,7 +87,7 @@ static void read_control(const uint8_t *data, size_t size)
 {
     struct wire w;
     struct net_control control, again;
-    if (message_unpack_control(data, size, &control, w.why) != ST_OK)
+    if (message_control_unpack(data, size, &control, w.why) != ST_OK)
         return;
     require(control.joining || (control.server >= 0 && control.server < control.n_servers));
     require(control.phase >= 0 && control.phase < CONTROL_N_PHASES);
@@ -98,14 +98,14 @@ static void read_control(const uint8_t *data, size_t size)
     for (int i = 0; i < control.n_parts; i++)
         require(control.parts[i].server >= 0 &&
                 control.parts[i].server < control.parts[i].n_servers);
-    require(message_pack_control(&control, &w.data, &w.bytes) == ST_OK);
-    wire_end(&w, message_unpack_control(w.data, w.bytes, &again, w.why));
+    require(message_control_pack(&control, &w.data, &w.bytes) == ST_OK);
+    wire_end(&w, message_control_unpack(w.data, w.bytes, &again, w.why));
     require(again.order == control.order && again.bytes == control.bytes);
     require(again.n_missing == control.n_missing && again.highest == control.highest);
     require(again.n_parts == control.n_parts && again.knows_parts == control.knows_parts);
     require(strcmp(again.folder, control.folder) == 0);
-    net_control_free(&again);
-    net_control_free(&control);
+    message_control_free(&again);
+    message_control_free(&control);
 }
 
 static void check_plan(const struct net_plan *p)
@@ -126,7 +126,7 @@ static void read_control_reply(const uint8_t *data, size_t size)
     struct wire w;
     struct net_control_reply reply, again;
     struct net_plan *copy;
-    if (message_unpack_control_reply(data, size, &reply, w.why) != ST_OK)
+    if (message_control_reply_unpack(data, size, &reply, w.why) != ST_OK)
         return;
     require(strlen(reply.restore) < sizeof reply.restore && !strchr(reply.restore, '/'));
     if (reply.plan) {
@@ -135,11 +135,11 @@ static void read_control_reply(const uint8_t *data, size_t size)
         check_plan(copy);
         net_plan_free(copy);
     }
-    require(message_pack_control_reply(&reply, &w.data, &w.bytes) == ST_OK);
-    wire_end(&w, message_unpack_control_reply(w.data, w.bytes, &again, w.why));
+    require(message_control_reply_pack(&reply, &w.data, &w.bytes) == ST_OK);
+    wire_end(&w, message_control_reply_unpack(w.data, w.bytes, &again, w.why));
     require(!again.plan == !reply.plan && again.stop_step == reply.stop_step);
-    net_control_reply_free(&again);
-    net_control_reply_free(&reply);
+    message_control_reply_free(&again);
+    message_control_reply_free(&reply);
 }
 
 static void read_status(const uint8_t *data, size_t size)
@@ -147,18 +147,18 @@ static void read_status(const uint8_t *data, size_t size)
     struct wire w;
     struct net_status status, again;
     struct net_status_request request;
-    if (message_unpack_status(data, size, &status, w.why) == ST_OK) {
+    if (message_status_unpack(data, size, &status, w.why) == ST_OK) {
         require(status.state >= 0 && status.state < STATE_N_KINDS && status.steps_per_s >= 0);
         for (int i = 0; i < status.n_members; i++)
             require(status.members[i].rank >= -1 && status.members[i].state < MEMBER_N_STATES);
-        require(message_pack_status(&status, &w.data, &w.bytes) == ST_OK);
-        wire_end(&w, message_unpack_status(w.data, w.bytes, &again, w.why));
+        require(message_status_pack(&status, &w.data, &w.bytes) == ST_OK);
+        wire_end(&w, message_status_unpack(w.data, w.bytes, &again, w.why));
         require(again.step == status.step && again.n_members == status.n_members);
         require(!again.chunks == !status.chunks && !again.model == !status.model);
         net_status_free(&again);
         net_status_free(&status);
     }
-    message_unpack_status_request(data, size, &request, w.why);
+    message_status_request_unpack(data, size, &request, w.why);
 }
 
 static void read_command(const uint8_t *data, size_t size)
@@ -166,10 +166,10 @@ static void read_command(const uint8_t *data, size_t size)
     char why[MESSAGE_WHY_BYTES];
     struct net_command command;
     struct net_command_reply reply;
-    if (message_unpack_command(data, size, &command, why) == ST_OK)
+    if (message_command_unpack(data, size, &command, why) == ST_OK)
         require(command.kind > COMMAND_NONE && command.kind < COMMAND_N_KINDS &&
                 command.index >= 0);
-    if (message_unpack_command_reply(data, size, &reply, why) == ST_OK)
+    if (message_command_reply_unpack(data, size, &reply, why) == ST_OK)
         require(reply.answer >= 0 && reply.answer < COMMAND_N_ANSWERS &&
                 memchr(reply.text, 0, sizeof reply.text) != NULL);
 }
@@ -179,14 +179,14 @@ static void read_evaluation(const uint8_t *data, size_t size)
     struct wire w;
     struct net_evaluation v, again;
     struct net_evaluation_reply reply;
-    if (message_unpack_evaluation(data, size, &v, w.why) == ST_OK) {
+    if (message_evaluation_unpack(data, size, &v, w.why) == ST_OK) {
         require(v.part >= 0 && v.part < v.n_parts && v.n_parts <= JOB_MAX_WORKERS);
         require(v.n >= 0 && v.right >= 0 && v.right <= v.n && v.n <= v.data.n);
-        require(message_pack_evaluation(&v, &w.data, &w.bytes) == ST_OK);
-        wire_end(&w, message_unpack_evaluation(w.data, w.bytes, &again, w.why));
+        require(message_evaluation_pack(&v, &w.data, &w.bytes) == ST_OK);
+        wire_end(&w, message_evaluation_unpack(w.data, w.bytes, &again, w.why));
         require(again.step == v.step && again.data.samples == v.data.samples);
     }
-    if (message_unpack_evaluation_reply(data, size, &reply, w.why) == ST_OK)
+    if (message_evaluation_reply_unpack(data, size, &reply, w.why) == ST_OK)
         require(reply.best.step >= -1 && reply.right <= reply.n);
 }
 
@@ -194,13 +194,13 @@ static void read_fetch(const uint8_t *data, size_t size)
 {
     struct wire w;
     struct net_fetch_request request, again;
-    if (message_unpack_fetch(data, size, &request, w.why) != ST_OK)
+    if (message_fetch_unpack(data, size, &request, w.why) != ST_OK)
         return;
     require(request.n > 0 && request.generation > 0 && request.step >= 0);
     for (int i = 0; i < request.n; i++)
         require(request.chunk[i] >= 0 && request.chunk[i] < CHUNKS_MAX_CHUNKS);
-    require(message_pack_fetch(&request, &w.data, &w.bytes) == ST_OK);
-    wire_end(&w, message_unpack_fetch(w.data, w.bytes, &again, w.why));
+    require(message_fetch_pack(&request, &w.data, &w.bytes) == ST_OK);
+    wire_end(&w, message_fetch_unpack(w.data, w.bytes, &again, w.why));
     require(again.n == request.n && again.step == request.step);
     free(again.chunk);
     free(request.chunk);
@@ -211,13 +211,13 @@ static void read_squares(const uint8_t *data, size_t size)
     struct wire w;
     struct net_squares squares, again;
     struct net_squares_reply reply;
-    if (message_unpack_squares_reply(data, size, &reply, w.why) == ST_OK)
+    if (message_squares_reply_unpack(data, size, &reply, w.why) == ST_OK)
         require(reply.answer < SQUARES_N_ANSWERS && memchr(reply.why, 0, sizeof reply.why) != NULL);
-    if (message_unpack_squares(data, size, &squares, w.why) != ST_OK)
+    if (message_squares_unpack(data, size, &squares, w.why) != ST_OK)
         return;
     require(squares.n > 0 && squares.generation > 0 && squares.step >= 0);
-    require(message_pack_squares(&squares, &w.data, &w.bytes) == ST_OK);
-    wire_end(&w, message_unpack_squares(w.data, w.bytes, &again, w.why));
+    require(message_squares_pack(&squares, &w.data, &w.bytes) == ST_OK);
+    wire_end(&w, message_squares_unpack(w.data, w.bytes, &again, w.why));
     require(again.n == squares.n && again.step == squares.step && again.ps0 == squares.ps0);
     require(!memcmp(again.square, squares.square, (size_t)again.n * sizeof *again.square));
     free(again.square);
@@ -229,14 +229,14 @@ static void read_report(const uint8_t *data, size_t size)
     struct wire w;
     struct net_report report, again;
     int next_ms;
-    if (message_unpack_report_reply(data, size, &next_ms, w.why) == ST_OK)
+    if (message_report_reply_unpack(data, size, &next_ms, w.why) == ST_OK)
         require(next_ms >= 0 && next_ms <= REPORT_MAX_NEXT_MS);
-    if (message_unpack_report(data, size, &report, w.why) != ST_OK)
+    if (message_report_unpack(data, size, &report, w.why) != ST_OK)
         return;
     require(report.member >= 0 && report.member < JOB_MAX_WORKERS && report.life);
     require(report.steps >= 0 && report.images >= 0 && report.ms >= 0 && report.memory_bytes >= 0);
-    require(message_pack_report(&report, &w.data, &w.bytes) == ST_OK);
-    wire_end(&w, message_unpack_report(w.data, w.bytes, &again, w.why));
+    require(message_report_pack(&report, &w.data, &w.bytes) == ST_OK);
+    wire_end(&w, message_report_unpack(w.data, w.bytes, &again, w.why));
     require(again.life == report.life && again.loss_sum == report.loss_sum);
 }
 
@@ -244,14 +244,14 @@ static void read_gate(const uint8_t *data, size_t size)
 {
     struct wire w;
     struct net_gate gate, again;
-    if (message_unpack_gate(data, size, &gate, w.why) != ST_OK)
+    if (message_gate_unpack(data, size, &gate, w.why) != ST_OK)
         return;
     require(gate.n > 0 && gate.n <= GATE_MAX_ITEMS && gate.generation > 0);
-    require(message_pack_gate(&gate, &w.data, &w.bytes) == ST_OK);
-    wire_end(&w, message_unpack_gate(w.data, w.bytes, &again, w.why));
+    require(message_gate_pack(&gate, &w.data, &w.bytes) == ST_OK);
+    wire_end(&w, message_gate_unpack(w.data, w.bytes, &again, w.why));
     require(again.n == gate.n && again.server == gate.server && again.ps0 == gate.ps0);
-    net_gate_free(&again);
-    net_gate_free(&gate);
+    message_gate_free(&again);
+    message_gate_free(&gate);
 }
 
 /* Reads all that it is given. */
@@ -274,7 +274,7 @@ static void read_fetch_reply(const uint8_t *data, size_t size)
     volatile float sum;
     struct message_fetched to = {
         .n = 3, .chunk = list, .take = take, .ctx = (void *)(uintptr_t)&sum};
-    if (message_unpack_fetch_reply(data, size, &to, why) == ST_OK)
+    if (message_fetch_reply_unpack(data, size, &to, why) == ST_OK)
         require(to.n_taken > 0 && to.n_taken <= 3);
 }
 

@@ -125,7 +125,7 @@ static void one_port_is_one_program_s(void **state)
     struct served s = serve();
     char addr[HTTP_ADDRESS_BYTES];
     int fd;
-    assert_int_equal(http_address("127.0.0.1", NULL, ntohs(s.at.sin_port), addr), ST_OK);
+    assert_int_equal(http_listen_address("127.0.0.1", NULL, ntohs(s.at.sin_port), addr), ST_OK);
     assert_int_equal(http_listen(addr, &fd), ST_BUSY);
     assert_int_equal(http_listen("192.0.2.1:1", &fd), ST_INVALID); /* of no host */
     http_server_destroy(s.server);
@@ -136,15 +136,15 @@ static void one_port_is_one_program_s(void **state)
 static void where_pages_are(void **state)
 {
     char addr[HTTP_ADDRESS_BYTES];
-    assert_int_equal(http_address("", "10.0.0.7:2222", 9100, addr), ST_OK);
+    assert_int_equal(http_listen_address("", "10.0.0.7:2222", 9100, addr), ST_OK);
     assert_string_equal(addr, "10.0.0.7:9100");
-    assert_int_equal(http_address(NULL, "[::1]:2222", 9100, addr), ST_OK);
+    assert_int_equal(http_listen_address(NULL, "[::1]:2222", 9100, addr), ST_OK);
     assert_string_equal(addr, "[::1]:9100");
-    assert_int_equal(http_address("0.0.0.0", "10.0.0.7:2222", 9100, addr), ST_OK);
+    assert_int_equal(http_listen_address("0.0.0.0", "10.0.0.7:2222", 9100, addr), ST_OK);
     assert_string_equal(addr, "0.0.0.0:9100");
-    assert_int_equal(http_address(NULL, NULL, 9100, addr), ST_OK);
+    assert_int_equal(http_listen_address(NULL, NULL, 9100, addr), ST_OK);
     assert_string_equal(addr, "127.0.0.1:9100");
-    assert_int_equal(http_address("a:1", NULL, 9100, addr), ST_INVALID);
+    assert_int_equal(http_listen_address("a:1", NULL, 9100, addr), ST_INVALID);
 }
 
 static void metrics_are_written_as_prometheus_reads_them(void **state)

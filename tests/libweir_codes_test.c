@@ -99,7 +99,7 @@ static void test_each_status(void **state)
         {(enum status)1000, WEIR_E_INTERNAL},
     };
     for (size_t i = 0; i < sizeof codes / sizeof *codes; i++)
-        assert_int_equal(weir_code_of(codes[i].st), codes[i].code);
+        assert_int_equal(weir_errors_code_of(codes[i].st), codes[i].code);
 }
 
 /* A server that was asked for a chunk says what is no answer. */

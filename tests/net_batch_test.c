@@ -1,6 +1,6 @@
 /* tests/net_batch_test.c - how an exchange's requests become frames: chunks with low numbers
  * overtake others that wait, many small ones share few frames, payloads around the length up to
- * which they are copied arrive whole. The program stands between outq_frame and its callers
+ * which they are copied arrive whole. The program stands between send_queue_frame and its callers
  * (--wrap), where it counts frames and can hold the one that a client is about to send, so that all
  * that is pushed meanwhile waits. */
 #include "base/clock.h"
@@ -26,10 +26,10 @@ static struct {
     int n_frames[PIECE_TAKEN + 1], n_pieces[PIECE_TAKEN + 1]; /* by their first piece's kind */
 } gate = {.lock = PTHREAD_MUTEX_INITIALIZER};
 
-grpc_byte_buffer *__real_outq_frame(const struct outq_batch *batch);
-grpc_byte_buffer *__wrap_outq_frame(const struct outq_batch *batch);
+grpc_byte_buffer *__real_send_queue_frame(const struct send_queue_batch *batch);
+grpc_byte_buffer *__wrap_send_queue_frame(const struct send_queue_batch *batch);
 
-grpc_byte_buffer *__wrap_outq_frame(const struct outq_batch *batch)
+grpc_byte_buffer *__wrap_send_queue_frame(const struct send_queue_batch *batch)
 {
     enum piece_kind kind = batch->items[0]->kind;
     pthread_mutex_lock(&gate.lock);
@@ -44,7 +44,7 @@ grpc_byte_buffer *__wrap_outq_frame(const struct outq_batch *batch)
         gate.n_held--;
     }
     pthread_mutex_unlock(&gate.lock);
-    return __real_outq_frame(batch);
+    return __real_send_queue_frame(batch);
 }
 
 static void gate_set(int closed)
@@ -251,7 +251,7 @@ static void test_window(void **state)
 /* A chunk of 2 KB is copied into its frame, a longer one goes by reference. */
 static void test_around_the_copied_length(void **state)
 {
-    enum { EDGE = OUTQ_COPY_BYTES / (int)sizeof(float), N = 120 };
+    enum { EDGE = SEND_QUEUE_COPY_BYTES / (int)sizeof(float), N = 120 };
     int n_elems[N];
     struct rig r;
     for (int i = 0; i < N; i++)

@@ -98,7 +98,7 @@ static void client_open(struct client *c, unsigned port)
 {
     char addr[32];
     snprintf(addr, sizeof addr, "127.0.0.1:%u", port);
-    net_rt_init();
+    grpc_runtime_init();
     c->queue = grpc_completion_queue_create_for_pluck(NULL);
     assert_int_equal(net_channel_create(addr, 1 << 20, &c->channel), ST_OK);
 }
@@ -108,7 +108,7 @@ static void client_close(struct client *c)
     net_channel_destroy(c->channel);
     grpc_completion_queue_shutdown(c->queue);
     grpc_completion_queue_destroy(c->queue);
-    net_rt_shutdown();
+    grpc_runtime_shutdown();
 }
 
 static void call_begin(struct client *c)

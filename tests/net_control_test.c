@@ -63,7 +63,7 @@ static void set_at_once(int how)
     pthread_mutex_unlock(&seen.lock);
 }
 
-static struct net_server *start(struct net_peer_client **client, int coordinates)
+static struct net_server *start(struct peer_client **client, int coordinates)
 {
     struct net_server *server;
     struct net_server_config cfg = {
@@ -76,12 +76,12 @@ static struct net_server *start(struct net_peer_client **client, int coordinates
     set_at_once(0);
     assert_int_equal(net_server_create(&cfg, &server), ST_OK);
     snprintf(addr, sizeof addr, "127.0.0.1:%d", net_server_port(server));
-    assert_int_equal(net_peer_create(addr, client), ST_OK);
+    assert_int_equal(peer_client_create(addr, client), ST_OK);
     return server;
 }
 
 struct call {
-    struct net_peer_client *client;
+    struct peer_client *client;
     int64_t deadline_ms;
     struct net_control_reply reply;
     enum status st;
@@ -102,11 +102,11 @@ static void *run_call(void *arg)
                                   .bytes = 1 << 20,
                                   .crc32c = 0xabcd,
                                   .address = "Node7:2222"};
-    c->st = net_peer_control(c->client, &request, c->deadline_ms, &c->reply, c->why);
+    c->st = peer_client_control(c->client, &request, c->deadline_ms, &c->reply, c->why);
     return NULL;
 }
 
-static void begin(struct call *c, struct net_peer_client *client, int64_t deadline_ms)
+static void begin(struct call *c, struct peer_client *client, int64_t deadline_ms)
 {
     *c = (struct call){.client = client, .deadline_ms = deadline_ms};
     assert_int_equal(pthread_create(&c->thread, NULL, run_call, c), 0);
@@ -131,7 +131,7 @@ static uint64_t wait_for_call(int n)
 static void answers_come_at_once_or_later(void **state)
 {
     (void)state;
-    struct net_peer_client *client;
+    struct peer_client *client;
     struct net_server *server = start(&client, 1);
     struct call c;
     begin(&c, client, LONG_MS);
@@ -155,21 +155,21 @@ static void answers_come_at_once_or_later(void **state)
     begin(&c, client, LONG_MS);
     assert_int_equal(finish(&c), ST_OK);
     assert_int_equal(c.reply.step, 40);
-    net_peer_destroy(client);
+    peer_client_destroy(client);
     net_server_destroy(server);
 }
 
 static void calls_end_without_an_answer(void **state)
 {
     (void)state;
-    struct net_peer_client *client;
+    struct peer_client *client;
     struct net_server *server = start(&client, 1);
     struct call c;
     begin(&c, client, LONG_MS);
     wait_for_call(1);
-    net_peer_cancel(client);
+    peer_client_cancel(client);
     assert_int_equal(finish(&c), ST_CANCELLED);
-    net_peer_cancel(client); /* none under way: the next */
+    peer_client_cancel(client); /* none under way: the next */
     begin(&c, client, LONG_MS);
     assert_int_equal(finish(&c), ST_CANCELLED);
     begin(&c, client, 100);
@@ -178,7 +178,7 @@ static void calls_end_without_an_answer(void **state)
     wait_for_call(3);
     net_server_stop(server, 2000); /* the call that waits is ended, not waited for: else it */
     assert_int_equal(finish(&c), ST_UNAVAILABLE); /* would have come to its own deadline */
-    net_peer_destroy(client);
+    peer_client_destroy(client);
     net_server_destroy(server);
 }
 
@@ -197,13 +197,13 @@ static int is_closed(uint64_t call)
 static void the_end_of_a_call_is_told(void **state)
 {
     (void)state;
-    struct net_peer_client *client;
+    struct peer_client *client;
     struct net_server *server = start(&client, 1);
     struct call c;
     const struct net_control_reply later = {.later = "not yet"};
     begin(&c, client, LONG_MS);
     uint64_t call = wait_for_call(1);
-    net_peer_cancel(client);
+    peer_client_cancel(client);
     assert_int_equal(finish(&c), ST_CANCELLED);
     assert_true(is_closed(call));
     net_server_control_reply(server, call, &answer); /* nobody's */
@@ -215,7 +215,7 @@ static void the_end_of_a_call_is_told(void **state)
     begin(&c, client, LONG_MS);
     net_server_control_reply(server, wait_for_call(3), &answer);
     assert_int_equal(finish(&c), ST_OK);
-    net_peer_destroy(client);
+    peer_client_destroy(client);
     net_server_destroy(server);
     assert_int_equal(seen.closed, call); /* the others were answered */
 }
@@ -224,14 +224,14 @@ static void who_coordinates_nothing_says_so(void **state)
 {
     (void)state;
     for (int i = 0; i < 2; i++) {
-        struct net_peer_client *client;
+        struct peer_client *client;
         struct net_server *server = start(&client, i);
         struct call c;
         set_at_once(-1);
         begin(&c, client, LONG_MS);
         assert_int_equal(finish(&c), ST_PROTOCOL);
         assert_non_null(strstr(c.why, "orders no checkpoints"));
-        net_peer_destroy(client);
+        peer_client_destroy(client);
         net_server_destroy(server);
     }
 }
@@ -240,8 +240,8 @@ static enum status through_the_wire(const struct net_control *control)
 {
     struct wire w = {.why = ""};
     struct net_control got;
-    assert_int_equal(message_pack_control(control, &w.data, &w.bytes), ST_OK);
-    return wire_end(&w, message_unpack_control(w.data, w.bytes, &got, w.why));
+    assert_int_equal(message_control_pack(control, &w.data, &w.bytes), ST_OK);
+    return wire_end(&w, message_control_unpack(w.data, w.bytes, &got, w.why));
 }
 
 static void values_that_cannot_be_are_refused(void **state)
@@ -269,9 +269,9 @@ static void values_that_cannot_be_are_refused(void **state)
     uint8_t *data;
     size_t bytes;
     snprintf(reply.restore, sizeof reply.restore, "../etc/passwd");
-    assert_int_equal(message_pack_control_reply(&reply, &data, &bytes), ST_OK);
-    assert_int_equal(message_unpack_control_reply(data, bytes, &got, why), ST_INVALID);
-    assert_int_equal(message_unpack_control_reply(data, bytes - 1, &got, why), ST_PROTOCOL);
+    assert_int_equal(message_control_reply_pack(&reply, &data, &bytes), ST_OK);
+    assert_int_equal(message_control_reply_unpack(data, bytes, &got, why), ST_INVALID);
+    assert_int_equal(message_control_reply_unpack(data, bytes - 1, &got, why), ST_PROTOCOL);
     free(data);
 }
 

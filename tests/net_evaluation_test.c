@@ -36,8 +36,8 @@ static int same(const struct net_evaluation *a, const struct net_evaluation *b)
 static enum status through(const struct net_evaluation *v, struct net_evaluation *got)
 {
     struct wire w = {.why = ""};
-    assert_int_equal(message_pack_evaluation(v, &w.data, &w.bytes), ST_OK);
-    return wire_end(&w, message_unpack_evaluation(w.data, w.bytes, got, w.why));
+    assert_int_equal(message_evaluation_pack(v, &w.data, &w.bytes), ST_OK);
+    return wire_end(&w, message_evaluation_unpack(w.data, w.bytes, got, w.why));
 }
 
 static void it_comes_whole(void **state)
@@ -85,19 +85,19 @@ static void replies_come_whole(void **state)
     struct net_evaluation_reply got, lie = v;
     struct wire w = {.why = ""};
     (void)state;
-    assert_int_equal(message_pack_evaluation_reply(&v, &w.data, &w.bytes), ST_OK);
-    assert_int_equal(wire_end(&w, message_unpack_evaluation_reply(w.data, w.bytes, &got, w.why)),
+    assert_int_equal(message_evaluation_reply_pack(&v, &w.data, &w.bytes), ST_OK);
+    assert_int_equal(wire_end(&w, message_evaluation_reply_unpack(w.data, w.bytes, &got, w.why)),
                      ST_OK);
     assert_true(got.again == 1 && got.n == 600 && got.right == 599 && got.loss == 1.5);
     assert_true(got.best.step == 150 && got.best.loss == 0.25 && got.best.accuracy == 0.75);
     lie.best.accuracy = 1.5;
-    assert_int_equal(message_pack_evaluation_reply(&lie, &w.data, &w.bytes), ST_OK);
-    assert_int_equal(wire_end(&w, message_unpack_evaluation_reply(w.data, w.bytes, &got, w.why)),
+    assert_int_equal(message_evaluation_reply_pack(&lie, &w.data, &w.bytes), ST_OK);
+    assert_int_equal(wire_end(&w, message_evaluation_reply_unpack(w.data, w.bytes, &got, w.why)),
                      ST_INVALID);
     lie = v;
     lie.right = 601;
-    assert_int_equal(message_pack_evaluation_reply(&lie, &w.data, &w.bytes), ST_OK);
-    assert_int_equal(wire_end(&w, message_unpack_evaluation_reply(w.data, w.bytes, &got, w.why)),
+    assert_int_equal(message_evaluation_reply_pack(&lie, &w.data, &w.bytes), ST_OK);
+    assert_int_equal(wire_end(&w, message_evaluation_reply_unpack(w.data, w.bytes, &got, w.why)),
                      ST_INVALID);
 }
 
@@ -108,10 +108,10 @@ static void on_evaluated(void *ctx, const struct net_evaluation *v,
     out->n = v->data.n;
 }
 
-static struct net_server *start(const struct net_server_people *people, char addr[64])
+static struct net_server *start(const struct net_admin_handlers *admin, char addr[64])
 {
     struct net_server *server;
-    struct net_server_config cfg = {.addr = "127.0.0.1:0", .people = *people};
+    struct net_server_config cfg = {.addr = "127.0.0.1:0", .admin = *admin};
     assert_int_equal(net_server_create(&cfg, &server), ST_OK);
     snprintf(addr, 64, "127.0.0.1:%d", net_server_port(server));
     return server;
@@ -132,11 +132,11 @@ int connect(int fd, __CONST_SOCKADDR_ARG to, socklen_t bytes)
 static enum status send_one(const char *addr, int times, struct net_evaluation_reply *reply,
                             char *why)
 {
-    struct net_evaluator *e;
-    enum status st = net_evaluator_create(addr, &e);
+    struct status_client *e;
+    enum status st = status_client_create(addr, &e);
     for (int i = 0; i < times && st == ST_OK; i++)
-        st = net_evaluator_send(e, &good, LONG_MS, reply, why);
-    net_evaluator_destroy(e);
+        st = status_client_send_evaluation(e, &good, LONG_MS, reply, why);
+    status_client_destroy(e);
     return st;
 }
 
@@ -146,8 +146,8 @@ static void one_channel_serves_many_calls(void **state)
     struct net_evaluation heard;
     struct net_evaluation_reply reply;
     char addr[64], why[CONTROL_TEXT_BYTES] = "";
-    struct net_server_people people = {.ctx = &heard, .evaluated = on_evaluated};
-    struct net_server *server = start(&people, addr);
+    struct net_admin_handlers admin = {.ctx = &heard, .evaluated = on_evaluated};
+    struct net_server *server = start(&admin, addr);
     (void)state;
     n_connects = 0;
     assert_int_equal(send_one(addr, 20, &reply, why), ST_OK);
@@ -160,9 +160,9 @@ static void a_server_answers(void **state)
     struct net_evaluation heard;
     struct net_evaluation_reply reply;
     char addr[64], why[CONTROL_TEXT_BYTES] = "";
-    struct net_server_people people = {.ctx = &heard, .evaluated = on_evaluated},
-                             none = {.ctx = NULL};
-    struct net_server *server = start(&people, addr);
+    struct net_admin_handlers admin = {.ctx = &heard, .evaluated = on_evaluated},
+                              none = {.ctx = NULL};
+    struct net_server *server = start(&admin, addr);
     (void)state;
     assert_int_equal(send_one(addr, 1, &reply, why), ST_OK);
     assert_true(!reply.again && reply.n == 600 && reply.best.step == -1);

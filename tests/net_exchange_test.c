@@ -20,7 +20,7 @@ struct rig {
     int n;
     char addr[2][32], *addrs[2];
     struct hosts hosts;
-    struct net_shared *segment; /* in which the gradient lies; NULL: none */
+    struct segment *segment; /* in which the gradient lies; NULL: none */
 };
 
 static void rig_open_with(struct rig *r, int n_servers, int shared, int event_fd)
@@ -59,7 +59,7 @@ static void rig_open_shared(struct rig *r, int n_servers)
     rig_open_with(r, n_servers, 1, 0);
     r->segment = net_exchange_gradients(r->m.x, DTYPE_F32);
     assert_non_null(r->segment);
-    float *gradient = net_shared_data(r->segment);
+    float *gradient = segment_data(r->segment);
     assert_ptr_equal((uintptr_t)gradient % 64, 0);
     memcpy(gradient, r->m.gradient, MODEL_ELEMS * sizeof(float));
     free(r->m.gradient);
@@ -74,7 +74,7 @@ static void rig_close(struct rig *r)
         shared[0] = 0; /* the caller's, still */
         r->m.gradient = NULL;
     }
-    net_shared_unref(r->segment);
+    segment_unref(r->segment);
     for (int i = 0; i < r->n; i++)
         tiny_free(&r->tiny[i]);
     tiny_member_free(&r->m);
@@ -469,7 +469,7 @@ static void test_shared_then_not(void **state)
     rig_open_shared(&r, 1);
     assert_int_equal(net_exchange_start(r.m.x, &start), ST_OK);
     step_all(&r, 0);
-    struct net_shared *segment = r.tiny[0].segment;
+    struct segment *segment = r.tiny[0].segment;
     for (int64_t s = 1; s < 5; s++) {
         int before = tiny_get(&r.tiny[0], &r.tiny[0].n_push);
         tiny_set(&r.tiny[0], &r.tiny[0].hold, 1);

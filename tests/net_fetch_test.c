@@ -149,7 +149,7 @@ static enum status take(void *ctx, const struct net_fetched *c)
 }
 
 struct run {
-    struct net_fetch_client *client;
+    struct fetch_client *client;
     struct taken taken;
     int64_t ms;
     enum status st;
@@ -162,11 +162,11 @@ static void *run_main(void *arg)
     static int list[N_CHUNKS] = {11, 0, 1, 2, 3, 4, 5, 6, 7, 8, 9, 10};
     const struct net_fetch_request request = {8, 40, N_CHUNKS, list};
     struct run *r = arg;
-    r->st = net_fetch_run(r->client, &request, r->ms, take, &r->taken, r->why);
+    r->st = fetch_client_run(r->client, &request, r->ms, take, &r->taken, r->why);
     return NULL;
 }
 
-static enum status run(struct run *r, struct net_fetch_client *client, int64_t ms)
+static enum status run(struct run *r, struct fetch_client *client, int64_t ms)
 {
     *r = (struct run){.client = client, .ms = ms, .taken = {.fail_at = -1}};
     run_main(r);
@@ -185,10 +185,10 @@ static void assert_all(const struct run *r)
 static void chunks_come_in_as_many_messages_as_they_need(void **state)
 {
     (void)state;
-    struct net_fetch_client *client;
+    struct fetch_client *client;
     struct run r;
     int before = calls();
-    assert_int_equal(net_fetch_create(f.addr, &client), ST_OK);
+    assert_int_equal(fetch_client_create(f.addr, &client), ST_OK);
     assert_int_equal(run(&r, client, LONG_MS), ST_OK);
     assert_all(&r);
     /* 4 MiB, and every other 12: one alone first, then two of 16 a message; one that a busy machine
@@ -200,8 +200,8 @@ static void chunks_come_in_as_many_messages_as_they_need(void **state)
     run_main(&r);
     assert_int_equal(r.st, ST_RANGE);
     assert_int_equal(r.taken.n, 3);
-    net_fetch_destroy(client);
-    net_fetch_destroy(NULL);
+    fetch_client_destroy(client);
+    fetch_client_destroy(NULL);
 }
 
 static void set_slow(int is_slow)
@@ -215,26 +215,26 @@ static void set_slow(int is_slow)
 static void where_many_do_not_come_one_is_asked_for(void **state)
 {
     (void)state;
-    struct net_fetch_client *client;
+    struct fetch_client *client;
     struct run r;
     int before = calls();
     set_slow(1);
-    assert_int_equal(net_fetch_create(f.addr, &client), ST_OK);
+    assert_int_equal(fetch_client_create(f.addr, &client), ST_OK);
     assert_int_equal(run(&r, client, 3000), ST_OK);
     set_slow(0);
     assert_all(&r);
     /* a busy machine may be late with the first chunk, which is asked for alone, as well: then the
      * message of many is never asked for */
     assert_in_range(calls() - before, N_CHUNKS, 1 + N_CHUNKS);
-    net_fetch_destroy(client);
+    fetch_client_destroy(client);
 }
 
 static void what_a_server_may_not_send_is_not_taken(void **state)
 {
     (void)state;
-    struct net_fetch_client *client;
+    struct fetch_client *client;
     struct run r;
-    assert_int_equal(net_fetch_create(f.addr, &client), ST_OK);
+    assert_int_equal(fetch_client_create(f.addr, &client), ST_OK);
     for (int lie = LIE_REFUSE; lie < N_LIES; lie++) {
         pthread_mutex_lock(&f.lock);
         f.lie = (enum lie)lie;
@@ -253,7 +253,7 @@ static void what_a_server_may_not_send_is_not_taken(void **state)
     f.lie = LIE_NONE;
     pthread_mutex_unlock(&f.lock);
     assert_int_equal(run(&r, client, LONG_MS), ST_OK);
-    net_fetch_destroy(client);
+    fetch_client_destroy(client);
 }
 
 static enum status take_none(void *ctx, const struct net_fetched *c)
@@ -274,16 +274,16 @@ static void a_wrong_checksum_is_seen(void **state)
     uint8_t *data;
     size_t bytes;
     assert_int_equal(net_fetch_put(&reply, &item), ST_OK);
-    assert_int_equal(message_pack_fetch_reply(&reply, &data, &bytes), ST_OK);
+    assert_int_equal(message_fetch_reply_pack(&reply, &data, &bytes), ST_OK);
     net_fetch_reply_free(&reply);
-    assert_int_equal(message_unpack_fetch_reply(data, bytes, &to, why), ST_OK);
+    assert_int_equal(message_fetch_reply_unpack(data, bytes, &to, why), ST_OK);
     assert_int_equal(n, 1);
     data[bytes - 1] ^= 0x40; /* of the slots */
-    assert_int_equal(message_unpack_fetch_reply(data, bytes, &to, why), ST_CORRUPT);
+    assert_int_equal(message_fetch_reply_unpack(data, bytes, &to, why), ST_CORRUPT);
     assert_int_equal(n, 1);
     data[bytes - 1] ^= 0x40;
     data[bytes - 34 - 3] ^= 1; /* of the value */
-    assert_int_equal(message_unpack_fetch_reply(data, bytes, &to, why), ST_CORRUPT);
+    assert_int_equal(message_fetch_reply_unpack(data, bytes, &to, why), ST_CORRUPT);
     assert_non_null(strstr(why, "chunk 2"));
     free(data);
 }
@@ -300,8 +300,8 @@ static void requests_that_cannot_be_are_refused(void **state)
         char why[MESSAGE_WHY_BYTES] = "";
         uint8_t *data;
         size_t bytes;
-        assert_int_equal(message_pack_fetch(&cases[i], &data, &bytes), ST_OK);
-        assert_int_equal(message_unpack_fetch(data, bytes, &got, why), i ? ST_INVALID : ST_OK);
+        assert_int_equal(message_fetch_pack(&cases[i], &data, &bytes), ST_OK);
+        assert_int_equal(message_fetch_unpack(data, bytes, &got, why), i ? ST_INVALID : ST_OK);
         assert_true(i == 0 || why[0]);
         free(got.chunk);
         free(data);
@@ -311,14 +311,14 @@ static void requests_that_cannot_be_are_refused(void **state)
 static void who_hands_on_nothing_says_so(void **state)
 {
     (void)state;
-    struct net_fetch_client *client;
+    struct fetch_client *client;
     struct run r;
     net_server_destroy(f.server);
     serve(0, 0, 0);
-    assert_int_equal(net_fetch_create(f.addr, &client), ST_OK);
+    assert_int_equal(fetch_client_create(f.addr, &client), ST_OK);
     assert_int_equal(CAPTURE(run(&r, client, LONG_MS)), ST_PROTOCOL);
     assert_non_null(strstr(r.why, "hands on no chunks"));
-    net_fetch_destroy(client);
+    fetch_client_destroy(client);
     net_server_destroy(f.server);
     serve(0, 1, 0);
 }
@@ -326,11 +326,11 @@ static void who_hands_on_nothing_says_so(void **state)
 static void a_server_that_is_away_is_asked_again(void **state)
 {
     (void)state;
-    struct net_fetch_client *client;
+    struct fetch_client *client;
     struct run r = {.ms = LONG_MS, .taken = {.fail_at = -1}};
     int port = net_server_port(f.server);
     net_server_destroy(f.server);
-    assert_int_equal(net_fetch_create(f.addr, &client), ST_OK);
+    assert_int_equal(fetch_client_create(f.addr, &client), ST_OK);
     assert_int_equal(run(&r, client, 300), ST_DEADLINE);
     assert_true(r.why[0]);
     r = (struct run){.client = client, .ms = LONG_MS, .taken = {.fail_at = -1}};
@@ -339,13 +339,13 @@ static void a_server_that_is_away_is_asked_again(void **state)
     pthread_join(r.thread, NULL);
     assert_int_equal(r.st, ST_OK);
     assert_all(&r);
-    net_fetch_destroy(client);
+    fetch_client_destroy(client);
 }
 
 static void a_run_ends_at_its_deadline_or_when_cancelled(void **state)
 {
     (void)state;
-    struct net_fetch_client *client;
+    struct fetch_client *client;
     struct sockaddr_in sa = {.sin_family = AF_INET, .sin_addr = {htonl(INADDR_LOOPBACK)}};
     socklen_t size = sizeof sa;
     char addr[64];
@@ -354,18 +354,18 @@ static void a_run_ends_at_its_deadline_or_when_cancelled(void **state)
     assert_int_equal(listen(fd, 4), 0);
     assert_int_equal(getsockname(fd, (struct sockaddr *)&sa, &size), 0);
     snprintf(addr, sizeof addr, "127.0.0.1:%d", ntohs(sa.sin_port));
-    assert_int_equal(net_fetch_create(addr, &client), ST_OK);
+    assert_int_equal(fetch_client_create(addr, &client), ST_OK);
     struct run r;
     assert_int_equal(run(&r, client, 300), ST_DEADLINE);
     r = (struct run){.client = client, .ms = LONG_MS, .taken = {.fail_at = -1}};
     assert_int_equal(pthread_create(&r.thread, NULL, run_main, &r), 0);
-    net_fetch_cancel(client);
+    fetch_client_cancel(client);
     pthread_join(r.thread, NULL);
     assert_int_equal(r.st, ST_CANCELLED);
-    net_fetch_cancel(client); /* none under way: the next */
+    fetch_client_cancel(client); /* none under way: the next */
     assert_int_equal(run(&r, client, LONG_MS), ST_CANCELLED);
     assert_int_equal(run(&r, client, 100), ST_DEADLINE);
-    net_fetch_destroy(client);
+    fetch_client_destroy(client);
     close(fd);
 }
 
@@ -396,13 +396,13 @@ static void a_client_that_never_reads_is_bounded(void **state)
     static struct raw many[MANY];
     static int list[N_CHUNKS];
     const struct net_fetch_request request = {8, 40, N_CHUNKS, list};
-    struct net_fetch_client *client;
+    struct fetch_client *client;
     struct run r;
     uint8_t *data;
     size_t bytes;
     net_server_destroy(f.server);
     serve(0, 1, 24 << 20); /* of one answer, and a half */
-    assert_int_equal(message_pack_fetch(&request, &data, &bytes), ST_OK);
+    assert_int_equal(message_fetch_pack(&request, &data, &bytes), ST_OK);
     for (int i = 0; i < MANY; i++) {
         raw_open(&many[i], net_server_port(f.server), "/weir.v1.Weir/Fetch");
         raw_send(&many[i], data, bytes);
@@ -414,10 +414,10 @@ static void a_client_that_never_reads_is_bounded(void **state)
     pthread_mutex_unlock(&f.lock);
     assert_told(data, bytes);
     free(data);
-    assert_int_equal(net_fetch_create(f.addr, &client), ST_OK);
+    assert_int_equal(fetch_client_create(f.addr, &client), ST_OK);
     assert_int_equal(run(&r, client, RAW_CALL_MS / 2), ST_OK); /* before the calls end */
     assert_all(&r);
-    net_fetch_destroy(client);
+    fetch_client_destroy(client);
     for (int i = 0; i < MANY; i++) {
         raw_cancel(&many[i]);
         raw_close(&many[i]);

@@ -57,8 +57,8 @@ static enum status join_through(const struct net_join *join, struct net_join *go
     struct chunks *made = NULL;
     struct wire w = {.why = ""};
     message_join_free(&last);
-    assert_int_equal(message_pack_join(join, &w.data, &w.bytes), ST_OK);
-    enum status st = wire_end(&w, message_unpack_join(w.data, w.bytes, &last, &made, w.why));
+    assert_int_equal(message_join_pack(join, &w.data, &w.bytes), ST_OK);
+    enum status st = wire_end(&w, message_join_unpack(w.data, w.bytes, &last, &made, w.why));
     chunks_destroy(made);
     *got = last;
     return st;
@@ -161,8 +161,8 @@ static void input_is_understood(void **state)
     }
     assert_int_equal(join_through(&join, &got), ST_OK);
     assert_int_equal(got.job.normal.n, JOB_MAX_CHANNELS);
-    assert_int_equal(job_normal_differ(&join.job.normal, &got.job.normal, &of), -1);
-    assert_false(job_augments(&got.job.augment));
+    assert_int_equal(job_input_normal_differ(&join.job.normal, &got.job.normal, &of), -1);
+    assert_false(job_input_augments(&got.job.augment));
     join.job.augment = (struct job_augment){1, 2, 3, JOB_MAX_AUGMENT};
     assert_int_equal(join_through(&join, &got), ST_OK);
     assert_memory_equal(&got.job.augment, &join.job.augment, sizeof got.job.augment);
@@ -300,8 +300,8 @@ static enum status reply_through(const struct net_join_reply *reply, struct net_
 {
     struct wire w = {.why = ""};
     *got = (struct net_join_reply){.server = NULL};
-    assert_int_equal(message_pack_reply(reply, &w.data, &w.bytes), ST_OK);
-    return wire_end(&w, message_unpack_reply(w.data, w.bytes, got, w.why));
+    assert_int_equal(message_reply_pack(reply, &w.data, &w.bytes), ST_OK);
+    return wire_end(&w, message_reply_unpack(w.data, w.bytes, got, w.why));
 }
 
 static void free_reply(struct net_join_reply *reply)
@@ -401,8 +401,8 @@ static void replies_that_cannot_be_are_refused(void **state)
 static enum status leave_through(const struct net_leave *leave, struct net_leave *got)
 {
     struct wire w = {.why = ""};
-    assert_int_equal(message_pack_leave(leave, &w.data, &w.bytes), ST_OK);
-    return wire_end(&w, message_unpack_leave(w.data, w.bytes, got, w.why));
+    assert_int_equal(message_leave_pack(leave, &w.data, &w.bytes), ST_OK);
+    return wire_end(&w, message_leave_unpack(w.data, w.bytes, got, w.why));
 }
 
 static void members_leave_now_or_soon(void **state)
@@ -440,7 +440,7 @@ static void members_leave_with_an_error(void **state)
         text[first + (sizeof text - 1 - first) / 3 * 3] = 0;
         size_t bytes = weir__v1__leave_request__pack(&wire, data);
         memset(&got, 'x', sizeof got);
-        assert_int_equal(message_unpack_leave(data, bytes, &got, why), ST_OK);
+        assert_int_equal(message_leave_unpack(data, bytes, &got, why), ST_OK);
         assert_non_null(memchr(got.error, 0, sizeof got.error));
         size_t room = LEAVE_ERROR_BYTES - 1, kept = first + (room - first) / 3 * 3;
         assert_int_equal(strlen(got.error), kept);
@@ -468,7 +468,7 @@ static void members_say_what_they_train_on(void **state)
 
     struct wire w = {.why = ""};
     struct chunks *made = NULL;
-    assert_int_equal(message_pack_join(&join, &w.data, &w.bytes), ST_OK);
+    assert_int_equal(message_join_pack(&join, &w.data, &w.bytes), ST_OK);
     Weir__V1__JoinRequest *wire = weir__v1__join_request__unpack(NULL, w.bytes, w.data);
     assert_non_null(wire);
     free(wire->trained_on);
@@ -479,7 +479,7 @@ static void members_say_what_they_train_on(void **state)
     w.data = malloc(w.bytes);
     assert_non_null(w.data);
     weir__v1__join_request__pack(wire, w.data);
-    assert_int_equal(message_unpack_join(w.data, w.bytes, &got, &made, w.why), ST_INVALID);
+    assert_int_equal(message_join_unpack(w.data, w.bytes, &got, &made, w.why), ST_INVALID);
     assert_non_null(strstr(w.why, "what it says of its data is too long"));
     weir__v1__join_request__free_unpacked(wire, NULL); /* the text, too */
     free(w.data);

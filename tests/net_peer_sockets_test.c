@@ -28,16 +28,16 @@ static void test_text_of_a_peer_is_read(void **state)
     static const char *const bad[] = {"",           "unix:/tmp/s", "ipv4:10.0.0.7",
                                       "ipv4:a:1",   "ipv4::1",     "ipv4:10.0.0.7:65536",
                                       "ipv6:[]:22", "2222",        "ipv4:10.0.0.7:"};
-    struct peer_address a;
+    struct peer_socket_address a;
     for (size_t i = 0; i < sizeof good / sizeof *good; i++) {
         struct in6_addr want;
         assert_int_equal(inet_pton(AF_INET6, good[i].host, &want), 1);
-        assert_true(peer_address_read(good[i].text, &a));
+        assert_true(peer_sockets_read_address(good[i].text, &a));
         assert_memory_equal(&a.host, &want, sizeof want);
         assert_int_equal(ntohs(a.port), good[i].port);
     }
     for (size_t i = 0; i < sizeof bad / sizeof *bad; i++) {
-        assert_false(peer_address_read(bad[i], &a));
+        assert_false(peer_sockets_read_address(bad[i], &a));
         assert_int_equal(a.port, 0);
     }
 }
@@ -74,14 +74,14 @@ static int is_open(int fd)
 static void test_sockets_of_that_peer_alone_are_closed(void **state)
 {
     char text[2][64];
-    struct peer_address a;
+    struct peer_socket_address a;
     for (int family = AF_INET, k = 0; k < 2; family = AF_INET6, k++) {
         int own = listener(family, text[0], sizeof text[0]);
         int other = listener(AF_INET, text[1], sizeof text[1]);
         if (own < 0 && family == AF_INET6)
             return; /* this host has no IPv6 */
         int first = connected_to(own), second = connected_to(own), third = connected_to(other);
-        assert_true(peer_address_read(text[0], &a));
+        assert_true(peer_sockets_read_address(text[0], &a));
         peer_sockets_close(&a);
         assert_false(is_open(first) || is_open(second));
         assert_true(is_open(third) && is_open(own) && is_open(other));
@@ -93,15 +93,15 @@ static void test_sockets_of_that_peer_alone_are_closed(void **state)
 
 static void test_forked_child_has_zeros_for_a_segment(void **state)
 {
-    char why[SHARED_WHY_BYTES];
-    struct net_shared_name name;
-    struct net_shared *s, *peer;
+    char why[SEGMENT_WHY_BYTES];
+    struct segment_name name;
+    struct segment *s, *peer;
     int status = -1;
-    assert_int_equal(net_shared_create(8192, &s, why), ST_OK);
-    net_shared_name_of(s, &name);
-    assert_int_equal(net_shared_open(&name, &peer, why), ST_OK);
-    char *data = net_shared_data(s);
-    const char *seen = net_shared_at(peer, 0, 6);
+    assert_int_equal(segment_create(8192, &s, why), ST_OK);
+    segment_name_of(s, &name);
+    assert_int_equal(segment_open(&name, &peer, why), ST_OK);
+    char *data = segment_data(s);
+    const char *seen = segment_at(peer, 0, 6);
     memcpy(data, "hello", 6);
     pid_t pid = fork();
     if (pid == 0) {
@@ -112,8 +112,8 @@ static void test_forked_child_has_zeros_for_a_segment(void **state)
     assert_int_equal(waitpid(pid, &status, 0), pid);
     assert_int_equal(status, 0);
     assert_string_equal(seen, "hello");
-    net_shared_unref(peer);
-    net_shared_unref(s);
+    segment_unref(peer);
+    segment_unref(s);
 }
 
 static int calls;

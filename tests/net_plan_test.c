@@ -168,8 +168,8 @@ static enum status reply_through(const struct net_control_reply *reply,
                                  struct net_control_reply *got)
 {
     struct wire w = {.why = ""};
-    assert_int_equal(message_pack_control_reply(reply, &w.data, &w.bytes), ST_OK);
-    return wire_end(&w, message_unpack_control_reply(w.data, w.bytes, got, w.why));
+    assert_int_equal(message_control_reply_pack(reply, &w.data, &w.bytes), ST_OK);
+    return wire_end(&w, message_control_reply_unpack(w.data, w.bytes, got, w.why));
 }
 
 static void assert_comes_through(struct net_plan *p)
@@ -192,7 +192,7 @@ static void assert_comes_through(struct net_plan *p)
     assert_int_equal(got.settled, 8);
     assert_int_equal(got.drained, 1);
     assert_int_equal(got.failed, 1);
-    net_control_reply_free(&got);
+    message_control_reply_free(&got);
     assert_null(got.plan);
 }
 
@@ -294,8 +294,8 @@ static void maps_of_another_length_are_refused(void **state)
 static enum status control_through(const struct net_control *control, struct net_control *got)
 {
     struct wire w = {.why = ""};
-    assert_int_equal(message_pack_control(control, &w.data, &w.bytes), ST_OK);
-    return wire_end(&w, message_unpack_control(w.data, w.bytes, got, w.why));
+    assert_int_equal(message_control_pack(control, &w.data, &w.bytes), ST_OK);
+    return wire_end(&w, message_control_unpack(w.data, w.bytes, got, w.why));
 }
 
 static struct net_missing absent[] = {{2, 1500, 1}, {4095, 0, 0}};
@@ -351,7 +351,7 @@ static void servers_say_how_they_stand(void **state)
     assert_true(got.parts->generation == 9 && got.parts->step == 120 && got.parts->server == 1);
     assert_true(got.parts->n_servers == 2 && got.parts->bytes == 1 << 20);
     assert_int_equal(got.parts->crc32c, 0xabcd);
-    net_control_free(&got);
+    message_control_free(&got);
     assert_null(got.missing);
     assert_null(got.parts);
     assert_int_equal(control_through(&joins, &got), ST_OK);
@@ -363,7 +363,7 @@ static void servers_say_how_they_stand(void **state)
     joins.n_missing = 2;
     assert_int_equal(control_through(&joins, &got), ST_OK);
     assert_int_equal(got.n_missing, 2);
-    net_control_free(&got);
+    message_control_free(&got);
 }
 
 static void replies_say_what_is_kept(void **state)
@@ -381,7 +381,7 @@ static void replies_say_what_is_kept(void **state)
     assert_string_equal(got.folder, AN_ID);
     assert_true(got.knows_kept && got.older_stay && got.n_kept == 2);
     assert_memory_equal(got.kept, kept, sizeof kept);
-    net_control_reply_free(&got);
+    message_control_reply_free(&got);
     assert_null(got.kept);
     reply.folder[31] = 'g';
     assert_int_equal(reply_through(&reply, &got), ST_INVALID);

@@ -23,14 +23,14 @@ static void pack_join(struct wire *w)
     struct net_join join = {.member = 1, .incarnation = 5, .chunks = chunks};
     join.job = (struct net_job){.n_workers = 2, .sync_mode = JOB_SYNC, .train_steps = 10};
     optim_defaults(OPTIM_SGD, &join.job.optim);
-    assert_int_equal(message_pack_join(&join, &w->data, &w->bytes), ST_OK);
+    assert_int_equal(message_join_pack(&join, &w->data, &w->bytes), ST_OK);
 }
 
 static enum status unpack_join(struct wire *w)
 {
     struct net_join join = {.model = NULL};
     struct chunks *of_join = NULL;
-    enum status st = message_unpack_join(w->data, w->bytes, &join, &of_join, w->why);
+    enum status st = message_join_unpack(w->data, w->bytes, &join, &of_join, w->why);
     message_join_free(&join);
     chunks_destroy(of_join);
     return st;
@@ -40,52 +40,52 @@ static void pack_control(struct wire *w)
 {
     const struct net_control control = {
         .n_servers = 2, .server = 1, .incarnation = 5, .lowest = -1, .highest = -1};
-    assert_int_equal(message_pack_control(&control, &w->data, &w->bytes), ST_OK);
+    assert_int_equal(message_control_pack(&control, &w->data, &w->bytes), ST_OK);
 }
 
 static enum status unpack_control(struct wire *w)
 {
     struct net_control control = {.n_missing = 0};
-    enum status st = message_unpack_control(w->data, w->bytes, &control, w->why);
+    enum status st = message_control_unpack(w->data, w->bytes, &control, w->why);
     if (st == ST_OK)
-        net_control_free(&control);
+        message_control_free(&control);
     return st;
 }
 
 static void pack_status(struct wire *w)
 {
-    assert_int_equal(message_pack_status_request(1, 0, &w->data, &w->bytes), ST_OK);
+    assert_int_equal(message_status_request_pack(1, 0, &w->data, &w->bytes), ST_OK);
 }
 
 static enum status unpack_status(struct wire *w)
 {
     struct net_status_request request;
-    return message_unpack_status_request(w->data, w->bytes, &request, w->why);
+    return message_status_request_unpack(w->data, w->bytes, &request, w->why);
 }
 
 static void pack_command(struct wire *w)
 {
     const struct net_command command = {.kind = COMMAND_CHECKPOINT};
-    assert_int_equal(message_pack_command(&command, &w->data, &w->bytes), ST_OK);
+    assert_int_equal(message_command_pack(&command, &w->data, &w->bytes), ST_OK);
 }
 
 static enum status unpack_command(struct wire *w)
 {
     struct net_command command;
-    return message_unpack_command(w->data, w->bytes, &command, w->why);
+    return message_command_unpack(w->data, w->bytes, &command, w->why);
 }
 
 static void pack_fetch(struct wire *w)
 {
     int chunk[] = {0};
     const struct net_fetch_request request = {.generation = 1, .step = 1, .n = 1, .chunk = chunk};
-    assert_int_equal(message_pack_fetch(&request, &w->data, &w->bytes), ST_OK);
+    assert_int_equal(message_fetch_pack(&request, &w->data, &w->bytes), ST_OK);
 }
 
 static enum status unpack_fetch(struct wire *w)
 {
     struct net_fetch_request request = {.chunk = NULL};
-    enum status st = message_unpack_fetch(w->data, w->bytes, &request, w->why);
+    enum status st = message_fetch_unpack(w->data, w->bytes, &request, w->why);
     free(request.chunk);
     return st;
 }
@@ -95,13 +95,13 @@ static void pack_squares(struct wire *w)
     double square[] = {0.25, 3};
     const struct net_squares squares = {
         .generation = 1, .ps0 = 7, .step = 4, .server = 2, .n = 2, .square = square};
-    assert_int_equal(message_pack_squares(&squares, &w->data, &w->bytes), ST_OK);
+    assert_int_equal(message_squares_pack(&squares, &w->data, &w->bytes), ST_OK);
 }
 
 static enum status unpack_squares(struct wire *w)
 {
     struct net_squares got = {.square = NULL};
-    enum status st = message_unpack_squares(w->data, w->bytes, &got, w->why);
+    enum status st = message_squares_unpack(w->data, w->bytes, &got, w->why);
     if (st == ST_OK)
         assert_true(got.generation == 1 && got.ps0 == 7 && got.step == 4 && got.server == 2 &&
                     got.n == 2 && got.square[0] == 0.25 && got.square[1] == 3);
@@ -119,14 +119,14 @@ static void pack_gate(struct wire *w)
         {.kind = GATE_OWN, .chunk = 4, .version = 21, .alone = 1},
         {.kind = GATE_BEGIN, .chunk = 5, .version = 7, .slots_since = 7, .value = b}};
     const struct net_gate gate = {.generation = 1, .ps0 = 7, .server = 2, .n = 3, .item = item};
-    assert_int_equal(message_pack_gate(&gate, &w->data, &w->bytes), ST_OK);
+    assert_int_equal(message_gate_pack(&gate, &w->data, &w->bytes), ST_OK);
     buf_unref(b);
 }
 
 static enum status unpack_gate(struct wire *w)
 {
     struct net_gate got = {.n = 0};
-    enum status st = message_unpack_gate(w->data, w->bytes, &got, w->why);
+    enum status st = message_gate_unpack(w->data, w->bytes, &got, w->why);
     if (st == ST_OK) {
         assert_true(got.generation == 1 && got.ps0 == 7 && got.server == 2 && got.n == 3);
         const float *value = got.item[0].value->data;
@@ -135,7 +135,7 @@ static enum status unpack_gate(struct wire *w)
         assert_true(got.item[1].kind == GATE_OWN && got.item[1].alone && !got.item[1].value);
         assert_true(got.item[2].slots_since == 7 && got.item[2].value->bytes == 2 * sizeof *value);
     }
-    net_gate_free(&got);
+    message_gate_free(&got);
     return st;
 }
 
@@ -156,8 +156,8 @@ static void test_gates_that_cannot_be(void **state)
         struct wire w = {.why = ""};
         struct net_gate_item item[2] = {{.kind = GATE_WHOLE, .value = b}, wrong[i]};
         const struct net_gate gate = {.generation = 1, .n = 2, .item = item};
-        assert_int_equal(message_pack_gate(&gate, &w.data, &w.bytes), ST_OK);
-        assert_int_equal(message_unpack_gate(w.data, w.bytes, &got, w.why), ST_INVALID);
+        assert_int_equal(message_gate_pack(&gate, &w.data, &w.bytes), ST_OK);
+        assert_int_equal(message_gate_unpack(w.data, w.bytes, &got, w.why), ST_INVALID);
         assert_true(w.why[0]);
         free(w.data);
     }

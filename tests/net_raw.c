@@ -28,7 +28,7 @@ void raw_open(struct raw *r, int port, const char *method)
 {
     char target[64];
     memset(r, 0, sizeof *r);
-    net_rt_init();
+    grpc_runtime_init();
     snprintf(target, sizeof target, "dns:///127.0.0.1:%d", port);
     grpc_arg own = {.type = GRPC_ARG_INTEGER, .key = (char *)GRPC_ARG_USE_LOCAL_SUBCHANNEL_POOL};
     own.value.integer = 1;
@@ -73,7 +73,7 @@ int raw_recv(struct raw *r)
     if (!message)
         return 0;
     uint8_t *data;
-    assert_int_equal(net_bytes_of(message, &data, &r->n_reply), ST_OK);
+    assert_int_equal(grpc_runtime_bytes_of(message, &data, &r->n_reply), ST_OK);
     assert_in_range(r->n_reply, 0, RAW_REPLY_BYTES);
     memcpy(r->reply, data, r->n_reply);
     free(data);
@@ -105,7 +105,7 @@ grpc_status_code raw_close(struct raw *r)
     while (grpc_completion_queue_next(r->queue, soon(), NULL).type != GRPC_QUEUE_SHUTDOWN)
         ;
     grpc_completion_queue_destroy(r->queue);
-    net_rt_shutdown();
+    grpc_runtime_shutdown();
     return r->code;
 }
 

@@ -107,7 +107,7 @@ static void test_unary_refusals(void **state)
     assert_int_equal(raw_unary(&r, port, "/weir.v1.Weir/Join", "\x08\x07", 2), GRPC_STATUS_OK);
     struct net_join_reply reply;
     char why[MESSAGE_WHY_BYTES];
-    assert_int_equal(message_unpack_reply(r.reply, r.n_reply, &reply, why), ST_OK);
+    assert_int_equal(message_reply_unpack(r.reply, r.n_reply, &reply, why), ST_OK);
     assert_int_equal(reply.answer, JOIN_REFUSED);
     assert_non_null(strstr(reply.why, "protocol 7"));
     assert_int_equal(tiny_get(&f->tiny, &f->tiny.n_join), 0);
@@ -176,8 +176,8 @@ static void test_join_bounds(void **state)
             join.job.validation_split = 1;
         if (i == 8)
             join.job.validation_split = (double)NAN;
-        assert_int_equal(message_pack_join(&join, &data, &n), ST_OK);
-        enum status st = CAPTURE(message_unpack_join(data, n, &got, &chunks, why));
+        assert_int_equal(message_join_pack(&join, &data, &n), ST_OK);
+        enum status st = CAPTURE(message_join_unpack(data, n, &got, &chunks, why));
         free(data);
         assert_int_equal(st, i == 0 ? ST_OK : ST_INVALID);
         assert_int_equal(why[0] != 0, i != 0);
@@ -208,7 +208,7 @@ static void test_reply_bounds(void **state)
     struct net_join_reply reply;
     char why[MESSAGE_WHY_BYTES] = "";
     memset(&reply, 0x5a, sizeof reply);
-    assert_int_equal(message_unpack_reply(no_address, sizeof no_address, &reply, why), ST_INVALID);
+    assert_int_equal(message_reply_unpack(no_address, sizeof no_address, &reply, why), ST_INVALID);
     assert_non_null(strstr(why, "list of servers"));
     assert_int_equal(reply.n_chunks, 0x5a5a5a5a);
 }
@@ -230,7 +230,7 @@ static void test_join_memory(void **state)
         data[at++] = 0x3a; /* an empty parameter */
         data[at++] = 0;
     }
-    assert_int_equal(message_unpack_join(data, at, &join, &chunks, why), ST_PROTOCOL);
+    assert_int_equal(message_join_unpack(data, at, &join, &chunks, why), ST_PROTOCOL);
     free(data);
 }
 

@@ -121,10 +121,10 @@ static void on_command(void *ctx, const struct net_command *command, struct net_
     snprintf(out->text, sizeof out->text, "as you say");
 }
 
-static struct net_server *start(const struct net_server_people *people, char addr[64])
+static struct net_server *start(const struct net_admin_handlers *admin, char addr[64])
 {
     struct net_server *server;
-    struct net_server_config cfg = {.addr = "127.0.0.1:0", .people = *people};
+    struct net_server_config cfg = {.addr = "127.0.0.1:0", .admin = *admin};
     assert_int_equal(net_server_create(&cfg, &server), ST_OK);
     snprintf(addr, 64, "127.0.0.1:%d", net_server_port(server));
     return server;
@@ -180,12 +180,12 @@ static void a_status_comes_whole(void **state)
 {
     atomic_int has_job = 1;
     char addr[64], why[CONTROL_TEXT_BYTES] = "";
-    struct net_server_people people = {&has_job, NULL, on_status, on_command, NULL, NULL};
-    struct net_server *server = start(&people, addr);
+    struct net_admin_handlers admin = {&has_job, NULL, on_status, on_command, NULL, NULL};
+    struct net_server *server = start(&admin, addr);
     struct net_status expect, got;
     fill(&expect, 1);
     for (int with_model = 0; with_model <= 1; with_model++) {
-        assert_int_equal(net_status_ask(addr, with_model, LONG_MS, &got, why), ST_OK);
+        assert_int_equal(status_client_ask(addr, with_model, LONG_MS, &got, why), ST_OK);
         same(&got, &expect);
         assert_int_equal(got.model != NULL, with_model);
         if (with_model) {
@@ -195,7 +195,7 @@ static void a_status_comes_whole(void **state)
         net_status_free(&got);
     }
     atomic_store(&has_job, 0);
-    assert_int_equal(net_status_ask(addr, 1, LONG_MS, &got, why), ST_OK);
+    assert_int_equal(status_client_ask(addr, 1, LONG_MS, &got, why), ST_OK);
     assert_true(!got.chunks && !got.model && got.n_members == 0 && got.checkpoints.last == -1);
     net_status_free(&got);
     net_status_free(&expect);
@@ -207,16 +207,16 @@ static void a_wrong_errno_is_survived(void **state)
 {
     atomic_int has_job = 0;
     char addr[64], why[CONTROL_TEXT_BYTES] = "";
-    struct net_server_people people = {&has_job, NULL, on_status, on_command, NULL, NULL};
-    struct net_server *server = start(&people, addr);
+    struct net_admin_handlers admin = {&has_job, NULL, on_status, on_command, NULL, NULL};
+    struct net_server *server = start(&admin, addr);
     struct net_status got;
     (void)state;
     atomic_store(&n_wrong_errno, 1);
-    assert_int_equal(net_status_ask(addr, 0, LONG_MS, &got, why), ST_OK);
+    assert_int_equal(status_client_ask(addr, 0, LONG_MS, &got, why), ST_OK);
     assert_true(atomic_load(&n_wrong_errno) <= 0);
     net_status_free(&got);
     atomic_store(&n_wrong_errno, 2);
-    assert_int_equal(net_status_ask(addr, 0, LONG_MS, &got, why), ST_UNAVAILABLE);
+    assert_int_equal(status_client_ask(addr, 0, LONG_MS, &got, why), ST_UNAVAILABLE);
     assert_non_null(strstr(why, "failed to connect"));
     atomic_store(&n_wrong_errno, 0);
     net_server_destroy(server);
@@ -225,20 +225,20 @@ static void a_wrong_errno_is_survived(void **state)
 static void commands_are_answered(void **state)
 {
     char addr[64], why[CONTROL_TEXT_BYTES] = "";
-    struct net_server_people people = {NULL, NULL, on_status, on_command, NULL, NULL};
-    struct net_server *server = start(&people, addr);
+    struct net_admin_handlers admin = {NULL, NULL, on_status, on_command, NULL, NULL};
+    struct net_server *server = start(&admin, addr);
     struct net_command_reply got;
     struct net_command command = {COMMAND_CHECKPOINT, 0};
-    assert_int_equal(net_command_send(addr, &command, LONG_MS, &got, why), ST_OK);
+    assert_int_equal(status_client_send_command(addr, &command, LONG_MS, &got, why), ST_OK);
     assert_int_equal(got.answer, COMMAND_ACCEPTED);
     assert_string_equal(got.text, "as you say");
     command = (struct net_command){COMMAND_DRAIN_SERVER, 7};
-    assert_int_equal(net_command_send(addr, &command, LONG_MS, &got, why), ST_OK);
+    assert_int_equal(status_client_send_command(addr, &command, LONG_MS, &got, why), ST_OK);
     assert_true(got.answer == COMMAND_DONE && got.wanted == 7);
     const struct net_command wrong[] = {
         {COMMAND_NONE, 0}, {COMMAND_N_KINDS, 0}, {COMMAND_CHECKPOINT, JOB_MAX_WORKERS}};
     for (size_t i = 0; i < sizeof wrong / sizeof *wrong; i++) {
-        enum status st = CAPTURE(net_command_send(addr, &wrong[i], LONG_MS, &got, why));
+        enum status st = CAPTURE(status_client_send_command(addr, &wrong[i], LONG_MS, &got, why));
         assert_int_equal(st, ST_PROTOCOL);
         assert_non_null(strstr(why, "a command that is not known here"));
     }
@@ -250,19 +250,19 @@ static void commands_are_answered(void **state)
 static void nobody_answers(void **state)
 {
     char addr[64], why[CONTROL_TEXT_BYTES] = "";
-    struct net_server_people nobody = {.ctx = NULL};
+    struct net_admin_handlers nobody = {.ctx = NULL};
     struct net_server *server = start(&nobody, addr);
     struct net_status got;
     struct net_command_reply reply;
     struct net_command command = {COMMAND_CHECKPOINT, 0};
-    enum status st = CAPTURE(net_status_ask(addr, 0, LONG_MS, &got, why));
+    enum status st = CAPTURE(status_client_ask(addr, 0, LONG_MS, &got, why));
     assert_int_equal(st, ST_PROTOCOL);
     assert_string_equal(why, "this server says nothing of itself");
-    st = CAPTURE(net_command_send(addr, &command, LONG_MS, &reply, why));
+    st = CAPTURE(status_client_send_command(addr, &command, LONG_MS, &reply, why));
     assert_int_equal(st, ST_PROTOCOL);
     assert_string_equal(why, "this server takes no commands");
     net_server_destroy(server);
-    assert_int_equal(net_status_ask(addr, 0, LONG_MS, &got, why), ST_UNAVAILABLE);
+    assert_int_equal(status_client_ask(addr, 0, LONG_MS, &got, why), ST_UNAVAILABLE);
     struct sockaddr_in any = {.sin_family = AF_INET, .sin_addr.s_addr = htonl(INADDR_LOOPBACK)};
     socklen_t n = sizeof any;
     int fd = socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0);
@@ -270,7 +270,7 @@ static void nobody_answers(void **state)
     assert_int_equal(listen(fd, 1), 0);
     assert_int_equal(getsockname(fd, (struct sockaddr *)&any, &n), 0);
     snprintf(addr, sizeof addr, "127.0.0.1:%d", ntohs(any.sin_port));
-    st = net_status_ask(addr, 0, 300, &got, why);
+    st = status_client_ask(addr, 0, 300, &got, why);
     assert_true(st == ST_DEADLINE || st == ST_UNAVAILABLE);
     close(fd);
 }
@@ -355,8 +355,8 @@ static void calls_that_are_refused_are_answers(void **state)
 static enum status status_through(const struct net_status *status, struct net_status *got)
 {
     struct wire w = {.why = ""};
-    assert_int_equal(message_pack_status(status, &w.data, &w.bytes), ST_OK);
-    return wire_end(&w, message_unpack_status(w.data, w.bytes, got, w.why));
+    assert_int_equal(message_status_pack(status, &w.data, &w.bytes), ST_OK);
+    return wire_end(&w, message_status_unpack(w.data, w.bytes, got, w.why));
 }
 
 static void refused(const struct net_status *lie)
@@ -424,7 +424,7 @@ static int takes_model(size_t bytes)
     uint8_t *data;
     size_t n;
     fill(&s, 0);
-    assert_int_equal(message_pack_status(&s, &data, &n), ST_OK);
+    assert_int_equal(message_status_pack(&s, &data, &n), ST_OK);
     Weir__V1__StatusReply *wire = weir__v1__status_reply__unpack(NULL, n, data);
     assert_non_null(wire);
     free(data);
@@ -435,7 +435,7 @@ static int takes_model(size_t bytes)
     data = malloc(weir__v1__status_reply__get_packed_size(wire));
     n = weir__v1__status_reply__pack(wire, data);
     wire->job->model = none;
-    enum status st = message_unpack_status(data, n, &got, why);
+    enum status st = message_status_unpack(data, n, &got, why);
     int taken = st == ST_OK && got.model && strlen(got.model) == bytes;
     assert_true(taken || (st == ST_INVALID && strstr(why, "model")));
     weir__v1__status_reply__free_unpacked(wire, NULL);
@@ -481,7 +481,7 @@ static void floods_are_refused(void **state)
             data[2 * i] = 11 << 3 | 2; /* an empty member */
             data[2 * i + 1] = 0;
         }
-        assert_int_equal(message_unpack_status(data, 2 * floods[k].n, &got, why), floods[k].st);
+        assert_int_equal(message_status_unpack(data, 2 * floods[k].n, &got, why), floods[k].st);
         free(data);
     }
 }
@@ -501,8 +501,8 @@ static void a_join_brings_the_model(void **state)
                             .chunks = s.chunks,
                             .model = s.model,
                             .hidden_units = s.hidden_units};
-    assert_int_equal(message_pack_join(&join, &data, &n), ST_OK);
-    assert_int_equal(message_unpack_join(data, n, &got, &chunks, why), ST_OK);
+    assert_int_equal(message_join_pack(&join, &data, &n), ST_OK);
+    assert_int_equal(message_join_unpack(data, n, &got, &chunks, why), ST_OK);
     assert_string_equal(got.model, model_text);
     assert_int_equal(got.hidden_units, 9);
     assert_int_equal(got.job.batch, 16);

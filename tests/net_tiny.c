@@ -53,7 +53,7 @@ static void on_join(void *ctx, const struct net_join *req, const char *peer,
         tell_servers(t, reply);
     pthread_cond_broadcast(&t->changed);
     pthread_mutex_unlock(&t->lock);
-    net_shared_name_of(t->segment, &reply->segment);
+    segment_name_of(t->segment, &reply->segment);
     snprintf(reply->why, sizeof reply->why, "tiny says %d", (int)reply->answer);
 }
 
@@ -68,7 +68,7 @@ static void on_leave(void *ctx, const struct net_leave *leave)
     pthread_mutex_unlock(&t->lock);
 }
 
-#define PLACE_BYTES(t) ((size_t)(t)->chunks->chunk_bytes + SHARED_STAMP_BYTES)
+#define PLACE_BYTES(t) ((size_t)(t)->chunks->chunk_bytes + SEGMENT_STAMP_BYTES)
 
 /* A chunk has two places in the segment, for versions in turn. */
 static enum status new_buf(struct tiny *t, int chunk, size_t bytes, struct buf **out)
@@ -76,9 +76,9 @@ static enum status new_buf(struct tiny *t, int chunk, size_t bytes, struct buf *
     if (!t->segment)
         return buf_create(bytes, out);
     size_t place = 2 * (size_t)chunk + (size_t)(t->version[chunk] + 1) % 2;
-    size_t at = place * PLACE_BYTES(t) + SHARED_STAMP_BYTES;
-    char *data = (char *)net_shared_data(t->segment) + at;
-    net_shared_restamp(data);
+    size_t at = place * PLACE_BYTES(t) + SEGMENT_STAMP_BYTES;
+    char *data = (char *)segment_data(t->segment) + at;
+    segment_restamp(data);
     return buf_create_shared(data, bytes, at + 1, out);
 }
 
@@ -193,7 +193,7 @@ static void on_piece(void *ctx, struct net_stream *stream, const struct net_fram
     if (!hold)
         net_stream_send(stream, head, &answer, value, 0, bytes);
     if (take_back) /* the client gets its frame when all of its own is handled */
-        net_shared_restamp(value->data);
+        segment_restamp(value->data);
     buf_unref(value);
 }
 
@@ -226,9 +226,9 @@ void tiny_init(struct tiny *t, const struct chunks *chunks, int index, int n_ser
 
 void tiny_share(struct tiny *t)
 {
-    char why[SHARED_WHY_BYTES];
+    char why[SEGMENT_WHY_BYTES];
     size_t bytes = 2 * (size_t)t->n_chunks * PLACE_BYTES(t);
-    assert_int_equal(net_shared_create(bytes, &t->segment, why), ST_OK);
+    assert_int_equal(segment_create(bytes, &t->segment, why), ST_OK);
 }
 
 void tiny_start(struct tiny *t)
@@ -257,7 +257,7 @@ void tiny_free(struct tiny *t)
     tiny_stop(t);
     for (int i = 0; i < TINY_CHUNKS; i++)
         buf_unref(t->value[i]);
-    net_shared_unref(t->segment);
+    segment_unref(t->segment);
     pthread_cond_destroy(&t->changed);
     pthread_mutex_destroy(&t->lock);
 }

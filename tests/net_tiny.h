@@ -31,7 +31,7 @@ struct tiny {
     int bad_crc;                 /* answers to corrupt */
     int bad_length;              /* likewise */
     int bad_place, bad_stamp;    /* likewise: of those by reference */
-    struct net_shared *segment;  /* NULL: no shared memory; by tiny_share */
+    struct segment *segment;     /* NULL: no shared memory; by tiny_share */
     int kind;                    /* a piece_kind; not 0: answer PUSH by this kind, with `why` */
     uint32_t order[TINY_ORDER];  /* chunks of the first n_push pushes, as they came */
     int n_rebase;                /* pieces so answered */

@@ -72,7 +72,7 @@ struct cluster {
     struct ps_store *store[MAX_SERVERS];
     struct ps_snapshot *snapshot[MAX_SERVERS];
     int n_done;
-    struct ps_progress progress;
+    struct checkpoint_progress progress;
 };
 
 static int n_answers; /* to earlier pieces */
@@ -166,25 +166,25 @@ static enum status write_files(struct cluster *c, int64_t step, uint64_t generat
     enum status st = ST_OK;
     struct safetensors_written files[MAX_SERVERS];
     for (int i = 0; i < c->n; i++) {
-        struct ps_checkpoint_file f = {.folder = folder,
-                                       .step = step,
-                                       .generation = generation,
-                                       .server = i,
-                                       .n_servers = c->n,
-                                       .job = &c->job,
-                                       .chunks = c->chunks,
-                                       .progress = c->progress};
+        struct checkpoint_shard_file f = {.folder = folder,
+                                          .step = step,
+                                          .generation = generation,
+                                          .server = i,
+                                          .n_servers = c->n,
+                                          .job = &c->job,
+                                          .chunks = c->chunks,
+                                          .progress = c->progress};
         TRY(ps_snapshot_write(&f, c->snapshot[i], &files[i]));
     }
-    struct ps_manifest m = {.step = step,
-                            .generation = generation,
-                            .job = c->job,
-                            .chunks = c->chunks,
-                            .n_files = c->n,
-                            .files = files,
-                            .progress = c->progress};
-    TRY(ps_manifest_write(folder, &m));
-    TRY(ps_folder_sweep(folder, &(struct ps_sweep){.keep = keep}));
+    struct checkpoint_manifest m = {.step = step,
+                                    .generation = generation,
+                                    .job = c->job,
+                                    .chunks = c->chunks,
+                                    .n_files = c->n,
+                                    .files = files,
+                                    .progress = c->progress};
+    TRY(checkpoint_manifest_write(folder, &m));
+    TRY(checkpoint_retention_sweep(folder, &(struct checkpoint_sweep){.keep = keep}));
 done:
     return st;
 }
@@ -207,21 +207,21 @@ static enum status load_chunk(void *ctx, int chunk, float *value, float *slots, 
 {
     void **both = ctx;
     const struct chunks *chunks = both[1];
-    return ps_restore_read(both[0], chunks->chunks[chunk].first, chunks->chunks[chunk].n_elems,
-                           value, slots, version);
+    return checkpoint_restore_read(both[0], chunks->chunks[chunk].first,
+                                   chunks->chunks[chunk].n_elems, value, slots, version);
 }
 
 static void restore(struct cluster *c, const char *path, int64_t step)
 {
-    struct ps_restore *r = NULL;
-    assert_int_equal(ps_restore_find(path, &r), ST_OK);
-    assert_int_equal(ps_restore_manifest(r)->step, step);
+    struct checkpoint_restore *r = NULL;
+    assert_int_equal(checkpoint_restore_find(path, &r), ST_OK);
+    assert_int_equal(checkpoint_restore_manifest(r)->step, step);
     void *both[2] = {r, c->chunks};
     for (int i = 0; i < c->n; i++) {
         assert_int_equal(ps_store_load(c->store[i], load_chunk, both), ST_OK);
         assert_true(ps_store_step(c->store[i]) == step);
     }
-    ps_restore_close(r);
+    checkpoint_restore_close(r);
 }
 
 /* Whatever the optimizer, stopping at step 5 (while training went on to 8) and going on with other
@@ -293,7 +293,7 @@ static void chunks_at_their_own_pace_keep_their_versions(void **state)
 {
     (void)state;
     struct cluster c;
-    struct ps_restore *r;
+    struct checkpoint_restore *r;
     start(&c, 1, 4096, OPTIM_ADAM);
     ps_snapshot_destroy(c.snapshot[0]);
     ps_store_destroy(c.store[0]);
@@ -317,20 +317,20 @@ static void chunks_at_their_own_pace_keep_their_versions(void **state)
         send(&c, i, 2);
     assert_int_equal(c.n_done, 1);
     assert_int_equal(write_files(&c, 3, 1, 0), ST_OK);
-    assert_int_equal(ps_restore_find(folder, &r), ST_OK);
+    assert_int_equal(checkpoint_restore_find(folder, &r), ST_OK);
     float value[2048], slots[2 * 2048];
     int64_t version;
-    assert_int_equal(ps_restore_read(r, 0, 1024, value, slots, &version), ST_OK);
+    assert_int_equal(checkpoint_restore_read(r, 0, 1024, value, slots, &version), ST_OK);
     assert_true(version == 4);
-    assert_int_equal(ps_restore_read(r, 0, 1324, value, slots, &version), ST_OK);
+    assert_int_equal(checkpoint_restore_read(r, 0, 1324, value, slots, &version), ST_OK);
     assert_true(version == 3);
     uint64_t *list; /* four batches have counted of chunk 0, the fifth is in hand */
     size_t n_list;
-    assert_int_equal(ps_restore_samples(r, &list, &n_list), ST_OK);
+    assert_int_equal(checkpoint_restore_samples(r, &list, &n_list), ST_OK);
     assert_int_equal(n_list, 2);
     assert_true(list[0] == 960 + 5 * 32 && list[1] == 960 + 4 * 32);
     free(list);
-    ps_restore_close(r);
+    checkpoint_restore_close(r);
     end(&c);
 }
 
@@ -340,30 +340,30 @@ static void progress_is_kept(void **state)
 {
     (void)state;
     struct cluster c;
-    struct ps_restore *r;
+    struct checkpoint_restore *r;
     struct safetensors_file *f;
     char path[256], why[SAFETENSORS_WHY_BYTES], *addr[] = {"10.0.0.7:2220", "[::1]:2221"};
     int member[] = {0, 2, JOB_MAX_WORKERS - 1};
     start(&c, 2, 4096, OPTIM_SGD);
     train(&c, -1, 3);
     assert_int_equal(train_and_save(&c, 3, 4, 5), ST_OK);
-    assert_int_equal(ps_restore_find(folder, &r), ST_OK);
-    assert_false(ps_restore_manifest(r)->progress.known);
-    ps_restore_close(r);
-    c.progress = (struct ps_progress){.known = 1,
-                                      .position = (1ULL << 40) + 7,
-                                      .n_members = 3,
-                                      .member = member,
-                                      .servers = {2, addr}};
+    assert_int_equal(checkpoint_restore_find(folder, &r), ST_OK);
+    assert_false(checkpoint_restore_manifest(r)->progress.known);
+    checkpoint_restore_close(r);
+    c.progress = (struct checkpoint_progress){.known = 1,
+                                              .position = (1ULL << 40) + 7,
+                                              .n_members = 3,
+                                              .member = member,
+                                              .servers = {2, addr}};
     assert_int_equal(train_and_save(&c, 5, 6, 7), ST_OK);
-    assert_int_equal(ps_restore_find(folder, &r), ST_OK);
-    const struct ps_progress *p = &ps_restore_manifest(r)->progress;
+    assert_int_equal(checkpoint_restore_find(folder, &r), ST_OK);
+    const struct checkpoint_progress *p = &checkpoint_restore_manifest(r)->progress;
     assert_true(p->known && p->position == (1ULL << 40) + 7);
     assert_int_equal(p->n_members, 3);
     assert_memory_equal(p->member, member, sizeof member);
     assert_int_equal(p->servers.n, 2);
     assert_string_equal(p->servers.addr[1], "[::1]:2221");
-    ps_restore_close(r);
+    checkpoint_restore_close(r);
     snprintf(path, sizeof path, "%s/weir-6-1-of-2.safetensors", folder);
     assert_int_equal(safetensors_open(path, &f, why), ST_OK);
     assert_string_equal(safetensors_metadata(f, "position"), "1099511627783");
@@ -394,16 +394,16 @@ static void tensors_out_of_place_are_no_checkpoint(void **state)
         struct safetensors_tensor t = {.name = names[i], .shape = {1, {8}}, .data = zeros};
         struct safetensors_content content = {&t, 1, NULL, 0};
         struct safetensors_written file;
-        struct ps_restore *r;
+        struct checkpoint_restore *r;
         assert_int_equal(safetensors_write(path, &content, &file), ST_OK);
-        struct ps_manifest m = {.step = 3,
-                                .generation = 1,
-                                .job = c.job,
-                                .chunks = c.chunks,
-                                .n_files = 1,
-                                .files = &file};
-        assert_int_equal(ps_manifest_write(folder, &m), ST_OK);
-        assert_int_equal(ps_restore_find(folder, &r), ST_CORRUPT);
+        struct checkpoint_manifest m = {.step = 3,
+                                        .generation = 1,
+                                        .job = c.job,
+                                        .chunks = c.chunks,
+                                        .n_files = 1,
+                                        .files = &file};
+        assert_int_equal(checkpoint_manifest_write(folder, &m), ST_OK);
+        assert_int_equal(checkpoint_restore_find(folder, &r), ST_CORRUPT);
     }
     end(&c);
 }
@@ -422,50 +422,51 @@ static void progress_that_cannot_be_is_no_checkpoint(void **state)
     char path[256], why[MANIFEST_WHY_BYTES], *addr[] = {"a:1"};
     start(&c, 1, 8192, OPTIM_SGD);
     struct safetensors_written file = {0};
-    struct ps_manifest m = {
+    struct checkpoint_manifest m = {
         .step = 3, .generation = 1, .job = c.job, .chunks = c.chunks, .n_files = 1, .files = &file};
     snprintf(path, sizeof path, "%s/weir-3.json", folder);
     for (size_t i = 0; i <= sizeof bad / sizeof *bad; i++) {
-        struct ps_manifest *read = NULL;
+        struct checkpoint_manifest *read = NULL;
         int good = i == sizeof bad / sizeof *bad;
         memcpy(member, good ? (int[]){0, 1} : bad[i].member, sizeof member);
-        m.progress = (struct ps_progress){.known = 1,
-                                          .position = good ? 5 : bad[i].position,
-                                          .n_members = good ? 2 : bad[i].n_members,
-                                          .member = member,
-                                          .servers = {1, addr}};
-        assert_int_equal(ps_manifest_write(folder, &m), ST_OK);
-        assert_int_equal(ps_manifest_read(path, &read, why), good ? ST_OK : ST_CORRUPT);
+        m.progress = (struct checkpoint_progress){.known = 1,
+                                                  .position = good ? 5 : bad[i].position,
+                                                  .n_members = good ? 2 : bad[i].n_members,
+                                                  .member = member,
+                                                  .servers = {1, addr}};
+        assert_int_equal(checkpoint_manifest_write(folder, &m), ST_OK);
+        assert_int_equal(checkpoint_manifest_read(path, &read, why), good ? ST_OK : ST_CORRUPT);
         assert_true(good || strstr(why, "members"));
-        ps_manifest_free(read);
+        checkpoint_manifest_free(read);
     }
     /* likewise of its chunks */
     for (int bad_file = 0; bad_file < 2; bad_file++) {
-        struct ps_manifest *read = NULL;
+        struct checkpoint_manifest *read = NULL;
         int shard[16] = {bad_file};
         m.shard = shard;
-        assert_int_equal(ps_manifest_write(folder, &m), ST_OK);
-        assert_int_equal(ps_manifest_read(path, &read, why), bad_file ? ST_CORRUPT : ST_OK);
+        assert_int_equal(checkpoint_manifest_write(folder, &m), ST_OK);
+        assert_int_equal(checkpoint_manifest_read(path, &read, why), bad_file ? ST_CORRUPT : ST_OK);
         assert_true(bad_file ||
                     memcmp(read->shard, shard, (size_t)c.chunks->n_chunks * sizeof *shard) == 0);
-        ps_manifest_free(read);
+        checkpoint_manifest_free(read);
     }
     m.shard = NULL;
     m.progress.servers.n = 0;
-    assert_int_equal(ps_manifest_write(folder, &m), ST_OK);
-    assert_int_equal(ps_manifest_read(path, &(struct ps_manifest *){NULL}, why), ST_CORRUPT);
+    assert_int_equal(checkpoint_manifest_write(folder, &m), ST_OK);
+    assert_int_equal(checkpoint_manifest_read(path, &(struct checkpoint_manifest *){NULL}, why),
+                     ST_CORRUPT);
     end(&c);
 }
 
 static int64_t newest(void)
 {
-    struct ps_restore *r = NULL;
+    struct checkpoint_restore *r = NULL;
     int64_t step = -1;
     capture_begin();
-    if (ps_restore_find(folder, &r) == ST_OK)
-        step = ps_restore_manifest(r)->step;
+    if (checkpoint_restore_find(folder, &r) == ST_OK)
+        step = checkpoint_restore_manifest(r)->step;
     capture_end();
-    ps_restore_close(r);
+    checkpoint_restore_close(r);
     return step;
 }
 
@@ -528,7 +529,7 @@ static void damage_falls_back_to_the_one_before(void **state)
     end(&c);
 }
 
-static enum status load(struct cluster *c, int server, struct ps_restore *r)
+static enum status load(struct cluster *c, int server, struct checkpoint_restore *r)
 {
     void *both[2] = {r, c->chunks};
     return ps_store_load(c->store[server], load_chunk, both);
@@ -539,7 +540,7 @@ static void a_server_reads_only_what_it_needs(void **state)
 {
     (void)state;
     struct cluster c;
-    struct ps_restore *r;
+    struct checkpoint_restore *r;
     struct stat s;
     char path[256];
     float value[2048];
@@ -556,37 +557,38 @@ static void a_server_reads_only_what_it_needs(void **state)
     flip(path, s.st_size - 1); /* the last value of its last chunk */
     start(&c, 2, 4096, OPTIM_SGD);
     const struct net_chunk *chunk = &c.chunks->chunks[last_of_1];
-    struct ps_restore_query q = {.folder = folder, .name = "weir-5.json"};
-    assert_int_equal(ps_restore_open(&q, &r), ST_OK);
+    struct checkpoint_restore_query q = {.folder = folder, .name = "weir-5.json"};
+    assert_int_equal(checkpoint_restore_open(&q, &r), ST_OK);
     assert_int_equal(load(&c, 0, r), ST_OK);
     assert_int_equal(CAPTURE(load(&c, 1, r)), ST_CORRUPT);
     assert_non_null(strstr(capture_text, "weir-5.json: tensor"));
     assert_non_null(strstr(capture_text, "does not match its checksum"));
     /* nor a single element of that tensor, where the damage is or not */
-    assert_int_equal(CAPTURE(ps_restore_read(r, chunk->first, 1, value, NULL, &version)),
+    assert_int_equal(CAPTURE(checkpoint_restore_read(r, chunk->first, 1, value, NULL, &version)),
                      ST_CORRUPT);
-    ps_restore_close(r);
+    checkpoint_restore_close(r);
     q.whole = 1;
-    assert_int_equal(CAPTURE(ps_restore_open(&q, &r)), ST_CORRUPT);
+    assert_int_equal(CAPTURE(checkpoint_restore_open(&q, &r)), ST_CORRUPT);
     end(&c);
     /* cut otherwise, a chunk may need some of it */
     start(&c, 1, 8192, OPTIM_SGD);
     q.whole = 0;
-    assert_int_equal(ps_restore_open(&q, &r), ST_OK);
+    assert_int_equal(checkpoint_restore_open(&q, &r), ST_OK);
     assert_int_equal(CAPTURE(load(&c, 0, r)), ST_CORRUPT);
     flip(path, s.st_size - 1);
     assert_int_equal(load(&c, 0, r), ST_OK);
-    ps_restore_close(r);
+    checkpoint_restore_close(r);
     /* a header is always looked at */
     flip(path, 40);
-    assert_int_equal(CAPTURE(ps_restore_open(&q, &r)), ST_CORRUPT);
+    assert_int_equal(CAPTURE(checkpoint_restore_open(&q, &r)), ST_CORRUPT);
     end(&c);
 }
 
-static enum status open_part(const struct ps_part *part, const struct net_job *job,
-                             const struct chunks *chunks, struct ps_restore **out)
+static enum status open_part(const struct checkpoint_part *part, const struct net_job *job,
+                             const struct chunks *chunks, struct checkpoint_restore **out)
 {
-    return ps_restore_open_parts(folder, &(struct ps_restore_parts){part, 1, job, chunks}, out);
+    return checkpoint_restore_open_parts(
+        folder, &(struct checkpoint_restore_parts){part, 1, job, chunks}, out);
 }
 
 /* Without a manifest, from the parts that a folder of one's own has. */
@@ -594,7 +596,7 @@ static void each_server_restores_its_own_part(void **state)
 {
     (void)state;
     struct cluster c;
-    struct ps_part *parts;
+    struct checkpoint_part *parts;
     float want[N_ELEMS], got[N_ELEMS];
     int n;
     start(&c, 2, 4096, OPTIM_ADAM);
@@ -607,30 +609,31 @@ static void each_server_restores_its_own_part(void **state)
     snprintf(path, sizeof path, "%s/weir-5.json", folder);
     assert_int_equal(unlink(path), 0);
     start(&c, 2, 4096, OPTIM_ADAM);
-    assert_int_equal(ps_parts_list(folder, NULL, &parts, &n, NULL), ST_OK);
+    assert_int_equal(checkpoint_parts_list(folder, NULL, &parts, &n, NULL), ST_OK);
     assert_int_equal(n, 2);
     for (int k = 0; k < n; k++) {
-        struct ps_restore *r;
+        struct checkpoint_restore *r;
         assert_int_equal(parts[k].server, k);
         assert_int_equal(open_part(&parts[k], &c.job, c.chunks, &r), ST_OK);
         for (int i = 0; i < c.chunks->n_chunks; i++) {
             const struct net_chunk *chunk = &c.chunks->chunks[i];
-            assert_int_equal(ps_restore_holds(r, chunk->first, chunk->n_elems), c.server[i] == k);
+            assert_int_equal(checkpoint_restore_holds(r, chunk->first, chunk->n_elems),
+                             c.server[i] == k);
         }
         assert_int_equal(load(&c, k, r), ST_OK);
         assert_int_equal(CAPTURE(load(&c, 1 - k, r)), ST_NOT_FOUND);
-        ps_restore_close(r);
+        checkpoint_restore_close(r);
     }
     for (int k = 0; k < n; k++) { /* what went wrong just now left the stores undecided */
-        struct ps_restore *r;
+        struct checkpoint_restore *r;
         assert_int_equal(open_part(&parts[k], &c.job, c.chunks, &r), ST_OK);
         assert_int_equal(load(&c, k, r), ST_OK);
-        ps_restore_close(r);
+        checkpoint_restore_close(r);
     }
     train(&c, 5, 12);
     values(&c, got);
     assert_memory_equal(want, got, sizeof want);
-    struct ps_restore *r;
+    struct checkpoint_restore *r;
     struct net_job other = c.job;
     other.seed++;
     assert_int_equal(CAPTURE(open_part(&parts[0], &other, c.chunks, &r)), ST_CORRUPT);

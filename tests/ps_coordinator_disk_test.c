@@ -80,7 +80,7 @@ static struct coord_file write_file(uint64_t generation, int64_t step)
     const char *const metadata[][2] = {
         {"generation", text[0]}, {"step", text[1]}, {"server", "0"}, {"servers", "1"}};
     const struct safetensors_content content = {&t, 1, metadata, 4};
-    ps_manifest_file_name((struct ps_checkpoint_id){generation, step}, 0, 1, name);
+    checkpoint_manifest_file_name((struct checkpoint_id){generation, step}, 0, 1, name);
     snprintf(path, sizeof path, "%s/%s", folder, name);
     assert_int_equal(safetensors_write(path, &content, &w), ST_OK);
     return (struct coord_file){w.bytes, w.crc32c};
@@ -135,7 +135,7 @@ static int setup(void **state)
     optim_defaults(OPTIM_SGD, &job.optim);
     job.optim.total_steps = 100;
     memset(&l, 0, sizeof l);
-    if (ps_folder_id(folder, folder_id) != ST_OK)
+    if (checkpoint_folder_id(folder, folder_id) != ST_OK)
         return -1;
     const struct ps_service_config none = {
         .ps_hosts = &servers, .worker_hosts = &servers, .no_ticker = 1};
@@ -152,13 +152,13 @@ static int setup(void **state)
     coord_init(l.state, 2, 2);
     pthread_mutex_init(&l.lock, NULL);
     clock_cond_init(&l.wake);
-    if (ps_folder_claim(folder, l.incarnation, servers.addr[0], 0, &l.cfg.lease) != ST_OK)
+    if (checkpoint_folder_claim(folder, l.incarnation, servers.addr[0], 0, &l.cfg.lease) != ST_OK)
         return -1;
     l.cfg.is_claimed = 1;
     if (coordinator_disk_create(&l) != ST_OK || coordinator_disk_start(&l) != ST_OK)
         return -1;
-    first = ps_term(l.cfg.lease.epoch, 1);
-    second = ps_term(l.cfg.lease.epoch, 2);
+    first = checkpoint_term(l.cfg.lease.epoch, 1);
+    second = checkpoint_term(l.cfg.lease.epoch, 2);
     return 0;
 }
 
@@ -227,10 +227,10 @@ static void what_was_found_stays_until_it_is_planned(void **state)
     save(first, 8);
     assert_true(exists("weir-1.1-5.json") && exists("weir-1.1-5-0-of-1.safetensors"));
     pthread_mutex_lock(&l.lock);
-    struct ps_restore *found = l.disk_found;
+    struct checkpoint_restore *found = l.disk_found;
     l.disk_found = NULL; /* as coordinator_plan_publish does */
     pthread_mutex_unlock(&l.lock);
-    ps_restore_close(found);
+    checkpoint_restore_close(found);
     put_in_force(second, PLAN_CHECKPOINT, "weir-1.1-5.json", first);
     save(first, 9);
     assert_true(exists("weir-1.1-5.json") && !exists("weir-1.1-8.json"));
@@ -433,8 +433,8 @@ static void a_search_that_could_not_read_is_made_again(void **state)
         assert_int_equal(l.searched, i < 2 ? 0 : l.folders.version + 1);
         assert_int_equal(l.cfg.restore != NULL, i == 2);
     }
-    assert_int_equal(ps_restore_manifest(l.cfg.restore)->step, 5);
-    ps_restore_close(l.cfg.restore);
+    assert_int_equal(checkpoint_restore_manifest(l.cfg.restore)->step, 5);
+    checkpoint_restore_close(l.cfg.restore);
 }
 
 int main(void)

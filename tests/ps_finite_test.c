@@ -511,13 +511,14 @@ static void test_no_checkpoint_of_what_is_not_finite(void **state)
     struct safetensors_written written;
     optim_defaults(OPTIM_ADAM, &job.optim);
     setup(&f, &job);
-    const struct ps_checkpoint_chunk chunk = {.value = value, .slots = slots};
-    const struct ps_checkpoint_file file = {
+    const struct checkpoint_shard_chunk chunk = {.value = value, .slots = slots};
+    const struct checkpoint_shard_file file = {
         .folder = "/nowhere", .step = 5, .n_servers = 1, .job = &job, .chunks = f.chunks};
     (void)state;
     for (int i = 0; i < 4; i++) {
         *at[i] = i % 2 ? INFINITY : NAN;
-        assert_int_equal(CAPTURE(ps_checkpoint_write(&file, &chunk, 1, &written)), ST_INVALID);
+        assert_int_equal(CAPTURE(checkpoint_shard_file_write(&file, &chunk, 1, &written)),
+                         ST_INVALID);
         assert_non_null(strstr(capture_text, what[i]));
         *at[i] = 0;
     }

@@ -57,7 +57,7 @@ static void a_created_folder_outlives_a_power_failure(void **state)
         pid_t pid = fork();
         if (pid == 0) {
             fault_io_set(parent, FAULT_POWER, 0, 0);
-            if (ps_folder_make(slash ? with_slash : path) == ST_OK &&
+            if (checkpoint_folder_make(slash ? with_slash : path) == ST_OK &&
                 durable_put(file, "text", 4) == ST_OK)
                 fault_io_stop();
             _exit(1);
@@ -78,7 +78,7 @@ static void a_failing_call_is_named_and_the_next_start_succeeds(void **state)
     (void)state;
     for (int at = 1; at <= N_CALLS; at++) {
         fault_io_set(parent, FAULT_ERROR, at, EIO);
-        enum status st = CAPTURE(ps_folder_make(path));
+        enum status st = CAPTURE(checkpoint_folder_make(path));
         fault_io_set(NULL, FAULT_NONE, 0, 0);
         if (st != ST_OK) {
             assert_int_equal(st, ST_IO);
@@ -86,23 +86,23 @@ static void a_failing_call_is_named_and_the_next_start_succeeds(void **state)
             assert_non_null(strstr(capture_text, parent));
         }
         assert_int_equal(st == ST_OK, at == N_CALLS); /* an error of close() loses nothing */
-        assert_int_equal(ps_folder_make(path), ST_OK);
+        assert_int_equal(checkpoint_folder_make(path), ST_OK);
         assert_int_equal(rmdir(path), 0);
     }
     fault_io_set(parent, FAULT_NONE, 0, 0);
-    assert_int_equal(ps_folder_make(path), ST_OK);
+    assert_int_equal(checkpoint_folder_make(path), ST_OK);
     assert_int_equal(fault_io_count(), N_CALLS);
-    assert_int_equal(ps_folder_make(path), ST_OK);
+    assert_int_equal(checkpoint_folder_make(path), ST_OK);
 }
 
 static void a_file_of_that_name_is_refused(void **state)
 {
     (void)state;
     assert_int_equal(durable_put(path, "text", 4), ST_OK);
-    assert_int_equal(CAPTURE(ps_folder_make(path)), ST_INVALID);
+    assert_int_equal(CAPTURE(checkpoint_folder_make(path)), ST_INVALID);
     assert_non_null(strstr(capture_text, "is no folder"));
     snprintf(file, sizeof file, "%s/none/ck", parent);
-    assert_int_not_equal(CAPTURE(ps_folder_make(file)), ST_OK);
+    assert_int_not_equal(CAPTURE(checkpoint_folder_make(file)), ST_OK);
     assert_non_null(strstr(capture_text, "none/ck cannot be made: No such file"));
 }
 

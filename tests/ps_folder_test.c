@@ -21,7 +21,7 @@
 #include <cmocka.h>
 
 enum { N_ELEMS = 8, MAX_CALLS = 200 };
-#define ALL_WRITTEN ((struct ps_checkpoint_id){0, 0})
+#define ALL_WRITTEN ((struct checkpoint_id){0, 0})
 
 static const struct net_param model[] = {{.name = "w", .shape = {1, {N_ELEMS}}}};
 static char folder[64];
@@ -91,7 +91,7 @@ static void flip_last(const char *name)
 }
 
 /* The file of server k of n: its share of the values, all `step`. */
-static enum status write_part(struct ps_checkpoint_id id, int k, int n, const char *addresses,
+static enum status write_part(struct checkpoint_id id, int k, int n, const char *addresses,
                               struct safetensors_written *out)
 {
     char path[256], name[MANIFEST_NAME_BYTES], tensor[64], text[4][32];
@@ -107,72 +107,73 @@ static enum status write_part(struct ps_checkpoint_id id, int k, int n, const ch
     snprintf(text[2], sizeof *text, "%d", k);
     snprintf(text[3], sizeof *text, "%d", n);
     char digest[65];
-    assert_int_equal(ps_manifest_digest(&job, chunks, digest), ST_OK);
+    assert_int_equal(checkpoint_manifest_digest(&job, chunks, digest), ST_OK);
     const char *const metadata[][2] = {{"generation", text[0]}, {"step", text[1]},
                                        {"server", text[2]},     {"servers", text[3]},
                                        {"job", digest},         {"addresses", addresses}};
     const struct safetensors_content content = {&t, 1, metadata, addresses ? 6 : 5};
-    ps_manifest_file_name(id, k, n, name);
+    checkpoint_manifest_file_name(id, k, n, name);
     snprintf(path, sizeof path, "%s/%s", folder, name);
     return safetensors_write(path, &content, out);
 }
 
-static struct ps_manifest manifest_of(struct ps_checkpoint_id id, int n,
-                                      struct safetensors_written *files)
+static struct checkpoint_manifest manifest_of(struct checkpoint_id id, int n,
+                                              struct safetensors_written *files)
 {
-    return (struct ps_manifest){.step = id.step,
-                                .generation = id.generation,
-                                .job = job,
-                                .chunks = chunks,
-                                .n_files = n,
-                                .files = files};
+    return (struct checkpoint_manifest){.step = id.step,
+                                        .generation = id.generation,
+                                        .job = job,
+                                        .chunks = chunks,
+                                        .n_files = n,
+                                        .files = files};
 }
 
 static enum status save(uint64_t generation, int64_t step)
 {
-    struct ps_checkpoint_id id = {generation, step};
+    struct checkpoint_id id = {generation, step};
     struct safetensors_written files[2];
     enum status st = ST_OK;
     for (int k = 0; k < 2; k++)
         TRY(write_part(id, k, 2, NULL, &files[k]));
-    struct ps_manifest m = manifest_of(id, 2, files);
-    TRY(ps_manifest_write(folder, &m));
+    struct checkpoint_manifest m = manifest_of(id, 2, files);
+    TRY(checkpoint_manifest_write(folder, &m));
 done:
     return st;
 }
 
 /* The newest that is whole, its values compared; step -1: there is none. */
-static struct ps_checkpoint_id newest(void)
+static struct checkpoint_id newest(void)
 {
-    struct ps_restore *r = NULL;
-    struct ps_checkpoint_id id = {0, -1};
+    struct checkpoint_restore *r = NULL;
+    struct checkpoint_id id = {0, -1};
     float values[N_ELEMS];
     int64_t version;
     capture_begin();
-    enum status st = ps_restore_find(folder, &r);
+    enum status st = checkpoint_restore_find(folder, &r);
     capture_end();
     if (st != ST_OK)
         return id;
-    id.generation = ps_restore_manifest(r)->generation;
-    id.step = ps_restore_manifest(r)->step;
-    assert_int_equal(ps_restore_read(r, 0, N_ELEMS, values, NULL, &version), ST_OK);
+    id.generation = checkpoint_restore_manifest(r)->generation;
+    id.step = checkpoint_restore_manifest(r)->step;
+    assert_int_equal(checkpoint_restore_read(r, 0, N_ELEMS, values, NULL, &version), ST_OK);
     for (int i = 0; i < N_ELEMS; i++)
         assert_true(values[i] == (float)id.step);
-    ps_restore_close(r);
+    checkpoint_restore_close(r);
     return id;
 }
 
-static struct ps_lease claim(uint64_t incarnation)
+static struct checkpoint_lease claim(uint64_t incarnation)
 {
-    struct ps_lease l;
-    assert_int_equal(ps_folder_claim(folder, incarnation, "10.0.0.7:2220", 0, &l), ST_OK);
+    struct checkpoint_lease l;
+    assert_int_equal(checkpoint_folder_claim(folder, incarnation, "10.0.0.7:2220", 0, &l), ST_OK);
     return l;
 }
 
-static enum status sweep(const struct ps_lease *owner, int keep, struct ps_checkpoint_id writing)
+static enum status sweep(const struct checkpoint_lease *owner, int keep,
+                         struct checkpoint_id writing)
 {
-    return ps_folder_sweep(folder,
-                           &(struct ps_sweep){.owner = owner, .keep = keep, .writing = writing});
+    return checkpoint_retention_sweep(
+        folder, &(struct checkpoint_sweep){.owner = owner, .keep = keep, .writing = writing});
 }
 
 static void names_are_read_as_they_are_written(void **state)
@@ -194,64 +195,64 @@ static void names_are_read_as_they_are_written(void **state)
                                          "old-checkpoint",
                                          "weir-99999999999999999999.json",
                                          "weir-5-x-of-2.safetensors"};
-    static const struct ps_checkpoint_id ids[] = {
+    static const struct checkpoint_id ids[] = {
         {0, 0}, {0, 40}, {1ULL << 24 | 7, 40}, {(1ULL << 48) - 1, 999999999999999999}};
     char name[MANIFEST_NAME_BYTES], tmp[MANIFEST_NAME_BYTES + 32];
-    struct ps_name is;
+    struct checkpoint_name is;
     (void)state;
     for (size_t i = 0; i < sizeof ids / sizeof *ids; i++) {
-        ps_manifest_name(ids[i], name);
-        ps_name_parse(name, &is);
-        assert_true(is.kind == PS_NAME_MANIFEST && !is.old && is.server == -1);
-        assert_int_equal(ps_checkpoint_compare(is.id, ids[i]), 0);
-        ps_manifest_old_name(ids[i], name);
-        ps_name_parse(name, &is);
-        assert_true(is.kind == PS_NAME_MANIFEST && is.old);
-        assert_int_equal(ps_checkpoint_compare(is.id, ids[i]), 0);
-        ps_manifest_file_name(ids[i], 4095, 4096, name);
-        ps_name_parse(name, &is);
-        assert_true(is.kind == PS_NAME_FILE && is.server == 4095 && is.n_servers == 4096);
-        assert_int_equal(ps_checkpoint_compare(is.id, ids[i]), 0);
+        checkpoint_manifest_name(ids[i], name);
+        checkpoint_name_parse(name, &is);
+        assert_true(is.kind == CHECKPOINT_NAME_MANIFEST && !is.old && is.server == -1);
+        assert_int_equal(checkpoint_names_compare(is.id, ids[i]), 0);
+        checkpoint_manifest_old_name(ids[i], name);
+        checkpoint_name_parse(name, &is);
+        assert_true(is.kind == CHECKPOINT_NAME_MANIFEST && is.old);
+        assert_int_equal(checkpoint_names_compare(is.id, ids[i]), 0);
+        checkpoint_manifest_file_name(ids[i], 4095, 4096, name);
+        checkpoint_name_parse(name, &is);
+        assert_true(is.kind == CHECKPOINT_NAME_FILE && is.server == 4095 && is.n_servers == 4096);
+        assert_int_equal(checkpoint_names_compare(is.id, ids[i]), 0);
         snprintf(tmp, sizeof tmp, "%s.12-0a.tmp", name);
-        ps_name_parse(tmp, &is);
-        assert_true(is.kind == PS_NAME_TEMPORARY && is.id.step == ids[i].step);
+        checkpoint_name_parse(tmp, &is);
+        assert_true(is.kind == CHECKPOINT_NAME_TEMPORARY && is.id.step == ids[i].step);
     }
     for (size_t i = 0; i < sizeof others / sizeof *others; i++) {
-        ps_name_parse(others[i], &is);
-        if (is.kind != PS_NAME_OTHER)
+        checkpoint_name_parse(others[i], &is);
+        if (is.kind != CHECKPOINT_NAME_OTHER)
             fail_msg("%s is taken for a checkpoint's", others[i]);
     }
-    ps_name_parse("servers.9-1.tmp", &is);
-    assert_int_equal(is.kind, PS_NAME_TEMPORARY_OF);
+    checkpoint_name_parse("servers.9-1.tmp", &is);
+    assert_int_equal(is.kind, CHECKPOINT_NAME_TEMPORARY_OF);
 }
 
 static void a_claim_fences_the_owner_before(void **state)
 {
     (void)state;
-    struct ps_lease a, b, c, l;
-    assert_int_equal(ps_folder_lease(folder, &l), ST_OK);
+    struct checkpoint_lease a, b, c, l;
+    assert_int_equal(checkpoint_folder_lease(folder, &l), ST_OK);
     assert_true(l.epoch == 0);
     a = claim(11);
     assert_true(a.epoch == 1);
-    assert_int_equal(ps_folder_still_owner(folder, &a), ST_OK);
+    assert_int_equal(checkpoint_folder_still_owner(folder, &a), ST_OK);
     b = claim(11); /* another of its own, of which it may not know: the claim failed afterwards */
-    assert_int_equal(ps_folder_still_owner(folder, &a), ST_OK);
-    assert_int_equal(ps_folder_still_owner(folder, &b), ST_OK);
-    assert_int_equal(ps_folder_claim(folder, 22, "[::1]:9", 0, &b), ST_OK);
+    assert_int_equal(checkpoint_folder_still_owner(folder, &a), ST_OK);
+    assert_int_equal(checkpoint_folder_still_owner(folder, &b), ST_OK);
+    assert_int_equal(checkpoint_folder_claim(folder, 22, "[::1]:9", 0, &b), ST_OK);
     assert_true(b.epoch == 3);
-    assert_int_equal(CAPTURE(ps_folder_still_owner(folder, &a)), ST_REFUSED);
+    assert_int_equal(CAPTURE(checkpoint_folder_still_owner(folder, &a)), ST_REFUSED);
     assert_int_equal(capture_lines(), 1);
     assert_non_null(strstr(capture_text, "[::1]:9 has claimed it since (term 3"));
-    assert_int_equal(ps_folder_still_owner(folder, &b), ST_OK);
+    assert_int_equal(checkpoint_folder_still_owner(folder, &b), ST_OK);
     put("weir-1.1-1-0-of-2.safetensors", "an orphan");
     assert_int_equal(CAPTURE(sweep(&a, 1, ALL_WRITTEN)), ST_REFUSED);
     assert_true(exists("weir-1.1-1-0-of-2.safetensors"));
-    assert_int_equal(ps_folder_lease(folder, &l), ST_OK);
+    assert_int_equal(checkpoint_folder_lease(folder, &l), ST_OK);
     assert_true(l.epoch == 3 && l.incarnation == 22);
     assert_string_equal(l.address, "[::1]:9");
     assert_false(exists("lease-1") || exists("lease-2"));
     /* what servers, names and versions before epochs tell of is not given again */
-    assert_int_equal(ps_folder_claim(folder, 33, "a:1", 40, &c), ST_OK);
+    assert_int_equal(checkpoint_folder_claim(folder, 33, "a:1", 40, &c), ST_OK);
     assert_true(c.epoch == 41);
     put("weir-50.1-3.json", "x");
     assert_true(claim(1).epoch == 51);
@@ -262,32 +263,33 @@ static void a_claim_fences_the_owner_before(void **state)
     c = claim(1);
     assert_true(c.epoch == 63);
     put("lease-63", "");
-    assert_int_equal(ps_folder_still_owner(folder, &c), ST_OK);
+    assert_int_equal(checkpoint_folder_still_owner(folder, &c), ST_OK);
     put("lease-16777215", "");
-    assert_int_equal(CAPTURE(ps_folder_claim(folder, 1, "a:1", 0, &l)), ST_RANGE);
+    assert_int_equal(CAPTURE(checkpoint_folder_claim(folder, 1, "a:1", 0, &l)), ST_RANGE);
     assert_non_null(strstr(capture_text, "another --checkpoint_dir"));
 }
 
 static void an_emptied_folder_stays_the_owners(void **state)
 {
     (void)state;
-    struct ps_lease a = claim(1);
+    struct checkpoint_lease a = claim(1);
     for (int i = 0; i < 4; i++)
         a = claim(11);
     empty_folder();
-    assert_int_equal(CAPTURE(ps_folder_still_owner(folder, &a)), ST_OK);
+    assert_int_equal(CAPTURE(checkpoint_folder_still_owner(folder, &a)), ST_OK);
     assert_true(exists("lease-5"));
     /* unless another claimed it in between: its epoch is lower, but it is there */
     empty_folder();
-    struct ps_lease b = claim(22);
+    struct checkpoint_lease b = claim(22);
     assert_true(b.epoch == 1);
-    assert_int_equal(CAPTURE(ps_folder_still_owner(folder, &a)), ST_REFUSED);
-    assert_int_equal(ps_folder_still_owner(folder, &b), ST_OK);
+    assert_int_equal(CAPTURE(checkpoint_folder_still_owner(folder, &a)), ST_REFUSED);
+    assert_int_equal(checkpoint_folder_still_owner(folder, &b), ST_OK);
     empty_folder();
     for (int i = 0; i < 5; i++)
         b = claim(22);
-    assert_int_equal(CAPTURE(ps_folder_still_owner(folder, &a)), ST_REFUSED); /* epoch 5, too */
-    assert_int_equal(ps_folder_still_owner(folder, &b), ST_OK);
+    assert_int_equal(CAPTURE(checkpoint_folder_still_owner(folder, &a)),
+                     ST_REFUSED); /* epoch 5, too */
+    assert_int_equal(checkpoint_folder_still_owner(folder, &b), ST_OK);
 }
 
 /* Runs f in a child, with the fault; its exit status, or that of a stop, SIGSTOP. */
@@ -318,23 +320,23 @@ static int wait_child(pid_t pid)
 
 static enum status claim_in_child(void)
 {
-    struct ps_lease l;
-    enum status st = ps_folder_claim(folder, 77, "child:1", 0, &l);
+    struct checkpoint_lease l;
+    enum status st = checkpoint_folder_claim(folder, 77, "child:1", 0, &l);
     if (st == ST_OK)
-        st = save(ps_term(l.epoch, 1), 9);
+        st = save(checkpoint_term(l.epoch, 1), 9);
     if (st == ST_OK)
-        st = ps_folder_sweep(folder, &(struct ps_sweep){.owner = &l, .keep = 1});
+        st = checkpoint_retention_sweep(folder, &(struct checkpoint_sweep){.owner = &l, .keep = 1});
     return st;
 }
 
-static struct ps_lease before; /* who owned the folder when the child began */
+static struct checkpoint_lease before; /* who owned the folder when the child began */
 
 static void fill_folder(void)
 {
     empty_folder();
     assert_int_equal(save(5, 3), ST_OK); /* of a version before epochs */
     before = claim(11);
-    assert_int_equal(save(ps_term(before.epoch, 2), 4), ST_OK);
+    assert_int_equal(save(checkpoint_term(before.epoch, 2), 4), ST_OK);
 }
 
 /* A whole life of an owner, with each call failing or its last: the folder can be claimed, no epoch
@@ -350,17 +352,17 @@ static void a_fault_anywhere_leaves_a_folder_to_be_claimed(void **state)
             assert_in_range(at, 1, MAX_CALLS);
             fill_folder();
             int code = wait_child(start_child(claim_in_child, kind, at));
-            struct ps_checkpoint_id id = newest();
-            uint64_t child = ps_term_epoch(id.generation);
+            struct checkpoint_id id = newest();
+            uint64_t child = checkpoint_term_epoch(id.generation);
             assert_true((id.step == 4 && child == 1) || (id.step == 9 && child == 2));
             assert_true(code != ST_OK || id.step == 9);
             seen_old |= id.step == 4;
             seen_new |= id.step == 9;
-            struct ps_lease l;
-            assert_int_equal(CAPTURE(ps_folder_claim(folder, 5, "next:1", 0, &l)), ST_OK);
+            struct checkpoint_lease l;
+            assert_int_equal(CAPTURE(checkpoint_folder_claim(folder, 5, "next:1", 0, &l)), ST_OK);
             assert_true(l.epoch > child && l.epoch >= 2);
-            assert_int_equal(ps_checkpoint_compare(newest(), id), 0);
-            assert_int_equal(save(ps_term(l.epoch, 1), 6), ST_OK);
+            assert_int_equal(checkpoint_names_compare(newest(), id), 0);
+            assert_int_equal(save(checkpoint_term(l.epoch, 1), 6), ST_OK);
             assert_int_equal(sweep(&l, 1, ALL_WRITTEN), ST_OK);
             assert_int_equal(newest().step, 6);
             assert_false(exists("weir-3.json") || exists("weir-3-0-of-2.safetensors") ||
@@ -375,12 +377,13 @@ static void a_fault_anywhere_leaves_a_folder_to_be_claimed(void **state)
 
 static enum status sweep_in_child(void)
 {
-    return ps_folder_sweep(folder, &(struct ps_sweep){.owner = &before, .keep = 1});
+    return checkpoint_retention_sweep(folder,
+                                      &(struct checkpoint_sweep){.owner = &before, .keep = 1});
 }
 
 static enum status save_in_child(void)
 {
-    enum status st = save(ps_term(before.epoch, 3), 8);
+    enum status st = save(checkpoint_term(before.epoch, 3), 8);
     return st == ST_OK ? sweep_in_child() : st;
 }
 
@@ -393,7 +396,7 @@ static void pause_owner(enum status (*f)(void), int keep_damaged)
     for (int at = 1;; at++) {
         assert_in_range(at, 1, MAX_CALLS);
         fill_folder();
-        assert_int_equal(save(ps_term(before.epoch, 2), 7), ST_OK);
+        assert_int_equal(save(checkpoint_term(before.epoch, 2), 7), ST_OK);
         pid_t pid = start_child(f, FAULT_PAUSED, at);
         int code = wait_child(pid);
         if (code >= 0) {
@@ -402,30 +405,30 @@ static void pause_owner(enum status (*f)(void), int keep_damaged)
         }
         if (keep_damaged)
             flip_last("weir-1.2-7-1-of-2.safetensors");
-        struct ps_lease l;
-        assert_int_equal(CAPTURE(ps_folder_claim(folder, 5, "next:1", 0, &l)), ST_OK);
-        struct ps_checkpoint_id base = newest();
+        struct checkpoint_lease l;
+        assert_int_equal(CAPTURE(checkpoint_folder_claim(folder, 5, "next:1", 0, &l)), ST_OK);
+        struct checkpoint_id base = newest();
         assert_true(keep_damaged || base.step == 7 || base.step == 8);
         n_older += base.step == 4;
         if (at % 2 && base.step > 0) { /* maybe it has one of its own already */
-            assert_int_equal(save(ps_term(l.epoch, 1), 5), ST_OK);
-            struct ps_sweep what = {.owner = &l, .keep = 3, .base = base};
-            assert_int_equal(ps_folder_sweep(folder, &what), ST_OK);
+            assert_int_equal(save(checkpoint_term(l.epoch, 1), 5), ST_OK);
+            struct checkpoint_sweep what = {.owner = &l, .keep = 3, .base = base};
+            assert_int_equal(checkpoint_retention_sweep(folder, &what), ST_OK);
         }
         assert_int_equal(kill(pid, SIGCONT), 0);
         code = wait_child(pid);
         n_refused += code == ST_REFUSED;
-        struct ps_restore *r = NULL;
+        struct checkpoint_restore *r = NULL;
         char name[MANIFEST_NAME_BYTES];
-        ps_manifest_name(base, name);
+        checkpoint_manifest_name(base, name);
         if (base.step >= 0) { /* what it went on from can be had again */
-            struct ps_restore_query q = {.folder = folder, .name = name, .whole = 1};
-            assert_int_equal(ps_restore_open(&q, &r), ST_OK);
-            ps_restore_close(r);
+            struct checkpoint_restore_query q = {.folder = folder, .name = name, .whole = 1};
+            assert_int_equal(checkpoint_restore_open(&q, &r), ST_OK);
+            checkpoint_restore_close(r);
         }
         if (at % 2 && base.step > 0)
             assert_int_equal(newest().step, 5);
-        assert_int_equal(ps_folder_still_owner(folder, &l), ST_OK);
+        assert_int_equal(checkpoint_folder_still_owner(folder, &l), ST_OK);
         assert_int_equal(sweep(&l, 1, ALL_WRITTEN), ST_OK);
     }
     assert_true(n_refused > 0);
@@ -442,8 +445,8 @@ static void a_paused_owner_does_no_harm(void **state)
 
 static enum status only_claim_in_child(void)
 {
-    struct ps_lease l;
-    return ps_folder_claim(folder, 77, "child:1", 0, &l);
+    struct checkpoint_lease l;
+    return checkpoint_folder_claim(folder, 77, "child:1", 0, &l);
 }
 
 /* The owner sweeps while a claim is paused before each of its calls: it removes files that are not
@@ -468,11 +471,11 @@ static void sweeps_leave_what_is_being_written(void **state)
 {
     (void)state;
     struct safetensors_written w;
-    struct ps_lease l = claim(1);
-    struct ps_checkpoint_id now = {ps_term(l.epoch, 4), 12};
-    assert_int_equal(save(ps_term(l.epoch, 3), 10), ST_OK);
-    assert_int_equal(write_part((struct ps_checkpoint_id){ps_term(l.epoch, 3), 11}, 1, 2, NULL, &w),
-                     ST_OK);
+    struct checkpoint_lease l = claim(1);
+    struct checkpoint_id now = {checkpoint_term(l.epoch, 4), 12};
+    assert_int_equal(save(checkpoint_term(l.epoch, 3), 10), ST_OK);
+    assert_int_equal(
+        write_part((struct checkpoint_id){checkpoint_term(l.epoch, 3), 11}, 1, 2, NULL, &w), ST_OK);
     assert_int_equal(write_part(now, 1, 2, NULL, &w), ST_OK);
     put("weir-1.4-12-0-of-2.safetensors.7-1.tmp", "half");
     put("weir-1.4-11-0-of-2.safetensors.7-1.tmp", "half");
@@ -484,9 +487,9 @@ static void sweeps_leave_what_is_being_written(void **state)
     put("weir-2.1-13-0-of-1.safetensors", "of a later epoch");
     put("old-weir-2.1-14.json", "likewise");
     put("weir-notes.txt", "mine");
-    const struct ps_sweep late = {
-        .owner = &l, .given_up = {ps_term(l.epoch, 4), 11}, .writing = now};
-    assert_int_equal(ps_folder_sweep(folder, &late), ST_OK);
+    const struct checkpoint_sweep late = {
+        .owner = &l, .given_up = {checkpoint_term(l.epoch, 4), 11}, .writing = now};
+    assert_int_equal(checkpoint_retention_sweep(folder, &late), ST_OK);
     assert_false(exists("weir-1.3-11-1-of-2.safetensors"));
     assert_true(exists("weir-1.4-11-0-of-2.safetensors.7-1.tmp")); /* its writer may not know yet */
     assert_int_equal(sweep(&l, 5, now), ST_OK);
@@ -500,7 +503,7 @@ static void sweeps_leave_what_is_being_written(void **state)
     assert_true(exists("old-weir-2.1-14.json"));
     assert_true(exists("weir-2.1-13-0-of-1.safetensors") && exists("weir-notes.txt"));
     assert_int_equal(newest().step, 10);
-    assert_int_equal(sweep(&l, 5, (struct ps_checkpoint_id){ps_term(l.epoch, 5), 12}), ST_OK);
+    assert_int_equal(sweep(&l, 5, (struct checkpoint_id){checkpoint_term(l.epoch, 5), 12}), ST_OK);
     assert_false(exists("weir-1.4-60-1-of-2.safetensors.7-1.tmp"));
 }
 
@@ -509,10 +512,10 @@ static void a_full_disk_gets_its_room_back(void **state)
 {
     (void)state;
     struct safetensors_written w;
-    struct ps_lease l = claim(1);
-    struct ps_checkpoint_id orphan = {ps_term(1, 1), 9};
+    struct checkpoint_lease l = claim(1);
+    struct checkpoint_id orphan = {checkpoint_term(1, 1), 9};
     for (int64_t step = 1; step <= 4; step++)
-        assert_int_equal(save(ps_term(1, 1), step), ST_OK);
+        assert_int_equal(save(checkpoint_term(1, 1), step), ST_OK);
     assert_int_equal(write_part(orphan, 0, 2, NULL, &w), ST_OK);
     fault_io_set(folder, FAULT_FULL, 1, ENOSPC);
     enum status st = CAPTURE(sweep(&l, 2, ALL_WRITTEN));
@@ -533,12 +536,12 @@ static void the_base_is_kept(void **state)
 {
     (void)state;
     assert_int_equal(save(7, 90), ST_OK); /* epoch 0 */
-    struct ps_lease l = claim(1);
-    assert_int_equal(save(ps_term(1, 1), 50), ST_OK);
-    assert_int_equal(save(ps_term(1, 2), 20), ST_OK);
+    struct checkpoint_lease l = claim(1);
+    assert_int_equal(save(checkpoint_term(1, 1), 50), ST_OK);
+    assert_int_equal(save(checkpoint_term(1, 2), 20), ST_OK);
     assert_int_equal(newest().step, 20);
-    struct ps_sweep what = {.owner = &l, .keep = 1, .base = {7, 90}};
-    assert_int_equal(ps_folder_sweep(folder, &what), ST_OK);
+    struct checkpoint_sweep what = {.owner = &l, .keep = 1, .base = {7, 90}};
+    assert_int_equal(checkpoint_retention_sweep(folder, &what), ST_OK);
     assert_true(exists("weir-90.json") && exists("weir-90-1-of-2.safetensors"));
     assert_false(exists("weir-1.1-50.json") || exists("weir-1.1-50-0-of-2.safetensors"));
     /* under its other name, as a fenced owner may leave it, it is found and gets its own back */
@@ -546,23 +549,23 @@ static void the_base_is_kept(void **state)
     snprintf(from, sizeof from, "%s/weir-90.json", folder);
     snprintf(to, sizeof to, "%s/old-weir-90.json", folder);
     assert_int_equal(rename(from, to), 0);
-    struct ps_restore *r;
-    assert_int_equal(ps_restore_find(from, &r), ST_OK);
-    ps_restore_close(r);
-    struct ps_restore_query q = {.folder = folder, .before = {ps_term(1, 2), 20}};
-    assert_int_equal(ps_restore_open(&q, &r), ST_OK);
-    assert_true(ps_restore_manifest(r)->step == 90);
-    ps_restore_close(r);
-    assert_int_equal(ps_folder_sweep(folder, &what), ST_OK);
+    struct checkpoint_restore *r;
+    assert_int_equal(checkpoint_restore_find(from, &r), ST_OK);
+    checkpoint_restore_close(r);
+    struct checkpoint_restore_query q = {.folder = folder, .before = {checkpoint_term(1, 2), 20}};
+    assert_int_equal(checkpoint_restore_open(&q, &r), ST_OK);
+    assert_true(checkpoint_restore_manifest(r)->step == 90);
+    checkpoint_restore_close(r);
+    assert_int_equal(checkpoint_retention_sweep(folder, &what), ST_OK);
     assert_true(exists("weir-90.json"));
     what.base.generation = 0;
-    assert_int_equal(ps_folder_sweep(folder, &what), ST_OK);
+    assert_int_equal(checkpoint_retention_sweep(folder, &what), ST_OK);
     assert_false(exists("weir-90.json") || exists("old-weir-90.json") ||
                  exists("weir-90-1-of-2.safetensors"));
 }
 
 struct late {
-    struct ps_checkpoint_id id;
+    struct checkpoint_id id;
     struct safetensors_written *file;
     int n_waits, cancel_at, appear_at;
 };
@@ -582,39 +585,39 @@ static int wait_late(void *ctx, int64_t until_ns)
 static void files_are_looked_at(void **state)
 {
     (void)state;
-    struct ps_checkpoint_id id = {ps_term(1, 1), 6}, other = {ps_term(1, 2), 6};
+    struct checkpoint_id id = {checkpoint_term(1, 1), 6}, other = {checkpoint_term(1, 2), 6};
     struct safetensors_written files[2], w;
     char why[MANIFEST_WHY_BYTES], from[160], to[160];
     const unsigned char here[2] = {1, 0};
-    struct ps_manifest m = manifest_of(id, 2, files);
+    struct checkpoint_manifest m = manifest_of(id, 2, files);
     for (int k = 0; k < 2; k++)
         assert_int_equal(write_part(id, k, 2, NULL, &files[k]), ST_OK);
-    struct ps_folder_check now = {.deadline_ns = 0};
-    assert_int_equal(ps_folder_check_files(folder, &m, &now, why), ST_OK);
+    struct checkpoint_folder_check now = {.deadline_ns = 0};
+    assert_int_equal(checkpoint_folder_check_files(folder, &m, &now, why), ST_OK);
     snprintf(to, sizeof to, "%s/weir-1.1-6-1-of-2.safetensors", folder);
     assert_int_equal(truncate(to, (off_t)files[1].bytes - 1), 0);
-    assert_int_equal(ps_folder_check_files(folder, &m, &now, why), ST_CORRUPT);
+    assert_int_equal(checkpoint_folder_check_files(folder, &m, &now, why), ST_CORRUPT);
     assert_non_null(strstr(why, "weir-1.1-6-1-of-2.safetensors"));
     assert_int_equal(unlink(to), 0);
-    assert_int_equal(ps_folder_check_files(folder, &m, &now, why), ST_NOT_FOUND);
-    struct ps_folder_check own = {.here = here};
-    assert_int_equal(ps_folder_check_files(folder, &m, &own, why), ST_OK);
+    assert_int_equal(checkpoint_folder_check_files(folder, &m, &now, why), ST_NOT_FOUND);
+    struct checkpoint_folder_check own = {.here = here};
+    assert_int_equal(checkpoint_folder_check_files(folder, &m, &own, why), ST_OK);
     /* it appears late, as another machine's does in a network folder */
     struct late late = {.id = id, .appear_at = 3};
-    struct ps_folder_check again = {
+    struct checkpoint_folder_check again = {
         .deadline_ns = clock_deadline_ns(600000), .wait = wait_late, .ctx = &late};
-    assert_int_equal(ps_folder_check_files(folder, &m, &again, why), ST_OK);
+    assert_int_equal(checkpoint_folder_check_files(folder, &m, &again, why), ST_OK);
     assert_int_equal(late.n_waits, 3);
     assert_int_equal(unlink(to), 0);
     late = (struct late){.id = id, .cancel_at = 2};
-    assert_int_equal(ps_folder_check_files(folder, &m, &again, why), ST_CANCELLED);
+    assert_int_equal(checkpoint_folder_check_files(folder, &m, &again, why), ST_CANCELLED);
     /* a file of another generation under this name is none that time would change */
     assert_int_equal(write_part(other, 1, 2, NULL, &w), ST_OK);
     snprintf(from, sizeof from, "%s/weir-1.2-6-1-of-2.safetensors", folder);
     assert_int_equal(rename(from, to), 0);
     files[1] = w;
     late = (struct late){.id = id};
-    assert_int_equal(ps_folder_check_files(folder, &m, &again, why), ST_CORRUPT);
+    assert_int_equal(checkpoint_folder_check_files(folder, &m, &again, why), ST_CORRUPT);
     assert_int_equal(late.n_waits, 0);
     assert_non_null(strstr(why, "another generation"));
 }
@@ -633,7 +636,7 @@ static void a_folder_has_one_id(void **state)
             if (fork() != 0)
                 continue;
             close(go[1]);
-            int ok = read(go[0], id, 1) == 0 && ps_folder_id(folder, id) == ST_OK;
+            int ok = read(go[0], id, 1) == 0 && checkpoint_folder_id(folder, id) == ST_OK;
             _exit(!(ok && write(back[1], id, sizeof id) == sizeof id));
         }
         close(go[0]);
@@ -644,14 +647,14 @@ static void a_folder_has_one_id(void **state)
             assert_true(wait(&status) > 0 && status == 0);
         close(back[0]);
         close(back[1]);
-        assert_int_equal(ps_folder_id(folder, id), ST_OK);
+        assert_int_equal(checkpoint_folder_id(folder, id), ST_OK);
         assert_int_equal(strlen(id), FOLDER_ID_BYTES - 1);
         for (int i = 0; i < N; i++)
             assert_string_equal(ids[i], id);
     }
     put("folder-id", "nothing");
     char id[FOLDER_ID_BYTES];
-    assert_int_equal(CAPTURE(ps_folder_id(folder, id)), ST_INVALID);
+    assert_int_equal(CAPTURE(checkpoint_folder_id(folder, id)), ST_INVALID);
     assert_non_null(strstr(capture_text, "remove the file"));
 }
 
@@ -659,28 +662,30 @@ static void a_folder_has_one_id(void **state)
 static void an_emptied_folder_says_nothing_of_what_was_kept(void **state)
 {
     (void)state;
-    const struct ps_sweep sweep = {.owner = &(struct ps_lease){.epoch = 1, .incarnation = 7}};
+    const struct checkpoint_sweep sweep = {
+        .owner = &(struct checkpoint_lease){.epoch = 1, .incarnation = 7}};
     char id[FOLDER_ID_BYTES], away[80];
-    struct ps_manifest_place *list = NULL;
+    struct checkpoint_manifest_place *list = NULL;
     int n = -1;
-    assert_int_equal(ps_folder_id(folder, id), ST_OK);
-    assert_int_equal(ps_folder_list(folder, id, &list, &n), ST_OK);
+    assert_int_equal(checkpoint_folder_id(folder, id), ST_OK);
+    assert_int_equal(checkpoint_retention_list_of(folder, id, &list, &n), ST_OK);
     assert_int_equal(n, 0);
     free(list);
     snprintf(away, sizeof away, "%s-away", folder);
     assert_int_equal(rename(folder, away), 0); /* it is not mounted: no folder, then an empty one */
-    assert_int_equal(CAPTURE(ps_folder_list(folder, id, &list, &n)), ST_NOT_FOUND);
+    assert_int_equal(CAPTURE(checkpoint_retention_list_of(folder, id, &list, &n)), ST_NOT_FOUND);
     assert_non_null(strstr(capture_text, "is not the folder that it was"));
     assert_int_equal(mkdir(folder, 0700), 0);
-    assert_int_equal(CAPTURE(ps_folder_list(folder, id, &list, &n)), ST_NOT_FOUND);
+    assert_int_equal(CAPTURE(checkpoint_retention_list_of(folder, id, &list, &n)), ST_NOT_FOUND);
     assert_int_equal(rmdir(folder), 0);
     assert_int_equal(rename(away, folder), 0);
     empty_folder();
-    assert_int_equal(CAPTURE(ps_folder_sweep(folder, &sweep)), ST_OK); /* and its lease is there */
+    assert_int_equal(CAPTURE(checkpoint_retention_sweep(folder, &sweep)),
+                     ST_OK); /* and its lease is there */
     assert_true(exists("lease-1"));
-    assert_int_equal(CAPTURE(ps_folder_list(folder, id, &list, &n)), ST_NOT_FOUND);
-    assert_int_equal(ps_folder_id(folder, (char[FOLDER_ID_BYTES]){0}), ST_OK);
-    assert_int_equal(CAPTURE(ps_folder_list(folder, id, &list, &n)), ST_NOT_FOUND);
+    assert_int_equal(CAPTURE(checkpoint_retention_list_of(folder, id, &list, &n)), ST_NOT_FOUND);
+    assert_int_equal(checkpoint_folder_id(folder, (char[FOLDER_ID_BYTES]){0}), ST_OK);
+    assert_int_equal(CAPTURE(checkpoint_retention_list_of(folder, id, &list, &n)), ST_NOT_FOUND);
 }
 
 /* Many at the same time: no epoch is given twice, and one of them owns the folder. */
@@ -688,18 +693,18 @@ static void of_many_claims_each_has_its_epoch(void **state)
 {
     (void)state;
     enum { N = 8 };
-    struct ps_lease got[N], owner;
+    struct checkpoint_lease got[N], owner;
     int go[2], back[2], n_got = 0, n_owners = 0;
     assert_true(pipe(go) == 0 && pipe(back) == 0);
     for (int i = 0; i < N; i++) {
         if (fork() != 0)
             continue;
-        struct ps_lease l = {0};
+        struct checkpoint_lease l = {0};
         char none;
         close(go[1]);
         dup2(open("/dev/null", O_WRONLY | O_CLOEXEC), STDERR_FILENO);
         enum status st = read(go[0], &none, 1) == 0
-                             ? ps_folder_claim(folder, 100 + (uint64_t)i, "many:1", 0, &l)
+                             ? checkpoint_folder_claim(folder, 100 + (uint64_t)i, "many:1", 0, &l)
                              : ST_INTERNAL;
         int said = write(back[1], &l, sizeof l) == sizeof l;
         _exit(!said || (st != ST_OK && st != ST_BUSY));
@@ -714,9 +719,9 @@ static void of_many_claims_each_has_its_epoch(void **state)
         assert_true(wait(&status) > 0 && status == 0);
     close(back[0]);
     close(back[1]);
-    assert_int_equal(ps_folder_lease(folder, &owner), ST_OK);
+    assert_int_equal(checkpoint_folder_lease(folder, &owner), ST_OK);
     for (int i = 0; i < n_got; i++) {
-        n_owners += CAPTURE(ps_folder_still_owner(folder, &got[i])) == ST_OK;
+        n_owners += CAPTURE(checkpoint_folder_still_owner(folder, &got[i])) == ST_OK;
         for (int k = 0; k < i; k++)
             assert_true(got[i].epoch != got[k].epoch);
     }
@@ -730,24 +735,25 @@ static void a_server_tidies_its_own_parts(void **state)
     (void)state;
     static const char both[] = "a:1,b:2";
     struct safetensors_written w;
-    struct ps_part *list;
+    struct checkpoint_part *list;
     int n;
-    assert_int_equal(ps_parts_list("/nonexistent/folder", "b:2", &list, &n, NULL), ST_OK);
+    assert_int_equal(checkpoint_parts_list("/nonexistent/folder", "b:2", &list, &n, NULL), ST_OK);
     assert_int_equal(n, 0);
     free(list);
     for (int64_t step = 1; step <= 5; step++)
-        assert_int_equal(write_part((struct ps_checkpoint_id){ps_term(step < 3 ? 1 : 2, 1), step},
-                                    1, 2, both, &w),
-                         ST_OK);
-    assert_int_equal(write_part((struct ps_checkpoint_id){ps_term(2, 1), 3}, 0, 2, both, &w),
+        assert_int_equal(
+            write_part((struct checkpoint_id){checkpoint_term(step < 3 ? 1 : 2, 1), step}, 1, 2,
+                       both, &w),
+            ST_OK);
+    assert_int_equal(write_part((struct checkpoint_id){checkpoint_term(2, 1), 3}, 0, 2, both, &w),
                      ST_OK);
-    assert_int_equal(write_part((struct ps_checkpoint_id){7, 3}, 1, 2, NULL, &w), ST_OK);
+    assert_int_equal(write_part((struct checkpoint_id){7, 3}, 1, 2, NULL, &w), ST_OK);
     put("weir-2.1-4-1-of-2.safetensors.1-1.tmp", "half");
     put("weir-2.1-5-0-of-2.safetensors.1-1.tmp", "half");
     flip_last("weir-2.1-3-1-of-2.safetensors"); /* its data: told when they are read */
     assert_int_equal(
         truncate(strcat(strcpy((char[160]){0}, folder), "/weir-2.1-4-1-of-2.safetensors"), 100), 0);
-    assert_int_equal(CAPTURE(ps_parts_list(folder, "b:2", &list, &n, NULL)), ST_OK);
+    assert_int_equal(CAPTURE(checkpoint_parts_list(folder, "b:2", &list, &n, NULL)), ST_OK);
     assert_non_null(strstr(capture_text, "weir-2.1-4-1-of-2.safetensors: passed over"));
     assert_int_equal(n, 5);
     static const int64_t steps[] = {5, 3, 2, 1, 3};
@@ -756,8 +762,9 @@ static void a_server_tidies_its_own_parts(void **state)
     assert_true(list[4].id.generation == 7 && list[0].file.bytes > 0);
     free(list);
     /* before ps 0 of this epoch has any, those before stay */
-    struct ps_parts_keep keep = {.generation = ps_term(2, 1), .writing = {ps_term(2, 1), 5}};
-    assert_int_equal(CAPTURE(ps_parts_tidy(folder, "b:2", &keep)), ST_OK);
+    struct checkpoint_keep keep = {.generation = checkpoint_term(2, 1),
+                                   .writing = {checkpoint_term(2, 1), 5}};
+    assert_int_equal(CAPTURE(checkpoint_parts_clean(folder, "b:2", &keep)), ST_OK);
     assert_true(exists("weir-1.1-1-1-of-2.safetensors") && exists("weir-3-1-of-2.safetensors"));
     assert_true(exists("weir-2.1-5-1-of-2.safetensors"));
     assert_true(exists("weir-2.1-5-0-of-2.safetensors.1-1.tmp"));
@@ -765,13 +772,14 @@ static void a_server_tidies_its_own_parts(void **state)
     assert_false(exists("weir-2.1-3-1-of-2.safetensors") ||
                  exists("weir-2.1-4-1-of-2.safetensors") ||
                  exists("weir-2.1-4-1-of-2.safetensors.1-1.tmp"));
-    const struct ps_checkpoint_id kept[] = {{ps_term(2, 1), 5}, {ps_term(1, 1), 2}};
-    keep = (struct ps_parts_keep){.kept = kept + 1, .n_kept = 1, .generation = ps_term(1, 9)};
-    assert_int_equal(ps_parts_tidy(folder, "b:2", &keep), ST_OK); /* says a fenced ps 0 */
+    const struct checkpoint_id kept[] = {{checkpoint_term(2, 1), 5}, {checkpoint_term(1, 1), 2}};
+    keep = (struct checkpoint_keep){
+        .kept = kept + 1, .n_kept = 1, .generation = checkpoint_term(1, 9)};
+    assert_int_equal(checkpoint_parts_clean(folder, "b:2", &keep), ST_OK); /* says a fenced ps 0 */
     assert_true(exists("weir-2.1-5-1-of-2.safetensors"));
     assert_false(exists("weir-1.1-1-1-of-2.safetensors"));
-    keep = (struct ps_parts_keep){.kept = kept, .n_kept = 2, .generation = ps_term(3, 1)};
-    assert_int_equal(ps_parts_tidy(folder, "b:2", &keep), ST_OK);
+    keep = (struct checkpoint_keep){.kept = kept, .n_kept = 2, .generation = checkpoint_term(3, 1)};
+    assert_int_equal(checkpoint_parts_clean(folder, "b:2", &keep), ST_OK);
     assert_true(exists("weir-2.1-5-1-of-2.safetensors") && exists("weir-1.1-2-1-of-2.safetensors"));
     assert_false(exists("weir-3-1-of-2.safetensors"));
 }

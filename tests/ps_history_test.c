@@ -46,8 +46,8 @@ static enum status again(const struct net_report *r, struct net_report *out)
     uint8_t *data = NULL;
     size_t bytes = 0;
     char why[MESSAGE_WHY_BYTES];
-    assert_int_equal(message_pack_report(r, &data, &bytes), ST_OK);
-    enum status st = message_unpack_report(data, bytes, out, why);
+    assert_int_equal(message_report_pack(r, &data, &bytes), ST_OK);
+    enum status st = message_report_unpack(data, bytes, out, why);
     free(data);
     return st;
 }

@@ -39,7 +39,7 @@ static struct net_join join_of(void)
 static void differs(const struct net_join *join, const char *expect)
 {
     char why[512] = "";
-    assert_int_equal(ps_match_job(&job, chunks, join, why, sizeof why), ST_MISMATCH);
+    assert_int_equal(checkpoint_job_check(&job, chunks, join, why, sizeof why), ST_MISMATCH);
     assert_string_equal(why, expect);
 }
 
@@ -47,7 +47,7 @@ static void test_job(void **state)
 {
     char why[512] = "";
     struct net_join j = join_of();
-    assert_int_equal(ps_match_job(&job, chunks, &j, why, sizeof why), ST_OK);
+    assert_int_equal(checkpoint_job_check(&job, chunks, &j, why, sizeof why), ST_OK);
     j.job.seed = 2;
     differs(&j, "another job: --seed: the servers have 1, the worker has 2");
     job.batch = 64;
@@ -129,7 +129,7 @@ static void test_unsaid(void **state)
     j.member = -1;
     j.job.n_workers = 0;
     j.job.train_steps = 0;
-    assert_int_equal(ps_match_job(&job, chunks, &j, why, sizeof why), ST_OK);
+    assert_int_equal(checkpoint_job_check(&job, chunks, &j, why, sizeof why), ST_OK);
     j.job.aggregate = 1; /* but it does say this */
     differs(&j, "another job: --replicas_to_aggregate: the servers have 2, the worker has 1");
 }
@@ -141,7 +141,7 @@ static void test_ends_early(void **state)
     struct net_join j = join_of();
     job.asked_steps = 100;
     job.train_steps = 40;
-    assert_int_equal(ps_match_job(&job, chunks, &j, why, sizeof why), ST_OK);
+    assert_int_equal(checkpoint_job_check(&job, chunks, &j, why, sizeof why), ST_OK);
     j.job.train_steps = 40;
     differs(&j, "another job: --train_steps: the servers have 100, the worker has 40");
     job.asked_steps = 0;
@@ -159,7 +159,7 @@ static void steps_by_the_same_epochs_of_own_data_follow_the_job(void **state)
     j.job.train_steps = 300;
     differs(&j, "another job: --train_steps: the servers have 100, the worker has 300");
     job.data.own = j.job.data.own = 1;
-    assert_int_equal(ps_match_job(&job, chunks, &j, why, sizeof why), ST_OK);
+    assert_int_equal(checkpoint_job_check(&job, chunks, &j, why, sizeof why), ST_OK);
     j.job.epochs = 3;
     differs(&j, "another job: --epochs: the servers have 1.5, the worker has 3");
     j.job.epochs = 0;
@@ -170,7 +170,7 @@ static void steps_by_the_same_epochs_of_own_data_follow_the_job(void **state)
     differs(&j, "another job: --train_steps: the servers have 100, the worker has 300");
     j.job.train_steps = 100;
     j.job.epochs = 1.5;
-    assert_int_equal(ps_match_job(&job, chunks, &j, why, sizeof why), ST_OK);
+    assert_int_equal(checkpoint_job_check(&job, chunks, &j, why, sizeof why), ST_OK);
     job = before;
 }
 
@@ -190,7 +190,7 @@ static void outer_optimizer_left_out_with_followed_steps_is_the_jobs(void **stat
     j.job.train_steps = 300;
     differs(&j, "another job: --outer_optimizer: the servers have nesterov, the worker has sgd");
     j.job.outer_unsaid = JOB_OUTER_ALL;
-    assert_int_equal(ps_match_job(&job, chunks, &j, why, sizeof why), ST_OK);
+    assert_int_equal(checkpoint_job_check(&job, chunks, &j, why, sizeof why), ST_OK);
     j.job.optim.learning_rate = 0.25f;
     j.job.outer_unsaid = JOB_OUTER_KIND | JOB_OUTER_MOMENTUM;
     differs(&j, "another job: --outer_learning_rate: the servers have 1, the worker has 0.25");
@@ -211,9 +211,9 @@ static void test_validation(void **state)
     char why[512] = "";
     struct net_join j = join_of();
     j.job.validation = (struct net_validation){{600, 0xabc, 2}, 5, 3};
-    assert_int_equal(ps_match_job(&job, chunks, &j, why, sizeof why), ST_OK);
+    assert_int_equal(checkpoint_job_check(&job, chunks, &j, why, sizeof why), ST_OK);
     job.validation = j.job.validation;
-    assert_int_equal(ps_match_job(&job, chunks, &j, why, sizeof why), ST_OK);
+    assert_int_equal(checkpoint_job_check(&job, chunks, &j, why, sizeof why), ST_OK);
     j.job.validation.every = 10;
     differs(&j, "another job: --eval_every: the servers have 5, the worker has 10");
     j.job.validation.every = 5;
@@ -246,7 +246,7 @@ static void test_model(void **state)
 static void refused(struct net_join j, int n_workers, const char *part)
 {
     char why[512] = "";
-    assert_int_equal(ps_match_first(&j, n_workers, why, sizeof why), ST_INVALID);
+    assert_int_equal(checkpoint_job_check_first(&j, n_workers, why, sizeof why), ST_INVALID);
     if (!strstr(why, part))
         fail_msg("'%s' lacks '%s'", why, part);
 }
@@ -255,8 +255,8 @@ static void test_first(void **state)
 {
     char why[512];
     struct net_join j = join_of();
-    assert_int_equal(ps_match_first(&j, 2, why, sizeof why), ST_OK);
-    assert_int_equal(ps_match_first(&j, 0, why, sizeof why), ST_OK);
+    assert_int_equal(checkpoint_job_check_first(&j, 2, why, sizeof why), ST_OK);
+    assert_int_equal(checkpoint_job_check_first(&j, 0, why, sizeof why), ST_OK);
     refused(j, 3, "--worker_hosts: the servers have 3, the worker has 2");
     refused(j, 1, "the servers have 1, the worker has 2; one worker more in a job that runs");
     j.member = 2;
@@ -279,10 +279,11 @@ static void test_first(void **state)
     refused(j, 0, "optimizer");
 }
 
-static void restored(const struct ps_manifest *m, const struct net_join *j, const char *part)
+static void restored(const struct checkpoint_manifest *m, const struct net_join *j,
+                     const char *part)
 {
     char why[512] = "";
-    enum status st = ps_match_restored(m, j, why, sizeof why);
+    enum status st = checkpoint_job_check_restored(m, j, why, sizeof why);
     assert_int_equal(st, part ? ST_MISMATCH : ST_OK);
     if (part && !strstr(why, part))
         fail_msg("'%s' lacks '%s'", why, part);
@@ -291,7 +292,7 @@ static void restored(const struct ps_manifest *m, const struct net_join *j, cons
 /* A checkpoint knows the data of one worker alone. */
 static void test_data_shard(void **state)
 {
-    struct ps_manifest m = {.step = 5, .job = job, .chunks = chunks};
+    struct checkpoint_manifest m = {.step = 5, .job = job, .chunks = chunks};
     struct net_join j = join_of();
     m.progress.known = 1;
     m.job.data = (struct job_data){.n_train = 10, .dim = {1, 2, 3}, .classes = 4};
@@ -332,7 +333,7 @@ static char *told(const char *columns, int n)
 /* Of 1 MB an array of objects would take 80 MB and the time of many joins. */
 static void columns_in_a_text_that_wants_memory_are_not_read(void **state)
 {
-    struct ps_manifest m = {.step = 5, .job = job, .chunks = chunks};
+    struct checkpoint_manifest m = {.step = 5, .job = job, .chunks = chunks};
     struct net_join j = join_of();
     char *plain = told("a,{[\\\"\\nb", 0), *other = told("a,{[\\\"\\nc", 0),
          *many = told("a,{[\\\"\\nc", 340000);
@@ -358,7 +359,7 @@ static void columns_in_a_text_that_wants_memory_are_not_read(void **state)
 /* In async the rate that is left out goes by the number of workers, which may change. */
 static void test_part_of_each(void **state)
 {
-    struct ps_manifest m = {.step = 5, .job = job, .chunks = chunks};
+    struct checkpoint_manifest m = {.step = 5, .job = job, .chunks = chunks};
     (void)state;
     m.progress.known = 1;
     m.job.sync_mode = JOB_ASYNC;

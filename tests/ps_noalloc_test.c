@@ -197,7 +197,7 @@ static void run_over_the_network(int shared)
     static float params[2][N_ELEMS];
     static const float zeros[1024];
     const float *gradient[2];
-    struct net_shared *segment[2];
+    struct segment *segment[2];
     char addr[32], *addrs[1] = {addr};
     struct hosts hosts = {1, addrs}, workers = {0, NULL};
     struct chunks *chunks = make_chunks();
@@ -219,7 +219,7 @@ static void run_over_the_network(int shared)
         assert_int_equal(updates_create(&cfg, &x[m]), ST_OK);
         segment[m] = x[m].ops->gradients(x[m].ctx, DTYPE_F32);
         assert_int_equal(segment[m] != NULL, shared);
-        gradient[m] = shared ? net_shared_data(segment[m]) : zeros;
+        gradient[m] = shared ? segment_data(segment[m]) : zeros;
         assert_int_equal(x[m].ops->start(x[m].ctx, &start), ST_OK);
     }
     long before = 0;
@@ -241,7 +241,7 @@ static void run_over_the_network(int shared)
                         shared ? stats.sent_bytes + stats.received_bytes : 0);
         assert_int_equal(x[m].ops->leave(x[m].ctx, 1, ""), ST_OK);
         updates_destroy(&x[m]);
-        net_shared_unref(segment[m]);
+        segment_unref(segment[m]);
     }
     net_server_destroy(server);
     ps_service_destroy(service);

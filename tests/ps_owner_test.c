@@ -42,8 +42,8 @@ static int teardown(void **state)
 
 static uint64_t claim(const char *address)
 {
-    struct ps_lease l;
-    assert_int_equal(ps_folder_claim(folder, OWNER, address, 0, &l), ST_OK);
+    struct checkpoint_lease l;
+    assert_int_equal(checkpoint_folder_claim(folder, OWNER, address, 0, &l), ST_OK);
     return l.epoch;
 }
 
@@ -61,16 +61,16 @@ static void claim_elsewhere(const char *address)
 /* The folder is refused, with these words, unless it is to be taken over. */
 static void assert_refused(const char *address, const char *words)
 {
-    assert_int_equal(CAPTURE(ps_owner_check(folder, address, false)), ST_REFUSED);
+    assert_int_equal(CAPTURE(checkpoint_owner_check(folder, address, false)), ST_REFUSED);
     assert_non_null(strstr(capture_text, words));
     assert_non_null(strstr(capture_text, "--take_over"));
-    assert_int_equal(CAPTURE(ps_owner_check(folder, address, true)), ST_OK);
+    assert_int_equal(CAPTURE(checkpoint_owner_check(folder, address, true)), ST_OK);
     assert_non_null(strstr(capture_text, "--take_over: "));
 }
 
 static void assert_free(const char *address)
 {
-    assert_int_equal(ps_owner_check(folder, address, false), ST_OK);
+    assert_int_equal(checkpoint_owner_check(folder, address, false), ST_OK);
 }
 
 static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER; /* guards what the server says */
@@ -96,7 +96,7 @@ static struct net_server *serve(struct net_status *s, char address[64])
 {
     struct net_server *server;
     const struct net_server_config cfg = {.addr = "127.0.0.1:0",
-                                          .people = {.status = on_status, .ctx = s}};
+                                          .admin = {.status = on_status, .ctx = s}};
     assert_int_equal(net_server_create(&cfg, &server), ST_OK);
     snprintf(address, 64, "127.0.0.1:%d", net_server_port(server));
     return server;
@@ -113,7 +113,8 @@ static void only_the_claimed_incarnation_is_alive(void **state)
     assert_free(address);
     is.checkpoints.is_ending = true;
     say(&s, &is);
-    assert_int_equal(CAPTURE(ps_owner_check(folder, "a:1", false)), ST_BUSY); /* try again */
+    assert_int_equal(CAPTURE(checkpoint_owner_check(folder, "a:1", false)),
+                     ST_BUSY); /* try again */
     assert_non_null(strstr(capture_text, "is shutting down: start this program again when"));
     is.checkpoints.owner = OWNER + 1; /* another job has its port */
     say(&s, &is);

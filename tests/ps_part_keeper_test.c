@@ -50,7 +50,7 @@ static const char *path_of(int64_t step, int k)
 {
     static char path[256];
     char name[MANIFEST_NAME_BYTES];
-    ps_manifest_file_name((struct ps_checkpoint_id){ps_term(1, 1), step}, k, 2, name);
+    checkpoint_manifest_file_name((struct checkpoint_id){checkpoint_term(1, 1), step}, k, 2, name);
     snprintf(path, sizeof path, "%s/%s", folder, name);
     return path;
 }
@@ -61,18 +61,18 @@ static int exists(int64_t step, int k)
 }
 
 /* Server k's of two, with the value `step` everywhere, written at this address. */
-static struct ps_part write_part(int64_t step, int k, const char *addresses, const char *of)
+static struct checkpoint_part write_part(int64_t step, int k, const char *addresses, const char *of)
 {
     char tensor[64], text[2][32], digest[65];
     float values[N_ELEMS];
-    struct ps_part part = {{ps_term(1, 1), step}, k, 2, {0, 0}};
+    struct checkpoint_part part = {{checkpoint_term(1, 1), step}, k, 2, {0, 0}};
     int begin = N_ELEMS * k / 2, end = N_ELEMS * (k + 1) / 2;
     for (int i = 0; i < N_ELEMS; i++)
         values[i] = (float)step;
     snprintf(tensor, sizeof tensor, "w [%d:%d]", begin, end);
     snprintf(text[0], sizeof *text, "%llu", (unsigned long long)part.id.generation);
     snprintf(text[1], sizeof *text, "%lld", (long long)step);
-    assert_int_equal(ps_manifest_digest(&job, chunks, digest), ST_OK);
+    assert_int_equal(checkpoint_manifest_digest(&job, chunks, digest), ST_OK);
     const struct safetensors_tensor t = {tensor, {1, {end - begin}}, values};
     const char *const metadata[][2] = {
         {"generation", text[0]}, {"step", text[1]},     {"server", k ? "1" : "0"}, {"servers", "2"},
@@ -131,7 +131,7 @@ static int64_t known(struct ps_keeper *k)
 }
 
 /* Waits until it is carried out. */
-static void tell(struct ps_keeper *k, const struct ps_parts_keep *word)
+static void tell(struct ps_keeper *k, const struct checkpoint_keep *word)
 {
     pthread_mutex_lock(&changes.lock);
     int n = changes.n;
@@ -148,9 +148,11 @@ static void a_keeper_knows_what_is_whole(void **state)
 {
     (void)state;
     const struct ps_keeper_config cfg = {folder, "b:1", "", 0, on_changed, NULL};
-    const struct ps_checkpoint_id kept[] = {{ps_term(1, 1), 6}, {ps_term(1, 1), 2}};
-    struct ps_parts_keep keep = {
-        .kept = kept, .n_kept = 2, .generation = ps_term(2, 1), .ordered = {ps_term(1, 1), 7}};
+    const struct checkpoint_id kept[] = {{checkpoint_term(1, 1), 6}, {checkpoint_term(1, 1), 2}};
+    struct checkpoint_keep keep = {.kept = kept,
+                                   .n_kept = 2,
+                                   .generation = checkpoint_term(2, 1),
+                                   .ordered = {checkpoint_term(1, 1), 7}};
     struct ps_keeper *k;
     for (int64_t step = 2; step <= 5; step++)
         write_part(step, 1, step == 3 ? "a:1,c:1" : "a:1,b:1", step == 3 ? home : NULL);
@@ -164,7 +166,7 @@ static void a_keeper_knows_what_is_whole(void **state)
     capture_end();
     assert_non_null(strstr(capture_text, "4-1-of-2.safetensors: passed over"));
     assert_int_equal(known(k), 532);
-    struct ps_part part = write_part(6, 1, "a:1,b:1", home);
+    struct checkpoint_part part = write_part(6, 1, "a:1,b:1", home);
     ps_keeper_add(k, &part);
     ps_keeper_add(k, &part);
     assert_int_equal(known(k), 6532);
@@ -182,9 +184,9 @@ static void a_keeper_knows_what_is_whole(void **state)
     ps_keeper_tidy(k, &keep); /* before it is gone, too */
     ps_keeper_destroy(k, clock_deadline_ns(60000));
     assert_true(exists(6, 1) && !exists(3, 1) && !exists(2, 1));
-    assert_int_equal(ps_parts_have_all_steps(folder), 0);
+    assert_int_equal(checkpoint_parts_have_all_steps(folder), 0);
     write_part(20, 1, "a:1,b:1", home);
-    assert_int_equal(ps_parts_have_all_steps(folder), 1);
+    assert_int_equal(checkpoint_parts_have_all_steps(folder), 1);
 }
 
 /* What is ordered while an earlier word of ps 0's waits, or is carried out, stays. */
@@ -192,17 +194,18 @@ static void a_word_removes_nothing_ordered_after_it(void **state)
 {
     (void)state;
     const struct ps_keeper_config cfg = {folder, "b:1", "", 0, on_changed, NULL};
-    const struct ps_parts_keep word = {.generation = ps_term(1, 1), .ordered = {ps_term(1, 1), 2}};
+    const struct checkpoint_keep word = {.generation = checkpoint_term(1, 1),
+                                         .ordered = {checkpoint_term(1, 1), 2}};
     struct ps_keeper *k;
     changes.n = 0;
     write_part(1, 1, "a:1,b:1", NULL);
     write_part(3, 1, "a:1,b:1", NULL);
     write_part(4, 1, "a:1,b:1", NULL);
     assert_int_equal(ps_keeper_create(&cfg, &k), ST_OK);
-    ps_keeper_order(k, (struct ps_checkpoint_id){ps_term(1, 1), 3});
+    ps_keeper_order(k, (struct checkpoint_id){checkpoint_term(1, 1), 3});
     ps_keeper_tidy(k, &word); /* waits: what lies there is not known yet */
-    ps_keeper_order(k, (struct ps_checkpoint_id){ps_term(1, 1), 4});
-    ps_keeper_order(k, (struct ps_checkpoint_id){ps_term(1, 1), 5});
+    ps_keeper_order(k, (struct checkpoint_id){checkpoint_term(1, 1), 4});
+    ps_keeper_order(k, (struct checkpoint_id){checkpoint_term(1, 1), 5});
     ps_keeper_begin(k);
     wait_change(2);
     assert_int_equal(known(k), 4);
@@ -217,7 +220,7 @@ static void a_word_removes_nothing_ordered_after_it(void **state)
     assert_int_equal(ps_keeper_create(&cfg, &k), ST_OK);
     ps_keeper_tidy(k, &word);
     for (int i = 0; i < 100; i++) /* more than are remembered */
-        ps_keeper_order(k, (struct ps_checkpoint_id){ps_term(1, 1), 5 + i});
+        ps_keeper_order(k, (struct checkpoint_id){checkpoint_term(1, 1), 5 + i});
     ps_keeper_begin(k);
     wait_change(2);
     assert_int_equal(known(k), 65);
@@ -229,10 +232,11 @@ static void what_cannot_be_read_is_not_forgotten(void **state)
 {
     (void)state;
     char id[FOLDER_ID_BYTES], away[300], folder_away[160];
-    const struct ps_checkpoint_id kept[] = {{ps_term(1, 1), 2}, {ps_term(1, 1), 1}};
-    const struct ps_parts_keep word = {.kept = kept, .n_kept = 2, .generation = ps_term(1, 1)};
+    const struct checkpoint_id kept[] = {{checkpoint_term(1, 1), 2}, {checkpoint_term(1, 1), 1}};
+    const struct checkpoint_keep word = {
+        .kept = kept, .n_kept = 2, .generation = checkpoint_term(1, 1)};
     struct ps_keeper *k;
-    assert_int_equal(ps_folder_id(folder, id), ST_OK);
+    assert_int_equal(checkpoint_folder_id(folder, id), ST_OK);
     const struct ps_keeper_config cfg = {folder, "b:1", id, 500, on_changed, NULL};
     changes.n = 0;
     write_part(1, 1, "a:1,b:1", NULL);
@@ -320,7 +324,7 @@ static void a_server_tells_of_its_own_parts_first(void **state)
     assert_int_equal(ps_keeper_create(&cfg, &k), ST_OK);
     ps_keeper_begin(k);
     wait_change(1);
-    struct ps_part part = write_part(2, 1, "a:1,b:1", NULL);
+    struct checkpoint_part part = write_part(2, 1, "a:1,b:1", NULL);
     ps_keeper_add(k, &part);
     assert_int_equal(ps_keeper_parts(k, &list, &n), 1);
     assert_int_equal(n, CONTROL_MAX_PARTS);
@@ -338,7 +342,7 @@ struct asked {
     int n;
 };
 
-static enum status has(void *ctx, const struct ps_manifest *m, int file,
+static enum status has(void *ctx, const struct checkpoint_manifest *m, int file,
                        char why[MANIFEST_WHY_BYTES])
 {
     struct asked *a = ctx;
@@ -352,12 +356,12 @@ static enum status has(void *ctx, const struct ps_manifest *m, int file,
 
 static int64_t found_step(struct asked *a)
 {
-    const struct ps_elsewhere e = {has, a};
-    struct ps_restore *r = NULL;
+    const struct checkpoint_elsewhere e = {has, a};
+    struct checkpoint_restore *r = NULL;
     a->n = 0;
-    enum status st = ps_restore_find_with(folder, &e, &r);
-    int64_t step = st == ST_OK ? ps_restore_manifest(r)->step : -(int64_t)st;
-    ps_restore_close(r);
+    enum status st = checkpoint_restore_find_with(folder, &e, &r);
+    int64_t step = st == ST_OK ? checkpoint_restore_manifest(r)->step : -(int64_t)st;
+    checkpoint_restore_close(r);
     return step;
 }
 
@@ -365,7 +369,7 @@ static int64_t found_step(struct asked *a)
 static void files_may_be_elsewhere(void **state)
 {
     (void)state;
-    struct ps_restore *r;
+    struct checkpoint_restore *r;
     float value[N_ELEMS];
     int64_t version;
     char away[300];
@@ -375,15 +379,15 @@ static void files_may_be_elsewhere(void **state)
         struct safetensors_written files[2];
         for (int k = 0; k < 2; k++)
             files[k] = write_part(step, k, "a:1,b:1", NULL).file;
-        const struct ps_manifest m = {.step = step,
-                                      .generation = ps_term(1, 1),
-                                      .job = job,
-                                      .chunks = chunks,
-                                      .n_files = 2,
-                                      .files = files,
-                                      .folder = own,
-                                      .shard = shard};
-        assert_int_equal(ps_manifest_write(folder, &m), ST_OK);
+        const struct checkpoint_manifest m = {.step = step,
+                                              .generation = checkpoint_term(1, 1),
+                                              .job = job,
+                                              .chunks = chunks,
+                                              .n_files = 2,
+                                              .files = files,
+                                              .folder = own,
+                                              .shard = shard};
+        assert_int_equal(checkpoint_manifest_write(folder, &m), ST_OK);
     }
     assert_int_equal(unlink(path_of(1, 1)), 0);
     snprintf(away, sizeof away, "%s-away", path_of(2, 1));
@@ -401,23 +405,24 @@ static void files_may_be_elsewhere(void **state)
     assert_non_null(strstr(capture_text, "2.json: not restored: nobody has it; trying the one"));
     a.st[1] = ST_NOT_FOUND;
     assert_int_equal(CAPTURE(found_step(&a)), -(int64_t)ST_CORRUPT);
-    assert_int_equal(ps_restore_find(folder, &r), ST_OK); /* nobody is asked */
-    assert_true(ps_restore_has_file(r, 0) && !ps_restore_has_file(r, 1));
-    assert_int_equal(ps_restore_read(r, 0, N_ELEMS / 2, value, NULL, &version), ST_OK);
+    assert_int_equal(checkpoint_restore_find(folder, &r), ST_OK); /* nobody is asked */
+    assert_true(checkpoint_restore_has_file(r, 0) && !checkpoint_restore_has_file(r, 1));
+    assert_int_equal(checkpoint_restore_read(r, 0, N_ELEMS / 2, value, NULL, &version), ST_OK);
     assert_true(value[0] == 2 && value[N_ELEMS / 2 - 1] == 2);
-    assert_int_equal(CAPTURE(ps_restore_read(r, N_ELEMS / 2, N_ELEMS / 2, value, NULL, &version)),
-                     ST_NOT_FOUND);
+    assert_int_equal(
+        CAPTURE(checkpoint_restore_read(r, N_ELEMS / 2, N_ELEMS / 2, value, NULL, &version)),
+        ST_NOT_FOUND);
     uint64_t *samples;
     size_t n_samples;
-    assert_int_equal(ps_restore_samples(r, &samples, &n_samples), ST_OK);
+    assert_int_equal(checkpoint_restore_samples(r, &samples, &n_samples), ST_OK);
     assert_true(!samples && n_samples == 0);
-    ps_restore_close(r);
+    checkpoint_restore_close(r);
     assert_int_equal(rename(away, path_of(2, 1)), 0); /* copied here: it is one folder's again */
     assert_int_equal(found_step(&a), 2);
     assert_int_equal(a.n, 0);
-    assert_int_equal(ps_restore_find(folder, &r), ST_OK);
-    assert_int_equal(ps_restore_read(r, 0, N_ELEMS, value, NULL, &version), ST_OK);
-    ps_restore_close(r);
+    assert_int_equal(checkpoint_restore_find(folder, &r), ST_OK);
+    assert_int_equal(checkpoint_restore_read(r, 0, N_ELEMS, value, NULL, &version), ST_OK);
+    checkpoint_restore_close(r);
     flip_last(path_of(2, 1));
     assert_int_equal(CAPTURE(found_step(&a)), -(int64_t)ST_CORRUPT);
 }
@@ -426,24 +431,24 @@ static void files_may_be_elsewhere(void **state)
 static void parts_of_one_folder_are_one(void **state)
 {
     (void)state;
-    struct ps_restore *r;
+    struct checkpoint_restore *r;
     float value[N_ELEMS];
     int64_t version;
     for (int64_t step = 1; step <= 3; step++)
         for (int k = 0; k < 2; k++)
             if (step < 3 || k == 1)
                 write_part(step, k, "a:1,b:1", home);
-    const struct ps_checkpoint_id two = {ps_term(1, 1), 2}, three = {ps_term(1, 1), 3},
-                                  four = {ps_term(1, 1), 4};
-    assert_int_equal(ps_restore_open_own(folder, two, &job, chunks, &r), ST_OK);
-    assert_int_equal(ps_restore_read(r, 0, N_ELEMS, value, NULL, &version), ST_OK);
+    const struct checkpoint_id two = {checkpoint_term(1, 1), 2}, three = {checkpoint_term(1, 1), 3},
+                               four = {checkpoint_term(1, 1), 4};
+    assert_int_equal(checkpoint_restore_open_own(folder, two, &job, chunks, &r), ST_OK);
+    assert_int_equal(checkpoint_restore_read(r, 0, N_ELEMS, value, NULL, &version), ST_OK);
     assert_true(value[0] == 2 && value[N_ELEMS - 1] == 2);
-    ps_restore_close(r);
-    assert_int_equal(ps_restore_open_own(folder, three, &job, chunks, &r), ST_OK);
-    assert_true(!ps_restore_holds(r, 0, N_ELEMS / 2));
-    assert_true(ps_restore_holds(r, N_ELEMS / 2, N_ELEMS / 2));
-    ps_restore_close(r);
-    assert_int_equal(ps_restore_open_own(folder, four, &job, chunks, &r), ST_NOT_FOUND);
+    checkpoint_restore_close(r);
+    assert_int_equal(checkpoint_restore_open_own(folder, three, &job, chunks, &r), ST_OK);
+    assert_true(!checkpoint_restore_holds(r, 0, N_ELEMS / 2));
+    assert_true(checkpoint_restore_holds(r, N_ELEMS / 2, N_ELEMS / 2));
+    checkpoint_restore_close(r);
+    assert_int_equal(checkpoint_restore_open_own(folder, four, &job, chunks, &r), ST_NOT_FOUND);
 }
 
 int main(void)

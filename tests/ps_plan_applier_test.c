@@ -106,13 +106,13 @@ static void write_file(struct rig *r, int server, struct safetensors_written *ou
         buf_unref(now.payload);
     }
     assert_int_equal(ps_snapshot_begin(snapshot, STEP), ST_OK);
-    const struct ps_checkpoint_file f = {.folder = r->folder,
-                                         .step = STEP,
-                                         .generation = term_of(1, 1),
-                                         .server = server,
-                                         .n_servers = N_SERVERS,
-                                         .job = &r->job,
-                                         .chunks = r->chunks};
+    const struct checkpoint_shard_file f = {.folder = r->folder,
+                                            .step = STEP,
+                                            .generation = term_of(1, 1),
+                                            .server = server,
+                                            .n_servers = N_SERVERS,
+                                            .job = &r->job,
+                                            .chunks = r->chunks};
     assert_int_equal(ps_snapshot_write(&f, snapshot, out), ST_OK);
     ps_snapshot_destroy(snapshot);
     ps_store_destroy(store);
@@ -134,13 +134,13 @@ static int setup(void **state)
     r->shard[1] = 1;
     for (int i = 0; i < N_SERVERS; i++)
         write_file(r, i, &files[i]);
-    const struct ps_manifest m = {.step = STEP,
-                                  .generation = term_of(1, 1),
-                                  .job = r->job,
-                                  .chunks = r->chunks,
-                                  .n_files = N_SERVERS,
-                                  .files = files};
-    assert_int_equal(ps_manifest_write(r->folder, &m), ST_OK);
+    const struct checkpoint_manifest m = {.step = STEP,
+                                          .generation = term_of(1, 1),
+                                          .job = r->job,
+                                          .chunks = r->chunks,
+                                          .n_files = N_SERVERS,
+                                          .files = files};
+    assert_int_equal(checkpoint_manifest_write(r->folder, &m), ST_OK);
     *state = r;
     return 0;
 }

@@ -25,7 +25,7 @@ static struct hosts hosts(const char *text)
     return h;
 }
 
-static struct net_plan *first(const char *servers, const struct ps_manifest *from)
+static struct net_plan *first(const char *servers, const struct checkpoint_manifest *from)
 {
     struct chunks *c = table();
     struct net_join join = {.job = {.n_workers = 3, .train_steps = 100, .batch = 8}, .chunks = c};
@@ -76,7 +76,7 @@ static void test_first(void **state)
 /* The checkpoint's sample counts, also where other workers read up to it; old ones have none. */
 static void test_from_checkpoint(void **state)
 {
-    struct ps_manifest m = {.step = 40, .job = {.n_workers = 2, .batch = 10}};
+    struct checkpoint_manifest m = {.step = 40, .job = {.n_workers = 2, .batch = 10}};
     struct net_plan *p = first("a:1", &m);
     assert_int_equal(p->source, PLAN_CHECKPOINT);
     assert_int_equal(p->step, 40);
@@ -100,7 +100,7 @@ static void test_restricted(void **state)
     static const unsigned char own[] = {1, 0, 0, 0, 1, 0}, /* files 0, 1 by servers a, b, c */
         shared[] = {1, 1, 0, 0, 0, 1}, lost[] = {1, 0, 0, 0, 0, 0};
     struct net_plan *then = first("a:1,b:1", NULL), *p = first("a:1,b:1,c:1", NULL);
-    struct ps_manifest m = {.n_files = 2, .chunks = then->chunks, .shard = then->shard};
+    struct checkpoint_manifest m = {.n_files = 2, .chunks = then->chunks, .shard = then->shard};
     assert_int_equal(plan_restrict(p, &m, own), ST_OK);
     assert_memory_equal(p->shard, then->shard, (size_t)p->chunks->n_chunks * sizeof *p->shard);
     net_plan_free(p);

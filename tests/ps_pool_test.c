@@ -86,17 +86,17 @@ static void test_outlives_owner(void **state)
 /* A store uses buffers of the store before for as long as it runs. */
 static void test_buffer_outside_segment_holds_nothing_idle(void **state)
 {
-    enum { STRIDE = SHARED_STAMP_BYTES + BYTES };
+    enum { STRIDE = SEGMENT_STAMP_BYTES + BYTES };
     struct ps_pool *pool;
-    struct net_shared *segment;
+    struct segment *segment;
     struct buf *lent, *other[2];
-    char why[SHARED_WHY_BYTES];
-    assert_int_equal(net_shared_create(STRIDE, &segment, why), ST_OK);
-    struct net_shared_name name;
-    net_shared_name_of(segment, &name);
+    char why[SEGMENT_WHY_BYTES];
+    assert_int_equal(segment_create(STRIDE, &segment, why), ST_OK);
+    struct segment_name name;
+    segment_name_of(segment, &name);
     assert_int_equal(ps_pool_create(1, 4, &pool), ST_OK);
     ps_pool_share(pool, 0, segment, 0, STRIDE, 1);
-    net_shared_unref(segment);
+    segment_unref(segment);
     assert_int_equal(ps_pool_take(pool, 0, BYTES, 1, &lent), ST_OK);
     take(pool, other, 2);
     buf_unref(other[1]);
@@ -110,9 +110,9 @@ static void test_buffer_outside_segment_holds_nothing_idle(void **state)
     assert_int_equal(n_freed, 3);
 }
 
-static int in_segment(struct net_shared *segment, const struct buf *b)
+static int in_segment(struct segment *segment, const struct buf *b)
 {
-    uint64_t at = net_shared_find(segment, b->data, b->bytes);
+    uint64_t at = segment_find(segment, b->data, b->bytes);
     assert_true(at == b->shared);
     return at != 0;
 }
@@ -121,13 +121,13 @@ static int in_segment(struct net_shared *segment, const struct buf *b)
  * and no more, they are never lost, and all lie apart. */
 static void test_segment(void **state)
 {
-    enum { PLACES = 3, STRIDE = SHARED_STAMP_BYTES + BYTES, FIRST = 128 };
+    enum { PLACES = 3, STRIDE = SEGMENT_STAMP_BYTES + BYTES, FIRST = 128 };
     struct ps_pool *pool;
-    struct net_shared *segment;
+    struct segment *segment;
     struct buf *b[6];
-    char why[SHARED_WHY_BYTES];
+    char why[SEGMENT_WHY_BYTES];
     uint64_t stamp = 0;
-    assert_int_equal(net_shared_create(FIRST + PLACES * STRIDE, &segment, why), ST_OK);
+    assert_int_equal(segment_create(FIRST + PLACES * STRIDE, &segment, why), ST_OK);
     assert_int_equal(ps_pool_create(1, 4, &pool), ST_OK);
     ps_pool_share(pool, 0, segment, FIRST, STRIDE, PLACES);
     for (int round = 0; round < 4; round++) {
@@ -141,7 +141,7 @@ static void test_segment(void **state)
         for (int i = 0; i < 6; i++)
             assert_true(((char *)b[i]->data)[0] == i && ((char *)b[i]->data)[BYTES - 1] == i);
         for (int i = 2; i < 2 + PLACES; i++)
-            assert_true(net_shared_stamp(b[i]->data) == stamp + 1);
+            assert_true(segment_stamp(b[i]->data) == stamp + 1);
         stamp++;
         n_freed = 0;
         give_back(b, 6); /* four are kept: those in the segment, and one */
@@ -149,7 +149,7 @@ static void test_segment(void **state)
     }
     assert_int_equal(ps_pool_take(pool, 0, BYTES, 1, &b[0]), ST_OK);
     ps_pool_destroy(pool);
-    net_shared_unref(segment); /* the buffer holds pool and segment */
+    segment_unref(segment); /* the buffer holds pool and segment */
     memset(b[0]->data, 1, BYTES);
     buf_unref(b[0]);
 }
@@ -157,12 +157,12 @@ static void test_segment(void **state)
 /* The kernel has no memory for a place in the segment: to touch it would end the process. */
 static void test_segment_without_memory(void **state)
 {
-    enum { PLACES = 3, STRIDE = SHARED_STAMP_BYTES + BYTES };
+    enum { PLACES = 3, STRIDE = SEGMENT_STAMP_BYTES + BYTES };
     struct ps_pool *pool;
-    struct net_shared *segment;
+    struct segment *segment;
     struct buf *b[5];
-    char why[SHARED_WHY_BYTES];
-    assert_int_equal(net_shared_create_sparse(PLACES * STRIDE, &segment, why), ST_OK);
+    char why[SEGMENT_WHY_BYTES];
+    assert_int_equal(segment_create_sparse(PLACES * STRIDE, &segment, why), ST_OK);
     assert_int_equal(ps_pool_create(1, 4, &pool), ST_OK);
     ps_pool_share(pool, 0, segment, 0, STRIDE, PLACES);
     for (int round = 0; round < 2; round++) {
@@ -176,7 +176,7 @@ static void test_segment_without_memory(void **state)
         give_back(b, 5);
     }
     ps_pool_destroy(pool);
-    net_shared_unref(segment);
+    segment_unref(segment);
     reservations_left = INT_MAX;
 }
 

@@ -44,22 +44,22 @@ static void test_listed_in_part(void **state)
 {
     (void)state;
     char folder[] = "/tmp/weir_readdir_XXXXXX", path[256], other[256];
-    const struct ps_sweep sweep = {.keep = 5};
-    struct ps_manifest_place *list = NULL;
+    const struct checkpoint_sweep sweep = {.keep = 5};
+    struct checkpoint_manifest_place *list = NULL;
     int n = 0;
     assert_non_null(mkdtemp(folder));
     put(folder, manifest);
     put(folder, shard);
     snprintf(path, sizeof path, "%s/%s", folder, shard);
     snprintf(other, sizeof other, "%s/%s", folder, manifest);
-    assert_int_equal(ps_folder_sweep(folder, &sweep), ST_OK);
+    assert_int_equal(checkpoint_retention_sweep(folder, &sweep), ST_OK);
     assert_int_equal(access(path, F_OK), 0); /* the manifest, whatever is in it, keeps it */
     fails = 1;
-    assert_int_equal(ps_folder_sweep(folder, &sweep), ST_IO);
+    assert_int_equal(checkpoint_retention_sweep(folder, &sweep), ST_IO);
     assert_int_equal(access(path, F_OK), 0);
-    assert_int_equal(ps_manifest_list(folder, &list, &n), ST_IO);
+    assert_int_equal(checkpoint_retention_list(folder, &list, &n), ST_IO);
     fails = 0;
-    assert_int_equal(ps_manifest_list(folder, &list, &n), ST_OK);
+    assert_int_equal(checkpoint_retention_list(folder, &list, &n), ST_OK);
     assert_int_equal(n, 1);
     free(list);
     unlink(path);

@@ -25,29 +25,29 @@ static struct {
     uint64_t generation; /* of the last call */
 } line = {.lock = PTHREAD_MUTEX_INITIALIZER};
 
-struct net_peer_client {
+struct peer_client {
     char unused;
 };
 
-enum status __wrap_net_peer_create(const char *addr, struct net_peer_client **out);
-void __wrap_net_peer_destroy(struct net_peer_client *c);
-enum status __wrap_net_peer_gate(struct net_peer_client *c, const struct net_gate *gate,
-                                 int64_t deadline_ms, struct net_squares_reply *reply,
-                                 char why[CONTROL_TEXT_BYTES]);
-void __wrap_net_peer_cancel(struct net_peer_client *c);
+enum status __wrap_peer_client_create(const char *addr, struct peer_client **out);
+void __wrap_peer_client_destroy(struct peer_client *c);
+enum status __wrap_peer_client_gate(struct peer_client *c, const struct net_gate *gate,
+                                    int64_t deadline_ms, struct net_squares_reply *reply,
+                                    char why[CONTROL_TEXT_BYTES]);
+void __wrap_peer_client_cancel(struct peer_client *c);
 
-enum status __wrap_net_peer_create(const char *addr, struct net_peer_client **out)
+enum status __wrap_peer_client_create(const char *addr, struct peer_client **out)
 {
     *out = calloc(1, sizeof **out);
     return *out ? ST_OK : ST_NOMEM;
 }
 
-void __wrap_net_peer_destroy(struct net_peer_client *c)
+void __wrap_peer_client_destroy(struct peer_client *c)
 {
     free(c);
 }
 
-void __wrap_net_peer_cancel(struct net_peer_client *c)
+void __wrap_peer_client_cancel(struct peer_client *c)
 {
     pthread_mutex_lock(&line.lock);
     line.cancelled = 1;
@@ -55,9 +55,9 @@ void __wrap_net_peer_cancel(struct net_peer_client *c)
     pthread_mutex_unlock(&line.lock);
 }
 
-enum status __wrap_net_peer_gate(struct net_peer_client *c, const struct net_gate *gate,
-                                 int64_t deadline_ms, struct net_squares_reply *reply,
-                                 char why[CONTROL_TEXT_BYTES])
+enum status __wrap_peer_client_gate(struct peer_client *c, const struct net_gate *gate,
+                                    int64_t deadline_ms, struct net_squares_reply *reply,
+                                    char why[CONTROL_TEXT_BYTES])
 {
     enum status st = ST_OK;
     int64_t end_ns = clock_deadline_ns(LONG_S * 1000);

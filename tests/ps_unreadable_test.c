@@ -147,34 +147,34 @@ static int exists(const char *name)
 static void save(int64_t step, const char *own)
 {
     char path[256], name[MANIFEST_NAME_BYTES], text[24], digest[65], id[1][FOLDER_ID_BYTES];
-    const struct ps_checkpoint_id of = {ps_term(1, 1), step};
+    const struct checkpoint_id of = {checkpoint_term(1, 1), step};
     float values[N_ELEMS];
     struct safetensors_written file;
     for (int i = 0; i < N_ELEMS; i++)
         values[i] = (float)step;
     const struct safetensors_tensor t = {.name = "w", .shape = {1, {N_ELEMS}}, .data = values};
     snprintf(text, sizeof text, "%lld", (long long)step);
-    assert_int_equal(ps_manifest_digest(&job, chunks, digest), ST_OK);
+    assert_int_equal(checkpoint_manifest_digest(&job, chunks, digest), ST_OK);
     const char *const metadata[][2] = {{"generation", "16777217"},
                                        {"step", text},
                                        {"server", "0"},
                                        {"servers", "1"},
                                        {"job", digest}};
     const struct safetensors_content content = {&t, 1, metadata, 5};
-    ps_manifest_file_name(of, 0, 1, name);
+    checkpoint_manifest_file_name(of, 0, 1, name);
     snprintf(path, sizeof path, "%s/%s", folder, name);
     assert_int_equal(safetensors_write(path, &content, &file), ST_OK);
-    struct ps_manifest m = {.step = step,
-                            .generation = of.generation,
-                            .job = job,
-                            .chunks = chunks,
-                            .n_files = 1,
-                            .files = &file};
+    struct checkpoint_manifest m = {.step = step,
+                                    .generation = of.generation,
+                                    .job = job,
+                                    .chunks = chunks,
+                                    .n_files = 1,
+                                    .files = &file};
     if (own) {
         snprintf(id[0], sizeof id[0], "%s", own);
         m.folder = id;
     }
-    assert_int_equal(ps_manifest_write(folder, &m), ST_OK);
+    assert_int_equal(checkpoint_manifest_write(folder, &m), ST_OK);
 }
 
 static void empty_folder(void)
@@ -218,14 +218,14 @@ static int teardown(void **state)
 }
 
 /* The step that is gone on from; < 0: minus the status. The lines are captured. */
-static int64_t found_with(const struct ps_elsewhere *elsewhere)
+static int64_t found_with(const struct checkpoint_elsewhere *elsewhere)
 {
-    struct ps_restore *r = NULL;
+    struct checkpoint_restore *r = NULL;
     capture_begin();
-    enum status st = ps_restore_find_with(folder, elsewhere, &r);
+    enum status st = checkpoint_restore_find_with(folder, elsewhere, &r);
     capture_end();
-    int64_t step = st == ST_OK ? ps_restore_manifest(r)->step : -(int64_t)st;
-    ps_restore_close(st == ST_OK ? r : NULL);
+    int64_t step = st == ST_OK ? checkpoint_restore_manifest(r)->step : -(int64_t)st;
+    checkpoint_restore_close(st == ST_OK ? r : NULL);
     return step;
 }
 
@@ -313,12 +313,12 @@ static void no_memory_says_nothing_of_a_file(void **state)
         allocation_failed = 0;
         allocation = n + 1;
         capture_begin();
-        struct ps_restore *r = NULL;
-        enum status st = ps_restore_find(folder, &r);
+        struct checkpoint_restore *r = NULL;
+        enum status st = checkpoint_restore_find(folder, &r);
         allocation = 0;
         capture_end();
-        step = st == ST_OK ? ps_restore_manifest(r)->step : -(int64_t)st;
-        ps_restore_close(st == ST_OK ? r : NULL);
+        step = st == ST_OK ? checkpoint_restore_manifest(r)->step : -(int64_t)st;
+        checkpoint_restore_close(st == ST_OK ? r : NULL);
         if (step != 8 && step != -(int64_t)ST_NOMEM)
             fail_msg("allocation %ld failed: %lld\n%s", n + 1, (long long)step, capture_text);
         n_refused += step == -(int64_t)ST_NOMEM;
@@ -340,7 +340,7 @@ static void what_is_damaged_is_passed_over(void **state)
     assert_int_equal(found(), 5);
 }
 
-static enum status is_nowhere(void *ctx, const struct ps_manifest *m, int file,
+static enum status is_nowhere(void *ctx, const struct checkpoint_manifest *m, int file,
                               char why[MANIFEST_WHY_BYTES])
 {
     (void)m, (void)file;
@@ -354,7 +354,7 @@ static void what_cannot_be_looked_for_is_not_elsewhere(void **state)
 {
     (void)state;
     int n_asked = 0;
-    const struct ps_elsewhere elsewhere = {is_nowhere, &n_asked};
+    const struct checkpoint_elsewhere elsewhere = {is_nowhere, &n_asked};
     save(8, "0123456789abcdef0123456789abcdef");
     assert_int_equal(found_with(&elsewhere), 8);
     break_calls(newer_part, CALL_OPEN, ESTALE, 2);
@@ -371,21 +371,22 @@ static void what_cannot_be_looked_for_is_not_elsewhere(void **state)
 static void a_named_one_says_why(void **state)
 {
     (void)state;
-    const struct ps_restore_query q = {.folder = folder, .name = newer};
-    struct ps_restore *r = NULL;
+    const struct checkpoint_restore_query q = {.folder = folder, .name = newer};
+    struct checkpoint_restore *r = NULL;
     break_calls(newer_part, CALL_OPEN, ESTALE, FOR_EVER);
-    assert_int_equal(CAPTURE(ps_restore_open(&q, &r)), ST_IO);
+    assert_int_equal(CAPTURE(checkpoint_restore_open(&q, &r)), ST_IO);
     assert_non_null(strstr(capture_text, newer_part));
     break_calls(newer_part, CALL_OPEN, EMFILE, FOR_EVER);
-    assert_int_equal(CAPTURE(ps_restore_open(&q, &r)), ST_NOMEM);
-    struct ps_checkpoint_id id = {ps_term(1, 1), 8};
+    assert_int_equal(CAPTURE(checkpoint_restore_open(&q, &r)), ST_NOMEM);
+    struct checkpoint_id id = {checkpoint_term(1, 1), 8};
     break_calls(newer_part, CALL_OPEN, EIO, FOR_EVER);
-    assert_int_equal(CAPTURE(ps_restore_open_own(folder, id, &job, chunks, &r)), ST_IO);
+    assert_int_equal(CAPTURE(checkpoint_restore_open_own(folder, id, &job, chunks, &r)), ST_IO);
     break_calls(NULL, CALL_OPEN, 0, 0);
     id.step = 7;
-    assert_int_equal(CAPTURE(ps_restore_open_own(folder, id, &job, chunks, &r)), ST_NOT_FOUND);
-    assert_int_equal(ps_restore_open(&q, &r), ST_OK);
-    ps_restore_close(r);
+    assert_int_equal(CAPTURE(checkpoint_restore_open_own(folder, id, &job, chunks, &r)),
+                     ST_NOT_FOUND);
+    assert_int_equal(checkpoint_restore_open(&q, &r), ST_OK);
+    checkpoint_restore_close(r);
 }
 
 static int pointer_names(const char *name)
@@ -403,26 +404,26 @@ static int pointer_names(const char *name)
 static void retention_keeps_what_it_could_not_look_at(void **state)
 {
     (void)state;
-    struct ps_manifest_place *list = NULL;
+    struct checkpoint_manifest_place *list = NULL;
     int n = 0;
-    const struct ps_sweep one = {.keep = 1};
+    const struct checkpoint_sweep one = {.keep = 1};
     save(9, NULL);
     break_calls("weir-1.1-9.json", CALL_OPEN, ESTALE, FOR_EVER);
-    assert_int_equal(ps_manifest_list(folder, &list, &n), ST_OK);
+    assert_int_equal(checkpoint_retention_list(folder, &list, &n), ST_OK);
     assert_true(n == 3 && list[0].id.step == 9 && list[0].unread && !list[0].readable);
     free(list);
-    assert_int_equal(CAPTURE(ps_folder_sweep(folder, &one)), ST_OK);
+    assert_int_equal(CAPTURE(checkpoint_retention_sweep(folder, &one)), ST_OK);
     assert_true(exists("weir-1.1-9.json") && exists("weir-1.1-9-0-of-1.safetensors"));
     assert_true(exists(newer) && exists(newer_part));   /* the newest that can be read */
     assert_false(exists(older) || exists(older_part));  /* it is not one of the newest anyhow */
     assert_true(pointer_names("path: \"weir-1.1-9\"")); /* nor is it forgotten */
     break_calls("weir-1.1-9.json", CALL_OPEN, EMFILE, FOR_EVER);
-    assert_int_equal(CAPTURE(ps_manifest_list(folder, &list, &n)), ST_NOMEM);
+    assert_int_equal(CAPTURE(checkpoint_retention_list(folder, &list, &n)), ST_NOMEM);
     check_line("weir-1.1-9.json", "ulimit -n");
-    assert_int_equal(CAPTURE(ps_folder_sweep(folder, &one)), ST_NOMEM);
+    assert_int_equal(CAPTURE(checkpoint_retention_sweep(folder, &one)), ST_NOMEM);
     assert_true(exists(newer) && exists("weir-1.1-9.json"));
     break_calls(NULL, CALL_OPEN, 0, 0);
-    assert_int_equal(ps_folder_sweep(folder, &one), ST_OK);
+    assert_int_equal(checkpoint_retention_sweep(folder, &one), ST_OK);
     assert_true(exists("weir-1.1-9.json") && !exists(newer) && !exists(newer_part));
 }
 
@@ -430,20 +431,21 @@ static void retention_keeps_what_it_could_not_look_at(void **state)
 static void a_server_keeps_parts_that_it_could_not_look_at(void **state)
 {
     (void)state;
-    struct ps_part *list = NULL;
+    struct checkpoint_part *list = NULL;
     int n = 0, n_unread = 0;
-    const struct ps_checkpoint_id kept[] = {{ps_term(1, 1), 8}};
-    const struct ps_parts_keep keep = {.kept = kept, .n_kept = 1, .generation = ps_term(1, 2)};
+    const struct checkpoint_id kept[] = {{checkpoint_term(1, 1), 8}};
+    const struct checkpoint_keep keep = {
+        .kept = kept, .n_kept = 1, .generation = checkpoint_term(1, 2)};
     break_calls(older_part, CALL_OPEN, ESTALE, FOR_EVER);
-    assert_int_equal(CAPTURE(ps_parts_list(folder, NULL, &list, &n, &n_unread)), ST_OK);
+    assert_int_equal(CAPTURE(checkpoint_parts_list(folder, NULL, &list, &n, &n_unread)), ST_OK);
     assert_true(n == 1 && n_unread == 1);
     free(list);
-    assert_int_equal(CAPTURE(ps_parts_tidy(folder, "a:1", &keep)), ST_OK);
+    assert_int_equal(CAPTURE(checkpoint_parts_clean(folder, "a:1", &keep)), ST_OK);
     assert_true(exists(older_part));
     break_calls(older_part, CALL_OPEN, EMFILE, FOR_EVER);
-    assert_int_equal(CAPTURE(ps_parts_list(folder, NULL, &list, &n, &n_unread)), ST_NOMEM);
+    assert_int_equal(CAPTURE(checkpoint_parts_list(folder, NULL, &list, &n, &n_unread)), ST_NOMEM);
     check_line(older_part, "ulimit -n");
-    assert_int_equal(CAPTURE(ps_parts_tidy(folder, "a:1", &keep)), ST_NOMEM);
+    assert_int_equal(CAPTURE(checkpoint_parts_clean(folder, "a:1", &keep)), ST_NOMEM);
     assert_true(exists(older_part));
 }
 
@@ -460,18 +462,18 @@ static void a_file_is_waited_for_that_cannot_be_looked_at(void **state)
     (void)state;
     static const int errs[] = {ESTALE, EMFILE, ENOMEM};
     char path[256], why[MANIFEST_WHY_BYTES];
-    struct ps_manifest *m = NULL;
+    struct checkpoint_manifest *m = NULL;
     snprintf(path, sizeof path, "%s/%s", folder, newer);
-    assert_int_equal(ps_manifest_read(path, &m, why), ST_OK);
+    assert_int_equal(checkpoint_manifest_read(path, &m, why), ST_OK);
     for (int i = 0; i < 3; i++) {
         int n_waits = 0;
-        const struct ps_folder_check check = {
+        const struct checkpoint_folder_check check = {
             .deadline_ns = INT64_MAX, .wait = wait_once, .ctx = &n_waits};
         break_calls(newer_part, CALL_OPEN, errs[i], 4);
-        assert_int_equal(ps_folder_check_files(folder, m, &check, why), ST_OK);
+        assert_int_equal(checkpoint_folder_check_files(folder, m, &check, why), ST_OK);
         assert_int_equal(n_waits, 4);
     }
-    ps_manifest_free(m);
+    checkpoint_manifest_free(m);
 }
 
 int main(void)

@@ -192,7 +192,7 @@ static void a_sentence_has_the_time(void **state)
     char text[STATUS_SENTENCE_BYTES];
     struct job *j = training();
     (void)state;
-    net_waiting_text("worker 1 (never joined)", 12900, text);
+    net_status_waiting_text("worker 1 (never joined)", 12900, text);
     assert_string_equal(text, "waiting for worker 1 (never joined), 12 s");
     assert_string_equal(net_status_state(&j->s), "training");
     snprintf(j->s.waiting, sizeof j->s.waiting, "worker 1 (never joined)");
@@ -220,7 +220,7 @@ static void a_label_has_no_running_figures(void **state)
     char label[STATUS_WAITING_BYTES];
     (void)state;
     for (size_t i = 0; i < sizeof labels / sizeof *labels; i++) {
-        net_waiting_label(labels[i][0], label);
+        net_status_waiting_label(labels[i][0], label);
         assert_string_equal(label, labels[i][1]);
     }
 }

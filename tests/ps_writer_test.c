@@ -157,7 +157,7 @@ static void order(struct rig *r, uint64_t number, uint64_t n, int64_t step)
                                 .store = r->store,
                                 .file = {.folder = r->folder,
                                          .step = step,
-                                         .generation = ps_term(1, n),
+                                         .generation = checkpoint_term(1, n),
                                          .n_servers = 1,
                                          .job = &r->job,
                                          .chunks = r->chunks},

@@ -284,19 +284,19 @@ static void words_are_read_and_written(void **state)
     char text[JOB_AUGMENT_BYTES];
     (void)state;
     for (size_t i = 0; i < sizeof bad / sizeof *bad; i++)
-        if (job_augment_parse(bad[i], &a))
+        if (job_input_augment_parse(bad[i], &a))
             fail_msg("taken: '%s'", bad[i]);
     assert_true(a.flip == 1 && a.cutout == 4); /* as it was */
     for (size_t i = 0; i < sizeof good / sizeof *good; i++) {
-        assert_true(job_augment_parse(good[i].text, &a));
-        assert_string_equal(job_augment_text(&a, text), good[i].again);
-        assert_true(job_augments(&a));
+        assert_true(job_input_augment_parse(good[i].text, &a));
+        assert_string_equal(job_input_augment_text(&a, text), good[i].again);
+        assert_true(job_input_augments(&a));
     }
     a = (struct job_augment){1, JOB_MAX_AUGMENT, JOB_MAX_AUGMENT, JOB_MAX_AUGMENT};
-    assert_true(job_augment_parse(job_augment_text(&a, text), &a));
+    assert_true(job_input_augment_parse(job_input_augment_text(&a, text), &a));
     a = (struct job_augment){0};
-    assert_string_equal(job_augment_text(&a, text), "");
-    assert_false(job_augments(&a));
+    assert_string_equal(job_input_augment_text(&a, text), "");
+    assert_false(job_input_augments(&a));
 }
 
 int main(void)

@@ -218,22 +218,23 @@ static void numbers_are_read_and_written(void **state)
     float v[JOB_MAX_CHANNELS], again[JOB_MAX_CHANNELS];
     char text[JOB_NUMBERS_BYTES], many[4 * JOB_MAX_CHANNELS] = "1";
     (void)state;
-    assert_int_equal(job_numbers_parse("0.1307,-3,+1e-3", v), 3);
+    assert_int_equal(job_input_numbers_parse("0.1307,-3,+1e-3", v), 3);
     assert_true(v[0] == 0.1307f && v[1] == -3 && v[2] == 1e-3f);
-    assert_string_equal(job_numbers_text(v, 3, text), "0.1307,-3,0.001");
-    assert_string_equal(job_numbers_text(v, 0, text), "none");
+    assert_string_equal(job_input_numbers_text(v, 3, text), "0.1307,-3,0.001");
+    assert_string_equal(job_input_numbers_text(v, 0, text), "none");
     for (size_t i = 0; i < sizeof bad / sizeof *bad; i++)
-        if (job_numbers_parse(bad[i], v) != 0)
+        if (job_input_numbers_parse(bad[i], v) != 0)
             fail_msg("taken: '%s'", bad[i]);
     for (int i = 1; i < JOB_MAX_CHANNELS; i++)
         strcat(many, ",1");
-    assert_int_equal(job_numbers_parse(many, v), JOB_MAX_CHANNELS);
+    assert_int_equal(job_input_numbers_parse(many, v), JOB_MAX_CHANNELS);
     strcat(many, ",1");
-    assert_int_equal(job_numbers_parse(many, v), 0);
+    assert_int_equal(job_input_numbers_parse(many, v), 0);
     for (int i = 0; i < JOB_MAX_CHANNELS; i++)
         v[i] = -rng_uniform(rng_key(2, RNG_TEST, 0), (uint64_t)i) * 1e-30f;
-    assert_int_equal(job_numbers_parse(job_numbers_text(v, JOB_MAX_CHANNELS, text), again),
-                     JOB_MAX_CHANNELS);
+    assert_int_equal(
+        job_input_numbers_parse(job_input_numbers_text(v, JOB_MAX_CHANNELS, text), again),
+        JOB_MAX_CHANNELS);
     assert_memory_equal(v, again, sizeof v);
 }
 

@@ -331,8 +331,8 @@ static void apply(struct worker *w, const char *how)
             sets[i]->normal = w->normal;
     if (w->normal.n > 0)
         LOG_I("samples are normalised: mean %s, standard deviation %s%s",
-              job_numbers_text(w->normal.mean, w->normal.n, mean),
-              job_numbers_text(w->normal.std, w->normal.n, std), how);
+              job_input_numbers_text(w->normal.mean, w->normal.n, mean),
+              job_input_numbers_text(w->normal.std, w->normal.n, std), how);
 }
 
 static enum status check_augment(const struct job_augment *a, const struct dataset *d)
@@ -343,7 +343,7 @@ static enum status check_augment(const struct job_augment *a, const struct datas
         const char *name;
         int pixels;
     } sized[] = {{"shift", a->shift}, {"crop", a->crop}, {"cutout", a->cutout}};
-    if (!job_augments(a))
+    if (!job_input_augments(a))
         return ST_OK;
     if (height == 1) {
         LOG_E("--augment is for pictures; samples of %s are rows of %" PRId64
@@ -367,14 +367,15 @@ static void compare_init(const struct worker *w)
     const struct job_normal *was = &w->init_result.told.normal, *is = &w->normal;
     char text[4][JOB_NUMBERS_BYTES];
     const char *of;
-    if (!w->init_result.told.normal_known || job_normal_differ(was, is, &of) < 0)
+    if (!w->init_result.told.normal_known || job_input_normal_differ(was, is, &of) < 0)
         return;
     LOG_W(
         "--init=%s: was trained on samples of mean %.150s and standard deviation %.150s, here they "
         "are %.150s and %.150s; give the same --mean and --std, if its samples were like these",
-        w->opt.init, job_numbers_text(was->mean, was->n, text[0]),
-        job_numbers_text(was->std, was->n, text[1]), job_numbers_text(is->mean, is->n, text[2]),
-        job_numbers_text(is->std, is->n, text[3]));
+        w->opt.init, job_input_numbers_text(was->mean, was->n, text[0]),
+        job_input_numbers_text(was->std, was->n, text[1]),
+        job_input_numbers_text(is->mean, is->n, text[2]),
+        job_input_numbers_text(is->std, is->n, text[3]));
 }
 
 #define LEAVE_OUT                                                                                  \
@@ -490,11 +491,11 @@ enum status input_normalise_as(struct worker *w, const char *flag, const char *f
         return ST_MISMATCH;
     }
     if ((is_given(&o->mean) || is_given(&o->std)) &&
-        job_normal_differ(&w->normal, there, &of) >= 0) {
+        job_input_normal_differ(&w->normal, there, &of) >= 0) {
         int mean = strcmp(of, "mean") == 0;
         LOG_E("--%s: %s was trained with %s, here it is %s; leave --mean and --std out", of, file,
-              job_numbers_text(mean ? there->mean : there->std, there->n, was),
-              job_numbers_text(mean ? w->normal.mean : w->normal.std, w->normal.n, is));
+              job_input_numbers_text(mean ? there->mean : there->std, there->n, was),
+              job_input_numbers_text(mean ? w->normal.mean : w->normal.std, w->normal.n, is));
         return ST_MISMATCH;
     }
     w->normal = *there;

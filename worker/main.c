@@ -37,10 +37,11 @@ static enum status write_export(const struct worker *w, int64_t global_step, int
     const struct trained_on_source source = set_up_source(w);
     const struct job_normal *n = &w->normal;
     snprintf(step, sizeof step, "%" PRId64, global_step);
-    const char *meta[OWN + TRAINED_ON_PAIRS][2] = {{"model", w->model->name},
-                                                   {"global_step", step},
-                                                   {"mean", job_numbers_text(n->mean, n->n, mean)},
-                                                   {"std", job_numbers_text(n->std, n->n, std)}};
+    const char *meta[OWN + TRAINED_ON_PAIRS][2] = {
+        {"model", w->model->name},
+        {"global_step", step},
+        {"mean", job_input_numbers_text(n->mean, n->n, mean)},
+        {"std", job_input_numbers_text(n->std, n->n, std)}};
     int n_meta = n->n > 0 ? OWN - 1 : 2, n_more = 0;
     if (is_interrupted) {
         meta[n_meta][0] = "interrupted";

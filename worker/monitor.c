@@ -67,7 +67,7 @@ static void write_waiting(FILE *f, const struct figures_view *v)
 {
     char whom[STATUS_WAITING_BYTES];
     const char *const labels[] = {"for", whom, NULL};
-    net_waiting_label(v->waiting, whom);
+    net_status_waiting_label(v->waiting, whom);
     metrics_family(f, "weir_worker_waiting_seconds", "gauge",
                    "For how long this worker has waited, and for which workers or servers.");
     if (v->waiting[0])
@@ -134,7 +134,7 @@ static int on_metrics(void *ctx, FILE *f)
 static void write_wait(FILE *f, const struct figures_view *v)
 {
     char text[STATUS_SENTENCE_BYTES];
-    net_waiting_text(v->waiting, v->waiting_ms, text);
+    net_status_waiting_text(v->waiting, v->waiting_ms, text);
     fprintf(f, "%s%s\n", v->waiting[0] ? "; " : "", v->waiting[0] ? text : "");
 }
 

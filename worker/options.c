@@ -164,7 +164,7 @@ static enum status adopt_training(struct options *o, const struct net_job *job)
         char text[FLOAT_TEXT_BYTES];
         LOG_E("--validation_dir: the job holds out %s of its training set (--validation_split); "
               "leave it out",
-              double_text(o->validation_split, text));
+              float_text_double(o->validation_split, text));
         return ST_INVALID;
     }
     if (job->validation.data.n > 0 && !options_is_given(&options_raw.eval_every))

@@ -67,7 +67,7 @@ enum status options_check_pages(struct options *o)
     int i = o->task_index;
     const char *own = i >= 0 && i < o->worker_hosts.n ? o->worker_hosts.addr[i] : NULL;
     if (r->metrics_port > 0)
-        return http_address(r->metrics_bind, own, (int)r->metrics_port, o->pages);
+        return http_listen_address(r->metrics_bind, own, (int)r->metrics_port, o->pages);
     if (!options_is_given(&r->metrics_bind))
         return ST_OK;
     LOG_E("--metrics_bind is for --metrics_port; give both or leave it out");

@@ -15,7 +15,7 @@ static enum status read_list(const char *flag, const char *text, struct options_
         out->measured = 1;
         return ST_OK;
     }
-    out->n = job_numbers_parse(text, out->value);
+    out->n = job_input_numbers_parse(text, out->value);
     for (int i = 0; positive && i < out->n; i++)
         if (out->value[i] <= 0)
             out->n = 0;
@@ -65,7 +65,7 @@ static enum status check_together(const struct options *o)
 static enum status read_augment(struct options *o)
 {
     const char *text = options_raw.augment;
-    if (text && !job_augment_parse(text, &o->augment)) {
+    if (text && !job_input_augment_parse(text, &o->augment)) {
         LOG_E("--augment: '%.100s' is no list of flip, shift:N, crop:N and cutout:N, each once at "
               "most, with N from 1 to %d",
               text, JOB_MAX_AUGMENT);

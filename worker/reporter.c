@@ -18,7 +18,7 @@ enum {
 
 struct reporter {
     struct figures *figures;
-    struct net_reporter *ps0;
+    struct report_client *ps0;
     uint64_t life;
     int64_t start_ns;
     pthread_t thread;
@@ -55,7 +55,7 @@ static int64_t report(struct reporter *r, int64_t deadline_ms)
         .ms = (clock_now_ns() - r->start_ns) / 1000000,
         .memory_bytes = metrics_resident_bytes(),
     };
-    enum status st = net_reporter_send(r->ps0, &told, deadline_ms, &next_ms);
+    enum status st = report_client_send(r->ps0, &told, deadline_ms, &next_ms);
     r->watched = st == ST_OK && next_ms > 0;
     if (st == ST_OK)
         r->untold = (struct figures_losses){.n = 0};
@@ -99,7 +99,7 @@ enum status reporter_create(const char *addr, struct figures *figures, struct re
     r->life = rng_mix((uint64_t)r->start_ns ^ (uint64_t)getpid()) | 1;
     pthread_mutex_init(&r->lock, NULL);
     clock_cond_init(&r->ends);
-    TRY(net_reporter_create(addr, &r->ps0));
+    TRY(report_client_create(addr, &r->ps0));
     err = pthread_create(&r->thread, NULL, report_main, r);
     st = err ? ST_NOMEM : ST_OK;
     TRY(st);
@@ -125,10 +125,10 @@ void reporter_destroy(struct reporter *r)
         pthread_cond_signal(&r->ends);
         pthread_mutex_unlock(&r->lock);
         if (busy) /* who does not answer now may never do so */
-            net_reporter_cancel(r->ps0);
+            report_client_cancel(r->ps0);
         pthread_join(r->thread, NULL);
     }
-    net_reporter_destroy(r->ps0);
+    report_client_destroy(r->ps0);
     pthread_cond_destroy(&r->ends);
     pthread_mutex_destroy(&r->lock);
     free(r);

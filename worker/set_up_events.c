@@ -25,10 +25,10 @@ static void add_optimizer(struct hparams *h, const struct optim_config *c)
     struct optim_config usual;
     optim_defaults(c->kind, &usual);
     add_text(h, "optimizer", optim_name(c->kind));
-    add_number(h, "learning_rate", float_typed(c->learning_rate));
+    add_number(h, "learning_rate", float_text_to_double(c->learning_rate));
     add_text(h, "lr_schedule", optim_schedule_name(c->schedule));
     if (c->kind == OPTIM_MOMENTUM || c->kind == OPTIM_NESTEROV || c->kind == OPTIM_RMSPROP)
-        add_number(h, "momentum", float_typed(c->momentum));
+        add_number(h, "momentum", float_text_to_double(c->momentum));
     const struct {
         const char *name;
         float value, usual;
@@ -41,7 +41,7 @@ static void add_optimizer(struct hparams *h, const struct optim_config *c)
                 {"clip_norm", c->clip_norm, 0}};
     for (size_t i = 0; i < sizeof more / sizeof *more; i++)
         if (more[i].value != more[i].usual)
-            add_number(h, more[i].name, float_typed(more[i].value));
+            add_number(h, more[i].name, float_text_to_double(more[i].value));
 }
 
 static void list_hparams(const struct worker *w, const struct net_job *job, struct hparams *h)

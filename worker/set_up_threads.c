@@ -53,7 +53,7 @@ static int n_more_threads(const struct worker *w, int trains)
     if (trains) /* a tower's, and the one that reads for it */
         n += 2 + n_own_threads(w);
     if (trains && w->opt.ps_hosts.n > 0) /* those that look at waits and report are the worker's */
-        n += 2 + net_grpc_threads() + NET_EXCHANGE_THREADS;
+        n += 2 + net_environment_threads() + NET_EXCHANGE_THREADS;
     return n;
 }
 

@@ -142,11 +142,11 @@ static enum status read_export(const char *path, struct trained_on *out)
 /* What the servers themselves know of the data comes first. */
 static enum status read_checkpoint(const char *path, struct trained_on *out)
 {
-    struct ps_restore *r = NULL;
+    struct checkpoint_restore *r = NULL;
     json_t *told = NULL;
-    if (ps_restore_find(path, &r) != ST_OK)
+    if (checkpoint_restore_find(path, &r) != ST_OK)
         return ST_OK;
-    const struct ps_manifest *m = ps_restore_manifest(r);
+    const struct checkpoint_manifest *m = checkpoint_restore_manifest(r);
     const struct job_data *d = &m->job.data;
     enum status st =
         m->trained_on ? json_text_load(m->trained_on, strlen(m->trained_on), &told) : ST_OK;
@@ -163,7 +163,7 @@ static enum status read_checkpoint(const char *path, struct trained_on *out)
         memcpy(out->data, d->name, sizeof out->data);
         out->sample = (struct shape){3, {d->dim[0], d->dim[1], d->dim[2]}};
     }
-    ps_restore_close(r);
+    checkpoint_restore_close(r);
     return st;
 }
 

@@ -7,7 +7,7 @@
 
 enum status validation_resume(struct validation *v)
 {
-    struct ps_best best;
+    struct checkpoint_best best;
     enum status st = v->saver ? alone_saver_found_best(v->saver, &best) : ST_NOT_FOUND;
     if (st != ST_OK)
         return st == ST_NOT_FOUND ? ST_OK : st;
@@ -40,7 +40,7 @@ void validation_settle(struct validation *v)
 
 static enum status note_best(struct validation *v)
 {
-    const struct ps_best best = {.loss = v->loss, .accuracy = v->accuracy, .data = v->data};
+    const struct checkpoint_best best = {.loss = v->loss, .accuracy = v->accuracy, .data = v->data};
     v->before = v->best;
     v->best = (struct validation_best){1, v->step, v->loss, v->accuracy};
     v->unsettled = v->saver != NULL;

@@ -38,7 +38,7 @@ static int is_over(const struct validation *v, const struct trainer_evaluation *
 
 /* The last reply says what came of it; ST_CANCELLED: nothing did. */
 static enum status tell(struct validation *v, const struct trainer_evaluation *e,
-                        struct net_evaluator *ps0, struct net_evaluation_reply *reply)
+                        struct status_client *ps0, struct net_evaluation_reply *reply)
 {
     const struct net_evaluation told = {.generation = e->generation,
                                         .ps0 = e->ps0,
@@ -55,7 +55,7 @@ static enum status tell(struct validation *v, const struct trainer_evaluation *e
     char why[CONTROL_TEXT_BYTES] = "";
     int64_t begin = clock_now_ns(), line_ns = begin + LINE_MS * INT64_C(1000000);
     for (int ms = FIRST_PAUSE_MS;; ms = ms * 2 < MAX_PAUSE_MS ? ms * 2 : MAX_PAUSE_MS) {
-        enum status st = net_evaluator_send(ps0, &told, ASK_MS, reply, why);
+        enum status st = status_client_send_evaluation(ps0, &told, ASK_MS, reply, why);
         if (st == ST_OK && !reply->again)
             return ST_OK;
         if (is_over(v, e, st, begin, why))
@@ -75,8 +75,8 @@ static enum status tell(struct validation *v, const struct trainer_evaluation *e
 enum status validation_report(struct validation *v, struct trainer_evaluation *e)
 {
     struct net_evaluation_reply reply;
-    struct net_evaluator *ps0 = NULL;
-    enum status st = net_evaluator_create(v->ps0, &ps0);
+    struct status_client *ps0 = NULL;
+    enum status st = status_client_create(v->ps0, &ps0);
     if (st != ST_OK) {
         LOG_E("out of memory for a channel to ps:0 (%s)", v->ps0);
         return st;
@@ -84,7 +84,7 @@ enum status validation_report(struct validation *v, struct trainer_evaluation *e
     atomic_store(&v->waits_ns, clock_now_ns());
     st = tell(v, e, ps0, &reply);
     atomic_store(&v->waits_ns, 0);
-    net_evaluator_destroy(ps0);
+    status_client_destroy(ps0);
     if (e->n_parts > 1)
         e->n = 0; /* not known yet */
     if (st != ST_OK)

@@ -25,9 +25,9 @@
 
 struct worker {
     struct options opt;
-    char host[MEMBER_HOST_BYTES];       /* this one's name */
-    char address[MEMBER_ADDRESS_BYTES]; /* that, and its process */
-    struct net_status joined;           /* --join: the job, as it was then */
+    char host[MEMBER_IDENTITY_HOST_BYTES];       /* this one's name */
+    char address[MEMBER_IDENTITY_ADDRESS_BYTES]; /* that, and its process */
+    struct net_status joined;                    /* --join: the job, as it was then */
     struct gpus gpus;
     int gpu_number[DEVICE_MAX];  /* of those, CUDA's */
     int n_cores;                 /* that it takes of this machine's */

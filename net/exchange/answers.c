@@ -2,15 +2,15 @@
 #include "base/log.h"
 #include "base/thread_pool.h"
 #include "base/trace.h"
-#include "net/exchange/requests.h"
+#include "net/exchange/exchange_requests.h"
 #include "net/wire/fragments.h"
 #include <stdlib.h>
 
-static const struct net_out request_none = {.kind = PIECE_NONE};
+static const struct send_queue_item request_none = {.kind = PIECE_NONE};
 
 /* Whether the piece answers what the chunk has under way; under x->lock. An answer to an earlier
  * life of a request that is queued again is none. */
-static int is_answer(const struct chunk_state *c, const struct net_piece *p)
+static int is_answer(const struct exchange_chunk *c, const struct net_piece *p)
 {
     if (c->queued)
         return 0;
@@ -55,7 +55,7 @@ static int all_fetched(const struct link *l)
 }
 
 /* The chunk's request is answered. */
-static void complete(struct link *l, struct chunk_state *c, const struct net_piece *p)
+static void complete_request(struct link *l, struct exchange_chunk *c, const struct net_piece *p)
 {
     struct net_exchange *x = l->x;
     struct session_event fetched = {.kind = EVENT_FETCHED_ALL};
@@ -67,8 +67,8 @@ static void complete(struct link *l, struct chunk_state *c, const struct net_pie
     c->version = (int64_t)p->step;
     x->waits_ns = clock_now_ns();
     x->samples = p->samples ? p->samples : x->samples;
-    int tell = request_set_item(l, c, &request_none);
-    request_acked(l, c);
+    int tell = exchange_request_set_item(l, c, &request_none);
+    exchange_request_acked(l, c);
     x->stats.received_bytes += p->payload.bytes;
     if (p->shared_offset)
         x->stats.shared_bytes += p->payload.bytes;
@@ -77,13 +77,13 @@ static void complete(struct link *l, struct chunk_state *c, const struct net_pie
     x->stats.stale += p->kind == PIECE_STALE;
     int first = !l->fetched && all_fetched(l);
     l->fetched |= first;
-    request_wake_waiters(x, c);
+    exchange_request_wake_waiters(x, c);
     pthread_mutex_unlock(&x->lock);
     buf_unref(sent);
     if (first)
-        link_step(l, &fetched);
+        exchange_session_step_link(l, &fetched);
     if (tell)
-        link_tell_busy(l);
+        exchange_session_report_busy(l);
 }
 
 /* The chunk's request will be answered later. */
@@ -91,15 +91,15 @@ static void note_taken(struct link *l, const struct net_piece *p)
 {
     struct net_exchange *x = l->x;
     pthread_mutex_lock(&x->lock);
-    struct chunk_state *c = &x->chunks[p->chunk];
+    struct exchange_chunk *c = &x->chunks[p->chunk];
     if (!c->queued && c->item.kind == PIECE_PUSH && c->item.step == p->step)
-        request_acked(l, c);
+        exchange_request_acked(l, c);
     pthread_mutex_unlock(&x->lock);
 }
 
 /* Whether the chunk waits for an answer in this dtype; under x->lock. A change is added to the
  * version before. */
-static int is_wanted_dtype(const struct chunk_state *c, const struct net_piece *p)
+static int is_wanted_dtype(const struct exchange_chunk *c, const struct net_piece *p)
 {
     const struct net_exchange *x = c->x;
     enum dtype d = chunks_dtype(x->cfg.join.chunks, (int)p->chunk, x->version_dtype);
@@ -116,27 +116,27 @@ static void note_ended(struct link *l, const struct net_piece *p)
 {
     struct net_exchange *x = l->x;
     struct session_event e = {.kind = EVENT_REBASE};
-    struct chunk_state *c = &x->chunks[p->chunk];
+    struct exchange_chunk *c = &x->chunks[p->chunk];
     int tell = 0;
     pthread_mutex_lock(&x->lock);
     int is_answer = !c->queued && c->item.kind != PIECE_NONE;
     pthread_mutex_unlock(&x->lock);
     if (!is_answer)
         return;
-    link_step(l, &e);
+    exchange_session_step_link(l, &e);
     pthread_mutex_lock(&x->lock);
     if (c->item.kind != PIECE_NONE) {
         trace_span(c->begin_ns, TRACE_EXCHANGE, "request", (int)p->chunk, p->chunk,
                    (int64_t)c->item.step);
-        tell = request_set_item(l, c, &request_none);
+        tell = exchange_request_set_item(l, c, &request_none);
         c->ended = 1;
-        request_acked(l, c);
+        exchange_request_acked(l, c);
         pthread_cond_broadcast(&x->ready);
-        exchange_notify(x);
+        exchange_session_notify(x);
     }
     pthread_mutex_unlock(&x->lock);
     if (tell)
-        link_tell_busy(l);
+        exchange_session_report_busy(l);
 }
 
 /* The version of a chunk that had no turn, as this member has it: without a payload. */
@@ -154,7 +154,7 @@ static int fits_table(const struct link *l, const struct net_piece *p)
            (unsigned)p->dtype < DTYPE_N_KINDS && p->step <= INT64_MAX &&
            (is_kept(x, p) ||
             p->payload.bytes ==
-                dtype_bytes(p->dtype, (size_t)request_chunk(x, (int)p->chunk)->n_elems));
+                dtype_bytes(p->dtype, (size_t)exchange_request_chunk(x, (int)p->chunk)->n_elems));
 }
 
 static int is_summed(const struct link *l, const struct net_piece *p)
@@ -174,7 +174,7 @@ static enum status check_sum(const struct link *l, const struct net_piece *p, ui
 /* After it was read out of the server's memory. */
 static enum status check_stamp(const struct link *l, const struct net_piece *p)
 {
-    if (!p->shared_offset || net_shared_stamp(p->payload.span->data) == p->shared_stamp)
+    if (!p->shared_offset || segment_stamp(p->payload.span->data) == p->shared_stamp)
         return ST_OK;
     LOG_W("ps:%d (%s) took chunk %u, step %llu, back before it was read; asking again", l->index,
           l->addr, p->chunk, (unsigned long long)p->step);
@@ -204,7 +204,7 @@ static void decode_part(void *ctx, int k)
 static enum status take_version(struct link *l, const struct net_piece *p)
 {
     enum status st = ST_OK;
-    const struct net_chunk *c = request_chunk(l->x, (int)p->chunk);
+    const struct net_chunk *c = exchange_request_chunk(l->x, (int)p->chunk);
     uint32_t crc = p->crc32c;
     if (p->shared_offset) {
         struct decoding d = {p->dtype, (size_t)c->n_elems, p->payload.span->data + p->payload.skip,
@@ -235,7 +235,7 @@ static void add_change(void *ctx, size_t first, const void *src, size_t n)
 static enum status take_change(struct link *l, const struct net_piece *p)
 {
     enum status st = ST_OK;
-    const struct net_chunk *c = request_chunk(l->x, (int)p->chunk);
+    const struct net_chunk *c = exchange_request_chunk(l->x, (int)p->chunk);
     struct change change = {p->dtype, l->x->cfg.params + c->first};
     struct net_payload payload = p->payload;
     struct net_span span;
@@ -255,7 +255,7 @@ done:
     return st;
 }
 
-enum status request_answer(struct link *l, const struct net_piece *p)
+enum status exchange_request_answer(struct link *l, const struct net_piece *p)
 {
     struct net_exchange *x = l->x;
     int is_its = p->chunk < (uint32_t)x->n_chunks && x->server[p->chunk] == l->index;
@@ -271,7 +271,7 @@ enum status request_answer(struct link *l, const struct net_piece *p)
               l->index, l->addr, p->payload.bytes, p->chunk, (unsigned long long)p->step);
         return ST_PROTOCOL;
     }
-    struct chunk_state *c = &x->chunks[p->chunk];
+    struct exchange_chunk *c = &x->chunks[p->chunk];
     pthread_mutex_lock(&x->lock);
     int kept = is_kept(x, p), follows = c->version + 1 == (int64_t)p->step;
     int wanted = is_answer(c, p) && (kept ? follows : is_wanted_dtype(c, p));
@@ -285,6 +285,6 @@ enum status request_answer(struct link *l, const struct net_piece *p)
                                                  : take_version(l, p);
     if (st != ST_OK)
         return st;
-    complete(l, c, p);
+    complete_request(l, c, p);
     return ST_OK;
 }

@@ -41,7 +41,7 @@ static void *reconnect_main(void *arg)
             if (gone)
                 link_destroy(gone);
             else
-                exchange_step(x, &timer);
+                exchange_session_step(x, &timer);
             pthread_mutex_lock(&x->lock);
         } else if (x->wake_ns == INT64_MAX) {
             pthread_cond_wait(&x->work, &x->lock);
@@ -56,19 +56,19 @@ static void *reconnect_main(void *arg)
 /* Memory that servers on this host can read contributions from; without it they go by TCP. */
 static void make_segment(struct net_exchange *x)
 {
-    char why[SHARED_WHY_BYTES];
+    char why[SEGMENT_WHY_BYTES];
     size_t bytes = chunks_wire_bytes(x->cfg.join.chunks, x->push_dtype);
     if (!x->cfg.shared_memory)
         return;
-    if (net_shared_create(bytes, &x->segment, why) == ST_OK)
-        net_shared_name_of(x->segment, &x->cfg.join.segment);
+    if (segment_create(bytes, &x->segment, why) == ST_OK)
+        segment_name_of(x->segment, &x->cfg.join.segment);
     else
         LOG_W("no shared memory: %s; payloads go by TCP", why);
 }
 
-struct net_shared *net_exchange_gradients(struct net_exchange *x, enum dtype dtype)
+struct segment *net_exchange_gradients(struct net_exchange *x, enum dtype dtype)
 {
-    return x->segment && x->push_dtype == dtype ? net_shared_ref(x->segment) : NULL;
+    return x->segment && x->push_dtype == dtype ? segment_ref(x->segment) : NULL;
 }
 
 static enum status check_config(const struct net_exchange_config *cfg)
@@ -104,7 +104,7 @@ enum status net_exchange_create(const struct net_exchange_config *cfg, struct ne
     struct net_exchange *x = calloc(1, sizeof *x);
     if (!x)
         return ST_NOMEM;
-    net_rt_init();
+    grpc_runtime_init();
     x->cfg = *cfg;
     if (x->cfg.wait_line_ms <= 0)
         x->cfg.wait_line_ms = EXCHANGE_WAIT_LINE_MS;
@@ -126,7 +126,7 @@ enum status net_exchange_create(const struct net_exchange_config *cfg, struct ne
         x->chunks[i].x = x;
         x->chunks[i].version = -1;
     }
-    TRY(net_pollers_create(1, &x->pollers));
+    TRY(grpc_runtime_pollers_create(1, &x->pollers));
     TRY(link_create(x, cfg->ps_hosts->addr[0], &x->links[0]));
     x->links[0]->index = 0;
     x->n_links = 1;
@@ -158,7 +158,7 @@ static int all_idle(const struct net_exchange *x)
 static void close_links(struct net_exchange *x)
 {
     const struct session_event e = {.kind = EVENT_CLOSE};
-    exchange_step(x, &e);
+    exchange_session_step(x, &e);
     pthread_mutex_lock(&x->lock);
     while (!all_idle(x)) /* calls were cancelled, goodbyes have a deadline */
         pthread_cond_wait(&x->changed, &x->lock);
@@ -201,9 +201,9 @@ void net_exchange_destroy(struct net_exchange *x)
         ; /* release_chunk tells when the last has come back */
     int64_t left = x->n_refs;
     pthread_mutex_unlock(&x->lock);
-    net_pollers_destroy(x->pollers);
+    grpc_runtime_pollers_destroy(x->pollers);
     free_links(x);
-    net_rt_shutdown();
+    grpc_runtime_shutdown();
     if (left > 0) {
         LOG_E("%lld payloads are still held by gRPC; their memory is left alone", (long long)left);
         return;
@@ -212,7 +212,7 @@ void net_exchange_destroy(struct net_exchange *x)
         buf_unref(x->chunks[i].init_bytes);
     if (!x->stages_in_segment)
         free(x->staged);
-    net_shared_unref(x->segment);
+    segment_unref(x->segment);
     residuals_destroy(x->residuals);
     free(x->session);
     free(x->server);
@@ -253,7 +253,7 @@ void exchange_begin_wait(struct net_exchange *x)
     x->n_waiting++;
 }
 
-static int is_ready(const struct chunk_state *c, int64_t step)
+static int is_ready(const struct exchange_chunk *c, int64_t step)
 {
     return c->item.kind == PIECE_NONE && c->refs == 0 && c->version >= step;
 }
@@ -267,10 +267,10 @@ enum status net_exchange_wait_until(struct net_exchange *x, int first, int n, in
         return ST_RANGE;
     net_exchange_flush(x);
     pthread_mutex_lock(&x->lock);
-    enum status st = exchange_status(x);
+    enum status st = exchange_session_status(x);
     exchange_begin_wait(x);
     for (int i = first + n - 1; i >= first && st == ST_OK;) {
-        struct chunk_state *c = &x->chunks[i];
+        struct exchange_chunk *c = &x->chunks[i];
         if (c->ended) {
             st = ST_REBASED;
         } else if (is_ready(c, step)) {
@@ -279,7 +279,7 @@ enum status net_exchange_wait_until(struct net_exchange *x, int first, int n, in
             c->n_waiters++;
             int late = wait_ready(x, deadline_ns); /* woken by answers, failures and cancel */
             c->n_waiters--;
-            st = exchange_status(x);
+            st = exchange_session_status(x);
             if (st == ST_OK && late && !is_ready(c, step))
                 st = ST_DEADLINE;
         }
@@ -300,8 +300,8 @@ int net_exchange_is_busy(struct net_exchange *x, int chunk)
     if (chunk < 0 || chunk >= x->n_chunks)
         return 0;
     pthread_mutex_lock(&x->lock);
-    const struct chunk_state *c = &x->chunks[chunk];
-    int busy = exchange_status(x) == ST_OK && !c->ended && c->item.kind != PIECE_NONE;
+    const struct exchange_chunk *c = &x->chunks[chunk];
+    int busy = exchange_session_status(x) == ST_OK && !c->ended && c->item.kind != PIECE_NONE;
     pthread_mutex_unlock(&x->lock);
     return busy;
 }
@@ -333,7 +333,7 @@ enum status net_exchange_leave_failed(struct net_exchange *x, int done, const ch
     snprintf(x->leave_error, sizeof x->leave_error, "%s", error);
     int left = x->n_left;
     pthread_mutex_unlock(&x->lock);
-    exchange_step(x, &e);
+    exchange_session_step(x, &e);
     pthread_mutex_lock(&x->lock);
     while (x->n_left == left || x->n_leaves > 0) /* each ends at its deadline at the latest */
         pthread_cond_wait(&x->changed, &x->lock);
@@ -358,12 +358,12 @@ enum status net_exchange_leave_soon(struct net_exchange *x, int64_t deadline_ms)
     const struct session_event e = {.kind = EVENT_LEAVE_SOON};
     const struct session *s = x->session;
     int64_t deadline = clock_deadline_ns(deadline_ms);
-    exchange_step(x, &e);
+    exchange_session_step(x, &e);
     pthread_mutex_lock(&x->lock);
-    while (s->leave != LEAVE_TOLD && x->st == ST_OK && s->state < SESSION_LEAVING && !is_out(s) &&
-           clock_cond_wait(&x->changed, &x->lock, deadline) == 0)
+    while (s->leave != LEAVE_REPORTED && x->st == ST_OK && s->state < SESSION_LEAVING &&
+           !is_out(s) && clock_cond_wait(&x->changed, &x->lock, deadline) == 0)
         ;
-    int gone = s->leave == LEAVE_TOLD || is_out(s);
+    int gone = s->leave == LEAVE_REPORTED || is_out(s);
     enum status st = x->st != ST_OK ? x->st : gone ? ST_OK : ST_DEADLINE;
     pthread_mutex_unlock(&x->lock);
     return st;
@@ -372,14 +372,14 @@ enum status net_exchange_leave_soon(struct net_exchange *x, int64_t deadline_ms)
 int net_exchange_is_leaving(struct net_exchange *x)
 {
     pthread_mutex_lock(&x->lock);
-    int leaving = x->session->leave == LEAVE_TOLD;
+    int leaving = x->session->leave == LEAVE_REPORTED;
     pthread_mutex_unlock(&x->lock);
     return leaving;
 }
 
 void net_exchange_cancel(struct net_exchange *x)
 {
-    exchange_fail(x, ST_CANCELLED);
+    exchange_session_fail(x, ST_CANCELLED);
 }
 
 int64_t net_exchange_silence_ms(struct net_exchange *x)

@@ -70,7 +70,7 @@ void net_exchange_destroy(struct net_exchange *x); /* NULL is fine */
  * server on this host: its data are a flat block of chunks->n_elems values, zeros at first. With a
  * reference for the caller, who may outlive the exchange; NULL: there is no such place, or the
  * job's contributions are in another dtype. */
-struct net_shared *net_exchange_gradients(struct net_exchange *x, enum dtype dtype);
+struct segment *net_exchange_gradients(struct net_exchange *x, enum dtype dtype);
 
 /* Waits for all servers (without end, or until cancel), joins, sends or fetches the first version.
  * out->step: the step to go on from; in lockstep all chunks are at it, also where this member's

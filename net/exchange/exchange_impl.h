@@ -11,30 +11,30 @@
 #include "net/rpc/send_queue.h"
 
 /* The one request that a chunk may have under way, and what is known of the chunk. */
-struct chunk_state {
+struct exchange_chunk {
     struct net_exchange *x;
-    struct net_out item;    /* kind PIECE_NONE: nothing under way */
-    int queued;             /* waits in its link to be sent */
-    size_t in_flight;       /* bytes of it that count in the link's */
-    int refs;               /* payload slices of it that gRPC still holds */
-    int n_waiters;          /* threads that wait for it to become ready */
-    int64_t begin_ns;       /* of the request, for the trace; 0: not traced */
-    struct buf *init_bytes; /* INIT: a copy of the first value, until it is answered */
-    int64_t version;        /* held in params; -1: none */
-    int ended;              /* its last version of this generation is made */
+    struct send_queue_item item; /* kind PIECE_NONE: nothing under way */
+    int queued;                  /* waits in its link to be sent */
+    size_t in_flight;            /* bytes of it that count in the link's */
+    int refs;                    /* payload slices of it that gRPC still holds */
+    int n_waiters;               /* threads that wait for it to become ready */
+    int64_t begin_ns;            /* of the request, for the trace; 0: not traced */
+    struct buf *init_bytes;      /* INIT: a copy of the first value, until it is answered */
+    int64_t version;             /* held in params; -1: none */
+    int ended;                   /* its last version of this generation is made */
 };
 
 struct net_exchange {
     struct net_exchange_config cfg;
     int n_chunks;
     enum dtype push_dtype, version_dtype;
-    struct net_shared *segment; /* contributions that servers on this host read in place; NULL */
+    struct segment *segment; /* contributions that servers on this host read in place; NULL */
     uint8_t *staged; /* contributions as they are sent (chunks_wire_at); NULL: fp32, in place */
     int stages_in_segment, proposed; /* `staged` is there; wire_auto_propose has measured */
     struct residuals *residuals;     /* NULL: nothing is kept of what rounding takes off */
-    struct chunk_state *chunks;
+    struct exchange_chunk *chunks;
     int *fragment; /* each chunk's; NULL: all go in each step (fragments.h) */
-    struct net_pollers *pollers;
+    struct grpc_runtime_pollers *pollers;
     pthread_t reconnect_thread;
     int reconnect_runs;
 
@@ -67,16 +67,16 @@ struct net_exchange {
 };
 
 /* Tells the session, and does what it says. */
-void exchange_step(struct net_exchange *x, const struct session_event *e);
-void exchange_fail(struct net_exchange *x, enum status st);
+void exchange_session_step(struct net_exchange *x, const struct session_event *e);
+void exchange_session_fail(struct net_exchange *x, enum status st);
 /* Releases the lock while it reads the folder. */
-int exchange_ask_if_over(struct net_exchange *x) REQUIRES(x->lock);
+int exchange_session_ask_if_over(struct net_exchange *x) REQUIRES(x->lock);
 void exchange_begin_wait(struct net_exchange *x); /* notes that a caller waits; under x->lock */
 /* Returns true while a caller waits, also between two slices of a wait: Python waits in slices so
  * that signals are handled. Under x->lock. */
 int exchange_is_waiting(const struct net_exchange *x);
-void exchange_notify(const struct net_exchange *x); /* by event_fd; under x->lock */
+void exchange_session_notify(const struct net_exchange *x); /* by event_fd; under x->lock */
 /* What requests and waits end with: ST_OK, ST_REBASED, or why the session failed; under x->lock. */
-enum status exchange_status(const struct net_exchange *x);
+enum status exchange_session_status(const struct net_exchange *x);
 
 #endif

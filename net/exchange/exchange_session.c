@@ -9,7 +9,7 @@
 #include "base/log.h"
 #include "base/term.h"
 #include "base/utf8.h"
-#include "net/exchange/requests.h"
+#include "net/exchange/exchange_requests.h"
 #include "net/exchange/wire_auto.h"
 #include <stdio.h>
 #include <string.h>
@@ -41,11 +41,13 @@ static void forget_all(struct net_exchange *x)
     int64_t lowest = lowest_version(x);
     if (lowest >= 0)
         x->reached = lowest;
-    request_forget_all(x);
+    exchange_request_forget_all(x);
 }
 
-/* What concerns memory alone; the link that the rest is about, which stays until link_unuse. */
-static struct link *apply(struct net_exchange *x, const struct session_action *a, struct step *step)
+/* What concerns memory alone; the link that the rest is about, which stays until
+ * exchange_session_unuse_link. */
+static struct link *apply_action(struct net_exchange *x, const struct session_action *a,
+                                 struct step *step)
 {
     struct link *l = NULL;
     switch (a->kind) {
@@ -101,14 +103,14 @@ static void step_session(struct net_exchange *x, const struct session_event *e, 
 {
     session_step(x->session, e, now, &step->out);
     for (int i = 0; i < step->out.n; i++)
-        step->target[i] = apply(x, &step->out.act[i], step);
+        step->target[i] = apply_action(x, &step->out.act[i], step);
     if (step->out.wake_ns < x->wake_ns)
         pthread_cond_signal(&x->work);
     x->wake_ns = step->out.wake_ns;
     pthread_cond_broadcast(&x->changed);
     if (step->out.n > 0) {
         pthread_cond_broadcast(&x->ready);
-        exchange_notify(x);
+        exchange_session_notify(x);
     }
 }
 
@@ -151,19 +153,19 @@ static void set_status(struct net_exchange *x, enum status st)
     x->st = st;
     pthread_cond_broadcast(&x->changed);
     pthread_cond_broadcast(&x->ready);
-    exchange_notify(x);
+    exchange_session_notify(x);
     pthread_mutex_unlock(&x->lock);
 }
 
 /* It cannot wait: an eventfd's number does not get near its end by ones. */
-void exchange_notify(const struct net_exchange *x)
+void exchange_session_notify(const struct net_exchange *x)
 {
     const uint64_t one = 1;
     if (x->cfg.event_fd > 0 && write(x->cfg.event_fd, &one, sizeof one) < 0)
         LOG_D("eventfd %d: it cannot be written to", x->cfg.event_fd);
 }
 
-enum status exchange_status(const struct net_exchange *x)
+enum status exchange_session_status(const struct net_exchange *x)
 {
     return x->st == ST_OK && x->session->state == SESSION_REBASED ? ST_REBASED : x->st;
 }
@@ -187,7 +189,7 @@ static void carry_out(struct net_exchange *x, const struct step *step)
             link_leave(l, a);
         else
             write_line(l, a, step->reason);
-        link_unuse(l);
+        exchange_session_unuse_link(l);
     }
 }
 
@@ -204,7 +206,7 @@ static void step_on(struct net_exchange *x, struct step *step, int64_t now)
     }
 }
 
-void exchange_step(struct net_exchange *x, const struct session_event *e)
+void exchange_session_step(struct net_exchange *x, const struct session_event *e)
 {
     struct step step;
     int64_t now = clock_now_ns();
@@ -228,7 +230,7 @@ static int step_link(struct link *l, struct session_event *e, int64_t now, struc
     return !l->retired;
 }
 
-void link_step(struct link *l, struct session_event *e)
+void exchange_session_step_link(struct link *l, struct session_event *e)
 {
     struct step step = {.out = {.n = 0}};
     struct net_exchange *x = l->x;
@@ -240,15 +242,15 @@ void link_step(struct link *l, struct session_event *e)
         step_on(x, &step, now);
 }
 
-void link_end_call(struct link *l, struct session_event *e, const char *reason,
-                   struct server_set *set)
+void exchange_session_end_call(struct link *l, struct session_event *e, const char *reason,
+                               struct server_set *set)
 {
     struct step step = {.out = {.n = 0}};
     struct net_exchange *x = l->x;
     int64_t now = clock_now_ns();
     pthread_mutex_lock(&x->lock);
     l->calling = l->up = 0;
-    request_queue_clear(l);
+    exchange_request_queue_clear(l);
     utf8_copy_words(l->reason, sizeof l->reason, reason);
     x->offered = set;
     int known = step_link(l, e, now, &step);
@@ -258,7 +260,7 @@ void link_end_call(struct link *l, struct session_event *e, const char *reason,
         step_on(x, &step, now);
 }
 
-void link_tell_busy(struct link *l)
+void exchange_session_report_busy(struct link *l)
 {
     struct session_event e = {.kind = EVENT_BUSY};
     struct step step = {.out = {.n = 0}};
@@ -272,7 +274,7 @@ void link_tell_busy(struct link *l)
         step_on(x, &step, now);
 }
 
-void link_unuse(struct link *l)
+void exchange_session_unuse_link(struct link *l)
 {
     struct net_exchange *x = l->x;
     pthread_mutex_lock(&x->lock);
@@ -284,10 +286,10 @@ void link_unuse(struct link *l)
     pthread_mutex_unlock(&x->lock);
 }
 
-void exchange_fail(struct net_exchange *x, enum status st)
+void exchange_session_fail(struct net_exchange *x, enum status st)
 {
     const struct session_event e = {.kind = EVENT_FAIL, .st = st};
-    exchange_step(x, &e);
+    exchange_session_step(x, &e);
 }
 
 static int is_over(const struct session *s)
@@ -295,7 +297,7 @@ static int is_over(const struct session *s)
     return s->state == SESSION_LEAVING || s->state == SESSION_LEFT || s->state == SESSION_CLOSED;
 }
 
-int exchange_ask_if_over(struct net_exchange *x)
+int exchange_session_ask_if_over(struct net_exchange *x)
 {
     int64_t silent_ms = x->links[0]->silent_ns / 1000000;
     if (silent_ms < x->over_asked_ms)
@@ -319,12 +321,12 @@ static enum status join_all(struct net_exchange *x)
     pthread_mutex_lock(&x->lock);
     int begun = x->n_begun, out = x->n_out;
     pthread_mutex_unlock(&x->lock);
-    exchange_step(x, &e);
+    exchange_session_step(x, &e);
     pthread_mutex_lock(&x->lock);
     exchange_begin_wait(x);
     for (;;) {
-        int over = exchange_ask_if_over(x);
-        st = x->n_out != out ? ST_CANCELLED : exchange_status(x);
+        int over = exchange_session_ask_if_over(x);
+        st = x->n_out != out ? ST_CANCELLED : exchange_session_status(x);
         if (st == ST_OK && (over || is_over(x->session)))
             st = ST_CANCELLED;
         if (st != ST_OK || (x->n_begun != begun && x->n_refs == 0))
@@ -344,7 +346,7 @@ static enum status go_back(struct net_exchange *x, int64_t step)
     enum status st = ST_OK;
     for (int i = 0; i < x->n_chunks; i++)
         if (net_exchange_version(x, i) > step)
-            TRY(request_version(x, i, step));
+            TRY(exchange_request_version(x, i, step));
     TRY(net_exchange_wait(x, 0, x->n_chunks, step));
     for (int i = 0; i < x->n_chunks; i++) {
         int64_t version = net_exchange_version(x, i);
@@ -373,8 +375,8 @@ static struct net_place place_of(const struct net_exchange *x)
 
 /* `before`: the generation that this member was in. In the member's steps, of which so many are one
  * of the servers. */
-static void say_start(const struct net_start *s, uint64_t before, int64_t reached, int n_servers,
-                      int steps)
+static void log_generation(const struct net_start *s, uint64_t before, int64_t reached,
+                           int n_servers, int steps)
 {
     if (before == 0 || before == s->generation)
         return;
@@ -413,6 +415,6 @@ enum status net_exchange_start(struct net_exchange *x, struct net_start *out)
     int64_t reached = x->reached;
     int n_servers = x->n_links;
     pthread_mutex_unlock(&x->lock);
-    say_start(out, before, reached, n_servers, job_local_steps(&x->cfg.join.job));
+    log_generation(out, before, reached, n_servers, job_local_steps(&x->cfg.join.job));
     return ST_OK;
 }

@@ -14,16 +14,16 @@ enum {
     SLOW_MS = 4000,  /* and one that took more should be smaller */
 };
 
-struct net_fetch_client {
+struct fetch_client {
     struct net_unary *unary;
     pthread_mutex_t lock; /* guards `cancelled` */
     pthread_cond_t wake;
     int cancelled; /* since the last run ended */
 };
 
-enum status net_fetch_create(const char *addr, struct net_fetch_client **out)
+enum status fetch_client_create(const char *addr, struct fetch_client **out)
 {
-    struct net_fetch_client *c = calloc(1, sizeof *c);
+    struct fetch_client *c = calloc(1, sizeof *c);
     if (!c)
         return ST_NOMEM;
     enum status st = net_unary_create(addr, FETCH_MESSAGE_BYTES, &c->unary);
@@ -37,7 +37,7 @@ enum status net_fetch_create(const char *addr, struct net_fetch_client **out)
     return ST_OK;
 }
 
-void net_fetch_destroy(struct net_fetch_client *c)
+void fetch_client_destroy(struct fetch_client *c)
 {
     if (!c)
         return;
@@ -47,7 +47,7 @@ void net_fetch_destroy(struct net_fetch_client *c)
     free(c);
 }
 
-void net_fetch_cancel(struct net_fetch_client *c)
+void fetch_client_cancel(struct fetch_client *c)
 {
     pthread_mutex_lock(&c->lock);
     c->cancelled = 1;
@@ -56,7 +56,7 @@ void net_fetch_cancel(struct net_fetch_client *c)
     net_unary_cancel(c->unary);
 }
 
-static int is_cancelled(struct net_fetch_client *c)
+static int is_cancelled(struct fetch_client *c)
 {
     pthread_mutex_lock(&c->lock);
     int cancelled = c->cancelled;
@@ -65,7 +65,7 @@ static int is_cancelled(struct net_fetch_client *c)
 }
 
 /* Until the time, or until the run is cancelled. */
-static void rest_until(struct net_fetch_client *c, int64_t ns)
+static void rest_until(struct fetch_client *c, int64_t ns)
 {
     pthread_mutex_lock(&c->lock);
     while (!c->cancelled && clock_cond_wait(&c->wake, &c->lock, ns) == 0)
@@ -74,8 +74,8 @@ static void rest_until(struct net_fetch_client *c, int64_t ns)
 }
 
 /* One message there and one back. */
-static enum status call(struct net_fetch_client *c, const struct net_fetch_request *request,
-                        int64_t ms, struct message_fetched *to, char why[MESSAGE_WHY_BYTES])
+static enum status call(struct fetch_client *c, const struct net_fetch_request *request, int64_t ms,
+                        struct message_fetched *to, char why[MESSAGE_WHY_BYTES])
 {
     struct net_unary_bytes out = {NULL, 0}, in = {NULL, 0};
     enum status st = ST_OK;
@@ -83,12 +83,12 @@ static enum status call(struct net_fetch_client *c, const struct net_fetch_reque
     to->chunk = request->chunk;
     to->n_taken = 0;
     snprintf(why, MESSAGE_WHY_BYTES, "out of memory");
-    TRY(message_pack_fetch(request, &out.data, &out.n));
+    TRY(message_fetch_pack(request, &out.data, &out.n));
     st = net_unary_call(c->unary, "/weir.v1.Weir/Fetch", &out, ms, &in, why);
     if (st == ST_REFUSED) /* for who this server is, which new certificates or tokens may change */
         st = ST_UNAVAILABLE;
     TRY(st);
-    st = message_unpack_fetch_reply(in.data, in.n, to, why);
+    st = message_fetch_reply_unpack(in.data, in.n, to, why);
     if (st == ST_INVALID)
         st = ST_PROTOCOL;
 done:
@@ -111,7 +111,7 @@ static void pace_ok(struct pace *p, int64_t ns)
         p->n /= 2;
 }
 
-static enum status run(struct net_fetch_client *c, struct net_fetch_request rest, int64_t stall_ms,
+static enum status run(struct fetch_client *c, struct net_fetch_request rest, int64_t stall_ms,
                        struct message_fetched *to, char why[MESSAGE_WHY_BYTES])
 {
     struct pace pace = {1, FETCH_REPLY_CHUNKS};
@@ -148,10 +148,10 @@ static enum status run(struct net_fetch_client *c, struct net_fetch_request rest
     return ST_OK;
 }
 
-enum status net_fetch_run(struct net_fetch_client *c, const struct net_fetch_request *request,
-                          int64_t stall_ms,
-                          enum status (*take)(void *ctx, const struct net_fetched *chunk),
-                          void *ctx, char why[CONTROL_TEXT_BYTES])
+enum status fetch_client_run(struct fetch_client *c, const struct net_fetch_request *request,
+                             int64_t stall_ms,
+                             enum status (*take)(void *ctx, const struct net_fetched *chunk),
+                             void *ctx, char why[CONTROL_TEXT_BYTES])
 {
     char text[MESSAGE_WHY_BYTES] = "the time is up";
     struct message_fetched to = {.take = take, .ctx = ctx};

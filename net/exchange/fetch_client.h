@@ -9,17 +9,17 @@
 #include "net/wire/fetch.h"
 
 /* Asks addr until it has everything: a server that is busy or away is asked again. */
-struct net_fetch_client;
-enum status net_fetch_create(const char *addr, struct net_fetch_client **out);
-void net_fetch_destroy(struct net_fetch_client *c); /* NULL is fine */
+struct fetch_client;
+enum status fetch_client_create(const char *addr, struct fetch_client **out);
+void fetch_client_destroy(struct fetch_client *c); /* NULL is fine */
 /* take: called in the order of request->chunk; another answer than ST_OK ends the run with it.
  * stall_ms: ST_DEADLINE if no chunk comes for so long (twice that, where several were to come in
  * one message), however long the run takes; what was taken before is the caller's. */
-enum status net_fetch_run(struct net_fetch_client *c, const struct net_fetch_request *request,
-                          int64_t stall_ms,
-                          enum status (*take)(void *ctx, const struct net_fetched *chunk),
-                          void *ctx, char why[CONTROL_TEXT_BYTES]);
+enum status fetch_client_run(struct fetch_client *c, const struct net_fetch_request *request,
+                             int64_t stall_ms,
+                             enum status (*take)(void *ctx, const struct net_fetched *chunk),
+                             void *ctx, char why[CONTROL_TEXT_BYTES]);
 /* Ends the run under way with ST_CANCELLED; if there is none, the next. */
-void net_fetch_cancel(struct net_fetch_client *c);
+void fetch_client_cancel(struct fetch_client *c);
 
 #endif

@@ -30,11 +30,11 @@ static enum status call(struct net_unary *u, size_t pad, double *seconds, int *h
     struct net_status status;
     char text[MESSAGE_WHY_BYTES] = "out of memory";
     enum status st = ST_OK;
-    TRY(message_pack_status_request(0, pad, &request.data, &request.n));
+    TRY(message_status_request_pack(0, pad, &request.data, &request.n));
     int64_t began = clock_now_ns();
     TRY(net_unary_call(u, "/weir.v1.Weir/Status", &request, CALL_MS, &reply, text));
     *seconds = (double)(clock_now_ns() - began) * 1e-9;
-    TRY(message_unpack_status(reply.data, reply.n, &status, text));
+    TRY(message_status_unpack(reply.data, reply.n, &status, text));
     *has_job = status.generation > 0 && status.state != STATE_DONE;
     net_status_free(&status);
 done:
@@ -85,7 +85,7 @@ enum status net_line_measure(const char *addr, struct net_line *out, char why[CO
     struct net_unary *u = NULL;
     struct net_line l = {.rtt_s = 1e9};
     double seconds;
-    enum status st = net_unary_create(addr, RT_MAX_MESSAGE_BYTES, &u);
+    enum status st = net_unary_create(addr, GRPC_RUNTIME_MAX_MESSAGE_BYTES, &u);
     if (st != ST_OK) {
         snprintf(why, CONTROL_TEXT_BYTES, "out of memory");
         return st;

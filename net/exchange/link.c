@@ -5,7 +5,7 @@
 #include "base/digest.h"
 #include "base/log.h"
 #include "base/trace.h"
-#include "net/exchange/requests.h"
+#include "net/exchange/exchange_requests.h"
 #include "net/exchange/wire_auto.h"
 #include "net/wire/job_steps.h"
 #include "net/wire/message.h"
@@ -17,7 +17,8 @@ enum { LINK_JOIN_MS = 10000, LINK_GAP_MS = 2 * LINK_JOIN_MS, LINK_SOON_MS = 5000
 
 static grpc_call *make_call(struct link *l, const char *path, int64_t deadline_ms)
 {
-    return net_channel_call(l->channel, net_pollers_queue(l->x->pollers), path, deadline_ms);
+    return net_channel_call(l->channel, grpc_runtime_pollers_queue(l->x->pollers), path,
+                            deadline_ms);
 }
 
 /* Makes the link's call known, so that link_cancel finds it, and ends it if that was called before.
@@ -63,15 +64,16 @@ int link_idle(const struct link *l)
 /* Under the lock: something can be sent, and is worth it. */
 static int can_send(const struct link *l, int eager)
 {
-    return l->up && bidi_may_send(&l->stream) && (eager || l->queue.bytes >= OUTQ_EAGER_BYTES);
+    return l->up && bidi_may_send(&l->stream) &&
+           (eager || l->queue.bytes >= SEND_QUEUE_EAGER_BYTES);
 }
 
 void link_pump(struct link *l, int eager)
 {
-    struct outq_batch batch;
-    struct net_out items[OUTQ_FRAME_PIECES];
+    struct send_queue_batch batch;
+    struct send_queue_item items[SEND_QUEUE_FRAME_PIECES];
     pthread_mutex_lock(&l->x->lock);
-    int go = can_send(l, eager) && request_take(l, &batch, items) > 0;
+    int go = can_send(l, eager) && exchange_request_take(l, &batch, items) > 0;
     if (go)
         bidi_begin_send(&l->stream);
     pthread_mutex_unlock(&l->x->lock);
@@ -83,7 +85,7 @@ void link_pump(struct link *l, int eager)
     for (int i = 0; i < batch.n && !l->arena; i++)
         if (!items[i].shared_offset)
             items[i].crc32c = digest_crc32c(0, items[i].data, items[i].bytes);
-    bidi_send(&l->stream, outq_frame(&batch));
+    bidi_send(&l->stream, send_queue_frame(&batch));
 }
 
 static void on_written(void *ctx)
@@ -108,15 +110,15 @@ static enum status on_piece(void *ctx, const struct net_frame_head *head,
     if (piece->shared_offset) {
         there = *piece;
         piece = &there;
-        if (there.shared_offset <= SHARED_STAMP_BYTES ||
-            (there.shared_offset - 1) % SHARED_STAMP_BYTES ||
+        if (there.shared_offset <= SEGMENT_STAMP_BYTES ||
+            (there.shared_offset - 1) % SEGMENT_STAMP_BYTES ||
             !payload_find(l->arena, &there, &span)) {
             LOG_E("ps:%d (%s) names %u bytes for chunk %u that do not lie in its memory", l->index,
                   l->addr, there.shared_bytes, there.chunk);
             return ST_PROTOCOL;
         }
     }
-    enum status st = request_answer(l, piece);
+    enum status st = exchange_request_answer(l, piece);
     trace_end(begin, TRACE_RECEIVE, "receive chunk", NULL, piece->chunk, (int64_t)piece->step);
     return st;
 }
@@ -126,7 +128,7 @@ static enum status handle_message(struct link *l, grpc_byte_buffer *message)
     char why[256];
     size_t n = 0;
     struct net_frame_head head;
-    enum status st = net_spans_of(message, &l->spans, &l->spans_room, &n);
+    enum status st = grpc_runtime_spans_of(message, &l->spans, &l->spans_room, &n);
     why[0] = 0;
     if (st == ST_OK)
         st = frame_decode(l->spans, n, &head, on_piece, l, why, sizeof why);
@@ -135,7 +137,7 @@ static enum status handle_message(struct link *l, grpc_byte_buffer *message)
         LOG_E("ps:%d (%s) sent a frame that does not decode: %s; are both the same version?",
               l->index, l->addr, why);
     if (st == ST_PROTOCOL || st == ST_REFUSED || st == ST_NOMEM)
-        exchange_fail(l->x, st);
+        exchange_session_fail(l->x, st);
     return st;
 }
 
@@ -162,7 +164,7 @@ static enum bidi_next on_received(void *ctx, grpc_byte_buffer *message)
     return BIDI_READ;
 }
 
-static void note_heard(struct link *l)
+static void note_answered(struct link *l)
 {
     pthread_mutex_lock(&l->x->lock);
     l->failed_ns = l->silent_ns = 0;
@@ -186,7 +188,7 @@ static void on_ended(void *ctx, const char *reason)
     struct link *l = ctx;
     struct session_event e = {.kind = EVENT_STREAM_DOWN, .received = l->received};
     forget_call(l);
-    link_end_call(l, &e, reason, NULL);
+    exchange_session_end_call(l, &e, reason, NULL);
 }
 
 static const struct bidi_handler stream_handler = {on_received, on_written, on_sent, on_ended};
@@ -196,11 +198,11 @@ static const struct bidi_handler stream_handler = {on_received, on_written, on_s
 static void open_arena(struct link *l)
 {
     struct net_exchange *x = l->x;
-    char why[SHARED_WHY_BYTES];
+    char why[SEGMENT_WHY_BYTES];
     int lends = x->segment && l->offered.bytes > 0;
-    net_shared_unref(l->arena);
+    segment_unref(l->arena);
     l->arena = NULL;
-    if (lends && net_shared_open(&l->offered, &l->arena, why) != ST_OK)
+    if (lends && segment_open(&l->offered, &l->arena, why) != ST_OK)
         LOG_D("ps:%d (%s): its memory cannot be read here: %s", l->index, l->addr, why);
     pthread_mutex_lock(&x->lock);
     l->lends = lends;
@@ -217,9 +219,9 @@ void link_open(struct link *l, const struct session_action *a)
     if (a->first == FIRST_RENEW_AND_INIT)
         x->cfg.first_values(x->cfg.ctx, x->cfg.params);
     open_arena(l);
-    if (a->first != FIRST_NOTHING && request_first(l, a->first != FIRST_PULL) != ST_OK) {
+    if (a->first != FIRST_NOTHING && exchange_request_first(l, a->first != FIRST_PULL) != ST_OK) {
         LOG_E("no memory for the first values");
-        exchange_fail(x, ST_NOMEM);
+        exchange_session_fail(x, ST_NOMEM);
     }
     grpc_call *call = make_call(l, "/weir.v1.Weir/Exchange", 0);
     set_call(l, call);
@@ -228,10 +230,10 @@ void link_open(struct link *l, const struct session_action *a)
     l->head = (struct net_frame_head){a->generation, (uint32_t)a->rank, x->cfg.join.incarnation};
     l->up = 1;
     l->received = 0;
-    request_queue_all(l);
+    exchange_request_queue_all(l);
     pthread_mutex_unlock(&x->lock);
-    link_step(l, &up);
-    link_tell_busy(l);
+    exchange_session_step_link(l, &up);
+    exchange_session_report_busy(l);
     link_pump(l, 1);
     bidi_release(&l->stream);
 }
@@ -250,7 +252,7 @@ static void adopt_job(struct net_exchange *x, const struct net_place *place)
 }
 
 /* The session is told of a server's answer. */
-static void tell_answer(struct link *l, const struct net_join_reply *reply)
+static void report_answer(struct link *l, const struct net_join_reply *reply)
 {
     struct session_event e = {.kind = EVENT_JOIN_ANSWER,
                               .answer = reply->answer,
@@ -273,7 +275,7 @@ static void tell_answer(struct link *l, const struct net_join_reply *reply)
         set = (struct server_set){.links = NULL};
         e = (struct session_event){.kind = EVENT_JOIN_FAILED, .st = ST_NOMEM};
     }
-    link_end_call(l, &e, reason, &set);
+    exchange_session_end_call(l, &e, reason, &set);
     server_set_free(&set);
 }
 
@@ -283,23 +285,23 @@ static void handle_reply(struct link *l, grpc_byte_buffer *message)
     char why[MESSAGE_WHY_BYTES] = "out of memory";
     uint8_t *data = NULL;
     size_t bytes = 0;
-    enum status st = net_bytes_of(message, &data, &bytes);
+    enum status st = grpc_runtime_bytes_of(message, &data, &bytes);
     if (st == ST_OK)
-        st = message_unpack_reply(data, bytes, &reply, why);
+        st = message_reply_unpack(data, bytes, &reply, why);
     free(data);
     if (st == ST_OK) {
-        tell_answer(l, &reply);
+        report_answer(l, &reply);
     } else {
         struct session_event e = {.kind = EVENT_JOIN_FAILED,
                                   .st = st == ST_NOMEM ? st : ST_PROTOCOL};
         LOG_E("join at ps:%d (%s) failed: %s", l->index, l->addr, why);
-        link_end_call(l, &e, why, NULL);
+        exchange_session_end_call(l, &e, why, NULL);
     }
     hosts_free(&reply.servers);
     free(reply.server);
 }
 
-static void tell_failed(struct link *l, grpc_status_code code, const char *text)
+static void report_failed(struct link *l, grpc_status_code code, const char *text)
 {
     struct session_event e = {.kind = EVENT_JOIN_FAILED, .st = ST_UNAVAILABLE};
     if (code == GRPC_STATUS_INVALID_ARGUMENT) {
@@ -309,10 +311,10 @@ static void tell_failed(struct link *l, grpc_status_code code, const char *text)
         LOG_E("ps:%d (%s) refuses this worker: %s", l->index, l->addr, text);
         e.st = ST_REFUSED;
     }
-    link_end_call(l, &e, text[0] ? text : "no answer", NULL);
+    exchange_session_end_call(l, &e, text[0] ? text : "no answer", NULL);
 }
 
-static void on_join(struct net_op *op, int ok)
+static void on_join(struct grpc_runtime_op *op, int ok)
 {
     struct link *l = (struct link *)((char *)op - offsetof(struct link, join_op));
     grpc_byte_buffer *message = l->join.incoming;
@@ -324,13 +326,13 @@ static void on_join(struct net_op *op, int ok)
     grpc_call_unref(l->call); /* the other reference */
     forget_call(l);
     if (answered)
-        note_heard(l);
+        note_answered(l);
     else
         note_failed(l);
     if (answered && message)
         handle_reply(l, message);
     else
-        tell_failed(l, l->join.code, text);
+        report_failed(l, l->join.code, text);
     if (message)
         grpc_byte_buffer_destroy(message);
 }
@@ -346,17 +348,17 @@ void link_join(struct link *l, const struct session_action *a)
     join.generation = a->generation;
     join.ps0 = a->ps0;
     join.member = a->member;
-    enum status st = message_pack_join(&join, &data, &bytes);
+    enum status st = message_join_pack(&join, &data, &bytes);
     unary_batch_init(&l->join, data, bytes, ops);
     free(data);
     set_call(l, make_call(l, "/weir.v1.Weir/Join", LINK_JOIN_MS));
-    if (st != ST_OK || !net_op_start(&l->join_op, l->call, ops, UNARY_BATCH_OPS))
+    if (st != ST_OK || !grpc_runtime_op_start(&l->join_op, l->call, ops, UNARY_BATCH_OPS))
         on_join(&l->join_op, 0);
 }
 
 /* A goodbye under way. */
 struct leave_call {
-    struct net_op op; /* first: on_left casts */
+    struct grpc_runtime_op op; /* first: on_left casts */
     struct link *link;
     int soon;
     grpc_call *call;
@@ -367,12 +369,12 @@ static void end_leave(struct link *l, int soon, enum status st)
 {
     struct net_exchange *x = l->x;
     struct session_event e = {.kind = EVENT_LEAVE_ANSWER, .soon = soon, .st = st};
-    link_step(l, &e);
+    exchange_session_step_link(l, &e);
     pthread_mutex_lock(&x->lock);
     x->n_leaves--;
     pthread_cond_broadcast(&x->changed);
     pthread_mutex_unlock(&x->lock);
-    link_unuse(l);
+    exchange_session_unuse_link(l);
 }
 
 static enum status leave_status(grpc_status_code code)
@@ -382,7 +384,7 @@ static enum status leave_status(grpc_status_code code)
     return code == GRPC_STATUS_DEADLINE_EXCEEDED ? ST_DEADLINE : ST_UNAVAILABLE;
 }
 
-static void on_left(struct net_op *op, int ok)
+static void on_left(struct grpc_runtime_op *op, int ok)
 {
     struct leave_call *c = (struct leave_call *)op;
     struct link *l = c->link;
@@ -413,7 +415,7 @@ void link_leave(struct link *l, const struct session_action *a)
         memcpy(leave.error, x->leave_error, sizeof leave.error);
     int64_t deadline_ms = a->soon ? LINK_SOON_MS : x->leave_ms > 0 ? x->leave_ms : 1;
     pthread_mutex_unlock(&x->lock);
-    if (!c || message_pack_leave(&leave, &data, &bytes) != ST_OK) {
+    if (!c || message_leave_pack(&leave, &data, &bytes) != ST_OK) {
         LOG_W("no goodbye to ps:%d (%s): out of memory", l->index, l->addr);
         free(c);
         end_leave(l, a->soon, ST_NOMEM);
@@ -425,8 +427,8 @@ void link_leave(struct link *l, const struct session_action *a)
     c->call = make_call(l, "/weir.v1.Weir/Leave", deadline_ms);
     unary_batch_init(&c->batch, data, bytes, ops);
     free(data);
-    net_op_init(&c->op, on_left);
-    if (!net_op_start(&c->op, c->call, ops, UNARY_BATCH_OPS))
+    grpc_runtime_op_init(&c->op, on_left);
+    if (!grpc_runtime_op_start(&c->op, c->call, ops, UNARY_BATCH_OPS))
         on_left(&c->op, 0);
 }
 
@@ -440,11 +442,11 @@ enum status link_create(struct net_exchange *x, const char *addr, struct link **
     l->addr = strdup(addr);
     l->queue.bits = calloc((size_t)x->n_chunks / 64 + 1, sizeof *l->queue.bits);
     if (!l->addr || !l->queue.bits ||
-        net_channel_create(l->addr, RT_MAX_MESSAGE_BYTES, &l->channel) != ST_OK) {
+        net_channel_create(l->addr, GRPC_RUNTIME_MAX_MESSAGE_BYTES, &l->channel) != ST_OK) {
         link_destroy(l);
         return ST_NOMEM;
     }
-    net_op_init(&l->join_op, on_join);
+    grpc_runtime_op_init(&l->join_op, on_join);
     bidi_init(&l->stream, &stream_handler, l, &x->lock);
     *out = l;
     return ST_OK;
@@ -459,7 +461,7 @@ void link_close(struct link *l)
 void link_destroy(struct link *l)
 {
     link_close(l);
-    net_shared_unref(l->arena);
+    segment_unref(l->arena);
     free(l->spans);
     free(l->change);
     free(l->queue.bits);

@@ -27,12 +27,12 @@ struct link {
     struct net_exchange *x;
     char *addr; /* host:port */
     struct net_channel *channel;
-    struct net_op join_op; /* with `join`: of the join under way */
+    struct grpc_runtime_op join_op; /* with `join`: of the join under way */
     struct unary_batch join;
     struct bidi stream;
-    struct net_shared_name offered; /* the server's memory, by its last answer */
-    struct net_shared *arena;       /* the server's versions, if it is on this host; NULL */
-    int told;                       /* that it is has been logged */
+    struct segment_name offered; /* the server's memory, by its last answer */
+    struct segment *arena;       /* the server's versions, if it is on this host; NULL */
+    int told;                    /* that it is has been logged */
     int64_t send_begin_ns, send_chunk, send_step; /* of the frame going out, for the trace */
     struct net_span *spans;
     size_t spans_room;
@@ -68,11 +68,11 @@ void link_cancel(struct link *l);
 void link_leave(struct link *l, const struct session_action *a);
 void link_pump(struct link *l, int eager); /* the next frame; eager: however small it is */
 /* Tells the session something about the link, and does what it says. */
-void link_step(struct link *l, struct session_event *e);
+void exchange_session_step_link(struct link *l, struct session_event *e);
 /* The link's call has ended, as e says. set: the answer's servers, to be turned to; or NULL. */
-void link_end_call(struct link *l, struct session_event *e, const char *reason,
-                   struct server_set *set);
-void link_tell_busy(struct link *l); /* where n_under_way and told_busy differ */
-void link_unuse(struct link *l);
+void exchange_session_end_call(struct link *l, struct session_event *e, const char *reason,
+                               struct server_set *set);
+void exchange_session_report_busy(struct link *l); /* where n_under_way and told_busy differ */
+void exchange_session_unuse_link(struct link *l);
 
 #endif

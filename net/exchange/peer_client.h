@@ -13,20 +13,20 @@
 #include "net/wire/gate.h"
 #include "net/wire/squares.h"
 
-struct net_peer_client;
-enum status net_peer_create(const char *addr, struct net_peer_client **out);
-void net_peer_destroy(struct net_peer_client *c); /* NULL is fine */
+struct peer_client;
+enum status peer_client_create(const char *addr, struct peer_client **out);
+void peer_client_destroy(struct peer_client *c); /* NULL is fine */
 /* Ends the call under way with ST_CANCELLED; if there is none, the next. */
-void net_peer_cancel(struct net_peer_client *c);
+void peer_client_cancel(struct peer_client *c);
 
-enum status net_peer_control(struct net_peer_client *c, const struct net_control *request,
-                             int64_t deadline_ms, struct net_control_reply *reply,
-                             char why[CONTROL_TEXT_BYTES]);
-enum status net_peer_squares(struct net_peer_client *c, const struct net_squares *squares,
+enum status peer_client_control(struct peer_client *c, const struct net_control *request,
+                                int64_t deadline_ms, struct net_control_reply *reply,
+                                char why[CONTROL_TEXT_BYTES]);
+enum status peer_client_squares(struct peer_client *c, const struct net_squares *squares,
+                                int64_t deadline_ms, struct net_squares_reply *reply,
+                                char why[CONTROL_TEXT_BYTES]);
+enum status peer_client_gate(struct peer_client *c, const struct net_gate *gate,
                              int64_t deadline_ms, struct net_squares_reply *reply,
                              char why[CONTROL_TEXT_BYTES]);
-enum status net_peer_gate(struct net_peer_client *c, const struct net_gate *gate,
-                          int64_t deadline_ms, struct net_squares_reply *reply,
-                          char why[CONTROL_TEXT_BYTES]);
 
 #endif

@@ -5,13 +5,13 @@
 
 enum { REPLY_BYTES = 1024 };
 
-struct net_reporter {
+struct report_client {
     struct net_unary *unary;
 };
 
-enum status net_reporter_create(const char *addr, struct net_reporter **out)
+enum status report_client_create(const char *addr, struct report_client **out)
 {
-    struct net_reporter *r = calloc(1, sizeof *r);
+    struct report_client *r = calloc(1, sizeof *r);
     enum status st = r ? net_unary_create(addr, REPLY_BYTES, &r->unary) : ST_NOMEM;
     if (st == ST_OK)
         *out = r;
@@ -20,29 +20,29 @@ enum status net_reporter_create(const char *addr, struct net_reporter **out)
     return st;
 }
 
-void net_reporter_destroy(struct net_reporter *r)
+void report_client_destroy(struct report_client *r)
 {
     if (r)
         net_unary_destroy(r->unary);
     free(r);
 }
 
-enum status net_reporter_send(struct net_reporter *r, const struct net_report *report,
-                              int64_t deadline_ms, int *next_ms)
+enum status report_client_send(struct report_client *r, const struct net_report *report,
+                               int64_t deadline_ms, int *next_ms)
 {
     struct net_unary_bytes request = {NULL, 0}, reply = {NULL, 0};
     char why[MESSAGE_WHY_BYTES];
     enum status st = ST_OK;
-    TRY(message_pack_report(report, &request.data, &request.n));
+    TRY(message_report_pack(report, &request.data, &request.n));
     TRY(net_unary_call(r->unary, "/weir.v1.Reports/Report", &request, deadline_ms, &reply, why));
-    st = message_unpack_report_reply(reply.data, reply.n, next_ms, why);
+    st = message_report_reply_unpack(reply.data, reply.n, next_ms, why);
 done:
     free(request.data);
     free(reply.data);
     return st;
 }
 
-void net_reporter_cancel(struct net_reporter *r)
+void report_client_cancel(struct report_client *r)
 {
     net_unary_cancel(r->unary);
 }

@@ -5,13 +5,13 @@
 #define NET_EXCHANGE_REPORT_CLIENT_H
 #include "net/wire/report.h"
 
-struct net_reporter;
-enum status net_reporter_create(const char *addr, struct net_reporter **out);
-void net_reporter_destroy(struct net_reporter *r); /* NULL is fine */
+struct report_client;
+enum status report_client_create(const char *addr, struct report_client **out);
+void report_client_destroy(struct report_client *r); /* NULL is fine */
 /* *next_ms: when the next is wanted; 0: nobody watches. */
-enum status net_reporter_send(struct net_reporter *r, const struct net_report *report,
-                              int64_t deadline_ms, int *next_ms);
+enum status report_client_send(struct report_client *r, const struct net_report *report,
+                               int64_t deadline_ms, int *next_ms);
 /* Ends the send under way, or the next one. */
-void net_reporter_cancel(struct net_reporter *r);
+void report_client_cancel(struct report_client *r);
 
 #endif

@@ -3,7 +3,7 @@
  * that links are numbered as the session numbers them. Sets are made and put in place by the
  * poller alone, which needs no lock to read the present one. */
 #include "base/log.h"
-#include "net/exchange/requests.h"
+#include "net/exchange/exchange_requests.h"
 #include <stdlib.h>
 #include <string.h>
 
@@ -16,7 +16,7 @@ void server_set_free(struct server_set *set)
         if (!set->gone[i]->retired)
             continue;
         link_cancel(set->gone[i]);
-        link_unuse(set->gone[i]);
+        exchange_session_unuse_link(set->gone[i]);
     }
     free(set->links);
     free(set->gone);

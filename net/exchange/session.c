@@ -1,6 +1,6 @@
 /* net/exchange/session.c - see session.h. session_step has the event's own rules; what follows from
- * the state alone, whatever event led to it, is in settle: which links are to be joined, cancelled
- * or told, and whether a START or a LEAVE has come to its end. */
+ * the state alone, whatever event led to it, is in settle_session: which links are to be joined,
+ * cancelled or told, and whether a START or a LEAVE has come to its end. */
 #include "net/exchange/session.h"
 #include <string.h>
 
@@ -34,13 +34,13 @@ void session_init(struct session *s, const struct session_config *cfg)
 }
 
 /* 0: nothing new may begin. */
-static int goes_on(const struct session *s)
+static int is_active(const struct session *s)
 {
     return s->state >= SESSION_ASKING && s->state <= SESSION_ENDING;
 }
 
 /* The present generation comes, or has come, to its end. */
-static int ends(const struct session *s)
+static int is_ending(const struct session *s)
 {
     return s->state == SESSION_ASKING || s->state == SESSION_ENDING || s->state == SESSION_REBASED;
 }
@@ -50,7 +50,7 @@ static int is_wanted(const struct session *s, int i)
 {
     if (s->state == SESSION_ASKING)
         return i == 0 || s->link[i].busy;
-    return goes_on(s);
+    return is_active(s);
 }
 
 static int has_call(const struct session_link *l)
@@ -64,7 +64,8 @@ static int is_up(const struct session_link *l)
     return (l->phase == LINK_STREAMING || l->phase == LINK_OPENING) && l->cancel == DO_NOTHING;
 }
 
-static struct session_action *act(struct session_out *out, enum session_action_kind kind, int link)
+static struct session_action *add_action(struct session_out *out, enum session_action_kind kind,
+                                         int link)
 {
     struct session_action *a = &out->act[out->n++];
     memset(a, 0, sizeof *a);
@@ -73,31 +74,31 @@ static struct session_action *act(struct session_out *out, enum session_action_k
     return a;
 }
 
-static void say(struct session_out *out, enum session_line line, int link, int64_t seconds)
+static void add_line(struct session_out *out, enum session_line line, int link, int64_t seconds)
 {
-    struct session_action *a = act(out, ACTION_LINE, link);
+    struct session_action *a = add_action(out, ACTION_LINE, link);
     a->line = line;
     a->seconds = seconds;
 }
 
-static void cancel(struct session_link *l)
+static void cancel_call(struct session_link *l)
 {
     if (has_call(l) && l->cancel == DO_NOTHING)
         l->cancel = DO_DUE;
 }
 
-static void fail(struct session *s, enum status st, struct session_out *out)
+static void fail_session(struct session *s, enum status st, struct session_out *out)
 {
     if (s->st != ST_OK || st == ST_OK)
         return;
     s->st = st;
     if (s->state < SESSION_LEAVING)
         s->state = SESSION_FAILED;
-    act(out, ACTION_FAIL, 0)->st = st;
+    add_action(out, ACTION_FAIL, 0)->st = st;
 }
 
 /* Joins without delay when it is next down. */
-static void hurry(const struct session *s, struct session_link *l)
+static void join_at_once(const struct session *s, struct session_link *l)
 {
     int64_t line_ms = s->cfg.wait_line_ms;
     int64_t first_ms = s->cfg.first_line_ms > 0 ? s->cfg.first_line_ms : FIRST_LINE_MS;
@@ -111,16 +112,16 @@ static void hurry(const struct session *s, struct session_link *l)
 }
 
 /* The generation is over: what was under way is given up. */
-static void rebase(struct session *s, struct session_out *out)
+static void rebase_links(struct session *s, struct session_out *out)
 {
     int asks = s->state == SESSION_ASKING || s->state == SESSION_JOINING;
     s->state = asks ? SESSION_ASKING : SESSION_REBASED;
     for (int i = 0; i < s->n_links; i++) {
         s->link[i].progress = PROGRESS_NONE;
         s->link[i].busy = 0;
-        cancel(&s->link[i]);
+        cancel_call(&s->link[i]);
     }
-    act(out, ACTION_REBASED, 0);
+    add_action(out, ACTION_REBASED, 0);
 }
 
 /* When the next join is due; `asked`: the server is there, and says to ask again. */
@@ -148,17 +149,17 @@ static void end_call(struct session *s, int i, int asked, struct session_out *ou
     l->cancel = DO_NOTHING;
     l->phase = wanted ? LINK_DOWN : LINK_HELD;
     if (cancelled) /* by this session, for a join that is due at once: nothing was lost */
-        hurry(s, l);
+        join_at_once(s, l);
     if (was_stream) {
         l->down_ns = s->now_ns;
         l->line_ns = s->now_ns + s->cfg.wait_line_ms * MS;
     }
-    if (wanted && was_stream && !ends(s)) {
+    if (wanted && was_stream && !is_ending(s)) {
         l->lost = 1;
-        say(out, LINE_LOST, i, 0);
+        add_line(out, LINE_LOST, i, 0);
     } else if (wanted && s->now_ns >= l->line_ns) {
         l->line_ns = s->now_ns + s->cfg.wait_line_ms * MS;
-        say(out, LINE_WAITING, i, (s->now_ns - l->down_ns) / (1000 * MS));
+        add_line(out, LINE_WAITING, i, (s->now_ns - l->down_ns) / (1000 * MS));
     }
     plan_retry(s, l, asked || cancelled);
 }
@@ -192,8 +193,8 @@ static int set_servers(struct session *s, const struct session_event *e, struct 
         next[i].idle = i > 0 && e->idle && e->idle[i] && e->ps0;
         if (i == 0)
             continue;
-        cancel(&next[i]);
-        hurry(s, &next[i]);
+        cancel_call(&next[i]);
+        join_at_once(s, &next[i]);
     }
     memcpy(s->link, next, (size_t)e->n_servers * sizeof *next);
     s->n_links = e->n_servers;
@@ -201,7 +202,7 @@ static int set_servers(struct session *s, const struct session_event *e, struct 
     s->generation = e->generation;
     s->ps0 = e->ps0;
     s->state = SESSION_JOINING;
-    act(out, ACTION_SET_SERVERS, 0)->generation = e->generation;
+    add_action(out, ACTION_SET_SERVERS, 0)->generation = e->generation;
     return 1;
 }
 
@@ -235,13 +236,13 @@ static int take_answer(struct session *s, const struct session_event *e, struct 
     struct session_link *l = &s->link[e->link];
     enum session_first first;
     if (e->link == 0 && !place_fits(s, &e->place)) {
-        say(out, LINE_NO_INDEX, 0, 0);
-        fail(s, ST_PROTOCOL, out);
+        add_line(out, LINE_NO_INDEX, 0, 0);
+        fail_session(s, ST_PROTOCOL, out);
         return 0;
     }
     if (!find_first(s, l, e, &first)) {
-        say(out, LINE_PARAMETERS_LOST, e->link, 0);
-        fail(s, ST_UNAVAILABLE, out);
+        add_line(out, LINE_PARAMETERS_LOST, e->link, 0);
+        fail_session(s, ST_UNAVAILABLE, out);
         return 0;
     }
     if (e->link == 0) {
@@ -250,7 +251,7 @@ static int take_answer(struct session *s, const struct session_event *e, struct 
     }
     s->has_first_values |= first == FIRST_RENEW_AND_INIT;
     l->phase = LINK_OPENING;
-    struct session_action *a = act(out, ACTION_OPEN, e->link);
+    struct session_action *a = add_action(out, ACTION_OPEN, e->link);
     a->generation = s->generation;
     a->rank = s->place.n_members > 0 ? s->place.rank : s->cfg.member;
     a->first = first;
@@ -265,16 +266,16 @@ enum verdict {
 };
 
 /* The one place where generations are compared. */
-static enum verdict judge(struct session *s, const struct session_event *e)
+static enum verdict judge_generation(struct session *s, const struct session_event *e)
 {
     int older = e->generation<s->generation, newer = e->generation> s->generation;
     if (e->generation > s->heard) {
         s->heard = e->generation;
         s->heard_ps0 = e->ps0;
     }
-    if (!goes_on(s) || older)
+    if (!is_active(s) || older)
         return VERDICT_WAIT;
-    if (!newer && s->generation > 0 && (!ends(s) || s->link[e->link].busy))
+    if (!newer && s->generation > 0 && (!is_ending(s) || s->link[e->link].busy))
         return VERDICT_IN_STEP;
     if (!newer)
         return VERDICT_WAIT;
@@ -287,20 +288,20 @@ static enum verdict judge(struct session *s, const struct session_event *e)
 static void turn_back(struct session *s, int i, struct session_out *out)
 {
     s->link[i].phase = LINK_DOWN; /* the call that brought it has ended */
-    rebase(s, out);
+    rebase_links(s, out);
 }
 
 static void take_welcome(struct session *s, const struct session_event *e, struct session_out *out)
 {
-    enum verdict verdict = judge(s, e);
+    enum verdict verdict = judge_generation(s, e);
     int fits = 1;
     if (verdict == VERDICT_NEXT)
         fits = e->map != MAP_BAD && set_servers(s, e, out);
     else if (verdict == VERDICT_IN_STEP && e->link == 0)
         fits = e->map == MAP_SAME;
     if (!fits) {
-        say(out, LINE_BAD_MAP, 0, 0);
-        fail(s, ST_PROTOCOL, out);
+        add_line(out, LINE_BAD_MAP, 0, 0);
+        fail_session(s, ST_PROTOCOL, out);
     } else if (verdict == VERDICT_NEXT || verdict == VERDICT_IN_STEP) {
         if (take_answer(s, e, out))
             return;
@@ -319,13 +320,13 @@ static void on_join_answer(struct session *s, const struct session_event *e,
     if (l->cancel != DO_NOTHING) {
         end_call(s, e->link, 1, out);
     } else if (e->answer == JOIN_REFUSED) {
-        say(out, LINE_REFUSED, e->link, 0);
-        fail(s, ST_REFUSED, out);
+        add_line(out, LINE_REFUSED, e->link, 0);
+        fail_session(s, ST_REFUSED, out);
         end_call(s, e->link, 0, out);
     } else if (e->answer == JOIN_RETRY) { /* maybe since it is in a newer generation */
         l->waits = 1;
         int is_member = s->generation > 0; /* else there is none that it comes from */
-        if (is_member && judge(s, e) == VERDICT_AHEAD)
+        if (is_member && judge_generation(s, e) == VERDICT_AHEAD)
             turn_back(s, e->link, out);
         end_call(s, e->link, 1, out);
     } else {
@@ -340,7 +341,7 @@ static void on_join_failed(struct session *s, const struct session_event *e,
         return;
     s->link[e->link].waits = 0;
     if (e->st == ST_REFUSED || e->st == ST_PROTOCOL || e->st == ST_NOMEM)
-        fail(s, e->st, out);
+        fail_session(s, e->st, out);
     end_call(s, e->link, 0, out);
 }
 
@@ -356,7 +357,7 @@ static void on_stream_up(struct session *s, const struct session_event *e, struc
     if (l->progress == PROGRESS_NONE)
         l->progress = PROGRESS_JOINED;
     if (l->lost)
-        say(out, LINE_BACK, e->link, 0);
+        add_line(out, LINE_BACK, e->link, 0);
     l->lost = 0;
 }
 
@@ -380,7 +381,7 @@ static void on_start(struct session *s)
     s->state = SESSION_ASKING;
     for (int i = 0; i < s->n_links; i++)
         if (i == 0 || s->link[i].phase != LINK_HELD)
-            hurry(s, &s->link[i]);
+            join_at_once(s, &s->link[i]);
 }
 
 static void on_leave(struct session *s, const struct session_event *e)
@@ -400,8 +401,8 @@ static void on_leave(struct session *s, const struct session_event *e)
 static void on_leave_answer(struct session *s, const struct session_event *e)
 {
     struct session_link *l = &s->link[e->link];
-    if (e->soon && s->leave == LEAVE_TELLING) {
-        s->leave = e->st == ST_OK ? LEAVE_TOLD : LEAVE_WANTED;
+    if (e->soon && s->leave == LEAVE_REPORTING) {
+        s->leave = e->st == ST_OK ? LEAVE_REPORTED : LEAVE_WANTED;
         s->tell_ns = s->now_ns + TELL_AGAIN_MS * MS;
     } else if (!e->soon && l->tell == DO_STARTED) {
         l->tell = DO_NOTHING;
@@ -410,7 +411,7 @@ static void on_leave_answer(struct session *s, const struct session_event *e)
     }
 }
 
-static void handle(struct session *s, const struct session_event *e, struct session_out *out)
+static void handle_event(struct session *s, const struct session_event *e, struct session_out *out)
 {
     switch (e->kind) {
     case EVENT_START:
@@ -450,12 +451,12 @@ static void handle(struct session *s, const struct session_event *e, struct sess
         on_leave_answer(s, e);
         break;
     case EVENT_FAIL:
-        fail(s, e->st, out);
+        fail_session(s, e->st, out);
         break;
     case EVENT_CLOSE:
         s->state = SESSION_CLOSED;
         for (int i = 0; i < s->n_links; i++)
-            cancel(&s->link[i]);
+            cancel_call(&s->link[i]);
         break;
     case EVENT_TIMER:
     case EVENT_N_KINDS:
@@ -476,18 +477,18 @@ static int all_joined(const struct session *s)
 static void settle_start(struct session *s, struct session_out *out)
 {
     struct session_link *first = &s->link[0];
-    if (s->leave == LEAVE_TOLD && goes_on(s) && s->state != SESSION_ASKING && !is_up(first))
-        rebase(s, out);
+    if (s->leave == LEAVE_REPORTED && is_active(s) && s->state != SESSION_ASKING && !is_up(first))
+        rebase_links(s, out);
     int is_nobody = s->leave == LEAVE_WANTED && s->generation == 0;
-    if ((s->leave == LEAVE_TOLD || is_nobody) && s->state == SESSION_ASKING) {
+    if ((s->leave == LEAVE_REPORTED || is_nobody) && s->state == SESSION_ASKING) {
         s->state = SESSION_REBASED;
-        act(out, ACTION_OUT, 0);
+        add_action(out, ACTION_OUT, 0);
     }
     if (s->state == SESSION_ASKING && first->phase == LINK_STREAMING && !first->busy)
-        cancel(first); /* to join anew, at once */
+        cancel_call(first); /* to join anew, at once */
     if (s->state == SESSION_JOINING && all_joined(s)) {
         s->state = SESSION_RUNNING;
-        act(out, ACTION_BEGIN, 0);
+        add_action(out, ACTION_BEGIN, 0);
     }
 }
 
@@ -496,7 +497,7 @@ static void settle_start(struct session *s, struct session_out *out)
 static void settle_doubt(struct session *s, struct session_out *out)
 {
     struct session_link *first = &s->link[0];
-    if (!goes_on(s) || s->state == SESSION_ASKING || first->busy ||
+    if (!is_active(s) || s->state == SESSION_ASKING || first->busy ||
         first->phase != LINK_STREAMING || first->cancel != DO_NOTHING)
         return;
     for (int i = 1; i < s->n_links; i++) {
@@ -506,7 +507,7 @@ static void settle_doubt(struct session *s, struct session_out *out)
         due_ns = due_ns > s->doubt_ns ? due_ns : s->doubt_ns;
         if (due_ns <= s->now_ns) {
             s->doubt_ns = s->now_ns + DOUBT_AGAIN_MS * MS;
-            cancel(first);
+            cancel_call(first);
             return;
         }
         if (s->state != SESSION_JOINING && due_ns < out->wake_ns) /* else answers come */
@@ -516,26 +517,26 @@ static void settle_doubt(struct session *s, struct session_out *out)
 
 /* ps 0 is told where it listens to this member: on a stream, or by answering that it has to wait.
  */
-static int can_tell(const struct session *s)
+static int can_report_leave(const struct session *s)
 {
     const struct session_link *first = &s->link[0];
-    return s->leave == LEAVE_WANTED && goes_on(s) &&
+    return s->leave == LEAVE_WANTED && is_active(s) &&
            ((first->phase == LINK_STREAMING && first->cancel == DO_NOTHING) ||
             ((s->state == SESSION_ASKING || first->waits) && s->generation > 0));
 }
 
 static void settle_leave(struct session *s, struct session_out *out)
 {
-    if (can_tell(s) && s->now_ns >= s->tell_ns) {
-        s->leave = LEAVE_TELLING;
-        act(out, ACTION_LEAVE_CALL, 0)->soon = 1;
+    if (can_report_leave(s) && s->now_ns >= s->tell_ns) {
+        s->leave = LEAVE_REPORTING;
+        add_action(out, ACTION_LEAVE_CALL, 0)->soon = 1;
     }
     int waits = 0;
     for (int i = 0; i < s->n_links; i++)
         waits |= s->link[i].tell != DO_NOTHING;
     if (s->state == SESSION_LEAVING && !waits) {
         s->state = SESSION_LEFT;
-        act(out, ACTION_LEFT, 0)->st = s->leave_st;
+        add_action(out, ACTION_LEFT, 0)->st = s->leave_st;
     }
 }
 
@@ -546,30 +547,30 @@ static void settle_link(struct session *s, int i, struct session_out *out)
     if (l->phase == LINK_DOWN && !is_wanted(s, i))
         l->phase = LINK_HELD;
     if (l->phase == LINK_HELD && is_wanted(s, i)) {
-        hurry(s, l);
+        join_at_once(s, l);
         l->phase = LINK_DOWN;
     }
     if (l->cancel == DO_DUE) {
         l->cancel = DO_STARTED;
-        act(out, ACTION_CANCEL, i);
+        add_action(out, ACTION_CANCEL, i);
     } else if (l->tell == DO_DUE && s->state == SESSION_LEAVING) {
         l->tell = DO_STARTED;
-        act(out, ACTION_LEAVE_CALL, i)->done = s->done;
+        add_action(out, ACTION_LEAVE_CALL, i)->done = s->done;
     } else if (l->phase == LINK_DOWN && l->retry_ns <= s->now_ns) {
         l->phase = LINK_JOINING;
-        struct session_action *a = act(out, ACTION_JOIN, i);
+        struct session_action *a = add_action(out, ACTION_JOIN, i);
         a->generation = s->heard;
         a->ps0 = s->heard_ps0;
         a->member = s->member;
     }
 }
 
-static void settle(struct session *s, struct session_out *out)
+static void settle_session(struct session *s, struct session_out *out)
 {
     settle_start(s, out);
     settle_leave(s, out);
     settle_doubt(s, out);
-    if (can_tell(s) && s->tell_ns < out->wake_ns)
+    if (can_report_leave(s) && s->tell_ns < out->wake_ns)
         out->wake_ns = s->tell_ns;
     for (int i = 0; i < s->n_links; i++) {
         struct session_link *l = &s->link[i];
@@ -591,6 +592,6 @@ void session_step(struct session *s, const struct session_event *e, int64_t now_
     if (now_ns > s->now_ns)
         s->now_ns = now_ns;
     if (e->link >= 0 && e->link < s->n_links)
-        handle(s, e, out);
-    settle(s, out);
+        handle_event(s, e, out);
+    settle_session(s, out);
 }

@@ -61,9 +61,9 @@ enum session_do { DO_NOTHING, DO_DUE, DO_STARTED };
 
 enum session_leave {
     LEAVE_STAYS,
-    LEAVE_WANTED,  /* at the next generation; ps 0 is to be told */
-    LEAVE_TELLING, /* a call is under way */
-    LEAVE_TOLD,    /* ps 0 knows: the next generation is without this member */
+    LEAVE_WANTED,    /* at the next generation; ps 0 is to be told */
+    LEAVE_REPORTING, /* a call is under way */
+    LEAVE_REPORTED,  /* ps 0 knows: the next generation is without this member */
 };
 
 struct session_link {

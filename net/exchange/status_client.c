@@ -14,7 +14,7 @@ static enum status call(const char *addr, const char *method, struct net_unary_m
                         int64_t deadline_ms)
 {
     struct net_unary *u;
-    enum status st = net_unary_create(addr, RT_MAX_MESSAGE_BYTES, &u);
+    enum status st = net_unary_create(addr, GRPC_RUNTIME_MAX_MESSAGE_BYTES, &u);
     if (st != ST_OK)
         return st;
     for (int i = 0; i < 2; i++) {
@@ -26,14 +26,14 @@ static enum status call(const char *addr, const char *method, struct net_unary_m
     return st;
 }
 
-enum status net_status_ask(const char *addr, int with_model, int64_t deadline_ms,
-                           struct net_status *out, char *why)
+enum status status_client_ask(const char *addr, int with_model, int64_t deadline_ms,
+                              struct net_status *out, char *why)
 {
     struct net_unary_messages m = {.why = "out of memory"};
     enum status st = ST_OK;
-    TRY(message_pack_status_request(with_model, 0, &m.request.data, &m.request.n));
+    TRY(message_status_request_pack(with_model, 0, &m.request.data, &m.request.n));
     TRY(call(addr, "/weir.v1.Weir/Status", &m, deadline_ms));
-    st = message_unpack_status(m.reply.data, m.reply.n, out, m.why);
+    st = message_status_unpack(m.reply.data, m.reply.n, out, m.why);
 done:
     return net_unary_end(&m, st, why);
 }
@@ -54,7 +54,8 @@ struct status_asker {
 enum status status_asker_create(const char *addr, struct status_asker **out)
 {
     struct status_asker *a = calloc(1, sizeof *a);
-    enum status st = a ? net_unary_create(addr, RT_MAX_MESSAGE_BYTES, &a->unary) : ST_NOMEM;
+    enum status st =
+        a ? net_unary_create(addr, GRPC_RUNTIME_MAX_MESSAGE_BYTES, &a->unary) : ST_NOMEM;
     if (st == ST_OK)
         *out = a;
     else
@@ -86,9 +87,9 @@ enum status status_asker_ask(struct status_asker *a, int64_t deadline_ms, struct
 {
     struct net_unary_messages m = {.why = "out of memory"};
     enum status st = ST_OK;
-    TRY(message_pack_status_request(0, 0, &m.request.data, &m.request.n));
+    TRY(message_status_request_pack(0, 0, &m.request.data, &m.request.n));
     TRY(net_unary_call(a->unary, "/weir.v1.Weir/Status", &m.request, deadline_ms, &m.reply, m.why));
-    st = message_unpack_status(m.reply.data, m.reply.n, out, m.why);
+    st = message_status_unpack(m.reply.data, m.reply.n, out, m.why);
 done:
     count(a, st);
     st = net_unary_end(&m, st, why);
@@ -102,26 +103,28 @@ bool status_asker_is_unanswered(const struct status_asker *a)
     return a->n_failed == MOST_FAILED;
 }
 
-enum status net_command_send(const char *addr, const struct net_command *command,
-                             int64_t deadline_ms, struct net_command_reply *out, char *why)
+enum status status_client_send_command(const char *addr, const struct net_command *command,
+                                       int64_t deadline_ms, struct net_command_reply *out,
+                                       char *why)
 {
     struct net_unary_messages m = {.why = "out of memory"};
     enum status st = ST_OK;
-    TRY(message_pack_command(command, &m.request.data, &m.request.n));
+    TRY(message_command_pack(command, &m.request.data, &m.request.n));
     TRY(call(addr, "/weir.v1.Weir/Command", &m, deadline_ms));
-    st = message_unpack_command_reply(m.reply.data, m.reply.n, out, m.why);
+    st = message_command_reply_unpack(m.reply.data, m.reply.n, out, m.why);
 done:
     return net_unary_end(&m, st, why);
 }
 
-struct net_evaluator {
+struct status_client {
     struct net_unary *unary;
 };
 
-enum status net_evaluator_create(const char *addr, struct net_evaluator **out)
+enum status status_client_create(const char *addr, struct status_client **out)
 {
-    struct net_evaluator *e = calloc(1, sizeof *e);
-    enum status st = e ? net_unary_create(addr, RT_MAX_MESSAGE_BYTES, &e->unary) : ST_NOMEM;
+    struct status_client *e = calloc(1, sizeof *e);
+    enum status st =
+        e ? net_unary_create(addr, GRPC_RUNTIME_MAX_MESSAGE_BYTES, &e->unary) : ST_NOMEM;
     if (st == ST_OK)
         *out = e;
     else
@@ -129,22 +132,24 @@ enum status net_evaluator_create(const char *addr, struct net_evaluator **out)
     return st;
 }
 
-void net_evaluator_destroy(struct net_evaluator *e)
+void status_client_destroy(struct status_client *e)
 {
     if (e)
         net_unary_destroy(e->unary);
     free(e);
 }
 
-enum status net_evaluator_send(struct net_evaluator *e, const struct net_evaluation *evaluation,
-                               int64_t deadline_ms, struct net_evaluation_reply *out, char *why)
+enum status status_client_send_evaluation(struct status_client *e,
+                                          const struct net_evaluation *evaluation,
+                                          int64_t deadline_ms, struct net_evaluation_reply *out,
+                                          char *why)
 {
     struct net_unary_messages m = {.why = "out of memory"};
     enum status st = ST_OK;
-    TRY(message_pack_evaluation(evaluation, &m.request.data, &m.request.n));
+    TRY(message_evaluation_pack(evaluation, &m.request.data, &m.request.n));
     TRY(net_unary_call(e->unary, "/weir.v1.Weir/Evaluate", &m.request, deadline_ms, &m.reply,
                        m.why));
-    st = message_unpack_evaluation_reply(m.reply.data, m.reply.n, out, m.why);
+    st = message_evaluation_reply_unpack(m.reply.data, m.reply.n, out, m.why);
 done:
     return net_unary_end(&m, st, why);
 }

@@ -7,10 +7,11 @@
 #include <stdbool.h>
 
 /* One call each: connects, asks, and goes. *out: net_status_free it. why: of CONTROL_TEXT_BYTES. */
-enum status net_status_ask(const char *addr, int with_model, int64_t deadline_ms,
-                           struct net_status *out, char *why);
-enum status net_command_send(const char *addr, const struct net_command *command,
-                             int64_t deadline_ms, struct net_command_reply *out, char *why);
+enum status status_client_ask(const char *addr, int with_model, int64_t deadline_ms,
+                              struct net_status *out, char *why);
+enum status status_client_send_command(const char *addr, const struct net_command *command,
+                                       int64_t deadline_ms, struct net_command_reply *out,
+                                       char *why);
 
 /* Asks one server for its status again and again over one channel: a look-up of its name, or a
  * handshake, that takes longer than one deadline is complete in a later call. One thread. */
@@ -25,11 +26,13 @@ enum status status_asker_ask(struct status_asker *a, int64_t deadline_ms, struct
 bool status_asker_is_unanswered(const struct status_asker *a);
 
 /* An evaluation is told again and again until ps 0 lets its sender go on: all over one channel. */
-struct net_evaluator;
-enum status net_evaluator_create(const char *addr, struct net_evaluator **out); /* ST_NOMEM */
-void net_evaluator_destroy(struct net_evaluator *e);                            /* NULL is fine */
+struct status_client;
+enum status status_client_create(const char *addr, struct status_client **out); /* ST_NOMEM */
+void status_client_destroy(struct status_client *e);                            /* NULL is fine */
 /* One thread at a time. why: as above. */
-enum status net_evaluator_send(struct net_evaluator *e, const struct net_evaluation *evaluation,
-                               int64_t deadline_ms, struct net_evaluation_reply *out, char *why);
+enum status status_client_send_evaluation(struct status_client *e,
+                                          const struct net_evaluation *evaluation,
+                                          int64_t deadline_ms, struct net_evaluation_reply *out,
+                                          char *why);
 
 #endif

@@ -22,7 +22,7 @@ enum status wire_auto_make_staged(struct net_exchange *x)
     /* the segment has floats where it was made before the format was known */
     x->stages_in_segment = x->segment && !x->cfg.join.job.wire_auto;
     if (x->stages_in_segment)
-        x->staged = net_shared_data(x->segment);
+        x->staged = segment_data(x->segment);
     else
         x->staged = malloc(chunks_wire_bytes(chunks, x->push_dtype));
     return x->staged ? ST_OK : ST_NOMEM;
@@ -64,7 +64,7 @@ static enum status await_ps0(struct net_exchange *x, int64_t began_ns, int64_t *
     }
     while (x->st == ST_OK && clock_cond_wait(&x->changed, &x->lock, deadline) == 0)
         ;
-    return x->st == ST_OK && exchange_ask_if_over(x) ? ST_CANCELLED : x->st;
+    return x->st == ST_OK && exchange_session_ask_if_over(x) ? ST_CANCELLED : x->st;
 }
 
 /* Of those that measuring again does not change; the Join that follows says what is wrong. */

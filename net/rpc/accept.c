@@ -31,7 +31,7 @@ static int limit_now(void)
     return (int)limit.rlim_cur;
 }
 
-int net_server_kept_descriptors(void)
+int net_accept_kept_descriptors(void)
 {
     int n = limit_now() / 4;
     return n < ACCEPT_LEAVE ? n : ACCEPT_LEAVE;
@@ -41,10 +41,10 @@ void net_accept_keep_room(void)
 {
     int limit = limit_now();
     if (limit > 0)
-        atomic_store(&room, limit - net_server_kept_descriptors());
+        atomic_store(&room, limit - net_accept_kept_descriptors());
 }
 
-static void tell(void)
+static void log_refused(void)
 {
     LOG_FEW("a connection is refused: %d descriptors are in use; a higher limit (ulimit -n) makes "
             "room for more",
@@ -64,10 +64,10 @@ int accept4(int listener, struct sockaddr *restrict addr, socklen_t *restrict le
     }
     if (fd >= 0) {
         close(fd);
-        tell();
+        log_refused();
         errno = EINTR;
     } else if (errno == EMFILE || errno == ENFILE || errno == ENOBUFS || errno == ENOMEM) {
-        tell();
+        log_refused();
         errno = EAGAIN;
     }
     return -1;

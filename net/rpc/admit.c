@@ -26,7 +26,7 @@ static void log_refusal(const struct server_call *c, const char *why)
     static struct log_kind kinds[N_METHODS];
     char *peer = grpc_call_get_peer(c->call);
     log_write_few(&kinds[c->method], LOG_LEVEL_WARN, "%s from %s refused: %s",
-                  net_method_paths[c->method], peer, why);
+                  server_method_paths[c->method], peer, why);
     gpr_free(peer);
 }
 
@@ -42,8 +42,8 @@ grpc_status_code admit_roles(struct server_call *c, unsigned want, char why[ADMI
     grpc_status_code code = GRPC_STATUS_OK;
     if (want == ANYBODY || !(security_has_tls() || security_has_token()))
         return code;
-    caller_read(c->call, &c->metadata, &caller);
-    const char *word = strrchr(net_method_paths[c->method], '/') + 1;
+    credentials_read_caller(c->call, &c->metadata, &caller);
+    const char *word = strrchr(server_method_paths[c->method], '/') + 1;
     roles_text(want, want_text);
     if (!(caller.certificate & want)) {
         code = GRPC_STATUS_PERMISSION_DENIED;

@@ -27,7 +27,7 @@ void bidi_release(struct bidi *b)
     if (!last)
         return;
     char reason[REASON_BYTES];
-    net_slice_text(b->details, reason, sizeof reason);
+    grpc_runtime_slice_text(b->details, reason, sizeof reason);
     net_reason_explain(reason, sizeof reason);
     if (!reason[0])
         snprintf(reason, sizeof reason, "the server ended the stream (status %d)", (int)b->code);
@@ -35,23 +35,23 @@ void bidi_release(struct bidi *b)
     b->handler->ended(b->ctx, reason);
 }
 
-static void start_op(struct bidi *b, struct net_op *op, const grpc_op *ops, size_t n)
+static void start_op(struct bidi *b, struct grpc_runtime_op *op, const grpc_op *ops, size_t n)
 {
-    if (!net_op_start(op, b->call, ops, n))
+    if (!grpc_runtime_op_start(op, b->call, ops, n))
         op->done(op, 0);
 }
 
-static void on_meta(struct net_op *op, int ok)
+static void on_meta(struct grpc_runtime_op *op, int ok)
 {
     bidi_release((struct bidi *)((char *)op - offsetof(struct bidi, meta_op)));
 }
 
-static void on_status(struct net_op *op, int ok)
+static void on_status(struct grpc_runtime_op *op, int ok)
 {
     bidi_release((struct bidi *)((char *)op - offsetof(struct bidi, status_op)));
 }
 
-static void on_end(struct net_op *op, int ok)
+static void on_end(struct grpc_runtime_op *op, int ok)
 {
     struct bidi *b = (struct bidi *)((char *)op - offsetof(struct bidi, end_op));
     pthread_mutex_lock(b->lock);
@@ -60,7 +60,7 @@ static void on_end(struct net_op *op, int ok)
     bidi_release(b);
 }
 
-static void on_sent(struct net_op *op, int ok)
+static void on_sent(struct grpc_runtime_op *op, int ok)
 {
     struct bidi *b = (struct bidi *)((char *)op - offsetof(struct bidi, send_op));
     if (b->outgoing)
@@ -75,7 +75,7 @@ static void on_sent(struct net_op *op, int ok)
     bidi_release(b);
 }
 
-static void on_recv(struct net_op *op, int ok)
+static void on_recv(struct grpc_runtime_op *op, int ok)
 {
     struct bidi *b = (struct bidi *)((char *)op - offsetof(struct bidi, recv_op));
     grpc_byte_buffer *message = ok ? b->incoming : NULL;
@@ -94,11 +94,11 @@ static void on_recv(struct net_op *op, int ok)
 void bidi_init(struct bidi *b, const struct bidi_handler *handler, void *ctx, pthread_mutex_t *lock)
 {
     *b = (struct bidi){.handler = handler, .ctx = ctx, .lock = lock};
-    net_op_init(&b->meta_op, on_meta);
-    net_op_init(&b->recv_op, on_recv);
-    net_op_init(&b->send_op, on_sent);
-    net_op_init(&b->end_op, on_end);
-    net_op_init(&b->status_op, on_status);
+    grpc_runtime_op_init(&b->meta_op, on_meta);
+    grpc_runtime_op_init(&b->recv_op, on_recv);
+    grpc_runtime_op_init(&b->send_op, on_sent);
+    grpc_runtime_op_init(&b->end_op, on_end);
+    grpc_runtime_op_init(&b->status_op, on_status);
 }
 
 static void set_call(struct bidi *b, grpc_call *call, int n_ops, int sending)
@@ -121,8 +121,8 @@ void bidi_open(struct bidi *b, grpc_call *call)
     grpc_op meta[2] = {{.op = GRPC_OP_SEND_INITIAL_METADATA},
                        {.op = GRPC_OP_RECV_INITIAL_METADATA}};
     grpc_op end = {.op = GRPC_OP_RECV_STATUS_ON_CLIENT};
-    struct call_metadata shown;
-    call_metadata_init(&shown);
+    struct credentials_metadata shown;
+    credentials_metadata_init(&shown);
     set_call(b, call, 4, 0); /* three batches, and the caller's */
     meta[0].data.send_initial_metadata.metadata = &shown.entry;
     meta[0].data.send_initial_metadata.count = shown.n;
@@ -131,7 +131,7 @@ void bidi_open(struct bidi *b, grpc_call *call)
     end.data.recv_status_on_client.status = &b->code;
     end.data.recv_status_on_client.status_details = &b->details;
     start_op(b, &b->meta_op, meta, 2);
-    call_metadata_free(&shown);
+    credentials_metadata_free(&shown);
     start_op(b, &b->end_op, &end, 1);
     bidi_read(b);
 }

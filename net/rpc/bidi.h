@@ -34,7 +34,7 @@ struct bidi {
     void *ctx;
     pthread_mutex_t *lock; /* the owner's */
     grpc_call *call;
-    struct net_op meta_op, recv_op, send_op, end_op, status_op;
+    struct grpc_runtime_op meta_op, recv_op, send_op, end_op, status_op;
     grpc_byte_buffer *incoming, *outgoing;
     grpc_metadata_array initial, trailing; /* this and the following: what a client is told */
     grpc_status_code code;

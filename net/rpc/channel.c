@@ -31,8 +31,8 @@ struct attempt {
 };
 
 struct net_channel {
-    struct fork_guard guard;  /* first: leave_to_parent casts */
-    struct peer_address peer; /* of the server; not written while the guard is on */
+    struct fork_guard guard;         /* first: leave_to_parent casts */
+    struct peer_socket_address peer; /* of the server; not written while the guard is on */
     char *target;
     int max_receive_bytes;
     pthread_mutex_t lock; /* guards what follows */
@@ -41,9 +41,9 @@ struct net_channel {
 
 static struct attempt *attempt_create(const struct net_channel *c)
 {
-    const struct net_setting settings[] = {
+    const struct grpc_runtime_setting settings[] = {
         {GRPC_ARG_MAX_RECEIVE_MESSAGE_LENGTH, c->max_receive_bytes},
-        {GRPC_ARG_MAX_SEND_MESSAGE_LENGTH, RT_MAX_MESSAGE_BYTES},
+        {GRPC_ARG_MAX_SEND_MESSAGE_LENGTH, GRPC_RUNTIME_MAX_MESSAGE_BYTES},
         {GRPC_ARG_ENABLE_RETRIES, 0},
         {GRPC_ARG_USE_LOCAL_SUBCHANNEL_POOL, 1},
         {GRPC_ARG_INITIAL_RECONNECT_BACKOFF_MS, 100},
@@ -59,7 +59,7 @@ static struct attempt *attempt_create(const struct net_channel *c)
     };
     enum { N = sizeof settings / sizeof settings[0] };
     grpc_arg args[N];
-    grpc_channel_args list = net_rt_args(settings, N, args);
+    grpc_channel_args list = grpc_runtime_args(settings, N, args);
     struct attempt *a = malloc(sizeof *a);
     if (!a)
         return NULL;
@@ -157,8 +157,8 @@ static void leave_to_parent(struct fork_guard *g)
 void net_channel_answered(struct net_channel *c, grpc_call *call)
 {
     char *text = grpc_call_get_peer(call);
-    struct peer_address peer;
-    if (text && peer_address_read(text, &peer)) {
+    struct peer_socket_address peer;
+    if (text && peer_sockets_read_address(text, &peer)) {
         fork_guard_remove(&c->guard);
         c->peer = peer;
         fork_guard_add(&c->guard, leave_to_parent);

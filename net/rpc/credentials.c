@@ -100,10 +100,10 @@ void credentials_explain(char *text, size_t room)
     }
 }
 
-void call_metadata_init(struct call_metadata *m)
+void credentials_metadata_init(struct credentials_metadata *m)
 {
     char *token = security_token_copy(), *text = NULL;
-    *m = (struct call_metadata){.n = 0};
+    *m = (struct credentials_metadata){.n = 0};
     if (token && asprintf(&text, "%s%s", token_scheme, token) > 0) {
         m->entry.key = grpc_slice_from_static_string(token_key);
         m->entry.value = grpc_slice_from_copied_string(text);
@@ -113,7 +113,7 @@ void call_metadata_init(struct call_metadata *m)
     free(text);
 }
 
-void call_metadata_free(struct call_metadata *m)
+void credentials_metadata_free(struct credentials_metadata *m)
 {
     if (m->n)
         grpc_slice_unref(m->entry.value);
@@ -132,7 +132,7 @@ static void read_certificate(grpc_call *call, struct caller *out)
     it = grpc_auth_context_find_properties_by_name(context, GRPC_X509_CN_PROPERTY_NAME);
     if ((p = grpc_auth_property_iterator_next(&it))) {
         grpc_slice name = grpc_slice_from_copied_buffer(p->value, p->value_length);
-        net_status_text(name, out->name, sizeof out->name);
+        grpc_runtime_status_text(name, out->name, sizeof out->name);
     }
     grpc_auth_context_release(context);
 }
@@ -152,7 +152,8 @@ static void read_token(const grpc_metadata_array *metadata, struct caller *out)
     }
 }
 
-void caller_read(grpc_call *call, const grpc_metadata_array *metadata, struct caller *out)
+void credentials_read_caller(grpc_call *call, const grpc_metadata_array *metadata,
+                             struct caller *out)
 {
     *out = (struct caller){.certificate = security_has_tls() ? 0 : ROLE_ALL,
                            .token = security_has_token() ? 0 : ROLE_ALL};

@@ -17,12 +17,12 @@ grpc_server_credentials *credentials_server(_Atomic uint64_t *number);
 grpc_channel_credentials *credentials_channel(uint64_t *number);
 
 /* The token of a call, as its metadata: n is 0 or 1. */
-struct call_metadata {
+struct credentials_metadata {
     grpc_metadata entry;
     size_t n;
 };
-void call_metadata_init(struct call_metadata *m);
-void call_metadata_free(struct call_metadata *m);
+void credentials_metadata_init(struct credentials_metadata *m);
+void credentials_metadata_free(struct credentials_metadata *m);
 
 /* Puts words of ours in place of what gRPC says of a call that failed, where it is about who the
  * two sides are. */
@@ -35,6 +35,7 @@ struct caller {
     int has_token;                /* it shows one, of whatever worth */
     char name[CALLER_NAME_BYTES]; /* of its certificate; "": it has none */
 };
-void caller_read(grpc_call *call, const grpc_metadata_array *metadata, struct caller *out);
+void credentials_read_caller(grpc_call *call, const grpc_metadata_array *metadata,
+                             struct caller *out);
 
 #endif

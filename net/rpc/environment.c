@@ -9,7 +9,7 @@
 /* gRPC's own number for its event engine's threads (src/core/lib/event_engine/thread_pool.h). */
 enum { ENGINE_LEAST = 2, ENGINE_MOST = 32, OTHER_THREADS = 5 };
 
-int net_grpc_threads(void)
+int net_environment_threads(void)
 {
     long n = sysconf(_SC_NPROCESSORS_CONF);
     return OTHER_THREADS + (int)(n < ENGINE_LEAST  ? ENGINE_LEAST

@@ -17,8 +17,8 @@ enum status net_environment_check(void);
 /* Returns true if gRPC waits for its sockets by poll(), and not by epoll. */
 bool net_environment_is_poll(void);
 /* Returns how many threads gRPC starts by itself, with its first user. */
-int net_grpc_threads(void);
+int net_environment_threads(void);
 /* Returns how many descriptors a server's connections are not given (accept.h). */
-int net_server_kept_descriptors(void);
+int net_accept_kept_descriptors(void);
 
 #endif

@@ -9,10 +9,10 @@
 #include <stdlib.h>
 #include <string.h>
 
-struct net_pollers {
+struct grpc_runtime_pollers {
     grpc_completion_queue *queue;
     int n_threads;
-    pthread_t threads[RT_MAX_THREADS];
+    pthread_t threads[GRPC_RUNTIME_MAX_THREADS];
 };
 
 static pthread_once_t once = PTHREAD_ONCE_INIT;
@@ -32,18 +32,19 @@ static void set_up_once(void)
     }
 }
 
-void net_rt_init(void)
+void grpc_runtime_init(void)
 {
     pthread_once(&once, set_up_once);
     grpc_init();
 }
 
-void net_rt_shutdown(void)
+void grpc_runtime_shutdown(void)
 {
     grpc_shutdown();
 }
 
-grpc_channel_args net_rt_args(const struct net_setting *settings, size_t n, grpc_arg *args)
+grpc_channel_args grpc_runtime_args(const struct grpc_runtime_setting *settings, size_t n,
+                                    grpc_arg *args)
 {
     for (size_t i = 0; i < n; i++) {
         args[i] = (grpc_arg){.type = GRPC_ARG_INTEGER, .key = (char *)(uintptr_t)settings[i].key};
@@ -52,20 +53,22 @@ grpc_channel_args net_rt_args(const struct net_setting *settings, size_t n, grpc
     return (grpc_channel_args){n, args};
 }
 
-void net_op_init(struct net_op *op, void (*done)(struct net_op *op, int ok))
+void grpc_runtime_op_init(struct grpc_runtime_op *op,
+                          void (*done)(struct grpc_runtime_op *op, int ok))
 {
     op->done = done;
     atomic_init(&op->armed, 0);
 }
 
-void net_op_arm(struct net_op *op)
+void grpc_runtime_op_arm(struct grpc_runtime_op *op)
 {
     atomic_store_explicit(&op->armed, 1, memory_order_release);
 }
 
-int net_op_start(struct net_op *op, grpc_call *call, const grpc_op *ops, size_t n_ops)
+int grpc_runtime_op_start(struct grpc_runtime_op *op, grpc_call *call, const grpc_op *ops,
+                          size_t n_ops)
 {
-    net_op_arm(op);
+    grpc_runtime_op_arm(op);
     grpc_call_error err = grpc_call_start_batch(call, ops, n_ops, op, NULL);
     if (err != GRPC_CALL_OK)
         LOG_D("grpc refused a batch of %zu: %s", n_ops, grpc_call_error_to_string(err));
@@ -74,7 +77,7 @@ int net_op_start(struct net_op *op, grpc_call *call, const grpc_op *ops, size_t 
 
 static void *poll_queue(void *arg)
 {
-    struct net_pollers *p = arg;
+    struct grpc_runtime_pollers *p = arg;
     trace_thread_name("network", -1);
     for (;;) {
         grpc_event ev =
@@ -83,17 +86,17 @@ static void *poll_queue(void *arg)
             return NULL;
         if (ev.type != GRPC_OP_COMPLETE)
             continue;
-        struct net_op *op = ev.tag;
+        struct grpc_runtime_op *op = ev.tag;
         atomic_load_explicit(&op->armed, memory_order_acquire);
         op->done(op, ev.success);
     }
 }
 
-enum status net_pollers_create(int n_threads, struct net_pollers **out)
+enum status grpc_runtime_pollers_create(int n_threads, struct grpc_runtime_pollers **out)
 {
-    if (n_threads < 1 || n_threads > RT_MAX_THREADS)
+    if (n_threads < 1 || n_threads > GRPC_RUNTIME_MAX_THREADS)
         return ST_INVALID;
-    struct net_pollers *p = calloc(1, sizeof *p);
+    struct grpc_runtime_pollers *p = calloc(1, sizeof *p);
     if (!p)
         return ST_NOMEM;
     p->queue = grpc_completion_queue_create_for_next(NULL);
@@ -102,7 +105,7 @@ enum status net_pollers_create(int n_threads, struct net_pollers **out)
         if (err) {
             LOG_E("network thread %d of %d cannot be started: %s", p->n_threads + 1, n_threads,
                   threads_error(err));
-            net_pollers_destroy(p);
+            grpc_runtime_pollers_destroy(p);
             return ST_NOMEM;
         }
     }
@@ -110,12 +113,12 @@ enum status net_pollers_create(int n_threads, struct net_pollers **out)
     return ST_OK;
 }
 
-grpc_completion_queue *net_pollers_queue(struct net_pollers *p)
+grpc_completion_queue *grpc_runtime_pollers_queue(struct grpc_runtime_pollers *p)
 {
     return p->queue;
 }
 
-void net_pollers_destroy(struct net_pollers *p)
+void grpc_runtime_pollers_destroy(struct grpc_runtime_pollers *p)
 {
     if (!p)
         return;
@@ -128,8 +131,8 @@ void net_pollers_destroy(struct net_pollers *p)
     free(p);
 }
 
-enum status net_spans_of(grpc_byte_buffer *message, struct net_span **spans, size_t *room,
-                         size_t *n)
+enum status grpc_runtime_spans_of(grpc_byte_buffer *message, struct net_span **spans, size_t *room,
+                                  size_t *n)
 {
     size_t count = message->data.raw.slice_buffer.count;
     if (count > *room) {
@@ -153,7 +156,7 @@ enum status net_spans_of(grpc_byte_buffer *message, struct net_span **spans, siz
     return ST_OK;
 }
 
-enum status net_bytes_of(grpc_byte_buffer *message, uint8_t **data, size_t *bytes)
+enum status grpc_runtime_bytes_of(grpc_byte_buffer *message, uint8_t **data, size_t *bytes)
 {
     size_t n = grpc_byte_buffer_length(message), at = 0;
     uint8_t *copy = malloc(n ? n : 1);
@@ -173,7 +176,7 @@ enum status net_bytes_of(grpc_byte_buffer *message, uint8_t **data, size_t *byte
     return ST_OK;
 }
 
-void net_slice_text(grpc_slice s, char *text, size_t room)
+void grpc_runtime_slice_text(grpc_slice s, char *text, size_t room)
 {
     size_t n = GRPC_SLICE_LENGTH(s) < room - 1 ? GRPC_SLICE_LENGTH(s) : room - 1;
     const uint8_t *from = GRPC_SLICE_START_PTR(s);
@@ -182,8 +185,8 @@ void net_slice_text(grpc_slice s, char *text, size_t room)
     text[n] = 0;
 }
 
-void net_status_text(grpc_slice s, char *text, size_t room)
+void grpc_runtime_status_text(grpc_slice s, char *text, size_t room)
 {
-    net_slice_text(s, text, room);
+    grpc_runtime_slice_text(s, text, room);
     grpc_slice_unref(s);
 }

@@ -1,7 +1,7 @@
 /* net/rpc/grpc_runtime.h - the process's footing on gRPC-core: set-up, completion queue,
- * operations. Every tag given to gRPC is a struct net_op; the poller that takes it off the queue
- * calls `done`. No gRPC function is ever called while one of our locks is held, because gRPC may
- * call back (a slice's destroy function) on the calling thread. Private to net/: the one header
+ * operations. Every tag given to gRPC is a struct grpc_runtime_op; the poller that takes it off the
+ * queue calls `done`. No gRPC function is ever called while one of our locks is held, because gRPC
+ * may call back (a slice's destroy function) on the calling thread. Private to net/: the one header
  * here, with those that include it, that shows gRPC's types.
  * Owns:    a pollers object owns its queue and threads.
  * Threads: any.
@@ -16,44 +16,48 @@
 #include <grpc/slice.h>
 #include <stdatomic.h>
 
-enum { RT_MAX_MESSAGE_BYTES = FRAME_MAX_BYTES, RT_MAX_THREADS = 256 };
+enum { GRPC_RUNTIME_MAX_MESSAGE_BYTES = FRAME_MAX_BYTES, GRPC_RUNTIME_MAX_THREADS = 256 };
 
 /* Users of gRPC are counted: each init needs its shutdown. */
-void net_rt_init(void);
-void net_rt_shutdown(void);
+void grpc_runtime_init(void);
+void grpc_runtime_shutdown(void);
 
-struct net_op {
-    void (*done)(struct net_op *op, int ok);
+struct grpc_runtime_op {
+    void (*done)(struct grpc_runtime_op *op, int ok);
     _Atomic int armed; /* orders what the starter wrote before what `done` reads */
 };
-void net_op_init(struct net_op *op, void (*done)(struct net_op *op, int ok));
+void grpc_runtime_op_init(struct grpc_runtime_op *op,
+                          void (*done)(struct grpc_runtime_op *op, int ok));
 /* Hands the batch to gRPC. 0: gRPC would not take it, and `done` will not be called. */
-int net_op_start(struct net_op *op, grpc_call *call, const grpc_op *ops, size_t n_ops);
-void net_op_arm(struct net_op *op); /* before any other gRPC function that takes the op as tag */
+int grpc_runtime_op_start(struct grpc_runtime_op *op, grpc_call *call, const grpc_op *ops,
+                          size_t n_ops);
+void grpc_runtime_op_arm(
+    struct grpc_runtime_op *op); /* before any other gRPC function that takes the op as tag */
 
 /* A number that gRPC lets one set on a channel or a server. */
-struct net_setting {
+struct grpc_runtime_setting {
     const char *key;
     int value;
 };
 /* gRPC's form of n of them; args is [n], and borrowed by what is returned. */
-grpc_channel_args net_rt_args(const struct net_setting *settings, size_t n, grpc_arg *args);
+grpc_channel_args grpc_runtime_args(const struct grpc_runtime_setting *settings, size_t n,
+                                    grpc_arg *args);
 
-struct net_pollers;
-enum status net_pollers_create(int n_threads, struct net_pollers **out);
-grpc_completion_queue *net_pollers_queue(struct net_pollers *p);
+struct grpc_runtime_pollers;
+enum status grpc_runtime_pollers_create(int n_threads, struct grpc_runtime_pollers **out);
+grpc_completion_queue *grpc_runtime_pollers_queue(struct grpc_runtime_pollers *p);
 /* Handles what is still queued, then ends the threads. NULL is fine. */
-void net_pollers_destroy(struct net_pollers *p);
+void grpc_runtime_pollers_destroy(struct grpc_runtime_pollers *p);
 
 /* The slices of a received message as spans; the array grows in *spans (*room entries, malloc'd).
  * ST_NOMEM. */
-enum status net_spans_of(grpc_byte_buffer *message, struct net_span **spans, size_t *room,
-                         size_t *n);
+enum status grpc_runtime_spans_of(grpc_byte_buffer *message, struct net_span **spans, size_t *room,
+                                  size_t *n);
 /* A copy of the message in one piece, malloc'd. ST_NOMEM. */
-enum status net_bytes_of(grpc_byte_buffer *message, uint8_t **data, size_t *bytes);
+enum status grpc_runtime_bytes_of(grpc_byte_buffer *message, uint8_t **data, size_t *bytes);
 /* A slice's text for a log line: at most `room` - 1 bytes, nothing unprintable. */
-void net_slice_text(grpc_slice s, char *text, size_t room);
+void grpc_runtime_slice_text(grpc_slice s, char *text, size_t room);
 /* Likewise, and gives the slice back. */
-void net_status_text(grpc_slice s, char *text, size_t room);
+void grpc_runtime_status_text(grpc_slice s, char *text, size_t room);
 
 #endif

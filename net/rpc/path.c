@@ -80,7 +80,8 @@ static bool is_suspect(int fd, int port, struct net_path_suspect *s)
     return s->peer_port >= 0 && (port == 0 || s->peer_port == port);
 }
 
-static void say(struct net_path_watch *w, const struct net_path_suspect *s, int64_t now_ns)
+static void log_lost_packets(struct net_path_watch *w, const struct net_path_suspect *s,
+                             int64_t now_ns)
 {
     if (w->said_ns && now_ns - w->said_ns < FORGET_MS * MS)
         return;
@@ -103,7 +104,7 @@ int net_path_look(struct net_path_watch *w, int port)
             !net_path_note(w, &s, now_ns))
             continue;
         packet_bytes = s.packet_bytes;
-        say(w, &s, now_ns);
+        log_lost_packets(w, &s, now_ns);
     }
     if (folder)
         closedir(folder);

@@ -41,18 +41,18 @@ static bool read_host(const char *from, const char *to, struct in6_addr *out)
     return true;
 }
 
-bool peer_address_read(const char *text, struct peer_address *out)
+bool peer_sockets_read_address(const char *text, struct peer_socket_address *out)
 {
     const char *host = strchr(text, ':'), *port = strrchr(text, ':');
     long n = port ? strtol(port + 1, NULL, 10) : 0;
-    *out = (struct peer_address){.port = 0};
+    *out = (struct peer_socket_address){.port = 0};
     if (!host || port == host || n < 1 || n > 65535 || !read_host(host + 1, port, &out->host))
         return false;
     out->port = htons((uint16_t)n);
     return true;
 }
 
-static void close_if_peer(int fd, const struct peer_address *p)
+static void close_if_peer(int fd, const struct peer_socket_address *p)
 {
     union {
         struct sockaddr any;
@@ -60,18 +60,18 @@ static void close_if_peer(int fd, const struct peer_address *p)
         struct sockaddr_in6 v6;
     } a;
     socklen_t n = sizeof a;
-    struct peer_address of_fd = {.port = 0};
+    struct peer_socket_address of_fd = {.port = 0};
     if (getpeername(fd, &a.any, &n) != 0)
         return;
     if (a.any.sa_family == AF_INET)
-        of_fd = (struct peer_address){mapped(a.v4.sin_addr), a.v4.sin_port};
+        of_fd = (struct peer_socket_address){mapped(a.v4.sin_addr), a.v4.sin_port};
     else if (a.any.sa_family == AF_INET6)
-        of_fd = (struct peer_address){a.v6.sin6_addr, a.v6.sin6_port};
+        of_fd = (struct peer_socket_address){a.v6.sin6_addr, a.v6.sin6_port};
     if (of_fd.port == p->port && memcmp(&of_fd.host, &p->host, sizeof p->host) == 0)
         close(fd);
 }
 
-void peer_sockets_close(const struct peer_address *p)
+void peer_sockets_close(const struct peer_socket_address *p)
 {
     if (p->port == 0)
         return;

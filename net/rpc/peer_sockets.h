@@ -7,16 +7,16 @@
 #include <netinet/in.h>
 #include <stdbool.h>
 
-struct peer_address {
+struct peer_socket_address {
     struct in6_addr host; /* IPv4: mapped */
     in_port_t port;       /* network order; 0: not known */
 };
 
 /* Reads gRPC's text of a peer, "ipv4:10.0.0.7:2222" or "ipv6:%5B::1%5D:2222". Returns false, and
  * sets port 0, where it is none of these. */
-bool peer_address_read(const char *text, struct peer_address *out);
+bool peer_sockets_read_address(const char *text, struct peer_socket_address *out);
 /* Closes all descriptors of this process that are sockets connected to that address. Sends nothing:
  * the connections stay those of other processes that have them. */
-void peer_sockets_close(const struct peer_address *p);
+void peer_sockets_close(const struct peer_socket_address *p);
 
 #endif

@@ -41,7 +41,7 @@ static int resolve(const char *addr, struct addrinfo **list)
     return getaddrinfo(host, colon + 1, &hints, list);
 }
 
-int64_t net_resolve_ms(const char *addr)
+int64_t reach_resolve_ms(const char *addr)
 {
     struct addrinfo *list = NULL;
     int64_t began_ns = clock_now_ns();
@@ -51,7 +51,7 @@ int64_t net_resolve_ms(const char *addr)
     return error == EAI_AGAIN ? -1 : (clock_now_ns() - began_ns) / 1000000;
 }
 
-bool net_is_listening(const char *addr, int64_t ms)
+bool reach_is_listening(const char *addr, int64_t ms)
 {
     struct addrinfo *list = NULL;
     int64_t deadline_ns = clock_deadline_ns(ms);

@@ -7,9 +7,9 @@
 #include <stdint.h>
 
 /* Returns true if a program accepts a connection at host:port within this time. */
-bool net_is_listening(const char *addr, int64_t ms);
+bool reach_is_listening(const char *addr, int64_t ms);
 /* Resolves the name in host:port. Returns the milliseconds that this took: a resolver waits for 5 s
  * until it asks the next name server, longer than many a deadline. -1: no name server answered. */
-int64_t net_resolve_ms(const char *addr);
+int64_t reach_resolve_ms(const char *addr);
 
 #endif

@@ -9,19 +9,19 @@
 /* Counts frames made; its order is the order of handing bytes to gRPC and getting them back. */
 static _Atomic unsigned handed_over;
 
-void outq_take_back(void)
+void send_queue_take_back(void)
 {
     atomic_load_explicit(&handed_over, memory_order_acquire);
 }
 
-void outq_init(struct outq *q)
+void send_queue_init(struct send_queue *q)
 {
     q->first = NULL;
     q->last = &q->first;
     q->n = q->bytes = 0;
 }
 
-void outq_put(struct outq *q, struct net_out *item)
+void send_queue_push(struct send_queue *q, struct send_queue_item *item)
 {
     item->next = NULL;
     *q->last = item;
@@ -30,9 +30,9 @@ void outq_put(struct outq *q, struct net_out *item)
     q->bytes += item->bytes;
 }
 
-struct net_out *outq_pop(struct outq *q)
+struct send_queue_item *send_queue_pop(struct send_queue *q)
 {
-    struct net_out *item = q->first;
+    struct send_queue_item *item = q->first;
     if (!item)
         return NULL;
     q->first = item->next;
@@ -43,11 +43,11 @@ struct net_out *outq_pop(struct outq *q)
     return item;
 }
 
-int outq_batch_add(struct outq_batch *batch, struct net_out *item)
+int send_queue_batch_add(struct send_queue_batch *batch, struct send_queue_item *item)
 {
-    if (batch->n == OUTQ_FRAME_PIECES)
+    if (batch->n == SEND_QUEUE_FRAME_PIECES)
         return 0;
-    if (batch->n > 0 && (batch->bytes + item->bytes > OUTQ_FRAME_BYTES ||
+    if (batch->n > 0 && (batch->bytes + item->bytes > SEND_QUEUE_FRAME_BYTES ||
                          !frame_same_head(&item->head, &batch->items[0]->head)))
         return 0;
     batch->bytes += item->bytes;
@@ -55,22 +55,22 @@ int outq_batch_add(struct outq_batch *batch, struct net_out *item)
     return 1;
 }
 
-int outq_take(struct outq *q, struct outq_batch *batch)
+int send_queue_take(struct send_queue *q, struct send_queue_batch *batch)
 {
     batch->n = 0;
     batch->bytes = 0;
-    while (q->first && outq_batch_add(batch, q->first))
-        outq_pop(q);
+    while (q->first && send_queue_batch_add(batch, q->first))
+        send_queue_pop(q);
     return batch->n;
 }
 
 /* Of the payload, those that go with the frame. */
-static size_t bytes_along(const struct net_out *item)
+static size_t bytes_along(const struct send_queue_item *item)
 {
     return item->shared_offset ? 0 : item->bytes;
 }
 
-static size_t encode(const struct net_out *item, uint8_t *out)
+static size_t encode(const struct send_queue_item *item, uint8_t *out)
 {
     struct net_piece piece;
     piece.kind = item->kind;
@@ -91,30 +91,30 @@ static size_t encode(const struct net_out *item, uint8_t *out)
     return frame_encode_piece_head(&piece, bytes_along(item), out);
 }
 
-static size_t room_for_heads(const struct outq_batch *batch)
+static size_t room_for_heads(const struct send_queue_batch *batch)
 {
     size_t n = FRAME_HEAD_MAX;
     for (int i = 0; i < batch->n; i++) {
-        const struct net_out *item = batch->items[i];
+        const struct send_queue_item *item = batch->items[i];
         n += item->why ? PIECE_HEAD_MAX : PIECE_HEAD_MAX - FRAME_MAX_WHY;
-        n += bytes_along(item) <= OUTQ_COPY_BYTES ? bytes_along(item) : 0;
+        n += bytes_along(item) <= SEND_QUEUE_COPY_BYTES ? bytes_along(item) : 0;
     }
     return n;
 }
 
-grpc_byte_buffer *outq_frame(const struct outq_batch *batch)
+grpc_byte_buffer *send_queue_frame(const struct send_queue_batch *batch)
 {
-    grpc_slice slices[2 * OUTQ_FRAME_PIECES + 1];
+    grpc_slice slices[2 * SEND_QUEUE_FRAME_PIECES + 1];
     size_t n_slices = 0, from = 0, at;
     grpc_slice block = grpc_slice_malloc(room_for_heads(batch));
     uint8_t *heads = GRPC_SLICE_START_PTR(block);
     atomic_fetch_add_explicit(&handed_over, 1, memory_order_release);
     at = frame_encode_head(&batch->items[0]->head, heads);
     for (int i = 0; i < batch->n; i++) {
-        const struct net_out *item = batch->items[i];
+        const struct send_queue_item *item = batch->items[i];
         size_t bytes = bytes_along(item);
         at += encode(item, heads + at);
-        if (bytes <= OUTQ_COPY_BYTES) {
+        if (bytes <= SEND_QUEUE_COPY_BYTES) {
             if (bytes)
                 memcpy(heads + at, item->data, bytes);
             at += bytes;

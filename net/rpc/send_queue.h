@@ -1,25 +1,23 @@
 /* net/rpc/send_queue.h - pieces waiting to be sent on one stream, and their making into frames.
- * Many small pieces go out as one frame (up to about OUTQ_FRAME_BYTES of payload). A payload is
- * handed to gRPC by reference, but for those of at most OUTQ_COPY_BYTES: a slice of its own costs
- * more than copying so few bytes. Items belong to the caller, who gets each back when it is taken.
- * Owns:    nothing but the list.
- * Threads: none of its own; the stream's lock covers all but outq_frame, which calls gRPC and so
- *          runs without it.
- * Errors:  none. */
+ * Many small pieces go out as one frame (up to about SEND_QUEUE_FRAME_BYTES of payload). A payload
+ * is handed to gRPC by reference, but for those of at most SEND_QUEUE_COPY_BYTES: a slice of its
+ * own costs more than copying so few bytes. Items belong to the caller, who gets each back when it
+ * is taken. Owns:    nothing but the list. Threads: none of its own; the stream's lock covers all
+ * but send_queue_frame, which calls gRPC and so runs without it. Errors:  none. */
 #ifndef NET_RPC_SEND_QUEUE_H
 #define NET_RPC_SEND_QUEUE_H
 #include "net/wire/frame.h"
 #include <grpc/byte_buffer.h>
 
 enum {
-    OUTQ_FRAME_BYTES = 1 << 20, /* payload after which a frame takes no further piece */
-    OUTQ_FRAME_PIECES = 512,    /* at most FRAME_MAX_PIECES, which a receiver takes */
-    OUTQ_COPY_BYTES = 2048,
-    OUTQ_EAGER_BYTES = 128 << 10, /* so much is sent even if more pieces may follow at once */
+    SEND_QUEUE_FRAME_BYTES = 1 << 20, /* payload after which a frame takes no further piece */
+    SEND_QUEUE_FRAME_PIECES = 512,    /* at most FRAME_MAX_PIECES, which a receiver takes */
+    SEND_QUEUE_COPY_BYTES = 2048,
+    SEND_QUEUE_EAGER_BYTES = 128 << 10, /* so much is sent even if more pieces may follow at once */
 };
 
-struct net_out {
-    struct net_out *next;
+struct send_queue_item {
+    struct send_queue_item *next;
     struct net_frame_head head;
     enum piece_kind kind;
     enum dtype dtype; /* of the payload; PULL: wanted */
@@ -38,29 +36,29 @@ struct net_out {
     void *owner;
 };
 
-struct outq {
-    struct net_out *first, **last;
+struct send_queue {
+    struct send_queue_item *first, **last;
     size_t n, bytes; /* items, and their payload */
 };
 
-struct outq_batch {
+struct send_queue_batch {
     int n;
     size_t bytes;
-    struct net_out *items[OUTQ_FRAME_PIECES];
+    struct send_queue_item *items[SEND_QUEUE_FRAME_PIECES];
 };
 
-void outq_init(struct outq *q);
-void outq_put(struct outq *q, struct net_out *item);
-struct net_out *outq_pop(struct outq *q); /* NULL if empty */
+void send_queue_init(struct send_queue *q);
+void send_queue_push(struct send_queue *q, struct send_queue_item *item);
+struct send_queue_item *send_queue_pop(struct send_queue *q); /* NULL if empty */
 /* Takes the items of the next frame off the queue; 0 if there are none. */
-int outq_take(struct outq *q, struct outq_batch *batch);
+int send_queue_take(struct send_queue *q, struct send_queue_batch *batch);
 /* Adds an item to a frame in the making; 0 if it has to wait for the next. */
-int outq_batch_add(struct outq_batch *batch, struct net_out *item);
+int send_queue_batch_add(struct send_queue_batch *batch, struct send_queue_item *item);
 /* Called first by every release function: whatever thread gRPC runs it on, what the sender wrote
- * before outq_frame is then seen. */
-void outq_take_back(void);
+ * before send_queue_frame is then seen. */
+void send_queue_take_back(void);
 /* Makes the frame of a batch. Each item's `release` will be called once, even if NULL data is sent
  * (then at once). */
-grpc_byte_buffer *outq_frame(const struct outq_batch *batch);
+grpc_byte_buffer *send_queue_frame(const struct send_queue_batch *batch);
 
 #endif

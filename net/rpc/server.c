@@ -24,7 +24,7 @@ enum {
  * hold twice bandwidth times delay. Far above what either takes; above it gRPC ends calls. */
 static const size_t quota_base = (size_t)2 << 30, quota_per_stream = (size_t)256 << 20;
 
-const char *const net_method_paths[N_METHODS] = {
+const char *const server_method_paths[N_METHODS] = {
     [METHOD_JOIN] = "/weir.v1.Weir/Join",
     [METHOD_LEAVE] = "/weir.v1.Weir/Leave",
     [METHOD_CONTROL] = "/weir.v1.Weir/Coordinate",
@@ -42,23 +42,24 @@ const char *const net_method_paths[N_METHODS] = {
 
 static void arm_slot(struct net_server *s);
 
-static void on_message(struct net_op *op, int ok)
+static void on_message(struct grpc_runtime_op *op, int ok)
 {
     struct server_call *c = (struct server_call *)op;
     uint8_t *data = NULL;
     size_t bytes = 0;
-    net_guests_leave(&c->server->guests, &c->guest);
+    unauthenticated_calls_leave(&c->server->unauthenticated, &c->unauthenticated);
     if (!ok || !c->incoming) {
-        net_call_reply(c, NULL, 0, GRPC_STATUS_INVALID_ARGUMENT, "the request carries no message");
+        server_reply_send(c, NULL, 0, GRPC_STATUS_INVALID_ARGUMENT,
+                          "the request carries no message");
         return;
     }
-    if (net_bytes_of(c->incoming, &data, &bytes) != ST_OK) {
-        net_call_reply(c, NULL, 0, GRPC_STATUS_RESOURCE_EXHAUSTED, "out of memory");
+    if (grpc_runtime_bytes_of(c->incoming, &data, &bytes) != ST_OK) {
+        server_reply_send(c, NULL, 0, GRPC_STATUS_RESOURCE_EXHAUSTED, "out of memory");
         return;
     }
     grpc_byte_buffer_destroy(c->incoming);
     c->incoming = NULL;
-    net_call_serve(c, data, bytes);
+    server_methods_serve(c, data, bytes);
     free(data);
 }
 
@@ -66,10 +67,10 @@ static void start_unary(struct server_call *c)
 {
     grpc_op ops[2] = {{.op = GRPC_OP_SEND_INITIAL_METADATA}, {.op = GRPC_OP_RECV_MESSAGE}};
     ops[1].data.recv_message.recv_message = &c->incoming;
-    net_op_init(&c->op, on_message);
-    net_guests_enter(&c->server->guests, &c->guest, c->call);
-    if (!net_op_start(&c->op, c->call, ops, 2))
-        net_call_free(c);
+    grpc_runtime_op_init(&c->op, on_message);
+    unauthenticated_calls_enter(&c->server->unauthenticated, &c->unauthenticated, c->call);
+    if (!grpc_runtime_op_start(&c->op, c->call, ops, 2))
+        server_reply_free_call(c);
 }
 
 /* The call ends before anything of its message is read. */
@@ -82,12 +83,12 @@ static void reply_at_once(struct server_call *c, grpc_status_code code, const ch
     ops[1].data.recv_close_on_server.cancelled = &c->cancelled;
     ops[2].data.send_status_from_server.status = code;
     ops[2].data.send_status_from_server.status_details = &details;
-    net_op_init(&c->op, net_call_replied);
-    net_call_count_reply(c, 0);
-    int ok = net_op_start(&c->op, c->call, ops, 3);
+    grpc_runtime_op_init(&c->op, server_reply_done);
+    server_reply_count(c, 0);
+    int ok = grpc_runtime_op_start(&c->op, c->call, ops, 3);
     grpc_slice_unref(details);
     if (!ok)
-        net_call_free(c);
+        server_reply_free_call(c);
 }
 
 /* A call whose method is known, and which may be made. */
@@ -103,11 +104,11 @@ static void serve_call(struct server_call *c)
     s->n_calls++; /* the stream; free_call counts the slot down */
     pthread_mutex_unlock(&s->lock);
     c->call = NULL;
-    net_call_free(c);
+    server_reply_free_call(c);
     net_stream_open(s, call);
 }
 
-static void on_call(struct net_op *op, int ok)
+static void on_call(struct grpc_runtime_op *op, int ok)
 {
     struct server_call *c = (struct server_call *)op;
     struct net_server *s = c->server;
@@ -117,13 +118,13 @@ static void on_call(struct net_op *op, int ok)
         pthread_mutex_unlock(&s->lock);
         if (!stopping)
             arm_slot(s);
-        net_call_free(c);
+        server_reply_free_call(c);
         return;
     }
     arm_slot(s);
     char why[ADMIT_WHY_BYTES];
     int m = 0;
-    while (m < N_METHODS && grpc_slice_str_cmp(c->details.method, net_method_paths[m]))
+    while (m < N_METHODS && grpc_slice_str_cmp(c->details.method, server_method_paths[m]))
         m++;
     c->method = (enum server_method)m;
     grpc_status_code code = GRPC_STATUS_UNIMPLEMENTED;
@@ -145,18 +146,18 @@ static void arm_slot(struct net_server *s)
     c->server = s;
     grpc_call_details_init(&c->details);
     grpc_metadata_array_init(&c->metadata);
-    net_op_init(&c->op, on_call);
+    grpc_runtime_op_init(&c->op, on_call);
     pthread_mutex_lock(&s->lock);
     s->n_calls++;
     pthread_mutex_unlock(&s->lock);
-    net_op_arm(&c->op);
-    grpc_completion_queue *q = net_pollers_queue(s->pollers);
+    grpc_runtime_op_arm(&c->op);
+    grpc_completion_queue *q = grpc_runtime_pollers_queue(s->pollers);
     if (grpc_server_request_call(s->server, &c->call, &c->details, &c->metadata, q, q, &c->op) !=
         GRPC_CALL_OK)
-        net_call_free(c);
+        server_reply_free_call(c);
 }
 
-static void on_shutdown(struct net_op *op, int ok)
+static void on_shutdown(struct grpc_runtime_op *op, int ok)
 {
     struct net_server *s =
         (struct net_server *)((char *)op - offsetof(struct net_server, shutdown_op));
@@ -187,9 +188,9 @@ void net_server_trusts(struct net_server *s, int more)
 
 static grpc_server *make_server(grpc_resource_quota *quota)
 {
-    static const struct net_setting settings[] = {
+    static const struct grpc_runtime_setting settings[] = {
         {GRPC_ARG_ALLOW_REUSEPORT, 0},
-        {GRPC_ARG_MAX_RECEIVE_MESSAGE_LENGTH, RT_MAX_MESSAGE_BYTES},
+        {GRPC_ARG_MAX_RECEIVE_MESSAGE_LENGTH, GRPC_RUNTIME_MAX_MESSAGE_BYTES},
         {GRPC_ARG_MAX_SEND_MESSAGE_LENGTH, FETCH_MESSAGE_BYTES},
         {GRPC_ARG_HTTP2_MIN_RECV_PING_INTERVAL_WITHOUT_DATA_MS, 5000},
         {GRPC_ARG_HTTP2_MAX_PING_STRIKES, 2},
@@ -203,7 +204,7 @@ static grpc_server *make_server(grpc_resource_quota *quota)
     };
     enum { N = sizeof settings / sizeof settings[0] };
     grpc_arg args[N + 1];
-    grpc_channel_args list = net_rt_args(settings, N, args);
+    grpc_channel_args list = grpc_runtime_args(settings, N, args);
     args[list.num_args++] =
         (grpc_arg){.type = GRPC_ARG_POINTER,
                    .key = (char *)(uintptr_t)GRPC_ARG_RESOURCE_QUOTA,
@@ -219,21 +220,21 @@ enum status net_server_bind(const struct net_server_config *cfg, struct net_serv
     struct net_server *s = calloc(1, sizeof *s);
     if (!s)
         return ST_NOMEM;
-    net_rt_init();
+    grpc_runtime_init();
     net_accept_keep_room();
     s->handler = cfg->handler;
-    s->people = cfg->people;
+    s->admin = cfg->admin;
     s->max_reply_bytes = cfg->max_reply_bytes > 0 ? cfg->max_reply_bytes : SERVER_REPLY_BYTES;
-    lenders_init(&s->lenders);
-    net_guests_init(&s->guests, cfg->max_guests);
+    peer_segments_init(&s->peer_segments);
+    unauthenticated_calls_init(&s->unauthenticated, cfg->max_unauthenticated_calls);
     pthread_mutex_init(&s->lock, NULL);
     clock_cond_init(&s->changed);
-    net_op_init(&s->shutdown_op, on_shutdown);
-    TRY(net_pollers_create(cfg->n_threads > 0 ? cfg->n_threads : 2, &s->pollers));
+    grpc_runtime_op_init(&s->shutdown_op, on_shutdown);
+    TRY(grpc_runtime_pollers_create(cfg->n_threads > 0 ? cfg->n_threads : 2, &s->pollers));
     s->quota = grpc_resource_quota_create("server");
     grpc_resource_quota_resize(s->quota, quota_base);
     s->server = make_server(s->quota);
-    grpc_server_register_completion_queue(s->server, net_pollers_queue(s->pollers), NULL);
+    grpc_server_register_completion_queue(s->server, grpc_runtime_pollers_queue(s->pollers), NULL);
     TRY(net_listen(s->server, cfg->addr, &cfg->pause, &s->certificate, &s->port));
     guarded_sockets_add_port(s->port);
     *out = s;
@@ -243,10 +244,10 @@ done:
     return st;
 }
 
-void net_server_start(struct net_server *s, const struct net_server_people *people)
+void net_server_start(struct net_server *s, const struct net_admin_handlers *admin)
 {
-    if (people)
-        s->people = *people;
+    if (admin)
+        s->admin = *admin;
     grpc_server_start(s->server);
     s->started = 1;
     for (int i = 0; i < SERVER_SLOTS; i++)
@@ -277,9 +278,10 @@ void net_server_stop(struct net_server *s, int64_t grace_ms)
     pthread_mutex_unlock(&s->lock);
     if (idle)
         return;
-    net_op_arm(&s->shutdown_op);
-    grpc_server_shutdown_and_notify(s->server, net_pollers_queue(s->pollers), &s->shutdown_op);
-    net_server_end_calls(s);
+    grpc_runtime_op_arm(&s->shutdown_op);
+    grpc_server_shutdown_and_notify(s->server, grpc_runtime_pollers_queue(s->pollers),
+                                    &s->shutdown_op);
+    server_waits_end_calls(s);
     int64_t deadline = clock_deadline_ns(grace_ms);
     pthread_mutex_lock(&s->lock);
     while (!s->shut && clock_cond_wait(&s->changed, &s->lock, deadline) == 0)
@@ -302,18 +304,19 @@ void net_server_destroy(struct net_server *s)
     guarded_sockets_remove_port(s->port);
     net_server_stop(s, 0);
     if (s->server && !s->started) {
-        net_op_arm(&s->shutdown_op);
-        grpc_server_shutdown_and_notify(s->server, net_pollers_queue(s->pollers), &s->shutdown_op);
+        grpc_runtime_op_arm(&s->shutdown_op);
+        grpc_server_shutdown_and_notify(s->server, grpc_runtime_pollers_queue(s->pollers),
+                                        &s->shutdown_op);
     }
-    net_pollers_destroy(s->pollers);
+    grpc_runtime_pollers_destroy(s->pollers);
     if (s->server)
         grpc_server_destroy(s->server);
     if (s->quota)
         grpc_resource_quota_unref(s->quota);
-    net_guests_free(&s->guests);
-    lenders_free(&s->lenders);
+    unauthenticated_calls_free(&s->unauthenticated);
+    peer_segments_free(&s->peer_segments);
     pthread_cond_destroy(&s->changed);
     pthread_mutex_destroy(&s->lock);
     free(s);
-    net_rt_shutdown();
+    grpc_runtime_shutdown();
 }

@@ -53,7 +53,7 @@ struct net_server_handler {
 };
 
 /* What people ask (status.h); NULL: nobody answers. */
-struct net_server_people {
+struct net_admin_handlers {
     void *ctx;
     /* A member was let in; may be NULL. */
     void (*joined)(void *ctx, const struct net_join *join);
@@ -77,17 +77,18 @@ struct net_server_config {
     const char *addr; /* host:port to listen on: that address, not all interfaces */
     int n_threads;    /* pollers; 0: 2 */
     struct net_server_handler handler;
-    struct net_server_people people;
+    struct net_admin_handlers admin;
     size_t max_reply_bytes; /* of answers under way, but for streams' and one that is longer alone;
                                0: 256 MiB */
     struct net_server_pause pause; /* between tries to bind a port that is in use; NULL: one try */
-    int max_guests; /* calls of whom nobody here knows (unauthenticated_calls.h); 0: 128 */
+    int max_unauthenticated_calls; /* calls of whom nobody here knows (unauthenticated_calls.h); 0:
+                                      128 */
 };
 
 /* The port is this server's, and nobody is heard before the start. */
 enum status net_server_bind(const struct net_server_config *cfg, struct net_server **out);
-/* Once. people: instead of the config's; NULL: those. */
-void net_server_start(struct net_server *s, const struct net_server_people *people);
+/* Once. admin: instead of the config's; NULL: those. */
+void net_server_start(struct net_server *s, const struct net_admin_handlers *admin);
 /* Both. */
 enum status net_server_create(const struct net_server_config *cfg, struct net_server **out);
 int net_server_port(const struct net_server *s); /* the bound port, also if addr asked for 0 */

@@ -24,11 +24,11 @@ enum server_method {
     N_METHODS
 };
 
-extern const char *const net_method_paths[N_METHODS];
+extern const char *const server_method_paths[N_METHODS];
 
 /* A call that is not an Exchange. */
 struct server_call {
-    struct net_op op, close_op;
+    struct grpc_runtime_op op, close_op;
     struct net_server *server;
     grpc_call *call;
     grpc_call_details details;
@@ -37,7 +37,7 @@ struct server_call {
     grpc_byte_buffer *incoming, *outgoing;
     int cancelled;
     _Atomic int n_ops; /* of Watch and Coordinate; 0: the answer's batch is the only one */
-    struct net_guest guest;
+    struct unauthenticated_call unauthenticated;
     struct server_call *next, *prev; /* in one of the server's lists, under its lock */
     int stop_seen;                   /* Watch; likewise */
     uint64_t number;                 /* Coordinate: the handler's name for it */
@@ -47,16 +47,16 @@ struct server_call {
 
 struct net_server {
     struct net_server_handler handler;
-    struct net_server_people people;
+    struct net_admin_handlers admin;
     grpc_server *server;
-    struct net_pollers *pollers;
-    struct net_op shutdown_op;
+    struct grpc_runtime_pollers *pollers;
+    struct grpc_runtime_op shutdown_op;
     int port;
     _Atomic uint64_t certificate; /* the number of the one in use */
     size_t max_reply_bytes;
     grpc_resource_quota *quota; /* what gRPC may have for all connections */
-    struct net_guests guests;
-    struct lenders lenders;
+    struct unauthenticated_calls unauthenticated;
+    struct peer_segments peer_segments;
 
     pthread_mutex_t lock; /* guards what follows */
     pthread_cond_t changed;
@@ -81,28 +81,28 @@ struct net_stream *net_stream_next_to_stop(struct net_server *s);
 /* So many streams more, or fewer, are members'; the quota follows. */
 void net_server_trusts(struct net_server *s, int more);
 /* One call less; wakes net_server_stop. */
-void net_server_call_gone(struct net_server *s);
+void server_reply_call_gone(struct net_server *s);
 
 /* Answers a call, and frees it when the answer is out. data: given to it; NULL: status alone. */
-void net_call_reply(struct server_call *c, uint8_t *data, size_t bytes, grpc_status_code code,
-                    const char *text);
-void net_call_replied(struct net_op *op, int ok);
+void server_reply_send(struct server_call *c, uint8_t *data, size_t bytes, grpc_status_code code,
+                       const char *text);
+void server_reply_done(struct grpc_runtime_op *op, int ok);
 /* The answer, or what kept it from being made. */
-void net_call_reply_packed(struct server_call *c, enum status st, uint8_t *data, size_t n);
+void server_reply_send_packed(struct server_call *c, enum status st, uint8_t *data, size_t n);
 /* The message cannot be answered; logged. */
-void net_call_refuse(struct server_call *c, const char *why);
+void server_reply_refuse(struct server_call *c, const char *why);
 /* An answer of so many bytes goes out. 0: too much is under way; the call is ended instead. */
-int net_call_count_reply(struct server_call *c, size_t bytes);
-void net_call_free(struct server_call *c);
+int server_reply_count(struct server_call *c, size_t bytes);
+void server_reply_free_call(struct server_call *c);
 /* One of a Coordinate's two operations, its answer and its end, is over. */
-void net_control_op_done(struct server_call *c);
+void server_reply_op_done(struct server_call *c);
 
 /* The call's message is there; borrowed. */
-void net_call_serve(struct server_call *c, const uint8_t *data, size_t bytes);
-void net_call_serve_control(struct server_call *c, const uint8_t *data, size_t bytes);
+void server_methods_serve(struct server_call *c, const uint8_t *data, size_t bytes);
+void server_waits_serve_control(struct server_call *c, const uint8_t *data, size_t bytes);
 /* Sends data, which is given to it, and stays. */
-void net_call_watch(struct server_call *c, uint8_t *data, size_t bytes);
+void server_waits_watch(struct server_call *c, uint8_t *data, size_t bytes);
 /* Ends every call that stays, and every stream: the server stops. */
-void net_server_end_calls(struct net_server *s);
+void server_waits_end_calls(struct net_server *s);
 
 #endif

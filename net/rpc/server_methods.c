@@ -15,19 +15,20 @@ enum { SERVER_HEALTH_NAME_BYTES = 128 };
 
 /* Opens what a member on this host lends, if the handler offers its own memory in return, of which
  * the answer speaks only then. Who is not let in changes nothing of what the member lends. */
-static void share(struct net_server *s, const struct net_join *join, const char *peer,
-                  struct net_join_reply *answer)
+static void share_memory(struct net_server *s, const struct net_join *join, const char *peer,
+                         struct net_join_reply *answer)
 {
     const size_t want = chunks_wire_bytes(join->chunks, join->job.push_dtype);
-    const struct net_shared_name nothing = {.bytes = 0};
-    char why[SHARED_WHY_BYTES];
+    const struct segment_name nothing = {.bytes = 0};
+    char why[SEGMENT_WHY_BYTES];
     int rank = answer->place.n_members > 0 ? answer->place.rank : join->member;
     if ((answer->answer != JOIN_WELCOME && answer->answer != JOIN_INIT) || rank < 0) {
         answer->segment = nothing;
         return;
     }
     int asked = answer->segment.bytes && join->segment.bytes == want;
-    if (lenders_put(&s->lenders, rank, join->incarnation, asked ? &join->segment : &nothing, why))
+    if (peer_segments_put(&s->peer_segments, rank, join->incarnation,
+                          asked ? &join->segment : &nothing, why))
         return;
     answer->segment = nothing;
     if (asked)
@@ -53,22 +54,22 @@ static enum status answer_join(struct server_call *c, const uint8_t *data, size_
     struct chunks *chunks = NULL;
     struct net_join_reply answer = {.answer = JOIN_REFUSED, .step = -1};
     snprintf(a->why, sizeof a->why, "out of memory");
-    enum status st = message_unpack_join(data, bytes, &join, &chunks, a->why);
+    enum status st = message_join_unpack(data, bytes, &join, &chunks, a->why);
     if (st == ST_PROTOCOL)
         return st;
     char *peer = grpc_call_get_peer(c->call);
     if (st == ST_OK) {
         s->handler.join(s->handler.ctx, &join, peer, &answer);
-        share(c->server, &join, peer, &answer);
-        if (s->people.joined && (answer.answer == JOIN_WELCOME || answer.answer == JOIN_INIT))
-            s->people.joined(s->people.ctx, &join);
+        share_memory(c->server, &join, peer, &answer);
+        if (s->admin.joined && (answer.answer == JOIN_WELCOME || answer.answer == JOIN_INIT))
+            s->admin.joined(s->admin.ctx, &join);
     } else {
         LOG_FEW("join from %s refused: %s", peer, a->why);
         answer.answer = st == ST_NOMEM ? JOIN_RETRY : JOIN_REFUSED;
         snprintf(answer.why, sizeof answer.why, "%s", a->why);
     }
     gpr_free(peer);
-    st = message_pack_reply(&answer, &a->data, &a->n);
+    st = message_reply_pack(&answer, &a->data, &a->n);
     free(answer.server);
     hosts_free(&answer.servers);
     chunks_destroy(chunks);
@@ -80,12 +81,12 @@ static enum status answer_leave(struct server_call *c, const uint8_t *data, size
                                 struct answer *a)
 {
     struct net_leave leave;
-    enum status st = message_unpack_leave(data, bytes, &leave, a->why);
+    enum status st = message_leave_unpack(data, bytes, &leave, a->why);
     if (st != ST_OK)
         return st;
     c->server->handler.leave(c->server->handler.ctx, &leave);
     if (!leave.soon)
-        lenders_leave(&c->server->lenders, leave.incarnation);
+        peer_segments_leave(&c->server->peer_segments, leave.incarnation);
     a->data = calloc(1, 1); /* LeaveReply has no fields: zero bytes */
     return a->data ? ST_OK : ST_NOMEM;
 }
@@ -93,16 +94,16 @@ static enum status answer_leave(struct server_call *c, const uint8_t *data, size
 static enum status answer_status(struct server_call *c, const uint8_t *data, size_t bytes,
                                  struct answer *a)
 {
-    const struct net_server_people *people = &c->server->people;
+    const struct net_admin_handlers *admin = &c->server->admin;
     struct net_status status = {.chunks = NULL};
     struct net_status_request request = {.with_model = 0};
-    enum status st = message_unpack_status_request(data, bytes, &request, a->why);
+    enum status st = message_status_request_unpack(data, bytes, &request, a->why);
     if (st != ST_OK)
         return st;
-    st = people->status(people->ctx, request.with_model, &status);
+    st = admin->status(admin->ctx, request.with_model, &status);
     status.pad_bytes = request.pad_bytes;
     if (st == ST_OK)
-        st = message_pack_status(&status, &a->data, &a->n);
+        st = message_status_pack(&status, &a->data, &a->n);
     net_status_free(&status);
     return st;
 }
@@ -110,42 +111,42 @@ static enum status answer_status(struct server_call *c, const uint8_t *data, siz
 static enum status answer_command(struct server_call *c, const uint8_t *data, size_t bytes,
                                   struct answer *a)
 {
-    const struct net_server_people *people = &c->server->people;
+    const struct net_admin_handlers *admin = &c->server->admin;
     struct net_command command;
     struct net_command_reply answer = {.answer = COMMAND_REFUSED};
-    enum status st = message_unpack_command(data, bytes, &command, a->why);
+    enum status st = message_command_unpack(data, bytes, &command, a->why);
     bool is_for_workers = st == ST_OK && command.kind == COMMAND_STOP_JOB;
     if (!is_for_workers && admit_roles(c, ROLE_ADMIN, a->why) != GRPC_STATUS_OK)
         return ST_REFUSED;
     if (st != ST_OK)
         return st;
-    people->command(people->ctx, &command, &answer);
-    return message_pack_command_reply(&answer, &a->data, &a->n);
+    admin->command(admin->ctx, &command, &answer);
+    return message_command_reply_pack(&answer, &a->data, &a->n);
 }
 
 static enum status answer_evaluation(struct server_call *c, const uint8_t *data, size_t bytes,
                                      struct answer *a)
 {
-    const struct net_server_people *people = &c->server->people;
+    const struct net_admin_handlers *admin = &c->server->admin;
     struct net_evaluation evaluation;
     struct net_evaluation_reply answer = {.best = {.step = -1}};
-    enum status st = message_unpack_evaluation(data, bytes, &evaluation, a->why);
+    enum status st = message_evaluation_unpack(data, bytes, &evaluation, a->why);
     if (st != ST_OK)
         return st;
-    people->evaluated(people->ctx, &evaluation, &answer);
-    return message_pack_evaluation_reply(&answer, &a->data, &a->n);
+    admin->evaluated(admin->ctx, &evaluation, &answer);
+    return message_evaluation_reply_pack(&answer, &a->data, &a->n);
 }
 
 static enum status answer_report(struct server_call *c, const uint8_t *data, size_t bytes,
                                  struct answer *a)
 {
-    const struct net_server_people *people = &c->server->people;
+    const struct net_admin_handlers *admin = &c->server->admin;
     struct net_report report;
-    enum status st = message_unpack_report(data, bytes, &report, a->why);
+    enum status st = message_report_unpack(data, bytes, &report, a->why);
     if (st != ST_OK)
         return st;
-    int next_ms = people->reported ? people->reported(people->ctx, &report) : 0;
-    return message_pack_report_reply(next_ms, &a->data, &a->n);
+    int next_ms = admin->reported ? admin->reported(admin->ctx, &report) : 0;
+    return message_report_reply_pack(next_ms, &a->data, &a->n);
 }
 
 static enum status answer_fetch(struct server_call *c, const uint8_t *data, size_t bytes,
@@ -154,11 +155,11 @@ static enum status answer_fetch(struct server_call *c, const uint8_t *data, size
     const struct net_server_handler *handler = &c->server->handler;
     struct net_fetch_request request;
     struct net_fetch_reply answer = {.n = 0};
-    enum status st = message_unpack_fetch(data, bytes, &request, a->why);
+    enum status st = message_fetch_unpack(data, bytes, &request, a->why);
     if (st != ST_OK)
         return st;
     handler->fetch(handler->ctx, &request, &answer);
-    st = message_pack_fetch_reply(&answer, &a->data, &a->n);
+    st = message_fetch_reply_pack(&answer, &a->data, &a->n);
     net_fetch_reply_free(&answer);
     free(request.chunk);
     return st;
@@ -170,12 +171,12 @@ static enum status answer_squares(struct server_call *c, const uint8_t *data, si
     const struct net_server_handler *handler = &c->server->handler;
     struct net_squares squares;
     struct net_squares_reply answer = {.answer = SQUARES_OVER};
-    enum status st = message_unpack_squares(data, bytes, &squares, a->why);
+    enum status st = message_squares_unpack(data, bytes, &squares, a->why);
     if (st != ST_OK)
         return st;
     handler->squares(handler->ctx, &squares, &answer);
     free(squares.square);
-    return message_pack_squares_reply(&answer, &a->data, &a->n);
+    return message_squares_reply_pack(&answer, &a->data, &a->n);
 }
 
 static enum status answer_gate(struct server_call *c, const uint8_t *data, size_t bytes,
@@ -184,12 +185,12 @@ static enum status answer_gate(struct server_call *c, const uint8_t *data, size_
     const struct net_server_handler *handler = &c->server->handler;
     struct net_gate gate;
     struct net_squares_reply answer = {.answer = SQUARES_OVER};
-    enum status st = message_unpack_gate(data, bytes, &gate, a->why);
+    enum status st = message_gate_unpack(data, bytes, &gate, a->why);
     if (st != ST_OK)
         return st;
     handler->gate(handler->ctx, &gate, &answer);
-    net_gate_free(&gate);
-    return message_pack_squares_reply(&answer, &a->data, &a->n);
+    message_gate_free(&gate);
+    return message_squares_reply_pack(&answer, &a->data, &a->n);
 }
 
 static void serve_health(struct server_call *c, const uint8_t *data, size_t bytes)
@@ -197,32 +198,32 @@ static void serve_health(struct server_call *c, const uint8_t *data, size_t byte
     char service[SERVER_HEALTH_NAME_BYTES];
     uint8_t *out = NULL;
     size_t n = 0;
-    if (message_unpack_health(data, bytes, service, sizeof service) != ST_OK) {
-        net_call_refuse(c, "the HealthCheckRequest does not decode");
+    if (message_health_unpack(data, bytes, service, sizeof service) != ST_OK) {
+        server_reply_refuse(c, "the HealthCheckRequest does not decode");
         return;
     }
     int known = !service[0] || !strcmp(service, "weir.v1.Weir");
     if (!known && c->method == METHOD_CHECK) {
-        net_call_reply(c, NULL, 0, GRPC_STATUS_NOT_FOUND, "unknown service");
+        server_reply_send(c, NULL, 0, GRPC_STATUS_NOT_FOUND, "unknown service");
         return;
     }
-    enum status st = message_pack_health(known ? HEALTH_SERVING : HEALTH_SERVICE_UNKNOWN, &out, &n);
+    enum status st = message_health_pack(known ? HEALTH_SERVING : HEALTH_SERVICE_UNKNOWN, &out, &n);
     if (st != ST_OK)
-        net_call_reply(c, NULL, 0, GRPC_STATUS_RESOURCE_EXHAUSTED, status_text(st));
+        server_reply_send(c, NULL, 0, GRPC_STATUS_RESOURCE_EXHAUSTED, status_text(st));
     else if (c->method == METHOD_CHECK)
-        net_call_reply(c, out, n, GRPC_STATUS_OK, "");
+        server_reply_send(c, out, n, GRPC_STATUS_OK, "");
     else
-        net_call_watch(c, out, n);
+        server_waits_watch(c, out, n);
 }
 
 /* Why a server that is not for such calls refuses them; NULL: it is for them. */
 static const char *not_served(const struct net_server *s, enum server_method method)
 {
-    if (method == METHOD_STATUS && !s->people.status)
+    if (method == METHOD_STATUS && !s->admin.status)
         return "this server says nothing of itself";
-    if (method == METHOD_COMMAND && !s->people.command)
+    if (method == METHOD_COMMAND && !s->admin.command)
         return "this server takes no commands";
-    if (method == METHOD_EVALUATE && !s->people.evaluated)
+    if (method == METHOD_EVALUATE && !s->admin.evaluated)
         return "this server takes no evaluations";
     if (method == METHOD_FETCH && !s->handler.fetch)
         return "this server hands on no chunks";
@@ -233,7 +234,7 @@ static const char *not_served(const struct net_server *s, enum server_method met
     return NULL;
 }
 
-void net_call_serve(struct server_call *c, const uint8_t *data, size_t bytes)
+void server_methods_serve(struct server_call *c, const uint8_t *data, size_t bytes)
 {
     static enum status (*const answers[N_METHODS])(struct server_call *, const uint8_t *, size_t,
                                                    struct answer *) = {
@@ -246,18 +247,18 @@ void net_call_serve(struct server_call *c, const uint8_t *data, size_t bytes)
     struct answer a = {.data = NULL};
     const char *refused = not_served(c->server, c->method);
     if (c->method == METHOD_CONTROL) {
-        net_call_serve_control(c, data, bytes);
+        server_waits_serve_control(c, data, bytes);
     } else if (!answers[c->method]) {
         serve_health(c, data, bytes);
     } else if (refused) {
-        net_call_refuse(c, refused);
+        server_reply_refuse(c, refused);
     } else {
         enum status st = answers[c->method](c, data, bytes, &a);
         if (st == ST_PROTOCOL || st == ST_INVALID)
-            net_call_refuse(c, a.why);
+            server_reply_refuse(c, a.why);
         else if (st == ST_REFUSED)
-            net_call_reply(c, NULL, 0, GRPC_STATUS_PERMISSION_DENIED, a.why);
+            server_reply_send(c, NULL, 0, GRPC_STATUS_PERMISSION_DENIED, a.why);
         else
-            net_call_reply_packed(c, st, a.data, a.n);
+            server_reply_send_packed(c, st, a.data, a.n);
     }
 }

@@ -10,7 +10,7 @@
 
 enum { REPLY_STALE_MS = 5000, REPLY_END_AT_ONCE = 16, REPLY_COST_BYTES = 4096 };
 
-void net_server_call_gone(struct net_server *s)
+void server_reply_call_gone(struct net_server *s)
 {
     pthread_mutex_lock(&s->lock);
     s->n_calls--;
@@ -36,11 +36,11 @@ static void forget_reply(struct server_call *c)
     pthread_mutex_unlock(&s->lock);
 }
 
-void net_call_free(struct server_call *c)
+void server_reply_free_call(struct server_call *c)
 {
     struct net_server *s = c->server;
     forget_reply(c);
-    net_guests_leave(&s->guests, &c->guest);
+    unauthenticated_calls_leave(&s->unauthenticated, &c->unauthenticated);
     if (c->incoming)
         grpc_byte_buffer_destroy(c->incoming);
     if (c->outgoing)
@@ -50,24 +50,24 @@ void net_call_free(struct server_call *c)
     grpc_call_details_destroy(&c->details);
     grpc_metadata_array_destroy(&c->metadata);
     free(c);
-    net_server_call_gone(s);
+    server_reply_call_gone(s);
 }
 
-void net_control_op_done(struct server_call *c)
+void server_reply_op_done(struct server_call *c)
 {
     if (atomic_fetch_sub_explicit(&c->n_ops, 1, memory_order_acq_rel) == 1)
-        net_call_free(c);
+        server_reply_free_call(c);
 }
 
 static void reply_over(struct server_call *c)
 {
     if (atomic_load(&c->n_ops) > 0)
-        net_control_op_done(c);
+        server_reply_op_done(c);
     else
-        net_call_free(c);
+        server_reply_free_call(c);
 }
 
-void net_call_replied(struct net_op *op, int ok)
+void server_reply_done(struct grpc_runtime_op *op, int ok)
 {
     reply_over((struct server_call *)op);
 }
@@ -86,7 +86,7 @@ static int stale_replies(struct net_server *s, grpc_call *list[REPLY_END_AT_ONCE
     return n;
 }
 
-int net_call_count_reply(struct server_call *c, size_t bytes)
+int server_reply_count(struct server_call *c, size_t bytes)
 {
     struct net_server *s = c->server;
     grpc_call *stale[REPLY_END_AT_ONCE];
@@ -116,13 +116,13 @@ int net_call_count_reply(struct server_call *c, size_t bytes)
     return fits;
 }
 
-void net_call_reply(struct server_call *c, uint8_t *data, size_t bytes, grpc_status_code code,
-                    const char *text)
+void server_reply_send(struct server_call *c, uint8_t *data, size_t bytes, grpc_status_code code,
+                       const char *text)
 {
     grpc_op ops[3] = {{.op = GRPC_OP_RECV_CLOSE_ON_SERVER},
                       {.op = GRPC_OP_SEND_STATUS_FROM_SERVER},
                       {.op = GRPC_OP_SEND_MESSAGE}};
-    if (!net_call_count_reply(c, data ? bytes : 0)) {
+    if (!server_reply_count(c, data ? bytes : 0)) {
         free(data);
         data = NULL;
     }
@@ -136,28 +136,28 @@ void net_call_reply(struct server_call *c, uint8_t *data, size_t bytes, grpc_sta
         grpc_slice_unref(slice);
         ops[2].data.send_message.send_message = c->outgoing;
     }
-    net_op_init(&c->op, net_call_replied);
+    grpc_runtime_op_init(&c->op, server_reply_done);
     int skip = atomic_load(&c->n_ops) > 0; /* Coordinate: its end is watched already */
-    int ok = net_op_start(&c->op, c->call, ops + skip, (data ? 3 : 2) - skip);
+    int ok = grpc_runtime_op_start(&c->op, c->call, ops + skip, (data ? 3 : 2) - skip);
     grpc_slice_unref(details);
     if (!ok)
         reply_over(c);
 }
 
-void net_call_reply_packed(struct server_call *c, enum status st, uint8_t *data, size_t n)
+void server_reply_send_packed(struct server_call *c, enum status st, uint8_t *data, size_t n)
 {
     if (st == ST_OK)
-        net_call_reply(c, data, n, GRPC_STATUS_OK, "");
+        server_reply_send(c, data, n, GRPC_STATUS_OK, "");
     else
-        net_call_reply(c, NULL, 0, GRPC_STATUS_RESOURCE_EXHAUSTED, status_text(st));
+        server_reply_send(c, NULL, 0, GRPC_STATUS_RESOURCE_EXHAUSTED, status_text(st));
 }
 
-void net_call_refuse(struct server_call *c, const char *why)
+void server_reply_refuse(struct server_call *c, const char *why)
 {
     static struct log_kind kinds[N_METHODS];
     char *peer = grpc_call_get_peer(c->call);
     log_write_few(&kinds[c->method], LOG_LEVEL_WARN, "%s from %s refused: %s",
-                  net_method_paths[c->method], peer, why);
+                  server_method_paths[c->method], peer, why);
     gpr_free(peer);
-    net_call_reply(c, NULL, 0, GRPC_STATUS_INVALID_ARGUMENT, why);
+    server_reply_send(c, NULL, 0, GRPC_STATUS_INVALID_ARGUMENT, why);
 }

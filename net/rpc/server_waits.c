@@ -32,18 +32,18 @@ void net_server_control_reply(struct net_server *s, uint64_t call,
     if (!c)
         return;
     if (!answer) {
-        net_call_refuse(c, not_coordinating);
+        server_reply_refuse(c, not_coordinating);
         return;
     }
     if (answer->later[0]) {
-        net_call_reply(c, NULL, 0, GRPC_STATUS_UNAVAILABLE, answer->later);
+        server_reply_send(c, NULL, 0, GRPC_STATUS_UNAVAILABLE, answer->later);
         return;
     }
-    enum status st = message_pack_control_reply(answer, &out, &n);
-    net_call_reply_packed(c, st, out, n);
+    enum status st = message_control_reply_pack(answer, &out, &n);
+    server_reply_send_packed(c, st, out, n);
 }
 
-static void on_control_closed(struct net_op *op, int ok)
+static void on_control_closed(struct grpc_runtime_op *op, int ok)
 {
     struct server_call *c =
         (struct server_call *)((char *)op - offsetof(struct server_call, close_op));
@@ -51,9 +51,9 @@ static void on_control_closed(struct net_op *op, int ok)
     if (c->number && take_control(s, c->number)) { /* nobody hears an answer */
         if (s->handler.control_closed)
             s->handler.control_closed(s->handler.ctx, c->number);
-        net_control_op_done(c);
+        server_reply_op_done(c);
     }
-    net_control_op_done(c);
+    server_reply_op_done(c);
 }
 
 /* The handler knows the call by now: it is told of the end after the beginning. */
@@ -61,8 +61,8 @@ static void watch_control(struct server_call *c)
 {
     grpc_op close = {.op = GRPC_OP_RECV_CLOSE_ON_SERVER};
     close.data.recv_close_on_server.cancelled = &c->cancelled;
-    net_op_init(&c->close_op, on_control_closed);
-    if (!net_op_start(&c->close_op, c->call, &close, 1))
+    grpc_runtime_op_init(&c->close_op, on_control_closed);
+    if (!grpc_runtime_op_start(&c->close_op, c->call, &close, 1))
         on_control_closed(&c->close_op, 0);
 }
 
@@ -72,16 +72,16 @@ static void accept_control(struct server_call *c, const uint8_t *data, size_t by
     struct net_control control;
     char why[MESSAGE_WHY_BYTES] = "out of memory";
     if (!s->handler.control) {
-        net_call_refuse(c, not_coordinating);
+        server_reply_refuse(c, not_coordinating);
         return;
     }
-    enum status st = message_unpack_control(data, bytes, &control, why);
+    enum status st = message_control_unpack(data, bytes, &control, why);
     if (st == ST_NOMEM) { /* a refusal would end the caller's process */
-        net_call_reply_packed(c, st, NULL, 0);
+        server_reply_send_packed(c, st, NULL, 0);
         return;
     }
     if (st != ST_OK) {
-        net_call_refuse(c, why);
+        server_reply_refuse(c, why);
         return;
     }
     pthread_mutex_lock(&s->lock);
@@ -94,13 +94,13 @@ static void accept_control(struct server_call *c, const uint8_t *data, size_t by
     uint64_t number = s->n_controls;
     pthread_mutex_unlock(&s->lock);
     if (stopping)
-        net_call_reply(c, NULL, 0, GRPC_STATUS_UNAVAILABLE, "the server is stopping");
+        server_reply_send(c, NULL, 0, GRPC_STATUS_UNAVAILABLE, "the server is stopping");
     else
         s->handler.control(s->handler.ctx, s, &control, number);
-    net_control_free(&control);
+    message_control_free(&control);
 }
 
-void net_call_serve_control(struct server_call *c, const uint8_t *data, size_t bytes)
+void server_waits_serve_control(struct server_call *c, const uint8_t *data, size_t bytes)
 {
     atomic_store(&c->n_ops, 2);
     accept_control(c, data, bytes);
@@ -120,20 +120,20 @@ static void watch_op_done(struct server_call *c)
     if (c->next)
         c->next->prev = c->prev;
     pthread_mutex_unlock(&s->lock);
-    net_call_free(c);
+    server_reply_free_call(c);
 }
 
-static void on_watch_sent(struct net_op *op, int ok)
+static void on_watch_sent(struct grpc_runtime_op *op, int ok)
 {
     watch_op_done((struct server_call *)op);
 }
 
-static void on_watch_closed(struct net_op *op, int ok)
+static void on_watch_closed(struct grpc_runtime_op *op, int ok)
 {
     watch_op_done((struct server_call *)((char *)op - offsetof(struct server_call, close_op)));
 }
 
-void net_call_watch(struct server_call *c, uint8_t *data, size_t bytes)
+void server_waits_watch(struct server_call *c, uint8_t *data, size_t bytes)
 {
     struct net_server *s = c->server;
     grpc_slice slice = grpc_slice_from_copied_buffer((const char *)data, bytes);
@@ -141,9 +141,9 @@ void net_call_watch(struct server_call *c, uint8_t *data, size_t bytes)
     grpc_slice_unref(slice);
     free(data);
     atomic_store(&c->n_ops, 2);
-    net_op_init(&c->op, on_watch_sent);
-    net_op_init(&c->close_op, on_watch_closed);
-    net_guests_enter(&s->guests, &c->guest, c->call);
+    grpc_runtime_op_init(&c->op, on_watch_sent);
+    grpc_runtime_op_init(&c->close_op, on_watch_closed);
+    unauthenticated_calls_enter(&s->unauthenticated, &c->unauthenticated, c->call);
     pthread_mutex_lock(&s->lock);
     c->next = s->watches;
     if (c->next)
@@ -158,14 +158,14 @@ void net_call_watch(struct server_call *c, uint8_t *data, size_t bytes)
     close.data.recv_close_on_server.cancelled = &c->cancelled;
     grpc_op send = {.op = GRPC_OP_SEND_MESSAGE};
     send.data.send_message.send_message = c->outgoing;
-    if (!net_op_start(&c->op, c->call, &send, 1))
+    if (!grpc_runtime_op_start(&c->op, c->call, &send, 1))
         watch_op_done(c);
-    if (!net_op_start(&c->close_op, c->call, &close, 1))
+    if (!grpc_runtime_op_start(&c->close_op, c->call, &close, 1))
         watch_op_done(c);
 }
 
 /* Ends streams and watches one by one, since none of our locks may be held while gRPC is called. */
-void net_server_end_calls(struct net_server *s)
+void server_waits_end_calls(struct net_server *s)
 {
     for (;;) {
         pthread_mutex_lock(&s->lock);
@@ -182,7 +182,7 @@ void net_server_end_calls(struct net_server *s)
         pthread_mutex_unlock(&s->lock);
         struct server_call *control = take_control(s, 0);
         if (control)
-            net_call_reply(control, NULL, 0, GRPC_STATUS_UNAVAILABLE, "the server is stopping");
+            server_reply_send(control, NULL, 0, GRPC_STATUS_UNAVAILABLE, "the server is stopping");
         if (stream) {
             net_stream_end(stream, GRPC_STATUS_UNAVAILABLE, "the server is stopping");
             net_stream_unref(stream);

@@ -1,7 +1,8 @@
 /* net/rpc/stream.c - one Exchange call on the server; see server.h.
  *
- * advance() looks at the state and starts what should come next on the call (bidi.h); whoever
- * changes the state calls it. When the call has ended the handler is told, and the stream goes.
+ * advance_stream() looks at the state and starts what should come next on the call (bidi.h);
+ * whoever changes the state calls it. When the call has ended the handler is told, and the stream
+ * goes.
  *
  * While a message is handled, its answers gather to few frames (`corked`).
  *
@@ -34,22 +35,22 @@ struct net_stream {
     struct net_stream *next, *prev; /* the server's list and its lock */
     int stop_seen;                  /* likewise */
 
-    struct net_guest guest; /* until a member speaks over it */
+    struct unauthenticated_call unauthenticated; /* until a member speaks over it */
     _Atomic int trusted;
 
     _Atomic int local; /* its member and this server read each other's memory */
     struct net_span *spans;
     size_t spans_room;
-    struct net_frame_head last_head;              /* of the frame being handled */
-    struct net_shared *segment;                   /* of the member in `lender`; NULL: none known */
-    struct net_frame_head lender;                 /* likewise */
+    struct net_frame_head last_head;     /* of the frame being handled */
+    struct segment *segment;             /* of the member in `segment_owner`; NULL: none known */
+    struct net_frame_head segment_owner; /* likewise */
     int64_t send_begin_ns, send_chunk, send_step; /* of the frame going out, for the trace */
     int send_member;                              /* likewise */
 
     pthread_mutex_t lock; /* guards what follows */
     struct bidi bidi;
-    struct outq queue;
-    struct net_out *spare; /* items to use again */
+    struct send_queue queue;
+    struct send_queue_item *spare; /* items to use again */
     long n_unanswered;
     size_t limit; /* bytes of payload that may wait in the queue */
     enum { READER_NONE, READER_ONE, READER_MIXED } reads; /* who reads this server's segment */
@@ -61,7 +62,7 @@ struct net_stream {
     char text[FRAME_MAX_WHY + 1];
 };
 
-static void advance(struct net_stream *s);
+static void advance_stream(struct net_stream *s);
 
 void net_stream_ref(struct net_stream *s)
 {
@@ -75,9 +76,9 @@ void net_stream_unref(struct net_stream *s)
     if (atomic_fetch_sub_explicit(&s->refs, 1, memory_order_acq_rel) != 1)
         return;
     net_stream_trust(s, 0);
-    net_guests_leave(&server->guests, &s->guest);
+    unauthenticated_calls_leave(&server->unauthenticated, &s->unauthenticated);
     grpc_call_unref(s->call);
-    for (struct net_out *item = s->spare, *next; item; item = next) {
+    for (struct send_queue_item *item = s->spare, *next; item; item = next) {
         next = item->next;
         free(item);
     }
@@ -85,7 +86,7 @@ void net_stream_unref(struct net_stream *s)
     free(s->spans);
     pthread_mutex_destroy(&s->lock);
     free(s);
-    net_server_call_gone(server);
+    server_reply_call_gone(server);
 }
 
 static void list_remove(struct net_stream *s)
@@ -100,7 +101,7 @@ static void list_remove(struct net_stream *s)
     pthread_mutex_unlock(&s->server->lock);
 }
 
-static void drop_item(struct net_out *item)
+static void drop_item(struct send_queue_item *item)
 {
     if (item->release)
         item->release(item->owner);
@@ -109,7 +110,7 @@ static void drop_item(struct net_out *item)
 }
 
 /* Nobody sends or reads any more. */
-static void give_back(struct net_stream *s)
+static void release_lent(struct net_stream *s)
 {
     for (size_t i = 0; i < s->n_lent; i++)
         buf_unref(s->lent[i]);
@@ -117,17 +118,17 @@ static void give_back(struct net_stream *s)
     s->lent = NULL;
     s->n_lent = 0;
     if (s->segment)
-        lenders_drop(&s->server->lenders, s->lender.member, s->segment);
-    net_shared_unref(s->segment);
+        peer_segments_drop(&s->server->peer_segments, s->segment_owner.member, s->segment);
+    segment_unref(s->segment);
     s->segment = NULL;
 }
 
 static void drop_queue(struct net_stream *s)
 {
-    struct net_out *item;
+    struct send_queue_item *item;
     do {
         pthread_mutex_lock(&s->lock);
-        item = outq_pop(&s->queue);
+        item = send_queue_pop(&s->queue);
         pthread_mutex_unlock(&s->lock);
         if (item)
             drop_item(item);
@@ -141,17 +142,17 @@ static void on_ended(void *ctx, const char *reason)
     list_remove(s);
     server->handler.stream_closed(server->handler.ctx, s);
     drop_queue(s);
-    give_back(s);
+    release_lent(s);
     net_stream_unref(s);
 }
 
-static void start_send(struct net_stream *s, struct outq_batch *batch)
+static void start_send(struct net_stream *s, struct send_queue_batch *batch)
 {
     s->send_begin_ns = trace_begin();
     s->send_chunk = batch->items[0]->chunk;
     s->send_step = (int64_t)batch->items[0]->step;
     s->send_member = (int)batch->items[0]->head.member;
-    grpc_byte_buffer *frame = outq_frame(batch);
+    grpc_byte_buffer *frame = send_queue_frame(batch);
     for (int i = 0; i < batch->n; i++)
         free(batch->items[i]->why);
     pthread_mutex_lock(&s->lock);
@@ -163,9 +164,9 @@ static void start_send(struct net_stream *s, struct outq_batch *batch)
     bidi_send(&s->bidi, frame);
 }
 
-static void advance(struct net_stream *s)
+static void advance_stream(struct net_stream *s)
 {
-    struct outq_batch batch = {.n = 0};
+    struct send_queue_batch batch = {.n = 0};
     int resume = 0, end = 0;
     pthread_mutex_lock(&s->lock);
     if (s->paused && !s->ending && !s->bidi.broken && s->queue.n <= STREAM_MAX_QUEUE / 2) {
@@ -173,9 +174,9 @@ static void advance(struct net_stream *s)
         bidi_begin_read(&s->bidi);
         resume = 1;
     }
-    int gather = s->corked && s->queue.bytes < OUTQ_EAGER_BYTES;
+    int gather = s->corked && s->queue.bytes < SEND_QUEUE_EAGER_BYTES;
     if (bidi_may_send(&s->bidi) && !gather) {
-        if (outq_take(&s->queue, &batch)) {
+        if (send_queue_take(&s->queue, &batch)) {
             bidi_begin_send(&s->bidi);
         } else if (s->ending || (s->half_closed && s->n_unanswered <= 0)) {
             s->ending = end = 1;
@@ -200,7 +201,7 @@ static void on_written(void *ctx)
 
 static void on_sent(void *ctx)
 {
-    advance(ctx);
+    advance_stream(ctx);
 }
 
 static int same_member(const struct net_frame_head *a, const struct net_frame_head *b)
@@ -223,10 +224,10 @@ static void note_reader(struct net_stream *s, const struct net_frame_head *head)
 /* 1 if the sender's segment is open here. */
 static int find_segment(struct net_stream *s, const struct net_frame_head *head)
 {
-    if (!s->segment || !same_member(head, &s->lender)) {
-        net_shared_unref(s->segment);
-        s->segment = lenders_find(&s->server->lenders, head->member, head->incarnation);
-        s->lender = *head;
+    if (!s->segment || !same_member(head, &s->segment_owner)) {
+        segment_unref(s->segment);
+        s->segment = peer_segments_find(&s->server->peer_segments, head->member, head->incarnation);
+        s->segment_owner = *head;
     }
     return s->segment != NULL;
 }
@@ -286,7 +287,7 @@ static void handle_message(struct net_stream *s, grpc_byte_buffer *message)
     pthread_mutex_lock(&s->lock);
     s->corked = 1;
     pthread_mutex_unlock(&s->lock);
-    enum status st = net_spans_of(message, &s->spans, &s->spans_room, &n);
+    enum status st = grpc_runtime_spans_of(message, &s->spans, &s->spans_room, &n);
     if (st == ST_OK)
         st = frame_decode(s->spans, n, &s->last_head, on_piece, s, why, sizeof why);
     grpc_byte_buffer_destroy(message);
@@ -309,7 +310,7 @@ static enum bidi_next on_received(void *ctx, grpc_byte_buffer *message)
     s->paused = message && s->queue.n > STREAM_MAX_QUEUE;
     int again = !s->paused && !s->ending && !s->bidi.broken;
     pthread_mutex_unlock(&s->lock);
-    advance(s);
+    advance_stream(s);
     return again ? BIDI_READ : BIDI_PAUSE;
 }
 
@@ -321,7 +322,7 @@ void net_stream_open(struct net_server *server, grpc_call *call)
     if (!s) {
         LOG_FEW("a stream from a new peer was dropped: out of memory");
         grpc_call_unref(call);
-        net_server_call_gone(server);
+        server_reply_call_gone(server);
         return;
     }
     s->server = server;
@@ -332,7 +333,7 @@ void net_stream_open(struct net_server *server, grpc_call *call)
     s->code = GRPC_STATUS_OK;
     s->limit = STREAM_FIRST_LIMIT;
     pthread_mutex_init(&s->lock, NULL);
-    outq_init(&s->queue);
+    send_queue_init(&s->queue);
     bidi_init(&s->bidi, &stream_handler, s, &s->lock);
     pthread_mutex_lock(&server->lock);
     s->next = server->streams;
@@ -342,7 +343,7 @@ void net_stream_open(struct net_server *server, grpc_call *call)
     s->stop_seen = server->stopping;
     int stopping = server->stopping;
     pthread_mutex_unlock(&server->lock);
-    net_guests_enter(&server->guests, &s->guest, call);
+    unauthenticated_calls_enter(&server->unauthenticated, &s->unauthenticated, call);
     bidi_accept(&s->bidi, call);
     if (stopping)
         net_stream_end(s, GRPC_STATUS_UNAVAILABLE, "the server is stopping");
@@ -370,19 +371,19 @@ void net_stream_end(struct net_stream *s, grpc_status_code code, const char *tex
         snprintf(s->text, sizeof s->text, "%s", text);
     }
     pthread_mutex_unlock(&s->lock);
-    advance(s);
+    advance_stream(s);
 }
 
 static void release_buf(void *owner)
 {
-    outq_take_back();
+    send_queue_take_back();
     buf_unref(owner);
 }
 
-static struct net_out *new_item(struct net_stream *s)
+static struct send_queue_item *new_item(struct net_stream *s)
 {
     pthread_mutex_lock(&s->lock);
-    struct net_out *item = s->spare;
+    struct send_queue_item *item = s->spare;
     if (item)
         s->spare = item->next;
     pthread_mutex_unlock(&s->lock);
@@ -409,7 +410,7 @@ static void refuse_flood(struct net_stream *s, const struct net_frame_head *head
 /* Fills in where the payload lies. It goes by reference if the member reads the segment in which it
  * lies; then *lent is what the chunk's place in s->lent held before, to be released. Else the item
  * holds a reference. Under the lock. */
-static void add_payload(struct net_stream *s, struct net_out *item, struct buf *payload,
+static void add_payload(struct net_stream *s, struct send_queue_item *item, struct buf *payload,
                         size_t offset, struct buf **lent)
 {
     if (payload->shared && offset == 0 && s->reads == READER_ONE &&
@@ -426,7 +427,7 @@ static void add_payload(struct net_stream *s, struct net_out *item, struct buf *
             *lent = s->lent[item->chunk];
             s->lent[item->chunk] = buf_ref(payload);
             item->shared_offset = payload->shared + offset;
-            item->shared_stamp = net_shared_stamp(payload->data);
+            item->shared_stamp = segment_stamp(payload->data);
             item->crc32c = 0;
             return;
         }
@@ -442,7 +443,7 @@ void net_stream_send(struct net_stream *s, const struct net_frame_head *head,
 {
     net_stream_ref(s);
     struct buf *lent = NULL;
-    struct net_out *item = new_item(s);
+    struct send_queue_item *item = new_item(s);
     if (!item) {
         LOG_FEW("an answer to %s was dropped and its stream ended: out of memory", s->peer);
         net_stream_end(s, GRPC_STATUS_RESOURCE_EXHAUSTED, "the server is out of memory");
@@ -466,7 +467,7 @@ void net_stream_send(struct net_stream *s, const struct net_frame_head *head,
     if (!drop && !full) {
         if (item->bytes > 0)
             add_payload(s, item, payload, offset, &lent);
-        outq_put(&s->queue, item);
+        send_queue_push(&s->queue, item);
     }
     pthread_mutex_unlock(&s->lock);
     buf_unref(lent);
@@ -475,7 +476,7 @@ void net_stream_send(struct net_stream *s, const struct net_frame_head *head,
     if (full)
         refuse_flood(s, head);
     else
-        advance(s);
+        advance_stream(s);
     net_stream_unref(s);
 }
 
@@ -492,9 +493,9 @@ void net_stream_trust(struct net_stream *s, int trusted)
     if (!change)
         return;
     if (trusted)
-        net_guests_leave(&s->server->guests, &s->guest);
+        unauthenticated_calls_leave(&s->server->unauthenticated, &s->unauthenticated);
     else
-        net_guests_return(&s->server->guests, &s->guest, s->call);
+        unauthenticated_calls_return(&s->server->unauthenticated, &s->unauthenticated, s->call);
     net_server_trusts(s->server, change);
 }
 

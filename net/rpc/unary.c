@@ -19,7 +19,7 @@ enum status net_unary_create(const char *addr, int max_reply_bytes, struct net_u
     struct net_unary *u = calloc(1, sizeof *u);
     if (!u)
         return ST_NOMEM;
-    net_rt_init();
+    grpc_runtime_init();
     pthread_mutex_init(&u->lock, NULL);
     u->queue = grpc_completion_queue_create_for_pluck(NULL);
     enum status st = net_channel_create(addr, max_reply_bytes, &u->channel);
@@ -40,7 +40,7 @@ void net_unary_destroy(struct net_unary *u)
     grpc_completion_queue_destroy(u->queue);
     pthread_mutex_destroy(&u->lock);
     free(u);
-    net_rt_shutdown();
+    grpc_runtime_shutdown();
 }
 
 /* Waited for: it ends at the call's deadline at the latest. */
@@ -112,7 +112,7 @@ enum status net_unary_call(struct net_unary *u, const char *method,
     if (b.code != GRPC_STATUS_OK)
         st = status_of(b.code);
     else if (b.incoming)
-        st = net_bytes_of(b.incoming, &reply->data, &reply->n);
+        st = grpc_runtime_bytes_of(b.incoming, &reply->data, &reply->n);
     if (st != ST_OK)
         snprintf(why, MESSAGE_WHY_BYTES, "%s", details[0] ? details : "no answer");
     if (b.incoming)

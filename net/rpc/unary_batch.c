@@ -15,7 +15,7 @@ void unary_batch_init(struct unary_batch *b, const uint8_t *data, size_t bytes,
     grpc_metadata_array_init(&b->initial);
     grpc_metadata_array_init(&b->trailing);
     memset(ops, 0, UNARY_BATCH_OPS * sizeof *ops);
-    call_metadata_init(&b->shown);
+    credentials_metadata_init(&b->shown);
     ops[0].op = GRPC_OP_SEND_INITIAL_METADATA;
     ops[0].data.send_initial_metadata.metadata = &b->shown.entry;
     ops[0].data.send_initial_metadata.count = b->shown.n;
@@ -35,11 +35,11 @@ void unary_batch_init(struct unary_batch *b, const uint8_t *data, size_t bytes,
 void unary_batch_end(struct unary_batch *b, char *text, size_t room)
 {
     char reason[REASON_BYTES];
-    net_status_text(b->details, reason, sizeof reason);
+    grpc_runtime_status_text(b->details, reason, sizeof reason);
     net_reason_explain(reason, sizeof reason);
     snprintf(text, room, "%s", reason);
     grpc_byte_buffer_destroy(b->outgoing);
-    call_metadata_free(&b->shown);
+    credentials_metadata_free(&b->shown);
     grpc_metadata_array_destroy(&b->initial);
     grpc_metadata_array_destroy(&b->trailing);
 }

@@ -13,7 +13,7 @@ enum { UNARY_BATCH_OPS = 6 };
 
 struct unary_batch {
     grpc_byte_buffer *outgoing, *incoming; /* incoming: NULL until it is there, or for ever */
-    struct call_metadata shown;
+    struct credentials_metadata shown;
     grpc_metadata_array initial, trailing;
     grpc_status_code code;
     grpc_slice details;
@@ -22,7 +22,8 @@ struct unary_batch {
 /* data: copied. ops: to be started as one batch; *b stays where it is until that has ended. */
 void unary_batch_init(struct unary_batch *b, const uint8_t *data, size_t bytes,
                       grpc_op ops[UNARY_BATCH_OPS]);
-/* Gives all back but `incoming`; text: of the status, for a log line, as net_slice_text. */
+/* Gives all back but `incoming`; text: of the status, for a log line, as grpc_runtime_slice_text.
+ */
 void unary_batch_end(struct unary_batch *b, char *text, size_t room);
 
 #endif

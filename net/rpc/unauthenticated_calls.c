@@ -4,19 +4,19 @@
 #include <grpc/support/alloc.h>
 #include <string.h>
 
-void net_guests_init(struct net_guests *l, int max)
+void unauthenticated_calls_init(struct unauthenticated_calls *l, int max)
 {
-    *l = (struct net_guests){.max = max > 0 ? max : GUESTS_MAX};
+    *l = (struct unauthenticated_calls){.max = max > 0 ? max : UNAUTHENTICATED_CALLS_MAX};
     pthread_mutex_init(&l->lock, NULL);
 }
 
-void net_guests_free(struct net_guests *l)
+void unauthenticated_calls_free(struct unauthenticated_calls *l)
 {
     pthread_mutex_destroy(&l->lock);
 }
 
 /* Under the lock. */
-static void take_out(struct net_guests *l, struct net_guest *g)
+static void take_out(struct unauthenticated_calls *l, struct unauthenticated_call *g)
 {
     *(g->prev ? &g->prev->next : &l->oldest) = g->next;
     *(g->next ? &g->next->prev : &l->newest) = g->prev;
@@ -36,12 +36,13 @@ static uint64_t host_of(grpc_call *call)
     return hash;
 }
 
-void net_guests_return(struct net_guests *l, struct net_guest *g, grpc_call *call)
+void unauthenticated_calls_return(struct unauthenticated_calls *l, struct unauthenticated_call *g,
+                                  grpc_call *call)
 {
     uint64_t host = host_of(call);
     pthread_mutex_lock(&l->lock);
     if (!g->call) {
-        *g = (struct net_guest){.call = call, .host = host, .prev = l->newest};
+        *g = (struct unauthenticated_call){.call = call, .host = host, .prev = l->newest};
         *(l->newest ? &l->newest->next : &l->oldest) = g;
         l->newest = g;
         l->n++;
@@ -49,7 +50,7 @@ void net_guests_return(struct net_guests *l, struct net_guest *g, grpc_call *cal
     pthread_mutex_unlock(&l->lock);
 }
 
-int net_guests_leave(struct net_guests *l, struct net_guest *g)
+int unauthenticated_calls_leave(struct unauthenticated_calls *l, struct unauthenticated_call *g)
 {
     pthread_mutex_lock(&l->lock);
     int was_in = g->call != NULL;
@@ -59,40 +60,40 @@ int net_guests_leave(struct net_guests *l, struct net_guest *g)
     return was_in;
 }
 
-static int count_host(const struct net_guests *l, uint64_t host)
+static int count_host(const struct unauthenticated_calls *l, uint64_t host)
 {
     int n = 0;
-    for (const struct net_guest *g = l->oldest; g; g = g->next)
+    for (const struct unauthenticated_call *g = l->oldest; g; g = g->next)
         n += g->host == host;
     return n;
 }
 
 /* The oldest of the host that has most; the newest is the newcomer. Under the lock. */
-static struct net_guest *weakest(struct net_guests *l)
+static struct unauthenticated_call *weakest(struct unauthenticated_calls *l)
 {
-    struct net_guest *weakest = NULL;
+    struct unauthenticated_call *weakest = NULL;
     uint64_t host = l->newest->host;
     int most = count_host(l, host);
-    for (struct net_guest *g = l->oldest; g; g = g->next) {
+    for (struct unauthenticated_call *g = l->oldest; g; g = g->next) {
         int n = g->host == host ? 0 : count_host(l, g->host);
         if (n > most) {
             most = n;
             host = g->host;
         }
     }
-    for (struct net_guest *g = l->newest; g; g = g->prev)
+    for (struct unauthenticated_call *g = l->newest; g; g = g->prev)
         if (g->host == host)
             weakest = g;
     return weakest;
 }
 
 /* One, where there are too many: its call, a reference; NULL. */
-static grpc_call *take_weakest(struct net_guests *l)
+static grpc_call *take_weakest(struct unauthenticated_calls *l)
 {
     grpc_call *call = NULL;
     pthread_mutex_lock(&l->lock);
     if (l->n > l->max) {
-        struct net_guest *g = weakest(l);
+        struct unauthenticated_call *g = weakest(l);
         call = g->call;
         grpc_call_ref(call);
         take_out(l, g);
@@ -101,10 +102,11 @@ static grpc_call *take_weakest(struct net_guests *l)
     return call;
 }
 
-void net_guests_enter(struct net_guests *l, struct net_guest *g, grpc_call *call)
+void unauthenticated_calls_enter(struct unauthenticated_calls *l, struct unauthenticated_call *g,
+                                 grpc_call *call)
 {
     grpc_call *gone;
-    net_guests_return(l, g, call);
+    unauthenticated_calls_return(l, g, call);
     while ((gone = take_weakest(l))) {
         char *peer = grpc_call_get_peer(gone);
         LOG_FEW("more than %d calls of unknown peers, or unfinished ones, are open; one from %s, "

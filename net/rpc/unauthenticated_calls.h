@@ -14,27 +14,30 @@
 #include <pthread.h>
 #include <stdint.h>
 
-enum { GUESTS_MAX = 128 };
+enum { UNAUTHENTICATED_CALLS_MAX = 128 };
 
-struct net_guest {
+struct unauthenticated_call {
     grpc_call *call; /* NULL: it is not on the list */
     uint64_t host;   /* of its peer, a hash */
-    struct net_guest *next, *prev;
+    struct unauthenticated_call *next, *prev;
 };
 
-struct net_guests {
+struct unauthenticated_calls {
     pthread_mutex_t lock;
-    struct net_guest *oldest, *newest;
+    struct unauthenticated_call *oldest, *newest;
     int n, max;
 };
 
-void net_guests_init(struct net_guests *l, int max); /* max 0: GUESTS_MAX */
-void net_guests_free(struct net_guests *l);
+void unauthenticated_calls_init(struct unauthenticated_calls *l,
+                                int max); /* max 0: UNAUTHENTICATED_CALLS_MAX */
+void unauthenticated_calls_free(struct unauthenticated_calls *l);
 /* Comes last; those that are too many by then are ended. */
-void net_guests_enter(struct net_guests *l, struct net_guest *g, grpc_call *call);
+void unauthenticated_calls_enter(struct unauthenticated_calls *l, struct unauthenticated_call *g,
+                                 grpc_call *call);
 /* Likewise, but ends nobody, itself the newest: it was no guest before. */
-void net_guests_return(struct net_guests *l, struct net_guest *g, grpc_call *call);
+void unauthenticated_calls_return(struct unauthenticated_calls *l, struct unauthenticated_call *g,
+                                  grpc_call *call);
 /* 1: it was there. */
-int net_guests_leave(struct net_guests *l, struct net_guest *g);
+int unauthenticated_calls_leave(struct unauthenticated_calls *l, struct unauthenticated_call *g);
 
 #endif

@@ -7,12 +7,12 @@
 #include <string.h>
 #include <unistd.h>
 
-struct file_stamp file_stamp_of(const char *path)
+struct file_text_stamp file_text_stamp_of(const char *path)
 {
     struct stat st;
     if (stat(path, &st) < 0)
-        return (struct file_stamp){.bytes = 0};
-    return (struct file_stamp){st.st_dev, st.st_ino, st.st_size, st.st_mtim, st.st_ctim};
+        return (struct file_text_stamp){.bytes = 0};
+    return (struct file_text_stamp){st.st_dev, st.st_ino, st.st_size, st.st_mtim, st.st_ctim};
 }
 
 static int same_time(const struct timespec *a, const struct timespec *b)
@@ -20,7 +20,7 @@ static int same_time(const struct timespec *a, const struct timespec *b)
     return a->tv_sec == b->tv_sec && a->tv_nsec == b->tv_nsec;
 }
 
-int file_stamp_same(const struct file_stamp *a, const struct file_stamp *b)
+int file_text_stamp_same(const struct file_text_stamp *a, const struct file_text_stamp *b)
 {
     return a->device == b->device && a->inode == b->inode && a->bytes == b->bytes &&
            same_time(&a->written, &b->written) && same_time(&a->changed, &b->changed);

@@ -10,15 +10,15 @@
 enum { FILE_TEXT_MOST = 1 << 20, FILE_WHY_BYTES = 160 };
 
 /* What a file is known by; zeros: it is not there. Links are followed. */
-struct file_stamp {
+struct file_text_stamp {
     dev_t device;
     ino_t inode;
     off_t bytes;
     struct timespec written, changed;
 };
 
-struct file_stamp file_stamp_of(const char *path);
-int file_stamp_same(const struct file_stamp *a, const struct file_stamp *b);
+struct file_text_stamp file_text_stamp_of(const char *path);
+int file_text_stamp_same(const struct file_text_stamp *a, const struct file_text_stamp *b);
 /* *out: to be given to file_text_free; *open_to_others: not its owner alone may read it. */
 enum status file_text_read(const char *path, char **out, int *open_to_others,
                            char why[FILE_WHY_BYTES]);

@@ -86,7 +86,7 @@ bool http2_guard_is_cut(struct http2_guard *g)
     return atomic_load_explicit(&g->is_cut, memory_order_acquire);
 }
 
-static void cut(struct http2_guard *g, enum offence offence)
+static void cut_client(struct http2_guard *g, enum offence offence)
 {
     static struct log_kind kind;
     int64_t now = clock_now_ns();
@@ -176,7 +176,7 @@ bool http2_guard_received(struct http2_guard *g, const void *bytes, size_t n)
         offence = judge_received(g, &frame);
     atomic_store_explicit(&g->received, 1, memory_order_release);
     if (offence != NONE)
-        cut(g, offence);
+        cut_client(g, offence);
     return offence == NONE;
 }
 
@@ -198,5 +198,5 @@ void http2_guard_sent(struct http2_guard *g, const void *bytes, size_t n)
     }
     atomic_store_explicit(&g->sent, 1, memory_order_release);
     if (offence != NONE && !http2_guard_is_cut(g))
-        cut(g, offence);
+        cut_client(g, offence);
 }

@@ -30,9 +30,9 @@ struct identity {
 static struct {
     struct security_config cfg;
     int tls, token;
-    struct file_stamp identity_files[N_FILES]; /* as last looked at; the reader's alone */
-    struct file_stamp token_file;              /* as last looked at; the reader's alone */
-    enum status first;                         /* outcome of the first read, for who waits for it */
+    struct file_text_stamp identity_files[N_FILES]; /* as last looked at; the reader's alone */
+    struct file_text_stamp token_file;              /* as last looked at; the reader's alone */
+    enum status first; /* outcome of the first read, for who waits for it */
     char first_why[CERTIFICATE_WHY_BYTES];
     int open_tokens;           /* others may read the tokens' file */
     pthread_mutex_t lock;      /* guards what follows; never held over a read */
@@ -112,16 +112,16 @@ done:
 }
 
 /* Who asks a question sees its answer, and what is wrong. */
-static enum log_level tell_level(void)
+static enum log_level info_level(void)
 {
     return us.cfg.role == ROLE_ADMIN ? LOG_LEVEL_DEBUG : LOG_LEVEL_INFO;
 }
 
-static void tell_identity(const struct identity *i, const char *what)
+static void log_identity(const struct identity *i, const char *what)
 {
     char roles[ROLES_TEXT_BYTES];
     const struct certificate_facts *f = &i->facts;
-    LOG_AT(tell_level(), "%s %s: %s, role %s, valid until %s", what, us.cfg.cert, f->name,
+    LOG_AT(info_level(), "%s %s: %s, role %s, valid until %s", what, us.cfg.cert, f->name,
            roles_text(f->roles, roles), f->ends);
     if (f->problem[0])
         LOG_W("peers will refuse the certificate in %s: it %s", us.cfg.cert, f->problem);
@@ -133,13 +133,13 @@ static void tell_identity(const struct identity *i, const char *what)
         LOG_W("%s: others may read this private key; chmod 600", us.cfg.key);
 }
 
-static void stamp_identity(struct file_stamp now[N_FILES])
+static void stamp_identity(struct file_text_stamp now[N_FILES])
 {
     const char *path[N_FILES];
     paths_of(path);
     for (int f = 0; f < N_FILES; f++) {
         atomic_store(&identity_reader.file, path[f]);
-        now[f] = file_stamp_of(path[f]);
+        now[f] = file_text_stamp_of(path[f]);
     }
 }
 
@@ -156,13 +156,13 @@ static void use_identity(struct identity *new)
 /* In the reader's thread: uses the new files if they have changed and fit together. */
 static void read_identity(struct file_reader *r)
 {
-    struct file_stamp now[N_FILES];
+    struct file_text_stamp now[N_FILES];
     struct identity *new = NULL;
     char why[CERTIFICATE_WHY_BYTES];
     int same = 1;
     stamp_identity(now);
     for (int f = 0; f < N_FILES; f++)
-        same &= file_stamp_same(&now[f], &us.identity_files[f]);
+        same &= file_text_stamp_same(&now[f], &us.identity_files[f]);
     memcpy(us.identity_files, now, sizeof now);
     if (!us.identity) {
         us.first = identity_read(&new, us.first_why);
@@ -183,7 +183,7 @@ static void read_identity(struct file_reader *r)
               why);
         return;
     }
-    tell_identity(new, "TLS: new certificate read from");
+    log_identity(new, "TLS: new certificate read from");
     use_identity(new);
 }
 
@@ -242,9 +242,9 @@ done:
     return st;
 }
 
-static void tell_tokens(const char *what)
+static void log_tokens(const char *what)
 {
-    LOG_AT(tell_level(), "%s %s", what, us.cfg.token_file);
+    LOG_AT(info_level(), "%s %s", what, us.cfg.token_file);
     if (us.open_tokens)
         LOG_W("%s: others may read these tokens; chmod 600", us.cfg.token_file);
 }
@@ -264,8 +264,8 @@ static void read_tokens(struct file_reader *r)
     struct tokens new;
     char why[FILE_WHY_BYTES];
     atomic_store(&r->file, us.cfg.token_file);
-    struct file_stamp now = file_stamp_of(us.cfg.token_file);
-    int same = file_stamp_same(&now, &us.token_file);
+    struct file_text_stamp now = file_text_stamp_of(us.cfg.token_file);
+    int same = file_text_stamp_same(&now, &us.token_file);
     us.token_file = now;
     if (us.tokens.n > 0 && same)
         return;
@@ -283,7 +283,7 @@ static void read_tokens(struct file_reader *r)
               us.cfg.token_file, why);
         return;
     }
-    tell_tokens("new tokens read from");
+    log_tokens("new tokens read from");
     use_tokens(&new);
 }
 
@@ -319,7 +319,7 @@ static enum status start_tls(void)
     file_reader_look_first(&identity_reader);
     us.tls = us.first == ST_OK;
     if (us.tls)
-        tell_identity(us.identity, "TLS: certificate");
+        log_identity(us.identity, "TLS: certificate");
     else
         LOG_E("--tls_cert, --tls_key, --tls_ca: %s", us.first_why);
     return us.first;
@@ -331,8 +331,8 @@ static enum status start_token(void)
     file_reader_look_first(&token_reader);
     us.token = us.first == ST_OK;
     if (us.token)
-        tell_tokens(us.cfg.role & ROLE_PS ? "each call needs a token of"
-                                          : "each call shows a token of");
+        log_tokens(us.cfg.role & ROLE_PS ? "each call needs a token of"
+                                         : "each call shows a token of");
     else
         LOG_E("--token_file=%s %s", us.cfg.token_file, us.first_why);
     return us.first;

@@ -197,7 +197,7 @@ static const char *alert_text(int reason)
 }
 
 /* A server's handshake has failed. */
-static void tell_client_refused(struct connection *l, unsigned long err)
+static void log_client_refused(struct connection *l, unsigned long err)
 {
     static struct log_kind kinds[N_PROBLEMS];
     int reason = ERR_GET_REASON(err), p = problem_of(reason);
@@ -245,7 +245,7 @@ int SSL_get_error(const SSL *ssl, int ret)
     struct connection *l = connection_of(ssl);
     if (!l)
         return error;
-    tell_client_refused(l, err);
+    log_client_refused(l, err);
     if (ERR_GET_REASON(err) >= ALERT_REASONS || !has_output(ssl))
         return error;
     l->alerted = 1;

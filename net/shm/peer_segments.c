@@ -4,83 +4,83 @@
 #include <stdio.h>
 #include <stdlib.h>
 
-void lenders_init(struct lenders *l)
+void peer_segments_init(struct peer_segments *l)
 {
     pthread_mutex_init(&l->lock, NULL);
     l->list = NULL;
     l->n = 0;
 }
 
-void lenders_free(struct lenders *l)
+void peer_segments_free(struct peer_segments *l)
 {
     for (int i = 0; i < l->n; i++)
-        net_shared_unref(l->list[i].segment);
+        segment_unref(l->list[i].segment);
     free(l->list);
     pthread_mutex_destroy(&l->lock);
 }
 
 /* The member's place, or NULL; under the lock. */
-static struct lender *place_of(struct lenders *l, int member)
+static struct peer_segment *place_of(struct peer_segments *l, int member)
 {
     if (member < l->n)
         return &l->list[member];
-    struct lender *list = realloc(l->list, ((size_t)member + 1) * sizeof *list);
+    struct peer_segment *list = realloc(l->list, ((size_t)member + 1) * sizeof *list);
     if (!list)
         return NULL;
     l->list = list;
     while (l->n <= member)
-        l->list[l->n++] = (struct lender){0, NULL};
+        l->list[l->n++] = (struct peer_segment){0, NULL};
     return &l->list[member];
 }
 
-int lenders_put(struct lenders *l, int member, uint64_t incarnation,
-                const struct net_shared_name *name, char why[SHARED_WHY_BYTES])
+int peer_segments_put(struct peer_segments *l, int member, uint64_t incarnation,
+                      const struct segment_name *name, char why[SEGMENT_WHY_BYTES])
 {
-    struct net_shared *segment = NULL, *before = NULL;
-    snprintf(why, SHARED_WHY_BYTES, "it lends nothing");
-    if (name->bytes && net_shared_open(name, &segment, why) != ST_OK)
+    struct segment *segment = NULL, *before = NULL;
+    snprintf(why, SEGMENT_WHY_BYTES, "it lends nothing");
+    if (name->bytes && segment_open(name, &segment, why) != ST_OK)
         segment = NULL;
     pthread_mutex_lock(&l->lock);
-    struct lender *p = segment || member < l->n ? place_of(l, member) : NULL;
+    struct peer_segment *p = segment || member < l->n ? place_of(l, member) : NULL;
     int kept = p && segment;
     if (p) {
         before = p->segment;
-        *p = (struct lender){incarnation, segment};
+        *p = (struct peer_segment){incarnation, segment};
     }
     pthread_mutex_unlock(&l->lock);
-    net_shared_unref(before);
+    segment_unref(before);
     if (!kept)
-        net_shared_unref(segment);
+        segment_unref(segment);
     return kept;
 }
 
-struct net_shared *lenders_find(struct lenders *l, uint32_t member, uint64_t incarnation)
+struct segment *peer_segments_find(struct peer_segments *l, uint32_t member, uint64_t incarnation)
 {
-    struct net_shared *found = NULL;
+    struct segment *found = NULL;
     pthread_mutex_lock(&l->lock);
     if (member < (uint32_t)l->n && l->list[member].incarnation == incarnation &&
         l->list[member].segment)
-        found = net_shared_ref(l->list[member].segment);
+        found = segment_ref(l->list[member].segment);
     pthread_mutex_unlock(&l->lock);
     return found;
 }
 
-void lenders_drop(struct lenders *l, uint32_t member, const struct net_shared *segment)
+void peer_segments_drop(struct peer_segments *l, uint32_t member, const struct segment *segment)
 {
-    struct net_shared *gone = NULL;
+    struct segment *gone = NULL;
     pthread_mutex_lock(&l->lock);
     if (member < (uint32_t)l->n && l->list[member].segment == segment) {
         gone = l->list[member].segment;
         l->list[member].segment = NULL;
     }
     pthread_mutex_unlock(&l->lock);
-    net_shared_unref(gone);
+    segment_unref(gone);
 }
 
 /* In each generation it may have had another number. */
-void lenders_leave(struct lenders *l, uint64_t incarnation)
+void peer_segments_leave(struct peer_segments *l, uint64_t incarnation)
 {
-    struct net_shared *gone;
+    struct segment *gone;
     do {
         gone = NULL;
         pthread_mutex_lock(&l->lock);
@@ -91,6 +91,6 @@ void lenders_leave(struct lenders *l, uint64_t incarnation)
             }
         }
         pthread_mutex_unlock(&l->lock);
-        net_shared_unref(gone);
+        segment_unref(gone);
     } while (gone);
 }

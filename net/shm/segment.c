@@ -28,33 +28,34 @@ enum { HEAD_BYTES = 4096, PATH_BYTES = 64 };
 static const uint64_t max_bytes = (uint64_t)1 << 46;
 
 struct head {
-    uint8_t nonce[SHARED_NONCE_BYTES];
+    uint8_t nonce[SEGMENT_NONCE_BYTES];
     uint64_t bytes;
 };
 
-struct net_shared {
+struct segment {
     struct fork_guard guard; /* first: leave_to_parent casts */
     _Atomic int refs;
     int fd; /* the owner's, so that others find it; -1: opened */
     uint8_t *map;
     size_t bytes; /* of data */
-    uint8_t nonce[SHARED_NONCE_BYTES];
+    uint8_t nonce[SEGMENT_NONCE_BYTES];
 };
 
-static enum status refuse(char why[SHARED_WHY_BYTES], enum status st, const char *fmt, ...)
-    __attribute__((format(printf, 3, 4)));
+static enum status explain_failure(char why[SEGMENT_WHY_BYTES], enum status st, const char *fmt,
+                                   ...) __attribute__((format(printf, 3, 4)));
 
-static enum status refuse(char why[SHARED_WHY_BYTES], enum status st, const char *fmt, ...)
+static enum status explain_failure(char why[SEGMENT_WHY_BYTES], enum status st, const char *fmt,
+                                   ...)
 {
     va_list ap;
     va_start(ap, fmt);
-    vsnprintf(why, SHARED_WHY_BYTES, fmt, ap);
+    vsnprintf(why, SEGMENT_WHY_BYTES, fmt, ap);
     va_end(ap);
     return st;
 }
 
 /* Bytes of the file, head included, get their memory. */
-static enum status reserve(int fd, size_t offset, size_t bytes, char why[SHARED_WHY_BYTES])
+static enum status reserve_memory(int fd, size_t offset, size_t bytes, char why[SEGMENT_WHY_BYTES])
 {
     int err;
     do
@@ -62,11 +63,12 @@ static enum status reserve(int fd, size_t offset, size_t bytes, char why[SHARED_
     while (err == EINTR);
     if (!err)
         return ST_OK;
-    return refuse(why, ST_NOMEM, "no memory for %zu bytes: %s", bytes, status_errno_text(err));
+    return explain_failure(why, ST_NOMEM, "no memory for %zu bytes: %s", bytes,
+                           status_errno_text(err));
 }
 
 /* An owner's file of the right size, sealed against another; -1 with the reason. */
-static int make_file(size_t bytes, char why[SHARED_WHY_BYTES])
+static int make_file(size_t bytes, char why[SEGMENT_WHY_BYTES])
 {
     int fd = memfd_create(MEMFD_NAME, MFD_CLOEXEC | MFD_ALLOW_SEALING | MEMFD_NOEXEC);
     if (fd < 0 && errno == EINVAL) /* Linux before 6.3 */
@@ -74,7 +76,8 @@ static int make_file(size_t bytes, char why[SHARED_WHY_BYTES])
     if (fd >= 0 && ftruncate(fd, (off_t)(HEAD_BYTES + bytes)) == 0 &&
         fcntl(fd, F_ADD_SEALS, F_SEAL_SHRINK | F_SEAL_GROW) == 0)
         return fd;
-    refuse(why, ST_UNSUPPORTED, "no file in memory to be had: %s", status_errno_text(errno));
+    explain_failure(why, ST_UNSUPPORTED, "no file in memory to be had: %s",
+                    status_errno_text(errno));
     if (fd >= 0)
         close(fd);
     return -1;
@@ -84,7 +87,7 @@ static int make_file(size_t bytes, char why[SHARED_WHY_BYTES])
  * peers read nor keeps the segment once the parent has ended. */
 static void leave_to_parent(struct fork_guard *g)
 {
-    struct net_shared *s = (struct net_shared *)g;
+    struct segment *s = (struct segment *)g;
     (void)mmap(s->map, HEAD_BYTES + s->bytes, PROT_READ | PROT_WRITE,
                MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE | MAP_FIXED, -1, 0);
     if (s->fd >= 0)
@@ -92,9 +95,9 @@ static void leave_to_parent(struct fork_guard *g)
     s->fd = -1;
 }
 
-static struct net_shared *make_shared(int fd, size_t bytes, int writable)
+static struct segment *map_file(int fd, size_t bytes, int writable)
 {
-    struct net_shared *s = calloc(1, sizeof *s);
+    struct segment *s = calloc(1, sizeof *s);
     if (!s)
         return NULL;
     atomic_init(&s->refs, 1);
@@ -111,25 +114,26 @@ static struct net_shared *make_shared(int fd, size_t bytes, int writable)
 }
 
 /* reserved: so many bytes, head included, get their memory at once. */
-static enum status create(size_t bytes, size_t reserved, struct net_shared **out,
-                          char why[SHARED_WHY_BYTES])
+static enum status create_sealed(size_t bytes, size_t reserved, struct segment **out,
+                                 char why[SEGMENT_WHY_BYTES])
 {
     struct head head = {.bytes = bytes};
-    struct net_shared *s = NULL;
+    struct segment *s = NULL;
     if (getrandom(head.nonce, sizeof head.nonce, 0) != sizeof head.nonce)
-        return refuse(why, ST_UNSUPPORTED, "no random numbers to be had: %s", strerror(errno));
+        return explain_failure(why, ST_UNSUPPORTED, "no random numbers to be had: %s",
+                               strerror(errno));
     int fd = make_file(bytes, why);
     if (fd < 0)
         return ST_UNSUPPORTED;
-    enum status st = reserve(fd, 0, reserved, why);
-    if (st == ST_OK && !(s = make_shared(fd, bytes, 1)))
-        st = refuse(why, ST_NOMEM, "no address space for %zu bytes", bytes);
+    enum status st = reserve_memory(fd, 0, reserved, why);
+    if (st == ST_OK && !(s = map_file(fd, bytes, 1)))
+        st = explain_failure(why, ST_NOMEM, "no address space for %zu bytes", bytes);
     /* The mapping that is there stays writable: whoever opens the file anew can only read. */
     if (st == ST_OK && fcntl(fd, F_ADD_SEALS, F_SEAL_FUTURE_WRITE | F_SEAL_SEAL) != 0)
-        st =
-            refuse(why, ST_UNSUPPORTED, "it cannot be sealed against writing: %s", strerror(errno));
+        st = explain_failure(why, ST_UNSUPPORTED, "it cannot be sealed against writing: %s",
+                             strerror(errno));
     if (st != ST_OK && s)
-        net_shared_unref(s);
+        segment_unref(s);
     else if (st != ST_OK)
         close(fd);
     if (st != ST_OK)
@@ -140,31 +144,31 @@ static enum status create(size_t bytes, size_t reserved, struct net_shared **out
     return ST_OK;
 }
 
-enum status net_shared_create(size_t bytes, struct net_shared **out, char why[SHARED_WHY_BYTES])
+enum status segment_create(size_t bytes, struct segment **out, char why[SEGMENT_WHY_BYTES])
 {
     if (bytes == 0 || bytes > max_bytes)
-        return refuse(why, ST_UNSUPPORTED, "a segment of %zu bytes", bytes);
-    return create(bytes, HEAD_BYTES + bytes, out, why);
+        return explain_failure(why, ST_UNSUPPORTED, "a segment of %zu bytes", bytes);
+    return create_sealed(bytes, HEAD_BYTES + bytes, out, why);
 }
 
-enum status net_shared_create_sparse(size_t bytes, struct net_shared **out,
-                                     char why[SHARED_WHY_BYTES])
+enum status segment_create_sparse(size_t bytes, struct segment **out, char why[SEGMENT_WHY_BYTES])
 {
     if (bytes == 0 || bytes > max_bytes)
-        return refuse(why, ST_UNSUPPORTED, "a segment of %zu bytes", bytes);
-    return create(bytes, HEAD_BYTES, out, why);
+        return explain_failure(why, ST_UNSUPPORTED, "a segment of %zu bytes", bytes);
+    return create_sealed(bytes, HEAD_BYTES, out, why);
 }
 
-enum status net_shared_reserve(struct net_shared *s, size_t offset, size_t bytes,
-                               char why[SHARED_WHY_BYTES])
+enum status segment_reserve(struct segment *s, size_t offset, size_t bytes,
+                            char why[SEGMENT_WHY_BYTES])
 {
     if (bytes == 0 || offset > s->bytes || bytes > s->bytes - offset)
-        return refuse(why, ST_RANGE, "%zu bytes at %zu do not lie in the segment", bytes, offset);
-    return reserve(s->fd, HEAD_BYTES + offset, bytes, why);
+        return explain_failure(why, ST_RANGE, "%zu bytes at %zu do not lie in the segment", bytes,
+                               offset);
+    return reserve_memory(s->fd, HEAD_BYTES + offset, bytes, why);
 }
 
 /* 1 if the place is a file in memory that a weir program made, whatever else the name may mean. */
-static int is_ours(int place, char why[SHARED_WHY_BYTES])
+static int is_ours(int place, char why[SEGMENT_WHY_BYTES])
 {
     static const char want[] = "/memfd:" MEMFD_NAME;
     char path[PATH_BYTES], target[sizeof want + 1];
@@ -176,74 +180,75 @@ static int is_ours(int place, char why[SHARED_WHY_BYTES])
         fstat(place, &file) == 0 && S_ISREG(file.st_mode) && fstatfs(place, &fs) == 0 &&
         fs.f_type == TMPFS_MAGIC)
         return 1;
-    refuse(why, ST_MISMATCH, "what it names is no segment");
+    explain_failure(why, ST_MISMATCH, "what it names is no segment");
     return 0;
 }
 
 /* The file behind the name, to be read; -1 with the reason. */
-static int open_file(const struct net_shared_name *name, char why[SHARED_WHY_BYTES])
+static int open_file(const struct segment_name *name, char why[SEGMENT_WHY_BYTES])
 {
     char path[PATH_BYTES];
     snprintf(path, sizeof path, "/proc/%u/fd/%u", name->pid, name->fd);
     int place = open(path, O_PATH | O_CLOEXEC), fd = -1;
     if (place < 0) {
-        refuse(why, ST_MISMATCH, "%s: %s", path, strerror(errno));
+        explain_failure(why, ST_MISMATCH, "%s: %s", path, strerror(errno));
         return -1;
     }
     if (is_ours(place, why)) {
         snprintf(path, sizeof path, "/proc/self/fd/%d", place);
         fd = open(path, O_RDONLY | O_CLOEXEC | O_NONBLOCK);
         if (fd < 0)
-            refuse(why, ST_MISMATCH, "the segment: %s", strerror(errno));
+            explain_failure(why, ST_MISMATCH, "the segment: %s", strerror(errno));
     }
     close(place);
     return fd;
 }
 
 /* Size and seals; after this the file stays as large as it is. */
-static int is_whole(int fd, uint64_t bytes, char why[SHARED_WHY_BYTES])
+static int is_whole(int fd, uint64_t bytes, char why[SEGMENT_WHY_BYTES])
 {
     struct stat file;
     int seals = fcntl(fd, F_GET_SEALS);
     if (seals >= 0 && (seals & F_SEAL_SHRINK) && fstat(fd, &file) == 0 &&
         (uint64_t)file.st_size == HEAD_BYTES + bytes)
         return 1;
-    refuse(why, ST_MISMATCH, "the segment is not sealed, or not %llu bytes long",
-           (unsigned long long)bytes);
+    explain_failure(why, ST_MISMATCH, "the segment is not sealed, or not %llu bytes long",
+                    (unsigned long long)bytes);
     return 0;
 }
 
-enum status net_shared_open(const struct net_shared_name *name, struct net_shared **out,
-                            char why[SHARED_WHY_BYTES])
+enum status segment_open(const struct segment_name *name, struct segment **out,
+                         char why[SEGMENT_WHY_BYTES])
 {
     if (name->bytes == 0 || name->bytes > max_bytes)
-        return refuse(why, ST_MISMATCH, "a segment of %llu bytes", (unsigned long long)name->bytes);
+        return explain_failure(why, ST_MISMATCH, "a segment of %llu bytes",
+                               (unsigned long long)name->bytes);
     int fd = open_file(name, why);
     if (fd < 0)
         return ST_MISMATCH;
-    struct net_shared *s =
-        is_whole(fd, name->bytes, why) ? make_shared(fd, (size_t)name->bytes, 0) : NULL;
+    struct segment *s =
+        is_whole(fd, name->bytes, why) ? map_file(fd, (size_t)name->bytes, 0) : NULL;
     close(fd);
     if (!s)
         return ST_MISMATCH;
     struct head head;
     memcpy(&head, s->map, sizeof head);
     if (memcmp(head.nonce, name->nonce, sizeof head.nonce) || head.bytes != name->bytes) {
-        net_shared_unref(s);
-        return refuse(why, ST_MISMATCH, "another program's segment stands there");
+        segment_unref(s);
+        return explain_failure(why, ST_MISMATCH, "another program's segment stands there");
     }
     memcpy(s->nonce, head.nonce, sizeof s->nonce);
     *out = s;
     return ST_OK;
 }
 
-struct net_shared *net_shared_ref(struct net_shared *s)
+struct segment *segment_ref(struct segment *s)
 {
     atomic_fetch_add_explicit(&s->refs, 1, memory_order_relaxed);
     return s;
 }
 
-void net_shared_unref(struct net_shared *s)
+void segment_unref(struct segment *s)
 {
     if (!s || atomic_fetch_sub_explicit(&s->refs, 1, memory_order_acq_rel) != 1)
         return;
@@ -254,9 +259,9 @@ void net_shared_unref(struct net_shared *s)
     free(s);
 }
 
-void net_shared_name_of(const struct net_shared *s, struct net_shared_name *out)
+void segment_name_of(const struct segment *s, struct segment_name *out)
 {
-    *out = (struct net_shared_name){.bytes = 0};
+    *out = (struct segment_name){.bytes = 0};
     if (!s)
         return;
     out->pid = (uint32_t)getpid();
@@ -265,19 +270,19 @@ void net_shared_name_of(const struct net_shared *s, struct net_shared_name *out)
     memcpy(out->nonce, s->nonce, sizeof out->nonce);
 }
 
-void *net_shared_data(struct net_shared *s)
+void *segment_data(struct segment *s)
 {
     return s->map + HEAD_BYTES;
 }
 
-const void *net_shared_at(const struct net_shared *s, uint64_t offset, size_t bytes)
+const void *segment_at(const struct segment *s, uint64_t offset, size_t bytes)
 {
     if (!s || offset % 2 || offset > s->bytes || bytes > s->bytes - offset)
         return NULL;
     return s->map + HEAD_BYTES + offset;
 }
 
-uint64_t net_shared_find(const struct net_shared *s, const void *data, size_t bytes)
+uint64_t segment_find(const struct segment *s, const void *data, size_t bytes)
 {
     if (!s)
         return 0;
@@ -289,17 +294,17 @@ uint64_t net_shared_find(const struct net_shared *s, const void *data, size_t by
 
 static _Atomic uint64_t *stamp_of(const void *data)
 {
-    return (_Atomic uint64_t *)((uintptr_t)data - SHARED_STAMP_BYTES);
+    return (_Atomic uint64_t *)((uintptr_t)data - SEGMENT_STAMP_BYTES);
 }
 
 /* Barriers: who sees a byte written after restamp sees the new stamp when it looks after that. */
-uint64_t net_shared_stamp(const void *data)
+uint64_t segment_stamp(const void *data)
 {
     __sync_synchronize();
     return atomic_load_explicit(stamp_of(data), memory_order_relaxed);
 }
 
-void net_shared_restamp(void *data)
+void segment_restamp(void *data)
 {
     _Atomic uint64_t *stamp = stamp_of(data);
     uint64_t next = atomic_load_explicit(stamp, memory_order_relaxed) + 1;

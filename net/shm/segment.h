@@ -24,42 +24,41 @@
 #include <stddef.h>
 #include <stdint.h>
 
-enum { SHARED_NONCE_BYTES = 16, SHARED_WHY_BYTES = 160 };
-enum { SHARED_STAMP_BYTES = 64 }; /* from a stamp to what stands behind it */
+enum { SEGMENT_NONCE_BYTES = 16, SEGMENT_WHY_BYTES = 160 };
+enum { SEGMENT_STAMP_BYTES = 64 }; /* from a stamp to what stands behind it */
 
-struct net_shared_name {
+struct segment_name {
     uint32_t pid, fd;
-    uint8_t nonce[SHARED_NONCE_BYTES];
+    uint8_t nonce[SEGMENT_NONCE_BYTES];
     uint64_t bytes; /* of data; 0: there is no segment */
 };
 
-struct net_shared;
+struct segment;
 /* A segment of zeros, to be written by this process. */
-enum status net_shared_create(size_t bytes, struct net_shared **out, char why[SHARED_WHY_BYTES]);
+enum status segment_create(size_t bytes, struct segment **out, char why[SEGMENT_WHY_BYTES]);
 /* The same without memory for its data; [offset, offset + bytes) may be touched once reserved. */
-enum status net_shared_create_sparse(size_t bytes, struct net_shared **out,
-                                     char why[SHARED_WHY_BYTES]);
-enum status net_shared_reserve(struct net_shared *s, size_t offset, size_t bytes,
-                               char why[SHARED_WHY_BYTES]);
+enum status segment_create_sparse(size_t bytes, struct segment **out, char why[SEGMENT_WHY_BYTES]);
+enum status segment_reserve(struct segment *s, size_t offset, size_t bytes,
+                            char why[SEGMENT_WHY_BYTES]);
 /* Another process' segment, to be read. */
-enum status net_shared_open(const struct net_shared_name *name, struct net_shared **out,
-                            char why[SHARED_WHY_BYTES]);
-struct net_shared *net_shared_ref(struct net_shared *s); /* returns s */
-void net_shared_unref(struct net_shared *s);             /* NULL is fine */
+enum status segment_open(const struct segment_name *name, struct segment **out,
+                         char why[SEGMENT_WHY_BYTES]);
+struct segment *segment_ref(struct segment *s); /* returns s */
+void segment_unref(struct segment *s);          /* NULL is fine */
 
 /* s: NULL gives bytes 0. */
-void net_shared_name_of(const struct net_shared *s, struct net_shared_name *out);
+void segment_name_of(const struct segment *s, struct segment_name *out);
 /* The owner's view; 64-byte aligned. */
-void *net_shared_data(struct net_shared *s);
+void *segment_data(struct segment *s);
 /* Where [offset, offset + bytes) lies; NULL if not all of it is inside, or offset is no multiple
  * of 2, or s is NULL. */
-const void *net_shared_at(const struct net_shared *s, uint64_t offset, size_t bytes);
+const void *segment_at(const struct segment *s, uint64_t offset, size_t bytes);
 /* 1 + the offset of [data, data + bytes) if all of it lies inside at a multiple of 2; else, or
  * if s is NULL, 0. */
-uint64_t net_shared_find(const struct net_shared *s, const void *data, size_t bytes);
+uint64_t segment_find(const struct segment *s, const void *data, size_t bytes);
 
 /* The stamp before `data`; stamped anew: by the owner, before it writes there. Never 0. */
-uint64_t net_shared_stamp(const void *data);
-void net_shared_restamp(void *data);
+uint64_t segment_stamp(const void *data);
+void segment_restamp(void *data);
 
 #endif

@@ -107,7 +107,7 @@ struct net_control_reply {
 };
 
 /* What the messages themselves hold; the structs are the caller's, and may be of zeros. */
-void net_control_free(struct net_control *control);
-void net_control_reply_free(struct net_control_reply *reply);
+void message_control_free(struct net_control *control);
+void message_control_reply_free(struct net_control_reply *reply);
 
 #endif

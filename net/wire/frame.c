@@ -45,10 +45,10 @@ struct reader {
     size_t why_bytes;
 };
 
-static enum status refuse(struct reader *r, const char *fmt, ...)
+static enum status refuse_message(struct reader *r, const char *fmt, ...)
     __attribute__((format(printf, 2, 3)));
 
-static enum status refuse(struct reader *r, const char *fmt, ...)
+static enum status refuse_message(struct reader *r, const char *fmt, ...)
 {
     va_list ap;
     va_start(ap, fmt);
@@ -57,13 +57,13 @@ static enum status refuse(struct reader *r, const char *fmt, ...)
     return ST_PROTOCOL;
 }
 
-static enum status truncated(struct reader *r, const char *what)
+static enum status refuse_truncated(struct reader *r, const char *what)
 {
-    return refuse(r, "the message ends in the middle of a %s", what);
+    return refuse_message(r, "the message ends in the middle of a %s", what);
 }
 
 /* The caller has checked n <= left. */
-static void skip(struct cursor *c, size_t n)
+static void skip_bytes(struct cursor *c, size_t n)
 {
     c->left -= n;
     while (n > 0) {
@@ -93,10 +93,10 @@ static enum status read_varint(struct reader *r, struct cursor *c, uint64_t *out
     uint64_t v = 0;
     for (int shift = 0;; shift += 7) {
         if (c->left == 0)
-            return truncated(r, "number");
+            return refuse_truncated(r, "number");
         uint8_t b = next_byte(c);
         if (shift == 63 && b > 1)
-            return refuse(r, "a number does not fit 64 bits");
+            return refuse_message(r, "a number does not fit 64 bits");
         v |= (uint64_t)(b & 0x7f) << shift;
         if (!(b & 0x80)) {
             *out = v;
@@ -108,7 +108,7 @@ static enum status read_varint(struct reader *r, struct cursor *c, uint64_t *out
 static enum status read_fixed(struct reader *r, struct cursor *c, int bytes, uint64_t *out)
 {
     if (c->left < (size_t)bytes)
-        return truncated(r, "number");
+        return refuse_truncated(r, "number");
     uint64_t v = 0;
     for (int i = 0; i < bytes; i++)
         v |= (uint64_t)next_byte(c) << (8 * i);
@@ -123,8 +123,8 @@ static enum status read_length(struct reader *r, struct cursor *c, size_t *out)
     if (st != ST_OK)
         return st;
     if (n > c->left)
-        return refuse(r, "a field of %llu bytes where %zu are left", (unsigned long long)n,
-                      c->left);
+        return refuse_message(r, "a field of %llu bytes where %zu are left", (unsigned long long)n,
+                              c->left);
     *out = (size_t)n;
     return ST_OK;
 }
@@ -136,7 +136,7 @@ static enum status read_tag(struct reader *r, struct cursor *c, uint32_t *field,
     if (st != ST_OK)
         return st;
     if (tag >> 32 || tag >> 3 == 0)
-        return refuse(r, "field number %llu", (unsigned long long)(tag >> 3));
+        return refuse_message(r, "field number %llu", (unsigned long long)(tag >> 3));
     *field = (uint32_t)(tag >> 3);
     *wire = (uint32_t)(tag & 7);
     return ST_OK;
@@ -157,10 +157,10 @@ static enum status skip_field(struct reader *r, struct cursor *c, uint32_t field
     case WIRE_BYTES:
         st = read_length(r, c, &n);
         if (st == ST_OK)
-            skip(c, n);
+            skip_bytes(c, n);
         return st;
     default:
-        return refuse(r, "field %u has wire type %u", field, wire);
+        return refuse_message(r, "field %u has wire type %u", field, wire);
     }
 }
 
@@ -168,7 +168,7 @@ static enum status want_wire(struct reader *r, uint32_t field, uint32_t wire, en
 {
     if (wire == (uint32_t)want)
         return ST_OK;
-    return refuse(r, "field %u has wire type %u, not %u", field, wire, (unsigned)want);
+    return refuse_message(r, "field %u has wire type %u, not %u", field, wire, (unsigned)want);
 }
 
 static enum status read_number(struct reader *r, struct cursor *c, uint32_t field, uint32_t wire,
@@ -181,8 +181,8 @@ static enum status read_number(struct reader *r, struct cursor *c, uint32_t fiel
     if (st != ST_OK)
         return st;
     if (v > max)
-        return refuse(r, "field %u is %llu, larger than %llu", field, (unsigned long long)v,
-                      (unsigned long long)max);
+        return refuse_message(r, "field %u is %llu, larger than %llu", field, (unsigned long long)v,
+                              (unsigned long long)max);
     *out = v;
     return ST_OK;
 }
@@ -208,7 +208,7 @@ static enum status read_why(struct reader *r, struct cursor *c, uint32_t wire, c
     if (st != ST_OK)
         return st;
     if (n > FRAME_MAX_WHY)
-        return refuse(r, "`why` of %zu bytes, at most %d", n, FRAME_MAX_WHY);
+        return refuse_message(r, "`why` of %zu bytes, at most %d", n, FRAME_MAX_WHY);
     for (size_t i = 0; i < n; i++)
         why[i] = (char)next_byte(c);
     why[n] = 0;
@@ -225,7 +225,7 @@ static enum status read_payload(struct reader *r, struct cursor *c, uint32_t wir
     if (st != ST_OK)
         return st;
     *p = (struct net_payload){c->span, c->at, n};
-    skip(c, n);
+    skip_bytes(c, n);
     return ST_OK;
 }
 
@@ -311,7 +311,7 @@ static enum status read_piece(struct reader *r, struct cursor *c, struct net_pie
     while (st == ST_OK && inner.left > 0)
         st = read_piece_field(r, &inner, p);
     if (st == ST_OK)
-        skip(c, n);
+        skip_bytes(c, n);
     return st;
 }
 
@@ -342,7 +342,7 @@ static enum status read_head(struct reader *r, struct cursor c, struct net_frame
         case FRAME_PIECES:
             st = want_wire(r, field, wire, WIRE_BYTES);
             if (st == ST_OK && ++n_pieces > FRAME_MAX_PIECES)
-                st = refuse(r, "more than %d pieces in a frame", FRAME_MAX_PIECES);
+                st = refuse_message(r, "more than %d pieces in a frame", FRAME_MAX_PIECES);
             if (st == ST_OK)
                 st = skip_field(r, &c, field, wire);
             break;
@@ -363,7 +363,7 @@ enum status frame_decode(const struct net_span *spans, size_t n_spans, struct ne
     struct cursor c = {spans, 0, 0};
     for (size_t i = 0; i < n_spans; i++) {
         if (spans[i].n > FRAME_MAX_BYTES - c.left)
-            return refuse(r, "a frame of more than %d bytes", FRAME_MAX_BYTES);
+            return refuse_message(r, "a frame of more than %d bytes", FRAME_MAX_BYTES);
         c.left += spans[i].n;
     }
     struct net_frame_head h;

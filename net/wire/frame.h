@@ -43,7 +43,7 @@ struct net_span {
     size_t n;
 };
 
-struct net_shared;
+struct segment;
 
 /* A run of bytes inside a list of spans. */
 struct net_payload {
@@ -101,7 +101,7 @@ size_t frame_encode_piece_head(const struct net_piece *piece, size_t payload_byt
 
 /* Gives a piece whose payload lies in the sender's segment that payload, by way of *span. 0: it is
  * not inside, or the piece carries a payload as well; NULL has no inside. */
-int payload_find(const struct net_shared *segment, struct net_piece *piece, struct net_span *span);
+int payload_find(const struct segment *segment, struct net_piece *piece, struct net_span *span);
 /* CRC-32C of the payload. */
 uint32_t payload_crc32c(const struct net_payload *p);
 /* The first of its n elements that is not finite; SIZE_MAX: there is none. */

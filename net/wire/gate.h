@@ -42,6 +42,6 @@ struct net_gate {
     int n;                    /* 1 to GATE_MAX_ITEMS */
     struct net_gate_item *item;
 };
-void net_gate_free(struct net_gate *g); /* what it holds; zeros are fine */
+void message_gate_free(struct net_gate *g); /* what it holds; zeros are fine */
 
 #endif

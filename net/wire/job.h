@@ -102,10 +102,10 @@ struct net_join {
                              with its end; NULL or empty: not said; on the server valid for the
                              call */
     struct net_job job;
-    const struct chunks *chunks;    /* decoded on the server: owned by net, valid for the call */
-    struct net_shared_name segment; /* that the contributions may lie in */
-    uint64_t generation;            /* that the other servers told it; 0: none has yet */
-    uint64_t ps0;                   /* who made its plan, as in struct net_plan */
+    const struct chunks *chunks; /* decoded on the server: owned by net, valid for the call */
+    struct segment_name segment; /* that the contributions may lie in */
+    uint64_t generation;         /* that the other servers told it; 0: none has yet */
+    uint64_t ps0;                /* who made its plan, as in struct net_plan */
     const char *model; /* the network's JSON text, at most JOB_MAX_MODEL_BYTES; NULL: not said; on
                           the server valid for the call */
     int hidden_units;  /* of its first dense layer; 0: as the text says */
@@ -142,8 +142,8 @@ struct net_join_reply {
     int *server;         /* shard map, n_chunks numbers; from ps 0 alone, else NULL; malloc'd, given
                             to the receiver of the reply */
     int n_chunks;
-    struct net_shared_name segment; /* that versions may lie in */
-    struct net_place place;         /* WELCOME, INIT; n_members 0: members go by their index */
+    struct segment_name segment; /* that versions may lie in */
+    struct net_place place;      /* WELCOME, INIT; n_members 0: members go by their index */
     struct hosts servers; /* from ps 0 alone, else n is 0; given to the receiver of the reply */
 };
 

@@ -6,7 +6,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-const char *job_normal_problem(const struct job_normal *n)
+const char *job_input_normal_problem(const struct job_normal *n)
 {
     if (n->n < 0 || n->n > JOB_MAX_CHANNELS)
         return "mean and std have too many numbers";
@@ -19,7 +19,7 @@ const char *job_normal_problem(const struct job_normal *n)
     return NULL;
 }
 
-int job_normal_differ(const struct job_normal *a, const struct job_normal *b, const char **of)
+int job_input_normal_differ(const struct job_normal *a, const struct job_normal *b, const char **of)
 {
     *of = "mean";
     if (a->n != b->n)
@@ -33,7 +33,7 @@ int job_normal_differ(const struct job_normal *a, const struct job_normal *b, co
     return -1;
 }
 
-const char *job_numbers_text(const float *value, int n, char text[JOB_NUMBERS_BYTES])
+const char *job_input_numbers_text(const float *value, int n, char text[JOB_NUMBERS_BYTES])
 {
     char one[FLOAT_TEXT_BYTES];
     size_t at = 0;
@@ -44,7 +44,7 @@ const char *job_numbers_text(const float *value, int n, char text[JOB_NUMBERS_BY
     return text;
 }
 
-int job_numbers_parse(const char *text, float out[JOB_MAX_CHANNELS])
+int job_input_numbers_parse(const char *text, float out[JOB_MAX_CHANNELS])
 {
     int n = 0;
     for (const char *at = text;; at++) {
@@ -61,12 +61,12 @@ int job_numbers_parse(const char *text, float out[JOB_MAX_CHANNELS])
     }
 }
 
-int job_augments(const struct job_augment *a)
+int job_input_augments(const struct job_augment *a)
 {
     return a->flip || a->shift > 0 || a->crop > 0 || a->cutout > 0;
 }
 
-const char *job_augment_text(const struct job_augment *a, char text[JOB_AUGMENT_BYTES])
+const char *job_input_augment_text(const struct job_augment *a, char text[JOB_AUGMENT_BYTES])
 {
     const struct {
         const char *name;
@@ -104,7 +104,7 @@ static int parse_one(const char *text, size_t n, struct job_augment *a)
     return 0;
 }
 
-int job_augment_parse(const char *text, struct job_augment *out)
+int job_input_augment_parse(const char *text, struct job_augment *out)
 {
     struct job_augment a = {0};
     for (const char *at = text;; at++) {

@@ -20,22 +20,23 @@ struct job_augment {
 };
 enum { JOB_MAX_AUGMENT = 65535, JOB_AUGMENT_BYTES = 64 };
 
-int job_augments(const struct job_augment *a); /* 1: anything */
+int job_input_augments(const struct job_augment *a); /* 1: anything */
 /* "flip,shift:2,crop:4,cutout:8", some of them, in this order; "" for none. Returns text. */
-const char *job_augment_text(const struct job_augment *a, char text[JOB_AUGMENT_BYTES]);
+const char *job_input_augment_text(const struct job_augment *a, char text[JOB_AUGMENT_BYTES]);
 /* Such a text, each once at most, in any order; 0: it is none. */
-int job_augment_parse(const char *text, struct job_augment *out);
+int job_input_augment_parse(const char *text, struct job_augment *out);
 
 /* NULL, or what of it cannot be (static text). */
-const char *job_normal_problem(const struct job_normal *n);
+const char *job_input_normal_problem(const struct job_normal *n);
 /* The channel of the first number that differs; *of: "mean" or "std". -1: they are the same. Where
  * one has none: 0, of the mean. */
-int job_normal_differ(const struct job_normal *a, const struct job_normal *b, const char **of);
+int job_input_normal_differ(const struct job_normal *a, const struct job_normal *b,
+                            const char **of);
 
 /* "0.5,0.25"; "none" for n = 0. Read again, they are the same floats. Returns text. */
-const char *job_numbers_text(const float *value, int n, char text[JOB_NUMBERS_BYTES]);
+const char *job_input_numbers_text(const float *value, int n, char text[JOB_NUMBERS_BYTES]);
 /* How many finite numbers with commas between them the text is, written to out; 0: it is none of
  * that, or more than JOB_MAX_CHANNELS. */
-int job_numbers_parse(const char *text, float out[JOB_MAX_CHANNELS]);
+int job_input_numbers_parse(const char *text, float out[JOB_MAX_CHANNELS]);
 
 #endif

@@ -61,7 +61,7 @@ enum status message_check_protocol(uint32_t theirs, char why[MESSAGE_WHY_BYTES])
     return ST_INVALID;
 }
 
-static void segment_to_wire(const struct net_shared_name *from, Weir__V1__Segment *to)
+static void segment_to_wire(const struct segment_name *from, Weir__V1__Segment *to)
 {
     weir__v1__segment__init(to);
     to->pid = from->pid;
@@ -72,9 +72,9 @@ static void segment_to_wire(const struct net_shared_name *from, Weir__V1__Segmen
 }
 
 /* One that is malformed is none: who sent it is served without. */
-static struct net_shared_name segment_from_wire(const Weir__V1__Segment *from)
+static struct segment_name segment_from_wire(const Weir__V1__Segment *from)
 {
-    struct net_shared_name to = {.bytes = 0};
+    struct segment_name to = {.bytes = 0};
     if (!from || from->nonce.len != sizeof to.nonce)
         return to;
     to.pid = from->pid;
@@ -84,7 +84,7 @@ static struct net_shared_name segment_from_wire(const Weir__V1__Segment *from)
     return to;
 }
 
-enum status message_pack_join(const struct net_join *join, uint8_t **data, size_t *bytes)
+enum status message_join_pack(const struct net_join *join, uint8_t **data, size_t *bytes)
 {
     struct message_job job;
     enum status st = message_job_to_wire(&join->job, join->chunks, &job);
@@ -99,7 +99,7 @@ enum status message_pack_join(const struct net_join *join, uint8_t **data, size_
     request.generation = join->generation;
     request.ps0 = join->ps0;
     request.job = &job.wire;
-    message_model_to_wire(join->model, join->hidden_units, &job.wire);
+    message_job_model_to_wire(join->model, join->hidden_units, &job.wire);
     if (join->trained_on && strlen(join->trained_on) <= JOB_MAX_TRAINED_ON_BYTES)
         request.trained_on = (char *)(uintptr_t)join->trained_on;
     Weir__V1__Segment segment;
@@ -145,7 +145,7 @@ static enum status join_from_wire(const Weir__V1__JoinRequest *from, struct net_
     char *model = NULL, *address = strdup(from->address);
     char *trained_on = from->trained_on[0] ? strdup(from->trained_on) : NULL;
     int hidden_units = 0, lacks = !address || (from->trained_on[0] && !trained_on);
-    st = lacks ? ST_NOMEM : message_model_from_wire(from->job, &model, &hidden_units, why);
+    st = lacks ? ST_NOMEM : message_job_model_from_wire(from->job, &model, &hidden_units, why);
     if (st != ST_OK) {
         free(address);
         free(trained_on);
@@ -173,7 +173,7 @@ void message_join_free(struct net_join *join)
     join->model = join->address = join->trained_on = NULL;
 }
 
-enum status message_unpack_join(const uint8_t *data, size_t bytes, struct net_join *join,
+enum status message_join_unpack(const uint8_t *data, size_t bytes, struct net_join *join,
                                 struct chunks **chunks, char why[MESSAGE_WHY_BYTES])
 {
     struct budget b;
@@ -214,7 +214,7 @@ static void place_to_wire(const struct net_place *from, Weir__V1__JoinReply *to)
     to->outer_momentum = from->outer.momentum;
 }
 
-enum status message_pack_reply(const struct net_join_reply *reply, uint8_t **data, size_t *bytes)
+enum status message_reply_pack(const struct net_join_reply *reply, uint8_t **data, size_t *bytes)
 {
     static const Weir__V1__JoinReply__Answer answers[] = {
         [JOIN_WELCOME] = WEIR__V1__JOIN_REPLY__ANSWER__WELCOME,
@@ -231,7 +231,7 @@ enum status message_pack_reply(const struct net_join_reply *reply, uint8_t **dat
     segment_to_wire(&reply->segment, &segment);
     wire.segment = reply->segment.bytes ? &segment : NULL;
     wire.n_server = reply->server ? (size_t)reply->n_chunks : 0;
-    wire.server = message_map_to_wire(reply->server);
+    wire.server = message_plan_map_to_wire(reply->server);
     wire.n_server_address = (size_t)reply->servers.n;
     wire.server_address = reply->servers.addr;
     place_to_wire(&reply->place, &wire);
@@ -272,8 +272,8 @@ static const char *place_problem(const Weir__V1__JoinReply *from)
         return "the JoinReply's last contribution is none that can be";
     if (from->rounded.len > ROUNDING_MAX_BYTES)
         return "the JoinReply says of too many layers what they round";
-    if (!message_dtype_from_wire(from->push_dtype, &dtype) ||
-        !message_dtype_from_wire(from->version_dtype, &dtype))
+    if (!message_job_dtype_from_wire(from->push_dtype, &dtype) ||
+        !message_job_dtype_from_wire(from->version_dtype, &dtype))
         return "the JoinReply names a number format that is not known here";
     if (!outer_from_wire(from, &(struct net_place){.member = 0}))
         return "the JoinReply's optimizer of rounds is unknown, or a setting of it out of bounds";
@@ -295,8 +295,8 @@ static void place_from_wire(const Weir__V1__JoinReply *from, struct net_place *t
                              .n_regions = (int)from->n_regions,
                              .contributed = from->contributed,
                              .validates = from->validates != 0};
-    message_dtype_from_wire(from->push_dtype, &to->push_dtype);
-    message_dtype_from_wire(from->version_dtype, &to->version_dtype);
+    message_job_dtype_from_wire(from->push_dtype, &to->push_dtype);
+    message_job_dtype_from_wire(from->version_dtype, &to->version_dtype);
     outer_from_wire(from, to);
     to->rounding.n_bytes = (int)from->rounded.len;
     if (from->rounded.len > 0)
@@ -314,11 +314,11 @@ static enum status welcome_from_wire(const Weir__V1__JoinReply *wire, struct net
         return message_invalid(why, wrong);
     struct hosts servers;
     enum status st =
-        message_hosts_from_wire(wire->server_address, wire->n_server_address, &servers, why);
+        message_plan_hosts_from_wire(wire->server_address, wire->n_server_address, &servers, why);
     if (st != ST_OK)
         return st;
-    st = message_map_from_wire(wire->server, wire->n_server, servers.n > 0 ? servers.n : HOSTS_MAX,
-                               &to->server, why);
+    st = message_plan_map_from_wire(wire->server, wire->n_server,
+                                    servers.n > 0 ? servers.n : HOSTS_MAX, &to->server, why);
     if (st != ST_OK) {
         hosts_free(&servers);
         return st;
@@ -362,7 +362,7 @@ static enum status reply_from_wire(const Weir__V1__JoinReply *wire, struct net_j
     return st;
 }
 
-enum status message_unpack_reply(const uint8_t *data, size_t bytes, struct net_join_reply *reply,
+enum status message_reply_unpack(const uint8_t *data, size_t bytes, struct net_join_reply *reply,
                                  char why[MESSAGE_WHY_BYTES])
 {
     struct budget b;
@@ -390,7 +390,7 @@ void message_text_in(const char *from, char *to, size_t room)
     to[n] = 0;
 }
 
-enum status message_pack_leave(const struct net_leave *leave, uint8_t **data, size_t *bytes)
+enum status message_leave_pack(const struct net_leave *leave, uint8_t **data, size_t *bytes)
 {
     Weir__V1__LeaveRequest wire = WEIR__V1__LEAVE_REQUEST__INIT;
     wire.member = (uint32_t)leave->member;
@@ -402,7 +402,7 @@ enum status message_pack_leave(const struct net_leave *leave, uint8_t **data, si
     return message_pack(&wire.base, data, bytes);
 }
 
-enum status message_unpack_leave(const uint8_t *data, size_t bytes, struct net_leave *leave,
+enum status message_leave_unpack(const uint8_t *data, size_t bytes, struct net_leave *leave,
                                  char why[MESSAGE_WHY_BYTES])
 {
     struct budget b;
@@ -423,7 +423,7 @@ enum status message_unpack_leave(const uint8_t *data, size_t bytes, struct net_l
     return ST_OK;
 }
 
-enum status message_unpack_health(const uint8_t *data, size_t bytes, char *service, size_t room)
+enum status message_health_unpack(const uint8_t *data, size_t bytes, char *service, size_t room)
 {
     struct budget b;
     message_budget_init(&b);
@@ -436,7 +436,7 @@ enum status message_unpack_health(const uint8_t *data, size_t bytes, char *servi
     return ST_OK;
 }
 
-enum status message_pack_health(enum health_status status, uint8_t **data, size_t *bytes)
+enum status message_health_pack(enum health_status status, uint8_t **data, size_t *bytes)
 {
     Grpc__Health__V1__HealthCheckResponse wire = GRPC__HEALTH__V1__HEALTH_CHECK_RESPONSE__INIT;
     wire.status = (Grpc__Health__V1__HealthCheckResponse__ServingStatus)status;

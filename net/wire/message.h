@@ -25,67 +25,67 @@
 enum { MESSAGE_MAX_MEMORY = 64 << 20, MESSAGE_PROTOCOL = 6, MESSAGE_WHY_BYTES = 512 };
 
 /* Encoded bytes are malloc'd and given to the caller. */
-enum status message_pack_join(const struct net_join *join, uint8_t **data, size_t *bytes);
-enum status message_pack_reply(const struct net_join_reply *reply, uint8_t **data, size_t *bytes);
-enum status message_pack_leave(const struct net_leave *leave, uint8_t **data, size_t *bytes);
+enum status message_join_pack(const struct net_join *join, uint8_t **data, size_t *bytes);
+enum status message_reply_pack(const struct net_join_reply *reply, uint8_t **data, size_t *bytes);
+enum status message_leave_pack(const struct net_leave *leave, uint8_t **data, size_t *bytes);
 
 /* *chunks backs join->chunks; the caller destroys it, also after a failure, and after success frees
  * the join's texts. */
-enum status message_unpack_join(const uint8_t *data, size_t bytes, struct net_join *join,
+enum status message_join_unpack(const uint8_t *data, size_t bytes, struct net_join *join,
                                 struct chunks **chunks, char why[MESSAGE_WHY_BYTES]);
 void message_join_free(struct net_join *join); /* one of zeros is fine */
 /* reply->server and ->servers are the caller's. */
-enum status message_unpack_reply(const uint8_t *data, size_t bytes, struct net_join_reply *reply,
+enum status message_reply_unpack(const uint8_t *data, size_t bytes, struct net_join_reply *reply,
                                  char why[MESSAGE_WHY_BYTES]);
-enum status message_unpack_leave(const uint8_t *data, size_t bytes, struct net_leave *leave,
+enum status message_leave_unpack(const uint8_t *data, size_t bytes, struct net_leave *leave,
                                  char why[MESSAGE_WHY_BYTES]);
 
-/* What they hold: net_control_free, net_control_reply_free. */
-enum status message_pack_control(const struct net_control *control, uint8_t **data, size_t *bytes);
-enum status message_unpack_control(const uint8_t *data, size_t bytes, struct net_control *control,
+/* What they hold: message_control_free, message_control_reply_free. */
+enum status message_control_pack(const struct net_control *control, uint8_t **data, size_t *bytes);
+enum status message_control_unpack(const uint8_t *data, size_t bytes, struct net_control *control,
                                    char why[MESSAGE_WHY_BYTES]);
-enum status message_pack_control_reply(const struct net_control_reply *reply, uint8_t **data,
+enum status message_control_reply_pack(const struct net_control_reply *reply, uint8_t **data,
                                        size_t *bytes);
-enum status message_unpack_control_reply(const uint8_t *data, size_t bytes,
+enum status message_control_reply_unpack(const uint8_t *data, size_t bytes,
                                          struct net_control_reply *reply,
                                          char why[MESSAGE_WHY_BYTES]);
 
 /* What people ask (status.h). */
 /* Longer by pad_bytes, as the reply is to be. */
-enum status message_pack_status_request(int with_model, size_t pad_bytes, uint8_t **data,
+enum status message_status_request_pack(int with_model, size_t pad_bytes, uint8_t **data,
                                         size_t *bytes);
-enum status message_unpack_status_request(const uint8_t *data, size_t bytes,
+enum status message_status_request_unpack(const uint8_t *data, size_t bytes,
                                           struct net_status_request *to,
                                           char why[MESSAGE_WHY_BYTES]);
-enum status message_pack_status(const struct net_status *status, uint8_t **data, size_t *bytes);
-enum status message_unpack_status(const uint8_t *data, size_t bytes, struct net_status *status,
+enum status message_status_pack(const struct net_status *status, uint8_t **data, size_t *bytes);
+enum status message_status_unpack(const uint8_t *data, size_t bytes, struct net_status *status,
                                   char why[MESSAGE_WHY_BYTES]);
-enum status message_pack_command(const struct net_command *command, uint8_t **data, size_t *bytes);
-enum status message_unpack_command(const uint8_t *data, size_t bytes, struct net_command *command,
+enum status message_command_pack(const struct net_command *command, uint8_t **data, size_t *bytes);
+enum status message_command_unpack(const uint8_t *data, size_t bytes, struct net_command *command,
                                    char why[MESSAGE_WHY_BYTES]);
-enum status message_pack_command_reply(const struct net_command_reply *reply, uint8_t **data,
+enum status message_command_reply_pack(const struct net_command_reply *reply, uint8_t **data,
                                        size_t *bytes);
-enum status message_unpack_command_reply(const uint8_t *data, size_t bytes,
+enum status message_command_reply_unpack(const uint8_t *data, size_t bytes,
                                          struct net_command_reply *reply,
                                          char why[MESSAGE_WHY_BYTES]);
 
-enum status message_pack_evaluation(const struct net_evaluation *evaluation, uint8_t **data,
+enum status message_evaluation_pack(const struct net_evaluation *evaluation, uint8_t **data,
                                     size_t *bytes);
-enum status message_unpack_evaluation(const uint8_t *data, size_t bytes,
+enum status message_evaluation_unpack(const uint8_t *data, size_t bytes,
                                       struct net_evaluation *evaluation,
                                       char why[MESSAGE_WHY_BYTES]);
-enum status message_pack_evaluation_reply(const struct net_evaluation_reply *reply, uint8_t **data,
+enum status message_evaluation_reply_pack(const struct net_evaluation_reply *reply, uint8_t **data,
                                           size_t *bytes);
-enum status message_unpack_evaluation_reply(const uint8_t *data, size_t bytes,
+enum status message_evaluation_reply_unpack(const uint8_t *data, size_t bytes,
                                             struct net_evaluation_reply *reply,
                                             char why[MESSAGE_WHY_BYTES]);
 
 /* request->chunk: malloc'd, the caller's. */
-enum status message_pack_fetch(const struct net_fetch_request *request, uint8_t **data,
+enum status message_fetch_pack(const struct net_fetch_request *request, uint8_t **data,
                                size_t *bytes);
-enum status message_unpack_fetch(const uint8_t *data, size_t bytes,
+enum status message_fetch_unpack(const uint8_t *data, size_t bytes,
                                  struct net_fetch_request *request, char why[MESSAGE_WHY_BYTES]);
-enum status message_pack_fetch_reply(const struct net_fetch_reply *reply, uint8_t **data,
+enum status message_fetch_reply_pack(const struct net_fetch_reply *reply, uint8_t **data,
                                      size_t *bytes);
 /* What is asked for, who takes it, and how many of them were taken. */
 struct message_fetched {
@@ -96,27 +96,27 @@ struct message_fetched {
     int n_taken;
 };
 /* Also ST_REFUSED and ST_CORRUPT, and what `take` returns. */
-enum status message_unpack_fetch_reply(const uint8_t *data, size_t bytes,
+enum status message_fetch_reply_unpack(const uint8_t *data, size_t bytes,
                                        struct message_fetched *to, char why[MESSAGE_WHY_BYTES]);
 
 /* squares->square: malloc'd, the caller's. */
-enum status message_pack_squares(const struct net_squares *squares, uint8_t **data, size_t *bytes);
-enum status message_unpack_squares(const uint8_t *data, size_t bytes, struct net_squares *squares,
+enum status message_squares_pack(const struct net_squares *squares, uint8_t **data, size_t *bytes);
+enum status message_squares_unpack(const uint8_t *data, size_t bytes, struct net_squares *squares,
                                    char why[MESSAGE_WHY_BYTES]);
-enum status message_pack_squares_reply(const struct net_squares_reply *reply, uint8_t **data,
+enum status message_squares_reply_pack(const struct net_squares_reply *reply, uint8_t **data,
                                        size_t *bytes);
-enum status message_unpack_squares_reply(const uint8_t *data, size_t bytes,
+enum status message_squares_reply_unpack(const uint8_t *data, size_t bytes,
                                          struct net_squares_reply *reply,
                                          char why[MESSAGE_WHY_BYTES]);
 
-/* What it holds: net_gate_free. Answered by a squares_reply. */
-enum status message_pack_gate(const struct net_gate *gate, uint8_t **data, size_t *bytes);
-enum status message_unpack_gate(const uint8_t *data, size_t bytes, struct net_gate *gate,
+/* What it holds: message_gate_free. Answered by a squares_reply. */
+enum status message_gate_pack(const struct net_gate *gate, uint8_t **data, size_t *bytes);
+enum status message_gate_unpack(const uint8_t *data, size_t bytes, struct net_gate *gate,
                                 char why[MESSAGE_WHY_BYTES]);
 
 /* Health: the service asked for (at most room - 1 bytes), and an encoded answer. */
 enum health_status { HEALTH_SERVING = 1, HEALTH_NOT_SERVING = 2, HEALTH_SERVICE_UNKNOWN = 3 };
-enum status message_unpack_health(const uint8_t *data, size_t bytes, char *service, size_t room);
-enum status message_pack_health(enum health_status status, uint8_t **data, size_t *bytes);
+enum status message_health_unpack(const uint8_t *data, size_t bytes, char *service, size_t room);
+enum status message_health_pack(enum health_status status, uint8_t **data, size_t *bytes);
 
 #endif

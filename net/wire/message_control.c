@@ -76,7 +76,7 @@ static enum status parts_to_wire(const struct net_control *control, struct reque
     return ST_OK;
 }
 
-enum status message_pack_control(const struct net_control *control, uint8_t **data, size_t *bytes)
+enum status message_control_pack(const struct net_control *control, uint8_t **data, size_t *bytes)
 {
     Weir__V1__CoordinateRequest wire = WEIR__V1__COORDINATE_REQUEST__INIT;
     struct request_parts parts = {.missing = NULL};
@@ -252,7 +252,7 @@ static enum status control_from_wire(const Weir__V1__CoordinateRequest *wire,
     return st;
 }
 
-enum status message_unpack_control(const uint8_t *data, size_t bytes, struct net_control *control,
+enum status message_control_unpack(const uint8_t *data, size_t bytes, struct net_control *control,
                                    char why[MESSAGE_WHY_BYTES])
 {
     struct budget b;
@@ -310,7 +310,7 @@ done:
     return st;
 }
 
-enum status message_pack_control_reply(const struct net_control_reply *reply, uint8_t **data,
+enum status message_control_reply_pack(const struct net_control_reply *reply, uint8_t **data,
                                        size_t *bytes)
 {
     Weir__V1__CoordinateReply wire = WEIR__V1__COORDINATE_REPLY__INIT;
@@ -403,7 +403,7 @@ static enum status reply_from_wire(const Weir__V1__CoordinateReply *wire,
     return st;
 }
 
-enum status message_unpack_control_reply(const uint8_t *data, size_t bytes,
+enum status message_control_reply_unpack(const uint8_t *data, size_t bytes,
                                          struct net_control_reply *reply,
                                          char why[MESSAGE_WHY_BYTES])
 {
@@ -419,7 +419,7 @@ enum status message_unpack_control_reply(const uint8_t *data, size_t bytes,
     return st;
 }
 
-void net_control_free(struct net_control *control)
+void message_control_free(struct net_control *control)
 {
     free(control->missing);
     free(control->parts);
@@ -428,7 +428,7 @@ void net_control_free(struct net_control *control)
     control->n_missing = control->n_parts = 0;
 }
 
-void net_control_reply_free(struct net_control_reply *reply)
+void message_control_reply_free(struct net_control_reply *reply)
 {
     net_plan_free(reply->plan);
     free(reply->kept);

@@ -83,7 +83,7 @@ enum status message_data_from_wire(const Weir__V1__DataSet *from, struct job_dat
     return ST_OK;
 }
 
-void message_validation_to_wire(const struct net_validation *from, struct message_job *to)
+void message_data_validation_to_wire(const struct net_validation *from, struct message_job *to)
 {
     Weir__V1__Validation *v = &to->validation;
     weir__v1__validation__init(v);
@@ -97,8 +97,9 @@ void message_validation_to_wire(const struct net_validation *from, struct messag
     to->wire.validation = v;
 }
 
-enum status message_validation_from_wire(const Weir__V1__Validation *from,
-                                         struct net_validation *to, char why[MESSAGE_WHY_BYTES])
+enum status message_data_validation_from_wire(const Weir__V1__Validation *from,
+                                              struct net_validation *to,
+                                              char why[MESSAGE_WHY_BYTES])
 {
     memset(to, 0, sizeof *to);
     if (!from)
@@ -114,8 +115,8 @@ enum status message_validation_from_wire(const Weir__V1__Validation *from,
     return ST_OK;
 }
 
-enum status message_arithmetic_from_wire(const char *from, char to[JOB_ARITHMETIC_BYTES],
-                                         char why[MESSAGE_WHY_BYTES])
+enum status message_data_arithmetic_from_wire(const char *from, char to[JOB_ARITHMETIC_BYTES],
+                                              char why[MESSAGE_WHY_BYTES])
 {
     if (strlen(from) >= JOB_ARITHMETIC_BYTES || !is_printable(from))
         return message_invalid(why, "the arithmetic is too long, or not printable ASCII");
@@ -123,15 +124,15 @@ enum status message_arithmetic_from_wire(const char *from, char to[JOB_ARITHMETI
     return ST_OK;
 }
 
-void message_normal_to_wire(const struct job_normal *from, Weir__V1__Job *to)
+void message_data_normal_to_wire(const struct job_normal *from, Weir__V1__Job *to)
 {
     to->n_mean = to->n_std = (size_t)from->n;
     to->mean = (float *)(uintptr_t)from->mean; /* read alone */
     to->std = (float *)(uintptr_t)from->std;
 }
 
-enum status message_normal_from_wire(const Weir__V1__Job *from, struct job_normal *to,
-                                     char why[MESSAGE_WHY_BYTES])
+enum status message_data_normal_from_wire(const Weir__V1__Job *from, struct job_normal *to,
+                                          char why[MESSAGE_WHY_BYTES])
 {
     memset(to, 0, sizeof *to);
     if (from->n_mean != from->n_std || from->n_mean > JOB_MAX_CHANNELS)
@@ -141,15 +142,15 @@ enum status message_normal_from_wire(const Weir__V1__Job *from, struct job_norma
         to->mean[c] = from->mean[c];
         to->std[c] = from->std[c];
     }
-    const char *wrong = job_normal_problem(to);
+    const char *wrong = job_input_normal_problem(to);
     return wrong ? message_invalid(why, wrong) : ST_OK;
 }
 
-enum status message_augment_from_wire(const char *from, struct job_augment *to,
-                                      char why[MESSAGE_WHY_BYTES])
+enum status message_data_augment_from_wire(const char *from, struct job_augment *to,
+                                           char why[MESSAGE_WHY_BYTES])
 {
     memset(to, 0, sizeof *to);
-    return !from[0] || job_augment_parse(from, to)
+    return !from[0] || job_input_augment_parse(from, to)
                ? ST_OK
                : message_invalid(why, "augment is no list of flip, shift:N, crop:N, cutout:N");
 }

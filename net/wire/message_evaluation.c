@@ -2,7 +2,7 @@
 #include "net/wire/message_impl.h"
 #include <math.h>
 
-enum status message_pack_evaluation(const struct net_evaluation *v, uint8_t **data, size_t *bytes)
+enum status message_evaluation_pack(const struct net_evaluation *v, uint8_t **data, size_t *bytes)
 {
     Weir__V1__EvaluateRequest wire = WEIR__V1__EVALUATE_REQUEST__INIT;
     wire.protocol = MESSAGE_PROTOCOL;
@@ -54,7 +54,7 @@ static enum status from_wire(const Weir__V1__EvaluateRequest *wire, struct net_e
     return ST_OK;
 }
 
-enum status message_unpack_evaluation(const uint8_t *data, size_t bytes,
+enum status message_evaluation_unpack(const uint8_t *data, size_t bytes,
                                       struct net_evaluation *evaluation,
                                       char why[MESSAGE_WHY_BYTES])
 {
@@ -70,7 +70,7 @@ enum status message_unpack_evaluation(const uint8_t *data, size_t bytes,
     return st;
 }
 
-enum status message_pack_evaluation_reply(const struct net_evaluation_reply *reply, uint8_t **data,
+enum status message_evaluation_reply_pack(const struct net_evaluation_reply *reply, uint8_t **data,
                                           size_t *bytes)
 {
     Weir__V1__EvaluateReply wire = WEIR__V1__EVALUATE_REPLY__INIT;
@@ -78,11 +78,11 @@ enum status message_pack_evaluation_reply(const struct net_evaluation_reply *rep
     wire.samples = (uint64_t)reply->n;
     wire.right = (uint64_t)reply->right;
     wire.loss = reply->loss;
-    message_best_to_wire(&reply->best, &wire.best, &wire.best_loss, &wire.best_accuracy);
+    message_evaluation_best_to_wire(&reply->best, &wire.best, &wire.best_loss, &wire.best_accuracy);
     return message_pack(&wire.base, data, bytes);
 }
 
-enum status message_unpack_evaluation_reply(const uint8_t *data, size_t bytes,
+enum status message_evaluation_reply_unpack(const uint8_t *data, size_t bytes,
                                             struct net_evaluation_reply *reply,
                                             char why[MESSAGE_WHY_BYTES])
 {
@@ -96,7 +96,7 @@ enum status message_unpack_evaluation_reply(const uint8_t *data, size_t bytes,
         return ST_PROTOCOL;
     }
     if (wire->samples > (uint64_t)MESSAGE_MAX_STEP || wire->right > wire->samples ||
-        !message_best_from_wire(wire->best, wire->best_loss, wire->best_accuracy, &best))
+        !message_evaluation_best_from_wire(wire->best, wire->best_loss, wire->best_accuracy, &best))
         st = message_invalid(why, "the figures of an EvaluateReply cannot be");
     else
         *reply = (struct net_evaluation_reply){.again = wire->again != 0,
@@ -108,15 +108,16 @@ enum status message_unpack_evaluation_reply(const uint8_t *data, size_t bytes,
     return st;
 }
 
-void message_best_to_wire(const struct net_best *from, uint64_t *best, double *loss,
-                          double *accuracy)
+void message_evaluation_best_to_wire(const struct net_best *from, uint64_t *best, double *loss,
+                                     double *accuracy)
 {
     *best = (uint64_t)(from->step + 1);
     *loss = from->step >= 0 ? from->loss : 0;
     *accuracy = from->step >= 0 ? from->accuracy : 0;
 }
 
-int message_best_from_wire(uint64_t best, double loss, double accuracy, struct net_best *to)
+int message_evaluation_best_from_wire(uint64_t best, double loss, double accuracy,
+                                      struct net_best *to)
 {
     if (best > (uint64_t)MESSAGE_MAX_STEP || !isfinite(loss) ||
         !(isnan(accuracy) || (accuracy >= 0 && accuracy <= 1)))

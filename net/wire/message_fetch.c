@@ -5,7 +5,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-enum status message_pack_fetch(const struct net_fetch_request *request, uint8_t **data,
+enum status message_fetch_pack(const struct net_fetch_request *request, uint8_t **data,
                                size_t *bytes)
 {
     Weir__V1__FetchRequest wire = WEIR__V1__FETCH_REQUEST__INIT;
@@ -13,7 +13,7 @@ enum status message_pack_fetch(const struct net_fetch_request *request, uint8_t 
     wire.generation = request->generation;
     wire.step = request->step;
     wire.n_chunk = (size_t)request->n;
-    wire.chunk = message_map_to_wire(request->chunk);
+    wire.chunk = message_plan_map_to_wire(request->chunk);
     return message_pack(&wire.base, data, bytes);
 }
 
@@ -43,7 +43,7 @@ static enum status request_from_wire(const Weir__V1__FetchRequest *wire,
     return ST_OK;
 }
 
-enum status message_unpack_fetch(const uint8_t *data, size_t bytes,
+enum status message_fetch_unpack(const uint8_t *data, size_t bytes,
                                  struct net_fetch_request *request, char why[MESSAGE_WHY_BYTES])
 {
     struct budget b;
@@ -75,7 +75,7 @@ static void item_to_wire(const struct net_fetch_item *from, Weir__V1__FetchReply
     to->crc32c = digest_crc32c(to->crc32c, from->slots->data, from->slots_bytes);
 }
 
-enum status message_pack_fetch_reply(const struct net_fetch_reply *reply, uint8_t **data,
+enum status message_fetch_reply_pack(const struct net_fetch_reply *reply, uint8_t **data,
                                      size_t *bytes)
 {
     size_t n = reply->refused[0] ? 0 : (size_t)reply->n;
@@ -146,7 +146,7 @@ static enum status reply_from_wire(const Weir__V1__FetchReply *wire, struct mess
     return st;
 }
 
-enum status message_unpack_fetch_reply(const uint8_t *data, size_t bytes,
+enum status message_fetch_reply_unpack(const uint8_t *data, size_t bytes,
                                        struct message_fetched *to, char why[MESSAGE_WHY_BYTES])
 {
     struct budget b;

@@ -25,7 +25,7 @@ static void item_to_wire(const struct net_gate_item *from, Weir__V1__GateRequest
     to->crc32c = digest_crc32c(0, from->value->data, from->value->bytes);
 }
 
-enum status message_pack_gate(const struct net_gate *gate, uint8_t **data, size_t *bytes)
+enum status message_gate_pack(const struct net_gate *gate, uint8_t **data, size_t *bytes)
 {
     Weir__V1__GateRequest wire = WEIR__V1__GATE_REQUEST__INIT;
     size_t n = (size_t)gate->n;
@@ -96,11 +96,11 @@ static enum status from_wire(const Weir__V1__GateRequest *wire, struct net_gate 
         TRY(item_from_wire(wire->items[out->n], &out->item[out->n], why));
 done:
     if (st != ST_OK)
-        net_gate_free(out);
+        message_gate_free(out);
     return st;
 }
 
-enum status message_unpack_gate(const uint8_t *data, size_t bytes, struct net_gate *gate,
+enum status message_gate_unpack(const uint8_t *data, size_t bytes, struct net_gate *gate,
                                 char why[MESSAGE_WHY_BYTES])
 {
     struct budget b;
@@ -115,7 +115,7 @@ enum status message_unpack_gate(const uint8_t *data, size_t bytes, struct net_ga
     return st;
 }
 
-void net_gate_free(struct net_gate *g)
+void message_gate_free(struct net_gate *g)
 {
     for (int i = 0; i < g->n; i++)
         buf_unref(g->item[i].value);

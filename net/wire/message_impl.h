@@ -43,39 +43,41 @@ void message_job_free(struct message_job *j);
 void message_data_to_wire(const struct job_data *from, struct message_job *to);
 enum status message_data_from_wire(const Weir__V1__DataSet *from, struct job_data *to,
                                    char why[MESSAGE_WHY_BYTES]);
-void message_validation_to_wire(const struct net_validation *from, struct message_job *to);
-enum status message_validation_from_wire(const Weir__V1__Validation *from,
-                                         struct net_validation *to, char why[MESSAGE_WHY_BYTES]);
-enum status message_arithmetic_from_wire(const char *from, char to[JOB_ARITHMETIC_BYTES],
-                                         char why[MESSAGE_WHY_BYTES]);
-void message_normal_to_wire(const struct job_normal *from, Weir__V1__Job *to);
-enum status message_normal_from_wire(const Weir__V1__Job *from, struct job_normal *to,
-                                     char why[MESSAGE_WHY_BYTES]);
-enum status message_augment_from_wire(const char *from, struct job_augment *to,
-                                      char why[MESSAGE_WHY_BYTES]);
+void message_data_validation_to_wire(const struct net_validation *from, struct message_job *to);
+enum status message_data_validation_from_wire(const Weir__V1__Validation *from,
+                                              struct net_validation *to,
+                                              char why[MESSAGE_WHY_BYTES]);
+enum status message_data_arithmetic_from_wire(const char *from, char to[JOB_ARITHMETIC_BYTES],
+                                              char why[MESSAGE_WHY_BYTES]);
+void message_data_normal_to_wire(const struct job_normal *from, Weir__V1__Job *to);
+enum status message_data_normal_from_wire(const Weir__V1__Job *from, struct job_normal *to,
+                                          char why[MESSAGE_WHY_BYTES]);
+enum status message_data_augment_from_wire(const char *from, struct job_augment *to,
+                                           char why[MESSAGE_WHY_BYTES]);
 /* from: NULL is refused. n_workers is 0 if it was not said. */
 enum status message_job_from_wire(const Weir__V1__Job *from, struct net_job *job,
                                   struct chunks **chunks, char why[MESSAGE_WHY_BYTES]);
 /* "" is fp32. 0: there is none of that name. */
-int message_dtype_from_wire(const char *name, enum dtype *out);
+int message_job_dtype_from_wire(const char *name, enum dtype *out);
 /* The model in a job; text may be NULL, here and there. *text: malloc'd, the caller's. ST_INVALID,
  * ST_NOMEM. */
-void message_model_to_wire(const char *text, int hidden_units, Weir__V1__Job *to);
-enum status message_model_from_wire(const Weir__V1__Job *from, char **text, int *hidden_units,
-                                    char why[MESSAGE_WHY_BYTES]);
+void message_job_model_to_wire(const char *text, int hidden_units, Weir__V1__Job *to);
+enum status message_job_model_from_wire(const Weir__V1__Job *from, char **text, int *hidden_units,
+                                        char why[MESSAGE_WHY_BYTES]);
 
 /* message_evaluation.c. 0: it cannot be. */
-void message_best_to_wire(const struct net_best *from, uint64_t *best, double *loss,
-                          double *accuracy);
-int message_best_from_wire(uint64_t best, double loss, double accuracy, struct net_best *to);
+void message_evaluation_best_to_wire(const struct net_best *from, uint64_t *best, double *loss,
+                                     double *accuracy);
+int message_evaluation_best_from_wire(uint64_t best, double loss, double accuracy,
+                                      struct net_best *to);
 
 /* The list itself: an int and the wire's uint32 look alike where the value is not negative. */
-uint32_t *message_map_to_wire(const int *list);
+uint32_t *message_plan_map_to_wire(const int *list);
 /* Numbers of servers from the wire, n of them, each below `below`; NULL for n = 0. */
-enum status message_map_from_wire(const uint32_t *from, size_t n, int below, int **out,
-                                  char why[MESSAGE_WHY_BYTES]);
-enum status message_hosts_from_wire(char *const *from, size_t n, struct hosts *out,
-                                    char why[MESSAGE_WHY_BYTES]);
+enum status message_plan_map_from_wire(const uint32_t *from, size_t n, int below, int **out,
+                                       char why[MESSAGE_WHY_BYTES]);
+enum status message_plan_hosts_from_wire(char *const *from, size_t n, struct hosts *out,
+                                         char why[MESSAGE_WHY_BYTES]);
 
 /* A plan as protobuf-c wants it, likewise. */
 struct message_plan {

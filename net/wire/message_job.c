@@ -68,7 +68,7 @@ static void fields_to_wire(const struct net_job *from, Weir__V1__Job *to)
     to->arithmetic = (char *)(uintptr_t)from->arithmetic;
     to->rounded.len = (size_t)from->rounding.n_bytes;
     to->rounded.data = (uint8_t *)(uintptr_t)from->rounding.bits;
-    message_normal_to_wire(&from->normal, to);
+    message_data_normal_to_wire(&from->normal, to);
 }
 
 void message_job_free(struct message_job *job)
@@ -98,8 +98,8 @@ enum status message_job_to_wire(const struct net_job *job, const struct chunks *
     }
     fields_to_wire(job, &out->wire);
     message_data_to_wire(&job->data, out);
-    out->wire.augment = (char *)(uintptr_t)job_augment_text(&job->augment, out->augment);
-    message_validation_to_wire(&job->validation, out);
+    out->wire.augment = (char *)(uintptr_t)job_input_augment_text(&job->augment, out->augment);
+    message_data_validation_to_wire(&job->validation, out);
     out->wire.optimizer = &out->optimizer;
     out->wire.chunk_bytes = (uint64_t)chunks->chunk_bytes;
     out->wire.n_parameters = n;
@@ -204,7 +204,7 @@ done:
     return st;
 }
 
-int message_dtype_from_wire(const char *name, enum dtype *out)
+int message_job_dtype_from_wire(const char *name, enum dtype *out)
 {
     int dtype = name[0] ? flags_choice_find(DTYPE_NAMES, name) : DTYPE_F32;
     if (dtype >= 0)
@@ -270,8 +270,8 @@ static enum status fields_from_wire(const Weir__V1__Job *from, struct net_job *t
                            .wire_auto = from->wire_auto != 0};
     if (to->aggregate == 0)
         to->aggregate = to->n_workers;
-    if (!message_dtype_from_wire(from->push_dtype, &to->push_dtype) ||
-        !message_dtype_from_wire(from->version_dtype, &to->version_dtype))
+    if (!message_job_dtype_from_wire(from->push_dtype, &to->push_dtype) ||
+        !message_job_dtype_from_wire(from->version_dtype, &to->version_dtype))
         return message_invalid(why, "push_dtype or version_dtype is none of " DTYPE_NAMES);
     return ST_OK;
 }
@@ -313,15 +313,15 @@ enum status message_job_from_wire(const Weir__V1__Job *from, struct net_job *job
     if (st == ST_OK)
         st = message_data_from_wire(from->data, &plain.data, why);
     if (st == ST_OK)
-        st = message_validation_from_wire(from->validation, &plain.validation, why);
+        st = message_data_validation_from_wire(from->validation, &plain.validation, why);
     if (st == ST_OK)
-        st = message_arithmetic_from_wire(from->arithmetic, plain.arithmetic, why);
+        st = message_data_arithmetic_from_wire(from->arithmetic, plain.arithmetic, why);
     if (st == ST_OK)
         st = rounding_from_wire(&from->rounded, &plain.rounding, why);
     if (st == ST_OK)
-        st = message_normal_from_wire(from, &plain.normal, why);
+        st = message_data_normal_from_wire(from, &plain.normal, why);
     if (st == ST_OK)
-        st = message_augment_from_wire(from->augment, &plain.augment, why);
+        st = message_data_augment_from_wire(from->augment, &plain.augment, why);
     plain.optim.total_steps = from->asked_steps ? from->asked_steps : from->train_steps;
     plain.local.total_steps = plain.optim.total_steps * (uint64_t)job_local_steps(&plain);
     if (st == ST_OK)
@@ -336,7 +336,7 @@ enum status message_job_from_wire(const Weir__V1__Job *from, struct net_job *job
     return st;
 }
 
-void message_model_to_wire(const char *text, int hidden_units, Weir__V1__Job *to)
+void message_job_model_to_wire(const char *text, int hidden_units, Weir__V1__Job *to)
 {
     if (!text || strlen(text) > JOB_MAX_MODEL_BYTES)
         return;
@@ -344,8 +344,8 @@ void message_model_to_wire(const char *text, int hidden_units, Weir__V1__Job *to
     to->hidden_units = (uint32_t)hidden_units;
 }
 
-enum status message_model_from_wire(const Weir__V1__Job *from, char **text, int *hidden_units,
-                                    char why[MESSAGE_WHY_BYTES])
+enum status message_job_model_from_wire(const Weir__V1__Job *from, char **text, int *hidden_units,
+                                        char why[MESSAGE_WHY_BYTES])
 {
     if (strlen(from->model) > JOB_MAX_MODEL_BYTES || from->hidden_units > INT32_MAX)
         return message_invalid(why, "the model's text or its hidden units are out of bounds");

@@ -7,7 +7,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-uint32_t *message_map_to_wire(const int *list)
+uint32_t *message_plan_map_to_wire(const int *list)
 {
     return (uint32_t *)(uintptr_t)list;
 }
@@ -67,11 +67,11 @@ enum status message_plan_to_wire(const struct net_plan *p, struct message_plan *
     w->position = p->position;
     w->job = &out->job.wire;
     w->n_member = (size_t)p->n_members;
-    w->member = message_map_to_wire(p->member);
+    w->member = message_plan_map_to_wire(p->member);
     w->n_server = (size_t)p->servers.n;
     w->server = p->servers.addr;
     w->n_shard = (size_t)p->chunks->n_chunks;
-    w->shard = message_map_to_wire(p->shard);
+    w->shard = message_plan_map_to_wire(p->shard);
     w->source = sources[p->source];
     if (p->source == PLAN_CHECKPOINT)
         w->restore = (char *)(uintptr_t)p->restore;
@@ -80,7 +80,7 @@ enum status message_plan_to_wire(const struct net_plan *p, struct message_plan *
         w->n_holder = (size_t)p->holders.n;
         w->holder = p->holders.addr;
         w->n_held_by = (size_t)p->chunks->n_chunks;
-        w->held_by = message_map_to_wire(p->held_by);
+        w->held_by = message_plan_map_to_wire(p->held_by);
     }
     gates_to_wire(&p->gates, w);
     return contributions_to_wire(p, out);
@@ -95,8 +95,8 @@ void message_plan_free(struct message_plan *p)
     p->contributed = NULL;
 }
 
-enum status message_map_from_wire(const uint32_t *from, size_t n, int below, int **out,
-                                  char why[MESSAGE_WHY_BYTES])
+enum status message_plan_map_from_wire(const uint32_t *from, size_t n, int below, int **out,
+                                       char why[MESSAGE_WHY_BYTES])
 {
     if (n == 0)
         return ST_OK;
@@ -116,8 +116,8 @@ enum status message_map_from_wire(const uint32_t *from, size_t n, int below, int
     return ST_OK;
 }
 
-enum status message_hosts_from_wire(char *const *from, size_t n, struct hosts *out,
-                                    char why[MESSAGE_WHY_BYTES])
+enum status message_plan_hosts_from_wire(char *const *from, size_t n, struct hosts *out,
+                                         char why[MESSAGE_WHY_BYTES])
 {
     struct hosts h = {0};
     enum status st = hosts_copy((const char *const *)from, n, &h);
@@ -202,13 +202,13 @@ static enum status lists_from_wire(const Weir__V1__Plan *from, struct net_plan *
         return message_invalid(why, "the plan's maps have not one number for each chunk");
     enum status st = members_from_wire(from, to, why);
     if (st == ST_OK)
-        st = message_hosts_from_wire(from->server, from->n_server, &to->servers, why);
+        st = message_plan_hosts_from_wire(from->server, from->n_server, &to->servers, why);
     if (st == ST_OK)
-        st = message_map_from_wire(from->shard, n, to->servers.n, &to->shard, why);
+        st = message_plan_map_from_wire(from->shard, n, to->servers.n, &to->shard, why);
     if (st == ST_OK && to->source == PLAN_MEMORY)
-        st = message_hosts_from_wire(from->holder, from->n_holder, &to->holders, why);
+        st = message_plan_hosts_from_wire(from->holder, from->n_holder, &to->holders, why);
     if (st == ST_OK && to->source == PLAN_MEMORY)
-        st = message_map_from_wire(from->held_by, n, to->holders.n, &to->held_by, why);
+        st = message_plan_map_from_wire(from->held_by, n, to->holders.n, &to->held_by, why);
     if (st == ST_OK)
         st = contributions_from_wire(from, to, why);
     return st;

@@ -5,7 +5,7 @@
 #include <float.h>
 #include <math.h>
 
-enum status message_pack_report(const struct net_report *report, uint8_t **data, size_t *bytes)
+enum status message_report_pack(const struct net_report *report, uint8_t **data, size_t *bytes)
 {
     Weir__V1__ReportRequest wire = WEIR__V1__REPORT_REQUEST__INIT;
     wire.protocol = MESSAGE_PROTOCOL;
@@ -52,7 +52,7 @@ static enum status from_wire(const Weir__V1__ReportRequest *wire, struct net_rep
     return ST_OK;
 }
 
-enum status message_unpack_report(const uint8_t *data, size_t bytes, struct net_report *report,
+enum status message_report_unpack(const uint8_t *data, size_t bytes, struct net_report *report,
                                   char why[MESSAGE_WHY_BYTES])
 {
     struct budget b;
@@ -67,14 +67,14 @@ enum status message_unpack_report(const uint8_t *data, size_t bytes, struct net_
     return st;
 }
 
-enum status message_pack_report_reply(int next_ms, uint8_t **data, size_t *bytes)
+enum status message_report_reply_pack(int next_ms, uint8_t **data, size_t *bytes)
 {
     Weir__V1__ReportReply wire = WEIR__V1__REPORT_REPLY__INIT;
     wire.next_ms = (uint32_t)next_ms;
     return message_pack(&wire.base, data, bytes);
 }
 
-enum status message_unpack_report_reply(const uint8_t *data, size_t bytes, int *next_ms,
+enum status message_report_reply_unpack(const uint8_t *data, size_t bytes, int *next_ms,
                                         char why[MESSAGE_WHY_BYTES])
 {
     struct budget b;

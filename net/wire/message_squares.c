@@ -4,7 +4,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-enum status message_pack_squares(const struct net_squares *squares, uint8_t **data, size_t *bytes)
+enum status message_squares_pack(const struct net_squares *squares, uint8_t **data, size_t *bytes)
 {
     Weir__V1__SquaresRequest wire = WEIR__V1__SQUARES_REQUEST__INIT;
     wire.protocol = MESSAGE_PROTOCOL;
@@ -41,7 +41,7 @@ static enum status from_wire(const Weir__V1__SquaresRequest *wire, struct net_sq
     return ST_OK;
 }
 
-enum status message_unpack_squares(const uint8_t *data, size_t bytes, struct net_squares *squares,
+enum status message_squares_unpack(const uint8_t *data, size_t bytes, struct net_squares *squares,
                                    char why[MESSAGE_WHY_BYTES])
 {
     struct budget b;
@@ -56,7 +56,7 @@ enum status message_unpack_squares(const uint8_t *data, size_t bytes, struct net
     return st;
 }
 
-enum status message_pack_squares_reply(const struct net_squares_reply *reply, uint8_t **data,
+enum status message_squares_reply_pack(const struct net_squares_reply *reply, uint8_t **data,
                                        size_t *bytes)
 {
     Weir__V1__SquaresReply wire = WEIR__V1__SQUARES_REPLY__INIT;
@@ -65,7 +65,7 @@ enum status message_pack_squares_reply(const struct net_squares_reply *reply, ui
     return message_pack(&wire.base, data, bytes);
 }
 
-enum status message_unpack_squares_reply(const uint8_t *data, size_t bytes,
+enum status message_squares_reply_unpack(const uint8_t *data, size_t bytes,
                                          struct net_squares_reply *reply,
                                          char why[MESSAGE_WHY_BYTES])
 {

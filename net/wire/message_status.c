@@ -23,7 +23,7 @@ static enum status pad_to_wire(size_t bytes, ProtobufCBinaryData *to)
     return to->data ? ST_OK : ST_NOMEM;
 }
 
-enum status message_pack_status_request(int with_model, size_t pad_bytes, uint8_t **data,
+enum status message_status_request_pack(int with_model, size_t pad_bytes, uint8_t **data,
                                         size_t *bytes)
 {
     Weir__V1__StatusRequest wire = WEIR__V1__STATUS_REQUEST__INIT;
@@ -37,7 +37,7 @@ enum status message_pack_status_request(int with_model, size_t pad_bytes, uint8_
     return st;
 }
 
-enum status message_unpack_status_request(const uint8_t *data, size_t bytes,
+enum status message_status_request_unpack(const uint8_t *data, size_t bytes,
                                           struct net_status_request *to,
                                           char why[MESSAGE_WHY_BYTES])
 {
@@ -143,7 +143,7 @@ static void fields_to_wire(const struct net_status *s, Weir__V1__StatusReply *wi
     wire->model_name = text_out(s->model_name);
     wire->waiting_ms = (uint64_t)s->waiting_ms;
     wire->recent = (uint32_t)s->n_recent;
-    message_best_to_wire(&s->best, &wire->best, &wire->best_loss, &wire->best_accuracy);
+    message_evaluation_best_to_wire(&s->best, &wire->best, &wire->best_loss, &wire->best_accuracy);
 }
 
 static void checkpoints_to_wire(const struct net_status_checkpoints *from,
@@ -160,7 +160,7 @@ static void checkpoints_to_wire(const struct net_status_checkpoints *from,
     to->ending = from->is_ending;
 }
 
-enum status message_pack_status(const struct net_status *s, uint8_t **data, size_t *bytes)
+enum status message_status_pack(const struct net_status *s, uint8_t **data, size_t *bytes)
 {
     Weir__V1__StatusReply wire = WEIR__V1__STATUS_REPLY__INIT;
     Weir__V1__StatusReply__Checkpoints checkpoints;
@@ -175,7 +175,7 @@ enum status message_pack_status(const struct net_status *s, uint8_t **data, size
     TRY(lists_to_wire(s, &l, &wire));
     if (s->chunks) {
         TRY(message_job_to_wire(&s->job, s->chunks, &job));
-        message_model_to_wire(s->model, s->hidden_units, &job.wire);
+        message_job_model_to_wire(s->model, s->hidden_units, &job.wire);
         wire.job = &job.wire;
     }
     st = message_pack(&wire.base, data, bytes);
@@ -258,7 +258,8 @@ static enum status fields_from_wire(const Weir__V1__StatusReply *wire, struct ne
         !is_figure(wire->steps_per_s) || wire->up_ms > INT64_MAX || wire->recent > INT32_MAX ||
         wire->waiting_ms > INT64_MAX)
         return message_invalid(why, "the state, a step or a figure cannot be");
-    if (!message_best_from_wire(wire->best, wire->best_loss, wire->best_accuracy, &s->best))
+    if (!message_evaluation_best_from_wire(wire->best, wire->best_loss, wire->best_accuracy,
+                                           &s->best))
         return message_invalid(why, "the best evaluation cannot be");
     s->server = (int)wire->server - 1;
     s->generation = wire->generation;
@@ -293,7 +294,7 @@ static void checkpoints_from_wire(const Weir__V1__StatusReply__Checkpoints *from
     message_text_in(from->folder, to->folder, sizeof to->folder);
 }
 
-enum status message_unpack_status(const uint8_t *data, size_t bytes, struct net_status *status,
+enum status message_status_unpack(const uint8_t *data, size_t bytes, struct net_status *status,
                                   char why[MESSAGE_WHY_BYTES])
 {
     struct budget b;
@@ -313,7 +314,7 @@ enum status message_unpack_status(const uint8_t *data, size_t bytes, struct net_
         TRY(message_job_from_wire(wire->job, &s.job, &s.chunks, why));
         if (s.job.n_workers < 1)
             TRY(message_invalid(why, "the job has no workers"));
-        TRY(message_model_from_wire(wire->job, &s.model, &s.hidden_units, why));
+        TRY(message_job_model_from_wire(wire->job, &s.model, &s.hidden_units, why));
     }
 done:
     weir__v1__status_reply__free_unpacked(wire, &b.allocator);
@@ -324,7 +325,7 @@ done:
     return st;
 }
 
-enum status message_pack_command(const struct net_command *command, uint8_t **data, size_t *bytes)
+enum status message_command_pack(const struct net_command *command, uint8_t **data, size_t *bytes)
 {
     Weir__V1__CommandRequest wire = WEIR__V1__COMMAND_REQUEST__INIT;
     wire.protocol = MESSAGE_PROTOCOL;
@@ -333,7 +334,7 @@ enum status message_pack_command(const struct net_command *command, uint8_t **da
     return message_pack(&wire.base, data, bytes);
 }
 
-enum status message_unpack_command(const uint8_t *data, size_t bytes, struct net_command *command,
+enum status message_command_unpack(const uint8_t *data, size_t bytes, struct net_command *command,
                                    char why[MESSAGE_WHY_BYTES])
 {
     struct budget b;
@@ -354,7 +355,7 @@ enum status message_unpack_command(const uint8_t *data, size_t bytes, struct net
     return st;
 }
 
-enum status message_pack_command_reply(const struct net_command_reply *reply, uint8_t **data,
+enum status message_command_reply_pack(const struct net_command_reply *reply, uint8_t **data,
                                        size_t *bytes)
 {
     Weir__V1__CommandReply wire = WEIR__V1__COMMAND_REPLY__INIT;
@@ -364,7 +365,7 @@ enum status message_pack_command_reply(const struct net_command_reply *reply, ui
     return message_pack(&wire.base, data, bytes);
 }
 
-enum status message_unpack_command_reply(const uint8_t *data, size_t bytes,
+enum status message_command_reply_unpack(const uint8_t *data, size_t bytes,
                                          struct net_command_reply *reply,
                                          char why[MESSAGE_WHY_BYTES])
 {

@@ -28,11 +28,11 @@ static size_t next_run(struct walk *w, const uint8_t **data)
     return 0;
 }
 
-int payload_find(const struct net_shared *segment, struct net_piece *piece, struct net_span *span)
+int payload_find(const struct segment *segment, struct net_piece *piece, struct net_span *span)
 {
     if (piece->shared_offset == 0 || piece->payload.bytes > 0)
         return 0;
-    span->data = net_shared_at(segment, piece->shared_offset - 1, piece->shared_bytes);
+    span->data = segment_at(segment, piece->shared_offset - 1, piece->shared_bytes);
     span->n = piece->shared_bytes;
     piece->payload = (struct net_payload){span, 0, span->n};
     return span->data != NULL;

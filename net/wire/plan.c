@@ -3,13 +3,13 @@
 #include <stdlib.h>
 #include <string.h>
 
-int net_gates_has(const struct net_gates *g, int64_t version, int64_t train_steps)
+int net_plan_gates_has(const struct net_gates *g, int64_t version, int64_t train_steps)
 {
     return version == train_steps ||
            (version > 0 && version % g->steps == 0 && version < train_steps - g->overlap);
 }
 
-int64_t net_gates_up_to(const struct net_gates *g, int64_t version, int64_t train_steps)
+int64_t net_plan_gates_up_to(const struct net_gates *g, int64_t version, int64_t train_steps)
 {
     int64_t before_last = train_steps - g->overlap - 1;
     int64_t most = before_last > 0 ? before_last / g->steps : 0;
@@ -18,9 +18,9 @@ int64_t net_gates_up_to(const struct net_gates *g, int64_t version, int64_t trai
     return version / g->steps < most ? version / g->steps : most;
 }
 
-int64_t net_gates_version(const struct net_gates *g, int64_t n, int64_t train_steps)
+int64_t net_plan_gates_version(const struct net_gates *g, int64_t n, int64_t train_steps)
 {
-    return n >= net_gates_up_to(g, train_steps, train_steps) ? train_steps : n * g->steps;
+    return n >= net_plan_gates_up_to(g, train_steps, train_steps) ? train_steps : n * g->steps;
 }
 
 static enum status copy_ints(const int *from, int n, int **out)
@@ -39,8 +39,8 @@ static enum status copy_hosts(const struct hosts *from, struct hosts *out)
     return hosts_copy((const char *const *)from->addr, (size_t)from->n, out);
 }
 
-enum status net_contributions_copy(const struct net_contribution *from, int n,
-                                   struct net_contribution **out)
+enum status net_plan_contributions_copy(const struct net_contribution *from, int n,
+                                        struct net_contribution **out)
 {
     if (n == 0)
         return ST_OK;
@@ -68,7 +68,7 @@ enum status net_plan_copy(const struct net_plan *p, struct net_plan **out)
     TRY(copy_ints(p->held_by, p->chunks->n_chunks, &q->held_by));
     TRY(copy_hosts(&p->servers, &q->servers));
     TRY(copy_hosts(&p->holders, &q->holders));
-    TRY(net_contributions_copy(p->contributed, p->n_contributed, &q->contributed));
+    TRY(net_plan_contributions_copy(p->contributed, p->n_contributed, &q->contributed));
     *out = q;
     q = NULL;
 done:

@@ -36,11 +36,11 @@ struct net_gates {
 };
 /* Whether that version waits: the last one does, and none so shortly before it that its exchange
  * would not be over. */
-int net_gates_has(const struct net_gates *g, int64_t version, int64_t train_steps);
+int net_plan_gates_has(const struct net_gates *g, int64_t version, int64_t train_steps);
 /* How many there are up to a version. */
-int64_t net_gates_up_to(const struct net_gates *g, int64_t version, int64_t train_steps);
+int64_t net_plan_gates_up_to(const struct net_gates *g, int64_t version, int64_t train_steps);
 /* Of gate number n, from 0 (the first version) on. */
-int64_t net_gates_version(const struct net_gates *g, int64_t n, int64_t train_steps);
+int64_t net_plan_gates_version(const struct net_gates *g, int64_t n, int64_t train_steps);
 
 struct net_plan {
     uint64_t generation; /* > 0 */
@@ -64,8 +64,8 @@ struct net_plan {
 };
 
 /* A copy, malloc'd; of none NULL. */
-enum status net_contributions_copy(const struct net_contribution *from, int n,
-                                   struct net_contribution **out);
+enum status net_plan_contributions_copy(const struct net_contribution *from, int n,
+                                        struct net_contribution **out);
 
 /* A copy with lists of its own. */
 enum status net_plan_copy(const struct net_plan *p, struct net_plan **out);

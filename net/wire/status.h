@@ -116,15 +116,15 @@ struct net_status {
 void net_status_free(struct net_status *s); /* what it points to; zeros are fine */
 
 /* Words for people and in JSON. */
-const char *net_state_name(enum status_state state);
+const char *net_status_state_name(enum status_state state);
 /* Returns "waiting" for a job that trains, but waits for a worker or a server. */
 const char *net_status_state(const struct net_status *s);
 /* Writes "waiting for worker 1 (never joined), 12 s". */
-void net_waiting_text(const char *whom, int64_t ms, char text[STATUS_SENTENCE_BYTES]);
+void net_status_waiting_text(const char *whom, int64_t ms, char text[STATUS_SENTENCE_BYTES]);
 /* Copies `whom` without notes in brackets that have figures, and without all after a colon. */
-void net_waiting_label(const char *whom, char label[STATUS_WAITING_BYTES]);
-const char *net_member_name(enum member_state state);
-const char *net_server_name(enum server_state state);
+void net_status_waiting_label(const char *whom, char label[STATUS_WAITING_BYTES]);
+const char *net_status_member_name(enum member_state state);
+const char *net_status_server_name(enum server_state state);
 
 enum command_kind {
     COMMAND_NONE,

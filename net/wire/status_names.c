@@ -5,21 +5,21 @@
 #include <stdio.h>
 #include <string.h>
 
-const char *net_state_name(enum status_state state)
+const char *net_status_state_name(enum status_state state)
 {
     static const char *const names[STATE_N_KINDS] = {"no job yet", "starting", "training",
                                                      "stopped", "done"};
     return names[state];
 }
 
-const char *net_member_name(enum member_state state)
+const char *net_status_member_name(enum member_state state)
 {
     static const char *const names[MEMBER_N_STATES] = {"expected", "training", "missing", "joining",
                                                        "leaving",  "left",     "done"};
     return names[state];
 }
 
-const char *net_server_name(enum server_state state)
+const char *net_status_server_name(enum server_state state)
 {
     static const char *const names[SERVER_N_STATES] = {"unknown", "here", "missing", "joining",
                                                        "leaving"};
@@ -29,10 +29,10 @@ const char *net_server_name(enum server_state state)
 const char *net_status_state(const struct net_status *s)
 {
     int trains = s->state == STATE_TRAINING || s->state == STATE_STARTING;
-    return trains && s->waiting[0] ? "waiting" : net_state_name(s->state);
+    return trains && s->waiting[0] ? "waiting" : net_status_state_name(s->state);
 }
 
-void net_waiting_text(const char *whom, int64_t ms, char text[STATUS_SENTENCE_BYTES])
+void net_status_waiting_text(const char *whom, int64_t ms, char text[STATUS_SENTENCE_BYTES])
 {
     snprintf(text, STATUS_SENTENCE_BYTES, "waiting for %.*s, %" PRId64 " s", STATUS_WAITING_BYTES,
              whom, ms / 1000);
@@ -52,7 +52,7 @@ static size_t note_length(const char *text)
     return n;
 }
 
-void net_waiting_label(const char *whom, char label[STATUS_WAITING_BYTES])
+void net_status_waiting_label(const char *whom, char label[STATUS_WAITING_BYTES])
 {
     size_t at = 0, n;
     while (*whom && strncmp(whom, ": ", 2) != 0 && at < STATUS_WAITING_BYTES - 1) {

@@ -16,7 +16,7 @@
 enum { AGAIN_MS = 10000, MAX_LOOKS = 30, MAX_ORDERED = 16 };
 
 struct kept_part {
-    struct ps_part part;
+    struct checkpoint_part part;
     int is_own; /* written by this server, at its address */
 };
 
@@ -33,27 +33,27 @@ struct ps_keeper {
     struct kept_part *parts; /* newest first */
     int n_parts;
     int has_keep; /* `keep` is to be carried out; its list is ours */
-    struct ps_parts_keep keep;
+    struct checkpoint_keep keep;
     char home[FOLDER_ID_BYTES];
     char id[FOLDER_ID_BYTES]; /* the folder's; empty: it has none */
     int asked, answered;      /* how often it was to be read, and has been */
     uint64_t n_ordered;       /* so far; the last of them: */
-    struct ps_checkpoint_id ordered[MAX_ORDERED];
+    struct checkpoint_id ordered[MAX_ORDERED];
     uint64_t keep_ordered, tidying_ordered; /* n_ordered as `keep`, as the word under way, came */
 };
 
 /* ST_OK: all its bytes are as they were written. ST_IO, ST_NOMEM: they may be. */
-static enum status check(const struct ps_keeper *k, const struct ps_part *p, int *is_own)
+static enum status check(const struct ps_keeper *k, const struct checkpoint_part *p, int *is_own)
 {
     char name[MANIFEST_NAME_BYTES], path[PATH_MAX], why[SAFETENSORS_WHY_BYTES];
     struct safetensors_file *f = NULL;
-    ps_manifest_file_name(p->id, p->server, p->n_servers, name);
+    checkpoint_manifest_file_name(p->id, p->server, p->n_servers, name);
     if ((size_t)snprintf(path, sizeof path, "%s/%s", k->cfg.folder, name) >= sizeof path)
         return ST_INVALID;
     enum status st = safetensors_open(path, &f, why);
     if (st == ST_OK)
         st = safetensors_check(f, NULL, why);
-    *is_own = st == ST_OK && ps_part_is_from(f, p->server, k->cfg.address);
+    *is_own = st == ST_OK && checkpoint_part_is_from(f, p->server, k->cfg.address);
     safetensors_close(f);
     if (st != ST_OK)
         LOG_W("%s: passed over: %s", path, why);
@@ -61,16 +61,16 @@ static enum status check(const struct ps_keeper *k, const struct ps_part *p, int
 }
 
 /* Under the lock. 0: there is no memory. */
-static int add(struct ps_keeper *k, const struct ps_part *part, int is_own)
+static int add(struct ps_keeper *k, const struct checkpoint_part *part, int is_own)
 {
     int at = 0;
     struct kept_part *p = realloc(k->parts, ((size_t)k->n_parts + 1) * sizeof *p);
     if (!p)
         return 0;
     k->parts = p;
-    while (at < k->n_parts && ps_checkpoint_compare(p[at].part.id, part->id) > 0)
+    while (at < k->n_parts && checkpoint_names_compare(p[at].part.id, part->id) > 0)
         at++;
-    for (int i = at; i < k->n_parts && !ps_checkpoint_compare(p[i].part.id, part->id); i++)
+    for (int i = at; i < k->n_parts && !checkpoint_names_compare(p[i].part.id, part->id); i++)
         if (p[i].part.server == part->server && p[i].part.n_servers == part->n_servers) {
             p[i] = (struct kept_part){*part, is_own};
             return 1;
@@ -100,7 +100,7 @@ static void begin_work(struct ps_keeper *k) RELEASES(k->lock)
  * folder that is not mounted. */
 static enum status still_is(const struct ps_keeper *k)
 {
-    return k->id[0] ? ps_folder_is(k->cfg.folder, k->id) : ST_OK;
+    return k->id[0] ? checkpoint_folder_is(k->cfg.folder, k->id) : ST_OK;
 }
 
 /* Returns 0 if the keeper was destroyed. */
@@ -109,7 +109,7 @@ static int read_id(struct ps_keeper *k) REQUIRES(k->lock)
     char id[FOLDER_ID_BYTES];
     int asked = k->asked;
     begin_work(k);
-    enum status st = ps_folder_id(k->cfg.folder, id);
+    enum status st = checkpoint_folder_id(k->cfg.folder, id);
     if (!end_work(k))
         return 0;
     k->answered = asked;
@@ -124,11 +124,11 @@ static int read_id(struct ps_keeper *k) REQUIRES(k->lock)
  * destroyed. */
 static int look(struct ps_keeper *k) REQUIRES(k->lock)
 {
-    struct ps_part *list = NULL;
+    struct checkpoint_part *list = NULL;
     int n = 0, n_whole = 0, n_unread = 0, is_own;
     struct kept_part *whole = NULL;
     begin_work(k);
-    enum status st = ps_parts_list(k->cfg.folder, NULL, &list, &n, &n_unread);
+    enum status st = checkpoint_parts_list(k->cfg.folder, NULL, &list, &n, &n_unread);
     if (st == ST_OK && !(whole = calloc((size_t)n + 1, sizeof *whole)))
         st = ST_NOMEM;
     for (int i = 0; i < n && whole; i++) {
@@ -157,19 +157,19 @@ static int look(struct ps_keeper *k) REQUIRES(k->lock)
     return 1;
 }
 
-static int is_gone(const struct ps_keeper *k, const struct ps_part *p)
+static int is_gone(const struct ps_keeper *k, const struct checkpoint_part *p)
 {
     char name[MANIFEST_NAME_BYTES], path[PATH_MAX];
-    ps_manifest_file_name(p->id, p->server, p->n_servers, name);
+    checkpoint_manifest_file_name(p->id, p->server, p->n_servers, name);
     snprintf(path, sizeof path, "%s/%s", k->cfg.folder, name);
     return access(path, F_OK) != 0 && errno == ENOENT;
 }
 
-static void forget(struct ps_keeper *k, const struct ps_part *gone)
+static void forget(struct ps_keeper *k, const struct checkpoint_part *gone)
 {
     int n = 0;
     for (int i = 0; i < k->n_parts; i++)
-        if (ps_checkpoint_compare(k->parts[i].part.id, gone->id) ||
+        if (checkpoint_names_compare(k->parts[i].part.id, gone->id) ||
             k->parts[i].part.server != gone->server ||
             k->parts[i].part.n_servers != gone->n_servers)
             k->parts[n++] = k->parts[i];
@@ -177,13 +177,13 @@ static void forget(struct ps_keeper *k, const struct ps_part *gone)
 }
 
 /* 1: it was ordered after the word that is being carried out. */
-static int needs(void *ctx, struct ps_checkpoint_id id)
+static int needs(void *ctx, struct checkpoint_id id)
 {
     struct ps_keeper *k = ctx;
     pthread_mutex_lock(&k->lock);
     int is_needed = k->n_ordered - k->tidying_ordered > MAX_ORDERED; /* not known of all */
     for (uint64_t i = k->tidying_ordered; i < k->n_ordered && !is_needed; i++)
-        is_needed = ps_checkpoint_compare(k->ordered[i % MAX_ORDERED], id) == 0;
+        is_needed = checkpoint_names_compare(k->ordered[i % MAX_ORDERED], id) == 0;
     pthread_mutex_unlock(&k->lock);
     return is_needed;
 }
@@ -191,7 +191,7 @@ static int needs(void *ctx, struct ps_checkpoint_id id)
 /* Returns 0 if the keeper was destroyed. */
 static int tidy(struct ps_keeper *k) REQUIRES(k->lock)
 {
-    struct ps_parts_keep keep = k->keep;
+    struct checkpoint_keep keep = k->keep;
     char home[FOLDER_ID_BYTES];
     int n = k->n_parts, n_gone = 0;
     struct kept_part *gone = malloc(((size_t)n + 1) * sizeof *gone);
@@ -204,7 +204,7 @@ static int tidy(struct ps_keeper *k) REQUIRES(k->lock)
     k->tidying_ordered = k->keep_ordered;
     k->has_keep = 0;
     begin_work(k);
-    enum status st = ps_parts_tidy(k->cfg.folder, k->cfg.address, &keep);
+    enum status st = checkpoint_parts_clean(k->cfg.folder, k->cfg.address, &keep);
     free((void *)keep.kept);
     for (int i = 0; gone && i < n; i++)
         if (is_gone(k, &gone[i].part))
@@ -294,7 +294,7 @@ void ps_keeper_begin(struct ps_keeper *k)
     pthread_mutex_unlock(&k->lock);
 }
 
-void ps_keeper_add(struct ps_keeper *k, const struct ps_part *written)
+void ps_keeper_add(struct ps_keeper *k, const struct checkpoint_part *written)
 {
     pthread_mutex_lock(&k->lock);
     if (!add(k, written, 1))
@@ -321,16 +321,16 @@ int ps_keeper_id(struct ps_keeper *k, char id[FOLDER_ID_BYTES])
     return is_known;
 }
 
-void ps_keeper_order(struct ps_keeper *k, struct ps_checkpoint_id ordered)
+void ps_keeper_order(struct ps_keeper *k, struct checkpoint_id ordered)
 {
     pthread_mutex_lock(&k->lock);
     k->ordered[k->n_ordered++ % MAX_ORDERED] = ordered;
     pthread_mutex_unlock(&k->lock);
 }
 
-void ps_keeper_tidy(struct ps_keeper *k, const struct ps_parts_keep *keep)
+void ps_keeper_tidy(struct ps_keeper *k, const struct checkpoint_keep *keep)
 {
-    struct ps_checkpoint_id *list = malloc(((size_t)keep->n_kept + 1) * sizeof *list);
+    struct checkpoint_id *list = malloc(((size_t)keep->n_kept + 1) * sizeof *list);
     if (!list)
         return; /* the next word does it */
     if (keep->n_kept > 0)
@@ -355,7 +355,7 @@ static int choose(const struct ps_keeper *k, struct net_part *out)
         n_own += k->parts[i].is_own;
     int n_others = n_own < CONTROL_MAX_PARTS ? CONTROL_MAX_PARTS - n_own : 0;
     for (int i = 0; i < k->n_parts && n < CONTROL_MAX_PARTS; i++) {
-        const struct ps_part *p = &k->parts[i].part;
+        const struct checkpoint_part *p = &k->parts[i].part;
         if (!k->parts[i].is_own && n_others-- <= 0)
             continue;
         out[n++] = (struct net_part){.generation = p->id.generation,

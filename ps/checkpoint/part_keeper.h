@@ -35,10 +35,10 @@ void ps_keeper_ask_id(struct ps_keeper *k);
 int ps_keeper_id(struct ps_keeper *k, char id[FOLDER_ID_BYTES]);
 /* Before it is ordered: a word that was given earlier and is being carried out removes nothing of
  * it. */
-void ps_keeper_order(struct ps_keeper *k, struct ps_checkpoint_id ordered);
-void ps_keeper_add(struct ps_keeper *k, const struct ps_part *written);
+void ps_keeper_order(struct ps_keeper *k, struct checkpoint_id ordered);
+void ps_keeper_add(struct ps_keeper *k, const struct checkpoint_part *written);
 /* Takes the place of a word that was not carried out yet; its list and id are copied. */
-void ps_keeper_tidy(struct ps_keeper *k, const struct ps_parts_keep *keep);
+void ps_keeper_tidy(struct ps_keeper *k, const struct checkpoint_keep *keep);
 /* At most CONTROL_MAX_PARTS, newest first: this server's own, and with them the newest of those
  * that others wrote, who tell of theirs. 0: they are not known yet, or there is no memory. *out is
  * malloc'd, and of any checkpoint's. */

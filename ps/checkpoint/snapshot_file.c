@@ -8,18 +8,18 @@
 
 _Static_assert((int)SAMPLES_MAX_LIST == (int)RESTORE_MAX_SAMPLES, "what is written is read again");
 
-enum status ps_snapshot_write(const struct ps_checkpoint_file *cp, const struct ps_snapshot *from,
-                              struct safetensors_written *out)
+enum status ps_snapshot_write(const struct checkpoint_shard_file *cp,
+                              const struct ps_snapshot *from, struct safetensors_written *out)
 {
     int n;
     const struct ps_snapshot_chunk *held = ps_snapshot_chunks(from, &n);
-    struct ps_checkpoint_chunk *list = calloc((size_t)n + 1, sizeof *list);
+    struct checkpoint_shard_chunk *list = calloc((size_t)n + 1, sizeof *list);
     if (!list) {
         LOG_E("checkpoint at step %" PRId64 ": out of memory for a list of %d chunks", cp->step, n);
         return ST_NOMEM;
     }
     for (int i = 0; i < n; i++)
-        list[i] = (struct ps_checkpoint_chunk){
+        list[i] = (struct checkpoint_shard_chunk){
             .chunk = held[i].chunk,
             .version = held[i].version,
             .value = held[i].value->data,
@@ -27,7 +27,7 @@ enum status ps_snapshot_write(const struct ps_checkpoint_file *cp, const struct 
             .samples = held[i].samples,
             .n_samples = held[i].n_samples,
         };
-    enum status st = ps_checkpoint_write(cp, list, n, out);
+    enum status st = checkpoint_shard_file_write(cp, list, n, out);
     free(list);
     return st;
 }

@@ -74,7 +74,7 @@ static void tell(struct ps_writer *w)
 }
 
 struct writing {
-    const struct ps_checkpoint_file *file;
+    const struct checkpoint_shard_file *file;
     const struct ps_snapshot *capture;
     struct safetensors_written written;
     enum status st;
@@ -88,7 +88,7 @@ static void *writing_main(void *arg)
     return NULL;
 }
 
-static enum status write_aside(const struct ps_checkpoint_file *file,
+static enum status write_aside(const struct checkpoint_shard_file *file,
                                const struct ps_snapshot *from, struct safetensors_written *out)
 {
     pthread_t thread;

@@ -37,9 +37,10 @@ struct ps_writer_state {
 
 struct ps_writer_order {
     uint64_t order;
-    struct ps_store *store;         /* whose chunks; borrowed until release */
-    struct ps_checkpoint_file file; /* where to and what it says; likewise with all it points to */
-    void (*release)(void *owner);   /* once, from any thread, when both are needed no more */
+    struct ps_store *store; /* whose chunks; borrowed until release */
+    struct checkpoint_shard_file
+        file;                     /* where to and what it says; likewise with all it points to */
+    void (*release)(void *owner); /* once, from any thread, when both are needed no more */
     void *owner;
 };
 

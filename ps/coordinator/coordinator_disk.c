@@ -31,14 +31,14 @@ static void free_order(struct coord_disk_order *o)
 }
 
 void coordinator_disk_post(struct coordinator_disk *d, const struct coord_mail *m,
-                           struct ps_restore *found, const char *name)
+                           struct checkpoint_restore *found, const char *name)
 {
     pthread_mutex_lock(&d->lock);
     struct coordinator *l = d->l;
     if (l) {
         pthread_mutex_lock(&l->lock);
         if (name) {
-            struct ps_restore *before = l->disk_found;
+            struct checkpoint_restore *before = l->disk_found;
             l->disk_found = found;
             found = before; /* closed below: that may take long */
             snprintf(l->disk_name, sizeof l->disk_name, "%s", name);
@@ -47,14 +47,14 @@ void coordinator_disk_post(struct coordinator_disk *d, const struct coord_mail *
         pthread_mutex_unlock(&l->lock);
     }
     pthread_mutex_unlock(&d->lock);
-    ps_restore_close(found);
+    checkpoint_restore_close(found);
 }
 
 /* Reads the folder's id if that failed at the start, so that servers learn whether they share it.
  */
 static void know_folder(struct coordinator_disk *d)
 {
-    if (d->folder_id[0] || ps_folder_id(d->folder, d->folder_id) != ST_OK)
+    if (d->folder_id[0] || checkpoint_folder_id(d->folder, d->folder_id) != ST_OK)
         return;
     pthread_mutex_lock(&d->lock);
     if (d->l) {
@@ -68,9 +68,10 @@ static void know_folder(struct coordinator_disk *d)
 static void record_epoch(struct coordinator_disk *d, struct coord_disk_order *o)
 {
     struct coord_mail m = {.kind = COORD_DISK, .op = o->op};
-    m.st = d->lease.epoch ? ps_folder_still_owner(d->folder, &d->lease) : ST_OK;
+    m.st = d->lease.epoch ? checkpoint_folder_still_owner(d->folder, &d->lease) : ST_OK;
     if (m.st == ST_OK)
-        m.st = ps_folder_claim(d->folder, d->incarnation, d->address, o->epoch - 1, &d->lease);
+        m.st =
+            checkpoint_folder_claim(d->folder, d->incarnation, d->address, o->epoch - 1, &d->lease);
     m.epoch = d->lease.epoch;
     if (m.st == ST_OK && d->first_epoch == 0) {
         d->first_epoch = d->lease.epoch;
@@ -94,7 +95,7 @@ static int wait_until(void *ctx, int64_t until_ns)
 
 /* A manifest may come late: when the next plan is of an older checkpoint, which servers read until
  * they are in its generation, or when that was found and is about to be planned. */
-static void spare(struct coordinator_disk *d, struct ps_sweep *sweep)
+static void spare(struct coordinator_disk *d, struct checkpoint_sweep *sweep)
 {
     pthread_mutex_lock(&d->lock);
     struct coordinator *l = d->l;
@@ -103,18 +104,18 @@ static void spare(struct coordinator_disk *d, struct ps_sweep *sweep)
         const struct net_plan *p = l->plan;
         if (p && p->source == PLAN_CHECKPOINT && coord_settled(l->state) != p->generation) {
             char name[CONTROL_TEXT_BYTES];
-            struct ps_name is;
+            struct checkpoint_name is;
             const char *mark = strstr(p->restore, PLAN_RESTORE_MARK);
             snprintf(name, sizeof name, "%.*s",
                      (int)(mark ? (size_t)(mark - p->restore) : strlen(p->restore)), p->restore);
-            ps_name_parse(name, &is);
+            checkpoint_name_parse(name, &is);
             sweep->base = is.id;
             if (is.id.generation == 0) /* of epoch 0: the name does not tell which */
                 sweep->keep = 0;
         }
         if (l->disk_found) {
-            const struct ps_manifest *m = ps_restore_manifest(l->disk_found);
-            sweep->found = (struct ps_checkpoint_id){m->generation, m->step};
+            const struct checkpoint_manifest *m = checkpoint_restore_manifest(l->disk_found);
+            sweep->found = (struct checkpoint_id){m->generation, m->step};
         }
         pthread_mutex_unlock(&l->lock);
     }
@@ -122,12 +123,13 @@ static void spare(struct coordinator_disk *d, struct ps_sweep *sweep)
 }
 
 /* With who has taken part, which the plan says. */
-static enum status put_manifest(const char *folder, struct ps_manifest *m, const struct net_plan *p)
+static enum status put_manifest(const char *folder, struct checkpoint_manifest *m,
+                                const struct net_plan *p)
 {
     enum status st =
         net_plan_contributions(p, m->step, &m->progress.contributed, &m->progress.n_contributed);
     if (st == ST_OK)
-        st = ps_manifest_write(folder, m);
+        st = checkpoint_manifest_write(folder, m);
     free(m->progress.contributed);
     return st;
 }
@@ -138,35 +140,35 @@ static enum status write_manifest(struct coordinator_disk *d, const struct coord
     enum status st = ST_OK;
     char why[MANIFEST_WHY_BYTES] = "";
     double bytes = 0;
-    struct ps_manifest m = {.step = o->step,
-                            .generation = p->generation,
-                            .job = p->job,
-                            .chunks = p->chunks,
-                            .n_files = o->n_files,
-                            .files = o->files,
-                            .shard = p->shard,
-                            .trained_on = o->trained_on,
-                            .progress = {.known = 1,
-                                         .position = net_plan_position(p, o->step),
-                                         .n_members = p->n_members,
-                                         .member = p->member,
-                                         .servers = p->servers,
-                                         .parent = o->parent}};
+    struct checkpoint_manifest m = {.step = o->step,
+                                    .generation = p->generation,
+                                    .job = p->job,
+                                    .chunks = p->chunks,
+                                    .n_files = o->n_files,
+                                    .files = o->files,
+                                    .shard = p->shard,
+                                    .trained_on = o->trained_on,
+                                    .progress = {.known = 1,
+                                                 .position = net_plan_position(p, o->step),
+                                                 .n_members = p->n_members,
+                                                 .member = p->member,
+                                                 .servers = p->servers,
+                                                 .parent = o->parent}};
     unsigned char *here = calloc((size_t)o->n_files + 1, 1);
     for (int i = 0; here && i < o->n_files; i++) {
         here[i] = !o->own[i][0];
         m.folder = here[i] ? m.folder : o->own;
     }
-    const struct ps_folder_check check = {
+    const struct checkpoint_folder_check check = {
         .here = here, .deadline_ns = clock_deadline_ns(CHECK_MS), .wait = wait_until, .ctx = d};
-    struct ps_sweep sweep = {
+    struct checkpoint_sweep sweep = {
         .owner = &d->lease, .keep = d->keep, .writing = {p->generation, o->step}};
-    st = here ? ps_folder_check_files(d->folder, &m, &check, why) : ST_NOMEM;
+    st = here ? checkpoint_folder_check_files(d->folder, &m, &check, why) : ST_NOMEM;
     free(here);
     if (st != ST_OK)
         LOG_W("checkpoint at step %" PRId64 ": %s: %s", o->step, status_text(st), why);
     if (st == ST_OK)
-        st = ps_folder_still_owner(d->folder, &d->lease);
+        st = checkpoint_folder_still_owner(d->folder, &d->lease);
     if (st == ST_OK)
         st = put_manifest(d->folder, &m, p);
     for (int i = 0; i < o->n_files; i++)
@@ -176,7 +178,7 @@ static enum status write_manifest(struct coordinator_disk *d, const struct coord
     if (st == ST_OK)
         know_folder(d);
     spare(d, &sweep);
-    if (st != ST_REFUSED && ps_folder_sweep(d->folder, &sweep) != ST_OK)
+    if (st != ST_REFUSED && checkpoint_retention_sweep(d->folder, &sweep) != ST_OK)
         LOG_W("checkpoint at step %" PRId64 ": its folder %s could not be tidied up", o->step,
               d->folder);
     return st;
@@ -185,20 +187,21 @@ static enum status write_manifest(struct coordinator_disk *d, const struct coord
 /* No manifest goes: there is no newer one in its place. */
 static enum status sweep(struct coordinator_disk *d, const struct coord_disk_order *o)
 {
-    const struct ps_sweep sweep = {.owner = &d->lease, .given_up = {o->generation, o->step}};
-    return ps_folder_sweep(d->folder, &sweep);
+    const struct checkpoint_sweep sweep = {.owner = &d->lease,
+                                           .given_up = {o->generation, o->step}};
+    return checkpoint_retention_sweep(d->folder, &sweep);
 }
 
 /* The one that was so far goes as any other. */
 static enum status record_best(struct coordinator_disk *d, const struct coord_disk_order *o)
 {
-    struct ps_sweep sweep = {
+    struct checkpoint_sweep sweep = {
         .owner = &d->lease, .keep = d->keep, .writing = {o->best.generation, o->best.step}};
-    enum status st = ps_folder_still_owner(d->folder, &d->lease);
+    enum status st = checkpoint_folder_still_owner(d->folder, &d->lease);
     if (st == ST_OK)
         st = coordinator_record_best(d->folder, &o->best);
     spare(d, &sweep);
-    if (st == ST_OK && ps_folder_sweep(d->folder, &sweep) != ST_OK)
+    if (st == ST_OK && checkpoint_retention_sweep(d->folder, &sweep) != ST_OK)
         LOG_W("%s: it could not be tidied up", d->folder);
     return st;
 }
@@ -208,10 +211,11 @@ static enum status record_best(struct coordinator_disk *d, const struct coord_di
 static void tell_kept(struct coordinator_disk *d, const struct coord_disk_order *o,
                       enum status made)
 {
-    struct ps_manifest_place *list = NULL;
+    struct checkpoint_manifest_place *list = NULL;
     struct coord_saved kept = {.known = 1};
     int n = 0;
-    if (!o->lists || made != ST_OK || ps_folder_list(d->folder, d->folder_id, &list, &n) != ST_OK)
+    if (!o->lists || made != ST_OK ||
+        checkpoint_retention_list_of(d->folder, d->folder_id, &list, &n) != ST_OK)
         return;
     kept.older_stay = n > CONTROL_MAX_KEPT;
     for (int i = 0; i < n && i < CONTROL_MAX_KEPT; i++)
@@ -227,11 +231,11 @@ static void tell_kept(struct coordinator_disk *d, const struct coord_disk_order 
 }
 
 /* Checks that this process owns the folder that it began with. The mount point of a folder that is
- * not mounted has no lease: ps_folder_still_owner() alone would record one there. */
+ * not mounted has no lease: checkpoint_folder_still_owner() alone would record one there. */
 static enum status verify_owner(struct coordinator_disk *d)
 {
-    enum status st = d->folder_id[0] ? ps_folder_is(d->folder, d->folder_id) : ST_OK;
-    return st == ST_OK ? ps_folder_still_owner(d->folder, &d->lease) : st;
+    enum status st = d->folder_id[0] ? checkpoint_folder_is(d->folder, d->folder_id) : ST_OK;
+    return st == ST_OK ? checkpoint_folder_still_owner(d->folder, &d->lease) : st;
 }
 
 /* Writes two lines: --ps_hosts as it was given, and the present servers. Logs the first failure of

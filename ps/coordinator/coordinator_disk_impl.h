@@ -23,13 +23,13 @@ struct coordinator_disk {
     uint64_t failed_version; /* with these folders, */
     int64_t failed_until_ns; /* which is not looked at again before; 0: none */
     uint64_t incarnation, first_epoch;
-    struct ps_lease lease;
+    struct checkpoint_lease lease;
 };
 
 /* Posts the result of an order to the coordinator, if that still exists. After a search: `name` and
  * `found` (NULL: no checkpoint), which this function takes over; else name is NULL. */
 void coordinator_disk_post(struct coordinator_disk *d, const struct coord_mail *m,
-                           struct ps_restore *found, const char *name);
+                           struct checkpoint_restore *found, const char *name);
 /* Looks for what a first job can go on from. */
 void coordinator_disk_look(struct coordinator_disk *d, struct coord_disk_order *o);
 /* Looks for what the next generation goes on from, as the order says. */

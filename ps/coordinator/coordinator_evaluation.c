@@ -27,10 +27,10 @@ int64_t coordinator_lacks_evaluation(struct coordinator *l, int rank)
 
 enum status coordinator_find_best(const struct coordinator *l, struct coord_best *out)
 {
-    struct ps_best best;
+    struct checkpoint_best best;
     enum status st = ST_NOT_FOUND;
     if (l->cfg.folder)
-        st = ps_best_find(l->cfg.folder, l->cfg.restore_path, &best);
+        st = checkpoint_best_find(l->cfg.folder, l->cfg.restore_path, &best);
     if (st == ST_OK)
         *out = (struct coord_best){1,         best.id.generation, best.id.step,
                                    best.loss, best.accuracy,      best.data};
@@ -39,7 +39,7 @@ enum status coordinator_find_best(const struct coordinator *l, struct coord_best
 
 enum status coordinator_record_best(const char *folder, const struct coord_best *best)
 {
-    const struct ps_best to = {
+    const struct checkpoint_best to = {
         {best->generation, best->step}, best->loss, best->accuracy, best->data};
-    return ps_best_write(folder, &to);
+    return checkpoint_best_write(folder, &to);
 }

@@ -14,18 +14,18 @@ enum { FAILED_MS = 10000 };
 /* Finds the newest checkpoint, or the newest before the one that is damaged where a server reads
  * it; with --restore none of a life before this one's, but what it names. */
 static enum status find(struct coordinator_disk *d, struct coord_disk_order *o,
-                        struct ps_restore **out, const char **mark)
+                        struct checkpoint_restore **out, const char **mark)
 {
-    const struct ps_elsewhere elsewhere = {coord_folders_has, &o->folders};
-    const struct ps_restore_query older = {
+    const struct checkpoint_elsewhere elsewhere = {coord_folders_has, &o->folders};
+    const struct checkpoint_restore_query older = {
         .folder = d->folder, .before = o->before, .whole = 1, .elsewhere = &elsewhere};
     int passes = o->before.generation > 0;
-    enum status st =
-        passes ? ps_restore_open(&older, out) : ps_restore_find_with(d->folder, &elsewhere, out);
+    enum status st = passes ? checkpoint_restore_open(&older, out)
+                            : checkpoint_restore_find_with(d->folder, &elsewhere, out);
     *mark = "";
     if (st == ST_OK && d->restore_path &&
-        term_epoch(ps_restore_manifest(*out)->generation) < d->first_epoch) {
-        ps_restore_close(*out);
+        term_epoch(checkpoint_restore_manifest(*out)->generation) < d->first_epoch) {
+        checkpoint_restore_close(*out);
         *out = NULL;
         st = ST_NOT_FOUND;
     }
@@ -35,7 +35,8 @@ static enum status find(struct coordinator_disk *d, struct coord_disk_order *o,
               d->folder);
         return ST_IO; /* ST_NOT_FOUND would restart the job at step 0 */
     }
-    if (st == ST_NOT_FOUND && d->folder_id[0] && ps_folder_is(d->folder, d->folder_id) != ST_OK) {
+    if (st == ST_NOT_FOUND && d->folder_id[0] &&
+        checkpoint_folder_is(d->folder, d->folder_id) != ST_OK) {
         LOG_E("%s: training waits for the checkpoints that were kept there: mount it, or, if they "
               "are lost, start ps:0 again, which begins anew",
               d->folder);
@@ -44,7 +45,7 @@ static enum status find(struct coordinator_disk *d, struct coord_disk_order *o,
     if (!d->restore_path || (st != ST_NOT_FOUND && st != ST_CORRUPT))
         return st;
     *mark = PLAN_RESTORE_MARK;
-    st = ps_restore_find_with(d->restore_path, &elsewhere, out);
+    st = checkpoint_restore_find_with(d->restore_path, &elsewhere, out);
     return st == ST_NOT_FOUND ? ST_IO : st; /* it was there */
 }
 
@@ -64,7 +65,7 @@ static void note_failure(struct coordinator_disk *d, const struct coord_disk_ord
 
 /* As find; what could not be used just now is not read again, nor said. */
 static enum status find_again(struct coordinator_disk *d, struct coord_disk_order *o,
-                              struct ps_restore **out, const char **mark)
+                              struct checkpoint_restore **out, const char **mark)
 {
     if (is_early(d, o))
         return d->failed;
@@ -90,27 +91,27 @@ static void search_again(struct coordinator_disk *d)
 /* The newest that is whole takes the place of the one that is not. */
 void coordinator_disk_look(struct coordinator_disk *d, struct coord_disk_order *o)
 {
-    const struct ps_elsewhere elsewhere = {coord_folders_has, &o->folders};
+    const struct checkpoint_elsewhere elsewhere = {coord_folders_has, &o->folders};
     const char *path = d->restore_path ? d->restore_path : d->folder;
     char name[MANIFEST_NAME_BYTES];
-    struct ps_restore *found = NULL;
+    struct checkpoint_restore *found = NULL;
     int early = is_early(d, o);
-    enum status st = early ? d->failed : ps_restore_find_with(path, &elsewhere, &found);
+    enum status st = early ? d->failed : checkpoint_restore_find_with(path, &elsewhere, &found);
     if (!early)
         note_failure(d, o, st);
     if (st == ST_IO || st == ST_NOMEM)
         search_again(d);
     if (st != ST_OK)
         return;
-    const struct ps_manifest *m = ps_restore_manifest(found);
-    ps_manifest_name((struct ps_checkpoint_id){m->generation, m->step}, name);
+    const struct checkpoint_manifest *m = checkpoint_restore_manifest(found);
+    checkpoint_manifest_name((struct checkpoint_id){m->generation, m->step}, name);
     LOG_I("found a checkpoint at step %" PRId64 ": %s", m->step, path);
     pthread_mutex_lock(&d->lock);
     struct coordinator *l = d->l;
     if (l) {
         pthread_mutex_lock(&l->lock);
         if (!l->plan && !l->has_job) {
-            struct ps_restore *old = l->cfg.restore;
+            struct checkpoint_restore *old = l->cfg.restore;
             l->cfg.restore = found;
             found = old;
             snprintf(l->cfg.restored, sizeof l->cfg.restored, "%s%s", name,
@@ -119,20 +120,20 @@ void coordinator_disk_look(struct coordinator_disk *d, struct coord_disk_order *
         pthread_mutex_unlock(&l->lock);
     }
     pthread_mutex_unlock(&d->lock);
-    ps_restore_close(found);
+    checkpoint_restore_close(found);
 }
 
 void coordinator_disk_find(struct coordinator_disk *d, struct coord_disk_order *o)
 {
     struct coord_mail m = {.kind = COORD_DISK, .op = o->op};
-    struct ps_restore *found = NULL;
+    struct checkpoint_restore *found = NULL;
     const char *mark = "";
     char name[MANIFEST_NAME_BYTES + 16] = "", file[MANIFEST_NAME_BYTES];
     m.st = find_again(d, o, &found, &mark);
     if (m.st == ST_OK) {
-        const struct ps_manifest *at = ps_restore_manifest(found);
+        const struct checkpoint_manifest *at = checkpoint_restore_manifest(found);
         m.step = at->step;
-        ps_manifest_name((struct ps_checkpoint_id){at->generation, at->step}, file);
+        checkpoint_manifest_name((struct checkpoint_id){at->generation, at->step}, file);
         snprintf(name, sizeof name, "%s%s", file, mark);
     }
     coordinator_disk_post(d, &m, found, name);

@@ -36,7 +36,7 @@ const struct coord_folder *coord_folders_at(const struct coord_folders *f, const
     return NULL;
 }
 
-static int has_part(const struct coord_folder *f, const struct ps_manifest *m, int file)
+static int has_part(const struct coord_folder *f, const struct checkpoint_manifest *m, int file)
 {
     for (int i = 0; i < f->n_parts; i++) {
         const struct net_part *p = &f->parts[i];
@@ -48,7 +48,7 @@ static int has_part(const struct coord_folder *f, const struct ps_manifest *m, i
     return 0;
 }
 
-enum status coord_folders_has(void *ctx, const struct ps_manifest *m, int file,
+enum status coord_folders_has(void *ctx, const struct checkpoint_manifest *m, int file,
                               char why[MANIFEST_WHY_BYTES])
 {
     struct coord_folders *f = ctx;
@@ -60,8 +60,8 @@ enum status coord_folders_has(void *ctx, const struct ps_manifest *m, int file,
         if (!f->list[i].called || (f->list[i].is_own && !f->list[i].knows_parts))
             unknown = &f->list[i];
     }
-    ps_manifest_file_name((struct ps_checkpoint_id){m->generation, m->step}, file, m->n_files,
-                          name);
+    checkpoint_manifest_file_name((struct checkpoint_id){m->generation, m->step}, file, m->n_files,
+                                  name);
     if (unknown)
         snprintf(why, MANIFEST_WHY_BYTES, "the server at %.100s has not said yet whether it has %s",
                  unknown->address, name);
@@ -76,21 +76,22 @@ enum status coord_folders_has(void *ctx, const struct ps_manifest *m, int file,
 }
 
 enum status coord_folders_restrict(const struct coord_folders *f, struct net_plan *p,
-                                   const struct ps_restore *from, int is_named)
+                                   const struct checkpoint_restore *from, int is_named)
 {
-    const struct ps_manifest *m = ps_restore_manifest(from);
+    const struct checkpoint_manifest *m = checkpoint_restore_manifest(from);
     int n = p->servers.n, all_here = 1;
     unsigned char *reads = calloc((size_t)m->n_files * (size_t)n, 1);
     if (!reads)
         return ST_NOMEM;
     for (int i = 0; i < m->n_files; i++)
-        all_here &= ps_restore_has_file(from, i);
+        all_here &= checkpoint_restore_has_file(from, i);
     for (int i = 0; i < m->n_files; i++)
         for (int k = 0; k < n; k++) {
             const struct coord_folder *at = coord_folders_at(f, p->servers.addr[k]);
             int is_own = k > 0 && at && at->is_own;
-            reads[i * n + k] = ps_restore_has_file(from, i) ? !is_own || (is_named && all_here)
-                                                            : is_own && has_part(at, m, i);
+            reads[i * n + k] = checkpoint_restore_has_file(from, i)
+                                   ? !is_own || (is_named && all_here)
+                                   : is_own && has_part(at, m, i);
         }
     enum status st = plan_restrict(p, m, reads);
     if (st == ST_NOT_FOUND)
@@ -246,10 +247,10 @@ void coordinator_fill_folder(struct coordinator *l, struct net_control_reply *re
 }
 
 /* Why the checkpoint that was found cannot be resumed from yet; ST_NOT_FOUND: it cannot be. */
-static enum status look_elsewhere(struct coord_folders *f, const struct ps_restore *from, char *why,
-                                  size_t why_bytes)
+static enum status look_elsewhere(struct coord_folders *f, const struct checkpoint_restore *from,
+                                  char *why, size_t why_bytes)
 {
-    const struct ps_manifest *m = ps_restore_manifest(from);
+    const struct checkpoint_manifest *m = checkpoint_restore_manifest(from);
     enum status st = ST_OK, all = ST_OK;
     char text[MANIFEST_WHY_BYTES];
     for (int i = 0; i < f->n; i++)
@@ -258,7 +259,8 @@ static enum status look_elsewhere(struct coord_folders *f, const struct ps_resto
             return ST_BUSY;
         }
     for (int i = 0; i < m->n_files && all != ST_NOT_FOUND; i++) {
-        if (ps_restore_has_file(from, i) || (st = coord_folders_has(f, m, i, text)) == ST_OK)
+        if (checkpoint_restore_has_file(from, i) ||
+            (st = coord_folders_has(f, m, i, text)) == ST_OK)
             continue;
         snprintf(why, why_bytes, "%s", text);
         all = st;
@@ -285,7 +287,7 @@ int coordinator_can_restore(struct coordinator *l, char *why, size_t why_bytes)
     }
     if (st != ST_OK && clock_now_ns() >= l->said_ns) {
         LOG_W("training waits to go on from step %" PRId64 ": %s",
-              ps_restore_manifest(l->cfg.restore)->step, why);
+              checkpoint_restore_manifest(l->cfg.restore)->step, why);
         l->said_ns = clock_deadline_ns(SAY_MS);
     }
     return st == ST_OK;

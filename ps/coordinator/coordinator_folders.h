@@ -26,12 +26,12 @@ void coord_folders_free(struct coord_folders *f);
 int coord_folders_any_own(const struct coord_folders *f);
 /* NULL: nothing is known of it. */
 const struct coord_folder *coord_folders_at(const struct coord_folders *f, const char *address);
-/* As ps_elsewhere's; ctx: struct coord_folders, of the servers that may be asked. */
-enum status coord_folders_has(void *ctx, const struct ps_manifest *m, int file,
+/* As checkpoint_elsewhere's; ctx: struct coord_folders, of the servers that may be asked. */
+enum status coord_folders_has(void *ctx, const struct checkpoint_manifest *m, int file,
                               char why[MANIFEST_WHY_BYTES]);
 /* Gives each chunk of a plan that resumes from a checkpoint to a server that can read it. is_named:
  * it is what --restore names. ST_NOT_FOUND: nobody can; logged. */
 enum status coord_folders_restrict(const struct coord_folders *f, struct net_plan *p,
-                                   const struct ps_restore *from, int is_named);
+                                   const struct checkpoint_restore *from, int is_named);
 
 #endif

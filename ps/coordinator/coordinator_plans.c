@@ -20,20 +20,20 @@ const struct net_plan *coordinator_plan_of(const struct coordinator *l, uint64_t
     return NULL;
 }
 
-struct ps_checkpoint_id coordinator_checkpoint_of(const struct coordinator *l, uint64_t generation)
+struct checkpoint_id coordinator_checkpoint_of(const struct coordinator *l, uint64_t generation)
 {
     const struct net_plan *p = coordinator_plan_of(l, generation);
-    struct ps_name is = {.kind = PS_NAME_OTHER};
+    struct checkpoint_name is = {.kind = CHECKPOINT_NAME_OTHER};
     if (p && !strstr(p->restore, PLAN_RESTORE_MARK))
-        ps_name_parse(p->restore, &is);
-    return is.kind == PS_NAME_MANIFEST ? is.id : (struct ps_checkpoint_id){0, 0};
+        checkpoint_name_parse(p->restore, &is);
+    return is.kind == CHECKPOINT_NAME_MANIFEST ? is.id : (struct checkpoint_id){0, 0};
 }
 
 void coordinator_plans_free(struct coordinator *l)
 {
     for (int i = 0; i < COORDINATOR_KEPT_PLANS; i++)
         net_plan_free(l->kept[i]);
-    ps_restore_close(l->disk_found);
+    checkpoint_restore_close(l->disk_found);
 }
 
 /* Addresses of the view's servers, borrowed from the state. ST_NOMEM. */
@@ -48,7 +48,7 @@ static enum status list_servers(const struct coordinator *l, const struct coord_
 }
 
 /* To servers that can read what they get. */
-static enum status restrict_plan(const struct coordinator *l, const struct ps_restore *from,
+static enum status restrict_plan(const struct coordinator *l, const struct checkpoint_restore *from,
                                  struct net_plan **plan)
 {
     int is_named = strstr((*plan)->restore, PLAN_RESTORE_MARK) != NULL;
@@ -73,8 +73,9 @@ static enum status make_first(struct coordinator *l, const struct coord_plan_vie
         .servers = servers,
         .member = v->member,
         .n_members = v->n_members,
-        .from = v->source == PLAN_CHECKPOINT && l->cfg.restore ? ps_restore_manifest(l->cfg.restore)
-                                                               : NULL,
+        .from = v->source == PLAN_CHECKPOINT && l->cfg.restore
+                    ? checkpoint_restore_manifest(l->cfg.restore)
+                    : NULL,
         .restore = l->cfg.restored,
     };
     enum status st = plan_make_first(&first, out);
@@ -100,8 +101,8 @@ static enum status make_next(const struct coordinator *l, const struct coord_pla
     if (v->source == PLAN_MEMORY) {
         next.position = net_plan_position(base, v->step);
     } else if (v->source == PLAN_CHECKPOINT && l->disk_found) {
-        const struct ps_manifest *m = ps_restore_manifest(l->disk_found);
-        next.position = ps_manifest_position(m);
+        const struct checkpoint_manifest *m = checkpoint_restore_manifest(l->disk_found);
+        next.position = checkpoint_manifest_position(m);
         next.contributed = m->progress.contributed;
         next.n_contributed = m->progress.n_contributed;
     } else if (v->source == PLAN_CHECKPOINT) {
@@ -115,12 +116,12 @@ static enum status make_next(const struct coordinator *l, const struct coord_pla
 static void fill_gates(const struct coordinator *l, struct net_plan *p)
 {
     const struct coordinator_region *r = l->cfg.region;
-    struct ps_parent_version restored = {0};
-    const struct ps_restore *from = l->disk_found ? l->disk_found : l->cfg.restore;
+    struct checkpoint_parent_version restored = {0};
+    const struct checkpoint_restore *from = l->disk_found ? l->disk_found : l->cfg.restore;
     if (!r)
         return;
     if (p->source == PLAN_CHECKPOINT && from)
-        restored = ps_restore_manifest(from)->progress.parent;
+        restored = checkpoint_restore_manifest(from)->progress.parent;
     r->plans(r->ctx, p, &restored);
 }
 
@@ -193,12 +194,12 @@ void coordinator_plan_publish(struct coordinator *l, struct net_plan *next)
         tell_servers(base, next);
     coordinator_disk_servers(l, &next->servers);
     pthread_mutex_lock(&l->lock);
-    struct ps_restore *first = l->cfg.restore, *found = l->disk_found;
+    struct checkpoint_restore *first = l->cfg.restore, *found = l->disk_found;
     l->plan = next;
     l->cfg.restore = l->disk_found = NULL; /* open files keep their room on the disk */
     pthread_mutex_unlock(&l->lock);
-    ps_restore_close(first);
-    ps_restore_close(found);
+    checkpoint_restore_close(first);
+    checkpoint_restore_close(found);
     keep(l, next);
 }
 
@@ -206,8 +207,8 @@ void coordinator_plan_publish(struct coordinator *l, struct net_plan *next)
 static enum status check_join(struct coordinator *l, struct net_join *full, char *why,
                               size_t why_bytes)
 {
-    const struct ps_manifest *m =
-        l->cfg.restore && !l->plan ? ps_restore_manifest(l->cfg.restore) : NULL;
+    const struct checkpoint_manifest *m =
+        l->cfg.restore && !l->plan ? checkpoint_restore_manifest(l->cfg.restore) : NULL;
     if (full->job.n_workers == 0 && !m) {
         snprintf(why, why_bytes,
                  "it has no checkpoint to go on from, and lets those that were "
@@ -216,7 +217,7 @@ static enum status check_join(struct coordinator *l, struct net_join *full, char
     }
     if (full->job.n_workers == 0) /* it came by --join to what this goes on from */
         full->job.n_workers = m->job.n_workers;
-    enum status st = m ? ps_match_restored(m, full, why, why_bytes) : ST_OK;
+    enum status st = m ? checkpoint_job_check_restored(m, full, why, why_bytes) : ST_OK;
     if (st == ST_OK && m)
         ps_follow_restored(m, full);
     return st;
@@ -225,8 +226,8 @@ static enum status check_join(struct coordinator *l, struct net_join *full, char
 /* What the coordinator is told of a first job. Under the lock. */
 static void fill_job(struct coordinator *l, const struct net_join *full)
 {
-    const struct ps_manifest *m =
-        l->cfg.restore && !l->plan ? ps_restore_manifest(l->cfg.restore) : NULL;
+    const struct checkpoint_manifest *m =
+        l->cfg.restore && !l->plan ? checkpoint_restore_manifest(l->cfg.restore) : NULL;
     int as_then = m && full->generation > 0 && m->progress.known; /* it lives on without us */
     l->job.train_steps = full->job.train_steps;
     l->job.step = m ? m->step : 0;
@@ -245,11 +246,11 @@ static void fill_job(struct coordinator *l, const struct net_join *full)
 static enum status take_job(struct coordinator *l, const struct net_join *join)
 {
     const struct coordinator_region *r = l->cfg.region;
-    struct ps_parent_version restored = {0};
+    struct checkpoint_parent_version restored = {0};
     if (!r)
         return ST_OK;
     if (l->cfg.restore && !l->plan)
-        restored = ps_restore_manifest(l->cfg.restore)->progress.parent;
+        restored = checkpoint_restore_manifest(l->cfg.restore)->progress.parent;
     return r->takes_job(r->ctx, join, &restored);
 }
 

@@ -240,7 +240,7 @@ static void step_mail(struct coordinator *l, struct coord_mail *m)
     if (!m->control)
         return;
     coordinator_folders_note(l, m->control); /* of one that was not known before */
-    net_control_free(m->control);
+    message_control_free(m->control);
     free(m->control);
 }
 
@@ -358,7 +358,7 @@ static struct net_control *copy_control(const struct net_control *c)
     copy->missing = malloc(missing + 1);
     copy->parts = malloc(parts + 1);
     if (!copy->missing || !copy->parts) {
-        net_control_free(copy);
+        message_control_free(copy);
         free(copy);
         return NULL;
     }
@@ -380,7 +380,7 @@ static int replace_unread(struct coordinator *l, struct net_control *c, uint64_t
             strcmp(m->control->address, c->address) != 0 || m->control->serial > c->serial)
             continue;
         *old_call = m->call;
-        net_control_free(m->control);
+        message_control_free(m->control);
         free(m->control);
         m->control = c;
         m->call = call;
@@ -415,7 +415,7 @@ static int post_control(struct coordinator *l, const struct net_control *c, uint
     pthread_mutex_unlock(&l->lock);
     if (done)
         return 1;
-    net_control_free(m.control);
+    message_control_free(m.control);
     free(m.control);
     return 0;
 }
@@ -480,7 +480,8 @@ enum status coordinator_call(void *ctx, const struct net_control *request, int64
 static enum status start_state(struct coordinator *l, const struct hosts *servers)
 {
     enum status st = ST_OK;
-    const struct ps_manifest *m = l->cfg.restore ? ps_restore_manifest(l->cfg.restore) : NULL;
+    const struct checkpoint_manifest *m =
+        l->cfg.restore ? checkpoint_restore_manifest(l->cfg.restore) : NULL;
     struct coord_start start = {.incarnation = l->incarnation,
                                 .address = l->cfg.hosts->addr[0],
                                 .servers = servers,
@@ -493,7 +494,7 @@ static enum status start_state(struct coordinator *l, const struct hosts *server
                                 .epoch = l->cfg.lease.epoch,
                                 .is_claimed = l->cfg.is_claimed,
                                 .last_step = m ? m->step : -1,
-                                .has_all_steps = ps_restore_has_all_steps(l->cfg.restore),
+                                .has_all_steps = checkpoint_restore_has_all_steps(l->cfg.restore),
                                 .done_ms = l->cfg.done_ms};
     TRY(coordinator_find_best(l, &start.best));
     struct coord_event e = {.kind = COORD_START, .start = &start};
@@ -560,13 +561,13 @@ void coordinator_destroy(struct coordinator *l)
     coordinator_disk_destroy(l);
     while (take_mail(l, &m)) {
         if (m.control)
-            net_control_free(m.control);
+            message_control_free(m.control);
         free(m.control);
     }
     free(l->mail);
     coordinator_plans_free(l);
     coord_folders_free(&l->folders);
-    ps_restore_close(l->cfg.restore);
+    checkpoint_restore_close(l->cfg.restore);
     net_plan_free(l->first);
     hosts_free(&l->servers);
     free(l->state);

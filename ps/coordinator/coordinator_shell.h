@@ -20,32 +20,34 @@ struct ps_service;
 struct coordinator_region {
     /* The job of a first join is being taken; what its checkpoint says, not known without. */
     enum status (*takes_job)(void *ctx, const struct net_join *join,
-                             const struct ps_parent_version *restored);
+                             const struct checkpoint_parent_version *restored);
     /* A plan is being made; of a checkpoint, what that says. */
-    void (*plans)(void *ctx, struct net_plan *plan, const struct ps_parent_version *restored);
+    void (*plans)(void *ctx, struct net_plan *plan,
+                  const struct checkpoint_parent_version *restored);
     /* Of the parent, at a step of the region's, in that generation, for its manifest. */
-    void (*parent_at)(void *ctx, uint64_t generation, int64_t step, struct ps_parent_version *out);
+    void (*parent_at)(void *ctx, uint64_t generation, int64_t step,
+                      struct checkpoint_parent_version *out);
     void *ctx;
 };
 
 struct coordinator_config {
     struct ps_service *service;
-    const char *folder;                /* of checkpoints, borrowed for ever; NULL: there are none */
-    const char *folder_id;             /* likewise; empty: it has none */
-    const struct hosts *hosts;         /* of --ps_hosts, likewise */
-    const struct hosts *servers;       /* those in force as a job begins; borrowed for create */
-    int64_t save_steps, save_ms;       /* 0: not by steps, not by time */
-    int keep;                          /* checkpoints; 0: all */
-    const char *restore_path;          /* of --restore, likewise; NULL: not given */
-    struct ps_restore *restore;        /* that the job resumes from, given; NULL: none */
-    char restored[CONTROL_TEXT_BYTES]; /* its name in the plan */
-    uint64_t incarnation;              /* of this process, not 0 */
-    struct ps_lease lease;             /* of the folder; epoch 0: no lease exists */
-    int is_claimed;                    /* it is this process'; else that is recorded later */
-    int64_t max_model_bytes;           /* of parameters held here */
-    int64_t worker_timeout_ms;         /* that a worker may be away */
-    int min_workers, serves;           /* as coord_start's */
-    int64_t done_ms;                   /* likewise */
+    const char *folder;          /* of checkpoints, borrowed for ever; NULL: there are none */
+    const char *folder_id;       /* likewise; empty: it has none */
+    const struct hosts *hosts;   /* of --ps_hosts, likewise */
+    const struct hosts *servers; /* those in force as a job begins; borrowed for create */
+    int64_t save_steps, save_ms; /* 0: not by steps, not by time */
+    int keep;                    /* checkpoints; 0: all */
+    const char *restore_path;    /* of --restore, likewise; NULL: not given */
+    struct checkpoint_restore *restore; /* that the job resumes from, given; NULL: none */
+    char restored[CONTROL_TEXT_BYTES];  /* its name in the plan */
+    uint64_t incarnation;               /* of this process, not 0 */
+    struct checkpoint_lease lease;      /* of the folder; epoch 0: no lease exists */
+    int is_claimed;                     /* it is this process'; else that is recorded later */
+    int64_t max_model_bytes;            /* of parameters held here */
+    int64_t worker_timeout_ms;          /* that a worker may be away */
+    int min_workers, serves;            /* as coord_start's */
+    int64_t done_ms;                    /* likewise */
     /* Answers a call that coordinator_control was given. */
     void (*reply)(void *ctx, uint64_t call, const struct net_control_reply *reply);
     /* Another ps 0 has taken the folder, or, is_unsure, may have: it does not answer. */
@@ -74,7 +76,7 @@ enum status coordinator_first_join(struct coordinator *l, const struct net_join 
 /* Another server's word; answered by cfg.reply, now or later. */
 void coordinator_control(struct coordinator *l, const struct net_control *request, uint64_t call);
 void coordinator_control_closed(struct coordinator *l, uint64_t call);
-/* As net_peer_control, of ps 0's own follower: one at a time, ended by cancel. */
+/* As peer_client_control, of ps 0's own follower: one at a time, ended by cancel. */
 enum status coordinator_call(void *l, const struct net_control *request, int64_t deadline_ms,
                              struct net_control_reply *reply, char why[CONTROL_TEXT_BYTES]);
 void coordinator_cancel(void *l);

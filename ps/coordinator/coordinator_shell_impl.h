@@ -36,14 +36,14 @@ struct coord_disk_order {
     struct safetensors_written *files;
     char (*own)[FOLDER_ID_BYTES]; /* of each file's server, where its folder is its own; else "" */
     int n_files;
-    struct ps_parent_version parent;
+    struct checkpoint_parent_version parent;
     char *trained_on; /* MANIFEST: owned; NULL: not known */
     int64_t step;
-    uint64_t generation;            /* SWEEP, with `step`: of the order that came to nothing */
-    struct coord_folders folders;   /* FIND: of the next generation's servers; owned */
-    struct ps_checkpoint_id before; /* FIND: an older one is wanted; generation 0: the newest */
-    struct coord_best best;         /* BEST */
-    int lists;    /* what is kept is wanted, for those with folders of their own */
+    uint64_t generation;          /* SWEEP, with `step`: of the order that came to nothing */
+    struct coord_folders folders; /* FIND: of the next generation's servers; owned */
+    struct checkpoint_id before;  /* FIND: an older one is wanted; generation 0: the newest */
+    struct coord_best best;       /* BEST */
+    int lists;                    /* what is kept is wanted, for those with folders of their own */
     int searches; /* no order of the coordinator's: what a first job can resume from */
 };
 
@@ -87,11 +87,11 @@ struct coordinator {
     } own;
     struct coord_folders folders; /* by slot; changed by the thread alone */
     struct coord_saved saved;
-    int searches;                  /* the disk is to look for what a first job can resume from, */
-    uint64_t searched;             /* as it last did when folders.version was one less */
-    int64_t said_ns;               /* when the wait for it may be told of again */
-    struct ps_restore *disk_found; /* by FIND, for the plan that follows; */
-    char disk_name[CONTROL_TEXT_BYTES]; /* its name in the plan */
+    int searches;      /* the disk is to look for what a first job can resume from, */
+    uint64_t searched; /* as it last did when folders.version was one less */
+    int64_t said_ns;   /* when the wait for it may be told of again */
+    struct checkpoint_restore *disk_found; /* by FIND, for the plan that follows; */
+    char disk_name[CONTROL_TEXT_BYTES];    /* its name in the plan */
 };
 
 /* coordinator_shell.c; under the lock, which is released while there is no memory for it. What it
@@ -104,7 +104,7 @@ enum status coordinator_plan_make(struct coordinator *l, struct net_plan **out);
 void coordinator_plan_publish(struct coordinator *l, struct net_plan *next); /* given */
 const struct net_plan *coordinator_plan_of(const struct coordinator *l, uint64_t generation);
 /* Returns the checkpoint that its plan goes on from; generation 0: none is, or --restore's file. */
-struct ps_checkpoint_id coordinator_checkpoint_of(const struct coordinator *l, uint64_t generation);
+struct checkpoint_id coordinator_checkpoint_of(const struct coordinator *l, uint64_t generation);
 void coordinator_plans_free(struct coordinator *l);
 
 /* coordinator_folders.c, by the thread but for can_restore */

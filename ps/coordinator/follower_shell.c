@@ -38,7 +38,7 @@ struct follower_shell {
     struct net_control_reply reply;        /* the last, while it is handled */
     char why[CONTROL_TEXT_BYTES];          /* of the call that failed last */
     int calls, ends;                       /* a call is wanted; there is nothing more to do */
-    struct ps_checkpoint_id ordered;       /* last, of this server's part */
+    struct checkpoint_id ordered;          /* last, of this server's part */
     uint64_t added;                        /* order whose part the keeper was told of */
     char ps0_folder[CONTROL_FOLDER_BYTES]; /* its id, as it was heard last */
     char folder_id[FOLDER_ID_BYTES];       /* of this server's, as the keeper has read it */
@@ -85,14 +85,15 @@ void follower_leave(struct follower_shell *f)
 /* Does the newest checkpoint have all steps of its job? */
 static int has_all_steps(const struct follower_shell *f)
 {
-    struct ps_restore *r = NULL;
-    struct ps_lease lease;
-    if (!f->cfg.folder || ps_folder_lease(f->cfg.folder, &lease) != ST_OK)
+    struct checkpoint_restore *r = NULL;
+    struct checkpoint_lease lease;
+    if (!f->cfg.folder || checkpoint_folder_lease(f->cfg.folder, &lease) != ST_OK)
         return 0;
     if (lease.epoch == 0) /* no ps 0 has had it: it is this server's own */
-        return ps_parts_have_all_steps(f->cfg.folder);
-    int all = ps_restore_find(f->cfg.folder, &r) == ST_OK && ps_restore_has_all_steps(r);
-    ps_restore_close(r);
+        return checkpoint_parts_have_all_steps(f->cfg.folder);
+    int all =
+        checkpoint_restore_find(f->cfg.folder, &r) == ST_OK && checkpoint_restore_has_all_steps(r);
+    checkpoint_restore_close(r);
     return all;
 }
 
@@ -151,12 +152,12 @@ static int is_among_none(const struct follower_shell *f)
 /* A checkpoint was made since then: ps 0, started again, does not come back to what is here. */
 static int is_left_out(const struct follower_shell *f)
 {
-    const struct ps_restore_query newest = {.folder = f->cfg.folder};
-    struct ps_restore *r = NULL;
-    if (!f->cfg.folder || !is_among_none(f) || ps_restore_open(&newest, &r) != ST_OK)
+    const struct checkpoint_restore_query newest = {.folder = f->cfg.folder};
+    struct checkpoint_restore *r = NULL;
+    if (!f->cfg.folder || !is_among_none(f) || checkpoint_restore_open(&newest, &r) != ST_OK)
         return 0;
-    int newer = ps_restore_manifest(r)->generation > f->state.store.generation;
-    ps_restore_close(r);
+    int newer = checkpoint_restore_manifest(r)->generation > f->state.store.generation;
+    checkpoint_restore_close(r);
     if (newer)
         LOG_I("ps:0 (%s) does not answer, and %s says that the job has gone on without this server",
               f->cfg.addr, f->cfg.folder);
@@ -175,7 +176,7 @@ static void look(struct follower_shell *f)
 
 static void order(struct follower_shell *f, const struct follower_action *a)
 {
-    f->ordered = (struct ps_checkpoint_id){a->generation, a->step};
+    f->ordered = (struct checkpoint_id){a->generation, a->step};
     if (f->cfg.keeper)
         ps_keeper_order(f->cfg.keeper, f->ordered);
     if (f->cfg.saver)
@@ -264,7 +265,7 @@ static void note_part(struct follower_shell *f, const struct saver_state *s)
 {
     if (!f->cfg.keeper || s->phase != SAVER_WRITTEN || f->added == s->order)
         return;
-    const struct ps_part part = {
+    const struct checkpoint_part part = {
         {s->generation, s->step}, s->server, s->n_servers, {s->file.bytes, s->file.crc32c}};
     ps_keeper_add(f->cfg.keeper, &part);
     f->added = s->order;
@@ -371,20 +372,20 @@ static void fill_folder(struct follower_shell *f, struct net_control *out)
 static void hear_kept(struct follower_shell *f)
 {
     const struct net_control_reply *r = &f->reply;
-    struct ps_checkpoint_id kept[CONTROL_MAX_KEPT];
+    struct checkpoint_id kept[CONTROL_MAX_KEPT];
     if (!f->cfg.keeper || !f->folder_id[0] || f->state.leader != r->incarnation ||
         f->state.epoch != r->epoch || !hear_folder(f) || !r->knows_kept ||
         (f->tidied == r->number && f->tidied_by == r->incarnation))
         return;
     for (int i = 0; i < r->n_kept; i++)
-        kept[i] = (struct ps_checkpoint_id){r->kept[i].generation, r->kept[i].step};
-    const struct ps_parts_keep keep = {.kept = kept,
-                                       .n_kept = r->n_kept,
-                                       .older_stay = r->older_stay,
-                                       .home = r->folder,
-                                       .generation = term_of(r->epoch, 1),
-                                       .writing = {r->step >= 0 ? r->generation : 0, r->step},
-                                       .ordered = f->ordered};
+        kept[i] = (struct checkpoint_id){r->kept[i].generation, r->kept[i].step};
+    const struct checkpoint_keep keep = {.kept = kept,
+                                         .n_kept = r->n_kept,
+                                         .older_stay = r->older_stay,
+                                         .home = r->folder,
+                                         .generation = term_of(r->epoch, 1),
+                                         .writing = {r->step >= 0 ? r->generation : 0, r->step},
+                                         .ordered = f->ordered};
     ps_keeper_tidy(f->cfg.keeper, &keep);
     f->tidied = r->number;
     f->tidied_by = r->incarnation;
@@ -405,13 +406,13 @@ static void call(struct follower_shell *f)
     fill_folder(f, &request);
     f->reply = (struct net_control_reply){.number = 0};
     e.st = f->cfg.call(f->cfg.peer, &request, CALL_MS, &f->reply, f->why);
-    net_control_free(&request);
+    message_control_free(&request);
     if (e.st != ST_OK)
         e.kind = FOLLOW_FAILED;
     step(f, &e);
     if (e.st == ST_OK)
         hear_kept(f);
-    net_control_reply_free(&f->reply);
+    message_control_reply_free(&f->reply);
 }
 
 /* Waits until there is news, or it is time. */

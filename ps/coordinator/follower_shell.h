@@ -23,7 +23,7 @@ struct follower_config {
     int self, n_servers;        /* joining: not used */
     int joining;                /* the server was not there when the job began */
     int64_t done_ms;            /* as follower_start's */
-    /* As net_peer_control and net_peer_cancel, with `peer`. */
+    /* As peer_client_control and peer_client_cancel, with `peer`. */
     enum status (*call)(void *peer, const struct net_control *request, int64_t deadline_ms,
                         struct net_control_reply *reply, char *why);
     void (*cancel)(void *peer);

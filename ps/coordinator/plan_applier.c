@@ -25,14 +25,14 @@ struct plan_applier {
 
     pthread_mutex_t lock; /* guards all below */
     pthread_cond_t wake;
-    struct net_plan *next;      /* to be applied; NULL: nothing is */
-    struct ps_restore *restore; /* for it; NULL: what it names */
-    uint64_t asked, taken;      /* generations: of the last plan, of the one applied last, */
-    uint64_t busy;              /* of the one being applied; 0: none is */
-    uint64_t failing;           /* generation of the plan that failed last; 0: no plan failed */
-    int64_t failing_ns;         /* time of that plan's first failure */
-    int64_t again_ms;           /* back-off until its next try */
-    uint64_t unreadable; /* generation of the plan whose checkpoint cannot be read; 0: none */
+    struct net_plan *next;              /* to be applied; NULL: nothing is */
+    struct checkpoint_restore *restore; /* for it; NULL: what it names */
+    uint64_t asked, taken; /* generations: of the last plan, of the one applied last, */
+    uint64_t busy;         /* of the one being applied; 0: none is */
+    uint64_t failing;      /* generation of the plan that failed last; 0: no plan failed */
+    int64_t failing_ns;    /* time of that plan's first failure */
+    int64_t again_ms;      /* back-off until its next try */
+    uint64_t unreadable;   /* generation of the plan whose checkpoint cannot be read; 0: none */
     int stopping;
 };
 
@@ -40,11 +40,11 @@ struct plan_applier {
  * --restore named the file, or if the file's name lacks a generation, which orders checkpoints. */
 static int can_be_passed(const struct net_plan *plan)
 {
-    struct ps_name is;
+    struct checkpoint_name is;
     if (plan->source != PLAN_CHECKPOINT || strstr(plan->restore, PLAN_RESTORE_MARK))
         return 0;
-    ps_name_parse(plan->restore, &is);
-    return is.kind == PS_NAME_MANIFEST && is.id.generation > 0;
+    checkpoint_name_parse(plan->restore, &is);
+    return is.kind == CHECKPOINT_NAME_MANIFEST && is.id.generation > 0;
 }
 
 /* Records that the plan failed. Reports its checkpoint as damaged if bytes do not match their
@@ -67,19 +67,19 @@ static void note_failure(struct plan_applier *t, const struct net_plan *plan, en
 }
 
 static enum status open_restore(struct plan_applier *t, const struct net_plan *plan,
-                                struct ps_restore **out)
+                                struct checkpoint_restore **out)
 {
     char name[CONTROL_TEXT_BYTES];
     const char *mark = strstr(plan->restore, PLAN_RESTORE_MARK);
     const char *folder = mark ? t->cfg.restore_folder : t->cfg.folder;
     int n = mark ? (int)(mark - plan->restore) : (int)strlen(plan->restore);
     snprintf(name, sizeof name, "%.*s", n, plan->restore);
-    struct ps_restore_query query = {.folder = folder, .name = name};
-    enum status st = folder ? ps_restore_open(&query, out) : ST_NOT_FOUND;
-    struct ps_name is;
-    ps_name_parse(name, &is);
+    struct checkpoint_restore_query query = {.folder = folder, .name = name};
+    enum status st = folder ? checkpoint_restore_open(&query, out) : ST_NOT_FOUND;
+    struct checkpoint_name is;
+    checkpoint_name_parse(name, &is);
     if (st == ST_NOT_FOUND && folder && is.id.generation > 0) /* the manifest is ps 0's alone */
-        st = ps_restore_open_own(folder, is.id, &plan->job, plan->chunks, out);
+        st = checkpoint_restore_open_own(folder, is.id, &plan->job, plan->chunks, out);
     if (st == ST_NOT_FOUND)
         LOG_E("%s/%s: ps:0 goes on from this checkpoint, but neither it nor a part of it is there; "
               "start this server with the --checkpoint_dir that it had, or that of ps:0",
@@ -97,16 +97,16 @@ static int has_chunks(const struct plan_applier *t, const struct net_plan *plan)
 
 /* Begins the plan. Sets *was_open once the checkpoint, if the plan has one, is open. */
 static enum status apply(struct plan_applier *t, const struct net_plan *plan,
-                         struct ps_restore *restore, int *was_open)
+                         struct checkpoint_restore *restore, int *was_open)
 {
     enum status st = ST_OK;
-    struct ps_restore *own = NULL;
+    struct checkpoint_restore *own = NULL;
     if (plan->source == PLAN_CHECKPOINT && !restore && has_chunks(t, plan))
         TRY(open_restore(t, plan, &own));
     *was_open = 1;
     TRY(ps_service_begin(t->cfg.service, plan, restore ? restore : own));
 done:
-    ps_restore_close(own);
+    checkpoint_restore_close(own);
     return st;
 }
 
@@ -114,7 +114,7 @@ done:
 static void take_next(struct plan_applier *t) REQUIRES(t->lock)
 {
     struct net_plan *plan = t->next;
-    struct ps_restore *restore = t->restore;
+    struct checkpoint_restore *restore = t->restore;
     t->next = NULL;
     t->restore = NULL;
     t->busy = plan->generation;
@@ -143,7 +143,7 @@ static void take_next(struct plan_applier *t) REQUIRES(t->lock)
     }
     pthread_mutex_unlock(&t->lock);
     net_plan_free(plan);
-    ps_restore_close(restore);
+    checkpoint_restore_close(restore);
     t->cfg.changed(t->cfg.ctx);
     pthread_mutex_lock(&t->lock);
 }
@@ -193,14 +193,14 @@ void plan_applier_destroy(struct plan_applier *t)
     if (t->has_thread)
         pthread_join(t->thread, NULL);
     net_plan_free(t->next);
-    ps_restore_close(t->restore);
+    checkpoint_restore_close(t->restore);
     pthread_cond_destroy(&t->wake);
     pthread_mutex_destroy(&t->lock);
     free(t);
 }
 
 void plan_applier_take(struct plan_applier *t, const struct net_plan *plan,
-                       struct ps_restore *restore)
+                       struct checkpoint_restore *restore)
 {
     struct net_plan *copy = NULL;
     pthread_mutex_lock(&t->lock);
@@ -212,11 +212,11 @@ void plan_applier_take(struct plan_applier *t, const struct net_plan *plan,
     }
     if (!copy) {
         pthread_mutex_unlock(&t->lock);
-        ps_restore_close(restore);
+        checkpoint_restore_close(restore);
         return;
     }
     struct net_plan *old = t->next;
-    struct ps_restore *old_restore = t->restore;
+    struct checkpoint_restore *old_restore = t->restore;
     t->next = copy;
     t->restore = restore;
     t->asked = plan->generation;
@@ -226,7 +226,7 @@ void plan_applier_take(struct plan_applier *t, const struct net_plan *plan,
     if (busy) /* nobody wants it any more, and its holders may be gone */
         ps_service_cancel(t->cfg.service, busy);
     net_plan_free(old);
-    ps_restore_close(old_restore);
+    checkpoint_restore_close(old_restore);
 }
 
 uint64_t plan_applier_unreadable(struct plan_applier *t)

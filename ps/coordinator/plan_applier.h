@@ -31,7 +31,7 @@ void plan_applier_destroy(
  * again; another that is under way fetches no more chunks. restore: what it goes on from, given;
  * NULL: what the plan names. Waits for memory where there is none. */
 void plan_applier_take(struct plan_applier *t, const struct net_plan *plan,
-                       struct ps_restore *restore);
+                       struct checkpoint_restore *restore);
 /* Returns the generation of the last plan whose checkpoint is damaged where this server reads it;
  * 0: there is none. */
 uint64_t plan_applier_unreadable(struct plan_applier *t);

@@ -158,9 +158,9 @@ static void find_saved(struct ps_monitor *m)
     m->saved_step = last;
     m->saved_unix_s = (double)NAN;
     for (struct dirent *e; d && (e = readdir(d));) {
-        struct ps_name name;
-        ps_name_parse(e->d_name, &name);
-        if (name.kind != PS_NAME_MANIFEST || name.old || name.id.step != last)
+        struct checkpoint_name name;
+        checkpoint_name_parse(e->d_name, &name);
+        if (name.kind != CHECKPOINT_NAME_MANIFEST || name.old || name.id.step != last)
             continue;
         snprintf(path, sizeof path, "%s/%s", m->cfg.folder, e->d_name);
         if (stat(path, &st) == 0 && !((double)st.st_mtime <= m->saved_unix_s))
@@ -301,7 +301,7 @@ static void write_missing(FILE *f, const struct net_status *s)
 {
     char sentence[STATUS_SENTENCE_BYTES];
     int n = 0;
-    net_waiting_text(s->waiting, s->waiting_ms, sentence);
+    net_status_waiting_text(s->waiting, s->waiting_ms, sentence);
     if (s->waiting[0]) {
         fprintf(f, "; %s", sentence);
         return;
@@ -317,7 +317,7 @@ static int on_health(void *ctx, FILE *f)
     char why[MONITOR_WHY_BYTES];
     monitor_look(m);
     if (monitor_is_ready(m, why)) {
-        fprintf(f, "ok: %s", net_state_name(m->status.state));
+        fprintf(f, "ok: %s", net_status_state_name(m->status.state));
         if (m->status.step >= 0)
             fprintf(f, ", step %" PRId64, m->status.step);
         write_missing(f, &m->status);

@@ -22,7 +22,7 @@ struct ps_monitor_config {
      */
     int (*takes_part)(void *ctx, int worker);
     struct ps_service *service; /* borrowed until destroy */
-    /* As net_server_people's. */
+    /* As net_admin_handlers's. */
     enum status (*status)(void *ctx, int with_model, struct net_status *out);
     void *ctx;
 };

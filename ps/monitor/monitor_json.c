@@ -46,7 +46,7 @@ static json_t *member_json(struct ps_monitor *m, const struct net_status_member 
     return json_pack(
         "{s:i, s:o, s:o, s:s, s:o, s:I, s:f, s:i, s:I, s:f, s:i, s:I, s:o, s:o, s:o, s:o, s:o}",
         "index", v->member, "rank", integer_or_null(v->rank), "address", text(v->address), "state",
-        net_member_name(v->state), "missing_s",
+        net_status_member_name(v->state), "missing_s",
         seconds_or_null(v->state == MEMBER_MISSING ? v->ms : -1), "late_steps",
         (json_int_t)v->times, "late_s", v->seconds, "recent_of", m->status.n_recent,
         "recent_late_steps", (json_int_t)v->recent_times, "recent_late_s", v->recent_seconds,
@@ -60,8 +60,8 @@ static json_t *member_json(struct ps_monitor *m, const struct net_status_member 
 static json_t *server_json(const struct net_status_server *v)
 {
     return json_pack("{s:o, s:o, s:s, s:I, s:i, s:o, s:o}", "index", integer_or_null(v->server),
-                     "address", text(v->address), "state", net_server_name(v->state), "bytes",
-                     (json_int_t)v->bytes, "chunks", v->n_chunks, "heard_s",
+                     "address", text(v->address), "state", net_status_server_name(v->state),
+                     "bytes", (json_int_t)v->bytes, "chunks", v->n_chunks, "heard_s",
                      seconds_or_null(v->heard_ms), "up_s", seconds_or_null(v->up_ms));
 }
 
@@ -161,7 +161,7 @@ static json_t *history_json(const struct history *h)
 static json_t *waiting_json(const struct net_status *s)
 {
     char sentence[STATUS_SENTENCE_BYTES];
-    net_waiting_text(s->waiting, s->waiting_ms, sentence);
+    net_status_waiting_text(s->waiting, s->waiting_ms, sentence);
     return s->waiting[0] ? text(sentence) : json_null();
 }
 

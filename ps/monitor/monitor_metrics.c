@@ -15,7 +15,7 @@ static void write_state(FILE *f, const struct net_status *s)
 {
     metrics_family(f, "weir_ps_state", "gauge", "1 for the state that the job is in, else 0.");
     for (int i = 0; i < STATE_N_KINDS; i++) {
-        const char *const labels[] = {"state", net_state_name((enum status_state)i), NULL};
+        const char *const labels[] = {"state", net_status_state_name((enum status_state)i), NULL};
         metrics_value(f, "weir_ps_state", labels, (int)s->state == i);
     }
 }
@@ -68,7 +68,7 @@ static void write_waiting(FILE *f, const struct net_status *s)
 {
     char whom[STATUS_WAITING_BYTES];
     const char *const labels[] = {"for", whom, NULL};
-    net_waiting_label(s->waiting, whom);
+    net_status_waiting_label(s->waiting, whom);
     metrics_family(f, "weir_ps_waiting_seconds", "gauge",
                    "For how long training has waited, and for which workers or servers.");
     if (s->waiting[0])
@@ -82,7 +82,7 @@ static void write_members(FILE *f, const struct net_status *s)
         n[s->members[i].state]++;
     metrics_family(f, "weir_ps_members", "gauge", "Workers of the job, by state.");
     for (int i = 0; i < MEMBER_N_STATES; i++) {
-        const char *const labels[] = {"state", net_member_name((enum member_state)i), NULL};
+        const char *const labels[] = {"state", net_status_member_name((enum member_state)i), NULL};
         metrics_value(f, "weir_ps_members", labels, n[i]);
     }
 }
@@ -197,7 +197,7 @@ static void write_servers(FILE *f, const struct net_status *s)
     }
     metrics_family(f, "weir_ps_servers", "gauge", "Servers of the job, by state.");
     for (int i = 0; i < SERVER_N_STATES; i++) {
-        const char *const labels[] = {"state", net_server_name((enum server_state)i), NULL};
+        const char *const labels[] = {"state", net_status_server_name((enum server_state)i), NULL};
         metrics_value(f, "weir_ps_servers", labels, n[i]);
     }
 }

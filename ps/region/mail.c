@@ -29,7 +29,7 @@ struct letter {
 
 struct peer {
     struct peer *next;
-    struct net_peer_client *client;
+    struct peer_client *client;
     int most; /* letters in a call */
     int64_t call_ms;
     char addr[];
@@ -46,9 +46,9 @@ struct mail {
 
     pthread_mutex_t lock; /* guards what follows */
     pthread_cond_t wake;
-    struct letter *first, **end;     /* removed by the thread alone */
-    struct net_peer_client *calling; /* or NULL */
-    uint64_t generation;             /* the newest that has begun here */
+    struct letter *first, **end; /* removed by the thread alone */
+    struct peer_client *calling; /* or NULL */
+    uint64_t generation;         /* the newest that has begun here */
     int stopping;
 };
 
@@ -117,7 +117,7 @@ static struct peer *peer_of(struct mail *m, const char *addr)
     if (p)
         return p;
     p = calloc(1, sizeof *p + strlen(addr) + 1);
-    if (!p || net_peer_create(addr, &p->client) != ST_OK) {
+    if (!p || peer_client_create(addr, &p->client) != ST_OK) {
         free(p);
         return NULL;
     }
@@ -197,7 +197,7 @@ static enum status call(struct mail *m, struct peer *p, const struct net_gate *g
     pthread_mutex_unlock(&m->lock);
     if (over)
         return st;
-    st = net_peer_gate(p->client, gate, p->call_ms, reply, why);
+    st = peer_client_gate(p->client, gate, p->call_ms, reply, why);
     pthread_mutex_lock(&m->lock);
     m->calling = NULL;
     pthread_mutex_unlock(&m->lock);
@@ -274,7 +274,7 @@ void mail_begin(struct mail *m, uint64_t generation)
     pthread_mutex_lock(&m->lock);
     m->generation = generation > m->generation ? generation : m->generation;
     if (m->calling)
-        net_peer_cancel(m->calling);
+        peer_client_cancel(m->calling);
     pthread_cond_broadcast(&m->wake);
     pthread_mutex_unlock(&m->lock);
 }
@@ -286,7 +286,7 @@ void mail_stop(struct mail *m)
     pthread_mutex_lock(&m->lock);
     m->stopping = 1;
     if (m->calling)
-        net_peer_cancel(m->calling);
+        peer_client_cancel(m->calling);
     pthread_cond_broadcast(&m->wake);
     pthread_mutex_unlock(&m->lock);
     if (m->has_thread)
@@ -307,7 +307,7 @@ void mail_destroy(struct mail *m)
     while (m->peers) {
         struct peer *p = m->peers;
         m->peers = p->next;
-        net_peer_destroy(p->client);
+        peer_client_destroy(p->client);
         free(p);
     }
     pthread_cond_destroy(&m->wake);

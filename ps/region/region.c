@@ -24,19 +24,19 @@ static struct net_gates gates_of(const struct ps_region_config *cfg)
 int ps_region_is_gate(const struct ps_region_config *cfg, int64_t version, int64_t train_steps)
 {
     const struct net_gates g = gates_of(cfg);
-    return net_gates_has(&g, version, train_steps);
+    return net_plan_gates_has(&g, version, train_steps);
 }
 
 int64_t ps_region_gates(const struct ps_region_config *cfg, int64_t version, int64_t train_steps)
 {
     const struct net_gates g = gates_of(cfg);
-    return net_gates_up_to(&g, version, train_steps);
+    return net_plan_gates_up_to(&g, version, train_steps);
 }
 
 int64_t ps_region_gate_version(const struct ps_region_config *cfg, int64_t n, int64_t train_steps)
 {
     const struct net_gates g = gates_of(cfg);
-    return net_gates_version(&g, n, train_steps);
+    return net_plan_gates_version(&g, n, train_steps);
 }
 
 int region_waits(struct ps_region *r, int64_t version, int64_t train_steps)
@@ -246,7 +246,7 @@ void region_adopts(struct ps_region *r, int64_t version)
     size_t bytes = (size_t)r->chunks->n_elems * sizeof(float);
     uint32_t crc32c = digest_crc32c(0, r->base, bytes);
     pthread_mutex_lock(&r->lock);
-    r->adopting = (struct ps_parent_version){1, version, crc32c, r->slots_since};
+    r->adopting = (struct checkpoint_parent_version){1, version, crc32c, r->slots_since};
     pthread_mutex_unlock(&r->lock);
 }
 
@@ -476,7 +476,7 @@ done:
 }
 
 enum status ps_region_take(struct ps_region *r, const struct net_join *join,
-                           const struct ps_parent_version *restored)
+                           const struct checkpoint_parent_version *restored)
 {
     pthread_mutex_lock(&r->lock);
     region_count_steps(r, &join->job);

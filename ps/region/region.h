@@ -69,17 +69,17 @@ enum status ps_region_check(struct ps_region *r, const struct net_join *join, ch
  * seen other joins before. restored: the parent's version in the checkpoint that the job resumes
  * from. ST_NOMEM. */
 enum status ps_region_take(struct ps_region *r, const struct net_join *join,
-                           const struct ps_parent_version *restored);
+                           const struct checkpoint_parent_version *restored);
 /* Which of the parent's versions the values of that version, as it was made in that generation, go
  * back to; not known: none was taken over yet, or it is long ago. Any thread. */
 void ps_region_parent_at(struct ps_region *r, uint64_t generation, int64_t version,
-                         struct ps_parent_version *out);
+                         struct checkpoint_parent_version *out);
 /* The service is borrowed until stop. NULL is fine. */
 enum status ps_region_start(struct ps_region *r, struct ps_service *service);
 /* A plan is being made, whose gates it fills in; restored: what its checkpoint says, not known
  * without. */
 void ps_region_plans(struct ps_region *r, struct net_plan *plan,
-                     const struct ps_parent_version *restored);
+                     const struct checkpoint_parent_version *restored);
 /* Before the newest plan's store is there; the one before has stopped. ST_NOMEM. */
 enum status ps_region_begin(struct ps_region *r, const struct net_plan *plan);
 /* Another server's word (region_server.h). Any thread. */

@@ -43,7 +43,7 @@ static int waits_for_parent(struct ps_region *r, int64_t *version)
  */
 static void name_learnt(struct ps_region *r, int64_t version, char text[LEARNT_BYTES])
 {
-    struct ps_parent_version held;
+    struct checkpoint_parent_version held;
     ps_region_parent_at(r, UINT64_MAX, version, &held);
     snprintf(text, LEARNT_BYTES, "what it has learnt since round %" PRId64 " of %" PRId64,
              held.known ? held.version : 0, r->n_gates);

@@ -156,11 +156,11 @@ static void resume(struct ps_region *r, int64_t version)
     size_t bytes = (size_t)r->chunks->n_elems * sizeof(float);
     uint32_t crc32c = digest_crc32c(0, r->base, bytes);
     pthread_mutex_lock(&r->lock);
-    struct ps_parent_version *had = &r->adopting;
+    struct checkpoint_parent_version *had = &r->adopting;
     *had = r->taken.restored;
     if (!had->known) {
         int64_t guess = ps_region_gates(&r->cfg, version, r->train_steps);
-        *had = (struct ps_parent_version){guess == r->step, guess, crc32c, r->slots_since};
+        *had = (struct checkpoint_parent_version){guess == r->step, guess, crc32c, r->slots_since};
     }
     /* else others have come there, on another way, after the parent had lost it */
     int is_same = had->version != r->step || had->crc32c == crc32c;

@@ -16,13 +16,13 @@
 /* From that version of the region's on, its values go back to this one of the parent's. */
 struct adoption {
     int64_t from;
-    struct ps_parent_version parent;
+    struct checkpoint_parent_version parent;
 };
 enum { N_ADOPTIONS = 64 }; /* more than are made while a checkpoint is written */
 /* Since the region began, or went back to a checkpoint. */
 struct adoptions {
-    struct ps_parent_version restored; /* what the checkpoint says */
-    struct adoption list[N_ADOPTIONS]; /* the newest last */
+    struct checkpoint_parent_version restored; /* what the checkpoint says */
+    struct adoption list[N_ADOPTIONS];         /* the newest last */
     int n;
 };
 
@@ -43,8 +43,8 @@ struct ps_region {
     char waits_for[STATUS_WAITING_BYTES]; /* programs of the parent group; empty: none */
     struct net_exchange *x;
     struct piece *next; /* the region goes back to a checkpoint: pieces from then on; or NULL */
-    struct ps_parent_version next_restored; /* what the last plan's checkpoint says */
-    uint64_t planned;                       /* generation of the last plan */
+    struct checkpoint_parent_version next_restored; /* what the last plan's checkpoint says */
+    uint64_t planned;                               /* generation of the last plan */
     int n_first, has_first; /* plans without values so far; all servers have some, since then */
     int ended;              /* the exchange has, well or not */
     int64_t silent_s; /* it was cancelled, since the parent was not reached for so long; 0: no */
@@ -58,9 +58,9 @@ struct ps_region {
     int64_t slots_since;                  /* the version at which the optimizer's slots were zero */
     struct adoptions taken, taken_before; /* before: of generations below `since` */
     uint64_t since;
-    struct ps_parent_version adopting; /* that is in base, and is being adopted */
-    struct chunks *chunks;             /* NULL: no job yet; not changed once a run has begun */
-    struct piece *pieces;              /* n_chunks */
+    struct checkpoint_parent_version adopting; /* that is in base, and is being adopted */
+    struct chunks *chunks;  /* NULL: no job yet; not changed once a run has begun */
+    struct piece *pieces;   /* n_chunks */
     float *base;            /* the parent's version `held`; first the members' first values */
     float *before, *change; /* base as the round began; what is contributed */
     /* Of the exchanging thread: */
@@ -97,7 +97,7 @@ void region_first(struct ps_region *r, int chunk, const struct net_payload *valu
 /* What is in base, the parent's version `version`, is adopted next. */
 void region_adopts(struct ps_region *r, int64_t version);
 /* Under the lock: it was, from that version of the region's on. */
-void region_note(struct ps_region *r, int64_t from, const struct ps_parent_version *parent);
+void region_note(struct ps_region *r, int64_t from, const struct checkpoint_parent_version *parent);
 /* Waits until the chunk waits with a version, and has it made; as ps_store_adopt, but the job's
  * last version is what base has. ST_CANCELLED. */
 enum status region_adopt(struct ps_region *r, int chunk, const float *to, const float *from);

@@ -12,7 +12,7 @@
 #include <string.h>
 
 void ps_region_plans(struct ps_region *r, struct net_plan *plan,
-                     const struct ps_parent_version *restored)
+                     const struct checkpoint_parent_version *restored)
 {
     pthread_mutex_lock(&r->lock);
     r->next_restored = *restored;
@@ -45,7 +45,7 @@ void region_pieces_drop(struct piece *pieces, int n)
     }
 }
 
-void region_note(struct ps_region *r, int64_t from, const struct ps_parent_version *parent)
+void region_note(struct ps_region *r, int64_t from, const struct checkpoint_parent_version *parent)
 {
     struct adoptions *a = &r->taken;
     if (r->next || (a->n > 0 && a->list[a->n - 1].from == from))
@@ -57,7 +57,7 @@ void region_note(struct ps_region *r, int64_t from, const struct ps_parent_versi
 }
 
 void ps_region_parent_at(struct ps_region *r, uint64_t generation, int64_t version,
-                         struct ps_parent_version *out)
+                         struct checkpoint_parent_version *out)
 {
     pthread_mutex_lock(&r->lock);
     const struct adoptions *a = generation < r->since ? &r->taken_before : &r->taken;
@@ -68,7 +68,7 @@ void ps_region_parent_at(struct ps_region *r, uint64_t generation, int64_t versi
 }
 
 /* Under the lock. */
-static enum status rewind_to(struct ps_region *r, const struct ps_parent_version *to)
+static enum status rewind_to(struct ps_region *r, const struct checkpoint_parent_version *to)
 {
     int n = r->chunks->n_chunks;
     if (!r->next && !(r->next = calloc((size_t)n, sizeof *r->next)))
@@ -91,7 +91,7 @@ static enum status rewind_to(struct ps_region *r, const struct ps_parent_version
 
 enum status ps_region_begin(struct ps_region *r, const struct net_plan *plan)
 {
-    static const struct ps_parent_version none = {0};
+    static const struct checkpoint_parent_version none = {0};
     enum status st = ST_OK;
     pthread_mutex_lock(&r->lock);
     r->planned = plan->generation;

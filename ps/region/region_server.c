@@ -32,7 +32,7 @@ static int waits(void *ctx, int64_t version, int64_t train_steps)
 {
     struct region_server *p = ctx;
     pthread_mutex_lock(&p->lock);
-    int must = p->alone || net_gates_has(&p->plan->gates, version, train_steps);
+    int must = p->alone || net_plan_gates_has(&p->plan->gates, version, train_steps);
     pthread_mutex_unlock(&p->lock);
     return must;
 }
@@ -68,7 +68,7 @@ static void made(void *ctx, int chunk, int64_t version, int waits_now, struct bu
     pthread_mutex_lock(&p->lock);
     const struct net_gates *g = &p->plan->gates;
     int64_t end = p->plan->job.train_steps;
-    int64_t next = net_gates_version(g, net_gates_up_to(g, version, end) + 1, end);
+    int64_t next = net_plan_gates_version(g, net_plan_gates_up_to(g, version, end) + 1, end);
     if (waits_now) {
         struct buf *b = copy(value->data, value->bytes);
         p->waiting[chunk] = version;

@@ -149,7 +149,7 @@ static struct run *swap(struct ps_service *s, struct run *r, int *over)
 }
 
 static enum status make_run(struct ps_service *s, const struct net_plan *plan,
-                            const struct ps_restore *restore, struct run **out)
+                            const struct checkpoint_restore *restore, struct run **out)
 {
     struct run *before = plan->source == PLAN_MEMORY ? find_run(s, plan->before) : NULL;
     struct run_config cfg = {
@@ -217,7 +217,7 @@ static void empty_before(struct ps_service *s, struct run *old)
 
 /* Under `change`. */
 static enum status begin(struct ps_service *s, const struct net_plan *plan,
-                         const struct ps_restore *restore)
+                         const struct checkpoint_restore *restore)
 {
     int ended, over;
     struct run *r = NULL, *old = ps_service_run(s, &ended);
@@ -249,7 +249,7 @@ static enum status begin(struct ps_service *s, const struct net_plan *plan,
 }
 
 enum status ps_service_begin(struct ps_service *s, const struct net_plan *plan,
-                             const struct ps_restore *restore)
+                             const struct checkpoint_restore *restore)
 {
     pthread_mutex_lock(&s->change);
     enum status st = begin(s, plan, restore);

@@ -45,9 +45,10 @@ static enum join_answer check_job(struct ps_service *s, const struct run *r,
         if (req->job.train_steps == 0)
             full.job.train_steps = r ? r->job.train_steps : 0;
     }
-    if (ps_match_first(&full, joins && !r ? 0 : s->cfg.worker_hosts->n, why, why_bytes) != ST_OK)
+    if (checkpoint_job_check_first(&full, joins && !r ? 0 : s->cfg.worker_hosts->n, why,
+                                   why_bytes) != ST_OK)
         return JOIN_REFUSED;
-    if (r && !r->ended && ps_match_job(&r->job, r->chunks, req, why, why_bytes) != ST_OK) {
+    if (r && !r->ended && checkpoint_job_check(&r->job, r->chunks, req, why, why_bytes) != ST_OK) {
         service_name_setter(s, req, why, why_bytes);
         return JOIN_REFUSED;
     }

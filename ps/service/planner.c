@@ -23,7 +23,7 @@ static enum status set_members(struct net_plan *p, const int *member, int n)
 /* As of its first step. */
 static enum status set_contributed(struct net_plan *p, const struct net_contribution *list, int n)
 {
-    enum status st = net_contributions_copy(list, n, &p->contributed);
+    enum status st = net_plan_contributions_copy(list, n, &p->contributed);
     if (st == ST_OK)
         p->n_contributed = n;
     return st;
@@ -42,7 +42,7 @@ enum status plan_make_first(const struct plan_first *f, struct net_plan **out)
     if (f->from) {
         p->source = PLAN_CHECKPOINT;
         p->step = f->from->step;
-        p->position = ps_manifest_position(f->from);
+        p->position = checkpoint_manifest_position(f->from);
         snprintf(p->restore, sizeof p->restore, "%s", f->restore);
         TRY(set_contributed(p, f->from->progress.contributed, f->from->progress.n_contributed));
         if (f->from->job.rounding.n_bytes > 0) /* as its steps so far */
@@ -121,7 +121,7 @@ done:
 }
 
 /* The files that have a chunk of now, of those of the checkpoint: wanted[n_files]. */
-static void find_files(const struct ps_manifest *m, const struct net_chunk *c,
+static void find_files(const struct checkpoint_manifest *m, const struct net_chunk *c,
                        unsigned char *wanted)
 {
     const struct chunks *then = m->chunks;
@@ -148,7 +148,7 @@ static int can_read(const unsigned char *wanted, int n_files, const unsigned cha
     return can;
 }
 
-enum status plan_restrict(struct net_plan *p, const struct ps_manifest *m,
+enum status plan_restrict(struct net_plan *p, const struct checkpoint_manifest *m,
                           const unsigned char *reads)
 {
     int n = p->servers.n;

@@ -15,7 +15,7 @@ struct plan_first {
     const struct hosts *servers;
     const int *member;
     int n_members;
-    const struct ps_manifest *from;
+    const struct checkpoint_manifest *from;
     const char *restore; /* its name in the plan */
 };
 enum status plan_make_first(const struct plan_first *f, struct net_plan **out);
@@ -43,7 +43,7 @@ enum status plan_make_next(const struct plan_next *n, struct net_plan **out);
  * who can. A chunk whose server cannot read it goes to one that can, of those to the one that has
  * least. ST_NOT_FOUND: a chunk has none (cut otherwise, it lies in files that nobody reads both);
  * not logged. */
-enum status plan_restrict(struct net_plan *p, const struct ps_manifest *m,
+enum status plan_restrict(struct net_plan *p, const struct checkpoint_manifest *m,
                           const unsigned char *reads);
 
 /* Of parameters, that the server with this number has. */

@@ -10,7 +10,7 @@ static enum status load_chunk(void *ctx, int chunk, float *value, float *slots, 
 {
     const struct run_config *cfg = ctx;
     const struct net_chunk *c = &cfg->plan->chunks->chunks[chunk];
-    return ps_restore_read(cfg->restore, c->first, c->n_elems, value, slots, version);
+    return checkpoint_restore_read(cfg->restore, c->first, c->n_elems, value, slots, version);
 }
 
 static enum status load(const struct run_config *cfg, const struct run *r)
@@ -21,7 +21,7 @@ static enum status load(const struct run_config *cfg, const struct run *r)
     TRY(ps_store_load(r->store, load_chunk, (void *)cfg));
     if (!cfg->restore)
         return ST_OK; /* a server that has no chunks needs none */
-    TRY(ps_restore_samples(cfg->restore, &list, &n));
+    TRY(checkpoint_restore_samples(cfg->restore, &list, &n));
     st = ps_store_set_samples(r->store, list, n);
     if (st != ST_OK)
         LOG_E("generation " TERM_FMT " cannot begin: the checkpoint's list of %zu samples: %s",
@@ -113,11 +113,11 @@ uint64_t run_position(const struct run *r, int64_t step)
     return net_plan_position(r->plan, step);
 }
 
-struct ps_progress run_progress(const struct run *r, int64_t step)
+struct checkpoint_progress run_progress(const struct run *r, int64_t step)
 {
-    return (struct ps_progress){.known = 1,
-                                .position = run_position(r, step),
-                                .n_members = r->plan->n_members,
-                                .member = r->plan->member,
-                                .servers = r->plan->servers};
+    return (struct checkpoint_progress){.known = 1,
+                                        .position = run_position(r, step),
+                                        .n_members = r->plan->n_members,
+                                        .member = r->plan->member,
+                                        .servers = r->plan->servers};
 }

@@ -56,11 +56,11 @@ struct run {
 
 struct run_config {
     const struct net_plan *plan;
-    const char *address;              /* this server's */
-    struct ps_store_config store;     /* all but what the plan says */
-    const struct ps_restore *restore; /* CHECKPOINT */
-    struct run *before;               /* MEMORY: this server's of plan->before; NULL: none */
-    struct ps_gather *gather;         /* likewise, borrowed for the call */
+    const char *address;                      /* this server's */
+    struct ps_store_config store;             /* all but what the plan says */
+    const struct checkpoint_restore *restore; /* CHECKPOINT */
+    struct run *before;       /* MEMORY: this server's of plan->before; NULL: none */
+    struct ps_gather *gather; /* likewise, borrowed for the call */
 };
 enum status run_create(const struct run_config *cfg, struct run **out);
 struct run *run_ref(struct run *r);
@@ -69,6 +69,6 @@ void run_unref(struct run *r); /* NULL is fine; `older` is not its */
 /* Of step `step`, its first sample, counted from the first of the first pass. */
 uint64_t run_position(const struct run *r, int64_t step);
 /* What a checkpoint of the step says of it; its lists are the run's. */
-struct ps_progress run_progress(const struct run *r, int64_t step);
+struct checkpoint_progress run_progress(const struct run *r, int64_t step);
 
 #endif

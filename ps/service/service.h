@@ -93,10 +93,10 @@ struct ps_person {
     char address[96];   /* of its host; may be empty */
 };
 
-struct run;           /* ps/service/run.h */
-struct ps_restore;    /* checkpoint/restore.h */
-struct ps_late_total; /* ps/store/stragglers.h */
-struct ps_refusals;   /* ps/service/refusals.h */
+struct run;                /* ps/service/run.h */
+struct checkpoint_restore; /* checkpoint/restore.h */
+struct ps_late_total;      /* ps/store/stragglers.h */
+struct ps_refusals;        /* ps/service/refusals.h */
 struct ps_service;
 enum status ps_service_create(const struct ps_service_config *cfg, struct ps_service **out);
 void ps_service_destroy(struct ps_service *s); /* NULL is fine */
@@ -111,7 +111,7 @@ void ps_service_stop(struct ps_service *s);
  * generation before stays, stopped. A server that the plan does not name has a run without chunks.
  */
 enum status ps_service_begin(struct ps_service *s, const struct net_plan *plan,
-                             const struct ps_restore *restore);
+                             const struct checkpoint_restore *restore);
 /* Ends a begin of this generation that fetches chunks, under way or still to come, with
  * ST_CANCELLED; UINT64_MAX: of every generation from now on. From any thread. */
 void ps_service_cancel(struct ps_service *s, uint64_t generation);

@@ -28,10 +28,10 @@ struct ps_gather {
     struct kept kept; /* of the thread that runs, as the next */
     int64_t stall_ms;
 
-    pthread_mutex_t lock;            /* guards all below */
-    uint64_t cancelled;              /* generation; GATHER_ALL stays */
-    uint64_t generation;             /* that the client fetches for */
-    struct net_fetch_client *client; /* NULL: nothing is being fetched */
+    pthread_mutex_t lock;        /* guards all below */
+    uint64_t cancelled;          /* generation; GATHER_ALL stays */
+    uint64_t generation;         /* that the client fetches for */
+    struct fetch_client *client; /* NULL: nothing is being fetched */
 };
 
 /* One run. */
@@ -89,13 +89,12 @@ void ps_gather_cancel(struct ps_gather *g, uint64_t generation)
     if (g->cancelled != GATHER_ALL)
         g->cancelled = generation;
     if (g->client && is_cancelled(g, g->generation))
-        net_fetch_cancel(g->client);
+        fetch_client_cancel(g->client);
     pthread_mutex_unlock(&g->lock);
 }
 
 /* The client that a cancel is to end; ST_CANCELLED: one came before. */
-static enum status set_client(struct ps_gather *g, struct net_fetch_client *client,
-                              uint64_t generation)
+static enum status set_client(struct ps_gather *g, struct fetch_client *client, uint64_t generation)
 {
     pthread_mutex_lock(&g->lock);
     g->client = client;
@@ -214,7 +213,7 @@ static enum status fetch_from(struct gathering *run, int holder)
 {
     struct ps_gather *g = run->g;
     const struct net_plan *p = run->r->plan;
-    struct net_fetch_client *client = NULL;
+    struct fetch_client *client = NULL;
     char why[CONTROL_TEXT_BYTES] = "";
     struct net_fetch_request request = {.generation = p->before,
                                         .step = p->step,
@@ -224,14 +223,14 @@ static enum status fetch_from(struct gathering *run, int holder)
         return ST_OK;
     if (run->n_here > 0)
         tell_progress(run, " are here already");
-    enum status st = net_fetch_create(run->from, &client);
+    enum status st = fetch_client_create(run->from, &client);
     if (st != ST_OK)
         goto done;
     TRY(set_client(g, client, p->generation));
-    st = net_fetch_run(client, &request, g->stall_ms, on_fetched, run, why);
+    st = fetch_client_run(client, &request, g->stall_ms, on_fetched, run, why);
 done:
     set_client(g, NULL, 0);
-    net_fetch_destroy(client);
+    fetch_client_destroy(client);
     if (st == ST_DEADLINE && run->n_new == 0 && g->stall_ms < STALL_MAX_MS)
         g->stall_ms *= 2;
     tell_end(run, st, why);

@@ -8,7 +8,7 @@
  * Owns:    while it runs, a channel to the server that it fetches from; from a run that did not
  *          succeed to the next (or forget), the chunks that it fetched, by reference.
  * Threads: one runs and forgets, any cancels.
- * Errors:  those of net_fetch_run; ST_NOT_FOUND, ST_RANGE: this server lacks a chunk itself;
+ * Errors:  those of fetch_client_run; ST_NOT_FOUND, ST_RANGE: this server lacks a chunk itself;
  *          logged, and how far it came. */
 #ifndef PS_SERVICE_SHARD_FETCH_H
 #define PS_SERVICE_SHARD_FETCH_H

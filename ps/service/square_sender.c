@@ -21,7 +21,7 @@ struct peer {
     struct square_sender *sender;
     char *addr;
     int number;
-    struct net_peer_client *client;
+    struct peer_client *client;
     pthread_t thread;
     int has_thread;
     double *square; /* [n] the thread's own copy of what it sends */
@@ -81,7 +81,7 @@ static int tell(struct peer *p, int64_t step, int *over, char why[CONTROL_TEXT_B
                                         .n = s->n,
                                         .square = p->square};
     struct net_squares_reply reply = {.answer = SQUARES_LATER};
-    if (net_peer_squares(p->client, &squares, CALL_MS, &reply, why) != ST_OK)
+    if (peer_client_squares(p->client, &squares, CALL_MS, &reply, why) != ST_OK)
         return 0;
     *over = reply.answer == SQUARES_OVER;
     if (reply.answer == SQUARES_TAKEN || *over)
@@ -126,7 +126,7 @@ static enum status add_peer(struct square_sender *s, const struct net_plan *plan
     p->addr = strdup(plan->servers.addr[number]);
     p->square = malloc((size_t)s->n * sizeof *p->square);
     TRY(p->addr && p->square ? ST_OK : ST_NOMEM);
-    TRY(net_peer_create(p->addr, &p->client));
+    TRY(peer_client_create(p->addr, &p->client));
     int err = pthread_create(&p->thread, NULL, peer_main, p);
     p->has_thread = err == 0;
     if (err)
@@ -196,12 +196,12 @@ void square_sender_destroy(struct square_sender *s)
     pthread_mutex_unlock(&s->lock);
     for (int i = 0; i < s->n_peers; i++)
         if (s->peers[i].has_thread)
-            net_peer_cancel(s->peers[i].client);
+            peer_client_cancel(s->peers[i].client);
     for (int i = 0; i < s->n_peers; i++) {
         struct peer *p = &s->peers[i];
         if (p->has_thread)
             pthread_join(p->thread, NULL);
-        net_peer_destroy(p->client);
+        peer_client_destroy(p->client);
         free(p->square);
         free(p->addr);
     }

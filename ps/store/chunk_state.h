@@ -65,8 +65,7 @@ struct ps_store {
     enum consistency_mode mode;
     int n_members, lockstep;
     struct ps_pool *pool;
-    struct net_shared
-        *segment; /* versions as they are sent, for members on this host; NULL: none */
+    struct segment *segment; /* versions as they are sent, for members on this host; NULL: none */
     struct ps_stragglers *stragglers;
     struct ps_norm *norm;       /* of each step; NULL: gradients are not clipped by it here */
     struct ps_samples *samples; /* guarded by the lock of the model's first chunk; NULL: that is not

@@ -20,8 +20,8 @@ struct ps_pool {
     _Atomic int closed; /* the owner has gone: nothing is kept any more */
     _Atomic int told;   /* the log says that the segment's memory cannot be had */
     struct shelf *shelves;
-    struct net_shared *segment; /* NULL: none */
-    _Atomic int segment_users;  /* the owner, and every buffer of the segment that is out */
+    struct segment *segment;   /* NULL: none */
+    _Atomic int segment_users; /* the owner, and every buffer of the segment that is out */
 };
 
 static void pool_unref(struct ps_pool *pool)
@@ -37,7 +37,7 @@ static void pool_unref(struct ps_pool *pool)
 static void release_segment(struct ps_pool *pool)
 {
     if (atomic_fetch_sub_explicit(&pool->segment_users, 1, memory_order_acq_rel) == 1)
-        net_shared_unref(pool->segment);
+        segment_unref(pool->segment);
 }
 
 /* Takes out the idle buffer that came back last, of those in the segment or of the others; NULL:
@@ -98,12 +98,12 @@ enum status ps_pool_create(int n_shelves, int keep, struct ps_pool **out)
     return ST_OK;
 }
 
-void ps_pool_share(struct ps_pool *pool, int shelf, struct net_shared *segment, size_t offset,
+void ps_pool_share(struct ps_pool *pool, int shelf, struct segment *segment, size_t offset,
                    size_t stride, int n)
 {
     struct shelf *s = &pool->shelves[shelf];
     if (!pool->segment)
-        pool->segment = net_shared_ref(segment);
+        pool->segment = segment_ref(segment);
     s->offset = offset;
     s->stride = stride;
     s->n_places = n < pool->keep ? n : pool->keep;
@@ -118,9 +118,9 @@ static int next_place(struct shelf *s)
 /* 0: there is no memory for the place, which will not be tried again. */
 static int reserve_place(struct ps_pool *pool, const struct shelf *s, int place)
 {
-    char why[SHARED_WHY_BYTES];
+    char why[SEGMENT_WHY_BYTES];
     size_t at = s->offset + (size_t)place * s->stride;
-    if (net_shared_reserve(pool->segment, at, s->stride, why) == ST_OK)
+    if (segment_reserve(pool->segment, at, s->stride, why) == ST_OK)
         return 1;
     if (!atomic_exchange(&pool->told, 1))
         LOG_W("shared memory: %s; versions without a place there go by TCP", why);
@@ -132,8 +132,8 @@ static enum status make_buf(struct ps_pool *pool, const struct shelf *s, int pla
 {
     if (place < 0 || !reserve_place(pool, s, place))
         return buf_create(bytes, out);
-    size_t at = s->offset + (size_t)place * s->stride + SHARED_STAMP_BYTES;
-    char *data = net_shared_data(pool->segment);
+    size_t at = s->offset + (size_t)place * s->stride + SEGMENT_STAMP_BYTES;
+    char *data = segment_data(pool->segment);
     return buf_create_shared(data + at, bytes, at + 1, out);
 }
 
@@ -159,7 +159,7 @@ enum status ps_pool_take(struct ps_pool *pool, int shelf, size_t bytes, int to_l
     }
     if (b->shared) {
         atomic_fetch_add_explicit(&pool->segment_users, 1, memory_order_relaxed);
-        net_shared_restamp(b->data);
+        segment_restamp(b->data);
     }
     atomic_store_explicit(&b->refs, 1, memory_order_relaxed);
     atomic_fetch_add_explicit(&pool->refs, 1, memory_order_relaxed);

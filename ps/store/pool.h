@@ -19,7 +19,7 @@ enum status ps_pool_create(int n_shelves, int keep, struct ps_pool **out);
 /* At most n (and `keep`) of the shelf's buffers will lie in the segment, the same for all shelves,
  * each behind its stamp, from `offset` on,
  * `stride` bytes apart. Before the first take. */
-void ps_pool_share(struct ps_pool *pool, int shelf, struct net_shared *segment, size_t offset,
+void ps_pool_share(struct ps_pool *pool, int shelf, struct segment *segment, size_t offset,
                    size_t stride, int n);
 /* A buffer of `bytes`, always the same for one shelf; not cleared, one reference. to_lend: in the
  * segment if there is still room. */

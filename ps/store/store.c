@@ -76,7 +76,7 @@ static enum status make_samples(struct ps_store *s)
 /* Bytes from one of a chunk's places in the segment to the next. */
 static size_t place_bytes(const struct ps_store *s, const struct chunk_state *c)
 {
-    return SHARED_STAMP_BYTES + ((dtype_bytes(c->version_dtype, c->n) + 63) & ~(size_t)63);
+    return SEGMENT_STAMP_BYTES + ((dtype_bytes(c->version_dtype, c->n) + 63) & ~(size_t)63);
 }
 
 /* Lays out places for versions in a segment that members on this host read. In lockstep those that
@@ -84,7 +84,7 @@ static size_t place_bytes(const struct ps_store *s, const struct chunk_state *c)
  * enough; else each member may read another. Versions that find no place go by TCP. */
 static void share_versions(struct ps_store *s)
 {
-    char why[SHARED_WHY_BYTES];
+    char why[SEGMENT_WHY_BYTES];
     size_t bytes = 0, at = 0;
     int n_places = s->lockstep ? 4 : 3 + s->n_members;
     n_places = n_places < PS_POOL_MAX_KEEP ? n_places : PS_POOL_MAX_KEEP;
@@ -92,7 +92,7 @@ static void share_versions(struct ps_store *s)
         bytes += place_bytes(s, &s->owned[i]) * (size_t)n_places;
     if (!s->cfg.shared_memory || bytes == 0)
         return;
-    if (net_shared_create_sparse(bytes, &s->segment, why) != ST_OK) {
+    if (segment_create_sparse(bytes, &s->segment, why) != ST_OK) {
         LOG_W("no shared memory: %s; payloads go by TCP", why);
         return;
     }
@@ -183,7 +183,7 @@ void ps_store_destroy(struct ps_store *s)
         pthread_mutex_destroy(&c->lock);
     }
     ps_pool_destroy(s->pool);
-    net_shared_unref(s->segment);
+    segment_unref(s->segment);
     ps_stragglers_destroy(s->stragglers);
     ps_norm_destroy(s->norm);
     ps_samples_destroy(s->samples);
@@ -222,9 +222,9 @@ const struct ps_stragglers *ps_store_stragglers(const struct ps_store *s)
     return s->stragglers;
 }
 
-void ps_store_segment(const struct ps_store *s, struct net_shared_name *out)
+void ps_store_segment(const struct ps_store *s, struct segment_name *out)
 {
-    net_shared_name_of(s->segment, out);
+    segment_name_of(s->segment, out);
 }
 
 int64_t ps_store_step(struct ps_store *s)

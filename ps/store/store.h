@@ -101,7 +101,7 @@ enum squares_answer ps_store_squares(struct ps_store *s, const struct net_square
                                      char why[CONTROL_TEXT_BYTES]);
 
 /* Where versions lie; none without shared memory. */
-void ps_store_segment(const struct ps_store *s, struct net_shared_name *out);
+void ps_store_segment(const struct ps_store *s, struct segment_name *out);
 
 /* Lowest version of the owned chunks, -1 before all have their first; without any owned chunk,
  * the job's last step. */

@@ -312,7 +312,7 @@ static void install(struct worker *w, const struct net_join_reply *r)
         link_hurry(w, &w->link[w->link_of[i]]);
 }
 
-static void request_first(struct worker *w, struct link *l, int init)
+static void exchange_request_first(struct worker *w, struct link *l, int init)
 {
     if (w->x && init && !w->has_first)
         parent_renew(w);
@@ -345,7 +345,7 @@ static void open_stream(struct worker *w, struct link *l, const struct net_join_
     l->lost = 0;
     l->state = LINK_STREAMING;
     if (!l->fetched)
-        request_first(w, l, r->answer == JOIN_INIT);
+        exchange_request_first(w, l, r->answer == JOIN_INIT);
     send_all(w, l);
     if (l == &w->link[w->link_of[0]] && w->soon == 1)
         exchange_leave_soon(w);

@@ -157,7 +157,7 @@ static void begin(struct server *s)
         STORY("%s finds %s damaged", n->name, m->name);
         sim_mark(MARK_unread);
     } else if (m || p->source != PLAN_CHECKPOINT)
-        st = ps_service_begin(s->service, p, (const struct ps_restore *)m);
+        st = ps_service_begin(s->service, p, (const struct checkpoint_restore *)m);
     if (st != ST_OK && !s->apply) {
         s->apply = p;
         sim_timer(s->node, AGAIN_MS * SIM_MS, TIMER_APPLY, (int64_t)p->generation);

@@ -6,20 +6,20 @@
 #include <stdlib.h>
 #include <string.h>
 
-struct net_peer_client {
+struct peer_client {
     int node, to, cancelled;
 };
 
-enum status __wrap_net_peer_create(const char *addr, struct net_peer_client **out);
-void __wrap_net_peer_destroy(struct net_peer_client *c);
-enum status __wrap_net_peer_gate(struct net_peer_client *c, const struct net_gate *gate,
-                                 int64_t deadline_ms, struct net_squares_reply *reply,
-                                 char why[CONTROL_TEXT_BYTES]);
-void __wrap_net_peer_cancel(struct net_peer_client *c);
+enum status __wrap_peer_client_create(const char *addr, struct peer_client **out);
+void __wrap_peer_client_destroy(struct peer_client *c);
+enum status __wrap_peer_client_gate(struct peer_client *c, const struct net_gate *gate,
+                                    int64_t deadline_ms, struct net_squares_reply *reply,
+                                    char why[CONTROL_TEXT_BYTES]);
+void __wrap_peer_client_cancel(struct peer_client *c);
 
-enum status __wrap_net_peer_create(const char *addr, struct net_peer_client **out)
+enum status __wrap_peer_client_create(const char *addr, struct peer_client **out)
 {
-    struct net_peer_client *c = sim_alloc(sizeof *c);
+    struct peer_client *c = sim_alloc(sizeof *c);
     c->node = sim.running;
     for (int i = 0; i < SIM_NODES; i++)
         if (!strcmp(addr, sim_address[i]))
@@ -28,7 +28,7 @@ enum status __wrap_net_peer_create(const char *addr, struct net_peer_client **ou
     return ST_OK;
 }
 
-void __wrap_net_peer_destroy(struct net_peer_client *c)
+void __wrap_peer_client_destroy(struct peer_client *c)
 {
 }
 
@@ -52,9 +52,9 @@ static struct sent *copy(const struct net_gate *gate)
     return s;
 }
 
-enum status __wrap_net_peer_gate(struct net_peer_client *c, const struct net_gate *gate,
-                                 int64_t deadline_ms, struct net_squares_reply *reply,
-                                 char why[CONTROL_TEXT_BYTES])
+enum status __wrap_peer_client_gate(struct peer_client *c, const struct net_gate *gate,
+                                    int64_t deadline_ms, struct net_squares_reply *reply,
+                                    char why[CONTROL_TEXT_BYTES])
 {
     const struct region *r = region_of(c->node);
     if (gate->n > 16)
@@ -73,7 +73,7 @@ enum status __wrap_net_peer_gate(struct net_peer_client *c, const struct net_gat
     return k->st;
 }
 
-void __wrap_net_peer_cancel(struct net_peer_client *c)
+void __wrap_peer_client_cancel(struct peer_client *c)
 {
     c->cancelled = 1;
     fiber_wake(c);
@@ -110,6 +110,6 @@ void gate_request(struct region *r, struct sim_call *k)
               reply->answer == SQUARES_TAKEN  ? "taken"
               : reply->answer == SQUARES_OVER ? "over"
                                               : "later");
-    net_gate_free(&gate);
+    message_gate_free(&gate);
     sim_call_answer(k, reply);
 }

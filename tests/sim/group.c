@@ -278,7 +278,7 @@ enum status group_first_join(void *ctx, const struct net_join *join, char *why, 
     struct region *r = ctx;
     const struct region_checkpoint *c = on_disk[r->node];
     const struct plan_first first = {.join = join, .servers = sim_region_hosts(r->index)};
-    const struct ps_parent_version none = {0};
+    const struct checkpoint_parent_version none = {0};
     if (r->first)
         return ST_OK;
     enum status st = ps_region_check(r->region, join, why, why_bytes);
@@ -301,13 +301,14 @@ void group_begin_at(struct region *r, struct net_plan *p, const struct region_ch
     STORY("%s: generation " TERM_FMT " from step %lld", sim.node[r->node].name,
           TERM_ARG(p->generation), (long long)p->step);
     CHECK(ps_service_begin(r->service, p,
-                           from ? (const struct ps_restore *)&from->manifest : NULL) == ST_OK);
+                           from ? (const struct checkpoint_restore *)&from->manifest : NULL) ==
+          ST_OK);
 }
 
 /* As servers begin it: each at its own time. */
 static void begin(struct region *r, struct net_plan *p, const struct region_checkpoint *c)
 {
-    static const struct ps_parent_version none = {0};
+    static const struct checkpoint_parent_version none = {0};
     struct region *second = region_second(r);
     sim_keep_plan(p);
     ps_region_plans(r->region, p, c ? &c->parent : &none);
@@ -357,7 +358,7 @@ static void begin_first(struct region *r)
         return;
     }
     const struct net_join join = {.job = r->first->job, .chunks = r->first->chunks};
-    struct ps_manifest from = {.step = 0};
+    struct checkpoint_manifest from = {.step = 0};
     struct net_plan *p;
     struct plan_first first = {.generation = next_number(r),
                                .ps0 = sim.node[r->node].incarnation,
@@ -368,7 +369,7 @@ static void begin_first(struct region *r)
     if (c) {
         from.step = c->step;
         from.job = c->manifest.plan->job;
-        from.progress = (struct ps_progress){.known = 1, .position = c->manifest.position};
+        from.progress = (struct checkpoint_progress){.known = 1, .position = c->manifest.position};
         first.from = &from;
     }
     ledger_start(r, c, 0);

@@ -164,15 +164,15 @@ static enum status make_first(struct lead *l, const struct coord_plan_view *v,
 {
     const struct net_join join = {.job = l->first->job, .chunks = l->first->chunks};
     const struct sim_manifest *m = v->source == PLAN_CHECKPOINT ? l->restore : NULL;
-    struct ps_manifest from = {.step = 0};
+    struct checkpoint_manifest from = {.step = 0};
     if (m) {
         from.step = m->step;
         from.job = m->plan->job;
         from.progress =
-            (struct ps_progress){.known = 1,
-                                 .position = m->position,
-                                 .n_contributed = m->n_contributed,
-                                 .contributed = (struct net_contribution *)m->contributed};
+            (struct checkpoint_progress){.known = 1,
+                                         .position = m->position,
+                                         .n_contributed = m->n_contributed,
+                                         .contributed = (struct net_contribution *)m->contributed};
     }
     const struct plan_first first = {.generation = v->generation,
                                      .ps0 = l->incarnation,

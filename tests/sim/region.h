@@ -38,7 +38,7 @@ struct region_checkpoint {
     int64_t step;
     struct sim_manifest manifest;
     struct sim_file file;
-    struct ps_parent_version parent;
+    struct checkpoint_parent_version parent;
     struct ledger_chunk ledger[SIM_CHUNKS];
 };
 

@@ -120,13 +120,13 @@ void net_server_control_reply(struct net_server *s, uint64_t call,
 }
 
 /* --wrap: the others of that header are production code. */
-enum status __wrap_net_fetch_create(const char *addr, struct net_fetch_client **out);
-void __wrap_net_fetch_destroy(struct net_fetch_client *c);
-void __wrap_net_fetch_cancel(struct net_fetch_client *c);
-enum status __wrap_net_fetch_run(struct net_fetch_client *c,
-                                 const struct net_fetch_request *request, int64_t stall_ms,
-                                 enum status (*take)(void *ctx, const struct net_fetched *chunk),
-                                 void *ctx, char why[CONTROL_TEXT_BYTES]);
+enum status __wrap_fetch_client_create(const char *addr, struct fetch_client **out);
+void __wrap_fetch_client_destroy(struct fetch_client *c);
+void __wrap_fetch_client_cancel(struct fetch_client *c);
+enum status __wrap_fetch_client_run(struct fetch_client *c, const struct net_fetch_request *request,
+                                    int64_t stall_ms,
+                                    enum status (*take)(void *ctx, const struct net_fetched *chunk),
+                                    void *ctx, char why[CONTROL_TEXT_BYTES]);
 
 static int n_slots_of(const struct sim_manifest *m)
 {
@@ -134,10 +134,10 @@ static int n_slots_of(const struct sim_manifest *m)
 }
 
 /* Of a checkpoint: what lies in the files of the manifest that the plan names. */
-enum status __wrap_ps_restore_read(const struct ps_restore *r, int64_t first, int64_t n,
-                                   float *value, float *slots, int64_t *version);
-enum status __wrap_ps_restore_read(const struct ps_restore *r, int64_t first, int64_t n,
-                                   float *value, float *slots, int64_t *version)
+enum status __wrap_checkpoint_restore_read(const struct checkpoint_restore *r, int64_t first,
+                                           int64_t n, float *value, float *slots, int64_t *version);
+enum status __wrap_checkpoint_restore_read(const struct checkpoint_restore *r, int64_t first,
+                                           int64_t n, float *value, float *slots, int64_t *version)
 {
     const struct sim_manifest *m = (const struct sim_manifest *)r;
     size_t bytes = (size_t)n * sizeof(float);
@@ -155,8 +155,10 @@ enum status __wrap_ps_restore_read(const struct ps_restore *r, int64_t first, in
     return ST_CORRUPT;
 }
 
-enum status __wrap_ps_restore_samples(const struct ps_restore *r, uint64_t **list, size_t *n);
-enum status __wrap_ps_restore_samples(const struct ps_restore *r, uint64_t **list, size_t *n)
+enum status __wrap_checkpoint_restore_samples(const struct checkpoint_restore *r, uint64_t **list,
+                                              size_t *n);
+enum status __wrap_checkpoint_restore_samples(const struct checkpoint_restore *r, uint64_t **list,
+                                              size_t *n)
 {
     const struct sim_manifest *m = (const struct sim_manifest *)r;
     *list = NULL;
@@ -172,23 +174,23 @@ enum status __wrap_ps_restore_samples(const struct ps_restore *r, uint64_t **lis
     return ST_OK;
 }
 
-struct net_fetch_client {
+struct fetch_client {
     int server;
     int cancelled;
 };
 
-enum status __wrap_net_fetch_create(const char *addr, struct net_fetch_client **out)
+enum status __wrap_fetch_client_create(const char *addr, struct fetch_client **out)
 {
     *out = sim_alloc(sizeof **out);
     (*out)->server = sim_server_at(addr);
     return (*out)->server < 0 ? ST_INVALID : ST_OK;
 }
 
-void __wrap_net_fetch_destroy(struct net_fetch_client *c)
+void __wrap_fetch_client_destroy(struct fetch_client *c)
 {
 }
 
-void __wrap_net_fetch_cancel(struct net_fetch_client *c)
+void __wrap_fetch_client_cancel(struct fetch_client *c)
 {
     c->cancelled = 1;
 }
@@ -211,10 +213,10 @@ static enum status hand_over(int server, const struct net_fetch_request *request
     return take(ctx, &f);
 }
 
-enum status __wrap_net_fetch_run(struct net_fetch_client *c,
-                                 const struct net_fetch_request *request, int64_t stall_ms,
-                                 enum status (*take)(void *ctx, const struct net_fetched *chunk),
-                                 void *ctx, char why[CONTROL_TEXT_BYTES])
+enum status __wrap_fetch_client_run(struct fetch_client *c, const struct net_fetch_request *request,
+                                    int64_t stall_ms,
+                                    enum status (*take)(void *ctx, const struct net_fetched *chunk),
+                                    void *ctx, char why[CONTROL_TEXT_BYTES])
 {
     struct server *from = sim_server(c->server);
     struct net_fetch_reply reply = {.n = 0};

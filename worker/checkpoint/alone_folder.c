@@ -97,24 +97,25 @@ done:
 }
 
 /* Values, slots and step of a checkpoint become those of the updates. */
-static enum status load(const struct alone_folder_config *cfg, const struct ps_restore *r)
+static enum status load(const struct alone_folder_config *cfg, const struct checkpoint_restore *r)
 {
     struct updates_state state;
     enum status st = ST_OK;
-    int64_t step = ps_restore_manifest(r)->step;
+    int64_t step = checkpoint_restore_manifest(r)->step;
     CHECK(updates_state(cfg->updates, &state));
     for (int i = 0; i < cfg->chunks->n_chunks; i++) {
         const struct net_chunk *c = &cfg->chunks->chunks[i];
         int averages = cfg->chunks->params[c->param].rule == PARAM_AVERAGE;
         int64_t version = -1;
-        if (!ps_restore_holds(r, c->first, c->n_elems)) {
+        if (!checkpoint_restore_holds(r, c->first, c->n_elems)) {
             LOG_E("the checkpoint at step %" PRId64 " lies in several servers' own folders; copy "
                   "all of its files into one, and give that",
                   step);
             return ST_NOT_FOUND;
         }
-        TRY(ps_restore_read(r, c->first, c->n_elems, state.params + c->first,
-                            averages ? NULL : state.slots + state.n_slots * c->first, &version));
+        TRY(checkpoint_restore_read(r, c->first, c->n_elems, state.params + c->first,
+                                    averages ? NULL : state.slots + state.n_slots * c->first,
+                                    &version));
         if (version != step) {
             LOG_E("the checkpoint at step %" PRId64 " has parameters of step %" PRId64
                   ", too; a worker alone goes on from one step",
@@ -127,7 +128,7 @@ done:
 }
 
 /* The job has fewer steps than were made. */
-static void say_past(const struct alone_folder_config *cfg, const struct ps_manifest *m)
+static void say_past(const struct alone_folder_config *cfg, const struct checkpoint_manifest *m)
 {
     const struct net_job *job = cfg->job;
     if (cfg->epochs > 0)
@@ -141,12 +142,12 @@ static void say_past(const struct alone_folder_config *cfg, const struct ps_mani
               m->step, job->train_steps);
 }
 
-static enum status check(const struct alone_folder_config *cfg, const struct ps_manifest *m)
+static enum status check(const struct alone_folder_config *cfg, const struct checkpoint_manifest *m)
 {
     const struct net_join join = {
         .job = *cfg->job, .chunks = cfg->chunks, .trained_on = cfg->trained_on};
     char why[640];
-    enum status st = ps_match_restored(m, &join, why, sizeof why);
+    enum status st = checkpoint_job_check_restored(m, &join, why, sizeof why);
     if (st != ST_OK) {
         LOG_E("%s", why);
     } else if (m->step > cfg->job->train_steps) {
@@ -164,24 +165,24 @@ static enum status check(const struct alone_folder_config *cfg, const struct ps_
 
 /* Replaces *found, the result of an earlier look or NULL, by the newest checkpoint if that is
  * another one. Refuses a checkpoint that does not fit the job. */
-static enum status find(const struct alone_folder_config *cfg, struct ps_restore **found)
+static enum status find(const struct alone_folder_config *cfg, struct checkpoint_restore **found)
 {
     const char *path = cfg->restore ? cfg->restore : cfg->path;
-    struct ps_restore *r = NULL;
-    enum status st = ps_restore_find(path, &r);
+    struct checkpoint_restore *r = NULL;
+    enum status st = checkpoint_restore_find(path, &r);
     if (st == ST_NOT_FOUND && !cfg->restore)
         return ST_OK;
     if (st == ST_NOT_FOUND)
         LOG_E("--restore: there is no checkpoint in %s", path);
     if (st != ST_OK)
         return st;
-    const struct ps_manifest *m = ps_restore_manifest(r);
-    const struct ps_manifest *before = *found ? ps_restore_manifest(*found) : NULL;
+    const struct checkpoint_manifest *m = checkpoint_restore_manifest(r);
+    const struct checkpoint_manifest *before = *found ? checkpoint_restore_manifest(*found) : NULL;
     if (before && before->generation == m->generation && before->step == m->step) {
-        ps_restore_close(r);
+        checkpoint_restore_close(r);
         return ST_OK;
     }
-    ps_restore_close(*found);
+    checkpoint_restore_close(*found);
     *found = r;
     LOG_I("found a checkpoint at step %" PRId64 ": %s", m->step, path);
     return check(cfg, m);
@@ -189,15 +190,15 @@ static enum status find(const struct alone_folder_config *cfg, struct ps_restore
 
 /* Loads the checkpoint into the updates. r NULL: the run starts at step 0. */
 static enum status restore(struct alone_folder *f, const struct alone_folder_config *cfg,
-                           const struct ps_restore *r)
+                           const struct checkpoint_restore *r)
 {
     enum status st = ST_OK;
     if (!r)
         return ST_OK;
-    const struct ps_manifest *m = ps_restore_manifest(r);
+    const struct checkpoint_manifest *m = checkpoint_restore_manifest(r);
     TRY(load(cfg, r));
     f->step = m->step;
-    f->position = ps_manifest_position(m);
+    f->position = checkpoint_manifest_position(m);
     f->rounding = m->job.rounding;
     updates_resume(cfg->updates, f->step, f->position);
 done:
@@ -206,24 +207,24 @@ done:
 
 static enum status claim(struct alone_folder *f)
 {
-    enum status st = ps_folder_claim(f->path, process_incarnation(), f->name, 0, &f->lease);
-    f->generation = ps_term(f->lease.epoch, 1);
+    enum status st = checkpoint_folder_claim(f->path, process_incarnation(), f->name, 0, &f->lease);
+    f->generation = checkpoint_term(f->lease.epoch, 1);
     return st;
 }
 
 enum status alone_folder_open(const struct alone_folder_config *cfg, struct alone_folder *out)
 {
     struct alone_folder f = {.path = cfg->path, .lock_fd = -1};
-    struct ps_restore *found = NULL;
+    struct checkpoint_restore *found = NULL;
     enum status st = ST_OK;
     snprintf(f.name, sizeof f.name, OWNER_ALONE_PREFIX "%.64s:%ld", cfg->host, (long)getpid());
-    TRY(ps_folder_make(cfg->path));
-    TRY(ps_owner_check(cfg->path, NULL, cfg->take_over));
+    TRY(checkpoint_folder_make(cfg->path));
+    TRY(checkpoint_owner_check(cfg->path, NULL, cfg->take_over));
     TRY(lock(&f, cfg->take_over));
     TRY(find(cfg, &found)); /* a start that fails here leaves the folder to its owner */
     TRY(restore(&f, cfg, found));
-    const struct ps_restore *before = found;
-    if (ps_folder_id(cfg->path, f.id) != ST_OK)
+    const struct checkpoint_restore *before = found;
+    if (checkpoint_folder_id(cfg->path, f.id) != ST_OK)
         f.id[0] = 0;
     TRY(claim(&f));
     TRY(find(cfg, &found)); /* the previous owner may have written one before the claim */
@@ -231,11 +232,11 @@ enum status alone_folder_open(const struct alone_folder_config *cfg, struct alon
         TRY(restore(&f, cfg, found));
     if (f.lock_fd < 0)
         TRY(replace_lock(&f));
-    const struct ps_sweep sweep = {.owner = &f.lease};
-    if (ps_folder_sweep(cfg->path, &sweep) != ST_OK)
+    const struct checkpoint_sweep sweep = {.owner = &f.lease};
+    if (checkpoint_retention_sweep(cfg->path, &sweep) != ST_OK)
         LOG_W("%s could not be tidied up", cfg->path);
 done:
-    ps_restore_close(found);
+    checkpoint_restore_close(found);
     if (st == ST_OK)
         *out = f;
     else

@@ -31,7 +31,7 @@ struct alone_folder_config {
 struct alone_folder {
     const char *path; /* borrowed */
     int lock_fd;      /* -1: none */
-    struct ps_lease lease;
+    struct checkpoint_lease lease;
     char id[FOLDER_ID_BYTES];     /* empty: none could be made */
     char name[ALONE_NAME_BYTES];  /* of this process, in the lease and in files */
     uint64_t generation;          /* of what this process writes */

@@ -22,7 +22,7 @@ struct alone_saver {
     struct alone_folder folder;
     struct updates_state state;
     float *values, *slots; /* the copy */
-    struct ps_checkpoint_chunk *list;
+    struct checkpoint_shard_chunk *list;
     int *shard; /* [n_chunks] all in file 0 */
     char *server;
     pthread_t thread;
@@ -36,16 +36,16 @@ struct alone_saver {
     int64_t next_ns;
     int is_best; /* the copy; then all of `best` but its id is set */
     int best_is_kept;
-    struct ps_best best;
+    struct checkpoint_best best;
 };
 
-static void fill_file(const struct alone_saver *s, int64_t step, struct ps_checkpoint_file *f)
+static void fill_file(const struct alone_saver *s, int64_t step, struct checkpoint_shard_file *f)
 {
     static int member = 0;
     const struct alone_folder *from = &s->folder;
     struct updates_state state;
     CHECK(updates_state(s->cfg.folder.updates, &state));
-    *f = (struct ps_checkpoint_file){
+    *f = (struct checkpoint_shard_file){
         .folder = from->path,
         .step = step,
         .generation = from->generation,
@@ -61,54 +61,56 @@ static void fill_file(const struct alone_saver *s, int64_t step, struct ps_check
     memcpy(f->home, from->id, sizeof f->home);
 }
 
-static enum status write_manifest(const struct alone_saver *s, const struct ps_checkpoint_file *f,
+static enum status write_manifest(const struct alone_saver *s,
+                                  const struct checkpoint_shard_file *f,
                                   struct safetensors_written *file)
 {
     char why[MANIFEST_WHY_BYTES] = "";
-    const struct ps_manifest m = {.step = f->step,
-                                  .generation = f->generation,
-                                  .job = s->job,
-                                  .chunks = (struct chunks *)f->chunks,
-                                  .n_files = 1,
-                                  .files = file,
-                                  .shard = s->shard,
-                                  .trained_on = (char *)(uintptr_t)s->cfg.folder.trained_on,
-                                  .progress = f->progress};
-    const struct ps_folder_check here = {.here = NULL};
-    enum status st = ps_folder_check_files(f->folder, &m, &here, why);
+    const struct checkpoint_manifest m = {.step = f->step,
+                                          .generation = f->generation,
+                                          .job = s->job,
+                                          .chunks = (struct chunks *)f->chunks,
+                                          .n_files = 1,
+                                          .files = file,
+                                          .shard = s->shard,
+                                          .trained_on = (char *)(uintptr_t)s->cfg.folder.trained_on,
+                                          .progress = f->progress};
+    const struct checkpoint_folder_check here = {.here = NULL};
+    enum status st = checkpoint_folder_check_files(f->folder, &m, &here, why);
     if (st != ST_OK)
         LOG_W("checkpoint at step %" PRId64 ": %s: %s", f->step, status_text(st), why);
     if (st == ST_OK)
-        st = ps_folder_still_owner(f->folder, &s->folder.lease);
+        st = checkpoint_folder_still_owner(f->folder, &s->folder.lease);
     if (st == ST_OK)
-        st = ps_manifest_write(f->folder, &m);
+        st = checkpoint_manifest_write(f->folder, &m);
     return st;
 }
 
 /* The copy, made of this step, becomes a checkpoint; best: and the best one, *kept: 1 if it is that
  * now; NULL: not that. */
-static enum status save(struct alone_saver *s, int64_t step, struct ps_best *best, int *kept)
+static enum status save(struct alone_saver *s, int64_t step, struct checkpoint_best *best,
+                        int *kept)
 {
-    struct ps_checkpoint_file f;
+    struct checkpoint_shard_file f;
     struct safetensors_written file;
     fill_file(s, step, &f);
     for (int i = 0; i < f.chunks->n_chunks; i++)
         s->list[i].version = step;
-    enum status st = ps_checkpoint_write(&f, s->list, f.chunks->n_chunks, &file);
+    enum status st = checkpoint_shard_file_write(&f, s->list, f.chunks->n_chunks, &file);
     if (st == ST_OK)
         st = write_manifest(s, &f, &file);
-    const struct ps_checkpoint_id id = {f.generation, step};
+    const struct checkpoint_id id = {f.generation, step};
     if (st == ST_OK && best)
-        st = ps_folder_still_owner(f.folder, &s->folder.lease);
+        st = checkpoint_folder_still_owner(f.folder, &s->folder.lease);
     if (st == ST_OK && best) {
         best->id = id;
-        *kept = ps_best_write(f.folder, best) == ST_OK;
+        *kept = checkpoint_best_write(f.folder, best) == ST_OK;
         if (!*kept)
             LOG_W("%s/best: not written: the checkpoint at step %" PRId64
                   " is not kept for being the best",
                   f.folder, step);
     }
-    struct ps_sweep sweep = {.owner = &s->folder.lease};
+    struct checkpoint_sweep sweep = {.owner = &s->folder.lease};
     if (st == ST_OK) {
         LOG_I("checkpoint at step %" PRId64 ": %s, %.1f MB", step, f.folder,
               (double)file.bytes * 1e-6);
@@ -118,7 +120,7 @@ static enum status save(struct alone_saver *s, int64_t step, struct ps_best *bes
         LOG_W("checkpoint at step %" PRId64 " given up; training goes on", step);
         sweep.given_up = id;
     }
-    enum status swept = st == ST_REFUSED ? st : ps_folder_sweep(f.folder, &sweep);
+    enum status swept = st == ST_REFUSED ? st : checkpoint_retention_sweep(f.folder, &sweep);
     if (swept != ST_OK && swept != ST_REFUSED)
         LOG_W("checkpoint at step %" PRId64 ": its folder %s could not be tidied up", step,
               f.folder);
@@ -136,7 +138,7 @@ static void *saver_main(void *arg)
             continue;
         }
         int64_t step = s->copied;
-        struct ps_best best = s->best, *is_best = s->is_best ? &best : NULL;
+        struct checkpoint_best best = s->best, *is_best = s->is_best ? &best : NULL;
         s->is_best = 0;
         pthread_mutex_unlock(&s->lock);
         int kept = 0;
@@ -169,7 +171,7 @@ static enum status take_memory(struct alone_saver *s)
     for (int i = 0; i < c->n_chunks; i++) {
         const struct net_chunk *k = &c->chunks[i];
         int has = n_slots > 0 && c->params[k->param].rule != PARAM_AVERAGE;
-        s->list[i] = (struct ps_checkpoint_chunk){
+        s->list[i] = (struct checkpoint_shard_chunk){
             .chunk = i,
             .value = s->values + k->first,
             .slots = has ? s->slots + (int64_t)n_slots * k->first : NULL};
@@ -307,7 +309,8 @@ enum status alone_saver_at_step(void *ctx, int64_t step)
     return st;
 }
 
-enum status alone_saver_best(struct alone_saver *s, int64_t step, const struct ps_best *best)
+enum status alone_saver_best(struct alone_saver *s, int64_t step,
+                             const struct checkpoint_best *best)
 {
     pthread_mutex_lock(&s->lock);
     wait_until_written(s);
@@ -331,10 +334,10 @@ int alone_saver_best_is_kept(struct alone_saver *s)
     return kept;
 }
 
-enum status alone_saver_found_best(const struct alone_saver *s, struct ps_best *out)
+enum status alone_saver_found_best(const struct alone_saver *s, struct checkpoint_best *out)
 {
-    struct ps_best best;
-    enum status st = ps_best_find(s->folder.path, s->cfg.folder.restore, &best);
+    struct checkpoint_best best;
+    enum status st = checkpoint_best_find(s->folder.path, s->cfg.folder.restore, &best);
     if (st == ST_OK && best.id.step > s->folder.step)
         st = ST_NOT_FOUND;
     if (st == ST_OK)

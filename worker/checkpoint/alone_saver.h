@@ -30,13 +30,14 @@ enum status alone_saver_at_step(void *ctx, int64_t step);
 /* Likewise, before at_step of that step: the parameters did better on the validation data than all
  * before. Their checkpoint is made, and named as the best one when it is there. best: all but its
  * id. */
-enum status alone_saver_best(struct alone_saver *s, int64_t step, const struct ps_best *best);
+enum status alone_saver_best(struct alone_saver *s, int64_t step,
+                             const struct checkpoint_best *best);
 /* Waits for what is being written. 1: what alone_saver_best was given last is on the disk, and
  * named; 0: it could not be. */
 int alone_saver_best_is_kept(struct alone_saver *s);
 /* What the folder says of the best checkpoint, at a step that training has come to.
  * ST_NOT_FOUND: nothing; ST_IO: it cannot be read now (logged). */
-enum status alone_saver_found_best(const struct alone_saver *s, struct ps_best *out);
+enum status alone_saver_found_best(const struct alone_saver *s, struct checkpoint_best *out);
 /* The next at_step makes the last checkpoint and ends training. */
 void alone_saver_stop_soon(struct alone_saver *s);
 /* Training is done at `step`, and its checkpoint is on the disk. ST_FULL, ST_IO: it could not be

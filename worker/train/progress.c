@@ -98,7 +98,7 @@ static void draw_wait(struct progress *p, const char *whom, int64_t ms)
     char text[BAR_TEXT_BYTES], short_whom[WHOM_BYTES], sentence[STATUS_SENTENCE_BYTES];
     if (whom) {
         utf8_copy_words(short_whom, sizeof short_whom, whom);
-        net_waiting_text(short_whom, ms, sentence);
+        net_status_waiting_text(short_whom, ms, sentence);
         snprintf(text, sizeof text, "step %" PRId64 "/%" PRId64 "  %.100s", p->at.global_step,
                  p->cfg.train_steps, sentence);
         bar_draw(&p->bar, share_done(p), text, 1);

@@ -27,7 +27,7 @@ static void *take_grads(struct tower *t, enum dtype dtype)
     if (t->index == 0 && x && x->ops->gradients)
         t->segment = x->ops->gradients(x->ctx, dtype);
     if (t->segment)
-        return net_shared_data(t->segment);
+        return segment_data(t->segment);
     t->own_grads = aligned_take(bytes);
     return t->own_grads;
 }
@@ -158,7 +158,7 @@ void tower_destroy(struct tower *t)
     split_tower_destroy(t->stages);
     dataset_order_destroy(t->order);
     free(t->own_grads);
-    net_shared_unref(t->segment);
+    segment_unref(t->segment);
     free(t->grad_of);
     free(t->grad16_of);
     free(t->param_of);
@@ -184,7 +184,7 @@ struct member_steps tower_steps(const struct tower *t, const struct updates *x, 
 uint64_t tower_position(const struct tower *t, int64_t local_step)
 {
     const struct member_steps m = tower_steps(t, NULL, 0);
-    return member_position(&m, local_step) + (uint64_t)t->spec.first;
+    return member_steps_position(&m, local_step) + (uint64_t)t->spec.first;
 }
 
 /* The tower's part of the training set's samples from the global position on. */
@@ -227,7 +227,7 @@ enum status tower_make_reader(struct tower *t)
     const struct dataset *d = t->cfg->train;
     if (t->cfg->own_pace) /* which samples are next comes with the step's last answer */
         return ST_OK;
-    if (t->data || (dataset_is_bytes(d) && !d->in_file && !job_augments(&t->now.augment)))
+    if (t->data || (dataset_is_bytes(d) && !d->in_file && !job_input_augments(&t->now.augment)))
         return ST_OK;
     TRY(tower_batch_create(d, t->spec.n, &t->ahead));
     TRY(read_ahead_create(read_in_thread, t, t->index, &t->reader));

@@ -17,15 +17,15 @@ struct tower {
     struct tower_spec spec;
     int index;
     struct split_tower *stages;
-    float *grads;               /* flat block, as params; NULL: rounded, */
-    uint16_t *grads16;          /* to the wire's dtype, on the device */
-    void *own_grads;            /* the one of them if it is the tower's own, else NULL */
-    struct net_shared *segment; /* in which they lie, else NULL: a reference, because a device may
+    float *grads;            /* flat block, as params; NULL: rounded, */
+    uint16_t *grads16;       /* to the wire's dtype, on the device */
+    void *own_grads;         /* the one of them if it is the tower's own, else NULL */
+    struct segment *segment; /* in which they lie, else NULL: a reference, because a device may
                                    hold on to them until its plan is gone */
-    float **grad_of;            /* [n_params] into grads, */
-    uint16_t **grad16_of;       /* or into grads16; NULL: not that */
-    const float **param_of;     /* [n_params] into params */
-    struct net_place place;     /* of the worker */
+    float **grad_of;         /* [n_params] into grads, */
+    uint16_t **grad16_of;    /* or into grads16; NULL: not that */
+    const float **param_of;  /* [n_params] into params */
+    struct net_place place;  /* of the worker */
     struct dataset_order *order;
     const struct backend_data *data; /* what it reads, on its device; NULL: it is not there */
     struct tower_batch now;          /* of the step */
@@ -55,7 +55,7 @@ void tower_destroy(struct tower *t); /* NULL is fine */
 void tower_set_place(struct tower *t, const struct net_place *place);
 /* The global position of its first sample of the worker's local step. */
 uint64_t tower_position(const struct tower *t, int64_t local_step);
-/* The same without its part of the batch; x, own_pace: for member_position_now. */
+/* The same without its part of the batch; x, own_pace: for member_steps_position_now. */
 struct member_steps tower_steps(const struct tower *t, const struct updates *x, int own_pace);
 /* Training, once t->data is known: a thread for tower_read_ahead, where reading is work: samples
  * become floats, are augmented, or lie in a file. */

@@ -10,7 +10,7 @@ enum { PAGE_BYTES = 4096 };
 enum status tower_batch_create(const struct dataset *d, int n_samples, struct tower_batch *b)
 {
     size_t n = (size_t)n_samples, elems = (size_t)shape_elems(&d->sample);
-    int floats = !dataset_is_bytes(d), augments = job_augments(&b->augment);
+    int floats = !dataset_is_bytes(d), augments = job_input_augments(&b->augment);
     b->item = calloc(n, sizeof *b->item);
     b->position = calloc(n, sizeof *b->position);
     b->images = calloc(n, sizeof *b->images);

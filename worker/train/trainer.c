@@ -62,7 +62,7 @@ static enum status collect(struct trainer *t)
     int asked = 0;
     const struct member_steps m = {
         .updates = t->cfg.updates, .place = &t->towers[0]->place, .own_pace = t->cfg.own_pace};
-    return member_collect(&m, t->cfg.chunks->n_chunks, t->cfg.train_steps, INT64_MAX, &asked);
+    return member_steps_collect(&m, t->cfg.chunks->n_chunks, t->cfg.train_steps, INT64_MAX, &asked);
 }
 
 static enum status no_memory(int n_towers)
@@ -446,7 +446,7 @@ static enum status data_place(struct trainer *t)
 {
     enum status st = ST_OK;
     TRY(device_data_create(&t->data));
-    for (int i = 0; i < t->cfg.n_towers && !job_augments(&t->cfg.augment); i++)
+    for (int i = 0; i < t->cfg.n_towers && !job_input_augments(&t->cfg.augment); i++)
         TRY(device_data_get(t->data, &t->towers[i]->spec, t->cfg.train, &t->towers[i]->data));
     for (int i = 0; i < t->cfg.n_towers; i++)
         TRY(tower_make_reader(t->towers[i]));

@@ -157,7 +157,7 @@ static enum status layer_arrive(struct trainer *t, int layer, int64_t step, int 
 
 int64_t trainer_lowest_version(struct trainer *t)
 {
-    return member_lowest_version(t->cfg.updates, t->cfg.chunks->n_chunks);
+    return member_steps_lowest_version(t->cfg.updates, t->cfg.chunks->n_chunks);
 }
 
 int64_t trainer_global_step(struct trainer *t, int64_t local_step)

@@ -53,7 +53,7 @@ static enum status layer_load(struct trainer *t, struct tower *w, int layer, int
 static uint64_t first_sample(const struct trainer *t, const struct tower *w, int64_t step)
 {
     const struct member_steps m = tower_steps(w, t->cfg.updates, t->cfg.own_pace);
-    return member_position_now(&m, step) + (uint64_t)w->spec.first;
+    return member_steps_position_now(&m, step) + (uint64_t)w->spec.first;
 }
 
 static enum status tower_step(struct trainer *t, struct tower *w, int64_t step)

@@ -19,7 +19,7 @@ enum { BLOCK = 4096 }; /* elements that are converted at a time */
 struct weights_source {
     const char *flag, *path;       /* borrowed */
     struct safetensors_file *file; /* one of these */
-    struct ps_restore *checkpoint;
+    struct checkpoint_restore *checkpoint;
     struct weights_tensor *tensors;
     int n;
     struct unwrapped *unwrapped; /* [n_unwrapped], sorted by name */
@@ -110,11 +110,11 @@ static enum status open_checkpoint(struct weights_source *s)
               s->flag, s->path);
         return ST_UNSUPPORTED;
     }
-    st = ps_restore_find(s->path, &s->checkpoint);
+    st = checkpoint_restore_find(s->path, &s->checkpoint);
     if (st == ST_NOT_FOUND)
         LOG_E("--%s=%s: there is no checkpoint", s->flag, s->path);
     TRY(st);
-    const struct chunks *chunks = ps_restore_manifest(s->checkpoint)->chunks;
+    const struct chunks *chunks = checkpoint_restore_manifest(s->checkpoint)->chunks;
     TRY(table_take(s, chunks->n_params));
     for (; s->n < chunks->n_params; s->n++) {
         const struct net_param *p = &chunks->params[s->n];
@@ -134,7 +134,7 @@ int weights_source_is_checkpoint(const char *path)
     struct stat st;
     size_t n = strlen(path);
     return (stat(path, &st) == 0 && S_ISDIR(st.st_mode)) ||
-           (n > 5 && strcmp(path + n - 5, ".json") == 0) || ps_best_is(path);
+           (n > 5 && strcmp(path + n - 5, ".json") == 0) || checkpoint_best_is(path);
 }
 
 /* Returns true if a wrapper of PyTorch adds the part [part, part + n) to a tensor's name. Their own
@@ -223,7 +223,7 @@ void weights_source_close(struct weights_source *s)
     if (!s)
         return;
     safetensors_close(s->file);
-    ps_restore_close(s->checkpoint);
+    checkpoint_restore_close(s->checkpoint);
     free(s->tensors);
     free(s->unwrapped);
     free(s->names);
@@ -267,7 +267,7 @@ int weights_source_told(const struct weights_source *s, struct weights_told *out
 {
     if (s->file)
         return weights_told_read(s->file, out);
-    const struct ps_manifest *m = ps_restore_manifest(s->checkpoint);
+    const struct checkpoint_manifest *m = checkpoint_restore_manifest(s->checkpoint);
     *out = (struct weights_told){m->step, 1, m->job.normal};
     return 1;
 }
@@ -315,8 +315,8 @@ enum status weights_source_read(struct weights_source *s, const struct weights_t
     int n;
     if (s->file)
         TRY(read_entry(s, &safetensors_entries(s->file, &n)[t->at], dst));
-    else if (ps_restore_holds(s->checkpoint, t->at, t->n_elems))
-        TRY(ps_restore_read(s->checkpoint, t->at, t->n_elems, dst, NULL, &version));
+    else if (checkpoint_restore_holds(s->checkpoint, t->at, t->n_elems))
+        TRY(checkpoint_restore_read(s->checkpoint, t->at, t->n_elems, dst, NULL, &version));
     else {
         LOG_E("--%s=%s: lies in several servers' own folders; copy all of its files into one",
               s->flag, s->path);

@@ -11,8 +11,8 @@ int weights_told_read(const struct safetensors_file *f, struct weights_told *out
     struct job_normal n = {0};
     *out = (struct weights_told){.step = step ? strtoll(step, NULL, 10) : -1};
     if (mean && std) {
-        n.n = job_numbers_parse(mean, n.mean);
-        if (n.n < 1 || job_numbers_parse(std, n.std) != n.n || job_normal_problem(&n))
+        n.n = job_input_numbers_parse(mean, n.mean);
+        if (n.n < 1 || job_input_numbers_parse(std, n.std) != n.n || job_input_normal_problem(&n))
             return 0;
     }
     out->normal_known = (mean && std) || step;

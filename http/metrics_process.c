@@ -1,4 +1,4 @@
-/* http/process.c - see metrics.h: what /proc says of this process, under the names that all
+/* http/metrics_process.c - see metrics.h: what /proc says of this process, under the names that all
  * exporters give it. */
 #include "http/metrics.h"
 #include <dirent.h>

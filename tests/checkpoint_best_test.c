@@ -1,5 +1,5 @@
-/* tests/ps_best_test.c - the file `best` of a folder of checkpoints: what it says, and what sweeps
- * make of it, whole, damaged or not to be read. The checkpoints are manifests alone. */
+/* tests/checkpoint_best_test.c - the file `best` of a folder of checkpoints: what it says, and what
+ * sweeps make of it, whole, damaged or not to be read. The checkpoints are manifests alone. */
 #include "checkpoint/best.h"
 #include "checkpoint/folder.h"
 #include "files/durable.h"
@@ -58,45 +58,47 @@ static void save(uint64_t generation, int64_t step)
     optim_defaults(OPTIM_SGD, &job.optim);
     job.optim.total_steps = 100;
     assert_int_equal(chunks_create(model, 1, 4096, &chunks), ST_OK);
-    const struct ps_manifest m = {.step = step,
-                                  .generation = generation,
-                                  .job = job,
-                                  .chunks = chunks,
-                                  .n_files = 1,
-                                  .files = &file};
-    assert_int_equal(ps_manifest_write(folder, &m), ST_OK);
+    const struct checkpoint_manifest m = {.step = step,
+                                          .generation = generation,
+                                          .job = job,
+                                          .chunks = chunks,
+                                          .n_files = 1,
+                                          .files = &file};
+    assert_int_equal(checkpoint_manifest_write(folder, &m), ST_OK);
     chunks_destroy(chunks);
 }
 
 static void sweep(int keep)
 {
-    assert_int_equal(CAPTURE(ps_folder_sweep(folder, &(struct ps_sweep){.keep = keep})), ST_OK);
+    assert_int_equal(
+        CAPTURE(checkpoint_retention_sweep(folder, &(struct checkpoint_sweep){.keep = keep})),
+        ST_OK);
 }
 
-static const struct ps_best best_of_10 = {
+static const struct checkpoint_best best_of_10 = {
     {((uint64_t)1 << 24) + 1, 10}, 0.125, 0.75, {600, 0xfedcba98, 7}};
 
 static void save_three(void)
 {
     for (int64_t step = 10; step <= 30; step += 10)
-        save(ps_term(1, 1), step);
-    assert_int_equal(ps_best_write(folder, &best_of_10), ST_OK);
+        save(checkpoint_term(1, 1), step);
+    assert_int_equal(checkpoint_best_write(folder, &best_of_10), ST_OK);
 }
 
 static void it_is_kept(void **state)
 {
-    struct ps_best got;
+    struct checkpoint_best got;
     (void)state;
-    assert_int_equal(ps_best_read(folder, &got), ST_NOT_FOUND);
+    assert_int_equal(checkpoint_best_read(folder, &got), ST_NOT_FOUND);
     save_three();
-    assert_int_equal(ps_best_read(folder, &got), ST_OK);
-    assert_int_equal(ps_checkpoint_compare(got.id, best_of_10.id), 0);
+    assert_int_equal(checkpoint_best_read(folder, &got), ST_OK);
+    assert_int_equal(checkpoint_names_compare(got.id, best_of_10.id), 0);
     assert_true(got.loss == 0.125 && got.accuracy == 0.75);
     assert_true(job_validation_same(&got.data, &best_of_10.data));
     sweep(1);
     assert_true(exists("weir-1.1-10.json") && exists("weir-1.1-30.json"));
     assert_false(exists("weir-1.1-20.json"));
-    save(ps_term(2, 1), 40); /* of a later owner */
+    save(checkpoint_term(2, 1), 40); /* of a later owner */
     sweep(1);
     assert_true(exists("weir-1.1-10.json") && exists("weir-2.1-40.json"));
     assert_false(exists("weir-1.1-30.json"));
@@ -106,19 +108,19 @@ static void it_is_kept(void **state)
 static void of_another_training(void **state)
 {
     char other[] = "/tmp/weir_other_XXXXXX", manifest[96], there[96];
-    struct ps_best got = {.loss = 1};
+    struct checkpoint_best got = {.loss = 1};
     (void)state;
     save_three();
     assert_non_null(mkdtemp(other));
     snprintf(manifest, sizeof manifest, "%s/weir-1.1-10.json", folder);
     snprintf(there, sizeof there, "%s/weir-1.1-10.json", other);
     assert_int_equal(durable_put(there, "{}", 2), ST_OK);
-    assert_int_equal(CAPTURE(ps_best_find(folder, other, &got)), ST_NOT_FOUND);
+    assert_int_equal(CAPTURE(checkpoint_best_find(folder, other, &got)), ST_NOT_FOUND);
     assert_non_null(strstr(capture_text, "what did best here is not compared with"));
-    assert_int_equal(CAPTURE(ps_best_find(folder, there, &got)), ST_NOT_FOUND);
+    assert_int_equal(CAPTURE(checkpoint_best_find(folder, there, &got)), ST_NOT_FOUND);
     assert_true(got.loss == 1);
-    assert_int_equal(CAPTURE(ps_best_find(folder, folder, &got)), ST_OK);
-    assert_int_equal(CAPTURE(ps_best_find(folder, manifest, &got)), ST_OK);
+    assert_int_equal(CAPTURE(checkpoint_best_find(folder, folder, &got)), ST_OK);
+    assert_int_equal(CAPTURE(checkpoint_best_find(folder, manifest, &got)), ST_OK);
     assert_string_equal(capture_text, "");
     assert_true(got.loss == 0.125);
     assert_int_equal(unlink(there) | rmdir(other), 0);
@@ -127,12 +129,12 @@ static void of_another_training(void **state)
 /* None is kept for it, a line says so, and the disk does not fill up. */
 static void a_damaged_one_keeps_none(void **state)
 {
-    struct ps_best got = {.loss = 1};
+    struct checkpoint_best got = {.loss = 1};
     (void)state;
     save_three();
     assert_int_equal(durable_put(best_path, "{", 1), ST_OK);
-    assert_int_equal(CAPTURE(ps_best_read(folder, &got)), ST_CORRUPT);
-    assert_int_equal(CAPTURE(ps_best_find(folder, NULL, &got)), ST_NOT_FOUND);
+    assert_int_equal(CAPTURE(checkpoint_best_read(folder, &got)), ST_CORRUPT);
+    assert_int_equal(CAPTURE(checkpoint_best_find(folder, NULL, &got)), ST_NOT_FOUND);
     assert_true(got.loss == 1);
     sweep(1);
     assert_non_null(strstr(capture_text, "best: names no checkpoint"));
@@ -140,14 +142,14 @@ static void a_damaged_one_keeps_none(void **state)
     assert_true(exists("weir-1.1-30.json") && exists("best"));
     assert_int_equal(unlink(best_path), 0);
     assert_int_equal(mkdir(best_path, 0700), 0);
-    assert_int_equal(CAPTURE(ps_best_read(folder, &got)), ST_CORRUPT);
+    assert_int_equal(CAPTURE(checkpoint_best_read(folder, &got)), ST_CORRUPT);
 }
 
 /* As it would be told to who asks for the status, and be refused there. */
 static void figures_that_cannot_be(void **state)
 {
     static const char *const accuracies[] = {"5.0", "-0.5", "\"0.5\"", "true"};
-    struct ps_best got;
+    struct checkpoint_best got;
     char text[160];
     (void)state;
     for (int i = 0; i < 4; i++) {
@@ -156,19 +158,19 @@ static void figures_that_cannot_be(void **state)
                  "\"validation_accuracy\":%s}",
                  accuracies[i]);
         assert_int_equal(durable_put(best_path, text, strlen(text)), ST_OK);
-        assert_int_equal(CAPTURE(ps_best_read(folder, &got)), ST_CORRUPT);
+        assert_int_equal(CAPTURE(checkpoint_best_read(folder, &got)), ST_CORRUPT);
     }
 }
 
 /* It may name any: all stay. */
 static void while_it_cannot_be_read_all_stay(void **state)
 {
-    struct ps_best got;
+    struct checkpoint_best got;
     (void)state;
     save_three();
     assert_int_equal(unlink(best_path), 0);
     assert_int_equal(symlink("best", best_path), 0); /* ELOOP, also for root */
-    assert_int_equal(CAPTURE(ps_best_find(folder, NULL, &got)), ST_IO);
+    assert_int_equal(CAPTURE(checkpoint_best_find(folder, NULL, &got)), ST_IO);
     assert_non_null(strstr(capture_text, "training does not begin before it can be read"));
     sweep(1);
     assert_non_null(strstr(capture_text, "best: cannot be read"));
@@ -180,10 +182,10 @@ static void it_may_not_say_of_which_data(void **state)
 {
     static const char text[] = "{\"manifest\":\"weir-1.1-10.json\",\"step\":10,"
                                "\"validation_loss\":0.5,\"validation_accuracy\":0.25}";
-    struct ps_best got;
+    struct checkpoint_best got;
     (void)state;
     assert_int_equal(durable_put(best_path, text, sizeof text - 1), ST_OK);
-    assert_int_equal(ps_best_read(folder, &got), ST_OK);
+    assert_int_equal(checkpoint_best_read(folder, &got), ST_OK);
     assert_true(got.id.step == 10 && got.loss == 0.5 && got.data.n == 0);
 }
 

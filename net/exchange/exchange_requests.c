@@ -1,9 +1,9 @@
-/* net/exchange/requests.c - what an exchange's chunks have under way: one request per chunk at
- * most, kept until it is answered, whatever happens to the streams below it.
+/* net/exchange/exchange_requests.c - what an exchange's chunks have under way: one request per
+ * chunk at most, kept until it is answered, whatever happens to the streams below it.
  *
  * A chunk is ready when its request is answered and gRPC holds no slice of the caller's bytes. An
  * answer that brings nothing new (an older stream's, come late) is left alone. */
-#include "net/exchange/requests.h"
+#include "net/exchange/exchange_requests.h"
 #include "base/digest.h"
 #include "base/log.h"
 #include "base/trace.h"
@@ -15,24 +15,24 @@
  * lie there, gone from the caches when its turn comes; so no more than this is under way. */
 enum { REQUEST_WINDOW_BYTES = 3 << 20 };
 
-void request_wake_waiters(struct net_exchange *x, const struct chunk_state *c)
+void exchange_request_wake_waiters(struct net_exchange *x, const struct exchange_chunk *c)
 {
     if (c->item.kind != PIECE_NONE || c->refs > 0)
         return;
     if (c->n_waiters > 0)
         pthread_cond_broadcast(&x->ready);
-    exchange_notify(x);
+    exchange_session_notify(x);
 }
 
 static void release_chunk(void *owner)
 {
-    outq_take_back();
-    struct chunk_state *c = owner;
+    send_queue_take_back();
+    struct exchange_chunk *c = owner;
     struct net_exchange *x = c->x;
     pthread_mutex_lock(&x->lock);
     c->refs--;
     x->n_refs--;
-    request_wake_waiters(x, c);
+    exchange_request_wake_waiters(x, c);
     if (x->n_refs == 0)
         pthread_cond_broadcast(&x->changed);
     pthread_mutex_unlock(&x->lock);
@@ -40,14 +40,14 @@ static void release_chunk(void *owner)
 
 static void release_buf(void *owner)
 {
-    outq_take_back();
+    send_queue_take_back();
     buf_unref(owner);
 }
 
 /* Takes a reference to the item's bytes for sending. */
-static void hold(struct net_exchange *x, struct net_out *item)
+static void hold_bytes(struct net_exchange *x, struct send_queue_item *item)
 {
-    struct chunk_state *c = &x->chunks[item->chunk];
+    struct exchange_chunk *c = &x->chunks[item->chunk];
     x->stats.sent_bytes += item->bytes;
     item->release = NULL;
     if (item->shared_offset)
@@ -65,7 +65,7 @@ static void hold(struct net_exchange *x, struct net_out *item)
     }
 }
 
-static void queue_chunk(struct net_exchange *x, struct link *l, struct chunk_state *c)
+static void queue_chunk(struct net_exchange *x, struct link *l, struct exchange_chunk *c)
 {
     int i = (int)(c - x->chunks);
     struct request_queue *q = &l->queue;
@@ -99,12 +99,12 @@ static int lowest_queued(struct request_queue *q)
 }
 
 /* Says how the item's payload crosses to this server. */
-static void choose_way(struct link *l, struct net_out *item)
+static void choose_way(struct link *l, struct send_queue_item *item)
 {
     item->head = l->head;
     item->shared = l->arena != NULL;
     if (item->kind == PIECE_PUSH && l->lends && item->bytes > 0)
-        item->shared_offset = net_shared_find(l->x->segment, item->data, item->bytes);
+        item->shared_offset = segment_find(l->x->segment, item->data, item->bytes);
 }
 
 /* Whether the next request has to wait until the server has caught up. Two always go, so that it
@@ -117,10 +117,10 @@ static int is_full(const struct link *l, size_t bytes)
 /* What goes out counts until the server has it behind it. Frames of few bytes do not: a TAKEN for
  * each would cost more than they do. Nor do first values: a region's server answers none of them
  * before it has all. */
-static void count_in_flight(struct link *l, struct outq_batch *batch)
+static void count_in_flight(struct link *l, struct send_queue_batch *batch)
 {
-    for (int i = 0; l->arena && batch->bytes >= OUTQ_EAGER_BYTES && i < batch->n; i++) {
-        struct net_out *item = batch->items[i];
+    for (int i = 0; l->arena && batch->bytes >= SEND_QUEUE_EAGER_BYTES && i < batch->n; i++) {
+        struct send_queue_item *item = batch->items[i];
         if (item->shared_offset || item->kind == PIECE_INIT)
             continue;
         item->ask_taken = item->kind == PIECE_PUSH;
@@ -129,47 +129,48 @@ static void count_in_flight(struct link *l, struct outq_batch *batch)
     }
 }
 
-void request_acked(struct link *l, struct chunk_state *c)
+void exchange_request_acked(struct link *l, struct exchange_chunk *c)
 {
     l->in_flight -= c->in_flight;
     c->in_flight = 0;
 }
 
-int request_take(struct link *l, struct outq_batch *batch, struct net_out *items)
+int exchange_request_take(struct link *l, struct send_queue_batch *batch,
+                          struct send_queue_item *items)
 {
     struct net_exchange *x = l->x;
     batch->n = 0;
     batch->bytes = 0;
     l->stalled = 0;
     for (int i; (i = lowest_queued(&l->queue)) >= 0;) {
-        if (batch->n == OUTQ_FRAME_PIECES)
+        if (batch->n == SEND_QUEUE_FRAME_PIECES)
             break;
         l->stalled = batch->n == 0 && is_full(l, x->chunks[i].item.bytes);
         if (l->stalled)
             break;
-        struct net_out *copy = &items[batch->n];
+        struct send_queue_item *copy = &items[batch->n];
         *copy = x->chunks[i].item;
         choose_way(l, copy);
-        if (!outq_batch_add(batch, copy))
+        if (!send_queue_batch_add(batch, copy))
             break;
         unqueue_chunk(x, l, i);
-        hold(x, copy);
+        hold_bytes(x, copy);
     }
     count_in_flight(l, batch);
     return batch->n;
 }
 
-void request_queue_clear(struct link *l)
+void exchange_request_queue_clear(struct link *l)
 {
     for (int i; (i = lowest_queued(&l->queue)) >= 0;)
         unqueue_chunk(l->x, l, i);
 }
 
-void request_forget_all(struct net_exchange *x)
+void exchange_request_forget_all(struct net_exchange *x)
 {
     for (int i = 0; i < x->n_links; i++) {
         struct link *l = x->links[i];
-        request_queue_clear(l);
+        exchange_request_queue_clear(l);
         l->in_flight = 0;
         l->fetched = l->n_under_way = l->told_busy = 0;
     }
@@ -181,19 +182,20 @@ void request_forget_all(struct net_exchange *x)
     }
 }
 
-int request_set_item(struct link *l, struct chunk_state *c, const struct net_out *item)
+int exchange_request_set_item(struct link *l, struct exchange_chunk *c,
+                              const struct send_queue_item *item)
 {
     l->n_under_way += (item->kind != PIECE_NONE) - (c->item.kind != PIECE_NONE);
     c->item = *item;
     return (l->n_under_way > 0) != l->told_busy;
 }
 
-void request_queue_all(struct link *l)
+void exchange_request_queue_all(struct link *l)
 {
     struct net_exchange *x = l->x;
     for (int i = 0; i < x->n_chunks; i++)
         if (x->server[i] == l->index) {
-            request_acked(l, &x->chunks[i]);
+            exchange_request_acked(l, &x->chunks[i]);
             queue_chunk(x, l, &x->chunks[i]);
         }
 }
@@ -208,26 +210,26 @@ static enum dtype whole_dtype(const struct net_exchange *x, int chunk)
 /* INIT sends a copy, because its answer is written over the original. */
 static enum status copy_first_value(struct net_exchange *x, int i)
 {
-    struct chunk_state *c = &x->chunks[i];
+    struct exchange_chunk *c = &x->chunks[i];
     if (c->init_bytes)
         return ST_OK;
     struct buf *b;
-    enum status st = buf_create((size_t)request_chunk(x, i)->n_elems * sizeof(float), &b);
+    enum status st = buf_create((size_t)exchange_request_chunk(x, i)->n_elems * sizeof(float), &b);
     if (st != ST_OK)
         return st;
-    memcpy(b->data, x->cfg.params + request_chunk(x, i)->first, b->bytes);
+    memcpy(b->data, x->cfg.params + exchange_request_chunk(x, i)->first, b->bytes);
     c->init_bytes = b;
     return ST_OK;
 }
 
-enum status request_first(struct link *l, int init)
+enum status exchange_request_first(struct link *l, int init)
 {
     struct net_exchange *x = l->x;
     for (int i = 0; i < x->n_chunks; i++) {
-        struct chunk_state *c = &x->chunks[i];
+        struct exchange_chunk *c = &x->chunks[i];
         if (x->server[i] != l->index)
             continue;
-        struct net_out item = {
+        struct send_queue_item item = {
             .kind = PIECE_PULL, .chunk = (uint32_t)i, .dtype = whole_dtype(x, i)};
         if (init) { /* in full precision: the servers' own value */
             enum status st = copy_first_value(x, i);
@@ -240,22 +242,23 @@ enum status request_first(struct link *l, int init)
         }
         pthread_mutex_lock(&x->lock);
         c->begin_ns = trace_begin();
-        request_set_item(l, c, &item); /* link_open tells */
+        exchange_request_set_item(l, c, &item); /* link_open tells */
         pthread_mutex_unlock(&x->lock);
     }
     return ST_OK;
 }
 
 /* Makes `item` the chunk's request and has it sent. */
-static enum status request(struct net_exchange *x, int chunk, const struct net_out *item)
+static enum status start_request(struct net_exchange *x, int chunk,
+                                 const struct send_queue_item *item)
 {
     if (chunk < 0 || chunk >= x->n_chunks || item->step > INT64_MAX)
         return ST_RANGE;
-    struct chunk_state *c = &x->chunks[chunk];
+    struct exchange_chunk *c = &x->chunks[chunk];
     struct link *l = NULL;
     int tell = 0;
     pthread_mutex_lock(&x->lock);
-    enum status st = exchange_status(x);
+    enum status st = exchange_session_status(x);
     if (st == ST_OK && c->ended)
         st = ST_REBASED;
     if (st == ST_OK && (!x->server || c->item.kind != PIECE_NONE))
@@ -263,12 +266,12 @@ static enum status request(struct net_exchange *x, int chunk, const struct net_o
     if (st == ST_OK) {
         l = x->links[x->server[chunk]];
         c->begin_ns = trace_begin();
-        tell = request_set_item(l, c, item);
+        tell = exchange_request_set_item(l, c, item);
         queue_chunk(x, l, c);
     }
     pthread_mutex_unlock(&x->lock);
     if (tell)
-        link_tell_busy(l);
+        exchange_session_report_busy(l);
     if (l)
         link_pump(l, 0);
     return st;
@@ -280,18 +283,19 @@ enum status net_exchange_push_encoded(struct net_exchange *x, int chunk, int64_t
     if (chunk < 0 || chunk >= x->n_chunks)
         return ST_RANGE;
     enum dtype dtype = job_push_dtype(&x->cfg.join.job, x->cfg.join.chunks, chunk);
-    struct net_out item = {.kind = PIECE_PUSH,
-                           .chunk = (uint32_t)chunk,
-                           .step = (uint64_t)step,
-                           .weight = weight,
-                           .dtype = dtype,
-                           .data = data,
-                           .bytes = dtype_bytes(dtype, (size_t)request_chunk(x, chunk)->n_elems)};
+    struct send_queue_item item = {
+        .kind = PIECE_PUSH,
+        .chunk = (uint32_t)chunk,
+        .step = (uint64_t)step,
+        .weight = weight,
+        .dtype = dtype,
+        .data = data,
+        .bytes = dtype_bytes(dtype, (size_t)exchange_request_chunk(x, chunk)->n_elems)};
     if (weight == 0) { /* skipped: it brings nothing */
         item.data = NULL;
         item.bytes = 0;
     }
-    return request(x, chunk, &item);
+    return start_request(x, chunk, &item);
 }
 
 enum status net_exchange_push(struct net_exchange *x, int chunk, int64_t step, const float *data,
@@ -307,7 +311,7 @@ enum status net_exchange_push(struct net_exchange *x, int chunk, int64_t step, c
     pthread_mutex_unlock(&x->lock);
     if (busy)
         return ST_BUSY;
-    const struct net_chunk *c = request_chunk(x, chunk);
+    const struct net_chunk *c = exchange_request_chunk(x, chunk);
     uint8_t *staged = x->staged + chunks_wire_at(x->cfg.join.chunks, x->push_dtype, chunk);
     float *residual = x->residuals ? residuals_of(x->residuals, chunk, step) : NULL;
     if (weight != 0 && residual)
@@ -334,19 +338,19 @@ void net_exchange_take_back(struct net_exchange *x, int64_t step)
         residuals_take_back(x->residuals, i, step);
 }
 
-static enum status pull(struct net_exchange *x, int chunk, int64_t step, enum dtype dtype)
+static enum status pull_chunk(struct net_exchange *x, int chunk, int64_t step, enum dtype dtype)
 {
-    struct net_out item = {
+    struct send_queue_item item = {
         .kind = PIECE_PULL, .chunk = (uint32_t)chunk, .step = (uint64_t)step + 1, .dtype = dtype};
-    return step < 0 ? ST_RANGE : request(x, chunk, &item);
+    return step < 0 ? ST_RANGE : start_request(x, chunk, &item);
 }
 
-enum status request_version(struct net_exchange *x, int chunk, int64_t step)
+enum status exchange_request_version(struct net_exchange *x, int chunk, int64_t step)
 {
-    return pull(x, chunk, step, whole_dtype(x, chunk));
+    return pull_chunk(x, chunk, step, whole_dtype(x, chunk));
 }
 
 enum status net_exchange_pull(struct net_exchange *x, int chunk, int64_t step)
 {
-    return pull(x, chunk, step, DTYPE_F32);
+    return pull_chunk(x, chunk, step, DTYPE_F32);
 }

@@ -1,4 +1,4 @@
-/* tests/net_shared_test.c - segments: what is written is read, in this process and another; what a
+/* tests/segment_test.c - segments: what is written is read, in this process and another; what a
  * peer may name instead is refused without being opened; and the table of those that lend. */
 #include "net/shm/peer_segments.h"
 #include <dirent.h>
@@ -20,7 +20,7 @@
 
 enum { BYTES = 10000, HEAD = 4096 };
 
-static char why[SHARED_WHY_BYTES];
+static char why[SEGMENT_WHY_BYTES];
 
 /* Beyond the limit there is no memory; an interrupted call succeeds the next time. */
 static int reserve_error;
@@ -47,11 +47,11 @@ static int count_fds(void)
     return n;
 }
 
-static struct net_shared *make(struct net_shared_name *name)
+static struct segment *make(struct segment_name *name)
 {
-    struct net_shared *s;
-    assert_int_equal(net_shared_create(BYTES, &s, why), ST_OK);
-    net_shared_name_of(s, name);
+    struct segment *s;
+    assert_int_equal(segment_create(BYTES, &s, why), ST_OK);
+    segment_name_of(s, name);
     assert_int_equal(name->bytes, BYTES);
     return s;
 }
@@ -59,80 +59,80 @@ static struct net_shared *make(struct net_shared_name *name)
 static void test_read(void **state)
 {
     int before = count_fds();
-    struct net_shared_name name;
-    struct net_shared *s = make(&name), *peer;
-    uint8_t *data = net_shared_data(s);
+    struct segment_name name;
+    struct segment *s = make(&name), *peer;
+    uint8_t *data = segment_data(s);
     assert_int_equal((uintptr_t)data % 64, 0);
-    assert_int_equal(net_shared_open(&name, &peer, why), ST_OK);
+    assert_int_equal(segment_open(&name, &peer, why), ST_OK);
     for (int i = 0; i < BYTES; i++)
         data[i] = (uint8_t)(i * 7);
-    assert_memory_equal(net_shared_at(peer, 0, BYTES), data, BYTES);
-    net_shared_unref(s); /* the owner's end is not the reader's */
-    const uint8_t *seen = net_shared_at(peer, 4, 8);
+    assert_memory_equal(segment_at(peer, 0, BYTES), data, BYTES);
+    segment_unref(s); /* the owner's end is not the reader's */
+    const uint8_t *seen = segment_at(peer, 4, 8);
     for (int i = 0; i < 8; i++)
         assert_int_equal(seen[i], (uint8_t)((i + 4) * 7));
-    assert_int_equal(net_shared_open(&name, &s, why), ST_MISMATCH);
-    net_shared_unref(net_shared_ref(peer));
-    net_shared_unref(peer);
-    net_shared_unref(NULL);
+    assert_int_equal(segment_open(&name, &s, why), ST_MISMATCH);
+    segment_unref(segment_ref(peer));
+    segment_unref(peer);
+    segment_unref(NULL);
     assert_int_equal(count_fds(), before);
 }
 
 static void test_bounds(void **state)
 {
-    struct net_shared_name name;
-    struct net_shared *s = make(&name);
-    const char *data = net_shared_data(s);
-    assert_non_null(net_shared_at(s, 0, BYTES));
-    assert_non_null(net_shared_at(s, BYTES - 4, 4));
-    assert_null(net_shared_at(s, BYTES - 4, 5));
-    assert_null(net_shared_at(s, BYTES + 4, 0));
-    assert_null(net_shared_at(s, 3, 4));
-    assert_non_null(net_shared_at(s, 2, 4));
-    assert_null(net_shared_at(s, UINT64_MAX - 3, 8));
-    assert_null(net_shared_at(s, 4, SIZE_MAX));
-    assert_null(net_shared_at(NULL, 0, 0));
-    assert_int_equal(net_shared_find(s, data, BYTES), 1);
-    assert_int_equal(net_shared_find(s, data + 8, BYTES - 8), 9);
-    assert_int_equal(net_shared_find(s, data + 8, BYTES - 7), 0);
-    assert_int_equal(net_shared_find(s, data + 7, 4), 0);
-    assert_int_equal(net_shared_find(s, data - 4, 4), 0);
-    assert_int_equal(net_shared_find(s, data + BYTES + 4, 4), 0);
-    assert_int_equal(net_shared_find(s, why, 4), 0);
-    assert_int_equal(net_shared_find(NULL, data, 4), 0);
-    net_shared_unref(s);
-    assert_int_not_equal(net_shared_create(0, &s, why), ST_OK);
-    assert_int_not_equal(net_shared_create(SIZE_MAX, &s, why), ST_OK);
+    struct segment_name name;
+    struct segment *s = make(&name);
+    const char *data = segment_data(s);
+    assert_non_null(segment_at(s, 0, BYTES));
+    assert_non_null(segment_at(s, BYTES - 4, 4));
+    assert_null(segment_at(s, BYTES - 4, 5));
+    assert_null(segment_at(s, BYTES + 4, 0));
+    assert_null(segment_at(s, 3, 4));
+    assert_non_null(segment_at(s, 2, 4));
+    assert_null(segment_at(s, UINT64_MAX - 3, 8));
+    assert_null(segment_at(s, 4, SIZE_MAX));
+    assert_null(segment_at(NULL, 0, 0));
+    assert_int_equal(segment_find(s, data, BYTES), 1);
+    assert_int_equal(segment_find(s, data + 8, BYTES - 8), 9);
+    assert_int_equal(segment_find(s, data + 8, BYTES - 7), 0);
+    assert_int_equal(segment_find(s, data + 7, 4), 0);
+    assert_int_equal(segment_find(s, data - 4, 4), 0);
+    assert_int_equal(segment_find(s, data + BYTES + 4, 4), 0);
+    assert_int_equal(segment_find(s, why, 4), 0);
+    assert_int_equal(segment_find(NULL, data, 4), 0);
+    segment_unref(s);
+    assert_int_not_equal(segment_create(0, &s, why), ST_OK);
+    assert_int_not_equal(segment_create(SIZE_MAX, &s, why), ST_OK);
 }
 
 static void test_stamps(void **state)
 {
-    struct net_shared_name name;
-    struct net_shared *s = make(&name), *peer;
-    char *data = (char *)net_shared_data(s) + SHARED_STAMP_BYTES;
-    assert_int_equal(net_shared_open(&name, &peer, why), ST_OK);
-    const char *seen = net_shared_at(peer, SHARED_STAMP_BYTES, 8);
+    struct segment_name name;
+    struct segment *s = make(&name), *peer;
+    char *data = (char *)segment_data(s) + SEGMENT_STAMP_BYTES;
+    assert_int_equal(segment_open(&name, &peer, why), ST_OK);
+    const char *seen = segment_at(peer, SEGMENT_STAMP_BYTES, 8);
     for (uint64_t i = 1; i < 4; i++) {
-        net_shared_restamp(data);
-        assert_true(net_shared_stamp(data) == i);
-        assert_true(net_shared_stamp(seen) == i);
+        segment_restamp(data);
+        assert_true(segment_stamp(data) == i);
+        assert_true(segment_stamp(seen) == i);
     }
-    *(uint64_t *)(data - SHARED_STAMP_BYTES) = UINT64_MAX;
-    net_shared_restamp(data);
-    assert_true(net_shared_stamp(seen) == 1); /* 0 is none */
-    net_shared_unref(s);
-    net_shared_unref(peer);
+    *(uint64_t *)(data - SEGMENT_STAMP_BYTES) = UINT64_MAX;
+    segment_restamp(data);
+    assert_true(segment_stamp(seen) == 1); /* 0 is none */
+    segment_unref(s);
+    segment_unref(peer);
 }
 
 /* In a process of its own, that knows the name alone. */
-static int read_elsewhere(const struct net_shared_name *name)
+static int read_elsewhere(const struct segment_name *name)
 {
-    struct net_shared *s;
+    struct segment *s;
     pid_t pid = fork();
     if (pid == 0) {
         close((int)name->fd);
-        int right = net_shared_open(name, &s, why) == ST_OK &&
-                    !memcmp(net_shared_at(s, 400, 6), "hello", 6);
+        int right =
+            segment_open(name, &s, why) == ST_OK && !memcmp(segment_at(s, 400, 6), "hello", 6);
         _exit(right ? 0 : 1);
     }
     int status = -1;
@@ -142,16 +142,16 @@ static int read_elsewhere(const struct net_shared_name *name)
 
 static void test_another_process(void **state)
 {
-    struct net_shared_name name;
-    struct net_shared *s = make(&name);
+    struct segment_name name;
+    struct segment *s = make(&name);
     assert_false(read_elsewhere(&name));
-    memcpy((char *)net_shared_data(s) + 400, "hello", 6);
+    memcpy((char *)segment_data(s) + 400, "hello", 6);
     assert_true(read_elsewhere(&name));
-    net_shared_unref(s);
+    segment_unref(s);
 }
 
 /* In a process of its own, of the same user: 1 if it finds no way to change what is there. */
-static int only_reads(const struct net_shared_name *name)
+static int only_reads(const struct segment_name *name)
 {
     char path[64];
     snprintf(path, sizeof path, "/proc/%u/fd/%u", name->pid, name->fd);
@@ -173,54 +173,54 @@ static int only_reads(const struct net_shared_name *name)
 
 static void test_only_the_owner_writes(void **state)
 {
-    struct net_shared_name name;
-    struct net_shared *s = make(&name), *peer;
+    struct segment_name name;
+    struct segment *s = make(&name), *peer;
     assert_true(only_reads(&name));
-    memcpy((char *)net_shared_data(s) + 400, "hello", 6);
+    memcpy((char *)segment_data(s) + 400, "hello", 6);
     assert_true(read_elsewhere(&name));
-    assert_int_equal(net_shared_open(&name, &peer, why), ST_OK);
+    assert_int_equal(segment_open(&name, &peer, why), ST_OK);
     assert_int_not_equal(
-        mprotect((void *)(uintptr_t)net_shared_at(peer, 0, 1) - HEAD, HEAD, PROT_READ | PROT_WRITE),
+        mprotect((void *)(uintptr_t)segment_at(peer, 0, 1) - HEAD, HEAD, PROT_READ | PROT_WRITE),
         0);
-    net_shared_unref(peer);
-    net_shared_unref(s);
+    segment_unref(peer);
+    segment_unref(s);
 }
 
 static void test_no_memory(void **state)
 {
-    struct net_shared *s = NULL;
+    struct segment *s = NULL;
     static const int errors[] = {ENOSPC, ENOMEM, EFBIG};
     int before = count_fds();
     for (size_t i = 0; i < sizeof errors / sizeof *errors; i++) {
         reserve_error = errors[i];
-        assert_int_equal(net_shared_create(BYTES, &s, why), ST_NOMEM);
+        assert_int_equal(segment_create(BYTES, &s, why), ST_NOMEM);
         assert_null(s);
         assert_non_null(strstr(why, strerror(errors[i])));
     }
     reserve_error = ENOSPC; /* what is reserved part by part needs little to begin with */
     reserve_limit = HEAD;
-    assert_int_equal(net_shared_create_sparse(BYTES, &s, why), ST_OK);
-    assert_int_equal(net_shared_reserve(s, 4000, 100, why), ST_NOMEM);
+    assert_int_equal(segment_create_sparse(BYTES, &s, why), ST_OK);
+    assert_int_equal(segment_reserve(s, 4000, 100, why), ST_NOMEM);
     reserve_limit = HEAD + 5000;
-    assert_int_equal(net_shared_reserve(s, 4000, 1000, why), ST_OK);
-    assert_int_equal(net_shared_reserve(s, 4000, 1001, why), ST_NOMEM);
-    memset((char *)net_shared_data(s) + 4000, 1, 1000);
-    net_shared_unref(s);
+    assert_int_equal(segment_reserve(s, 4000, 1000, why), ST_OK);
+    assert_int_equal(segment_reserve(s, 4000, 1001, why), ST_NOMEM);
+    memset((char *)segment_data(s) + 4000, 1, 1000);
+    segment_unref(s);
     reserve_error = EINTR; /* a signal came; once more */
     reserve_limit = 0;
-    assert_int_equal(net_shared_create(BYTES, &s, why), ST_OK);
+    assert_int_equal(segment_create(BYTES, &s, why), ST_OK);
     assert_int_equal(reserve_error, 0);
-    net_shared_unref(s);
+    segment_unref(s);
     assert_int_equal(count_fds(), before);
 }
 
-static void refuse(struct net_shared_name name, uint32_t fd)
+static void refuse(struct segment_name name, uint32_t fd)
 {
-    struct net_shared *s = NULL;
+    struct segment *s = NULL;
     int before = count_fds();
     name.fd = fd;
     why[0] = 0;
-    assert_int_equal(net_shared_open(&name, &s, why), ST_MISMATCH);
+    assert_int_equal(segment_open(&name, &s, why), ST_MISMATCH);
     assert_null(s);
     assert_true(strlen(why) > 10);
     assert_int_equal(count_fds(), before);
@@ -228,8 +228,8 @@ static void refuse(struct net_shared_name name, uint32_t fd)
 
 static void test_wrong_names(void **state)
 {
-    struct net_shared_name name, wrong;
-    struct net_shared *s = make(&name);
+    struct segment_name name, wrong;
+    struct segment *s = make(&name);
     wrong = name;
     wrong.nonce[15] ^= 1;
     refuse(wrong, name.fd);
@@ -245,11 +245,11 @@ static void test_wrong_names(void **state)
     refuse(wrong, name.fd);
     wrong.pid = 0;
     refuse(wrong, name.fd);
-    net_shared_unref(s);
+    segment_unref(s);
 }
 
 /* A file in memory that says of itself what the name says. */
-static int forge(const struct net_shared_name *name, const char *label, unsigned flags, int seals,
+static int forge(const struct segment_name *name, const char *label, unsigned flags, int seals,
                  off_t bytes)
 {
     int fd = memfd_create(label, MFD_CLOEXEC | MFD_ALLOW_SEALING | flags);
@@ -267,12 +267,12 @@ static int forge(const struct net_shared_name *name, const char *label, unsigned
 
 static void test_forged_files(void **state)
 {
-    struct net_shared_name name = {.pid = (uint32_t)getpid(), .bytes = BYTES, .nonce = "abc"};
-    struct net_shared *s;
+    struct segment_name name = {.pid = (uint32_t)getpid(), .bytes = BYTES, .nonce = "abc"};
+    struct segment *s;
     int good = forge(&name, "weir-payloads", 0, F_SEAL_SHRINK, HEAD + BYTES);
     name.fd = (uint32_t)good;
-    assert_int_equal(net_shared_open(&name, &s, why), ST_OK);
-    net_shared_unref(s);
+    assert_int_equal(segment_open(&name, &s, why), ST_OK);
+    segment_unref(s);
     int bad[] = {forge(&name, "weir-payloads", 0, 0, HEAD + BYTES),
                  forge(&name, "weir-payloads", 0, F_SEAL_GROW, HEAD + BYTES),
                  forge(&name, "weir-payloads", 0, F_SEAL_SHRINK, HEAD + BYTES - 1),
@@ -295,7 +295,7 @@ static void test_forged_files(void **state)
 /* Never opened, let alone read: the FIFO would get a reader, or wait for a writer. */
 static void test_what_is_no_file(void **state)
 {
-    struct net_shared_name name = {.pid = (uint32_t)getpid(), .bytes = BYTES, .nonce = "abc"};
+    struct segment_name name = {.pid = (uint32_t)getpid(), .bytes = BYTES, .nonce = "abc"};
     char path[] = "/tmp/weir-test-XXXXXX", fifo[64];
     int pair[2], ends[2];
     assert_non_null(mkdtemp(path));
@@ -326,47 +326,47 @@ static void test_what_is_no_file(void **state)
 
 static void test_lenders(void **state)
 {
-    const struct net_shared_name none = {.bytes = 0};
-    struct net_shared_name name[2], wrong;
-    struct net_shared *s[2] = {make(&name[0]), make(&name[1])}, *found;
-    struct lenders l;
+    const struct segment_name none = {.bytes = 0};
+    struct segment_name name[2], wrong;
+    struct segment *s[2] = {make(&name[0]), make(&name[1])}, *found;
+    struct peer_segments l;
     int before = count_fds();
-    lenders_init(&l);
-    assert_null(lenders_find(&l, 0, 7));
-    assert_int_equal(lenders_put(&l, 5, 7, &name[0], why), 1);
-    assert_null(lenders_find(&l, 5, 8));
-    assert_null(lenders_find(&l, 4, 7));
-    assert_null(lenders_find(&l, UINT32_MAX, 7));
-    found = lenders_find(&l, 5, 7);
+    peer_segments_init(&l);
+    assert_null(peer_segments_find(&l, 0, 7));
+    assert_int_equal(peer_segments_put(&l, 5, 7, &name[0], why), 1);
+    assert_null(peer_segments_find(&l, 5, 8));
+    assert_null(peer_segments_find(&l, 4, 7));
+    assert_null(peer_segments_find(&l, UINT32_MAX, 7));
+    found = peer_segments_find(&l, 5, 7);
     assert_non_null(found);
-    assert_int_equal(lenders_put(&l, 5, 8, &name[1], why), 1); /* joined again */
-    assert_null(lenders_find(&l, 5, 7));
-    lenders_drop(&l, 5, found); /* the old stream's end is not the new one's */
-    net_shared_unref(found);
-    found = lenders_find(&l, 5, 8);
+    assert_int_equal(peer_segments_put(&l, 5, 8, &name[1], why), 1); /* joined again */
+    assert_null(peer_segments_find(&l, 5, 7));
+    peer_segments_drop(&l, 5, found); /* the old stream's end is not the new one's */
+    segment_unref(found);
+    found = peer_segments_find(&l, 5, 8);
     assert_non_null(found);
-    lenders_leave(&l, 7);
-    net_shared_unref(lenders_find(&l, 5, 8));
-    lenders_drop(&l, 5, found);
-    net_shared_unref(found);
-    assert_null(lenders_find(&l, 5, 8));
-    assert_int_equal(lenders_put(&l, 0, 9, &name[0], why), 1);
-    assert_int_equal(lenders_put(&l, 2, 9, &name[0], why), 1); /* in the next generation */
-    lenders_leave(&l, 9);
-    assert_null(lenders_find(&l, 0, 9));
-    assert_null(lenders_find(&l, 2, 9));
-    assert_int_equal(lenders_put(&l, 0, 9, &name[0], why), 1);
+    peer_segments_leave(&l, 7);
+    segment_unref(peer_segments_find(&l, 5, 8));
+    peer_segments_drop(&l, 5, found);
+    segment_unref(found);
+    assert_null(peer_segments_find(&l, 5, 8));
+    assert_int_equal(peer_segments_put(&l, 0, 9, &name[0], why), 1);
+    assert_int_equal(peer_segments_put(&l, 2, 9, &name[0], why), 1); /* in the next generation */
+    peer_segments_leave(&l, 9);
+    assert_null(peer_segments_find(&l, 0, 9));
+    assert_null(peer_segments_find(&l, 2, 9));
+    assert_int_equal(peer_segments_put(&l, 0, 9, &name[0], why), 1);
     wrong = name[0];
     wrong.nonce[0] ^= 1;
-    assert_int_equal(lenders_put(&l, 0, 9, &wrong, why), 0);
-    assert_null(lenders_find(&l, 0, 9));
-    assert_int_equal(lenders_put(&l, 900, 9, &none, why), 0);
+    assert_int_equal(peer_segments_put(&l, 0, 9, &wrong, why), 0);
+    assert_null(peer_segments_find(&l, 0, 9));
+    assert_int_equal(peer_segments_put(&l, 900, 9, &none, why), 0);
     assert_int_equal(l.n, 6);
-    assert_int_equal(lenders_put(&l, 3, 9, &name[1], why), 1);
-    lenders_free(&l);
+    assert_int_equal(peer_segments_put(&l, 3, 9, &name[1], why), 1);
+    peer_segments_free(&l);
     assert_int_equal(count_fds(), before);
-    net_shared_unref(s[0]);
-    net_shared_unref(s[1]);
+    segment_unref(s[0]);
+    segment_unref(s[1]);
 }
 
 int main(void)

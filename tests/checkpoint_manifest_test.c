@@ -1,5 +1,5 @@
-/* tests/ps_manifest_test.c - what a job does with its samples, in a checkpoint's manifest: the same
- * again when it is read, and what cannot be is no checkpoint. */
+/* tests/checkpoint_manifest_test.c - what a job does with its samples, in a checkpoint's manifest:
+ * the same again when it is read, and what cannot be is no checkpoint. */
 #include "checkpoint/manifest.h"
 #include <setjmp.h>
 #include <stdarg.h>
@@ -41,14 +41,14 @@ static int teardown(void **state)
 static enum status through(struct net_job *out)
 {
     struct safetensors_written file = {0};
-    struct ps_manifest *read = NULL;
-    const struct ps_manifest m = {
+    struct checkpoint_manifest *read = NULL;
+    const struct checkpoint_manifest m = {
         .step = 3, .generation = 1, .job = job, .chunks = chunks, .n_files = 1, .files = &file};
-    assert_int_equal(ps_manifest_write(folder, &m), ST_OK);
-    enum status st = ps_manifest_read(path, &read, why);
+    assert_int_equal(checkpoint_manifest_write(folder, &m), ST_OK);
+    enum status st = checkpoint_manifest_read(path, &read, why);
     if (st == ST_OK)
         *out = read->job;
-    ps_manifest_free(read);
+    checkpoint_manifest_free(read);
     return st;
 }
 
@@ -60,19 +60,19 @@ static void who_has_contributed_is_kept(void **state)
     int member[] = {0, 1};
     char *server[] = {"a:1"};
     struct net_contribution by[] = {{0, 3}, {4, 2}};
-    struct ps_manifest *read = NULL;
-    struct ps_manifest m = {
+    struct checkpoint_manifest *read = NULL;
+    struct checkpoint_manifest m = {
         .step = 3, .generation = 1, .job = job, .chunks = chunks, .n_files = 1, .files = &file};
     (void)state;
-    m.progress = (struct ps_progress){.known = 1,
-                                      .n_members = 2,
-                                      .member = member,
-                                      .servers = {1, server},
-                                      .n_contributed = 2,
-                                      .contributed = by,
-                                      .parent = {1, INT64_C(1) << 40, UINT32_MAX, 3}};
-    assert_int_equal(ps_manifest_write(folder, &m), ST_OK);
-    assert_int_equal(ps_manifest_read(path, &read, why), ST_OK);
+    m.progress = (struct checkpoint_progress){.known = 1,
+                                              .n_members = 2,
+                                              .member = member,
+                                              .servers = {1, server},
+                                              .n_contributed = 2,
+                                              .contributed = by,
+                                              .parent = {1, INT64_C(1) << 40, UINT32_MAX, 3}};
+    assert_int_equal(checkpoint_manifest_write(folder, &m), ST_OK);
+    assert_int_equal(checkpoint_manifest_read(path, &read, why), ST_OK);
     assert_int_equal(read->progress.n_contributed, 2);
     assert_true(read->progress.parent.known);
     assert_true(read->progress.parent.version == m.progress.parent.version);
@@ -81,18 +81,18 @@ static void who_has_contributed_is_kept(void **state)
     for (int i = 0; i < 2; i++)
         assert_true(read->progress.contributed[i].member == by[i].member &&
                     read->progress.contributed[i].version == by[i].version);
-    ps_manifest_free(read);
+    checkpoint_manifest_free(read);
     m.progress.parent.version = -1;
-    assert_int_equal(ps_manifest_write(folder, &m), ST_OK);
-    assert_int_equal(ps_manifest_read(path, &read, why), ST_CORRUPT);
-    m.progress.parent = (struct ps_parent_version){1, 1, 1, 4}; /* behind the step */
-    assert_int_equal(ps_manifest_write(folder, &m), ST_OK);
-    assert_int_equal(ps_manifest_read(path, &read, why), ST_CORRUPT);
+    assert_int_equal(checkpoint_manifest_write(folder, &m), ST_OK);
+    assert_int_equal(checkpoint_manifest_read(path, &read, why), ST_CORRUPT);
+    m.progress.parent = (struct checkpoint_parent_version){1, 1, 1, 4}; /* behind the step */
+    assert_int_equal(checkpoint_manifest_write(folder, &m), ST_OK);
+    assert_int_equal(checkpoint_manifest_read(path, &read, why), ST_CORRUPT);
     m.progress.parent.known = 0;
     for (size_t i = 0; i < sizeof bad / sizeof *bad; i++) {
         by[1] = bad[i];
-        assert_int_equal(ps_manifest_write(folder, &m), ST_OK);
-        assert_int_equal(ps_manifest_read(path, &read, why), ST_CORRUPT);
+        assert_int_equal(checkpoint_manifest_write(folder, &m), ST_OK);
+        assert_int_equal(checkpoint_manifest_read(path, &read, why), ST_CORRUPT);
     }
 }
 
@@ -158,7 +158,7 @@ static void means_and_deviations_are_kept(void **state)
     assert_int_equal(got.normal.n, 0);
     job.normal = (struct job_normal){2, {0.1f, -1e-30f}, {1.0f / 3, 3e38f}};
     assert_int_equal(through(&got), ST_OK);
-    assert_int_equal(job_normal_differ(&got.normal, &job.normal, &of), -1);
+    assert_int_equal(job_input_normal_differ(&got.normal, &job.normal, &of), -1);
     job.normal.std[1] = -1;
     assert_int_equal(through(&got), ST_CORRUPT);
     assert_string_equal(why, "names a job that cannot be");
@@ -169,7 +169,7 @@ static void augmentation_is_kept(void **state)
     struct net_job got;
     (void)state;
     assert_int_equal(through(&got), ST_OK);
-    assert_false(job_augments(&got.augment));
+    assert_false(job_input_augments(&got.augment));
     job.augment = (struct job_augment){1, 2, 3, 4};
     assert_int_equal(through(&got), ST_OK);
     assert_memory_equal(&got.augment, &job.augment, sizeof got.augment);
@@ -215,18 +215,18 @@ static void names_and_places_are_kept(void **state)
 static char *told_through(const char *text)
 {
     struct safetensors_written file = {0};
-    struct ps_manifest *read = NULL;
-    const struct ps_manifest m = {.step = 3,
-                                  .generation = 1,
-                                  .job = job,
-                                  .chunks = chunks,
-                                  .trained_on = (char *)(uintptr_t)text,
-                                  .n_files = 1,
-                                  .files = &file};
-    assert_int_equal(ps_manifest_write(folder, &m), ST_OK);
-    assert_int_equal(ps_manifest_read(path, &read, why), ST_OK);
+    struct checkpoint_manifest *read = NULL;
+    const struct checkpoint_manifest m = {.step = 3,
+                                          .generation = 1,
+                                          .job = job,
+                                          .chunks = chunks,
+                                          .trained_on = (char *)(uintptr_t)text,
+                                          .n_files = 1,
+                                          .files = &file};
+    assert_int_equal(checkpoint_manifest_write(folder, &m), ST_OK);
+    assert_int_equal(checkpoint_manifest_read(path, &read, why), ST_OK);
     char *told = read->trained_on ? strdup(read->trained_on) : NULL;
-    ps_manifest_free(read);
+    checkpoint_manifest_free(read);
     return told;
 }
 
@@ -248,21 +248,21 @@ static void text_on_training_data_is_kept(void **state)
 static void text_longer_than_its_bound_is_refused(void **state)
 {
     struct safetensors_written file = {0};
-    struct ps_manifest *read = NULL;
+    struct checkpoint_manifest *read = NULL;
     char *text = malloc(JOB_MAX_TRAINED_ON_BYTES + 2);
     (void)state;
     assert_non_null(text);
     memset(text, 'x', JOB_MAX_TRAINED_ON_BYTES + 1);
     text[JOB_MAX_TRAINED_ON_BYTES + 1] = 0;
-    struct ps_manifest m = {.step = 3,
-                            .generation = 1,
-                            .job = job,
-                            .chunks = chunks,
-                            .trained_on = text,
-                            .n_files = 1,
-                            .files = &file};
-    assert_int_equal(ps_manifest_write(folder, &m), ST_OK);
-    assert_int_equal(ps_manifest_read(path, &read, why), ST_CORRUPT);
+    struct checkpoint_manifest m = {.step = 3,
+                                    .generation = 1,
+                                    .job = job,
+                                    .chunks = chunks,
+                                    .trained_on = text,
+                                    .n_files = 1,
+                                    .files = &file};
+    assert_int_equal(checkpoint_manifest_write(folder, &m), ST_OK);
+    assert_int_equal(checkpoint_manifest_read(path, &read, why), ST_CORRUPT);
     text[JOB_MAX_TRAINED_ON_BYTES] = 0;
     char *told = told_through(text);
     assert_string_equal(told, text);
