@@ -14,8 +14,8 @@
 #include <stdlib.h>
 #include <string.h>
 
-struct ps_status {
-    struct ps_status_config cfg;
+struct admin {
+    struct admin_config cfg;
     int64_t start_ns;
     struct ps_monitor *monitor; /* NULL: there are no pages */
     char folder[PATH_MAX];      /* cfg.folder, good from any folder; empty: there is none */
@@ -33,7 +33,7 @@ static int64_t ms_since(int64_t then_ns)
 
 static void on_joined(void *ctx, const struct net_join *join)
 {
-    struct ps_status *s = ctx;
+    struct admin *s = ctx;
     pthread_mutex_lock(&s->lock);
     if (join->model && (!s->model || strcmp(s->model, join->model) != 0)) {
         char *copy = strdup(join->model);
@@ -48,7 +48,7 @@ static void on_joined(void *ctx, const struct net_join *join)
     pthread_mutex_unlock(&s->lock);
 }
 
-static enum member_state state_of(const struct ps_person *p)
+static enum member_state state_of(const struct roster_entry *p)
 {
     if (p->done)
         return MEMBER_DONE;
@@ -60,7 +60,7 @@ static enum member_state state_of(const struct ps_person *p)
 }
 
 /* state: JOINING, or what the person itself says. */
-static void add_member(const struct ps_status *s, const struct ps_person *p, int joining,
+static void add_member(const struct admin *s, const struct roster_entry *p, int joining,
                        struct net_status *out)
 {
     struct net_status_member *m = &out->members[out->n_members++];
@@ -75,22 +75,22 @@ static void add_member(const struct ps_status *s, const struct ps_person *p, int
 }
 
 /* Why those were refused that are not here; without a job they are all that is known of members. */
-static enum status fill_refusals(const struct ps_status *s, struct net_status *out)
+static enum status fill_refusals(const struct admin *s, struct net_status *out)
 {
-    struct ps_refusals *all;
-    enum status st = ps_service_refusals(s->cfg.service, &all);
+    struct refusals *all;
+    enum status st = membership_refusals(s->cfg.service, &all);
     if (st != ST_OK)
         return st;
     int alone = !out->members;
     if (alone)
         TRY((out->members = calloc((size_t)all->n + 1, sizeof *out->members)) ? ST_OK : ST_NOMEM);
     for (int i = 0; alone && out->generation == 0 && i < all->n; i++) {
-        const struct ps_person p = {.member = all->refusal[i].member, .missing_ms = -1};
+        const struct roster_entry p = {.member = all->refusal[i].member, .missing_ms = -1};
         add_member(s, &p, 0, out);
     }
     for (int i = 0; i < out->n_members; i++) {
         struct net_status_member *m = &out->members[i];
-        const struct ps_refusal *r = ps_refusals_find(all, m->member);
+        const struct refusal *r = refusals_find(all, m->member);
         if (!r ||
             (m->state != MEMBER_EXPECTED && m->state != MEMBER_MISSING && m->state != MEMBER_LEFT))
             continue;
@@ -103,20 +103,20 @@ done:
 }
 
 /* How long the others waited for the members, and whom they wait for now. */
-static enum status fill_lateness(const struct ps_status *s, const struct run *run,
+static enum status fill_lateness(const struct admin *s, const struct run *run,
                                  struct net_status *out)
 {
     int n = run->plan->n_members, n_totals;
     int64_t step;
     enum status st = ST_NOMEM;
-    struct ps_late_total *totals = NULL;
-    struct ps_late_total *recent = calloc((size_t)n, sizeof *recent);
+    struct late_total *totals = NULL;
+    struct late_total *recent = calloc((size_t)n, sizeof *recent);
     int *awaited = calloc((size_t)n, sizeof *awaited);
     if (!recent || !awaited)
         goto done;
-    TRY(ps_service_late(s->cfg.service, &totals, &n_totals));
-    out->n_recent = ps_stragglers_recent(ps_store_stragglers(run->store), recent);
-    ps_store_missing(run->store, clock_now_ns() - STATUS_AWAITED_MS * 1000000LL, awaited, &step);
+    TRY(generation_lateness(s->cfg.service, &totals, &n_totals));
+    out->n_recent = stragglers_recent(store_stragglers(run->store), recent);
+    store_missing(run->store, clock_now_ns() - STATUS_AWAITED_MS * 1000000LL, awaited, &step);
     for (int i = 0; i < out->n_members; i++) {
         struct net_status_member *m = &out->members[i];
         m->rank = m->state == MEMBER_JOINING ? -1 : net_plan_rank(run->plan, m->member);
@@ -139,13 +139,13 @@ done:
     return st;
 }
 
-static enum status fill_members(const struct ps_status *s, const struct run *run,
+static enum status fill_members(const struct admin *s, const struct run *run,
                                 struct net_status *out)
 {
-    struct ps_person *members = NULL, *waiting = NULL;
+    struct roster_entry *members = NULL, *waiting = NULL;
     int n_members, n_waiting;
     enum status st;
-    TRY(ps_service_people(s->cfg.service, &members, &n_members, &waiting, &n_waiting));
+    TRY(membership_roster(s->cfg.service, &members, &n_members, &waiting, &n_waiting));
     out->members = calloc((size_t)(n_members + n_waiting) + 1, sizeof *out->members);
     TRY(out->members ? ST_OK : ST_NOMEM);
     for (int i = 0; i < n_members; i++)
@@ -173,22 +173,22 @@ static void fill_shares(const struct net_plan *plan, struct net_status *out)
 }
 
 /* As ps 0 knows them: servers, checkpoints, what is under way. */
-static enum status fill_job(const struct ps_status *s, struct coordinator *c,
+static enum status fill_job(const struct admin *s, struct coordinator_shell *c,
                             struct net_status *out)
 {
     static const enum server_state states[] = {[SERVER_PRESENT] = SERVER_HERE,
                                                [SERVER_SILENT] = SERVER_MISSING,
                                                [SERVER_JOINS] = SERVER_JOINING,
                                                [SERVER_LEAVES] = SERVER_LEAVING};
-    struct coordinator_snapshot snap;
-    enum status st = coordinator_snapshot(c, &snap);
+    struct coordinator_plans_snapshot snap;
+    enum status st = coordinator_plans_snapshot(c, &snap);
     if (st != ST_OK)
         return st;
     out->servers = calloc((size_t)snap.n_servers + 1, sizeof *out->servers);
     TRY(out->servers ? ST_OK : ST_NOMEM);
     out->n_servers = snap.n_servers;
     for (int i = 0; i < snap.n_servers; i++) {
-        const struct coordinator_server *from = &snap.servers[i];
+        const struct coordinator_shell_server *from = &snap.servers[i];
         struct net_status_server *to = &out->servers[i];
         *to = (struct net_status_server){.server = from->view.number,
                                          .state = states[from->view.kind],
@@ -211,13 +211,12 @@ static enum status fill_job(const struct ps_status *s, struct coordinator *c,
     if (snap.best.known)
         out->best = (struct net_best){snap.best.step, snap.best.loss, snap.best.accuracy};
 done:
-    coordinator_snapshot_free(&snap);
+    coordinator_plans_snapshot_free(&snap);
     return st;
 }
 
 /* As any other server knows them. */
-static enum status fill_plan(const struct ps_status *s, const struct run *run,
-                             struct net_status *out)
+static enum status fill_plan(const struct admin *s, const struct run *run, struct net_status *out)
 {
     const struct hosts *hosts = run ? &run->plan->servers : s->cfg.ps_hosts;
     out->servers = calloc((size_t)hosts->n + 1, sizeof *out->servers);
@@ -238,13 +237,13 @@ static enum status fill_plan(const struct ps_status *s, const struct run *run,
     return ST_OK;
 }
 
-static enum status fill_run(struct ps_status *s, const struct run *run, int with_model,
+static enum status fill_run(struct admin *s, const struct run *run, int with_model,
                             struct net_status *out)
 {
     const struct chunks *c = run->chunks;
     out->generation = run->generation;
-    out->step = ps_store_step(run->store);
-    out->highest = ps_store_highest(run->store);
+    out->step = store_step(run->store);
+    out->highest = store_highest(run->store);
     out->first_step = run->plan->step;
     out->position = run_position(run, out->step < out->first_step ? out->first_step : out->step);
     out->job = run->job;
@@ -261,27 +260,26 @@ static enum status fill_run(struct ps_status *s, const struct run *run, int with
 }
 
 /* Returns by rank the step whose evaluation lacks the worker's part, or -1; NULL: out of memory. */
-static int64_t *evaluations_lacking(const struct ps_status *s, const struct run *run)
+static int64_t *evaluations_lacking(const struct admin *s, const struct run *run)
 {
-    struct coordinator *c = node_coordinator(s->cfg.node);
+    struct coordinator_shell *c = node_coordinator(s->cfg.node);
     int n = run->plan->n_members;
     int64_t *step = calloc((size_t)n, sizeof *step);
     for (int i = 0; step && i < n; i++)
-        step[i] = c ? coordinator_lacks_evaluation(c, i) : -1;
+        step[i] = c ? coordinator_evaluation_lacks(c, i) : -1;
     return step;
 }
 
 /* Writes whom training waits for, if the servers have made no step for a while. */
-static enum status fill_waits(const struct ps_status *s, const struct run *run,
-                              struct net_status *out)
+static enum status fill_waits(const struct admin *s, const struct run *run, struct net_status *out)
 {
     enum status st = ST_OK;
-    struct ps_service_pace pace;
+    struct service_pace pace;
     int *late = NULL;
     int64_t *evaluates = NULL;
     char parent[STATUS_WAITING_BYTES];
     int64_t step, since_ns = clock_now_ns() - PULSE_STANDS_MS * INT64_C(1000000);
-    ps_service_pace(s->cfg.service, &pace);
+    service_pace(s->cfg.service, &pace);
     out->steps_per_s = run && out->state != STATE_DONE ? pace.steps_per_s : 0;
     if (pace.stood_ms < PULSE_STANDS_MS || out->state == STATE_DONE)
         return ST_OK;
@@ -293,7 +291,7 @@ static enum status fill_waits(const struct ps_status *s, const struct run *run,
         late = calloc((size_t)run->plan->n_members, sizeof *late);
         evaluates = evaluations_lacking(s, run);
         TRY(late && evaluates ? ST_OK : ST_NOMEM);
-        ps_store_missing(run->store, since_ns, late, &step);
+        store_missing(run->store, since_ns, late, &step);
         cfg.late = late;
         cfg.evaluates = evaluates;
     }
@@ -306,11 +304,11 @@ done:
 
 static enum status on_status(void *ctx, int with_model, struct net_status *out)
 {
-    struct ps_status *s = ctx;
+    struct admin *s = ctx;
     int ended;
     enum status st = ST_OK;
-    struct run *run = ps_service_run(s->cfg.service, &ended);
-    struct coordinator *c = node_coordinator(s->cfg.node);
+    struct run *run = service_run(s->cfg.service, &ended);
+    struct coordinator_shell *c = node_coordinator(s->cfg.node);
     *out = (struct net_status){.server = run ? run->self : s->cfg.self,
                                .step = -1,
                                .highest = -1,
@@ -320,10 +318,10 @@ static enum status on_status(void *ctx, int with_model, struct net_status *out)
     TRY(c ? fill_job(s, c, out) : fill_plan(s, run, out));
     if (run) {
         TRY(fill_run(s, run, with_model, out));
-        out->state = ended                          ? STATE_DONE
-                     : ps_store_stopped(run->store) ? STATE_STOPPED
-                     : out->step < 0                ? STATE_STARTING
-                                                    : STATE_TRAINING;
+        out->state = ended                             ? STATE_DONE
+                     : handover_is_stopped(run->store) ? STATE_STOPPED
+                     : out->step < 0                   ? STATE_STARTING
+                                                       : STATE_TRAINING;
     }
     TRY(fill_refusals(s, out));
     st = fill_waits(s, run, out);
@@ -332,31 +330,31 @@ done:
     return st;
 }
 
-static void command_checkpoint(struct ps_status *s, struct coordinator *c,
+static void command_checkpoint(struct admin *s, struct coordinator_shell *c,
                                struct net_command_reply *out)
 {
-    struct coordinator_snapshot snap;
+    struct coordinator_plans_snapshot snap;
     if (!s->cfg.folder) {
         snprintf(out->text, sizeof out->text,
                  "this job keeps no checkpoints: its servers have no --checkpoint_dir");
         return;
     }
-    coordinator_request(c);
-    if (coordinator_snapshot(c, &snap) != ST_OK) {
+    coordinator_shell_request(c);
+    if (coordinator_plans_snapshot(c, &snap) != ST_OK) {
         snprintf(out->text, sizeof out->text, "the server is out of memory");
         return;
     }
     out->wanted = snap.wanted;
-    coordinator_snapshot_free(&snap);
+    coordinator_plans_snapshot_free(&snap);
     out->answer = COMMAND_ACCEPTED;
     snprintf(out->text, sizeof out->text, "a checkpoint is on its way");
 }
 
 /* Returns true for a region's group, and for the parent group of regions. */
-static bool is_of_regions(const struct ps_status *s)
+static bool is_of_regions(const struct admin *s)
 {
     int ended;
-    struct run *run = ps_service_run(s->cfg.service, &ended);
+    struct run *run = service_run(s->cfg.service, &ended);
     bool is = run && (run->plan->gates.steps > 0 || (run->job.batch == 0 && run->job.local_steps));
     run_unref(run);
     return is;
@@ -364,8 +362,8 @@ static bool is_of_regions(const struct ps_status *s)
 
 static void on_command(void *ctx, const struct net_command *command, struct net_command_reply *out)
 {
-    struct ps_status *s = ctx;
-    struct coordinator *c = node_coordinator(s->cfg.node);
+    struct admin *s = ctx;
+    struct coordinator_shell *c = node_coordinator(s->cfg.node);
     int taken = 0;
     if (!c)
         snprintf(out->text, sizeof out->text, "commands are for ps:0 (%.100s)",
@@ -373,16 +371,16 @@ static void on_command(void *ctx, const struct net_command *command, struct net_
     else if (command->kind == COMMAND_CHECKPOINT)
         command_checkpoint(s, c, out);
     else if (command->kind == COMMAND_REMOVE_WORKER)
-        taken = coordinator_command(c, COORD_REMOVE_WORKER, command->index, out->text);
+        taken = coordinator_shell_command(c, COORDINATOR_REMOVE_WORKER, command->index, out->text);
     else if (command->kind == COMMAND_STOP_JOB && is_of_regions(s))
         snprintf(out->text, sizeof out->text,
                  "a job with regions ends with its last step alone; end its programs by SIGTERM");
     else if (command->kind == COMMAND_STOP_JOB)
-        taken = coordinator_command(c, COORD_STOP_JOB, 0, out->text);
+        taken = coordinator_shell_command(c, COORDINATOR_STOP_JOB, 0, out->text);
     else
-        taken = coordinator_command(c, COORD_DRAIN_SERVER, command->index, out->text);
+        taken = coordinator_shell_command(c, COORDINATOR_DRAIN_SERVER, command->index, out->text);
     if (taken && command->kind == COMMAND_REMOVE_WORKER) {
-        ps_service_remove(s->cfg.service, command->index);
+        membership_remove(s->cfg.service, command->index);
         ps_monitor_removed(s->monitor, command->index);
     }
     if (taken)
@@ -392,30 +390,30 @@ static void on_command(void *ctx, const struct net_command *command, struct net_
 static void on_evaluated(void *ctx, const struct net_evaluation *evaluation,
                          struct net_evaluation_reply *out)
 {
-    struct ps_status *s = ctx;
-    struct coordinator *c = node_coordinator(s->cfg.node);
+    struct admin *s = ctx;
+    struct coordinator_shell *c = node_coordinator(s->cfg.node);
     if (c)
-        coordinator_evaluated(c, evaluation, out);
+        coordinator_evaluation_report(c, evaluation, out);
 }
 
 static int on_reported(void *ctx, const struct net_report *report)
 {
-    struct ps_status *s = ctx;
+    struct admin *s = ctx;
     return ps_monitor_reported(s->monitor, report);
 }
 
 static int takes_part(void *ctx, int worker)
 {
-    struct ps_status *s = ctx;
+    struct admin *s = ctx;
     int ended;
-    struct run *run = ps_service_run(s->cfg.service, &ended);
+    struct run *run = service_run(s->cfg.service, &ended);
     int is_member = run ? net_plan_rank(run->plan, worker) >= 0 : -1;
     if (run)
         run_unref(run);
     return is_member;
 }
 
-static enum status make_monitor(struct ps_status *s)
+static enum status make_monitor(struct admin *s)
 {
     const struct ps_monitor_config cfg = {.listen_fd = s->cfg.pages_fd,
                                           .folder = s->cfg.folder,
@@ -427,9 +425,9 @@ static enum status make_monitor(struct ps_status *s)
     return s->cfg.pages_fd < 0 ? ST_OK : ps_monitor_create(&cfg, &s->monitor);
 }
 
-enum status ps_status_create(const struct ps_status_config *cfg, struct ps_status **out)
+enum status admin_create(const struct admin_config *cfg, struct admin **out)
 {
-    struct ps_status *s = calloc(1, sizeof *s);
+    struct admin *s = calloc(1, sizeof *s);
     if (!s)
         return ST_NOMEM;
     s->cfg = *cfg;
@@ -441,17 +439,17 @@ enum status ps_status_create(const struct ps_status_config *cfg, struct ps_statu
     if (st == ST_OK)
         *out = s;
     else
-        ps_status_destroy(s);
+        admin_destroy(s);
     return st;
 }
 
-void ps_status_stop(struct ps_status *s)
+void admin_stop(struct admin *s)
 {
     if (s)
         ps_monitor_stop(s->monitor);
 }
 
-void ps_status_destroy(struct ps_status *s)
+void admin_destroy(struct admin *s)
 {
     if (!s)
         return;
@@ -461,7 +459,7 @@ void ps_status_destroy(struct ps_status *s)
     free(s);
 }
 
-struct net_admin_handlers ps_status_people(struct ps_status *s)
+struct net_admin_handlers admin_make_handlers(struct admin *s)
 {
     return (struct net_admin_handlers){
         .ctx = s,

@@ -10,8 +10,8 @@
 #include "ps/region/region.h"
 #include "ps/service/service.h"
 
-struct ps_status_config {
-    struct ps_service *service;
+struct admin_config {
+    struct service *service;
     struct node *node;
     struct ps_region *region;     /* borrowed; NULL: none */
     const struct hosts *ps_hosts; /* borrowed for ever, as the next */
@@ -22,10 +22,10 @@ struct ps_status_config {
     int task;
 };
 
-struct ps_status;
-enum status ps_status_create(const struct ps_status_config *cfg, struct ps_status **out);
-void ps_status_stop(struct ps_status *s);    /* no more pages; before the node goes; NULL is fine */
-void ps_status_destroy(struct ps_status *s); /* NULL is fine */
-struct net_admin_handlers ps_status_people(struct ps_status *s);
+struct admin;
+enum status admin_create(const struct admin_config *cfg, struct admin **out);
+void admin_stop(struct admin *s);    /* no more pages; before the node goes; NULL is fine */
+void admin_destroy(struct admin *s); /* NULL is fine */
+struct net_admin_handlers admin_make_handlers(struct admin *s);
 
 #endif

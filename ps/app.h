@@ -28,7 +28,7 @@ struct app {
     struct thread_pool *threads; /* of updates */
     struct ps_region *region;    /* ps 0's; NULL: this group is none */
     struct region_server *part;  /* of other servers, which are told whether it is one */
-    struct coordinator_region hooks;
+    struct coordinator_region_hooks hooks;
     int ended;      /* in order */
     int lacks_last; /* and without the last checkpoint */
 };

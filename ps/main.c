@@ -31,7 +31,7 @@ enum { END_S = 15 };         /* for all that follows the last checkpoint */
 
 static struct ps_options opt;
 
-static void tell_ready(const char *addr)
+static void report_ready(const char *addr)
 {
     if (opt.ready_fd < 0)
         return;
@@ -41,10 +41,10 @@ static void tell_ready(const char *addr)
     close((int)opt.ready_fd);
 }
 
-static void log_stats(struct ps_service *service)
+static void log_stats(struct service *service)
 {
-    struct ps_service_stats st;
-    ps_service_stats(service, &st);
+    struct service_stats st;
+    service_stats(service, &st);
     char from[64] = "";
     if (st.no_chunks) {
         LOG_I("no chunks were here; %.1f MB of gradients in, %.1f MB of parameters out",
@@ -54,21 +54,21 @@ static void log_stats(struct ps_service *service)
     if (st.began > 0)
         snprintf(from, sizeof from, ", from step %" PRId64 " to %" PRId64, st.began, st.steps);
     LOG_I("%" PRId64 " steps in %.1f s%s; %.1f MB of gradients in, %.1f MB of parameters out",
-          ps_service_steps_made(&st), st.seconds, from, (double)st.received_bytes * 1e-6,
+          service_steps_made(&st), st.seconds, from, (double)st.received_bytes * 1e-6,
           (double)st.sent_bytes * 1e-6);
 }
 
 /* ST_OK, or what kept the figures from being written. */
-static enum status write_summary(struct ps_service *service)
+static enum status write_summary(struct service *service)
 {
-    struct ps_late_total *late = NULL;
+    struct late_total *late = NULL;
     struct ps_summary s = {.task_index = (int)opt.task_index};
     if (!opt.summary_json)
         return ST_OK;
-    enum status st = ps_service_late(service, &late, &s.n_workers);
+    enum status st = generation_lateness(service, &late, &s.n_workers);
     if (st != ST_OK)
         LOG_E("--summary_json: out of memory; nothing is written");
-    ps_service_stats(service, &s.stats);
+    service_stats(service, &s.stats);
     s.late = late;
     if (st == ST_OK)
         st = ps_summary_write(opt.summary_json, &s);
@@ -93,10 +93,10 @@ static const char *error_of(struct app *app, int parent_lost)
 }
 
 /* Training is over; they ask how it goes on, are refused, and end. */
-static void await_workers(struct ps_service *service)
+static void await_workers(struct service *service)
 {
     int64_t deadline = clock_deadline_ns(WORKERS_MS);
-    while (ps_service_n_here(service) > 0 && clock_now_ns() < deadline)
+    while (membership_n_present(service) > 0 && clock_now_ns() < deadline)
         poll(NULL, 0, LOOK_MS);
 }
 
@@ -110,7 +110,7 @@ static void bound_end(int exit_code)
     process_end_within(END_S, exit_code, what);
 }
 
-static int run_server(struct app *app, struct ps_service *service, struct net_server *server,
+static int run_server(struct app *app, struct service *service, struct net_server *server,
                       const struct ps_cluster *c)
 {
     security_warn_plain(c->bind);
@@ -119,15 +119,15 @@ static int run_server(struct app *app, struct ps_service *service, struct net_se
           *opt.bind ? c->address : "");
     if (*c->pages)
         LOG_I("metrics and the status page: http://%s/", c->pages);
-    tell_ready(c->address);
-    int sig = ps_wait_for_end(app);
+    report_ready(c->address);
+    int sig = ps_shutdown_wait(app);
     if (sig)
         LOG_W("%s: stopping%s", strsignal(sig),
               opt.checkpoint_dir ? " after a last checkpoint; once more ends at once" : "");
     int cut_off = atomic_load(&app->cut_off), parent_lost = atomic_load(&app->parent_lost);
     if (cut_off)
-        ps_service_close(service, app->why);
-    ps_finish_node(app);
+        membership_close(service, app->why);
+    ps_shutdown_finish_node(app);
     if (cut_off)
         await_workers(service);
     bound_end(sig ? 128 + sig : EXIT_RETRY);
@@ -163,43 +163,43 @@ static void end_node(struct app *app, const struct ps_cluster *c)
         node_ended(opt.checkpoint_dir, c->address);
 }
 
-static int serve(struct ps_cluster *c, struct app *app)
+static int serve_job(struct ps_cluster *c, struct app *app)
 {
     int exit_code = 0;
     enum status st = ST_OK;
-    struct ps_service *service = NULL;
+    struct service *service = NULL;
     struct net_server *server = NULL;
-    struct ps_status *status = NULL;
+    struct admin *status = NULL;
     int pages_fd = -1;
-    TRY(ps_reserve(&opt, c));
-    TRY(ps_make_region(c, app));
+    TRY(ps_set_up_reserve(&opt, c));
+    TRY(ps_set_up_region(c, app));
     /* with one worker, or with most parameters in one layer, all wait for one update */
-    TRY(thread_pool_create(ps_threads_of(opt.update_threads), &app->threads));
-    const struct ps_service_config cfg = ps_make_service_config(c, app);
-    TRY(ps_service_create(&cfg, &service));
+    TRY(thread_pool_create(ps_set_up_n_threads(opt.update_threads), &app->threads));
+    const struct service_config cfg = ps_set_up_service_config(c, app);
+    TRY(service_create(&cfg, &service));
     region_server_serve(app->part, service);
     const struct net_server_config net = {.addr = c->bind,
-                                          .n_threads = ps_threads_of(opt.threads),
-                                          .handler = ps_service_handler(service),
-                                          .pause = {ps_signal_waits, app}};
+                                          .n_threads = ps_set_up_n_threads(opt.threads),
+                                          .handler = service_handler(service),
+                                          .pause = {ps_shutdown_signal_pending, app}};
     TRY(net_server_bind(&net, &server)); /* the last user of the port is gone from here on: */
     if (*c->pages)
         TRY(http_listen(c->pages, &pages_fd));
-    TRY(ps_make_node(c, app)); /* what it wrote into the folder is there */
+    TRY(ps_set_up_node(c, app)); /* what it wrote into the folder is there */
     TRY(node_start(app->node, service));
     TRY(ps_region_start(app->region, service));
-    const struct ps_status_config told = {.service = service,
-                                          .node = app->node,
-                                          .region = app->region,
-                                          .ps_hosts = &c->ps,
-                                          .worker_hosts = &c->workers,
-                                          .folder = opt.checkpoint_dir,
-                                          .self = c->self,
-                                          .pages_fd = pages_fd,
-                                          .task = (int)opt.task_index};
+    const struct admin_config told = {.service = service,
+                                      .node = app->node,
+                                      .region = app->region,
+                                      .ps_hosts = &c->ps,
+                                      .worker_hosts = &c->workers,
+                                      .folder = opt.checkpoint_dir,
+                                      .self = c->self,
+                                      .pages_fd = pages_fd,
+                                      .task = (int)opt.task_index};
     pages_fd = -1; /* given away */
-    TRY(ps_status_create(&told, &status));
-    const struct net_admin_handlers admin = ps_status_people(status);
+    TRY(admin_create(&told, &status));
+    const struct net_admin_handlers admin = admin_make_handlers(status);
     net_server_start(server, &admin);
     TRY(node_serve(app->node));
     exit_code = run_server(app, service, server, c);
@@ -207,23 +207,23 @@ done:
     bound_end(exit_code ? exit_code : status_exit_code(st));
     if (pages_fd >= 0)
         close(pages_fd);
-    ps_status_stop(status);
+    admin_stop(status);
     end_node(app, c);
     net_server_destroy(server);
-    ps_status_destroy(status);
-    ps_service_destroy(service);
+    admin_destroy(status);
+    service_destroy(service);
     ps_region_destroy(app->region);
     region_server_destroy(app->part);
     thread_pool_destroy(app->threads);
-    if (st == ST_CANCELLED && ps_signal_waits(app, 0)) {
-        exit_code = 128 + ps_signal_taken(app);
+    if (st == ST_CANCELLED && ps_shutdown_signal_pending(app, 0)) {
+        exit_code = 128 + ps_shutdown_take_signal(app);
         LOG_W("%s: stopping before the port was free", strsignal(exit_code - 128));
     }
     return exit_code ? exit_code : status_exit_code(st);
 }
 
 /* --leave: asks ps 0, and says what it answers. */
-static int leave(const struct ps_cluster *c)
+static int request_leave(const struct ps_cluster *c)
 {
     struct net_command command = {.kind = COMMAND_DRAIN_SERVER, .index = (int)opt.leave};
     struct net_command_reply reply;
@@ -254,7 +254,7 @@ int main(int argc, char **argv)
     if (exit_now)
         return 0;
     log_init("ps", -1, (enum log_level)opt.log_level);
-    enum status st = ps_cluster_find(&opt, &cluster);
+    enum status st = ps_options_find_cluster(&opt, &cluster);
     log_init("ps", opt.join || opt.leave >= 0 ? -1 : (int)opt.task_index,
              (enum log_level)opt.log_level);
     log_start();
@@ -266,22 +266,22 @@ int main(int argc, char **argv)
     if (status_exit_code(st) == EXIT_RETRY)
         exit_code = EXIT_RETRY;
     opt.security.role = opt.leave >= 0 ? ROLE_ADMIN : ROLE_PS;
-    int ready = st == ST_OK && ps_cluster_place(&opt, &cluster) == ST_OK &&
+    int ready = st == ST_OK && ps_options_find_self(&opt, &cluster) == ST_OK &&
                 security_start(&opt.security) == ST_OK;
     if (ready && opt.trace && (st = trace_open(opt.trace, "ps", (int)opt.task_index)) != ST_OK) {
         exit_code = status_exit_code(st);
         ready = 0;
     }
     if (ready && opt.leave >= 0) {
-        exit_code = leave(&cluster);
+        exit_code = request_leave(&cluster);
     } else if (ready) {
-        app.signal_fd = ps_open_signals();
+        app.signal_fd = ps_shutdown_open_signals();
         app.event_fd = eventfd(0, EFD_CLOEXEC);
         exit_code = EXIT_RETRY;
         if (app.signal_fd < 0 || app.event_fd < 0)
             LOG_E("no descriptor to be had: %s", strerror(errno));
         else
-            exit_code = serve(&cluster, &app);
+            exit_code = serve_job(&cluster, &app);
     }
     st = trace_close();
     if (exit_code == 0)

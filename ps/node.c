@@ -29,7 +29,7 @@ struct node {
     struct node_config cfg;
     char restore_folder[PATH_MAX];
     char folder_id[FOLDER_ID_BYTES];
-    struct ps_keeper *keeper; /* of the others' folders */
+    struct own_folder *own_folder; /* of the others' folders */
     /* Of ps 0, until it starts: */
     struct checkpoint_restore *restore;
     struct hosts servers;
@@ -39,10 +39,10 @@ struct node {
     int64_t over_ms;               /* as done_ms of coordinator_shell.h, follower_shell.h */
     char restored[CONTROL_TEXT_BYTES];
     struct net_server *_Atomic server; /* that calls come by */
-    struct saver *saver;
-    struct coordinator *coordinator; /* ps 0 */
-    struct follower_shell *follower; /* every server */
-    struct peer_client *client;      /* the others: to ps 0 */
+    struct checkpoint_writer *writer;
+    struct coordinator_shell *coordinator; /* ps 0 */
+    struct follower_shell *follower;       /* every server */
+    struct peer_client *client;            /* the others: to ps 0 */
 };
 
 /* What says that this server is up: who finds his own when he starts was killed. */
@@ -196,9 +196,9 @@ static void on_changed(void *ctx)
 {
     struct node *s = ctx;
     if (s->coordinator)
-        coordinator_wake(s->coordinator);
+        coordinator_shell_wake(s->coordinator);
     if (s->follower)
-        follower_wake(s->follower);
+        follower_shell_wake(s->follower);
 }
 
 static void on_over(void *ctx)
@@ -237,9 +237,9 @@ static void on_reply(void *ctx, uint64_t call, const struct net_control_reply *r
 }
 
 /* Gives away what the coordinator is to own. */
-static enum status make_coordinator(struct node *s, struct ps_service *service)
+static enum status make_coordinator(struct node *s, struct service *service)
 {
-    struct coordinator_config cfg = {
+    struct coordinator_shell_config cfg = {
         .service = service,
         .folder = s->cfg.folder,
         .folder_id = s->folder_id,
@@ -266,13 +266,13 @@ static enum status make_coordinator(struct node *s, struct ps_service *service)
         .ctx = s,
     };
     if (s->restore)
-        ps_service_set_format(service, &checkpoint_restore_manifest(s->restore)->job);
+        admission_fix_format(service, &checkpoint_restore_manifest(s->restore)->job);
     /* killed at the very end, it does not outlast a wait for worker 0, which may have left */
     if (checkpoint_restore_has_all_steps(s->restore))
-        ps_service_set_all_steps(service, s->over_ms ? 0 : s->cfg.worker_timeout_ms);
+        admission_set_all_steps(service, s->over_ms ? 0 : s->cfg.worker_timeout_ms);
     memcpy(cfg.restored, s->restored, sizeof cfg.restored);
     s->restore = NULL;
-    return coordinator_create(&cfg, &s->coordinator);
+    return coordinator_shell_create(&cfg, &s->coordinator);
 }
 
 static enum status call_ps0(void *peer, const struct net_control *request, int64_t deadline_ms,
@@ -287,25 +287,25 @@ static void cancel_ps0(void *peer)
 }
 
 /* ps 0 follows itself, without a call over the net. */
-static enum status make_follower(struct node *s, struct ps_service *service)
+static enum status make_follower(struct node *s, struct service *service)
 {
     enum status st = ST_OK;
     int is_first = s->cfg.self == 0;
-    struct follower_config cfg = {
+    struct follower_shell_config cfg = {
         .service = service,
-        .saver = s->saver,
+        .writer = s->writer,
         .addr = s->cfg.ps_hosts->addr[0],
         .address = s->cfg.address,
         .folder = s->cfg.folder,
         .folder_id = s->folder_id,
-        .keeper = s->keeper,
+        .own_folder = s->own_folder,
         .restore_folder = s->cfg.folder ? s->restore_folder : NULL,
         .self = s->cfg.self,
         .n_servers = s->cfg.ps_hosts->n,
         .joining = s->cfg.joining,
         .done_ms = is_first ? 0 : s->over_ms,
-        .call = is_first ? coordinator_call : call_ps0,
-        .cancel = is_first ? coordinator_cancel : cancel_ps0,
+        .call = is_first ? coordinator_shell_call : call_ps0,
+        .cancel = is_first ? coordinator_shell_cancel : cancel_ps0,
         .peer = s->coordinator,
         .refused = s->cfg.refused,
         .drained = s->cfg.over,
@@ -316,29 +316,29 @@ static enum status make_follower(struct node *s, struct ps_service *service)
         TRY(peer_client_create(cfg.addr, &s->client));
         cfg.peer = s->client;
     }
-    TRY(follower_create(&cfg, &s->follower));
+    TRY(follower_shell_create(&cfg, &s->follower));
 done:
     return st;
 }
 
-enum status node_start(struct node *s, struct ps_service *service)
+enum status node_start(struct node *s, struct service *service)
 {
     enum status st = ST_OK;
-    struct saver_config saver = {
+    struct checkpoint_writer_config writer = {
         .service = service,
         .folder = s->cfg.folder,
         .changed = on_changed,
         .ctx = s,
     };
-    const struct ps_keeper_config keeper = {.folder = s->cfg.folder,
-                                            .address = s->cfg.address,
-                                            .folder_id = s->folder_id,
-                                            .changed = on_changed,
-                                            .ctx = s};
+    const struct own_folder_config own_folder = {.folder = s->cfg.folder,
+                                                 .address = s->cfg.address,
+                                                 .folder_id = s->folder_id,
+                                                 .changed = on_changed,
+                                                 .ctx = s};
     if (s->cfg.folder)
-        TRY(saver_create(&saver, &s->saver));
+        TRY(checkpoint_writer_create(&writer, &s->writer));
     if (s->cfg.folder && s->cfg.self != 0)
-        TRY(ps_keeper_create(&keeper, &s->keeper));
+        TRY(own_folder_create(&own_folder, &s->own_folder));
     if (s->cfg.self == 0)
         TRY(make_coordinator(s, service));
     TRY(make_follower(s, service));
@@ -350,8 +350,8 @@ enum status node_serve(struct node *s)
 {
     enum status st = ST_OK;
     if (s->coordinator)
-        TRY(coordinator_start(s->coordinator));
-    TRY(follower_start(s->follower));
+        TRY(coordinator_shell_start(s->coordinator));
+    TRY(follower_shell_start(s->follower));
 done:
     return st;
 }
@@ -361,7 +361,7 @@ void node_control(struct node *s, struct net_server *server, const struct net_co
 {
     atomic_store(&s->server, server);
     if (s->coordinator)
-        coordinator_control(s->coordinator, request, call);
+        coordinator_shell_control(s->coordinator, request, call);
     else
         net_server_control_reply(server, call, NULL);
 }
@@ -369,13 +369,14 @@ void node_control(struct node *s, struct net_server *server, const struct net_co
 void node_control_closed(struct node *s, uint64_t call)
 {
     if (s->coordinator)
-        coordinator_control_closed(s->coordinator, call);
+        coordinator_shell_control_closed(s->coordinator, call);
 }
 
 enum status node_first_join(struct node *s, const struct net_join *join, char *why,
                             size_t why_bytes)
 {
-    return s->coordinator ? coordinator_first_join(s->coordinator, join, why, why_bytes) : ST_OK;
+    return s->coordinator ? coordinator_plans_first_join(s->coordinator, join, why, why_bytes)
+                          : ST_OK;
 }
 
 void node_changed(struct node *s)
@@ -386,10 +387,10 @@ void node_changed(struct node *s)
 void node_leave(struct node *s)
 {
     if (!s->coordinator)
-        follower_leave(s->follower);
+        follower_shell_leave(s->follower);
 }
 
-struct coordinator *node_coordinator(struct node *s)
+struct coordinator_shell *node_coordinator(struct node *s)
 {
     return s->coordinator;
 }
@@ -397,16 +398,16 @@ struct coordinator *node_coordinator(struct node *s)
 void node_request(struct node *s)
 {
     if (s->coordinator)
-        coordinator_request(s->coordinator);
+        coordinator_shell_request(s->coordinator);
     else
-        follower_want(s->follower);
+        follower_shell_want(s->follower);
 }
 
 int node_finish(struct node *s)
 {
     if (s->coordinator)
-        return coordinator_finish(s->coordinator);
-    follower_finish(s->follower);
+        return coordinator_shell_finish(s->coordinator);
+    follower_shell_finish(s->follower);
     return 1;
 }
 
@@ -414,12 +415,12 @@ void node_destroy(struct node *s)
 {
     if (!s)
         return;
-    coordinator_stop(s->coordinator);
-    follower_stop(s->follower);
-    saver_destroy(s->saver);                                  /* tells them of its last change */
-    ps_keeper_destroy(s->keeper, clock_deadline_ns(TIDY_MS)); /* likewise */
-    follower_destroy(s->follower);
-    coordinator_destroy(s->coordinator);
+    coordinator_shell_stop(s->coordinator);
+    follower_shell_stop(s->follower);
+    checkpoint_writer_destroy(s->writer); /* tells them of its last change */
+    own_folder_destroy(s->own_folder, clock_deadline_ns(TIDY_MS)); /* likewise */
+    follower_shell_destroy(s->follower);
+    coordinator_shell_destroy(s->coordinator);
     peer_client_destroy(s->client);
     checkpoint_restore_close(s->restore);
     hosts_free(&s->servers);

@@ -351,7 +351,7 @@ static enum status check_place(const struct ps_options *o, struct ps_cluster *c)
     return http_listen_address(o->metrics_bind, c->bind, (int)o->metrics_port, c->pages);
 }
 
-enum status ps_cluster_find(struct ps_options *o, struct ps_cluster *c)
+enum status ps_options_find_cluster(struct ps_options *o, struct ps_cluster *c)
 {
     enum status st = ST_OK;
     struct cluster found = {0};
@@ -376,7 +376,7 @@ done:
     return st;
 }
 
-enum status ps_cluster_place(const struct ps_options *o, struct ps_cluster *c)
+enum status ps_options_find_self(const struct ps_options *o, struct ps_cluster *c)
 {
     enum status st = ST_OK;
     TRY(hosts_parse(o->region.parent_hosts, "parent_hosts", &c->parents));

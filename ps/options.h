@@ -31,7 +31,7 @@ struct ps_region_options {    /* docs/guide/regions.md */
 struct ps_options {
     struct ps_region_options region;
     const char *ps_hosts, *worker_hosts, *job_name;
-    int64_t task_index;           /* as the flag says, or ps_cluster_find */
+    int64_t task_index;           /* as the flag says, or ps_options_find_cluster */
     int64_t slurm_ps, slurm_port; /* slurm_ps 0: not given */
     const char *address, *bind;   /* "": not given */
     int serve, join, drain;
@@ -77,8 +77,8 @@ void ps_options_dump(void);
 enum status ps_options_check(struct ps_options *o);
 /* The cluster of the flags, TF_CONFIG or a Slurm step: the lists of hosts, which the caller frees,
  * also after an error, and o->task_index. c is zeroed before. */
-enum status ps_cluster_find(struct ps_options *o, struct ps_cluster *c);
+enum status ps_options_find_cluster(struct ps_options *o, struct ps_cluster *c);
 /* This server's place in it, once it is found. */
-enum status ps_cluster_place(const struct ps_options *o, struct ps_cluster *c);
+enum status ps_options_find_self(const struct ps_options *o, struct ps_cluster *c);
 
 #endif

@@ -50,7 +50,7 @@ static void on_gate(void *ctx, const struct net_gate *gate, struct net_squares_r
 {
     struct app *app = ctx;
     if (app->region)
-        ps_region_hear(app->region, gate, reply);
+        region_chunks_receive(app->region, gate, reply);
     else
         region_server_take(app->part, gate, reply);
 }
@@ -72,7 +72,7 @@ static void on_control_closed(void *ctx, uint64_t call)
     node_control_closed(((struct app *)ctx)->node, call);
 }
 
-enum status ps_make_node(const struct ps_cluster *c, struct app *app)
+enum status ps_set_up_node(const struct ps_cluster *c, struct app *app)
 {
     struct node_config cfg = {
         .folder = app->opt->checkpoint_dir,
@@ -89,18 +89,18 @@ enum status ps_make_node(const struct ps_cluster *c, struct app *app)
         .worker_timeout_ms = app->opt->worker_timeout * 1000,
         .min_workers = (int)app->opt->min_workers,
         .serves = app->opt->serve,
-        .refused = ps_on_refused,
-        .replaced = ps_on_replaced,
-        .unsure = ps_on_unsure,
-        .over = ps_on_over,
-        .failed = ps_on_failed,
+        .refused = ps_shutdown_on_refused,
+        .replaced = ps_shutdown_on_replaced,
+        .unsure = ps_shutdown_on_unsure,
+        .over = ps_shutdown_on_over,
+        .failed = ps_shutdown_on_failed,
         .region = app->region ? &app->hooks : NULL,
         .ctx = app,
     };
     return node_create(&cfg, &app->node);
 }
 
-enum status ps_make_region(const struct ps_cluster *c, struct app *app)
+enum status ps_set_up_region(const struct ps_cluster *c, struct app *app)
 {
     const struct ps_region_options *o = &app->opt->region;
     const struct ps_region_config cfg = {.parents = &c->parents,
@@ -121,11 +121,12 @@ enum status ps_make_region(const struct ps_cluster *c, struct app *app)
                                          .step_ms = (int)o->wire_step_ms,
                                          .parent_timeout = o->parent_timeout,
                                          .folder = app->opt->checkpoint_dir,
-                                         .refused = ps_on_refused,
-                                         .parent_lost = ps_on_parent_lost,
+                                         .refused = ps_shutdown_on_refused,
+                                         .parent_lost = ps_shutdown_on_parent_lost,
                                          .ctx = app};
-    app->hooks = (struct coordinator_region){on_takes_job, on_plans, on_parent_at, app};
-    const struct region_server_config part = {c->address, c->parents.n > 0, ps_on_refused, app};
+    app->hooks = (struct coordinator_region_hooks){on_takes_job, on_plans, on_parent_at, app};
+    const struct region_server_config part = {c->address, c->parents.n > 0, ps_shutdown_on_refused,
+                                              app};
     if (c->self != 0)
         return region_server_create(&part, &app->part);
     return c->parents.n > 0 ? ps_region_create(&cfg, &app->region) : ST_OK;
@@ -139,16 +140,16 @@ static int auto_threads(void)
     return half < 1 ? 1 : half > MAX_AUTO_THREADS ? MAX_AUTO_THREADS : half;
 }
 
-int ps_threads_of(int64_t asked)
+int ps_set_up_n_threads(int64_t asked)
 {
     return asked > 0 ? (int)asked : auto_threads();
 }
 
-enum status ps_reserve(const struct ps_options *opt, const struct ps_cluster *c)
+enum status ps_set_up_reserve(const struct ps_options *opt, const struct ps_cluster *c)
 {
     int threads = OWN_THREADS + (opt->checkpoint_dir != NULL) * CHECKPOINT_THREADS +
-                  net_environment_threads() + ps_threads_of(opt->threads) +
-                  ps_threads_of(opt->update_threads) - 1;
+                  net_environment_threads() + ps_set_up_n_threads(opt->threads) +
+                  ps_set_up_n_threads(opt->update_threads) - 1;
     int descriptors = OWN_DESCRIPTORS + NET_GRPC_DESCRIPTORS + net_accept_kept_descriptors() +
                       c->ps.n + c->workers.n + c->parents.n;
     enum status st = threads_reserve(threads);
@@ -163,9 +164,9 @@ static int64_t first_wait_ms(const struct ps_options *opt)
     return opt->worker_timeout > 0 ? opt->worker_timeout * 1000 : 1;
 }
 
-struct ps_service_config ps_make_service_config(const struct ps_cluster *c, struct app *app)
+struct service_config ps_set_up_service_config(const struct ps_cluster *c, struct app *app)
 {
-    struct ps_service_config cfg = {
+    struct service_config cfg = {
         .self = c->self,
         .address = c->address,
         .ps_hosts = &c->ps,
@@ -184,10 +185,10 @@ struct ps_service_config ps_make_service_config(const struct ps_cluster *c, stru
         .first_join = on_first_join,
         .beginning = on_beginning,
         .gate = on_gate,
-        .people_changed = on_changed,
+        .roster_changed = on_changed,
         .control = on_control,
         .control_closed = on_control_closed,
-        .done = ps_on_done,
+        .done = ps_shutdown_on_done,
         .ctx = app,
     };
     if (app->region) {

@@ -8,12 +8,12 @@
 #include "ps/app.h"
 #include "ps/service/service.h"
 
-enum status ps_make_region(const struct ps_cluster *c, struct app *app);
-enum status ps_make_node(const struct ps_cluster *c, struct app *app);
+enum status ps_set_up_region(const struct ps_cluster *c, struct app *app);
+enum status ps_set_up_node(const struct ps_cluster *c, struct app *app);
 /* It borrows c and app. */
-struct ps_service_config ps_make_service_config(const struct ps_cluster *c, struct app *app);
-int ps_threads_of(int64_t asked); /* 0: as many as there are cores for */
+struct service_config ps_set_up_service_config(const struct ps_cluster *c, struct app *app);
+int ps_set_up_n_threads(int64_t asked); /* 0: as many as there are cores for */
 /* Checks that this process may have the threads and descriptors that the server needs. */
-enum status ps_reserve(const struct ps_options *opt, const struct ps_cluster *c);
+enum status ps_set_up_reserve(const struct ps_options *opt, const struct ps_cluster *c);
 
 #endif

@@ -11,7 +11,7 @@
 #include <sys/signalfd.h>
 #include <unistd.h>
 
-int ps_open_signals(void)
+int ps_shutdown_open_signals(void)
 {
     sigset_t set;
     sigemptyset(&set);
@@ -23,14 +23,14 @@ int ps_open_signals(void)
     return signalfd(-1, &set, SFD_CLOEXEC);
 }
 
-int ps_signal_waits(void *ctx, int ms)
+int ps_shutdown_signal_pending(void *ctx, int ms)
 {
     const struct app *app = ctx;
     struct pollfd fd = {.fd = app->signal_fd, .events = POLLIN};
     return poll(&fd, 1, ms) > 0;
 }
 
-int ps_signal_taken(struct app *app)
+int ps_shutdown_take_signal(struct app *app)
 {
     struct signalfd_siginfo info;
     return read(app->signal_fd, &info, sizeof info) == sizeof info ? (int)info.ssi_signo : SIGTERM;
@@ -49,40 +49,40 @@ static void set(struct app *app, _Atomic int *what)
     wake(app);
 }
 
-void ps_on_refused(void *ctx)
+void ps_shutdown_on_refused(void *ctx)
 {
     set(ctx, &((struct app *)ctx)->refused);
 }
 
-void ps_on_done(void *ctx)
+void ps_shutdown_on_done(void *ctx)
 {
     set(ctx, &((struct app *)ctx)->job_done);
 }
 
-void ps_on_replaced(void *ctx)
+void ps_shutdown_on_replaced(void *ctx)
 {
     struct app *app = ctx;
     atomic_store(&app->replaced, 1);
-    ps_on_refused(ctx);
+    ps_shutdown_on_refused(ctx);
 }
 
-void ps_on_unsure(void *ctx)
+void ps_shutdown_on_unsure(void *ctx)
 {
     atomic_store(&((struct app *)ctx)->unsure, 1);
-    ps_on_replaced(ctx);
+    ps_shutdown_on_replaced(ctx);
 }
 
-void ps_on_over(void *ctx)
+void ps_shutdown_on_over(void *ctx)
 {
     set(ctx, &((struct app *)ctx)->over);
 }
 
-void ps_on_failed(void *ctx)
+void ps_shutdown_on_failed(void *ctx)
 {
     set(ctx, &((struct app *)ctx)->failed);
 }
 
-void ps_on_parent_lost(void *ctx, int complete, const char *why)
+void ps_shutdown_on_parent_lost(void *ctx, int complete, const char *why)
 {
     struct app *app = ctx;
     atomic_store(&app->parent_lost, 1);
@@ -115,7 +115,7 @@ static int takes_signal(struct app *app, int signo)
     return 0;
 }
 
-int ps_wait_for_end(struct app *app)
+int ps_shutdown_wait(struct app *app)
 {
     struct pollfd fds[2] = {{.fd = app->signal_fd, .events = POLLIN},
                             {.fd = app->event_fd, .events = POLLIN}};
@@ -139,7 +139,7 @@ int ps_wait_for_end(struct app *app)
     }
 }
 
-void ps_finish_node(struct app *app)
+void ps_shutdown_finish_node(struct app *app)
 {
     sigset_t set;
     if (atomic_load(&app->refused))

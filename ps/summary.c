@@ -9,7 +9,7 @@
 static void write_fields(FILE *f, const struct ps_summary *s)
 {
     fprintf(f, "{\n  \"role\": \"ps\",\n  \"task_index\": %d,\n", s->task_index);
-    fprintf(f, "  \"steps\": %" PRId64 ",\n", ps_service_steps_made(&s->stats));
+    fprintf(f, "  \"steps\": %" PRId64 ",\n", service_steps_made(&s->stats));
     fprintf(f, "  \"first_step\": %" PRId64 ",\n", s->stats.began);
     fprintf(f, "  \"last_step\": %" PRId64 ",\n",
             s->stats.steps < s->stats.began ? s->stats.began : s->stats.steps);

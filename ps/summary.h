@@ -8,9 +8,9 @@
 
 struct ps_summary {
     int task_index;
-    struct ps_service_stats stats;
+    struct service_stats stats;
     int n_workers;
-    const struct ps_late_total *late; /* n_workers */
+    const struct late_total *late; /* n_workers */
 };
 
 /* Written beside and renamed, so that a reader sees all or nothing. */

@@ -28,8 +28,10 @@ void rig_server_says(struct rig *r, int i)
                                .lowest = r->version,
                                .highest = r->version};
     snprintf(said.address, sizeof said.address, "h:%d", i + 1);
-    if (i < coord_n_servers(r->c)) { /* it has called: slots are in the order of the first calls */
-        int has_plan = coord_fill_reply(r->c, i, &reply), obeys = reply.epoch >= s->heard_epoch;
+    if (i < coordinator_view_n_servers(
+                r->c)) { /* it has called: slots are in the order of the first calls */
+        int has_plan = coordinator_view_fill_reply(r->c, i, &reply),
+            obeys = reply.epoch >= s->heard_epoch;
         if (has_plan && obeys && reply.generation <= s->damaged) {
             said.unreadable = reply.generation;
         } else if (has_plan && obeys && reply.generation > s->generation) {
@@ -53,38 +55,41 @@ void rig_server_says(struct rig *r, int i)
     said.phase = s->phase;
     said.stop = reply.stop;
     said.seen = reply.number;
-    rig_step(r, (struct coord_event){.kind = COORD_CONTROL, .control = &said, .call = ++r->call});
+    rig_step(r, (struct coordinator_event){
+                    .kind = COORDINATOR_CONTROL, .control = &said, .call = ++r->call});
 }
 
 static void on_plan(struct rig *r, uint32_t op)
 {
-    struct coord_plan_view plan;
+    struct coordinator_plan_view plan;
     if (r->no_memory > 0) {
         r->no_memory--;
-        rig_step(r, (struct coord_event){.kind = COORD_PLANNED, .op = op, .st = ST_NOMEM});
+        rig_step(r,
+                 (struct coordinator_event){.kind = COORDINATOR_PLANNED, .op = op, .st = ST_NOMEM});
         return;
     }
-    coord_next_plan(r->c, &plan);
+    coordinator_view_next_plan(r->c, &plan);
     r->generation = plan.generation;
     r->train_steps = plan.train_steps;
     r->n_plans++;
     r->holds_last = r->has_folder;
-    rig_step(r, (struct coord_event){.kind = COORD_PLANNED, .op = op, .st = ST_OK});
+    rig_step(r, (struct coordinator_event){.kind = COORDINATOR_PLANNED, .op = op, .st = ST_OK});
     rig_server_says(r, 0);
 }
 
 void rig_disk_ends(struct rig *r, uint32_t op, enum status st, int64_t its_step, uint64_t epoch)
 {
-    rig_step(
-        r, (struct coord_event){
-               .kind = COORD_DISK, .op = op, .st = st, .disk = {.step = its_step, .epoch = epoch}});
+    rig_step(r, (struct coordinator_event){.kind = COORDINATOR_DISK,
+                                           .op = op,
+                                           .st = st,
+                                           .disk = {.step = its_step, .epoch = epoch}});
 }
 
-static void on_disk(struct rig *r, const struct coord_action *a)
+static void on_disk(struct rig *r, const struct coordinator_action *a)
 {
-    struct coord_manifest_view m = {.step = -1};
+    struct coordinator_manifest_view m = {.step = -1};
     if (a->disk == DISK_MANIFEST) {
-        coord_manifest(r->c, &m);
+        coordinator_view_manifest(r->c, &m);
         r->n_manifests++;
         if (r->disk_hangs) {
             r->manifest = a->op;
@@ -107,13 +112,13 @@ static void on_disk(struct rig *r, const struct coord_action *a)
     rig_disk_ends(r, a->op, st, m.step, a->value);
 }
 
-void rig_step(struct rig *r, struct coord_event e)
+void rig_step(struct rig *r, struct coordinator_event e)
 {
-    struct coord_out out;
+    struct coordinator_out out;
     e.lowest = e.highest = r->version;
-    coord_step(r->c, &e, r->now, &out);
+    coordinator_step(r->c, &e, r->now, &out);
     for (int i = 0; i < out.n; i++) {
-        const struct coord_action *a = &out.act[i];
+        const struct coordinator_action *a = &out.act[i];
         if (a->kind == ACT_PLAN)
             on_plan(r, a->op);
         else if (a->kind == ACT_DISK)
@@ -129,7 +134,7 @@ void rig_step(struct rig *r, struct coord_event e)
         else if (a->kind == ACT_DONE)
             r->n_done++;
         if (a->kind == ACT_LINE && a->line.id == LINE_CHECKPOINT_NO_LAST)
-            coord_line_text(r->c, &a->line, NULL, r->no_last, sizeof r->no_last);
+            coordinator_line_text(r->c, &a->line, NULL, r->no_last, sizeof r->no_last);
         if (a->kind == ACT_LINE && !r->lines[a->line.id]++)
             r->said[a->line.id] = r->now;
     }
@@ -137,8 +142,8 @@ void rig_step(struct rig *r, struct coord_event e)
 
 void rig_tell_workers(struct rig *r)
 {
-    rig_step(r, (struct coord_event){.kind = COORD_WORKERS,
-                                     .workers = {r->generation, r->claim, 2, r->worker}});
+    rig_step(r, (struct coordinator_event){.kind = COORDINATOR_WORKERS,
+                                           .workers = {r->generation, r->claim, 2, r->worker}});
 }
 
 static void start(struct rig *r, int has_folder, int epoch_hangs, int64_t save_steps,
@@ -146,24 +151,24 @@ static void start(struct rig *r, int has_folder, int epoch_hangs, int64_t save_s
 {
     char *addrs[] = {"h:1"};
     const struct hosts servers = {1, addrs};
-    const struct coord_start start = {.incarnation = 9,
-                                      .address = "h:1",
-                                      .servers = &servers,
-                                      .worker_timeout_ms = TIMEOUT_MS,
-                                      .save_steps = save_steps,
-                                      .save_ms = save_ms,
-                                      .has_folder = has_folder,
-                                      .epoch = (uint64_t)has_folder,
-                                      .is_claimed = has_folder,
-                                      .last_step = -1};
+    const struct coordinator_start start = {.incarnation = 9,
+                                            .address = "h:1",
+                                            .servers = &servers,
+                                            .worker_timeout_ms = TIMEOUT_MS,
+                                            .save_steps = save_steps,
+                                            .save_ms = save_ms,
+                                            .has_folder = has_folder,
+                                            .epoch = (uint64_t)has_folder,
+                                            .is_claimed = has_folder,
+                                            .last_step = -1};
     *r = (struct rig){.has_folder = has_folder,
                       .epoch_hangs = epoch_hangs,
-                      .c = calloc(1, coord_bytes(SERVERS, 4)),
+                      .c = calloc(1, coordinator_bytes(SERVERS, 4)),
                       .now = 1000 * MS,
                       .version = 3,
                       .n_servers = 1};
-    coord_init(r->c, SERVERS, 4);
-    rig_step(r, (struct coord_event){.kind = COORD_START, .start = &start});
+    coordinator_init(r->c, SERVERS, 4);
+    rig_step(r, (struct coordinator_event){.kind = COORDINATOR_START, .start = &start});
 }
 
 void rig_start(struct rig *r, int has_folder, int epoch_hangs)
@@ -174,11 +179,12 @@ void rig_start(struct rig *r, int has_folder, int epoch_hangs)
 static void open_job(struct rig *r)
 {
     rig_server_says(r, 0);
-    rig_step(r, (struct coord_event){.kind = COORD_JOB,
-                                     .job = {.train_steps = STEPS, .lockstep = 1, .n_members = 2}});
+    rig_step(r, (struct coordinator_event){
+                    .kind = COORDINATOR_JOB,
+                    .job = {.train_steps = STEPS, .lockstep = 1, .n_members = 2}});
     assert_int_equal(r->n_plans, 1);
     for (int i = 0; i < 2; i++)
-        r->worker[i] = (struct coord_worker_state){
+        r->worker[i] = (struct coordinator_worker_event){
             .member = i, .incarnation = 11 + (uint64_t)i, .missing_ms = -1, .joined = 1};
 }
 
@@ -214,7 +220,7 @@ void rig_changes(struct rig *r, int64_t most_ms)
 {
     int n = r->n_plans;
     int64_t begin = r->now;
-    while ((r->n_plans == n || !coord_is_settled(r->c)) && r->now < begin + MOST_MS * MS)
+    while ((r->n_plans == n || !coordinator_view_is_settled(r->c)) && r->now < begin + MOST_MS * MS)
         rig_look(r);
     assert_int_equal(r->n_plans, n + 1);
     assert_true(r->now - begin <= most_ms * MS);
@@ -229,5 +235,6 @@ void rig_server_joins(struct rig *r)
 void rig_ask(struct rig *r)
 {
     rig_let_pass(r, 3000);
-    rig_step(r, (struct coord_event){.kind = COORD_COMMAND, .command = {.what = COORD_CHECKPOINT}});
+    rig_step(r, (struct coordinator_event){.kind = COORDINATOR_COMMAND,
+                                           .command = {.what = COORDINATOR_CHECKPOINT}});
 }

@@ -28,10 +28,10 @@ struct rig_server {
 };
 
 struct rig {
-    struct coord *c;
+    struct coordinator_state *c;
     int64_t now, version;
     uint64_t call, generation;
-    struct coord_worker_state worker[2];
+    struct coordinator_worker_event worker[2];
     struct rig_server server[SERVERS];
     int n_servers;                     /* that call */
     int n_plans, n_manifests;          /* made so far; ordered */
@@ -40,8 +40,8 @@ struct rig {
     enum status manifest_st, owner_st; /* of manifests, and of looks at the folder's owner */
     char no_last[640];                 /* the text of the last LINE_CHECKPOINT_NO_LAST */
     uint32_t manifest;                 /* that is not; 0 */
-    int lines[COORD_N_LINES];          /* how often each was said */
-    int64_t said[COORD_N_LINES];       /* when, first */
+    int lines[COORDINATOR_N_LINES];    /* how often each was said */
+    int64_t said[COORDINATOR_N_LINES]; /* when, first */
     int has_folder, holds_last;        /* ps 0's new store begins so */
     int epoch_hangs;                   /* epochs are not recorded */
     uint32_t epoch_op;                 /* the order to record `epoch`, which is not done */
@@ -54,7 +54,7 @@ struct rig {
     int64_t train_steps; /* of the last plan; 0: as the job began */
 };
 
-void rig_step(struct rig *r, struct coord_event e);
+void rig_step(struct rig *r, struct coordinator_event e);
 /* A server is where the plan in force wants it. */
 void rig_server_says(struct rig *r, int i);
 void rig_disk_ends(struct rig *r, uint32_t op, enum status st, int64_t its_step, uint64_t epoch);

@@ -3,15 +3,16 @@
 #include <stdio.h>
 #include <stdlib.h>
 
-static void disk_ends(struct rig *r, const struct coord_action *a)
+static void disk_ends(struct rig *r, const struct coordinator_action *a)
 {
-    struct coord_manifest_view m = {.step = -1};
-    struct coord_event e = {.kind = COORD_DISK, .op = a->op, .disk = {.epoch = a->value}};
+    struct coordinator_manifest_view m = {.step = -1};
+    struct coordinator_event e = {
+        .kind = COORDINATOR_DISK, .op = a->op, .disk = {.epoch = a->value}};
     if (a->disk == DISK_FIND && r->found == 0)
         e.st = ST_NOT_FOUND;
     if (a->disk == DISK_MANIFEST) {
         r->n_manifests++;
-        coord_manifest(r->c, &r->manifest);
+        coordinator_view_manifest(r->c, &r->manifest);
         e.st = r->manifest_st;
     }
     if (a->disk == DISK_BEST && r->best_hangs) {
@@ -21,30 +22,30 @@ static void disk_ends(struct rig *r, const struct coord_action *a)
     if (a->disk == DISK_BEST) {
         e.st = r->best_st;
         if (e.st == ST_OK)
-            coord_new_best(r->c, &r->recorded);
+            evaluation_new_best(r->c, &r->recorded);
     }
-    coord_manifest(r->c, &m);
+    coordinator_view_manifest(r->c, &m);
     e.disk.step = a->disk == DISK_MANIFEST ? m.step : a->disk == DISK_FIND ? r->found : -1;
     eval_step(r, e);
 }
 
 static void on_plan(struct rig *r, uint32_t op)
 {
-    struct coord_plan_view plan;
-    coord_next_plan(r->c, &plan);
+    struct coordinator_plan_view plan;
+    coordinator_view_next_plan(r->c, &plan);
     r->generation = plan.generation;
     r->train_steps = plan.train_steps;
     r->n_plans++;
-    eval_step(r, (struct coord_event){.kind = COORD_PLANNED, .op = op});
+    eval_step(r, (struct coordinator_event){.kind = COORDINATOR_PLANNED, .op = op});
 }
 
-void eval_step(struct rig *r, struct coord_event e)
+void eval_step(struct rig *r, struct coordinator_event e)
 {
-    struct coord_out out;
+    struct coordinator_out out;
     e.lowest = e.highest = r->version;
-    coord_step(r->c, &e, r->now, &out);
+    coordinator_step(r->c, &e, r->now, &out);
     for (int i = 0; i < out.n; i++) {
-        const struct coord_action *a = &out.act[i];
+        const struct coordinator_action *a = &out.act[i];
         if (a->kind == ACT_PLAN)
             on_plan(r, a->op);
         else if (a->kind == ACT_DISK)
@@ -63,7 +64,7 @@ void eval_server_calls(struct rig *r)
     struct net_control_reply reply = {.step = -1};
     struct net_control said = {.n_servers = 1, .incarnation = 9 + r->incarnation};
     r->now += MS;
-    coord_fill_reply(r->c, 0, &reply);
+    coordinator_view_fill_reply(r->c, 0, &reply);
     if (reply.order != r->order && reply.step >= 0) {
         r->order = reply.order;
         r->phase = CONTROL_ARMED;
@@ -88,16 +89,17 @@ void eval_server_calls(struct rig *r)
     said.stopped = 1;
     said.lowest = said.highest = r->version;
     said.seen = reply.number;
-    eval_step(r, (struct coord_event){.kind = COORD_CONTROL, .control = &said, .call = ++r->call});
+    eval_step(r, (struct coordinator_event){
+                     .kind = COORDINATOR_CONTROL, .control = &said, .call = ++r->call});
 }
 
 void eval_tell_workers(struct rig *r)
 {
-    eval_step(r, (struct coord_event){.kind = COORD_WORKERS,
-                                      .workers = {r->generation, 0, 2, r->worker}});
+    eval_step(r, (struct coordinator_event){.kind = COORDINATOR_WORKERS,
+                                            .workers = {r->generation, 0, 2, r->worker}});
 }
 
-void eval_open_ps0(struct rig *r, struct coord_start start, int64_t from)
+void eval_open_ps0(struct rig *r, struct coordinator_start start, int64_t from)
 {
     char *addrs[] = {"h:1"};
     const struct hosts servers = {1, addrs};
@@ -108,36 +110,36 @@ void eval_open_ps0(struct rig *r, struct coord_start start, int64_t from)
     start.epoch = (uint64_t)start.has_folder;
     start.is_claimed = start.has_folder;
     start.last_step = from > 0 ? from : -1;
-    *r = (struct rig){.c = calloc(1, coord_bytes(2, 4)), .now = 1000 * MS, .version = from};
-    coord_init(r->c, 2, 4);
-    eval_step(r, (struct coord_event){.kind = COORD_START, .start = &start});
+    *r = (struct rig){.c = calloc(1, coordinator_bytes(2, 4)), .now = 1000 * MS, .version = from};
+    coordinator_init(r->c, 2, 4);
+    eval_step(r, (struct coordinator_event){.kind = COORDINATOR_START, .start = &start});
     eval_server_calls(r);
 }
 
-void eval_open_start(struct rig *r, struct coord_start start, int lockstep, int64_t from)
+void eval_open_start(struct rig *r, struct coordinator_start start, int lockstep, int64_t from)
 {
     eval_open_ps0(r, start, from);
-    eval_step(r, (struct coord_event){.kind = COORD_JOB,
-                                      .job = {.train_steps = STEPS,
-                                              .step = from,
-                                              .from_checkpoint = from > 0,
-                                              .lockstep = lockstep,
-                                              .n_members = 2}});
+    eval_step(r, (struct coordinator_event){.kind = COORDINATOR_JOB,
+                                            .job = {.train_steps = STEPS,
+                                                    .step = from,
+                                                    .from_checkpoint = from > 0,
+                                                    .lockstep = lockstep,
+                                                    .n_members = 2}});
     assert_int_equal(r->n_plans, 1);
     for (int i = 0; i < 2; i++)
-        r->worker[i] = (struct coord_worker_state){.member = i,
-                                                   .incarnation = 11 + (uint64_t)i,
-                                                   .missing_ms = -1,
-                                                   .joined = 1,
-                                                   .spoke = 1};
+        r->worker[i] = (struct coordinator_worker_event){.member = i,
+                                                         .incarnation = 11 + (uint64_t)i,
+                                                         .missing_ms = -1,
+                                                         .joined = 1,
+                                                         .spoke = 1};
     eval_server_calls(r);
     eval_tell_workers(r);
 }
 
-void eval_open_with(struct rig *r, int has_folder, int lockstep, const struct coord_best *best,
+void eval_open_with(struct rig *r, int has_folder, int lockstep, const struct best_evaluation *best,
                     int64_t from)
 {
-    struct coord_start start = {.has_folder = has_folder};
+    struct coordinator_start start = {.has_folder = has_folder};
     if (best)
         start.best = *best;
     eval_open_start(r, start, lockstep, from);
@@ -162,12 +164,12 @@ struct net_evaluation eval_whole(const struct rig *r, double loss)
                                    .patience = r->is_patient ? STEPS : PATIENCE};
 }
 
-enum coord_verdict eval_ask(struct rig *r, const struct net_evaluation *v)
+enum evaluation_go eval_ask(struct rig *r, const struct net_evaluation *v)
 {
     struct net_evaluation_reply reply;
-    enum coord_verdict is = coord_evaluation_verdict(r->c, v, &reply);
-    if (is == VERDICT_NEW)
-        eval_step(r, (struct coord_event){.kind = COORD_EVALUATED, .evaluation = v});
+    enum evaluation_go is = evaluation_verdict(r->c, v, &reply);
+    if (is == EVALUATION_NEW)
+        eval_step(r, (struct coordinator_event){.kind = COORDINATOR_EVALUATED, .evaluation = v});
     return is;
 }
 
@@ -176,7 +178,7 @@ void eval_at(struct rig *r, int64_t at, double loss)
     r->version = at;
     const struct net_evaluation v = eval_whole(r, loss);
     int n = 0;
-    while (eval_ask(r, &v) != VERDICT_GO) {
+    while (eval_ask(r, &v) != EVALUATION_GO) {
         eval_server_calls(r);
         eval_tell_workers(r);
         assert_true(n++ < 50);
@@ -190,13 +192,13 @@ void eval_comes_to_the_end(struct rig *r)
     r->version = STEPS;
     for (int i = 0; i < 10; i++)
         eval_server_calls(r);
-    assert_int_equal(coord_last_step(r->c), STEPS);
+    assert_int_equal(coordinator_view_last_step(r->c), STEPS);
 }
 
 void eval_expect_best(const struct rig *r, int64_t at)
 {
-    struct coord_best best;
-    coord_best(r->c, &best);
+    struct best_evaluation best;
+    evaluation_best(r->c, &best);
     assert_int_equal(best.known, at >= 0);
     if (at >= 0)
         assert_int_equal(best.step, at);
@@ -212,7 +214,7 @@ void eval_loses_a_worker(struct rig *r)
         r->worker[1].missing_ms += 1000;
         eval_server_calls(r);
         eval_tell_workers(r);
-        coord_fill_reply(r->c, 0, &reply);
+        coordinator_view_fill_reply(r->c, 0, &reply);
     }
     assert_true(reply.stop > 0);
 }

@@ -1,4 +1,4 @@
-/* tests/net_status_test.c - what people ask of a server: a status and commands that cross the wire
+/* tests/net_status_test.c - what admin ask of a server: a status and commands that cross the wire
  * whole, servers that know neither, nobody there, and peers that lie. */
 #include "base/clock.h"
 #include "net/exchange/status_client.h"
@@ -313,8 +313,8 @@ static void one_call_without_an_answer_shows_a_server_that_hangs(void **state)
 {
     atomic_int has_job = 0;
     char addr[64], why[CONTROL_TEXT_BYTES] = "";
-    struct net_server_people people = {&has_job, NULL, on_status_held, on_command, NULL, NULL};
-    struct net_server *server = start(&people, addr);
+    struct net_admin_handlers admin = {&has_job, NULL, on_status_held, on_command, NULL, NULL};
+    struct net_server *server = start(&admin, addr);
     struct status_asker *asker;
     struct net_status got;
     (void)state;
@@ -336,7 +336,7 @@ static void one_call_without_an_answer_shows_a_server_that_hangs(void **state)
 static void calls_that_are_refused_are_answers(void **state)
 {
     char addr[64], why[CONTROL_TEXT_BYTES] = "";
-    struct net_server_people nobody = {.ctx = NULL};
+    struct net_admin_handlers nobody = {.ctx = NULL};
     struct net_server *server = start(&nobody, addr);
     struct status_asker *asker;
     struct net_status got;

@@ -16,26 +16,26 @@ enum { OTHER = 5, STRANGER = 6 };
 enum answer { ANSWER_NONE, ANSWER_GIVEN, ANSWER_REFUSED };
 
 struct rig {
-    struct coord *c;
+    struct coordinator_state *c;
     int64_t now;
     uint64_t call;
     enum answer answer[64]; /* by call */
     uint64_t plan;          /* the generation that is to be made; 0: none is */
 };
 
-static void step(struct rig *r, struct coord_event e)
+static void step(struct rig *r, struct coordinator_event e)
 {
-    struct coord_out out;
+    struct coordinator_out out;
     e.lowest = e.highest = -1;
-    coord_step(r->c, &e, r->now, &out);
+    coordinator_step(r->c, &e, r->now, &out);
     for (int i = 0; i < out.n; i++) {
-        const struct coord_action *a = &out.act[i];
-        struct coord_plan_view plan;
+        const struct coordinator_action *a = &out.act[i];
+        struct coordinator_plan_view plan;
         if (a->kind == ACT_REPLY)
             r->answer[a->call] = a->server < 0 ? ANSWER_REFUSED : ANSWER_GIVEN;
         if (a->kind != ACT_PLAN)
             continue;
-        coord_next_plan(r->c, &plan);
+        coordinator_view_next_plan(r->c, &plan);
         r->plan = plan.generation;
     }
 }
@@ -45,7 +45,7 @@ static void pass(struct rig *r, int64_t ms)
 {
     for (int64_t left = ms; left > 0; left -= LOOK_EVERY_MS) {
         r->now += (left < LOOK_EVERY_MS ? left : LOOK_EVERY_MS) * MS;
-        step(r, (struct coord_event){.kind = COORD_TIMER});
+        step(r, (struct coordinator_event){.kind = COORDINATOR_TIMER});
     }
 }
 
@@ -53,11 +53,11 @@ static void rig_open(struct rig *r)
 {
     char *addrs[] = {"h:1", "h:2"};
     const struct hosts servers = {2, addrs};
-    const struct coord_start start = {
+    const struct coordinator_start start = {
         .incarnation = 9, .address = "h:1", .servers = &servers, .last_step = -1};
-    *r = (struct rig){.c = calloc(1, coord_bytes(4, 4)), .now = 1000 * MS};
-    coord_init(r->c, 4, 4);
-    step(r, (struct coord_event){.kind = COORD_START, .start = &start});
+    *r = (struct rig){.c = calloc(1, coordinator_bytes(4, 4)), .now = 1000 * MS};
+    coordinator_init(r->c, 4, 4);
+    step(r, (struct coordinator_event){.kind = COORDINATOR_START, .start = &start});
 }
 
 static void rig_close(struct rig *r)
@@ -68,7 +68,7 @@ static void rig_close(struct rig *r)
 static uint64_t number(struct rig *r)
 {
     struct net_control_reply reply;
-    coord_fill_reply(r->c, 1, &reply);
+    coordinator_view_fill_reply(r->c, 1, &reply);
     return reply.number;
 }
 
@@ -84,7 +84,8 @@ static uint64_t ask(struct rig *r, uint64_t incarnation, uint64_t seen, uint64_t
                                      .seen = seen,
                                      .lowest = -1,
                                      .highest = -1};
-    step(r, (struct coord_event){.kind = COORD_CONTROL, .control = &said, .call = ++r->call});
+    step(r, (struct coordinator_event){
+                .kind = COORDINATOR_CONTROL, .control = &said, .call = ++r->call});
     return r->call;
 }
 
@@ -140,7 +141,7 @@ static void after_the_end_of_a_call(void **state)
     struct rig r;
     rig_open(&r);
     uint64_t call = ask(&r, OTHER, number(&r), 0);
-    step(&r, (struct coord_event){.kind = COORD_CLOSED, .call = call});
+    step(&r, (struct coordinator_event){.kind = COORDINATOR_CLOSED, .call = call});
     pass(&r, CLOSED_MS - 1);
     assert_refused(&r);
     pass(&r, 1);
@@ -149,7 +150,8 @@ static void after_the_end_of_a_call(void **state)
 
 static void finish(struct rig *r)
 {
-    step(r, (struct coord_event){.kind = COORD_COMMAND, .command = {.what = COORD_FINISH}});
+    step(r, (struct coordinator_event){.kind = COORDINATOR_COMMAND,
+                                       .command = {.what = COORDINATOR_FINISH}});
 }
 
 /* A ps 0 that ends stays until the other has shown that it knows: an answer that crossed with
@@ -162,16 +164,16 @@ static void a_goodbye_that_crossed(void **state)
     uint64_t seen = number(&r), call = ask(&r, OTHER, seen, 0);
     finish(&r);
     assert_int_equal(answer_to(&r, call), ANSWER_GIVEN);
-    coord_fill_reply(r.c, 1, &reply);
+    coordinator_view_fill_reply(r.c, 1, &reply);
     assert_true(reply.closing);
     pass(&r, AGAIN_MS - 1);
-    assert_true(coord_goodbyes_missing(r.c));
+    assert_true(coordinator_view_is_unheard(r.c));
     call = ask(&r, OTHER, seen, 0);
     assert_int_equal(answer_to(&r, call), ANSWER_GIVEN);
     pass(&r, AGAIN_MS - 1);
-    assert_true(coord_goodbyes_missing(r.c));
+    assert_true(coordinator_view_is_unheard(r.c));
     ask(&r, OTHER, reply.number, 0);
-    assert_false(coord_goodbyes_missing(r.c));
+    assert_false(coordinator_view_is_unheard(r.c));
     rig_close(&r);
 }
 
@@ -182,16 +184,16 @@ static void a_goodbye_that_nobody_hears(void **state)
     rig_open(&r);
     ask(&r, OTHER, number(&r), 0);
     finish(&r);
-    assert_true(coord_goodbyes_missing(r.c));
+    assert_true(coordinator_view_is_unheard(r.c));
     pass(&r, AGAIN_MS);
-    assert_false(coord_goodbyes_missing(r.c));
+    assert_false(coordinator_view_is_unheard(r.c));
     rig_close(&r);
 }
 
 static void offer_job(struct rig *r)
 {
-    step(r, (struct coord_event){.kind = COORD_JOB,
-                                 .job = {.train_steps = 100, .lockstep = 1, .n_members = 1}});
+    step(r, (struct coordinator_event){.kind = COORDINATOR_JOB,
+                                       .job = {.train_steps = 100, .lockstep = 1, .n_members = 1}});
 }
 
 /* Without a folder only servers that live on know which generations there have been: the first one
@@ -199,10 +201,10 @@ static void offer_job(struct rig *r)
 static void a_job_waits_for_who_lives_on(void **state)
 {
     struct rig r;
-    struct coord_line why;
+    struct coordinator_line why;
     rig_open(&r);
     pass(&r, FIRST_CALL_MS - 1);
-    assert_false(coord_takes_job(r.c, &why));
+    assert_false(coordinator_view_takes_job(r.c, &why));
     assert_int_equal(why.id, WAIT_SERVER_CALLS);
     assert_int_equal(why.server, 1);
     offer_job(&r);
@@ -217,10 +219,10 @@ static void a_job_waits_for_who_lives_on(void **state)
 static void a_job_begins_without_a_call(void **state)
 {
     struct rig r;
-    struct coord_line why;
+    struct coordinator_line why;
     rig_open(&r);
     pass(&r, FIRST_CALL_MS + 1);
-    assert_true(coord_takes_job(r.c, &why));
+    assert_true(coordinator_view_takes_job(r.c, &why));
     offer_job(&r);
     assert_int_equal(r.plan, term_of(1, 1));
     rig_close(&r);

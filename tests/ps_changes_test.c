@@ -28,13 +28,13 @@ struct fixture {
     struct chunks *chunks;
     struct net_job job;
     int server[N_CHUNKS];
-    struct ps_store *store;
+    struct store *store;
     float params[N_MEMBERS][N_ELEMS]; /* what each has */
     int n_changes, n_whole;
     int steady; /* each step has the same contributions */
 };
 
-static void take(struct fixture *f, uint32_t member, const struct ps_answer *a)
+static void take(struct fixture *f, uint32_t member, const struct store_answer *a)
 {
     const struct net_chunk *c = &f->chunks->chunks[a->chunk];
     float *value = f->params[member] + c->first;
@@ -50,7 +50,7 @@ static void take(struct fixture *f, uint32_t member, const struct ps_answer *a)
 }
 
 static void on_answer(void *ctx, const struct net_frame_head *head, uint64_t from,
-                      const struct ps_answer *a)
+                      const struct store_answer *a)
 {
     struct fixture *f = ctx;
     (void)from;
@@ -60,17 +60,17 @@ static void on_answer(void *ctx, const struct net_frame_head *head, uint64_t fro
 
 static void open_store(struct fixture *f)
 {
-    struct ps_store_config cfg = {.chunks = f->chunks,
-                                  .job = &f->job,
-                                  .server = f->server,
-                                  .generation = GENERATION,
-                                  .max_bytes = 1 << 20,
-                                  .answer = on_answer,
-                                  .ctx = f};
-    assert_int_equal(ps_store_create(&cfg, &f->store), ST_OK);
-    ps_store_sum(f->store);
+    struct store_config cfg = {.chunks = f->chunks,
+                               .job = &f->job,
+                               .server = f->server,
+                               .generation = GENERATION,
+                               .max_bytes = 1 << 20,
+                               .answer = on_answer,
+                               .ctx = f};
+    assert_int_equal(store_create(&cfg, &f->store), ST_OK);
+    store_sum(f->store);
     for (int m = 0; m < N_MEMBERS; m++)
-        ps_store_admit(f->store, m, 100 + (uint64_t)m);
+        store_admit(f->store, m, 100 + (uint64_t)m);
 }
 
 static float number(int member, int64_t step, int64_t elem)
@@ -88,7 +88,7 @@ struct sent {
 };
 
 /* The direct answer; its `why` has gone. */
-static struct ps_answer send_piece(struct fixture *f, int member, int chunk, struct sent sent)
+static struct store_answer send_piece(struct fixture *f, int member, int chunk, struct sent sent)
 {
     const struct net_chunk *c = &f->chunks->chunks[chunk];
     size_t n = (size_t)c->n_elems;
@@ -108,8 +108,8 @@ static struct ps_answer send_piece(struct fixture *f, int member, int chunk, str
                               .dtype = sent.dtype,
                               .crc32c = digest_crc32c(0, values, bytes),
                               .payload = {&span, 0, bytes}};
-    struct ps_answer now;
-    ps_store_piece(f->store, &head, &piece, 1 + (uint64_t)member, 0, &now);
+    struct store_answer now;
+    store_piece(f->store, &head, &piece, 1 + (uint64_t)member, 0, &now);
     now.why = NULL;
     return now;
 }
@@ -117,7 +117,7 @@ static struct ps_answer send_piece(struct fixture *f, int member, int chunk, str
 static void receive(struct fixture *f, int member, int chunk, struct sent sent,
                     enum piece_kind want, enum dtype in)
 {
-    struct ps_answer a = send_piece(f, member, chunk, sent);
+    struct store_answer a = send_piece(f, member, chunk, sent);
     assert_int_equal(a.kind, want);
     assert_int_equal(a.dtype, in);
     a.chunk = (uint32_t)chunk;
@@ -141,13 +141,13 @@ static void setup(struct fixture *f, enum dtype version, enum optim_kind kind)
 
 static void teardown(struct fixture *f)
 {
-    ps_store_destroy(f->store);
+    store_destroy(f->store);
     chunks_destroy(f->chunks);
 }
 
 static void wait_push(struct fixture *f, int member, int chunk, int64_t step, float weight)
 {
-    struct ps_answer a =
+    struct store_answer a =
         send_piece(f, member, chunk, (struct sent){PIECE_PUSH, step, DTYPE_F32, weight});
     assert_int_equal(a.kind, PIECE_NONE);
     assert_null(a.payload);
@@ -158,7 +158,7 @@ static void check_same(struct fixture *f, int64_t version)
 {
     for (int c = 0; c < N_CHUNKS; c++) {
         int64_t v;
-        struct buf *b = ps_store_read(f->store, c, &v);
+        struct buf *b = store_read(f->store, c, &v);
         assert_int_equal(v, version);
         for (int m = 0; m < N_MEMBERS; m++)
             assert_memory_equal(f->params[m] + f->chunks->chunks[c].first, b->data, b->bytes);
@@ -257,7 +257,7 @@ static void test_who_gets_what(void **state)
     receive(&f, 1, 0, pull, PIECE_VERSION, DTYPE_F32);
     assert_memory_equal(f.params[1], before, sizeof before);
     pull.dtype = DTYPE_INT8;
-    struct ps_answer a = send_piece(&f, 1, 0, pull);
+    struct store_answer a = send_piece(&f, 1, 0, pull);
     assert_int_equal(a.kind, PIECE_REFUSED); /* a change is no version */
     teardown(&f);
 }
@@ -272,15 +272,15 @@ static void test_another_store_goes_on(void **state)
     for (int64_t step = 0; step < 20; step++) {
         step_all(&stayed, step, 1);
         if (step == 8) {
-            struct ps_store *before = moved.store;
+            struct store *before = moved.store;
             open_store(&moved);
             for (int c = 0; c < N_CHUNKS; c++) {
-                struct ps_taken t;
-                assert_int_equal(ps_store_take(before, c, step, &t), ST_OK);
-                assert_int_equal(ps_store_give(moved.store, c, &t), ST_OK);
-                ps_taken_drop(&t);
+                struct handover_chunk t;
+                assert_int_equal(handover_take(before, c, step, &t), ST_OK);
+                assert_int_equal(handover_give(moved.store, c, &t), ST_OK);
+                handover_drop(&t);
             }
-            ps_store_destroy(before);
+            store_destroy(before);
         }
         step_all(&moved, step, 1);
         assert_memory_equal(moved.params[0], stayed.params[0], sizeof moved.params[0]);

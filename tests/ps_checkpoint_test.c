@@ -69,8 +69,8 @@ struct cluster {
     struct net_job job;
     struct chunks *chunks;
     int n, server[16];
-    struct ps_store *store[MAX_SERVERS];
-    struct ps_snapshot *snapshot[MAX_SERVERS];
+    struct store *store[MAX_SERVERS];
+    struct snapshot *snapshot[MAX_SERVERS];
     int n_done;
     struct checkpoint_progress progress;
 };
@@ -78,7 +78,7 @@ struct cluster {
 static int n_answers; /* to earlier pieces */
 
 static void on_answer(void *ctx, const struct net_frame_head *head, uint64_t from,
-                      const struct ps_answer *a)
+                      const struct store_answer *a)
 {
     (void)ctx, (void)head, (void)from, (void)a;
     n_answers++;
@@ -99,24 +99,24 @@ static void start(struct cluster *c, int n, int64_t chunk_bytes, enum optim_kind
     assert_in_range(c->chunks->n_chunks, 1, 16);
     assert_int_equal(chunks_shard(c->chunks, n, c->server), ST_OK);
     for (int i = 0; i < n; i++) {
-        struct ps_store_config cfg = {.chunks = c->chunks,
-                                      .job = &c->job,
-                                      .server = c->server,
-                                      .self = i,
-                                      .generation = 1,
-                                      .max_bytes = 1 << 20,
-                                      .answer = on_answer};
-        assert_int_equal(ps_store_create(&cfg, &c->store[i]), ST_OK);
-        ps_store_admit(c->store[i], 0, 1);
-        assert_int_equal(ps_snapshot_create(c->store[i], on_done, c, &c->snapshot[i]), ST_OK);
+        struct store_config cfg = {.chunks = c->chunks,
+                                   .job = &c->job,
+                                   .server = c->server,
+                                   .self = i,
+                                   .generation = 1,
+                                   .max_bytes = 1 << 20,
+                                   .answer = on_answer};
+        assert_int_equal(store_create(&cfg, &c->store[i]), ST_OK);
+        store_admit(c->store[i], 0, 1);
+        assert_int_equal(snapshot_create(c->store[i], on_done, c, &c->snapshot[i]), ST_OK);
     }
 }
 
 static void end(struct cluster *c)
 {
     for (int i = 0; i < c->n; i++) {
-        ps_snapshot_destroy(c->snapshot[i]);
-        ps_store_destroy(c->store[i]);
+        snapshot_destroy(c->snapshot[i]);
+        store_destroy(c->store[i]);
     }
     chunks_destroy(c->chunks);
 }
@@ -137,8 +137,8 @@ static void send(struct cluster *c, int chunk, int64_t step)
                               .weight = step < 0 ? 0 : 32,
                               .unsummed = 1,
                               .payload = {&span, 0, span.n}};
-    struct ps_answer now;
-    ps_store_piece(c->store[c->server[chunk]], &head, &piece, 1, 0, &now);
+    struct store_answer now;
+    store_piece(c->store[c->server[chunk]], &head, &piece, 1, 0, &now);
     assert_int_not_equal(now.kind, PIECE_REFUSED);
     buf_unref(now.payload);
 }
@@ -154,7 +154,7 @@ static void values(struct cluster *c, float flat[N_ELEMS])
 {
     for (int i = 0; i < c->chunks->n_chunks; i++) {
         int64_t version;
-        struct buf *b = ps_store_read(c->store[c->server[i]], i, &version);
+        struct buf *b = store_read(c->store[c->server[i]], i, &version);
         assert_non_null(b);
         memcpy(flat + c->chunks->chunks[i].first, b->data, b->bytes);
         buf_unref(b);
@@ -174,7 +174,7 @@ static enum status write_files(struct cluster *c, int64_t step, uint64_t generat
                                           .job = &c->job,
                                           .chunks = c->chunks,
                                           .progress = c->progress};
-        TRY(ps_snapshot_write(&f, c->snapshot[i], &files[i]));
+        TRY(snapshot_file_write(&f, c->snapshot[i], &files[i]));
     }
     struct checkpoint_manifest m = {.step = step,
                                     .generation = generation,
@@ -194,12 +194,12 @@ static enum status train_and_save(struct cluster *c, int64_t from, int64_t step,
 {
     c->n_done = 0;
     for (int i = 0; i < c->n; i++)
-        assert_int_equal(ps_snapshot_begin(c->snapshot[i], step), ST_OK);
+        assert_int_equal(snapshot_begin(c->snapshot[i], step), ST_OK);
     train(c, from, to);
     assert_int_equal(c->n_done, c->n);
     enum status st = write_files(c, step, 1, 0);
     for (int i = 0; i < c->n; i++)
-        ps_snapshot_end(c->snapshot[i]);
+        snapshot_end(c->snapshot[i]);
     return st;
 }
 
@@ -218,8 +218,8 @@ static void restore(struct cluster *c, const char *path, int64_t step)
     assert_int_equal(checkpoint_restore_manifest(r)->step, step);
     void *both[2] = {r, c->chunks};
     for (int i = 0; i < c->n; i++) {
-        assert_int_equal(ps_store_load(c->store[i], load_chunk, both), ST_OK);
-        assert_true(ps_store_step(c->store[i]) == step);
+        assert_int_equal(handover_load(c->store[i], load_chunk, both), ST_OK);
+        assert_true(store_step(c->store[i]) == step);
     }
     checkpoint_restore_close(r);
 }
@@ -261,7 +261,7 @@ static void a_snapshot_holds_one_step_until_its_end(void **state)
     int n;
     start(&c, 1, 4096, OPTIM_ADAM);
     train(&c, -1, 2);
-    assert_int_equal(ps_snapshot_begin(c.snapshot[0], 4), ST_OK);
+    assert_int_equal(snapshot_begin(c.snapshot[0], 4), ST_OK);
     train(&c, 2, 3);
     send(&c, 0, 3);
     assert_int_equal(c.n_done, 0); /* one chunk is there, the others are not */
@@ -272,19 +272,19 @@ static void a_snapshot_holds_one_step_until_its_end(void **state)
     values(&c, at_4);
     train(&c, 4, 9);
     assert_int_equal(c.n_done, 1);
-    const struct ps_snapshot_chunk *list = ps_snapshot_chunks(c.snapshot[0], &n);
+    const struct snapshot_chunk *list = snapshot_chunks(c.snapshot[0], &n);
     assert_int_equal(n, c.chunks->n_chunks);
     for (int i = 0; i < n; i++) {
         const struct net_chunk *spec = &c.chunks->chunks[list[i].chunk];
         assert_true(list[i].version == 4);
         assert_memory_equal(list[i].value->data, at_4 + spec->first, list[i].value->bytes);
     }
-    ps_snapshot_end(c.snapshot[0]);
-    assert_null(ps_snapshot_chunks(c.snapshot[0], &n)[0].value);
-    assert_int_equal(ps_snapshot_begin(c.snapshot[0], 5), ST_RANGE); /* long past */
+    snapshot_end(c.snapshot[0]);
+    assert_null(snapshot_chunks(c.snapshot[0], &n)[0].value);
+    assert_int_equal(snapshot_begin(c.snapshot[0], 5), ST_RANGE); /* long past */
     train(&c, 9, 10);
     assert_int_equal(c.n_done, 1);
-    assert_int_equal(ps_snapshot_begin(c.snapshot[0], 10), ST_OK); /* it is there */
+    assert_int_equal(snapshot_begin(c.snapshot[0], 10), ST_OK); /* it is there */
     assert_int_equal(c.n_done, 2);
     end(&c);
 }
@@ -295,24 +295,24 @@ static void chunks_at_their_own_pace_keep_their_versions(void **state)
     struct cluster c;
     struct checkpoint_restore *r;
     start(&c, 1, 4096, OPTIM_ADAM);
-    ps_snapshot_destroy(c.snapshot[0]);
-    ps_store_destroy(c.store[0]);
+    snapshot_destroy(c.snapshot[0]);
+    store_destroy(c.store[0]);
     c.job.sync_mode = JOB_ASYNC;
     c.job.batch = 32;
-    struct ps_store_config cfg = {.chunks = c.chunks,
-                                  .job = &c.job,
-                                  .server = c.server,
-                                  .generation = 1,
-                                  .position = 960,
-                                  .max_bytes = 1 << 20,
-                                  .answer = on_answer};
-    assert_int_equal(ps_store_create(&cfg, &c.store[0]), ST_OK);
-    ps_store_admit(c.store[0], 0, 1);
-    assert_int_equal(ps_snapshot_create(c.store[0], on_done, &c, &c.snapshot[0]), ST_OK);
+    struct store_config cfg = {.chunks = c.chunks,
+                               .job = &c.job,
+                               .server = c.server,
+                               .generation = 1,
+                               .position = 960,
+                               .max_bytes = 1 << 20,
+                               .answer = on_answer};
+    assert_int_equal(store_create(&cfg, &c.store[0]), ST_OK);
+    store_admit(c.store[0], 0, 1);
+    assert_int_equal(snapshot_create(c.store[0], on_done, &c, &c.snapshot[0]), ST_OK);
     train(&c, -1, 2);
     send(&c, 0, 2);
     send(&c, 0, 3); /* chunk 0 is at 4, the others at 2 */
-    assert_int_equal(ps_snapshot_begin(c.snapshot[0], 3), ST_OK);
+    assert_int_equal(snapshot_begin(c.snapshot[0], 3), ST_OK);
     for (int i = 1; i < c.chunks->n_chunks; i++)
         send(&c, i, 2);
     assert_int_equal(c.n_done, 1);
@@ -532,7 +532,7 @@ static void damage_falls_back_to_the_one_before(void **state)
 static enum status load(struct cluster *c, int server, struct checkpoint_restore *r)
 {
     void *both[2] = {r, c->chunks};
-    return ps_store_load(c->store[server], load_chunk, both);
+    return handover_load(c->store[server], load_chunk, both);
 }
 
 /* Damage to the data of one server's file: who needs them finds it, the others do not look. */
@@ -659,10 +659,10 @@ static void only_so_many_are_kept(void **state)
     start(&c, 1, 8192, OPTIM_SGD);
     train(&c, -1, 1);
     for (int64_t step = 2; step <= 5; step++) {
-        assert_int_equal(ps_snapshot_begin(c.snapshot[0], step), ST_OK);
+        assert_int_equal(snapshot_begin(c.snapshot[0], step), ST_OK);
         train(&c, step - 1, step);
         assert_int_equal(write_files(&c, step, 1, 2), ST_OK);
-        ps_snapshot_end(c.snapshot[0]);
+        snapshot_end(c.snapshot[0]);
     }
     assert_false(exists("weir-3.json") || exists("weir-3-0-of-1.safetensors"));
     assert_true(exists("weir-4.json") && exists("weir-4-0-of-1.safetensors"));
@@ -682,7 +682,7 @@ static void only_so_many_are_kept(void **state)
     assert_int_equal(durable_put(path, "x", 1), ST_OK);
     snprintf(path, sizeof path, "%s/servers.99.tmp", folder);
     assert_int_equal(durable_put(path, "x", 1), ST_OK);
-    assert_int_equal(ps_snapshot_begin(c.snapshot[0], 6), ST_OK);
+    assert_int_equal(snapshot_begin(c.snapshot[0], 6), ST_OK);
     train(&c, 5, 6);
     assert_int_equal(write_files(&c, 3, 2, 2), ST_OK);
     assert_true(exists("weir-3.json") && exists("weir-5.json") && exists("weir-notes.txt"));
@@ -721,8 +721,7 @@ static void a_fault_at_any_call_leaves_a_whole_checkpoint(void **state)
             assert_in_range(at, 1, MAX_CALLS);
             empty_folder();
             for (int i = 0; i < c.n; i++)
-                assert_int_equal(ps_snapshot_begin(c.snapshot[i], ps_store_step(c.store[i])),
-                                 ST_OK);
+                assert_int_equal(snapshot_begin(c.snapshot[i], store_step(c.store[i])), ST_OK);
             assert_int_equal(write_files(&c, 4, 1, 1), ST_OK);
             int exit_code = save_with_fault(&c, kind, at);
             int64_t step = newest();
@@ -738,7 +737,7 @@ static void a_fault_at_any_call_leaves_a_whole_checkpoint(void **state)
             assert_int_equal(newest(), 8);
             assert_false(exists("weir-4.json") || exists("weir-4-0-of-2.safetensors"));
             for (int i = 0; i < c.n; i++)
-                ps_snapshot_end(c.snapshot[i]);
+                snapshot_end(c.snapshot[i]);
             if (exit_code == 3)
                 break;
         }

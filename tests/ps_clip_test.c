@@ -47,7 +47,7 @@ struct group;
 struct server {
     struct group *group;
     int number;
-    struct ps_store *store;
+    struct store *store;
 };
 
 struct group {
@@ -62,7 +62,7 @@ struct group {
 };
 
 static void on_answer(void *ctx, const struct net_frame_head *head, uint64_t from,
-                      const struct ps_answer *a)
+                      const struct store_answer *a)
 {
     struct server *s = ctx;
     s->group->n_applied += a->kind == PIECE_APPLIED;
@@ -86,7 +86,7 @@ static enum squares_answer tell(struct group *g, int to, const struct part *p)
     memcpy(square, p->square, sizeof square);
     const struct net_squares m = {
         .generation = GENERATION, .step = p->step, .server = p->from, .n = p->n, .square = square};
-    return ps_store_squares(g->server[to].store, &m, why);
+    return clip_receive_squares(g->server[to].store, &m, why);
 }
 
 static void deliver(struct group *g)
@@ -112,26 +112,26 @@ static void setup(struct group *g, int n, enum optim_kind optim, float clip_norm
     for (int i = 0; i < n; i++) {
         struct server *s = &g->server[i];
         *s = (struct server){.group = g, .number = i};
-        const struct ps_store_config cfg = {.chunks = g->chunks,
-                                            .job = &g->job,
-                                            .server = g->shard,
-                                            .self = i,
-                                            .generation = GENERATION,
-                                            .max_bytes = 1 << 20,
-                                            .answer = on_answer,
-                                            .ctx = s,
-                                            .squares = on_squares,
-                                            .squares_ctx = s};
-        assert_int_equal(ps_store_create(&cfg, &s->store), ST_OK);
+        const struct store_config cfg = {.chunks = g->chunks,
+                                         .job = &g->job,
+                                         .server = g->shard,
+                                         .self = i,
+                                         .generation = GENERATION,
+                                         .max_bytes = 1 << 20,
+                                         .answer = on_answer,
+                                         .ctx = s,
+                                         .squares = on_squares,
+                                         .squares_ctx = s};
+        assert_int_equal(store_create(&cfg, &s->store), ST_OK);
         for (int m = 0; m < N_MEMBERS; m++)
-            ps_store_admit(s->store, m, 1000 + (uint64_t)m);
+            store_admit(s->store, m, 1000 + (uint64_t)m);
     }
 }
 
 static void teardown(struct group *g)
 {
     for (int i = 0; i < g->n; i++)
-        ps_store_destroy(g->server[i].store);
+        store_destroy(g->server[i].store);
     chunks_destroy(g->chunks);
 }
 
@@ -160,8 +160,8 @@ static enum piece_kind send_piece(struct group *g, enum piece_kind kind, int mem
                                     .weight = weight,
                                     .crc32c = digest_crc32c(0, values, span.n),
                                     .payload = {&span, 0, span.n}};
-    struct ps_answer a;
-    ps_store_piece(g->server[g->shard[chunk]].store, &head, &piece, 1, 0, &a);
+    struct store_answer a;
+    store_piece(g->server[g->shard[chunk]].store, &head, &piece, 1, 0, &a);
     buf_unref(a.payload);
     free(values);
     return a.kind;
@@ -187,7 +187,7 @@ static void read_all(struct group *g, float *out, int64_t version)
 {
     for (int c = 0; c < g->chunks->n_chunks; c++) {
         int64_t v = -1;
-        struct buf *b = ps_store_read(g->server[g->shard[c]].store, c, &v);
+        struct buf *b = store_read(g->server[g->shard[c]].store, c, &v);
         assert_non_null(b);
         assert_int_equal(v, version);
         memcpy(out + g->chunks->chunks[c].first, b->data,
@@ -324,21 +324,21 @@ static void test_waits_for_all(void **state)
     assert_int_equal(g.n_parts, 2);
     assert_int_equal(g.n_applied, 0);
     for (int i = 0; i < 2; i++) {
-        assert_int_equal(ps_store_highest(g.server[i].store), 0);
-        assert_int_equal(ps_store_missing(g.server[i].store, INT64_MAX, missing, &step), 0);
+        assert_int_equal(store_highest(g.server[i].store), 0);
+        assert_int_equal(store_missing(g.server[i].store, INT64_MAX, missing, &step), 0);
     }
     assert_int_equal(send_piece(&g, PIECE_PUSH, 0, 0, 0, weights[0]), PIECE_NONE);
     const struct part first = g.part[0];
     assert_int_equal(tell(&g, 1 - first.from, &first), SQUARES_TAKEN);
-    assert_int_equal(ps_store_step(g.server[1 - first.from].store), 1);
-    assert_int_equal(ps_store_highest(g.server[first.from].store), 0);
+    assert_int_equal(store_step(g.server[1 - first.from].store), 1);
+    assert_int_equal(store_highest(g.server[first.from].store), 0);
     assert_int_equal(tell(&g, 1 - first.from, &first), SQUARES_TAKEN); /* again */
     deliver(&g);
-    assert_int_equal(ps_store_step(g.server[first.from].store), 1);
+    assert_int_equal(store_step(g.server[first.from].store), 1);
     assert_int_equal(g.n_applied, N_MEMBERS * g.chunks->n_chunks);
     push_all(&g, 1, weights, 0);
     deliver(&g);
-    assert_int_equal(ps_store_step(g.server[0].store), 2);
+    assert_int_equal(store_step(g.server[0].store), 2);
     teardown(&g);
 }
 
@@ -346,23 +346,23 @@ static void test_waits_for_all(void **state)
 static void test_stop_before_the_norm(void **state)
 {
     struct group g;
-    struct ps_taken t;
+    struct handover_chunk t;
     setup(&g, 2, OPTIM_ADAM, 0.5f);
     init_all(&g);
     push_all(&g, 0, weights, 0);
     deliver(&g);
     push_all(&g, 1, weights, 0);
     g.n_applied = 0;
-    ps_store_stop(g.server[0].store);
-    assert_true(ps_store_stopped(g.server[0].store));
+    handover_stop(g.server[0].store);
+    assert_true(handover_is_stopped(g.server[0].store));
     assert_int_equal(g.n_rebase, N_MEMBERS * ((g.chunks->n_chunks + 1) / 2));
     deliver(&g);
-    assert_int_equal(ps_store_highest(g.server[0].store), 1);
-    assert_int_equal(ps_store_step(g.server[1].store), 2); /* it has heard the other */
-    assert_int_equal(ps_store_take(g.server[0].store, 0, 1, &t), ST_OK);
-    ps_taken_drop(&t);
-    assert_int_equal(ps_store_take(g.server[1].store, 1, 1, &t), ST_OK); /* I4 */
-    ps_taken_drop(&t);
+    assert_int_equal(store_highest(g.server[0].store), 1);
+    assert_int_equal(store_step(g.server[1].store), 2); /* it has heard the other */
+    assert_int_equal(handover_take(g.server[0].store, 0, 1, &t), ST_OK);
+    handover_drop(&t);
+    assert_int_equal(handover_take(g.server[1].store, 1, 1, &t), ST_OK); /* I4 */
+    handover_drop(&t);
     teardown(&g);
 }
 
@@ -384,8 +384,8 @@ static void test_what_does_not_fit(void **state)
     assert_int_equal(tell(&g, 0, &far), SQUARES_TAKEN); /* kept: one step further */
     push_all(&g, 0, weights, 0);
     deliver(&g);
-    assert_int_equal(ps_store_step(g.server[0].store), 1);
-    assert_int_equal(ps_store_step(g.server[1].store), 1);
+    assert_int_equal(store_step(g.server[0].store), 1);
+    assert_int_equal(store_step(g.server[1].store), 1);
     const struct part old = {.from = 1, .n = n, .step = 0};
     assert_int_equal(tell(&g, 0, &old), SQUARES_TAKEN);
     teardown(&g);

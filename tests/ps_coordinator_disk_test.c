@@ -24,12 +24,12 @@ static const struct net_param model[] = {{.name = "w", .shape = {1, {N_ELEMS}}}}
 static char *addrs[] = {"127.0.0.1:1"};
 static const struct hosts servers = {1, addrs};
 static char folder[64], folder_id[FOLDER_ID_BYTES];
-static struct coordinator l;
+static struct coordinator_shell l;
 static struct chunks *chunks;
 static struct net_job job;
 static uint64_t first, second; /* generations of this life */
 
-static struct coord *state_of(void)
+static struct coordinator_state *state_of(void)
 {
     return l.state;
 }
@@ -69,7 +69,7 @@ static int exists(const char *name)
 }
 
 /* The only server's file, as it reports it. */
-static struct coord_file write_file(uint64_t generation, int64_t step)
+static struct coordinator_file write_file(uint64_t generation, int64_t step)
 {
     char path[256], name[MANIFEST_NAME_BYTES], text[2][24];
     float values[N_ELEMS] = {0};
@@ -83,14 +83,14 @@ static struct coord_file write_file(uint64_t generation, int64_t step)
     checkpoint_manifest_file_name((struct checkpoint_id){generation, step}, 0, 1, name);
     snprintf(path, sizeof path, "%s/%s", folder, name);
     assert_int_equal(safetensors_write(path, &content, &w), ST_OK);
-    return (struct coord_file){w.bytes, w.crc32c};
+    return (struct coordinator_file){w.bytes, w.crc32c};
 }
 
 /* Gives the order; what the coordinator is told of it. */
-static struct coord_mail carry_out(enum coord_disk what)
+static struct coordinator_mail carry_out(enum disk_task what)
 {
     static uint32_t op;
-    const struct coord_action a = {.kind = ACT_DISK, .op = ++op, .disk = what, .value = 1};
+    const struct coordinator_action a = {.kind = ACT_DISK, .op = ++op, .disk = what, .value = 1};
     int64_t deadline = clock_deadline_ns(DEADLINE_MS);
     capture_begin();
     coordinator_disk_order(&l, &a);
@@ -98,7 +98,7 @@ static struct coord_mail carry_out(enum coord_disk what)
     while (l.n_mail == 0 && clock_cond_wait(&l.wake, &l.lock, deadline) == 0)
         ;
     int n = l.n_mail;
-    struct coord_mail m = n > 0 ? l.mail[0] : (struct coord_mail){0};
+    struct coordinator_mail m = n > 0 ? l.mail[0] : (struct coordinator_mail){0};
     l.n_mail = 0;
     pthread_mutex_unlock(&l.lock);
     capture_end();
@@ -110,20 +110,20 @@ static struct coord_mail carry_out(enum coord_disk what)
 /* All servers have written their files: the manifest, and what is then too much goes. */
 static void save(uint64_t generation, int64_t step)
 {
-    struct coord *c = state_of();
-    struct coord_file file = write_file(generation, step);
+    struct coordinator_state *c = state_of();
+    struct coordinator_file file = write_file(generation, step);
     pthread_mutex_lock(&l.lock);
     c->ckpt.generation = generation;
     c->ckpt.step = step;
     c->ckpt.n_files = 1;
-    coord_files(c)[0] = file;
+    coordinator_files(c)[0] = file;
     pthread_mutex_unlock(&l.lock);
-    struct coord_mail m = carry_out(DISK_MANIFEST);
+    struct coordinator_mail m = carry_out(DISK_MANIFEST);
     assert_int_equal(m.st, ST_OK);
     assert_int_equal(m.step, step);
 }
 
-static struct ps_service *service; /* nobody has joined it */
+static struct service *service; /* nobody has joined it */
 
 static int setup(void **state)
 {
@@ -137,19 +137,19 @@ static int setup(void **state)
     memset(&l, 0, sizeof l);
     if (checkpoint_folder_id(folder, folder_id) != ST_OK)
         return -1;
-    const struct ps_service_config none = {
+    const struct service_config none = {
         .ps_hosts = &servers, .worker_hosts = &servers, .no_ticker = 1};
-    if (ps_service_create(&none, &service) != ST_OK)
+    if (service_create(&none, &service) != ST_OK)
         return -1;
-    l.cfg = (struct coordinator_config){
+    l.cfg = (struct coordinator_shell_config){
         .service = service, .folder = folder, .folder_id = folder_id, .hosts = &servers};
     l.cfg.keep = 1;
     l.incarnation = 7;
     memcpy(l.folder_id, folder_id, sizeof l.folder_id);
-    l.state = calloc(1, coord_bytes(2, 2));
+    l.state = calloc(1, coordinator_bytes(2, 2));
     if (!l.state || chunks_create(model, 1, 4096, &chunks) != ST_OK)
         return -1;
-    coord_init(l.state, 2, 2);
+    coordinator_init(l.state, 2, 2);
     pthread_mutex_init(&l.lock, NULL);
     clock_cond_init(&l.wake);
     if (checkpoint_folder_claim(folder, l.incarnation, servers.addr[0], 0, &l.cfg.lease) != ST_OK)
@@ -168,8 +168,8 @@ static int teardown(void **state)
     char path[512];
     coordinator_disk_destroy(&l);
     coordinator_plans_free(&l);
-    ps_service_destroy(service);
-    coord_folders_free(&l.folders);
+    service_destroy(service);
+    coordinator_folders_free(&l.folders);
     free(l.mail);
     free(l.state);
     pthread_cond_destroy(&l.wake);
@@ -287,7 +287,7 @@ static void what_cannot_be_read_now_is_looked_for_again(void **state)
     assert_int_equal(capture_lines(), 0);
     make_readable(part);
     l.folders.version++; /* or after 10 s */
-    struct coord_mail m = carry_out(DISK_FIND);
+    struct coordinator_mail m = carry_out(DISK_FIND);
     assert_int_equal(m.st, ST_OK);
     assert_int_equal(m.step, 8);
 }
@@ -427,7 +427,7 @@ static void a_search_that_could_not_read_is_made_again(void **state)
         if (i == 2)
             make_readable(part);
         l.folders.version += i == 2;
-        l.searched = l.folders.version + 1; /* as coordinator_can_restore says */
+        l.searched = l.folders.version + 1; /* as coordinator_folders_can_restore says */
         coordinator_disk_search(&l);
         assert_int_equal(carry_out(DISK_SWEEP).st, ST_OK); /* it comes after it */
         assert_int_equal(l.searched, i < 2 ? 0 : l.folders.version + 1);

@@ -21,7 +21,7 @@ static void fails(struct rig *r, int i)
 /* A process takes its place. */
 static void comes_again(struct rig *r, int i)
 {
-    r->worker[i] = (struct coord_worker_state){
+    r->worker[i] = (struct coordinator_worker_event){
         .member = i, .incarnation = 77 + (uint64_t)i, .missing_ms = 0, .joined = 1, .asked = 1};
 }
 
@@ -45,7 +45,8 @@ static void test_all_fail(void **state)
     assert_int_equal(r.lines[LINE_JOB_FAILED], 1);
     assert_int_equal(r.n_plans, n_plans);
     assert_false(r.server[1].failed); /* before main has heard of it */
-    rig_step(&r, (struct coord_event){.kind = COORD_COMMAND, .command = {.what = COORD_FINISH}});
+    rig_step(&r, (struct coordinator_event){.kind = COORDINATOR_COMMAND,
+                                            .command = {.what = COORDINATOR_FINISH}});
     assert_int_equal(r.n_finished, 0);
     rig_let_pass(&r, 1000);
     assert_int_equal(r.n_finished, 1);
@@ -53,7 +54,7 @@ static void test_all_fail(void **state)
     assert_int_equal(r.n_failed, 1);
     assert_int_equal(r.lines[WAIT_WORKERS], 0);
     assert_int_equal(r.lines[LINE_CHECKPOINT_NO_LAST], 0);
-    assert_false(coord_lacks_last(r.c));
+    assert_false(coordinator_view_lacks_last(r.c));
     free(r.c);
 }
 
@@ -66,7 +67,8 @@ static void test_all_fail_and_a_server_is_silent(void **state)
     fails(&r, 1);
     rig_let_pass(&r, 1000);
     r.n_servers = 1;
-    rig_step(&r, (struct coord_event){.kind = COORD_COMMAND, .command = {.what = COORD_FINISH}});
+    rig_step(&r, (struct coordinator_event){.kind = COORDINATOR_COMMAND,
+                                            .command = {.what = COORDINATOR_FINISH}});
     rig_let_pass(&r, 10000);
     assert_int_equal(r.n_finished, 0);
     rig_let_pass(&r, 10000);
@@ -88,7 +90,8 @@ static void test_all_fail_with_a_folder(void **state)
     fails(&r, 1);
     rig_let_pass(&r, 1000);
     assert_int_equal(r.n_failed, 1);
-    rig_step(&r, (struct coord_event){.kind = COORD_COMMAND, .command = {.what = COORD_FINISH}});
+    rig_step(&r, (struct coordinator_event){.kind = COORDINATOR_COMMAND,
+                                            .command = {.what = COORDINATOR_FINISH}});
     rig_let_pass(&r, 1000);
     assert_int_equal(r.n_finished, 1);
     assert_int_equal(r.n_manifests, 1);
@@ -131,7 +134,7 @@ static void test_one_fails_after_a_loss(void **state)
         assert_int_equal(r.n_failed, has_moved);
         assert_int_equal(r.lines[WAIT_WORKERS] > 0, !has_moved);
         if (!has_moved) {
-            r.worker[1] = (struct coord_worker_state){
+            r.worker[1] = (struct coordinator_worker_event){
                 .member = 1, .incarnation = 88, .missing_ms = -1, .waits = 1};
             rig_changes(&r, 3 * LOOK_EVERY_MS);
         }
@@ -161,19 +164,21 @@ static void test_all_fail_after_a_server_has_left(void **state)
 {
     struct rig r;
     two_servers(&r);
-    rig_step(&r, (struct coord_event){.kind = COORD_COMMAND,
-                                      .command = {.what = COORD_DRAIN_SERVER, .index = 1}});
+    rig_step(&r,
+             (struct coordinator_event){.kind = COORDINATOR_COMMAND,
+                                        .command = {.what = COORDINATOR_DRAIN_SERVER, .index = 1}});
     rig_changes(&r, 1000);
     rig_let_pass(&r, 1000);
     r.n_servers = 1;
     for (uint64_t call = 1; call <= r.call; call++) /* with its process its call has ended */
-        rig_step(&r, (struct coord_event){.kind = COORD_CLOSED, .call = call});
+        rig_step(&r, (struct coordinator_event){.kind = COORDINATOR_CLOSED, .call = call});
     rig_let_pass(&r, 1000);
     fails(&r, 0);
     fails(&r, 1);
     rig_let_pass(&r, 1000);
     assert_int_equal(r.n_failed, 1);
-    rig_step(&r, (struct coord_event){.kind = COORD_COMMAND, .command = {.what = COORD_FINISH}});
+    rig_step(&r, (struct coordinator_event){.kind = COORDINATOR_COMMAND,
+                                            .command = {.what = COORDINATOR_FINISH}});
     rig_let_pass(&r, 1000);
     assert_int_equal(r.n_finished, 1);
     free(r.c);
@@ -184,13 +189,13 @@ static void test_a_wait_before_the_first_step_names_no_step(void **state)
 {
     struct rig r;
     char text[256];
-    struct coord_line line = {WAIT_WORKERS, -1, -1, {-1, 0, 1}};
+    struct coordinator_line line = {WAIT_WORKERS, -1, -1, {-1, 0, 1}};
     rig_open(&r, 0);
-    coord_line_text(r.c, &line, NULL, text, sizeof text);
+    coordinator_line_text(r.c, &line, NULL, text, sizeof text);
     assert_string_equal(text, "training waits before its first step: 0 workers are there, "
                               "--min_workers=1; start more, or end the job with weirctl stop");
     line.arg[0] = 0;
-    coord_line_text(r.c, &line, NULL, text, sizeof text);
+    coordinator_line_text(r.c, &line, NULL, text, sizeof text);
     assert_non_null(strstr(text, "training waits at step 0: 0 workers are there"));
     free(r.c);
 }
@@ -222,8 +227,9 @@ static void test_not_all_fail(void **state)
 static void stop_job(struct rig *r)
 {
     char why[CONTROL_TEXT_BYTES];
-    assert_int_equal(coord_command_text(r->c, COORD_STOP_JOB, 0, why, sizeof why), 1);
-    rig_step(r, (struct coord_event){.kind = COORD_COMMAND, .command = {.what = COORD_STOP_JOB}});
+    assert_int_equal(coordinator_command_text(r->c, COORDINATOR_STOP_JOB, 0, why, sizeof why), 1);
+    rig_step(r, (struct coordinator_event){.kind = COORDINATOR_COMMAND,
+                                           .command = {.what = COORDINATOR_STOP_JOB}});
 }
 
 /* The job ends at the step where it is, which gets its checkpoint as the last step. */
@@ -239,7 +245,7 @@ static void test_a_stopped_job_ends_where_it_is(void **state)
     assert_int_equal(r.n_plans, n_plans + 1);
     assert_int_equal(r.train_steps, r.version);
     rig_let_pass(&r, 3000);
-    assert_int_equal(coord_last_step(r.c), r.version);
+    assert_int_equal(coordinator_view_last_step(r.c), r.version);
     assert_int_equal(r.lines[LINE_JOB_STOPPED], 1);
     assert_int_equal(r.n_plans, n_plans + 1);
     stop_job(&r); /* once more: it ends already */
@@ -272,19 +278,20 @@ static void test_a_stopped_job_without_workers_ends(void **state)
     assert_int_equal(r.n_done, 1);
     assert_int_equal(r.lines[LINE_JOB_STOPPED], 1);
     assert_false(r.server[1].ended); /* before the last checkpoint */
-    rig_step(&r, (struct coord_event){.kind = COORD_COMMAND, .command = {.what = COORD_FINISH}});
+    rig_step(&r, (struct coordinator_event){.kind = COORDINATOR_COMMAND,
+                                            .command = {.what = COORDINATOR_FINISH}});
     rig_let_pass(&r, 3000);
     assert_int_equal(r.n_finished, 1);
-    assert_int_equal(coord_last_step(r.c), r.version);
+    assert_int_equal(coordinator_view_last_step(r.c), r.version);
     assert_true(r.server[1].ended);
-    assert_false(coord_lacks_last(r.c));
+    assert_false(coordinator_view_lacks_last(r.c));
     free(r.c);
 }
 
 /* A worker that has never joined. */
 static void never_came(struct rig *r, int i)
 {
-    r->worker[i] = (struct coord_worker_state){.member = i, .missing_ms = 0};
+    r->worker[i] = (struct coordinator_worker_event){.member = i, .missing_ms = 0};
 }
 
 /* The only worker that has joined makes one step, whether the first values are there or not; the
@@ -308,9 +315,9 @@ static void test_a_stopped_job_does_not_wait_for_a_worker_that_never_came(void *
             r.worker[1 - i].done = 1;
             rig_let_pass(&r, 3000);
             assert_int_equal(r.n_plans, 2);
-            assert_int_equal(coord_last_step(r.c), 1);
-            rig_step(
-                &r, (struct coord_event){.kind = COORD_COMMAND, .command = {.what = COORD_FINISH}});
+            assert_int_equal(coordinator_view_last_step(r.c), 1);
+            rig_step(&r, (struct coordinator_event){.kind = COORDINATOR_COMMAND,
+                                                    .command = {.what = COORDINATOR_FINISH}});
             rig_let_pass(&r, 1000);
             assert_int_equal(r.n_finished, 1);
             free(r.c);
@@ -346,11 +353,11 @@ static void test_a_stopped_job_that_no_worker_is_in_ends(void **state)
         stop_job(&r);
         rig_let_pass(&r, 1000);
         assert_int_equal(r.n_done, 1);
-        rig_step(&r,
-                 (struct coord_event){.kind = COORD_COMMAND, .command = {.what = COORD_FINISH}});
+        rig_step(&r, (struct coordinator_event){.kind = COORDINATOR_COMMAND,
+                                                .command = {.what = COORDINATOR_FINISH}});
         rig_let_pass(&r, 3000);
         assert_int_equal(r.n_finished, 1);
-        assert_false(coord_lacks_last(r.c));
+        assert_false(coordinator_view_lacks_last(r.c));
         free(r.c);
     }
 }
@@ -362,7 +369,8 @@ static void test_servers_without_a_job_are_stopped(void **state)
     rig_start(&r, 0, 0);
     stop_job(&r);
     assert_int_equal(r.n_done, 1);
-    rig_step(&r, (struct coord_event){.kind = COORD_COMMAND, .command = {.what = COORD_FINISH}});
+    rig_step(&r, (struct coordinator_event){.kind = COORDINATOR_COMMAND,
+                                            .command = {.what = COORDINATOR_FINISH}});
     assert_int_equal(r.n_finished, 1);
     free(r.c);
 }
@@ -374,24 +382,24 @@ static void test_servers_that_stay_wait_for_the_next_job(void **state)
     struct rig r;
     rig_start(&r, 0, 0);
     r.c->serves = 1;
-    assert_int_equal(coord_command_text(r.c, COORD_STOP_JOB, 0, why, sizeof why), 0);
+    assert_int_equal(coordinator_command_text(r.c, COORDINATOR_STOP_JOB, 0, why, sizeof why), 0);
     assert_non_null(strstr(why, "there is no job to stop"));
     free(r.c);
     rig_open(&r, 0);
     r.c->serves = 1;
     trains(&r);
     stop_job(&r);
-    coord_command_text(r.c, COORD_STOP_JOB, 0, why, sizeof why);
+    coordinator_command_text(r.c, COORDINATOR_STOP_JOB, 0, why, sizeof why);
     assert_non_null(strstr(why, "its servers, which have --serve, wait for the next job"));
     rig_changes(&r, 1000);
     for (int i = 0; i < 2; i++)
         r.worker[i].done = 1;
     rig_let_pass(&r, 1000);
-    assert_int_equal(coord_command_text(r.c, COORD_STOP_JOB, 0, why, sizeof why), 0);
+    assert_int_equal(coordinator_command_text(r.c, COORDINATOR_STOP_JOB, 0, why, sizeof why), 0);
     r.c->job_done = 1; /* its last worker ended where no server had its word */
-    rig_step(&r,
-             (struct coord_event){.kind = COORD_JOB,
-                                  .job = {.train_steps = STEPS, .lockstep = 1, .n_members = 2}});
+    rig_step(&r, (struct coordinator_event){
+                     .kind = COORDINATOR_JOB,
+                     .job = {.train_steps = STEPS, .lockstep = 1, .n_members = 2}});
     assert_int_equal(r.train_steps, 0); /* as the job began */
     assert_false(r.c->job_done || r.c->stop_asked);
     free(r.c);
@@ -405,11 +413,12 @@ static void test_a_server_does_not_stop(void **state)
     rig_let_pass(&r, 1000);
     rig_server_joins(&r);
     r.server[1].runs = 1;
-    rig_step(&r, (struct coord_event){.kind = COORD_COMMAND, .command = {.what = COORD_FINISH}});
+    rig_step(&r, (struct coordinator_event){.kind = COORDINATOR_COMMAND,
+                                            .command = {.what = COORDINATOR_FINISH}});
     rig_let_pass(&r, MOST_MS);
     assert_int_equal(r.n_finished, 1);
     assert_int_equal(r.lines[LINE_CHECKPOINT_NO_LAST], 1);
-    assert_true(coord_lacks_last(r.c));
+    assert_true(coordinator_view_lacks_last(r.c));
     assert_non_null(strstr(r.no_last, "ps:1 (h:2) did not come to one step with the others"));
     assert_null(strstr(r.no_last, "ps:0"));
     free(r.c);

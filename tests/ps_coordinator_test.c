@@ -86,11 +86,11 @@ static void a_worker_is_lost(struct rig *r)
 
 static int is_given(const struct rig *r)
 {
-    return coord_given(r->c) == coord_wanted(r->c);
+    return coordinator_view_given(r->c) == coordinator_view_wanted(r->c);
 }
 
 /* What was asked for is given up as late as it may be, with `line`. `begin`: when it was due. */
-static void is_given_up(struct rig *r, int64_t begin, enum coord_line_id line)
+static void is_given_up(struct rig *r, int64_t begin, enum coordinator_line_id line)
 {
     assert_false(is_given(r));
     assert_int_equal(r->lines[line], 0);
@@ -99,7 +99,7 @@ static void is_given_up(struct rig *r, int64_t begin, enum coord_line_id line)
     assert_true(is_given(r));
     assert_int_equal(r->lines[line], 1);
     assert_in_range(r->said[line] - begin, WRITE_MS * MS, (WRITE_MS + 5 * LOOK_EVERY_MS) * MS);
-    assert_true(coord_last_step(r->c) < 0);
+    assert_true(coordinator_view_last_step(r->c) < 0);
 }
 
 /* The disk answers again: the next is made. */
@@ -110,7 +110,7 @@ static void the_next_is_made(struct rig *r)
     rig_ask(r);
     rig_let_pass(r, 1000);
     assert_true(is_given(r));
-    assert_int_equal(coord_last_step(r->c), 5);
+    assert_int_equal(coordinator_view_last_step(r->c), 5);
     assert_int_equal(r->n_manifests, n + 1);
 }
 
@@ -245,8 +245,8 @@ static void test_an_epoch_that_is_claimed_meanwhile(void **state)
 {
     struct rig r;
     rig_start(&r, 1, 1);
-    struct coord_event job = {
-        .kind = COORD_JOB,
+    struct coordinator_event job = {
+        .kind = COORDINATOR_JOB,
         .job = {.train_steps = STEPS, .lockstep = 1, .n_members = 2, .claim = term_of(1, 5)}};
     rig_server_says(&r, 0);
     rig_step(&r, job);
@@ -270,7 +270,7 @@ static void test_an_epoch_that_is_claimed_meanwhile(void **state)
 static void rises_above(struct rig *r, uint64_t epoch)
 {
     int n = r->n_plans;
-    while ((r->n_plans == n || !coord_is_settled(r->c)) && r->now < 2000000 * MS)
+    while ((r->n_plans == n || !coordinator_view_is_settled(r->c)) && r->now < 2000000 * MS)
         rig_look(r);
     assert_int_equal(r->n_plans, n + 1);
     assert_int_equal(r->generation, term_of(epoch + 1, 1));
@@ -306,12 +306,12 @@ static void test_it_has_its_time(void **state)
 {
     struct rig r;
     rig_open(&r, 0);
-    r.worker[1] = (struct coord_worker_state){.member = 1};
+    r.worker[1] = (struct coordinator_worker_event){.member = 1};
     rig_let_pass(&r, 16000);
     assert_int_equal(r.n_plans, 1);
     r.claim = term_of(4, 7);
     rises_above(&r, 4);
-    r.worker[1] = (struct coord_worker_state){.member = 1, .incarnation = 12, .joined = 1};
+    r.worker[1] = (struct coordinator_worker_event){.member = 1, .incarnation = 12, .joined = 1};
     rig_let_pass(&r, 1000);
     assert_int_equal(r.n_plans, 2);
     assert_int_equal(r.lines[LINE_WORKER_LATE], 0);
@@ -333,7 +333,7 @@ static void test_a_claim_is_recorded_first(void **state)
     assert_int_equal(r.generation, term_of(1, 2));
     rig_ask(&r);
     rig_let_pass(&r, 1000);
-    assert_int_equal(coord_last_step(r.c), 3);
+    assert_int_equal(coordinator_view_last_step(r.c), 3);
     rig_disk_ends(&r, r.epoch_op, ST_OK, -1, 5);
     rises_above(&r, 4);
     assert_false(r.fenced);
@@ -372,22 +372,22 @@ static void test_a_server_of_another_ps0(void **state)
 static void test_a_damaged_checkpoint_is_passed_over(void **state)
 {
     struct rig r;
-    struct coord_plan_view plan;
+    struct coordinator_plan_view plan;
     rig_start(&r, 1, 0);
     r.server[0].damaged = term_of(1, 1);
     r.found = 40;
     rig_server_says(&r, 0);
-    rig_step(&r, (struct coord_event){.kind = COORD_JOB,
-                                      .job = {.train_steps = STEPS,
-                                              .step = 60,
-                                              .from_checkpoint = 1,
-                                              .lockstep = 1,
-                                              .n_members = 2}});
+    rig_step(&r, (struct coordinator_event){.kind = COORDINATOR_JOB,
+                                            .job = {.train_steps = STEPS,
+                                                    .step = 60,
+                                                    .from_checkpoint = 1,
+                                                    .lockstep = 1,
+                                                    .n_members = 2}});
     rig_let_pass(&r, 1000);
     assert_int_equal(r.lines[LINE_CHECKPOINT_UNREAD], 1);
     assert_true(r.passed_over == term_of(1, 1));
     assert_int_equal(r.n_plans, 2);
-    coord_next_plan(r.c, &plan);
+    coordinator_view_next_plan(r.c, &plan);
     assert_int_equal(plan.source, PLAN_CHECKPOINT);
     assert_int_equal(plan.step, 40);
     assert_true(r.server[0].generation == term_of(1, 2));
@@ -437,14 +437,14 @@ static void test_one_is_due_by_steps_meanwhile(void **state)
     assert_int_equal(r.n_manifests, 0);
     r.server[0].hangs = 0;
     rig_let_pass(&r, 1000);
-    assert_int_equal(coord_last_step(r.c), 10);
+    assert_int_equal(coordinator_view_last_step(r.c), 10);
     for (; r.version < 29; r.version++)
         rig_let_pass(&r, 1000);
     assert_int_equal(r.n_manifests, 2);
-    assert_in_range(coord_last_step(r.c), 25, 28);
+    assert_in_range(coordinator_view_last_step(r.c), 25, 28);
     for (; r.version < 32; r.version++) /* those after are as ever */
         rig_let_pass(&r, 1000);
-    assert_int_equal(coord_last_step(r.c), 30);
+    assert_int_equal(coordinator_view_last_step(r.c), 30);
     free(r.c);
 }
 
@@ -472,22 +472,22 @@ static void test_the_next_by_time(void **state)
     struct rig r;
     rig_open_saving(&r, 10, 0);
     rig_let_pass(&r, 1000);
-    assert_int_equal(coord_next_ms(r.c), -1);
+    assert_int_equal(coordinator_view_next_ms(r.c), -1);
     free(r.c);
     rig_open_saving(&r, 0, 60000);
     for (int i = 0; i < 20; i++, r.version += i % 5 == 0)
         rig_let_pass(&r, 1000);
-    assert_int_equal(coord_order_step(r.c), STEPS);
-    assert_in_range(coord_next_ms(r.c), 39000, 41000);
+    assert_int_equal(coordinator_view_order_step(r.c), STEPS);
+    assert_in_range(coordinator_view_next_ms(r.c), 39000, 41000);
     r.server[0].hangs = 1;
     for (int i = 0; i < 50; i++, r.version += i % 5 == 0)
         rig_let_pass(&r, 1000);
-    assert_in_range(coord_order_step(r.c), 1, STEPS - 1);
-    assert_int_equal(coord_next_ms(r.c), -1);
+    assert_in_range(coordinator_view_order_step(r.c), 1, STEPS - 1);
+    assert_int_equal(coordinator_view_next_ms(r.c), -1);
     r.server[0].hangs = 0;
     rig_let_pass(&r, 1000);
     assert_int_equal(r.n_manifests, 1);
-    assert_in_range(coord_next_ms(r.c), 45000, 52000); /* from where that was begun */
+    assert_in_range(coordinator_view_next_ms(r.c), 45000, 52000); /* from where that was begun */
     free(r.c);
 }
 

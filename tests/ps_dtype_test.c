@@ -43,7 +43,7 @@ struct fixture {
     struct chunks *chunks;
     struct net_job job;
     int server[N_CHUNKS];
-    struct ps_store *store;
+    struct store *store;
     struct seen seen[MAX_SEEN]; /* answers that came later, those of one test's step */
     int n_seen;
 };
@@ -57,7 +57,7 @@ static void check_payload(const struct buf *payload, enum dtype dtype, uint32_t 
 }
 
 static void on_answer(void *ctx, const struct net_frame_head *head, uint64_t from,
-                      const struct ps_answer *a)
+                      const struct store_answer *a)
 {
     struct fixture *f = ctx;
     assert_int_equal(from, 1 + head->member);
@@ -83,23 +83,23 @@ static void setup(struct fixture *f, enum dtype push, enum dtype version)
         .n_workers = N_MEMBERS, .train_steps = 100, .push_dtype = push, .version_dtype = version};
     optim_defaults(OPTIM_SGD, &f->job.optim);
     f->job.optim.learning_rate = (float)rate;
-    struct ps_store_config cfg = {.chunks = f->chunks,
-                                  .job = &f->job,
-                                  .server = f->server,
-                                  .generation = GENERATION,
-                                  .max_bytes = 1 << 20,
-                                  .answer = on_answer,
-                                  .ctx = f};
-    assert_int_equal(ps_store_create(&cfg, &f->store), ST_OK);
-    ps_store_sum(f->store);
+    struct store_config cfg = {.chunks = f->chunks,
+                               .job = &f->job,
+                               .server = f->server,
+                               .generation = GENERATION,
+                               .max_bytes = 1 << 20,
+                               .answer = on_answer,
+                               .ctx = f};
+    assert_int_equal(store_create(&cfg, &f->store), ST_OK);
+    store_sum(f->store);
     for (int m = 0; m < N_MEMBERS; m++)
-        ps_store_admit(f->store, m, 100 + (uint64_t)m);
+        store_admit(f->store, m, 100 + (uint64_t)m);
 }
 
 static void teardown(struct fixture *f)
 {
     forget_seen(f);
-    ps_store_destroy(f->store);
+    store_destroy(f->store);
     chunks_destroy(f->chunks);
 }
 
@@ -113,8 +113,8 @@ static float number(int member, int64_t step, int64_t elem)
 
 /* Sends a piece of `dtype`. The direct answer, whose payload is the caller's; its `why` has gone.
  */
-static struct ps_answer send_piece(struct fixture *f, enum piece_kind kind, int member, int chunk,
-                                   int64_t step, enum dtype dtype)
+static struct store_answer send_piece(struct fixture *f, enum piece_kind kind, int member,
+                                      int chunk, int64_t step, enum dtype dtype)
 {
     const struct net_chunk *c = &f->chunks->chunks[chunk];
     size_t n = (size_t)c->n_elems, bytes = kind == PIECE_PULL ? 0 : dtype_bytes(dtype, n);
@@ -133,8 +133,8 @@ static struct ps_answer send_piece(struct fixture *f, enum piece_kind kind, int 
                               .dtype = dtype,
                               .crc32c = digest_crc32c(0, encoded, bytes),
                               .payload = {spans, 0, bytes}};
-    struct ps_answer now;
-    ps_store_piece(f->store, &head, &piece, 1 + (uint64_t)member, 0, &now);
+    struct store_answer now;
+    store_piece(f->store, &head, &piece, 1 + (uint64_t)member, 0, &now);
     now.why = NULL; /* may point into this function's `now` */
     if (now.payload)
         check_payload(now.payload, now.dtype, now.crc32c, c);
@@ -145,7 +145,7 @@ static struct ps_answer send_piece(struct fixture *f, enum piece_kind kind, int 
 static void send_and_wait(struct fixture *f, enum piece_kind kind, int member, int chunk,
                           int64_t step, enum dtype dtype)
 {
-    struct ps_answer now = send_piece(f, kind, member, chunk, step, dtype);
+    struct store_answer now = send_piece(f, kind, member, chunk, step, dtype);
     assert_int_equal(now.kind, PIECE_NONE);
     assert_null(now.payload);
 }
@@ -153,7 +153,7 @@ static void send_and_wait(struct fixture *f, enum piece_kind kind, int member, i
 static void init_all(struct fixture *f)
 {
     for (int c = 0; c < N_CHUNKS; c++) {
-        struct ps_answer now = send_piece(f, PIECE_INIT, 0, c, 0, DTYPE_F32);
+        struct store_answer now = send_piece(f, PIECE_INIT, 0, c, 0, DTYPE_F32);
         assert_int_equal(now.kind, PIECE_VERSION);
         assert_int_equal(now.dtype, f->job.version_dtype);
         buf_unref(now.payload);
@@ -189,7 +189,7 @@ static void read_all(struct fixture *f, float *out, int64_t version)
 {
     for (int c = 0; c < N_CHUNKS; c++) {
         int64_t v = -1;
-        struct buf *b = ps_store_read(f->store, c, &v);
+        struct buf *b = store_read(f->store, c, &v);
         assert_non_null(b);
         assert_int_equal(v, version);
         memcpy(out + f->chunks->chunks[c].first, b->data, b->bytes);
@@ -202,7 +202,7 @@ static void check_sent(struct fixture *f, int chunk, int64_t step)
 {
     float decoded[1024];
     int64_t v;
-    struct buf *whole = ps_store_read(f->store, chunk, &v);
+    struct buf *whole = store_read(f->store, chunk, &v);
     const float *value = whole->data;
     assert_int_equal(f->n_seen, N_MEMBERS);
     for (int m = 0; m < N_MEMBERS; m++) {
@@ -278,17 +278,17 @@ static void test_full_precision(void **state)
 {
     for (int j = 0; j < N_JOBS; j++) {
         struct fixture f;
-        struct ps_answer now;
+        struct store_answer now;
         int64_t v;
         enum dtype dtype = jobs[j].version;
         setup(&f, jobs[j].push, dtype);
         init_all(&f);
         train(&f, 1, 0);
-        struct buf *before = ps_store_read(f.store, 0, &v);
+        struct buf *before = store_read(f.store, 0, &v);
         for (int m = 0; m < N_MEMBERS; m++)
             send_and_wait(&f, PIECE_PUSH, m, 0, 1, jobs[j].push);
         forget_seen(&f);
-        struct buf *present = ps_store_read(f.store, 0, &v);
+        struct buf *present = store_read(f.store, 0, &v);
         assert_int_equal(v, 2);
         for (int64_t step = -1; step <= 2; step++) {
             if (step == 0) /* gone */
@@ -310,7 +310,7 @@ static void test_full_precision(void **state)
         send_and_wait(&f, PIECE_PULL, 2, 0, 4, dtype);
         for (int m = 0; m < N_MEMBERS; m++)
             send_and_wait(&f, PIECE_PUSH, m, 0, 2, jobs[j].push);
-        struct buf *waited = ps_store_read(f.store, 0, &v);
+        struct buf *waited = store_read(f.store, 0, &v);
         assert_int_equal(f.n_seen, N_MEMBERS + 2);
         for (int i = 0; i < f.n_seen; i++) {
             int whole = f.seen[i].kind == PIECE_VERSION && f.seen[i].member == 1;
@@ -327,7 +327,7 @@ static void test_full_precision(void **state)
 
 static void refused(struct fixture *f, enum piece_kind kind, enum dtype dtype, const char *name)
 {
-    struct ps_answer now = send_piece(f, kind, 1, 1, 0, dtype);
+    struct store_answer now = send_piece(f, kind, 1, 1, 0, dtype);
     assert_int_equal(now.kind, PIECE_REFUSED);
     assert_null(now.payload);
     if (!strstr(now.text, "chunk 1") || !strstr(now.text, name))

@@ -32,7 +32,7 @@ struct rig {
     struct net_job job;
     int shard[N_CHUNKS], n_members;
     uint64_t generation;
-    struct ps_store *store;
+    struct store *store;
     struct seen seen[N_CHUNKS][MAX_SEEN];
     int n_seen[N_CHUNKS], n_stopped;
     int64_t answered; /* step of the last direct answer */
@@ -40,7 +40,7 @@ struct rig {
 };
 
 static void on_answer(void *ctx, const struct net_frame_head *head, uint64_t from,
-                      const struct ps_answer *a)
+                      const struct store_answer *a)
 {
     struct rig *r = ctx;
     assert_true(r->n_seen[a->chunk] < MAX_SEEN);
@@ -58,22 +58,22 @@ static void on_stopped(void *ctx)
 /* A store of the rig's job for n_members, in the place of what was there. */
 static void make_store(struct rig *r, int n_members, const int *member, int shared)
 {
-    struct ps_store_config cfg = {.chunks = r->chunks,
-                                  .job = &r->job,
-                                  .server = r->shard,
-                                  .n_members = n_members,
-                                  .member = member,
-                                  .generation = ++r->generation,
-                                  .max_bytes = 1 << 20,
-                                  .shared_memory = shared,
-                                  .straggler_ms = 20,
-                                  .answer = on_answer,
-                                  .stopped = on_stopped,
-                                  .ctx = r};
-    assert_int_equal(ps_store_create(&cfg, &r->store), ST_OK);
+    struct store_config cfg = {.chunks = r->chunks,
+                               .job = &r->job,
+                               .server = r->shard,
+                               .n_members = n_members,
+                               .member = member,
+                               .generation = ++r->generation,
+                               .max_bytes = 1 << 20,
+                               .shared_memory = shared,
+                               .straggler_ms = 20,
+                               .answer = on_answer,
+                               .stopped = on_stopped,
+                               .ctx = r};
+    assert_int_equal(store_create(&cfg, &r->store), ST_OK);
     r->n_members = n_members;
     for (int m = 0; m < n_members; m++)
-        ps_store_admit(r->store, m, 100 + (uint64_t)m);
+        store_admit(r->store, m, 100 + (uint64_t)m);
 }
 
 static void setup(struct rig *r, struct net_job job, int n_members)
@@ -89,7 +89,7 @@ static void setup(struct rig *r, struct net_job job, int n_members)
 
 static void teardown(struct rig *r)
 {
-    ps_store_destroy(r->store);
+    store_destroy(r->store);
     chunks_destroy(r->chunks);
 }
 
@@ -115,8 +115,8 @@ static enum piece_kind act_as(struct rig *r, uint64_t generation, enum piece_kin
                                     .unsummed = 1,
                                     .ask_taken = 1,
                                     .payload = {&span, 0, bytes}};
-    struct ps_answer a;
-    ps_store_piece(r->store, &head, &piece, 1, r->now_ns, &a);
+    struct store_answer a;
+    store_piece(r->store, &head, &piece, 1, r->now_ns, &a);
     r->answered = (int64_t)a.step;
     buf_unref(a.payload);
     return a.kind;
@@ -156,16 +156,16 @@ static void same(const struct buf *a, const struct buf *b)
 static void compare(struct rig *a, struct rig *b, int64_t step)
 {
     for (int c = 0; c < N_CHUNKS; c++) {
-        struct ps_taken x, y;
-        assert_int_equal(ps_store_take(a->store, c, step, &x), ST_OK);
-        assert_int_equal(ps_store_take(b->store, c, step, &y), ST_OK);
+        struct handover_chunk x, y;
+        assert_int_equal(handover_take(a->store, c, step, &x), ST_OK);
+        assert_int_equal(handover_take(b->store, c, step, &y), ST_OK);
         assert_int_equal(x.version, step);
         assert_int_equal(y.version, step);
         same(x.value, y.value);
         same(x.slots, y.slots);
         assert_int_equal(x.slots != NULL, c < 2); /* what is averaged has none */
-        ps_taken_drop(&x);
-        ps_taken_drop(&y);
+        handover_drop(&x);
+        handover_drop(&y);
     }
 }
 
@@ -181,9 +181,9 @@ static void check_seen(const struct rig *r, int chunk, int n, enum piece_kind ki
 /* Answers REBASE to every piece that waits and to every later piece, and makes no version. */
 static void check_stopped(struct rig *r, int64_t step)
 {
-    ps_store_stop(r->store);
-    ps_store_stop(r->store);
-    assert_true(ps_store_stopped(r->store));
+    handover_stop(r->store);
+    handover_stop(r->store);
+    assert_true(handover_is_stopped(r->store));
     assert_int_equal(r->n_stopped, 1);
     for (int c = 0; c < N_CHUNKS; c++) {
         check_seen(r, c, 2, PIECE_REBASE, 0);
@@ -192,8 +192,8 @@ static void check_stopped(struct rig *r, int64_t step)
         assert_int_equal(act(r, PIECE_PULL, 0, c, 0), PIECE_REBASE);
         assert_int_equal(act(r, PIECE_INIT, 0, c, 0), PIECE_REBASE);
     }
-    assert_int_equal(ps_store_step(r->store), step);
-    assert_int_equal(ps_store_highest(r->store), step);
+    assert_int_equal(store_step(r->store), step);
+    assert_int_equal(store_highest(r->store), step);
     assert_int_equal(r->n_stopped, 1);
 }
 
@@ -210,7 +210,7 @@ static void test_stopped(void **state)
         assert_int_equal(act(&r, PIECE_PUSH, 0, c, 5), PIECE_TAKEN);
         assert_int_equal(act(&r, PIECE_PULL, 1, c, 6 + 1), PIECE_NONE);
     }
-    assert_false(ps_store_stopped(r.store));
+    assert_false(handover_is_stopped(r.store));
     assert_int_equal(r.n_stopped, 0);
     check_stopped(&r, 5);
     compare(&r, &plain, 5);
@@ -232,19 +232,19 @@ static void test_stopped_before_values(void **state)
 /* Everything at `step`, given to a new store. */
 static void go_on(struct rig *r, int64_t step, int n_members, int shared, int destroy_first)
 {
-    struct ps_taken t[N_CHUNKS];
-    struct ps_store *old = r->store;
+    struct handover_chunk t[N_CHUNKS];
+    struct store *old = r->store;
     for (int c = 0; c < N_CHUNKS; c++)
-        assert_int_equal(ps_store_take(old, c, step, &t[c]), ST_OK);
+        assert_int_equal(handover_take(old, c, step, &t[c]), ST_OK);
     if (destroy_first)
-        ps_store_destroy(old);
+        store_destroy(old);
     make_store(r, n_members, NULL, shared);
     for (int c = 0; c < N_CHUNKS; c++) {
-        assert_int_equal(ps_store_give(r->store, c, &t[c]), ST_OK);
-        ps_taken_drop(&t[c]);
+        assert_int_equal(handover_give(r->store, c, &t[c]), ST_OK);
+        handover_drop(&t[c]);
     }
     if (!destroy_first)
-        ps_store_destroy(old);
+        store_destroy(old);
 }
 
 /* Chunk 0 is a step ahead, chunk 1 has one of two contributions to it: the step before is whole. */
@@ -255,7 +255,7 @@ static void stop_in_the_middle(enum dtype version_dtype, int shared, int destroy
     setup(&r, job, 2);
     setup(&plain, job, 2);
     if (shared) {
-        ps_store_destroy(r.store);
+        store_destroy(r.store);
         make_store(&r, 2, NULL, 1);
     }
     init_all(&r);
@@ -264,12 +264,12 @@ static void stop_in_the_middle(enum dtype version_dtype, int shared, int destroy
     train(&r, N_CHUNKS, 0, 4);
     train(&r, 1, 4, 5);
     assert_int_equal(act(&r, PIECE_PUSH, 1, 1, 4), PIECE_TAKEN);
-    ps_store_stop(r.store);
-    assert_true(ps_store_stopped(r.store));
+    handover_stop(r.store);
+    assert_true(handover_is_stopped(r.store));
     check_seen(&r, 1, 1, PIECE_REBASE, 0);
     check_seen(&r, 2, 0, PIECE_NONE, 0);
-    assert_int_equal(ps_store_step(r.store), 4);
-    assert_int_equal(ps_store_highest(r.store), 5);
+    assert_int_equal(store_step(r.store), 4);
+    assert_int_equal(store_highest(r.store), 5);
     compare(&r, &plain, 4);
     go_on(&r, 4, 2, shared, destroy_first);
     compare(&r, &plain, 4);
@@ -296,18 +296,18 @@ static void test_now(void **state)
 static void test_alone(void **state)
 {
     struct rig r;
-    struct ps_taken before, now;
+    struct handover_chunk before, now;
     setup(&r, (struct net_job){.sync_mode = JOB_SYNC}, 1);
     init_all(&r);
     train(&r, N_CHUNKS, 0, 1);
     train(&r, N_CHUNKS, 1, 4);
-    assert_int_equal(ps_store_take(r.store, 0, 3, &before), ST_OK);
-    assert_int_equal(ps_store_take(r.store, 0, 4, &now), ST_OK);
+    assert_int_equal(handover_take(r.store, 0, 3, &before), ST_OK);
+    assert_int_equal(handover_take(r.store, 0, 4, &now), ST_OK);
     assert_ptr_not_equal(before.slots, now.slots);
     assert_memory_not_equal(before.slots->data, now.slots->data, now.slots->bytes);
     assert_ptr_not_equal(before.value, now.value);
-    ps_taken_drop(&before);
-    ps_taken_drop(&now);
+    handover_drop(&before);
+    handover_drop(&now);
     teardown(&r);
 }
 
@@ -315,27 +315,27 @@ static void test_alone(void **state)
 static void test_segments(void **state)
 {
     struct rig r;
-    struct ps_taken t;
+    struct handover_chunk t;
     setup(&r, (struct net_job){.sync_mode = JOB_SYNC}, 1);
-    ps_store_destroy(r.store);
+    store_destroy(r.store);
     make_store(&r, 1, NULL, 1);
     init_all(&r);
-    assert_int_equal(ps_store_take(r.store, 0, 0, &t), ST_OK);
+    assert_int_equal(handover_take(r.store, 0, 0, &t), ST_OK);
     if (!t.value->shared) {
-        ps_taken_drop(&t);
+        handover_drop(&t);
         teardown(&r);
         skip_because("no shared memory on this machine");
     }
-    struct ps_store *old = r.store;
+    struct store *old = r.store;
     make_store(&r, 1, NULL, 0);
-    assert_int_equal(ps_store_give(r.store, 0, &t), ST_OK);
+    assert_int_equal(handover_give(r.store, 0, &t), ST_OK);
     int64_t version;
-    struct buf *b = ps_store_read(r.store, 0, &version);
+    struct buf *b = store_read(r.store, 0, &version);
     assert_int_equal(b->shared, 0);
     same(b, t.value);
     buf_unref(b);
-    ps_taken_drop(&t);
-    ps_store_destroy(old);
+    handover_drop(&t);
+    store_destroy(old);
     teardown(&r);
 }
 
@@ -343,24 +343,24 @@ static void test_segments(void **state)
 static void test_by_reference(void **state)
 {
     struct rig r;
-    struct ps_taken before, after;
+    struct handover_chunk before, after;
     setup(&r, (struct net_job){.sync_mode = JOB_SYNC}, 2);
     init_all(&r);
     train(&r, N_CHUNKS, 0, 4);
-    ps_store_stop(r.store);
-    assert_int_equal(ps_store_take(r.store, 0, 4, &before), ST_OK);
+    handover_stop(r.store);
+    assert_int_equal(handover_take(r.store, 0, 4, &before), ST_OK);
     go_on(&r, 4, 3, 0, 1);
-    assert_int_equal(ps_store_take(r.store, 0, 4, &after), ST_OK);
+    assert_int_equal(handover_take(r.store, 0, 4, &after), ST_OK);
     assert_ptr_equal(before.value, after.value);
     assert_ptr_equal(before.slots, after.slots);
-    ps_taken_drop(&after);
+    handover_drop(&after);
     float kept[2 * MAX_ELEMS];
     memcpy(kept, before.slots->data, before.slots->bytes);
     train(&r, N_CHUNKS, 4, 8);
     assert_memory_equal(kept, before.slots->data, before.slots->bytes);
-    ps_taken_drop(&before);
-    assert_int_equal(ps_store_take(r.store, 0, 6, &before), ST_RANGE); /* two are kept */
-    assert_int_equal(ps_store_take(r.store, N_CHUNKS, 8, &before), ST_NOT_FOUND);
+    handover_drop(&before);
+    assert_int_equal(handover_take(r.store, 0, 6, &before), ST_RANGE); /* two are kept */
+    assert_int_equal(handover_take(r.store, N_CHUNKS, 8, &before), ST_NOT_FOUND);
     teardown(&r);
 }
 
@@ -368,22 +368,22 @@ static void test_by_reference(void **state)
 static void test_async(void **state)
 {
     struct rig r;
-    struct ps_taken t;
+    struct handover_chunk t;
     setup(&r, (struct net_job){.sync_mode = JOB_ASYNC}, 2);
     init_all(&r);
     for (int64_t step = 0; step < 3; step++)
         assert_int_equal(act(&r, PIECE_PUSH, 0, 0, step), PIECE_APPLIED);
-    ps_store_stop(r.store);
-    assert_true(ps_store_stopped(r.store));
+    handover_stop(r.store);
+    assert_true(handover_is_stopped(r.store));
     assert_int_equal(act(&r, PIECE_PUSH, 1, 0, 3), PIECE_REBASE);
-    assert_int_equal(ps_store_take(r.store, 0, 1, &t), ST_OK);
+    assert_int_equal(handover_take(r.store, 0, 1, &t), ST_OK);
     assert_int_equal(t.version, 3);
-    ps_taken_drop(&t);
+    handover_drop(&t);
     go_on(&r, 1, 2, 0, 1);
-    assert_int_equal(ps_store_step(r.store), 0);
-    assert_int_equal(ps_store_highest(r.store), 3);
+    assert_int_equal(store_step(r.store), 0);
+    assert_int_equal(store_highest(r.store), 3);
     assert_int_equal(act(&r, PIECE_PUSH, 1, 0, 3), PIECE_APPLIED);
-    assert_int_equal(ps_store_highest(r.store), 4);
+    assert_int_equal(store_highest(r.store), 4);
     teardown(&r);
 }
 
@@ -396,15 +396,15 @@ static void test_backup_workers(void **state)
     init_all(&r);
     for (int m = 0; m < 3; m++)
         act(&r, PIECE_PUSH, m, 0, 0);
-    assert_int_equal(ps_store_highest(r.store), 1);
-    ps_store_stop(r.store);
+    assert_int_equal(store_highest(r.store), 1);
+    handover_stop(r.store);
     go_on(&r, -1, 2, 0, 1);
     memset(r.n_seen, 0, sizeof r.n_seen);
     assert_int_equal(act(&r, PIECE_PUSH, 0, 0, 1), PIECE_TAKEN);
-    assert_int_equal(ps_store_highest(r.store), 1);
+    assert_int_equal(store_highest(r.store), 1);
     assert_int_equal(act(&r, PIECE_PUSH, 1, 0, 1), PIECE_NONE);
-    assert_int_equal(ps_store_highest(r.store), 2);
-    ps_store_stop(r.store);
+    assert_int_equal(store_highest(r.store), 2);
+    handover_stop(r.store);
     assert_int_equal(act(&r, PIECE_PUSH, 0, 0, 2), PIECE_REBASE);
     teardown(&r);
 }
@@ -415,7 +415,7 @@ static void test_names(void **state)
     struct rig r;
     static const int member[] = {3, 17};
     setup(&r, (struct net_job){.sync_mode = JOB_SYNC}, 2);
-    ps_store_destroy(r.store);
+    store_destroy(r.store);
     make_store(&r, 2, member, 0);
     init_all(&r);
     capture_begin();
@@ -435,14 +435,14 @@ static void test_hold_last(void **state)
     struct rig r;
     setup(&r, (struct net_job){.sync_mode = JOB_SYNC, .train_steps = 3}, 2);
     init_all(&r);
-    ps_store_hold_last(r.store, 1);
+    handover_hold_last(r.store, 1);
     train(&r, N_CHUNKS, 0, 2);
     assert_int_equal(act(&r, PIECE_PUSH, 0, 0, 2), PIECE_TAKEN);
     assert_int_equal(act(&r, PIECE_PUSH, 1, 0, 2), PIECE_TAKEN);
     assert_int_equal(act(&r, PIECE_PUSH, 1, 0, 2), PIECE_TAKEN); /* again, from a new stream */
-    assert_int_equal(ps_store_highest(r.store), 3);
+    assert_int_equal(store_highest(r.store), 3);
     check_seen(&r, 0, 0, PIECE_NONE, 0);
-    ps_store_hold_last(r.store, 0);
+    handover_hold_last(r.store, 0);
     assert_int_equal(r.n_seen[0], 2);
     assert_int_equal(r.seen[0][0].kind, PIECE_APPLIED);
     assert_int_equal(r.seen[0][1].kind, PIECE_DUPLICATE);
@@ -459,13 +459,13 @@ static void test_hold_last_at_own_pace(void **state)
     struct rig r;
     setup(&r, (struct net_job){.sync_mode = JOB_ASYNC, .train_steps = 3}, 2);
     init_all(&r);
-    ps_store_hold_last(r.store, 1);
+    handover_hold_last(r.store, 1);
     for (int step = 0; step < 3; step++)
         assert_int_equal(act(&r, PIECE_PUSH, 0, 0, step), PIECE_APPLIED);
     assert_int_equal(act(&r, PIECE_PUSH, 1, 0, 0), PIECE_STALE);
     assert_int_equal(act(&r, PIECE_PULL, 1, 0, 0), PIECE_VERSION); /* the newest */
     assert_int_equal(act(&r, PIECE_PULL, 1, 0, 3 + 1), PIECE_NONE);
-    ps_store_hold_last(r.store, 0);
+    handover_hold_last(r.store, 0);
     check_seen(&r, 0, 1, PIECE_VERSION, 3);
     assert_int_equal(act(&r, PIECE_PULL, 0, 0, 3 + 1), PIECE_VERSION);
     teardown(&r);

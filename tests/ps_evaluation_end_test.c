@@ -16,9 +16,9 @@ static void test_early_stopping(void **state)
     r.version = 15;
     r.stop_hangs = 1;
     const struct net_evaluation v = eval_whole(&r, 0.75);
-    assert_int_equal(eval_ask(&r, &v), VERDICT_NEW);
+    assert_int_equal(eval_ask(&r, &v), EVALUATION_NEW);
     eval_server_calls(&r);
-    assert_int_equal(eval_ask(&r, &v), VERDICT_WAIT);
+    assert_int_equal(eval_ask(&r, &v), EVALUATION_WAIT);
     assert_int_equal(r.lines[LINE_EARLY_STOP], 1);
     assert_int_equal(r.n_plans, 1);
     r.stop_hangs = 0;
@@ -29,8 +29,8 @@ static void test_early_stopping(void **state)
     eval_server_calls(&r);
     assert_int_equal(r.n_plans, 2);
     assert_int_equal(r.train_steps, 15);
-    assert_int_equal(eval_ask(&r, &v), VERDICT_GO); /* its generation is over */
-    eval_at(&r, 15, 0.75);                          /* as the last step is */
+    assert_int_equal(eval_ask(&r, &v), EVALUATION_GO); /* its generation is over */
+    eval_at(&r, 15, 0.75);                             /* as the last step is */
     assert_int_equal(r.n_plans, 2);
     assert_int_equal(r.lines[LINE_EARLY_STOP], 1);
     eval_expect_best(&r, 5);
@@ -43,7 +43,7 @@ static void test_a_checkpoint_from_before_the_end(void **state)
 {
     struct rig r;
     (void)state;
-    eval_open_start(&r, (struct coord_start){.has_folder = 1, .save_steps = EVERY}, 1, 0);
+    eval_open_start(&r, (struct coordinator_start){.has_folder = 1, .save_steps = EVERY}, 1, 0);
     eval_at(&r, 5, 0.5);
     for (int at = 6; at <= 10; at++) {
         r.version = at;
@@ -55,12 +55,12 @@ static void test_a_checkpoint_from_before_the_end(void **state)
         r.file_hangs = at == 15;
         eval_server_calls(&r);
     }
-    assert_int_equal(coord_order_step(r.c), 15);
+    assert_int_equal(coordinator_view_order_step(r.c), 15);
     assert_int_equal(r.phase, CONTROL_WRITING);
     eval_server_calls(&r);
     const struct net_evaluation v = eval_whole(&r, 0.75);
     uint64_t before = r.generation;
-    assert_int_equal(eval_ask(&r, &v), VERDICT_NEW);
+    assert_int_equal(eval_ask(&r, &v), EVALUATION_NEW);
     assert_int_equal(r.lines[LINE_EARLY_STOP], 1);
     for (int i = 0; i < 4; i++) {
         r.worker[i % 2].asked = 1;
@@ -80,7 +80,7 @@ static void test_a_checkpoint_from_before_the_end(void **state)
     }
     assert_int_equal(r.manifest.step, 15);
     assert_true(r.manifest.generation == r.generation && r.generation > before);
-    assert_int_equal(coord_last_step(r.c), 15);
+    assert_int_equal(coordinator_view_last_step(r.c), 15);
     free(r.c);
 }
 
@@ -111,13 +111,13 @@ static void test_one_is_killed_at_the_end(void **state)
     struct net_evaluation v = eval_whole(&r, 0.25), part = v;
     part.n_parts = 2;
     part.n = SAMPLES / 2;
-    assert_int_equal(eval_ask(&r, &part), VERDICT_NEW);
-    assert_int_equal(eval_ask(&r, &part), VERDICT_WAIT);
+    assert_int_equal(eval_ask(&r, &part), EVALUATION_NEW);
+    assert_int_equal(eval_ask(&r, &part), EVALUATION_WAIT);
     eval_loses_a_worker(&r);
-    assert_int_equal(eval_ask(&r, &part), VERDICT_GO);
-    assert_int_equal(eval_ask(&r, &v), VERDICT_WAIT);
+    assert_int_equal(eval_ask(&r, &part), EVALUATION_GO);
+    assert_int_equal(eval_ask(&r, &v), EVALUATION_WAIT);
     r.stop_hangs = 0;
-    for (int i = 0; eval_ask(&r, &v) != VERDICT_GO; i++) {
+    for (int i = 0; eval_ask(&r, &v) != EVALUATION_GO; i++) {
         eval_server_calls(&r);
         eval_tell_workers(&r);
         assert_true(i < 50);
@@ -142,13 +142,13 @@ static void test_a_change_hangs_at_the_end(void **state)
     for (int i = 0; i < 25; i++) {
         r.now += 1000 * MS;
         eval_server_calls(&r);
-        assert_int_equal(eval_ask(&r, &v), VERDICT_WAIT);
+        assert_int_equal(eval_ask(&r, &v), EVALUATION_WAIT);
     }
     for (int i = 0; i < 10; i++) {
         r.now += 1000 * MS;
         eval_server_calls(&r);
     }
-    assert_int_equal(eval_ask(&r, &v), VERDICT_GO);
+    assert_int_equal(eval_ask(&r, &v), EVALUATION_GO);
     free(r.c);
 }
 
@@ -160,7 +160,7 @@ static void test_started_anew_at_the_end(void **state)
     eval_open_with(&r, 1, 1, NULL, STEPS);
     struct net_evaluation v = eval_whole(&r, 0.25);
     v.generation -= 7;
-    for (int i = 0; eval_ask(&r, &v) != VERDICT_GO; i++) {
+    for (int i = 0; eval_ask(&r, &v) != EVALUATION_GO; i++) {
         eval_server_calls(&r);
         eval_tell_workers(&r);
         assert_true(i < 50);
@@ -170,13 +170,13 @@ static void test_started_anew_at_the_end(void **state)
     eval_expect_best(&r, STEPS);
     assert_true(r.recorded.generation == r.generation);
     v.step--; /* of an earlier step nothing comes */
-    assert_int_equal(eval_ask(&r, &v), VERDICT_GO);
+    assert_int_equal(eval_ask(&r, &v), EVALUATION_GO);
     free(r.c);
-    eval_open_ps0(&r, (struct coord_start){.has_folder = 1, .has_all_steps = 1}, STEPS);
+    eval_open_ps0(&r, (struct coordinator_start){.has_folder = 1, .has_all_steps = 1}, STEPS);
     v.step = STEPS;
-    assert_int_equal(eval_ask(&r, &v), VERDICT_WAIT); /* for the first plan */
+    assert_int_equal(eval_ask(&r, &v), EVALUATION_WAIT); /* for the first plan */
     v.step--;
-    assert_int_equal(eval_ask(&r, &v), VERDICT_GO);
+    assert_int_equal(eval_ask(&r, &v), EVALUATION_GO);
     free(r.c);
 }
 
@@ -193,11 +193,12 @@ static void test_the_last_is_told_the_best(void **state)
         eval_comes_to_the_end(&r);
         r.best_hangs = 1;
         const struct net_evaluation v = eval_whole(&r, 0.25);
-        assert_int_equal(eval_ask(&r, &v), VERDICT_NEW);
-        assert_int_equal(coord_evaluation_verdict(r.c, &v, &reply), VERDICT_WAIT);
+        assert_int_equal(eval_ask(&r, &v), EVALUATION_NEW);
+        assert_int_equal(evaluation_verdict(r.c, &v, &reply), EVALUATION_WAIT);
         assert_int_equal(reply.best.step, 5);
-        eval_step(&r, (struct coord_event){.kind = COORD_DISK, .op = r.best_op, .st = sts[i]});
-        assert_int_equal(coord_evaluation_verdict(r.c, &v, &reply), VERDICT_GO);
+        eval_step(&r, (struct coordinator_event){
+                          .kind = COORDINATOR_DISK, .op = r.best_op, .st = sts[i]});
+        assert_int_equal(evaluation_verdict(r.c, &v, &reply), EVALUATION_GO);
         assert_int_equal(reply.best.step, i == 0 ? STEPS : 5);
         free(r.c);
     }
@@ -214,7 +215,7 @@ static void test_a_disk_that_hangs_after_the_end(void **state)
     eval_comes_to_the_end(&r);
     r.best_hangs = 1;
     const struct net_evaluation v = eval_whole(&r, 0.25);
-    assert_int_equal(eval_ask(&r, &v), VERDICT_NEW);
+    assert_int_equal(eval_ask(&r, &v), EVALUATION_NEW);
     assert_true(r.best_op != 0);
     for (int i = 0; i < 400; i++) {
         r.now += 1000 * MS;
@@ -235,20 +236,20 @@ static void test_the_end_waits_for_the_best(void **state)
         r.best_hangs = 1;
         eval_comes_to_the_end(&r);
         const struct net_evaluation v = eval_whole(&r, 0.25);
-        assert_int_equal(eval_ask(&r, &v), VERDICT_NEW);
+        assert_int_equal(eval_ask(&r, &v), EVALUATION_NEW);
         assert_true(r.best_op != 0);
         for (int i = 0; i < 2; i++)
             r.worker[i].done = 1;
         eval_tell_workers(&r);
-        eval_step(&r,
-                  (struct coord_event){.kind = COORD_COMMAND, .command = {.what = COORD_FINISH}});
+        eval_step(&r, (struct coordinator_event){.kind = COORDINATOR_COMMAND,
+                                                 .command = {.what = COORDINATOR_FINISH}});
         for (int i = 0; i < 100; i++) {
             r.now += 100 * MS;
             eval_server_calls(&r);
         }
         assert_int_equal(r.n_finished, 0);
         if (!hangs)
-            eval_step(&r, (struct coord_event){.kind = COORD_DISK, .op = r.best_op});
+            eval_step(&r, (struct coordinator_event){.kind = COORDINATOR_DISK, .op = r.best_op});
         for (int i = 0; hangs && i < 300; i++) {
             r.now += 100 * MS;
             eval_server_calls(&r);

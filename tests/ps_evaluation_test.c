@@ -14,10 +14,10 @@ static void test_the_best_has_a_checkpoint(void **state)
     r.version = 5;
     r.file_hangs = 1;
     const struct net_evaluation v = eval_whole(&r, 0.5);
-    assert_int_equal(eval_ask(&r, &v), VERDICT_NEW);
-    assert_int_equal(eval_ask(&r, &v), VERDICT_WAIT);
+    assert_int_equal(eval_ask(&r, &v), EVALUATION_NEW);
+    assert_int_equal(eval_ask(&r, &v), EVALUATION_WAIT);
     eval_server_calls(&r);
-    assert_int_equal(coord_evaluation_verdict(r.c, &v, &reply), VERDICT_GO);
+    assert_int_equal(evaluation_verdict(r.c, &v, &reply), EVALUATION_GO);
     assert_int_equal(reply.best.step, -1);
     eval_expect_best(&r, -1);
     r.version = 7;
@@ -48,12 +48,12 @@ static void test_a_stop_comes_first(void **state)
     r.version = 5;
     r.stop_hangs = 1;
     struct net_evaluation v = eval_whole(&r, 0.5);
-    assert_int_equal(eval_ask(&r, &v), VERDICT_NEW);
-    assert_int_equal(eval_ask(&r, &v), VERDICT_WAIT);
+    assert_int_equal(eval_ask(&r, &v), EVALUATION_NEW);
+    assert_int_equal(eval_ask(&r, &v), EVALUATION_WAIT);
     r.worker[1].leaving = 1;
     r.worker[1].missing_ms = 0;
     eval_tell_workers(&r);
-    assert_int_equal(eval_ask(&r, &v), VERDICT_GO);
+    assert_int_equal(eval_ask(&r, &v), EVALUATION_GO);
     for (int i = 0; i < 50; i++) {
         r.now += 1000 * MS;
         eval_server_calls(&r);
@@ -105,7 +105,7 @@ static void test_a_server_that_cannot_write(void **state)
         r.version = 5 * k;
         const struct net_evaluation v = eval_whole(&r, 1.0 / k);
         int64_t begin = r.now;
-        while (eval_ask(&r, &v) != VERDICT_GO) {
+        while (eval_ask(&r, &v) != EVALUATION_GO) {
             r.now += 50 * MS;
             eval_server_calls(&r);
             eval_tell_workers(&r);
@@ -126,11 +126,11 @@ static void test_a_server_that_is_busy(void **state)
 {
     struct rig r;
     (void)state;
-    eval_open_start(&r, (struct coord_start){.has_folder = 1, .save_steps = EVERY}, 1, 0);
+    eval_open_start(&r, (struct coordinator_start){.has_folder = 1, .save_steps = EVERY}, 1, 0);
     r.version = 3;
     r.disk_busy = 1;
     const struct net_evaluation v = eval_whole(&r, 0.5);
-    for (int i = 0; eval_ask(&r, &v) != VERDICT_GO; i++) {
+    for (int i = 0; eval_ask(&r, &v) != EVALUATION_GO; i++) {
         r.now += 500 * MS;
         eval_server_calls(&r);
         assert_true(i < 100);
@@ -141,7 +141,7 @@ static void test_a_server_that_is_busy(void **state)
         r.now += 500 * MS;
         eval_server_calls(&r);
     }
-    assert_int_equal(coord_order_step(r.c), EVERY);
+    assert_int_equal(coordinator_view_order_step(r.c), EVERY);
     free(r.c);
 }
 
@@ -149,7 +149,7 @@ static void test_a_server_that_is_busy(void **state)
 static void test_started_anew(void **state)
 {
     struct rig r;
-    struct coord_best best = {1, 77, 5, 0.5, 0.5, {SAMPLES, 1, 2}};
+    struct best_evaluation best = {1, 77, 5, 0.5, 0.5, {SAMPLES, 1, 2}};
     (void)state;
     eval_open_with(&r, 1, 1, &best, 10);
     eval_at(&r, 10, 0.75);
@@ -157,7 +157,7 @@ static void test_started_anew(void **state)
     eval_expect_best(&r, 5);
     r.version = 15;
     const struct net_evaluation v = eval_whole(&r, 0.75);
-    assert_int_equal(eval_ask(&r, &v), VERDICT_NEW);
+    assert_int_equal(eval_ask(&r, &v), EVALUATION_NEW);
     assert_int_equal(r.lines[LINE_EARLY_STOP], 1);
     free(r.c);
     best.step = 7; /* the last of a job that had no more: 10 is the first evaluation after it */
@@ -166,7 +166,7 @@ static void test_started_anew(void **state)
     assert_int_equal(r.lines[LINE_EARLY_STOP], 0);
     r.version = 15;
     const struct net_evaluation second = eval_whole(&r, 0.75);
-    assert_int_equal(eval_ask(&r, &second), VERDICT_NEW);
+    assert_int_equal(eval_ask(&r, &second), EVALUATION_NEW);
     assert_int_equal(r.lines[LINE_EARLY_STOP], 1);
     free(r.c);
     best.step = 20; /* training goes on from before it */
@@ -178,7 +178,7 @@ static void test_started_anew(void **state)
 static void test_other_data(void **state)
 {
     struct rig r;
-    const struct coord_best best = {1, 77, 5, 0.5, 0.5, {SAMPLES, 1, 3}};
+    const struct best_evaluation best = {1, 77, 5, 0.5, 0.5, {SAMPLES, 1, 3}};
     (void)state;
     eval_open_with(&r, 1, 1, &best, 10);
     eval_at(&r, 15, 0.75);
@@ -190,7 +190,7 @@ static void test_other_data(void **state)
     assert_int_equal(r.lines[LINE_EARLY_STOP], 0);
     r.version = 70;
     const struct net_evaluation v = eval_whole(&r, (double)INFINITY);
-    assert_int_equal(eval_ask(&r, &v), VERDICT_NEW);
+    assert_int_equal(eval_ask(&r, &v), EVALUATION_NEW);
     assert_int_equal(r.lines[LINE_EARLY_STOP], 1);
     free(r.c);
 }
@@ -213,9 +213,9 @@ static void test_parts(void **state)
             v.n = v.part < 2 ? 40 : 20;
             v.right = v.part;
             v.loss = losses[v.part];
-            assert_int_equal(eval_ask(&r, &v), VERDICT_NEW);
-            enum coord_verdict then = coord_evaluation_verdict(r.c, &v, &reply[k]);
-            assert_int_equal(then, v.part > 0 ? VERDICT_GO : VERDICT_WAIT);
+            assert_int_equal(eval_ask(&r, &v), EVALUATION_NEW);
+            enum evaluation_go then = evaluation_verdict(r.c, &v, &reply[k]);
+            assert_int_equal(then, v.part > 0 ? EVALUATION_GO : EVALUATION_WAIT);
             assert_int_equal(reply[k].n, i == 2 ? SAMPLES : 0);
         }
         free(r.c);
@@ -233,8 +233,8 @@ static void test_parts_that_are_not_the_set(void **state)
     r.version = 5;
     struct net_evaluation v = eval_whole(&r, 0.5);
     v.n--;
-    assert_int_equal(eval_ask(&r, &v), VERDICT_NEW);
-    assert_int_equal(eval_ask(&r, &v), VERDICT_GO);
+    assert_int_equal(eval_ask(&r, &v), EVALUATION_NEW);
+    assert_int_equal(eval_ask(&r, &v), EVALUATION_GO);
     eval_server_calls(&r);
     assert_int_equal(r.n_manifests, 0);
     free(r.c);
@@ -250,12 +250,12 @@ static void test_of_another_ps0(void **state)
     r.version = 5;
     struct net_evaluation v = eval_whole(&r, 0.5);
     v.ps0++;
-    assert_int_equal(coord_evaluation_verdict(r.c, &v, &reply), VERDICT_GO);
-    eval_step(&r, (struct coord_event){.kind = COORD_EVALUATED, .evaluation = &v});
+    assert_int_equal(evaluation_verdict(r.c, &v, &reply), EVALUATION_GO);
+    eval_step(&r, (struct coordinator_event){.kind = COORDINATOR_EVALUATED, .evaluation = &v});
     eval_expect_best(&r, -1);
     v.step++;
     v.ps0--;
-    eval_step(&r, (struct coord_event){.kind = COORD_EVALUATED, .evaluation = &v});
+    eval_step(&r, (struct coordinator_event){.kind = COORDINATOR_EVALUATED, .evaluation = &v});
     eval_expect_best(&r, 6);
     free(r.c);
 }
@@ -270,21 +270,21 @@ static void test_nothing_to_wait_for(void **state)
     eval_open(&r);
     r.version = 5;
     struct net_evaluation v = eval_whole(&r, (double)INFINITY);
-    assert_int_equal(eval_ask(&r, &v), VERDICT_NEW);
-    assert_int_equal(eval_ask(&r, &v), VERDICT_GO);
+    assert_int_equal(eval_ask(&r, &v), EVALUATION_NEW);
+    assert_int_equal(eval_ask(&r, &v), EVALUATION_GO);
     v.generation--;
-    assert_int_equal(coord_evaluation_verdict(r.c, &v, &reply), VERDICT_GO);
+    assert_int_equal(evaluation_verdict(r.c, &v, &reply), EVALUATION_GO);
     eval_expect_best(&r, -1);
     free(r.c);
     eval_open_with(&r, 1, 0, NULL, 0);
     v = eval_whole(&r, 0.5);
-    assert_int_equal(coord_evaluation_verdict(r.c, &v, &reply), VERDICT_GO);
+    assert_int_equal(evaluation_verdict(r.c, &v, &reply), EVALUATION_GO);
     free(r.c);
     eval_open_with(&r, 0, 1, NULL, 0);
     r.version = 5;
     v = eval_whole(&r, 0.5);
-    assert_int_equal(eval_ask(&r, &v), VERDICT_NEW);
-    assert_int_equal(eval_ask(&r, &v), VERDICT_GO);
+    assert_int_equal(eval_ask(&r, &v), EVALUATION_NEW);
+    assert_int_equal(eval_ask(&r, &v), EVALUATION_GO);
     eval_expect_best(&r, 5);
     free(r.c);
 }
@@ -297,12 +297,12 @@ static void test_a_checkpoint_that_does_not_come(void **state)
     eval_open(&r);
     r.version = 5;
     const struct net_evaluation v = eval_whole(&r, 0.5);
-    assert_int_equal(eval_ask(&r, &v), VERDICT_NEW);
+    assert_int_equal(eval_ask(&r, &v), EVALUATION_NEW);
     for (int i = 0; i < 400; i++) {
         r.now += 100 * MS;
-        eval_step(&r, (struct coord_event){.kind = COORD_TIMER});
+        eval_step(&r, (struct coordinator_event){.kind = COORDINATOR_TIMER});
     }
-    assert_int_equal(eval_ask(&r, &v), VERDICT_GO);
+    assert_int_equal(eval_ask(&r, &v), EVALUATION_GO);
     assert_int_equal(r.lines[LINE_BEST_LOST], 1);
     eval_expect_best(&r, -1);
     free(r.c);
@@ -319,12 +319,13 @@ static void test_no_checkpoint_beside_the_sweep(void **state)
     r.best_hangs = 1;
     eval_at(&r, 5, 0.5);
     assert_true(r.best_op != 0);
-    assert_int_equal(coord_order_step(r.c), -1);
+    assert_int_equal(coordinator_view_order_step(r.c), -1);
     eval_expect_best(&r, -1);
-    eval_step(&r, (struct coord_event){.kind = COORD_DISK, .op = r.best_op});
+    eval_step(&r, (struct coordinator_event){.kind = COORDINATOR_DISK, .op = r.best_op});
     eval_expect_best(&r, 5);
     eval_server_calls(&r);
-    assert_int_equal(coord_order_step(r.c), STEPS); /* the last step's is due all along */
+    assert_int_equal(coordinator_view_order_step(r.c),
+                     STEPS); /* the last step's is due all along */
     eval_at(&r, 10, 0.25);
     uint32_t hangs = r.best_op;
     for (int i = 0; i < 400; i++) {
@@ -334,7 +335,7 @@ static void test_no_checkpoint_beside_the_sweep(void **state)
     assert_int_equal(r.lines[LINE_BEST_LOST], 1);
     eval_at(&r, 15, 0.75);
     eval_expect_best(&r, 5);
-    eval_step(&r, (struct coord_event){.kind = COORD_DISK, .op = hangs});
+    eval_step(&r, (struct coordinator_event){.kind = COORDINATOR_DISK, .op = hangs});
     eval_expect_best(&r, 10); /* its file names that, and the sweep has gone by it */
     r.best_hangs = 0;
     eval_at(&r, 20, 0.375);
@@ -369,10 +370,10 @@ static void test_back_while_the_best_is_named(void **state)
     eval_expect_best(&r, 5);
     r.version = 10;
     const struct net_evaluation v = eval_whole(&r, 0.375);
-    assert_int_equal(eval_ask(&r, &v), VERDICT_NEW);
-    assert_int_equal(eval_ask(&r, &v), VERDICT_WAIT);
+    assert_int_equal(eval_ask(&r, &v), EVALUATION_NEW);
+    assert_int_equal(eval_ask(&r, &v), EVALUATION_WAIT);
     r.best_hangs = 0;
-    eval_step(&r, (struct coord_event){.kind = COORD_DISK, .op = op});
+    eval_step(&r, (struct coordinator_event){.kind = COORDINATOR_DISK, .op = op});
     eval_expect_best(&r, -1);
     eval_at(&r, 10, 0.375);
     eval_expect_best(&r, 10);

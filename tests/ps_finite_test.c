@@ -32,12 +32,12 @@ struct fixture {
     struct chunks *chunks;
     struct net_job job;
     int server[1];
-    struct ps_store *store;
+    struct store *store;
     int n_answers;
 };
 
 static void on_answer(void *ctx, const struct net_frame_head *head, uint64_t from,
-                      const struct ps_answer *a)
+                      const struct store_answer *a)
 {
     struct fixture *f = ctx;
     (void)head, (void)from;
@@ -51,24 +51,24 @@ static void setup(struct fixture *f, const struct net_job *job)
     *f = (struct fixture){.job = *job};
     assert_int_equal(chunks_create(model, 2, 4096, &f->chunks), ST_OK);
     assert_int_equal(f->chunks->n_chunks, 1); /* small parameters travel together */
-    struct ps_store_config cfg = {.chunks = f->chunks,
-                                  .job = &f->job,
-                                  .server = f->server,
-                                  .n_members = job->n_workers,
-                                  .member = members,
-                                  .generation = GENERATION,
-                                  .max_bytes = 1 << 20,
-                                  .answer = on_answer,
-                                  .ctx = f};
-    assert_int_equal(ps_store_create(&cfg, &f->store), ST_OK);
-    ps_store_sum(f->store);
+    struct store_config cfg = {.chunks = f->chunks,
+                               .job = &f->job,
+                               .server = f->server,
+                               .n_members = job->n_workers,
+                               .member = members,
+                               .generation = GENERATION,
+                               .max_bytes = 1 << 20,
+                               .answer = on_answer,
+                               .ctx = f};
+    assert_int_equal(store_create(&cfg, &f->store), ST_OK);
+    store_sum(f->store);
     for (int m = 0; m < job->n_workers; m++)
-        ps_store_admit(f->store, m, 1000 + (uint64_t)m);
+        store_admit(f->store, m, 1000 + (uint64_t)m);
 }
 
 static void teardown(struct fixture *f)
 {
-    ps_store_destroy(f->store);
+    store_destroy(f->store);
     chunks_destroy(f->chunks);
 }
 
@@ -104,8 +104,8 @@ static enum piece_kind send_values(struct fixture *f, enum piece_kind kind, int 
                               .dtype = d,
                               .crc32c = digest_crc32c(0, bytes + 1, n),
                               .payload = {spans, 0, n}};
-    struct ps_answer a;
-    ps_store_piece(f->store, &head, &piece, 1, 0, &a);
+    struct store_answer a;
+    store_piece(f->store, &head, &piece, 1, 0, &a);
     snprintf(why, sizeof why, "%s", a.kind == PIECE_REFUSED ? a.why : "");
     buf_unref(a.payload);
     return a.kind;
@@ -134,7 +134,7 @@ static void init(struct fixture *f)
 static void read_version(struct fixture *f, int64_t version, float *out)
 {
     int64_t v;
-    struct buf *b = ps_store_read(f->store, 0, &v);
+    struct buf *b = store_read(f->store, 0, &v);
     assert_int_equal(v, version);
     memcpy(out, b->data, N_ELEMS * sizeof *out);
     buf_unref(b);
@@ -377,8 +377,8 @@ static void test_skipped_contributions_add_nothing(void **state)
                 read_version(&f, 1, got);
                 assert_memory_equal(got, want, sizeof got);
                 for (int m = 0; m < N_MEMBERS; m++) {
-                    struct ps_late_total t;
-                    ps_stragglers_total(ps_store_stragglers(f.store), m, &t);
+                    struct late_total t;
+                    stragglers_total(store_stragglers(f.store), m, &t);
                     assert_int_equal(t.skipped, skip >> m & 1);
                 }
                 teardown(&f);
@@ -427,7 +427,7 @@ static void test_a_skip_is_a_contribution(void **state)
     struct net_job job = job_of(JOB_SYNC, OPTIM_SGD, N_MEMBERS);
     struct fixture f;
     float values[N_ELEMS];
-    struct ps_late_total t;
+    struct late_total t;
     (void)state;
     setup(&f, &job);
     init(&f);
@@ -441,9 +441,9 @@ static void test_a_skip_is_a_contribution(void **state)
     push(&f, 1, 0, 3);
     push(&f, 2, 0, 3);
     assert_int_equal(push(&f, 0, 0, 0), PIECE_DUPLICATE);
-    ps_stragglers_total(ps_store_stragglers(f.store), 0, &t);
+    stragglers_total(store_stragglers(f.store), 0, &t);
     assert_int_equal(t.skipped, 1);
-    assert_int_equal(ps_store_step(f.store), 1);
+    assert_int_equal(store_step(f.store), 1);
     teardown(&f);
 }
 

@@ -1,5 +1,5 @@
 /* tests/ps_folder_made_test.c - creating a folder of checkpoints, with a fault or a power failure
- * at each of its system calls (tests/fault_io.h). */
+ * at each of its system calls (tests/fault_io.h), and claims of one at the same time. */
 #include "checkpoint/folder.h"
 #include "files/durable.h"
 #include "tests/capture.h"
@@ -106,6 +106,47 @@ static void a_file_of_that_name_is_refused(void **state)
     assert_non_null(strstr(capture_text, "none/ck cannot be made: No such file"));
 }
 
+/* Many at the same time: no epoch is given twice, and one of them owns the folder. */
+static void concurrent_claims_get_distinct_epochs(void **state)
+{
+    (void)state;
+    enum { N = 8 };
+    struct checkpoint_lease got[N], owner;
+    int go[2], back[2], n_got = 0, n_owners = 0;
+    assert_true(pipe(go) == 0 && pipe(back) == 0);
+    for (int i = 0; i < N; i++) {
+        if (fork() != 0)
+            continue;
+        struct checkpoint_lease l = {0};
+        char none;
+        close(go[1]);
+        dup2(open("/dev/null", O_WRONLY | O_CLOEXEC), STDERR_FILENO);
+        enum status st = read(go[0], &none, 1) == 0
+                             ? checkpoint_folder_claim(parent, 100 + (uint64_t)i, "many:1", 0, &l)
+                             : ST_INTERNAL;
+        int said = write(back[1], &l, sizeof l) == sizeof l;
+        _exit(!said || (st != ST_OK && st != ST_BUSY));
+    }
+    close(go[0]);
+    close(go[1]); /* all at once */
+    for (int i = 0; i < N; i++) {
+        assert_int_equal(read(back[0], &got[n_got], sizeof *got), sizeof *got);
+        n_got += got[n_got].epoch > 0;
+    }
+    for (int i = 0, status; i < N; i++)
+        assert_true(wait(&status) > 0 && status == 0);
+    close(back[0]);
+    close(back[1]);
+    assert_int_equal(checkpoint_folder_lease(parent, &owner), ST_OK);
+    for (int i = 0; i < n_got; i++) {
+        n_owners += CAPTURE(checkpoint_folder_still_owner(parent, &got[i])) == ST_OK;
+        for (int k = 0; k < i; k++)
+            assert_true(got[i].epoch != got[k].epoch);
+    }
+    assert_int_equal(n_owners, 1);
+    assert_true(owner.epoch >= (uint64_t)n_got);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -113,6 +154,7 @@ int main(void)
         cmocka_unit_test_setup_teardown(a_failing_call_is_named_and_the_next_start_succeeds, setup,
                                         teardown),
         cmocka_unit_test_setup_teardown(a_file_of_that_name_is_refused, setup, teardown),
+        cmocka_unit_test_setup_teardown(concurrent_claims_get_distinct_epochs, setup, teardown),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

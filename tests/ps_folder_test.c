@@ -688,47 +688,6 @@ static void an_emptied_folder_says_nothing_of_what_was_kept(void **state)
     assert_int_equal(CAPTURE(checkpoint_retention_list_of(folder, id, &list, &n)), ST_NOT_FOUND);
 }
 
-/* Many at the same time: no epoch is given twice, and one of them owns the folder. */
-static void of_many_claims_each_has_its_epoch(void **state)
-{
-    (void)state;
-    enum { N = 8 };
-    struct checkpoint_lease got[N], owner;
-    int go[2], back[2], n_got = 0, n_owners = 0;
-    assert_true(pipe(go) == 0 && pipe(back) == 0);
-    for (int i = 0; i < N; i++) {
-        if (fork() != 0)
-            continue;
-        struct checkpoint_lease l = {0};
-        char none;
-        close(go[1]);
-        dup2(open("/dev/null", O_WRONLY | O_CLOEXEC), STDERR_FILENO);
-        enum status st = read(go[0], &none, 1) == 0
-                             ? checkpoint_folder_claim(folder, 100 + (uint64_t)i, "many:1", 0, &l)
-                             : ST_INTERNAL;
-        int said = write(back[1], &l, sizeof l) == sizeof l;
-        _exit(!said || (st != ST_OK && st != ST_BUSY));
-    }
-    close(go[0]);
-    close(go[1]); /* all at once */
-    for (int i = 0; i < N; i++) {
-        assert_int_equal(read(back[0], &got[n_got], sizeof *got), sizeof *got);
-        n_got += got[n_got].epoch > 0;
-    }
-    for (int i = 0, status; i < N; i++)
-        assert_true(wait(&status) > 0 && status == 0);
-    close(back[0]);
-    close(back[1]);
-    assert_int_equal(checkpoint_folder_lease(folder, &owner), ST_OK);
-    for (int i = 0; i < n_got; i++) {
-        n_owners += CAPTURE(checkpoint_folder_still_owner(folder, &got[i])) == ST_OK;
-        for (int k = 0; k < i; k++)
-            assert_true(got[i].epoch != got[k].epoch);
-    }
-    assert_int_equal(n_owners, 1);
-    assert_true(owner.epoch >= (uint64_t)n_got);
-}
-
 /* Server 1's disk, with a part of server 0's that shares it, and leftovers. */
 static void a_server_tidies_its_own_parts(void **state)
 {
@@ -801,7 +760,6 @@ int main(void)
         cmocka_unit_test_setup_teardown(a_folder_has_one_id, setup, teardown),
         cmocka_unit_test_setup_teardown(an_emptied_folder_says_nothing_of_what_was_kept, setup,
                                         teardown),
-        cmocka_unit_test_setup_teardown(of_many_claims_each_has_its_epoch, setup, teardown),
         cmocka_unit_test_setup_teardown(a_server_tidies_its_own_parts, setup, teardown),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);

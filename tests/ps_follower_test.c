@@ -29,7 +29,7 @@ static void step(struct rig *r, struct follower_event e)
 static void answer(struct rig *r, struct net_control_reply reply)
 {
     assert_int_equal(r->f.call, CALL_UNDER_WAY);
-    step(r, (struct follower_event){.kind = FOLLOW_REPLY, .reply = &reply});
+    step(r, (struct follower_event){.kind = FOLLOWER_REPLY, .reply = &reply});
 }
 
 /* The store is in the generation; ps 0 is told of what is new by another call. */
@@ -37,10 +37,10 @@ static void stand_in(struct rig *r, uint64_t generation)
 {
     const struct follower_store store = {
         .generation = generation, .ps0 = LIFE, .lowest = 3, .highest = 4};
-    step(r, (struct follower_event){.kind = FOLLOW_STORE, .store = &store});
+    step(r, (struct follower_event){.kind = FOLLOWER_STORE, .store = &store});
     const struct follower_out out = r->out;
     if (out.cancel)
-        step(r, (struct follower_event){.kind = FOLLOW_FAILED, .st = ST_CANCELLED});
+        step(r, (struct follower_event){.kind = FOLLOWER_FAILED, .st = ST_CANCELLED});
     r->out = out;
 }
 
@@ -71,13 +71,13 @@ static struct rig begin(uint64_t generation)
     struct rig r = {.now = 1000 * MS};
     const struct follower_start start = {.incarnation = 9, .keeps_checkpoints = 1};
     follower_init(&r.f);
-    step(&r, (struct follower_event){.kind = FOLLOW_START, .start = &start});
+    step(&r, (struct follower_event){.kind = FOLLOWER_START, .start = &start});
     assert_int_equal(r.out.call, 1);
     if (!generation)
         return r;
     answer(&r, plan_of(LIFE, generation));
     assert_int_equal(r.out.n, 1);
-    assert_int_equal(r.out.act[0].kind, FOLLOW_ACT_APPLY);
+    assert_int_equal(r.out.act[0].kind, FOLLOWER_ACT_APPLY);
     stand_in(&r, generation);
     return r;
 }
@@ -93,16 +93,16 @@ static int has(const struct rig *r, enum follower_action_kind kind)
 
 static void assert_applies(const struct rig *r, uint64_t generation)
 {
-    assert_int_equal(has(r, FOLLOW_ACT_APPLY), 1);
+    assert_int_equal(has(r, FOLLOWER_ACT_APPLY), 1);
     for (int i = 0; i < r->out.n; i++)
-        if (r->out.act[i].kind == FOLLOW_ACT_APPLY)
+        if (r->out.act[i].kind == FOLLOWER_ACT_APPLY)
             assert_int_equal(r->out.act[i].generation, generation);
 }
 
 static void assert_orders(const struct rig *r, uint64_t generation, uint64_t order, int64_t at)
 {
     assert_int_equal(r->out.n, 1);
-    assert_int_equal(r->out.act[0].kind, FOLLOW_ACT_ORDER);
+    assert_int_equal(r->out.act[0].kind, FOLLOWER_ACT_ORDER);
     assert_int_equal(r->out.act[0].generation, generation);
     assert_int_equal(r->out.act[0].order, order);
     assert_int_equal(r->out.act[0].step, at);
@@ -125,14 +125,14 @@ static void test_a_ps0_that_was_replaced(void **state)
         old.drained = 1;
         answer(&r, old);
         assert_int_equal(r.out.n, 1);
-        assert_int_equal(r.out.act[0].kind, FOLLOW_ACT_OLD_PS0);
+        assert_int_equal(r.out.act[0].kind, FOLLOWER_ACT_OLD_PS0);
         follower_request(&r.f, &after);
         assert_int_equal(after.seen, before.seen);
         assert_int_equal(after.stop, before.stop);
         assert_int_equal(after.order, before.order);
         assert_int_equal(r.out.call, 0); /* it is not called for ever without a rest */
         r.now = r.out.wake_ns;
-        step(&r, (struct follower_event){.kind = FOLLOW_TIMER});
+        step(&r, (struct follower_event){.kind = FOLLOWER_TIMER});
         assert_int_equal(r.out.call, 1);
         answer(&r, plan_of(LIFE, term_of(2, 2)));
         assert_int_equal(r.out.n, 1); /* no other than before */
@@ -149,7 +149,7 @@ static void test_a_ps0_that_was_replaced_before_a_plan(void **state)
     assert_int_equal(r.out.n, 0);
     answer(&r, plan_of(OLD_LIFE, term_of(1, 1)));
     assert_int_equal(r.out.n, 1);
-    assert_int_equal(r.out.act[0].kind, FOLLOW_ACT_OLD_PS0);
+    assert_int_equal(r.out.act[0].kind, FOLLOWER_ACT_OLD_PS0);
 }
 
 /* Of another life, but of no lower epoch: what goes on stops, until its plan comes. */
@@ -165,8 +165,8 @@ static void test_a_ps0_that_was_started_anew(void **state)
         follower_request(&r.f, &told);
         assert_true(told.heard_ps0 == NEW_LIFE && told.heard_epoch == epoch && told.ps0 == LIFE);
         assert_int_equal(r.out.n, 2);
-        assert_int_equal(has(&r, FOLLOW_ACT_NEW_PS0), 1);
-        assert_int_equal(has(&r, FOLLOW_ACT_STOP), 1);
+        assert_int_equal(has(&r, FOLLOWER_ACT_NEW_PS0), 1);
+        assert_int_equal(has(&r, FOLLOWER_ACT_STOP), 1);
         answer(&r, plan_of(NEW_LIFE, term_of(3, 1)));
         assert_int_equal(r.out.n, 1);
         assert_applies(&r, term_of(3, 1));
@@ -199,7 +199,7 @@ static void test_a_plan_is_begun_once(void **state)
     assert_applies(&r, term_of(1, 2));
     for (int i = 0; i < 3; i++) {
         answer(&r, plan_of(LIFE, term_of(1, 2)));
-        assert_int_equal(has(&r, FOLLOW_ACT_APPLY), 0);
+        assert_int_equal(has(&r, FOLLOWER_ACT_APPLY), 0);
         stand_in(&r, term_of(1, 1)); /* which it is not yet */
         assert_int_equal(r.out.n, 0);
     }
@@ -241,7 +241,7 @@ static void test_an_order_of_another_generation(void **state)
     struct net_control told;
     struct rig r = begin(term_of(1, 2));
     answer(&r, order_of(term_of(1, 1), 41, 8));
-    assert_int_equal(has(&r, FOLLOW_ACT_ORDER), 0);
+    assert_int_equal(has(&r, FOLLOWER_ACT_ORDER), 0);
     stand_in(&r, term_of(1, 2));
     assert_int_equal(r.out.n, 0);
     follower_request(&r.f, &told);
@@ -259,14 +259,14 @@ static void test_news_of_another_order(void **state)
     struct net_control told;
     answer(&r, order_of(term_of(1, 1), 42, 8));
     struct net_control snapshot = {.order = 41, .phase = CONTROL_WRITTEN, .bytes = 5, .crc32c = 6};
-    step(&r, (struct follower_event){.kind = FOLLOW_SNAPSHOT, .snapshot = &snapshot});
+    step(&r, (struct follower_event){.kind = FOLLOWER_SNAPSHOT, .snapshot = &snapshot});
     assert_int_equal(r.out.cancel, 0);
     follower_request(&r.f, &told);
     assert_int_equal(told.order, 42);
     assert_int_equal(told.phase, CONTROL_ARMED);
     assert_int_equal(told.bytes, 0);
     snapshot.order = 42;
-    step(&r, (struct follower_event){.kind = FOLLOW_SNAPSHOT, .snapshot = &snapshot});
+    step(&r, (struct follower_event){.kind = FOLLOWER_SNAPSHOT, .snapshot = &snapshot});
     assert_int_equal(r.out.cancel, 1); /* which is news */
     follower_request(&r.f, &told);
     assert_int_equal(told.phase, CONTROL_WRITTEN);
@@ -283,18 +283,18 @@ static void test_ps0_is_gone(void **state)
     int n_looks = 0;
     for (int i = 0; i < 25; i++) {
         r.now += 1000 * MS;
-        step(&r, (struct follower_event){.kind = FOLLOW_TIMER});
-        step(&r, (struct follower_event){.kind = FOLLOW_FAILED, .st = ST_UNAVAILABLE});
-        n_looks += has(&r, FOLLOW_ACT_LOOK);
+        step(&r, (struct follower_event){.kind = FOLLOWER_TIMER});
+        step(&r, (struct follower_event){.kind = FOLLOWER_FAILED, .st = ST_UNAVAILABLE});
+        n_looks += has(&r, FOLLOWER_ACT_LOOK);
         if (i < 10)
             assert_int_equal(n_looks, 0);
     }
     assert_int_equal(n_looks, 2);
-    step(&r, (struct follower_event){.kind = FOLLOW_LOOKED, .has_all_steps = 1});
+    step(&r, (struct follower_event){.kind = FOLLOWER_LOOKED, .has_all_steps = 1});
     assert_int_equal(r.out.n, 0); /* workers may still need what is here */
-    step(&r, (struct follower_event){.kind = FOLLOW_LOOKED, .left_out = 1});
+    step(&r, (struct follower_event){.kind = FOLLOWER_LOOKED, .left_out = 1});
     assert_int_equal(r.out.n, 1);
-    assert_int_equal(r.out.act[0].kind, FOLLOW_ACT_DRAINED);
+    assert_int_equal(r.out.act[0].kind, FOLLOWER_ACT_DRAINED);
     assert_int_equal(r.out.act[0].arg, 0);
 }
 
@@ -310,11 +310,11 @@ static void test_the_job_is_done_or_has_failed(void **state)
         last.drained = last.closing = 1;
         last.failed = failed;
         answer(&r, last);
-        assert_int_equal(has(&r, FOLLOW_ACT_DRAINED), 0);
+        assert_int_equal(has(&r, FOLLOWER_ACT_DRAINED), 0);
         assert_int_equal(r.out.call, 1);
-        step(&r, (struct follower_event){.kind = FOLLOW_FAILED, .st = ST_UNAVAILABLE});
+        step(&r, (struct follower_event){.kind = FOLLOWER_FAILED, .st = ST_UNAVAILABLE});
         assert_int_equal(r.out.n, 1);
-        assert_int_equal(r.out.act[0].kind, FOLLOW_ACT_DRAINED);
+        assert_int_equal(r.out.act[0].kind, FOLLOWER_ACT_DRAINED);
         assert_int_equal(r.out.act[0].arg, failed ? 2 : 1);
         assert_int_equal(r.out.call, 0);
     }

@@ -33,45 +33,45 @@ struct rig {
     struct net_job job;
     struct chunks *chunks;
     int *fragment;
-    struct ps_store *store, *plain; /* plain: without fragments, and turns alone */
+    struct store *store, *plain; /* plain: without fragments, and turns alone */
     int64_t n_turns[N_CHUNKS];
     struct came came[N_MEMBERS];
 };
 
-static void note(struct came *c, const struct ps_answer *a)
+static void note(struct came *c, const struct store_answer *a)
 {
     *c = (struct came){c->n + 1, a->kind, a->dtype, a->payload ? a->payload->bytes : SIZE_MAX,
                        (int64_t)a->step};
 }
 
 static void on_answer(void *ctx, const struct net_frame_head *head, uint64_t from,
-                      const struct ps_answer *a)
+                      const struct store_answer *a)
 {
     if (ctx)
         note(&((struct rig *)ctx)->came[head->member], a);
 }
 
-static struct ps_store *make_store(struct rig *r, int fragments)
+static struct store *make_store(struct rig *r, int fragments)
 {
     static const int server[N_CHUNKS] = {0};
     struct net_job job = r->job;
-    struct ps_store *s;
+    struct store *s;
     job.fragments = fragments;
-    const struct ps_store_config cfg = {.chunks = r->chunks,
-                                        .job = &job,
-                                        .server = server,
-                                        .generation = GENERATION,
-                                        .max_bytes = 1 << 20,
-                                        .answer = on_answer,
-                                        .ctx = fragments ? r : NULL};
-    assert_int_equal(ps_store_create(&cfg, &s), ST_OK);
+    const struct store_config cfg = {.chunks = r->chunks,
+                                     .job = &job,
+                                     .server = server,
+                                     .generation = GENERATION,
+                                     .max_bytes = 1 << 20,
+                                     .answer = on_answer,
+                                     .ctx = fragments ? r : NULL};
+    assert_int_equal(store_create(&cfg, &s), ST_OK);
     for (int m = 0; m < N_MEMBERS; m++)
-        ps_store_admit(s, m, 1000 + (uint64_t)m);
+        store_admit(s, m, 1000 + (uint64_t)m);
     return s;
 }
 
 /* weight: of a PUSH. The kind of what goes back at once, in *now, if it is not NULL. */
-static enum piece_kind send_piece(struct ps_store *s, const struct net_piece *of, int member,
+static enum piece_kind send_piece(struct store *s, const struct net_piece *of, int member,
                                   uint64_t key, struct came *now)
 {
     float values[N];
@@ -84,8 +84,8 @@ static enum piece_kind send_piece(struct ps_store *s, const struct net_piece *of
     const struct net_frame_head head = {GENERATION, (uint32_t)member, 1000 + (uint64_t)member};
     piece.crc32c = digest_crc32c(0, values, span.n);
     piece.payload = (struct net_payload){&span, 0, span.n};
-    struct ps_answer a;
-    ps_store_piece(s, &head, &piece, 1, 0, &a);
+    struct store_answer a;
+    store_piece(s, &head, &piece, 1, 0, &a);
     if (now)
         note(now, &a);
     buf_unref(a.payload);
@@ -114,22 +114,22 @@ static void setup(struct rig *r, enum dtype version_dtype)
 
 static void teardown(struct rig *r)
 {
-    ps_store_destroy(r->store);
-    ps_store_destroy(r->plain);
+    store_destroy(r->store);
+    store_destroy(r->plain);
     chunks_destroy(r->chunks);
     free(r->fragment);
 }
 
 static void compare(struct rig *r, int chunk, int64_t version)
 {
-    struct ps_taken a, b;
-    assert_int_equal(ps_store_take(r->store, chunk, version, &a), ST_OK);
-    assert_int_equal(ps_store_take(r->plain, chunk, r->n_turns[chunk], &b), ST_OK);
+    struct handover_chunk a, b;
+    assert_int_equal(handover_take(r->store, chunk, version, &a), ST_OK);
+    assert_int_equal(handover_take(r->plain, chunk, r->n_turns[chunk], &b), ST_OK);
     assert_memory_equal(a.value->data, b.value->data, a.value->bytes);
     assert_int_equal(a.slots->bytes, b.slots->bytes);
     assert_memory_equal(a.slots->data, b.slots->data, a.slots->bytes);
-    ps_taken_drop(&a);
-    ps_taken_drop(&b);
+    handover_drop(&a);
+    handover_drop(&b);
 }
 
 /* Both members contribute to the chunk's step; what comes back is of so many bytes. */

@@ -28,7 +28,7 @@ static const struct hosts alone = {1, self_addrs}, both = {2, both_addrs}, no_wo
 
 struct rig {
     struct chunks *chunks;
-    struct ps_service *service;
+    struct service *service;
     struct net_server_handler handler;
     pthread_mutex_t lock; /* guards all below */
     pthread_cond_t wake;
@@ -72,19 +72,19 @@ static void setup_at(struct rig *r, const char *address, int self, int plans)
     clock_cond_init(&r->wake);
     assert_int_equal(chunks_create(model, 1, 4096, &r->chunks), ST_OK);
     assert_int_equal(r->chunks->n_chunks, N_CHUNKS);
-    const struct ps_service_config cfg = {.self = self,
-                                          .address = address,
-                                          .ps_hosts = &alone,
-                                          .worker_hosts = &no_workers,
-                                          .max_model_bytes = 1 << 20,
-                                          .hold_last = self == 0,
-                                          .started = on_started,
-                                          .first_join = plans ? on_first : NULL,
-                                          .people_changed = on_changed,
-                                          .done = on_done,
-                                          .ctx = r};
-    assert_int_equal(ps_service_create(&cfg, &r->service), ST_OK);
-    r->handler = ps_service_handler(r->service);
+    const struct service_config cfg = {.self = self,
+                                       .address = address,
+                                       .ps_hosts = &alone,
+                                       .worker_hosts = &no_workers,
+                                       .max_model_bytes = 1 << 20,
+                                       .hold_last = self == 0,
+                                       .started = on_started,
+                                       .first_join = plans ? on_first : NULL,
+                                       .roster_changed = on_changed,
+                                       .done = on_done,
+                                       .ctx = r};
+    assert_int_equal(service_create(&cfg, &r->service), ST_OK);
+    r->handler = service_handler(r->service);
 }
 
 static void setup(struct rig *r, int self, int plans)
@@ -94,7 +94,7 @@ static void setup(struct rig *r, int self, int plans)
 
 static void teardown(struct rig *r)
 {
-    ps_service_destroy(r->service);
+    service_destroy(r->service);
     chunks_destroy(r->chunks);
     pthread_cond_destroy(&r->wake);
     pthread_mutex_destroy(&r->lock);
@@ -155,7 +155,7 @@ static struct net_plan *plan_of(struct rig *r, uint64_t generation, const int *m
 
 static enum status begin(struct rig *r, struct net_plan *p)
 {
-    enum status st = ps_service_begin(r->service, p, NULL);
+    enum status st = generation_begin(r->service, p, NULL);
     net_plan_free(p);
     return st;
 }
@@ -166,7 +166,7 @@ static enum piece_kind fill(struct rig *r, int64_t version, int n_members)
     static float values[1024];
     int ended;
     enum piece_kind last = PIECE_NONE;
-    struct run *run = ps_service_run(r->service, &ended);
+    struct run *run = service_run(r->service, &ended);
     for (int64_t step = -1; step < version; step++)
         for (int c = 0; c < N_CHUNKS; c++)
             for (int m = 0; m < (step < 0 ? 1 : n_members); m++) {
@@ -181,8 +181,8 @@ static enum piece_kind fill(struct rig *r, int64_t version, int n_members)
                                                 .weight = 1,
                                                 .unsummed = 1,
                                                 .payload = {&span, 0, span.n}};
-                struct ps_answer now;
-                ps_store_piece(run->store, &head, &piece, 0, clock_now_ns(), &now);
+                struct store_answer now;
+                store_piece(run->store, &head, &piece, 0, clock_now_ns(), &now);
                 assert_int_not_equal(now.kind, PIECE_REFUSED);
                 buf_unref(now.payload);
                 last = now.kind;
@@ -215,15 +215,15 @@ static void test_last_version(void **state)
     teardown(&r);
 }
 
-static struct ps_service_state state_of(struct rig *r)
+static struct generation_state state_of(struct rig *r)
 {
-    struct ps_service_state state;
-    ps_service_state(r->service, &state);
+    struct generation_state state;
+    generation_state(r->service, &state);
     return state;
 }
 
 struct people {
-    struct ps_person *members, *waiting;
+    struct roster_entry *members, *waiting;
     int n_members, n_waiting;
 };
 
@@ -231,7 +231,7 @@ static struct people people_of(struct rig *r)
 {
     struct people p;
     assert_int_equal(
-        ps_service_people(r->service, &p.members, &p.n_members, &p.waiting, &p.n_waiting), ST_OK);
+        membership_roster(r->service, &p.members, &p.n_members, &p.waiting, &p.n_waiting), ST_OK);
     return p;
 }
 
@@ -315,7 +315,7 @@ static void test_newcomers(void **state)
         assert_string_equal(p.waiting[i].address, "gpu7");
     }
     people_free(&p);
-    ps_service_stop(r.service);
+    generation_stop(r.service);
     struct net_plan *plan = plan_of(&r, 2, member, 3, &alone);
     plan->source = PLAN_MEMORY;
     plan->step = 3;
@@ -337,7 +337,7 @@ static void test_newcomers(void **state)
     assert_int_equal(p.waiting[0].member, 2);
     people_free(&p);
     int ended;
-    struct run *run = ps_service_run(r.service, &ended);
+    struct run *run = service_run(r.service, &ended);
     assert_int_equal(run_position(run, 5), 60 + 2 * 3 * BATCH);
     run_unref(run);
     teardown(&r);
@@ -404,15 +404,15 @@ static void test_memory(void **state)
     struct rig r;
     struct net_join_reply reply;
     static const int member[] = {0, 1};
-    struct ps_taken was, is;
+    struct handover_chunk was, is;
     int ended;
     setup(&r, 0, 0);
     start_two(&r);
-    ps_service_stop(r.service);
-    struct ps_service_state at = state_of(&r);
+    generation_stop(r.service);
+    struct generation_state at = state_of(&r);
     assert_true(at.stopped && at.generation == 1 && at.lowest == 3 && at.highest == 3);
     assert_int_equal(join(&r, 1, 11, 2, &reply), JOIN_RETRY);
-    struct run *old = ps_service_run(r.service, &ended);
+    struct run *old = service_run(r.service, &ended);
     struct net_plan *plan = plan_of(&r, 2, member, 2, &alone);
     plan->source = PLAN_MEMORY;
     plan->step = 3;
@@ -420,18 +420,18 @@ static void test_memory(void **state)
     at = state_of(&r);
     assert_true(!at.stopped && at.generation == 2 && at.lowest == 3 && at.highest == 3);
     assert_int_equal(r.n_started, 2);
-    struct run *run = ps_service_run(r.service, &ended);
-    assert_int_equal(ps_store_take(old->store, 0, 3, &was), ST_OK);
-    assert_int_equal(ps_store_take(run->store, 0, 3, &is), ST_OK);
+    struct run *run = service_run(r.service, &ended);
+    assert_int_equal(handover_take(old->store, 0, 3, &was), ST_OK);
+    assert_int_equal(handover_take(run->store, 0, 3, &is), ST_OK);
     assert_ptr_equal(was.value, is.value);
     assert_ptr_equal(was.slots, is.slots);
-    ps_taken_drop(&was);
-    ps_taken_drop(&is);
+    handover_drop(&was);
+    handover_drop(&is);
     run_unref(run);
     assert_int_equal(atomic_load(&old->refs), 2); /* the service keeps it */
-    ps_service_settle(r.service, 1);              /* of a generation that is over */
+    generation_settle(r.service, 1);              /* of a generation that is over */
     assert_int_equal(atomic_load(&old->refs), 2);
-    ps_service_settle(r.service, 2);
+    generation_settle(r.service, 2);
     assert_int_equal(atomic_load(&old->refs), 1);
     run_unref(old);
     teardown(&r);
@@ -451,7 +451,7 @@ static void test_other_servers(void **state)
     log_init("test", -1, LOG_LEVEL_ERROR + 1);
     assert_int_equal(begin(&r, plan), ST_RANGE);
     log_init("test", -1, LOG_LEVEL_WARN);
-    struct ps_service_state at = state_of(&r);
+    struct generation_state at = state_of(&r);
     assert_true(at.stopped && at.generation == 1 && at.lowest == 3);
     assert_int_equal(r.n_started, 1);
     plan = plan_of(&r, 2, member, 2, &both); /* chunk 1 goes to the other */
@@ -469,9 +469,9 @@ static void test_other_servers(void **state)
     assert_int_equal(begin(&r, plan), ST_OK);
     at = state_of(&r);
     assert_true(at.generation == 3 && at.highest == -1 && at.lowest == 100);
-    ps_service_stop(r.service);
+    generation_stop(r.service);
     assert_true(state_of(&r).stopped);
-    ps_service_settle(r.service, 3);
+    generation_settle(r.service, 3);
     teardown(&r);
 }
 
@@ -535,7 +535,7 @@ static void test_leaving_with_an_error(void **state)
     p = people_of(&r);
     assert_true(p.members[1].failed);
     people_free(&p);
-    ps_service_stop(r.service);
+    generation_stop(r.service);
     assert_int_equal(join(&r, 1, 77, 2, &(struct net_join_reply){.step = 0}), JOIN_RETRY);
     p = people_of(&r);
     assert_true(p.members[1].asked && !p.members[1].leaving && !p.members[1].failed);
@@ -604,7 +604,7 @@ static void change_generation(struct rig *r, struct net_exchange *x[2], int64_t 
 {
     static const int member[] = {0, 1};
     push(x, 0, step);
-    ps_service_stop(r->service);
+    generation_stop(r->service);
     wait_until(r, is_stopped);
     struct net_plan *plan = plan_of(r, 2, member, 2, &alone);
     plan->source = PLAN_MEMORY;
@@ -615,14 +615,14 @@ static void change_generation(struct rig *r, struct net_exchange *x[2], int64_t 
     for (int m = 0; m < 2; m++)
         assert_int_equal(net_exchange_wait(x[m], 0, N_CHUNKS, step + 1), ST_REBASED);
     start_both(x, step, 2);
-    ps_service_settle(r->service, 2);
+    generation_settle(r->service, 2);
 }
 
 /* Trains 8 steps; if `changes`, the next generation begins at step 4. */
 static void train(bool changes, float *params)
 {
     struct rig r;
-    struct ps_service_state now;
+    struct generation_state now;
     struct net_server *server;
     struct net_exchange *x[2];
     static float values[2][N_ELEMS];
@@ -630,7 +630,7 @@ static void train(bool changes, float *params)
     struct net_server_config cfg = {.addr = "127.0.0.1:0", .handler = r.handler};
     assert_int_equal(net_server_create(&cfg, &server), ST_OK);
     snprintf(self_addr, sizeof self_addr, "127.0.0.1:%d", net_server_port(server));
-    ps_service_state(r.service, &now); /* by its lock the server's threads see the address */
+    generation_state(r.service, &now); /* by its lock the server's threads see the address */
     memset(values, 0, sizeof values);
     for (int m = 0; m < 2; m++) {
         const struct net_exchange_config client = {.ps_hosts = &alone,
@@ -702,11 +702,11 @@ static struct net_plan *shared_plan(struct node node[2], uint64_t generation, co
     return p;
 }
 
-static void take(struct rig *r, int chunk, struct ps_taken *out)
+static void take(struct rig *r, int chunk, struct handover_chunk *out)
 {
     int ended;
-    struct run *run = ps_service_run(r->service, &ended);
-    assert_int_equal(ps_store_take(run->store, chunk, 3, out), ST_OK);
+    struct run *run = service_run(r->service, &ended);
+    assert_int_equal(handover_take(run->store, chunk, 3, out), ST_OK);
     run_unref(run);
 }
 
@@ -716,7 +716,7 @@ static void test_fetch(void **state)
 {
     static const int first[] = {0, 0}, second[] = {0, 1};
     struct node node[2];
-    struct ps_taken was, is;
+    struct handover_chunk was, is;
     for (int i = 0; i < 2; i++)
         node_start(&node[i], i);
     for (int i = 0; i < 2; i++)
@@ -729,7 +729,7 @@ static void test_fetch(void **state)
     log_init("test", -1, LOG_LEVEL_ERROR + 1); /* who has not stopped hands on nothing */
     assert_int_equal(begin(&node[1].rig, shared_plan(node, 2, second, first)), ST_REFUSED);
     log_init("test", -1, LOG_LEVEL_WARN);
-    ps_service_stop(node[0].rig.service);
+    generation_stop(node[0].rig.service);
     assert_int_equal(begin(&node[1].rig, shared_plan(node, 2, second, first)), ST_OK);
     assert_int_equal(begin(&node[0].rig, shared_plan(node, 2, second, first)), ST_OK);
     take(&node[1].rig, 1, &is);
@@ -737,17 +737,17 @@ static void test_fetch(void **state)
     assert_memory_equal(was.value->data, is.value->data, was.value->bytes);
     assert_non_null(was.slots);
     assert_memory_equal(was.slots->data, is.slots->data, was.slots->bytes);
-    ps_taken_drop(&is);
+    handover_drop(&is);
     assert_int_equal(state_of(&node[0].rig).lowest, 3);
     for (int i = 0; i < 2; i++) {
-        ps_service_settle(node[i].rig.service, 2);
-        ps_service_stop(node[i].rig.service);
+        generation_settle(node[i].rig.service, 2);
+        generation_stop(node[i].rig.service);
     }
     log_init("test", -1, LOG_LEVEL_ERROR + 1);
     struct net_plan *gone = shared_plan(node, 3, first, second);
     gone->before = 1; /* which was released */
     assert_int_equal(begin(&node[0].rig, gone), ST_NOT_FOUND);
-    ps_service_cancel(node[0].rig.service, 3);
+    generation_cancel(node[0].rig.service, 3);
     assert_int_equal(begin(&node[0].rig, shared_plan(node, 3, first, second)), ST_CANCELLED);
     log_init("test", -1, LOG_LEVEL_WARN);
     struct net_plan *back = shared_plan(node, 4, first, second);
@@ -756,8 +756,8 @@ static void test_fetch(void **state)
     take(&node[0].rig, 1, &is);
     assert_memory_equal(was.value->data, is.value->data, was.value->bytes);
     assert_memory_equal(was.slots->data, is.slots->data, was.slots->bytes);
-    ps_taken_drop(&is);
-    ps_taken_drop(&was);
+    handover_drop(&is);
+    handover_drop(&was);
     for (int i = 0; i < 2; i++)
         node_stop(&node[i]);
 }

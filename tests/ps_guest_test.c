@@ -23,7 +23,7 @@ static void on_done(void *ctx)
     (void)ctx;
 }
 
-static void begin(struct ps_service *service, struct chunks *chunks, uint64_t generation)
+static void begin(struct service *service, struct chunks *chunks, uint64_t generation)
 {
     static const int member[] = {0, 1}, shard[2] = {0, 0};
     struct net_job job = {.n_workers = 2, .sync_mode = JOB_SYNC, .train_steps = 100, .batch = 10};
@@ -36,8 +36,8 @@ static void begin(struct ps_service *service, struct chunks *chunks, uint64_t ge
                          .servers = alone,
                          .shard = (int *)shard,
                          .source = PLAN_FIRST};
-    assert_int_equal(ps_service_begin(service, &p, NULL), ST_OK);
-    ps_service_settle(service, p.generation);
+    assert_int_equal(generation_begin(service, &p, NULL), ST_OK);
+    generation_settle(service, p.generation);
 }
 
 /* One piece of a generation that is not. */
@@ -64,23 +64,23 @@ static void test_guests_keep_nothing(void **state)
     (void)state;
     static struct raw guest[GENERATIONS];
     struct run *run[GENERATIONS];
-    struct ps_service *service;
+    struct service *service;
     struct net_server *server;
     struct chunks *chunks;
     int ended, held = 0;
     assert_int_equal(chunks_create(model, 1, 4096, &chunks), ST_OK);
-    const struct ps_service_config cfg = {.address = self_addr,
-                                          .ps_hosts = &alone,
-                                          .worker_hosts = &no_workers,
-                                          .max_model_bytes = 1 << 20,
-                                          .done = on_done};
-    assert_int_equal(ps_service_create(&cfg, &service), ST_OK);
+    const struct service_config cfg = {.address = self_addr,
+                                       .ps_hosts = &alone,
+                                       .worker_hosts = &no_workers,
+                                       .max_model_bytes = 1 << 20,
+                                       .done = on_done};
+    assert_int_equal(service_create(&cfg, &service), ST_OK);
     const struct net_server_config net = {.addr = "127.0.0.1:0",
-                                          .handler = ps_service_handler(service)};
+                                          .handler = service_handler(service)};
     assert_int_equal(net_server_create(&net, &server), ST_OK);
     for (int i = 0; i < GENERATIONS; i++) {
         begin(service, chunks, 10 + (uint64_t)i);
-        run[i] = ps_service_run(service, &ended);
+        run[i] = service_run(service, &ended);
         open_guest(&guest[i], server);
     }
     for (int i = 0; i < GENERATIONS - 1; i++)
@@ -91,7 +91,7 @@ static void test_guests_keep_nothing(void **state)
         raw_close(&guest[i]);
     }
     net_server_destroy(server);
-    ps_service_destroy(service);
+    service_destroy(service);
     chunks_destroy(chunks);
     assert_int_equal(held, 0);
 }
@@ -102,22 +102,22 @@ static void test_before_the_job(void **state)
 {
     (void)state;
     static struct raw worker;
-    struct ps_service *service;
+    struct service *service;
     struct net_server *server;
-    const struct ps_service_config cfg = {.address = self_addr,
-                                          .ps_hosts = &alone,
-                                          .worker_hosts = &no_workers,
-                                          .max_model_bytes = 1 << 20,
-                                          .done = on_done};
-    assert_int_equal(ps_service_create(&cfg, &service), ST_OK);
+    const struct service_config cfg = {.address = self_addr,
+                                       .ps_hosts = &alone,
+                                       .worker_hosts = &no_workers,
+                                       .max_model_bytes = 1 << 20,
+                                       .done = on_done};
+    assert_int_equal(service_create(&cfg, &service), ST_OK);
     const struct net_server_config net = {.addr = "127.0.0.1:0",
-                                          .handler = ps_service_handler(service)};
+                                          .handler = service_handler(service)};
     assert_int_equal(net_server_create(&net, &server), ST_OK);
     send_one(&worker, server);
     assert_false(raw_recv(&worker));
     assert_int_equal(raw_close(&worker), GRPC_STATUS_ABORTED);
     net_server_destroy(server);
-    ps_service_destroy(service);
+    service_destroy(service);
 }
 
 int main(void)

@@ -8,9 +8,11 @@
 /* after its needs */
 #include <cmocka.h>
 
-static struct ps_waiter waiter(int member, uint64_t incarnation, const char *peer, int64_t ms)
+static struct join_queue_entry waiter(int member, uint64_t incarnation, const char *peer,
+                                      int64_t ms)
 {
-    struct ps_waiter w = {.member = member, .incarnation = incarnation, .heard_ns = ms * 1000000};
+    struct join_queue_entry w = {
+        .member = member, .incarnation = incarnation, .heard_ns = ms * 1000000};
     snprintf(w.peer, sizeof w.peer, "%s", peer);
     return w;
 }
@@ -19,31 +21,31 @@ static struct ps_waiter waiter(int member, uint64_t incarnation, const char *pee
 static void test_flood(void **state)
 {
     (void)state;
-    static struct ps_waiting w;
+    static struct join_queue w;
     char peer[64];
-    struct ps_waiter real = waiter(2, 5, "ipv4:10.0.0.7:1", 0);
-    ps_waiting_put(&w, &real);
-    for (int i = 0; i < 3 * WAITING_MAX; i++) {
+    struct join_queue_entry real = waiter(2, 5, "ipv4:10.0.0.7:1", 0);
+    join_queue_put(&w, &real);
+    for (int i = 0; i < 3 * JOIN_QUEUE_MAX; i++) {
         snprintf(peer, sizeof peer, "ipv4:10.0.0.66:%d", 1000 + i);
-        struct ps_waiter liar = waiter(10 + i, 1000 + (uint64_t)i, peer, 1 + i);
-        ps_waiting_put(&w, &liar);
-        assert_in_range(w.n, 1, WAITING_MAX);
-        assert_non_null(ps_waiting_find(&w, 1000 + (uint64_t)i));
+        struct join_queue_entry liar = waiter(10 + i, 1000 + (uint64_t)i, peer, 1 + i);
+        join_queue_put(&w, &liar);
+        assert_in_range(w.n, 1, JOIN_QUEUE_MAX);
+        assert_non_null(join_queue_find(&w, 1000 + (uint64_t)i));
     }
-    assert_int_equal(w.n, WAITING_MAX);
-    assert_non_null(ps_waiting_find(&w, 5));
-    struct ps_waiter late = waiter(3, 6, "ipv4:10.0.0.8:1", 9000); /* finds room, too */
-    ps_waiting_put(&w, &late);
-    assert_non_null(ps_waiting_find(&w, 5));
-    assert_non_null(ps_waiting_find(&w, 6));
-    assert_int_equal(w.n, WAITING_MAX);
-    struct ps_waiter again = waiter(3, 7, "ipv4:10.0.0.8:2", 9001); /* started anew */
-    ps_waiting_put(&w, &again);
-    assert_null(ps_waiting_find(&w, 6));
-    assert_int_equal(ps_waiting_member(&w, 3)->incarnation, 7);
-    ps_waiting_tidy(&w, (9001 + WAITING_HEARD_MS) * 1000000LL);
+    assert_int_equal(w.n, JOIN_QUEUE_MAX);
+    assert_non_null(join_queue_find(&w, 5));
+    struct join_queue_entry late = waiter(3, 6, "ipv4:10.0.0.8:1", 9000); /* finds room, too */
+    join_queue_put(&w, &late);
+    assert_non_null(join_queue_find(&w, 5));
+    assert_non_null(join_queue_find(&w, 6));
+    assert_int_equal(w.n, JOIN_QUEUE_MAX);
+    struct join_queue_entry again = waiter(3, 7, "ipv4:10.0.0.8:2", 9001); /* started anew */
+    join_queue_put(&w, &again);
+    assert_null(join_queue_find(&w, 6));
+    assert_int_equal(join_queue_find_member(&w, 3)->incarnation, 7);
+    join_queue_expire(&w, (9001 + JOIN_QUEUE_EXPIRY_MS) * 1000000LL);
     assert_int_equal(w.n, 1);
-    assert_non_null(ps_waiting_find(&w, 7));
+    assert_non_null(join_queue_find(&w, 7));
 }
 
 int main(void)

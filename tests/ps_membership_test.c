@@ -24,7 +24,7 @@ static const struct hosts alone = {1, self_addrs}, no_workers = {0, NULL};
 
 struct rig {
     struct chunks *chunks;
-    struct ps_service *service;
+    struct service *service;
     struct net_server_handler handler;
     const char *peer;
     float learning_rate;
@@ -36,25 +36,25 @@ struct rig {
     int n_changes;               /* that the coordinator was told of */
 };
 
-static struct ps_service_config config(void)
+static struct service_config config(void)
 {
-    return (struct ps_service_config){.address = self_addr,
-                                      .ps_hosts = &alone,
-                                      .worker_hosts = &no_workers,
-                                      .max_model_bytes = 1 << 20};
+    return (struct service_config){.address = self_addr,
+                                   .ps_hosts = &alone,
+                                   .worker_hosts = &no_workers,
+                                   .max_model_bytes = 1 << 20};
 }
 
-static void setup(struct rig *r, const struct ps_service_config *cfg)
+static void setup(struct rig *r, const struct service_config *cfg)
 {
     *r = (struct rig){.peer = "ipv4:10.0.0.7:5000", .learning_rate = 0.5f};
     assert_int_equal(chunks_create(model, 1, 4096, &r->chunks), ST_OK);
-    assert_int_equal(ps_service_create(cfg, &r->service), ST_OK);
-    r->handler = ps_service_handler(r->service);
+    assert_int_equal(service_create(cfg, &r->service), ST_OK);
+    r->handler = service_handler(r->service);
 }
 
 static void teardown(struct rig *r)
 {
-    ps_service_destroy(r->service);
+    service_destroy(r->service);
     chunks_destroy(r->chunks);
 }
 
@@ -87,7 +87,7 @@ static enum join_answer join(struct rig *r, int member, uint64_t incarnation, in
 static void test_rationed_lines(void **state)
 {
     struct rig r;
-    const struct ps_service_config cfg = config();
+    const struct service_config cfg = config();
     int lines = 0;
     setup(&r, &cfg);
     for (int i = 0; i < 5 * LOG_LIMIT_BURST; i++) {
@@ -102,10 +102,10 @@ static void test_rationed_lines(void **state)
 /* The sentence that stands for this worker; NULL: none does. Static. */
 static const char *refusal_of(struct rig *r, int member)
 {
-    static struct ps_refusal copy;
-    struct ps_refusals *all = NULL;
-    assert_int_equal(ps_service_refusals(r->service, &all), ST_OK);
-    const struct ps_refusal *found = ps_refusals_find(all, member);
+    static struct refusal copy;
+    struct refusals *all = NULL;
+    assert_int_equal(membership_refusals(r->service, &all), ST_OK);
+    const struct refusal *found = refusals_find(all, member);
     if (found)
         copy = *found;
     free(all);
@@ -117,7 +117,7 @@ static const char *refusal_of(struct rig *r, int member)
 static void test_refusals_are_remembered(void **state)
 {
     struct rig r;
-    struct ps_service_config cfg = config();
+    struct service_config cfg = config();
     setup(&r, &cfg);
     assert_int_equal(CAPTURE(join(&r, 2, 9, 2)), JOIN_REFUSED); /* there is no job yet */
     assert_non_null(refusal_of(&r, 2));
@@ -140,16 +140,16 @@ static void test_refusals_are_remembered(void **state)
 /* However many are refused, so many are remembered, the last ones. */
 static void test_refusals_are_bounded(void **state)
 {
-    static struct ps_refusals all;
+    static struct refusals all;
     for (int i = 0; i < 3 * REFUSALS_MAX; i++) {
-        ps_refusals_put(&all, i, "why", 1000 + i);
+        refusals_put(&all, i, "why", 1000 + i);
         assert_in_range(all.n, 1, REFUSALS_MAX);
     }
-    assert_null(ps_refusals_find(&all, 2 * REFUSALS_MAX - 1));
-    assert_non_null(ps_refusals_find(&all, 2 * REFUSALS_MAX));
-    assert_non_null(ps_refusals_find(&all, 3 * REFUSALS_MAX - 1));
-    ps_refusals_drop(&all, 2 * REFUSALS_MAX);
-    ps_refusals_drop(&all, 1);
+    assert_null(refusals_find(&all, 2 * REFUSALS_MAX - 1));
+    assert_non_null(refusals_find(&all, 2 * REFUSALS_MAX));
+    assert_non_null(refusals_find(&all, 3 * REFUSALS_MAX - 1));
+    refusals_drop(&all, 2 * REFUSALS_MAX);
+    refusals_drop(&all, 1);
     assert_int_equal(all.n, REFUSALS_MAX - 1);
 }
 
@@ -157,7 +157,7 @@ static void test_refusals_are_bounded(void **state)
 static void test_settler(void **state)
 {
     struct rig r;
-    struct ps_service_config cfg = config();
+    struct service_config cfg = config();
     cfg.first_wait_ms = -1;
     cfg.max_workers = 2;
     setup(&r, &cfg);
@@ -192,7 +192,7 @@ static void assert_format(const struct rig *r, enum dtype dtype)
 static void test_format_by_all_lines(void **state)
 {
     struct rig r;
-    struct ps_service_config cfg = config();
+    struct service_config cfg = config();
     cfg.first_wait_ms = -1;
     setup(&r, &cfg);
     assert_int_equal(join_for(&r, 1, 1, DTYPE_INT4), JOIN_RETRY);
@@ -214,11 +214,11 @@ static void test_format_that_is_given(void **state)
     for (int restored = 0; restored < 2; restored++) {
         const struct net_job was = {.push_dtype = DTYPE_INT8, .version_dtype = DTYPE_INT8};
         struct rig r;
-        struct ps_service_config cfg = config();
+        struct service_config cfg = config();
         cfg.first_wait_ms = -1;
         setup(&r, &cfg);
         if (restored)
-            ps_service_set_format(r.service, &was);
+            admission_fix_format(r.service, &was);
         else
             assert_int_equal(join_for(&r, 1, 0, DTYPE_INT8), JOIN_RETRY);
         assert_int_equal(join_for(&r, 0, 1, DTYPE_INT4), JOIN_INIT);
@@ -231,7 +231,7 @@ static void test_format_that_is_given(void **state)
 static void test_format_of_another_mode(void **state)
 {
     struct rig r;
-    struct ps_service_config cfg = config();
+    struct service_config cfg = config();
     cfg.first_wait_ms = -1;
     setup(&r, &cfg);
     assert_int_equal(join_for(&r, 1, 0, DTYPE_INT8), JOIN_RETRY);
@@ -247,9 +247,9 @@ static void test_format_of_another_modes_checkpoint(void **state)
 {
     const struct net_job was = {.push_dtype = DTYPE_INT8, .version_dtype = DTYPE_INT8};
     struct rig r;
-    struct ps_service_config cfg = config();
+    struct service_config cfg = config();
     setup(&r, &cfg);
-    ps_service_set_format(r.service, &was);
+    admission_fix_format(r.service, &was);
     r.mode = JOB_ASYNC;
     assert_int_equal(join_for(&r, 0, 1, DTYPE_F32), JOIN_INIT);
     assert_int_equal(r.reply.place.push_dtype, DTYPE_INT8);
@@ -261,7 +261,7 @@ static void test_format_of_another_modes_checkpoint(void **state)
 static void test_format_of_who_is_gone(void **state)
 {
     struct rig r;
-    struct ps_service_config cfg = config();
+    struct service_config cfg = config();
     cfg.first_wait_ms = -1;
     setup(&r, &cfg);
     fake_time_stop();
@@ -282,9 +282,9 @@ static void test_format_of_who_is_gone(void **state)
 /* Whether the member has joined, and has only to speak. */
 static int has_come(struct rig *r, int rank)
 {
-    struct ps_person *members = NULL, *waiting = NULL;
+    struct roster_entry *members = NULL, *waiting = NULL;
     int n = 0, n_waiting = 0;
-    assert_int_equal(ps_service_people(r->service, &members, &n, &waiting, &n_waiting), ST_OK);
+    assert_int_equal(membership_roster(r->service, &members, &n, &waiting, &n_waiting), ST_OK);
     assert_in_range(rank, 0, n - 1);
     int came = members[rank].came;
     assert_true(members[rank].missing_ms >= 0); /* it has not spoken */
@@ -298,7 +298,7 @@ static int has_come(struct rig *r, int rank)
 static void test_who_has_only_to_speak(void **state)
 {
     struct rig r;
-    struct ps_service_config cfg = config();
+    struct service_config cfg = config();
     setup(&r, &cfg);
     assert_int_equal(join(&r, 0, 10, 2), JOIN_INIT);
     assert_int_equal(has_come(&r, 0), 0);
@@ -313,7 +313,7 @@ static void test_who_has_only_to_speak(void **state)
 static void test_survivor(void **state)
 {
     struct rig r;
-    struct ps_service_config cfg = config();
+    struct service_config cfg = config();
     cfg.first_wait_ms = -1;
     setup(&r, &cfg);
     r.generation = 3;
@@ -330,17 +330,17 @@ static void on_people(void *ctx)
 
 static uint64_t claim_of(struct rig *r)
 {
-    struct ps_service_state s;
-    ps_service_state(r->service, &s);
+    struct generation_state s;
+    generation_state(r->service, &s);
     return s.claim;
 }
 
 /* Whether the member, which is not let in, was seen to be there since the generation stopped. */
 static int has_asked(struct rig *r, int rank)
 {
-    struct ps_person *members = NULL, *waiting = NULL;
+    struct roster_entry *members = NULL, *waiting = NULL;
     int n = 0, n_waiting = 0;
-    assert_int_equal(ps_service_people(r->service, &members, &n, &waiting, &n_waiting), ST_OK);
+    assert_int_equal(membership_roster(r->service, &members, &n, &waiting, &n_waiting), ST_OK);
     int asked = members[rank].asked;
     free(members);
     free(waiting);
@@ -349,9 +349,9 @@ static int has_asked(struct rig *r, int rank)
 
 static uint64_t incarnation_of(struct rig *r, int rank)
 {
-    struct ps_person *members = NULL, *waiting = NULL;
+    struct roster_entry *members = NULL, *waiting = NULL;
     int n = 0, n_waiting = 0;
-    assert_int_equal(ps_service_people(r->service, &members, &n, &waiting, &n_waiting), ST_OK);
+    assert_int_equal(membership_roster(r->service, &members, &n, &waiting, &n_waiting), ST_OK);
     uint64_t incarnation = members[rank].incarnation;
     free(members);
     free(waiting);
@@ -363,8 +363,8 @@ static uint64_t incarnation_of(struct rig *r, int rank)
 static void test_of_another_ps0(void **state)
 {
     struct rig r;
-    struct ps_service_config cfg = config();
-    cfg.people_changed = on_people;
+    struct service_config cfg = config();
+    cfg.roster_changed = on_people;
     cfg.ctx = &r;
     setup(&r, &cfg);
     assert_int_equal(join(&r, 0, 10, 2), JOIN_INIT);
@@ -385,7 +385,7 @@ static void test_of_another_ps0(void **state)
     assert_int_equal(join(&r, -1, 13, 0), JOIN_RETRY); /* it has no place yet, either */
     assert_int_equal(has_asked(&r, 1),
                      1); /* what is there is to end, whether it has begun or not */
-    ps_service_stop(r.service);
+    generation_stop(r.service);
     assert_int_equal(join(&r, 1, 12, 2), JOIN_RETRY);
     assert_int_equal(has_asked(&r, 1), 1);
     r.generation = term_of(TERM_MAX_EPOCH, 1);
@@ -399,12 +399,12 @@ static void test_of_another_ps0(void **state)
 static void test_twin_between_generations(void **state)
 {
     struct rig r;
-    const struct ps_service_config cfg = config();
+    const struct service_config cfg = config();
     fake_time_stop();
     setup(&r, &cfg);
     assert_int_equal(join(&r, 0, 10, 2), JOIN_INIT);
     assert_int_equal(join(&r, 1, 11, 2), JOIN_WELCOME);
-    ps_service_stop(r.service);
+    generation_stop(r.service);
     for (int again = 0; again < 4; again++) {
         fake_time_move(3000);
         assert_int_equal(join(&r, 1, 12, 2), JOIN_RETRY); /* just before the first one does */
@@ -422,7 +422,7 @@ static void test_twin_between_generations(void **state)
 static void test_settler_never_comes(void **state)
 {
     struct rig r;
-    struct ps_service_config cfg = config();
+    struct service_config cfg = config();
     cfg.first_wait_ms = 20;
     setup(&r, &cfg);
     int64_t deadline = clock_deadline_ns(20000);
@@ -444,7 +444,7 @@ static void test_other_flags(void **state)
         "settled this job: give both the same flags and start the wrong one again, with the "
         "servers if it is that one";
     struct rig r;
-    const struct ps_service_config cfg = config();
+    const struct service_config cfg = config();
     setup(&r, &cfg);
     assert_int_equal(join(&r, 0, 10, 2), JOIN_INIT);
     r.learning_rate = 0.25f;
@@ -461,7 +461,7 @@ static void test_other_flags(void **state)
 static void test_max_workers(void **state)
 {
     struct rig r;
-    struct ps_service_config cfg = config();
+    struct service_config cfg = config();
     cfg.max_workers = 2;
     setup(&r, &cfg);
     assert_int_equal(CAPTURE(join(&r, 0, 10, 3)), JOIN_REFUSED);

@@ -36,7 +36,7 @@ struct fixture {
     struct race *race; /* NULL: answers go into seen */
     struct chunks *chunks;
     int server[N_CHUNKS];
-    struct ps_store *store;
+    struct store *store;
     struct seen seen[MAX_SEEN];
     int n_seen;
     int ask_taken;  /* by pushes */
@@ -59,7 +59,7 @@ static void race_answer(struct race *r, uint32_t member, uint32_t chunk, uint64_
 }
 
 static void on_answer(void *ctx, const struct net_frame_head *head, uint64_t from,
-                      const struct ps_answer *a)
+                      const struct store_answer *a)
 {
     struct fixture *f = ctx;
     if (f->race) {
@@ -80,24 +80,24 @@ static void setup(struct fixture *f, struct net_job job)
         job.train_steps = 1000;
     optim_defaults(OPTIM_SGD, &job.optim);
     job.optim.learning_rate = rate;
-    struct ps_store_config cfg = {.chunks = f->chunks,
-                                  .job = &job,
-                                  .server = f->server,
-                                  .generation = GENERATION,
-                                  .max_bytes = 1 << 20,
-                                  .straggler_ms = 20,
-                                  .answer = on_answer,
-                                  .ctx = f};
+    struct store_config cfg = {.chunks = f->chunks,
+                               .job = &job,
+                               .server = f->server,
+                               .generation = GENERATION,
+                               .max_bytes = 1 << 20,
+                               .straggler_ms = 20,
+                               .answer = on_answer,
+                               .ctx = f};
     assert_null(job_check_mode(&job));
-    assert_int_equal(ps_store_create(&cfg, &f->store), ST_OK);
-    ps_store_sum(f->store);
+    assert_int_equal(store_create(&cfg, &f->store), ST_OK);
+    store_sum(f->store);
     for (int m = 0; m < job.n_workers; m++)
-        ps_store_admit(f->store, m, 100 + (uint64_t)m);
+        store_admit(f->store, m, 100 + (uint64_t)m);
 }
 
 static void teardown(struct fixture *f)
 {
-    ps_store_destroy(f->store);
+    store_destroy(f->store);
     chunks_destroy(f->chunks);
 }
 
@@ -126,8 +126,8 @@ static enum piece_kind act(struct fixture *f, enum piece_kind kind, int member, 
                               .crc32c = digest_crc32c(0, data, bytes),
                               .ask_taken = f->ask_taken,
                               .payload = {spans, 0, bytes}};
-    struct ps_answer a;
-    ps_store_piece(f->store, &head, &piece, 9, f->now_ns, &a);
+    struct store_answer a;
+    store_piece(f->store, &head, &piece, 9, f->now_ns, &a);
     buf_unref(a.payload);
     if (f->race && a.kind != PIECE_NONE)
         race_answer(f->race, (uint32_t)member, (uint32_t)chunk, a.step);
@@ -148,7 +148,7 @@ static void init_all(struct fixture *f)
 static int64_t version_of(struct fixture *f, int chunk)
 {
     int64_t v = -1;
-    buf_unref(ps_store_read(f->store, chunk, &v));
+    buf_unref(store_read(f->store, chunk, &v));
     return v;
 }
 
@@ -157,7 +157,7 @@ static double distance(struct fixture *f, int chunk, const double *expect)
 {
     int64_t v;
     double worst = 0;
-    struct buf *b = ps_store_read(f->store, chunk, &v);
+    struct buf *b = store_read(f->store, chunk, &v);
     for (int64_t i = 0; i < f->chunks->chunks[chunk].n_elems; i++)
         worst = fmax(worst, fabs((double)((const float *)b->data)[i] - expect[i]));
     buf_unref(b);
@@ -216,11 +216,11 @@ static void test_backup_workers_missing(void **state)
     init_all(&f);
     push(&f, 3, 1, 0);
     push(&f, 1, 1, 0);
-    assert_int_equal(ps_store_missing(f.store, INT64_MAX, missing, &step), 1);
+    assert_int_equal(store_missing(f.store, INT64_MAX, missing, &step), 1);
     assert_int_equal(step, 0);
     assert_true(missing[0] == 1 && missing[2] == 1 && missing[1] == 0 && missing[3] == 0);
     /* a process that starts anew and repeats: counted once, answered with the others */
-    ps_store_admit(f.store, 3, 113);
+    store_admit(f.store, 3, 113);
     assert_int_equal(act(&f, PIECE_PUSH, 3, 1, 1, 0), PIECE_NONE);
     assert_int_equal(version_of(&f, 1), 0);
     assert_int_equal(push(&f, 0, 1, 0), PIECE_NONE);
@@ -329,19 +329,19 @@ static void test_ssp_leaving(void **state)
     assert_int_equal(f.n_seen, 1);
     int missing[3] = {0};
     int64_t step = -1;
-    assert_int_equal(ps_store_missing(f.store, 50 * MS, missing, &step), 0);
-    assert_int_equal(ps_store_missing(f.store, 50 * MS + 1, missing, &step), 1);
+    assert_int_equal(store_missing(f.store, 50 * MS, missing, &step), 0);
+    assert_int_equal(store_missing(f.store, 50 * MS + 1, missing, &step), 1);
     assert_true(step == 2 && missing[0] == 0 && missing[1] == 1 && missing[2] == 1);
-    ps_store_leave(f.store, 1);
+    store_leave(f.store, 1);
     assert_int_equal(f.n_seen, 1);
-    ps_store_leave(f.store, 2);
+    store_leave(f.store, 2);
     assert_int_equal(f.n_seen, 2);
     assert_int_equal(f.seen[1].step, 2);
     for (int64_t i = 2; i < 10; i++) /* alone, it is free: TAKEN would come after the answer */
         assert_int_equal(push(&f, 0, 0, i), PIECE_NONE);
     assert_int_equal(f.n_seen, 10);
     /* one that comes back is not waited for, and does not wait */
-    ps_store_admit(f.store, 2, 112);
+    store_admit(f.store, 2, 112);
     assert_int_equal(act(&f, PIECE_PUSH, 2, 1, 0, 10), PIECE_NONE);
     assert_int_equal(push(&f, 0, 0, 11), PIECE_NONE);
     assert_int_equal(f.n_seen, 12);
@@ -359,7 +359,7 @@ static void test_ssp_restarts(void **state)
     assert_int_equal(push(&f, 1, 1, 0), PIECE_NONE); /* dies before chunk 0 */
     assert_int_equal(f.n_seen, 0);
     for (int m = 0; m < 2; m++)
-        ps_store_admit(f.store, m, 110 + (uint64_t)m);
+        store_admit(f.store, m, 110 + (uint64_t)m);
     for (int m = 0; m < 2; m++)
         for (int c = 0; c < 2; c++)
             assert_int_equal(act(&f, PIECE_PULL, m, 1, c, 0), PIECE_VERSION);
@@ -498,7 +498,7 @@ static void race_in(const struct net_job *job)
     }
     for (int m = 0; m < MEMBERS; m++) {
         pthread_join(thread[m], NULL);
-        ps_store_leave(f.store, m);
+        store_leave(f.store, m);
     }
     for (int c = 0; c < N_CHUNKS; c++)
         assert_int_equal(version_of(&f, c), job->train_steps);
@@ -530,7 +530,7 @@ static void test_races(void **state)
 static void test_stragglers(void **state)
 {
     struct fixture f;
-    struct ps_late_total t[2];
+    struct late_total t[2];
     setup(&f, (struct net_job){.n_workers = 2});
     init_all(&f);
     capture_begin();
@@ -546,7 +546,7 @@ static void test_stragglers(void **state)
     assert_int_equal(capture_lines(), 1);
     assert_non_null(strstr(capture_text, "step 3 waited 60 ms for worker 1\n"));
     for (int m = 0; m < 2; m++)
-        ps_stragglers_total(ps_store_stragglers(f.store), m, &t[m]);
+        stragglers_total(store_stragglers(f.store), m, &t[m]);
     assert_true(t[1].times >= 1 && t[0].times + t[1].times == 5);
     assert_float_equal(t[1].seconds, 0.06, 1e-9);
     assert_float_equal(t[0].seconds, 0, 1e-9);

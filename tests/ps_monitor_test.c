@@ -212,7 +212,7 @@ static void reports_of_nobody_are_not_taken(void **state)
     assert_int_equal(m.n_losses, 0);
     assert_int_equal(m.n_workers, 0);
     assert_true(m.refused_ns > 0);
-    assert_int_equal(monitor_nonfinite_since(&m), 0);
+    assert_int_equal(monitor_reports_nonfinite_since(&m), 0);
     m.refused_ns = 0;
     r = report_of(1, 1000, 4, 6);
     ps_monitor_reported(&m, &r);

@@ -49,13 +49,13 @@ static struct chunks *make_chunks(void)
 }
 
 static void on_answer(void *ctx, const struct net_frame_head *head, uint64_t from,
-                      const struct ps_answer *a)
+                      const struct store_answer *a)
 {
     *(int *)ctx += a->payload != NULL;
 }
 
 /* One contribution, all ones, to each chunk. */
-static void contribute(struct ps_store *s, const struct chunks *chunks, const struct net_job *job,
+static void contribute(struct store *s, const struct chunks *chunks, const struct net_job *job,
                        int member, int64_t step)
 {
     static const uint8_t bytes[4096]; /* zeros in every dtype */
@@ -70,12 +70,12 @@ static void contribute(struct ps_store *s, const struct chunks *chunks, const st
                                   .dtype = job->push_dtype,
                                   .crc32c = digest_crc32c(0, bytes, n),
                                   .payload = {spans, 0, n}};
-        struct ps_answer now;
-        ps_store_piece(s, &head, &piece, 1, 0, &now);
+        struct store_answer now;
+        store_piece(s, &head, &piece, 1, 0, &now);
         assert_int_not_equal(now.kind, PIECE_REFUSED);
         buf_unref(now.payload);
         piece = (struct net_piece){.kind = PIECE_PULL, .chunk = (uint32_t)c};
-        ps_store_piece(s, &head, &piece, 1, 0, &now);
+        store_piece(s, &head, &piece, 1, 0, &now);
         assert_int_equal(now.kind, PIECE_VERSION);
         buf_unref(now.payload);
     }
@@ -84,19 +84,19 @@ static void contribute(struct ps_store *s, const struct chunks *chunks, const st
 static void run_store(const struct net_job *job)
 {
     struct chunks *chunks = make_chunks();
-    struct ps_store *s;
+    struct store *s;
     int server[N_CHUNKS] = {0}, n_answers = 0;
     static const float zeros[1024];
-    struct ps_store_config cfg = {.chunks = chunks,
-                                  .job = job,
-                                  .server = server,
-                                  .generation = GENERATION,
-                                  .max_bytes = 1 << 20,
-                                  .answer = on_answer,
-                                  .ctx = &n_answers};
-    assert_int_equal(ps_store_create(&cfg, &s), ST_OK);
+    struct store_config cfg = {.chunks = chunks,
+                               .job = job,
+                               .server = server,
+                               .generation = GENERATION,
+                               .max_bytes = 1 << 20,
+                               .answer = on_answer,
+                               .ctx = &n_answers};
+    assert_int_equal(store_create(&cfg, &s), ST_OK);
     for (int m = 0; m < job->n_workers; m++)
-        ps_store_admit(s, m, 5);
+        store_admit(s, m, 5);
     for (int c = 0; c < N_CHUNKS; c++) {
         struct net_span span = {(const uint8_t *)zeros, (size_t)chunks->chunks[c].n_elems * 4};
         struct net_frame_head head = {GENERATION, 0, 5};
@@ -104,8 +104,8 @@ static void run_store(const struct net_job *job)
                                   .chunk = (uint32_t)c,
                                   .crc32c = digest_crc32c(0, zeros, span.n),
                                   .payload = {&span, 0, span.n}};
-        struct ps_answer now;
-        ps_store_piece(s, &head, &piece, 1, 0, &now);
+        struct store_answer now;
+        store_piece(s, &head, &piece, 1, 0, &now);
         assert_int_equal(now.kind, PIECE_VERSION);
         buf_unref(now.payload);
     }
@@ -120,10 +120,10 @@ static void run_store(const struct net_job *job)
     }
     long after = atomic_load(&n_taken);
     assert_true(before > 0); /* the counting works */
-    assert_in_range(ps_store_step(s), STEPS, 2 * STEPS);
+    assert_in_range(store_step(s), STEPS, 2 * STEPS);
     assert_true(n_answers > 0 || job->sync_mode == JOB_ASYNC);
     assert_int_equal(after - before, 0);
-    ps_store_destroy(s);
+    store_destroy(s);
     chunks_destroy(chunks);
 }
 
@@ -201,16 +201,16 @@ static void run_over_the_network(int shared)
     char addr[32], *addrs[1] = {addr};
     struct hosts hosts = {1, addrs}, workers = {0, NULL};
     struct chunks *chunks = make_chunks();
-    struct ps_service_config service_cfg = {
+    struct service_config service_cfg = {
         .ps_hosts = &hosts, .worker_hosts = &workers, .max_model_bytes = 1 << 20, .done = on_done};
     service_cfg.shared_memory = shared;
-    struct ps_service *service;
+    struct service *service;
     struct net_server *server;
     struct updates x[2];
     struct net_start start;
-    assert_int_equal(ps_service_create(&service_cfg, &service), ST_OK);
+    assert_int_equal(service_create(&service_cfg, &service), ST_OK);
     struct net_server_config server_cfg = {.addr = "127.0.0.1:0",
-                                           .handler = ps_service_handler(service)};
+                                           .handler = service_handler(service)};
     assert_int_equal(net_server_create(&server_cfg, &server), ST_OK);
     snprintf(addr, sizeof addr, "127.0.0.1:%d", net_server_port(server));
     for (int m = 0; m < 2; m++) {
@@ -244,7 +244,7 @@ static void run_over_the_network(int shared)
         segment_unref(segment[m]);
     }
     net_server_destroy(server);
-    ps_service_destroy(service);
+    service_destroy(service);
     chunks_destroy(chunks);
 }
 

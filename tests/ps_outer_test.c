@@ -18,13 +18,13 @@
 
 enum { N = 700, N_MEMBERS = 2, GATE = 3, GENERATION = 7 };
 
-static const struct ps_adoption as_computed = {.to = NULL};
+static const struct outer_adoption as_computed = {.to = NULL};
 static const struct net_param model[] = {{.name = "w", .shape = {2, {70, 10}}}};
 
 /* A store of one chunk, and what the region's side saw. */
 struct rig {
     struct chunks *chunks;
-    struct ps_store *store, *other; /* other: as it would be without regions */
+    struct store *store, *other; /* other: as it would be without regions */
     float first[N];
     int n_first, n_made, n_waits, n_answers;
     int64_t made;
@@ -63,7 +63,7 @@ static int64_t slots_since(void *ctx)
 }
 
 static void on_answer(void *ctx, const struct net_frame_head *head, uint64_t from,
-                      const struct ps_answer *a)
+                      const struct store_answer *a)
 {
     ((struct rig *)ctx)->n_answers += a->kind == PIECE_APPLIED || a->kind == PIECE_VERSION;
 }
@@ -73,32 +73,32 @@ static void on_stopped(void *ctx)
     ((struct rig *)ctx)->n_stopped++;
 }
 
-static void make_store(struct rig *r, const struct ps_outer *outer, float clip_norm,
-                       struct ps_store **out)
+static void make_store(struct rig *r, const struct outer_hooks *outer, float clip_norm,
+                       struct store **out)
 {
     static const int server[] = {0};
     struct net_job job = {.n_workers = N_MEMBERS, .sync_mode = JOB_SYNC, .train_steps = 100};
     optim_defaults(OPTIM_ADAM, &job.optim);
     job.optim.clip_norm = clip_norm;
-    const struct ps_store_config cfg = {.chunks = r->chunks,
-                                        .job = &job,
-                                        .server = server,
-                                        .generation = GENERATION,
-                                        .max_bytes = 1 << 20,
-                                        .outer = outer,
-                                        .answer = on_answer,
-                                        .stopped = on_stopped,
-                                        .ctx = r};
-    assert_int_equal(ps_store_create(&cfg, out), ST_OK);
+    const struct store_config cfg = {.chunks = r->chunks,
+                                     .job = &job,
+                                     .server = server,
+                                     .generation = GENERATION,
+                                     .max_bytes = 1 << 20,
+                                     .outer = outer,
+                                     .answer = on_answer,
+                                     .stopped = on_stopped,
+                                     .ctx = r};
+    assert_int_equal(store_create(&cfg, out), ST_OK);
     for (int m = 0; m < N_MEMBERS; m++)
-        ps_store_admit(*out, m, 1000 + (uint64_t)m);
+        store_admit(*out, m, 1000 + (uint64_t)m);
 }
 
 static void setup(struct rig *r, float clip_norm)
 {
-    static struct ps_outer outer;
+    static struct outer_hooks outer;
     *r = (struct rig){.made = -1};
-    outer = (struct ps_outer){waits, made, first, slots_since, r};
+    outer = (struct outer_hooks){waits, made, first, slots_since, r};
     assert_int_equal(chunks_create(model, 1, 4096, &r->chunks), ST_OK);
     assert_int_equal(r->chunks->n_chunks, 1);
     make_store(r, &outer, clip_norm, &r->store);
@@ -107,13 +107,12 @@ static void setup(struct rig *r, float clip_norm)
 
 static void teardown(struct rig *r)
 {
-    ps_store_destroy(r->store);
-    ps_store_destroy(r->other);
+    store_destroy(r->store);
+    store_destroy(r->other);
     chunks_destroy(r->chunks);
 }
 
-static enum piece_kind send_piece(struct ps_store *s, enum piece_kind kind, int member,
-                                  int64_t step)
+static enum piece_kind send_piece(struct store *s, enum piece_kind kind, int member, int64_t step)
 {
     float values[N];
     uint64_t key = rng_key((uint64_t)member, RNG_TEST, (uint64_t)step);
@@ -126,22 +125,22 @@ static enum piece_kind send_piece(struct ps_store *s, enum piece_kind kind, int 
                                     .weight = kind == PIECE_PUSH ? 10 : 0,
                                     .crc32c = digest_crc32c(0, values, span.n),
                                     .payload = {&span, 0, span.n}};
-    struct ps_answer a;
-    ps_store_piece(s, &head, &piece, 1, 0, &a);
+    struct store_answer a;
+    store_piece(s, &head, &piece, 1, 0, &a);
     buf_unref(a.payload);
     return a.kind;
 }
 
-static void push_all(struct ps_store *s, int64_t step)
+static void push_all(struct store *s, int64_t step)
 {
     for (int m = 0; m < N_MEMBERS; m++)
         assert_int_equal(send_piece(s, PIECE_PUSH, m, step), PIECE_NONE);
 }
 
-static int64_t read_value(struct ps_store *s, float out[N])
+static int64_t read_value(struct store *s, float out[N])
 {
     int64_t version = -1;
-    struct buf *b = ps_store_read(s, 0, &version);
+    struct buf *b = store_read(s, 0, &version);
     if (b)
         memcpy(out, b->data, N * sizeof *out);
     buf_unref(b);
@@ -153,7 +152,7 @@ static void begin(struct rig *r)
     float zero[N] = {0};
     assert_int_equal(send_piece(r->other, PIECE_INIT, 0, 0), PIECE_VERSION);
     read_value(r->other, zero);
-    assert_int_equal(ps_store_first(r->store, 0, 0, zero), ST_OK);
+    assert_int_equal(outer_set_first(r->store, 0, 0, zero), ST_OK);
 }
 
 /* Nobody gets a member's values before the parent group has said which count, with which number. */
@@ -171,12 +170,12 @@ static void first_values_are_the_parents(void **state)
     assert_true(r.first[3] != 0);
     for (int i = 0; i < N; i++)
         theirs[i] = (float)i;
-    assert_int_equal(ps_store_first(r.store, 0, 6, theirs), ST_OK);
+    assert_int_equal(outer_set_first(r.store, 0, 6, theirs), ST_OK);
     assert_int_equal(r.n_answers, 2);
     assert_int_equal(read_value(r.store, got), 6);
     assert_memory_equal(got, theirs, sizeof got);
     theirs[0] = 99; /* there is one */
-    assert_int_equal(ps_store_first(r.store, 0, 9, theirs), ST_OK);
+    assert_int_equal(outer_set_first(r.store, 0, 9, theirs), ST_OK);
     assert_int_equal(read_value(r.store, got), 6);
     assert_true(got[0] == 0);
     assert_int_equal(send_piece(r.store, PIECE_INIT, 0, 0), PIECE_VERSION);
@@ -204,15 +203,15 @@ static void a_gate_waits(void **state)
         int before = r.n_answers;
         assert_int_equal(send_piece(r.store, PIECE_PUSH, 0, GATE - 1), PIECE_NONE); /* repeated */
         assert_int_equal(send_piece(r.store, PIECE_PULL, 1, GATE + 1), PIECE_NONE);
-        assert_false(ps_store_adopt(r.store, 0, GATE + 1, &as_computed));
+        assert_false(outer_adopt(r.store, 0, GATE + 1, &as_computed));
         assert_int_equal(r.n_answers, before);
         for (int i = 0; i < N; i++) {
             to[i] = (float)i;
             from[i] = (float)i / 2;
         }
-        const struct ps_adoption changed = {to, from, 0, 0};
-        assert_true(ps_store_adopt(r.store, 0, GATE, &changed));
-        assert_false(ps_store_adopt(r.store, 0, GATE, &changed));
+        const struct outer_adoption changed = {to, from, 0, 0};
+        assert_true(outer_adopt(r.store, 0, GATE, &changed));
+        assert_false(outer_adopt(r.store, 0, GATE, &changed));
         assert_int_equal(r.n_answers, before + N_MEMBERS + 1);
         assert_int_equal(read_value(r.store, got), GATE);
         for (int i = 0; i < N; i++)
@@ -223,20 +222,20 @@ static void a_gate_waits(void **state)
             push_all(r.other, step);
         }
         memcpy(want, r.value, sizeof want);
-        assert_true(ps_store_adopt(r.store, 0, 2 * GATE, &as_computed));
+        assert_true(outer_adopt(r.store, 0, 2 * GATE, &as_computed));
         assert_int_equal(read_value(r.store, got), 2 * GATE);
         assert_memory_equal(got, want, sizeof got);
         for (int step = 2 * GATE; step < 3 * GATE; step++)
             push_all(r.store, step);
-        const struct ps_adoption whole = {.to = to, .mixed = 1, .mix = 0.5f};
-        assert_true(ps_store_adopt(r.store, 0, 3 * GATE, &whole));
+        const struct outer_adoption whole = {.to = to, .mixed = 1, .mix = 0.5f};
+        assert_true(outer_adopt(r.store, 0, 3 * GATE, &whole));
         assert_int_equal(read_value(r.store, got), 3 * GATE);
         assert_memory_equal(got, to, sizeof got);
         for (int step = 3 * GATE; step < 4 * GATE; step++)
             push_all(r.store, step);
         memcpy(want, r.value, sizeof want);
-        const struct ps_adoption mixed = {to, from, 1, 0.25f};
-        assert_true(ps_store_adopt(r.store, 0, 4 * GATE, &mixed));
+        const struct outer_adoption mixed = {to, from, 1, 0.25f};
+        assert_true(outer_adopt(r.store, 0, 4 * GATE, &mixed));
         read_value(r.store, got);
         for (int i = 0; i < N; i++)
             assert_true(got[i] == to[i] + 0.25f * (want[i] - to[i]));
@@ -257,7 +256,7 @@ static void slots_begin_where_the_region_does(void **state)
     struct optim_config adam;
     optim_defaults(OPTIM_ADAM, &adam);
     rate = (double)optim_rate(&adam, 32);
-    assert_int_equal(ps_store_first(r.store, 0, 31, theirs), ST_OK);
+    assert_int_equal(outer_set_first(r.store, 0, 31, theirs), ST_OK);
     push_all(r.store, 31);
     assert_int_equal(read_value(r.store, got), 32);
     for (int i = 0; i < N; i++)
@@ -270,7 +269,7 @@ static void slots_begin_where_the_region_does(void **state)
 static void a_stop_ends_it(void **state)
 {
     struct rig r;
-    struct ps_taken t;
+    struct handover_chunk t;
     float want[N], got[N];
     (void)state;
     setup(&r, 0);
@@ -279,14 +278,14 @@ static void a_stop_ends_it(void **state)
         read_value(r.store, want);
         push_all(r.store, step);
     }
-    assert_true(!ps_store_stopped(r.store) && r.n_stopped == 0);
-    ps_store_stop(r.store);
-    assert_true(ps_store_stopped(r.store) && r.n_stopped == 1);
-    assert_false(ps_store_adopt(r.store, 0, GATE, &as_computed));
-    assert_int_equal(ps_store_take(r.store, 0, GATE - 1, &t), ST_OK);
+    assert_true(!handover_is_stopped(r.store) && r.n_stopped == 0);
+    handover_stop(r.store);
+    assert_true(handover_is_stopped(r.store) && r.n_stopped == 1);
+    assert_false(outer_adopt(r.store, 0, GATE, &as_computed));
+    assert_int_equal(handover_take(r.store, 0, GATE - 1, &t), ST_OK);
     memcpy(got, t.value->data, sizeof got);
     assert_memory_equal(got, want, sizeof got);
-    ps_taken_drop(&t);
+    handover_drop(&t);
     teardown(&r);
 }
 

@@ -30,7 +30,7 @@ struct rig {
     struct chunks *chunks;
     struct net_job job;
     int shard[N_CHUNKS];
-    struct ps_service *service; /* of one server */
+    struct service *service; /* of one server */
     struct plan_applier *applier;
     pthread_mutex_t lock; /* guards n_changed */
     pthread_cond_t wake;
@@ -64,7 +64,7 @@ static float value_of(int chunk, int64_t i)
 }
 
 static void on_answer(void *ctx, const struct net_frame_head *head, uint64_t from,
-                      const struct ps_answer *a)
+                      const struct store_answer *a)
 {
     (void)ctx, (void)head, (void)from, (void)a;
 }
@@ -77,18 +77,18 @@ static void on_done(void *ctx)
 /* One server's file of the checkpoint. */
 static void write_file(struct rig *r, int server, struct safetensors_written *out)
 {
-    const struct ps_store_config cfg = {.chunks = r->chunks,
-                                        .job = &r->job,
-                                        .server = r->shard,
-                                        .self = server,
-                                        .generation = term_of(1, 1),
-                                        .max_bytes = 1 << 20,
-                                        .answer = on_answer};
-    struct ps_store *store;
-    struct ps_snapshot *snapshot;
-    assert_int_equal(ps_store_create(&cfg, &store), ST_OK);
-    ps_store_admit(store, 0, 1);
-    assert_int_equal(ps_snapshot_create(store, on_done, NULL, &snapshot), ST_OK);
+    const struct store_config cfg = {.chunks = r->chunks,
+                                     .job = &r->job,
+                                     .server = r->shard,
+                                     .self = server,
+                                     .generation = term_of(1, 1),
+                                     .max_bytes = 1 << 20,
+                                     .answer = on_answer};
+    struct store *store;
+    struct snapshot *snapshot;
+    assert_int_equal(store_create(&cfg, &store), ST_OK);
+    store_admit(store, 0, 1);
+    assert_int_equal(snapshot_create(store, on_done, NULL, &snapshot), ST_OK);
     for (int c = 0; c < N_CHUNKS; c++) {
         float data[MAX_ELEMS];
         const int64_t n = r->chunks->chunks[c].n_elems;
@@ -98,14 +98,14 @@ static void write_file(struct rig *r, int server, struct safetensors_written *ou
         const struct net_frame_head head = {term_of(1, 1), 0, 1};
         const struct net_piece piece = {
             .kind = PIECE_INIT, .chunk = (uint32_t)c, .unsummed = 1, .payload = {&span, 0, span.n}};
-        struct ps_answer now;
+        struct store_answer now;
         if (r->shard[c] != server)
             continue;
-        ps_store_piece(store, &head, &piece, 1, 0, &now);
+        store_piece(store, &head, &piece, 1, 0, &now);
         assert_int_equal(now.kind, PIECE_VERSION);
         buf_unref(now.payload);
     }
-    assert_int_equal(ps_snapshot_begin(snapshot, STEP), ST_OK);
+    assert_int_equal(snapshot_begin(snapshot, STEP), ST_OK);
     const struct checkpoint_shard_file f = {.folder = r->folder,
                                             .step = STEP,
                                             .generation = term_of(1, 1),
@@ -113,9 +113,9 @@ static void write_file(struct rig *r, int server, struct safetensors_written *ou
                                             .n_servers = N_SERVERS,
                                             .job = &r->job,
                                             .chunks = r->chunks};
-    assert_int_equal(ps_snapshot_write(&f, snapshot, out), ST_OK);
-    ps_snapshot_destroy(snapshot);
-    ps_store_destroy(store);
+    assert_int_equal(snapshot_file_write(&f, snapshot, out), ST_OK);
+    snapshot_destroy(snapshot);
+    store_destroy(store);
 }
 
 static int setup(void **state)
@@ -148,12 +148,12 @@ static int setup(void **state)
 /* The server's service, and what applies plans for it. */
 static void start(struct rig *r, int self)
 {
-    const struct ps_service_config service = {.self = self,
-                                              .address = addrs[self],
-                                              .ps_hosts = &servers,
-                                              .worker_hosts = &nobody,
-                                              .max_model_bytes = 1 << 20};
-    assert_int_equal(ps_service_create(&service, &r->service), ST_OK);
+    const struct service_config service = {.self = self,
+                                           .address = addrs[self],
+                                           .ps_hosts = &servers,
+                                           .worker_hosts = &nobody,
+                                           .max_model_bytes = 1 << 20};
+    assert_int_equal(service_create(&service, &r->service), ST_OK);
     const struct plan_applier_config taker = {.service = r->service,
                                               .folder = r->folder,
                                               .address = addrs[self],
@@ -166,7 +166,7 @@ static void start(struct rig *r, int self)
 static void stop(struct rig *r)
 {
     plan_applier_destroy(r->applier);
-    ps_service_destroy(r->service);
+    service_destroy(r->service);
     r->applier = NULL;
     r->service = NULL;
 }
@@ -230,14 +230,14 @@ static void flip(struct rig *r, int server)
 static void assert_restored(struct rig *r, int self)
 {
     int ended;
-    struct run *run = ps_service_run(r->service, &ended);
+    struct run *run = service_run(r->service, &ended);
     assert_non_null(run);
     assert_int_equal(run->generation, term_of(2, 1));
     for (int c = 0; c < N_CHUNKS; c++) {
         int64_t version;
         if (r->shard[c] != self)
             continue;
-        struct buf *b = ps_store_read(run->store, c, &version);
+        struct buf *b = store_read(run->store, c, &version);
         assert_non_null(b);
         assert_int_equal(version, STEP);
         for (int64_t i = 0; i < r->chunks->chunks[c].n_elems; i++)
@@ -267,7 +267,7 @@ static void a_server_reads_its_own_chunks(void **state)
 static void a_damaged_part_is_tried_again(void **state)
 {
     struct rig *r = *state;
-    struct ps_service_state s;
+    struct generation_state s;
     flip(r, 1);
     start(r, 1);
     capture_begin();
@@ -281,7 +281,7 @@ static void a_damaged_part_is_tried_again(void **state)
     assert_non_null(strstr(capture_text, "does not match its checksum"));
     assert_int_equal(plan_applier_generation(r->applier), 0);
     assert_int_equal(plan_applier_unreadable(r->applier), term_of(2, 1));
-    ps_service_state(r->service, &s);
+    generation_state(r->service, &s);
     assert_int_equal(s.generation, 0);
     flip(r, 1);
     for (int n = 1; plan_applier_generation(r->applier) == 0 && n < 4; n++)

@@ -30,10 +30,10 @@ static struct net_plan *first(const char *servers, const struct checkpoint_manif
     struct chunks *c = table();
     struct net_join join = {.job = {.n_workers = 3, .train_steps = 100, .batch = 8}, .chunks = c};
     struct hosts h = hosts(servers);
-    struct plan_first f = {
+    struct planner_first f = {
         .generation = 5, .join = &join, .servers = &h, .from = from, .restore = "weir-40.json"};
     struct net_plan *p = NULL;
-    assert_int_equal(plan_make_first(&f, &p), ST_OK);
+    assert_int_equal(planner_make_first(&f, &p), ST_OK);
     hosts_free(&h);
     chunks_destroy(c);
     return p;
@@ -44,17 +44,17 @@ static struct net_plan *next(const struct net_plan *base, enum plan_source sourc
 {
     static const int members[] = {0, 2, 7};
     struct hosts h = hosts(servers);
-    struct plan_next n = {.generation = base->generation + 1,
-                          .base = base,
-                          .source = source,
-                          .step = 60,
-                          .position = net_plan_position(base, 60),
-                          .restore = "weir-60.json",
-                          .member = members,
-                          .n_members = 3,
-                          .servers = &h};
+    struct planner_next n = {.generation = base->generation + 1,
+                             .base = base,
+                             .source = source,
+                             .step = 60,
+                             .position = net_plan_position(base, 60),
+                             .restore = "weir-60.json",
+                             .member = members,
+                             .n_members = 3,
+                             .servers = &h};
     struct net_plan *p = NULL;
-    assert_int_equal(plan_make_next(&n, &p), ST_OK);
+    assert_int_equal(planner_make_next(&n, &p), ST_OK);
     hosts_free(&h);
     return p;
 }
@@ -68,8 +68,8 @@ static void test_first(void **state)
     for (int i = 0; i < 3; i++)
         assert_int_equal(p->member[i], i);
     assert_int_equal(p->step, 0);
-    assert_int_equal(plan_bytes(p, 0) + plan_bytes(p, 1), 80000 * 4);
-    assert_true(labs((long)(plan_bytes(p, 0) - plan_bytes(p, 1))) <= 16384);
+    assert_int_equal(planner_bytes(p, 0) + planner_bytes(p, 1), 80000 * 4);
+    assert_true(labs((long)(planner_bytes(p, 0) - planner_bytes(p, 1))) <= 16384);
     net_plan_free(p);
 }
 
@@ -101,15 +101,15 @@ static void test_restricted(void **state)
         shared[] = {1, 1, 0, 0, 0, 1}, lost[] = {1, 0, 0, 0, 0, 0};
     struct net_plan *then = first("a:1,b:1", NULL), *p = first("a:1,b:1,c:1", NULL);
     struct checkpoint_manifest m = {.n_files = 2, .chunks = then->chunks, .shard = then->shard};
-    assert_int_equal(plan_restrict(p, &m, own), ST_OK);
+    assert_int_equal(planner_restrict(p, &m, own), ST_OK);
     assert_memory_equal(p->shard, then->shard, (size_t)p->chunks->n_chunks * sizeof *p->shard);
     net_plan_free(p);
     p = first("a:1,b:1,c:1", NULL);
-    assert_int_equal(plan_restrict(p, &m, shared), ST_OK);
+    assert_int_equal(planner_restrict(p, &m, shared), ST_OK);
     for (int i = 0; i < p->chunks->n_chunks; i++)
         assert_int_equal(p->shard[i] == 2, then->shard[i] == 1);
-    assert_true(plan_bytes(p, 0) > 0 && plan_bytes(p, 1) > 0);
-    assert_int_equal(plan_restrict(p, &m, lost), ST_NOT_FOUND);
+    assert_true(planner_bytes(p, 0) > 0 && planner_bytes(p, 1) > 0);
+    assert_int_equal(planner_restrict(p, &m, lost), ST_NOT_FOUND);
     net_plan_free(p);
     /* cut otherwise, some chunk lies in both files */
     struct chunks *c = NULL;
@@ -118,9 +118,9 @@ static void test_restricted(void **state)
     chunks_destroy(p->chunks);
     p->chunks = c;
     assert_int_equal(chunks_shard(c, 3, p->shard), ST_OK);
-    assert_int_equal(plan_restrict(p, &m, own), ST_NOT_FOUND);
+    assert_int_equal(planner_restrict(p, &m, own), ST_NOT_FOUND);
     m.shard = NULL; /* not recorded */
-    assert_int_equal(plan_restrict(p, &m, own), ST_NOT_FOUND);
+    assert_int_equal(planner_restrict(p, &m, own), ST_NOT_FOUND);
     net_plan_free(p);
     net_plan_free(then);
 }
@@ -131,21 +131,21 @@ static void test_ends_early(void **state)
 {
     static const int members[] = {0};
     struct net_plan *p = first("a:1", NULL), *q = NULL, *again = NULL;
-    struct plan_next n = {.generation = 6,
-                          .base = p,
-                          .source = PLAN_MEMORY,
-                          .step = 60,
-                          .member = members,
-                          .n_members = 1,
-                          .servers = &p->servers,
-                          .train_steps = 60};
-    assert_int_equal(plan_make_next(&n, &q), ST_OK);
+    struct planner_next n = {.generation = 6,
+                             .base = p,
+                             .source = PLAN_MEMORY,
+                             .step = 60,
+                             .member = members,
+                             .n_members = 1,
+                             .servers = &p->servers,
+                             .train_steps = 60};
+    assert_int_equal(planner_make_next(&n, &q), ST_OK);
     assert_true(q->job.train_steps == 60 && q->job.asked_steps == 100);
     n.base = q;
     n.generation = 7;
     n.servers = &q->servers;
     n.train_steps = 0;
-    assert_int_equal(plan_make_next(&n, &again), ST_OK);
+    assert_int_equal(planner_make_next(&n, &again), ST_OK);
     assert_true(again->job.train_steps == 60 && again->job.asked_steps == 100);
     net_plan_free(again);
     net_plan_free(q);
@@ -176,21 +176,21 @@ static void test_next(void **state)
             assert_int_equal(q->shard[i], 2); /* nothing goes between those that stay */
     }
     for (int i = 0; i < 2; i++) {
-        plan_moves(p, q, p->servers.addr[i], 0, &bytes, &n);
+        planner_moves(p, q, p->servers.addr[i], 0, &bytes, &n);
         all += bytes;
-        plan_moves(p, q, p->servers.addr[i], 1, &bytes, &n);
+        planner_moves(p, q, p->servers.addr[i], 1, &bytes, &n);
         assert_int_equal(n, 0);
     }
-    plan_moves(p, q, "c:1", 1, &bytes, &n);
+    planner_moves(p, q, "c:1", 1, &bytes, &n);
     assert_int_equal(bytes, all);
-    assert_int_equal(bytes, plan_bytes(q, 2));
+    assert_int_equal(bytes, planner_bytes(q, 2));
     assert_true(n > 0);
     struct net_plan *r = next(q, PLAN_MEMORY, "a:1,c:1"); /* c:1 has another number now */
     for (int i = 0; i < r->chunks->n_chunks; i++)
         if (q->shard[i] != 1)
             assert_string_equal(r->servers.addr[r->shard[i]], q->servers.addr[q->shard[i]]);
-    plan_moves(q, r, "b:1", 0, &bytes, &n);
-    assert_int_equal(bytes, plan_bytes(q, 1));
+    planner_moves(q, r, "b:1", 0, &bytes, &n);
+    assert_int_equal(bytes, planner_bytes(q, 1));
     net_plan_free(p);
     net_plan_free(q);
     net_plan_free(r);

@@ -88,13 +88,13 @@ static void a_question_that_fails_is_named_by_its_cause(void **state)
         now.st = cases[i].st;
         now.why = cases[i].why;
         now.is_unanswered = cases[i].is_unanswered;
-        region_look_waits(&r, x, 1);
+        region_waits_update(&r, x, 1);
         ps_region_waits(&r, text);
         assert_string_equal(text, cases[i].text);
     }
     assert_int_equal(now.n_created, 1); /* the channel stays for the whole wait */
     assert_int_equal(now.n_askers, 1);
-    region_look_waits(&r, x, 0);
+    region_waits_update(&r, x, 0);
     assert_int_equal(now.n_askers, 0);
 }
 

@@ -85,13 +85,13 @@ static void test_lists_that_cannot_be(void **state)
 
 struct rig {
     struct chunks *chunks;
-    struct ps_store *store;
+    struct store *store;
     uint64_t said[MEMBERS]; /* in the last answer that had a payload; 0: nothing */
     int life[MEMBERS];
 };
 
 static void on_answer(void *ctx, const struct net_frame_head *head, uint64_t from,
-                      const struct ps_answer *a)
+                      const struct store_answer *a)
 {
     struct rig *r = ctx;
     (void)from;
@@ -108,18 +108,18 @@ static void open_store(struct rig *r, struct net_job job, int n_members, uint64_
     job.train_steps = 100;
     job.batch = BATCH;
     optim_defaults(OPTIM_SGD, &job.optim);
-    struct ps_store_config cfg = {.chunks = r->chunks,
-                                  .job = &job,
-                                  .server = server,
-                                  .n_members = n_members,
-                                  .generation = GENERATION,
-                                  .position = position,
-                                  .max_bytes = 1 << 20,
-                                  .answer = on_answer,
-                                  .ctx = r};
-    assert_int_equal(ps_store_create(&cfg, &r->store), ST_OK);
+    struct store_config cfg = {.chunks = r->chunks,
+                               .job = &job,
+                               .server = server,
+                               .n_members = n_members,
+                               .generation = GENERATION,
+                               .position = position,
+                               .max_bytes = 1 << 20,
+                               .answer = on_answer,
+                               .ctx = r};
+    assert_int_equal(store_create(&cfg, &r->store), ST_OK);
     for (int m = 0; m < n_members; m++)
-        ps_store_admit(r->store, m, 1);
+        store_admit(r->store, m, 1);
     memset(r->life, 0, sizeof r->life);
 }
 
@@ -137,8 +137,8 @@ static enum piece_kind act(struct rig *r, enum piece_kind kind, int member, int 
                                     .weight = kind == PIECE_PUSH ? 1 : 0,
                                     .crc32c = digest_crc32c(0, data, bytes),
                                     .payload = {&span, 0, bytes}};
-    struct ps_answer a;
-    ps_store_piece(r->store, &head, &piece, 1, 0, &a);
+    struct store_answer a;
+    store_piece(r->store, &head, &piece, 1, 0, &a);
     if (a.kind != PIECE_NONE)
         on_answer(r, &head, 1, &a);
     buf_unref(a.payload);
@@ -161,14 +161,14 @@ static void set_up(struct rig *r, struct net_job job, uint64_t position)
 
 static void tear_down(struct rig *r)
 {
-    ps_store_destroy(r->store);
+    store_destroy(r->store);
     chunks_destroy(r->chunks);
 }
 
 static void restart(struct rig *r, int member)
 {
     r->life[member]++;
-    ps_store_admit(r->store, member, 1 + (uint64_t)r->life[member]);
+    store_admit(r->store, member, 1 + (uint64_t)r->life[member]);
     r->said[member] = 0;
     act(r, PIECE_PULL, member, 0, 0);
 }
@@ -217,7 +217,7 @@ static void test_backup_workers(void **state)
 {
     (void)state;
     struct rig r;
-    struct ps_taken t;
+    struct handover_chunk t;
     const struct net_job job = {.sync_mode = JOB_SYNC, .aggregate = 2};
     set_up(&r, job, 0);
     assert_int_equal(act(&r, PIECE_PUSH, 1, 0, 0), PIECE_NONE);
@@ -227,11 +227,11 @@ static void test_backup_workers(void **state)
     assert_int_equal(act(&r, PIECE_PUSH, 0, 0, 0), PIECE_STALE);
     assert_int_equal(r.said[0], 1 + 0);
     assert_int_equal(act(&r, PIECE_PUSH, 0, 0, 1), PIECE_NONE);
-    ps_store_stop(r.store);
-    assert_int_equal(ps_store_take(r.store, 0, -1, &t), ST_OK);
+    handover_stop(r.store);
+    assert_int_equal(handover_take(r.store, 0, -1, &t), ST_OK);
     assert_int_equal(t.n_samples, 4);
     assert_memory_equal(t.samples, ((uint64_t[]){50, 0, 30, 40}), 4 * sizeof *t.samples);
-    ps_taken_drop(&t);
+    handover_drop(&t);
     tear_down(&r);
 }
 
@@ -241,32 +241,32 @@ static void test_next_store(void **state)
     (void)state;
     for (int copied = 0; copied < 2; copied++) {
         struct rig r;
-        struct ps_taken t;
+        struct handover_chunk t;
         const struct net_job job = {.sync_mode = JOB_ASYNC};
         set_up(&r, job, 0);
         for (int64_t step = 0; step < 5; step++)
             assert_int_equal(act(&r, PIECE_PUSH, 0, 0, step), PIECE_APPLIED);
-        struct ps_store *before = r.store;
-        ps_store_stop(before);
+        struct store *before = r.store;
+        handover_stop(before);
         assert_int_equal(act(&r, PIECE_PUSH, 1, 0, 5), PIECE_REBASE);
         open_store(&r, job, 2, 12345);
-        assert_int_equal(ps_store_take(before, 0, -1, &t), ST_OK);
-        const struct ps_copied c = {.version = t.version,
-                                    .value = t.value->data,
-                                    .n_value = N_ELEMS,
-                                    .samples = t.samples,
-                                    .n_samples = t.n_samples};
-        assert_int_equal(copied ? ps_store_copy(r.store, 0, &c) : ps_store_give(r.store, 0, &t),
+        assert_int_equal(handover_take(before, 0, -1, &t), ST_OK);
+        const struct handover_copied c = {.version = t.version,
+                                          .value = t.value->data,
+                                          .n_value = N_ELEMS,
+                                          .samples = t.samples,
+                                          .n_samples = t.n_samples};
+        assert_int_equal(copied ? handover_copy(r.store, 0, &c) : handover_give(r.store, 0, &t),
                          ST_OK);
         t.samples[0] = 0; /* what a foreign server may send */
-        const struct ps_copied wrong = {.version = t.version,
-                                        .value = t.value->data,
-                                        .n_value = N_ELEMS,
-                                        .samples = t.samples,
-                                        .n_samples = t.n_samples};
-        assert_int_equal(ps_store_copy(r.store, 0, &wrong), ST_PROTOCOL);
-        ps_taken_drop(&t);
-        ps_store_destroy(before);
+        const struct handover_copied wrong = {.version = t.version,
+                                              .value = t.value->data,
+                                              .n_value = N_ELEMS,
+                                              .samples = t.samples,
+                                              .n_samples = t.n_samples};
+        assert_int_equal(handover_copy(r.store, 0, &wrong), ST_PROTOCOL);
+        handover_drop(&t);
+        store_destroy(before);
         assert_int_equal(act(&r, PIECE_PULL, 1, 0, 0), PIECE_VERSION);
         assert_int_equal(r.said[1], 1 + 10);
         assert_int_equal(act(&r, PIECE_PULL, 0, 0, 0), PIECE_VERSION);
@@ -289,21 +289,21 @@ static void test_snapshot(void **state)
 {
     (void)state;
     struct rig r;
-    struct ps_snapshot *s;
+    struct snapshot *s;
     int n, n_done = 0;
     set_up(&r, (struct net_job){.sync_mode = JOB_ASYNC}, 0);
-    assert_int_equal(ps_snapshot_create(r.store, on_taken, &n_done, &s), ST_OK);
-    assert_int_equal(ps_snapshot_begin(s, 1), ST_OK);
+    assert_int_equal(snapshot_create(r.store, on_taken, &n_done, &s), ST_OK);
+    assert_int_equal(snapshot_begin(s, 1), ST_OK);
     assert_int_equal(act(&r, PIECE_PUSH, 1, 0, 0), PIECE_APPLIED);
     assert_int_equal(act(&r, PIECE_PUSH, 1, 0, 1), PIECE_APPLIED);
     assert_int_equal(act(&r, PIECE_PUSH, 1, 1, 0), PIECE_APPLIED);
     assert_int_equal(n_done, 1);
-    const struct ps_snapshot_chunk *c = ps_snapshot_chunks(s, &n);
+    const struct snapshot_chunk *c = snapshot_chunks(s, &n);
     assert_int_equal(n, N_CHUNKS);
     assert_int_equal(c[0].n_samples, 3);
     assert_memory_equal(c[0].samples, ((uint64_t[]){30, 0, 20}), 3 * sizeof *c[0].samples);
     assert_int_equal(c[1].n_samples, 0);
-    ps_snapshot_destroy(s);
+    snapshot_destroy(s);
     tear_down(&r);
 }
 
@@ -320,15 +320,15 @@ static void test_none(void **state)
                               .batch = i == 0 ? BATCH : 0};
         optim_defaults(OPTIM_SGD, &job.optim);
         assert_int_equal(chunks_create(model, 2, 4096 * 16, &r.chunks), ST_OK);
-        struct ps_store_config cfg = {.chunks = r.chunks,
-                                      .job = &job,
-                                      .server = server,
-                                      .generation = GENERATION,
-                                      .max_bytes = 1 << 20,
-                                      .answer = on_answer,
-                                      .ctx = &r};
-        assert_int_equal(ps_store_create(&cfg, &r.store), ST_OK);
-        ps_store_admit(r.store, 0, 1);
+        struct store_config cfg = {.chunks = r.chunks,
+                                   .job = &job,
+                                   .server = server,
+                                   .generation = GENERATION,
+                                   .max_bytes = 1 << 20,
+                                   .answer = on_answer,
+                                   .ctx = &r};
+        assert_int_equal(store_create(&cfg, &r.store), ST_OK);
+        store_admit(r.store, 0, 1);
         r.said[0] = 99;
         assert_int_equal(act(&r, PIECE_INIT, 0, 0, 0), PIECE_VERSION);
         assert_int_equal(r.said[0], 0);

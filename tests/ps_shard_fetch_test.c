@@ -41,7 +41,7 @@ static struct {
     struct net_job job;
     struct source source[N_SOURCES];
     struct buf *value[N_CHUNKS], *slots[N_CHUNKS];
-    struct ps_gather *gather;
+    struct shard_fetch *gather;
 } f;
 
 static void on_fetch(void *ctx, const struct net_fetch_request *request,
@@ -120,14 +120,14 @@ static int set_up(void **state)
         pthread_cond_init(&f.source[i].wake, NULL);
         serve(&f.source[i], 0);
     }
-    assert_int_equal(ps_gather_create(&f.gather), ST_OK);
+    assert_int_equal(shard_fetch_create(&f.gather), ST_OK);
     return 0;
 }
 
 static int tear_down(void **state)
 {
     (void)state;
-    ps_gather_destroy(f.gather);
+    shard_fetch_destroy(f.gather);
     for (int i = 0; i < N_SOURCES; i++)
         net_server_destroy(f.source[i].server);
     for (int i = 0; i < N_CHUNKS; i++) {
@@ -143,7 +143,7 @@ static int tear_down(void **state)
 struct
 try {
     struct net_plan plan;
-    struct ps_store *store;
+    struct store *store;
     int held_by[N_CHUNKS], member;
     char *holder[N_SOURCES], *server[1];
     enum status st;
@@ -151,7 +151,7 @@ try {
 };
 
 static void on_answer(void *ctx, const struct net_frame_head *head, uint64_t from,
-                      const struct ps_answer *a)
+                      const struct store_answer *a)
 {
 }
 
@@ -174,20 +174,20 @@ static void prepare(struct try *t, uint64_t generation, int second)
                                 .before = term_of(1, 1),
                                 .holders = {N_SOURCES, t->holder},
                                 .held_by = t->held_by};
-    const struct ps_store_config cfg = {.chunks = f.chunks,
-                                        .job = &f.job,
-                                        .server = shard,
-                                        .generation = generation,
-                                        .max_bytes = 1 << 20,
-                                        .answer = on_answer};
-    assert_int_equal(ps_store_create(&cfg, &t->store), ST_OK);
+    const struct store_config cfg = {.chunks = f.chunks,
+                                     .job = &f.job,
+                                     .server = shard,
+                                     .generation = generation,
+                                     .max_bytes = 1 << 20,
+                                     .answer = on_answer};
+    assert_int_equal(store_create(&cfg, &t->store), ST_OK);
 }
 
 static enum status run(struct try *t)
 {
-    const struct ps_gather_request request = {
+    const struct shard_fetch_request request = {
         .plan = &t->plan, .self = 0, .address = "127.0.0.1:1", .to = t->store};
-    t->st = ps_gather_run(f.gather, &request);
+    t->st = shard_fetch_run(f.gather, &request);
     return t->st;
 }
 
@@ -201,19 +201,19 @@ static void *run_main(void *arg)
 static void check(const struct try *t)
 {
     for (int i = 0; i < N_CHUNKS; i++) {
-        struct ps_taken is;
-        assert_int_equal(ps_store_take(t->store, i, t->plan.step, &is), ST_OK);
+        struct handover_chunk is;
+        assert_int_equal(handover_take(t->store, i, t->plan.step, &is), ST_OK);
         assert_memory_equal(is.value->data, f.value[i]->data, f.value[i]->bytes);
         assert_int_equal(is.slots != NULL, f.slots[i] != NULL);
         if (is.slots)
             assert_memory_equal(is.slots->data, f.slots[i]->data, f.slots[i]->bytes);
-        ps_taken_drop(&is);
+        handover_drop(&is);
     }
 }
 
 static void finish(struct try *t)
 {
-    ps_store_destroy(t->store);
+    store_destroy(t->store);
 }
 
 /* These, and no others, were asked for. */
@@ -309,7 +309,7 @@ static void a_source_that_dies_is_asked_for_the_rest(void **state)
     while (!err && s->hangs != 2)
         pthread_cond_wait(&s->wake, &s->lock);
     pthread_mutex_unlock(&s->lock);
-    ps_gather_cancel(f.gather, t.plan.generation);
+    shard_fetch_cancel(f.gather, t.plan.generation);
     if (!err)
         pthread_join(t.thread, NULL);
     capture_end();
@@ -344,7 +344,7 @@ static void another_step_is_fetched_anew(void **state)
         t.plan.step += k == 0;
         t.plan.before += k == 1;
         if (k == 2)
-            ps_gather_forget(f.gather);
+            shard_fetch_forget(f.gather);
         assert_int_equal(CAPTURE(run(&t)), ST_OK);
         check(&t);
         check_asked(&f.source[0], 0, N_CHUNKS);

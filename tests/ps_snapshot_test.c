@@ -36,13 +36,13 @@ static struct {
 struct rig {
     struct chunks *chunks;
     struct net_job job;
-    struct ps_store *store;
-    struct ps_snapshot *snapshot;
+    struct store *store;
+    struct snapshot *snapshot;
     int n_done;
 };
 
 static void on_answer(void *ctx, const struct net_frame_head *head, uint64_t from,
-                      const struct ps_answer *a)
+                      const struct store_answer *a)
 {
 }
 
@@ -54,15 +54,15 @@ static void on_done(void *ctx)
 static void make_store(struct rig *r)
 {
     static const int server[N_CHUNKS];
-    struct ps_store_config cfg = {.chunks = r->chunks,
-                                  .job = &r->job,
-                                  .server = server,
-                                  .generation = 1,
-                                  .max_bytes = 1 << 20,
-                                  .answer = on_answer};
-    assert_int_equal(ps_store_create(&cfg, &r->store), ST_OK);
-    ps_store_admit(r->store, 0, INCARNATION);
-    assert_int_equal(ps_snapshot_create(r->store, on_done, r, &r->snapshot), ST_OK);
+    struct store_config cfg = {.chunks = r->chunks,
+                               .job = &r->job,
+                               .server = server,
+                               .generation = 1,
+                               .max_bytes = 1 << 20,
+                               .answer = on_answer};
+    assert_int_equal(store_create(&cfg, &r->store), ST_OK);
+    store_admit(r->store, 0, INCARNATION);
+    assert_int_equal(snapshot_create(r->store, on_done, r, &r->snapshot), ST_OK);
 }
 
 static void setup(struct rig *r, const struct net_job *job)
@@ -77,8 +77,8 @@ static void setup(struct rig *r, const struct net_job *job)
 
 static void drop_store(struct rig *r)
 {
-    ps_snapshot_destroy(r->snapshot);
-    ps_store_destroy(r->store);
+    snapshot_destroy(r->snapshot);
+    store_destroy(r->store);
 }
 
 static void teardown(struct rig *r)
@@ -106,8 +106,8 @@ static enum piece_kind answer_of(struct rig *r, enum piece_kind kind, int chunk,
                                     .weight = kind == PIECE_PUSH ? 1 : 0,
                                     .unsummed = 1,
                                     .payload = {&span, 0, span.n}};
-    struct ps_answer a;
-    ps_store_piece(r->store, &head, &piece, 1, 0, &a);
+    struct store_answer a;
+    store_piece(r->store, &head, &piece, 1, 0, &a);
     buf_unref(a.payload);
     return a.kind;
 }
@@ -119,18 +119,18 @@ static void send(struct rig *r, enum piece_kind kind, int chunk, int64_t step)
 
 static void remember(struct rig *r, int chunk)
 {
-    struct ps_taken t;
-    assert_int_equal(ps_store_take(r->store, chunk, -1, &t), ST_OK);
+    struct handover_chunk t;
+    assert_int_equal(handover_take(r->store, chunk, -1, &t), ST_OK);
     memcpy(history[chunk][t.version].value, t.value->data, t.value->bytes);
     if (t.slots)
         memcpy(history[chunk][t.version].slots, t.slots->data, t.slots->bytes);
-    ps_taken_drop(&t);
+    handover_drop(&t);
 }
 
 static int64_t version_of(struct rig *r, int chunk)
 {
     int64_t version = -1;
-    buf_unref(ps_store_read(r->store, chunk, &version));
+    buf_unref(store_read(r->store, chunk, &version));
     return version;
 }
 
@@ -156,7 +156,7 @@ static void check(struct rig *r, int n_done, int64_t a, int64_t b, int64_t c)
     const int64_t want[N_CHUNKS] = {a, b, c};
     int n;
     assert_int_equal(r->n_done, n_done);
-    const struct ps_snapshot_chunk *list = ps_snapshot_chunks(r->snapshot, &n);
+    const struct snapshot_chunk *list = snapshot_chunks(r->snapshot, &n);
     assert_int_equal(n, N_CHUNKS);
     for (int i = 0; i < n; i++) {
         size_t bytes = (size_t)r->chunks->chunks[i].n_elems * sizeof(float);
@@ -174,22 +174,22 @@ static void check(struct rig *r, int n_done, int64_t a, int64_t b, int64_t c)
 static void check_empty(struct rig *r)
 {
     int n;
-    const struct ps_snapshot_chunk *list = ps_snapshot_chunks(r->snapshot, &n);
+    const struct snapshot_chunk *list = snapshot_chunks(r->snapshot, &n);
     for (int i = 0; i < n; i++) {
-        struct ps_taken t;
+        struct handover_chunk t;
         assert_null(list[i].value);
         assert_null(list[i].slots);
-        assert_int_equal(ps_store_take(r->store, i, -1, &t), ST_OK);
+        assert_int_equal(handover_take(r->store, i, -1, &t), ST_OK);
         assert_int_equal(atomic_load(&t.value->refs), 1 + 2); /* value and wire are one */
         assert_true(!t.slots || atomic_load(&t.slots->refs) == 1 + 1);
-        ps_taken_drop(&t);
+        handover_drop(&t);
     }
 }
 
 static void begin(struct rig *r, int64_t step, enum status want)
 {
     int n_done = r->n_done;
-    assert_int_equal(ps_snapshot_begin(r->snapshot, step), want);
+    assert_int_equal(snapshot_begin(r->snapshot, step), want);
     if (want != ST_OK) {
         assert_int_equal(r->n_done, n_done);
         check_empty(r);
@@ -208,7 +208,7 @@ static void test_lockstep_present_and_previous(void **state)
             bring_to(&r, v, v, v);
             check(&r, 1, 4, 4, 4);
         }
-        ps_snapshot_end(r.snapshot);
+        snapshot_end(r.snapshot);
         bring_to(&r, 11, 11, 11);
         check_empty(&r);
         assert_int_equal(r.n_done, 1);
@@ -229,7 +229,7 @@ static void test_lockstep_mixed(void **state)
     check(&r, 1, 4, 4, 4);
     bring_to(&r, 8, 8, 8);
     check(&r, 1, 4, 4, 4);
-    ps_snapshot_end(r.snapshot);
+    snapshot_end(r.snapshot);
     begin(&r, 10, ST_OK); /* again, with all of them still to come */
     bring_to(&r, 11, 10, 9);
     assert_int_equal(r.n_done, 1);
@@ -291,21 +291,21 @@ static void test_beyond_the_job(void **state)
 static void test_lockstep_restored(void **state)
 {
     struct rig r;
-    struct ps_taken t[N_CHUNKS];
+    struct handover_chunk t[N_CHUNKS];
     setup(&r, &sync_job);
     bring_to(&r, 5, 5, 5);
     for (int c = 0; c < N_CHUNKS; c++)
-        assert_int_equal(ps_store_take(r.store, c, 5, &t[c]), ST_OK);
+        assert_int_equal(handover_take(r.store, c, 5, &t[c]), ST_OK);
     drop_store(&r);
     make_store(&r);
     for (int c = 0; c < N_CHUNKS; c++) {
-        assert_int_equal(ps_store_give(r.store, c, &t[c]), ST_OK);
-        ps_taken_drop(&t[c]);
+        assert_int_equal(handover_give(r.store, c, &t[c]), ST_OK);
+        handover_drop(&t[c]);
     }
     begin(&r, 4, ST_RANGE);
     begin(&r, 5, ST_OK);
     check(&r, 1, 5, 5, 5);
-    ps_snapshot_end(r.snapshot);
+    snapshot_end(r.snapshot);
     bring_to(&r, 6, 6, 6);
     begin(&r, 5, ST_OK);
     check(&r, 2, 5, 5, 5);
@@ -317,7 +317,7 @@ static void test_first_values(void **state)
     for (int j = -1; j < N_FREE; j++) {
         struct rig r;
         setup(&r, j < 0 ? &sync_job : &free_jobs[j]);
-        assert_int_equal(ps_snapshot_begin(r.snapshot, -1), ST_RANGE); /* which is none */
+        assert_int_equal(snapshot_begin(r.snapshot, -1), ST_RANGE); /* which is none */
         begin(&r, 0, ST_OK);
         bring(&r, 0, 0);
         bring(&r, 1, 0);
@@ -335,7 +335,7 @@ static void test_lockstep_stopped(void **state)
     struct rig r;
     setup(&r, &sync_job);
     bring_to(&r, 5, 4, 5);
-    ps_store_stop(r.store);
+    handover_stop(r.store);
     begin(&r, 3, ST_RANGE);
     begin(&r, 5, ST_RANGE); /* which one of them never comes to */
     begin(&r, 4, ST_OK);
@@ -350,9 +350,9 @@ static void test_lockstep_stopped_before(void **state)
     setup(&r, &sync_job);
     bring_to(&r, 3, 3, 2);
     begin(&r, 3, ST_OK);
-    ps_store_stop(r.store);
+    handover_stop(r.store);
     assert_int_equal(r.n_done, 0);
-    ps_snapshot_end(r.snapshot);
+    snapshot_end(r.snapshot);
     check_empty(&r);
     begin(&r, 2, ST_OK);
     check(&r, 1, 2, 2, 2);
@@ -370,12 +370,12 @@ static void test_own_pace(void **state)
         assert_int_equal(r.n_done, 0);
         bring_to(&r, 8, 5, 5);
         check(&r, 1, 6, 4, 4);
-        ps_snapshot_end(r.snapshot);
+        snapshot_end(r.snapshot);
         begin(&r, 1, ST_OK); /* long past: each where it is */
         check(&r, 2, 8, 5, 5);
         bring_to(&r, 9, 9, 9);
         check(&r, 2, 8, 5, 5);
-        ps_snapshot_end(r.snapshot);
+        snapshot_end(r.snapshot);
         check_empty(&r);
         teardown(&r);
     }
@@ -387,7 +387,7 @@ static void test_own_pace_stopped(void **state)
         struct rig r;
         setup(&r, &free_jobs[j]);
         bring_to(&r, 6, 2, 4);
-        ps_store_stop(r.store);
+        handover_stop(r.store);
         begin(&r, 3, ST_RANGE);
         begin(&r, 2, ST_OK);
         check(&r, 1, 6, 2, 4);

@@ -43,7 +43,7 @@ struct fixture {
     struct chunks *chunks;
     struct net_job job;
     int server[N_CHUNKS];
-    struct ps_store *store;
+    struct store *store;
     uint64_t from;  /* the stream that pieces are sent on */
     int64_t now_ns; /* the store's time */
     pthread_mutex_t lock;
@@ -52,7 +52,7 @@ struct fixture {
 };
 
 static void on_answer(void *ctx, const struct net_frame_head *head, uint64_t from,
-                      const struct ps_answer *a)
+                      const struct store_answer *a)
 {
     struct fixture *f = ctx;
     pthread_mutex_lock(&f->lock);
@@ -89,22 +89,22 @@ static void setup(struct fixture *f, enum job_sync_mode mode, enum optim_kind op
     assert_int_equal(f->chunks->n_chunks, N_CHUNKS);
     f->job = (struct net_job){.n_workers = n_members, .sync_mode = mode, .train_steps = 100};
     optim_defaults(optim, &f->job.optim);
-    struct ps_store_config cfg = {.chunks = f->chunks,
-                                  .job = &f->job,
-                                  .server = f->server,
-                                  .generation = GENERATION,
-                                  .max_bytes = 1 << 20,
-                                  .answer = on_answer,
-                                  .ctx = f};
-    assert_int_equal(ps_store_create(&cfg, &f->store), ST_OK);
-    ps_store_sum(f->store);
+    struct store_config cfg = {.chunks = f->chunks,
+                               .job = &f->job,
+                               .server = f->server,
+                               .generation = GENERATION,
+                               .max_bytes = 1 << 20,
+                               .answer = on_answer,
+                               .ctx = f};
+    assert_int_equal(store_create(&cfg, &f->store), ST_OK);
+    store_sum(f->store);
     for (int m = 0; m < n_members; m++)
-        ps_store_admit(f->store, m, incarnation_of(m));
+        store_admit(f->store, m, incarnation_of(m));
 }
 
 static void teardown(struct fixture *f)
 {
-    ps_store_destroy(f->store);
+    store_destroy(f->store);
     chunks_destroy(f->chunks);
     pthread_mutex_destroy(&f->lock);
 }
@@ -144,9 +144,9 @@ static void make_piece(struct fixture *f, struct sent *s, enum piece_kind kind, 
 /* Sends it; returns the kind of the direct answer, its step in *step. */
 static enum piece_kind send_piece(struct fixture *f, struct sent *s, uint64_t *step)
 {
-    struct ps_answer a;
+    struct store_answer a;
     s->piece.payload.span = s->spans;
-    ps_store_piece(f->store, &s->head, &s->piece, f->from, f->now_ns, &a);
+    store_piece(f->store, &s->head, &s->piece, f->from, f->now_ns, &a);
     if (step)
         *step = a.step;
     if (a.payload)
@@ -168,20 +168,20 @@ static enum piece_kind act(struct fixture *f, enum piece_kind kind, int member, 
 
 static void init_all(struct fixture *f)
 {
-    assert_int_equal(ps_store_step(f->store), -1);
+    assert_int_equal(store_step(f->store), -1);
     for (int c = 0; c < N_CHUNKS; c++) {
         uint64_t step = 99;
         assert_int_equal(act(f, PIECE_INIT, 0, c, 0, &step), PIECE_VERSION);
         assert_int_equal(step, 0);
     }
-    assert_int_equal(ps_store_step(f->store), 0);
+    assert_int_equal(store_step(f->store), 0);
 }
 
 static void read_all(struct fixture *f, float *out, int64_t version)
 {
     for (int c = 0; c < N_CHUNKS; c++) {
         int64_t v = -1;
-        struct buf *b = ps_store_read(f->store, c, &v);
+        struct buf *b = store_read(f->store, c, &v);
         assert_non_null(b);
         assert_int_equal(v, version);
         assert_int_equal(b->bytes, f->chunks->chunks[c].n_elems * 4);
@@ -247,7 +247,7 @@ static void test_arrival_orders(void **state)
                 }
             }
         }
-        assert_int_equal(ps_store_step(f.store), STEPS);
+        assert_int_equal(store_step(f.store), STEPS);
         read_all(&f, got, STEPS);
         assert_memory_equal(got, expect, sizeof got);
         teardown(&f);
@@ -271,7 +271,7 @@ static void test_versions_are_immutable(void **state)
     uint32_t crc[HELD];
     for (int64_t step = 0; step < HELD; step++) {
         int64_t v;
-        held[step] = ps_store_read(f.store, 0, &v);
+        held[step] = store_read(f.store, 0, &v);
         assert_int_equal(v, step);
         crc[step] = digest_crc32c(0, held[step]->data, held[step]->bytes);
         step_all(&f, step);
@@ -333,7 +333,7 @@ static void test_restart(void **state)
     /* member 1 has pushed chunk 0 of step 1 and pulled ahead, then comes back as another process */
     act(&f, PIECE_PUSH, 1, 0, 1, NULL);
     act(&f, PIECE_PULL, 1, 0, 3, NULL);
-    ps_store_admit(f.store, 1, 77);
+    store_admit(f.store, 1, 77);
     assert_int_equal(act(&f, PIECE_PUSH, 1, 0, 1, NULL), PIECE_REFUSED); /* the old one is over */
     make_piece(&f, &s, PIECE_PUSH, 1, 0, 1);
     s.head.incarnation = 77;
@@ -467,7 +467,7 @@ static void test_async(void **state)
     assert_int_equal(step, 3);
     assert_int_equal(act(&f, PIECE_PUSH, 1, 0, 0, &step), PIECE_STALE);
     assert_int_equal(act(&f, PIECE_PUSH, 1, 0, 4, NULL), PIECE_REFUSED);
-    ps_store_admit(f.store, 1, 55); /* a new process: its step is another contribution */
+    store_admit(f.store, 1, 55); /* a new process: its step is another contribution */
     struct sent s;
     make_piece(&f, &s, PIECE_PUSH, 1, 0, 1);
     s.head.incarnation = 55;
@@ -531,31 +531,31 @@ static void test_shards_and_limits(void **state)
 {
     struct fixture f;
     setup(&f, JOB_SYNC, OPTIM_SGD, 1);
-    ps_store_destroy(f.store);
+    store_destroy(f.store);
     f.store = NULL;
     f.server[1] = 1;
-    struct ps_store_config cfg = {.chunks = f.chunks,
-                                  .job = &f.job,
-                                  .server = f.server,
-                                  .generation = GENERATION,
-                                  .max_bytes = (N_ELEMS - 300) * 4,
-                                  .answer = on_answer,
-                                  .ctx = &f};
-    assert_int_equal(ps_store_create(&cfg, &f.store), ST_OK);
-    ps_store_sum(f.store);
-    ps_store_admit(f.store, 0, incarnation_of(0));
+    struct store_config cfg = {.chunks = f.chunks,
+                               .job = &f.job,
+                               .server = f.server,
+                               .generation = GENERATION,
+                               .max_bytes = (N_ELEMS - 300) * 4,
+                               .answer = on_answer,
+                               .ctx = &f};
+    assert_int_equal(store_create(&cfg, &f.store), ST_OK);
+    store_sum(f.store);
+    store_admit(f.store, 0, incarnation_of(0));
     assert_int_equal(act(&f, PIECE_INIT, 0, 0, 0, NULL), PIECE_VERSION);
     assert_int_equal(act(&f, PIECE_INIT, 0, 1, 0, NULL), PIECE_WRONG_SHARD);
     assert_int_equal(act(&f, PIECE_INIT, 0, 2, 0, NULL), PIECE_VERSION);
-    assert_int_equal(ps_store_step(f.store), 0);
-    struct ps_store *other = NULL;
+    assert_int_equal(store_step(f.store), 0);
+    struct store *other = NULL;
     cfg.max_bytes--;
-    assert_int_equal(ps_store_create(&cfg, &other), ST_RANGE);
+    assert_int_equal(store_create(&cfg, &other), ST_RANGE);
     assert_null(other);
     cfg.self = 2; /* owns nothing */
-    assert_int_equal(ps_store_create(&cfg, &other), ST_OK);
-    assert_int_equal(ps_store_step(other), f.job.train_steps);
-    ps_store_destroy(other);
+    assert_int_equal(store_create(&cfg, &other), ST_OK);
+    assert_int_equal(store_step(other), f.job.train_steps);
+    store_destroy(other);
     teardown(&f);
 }
 
@@ -566,13 +566,13 @@ static void test_missing(void **state)
     int64_t step = -1;
     setup(&f, JOB_SYNC, OPTIM_SGD, N_MEMBERS);
     init_all(&f);
-    assert_int_equal(ps_store_missing(f.store, INT64_MAX, missing, &step), 0);
+    assert_int_equal(store_missing(f.store, INT64_MAX, missing, &step), 0);
     f.now_ns = 1000;
     act(&f, PIECE_PUSH, 2, 0, 0, NULL);
     f.now_ns = 2000;
     act(&f, PIECE_PUSH, 0, 1, 0, NULL);
-    assert_int_equal(ps_store_missing(f.store, 1000, missing, &step), 0); /* not for so long */
-    assert_int_equal(ps_store_missing(f.store, 2001, missing, &step), 2);
+    assert_int_equal(store_missing(f.store, 1000, missing, &step), 0); /* not for so long */
+    assert_int_equal(store_missing(f.store, 2001, missing, &step), 2);
     assert_int_equal(step, 0);
     assert_int_equal(missing[0], 1);
     assert_int_equal(missing[1], 2);
@@ -580,7 +580,7 @@ static void test_missing(void **state)
     memset(missing, 0, sizeof missing);
     f.now_ns = 5000;
     act(&f, PIECE_PUSH, 0, 0, 0, NULL); /* since the first one all the same */
-    assert_int_equal(ps_store_missing(f.store, 2000, missing, &step), 1);
+    assert_int_equal(store_missing(f.store, 2000, missing, &step), 1);
     assert_true(missing[0] == 0 && missing[1] == 1 && missing[2] == 0);
     teardown(&f);
 }
@@ -599,7 +599,7 @@ static void *race_main(void *arg)
     for (int64_t step = 0; step < r->n_steps; step++) {
         for (int i = 0; i < N_CHUNKS; i++)
             act(r->f, PIECE_PUSH, r->member, (i + r->member) % N_CHUNKS, step, NULL);
-        while (ps_store_step(r->f->store) <= step)
+        while (store_step(r->f->store) <= step)
             sched_yield();
     }
     return NULL;
@@ -632,19 +632,19 @@ static void test_sums_when_needed(void **state)
 {
     struct fixture f;
     setup(&f, JOB_SYNC, OPTIM_SGD, 1);
-    struct ps_store *summing = f.store;
-    struct ps_store_config cfg = {.chunks = f.chunks,
-                                  .job = &f.job,
-                                  .server = f.server,
-                                  .generation = GENERATION,
-                                  .max_bytes = 1 << 20,
-                                  .answer = on_answer,
-                                  .ctx = &f};
-    assert_int_equal(ps_store_create(&cfg, &f.store), ST_OK);
-    ps_store_admit(f.store, 0, incarnation_of(0));
+    struct store *summing = f.store;
+    struct store_config cfg = {.chunks = f.chunks,
+                               .job = &f.job,
+                               .server = f.server,
+                               .generation = GENERATION,
+                               .max_bytes = 1 << 20,
+                               .answer = on_answer,
+                               .ctx = &f};
+    assert_int_equal(store_create(&cfg, &f.store), ST_OK);
+    store_admit(f.store, 0, incarnation_of(0));
     f.unsummed = 1;
     struct sent s;
-    struct ps_answer a;
+    struct store_answer a;
     const struct {
         enum piece_kind kind;
         int64_t step;
@@ -653,7 +653,7 @@ static void test_sums_when_needed(void **state)
         for (int i = sum ? 3 : 0; i < 4; i++) {
             make_piece(&f, &s, pieces[i].kind, 0, 0, pieces[i].step);
             s.piece.payload.span = s.spans;
-            ps_store_piece(f.store, &s.head, &s.piece, f.from, f.now_ns, &a);
+            store_piece(f.store, &s.head, &s.piece, f.from, f.now_ns, &a);
             free(s.bytes);
             if (i == 1 || i == 2) /* answered through on_answer, which checks sums */
                 continue;
@@ -662,9 +662,9 @@ static void test_sums_when_needed(void **state)
             assert_int_equal(a.crc32c, sum ? crc : 0);
             buf_unref(a.payload);
         }
-        ps_store_sum(f.store);
+        store_sum(f.store);
     }
-    ps_store_destroy(f.store);
+    store_destroy(f.store);
     f.store = summing;
     teardown(&f);
 }

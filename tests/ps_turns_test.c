@@ -74,11 +74,11 @@ static void test_a_core_that_is_gone(void **state)
 }
 
 static void on_answer(void *ctx, const struct net_frame_head *head, uint64_t from,
-                      const struct ps_answer *a)
+                      const struct store_answer *a)
 {
 }
 
-static enum piece_kind send_piece(struct ps_store *s, enum piece_kind kind, uint32_t chunk,
+static enum piece_kind send_piece(struct store *s, enum piece_kind kind, uint32_t chunk,
                                   uint64_t step)
 {
     static float values[LARGE];
@@ -93,8 +93,8 @@ static enum piece_kind send_piece(struct ps_store *s, enum piece_kind kind, uint
                                     .weight = kind == PIECE_PUSH ? 1 : 0,
                                     .crc32c = digest_crc32c(0, values, bytes),
                                     .payload = {&span, 0, bytes}};
-    struct ps_answer a;
-    ps_store_piece(s, &head, &piece, 1, 0, &a);
+    struct store_answer a;
+    store_piece(s, &head, &piece, 1, 0, &a);
     buf_unref(a.payload);
     return a.kind;
 }
@@ -106,22 +106,22 @@ static uint32_t train(struct core_turns *t, unsigned *turns)
                                              {.name = "b", .shape = {1, {SMALL}}}};
     static const int server[2] = {0, 0};
     struct chunks *chunks;
-    struct ps_store *s;
+    struct store *s;
     uint32_t crc = 0;
     assert_int_equal(chunks_create(model, 2, LARGE * sizeof(float), &chunks), ST_OK);
     assert_int_equal(chunks->n_chunks, 2);
     struct net_job job = {.n_workers = 1, .sync_mode = JOB_SYNC, .train_steps = 100};
     optim_defaults(OPTIM_ADAM, &job.optim);
-    const struct ps_store_config cfg = {.chunks = chunks,
-                                        .job = &job,
-                                        .server = server,
-                                        .generation = 1,
-                                        .max_bytes = 1 << 20,
-                                        .turns = t,
-                                        .answer = on_answer};
-    assert_int_equal(ps_store_create(&cfg, &s), ST_OK);
-    ps_store_sum(s);
-    ps_store_admit(s, 0, 11);
+    const struct store_config cfg = {.chunks = chunks,
+                                     .job = &job,
+                                     .server = server,
+                                     .generation = 1,
+                                     .max_bytes = 1 << 20,
+                                     .turns = t,
+                                     .answer = on_answer};
+    assert_int_equal(store_create(&cfg, &s), ST_OK);
+    store_sum(s);
+    store_admit(s, 0, 11);
     for (uint32_t c = 0; c < 2; c++)
         assert_int_equal(send_piece(s, PIECE_INIT, c, 0), PIECE_VERSION);
     for (uint64_t step = 0; step < N_STEPS; step++)
@@ -129,13 +129,13 @@ static uint32_t train(struct core_turns *t, unsigned *turns)
             assert_int_not_equal(send_piece(s, PIECE_PUSH, c, step), PIECE_REFUSED);
     for (int c = 0; c < 2; c++) {
         int64_t version;
-        struct buf *b = ps_store_read(s, c, &version);
+        struct buf *b = store_read(s, c, &version);
         assert_int_equal(version, N_STEPS);
         crc = digest_crc32c(crc, b->data, b->bytes);
         buf_unref(b);
     }
     *turns = t ? t->next : 0;
-    ps_store_destroy(s);
+    store_destroy(s);
     chunks_destroy(chunks);
     return crc;
 }

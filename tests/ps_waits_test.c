@@ -228,68 +228,68 @@ static void a_label_has_no_running_figures(void **state)
 /* 20 steps a second, then none: the speed is that of the last 10 s, and 0 where it stands. */
 static void a_speed_ends_where_training_stands(void **state)
 {
-    struct ps_pulse p = {.n = 0};
+    struct pulse p = {.n = 0};
     int64_t now = s_ns;
     (void)state;
-    assert_true(ps_pulse_rate(&p, now) == 0 && ps_pulse_stood_ms(&p, now) == 0);
+    assert_true(pulse_rate(&p, now) == 0 && pulse_stood_ms(&p, now) == 0);
     for (int i = 0; i <= 600; i++, now += s_ns / 20)
-        ps_pulse_note(&p, 1, i < 300 ? i / 2 : i - 150, now);
-    assert_float_equal(ps_pulse_rate(&p, now), 20, 0.1);
-    assert_false(ps_pulse_stands(&p, now));
+        pulse_note(&p, 1, i < 300 ? i / 2 : i - 150, now);
+    assert_float_equal(pulse_rate(&p, now), 20, 0.1);
+    assert_false(pulse_stands(&p, now));
     for (int i = 0; i < 4; i++, now += s_ns)
-        ps_pulse_note(&p, 1, 450, now);
-    assert_true(ps_pulse_stands(&p, now));
-    assert_true(ps_pulse_rate(&p, now) == 0);
-    assert_int_equal(ps_pulse_stood_ms(&p, now), 4050);
+        pulse_note(&p, 1, 450, now);
+    assert_true(pulse_stands(&p, now));
+    assert_true(pulse_rate(&p, now) == 0);
+    assert_int_equal(pulse_stood_ms(&p, now), 4050);
 }
 
 /* A job of slow steps does not stand while one takes as long as the others. */
 static void slow_steps_do_not_stand(void **state)
 {
-    struct ps_pulse p = {.n = 0};
+    struct pulse p = {.n = 0};
     int64_t now = s_ns;
     (void)state;
     for (int i = 0; i < 120; i++, now += s_ns / 2)
-        ps_pulse_note(&p, 1, i / 20, now); /* 10 s each */
-    assert_false(ps_pulse_stands(&p, now));
-    assert_float_equal(ps_pulse_rate(&p, now), 0.1, 1e-9);
+        pulse_note(&p, 1, i / 20, now); /* 10 s each */
+    assert_false(pulse_stands(&p, now));
+    assert_float_equal(pulse_rate(&p, now), 0.1, 1e-9);
     now += 11 * s_ns;
-    assert_false(ps_pulse_stands(&p, now));
+    assert_false(pulse_stands(&p, now));
     now += 10 * s_ns;
-    assert_true(ps_pulse_stands(&p, now));
+    assert_true(pulse_stands(&p, now));
 }
 
 /* Generations that begin again at an earlier step make none. */
 static void generations_without_a_step_stand(void **state)
 {
-    struct ps_pulse p = {.n = 0};
+    struct pulse p = {.n = 0};
     int64_t now = s_ns;
     (void)state;
-    ps_pulse_note(&p, 1, 10, now);
+    pulse_note(&p, 1, 10, now);
     for (uint64_t i = 2; i < 12; i++, now += s_ns)
-        ps_pulse_note(&p, i, i % 2 ? -1 : 9, now);
-    assert_int_equal(ps_pulse_stood_ms(&p, now), 10000);
-    assert_true(ps_pulse_stands(&p, now));
-    ps_pulse_note(&p, 12, 11, now);
-    assert_int_equal(ps_pulse_stood_ms(&p, now), 0);
+        pulse_note(&p, i, i % 2 ? -1 : 9, now);
+    assert_int_equal(pulse_stood_ms(&p, now), 10000);
+    assert_true(pulse_stands(&p, now));
+    pulse_note(&p, 12, 11, now);
+    assert_int_equal(pulse_stood_ms(&p, now), 0);
 }
 
 /* A rewind far back, or the next job of a server that stays: its steps are made all the same. */
 static void steps_below_the_highest_one_count(void **state)
 {
-    struct ps_pulse p = {.n = 0};
+    struct pulse p = {.n = 0};
     int64_t now = s_ns;
     (void)state;
     for (int i = 0; i < 10; i++, now += s_ns)
-        ps_pulse_note(&p, 1, 100 + i, now);
+        pulse_note(&p, 1, 100 + i, now);
     now += 20 * s_ns;
-    ps_pulse_note(&p, 2, 50, now); /* no step yet */
-    assert_int_equal(ps_pulse_stood_ms(&p, now), 21000);
+    pulse_note(&p, 2, 50, now); /* no step yet */
+    assert_int_equal(pulse_stood_ms(&p, now), 21000);
     for (int i = 1; i < 10; i++)
-        ps_pulse_note(&p, 2, 50 + i, now += s_ns);
-    assert_int_equal(ps_pulse_stood_ms(&p, now), 0);
-    assert_false(ps_pulse_stands(&p, now));
-    assert_float_equal(ps_pulse_rate(&p, now), 1, 0.01);
+        pulse_note(&p, 2, 50 + i, now += s_ns);
+    assert_int_equal(pulse_stood_ms(&p, now), 0);
+    assert_false(pulse_stands(&p, now));
+    assert_float_equal(pulse_rate(&p, now), 1, 0.01);
 }
 
 static void a_model_has_a_name(void **state)

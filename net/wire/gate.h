@@ -1,5 +1,5 @@
 /* net/wire/gate.h - what ps 0 of a region and its other servers tell each other of their chunks at
- * the region's gates (ps/region/parts.h). One call has several of these; it may come twice.
+ * the region's gates (ps/region/region_chunks.h). One call has several of these; it may come twice.
  * Owns:    a message its list, of buffers one reference each.
  * Threads: values. Errors: none. */
 #ifndef NET_WIRE_GATE_H

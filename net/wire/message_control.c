@@ -1,5 +1,5 @@
 /* net/wire/message_control.c - see message.h: what servers tell each other. The phases on the wire
- * are those of ps/service/writer.h, number for number. */
+ * are those of ps/service/checkpoint_writer.h, number for number. */
 #include "net/wire/message.h"
 #include "net/wire/message_impl.h"
 #include <stdio.h>

@@ -8,11 +8,11 @@
 
 _Static_assert((int)SAMPLES_MAX_LIST == (int)RESTORE_MAX_SAMPLES, "what is written is read again");
 
-enum status ps_snapshot_write(const struct checkpoint_shard_file *cp,
-                              const struct ps_snapshot *from, struct safetensors_written *out)
+enum status snapshot_file_write(const struct checkpoint_shard_file *cp, const struct snapshot *from,
+                                struct safetensors_written *out)
 {
     int n;
-    const struct ps_snapshot_chunk *held = ps_snapshot_chunks(from, &n);
+    const struct snapshot_chunk *held = snapshot_chunks(from, &n);
     struct checkpoint_shard_chunk *list = calloc((size_t)n + 1, sizeof *list);
     if (!list) {
         LOG_E("checkpoint at step %" PRId64 ": out of memory for a list of %d chunks", cp->step, n);

@@ -5,7 +5,7 @@
 #include "checkpoint/shard_file.h"
 #include "ps/store/snapshot.h"
 
-enum status ps_snapshot_write(const struct checkpoint_shard_file *cp,
-                              const struct ps_snapshot *from, struct safetensors_written *out);
+enum status snapshot_file_write(const struct checkpoint_shard_file *cp, const struct snapshot *from,
+                                struct safetensors_written *out);
 
 #endif

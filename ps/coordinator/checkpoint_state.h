@@ -4,12 +4,12 @@
 #define PS_COORDINATOR_CHECKPOINT_STATE_H
 #include <stdint.h>
 
-enum checkpoint_phase { CKPT_IDLE, CKPT_ORDERED, CKPT_MANIFEST };
-enum checkpoint_why { WHY_STEPS, WHY_TIME, WHY_ASKED, WHY_BEST, WHY_LAST };
+enum checkpoint_schedule_phase { SCHEDULE_IDLE, SCHEDULE_ORDERED, SCHEDULE_MANIFEST };
+enum checkpoint_schedule_why { WHY_STEPS, WHY_TIME, WHY_ASKED, WHY_BEST, WHY_LAST };
 
-struct coord_checkpoint {
-    enum checkpoint_phase phase;
-    enum checkpoint_why why;
+struct checkpoint_schedule {
+    enum checkpoint_schedule_phase phase;
+    enum checkpoint_schedule_why why;
     int taken; /* all servers have its chunks: it does not depend on the generation any more */
     uint64_t order, generation;
     int64_t step, last_step; /* being made; made last, -1: none */

@@ -4,27 +4,29 @@
 #include <stdio.h>
 
 /* Of the plan in force; or one that has no place there, but still chunks that others need. */
-static int slot_of(const struct coord *c, int number)
+static int slot_of(const struct coordinator_state *c, int number)
 {
     for (int i = 0; i < c->n_slots; i++)
-        if (coord_servers(c)[i].number == number && coord_servers(c)[i].life != LIFE_NONE)
+        if (coordinator_servers(c)[i].number == number &&
+            coordinator_servers(c)[i].life != LIFE_NONE)
             return i;
     for (int i = 0; i < c->n_slots; i++) {
-        const struct coord_server_state *s = &coord_servers(c)[i];
+        const struct coordinator_server *s = &coordinator_servers(c)[i];
         if (s->life != LIFE_NONE && s->number < 0 && s->held && s->held_number == number)
             return i;
     }
     return -1;
 }
 
-static int is_member(const struct coord *c, int index)
+static int is_member(const struct coordinator_state *c, int index)
 {
-    return index >= 0 && index < c->max_workers && c->generation && coord_workers(c)[index].in_plan;
+    return index >= 0 && index < c->max_workers && c->generation &&
+           coordinator_workers(c)[index].in_plan;
 }
 
-static void remove_worker(struct coord *c, int index)
+static void remove_worker(struct coordinator_state *c, int index)
 {
-    struct coord_worker *w = &coord_workers(c)[index];
+    struct coordinator_worker *w = &coordinator_workers(c)[index];
     if (w->incarnation)
         w->removed = w->incarnation;
     else
@@ -33,7 +35,7 @@ static void remove_worker(struct coord *c, int index)
 
 /* It is to go already, and its chunks have been on their way for a while: who asks once more does
  * not want to wait for them. */
-static int is_too_slow(const struct coord *c, const struct coord_server_state *s)
+static int is_too_slow(const struct coordinator_state *c, const struct coordinator_server *s)
 {
     return (s->leaving || s->drained) && s->held && s->held == s->incarnation &&
            c->phase == PHASE_BEGINNING && c->plan_source == PLAN_MEMORY &&
@@ -41,32 +43,32 @@ static int is_too_slow(const struct coord *c, const struct coord_server_state *s
 }
 
 /* A server that is silent as it is asked for is taken for gone: the operator has looked. */
-static void drain(struct coord *c, int number)
+static void drain(struct coordinator_state *c, int number)
 {
-    struct coord_server_state *s = &coord_servers(c)[slot_of(c, number)];
-    s->forgotten = coord_server_is_silent(c, s, SILENT_MS);
+    struct coordinator_server *s = &coordinator_servers(c)[slot_of(c, number)];
+    s->forgotten = server_registry_is_silent(c, s, SILENT_MS);
     s->given_up |= !s->forgotten && is_too_slow(c, s);
     s->drained = 1;
 }
 
-void coord_command(struct coord *c, const struct coord_event *e)
+void coordinator_command_begin(struct coordinator_state *c, const struct coordinator_event *e)
 {
     switch (e->command.what) {
-    case COORD_CHECKPOINT:
+    case COORDINATOR_CHECKPOINT:
         c->ckpt.wanted++;
         break;
-    case COORD_REMOVE_WORKER:
+    case COORDINATOR_REMOVE_WORKER:
         if (is_member(c, e->command.index))
             remove_worker(c, e->command.index);
         break;
-    case COORD_DRAIN_SERVER:
+    case COORDINATOR_DRAIN_SERVER:
         if (e->command.index > 0 && slot_of(c, e->command.index) >= 0)
             drain(c, e->command.index);
         break;
-    case COORD_STOP_JOB:
+    case COORDINATOR_STOP_JOB:
         c->stop_asked = 1;
         break;
-    case COORD_FINISH:
+    case COORDINATOR_FINISH:
         if (!c->finishing)
             c->finish_at = c->awake + FINISH_MS * MS;
         c->finishing = 1;
@@ -75,9 +77,9 @@ void coord_command(struct coord *c, const struct coord_event *e)
 }
 
 /* Writes what a stop does. Returns false where there is nothing to stop. */
-static bool stop_text(const struct coord *c, char *text, size_t bytes)
+static bool stop_text(const struct coordinator_state *c, char *text, size_t bytes)
 {
-    bool has_job = c->generation && !coord_all_done(c);
+    bool has_job = c->generation && !reconfigure_all_done(c);
     const char *what =
         has_job && c->serves ? "the job ends at the step where it is, or, if no worker is left, "
                                "where the next one joins; its workers exit, and its servers, which "
@@ -90,14 +92,14 @@ static bool stop_text(const struct coord *c, char *text, size_t bytes)
     return has_job || !c->serves;
 }
 
-int coord_command_text(const struct coord *c, enum coord_command what, int index, char *text,
-                       size_t bytes)
+int coordinator_command_text(const struct coordinator_state *c, enum coordinator_command_kind what,
+                             int index, char *text, size_t bytes)
 {
-    if (what == COORD_STOP_JOB)
+    if (what == COORDINATOR_STOP_JOB)
         return stop_text(c, text, bytes);
-    int slot = what == COORD_DRAIN_SERVER && index > 0 ? slot_of(c, index) : -1;
-    if (what == COORD_REMOVE_WORKER && is_member(c, index)) {
-        const struct coord_worker *w = &coord_workers(c)[index];
+    int slot = what == COORDINATOR_DRAIN_SERVER && index > 0 ? slot_of(c, index) : -1;
+    if (what == COORDINATOR_REMOVE_WORKER && is_member(c, index)) {
+        const struct coordinator_worker *w = &coordinator_workers(c)[index];
         snprintf(text, bytes,
                  w->remove || (w->removed && w->removed == w->incarnation)
                      ? "worker %d is on its way out"
@@ -105,13 +107,13 @@ int coord_command_text(const struct coord *c, enum coord_command what, int index
                  index);
         return 1;
     }
-    if (what == COORD_REMOVE_WORKER) {
+    if (what == COORDINATOR_REMOVE_WORKER) {
         snprintf(text, bytes, "there is no worker %d in the job", index);
         return 0;
     }
     if (slot >= 0) {
-        const struct coord_server_state *s = &coord_servers(c)[slot];
-        if (coord_server_is_silent(c, s, SILENT_MS))
+        const struct coordinator_server *s = &coordinator_servers(c)[slot];
+        if (server_registry_is_silent(c, s, SILENT_MS))
             snprintf(text, bytes,
                      "ps:%d (%.150s) has not been heard of for %d s and is taken for gone", index,
                      s->address, (int)((c->awake - s->heard) / (1000 * MS)));

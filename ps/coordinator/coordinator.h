@@ -26,9 +26,9 @@
 #include "ps/coordinator/coordinator_values.h"
 #include <stddef.h>
 
-enum { COORD_MAX_ACTIONS = 64, COORD_ADDRESS_BYTES = 96 };
+enum { COORDINATOR_MAX_ACTIONS = 64, COORDINATOR_ADDRESS_BYTES = 96 };
 
-struct coord_start {
+struct coordinator_start {
     uint64_t incarnation;        /* of this process, random, not 0 */
     const char *address;         /* of ps 0 */
     const struct hosts *servers; /* of the job as it begins, ps 0 first */
@@ -40,19 +40,19 @@ struct coord_start {
     int64_t last_step;           /* of the checkpoint to resume from; -1: there is none */
     int has_all_steps;           /* it is of its job's last step */
     int64_t done_ms; /* > 0: this process was started anew; such a job is done if nobody comes */
-    struct coord_best best; /* of the folder */
+    struct best_evaluation best; /* of the folder */
 };
 
-enum coord_command {
-    COORD_CHECKPOINT,
-    COORD_REMOVE_WORKER,
-    COORD_DRAIN_SERVER,
-    COORD_STOP_JOB, /* the job ends where it is */
-    COORD_FINISH    /* this process ends */
+enum coordinator_command_kind {
+    COORDINATOR_CHECKPOINT,
+    COORDINATOR_REMOVE_WORKER,
+    COORDINATOR_DRAIN_SERVER,
+    COORDINATOR_STOP_JOB, /* the job ends where it is */
+    COORDINATOR_FINISH    /* this process ends */
 };
 
 /* X(name): what can happen. */
-#define COORD_EVENTS(X)                                                                            \
+#define COORDINATOR_EVENTS(X)                                                                      \
     X(START)     /* first, once */                                                                 \
     X(TIMER)     /* time has passed */                                                             \
     X(CONTROL)   /* a server's whole state; `call` waits for the answer */                         \
@@ -63,20 +63,20 @@ enum coord_command {
     X(DISK)      /* the order `op` has ended */                                                    \
     X(PLANNED)   /* the plan `op` was made, or could not be */                                     \
     X(EVALUATED) /* a worker has evaluated the validation data, or a part of them */
-enum coord_event_kind {
-#define X(name) COORD_##name,
-    COORD_EVENTS(X)
+enum coordinator_event_kind {
+#define X(name) COORDINATOR_##name,
+    COORDINATOR_EVENTS(X)
 #undef X
 };
 
-struct coord_event {
-    enum coord_event_kind kind;
+struct coordinator_event {
+    enum coordinator_event_kind kind;
     int64_t lowest, highest; /* of every event: versions of ps 0's own store, as net_control has */
     uint64_t call;           /* CONTROL, CLOSED */
     uint32_t op;             /* DISK, PLANNED */
     enum status st;          /* likewise */
     union {                  /* what is pointed to is borrowed for the step */
-        const struct coord_start *start;
+        const struct coordinator_start *start;
         const struct net_control *control;
         const struct net_evaluation *evaluation;
         struct {
@@ -89,10 +89,10 @@ struct coord_event {
         struct {
             uint64_t generation, claim; /* of ps 0's store; highest as above, of any worker */
             int n;
-            const struct coord_worker_state *worker;
+            const struct coordinator_worker_event *worker;
         } workers;
         struct {
-            enum coord_command what;
+            enum coordinator_command_kind what;
             int index;
         } command;
         struct {
@@ -102,49 +102,49 @@ struct coord_event {
     };
 };
 
-enum coord_disk { DISK_EPOCH, DISK_FIND, DISK_MANIFEST, DISK_SWEEP, DISK_BEST, DISK_OWNER };
+enum disk_task { DISK_EPOCH, DISK_FIND, DISK_MANIFEST, DISK_SWEEP, DISK_BEST, DISK_OWNER };
 
 /* X(name): what is to be done. */
-#define COORD_ACTIONS(X)                                                                           \
-    X(REPLY)     /* to `call`; coord_fill_reply at once */                                         \
-    X(PLAN)      /* make coord_next_plan's, then PLANNED; if made, it is in force */               \
+#define COORDINATOR_ACTIONS(X)                                                                     \
+    X(REPLY)     /* to `call`; coordinator_view_fill_reply at once */                              \
+    X(PLAN)      /* make coordinator_view_next_plan's, then PLANNED; if made, it is in force */    \
     X(DISK)      /* begin the order, then DISK; nothing waits for it */                            \
     X(HOLD_LAST) /* ps 0's store: the last version is held back (arg 1), or not (0) */             \
     X(LINE)      /* log it */                                                                      \
-    X(FAILED)    /* all workers ended with an error: COORD_FINISH, and end so, too */              \
+    X(FAILED)    /* all workers ended with an error: COORDINATOR_FINISH, and end so, too */        \
     X(FENCED) /* another ps 0 has taken its place (arg 0), or may have: this process is to end */  \
     X(DONE)   /* nobody is left to end the job, which has all its steps */                         \
-    X(FINISHED) /* what COORD_FINISH asked for is done, or given up */
-enum coord_action_kind {
+    X(FINISHED) /* what COORDINATOR_FINISH asked for is done, or given up */
+enum coordinator_action_kind {
 #define X(name) ACT_##name,
-    COORD_ACTIONS(X)
+    COORDINATOR_ACTIONS(X)
 #undef X
 };
 
-struct coord_action {
-    enum coord_action_kind kind;
-    uint32_t op;          /* PLAN, DISK */
-    enum coord_disk disk; /* DISK */
-    uint64_t call;        /* REPLY: 0 is never given */
-    int server, arg;      /* REPLY: the server's slot, -1: refused; HOLD_LAST, FENCED */
-    uint64_t value;   /* DISK_EPOCH: to be recorded; DISK_FIND: older than that plan's; 0: any */
-    const char *text; /* REPLY: why it is refused, or (arg 1) to come later; static; or NULL */
-    struct coord_line line;
+struct coordinator_action {
+    enum coordinator_action_kind kind;
+    uint32_t op;         /* PLAN, DISK */
+    enum disk_task disk; /* DISK */
+    uint64_t call;       /* REPLY: 0 is never given */
+    int server, arg;     /* REPLY: the server's slot, -1: refused; HOLD_LAST, FENCED */
+    uint64_t value;      /* DISK_EPOCH: to be recorded; DISK_FIND: older than that plan's; 0: any */
+    const char *text;    /* REPLY: why it is refused, or (arg 1) to come later; static; or NULL */
+    struct coordinator_line line;
 };
 
-struct coord_out {
+struct coordinator_out {
     int n;
     int64_t wake_ns; /* TIMER is wanted then, at the latest; INT64_MAX: never */
-    struct coord_action act[COORD_MAX_ACTIONS];
+    struct coordinator_action act[COORDINATOR_MAX_ACTIONS];
 };
 
-struct coord;
-size_t coord_bytes(int max_servers, int max_workers);
-void coord_init(struct coord *c, int max_servers, int max_workers); /* of so many bytes */
+struct coordinator_state;
+size_t coordinator_bytes(int max_servers, int max_workers); /* that init is given */
+void coordinator_init(struct coordinator_state *c, int max_servers, int max_workers);
 /* now_ns: monotonic, never falls. `out` is the caller's. Where it is full, the rest is said by the
  * next step, which wake_ns asks for at once. */
-void coord_step(struct coord *c, const struct coord_event *e, int64_t now_ns,
-                struct coord_out *out);
+void coordinator_step(struct coordinator_state *c, const struct coordinator_event *e,
+                      int64_t now_ns, struct coordinator_out *out);
 /* What the actions of the last step refer to, and what others want to know: coordinator_view.h. */
 
 #endif

@@ -21,20 +21,20 @@ enum {
     MEMORY_MS = 50, /* retry interval after a failed allocation */
 };
 
-static void free_order(struct coord_disk_order *o)
+static void free_order(struct coordinator_disk_request *o)
 {
     free(o->files);
     free(o->own);
     free(o->trained_on);
-    coord_folders_free(&o->folders);
+    coordinator_folders_free(&o->folders);
     net_plan_free(o->plan);
 }
 
-void coordinator_disk_post(struct coordinator_disk *d, const struct coord_mail *m,
+void coordinator_disk_post(struct coordinator_disk *d, const struct coordinator_mail *m,
                            struct checkpoint_restore *found, const char *name)
 {
     pthread_mutex_lock(&d->lock);
-    struct coordinator *l = d->l;
+    struct coordinator_shell *l = d->l;
     if (l) {
         pthread_mutex_lock(&l->lock);
         if (name) {
@@ -43,7 +43,7 @@ void coordinator_disk_post(struct coordinator_disk *d, const struct coord_mail *
             found = before; /* closed below: that may take long */
             snprintf(l->disk_name, sizeof l->disk_name, "%s", name);
         }
-        coordinator_post(l, m);
+        coordinator_shell_post(l, m);
         pthread_mutex_unlock(&l->lock);
     }
     pthread_mutex_unlock(&d->lock);
@@ -65,9 +65,9 @@ static void know_folder(struct coordinator_disk *d)
     pthread_mutex_unlock(&d->lock);
 }
 
-static void record_epoch(struct coordinator_disk *d, struct coord_disk_order *o)
+static void record_epoch(struct coordinator_disk *d, struct coordinator_disk_request *o)
 {
-    struct coord_mail m = {.kind = COORD_DISK, .op = o->op};
+    struct coordinator_mail m = {.kind = COORDINATOR_DISK, .op = o->op};
     m.st = d->lease.epoch ? checkpoint_folder_still_owner(d->folder, &d->lease) : ST_OK;
     if (m.st == ST_OK)
         m.st =
@@ -75,7 +75,7 @@ static void record_epoch(struct coordinator_disk *d, struct coord_disk_order *o)
     m.epoch = d->lease.epoch;
     if (m.st == ST_OK && d->first_epoch == 0) {
         d->first_epoch = d->lease.epoch;
-        coordinator_disk_look(d, o); /* the owner so far may have written a newer one */
+        coordinator_find_first(d, o); /* the owner so far may have written a newer one */
     }
     if (m.st == ST_OK)
         know_folder(d);
@@ -95,27 +95,28 @@ static int wait_until(void *ctx, int64_t until_ns)
 
 /* A manifest may come late: when the next plan is of an older checkpoint, which servers read until
  * they are in its generation, or when that was found and is about to be planned. */
-static void spare(struct coordinator_disk *d, struct checkpoint_sweep *sweep)
+static void spare_checkpoints(struct coordinator_disk *d, struct checkpoint_sweep *sweep_folder)
 {
     pthread_mutex_lock(&d->lock);
-    struct coordinator *l = d->l;
+    struct coordinator_shell *l = d->l;
     if (l) {
         pthread_mutex_lock(&l->lock);
         const struct net_plan *p = l->plan;
-        if (p && p->source == PLAN_CHECKPOINT && coord_settled(l->state) != p->generation) {
+        if (p && p->source == PLAN_CHECKPOINT &&
+            coordinator_view_settled(l->state) != p->generation) {
             char name[CONTROL_TEXT_BYTES];
             struct checkpoint_name is;
             const char *mark = strstr(p->restore, PLAN_RESTORE_MARK);
             snprintf(name, sizeof name, "%.*s",
                      (int)(mark ? (size_t)(mark - p->restore) : strlen(p->restore)), p->restore);
             checkpoint_name_parse(name, &is);
-            sweep->base = is.id;
+            sweep_folder->base = is.id;
             if (is.id.generation == 0) /* of epoch 0: the name does not tell which */
-                sweep->keep = 0;
+                sweep_folder->keep = 0;
         }
         if (l->disk_found) {
             const struct checkpoint_manifest *m = checkpoint_restore_manifest(l->disk_found);
-            sweep->found = (struct checkpoint_id){m->generation, m->step};
+            sweep_folder->found = (struct checkpoint_id){m->generation, m->step};
         }
         pthread_mutex_unlock(&l->lock);
     }
@@ -134,7 +135,8 @@ static enum status put_manifest(const char *folder, struct checkpoint_manifest *
     return st;
 }
 
-static enum status write_manifest(struct coordinator_disk *d, const struct coord_disk_order *o)
+static enum status write_manifest(struct coordinator_disk *d,
+                                  const struct coordinator_disk_request *o)
 {
     const struct net_plan *p = o->plan;
     enum status st = ST_OK;
@@ -161,7 +163,7 @@ static enum status write_manifest(struct coordinator_disk *d, const struct coord
     }
     const struct checkpoint_folder_check check = {
         .here = here, .deadline_ns = clock_deadline_ns(CHECK_MS), .wait = wait_until, .ctx = d};
-    struct checkpoint_sweep sweep = {
+    struct checkpoint_sweep sweep_folder = {
         .owner = &d->lease, .keep = d->keep, .writing = {p->generation, o->step}};
     st = here ? checkpoint_folder_check_files(d->folder, &m, &check, why) : ST_NOMEM;
     free(here);
@@ -177,42 +179,43 @@ static enum status write_manifest(struct coordinator_disk *d, const struct coord
         LOG_I("checkpoint at step %" PRId64 ": %s, %.1f MB", o->step, d->folder, bytes * 1e-6);
     if (st == ST_OK)
         know_folder(d);
-    spare(d, &sweep);
-    if (st != ST_REFUSED && checkpoint_retention_sweep(d->folder, &sweep) != ST_OK)
+    spare_checkpoints(d, &sweep_folder);
+    if (st != ST_REFUSED && checkpoint_retention_sweep(d->folder, &sweep_folder) != ST_OK)
         LOG_W("checkpoint at step %" PRId64 ": its folder %s could not be tidied up", o->step,
               d->folder);
     return st;
 }
 
 /* No manifest goes: there is no newer one in its place. */
-static enum status sweep(struct coordinator_disk *d, const struct coord_disk_order *o)
+static enum status sweep_folder(struct coordinator_disk *d,
+                                const struct coordinator_disk_request *o)
 {
-    const struct checkpoint_sweep sweep = {.owner = &d->lease,
-                                           .given_up = {o->generation, o->step}};
-    return checkpoint_retention_sweep(d->folder, &sweep);
+    const struct checkpoint_sweep sweep_folder = {.owner = &d->lease,
+                                                  .given_up = {o->generation, o->step}};
+    return checkpoint_retention_sweep(d->folder, &sweep_folder);
 }
 
 /* The one that was so far goes as any other. */
-static enum status record_best(struct coordinator_disk *d, const struct coord_disk_order *o)
+static enum status record_best(struct coordinator_disk *d, const struct coordinator_disk_request *o)
 {
-    struct checkpoint_sweep sweep = {
+    struct checkpoint_sweep sweep_folder = {
         .owner = &d->lease, .keep = d->keep, .writing = {o->best.generation, o->best.step}};
     enum status st = checkpoint_folder_still_owner(d->folder, &d->lease);
     if (st == ST_OK)
-        st = coordinator_record_best(d->folder, &o->best);
-    spare(d, &sweep);
-    if (st == ST_OK && checkpoint_retention_sweep(d->folder, &sweep) != ST_OK)
+        st = coordinator_evaluation_record_best(d->folder, &o->best);
+    spare_checkpoints(d, &sweep_folder);
+    if (st == ST_OK && checkpoint_retention_sweep(d->folder, &sweep_folder) != ST_OK)
         LOG_W("%s: it could not be tidied up", d->folder);
     return st;
 }
 
 /* For those whose folders are their own: what they may not remove. From a folder in which
  * something failed, or that is another now, nothing is concluded. */
-static void tell_kept(struct coordinator_disk *d, const struct coord_disk_order *o,
-                      enum status made)
+static void report_kept(struct coordinator_disk *d, const struct coordinator_disk_request *o,
+                        enum status made)
 {
     struct checkpoint_manifest_place *list = NULL;
-    struct coord_saved kept = {.known = 1};
+    struct coordinator_saved kept = {.known = 1};
     int n = 0;
     if (!o->lists || made != ST_OK ||
         checkpoint_retention_list_of(d->folder, d->folder_id, &list, &n) != ST_OK)
@@ -273,19 +276,19 @@ static void keep_servers(struct coordinator_disk *d, char *servers, enum status 
     d->servers_at_ns = st == ST_REFUSED ? INT64_MAX : clock_deadline_ns(RECORD_MS);
 }
 
-static void carry_out(struct coordinator_disk *d, struct coord_disk_order *o)
+static void carry_out(struct coordinator_disk *d, struct coordinator_disk_request *o)
 {
-    struct coord_mail m = {.kind = COORD_DISK, .op = o->op, .step = o->step};
+    struct coordinator_mail m = {.kind = COORDINATOR_DISK, .op = o->op, .step = o->step};
     if (o->searches) {
-        coordinator_disk_look(d, o);
+        coordinator_find_first(d, o);
     } else if (o->what == DISK_EPOCH) {
         record_epoch(d, o);
     } else if (o->what == DISK_FIND) {
-        coordinator_disk_find(d, o);
+        coordinator_find_next(d, o);
     } else if (o->what == DISK_SWEEP) {
-        m.st = sweep(d, o);
+        m.st = sweep_folder(d, o);
         m.step = -1;
-        tell_kept(d, o, m.st);
+        report_kept(d, o, m.st);
         coordinator_disk_post(d, &m, NULL, NULL);
     } else if (o->what == DISK_OWNER) {
         m.st = verify_owner(d);
@@ -293,11 +296,11 @@ static void carry_out(struct coordinator_disk *d, struct coord_disk_order *o)
         coordinator_disk_post(d, &m, NULL, NULL);
     } else if (o->what == DISK_BEST) {
         m.st = record_best(d, o);
-        tell_kept(d, o, m.st);
+        report_kept(d, o, m.st);
         coordinator_disk_post(d, &m, NULL, NULL);
     } else {
         m.st = write_manifest(d, o);
-        tell_kept(d, o, m.st);
+        report_kept(d, o, m.st);
         coordinator_disk_post(d, &m, NULL, NULL);
     }
     free_order(o);
@@ -314,7 +317,7 @@ static void *disk_main(void *arg)
             continue;
         }
         char *servers = is_due ? d->servers : NULL;
-        struct coord_disk_order o = d->order[0];
+        struct coordinator_disk_request o = d->order[0];
         enum status st = ST_OK;
         int failed_before = d->servers_failed;
         if (is_due)
@@ -341,7 +344,7 @@ static void *disk_main(void *arg)
 }
 
 /* Given. 0: the lane is full; it is freed. */
-static int put(struct coordinator_disk *d, struct coord_disk_order *o)
+static int put_order(struct coordinator_disk *d, struct coordinator_disk_request *o)
 {
     pthread_mutex_lock(&d->lock);
     int room = d->n < COORDINATOR_DISK_ORDERS;
@@ -355,11 +358,11 @@ static int put(struct coordinator_disk *d, struct coord_disk_order *o)
 }
 
 /* What the manifest says, copied: the plan may be gone when the disk is ready. */
-static enum status fill_manifest(struct coordinator *l, struct coord_disk_order *o)
+static enum status fill_manifest(struct coordinator_shell *l, struct coordinator_disk_request *o)
 {
-    struct coord_manifest_view v;
+    struct coordinator_manifest_view v;
     enum status st = ST_OK;
-    coord_manifest(l->state, &v);
+    coordinator_view_manifest(l->state, &v);
     const struct net_plan *p = coordinator_plan_of(l, v.generation);
     o->step = v.step;
     o->n_files = v.n_files;
@@ -370,59 +373,60 @@ static enum status fill_manifest(struct coordinator *l, struct coord_disk_order 
     o->own = calloc((size_t)v.n_files + 1, sizeof *o->own);
     TRY(o->own ? ST_OK : ST_NOMEM);
     for (int i = 0; i < v.n_files; i++) {
-        const struct coord_folder *at = coord_folders_at(&l->folders, p->servers.addr[i]);
+        const struct coordinator_folder *at =
+            coordinator_folders_at(&l->folders, p->servers.addr[i]);
         o->files[i] = (struct safetensors_written){v.file[i].bytes, v.file[i].crc32c};
         if (i > 0 && at && at->is_own)
             memcpy(o->own[i], at->id, sizeof o->own[i]);
     }
-    TRY(ps_service_trained_on(l->cfg.service, &o->trained_on));
-    coordinator_keep(l, v.generation, v.step);
+    TRY(join_trained_on(l->cfg.service, &o->trained_on));
+    coordinator_folders_keep(l, v.generation, v.step);
     if (l->cfg.region)
         l->cfg.region->parent_at(l->cfg.region->ctx, v.generation, v.step, &o->parent);
 done:
     return st;
 }
 
-static void fill_sweep(const struct coordinator *l, struct coord_disk_order *o)
+static void fill_sweep(const struct coordinator_shell *l, struct coordinator_disk_request *o)
 {
-    struct coord_manifest_view v;
-    coord_manifest(l->state, &v);
+    struct coordinator_manifest_view v;
+    coordinator_view_manifest(l->state, &v);
     o->generation = v.generation;
     o->step = v.step;
 }
 
-void coordinator_disk_order(struct coordinator *l, const struct coord_action *a)
+void coordinator_disk_order(struct coordinator_shell *l, const struct coordinator_action *a)
 {
-    struct coord_disk_order o = {.op = a->op, .what = a->disk, .epoch = a->value};
-    struct coord_mail failed = {.kind = COORD_DISK, .op = a->op, .st = ST_OK};
+    struct coordinator_disk_request o = {.op = a->op, .what = a->disk, .epoch = a->value};
+    struct coordinator_mail failed = {.kind = COORDINATOR_DISK, .op = a->op, .st = ST_OK};
     if (a->disk == DISK_MANIFEST)
         failed.st = fill_manifest(l, &o);
     if (a->disk == DISK_SWEEP)
         fill_sweep(l, &o);
     if (a->disk == DISK_BEST)
-        coord_new_best(l->state, &o.best);
+        evaluation_new_best(l->state, &o.best);
     if (a->disk == DISK_FIND) {
-        o.before = coordinator_checkpoint_of(l, a->value);
+        o.before = coordinator_plan_checkpoint(l, a->value);
         failed.st = coordinator_folders_copy(l, &o.folders);
     }
-    o.lists = coord_folders_any_own(&l->folders);
+    o.lists = coordinator_folders_any_own(&l->folders);
     failed.step = o.step;
     if (failed.st != ST_OK)
         free_order(&o);
-    else if (!put(l->disk, &o))
+    else if (!put_order(l->disk, &o))
         failed.st = ST_BUSY;
     if (failed.st == ST_OK)
         return;
     pthread_mutex_lock(&l->lock);
-    coordinator_post(l, &failed);
+    coordinator_shell_post(l, &failed);
     pthread_mutex_unlock(&l->lock);
 }
 
-void coordinator_disk_search(struct coordinator *l)
+void coordinator_disk_search(struct coordinator_shell *l)
 {
-    struct coord_disk_order o = {.searches = 1};
+    struct coordinator_disk_request o = {.searches = 1};
     if (coordinator_folders_copy(l, &o.folders) == ST_OK)
-        put(l->disk, &o);
+        put_order(l->disk, &o);
 }
 
 static void print_list(FILE *f, const struct hosts *h)
@@ -433,7 +437,7 @@ static void print_list(FILE *f, const struct hosts *h)
 }
 
 /* Returns the text of the file, or NULL if there is no memory for it. */
-static char *servers_text(const struct coordinator *l, const struct hosts *servers)
+static char *servers_text(const struct coordinator_shell *l, const struct hosts *servers)
 {
     char *text = NULL;
     size_t bytes = 0;
@@ -448,7 +452,7 @@ static char *servers_text(const struct coordinator *l, const struct hosts *serve
     return NULL;
 }
 
-void coordinator_disk_servers(struct coordinator *l, const struct hosts *servers)
+void coordinator_disk_servers(struct coordinator_shell *l, const struct hosts *servers)
 {
     struct coordinator_disk *d = l->disk;
     char *text, *older;
@@ -469,7 +473,7 @@ void coordinator_disk_servers(struct coordinator *l, const struct hosts *servers
     free(older);
 }
 
-int coordinator_disk_records_servers(struct coordinator *l, const char *drained)
+int coordinator_disk_records_servers(struct coordinator_shell *l, const char *drained)
 {
     struct coordinator_disk *d = l->disk;
     if (!d)
@@ -491,7 +495,7 @@ int coordinator_disk_records_servers(struct coordinator *l, const char *drained)
     return records;
 }
 
-enum status coordinator_disk_create(struct coordinator *l)
+enum status coordinator_disk_create(struct coordinator_shell *l)
 {
     struct coordinator_disk *d = calloc(1, sizeof *d);
     if (!d)
@@ -512,7 +516,7 @@ enum status coordinator_disk_create(struct coordinator *l)
     return ST_OK;
 }
 
-enum status coordinator_disk_start(struct coordinator *l)
+enum status coordinator_disk_start(struct coordinator_shell *l)
 {
     int err = pthread_create(&l->disk_thread, NULL, disk_main, l->disk);
     l->has_disk_thread = err == 0;
@@ -521,7 +525,7 @@ enum status coordinator_disk_start(struct coordinator *l)
     return err ? ST_NOMEM : ST_OK;
 }
 
-void coordinator_disk_destroy(struct coordinator *l)
+void coordinator_disk_destroy(struct coordinator_shell *l)
 {
     struct coordinator_disk *d = l->disk;
     int64_t deadline = clock_deadline_ns(LEAVE_MS);

@@ -7,11 +7,11 @@
 
 /* What the disk's thread alone uses, but for what `lock` guards. */
 struct coordinator_disk {
-    struct coordinator *l; /* NULL: it has gone, nothing is posted any more; under the lock */
+    struct coordinator_shell *l; /* NULL: it has gone, nothing is posted any more; under the lock */
     pthread_mutex_t lock;
     pthread_cond_t wake;
     int n, stopping, busy;
-    struct coord_disk_order order[COORDINATOR_DISK_ORDERS];
+    struct coordinator_disk_request order[COORDINATOR_DISK_ORDERS];
     char *servers;         /* newest list of servers that is not recorded yet; NULL: none */
     int64_t servers_at_ns; /* from then on the list is recorded, before any order */
     int servers_failed;    /* recording this list has failed before */
@@ -28,11 +28,11 @@ struct coordinator_disk {
 
 /* Posts the result of an order to the coordinator, if that still exists. After a search: `name` and
  * `found` (NULL: no checkpoint), which this function takes over; else name is NULL. */
-void coordinator_disk_post(struct coordinator_disk *d, const struct coord_mail *m,
+void coordinator_disk_post(struct coordinator_disk *d, const struct coordinator_mail *m,
                            struct checkpoint_restore *found, const char *name);
 /* Looks for what a first job can go on from. */
-void coordinator_disk_look(struct coordinator_disk *d, struct coord_disk_order *o);
+void coordinator_find_first(struct coordinator_disk *d, struct coordinator_disk_request *o);
 /* Looks for what the next generation goes on from, as the order says. */
-void coordinator_disk_find(struct coordinator_disk *d, struct coord_disk_order *o);
+void coordinator_find_next(struct coordinator_disk *d, struct coordinator_disk_request *o);
 
 #endif

@@ -13,10 +13,10 @@ enum { FAILED_MS = 10000 };
 
 /* Finds the newest checkpoint, or the newest before the one that is damaged where a server reads
  * it; with --restore none of a life before this one's, but what it names. */
-static enum status find(struct coordinator_disk *d, struct coord_disk_order *o,
+static enum status find(struct coordinator_disk *d, struct coordinator_disk_request *o,
                         struct checkpoint_restore **out, const char **mark)
 {
-    const struct checkpoint_elsewhere elsewhere = {coord_folders_has, &o->folders};
+    const struct checkpoint_elsewhere elsewhere = {coordinator_folders_has, &o->folders};
     const struct checkpoint_restore_query older = {
         .folder = d->folder, .before = o->before, .whole = 1, .elsewhere = &elsewhere};
     int passes = o->before.generation > 0;
@@ -49,12 +49,12 @@ static enum status find(struct coordinator_disk *d, struct coord_disk_order *o,
     return st == ST_NOT_FOUND ? ST_IO : st; /* it was there */
 }
 
-static int is_early(const struct coordinator_disk *d, const struct coord_disk_order *o)
+static int is_early(const struct coordinator_disk *d, const struct coordinator_disk_request *o)
 {
     return o->folders.version == d->failed_version && clock_now_ns() < d->failed_until_ns;
 }
 
-static void note_failure(struct coordinator_disk *d, const struct coord_disk_order *o,
+static void note_failure(struct coordinator_disk *d, const struct coordinator_disk_request *o,
                          enum status st)
 {
     int failed = st != ST_OK && st != ST_NOT_FOUND && st != ST_BUSY;
@@ -64,7 +64,7 @@ static void note_failure(struct coordinator_disk *d, const struct coord_disk_ord
 }
 
 /* As find; what could not be used just now is not read again, nor said. */
-static enum status find_again(struct coordinator_disk *d, struct coord_disk_order *o,
+static enum status find_again(struct coordinator_disk *d, struct coordinator_disk_request *o,
                               struct checkpoint_restore **out, const char **mark)
 {
     if (is_early(d, o))
@@ -89,9 +89,9 @@ static void search_again(struct coordinator_disk *d)
 }
 
 /* The newest that is whole takes the place of the one that is not. */
-void coordinator_disk_look(struct coordinator_disk *d, struct coord_disk_order *o)
+void coordinator_find_first(struct coordinator_disk *d, struct coordinator_disk_request *o)
 {
-    const struct checkpoint_elsewhere elsewhere = {coord_folders_has, &o->folders};
+    const struct checkpoint_elsewhere elsewhere = {coordinator_folders_has, &o->folders};
     const char *path = d->restore_path ? d->restore_path : d->folder;
     char name[MANIFEST_NAME_BYTES];
     struct checkpoint_restore *found = NULL;
@@ -107,7 +107,7 @@ void coordinator_disk_look(struct coordinator_disk *d, struct coord_disk_order *
     checkpoint_manifest_name((struct checkpoint_id){m->generation, m->step}, name);
     LOG_I("found a checkpoint at step %" PRId64 ": %s", m->step, path);
     pthread_mutex_lock(&d->lock);
-    struct coordinator *l = d->l;
+    struct coordinator_shell *l = d->l;
     if (l) {
         pthread_mutex_lock(&l->lock);
         if (!l->plan && !l->has_job) {
@@ -123,9 +123,9 @@ void coordinator_disk_look(struct coordinator_disk *d, struct coord_disk_order *
     checkpoint_restore_close(found);
 }
 
-void coordinator_disk_find(struct coordinator_disk *d, struct coord_disk_order *o)
+void coordinator_find_next(struct coordinator_disk *d, struct coordinator_disk_request *o)
 {
-    struct coord_mail m = {.kind = COORD_DISK, .op = o->op};
+    struct coordinator_mail m = {.kind = COORDINATOR_DISK, .op = o->op};
     struct checkpoint_restore *found = NULL;
     const char *mark = "";
     char name[MANIFEST_NAME_BYTES + 16] = "", file[MANIFEST_NAME_BYTES];

@@ -12,15 +12,15 @@
 
 enum { SAY_MS = 5000 };
 
-void coord_folders_free(struct coord_folders *f)
+void coordinator_folders_free(struct coordinator_folders *f)
 {
     for (int i = 0; i < f->n; i++)
         free(f->list[i].parts);
     free(f->list);
-    *f = (struct coord_folders){0};
+    *f = (struct coordinator_folders){0};
 }
 
-int coord_folders_any_own(const struct coord_folders *f)
+int coordinator_folders_any_own(const struct coordinator_folders *f)
 {
     int any = 0;
     for (int i = 0; i < f->n; i++)
@@ -28,7 +28,8 @@ int coord_folders_any_own(const struct coord_folders *f)
     return any;
 }
 
-const struct coord_folder *coord_folders_at(const struct coord_folders *f, const char *address)
+const struct coordinator_folder *coordinator_folders_at(const struct coordinator_folders *f,
+                                                        const char *address)
 {
     for (int i = 0; i < f->n; i++)
         if (f->list[i].called && strcmp(f->list[i].address, address) == 0)
@@ -36,7 +37,8 @@ const struct coord_folder *coord_folders_at(const struct coord_folders *f, const
     return NULL;
 }
 
-static int has_part(const struct coord_folder *f, const struct checkpoint_manifest *m, int file)
+static int has_part(const struct coordinator_folder *f, const struct checkpoint_manifest *m,
+                    int file)
 {
     for (int i = 0; i < f->n_parts; i++) {
         const struct net_part *p = &f->parts[i];
@@ -48,11 +50,11 @@ static int has_part(const struct coord_folder *f, const struct checkpoint_manife
     return 0;
 }
 
-enum status coord_folders_has(void *ctx, const struct checkpoint_manifest *m, int file,
-                              char why[MANIFEST_WHY_BYTES])
+enum status coordinator_folders_has(void *ctx, const struct checkpoint_manifest *m, int file,
+                                    char why[MANIFEST_WHY_BYTES])
 {
-    struct coord_folders *f = ctx;
-    const struct coord_folder *unknown = NULL;
+    struct coordinator_folders *f = ctx;
+    const struct coordinator_folder *unknown = NULL;
     char name[MANIFEST_NAME_BYTES];
     for (int i = 0; i < f->n; i++) {
         if (f->list[i].is_own && has_part(&f->list[i], m, file))
@@ -75,8 +77,8 @@ enum status coord_folders_has(void *ctx, const struct checkpoint_manifest *m, in
     return unknown ? ST_BUSY : ST_NOT_FOUND;
 }
 
-enum status coord_folders_restrict(const struct coord_folders *f, struct net_plan *p,
-                                   const struct checkpoint_restore *from, int is_named)
+enum status coordinator_folders_restrict(const struct coordinator_folders *f, struct net_plan *p,
+                                         const struct checkpoint_restore *from, int is_named)
 {
     const struct checkpoint_manifest *m = checkpoint_restore_manifest(from);
     int n = p->servers.n, all_here = 1;
@@ -87,13 +89,13 @@ enum status coord_folders_restrict(const struct coord_folders *f, struct net_pla
         all_here &= checkpoint_restore_has_file(from, i);
     for (int i = 0; i < m->n_files; i++)
         for (int k = 0; k < n; k++) {
-            const struct coord_folder *at = coord_folders_at(f, p->servers.addr[k]);
+            const struct coordinator_folder *at = coordinator_folders_at(f, p->servers.addr[k]);
             int is_own = k > 0 && at && at->is_own;
             reads[i * n + k] = checkpoint_restore_has_file(from, i)
                                    ? !is_own || (is_named && all_here)
                                    : is_own && has_part(at, m, i);
         }
-    enum status st = plan_restrict(p, m, reads);
+    enum status st = planner_restrict(p, m, reads);
     if (st == ST_NOT_FOUND)
         LOG_W("step %" PRId64 ": not all of it can be read by some server; where servers have "
               "folders of their own, they go on with those, and the same --chunk_bytes",
@@ -102,7 +104,7 @@ enum status coord_folders_restrict(const struct coord_folders *f, struct net_pla
     return st;
 }
 
-static int is_same(const struct coord_folder *f, const struct net_control *c)
+static int is_same(const struct coordinator_folder *f, const struct net_control *c)
 {
     if (!f->called || strcmp(f->address, c->address) != 0 || strcmp(f->id, c->folder) != 0 ||
         f->knows_parts != c->knows_parts || f->n_parts != c->n_parts)
@@ -117,15 +119,15 @@ static int is_same(const struct coord_folder *f, const struct net_control *c)
 }
 
 /* Under the lock. */
-static struct coord_folder *slot_of(struct coordinator *l, const char *address)
+static struct coordinator_folder *slot_of(struct coordinator_shell *l, const char *address)
 {
-    int n = coord_n_servers(l->state), slot = 0;
-    while (slot < n && strcmp(coord_server_address(l->state, slot), address) != 0)
+    int n = coordinator_view_n_servers(l->state), slot = 0;
+    while (slot < n && strcmp(coordinator_view_server_address(l->state, slot), address) != 0)
         slot++;
     if (slot == n)
         return NULL;
     if (n > l->folders.n) {
-        struct coord_folder *grown = realloc(l->folders.list, (size_t)n * sizeof *grown);
+        struct coordinator_folder *grown = realloc(l->folders.list, (size_t)n * sizeof *grown);
         if (!grown)
             return NULL;
         memset(grown + l->folders.n, 0, (size_t)(n - l->folders.n) * sizeof *grown);
@@ -135,13 +137,13 @@ static struct coord_folder *slot_of(struct coordinator *l, const char *address)
     return &l->folders.list[slot];
 }
 
-void coordinator_folders_note(struct coordinator *l, const struct net_control *c)
+void coordinator_folders_note(struct coordinator_shell *l, const struct net_control *c)
 {
     int is_new = 0;
     pthread_mutex_lock(&l->lock);
     const char *own = l->folder_id;
     int is_own = own[0] && c->folder[0] && strcmp(own, c->folder) != 0;
-    struct coord_folder *f = slot_of(l, c->address);
+    struct coordinator_folder *f = slot_of(l, c->address);
     struct net_part *parts =
         f && !is_same(f, c) ? malloc((size_t)c->n_parts * sizeof *parts + 1) : NULL;
     if (parts) { /* else its next call says it again */
@@ -149,11 +151,11 @@ void coordinator_folders_note(struct coordinator *l, const struct net_control *c
         if (c->n_parts > 0)
             memcpy(parts, c->parts, (size_t)c->n_parts * sizeof *parts);
         free(f->parts);
-        *f = (struct coord_folder){.called = 1,
-                                   .is_own = is_own,
-                                   .knows_parts = c->knows_parts,
-                                   .n_parts = c->n_parts,
-                                   .parts = parts};
+        *f = (struct coordinator_folder){.called = 1,
+                                         .is_own = is_own,
+                                         .knows_parts = c->knows_parts,
+                                         .n_parts = c->n_parts,
+                                         .parts = parts};
         snprintf(f->address, sizeof f->address, "%s", c->address);
         snprintf(f->id, sizeof f->id, "%s", c->folder);
         l->folders.version++;
@@ -167,17 +169,18 @@ void coordinator_folders_note(struct coordinator *l, const struct net_control *c
     }
 }
 
-enum status coordinator_folders_copy(const struct coordinator *l, struct coord_folders *out)
+enum status coordinator_folders_copy(const struct coordinator_shell *l,
+                                     struct coordinator_folders *out)
 {
-    int n = coord_n_servers(l->state), *slot = calloc((size_t)n + 1, sizeof *slot);
-    struct coord_folders f = {.version = l->folders.version};
+    int n = coordinator_view_n_servers(l->state), *slot = calloc((size_t)n + 1, sizeof *slot);
+    struct coordinator_folders f = {.version = l->folders.version};
     f.list = calloc((size_t)n + 1, sizeof *f.list);
     enum status st = slot && f.list ? ST_OK : ST_NOMEM;
-    int n_next = st == ST_OK ? coord_next_servers(l->state, slot) : 0;
+    int n_next = st == ST_OK ? coordinator_view_next_servers(l->state, slot) : 0;
     for (int i = 0; i < n_next && st == ST_OK; i++) {
-        const char *address = coord_server_address(l->state, slot[i]);
-        const struct coord_folder *from = coord_folders_at(&l->folders, address);
-        struct coord_folder *to = &f.list[f.n];
+        const char *address = coordinator_view_server_address(l->state, slot[i]);
+        const struct coordinator_folder *from = coordinator_folders_at(&l->folders, address);
+        struct coordinator_folder *to = &f.list[f.n];
         if (slot[i] == 0)
             continue; /* ps 0's own */
         f.n++;
@@ -195,7 +198,7 @@ enum status coordinator_folders_copy(const struct coordinator *l, struct coord_f
     if (st == ST_OK)
         *out = f;
     else
-        coord_folders_free(&f);
+        coordinator_folders_free(&f);
     return st;
 }
 
@@ -208,7 +211,7 @@ static int is_kept(const struct net_kept *list, int n, struct net_kept id)
 }
 
 /* In front; the oldest makes room. */
-static void keep(struct coord_saved *k, uint64_t generation, int64_t step)
+static void keep_checkpoint(struct coordinator_saved *k, uint64_t generation, int64_t step)
 {
     struct net_kept id = {generation, step};
     if (is_kept(k->list, k->n, id))
@@ -220,26 +223,26 @@ static void keep(struct coord_saved *k, uint64_t generation, int64_t step)
     k->n++;
 }
 
-void coordinator_keep(struct coordinator *l, uint64_t generation, int64_t step)
+void coordinator_folders_keep(struct coordinator_shell *l, uint64_t generation, int64_t step)
 {
     pthread_mutex_lock(&l->lock);
-    keep(&l->saved, generation, step);
+    keep_checkpoint(&l->saved, generation, step);
     pthread_mutex_unlock(&l->lock);
 }
 
-void coordinator_fill_folder(struct coordinator *l, struct net_control_reply *reply,
-                             struct coord_saved *room)
+void coordinator_folders_fill_reply(struct coordinator_shell *l, struct net_control_reply *reply,
+                                    struct coordinator_saved *room)
 {
-    struct coord_manifest_view making;
-    coord_manifest(l->state, &making);
+    struct coordinator_manifest_view making;
+    coordinator_view_manifest(l->state, &making);
     pthread_mutex_lock(&l->lock);
     snprintf(reply->folder, sizeof reply->folder, "%s", l->folder_id);
     *room = l->saved;
     pthread_mutex_unlock(&l->lock);
     if (!room->known)
         return;
-    if (coord_order_step(l->state) >= 0)
-        keep(room, making.generation, making.step);
+    if (coordinator_view_order_step(l->state) >= 0)
+        keep_checkpoint(room, making.generation, making.step);
     reply->knows_kept = 1;
     reply->older_stay = room->older_stay;
     reply->kept = room->list;
@@ -247,8 +250,9 @@ void coordinator_fill_folder(struct coordinator *l, struct net_control_reply *re
 }
 
 /* Why the checkpoint that was found cannot be resumed from yet; ST_NOT_FOUND: it cannot be. */
-static enum status look_elsewhere(struct coord_folders *f, const struct checkpoint_restore *from,
-                                  char *why, size_t why_bytes)
+static enum status look_elsewhere(struct coordinator_folders *f,
+                                  const struct checkpoint_restore *from, char *why,
+                                  size_t why_bytes)
 {
     const struct checkpoint_manifest *m = checkpoint_restore_manifest(from);
     enum status st = ST_OK, all = ST_OK;
@@ -260,7 +264,7 @@ static enum status look_elsewhere(struct coord_folders *f, const struct checkpoi
         }
     for (int i = 0; i < m->n_files && all != ST_NOT_FOUND; i++) {
         if (checkpoint_restore_has_file(from, i) ||
-            (st = coord_folders_has(f, m, i, text)) == ST_OK)
+            (st = coordinator_folders_has(f, m, i, text)) == ST_OK)
             continue;
         snprintf(why, why_bytes, "%s", text);
         all = st;
@@ -268,9 +272,9 @@ static enum status look_elsewhere(struct coord_folders *f, const struct checkpoi
     return all;
 }
 
-int coordinator_can_restore(struct coordinator *l, char *why, size_t why_bytes)
+int coordinator_folders_can_restore(struct coordinator_shell *l, char *why, size_t why_bytes)
 {
-    struct coord_folders f;
+    struct coordinator_folders f;
     if (!l->cfg.restore || l->plan)
         return 1;
     if (coordinator_folders_copy(l, &f) != ST_OK) {
@@ -278,7 +282,7 @@ int coordinator_can_restore(struct coordinator *l, char *why, size_t why_bytes)
         return 0;
     }
     enum status st = look_elsewhere(&f, l->cfg.restore, why, why_bytes);
-    coord_folders_free(&f);
+    coordinator_folders_free(&f);
     if (st == ST_NOT_FOUND && l->searched != l->folders.version + 1) {
         l->searched = l->folders.version + 1;
         l->searches = 1;

@@ -7,7 +7,7 @@
 #include "checkpoint/restore.h"
 #include "net/wire/plan.h"
 
-struct coord_folder {
+struct coordinator_folder {
     char address[CONTROL_TEXT_BYTES];
     char id[CONTROL_FOLDER_BYTES];
     int called; /* in this life of ps 0 */
@@ -15,23 +15,24 @@ struct coord_folder {
     struct net_part *parts;
 };
 
-struct coord_folders {
+struct coordinator_folders {
     int n;
-    struct coord_folder *list;
+    struct coordinator_folder *list;
     uint64_t version;             /* another one whenever something is */
     char why[MANIFEST_WHY_BYTES]; /* of the last file that was not there, or not yet */
 };
 
-void coord_folders_free(struct coord_folders *f);
-int coord_folders_any_own(const struct coord_folders *f);
+void coordinator_folders_free(struct coordinator_folders *f);
+int coordinator_folders_any_own(const struct coordinator_folders *f);
 /* NULL: nothing is known of it. */
-const struct coord_folder *coord_folders_at(const struct coord_folders *f, const char *address);
-/* As checkpoint_elsewhere's; ctx: struct coord_folders, of the servers that may be asked. */
-enum status coord_folders_has(void *ctx, const struct checkpoint_manifest *m, int file,
-                              char why[MANIFEST_WHY_BYTES]);
+const struct coordinator_folder *coordinator_folders_at(const struct coordinator_folders *f,
+                                                        const char *address);
+/* As checkpoint_elsewhere's; ctx: struct coordinator_folders, of the servers that may be asked. */
+enum status coordinator_folders_has(void *ctx, const struct checkpoint_manifest *m, int file,
+                                    char why[MANIFEST_WHY_BYTES]);
 /* Gives each chunk of a plan that resumes from a checkpoint to a server that can read it. is_named:
  * it is what --restore names. ST_NOT_FOUND: nobody can; logged. */
-enum status coord_folders_restrict(const struct coord_folders *f, struct net_plan *p,
-                                   const struct checkpoint_restore *from, int is_named);
+enum status coordinator_folders_restrict(const struct coordinator_folders *f, struct net_plan *p,
+                                         const struct checkpoint_restore *from, int is_named);
 
 #endif

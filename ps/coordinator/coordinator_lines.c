@@ -7,21 +7,21 @@
 #include <stdio.h>
 
 struct text {
-    const struct coord *c;
-    const struct coord_line *l;
+    const struct coordinator_state *c;
+    const struct coordinator_line *l;
     const char *folder;
     char *at;
     size_t bytes;
     int number;                           /* of the server; -1 */
     char server[CONTROL_TEXT_BYTES + 32]; /* "ps:1 (10.0.0.7:2221)" */
-    char worker[COORD_ADDRESS_BYTES + 32];
+    char worker[COORDINATOR_ADDRESS_BYTES + 32];
 };
 
-char coord_line_level(enum coord_line_id id)
+char coordinator_line_level(enum coordinator_line_id id)
 {
     static const char levels[] = {
 #define X(name, level) level,
-        COORD_LINES(X)
+        COORDINATOR_LINES(X)
 #undef X
     };
     return levels[id];
@@ -29,16 +29,16 @@ char coord_line_level(enum coord_line_id id)
 
 static void worker_text(const struct text *t)
 {
-    const struct coord_line *l = t->l;
+    const struct coordinator_line *l = t->l;
     char tail[96];
     snprintf(tail, sizeof tail, "(generation " TERM_FMT ", %d workers)",
              TERM_ARG((uint64_t)l->arg[1]), (int)l->arg[2]);
     switch (l->id) {
     case LINE_WORKER_LATE:
-        snprintf(t->at, t->bytes,
-                 "%s has not come back for %g s: training goes on without it from step %" PRId64
-                 " %s",
-                 t->worker, (double)coord_worker_timeout_ms(t->c) * 1e-3, l->arg[0], tail);
+        snprintf(
+            t->at, t->bytes,
+            "%s has not come back for %g s: training goes on without it from step %" PRId64 " %s",
+            t->worker, (double)coordinator_view_worker_timeout_ms(t->c) * 1e-3, l->arg[0], tail);
         break;
     case LINE_WORKER_LEAVES:
         snprintf(t->at, t->bytes, "%s leaves at step %" PRId64 " %s", t->worker, l->arg[0], tail);
@@ -60,7 +60,7 @@ static void worker_text(const struct text *t)
 
 static void server_text(const struct text *t)
 {
-    const struct coord_line *l = t->l;
+    const struct coordinator_line *l = t->l;
     char from[96] = "there is no checkpoint, training begins anew";
     if (l->arg[0])
         snprintf(from, sizeof from, "training goes back to the checkpoint at step %" PRId64,
@@ -74,24 +74,26 @@ static void server_text(const struct text *t)
     else
         snprintf(t->at, t->bytes,
                  "%s claims to be in generation " TERM_FMT ", which no job gets to: ignored",
-                 l->id == LINE_WORKER_CLAIM ? "a worker" : coord_server_address(t->c, l->server),
+                 l->id == LINE_WORKER_CLAIM ? "a worker"
+                                            : coordinator_view_server_address(t->c, l->server),
                  TERM_ARG((uint64_t)l->arg[0]));
 }
 
 /* Whoever the others had to wait for, some at most. */
-static void behind_text(const struct coord *c, char *text, size_t bytes)
+static void behind_text(const struct coordinator_state *c, char *text, size_t bytes)
 {
     int n = 0, more = 0;
     size_t at = 0;
     text[0] = 0;
-    for (int i = coord_server_behind(c, 0); i >= 0; i = coord_server_behind(c, i + 1)) {
-        struct coord_server_view s;
-        coord_server(c, i, &s);
+    for (int i = coordinator_view_server_behind(c, 0); i >= 0;
+         i = coordinator_view_server_behind(c, i + 1)) {
+        struct coordinator_server_view s;
+        coordinator_view_server(c, i, &s);
         if (n++ >= 4)
             more++;
         else if (at < bytes)
             at += (size_t)snprintf(text + at, bytes - at, "%sps:%d (%.80s)", n > 1 ? ", " : "",
-                                   s.number, coord_server_address(c, i));
+                                   s.number, coordinator_view_server_address(c, i));
     }
     if (more && at < bytes)
         snprintf(text + at, bytes - at, " and %d more", more);
@@ -100,7 +102,7 @@ static void behind_text(const struct coord *c, char *text, size_t bytes)
 static void no_last_text(const struct text *t)
 {
     char names[420];
-    const struct coord_line *l = t->l;
+    const struct coordinator_line *l = t->l;
     char last[64] = "there is none before it";
     if (l->arg[0] >= 0)
         snprintf(last, sizeof last, "the last one is at step %" PRId64, l->arg[0]);
@@ -122,7 +124,7 @@ static void no_last_text(const struct text *t)
 
 static void checkpoint_text(const struct text *t)
 {
-    const struct coord_line *l = t->l;
+    const struct coordinator_line *l = t->l;
     switch (l->id) {
     case LINE_CHECKPOINT_SILENT:
         snprintf(t->at, t->bytes,
@@ -180,10 +182,10 @@ static void checkpoint_text(const struct text *t)
 
 static void evaluation_text(const struct text *t)
 {
-    const struct coord_line *l = t->l;
-    struct coord_best best;
+    const struct coordinator_line *l = t->l;
+    struct best_evaluation best;
     char since[96] = "no finite validation loss", accuracy[48] = "";
-    coord_best(t->c, &best);
+    evaluation_best(t->c, &best);
     if (best.known && !isnan(best.accuracy))
         snprintf(accuracy, sizeof accuracy, " validation accuracy: %.4f,", best.accuracy);
     if (best.known)
@@ -213,7 +215,7 @@ static void evaluation_text(const struct text *t)
 
 static void wait_start_text(const struct text *t)
 {
-    const struct coord_line *l = t->l;
+    const struct coordinator_line *l = t->l;
     const char *why = status_text((enum status)l->arg[0]);
     switch (l->id) {
     case WAIT_EPOCH:
@@ -245,7 +247,7 @@ static void wait_start_text(const struct text *t)
 
 static void wait_text(const struct text *t)
 {
-    const struct coord_line *l = t->l;
+    const struct coordinator_line *l = t->l;
     int number = (int)l->arg[0];
     char at[40] = "before its first step";
     switch (l->id) {
@@ -301,7 +303,7 @@ static void wait_text(const struct text *t)
 
 static void job_failed_text(const struct text *t)
 {
-    const struct coord_line *l = t->l;
+    const struct coordinator_line *l = t->l;
     char from[96] = "there is no checkpoint, training begins anew";
     if (l->arg[1] >= 0)
         snprintf(from, sizeof from, "the last checkpoint, of step %" PRId64 ", stays", l->arg[1]);
@@ -312,22 +314,23 @@ static void job_failed_text(const struct text *t)
              l->arg[0] > 0 ? l->arg[0] : 0, from);
 }
 
-void coord_line_text(const struct coord *c, const struct coord_line *l, const char *folder,
-                     char *text, size_t bytes)
+void coordinator_line_text(const struct coordinator_state *c, const struct coordinator_line *l,
+                           const char *folder, char *text, size_t bytes)
 {
-    struct coord_server_view s = {.number = -1};
+    struct coordinator_server_view s = {.number = -1};
     struct text t = {
         .c = c, .l = l, .folder = folder ? folder : "memory", .at = text, .bytes = bytes};
     if (l->server >= 0)
-        coord_server(c, l->server, &s);
+        coordinator_view_server(c, l->server, &s);
     t.number = s.number;
     if (s.number >= 0)
         snprintf(t.server, sizeof t.server, "ps:%d (%s)", s.number,
-                 coord_server_address(c, l->server));
+                 coordinator_view_server_address(c, l->server));
     else
-        snprintf(t.server, sizeof t.server, "a server (%s)", coord_server_address(c, l->server));
+        snprintf(t.server, sizeof t.server, "a server (%s)",
+                 coordinator_view_server_address(c, l->server));
     snprintf(t.worker, sizeof t.worker, "worker %d (%s)", l->worker,
-             coord_worker_address(c, l->worker));
+             coordinator_view_worker_address(c, l->worker));
     text[0] = 0;
     if (l->id == LINE_JOB_DONE)
         snprintf(text, bytes,

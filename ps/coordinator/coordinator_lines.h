@@ -7,7 +7,7 @@
 
 /* X(name, level): the texts are in coordinator_lines.c. WAIT_...: what a job that stands waits
  * for; each names what would end the wait. */
-#define COORD_LINES(X)                                                                             \
+#define COORDINATOR_LINES(X)                                                                       \
     X(LINE_NONE, 'D')                                                                              \
     X(LINE_WORKER_LATE, 'W')                                                                       \
     X(LINE_WORKER_UNREACHED, 'W')                                                                  \
@@ -50,25 +50,25 @@
     X(WAIT_BEGIN, 'W')                                                                             \
     X(WAIT_BEGIN_OWN, 'W')                                                                         \
     X(WAIT_LAST_CHECKPOINT, 'W')
-enum coord_line_id {
+enum coordinator_line_id {
 #define X(name, level) name,
-    COORD_LINES(X)
+    COORDINATOR_LINES(X)
 #undef X
-        COORD_N_LINES
+        COORDINATOR_N_LINES
 };
 
-struct coord_line {
-    enum coord_line_id id;
+struct coordinator_line {
+    enum coordinator_line_id id;
     int server, worker; /* slot, index; -1: none; LINE_SERVER_LOST: 1: it was started anew,
                            2: it was given up */
     int64_t arg[3];
 };
 
-struct coord;
-char coord_line_level(enum coord_line_id id); /* D I W E */
+struct coordinator_state;
+char coordinator_line_level(enum coordinator_line_id id); /* D I W E */
 /* folder: of checkpoints, to be named; NULL: there is none. The texts name addresses: of the state
  * that the line came from. */
-void coord_line_text(const struct coord *c, const struct coord_line *l, const char *folder,
-                     char *text, size_t bytes);
+void coordinator_line_text(const struct coordinator_state *c, const struct coordinator_line *l,
+                           const char *folder, char *text, size_t bytes);
 
 #endif

@@ -12,7 +12,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-const struct net_plan *coordinator_plan_of(const struct coordinator *l, uint64_t generation)
+const struct net_plan *coordinator_plan_of(const struct coordinator_shell *l, uint64_t generation)
 {
     for (int i = 0; i < COORDINATOR_KEPT_PLANS; i++)
         if (l->kept[i] && l->kept[i]->generation == generation)
@@ -20,7 +20,8 @@ const struct net_plan *coordinator_plan_of(const struct coordinator *l, uint64_t
     return NULL;
 }
 
-struct checkpoint_id coordinator_checkpoint_of(const struct coordinator *l, uint64_t generation)
+struct checkpoint_id coordinator_plan_checkpoint(const struct coordinator_shell *l,
+                                                 uint64_t generation)
 {
     const struct net_plan *p = coordinator_plan_of(l, generation);
     struct checkpoint_name is = {.kind = CHECKPOINT_NAME_OTHER};
@@ -29,7 +30,7 @@ struct checkpoint_id coordinator_checkpoint_of(const struct coordinator *l, uint
     return is.kind == CHECKPOINT_NAME_MANIFEST ? is.id : (struct checkpoint_id){0, 0};
 }
 
-void coordinator_plans_free(struct coordinator *l)
+void coordinator_plans_free(struct coordinator_shell *l)
 {
     for (int i = 0; i < COORDINATOR_KEPT_PLANS; i++)
         net_plan_free(l->kept[i]);
@@ -37,22 +38,22 @@ void coordinator_plans_free(struct coordinator *l)
 }
 
 /* Addresses of the view's servers, borrowed from the state. ST_NOMEM. */
-static enum status list_servers(const struct coordinator *l, const struct coord_plan_view *v,
-                                struct hosts *out)
+static enum status list_servers(const struct coordinator_shell *l,
+                                const struct coordinator_plan_view *v, struct hosts *out)
 {
     out->n = v->n_servers;
     out->addr = calloc((size_t)v->n_servers + 1, sizeof *out->addr);
     for (int i = 0; out->addr && i < v->n_servers; i++)
-        out->addr[i] = (char *)coord_server_address(l->state, v->server[i]);
+        out->addr[i] = (char *)coordinator_view_server_address(l->state, v->server[i]);
     return out->addr ? ST_OK : ST_NOMEM;
 }
 
 /* To servers that can read what they get. */
-static enum status restrict_plan(const struct coordinator *l, const struct checkpoint_restore *from,
-                                 struct net_plan **plan)
+static enum status restrict_plan(const struct coordinator_shell *l,
+                                 const struct checkpoint_restore *from, struct net_plan **plan)
 {
     int is_named = strstr((*plan)->restore, PLAN_RESTORE_MARK) != NULL;
-    enum status st = coord_folders_restrict(&l->folders, *plan, from, is_named);
+    enum status st = coordinator_folders_restrict(&l->folders, *plan, from, is_named);
     if (st == ST_OK)
         return st;
     net_plan_free(*plan);
@@ -61,12 +62,12 @@ static enum status restrict_plan(const struct coordinator *l, const struct check
 }
 
 /* A job's first: what the first worker has brought, with the servers that there are. */
-static enum status make_first(struct coordinator *l, const struct coord_plan_view *v,
+static enum status make_first(struct coordinator_shell *l, const struct coordinator_plan_view *v,
                               const struct hosts *servers, struct net_plan **out)
 {
     const struct net_plan *given = l->first;
     const struct net_join join = {.job = given->job, .chunks = given->chunks};
-    const struct plan_first first = {
+    const struct planner_first first = {
         .generation = v->generation,
         .ps0 = l->incarnation,
         .join = &join,
@@ -78,26 +79,27 @@ static enum status make_first(struct coordinator *l, const struct coord_plan_vie
                     : NULL,
         .restore = l->cfg.restored,
     };
-    enum status st = plan_make_first(&first, out);
+    enum status st = planner_make_first(&first, out);
     return st == ST_OK && first.from ? restrict_plan(l, l->cfg.restore, out) : st;
 }
 
-static enum status make_next(const struct coordinator *l, const struct coord_plan_view *v,
-                             const struct hosts *servers, struct net_plan **out)
+static enum status make_next(const struct coordinator_shell *l,
+                             const struct coordinator_plan_view *v, const struct hosts *servers,
+                             struct net_plan **out)
 {
     const struct net_plan *base = v->base ? coordinator_plan_of(l, v->base) : l->plan;
     if (!base)
         return ST_NOT_FOUND;
-    struct plan_next next = {.generation = v->generation,
-                             .ps0 = l->incarnation,
-                             .base = base,
-                             .source = v->source,
-                             .step = v->step,
-                             .restore = l->disk_name,
-                             .member = v->member,
-                             .n_members = v->n_members,
-                             .servers = servers,
-                             .train_steps = v->train_steps};
+    struct planner_next next = {.generation = v->generation,
+                                .ps0 = l->incarnation,
+                                .base = base,
+                                .source = v->source,
+                                .step = v->step,
+                                .restore = l->disk_name,
+                                .member = v->member,
+                                .n_members = v->n_members,
+                                .servers = servers,
+                                .train_steps = v->train_steps};
     if (v->source == PLAN_MEMORY) {
         next.position = net_plan_position(base, v->step);
     } else if (v->source == PLAN_CHECKPOINT && l->disk_found) {
@@ -108,14 +110,14 @@ static enum status make_next(const struct coordinator *l, const struct coord_pla
     } else if (v->source == PLAN_CHECKPOINT) {
         return ST_NOT_FOUND;
     }
-    enum status st = plan_make_next(&next, out);
+    enum status st = planner_make_next(&next, out);
     return st == ST_OK && v->source == PLAN_CHECKPOINT ? restrict_plan(l, l->disk_found, out) : st;
 }
 
 /* In a region. */
-static void fill_gates(const struct coordinator *l, struct net_plan *p)
+static void fill_gates(const struct coordinator_shell *l, struct net_plan *p)
 {
-    const struct coordinator_region *r = l->cfg.region;
+    const struct coordinator_region_hooks *r = l->cfg.region;
     struct checkpoint_parent_version restored = {0};
     const struct checkpoint_restore *from = l->disk_found ? l->disk_found : l->cfg.restore;
     if (!r)
@@ -125,12 +127,12 @@ static void fill_gates(const struct coordinator *l, struct net_plan *p)
     r->plans(r->ctx, p, &restored);
 }
 
-enum status coordinator_plan_make(struct coordinator *l, struct net_plan **out)
+enum status coordinator_plan_make(struct coordinator_shell *l, struct net_plan **out)
 {
-    struct coord_plan_view v;
+    struct coordinator_plan_view v;
     struct hosts servers = {0, NULL};
     enum status st = ST_OK;
-    coord_next_plan(l->state, &v);
+    coordinator_view_next_plan(l->state, &v);
     TRY(list_servers(l, &v, &servers));
     TRY(v.base == 0 && l->has_job ? make_first(l, &v, &servers, out)
                                   : make_next(l, &v, &servers, out));
@@ -143,14 +145,14 @@ done:
     return st;
 }
 
-static void tell_servers(const struct net_plan *old, const struct net_plan *p)
+static void log_servers(const struct net_plan *old, const struct net_plan *p)
 {
     int64_t bytes;
     int n;
     for (int i = 0; i < p->servers.n; i++) {
         if (net_plan_server(old, p->servers.addr[i]) >= 0)
             continue;
-        plan_moves(old, p, p->servers.addr[i], 1, &bytes, &n);
+        planner_moves(old, p, p->servers.addr[i], 1, &bytes, &n);
         LOG_I("ps:%d (%s) joins at step %" PRId64 ": %.1f MB in %d chunks move to it (generation "
               "" TERM_FMT ", %d servers)",
               i, p->servers.addr[i], p->step, (double)bytes * 1e-6, n, TERM_ARG(p->generation),
@@ -159,7 +161,7 @@ static void tell_servers(const struct net_plan *old, const struct net_plan *p)
     for (int i = 0; i < old->servers.n; i++) {
         if (net_plan_server(p, old->servers.addr[i]) >= 0)
             continue;
-        plan_moves(old, p, old->servers.addr[i], 0, &bytes, &n);
+        planner_moves(old, p, old->servers.addr[i], 0, &bytes, &n);
         LOG_I("ps:%d (%s) leaves at step %" PRId64 ": %.1f MB in %d chunks move to the others "
               "(generation " TERM_FMT ", %d servers)",
               i, old->servers.addr[i], p->step, (double)bytes * 1e-6, n, TERM_ARG(p->generation),
@@ -169,13 +171,13 @@ static void tell_servers(const struct net_plan *old, const struct net_plan *p)
 
 /* The oldest makes room, but for the one that the next plans are made of, and that of a checkpoint
  * that is being written. */
-static void keep(struct coordinator *l, struct net_plan *next)
+static void keep_plan(struct coordinator_shell *l, struct net_plan *next)
 {
-    struct coord_plan_view v;
-    struct coord_manifest_view m;
+    struct coordinator_plan_view v;
+    struct coordinator_manifest_view m;
     int out = 0;
-    coord_next_plan(l->state, &v);
-    coord_manifest(l->state, &m);
+    coordinator_view_next_plan(l->state, &v);
+    coordinator_view_manifest(l->state, &m);
     while (out < COORDINATOR_KEPT_PLANS - 1 && l->kept[out] &&
            (l->kept[out]->generation == v.base || l->kept[out]->generation == m.generation))
         out++;
@@ -185,13 +187,13 @@ static void keep(struct coordinator *l, struct net_plan *next)
     l->kept[COORDINATOR_KEPT_PLANS - 1] = next;
 }
 
-void coordinator_plan_publish(struct coordinator *l, struct net_plan *next)
+void coordinator_plan_publish(struct coordinator_shell *l, struct net_plan *next)
 {
-    struct coord_plan_view v;
-    coord_next_plan(l->state, &v);
+    struct coordinator_plan_view v;
+    coordinator_view_next_plan(l->state, &v);
     const struct net_plan *base = v.base ? coordinator_plan_of(l, v.base) : NULL;
     if (base)
-        tell_servers(base, next);
+        log_servers(base, next);
     coordinator_disk_servers(l, &next->servers);
     pthread_mutex_lock(&l->lock);
     struct checkpoint_restore *first = l->cfg.restore, *found = l->disk_found;
@@ -200,11 +202,11 @@ void coordinator_plan_publish(struct coordinator *l, struct net_plan *next)
     pthread_mutex_unlock(&l->lock);
     checkpoint_restore_close(first);
     checkpoint_restore_close(found);
-    keep(l, next);
+    keep_plan(l, next);
 }
 
 /* It can be this job's; else a sentence. Under the lock. */
-static enum status check_join(struct coordinator *l, struct net_join *full, char *why,
+static enum status check_join(struct coordinator_shell *l, struct net_join *full, char *why,
                               size_t why_bytes)
 {
     const struct checkpoint_manifest *m =
@@ -224,7 +226,7 @@ static enum status check_join(struct coordinator *l, struct net_join *full, char
 }
 
 /* What the coordinator is told of a first job. Under the lock. */
-static void fill_job(struct coordinator *l, const struct net_join *full)
+static void fill_job(struct coordinator_shell *l, const struct net_join *full)
 {
     const struct checkpoint_manifest *m =
         l->cfg.restore && !l->plan ? checkpoint_restore_manifest(l->cfg.restore) : NULL;
@@ -243,9 +245,9 @@ static void fill_job(struct coordinator *l, const struct net_join *full)
 }
 
 /* Under the lock. */
-static enum status take_job(struct coordinator *l, const struct net_join *join)
+static enum status take_job(struct coordinator_shell *l, const struct net_join *join)
 {
-    const struct coordinator_region *r = l->cfg.region;
+    const struct coordinator_region_hooks *r = l->cfg.region;
     struct checkpoint_parent_version restored = {0};
     if (!r)
         return ST_OK;
@@ -254,19 +256,20 @@ static enum status take_job(struct coordinator *l, const struct net_join *join)
     return r->takes_job(r->ctx, join, &restored);
 }
 
-enum status coordinator_first_join(struct coordinator *l, const struct net_join *join, char *why,
-                                   size_t why_bytes)
+enum status coordinator_plans_first_join(struct coordinator_shell *l, const struct net_join *join,
+                                         char *why, size_t why_bytes)
 {
     struct net_join full = *join;
-    struct plan_first first = {.join = &full, .servers = &l->servers};
-    struct coord_line wait;
+    struct planner_first first = {.join = &full, .servers = &l->servers};
+    struct coordinator_line wait;
     char text[512] = "";
     struct net_plan *p = NULL;
     enum status st = ST_OK;
     pthread_mutex_lock(&l->lock);
-    int taken = l->has_job || l->stopping, can = !taken && coord_takes_job(l->state, &wait);
+    int taken = l->has_job || l->stopping,
+        can = !taken && coordinator_view_takes_job(l->state, &wait);
     if (!taken && !can && wait.id != LINE_NONE)
-        coord_line_text(l->state, &wait, l->cfg.folder, text, sizeof text);
+        coordinator_line_text(l->state, &wait, l->cfg.folder, text, sizeof text);
     if (text[0])
         snprintf(why, why_bytes, "%s", text);
     if (!can)
@@ -276,15 +279,15 @@ enum status coordinator_first_join(struct coordinator *l, const struct net_join 
         st = st == ST_NOT_FOUND ? ST_OK : ST_MISMATCH;
         goto done;
     }
-    if (!coordinator_can_restore(l, why, why_bytes))
+    if (!coordinator_folders_can_restore(l, why, why_bytes))
         goto done;
     if (l->plan)
         first.servers = &l->plan->servers;
-    if (plan_make_first(&first, &p) != ST_OK) {
+    if (planner_make_first(&first, &p) != ST_OK) {
         snprintf(why, why_bytes, "the server is out of memory");
         goto done;
     }
-    if (plan_bytes(p, 0) > l->cfg.max_model_bytes) {
+    if (planner_bytes(p, 0) > l->cfg.max_model_bytes) {
         snprintf(why, why_bytes, "the model passes this server's --max_model_bytes=%" PRId64,
                  l->cfg.max_model_bytes);
         net_plan_free(p);
@@ -303,53 +306,54 @@ done:
     return st;
 }
 
-static void list_snapshot(const struct coordinator *l, struct coordinator_snapshot *out)
+static void list_snapshot(const struct coordinator_shell *l, struct coordinator_plans_snapshot *out)
 {
-    for (int i = 0; i < coord_n_servers(l->state); i++) {
-        struct coordinator_server *s = &out->servers[out->n_servers];
-        coord_server(l->state, i, &s->view);
+    for (int i = 0; i < coordinator_view_n_servers(l->state); i++) {
+        struct coordinator_shell_server *s = &out->servers[out->n_servers];
+        coordinator_view_server(l->state, i, &s->view);
         if (s->view.kind == SERVER_NONE)
             continue;
-        snprintf(s->address, sizeof s->address, "%s", coord_server_address(l->state, i));
+        snprintf(s->address, sizeof s->address, "%s", coordinator_view_server_address(l->state, i));
         out->n_servers++;
     }
 }
 
-enum status coordinator_snapshot(struct coordinator *l, struct coordinator_snapshot *out)
+enum status coordinator_plans_snapshot(struct coordinator_shell *l,
+                                       struct coordinator_plans_snapshot *out)
 {
     enum status st = ST_OK;
-    struct coord_line wait;
-    struct coordinator_snapshot s = {.plan = NULL};
+    struct coordinator_line wait;
+    struct coordinator_plans_snapshot s = {.plan = NULL};
     char text[640];
     pthread_mutex_lock(&l->lock);
     if (l->plan)
         st = net_plan_copy(l->plan, &s.plan);
-    s.servers = calloc((size_t)coord_n_servers(l->state) + 1, sizeof *s.servers);
+    s.servers = calloc((size_t)coordinator_view_n_servers(l->state) + 1, sizeof *s.servers);
     if (!s.servers)
         st = ST_NOMEM;
     if (st == ST_OK) {
         list_snapshot(l, &s);
-        if (coord_waits_for(l->state, &wait)) {
-            coord_line_text(l->state, &wait, l->cfg.folder, text, sizeof text);
+        if (coordinator_view_waits_for(l->state, &wait)) {
+            coordinator_line_text(l->state, &wait, l->cfg.folder, text, sizeof text);
             snprintf(s.change, sizeof s.change, "%.*s", (int)sizeof s.change - 1, text);
         }
-        s.last_step = coord_last_step(l->state);
-        s.order_step = coord_order_step(l->state);
-        s.next_ms = coord_next_ms(l->state);
-        coord_best(l->state, &s.best);
+        s.last_step = coordinator_view_last_step(l->state);
+        s.order_step = coordinator_view_order_step(l->state);
+        s.next_ms = coordinator_view_next_ms(l->state);
+        evaluation_best(l->state, &s.best);
         s.wanted = l->requested;
-        s.given = coord_given(l->state);
+        s.given = coordinator_view_given(l->state);
         s.incarnation = l->incarnation;
-        s.is_ending = coord_is_ending(l->state);
+        s.is_ending = coordinator_view_is_ending(l->state);
         *out = s;
     }
     pthread_mutex_unlock(&l->lock);
     if (st != ST_OK)
-        coordinator_snapshot_free(&s);
+        coordinator_plans_snapshot_free(&s);
     return st;
 }
 
-void coordinator_snapshot_free(struct coordinator_snapshot *s)
+void coordinator_plans_snapshot_free(struct coordinator_plans_snapshot *s)
 {
     net_plan_free(s->plan);
     free(s->servers);

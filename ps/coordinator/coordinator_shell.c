@@ -16,43 +16,43 @@
 enum {
     MORE_SERVERS = 256, /* slots beyond those of --ps_hosts, for servers that join */
     FINISH_MS = 340000, /* the core's own bounds are shorter */
-    GOODBYE_MS = 2000,
+    ANNOUNCE_END_MS = 2000,
     MEMORY_MS = 50, /* until it is asked for again where there was none */
 };
 #define NO_MEMORY "ps:0 is out of memory, and waits until there is some"
 
-static void poke(struct coordinator *l)
+static void wake_thread(struct coordinator_shell *l)
 {
     l->news = 1;
     pthread_cond_broadcast(&l->wake);
 }
 
-static void log_line(struct coordinator *l, const struct coord_line *line)
+static void log_line(struct coordinator_shell *l, const struct coordinator_line *line)
 {
     char text[640];
     pthread_mutex_lock(&l->lock);
-    coord_line_text(l->state, line, l->cfg.folder, text, sizeof text);
+    coordinator_line_text(l->state, line, l->cfg.folder, text, sizeof text);
     pthread_mutex_unlock(&l->lock);
     if (line->id == LINE_SERVER_CLAIM ||
         line->id == LINE_WORKER_CLAIM) /* any unauthenticated peer's */
         LOG_FEW("%s", text);
-    else if (coord_line_level(line->id) == 'E')
+    else if (coordinator_line_level(line->id) == 'E')
         LOG_E("%s", text);
-    else if (coord_line_level(line->id) == 'W')
+    else if (coordinator_line_level(line->id) == 'W')
         LOG_W("%s", text);
     else
         LOG_I("%s", text);
 }
 
 /* The state is only this thread's to change: it is as the step has left it. */
-static void reply_to(struct coordinator *l, const struct coord_action *a)
+static void reply_to(struct coordinator_shell *l, const struct coordinator_action *a)
 {
     struct net_control_reply reply;
-    int with_plan = coord_fill_reply(l->state, a->server, &reply);
+    int with_plan = coordinator_view_fill_reply(l->state, a->server, &reply);
     /* A restarted ps 0 waits for all servers of the list in the folder: a drained server exits
      * only after the list without it is recorded. */
-    if (reply.drained && !coord_is_over(l->state) &&
-        coordinator_disk_records_servers(l, coord_server_address(l->state, a->server)))
+    if (reply.drained && !coordinator_view_is_over(l->state) &&
+        coordinator_disk_records_servers(l, coordinator_view_server_address(l->state, a->server)))
         reply.drained = 0;
     if (a->server < 0 && a->arg)
         snprintf(reply.later, sizeof reply.later, "%s", a->text);
@@ -73,22 +73,22 @@ static void reply_to(struct coordinator *l, const struct coord_action *a)
             net_plan_free(reply.plan);
         return;
     }
-    struct coord_saved room;
-    coordinator_fill_folder(l, &reply, &room);
+    struct coordinator_saved room;
+    coordinator_folders_fill_reply(l, &reply, &room);
     l->cfg.reply(l->cfg.ctx, a->call, &reply);
     net_plan_free(reply.plan);
 }
 
-static void hold_last(struct coordinator *l, int on)
+static void hold_last(struct coordinator_shell *l, int on)
 {
     int ended;
-    struct run *run = ps_service_run(l->cfg.service, &ended);
+    struct run *run = service_run(l->cfg.service, &ended);
     if (run)
-        ps_store_hold_last(run->store, on);
+        handover_hold_last(run->store, on);
     run_unref(run);
 }
 
-static void finished(struct coordinator *l)
+static void set_finished(struct coordinator_shell *l)
 {
     pthread_mutex_lock(&l->lock);
     l->finished = 1;
@@ -96,19 +96,19 @@ static void finished(struct coordinator *l)
     pthread_mutex_unlock(&l->lock);
 }
 
-static void step(struct coordinator *l, struct coord_event *e);
+static void step_state(struct coordinator_shell *l, struct coordinator_event *e);
 
-static void make_plan(struct coordinator *l, uint32_t op)
+static void make_plan(struct coordinator_shell *l, uint32_t op)
 {
-    struct coord_event e = {.kind = COORD_PLANNED, .op = op};
+    struct coordinator_event e = {.kind = COORDINATOR_PLANNED, .op = op};
     struct net_plan *next = NULL;
     e.st = coordinator_plan_make(l, &next);
     if (e.st == ST_OK)
         coordinator_plan_publish(l, next);
-    step(l, &e);
+    step_state(l, &e);
 }
 
-static void carry_out(struct coordinator *l, const struct coord_action *a)
+static void carry_out(struct coordinator_shell *l, const struct coordinator_action *a)
 {
     switch (a->kind) {
     case ACT_REPLY:
@@ -136,25 +136,25 @@ static void carry_out(struct coordinator *l, const struct coord_action *a)
         l->cfg.done(l->cfg.ctx);
         break;
     case ACT_FINISHED:
-        finished(l);
+        set_finished(l);
         break;
     }
 }
 
 /* A PLAN's own step follows within it: it is the last that a step orders but for answers. */
-static void step(struct coordinator *l, struct coord_event *e)
+static void step_state(struct coordinator_shell *l, struct coordinator_event *e)
 {
-    struct ps_service_state own;
-    struct coord_out *out = NULL;
+    struct generation_state own;
+    struct coordinator_out *out = NULL;
     while (!(out = malloc(sizeof *out))) { /* no event may be lost: some waits for its answer */
         LOG_FEW(NO_MEMORY);
         clock_sleep_ms(MEMORY_MS);
     }
-    ps_service_state(l->cfg.service, &own);
+    generation_state(l->cfg.service, &own);
     e->lowest = own.lowest;
     e->highest = own.highest > own.lowest ? own.highest : own.lowest;
     pthread_mutex_lock(&l->lock);
-    coord_step(l->state, e, clock_now_ns(), out);
+    coordinator_step(l->state, e, clock_now_ns(), out);
     l->wake_ns = out->wake_ns;
     pthread_mutex_unlock(&l->lock);
     for (int i = 0; i < out->n; i++)
@@ -162,49 +162,49 @@ static void step(struct coordinator *l, struct coord_event *e)
     free(out);
 }
 
-struct coord_worker_state coordinator_worker_state(const struct ps_person *p, int waits)
+struct coordinator_worker_event coordinator_shell_worker(const struct roster_entry *p, int waits)
 {
-    return (struct coord_worker_state){.member = p->member,
-                                       .incarnation = p->incarnation,
-                                       .waits = waits,
-                                       .missing_ms = p->missing_ms,
-                                       .joined = p->joined,
-                                       .leaving = p->leaving,
-                                       .failed = p->failed,
-                                       .done = p->done,
-                                       .spoke = p->spoke,
-                                       .came = p->came,
-                                       .asked = p->asked,
-                                       .address = p->address};
+    return (struct coordinator_worker_event){.member = p->member,
+                                             .incarnation = p->incarnation,
+                                             .waits = waits,
+                                             .missing_ms = p->missing_ms,
+                                             .joined = p->joined,
+                                             .leaving = p->leaving,
+                                             .failed = p->failed,
+                                             .done = p->done,
+                                             .spoke = p->spoke,
+                                             .came = p->came,
+                                             .asked = p->asked,
+                                             .address = p->address};
 }
 
 /* Who is there, as ps 0's service sees it. */
-static void step_workers(struct coordinator *l)
+static void step_workers(struct coordinator_shell *l)
 {
-    struct ps_person *members = NULL, *waiting = NULL;
-    struct ps_service_state own;
+    struct roster_entry *members = NULL, *waiting = NULL;
+    struct generation_state own;
     int n = 0, n_waiting = 0;
-    ps_service_state(l->cfg.service, &own);
-    if (ps_service_people(l->cfg.service, &members, &n, &waiting, &n_waiting) != ST_OK)
+    generation_state(l->cfg.service, &own);
+    if (membership_roster(l->cfg.service, &members, &n, &waiting, &n_waiting) != ST_OK)
         return;
-    struct coord_worker_state *list = calloc((size_t)(n + n_waiting) + 1, sizeof *list);
+    struct coordinator_worker_event *list = calloc((size_t)(n + n_waiting) + 1, sizeof *list);
     for (int i = 0; list && i < n + n_waiting; i++) {
-        const struct ps_person *p = i < n ? &members[i] : &waiting[i - n];
-        list[i] = coordinator_worker_state(p, i >= n);
+        const struct roster_entry *p = i < n ? &members[i] : &waiting[i - n];
+        list[i] = coordinator_shell_worker(p, i >= n);
     }
-    struct coord_event e = {.kind = COORD_WORKERS,
-                            .workers = {own.generation, own.claim, n + n_waiting, list}};
+    struct coordinator_event e = {.kind = COORDINATOR_WORKERS,
+                                  .workers = {own.generation, own.claim, n + n_waiting, list}};
     if (list)
-        step(l, &e);
+        step_state(l, &e);
     free(list);
     free(members);
     free(waiting);
 }
 
-static void step_job(struct coordinator *l)
+static void step_job(struct coordinator_shell *l)
 {
-    struct coord_event e = {.kind = COORD_JOB, .job = l->job};
-    step(l, &e);
+    struct coordinator_event e = {.kind = COORDINATOR_JOB, .job = l->job};
+    step_state(l, &e);
     pthread_mutex_lock(&l->lock);
     struct net_plan *left = l->first; /* it was not wanted */
     l->first = NULL;
@@ -214,7 +214,7 @@ static void step_job(struct coordinator *l)
 }
 
 /* The oldest that was brought, out of the mailbox; 0: there is none. Under the lock. */
-static int take_mail(struct coordinator *l, struct coord_mail *out)
+static int take_mail(struct coordinator_shell *l, struct coordinator_mail *out)
 {
     if (l->n_mail == 0)
         return 0;
@@ -223,20 +223,20 @@ static int take_mail(struct coordinator *l, struct coord_mail *out)
     return 1;
 }
 
-static void step_mail(struct coordinator *l, struct coord_mail *m)
+static void step_mail(struct coordinator_shell *l, struct coordinator_mail *m)
 {
-    struct coord_event e = {.kind = m->kind, .call = m->call, .op = m->op, .st = m->st};
-    if (m->kind == COORD_CONTROL)
+    struct coordinator_event e = {.kind = m->kind, .call = m->call, .op = m->op, .st = m->st};
+    if (m->kind == COORDINATOR_CONTROL)
         e.control = m->control;
-    else if (m->kind == COORD_COMMAND)
+    else if (m->kind == COORDINATOR_COMMAND)
         e.command.what = m->what, e.command.index = m->index;
-    else if (m->kind == COORD_DISK)
+    else if (m->kind == COORDINATOR_DISK)
         e.disk.step = m->step, e.disk.epoch = m->epoch;
-    else if (m->kind == COORD_EVALUATED)
+    else if (m->kind == COORDINATOR_EVALUATED)
         e.evaluation = &m->evaluation;
     if (m->control)
         coordinator_folders_note(l, m->control);
-    step(l, &e);
+    step_state(l, &e);
     if (!m->control)
         return;
     coordinator_folders_note(l, m->control); /* of one that was not known before */
@@ -244,12 +244,12 @@ static void step_mail(struct coordinator *l, struct coord_mail *m)
     free(m->control);
 }
 
-static void *coordinator_main(void *arg)
+static void *coordinator_shell_main(void *arg)
 {
-    struct coordinator *l = arg;
+    struct coordinator_shell *l = arg;
     pthread_mutex_lock(&l->lock);
     while (!l->stopping) {
-        struct coord_mail m = {.control = NULL};
+        struct coordinator_mail m = {.control = NULL};
         int changed = l->changed, has_job = l->has_job, has_mail = take_mail(l, &m);
         int searches = l->searches;
         l->changed = l->news = l->searches = 0;
@@ -272,12 +272,12 @@ static void *coordinator_main(void *arg)
 }
 
 /* Room for one more. Under the lock. */
-static int has_room(struct coordinator *l)
+static int has_room(struct coordinator_shell *l)
 {
     if (l->n_mail < l->mail_room)
         return 1;
     int room = l->mail_room ? 2 * l->mail_room : 16;
-    struct coord_mail *grown = realloc(l->mail, (size_t)room * sizeof *grown);
+    struct coordinator_mail *grown = realloc(l->mail, (size_t)room * sizeof *grown);
     if (!grown)
         return 0;
     l->mail = grown;
@@ -286,13 +286,13 @@ static int has_room(struct coordinator *l)
 }
 
 /* Into the room that there is. Under the lock. */
-static void put_mail(struct coordinator *l, const struct coord_mail *m)
+static void put_mail(struct coordinator_shell *l, const struct coordinator_mail *m)
 {
     l->mail[l->n_mail++] = *m;
-    poke(l);
+    wake_thread(l);
 }
 
-void coordinator_post(struct coordinator *l, const struct coord_mail *m)
+void coordinator_shell_post(struct coordinator_shell *l, const struct coordinator_mail *m)
 {
     while (!has_room(l) && !l->stopping) {
         LOG_FEW(NO_MEMORY);
@@ -302,33 +302,33 @@ void coordinator_post(struct coordinator *l, const struct coord_mail *m)
         put_mail(l, m);
 }
 
-void coordinator_wake(struct coordinator *l)
+void coordinator_shell_wake(struct coordinator_shell *l)
 {
     pthread_mutex_lock(&l->lock);
     l->changed = 1;
-    poke(l);
+    wake_thread(l);
     pthread_mutex_unlock(&l->lock);
 }
 
-static void post_command(struct coordinator *l, enum coord_command what, int index)
+static void post_command(struct coordinator_shell *l, enum coordinator_command_kind what, int index)
 {
-    const struct coord_mail m = {.kind = COORD_COMMAND, .what = what, .index = index};
+    const struct coordinator_mail m = {.kind = COORDINATOR_COMMAND, .what = what, .index = index};
     pthread_mutex_lock(&l->lock);
-    l->requested += what == COORD_CHECKPOINT;
-    coordinator_post(l, &m);
+    l->requested += what == COORDINATOR_CHECKPOINT;
+    coordinator_shell_post(l, &m);
     pthread_mutex_unlock(&l->lock);
 }
 
-void coordinator_request(struct coordinator *l)
+void coordinator_shell_request(struct coordinator_shell *l)
 {
-    post_command(l, COORD_CHECKPOINT, 0);
+    post_command(l, COORDINATOR_CHECKPOINT, 0);
 }
 
-int coordinator_command(struct coordinator *l, enum coord_command what, int index,
-                        char why[CONTROL_TEXT_BYTES])
+int coordinator_shell_command(struct coordinator_shell *l, enum coordinator_command_kind what,
+                              int index, char why[CONTROL_TEXT_BYTES])
 {
     pthread_mutex_lock(&l->lock);
-    int can = coord_command_text(l->state, what, index, why, CONTROL_TEXT_BYTES);
+    int can = coordinator_command_text(l->state, what, index, why, CONTROL_TEXT_BYTES);
     pthread_mutex_unlock(&l->lock);
     if (can)
         post_command(l, what, index);
@@ -336,7 +336,7 @@ int coordinator_command(struct coordinator *l, enum coord_command what, int inde
 }
 
 /* NULL: the caller can be one of the job's servers. */
-static const char *misfit(const struct coordinator *l, const struct net_control *c)
+static const char *misfit_reason(const struct coordinator_shell *l, const struct net_control *c)
 {
     const struct hosts *hosts = l->cfg.hosts;
     int fits = c->joining || (c->n_servers == hosts->n && c->server >= 1 && c->server < hosts->n &&
@@ -369,17 +369,16 @@ static struct net_control *copy_control(const struct net_control *c)
     return copy;
 }
 
-/* Another word of the same process waits unread: this one takes its place, since each is the
- * sender's whole state. Its call is not answered any more. Under the lock. */
-static int replace_unread(struct coordinator *l, struct net_control *c, uint64_t call,
-                          uint64_t *old_call)
+/* Replaces an unread message of the same sender. The caller holds l->lock. */
+static int replace_unread(struct coordinator_shell *l, struct net_control *c, uint64_t call,
+                          uint64_t *old)
 {
     for (int i = 0; i < l->n_mail; i++) {
-        struct coord_mail *m = &l->mail[i];
-        if (m->kind != COORD_CONTROL || m->control->incarnation != c->incarnation ||
+        struct coordinator_mail *m = &l->mail[i];
+        if (m->kind != COORDINATOR_CONTROL || m->control->incarnation != c->incarnation ||
             strcmp(m->control->address, c->address) != 0 || m->control->serial > c->serial)
             continue;
-        *old_call = m->call;
+        *old = m->call;
         message_control_free(m->control);
         free(m->control);
         m->control = c;
@@ -389,7 +388,8 @@ static int replace_unread(struct coordinator *l, struct net_control *c, uint64_t
     return 0;
 }
 
-static void refuse(struct coordinator *l, uint64_t call, const char *refused, const char *later)
+static void refuse_call(struct coordinator_shell *l, uint64_t call, const char *refused,
+                        const char *later)
 {
     struct net_control_reply reply = {.number = 1, .incarnation = l->incarnation};
     snprintf(reply.refused, sizeof reply.refused, "%s", refused);
@@ -397,17 +397,18 @@ static void refuse(struct coordinator *l, uint64_t call, const char *refused, co
     l->cfg.reply(l->cfg.ctx, call, &reply);
 }
 
-static int post_control(struct coordinator *l, const struct net_control *c, uint64_t call,
-                        uint64_t *old_call)
+static int post_control(struct coordinator_shell *l, const struct net_control *c, uint64_t call,
+                        uint64_t *old)
 {
-    struct coord_mail m = {.kind = COORD_CONTROL, .call = call, .control = copy_control(c)};
+    struct coordinator_mail m = {
+        .kind = COORDINATOR_CONTROL, .call = call, .control = copy_control(c)};
     int done = 0;
-    *old_call = 0;
+    *old = 0;
     if (!m.control) /* it calls again */
         return 0;
     pthread_mutex_lock(&l->lock);
     if (l->n_mail < COORDINATOR_MAX_MAIL)
-        done = replace_unread(l, m.control, call, old_call);
+        done = replace_unread(l, m.control, call, old);
     if (!done && l->n_mail < COORDINATOR_MAX_MAIL && has_room(l)) {
         put_mail(l, &m);
         done = 1;
@@ -420,39 +421,41 @@ static int post_control(struct coordinator *l, const struct net_control *c, uint
     return 0;
 }
 
-void coordinator_control(struct coordinator *l, const struct net_control *c, uint64_t call)
+void coordinator_shell_control(struct coordinator_shell *l, const struct net_control *c,
+                               uint64_t call)
 {
-    const char *why = misfit(l, c);
-    uint64_t old_call = 0;
+    const char *why = misfit_reason(l, c);
+    uint64_t old = 0;
     if (why)
-        refuse(l, call, why, "");
-    else if (!post_control(l, c, call, &old_call))
-        refuse(l, call, "", "ps:0 is too busy for the moment");
-    if (old_call)
-        refuse(l, old_call, "", "a later call has taken its place");
+        refuse_call(l, call, why, "");
+    else if (!post_control(l, c, call, &old))
+        refuse_call(l, call, "", "ps:0 is too busy for the moment");
+    if (old)
+        refuse_call(l, old, "", "a later call has taken its place");
 }
 
-void coordinator_control_closed(struct coordinator *l, uint64_t call)
+void coordinator_shell_control_closed(struct coordinator_shell *l, uint64_t call)
 {
-    const struct coord_mail m = {.kind = COORD_CLOSED, .call = call};
+    const struct coordinator_mail m = {.kind = COORDINATOR_CLOSED, .call = call};
     pthread_mutex_lock(&l->lock);
-    coordinator_post(l, &m);
+    coordinator_shell_post(l, &m);
     pthread_mutex_unlock(&l->lock);
 }
 
-void coordinator_cancel(void *ctx)
+void coordinator_shell_cancel(void *ctx)
 {
-    struct coordinator *l = ctx;
+    struct coordinator_shell *l = ctx;
     pthread_mutex_lock(&l->lock);
     l->own.cancelled = 1;
     pthread_cond_broadcast(&l->wake);
     pthread_mutex_unlock(&l->lock);
 }
 
-enum status coordinator_call(void *ctx, const struct net_control *request, int64_t deadline_ms,
-                             struct net_control_reply *reply, char why[CONTROL_TEXT_BYTES])
+enum status coordinator_shell_call(void *ctx, const struct net_control *request,
+                                   int64_t deadline_ms, struct net_control_reply *reply,
+                                   char why[CONTROL_TEXT_BYTES])
 {
-    struct coordinator *l = ctx;
+    struct coordinator_shell *l = ctx;
     int64_t deadline = clock_deadline_ns(deadline_ms);
     uint64_t old;
     pthread_mutex_lock(&l->lock);
@@ -473,41 +476,43 @@ enum status coordinator_call(void *ctx, const struct net_control *request, int64
     l->own.call = 0;
     pthread_mutex_unlock(&l->lock);
     if (st != ST_OK)
-        coordinator_control_closed(l, call);
+        coordinator_shell_control_closed(l, call);
     return st;
 }
 
-static enum status start_state(struct coordinator *l, const struct hosts *servers)
+static enum status start_state(struct coordinator_shell *l, const struct hosts *servers)
 {
     enum status st = ST_OK;
     const struct checkpoint_manifest *m =
         l->cfg.restore ? checkpoint_restore_manifest(l->cfg.restore) : NULL;
-    struct coord_start start = {.incarnation = l->incarnation,
-                                .address = l->cfg.hosts->addr[0],
-                                .servers = servers,
-                                .save_steps = l->cfg.save_steps,
-                                .save_ms = l->cfg.save_ms,
-                                .worker_timeout_ms = l->cfg.worker_timeout_ms,
-                                .min_workers = l->cfg.min_workers,
-                                .serves = l->cfg.serves,
-                                .has_folder = l->cfg.folder != NULL,
-                                .epoch = l->cfg.lease.epoch,
-                                .is_claimed = l->cfg.is_claimed,
-                                .last_step = m ? m->step : -1,
-                                .has_all_steps = checkpoint_restore_has_all_steps(l->cfg.restore),
-                                .done_ms = l->cfg.done_ms};
-    TRY(coordinator_find_best(l, &start.best));
-    struct coord_event e = {.kind = COORD_START, .start = &start};
-    coord_init(l->state, l->cfg.hosts->n + servers->n + MORE_SERVERS, JOB_MAX_WORKERS);
-    step(l, &e);
+    struct coordinator_start start = {.incarnation = l->incarnation,
+                                      .address = l->cfg.hosts->addr[0],
+                                      .servers = servers,
+                                      .save_steps = l->cfg.save_steps,
+                                      .save_ms = l->cfg.save_ms,
+                                      .worker_timeout_ms = l->cfg.worker_timeout_ms,
+                                      .min_workers = l->cfg.min_workers,
+                                      .serves = l->cfg.serves,
+                                      .has_folder = l->cfg.folder != NULL,
+                                      .epoch = l->cfg.lease.epoch,
+                                      .is_claimed = l->cfg.is_claimed,
+                                      .last_step = m ? m->step : -1,
+                                      .has_all_steps =
+                                          checkpoint_restore_has_all_steps(l->cfg.restore),
+                                      .done_ms = l->cfg.done_ms};
+    TRY(coordinator_evaluation_find_best(l, &start.best));
+    struct coordinator_event e = {.kind = COORDINATOR_START, .start = &start};
+    coordinator_init(l->state, l->cfg.hosts->n + servers->n + MORE_SERVERS, JOB_MAX_WORKERS);
+    step_state(l, &e);
 done:
     return st;
 }
 
-enum status coordinator_create(const struct coordinator_config *cfg, struct coordinator **out)
+enum status coordinator_shell_create(const struct coordinator_shell_config *cfg,
+                                     struct coordinator_shell **out)
 {
     enum status st = ST_NOMEM;
-    struct coordinator *l = calloc(1, sizeof *l);
+    struct coordinator_shell *l = calloc(1, sizeof *l);
     if (!l)
         return ST_NOMEM;
     l->cfg = *cfg;
@@ -515,7 +520,8 @@ enum status coordinator_create(const struct coordinator_config *cfg, struct coor
     snprintf(l->folder_id, sizeof l->folder_id, "%s", cfg->folder_id);
     pthread_mutex_init(&l->lock, NULL);
     clock_cond_init(&l->wake);
-    l->state = malloc(coord_bytes(cfg->hosts->n + cfg->servers->n + MORE_SERVERS, JOB_MAX_WORKERS));
+    l->state =
+        malloc(coordinator_bytes(cfg->hosts->n + cfg->servers->n + MORE_SERVERS, JOB_MAX_WORKERS));
     TRY(l->state ? ST_OK : ST_NOMEM);
     TRY(hosts_copy((const char *const *)cfg->servers->addr, (size_t)cfg->servers->n, &l->servers));
     TRY(coordinator_disk_create(l));
@@ -523,23 +529,23 @@ enum status coordinator_create(const struct coordinator_config *cfg, struct coor
     *out = l;
     l = NULL;
 done:
-    coordinator_destroy(l);
+    coordinator_shell_destroy(l);
     return st;
 }
 
-enum status coordinator_start(struct coordinator *l)
+enum status coordinator_shell_start(struct coordinator_shell *l)
 {
     enum status st = coordinator_disk_start(l);
     if (st != ST_OK)
         return st;
-    int err = pthread_create(&l->thread, NULL, coordinator_main, l);
+    int err = pthread_create(&l->thread, NULL, coordinator_shell_main, l);
     l->has_thread = err == 0;
     if (err)
         LOG_E("the thread that coordinates cannot be started: %s", threads_error(err));
     return err ? ST_NOMEM : ST_OK;
 }
 
-void coordinator_stop(struct coordinator *l)
+void coordinator_shell_stop(struct coordinator_shell *l)
 {
     if (!l)
         return;
@@ -552,12 +558,12 @@ void coordinator_stop(struct coordinator *l)
     l->has_thread = 0;
 }
 
-void coordinator_destroy(struct coordinator *l)
+void coordinator_shell_destroy(struct coordinator_shell *l)
 {
-    struct coord_mail m;
+    struct coordinator_mail m;
     if (!l)
         return;
-    coordinator_stop(l);
+    coordinator_shell_stop(l);
     coordinator_disk_destroy(l);
     while (take_mail(l, &m)) {
         if (m.control)
@@ -566,7 +572,7 @@ void coordinator_destroy(struct coordinator *l)
     }
     free(l->mail);
     coordinator_plans_free(l);
-    coord_folders_free(&l->folders);
+    coordinator_folders_free(&l->folders);
     checkpoint_restore_close(l->cfg.restore);
     net_plan_free(l->first);
     hosts_free(&l->servers);
@@ -576,19 +582,19 @@ void coordinator_destroy(struct coordinator *l)
     free(l);
 }
 
-int coordinator_finish(struct coordinator *l)
+int coordinator_shell_finish(struct coordinator_shell *l)
 {
     int64_t deadline = clock_deadline_ns(FINISH_MS);
-    post_command(l, COORD_FINISH, 0);
+    post_command(l, COORDINATOR_FINISH, 0);
     pthread_mutex_lock(&l->lock);
     while (!l->finished && clock_cond_wait(&l->wake, &l->lock, deadline) == 0)
         ;
-    deadline = clock_deadline_ns(GOODBYE_MS);
-    while (coord_goodbyes_missing(l->state) && clock_now_ns() < deadline) {
+    deadline = clock_deadline_ns(ANNOUNCE_END_MS);
+    while (coordinator_view_is_unheard(l->state) && clock_now_ns() < deadline) {
         int64_t soon = clock_deadline_ns(20); /* when one that calls no more is gone */
         clock_cond_wait(&l->wake, &l->lock, soon < deadline ? soon : deadline);
     }
-    int lacks_last = coord_lacks_last(l->state);
+    int lacks_last = coordinator_view_lacks_last(l->state);
     pthread_mutex_unlock(&l->lock);
     return !lacks_last;
 }

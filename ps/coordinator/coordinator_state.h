@@ -8,7 +8,7 @@
 
 #define MS ((int64_t)1000000) /* in nanoseconds */
 
-enum coord_phase {
+enum coordinator_phase {
     PHASE_EMPTY,    /* no job: the first worker is waited for */
     PHASE_RUNNING,  /* all servers are in the plan's generation */
     PHASE_STOPPING, /* a Stop is out; then until there is a plan for what comes next */
@@ -16,7 +16,7 @@ enum coord_phase {
 };
 
 /* What a change waits for outside; one at a time. */
-enum coord_pending { PENDING_NONE, PENDING_FIND, PENDING_PLAN };
+enum coordinator_pending { PENDING_NONE, PENDING_FIND, PENDING_PLAN };
 
 enum server_life {
     LIFE_NONE,     /* a free slot */
@@ -24,7 +24,7 @@ enum server_life {
     LIFE_KNOWN     /* it has called */
 };
 
-struct coord_server_state {
+struct coordinator_server {
     enum server_life life;
     int number; /* in the plan in force; -1 */
     char address[CONTROL_TEXT_BYTES];
@@ -47,13 +47,13 @@ struct coord_server_state {
     uint64_t wanted, accepted, given; /* checkpoints that it asked for */
     uint64_t order;                   /* that it works at; of it: */
     int phase;
-    struct coord_file file;
+    struct coordinator_file file;
     int ordered; /* its number in the checkpoint being made; -1 */
 };
 
 enum worker_lot { LOT_NONE, LOT_STAYS, LOT_DONE, LOT_LATE, LOT_LEAVES, LOT_REMOVED, LOT_JOINS };
 
-struct coord_worker {
+struct coordinator_worker {
     uint64_t incarnation;
     uint64_t removed; /* incarnation that an operator removed */
     int8_t in_plan, waits, joined, leaving, failed, done, spoke, asked;
@@ -70,10 +70,10 @@ struct coord_worker {
     int64_t refused_until, refuse_ms; /* awake; it was dropped since it did not reach a server */
     uint64_t refused;                 /* incarnation */
     enum worker_lot lot;
-    char address[COORD_ADDRESS_BYTES];
+    char address[COORDINATOR_ADDRESS_BYTES];
 };
 
-struct coord {
+struct coordinator_state {
     int max_servers, max_workers;
     /* In this block: servers, workers; of the next plan its members and the slots of its servers;
      * a checkpoint's files; an evaluation's parts; by slot and index a bit: the server misses the
@@ -93,8 +93,8 @@ struct coord {
     uint32_t ops;                           /* numbers of orders given so far */
     uint64_t number;                        /* of the state that replies tell */
 
-    enum coord_phase phase;
-    enum coord_pending pending;
+    enum coordinator_phase phase;
+    enum coordinator_pending pending;
     uint32_t op, epoch_op; /* of what is pending; DISK_EPOCH under way, 0: none */
     int64_t pending_since;
     enum status failed, epoch_failed; /* why the last find or plan, or epoch, came to nothing */
@@ -106,10 +106,10 @@ struct coord {
     int n_members, n_numbers;           /* of the plan in force, or the first list */
     int64_t plan_step;
     enum plan_source plan_source;
-    uint64_t stop;              /* number of the last Stop */
-    int64_t begun, stopped;     /* awake: settled; Stop given */
-    int64_t entered, line;      /* awake: this phase; the next line about it */
-    enum coord_line_id failure; /* that was said in this phase, of: */
+    uint64_t stop;                    /* number of the last Stop */
+    int64_t begun, stopped;           /* awake: settled; Stop given */
+    int64_t entered, line;            /* awake: this phase; the next line about it */
+    enum coordinator_line_id failure; /* that was said in this phase, of: */
     enum status failure_st;
     int redo;        /* a server was started anew that may have begun the generation */
     uint64_t passed; /* generation whose checkpoint the next find passes over, said; 0: none */
@@ -122,13 +122,13 @@ struct coord {
     int n_next_members, n_next_numbers;
 
     uint64_t workers_generation; /* that the last WORKERS was of */
-    struct coord_checkpoint ckpt;
-    struct coord_evaluations eval;
+    struct checkpoint_schedule ckpt;
+    struct evaluation_state eval;
     int finishing, finished, job_done, job_failed, closing, fenced;
     int stop_asked; /* an operator or a member wants the job to end where it is */
     int64_t finish_at;
-    uint64_t goodbye; /* number from which on replies say that this ps 0 ends */
-    int n_slots;      /* servers seen so far */
+    uint64_t end_number; /* number from which on replies say that this ps 0 ends */
+    int n_slots;         /* servers seen so far */
 };
 
 #endif

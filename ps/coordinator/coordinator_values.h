@@ -7,7 +7,7 @@
 
 /* The evaluation with the lowest validation loss, whose checkpoint is on the disk (or, without a
  * folder, was never to be). */
-struct coord_best {
+struct best_evaluation {
     int known;
     uint64_t generation; /* of the checkpoint */
     int64_t step;
@@ -16,12 +16,12 @@ struct coord_best {
 };
 
 /* A member of ps 0's generation, or one that waits to join. */
-struct coord_worker_state {
+struct coordinator_worker_event {
     int member;           /* index, below the table's size */
     uint64_t incarnation; /* 0: nobody has come yet */
     int waits;            /* it has no place in the plan */
     int64_t missing_ms;   /* it has had no stream at ps 0 for so long; -1: it has one */
-    int joined, leaving, failed, done, spoke, asked, came; /* as in ps_person (service.h) */
+    int joined, leaving, failed, done, spoke, asked, came; /* as in roster_entry (service.h) */
     const char *address;                                   /* to name it by */
 };
 

@@ -3,52 +3,56 @@
 #include "ps/coordinator/coordinator_impl.h"
 #include <string.h>
 
-void coord_next_plan(const struct coord *c, struct coord_plan_view *out)
+void coordinator_view_next_plan(const struct coordinator_state *c,
+                                struct coordinator_plan_view *out)
 {
-    *out = (struct coord_plan_view){.generation = c->next_generation,
-                                    .base = c->base,
-                                    .source = c->next_source,
-                                    .step = c->next_step,
-                                    .n_members = c->n_next_members,
-                                    .n_servers = c->n_next_numbers,
-                                    .member = coord_ints(c, c->members_at),
-                                    .server = coord_ints(c, c->numbers_at),
-                                    .train_steps = c->eval.ended ? c->train_steps : 0};
+    *out = (struct coordinator_plan_view){.generation = c->next_generation,
+                                          .base = c->base,
+                                          .source = c->next_source,
+                                          .step = c->next_step,
+                                          .n_members = c->n_next_members,
+                                          .n_servers = c->n_next_numbers,
+                                          .member = coordinator_ints(c, c->members_at),
+                                          .server = coordinator_ints(c, c->numbers_at),
+                                          .train_steps = c->eval.ended ? c->train_steps : 0};
 }
 
-int coord_next_servers(const struct coord *c, int *slot)
+int coordinator_view_next_servers(const struct coordinator_state *c, int *slot)
 {
-    return coord_servers_next(c, slot);
+    return server_registry_next(c, slot);
 }
 
-void coord_manifest(const struct coord *c, struct coord_manifest_view *out)
+void coordinator_view_manifest(const struct coordinator_state *c,
+                               struct coordinator_manifest_view *out)
 {
-    *out = (struct coord_manifest_view){.step = c->ckpt.step,
-                                        .generation = c->ckpt.generation,
-                                        .n_files = c->ckpt.n_files,
-                                        .file = coord_files(c)};
+    *out = (struct coordinator_manifest_view){.step = c->ckpt.step,
+                                              .generation = c->ckpt.generation,
+                                              .n_files = c->ckpt.n_files,
+                                              .file = coordinator_files(c)};
 }
 
 /* It was started anew and has lost the settled generation's chunks: its next plan is another. */
-static int waits_for_next_plan(const struct coord *c, const struct coord_server_state *s)
+static int waits_for_next_plan(const struct coordinator_state *c,
+                               const struct coordinator_server *s)
 {
     return c->settled == c->generation && s->held && s->held != s->incarnation;
 }
 
 /* Returns 1 if the server drained or left and the generation without it has settled: its process
  * may exit. */
-static int has_left(const struct coord *c, const struct coord_server_state *s)
+static int has_left(const struct coordinator_state *c, const struct coordinator_server *s)
 {
     return c->generation && s->number < 0 && (s->leaving || s->drained) &&
            c->settled == c->generation;
 }
 
-bool coord_is_over(const struct coord *c)
+bool coordinator_view_is_over(const struct coordinator_state *c)
 {
     return (c->job_done || c->job_failed) && c->closing;
 }
 
-int coord_fill_reply(const struct coord *c, int server, struct net_control_reply *out)
+int coordinator_view_fill_reply(const struct coordinator_state *c, int server,
+                                struct net_control_reply *out)
 {
     *out = (struct net_control_reply){
         .number = c->number,
@@ -64,44 +68,45 @@ int coord_fill_reply(const struct coord *c, int server, struct net_control_reply
     };
     if (server < 0)
         return 0;
-    const struct coord_server_state *s = &coord_servers(c)[server];
+    const struct coordinator_server *s = &coordinator_servers(c)[server];
     out->given = s->given;
-    out->drained = has_left(c, s) || coord_is_over(c);
+    out->drained = has_left(c, s) || coordinator_view_is_over(c);
     out->failed = c->job_failed && c->closing;
-    if (c->ckpt.phase == CKPT_ORDERED && s->ordered >= 0)
+    if (c->ckpt.phase == SCHEDULE_ORDERED && s->ordered >= 0)
         out->step = c->ckpt.step;
     return c->generation && s->number >= 0 && s->generation != c->generation &&
-           !waits_for_next_plan(c, s) && !coord_plan_is_void(c);
+           !waits_for_next_plan(c, s) && !reconfigure_plan_is_void(c);
 }
 
-const char *coord_server_address(const struct coord *c, int server)
+const char *coordinator_view_server_address(const struct coordinator_state *c, int server)
 {
-    return server >= 0 && server < c->n_slots ? coord_servers(c)[server].address : "?";
+    return server >= 0 && server < c->n_slots ? coordinator_servers(c)[server].address : "?";
 }
 
-const char *coord_worker_address(const struct coord *c, int worker)
+const char *coordinator_view_worker_address(const struct coordinator_state *c, int worker)
 {
-    return worker >= 0 && worker < c->max_workers ? coord_workers(c)[worker].address : "";
+    return worker >= 0 && worker < c->max_workers ? coordinator_workers(c)[worker].address : "";
 }
 
-int64_t coord_worker_timeout_ms(const struct coord *c)
+int64_t coordinator_view_worker_timeout_ms(const struct coordinator_state *c)
 {
     return c->worker_timeout_ms;
 }
 
-int coord_n_servers(const struct coord *c)
+int coordinator_view_n_servers(const struct coordinator_state *c)
 {
     return c->n_slots;
 }
 
-void coord_server(const struct coord *c, int server, struct coord_server_view *out)
+void coordinator_view_server(const struct coordinator_state *c, int server,
+                             struct coordinator_server_view *out)
 {
-    const struct coord_server_state *s = &coord_servers(c)[server];
-    int silent = s->life != LIFE_KNOWN || coord_server_is_silent(c, s, SILENT_MS);
-    *out = (struct coord_server_view){.number = s->number, .heard_ms = -1, .up_ms = -1};
+    const struct coordinator_server *s = &coordinator_servers(c)[server];
+    int silent = s->life != LIFE_KNOWN || server_registry_is_silent(c, s, SILENT_MS);
+    *out = (struct coordinator_server_view){.number = s->number, .heard_ms = -1, .up_ms = -1};
     if (s->life == LIFE_NONE || (s->number < 0 && silent) || has_left(c, s))
         out->kind = SERVER_NONE;
-    else if (coord_server_joins(c, s))
+    else if (server_registry_is_joining(c, s))
         out->kind = SERVER_JOINS;
     else if (silent)
         out->kind = SERVER_SILENT;
@@ -113,16 +118,17 @@ void coord_server(const struct coord *c, int server, struct coord_server_view *o
     }
 }
 
-static int say(struct coord_line *out, enum coord_line_id id, int server, int64_t a0, int64_t a1)
+static int set_line(struct coordinator_line *out, enum coordinator_line_id id, int server,
+                    int64_t a0, int64_t a1)
 {
-    *out = (struct coord_line){.id = id, .server = server, .worker = -1, .arg = {a0, a1, 0}};
+    *out = (struct coordinator_line){.id = id, .server = server, .worker = -1, .arg = {a0, a1, 0}};
     return 1;
 }
 
-int coord_server_behind(const struct coord *c, int from)
+int coordinator_view_server_behind(const struct coordinator_state *c, int from)
 {
     for (int i = from; i < c->n_slots && c->phase >= PHASE_STOPPING; i++) {
-        const struct coord_server_state *s = &coord_servers(c)[i];
+        const struct coordinator_server *s = &coordinator_servers(c)[i];
         if (s->number < 0)
             continue;
         if (c->phase == PHASE_BEGINNING ? s->generation != c->generation
@@ -132,39 +138,39 @@ int coord_server_behind(const struct coord *c, int from)
     return -1;
 }
 
-static int n_workers(const struct coord *c)
+static int n_workers(const struct coordinator_state *c)
 {
     int n = 0;
     for (int i = 0; i < c->max_workers; i++) {
-        enum worker_lot lot = coord_workers(c)[i].lot;
+        enum worker_lot lot = coordinator_workers(c)[i].lot;
         n += lot == LOT_STAYS || lot == LOT_JOINS;
     }
     return n;
 }
 
-static int waits_for_workers(const struct coord *c, struct coord_line *out)
+static int waits_for_workers(const struct coordinator_state *c, struct coordinator_line *out)
 {
-    say(out, WAIT_WORKERS, -1, coord_lowest(c), n_workers(c));
+    set_line(out, WAIT_WORKERS, -1, server_registry_lowest(c), n_workers(c));
     out->arg[2] = c->min_workers > 0 ? c->min_workers : 1;
     return 1;
 }
 
-static int waits_in_stop(const struct coord *c, struct coord_line *out)
+static int waits_in_stop(const struct coordinator_state *c, struct coordinator_line *out)
 {
-    int slot = coord_server_lost(c) >= 0 ? -1 : coord_server_behind(c, 0);
+    int slot = server_registry_find_lost(c) >= 0 ? -1 : coordinator_view_server_behind(c, 0);
     if (slot < 0)
         return waits_for_workers(c, out);
-    const struct coord_server_state *s = &coord_servers(c)[slot];
-    if (coord_server_leaves(s) && coord_server_is_silent(c, s, SILENT_MS))
-        return say(out, WAIT_LEAVER, slot, s->number, (c->awake - s->heard) / (1000 * MS));
-    return say(out, WAIT_STOP, slot, s->number, 0);
+    const struct coordinator_server *s = &coordinator_servers(c)[slot];
+    if (server_registry_is_leaving(s) && server_registry_is_silent(c, s, SILENT_MS))
+        return set_line(out, WAIT_LEAVER, slot, s->number, (c->awake - s->heard) / (1000 * MS));
+    return set_line(out, WAIT_STOP, slot, s->number, 0);
 }
 
 /* A worker of the generation that gets to no server but ps 0. */
-static int unreached(const struct coord *c)
+static int find_unreached(const struct coordinator_state *c)
 {
     for (int i = 0; i < c->max_workers; i++) {
-        const struct coord_worker *w = &coord_workers(c)[i];
+        const struct coordinator_worker *w = &coordinator_workers(c)[i];
         if (w->in_plan && w->lot == LOT_STAYS && w->missed_by > 0 && !w->heard && w->joined &&
             c->awake - w->since >= REJOIN_MS * MS)
             return w->missed_by;
@@ -173,108 +179,110 @@ static int unreached(const struct coord *c)
 }
 
 /* It has left the plan, the others need its chunks, and it does not call. */
-static int silent_holder(const struct coord *c)
+static int silent_holder(const struct coordinator_state *c)
 {
     for (int i = 0; i < c->n_slots; i++) {
-        const struct coord_server_state *s = &coord_servers(c)[i];
+        const struct coordinator_server *s = &coordinator_servers(c)[i];
         if (s->life == LIFE_KNOWN && s->number < 0 && s->held && c->plan_source == PLAN_MEMORY &&
-            coord_server_is_silent(c, s, SILENT_MS))
+            server_registry_is_silent(c, s, SILENT_MS))
             return i;
     }
     return -1;
 }
 
 /* Of the plan, with chunks, and silent; training moves on when it did so lately. */
-static int silent_server(const struct coord *c)
+static int silent_server(const struct coordinator_state *c)
 {
     for (int i = 0; i < c->n_slots; i++) {
-        const struct coord_server_state *s = &coord_servers(c)[i];
+        const struct coordinator_server *s = &coordinator_servers(c)[i];
         if (s->life == LIFE_KNOWN && s->number > 0 && s->held &&
-            coord_server_is_silent(c, s, FRESH_MS) && c->awake - c->moved >= STILL_MS * MS)
+            server_registry_is_silent(c, s, FRESH_MS) && c->awake - c->moved >= STILL_MS * MS)
             return i;
     }
     return -1;
 }
 
-int coord_waits_for(const struct coord *c, struct coord_line *out)
+int coordinator_view_waits_for(const struct coordinator_state *c, struct coordinator_line *out)
 {
     if (c->finished || c->job_failed)
         return 0;
     if (!c->recorded)
-        return say(out, WAIT_EPOCH, -1, c->epoch_failed, 0);
+        return set_line(out, WAIT_EPOCH, -1, c->epoch_failed, 0);
     if (c->pending == PENDING_FIND)
-        return say(out, WAIT_FIND, -1, (c->awake - c->pending_since) / (1000 * MS), 0);
+        return set_line(out, WAIT_FIND, -1, (c->awake - c->pending_since) / (1000 * MS), 0);
     if (c->pending == PENDING_PLAN)
         return 0;
     if (c->failed != ST_OK && c->awake < c->not_before)
-        return say(out, c->phase == PHASE_EMPTY ? WAIT_PLAN_FAILED : WAIT_FIND_FAILED, -1,
-                   c->failed, 0);
-    if (c->finishing && c->ckpt.phase != CKPT_IDLE)
-        return say(out, WAIT_LAST_CHECKPOINT, -1, c->ckpt.step, 0);
+        return set_line(out, c->phase == PHASE_EMPTY ? WAIT_PLAN_FAILED : WAIT_FIND_FAILED, -1,
+                        c->failed, 0);
+    if (c->finishing && c->ckpt.phase != SCHEDULE_IDLE)
+        return set_line(out, WAIT_LAST_CHECKPOINT, -1, c->ckpt.step, 0);
     if (c->phase == PHASE_STOPPING)
         return waits_in_stop(c, out);
-    if (coord_plan_is_void(c))
+    if (reconfigure_plan_is_void(c))
         return waits_for_workers(c, out);
     int leaver = silent_holder(c);
     if (c->phase == PHASE_BEGINNING && leaver >= 0)
-        return say(out, WAIT_LEAVER, leaver, coord_servers(c)[leaver].held_number,
-                   (c->awake - coord_servers(c)[leaver].heard) / (1000 * MS));
-    if (c->phase == PHASE_BEGINNING && coord_server_behind(c, 0) > 0)
-        return say(out, WAIT_BEGIN, coord_server_behind(c, 0), (int64_t)c->generation,
-                   coord_servers(c)[coord_server_behind(c, 0)].number);
+        return set_line(out, WAIT_LEAVER, leaver, coordinator_servers(c)[leaver].held_number,
+                        (c->awake - coordinator_servers(c)[leaver].heard) / (1000 * MS));
+    if (c->phase == PHASE_BEGINNING && coordinator_view_server_behind(c, 0) > 0)
+        return set_line(out, WAIT_BEGIN, coordinator_view_server_behind(c, 0),
+                        (int64_t)c->generation,
+                        coordinator_servers(c)[coordinator_view_server_behind(c, 0)].number);
     if (c->phase == PHASE_BEGINNING)
-        return say(out, WAIT_BEGIN_OWN, -1, (int64_t)c->generation, 0);
-    int silent = c->phase == PHASE_RUNNING && !coord_all_done(c) ? silent_server(c) : -1;
+        return set_line(out, WAIT_BEGIN_OWN, -1, (int64_t)c->generation, 0);
+    int silent = c->phase == PHASE_RUNNING && !reconfigure_all_done(c) ? silent_server(c) : -1;
     if (silent >= 0)
-        return say(out, WAIT_SILENT, silent, coord_servers(c)[silent].number,
-                   (c->awake - coord_servers(c)[silent].heard) / (1000 * MS));
-    if (c->phase == PHASE_RUNNING && unreached(c) >= 0)
-        return say(out, WAIT_REACH, unreached(c), coord_servers(c)[unreached(c)].number, 0);
+        return set_line(out, WAIT_SILENT, silent, coordinator_servers(c)[silent].number,
+                        (c->awake - coordinator_servers(c)[silent].heard) / (1000 * MS));
+    if (c->phase == PHASE_RUNNING && find_unreached(c) >= 0)
+        return set_line(out, WAIT_REACH, find_unreached(c),
+                        coordinator_servers(c)[find_unreached(c)].number, 0);
     if (c->epoch != c->recorded && c->epoch_failed != ST_OK)
-        return say(out, WAIT_RAISE, -1, c->epoch_failed, 0);
+        return set_line(out, WAIT_RAISE, -1, c->epoch_failed, 0);
     return 0;
 }
 
-uint64_t coord_generation(const struct coord *c)
+uint64_t coordinator_view_generation(const struct coordinator_state *c)
 {
     return c->generation;
 }
 
-uint64_t coord_settled(const struct coord *c)
+uint64_t coordinator_view_settled(const struct coordinator_state *c)
 {
     return c->settled;
 }
 
-int coord_is_settled(const struct coord *c)
+int coordinator_view_is_settled(const struct coordinator_state *c)
 {
     return c->generation && c->settled == c->generation && c->phase == PHASE_RUNNING;
 }
 
-bool coord_is_ending(const struct coord *c)
+bool coordinator_view_is_ending(const struct coordinator_state *c)
 {
     return c->finishing != 0;
 }
 
-int64_t coord_last_step(const struct coord *c)
+int64_t coordinator_view_last_step(const struct coordinator_state *c)
 {
     return c->ckpt.last_step;
 }
 
-int coord_lacks_last(const struct coord *c)
+int coordinator_view_lacks_last(const struct coordinator_state *c)
 {
     return c->ckpt.no_last;
 }
 
-int64_t coord_order_step(const struct coord *c)
+int64_t coordinator_view_order_step(const struct coordinator_state *c)
 {
-    return c->ckpt.phase == CKPT_IDLE ? -1 : c->ckpt.step;
+    return c->ckpt.phase == SCHEDULE_IDLE ? -1 : c->ckpt.step;
 }
 
-int64_t coord_next_ms(const struct coord *c)
+int64_t coordinator_view_next_ms(const struct coordinator_state *c)
 {
-    const struct coord_checkpoint *k = &c->ckpt;
+    const struct checkpoint_schedule *k = &c->ckpt;
     int trains = c->phase == PHASE_RUNNING && c->workers_generation == c->generation;
-    int made = k->phase != CKPT_IDLE && (k->taken || k->why != WHY_STEPS);
+    int made = k->phase != SCHEDULE_IDLE && (k->taken || k->why != WHY_STEPS);
     if (!c->has_folder || c->save_ms == 0 || k->save_at == 0 || !trains || made || c->finishing ||
         k->last_step >= c->train_steps)
         return -1;
@@ -282,31 +290,31 @@ int64_t coord_next_ms(const struct coord *c)
     return at > c->awake ? (at - c->awake) / MS : 0;
 }
 
-uint64_t coord_wanted(const struct coord *c)
+uint64_t coordinator_view_wanted(const struct coordinator_state *c)
 {
     return c->ckpt.wanted;
 }
 
-uint64_t coord_given(const struct coord *c)
+uint64_t coordinator_view_given(const struct coordinator_state *c)
 {
     return c->ckpt.given;
 }
 
 /* Without a folder none but servers that live on may know which generations there have been: they
  * are given the time to call. */
-int coord_takes_job(const struct coord *c, struct coord_line *line)
+int coordinator_view_takes_job(const struct coordinator_state *c, struct coordinator_line *line)
 {
-    *line = (struct coord_line){.id = LINE_NONE, .server = -1, .worker = -1};
+    *line = (struct coordinator_line){.id = LINE_NONE, .server = -1, .worker = -1};
     if (c->epoch != c->recorded) {
         line->id = WAIT_EPOCH;
         line->arg[0] = c->epoch_failed;
         return 0;
     }
-    int again = c->phase == PHASE_RUNNING && coord_all_done(c) && !c->finishing;
+    int again = c->phase == PHASE_RUNNING && reconfigure_all_done(c) && !c->finishing;
     if (c->pending != PENDING_NONE || c->finishing || (c->phase != PHASE_EMPTY && !again))
         return 0;
     for (int i = 0; i < c->n_slots && !c->has_folder && !c->generation; i++) {
-        const struct coord_server_state *s = &coord_servers(c)[i];
+        const struct coordinator_server *s = &coordinator_servers(c)[i];
         if (s->number <= 0 || s->life == LIFE_KNOWN || c->awake - c->began > FIRST_CALL_MS * MS)
             continue;
         line->id = WAIT_SERVER_CALLS;
@@ -318,12 +326,12 @@ int coord_takes_job(const struct coord *c, struct coord_line *line)
 }
 
 /* One that calls no more is gone, or about to call again. */
-int coord_goodbyes_missing(const struct coord *c)
+int coordinator_view_is_unheard(const struct coordinator_state *c)
 {
     for (int i = 1; i < c->n_slots; i++) {
-        const struct coord_server_state *s = &coord_servers(c)[i];
-        if (s->life == LIFE_KNOWN && s->seen < c->goodbye && (s->call || c->awake < s->claimed) &&
-            !coord_server_is_silent(c, s, SILENT_MS))
+        const struct coordinator_server *s = &coordinator_servers(c)[i];
+        if (s->life == LIFE_KNOWN && s->seen < c->end_number &&
+            (s->call || c->awake < s->claimed) && !server_registry_is_silent(c, s, SILENT_MS))
             return 1;
     }
     return 0;

@@ -19,16 +19,17 @@ static void set_bit(unsigned char *bits, int i, int on)
 }
 
 /* From what all servers have said: who misses the worker. */
-static void look(struct coord *c, int worker)
+static void update_missed(struct coordinator_state *c, int worker)
 {
-    struct coord_worker *w = &coord_workers(c)[worker];
+    struct coordinator_worker *w = &coordinator_workers(c)[worker];
     w->missed_by = -1;
     w->heard = 0;
     for (int i = 0; i < c->n_slots; i++) {
-        if (coord_servers(c)[i].number < 0 || !has_bit(coord_bits(c, c->missing_at, i), worker))
+        if (coordinator_servers(c)[i].number < 0 ||
+            !has_bit(coordinator_bits(c, c->missing_at, i), worker))
             continue;
         w->missed_by = i;
-        w->heard |= has_bit(coord_bits(c, c->heard_at, i), worker);
+        w->heard |= has_bit(coordinator_bits(c, c->heard_at, i), worker);
     }
     if (w->missed_by < 0)
         w->since = INT64_MAX;
@@ -36,21 +37,21 @@ static void look(struct coord *c, int worker)
         w->since = c->awake;
 }
 
-static void set_missing(struct coord *c, int slot, int worker, int missing)
+static void set_missing(struct coordinator_state *c, int slot, int worker, int missing)
 {
-    unsigned char *bits = coord_bits(c, c->missing_at, slot);
+    unsigned char *bits = coordinator_bits(c, c->missing_at, slot);
     if (!missing)
-        set_bit(coord_bits(c, c->heard_at, slot), worker, 1);
+        set_bit(coordinator_bits(c, c->heard_at, slot), worker, 1);
     if (has_bit(bits, worker) == missing)
         return;
     set_bit(bits, worker, missing);
-    look(c, worker);
+    update_missed(c, worker);
 }
 
 /* A server that misses the worker says that it has come there. */
-static void note_came(struct coord *c, int worker, int came)
+static void note_came(struct coordinator_state *c, int worker, int came)
 {
-    struct coord_worker *w = &coord_workers(c)[worker];
+    struct coordinator_worker *w = &coordinator_workers(c)[worker];
     if (!came || w->came)
         return;
     w->came = 1;
@@ -58,13 +59,14 @@ static void note_came(struct coord *c, int worker, int came)
 }
 
 /* Once a Stop is out streams end by themselves. */
-void coord_missing_note(struct coord *c, int slot, const struct net_missing *list, int n)
+void failure_detector_note_missing(struct coordinator_state *c, int slot,
+                                   const struct net_missing *list, int n)
 {
     int k = 0;
     if (c->phase != PHASE_RUNNING && c->phase != PHASE_BEGINNING)
         return;
     for (int i = 0; i < c->max_workers; i++) {
-        if (!coord_workers(c)[i].in_plan)
+        if (!coordinator_workers(c)[i].in_plan)
             continue;
         while (k < n && list[k].member < i) /* ascending, as its sender has them */
             k++;
@@ -74,31 +76,32 @@ void coord_missing_note(struct coord *c, int slot, const struct net_missing *lis
     }
 }
 
-void coord_workers_begin(struct coord *c, int anew)
+void failure_detector_begin(struct coordinator_state *c, int anew)
 {
     size_t row = (size_t)((c->max_workers + 7) / 8);
     for (int i = 0; i < c->n_slots; i++) {
-        memset(coord_bits(c, c->missing_at, i), 0xff, row);
-        memset(coord_bits(c, c->heard_at, i), 0, row);
+        memset(coordinator_bits(c, c->missing_at, i), 0xff, row);
+        memset(coordinator_bits(c, c->heard_at, i), 0, row);
     }
     for (int i = 0; i < c->max_workers; i++) {
-        struct coord_worker *w = &coord_workers(c)[i];
+        struct coordinator_worker *w = &coordinator_workers(c)[i];
         if (anew || !w->in_plan || w->asked || w->since >= c->stopped)
             w->since = INT64_MAX;
         w->asked = w->spoke = w->came = w->late = 0;
     }
 }
 
-void coord_workers_settle(struct coord *c)
+void failure_detector_settle(struct coordinator_state *c)
 {
     for (int i = 0; i < c->max_workers; i++)
-        if (coord_workers(c)[i].in_plan)
-            look(c, i);
+        if (coordinator_workers(c)[i].in_plan)
+            update_missed(c, i);
 }
 
-static void note_worker(struct coord *c, const struct coord_worker_state *from, int is_present)
+static void note_worker(struct coordinator_state *c, const struct coordinator_worker_event *from,
+                        int is_present)
 {
-    struct coord_worker *w = &coord_workers(c)[from->member];
+    struct coordinator_worker *w = &coordinator_workers(c)[from->member];
     int64_t contact = c->awake - (from->missing_ms > 0 ? from->missing_ms * MS : 0);
     if (contact > w->contact)
         w->contact = contact;
@@ -139,11 +142,11 @@ static void note_worker(struct coord *c, const struct coord_worker_state *from, 
     }
 }
 
-void coord_workers_note(struct coord *c, const struct coord_event *e)
+void failure_detector_note_workers(struct coordinator_state *c, const struct coordinator_event *e)
 {
     int is_present = e->workers.generation == c->generation;
     for (int i = 0; i < c->max_workers; i++)
-        coord_workers(c)[i].waits = 0;
+        coordinator_workers(c)[i].waits = 0;
     c->workers_generation = e->workers.generation;
     for (int i = 0; i < e->workers.n; i++)
         if (e->workers.worker[i].member >= 0 && e->workers.worker[i].member < c->max_workers)
@@ -153,26 +156,28 @@ void coord_workers_note(struct coord *c, const struct coord_event *e)
 /* Until when one that no server has heard in this generation is waited for, missed since then, even
  * if --worker_timeout is less. A worker that lives may be slow to leave what it does for the new
  * generation; but one that has come speaks next. */
-static int64_t first_word_due(const struct coord *c, const struct coord_worker *w, int64_t since)
+static int64_t first_word_due(const struct coordinator_state *c, const struct coordinator_worker *w,
+                              int64_t since)
 {
     int64_t due = since + REJOIN_MS * MS, spoken = w->came_at + SPEAK_MS * MS;
     return c->phase == PHASE_RUNNING && w->came && spoken < due ? spoken : due;
 }
 
 /* Returns true for a worker that has never come, and that training waits for without a limit. */
-static bool never_came(const struct coord *c, const struct coord_worker *w)
+static bool never_came(const struct coordinator_state *c, const struct coordinator_worker *w)
 {
     return !w->joined && !w->wanted && !c->lives_on && c->min_workers == 0 &&
            c->plan_step < c->train_steps;
 }
 
 /* 1: its time is up; else a step is wanted when it is. */
-static int is_late(struct coord *c, struct coord_worker *w, struct coord_out *out)
+static int is_late(struct coordinator_state *c, struct coordinator_worker *w,
+                   struct coordinator_out *out)
 {
     int running = c->phase == PHASE_RUNNING, is_back = !running && w->asked;
     /* it is in the generation that begins, and waits for a server */
     if (c->phase == PHASE_BEGINNING && w->joined && w->in_plan &&
-        !has_bit(coord_bits(c, c->missing_at, 0), (int)(w - coord_workers(c))))
+        !has_bit(coordinator_bits(c, c->missing_at, 0), (int)(w - coordinator_workers(c))))
         is_back = 1;
     if (never_came(c, w))
         return 0;
@@ -192,17 +197,18 @@ static int is_late(struct coord *c, struct coord_worker *w, struct coord_out *ou
         due = first;
     if (c->awake >= due)
         return 1;
-    coord_due(c, out, due);
+    coordinator_wake_at(c, out, due);
     return 0;
 }
 
-static int waits_to_join(const struct coord *c, const struct coord_worker *w)
+static int waits_to_join(const struct coordinator_state *c, const struct coordinator_worker *w)
 {
     return w->waits && !w->in_plan && w->removed != w->incarnation &&
            (w->refused != w->incarnation || c->awake >= w->refused_until);
 }
 
-static enum worker_lot lot_of(struct coord *c, struct coord_worker *w, struct coord_out *out)
+static enum worker_lot lot_of(struct coordinator_state *c, struct coordinator_worker *w,
+                              struct coordinator_out *out)
 {
     if (!w->in_plan)
         return waits_to_join(c, w) ? LOT_JOINS : LOT_NONE;
@@ -218,32 +224,32 @@ static enum worker_lot lot_of(struct coord *c, struct coord_worker *w, struct co
 }
 
 /* It speaks to ps 0, and never came to another server of its generation. */
-int coord_worker_is_unreached(const struct coord *c, int worker)
+int failure_detector_is_unreached(const struct coordinator_state *c, int worker)
 {
-    const struct coord_worker *w = &coord_workers(c)[worker];
-    return w->missed_by > 0 && !w->heard && !has_bit(coord_bits(c, c->missing_at, 0), worker);
+    const struct coordinator_worker *w = &coordinator_workers(c)[worker];
+    return w->missed_by > 0 && !w->heard && !has_bit(coordinator_bits(c, c->missing_at, 0), worker);
 }
 
 /* Where no worker at all gets to a server, it is the server that is named, and nobody dropped;
  * unless others want to come, or are done with all steps. */
-static void spare_unreached(struct coord *c, struct coord_census *census)
+static void spare_unreached(struct coordinator_state *c, struct failure_detector_census *census)
 {
     int n = 0, slot = -1;
     for (int i = 0; i < c->max_workers; i++) {
-        if (coord_workers(c)[i].lot != LOT_LATE || !coord_worker_is_unreached(c, i))
+        if (coordinator_workers(c)[i].lot != LOT_LATE || !failure_detector_is_unreached(c, i))
             continue;
         n++;
-        slot = coord_workers(c)[i].missed_by;
+        slot = coordinator_workers(c)[i].missed_by;
     }
     int others = census->n_by[LOT_STAYS] + census->n_by[LOT_JOINS];
-    if (coord_lowest(c) >= c->train_steps)
+    if (server_registry_lowest(c) >= c->train_steps)
         others += census->n_by[LOT_DONE];
     if (n == 0 || others > 0 || c->phase != PHASE_RUNNING)
         return;
     census->unreached = slot;
     for (int i = 0; i < c->max_workers; i++) {
-        struct coord_worker *w = &coord_workers(c)[i];
-        if (w->lot != LOT_LATE || !coord_worker_is_unreached(c, i))
+        struct coordinator_worker *w = &coordinator_workers(c)[i];
+        if (w->lot != LOT_LATE || !failure_detector_is_unreached(c, i))
             continue;
         w->lot = LOT_STAYS;
         census->n_by[LOT_LATE]--;
@@ -252,11 +258,12 @@ static void spare_unreached(struct coord *c, struct coord_census *census)
     }
 }
 
-void coord_workers_judge(struct coord *c, struct coord_out *out, struct coord_census *census)
+void failure_detector_judge(struct coordinator_state *c, struct coordinator_out *out,
+                            struct failure_detector_census *census)
 {
-    *census = (struct coord_census){.unreached = -1};
+    *census = (struct failure_detector_census){.unreached = -1};
     for (int i = 0; i < c->max_workers; i++) {
-        struct coord_worker *w = &coord_workers(c)[i];
+        struct coordinator_worker *w = &coordinator_workers(c)[i];
         w->lot = lot_of(c, w, out);
         census->n_by[w->lot]++;
         census->n_gone += (w->lot == LOT_LEAVES || w->lot == LOT_REMOVED) && w->missed_by >= 0;

@@ -13,9 +13,9 @@ enum {
     GONE_MS = 10000,      /* a ps 0 that is missing for so long may have ended without a word */
 };
 
-static void act(struct follower_out *out, enum follower_action_kind kind, int arg)
+static void add_action(struct follower_out *out, enum follower_action_kind kind, int arg)
 {
-    CHECK(out->n < FOLLOW_MAX_ACTIONS);
+    CHECK(out->n < FOLLOWER_MAX_ACTIONS);
     out->act[out->n++] = (struct follower_action){.kind = kind, .arg = arg};
 }
 
@@ -37,7 +37,7 @@ static void take_order(struct follower *f, struct follower_out *out)
 {
     if (f->order_step < 0) {
         if (f->phase == CONTROL_ARMED)
-            act(out, FOLLOW_ACT_CANCEL, 0);
+            add_action(out, FOLLOWER_ACT_CANCEL, 0);
         return;
     }
     if (f->order == f->taken || f->store.generation != f->order_generation || !f->store.generation)
@@ -48,12 +48,12 @@ static void take_order(struct follower *f, struct follower_out *out)
         f->phase = CONTROL_FAILED;
         f->news = 1;
         if (!f->told_no_folder)
-            act(out, FOLLOW_ACT_NO_FOLDER, 0);
+            add_action(out, FOLLOWER_ACT_NO_FOLDER, 0);
         f->told_no_folder = 1;
         return;
     }
     f->phase = CONTROL_ARMED;
-    act(out, FOLLOW_ACT_ORDER, 0);
+    add_action(out, FOLLOWER_ACT_ORDER, 0);
     out->act[out->n - 1].order = f->order;
     out->act[out->n - 1].generation = f->order_generation;
     out->act[out->n - 1].step = f->order_step;
@@ -69,9 +69,9 @@ static void follow_leader(struct follower *f, const struct net_control_reply *r,
     f->order_step = -1;
     if (is_first)
         return;
-    act(out, FOLLOW_ACT_NEW_PS0, 0);
+    add_action(out, FOLLOWER_ACT_NEW_PS0, 0);
     if (f->store.generation && !f->store.ended && !f->store.stopped)
-        act(out, FOLLOW_ACT_STOP, 0);
+        add_action(out, FOLLOWER_ACT_STOP, 0);
 }
 
 /* A Stop is of the generation in force; who is not in it has nothing to stop. A server that the
@@ -86,15 +86,15 @@ static void follow_plan(struct follower *f, const struct net_control_reply *r,
         ends = 1;
     f->stop = r->stop;
     if (ends && !f->store.stopped)
-        act(out, FOLLOW_ACT_STOP, 0);
+        add_action(out, FOLLOWER_ACT_STOP, 0);
     if (is_new && r->generation != f->applying) {
         f->applying = r->generation;
-        act(out, FOLLOW_ACT_APPLY, 0);
+        add_action(out, FOLLOWER_ACT_APPLY, 0);
         out->act[out->n - 1].generation = f->applying;
     }
     if (r->settled && r->settled != f->settled) {
         f->settled = r->settled;
-        act(out, FOLLOW_ACT_SETTLE, 0);
+        add_action(out, FOLLOWER_ACT_SETTLE, 0);
         out->act[out->n - 1].generation = r->settled;
     }
 }
@@ -105,7 +105,7 @@ static int is_fenced(struct follower *f, const struct net_control_reply *r,
 {
     if (r->epoch >= f->epoch)
         return 0;
-    act(out, FOLLOW_ACT_OLD_PS0, 0);
+    add_action(out, FOLLOWER_ACT_OLD_PS0, 0);
     f->call = CALL_RESTING;
     f->rest_until = f->now + RETRY_MS * MS;
     return 1;
@@ -118,7 +118,7 @@ static void on_reply(struct follower *f, const struct net_control_reply *r,
     f->line = 0;
     if (r->refused[0]) {
         f->refused = 1;
-        act(out, FOLLOW_ACT_REFUSED, 0);
+        add_action(out, FOLLOWER_ACT_REFUSED, 0);
         return;
     }
     if (is_fenced(f, r, out))
@@ -143,7 +143,7 @@ static void on_reply(struct follower *f, const struct net_control_reply *r,
     f->failed = r->failed;
     f->acknowledges = r->closing; /* ps 0, which ends, waits for the call that shows it was heard */
     if (!f->acknowledges)
-        act(out, FOLLOW_ACT_DRAINED, 0);
+        add_action(out, FOLLOWER_ACT_DRAINED, 0);
 }
 
 static void on_failed(struct follower *f, enum status st, struct follower_out *out)
@@ -151,14 +151,14 @@ static void on_failed(struct follower *f, enum status st, struct follower_out *o
     f->call = CALL_IDLE;
     if (f->acknowledges) {
         f->acknowledges = 0;
-        act(out, FOLLOW_ACT_DRAINED, f->failed ? 2 : 1);
+        add_action(out, FOLLOWER_ACT_DRAINED, f->failed ? 2 : 1);
         return;
     }
     if (st == ST_CANCELLED)
         return;
     if (st == ST_PROTOCOL) {
         f->refused = 1;
-        act(out, FOLLOW_ACT_REFUSED, 1);
+        add_action(out, FOLLOWER_ACT_REFUSED, 1);
         return;
     }
     if (!f->missed)
@@ -167,18 +167,18 @@ static void on_failed(struct follower *f, enum status st, struct follower_out *o
     f->rest_until = f->now + RETRY_MS * MS;
     if (f->now >= f->done_at && f->store.generation == 0) {
         f->done_at = INT64_MAX; /* the folder is looked at once */
-        act(out, FOLLOW_ACT_LOOK, 0);
+        add_action(out, FOLLOWER_ACT_LOOK, 0);
     }
     if (f->store.generation && f->now - f->missed >= GONE_MS * MS && f->now >= f->look_at) {
         f->look_at = f->now + GONE_MS * MS;
-        act(out, FOLLOW_ACT_LOOK, 0);
+        add_action(out, FOLLOWER_ACT_LOOK, 0);
     }
     if (f->line == 0)
         f->line = f->now + FIRST_LINE_MS * MS;
     if (f->now < f->line)
         return;
     f->line = f->now + LINE_MS * MS;
-    act(out, FOLLOW_ACT_MISSING, 0);
+    add_action(out, FOLLOWER_ACT_MISSING, 0);
 }
 
 /* Whoever was given up while it hung, or could not be reached, has not heard that it can end. */
@@ -189,8 +189,8 @@ static void on_looked(struct follower *f, const struct follower_event *e, struct
         return;
     f->drained = 1;
     if (!has_job)
-        act(out, FOLLOW_ACT_DONE, 0);
-    act(out, FOLLOW_ACT_DRAINED, !has_job);
+        add_action(out, FOLLOWER_ACT_DONE, 0);
+    add_action(out, FOLLOWER_ACT_DRAINED, !has_job);
 }
 
 /* While training goes on its steps are no news. */
@@ -216,40 +216,41 @@ static void on_snapshot(struct follower *f, const struct net_control *s)
     f->crc32c = s->crc32c;
 }
 
-static void handle(struct follower *f, const struct follower_event *e, struct follower_out *out)
+static void handle_event(struct follower *f, const struct follower_event *e,
+                         struct follower_out *out)
 {
     switch (e->kind) {
-    case FOLLOW_START:
+    case FOLLOWER_START:
         f->start = *e->start;
         f->heard = f->now;
         set_done_at(f);
         break;
-    case FOLLOW_TIMER:
+    case FOLLOWER_TIMER:
         break;
-    case FOLLOW_REPLY:
+    case FOLLOWER_REPLY:
         on_reply(f, e->reply, out);
         break;
-    case FOLLOW_FAILED:
+    case FOLLOWER_FAILED:
         on_failed(f, e->st, out);
         break;
-    case FOLLOW_STORE:
+    case FOLLOWER_STORE:
         on_store(f, e->store, out);
         break;
-    case FOLLOW_SNAPSHOT:
+    case FOLLOWER_SNAPSHOT:
         on_snapshot(f, e->snapshot);
         break;
-    case FOLLOW_WORKERS:
+    case FOLLOWER_WORKERS:
         f->news = 1;
         break;
-    case FOLLOW_WANT:
+    case FOLLOWER_WANT:
         f->wanted++;
         f->news = 1;
         break;
-    case FOLLOW_LEAVE:
+    case FOLLOWER_LEAVE:
         f->news |= !f->leaving;
         f->leaving = 1;
         break;
-    case FOLLOW_LOOKED:
+    case FOLLOWER_LOOKED:
         on_looked(f, e, out);
         break;
     }
@@ -282,7 +283,7 @@ void follower_step(struct follower *f, const struct follower_event *e, int64_t n
     out->n = out->call = out->cancel = 0;
     out->wake_ns = INT64_MAX;
     f->now = now_ns;
-    handle(f, e, out);
+    handle_event(f, e, out);
     keep_calling(f, out);
 }
 

@@ -14,7 +14,7 @@
 #include "base/status.h"
 #include "net/wire/control.h"
 
-enum { FOLLOW_MAX_ACTIONS = 12 };
+enum { FOLLOWER_MAX_ACTIONS = 12 };
 
 struct follower_start {
     uint64_t incarnation; /* of this process, random, not 0 */
@@ -33,7 +33,7 @@ struct follower_store {
 };
 
 /* X(name): what can happen. */
-#define FOLLOW_EVENTS(X)                                                                           \
+#define FOLLOWER_EVENTS(X)                                                                         \
     X(START)    /* first, once */                                                                  \
     X(TIMER)    /* time has passed */                                                              \
     X(REPLY)    /* ps 0 has answered the call */                                                   \
@@ -45,8 +45,8 @@ struct follower_store {
     X(LEAVE)    /* the chunks are to go to other servers */                                        \
     X(LOOKED)   /* LOOK has ended: has_all_steps, or left_out */
 enum follower_event_kind {
-#define X(name) FOLLOW_##name,
-    FOLLOW_EVENTS(X)
+#define X(name) FOLLOWER_##name,
+    FOLLOWER_EVENTS(X)
 #undef X
 };
 
@@ -63,7 +63,7 @@ struct follower_event {
 };
 
 /* X(name): what is to be done, in this order. */
-#define FOLLOW_ACTIONS(X)                                                                          \
+#define FOLLOWER_ACTIONS(X)                                                                        \
     X(STOP)      /* the store, where it is */                                                      \
     X(APPLY)     /* begin the reply's plan, aside; STORE tells when it is in force */              \
     X(SETTLE)    /* generations before `generation` are not needed any more */                     \
@@ -79,8 +79,8 @@ struct follower_event {
     X(MISSING)   /* a line: ps 0 does not answer */                                                \
     X(DONE)      /* a line: the job had all its steps and ps 0 does not come; DRAINED follows */
 enum follower_action_kind {
-#define X(name) FOLLOW_ACT_##name,
-    FOLLOW_ACTIONS(X)
+#define X(name) FOLLOWER_ACT_##name,
+    FOLLOWER_ACTIONS(X)
 #undef X
 };
 
@@ -96,7 +96,7 @@ struct follower_out {
     int call;        /* 1: a call to ps 0 is wanted now (follower_request), none is under way */
     int cancel;      /* 1: the call under way is to be ended: there is news */
     int64_t wake_ns; /* TIMER is wanted then; INT64_MAX: never */
-    struct follower_action act[FOLLOW_MAX_ACTIONS];
+    struct follower_action act[FOLLOWER_MAX_ACTIONS];
 };
 
 enum follower_call { CALL_IDLE, CALL_UNDER_WAY, CALL_CANCELLED, CALL_RESTING };

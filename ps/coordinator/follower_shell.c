@@ -1,6 +1,6 @@
 /* ps/coordinator/follower_shell.c - see follower_shell.h. The thread calls again and again; news
- * ends the call under way, so that the next tells of it.
- * Locks: `lock` is never held over a call into the service, the writer or the net. */
+ * ends the call_ps0 under way, so that the next tells of it.
+ * Locks: `lock` is never held over a call_ps0 into the service, the writer or the net. */
 #include "ps/coordinator/follower_shell.h"
 #include "base/clock.h"
 #include "base/guarded.h"
@@ -29,19 +29,19 @@ enum {
 };
 
 struct follower_shell {
-    struct follower_config cfg;
+    struct follower_shell_config cfg;
     struct plan_applier *applier;
     pthread_t thread;
     int has_thread;
 
     /* The thread's own. */
-    struct net_control_reply reply;        /* the last, while it is handled */
-    char why[CONTROL_TEXT_BYTES];          /* of the call that failed last */
-    int calls, ends;                       /* a call is wanted; there is nothing more to do */
-    struct checkpoint_id ordered;          /* last, of this server's part */
-    uint64_t added;                        /* order whose part the keeper was told of */
+    struct net_control_reply reply; /* the last, while it is handled */
+    char why[CONTROL_TEXT_BYTES];   /* of the call_ps0 that failed last */
+    int calls, ends;                /* a call_ps0 is wanted; there is nothing more to do */
+    struct checkpoint_id ordered;   /* last, of this server's part */
+    uint64_t added;                 /* order_checkpoint whose part the own_folder was told of */
     char ps0_folder[CONTROL_FOLDER_BYTES]; /* its id, as it was heard last */
-    char folder_id[FOLDER_ID_BYTES];       /* of this server's, as the keeper has read it */
+    char folder_id[FOLDER_ID_BYTES];       /* of this server's, as the own_folder has read it */
     int says_folder;                       /* which kind of folder it is has not been said since */
     uint64_t tidied, tidied_by;            /* number of the reply, and who had sent it */
 
@@ -53,33 +53,33 @@ struct follower_shell {
     int ended; /* the thread has: nothing is asked any more */
 };
 
-static void poke(struct follower_shell *f)
+static void wake_thread(struct follower_shell *f)
 {
     f->cfg.cancel(f->cfg.peer);
 }
 
-static void note(struct follower_shell *f, int *what, int by)
+static void note_news(struct follower_shell *f, int *what, int by)
 {
     pthread_mutex_lock(&f->lock);
     *what += by;
     pthread_cond_broadcast(&f->wake);
     pthread_mutex_unlock(&f->lock);
-    poke(f);
+    wake_thread(f);
 }
 
-void follower_wake(struct follower_shell *f)
+void follower_shell_wake(struct follower_shell *f)
 {
-    note(f, &f->changed, 1);
+    note_news(f, &f->changed, 1);
 }
 
-void follower_want(struct follower_shell *f)
+void follower_shell_want(struct follower_shell *f)
 {
-    note(f, &f->wants, 1);
+    note_news(f, &f->wants, 1);
 }
 
-void follower_leave(struct follower_shell *f)
+void follower_shell_leave(struct follower_shell *f)
 {
-    note(f, &f->leaves, 1);
+    note_news(f, &f->leaves, 1);
 }
 
 /* Does the newest checkpoint have all steps of its job? */
@@ -97,19 +97,19 @@ static int has_all_steps(const struct follower_shell *f)
     return all;
 }
 
-static void step(struct follower_shell *f, const struct follower_event *e);
+static void step_state(struct follower_shell *f, const struct follower_event *e);
 
-static void tell_refused(const struct follower_shell *f, int is_protocol)
+static void report_refused(const struct follower_shell *f, int is_protocol)
 {
     if (is_protocol)
-        LOG_E("ps:0 (%s) does not take this server's call: %s; give all servers the same "
+        LOG_E("ps:0 (%s) does not take this server's call_ps0: %s; give all servers the same "
               "--ps_hosts and the same version of this program",
               f->cfg.addr, f->why);
     else
         LOG_E("ps:0 (%s) refuses this server: %s", f->cfg.addr, f->reply.refused);
 }
 
-static void drained(struct follower_shell *f, int how)
+static void on_drained(struct follower_shell *f, int how)
 {
     int is_done = how == 1;
     f->ends = 1;
@@ -164,75 +164,75 @@ static int is_left_out(const struct follower_shell *f)
     return newer;
 }
 
-static void look(struct follower_shell *f)
+static void look_at_end(struct follower_shell *f)
 {
-    struct follower_event e = {.kind = FOLLOW_LOOKED};
+    struct follower_event e = {.kind = FOLLOWER_LOOKED};
     if (f->state.store.generation)
         e.left_out = is_left_out(f);
     else
         e.has_all_steps = has_all_steps(f);
-    step(f, &e);
+    step_state(f, &e);
 }
 
-static void order(struct follower_shell *f, const struct follower_action *a)
+static void order_checkpoint(struct follower_shell *f, const struct follower_action *a)
 {
     f->ordered = (struct checkpoint_id){a->generation, a->step};
-    if (f->cfg.keeper)
-        ps_keeper_order(f->cfg.keeper, f->ordered);
-    if (f->cfg.saver)
-        saver_order(f->cfg.saver, a->order, a->generation, a->step);
+    if (f->cfg.own_folder)
+        own_folder_note_order(f->cfg.own_folder, f->ordered);
+    if (f->cfg.writer)
+        checkpoint_writer_order(f->cfg.writer, a->order, a->generation, a->step);
 }
 
 static void carry_out(struct follower_shell *f, const struct follower_action *a)
 {
     switch (a->kind) {
-    case FOLLOW_ACT_STOP:
-        ps_service_stop(f->cfg.service);
+    case FOLLOWER_ACT_STOP:
+        generation_stop(f->cfg.service);
         break;
-    case FOLLOW_ACT_APPLY:
+    case FOLLOWER_ACT_APPLY:
         plan_applier_take(f->applier, f->reply.plan, NULL);
         break;
-    case FOLLOW_ACT_SETTLE:
-        ps_service_settle(f->cfg.service, a->generation);
+    case FOLLOWER_ACT_SETTLE:
+        generation_settle(f->cfg.service, a->generation);
         break;
-    case FOLLOW_ACT_ORDER:
-        order(f, a);
+    case FOLLOWER_ACT_ORDER:
+        order_checkpoint(f, a);
         break;
-    case FOLLOW_ACT_CANCEL:
-        saver_cancel(f->cfg.saver);
+    case FOLLOWER_ACT_CANCEL:
+        checkpoint_writer_cancel(f->cfg.writer);
         break;
-    case FOLLOW_ACT_LOOK:
-        look(f);
+    case FOLLOWER_ACT_LOOK:
+        look_at_end(f);
         break;
-    case FOLLOW_ACT_REFUSED:
+    case FOLLOWER_ACT_REFUSED:
         f->ends = 1;
-        tell_refused(f, a->arg);
+        report_refused(f, a->arg);
         f->cfg.refused(f->cfg.ctx);
         break;
-    case FOLLOW_ACT_DRAINED:
-        drained(f, a->arg);
+    case FOLLOWER_ACT_DRAINED:
+        on_drained(f, a->arg);
         break;
-    case FOLLOW_ACT_NEW_PS0:
+    case FOLLOWER_ACT_NEW_PS0:
         LOG_W("ps:0 (%s) was started anew; training goes on from where it says", f->cfg.addr);
         break;
-    case FOLLOW_ACT_OLD_PS0:
+    case FOLLOWER_ACT_OLD_PS0:
         LOG_W("a ps:0 (%s) that was replaced (term %" PRIu64 ") is not obeyed; end that process",
               f->cfg.addr, f->reply.epoch);
         break;
-    case FOLLOW_ACT_NO_FOLDER:
+    case FOLLOWER_ACT_NO_FOLDER:
         LOG_W("no checkpoint: this server was started without --checkpoint_dir");
         break;
-    case FOLLOW_ACT_MISSING:
+    case FOLLOWER_ACT_MISSING:
         LOG_W("waiting for ps:0 (%s), which coordinates: %s", f->cfg.addr, f->why);
         break;
-    case FOLLOW_ACT_DONE:
+    case FOLLOWER_ACT_DONE:
         LOG_I("the job in %s has all its steps, and ps:0 (%s) does not come back: it is done",
               f->cfg.folder, f->cfg.addr);
         break;
     }
 }
 
-static void step(struct follower_shell *f, const struct follower_event *e)
+static void step_state(struct follower_shell *f, const struct follower_event *e)
 {
     struct follower_out out;
     pthread_mutex_lock(&f->lock);
@@ -247,8 +247,8 @@ static void step(struct follower_shell *f, const struct follower_event *e)
 
 static void step_store(struct follower_shell *f)
 {
-    struct ps_service_state s;
-    ps_service_state(f->cfg.service, &s);
+    struct generation_state s;
+    generation_state(f->cfg.service, &s);
     const struct follower_store store = {.generation = s.generation,
                                          .ps0 = s.ps0,
                                          .stopped = s.stopped,
@@ -256,39 +256,40 @@ static void step_store(struct follower_shell *f)
                                          .lowest = s.lowest,
                                          .highest = s.highest,
                                          .unreadable = plan_applier_unreadable(f->applier)};
-    const struct follower_event e = {.kind = FOLLOW_STORE, .store = &store};
-    step(f, &e);
+    const struct follower_event e = {.kind = FOLLOWER_STORE, .store = &store};
+    step_state(f, &e);
 }
 
 /* Before ps 0 hears that the part was written. */
-static void note_part(struct follower_shell *f, const struct saver_state *s)
+static void note_part(struct follower_shell *f, const struct checkpoint_writer_state *s)
 {
-    if (!f->cfg.keeper || s->phase != SAVER_WRITTEN || f->added == s->order)
+    if (!f->cfg.own_folder || s->phase != CHECKPOINT_WRITER_WRITTEN || f->added == s->order)
         return;
     const struct checkpoint_part part = {
         {s->generation, s->step}, s->server, s->n_servers, {s->file.bytes, s->file.crc32c}};
-    ps_keeper_add(f->cfg.keeper, &part);
+    own_folder_add(f->cfg.own_folder, &part);
     f->added = s->order;
 }
 
 /* The writer's phases are those of the message. */
 static void step_snapshot(struct follower_shell *f)
 {
-    struct saver_state s;
-    if (!f->cfg.saver)
+    struct checkpoint_writer_state s;
+    if (!f->cfg.writer)
         return;
-    saver_state(f->cfg.saver, &s);
+    checkpoint_writer_state(f->cfg.writer, &s);
     note_part(f, &s);
     const struct net_control snapshot = {
         .order = s.order, .phase = (int)s.phase, .bytes = s.file.bytes, .crc32c = s.file.crc32c};
-    const struct follower_event e = {.kind = FOLLOW_SNAPSHOT, .snapshot = &snapshot};
-    step(f, &e);
+    const struct follower_event e = {.kind = FOLLOWER_SNAPSHOT, .snapshot = &snapshot};
+    step_state(f, &e);
 }
 
 static void step_news(struct follower_shell *f)
 {
-    static const struct follower_event want = {.kind = FOLLOW_WANT}, leave = {.kind = FOLLOW_LEAVE},
-                                       workers = {.kind = FOLLOW_WORKERS};
+    static const struct follower_event want = {.kind = FOLLOWER_WANT},
+                                       leave = {.kind = FOLLOWER_LEAVE},
+                                       workers = {.kind = FOLLOWER_WORKERS};
     pthread_mutex_lock(&f->lock);
     int wants = f->wants, leaves = f->leaves, changed = f->changed;
     f->leaves = f->changed = 0;
@@ -296,23 +297,23 @@ static void step_news(struct follower_shell *f)
     step_store(f);
     step_snapshot(f);
     if (changed)
-        step(f, &workers);
+        step_state(f, &workers);
     for (int i = 0; i < wants; i++)
-        step(f, &want);
+        step_state(f, &want);
     pthread_mutex_lock(&f->lock);
     f->wants -= wants; /* not before the state knows of them: finish looks at both */
     pthread_mutex_unlock(&f->lock);
     if (leaves)
-        step(f, &leave);
+        step_state(f, &leave);
 }
 
 /* Members of the generation that have no stream here. */
 static void fill_missing(struct follower_shell *f, struct net_control *out)
 {
-    struct ps_person *members = NULL, *waiting = NULL;
+    struct roster_entry *members = NULL, *waiting = NULL;
     int n = 0, n_waiting = 0;
-    if (ps_service_people(f->cfg.service, &members, &n, &waiting, &n_waiting) != ST_OK)
-        return; /* told by the next call */
+    if (membership_roster(f->cfg.service, &members, &n, &waiting, &n_waiting) != ST_OK)
+        return; /* told by the next call_ps0 */
     out->missing = malloc((size_t)(n > 0 ? n : 1) * sizeof *out->missing);
     for (int i = 0; out->missing && i < n; i++)
         if (members[i].missing_ms >= 0 && !members[i].done)
@@ -326,7 +327,7 @@ static void fill_missing(struct follower_shell *f, struct net_control *out)
  * known yet. */
 static int sort_folder(struct follower_shell *f)
 {
-    if (!ps_keeper_id(f->cfg.keeper, f->folder_id))
+    if (!own_folder_id(f->cfg.own_folder, f->folder_id))
         return 0;
     int is_own = f->ps0_folder[0] && strcmp(f->ps0_folder, f->folder_id) != 0;
     if (!f->says_folder)
@@ -341,40 +342,41 @@ static int sort_folder(struct follower_shell *f)
               "machine that has it",
               f->cfg.folder);
     if (is_own)
-        ps_keeper_begin(f->cfg.keeper);
+        own_folder_begin(f->cfg.own_folder);
     return is_own;
 }
 
-static int hear_folder(struct follower_shell *f)
+static int note_folder(struct follower_shell *f)
 {
     const char *ps0 = f->reply.folder;
     if (strcmp(ps0, f->ps0_folder) != 0) {
         snprintf(f->ps0_folder, sizeof f->ps0_folder, "%s", ps0);
-        saver_home(f->cfg.saver, ps0);
+        checkpoint_writer_set_home(f->cfg.writer, ps0);
         f->says_folder = 1;
-        /* One that was lost, and is there again, has another id. The keeper waits for the disk. */
+        /* One that was lost, and is there again, has another id. The own_folder waits for the disk.
+         */
         if (ps0[0] && strcmp(ps0, f->folder_id) != 0)
-            ps_keeper_ask_id(f->cfg.keeper);
+            own_folder_reread_id(f->cfg.own_folder);
     }
     return sort_folder(f);
 }
 
 static void fill_folder(struct follower_shell *f, struct net_control *out)
 {
-    if (f->cfg.keeper) {
-        sort_folder(f); /* the keeper may have read it meanwhile */
-        out->knows_parts = ps_keeper_parts(f->cfg.keeper, &out->parts, &out->n_parts);
+    if (f->cfg.own_folder) {
+        sort_folder(f); /* the own_folder may have read it meanwhile */
+        out->knows_parts = own_folder_parts(f->cfg.own_folder, &out->parts, &out->n_parts);
     }
     snprintf(out->folder, sizeof out->folder, "%s", f->folder_id);
 }
 
 /* What ps 0 says of checkpoints, if it is the one that is obeyed. */
-static void hear_kept(struct follower_shell *f)
+static void note_kept(struct follower_shell *f)
 {
     const struct net_control_reply *r = &f->reply;
     struct checkpoint_id kept[CONTROL_MAX_KEPT];
-    if (!f->cfg.keeper || !f->folder_id[0] || f->state.leader != r->incarnation ||
-        f->state.epoch != r->epoch || !hear_folder(f) || !r->knows_kept ||
+    if (!f->cfg.own_folder || !f->folder_id[0] || f->state.leader != r->incarnation ||
+        f->state.epoch != r->epoch || !note_folder(f) || !r->knows_kept ||
         (f->tidied == r->number && f->tidied_by == r->incarnation))
         return;
     for (int i = 0; i < r->n_kept; i++)
@@ -386,15 +388,15 @@ static void hear_kept(struct follower_shell *f)
                                          .generation = term_of(r->epoch, 1),
                                          .writing = {r->step >= 0 ? r->generation : 0, r->step},
                                          .ordered = f->ordered};
-    ps_keeper_tidy(f->cfg.keeper, &keep);
+    own_folder_sweep(f->cfg.own_folder, &keep);
     f->tidied = r->number;
     f->tidied_by = r->incarnation;
 }
 
-static void call(struct follower_shell *f)
+static void call_ps0(struct follower_shell *f)
 {
     struct net_control request;
-    struct follower_event e = {.kind = FOLLOW_REPLY, .reply = &f->reply};
+    struct follower_event e = {.kind = FOLLOWER_REPLY, .reply = &f->reply};
     pthread_mutex_lock(&f->lock);
     follower_request(&f->state, &request);
     pthread_mutex_unlock(&f->lock);
@@ -408,38 +410,38 @@ static void call(struct follower_shell *f)
     e.st = f->cfg.call(f->cfg.peer, &request, CALL_MS, &f->reply, f->why);
     message_control_free(&request);
     if (e.st != ST_OK)
-        e.kind = FOLLOW_FAILED;
-    step(f, &e);
+        e.kind = FOLLOWER_FAILED;
+    step_state(f, &e);
     if (e.st == ST_OK)
-        hear_kept(f);
+        note_kept(f);
     message_control_reply_free(&f->reply);
 }
 
 /* Waits until there is news, or it is time. */
-static void rest(struct follower_shell *f) REQUIRES(f->lock)
+static void wait_for_news(struct follower_shell *f) REQUIRES(f->lock)
 {
     while (!f->stopping && !f->changed && !f->wants && !f->leaves)
         if (clock_cond_wait(&f->wake, &f->lock, f->wake_ns) != 0)
             return;
 }
 
-static void *follower_main(void *arg)
+static void *follower_shell_main(void *arg)
 {
     struct follower_shell *f = arg;
-    static const struct follower_event timer = {.kind = FOLLOW_TIMER};
+    static const struct follower_event timer = {.kind = FOLLOWER_TIMER};
     pthread_mutex_lock(&f->lock);
     while (!f->stopping && !f->ends) {
         pthread_mutex_unlock(&f->lock);
         step_news(f);
         if (f->calls && !f->ends) {
             f->calls = 0;
-            call(f);
+            call_ps0(f);
         } else if (!f->ends) {
-            step(f, &timer);
+            step_state(f, &timer);
         }
         pthread_mutex_lock(&f->lock);
         if (!f->calls && !f->ends)
-            rest(f);
+            wait_for_news(f);
     }
     f->ended = 1;
     pthread_cond_broadcast(&f->wake);
@@ -449,13 +451,14 @@ static void *follower_main(void *arg)
 
 static void on_applied(void *ctx)
 {
-    follower_wake(ctx);
+    follower_shell_wake(ctx);
 }
 
-enum status follower_create(const struct follower_config *cfg, struct follower_shell **out)
+enum status follower_shell_create(const struct follower_shell_config *cfg,
+                                  struct follower_shell **out)
 {
     enum status st = ST_NOMEM;
-    struct follower_start start = {.keeps_checkpoints = cfg->saver != NULL,
+    struct follower_start start = {.keeps_checkpoints = cfg->writer != NULL,
                                    .done_ms = cfg->done_ms};
     struct follower_shell *f = calloc(1, sizeof *f);
     if (!f)
@@ -472,27 +475,27 @@ enum status follower_create(const struct follower_config *cfg, struct follower_s
                                           .address = cfg->address,
                                           .changed = on_applied,
                                           .ctx = f};
-    const struct follower_event e = {.kind = FOLLOW_START, .start = &start};
+    const struct follower_event e = {.kind = FOLLOWER_START, .start = &start};
     follower_init(&f->state);
-    step(f, &e);
+    step_state(f, &e);
     TRY(plan_applier_create(&applier, &f->applier));
     *out = f;
     f = NULL;
 done:
-    follower_destroy(f);
+    follower_shell_destroy(f);
     return st;
 }
 
-enum status follower_start(struct follower_shell *f)
+enum status follower_shell_start(struct follower_shell *f)
 {
-    int err = pthread_create(&f->thread, NULL, follower_main, f);
+    int err = pthread_create(&f->thread, NULL, follower_shell_main, f);
     f->has_thread = err == 0;
     if (err)
         LOG_E("the thread that calls ps:0 cannot be started: %s", threads_error(err));
     return err ? ST_NOMEM : ST_OK;
 }
 
-void follower_stop(struct follower_shell *f)
+void follower_shell_stop(struct follower_shell *f)
 {
     if (!f)
         return;
@@ -502,28 +505,28 @@ void follower_stop(struct follower_shell *f)
     pthread_mutex_unlock(&f->lock);
     if (!f->has_thread)
         return;
-    poke(f);
+    wake_thread(f);
     pthread_join(f->thread, NULL);
     f->has_thread = 0;
 }
 
-void follower_destroy(struct follower_shell *f)
+void follower_shell_destroy(struct follower_shell *f)
 {
     if (!f)
         return;
-    follower_stop(f);
+    follower_shell_stop(f);
     plan_applier_destroy(f->applier);
     pthread_cond_destroy(&f->wake);
     pthread_mutex_destroy(&f->lock);
     free(f);
 }
 
-void follower_finish(struct follower_shell *f)
+void follower_shell_finish(struct follower_shell *f)
 {
     int64_t deadline = clock_deadline_ns(LAST_MS);
-    if (!f->cfg.saver)
+    if (!f->cfg.writer)
         return;
-    follower_want(f);
+    follower_shell_want(f);
     pthread_mutex_lock(&f->lock);
     while (!f->ended && clock_now_ns() < deadline &&
            (f->wants || !follower_is_heard(&f->state, clock_now_ns())))

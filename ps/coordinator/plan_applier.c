@@ -96,15 +96,15 @@ static int has_chunks(const struct plan_applier *t, const struct net_plan *plan)
 }
 
 /* Begins the plan. Sets *was_open once the checkpoint, if the plan has one, is open. */
-static enum status apply(struct plan_applier *t, const struct net_plan *plan,
-                         struct checkpoint_restore *restore, int *was_open)
+static enum status apply_plan(struct plan_applier *t, const struct net_plan *plan,
+                              struct checkpoint_restore *restore, int *was_open)
 {
     enum status st = ST_OK;
     struct checkpoint_restore *own = NULL;
     if (plan->source == PLAN_CHECKPOINT && !restore && has_chunks(t, plan))
         TRY(open_restore(t, plan, &own));
     *was_open = 1;
-    TRY(ps_service_begin(t->cfg.service, plan, restore ? restore : own));
+    TRY(generation_begin(t->cfg.service, plan, restore ? restore : own));
 done:
     checkpoint_restore_close(own);
     return st;
@@ -120,7 +120,7 @@ static void take_next(struct plan_applier *t) REQUIRES(t->lock)
     t->busy = plan->generation;
     pthread_mutex_unlock(&t->lock);
     int was_open = 0;
-    enum status st = apply(t, plan, restore, &was_open);
+    enum status st = apply_plan(t, plan, restore, &was_open);
     pthread_mutex_lock(&t->lock);
     t->busy = 0;
     if (st == ST_OK) {
@@ -189,7 +189,7 @@ void plan_applier_destroy(struct plan_applier *t)
     t->stopping = 1;
     pthread_cond_broadcast(&t->wake);
     pthread_mutex_unlock(&t->lock);
-    ps_service_cancel(t->cfg.service, UINT64_MAX);
+    generation_cancel(t->cfg.service, UINT64_MAX);
     if (t->has_thread)
         pthread_join(t->thread, NULL);
     net_plan_free(t->next);
@@ -224,7 +224,7 @@ void plan_applier_take(struct plan_applier *t, const struct net_plan *plan,
     pthread_cond_broadcast(&t->wake);
     pthread_mutex_unlock(&t->lock);
     if (busy) /* nobody wants it any more, and its holders may be gone */
-        ps_service_cancel(t->cfg.service, busy);
+        generation_cancel(t->cfg.service, busy);
     net_plan_free(old);
     checkpoint_restore_close(old_restore);
 }

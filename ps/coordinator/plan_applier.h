@@ -1,5 +1,5 @@
 /* ps/coordinator/plan_applier.h - takes plans up for a server: reads the checkpoint or fetches
- * chunks from their holders (ps_service_begin), in a thread of its own, so that whoever coordinates
+ * chunks from their holders (generation_begin), in a thread of its own, so that whoever coordinates
  * goes on talking. What fails is tried again, less and less often, until it succeeds or another
  * plan takes its place.
  * Owns:    one thread, a copy of the plan.
@@ -15,7 +15,7 @@
 #define PLAN_RESTORE_MARK "@restore"
 
 struct plan_applier_config {
-    struct ps_service *service;
+    struct service *service;
     const char *folder;         /* where the manifests lie that plans name, */
     const char *restore_folder; /* or, with PLAN_RESTORE_MARK; both borrowed for ever */
     const char *address;        /* of this server; likewise */

@@ -4,50 +4,52 @@
 #include "ps/coordinator/coordinator_impl.h"
 #include <string.h>
 
-int coord_server_is_silent(const struct coord *c, const struct coord_server_state *s, int64_t ms)
+int server_registry_is_silent(const struct coordinator_state *c, const struct coordinator_server *s,
+                              int64_t ms)
 {
     return c->awake - s->heard > ms * MS;
 }
 
-int coord_server_leaves(const struct coord_server_state *s)
+int server_registry_is_leaving(const struct coordinator_server *s)
 {
     return s->number > 0 && (s->leaving || s->drained);
 }
 
-int coord_server_joins(const struct coord *c, const struct coord_server_state *s)
+int server_registry_is_joining(const struct coordinator_state *c,
+                               const struct coordinator_server *s)
 {
     return s->life == LIFE_KNOWN && s->number < 0 && !s->leaving && !s->drained && !s->held &&
-           c->generation && !coord_server_is_silent(c, s, FRESH_MS);
+           c->generation && !server_registry_is_silent(c, s, FRESH_MS);
 }
 
 /* Who holds chunks of the settled generation is waited for: silence is no loss. Who was only to
  * join is not, once it is silent or not wanted any more. */
-int coord_server_is_gone(const struct coord *c, const struct coord_server_state *s)
+int server_registry_is_gone(const struct coordinator_state *c, const struct coordinator_server *s)
 {
     if (s->number <= 0 || s->held)
         return 0;
-    return coord_server_leaves(s) || (c->base && coord_server_is_silent(c, s, SILENT_MS));
+    return server_registry_is_leaving(s) || (c->base && server_registry_is_silent(c, s, SILENT_MS));
 }
 
-static int is_lost(const struct coord *c, const struct coord_server_state *s)
+static int is_lost(const struct coordinator_state *c, const struct coordinator_server *s)
 {
     return s->life == LIFE_KNOWN && s->held &&
            (s->held != s->incarnation || s->given_up ||
-            (s->forgotten && coord_server_is_silent(c, s, SILENT_MS)));
+            (s->forgotten && server_registry_is_silent(c, s, SILENT_MS)));
 }
 
-int coord_server_lost(const struct coord *c)
+int server_registry_find_lost(const struct coordinator_state *c)
 {
     for (int i = 0; i < c->n_slots; i++)
-        if (is_lost(c, &coord_servers(c)[i]))
+        if (is_lost(c, &coordinator_servers(c)[i]))
             return i;
     return -1;
 }
 
-int coord_server_cannot_read(const struct coord *c)
+int server_registry_find_unreadable(const struct coordinator_state *c)
 {
     for (int i = 0; i < c->n_slots; i++) {
-        const struct coord_server_state *s = &coord_servers(c)[i];
+        const struct coordinator_server *s = &coordinator_servers(c)[i];
         if (s->number >= 0 && s->unreadable && s->unreadable == c->generation &&
             s->generation != c->generation && c->phase == PHASE_BEGINNING &&
             c->plan_source == PLAN_CHECKPOINT)
@@ -56,26 +58,27 @@ int coord_server_cannot_read(const struct coord *c)
     return -1;
 }
 
-int coord_servers_next(const struct coord *c, int *slot)
+int server_registry_next(const struct coordinator_state *c, int *slot)
 {
-    const struct coord_server_state *s = coord_servers(c);
+    const struct coordinator_server *s = coordinator_servers(c);
     int n = 0;
     for (int k = 0; k < c->n_numbers; k++)
         for (int i = 0; i < c->n_slots; i++)
             if (s[i].number == k && s[i].life != LIFE_NONE &&
-                (k == 0 || (!coord_server_leaves(&s[i]) && !coord_server_is_gone(c, &s[i]))))
+                (k == 0 ||
+                 (!server_registry_is_leaving(&s[i]) && !server_registry_is_gone(c, &s[i]))))
                 slot[n++] = i;
     for (int i = 0; i < c->n_slots; i++)
-        if (coord_server_joins(c, &s[i]))
+        if (server_registry_is_joining(c, &s[i]))
             slot[n++] = i;
     return n;
 }
 
-int64_t coord_lowest(const struct coord *c)
+int64_t server_registry_lowest(const struct coordinator_state *c)
 {
     int64_t lowest = INT64_MAX;
     for (int i = 0; i < c->n_slots; i++) {
-        const struct coord_server_state *s = &coord_servers(c)[i];
+        const struct coordinator_server *s = &coordinator_servers(c)[i];
         if (s->number >= 0 && s->lowest < lowest)
             lowest = s->lowest;
     }
@@ -83,11 +86,11 @@ int64_t coord_lowest(const struct coord *c)
 }
 
 /* A server without chunks says that it has all steps, too: it does not count before all have. */
-int64_t coord_highest(const struct coord *c)
+int64_t server_registry_highest(const struct coordinator_state *c)
 {
     int64_t highest = c->own_lowest < c->train_steps ? c->own_highest : -2;
     for (int i = 0; i < c->n_slots; i++) {
-        const struct coord_server_state *s = &coord_servers(c)[i];
+        const struct coordinator_server *s = &coordinator_servers(c)[i];
         if (s->number >= 0 && s->generation == c->generation && s->lowest < c->train_steps &&
             s->highest > highest)
             highest = s->highest;
@@ -95,45 +98,45 @@ int64_t coord_highest(const struct coord *c)
     return highest == -2 ? c->train_steps : highest;
 }
 
-int coord_servers_unaware(const struct coord *c)
+int server_registry_has_unaware(const struct coordinator_state *c)
 {
     for (int i = 1; i < c->n_slots; i++) {
-        const struct coord_server_state *s = &coord_servers(c)[i];
+        const struct coordinator_server *s = &coordinator_servers(c)[i];
         int is_there = s->number >= 0 || s->call || c->awake < s->claimed;
-        if (s->life == LIFE_KNOWN && is_there && s->seen < c->goodbye &&
-            !coord_server_is_silent(c, s, SILENT_MS))
+        if (s->life == LIFE_KNOWN && is_there && s->seen < c->end_number &&
+            !server_registry_is_silent(c, s, SILENT_MS))
             return 1;
     }
     return 0;
 }
 
-int coord_server_find(const struct coord *c, const char *address)
+int server_registry_find(const struct coordinator_state *c, const char *address)
 {
     for (int i = 0; i < c->n_slots; i++)
-        if (coord_servers(c)[i].life != LIFE_NONE &&
-            strcmp(coord_servers(c)[i].address, address) == 0)
+        if (coordinator_servers(c)[i].life != LIFE_NONE &&
+            strcmp(coordinator_servers(c)[i].address, address) == 0)
             return i;
     return -1;
 }
 
 /* Nobody needs what is known of it. */
-static int can_be_reused(const struct coord *c, const struct coord_server_state *s)
+static int can_be_reused(const struct coordinator_state *c, const struct coordinator_server *s)
 {
     return s->life == LIFE_NONE || (s->number < 0 && !s->held && !s->call && s->ordered < 0 &&
-                                    coord_server_is_silent(c, s, 4 * SILENT_MS));
+                                    server_registry_is_silent(c, s, 4 * SILENT_MS));
 }
 
-int coord_server_add(struct coord *c, const char *address)
+int server_registry_add(struct coordinator_state *c, const char *address)
 {
     int i = 0;
-    while (i < c->n_slots && !can_be_reused(c, &coord_servers(c)[i]))
+    while (i < c->n_slots && !can_be_reused(c, &coordinator_servers(c)[i]))
         i++;
     if (i == c->max_servers)
         return -1;
     if (i == c->n_slots)
         c->n_slots++;
-    struct coord_server_state *s = &coord_servers(c)[i];
-    *s = (struct coord_server_state){.life = LIFE_EXPECTED,
+    struct coordinator_server *s = &coordinator_servers(c)[i];
+    *s = (struct coordinator_server){.life = LIFE_EXPECTED,
                                      .number = -1,
                                      .heard = c->awake,
                                      .first = c->awake,
@@ -144,11 +147,12 @@ int coord_server_add(struct coord *c, const char *address)
     return i;
 }
 
-static void begin_life(struct coord *c, int slot, uint64_t incarnation, struct coord_out *out)
+static void begin_life(struct coordinator_state *c, int slot, uint64_t incarnation,
+                       struct coordinator_out *out)
 {
-    struct coord_server_state *s = &coord_servers(c)[slot];
+    struct coordinator_server *s = &coordinator_servers(c)[slot];
     if (s->incarnation)
-        coord_checkpoint_lost(c, slot, out);
+        checkpoint_schedule_lost(c, slot, out);
     if (s->incarnation && c->phase == PHASE_BEGINNING && s->number >= 0)
         c->redo = 1;
     s->incarnation = incarnation;
@@ -161,49 +165,52 @@ static void begin_life(struct coord *c, int slot, uint64_t incarnation, struct c
 
 /* The end of a process ends its calls at once; of a host that is cut off, keepalive does: who calls
  * with another incarnation meanwhile did not take its place. */
-static int is_doubted(const struct coord *c, const struct coord_server_state *s, uint64_t other)
+static int is_doubted(const struct coordinator_state *c, const struct coordinator_server *s,
+                      uint64_t other)
 {
     return s->incarnation && s->incarnation != other && (s->call || c->awake < s->claimed);
 }
 
-static void reply_to(struct coord *c, int slot, struct coord_out *out)
+static void reply_to(struct coordinator_state *c, int slot, struct coordinator_out *out)
 {
-    struct coord_server_state *s = &coord_servers(c)[slot];
-    const struct coord_action a = {.kind = ACT_REPLY, .call = s->call, .server = slot};
-    if (!s->call || !coord_act(out, &a))
+    struct coordinator_server *s = &coordinator_servers(c)[slot];
+    const struct coordinator_action a = {.kind = ACT_REPLY, .call = s->call, .server = slot};
+    if (!s->call || !coordinator_add_action(out, &a))
         return;
     s->call = 0;
     s->claimed = c->awake + AGAIN_MS * MS;
 }
 
-static void refuse(uint64_t call, int later, const char *text, struct coord_out *out)
+static void refuse_call(uint64_t call, int later, const char *text, struct coordinator_out *out)
 {
-    const struct coord_action a = {
+    const struct coordinator_action a = {
         .kind = ACT_REPLY, .call = call, .server = -1, .arg = later, .text = text};
-    coord_act(out, &a);
+    coordinator_add_action(out, &a);
 }
 
 /* What it knows of another ps 0: an earlier one, above whose epochs ours has to be; or, if it has
  * obeyed us before, a later one. */
-static void note_claim(struct coord *c, int slot, const struct net_control *from,
-                       struct coord_out *out)
+static void note_claim(struct coordinator_state *c, int slot, const struct net_control *from,
+                       struct coordinator_out *out)
 {
-    struct coord_server_state *s = &coord_servers(c)[slot];
+    struct coordinator_server *s = &coordinator_servers(c)[slot];
     uint64_t claim = from->ps0 && from->ps0 != c->incarnation ? from->generation : 0;
     int obeys_other = from->heard_ps0 && from->heard_ps0 != c->incarnation;
     if (obeys_other && from->heard_epoch > term_epoch(claim))
         claim = from->heard_epoch > TERM_MAX_EPOCH ? UINT64_MAX : term_of(from->heard_epoch, 0);
     if (obeys_other && s->obeyed && term_is_possible(claim))
-        coord_fence(c, 0, out);
-    else if (!coord_claim(c, claim) && claim != s->claim)
-        coord_say(out, &(struct coord_line){LINE_SERVER_CLAIM, slot, -1, {(int64_t)claim, 0, 0}});
+        coordinator_fence(c, 0, out);
+    else if (!coordinator_note_claim(c, claim) && claim != s->claim)
+        coordinator_add_line(
+            out, &(struct coordinator_line){LINE_SERVER_CLAIM, slot, -1, {(int64_t)claim, 0, 0}});
     s->claim = claim;
     s->obeyed = from->heard_ps0 == c->incarnation;
 }
 
-static void note(struct coord *c, int slot, const struct net_control *from, struct coord_out *out)
+static void note_control(struct coordinator_state *c, int slot, const struct net_control *from,
+                         struct coordinator_out *out)
 {
-    struct coord_server_state *s = &coord_servers(c)[slot];
+    struct coordinator_server *s = &coordinator_servers(c)[slot];
     s->generation = !from->ps0 || from->ps0 == c->incarnation ? from->generation : 0;
     s->seen = from->seen;
     s->heard = s->called = c->awake;
@@ -217,29 +224,30 @@ static void note(struct coord *c, int slot, const struct net_control *from, stru
     s->wanted = from->wanted;
     s->order = from->order;
     s->phase = from->phase;
-    s->file = (struct coord_file){from->bytes, from->crc32c};
+    s->file = (struct coordinator_file){from->bytes, from->crc32c};
     s->forgotten = 0;
     if (s->number >= 0 && slot > 0 && c->generation && s->generation == c->generation)
-        coord_missing_note(c, slot, from->missing, from->n_missing);
+        failure_detector_note_missing(c, slot, from->missing, from->n_missing);
 }
 
-void coord_control(struct coord *c, const struct coord_event *e, struct coord_out *out)
+void server_registry_control(struct coordinator_state *c, const struct coordinator_event *e,
+                             struct coordinator_out *out)
 {
     const struct net_control *from = e->control;
-    int slot = coord_server_find(c, from->address);
+    int slot = server_registry_find(c, from->address);
     if (slot < 0)
-        slot = coord_server_add(c, from->address);
+        slot = server_registry_add(c, from->address);
     if (slot < 0) {
-        refuse(e->call, 0, "ps:0 knows too many servers", out);
+        refuse_call(e->call, 0, "ps:0 knows too many servers", out);
         return;
     }
-    struct coord_server_state *s = &coord_servers(c)[slot];
+    struct coordinator_server *s = &coordinator_servers(c)[slot];
     if (is_doubted(c, s, from->incarnation)) {
-        refuse(e->call, 1, "another process has just called from this address", out);
+        refuse_call(e->call, 1, "another process has just called from this address", out);
         return;
     }
     if (s->incarnation == from->incarnation && from->serial < s->serial) {
-        refuse(e->call, 1, "a later call has taken its place", out);
+        refuse_call(e->call, 1, "a later call has taken its place", out);
         return;
     }
     reply_to(c, slot, out);
@@ -249,13 +257,13 @@ void coord_control(struct coord *c, const struct coord_event *e, struct coord_ou
     s->life = LIFE_KNOWN;
     s->call = e->call;
     note_claim(c, slot, from, out);
-    note(c, slot, from, out);
+    note_control(c, slot, from, out);
 }
 
-void coord_closed(struct coord *c, uint64_t call)
+void server_registry_closed(struct coordinator_state *c, uint64_t call)
 {
     for (int i = 0; i < c->n_slots; i++) {
-        struct coord_server_state *s = &coord_servers(c)[i];
+        struct coordinator_server *s = &coordinator_servers(c)[i];
         if (s->call != call)
             continue;
         s->call = 0;
@@ -263,17 +271,17 @@ void coord_closed(struct coord *c, uint64_t call)
     }
 }
 
-void coord_answer(struct coord *c, struct coord_out *out)
+void server_registry_answer(struct coordinator_state *c, struct coordinator_out *out)
 {
     if (!c->recorded || c->fenced)
         return; /* nobody hears of an epoch before it is recorded */
     for (int i = 0; i < c->n_slots; i++) {
-        struct coord_server_state *s = &coord_servers(c)[i];
+        struct coordinator_server *s = &coordinator_servers(c)[i];
         if (!s->call || (c->epoch != c->recorded && !s->obeyed)) /* it may have to be above its */
             continue;
         if (s->seen != c->number || c->awake - s->called >= BEAT_MS * MS)
             reply_to(c, i, out);
         else
-            coord_due(c, out, s->called + BEAT_MS * MS);
+            coordinator_wake_at(c, out, s->called + BEAT_MS * MS);
     }
 }

@@ -33,7 +33,7 @@ static double unix_now(void)
 static void take_pulse(struct ps_monitor *m, struct monitor_pulse *p)
 {
     int ended;
-    struct run *run = ps_service_run(m->cfg.service, &ended);
+    struct run *run = service_run(m->cfg.service, &ended);
     *p = (struct monitor_pulse){.at_ns = clock_now_ns(), .step = -1};
     if (!run)
         return;
@@ -41,7 +41,7 @@ static void take_pulse(struct ps_monitor *m, struct monitor_pulse *p)
     p->ended = ended;
     p->no_chunks = run->n_bytes == 0;
     if (!p->no_chunks)
-        p->step = ps_store_step(run->store);
+        p->step = store_step(run->store);
     int64_t from = run->plan->step;
     p->began = from;
     p->began_position = run_position(run, from);
@@ -50,7 +50,7 @@ static void take_pulse(struct ps_monitor *m, struct monitor_pulse *p)
 }
 
 /* Of the first generation seen here, what was made before it was seen counts, too. */
-static void count(const struct monitor_pulse *before, struct monitor_pulse *p)
+static void count_pulse(const struct monitor_pulse *before, struct monitor_pulse *p)
 {
     int is_first = before->generation == 0 || before->step < 0;
     int64_t step = is_first ? p->began : before->step;
@@ -88,7 +88,7 @@ static void note_move(struct ps_monitor *m, const struct monitor_pulse *p)
 void monitor_pulse(struct ps_monitor *m, struct monitor_pulse *p)
 {
     const struct monitor_pulse *before = &m->window[0];
-    count(before, p);
+    count_pulse(before, p);
     note_move(m, p);
     struct history_point point = {
         .unix_s = unix_now(),
@@ -241,7 +241,7 @@ void monitor_look(struct ps_monitor *m)
     net_status_free(&m->status);
     m->status = status;
     m->status_ns = clock_now_ns();
-    ps_service_stats(m->cfg.service, &m->stats);
+    service_stats(m->cfg.service, &m->stats);
     if (m->stats.no_chunks) /* the status has the job's end there */
         m->status.step = -1;
     find_saved(m);
@@ -258,7 +258,7 @@ void monitor_disk(const struct ps_monitor *m, struct monitor_disk *out)
 }
 
 /* Whom a stalled step waits for. */
-static const struct net_status_member *awaited(const struct net_status *s)
+static const struct net_status_member *awaited_member(const struct net_status *s)
 {
     const struct net_status_member *most = NULL;
     for (int i = 0; i < s->n_members; i++)
@@ -285,7 +285,7 @@ int monitor_is_ready(const struct ps_monitor *m, char why[MONITOR_WHY_BYTES])
         snprintf(why, MONITOR_WHY_BYTES, "training stands%s%.300s", s->change[0] ? ": " : "",
                  s->change);
     else if (s->state == STATE_TRAINING && is_stalled(m)) {
-        const struct net_status_member *w = awaited(s);
+        const struct net_status_member *w = awaited_member(s);
         if (w)
             snprintf(whom, sizeof whom, ": it waits for worker %d (%.95s)", w->member, w->address);
         snprintf(why, MONITOR_WHY_BYTES, "step %" PRId64 " has not moved for %.0f s%s", s->step,

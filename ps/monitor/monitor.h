@@ -12,7 +12,7 @@
 #include "net/wire/report.h"
 #include "net/wire/status.h"
 
-struct ps_service;
+struct service;
 
 struct ps_monitor_config {
     int listen_fd;      /* http/listen.h; given to it, also where that cannot be made */
@@ -21,7 +21,7 @@ struct ps_monitor_config {
     /* 1: takes part in the job, 0: does not, -1: there is no job here yet. Called from any thread.
      */
     int (*takes_part)(void *ctx, int worker);
-    struct ps_service *service; /* borrowed until destroy */
+    struct service *service; /* borrowed until destroy */
     /* As net_admin_handlers's. */
     enum status (*status)(void *ctx, int with_model, struct net_status *out);
     void *ctx;

@@ -53,7 +53,7 @@ struct ps_monitor {
     struct history history;
     struct net_status status; /* a copy, */
     int64_t status_ns;        /* made then; 0: none was */
-    struct ps_service_stats stats;
+    struct service_stats stats;
     int64_t saved_step; /* of which the next is known; -1: none */
     double saved_unix_s;
     double began_unix_s; /* when this process first had steps to save; NaN: it had none yet */
@@ -85,12 +85,12 @@ double monitor_step_age_s(const struct ps_monitor *m);
 /* 1: ready; 0: why not, one sentence. After a look. */
 int monitor_is_ready(const struct ps_monitor *m, char why[MONITOR_WHY_BYTES]);
 /* Of a worker, a copy; 0: none came lately. */
-int monitor_worker_report(struct ps_monitor *m, int worker, struct monitor_worker *out);
+int monitor_reports_latest(struct ps_monitor *m, int worker, struct monitor_worker *out);
 /* Mean loss of the newest point that has one; NaN. */
 double monitor_loss(const struct ps_monitor *m);
 /* Step from which on no worker's losses were finite, up to its last report; 0: some worker's are,
  * or none has reported lately. */
-int64_t monitor_nonfinite_since(struct ps_monitor *m);
+int64_t monitor_reports_nonfinite_since(struct ps_monitor *m);
 /* Since when steps are in no checkpoint: the last one's time, or when this process came to have
  * some, whichever is later; NaN: no checkpoints, or no steps. */
 double monitor_unsaved_unix_s(const struct ps_monitor *m);

@@ -17,7 +17,7 @@ static json_t *real_or_null(double v)
 }
 
 /* Names come from peers and folders: where one is no UTF-8, '?' for all that is not ASCII. */
-static json_t *text(const char *s)
+static json_t *make_text(const char *s)
 {
     char *copy = strdup(s);
     if (copy)
@@ -41,18 +41,18 @@ static json_t *member_json(struct ps_monitor *m, const struct net_status_member 
 {
     struct monitor_worker r;
     int is_here = v->state == MEMBER_TRAINING || v->state == MEMBER_LEAVING;
-    int told = is_here && monitor_worker_report(m, v->member, &r);
+    int told = is_here && monitor_reports_latest(m, v->member, &r);
     int64_t none_since = told ? r.last.nonfinite_since : 0;
     return json_pack(
         "{s:i, s:o, s:o, s:s, s:o, s:I, s:f, s:i, s:I, s:f, s:i, s:I, s:o, s:o, s:o, s:o, s:o}",
-        "index", v->member, "rank", integer_or_null(v->rank), "address", text(v->address), "state",
-        net_status_member_name(v->state), "missing_s",
+        "index", v->member, "rank", integer_or_null(v->rank), "address", make_text(v->address),
+        "state", net_status_member_name(v->state), "missing_s",
         seconds_or_null(v->state == MEMBER_MISSING ? v->ms : -1), "late_steps",
         (json_int_t)v->times, "late_s", v->seconds, "recent_of", m->status.n_recent,
         "recent_late_steps", (json_int_t)v->recent_times, "recent_late_s", v->recent_seconds,
         "awaited_chunks", v->awaited, "skipped", (json_int_t)v->skipped, "refused",
-        text(v->refused), "images_per_s", real_or_null(told ? r.images_per_s : (double)NAN), "loss",
-        real_or_null(told ? r.loss : (double)NAN), "loss_not_finite_since",
+        make_text(v->refused), "images_per_s", real_or_null(told ? r.images_per_s : (double)NAN),
+        "loss", real_or_null(told ? r.loss : (double)NAN), "loss_not_finite_since",
         integer_or_null(none_since ? none_since : -1), "memory_bytes",
         integer_or_null(told && r.last.memory_bytes > 0 ? r.last.memory_bytes : -1));
 }
@@ -60,13 +60,13 @@ static json_t *member_json(struct ps_monitor *m, const struct net_status_member 
 static json_t *server_json(const struct net_status_server *v)
 {
     return json_pack("{s:o, s:o, s:s, s:I, s:i, s:o, s:o}", "index", integer_or_null(v->server),
-                     "address", text(v->address), "state", net_status_server_name(v->state),
+                     "address", make_text(v->address), "state", net_status_server_name(v->state),
                      "bytes", (json_int_t)v->bytes, "chunks", v->n_chunks, "heard_s",
                      seconds_or_null(v->heard_ms), "up_s", seconds_or_null(v->up_ms));
 }
 
 /* Both lists are taken; NULL: memory ran out. */
-static json_t *append(json_t *list, json_t *item)
+static json_t *append_item(json_t *list, json_t *item)
 {
     if (list && json_array_append_new(list, item) == 0)
         return list;
@@ -78,7 +78,7 @@ static json_t *members_json(struct ps_monitor *m)
 {
     json_t *list = json_array();
     for (int i = 0; list && i < m->status.n_members; i++)
-        list = append(list, member_json(m, &m->status.members[i]));
+        list = append_item(list, member_json(m, &m->status.members[i]));
     return list;
 }
 
@@ -86,7 +86,7 @@ static json_t *servers_json(const struct net_status *s)
 {
     json_t *list = json_array();
     for (int i = 0; list && i < s->n_servers; i++)
-        list = append(list, server_json(&s->servers[i]));
+        list = append_item(list, server_json(&s->servers[i]));
     return list;
 }
 
@@ -94,9 +94,9 @@ static json_t *data_json(const struct job_data *d)
 {
     if (!d->n_train)
         return json_null();
-    return json_pack("{s:o, s:I, s:[i,i,i]}", "name", text(d->own ? "each worker's own" : d->name),
-                     "training_samples", (json_int_t)d->n_train, "shape", d->dim[0], d->dim[1],
-                     d->dim[2]);
+    return json_pack("{s:o, s:I, s:[i,i,i]}", "name",
+                     make_text(d->own ? "each worker's own" : d->name), "training_samples",
+                     (json_int_t)d->n_train, "shape", d->dim[0], d->dim[1], d->dim[2]);
 }
 
 static json_t *job_json(const struct net_status *s)
@@ -107,7 +107,7 @@ static json_t *job_json(const struct net_status *s)
     if (!s->chunks)
         return json_null();
     return json_pack("{s:o, s:o, s:s, s:I, s:i, s:i, s:s, s:o, s:i, s:I, s:i}", "model",
-                     text(s->model_name), "data", data_json(&j->data), "sync_mode",
+                     make_text(s->model_name), "data", data_json(&j->data), "sync_mode",
                      job_sync_mode_name(j->sync_mode), "train_steps", (json_int_t)j->train_steps,
                      "batch_size", j->batch, "local_steps", job_local_steps(j), "optimizer",
                      optim_name(j->optim.kind), "learning_rate", real_or_null(rate), "parameters",
@@ -126,15 +126,15 @@ static json_t *checkpoints_json(const struct ps_monitor *m)
     monitor_disk(m, &disk);
     double age = c->last >= 0 ? (double)now.tv_sec - m->saved_unix_s : (double)NAN;
     double unsaved = (double)now.tv_sec - monitor_unsaved_unix_s(m);
-    return json_pack("{s:o, s:o, s:o, s:o, s:o, s:o, s:o, s:o, s:o}", "folder", text(c->folder),
-                     "last_step", integer_or_null(c->last), "age_s", real_or_null(age), "unsaved_s",
-                     real_or_null(unsaved > 0      ? unsaved
-                                  : isnan(unsaved) ? unsaved
-                                                   : 0),
-                     "unsaved_steps", integer_or_null(monitor_unsaved_steps(m)), "ordered_step",
-                     integer_or_null(c->ordered), "next_s", seconds_or_null(c->next_ms),
-                     "disk_available_bytes", real_or_null(disk.free_bytes), "disk_size_bytes",
-                     real_or_null(disk.size_bytes));
+    return json_pack(
+        "{s:o, s:o, s:o, s:o, s:o, s:o, s:o, s:o, s:o}", "folder", make_text(c->folder),
+        "last_step", integer_or_null(c->last), "age_s", real_or_null(age), "unsaved_s",
+        real_or_null(unsaved > 0      ? unsaved
+                     : isnan(unsaved) ? unsaved
+                                      : 0),
+        "unsaved_steps", integer_or_null(monitor_unsaved_steps(m)), "ordered_step",
+        integer_or_null(c->ordered), "next_s", seconds_or_null(c->next_ms), "disk_available_bytes",
+        real_or_null(disk.free_bytes), "disk_size_bytes", real_or_null(disk.size_bytes));
 }
 
 static json_t *best_json(const struct net_status *s)
@@ -152,8 +152,8 @@ static json_t *history_json(const struct history *h)
         const struct history_point *p = &h->point[i];
         double loss = p->n_losses > 0 ? p->loss_sum / (double)p->n_losses : (double)NAN;
         double speed = p->seconds > 0 ? (double)p->samples / p->seconds : (double)NAN;
-        list = append(list, json_pack("[f, o, o, o]", p->unix_s, integer_or_null(p->step),
-                                      real_or_null(loss), real_or_null(speed)));
+        list = append_item(list, json_pack("[f, o, o, o]", p->unix_s, integer_or_null(p->step),
+                                           real_or_null(loss), real_or_null(speed)));
     }
     return list;
 }
@@ -162,15 +162,15 @@ static json_t *waiting_json(const struct net_status *s)
 {
     char sentence[STATUS_SENTENCE_BYTES];
     net_status_waiting_text(s->waiting, s->waiting_ms, sentence);
-    return s->waiting[0] ? text(sentence) : json_null();
+    return s->waiting[0] ? make_text(sentence) : json_null();
 }
 
-static json_t *document(struct ps_monitor *m)
+static json_t *make_document(struct ps_monitor *m)
 {
     const struct net_status *s = &m->status;
     char why[MONITOR_WHY_BYTES] = "", generation[48] = "";
     int ready = monitor_is_ready(m, why), stands = s->waiting[0] != 0;
-    int64_t none_since = monitor_nonfinite_since(m);
+    int64_t none_since = monitor_reports_nonfinite_since(m);
     if (s->generation)
         snprintf(generation, sizeof generation, TERM_FMT, TERM_ARG(s->generation));
     return json_pack(
@@ -178,9 +178,10 @@ static json_t *document(struct ps_monitor *m)
         "s:I, "
         "s:I, s:o, s:o, s:o, s:o, s:o, s:o}",
         "version", WEIR_VERSION, "task", m->cfg.task, "generation", generation, "state",
-        net_status_state(s), "waiting", waiting_json(s), "change", text(s->change), "ready", ready,
-        "why_not_ready", text(why), "up_s", (double)(clock_now_ns() - m->start_ns) * 1e-9, "step",
-        integer_or_null(s->step), "step_age_s", real_or_null(monitor_step_age_s(m)), "steps_per_s",
+        net_status_state(s), "waiting", waiting_json(s), "change", make_text(s->change), "ready",
+        ready, "why_not_ready", make_text(why), "up_s",
+        (double)(clock_now_ns() - m->start_ns) * 1e-9, "step", integer_or_null(s->step),
+        "step_age_s", real_or_null(monitor_step_age_s(m)), "steps_per_s",
         stands ? 0 : monitor_rate(m, 0), "images_per_s", stands ? 0 : monitor_rate(m, 1), "loss",
         real_or_null(monitor_loss(m)), "loss_not_finite_since",
         integer_or_null(none_since ? none_since : -1), "best", best_json(s), "received_bytes",
@@ -194,15 +195,15 @@ int monitor_json(void *ctx, FILE *f)
 {
     struct ps_monitor *m = ctx;
     monitor_look(m);
-    json_t *all = document(m);
-    char *text = all ? json_dumps(all, JSON_COMPACT | JSON_REAL_PRECISION(13)) : NULL;
+    json_t *all = make_document(m);
+    char *make_text = all ? json_dumps(all, JSON_COMPACT | JSON_REAL_PRECISION(13)) : NULL;
     json_decref(all);
-    if (!text) {
+    if (!make_text) {
         fputs("{\"error\": \"out of memory\"}\n", f);
         return 503;
     }
-    fputs(text, f);
+    fputs(make_text, f);
     fputc('\n', f);
-    free(text);
+    free(make_text);
     return 200;
 }

@@ -5,7 +5,7 @@
 #include <inttypes.h>
 #include <math.h>
 
-static void known(FILE *f, const char *name, const char *help, double value)
+static void write_known(FILE *f, const char *name, const char *help, double value)
 {
     if (!isnan(value))
         metrics_gauge(f, name, help, value);
@@ -38,13 +38,13 @@ static void write_progress(FILE *f, const struct ps_monitor *m)
     if (s->step >= 0)
         metrics_gauge(f, "weir_ps_learning_rate", "Of the servers' next update.",
                       (double)optim_rate(&s->job.optim, (uint64_t)s->step));
-    known(f, "weir_ps_loss", "Mean training loss of the steps that workers reported last.",
-          monitor_loss(m));
+    write_known(f, "weir_ps_loss", "Mean training loss of the steps that workers reported last.",
+                monitor_loss(m));
     if (s->best.step >= 0) {
         metrics_gauge(f, "weir_ps_best_validation_loss", "The lowest so far.", s->best.loss);
         metrics_gauge(f, "weir_ps_best_validation_step", "Step of the lowest validation loss.",
                       (double)s->best.step);
-        known(f, "weir_ps_best_validation_accuracy_ratio", "At that step.", s->best.accuracy);
+        write_known(f, "weir_ps_best_validation_accuracy_ratio", "At that step.", s->best.accuracy);
     }
 }
 
@@ -98,27 +98,27 @@ static double is_present(const struct net_status_member *w)
     return w->state == MEMBER_TRAINING || w->state == MEMBER_LEAVING || w->state == MEMBER_DONE;
 }
 
-static double times(const struct net_status_member *w)
+static double times_last(const struct net_status_member *w)
 {
     return (double)w->times;
 }
 
-static double waited(const struct net_status_member *w)
+static double waited_seconds(const struct net_status_member *w)
 {
     return w->seconds;
 }
 
-static double skipped(const struct net_status_member *w)
+static double skipped_steps(const struct net_status_member *w)
 {
     return (double)w->skipped;
 }
 
-static double awaited(const struct net_status_member *w)
+static double is_awaited(const struct net_status_member *w)
 {
     return w->awaited;
 }
 
-static double missing(const struct net_status_member *w)
+static double missing_seconds(const struct net_status_member *w)
 {
     return w->state == MEMBER_MISSING ? (double)w->ms * 1e-3 : 0;
 }
@@ -127,14 +127,14 @@ static const struct worker_family families[] = {
     /* the first: also of those that are lost */
     {"weir_ps_worker_present", "gauge", "1: the worker is here, or is done; 0: it is not.",
      is_present},
-    {"weir_ps_worker_missing_seconds", "gauge", "For how long it has been gone.", missing},
-    {"weir_ps_worker_last_total", "counter", "Steps in which the worker came last.", times},
+    {"weir_ps_worker_missing_seconds", "gauge", "For how long it has been gone.", missing_seconds},
+    {"weir_ps_worker_last_total", "counter", "Steps in which the worker came last.", times_last},
     {"weir_ps_worker_waited_seconds_total", "counter",
-     "Seconds that the others waited for the worker in these steps.", waited},
+     "Seconds that the others waited for the worker in these steps.", waited_seconds},
     {"weir_ps_worker_skipped_total", "counter", "Contributions that the worker gave no weight.",
-     skipped},
+     skipped_steps},
     {"weir_ps_worker_awaited_chunks", "gauge",
-     "Chunks here that others now wait for, 100 ms or longer, for this worker's sake.", awaited},
+     "Chunks here that others now wait for, 100 ms or longer, for this worker's sake.", is_awaited},
 };
 
 /* A worker is in the list once as a member, and perhaps once more as one that waits. */
@@ -212,20 +212,21 @@ static void write_checkpoints(FILE *f, const struct ps_monitor *m)
         metrics_gauge(f, "weir_ps_checkpoint_last_step", "Of the last that is whole.",
                       (double)c->last);
     if (c->last >= 0)
-        known(f, "weir_ps_checkpoint_last_timestamp_seconds",
-              "When it was written, in seconds since 1970.", m->saved_unix_s);
-    known(f, "weir_ps_checkpoint_unsaved_since_timestamp_seconds",
-          "Of the last one, or when this process first had steps to save, if that is later.",
-          monitor_unsaved_unix_s(m));
+        write_known(f, "weir_ps_checkpoint_last_timestamp_seconds",
+                    "When it was written, in seconds since 1970.", m->saved_unix_s);
+    write_known(f, "weir_ps_checkpoint_unsaved_since_timestamp_seconds",
+                "Of the last one, or when this process first had steps to save, if that is later.",
+                monitor_unsaved_unix_s(m));
     if (unsaved >= 0)
         metrics_gauge(f, "weir_ps_checkpoint_unsaved_steps",
                       "Steps that the last one does not have.", (double)unsaved);
     if (c->folder[0])
         metrics_gauge(f, "weir_ps_checkpoint_in_progress", "1: one is being made.",
                       c->ordered >= 0 && m->status.highest >= c->ordered);
-    known(f, "weir_ps_checkpoint_disk_available_bytes", "Free for this user, where they lie.",
-          disk.free_bytes);
-    known(f, "weir_ps_checkpoint_disk_size_bytes", "Size of that file system.", disk.size_bytes);
+    write_known(f, "weir_ps_checkpoint_disk_available_bytes", "Free for this user, where they lie.",
+                disk.free_bytes);
+    write_known(f, "weir_ps_checkpoint_disk_size_bytes", "Size of that file system.",
+                disk.size_bytes);
 }
 
 int monitor_metrics(void *ctx, FILE *f)

@@ -77,7 +77,7 @@ static int is_fresh(const struct monitor_worker *w)
     return w->last.life && clock_now_ns() - w->at_ns < REPORT_STALE_MS * INT64_C(1000000);
 }
 
-int monitor_worker_report(struct ps_monitor *m, int worker, struct monitor_worker *out)
+int monitor_reports_latest(struct ps_monitor *m, int worker, struct monitor_worker *out)
 {
     pthread_mutex_lock(&m->lock);
     *out = m->workers[worker];
@@ -88,7 +88,7 @@ int monitor_worker_report(struct ps_monitor *m, int worker, struct monitor_worke
     return fresh;
 }
 
-int64_t monitor_nonfinite_since(struct ps_monitor *m)
+int64_t monitor_reports_nonfinite_since(struct ps_monitor *m)
 {
     int64_t last = 0;
     int n_finite = 0;

@@ -78,7 +78,7 @@ static int is_same_way(const struct letter *a, const struct letter *b)
 }
 
 /* The first so many of that way go (INT_MAX: all). */
-static void drop(struct mail *m, const struct letter *way, int n)
+static void drop_letters(struct mail *m, const struct letter *way, int n)
 {
     struct letter *gone = NULL;
     const struct letter like = {.generation = way->generation, .ps0 = way->ps0};
@@ -130,7 +130,7 @@ static struct peer *peer_of(struct mail *m, const char *addr)
 }
 
 /* Waits for a letter: the first, which stays where it is; NULL: the end. */
-static struct letter *await(struct mail *m)
+static struct letter *await_letter(struct mail *m)
 {
     pthread_mutex_lock(&m->lock);
     while (!m->stopping && !m->first)
@@ -141,7 +141,7 @@ static struct letter *await(struct mail *m)
 }
 
 /* What goes in one call: the first letter, and those behind it that go the same way. */
-static int gather(struct mail *m, const struct letter *first, int most)
+static int gather_letters(struct mail *m, const struct letter *first, int most)
 {
     size_t bytes = 0;
     int n = 0;
@@ -156,7 +156,7 @@ static int gather(struct mail *m, const struct letter *first, int most)
     return n;
 }
 
-static void rest(struct mail *m)
+static void wait_to_retry(struct mail *m)
 {
     int64_t ns = clock_deadline_ns(m->again_ms);
     pthread_mutex_lock(&m->lock);
@@ -175,7 +175,7 @@ static int is_over(struct mail *m, const struct letter *l)
 }
 
 /* What a line is too slow for is not sent to it again as it was: it would never arrive. */
-static void adapt(struct peer *p, enum status st, int n, int64_t ms)
+static void adapt_to_line(struct peer *p, enum status st, int n, int64_t ms)
 {
     if (st == ST_DEADLINE) {
         p->most = n > 1 ? n / 2 : 1;
@@ -186,8 +186,8 @@ static void adapt(struct peer *p, enum status st, int n, int64_t ms)
     }
 }
 
-static enum status call(struct mail *m, struct peer *p, const struct net_gate *gate,
-                        struct net_squares_reply *reply, char why[CONTROL_TEXT_BYTES])
+static enum status call_peer(struct mail *m, struct peer *p, const struct net_gate *gate,
+                             struct net_squares_reply *reply, char why[CONTROL_TEXT_BYTES])
 {
     enum status st = ST_CANCELLED;
     int64_t since_ns = clock_now_ns();
@@ -201,20 +201,20 @@ static enum status call(struct mail *m, struct peer *p, const struct net_gate *g
     pthread_mutex_lock(&m->lock);
     m->calling = NULL;
     pthread_mutex_unlock(&m->lock);
-    adapt(p, st, gate->n, (clock_now_ns() - since_ns) / 1000000);
+    adapt_to_line(p, st, gate->n, (clock_now_ns() - since_ns) / 1000000);
     return st;
 }
 
 /* 0: they are to be sent again. */
-static int send(struct mail *m, const struct letter *l, char why[CONTROL_TEXT_BYTES])
+static int send_letters(struct mail *m, const struct letter *l, char why[CONTROL_TEXT_BYTES])
 {
     struct net_squares_reply reply = {.answer = SQUARES_LATER};
     struct peer *p = peer_of(m, l->addr);
     if (!p)
         return 0;
-    int n = gather(m, l, p->most);
+    int n = gather_letters(m, l, p->most);
     const struct net_gate gate = {l->generation, l->ps0, l->from, n, m->batch};
-    enum status st = call(m, p, &gate, &reply, why);
+    enum status st = call_peer(m, p, &gate, &reply, why);
     if (st != ST_OK)
         return 0;
     if (reply.answer == SQUARES_REFUSED) {
@@ -226,21 +226,21 @@ static int send(struct mail *m, const struct letter *l, char why[CONTROL_TEXT_BY
     if (reply.answer == SQUARES_LATER)
         memcpy(why, reply.why, CONTROL_TEXT_BYTES);
     else
-        drop(m, l, reply.answer == SQUARES_OVER ? INT32_MAX : n);
+        drop_letters(m, l, reply.answer == SQUARES_OVER ? INT32_MAX : n);
     return reply.answer != SQUARES_LATER;
 }
 
 static void *mail_main(void *arg)
 {
     struct mail *m = arg;
-    for (const struct letter *l; (l = await(m));) {
+    for (const struct letter *l; (l = await_letter(m));) {
         char why[CONTROL_TEXT_BYTES] = "";
         int over = is_over(m, l);
         if (over)
-            drop(m, l, INT32_MAX);
+            drop_letters(m, l, INT32_MAX);
         if (m->line_ns == 0)
             m->line_ns = clock_deadline_ns(LINE_MS);
-        if (over || send(m, l, why)) {
+        if (over || send_letters(m, l, why)) {
             m->again_ms = AGAIN_MS;
             m->line_ns = 0;
             continue;
@@ -252,7 +252,7 @@ static void *mail_main(void *arg)
                   why[0] ? why : "no answer");
             m->line_ns = clock_deadline_ns(LINE_MS);
         }
-        rest(m);
+        wait_to_retry(m);
     }
     return NULL;
 }

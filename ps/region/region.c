@@ -7,7 +7,7 @@
 #include "base/log.h"
 #include "base/threads.h"
 #include "kernels/vector/dtype.h"
-#include "ps/region/parts.h"
+#include "ps/region/region_chunks.h"
 #include "ps/service/service.h"
 #include <inttypes.h>
 #include <stdio.h>
@@ -39,20 +39,20 @@ int64_t ps_region_gate_version(const struct ps_region_config *cfg, int64_t n, in
     return net_plan_gates_version(&g, n, train_steps);
 }
 
-int region_waits(struct ps_region *r, int64_t version, int64_t train_steps)
+int region_must_wait(struct ps_region *r, int64_t version, int64_t train_steps)
 {
-    const struct piece *pieces = region_pieces(r);
+    const struct piece *pieces = region_rewind_pieces(r);
     int must = r->is_alone || ps_region_is_gate(&r->cfg, version, train_steps);
     for (int i = 0; pieces && i < r->chunks->n_chunks; i++) /* made again: adopted again */
         must |= pieces[i].adopted == version;
     return must;
 }
 
-static int waits(void *ctx, int64_t version, int64_t train_steps)
+static int on_waits(void *ctx, int64_t version, int64_t train_steps)
 {
     struct ps_region *r = ctx;
     pthread_mutex_lock(&r->lock);
-    int must = region_waits(r, version, train_steps);
+    int must = region_must_wait(r, version, train_steps);
     pthread_mutex_unlock(&r->lock);
     return must;
 }
@@ -61,7 +61,7 @@ static int waits(void *ctx, int64_t version, int64_t train_steps)
  * it that is seen: of the gate itself at the latest, also while the parent is not known yet. */
 void region_made(struct ps_region *r, int chunk, int64_t version, int waits_now, struct buf *value)
 {
-    struct piece *p = &region_pieces(r)[chunk];
+    struct piece *p = &region_rewind_pieces(r)[chunk];
     if (waits_now) {
         p->waiting = version;
         p->since_ns = clock_now_ns();
@@ -78,7 +78,7 @@ void region_made(struct ps_region *r, int chunk, int64_t version, int waits_now,
     pthread_cond_broadcast(&r->changed);
 }
 
-static void made(void *ctx, int chunk, int64_t version, int waits_now, struct buf *value)
+static void on_made(void *ctx, int chunk, int64_t version, int waits_now, struct buf *value)
 {
     struct ps_region *r = ctx;
     pthread_mutex_lock(&r->lock);
@@ -89,7 +89,7 @@ static void made(void *ctx, int chunk, int64_t version, int waits_now, struct bu
 /* Base is the exchange's until that has ended. */
 void region_first(struct ps_region *r, int chunk, const struct net_payload *value)
 {
-    struct piece *p = &region_pieces(r)[chunk];
+    struct piece *p = &region_rewind_pieces(r)[chunk];
     if (p->proposed)
         return;
     if (!r->next)
@@ -97,12 +97,12 @@ void region_first(struct ps_region *r, int chunk, const struct net_payload *valu
     else if (buf_create(value->bytes, &p->proposal) == ST_OK)
         payload_copy(value, p->proposal->data);
     else
-        parts_no_memory(r);
+        region_chunks_no_memory(r);
     p->proposed = 1;
     pthread_cond_broadcast(&r->changed);
 }
 
-static void first(void *ctx, int chunk, const struct net_payload *value)
+static void on_first(void *ctx, int chunk, const struct net_payload *value)
 {
     struct ps_region *r = ctx;
     pthread_mutex_lock(&r->lock);
@@ -122,7 +122,7 @@ static int64_t slots_since(void *ctx)
 struct run *region_run(const struct ps_region *r)
 {
     int ended;
-    struct run *run = ps_service_run(r->service, &ended);
+    struct run *run = service_run(r->service, &ended);
     if (!run || run->self >= 0)
         return run;
     run_unref(run);
@@ -132,7 +132,7 @@ struct run *region_run(const struct ps_region *r)
 /* Has the version of the chunk made that waits; 0: it does not wait any more. A generation that
  * begins meanwhile comes to it again: what waits is forgotten before the present one is looked up,
  * so that none is forgotten that began later. */
-static int adopt_now(struct ps_region *r, const struct parts_word *w)
+static int adopt_now(struct ps_region *r, const struct region_chunk_adoption *w)
 {
     pthread_mutex_lock(&r->lock);
     if (!r->next && r->pieces[w->chunk].waiting == w->version)
@@ -142,7 +142,7 @@ static int adopt_now(struct ps_region *r, const struct parts_word *w)
     pthread_mutex_lock(&r->lock);
     int over = r->next != NULL; /* before there is a run that is not to be touched */
     pthread_mutex_unlock(&r->lock);
-    int made_now = run && !over && parts_adopt(r, run, w);
+    int made_now = run && !over && region_chunks_adopt(r, run, w);
     if (run)
         run_unref(run);
     return made_now;
@@ -155,7 +155,7 @@ int region_is_held(const struct ps_region *r, const struct piece *p)
 
 void region_make_own(struct ps_region *r, int chunk, int64_t version)
 {
-    adopt_now(r, &(struct parts_word){.chunk = chunk, .version = version});
+    adopt_now(r, &(struct region_chunk_adoption){.chunk = chunk, .version = version});
 }
 
 /* A generation of the region's has ended after the chunk was adopted, and before all were: it waits
@@ -166,11 +166,11 @@ static void adopt_again(struct ps_region *r, int chunk) REQUIRES(r->lock)
     int64_t version = p->waiting;
     int same = version == p->adopted, kept = same && p->kept;
     struct buf *used = same && p->used ? buf_ref(p->used) : NULL;
-    const struct ps_adoption how = {kept ? NULL : r->base + r->chunks->chunks[chunk].first,
-                                    used ? (const float *)used->data : NULL, p->mixed,
-                                    r->cfg.overlap_mix};
+    const struct outer_adoption how = {kept ? NULL : r->base + r->chunks->chunks[chunk].first,
+                                       used ? (const float *)used->data : NULL, p->mixed,
+                                       r->cfg.overlap_mix};
     pthread_mutex_unlock(&r->lock);
-    adopt_now(r, &(struct parts_word){chunk, version, how, 0});
+    adopt_now(r, &(struct region_chunk_adoption){chunk, version, how, 0});
     buf_unref(used);
     pthread_mutex_lock(&r->lock);
 }
@@ -193,15 +193,15 @@ static void await_change(struct ps_region *r) REQUIRES(r->lock)
 static enum status await_piece(struct ps_region *r, int chunk, int wants_sent) REQUIRES(r->lock)
 {
     const struct piece *p = &r->pieces[chunk];
-    while (!region_is_over(r) && !(wants_sent ? p->sent != NULL : region_is_held(r, p)))
+    while (!region_rewind_is_due(r) && !(wants_sent ? p->sent != NULL : region_is_held(r, p)))
         await_change(r);
-    return region_is_over(r) ? ST_CANCELLED : ST_OK;
+    return region_rewind_is_due(r) ? ST_CANCELLED : ST_OK;
 }
 
 void region_linger(struct ps_region *r)
 {
     pthread_mutex_lock(&r->lock);
-    while (!region_is_over(r))
+    while (!region_rewind_is_due(r))
         await_change(r);
     pthread_mutex_unlock(&r->lock);
 }
@@ -228,7 +228,7 @@ done:
 }
 
 /* Under the lock: what the chunk makes from now on is for the next gate. */
-static void retire(struct ps_region *r, struct piece *p, int64_t version, struct buf *used)
+static void retire_value(struct ps_region *r, struct piece *p, int64_t version, struct buf *used)
 {
     buf_unref(p->used);
     p->used = used ? buf_ref(used) : NULL;
@@ -272,14 +272,14 @@ enum status region_adopt(struct ps_region *r, int chunk, const float *to, const 
     int whole = last || (counted && version == p->sent_at);
     to = last ? r->base + r->chunks->chunks[chunk].first : to;
     r->gate_since_ns = p->since_ns > r->gate_since_ns ? p->since_ns : r->gate_since_ns;
-    retire(r, p, version, whole ? NULL : used);
+    retire_value(r, p, version, whole ? NULL : used);
     p->kept = !to;
     p->mixed = counted && r->cfg.overlap_mix >= 0;
-    const struct ps_adoption how = {to, whole ? NULL : from, p->mixed, r->cfg.overlap_mix};
-    region_note(r, version, &r->adopting); /* before there is such a version */
+    const struct outer_adoption how = {to, whole ? NULL : from, p->mixed, r->cfg.overlap_mix};
+    region_rewind_note(r, version, &r->adopting); /* before there is such a version */
     pthread_mutex_unlock(&r->lock);
     /* where it does not wait any more, its next generation comes to it again */
-    adopt_now(r, &(struct parts_word){chunk, version, how, 0});
+    adopt_now(r, &(struct region_chunk_adoption){chunk, version, how, 0});
     buf_unref(used);
     return ST_OK;
 }
@@ -402,7 +402,8 @@ static void *drift_main(void *ctx)
         r->is_alone = 1;
         r->let_go = version > r->let_go ? version : r->let_go;
         pthread_mutex_unlock(&r->lock);
-        adopt_now(r, &(struct parts_word){.chunk = chunk, .version = version, .alone = 1});
+        adopt_now(r,
+                  &(struct region_chunk_adoption){.chunk = chunk, .version = version, .alone = 1});
         pthread_mutex_lock(&r->lock);
     }
     pthread_mutex_unlock(&r->lock);
@@ -416,11 +417,11 @@ enum status ps_region_create(const struct ps_region_config *cfg, struct ps_regio
         return ST_NOMEM;
     r->cfg = r->asked = *cfg;
     r->steps_each = 1;
-    r->outer = (struct ps_outer){waits, made, first, slots_since, r};
+    r->outer = (struct outer_hooks){on_waits, on_made, on_first, slots_since, r};
     r->due = -1;
     pthread_mutex_init(&r->lock, NULL);
     clock_cond_init(&r->changed);
-    enum status st = parts_create(r);
+    enum status st = region_chunks_create(r);
     if (st == ST_OK)
         *out = r;
     else
@@ -428,7 +429,7 @@ enum status ps_region_create(const struct ps_region_config *cfg, struct ps_regio
     return st;
 }
 
-const struct ps_outer *ps_region_outer(struct ps_region *r)
+const struct outer_hooks *ps_region_outer(struct ps_region *r)
 {
     return &r->outer;
 }
@@ -437,8 +438,8 @@ const struct ps_outer *ps_region_outer(struct ps_region *r)
 static void free_job(struct ps_region *r)
 {
     if (r->chunks) {
-        region_pieces_drop(r->pieces, r->chunks->n_chunks);
-        region_pieces_drop(r->next, r->chunks->n_chunks);
+        region_rewind_drop_pieces(r->pieces, r->chunks->n_chunks);
+        region_rewind_drop_pieces(r->next, r->chunks->n_chunks);
     }
     chunks_destroy(r->chunks);
     free(r->pieces);
@@ -468,7 +469,7 @@ static enum status take_job(struct ps_region *r, const struct chunks *c)
     r->before = aligned_take(bytes);
     r->change = aligned_take(bytes);
     TRY(r->pieces && r->base && r->before && r->change ? ST_OK : ST_NOMEM);
-    region_pieces_init(r->pieces, c->n_chunks);
+    region_rewind_init_pieces(r->pieces, c->n_chunks);
 done:
     if (st != ST_OK)
         free_job(r);
@@ -479,7 +480,7 @@ enum status ps_region_take(struct ps_region *r, const struct net_join *join,
                            const struct checkpoint_parent_version *restored)
 {
     pthread_mutex_lock(&r->lock);
-    region_count_steps(r, &join->job);
+    region_job_count_steps(r, &join->job);
     r->taken.restored = *restored;
     r->slots_since = restored->known ? restored->slots_since : 0;
     enum status st = take_job(r, join->chunks);
@@ -487,7 +488,7 @@ enum status ps_region_take(struct ps_region *r, const struct net_join *join,
     return st;
 }
 
-enum status ps_region_start(struct ps_region *r, struct ps_service *service)
+enum status ps_region_start(struct ps_region *r, struct service *service)
 {
     if (!r)
         return ST_OK;
@@ -497,7 +498,7 @@ enum status ps_region_start(struct ps_region *r, struct ps_service *service)
     int err = pthread_create(&r->thread, NULL, region_exchange_main, r);
     r->has_thread = err == 0;
     if (!err) {
-        err = pthread_create(&r->watch_thread, NULL, region_watch_main, r);
+        err = pthread_create(&r->watch_thread, NULL, region_end_watch, r);
         r->has_watch_thread = err == 0;
     }
     if (!err && r->cfg.max_drift > 0) {
@@ -526,7 +527,9 @@ void ps_region_await_end(struct ps_region *r)
 {
     int64_t deadline = clock_deadline_ns(LEAVE_MS);
     struct run *run = r && r->has_thread ? region_run(r) : NULL;
-    int64_t step = !run ? -1 : run->n_bytes > 0 ? ps_store_step(run->store) : parts_step(r, run);
+    int64_t step = !run               ? -1
+                   : run->n_bytes > 0 ? store_step(run->store)
+                                      : region_chunks_step(r, run);
     int complete = run && step >= run->job.train_steps;
     if (run)
         run_unref(run);

@@ -30,7 +30,7 @@
 #include "net/wire/status.h"
 #include "ps/store/outer.h"
 
-struct ps_service;
+struct service;
 
 struct ps_region_config {
     const struct hosts *parents; /* the parent group's servers; borrowed for ever */
@@ -60,7 +60,7 @@ struct ps_region_config {
 struct ps_region;
 enum status ps_region_create(const struct ps_region_config *cfg, struct ps_region **out);
 /* For the service; valid until destroy. */
-const struct ps_outer *ps_region_outer(struct ps_region *r);
+const struct outer_hooks *ps_region_outer(struct ps_region *r);
 /* Before a first join is answered: ST_INVALID, with a sentence, for a job that a region cannot
  * train. */
 enum status ps_region_check(struct ps_region *r, const struct net_join *join, char *why,
@@ -75,7 +75,7 @@ enum status ps_region_take(struct ps_region *r, const struct net_join *join,
 void ps_region_parent_at(struct ps_region *r, uint64_t generation, int64_t version,
                          struct checkpoint_parent_version *out);
 /* The service is borrowed until stop. NULL is fine. */
-enum status ps_region_start(struct ps_region *r, struct ps_service *service);
+enum status ps_region_start(struct ps_region *r, struct service *service);
 /* A plan is being made, whose gates it fills in; restored: what its checkpoint says, not known
  * without. */
 void ps_region_plans(struct ps_region *r, struct net_plan *plan,
@@ -83,8 +83,8 @@ void ps_region_plans(struct ps_region *r, struct net_plan *plan,
 /* Before the newest plan's store is there; the one before has stopped. ST_NOMEM. */
 enum status ps_region_begin(struct ps_region *r, const struct net_plan *plan);
 /* Another server's word (region_server.h). Any thread. */
-void ps_region_hear(struct ps_region *r, const struct net_gate *gate,
-                    struct net_squares_reply *reply);
+void region_chunks_receive(struct ps_region *r, const struct net_gate *gate,
+                           struct net_squares_reply *reply);
 /* Where all steps are made, the parent has 5 s to let the region in, if it has not yet, and to take
  * what is left. The region's other servers are there still, as is the node. NULL is fine. */
 void ps_region_await_end(struct ps_region *r);

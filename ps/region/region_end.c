@@ -8,7 +8,7 @@
  * Locks: the region's. */
 #include "base/clock.h"
 #include "base/log.h"
-#include "ps/region/parts.h"
+#include "ps/region/region_chunks.h"
 #include <inttypes.h>
 #include <stdio.h>
 
@@ -29,7 +29,7 @@ static int waits_for_parent(struct ps_region *r, int64_t *version)
     struct run *run = region_run(r);
     if (!run)
         return 0;
-    int stuck = 1, has_values = parts_step(r, run) >= 0;
+    int stuck = 1, has_values = region_chunks_step(r, run) >= 0;
     run_unref(run);
     pthread_mutex_lock(&r->lock);
     *version = has_values ? r->pieces[0].waiting : NOTHING;
@@ -49,7 +49,7 @@ static void name_learnt(struct ps_region *r, int64_t version, char text[LEARNT_B
              held.known ? held.version : 0, r->n_gates);
 }
 
-static void say_waiting(struct ps_region *r, int64_t version, int64_t silent_s)
+static void log_waiting(struct ps_region *r, int64_t version, int64_t silent_s)
 {
     char parents[REGION_NAME_BYTES], learnt[LEARNT_BYTES], held[REGION_TEXT_BYTES], how[96];
     region_name_parents(r, parents);
@@ -66,7 +66,7 @@ static void say_waiting(struct ps_region *r, int64_t version, int64_t silent_s)
           r->cfg.index, parents, silent_s, held, how);
 }
 
-void *region_watch_main(void *ctx)
+void *region_end_watch(void *ctx)
 {
     struct ps_region *r = ctx;
     int64_t first_s = r->cfg.parent_timeout > 0 && r->cfg.parent_timeout < 2 * LINE_S
@@ -75,16 +75,16 @@ void *region_watch_main(void *ctx)
     for (int64_t line_s = first_s;;) {
         int64_t version, deadline = clock_deadline_ns(LOOK_MS);
         pthread_mutex_lock(&r->lock);
-        while (!region_is_over(r) && clock_cond_wait(&r->changed, &r->lock, deadline) == 0)
+        while (!region_rewind_is_due(r) && clock_cond_wait(&r->changed, &r->lock, deadline) == 0)
             ;
-        int ends = region_is_over(r) || r->ended;
+        int ends = region_rewind_is_due(r) || r->ended;
         struct net_exchange *x = ends ? NULL : r->x; /* until this thread has ended */
         pthread_mutex_unlock(&r->lock);
         if (ends)
             return NULL;
         int64_t silent_s = x ? net_exchange_silence_ms(x) / 1000 : 0;
         int stuck = waits_for_parent(r, &version);
-        region_look_waits(r, x, stuck);
+        region_waits_update(r, x, stuck);
         if (silent_s < first_s || !stuck) {
             line_s = first_s;
         } else if (r->cfg.parent_timeout > 0 && silent_s >= r->cfg.parent_timeout) {
@@ -95,7 +95,7 @@ void *region_watch_main(void *ctx)
             net_exchange_cancel(x);
             return NULL;
         } else if (silent_s >= line_s) {
-            say_waiting(r, version, silent_s);
+            log_waiting(r, version, silent_s);
             line_s = silent_s + LINE_S;
         }
     }
@@ -105,7 +105,7 @@ void *region_watch_main(void *ctx)
 static void let_pass(struct ps_region *r)
 {
     pthread_mutex_lock(&r->lock);
-    while (!region_is_over(r)) {
+    while (!region_rewind_is_due(r)) {
         for (int i = 0; i < r->chunks->n_chunks && !r->next; i++) {
             int64_t version = r->pieces[i].waiting;
             if (version < 0)

@@ -12,7 +12,7 @@
 #include "base/log.h"
 #include "base/rng.h"
 #include "net/wire/fragments.h"
-#include "ps/region/parts.h"
+#include "ps/region/region_chunks.h"
 #include "ps/service/service.h"
 #include <inttypes.h>
 #include <stdio.h>
@@ -25,7 +25,7 @@ enum { SAY_MS = 10000, POLL_MS = 200, FIRST_MS = 50 };
  * without the region's lock, which its hooks take under their own. */
 static int has_values(struct ps_region *r, const struct run *run)
 {
-    if (parts_step(r, run) >= 0)
+    if (region_chunks_step(r, run) >= 0)
         return 1;
     pthread_mutex_lock(&r->lock);
     int all = r->pieces != NULL;
@@ -45,9 +45,9 @@ static struct run *await_job(struct ps_region *r)
         if (run)
             run_unref(run);
         pthread_mutex_lock(&r->lock);
-        if (!region_is_over(r))
+        if (!region_rewind_is_due(r))
             clock_cond_wait(&r->changed, &r->lock, clock_deadline_ns(POLL_MS));
-        stopping = region_is_over(r);
+        stopping = region_rewind_is_due(r);
         pthread_mutex_unlock(&r->lock);
     }
     return NULL;
@@ -55,7 +55,7 @@ static struct run *await_job(struct ps_region *r)
 
 /* Of a contribution: the samples behind it, with the workers that there are. Fragments wait for
  * their turn equally long in all regions. */
-static float weigh(const struct ps_region *r)
+static float weigh_contribution(const struct ps_region *r)
 {
     struct run *run = region_run(r);
     int n = run ? run->plan->n_members : 1, batch = run ? run->job.batch : 0;
@@ -69,7 +69,7 @@ static float weigh(const struct ps_region *r)
  * waits for nobody. */
 static void read_values(void *ctx, float *params)
 {
-    parts_read_own(ctx, params);
+    region_chunks_read_own(ctx, params);
 }
 
 static enum status make_exchange(struct ps_region *r, const struct run *run)
@@ -77,11 +77,11 @@ static enum status make_exchange(struct ps_region *r, const struct run *run)
     struct net_exchange *x;
     r->train_steps = run->job.train_steps;
     r->n_gates = ps_region_gates(&r->cfg, r->train_steps, r->train_steps);
-    region_make_job(r, &run->job);
+    region_job_make(r, &run->job);
     enum status st = fragments_create(&r->job, r->chunks, &r->fragment);
     if (st != ST_OK)
         return st;
-    st = parts_read(r, r->base);
+    st = region_chunks_read(r, r->base);
     if (st != ST_OK)
         return st;
     struct net_exchange_config cfg = {
@@ -100,13 +100,13 @@ static enum status make_exchange(struct ps_region *r, const struct run *run)
         return st;
     pthread_mutex_lock(&r->lock);
     r->x = x;
-    int stopping = region_is_over(r);
+    int stopping = region_rewind_is_due(r);
     pthread_mutex_unlock(&r->lock);
     return stopping ? ST_CANCELLED : ST_OK;
 }
 
 /* The parent's version is in base. */
-static enum status start(struct ps_region *r)
+static enum status start_exchange(struct ps_region *r)
 {
     struct net_start s;
     enum status st = net_exchange_start(r->x, &s);
@@ -121,7 +121,7 @@ static enum status start(struct ps_region *r)
 
 /* First values for the run that there is now, which may be another than the one whose workers
  * brought theirs: until all its servers have some. */
-static enum status give_first(struct ps_region *r, int64_t version)
+static enum status push_first(struct ps_region *r, int64_t version)
 {
     enum status st = ST_OK;
     for (int has = 0, stopping = 0; !has && st == ST_OK;) {
@@ -129,7 +129,7 @@ static enum status give_first(struct ps_region *r, int64_t version)
         int n_first = r->n_first;
         pthread_mutex_unlock(&r->lock);
         struct run *run = region_run(r);
-        has = run && parts_first(r, run, version, &st);
+        has = run && region_chunks_set_first(r, run, version, &st);
         struct run *now = region_run(r);
         has = has && now == run;
         if (run)
@@ -139,9 +139,9 @@ static enum status give_first(struct ps_region *r, int64_t version)
         pthread_mutex_lock(&r->lock);
         has = has && n_first == r->n_first;
         r->has_first |= has;
-        if (!has && !region_is_over(r))
+        if (!has && !region_rewind_is_due(r))
             clock_cond_wait(&r->changed, &r->lock, clock_deadline_ns(FIRST_MS));
-        stopping = region_is_over(r);
+        stopping = region_rewind_is_due(r);
         pthread_mutex_unlock(&r->lock);
         if (stopping && !has)
             return ST_CANCELLED;
@@ -151,7 +151,7 @@ static enum status give_first(struct ps_region *r, int64_t version)
 
 /* Of values that the region has: the parent's version that they go back to, as far as base is
  * that. What a region without a record of it has is taken for the gates that it has passed. */
-static void resume(struct ps_region *r, int64_t version)
+static void resume_from(struct ps_region *r, int64_t version)
 {
     size_t bytes = (size_t)r->chunks->n_elems * sizeof(float);
     uint32_t crc32c = digest_crc32c(0, r->base, bytes);
@@ -169,12 +169,12 @@ static void resume(struct ps_region *r, int64_t version)
 }
 
 /* Where the region stands, and the first values, if it has none. */
-static enum status begin(struct ps_region *r, const struct run *run)
+static enum status begin_exchange(struct ps_region *r, const struct run *run)
 {
     enum status st = ST_OK;
-    int64_t version = parts_step(r, run);
+    int64_t version = region_chunks_step(r, run);
     int first = version < 0;
-    TRY(start(r));
+    TRY(start_exchange(r));
     if (first) {
         version = ps_region_gate_version(&r->cfg, r->step, r->train_steps);
         r->held = r->step;
@@ -184,11 +184,11 @@ static enum status begin(struct ps_region *r, const struct run *run)
         pthread_mutex_unlock(&r->lock);
         region_adopts(r, r->step);
     } else {
-        resume(r, version);
+        resume_from(r, version);
     }
-    region_resume_unsent(r);
+    region_unsent_resume(r);
     pthread_mutex_lock(&r->lock);
-    region_note(r, version, &r->adopting);
+    region_rewind_note(r, version, &r->adopting);
     r->gate = ps_region_gates(&r->cfg, version, r->train_steps);
     r->due =
         r->gate < r->n_gates ? ps_region_gate_version(&r->cfg, r->gate + 1, r->train_steps) : -1;
@@ -199,9 +199,9 @@ static enum status begin(struct ps_region *r, const struct run *run)
           " (%" PRId64 " steps each%s)",
           r->cfg.index, r->cfg.n_regions, version * r->steps_each, r->step, r->n_gates,
           r->cfg.steps * r->steps_each, r->fragment ? ", for one of the fragments in turn" : "");
-    region_warn_few(r);
+    region_job_warn_few(r);
     if (first)
-        TRY(give_first(r, version));
+        TRY(push_first(r, version));
 done:
     return st;
 }
@@ -241,7 +241,7 @@ done:
 }
 
 /* What a chunk has changed since the region held the parent's version. */
-static void subtract(struct ps_region *r, int chunk, const float *value)
+static void subtract_base(struct ps_region *r, int chunk, const float *value)
 {
     const struct net_chunk *c = &r->chunks->chunks[chunk];
     const struct net_param *p = &r->chunks->params[c->param];
@@ -274,7 +274,7 @@ static enum status push_all(struct ps_region *r, int *rebased)
             *(p->given < 0 || p->given == r->step ? &p->given : &p->rest) = r->step;
         TRY(region_contribution(r, i, &value));
         if (brings)
-            subtract(r, i, value);
+            subtract_base(r, i, value);
         st = net_exchange_push(r->x, i, r->step, r->change + r->chunks->chunks[i].first,
                                brings ? r->weight : 0);
         *rebased |= st == ST_REBASED;
@@ -282,7 +282,7 @@ static enum status push_all(struct ps_region *r, int *rebased)
     }
     net_exchange_flush(r->x);
     if (st == ST_OK) /* rebased, too: the step may count */
-        region_keep_unsent(r, r->step + 1);
+        region_unsent_keep(r, r->step + 1);
 done:
     return st;
 }
@@ -316,7 +316,7 @@ static enum status finish_rounds(struct ps_region *r, int *rebased)
 }
 
 /* The parent's next version of the chunk is in base; changed 0: it is the one that it held. */
-static enum status adopt(struct ps_region *r, int chunk, int changed, int counted)
+static enum status adopt_chunk(struct ps_region *r, int chunk, int changed, int counted)
 {
     if (!changed)
         return region_adopt(r, chunk, NULL, NULL);
@@ -338,7 +338,7 @@ static enum status adopt_all(struct ps_region *r, int *rebased)
         return *rebased ? ST_OK : st;
     region_adopts(r, r->step + 1);
     for (int i = 0; i < r->chunks->n_chunks && st == ST_OK; i++)
-        st = adopt(r, i, has_turn(r, i, r->step), 1);
+        st = adopt_chunk(r, i, has_turn(r, i, r->step), 1);
     return st;
 }
 
@@ -379,7 +379,7 @@ static enum status come_back(struct ps_region *r, int *again)
 {
     enum status st = ST_OK;
     int64_t step = r->step;
-    TRY(start(r));
+    TRY(start_exchange(r));
     int counted = r->step > step && r->parent_has > step;
     if (r->cfg.max_drift > 0 && r->step > step)
         TRY(region_hold(r)); /* or it comes to its end meanwhile */
@@ -399,8 +399,8 @@ static enum status come_back(struct ps_region *r, int *again)
     if (!*again)
         region_adopts(r, r->step);
     for (int i = 0; i < r->chunks->n_chunks && st == ST_OK && !*again; i++)
-        st = adopt(r, i, fragments_turn_between(&r->job, r->fragment, i, step, r->step),
-                   r->pieces[i].counted);
+        st = adopt_chunk(r, i, fragments_turn_between(&r->job, r->fragment, i, step, r->step),
+                         r->pieces[i].counted);
     r->held = r->step;
 done:
     return st;
@@ -417,7 +417,7 @@ static enum status exchange_round(struct ps_region *r)
         r->pieces[i].counted = is_behind(r, i);
         r->pieces[i].given = r->pieces[i].rest = -1;
     }
-    r->weight = weigh(r);
+    r->weight = weigh_contribution(r);
     memcpy(r->before, r->base, (size_t)r->chunks->n_elems * sizeof(float));
     while (again) {
         int rebased = 0;
@@ -448,30 +448,30 @@ done:
 static enum status finish_ended(struct ps_region *r)
 {
     enum status st = ST_OK;
-    r->weight = weigh(r);
+    r->weight = weigh_contribution(r);
     for (int i = 0; i < r->chunks->n_chunks; i++)
         r->pieces[i].given = -1;
     while (st == ST_OK && r->step < r->n_gates) {
         int64_t step = r->step;
         memcpy(r->before, r->base, (size_t)r->chunks->n_elems * sizeof(float));
-        TRY(parts_read(r, r->change));
+        TRY(region_chunks_read(r, r->change));
         for (int i = 0; i < r->chunks->n_chunks && st == ST_OK; i++) {
             float *change = r->change + r->chunks->chunks[i].first;
             int brings = has_turn(r, i, step) && r->pieces[i].given < 0;
             if (brings)
                 r->pieces[i].given = step;
-            subtract(r, i, change);
+            subtract_base(r, i, change);
             st = net_exchange_push(r->x, i, step, change, brings ? r->weight : 0);
         }
         net_exchange_flush(r->x);
         if (st == ST_OK || st == ST_REBASED)
-            region_keep_unsent(r, step + 1);
+            region_unsent_keep(r, step + 1);
         if (st == ST_OK)
             st = net_exchange_wait(r->x, 0, r->chunks->n_chunks, step + 1);
         if (st == ST_OK) {
             r->step++;
         } else if (st == ST_REBASED) {
-            st = start(r);
+            st = start_exchange(r);
             forget_lost(r);
         }
     }
@@ -480,7 +480,7 @@ done:
 }
 
 /* Not each round: where rounds are short, that would be all the log has. */
-static void say_round(struct ps_region *r)
+static void log_round(struct ps_region *r)
 {
     struct net_exchange_stats s;
     int64_t now = clock_now_ns();
@@ -509,7 +509,7 @@ static enum status exchange_all(struct ps_region *r)
     r->began_ns = clock_now_ns();
     pthread_mutex_unlock(&r->lock);
     TRY(make_exchange(r, run));
-    TRY(begin(r, run));
+    TRY(begin_exchange(r, run));
     if (r->gate >= r->n_gates)
         TRY(finish_ended(r));
     while (r->gate < r->n_gates && st == ST_OK) {
@@ -518,7 +518,7 @@ static enum status exchange_all(struct ps_region *r)
         if (st == ST_OK)
             region_forget(r);
         if (st == ST_OK && (!taken || r->gate >= r->n_gates))
-            say_round(r);
+            log_round(r);
     }
 done:
     run_unref(run);
@@ -526,18 +526,18 @@ done:
 }
 
 /* One life of the exchange, from where the region's servers stand. */
-static void exchange(struct ps_region *r)
+static void run_exchange(struct ps_region *r)
 {
     enum status st = exchange_all(r);
     pthread_mutex_lock(&r->lock);
-    r->ended = !region_is_over(r) || r->stopping;
+    r->ended = !region_rewind_is_due(r) || r->stopping;
     r->done = st == ST_OK && !r->next;
     pthread_cond_broadcast(&r->changed);
     pthread_mutex_unlock(&r->lock);
     if (st == ST_OK)
         region_linger(r);
     pthread_mutex_lock(&r->lock);
-    int over = region_is_over(r);
+    int over = region_rewind_is_due(r);
     int64_t silent_s = r->silent_s;
     pthread_mutex_unlock(&r->lock);
     if (over)
@@ -554,7 +554,7 @@ void *region_exchange_main(void *ctx)
 {
     struct ps_region *r = ctx;
     do
-        exchange(r);
-    while (region_again(r));
+        run_exchange(r);
+    while (region_rewind_finish(r));
     return NULL;
 }

@@ -1,8 +1,8 @@
-/* ps/region/region_impl.h - a region inside: region.c (the hooks, what a chunk waits for), parts.c
- * (other servers), region_exchange.c (the thread that exchanges, gate by gate), region_rewind.c,
- * region_unsent.c (what was not sent of contributions), region_end.c (a parent that is not
- * reached), region_waits.c (its name). Threads: `lock` guards what says so; else the exchanging
- * thread, or set before it. */
+/* ps/region/region_impl.h - a region inside: region.c (the hooks, what a chunk waits for),
+ * region_chunks.c (other servers), region_exchange.c (the thread that exchanges, gate by gate),
+ * region_rewind.c, region_unsent.c (what was not sent of contributions), region_end.c (a parent
+ * that is not reached), region_must_wait.c (its name). Threads: `lock` guards what says so; else
+ * the exchanging thread, or set before it. */
 #ifndef PS_REGION_REGION_IMPL_H
 #define PS_REGION_REGION_IMPL_H
 #include "net/exchange/exchange.h"
@@ -30,8 +30,8 @@ struct ps_region {
     struct ps_region_config asked; /* in steps of a worker */
     struct ps_region_config cfg;   /* in versions, once the job is known */
     int64_t steps_each;            /* steps of a worker that make a version, at least 1 */
-    struct ps_outer outer;
-    struct ps_service *service;
+    struct outer_hooks outer;
+    struct service *service;
     struct mail *mail; /* to the region's other servers */
     uint64_t begun;    /* of the exchanging thread: the run whose first versions were sent */
     pthread_t thread, drift_thread, watch_thread;
@@ -79,26 +79,27 @@ struct ps_region {
 /* The present run, a reference, if it has chunks here; NULL: none. */
 struct run *region_run(const struct ps_region *r);
 /* Under the lock: this life of the exchange is to end, or the process. */
-int region_is_over(const struct ps_region *r);
+int region_rewind_is_due(const struct ps_region *r);
 /* Likewise: what the present generation's chunks are noted in. */
-struct piece *region_pieces(struct ps_region *r);
+struct piece *region_rewind_pieces(struct ps_region *r);
 /* The exchange has ended, and all is ready for the next, if there is to be one. */
-int region_again(struct ps_region *r);
+int region_rewind_finish(struct ps_region *r);
 /* Under the lock: counts the flags' steps in versions of this job (region_job.c). */
-void region_count_steps(struct ps_region *r, const struct net_job *job);
+void region_job_count_steps(struct ps_region *r, const struct net_job *job);
 /* Makes r->job, the parent's: its step is a round of the region's. */
-void region_make_job(struct ps_region *r, const struct net_job *own);
+void region_job_make(struct ps_region *r, const struct net_job *own);
 /* Warns of a job that has too few exchanges for a good result. */
-void region_warn_few(const struct ps_region *r);
-/* Under the lock: the hooks of ps_outer. */
-int region_waits(struct ps_region *r, int64_t version, int64_t train_steps);
+void region_job_warn_few(const struct ps_region *r);
+/* Under the lock: the hooks of outer_hooks. */
+int region_must_wait(struct ps_region *r, int64_t version, int64_t train_steps);
 void region_made(struct ps_region *r, int chunk, int64_t version, int waits, struct buf *value);
 void region_first(struct ps_region *r, int chunk, const struct net_payload *value);
 /* What is in base, the parent's version `version`, is adopted next. */
 void region_adopts(struct ps_region *r, int64_t version);
 /* Under the lock: it was, from that version of the region's on. */
-void region_note(struct ps_region *r, int64_t from, const struct checkpoint_parent_version *parent);
-/* Waits until the chunk waits with a version, and has it made; as ps_store_adopt, but the job's
+void region_rewind_note(struct ps_region *r, int64_t from,
+                        const struct checkpoint_parent_version *parent);
+/* Waits until the chunk waits with a version, and has it made; as outer_adopt, but the job's
  * last version is what base has. ST_CANCELLED. */
 enum status region_adopt(struct ps_region *r, int chunk, const float *to, const float *from);
 /* Waits until there is something to contribute at the next gate: *value, the chunk's, borrowed
@@ -123,14 +124,14 @@ int region_is_held(const struct ps_region *r, const struct piece *p);
 /* The chunk's version that waits is made as it was computed. */
 void region_make_own(struct ps_region *r, int chunk, int64_t version);
 /* region_unsent.c. All chunks were pushed for the parent's version `version`, and nothing else. */
-void region_keep_unsent(struct ps_region *r, int64_t version);
+void region_unsent_keep(struct ps_region *r, int64_t version);
 /* The exchange has started, `held` is known, nothing was pushed. Writes over `change`. */
-void region_resume_unsent(struct ps_region *r);
-/* Renews waits_for (region_waits.c); only the thread of region_watch_main calls it. is_stuck: the
- * region makes no version before the parent answers. */
-void region_look_waits(struct ps_region *r, struct net_exchange *x, int is_stuck);
+void region_unsent_resume(struct ps_region *r);
+/* Renews waits_for (region_must_wait.c); only the thread of region_end_watch calls it. is_stuck:
+ * the region makes no version before the parent answers. */
+void region_waits_update(struct ps_region *r, struct net_exchange *x, int is_stuck);
 /* region_end.c: the thread that looks for a parent that is not reached. */
-void *region_watch_main(void *r);
+void *region_end_watch(void *r);
 /* Goes on, or ends, without a parent that was not reached for so long; says so. Returns when this
  * process ends. */
 void region_end_alone(struct ps_region *r, int64_t silent_s);

@@ -7,7 +7,7 @@
  *
  * Locks: the region's. */
 #include "base/log.h"
-#include "ps/region/parts.h"
+#include "ps/region/region_chunks.h"
 #include "ps/service/service.h"
 #include <inttypes.h>
 #include <stdio.h>
@@ -61,7 +61,7 @@ enum status ps_region_check(struct ps_region *r, const struct net_join *join, ch
     return ST_OK;
 }
 
-void region_count_steps(struct ps_region *r, const struct net_job *job)
+void region_job_count_steps(struct ps_region *r, const struct net_job *job)
 {
     int64_t each = job_local_steps(job);
     r->steps_each = each;
@@ -77,7 +77,7 @@ static int64_t n_exchanges(const struct ps_region *r)
     return (r->n_gates + n - 1) / n;
 }
 
-void region_warn_few(const struct ps_region *r)
+void region_job_warn_few(const struct ps_region *r)
 {
     int64_t n = n_exchanges(r);
     if (r->cfg.n_regions > 1 && n < JOB_FEW_EXCHANGES)
@@ -101,7 +101,7 @@ static void settle_outer(const struct ps_region *r, struct optim_config *out)
         out->momentum = (float)c->outer_momentum;
 }
 
-void region_make_job(struct ps_region *r, const struct net_job *own)
+void region_job_make(struct ps_region *r, const struct net_job *own)
 {
     struct net_job *j = &r->job;
     int64_t steps = r->cfg.steps * r->steps_each;

@@ -17,7 +17,7 @@ struct piece {
     int64_t adopted;  /* last version of the region that adopted the parent's; 0: none */
     struct buf *used; /* what its change was counted from, a reference; NULL: it is the parent's */
     int kept;         /* or, 1, it was made as it was computed: it had no turn */
-    int mixed;        /* as struct ps_adoption has it */
+    int mixed;        /* as struct outer_adoption has it */
     int counted; /* the parent has what is `sent`; this and the next: of the exchanging thread */
     uint64_t heard_in;    /* of another server's chunk: the generation of what it told last, */
     int64_t heard;        /* and twice its version, plus 1 if that waits */
@@ -27,7 +27,7 @@ struct piece {
                             since (at the job's end); -1: to none */
 };
 
-void region_pieces_init(struct piece *pieces, int n);
-void region_pieces_drop(struct piece *pieces, int n); /* what they hold */
+void region_rewind_init_pieces(struct piece *pieces, int n);
+void region_rewind_drop_pieces(struct piece *pieces, int n); /* what they hold */
 
 #endif

@@ -7,7 +7,7 @@
  * Locks: the region's, then the exchange's. */
 #include "base/log.h"
 #include "base/threads.h"
-#include "ps/region/parts.h"
+#include "ps/region/region_chunks.h"
 #include <stdlib.h>
 #include <string.h>
 
@@ -26,7 +26,7 @@ void ps_region_plans(struct ps_region *r, struct net_plan *plan,
     pthread_mutex_unlock(&r->lock);
 }
 
-void region_pieces_init(struct piece *pieces, int n)
+void region_rewind_init_pieces(struct piece *pieces, int n)
 {
     for (int i = 0; i < n; i++) {
         pieces[i] = (struct piece){.waiting = -1, .sent_at = -1, .due = -1};
@@ -34,7 +34,7 @@ void region_pieces_init(struct piece *pieces, int n)
     }
 }
 
-void region_pieces_drop(struct piece *pieces, int n)
+void region_rewind_drop_pieces(struct piece *pieces, int n)
 {
     for (int i = 0; pieces && i < n; i++) {
         buf_unref(pieces[i].sent);
@@ -45,7 +45,8 @@ void region_pieces_drop(struct piece *pieces, int n)
     }
 }
 
-void region_note(struct ps_region *r, int64_t from, const struct checkpoint_parent_version *parent)
+void region_rewind_note(struct ps_region *r, int64_t from,
+                        const struct checkpoint_parent_version *parent)
 {
     struct adoptions *a = &r->taken;
     if (r->next || (a->n > 0 && a->list[a->n - 1].from == from))
@@ -73,8 +74,8 @@ static enum status rewind_to(struct ps_region *r, const struct checkpoint_parent
     int n = r->chunks->n_chunks;
     if (!r->next && !(r->next = calloc((size_t)n, sizeof *r->next)))
         return ST_NOMEM;
-    region_pieces_drop(r->next, n);
-    region_pieces_init(r->next, n);
+    region_rewind_drop_pieces(r->next, n);
+    region_rewind_init_pieces(r->next, n);
     if (r->since != r->planned) /* else its begin is tried again */
         r->taken_before = r->taken;
     r->since = r->planned;
@@ -107,12 +108,12 @@ enum status ps_region_begin(struct ps_region *r, const struct net_plan *plan)
     return st;
 }
 
-int region_is_over(const struct ps_region *r)
+int region_rewind_is_due(const struct ps_region *r)
 {
     return r->stopping || r->next;
 }
 
-struct piece *region_pieces(struct ps_region *r)
+struct piece *region_rewind_pieces(struct ps_region *r)
 {
     return r->next ? r->next : r->pieces;
 }
@@ -120,7 +121,7 @@ struct piece *region_pieces(struct ps_region *r)
 /* Under the lock: `next` is what there is. */
 static void take_next(struct ps_region *r)
 {
-    region_pieces_drop(r->pieces, r->chunks->n_chunks);
+    region_rewind_drop_pieces(r->pieces, r->chunks->n_chunks);
     free(r->pieces);
     r->pieces = r->next;
     r->next = NULL;
@@ -140,7 +141,7 @@ static void take_next(struct ps_region *r)
     r->let_go = 0;
 }
 
-int region_again(struct ps_region *r)
+int region_rewind_finish(struct ps_region *r)
 {
     pthread_mutex_lock(&r->lock);
     int again = r->next && !r->stopping;
@@ -156,7 +157,7 @@ int region_again(struct ps_region *r)
     pthread_mutex_lock(&r->lock);
     take_next(r);
     pthread_mutex_unlock(&r->lock);
-    int err = pthread_create(&r->watch_thread, NULL, region_watch_main, r);
+    int err = pthread_create(&r->watch_thread, NULL, region_end_watch, r);
     r->has_watch_thread = err == 0;
     if (err)
         LOG_E("the thread that watches the parent group cannot be started: %s; whether that group "

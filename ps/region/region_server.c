@@ -14,8 +14,8 @@
 
 struct region_server {
     struct region_server_config cfg;
-    struct ps_outer outer;
-    struct ps_service *service;
+    struct outer_hooks outer;
+    struct service *service;
     struct mail *mail;
     int said;              /* that the group is no region */
     float *nothing;        /* zeros, of the largest chunk there can be */
@@ -28,7 +28,7 @@ struct region_server {
     int64_t *waiting; /* [n_chunks] the version that waits for ps 0's word; 0: none does */
 };
 
-static int waits(void *ctx, int64_t version, int64_t train_steps)
+static int on_waits(void *ctx, int64_t version, int64_t train_steps)
 {
     struct region_server *p = ctx;
     pthread_mutex_lock(&p->lock);
@@ -37,23 +37,23 @@ static int waits(void *ctx, int64_t version, int64_t train_steps)
     return must;
 }
 
-static void fail(struct region_server *p)
+static void fail_server(struct region_server *p)
 {
     LOG_E("out of memory for what the servers of the region tell each other; this server ends");
     p->cfg.failed(p->cfg.ctx);
 }
 
 /* Under the lock: tells ps 0. */
-static void tell(struct region_server *p, enum gate_kind kind, int chunk, int64_t version,
-                 struct buf *value)
+static void send_to_ps0(struct region_server *p, enum gate_kind kind, int chunk, int64_t version,
+                        struct buf *value)
 {
     const struct net_gate_item item = {
         .kind = kind, .chunk = chunk, .version = version, .value = value};
     if (!value || mail_put(p->mail, p->plan, p->self, 0, &item) != ST_OK)
-        fail(p);
+        fail_server(p);
 }
 
-static struct buf *copy(const void *data, size_t bytes)
+static struct buf *copy_data(const void *data, size_t bytes)
 {
     struct buf *b = NULL;
     if (buf_create(bytes, &b) == ST_OK)
@@ -62,7 +62,7 @@ static struct buf *copy(const void *data, size_t bytes)
 }
 
 /* What waits will be changed in place: a copy goes. */
-static void made(void *ctx, int chunk, int64_t version, int waits_now, struct buf *value)
+static void on_made(void *ctx, int chunk, int64_t version, int waits_now, struct buf *value)
 {
     struct region_server *p = ctx;
     pthread_mutex_lock(&p->lock);
@@ -70,25 +70,25 @@ static void made(void *ctx, int chunk, int64_t version, int waits_now, struct bu
     int64_t end = p->plan->job.train_steps;
     int64_t next = net_plan_gates_version(g, net_plan_gates_up_to(g, version, end) + 1, end);
     if (waits_now) {
-        struct buf *b = copy(value->data, value->bytes);
+        struct buf *b = copy_data(value->data, value->bytes);
         p->waiting[chunk] = version;
-        tell(p, GATE_WAITS, chunk, version, b);
+        send_to_ps0(p, GATE_WAITS, chunk, version, b);
         buf_unref(b);
     } else if (version >= next - g->overlap && p->told[chunk] < next) {
         p->told[chunk] = next;
-        tell(p, GATE_MADE, chunk, version, value);
+        send_to_ps0(p, GATE_MADE, chunk, version, value);
     }
     pthread_mutex_unlock(&p->lock);
 }
 
-static void first(void *ctx, int chunk, const struct net_payload *value)
+static void on_first(void *ctx, int chunk, const struct net_payload *value)
 {
     struct region_server *p = ctx;
     struct buf *b = NULL;
     if (buf_create(value->bytes, &b) == ST_OK)
         payload_copy(value, b->data);
     pthread_mutex_lock(&p->lock);
-    tell(p, GATE_FIRST, chunk, 0, b);
+    send_to_ps0(p, GATE_FIRST, chunk, 0, b);
     pthread_mutex_unlock(&p->lock);
     buf_unref(b);
 }
@@ -110,7 +110,7 @@ enum status region_server_create(const struct region_server_config *cfg, struct 
         return st;
     pthread_mutex_init(&p->lock, NULL);
     p->cfg = *cfg;
-    p->outer = (struct ps_outer){waits, made, first, slots_since, p};
+    p->outer = (struct outer_hooks){on_waits, on_made, on_first, slots_since, p};
     const struct mail_config mail = {cfg->failed, cfg->ctx};
     TRY(mail_create(&mail, &p->mail));
     *out = p;
@@ -120,12 +120,12 @@ done:
     return st;
 }
 
-const struct ps_outer *region_server_outer(struct region_server *p)
+const struct outer_hooks *region_server_outer(struct region_server *p)
 {
     return p ? &p->outer : NULL;
 }
 
-void region_server_serve(struct region_server *p, struct ps_service *service)
+void region_server_serve(struct region_server *p, struct service *service)
 {
     if (p)
         p->service = service;
@@ -187,13 +187,13 @@ static int begin_item(struct region_server *p, uint64_t generation,
     return go;
 }
 
-static void give_value(struct region_server *p, const struct run *run, int chunk)
+static void send_value(struct region_server *p, const struct run *run, int chunk)
 {
     int64_t version;
-    struct buf *b = ps_store_read(run->store, chunk, &version);
+    struct buf *b = store_read(run->store, chunk, &version);
     pthread_mutex_lock(&p->lock);
     if (b && p->plan->generation == run->generation)
-        tell(p, GATE_VALUE, chunk, version, b);
+        send_to_ps0(p, GATE_VALUE, chunk, version, b);
     pthread_mutex_unlock(&p->lock);
     buf_unref(b);
 }
@@ -205,19 +205,18 @@ static void carry_out(struct region_server *p, const struct run *run,
     if (!begin_item(p, run->generation, item))
         return;
     if (item->kind == GATE_READ)
-        give_value(p, run, item->chunk);
+        send_value(p, run, item->chunk);
     else if (item->kind != GATE_BEGIN)
-        ps_store_adopt(run->store, item->chunk, item->version,
-                       &(struct ps_adoption){
-                           value,
-                           item->kind == GATE_ADD || item->kind == GATE_MIX ? p->nothing : NULL,
-                           item->kind == GATE_MIX, item->mix});
-    else if (ps_store_first(run->store, item->chunk, item->version, value) != ST_OK)
-        fail(p);
+        outer_adopt(run->store, item->chunk, item->version,
+                    &(struct outer_adoption){
+                        value, item->kind == GATE_ADD || item->kind == GATE_MIX ? p->nothing : NULL,
+                        item->kind == GATE_MIX, item->mix});
+    else if (outer_set_first(run->store, item->chunk, item->version, value) != ST_OK)
+        fail_server(p);
 }
 
 /* NULL: it fits the plan. */
-static const char *problem(const struct run *run, const struct net_gate *gate)
+static const char *gate_problem(const struct run *run, const struct net_gate *gate)
 {
     if (gate->server != 0)
         return "it is not from ps 0";
@@ -238,11 +237,11 @@ void region_server_take(struct region_server *p, const struct net_gate *gate,
     int ended;
     if (!p)
         return;
-    struct run *run = ps_service_run(p->service, &ended);
+    struct run *run = service_run(p->service, &ended);
     uint64_t here = run ? run->generation : 0;
     reply->answer = SQUARES_LATER;
     if (run && here == gate->generation && run->plan->ps0 == gate->ps0) {
-        const char *wrong = problem(run, gate);
+        const char *wrong = gate_problem(run, gate);
         reply->answer = wrong ? SQUARES_REFUSED : SQUARES_TAKEN;
         snprintf(reply->why, sizeof reply->why, "%s", wrong ? wrong : "");
         for (int i = 0; i < gate->n && !wrong; i++)

@@ -20,7 +20,7 @@
 #include "net/wire/plan.h"
 #include "ps/store/outer.h"
 
-struct ps_service;
+struct service;
 struct region_server;
 struct region_server_config {
     const char *address;       /* of this server in plans; borrowed for ever */
@@ -32,9 +32,9 @@ enum status region_server_create(const struct region_server_config *cfg,
                                  struct region_server **out);
 /* For the stores of plans with gates; valid until destroy. NULL, of no region, is fine here and
  * below. */
-const struct ps_outer *region_server_outer(struct region_server *p);
+const struct outer_hooks *region_server_outer(struct region_server *p);
 /* The service is borrowed until stop. */
-void region_server_serve(struct region_server *p, struct ps_service *service);
+void region_server_serve(struct region_server *p, struct service *service);
 /* Before the plan's store is there; the one before has stopped. ST_NOMEM. */
 enum status region_server_begin(struct region_server *p, const struct net_plan *plan);
 /* ps 0's word. */

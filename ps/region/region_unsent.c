@@ -72,7 +72,7 @@ static enum status write_unsent(const struct ps_region *r, const char *path)
     return st;
 }
 
-void region_keep_unsent(struct ps_region *r, int64_t version)
+void region_unsent_keep(struct ps_region *r, int64_t version)
 {
     char path[PATH_MAX];
     if (!r->cfg.folder || !path_of(r, version, path) || !net_exchange_unsent(r->x, 0))
@@ -120,7 +120,7 @@ done:
     return st;
 }
 
-void region_resume_unsent(struct ps_region *r)
+void region_unsent_resume(struct ps_region *r)
 {
     char path[PATH_MAX], why[SAFETENSORS_WHY_BYTES];
     int ahead = r->held > r->step;

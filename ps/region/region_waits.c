@@ -1,5 +1,5 @@
-/* ps/region/region_waits.c - see region.h: names the program of the parent group that the region
- * waits for. Only the thread of region_watch_main asks; it keeps the text for ps 0's status.
+/* ps/region/region_must_wait.c - see region.h: names the program of the parent group that the
+ * region waits for. Only the thread of region_end_watch asks; it keeps the text for ps 0's status.
  * Locks: the region's. */
 #include "base/clock.h"
 #include "base/utf8.h"
@@ -43,7 +43,7 @@ static void ask_parent(struct ps_region *r, char text[STATUS_WAITING_BYTES])
     net_status_free(&s);
 }
 
-void region_look_waits(struct ps_region *r, struct net_exchange *x, int is_stuck)
+void region_waits_update(struct ps_region *r, struct net_exchange *x, int is_stuck)
 {
     struct net_exchange_wait w = {.ms = 0};
     char text[STATUS_WAITING_BYTES] = "";

@@ -8,13 +8,13 @@
 #include <stdlib.h>
 #include <string.h>
 
-int service_max_workers(const struct ps_service *s)
+int admission_max_workers(const struct service *s)
 {
     return s->cfg.max_workers > 0 ? s->cfg.max_workers : JOB_MAX_WORKERS;
 }
 
-int service_waits_for_first(struct ps_service *s, const struct net_join *req, char *why,
-                            size_t why_bytes)
+int admission_waits_for_first(struct service *s, const struct net_join *req, char *why,
+                              size_t why_bytes)
 {
     int64_t now_ns = clock_now_ns();
     if (req->member == 0 || req->job.n_workers == 0 || req->generation > 0 || !s->cfg.first_wait_ms)
@@ -25,7 +25,7 @@ int service_waits_for_first(struct ps_service *s, const struct net_join *req, ch
         s->first_asked_ns = now_ns;
     if (s->cfg.first_wait_ms > 0 && now_ns - s->first_asked_ns >= s->cfg.first_wait_ms * 1000000)
         return 0;
-    const struct ps_refusal *refused = ps_refusals_find(&s->refusals, 0);
+    const struct refusal *refused = refusals_find(&s->refusals, 0);
     char text[STATUS_REFUSAL_BYTES + 64];
     if (refused)
         snprintf(text, sizeof text, "worker 0 settles the job, and was refused: %s", refused->why);
@@ -36,35 +36,36 @@ int service_waits_for_first(struct ps_service *s, const struct net_join *req, ch
 }
 
 /* ST_NOMEM. */
-static enum status note_format(struct ps_formats *f, const struct net_join *req, int64_t now_ns)
+static enum status note_format(struct admission_formats *f, const struct net_join *req,
+                               int64_t now_ns)
 {
     const struct net_job *job = &req->job;
     if (req->member >= f->n_asked) {
         int n = req->member + 1;
-        struct ps_format *more = realloc(f->asked, (size_t)n * sizeof *more);
+        struct admission_format *more = realloc(f->asked, (size_t)n * sizeof *more);
         if (!more)
             return ST_NOMEM;
         memset(more + f->n_asked, 0, (size_t)(n - f->n_asked) * sizeof *more);
         f->asked = more;
         f->n_asked = n;
     }
-    f->asked[req->member] = (struct ps_format){.incarnation = req->incarnation,
-                                               .heard_ns = now_ns,
-                                               .push_dtype = job->push_dtype,
-                                               .version_dtype = job->version_dtype,
-                                               .is_auto = job->wire_auto,
-                                               .in_lockstep = job_in_lockstep(job)};
+    f->asked[req->member] = (struct admission_format){.incarnation = req->incarnation,
+                                                      .heard_ns = now_ns,
+                                                      .push_dtype = job->push_dtype,
+                                                      .version_dtype = job->version_dtype,
+                                                      .is_auto = job->wire_auto,
+                                                      .in_lockstep = job_in_lockstep(job)};
     return ST_OK;
 }
 
 /* Who asks no more is gone, or was refused: its place is another's. Returns how many ask. */
-static int count_formats(struct ps_formats *f, int64_t now_ns)
+static int count_formats(struct admission_formats *f, int64_t now_ns)
 {
     int n = 0;
     for (int i = 0; i < f->n_asked; i++) {
-        struct ps_format *a = &f->asked[i];
-        if (a->incarnation && now_ns - a->heard_ns > WAITING_HEARD_MS * INT64_C(1000000))
-            *a = (struct ps_format){.incarnation = 0};
+        struct admission_format *a = &f->asked[i];
+        if (a->incarnation && now_ns - a->heard_ns > JOIN_QUEUE_EXPIRY_MS * INT64_C(1000000))
+            *a = (struct admission_format){.incarnation = 0};
         n += a->incarnation != 0;
     }
     return n;
@@ -72,14 +73,16 @@ static int count_formats(struct ps_formats *f, int64_t now_ns)
 
 /* 1: a member of that mode was told what to take; *by: which, or whose line is the thinnest, -1: a
  * checkpoint says. */
-static int find_format(const struct ps_formats *f, int in_lockstep, struct ps_format *out, int *by)
+static int find_format(const struct admission_formats *f, int in_lockstep,
+                       struct admission_format *out, int *by)
 {
     *by = -1;
-    *out = (struct ps_format){.push_dtype = f->push_dtype, .version_dtype = f->version_dtype};
+    *out =
+        (struct admission_format){.push_dtype = f->push_dtype, .version_dtype = f->version_dtype};
     if (f->fixed)
         return 1;
     for (int i = 0; i < f->n_asked; i++) {
-        const struct ps_format *a = &f->asked[i];
+        const struct admission_format *a = &f->asked[i];
         if (!a->incarnation || a->in_lockstep != in_lockstep)
             continue;
         if (*by < 0 || !a->is_auto || a->push_dtype > out->push_dtype) {
@@ -92,13 +95,13 @@ static int find_format(const struct ps_formats *f, int in_lockstep, struct ps_fo
     return 0;
 }
 
-int service_waits_for_formats(struct ps_service *s, const struct net_join *req, char *why,
-                              size_t why_bytes)
+int admission_waits_for_formats(struct service *s, const struct net_join *req, char *why,
+                                size_t why_bytes)
 {
-    struct ps_formats *f = &s->formats;
+    struct admission_formats *f = &s->formats;
     const struct net_job *job = &req->job;
     int64_t now_ns = clock_now_ns(), wait_ms = s->cfg.first_wait_ms;
-    struct ps_format found;
+    struct admission_format found;
     int by;
     if (req->member < 0 || req->member >= JOB_MAX_WORKERS || job->n_workers == 0)
         return 0;
@@ -119,7 +122,7 @@ int service_waits_for_formats(struct ps_service *s, const struct net_join *req, 
     return 1;
 }
 
-void ps_service_set_format(struct ps_service *s, const struct net_job *job)
+void admission_fix_format(struct service *s, const struct net_job *job)
 {
     pthread_mutex_lock(&s->lock);
     s->formats.fixed = 1;
@@ -128,9 +131,9 @@ void ps_service_set_format(struct ps_service *s, const struct net_job *job)
     pthread_mutex_unlock(&s->lock);
 }
 
-void service_set_format(struct ps_service *s, struct net_job *job)
+void admission_choose_format(struct service *s, struct net_job *job)
 {
-    struct ps_format found;
+    struct admission_format found;
     int by;
     if (!job->wire_auto)
         return;
@@ -144,13 +147,13 @@ void service_set_format(struct ps_service *s, struct net_job *job)
               told ? "by the flags of" : "by the line of", by);
 }
 
-void service_drop_formats(struct ps_service *s)
+void admission_drop_formats(struct service *s)
 {
     free(s->formats.asked);
-    s->formats = (struct ps_formats){.n_asked = 0};
+    s->formats = (struct admission_formats){.n_asked = 0};
 }
 
-void ps_service_set_all_steps(struct ps_service *s, int64_t wait_ms)
+void admission_set_all_steps(struct service *s, int64_t wait_ms)
 {
     pthread_mutex_lock(&s->lock);
     s->has_all_steps = 1;
@@ -159,20 +162,20 @@ void ps_service_set_all_steps(struct ps_service *s, int64_t wait_ms)
     pthread_mutex_unlock(&s->lock);
 }
 
-void service_note_setter(struct ps_service *s, const struct net_join *req, const char *peer)
+void admission_note_setter(struct service *s, const struct net_join *req, const char *peer)
 {
-    struct ps_waiter *setter = &s->setter;
+    struct join_queue_entry *setter = &s->setter;
     int64_t now_ns = clock_now_ns();
     if (setter->incarnation != req->incarnation && setter->incarnation &&
-        now_ns - setter->heard_ns < WAITING_HEARD_MS * 1000000LL)
+        now_ns - setter->heard_ns < JOIN_QUEUE_EXPIRY_MS * 1000000LL)
         return; /* it is about to */
-    *setter = (struct ps_waiter){
+    *setter = (struct join_queue_entry){
         .member = req->member, .incarnation = req->incarnation, .heard_ns = now_ns};
     snprintf(setter->peer, sizeof setter->peer, "%s", peer);
 }
 
-void service_name_setter(const struct ps_service *s, const struct net_join *req, char *why,
-                         size_t why_bytes)
+void admission_name_setter(const struct service *s, const struct net_join *req, char *why,
+                           size_t why_bytes)
 {
     size_t n = strlen(why);
     if (!s->setter.incarnation || s->setter.incarnation == req->incarnation || n >= why_bytes)
@@ -196,8 +199,8 @@ static const struct member *missing_member(const struct run *r, int *index)
     return NULL;
 }
 
-enum join_answer service_check_room(const struct ps_service *s, const struct run *r,
-                                    const struct net_join *req, char *why, size_t why_bytes)
+enum join_answer admission_check_room(const struct service *s, const struct run *r,
+                                      const struct net_join *req, char *why, size_t why_bytes)
 {
     int n = 0, index = 0;
     for (int i = 0; i < r->plan->n_members; i++)
@@ -207,11 +210,11 @@ enum join_answer service_check_room(const struct ps_service *s, const struct run
             return JOIN_WELCOME;
         n++;
     }
-    if (n < service_max_workers(s))
+    if (n < admission_max_workers(s))
         return JOIN_WELCOME;
     const struct member *gone = missing_member(r, &index);
     snprintf(why, why_bytes, "the job has %d workers, and takes no more: --max_workers=%d of ps:0",
-             n, service_max_workers(s));
+             n, admission_max_workers(s));
     if (gone) {
         size_t at = strlen(why);
         snprintf(why + at, why_bytes - at, "; worker %d is not there and may be given up", index);

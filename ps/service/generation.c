@@ -13,7 +13,7 @@
 #include <string.h>
 
 /* The present run or one that is kept, with a reference; NULL: there is none of that generation. */
-static struct run *find_run(struct ps_service *s, uint64_t generation)
+static struct run *find_run(struct service *s, uint64_t generation)
 {
     pthread_mutex_lock(&s->lock);
     struct run *r = s->run;
@@ -26,17 +26,17 @@ static struct run *find_run(struct ps_service *s, uint64_t generation)
 }
 
 /* Takes the runs behind this one off, for the caller. Under the lock. */
-static struct run *cut(struct run *r)
+static struct run *cut_older(struct run *r)
 {
     struct run *older = r->older;
     r->older = NULL;
     return older;
 }
 
-void service_let_go(struct run *r)
+void generation_release_runs(struct run *r)
 {
     while (r) {
-        struct run *older = cut(r);
+        struct run *older = cut_older(r);
         run_unref(r);
         r = older;
     }
@@ -61,13 +61,13 @@ static void log_run(const struct run *r, int first)
 
 /* How long each member of `r` was waited for, added to what `late` has of it. ST_NOMEM: nothing
  * has changed. */
-static enum status add_late(const struct run *r, struct ps_late_total **late, int *n)
+static enum status add_late(const struct run *r, struct late_total **late, int *n)
 {
     int most = r->plan->n_members ? r->plan->member[r->plan->n_members - 1] + 1 : 0;
     if (most < r->job.n_workers)
         most = r->job.n_workers;
     if (most > *n) {
-        struct ps_late_total *more = realloc(*late, (size_t)most * sizeof *more);
+        struct late_total *more = realloc(*late, (size_t)most * sizeof *more);
         if (!more)
             return ST_NOMEM;
         memset(more + *n, 0, (size_t)(most - *n) * sizeof *more);
@@ -75,8 +75,8 @@ static enum status add_late(const struct run *r, struct ps_late_total **late, in
         *n = most;
     }
     for (int i = 0; i < r->plan->n_members; i++) {
-        struct ps_late_total t, *to = &(*late)[r->plan->member[i]];
-        ps_stragglers_total(ps_store_stragglers(r->store), i, &t);
+        struct late_total t, *to = &(*late)[r->plan->member[i]];
+        stragglers_total(store_stragglers(r->store), i, &t);
         to->times += t.times;
         to->seconds += t.seconds;
         to->skipped += t.skipped;
@@ -85,12 +85,12 @@ static enum status add_late(const struct run *r, struct ps_late_total **late, in
 }
 
 /* What the new run's member of that rank was before. Under the lock. */
-static void carry_member(struct ps_service *s, const struct run *old, struct run *r, int rank)
+static void carry_member(struct service *s, const struct run *old, struct run *r, int rank)
 {
     int index = r->plan->member[rank];
     int was = old ? net_plan_rank(old->plan, index) : -1;
     struct member *to = &r->members[rank];
-    struct ps_waiter *w = ps_waiting_member(&s->waiting, index);
+    struct join_queue_entry *w = join_queue_find_member(&s->waiting, index);
     if (was >= 0) {
         const struct member *from = &old->members[was];
         to->expected = from->incarnation ? from->incarnation : from->expected;
@@ -110,7 +110,7 @@ static void carry_member(struct ps_service *s, const struct run *old, struct run
         memcpy(to->address, w->address, sizeof to->address);
     }
     if (w)
-        ps_waiting_drop(&s->waiting, w);
+        join_queue_drop(&s->waiting, w);
 }
 
 /* Of the runs before, the one that this goes on from stays, since others may have to fetch from it;
@@ -126,7 +126,7 @@ static struct run *keep_holder(struct run *r, struct run *old)
 }
 
 /* Puts the run in the old one's place; returns what nobody needs any more. */
-static struct run *swap(struct ps_service *s, struct run *r, int *over)
+static struct run *swap_runs(struct service *s, struct run *r, int *over)
 {
     pthread_mutex_lock(&s->lock);
     struct run *old = s->run, *gone = NULL;
@@ -143,12 +143,12 @@ static struct run *swap(struct ps_service *s, struct run *r, int *over)
         add_late(old, &s->late, &s->n_late); /* without memory figures are lost */
     gone = keep_holder(r, old);
     s->run = r;
-    *over = service_end_run(r);
+    *over = generation_end_run(r);
     pthread_mutex_unlock(&s->lock);
     return gone;
 }
 
-static enum status make_run(struct ps_service *s, const struct net_plan *plan,
+static enum status make_run(struct service *s, const struct net_plan *plan,
                             const struct checkpoint_restore *restore, struct run **out)
 {
     struct run *before = plan->source == PLAN_MEMORY ? find_run(s, plan->before) : NULL;
@@ -167,11 +167,11 @@ static enum status make_run(struct ps_service *s, const struct net_plan *plan,
                   .threads = s->cfg.threads,
                   .hold_last = s->cfg.hold_last,
                   .answer = service_answer,
-                  .stopped = service_people_changed,
+                  .stopped = service_roster_changed,
                   .ctx = s},
     };
     if (plan->source != PLAN_MEMORY)
-        ps_gather_forget(s->gather);
+        shard_fetch_forget(s->gather);
     enum status st = run_create(&cfg, out);
     run_unref(before);
     if (st == ST_NOMEM)
@@ -180,49 +180,49 @@ static enum status make_run(struct ps_service *s, const struct net_plan *plan,
 }
 
 /* Those whom nobody has to wait for in the run that has just begun. */
-static void leave_done(struct ps_service *s, struct run *r)
+static void leave_done(struct service *s, struct run *r)
 {
     for (int i = 0; i < r->plan->n_members; i++) {
         pthread_mutex_lock(&s->lock);
         int done = r->members[i].done;
         pthread_mutex_unlock(&s->lock);
         if (done)
-            ps_store_leave(r->store, i);
+            store_leave(r->store, i);
     }
 }
 
 /* Who was a member speaks again, as one, in the run that has begun. */
-static void doubt_streams(struct ps_service *s, const struct run *old)
+static void doubt_streams(struct service *s, const struct run *old)
 {
     for (int i = 0; i < old->plan->n_members; i++) {
         pthread_mutex_lock(&s->lock);
         uint64_t stream = old->members[i].stream;
         pthread_mutex_unlock(&s->lock);
         if (stream)
-            ps_streams_doubt(s->streams, stream);
+            stream_table_doubt(s->streams, stream);
     }
 }
 
 /* Releases what the runs before hold, if the next takes nothing from them: no server has to hold a
  * model twice to go back to a checkpoint. Every later plan of the coordinator is then from a
  * checkpoint, or the first, until one of them settles. */
-static void empty_before(struct ps_service *s, struct run *old)
+static void empty_before(struct service *s, struct run *old)
 {
     pthread_mutex_lock(&s->lock);
-    struct run *older = cut(old);
+    struct run *older = cut_older(old);
     pthread_mutex_unlock(&s->lock);
-    service_let_go(older);
-    ps_store_empty(old->store);
+    generation_release_runs(older);
+    handover_empty(old->store);
 }
 
 /* Under `change`. */
-static enum status begin(struct ps_service *s, const struct net_plan *plan,
-                         const struct checkpoint_restore *restore)
+static enum status begin_run(struct service *s, const struct net_plan *plan,
+                             const struct checkpoint_restore *restore)
 {
     int ended, over;
-    struct run *r = NULL, *old = ps_service_run(s, &ended);
-    if (old && !ps_store_stopped(old->store))
-        ps_store_stop(old->store);
+    struct run *r = NULL, *old = service_run(s, &ended);
+    if (old && !handover_is_stopped(old->store))
+        handover_stop(old->store);
     enum status st = s->cfg.beginning ? s->cfg.beginning(s->cfg.ctx, plan) : ST_OK;
     /* A region reads its own chunks of a run until the next one is there. */
     if (st == ST_OK && old && !ended && plan->source != PLAN_MEMORY && !s->cfg.outer)
@@ -233,47 +233,47 @@ static enum status begin(struct ps_service *s, const struct net_plan *plan,
         run_unref(old);
         return st;
     }
-    struct run *gone = swap(s, run_ref(r), &over);
+    struct run *gone = swap_runs(s, run_ref(r), &over);
     leave_done(s, r);
     log_run(r, !old || ended);
     if (old)
         doubt_streams(s, old);
-    service_let_go(gone);
+    generation_release_runs(gone);
     run_unref(old);
     if (s->cfg.started)
         s->cfg.started(s->cfg.ctx);
     if (over)
-        service_tell_done(s, r);
+        generation_report_done(s, r);
     run_unref(r);
     return ST_OK;
 }
 
-enum status ps_service_begin(struct ps_service *s, const struct net_plan *plan,
+enum status generation_begin(struct service *s, const struct net_plan *plan,
                              const struct checkpoint_restore *restore)
 {
     pthread_mutex_lock(&s->change);
-    enum status st = begin(s, plan, restore);
+    enum status st = begin_run(s, plan, restore);
     pthread_mutex_unlock(&s->change);
     return st;
 }
 
-/* As service_first_plan; under `change`. */
-static enum status first_plan(struct ps_service *s, const struct net_join *req, char *why,
+/* As generation_make_first_plan; under `change`. */
+static enum status first_plan(struct service *s, const struct net_join *req, char *why,
                               size_t why_bytes)
 {
     int ended;
     struct net_plan *plan = NULL;
-    struct run *r = ps_service_run(s, &ended);
-    struct plan_first first = {
+    struct run *r = service_run(s, &ended);
+    struct planner_first first = {
         .generation = r ? r->generation + 1 : 1, .join = req, .servers = s->cfg.ps_hosts};
     run_unref(r);
     if (r && !ended)
         return ST_OK; /* another was faster */
     if (s->cfg.self > 0 && req->generation > first.generation)
         first.generation = req->generation; /* ps 0's */
-    enum status st = plan_make_first(&first, &plan);
+    enum status st = planner_make_first(&first, &plan);
     if (st == ST_OK)
-        st = begin(s, plan, NULL);
+        st = begin_run(s, plan, NULL);
     net_plan_free(plan);
     if (st == ST_RANGE)
         snprintf(why, why_bytes, "the model passes this server's --max_model_bytes=%" PRId64,
@@ -283,8 +283,8 @@ static enum status first_plan(struct ps_service *s, const struct net_join *req, 
     return st;
 }
 
-enum status service_first_plan(struct ps_service *s, const struct net_join *req, char *why,
-                               size_t why_bytes)
+enum status generation_make_first_plan(struct service *s, const struct net_join *req, char *why,
+                                       size_t why_bytes)
 {
     pthread_mutex_lock(&s->change);
     enum status st = first_plan(s, req, why, why_bytes);
@@ -292,29 +292,29 @@ enum status service_first_plan(struct ps_service *s, const struct net_join *req,
     return st;
 }
 
-void ps_service_stop(struct ps_service *s)
+void generation_stop(struct service *s)
 {
     int ended;
-    struct run *r = ps_service_run(s, &ended);
+    struct run *r = service_run(s, &ended);
     if (r)
-        ps_store_stop(r->store);
+        handover_stop(r->store);
     run_unref(r);
 }
 
-void ps_service_cancel(struct ps_service *s, uint64_t generation)
+void generation_cancel(struct service *s, uint64_t generation)
 {
-    ps_gather_cancel(s->gather, generation);
+    shard_fetch_cancel(s->gather, generation);
 }
 
 /* The run that chunks are wanted of; NULL: *why says why not. */
-static struct run *find_stopped(struct ps_service *s, uint64_t generation,
+static struct run *find_stopped(struct service *s, uint64_t generation,
                                 char why[CONTROL_TEXT_BYTES])
 {
     struct run *r = find_run(s, generation);
     if (!r)
         snprintf(why, CONTROL_TEXT_BYTES, "generation " TERM_FMT " is not here any more",
                  TERM_ARG(generation));
-    else if (!ps_store_stopped(r->store))
+    else if (!handover_is_stopped(r->store))
         snprintf(why, CONTROL_TEXT_BYTES, "generation " TERM_FMT " has not stopped here",
                  TERM_ARG(generation));
     else
@@ -326,8 +326,8 @@ static struct run *find_stopped(struct ps_service *s, uint64_t generation,
 /* ST_RANGE: it does not fit any more. */
 static enum status hand_on(struct run *r, int chunk, int64_t step, struct net_fetch_reply *reply)
 {
-    struct ps_taken t;
-    if (ps_store_take(r->store, chunk, step, &t) != ST_OK) {
+    struct handover_chunk t;
+    if (handover_take(r->store, chunk, step, &t) != ST_OK) {
         snprintf(reply->refused, sizeof reply->refused,
                  "chunk %d of generation " TERM_FMT " is not here at step %" PRId64, chunk,
                  TERM_ARG(r->generation), step);
@@ -342,15 +342,15 @@ static enum status hand_on(struct run *r, int chunk, int64_t step, struct net_fe
                                         .samples = t.samples,
                                         .n_samples = t.n_samples};
     enum status st = net_fetch_put(reply, &item);
-    ps_taken_drop(&t);
+    handover_drop(&t);
     return st;
 }
 
-void service_fetch(void *ctx, const struct net_fetch_request *request,
-                   struct net_fetch_reply *reply)
+void generation_fetch(void *ctx, const struct net_fetch_request *request,
+                      struct net_fetch_reply *reply)
 {
     enum status st = ST_OK;
-    const struct ps_service *s = ctx;
+    const struct service *s = ctx;
     if (s->cfg.fault_keep_chunks) {
         snprintf(reply->refused, sizeof reply->refused, "--fault_keep_chunks");
         return;
@@ -363,13 +363,14 @@ void service_fetch(void *ctx, const struct net_fetch_request *request,
     run_unref(r);
 }
 
-void service_squares(void *ctx, const struct net_squares *squares, struct net_squares_reply *reply)
+void generation_squares(void *ctx, const struct net_squares *squares,
+                        struct net_squares_reply *reply)
 {
     int ended;
-    struct run *r = ps_service_run(ctx, &ended);
+    struct run *r = service_run(ctx, &ended);
     uint64_t here = r ? r->generation : 0;
     if (r && here == squares->generation && r->plan->ps0 == squares->ps0) {
-        reply->answer = ps_store_squares(r->store, squares, reply->why);
+        reply->answer = clip_receive_squares(r->store, squares, reply->why);
     } else if (here > squares->generation) {
         reply->answer = SQUARES_OVER;
     } else {
@@ -380,20 +381,20 @@ void service_squares(void *ctx, const struct net_squares *squares, struct net_sq
     run_unref(r);
 }
 
-void ps_service_settle(struct ps_service *s, uint64_t generation)
+void generation_settle(struct service *s, uint64_t generation)
 {
     pthread_mutex_lock(&s->lock);
     struct run *r = s->run, *gone = NULL;
     if (r && r->generation == generation)
-        gone = cut(r);
+        gone = cut_older(r);
     pthread_mutex_unlock(&s->lock);
-    service_let_go(gone);
+    generation_release_runs(gone);
 }
 
-void ps_service_state(struct ps_service *s, struct ps_service_state *out)
+void generation_state(struct service *s, struct generation_state *out)
 {
-    *out = (struct ps_service_state){.lowest = -1, .highest = -1};
-    struct run *r = ps_service_run(s, &out->ended);
+    *out = (struct generation_state){.lowest = -1, .highest = -1};
+    struct run *r = service_run(s, &out->ended);
     pthread_mutex_lock(&s->lock);
     out->claim = s->claim;
     pthread_mutex_unlock(&s->lock);
@@ -401,13 +402,13 @@ void ps_service_state(struct ps_service *s, struct ps_service_state *out)
         return;
     out->generation = r->generation;
     out->ps0 = r->plan->ps0;
-    out->stopped = ps_store_stopped(r->store);
-    out->lowest = ps_store_step(r->store);
-    out->highest = ps_store_highest(r->store);
+    out->stopped = handover_is_stopped(r->store);
+    out->lowest = store_step(r->store);
+    out->highest = store_highest(r->store);
     run_unref(r);
 }
 
-int service_end_run(struct run *r)
+int generation_end_run(struct run *r)
 {
     int over = !r->ended;
     for (int i = 0; i < r->plan->n_members; i++)
@@ -419,20 +420,20 @@ int service_end_run(struct run *r)
     return over;
 }
 
-void service_tell_done(struct ps_service *s, struct run *r)
+void generation_report_done(struct service *s, struct run *r)
 {
-    struct ps_late_total *late = NULL;
+    struct late_total *late = NULL;
     int n = 0;
-    if (ps_service_late(s, &late, &n) == ST_OK)
-        ps_stragglers_log(late, n, s->cfg.worker_hosts);
+    if (generation_lateness(s, &late, &n) == ST_OK)
+        stragglers_log(late, n, s->cfg.worker_hosts);
     free(late);
     s->cfg.done(s->cfg.ctx);
 }
 
-enum status ps_service_late(struct ps_service *s, struct ps_late_total **out, int *n)
+enum status generation_lateness(struct service *s, struct late_total **out, int *n)
 {
     enum status st = ST_OK;
-    struct ps_late_total *late = NULL;
+    struct late_total *late = NULL;
     int n_late = 0;
     pthread_mutex_lock(&s->lock);
     if (s->run && s->n_late > 0) {

@@ -21,7 +21,7 @@
 #define ASKS_NS INT64_C(1000000000)
 
 /* Whether the joiner speaks of the job in force. */
-static enum join_answer check_job(struct ps_service *s, const struct run *r,
+static enum join_answer check_job(struct service *s, const struct run *r,
                                   const struct net_join *req, char *why, size_t why_bytes)
 {
     struct net_join full = *req;
@@ -34,9 +34,9 @@ static enum join_answer check_job(struct ps_service *s, const struct run *r,
         snprintf(why, why_bytes, "no job has begun here that it could join");
         return JOIN_RETRY;
     }
-    if (!joins && req->job.n_workers > service_max_workers(s)) {
+    if (!joins && req->job.n_workers > admission_max_workers(s)) {
         snprintf(why, why_bytes, "a job of %d workers; --max_workers=%d of this server",
-                 req->job.n_workers, service_max_workers(s));
+                 req->job.n_workers, admission_max_workers(s));
         return JOIN_REFUSED;
     }
     if (joins) { /* a job that runs, or ran: what it leaves out goes without check */
@@ -49,14 +49,14 @@ static enum join_answer check_job(struct ps_service *s, const struct run *r,
                                    why_bytes) != ST_OK)
         return JOIN_REFUSED;
     if (r && !r->ended && checkpoint_job_check(&r->job, r->chunks, req, why, why_bytes) != ST_OK) {
-        service_name_setter(s, req, why, why_bytes);
+        admission_name_setter(s, req, why, why_bytes);
         return JOIN_REFUSED;
     }
     return JOIN_WELCOME;
 }
 
 /* The rank of the plan's member that this process is or may be; -1: none. */
-static int rank_of(const struct ps_service *s, const struct run *r, const struct net_join *req)
+static int rank_of(const struct service *s, const struct run *r, const struct net_join *req)
 {
     int rank = req->member >= 0 ? net_plan_rank(r->plan, req->member) : -1;
     if (req->job.n_workers > 0 || s->cfg.self != 0)
@@ -74,24 +74,24 @@ static int rank_of(const struct ps_service *s, const struct run *r, const struct
 }
 
 /* The lowest index behind the first workers' that nobody has. */
-static int free_index(struct ps_service *s, const struct run *r)
+static int free_index(struct service *s, const struct run *r)
 {
     int index = r->job.n_workers;
-    while (net_plan_rank(r->plan, index) >= 0 || ps_waiting_member(&s->waiting, index))
+    while (net_plan_rank(r->plan, index) >= 0 || join_queue_find_member(&s->waiting, index))
         index++;
     return index;
 }
 
 /* Puts it on the list. 1: it was not there. Under the lock. */
-static int note_waiter(struct ps_service *s, const struct run *r, const struct net_join *req,
+static int note_waiter(struct service *s, const struct run *r, const struct net_join *req,
                        const char *peer)
 {
-    struct ps_waiter w = {
+    struct join_queue_entry w = {
         .member = req->member, .incarnation = req->incarnation, .heard_ns = clock_now_ns()};
-    ps_waiting_tidy(&s->waiting, w.heard_ns);
-    const struct ps_waiter *known = ps_waiting_find(&s->waiting, req->incarnation);
+    join_queue_expire(&s->waiting, w.heard_ns);
+    const struct join_queue_entry *known = join_queue_find(&s->waiting, req->incarnation);
     int taken = req->member >= 0 && (net_plan_rank(r->plan, req->member) >= 0 ||
-                                     ps_waiting_member(&s->waiting, req->member));
+                                     join_queue_find_member(&s->waiting, req->member));
     if (known)
         w.member = known->member;
     else if (req->member < 0 || (req->job.n_workers == 0 && taken))
@@ -101,19 +101,19 @@ static int note_waiter(struct ps_service *s, const struct run *r, const struct n
     snprintf(w.peer, sizeof w.peer, "%s", peer);
     snprintf(w.address, sizeof w.address, "%s", req->address ? req->address : "");
     int is_new = !known;
-    ps_waiting_put(&s->waiting, &w);
+    join_queue_put(&s->waiting, &w);
     if (is_new)
         LOG_MEMBER("worker %d at %s wants to join the running job", w.member, peer);
     return is_new;
 }
 
 /* Of a job that is over. */
-static enum join_answer judge_ended(struct ps_service *s, const struct net_join *req, char *why,
+static enum join_answer judge_ended(struct service *s, const struct net_join *req, char *why,
                                     size_t why_bytes)
 {
     if (s->cfg.serve && req->member == 0) { /* it may bring the next, in a format of its own */
-        service_drop_formats(s);
-        service_waits_for_formats(s, req, why, why_bytes);
+        admission_drop_formats(s);
+        admission_waits_for_formats(s, req, why, why_bytes);
         return JOIN_INIT;
     }
     snprintf(why, why_bytes,
@@ -123,7 +123,7 @@ static enum join_answer judge_ended(struct ps_service *s, const struct net_join 
 }
 
 /* Of a service that lets nobody in any more: it ends. */
-static enum join_answer judge_closed(struct ps_service *s, const struct net_join *req, char *why,
+static enum join_answer judge_closed(struct service *s, const struct net_join *req, char *why,
                                      size_t why_bytes)
 {
     int rank = s->run ? net_plan_rank(s->run->plan, req->member) : -1;
@@ -167,7 +167,7 @@ static int is_behind(const struct run *r, const struct net_join *req)
 
 /* It was in a generation of another ps 0, and cannot come to this one, which is not above it: ps 0
  * is to make one that is (s->claim). 1: that is news. Under the lock. */
-static int note_claim(struct ps_service *s, const struct run *r, const struct net_join *req)
+static int note_claim(struct service *s, const struct run *r, const struct net_join *req)
 {
     int news = s->cfg.self == 0 && is_of_other_ps0(r, req) && is_behind(r, req) &&
                req->generation > s->claim;
@@ -178,12 +178,12 @@ static int note_claim(struct ps_service *s, const struct run *r, const struct ne
 
 /* A member is let in if it knows no other generation than this one, which goes on. Under the lock.
  */
-static enum join_answer judge_generation(struct ps_service *s, struct run *r, int rank,
+static enum join_answer judge_generation(struct service *s, struct run *r, int rank,
                                          const struct net_join *req, int *news,
                                          struct net_join_reply *reply)
 {
     int leads = s->cfg.self == 0, behind = is_behind(r, req), other = is_of_other_ps0(r, req);
-    int stopped = !r->ended && ps_store_stopped(r->store);
+    int stopped = !r->ended && handover_is_stopped(r->store);
     int untold = !leads && req->generation && req->generation < r->generation;
     const char *why = NULL;
     uint64_t named = r->generation;
@@ -222,7 +222,7 @@ static int is_replaced(const struct member *m, uint64_t incarnation)
 
 /* As rival_judge, where it is to be judged: ps 0 says it for all, since a process that it let in
  * may find streams of a dead one at other servers; where nobody speaks to ps 0, each does. */
-static enum rival_verdict judge_rival(const struct ps_service *s, struct run *r, int rank,
+static enum rival_verdict judge_rival(const struct service *s, struct run *r, int rank,
                                       const struct net_join *req)
 {
     int64_t heard_ns = atomic_load_explicit(&r->heard_ns[rank], memory_order_relaxed);
@@ -233,8 +233,8 @@ static enum rival_verdict judge_rival(const struct ps_service *s, struct run *r,
 
 /* What a joiner is told: WELCOME with its rank; INIT: a first plan is wanted. *news: somebody waits
  * now who did not. Under the lock. */
-static enum join_answer judge(struct ps_service *s, const struct net_join *req, const char *peer,
-                              int *rank, int *news, struct net_join_reply *reply)
+static enum join_answer judge_join(struct service *s, const struct net_join *req, const char *peer,
+                                   int *rank, int *news, struct net_join_reply *reply)
 {
     char *why = reply->why;
     const size_t why_bytes = sizeof reply->why;
@@ -249,17 +249,17 @@ static enum join_answer judge(struct ps_service *s, const struct net_join *req, 
     if (r && r->ended && !again)
         return judge_ended(s, req, why, why_bytes);
     if (!r) {
-        int waits = service_waits_for_formats(s, req, why, why_bytes);
-        waits |= service_waits_for_first(s, req, why, why_bytes);
+        int waits = admission_waits_for_formats(s, req, why, why_bytes);
+        waits |= admission_waits_for_first(s, req, why, why_bytes);
         return waits ? JOIN_RETRY : JOIN_INIT;
     }
-    int stopped = r && !r->ended && ps_store_stopped(r->store); /* nothing keeps it any more */
-    if ((*rank < 0 || stopped) && service_was_removed(s, req->incarnation)) {
+    int stopped = r && !r->ended && handover_is_stopped(r->store); /* nothing keeps it any more */
+    if ((*rank < 0 || stopped) && membership_was_removed(s, req->incarnation)) {
         snprintf(why, why_bytes, "it was removed from the job; start it again if it is to be in");
         return JOIN_REFUSED;
     }
     if (*rank < 0 && s->cfg.self == 0) {
-        answer = service_check_room(s, r, req, why, why_bytes);
+        answer = admission_check_room(s, r, req, why, why_bytes);
         if (answer != JOIN_WELCOME)
             return answer;
     }
@@ -288,7 +288,7 @@ static enum join_answer judge(struct ps_service *s, const struct net_join *req, 
 }
 
 /* Bits are promised, but for members that compute alike alone. */
-static void say_arithmetic(const struct run *r, int rank, const struct net_join *req)
+static void log_arithmetic(const struct run *r, int rank, const struct net_join *req)
 {
     const struct member *m = &r->members[rank];
     uint64_t before = m->incarnation ? m->incarnation : m->expected;
@@ -300,8 +300,8 @@ static void say_arithmetic(const struct run *r, int rank, const struct net_join 
 
 /* Makes the joiner its member's present incarnation; returns the old one's stream, to be failed.
  * Under the lock. */
-static uint64_t admit(struct ps_service *s, struct run *r, int rank, const struct net_join *req,
-                      const char *peer)
+static uint64_t admit_worker(struct service *s, struct run *r, int rank, const struct net_join *req,
+                             const char *peer)
 {
     struct member *m = &r->members[rank];
     uint64_t old = m->stream, before = m->incarnation ? m->incarnation : m->expected;
@@ -323,10 +323,10 @@ static uint64_t admit(struct ps_service *s, struct run *r, int rank, const struc
         m->missing_ns = clock_now_ns();
     }
     m->joined = m->known = 1;
-    ps_refusals_drop(&s->refusals, r->plan->member[rank]);
+    refusals_drop(&s->refusals, r->plan->member[rank]);
     snprintf(m->peer, sizeof m->peer, "%s", peer);
     snprintf(m->address, sizeof m->address, "%s", req->address ? req->address : "");
-    ps_store_admit(r->store, rank, req->incarnation);
+    store_admit(r->store, rank, req->incarnation);
     return old;
 }
 
@@ -344,13 +344,13 @@ done:
     return st;
 }
 
-static void fill_reply(const struct ps_service *s, const struct run *r, int rank,
+static void fill_reply(const struct service *s, const struct run *r, int rank,
                        struct net_join_reply *reply)
 {
     const struct net_plan *p = r->plan;
     reply->generation = r->generation;
     reply->ps0 = p->ps0;
-    reply->step = ps_store_step(r->store);
+    reply->step = store_step(r->store);
     reply->place =
         (struct net_place){.member = p->member[rank],
                            .rank = rank,
@@ -368,7 +368,7 @@ static void fill_reply(const struct ps_service *s, const struct run *r, int rank
                            .outer = p->job.optim,
                            .contributed = net_plan_contributed(p, p->member[rank], p->step),
                            .validates = p->job.validation.data.n > 0};
-    ps_store_segment(r->store, &reply->segment);
+    store_segment(r->store, &reply->segment);
     if (reply->step < 0 && rank == 0)
         reply->answer = JOIN_INIT;
     if (s->cfg.self == 0 && fill_plan(p, reply) != ST_OK) {
@@ -378,31 +378,31 @@ static void fill_reply(const struct ps_service *s, const struct run *r, int rank
 }
 
 /* As judge, and lets in whom it welcomes: *out is the run, a reference. */
-static enum join_answer try_join(struct ps_service *s, const struct net_join *req, const char *peer,
+static enum join_answer try_join(struct service *s, const struct net_join *req, const char *peer,
                                  struct net_join_reply *reply, struct run **out, int *rank)
 {
     uint64_t old = 0;
     int news = 0;
     *rank = -1;
     pthread_mutex_lock(&s->lock);
-    enum join_answer answer = judge(s, req, peer, rank, &news, reply);
+    enum join_answer answer = judge_join(s, req, peer, rank, &news, reply);
     if (answer == JOIN_WELCOME) {
         *out = run_ref(s->run);
         if (s->cfg.self == 0)
-            say_arithmetic(s->run, *rank, req);
-        old = admit(s, s->run, *rank, req, peer);
+            log_arithmetic(s->run, *rank, req);
+        old = admit_worker(s, s->run, *rank, req, peer);
     }
     if (answer == JOIN_INIT)
-        service_note_setter(s, req, peer);
+        admission_note_setter(s, req, peer);
     pthread_mutex_unlock(&s->lock);
     if (old)
-        ps_streams_end(s->streams, old, "another process has joined as this worker");
+        stream_table_end(s->streams, old, "another process has joined as this worker");
     if (news || answer == JOIN_WELCOME)
-        service_people_changed(s);
+        service_roster_changed(s);
     return answer;
 }
 
-static void fill_generation(struct ps_service *s, struct net_join_reply *reply)
+static void fill_generation(struct service *s, struct net_join_reply *reply)
 {
     pthread_mutex_lock(&s->lock);
     reply->generation = s->run ? s->run->generation : 0;
@@ -412,7 +412,7 @@ static void fill_generation(struct ps_service *s, struct net_join_reply *reply)
 
 /* It was let in, and has only to speak: that it did not get further is known soon. Who is asked
  * for the first values has to make them before. */
-static void note_came(struct ps_service *s, struct run *r, int rank, uint64_t incarnation)
+static void note_came(struct service *s, struct run *r, int rank, uint64_t incarnation)
 {
     pthread_mutex_lock(&s->lock);
     struct member *m = &r->members[rank];
@@ -421,11 +421,11 @@ static void note_came(struct ps_service *s, struct run *r, int rank, uint64_t in
         m->came = 1;
     pthread_mutex_unlock(&s->lock);
     if (news)
-        service_people_changed(s);
+        service_roster_changed(s);
 }
 
 /* It is remembered while the worker is waited for; of one that is here another was refused. */
-static void note_refusal(struct ps_service *s, const struct net_join *req, const char *peer,
+static void note_refusal(struct service *s, const struct net_join *req, const char *peer,
                          const char *why)
 {
     if (req->member < 0) {
@@ -437,17 +437,17 @@ static void note_refusal(struct ps_service *s, const struct net_join *req, const
     const struct run *r = s->run;
     int rank = r ? net_plan_rank(r->plan, req->member) : -1;
     if (rank < 0 || !r->members[rank].incarnation || r->members[rank].missing_ns)
-        ps_refusals_put(&s->refusals, req->member, why, clock_now_ns());
+        refusals_put(&s->refusals, req->member, why, clock_now_ns());
     pthread_mutex_unlock(&s->lock);
 }
 
 /* A job as the joiner has it, with the number format that all ask for. */
-static enum status make_first(struct ps_service *s, const struct net_join *req, char *why,
+static enum status make_first(struct service *s, const struct net_join *req, char *why,
                               size_t why_bytes)
 {
     struct net_join first = *req;
     pthread_mutex_lock(&s->lock);
-    service_set_format(s, &first.job);
+    admission_choose_format(s, &first.job);
     pthread_mutex_unlock(&s->lock);
     const char *wrong = job_check_asked(&first.job);
     if (wrong) {
@@ -455,11 +455,11 @@ static enum status make_first(struct ps_service *s, const struct net_join *req, 
         return ST_MISMATCH;
     }
     return s->cfg.first_join ? s->cfg.first_join(s->cfg.ctx, &first, why, why_bytes)
-                             : service_first_plan(s, &first, why, why_bytes);
+                             : generation_make_first_plan(s, &first, why, why_bytes);
 }
 
 /* Stores the worker's text on its data. If memory lacks, the text before it stays. */
-static void keep_trained_on(struct ps_service *s, const char *text)
+static void keep_trained_on(struct service *s, const char *text)
 {
     pthread_mutex_lock(&s->told_lock);
     char *copy = text && (!s->trained_on || strcmp(s->trained_on, text) != 0) ? strdup(text) : NULL;
@@ -470,7 +470,7 @@ static void keep_trained_on(struct ps_service *s, const char *text)
     pthread_mutex_unlock(&s->told_lock);
 }
 
-enum status ps_service_trained_on(struct ps_service *s, char **out)
+enum status join_trained_on(struct service *s, char **out)
 {
     pthread_mutex_lock(&s->told_lock);
     *out = s->trained_on ? strdup(s->trained_on) : NULL;
@@ -482,7 +482,7 @@ enum status ps_service_trained_on(struct ps_service *s, char **out)
 void service_join(void *ctx, const struct net_join *req, const char *peer,
                   struct net_join_reply *reply)
 {
-    struct ps_service *s = ctx;
+    struct service *s = ctx;
     struct run *r = NULL;
     int rank;
     *reply = (struct net_join_reply){.step = -1};

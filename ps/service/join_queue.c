@@ -3,19 +3,19 @@
 #include <stddef.h>
 #include <string.h>
 
-void ps_waiting_drop(struct ps_waiting *w, struct ps_waiter *who)
+void join_queue_drop(struct join_queue *w, struct join_queue_entry *who)
 {
     *who = w->waiter[--w->n];
 }
 
-void ps_waiting_tidy(struct ps_waiting *w, int64_t now_ns)
+void join_queue_expire(struct join_queue *w, int64_t now_ns)
 {
     for (int i = w->n - 1; i >= 0; i--)
-        if (now_ns - w->waiter[i].heard_ns > WAITING_HEARD_MS * 1000000LL)
-            ps_waiting_drop(w, &w->waiter[i]);
+        if (now_ns - w->waiter[i].heard_ns > JOIN_QUEUE_EXPIRY_MS * 1000000LL)
+            join_queue_drop(w, &w->waiter[i]);
 }
 
-struct ps_waiter *ps_waiting_find(struct ps_waiting *w, uint64_t incarnation)
+struct join_queue_entry *join_queue_find(struct join_queue *w, uint64_t incarnation)
 {
     for (int i = 0; i < w->n; i++)
         if (w->waiter[i].incarnation == incarnation)
@@ -23,7 +23,7 @@ struct ps_waiter *ps_waiting_find(struct ps_waiting *w, uint64_t incarnation)
     return NULL;
 }
 
-struct ps_waiter *ps_waiting_member(struct ps_waiting *w, int member)
+struct join_queue_entry *join_queue_find_member(struct join_queue *w, int member)
 {
     for (int i = 0; i < w->n; i++)
         if (w->waiter[i].member == member)
@@ -44,7 +44,7 @@ static int same_host(const char *a, const char *b)
     return n == host_bytes(b) && memcmp(a, b, n) == 0;
 }
 
-static int count_host(const struct ps_waiting *w, const char *peer)
+static int count_host(const struct join_queue *w, const char *peer)
 {
     int n = 0;
     for (int i = 0; i < w->n; i++)
@@ -53,9 +53,9 @@ static int count_host(const struct ps_waiting *w, const char *peer)
 }
 
 /* Of the host that has most (the newcomer's, if it has as many), the one heard of longest ago. */
-static struct ps_waiter *weakest(struct ps_waiting *w, const char *newcomer)
+static struct join_queue_entry *weakest(struct join_queue *w, const char *newcomer)
 {
-    struct ps_waiter *weakest = NULL;
+    struct join_queue_entry *weakest = NULL;
     const char *host = newcomer;
     int most = count_host(w, newcomer);
     for (int i = 0; i < w->n; i++) {
@@ -72,17 +72,17 @@ static struct ps_waiter *weakest(struct ps_waiting *w, const char *newcomer)
     return weakest;
 }
 
-void ps_waiting_put(struct ps_waiting *w, const struct ps_waiter *who)
+void join_queue_put(struct join_queue *w, const struct join_queue_entry *who)
 {
-    struct ps_waiter *place = ps_waiting_find(w, who->incarnation);
-    struct ps_waiter *same = ps_waiting_member(w, who->member);
+    struct join_queue_entry *place = join_queue_find(w, who->incarnation);
+    struct join_queue_entry *same = join_queue_find_member(w, who->member);
     if (same && place && same != place) {
-        ps_waiting_drop(w, same);
-        place = ps_waiting_find(w, who->incarnation);
+        join_queue_drop(w, same);
+        place = join_queue_find(w, who->incarnation);
     }
     if (!place)
         place = same;
-    if (!place && w->n == WAITING_MAX)
+    if (!place && w->n == JOIN_QUEUE_MAX)
         place = weakest(w, who->peer);
     if (!place)
         place = &w->waiter[w->n++];

@@ -7,9 +7,9 @@
 #define PS_SERVICE_JOIN_QUEUE_H
 #include <stdint.h>
 
-enum { WAITING_MAX = 256, WAITING_HEARD_MS = 10000 };
+enum { JOIN_QUEUE_MAX = 256, JOIN_QUEUE_EXPIRY_MS = 10000 };
 
-struct ps_waiter {
+struct join_queue_entry {
     int member; /* index that it asked for, or was given */
     uint64_t incarnation;
     int64_t heard_ns;
@@ -17,19 +17,19 @@ struct ps_waiter {
     char address[96]; /* as it names its host; may be empty */
 };
 
-struct ps_waiting {
+struct join_queue {
     int n;
-    struct ps_waiter waiter[WAITING_MAX];
+    struct join_queue_entry waiter[JOIN_QUEUE_MAX];
 };
 
 /* Drops those who were not heard of in time. */
-void ps_waiting_tidy(struct ps_waiting *w, int64_t now_ns);
+void join_queue_expire(struct join_queue *w, int64_t now_ns);
 /* NULL: it is not there. */
-struct ps_waiter *ps_waiting_find(struct ps_waiting *w, uint64_t incarnation);
+struct join_queue_entry *join_queue_find(struct join_queue *w, uint64_t incarnation);
 /* NULL: nobody with this index waits. */
-struct ps_waiter *ps_waiting_member(struct ps_waiting *w, int member);
+struct join_queue_entry *join_queue_find_member(struct join_queue *w, int member);
 /* Notes one that was heard of now, in the place of an earlier one of its incarnation or index. */
-void ps_waiting_put(struct ps_waiting *w, const struct ps_waiter *who);
-void ps_waiting_drop(struct ps_waiting *w, struct ps_waiter *who);
+void join_queue_put(struct join_queue *w, const struct join_queue_entry *who);
+void join_queue_drop(struct join_queue *w, struct join_queue_entry *who);
 
 #endif

@@ -29,7 +29,7 @@ static int left_earlier(struct run *r, int member, uint64_t incarnation)
 }
 
 /* It goes on until the next generation, which is to begin without it. 1: news. */
-static int note_leaver(struct ps_service *s, const struct net_leave *leave)
+static int note_leaver(struct service *s, const struct net_leave *leave)
 {
     pthread_mutex_lock(&s->lock);
     struct run *r = s->run;
@@ -45,7 +45,7 @@ static int note_leaver(struct ps_service *s, const struct net_leave *leave)
 
 /* 1 if that was its job's last member. `complete`: a run that has all steps; NULL. *left: the run
  * that it has left, a reference; NULL: none. *rank: its in there. Under the lock. */
-static int take_out(struct ps_service *s, const struct net_leave *leave, const struct run *complete,
+static int take_out(struct service *s, const struct net_leave *leave, const struct run *complete,
                     struct run **left, int *rank)
 {
     struct run *r = s->run;
@@ -62,23 +62,23 @@ static int take_out(struct ps_service *s, const struct net_leave *leave, const s
         m->missing_ns = clock_now_ns();
     m->stream = 0;
     *left = run_ref(r);
-    return service_end_run(r);
+    return generation_end_run(r);
 }
 
 /* The run in force if it has all steps, a reference; NULL: it has not. */
-static struct run *complete_run(struct ps_service *s)
+static struct run *complete_run(struct service *s)
 {
     pthread_mutex_lock(&s->lock);
     struct run *r = s->run ? run_ref(s->run) : NULL;
     pthread_mutex_unlock(&s->lock);
-    if (r && ps_store_step(r->store) >= r->plan->job.train_steps)
+    if (r && store_step(r->store) >= r->plan->job.train_steps)
         return r;
     run_unref(r);
     return NULL;
 }
 
 /* All servers are told; ps 0 says it for all. */
-static void tell_error(const struct ps_service *s, const struct net_leave *leave)
+static void log_error(const struct service *s, const struct net_leave *leave)
 {
     static struct log_kind kind = {.limit = {.burst = MEMBER_LINES}};
     if (s->cfg.self == 0)
@@ -86,40 +86,40 @@ static void tell_error(const struct ps_service *s, const struct net_leave *leave
                       leave->error);
 }
 
-void service_leave(void *ctx, const struct net_leave *leave)
+void membership_leave(void *ctx, const struct net_leave *leave)
 {
-    struct ps_service *s = ctx;
+    struct service *s = ctx;
     struct run *left = NULL;
     int rank;
     if (leave->soon) {
         if (note_leaver(s, leave))
-            service_people_changed(s);
+            service_roster_changed(s);
         return;
     }
     struct run *complete = complete_run(s);
     pthread_mutex_lock(&s->lock);
-    struct ps_waiter *w = ps_waiting_find(&s->waiting, leave->incarnation);
+    struct join_queue_entry *w = join_queue_find(&s->waiting, leave->incarnation);
     if (w)
-        ps_waiting_drop(&s->waiting, w);
+        join_queue_drop(&s->waiting, w);
     int over = take_out(s, leave, complete, &left, &rank);
     int earlier = !left && s->run && left_earlier(s->run->older, leave->member, leave->incarnation);
     pthread_mutex_unlock(&s->lock);
     if (left && leave->error[0])
-        tell_error(s, leave);
+        log_error(s, leave);
     if (left || earlier)
         LOG_MEMBER("worker %d left%s", leave->member,
                    leave->done || earlier ? "" : " before the job's end");
     if (left)
-        ps_store_leave(left->store, rank);
+        store_leave(left->store, rank);
     if (over)
-        service_tell_done(s, left);
+        generation_report_done(s, left);
     if (left || w)
-        service_people_changed(s);
+        service_roster_changed(s);
     run_unref(left);
     run_unref(complete);
 }
 
-void service_forget_stream(struct ps_service *s, uint64_t stream)
+void membership_forget_stream(struct service *s, uint64_t stream)
 {
     int found = 0;
     pthread_mutex_lock(&s->lock);
@@ -133,45 +133,46 @@ void service_forget_stream(struct ps_service *s, uint64_t stream)
     }
     pthread_mutex_unlock(&s->lock);
     if (found)
-        service_people_changed(s);
+        service_roster_changed(s);
 }
 
 /* A member has nothing to say where there are no chunks, and does not wait for such a server: who
  * has joined ps 0 is not missed there, and nobody at another. */
-static struct ps_person person_of(const struct run *r, int is_ps0, int rank, int64_t now_ns)
+static struct roster_entry roster_entry_of(const struct run *r, int is_ps0, int rank,
+                                           int64_t now_ns)
 {
     const struct member *m = &r->members[rank];
     int is_needed = r->n_bytes > 0 || (!m->incarnation && (is_ps0 || !r->plan->ps0));
     int64_t missing_ns = is_needed ? m->missing_ns : 0;
-    struct ps_person p = {.member = r->plan->member[rank],
-                          .incarnation = m->incarnation ? m->incarnation : m->expected,
-                          .missing_ms = missing_ns ? (now_ns - missing_ns) / 1000000 : -1,
-                          .joined = m->joined,
-                          .leaving = m->leaving,
-                          .failed = m->failed,
-                          .done = m->done,
-                          .spoke = m->spoke,
-                          .came = m->came,
-                          .asked = m->asked};
+    struct roster_entry p = {.member = r->plan->member[rank],
+                             .incarnation = m->incarnation ? m->incarnation : m->expected,
+                             .missing_ms = missing_ns ? (now_ns - missing_ns) / 1000000 : -1,
+                             .joined = m->joined,
+                             .leaving = m->leaving,
+                             .failed = m->failed,
+                             .done = m->done,
+                             .spoke = m->spoke,
+                             .came = m->came,
+                             .asked = m->asked};
     memcpy(p.address, m->address[0] ? m->address : m->peer, sizeof p.address);
     return p;
 }
 
-enum status ps_service_people(struct ps_service *s, struct ps_person **members, int *n_members,
-                              struct ps_person **waiting, int *n_waiting)
+enum status membership_roster(struct service *s, struct roster_entry **members, int *n_members,
+                              struct roster_entry **waiting, int *n_waiting)
 {
     int64_t now_ns = clock_now_ns();
     pthread_mutex_lock(&s->lock);
     const struct run *r = s->run;
     int n = r ? r->plan->n_members : 0;
-    ps_waiting_tidy(&s->waiting, now_ns);
-    struct ps_person *in = calloc((size_t)n + 1, sizeof *in);
-    struct ps_person *out = calloc((size_t)s->waiting.n + 1, sizeof *out);
+    join_queue_expire(&s->waiting, now_ns);
+    struct roster_entry *in = calloc((size_t)n + 1, sizeof *in);
+    struct roster_entry *out = calloc((size_t)s->waiting.n + 1, sizeof *out);
     for (int i = 0; in && i < n; i++)
-        in[i] = person_of(r, s->cfg.self == 0, i, now_ns);
+        in[i] = roster_entry_of(r, s->cfg.self == 0, i, now_ns);
     for (int i = 0; out && i < s->waiting.n; i++) {
-        const struct ps_waiter *w = &s->waiting.waiter[i];
-        out[i] = (struct ps_person){
+        const struct join_queue_entry *w = &s->waiting.waiter[i];
+        out[i] = (struct roster_entry){
             .member = w->member, .incarnation = w->incarnation, .missing_ms = -1};
         memcpy(out[i].address, w->address[0] ? w->address : w->peer, sizeof out[i].address);
     }
@@ -189,9 +190,9 @@ enum status ps_service_people(struct ps_service *s, struct ps_person **members, 
     return ST_OK;
 }
 
-enum status ps_service_refusals(struct ps_service *s, struct ps_refusals **out)
+enum status membership_refusals(struct service *s, struct refusals **out)
 {
-    struct ps_refusals *copy = malloc(sizeof *copy);
+    struct refusals *copy = malloc(sizeof *copy);
     if (!copy)
         return ST_NOMEM;
     pthread_mutex_lock(&s->lock);
@@ -201,14 +202,14 @@ enum status ps_service_refusals(struct ps_service *s, struct ps_refusals **out)
     return ST_OK;
 }
 
-void ps_service_close(struct ps_service *s, const char *why)
+void membership_close(struct service *s, const char *why)
 {
     pthread_mutex_lock(&s->lock);
     snprintf(s->closed, sizeof s->closed, "%s", why);
     pthread_mutex_unlock(&s->lock);
 }
 
-int ps_service_n_here(struct ps_service *s)
+int membership_n_present(struct service *s)
 {
     int n = 0;
     pthread_mutex_lock(&s->lock);
@@ -219,7 +220,7 @@ int ps_service_n_here(struct ps_service *s)
     return n;
 }
 
-int service_was_removed(const struct ps_service *s, uint64_t incarnation)
+int membership_was_removed(const struct service *s, uint64_t incarnation)
 {
     int i = 0;
     while (i < s->n_removed && s->removed[i] != incarnation)
@@ -227,7 +228,7 @@ int service_was_removed(const struct ps_service *s, uint64_t incarnation)
     return i < s->n_removed;
 }
 
-enum status ps_service_remove(struct ps_service *s, int member)
+enum status membership_remove(struct service *s, int member)
 {
     enum status st = ST_OK;
     pthread_mutex_lock(&s->lock);
@@ -237,7 +238,7 @@ enum status ps_service_remove(struct ps_service *s, int member)
     uint64_t incarnation = m ? (m->incarnation ? m->incarnation : m->expected) : 0;
     if (!m) {
         st = ST_NOT_FOUND;
-    } else if (incarnation && !service_was_removed(s, incarnation)) {
+    } else if (incarnation && !membership_was_removed(s, incarnation)) {
         uint64_t *grown = realloc(s->removed, ((size_t)s->n_removed + 1) * sizeof *grown);
         if (grown) {
             s->removed = grown;

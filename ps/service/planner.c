@@ -29,7 +29,7 @@ static enum status set_contributed(struct net_plan *p, const struct net_contribu
     return st;
 }
 
-enum status plan_make_first(const struct plan_first *f, struct net_plan **out)
+enum status planner_make_first(const struct planner_first *f, struct net_plan **out)
 {
     enum status st = ST_NOMEM;
     const struct chunks *c = f->join->chunks;
@@ -78,7 +78,7 @@ static enum status set_shard(struct net_plan *p, const struct net_plan *base)
     return st;
 }
 
-enum status plan_make_next(const struct plan_next *n, struct net_plan **out)
+enum status planner_make_next(const struct planner_next *n, struct net_plan **out)
 {
     enum status st = ST_NOMEM;
     const struct net_plan *base = n->base;
@@ -148,8 +148,8 @@ static int can_read(const unsigned char *wanted, int n_files, const unsigned cha
     return can;
 }
 
-enum status plan_restrict(struct net_plan *p, const struct checkpoint_manifest *m,
-                          const unsigned char *reads)
+enum status planner_restrict(struct net_plan *p, const struct checkpoint_manifest *m,
+                             const unsigned char *reads)
 {
     int n = p->servers.n;
     unsigned char *wanted = malloc((size_t)m->n_files);
@@ -178,7 +178,7 @@ enum status plan_restrict(struct net_plan *p, const struct checkpoint_manifest *
     return st;
 }
 
-int64_t plan_bytes(const struct net_plan *p, int server)
+int64_t planner_bytes(const struct net_plan *p, int server)
 {
     int64_t elems = 0;
     for (int i = 0; i < p->chunks->n_chunks; i++)
@@ -187,8 +187,8 @@ int64_t plan_bytes(const struct net_plan *p, int server)
     return elems * (int64_t)sizeof(float);
 }
 
-void plan_moves(const struct net_plan *from, const struct net_plan *to, const char *address,
-                int gets, int64_t *bytes, int *n_chunks)
+void planner_moves(const struct net_plan *from, const struct net_plan *to, const char *address,
+                   int gets, int64_t *bytes, int *n_chunks)
 {
     int before = net_plan_server(from, address), after = net_plan_server(to, address);
     *bytes = 0;

@@ -4,9 +4,9 @@
 
 static const int64_t ms_ns = 1000000;
 
-static void add_point(struct ps_pulse *p, int64_t step, int64_t now_ns)
+static void add_point(struct pulse *p, int64_t step, int64_t now_ns)
 {
-    struct ps_pulse_point point = {now_ns, step};
+    struct pulse_point point = {now_ns, step};
     if (p->n >= 2 && now_ns - p->point[1].ns < PULSE_GAP_MS * ms_ns) {
         p->point[0] = point;
         return;
@@ -16,7 +16,7 @@ static void add_point(struct ps_pulse *p, int64_t step, int64_t now_ns)
     p->n += p->n < PULSE_POINTS;
 }
 
-void ps_pulse_note(struct ps_pulse *p, uint64_t generation, int64_t step, int64_t now_ns)
+void pulse_note(struct pulse *p, uint64_t generation, int64_t step, int64_t now_ns)
 {
     bool is_first = p->moved_ns == 0;
     if (is_first || p->generation != generation) {
@@ -34,28 +34,28 @@ void ps_pulse_note(struct ps_pulse *p, uint64_t generation, int64_t step, int64_
         add_point(p, step, now_ns);
 }
 
-int64_t ps_pulse_stood_ms(const struct ps_pulse *p, int64_t now_ns)
+int64_t pulse_stood_ms(const struct pulse *p, int64_t now_ns)
 {
     return p->moved_ns ? (now_ns - p->moved_ns) / ms_ns : 0;
 }
 
 /* Returns the mean seconds of a step between the points; 0: there is one point. */
-static double step_s(const struct ps_pulse *p)
+static double step_s(const struct pulse *p)
 {
     if (p->n < 2)
         return 0;
-    const struct ps_pulse_point *a = &p->point[p->n - 1], *b = &p->point[0];
+    const struct pulse_point *a = &p->point[p->n - 1], *b = &p->point[0];
     return (double)(b->ns - a->ns) * 1e-9 / (double)(b->step - a->step);
 }
 
-bool ps_pulse_stands(const struct ps_pulse *p, int64_t now_ns)
+bool pulse_stands(const struct pulse *p, int64_t now_ns)
 {
-    int64_t stood_ms = ps_pulse_stood_ms(p, now_ns);
+    int64_t stood_ms = pulse_stood_ms(p, now_ns);
     return stood_ms >= PULSE_STANDS_MS && (double)stood_ms * 1e-3 > 3 * step_s(p);
 }
 
-double ps_pulse_rate(const struct ps_pulse *p, int64_t now_ns)
+double pulse_rate(const struct pulse *p, int64_t now_ns)
 {
     double s = step_s(p);
-    return s > 0 && !ps_pulse_stands(p, now_ns) ? 1 / s : 0;
+    return s > 0 && !pulse_stands(p, now_ns) ? 1 / s : 0;
 }

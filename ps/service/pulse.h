@@ -13,35 +13,35 @@ enum {
     PULSE_STANDS_MS = 3000 /* least time without a step after which training stands */
 };
 
-struct ps_pulse_point {
+struct pulse_point {
     int64_t ns, step;
 };
 
-struct ps_pulse {
+struct pulse {
     uint64_t generation;
     int64_t highest;  /* step that was ever made; -1: none */
-    int64_t moved_ns; /* time of that step; before any: of the first ps_pulse_note */
-    struct ps_pulse_point point[PULSE_POINTS]; /* the generation's, the newest first */
+    int64_t moved_ns; /* time of that step; before any: of the first pulse_note */
+    struct pulse_point point[PULSE_POINTS]; /* the generation's, the newest first */
     int n;
 };
 
 /* Looks at the step of a generation; step -1: it has no values yet. now_ns never falls. */
-void ps_pulse_note(struct ps_pulse *p, uint64_t generation, int64_t step, int64_t now_ns);
+void pulse_note(struct pulse *p, uint64_t generation, int64_t step, int64_t now_ns);
 /* Returns the milliseconds since a step was made. */
-int64_t ps_pulse_stood_ms(const struct ps_pulse *p, int64_t now_ns);
+int64_t pulse_stood_ms(const struct pulse *p, int64_t now_ns);
 /* True if no step was made for PULSE_STANDS_MS and for three times as long as steps take. */
-bool ps_pulse_stands(const struct ps_pulse *p, int64_t now_ns);
+bool pulse_stands(const struct pulse *p, int64_t now_ns);
 /* Returns the steps per second between the points; 0: training stands, or there is one point. */
-double ps_pulse_rate(const struct ps_pulse *p, int64_t now_ns);
+double pulse_rate(const struct pulse *p, int64_t now_ns);
 
-struct ps_service_pace {
+struct service_pace {
     double steps_per_s;
     int64_t stood_ms; /* since the last step was made; without a job: since the service was made */
-    int is_slow;      /* ps_pulse_stands */
+    int is_slow;      /* pulse_stands */
 };
 
-struct ps_service;
+struct service;
 /* Reports how fast this server makes steps at present, and whether training stands. */
-void ps_service_pace(struct ps_service *s, struct ps_service_pace *out);
+void service_pace(struct service *s, struct service_pace *out);
 
 #endif

@@ -3,7 +3,7 @@
 #include <stddef.h>
 #include <stdio.h>
 
-static int place_of(const struct ps_refusals *r, int member)
+static int place_of(const struct refusals *r, int member)
 {
     int i = 0;
     while (i < r->n && r->refusal[i].member != member)
@@ -11,7 +11,7 @@ static int place_of(const struct ps_refusals *r, int member)
     return i;
 }
 
-static int oldest(const struct ps_refusals *r)
+static int oldest(const struct refusals *r)
 {
     int oldest = 0;
     for (int i = 1; i < r->n; i++)
@@ -20,7 +20,7 @@ static int oldest(const struct ps_refusals *r)
     return oldest;
 }
 
-void ps_refusals_put(struct ps_refusals *r, int member, const char *why, int64_t now_ns)
+void refusals_put(struct refusals *r, int member, const char *why, int64_t now_ns)
 {
     int i = place_of(r, member);
     if (i == REFUSALS_MAX)
@@ -32,14 +32,14 @@ void ps_refusals_put(struct ps_refusals *r, int member, const char *why, int64_t
     snprintf(r->refusal[i].why, sizeof r->refusal[i].why, "%s", why);
 }
 
-void ps_refusals_drop(struct ps_refusals *r, int member)
+void refusals_drop(struct refusals *r, int member)
 {
     int i = place_of(r, member);
     if (i < r->n)
         r->refusal[i] = r->refusal[--r->n];
 }
 
-const struct ps_refusal *ps_refusals_find(const struct ps_refusals *r, int member)
+const struct refusal *refusals_find(const struct refusals *r, int member)
 {
     int i = place_of(r, member);
     return i < r->n ? &r->refusal[i] : NULL;

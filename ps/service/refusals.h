@@ -8,21 +8,21 @@
 
 enum { REFUSALS_MAX = 32 };
 
-struct ps_refusal {
+struct refusal {
     int member;                     /* index, not below 0 */
     int64_t at_ns;                  /* when */
     char why[STATUS_REFUSAL_BYTES]; /* a sentence */
 };
 
-struct ps_refusals {
+struct refusals {
     int n;
-    struct ps_refusal refusal[REFUSALS_MAX];
+    struct refusal refusal[REFUSALS_MAX];
 };
 
 /* In the place of an earlier one of its worker. */
-void ps_refusals_put(struct ps_refusals *r, int member, const char *why, int64_t now_ns);
-void ps_refusals_drop(struct ps_refusals *r, int member); /* nothing, if there is none */
+void refusals_put(struct refusals *r, int member, const char *why, int64_t now_ns);
+void refusals_drop(struct refusals *r, int member); /* nothing, if there is none */
 /* NULL: there is none. */
-const struct ps_refusal *ps_refusals_find(const struct ps_refusals *r, int member);
+const struct refusal *refusals_find(const struct refusals *r, int member);
 
 #endif

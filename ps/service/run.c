@@ -18,11 +18,11 @@ static enum status load(const struct run_config *cfg, const struct run *r)
     uint64_t *list = NULL;
     size_t n;
     enum status st = ST_OK;
-    TRY(ps_store_load(r->store, load_chunk, (void *)cfg));
+    TRY(handover_load(r->store, load_chunk, (void *)cfg));
     if (!cfg->restore)
         return ST_OK; /* a server that has no chunks needs none */
     TRY(checkpoint_restore_samples(cfg->restore, &list, &n));
-    st = ps_store_set_samples(r->store, list, n);
+    st = handover_set_samples(r->store, list, n);
     if (st != ST_OK)
         LOG_E("generation " TERM_FMT " cannot begin: the checkpoint's list of %zu samples: %s",
               TERM_ARG(r->generation), n, status_text(st));
@@ -31,14 +31,14 @@ done:
     return st;
 }
 
-static enum status gather(const struct run_config *cfg, const struct run *r)
+static enum status fetch_shards(const struct run_config *cfg, const struct run *r)
 {
-    const struct ps_gather_request request = {.plan = r->plan,
-                                              .self = r->self,
-                                              .address = cfg->address,
-                                              .to = r->store,
-                                              .before = cfg->before ? cfg->before->store : NULL};
-    return ps_gather_run(cfg->gather, &request);
+    const struct shard_fetch_request request = {.plan = r->plan,
+                                                .self = r->self,
+                                                .address = cfg->address,
+                                                .to = r->store,
+                                                .before = cfg->before ? cfg->before->store : NULL};
+    return shard_fetch_run(cfg->gather, &request);
 }
 
 enum status run_create(const struct run_config *cfg, struct run **out)
@@ -66,7 +66,7 @@ enum status run_create(const struct run_config *cfg, struct run **out)
     for (int i = 0; i < p->chunks->n_chunks; i++)
         if (p->shard[i] == r->self)
             r->n_bytes += (size_t)p->chunks->chunks[i].n_elems * sizeof(float);
-    struct ps_store_config store = cfg->store;
+    struct store_config store = cfg->store;
     store.chunks = p->chunks;
     store.job = &p->job;
     store.server = p->shard;
@@ -78,11 +78,11 @@ enum status run_create(const struct run_config *cfg, struct run **out)
     TRY(square_sender_create(p, r->self, &r->squares));
     store.squares = r->squares ? square_sender_put : NULL;
     store.squares_ctx = r->squares;
-    TRY(ps_store_create(&store, &r->store));
+    TRY(store_create(&store, &r->store));
     if (p->source == PLAN_CHECKPOINT)
         TRY(load(cfg, r));
     else if (p->source == PLAN_MEMORY)
-        TRY(gather(cfg, r));
+        TRY(fetch_shards(cfg, r));
     *out = r;
     return ST_OK;
 done:
@@ -101,7 +101,7 @@ void run_unref(struct run *r)
     if (!r || atomic_fetch_sub_explicit(&r->refs, 1, memory_order_acq_rel) != 1)
         return;
     square_sender_destroy(r->squares);
-    ps_store_destroy(r->store);
+    store_destroy(r->store);
     net_plan_free(r->plan);
     free(r->members);
     free(r->heard_ns);

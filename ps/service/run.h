@@ -1,10 +1,8 @@
 /* ps/service/run.h - one generation at a server: its plan, its store and its members. Whoever works
- * in it holds a reference, so that the next can take its place. What the service, the saver and the
- * checkpoints share; private to them.
- * Owns:    a copy of the plan; the store.
- * Threads: fields are set by create, but for those that the service's lock guards.
- * Errors:  ST_NOMEM, ST_RANGE, of a restore ST_IO, ST_CORRUPT, from memory those of ps_gather_run;
- *          logged. */
+ * in it holds a reference, so that the next can take its place. What the service, its writer and
+ * the checkpoints share; private to them. Owns:    a copy of the plan; the store. Threads: fields
+ * are set by create, but for those that the service's lock guards. Errors:  ST_NOMEM, ST_RANGE, of
+ * a restore ST_IO, ST_CORRUPT, from memory those of shard_fetch_run; logged. */
 #ifndef PS_SERVICE_RUN_H
 #define PS_SERVICE_RUN_H
 #include "checkpoint/restore.h"
@@ -42,7 +40,7 @@ struct run {
     struct chunks *chunks; /* the plan's */
     int self;              /* this server's number in the plan; -1: it has no chunks */
     size_t n_bytes;        /* of the parameters held here */
-    struct ps_store *store;
+    struct store *store;
     struct square_sender *squares; /* NULL: nobody is told of norms */
     struct member *members;        /* by rank; guarded by the service's lock */
     _Atomic int64_t *heard_ns;     /* by rank: when the last piece came; 0: none has */
@@ -57,10 +55,10 @@ struct run {
 struct run_config {
     const struct net_plan *plan;
     const char *address;                      /* this server's */
-    struct ps_store_config store;             /* all but what the plan says */
+    struct store_config store;                /* all but what the plan says */
     const struct checkpoint_restore *restore; /* CHECKPOINT */
-    struct run *before;       /* MEMORY: this server's of plan->before; NULL: none */
-    struct ps_gather *gather; /* likewise, borrowed for the call */
+    struct run *before;         /* MEMORY: this server's of plan->before; NULL: none */
+    struct shard_fetch *gather; /* likewise, borrowed for the call */
 };
 enum status run_create(const struct run_config *cfg, struct run **out);
 struct run *run_ref(struct run *r);

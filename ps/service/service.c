@@ -18,7 +18,7 @@ struct caller {
     int is_local;               /* counted in `turns` */
 };
 
-static struct net_piece piece_of(const struct ps_answer *a)
+static struct net_piece piece_of(const struct store_answer *a)
 {
     return (struct net_piece){.kind = a->kind,
                               .chunk = a->chunk,
@@ -28,34 +28,34 @@ static struct net_piece piece_of(const struct ps_answer *a)
                               .samples = a->samples};
 }
 
-static void count_sent(struct ps_service *s, const struct ps_answer *a)
+static void count_sent(struct service *s, const struct store_answer *a)
 {
     if (a->payload)
         atomic_fetch_add_explicit(&s->sent_bytes, a->payload->bytes, memory_order_relaxed);
 }
 
-void service_people_changed(void *ctx)
+void service_roster_changed(void *ctx)
 {
-    struct ps_service *s = ctx;
-    if (s->cfg.people_changed)
-        s->cfg.people_changed(s->cfg.ctx);
+    struct service *s = ctx;
+    if (s->cfg.roster_changed)
+        s->cfg.roster_changed(s->cfg.ctx);
 }
 
 /* The store's answer to an earlier piece. Without its stream it is lost: the member asks again. */
 void service_answer(void *ctx, const struct net_frame_head *head, uint64_t from,
-                    const struct ps_answer *a)
+                    const struct store_answer *a)
 {
-    struct ps_service *s = ctx;
+    struct service *s = ctx;
     struct net_piece piece = piece_of(a);
     count_sent(s, a);
-    ps_streams_send(s->streams, from, head, &piece, a->payload);
+    stream_table_send(s->streams, from, head, &piece, a->payload);
 }
 
 /* The run that the caller's piece belongs to: a reference, which a member's caller keeps, and which
  * on_piece gives back where the caller is no member. NULL: no job yet. Notes over which stream a
  * member speaks. Without a lock where nothing has changed since its last piece: the reference keeps
  * its run's address from being used again. */
-static struct run *enter_run(struct ps_service *s, const struct net_frame_head *head,
+static struct run *enter_run(struct service *s, const struct net_frame_head *head,
                              struct net_stream *stream, struct caller *c)
 {
     if (c->run && c->run == s->run && frame_same_head(head, &c->head))
@@ -84,11 +84,11 @@ static struct run *enter_run(struct ps_service *s, const struct net_frame_head *
     pthread_mutex_unlock(&s->lock);
     net_stream_trust(stream, trusted);
     if (before)
-        ps_streams_doubt(s->streams, before);
+        stream_table_doubt(s->streams, before);
     if (news)
-        service_people_changed(s);
+        service_roster_changed(s);
     if (r && !net_stream_is_local(stream))
-        ps_store_sum(r->store);
+        store_sum(r->store);
     if (r) /* of each chunk, an answer to a PUSH and one to a PULL may be on their way */
         net_stream_set_limit(stream, 2 * r->n_bytes);
     run_unref(old);
@@ -114,14 +114,14 @@ static void close_stream(struct net_stream *stream, const struct net_frame_head 
 }
 
 /* What is kept of a stream, made at its first piece; NULL if it cannot be. */
-static struct caller *caller_of(struct ps_service *s, struct net_stream *stream)
+static struct caller *caller_of(struct service *s, struct net_stream *stream)
 {
     struct caller *c = net_stream_user(stream);
     if (c)
         return c;
     c = calloc(1, sizeof *c);
     if (c)
-        c->number = ps_streams_open(s->streams, stream);
+        c->number = stream_table_open(s->streams, stream);
     if (c && !c->number) {
         free(c);
         c = NULL;
@@ -130,7 +130,7 @@ static struct caller *caller_of(struct ps_service *s, struct net_stream *stream)
     return c;
 }
 
-static void count_local(struct ps_service *s, struct caller *c, int is_local)
+static void count_local(struct service *s, struct caller *c, int is_local)
 {
     if (c->is_local == is_local)
         return;
@@ -141,8 +141,8 @@ static void count_local(struct ps_service *s, struct caller *c, int is_local)
 static void on_piece(void *ctx, struct net_stream *stream, const struct net_frame_head *head,
                      const struct net_piece *piece)
 {
-    struct ps_service *s = ctx;
-    struct ps_answer now;
+    struct service *s = ctx;
+    struct store_answer now;
     struct caller *c = caller_of(s, stream);
     if (!c) {
         fail_stream(stream, head, piece->chunk, "the server is out of memory or of streams");
@@ -158,7 +158,7 @@ static void on_piece(void *ctx, struct net_stream *stream, const struct net_fram
     if (r == c->run)
         atomic_store_explicit(&r->heard_ns[head->member], now_ns, memory_order_relaxed);
     count_local(s, c, net_stream_is_local(stream));
-    ps_store_piece(r->store, head, piece, c->number, now_ns, &now);
+    store_piece(r->store, head, piece, c->number, now_ns, &now);
     if (now.replaced) {
         net_stream_close(stream, now.why);
     } else if (now.kind == PIECE_REFUSED) {
@@ -176,28 +176,28 @@ static void on_piece(void *ctx, struct net_stream *stream, const struct net_fram
 
 static void on_stream_closed(void *ctx, struct net_stream *stream)
 {
-    struct ps_service *s = ctx;
+    struct service *s = ctx;
     struct caller *c = net_stream_user(stream);
     if (!c)
         return;
     count_local(s, c, 0);
-    ps_streams_close(s->streams, c->number);
-    service_forget_stream(s, c->number);
+    stream_table_close(s->streams, c->number);
+    membership_forget_stream(s, c->number);
     net_stream_set_user(stream, NULL);
     run_unref(c->run);
     free(c);
 }
 
-enum status ps_service_create(const struct ps_service_config *cfg, struct ps_service **out)
+enum status service_create(const struct service_config *cfg, struct service **out)
 {
-    struct ps_service *s = calloc(1, sizeof *s);
+    struct service *s = calloc(1, sizeof *s);
     if (!s)
         return ST_NOMEM;
     s->cfg = *cfg;
     if (!cfg->address)
         s->cfg.address = cfg->ps_hosts->addr[cfg->self];
-    if (ps_streams_create(&s->streams) != ST_OK || ps_gather_create(&s->gather) != ST_OK) {
-        ps_streams_destroy(s->streams);
+    if (stream_table_create(&s->streams) != ST_OK || shard_fetch_create(&s->gather) != ST_OK) {
+        stream_table_destroy(s->streams);
         free(s);
         return ST_NOMEM;
     }
@@ -206,18 +206,18 @@ enum status ps_service_create(const struct ps_service_config *cfg, struct ps_ser
     pthread_mutex_init(&s->lock, NULL);
     pthread_mutex_init(&s->told_lock, NULL);
     clock_cond_init(&s->wake);
-    int err = cfg->no_ticker ? 0 : pthread_create(&s->ticker, NULL, service_ticker_main, s);
+    int err = cfg->no_ticker ? 0 : pthread_create(&s->ticker, NULL, wait_lines_main, s);
     s->has_ticker = !cfg->no_ticker && !err;
     if (err) {
         LOG_E("the thread that looks after members cannot be started: %s", threads_error(err));
-        ps_service_destroy(s);
+        service_destroy(s);
         return ST_NOMEM;
     }
     *out = s;
     return ST_OK;
 }
 
-void ps_service_destroy(struct ps_service *s)
+void service_destroy(struct service *s)
 {
     if (!s)
         return;
@@ -227,12 +227,12 @@ void ps_service_destroy(struct ps_service *s)
     pthread_mutex_unlock(&s->lock);
     if (s->has_ticker)
         pthread_join(s->ticker, NULL);
-    service_let_go(s->run);
+    generation_release_runs(s->run);
     free(s->late);
     free(s->removed);
-    service_drop_formats(s);
-    ps_streams_destroy(s->streams);
-    ps_gather_destroy(s->gather);
+    admission_drop_formats(s);
+    stream_table_destroy(s->streams);
+    shard_fetch_destroy(s->gather);
     pthread_cond_destroy(&s->wake);
     pthread_mutex_destroy(&s->told_lock);
     free(s->trained_on);
@@ -244,7 +244,7 @@ void ps_service_destroy(struct ps_service *s)
 static void on_control(void *ctx, struct net_server *server, const struct net_control *request,
                        uint64_t call)
 {
-    struct ps_service *s = ctx;
+    struct service *s = ctx;
     if (s->cfg.control)
         s->cfg.control(s->cfg.ctx, server, request, call);
     else
@@ -253,33 +253,33 @@ static void on_control(void *ctx, struct net_server *server, const struct net_co
 
 static void on_control_closed(void *ctx, uint64_t call)
 {
-    struct ps_service *s = ctx;
+    struct service *s = ctx;
     if (s->cfg.control_closed)
         s->cfg.control_closed(s->cfg.ctx, call);
 }
 
 static void on_gate(void *ctx, const struct net_gate *gate, struct net_squares_reply *reply)
 {
-    struct ps_service *s = ctx;
+    struct service *s = ctx;
     if (s->cfg.gate)
         s->cfg.gate(s->cfg.ctx, gate, reply);
 }
 
-struct net_server_handler ps_service_handler(struct ps_service *s)
+struct net_server_handler service_handler(struct service *s)
 {
     return (struct net_server_handler){.ctx = s,
                                        .join = service_join,
-                                       .leave = service_leave,
+                                       .leave = membership_leave,
                                        .control = on_control,
                                        .control_closed = on_control_closed,
-                                       .fetch = service_fetch,
-                                       .squares = service_squares,
+                                       .fetch = generation_fetch,
+                                       .squares = generation_squares,
                                        .gate = on_gate,
                                        .piece = on_piece,
                                        .stream_closed = on_stream_closed};
 }
 
-struct run *ps_service_run(struct ps_service *s, int *ended)
+struct run *service_run(struct service *s, int *ended)
 {
     pthread_mutex_lock(&s->lock);
     struct run *r = s->run ? run_ref(s->run) : NULL;
@@ -288,9 +288,9 @@ struct run *ps_service_run(struct ps_service *s, int *ended)
     return r;
 }
 
-void ps_service_stats(struct ps_service *s, struct ps_service_stats *out)
+void service_stats(struct service *s, struct service_stats *out)
 {
-    *out = (struct ps_service_stats){.steps = -1};
+    *out = (struct service_stats){.steps = -1};
     pthread_mutex_lock(&s->lock);
     struct run *r = s->run;
     if (r) {
@@ -306,6 +306,6 @@ void ps_service_stats(struct ps_service *s, struct ps_service_stats *out)
     out->no_chunks = r && r->n_bytes == 0 && !r->ended;
     pthread_mutex_unlock(&s->lock);
     if (r && !out->no_chunks)
-        out->steps = ps_store_step(r->store);
+        out->steps = store_step(r->store);
     run_unref(r);
 }

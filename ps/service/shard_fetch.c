@@ -20,24 +20,24 @@ enum {
 struct kept {
     uint64_t before, ps0;
     int64_t step;
-    int n;                  /* of the job; 0: nothing is kept */
-    struct ps_taken *chunk; /* by number; value NULL: not that one */
+    int n;                        /* of the job; 0: nothing is kept */
+    struct handover_chunk *chunk; /* by number; value NULL: not that one */
 };
 
-struct ps_gather {
+struct shard_fetch {
     struct kept kept; /* of the thread that runs, as the next */
     int64_t stall_ms;
 
     pthread_mutex_t lock;        /* guards all below */
-    uint64_t cancelled;          /* generation; GATHER_ALL stays */
+    uint64_t cancelled;          /* generation; SHARD_FETCH_ALL stays */
     uint64_t generation;         /* that the client fetches for */
     struct fetch_client *client; /* NULL: nothing is being fetched */
 };
 
 /* One run. */
-struct gathering {
-    struct ps_gather *g;
-    const struct ps_gather_request *r;
+struct fetching {
+    struct shard_fetch *g;
+    const struct shard_fetch_request *r;
     int *chunk;    /* wanted from the present holder */
     uint8_t *here; /* [n_chunks] came from another server, now or in an earlier run */
 
@@ -48,9 +48,9 @@ struct gathering {
     int64_t line_ns; /* the next line */
 };
 
-enum status ps_gather_create(struct ps_gather **out)
+enum status shard_fetch_create(struct shard_fetch **out)
 {
-    struct ps_gather *g = calloc(1, sizeof *g);
+    struct shard_fetch *g = calloc(1, sizeof *g);
     if (!g)
         return ST_NOMEM;
     g->stall_ms = STALL_MS;
@@ -59,34 +59,34 @@ enum status ps_gather_create(struct ps_gather **out)
     return ST_OK;
 }
 
-void ps_gather_forget(struct ps_gather *g)
+void shard_fetch_forget(struct shard_fetch *g)
 {
     for (int i = 0; i < g->kept.n; i++)
-        ps_taken_drop(&g->kept.chunk[i]);
+        handover_drop(&g->kept.chunk[i]);
     free(g->kept.chunk);
     g->kept = (struct kept){.n = 0};
     g->stall_ms = STALL_MS;
 }
 
-void ps_gather_destroy(struct ps_gather *g)
+void shard_fetch_destroy(struct shard_fetch *g)
 {
     if (!g)
         return;
-    ps_gather_forget(g);
+    shard_fetch_forget(g);
     pthread_mutex_destroy(&g->lock);
     free(g);
 }
 
 /* Under the lock. */
-static int is_cancelled(const struct ps_gather *g, uint64_t generation)
+static int is_cancelled(const struct shard_fetch *g, uint64_t generation)
 {
-    return g->cancelled == generation || g->cancelled == GATHER_ALL;
+    return g->cancelled == generation || g->cancelled == SHARD_FETCH_ALL;
 }
 
-void ps_gather_cancel(struct ps_gather *g, uint64_t generation)
+void shard_fetch_cancel(struct shard_fetch *g, uint64_t generation)
 {
     pthread_mutex_lock(&g->lock);
-    if (g->cancelled != GATHER_ALL)
+    if (g->cancelled != SHARD_FETCH_ALL)
         g->cancelled = generation;
     if (g->client && is_cancelled(g, g->generation))
         fetch_client_cancel(g->client);
@@ -94,7 +94,8 @@ void ps_gather_cancel(struct ps_gather *g, uint64_t generation)
 }
 
 /* The client that a cancel is to end; ST_CANCELLED: one came before. */
-static enum status set_client(struct ps_gather *g, struct fetch_client *client, uint64_t generation)
+static enum status set_client(struct shard_fetch *g, struct fetch_client *client,
+                              uint64_t generation)
 {
     pthread_mutex_lock(&g->lock);
     g->client = client;
@@ -104,19 +105,19 @@ static enum status set_client(struct ps_gather *g, struct fetch_client *client, 
     return st;
 }
 
-static enum status take_own(const struct ps_gather_request *r, int chunk)
+static enum status take_own(const struct shard_fetch_request *r, int chunk)
 {
-    struct ps_taken taken;
+    struct handover_chunk taken;
     enum status st =
-        r->before ? ps_store_take(r->before, chunk, r->plan->step, &taken) : ST_NOT_FOUND;
+        r->before ? handover_take(r->before, chunk, r->plan->step, &taken) : ST_NOT_FOUND;
     if (st != ST_OK) {
         LOG_E("generation " TERM_FMT " cannot begin: chunk %d of generation " TERM_FMT
               " is not here at step %" PRId64,
               TERM_ARG(r->plan->generation), chunk, TERM_ARG(r->plan->before), r->plan->step);
         return st;
     }
-    st = ps_store_give(r->to, chunk, &taken);
-    ps_taken_drop(&taken);
+    st = handover_give(r->to, chunk, &taken);
+    handover_drop(&taken);
     return st;
 }
 
@@ -130,7 +131,7 @@ static double megabytes(const struct net_plan *p, int chunk)
 }
 
 /* "23 of 97 chunks, 1.2 of 7.0 GB from HOST" */
-static void tell_progress(const struct gathering *run, const char *what)
+static void log_progress(const struct fetching *run, const char *what)
 {
     int large = run->mb >= 1000;
     double unit = large ? 1000 : 1;
@@ -139,7 +140,7 @@ static void tell_progress(const struct gathering *run, const char *what)
           run->mb / unit, large ? "GB" : "MB", run->from, what);
 }
 
-static void note_here(struct gathering *run, int chunk)
+static void note_here(struct fetching *run, int chunk)
 {
     run->here[chunk] = 1;
     run->n_here++;
@@ -148,25 +149,25 @@ static void note_here(struct gathering *run, int chunk)
 
 static enum status on_fetched(void *ctx, const struct net_fetched *c)
 {
-    struct gathering *run = ctx;
-    const struct ps_gather_request *r = run->r;
+    struct fetching *run = ctx;
+    const struct shard_fetch_request *r = run->r;
     if (job_in_lockstep(&r->plan->job) && c->version != r->plan->step)
         return ST_PROTOCOL;
-    const struct ps_copied copied = {.version = c->version,
-                                     .value = c->value,
-                                     .slots = c->slots,
-                                     .n_value = c->n_value,
-                                     .n_slots = c->n_slots,
-                                     .samples = c->samples,
-                                     .n_samples = c->n_samples};
-    enum status st = ps_store_copy(r->to, c->chunk, &copied);
+    const struct handover_copied copied = {.version = c->version,
+                                           .value = c->value,
+                                           .slots = c->slots,
+                                           .n_value = c->n_value,
+                                           .n_slots = c->n_slots,
+                                           .samples = c->samples,
+                                           .n_samples = c->n_samples};
+    enum status st = handover_copy(r->to, c->chunk, &copied);
     if (st != ST_OK)
         return st;
     note_here(run, c->chunk);
     run->n_new++;
     run->g->stall_ms = STALL_MS;
     if (clock_now_ns() >= run->line_ns && run->n_here < run->n) {
-        tell_progress(run, "");
+        log_progress(run, "");
         run->line_ns = clock_deadline_ns(LINE_MS);
     }
     return ST_OK;
@@ -174,7 +175,7 @@ static enum status on_fetched(void *ctx, const struct net_fetched *c)
 
 /* This server's chunks that the holder of that number has: how many are wanted, and which of them
  * are not here yet. */
-static int count_wanted(struct gathering *run, int holder)
+static int count_wanted(struct fetching *run, int holder)
 {
     const struct net_plan *p = run->r->plan;
     int n = 0;
@@ -195,13 +196,13 @@ static int count_wanted(struct gathering *run, int holder)
     return n;
 }
 
-static void tell_end(const struct gathering *run, enum status st, const char *why)
+static void log_end(const struct fetching *run, enum status st, const char *why)
 {
     const struct net_plan *p = run->r->plan;
     if (st == ST_OK)
         LOG_I("%d chunks, %.1f MB came from %s", run->n_new, run->mb, run->from);
     else if (st == ST_CANCELLED)
-        tell_progress(run, ", then it was given up");
+        log_progress(run, ", then it was given up");
     else
         LOG_E("generation " TERM_FMT " cannot begin yet: %d of %d chunks of generation " TERM_FMT
               " are still to come from %s: %s",
@@ -209,9 +210,9 @@ static void tell_end(const struct gathering *run, enum status st, const char *wh
               why[0] ? why : status_text(st));
 }
 
-static enum status fetch_from(struct gathering *run, int holder)
+static enum status fetch_from(struct fetching *run, int holder)
 {
-    struct ps_gather *g = run->g;
+    struct shard_fetch *g = run->g;
     const struct net_plan *p = run->r->plan;
     struct fetch_client *client = NULL;
     char why[CONTROL_TEXT_BYTES] = "";
@@ -222,7 +223,7 @@ static enum status fetch_from(struct gathering *run, int holder)
     if (request.n == 0)
         return ST_OK;
     if (run->n_here > 0)
-        tell_progress(run, " are here already");
+        log_progress(run, " are here already");
     enum status st = fetch_client_create(run->from, &client);
     if (st != ST_OK)
         goto done;
@@ -233,12 +234,12 @@ done:
     fetch_client_destroy(client);
     if (st == ST_DEADLINE && run->n_new == 0 && g->stall_ms < STALL_MAX_MS)
         g->stall_ms *= 2;
-    tell_end(run, st, why);
+    log_end(run, st, why);
     return st;
 }
 
 /* What an earlier run fetched. */
-static enum status give_kept(struct gathering *run, int own)
+static enum status use_kept(struct fetching *run, int own)
 {
     enum status st = ST_OK;
     const struct net_plan *p = run->r->plan;
@@ -246,23 +247,23 @@ static enum status give_kept(struct gathering *run, int own)
     int64_t stall_ms = run->g->stall_ms;
     if (kept->before != p->before || kept->ps0 != p->ps0 || kept->step != p->step ||
         kept->n != p->chunks->n_chunks) {
-        ps_gather_forget(run->g);
+        shard_fetch_forget(run->g);
         return ST_OK;
     }
     for (int i = 0; i < kept->n; i++) {
         if (!kept->chunk[i].value || p->shard[i] != run->r->self || p->held_by[i] == own)
             continue;
-        TRY(ps_store_give(run->r->to, i, &kept->chunk[i]));
+        TRY(handover_give(run->r->to, i, &kept->chunk[i]));
         run->here[i] = 1;
     }
 done:
-    ps_gather_forget(run->g);
+    shard_fetch_forget(run->g);
     run->g->stall_ms = stall_ms;
     return st;
 }
 
 /* Without memory they are fetched again. */
-static void keep(struct gathering *run)
+static void keep_chunks(struct fetching *run)
 {
     const struct net_plan *p = run->r->plan;
     struct kept *kept = &run->g->kept;
@@ -275,16 +276,16 @@ static void keep(struct gathering *run)
     kept->n = p->chunks->n_chunks;
     for (int i = 0; i < kept->n; i++)
         if (run->here[i])
-            ps_store_take(run->r->to, i, p->step, &kept->chunk[i]);
+            handover_take(run->r->to, i, p->step, &kept->chunk[i]);
 }
 
-static enum status gather(struct gathering *run)
+static enum status fetch_chunks(struct fetching *run)
 {
-    const struct ps_gather_request *r = run->r;
+    const struct shard_fetch_request *r = run->r;
     const struct net_plan *p = r->plan;
     int own = hosts_find(&p->holders, r->address);
     enum status st, first = ST_OK;
-    TRY(give_kept(run, own));
+    TRY(use_kept(run, own));
     for (int i = 0; i < p->chunks->n_chunks; i++)
         if (p->shard[i] == r->self && p->held_by[i] == own)
             TRY(take_own(r, i));
@@ -296,20 +297,20 @@ static enum status gather(struct gathering *run)
     st = first;
 done:
     if (st != ST_OK)
-        keep(run);
+        keep_chunks(run);
     return st;
 }
 
-enum status ps_gather_run(struct ps_gather *g, const struct ps_gather_request *request)
+enum status shard_fetch_run(struct shard_fetch *g, const struct shard_fetch_request *request)
 {
     enum status st = ST_NOMEM;
     size_t n = (size_t)request->plan->chunks->n_chunks + 1;
-    struct gathering run = {.g = g,
-                            .r = request,
-                            .chunk = malloc(n * sizeof *run.chunk),
-                            .here = calloc(n, sizeof *run.here)};
+    struct fetching run = {.g = g,
+                           .r = request,
+                           .chunk = malloc(n * sizeof *run.chunk),
+                           .here = calloc(n, sizeof *run.here)};
     if (run.chunk && run.here)
-        st = gather(&run);
+        st = fetch_chunks(&run);
     else
         LOG_E("generation " TERM_FMT " cannot begin: out of memory",
               TERM_ARG(request->plan->generation));

@@ -15,24 +15,24 @@
 #include "net/wire/plan.h"
 #include "ps/store/store.h"
 
-struct ps_gather_request {
+struct shard_fetch_request {
     const struct net_plan *plan; /* MEMORY */
     int self;                    /* this server's number in it */
     const char *address;         /* as in the plan's holders */
-    struct ps_store *to;         /* without values yet */
-    struct ps_store *before;     /* this server's of the generation before; NULL: it had none */
+    struct store *to;            /* without values yet */
+    struct store *before;        /* this server's of the generation before; NULL: it had none */
 };
 
-#define GATHER_ALL UINT64_MAX
+#define SHARD_FETCH_ALL UINT64_MAX
 
-struct ps_gather;
-enum status ps_gather_create(struct ps_gather **out);
-void ps_gather_destroy(struct ps_gather *g); /* NULL is fine */
-enum status ps_gather_run(struct ps_gather *g, const struct ps_gather_request *request);
+struct shard_fetch;
+enum status shard_fetch_create(struct shard_fetch **out);
+void shard_fetch_destroy(struct shard_fetch *g); /* NULL is fine */
+enum status shard_fetch_run(struct shard_fetch *g, const struct shard_fetch_request *request);
 /* Nothing is kept from the last run: the next generation goes on from elsewhere. */
-void ps_gather_forget(struct ps_gather *g);
+void shard_fetch_forget(struct shard_fetch *g);
 /* Ends the run for this generation with ST_CANCELLED, be it under way or still to come; of all
- * generations: GATHER_ALL. */
-void ps_gather_cancel(struct ps_gather *g, uint64_t generation);
+ * generations: SHARD_FETCH_ALL. */
+void shard_fetch_cancel(struct shard_fetch *g, uint64_t generation);
 
 #endif

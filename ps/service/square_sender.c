@@ -59,7 +59,7 @@ static int next_step(struct peer *p, int64_t *step)
 }
 
 /* Until the time; 1: the sender is to end. */
-static int rest(struct square_sender *s, int64_t ms)
+static int wait_until(struct square_sender *s, int64_t ms)
 {
     int64_t ns = clock_deadline_ns(ms);
     pthread_mutex_lock(&s->lock);
@@ -71,7 +71,7 @@ static int rest(struct square_sender *s, int64_t ms)
 }
 
 /* One call. 1: there is an end of it, for this step or, *over, for all. */
-static int tell(struct peer *p, int64_t step, int *over, char why[CONTROL_TEXT_BYTES])
+static int send_squares(struct peer *p, int64_t step, int *over, char why[CONTROL_TEXT_BYTES])
 {
     const struct square_sender *s = p->sender;
     const struct net_squares squares = {.generation = s->generation,
@@ -99,13 +99,13 @@ static void *peer_main(void *arg)
         char why[CONTROL_TEXT_BYTES] = "";
         if (p->line_ns == 0)
             p->line_ns = clock_deadline_ns(LINE_MS);
-        if (tell(p, step, &over, why)) {
+        if (send_squares(p, step, &over, why)) {
             p->sent = step;
             p->again_ms = AGAIN_MS;
             p->line_ns = 0;
             continue;
         }
-        if (rest(p->sender, p->again_ms))
+        if (wait_until(p->sender, p->again_ms))
             break;
         if (clock_now_ns() >= p->line_ns) {
             LOG_W("step %" PRId64 " waits for ps:%d (%s), which has not taken this server's part "

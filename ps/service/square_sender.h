@@ -13,7 +13,7 @@ struct square_sender;
  * nothing to tell, or the job's servers do not clip by the norm. */
 enum status square_sender_create(const struct net_plan *plan, int self, struct square_sender **out);
 void square_sender_destroy(struct square_sender *s); /* NULL is fine */
-/* As ps_store_config.squares; ctx: the sender. Steps come one after the other. */
+/* As store_config.squares; ctx: the sender. Steps come one after the other. */
 void square_sender_put(void *ctx, int64_t step, const double *square, int n);
 
 #endif

@@ -15,15 +15,15 @@ struct place {
     int next_free;             /* the table's lock */
 };
 
-struct ps_streams {
+struct stream_table {
     pthread_mutex_t lock; /* guards n_places, free and places' next_free */
     int n_places, free;   /* free: first free place, or -1 */
-    struct place *_Atomic places[PS_STREAMS_MAX];
+    struct place *_Atomic places[STREAM_TABLE_MAX];
 };
 
-enum status ps_streams_create(struct ps_streams **out)
+enum status stream_table_create(struct stream_table **out)
 {
-    struct ps_streams *s = calloc(1, sizeof *s);
+    struct stream_table *s = calloc(1, sizeof *s);
     if (!s)
         return ST_NOMEM;
     pthread_mutex_init(&s->lock, NULL);
@@ -32,7 +32,7 @@ enum status ps_streams_create(struct ps_streams **out)
     return ST_OK;
 }
 
-void ps_streams_destroy(struct ps_streams *s)
+void stream_table_destroy(struct stream_table *s)
 {
     if (!s)
         return;
@@ -54,21 +54,21 @@ static struct place *make_place(int index)
     return p;
 }
 
-uint64_t ps_streams_open(struct ps_streams *s, struct net_stream *stream)
+uint64_t stream_table_open(struct stream_table *s, struct net_stream *stream)
 {
     struct place *p = NULL;
     pthread_mutex_lock(&s->lock);
     if (s->free >= 0) {
         p = s->places[s->free];
         s->free = p->next_free;
-    } else if (s->n_places < PS_STREAMS_MAX && (p = make_place(s->n_places))) {
+    } else if (s->n_places < STREAM_TABLE_MAX && (p = make_place(s->n_places))) {
         s->places[s->n_places++] = p;
     }
     pthread_mutex_unlock(&s->lock);
     if (!p)
         return 0;
     pthread_mutex_lock(&p->lock);
-    p->number += PS_STREAMS_MAX;
+    p->number += STREAM_TABLE_MAX;
     p->stream = stream;
     uint64_t number = p->number;
     pthread_mutex_unlock(&p->lock);
@@ -76,9 +76,9 @@ uint64_t ps_streams_open(struct ps_streams *s, struct net_stream *stream)
 }
 
 /* The place, locked, if the stream of that number is open. */
-static struct place *lock_place(struct ps_streams *s, uint64_t number) UNCHECKED_LOCKS
+static struct place *lock_place(struct stream_table *s, uint64_t number) UNCHECKED_LOCKS
 {
-    struct place *p = s->places[number % PS_STREAMS_MAX];
+    struct place *p = s->places[number % STREAM_TABLE_MAX];
     if (!p)
         return NULL;
     pthread_mutex_lock(&p->lock);
@@ -88,7 +88,7 @@ static struct place *lock_place(struct ps_streams *s, uint64_t number) UNCHECKED
     return NULL;
 }
 
-void ps_streams_close(struct ps_streams *s, uint64_t number) UNCHECKED_LOCKS
+void stream_table_close(struct stream_table *s, uint64_t number) UNCHECKED_LOCKS
 {
     struct place *p = lock_place(s, number);
     if (!p)
@@ -97,12 +97,12 @@ void ps_streams_close(struct ps_streams *s, uint64_t number) UNCHECKED_LOCKS
     pthread_mutex_unlock(&p->lock);
     pthread_mutex_lock(&s->lock);
     p->next_free = s->free;
-    s->free = (int)(number % PS_STREAMS_MAX);
+    s->free = (int)(number % STREAM_TABLE_MAX);
     pthread_mutex_unlock(&s->lock);
 }
 
 /* The stream of that number, if it is open; a reference. */
-static struct net_stream *ref_stream(struct ps_streams *s, uint64_t number) UNCHECKED_LOCKS
+static struct net_stream *ref_stream(struct stream_table *s, uint64_t number) UNCHECKED_LOCKS
 {
     struct place *p = lock_place(s, number);
     if (!p)
@@ -113,8 +113,8 @@ static struct net_stream *ref_stream(struct ps_streams *s, uint64_t number) UNCH
     return stream;
 }
 
-void ps_streams_send(struct ps_streams *s, uint64_t number, const struct net_frame_head *head,
-                     const struct net_piece *piece, struct buf *payload)
+void stream_table_send(struct stream_table *s, uint64_t number, const struct net_frame_head *head,
+                       const struct net_piece *piece, struct buf *payload)
 {
     struct net_stream *stream = ref_stream(s, number);
     if (!stream)
@@ -123,7 +123,7 @@ void ps_streams_send(struct ps_streams *s, uint64_t number, const struct net_fra
     net_stream_unref(stream);
 }
 
-void ps_streams_end(struct ps_streams *s, uint64_t number, const char *why)
+void stream_table_end(struct stream_table *s, uint64_t number, const char *why)
 {
     struct net_stream *stream = ref_stream(s, number);
     if (!stream)
@@ -132,7 +132,7 @@ void ps_streams_end(struct ps_streams *s, uint64_t number, const char *why)
     net_stream_unref(stream);
 }
 
-void ps_streams_doubt(struct ps_streams *s, uint64_t number)
+void stream_table_doubt(struct stream_table *s, uint64_t number)
 {
     struct net_stream *stream = ref_stream(s, number);
     if (!stream)

@@ -9,23 +9,23 @@
 #define PS_SERVICE_STREAM_TABLE_H
 #include "net/rpc/server.h"
 
-enum { PS_STREAMS_MAX = 16384 };
+enum { STREAM_TABLE_MAX = 16384 };
 
-struct ps_streams;
-enum status ps_streams_create(struct ps_streams **out);
-void ps_streams_destroy(struct ps_streams *s); /* NULL is fine */
+struct stream_table;
+enum status stream_table_create(struct stream_table **out);
+void stream_table_destroy(struct stream_table *s); /* NULL is fine */
 
-/* The stream's number; 0: no memory, or PS_STREAMS_MAX are open. */
-uint64_t ps_streams_open(struct ps_streams *s, struct net_stream *stream);
+/* The stream's number; 0: no memory, or STREAM_TABLE_MAX are open. */
+uint64_t stream_table_open(struct stream_table *s, struct net_stream *stream);
 /* By the handler's stream_closed: from now on it is not found. Who found it before has a reference,
  * and what it sends is dropped. */
-void ps_streams_close(struct ps_streams *s, uint64_t number);
+void stream_table_close(struct stream_table *s, uint64_t number);
 /* As net_stream_send, with the whole of `payload`; nothing if the stream has closed. */
-void ps_streams_send(struct ps_streams *s, uint64_t number, const struct net_frame_head *head,
-                     const struct net_piece *piece, struct buf *payload);
+void stream_table_send(struct stream_table *s, uint64_t number, const struct net_frame_head *head,
+                       const struct net_piece *piece, struct buf *payload);
 /* As net_stream_close; nothing if the stream has closed. */
-void ps_streams_end(struct ps_streams *s, uint64_t number, const char *why);
+void stream_table_end(struct stream_table *s, uint64_t number, const char *why);
 /* No member speaks over it any more, as far as is known; nothing if the stream has closed. */
-void ps_streams_doubt(struct ps_streams *s, uint64_t number);
+void stream_table_doubt(struct stream_table *s, uint64_t number);
 
 #endif

@@ -22,9 +22,9 @@ struct names {
 };
 
 /* Whoever waits for it may not know that it was there. Under the lock. */
-static void add_refusal(struct names *l, const struct ps_service *s, int member)
+static void add_refusal(struct names *l, const struct service *s, int member)
 {
-    const struct ps_refusal *r = ps_refusals_find(&s->refusals, member);
+    const struct refusal *r = refusals_find(&s->refusals, member);
     char text[STATUS_REFUSAL_BYTES + 64];
     size_t room = sizeof l->refused - l->refused_at;
     if (!r || room < MIN_REFUSAL_BYTES)
@@ -35,7 +35,7 @@ static void add_refusal(struct names *l, const struct ps_service *s, int member)
 }
 
 /* Under the lock. */
-static void add_name(struct names *l, struct ps_service *s, int member, const char *note)
+static void add_name(struct names *l, struct service *s, int member, const char *note)
 {
     if (l->n++ >= 4)
         return;
@@ -56,7 +56,7 @@ static void end_names(struct names *l)
 }
 
 /* Before the first join all are waited for, later those that have not come or went away. */
-static int name_absent(struct ps_service *s, struct run *r, struct names *l)
+static int name_absent(struct service *s, struct run *r, struct names *l)
 {
     int n = r ? r->plan->n_members : s->cfg.worker_hosts->n;
     pthread_mutex_lock(&s->lock);
@@ -77,7 +77,7 @@ static int name_absent(struct ps_service *s, struct run *r, struct names *l)
     return l->n > 0 || !r;
 }
 
-static void tell_who_is_missing(struct ps_service *s, struct run *r, int64_t wait_ns)
+static void log_missing(struct service *s, struct run *r, int64_t wait_ns)
 {
     struct names absent = {.n = 0}, late = {.n = 0};
     int64_t step = 0;
@@ -91,7 +91,7 @@ static void tell_who_is_missing(struct ps_service *s, struct run *r, int64_t wai
     int *missing = calloc((size_t)r->plan->n_members, sizeof *missing);
     if (!missing)
         return;
-    int n = ps_store_missing(r->store, clock_now_ns() - wait_ns, missing, &step);
+    int n = store_missing(r->store, clock_now_ns() - wait_ns, missing, &step);
     pthread_mutex_lock(&s->lock);
     for (int i = 0; n > 0 && i < r->plan->n_members; i++)
         if (missing[i])
@@ -103,37 +103,36 @@ static void tell_who_is_missing(struct ps_service *s, struct run *r, int64_t wai
     free(missing);
 }
 
-static void tell_present_run(struct ps_service *s, int64_t wait_ns)
+static void log_present_run(struct service *s, int64_t wait_ns)
 {
     int ended;
-    struct run *r = ps_service_run(s, &ended);
-    if (!r || (!ended && !ps_store_stopped(r->store)))
-        tell_who_is_missing(s, r, wait_ns);
+    struct run *r = service_run(s, &ended);
+    if (!r || (!ended && !handover_is_stopped(r->store)))
+        log_missing(s, r, wait_ns);
     run_unref(r);
 }
 
-void ps_service_pace(struct ps_service *s, struct ps_service_pace *out)
+void service_pace(struct service *s, struct service_pace *out)
 {
     int ended;
-    struct run *r = ps_service_run(s, &ended);
-    int64_t step = r && r->n_bytes > 0 ? ps_store_step(r->store) : -1;
+    struct run *r = service_run(s, &ended);
+    int64_t step = r && r->n_bytes > 0 ? store_step(r->store) : -1;
     pthread_mutex_lock(&s->lock);
     int64_t now_ns = clock_now_ns();
     if (ended) /* the next job starts its figures again */
-        s->pulse = (struct ps_pulse){.n = 0};
+        s->pulse = (struct pulse){.n = 0};
     else
-        ps_pulse_note(&s->pulse, r ? r->generation : 0, step, now_ns);
-    *out = (struct ps_service_pace){ps_pulse_rate(&s->pulse, now_ns),
-                                    ps_pulse_stood_ms(&s->pulse, now_ns),
-                                    ps_pulse_stands(&s->pulse, now_ns)};
+        pulse_note(&s->pulse, r ? r->generation : 0, step, now_ns);
+    *out = (struct service_pace){pulse_rate(&s->pulse, now_ns), pulse_stood_ms(&s->pulse, now_ns),
+                                 pulse_stands(&s->pulse, now_ns)};
     pthread_mutex_unlock(&s->lock);
     run_unref(r);
 }
 
-void *service_ticker_main(void *arg)
+void *wait_lines_main(void *arg)
 {
-    struct ps_service *s = arg;
-    struct ps_service_pace pace;
+    struct service *s = arg;
+    struct service_pace pace;
     int64_t ms = s->cfg.wait_line_ms > 0 ? s->cfg.wait_line_ms : 5000;
     int64_t line_ns = clock_deadline_ns(ms), look_ns = clock_deadline_ns(PULSE_LOOK_MS);
     pthread_mutex_lock(&s->lock);
@@ -145,9 +144,9 @@ void *service_ticker_main(void *arg)
         *(says ? &line_ns : &look_ns) = clock_deadline_ns(says ? ms : PULSE_LOOK_MS);
         pthread_mutex_unlock(&s->lock);
         if (says) {
-            tell_present_run(s, ms * 1000000);
+            log_present_run(s, ms * 1000000);
         } else {
-            ps_service_pace(s, &pace);
+            service_pace(s, &pace);
             if (pace.is_slow)
                 net_path_look(&s->path, 0);
         }

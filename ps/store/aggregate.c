@@ -6,7 +6,7 @@
 #include <float.h>
 #include <stdlib.h>
 
-enum status ps_aggregate_init(struct ps_aggregate *a, struct ps_pool *pool, int shelf)
+enum status aggregate_init(struct aggregate *a, struct ps_pool *pool, int shelf)
 {
     a->pool = pool;
     a->shelf = shelf;
@@ -17,21 +17,21 @@ enum status ps_aggregate_init(struct ps_aggregate *a, struct ps_pool *pool, int 
     a->terms = calloc((size_t)a->n_members, sizeof *a->terms);
     if ((a->sum || !sums) && a->parked && a->terms)
         return ST_OK;
-    ps_aggregate_free(a);
+    aggregate_free(a);
     return ST_NOMEM;
 }
 
-void ps_aggregate_free(struct ps_aggregate *a)
+void aggregate_free(struct aggregate *a)
 {
     for (int i = 0; a->parked && i < a->n_members; i++)
         buf_unref(a->parked[i].copy);
     free(a->parked);
     free(a->terms);
     free(a->sum);
-    *a = (struct ps_aggregate){0};
+    *a = (struct aggregate){0};
 }
 
-float ps_aggregate_limit(const struct ps_aggregate *a, float weight)
+float aggregate_limit(const struct aggregate *a, float weight)
 {
     double times = (double)weight * a->n_members;
     if (a->may_overflow || (a->n_members == 1 && weight == 1)) /* nothing is added or multiplied */
@@ -41,7 +41,7 @@ float ps_aggregate_limit(const struct ps_aggregate *a, float weight)
 
 enum { BLOCK = 2048 }; /* elements that are decoded at once, to stay in cache */
 
-struct run {
+struct addition {
     float *sum;
     float weight, limit;
     enum dtype dtype;
@@ -49,7 +49,7 @@ struct run {
     size_t bad;   /* the first element above the limit, at which it ended; SIZE_MAX: none */
 };
 
-static void add_floats(const struct run *r, size_t first, const void *src, size_t n)
+static void add_floats(const struct addition *r, size_t first, const void *src, size_t n)
 {
     if (r->is_first)
         vector_scale(r->sum + first, src, r->weight, n);
@@ -59,7 +59,7 @@ static void add_floats(const struct run *r, size_t first, const void *src, size_
 
 static void add_run(void *ctx, size_t first, const void *src, size_t n)
 {
-    struct run *r = ctx;
+    struct addition *r = ctx;
     float decoded[BLOCK];
     for (size_t at = 0; at < n && r->bad == SIZE_MAX; at += BLOCK) {
         size_t now = n - at < BLOCK ? n - at : BLOCK;
@@ -78,18 +78,18 @@ static void add_run(void *ctx, size_t first, const void *src, size_t n)
 
 /* Adds it to the sum. What overwrites an older sum is looked at as it is added; else all of it
  * before, as a sum cannot be taken apart again. SIZE_MAX, or the element above the limit. */
-static size_t add_next(struct ps_aggregate *a, const struct net_payload *payload, float weight,
+static size_t add_next(struct aggregate *a, const struct net_payload *payload, float weight,
                        int is_copy)
 {
-    struct run r = {a->sum,   weight,         ps_aggregate_limit(a, weight),
-                    a->dtype, a->weight == 0, SIZE_MAX};
+    struct addition r = {a->sum,   weight,         aggregate_limit(a, weight),
+                         a->dtype, a->weight == 0, SIZE_MAX};
     if (!r.is_first && !is_copy)
         r.bad = payload_first_above(payload, a->dtype, a->n, r.limit);
     payload_each_run(payload, a->dtype, a->n, dtype_block(a->dtype), add_run, &r);
     return r.bad;
 }
 
-static size_t take_next(struct ps_aggregate *a, const struct net_payload *payload, float weight,
+static size_t take_next(struct aggregate *a, const struct net_payload *payload, float weight,
                         int is_copy)
 {
     size_t bad = weight > 0 ? add_next(a, payload, weight, is_copy) : SIZE_MAX;
@@ -101,10 +101,10 @@ static size_t take_next(struct ps_aggregate *a, const struct net_payload *payloa
     return bad;
 }
 
-static void take_those_whose_turn_came(struct ps_aggregate *a)
+static void take_those_whose_turn_came(struct aggregate *a)
 {
     while (a->next < a->n_members && a->parked[a->next].copy) {
-        struct ps_parked *p = &a->parked[a->next];
+        struct aggregate_copy *p = &a->parked[a->next];
         struct net_span span = {p->copy->data, dtype_bytes(a->dtype, a->n)};
         struct net_payload payload = {&span, 0, span.n};
         take_next(a, &payload, p->weight, 1); /* it was looked at when it came */
@@ -114,20 +114,20 @@ static void take_those_whose_turn_came(struct ps_aggregate *a)
 }
 
 /* All are there: those that are not in the sum stay where they lie. */
-static void list_terms(struct ps_aggregate *a, int member, const struct net_payload *payload,
+static void list_terms(struct aggregate *a, int member, const struct net_payload *payload,
                        float weight)
 {
     a->n_terms = 0;
     a->arrived = -1;
     for (; a->next < a->n_members; a->next++) {
-        const struct ps_parked *p = &a->parked[a->next];
+        const struct aggregate_copy *p = &a->parked[a->next];
         struct ps_term *t = &a->terms[a->n_terms];
         t->weight = a->next == member ? weight : p->weight;
         a->weight += (double)t->weight;
         if (!(t->weight > 0))
             continue;
         if (a->next == member) {
-            t->limit = ps_aggregate_limit(a, weight);
+            t->limit = aggregate_limit(a, weight);
             t->payload = *payload;
             a->arrived = a->n_terms;
         } else {
@@ -139,17 +139,17 @@ static void list_terms(struct ps_aggregate *a, int member, const struct net_payl
 }
 
 /* Its turn is still to come. */
-static enum status park(struct ps_aggregate *a, int member, const struct net_payload *payload,
-                        float weight, size_t *bad)
+static enum status park_copy(struct aggregate *a, int member, const struct net_payload *payload,
+                             float weight, size_t *bad)
 {
-    struct ps_parked *p = &a->parked[member];
+    struct aggregate_copy *p = &a->parked[member];
     enum status st = ps_pool_take(a->pool, a->shelf, a->n * sizeof *a->sum, 0, &p->copy);
     if (st != ST_OK)
         return st;
     payload_copy(payload, p->copy->data);
     p->weight = weight;
     size_t n = weight > 0 ? a->n : 0;
-    size_t at = finite_first_above(a->dtype, p->copy->data, n, ps_aggregate_limit(a, weight));
+    size_t at = finite_first_above(a->dtype, p->copy->data, n, aggregate_limit(a, weight));
     if (at == n)
         return ST_OK;
     *bad = at;
@@ -158,8 +158,8 @@ static enum status park(struct ps_aggregate *a, int member, const struct net_pay
     return ST_INVALID;
 }
 
-enum status ps_aggregate_add(struct ps_aggregate *a, int member, const struct net_payload *payload,
-                             float weight, int64_t now_ns, size_t *bad)
+enum status aggregate_add(struct aggregate *a, int member, const struct net_payload *payload,
+                          float weight, int64_t now_ns, size_t *bad)
 {
     if (a->n_counted + 1 == a->n_members && !a->whole) {
         list_terms(a, member, payload, weight);
@@ -169,7 +169,7 @@ enum status ps_aggregate_add(struct ps_aggregate *a, int member, const struct ne
             return ST_INVALID;
         take_those_whose_turn_came(a);
     } else {
-        enum status st = park(a, member, payload, weight, bad);
+        enum status st = park_copy(a, member, payload, weight, bad);
         if (st != ST_OK)
             return st;
     }
@@ -178,23 +178,23 @@ enum status ps_aggregate_add(struct ps_aggregate *a, int member, const struct ne
     return ST_OK;
 }
 
-const float *ps_aggregate_sum(const struct ps_aggregate *a)
+const float *aggregate_sum(const struct aggregate *a)
 {
     return a->summed ? a->sum : NULL;
 }
 
-float ps_aggregate_scale(const struct ps_aggregate *a, double factor)
+float aggregate_scale(const struct aggregate *a, double factor)
 {
     return clip_scale(factor, a->weight);
 }
 
-double ps_aggregate_squares(const struct ps_aggregate *a)
+double aggregate_squares(const struct aggregate *a)
 {
-    const float *sum = ps_aggregate_sum(a);
+    const float *sum = aggregate_sum(a);
     return sum ? vector_sum_squares(sum, 1, a->n) / a->weight / a->weight : 0;
 }
 
-void ps_aggregate_reset(struct ps_aggregate *a)
+void aggregate_reset(struct aggregate *a)
 {
     for (int i = 0; i < a->n_members; i++) {
         buf_unref(a->parked[i].copy);

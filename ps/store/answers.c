@@ -9,7 +9,7 @@
 
 enum { ANSWER_BATCH = 64 };
 
-void chunk_state_refuse(struct ps_answer *answer, const char *fmt, ...)
+void answer_refuse(struct store_answer *answer, const char *fmt, ...)
 {
     va_list ap;
     va_start(ap, fmt);
@@ -21,10 +21,10 @@ void chunk_state_refuse(struct ps_answer *answer, const char *fmt, ...)
 
 /* Versions are summed up as they are made; those from before the first member that needs it, here.
  */
-void chunk_state_give(const struct ps_store *s, struct chunk_state *c, int64_t number,
-                      enum dtype dtype, struct ps_answer *answer)
+void answer_set_version(const struct store *s, struct chunk_state *c, int64_t number,
+                        enum dtype dtype, struct store_answer *answer)
 {
-    struct ps_version *v = number == c->version ? &c->present : &c->previous;
+    struct chunk_version *v = number == c->version ? &c->present : &c->previous;
     int whole = dtype != v->dtype || !v->wire;
     struct buf *payload = whole ? v->value : v->wire;
     answer->step = (uint64_t)number;
@@ -43,12 +43,12 @@ void chunk_state_give(const struct ps_store *s, struct chunk_state *c, int64_t n
     answer->crc32c = v->crc32c;
 }
 
-int chunk_state_is_kept(const struct chunk_state *c, int64_t step, int64_t number)
+int answer_is_unchanged(const struct chunk_state *c, int64_t step, int64_t number)
 {
     return c->present.kept && number == c->version && number == step + 1;
 }
 
-void chunk_state_give_nothing(const struct ps_store *s, int64_t number, struct ps_answer *answer)
+void answer_set_unchanged(const struct store *s, int64_t number, struct store_answer *answer)
 {
     answer->step = (uint64_t)number;
     answer->payload = buf_ref(s->nothing);
@@ -56,14 +56,14 @@ void chunk_state_give_nothing(const struct ps_store *s, int64_t number, struct p
     answer->crc32c = 0;
 }
 
-enum dtype chunk_state_answers_in(const struct chunk_state *c, int64_t step, int64_t number)
+enum dtype answer_dtype(const struct chunk_state *c, int64_t step, int64_t number)
 {
     int changes =
         dtype_block(c->version_dtype) > 1; /* from the version before, which it must have */
     return changes && number != step + 1 ? DTYPE_F32 : c->version_dtype;
 }
 
-static int64_t lowest_clock(const struct ps_store *s, const struct chunk_state *c)
+static int64_t lowest_clock(const struct store *s, const struct chunk_state *c)
 {
     int64_t lowest = INT64_MAX;
     for (int m = 0; m < s->n_members; m++)
@@ -75,7 +75,7 @@ static int64_t lowest_clock(const struct ps_store *s, const struct chunk_state *
 
 /* How far a member's clock may be for its answers to go out; where it does not matter there is no
  * limit. */
-static int64_t clock_limit(const struct ps_store *s, const struct chunk_state *c)
+static int64_t clock_limit(const struct store *s, const struct chunk_state *c)
 {
     if (s->mode != CONSISTENCY_SSP || c->version >= s->job.train_steps)
         return INT64_MAX;
@@ -83,14 +83,13 @@ static int64_t clock_limit(const struct ps_store *s, const struct chunk_state *c
 }
 
 /* 1: the member's push is counted, but its answer has to wait for slower members. */
-static int is_ahead(const struct ps_store *s, const struct chunk_state *c, int member,
-                    int64_t limit)
+static int is_ahead(const struct store *s, const struct chunk_state *c, int member, int64_t limit)
 {
     return c->waiters[member].clock > limit && !atomic_load(&s->left[member]);
 }
 
 /* In lockstep: this version and those above it are not sent in answer to pushes yet. */
-static int64_t withheld_from(const struct ps_store *s)
+static int64_t withheld_from(const struct store *s)
 {
     int last = s->lockstep && atomic_load_explicit(&s->hold_last, memory_order_relaxed);
     return last ? s->job.train_steps : INT64_MAX;
@@ -99,14 +98,14 @@ static int64_t withheld_from(const struct ps_store *s)
 /* Where chunks go each at its own pace, pushes are answered all along, or others would not come to
  * their end. There whoever has all steps asks for the last version by its number; in lockstep one
  * that comes late, as it begins. */
-int chunk_state_keeps_last(const struct ps_store *s, int64_t number)
+int answer_withholds_last(const struct store *s, int64_t number)
 {
     return number >= s->job.train_steps &&
            atomic_load_explicit(&s->hold_last, memory_order_relaxed);
 }
 
 /* The present version goes out to the member. What is averaged has no gradient to compensate. */
-static void note_sent(const struct ps_store *s, struct chunk_state *c, int member)
+static void note_sent(const struct store *s, struct chunk_state *c, int member)
 {
     struct waiter *w = &c->waiters[member];
     if (s->job.delay_compensation <= 0 || c->param->rule == PARAM_AVERAGE)
@@ -116,7 +115,7 @@ static void note_sent(const struct ps_store *s, struct chunk_state *c, int membe
     w->base_version = c->version;
 }
 
-void chunk_state_wait(struct chunk_state *c, const struct arrival *a)
+void answer_defer(struct chunk_state *c, const struct arrival *a)
 {
     struct waiter *w = &c->waiters[a->head->member];
     int64_t step = (int64_t)a->piece->step;
@@ -129,36 +128,36 @@ void chunk_state_wait(struct chunk_state *c, const struct arrival *a)
 }
 
 /* Holds an answer back that carries a version which is not sent yet: it goes out later. */
-static void withhold(const struct ps_store *s, struct chunk_state *c, const struct arrival *a,
-                     struct ps_answer *answer)
+static void withhold_answer(const struct store *s, struct chunk_state *c, const struct arrival *a,
+                            struct store_answer *answer)
 {
     struct waiter *w = &c->waiters[a->head->member];
     if (!answer->payload || (int64_t)answer->step < withheld_from(s))
         return;
-    chunk_state_wait(c, a);
+    answer_defer(c, a);
     w->push_step = (int64_t)answer->step - 1;
     w->push_kind = answer->kind;
     buf_unref(answer->payload);
-    *answer = (struct ps_answer){.kind = PIECE_NONE, .chunk = answer->chunk};
+    *answer = (struct store_answer){.kind = PIECE_NONE, .chunk = answer->chunk};
 }
 
 /* 1: the version that the push made is its answer, and goes out once the lock is released. */
-static int is_answered_next(const struct ps_store *s, const struct chunk_state *c, int member,
+static int is_answered_next(const struct store *s, const struct chunk_state *c, int member,
                             int new_version)
 {
     return new_version && c->version < withheld_from(s) &&
            !is_ahead(s, c, member, clock_limit(s, c));
 }
 
-void chunk_state_answer(struct ps_store *s, struct chunk_state *c, const struct arrival *a,
-                        int new_version, struct ps_answer *answer)
+void answer_piece(struct store *s, struct chunk_state *c, const struct arrival *a, int new_version,
+                  struct store_answer *answer)
 {
     int member = (int)a->head->member, push = a->piece->kind == PIECE_PUSH;
     if (push)
-        withhold(s, c, a, answer);
+        withhold_answer(s, c, a, answer);
     if (answer->payload) {
         note_sent(s, c, member);
-        answer->samples = chunk_state_samples(s, c, member);
+        answer->samples = answer_samples(s, c, member);
     }
     if (answer->kind != PIECE_NONE)
         return;
@@ -172,7 +171,7 @@ void chunk_state_answer(struct ps_store *s, struct chunk_state *c, const struct 
     }
 }
 
-uint64_t chunk_state_samples(const struct ps_store *s, const struct chunk_state *c, int member)
+uint64_t answer_samples(const struct store *s, const struct chunk_state *c, int member)
 {
     return s->samples && c->chunk == 0 ? 1 + ps_samples_in_hand(s->samples, member) : 0;
 }
@@ -186,20 +185,20 @@ struct target {
     enum { GIVE_WIRE, GIVE_WHOLE, GIVE_KEPT, GIVE_NOTHING, N_GIVES } give;
 };
 
-static int gives(const struct chunk_state *c, enum dtype wanted)
+static int gives_dtype(const struct chunk_state *c, enum dtype wanted)
 {
     return wanted != c->present.dtype || !c->present.wire ? GIVE_WHOLE : GIVE_WIRE;
 }
 
 static int gives_pusher(const struct chunk_state *c, int64_t step)
 {
-    if (chunk_state_is_kept(c, step, c->version))
+    if (answer_is_unchanged(c, step, c->version))
         return GIVE_KEPT;
-    return gives(c, chunk_state_answers_in(c, step, c->version));
+    return gives_dtype(c, answer_dtype(c, step, c->version));
 }
 
 /* Notes who is owed an answer, from member *from on. Under the chunk's lock. */
-static int collect_owed(struct ps_store *s, struct chunk_state *c, int *from, struct target *t)
+static int collect_owed(struct store *s, struct chunk_state *c, int *from, struct target *t)
 {
     int n = 0, stopped = c->is_stopped;
     int64_t limit = clock_limit(s, c);
@@ -216,16 +215,16 @@ static int collect_owed(struct ps_store *s, struct chunk_state *c, int *from, st
             w->pusher = 0;
         }
         if (w->puller &&
-            (stopped || (w->pull_step <= c->version && !chunk_state_keeps_last(s, w->pull_step)))) {
+            (stopped || (w->pull_step <= c->version && !answer_withholds_last(s, w->pull_step)))) {
             t[n++] = (struct target){.incarnation = w->puller,
                                      .from = w->pull_from,
                                      .kind = PIECE_VERSION,
-                                     .give = gives(c, w->pull_dtype)};
+                                     .give = gives_dtype(c, w->pull_dtype)};
             w->puller = 0;
         }
         for (int i = before; i < n; i++) {
             t[i].member = *from;
-            t[i].samples = stopped ? 0 : chunk_state_samples(s, c, *from);
+            t[i].samples = stopped ? 0 : answer_samples(s, c, *from);
             t[i].kind = stopped ? PIECE_REBASE : t[i].kind;
             t[i].give = stopped ? GIVE_NOTHING : t[i].give;
         }
@@ -236,29 +235,29 @@ static int collect_owed(struct ps_store *s, struct chunk_state *c, int *from, st
 }
 
 /* What the target's answer carries, once for all that are given the same. */
-static void give_target(const struct ps_store *s, struct chunk_state *c, const struct target *t,
-                        struct ps_answer *answer)
+static void answer_target(const struct store *s, struct chunk_state *c, const struct target *t,
+                          struct store_answer *answer)
 {
     if (t->give == GIVE_NOTHING || answer->payload)
         return;
     if (t->give == GIVE_KEPT)
-        chunk_state_give_nothing(s, c->version, answer);
+        answer_set_unchanged(s, c->version, answer);
     else
-        chunk_state_give(s, c, c->version, t->give == GIVE_WHOLE ? DTYPE_F32 : c->present.dtype,
-                         answer);
+        answer_set_version(s, c, c->version, t->give == GIVE_WHOLE ? DTYPE_F32 : c->present.dtype,
+                           answer);
 }
 
-void chunk_state_answer_owed(struct ps_store *s, struct chunk_state *c)
+void answer_owed(struct store *s, struct chunk_state *c)
 {
     struct target t[ANSWER_BATCH];
     for (int from = 0; from < s->n_members;) {
-        struct ps_answer a[N_GIVES];
+        struct store_answer a[N_GIVES];
         for (int i = 0; i < N_GIVES; i++)
-            a[i] = (struct ps_answer){.chunk = (uint32_t)c->chunk};
+            a[i] = (struct store_answer){.chunk = (uint32_t)c->chunk};
         pthread_mutex_lock(&c->lock);
         int n = collect_owed(s, c, &from, t);
         for (int i = 0; i < n; i++)
-            give_target(s, c, &t[i], &a[t[i].give]);
+            answer_target(s, c, &t[i], &a[t[i].give]);
         pthread_mutex_unlock(&c->lock);
         for (int i = 0; i < n; i++) {
             const struct net_frame_head head = {s->cfg.generation, (uint32_t)t[i].member,
@@ -272,7 +271,7 @@ void chunk_state_answer_owed(struct ps_store *s, struct chunk_state *c)
     }
 }
 
-static int waits_since(const struct ps_store *s, const struct chunk_state *c, int64_t since_ns)
+static int waits_since(const struct store *s, const struct chunk_state *c, int64_t since_ns)
 {
     if (s->mode != CONSISTENCY_SSP)
         return c->sum.n_counted > 0 && !c->pending && c->sum.since_ns < since_ns;
@@ -285,8 +284,8 @@ static int waits_since(const struct ps_store *s, const struct chunk_state *c, in
     return 0;
 }
 
-int chunk_state_missing(const struct ps_store *s, const struct chunk_state *c, int64_t since_ns,
-                        int *missing)
+int answer_missing(const struct store *s, const struct chunk_state *c, int64_t since_ns,
+                   int *missing)
 {
     int ssp = s->mode == CONSISTENCY_SSP;
     if (!waits_since(s, c, since_ns))

@@ -26,11 +26,11 @@
 #include <stdatomic.h>
 #include <stdbool.h>
 
-enum pending {
-    PENDING_NONE,
-    PENDING_NORM,  /* it has its sum, of which `squares` is the chunk's part of the norm, and the
-                      buffers of the next version */
-    PENDING_OUTER, /* the next version is computed, and waits for ps_store_adopt */
+enum chunk_pending {
+    CHUNK_PENDING_NONE,
+    CHUNK_PENDING_NORM,  /* it has its sum, of which `squares` is the chunk's part of the norm, and
+                      the  buffers of the next version */
+    CHUNK_PENDING_OUTER, /* the next version is computed, and waits for outer_adopt */
 };
 
 struct chunk_state {
@@ -44,29 +44,29 @@ struct chunk_state {
     int64_t version;      /* the present one's number; -1 before the first */
     /* Slots: n_slots * n floats; whoever holds a reference besides keeps them as they are. The
      * previous version has its slots in lockstep alone. */
-    struct ps_version present, previous;
+    struct chunk_version present, previous;
     bool is_stopped; /* no further version is made */
-    struct ps_aggregate sum;
+    struct aggregate sum;
     /* Between the last contribution and the version; the previous one is over. */
-    enum pending pending;
+    enum chunk_pending pending;
     double squares;
-    struct ps_version next;
-    struct waiter *waiters;       /* n_members */
-    int64_t arrived_ns;           /* when the last contribution came */
-    struct ps_late late;          /* sync, backup: whom the last version waited for */
-    int diverged;                 /* the present version is not finite */
-    size_t not_finite;            /* from this element on, to be said; SIZE_MAX: nothing is */
-    struct ps_snapshot *snapshot; /* that waits for one of the next versions; NULL: none */
+    struct chunk_version next;
+    struct waiter *waiters;    /* n_members */
+    int64_t arrived_ns;        /* when the last contribution came */
+    struct late_step late;     /* sync, backup: whom the last version waited for */
+    int diverged;              /* the present version is not finite */
+    size_t not_finite;         /* from this element on, to be said; SIZE_MAX: nothing is */
+    struct snapshot *snapshot; /* that waits for one of the next versions; NULL: none */
 };
 
-struct ps_store {
-    struct ps_store_config cfg;
+struct store {
+    struct store_config cfg;
     struct net_job job; /* its n_workers is not used: members come and go */
     enum consistency_mode mode;
     int n_members, lockstep;
     struct ps_pool *pool;
     struct segment *segment; /* versions as they are sent, for members on this host; NULL: none */
-    struct ps_stragglers *stragglers;
+    struct stragglers *stragglers;
     struct ps_norm *norm;       /* of each step; NULL: gradients are not clipped by it here */
     struct ps_samples *samples; /* guarded by the lock of the model's first chunk; NULL: that is not
                                    here, or members know by themselves what they read */
@@ -83,7 +83,7 @@ struct ps_store {
     _Atomic int n_restarts;        /* members that came again without having left */
 };
 
-/* A piece that passed validation. Borrowed for the call of ps_store_piece. */
+/* A piece that passed validation. Borrowed for the call of store_piece. */
 struct arrival {
     const struct net_frame_head *head;
     const struct net_piece *piece;
@@ -92,43 +92,43 @@ struct arrival {
 };
 
 /* store.c: releases all buffers that the chunk holds. */
-void chunk_state_empty(const struct ps_store *s, struct chunk_state *c);
+void store_empty_chunk(const struct store *s, struct chunk_state *c);
 
 /* clip.c; takes locks itself: the chunk waits since now for the norm of `step`, to which it adds
  * `squares`. */
-void chunk_state_add_squares(struct ps_store *s, int chunk, int64_t step, double squares);
+void clip_add_squares(struct store *s, int chunk, int64_t step, double squares);
 
 /* answers.c: an answer that says why a piece is refused. */
-void chunk_state_refuse(struct ps_answer *answer, const char *fmt, ...)
+void answer_refuse(struct store_answer *answer, const char *fmt, ...)
     __attribute__((format(printf, 2, 3)));
 /* An answer that carries version `number`, one of those kept; dtype: as members are sent versions,
  * or fp32 for those that want the whole value, which the first version has alone where what changed
  * is sent. */
-void chunk_state_give(const struct ps_store *s, struct chunk_state *c, int64_t number,
-                      enum dtype dtype, struct ps_answer *answer);
+void answer_set_version(const struct store *s, struct chunk_state *c, int64_t number,
+                        enum dtype dtype, struct store_answer *answer);
 /* 1: version `number`, the present one, has nothing new for the sender of a push on `step`. */
-int chunk_state_is_kept(const struct chunk_state *c, int64_t step, int64_t number);
+int answer_is_unchanged(const struct chunk_state *c, int64_t step, int64_t number);
 /* An answer that carries that. */
-void chunk_state_give_nothing(const struct ps_store *s, int64_t number, struct ps_answer *answer);
+void answer_set_unchanged(const struct store *s, int64_t number, struct store_answer *answer);
 /* As what the sender of a push on version `step` is to be sent version `number`. */
-enum dtype chunk_state_answers_in(const struct chunk_state *c, int64_t step, int64_t number);
+enum dtype answer_dtype(const struct chunk_state *c, int64_t step, int64_t number);
 /* The push's sender waits: it is answered when there is something to say. */
-void chunk_state_wait(struct chunk_state *c, const struct arrival *a);
+void answer_defer(struct chunk_state *c, const struct arrival *a);
 /* What goes back at once for the piece that was applied, given what it is answered in itself. */
-void chunk_state_answer(struct ps_store *s, struct chunk_state *c, const struct arrival *a,
-                        int new_version, struct ps_answer *answer);
+void answer_piece(struct store *s, struct chunk_state *c, const struct arrival *a, int new_version,
+                  struct store_answer *answer);
 /* Answers everyone who is owed something at this chunk. Takes the lock itself. */
-void chunk_state_answer_owed(struct ps_store *s, struct chunk_state *c);
+void answer_owed(struct store *s, struct chunk_state *c);
 /* 1: a pull of version `number` has to wait, as the last version is held back. */
-int chunk_state_keeps_last(const struct ps_store *s, int64_t number);
+int answer_withholds_last(const struct store *s, int64_t number);
 /* 1 if somebody has waited since before since_ns; then adds 1 to missing[m] of those waited for. */
-int chunk_state_missing(const struct ps_store *s, const struct chunk_state *c, int64_t since_ns,
-                        int *missing);
+int answer_missing(const struct store *s, const struct chunk_state *c, int64_t since_ns,
+                   int *missing);
 
 /* What an answer for the chunk says of the member's samples. */
-uint64_t chunk_state_samples(const struct ps_store *s, const struct chunk_state *c, int member);
+uint64_t answer_samples(const struct store *s, const struct chunk_state *c, int member);
 
 /* snapshot.c: the chunk, which has a snapshot that waits, has a new version. */
-void chunk_state_snapshot(struct chunk_state *c);
+void snapshot_chunk_changed(struct chunk_state *c);
 
 #endif

@@ -11,7 +11,7 @@
 #include <inttypes.h>
 #include <stdio.h>
 
-static void finish_all(struct ps_store *s, int64_t step)
+static void finish_all(struct store *s, int64_t step)
 {
     double squares = ps_norm_squares(s->norm, step);
     double factor = clip_factor(squares, s->job.optim.clip_norm);
@@ -23,17 +23,17 @@ static void finish_all(struct ps_store *s, int64_t step)
     for (int i = 0; i < s->n_owned; i++) {
         struct chunk_state *c = &s->owned[i];
         pthread_mutex_lock(&c->lock);
-        int made = chunk_state_finish(s, c, step, factor);
+        int made = version_finish(s, c, step, factor);
         size_t not_finite = diverged_take(c);
         pthread_mutex_unlock(&c->lock);
-        diverged_say(s, c, not_finite, step);
+        diverged_log(s, c, not_finite, step);
         if (made)
-            chunk_state_answer_owed(s, c);
+            answer_owed(s, c);
     }
 }
 
 /* Others are told before this server does its own work. */
-static void act(struct ps_store *s, int64_t step, int news)
+static void act(struct store *s, int64_t step, int news)
 {
     int n = 0;
     if ((news & NORM_OWN) && s->cfg.squares) {
@@ -44,22 +44,22 @@ static void act(struct ps_store *s, int64_t step, int news)
         finish_all(s, step);
 }
 
-void chunk_state_add_squares(struct ps_store *s, int chunk, int64_t step, double squares)
+void clip_add_squares(struct store *s, int chunk, int64_t step, double squares)
 {
     int news;
     ps_norm_put(s->norm, step, chunk, squares, &news);
     act(s, step, news);
 }
 
-enum squares_answer ps_store_squares(struct ps_store *s, const struct net_squares *from,
-                                     char why[CONTROL_TEXT_BYTES])
+enum squares_answer clip_receive_squares(struct store *s, const struct net_squares *from,
+                                         char why[CONTROL_TEXT_BYTES])
 {
     int news;
     if (!s->norm) {
         snprintf(why, CONTROL_TEXT_BYTES, "this job's servers do not clip by the norm");
         return SQUARES_REFUSED;
     }
-    int64_t lowest = ps_store_step(s);
+    int64_t lowest = store_step(s);
     if (from->step < lowest)
         return SQUARES_TAKEN;
     if (from->step > lowest + 1) {

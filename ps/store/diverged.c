@@ -3,7 +3,7 @@
 #include "base/log.h"
 #include <inttypes.h>
 
-const struct net_param *diverged_param_at(const struct ps_store *s, const struct chunk_state *c,
+const struct net_param *diverged_param_at(const struct store *s, const struct chunk_state *c,
                                           size_t element)
 {
     const struct chunks *chunks = s->cfg.chunks;
@@ -28,8 +28,7 @@ size_t diverged_take(struct chunk_state *c)
     return not_finite;
 }
 
-void diverged_say(const struct ps_store *s, const struct chunk_state *c, size_t element,
-                  int64_t step)
+void diverged_log(const struct store *s, const struct chunk_state *c, size_t element, int64_t step)
 {
     if (element != SIZE_MAX)
         LOG_FEW("step %" PRId64 ": the update leaves parameter '%.60s' not finite, though each "

@@ -6,14 +6,13 @@
 #include "ps/store/chunk_state.h"
 
 /* The parameter that has the chunk's element. Any thread. */
-const struct net_param *diverged_param_at(const struct ps_store *s, const struct chunk_state *c,
+const struct net_param *diverged_param_at(const struct store *s, const struct chunk_state *c,
                                           size_t element);
 /* The present version is not finite from this element on; SIZE_MAX: it is. Under the lock. */
 void diverged_note(struct chunk_state *c, size_t element);
 /* What is to be said, which is left to the caller; SIZE_MAX: nothing. Under the lock. */
 size_t diverged_take(struct chunk_state *c);
 /* Says it of the update of this step; not under the lock. */
-void diverged_say(const struct ps_store *s, const struct chunk_state *c, size_t element,
-                  int64_t step);
+void diverged_log(const struct store *s, const struct chunk_state *c, size_t element, int64_t step);
 
 #endif

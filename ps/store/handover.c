@@ -11,44 +11,44 @@
 #include <string.h>
 
 /* Two threads may stop a store at once: each of them finds all chunks stopped when it returns. */
-void ps_store_stop(struct ps_store *s)
+void handover_stop(struct store *s)
 {
     for (int i = 0; i < s->n_owned; i++) {
         struct chunk_state *c = &s->owned[i];
         pthread_mutex_lock(&c->lock);
         c->is_stopped = true;
         pthread_mutex_unlock(&c->lock);
-        chunk_state_answer_owed(s, c);
+        answer_owed(s, c);
     }
     if (!atomic_exchange(&s->is_stopped, true) && s->cfg.stopped)
         s->cfg.stopped(s->cfg.ctx);
 }
 
-int ps_store_stopped(const struct ps_store *s)
+int handover_is_stopped(const struct store *s)
 {
     return atomic_load(&s->is_stopped);
 }
 
-void ps_store_hold_last(struct ps_store *s, int on)
+void handover_hold_last(struct store *s, int on)
 {
     atomic_store(&s->hold_last, on);
     for (int i = 0; i < s->n_owned && !on; i++)
-        chunk_state_answer_owed(s, &s->owned[i]);
+        answer_owed(s, &s->owned[i]);
 }
 
-void ps_store_empty(struct ps_store *s)
+void handover_empty(struct store *s)
 {
     for (int i = 0; i < s->n_owned; i++) {
         struct chunk_state *c = &s->owned[i];
         pthread_mutex_lock(&c->lock);
-        chunk_state_empty(s, c);
+        store_empty_chunk(s, c);
         pthread_mutex_unlock(&c->lock);
     }
     ps_pool_destroy(s->pool); /* stopped chunks take nothing from it */
     s->pool = NULL;
 }
 
-static enum status take_samples(const struct ps_store *s, struct ps_taken *out)
+static enum status take_samples(const struct store *s, struct handover_chunk *out)
 {
     if (!s->samples)
         return ST_OK;
@@ -59,21 +59,21 @@ static enum status take_samples(const struct ps_store *s, struct ps_taken *out)
     return ST_OK;
 }
 
-enum status ps_store_set_samples(struct ps_store *s, const uint64_t *list, size_t n)
+enum status handover_set_samples(struct store *s, const uint64_t *list, size_t n)
 {
     return s->samples && n > 0 ? ps_samples_set(s->samples, list, n) : ST_OK;
 }
 
-enum status ps_store_take(struct ps_store *s, int chunk, int64_t step, struct ps_taken *out)
+enum status handover_take(struct store *s, int chunk, int64_t step, struct handover_chunk *out)
 {
     if (chunk < 0 || chunk >= s->cfg.chunks->n_chunks || s->shelf_of[chunk] < 0)
         return ST_NOT_FOUND;
     struct chunk_state *c = &s->owned[s->shelf_of[chunk]];
-    struct ps_taken t = {.version = -1};
+    struct handover_chunk t = {.version = -1};
     enum status st = ST_RANGE;
     pthread_mutex_lock(&c->lock);
     int64_t number = s->lockstep && step >= 0 ? step : c->version;
-    const struct ps_version *v = chunk_state_kept(c, number);
+    const struct chunk_version *v = version_find(c, number);
     if (v)
         st = chunk == 0 ? take_samples(s, &t) : ST_OK;
     if (st == ST_OK) {
@@ -86,74 +86,74 @@ enum status ps_store_take(struct ps_store *s, int chunk, int64_t step, struct ps
     return st;
 }
 
-void ps_taken_drop(struct ps_taken *t)
+void handover_drop(struct handover_chunk *t)
 {
     buf_unref(t->value);
     buf_unref(t->slots);
     free(t->samples);
-    *t = (struct ps_taken){.version = -1};
+    *t = (struct handover_chunk){.version = -1};
 }
 
 /* The chunk's first version, whatever it had before. */
-static void set_first(struct chunk_state *c, struct ps_version *v, int64_t version)
+static void set_first(struct chunk_state *c, struct chunk_version *v, int64_t version)
 {
     pthread_mutex_lock(&c->lock);
-    ps_version_drop(&c->present);
+    chunk_version_drop(&c->present);
     c->present = *v;
     c->version = version;
     pthread_mutex_unlock(&c->lock);
 }
 
 /* What lies in a segment stays out: members here have another one open. */
-static enum status adopt_value(struct ps_store *s, struct chunk_state *c, struct buf *value,
-                               struct ps_version *v)
+static enum status adopt_value(struct store *s, struct chunk_state *c, struct buf *value,
+                               struct chunk_version *v)
 {
     enum dtype dtype = c->version_dtype;
     enum status st = ST_OK;
     if (value->shared) {
-        st = chunk_state_take_version(s, c, v);
+        st = version_reserve(s, c, v);
         if (st == ST_OK)
             memcpy(v->value->data, value->data, value->bytes);
         return st;
     }
-    *v = (struct ps_version){.value = buf_ref(value), .dtype = dtype};
+    *v = (struct chunk_version){.value = buf_ref(value), .dtype = dtype};
     if (dtype == DTYPE_F32)
         v->wire = buf_ref(value);
     else
         st = ps_pool_take(s->pool, s->n_owned + c->shelf, dtype_bytes(dtype, c->n), 1, &v->wire);
     if (st != ST_OK)
-        ps_version_drop(v);
+        chunk_version_drop(v);
     return st;
 }
 
-enum status ps_store_give(struct ps_store *s, int chunk, const struct ps_taken *t)
+enum status handover_give(struct store *s, int chunk, const struct handover_chunk *t)
 {
-    struct ps_version v;
+    struct chunk_version v;
     struct chunk_state *c = &s->owned[s->shelf_of[chunk]];
     enum status st = ST_OK;
     if (chunk == 0)
-        st = ps_store_set_samples(s, t->samples, t->n_samples);
+        st = handover_set_samples(s, t->samples, t->n_samples);
     if (st == ST_OK)
         st = adopt_value(s, c, t->value, &v);
     if (st != ST_OK)
         return st;
-    chunk_state_encode(c, &v);
+    version_encode(c, &v);
     v.slots = t->slots ? buf_ref(t->slots) : NULL;
     set_first(c, &v, t->version);
     return ST_OK;
 }
 
-enum status ps_store_copy(struct ps_store *s, int chunk, const struct ps_copied *from)
+enum status handover_copy(struct store *s, int chunk, const struct handover_copied *from)
 {
-    struct ps_version v;
+    struct chunk_version v;
     struct chunk_state *c = &s->owned[s->shelf_of[chunk]];
     if (from->n_value != c->n || from->n_slots != c->n * c->n_slots || from->version < 0)
         return ST_PROTOCOL;
     enum status st = ST_OK;
     if (chunk == 0)
-        st = ps_store_set_samples(s, from->samples, from->n_samples);
+        st = handover_set_samples(s, from->samples, from->n_samples);
     if (st == ST_OK)
-        st = chunk_state_take_version(s, c, &v);
+        st = version_reserve(s, c, &v);
     if (st != ST_OK)
         return st;
     memcpy(v.value->data, from->value, c->n * sizeof(float));
@@ -161,12 +161,12 @@ enum status ps_store_copy(struct ps_store *s, int chunk, const struct ps_copied 
         memcpy(c->present.slots->data, from->slots, from->n_slots * sizeof(float));
         v.slots = buf_ref(c->present.slots);
     }
-    chunk_state_encode(c, &v);
+    version_encode(c, &v);
     set_first(c, &v, from->version);
     return ST_OK;
 }
 
-enum status ps_store_load(struct ps_store *s,
+enum status handover_load(struct store *s,
                           enum status (*load)(void *ctx, int chunk, float *value, float *slots,
                                               int64_t *version),
                           void *ctx)
@@ -174,16 +174,16 @@ enum status ps_store_load(struct ps_store *s,
     enum status st = ST_OK;
     for (int i = 0; i < s->n_owned && st == ST_OK; i++) {
         struct chunk_state *c = &s->owned[i];
-        struct ps_version v;
+        struct chunk_version v;
         int64_t version;
-        TRY(chunk_state_take_version(s, c, &v));
+        TRY(version_reserve(s, c, &v));
         v.slots = c->present.slots ? buf_ref(c->present.slots) : NULL;
         st = load(ctx, c->chunk, v.value->data, v.slots ? v.slots->data : NULL, &version);
         if (st == ST_OK) {
-            chunk_state_encode(c, &v);
+            version_encode(c, &v);
             set_first(c, &v, version);
         } else {
-            ps_version_drop(&v);
+            chunk_version_drop(&v);
         }
     }
 done:

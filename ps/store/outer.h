@@ -12,13 +12,13 @@
 #include "net/wire/frame.h"
 #include "ps/store/store.h"
 
-struct ps_outer {
-    /* 1: this version, of a job of train_steps, waits for ps_store_adopt. */
+struct outer_hooks {
+    /* 1: this version, of a job of train_steps, waits for outer_adopt. */
     int (*waits)(void *ctx, int64_t version, int64_t train_steps);
     /* The value of a version that was computed; of one that waits, as it is so far, and will be
      * changed in place. A reference is the callee's to take. */
     void (*made)(void *ctx, int chunk, int64_t version, int waits, struct buf *value);
-    /* A member's first value of a chunk, finite; it becomes one by ps_store_first. */
+    /* A member's first value of a chunk, finite; it becomes one by outer_set_first. */
     void (*first)(void *ctx, int chunk, const struct net_payload *value);
     /* The version at which the optimizer's slots were zero: 0, or of a region that came late. */
     int64_t (*slots_since)(void *ctx);
@@ -27,17 +27,17 @@ struct ps_outer {
 
 /* The chunk's first version, with this number, and whoever waits for one is answered; nothing if it
  * has one. value: its n_elems floats. */
-enum status ps_store_first(struct ps_store *s, int chunk, int64_t version, const float *value);
+enum status outer_set_first(struct store *s, int chunk, int64_t version, const float *value);
 
 /* How the chunk's version that waits is made. `from` NULL: its value becomes `to`; else what was
  * computed plus to less from; both NULL: as it was computed. mixed: with to and from: `mix` of what
  * was computed, and the rest of `to`. */
-struct ps_adoption {
+struct outer_adoption {
     const float *to, *from;
     int mixed;
     float mix; /* 0 to 1 */
 };
 /* Makes it; 0: the chunk does not wait with this version. */
-int ps_store_adopt(struct ps_store *s, int chunk, int64_t version, const struct ps_adoption *how);
+int outer_adopt(struct store *s, int chunk, int64_t version, const struct outer_adoption *how);
 
 #endif

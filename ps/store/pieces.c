@@ -13,25 +13,25 @@
 #include <math.h>
 
 /* 1 if the member may speak; else *answer says why not. */
-static int check_sender(struct ps_store *s, const struct net_frame_head *head,
-                        struct ps_answer *answer)
+static int check_sender(struct store *s, const struct net_frame_head *head,
+                        struct store_answer *answer)
 {
     if (head->generation != s->cfg.generation) {
         answer->kind = PIECE_REBASE;
         return 0;
     }
     if (head->member >= (uint32_t)s->n_members) {
-        chunk_state_refuse(answer, "member %" PRIu32 " is not below the %d that there are",
-                           head->member, s->n_members);
+        answer_refuse(answer, "member %" PRIu32 " is not below the %d that there are", head->member,
+                      s->n_members);
         return 0;
     }
     uint64_t known = atomic_load(&s->incarnation[head->member]);
     if (known == 0) {
-        chunk_state_refuse(answer, "member %" PRIu32 " has not joined", head->member);
+        answer_refuse(answer, "member %" PRIu32 " has not joined", head->member);
         return 0;
     }
     if (head->incarnation != known) {
-        chunk_state_refuse(answer, "another process has joined as this worker");
+        answer_refuse(answer, "another process has joined as this worker");
         answer->replaced = 1;
         return 0;
     }
@@ -39,7 +39,7 @@ static int check_sender(struct ps_store *s, const struct net_frame_head *head,
 }
 
 /* What the piece's payload has to be in. */
-static enum dtype wanted_dtype(const struct ps_store *s, const struct chunk_state *c,
+static enum dtype wanted_dtype(const struct store *s, const struct chunk_state *c,
                                const struct net_piece *piece)
 {
     if (piece->kind == PIECE_PUSH)
@@ -56,60 +56,59 @@ static const char *what_is_wrong(const struct net_payload *p, enum dtype dtype, 
 }
 
 /* Names whose it is and the parameter. By the worker's index, as its own flags have it. */
-static void refuse_not_finite(const struct ps_store *s, const struct chunk_state *c,
-                              const struct arrival *a, size_t bad, struct ps_answer *answer)
+static void refuse_not_finite(const struct store *s, const struct chunk_state *c,
+                              const struct arrival *a, size_t bad, struct store_answer *answer)
 {
     int rank = (int)a->head->member, worker = s->cfg.member ? s->cfg.member[rank] : rank;
-    chunk_state_refuse(answer, "worker %d: %s of '%.60s' at step %" PRIu64 " %s", worker,
-                       a->piece->kind == PIECE_INIT ? "the first value" : "the gradient",
-                       diverged_param_at(s, c, bad)->name, a->piece->step,
-                       what_is_wrong(&a->piece->payload, a->piece->dtype, c->n, bad));
+    answer_refuse(answer, "worker %d: %s of '%.60s' at step %" PRIu64 " %s", worker,
+                  a->piece->kind == PIECE_INIT ? "the first value" : "the gradient",
+                  diverged_param_at(s, c, bad)->name, a->piece->step,
+                  what_is_wrong(&a->piece->payload, a->piece->dtype, c->n, bad));
 }
 
 /* 1 if what the piece carries fits the chunk; else *answer says why not. */
-static int check_content(const struct ps_store *s, const struct chunk_state *c,
-                         const struct net_piece *piece, struct ps_answer *answer)
+static int check_content(const struct store *s, const struct chunk_state *c,
+                         const struct net_piece *piece, struct store_answer *answer)
 {
     enum dtype dtype = wanted_dtype(s, c, piece);
     int skipped = piece->kind == PIECE_PUSH && piece->weight == 0;
     size_t want = piece->kind == PIECE_PULL || skipped ? 0 : dtype_bytes(dtype, c->n);
     if (piece->kind != PIECE_PULL && piece->kind != PIECE_PUSH && piece->kind != PIECE_INIT)
-        chunk_state_refuse(answer, "piece kind %d is not one that a server accepts",
-                           (int)piece->kind);
+        answer_refuse(answer, "piece kind %d is not one that a server accepts", (int)piece->kind);
     else if (piece->dtype != dtype)
-        chunk_state_refuse(answer, "chunk %" PRIu32 ": dtype %d, not %s", piece->chunk,
-                           (int)piece->dtype, dtype_name(dtype));
+        answer_refuse(answer, "chunk %" PRIu32 ": dtype %d, not %s", piece->chunk,
+                      (int)piece->dtype, dtype_name(dtype));
     else if (piece->payload.bytes != want)
-        chunk_state_refuse(answer, "chunk %" PRIu32 ": payload of %zu bytes, not %zu", piece->chunk,
-                           piece->payload.bytes, want);
+        answer_refuse(answer, "chunk %" PRIu32 ": payload of %zu bytes, not %zu", piece->chunk,
+                      piece->payload.bytes, want);
     else if (piece->step > INT64_MAX)
-        chunk_state_refuse(answer, "chunk %" PRIu32 ": step %" PRIu64 " is too large", piece->chunk,
-                           piece->step);
+        answer_refuse(answer, "chunk %" PRIu32 ": step %" PRIu64 " is too large", piece->chunk,
+                      piece->step);
     else if (piece->kind == PIECE_PUSH && piece->weight != 0 &&
              !(isnormal(piece->weight) && piece->weight > 0)) /* a mean divides by it */
-        chunk_state_refuse(answer,
-                           "chunk %" PRIu32 ": weight %g is neither 0 nor finite and at least %g",
-                           piece->chunk, (double)piece->weight, (double)FLT_MIN);
+        answer_refuse(answer,
+                      "chunk %" PRIu32 ": weight %g is neither 0 nor finite and at least %g",
+                      piece->chunk, (double)piece->weight, (double)FLT_MIN);
     else if (want && piece->kind == PIECE_PUSH &&
              !fragments_turn(&s->job, s->fragment, c->chunk, (int64_t)piece->step))
-        chunk_state_refuse(answer,
-                           "chunk %" PRIu32 " has no turn at step %" PRIu64 ": only a weight of 0",
-                           piece->chunk, piece->step);
+        answer_refuse(answer,
+                      "chunk %" PRIu32 " has no turn at step %" PRIu64 ": only a weight of 0",
+                      piece->chunk, piece->step);
     else if (want && !piece->unsummed && payload_crc32c(&piece->payload) != piece->crc32c)
-        chunk_state_refuse(answer, "chunk %" PRIu32 ": payload does not match its crc32c",
-                           piece->chunk);
+        answer_refuse(answer, "chunk %" PRIu32 ": payload does not match its crc32c", piece->chunk);
     return answer->kind == PIECE_NONE;
 }
 
 /* The chunk that the piece is for and fits, if its sender may speak; NULL: *answer says why not. */
-static struct chunk_state *validate(struct ps_store *s, const struct net_frame_head *head,
-                                    const struct net_piece *piece, struct ps_answer *answer)
+static struct chunk_state *validate_piece(struct store *s, const struct net_frame_head *head,
+                                          const struct net_piece *piece,
+                                          struct store_answer *answer)
 {
     if (!check_sender(s, head, answer))
         return NULL;
     if (piece->chunk >= (uint32_t)s->cfg.chunks->n_chunks) {
-        chunk_state_refuse(answer, "chunk %" PRIu32 " is not below the model's %d", piece->chunk,
-                           s->cfg.chunks->n_chunks);
+        answer_refuse(answer, "chunk %" PRIu32 " is not below the model's %d", piece->chunk,
+                      s->cfg.chunks->n_chunks);
         return NULL;
     }
     if (s->shelf_of[piece->chunk] < 0) {
@@ -120,21 +119,21 @@ static struct chunk_state *validate(struct ps_store *s, const struct net_frame_h
     return check_content(s, c, piece, answer) ? c : NULL;
 }
 
-static void give_present(const struct ps_store *s, struct chunk_state *c, const struct arrival *a,
-                         enum piece_kind kind, struct ps_answer *answer)
+static void answer_present(const struct store *s, struct chunk_state *c, const struct arrival *a,
+                           enum piece_kind kind, struct store_answer *answer)
 {
     int first = a->piece->kind == PIECE_INIT && dtype_block(c->version_dtype) > 1;
-    enum dtype dtype = chunk_state_answers_in(c, (int64_t)a->piece->step, c->version);
+    enum dtype dtype = answer_dtype(c, (int64_t)a->piece->step, c->version);
     answer->kind = kind;
-    if (a->piece->kind == PIECE_PUSH && chunk_state_is_kept(c, (int64_t)a->piece->step, c->version))
-        chunk_state_give_nothing(s, c->version, answer);
+    if (a->piece->kind == PIECE_PUSH && answer_is_unchanged(c, (int64_t)a->piece->step, c->version))
+        answer_set_unchanged(s, c->version, answer);
     else
-        chunk_state_give(s, c, c->version, first ? DTYPE_F32 : dtype, answer);
+        answer_set_version(s, c, c->version, first ? DTYPE_F32 : dtype, answer);
 }
 
 /* The version that the contribution was computed on, if it was sent to this member and another has
  * come since. */
-static const struct buf *base_of(const struct ps_store *s, const struct chunk_state *c,
+static const struct buf *base_of(const struct store *s, const struct chunk_state *c,
                                  const struct waiter *w, int64_t step)
 {
     int known = s->job.delay_compensation > 0 && w->base && w->base_version == step;
@@ -145,8 +144,8 @@ static const struct buf *base_of(const struct ps_store *s, const struct chunk_st
  * slower members have come near. Where each contribution makes a version its weight means nothing:
  * it is a mean of one; but 0, which its sender skipped, stays 0. Returns 1 if there is a new
  * version. */
-static int count(struct ps_store *s, struct chunk_state *c, const struct arrival *a, int slot,
-                 struct ps_answer *answer)
+static int count_push(struct store *s, struct chunk_state *c, const struct arrival *a, int slot,
+                      struct store_answer *answer)
 {
     int alone = s->job.sync_mode != JOB_SYNC, member = (int)a->head->member, made = 0;
     int skipped = a->piece->weight == 0;
@@ -159,59 +158,59 @@ static int count(struct ps_store *s, struct chunk_state *c, const struct arrival
                                 .base = base_of(s, c, w, (int64_t)a->piece->step),
                                 .now_ns = a->now_ns};
     int64_t waited_ns = c->sum.n_counted > 0 ? a->now_ns - c->arrived_ns : 0;
-    enum status st = chunk_state_contribute(s, c, &from, &made, &bad);
+    enum status st = version_contribute(s, c, &from, &made, &bad);
     if (st == ST_INVALID) {
         refuse_not_finite(s, c, a, bad, answer);
         return 0;
     }
     if (st != ST_OK) {
-        chunk_state_refuse(answer, "chunk %d: the server is out of memory", c->chunk);
+        answer_refuse(answer, "chunk %d: the server is out of memory", c->chunk);
         return 0;
     }
     c->arrived_ns = a->now_ns;
     if (made || c->pending)
-        c->late = (struct ps_late){(int64_t)a->piece->step, member, waited_ns};
+        c->late = (struct late_step){(int64_t)a->piece->step, member, waited_ns};
     int has_turn = fragments_turn(&s->job, s->fragment, c->chunk, (int64_t)a->piece->step);
     if (skipped && has_turn && c->shelf == 0)
-        ps_stragglers_skipped(s->stragglers, member);
+        stragglers_skipped(s->stragglers, member);
     w->counted_by = a->head->incarnation;
     w->counted_step = (int64_t)a->piece->step;
     w->clock++;
     if (s->mode == CONSISTENCY_ASYNC)
-        give_present(s, c, a, PIECE_APPLIED, answer);
+        answer_present(s, c, a, PIECE_APPLIED, answer);
     else
-        chunk_state_wait(c, a);
+        answer_defer(c, a);
     return made;
 }
 
 /* Returns 1 if there is a new version. */
-static int apply(struct ps_store *s, struct chunk_state *c, const struct arrival *a,
-                 struct verdict verdict, struct ps_answer *answer)
+static int apply_push(struct store *s, struct chunk_state *c, const struct arrival *a,
+                      struct verdict verdict, struct store_answer *answer)
 {
     switch (verdict.kind) {
     case VERDICT_COUNT:
-        return count(s, c, a, verdict.slot, answer);
+        return count_push(s, c, a, verdict.slot, answer);
     case VERDICT_DUPLICATE:
-        give_present(s, c, a, PIECE_DUPLICATE, answer);
+        answer_present(s, c, a, PIECE_DUPLICATE, answer);
         break;
     case VERDICT_STALE:
-        give_present(s, c, a, PIECE_STALE, answer);
+        answer_present(s, c, a, PIECE_STALE, answer);
         break;
     case VERDICT_WAIT:
-        chunk_state_wait(c, a);
+        answer_defer(c, a);
         break;
     case VERDICT_REFUSE:
-        chunk_state_refuse(answer,
-                           "chunk %d: push on version %" PRIu64 ", ahead of the server's %" PRId64,
-                           c->chunk, a->piece->step, c->version);
+        answer_refuse(answer,
+                      "chunk %d: push on version %" PRIu64 ", ahead of the server's %" PRId64,
+                      c->chunk, a->piece->step, c->version);
         break;
     }
     return 0;
 }
 
 /* Returns 1 if there is a new version. */
-static int push(struct ps_store *s, struct chunk_state *c, const struct arrival *a,
-                struct ps_answer *answer)
+static int handle_push(struct store *s, struct chunk_state *c, const struct arrival *a,
+                       struct store_answer *answer)
 {
     const struct waiter *w = &c->waiters[a->head->member];
     int64_t step = (int64_t)a->piece->step;
@@ -225,7 +224,7 @@ static int push(struct ps_store *s, struct chunk_state *c, const struct arrival 
         .same_process = w->counted_by == a->head->incarnation,
         .awaits_answer = w->pusher == a->head->incarnation && w->push_step == step,
     };
-    return apply(s, c, a, consistency_verdict(s->mode, &p), answer);
+    return apply_push(s, c, a, consistency_verdict(s->mode, &p), answer);
 }
 
 /* The piece is answered when the version is there. */
@@ -240,29 +239,29 @@ static void await_version(struct chunk_state *c, const struct arrival *a, int64_
 
 /* The version that was asked for, where it is still held: a worker that has to redo a step needs
  * all chunks at that version (I4). */
-static void pull(struct ps_store *s, struct chunk_state *c, const struct arrival *a,
-                 struct ps_answer *answer)
+static void handle_pull(struct store *s, struct chunk_state *c, const struct arrival *a,
+                        struct store_answer *answer)
 {
     int64_t number = (int64_t)a->piece->step - 1; /* -1: the newest */
-    if (number < 0 && s->lockstep && chunk_state_keeps_last(s, c->version))
-        number = chunk_state_kept(c, c->version - 1) ? c->version - 1 : c->version;
-    if (c->version < 0 || number > c->version || chunk_state_keeps_last(s, number)) {
+    if (number < 0 && s->lockstep && answer_withholds_last(s, c->version))
+        number = version_find(c, c->version - 1) ? c->version - 1 : c->version;
+    if (c->version < 0 || number > c->version || answer_withholds_last(s, number)) {
         await_version(c, a, number > 0 ? number : 0, a->piece->dtype); /* the first one is 0 */
         return;
     }
-    if (s->job.sync_mode != JOB_SYNC || number < 0 || !chunk_state_kept(c, number))
+    if (s->job.sync_mode != JOB_SYNC || number < 0 || !version_find(c, number))
         number = c->version;
     answer->kind = PIECE_VERSION;
-    chunk_state_give(s, c, number, a->piece->dtype, answer);
+    answer_set_version(s, c, number, a->piece->dtype, answer);
 }
 
 /* Returns 1 if there is a new version, which the first member's values are. */
-static int init(struct ps_store *s, struct chunk_state *c, const struct arrival *a,
-                struct ps_answer *answer)
+static int handle_init(struct store *s, struct chunk_state *c, const struct arrival *a,
+                       struct store_answer *answer)
 {
     int first = c->version < 0;
     if (first) {
-        struct ps_version v;
+        struct chunk_version v;
         size_t bad = payload_first_bad(&a->piece->payload, DTYPE_F32, c->n);
         if (bad != SIZE_MAX) {
             refuse_not_finite(s, c, a, bad, answer);
@@ -273,58 +272,57 @@ static int init(struct ps_store *s, struct chunk_state *c, const struct arrival 
             await_version(c, a, 0, c->version_dtype);
             return 0;
         }
-        if (chunk_state_take_version(s, c, &v) != ST_OK) {
-            chunk_state_refuse(answer, "chunk %d: the server is out of memory", c->chunk);
+        if (version_reserve(s, c, &v) != ST_OK) {
+            answer_refuse(answer, "chunk %d: the server is out of memory", c->chunk);
             return 0;
         }
         payload_copy(&a->piece->payload, v.value->data);
-        chunk_state_set_first(c, &v, 0);
+        version_set_first(c, &v, 0);
     }
-    give_present(s, c, a, PIECE_VERSION, answer);
+    answer_present(s, c, a, PIECE_VERSION, answer);
     return first;
 }
 
 /* What the piece does to its chunk. Returns 1 if there is a new version. Under the chunk's lock. */
-static int handle(struct ps_store *s, struct chunk_state *c, const struct arrival *a,
-                  struct ps_answer *answer)
+static int handle_piece(struct store *s, struct chunk_state *c, const struct arrival *a,
+                        struct store_answer *answer)
 {
     if (c->is_stopped)
         answer->kind = PIECE_REBASE;
     else if (a->piece->kind == PIECE_PUSH)
-        return push(s, c, a, answer);
+        return handle_push(s, c, a, answer);
     else if (a->piece->kind == PIECE_INIT)
-        return init(s, c, a, answer);
+        return handle_init(s, c, a, answer);
     else
-        pull(s, c, a, answer);
+        handle_pull(s, c, a, answer);
     return 0;
 }
 
-void ps_store_piece(struct ps_store *s, const struct net_frame_head *head,
-                    const struct net_piece *piece, uint64_t from, int64_t now_ns,
-                    struct ps_answer *answer)
+void store_piece(struct store *s, const struct net_frame_head *head, const struct net_piece *piece,
+                 uint64_t from, int64_t now_ns, struct store_answer *answer)
 {
     const struct arrival a = {head, piece, from, now_ns};
-    *answer = (struct ps_answer){.kind = PIECE_NONE, .chunk = piece->chunk};
-    struct chunk_state *c = validate(s, head, piece, answer);
+    *answer = (struct store_answer){.kind = PIECE_NONE, .chunk = piece->chunk};
+    struct chunk_state *c = validate_piece(s, head, piece, answer);
     if (!c)
         return;
     pthread_mutex_lock(&c->lock);
-    enum pending before = c->pending;
-    int new_version = handle(s, c, &a, answer);
-    int complete = c->pending != PENDING_NONE && before == PENDING_NONE;
-    int awaits_norm = complete && c->pending == PENDING_NORM;
-    chunk_state_answer(s, c, &a, new_version, answer);
-    struct ps_late late = c->late;
+    enum chunk_pending before = c->pending;
+    int new_version = handle_piece(s, c, &a, answer);
+    int complete = c->pending != CHUNK_PENDING_NONE && before == CHUNK_PENDING_NONE;
+    int awaits_norm = complete && c->pending == CHUNK_PENDING_NORM;
+    answer_piece(s, c, &a, new_version, answer);
+    struct late_step late = c->late;
     double squares = c->squares;
     size_t not_finite = diverged_take(c);
     pthread_mutex_unlock(&c->lock);
-    diverged_say(s, c, not_finite, (int64_t)piece->step);
+    diverged_log(s, c, not_finite, (int64_t)piece->step);
     if ((new_version || complete) && piece->kind == PIECE_PUSH && s->job.sync_mode == JOB_SYNC &&
         (c->shelf == 0 || s->lockstep))
-        ps_stragglers_note(s->stragglers, &late);
+        stragglers_note(s->stragglers, &late);
     /* ssp: a member's pull may be its first word after a restart, which moves the bound */
     if (new_version || (piece->kind == PIECE_PULL && s->mode == CONSISTENCY_SSP))
-        chunk_state_answer_owed(s, c);
+        answer_owed(s, c);
     if (awaits_norm)
-        chunk_state_add_squares(s, c->chunk, (int64_t)piece->step, squares);
+        clip_add_squares(s, c->chunk, (int64_t)piece->step, squares);
 }

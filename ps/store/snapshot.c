@@ -8,19 +8,19 @@
 #include <inttypes.h>
 #include <stdlib.h>
 
-struct ps_snapshot {
-    struct ps_store *store;
+struct snapshot {
+    struct store *store;
     void (*done)(void *ctx);
     void *ctx;
     int64_t step;
-    _Atomic int n_left;              /* chunks that are still to come */
-    struct ps_snapshot_chunk *chunk; /* as the store's; each guarded by its chunk's lock */
+    _Atomic int n_left;           /* chunks that are still to come */
+    struct snapshot_chunk *chunk; /* as the store's; each guarded by its chunk's lock */
 };
 
-enum status ps_snapshot_create(struct ps_store *store, void (*done)(void *ctx), void *ctx,
-                               struct ps_snapshot **out)
+enum status snapshot_create(struct store *store, void (*done)(void *ctx), void *ctx,
+                            struct snapshot **out)
 {
-    struct ps_snapshot *s = calloc(1, sizeof *s);
+    struct snapshot *s = calloc(1, sizeof *s);
     uint64_t *samples = NULL;
     if (s)
         s->chunk = calloc((size_t)store->n_owned + 1, sizeof *s->chunk);
@@ -28,7 +28,7 @@ enum status ps_snapshot_create(struct ps_store *store, void (*done)(void *ctx), 
         samples = calloc(ps_samples_room(store->samples), sizeof *samples);
     if (!s || !s->chunk || (store->samples && !samples)) {
         LOG_E("no memory for a table of %d chunks, which checkpoints need", store->n_owned);
-        ps_snapshot_destroy(s);
+        snapshot_destroy(s);
         return ST_NOMEM;
     }
     s->store = store;
@@ -42,12 +42,12 @@ enum status ps_snapshot_create(struct ps_store *store, void (*done)(void *ctx), 
     return ST_OK;
 }
 
-void ps_snapshot_destroy(struct ps_snapshot *s)
+void snapshot_destroy(struct snapshot *s)
 {
     if (!s)
         return;
     if (s->store)
-        ps_snapshot_end(s);
+        snapshot_end(s);
     for (int i = 0; s->store && i < s->store->n_owned; i++)
         free(s->chunk[i].samples);
     free(s->chunk);
@@ -55,10 +55,10 @@ void ps_snapshot_destroy(struct ps_snapshot *s)
 }
 
 /* Version `number` of the chunk, under its lock. */
-static void hold(struct ps_snapshot *s, const struct chunk_state *c, const struct ps_version *v,
+static void hold(struct snapshot *s, const struct chunk_state *c, const struct chunk_version *v,
                  int64_t number)
 {
-    struct ps_snapshot_chunk *to = &s->chunk[c->shelf];
+    struct snapshot_chunk *to = &s->chunk[c->shelf];
     to->version = number;
     to->value = buf_ref(v->value);
     to->slots = v->slots ? buf_ref(v->slots) : NULL;
@@ -66,15 +66,15 @@ static void hold(struct ps_snapshot *s, const struct chunk_state *c, const struc
         to->n_samples = ps_samples_list(s->store->samples, to->samples);
 }
 
-static void count_down(struct ps_snapshot *s)
+static void count_down(struct snapshot *s)
 {
     if (atomic_fetch_sub(&s->n_left, 1) == 1)
         s->done(s->ctx);
 }
 
-void chunk_state_snapshot(struct chunk_state *c)
+void snapshot_chunk_changed(struct chunk_state *c)
 {
-    struct ps_snapshot *s = c->snapshot;
+    struct snapshot *s = c->snapshot;
     if (c->version < s->step)
         return;
     c->snapshot = NULL;
@@ -84,10 +84,10 @@ void chunk_state_snapshot(struct chunk_state *c)
 
 /* Takes the chunk's version, or has it taken when it is made. 0: it is not kept any more, or will
  * never be made. */
-static int take_or_await(struct ps_snapshot *s, struct chunk_state *c)
+static int take_or_await(struct snapshot *s, struct chunk_state *c)
 {
     int64_t number = s->store->lockstep || c->version < s->step ? s->step : c->version;
-    const struct ps_version *v = chunk_state_kept(c, number);
+    const struct chunk_version *v = version_find(c, number);
     int comes = c->version < s->step && !c->is_stopped && s->step <= s->store->job.train_steps;
     if (v) {
         hold(s, c, v, number);
@@ -98,9 +98,9 @@ static int take_or_await(struct ps_snapshot *s, struct chunk_state *c)
     return v || comes;
 }
 
-enum status ps_snapshot_begin(struct ps_snapshot *s, int64_t step)
+enum status snapshot_begin(struct snapshot *s, int64_t step)
 {
-    struct ps_store *store = s->store;
+    struct store *store = s->store;
     int ok = 1;
     s->step = step;
     atomic_store(&s->n_left, store->n_owned + 1); /* one of them is this function */
@@ -116,14 +116,14 @@ enum status ps_snapshot_begin(struct ps_snapshot *s, int64_t step)
                   step, c->chunk, version);
     }
     if (!ok) {
-        ps_snapshot_end(s);
+        snapshot_end(s);
         return ST_RANGE;
     }
     count_down(s);
     return ST_OK;
 }
 
-void ps_snapshot_end(struct ps_snapshot *s)
+void snapshot_end(struct snapshot *s)
 {
     for (int i = 0; i < s->store->n_owned; i++) {
         struct chunk_state *c = &s->store->owned[i];
@@ -137,7 +137,7 @@ void ps_snapshot_end(struct ps_snapshot *s)
     }
 }
 
-const struct ps_snapshot_chunk *ps_snapshot_chunks(const struct ps_snapshot *s, int *n)
+const struct snapshot_chunk *snapshot_chunks(const struct snapshot *s, int *n)
 {
     *n = s->store->n_owned;
     return s->chunk;

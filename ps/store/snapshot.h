@@ -12,7 +12,7 @@
 #include "base/buf.h"
 #include "ps/store/store.h"
 
-struct ps_snapshot_chunk {
+struct snapshot_chunk {
     int chunk;
     int64_t version;   /* the step; where chunks go each at its own pace, maybe a later one */
     struct buf *value; /* NULL: not there yet */
@@ -21,21 +21,21 @@ struct ps_snapshot_chunk {
     size_t n_samples;
 };
 
-struct ps_snapshot;
+struct snapshot;
 /* The store: borrowed until destroy. */
-enum status ps_snapshot_create(struct ps_store *store, void (*done)(void *ctx), void *ctx,
-                               struct ps_snapshot **out);
-void ps_snapshot_destroy(struct ps_snapshot *s); /* NULL is fine */
+enum status snapshot_create(struct store *store, void (*done)(void *ctx), void *ctx,
+                            struct snapshot **out);
+void snapshot_destroy(struct snapshot *s); /* NULL is fine */
 /* Version `step` of every chunk: in lockstep at once where it is the present one or the one before,
  * both of which are kept (I4), else when it is made. Where chunks go each at its own pace, the
  * present version at once if it is `step` or a later one. done is called once when all are there,
  * if the snapshot is not ended before. ST_RANGE: the step is past at a chunk, or no version `step`
  * will be made, as the job or the store ends before; then nothing is held. A chunk that is stopped
  * later, before it comes to the step, never does: the caller ends the snapshot. */
-enum status ps_snapshot_begin(struct ps_snapshot *s, int64_t step);
+enum status snapshot_begin(struct snapshot *s, int64_t step);
 /* Whether it is complete or not: nothing is held and nothing more is taken. */
-void ps_snapshot_end(struct ps_snapshot *s);
+void snapshot_end(struct snapshot *s);
 /* Complete once done was called; valid until end. */
-const struct ps_snapshot_chunk *ps_snapshot_chunks(const struct ps_snapshot *s, int *n);
+const struct snapshot_chunk *snapshot_chunks(const struct snapshot *s, int *n);
 
 #endif

@@ -8,13 +8,13 @@
 #include <stdlib.h>
 #include <string.h>
 
-static int members_of(const struct ps_store_config *cfg)
+static int members_of(const struct store_config *cfg)
 {
     return cfg->n_members > 0 ? cfg->n_members : cfg->job->n_workers;
 }
 
 /* What create will take, in bytes; doubles, so that nothing overflows. */
-static enum status check_memory(const struct ps_store_config *cfg, int *n_owned)
+static enum status check_memory(const struct store_config *cfg, int *n_owned)
 {
     double elems = 0;
     *n_owned = 0;
@@ -26,7 +26,7 @@ static enum status check_memory(const struct ps_store_config *cfg, int *n_owned)
     }
     double model = elems * sizeof(float);
     double tables = (double)*n_owned * members_of(cfg) *
-                    (double)(sizeof(struct waiter) + sizeof(struct ps_parked));
+                    (double)(sizeof(struct waiter) + sizeof(struct aggregate_copy));
     double limit = (double)cfg->max_bytes;
     if (model <= limit && tables <= limit)
         return ST_OK;
@@ -35,7 +35,7 @@ static enum status check_memory(const struct ps_store_config *cfg, int *n_owned)
     return ST_RANGE;
 }
 
-static enum status chunk_state_init(struct ps_store *s, struct chunk_state *c, int chunk)
+static enum status chunk_state_init(struct store *s, struct chunk_state *c, int chunk)
 {
     const struct net_chunk *spec = &s->cfg.chunks->chunks[chunk];
     size_t n_slots = (size_t)job_n_slots(&s->job);
@@ -61,12 +61,12 @@ static enum status chunk_state_init(struct ps_store *s, struct chunk_state *c, i
     c->sum.dtype = job_push_dtype(&s->job, s->cfg.chunks, c->chunk);
     c->sum.whole = s->norm != NULL;
     c->sum.may_overflow = s->norm && c->param->rule == PARAM_TRAINED; /* the norm tells */
-    return ps_aggregate_init(&c->sum, s->pool, c->shelf);
+    return aggregate_init(&c->sum, s->pool, c->shelf);
 }
 
 /* The model's first chunk has the samples with it. In lockstep, and where the job does not say how
  * many a step has, members know by themselves what they read. */
-static enum status make_samples(struct ps_store *s)
+static enum status make_samples(struct store *s)
 {
     if (s->lockstep || s->shelf_of[0] < 0 || s->job.batch <= 0)
         return ST_OK;
@@ -74,7 +74,7 @@ static enum status make_samples(struct ps_store *s)
 }
 
 /* Bytes from one of a chunk's places in the segment to the next. */
-static size_t place_bytes(const struct ps_store *s, const struct chunk_state *c)
+static size_t place_bytes(const struct store *s, const struct chunk_state *c)
 {
     return SEGMENT_STAMP_BYTES + ((dtype_bytes(c->version_dtype, c->n) + 63) & ~(size_t)63);
 }
@@ -82,7 +82,7 @@ static size_t place_bytes(const struct ps_store *s, const struct chunk_state *c)
 /* Lays out places for versions in a segment that members on this host read. In lockstep those that
  * a member still reads are the present ones, so that the three that turn over and one to spare are
  * enough; else each member may read another. Versions that find no place go by TCP. */
-static void share_versions(struct ps_store *s)
+static void share_versions(struct store *s)
 {
     char why[SEGMENT_WHY_BYTES];
     size_t bytes = 0, at = 0;
@@ -104,10 +104,10 @@ static void share_versions(struct ps_store *s)
     }
 }
 
-enum status ps_store_create(const struct ps_store_config *cfg, struct ps_store **out)
+enum status store_create(const struct store_config *cfg, struct store **out)
 {
     enum status st = ST_OK;
-    struct ps_store *s = NULL;
+    struct store *s = NULL;
     int n_owned, n_chunks = cfg->chunks->n_chunks;
     TRY(check_memory(cfg, &n_owned));
     s = calloc(1, sizeof *s);
@@ -129,12 +129,12 @@ enum status ps_store_create(const struct ps_store_config *cfg, struct ps_store *
     s->incarnation = calloc((size_t)s->n_members, sizeof *s->incarnation);
     s->left = calloc((size_t)s->n_members, sizeof *s->left);
     TRY(s->owned && s->shelf_of && s->incarnation && s->left ? ST_OK : ST_NOMEM);
-    struct ps_stragglers_config stragglers = {.n_members = s->n_members,
-                                              .member = cfg->member,
-                                              .n_chunks = s->lockstep ? n_owned : 1,
-                                              .hosts = cfg->worker_hosts,
-                                              .line_ms = cfg->straggler_ms};
-    TRY(ps_stragglers_create(&stragglers, &s->stragglers));
+    struct stragglers_config stragglers = {.n_members = s->n_members,
+                                           .member = cfg->member,
+                                           .n_chunks = s->lockstep ? n_owned : 1,
+                                           .hosts = cfg->worker_hosts,
+                                           .line_ms = cfg->straggler_ms};
+    TRY(stragglers_create(&stragglers, &s->stragglers));
     TRY(fragments_create(&s->job, cfg->chunks, &s->fragment));
     TRY(buf_create(sizeof(float), &s->nothing));
     s->nothing->bytes = 0;
@@ -155,36 +155,36 @@ enum status ps_store_create(const struct ps_store_config *cfg, struct ps_store *
 done:
     if (st == ST_NOMEM)
         LOG_E("no memory for a model of %" PRId64 " elements", cfg->chunks->n_elems);
-    ps_store_destroy(s);
+    store_destroy(s);
     return st;
 }
 
-void chunk_state_empty(const struct ps_store *s, struct chunk_state *c)
+void store_empty_chunk(const struct store *s, struct chunk_state *c)
 {
-    ps_aggregate_free(&c->sum);
-    ps_version_drop(&c->present);
-    ps_version_drop(&c->previous);
-    ps_version_drop(&c->next);
-    c->pending = PENDING_NONE;
+    aggregate_free(&c->sum);
+    chunk_version_drop(&c->present);
+    chunk_version_drop(&c->previous);
+    chunk_version_drop(&c->next);
+    c->pending = CHUNK_PENDING_NONE;
     for (int m = 0; c->waiters && m < s->n_members; m++) {
         buf_unref(c->waiters[m].base);
         c->waiters[m].base = NULL;
     }
 }
 
-void ps_store_destroy(struct ps_store *s)
+void store_destroy(struct store *s)
 {
     if (!s)
         return;
     for (int i = 0; i < s->n_owned; i++) {
         struct chunk_state *c = &s->owned[i];
-        chunk_state_empty(s, c);
+        store_empty_chunk(s, c);
         free(c->waiters);
         pthread_mutex_destroy(&c->lock);
     }
     ps_pool_destroy(s->pool);
     segment_unref(s->segment);
-    ps_stragglers_destroy(s->stragglers);
+    stragglers_destroy(s->stragglers);
     ps_norm_destroy(s->norm);
     ps_samples_destroy(s->samples);
     free(s->owned);
@@ -196,38 +196,38 @@ void ps_store_destroy(struct ps_store *s)
     free(s);
 }
 
-void ps_store_admit(struct ps_store *s, int member, uint64_t incarnation)
+void store_admit(struct store *s, int member, uint64_t incarnation)
 {
     uint64_t before = atomic_exchange(&s->incarnation[member], incarnation);
     if (before != 0 && before != incarnation && !atomic_load(&s->left[member]))
         atomic_fetch_add(&s->n_restarts, 1);
 }
 
-void ps_store_sum(struct ps_store *s)
+void store_sum(struct store *s)
 {
     atomic_store(&s->sums, 1);
 }
 
-void ps_store_leave(struct ps_store *s, int member)
+void store_leave(struct store *s, int member)
 {
     if (s->job.sync_mode != JOB_SSP)
         return;
     atomic_store(&s->left[member], 1);
     for (int i = 0; i < s->n_owned; i++)
-        chunk_state_answer_owed(s, &s->owned[i]);
+        answer_owed(s, &s->owned[i]);
 }
 
-const struct ps_stragglers *ps_store_stragglers(const struct ps_store *s)
+const struct stragglers *store_stragglers(const struct store *s)
 {
     return s->stragglers;
 }
 
-void ps_store_segment(const struct ps_store *s, struct segment_name *out)
+void store_segment(const struct store *s, struct segment_name *out)
 {
     segment_name_of(s->segment, out);
 }
 
-int64_t ps_store_step(struct ps_store *s)
+int64_t store_step(struct store *s)
 {
     int64_t lowest = s->n_owned ? INT64_MAX : s->job.train_steps;
     for (int i = 0; i < s->n_owned; i++) {
@@ -240,7 +240,7 @@ int64_t ps_store_step(struct ps_store *s)
     return lowest;
 }
 
-int64_t ps_store_highest(struct ps_store *s)
+int64_t store_highest(struct store *s)
 {
     int64_t highest = -1;
     for (int i = 0; i < s->n_owned; i++) {
@@ -253,7 +253,7 @@ int64_t ps_store_highest(struct ps_store *s)
     return highest;
 }
 
-int ps_store_missing(struct ps_store *s, int64_t since_ns, int *missing, int64_t *step)
+int store_missing(struct store *s, int64_t since_ns, int *missing, int64_t *step)
 {
     int n_waiting = 0;
     if (s->job.sync_mode == JOB_ASYNC)
@@ -261,15 +261,14 @@ int ps_store_missing(struct ps_store *s, int64_t since_ns, int *missing, int64_t
     for (int i = 0; i < s->n_owned; i++) {
         struct chunk_state *c = &s->owned[i];
         pthread_mutex_lock(&c->lock);
-        if (chunk_state_missing(s, c, since_ns, missing) &&
-            (n_waiting++ == 0 || c->version < *step))
+        if (answer_missing(s, c, since_ns, missing) && (n_waiting++ == 0 || c->version < *step))
             *step = c->version;
         pthread_mutex_unlock(&c->lock);
     }
     return n_waiting;
 }
 
-struct buf *ps_store_read(struct ps_store *s, int chunk, int64_t *version)
+struct buf *store_read(struct store *s, int chunk, int64_t *version)
 {
     struct buf *b = NULL;
     if (chunk < 0 || chunk >= s->cfg.chunks->n_chunks || s->shelf_of[chunk] < 0)

@@ -26,9 +26,9 @@
 #include "net/wire/squares.h"
 #include "ps/store/stragglers.h"
 
-struct ps_outer;
+struct outer_hooks;
 
-struct ps_answer {
+struct store_answer {
     enum piece_kind kind; /* PIECE_NONE: the answer will come later */
     uint32_t chunk;
     uint64_t step;
@@ -41,7 +41,7 @@ struct ps_answer {
     char text[160];
 };
 
-struct ps_store_config {
+struct store_config {
     const struct chunks *chunks; /* borrowed until destroy */
     const struct net_job *job;   /* copied */
     const int *server;           /* shard map, n_chunks; read by create alone */
@@ -56,79 +56,78 @@ struct ps_store_config {
     const struct hosts *worker_hosts; /* to name workers in the log; borrowed; NULL: by number */
     int64_t straggler_ms; /* a step that waited longer for one worker gets a line; 0: none */
     /* Clipping by the norm, NULL is fine where no other server has chunks: what all chunks here add
-     * at this step, ascending, for ps_store_squares of the others; no lock held. */
+     * at this step, ascending, for clip_receive_squares of the others; no lock held. */
     void (*squares)(void *ctx, int64_t step, const double *square, int n);
     void *squares_ctx;
-    int hold_last;                /* as by ps_store_hold_last, from the start */
-    const struct ps_outer *outer; /* of a region (outer.h); borrowed; NULL: it is none */
-    int shared_memory;            /* versions lie where members on this host can read them */
-    struct core_turns *turns;     /* of the updates, where members here use all cores; NULL: none */
-    struct thread_pool *threads;  /* that share updates; borrowed; NULL: each is one thread's */
+    int hold_last;                   /* as by handover_hold_last, from the start */
+    const struct outer_hooks *outer; /* of a region (outer.h); borrowed; NULL: it is none */
+    int shared_memory;               /* versions lie where members on this host can read them */
+    struct core_turns *turns;    /* of the updates, where members here use all cores; NULL: none */
+    struct thread_pool *threads; /* that share updates; borrowed; NULL: each is one thread's */
     /* An answer to a member's earlier piece, for the stream `from`; the payload is borrowed for
      * the call. */
     void (*answer)(void *ctx, const struct net_frame_head *head, uint64_t from,
-                   const struct ps_answer *answer);
+                   const struct store_answer *answer);
     void (*stopped)(void *ctx); /* all chunks are stopped; no lock held; NULL is fine */
     void *ctx;
 };
 
-struct ps_store;
-enum status ps_store_create(const struct ps_store_config *cfg, struct ps_store **out);
-void ps_store_destroy(struct ps_store *s); /* NULL is fine */
+struct store;
+enum status store_create(const struct store_config *cfg, struct store **out);
+void store_destroy(struct store *s); /* NULL is fine */
 
 /* From now on this incarnation alone speaks for the member. */
-void ps_store_admit(struct ps_store *s, int member, uint64_t incarnation);
+void store_admit(struct store *s, int member, uint64_t incarnation);
 
 /* ssp: the member has left (done, or by name), nobody waits for it. Other modes: nothing. */
-void ps_store_leave(struct ps_store *s, int member);
+void store_leave(struct store *s, int member);
 
 /* From now on answers carry checksums; at first they do not, which members on this host can do
  * without. */
-void ps_store_sum(struct ps_store *s);
+void store_sum(struct store *s);
 
 /* Handles one piece. from: the caller's number for the stream it came on; of a repeated piece the
  * last stream gets the answer. now_ns: when it came; the store reads no clock. *answer: what goes
  * back on the same stream at once, or PIECE_NONE; the caller unrefs its payload. PIECE_TAKEN is
  * none: that is still to come. Answers to other members (and to this one, when its piece completes
  * a step) go through cfg.answer before the return. */
-void ps_store_piece(struct ps_store *s, const struct net_frame_head *head,
-                    const struct net_piece *piece, uint64_t from, int64_t now_ns,
-                    struct ps_answer *answer);
+void store_piece(struct store *s, const struct net_frame_head *head, const struct net_piece *piece,
+                 uint64_t from, int64_t now_ns, struct store_answer *answer);
 
 /* Clipping by the norm: what another server's chunks add at a step. The last that is missing makes
  * the step's versions before the return, as the last piece does else. `why`: LATER, REFUSED. */
-enum squares_answer ps_store_squares(struct ps_store *s, const struct net_squares *from,
-                                     char why[CONTROL_TEXT_BYTES]);
+enum squares_answer clip_receive_squares(struct store *s, const struct net_squares *from,
+                                         char why[CONTROL_TEXT_BYTES]);
 
 /* Where versions lie; none without shared memory. */
-void ps_store_segment(const struct ps_store *s, struct segment_name *out);
+void store_segment(const struct store *s, struct segment_name *out);
 
 /* Lowest version of the owned chunks, -1 before all have their first; without any owned chunk,
  * the job's last step. */
-int64_t ps_store_step(struct ps_store *s);
+int64_t store_step(struct store *s);
 
 /* Highest version of the owned chunks; -1: there is none. */
-int64_t ps_store_highest(struct ps_store *s);
+int64_t store_highest(struct store *s);
 
 /* While it is on, the last version is held back: in lockstep from pushes, else from pulls that ask
  * for train_steps. */
-void ps_store_hold_last(struct ps_store *s, int on);
+void handover_hold_last(struct store *s, int on);
 
 /* Ends the store: each chunk keeps its present version, and no further one is made. Every piece
  * that waits for an answer, and every later piece, is answered REBASE. */
-void ps_store_stop(struct ps_store *s);
-/* Returns 1 once ps_store_stop has stopped every chunk. */
-int ps_store_stopped(const struct ps_store *s);
+void handover_stop(struct store *s);
+/* Returns 1 once handover_stop has stopped every chunk. */
+int handover_is_stopped(const struct store *s);
 
 /* For each chunk at which somebody has waited since before `since_ns`: adds 1 to missing[member]
  * for every member whose contribution is waited for. Returns the number of such chunks; *step is
  * the lowest of their steps. */
-int ps_store_missing(struct ps_store *s, int64_t since_ns, int *missing, int64_t *step);
+int store_missing(struct store *s, int64_t since_ns, int *missing, int64_t *step);
 
 /* Whom the steps waited for; valid while the store is. */
-const struct ps_stragglers *ps_store_stragglers(const struct ps_store *s);
+const struct stragglers *store_stragglers(const struct store *s);
 
 /* A chunk's present version, with a reference for the caller; NULL if not owned or not there. */
-struct buf *ps_store_read(struct ps_store *s, int chunk, int64_t *version);
+struct buf *store_read(struct store *s, int chunk, int64_t *version);
 
 #endif

@@ -22,17 +22,17 @@ struct total {
     _Atomic int64_t times, wait_us, skipped;
 };
 
-struct ps_stragglers {
-    struct ps_stragglers_config cfg;
+struct stragglers {
+    struct stragglers_config cfg;
     struct slot ring[RING];
     struct total *totals;                       /* n_members */
     _Atomic uint64_t n_booked;                  /* steps */
     _Atomic uint64_t recent[STRAGGLERS_RECENT]; /* of each of the last, as in `longest` */
 };
 
-enum status ps_stragglers_create(const struct ps_stragglers_config *cfg, struct ps_stragglers **out)
+enum status stragglers_create(const struct stragglers_config *cfg, struct stragglers **out)
 {
-    struct ps_stragglers *s = calloc(1, sizeof *s);
+    struct stragglers *s = calloc(1, sizeof *s);
     if (!s)
         return ST_NOMEM;
     s->cfg = *cfg;
@@ -45,7 +45,7 @@ enum status ps_stragglers_create(const struct ps_stragglers_config *cfg, struct 
     return ST_OK;
 }
 
-void ps_stragglers_destroy(struct ps_stragglers *s)
+void stragglers_destroy(struct stragglers *s)
 {
     if (!s)
         return;
@@ -73,7 +73,7 @@ static const char *name_of(const struct hosts *hosts, int index, char *text, siz
     return text;
 }
 
-static void book(struct ps_stragglers *s, int64_t step, int member, int64_t wait_us)
+static void book(struct stragglers *s, int64_t step, int member, int64_t wait_us)
 {
     char name[160];
     uint64_t n = atomic_fetch_add_explicit(&s->n_booked, 1, memory_order_relaxed);
@@ -88,7 +88,7 @@ static void book(struct ps_stragglers *s, int64_t step, int member, int64_t wait
                       sizeof name));
 }
 
-void ps_stragglers_note(struct ps_stragglers *s, const struct ps_late *late)
+void stragglers_note(struct stragglers *s, const struct late_step *late)
 {
     if (s->cfg.n_members < 2)
         return;
@@ -105,19 +105,19 @@ void ps_stragglers_note(struct ps_stragglers *s, const struct ps_late *late)
     book(s, late->step, member_of(longest), wait_of(longest));
 }
 
-void ps_stragglers_skipped(struct ps_stragglers *s, int member)
+void stragglers_skipped(struct stragglers *s, int member)
 {
     atomic_fetch_add_explicit(&s->totals[member].skipped, 1, memory_order_relaxed);
 }
 
-void ps_stragglers_total(const struct ps_stragglers *s, int member, struct ps_late_total *out)
+void stragglers_total(const struct stragglers *s, int member, struct late_total *out)
 {
-    *out = (struct ps_late_total){.times = atomic_load(&s->totals[member].times),
-                                  .seconds = (double)atomic_load(&s->totals[member].wait_us) / 1e6,
-                                  .skipped = atomic_load(&s->totals[member].skipped)};
+    *out = (struct late_total){.times = atomic_load(&s->totals[member].times),
+                               .seconds = (double)atomic_load(&s->totals[member].wait_us) / 1e6,
+                               .skipped = atomic_load(&s->totals[member].skipped)};
 }
 
-int ps_stragglers_recent(const struct ps_stragglers *s, struct ps_late_total *members)
+int stragglers_recent(const struct stragglers *s, struct late_total *members)
 {
     uint64_t n = atomic_load(&s->n_booked);
     int n_recent = n < STRAGGLERS_RECENT ? (int)n : STRAGGLERS_RECENT;
@@ -129,7 +129,7 @@ int ps_stragglers_recent(const struct ps_stragglers *s, struct ps_late_total *me
     return n_recent;
 }
 
-void ps_stragglers_log(const struct ps_late_total *totals, int n, const struct hosts *hosts)
+void stragglers_log(const struct late_total *totals, int n, const struct hosts *hosts)
 {
     char name[160];
     for (int i = 0; i < n; i++)

@@ -12,19 +12,19 @@
 enum { STRAGGLERS_RECENT = 128 };
 
 /* One chunk's step: its last contribution was this member's, wait_ns after the last but one. */
-struct ps_late {
+struct late_step {
     int64_t step;
     int member;
     int64_t wait_ns;
 };
 
-struct ps_late_total {
+struct late_total {
     int64_t times;   /* steps in which it was the last */
     double seconds;  /* that the others waited for it in all */
     int64_t skipped; /* contributions that it gave no weight, in any mode */
 };
 
-struct ps_stragglers_config {
+struct stragglers_config {
     int n_members;
     const int *member;         /* their indices; borrowed; NULL: 0, 1, ... */
     int n_chunks;              /* that make a step here */
@@ -33,19 +33,18 @@ struct ps_stragglers_config {
     int64_t line_ms;           /* a step that waited longer gets a line; 0: none does */
 };
 
-struct ps_stragglers;
-enum status ps_stragglers_create(const struct ps_stragglers_config *cfg,
-                                 struct ps_stragglers **out);
-void ps_stragglers_destroy(struct ps_stragglers *s); /* NULL is fine */
+struct stragglers;
+enum status stragglers_create(const struct stragglers_config *cfg, struct stragglers **out);
+void stragglers_destroy(struct stragglers *s); /* NULL is fine */
 /* One chunk has made its step. Logs the step's line if it was the last of them. */
-void ps_stragglers_note(struct ps_stragglers *s, const struct ps_late *late);
+void stragglers_note(struct stragglers *s, const struct late_step *late);
 /* The member's contribution counted with weight 0. */
-void ps_stragglers_skipped(struct ps_stragglers *s, int member);
-void ps_stragglers_total(const struct ps_stragglers *s, int member, struct ps_late_total *out);
+void stragglers_skipped(struct stragglers *s, int member);
+void stragglers_total(const struct stragglers *s, int member, struct late_total *out);
 /* Adds, for each member, what there was of it in the last steps that were booked; returns how many
  * those are, STRAGGLERS_RECENT at most. */
-int ps_stragglers_recent(const struct ps_stragglers *s, struct ps_late_total *members);
+int stragglers_recent(const struct stragglers *s, struct late_total *members);
 /* A line for each worker that was ever waited for, or skipped a step; totals by index. */
-void ps_stragglers_log(const struct ps_late_total *totals, int n, const struct hosts *hosts);
+void stragglers_log(const struct late_total *totals, int n, const struct hosts *hosts);
 
 #endif

@@ -85,7 +85,7 @@ static size_t last_slot(const struct ps_update *u, size_t first)
 }
 
 /* The form for the wire of the block, which may change its value. */
-static const void *encode(const struct ps_update *u, size_t first, float *value, size_t n)
+static const void *encode_block(const struct ps_update *u, size_t first, float *value, size_t n)
 {
     char *wire = (char *)u->wire + dtype_bytes(u->wire_dtype, first);
     size_t last = last_slot(u, first);
@@ -124,7 +124,7 @@ static void run_block(struct pass *p, size_t first, const void *src, size_t n)
         optim_run(&u->step, &r);
     const void *out = value;
     if (u->wire)
-        out = encode(u, first, value, n);
+        out = encode_block(u, first, value, n);
     else if (u->residual) /* it goes as it is: nothing is left over */
         memset(u->new_slots + last_slot(u, first), 0, n * sizeof(float));
     if (p->sums)
@@ -186,7 +186,7 @@ static void run_blocks(void *ctx, size_t first, const void *src, size_t n)
 }
 
 /* Nobody contributed: nothing moves, the slots neither. */
-static uint32_t keep(const struct ps_update *u)
+static uint32_t keep_version(const struct ps_update *u)
 {
     int n_slots = u->slots ? u->n_slots : 0;
     vector_copy(u->value, u->old, u->n);
@@ -207,7 +207,7 @@ size_t ps_update_run(struct ps_update *u, uint32_t *crc)
 {
     struct pass p = {u, u->sums, 0, SIZE_MAX, SIZE_MAX};
     if (u->n_terms == 0 && !u->sum) {
-        p.crc = keep(u);
+        p.crc = keep_version(u);
     } else if (u->n_terms == 0) { /* the sum is the only term, with a weight of 1 */
         struct net_span span = {(const uint8_t *)u->sum, u->n * sizeof *u->sum};
         struct ps_term term = {.payload = {&span, 0, span.n}, .weight = 1};

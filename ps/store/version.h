@@ -8,7 +8,7 @@
 #include "kernels/vector/dtype.h"
 #include <stdint.h>
 
-struct ps_version {
+struct chunk_version {
     struct buf *value; /* fp32; NULL: there is no such version */
     struct buf *wire;  /* of `dtype` */
     struct buf *slots; /* the optimizer's, one after the other; NULL: there are none (any more) */
@@ -18,7 +18,7 @@ struct ps_version {
     uint32_t crc32c; /* of wire */
 };
 
-static inline void ps_version_drop(struct ps_version *v)
+static inline void chunk_version_drop(struct chunk_version *v)
 {
     buf_unref(v->value);
     buf_unref(v->wire);

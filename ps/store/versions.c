@@ -10,9 +10,9 @@
 #include "ps/store/outer.h"
 #include "ps/store/update.h"
 
-const struct ps_version *chunk_state_kept(const struct chunk_state *c, int64_t number)
+const struct chunk_version *version_find(const struct chunk_state *c, int64_t number)
 {
-    const struct ps_version *v = NULL;
+    const struct chunk_version *v = NULL;
     if (number == c->version)
         v = &c->present;
     else if (number == c->version - 1)
@@ -22,7 +22,7 @@ const struct ps_version *chunk_state_kept(const struct chunk_state *c, int64_t n
 
 /* Room for the next version's slots. In lockstep those of the previous version, which end with it;
  * else the present one's: they are written over. Unless somebody else reads them. */
-static enum status take_slots(struct ps_store *s, const struct chunk_state *c, struct buf **slots)
+static enum status take_slots(struct store *s, const struct chunk_state *c, struct buf **slots)
 {
     struct buf *used = s->lockstep ? c->previous.slots : c->present.slots;
     if (c->n_slots == 0)
@@ -36,11 +36,10 @@ static enum status take_slots(struct ps_store *s, const struct chunk_state *c, s
 }
 
 /* ST_NOMEM leaves *v empty. */
-enum status chunk_state_take_version(struct ps_store *s, const struct chunk_state *c,
-                                     struct ps_version *v)
+enum status version_reserve(struct store *s, const struct chunk_state *c, struct chunk_version *v)
 {
     enum dtype dtype = c->version_dtype;
-    *v = (struct ps_version){.dtype = dtype};
+    *v = (struct chunk_version){.dtype = dtype};
     enum status st =
         ps_pool_take(s->pool, c->shelf, c->n * sizeof(float), dtype == DTYPE_F32, &v->value);
     if (st != ST_OK)
@@ -50,11 +49,11 @@ enum status chunk_state_take_version(struct ps_store *s, const struct chunk_stat
     else
         st = ps_pool_take(s->pool, s->n_owned + c->shelf, dtype_bytes(dtype, c->n), 1, &v->wire);
     if (st != ST_OK)
-        ps_version_drop(v);
+        chunk_version_drop(v);
     return st;
 }
 
-void chunk_state_encode(const struct chunk_state *c, struct ps_version *v)
+void version_encode(const struct chunk_state *c, struct chunk_version *v)
 {
     if (dtype_block(v->dtype) > 1) { /* no change led to it */
         buf_unref(v->wire);
@@ -67,21 +66,21 @@ void chunk_state_encode(const struct chunk_state *c, struct ps_version *v)
 /* A chunk of which an update takes long enough for the thread to move to another core for it. */
 enum { TURN_BYTES = 64 << 10 };
 
-static int begin_turn(struct ps_store *s, const struct chunk_state *c)
+static int begin_turn(struct store *s, const struct chunk_state *c)
 {
     return s->cfg.turns && c->n * sizeof(float) >= TURN_BYTES && core_turns_begin(s->cfg.turns);
 }
 
 /* 1: the next version is the present one: the chunk has no turn. Not in a region's store, which
  * changes versions that wait. */
-static int is_kept(const struct ps_store *s, const struct chunk_state *c)
+static int is_kept(const struct store *s, const struct chunk_state *c)
 {
     return !s->cfg.outer && !fragments_turn(&s->job, s->fragment, c->chunk, c->version);
 }
 
 /* The buffers of the next version: the present one's, or new ones. */
-static enum status take_next(struct ps_store *s, const struct chunk_state *c,
-                             struct ps_version *next)
+static enum status take_next(struct store *s, const struct chunk_state *c,
+                             struct chunk_version *next)
 {
     enum status st = ST_OK;
     if (is_kept(s, c)) {
@@ -92,7 +91,7 @@ static enum status take_next(struct ps_store *s, const struct chunk_state *c,
         next->slots = next->slots ? buf_ref(next->slots) : NULL;
         return ST_OK;
     }
-    TRY(chunk_state_take_version(s, c, next));
+    TRY(version_reserve(s, c, next));
     TRY(take_slots(s, c, &next->slots));
 done:
     return st;
@@ -100,19 +99,19 @@ done:
 
 /* Computes the next version in `next`, from the contributions that are there, the mean times
  * `factor`; 0 (all are in the sum): it is the one before. As ps_update_run. */
-static size_t compute_version(struct ps_store *s, struct chunk_state *c, const struct buf *base,
-                              double factor, struct ps_version *next)
+static size_t compute_version(struct store *s, struct chunk_state *c, const struct buf *base,
+                              double factor, struct chunk_version *next)
 {
     int averages = c->param->rule == PARAM_AVERAGE;
     struct ps_update u = {
         .param = c->param,
         .n = c->n,
-        .sum = factor > 0 ? ps_aggregate_sum(&c->sum) : NULL,
+        .sum = factor > 0 ? aggregate_sum(&c->sum) : NULL,
         .terms = c->sum.terms,
         .n_terms = c->sum.n_terms,
         .arrived = c->sum.arrived,
         .dtype = c->sum.dtype,
-        .scale = ps_aggregate_scale(&c->sum, averages ? 1 : factor),
+        .scale = aggregate_scale(&c->sum, averages ? 1 : factor),
         .old = c->present.value->data,
         .slots = c->present.slots ? c->present.slots->data : NULL,
         .n_slots = (int)c->n_slots,
@@ -125,7 +124,7 @@ static size_t compute_version(struct ps_store *s, struct chunk_state *c, const s
         .wire = next->wire == next->value ? NULL : next->wire->data,
         .sums = atomic_load(&s->sums),
     };
-    const struct ps_outer *outer = s->cfg.outer;
+    const struct outer_hooks *outer = s->cfg.outer;
     if (!averages)
         optim_begin_since(&s->job.optim, (uint64_t)c->version + 1,
                           outer ? (uint64_t)outer->slots_since(outer->ctx) : 0, &u.step);
@@ -142,15 +141,15 @@ static size_t compute_version(struct ps_store *s, struct chunk_state *c, const s
     return bad;
 }
 
-static int gives_samples(const struct ps_store *s, const struct chunk_state *c)
+static int gives_samples(const struct store *s, const struct chunk_state *c)
 {
     return s->samples && c->chunk == 0;
 }
 
 /* The elements of the contribution that came are looked at on the way; where slots are written
  * over, before. */
-static size_t try_version(struct ps_store *s, struct chunk_state *c, const struct buf *base,
-                          struct ps_version *next)
+static size_t try_version(struct store *s, struct chunk_state *c, const struct buf *base,
+                          struct chunk_version *next)
 {
     int64_t begin = trace_begin();
     size_t bad = SIZE_MAX;
@@ -163,9 +162,9 @@ static size_t try_version(struct ps_store *s, struct chunk_state *c, const struc
     return bad;
 }
 
-static void make_version(struct ps_store *s, struct chunk_state *c, const struct ps_version *next)
+static void make_version(struct store *s, struct chunk_state *c, const struct chunk_version *next)
 {
-    ps_version_drop(&c->previous);
+    chunk_version_drop(&c->previous);
     c->previous = c->present;
     c->present = *next;
     if (!s->lockstep) {
@@ -176,31 +175,31 @@ static void make_version(struct ps_store *s, struct chunk_state *c, const struct
     if (gives_samples(s, c)) /* before a snapshot lists them */
         ps_samples_made(s->samples);
     if (c->snapshot)
-        chunk_state_snapshot(c);
-    ps_aggregate_reset(&c->sum);
+        snapshot_chunk_changed(c);
+    aggregate_reset(&c->sum);
 }
 
 /* All contributions are there. What the previous version had is used again, as when the next is
  * made: a member has contributed here only with all chunks at the present one. */
-static void await_norm(struct chunk_state *c, const struct ps_version *next)
+static void await_norm(struct chunk_state *c, const struct chunk_version *next)
 {
-    ps_version_drop(&c->previous);
+    chunk_version_drop(&c->previous);
     c->next = *next;
-    c->squares = c->param->rule == PARAM_AVERAGE ? 0 : ps_aggregate_squares(&c->sum);
-    c->pending = PENDING_NORM;
+    c->squares = c->param->rule == PARAM_AVERAGE ? 0 : aggregate_squares(&c->sum);
+    c->pending = CHUNK_PENDING_NORM;
 }
 
 /* The next version is computed: it is made, or, 0, waits for other regions. Its slots may be those
  * that the previous one had. */
-static int make_or_wait(struct ps_store *s, struct chunk_state *c, const struct ps_version *next)
+static int make_or_wait(struct store *s, struct chunk_state *c, const struct chunk_version *next)
 {
-    const struct ps_outer *outer = s->cfg.outer;
+    const struct outer_hooks *outer = s->cfg.outer;
     int64_t version = c->version + 1;
     int waits = outer && outer->waits(outer->ctx, version, s->job.train_steps);
     if (waits) {
-        ps_version_drop(&c->previous);
+        chunk_version_drop(&c->previous);
         c->next = *next;
-        c->pending = PENDING_OUTER;
+        c->pending = CHUNK_PENDING_OUTER;
     } else {
         make_version(s, c, next);
     }
@@ -209,49 +208,49 @@ static int make_or_wait(struct ps_store *s, struct chunk_state *c, const struct 
     return !waits;
 }
 
-void chunk_state_make_adopted(struct ps_store *s, struct chunk_state *c)
+void version_make_adopted(struct store *s, struct chunk_state *c)
 {
-    struct ps_version next = c->next;
-    c->next = (struct ps_version){.value = NULL};
-    c->pending = PENDING_NONE;
-    chunk_state_encode(c, &next);
+    struct chunk_version next = c->next;
+    c->next = (struct chunk_version){.value = NULL};
+    c->pending = CHUNK_PENDING_NONE;
+    version_encode(c, &next);
     next.summed = 0;
     make_version(s, c, &next);
 }
 
-void chunk_state_set_first(struct chunk_state *c, struct ps_version *v, int64_t version)
+void version_set_first(struct chunk_state *c, struct chunk_version *v, int64_t version)
 {
-    chunk_state_encode(c, v);
+    version_encode(c, v);
     v->slots = c->present.slots;
     c->present = *v;
     c->version = version;
     if (c->snapshot)
-        chunk_state_snapshot(c);
+        snapshot_chunk_changed(c);
 }
 
-int chunk_state_finish(struct ps_store *s, struct chunk_state *c, int64_t step, double factor)
+int version_finish(struct store *s, struct chunk_state *c, int64_t step, double factor)
 {
-    if (c->pending != PENDING_NORM || c->version != step || c->is_stopped)
+    if (c->pending != CHUNK_PENDING_NORM || c->version != step || c->is_stopped)
         return 0;
     int64_t begin = trace_begin();
-    struct ps_version next = c->next;
+    struct chunk_version next = c->next;
     compute_version(s, c, NULL, factor, &next);
     trace_end(begin, TRACE_APPLY, "apply", NULL, c->chunk, c->version);
-    c->next = (struct ps_version){.value = NULL};
-    c->pending = PENDING_NONE;
+    c->next = (struct chunk_version){.value = NULL};
+    c->pending = CHUNK_PENDING_NONE;
     return make_or_wait(s, c, &next);
 }
 
-enum status chunk_state_contribute(struct ps_store *s, struct chunk_state *c,
-                                   const struct contribution *from, int *made, size_t *bad)
+enum status version_contribute(struct store *s, struct chunk_state *c,
+                               const struct contribution *from, int *made, size_t *bad)
 {
-    struct ps_version next = {.value = NULL};
-    const struct ps_aggregate before = c->sum;
+    struct chunk_version next = {.value = NULL};
+    const struct aggregate before = c->sum;
     enum status st = ST_OK;
     int64_t begin = trace_begin();
     if (c->sum.n_counted + 1 == c->sum.n_members)
         TRY(take_next(s, c, &next));
-    TRY(ps_aggregate_add(&c->sum, from->slot, from->payload, from->weight, from->now_ns, bad));
+    TRY(aggregate_add(&c->sum, from->slot, from->payload, from->weight, from->now_ns, bad));
     trace_end(begin, TRACE_AGGREGATE, "aggregate", NULL, c->chunk, c->version);
     *bad = SIZE_MAX;
     if (next.value && s->norm) {
@@ -262,7 +261,7 @@ enum status chunk_state_contribute(struct ps_store *s, struct chunk_state *c,
         *bad = try_version(s, c, from->base, &next);
     if (*bad != SIZE_MAX) { /* it was this one: others were looked at when they came */
         if (next.slots && next.slots == c->previous.slots) /* written over; as in await_norm() */
-            ps_version_drop(&c->previous);
+            chunk_version_drop(&c->previous);
         c->sum = before;
         st = ST_INVALID;
         goto done;
@@ -272,6 +271,6 @@ enum status chunk_state_contribute(struct ps_store *s, struct chunk_state *c,
     *made = next.value && make_or_wait(s, c, &next);
     return ST_OK;
 done:
-    ps_version_drop(&next);
+    chunk_version_drop(&next);
     return st;
 }

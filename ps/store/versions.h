@@ -17,20 +17,19 @@ struct contribution {
 /* Adds it; the last one makes the version, or with clipping by the norm makes the chunk wait for
  * that. *made: 1: there is a new version. ST_INVALID: element *bad of it is not finite, or too
  * large to be added up. On that and on ST_NOMEM nothing has changed. */
-enum status chunk_state_contribute(struct ps_store *s, struct chunk_state *c,
-                                   const struct contribution *from, int *made, size_t *bad);
+enum status version_contribute(struct store *s, struct chunk_state *c,
+                               const struct contribution *from, int *made, size_t *bad);
 /* A chunk that waits for the norm of step `step`: its version, of `factor` times the mean gradient;
  * 0: the one before. 1: it is made; 0: this chunk does not wait, or has ended, or waits on. */
-int chunk_state_finish(struct ps_store *s, struct chunk_state *c, int64_t step, double factor);
+int version_finish(struct store *s, struct chunk_state *c, int64_t step, double factor);
 /* The version that waits for other regions, now that its value is changed. */
-void chunk_state_make_adopted(struct ps_store *s, struct chunk_state *c);
+void version_make_adopted(struct store *s, struct chunk_state *c);
 /* The first version of a chunk that has none; takes over v's buffers. */
-void chunk_state_set_first(struct chunk_state *c, struct ps_version *v, int64_t version);
+void version_set_first(struct chunk_state *c, struct chunk_version *v, int64_t version);
 /* Room for a version, and of a first one its form for the wire once the value is there. */
-enum status chunk_state_take_version(struct ps_store *s, const struct chunk_state *c,
-                                     struct ps_version *v);
-void chunk_state_encode(const struct chunk_state *c, struct ps_version *v);
+enum status version_reserve(struct store *s, const struct chunk_state *c, struct chunk_version *v);
+void version_encode(const struct chunk_state *c, struct chunk_version *v);
 /* Of the two versions that are kept the one of this number; NULL: it is neither. */
-const struct ps_version *chunk_state_kept(const struct chunk_state *c, int64_t number);
+const struct chunk_version *version_find(const struct chunk_state *c, int64_t number);
 
 #endif

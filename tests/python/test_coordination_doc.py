@@ -61,16 +61,16 @@ class CoordinationDoc(unittest.TestCase):
     def test_ps_0(self):
         header = "ps/coordinator/coordinator.h"
         section = "Events and actions of ps 0"
-        self.assertEqual(table(section, "event"), x_list(header, "COORD_EVENTS"))
-        self.assertEqual(table(section, "action"), x_list(header, "COORD_ACTIONS"))
+        self.assertEqual(table(section, "event"), x_list(header, "COORDINATOR_EVENTS"))
+        self.assertEqual(table(section, "action"), x_list(header, "COORDINATOR_ACTIONS"))
         self.assertEqual(table("Phases of ps 0", "phase"),
-                         enum("ps/coordinator/coordinator_state.h", "coord_phase", "PHASE_"))
+                         enum("ps/coordinator/coordinator_state.h", "coordinator_phase", "PHASE_"))
 
     def test_a_server(self):
         header = "ps/coordinator/follower.h"
         section = "A server's side"
-        self.assertEqual(table(section, "event"), x_list(header, "FOLLOW_EVENTS"))
-        self.assertEqual(table(section, "action"), x_list(header, "FOLLOW_ACTIONS"))
+        self.assertEqual(table(section, "event"), x_list(header, "FOLLOWER_EVENTS"))
+        self.assertEqual(table(section, "action"), x_list(header, "FOLLOWER_ACTIONS"))
 
     def test_a_worker(self):
         header = "net/exchange/session_event.h"

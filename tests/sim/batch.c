@@ -86,7 +86,7 @@ static void run_seed(const struct sim_batch *b, struct shared *sh, uint64_t seed
     }
 }
 
-static void work(const struct sim_batch *b, struct shared *sh, int index, int64_t until)
+static void run_share(const struct sim_batch *b, struct shared *sh, int index, int64_t until)
 {
     struct job *j = &sh->job[index];
     j->busy = 1;
@@ -113,7 +113,7 @@ static pid_t start_job(const struct sim_batch *b, struct shared *sh, int index, 
     if (pid == 0) {
         if (!freopen("/dev/null", "w", stderr))
             _exit(3);
-        work(b, sh, index, until);
+        run_share(b, sh, index, until);
     }
     return pid;
 }
@@ -172,7 +172,7 @@ static void tell_failure(struct sim_batch *b, const struct failure *f, int n)
     fflush(stdout);
 }
 
-static void tell(struct sim_batch *b, struct shared *sh)
+static void report_progress(struct sim_batch *b, struct shared *sh)
 {
     double took = b->took > 0 ? b->took : 1e-9;
     printf(
@@ -210,7 +210,7 @@ int sim_batch_run(struct sim_batch *b)
     b->n_failed = sh->n_failed;
     b->first_failed = sh->failed[0].seed;
     if (!b->quiet)
-        tell(b, sh);
+        report_progress(b, sh);
     munmap(sh, sizeof *sh);
     return b->n_failed != 0;
 }

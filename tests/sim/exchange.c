@@ -202,7 +202,7 @@ int exchange_quiet(const struct worker *w, int64_t step)
 }
 
 /* What the request brings; of a region's contribution, as it is now. */
-static const float *data_of(const struct worker *w, const struct chunk_state *c)
+static const float *data_of(const struct worker *w, const struct worker_chunk *c)
 {
     if (c->kind == PIECE_INIT)
         return c->value;
@@ -211,7 +211,7 @@ static const float *data_of(const struct worker *w, const struct chunk_state *c)
 
 static void send_request(struct worker *w, struct link *l, int i)
 {
-    struct chunk_state *c = &w->chunk[i];
+    struct worker_chunk *c = &w->chunk[i];
     if (c->sent || c->kind == PIECE_NONE || l->state != LINK_STREAMING)
         return;
     struct sim_msg *m = sim_alloc(sizeof *m);
@@ -245,7 +245,7 @@ static void send_all(struct worker *w, struct link *l)
 
 void exchange_request(struct worker *w, int chunk, enum piece_kind kind, int64_t step)
 {
-    struct chunk_state *c = &w->chunk[chunk];
+    struct worker_chunk *c = &w->chunk[chunk];
     if (w->rebased || c->over || c->kind != PIECE_NONE)
         return;
     c->kind = kind;
@@ -317,7 +317,7 @@ static void exchange_request_first(struct worker *w, struct link *l, int init)
     if (w->x && init && !w->has_first)
         parent_renew(w);
     for (int i = 0; i < sim_chunks->n_chunks; i++) {
-        struct chunk_state *c = &w->chunk[i];
+        struct worker_chunk *c = &w->chunk[i];
         if (w->server[i] != number_of(w, l->node))
             continue;
         c->kind = init ? PIECE_INIT : PIECE_PULL;
@@ -426,7 +426,7 @@ void exchange_reply(struct worker *w, struct sim_call *c)
     }
 }
 
-static int is_answer(const struct chunk_state *c, const struct sim_msg *m)
+static int is_answer(const struct worker_chunk *c, const struct sim_msg *m)
 {
     int64_t step = (int64_t)m->piece.step;
     if (!c->sent)
@@ -439,7 +439,7 @@ static int is_answer(const struct chunk_state *c, const struct sim_msg *m)
 void exchange_message(struct worker *w, struct net_stream *s, struct sim_msg *m)
 {
     struct link *l = &w->link[s->cookie];
-    struct chunk_state *c = &w->chunk[m->piece.chunk];
+    struct worker_chunk *c = &w->chunk[m->piece.chunk];
     if (l->stream != s || m->piece.kind == PIECE_TAKEN || m->piece.kind == PIECE_NONE)
         return;
     l->backoff_ms = BACKOFF_MS;

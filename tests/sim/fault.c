@@ -9,7 +9,7 @@ static char active[SIM_MAX_FAULTS];
 static unsigned waited_for; /* marks, by bit */
 static int n_looks;         /* of the operator */
 
-static void post(enum sim_event_kind kind, int64_t delay, int a)
+static void post_fault(enum sim_event_kind kind, int64_t delay, int a)
 {
     sim_post(delay, kind, -1)->a = a;
 }
@@ -22,11 +22,11 @@ void sim_faults_begin(void)
     for (int i = 0; i < s->n_faults; i++) {
         active[i] = 0;
         if (s->fault[i].mark == MARK_start)
-            post(EV_FAULT, s->fault[i].after_us * 1000, i);
+            post_fault(EV_FAULT, s->fault[i].after_us * 1000, i);
         else
             waited_for |= 1u << s->fault[i].mark;
     }
-    post(EV_CALM, opt(OPT_calm_ms) * SIM_MS, 0);
+    post_fault(EV_CALM, opt(OPT_calm_ms) * SIM_MS, 0);
 }
 
 void sim_fault_mark(enum sim_mark mark)
@@ -36,7 +36,7 @@ void sim_fault_mark(enum sim_mark mark)
         return;
     for (int i = 0; i < s->n_faults; i++)
         if (s->fault[i].mark == mark && s->fault[i].nth == sim.marks[mark])
-            post(EV_FAULT, s->fault[i].after_us * 1000, i);
+            post_fault(EV_FAULT, s->fault[i].after_us * 1000, i);
 }
 
 static void set_cut(const struct sim_fault *f, int by)
@@ -55,7 +55,7 @@ static void set_cut(const struct sim_fault *f, int by)
 }
 
 /* The first place that was never taken. */
-static void join(int like)
+static void join_server(int like)
 {
     int first = sim_is_server(like) ? 0 : SIM_SERVERS;
     int end = sim_is_server(like) ? SIM_SERVERS : SIM_NODES;
@@ -72,7 +72,7 @@ static void join(int like)
         }
 }
 
-static void command(enum coord_command what, int node)
+static void command_job(enum coordinator_command_kind what, int node)
 {
     struct server *ps0 = sim_server(0);
     if (ps0 && ps0->lead && sim.node[0].state == NODE_UP)
@@ -85,7 +85,7 @@ static int end_process(const struct sim_fault *f)
     if (f->kind == FAULT_lose_folder)
         folder_lose();
     if (f->ms >= 0 && sim.node[f->node].state == NODE_DOWN)
-        post(EV_START, f->ms * SIM_MS, f->node);
+        post_fault(EV_START, f->ms * SIM_MS, f->node);
     return 0;
 }
 
@@ -123,7 +123,7 @@ static int strike_disk(const struct sim_fault *f, struct sim_node *n)
 }
 
 /* 1: it lasts, and ends by sim_fault_end. */
-static int strike(const struct sim_fault *f)
+static int strike_fault(const struct sim_fault *f)
 {
     struct sim_node *n = &sim.node[f->node];
     switch (f->kind) {
@@ -157,13 +157,14 @@ static int strike(const struct sim_fault *f)
         end_itself(f);
         return 0;
     case FAULT_join:
-        join(f->node);
+        join_server(f->node);
         return 0;
     case FAULT_drain:
-        command(sim_is_server(f->node) ? COORD_DRAIN_SERVER : COORD_REMOVE_WORKER, f->node);
+        command_job(sim_is_server(f->node) ? COORDINATOR_DRAIN_SERVER : COORDINATOR_REMOVE_WORKER,
+                    f->node);
         return 0;
     case FAULT_checkpoint:
-        command(COORD_CHECKPOINT, 0);
+        command_job(COORDINATOR_CHECKPOINT, 0);
         return 0;
     case FAULT_apart:
         set_cut(f, 1);
@@ -184,9 +185,9 @@ void sim_fault_strike(int i)
         sim_story("! %s", text);
     }
     sim.fault_hits[f->kind]++;
-    active[i] = (char)strike(f);
+    active[i] = (char)strike_fault(f);
     if (active[i])
-        post(EV_FAULT_END, f->ms * SIM_MS, i);
+        post_fault(EV_FAULT_END, f->ms * SIM_MS, i);
 }
 
 void sim_fault_end(int i)
@@ -250,7 +251,7 @@ static void replace_gone(int node)
     if (!n->gone || n->state == NODE_UP || n->state == NODE_ENDED)
         return;
     if (n->gone++ < 4 && (server || opt(OPT_min_workers) == 0)) {
-        command(server ? COORD_DRAIN_SERVER : COORD_REMOVE_WORKER, node);
+        command_job(server ? COORDINATOR_DRAIN_SERVER : COORDINATOR_REMOVE_WORKER, node);
     } else if (n->gone > 4) {
         n->gone = 0;
         sim_start(node);
@@ -258,19 +259,21 @@ static void replace_gone(int node)
 }
 
 /* Plays the operator who follows docs/guide/failures.md when training waits. */
-static void operate(void)
+static void operate_job(void)
 {
     struct server *ps0 = sim_server(0);
-    struct coord_line l;
+    struct coordinator_line l;
     if (!ps0 || !ps0->lead)
         return;
-    if (!coord_waits_for(ps0->lead->state, &l))
-        l = (struct coord_line){.id = LINE_NONE, .server = -1};
-    int named = l.server > 0 ? sim_server_at(coord_server_address(ps0->lead->state, l.server)) : -1;
+    if (!coordinator_view_waits_for(ps0->lead->state, &l))
+        l = (struct coordinator_line){.id = LINE_NONE, .server = -1};
+    int named = l.server > 0
+                    ? sim_server_at(coordinator_view_server_address(ps0->lead->state, l.server))
+                    : -1;
     if (named > 0 && sim.node[named].state == NODE_ENDED)
         sim_start(named);
     if (l.id == WAIT_WORKERS && !opt(OPT_regions))
-        join(SIM_SERVERS);
+        join_server(SIM_SERVERS);
     if (++n_looks >= 6)
         end_leavers();
     start_workers(n_looks >= 6);
@@ -281,9 +284,9 @@ static void operate(void)
 void sim_calm(void)
 {
     if (opt(OPT_coordinator))
-        post(EV_CALM, 20 * SIM_S, 0);
+        post_fault(EV_CALM, 20 * SIM_S, 0);
     if (sim.calm) {
-        operate();
+        operate_job();
         return;
     }
     STORY("! it is calm from here on");

@@ -62,7 +62,7 @@ static void main_of_fiber(void)
     to_world(1);
 }
 
-static void run(struct fiber *f)
+static void run_fiber(struct fiber *f)
 {
     running = f;
     if (__sanitizer_start_switch_fiber)
@@ -91,7 +91,7 @@ static void take_place(struct fiber *f)
     f->stack = stacks[i];
 }
 
-static void post(struct fiber *f, int64_t delay)
+static void post_fiber(struct fiber *f, int64_t delay)
 {
     f->posted = 1;
     sim_timer(f->node, delay, TIMER_FIBER, f->number);
@@ -114,7 +114,7 @@ struct fiber *fiber_start(int node, void *(*fn)(void *arg), void *arg)
     f->context.uc_stack.ss_sp = f->stack;
     f->context.uc_stack.ss_size = STACK_BYTES;
     makecontext(&f->context, main_of_fiber, 0);
-    post(f, a_little(node));
+    post_fiber(f, a_little(node));
     return f;
 }
 
@@ -127,7 +127,7 @@ void fiber_timer(int64_t number)
 {
     for (int i = 0; i < n_fibers; i++)
         if (fibers[i]->number == number && !fibers[i]->done) {
-            run(fibers[i]);
+            run_fiber(fibers[i]);
             return;
         }
 }
@@ -154,7 +154,7 @@ void fiber_wake(const void *on)
 {
     for (int i = 0; i < n_fibers; i++)
         if (fibers[i]->on == on && !fibers[i]->done && !fibers[i]->posted)
-            post(fibers[i], a_little(fibers[i]->node));
+            post_fiber(fibers[i], a_little(fibers[i]->node));
 }
 
 void fiber_pause(void)
@@ -174,7 +174,7 @@ void fibers_end(int node)
             if (f->node != node || f->done)
                 continue;
             f->hurries = left = 1;
-            run(f);
+            run_fiber(f);
         }
     }
 }

@@ -1,5 +1,6 @@
 /* tests/sim/follow.c - see server.h: the shell of a follower, as follower_shell.c, plan_applier.c
- * and writer.c are: calls to ps 0, plans begun aside, this server's part of checkpoints. */
+ * and checkpoint_writer.c are: calls to ps 0, plans begun aside, this server's part of checkpoints.
+ */
 #include "base/digest.h"
 #include "base/term.h"
 #include "ps/service/run.h"
@@ -35,7 +36,7 @@ static void set_phase(struct server *s, enum control_phase phase)
 
 static void drop_snapshot(struct server *s)
 {
-    ps_snapshot_destroy(s->snapshot);
+    snapshot_destroy(s->snapshot);
     run_unref(s->snapshot_run);
     s->snapshot = NULL;
     s->snapshot_run = NULL;
@@ -53,20 +54,20 @@ static void order(struct server *s, const struct follower_action *a)
     int ended;
     s->part.order = a->order;
     s->part_step = a->step;
-    if (s->writing) { /* an earlier one is still being written, see saver_state */
+    if (s->writing) { /* an earlier one is still being written, see checkpoint_writer_state */
         set_phase(s, CONTROL_PAST);
         return;
     }
     drop_snapshot(s);
     s->captured = 0;
-    s->snapshot_run = ps_service_run(s->service, &ended);
+    s->snapshot_run = service_run(s->service, &ended);
     enum status st = ST_RANGE;
     if (s->snapshot_run && s->snapshot_run->generation == a->generation &&
         s->snapshot_run->self >= 0)
-        st = ps_snapshot_create(s->snapshot_run->store, on_captured, s, &s->snapshot);
+        st = snapshot_create(s->snapshot_run->store, on_captured, s, &s->snapshot);
     set_phase(s, CONTROL_ARMED);
     if (st == ST_OK)
-        st = ps_snapshot_begin(s->snapshot, a->step);
+        st = snapshot_begin(s->snapshot, a->step);
     if (st == ST_OK)
         return;
     int past = s->snapshot != NULL;
@@ -77,7 +78,7 @@ static void order(struct server *s, const struct follower_action *a)
 static void write_file(struct server *s)
 {
     int n;
-    const struct ps_snapshot_chunk *c = ps_snapshot_chunks(s->snapshot, &n);
+    const struct snapshot_chunk *c = snapshot_chunks(s->snapshot, &n);
     struct sim_file *f = sim_alloc(sizeof *f);
     struct disk_order *o = sim_alloc(sizeof *o);
     f->generation = s->snapshot_run->generation;
@@ -157,7 +158,7 @@ static void begin(struct server *s)
         STORY("%s finds %s damaged", n->name, m->name);
         sim_mark(MARK_unread);
     } else if (m || p->source != PLAN_CHECKPOINT)
-        st = ps_service_begin(s->service, p, (const struct checkpoint_restore *)m);
+        st = generation_begin(s->service, p, (const struct checkpoint_restore *)m);
     if (st != ST_OK && !s->apply) {
         s->apply = p;
         sim_timer(s->node, AGAIN_MS * SIM_MS, TIMER_APPLY, (int64_t)p->generation);
@@ -167,40 +168,40 @@ static void begin(struct server *s)
 
 static void carry_out(struct server *s, const struct follower_action *a)
 {
-    struct follower_event e = {.kind = FOLLOW_LOOKED};
+    struct follower_event e = {.kind = FOLLOWER_LOOKED};
     switch (a->kind) {
-    case FOLLOW_ACT_STOP:
+    case FOLLOWER_ACT_STOP:
         STORY("%s stops", sim.node[s->node].name);
         sim_mark(MARK_stop);
-        ps_service_stop(s->service);
+        generation_stop(s->service);
         break;
-    case FOLLOW_ACT_APPLY:
+    case FOLLOWER_ACT_APPLY:
         apply(s, s->reply->plan);
         break;
-    case FOLLOW_ACT_SETTLE:
-        ps_service_settle(s->service, a->generation);
+    case FOLLOWER_ACT_SETTLE:
+        generation_settle(s->service, a->generation);
         break;
-    case FOLLOW_ACT_ORDER:
+    case FOLLOWER_ACT_ORDER:
         order(s, a);
         break;
-    case FOLLOW_ACT_CANCEL:
+    case FOLLOWER_ACT_CANCEL:
         if (s->part.phase == CONTROL_ARMED && !s->captured) {
             drop_snapshot(s);
             set_phase(s, CONTROL_IDLE);
         }
         break;
-    case FOLLOW_ACT_LOOK: {
+    case FOLLOWER_ACT_LOOK: {
         const struct sim_manifest *m = s->folder ? folder_newest(s->folder, NULL) : NULL;
         e.has_all_steps = m && m->step >= sim_job.train_steps;
         follow_step(s, &e);
         break;
     }
-    case FOLLOW_ACT_REFUSED:
+    case FOLLOWER_ACT_REFUSED:
         s->ends = 1;
         STORY("%s is refused: %s", sim.node[s->node].name, s->reply ? s->reply->refused : "");
         server_exit(s, EXIT_PERMANENT);
         break;
-    case FOLLOW_ACT_DRAINED:
+    case FOLLOWER_ACT_DRAINED:
         STORY("%s is drained", sim.node[s->node].name);
         s->ends = 1;
         if (s->node == 0)
@@ -228,8 +229,8 @@ static void follow_step(struct server *s, const struct follower_event *e)
 
 static void step_state(struct server *s)
 {
-    struct ps_service_state st;
-    ps_service_state(s->service, &st);
+    struct generation_state st;
+    generation_state(s->service, &st);
     const struct follower_store store = {.generation = st.generation,
                                          .ps0 = st.ps0,
                                          .stopped = st.stopped,
@@ -237,18 +238,18 @@ static void step_state(struct server *s)
                                          .lowest = st.lowest,
                                          .highest = st.highest,
                                          .unreadable = s->unreadable};
-    const struct follower_event e = {.kind = FOLLOW_STORE, .store = &store};
+    const struct follower_event e = {.kind = FOLLOWER_STORE, .store = &store};
     follow_step(s, &e);
-    const struct follower_event snapshot = {.kind = FOLLOW_SNAPSHOT, .snapshot = &s->part};
+    const struct follower_event snapshot = {.kind = FOLLOWER_SNAPSHOT, .snapshot = &s->part};
     if (s->folder)
         follow_step(s, &snapshot);
 }
 
 static void fill_missing(struct server *s, struct net_control *out)
 {
-    struct ps_person *members = NULL, *waiting = NULL;
+    struct roster_entry *members = NULL, *waiting = NULL;
     int n = 0, n_waiting = 0;
-    if (ps_service_people(s->service, &members, &n, &waiting, &n_waiting) != ST_OK)
+    if (membership_roster(s->service, &members, &n, &waiting, &n_waiting) != ST_OK)
         return;
     out->missing = sim_alloc((size_t)(n > 0 ? n : 1) * sizeof *out->missing);
     for (int i = 0; i < n; i++)
@@ -280,7 +281,7 @@ static void call(struct server *s)
 /* What came of the call, if it is this one that is waited for. */
 static void ended(struct server *s, enum status st, const struct net_control_reply *r)
 {
-    struct follower_event e = {.kind = FOLLOW_REPLY, .st = st, .reply = r};
+    struct follower_event e = {.kind = FOLLOWER_REPLY, .st = st, .reply = r};
     s->call = NULL;
     s->own_call = 0;
     if (st != ST_OK && st != ST_CANCELLED)
@@ -290,7 +291,7 @@ static void ended(struct server *s, enum status st, const struct net_control_rep
     if (st == ST_OK && r->later[0])
         e.st = ST_UNAVAILABLE;
     if (e.st != ST_OK)
-        e.kind = FOLLOW_FAILED;
+        e.kind = FOLLOWER_FAILED;
     s->reply = r;
     follow_step(s, &e);
     s->reply = NULL;
@@ -326,7 +327,7 @@ static void cancel_call(struct server *s)
     }
 }
 
-/* A last checkpoint, as follower_finish wants it. */
+/* A last checkpoint, as follower_shell_finish wants it. */
 void follow_term(struct server *s)
 {
     s->ending = 1;
@@ -350,8 +351,9 @@ static void look_at_end(struct server *s)
 
 static void news(struct server *s)
 {
-    static const struct follower_event want = {.kind = FOLLOW_WANT}, leave = {.kind = FOLLOW_LEAVE},
-                                       workers = {.kind = FOLLOW_WORKERS};
+    static const struct follower_event want = {.kind = FOLLOWER_WANT},
+                                       leave = {.kind = FOLLOWER_LEAVE},
+                                       workers = {.kind = FOLLOWER_WORKERS};
     int changed = s->changed, wants = s->wants, leaves = s->leaves;
     s->changed = s->wants = s->leaves = 0;
     if (s->captured && s->snapshot)
@@ -372,7 +374,7 @@ static void news(struct server *s)
 
 void follow_timer(struct server *s, int what, int64_t number)
 {
-    static const struct follower_event timer = {.kind = FOLLOW_TIMER};
+    static const struct follower_event timer = {.kind = FOLLOWER_TIMER};
     if (what == TIMER_NEWS) {
         s->news_posted &= number != 0;
         s->look_posted &= number == 0;
@@ -393,7 +395,7 @@ void follow_start(struct server *s)
     struct follower_start start = {.incarnation = sim.node[s->node].incarnation,
                                    .keeps_checkpoints = s->folder != NULL,
                                    .done_ms = sim.node[s->node].life > 1 ? 60000 : 0};
-    const struct follower_event e = {.kind = FOLLOW_START, .start = &start};
+    const struct follower_event e = {.kind = FOLLOWER_START, .start = &start};
     follower_init(&s->follower);
     s->follow_wake = INT64_MAX;
     s->part.phase = CONTROL_IDLE;

@@ -73,8 +73,8 @@ static void worker_again(struct region *r, struct group_worker *g, int64_t ms, i
     worker_timer(r, g, ms * SIM_MS);
 }
 
-static void ask(struct region *r, struct group_worker *g, int chunk, enum piece_kind kind,
-                int64_t step, const float *data)
+static void ask_chunk(struct region *r, struct group_worker *g, int chunk, enum piece_kind kind,
+                      int64_t step, const float *data)
 {
     size_t bytes = (size_t)opt(OPT_elems) * sizeof(float);
     struct net_span span = {(const uint8_t *)data, bytes};
@@ -96,7 +96,7 @@ static void ask(struct region *r, struct group_worker *g, int chunk, enum piece_
 }
 
 /* init: by server, whether it is to be brought first values. */
-static void fetch(struct region *r, struct group_worker *g, const int init[2])
+static void fetch_chunks(struct region *r, struct group_worker *g, const int init[2])
 {
     g->phase = GROUP_FETCH;
     g->over = 0;
@@ -107,11 +107,11 @@ static void fetch(struct region *r, struct group_worker *g, const int init[2])
         float value[SIM_ELEMS];
         sim_first_value(i, value);
         int brings = init[r->plan->shard[i]];
-        ask(r, g, i, brings ? PIECE_INIT : PIECE_PULL, 0, brings ? value : NULL);
+        ask_chunk(r, g, i, brings ? PIECE_INIT : PIECE_PULL, 0, brings ? value : NULL);
     }
 }
 
-static void join(struct region *r, struct group_worker *g)
+static void join_group(struct region *r, struct group_worker *g)
 {
     struct net_join_reply reply = {.answer = JOIN_RETRY};
     const struct net_join j = {.member = g->index,
@@ -137,7 +137,7 @@ static void join(struct region *r, struct group_worker *g)
         .client = r->node, .server = r->node, .cookie = g->index, .open = {1, 1}};
     g->place = reply.place;
     g->head = (struct net_frame_head){reply.generation, (uint32_t)reply.place.rank, g->incarnation};
-    fetch(r, g, init);
+    fetch_chunks(r, g, init);
 }
 
 static struct group_worker *worker_of(struct net_stream *s, struct region **r)
@@ -189,7 +189,7 @@ static int is_quiet(const struct group_worker *g)
     return 1;
 }
 
-static void compute(struct region *r, struct group_worker *g)
+static void compute_step(struct region *r, struct group_worker *g)
 {
     const struct sim_node *n = &sim.node[r->node];
     int64_t ns = opt(OPT_compute_ms) * SIM_MS;
@@ -198,18 +198,18 @@ static void compute(struct region *r, struct group_worker *g)
     worker_timer(r, g, n->slow && !sim.calm ? ns * 100 : ns);
 }
 
-static void push(struct region *r, struct group_worker *g)
+static void push_step(struct region *r, struct group_worker *g)
 {
     uint64_t at = net_place_position(&g->place, r->job.batch, g->step);
     g->phase = GROUP_EXCHANGE;
     for (int i = 0; i < sim_chunks->n_chunks; i++) {
         float gradient[SIM_ELEMS];
         sim_gradient(i, at + ((uint64_t)r->index << 40), r->job.batch, g->value[i], gradient);
-        ask(r, g, i, PIECE_PUSH, g->step, gradient);
+        ask_chunk(r, g, i, PIECE_PUSH, g->step, gradient);
     }
 }
 
-static void leave(struct region *r, struct group_worker *g)
+static void leave_group(struct region *r, struct group_worker *g)
 {
     const struct net_leave l = {g->index, g->incarnation, 1, 0, g->head.generation, ""};
     g->phase = GROUP_LEFT;
@@ -221,12 +221,12 @@ static void leave(struct region *r, struct group_worker *g)
 static void go_on(struct region *r, struct group_worker *g)
 {
     if (g->step >= r->job.train_steps)
-        leave(r, g);
+        leave_group(r, g);
     else
-        compute(r, g);
+        compute_step(r, g);
 }
 
-static void fetched(struct region *r, struct group_worker *g)
+static void on_fetched(struct region *r, struct group_worker *g)
 {
     g->step = INT64_MAX;
     for (int i = 0; i < sim_chunks->n_chunks; i++)
@@ -234,7 +234,7 @@ static void fetched(struct region *r, struct group_worker *g)
     g->phase = GROUP_BACK;
     for (int i = 0; i < sim_chunks->n_chunks; i++)
         if (g->version[i] > g->step)
-            ask(r, g, i, PIECE_PULL, g->step + 1, NULL);
+            ask_chunk(r, g, i, PIECE_PULL, g->step + 1, NULL);
     if (is_quiet(g))
         go_on(r, g);
 }
@@ -249,14 +249,14 @@ static void worker_moves(struct region *r, struct group_worker *g)
     }
     switch (g->phase) {
     case GROUP_OUT:
-        join(r, g);
+        join_group(r, g);
         break;
     case GROUP_COMPUTE:
-        push(r, g);
+        push_step(r, g);
         break;
     case GROUP_FETCH:
         if (is_quiet(g))
-            fetched(r, g);
+            on_fetched(r, g);
         break;
     case GROUP_BACK:
         if (is_quiet(g))
@@ -273,20 +273,21 @@ static void worker_moves(struct region *r, struct group_worker *g)
 }
 
 /* The coordinator's side. */
-enum status group_first_join(void *ctx, const struct net_join *join, char *why, size_t why_bytes)
+enum status group_first_join(void *ctx, const struct net_join *join_group, char *why,
+                             size_t why_bytes)
 {
     struct region *r = ctx;
     const struct region_checkpoint *c = on_disk[r->node];
-    const struct plan_first first = {.join = join, .servers = sim_region_hosts(r->index)};
+    const struct planner_first first = {.join = join_group, .servers = sim_region_hosts(r->index)};
     const struct checkpoint_parent_version none = {0};
     if (r->first)
         return ST_OK;
-    enum status st = ps_region_check(r->region, join, why, why_bytes);
+    enum status st = ps_region_check(r->region, join_group, why, why_bytes);
     if (st != ST_OK)
         return st;
-    CHECK(plan_make_first(&first, &r->first) == ST_OK);
+    CHECK(planner_make_first(&first, &r->first) == ST_OK);
     sim_keep_plan(r->first);
-    CHECK(ps_region_take(r->region, join, c ? &c->parent : &none) == ST_OK);
+    CHECK(ps_region_take(r->region, join_group, c ? &c->parent : &none) == ST_OK);
     sim_timer(r->node, sim_below(chance_of(r), 20) * SIM_MS, TIMER_GROUP_PLAN, 0);
     return ST_OK;
 }
@@ -300,13 +301,13 @@ void group_begin_at(struct region *r, struct net_plan *p, const struct region_ch
 {
     STORY("%s: generation " TERM_FMT " from step %lld", sim.node[r->node].name,
           TERM_ARG(p->generation), (long long)p->step);
-    CHECK(ps_service_begin(r->service, p,
+    CHECK(generation_begin(r->service, p,
                            from ? (const struct checkpoint_restore *)&from->manifest : NULL) ==
           ST_OK);
 }
 
 /* As servers begin it: each at its own time. */
-static void begin(struct region *r, struct net_plan *p, const struct region_checkpoint *c)
+static void begin_plan(struct region *r, struct net_plan *p, const struct region_checkpoint *c)
 {
     static const struct checkpoint_parent_version none = {0};
     struct region *second = region_second(r);
@@ -316,7 +317,7 @@ static void begin(struct region *r, struct net_plan *p, const struct region_chec
     r->from = c;
     if (!has_second(r)) {
         group_begin_at(r, p, c);
-        ps_service_settle(r->service, p->generation);
+        generation_settle(r->service, p->generation);
         return;
     }
     sim_timer(r->node, sim_below(chance_of(r), 30) * SIM_MS, TIMER_GROUP_BEGIN, 0);
@@ -326,23 +327,23 @@ static void begin(struct region *r, struct net_plan *p, const struct region_chec
 
 static void begin_planned(struct region *r)
 {
-    struct ps_service_state st;
-    ps_service_state(r->service, &st);
+    struct generation_state st;
+    generation_state(r->service, &st);
     if (st.generation != r->plan->generation)
         group_begin_at(r, r->plan, r->from);
 }
 
 /* How the store of all servers stands, if all are in the plan. */
-static int all_state(struct region *r, struct ps_service_state *out)
+static int all_state(struct region *r, struct generation_state *out)
 {
     struct region *second = region_second(r);
-    ps_service_state(r->service, out);
+    generation_state(r->service, out);
     if (!has_second(r))
         return 1;
     if (!second || !r->plan || second->plan != r->plan || out->generation != r->plan->generation)
         return 0;
-    struct ps_service_state other;
-    ps_service_state(second->service, &other);
+    struct generation_state other;
+    generation_state(second->service, &other);
     if (other.generation != out->generation)
         return 0;
     out->lowest = other.lowest < out->lowest ? other.lowest : out->lowest;
@@ -357,15 +358,15 @@ static void begin_first(struct region *r)
         sim_timer(r->node, 20 * SIM_MS, TIMER_GROUP_PLAN, 0);
         return;
     }
-    const struct net_join join = {.job = r->first->job, .chunks = r->first->chunks};
+    const struct net_join join_group = {.job = r->first->job, .chunks = r->first->chunks};
     struct checkpoint_manifest from = {.step = 0};
     struct net_plan *p;
-    struct plan_first first = {.generation = next_number(r),
-                               .ps0 = sim.node[r->node].incarnation,
-                               .join = &join,
-                               .servers = sim_region_hosts(r->index),
-                               .n_members = r->job.n_workers,
-                               .restore = c ? "c" : ""};
+    struct planner_first first = {.generation = next_number(r),
+                                  .ps0 = sim.node[r->node].incarnation,
+                                  .join = &join_group,
+                                  .servers = sim_region_hosts(r->index),
+                                  .n_members = r->job.n_workers,
+                                  .restore = c ? "c" : ""};
     if (c) {
         from.step = c->step;
         from.job = c->manifest.plan->job;
@@ -373,56 +374,56 @@ static void begin_first(struct region *r)
         first.from = &from;
     }
     ledger_start(r, c, 0);
-    CHECK(plan_make_first(&first, &p) == ST_OK);
-    begin(r, p, c);
+    CHECK(planner_make_first(&first, &p) == ST_OK);
+    begin_plan(r, p, c);
 }
 
 static void begin_next(struct region *r, int64_t step)
 {
     int member[GROUP_WORKERS] = {0, 1};
     struct net_plan *p;
-    struct plan_next next = {.generation = next_number(r),
-                             .ps0 = sim.node[r->node].incarnation,
-                             .base = r->plan,
-                             .source = step < 0 ? PLAN_FIRST : PLAN_MEMORY,
-                             .step = step < 0 ? 0 : step,
-                             .member = member,
-                             .n_members = r->job.n_workers,
-                             .servers = sim_region_hosts(r->index)};
+    struct planner_next next = {.generation = next_number(r),
+                                .ps0 = sim.node[r->node].incarnation,
+                                .base = r->plan,
+                                .source = step < 0 ? PLAN_FIRST : PLAN_MEMORY,
+                                .step = step < 0 ? 0 : step,
+                                .member = member,
+                                .n_members = r->job.n_workers,
+                                .servers = sim_region_hosts(r->index)};
     next.position = net_plan_position(r->plan, next.step);
-    CHECK(plan_make_next(&next, &p) == ST_OK);
-    begin(r, p, NULL);
+    CHECK(planner_make_next(&next, &p) == ST_OK);
+    begin_plan(r, p, NULL);
 }
 
 /* The second server has lost its chunks: back to the checkpoint. */
-static void lost(struct region *r)
+static void on_lost(struct region *r)
 {
     int member[GROUP_WORKERS] = {0, 1};
     const struct region_checkpoint *c = on_disk[r->node];
     struct net_plan *p;
-    struct plan_next next = {.generation = next_number(r),
-                             .ps0 = sim.node[r->node].incarnation,
-                             .base = r->plan,
-                             .source = c ? PLAN_CHECKPOINT : PLAN_FIRST,
-                             .step = c ? c->step : 0,
-                             .position = c ? c->manifest.position : 0,
-                             .restore = c ? "c" : "",
-                             .member = member,
-                             .n_members = r->job.n_workers,
-                             .servers = sim_region_hosts(r->index)};
+    struct planner_next next = {.generation = next_number(r),
+                                .ps0 = sim.node[r->node].incarnation,
+                                .base = r->plan,
+                                .source = c ? PLAN_CHECKPOINT : PLAN_FIRST,
+                                .step = c ? c->step : 0,
+                                .position = c ? c->manifest.position : 0,
+                                .restore = c ? "c" : "",
+                                .member = member,
+                                .n_members = r->job.n_workers,
+                                .servers = sim_region_hosts(r->index)};
     struct region *second = region_second(r);
     r->unsaved |= r->done; /* it has ended all the same */
     if (!second || second->plan || r->done)
         return; /* another is about to begin there */
     r->changing = 0;
-    ps_service_stop(r->service);
-    CHECK(plan_make_next(&next, &p) == ST_OK);
+    generation_stop(r->service);
+    CHECK(planner_make_next(&next, &p) == ST_OK);
     ledger_start(r, c, 1);
-    begin(r, p, c);
+    begin_plan(r, p, c);
 }
 
 /* A worker dies, or something else makes a new generation; both may be. */
-static void churn(struct region *r)
+static void churn_group(struct region *r)
 {
     struct sim_random *c = chance_of(r);
     sim_timer(r->node, sim_below(c, 2 * opt(OPT_churn_ms)) * SIM_MS, TIMER_GROUP_CHURN, 0);
@@ -433,11 +434,11 @@ static void churn(struct region *r)
         if (g->phase != GROUP_LEFT)
             worker_again(r, g, sim_below(c, 200), 1);
     }
-    struct ps_service_state st;
+    struct generation_state st;
     struct region *second = region_second(r);
     if (sim_chance(c, 60) && !r->changing && all_state(r, &st)) {
         r->changing = 1;
-        ps_service_stop(r->service);
+        generation_stop(r->service);
         if (second)
             sim_timer(second->node, sim_below(c, 20) * SIM_MS, TIMER_SECOND_STOP,
                       (int64_t)r->plan->generation);
@@ -447,9 +448,9 @@ static void churn(struct region *r)
 }
 
 /* All is where it was stopped: on from there. */
-static void stopped(struct region *r, uint64_t generation)
+static void on_stopped(struct region *r, uint64_t generation)
 {
-    struct ps_service_state st;
+    struct generation_state st;
     if (generation != r->plan->generation || !r->changing)
         return;
     if (!all_state(r, &st) || (has_second(r) && !st.stopped)) {
@@ -466,37 +467,37 @@ void group_timer(struct region *r, int what, int64_t number)
     if (what == TIMER_GROUP_PLAN)
         begin_first(r);
     else if (what == TIMER_GROUP_CHURN)
-        churn(r);
+        churn_group(r);
     else if (what == TIMER_GROUP_STOPPED)
-        stopped(r, (uint64_t)number);
+        on_stopped(r, (uint64_t)number);
     else if (what == TIMER_GROUP_BEGIN)
         begin_planned(r);
     else if (what == TIMER_GROUP_LOST)
-        lost(r);
+        on_lost(r);
     else if (number == r->worker[what - TIMER_GROUP_WORKER].timer)
         worker_moves(r, &r->worker[what - TIMER_GROUP_WORKER]);
 }
 
 /* A checkpoint of that step, which all chunks have; on the disk a little later. */
-static void capture(struct region *r, int64_t step)
+static void capture_step(struct region *r, int64_t step)
 {
     struct region_checkpoint *c = sim_alloc(sizeof *c);
     struct disk_order *o = sim_alloc(sizeof *o);
     struct region *second = region_second(r);
-    struct run *runs[2] = {ps_service_run(r->service, &(int){0}),
-                           second ? ps_service_run(second->service, &(int){0}) : NULL};
+    struct run *runs[2] = {service_run(r->service, &(int){0}),
+                           second ? service_run(second->service, &(int){0}) : NULL};
     c->step = step;
     memcpy(c->ledger, r->ledger, sizeof c->ledger);
     c->file.n = sim_chunks->n_chunks;
     for (int i = 0; i < c->file.n; i++) {
-        struct ps_taken t;
-        CHECK(ps_store_take(runs[r->plan->shard[i]]->store, i, step, &t) == ST_OK);
+        struct handover_chunk t;
+        CHECK(handover_take(runs[r->plan->shard[i]]->store, i, step, &t) == ST_OK);
         c->file.chunk[i] = i;
         c->file.state[i].version = t.version;
         memcpy(c->file.state[i].value, t.value->data, (size_t)opt(OPT_elems) * sizeof(float));
         if (t.slots)
             memcpy(c->file.state[i].slots, t.slots->data, t.slots->bytes);
-        ps_taken_drop(&t);
+        handover_drop(&t);
     }
     run_unref(runs[0]);
     run_unref(runs[1]);
@@ -534,20 +535,20 @@ static int is_saved(const struct region *r)
 
 void group_look(struct region *r)
 {
-    struct ps_service_state st;
+    struct generation_state st;
     int64_t every = opt(OPT_region_save);
     int all = all_state(r, &st);
     struct region *second = region_second(r);
     if (all && second && r->settled != st.generation) {
         r->settled = st.generation;
-        ps_service_settle(r->service, st.generation);
-        ps_service_settle(second->service, st.generation);
+        generation_settle(r->service, st.generation);
+        generation_settle(second->service, st.generation);
     }
     int last = st.lowest >= r->job.train_steps;
     if (r->plan && all && every && !r->writing && st.lowest >= 0 &&
         ((st.lowest > r->seen && st.lowest % every == 0) || (last && !is_saved(r)))) {
         r->seen = st.lowest;
-        capture(r, st.lowest);
+        capture_step(r, st.lowest);
     }
     if (r->done && is_saved(r))
         region_stop(r);

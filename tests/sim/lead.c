@@ -13,7 +13,7 @@
 enum { FINISH_MS = 340000, GOODBYE_MS = 2000 };
 enum { GONE_MS = 14000 }; /* of a server's silence, a step of ps 0's short of its SILENT_MS */
 
-static void lead_step(struct server *s, struct coord_event *e);
+static void lead_step(struct server *s, struct coordinator_event *e);
 
 static void wake_thread(struct server *s)
 {
@@ -24,7 +24,7 @@ static void wake_thread(struct server *s)
     sim_timer(s->node, sim_below(&sim.node[s->node].random, 300) * 1000, TIMER_MAIL, 0);
 }
 
-static struct sim_mail *post_mail(struct server *s, enum coord_event_kind kind)
+static struct sim_mail *post_mail(struct server *s, enum coordinator_event_kind kind)
 {
     struct sim_mail *m = sim_alloc(sizeof *m);
     m->kind = kind;
@@ -59,7 +59,7 @@ static void answer_later(struct server *s, uint64_t call, const char *why)
 void lead_control(struct server *s, const struct net_control *c, uint64_t call)
 {
     for (struct sim_mail *m = s->lead->mail; m; m = m->next)
-        if (m->kind == COORD_CONTROL && m->control->incarnation == c->incarnation &&
+        if (m->kind == COORDINATOR_CONTROL && m->control->incarnation == c->incarnation &&
             m->control->serial <= c->serial) {
             uint64_t old = m->call;
             m->control = c;
@@ -67,23 +67,23 @@ void lead_control(struct server *s, const struct net_control *c, uint64_t call)
             answer_later(s, old, "a later call has taken its place");
             return;
         }
-    struct sim_mail *m = post_mail(s, COORD_CONTROL);
+    struct sim_mail *m = post_mail(s, COORDINATOR_CONTROL);
     m->control = c;
     m->call = call;
 }
 
 void lead_closed(struct server *s, uint64_t call)
 {
-    post_mail(s, COORD_CLOSED)->call = call;
+    post_mail(s, COORDINATOR_CLOSED)->call = call;
 }
 
-void lead_command(struct server *s, enum coord_command what, int index)
+void lead_command(struct server *s, enum coordinator_command_kind what, int index)
 {
     char why[CONTROL_TEXT_BYTES];
-    if (what != COORD_CHECKPOINT && what != COORD_FINISH &&
-        !coord_command_text(s->lead->state, what, index, why, sizeof why))
+    if (what != COORDINATOR_CHECKPOINT && what != COORDINATOR_FINISH &&
+        !coordinator_command_text(s->lead->state, what, index, why, sizeof why))
         return;
-    struct sim_mail *m = post_mail(s, COORD_COMMAND);
+    struct sim_mail *m = post_mail(s, COORDINATOR_COMMAND);
     m->what = what;
     m->index = index;
 }
@@ -91,8 +91,8 @@ void lead_command(struct server *s, enum coord_command what, int index)
 /* The slot of an address; -1. */
 static int slot_of(const struct lead *l, const char *address)
 {
-    for (int i = 0; i < coord_n_servers(l->state); i++)
-        if (!strcmp(coord_server_address(l->state, i), address))
+    for (int i = 0; i < coordinator_view_n_servers(l->state); i++)
+        if (!strcmp(coordinator_view_server_address(l->state, i), address))
             return i;
     return -1;
 }
@@ -100,11 +100,11 @@ static int slot_of(const struct lead *l, const char *address)
 /* On ps 0's clock, as it was in its last step; -1: it is not known. */
 static int64_t silent_ms(const struct lead *l, const char *address)
 {
-    struct coord_server_view v;
+    struct coordinator_server_view v;
     int slot = slot_of(l, address);
     if (slot < 0)
         return -1;
-    coord_server(l->state, slot, &v);
+    coordinator_view_server(l->state, slot, &v);
     return v.heard_ms;
 }
 
@@ -112,7 +112,7 @@ static int64_t silent_ms(const struct lead *l, const char *address)
 static void note_drain(struct lead *l, int index)
 {
     char why[CONTROL_TEXT_BYTES], address[CONTROL_TEXT_BYTES];
-    if (!coord_command_text(l->state, COORD_DRAIN_SERVER, index, why, sizeof why) ||
+    if (!coordinator_command_text(l->state, COORDINATOR_DRAIN_SERVER, index, why, sizeof why) ||
         sscanf(why, "ps:%*d (%255[^)])", address) != 1)
         return;
     int node = sim_server_at(address);
@@ -138,10 +138,10 @@ static int is_given_up(const struct lead *l, int node)
     return l->silent[node] == life || l->slow[node] == life || l->given_up[node] == life;
 }
 
-static void reply_to(struct server *s, const struct coord_action *a)
+static void reply_to(struct server *s, const struct coordinator_action *a)
 {
     struct net_control_reply *r = sim_alloc(sizeof *r);
-    int with_plan = coord_fill_reply(s->lead->state, a->server, r);
+    int with_plan = coordinator_view_fill_reply(s->lead->state, a->server, r);
     if (a->server < 0 && a->arg)
         snprintf(r->later, sizeof r->later, "%s", a->text);
     else if (a->server < 0)
@@ -159,7 +159,7 @@ static const struct net_plan *plan_of(const struct lead *l, uint64_t generation)
     return NULL;
 }
 
-static enum status make_first(struct lead *l, const struct coord_plan_view *v,
+static enum status make_first(struct lead *l, const struct coordinator_plan_view *v,
                               const struct hosts *servers, struct net_plan **out)
 {
     const struct net_join join = {.job = l->first->job, .chunks = l->first->chunks};
@@ -174,31 +174,31 @@ static enum status make_first(struct lead *l, const struct coord_plan_view *v,
                                          .n_contributed = m->n_contributed,
                                          .contributed = (struct net_contribution *)m->contributed};
     }
-    const struct plan_first first = {.generation = v->generation,
-                                     .ps0 = l->incarnation,
-                                     .join = &join,
-                                     .servers = servers,
-                                     .member = v->member,
-                                     .n_members = v->n_members,
-                                     .from = m ? &from : NULL,
-                                     .restore = m ? m->name : ""};
-    return plan_make_first(&first, out);
+    const struct planner_first first = {.generation = v->generation,
+                                        .ps0 = l->incarnation,
+                                        .join = &join,
+                                        .servers = servers,
+                                        .member = v->member,
+                                        .n_members = v->n_members,
+                                        .from = m ? &from : NULL,
+                                        .restore = m ? m->name : ""};
+    return planner_make_first(&first, out);
 }
 
-static enum status make_next(struct lead *l, const struct coord_plan_view *v,
+static enum status make_next(struct lead *l, const struct coordinator_plan_view *v,
                              const struct hosts *servers, struct net_plan **out)
 {
     const struct net_plan *base = v->base ? plan_of(l, v->base) : l->plan;
     if (!base)
         return ST_NOT_FOUND;
-    struct plan_next next = {.generation = v->generation,
-                             .ps0 = l->incarnation,
-                             .base = base,
-                             .source = v->source,
-                             .step = v->step,
-                             .member = v->member,
-                             .n_members = v->n_members,
-                             .servers = servers};
+    struct planner_next next = {.generation = v->generation,
+                                .ps0 = l->incarnation,
+                                .base = base,
+                                .source = v->source,
+                                .step = v->step,
+                                .member = v->member,
+                                .n_members = v->n_members,
+                                .servers = servers};
     if (v->source == PLAN_MEMORY)
         next.position = net_plan_position(base, v->step);
     if (v->source == PLAN_CHECKPOINT) {
@@ -209,7 +209,7 @@ static enum status make_next(struct lead *l, const struct coord_plan_view *v,
         next.contributed = l->found->contributed;
         next.n_contributed = l->found->n_contributed;
     }
-    return plan_make_next(&next, out);
+    return planner_make_next(&next, out);
 }
 
 static void keep_plan(struct lead *l, struct net_plan *next, uint64_t base)
@@ -236,9 +236,9 @@ static int begins_again(const struct lead *l, uint64_t base)
         return 0;
     for (int i = 0; i < p->servers.n; i++) {
         struct server *s = sim_server(sim_server_at(p->servers.addr[i]));
-        struct ps_service_state is = {.generation = 0};
+        struct generation_state is = {.generation = 0};
         if (s)
-            ps_service_state(s->service, &is);
+            generation_state(s->service, &is);
         n += is.generation == p->generation && is.lowest > p->step;
     }
     return n < p->servers.n;
@@ -246,7 +246,7 @@ static int begins_again(const struct lead *l, uint64_t base)
 
 /* Work is given up only where a process that held chunks has died, or an operator said so, who was
  * told that it is gone, or did not want to wait for it. */
-static void check_work(struct lead *l, const struct coord_plan_view *v)
+static void check_work(struct lead *l, const struct coordinator_plan_view *v)
 {
     if (l->works_lost == v->base || begins_again(l, v->base))
         return;
@@ -270,16 +270,16 @@ static void check_work(struct lead *l, const struct coord_plan_view *v)
 
 static int has_values(struct server *s)
 {
-    struct ps_service_state own;
-    ps_service_state(s->service, &own);
+    struct generation_state own;
+    generation_state(s->service, &own);
     return own.lowest > 0;
 }
 
 static void make_plan(struct server *s, uint32_t op)
 {
     struct lead *l = s->lead;
-    struct coord_event e = {.kind = COORD_PLANNED, .op = op};
-    struct coord_plan_view v;
+    struct coordinator_event e = {.kind = COORDINATOR_PLANNED, .op = op};
+    struct coordinator_plan_view v;
     char *addr[LEAD_SERVERS];
     struct net_plan *next = NULL;
     if (sim_chance(&sim.memory, (int)sim.schedule->option[OPT_no_memory])) {
@@ -287,16 +287,16 @@ static void make_plan(struct server *s, uint32_t op)
         lead_step(s, &e);
         return;
     }
-    coord_next_plan(l->state, &v);
+    coordinator_view_next_plan(l->state, &v);
     for (int i = 0; i < v.n_servers; i++)
-        addr[i] = (char *)coord_server_address(l->state, v.server[i]);
+        addr[i] = (char *)coordinator_view_server_address(l->state, v.server[i]);
     const struct hosts servers = {v.n_servers, addr};
     if (v.base && (v.source == PLAN_CHECKPOINT || (v.source == PLAN_FIRST && has_values(s))))
         check_work(l, &v);
     e.st = v.base == 0 && l->has_job ? make_first(l, &v, &servers, &next)
                                      : make_next(l, &v, &servers, &next);
     if (e.st == ST_OK) {
-        coord_next_plan(l->state, &v);
+        coordinator_view_next_plan(l->state, &v);
         keep_plan(l, next, v.base);
         sim_keep_plan(next);
         STORY("ps 0 plans generation " TERM_FMT " from step %lld: %d workers, %d servers",
@@ -322,8 +322,8 @@ static void list_contributions(struct sim_manifest *m)
 static void order_manifest(struct server *s, struct disk_order *o)
 {
     struct lead *l = s->lead;
-    struct coord_manifest_view v;
-    coord_manifest(l->state, &v);
+    struct coordinator_manifest_view v;
+    coordinator_view_manifest(l->state, &v);
     struct sim_manifest *m = sim_alloc(sizeof *m);
     const struct net_plan *p = plan_of(l, v.generation);
     m->generation = v.generation;
@@ -349,7 +349,7 @@ static void order_manifest(struct server *s, struct disk_order *o)
             o->manifest = NULL;
 }
 
-static void order_disk(struct server *s, const struct coord_action *a)
+static void order_disk(struct server *s, const struct coordinator_action *a)
 {
     struct lead *l = s->lead;
     struct disk_order *o = sim_alloc(sizeof *o);
@@ -362,7 +362,7 @@ static void order_disk(struct server *s, const struct coord_action *a)
         o->before = folder_find(s->folder, l->plan->restore);
     if (a->disk == DISK_OWNER) {
         struct net_control_reply own;
-        coord_fill_reply(l->state, -1, &own);
+        coordinator_view_fill_reply(l->state, -1, &own);
         o->epoch = own.epoch;
     }
     if (a->disk == DISK_MANIFEST)
@@ -378,7 +378,7 @@ void lead_disk(struct server *s, struct disk_order *o)
         disk_end(s->folder, s->node, o);
     if (o->what == DISK_ORDER_FIND && o->st == ST_OK)
         s->lead->found = o->manifest;
-    struct sim_mail *m = post_mail(s, COORD_DISK);
+    struct sim_mail *m = post_mail(s, COORDINATOR_DISK);
     m->op = o->op;
     m->st = o->st;
     m->step = o->step;
@@ -388,9 +388,9 @@ void lead_disk(struct server *s, struct disk_order *o)
 static void hold_last(struct server *s, int on)
 {
     int ended;
-    struct run *run = ps_service_run(s->service, &ended);
+    struct run *run = service_run(s->service, &ended);
     if (run)
-        ps_store_hold_last(run->store, on);
+        handover_hold_last(run->store, on);
     run_unref(run);
 }
 
@@ -406,7 +406,7 @@ static void check_failed(const struct server *s)
     }
 }
 
-static void carry_out(struct server *s, const struct coord_action *a)
+static void carry_out(struct server *s, const struct coordinator_action *a)
 {
     char text[640];
     switch (a->kind) {
@@ -424,7 +424,7 @@ static void carry_out(struct server *s, const struct coord_action *a)
         break;
     case ACT_LINE:
         if (sim.story) {
-            coord_line_text(s->lead->state, &a->line, "the folder", text, sizeof text);
+            coordinator_line_text(s->lead->state, &a->line, "the folder", text, sizeof text);
             sim_story("    ps 0 says: %s", text);
         }
         break;
@@ -445,17 +445,17 @@ static void carry_out(struct server *s, const struct coord_action *a)
     }
 }
 
-static void lead_step(struct server *s, struct coord_event *e)
+static void lead_step(struct server *s, struct coordinator_event *e)
 {
     struct lead *l = s->lead;
-    struct ps_service_state own;
-    struct coord_out *out = malloc(sizeof *out);
+    struct generation_state own;
+    struct coordinator_out *out = malloc(sizeof *out);
     CHECK(out);
-    ps_service_state(s->service, &own);
+    generation_state(s->service, &own);
     e->lowest = own.lowest;
     e->highest = own.highest > own.lowest ? own.highest : own.lowest;
-    coord_step(l->state, e, sim.now, out);
-    sim_digest(coord_generation(l->state) ^ (uint64_t)out->n << 32);
+    coordinator_step(l->state, e, sim.now, out);
+    sim_digest(coordinator_view_generation(l->state) ^ (uint64_t)out->n << 32);
     if (out->wake_ns != l->wake_ns && out->wake_ns != INT64_MAX)
         sim_timer(s->node, out->wake_ns - sim.now, TIMER_LEAD, out->wake_ns);
     l->wake_ns = out->wake_ns;
@@ -466,19 +466,19 @@ static void lead_step(struct server *s, struct coord_event *e)
 
 static void step_workers(struct server *s)
 {
-    struct ps_person *members = NULL, *waiting = NULL;
-    struct ps_service_state own;
-    struct coord_worker_state list[64];
+    struct roster_entry *members = NULL, *waiting = NULL;
+    struct generation_state own;
+    struct coordinator_worker_event list[64];
     int n = 0, n_waiting = 0;
-    ps_service_state(s->service, &own);
-    if (ps_service_people(s->service, &members, &n, &waiting, &n_waiting) != ST_OK)
+    generation_state(s->service, &own);
+    if (membership_roster(s->service, &members, &n, &waiting, &n_waiting) != ST_OK)
         return;
     for (int i = 0; i < n + n_waiting && i < 64; i++) {
-        const struct ps_person *p = i < n ? &members[i] : &waiting[i - n];
-        list[i] = coordinator_worker_state(p, i >= n);
+        const struct roster_entry *p = i < n ? &members[i] : &waiting[i - n];
+        list[i] = coordinator_shell_worker(p, i >= n);
     }
-    struct coord_event e = {.kind = COORD_WORKERS,
-                            .workers = {own.generation, own.claim, n + n_waiting, list}};
+    struct coordinator_event e = {.kind = COORDINATOR_WORKERS,
+                                  .workers = {own.generation, own.claim, n + n_waiting, list}};
     lead_step(s, &e);
     free(members);
     free(waiting);
@@ -486,17 +486,17 @@ static void step_workers(struct server *s)
 
 static void step_mail(struct server *s, const struct sim_mail *m)
 {
-    struct coord_event e = {.kind = m->kind, .call = m->call, .op = m->op, .st = m->st};
-    if (m->kind == COORD_CONTROL)
+    struct coordinator_event e = {.kind = m->kind, .call = m->call, .op = m->op, .st = m->st};
+    if (m->kind == COORDINATOR_CONTROL)
         e.control = m->control;
-    else if (m->kind == COORD_COMMAND)
+    else if (m->kind == COORDINATOR_COMMAND)
         e.command.what = m->what, e.command.index = m->index;
-    else if (m->kind == COORD_DISK)
+    else if (m->kind == COORDINATOR_DISK)
         e.disk.step = m->step, e.disk.epoch = m->epoch;
-    if (m->kind == COORD_COMMAND && m->what == COORD_DRAIN_SERVER)
+    if (m->kind == COORDINATOR_COMMAND && m->what == COORDINATOR_DRAIN_SERVER)
         note_drain(s->lead, m->index);
     lead_step(s, &e);
-    if (m->kind == COORD_CONTROL)
+    if (m->kind == COORDINATOR_CONTROL)
         note_heard(s->lead, m->control);
 }
 
@@ -518,7 +518,7 @@ static void step_all(struct server *s)
         if (m)
             step_mail(s, m);
         if (has_job) {
-            struct coord_event e = {.kind = COORD_JOB, .job = l->job};
+            struct coordinator_event e = {.kind = COORDINATOR_JOB, .job = l->job};
             lead_step(s, &e);
             l->has_job = 0;
         }
@@ -534,7 +534,7 @@ static void look_at_end(struct server *s)
         return;
     if (!l->finish_ns)
         l->finish_ns = sim.now + GOODBYE_MS * SIM_MS;
-    if (coord_goodbyes_missing(l->state) && sim.now < l->finish_ns)
+    if (coordinator_view_is_unheard(l->state) && sim.now < l->finish_ns)
         sim_timer(s->node, 20 * SIM_MS, TIMER_FINISH, 0);
     else
         server_exit(s, sim.job_failed ? EXIT_PERMANENT : 0);
@@ -542,7 +542,7 @@ static void look_at_end(struct server *s)
 
 void lead_timer(struct server *s, int what, int64_t number)
 {
-    struct coord_event e = {.kind = COORD_TIMER};
+    struct coordinator_event e = {.kind = COORDINATOR_TIMER};
     if (what == TIMER_MAIL)
         step_all(s);
     else if (what == TIMER_LEAD && number == s->lead->wake_ns)
@@ -555,10 +555,10 @@ enum status lead_first_join(void *ctx, const struct net_join *join, char *why, s
     struct server *s = ctx;
     struct lead *l = s->lead;
     struct net_join full = *join;
-    struct plan_first first = {.join = &full, .servers = &sim_ps_hosts};
-    struct coord_line wait;
+    struct planner_first first = {.join = &full, .servers = &sim_ps_hosts};
+    struct coordinator_line wait;
     const struct sim_manifest *m = l->restore && !l->plan ? l->restore : NULL;
-    if (l->has_job || !coord_takes_job(l->state, &wait))
+    if (l->has_job || !coordinator_view_takes_job(l->state, &wait))
         return ST_OK;
     if (full.job.n_workers == 0 && !m)
         return ST_OK;
@@ -566,7 +566,7 @@ enum status lead_first_join(void *ctx, const struct net_join *join, char *why, s
         full.job.n_workers = m->plan->job.n_workers;
     if (l->plan)
         first.servers = &l->plan->servers;
-    if (plan_make_first(&first, &l->first) != ST_OK)
+    if (planner_make_first(&first, &l->first) != ST_OK)
         return ST_OK;
     sim_keep_plan(l->first);
     int as_then = m && full.generation > 0;
@@ -588,11 +588,11 @@ void lead_start(struct server *s)
     struct lead *l = s->lead = sim_alloc(sizeof *l);
     l->mail_end = &l->mail;
     l->wake_ns = INT64_MAX;
-    l->state = sim_alloc(coord_bytes(LEAD_SERVERS, LEAD_WORKERS) + 64);
+    l->state = sim_alloc(coordinator_bytes(LEAD_SERVERS, LEAD_WORKERS) + 64);
     l->restore =
         s->folder ? folder_newest(s->folder, NULL) : NULL; /* claimed with its epoch, below */
     l->incarnation = sim.node[s->node].incarnation;
-    const struct coord_start start = {
+    const struct coordinator_start start = {
         .incarnation = l->incarnation,
         .address = sim_ps_hosts.addr[0],
         .servers = l->restore ? &l->restore->plan->servers : &sim_ps_hosts,
@@ -605,8 +605,8 @@ void lead_start(struct server *s)
         .last_step = l->restore ? l->restore->step : -1,
         .has_all_steps = l->restore && l->restore->step >= sim_job.train_steps,
         .done_ms = sim.node[s->node].life > 1 ? 60000 : 0};
-    struct coord_event e = {.kind = COORD_START, .start = &start};
-    coord_init(l->state, LEAD_SERVERS, LEAD_WORKERS);
+    struct coordinator_event e = {.kind = COORDINATOR_START, .start = &start};
+    coordinator_init(l->state, LEAD_SERVERS, LEAD_WORKERS);
     lead_step(s, &e);
 }
 

@@ -35,7 +35,7 @@ void ledger_reset(void)
     n_steps = 0;
 }
 
-static struct step *find(uint64_t generation, uint64_t ps0, int chunk, int64_t step)
+static struct step *find_step(uint64_t generation, uint64_t ps0, int chunk, int64_t step)
 {
     for (int i = n_steps - 1; i >= 0; i--) {
         const struct ledger_step *a = &steps[i]->at;
@@ -53,7 +53,7 @@ static int is_same(const struct candidate *a, const struct candidate *b)
 void ledger_pushed(uint64_t generation, uint64_t ps0, const struct sim_msg *m)
 {
     int chunk = (int)m->piece.chunk;
-    struct step *s = find(generation, ps0, chunk, (int64_t)m->piece.step);
+    struct step *s = find_step(generation, ps0, chunk, (int64_t)m->piece.step);
     if (!s) {
         if (n_steps == MAX_STEPS)
             sim_fail("bound", "more steps than a run can have");
@@ -93,13 +93,13 @@ static int try_rank(struct step *s, int rank, int n_members, ledger_try *fits, v
 
 int ledger_find(const struct ledger_step *at, ledger_try *fits, void *ctx)
 {
-    struct step *s = find(at->generation, at->ps0, at->chunk, at->step);
+    struct step *s = find_step(at->generation, at->ps0, at->chunk, at->step);
     return s && try_rank(s, 0, at->n_members, fits, ctx);
 }
 
 uint64_t ledger_counted(const struct ledger_step *at, int rank, double sum[SIM_ELEMS])
 {
-    const struct step *s = find(at->generation, at->ps0, at->chunk, at->step);
+    const struct step *s = find_step(at->generation, at->ps0, at->chunk, at->step);
     if (!s)
         return 0;
     const struct candidate *c = &s->tried[rank][s->chosen[rank]];
@@ -157,7 +157,7 @@ void ledger_start(struct region *r, const struct region_checkpoint *from, int ag
     r->restored_round = from && from->parent.known ? from->parent.version : -1;
 }
 
-static void rebase(struct ledger_chunk *l, const struct held *h, int v, const float *base)
+static void rebase_values(struct ledger_chunk *l, const struct held *h, int v, const float *base)
 {
     l->has_base = 1;
     l->root = h->root;
@@ -178,7 +178,7 @@ void ledger_first(struct region *r, int chunk, int64_t version, const float *val
     memcpy(l->value[v], value, (size_t)opt(OPT_elems) * sizeof(float));
     oracle_parent(&(struct ledger_step){h.generation, h.ps0, chunk, 0, h.version}, value,
                   "that a region begins with");
-    rebase(l, &h, v, value);
+    rebase_values(l, &h, v, value);
     l->parent = h.version;
     l->generation = h.generation;
     l->ps0 = h.ps0;
@@ -262,7 +262,7 @@ static void adopted(struct region *r, int chunk, int64_t version, const float *t
     STORY("%s, chunk %d: version %lld takes round %lld over%s", sim.node[r->node].name, chunk,
           (long long)version, (long long)h.version, from ? "" : ", whole");
     if (lost || !l->has_base || l->root != h.root || l->root_ps0 != h.root_ps0) {
-        rebase(l, &h, v, to);
+        rebase_values(l, &h, v, to);
         return;
     }
     int lost_some = may_lose(r, chunk, &h, from, version);
@@ -274,7 +274,7 @@ static void adopted(struct region *r, int chunk, int64_t version, const float *t
         if (is_near(on_top, want))
             continue;
         if (lost_some) {
-            rebase(l, &h, v, to);
+            rebase_values(l, &h, v, to);
             return;
         }
         sim_fail("once",
@@ -301,7 +301,7 @@ static struct ledger_word *find_word(struct ledger_chunk *l, uint64_t generation
     return NULL;
 }
 
-void ledger_word(struct region *r, uint64_t generation, const struct parts_word *from)
+void ledger_word(struct region *r, uint64_t generation, const struct region_chunk_adoption *from)
 {
     struct ledger_chunk *l = &r->ledger[from->chunk];
     size_t bytes = (size_t)opt(OPT_elems) * sizeof(float);

@@ -2,7 +2,7 @@
  * (ledger.c). Owns: nothing beyond the run. Threads: one. Errors: sim_fail. */
 #ifndef TESTS_SIM_LEDGER_H
 #define TESTS_SIM_LEDGER_H
-#include "ps/region/parts.h"
+#include "ps/region/region_chunks.h"
 #include "tests/sim/oracle.h"
 
 struct region;
@@ -39,7 +39,7 @@ void ledger_made(struct region *r, int chunk, int64_t version, int waits, const 
 void ledger_adopted(struct region *r, int chunk, int64_t version, const float *to,
                     const float *from);
 /* Of another server's chunk: ps 0 says what becomes of it, and it has become that. */
-void ledger_word(struct region *r, uint64_t generation, const struct parts_word *w);
+void ledger_word(struct region *r, uint64_t generation, const struct region_chunk_adoption *w);
 void ledger_obeyed(struct region *r, uint64_t generation, int chunk, int64_t version,
                    const float *is);
 void ledger_end(struct region *r);

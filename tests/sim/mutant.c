@@ -34,18 +34,18 @@ struct verdict __wrap_consistency_verdict(enum consistency_mode mode,
     return v;
 }
 
-void __real_ps_streams_send(struct ps_streams *s, uint64_t number,
-                            const struct net_frame_head *head, const struct net_piece *piece,
-                            struct buf *payload);
-void __wrap_ps_streams_send(struct ps_streams *s, uint64_t number,
-                            const struct net_frame_head *head, const struct net_piece *piece,
-                            struct buf *payload);
-void __wrap_ps_streams_send(struct ps_streams *s, uint64_t number,
-                            const struct net_frame_head *head, const struct net_piece *piece,
-                            struct buf *payload)
+void __real_stream_table_send(struct stream_table *s, uint64_t number,
+                              const struct net_frame_head *head, const struct net_piece *piece,
+                              struct buf *payload);
+void __wrap_stream_table_send(struct stream_table *s, uint64_t number,
+                              const struct net_frame_head *head, const struct net_piece *piece,
+                              struct buf *payload);
+void __wrap_stream_table_send(struct stream_table *s, uint64_t number,
+                              const struct net_frame_head *head, const struct net_piece *piece,
+                              struct buf *payload)
 {
     if (!is(MUTANT_LOSES_ANSWERS) || sim.marks[MARK_restart] == 0)
-        __real_ps_streams_send(s, number, head, piece, payload);
+        __real_stream_table_send(s, number, head, piece, payload);
 }
 
 uint64_t __real_net_plan_position(const struct net_plan *p, int64_t step);
@@ -55,12 +55,12 @@ uint64_t __wrap_net_plan_position(const struct net_plan *p, int64_t step)
     return __real_net_plan_position(p, step) + (is(MUTANT_SHIFTS_SAMPLES) && step > 0);
 }
 
-void __real_ps_store_admit(struct ps_store *s, int member, uint64_t incarnation);
-void __wrap_ps_store_admit(struct ps_store *s, int member, uint64_t incarnation);
-void __wrap_ps_store_admit(struct ps_store *s, int member, uint64_t incarnation)
+void __real_store_admit(struct store *s, int member, uint64_t incarnation);
+void __wrap_store_admit(struct store *s, int member, uint64_t incarnation);
+void __wrap_store_admit(struct store *s, int member, uint64_t incarnation)
 {
     if (!is(MUTANT_OLD_SPEAKS) || sim.marks[MARK_restart] == 0)
-        __real_ps_store_admit(s, member, incarnation);
+        __real_store_admit(s, member, incarnation);
 }
 
 void __real_ps_samples_counted(struct ps_samples *s, int member);

@@ -41,7 +41,7 @@ void sim_net_reset(void)
         }
 }
 
-static void release(struct sim_msg *m)
+static void release_message(struct sim_msg *m)
 {
     buf_unref(m->payload);
     m->payload = NULL;
@@ -50,7 +50,7 @@ static void release(struct sim_msg *m)
 void sim_net_finish(void)
 {
     for (int i = 0; i < n_payloads; i++)
-        release(payloads[i]);
+        release_message(payloads[i]);
     n_payloads = 0;
 }
 
@@ -76,7 +76,7 @@ int sim_net_reachable(int a, int b)
 }
 
 /* 1: it has to wait for the cut to heal, and does. */
-static int stalls(struct sim_conn *c, int direction, struct sim_event *e)
+static int stalls_at_cut(struct sim_conn *c, int direction, struct sim_event *e)
 {
     int from = c->node[!direction], to = c->node[direction];
     if (!cut[from][to] && (!cut[to][from] || c->window[direction]-- > 0))
@@ -373,7 +373,7 @@ void sim_streams_each(int server, void (*fn)(struct net_stream *s))
             }
 }
 
-static void deliver(struct net_stream *s, int direction, struct sim_msg *m)
+static void deliver_message(struct net_stream *s, int direction, struct sim_msg *m)
 {
     int node = s->conn->node[direction];
     const struct sim_ops *ops = sim.node[node].ops;
@@ -397,21 +397,21 @@ static void stream_event(struct sim_event *e)
     struct sim_msg *m = s->queue[direction].first;
     if (sim.now >= s->conn->lost_from[direction])
         return; /* and all behind it */
-    if (stalls(s->conn, direction, e))
+    if (stalls_at_cut(s->conn, direction, e))
         return;
     s->queue[direction].first = m->next;
     if (!m->next)
         s->queue[direction].end = &s->queue[direction].first;
     else
         post_head(s, direction);
-    deliver(s, direction, m);
-    release(m);
+    deliver_message(s, direction, m);
+    release_message(m);
 }
 
 static void request_event(struct sim_event *e)
 {
     struct sim_call *k = e->p;
-    if (sim.now >= k->conn->lost_from[UP] || !k->conn->up[UP] || stalls(k->conn, UP, e))
+    if (sim.now >= k->conn->lost_from[UP] || !k->conn->up[UP] || stalls_at_cut(k->conn, UP, e))
         return;
     const struct sim_ops *ops = sim.node[k->server].ops;
     if (e->a == 0)
@@ -426,7 +426,7 @@ static void reply_event(struct sim_event *e)
     if (k->ended)
         return;
     if (k->conn) {
-        if (sim.now >= k->conn->lost_from[DOWN] || stalls(k->conn, DOWN, e))
+        if (sim.now >= k->conn->lost_from[DOWN] || stalls_at_cut(k->conn, DOWN, e))
             return;
         k->st = ST_OK;
     }
@@ -467,7 +467,7 @@ void sim_net_event(struct sim_event *e)
         deadline_event(e->p);
         break;
     case EV_CONN_DOWN:
-        if (!stalls(e->p, e->a, e))
+        if (!stalls_at_cut(e->p, e->a, e))
             conn_down(e->p, e->a);
         break;
     case EV_KEEPALIVE:

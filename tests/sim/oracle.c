@@ -59,7 +59,7 @@ int64_t oracle_n_checks(void)
     return n_checks;
 }
 
-static struct generation *find(uint64_t number, uint64_t ps0)
+static struct generation *find_generation(uint64_t number, uint64_t ps0)
 {
     for (int i = n_generations - 1; i >= 0; i--)
         if (generations[i]->number == number && generations[i]->ps0 == ps0)
@@ -97,7 +97,7 @@ static int n_slots(void)
     return optim_n_slots(&sim_job.optim);
 }
 
-static void apply(struct oracle_state *s, const float *sum, float scale)
+static void apply_sum(struct oracle_state *s, const float *sum, float scale)
 {
     int n = (int)opt(OPT_elems);
     float slots[SIM_SLOTS], old[SIM_ELEMS];
@@ -156,7 +156,7 @@ static void step_once(struct generation *g, int chunk, struct oracle_state *s)
     double weight = (double)sim_job.batch * g->n_members;
     double factor = clip_of(g, s->version, weight);
     sum_step(g, chunk, s, sum);
-    apply(s, sum, (float)(factor / weight));
+    apply_sum(s, sum, (float)(factor / weight));
 }
 
 static void first_state(int chunk, struct oracle_state *s)
@@ -212,7 +212,7 @@ static int fits(void *ctx, const double *sum, double weight)
     for (int e = 0; e < SIM_ELEMS; e++)
         part[e] = (float)sum[e];
     if (weight > 0)
-        apply(&t, part, (float)(1 / weight));
+        apply_sum(&t, part, (float)(1 / weight));
     else
         t.version++;
     if (!is_near(t.value, m->value, (int)opt(OPT_elems)))
@@ -266,7 +266,7 @@ static void check_parent(struct generation *g, int chunk, int64_t step, const fl
 
 static struct generation *find_all(uint64_t number, uint64_t ps0)
 {
-    struct generation *g = find(number, ps0);
+    struct generation *g = find_generation(number, ps0);
     if (!g)
         sim_fail("I2", "a region is in generation %llx, which nobody began",
                  (unsigned long long)number);
@@ -303,7 +303,7 @@ uint64_t oracle_counted(const struct ledger_step *at, int member, double sum[SIM
 int64_t oracle_keeps(uint64_t generation, uint64_t ps0, uint64_t of, uint64_t of_ps0)
 {
     int64_t kept = INT64_MAX;
-    for (const struct generation *g = find(generation, ps0); g; g = g->base) {
+    for (const struct generation *g = find_generation(generation, ps0); g; g = g->base) {
         if (g->number == of && g->ps0 == of_ps0)
             return kept;
         kept = g->step < kept ? g->step : kept;
@@ -316,10 +316,10 @@ static const struct generation *base_of(const struct net_plan *p)
     unsigned long long number, ps0;
     long long step;
     if (p->source == PLAN_MEMORY)
-        return find(p->before, p->ps0);
+        return find_generation(p->before, p->ps0);
     if (p->source == PLAN_CHECKPOINT &&
         sscanf(p->restore, "m-%llx-%lld-%llx", &number, &step, &ps0) == 3)
-        return find(number, ps0);
+        return find_generation(number, ps0);
     return NULL;
 }
 
@@ -378,7 +378,7 @@ static void check_chain(const struct generation *g)
 
 void oracle_begin(int server, const struct net_plan *p)
 {
-    struct generation *g = find(p->generation, p->ps0);
+    struct generation *g = find_generation(p->generation, p->ps0);
     n_checks++;
     if (g) {
         check_same(g, p);
@@ -461,7 +461,7 @@ static void inherit_batches(struct generation *g, int64_t version)
 
 void oracle_begin_chunk(const struct net_plan *p, int chunk, const struct oracle_state *now)
 {
-    struct generation *g = find(p->generation, p->ps0);
+    struct generation *g = find_generation(p->generation, p->ps0);
     struct shadow *s = &g->shadow[chunk];
     n_checks++;
     if (now->version < 0)
@@ -497,7 +497,7 @@ void oracle_version(struct oracle_place at, int64_t step, const float *value, co
     check_version(g, at.chunk, step, value, slots, what);
 }
 
-static void count(struct shadow *s, const struct sim_msg *m)
+static void count_push(struct shadow *s, const struct sim_msg *m)
 {
     if (!s->counted)
         s->counted = sim_alloc(MAX_COUNTED * sizeof *s->counted);
@@ -546,7 +546,7 @@ static void add_partial(struct shadow *s, const struct sim_msg *m)
         s->sum[e] = (s->n_partial ? s->sum[e] : 0) + data[e] * m->piece.weight;
     s->position[s->n_partial] = m->position;
     s->partial[s->n_partial++] = m->head.member;
-    count(s, m);
+    count_push(s, m);
 }
 
 void oracle_pushing(int server, const struct sim_msg *m, int64_t before)
@@ -577,13 +577,13 @@ void oracle_pushed(int server, const struct sim_msg *m, int64_t before, int64_t 
         add_partial(s, m);
         if (after == before)
             return;
-        apply(&s->state, s->sum, (float)(1.0 / (s->n_partial * sim_job.batch)));
+        apply_sum(&s->state, s->sum, (float)(1.0 / (s->n_partial * sim_job.batch)));
         for (int i = 0; chunk == 0 && i < s->n_partial; i++)
             count_batch(g, s->position[i], after);
         s->n_partial = 0;
     } else if (after != before) {
-        count(s, m);
-        apply(&s->state, m->data, 1);
+        count_push(s, m);
+        apply_sum(&s->state, m->data, 1);
         if (chunk == 0)
             count_batch(g, m->position, after);
     }
@@ -594,7 +594,7 @@ void oracle_pushed(int server, const struct sim_msg *m, int64_t before, int64_t 
 void oracle_samples(uint64_t generation, uint64_t ps0, const struct net_place *place, int64_t step,
                     uint64_t position)
 {
-    const struct generation *g = find(generation, ps0);
+    const struct generation *g = find_generation(generation, ps0);
     if (!g)
         sim_fail("I6", "a worker is in generation %llx, which nobody began",
                  (unsigned long long)generation);

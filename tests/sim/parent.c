@@ -29,7 +29,7 @@ enum status __wrap_net_exchange_leave_failed(struct net_exchange *x, int done, c
                                              int64_t deadline_ms);
 void __wrap_net_exchange_cancel(struct net_exchange *x);
 void __wrap_net_exchange_stats(struct net_exchange *x, struct net_exchange_stats *out);
-void *__wrap_region_watch_main(void *region);
+void *__wrap_region_end_watch(void *region);
 
 void parent_wake(struct worker *w)
 {
@@ -106,7 +106,7 @@ static enum status state(const struct net_exchange *x)
     return x->cancelled ? ST_CANCELLED : x->failed ? ST_UNAVAILABLE : ST_OK;
 }
 
-static void settle(struct net_exchange *x)
+static void settle_round(struct net_exchange *x)
 {
     fiber_wait(x, INT64_MAX);
 }
@@ -117,7 +117,7 @@ static enum status join_all(struct net_exchange *x)
     exchange_begin_start(x->w);
     while (state(x) == ST_OK && !exchange_all_joined(x->w)) {
         exchange_ask_again(x->w);
-        settle(x);
+        settle_round(x);
     }
     return state(x);
 }
@@ -133,7 +133,7 @@ enum status __wrap_net_exchange_start(struct net_exchange *x, struct net_start *
     for (;;) {
         enum status st = join_all(x);
         while (st == ST_OK && !exchange_is_over(w) && !is_at(x, 0)) {
-            settle(x);
+            settle_round(x);
             st = state(x);
         }
         int64_t lowest = exchange_lowest(w);
@@ -141,7 +141,7 @@ enum status __wrap_net_exchange_start(struct net_exchange *x, struct net_start *
             if (w->chunk[i].version > lowest)
                 exchange_request(w, i, PIECE_PULL, lowest);
         while (st == ST_OK && !exchange_is_over(w) && !is_at(x, lowest)) {
-            settle(x);
+            settle_round(x);
             st = state(x);
         }
         if (st != ST_OK)
@@ -158,7 +158,7 @@ enum status __wrap_net_exchange_start(struct net_exchange *x, struct net_start *
 enum status __wrap_net_exchange_push(struct net_exchange *x, int chunk, int64_t step,
                                      const float *data, float weight)
 {
-    struct chunk_state *c = &x->w->chunk[chunk];
+    struct worker_chunk *c = &x->w->chunk[chunk];
     enum status st = state(x);
     if (st != ST_OK)
         return st;
@@ -183,7 +183,7 @@ void __wrap_net_exchange_flush(struct net_exchange *x)
 enum status __wrap_net_exchange_wait(struct net_exchange *x, int first, int n, int64_t step)
 {
     for (int i = first + n - 1; i >= first;) {
-        const struct chunk_state *c = &x->w->chunk[i];
+        const struct worker_chunk *c = &x->w->chunk[i];
         if (state(x) != ST_OK)
             return state(x);
         if (x->w->rebased || c->over)
@@ -191,7 +191,7 @@ enum status __wrap_net_exchange_wait(struct net_exchange *x, int first, int n, i
         if (c->kind == PIECE_NONE && c->version >= step)
             i--;
         else
-            settle(x);
+            settle_round(x);
     }
     return ST_OK;
 }
@@ -206,7 +206,7 @@ enum status __wrap_net_exchange_leave_failed(struct net_exchange *x, int done, c
     x->w->phase = PHASE_LEAVE;
     exchange_leave(x->w, done);
     while (x->w->n_leaves > 0 && !r->dying)
-        settle(x);
+        settle_round(x);
     return ST_OK;
 }
 
@@ -222,7 +222,7 @@ void __wrap_net_exchange_destroy(struct net_exchange *x)
 }
 
 /* A parent is waited for as long as it takes (--parent_timeout=0). */
-void *__wrap_region_watch_main(void *region)
+void *__wrap_region_end_watch(void *region)
 {
     return NULL;
 }

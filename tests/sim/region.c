@@ -1,5 +1,5 @@
 /* tests/sim/region.c - see region.h: the process of a region's ps 0. */
-#include "ps/region/parts.h"
+#include "ps/region/region_chunks.h"
 #include "ps/region/region_server.h"
 #include "ps/store/outer.h"
 #include "tests/sim/oracle.h"
@@ -23,20 +23,20 @@ void regions_reset(void)
 }
 
 /* The store's hooks: the region's own, seen by the ledger. */
-static const struct ps_outer *own(const struct region *r)
+static const struct outer_hooks *own(const struct region *r)
 {
     return ps_region_outer(r->region);
 }
 
 static int outer_waits(void *ctx, int64_t version, int64_t train_steps)
 {
-    const struct ps_outer *o = own(ctx);
+    const struct outer_hooks *o = own(ctx);
     return o->waits(o->ctx, version, train_steps);
 }
 
 static void outer_made(void *ctx, int chunk, int64_t version, int waits, struct buf *value)
 {
-    const struct ps_outer *o = own(ctx);
+    const struct outer_hooks *o = own(ctx);
     struct region *r = ctx;
     if (!r->dying)
         ledger_made(r, chunk, version, waits, value->data);
@@ -45,63 +45,63 @@ static void outer_made(void *ctx, int chunk, int64_t version, int waits, struct 
 
 static void outer_first(void *ctx, int chunk, const struct net_payload *value)
 {
-    const struct ps_outer *o = own(ctx);
+    const struct outer_hooks *o = own(ctx);
     o->first(o->ctx, chunk, value);
 }
 
 static int64_t outer_slots_since(void *ctx)
 {
-    const struct ps_outer *o = own(ctx);
+    const struct outer_hooks *o = own(ctx);
     return o->slots_since(o->ctx);
 }
 
 /* What ps/region calls of its store and service: other threads may come between. */
-int __real_ps_store_adopt(struct ps_store *s, int chunk, int64_t version,
-                          const struct ps_adoption *how);
-int __wrap_ps_store_adopt(struct ps_store *s, int chunk, int64_t version,
-                          const struct ps_adoption *how);
-int __wrap_ps_store_adopt(struct ps_store *s, int chunk, int64_t version,
-                          const struct ps_adoption *how)
+int __real_outer_adopt(struct store *s, int chunk, int64_t version,
+                       const struct outer_adoption *how);
+int __wrap_outer_adopt(struct store *s, int chunk, int64_t version,
+                       const struct outer_adoption *how);
+int __wrap_outer_adopt(struct store *s, int chunk, int64_t version,
+                       const struct outer_adoption *how)
 {
     struct region *r = region_of(sim.running);
     fiber_pause();
-    int made = __real_ps_store_adopt(s, chunk, version, how);
+    int made = __real_outer_adopt(s, chunk, version, how);
     struct region *h = made ? ledger_of(r) : NULL;
     if (h && !r->second)
         ledger_adopted(r, chunk, version, how->to, how->from);
     if (!h || !r->second)
         return made;
     int64_t now;
-    struct buf *is = ps_store_read(s, chunk, &now);
+    struct buf *is = store_read(s, chunk, &now);
     if (is && now == version)
         ledger_obeyed(h, h->plan->generation, chunk, version, is->data);
     buf_unref(is);
     return made;
 }
 
-int __real_parts_adopt(struct ps_region *r, struct run *run, const struct parts_word *w);
-int __wrap_parts_adopt(struct ps_region *r, struct run *run, const struct parts_word *w);
-int __wrap_parts_adopt(struct ps_region *r, struct run *run, const struct parts_word *w)
+int __real_region_chunks_adopt(struct ps_region *r, struct run *run,
+                               const struct region_chunk_adoption *w);
+int __wrap_region_chunks_adopt(struct ps_region *r, struct run *run,
+                               const struct region_chunk_adoption *w);
+int __wrap_region_chunks_adopt(struct ps_region *r, struct run *run,
+                               const struct region_chunk_adoption *w)
 {
     struct region *own = region_of(sim.running);
     if (run->plan->shard[w->chunk] != run->self && !own->dying)
         ledger_word(own, run->generation, w);
-    return __real_parts_adopt(r, run, w);
+    return __real_region_chunks_adopt(r, run, w);
 }
 
-enum status __real_ps_store_first(struct ps_store *s, int chunk, int64_t version,
-                                  const float *value);
-enum status __wrap_ps_store_first(struct ps_store *s, int chunk, int64_t version,
-                                  const float *value);
-enum status __wrap_ps_store_first(struct ps_store *s, int chunk, int64_t version,
-                                  const float *value)
+enum status __real_outer_set_first(struct store *s, int chunk, int64_t version, const float *value);
+enum status __wrap_outer_set_first(struct store *s, int chunk, int64_t version, const float *value);
+enum status __wrap_outer_set_first(struct store *s, int chunk, int64_t version, const float *value)
 {
     struct region *r = region_of(sim.running);
     int64_t before, after;
     fiber_pause();
-    struct buf *was = ps_store_read(s, chunk, &before);
-    enum status st = __real_ps_store_first(s, chunk, version, value);
-    struct buf *is = ps_store_read(s, chunk, &after);
+    struct buf *was = store_read(s, chunk, &before);
+    enum status st = __real_outer_set_first(s, chunk, version, value);
+    struct buf *is = store_read(s, chunk, &after);
     struct region *h = !was && is ? ledger_of(r) : NULL;
     if (h && h->x)
         ledger_first(h, chunk, version, value);
@@ -110,13 +110,13 @@ enum status __wrap_ps_store_first(struct ps_store *s, int chunk, int64_t version
     return st;
 }
 
-struct run *__real_ps_service_run(struct ps_service *s, int *ended);
-struct run *__wrap_ps_service_run(struct ps_service *s, int *ended);
-struct run *__wrap_ps_service_run(struct ps_service *s, int *ended)
+struct run *__real_service_run(struct service *s, int *ended);
+struct run *__wrap_service_run(struct service *s, int *ended);
+struct run *__wrap_service_run(struct service *s, int *ended)
 {
     if (fiber_is_one())
         fiber_pause();
-    struct run *run = __real_ps_service_run(s, ended);
+    struct run *run = __real_service_run(s, ended);
     if (fiber_is_one()) /* another may have begun as this one is used */
         fiber_pause();
     return run;
@@ -144,7 +144,7 @@ static enum status on_beginning(void *ctx, const struct net_plan *plan)
 static void on_gate(void *ctx, const struct net_gate *gate, struct net_squares_reply *reply)
 {
     struct region *r = ctx;
-    ps_region_hear(r->region, gate, reply);
+    region_chunks_receive(r->region, gate, reply);
 }
 
 static void on_done(void *ctx)
@@ -175,7 +175,7 @@ static void make_region(struct region *r)
                                          .refused = on_refused,
                                          .ctx = r};
     CHECK(ps_region_create(&cfg, &r->region) == ST_OK);
-    r->outer = (struct ps_outer){outer_waits, outer_made, outer_first, outer_slots_since, r};
+    r->outer = (struct outer_hooks){outer_waits, outer_made, outer_first, outer_slots_since, r};
 }
 
 static void on_start(int node)
@@ -195,23 +195,23 @@ static void on_start(int node)
     r->w = sim_alloc(sizeof *r->w);
     worker_init(r->w, node);
     make_region(r);
-    const struct ps_service_config cfg = {.self = 0,
-                                          .address = sim_address[node],
-                                          .first_join = group_first_join,
-                                          .ps_hosts = sim_region_hosts(r->index),
-                                          .worker_hosts = &sim_group_hosts,
-                                          .max_model_bytes = 1 << 30,
-                                          .no_ticker = 1,
-                                          .outer = &r->outer,
-                                          .region = r->index,
-                                          .n_regions = (int)opt(OPT_workers),
-                                          .started = on_started,
-                                          .beginning = on_beginning,
-                                          .gate = on_gate,
-                                          .done = on_done,
-                                          .ctx = r};
-    CHECK(ps_service_create(&cfg, &r->service) == ST_OK);
-    r->handler = ps_service_handler(r->service);
+    const struct service_config cfg = {.self = 0,
+                                       .address = sim_address[node],
+                                       .first_join = group_first_join,
+                                       .ps_hosts = sim_region_hosts(r->index),
+                                       .worker_hosts = &sim_group_hosts,
+                                       .max_model_bytes = 1 << 30,
+                                       .no_ticker = 1,
+                                       .outer = &r->outer,
+                                       .region = r->index,
+                                       .n_regions = (int)opt(OPT_workers),
+                                       .started = on_started,
+                                       .beginning = on_beginning,
+                                       .gate = on_gate,
+                                       .done = on_done,
+                                       .ctx = r};
+    CHECK(service_create(&cfg, &r->service) == ST_OK);
+    r->handler = service_handler(r->service);
     CHECK(ps_region_start(r->region, r->service) == ST_OK);
     group_start(r);
     sim.running = was;
@@ -246,14 +246,14 @@ static void on_die(int node)
     region_stop(r);
     fibers_end(node);
     group_end(r);
-    ps_service_destroy(r->service);
+    service_destroy(r->service);
     ps_region_destroy(r->region);
     region_server_destroy(r->server);
     sim.running = was;
 }
 
 /* Its driver does. */
-static void look(struct region *r)
+static void look_at_group(struct region *r)
 {
     struct region *h = region_head(r);
     int was = sim.running;
@@ -283,13 +283,13 @@ static void on_timer(int node, int what, int64_t number)
     } else {
         group_timer(r, what, number);
     }
-    look(r);
+    look_at_group(r);
 }
 
 static void on_request(int node, struct sim_call *c)
 {
     gate_request(regions[node], c);
-    look(regions[node]);
+    look_at_group(regions[node]);
 }
 
 static void on_reply(int node, struct sim_call *c)

@@ -62,11 +62,11 @@ struct region {
     int second;                   /* this is the second server of one */
     struct region_server *server; /* its */
     int64_t restored_round; /* of its checkpoint, the parent's round; -1: not known, or none */
-    struct ps_service *service;
+    struct service *service;
     struct net_server_handler handler;
     struct ps_region *region;
-    struct ps_outer outer; /* the region's, seen by the ledger */
-    struct worker *w;      /* the parent's */
+    struct outer_hooks outer; /* the region's, seen by the ledger */
+    struct worker *w;         /* the parent's */
     struct net_exchange *x;
     struct ledger_chunk ledger[SIM_CHUNKS];
     /* group.c */

@@ -63,7 +63,7 @@ static void start_all(void)
 
 /* What a scheduler does: those that ended with "try again" are started again, and those that it has
  * moved by SIGTERM, unless the job is done. */
-static void supervise(int node)
+static void supervise_node(int node)
 {
     struct sim_node *n = &sim.node[node];
     if (n->state != NODE_ENDED || n->status == 0)
@@ -176,7 +176,7 @@ static void run_all(void)
             sim_fail("livelock", "%d events, and the job has not ended", MAX_EVENTS);
         sim_dispatch(e);
         if (e->node >= 0)
-            supervise(e->node);
+            supervise_node(e->node);
     }
     check_quits();
     end_world();

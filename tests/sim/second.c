@@ -62,14 +62,14 @@ struct region *ledger_of(struct region *r)
 static int outer_waits(void *ctx, int64_t version, int64_t train_steps)
 {
     struct region *r = ctx;
-    const struct ps_outer *o = region_server_outer(r->server);
+    const struct outer_hooks *o = region_server_outer(r->server);
     return o->waits(o->ctx, version, train_steps);
 }
 
 static void outer_made(void *ctx, int chunk, int64_t version, int waits, struct buf *value)
 {
     struct region *r = ctx;
-    const struct ps_outer *o = region_server_outer(r->server);
+    const struct outer_hooks *o = region_server_outer(r->server);
     struct region *h = ledger_of(r);
     if (h)
         ledger_made(h, chunk, version, waits, value->data);
@@ -79,14 +79,14 @@ static void outer_made(void *ctx, int chunk, int64_t version, int waits, struct 
 static void outer_first(void *ctx, int chunk, const struct net_payload *value)
 {
     struct region *r = ctx;
-    const struct ps_outer *o = region_server_outer(r->server);
+    const struct outer_hooks *o = region_server_outer(r->server);
     o->first(o->ctx, chunk, value);
 }
 
 static int64_t outer_slots_since(void *ctx)
 {
     struct region *r = ctx;
-    const struct ps_outer *o = region_server_outer(r->server);
+    const struct outer_hooks *o = region_server_outer(r->server);
     return o->slots_since(o->ctx);
 }
 
@@ -95,47 +95,47 @@ static enum status first_join(void *ctx, const struct net_join *join, char *why,
     return ST_OK;
 }
 
-static enum status beginning(void *ctx, const struct net_plan *plan)
+static enum status on_beginning(void *ctx, const struct net_plan *plan)
 {
     struct region *r = ctx;
     return region_server_begin(r->server, plan);
 }
 
-static void gate(void *ctx, const struct net_gate *g, struct net_squares_reply *reply)
+static void on_gate(void *ctx, const struct net_gate *g, struct net_squares_reply *reply)
 {
     struct region *r = ctx;
     region_server_take(r->server, g, reply);
 }
 
-static void done(void *ctx)
+static void on_done(void *ctx)
 {
 }
 
-static void failed(void *ctx)
+static void on_failed(void *ctx)
 {
     sim_fail("end", "a region's second server has no memory");
 }
 
 void second_start(struct region *r)
 {
-    const struct region_server_config own = {sim_address[r->node], 1, failed, r};
+    const struct region_server_config own = {sim_address[r->node], 1, on_failed, r};
     struct region *h = region_head(r);
-    r->outer = (struct ps_outer){outer_waits, outer_made, outer_first, outer_slots_since, r};
+    r->outer = (struct outer_hooks){outer_waits, outer_made, outer_first, outer_slots_since, r};
     CHECK(region_server_create(&own, &r->server) == ST_OK);
-    const struct ps_service_config cfg = {.self = 1,
-                                          .address = sim_address[r->node],
-                                          .first_join = first_join,
-                                          .ps_hosts = sim_region_hosts(r->index),
-                                          .worker_hosts = &sim_group_hosts,
-                                          .max_model_bytes = 1 << 30,
-                                          .no_ticker = 1,
-                                          .outer = &r->outer,
-                                          .beginning = beginning,
-                                          .gate = gate,
-                                          .done = done,
-                                          .ctx = r};
-    CHECK(ps_service_create(&cfg, &r->service) == ST_OK);
-    r->handler = ps_service_handler(r->service);
+    const struct service_config cfg = {.self = 1,
+                                       .address = sim_address[r->node],
+                                       .first_join = first_join,
+                                       .ps_hosts = sim_region_hosts(r->index),
+                                       .worker_hosts = &sim_group_hosts,
+                                       .max_model_bytes = 1 << 30,
+                                       .no_ticker = 1,
+                                       .outer = &r->outer,
+                                       .beginning = on_beginning,
+                                       .gate = on_gate,
+                                       .done = on_done,
+                                       .ctx = r};
+    CHECK(service_create(&cfg, &r->service) == ST_OK);
+    r->handler = service_handler(r->service);
     region_server_serve(r->server, r->service);
     if (sim.node[r->node - SIM_WORKERS / 2].state == NODE_ENDED)
         sim_timer(r->node, 0, TIMER_EXIT_REGION, 0);
@@ -164,7 +164,7 @@ void second_timer(struct region *r, int what, int64_t number)
     struct region *h = region_head(r);
     if (what == TIMER_SECOND_STOP && is_there(h) && r->plan &&
         number == (int64_t)r->plan->generation)
-        ps_service_stop(r->service);
+        generation_stop(r->service);
     if (what == TIMER_SECOND_BEGIN && is_there(h) && h->plan && h->plan != r->plan) {
         r->plan = h->plan;
         group_begin_at(r, h->plan, h->from);

@@ -14,14 +14,14 @@ struct server *sim_server(int node)
     return node < SIM_SERVERS && (s == NODE_UP || s == NODE_PAUSED) ? servers[node] : NULL;
 }
 
-static void on_people(void *ctx);
+static void on_roster_changed(void *ctx);
 
 /* Each chunk of the generation that has begun, as it is here. */
 static void on_started(void *ctx)
 {
     struct server *s = ctx;
     int ended;
-    struct run *r = ps_service_run(s->service, &ended);
+    struct run *r = service_run(s->service, &ended);
     if (r->generation <= s->last_generation)
         sim_fail("term", "%s goes from generation %llx to %llx", sim.node[s->node].name,
                  (unsigned long long)s->last_generation, (unsigned long long)r->generation);
@@ -29,22 +29,22 @@ static void on_started(void *ctx)
     STORY("%s begins generation %llx", sim.node[s->node].name, (unsigned long long)r->generation);
     oracle_begin(s->node, r->plan);
     for (int i = 0; r->self >= 0 && i < r->chunks->n_chunks; i++) {
-        struct ps_taken t;
+        struct handover_chunk t;
         struct oracle_state now = {.version = -1};
         if (r->plan->shard[i] != r->self)
             continue;
-        if (ps_store_take(r->store, i, -1, &t) == ST_OK) {
+        if (handover_take(r->store, i, -1, &t) == ST_OK) {
             now.version = t.version;
             memcpy(now.value, t.value->data, (size_t)opt(OPT_elems) * sizeof(float));
             if (t.slots)
                 memcpy(now.slots, t.slots->data,
                        t.slots->bytes < sizeof now.slots ? t.slots->bytes : sizeof now.slots);
-            ps_taken_drop(&t);
+            handover_drop(&t);
         }
         oracle_begin_chunk(r->plan, i, &now);
     }
     run_unref(r);
-    on_people(s);
+    on_roster_changed(s);
 }
 
 /* All members have left, done: all steps are there, with the right bits. */
@@ -56,10 +56,10 @@ static void on_done(void *ctx)
     s->done = 1;
     if (s->node == 0)
         sim.job_done = sim.node[0].life;
-    struct run *r = ps_service_run(s->service, &ended);
+    struct run *r = service_run(s->service, &ended);
     for (int i = 0; r->self >= 0 && i < r->chunks->n_chunks; i++) {
         int64_t version;
-        struct buf *b = ps_store_read(r->store, i, &version);
+        struct buf *b = store_read(r->store, i, &version);
         if (!b)
             continue;
         if (version != sim_job.train_steps)
@@ -91,14 +91,14 @@ void server_finish(struct server *s)
     s->ending = 1;
     s->finish_ns = sim.now + (s->node == 0 ? 340 : 60) * SIM_S;
     if (s->node == 0) {
-        lead_command(s, COORD_FINISH, 0);
+        lead_command(s, COORDINATOR_FINISH, 0);
     } else {
         s->wants += s->folder != NULL;
         follow_news(s, 0);
     }
 }
 
-static void on_people(void *ctx)
+static void on_roster_changed(void *ctx)
 {
     struct server *s = ctx;
     if (s->dying || !opt(OPT_coordinator) || !s->service)
@@ -134,25 +134,25 @@ static void on_start(int node)
     int core = (int)opt(OPT_coordinator);
     s->joining = node >= sim_ps_hosts.n;
     s->folder = core ? folder_of(node) : NULL;
-    struct ps_service_config cfg = {.self = node,
-                                    .address = sim_address[node],
-                                    .hold_last = node == 0 && s->folder != NULL,
-                                    .first_join = !core       ? NULL
-                                                  : node == 0 ? lead_first_join
-                                                              : no_first_join,
-                                    .people_changed = on_people,
-                                    .control = on_control,
-                                    .control_closed = on_control_closed,
-                                    .ps_hosts = &sim_ps_hosts,
-                                    .worker_hosts = &sim_worker_hosts,
-                                    .max_model_bytes = 1 << 30,
-                                    .no_ticker = 1,
-                                    .started = on_started,
-                                    .done = on_done,
-                                    .ctx = s};
-    if (ps_service_create(&cfg, &s->service) != ST_OK)
+    struct service_config cfg = {.self = node,
+                                 .address = sim_address[node],
+                                 .hold_last = node == 0 && s->folder != NULL,
+                                 .first_join = !core       ? NULL
+                                               : node == 0 ? lead_first_join
+                                                           : no_first_join,
+                                 .roster_changed = on_roster_changed,
+                                 .control = on_control,
+                                 .control_closed = on_control_closed,
+                                 .ps_hosts = &sim_ps_hosts,
+                                 .worker_hosts = &sim_worker_hosts,
+                                 .max_model_bytes = 1 << 30,
+                                 .no_ticker = 1,
+                                 .started = on_started,
+                                 .done = on_done,
+                                 .ctx = s};
+    if (service_create(&cfg, &s->service) != ST_OK)
         sim_fail("bound", "no memory");
-    s->handler = ps_service_handler(s->service);
+    s->handler = service_handler(s->service);
     if (core && node == 0)
         lead_start(s);
     if (core)
@@ -171,11 +171,11 @@ static void on_die(int node)
     s->dying = 1;
     sim_streams_each(node, forget_stream);
     follow_stop(s);
-    ps_service_destroy(s->service);
+    service_destroy(s->service);
     s->service = NULL;
 }
 
-static void *keep(const void *from, size_t bytes)
+static void *keep_copy(const void *from, size_t bytes)
 {
     return memcpy(sim_alloc(bytes), from, bytes);
 }
@@ -186,14 +186,14 @@ static void answer_join(struct server *s, struct sim_call *c)
     s->handler.join(s->handler.ctx, c->request, sim.node[c->client].name, r);
     if (r->server) {
         int *map = r->server;
-        r->server = keep(map, (size_t)r->n_chunks * sizeof *map);
+        r->server = keep_copy(map, (size_t)r->n_chunks * sizeof *map);
         free(map);
     }
     struct hosts h = r->servers;
     if (h.n > 0) {
         r->servers.addr = sim_alloc((size_t)h.n * sizeof *h.addr);
         for (int i = 0; i < h.n; i++)
-            r->servers.addr[i] = keep(h.addr[i], strlen(h.addr[i]) + 1);
+            r->servers.addr[i] = keep_copy(h.addr[i], strlen(h.addr[i]) + 1);
         hosts_free(&h);
     }
     if (r->answer == JOIN_WELCOME || r->answer == JOIN_INIT)
@@ -223,10 +223,10 @@ static int64_t version_of(struct server *s, const struct sim_msg *m, float *valu
 {
     int ended;
     int64_t version = -1;
-    struct run *r = ps_service_run(s->service, &ended);
+    struct run *r = service_run(s->service, &ended);
     struct buf *b = NULL;
     if (r && r->generation == m->head.generation)
-        b = ps_store_read(r->store, (int)m->piece.chunk, &version);
+        b = store_read(r->store, (int)m->piece.chunk, &version);
     if (b)
         memcpy(value, b->data, (size_t)opt(OPT_elems) * sizeof(float));
     buf_unref(b);

@@ -27,10 +27,10 @@ enum {
 
 struct sim_mail {
     struct sim_mail *next;
-    enum coord_event_kind kind;
+    enum coordinator_event_kind kind;
     uint64_t call;
     const struct net_control *control;
-    enum coord_command what;
+    enum coordinator_command_kind what;
     int index;
     uint32_t op;
     enum status st;
@@ -40,7 +40,7 @@ struct sim_mail {
 
 struct lead { /* ps 0's */
     uint64_t incarnation;
-    struct coord *state;
+    struct coordinator_state *state;
     struct sim_mail *mail, **mail_end;
     int mail_posted, changed, has_job, finished;
     struct net_plan *kept[KEPT_PLANS], *plan, *first;
@@ -51,7 +51,7 @@ struct lead { /* ps 0's */
     uint32_t drained[SIM_SERVERS], silent[SIM_SERVERS], slow[SIM_SERVERS], given_up[SIM_SERVERS];
     int64_t planned_ns;  /* when the plan in force was made */
     uint64_t works_lost; /* generation whose work was given up for such a server; 0 */
-    __typeof__(((struct coord_event *)0)->job) job;
+    __typeof__(((struct coordinator_event *)0)->job) job;
     const struct sim_manifest *restore, *found;
     int64_t wake_ns, finish_ns;
 };
@@ -59,7 +59,7 @@ struct lead { /* ps 0's */
 struct server {
     int node, dying, done, ending, joining;
     int term; /* SIGTERM has come */
-    struct ps_service *service;
+    struct service *service;
     struct net_server_handler handler;
     struct folder *folder; /* NULL: it keeps no checkpoints */
     struct lead *lead;     /* ps 0's; NULL */
@@ -75,7 +75,7 @@ struct server {
     const struct net_plan *apply; /* that is to begin; NULL */
     uint64_t unreadable;          /* generation whose checkpoint was damaged here; 0: none */
 
-    struct ps_snapshot *snapshot;
+    struct snapshot *snapshot;
     struct run *snapshot_run;
     struct net_control part; /* of the snapshot's order: order, phase, bytes, crc32c */
     int64_t part_step;
@@ -100,7 +100,7 @@ void lead_timer(struct server *s, int what, int64_t number);
 void lead_changed(struct server *s);
 void lead_control(struct server *s, const struct net_control *c, uint64_t call);
 void lead_closed(struct server *s, uint64_t call);
-void lead_command(struct server *s, enum coord_command what, int index);
+void lead_command(struct server *s, enum coordinator_command_kind what, int index);
 void lead_disk(struct server *s, struct disk_order *o);
 enum status lead_first_join(void *ctx, const struct net_join *join, char *why, size_t why_bytes);
 /* follow.c */

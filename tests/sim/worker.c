@@ -33,7 +33,7 @@ void worker_fail(struct worker *w, int status, const char *why)
     sim_timer(w->node, 0, TIMER_TRAINER, w->timer);
 }
 
-static void poll(struct worker *w);
+static void poll_worker(struct worker *w);
 
 void worker_quit(int node)
 {
@@ -46,10 +46,10 @@ void worker_quit(int node)
     w->phase = PHASE_LEAVE;
     w->timer++;
     exchange_leave(w, 0);
-    poll(w);
+    poll_worker(w);
 }
 
-static void compute(struct worker *w)
+static void compute_step(struct worker *w)
 {
     struct sim_node *n = &sim.node[w->node];
     int64_t ms = opt(OPT_compute_ms);
@@ -69,7 +69,7 @@ static int all_done(const struct worker *w)
 static void next_step(struct worker *w)
 {
     if (!all_done(w)) {
-        compute(w);
+        compute_step(w);
         return;
     }
     w->phase = PHASE_LAST;
@@ -87,7 +87,7 @@ static void push_step(struct worker *w)
     oracle_samples(w->generation, w->ps0, &w->place, w->step, position);
     w->phase = PHASE_EXCHANGE;
     for (int i = 0; i < sim_chunks->n_chunks; i++) {
-        struct chunk_state *c = &w->chunk[i];
+        struct worker_chunk *c = &w->chunk[i];
         if (c->version >= sim_job.train_steps || c->version < 0)
             continue;
         sim_gradient(i, position, sim_job.batch, c->value, c->gradient);
@@ -96,7 +96,7 @@ static void push_step(struct worker *w)
     }
 }
 
-static void restart(struct worker *w)
+static void restart_step(struct worker *w)
 {
     w->phase = PHASE_JOIN;
     w->timer++;
@@ -123,7 +123,7 @@ static void check_back(struct worker *w)
 }
 
 /* One move at most; 1: there was one. */
-static int advance(struct worker *w)
+static int advance_phase(struct worker *w)
 {
     enum phase was = w->phase;
     if (was == PHASE_END || was == PHASE_LEAVE)
@@ -140,7 +140,7 @@ static int advance(struct worker *w)
         return w->phase != was;
     }
     if (exchange_is_over(w) && was != PHASE_COMPUTE && was != PHASE_EVALUATE) {
-        restart(w);
+        restart_step(w);
         return 1;
     }
     if (was == PHASE_FETCH && exchange_quiet(w, 0)) {
@@ -159,9 +159,9 @@ static int advance(struct worker *w)
     return w->phase != was;
 }
 
-static void poll(struct worker *w)
+static void poll_worker(struct worker *w)
 {
-    while (sim.node[w->node].state == NODE_UP && advance(w))
+    while (sim.node[w->node].state == NODE_UP && advance_phase(w))
         ;
     if (w->phase == PHASE_LEAVE && w->n_leaves == 0) {
         w->phase = PHASE_END;
@@ -180,14 +180,14 @@ static void on_timer(int node, int what, int64_t number)
         return;
     } else if (number == w->timer && w->phase == PHASE_COMPUTE) {
         if (exchange_is_over(w) && exchange_lowest(w) < 0)
-            restart(w);
+            restart_step(w);
         else
             push_step(w);
     } else if (number == w->timer && w->phase == PHASE_EVALUATE) {
         w->phase = PHASE_LEAVE;
         exchange_leave(w, 1);
     }
-    poll(w);
+    poll_worker(w);
 }
 
 void worker_init(struct worker *w, int node)
@@ -208,7 +208,7 @@ static void on_start(int node)
     workers[node] = w;
     worker_init(w, node);
     exchange_begin_start(w);
-    poll(w);
+    poll_worker(w);
 }
 
 static void on_die(int node)
@@ -218,19 +218,19 @@ static void on_die(int node)
 static void on_reply(int node, struct sim_call *c)
 {
     exchange_reply(workers[node], c);
-    poll(workers[node]);
+    poll_worker(workers[node]);
 }
 
 static void on_message(int node, struct net_stream *s, struct sim_msg *m)
 {
     exchange_message(workers[node], s, m);
-    poll(workers[node]);
+    poll_worker(workers[node]);
 }
 
 static void on_closed(int node, struct net_stream *s)
 {
     exchange_closed(workers[node], s);
-    poll(workers[node]);
+    poll_worker(workers[node]);
 }
 
 static void on_term(int node)
@@ -240,7 +240,7 @@ static void on_term(int node)
         exchange_leave_soon(w);
     else
         worker_fail(w, EXIT_RETRY, "SIGTERM");
-    poll(w);
+    poll_worker(w);
 }
 
 const struct sim_ops sim_worker_ops = {.start = on_start,

@@ -20,7 +20,7 @@ struct link {
     char said[128]; /* last, why it has to wait */
 };
 
-struct chunk_state {
+struct worker_chunk {
     enum piece_kind kind; /* that is under way; NONE */
     int64_t step;
     uint64_t identity, position; /* position: of a contribution's first sample */
@@ -53,7 +53,7 @@ struct worker {
     struct link link[SIM_SERVERS];     /* by node */
     int link_of[SIM_SERVERS], n_links; /* of the generation: number -> node */
     int server[SIM_CHUNKS];            /* shard map: number */
-    struct chunk_state chunk[SIM_CHUNKS];
+    struct worker_chunk chunk[SIM_CHUNKS];
     uint64_t generation, ps0, heard, heard_ps0; /* ps0: that made the generation's plan */
     struct net_place place;
     int member, starting, ending, rebased, has_map, has_first, soon, n_leaves, leaving, failed;

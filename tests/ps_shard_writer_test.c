@@ -1,7 +1,7 @@
-/* tests/ps_writer_test.c - a server's file while the disk hangs: the order can be given up at once,
- * the next fails, a late end frees the lane, and nobody waits. Without a service. */
+/* tests/ps_shard_writer_test.c - a server's file while the disk hangs: the order can be given up at
+ * once, the next fails, a late end frees the lane, and nobody waits. Without a service. */
 #include "base/clock.h"
-#include "ps/checkpoint/writer.h"
+#include "ps/checkpoint/shard_writer.h"
 #include <dirent.h>
 #include <pthread.h>
 #include <setjmp.h>
@@ -74,7 +74,7 @@ static void on_release(void *owner)
 }
 
 static void on_answer(void *ctx, const struct net_frame_head *head, uint64_t from,
-                      const struct ps_answer *a)
+                      const struct store_answer *a)
 {
     (void)ctx, (void)head, (void)from, (void)a;
 }
@@ -84,23 +84,23 @@ struct rig {
     struct net_job job;
     struct chunks *chunks;
     int server[MAX_CHUNKS];
-    struct ps_store *store;
-    struct ps_writer *writer;
+    struct store *store;
+    struct shard_writer *writer;
 };
 
 /* Gives the store its first values, version 0. */
 static void init_values(struct rig *r)
 {
     static const float zeros[2048];
-    ps_store_admit(r->store, 0, 1);
+    store_admit(r->store, 0, 1);
     for (int i = 0; i < r->chunks->n_chunks; i++) {
         size_t bytes = (size_t)r->chunks->chunks[i].n_elems * sizeof(float);
         struct net_frame_head head = {1, 0, 1};
         struct net_span span = {(const uint8_t *)zeros, bytes};
         struct net_piece piece = {
             .kind = PIECE_INIT, .chunk = (uint32_t)i, .unsummed = 1, .payload = {&span, 0, bytes}};
-        struct ps_answer now;
-        ps_store_piece(r->store, &head, &piece, 1, clock_now_ns(), &now);
+        struct store_answer now;
+        store_piece(r->store, &head, &piece, 1, clock_now_ns(), &now);
         assert_int_equal(now.kind, PIECE_VERSION);
         buf_unref(now.payload);
     }
@@ -118,15 +118,15 @@ static int setup(void **state)
     optim_defaults(OPTIM_SGD, &r->job.optim);
     assert_int_equal(chunks_create(model, 2, 4096, &r->chunks), ST_OK);
     assert_in_range(r->chunks->n_chunks, 2, MAX_CHUNKS);
-    struct ps_store_config cfg = {.chunks = r->chunks,
-                                  .job = &r->job,
-                                  .server = r->server,
-                                  .generation = 1,
-                                  .max_bytes = 1 << 20,
-                                  .answer = on_answer};
-    assert_int_equal(ps_store_create(&cfg, &r->store), ST_OK);
+    struct store_config cfg = {.chunks = r->chunks,
+                               .job = &r->job,
+                               .server = r->server,
+                               .generation = 1,
+                               .max_bytes = 1 << 20,
+                               .answer = on_answer};
+    assert_int_equal(store_create(&cfg, &r->store), ST_OK);
     init_values(r);
-    assert_int_equal(ps_writer_create(on_changed, NULL, &r->writer), ST_OK);
+    assert_int_equal(shard_writer_create(on_changed, NULL, &r->writer), ST_OK);
     *state = r;
     return 0;
 }
@@ -135,8 +135,8 @@ static int teardown(void **state)
 {
     struct rig *r = *state;
     char path[512];
-    assert_int_equal(ps_writer_destroy(r->writer, clock_deadline_ns(DEADLINE_MS)), 1);
-    ps_store_destroy(r->store);
+    assert_int_equal(shard_writer_destroy(r->writer, clock_deadline_ns(DEADLINE_MS)), 1);
+    store_destroy(r->store);
     chunks_destroy(r->chunks);
     DIR *d = opendir(r->folder);
     for (struct dirent *e; d && (e = readdir(d));) {
@@ -153,28 +153,28 @@ static int teardown(void **state)
 
 static void order(struct rig *r, uint64_t number, uint64_t n, int64_t step)
 {
-    struct ps_writer_order o = {.order = number,
-                                .store = r->store,
-                                .file = {.folder = r->folder,
-                                         .step = step,
-                                         .generation = checkpoint_term(1, n),
-                                         .n_servers = 1,
-                                         .job = &r->job,
-                                         .chunks = r->chunks},
-                                .release = on_release};
-    ps_writer_order(r->writer, &o);
+    struct shard_writer_order o = {.order = number,
+                                   .store = r->store,
+                                   .file = {.folder = r->folder,
+                                            .step = step,
+                                            .generation = checkpoint_term(1, n),
+                                            .n_servers = 1,
+                                            .job = &r->job,
+                                            .chunks = r->chunks},
+                                   .release = on_release};
+    shard_writer_order(r->writer, &o);
 }
 
 /* Once the lane is free, or nothing is to be waited for. */
-static struct ps_writer_state wait_end(struct rig *r)
+static struct shard_writer_state wait_end(struct rig *r)
 {
-    struct ps_writer_state s;
+    struct shard_writer_state s;
     for (int seen;;) {
         pthread_mutex_lock(&lock);
         seen = n_changes;
         pthread_mutex_unlock(&lock);
-        ps_writer_state(r->writer, &s);
-        if (!s.busy && s.phase != PS_WRITER_ARMED && s.phase != PS_WRITER_WRITING)
+        shard_writer_state(r->writer, &s);
+        if (!s.busy && s.phase != SHARD_WRITER_ARMED && s.phase != SHARD_WRITER_WRITING)
             return s;
         wait_for(&n_changes, seen + 1);
     }
@@ -190,31 +190,31 @@ static int has(const struct rig *r, const char *name)
 static void a_file_that_hangs_is_given_up(void **state)
 {
     struct rig *r = *state;
-    struct ps_writer_state s;
+    struct shard_writer_state s;
     bump(&hangs, 1);
     order(r, 1, 1, 0);
     wait_for(&n_hanging, 1);
-    ps_writer_state(r->writer, &s);
-    assert_true(s.order == 1 && s.phase == PS_WRITER_WRITING && s.busy && s.busy_since_ns > 0);
-    ps_writer_cancel(r->writer);
-    ps_writer_state(r->writer, &s);
-    assert_true(s.order == 1 && s.phase == PS_WRITER_IDLE && s.busy);
+    shard_writer_state(r->writer, &s);
+    assert_true(s.order == 1 && s.phase == SHARD_WRITER_WRITING && s.busy && s.busy_since_ns > 0);
+    shard_writer_cancel(r->writer);
+    shard_writer_state(r->writer, &s);
+    assert_true(s.order == 1 && s.phase == SHARD_WRITER_IDLE && s.busy);
     order(r, 2, 2, 0);
-    ps_writer_state(r->writer, &s);
-    assert_true(s.order == 2 && s.phase == PS_WRITER_FAILED && s.failure == ST_BUSY && s.busy);
+    shard_writer_state(r->writer, &s);
+    assert_true(s.order == 2 && s.phase == SHARD_WRITER_FAILED && s.failure == ST_BUSY && s.busy);
     assert_int_equal(n_released, 1); /* of order 2: nothing of it is kept */
-    ps_writer_fail(r->writer, 3, 0, ST_RANGE);
-    ps_writer_state(r->writer, &s);
-    assert_true(s.order == 3 && s.phase == PS_WRITER_FAILED && s.busy);
+    shard_writer_fail(r->writer, 3, 0, ST_RANGE);
+    shard_writer_state(r->writer, &s);
+    assert_true(s.order == 3 && s.phase == SHARD_WRITER_FAILED && s.busy);
     /* it ends late: its file has its own name, and its end is nobody's */
     bump(&hangs, 0);
     s = wait_end(r);
-    assert_true(s.order == 3 && s.phase == PS_WRITER_FAILED);
+    assert_true(s.order == 3 && s.phase == SHARD_WRITER_FAILED);
     assert_true(has(r, "weir-1.1-0-0-of-1.safetensors"));
     assert_int_equal(n_released, 2);
     order(r, 4, 3, 0);
     s = wait_end(r);
-    assert_true(s.order == 4 && s.phase == PS_WRITER_WRITTEN && s.file.bytes > 0);
+    assert_true(s.order == 4 && s.phase == SHARD_WRITER_WRITTEN && s.file.bytes > 0);
     assert_true(has(r, "weir-1.3-0-0-of-1.safetensors"));
     assert_int_equal(n_released, 3);
 }
@@ -222,22 +222,22 @@ static void a_file_that_hangs_is_given_up(void **state)
 static void an_order_that_waits_is_replaced(void **state)
 {
     struct rig *r = *state;
-    struct ps_writer_state s;
+    struct shard_writer_state s;
     order(r, 1, 1, 5); /* nobody trains */
-    ps_writer_state(r->writer, &s);
-    assert_int_equal(s.phase, PS_WRITER_ARMED);
+    shard_writer_state(r->writer, &s);
+    assert_int_equal(s.phase, SHARD_WRITER_ARMED);
     order(r, 2, 1, 6);
     assert_int_equal(n_released, 1);
-    ps_writer_cancel(r->writer);
+    shard_writer_cancel(r->writer);
     assert_int_equal(n_released, 2);
-    ps_writer_state(r->writer, &s);
-    assert_true(s.phase == PS_WRITER_IDLE && !s.busy);
+    shard_writer_state(r->writer, &s);
+    assert_true(s.phase == SHARD_WRITER_IDLE && !s.busy);
     order(r, 3, 1, 0);
     s = wait_end(r);
-    assert_int_equal(s.phase, PS_WRITER_WRITTEN);
-    ps_writer_fail(r->writer, 4, 0, ST_NOT_FOUND);
+    assert_int_equal(s.phase, SHARD_WRITER_WRITTEN);
+    shard_writer_fail(r->writer, 4, 0, ST_NOT_FOUND);
     s = wait_end(r);
-    assert_true(s.order == 4 && s.phase == PS_WRITER_FAILED && s.failure == ST_NOT_FOUND);
+    assert_true(s.order == 4 && s.phase == SHARD_WRITER_FAILED && s.failure == ST_NOT_FOUND);
 }
 
 static void push_all(struct rig *r, int64_t step)
@@ -253,8 +253,8 @@ static void push_all(struct rig *r, int64_t step)
                                   .weight = 1,
                                   .unsummed = 1,
                                   .payload = {&span, 0, bytes}};
-        struct ps_answer now;
-        ps_store_piece(r->store, &head, &piece, 1, clock_now_ns(), &now);
+        struct store_answer now;
+        store_piece(r->store, &head, &piece, 1, clock_now_ns(), &now);
         assert_int_not_equal(now.kind, PIECE_REFUSED);
         buf_unref(now.payload);
     }
@@ -265,7 +265,7 @@ static void push_all(struct rig *r, int64_t step)
 static void an_order_right_behind_another(void **state)
 {
     struct rig *r = *state;
-    struct ps_writer_state s;
+    struct shard_writer_state s;
     for (int k = 0; k < 40; k++) {
         order(r, 100 + 2 * (uint64_t)k, 1, k + 1);
         push_all(r, k);
@@ -275,14 +275,14 @@ static void an_order_right_behind_another(void **state)
             pthread_mutex_lock(&lock);
             seen = n_changes;
             pthread_mutex_unlock(&lock);
-            ps_writer_state(r->writer, &s);
+            shard_writer_state(r->writer, &s);
             if (!s.busy)
                 break;
             wait_for(&n_changes, seen + 1);
         }
         assert_int_equal(s.order, 101 + 2 * k);
-        assert_int_not_equal(s.phase, PS_WRITER_WRITING);
-        ps_writer_cancel(r->writer);
+        assert_int_not_equal(s.phase, SHARD_WRITER_WRITING);
+        shard_writer_cancel(r->writer);
     }
 }
 
@@ -296,7 +296,7 @@ static void the_end_does_not_wait_for_a_disk(void **state)
     wait_for(&n_hanging, 1);
     wait_for(&n_changes, 2); /* armed, writing */
     left[0] = r->writer;
-    assert_int_equal(ps_writer_destroy(r->writer, clock_now_ns()), 0);
+    assert_int_equal(shard_writer_destroy(r->writer, clock_now_ns()), 0);
     r->writer = NULL;
     int changes = n_changes;
     bump(&hangs, 0);

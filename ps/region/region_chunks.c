@@ -1,5 +1,5 @@
-/* ps/region/parts.c - see parts.h. Locks: the region's, then the mail's. */
-#include "ps/region/parts.h"
+/* ps/region/region_chunks.c - see region_chunks.h. Locks: the region's, then the mail's. */
+#include "ps/region/region_chunks.h"
 #include "base/clock.h"
 #include "base/log.h"
 #include "base/term.h"
@@ -15,22 +15,22 @@ static int is_here(const struct run *run, int chunk)
     return run->plan->shard[chunk] == run->self;
 }
 
-enum status parts_create(struct ps_region *r)
+enum status region_chunks_create(struct ps_region *r)
 {
     const struct mail_config mail = {r->cfg.refused, r->cfg.ctx};
     return mail_create(&mail, &r->mail);
 }
 
-void parts_no_memory(struct ps_region *r)
+void region_chunks_no_memory(struct ps_region *r)
 {
     LOG_E("region %d: out of memory for what its servers tell each other", r->cfg.index);
     r->cfg.refused(r->cfg.ctx);
 }
 
-static void send(struct ps_region *r, const struct run *run, const struct net_gate_item *item)
+static void send_item(struct ps_region *r, const struct run *run, const struct net_gate_item *item)
 {
     if (mail_put(r->mail, run->plan, run->self, run->plan->shard[item->chunk], item) != ST_OK)
-        parts_no_memory(r);
+        region_chunks_no_memory(r);
 }
 
 /* With the value, of n floats: to, less from. */
@@ -39,19 +39,19 @@ static void send_value(struct ps_region *r, const struct run *run, struct net_ga
 {
     size_t n = (size_t)run->chunks->chunks[item->chunk].n_elems;
     if (buf_create(n * sizeof(float), &item->value) != ST_OK) {
-        parts_no_memory(r);
+        region_chunks_no_memory(r);
         return;
     }
     float *value = item->value->data;
     for (size_t i = 0; i < n; i++)
         value[i] = from ? to[i] - from[i] : to[i];
-    send(r, run, item);
+    send_item(r, run, item);
     buf_unref(item->value);
 }
 
-int parts_adopt(struct ps_region *r, struct run *run, const struct parts_word *w)
+int region_chunks_adopt(struct ps_region *r, struct run *run, const struct region_chunk_adoption *w)
 {
-    const struct ps_adoption *how = &w->how;
+    const struct outer_adoption *how = &w->how;
     int mixed = how->to && how->from && how->mixed;
     struct net_gate_item item = {.kind = !how->to    ? GATE_OWN
                                          : mixed     ? GATE_MIX
@@ -62,11 +62,11 @@ int parts_adopt(struct ps_region *r, struct run *run, const struct parts_word *w
                                  .mix = mixed ? how->mix : 0,
                                  .alone = w->alone};
     if (is_here(run, w->chunk))
-        return ps_store_adopt(run->store, w->chunk, w->version, how);
+        return outer_adopt(run->store, w->chunk, w->version, how);
     if (how->to)
         send_value(r, run, &item, how->to, mixed ? NULL : how->from);
     else
-        send(r, run, &item);
+        send_item(r, run, &item);
     return 1;
 }
 
@@ -75,7 +75,7 @@ static int has_others(const struct run *run)
     return run->plan->servers.n > 1;
 }
 
-int parts_first(struct ps_region *r, struct run *run, int64_t version, enum status *st)
+int region_chunks_set_first(struct ps_region *r, struct run *run, int64_t version, enum status *st)
 {
     int again = r->begun == run->generation;
     pthread_mutex_lock(&r->lock);
@@ -86,18 +86,18 @@ int parts_first(struct ps_region *r, struct run *run, int64_t version, enum stat
         struct net_gate_item item = {
             .kind = GATE_BEGIN, .chunk = i, .version = version, .slots_since = since};
         if (is_here(run, i))
-            *st = ps_store_first(run->store, i, version, value);
+            *st = outer_set_first(run->store, i, version, value);
         else if (!again)
             send_value(r, run, &item, value, NULL);
     }
     r->begun = run->generation;
-    return (run->n_bytes == 0 || ps_store_step(run->store) >= 0) &&
+    return (run->n_bytes == 0 || store_step(run->store) >= 0) &&
            mail_is_empty(r->mail, run->generation);
 }
 
-int64_t parts_step(struct ps_region *r, const struct run *run)
+int64_t region_chunks_step(struct ps_region *r, const struct run *run)
 {
-    int64_t step = run->n_bytes > 0 ? ps_store_step(run->store) : run->plan->step;
+    int64_t step = run->n_bytes > 0 ? store_step(run->store) : run->plan->step;
     if (!has_others(run))
         return step;
     pthread_mutex_lock(&r->lock);
@@ -112,12 +112,12 @@ int64_t parts_step(struct ps_region *r, const struct run *run)
     return step;
 }
 
-void parts_read_own(struct ps_region *r, float *params)
+void region_chunks_read_own(struct ps_region *r, float *params)
 {
     struct run *run = region_run(r);
     for (int i = 0; run && i < r->chunks->n_chunks; i++) {
         int64_t version;
-        struct buf *b = ps_store_read(run->store, i, &version);
+        struct buf *b = store_read(run->store, i, &version);
         if (b)
             memcpy(params + r->chunks->chunks[i].first, b->data, b->bytes);
         buf_unref(b);
@@ -154,7 +154,7 @@ static int read_others(struct ps_region *r, const struct run *run, float *params
         buf_unref(r->pieces[i].read);
         r->pieces[i].read = NULL;
         pthread_mutex_unlock(&r->lock);
-        send(r, run, &item);
+        send_item(r, run, &item);
     }
     while (!over && !done) {
         struct run *now = region_run(r);
@@ -162,7 +162,7 @@ static int read_others(struct ps_region *r, const struct run *run, float *params
         if (now)
             run_unref(now);
         pthread_mutex_lock(&r->lock);
-        over |= region_is_over(r);
+        over |= region_rewind_is_due(r);
         done = !over && took_all(r, run, params);
         if (!over && !done)
             clock_cond_wait(&r->changed, &r->lock, clock_deadline_ns(POLL_MS));
@@ -171,16 +171,17 @@ static int read_others(struct ps_region *r, const struct run *run, float *params
     return done;
 }
 
-enum status parts_read(struct ps_region *r, float *params)
+enum status region_chunks_read(struct ps_region *r, float *params)
 {
     for (int done = 0; !done;) {
         struct run *run = region_run(r);
-        parts_read_own(r, params);
-        done = !run || !has_others(run) || parts_step(r, run) < 0 || read_others(r, run, params);
+        region_chunks_read_own(r, params);
+        done = !run || !has_others(run) || region_chunks_step(r, run) < 0 ||
+               read_others(r, run, params);
         if (run)
             run_unref(run);
         pthread_mutex_lock(&r->lock);
-        int over = region_is_over(r);
+        int over = region_rewind_is_due(r);
         pthread_mutex_unlock(&r->lock);
         if (over)
             return ST_CANCELLED;
@@ -189,7 +190,7 @@ enum status parts_read(struct ps_region *r, float *params)
 }
 
 /* NULL: it fits the plan. */
-static const char *problem(const struct run *run, const struct net_gate *gate)
+static const char *gate_problem(const struct run *run, const struct net_gate *gate)
 {
     if (gate->server == 0 || gate->server >= run->plan->servers.n)
         return "it is from no other server of the region";
@@ -215,9 +216,10 @@ static int is_new(struct piece *p, uint64_t generation, const struct net_gate_it
 }
 
 /* Under the lock. 1: the version waits, and need not. */
-static int hear(struct ps_region *r, const struct run *run, const struct net_gate_item *item)
+static int receive_item(struct ps_region *r, const struct run *run,
+                        const struct net_gate_item *item)
 {
-    struct piece *p = &region_pieces(r)[item->chunk];
+    struct piece *p = &region_rewind_pieces(r)[item->chunk];
     if (item->kind == GATE_FIRST) {
         const struct net_span span = {item->value->data, item->value->bytes};
         const struct net_payload value = {&span, 0, item->value->bytes};
@@ -233,20 +235,20 @@ static int hear(struct ps_region *r, const struct run *run, const struct net_gat
     if (!is_new(p, run->generation, item))
         return 0;
     int waits = item->kind == GATE_WAITS,
-        must = waits && region_waits(r, item->version, run->job.train_steps);
+        must = waits && region_must_wait(r, item->version, run->job.train_steps);
     region_made(r, item->chunk, item->version, must, item->value);
     return waits && !must;
 }
 
-void ps_region_hear(struct ps_region *r, const struct net_gate *gate,
-                    struct net_squares_reply *reply)
+void region_chunks_receive(struct ps_region *r, const struct net_gate *gate,
+                           struct net_squares_reply *reply)
 {
     struct run *run = region_run(r);
     uint64_t here = run ? run->generation : 0;
     const char *wrong = NULL;
     reply->answer = here > gate->generation ? SQUARES_OVER : SQUARES_LATER;
     if (run && here == gate->generation && run->plan->ps0 == gate->ps0) {
-        wrong = problem(run, gate);
+        wrong = gate_problem(run, gate);
         reply->answer = wrong ? SQUARES_REFUSED : SQUARES_TAKEN;
     }
     for (int i = 0; i < gate->n && reply->answer == SQUARES_TAKEN; i++) {
@@ -254,10 +256,10 @@ void ps_region_hear(struct ps_region *r, const struct net_gate *gate,
         const struct net_gate_item own = {
             .kind = GATE_OWN, .chunk = item->chunk, .version = item->version};
         pthread_mutex_lock(&r->lock);
-        int over = r->planned != gate->generation, go = !over && hear(r, run, item);
+        int over = r->planned != gate->generation, go = !over && receive_item(r, run, item);
         pthread_mutex_unlock(&r->lock);
         if (go)
-            send(r, run, &own);
+            send_item(r, run, &own);
         if (over)
             reply->answer = SQUARES_OVER;
     }

@@ -1,6 +1,6 @@
-/* tests/ps_streams_test.c - answers that go out while their stream closes: no lock is held while a
- * stream is used, and its memory stays until who uses it is done. net_stream_send is caught at the
- * linker (tests/CMakeLists.txt), to stand still at will. */
+/* tests/ps_stream_table_test.c - answers that go out while their stream closes: no lock is held
+ * while a stream is used, and its memory stays until who uses it is done. net_stream_send is caught
+ * at the linker (tests/CMakeLists.txt), to stand still at will. */
 #include "base/clock.h"
 #include "base/log.h"
 #include "ps/service/stream_table.h"
@@ -22,7 +22,7 @@ static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER; /* guards all below */
 static pthread_cond_t changed = PTHREAD_COND_INITIALIZER;
 static int stand_still, n_standing;
 
-static struct ps_streams *streams;
+static struct stream_table *streams;
 static _Atomic uint64_t number; /* of the stream that is open; 0: none */
 static _Atomic int n_closed;
 
@@ -49,7 +49,7 @@ void __wrap_net_stream_send(struct net_stream *stream, const struct net_frame_he
 static void on_piece(void *ctx, struct net_stream *stream, const struct net_frame_head *head,
                      const struct net_piece *piece)
 {
-    uint64_t opened = ps_streams_open(streams, stream);
+    uint64_t opened = stream_table_open(streams, stream);
     net_stream_set_user(stream, (void *)(uintptr_t)opened);
     pthread_mutex_lock(&lock);
     atomic_store(&number, opened);
@@ -59,7 +59,7 @@ static void on_piece(void *ctx, struct net_stream *stream, const struct net_fram
 
 static void on_closed(void *ctx, struct net_stream *stream)
 {
-    ps_streams_close(streams, (uint64_t)(uintptr_t)net_stream_user(stream));
+    stream_table_close(streams, (uint64_t)(uintptr_t)net_stream_user(stream));
     pthread_mutex_lock(&lock);
     atomic_store(&number, 0);
     atomic_fetch_add(&n_closed, 1);
@@ -72,7 +72,7 @@ static struct net_server *start(void)
     struct net_server *server = NULL;
     const struct net_server_config cfg = {
         .addr = "127.0.0.1:0", .handler = {.piece = on_piece, .stream_closed = on_closed}};
-    assert_int_equal(ps_streams_create(&streams), ST_OK);
+    assert_int_equal(stream_table_create(&streams), ST_OK);
     assert_int_equal(net_server_create(&cfg, &server), ST_OK);
     return server;
 }
@@ -108,7 +108,7 @@ static void send_one(uint64_t to)
 {
     const struct net_frame_head head = {1, 0, 99};
     const struct net_piece piece = {.kind = PIECE_VERSION};
-    ps_streams_send(streams, to, &head, &piece, NULL);
+    stream_table_send(streams, to, &head, &piece, NULL);
 }
 
 static void *send_once(void *arg)
@@ -133,14 +133,14 @@ static void test_close_during_send(void **state)
     pthread_mutex_unlock(&lock);
     close_stream(&r);
     send_one(to); /* is not found any more */
-    ps_streams_doubt(streams, to);
+    stream_table_doubt(streams, to);
     pthread_mutex_lock(&lock);
     stand_still = 0;
     pthread_cond_broadcast(&changed);
     pthread_mutex_unlock(&lock);
     pthread_join(sender, NULL);
     net_server_destroy(server);
-    ps_streams_destroy(streams);
+    stream_table_destroy(streams);
 }
 
 static _Atomic int stop;
@@ -150,7 +150,7 @@ static void *send_always(void *arg)
     while (!atomic_load(&stop)) {
         uint64_t to = atomic_load(&number);
         send_one(to);
-        ps_streams_doubt(streams, to);
+        stream_table_doubt(streams, to);
     }
     return NULL;
 }
@@ -172,7 +172,7 @@ static void test_many_closes(void **state)
     for (int i = 0; i < N_SENDERS; i++)
         pthread_join(senders[i], NULL);
     net_server_destroy(server);
-    ps_streams_destroy(streams);
+    stream_table_destroy(streams);
 }
 
 int main(void)

@@ -1,10 +1,10 @@
-/* ps/checkpoint/writer.c - see writer.h. A file is written by a thread of its own at the lowest
- * priority: on a machine that computes, too, it takes what time training leaves. It holds no lock
- * that training takes; what does, the lane's thread does itself. The capture and the order that it
- * is for belong to whoever `use` says: the caller of order and cancel while it begins and ends it,
- * the chunks while it is armed, the lane's thread while it writes. Locks: the writer's is the last:
- * a chunk's may be held when it is taken. */
-#include "ps/checkpoint/writer.h"
+/* ps/checkpoint/shard_writer.c - see shard_writer.h. A file is written by a thread of its own at
+ * the lowest priority: on a machine that computes, too, it takes what time training leaves. It
+ * holds no lock that training takes; what does, the lane's thread does itself. The capture and the
+ * order that it is for belong to whoever `use` says: the caller of order and cancel while it begins
+ * and ends it, the chunks while it is armed, the lane's thread while it writes. Locks: the writer's
+ * is the last: a chunk's may be held when it is taken. */
+#include "ps/checkpoint/shard_writer.h"
 #include "base/clock.h"
 #include "base/log.h"
 #include "base/threads.h"
@@ -19,12 +19,12 @@
 enum { LOWEST_PRIORITY = 19 };
 enum use { USE_NONE, USE_CALLER, USE_CHUNKS, USE_LANE };
 
-struct ps_writer {
+struct shard_writer {
     void (*changed)(void *ctx);
     void *ctx;
     pthread_t thread;
-    struct ps_writer_order order; /* under way; owner and release: to be given back */
-    struct ps_snapshot *capture;
+    struct shard_writer_order order; /* under way; owner and release: to be given back */
+    struct snapshot *capture;
 
     pthread_mutex_t lock; /* guards all below */
     pthread_cond_t wake;
@@ -34,13 +34,13 @@ struct ps_writer {
     int calling; /* `changed`, or giving back what was borrowed */
     int ended;   /* the thread, but for its return */
     int left;    /* destroyed, while a file was being written */
-    struct ps_writer_state state;
+    struct shard_writer_state state;
     int64_t busy_step; /* of the file that is being written */
 };
 
 static void on_captured(void *ctx)
 {
-    struct ps_writer *w = ctx;
+    struct shard_writer *w = ctx;
     pthread_mutex_lock(&w->lock);
     w->captured = 1;
     pthread_cond_broadcast(&w->wake);
@@ -48,7 +48,7 @@ static void on_captured(void *ctx)
 }
 
 /* 0: this writer was destroyed, what is around it may be gone. Else destroy waits for end_call. */
-static int begin_call(struct ps_writer *w)
+static int begin_call(struct shard_writer *w)
 {
     pthread_mutex_lock(&w->lock);
     int there = !w->left;
@@ -57,7 +57,7 @@ static int begin_call(struct ps_writer *w)
     return there;
 }
 
-static void end_call(struct ps_writer *w)
+static void end_call(struct shard_writer *w)
 {
     pthread_mutex_lock(&w->lock);
     w->calling--;
@@ -65,7 +65,7 @@ static void end_call(struct ps_writer *w)
     pthread_mutex_unlock(&w->lock);
 }
 
-static void tell(struct ps_writer *w)
+static void report_change(struct shard_writer *w)
 {
     if (!begin_call(w))
         return;
@@ -75,7 +75,7 @@ static void tell(struct ps_writer *w)
 
 struct writing {
     const struct checkpoint_shard_file *file;
-    const struct ps_snapshot *capture;
+    const struct snapshot *capture;
     struct safetensors_written written;
     enum status st;
 };
@@ -84,40 +84,40 @@ static void *writing_main(void *arg)
 {
     struct writing *w = arg;
     setpriority(PRIO_PROCESS, (id_t)gettid(), LOWEST_PRIORITY); /* Linux: of this thread */
-    w->st = ps_snapshot_write(w->file, w->capture, &w->written);
+    w->st = snapshot_file_write(w->file, w->capture, &w->written);
     return NULL;
 }
 
 static enum status write_aside(const struct checkpoint_shard_file *file,
-                               const struct ps_snapshot *from, struct safetensors_written *out)
+                               const struct snapshot *from, struct safetensors_written *out)
 {
     pthread_t thread;
     struct writing w = {.file = file, .capture = from};
     if (pthread_create(&thread, NULL, writing_main, &w) != 0)
-        return ps_snapshot_write(file, from, out);
+        return snapshot_file_write(file, from, out);
     pthread_join(thread, NULL);
     *out = w.written;
     return w.st;
 }
 
 /* Whoever has the capture: it and what the order borrowed are needed no more. */
-static void drop(struct ps_writer *w)
+static void drop_order(struct shard_writer *w)
 {
-    ps_snapshot_destroy(w->capture);
+    snapshot_destroy(w->capture);
     w->capture = NULL;
     if (w->order.release)
         w->order.release(w->order.owner);
-    w->order = (struct ps_writer_order){0};
+    w->order = (struct shard_writer_order){0};
 }
 
-static void write_file(struct ps_writer *w)
+static void write_file(struct shard_writer *w)
 {
     int64_t begin = clock_now_ns(), step = w->order.file.step;
     struct safetensors_written file = {0};
     enum status st = write_aside(&w->order.file, w->capture, &file);
     if (!begin_call(w))
         return; /* the process is ending */
-    drop(w);
+    drop_order(w);
     end_call(w);
     if (st == ST_OK)
         LOG_D("checkpoint at step %" PRId64 ": %.1f MB written in %.0f ms", step,
@@ -127,7 +127,7 @@ static void write_file(struct ps_writer *w)
     w->state.busy = 0;
     if (w->wanted) {
         w->wanted = 0;
-        w->state.phase = st == ST_OK ? PS_WRITER_WRITTEN : PS_WRITER_FAILED;
+        w->state.phase = st == ST_OK ? SHARD_WRITER_WRITTEN : SHARD_WRITER_FAILED;
         w->state.failure = st;
         w->state.file = file;
     }
@@ -137,7 +137,7 @@ static void write_file(struct ps_writer *w)
 
 static void *lane_main(void *arg)
 {
-    struct ps_writer *w = arg;
+    struct shard_writer *w = arg;
     pthread_mutex_lock(&w->lock);
     while (!w->stopping) {
         if (w->use != USE_CHUNKS || !w->captured) {
@@ -146,14 +146,14 @@ static void *lane_main(void *arg)
         }
         w->use = USE_LANE;
         if (w->wanted) /* else the state is that of a later order, which was refused */
-            w->state.phase = PS_WRITER_WRITING;
+            w->state.phase = SHARD_WRITER_WRITING;
         w->state.busy = 1;
         w->state.busy_since_ns = clock_now_ns();
         w->busy_step = w->order.file.step;
         pthread_mutex_unlock(&w->lock);
-        tell(w);
+        report_change(w);
         write_file(w);
-        tell(w);
+        report_change(w);
         pthread_mutex_lock(&w->lock);
     }
     w->ended = 1;
@@ -162,17 +162,17 @@ static void *lane_main(void *arg)
     return NULL;
 }
 
-static void destroy(struct ps_writer *w)
+static void destroy_writer(struct shard_writer *w)
 {
-    drop(w);
+    drop_order(w);
     pthread_cond_destroy(&w->wake);
     pthread_mutex_destroy(&w->lock);
     free(w);
 }
 
-enum status ps_writer_create(void (*changed)(void *ctx), void *ctx, struct ps_writer **out)
+enum status shard_writer_create(void (*changed)(void *ctx), void *ctx, struct shard_writer **out)
 {
-    struct ps_writer *w = calloc(1, sizeof *w);
+    struct shard_writer *w = calloc(1, sizeof *w);
     if (!w)
         return ST_NOMEM;
     w->changed = changed;
@@ -182,14 +182,14 @@ enum status ps_writer_create(void (*changed)(void *ctx), void *ctx, struct ps_wr
     int err = pthread_create(&w->thread, NULL, lane_main, w);
     if (err) {
         LOG_E("the thread that writes checkpoints cannot be started: %s", threads_error(err));
-        destroy(w);
+        destroy_writer(w);
         return ST_NOMEM;
     }
     *out = w;
     return ST_OK;
 }
 
-int ps_writer_destroy(struct ps_writer *w, int64_t deadline_ns)
+int shard_writer_destroy(struct shard_writer *w, int64_t deadline_ns)
 {
     if (!w)
         return 1;
@@ -210,12 +210,12 @@ int ps_writer_destroy(struct ps_writer *w, int64_t deadline_ns)
         return 0;
     }
     pthread_join(w->thread, NULL);
-    destroy(w);
+    destroy_writer(w);
     return 1;
 }
 
 /* Takes the capture for the caller; 0: it is being written, or about to be. */
-static int seize(struct ps_writer *w)
+static int seize_capture(struct shard_writer *w)
 {
     pthread_mutex_lock(&w->lock);
     int ours = w->use != USE_LANE && !(w->use == USE_CHUNKS && w->captured && w->wanted);
@@ -225,11 +225,12 @@ static int seize(struct ps_writer *w)
     return ours;
 }
 
-static void set(struct ps_writer *w, enum use use, enum ps_writer_phase phase, enum status failure)
+static void set_state(struct shard_writer *w, enum use use, enum shard_writer_phase phase,
+                      enum status failure)
 {
     pthread_mutex_lock(&w->lock);
     w->use = use;
-    w->wanted = phase == PS_WRITER_ARMED;
+    w->wanted = phase == SHARD_WRITER_ARMED;
     w->state.phase = phase;
     w->state.failure = failure;
     pthread_cond_broadcast(&w->wake);
@@ -238,23 +239,23 @@ static void set(struct ps_writer *w, enum use use, enum ps_writer_phase phase, e
 
 /* The state is that of a new order, FAILED so far; whether the file of the one before is still
  * being written stays. */
-static void begin_state(struct ps_writer *w, uint64_t order, uint64_t generation, int64_t step)
+static void begin_state(struct shard_writer *w, uint64_t order, uint64_t generation, int64_t step)
 {
     pthread_mutex_lock(&w->lock);
     w->wanted = 0;
-    w->state = (struct ps_writer_state){.order = order,
-                                        .generation = generation,
-                                        .step = step,
-                                        .phase = PS_WRITER_FAILED,
-                                        .failure = ST_BUSY,
-                                        .busy = w->state.busy,
-                                        .busy_since_ns = w->state.busy_since_ns};
+    w->state = (struct shard_writer_state){.order = order,
+                                           .generation = generation,
+                                           .step = step,
+                                           .phase = SHARD_WRITER_FAILED,
+                                           .failure = ST_BUSY,
+                                           .busy = w->state.busy,
+                                           .busy_since_ns = w->state.busy_since_ns};
     pthread_mutex_unlock(&w->lock);
 }
 
-void ps_writer_order(struct ps_writer *w, const struct ps_writer_order *order)
+void shard_writer_order(struct shard_writer *w, const struct shard_writer_order *order)
 {
-    int seized = seize(w);
+    int seized = seize_capture(w);
     begin_state(w, order->order, order->file.generation, order->file.step);
     if (!seized) {
         LOG_W("no checkpoint at step %" PRId64 ": an earlier one is still being written",
@@ -262,49 +263,49 @@ void ps_writer_order(struct ps_writer *w, const struct ps_writer_order *order)
         if (order->release)
             order->release(order->owner);
     } else {
-        drop(w);
+        drop_order(w);
         w->order = *order;
         pthread_mutex_lock(&w->lock);
         w->captured = 0; /* nobody sets it any more before begin */
         pthread_mutex_unlock(&w->lock);
-        enum status st = ps_snapshot_create(order->store, on_captured, w, &w->capture);
+        enum status st = snapshot_create(order->store, on_captured, w, &w->capture);
         if (st == ST_OK)
-            st = ps_snapshot_begin(w->capture, order->file.step);
+            st = snapshot_begin(w->capture, order->file.step);
         if (st != ST_OK)
-            drop(w);
-        set(w, st == ST_OK ? USE_CHUNKS : USE_NONE,
-            st == ST_OK ? PS_WRITER_ARMED : PS_WRITER_FAILED, st);
+            drop_order(w);
+        set_state(w, st == ST_OK ? USE_CHUNKS : USE_NONE,
+                  st == ST_OK ? SHARD_WRITER_ARMED : SHARD_WRITER_FAILED, st);
     }
-    tell(w);
+    report_change(w);
 }
 
-void ps_writer_fail(struct ps_writer *w, uint64_t order, int64_t step, enum status why)
+void shard_writer_fail(struct shard_writer *w, uint64_t order, int64_t step, enum status why)
 {
-    int seized = seize(w);
+    int seized = seize_capture(w);
     begin_state(w, order, 0, step);
     if (seized) {
-        drop(w);
-        set(w, USE_NONE, PS_WRITER_FAILED, why);
+        drop_order(w);
+        set_state(w, USE_NONE, SHARD_WRITER_FAILED, why);
     }
-    tell(w);
+    report_change(w);
 }
 
-void ps_writer_cancel(struct ps_writer *w)
+void shard_writer_cancel(struct shard_writer *w)
 {
     pthread_mutex_lock(&w->lock);
     w->wanted = 0;
     pthread_mutex_unlock(&w->lock);
-    if (seize(w)) {
-        drop(w);
-        set(w, USE_NONE, PS_WRITER_IDLE, ST_OK);
+    if (seize_capture(w)) {
+        drop_order(w);
+        set_state(w, USE_NONE, SHARD_WRITER_IDLE, ST_OK);
         return;
     }
     pthread_mutex_lock(&w->lock);
-    w->state.phase = PS_WRITER_IDLE;
+    w->state.phase = SHARD_WRITER_IDLE;
     pthread_mutex_unlock(&w->lock);
 }
 
-void ps_writer_state(struct ps_writer *w, struct ps_writer_state *out)
+void shard_writer_state(struct shard_writer *w, struct shard_writer_state *out)
 {
     pthread_mutex_lock(&w->lock);
     *out = w->state;

@@ -1,8 +1,8 @@
-/* tests/ps_saver_test.c - a server's part in checkpoints while generations change: files are named
- * after its place in the run's plan, and an order that is for another run fails. */
+/* tests/ps_checkpoint_writer_test.c - a server's part in checkpoints while generations change:
+ * files are named after its place in the run's plan, and an order that is for another run fails. */
 #include "base/clock.h"
+#include "ps/service/checkpoint_writer.h"
 #include "ps/service/run.h"
-#include "ps/service/writer.h"
 #include <dirent.h>
 #include <setjmp.h>
 #include <stdarg.h>
@@ -28,8 +28,8 @@ struct rig {
     struct hosts first, second; /* the servers of both plans */
     struct chunks *chunks;
     int member[2], shard[MAX_CHUNKS];
-    struct ps_service *service;
-    struct saver *saver;
+    struct service *service;
+    struct checkpoint_writer *saver;
     pthread_mutex_t lock; /* guards n_changes */
     pthread_cond_t wake;
     int n_changes;
@@ -45,16 +45,16 @@ static void on_changed(void *ctx)
 }
 
 /* The phase of the last order once it is neither armed nor writing. */
-static enum saver_phase wait_for_end(struct rig *r)
+static enum checkpoint_writer_phase wait_for_end(struct rig *r)
 {
     int64_t deadline = clock_deadline_ns(DEADLINE_MS);
     for (;;) {
-        struct saver_state state;
+        struct checkpoint_writer_state state;
         pthread_mutex_lock(&r->lock);
         int seen = r->n_changes;
         pthread_mutex_unlock(&r->lock);
-        saver_state(r->saver, &state);
-        if (state.phase != SAVER_ARMED && state.phase != SAVER_WRITING)
+        checkpoint_writer_state(r->saver, &state);
+        if (state.phase != CHECKPOINT_WRITER_ARMED && state.phase != CHECKPOINT_WRITER_WRITING)
             return state.phase;
         pthread_mutex_lock(&r->lock);
         while (r->n_changes == seen && clock_cond_wait(&r->wake, &r->lock, deadline) == 0)
@@ -69,17 +69,17 @@ static void init_values(struct rig *r)
 {
     static const float zeros[1024];
     int ended;
-    struct run *run = ps_service_run(r->service, &ended);
+    struct run *run = service_run(r->service, &ended);
     assert_non_null(run);
-    ps_store_admit(run->store, 0, 1);
+    store_admit(run->store, 0, 1);
     for (int i = 0; i < r->chunks->n_chunks; i++) {
         size_t bytes = (size_t)r->chunks->chunks[i].n_elems * sizeof(float);
         struct net_frame_head head = {run->generation, 0, 1};
         struct net_span span = {(const uint8_t *)zeros, bytes};
         struct net_piece piece = {
             .kind = PIECE_INIT, .chunk = (uint32_t)i, .unsummed = 1, .payload = {&span, 0, bytes}};
-        struct ps_answer now;
-        ps_store_piece(run->store, &head, &piece, 1, 0, &now);
+        struct store_answer now;
+        store_piece(run->store, &head, &piece, 1, 0, &now);
         assert_int_equal(now.kind, PIECE_VERSION);
         buf_unref(now.payload);
     }
@@ -119,14 +119,14 @@ static int setup(void **state)
     assert_int_equal(chunks_create(model, 2, 4096, &r->chunks), ST_OK);
     assert_in_range(r->chunks->n_chunks, 2, MAX_CHUNKS);
     static const struct hosts nobody;
-    struct ps_service_config service = {.ps_hosts = &r->first,
-                                        .worker_hosts = &nobody,
-                                        .address = r->addr[1],
-                                        .max_model_bytes = 1 << 20};
-    assert_int_equal(ps_service_create(&service, &r->service), ST_OK);
-    struct saver_config saver = {
+    struct service_config service = {.ps_hosts = &r->first,
+                                     .worker_hosts = &nobody,
+                                     .address = r->addr[1],
+                                     .max_model_bytes = 1 << 20};
+    assert_int_equal(service_create(&service, &r->service), ST_OK);
+    struct checkpoint_writer_config saver = {
         .service = r->service, .folder = r->folder, .changed = on_changed, .ctx = r};
-    assert_int_equal(saver_create(&saver, &r->saver), ST_OK);
+    assert_int_equal(checkpoint_writer_create(&saver, &r->saver), ST_OK);
     *state = r;
     return 0;
 }
@@ -135,8 +135,8 @@ static int teardown(void **state)
 {
     struct rig *r = *state;
     char path[512];
-    saver_destroy(r->saver);
-    ps_service_destroy(r->service);
+    checkpoint_writer_destroy(r->saver);
+    service_destroy(r->service);
     chunks_destroy(r->chunks);
     DIR *d = opendir(r->folder);
     for (struct dirent *e; d && (e = readdir(d));) {
@@ -164,13 +164,13 @@ static void files_are_named_by_the_runs_own_place(void **state)
     struct rig *r = *state;
     struct safetensors_file *f;
     char path[512], why[SAFETENSORS_WHY_BYTES];
-    saver_order(r->saver, 1, 1, 0);
-    assert_int_equal(wait_for_end(r), SAVER_FAILED); /* there is no run yet */
+    checkpoint_writer_order(r->saver, 1, 1, 0);
+    assert_int_equal(wait_for_end(r), CHECKPOINT_WRITER_FAILED); /* there is no run yet */
     struct net_plan p = plan_of(r, 1, 1, r->first, 0);
-    assert_int_equal(ps_service_begin(r->service, &p, NULL), ST_OK);
+    assert_int_equal(generation_begin(r->service, &p, NULL), ST_OK);
     init_values(r);
-    saver_order(r->saver, 2, 1, 0);
-    assert_int_equal(wait_for_end(r), SAVER_WRITTEN);
+    checkpoint_writer_order(r->saver, 2, 1, 0);
+    assert_int_equal(wait_for_end(r), CHECKPOINT_WRITER_WRITTEN);
     assert_true(has(r, "weir-0-0-of-1.safetensors"));
     int shard[MAX_CHUNKS] = {0};
     p = plan_of(r, 2, 2, r->second, 1);
@@ -178,9 +178,9 @@ static void files_are_named_by_the_runs_own_place(void **state)
     p.before = 1;
     p.holders = r->first;
     p.held_by = shard;
-    assert_int_equal(ps_service_begin(r->service, &p, NULL), ST_OK);
-    saver_order(r->saver, 3, 2, 0);
-    assert_int_equal(wait_for_end(r), SAVER_WRITTEN);
+    assert_int_equal(generation_begin(r->service, &p, NULL), ST_OK);
+    checkpoint_writer_order(r->saver, 3, 2, 0);
+    assert_int_equal(wait_for_end(r), CHECKPOINT_WRITER_WRITTEN);
     snprintf(path, sizeof path, "%s/weir-0-1-of-2.safetensors", r->folder);
     assert_int_equal(safetensors_open(path, &f, why), ST_OK);
     assert_string_equal(safetensors_metadata(f, "server"), "1");
@@ -196,32 +196,32 @@ static void an_order_of_another_run_fails(void **state)
 {
     struct rig *r = *state;
     struct net_plan p = plan_of(r, 7, 1, r->first, 0);
-    assert_int_equal(ps_service_begin(r->service, &p, NULL), ST_OK);
+    assert_int_equal(generation_begin(r->service, &p, NULL), ST_OK);
     init_values(r);
-    saver_order(r->saver, 1, 6, 0);
-    assert_int_equal(wait_for_end(r), SAVER_FAILED);
-    saver_order(r->saver, 2, 8, 0);
-    assert_int_equal(wait_for_end(r), SAVER_FAILED);
-    saver_order(r->saver, 3, 7, 0);
-    assert_int_equal(wait_for_end(r), SAVER_WRITTEN);
+    checkpoint_writer_order(r->saver, 1, 6, 0);
+    assert_int_equal(wait_for_end(r), CHECKPOINT_WRITER_FAILED);
+    checkpoint_writer_order(r->saver, 2, 8, 0);
+    assert_int_equal(wait_for_end(r), CHECKPOINT_WRITER_FAILED);
+    checkpoint_writer_order(r->saver, 3, 7, 0);
+    assert_int_equal(wait_for_end(r), CHECKPOINT_WRITER_WRITTEN);
     p = plan_of(r, 8, 1, (struct hosts){1, &r->addr[0]}, 0);
-    assert_int_equal(ps_service_begin(r->service, &p, NULL), ST_OK);
-    saver_order(r->saver, 4, 8, 0);
-    assert_int_equal(wait_for_end(r), SAVER_FAILED);
+    assert_int_equal(generation_begin(r->service, &p, NULL), ST_OK);
+    checkpoint_writer_order(r->saver, 4, 8, 0);
+    assert_int_equal(wait_for_end(r), CHECKPOINT_WRITER_FAILED);
     /* one that waits for a step when the next generation begins is released by the next order */
     p = plan_of(r, 9, 1, r->first, 0);
-    assert_int_equal(ps_service_begin(r->service, &p, NULL), ST_OK);
+    assert_int_equal(generation_begin(r->service, &p, NULL), ST_OK);
     init_values(r);
-    saver_order(r->saver, 5, 9, 3);
-    struct saver_state s;
-    saver_state(r->saver, &s);
-    assert_int_equal(s.phase, SAVER_ARMED);
+    checkpoint_writer_order(r->saver, 5, 9, 3);
+    struct checkpoint_writer_state s;
+    checkpoint_writer_state(r->saver, &s);
+    assert_int_equal(s.phase, CHECKPOINT_WRITER_ARMED);
     p = plan_of(r, 10, 1, r->first, 0);
-    assert_int_equal(ps_service_begin(r->service, &p, NULL), ST_OK);
+    assert_int_equal(generation_begin(r->service, &p, NULL), ST_OK);
     init_values(r);
-    saver_order(r->saver, 6, 10, 0);
-    assert_int_equal(wait_for_end(r), SAVER_WRITTEN);
-    saver_state(r->saver, &s);
+    checkpoint_writer_order(r->saver, 6, 10, 0);
+    assert_int_equal(wait_for_end(r), CHECKPOINT_WRITER_WRITTEN);
+    checkpoint_writer_state(r->saver, &s);
     assert_true(s.order == 6);
 }
 
@@ -229,7 +229,7 @@ static void an_order_of_another_run_fails(void **state)
 static int n_holders(struct rig *r)
 {
     int ended;
-    struct run *run = ps_service_run(r->service, &ended);
+    struct run *run = service_run(r->service, &ended);
     int n = atomic_load(&run->refs) - 2;
     run_unref(run);
     return n;
@@ -240,17 +240,17 @@ static void a_run_is_held_by_an_order_alone(void **state)
 {
     struct rig *r = *state;
     struct net_plan p = plan_of(r, 1, 1, r->first, 0);
-    assert_int_equal(ps_service_begin(r->service, &p, NULL), ST_OK);
+    assert_int_equal(generation_begin(r->service, &p, NULL), ST_OK);
     init_values(r);
-    saver_order(r->saver, 1, 1, 0);
-    assert_int_equal(wait_for_end(r), SAVER_WRITTEN);
+    checkpoint_writer_order(r->saver, 1, 1, 0);
+    assert_int_equal(wait_for_end(r), CHECKPOINT_WRITER_WRITTEN);
     assert_int_equal(n_holders(r), 0);
-    saver_order(r->saver, 2, 1, 3);
+    checkpoint_writer_order(r->saver, 2, 1, 3);
     assert_int_equal(n_holders(r), 1);
-    saver_cancel(r->saver);
+    checkpoint_writer_cancel(r->saver);
     assert_int_equal(n_holders(r), 0);
-    saver_order(r->saver, 3, 2, 3);
-    assert_int_equal(wait_for_end(r), SAVER_FAILED);
+    checkpoint_writer_order(r->saver, 3, 2, 3);
+    assert_int_equal(wait_for_end(r), CHECKPOINT_WRITER_FAILED);
     assert_int_equal(n_holders(r), 0);
 }
 

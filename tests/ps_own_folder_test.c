@@ -1,10 +1,10 @@
-/* tests/ps_part_keeper_test.c - folders that are servers' own: what a keeper knows and removes, and
+/* tests/ps_own_folder_test.c - folders that are servers' own: what a keeper knows and removes, and
  * checkpoints some of whose files are elsewhere. */
 #include "base/clock.h"
 #include "checkpoint/folder.h"
 #include "checkpoint/restore.h"
 #include "files/durable.h"
-#include "ps/checkpoint/part_keeper.h"
+#include "ps/checkpoint/own_folder.h"
 #include "tests/capture.h"
 #include <pthread.h>
 #include <setjmp.h>
@@ -117,12 +117,12 @@ static void wait_change(int n)
 }
 
 /* The steps that it knows, newest first, as a number; -1: it does not know. */
-static int64_t known(struct ps_keeper *k)
+static int64_t known(struct own_folder *k)
 {
     struct net_part *list;
     int64_t all = 0;
     int n;
-    if (!ps_keeper_parts(k, &list, &n))
+    if (!own_folder_parts(k, &list, &n))
         return -1;
     for (int i = 0; i < n; i++)
         all = all * 10 + list[i].step;
@@ -131,13 +131,13 @@ static int64_t known(struct ps_keeper *k)
 }
 
 /* Waits until it is carried out. */
-static void tell(struct ps_keeper *k, const struct checkpoint_keep *word)
+static void tell(struct own_folder *k, const struct checkpoint_keep *word)
 {
     pthread_mutex_lock(&changes.lock);
     int n = changes.n;
     pthread_mutex_unlock(&changes.lock);
     capture_begin();
-    ps_keeper_tidy(k, word);
+    own_folder_sweep(k, word);
     wait_change(n + 1);
     capture_end();
 }
@@ -147,42 +147,42 @@ static void tell(struct ps_keeper *k, const struct checkpoint_keep *word)
 static void a_keeper_knows_what_is_whole(void **state)
 {
     (void)state;
-    const struct ps_keeper_config cfg = {folder, "b:1", "", 0, on_changed, NULL};
+    const struct own_folder_config cfg = {folder, "b:1", "", 0, on_changed, NULL};
     const struct checkpoint_id kept[] = {{checkpoint_term(1, 1), 6}, {checkpoint_term(1, 1), 2}};
     struct checkpoint_keep keep = {.kept = kept,
                                    .n_kept = 2,
                                    .generation = checkpoint_term(2, 1),
                                    .ordered = {checkpoint_term(1, 1), 7}};
-    struct ps_keeper *k;
+    struct own_folder *k;
     for (int64_t step = 2; step <= 5; step++)
         write_part(step, 1, step == 3 ? "a:1,c:1" : "a:1,b:1", step == 3 ? home : NULL);
     flip_last(path_of(4, 1));
     changes.n = 0;
-    assert_int_equal(ps_keeper_create(&cfg, &k), ST_OK);
+    assert_int_equal(own_folder_create(&cfg, &k), ST_OK);
     assert_int_equal(known(k), -1);
     capture_begin();
-    ps_keeper_begin(k);
+    own_folder_begin(k);
     wait_change(1);
     capture_end();
     assert_non_null(strstr(capture_text, "4-1-of-2.safetensors: passed over"));
     assert_int_equal(known(k), 532);
     struct checkpoint_part part = write_part(6, 1, "a:1,b:1", home);
-    ps_keeper_add(k, &part);
-    ps_keeper_add(k, &part);
+    own_folder_add(k, &part);
+    own_folder_add(k, &part);
     assert_int_equal(known(k), 6532);
-    ps_keeper_tidy(k, &keep);
+    own_folder_sweep(k, &keep);
     wait_change(2);
     assert_int_equal(known(k), 632); /* nothing says that 3 was written for this ps 0 */
     assert_false(exists(5, 1) || exists(4, 1));
     keep.home = home;
     keep.n_kept = 1;
     keep.older_stay = 1;
-    ps_keeper_tidy(k, &keep);
+    own_folder_sweep(k, &keep);
     wait_change(3);
     assert_int_equal(known(k), 632);
     keep.older_stay = 0;
-    ps_keeper_tidy(k, &keep); /* before it is gone, too */
-    ps_keeper_destroy(k, clock_deadline_ns(60000));
+    own_folder_sweep(k, &keep); /* before it is gone, too */
+    own_folder_destroy(k, clock_deadline_ns(60000));
     assert_true(exists(6, 1) && !exists(3, 1) && !exists(2, 1));
     assert_int_equal(checkpoint_parts_have_all_steps(folder), 0);
     write_part(20, 1, "a:1,b:1", home);
@@ -193,38 +193,38 @@ static void a_keeper_knows_what_is_whole(void **state)
 static void a_word_removes_nothing_ordered_after_it(void **state)
 {
     (void)state;
-    const struct ps_keeper_config cfg = {folder, "b:1", "", 0, on_changed, NULL};
+    const struct own_folder_config cfg = {folder, "b:1", "", 0, on_changed, NULL};
     const struct checkpoint_keep word = {.generation = checkpoint_term(1, 1),
                                          .ordered = {checkpoint_term(1, 1), 2}};
-    struct ps_keeper *k;
+    struct own_folder *k;
     changes.n = 0;
     write_part(1, 1, "a:1,b:1", NULL);
     write_part(3, 1, "a:1,b:1", NULL);
     write_part(4, 1, "a:1,b:1", NULL);
-    assert_int_equal(ps_keeper_create(&cfg, &k), ST_OK);
-    ps_keeper_order(k, (struct checkpoint_id){checkpoint_term(1, 1), 3});
-    ps_keeper_tidy(k, &word); /* waits: what lies there is not known yet */
-    ps_keeper_order(k, (struct checkpoint_id){checkpoint_term(1, 1), 4});
-    ps_keeper_order(k, (struct checkpoint_id){checkpoint_term(1, 1), 5});
-    ps_keeper_begin(k);
+    assert_int_equal(own_folder_create(&cfg, &k), ST_OK);
+    own_folder_note_order(k, (struct checkpoint_id){checkpoint_term(1, 1), 3});
+    own_folder_sweep(k, &word); /* waits: what lies there is not known yet */
+    own_folder_note_order(k, (struct checkpoint_id){checkpoint_term(1, 1), 4});
+    own_folder_note_order(k, (struct checkpoint_id){checkpoint_term(1, 1), 5});
+    own_folder_begin(k);
     wait_change(2);
     assert_int_equal(known(k), 4);
     assert_true(exists(4, 1) && !exists(3, 1) && !exists(1, 1));
-    ps_keeper_tidy(k, &word); /* it knows that 4 came to nothing */
+    own_folder_sweep(k, &word); /* it knows that 4 came to nothing */
     wait_change(3);
     assert_false(exists(4, 1));
     write_part(5, 1, "a:1,b:1", NULL);
     write_part(6, 1, "a:1,b:1", NULL);
-    ps_keeper_destroy(k, clock_deadline_ns(60000));
+    own_folder_destroy(k, clock_deadline_ns(60000));
     changes.n = 0;
-    assert_int_equal(ps_keeper_create(&cfg, &k), ST_OK);
-    ps_keeper_tidy(k, &word);
+    assert_int_equal(own_folder_create(&cfg, &k), ST_OK);
+    own_folder_sweep(k, &word);
     for (int i = 0; i < 100; i++) /* more than are remembered */
-        ps_keeper_order(k, (struct checkpoint_id){checkpoint_term(1, 1), 5 + i});
-    ps_keeper_begin(k);
+        own_folder_note_order(k, (struct checkpoint_id){checkpoint_term(1, 1), 5 + i});
+    own_folder_begin(k);
     wait_change(2);
     assert_int_equal(known(k), 65);
-    ps_keeper_destroy(k, clock_deadline_ns(60000));
+    own_folder_destroy(k, clock_deadline_ns(60000));
 }
 
 /* A part that cannot be read just now is not one that is gone. */
@@ -235,9 +235,9 @@ static void what_cannot_be_read_is_not_forgotten(void **state)
     const struct checkpoint_id kept[] = {{checkpoint_term(1, 1), 2}, {checkpoint_term(1, 1), 1}};
     const struct checkpoint_keep word = {
         .kept = kept, .n_kept = 2, .generation = checkpoint_term(1, 1)};
-    struct ps_keeper *k;
+    struct own_folder *k;
     assert_int_equal(checkpoint_folder_id(folder, id), ST_OK);
-    const struct ps_keeper_config cfg = {folder, "b:1", id, 500, on_changed, NULL};
+    const struct own_folder_config cfg = {folder, "b:1", id, 500, on_changed, NULL};
     changes.n = 0;
     write_part(1, 1, "a:1,b:1", NULL);
     write_part(2, 1, "a:1,b:1", NULL);
@@ -245,9 +245,9 @@ static void what_cannot_be_read_is_not_forgotten(void **state)
     snprintf(folder_away, sizeof folder_away, "%s-away", folder);
     assert_int_equal(rename(path_of(2, 1), away), 0);
     assert_int_equal(symlink(path_of(2, 1), path_of(2, 1)), 0); /* open fails, not with ENOENT */
-    assert_int_equal(ps_keeper_create(&cfg, &k), ST_OK);
+    assert_int_equal(own_folder_create(&cfg, &k), ST_OK);
     capture_begin();
-    ps_keeper_begin(k);
+    own_folder_begin(k);
     wait_change(1);
     assert_int_equal(known(k), -1);
     assert_int_equal(rename(away, path_of(2, 1)), 0);
@@ -271,7 +271,7 @@ static void what_cannot_be_read_is_not_forgotten(void **state)
     assert_int_equal(unlink(path_of(2, 1)), 0);
     tell(k, &word);
     assert_int_equal(known(k), 1);
-    ps_keeper_destroy(k, clock_deadline_ns(60000));
+    own_folder_destroy(k, clock_deadline_ns(60000));
 }
 
 /* The id is read again by the keeper's thread: who asks does not wait for the disk. */
@@ -279,33 +279,33 @@ static void a_folder_may_be_another(void **state)
 {
     (void)state;
     char id[FOLDER_ID_BYTES] = "", now[FOLDER_ID_BYTES], path[160];
-    const struct ps_keeper_config cfg = {folder, "b:1", ELSEWHERE, 500, on_changed, NULL};
-    struct ps_keeper *k;
+    const struct own_folder_config cfg = {folder, "b:1", ELSEWHERE, 500, on_changed, NULL};
+    struct own_folder *k;
     snprintf(path, sizeof path, "%s/folder-id", folder);
     assert_int_equal(durable_put(path, ELSEWHERE, strlen(ELSEWHERE)), ST_OK);
     changes.n = 0;
     write_part(1, 1, "a:1,b:1", NULL);
-    assert_int_equal(ps_keeper_create(&cfg, &k), ST_OK);
-    ps_keeper_begin(k);
+    assert_int_equal(own_folder_create(&cfg, &k), ST_OK);
+    own_folder_begin(k);
     wait_change(1);
-    assert_true(known(k) == 1 && ps_keeper_id(k, id));
+    assert_true(known(k) == 1 && own_folder_id(k, id));
     assert_string_equal(id, ELSEWHERE);
     assert_int_equal(unlink(path) + unlink(path_of(1, 1)), 0);
     write_part(3, 1, "a:1,b:1", NULL);
     assert_int_equal(mkfifo(path, 0600), 0); /* a disk that hangs until somebody writes */
-    ps_keeper_ask_id(k);
-    assert_true(!ps_keeper_id(k, now) && known(k) == -1);
+    own_folder_reread_id(k);
+    assert_true(!own_folder_id(k, now) && known(k) == -1);
     FILE *f = fopen(path, "we");
     assert_non_null(f);
-    assert_false(ps_keeper_id(k, now));
+    assert_false(own_folder_id(k, now));
     assert_int_equal(unlink(path), 0);
     assert_int_equal(durable_put(path, home, strlen(home)), ST_OK); /* for the looks after */
     fputs(home, f);
     fclose(f);
     wait_change(3);
-    assert_true(ps_keeper_id(k, now) && known(k) == 3);
+    assert_true(own_folder_id(k, now) && known(k) == 3);
     assert_string_equal(now, home);
-    ps_keeper_destroy(k, clock_deadline_ns(60000));
+    own_folder_destroy(k, clock_deadline_ns(60000));
 }
 
 /* Of more than it can tell it tells its own: each of those that share the folder does. */
@@ -313,20 +313,20 @@ static void a_server_tells_of_its_own_parts_first(void **state)
 {
     (void)state;
     enum { N_OTHERS = CONTROL_MAX_PARTS + 8 };
-    const struct ps_keeper_config cfg = {folder, "b:1", "", 0, on_changed, NULL};
-    struct ps_keeper *k;
+    const struct own_folder_config cfg = {folder, "b:1", "", 0, on_changed, NULL};
+    struct own_folder *k;
     struct net_part *list;
     int n, n_own = 0;
     changes.n = 0;
     write_part(1, 1, "a:1,b:1", NULL);
     for (int i = 0; i < N_OTHERS; i++)
         write_part(4 + i, 0, "a:1,b:1", NULL);
-    assert_int_equal(ps_keeper_create(&cfg, &k), ST_OK);
-    ps_keeper_begin(k);
+    assert_int_equal(own_folder_create(&cfg, &k), ST_OK);
+    own_folder_begin(k);
     wait_change(1);
     struct checkpoint_part part = write_part(2, 1, "a:1,b:1", NULL);
-    ps_keeper_add(k, &part);
-    assert_int_equal(ps_keeper_parts(k, &list, &n), 1);
+    own_folder_add(k, &part);
+    assert_int_equal(own_folder_parts(k, &list, &n), 1);
     assert_int_equal(n, CONTROL_MAX_PARTS);
     assert_true(list[0].step == N_OTHERS + 3 && list[n - 3].step > 4);
     assert_true(list[n - 2].step == 2 && list[n - 1].step == 1);
@@ -334,7 +334,7 @@ static void a_server_tells_of_its_own_parts_first(void **state)
         n_own += list[i].server == 1;
     assert_int_equal(n_own, 2);
     free(list);
-    ps_keeper_destroy(k, clock_deadline_ns(60000));
+    own_folder_destroy(k, clock_deadline_ns(60000));
 }
 
 struct asked {

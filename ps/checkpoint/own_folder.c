@@ -1,5 +1,5 @@
-/* ps/checkpoint/part_keeper.c - see part_keeper.h. */
-#include "ps/checkpoint/part_keeper.h"
+/* ps/checkpoint/own_folder.c - see part_keeper.h. */
+#include "ps/checkpoint/own_folder.h"
 #include "base/clock.h"
 #include "base/guarded.h"
 #include "base/log.h"
@@ -20,8 +20,8 @@ struct kept_part {
     int is_own; /* written by this server, at its address */
 };
 
-struct ps_keeper {
-    struct ps_keeper_config cfg;
+struct own_folder {
+    struct own_folder_config cfg;
     pthread_t thread;
 
     pthread_mutex_t lock; /* guards all below */
@@ -43,7 +43,7 @@ struct ps_keeper {
 };
 
 /* ST_OK: all its bytes are as they were written. ST_IO, ST_NOMEM: they may be. */
-static enum status check(const struct ps_keeper *k, const struct checkpoint_part *p, int *is_own)
+static enum status check(const struct own_folder *k, const struct checkpoint_part *p, int *is_own)
 {
     char name[MANIFEST_NAME_BYTES], path[PATH_MAX], why[SAFETENSORS_WHY_BYTES];
     struct safetensors_file *f = NULL;
@@ -61,7 +61,7 @@ static enum status check(const struct ps_keeper *k, const struct checkpoint_part
 }
 
 /* Under the lock. 0: there is no memory. */
-static int add(struct ps_keeper *k, const struct checkpoint_part *part, int is_own)
+static int add(struct own_folder *k, const struct checkpoint_part *part, int is_own)
 {
     int at = 0;
     struct kept_part *p = realloc(k->parts, ((size_t)k->n_parts + 1) * sizeof *p);
@@ -82,7 +82,7 @@ static int add(struct ps_keeper *k, const struct checkpoint_part *part, int is_o
 }
 
 /* Takes the lock again after the disk has worked. Returns 0 if the keeper was destroyed. */
-static int end_work(struct ps_keeper *k) ACQUIRES(k->lock)
+static int end_work(struct own_folder *k) ACQUIRES(k->lock)
 {
     pthread_mutex_lock(&k->lock);
     k->busy = 0;
@@ -90,7 +90,7 @@ static int end_work(struct ps_keeper *k) ACQUIRES(k->lock)
     return !k->left;
 }
 
-static void begin_work(struct ps_keeper *k) RELEASES(k->lock)
+static void begin_work(struct own_folder *k) RELEASES(k->lock)
 {
     k->busy = 1;
     pthread_mutex_unlock(&k->lock);
@@ -98,13 +98,13 @@ static void begin_work(struct ps_keeper *k) RELEASES(k->lock)
 
 /* By the thread, which alone changes the id. An empty list, a file that is missing, may be of a
  * folder that is not mounted. */
-static enum status still_is(const struct ps_keeper *k)
+static enum status still_is(const struct own_folder *k)
 {
     return k->id[0] ? checkpoint_folder_is(k->cfg.folder, k->id) : ST_OK;
 }
 
 /* Returns 0 if the keeper was destroyed. */
-static int read_id(struct ps_keeper *k) REQUIRES(k->lock)
+static int read_id(struct own_folder *k) REQUIRES(k->lock)
 {
     char id[FOLDER_ID_BYTES];
     int asked = k->asked;
@@ -122,7 +122,7 @@ static int read_id(struct ps_keeper *k) REQUIRES(k->lock)
 
 /* What lies there, read whole; with what cannot be read for long left out. 0: the keeper was
  * destroyed. */
-static int look(struct ps_keeper *k) REQUIRES(k->lock)
+static int look(struct own_folder *k) REQUIRES(k->lock)
 {
     struct checkpoint_part *list = NULL;
     int n = 0, n_whole = 0, n_unread = 0, is_own;
@@ -157,7 +157,7 @@ static int look(struct ps_keeper *k) REQUIRES(k->lock)
     return 1;
 }
 
-static int is_gone(const struct ps_keeper *k, const struct checkpoint_part *p)
+static int is_gone(const struct own_folder *k, const struct checkpoint_part *p)
 {
     char name[MANIFEST_NAME_BYTES], path[PATH_MAX];
     checkpoint_manifest_file_name(p->id, p->server, p->n_servers, name);
@@ -165,7 +165,7 @@ static int is_gone(const struct ps_keeper *k, const struct checkpoint_part *p)
     return access(path, F_OK) != 0 && errno == ENOENT;
 }
 
-static void forget(struct ps_keeper *k, const struct checkpoint_part *gone)
+static void forget(struct own_folder *k, const struct checkpoint_part *gone)
 {
     int n = 0;
     for (int i = 0; i < k->n_parts; i++)
@@ -179,7 +179,7 @@ static void forget(struct ps_keeper *k, const struct checkpoint_part *gone)
 /* 1: it was ordered after the word that is being carried out. */
 static int needs(void *ctx, struct checkpoint_id id)
 {
-    struct ps_keeper *k = ctx;
+    struct own_folder *k = ctx;
     pthread_mutex_lock(&k->lock);
     int is_needed = k->n_ordered - k->tidying_ordered > MAX_ORDERED; /* not known of all */
     for (uint64_t i = k->tidying_ordered; i < k->n_ordered && !is_needed; i++)
@@ -189,7 +189,7 @@ static int needs(void *ctx, struct checkpoint_id id)
 }
 
 /* Returns 0 if the keeper was destroyed. */
-static int tidy(struct ps_keeper *k) REQUIRES(k->lock)
+static int tidy(struct own_folder *k) REQUIRES(k->lock)
 {
     struct checkpoint_keep keep = k->keep;
     char home[FOLDER_ID_BYTES];
@@ -220,7 +220,7 @@ static int tidy(struct ps_keeper *k) REQUIRES(k->lock)
 
 static void *keeper_main(void *arg)
 {
-    struct ps_keeper *k = arg;
+    struct own_folder *k = arg;
     pthread_mutex_lock(&k->lock);
     for (;;) {
         int reads = k->asked != k->answered && !k->stopping;
@@ -241,9 +241,9 @@ static void *keeper_main(void *arg)
     return NULL;
 }
 
-enum status ps_keeper_create(const struct ps_keeper_config *cfg, struct ps_keeper **out)
+enum status own_folder_create(const struct own_folder_config *cfg, struct own_folder **out)
 {
-    struct ps_keeper *k = calloc(1, sizeof *k);
+    struct own_folder *k = calloc(1, sizeof *k);
     if (!k)
         return ST_NOMEM;
     k->cfg = *cfg;
@@ -261,7 +261,7 @@ enum status ps_keeper_create(const struct ps_keeper_config *cfg, struct ps_keepe
     return ST_OK;
 }
 
-void ps_keeper_destroy(struct ps_keeper *k, int64_t deadline_ns)
+void own_folder_destroy(struct own_folder *k, int64_t deadline_ns)
 {
     if (!k)
         return;
@@ -286,7 +286,7 @@ void ps_keeper_destroy(struct ps_keeper *k, int64_t deadline_ns)
     free(k);
 }
 
-void ps_keeper_begin(struct ps_keeper *k)
+void own_folder_begin(struct own_folder *k)
 {
     pthread_mutex_lock(&k->lock);
     k->begun = 1;
@@ -294,7 +294,7 @@ void ps_keeper_begin(struct ps_keeper *k)
     pthread_mutex_unlock(&k->lock);
 }
 
-void ps_keeper_add(struct ps_keeper *k, const struct checkpoint_part *written)
+void own_folder_add(struct own_folder *k, const struct checkpoint_part *written)
 {
     pthread_mutex_lock(&k->lock);
     if (!add(k, written, 1))
@@ -303,7 +303,7 @@ void ps_keeper_add(struct ps_keeper *k, const struct checkpoint_part *written)
     pthread_mutex_unlock(&k->lock);
 }
 
-void ps_keeper_ask_id(struct ps_keeper *k)
+void own_folder_reread_id(struct own_folder *k)
 {
     pthread_mutex_lock(&k->lock);
     k->asked++;
@@ -311,7 +311,7 @@ void ps_keeper_ask_id(struct ps_keeper *k)
     pthread_mutex_unlock(&k->lock);
 }
 
-int ps_keeper_id(struct ps_keeper *k, char id[FOLDER_ID_BYTES])
+int own_folder_id(struct own_folder *k, char id[FOLDER_ID_BYTES])
 {
     pthread_mutex_lock(&k->lock);
     int is_known = k->asked == k->answered;
@@ -321,14 +321,14 @@ int ps_keeper_id(struct ps_keeper *k, char id[FOLDER_ID_BYTES])
     return is_known;
 }
 
-void ps_keeper_order(struct ps_keeper *k, struct checkpoint_id ordered)
+void own_folder_note_order(struct own_folder *k, struct checkpoint_id ordered)
 {
     pthread_mutex_lock(&k->lock);
     k->ordered[k->n_ordered++ % MAX_ORDERED] = ordered;
     pthread_mutex_unlock(&k->lock);
 }
 
-void ps_keeper_tidy(struct ps_keeper *k, const struct checkpoint_keep *keep)
+void own_folder_sweep(struct own_folder *k, const struct checkpoint_keep *keep)
 {
     struct checkpoint_id *list = malloc(((size_t)keep->n_kept + 1) * sizeof *list);
     if (!list)
@@ -348,7 +348,7 @@ void ps_keeper_tidy(struct ps_keeper *k, const struct checkpoint_keep *keep)
 }
 
 /* Under the lock. How many it chose. */
-static int choose(const struct ps_keeper *k, struct net_part *out)
+static int choose(const struct own_folder *k, struct net_part *out)
 {
     int n = 0, n_own = 0;
     for (int i = 0; i < k->n_parts; i++)
@@ -368,7 +368,7 @@ static int choose(const struct ps_keeper *k, struct net_part *out)
     return n;
 }
 
-int ps_keeper_parts(struct ps_keeper *k, struct net_part **out, int *n)
+int own_folder_parts(struct own_folder *k, struct net_part **out, int *n)
 {
     pthread_mutex_lock(&k->lock);
     int known = k->known && k->asked == k->answered;
