@@ -11,7 +11,7 @@
 
 /* ---- building ---- */
 
-static enum status take(size_t n, size_t bytes, void *out)
+static enum status allocate_zeroed(size_t n, size_t bytes, void *out)
 {
     void *p = calloc(n > 0 ? n : 1, bytes);
     if (p == NULL) {
@@ -27,17 +27,17 @@ enum status reference_begin(const struct shape *image, int max_n, uint64_t seed,
 {
     enum status st = ST_OK;
     struct reference *r = NULL;
-    TRY(take(1, sizeof *r, &r));
+    TRY(allocate_zeroed(1, sizeof *r, &r));
     r->seed = seed;
     r->n = max_n;
     r->max_n = max_n;
     r->layers[0].in = *image;
     r->from = LAYER_INPUT_IMAGE;
-    st = take((size_t)(max_n * shape_elems(image)), sizeof *r->x, &r->x);
+    st = allocate_zeroed((size_t)(max_n * shape_elems(image)), sizeof *r->x, &r->x);
     if (st == ST_OK)
-        st = take((size_t)max_n, sizeof *r->labels, &r->labels);
+        st = allocate_zeroed((size_t)max_n, sizeof *r->labels, &r->labels);
     if (st == ST_OK)
-        st = take((size_t)max_n, sizeof *r->position, &r->position);
+        st = allocate_zeroed((size_t)max_n, sizeof *r->position, &r->position);
     if (st == ST_OK)
         *out = r;
     else
@@ -76,9 +76,9 @@ static enum status pool_room(struct reference *r, int64_t plane)
     free(r->pool.count);
     free(r->pool.sums);
     memset(&r->pool, 0, sizeof r->pool);
-    TRY(take((size_t)plane, sizeof *r->pool.best, &r->pool.best));
-    TRY(take((size_t)plane, sizeof *r->pool.count, &r->pool.count));
-    TRY(take((size_t)plane, sizeof *r->pool.sums, &r->pool.sums));
+    TRY(allocate_zeroed((size_t)plane, sizeof *r->pool.best, &r->pool.best));
+    TRY(allocate_zeroed((size_t)plane, sizeof *r->pool.count, &r->pool.count));
+    TRY(allocate_zeroed((size_t)plane, sizeof *r->pool.sums, &r->pool.sums));
     r->pool.plane = plane;
 done:
     return st;
@@ -95,9 +95,9 @@ enum status reference_layer_add(struct reference *r, const struct layer *l)
     }
     if (l->kind == LAYER_MAX_POOL || l->kind == LAYER_AVG_POOL)
         TRY(pool_room(r, l->out.dim[1] * l->out.dim[2]));
-    TRY(take(elems, sizeof(double), &r->y[i]));
+    TRY(allocate_zeroed(elems, sizeof(double), &r->y[i]));
     r->n_layers++; /* from here on destroy frees it */
-    TRY(take(elems, sizeof(double), &r->d[i]));
+    TRY(allocate_zeroed(elems, sizeof(double), &r->d[i]));
     r->layers[i] = *l;
     r->from = i;
 done:
@@ -112,9 +112,9 @@ enum status reference_param_add(struct reference *r, int64_t elems)
         LOG_E("the reference has no room for another parameter");
         return ST_RANGE;
     }
-    TRY(take((size_t)elems, sizeof(double), &r->param[k]));
+    TRY(allocate_zeroed((size_t)elems, sizeof(double), &r->param[k]));
     r->n_params++;
-    TRY(take((size_t)elems, sizeof(double), &r->grad[k]));
+    TRY(allocate_zeroed((size_t)elems, sizeof(double), &r->grad[k]));
     r->param_elems[k] = elems;
 done:
     return st;

@@ -69,7 +69,7 @@ static int is_over(void *ctx)
 }
 
 /* Where the servers leave what tells of it; of a job that it joins, only they can. */
-static void set_up_over(struct weir *w, struct net_exchange_config *cfg)
+static void set_up_job_over(struct weir *w, struct net_exchange_config *cfg)
 {
     w->joins_with = cfg->join;
     w->over = (struct job_over){
@@ -96,7 +96,7 @@ static enum status make_updates(struct weir *w)
                  .incarnation = process_incarnation()},
     };
     if (w->cluster.ps.n > 0)
-        set_up_over(w, &cfg);
+        set_up_job_over(w, &cfg);
     return w->set.own_local_steps ? updates_remote_create(&cfg, &w->updates)
                                   : updates_create(&cfg, &w->updates);
 }

@@ -24,7 +24,7 @@ static void fix(uint8_t *bytes, size_t n)
     }
 }
 
-static void use(const struct data_picture *p, size_t n)
+static void use(const struct data_images_picture *p, size_t n)
 {
     int64_t elems = p->dim[0] * p->dim[1] * p->dim[2], sum = 0;
     require(p->dim[0] == 1 || p->dim[0] == 3);
@@ -38,7 +38,7 @@ static void use(const struct data_picture *p, size_t n)
 
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
 {
-    struct data_picture p = {.pixels = NULL};
+    struct data_images_picture p = {.pixels = NULL};
     /* A copy of the exact size: reading past it is seen. */
     uint8_t *copy = malloc(size ? size : 1);
     require(copy != NULL);

@@ -39,8 +39,8 @@ static int teardown(void **unused)
 
 static enum status take(double fraction, int is_cap, int is_auto, struct device_claim *out)
 {
-    const struct device_want want = {device_claim_parts(fraction), is_cap, is_auto};
-    return device_claim_take(dir, "GPU-1", &want, out, &others, why);
+    const struct device_claim_request want = {device_claim_parts(fraction), is_cap, is_auto};
+    return device_claim_acquire(dir, "GPU-1", &want, out, &others, why);
 }
 
 static void says(const char *text)
@@ -119,7 +119,7 @@ static void whole_cards(void **unused)
 {
     (void)unused;
     struct device_claim a, b;
-    const struct device_want whole = {.parts = 0};
+    const struct device_claim_request whole = {.parts = 0};
     assert_int_equal(take(0, 0, 1, &a), ST_OK);
     assert_int_equal(take(0, 0, 1, &b), ST_BUSY);
     says("has reserved it (");

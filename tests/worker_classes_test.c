@@ -83,19 +83,19 @@ static void class_labels_need_one_hot_to_be_fitted(void **state)
     const float numbers[] = {0, 1};
     struct dataset d = set_of(ratings, 6);
     struct layer loss = {.name = "loss", .kind = LAYER_SQUARED, .in = {1, {d.classes}}};
-    assert_int_equal(CAPTURE(dataset_check_loss(&d, &loss)), ST_MISMATCH);
+    assert_int_equal(CAPTURE(dataset_targets_check_loss(&d, &loss)), ST_MISMATCH);
     assert_non_null(strstr(capture_text, "y.npy: its labels are classes, 0 to 4"));
     assert_non_null(strstr(capture_text, "save them as float32"));
     d.uses = DATASET_USES_COLUMN;
-    assert_int_equal(CAPTURE(dataset_check_loss(&d, &loss)), ST_MISMATCH);
+    assert_int_equal(CAPTURE(dataset_targets_check_loss(&d, &loss)), ST_MISMATCH);
     assert_non_null(strstr(capture_text, "--target_columns"));
     loss.one_hot = true;
-    assert_int_equal(dataset_check_loss(&d, &loss), ST_OK);
+    assert_int_equal(dataset_targets_check_loss(&d, &loss), ST_OK);
     loss = (struct layer){.name = "loss", .kind = LAYER_SOFTMAX_XENT, .in = {1, {d.classes}}};
-    assert_int_equal(dataset_check_loss(&d, &loss), ST_OK);
+    assert_int_equal(dataset_targets_check_loss(&d, &loss), ST_OK);
     loss.kind = LAYER_SQUARED;
     d.targets = numbers;
-    assert_int_equal(dataset_check_loss(&d, &loss), ST_OK);
+    assert_int_equal(dataset_targets_check_loss(&d, &loss), ST_OK);
 }
 
 int main(void)

@@ -476,10 +476,10 @@ static int a_moment_passes(void *ctx, int ms)
     int lock;
     n_pauses++;
     paused_ms += ms;
-    first_was_kept = device_lock_take(lock_dir, "GPU-00000000-0000-4000-8000-000000000000", &lock,
-                                      why) == ST_BUSY;
+    first_was_kept = device_lock_acquire(lock_dir, "GPU-00000000-0000-4000-8000-000000000000",
+                                         &lock, why) == ST_BUSY;
     if (!first_was_kept)
-        device_lock_drop(lock);
+        device_lock_release(lock);
     machine(moment, moment_n);
     return 0;
 }
@@ -711,7 +711,7 @@ static void mig(void **unused)
     struct device_info mine = got.gpu[0];
     int fd;
     char why[DEVICE_WHY_SIZE];
-    assert_int_equal(device_lock_take(lock_dir, mine.uuid, &fd, why), ST_BUSY);
+    assert_int_equal(device_lock_acquire(lock_dir, mine.uuid, &fd, why), ST_BUSY);
     assert_int_equal(choose("MIG-bbbb"), ST_OK);
     assert_int_equal(got.n, 1);
 }

@@ -123,14 +123,14 @@ static void samples_of_a_broken_evaluation_are_dropped(void **state)
     struct event_samples s = {0};
     event_samples_clear(&s);
     for (int is_other = 0; is_other < 2; is_other++) {
-        event_samples_take(&s, &tower, 0, 250);
-        event_samples_take(&s, &tower, 250, 250);
+        event_samples_collect(&s, &tower, 0, 250);
+        event_samples_collect(&s, &tower, 250, 250);
         s.set = &set;
         s.sample[3].item = 300;
-        event_samples_take(&s, &tower, 500, 250);
+        event_samples_collect(&s, &tower, 500, 250);
         assert_int_equal(s.sample[3].item, 300);
         cfg.test = is_other ? &other : &set;
-        event_samples_take(&s, &tower, is_other ? 750 : 0, 250);
+        event_samples_collect(&s, &tower, is_other ? 750 : 0, 250);
         assert_null(s.set);
         assert_int_equal(s.sample[3].item, -1);
     }

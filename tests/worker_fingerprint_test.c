@@ -29,7 +29,7 @@ static struct job_data take(const char *dir)
     struct dataset test = train;
     struct job_data d;
     test.n = N_TEST;
-    assert_int_equal(fingerprint_take(&train, &test, dir, 0, &d), ST_OK);
+    assert_int_equal(fingerprint_compute(&train, &test, dir, 0, &d), ST_OK);
     return d;
 }
 
@@ -57,10 +57,10 @@ static void test_targets(void **state)
     fill();
     for (int i = 0; i < 2 * N; i++)
         targets[i] = (float)i / 3;
-    assert_int_equal(fingerprint_take(&train, &train, "/", 0, &a), ST_OK);
+    assert_int_equal(fingerprint_compute(&train, &train, "/", 0, &a), ST_OK);
     assert_int_equal(a.classes, 2);
     targets[2 * N - 1] = 0;
-    assert_int_equal(fingerprint_take(&train, &train, "/", 0, &b), ST_OK);
+    assert_int_equal(fingerprint_compute(&train, &train, "/", 0, &b), ST_OK);
     expect_differ(&a, &b, "CRC-32C of the training labels");
     b = take("/usr");
     expect_differ(&a, &b, "labels: the servers have targets in /, ");
@@ -160,16 +160,16 @@ static void test_own_classes(void **state)
     struct job_data a, b;
     fill();
     d.class_names = "ant\nbee";
-    assert_int_equal(fingerprint_take(&d, NULL, "/", 1, &a), ST_OK);
+    assert_int_equal(fingerprint_compute(&d, NULL, "/", 1, &a), ST_OK);
     d.class_names = "ant\ncat";
-    assert_int_equal(fingerprint_take(&d, NULL, "/usr", 1, &b), ST_OK);
+    assert_int_equal(fingerprint_compute(&d, NULL, "/usr", 1, &b), ST_OK);
     expect_differ(&a, &b,
                   "names of the classes (give all workers the same; a folder may be empty, a CSV "
                   "file's words may be numbers): the servers have ");
     expect_differ(&a, &b, " in /, the worker has ");
     expect_same(&a, &a);
     d.class_names = NULL; /* numbers, as in a file of labels */
-    assert_int_equal(fingerprint_take(&d, NULL, "/usr", 1, &b), ST_OK);
+    assert_int_equal(fingerprint_compute(&d, NULL, "/usr", 1, &b), ST_OK);
     assert_int_equal(b.class_names, 0);
     expect_same(&a, &b);
     expect_same(&b, &a);

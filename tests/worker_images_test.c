@@ -143,12 +143,12 @@ static int is_jpeg(const uint8_t *bytes)
 }
 
 /* Of a copy of the exact size, so that AddressSanitizer sees what is read behind it. */
-static enum status decode(const uint8_t *bytes, size_t n, struct data_picture *out)
+static enum status decode(const uint8_t *bytes, size_t n, struct data_images_picture *out)
 {
     uint8_t *copy = malloc(n ? n : 1);
     assert_non_null(copy);
     memcpy(copy, bytes, n);
-    *out = (struct data_picture){.pixels = NULL};
+    *out = (struct data_images_picture){.pixels = NULL};
     enum status st = is_jpeg(bytes) ? CAPTURE(data_jpeg_decode(copy, n, "x.jpg", out))
                                     : CAPTURE(data_png_decode(copy, n, "x.png", out));
     free(copy);
@@ -162,7 +162,7 @@ static enum status decode(const uint8_t *bytes, size_t n, struct data_picture *o
 static void check_picture(const struct bytes *b, const int64_t dim[3], const uint8_t *want,
                           int tolerance)
 {
-    struct data_picture p;
+    struct data_images_picture p;
     if (decode(b->at, b->n, &p) != ST_OK)
         fail_msg("said: %s", capture_text);
     for (int i = 0; i < 3; i++)
@@ -271,7 +271,7 @@ static void jpeg_becomes_bytes(void **state)
 /* A cut file is never a picture; one with a changed byte may be, and is read without harm. */
 static void check_damage(const uint8_t *bytes, size_t n, size_t pixels_end)
 {
-    struct data_picture p;
+    struct data_images_picture p;
     uint8_t changed[4096];
     assert_true(n <= sizeof changed);
     for (size_t i = 1; i < pixels_end; i++) {
@@ -302,7 +302,7 @@ static void damaged_files_are_refused(void **state)
 
 static void check_refused(const struct bytes *b, const char *piece)
 {
-    struct data_picture p;
+    struct data_images_picture p;
     assert_int_equal(decode(b->at, b->n, &p), ST_CORRUPT);
     if (!strstr(capture_text, piece))
         fail_msg("wanted \"%s\"; said: %s", piece, capture_text);
@@ -374,7 +374,7 @@ static void colours_of_printers_are_refused_with_the_fix(void **state)
 static void check_memory(const struct bytes *b, enum status want)
 {
     enum { KIB_MORE = 24 << 10, WRONG = 1, GREW = 2 };
-    struct data_picture p = {.pixels = NULL};
+    struct data_images_picture p = {.pixels = NULL};
     pid_t child = fork();
     assert_true(child >= 0);
     if (child == 0) {

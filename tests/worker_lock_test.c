@@ -48,19 +48,19 @@ static void files_of_the_lock(void **unused)
     struct stat s;
     int fd, other;
     mode_t old = umask(077);
-    assert_int_equal(device_lock_take(lock_dir, "GPU-1", &fd, why), ST_OK);
+    assert_int_equal(device_lock_acquire(lock_dir, "GPU-1", &fd, why), ST_OK);
     assert_int_equal(umask(old), 077);
     lock_path(path, "GPU-1");
     assert_int_equal(stat(path, &s), 0);
     assert_int_equal(s.st_mode & 07777, 0444);
     assert_true(fcntl(fd, F_GETFD) & FD_CLOEXEC);
-    assert_int_equal(device_lock_take(lock_dir, "GPU-1", &other, why), ST_BUSY);
+    assert_int_equal(device_lock_acquire(lock_dir, "GPU-1", &other, why), ST_BUSY);
     assert_int_equal(device_lock_wait(lock_dir, "GPU-1", 50, &other), ST_BUSY);
-    device_lock_drop(fd);
-    assert_int_equal(device_lock_take(lock_dir, "GPU-1", &fd, why), ST_OK);
-    device_lock_drop(fd);
-    assert_int_equal(device_lock_take(lock_dir, "MIG-GPU-1/2/0", &fd, why), ST_OK);
-    device_lock_drop(fd);
+    device_lock_release(fd);
+    assert_int_equal(device_lock_acquire(lock_dir, "GPU-1", &fd, why), ST_OK);
+    device_lock_release(fd);
+    assert_int_equal(device_lock_acquire(lock_dir, "MIG-GPU-1/2/0", &fd, why), ST_OK);
+    device_lock_release(fd);
     lock_path(path, "MIG-GPU-1_2_0");
     assert_int_equal(stat(path, &s), 0);
 
@@ -68,18 +68,18 @@ static void files_of_the_lock(void **unused)
     snprintf(target, sizeof target, "%s/target", dir);
     lock_path(path, "GPU-2");
     assert_int_equal(symlink(target, path), 0);
-    assert_int_equal(device_lock_take(lock_dir, "GPU-2", &fd, why), ST_IO);
+    assert_int_equal(device_lock_acquire(lock_dir, "GPU-2", &fd, why), ST_IO);
     assert_int_not_equal(access(target, F_OK), 0);
     close(open(target, O_CREAT | O_WRONLY, 0644));
-    assert_int_equal(device_lock_take(lock_dir, "GPU-2", &fd, why), ST_IO);
+    assert_int_equal(device_lock_acquire(lock_dir, "GPU-2", &fd, why), ST_IO);
     lock_path(path, "GPU-3");
     assert_int_equal(mkfifo(path, 0666), 0);
-    assert_int_equal(device_lock_take(lock_dir, "GPU-3", &fd, why), ST_IO);
+    assert_int_equal(device_lock_acquire(lock_dir, "GPU-3", &fd, why), ST_IO);
     assert_non_null(strstr(why, "no plain file"));
     lock_path(path, "GPU-4");
     assert_int_equal(mkdir(path, 0777), 0);
-    assert_int_equal(device_lock_take(lock_dir, "GPU-4", &fd, why), ST_IO);
-    assert_int_equal(device_lock_take("/nonexistent/dir", "GPU-5", &fd, why), ST_IO);
+    assert_int_equal(device_lock_acquire(lock_dir, "GPU-4", &fd, why), ST_IO);
+    assert_int_equal(device_lock_acquire("/nonexistent/dir", "GPU-5", &fd, why), ST_IO);
     assert_non_null(strstr(why, "No such file"));
 }
 
@@ -94,7 +94,7 @@ static int take_as(uid_t uid, const char *key)
         umask(077);
         if (setresuid(uid, uid, uid) != 0)
             _exit(99);
-        _exit((int)device_lock_take(lock_dir, key, &fd, why));
+        _exit((int)device_lock_acquire(lock_dir, key, &fd, why));
     }
     assert_int_equal(waitpid(pid, &status, 0), pid);
     assert_true(WIFEXITED(status));
@@ -109,9 +109,9 @@ static void other_users(void **unused)
         skip_because("not root: two users cannot be played");
     assert_int_equal(take_as(65533, "GPU-1"), ST_OK);
     assert_int_equal(take_as(65534, "GPU-1"), ST_OK);
-    assert_int_equal(device_lock_take(lock_dir, "GPU-1", &fd, why), ST_OK);
+    assert_int_equal(device_lock_acquire(lock_dir, "GPU-1", &fd, why), ST_OK);
     assert_int_equal(take_as(65534, "GPU-1"), ST_BUSY);
-    device_lock_drop(fd);
+    device_lock_release(fd);
     lock_path(path, "GPU-2");
     close(open(path, O_CREAT | O_WRONLY, 0600));
     assert_int_equal(take_as(65534, "GPU-2"), ST_IO);

@@ -186,7 +186,7 @@ static void a_pass_over_all_leaves_no_pages(void **state)
     double mean, std, sum = 0, squares = 0;
     uint32_t all = 0, some = 0;
     (void)state;
-    assert_int_equal(fingerprint_take(d, NULL, dir, 0, &data), ST_OK);
+    assert_int_equal(fingerprint_compute(d, NULL, dir, 0, &data), ST_OK);
     assert_int_equal(dataset_split(d, 0.5, 7, &held), ST_OK);
     assert_int_equal(fingerprint_validation(held, &part), ST_OK);
     assert_int_equal(dataset_measure(held, &mean, &std), ST_OK);

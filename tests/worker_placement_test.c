@@ -222,16 +222,16 @@ static const char *const bad_spellings[] = {
 static void test_spellings(void **state)
 {
     (void)state;
-    struct placement_want want;
+    struct placement_target want;
     for (size_t i = 0; i < sizeof good_spellings / sizeof *good_spellings; i++) {
         print_message("%s\n", good_spellings[i].text);
-        assert_true(placement_want_read(good_spellings[i].text, &want));
+        assert_true(placement_rules_read_target(good_spellings[i].text, &want));
         assert_int_equal(want.kind, good_spellings[i].kind);
         assert_int_equal(want.index, good_spellings[i].index);
     }
     for (size_t i = 0; i < sizeof bad_spellings / sizeof *bad_spellings; i++) {
         print_message("%s\n", bad_spellings[i]);
-        assert_false(placement_want_read(bad_spellings[i], &want));
+        assert_false(placement_rules_read_target(bad_spellings[i], &want));
     }
 }
 

@@ -81,7 +81,7 @@ static void figures_go_on(void **state)
     figures_begin(&f, 3, BATCH, 503, 1000);
     fake_time_move(20000);
     figures_note(&f, 504, 1.0f, BATCH);
-    figures_look(&f, &v);
+    figures_read(&f, &v);
     assert_int_equal(v.member, 3);
     assert_int_equal(v.global_step, 504);
     assert_int_equal(v.steps, 6);
@@ -92,7 +92,7 @@ static void figures_go_on(void **state)
     for (int i = 0; i <= FIGURES_BOUNDS; i++) /* 20 ms; 2 s; 20 s */
         assert_int_equal(v.taken[i], i == 4 ? 4 : i == 10 || i == 13 ? 1 : 0);
     struct figures_losses losses = {.n = 0};
-    figures_take_losses(&f, &losses);
+    figures_move_losses(&f, &losses);
     assert_true(losses.n == 2 && losses.sum == 3.0);
 }
 
@@ -109,23 +109,23 @@ static void losses_that_are_none(void **state)
     figures_begin(&f, 3, BATCH, 500, 1000);
     for (int i = 0; i < 2; i++)
         figures_note(&f, 501 + i, loss[i], (i + 1) * BATCH);
-    figures_look(&f, &v);
+    figures_read(&f, &v);
     assert_true(v.n_nonfinite == 2 && v.nonfinite_since == 501);
     figures_note(&f, 503, loss[2], 3 * BATCH);
-    figures_look(&f, &v);
+    figures_read(&f, &v);
     assert_true(v.n_nonfinite == 2 && v.nonfinite_since == 0);
-    figures_take_losses(&f, &losses);
+    figures_move_losses(&f, &losses);
     assert_true(losses.n == 1 && losses.sum > 2e38);
     losses = (struct figures_losses){.n = 0};
     figures_note(&f, 504, 0.5f, 4 * BATCH);
     figures_note(&f, 505, loss[3], 5 * BATCH);
-    figures_take_losses(&f, &losses);
+    figures_move_losses(&f, &losses);
     assert_true(losses.n == 1 && losses.sum == 0.5);
-    figures_look(&f, &v);
+    figures_read(&f, &v);
     assert_true(v.n_nonfinite == 3 && v.nonfinite_since == 505);
     assert_true(v.moved_unix_s > 1e9);
     fake_time_move(5000);
-    figures_look(&f, &later);
+    figures_read(&f, &later);
     assert_true(later.moved_unix_s == v.moved_unix_s);
 }
 

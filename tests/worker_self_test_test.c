@@ -105,13 +105,13 @@ static void test_against_the_reference(void **state)
     for (int k = 0; k < r->n_params; k++)
         for (int64_t i = 0; i < r->param_elems[k]; i++)
             assert_true(want.flat[t.params[k] - t.flat + i] == (float)r->grad[k][i]);
-    self_test_compare(&t, &want, &got, &d);
+    self_test_net_compare(&t, &want, &got, &d);
     print_message("off by %.2g at the %s\n", d.worst, d.name);
     assert_false(d.differs);
     assert_true(got.memory_bytes > 0 && got.step_ms > 0);
     reference_destroy(r);
-    self_test_values_free(&want);
-    self_test_values_free(&got);
+    self_test_net_values_free(&want);
+    self_test_net_values_free(&got);
     self_test_net_destroy(&t);
 }
 
@@ -123,10 +123,10 @@ static void test_what_differs_is_named(void **state)
     assert_int_equal(self_test_net_create(&t), ST_OK);
     assert_int_equal(self_test_net_run(&t, cpu, 0, &want), ST_OK);
     assert_int_equal(self_test_net_run(&t, cpu, 0, &got), ST_OK);
-    self_test_compare(&t, &want, &got, &d);
+    self_test_net_compare(&t, &want, &got, &d);
     assert_true(d.worst == 0 && !d.differs);
     got.loss *= 1.001f;
-    self_test_compare(&t, &want, &got, &d);
+    self_test_net_compare(&t, &want, &got, &d);
     assert_true(d.differs);
     assert_string_equal(d.name, "loss");
     got.loss = want.loss;
@@ -136,14 +136,14 @@ static void test_what_differs_is_named(void **state)
         snprintf(name, sizeof name, "gradient of %s", t.model->params[k].name);
         for (int i = 0; i < 2; i++) {
             *g = i ? NAN : saved + 0.1f;
-            self_test_compare(&t, &want, &got, &d);
+            self_test_net_compare(&t, &want, &got, &d);
             assert_true(d.differs);
             assert_string_equal(d.name, name);
         }
         *g = saved;
     }
-    self_test_values_free(&want);
-    self_test_values_free(&got);
+    self_test_net_values_free(&want);
+    self_test_net_values_free(&got);
     self_test_net_destroy(&t);
 }
 

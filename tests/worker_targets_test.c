@@ -144,7 +144,7 @@ static void one_and_several_are_read(void **state)
         for (int i = 0; i < N * k; i++)
             assert_true(d->targets[i] == target(i / k, i % k));
         assert_true(dataset_is_bytes(d));
-        assert_int_equal(dataset_check_outputs(d, &squared), ST_OK);
+        assert_int_equal(dataset_targets_check_outputs(d, &squared), ST_OK);
         dataset_destroy(d);
     }
 }
@@ -207,15 +207,15 @@ static void what_does_not_fit_is_said(void **state)
     d = open_good(f, "train");
     struct layer softmax = loss_of(LAYER_SOFTMAX_XENT, 2), squared = loss_of(LAYER_SQUARED, 3);
     struct layer sigmoids = loss_of(LAYER_SIGMOID_XENT, 2);
-    check_said(CAPTURE(dataset_check_outputs(d, &softmax)), ST_MISMATCH,
+    check_said(CAPTURE(dataset_targets_check_outputs(d, &softmax)), ST_MISMATCH,
                "labels are floats, which are targets, but layer 'loss1', a softmax_cross_entropy");
     assert_non_null(strstr(capture_text, "labels.astype(numpy.int64)"));
     d->uses |= DATASET_USES_COLUMN;
-    check_said(CAPTURE(dataset_check_outputs(d, &softmax)), ST_MISMATCH,
+    check_said(CAPTURE(dataset_targets_check_outputs(d, &softmax)), ST_MISMATCH,
                "name their column with --label_column instead of --target_columns");
-    check_said(CAPTURE(dataset_check_outputs(d, &squared)), ST_MISMATCH,
+    check_said(CAPTURE(dataset_targets_check_outputs(d, &squared)), ST_MISMATCH,
                "has 2 targets for each sample, but the model has 3 outputs");
-    check_said(CAPTURE(dataset_check_outputs(d, &sigmoids)), ST_MISMATCH,
+    check_said(CAPTURE(dataset_targets_check_outputs(d, &sigmoids)), ST_MISMATCH,
                "target 1 of sample 0 is -1, but layer 'loss1', a sigmoid_cross_entropy, takes "
                "targets from 0 to 1");
     save_images(f, "test");
@@ -224,10 +224,10 @@ static void what_does_not_fit_is_said(void **state)
     check_said(CAPTURE(dataset_targets_alike(d, other)), ST_MISMATCH,
                "train-labels.npy has targets, but ");
     assert_int_equal(dataset_targets_alike(d, NULL), ST_OK);
-    assert_int_equal(dataset_check_outputs(other, &softmax), ST_OK);
+    assert_int_equal(dataset_targets_check_outputs(other, &softmax), ST_OK);
     for (int i = 0; i < 2; i++) {
         struct layer one = loss_of(i ? LAYER_SQUARED : LAYER_SOFTMAX_XENT, 1);
-        check_said(CAPTURE(dataset_check_outputs(other, &one)), ST_MISMATCH,
+        check_said(CAPTURE(dataset_targets_check_outputs(other, &one)), ST_MISMATCH,
                    "test-labels.npy: its labels are classes, but the model has 1 output, which "
                    "tells none apart; take \"classes\": 2 or more");
     }

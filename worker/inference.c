@@ -19,7 +19,7 @@ static enum status take_batch(void *ctx, struct tower *e, int64_t first, int n)
     const struct inference *r = ctx;
     int classes = r->w->model->classes;
     (void)first; /* they come in order */
-    if (shutdown_taken(r->w, 0))
+    if (shutdown_received(r->w, 0))
         return ST_CANCELLED;
     if (!r->predictions)
         return ST_OK;
@@ -139,7 +139,7 @@ static enum status check_kept(const struct worker *w, const struct weights_reque
     return ST_OK;
 }
 
-static enum status read_params(struct worker *w, struct weights_told *told)
+static enum status read_params(struct worker *w, struct weights_origin *told)
 {
     enum status st = ST_OK;
     const struct weights_request q = set_up_weights(w);
@@ -167,7 +167,7 @@ enum status inference_run(struct worker *w)
     struct inference r = {.w = w};
     struct tower *e = NULL;
     struct evaluate_sums sums;
-    struct weights_told told;
+    struct weights_origin told;
     TRY(set_up_inference(w));
     const struct trainer_config cfg = {
         .model = w->model,

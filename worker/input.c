@@ -176,7 +176,7 @@ done:
 }
 
 /* Before any sample is summed or read: all sets by the numbers of the training set. */
-static enum status standardize(struct worker *w)
+static enum status standardize_sets(struct worker *w)
 {
     enum status st = ST_OK;
     struct dataset *sets[] = {w->test, w->validation};
@@ -214,7 +214,7 @@ static void warn_same_samples(const struct worker *w)
 {
     const struct dataset *sets[] = {w->test, w->validation};
     for (size_t i = 0; w->train && i < sizeof sets / sizeof *sets; i++)
-        if (sets[i] && dataset_has_samples_of(w->train, sets[i]))
+        if (sets[i] && dataset_same_samples(w->train, sets[i]))
             LOG_W("%s: the %s samples are the same as the training samples: accuracy on them says "
                   "nothing of new ones; name other ones with --%s",
                   sets[i]->path, i == 0 ? "test" : "validation",
@@ -249,7 +249,7 @@ enum status input_open(struct worker *w)
     warn_same_samples(w);
     if (!w->train)
         TRY(check_layout(w));
-    TRY(standardize(w));
+    TRY(standardize_sets(w));
 done:
     return st;
 }
@@ -260,8 +260,8 @@ static int is_given(const struct options_list *l)
 }
 
 /* One number stands for all channels; none for `usual`. */
-static enum status spread(const char *flag, const struct options_list *from,
-                          const struct dataset *d, float usual, float *to)
+static enum status spread_numbers(const char *flag, const struct options_list *from,
+                                  const struct dataset *d, float usual, float *to)
 {
     int64_t channels = d->sample.dim[0];
     if (from->n > 1 && from->n != channels) {
@@ -275,7 +275,8 @@ static enum status spread(const char *flag, const struct options_list *from,
     return ST_OK;
 }
 
-static enum status measure(const struct options *o, const struct dataset *d, struct job_normal *n)
+static enum status measure_set(const struct options *o, const struct dataset *d,
+                               struct job_normal *n)
 {
     enum status st = ST_OK;
     double mean[JOB_MAX_CHANNELS], std[JOB_MAX_CHANNELS];
@@ -311,18 +312,18 @@ static enum status by_flags(const struct options *o, const struct dataset *d,
               d->path, d->sample.dim[0], JOB_MAX_CHANNELS);
         return ST_INVALID;
     }
-    TRY(spread("mean", &o->mean, d, 0, n.mean));
-    TRY(spread("std", &o->std, d, 1, n.std));
+    TRY(spread_numbers("mean", &o->mean, d, 0, n.mean));
+    TRY(spread_numbers("std", &o->std, d, 1, n.std));
     TRY(input_range_check_flags(o, d));
     if (o->mean.measured || o->std.measured)
-        TRY(measure(o, d, &n));
+        TRY(measure_set(o, d, &n));
     n.n = (int)d->sample.dim[0];
     *out = n;
 done:
     return st;
 }
 
-static void apply(struct worker *w, const char *how)
+static void apply_normalisation(struct worker *w, const char *how)
 {
     char mean[JOB_NUMBERS_BYTES], std[JOB_NUMBERS_BYTES];
     struct dataset *sets[3] = {w->train, w->test, w->validation};
@@ -461,7 +462,7 @@ enum status input_prepare(struct worker *w)
     TRY(by_flags(o, w->train, &w->normal));
     if (o->mean.measured || o->std.measured)
         snprintf(how, sizeof how, " (measured over %" PRId64 " training samples)", w->train->n);
-    apply(w, how);
+    apply_normalisation(w, how);
     compare_init(w);
     if (w->init)
         TRY(compare_trained_on(w));
@@ -473,7 +474,7 @@ done:
 }
 
 enum status input_normalise_as(struct worker *w, const char *flag, const char *file,
-                               const struct weights_told *told)
+                               const struct weights_origin *told)
 {
     enum status st = ST_OK;
     const struct options *o = &w->opt;
@@ -482,7 +483,7 @@ enum status input_normalise_as(struct worker *w, const char *flag, const char *f
     const char *of;
     TRY(by_flags(o, w->test, &w->normal));
     if (!told->normal_known) {
-        apply(w, "");
+        apply_normalisation(w, "");
         return ST_OK;
     }
     if (there->n > 0 && there->n != w->test->sample.dim[0]) {
@@ -499,7 +500,7 @@ enum status input_normalise_as(struct worker *w, const char *flag, const char *f
         return ST_MISMATCH;
     }
     w->normal = *there;
-    apply(w, ", as in training");
+    apply_normalisation(w, ", as in training");
     TRY(input_range_compare_file(w, flag, file));
 done:
     return st;

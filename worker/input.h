@@ -18,6 +18,6 @@ enum status input_prepare(struct worker *w);
 /* --evaluate, --predict (flag) of this file: as it was trained, or by the flags where it does not
  * say. */
 enum status input_normalise_as(struct worker *w, const char *flag, const char *file,
-                               const struct weights_told *told);
+                               const struct weights_origin *told);
 
 #endif

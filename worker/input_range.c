@@ -18,12 +18,12 @@ enum status input_range_compare(struct worker *w)
     const struct dataset *sets[] = {w->test, w->validation};
     char here[DATASET_RANGE_TEXT_BYTES], there[DATASET_RANGE_TEXT_BYTES];
     if (w->test || w->validation || w->opt.export_file)
-        TRY(dataset_range_look(w->train, &w->range));
+        TRY(dataset_range_measure(w->train, &w->range));
     for (size_t i = 0; i < sizeof sets / sizeof *sets; i++) {
         struct dataset_range r;
         if (!sets[i])
             continue;
-        TRY(dataset_range_look(sets[i], &r));
+        TRY(dataset_range_measure(sets[i], &r));
         if (!dataset_range_fits(&w->range, &r))
             LOG_W("%s: its samples are %s, but those of the training set, %s, are %s: they are not "
                   "of one scale; %s",
@@ -43,7 +43,7 @@ enum status input_range_compare_file(const struct worker *w, const char *flag, c
     struct dataset_range r;
     if (!was->enough)
         return ST_OK;
-    TRY(dataset_range_look(w->test, &r));
+    TRY(dataset_range_measure(w->test, &r));
     if (!dataset_range_fits(was, &r))
         LOG_W("--%s: %s was trained on samples that are %s, but those of %s are %s: they are not "
               "of one scale; %s",
@@ -97,7 +97,7 @@ enum status input_range_check_flags(const struct options *o, const struct datase
             most = fmaxf(most, fabsf(lists[i]->value[k]));
         struct dataset_range r = {.most = most};
         if (most > 1)
-            TRY(dataset_range_look(d, &r));
+            TRY(dataset_range_measure(d, &r));
         if (most <= 1 || most <= r.most)
             continue;
         LOG_W("--%s: %s is above 1, but samples of %s are %s, and the unit is that behind the "

@@ -1,6 +1,6 @@
 /* worker/input_range.h - lines of what is likely a mistake in the unit of samples: sets, or a file
  * and a set, of which one was divided by 255 or scaled and the other was not; --mean and --std of
- * bytes from 0 to 255. Owns: nothing. Threads: main's. Errors: those of dataset_range_look. */
+ * bytes from 0 to 255. Owns: nothing. Threads: main's. Errors: those of dataset_range_measure. */
 #ifndef WORKER_INPUT_RANGE_H
 #define WORKER_INPUT_RANGE_H
 #include "worker/worker.h"

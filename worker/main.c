@@ -34,7 +34,7 @@ static enum status write_export(const struct worker *w, int64_t global_step, int
     enum { OWN = 5 };
     char step[32], mean[JOB_NUMBERS_BYTES], std[JOB_NUMBERS_BYTES];
     struct trained_on_texts texts;
-    const struct trained_on_source source = set_up_source(w);
+    const struct trained_on_source source = set_up_job_source(w);
     const struct job_normal *n = &w->normal;
     snprintf(step, sizeof step, "%" PRId64, global_step);
     const char *meta[OWN + TRAINED_ON_PAIRS][2] = {
@@ -56,7 +56,7 @@ done:
     return st;
 }
 
-static enum status diverged(const struct trainer_result *r, const char *what, double loss)
+static enum status log_divergence(const struct trainer_result *r, const char *what, double loss)
 {
     LOG_E("worker %d, step %" PRId64 ": the %s loss is %g: the parameters are finite, but too "
           "large to compute with: training has diverged; nothing is exported, and there are no "
@@ -93,7 +93,7 @@ static enum status final_figures(struct worker *w, const struct trainer_result *
     if (w->test) {
         TRY(trainer_evaluate(w->trainer, &s->test_accuracy, &s->test_loss, &s->test_auc));
         if (!isfinite(s->test_loss))
-            return diverged(r, "test", s->test_loss);
+            return log_divergence(r, "test", s->test_loss);
         LOG_I("%s (%" PRId64 " samples)",
               evaluate_text(text, "test", s->test_accuracy, s->test_loss, s->test_auc), w->test->n);
         if (o)
@@ -102,7 +102,7 @@ static enum status final_figures(struct worker *w, const struct trainer_result *
     } else if (!v->known) {
         LOG_I("there are no test data: no accuracy and no loss are said of what was trained");
     } else if (!isfinite(v->loss)) {
-        return diverged(r, "validation", v->loss);
+        return log_divergence(r, "validation", v->loss);
     } else {
         LOG_I("%s (%" PRId64 " samples; there are no test data)",
               evaluate_text(text, "validation", v->accuracy, v->loss, (double)NAN),
@@ -142,7 +142,7 @@ static enum status note_no_room(const struct options *o, const char *what, enum 
     return st;
 }
 
-static enum status report(struct worker *w, const struct trainer_result *r)
+static enum status report_result(struct worker *w, const struct trainer_result *r)
 {
     enum status st = ST_OK;
     const struct options *o = &w->opt;
@@ -270,7 +270,8 @@ static void note_early_end(struct worker *w, const struct trainer_result *r)
 static void leave_for_good(struct worker *w, enum status why, int done)
 {
     char error[LEAVE_ERROR_BYTES] = "";
-    if (status_exit_code(why) == EXIT_PERMANENT && why != ST_CANCELLED && !shutdown_taken(w, 0)) {
+    if (status_exit_code(why) == EXIT_PERMANENT && why != ST_CANCELLED &&
+        !shutdown_received(w, 0)) {
         log_last_error(error, sizeof error);
         if (!error[0])
             snprintf(error, sizeof error, "%s", status_text(why));
@@ -280,9 +281,9 @@ static void leave_for_good(struct worker *w, enum status why, int done)
 }
 
 /* With all steps taken, or having left. */
-static enum status finish(struct worker *w, const struct trainer_result *r)
+static enum status finish_run(struct worker *w, const struct trainer_result *r)
 {
-    enum status saved = w->saver ? alone_saver_finish(w->saver, r->global_step) : ST_OK;
+    enum status saved = w->saver ? alone_writer_finish(w->saver, r->global_step) : ST_OK;
     if (saved == ST_REFUSED)
         return saved;
     validation_settle(&w->validated);
@@ -297,7 +298,7 @@ static enum status finish(struct worker *w, const struct trainer_result *r)
                 w->opt.export_file);
         return ST_OK;
     }
-    enum status st = once_done(report(w, r));
+    enum status st = once_done(report_result(w, r));
     if (st == ST_OK)
         st = saved;
     /* The last thing it does: servers that all have left end, and a worker that is killed while it
@@ -395,7 +396,7 @@ static void note_last_step(struct worker *w)
     pthread_mutex_unlock(&w->lock);
 }
 
-static enum status run(struct worker *w)
+static enum status run_worker(struct worker *w)
 {
     enum status st = ST_OK;
     struct trainer_result result = {.global_step = 0};
@@ -451,7 +452,7 @@ static enum status run(struct worker *w)
         leave_for_good(w, st, 0);
     TRY(st);
     note_early_end(w, &result);
-    TRY(finish(w, &result));
+    TRY(finish_run(w, &result));
 done:
     return w->is_over && st == ST_CANCELLED ? ST_OK : st;
 }
@@ -465,14 +466,14 @@ static int exit_code_of(const struct worker *w, enum status st)
 /* The trace is written when the threads are gone and the layers' names still there. */
 static enum status clean_up(struct worker *w, enum status result)
 {
-    alone_saver_settle(w->saver); /* the bound below is not for a checkpoint */
+    alone_writer_settle(w->saver); /* the bound below is not for a checkpoint */
     shutdown_end(w);
     /* What the user gets is written but for the trace: a library or driver may hang as it ends. */
     process_end_within(END_S, exit_code_of(w, result), "a thread of this worker");
     waiting_destroy(w->waiting);
     monitor_destroy(w->monitor);
     reporter_destroy(w->reporter);
-    alone_saver_destroy(w->saver);
+    alone_writer_destroy(w->saver);
     updates_destroy(&w->updates);
     trainer_destroy(w->trainer);
     thread_pool_destroy(w->threads);
@@ -543,7 +544,7 @@ int main(int argc, char **argv)
         return reported == ST_OK ? 0 : EXIT_PERMANENT;
     }
     log_start();
-    st = run(&w);
+    st = run_worker(&w);
     enum status closed = clean_up(&w, st);
     if (st == ST_OK)
         st = once_done(closed);

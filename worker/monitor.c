@@ -113,7 +113,7 @@ static int on_metrics(void *ctx, FILE *f)
     struct monitor *m = ctx;
     struct figures_view v;
     enum monitor_phase phase = (enum monitor_phase)atomic_load(&m->phase);
-    figures_look(m->cfg.figures, &v);
+    figures_read(m->cfg.figures, &v);
     metrics_process(f, "worker", v.member >= 0 ? v.member : m->cfg.task);
     metrics_gauge(f, "weir_worker_ready", "What /healthz says: 1: 200, 0: 503.",
                   is_ready(phase, &v));
@@ -143,7 +143,7 @@ static int on_health(void *ctx, FILE *f)
     struct monitor *m = ctx;
     struct figures_view v;
     enum monitor_phase phase = (enum monitor_phase)atomic_load(&m->phase);
-    figures_look(m->cfg.figures, &v);
+    figures_read(m->cfg.figures, &v);
     if (is_ready(phase, &v)) {
         fprintf(f, "ok: %s, step %" PRId64, phase_names[phase], v.global_step);
         write_wait(f, &v);

@@ -34,7 +34,7 @@ static void copy_plain(struct options *o)
     o->data_dir = options_raw.data_dir;
     o->data_own = options_raw.data_shard;
     o->model = options_raw.model;
-    o->model_given = options_is_given(&options_raw.model);
+    o->model_given = options_table_is_given(&options_raw.model);
     o->models_dir = options_raw.models_dir;
     o->backend_dir = options_raw.backend_dir;
     o->summary_json = options_raw.summary_json;
@@ -65,8 +65,8 @@ static void copy_plain(struct options *o)
     o->fault_nonfinite = options_raw.fault_nonfinite;
     o->bf16_layers = options_raw.bf16_layers;
     o->gpus = options_raw.gpus;
-    o->gpus_by_default =
-        !options_is_given(&options_raw.gpus) && !options_is_given(&options_raw.gpu_wait);
+    o->gpus_by_default = !options_table_is_given(&options_raw.gpus) &&
+                         !options_table_is_given(&options_raw.gpu_wait);
     o->gpu_lock_dir =
         options_raw.gpu_lock_dir ? options_raw.gpu_lock_dir : device_lock_default_dir();
     o->gpu_wait = (int)options_raw.gpu_wait;
@@ -91,29 +91,29 @@ enum status options_read(int argc, char **argv, struct options *out, int *exit_n
         return ST_OK;
     copy_plain(&o);
     log_init("worker", -1, o.log_level);
-    TRY(options_find_cluster(&o));
+    TRY(options_cluster_find(&o));
     TRY(net_environment_check());
     TRY(gpus_growth_check(getenv("TF_FORCE_GPU_ALLOW_GROWTH")));
     TRY(options_check_cluster(&o));
-    TRY(options_check_pages(&o));
+    TRY(options_cluster_check_pages(&o));
     TRY(options_check_mode(&o));
     TRY(options_check_dtypes(&o));
     TRY(options_check_tuning(&o));
     TRY(options_check_training(&o));
     TRY(options_check_validation(&o));
-    TRY(options_check_local(&o));
+    TRY(options_local_check(&o));
     TRY(options_check_inference(&o));
     TRY(options_check_outputs(&o));
-    TRY(options_check_logdir(&o));
+    TRY(options_logdir_check(&o));
     TRY(options_check_checkpoints(&o));
     TRY(options_check_data(&o));
-    TRY(options_check_input(&o));
-    TRY(options_check_unused(&o));
+    TRY(options_input_check(&o));
+    TRY(options_unused_check(&o));
     TRY(devices_check(o.gpus, o.gpu_wait));
     TRY(placement_check(o.placement));
     log_init("worker", o.task_index, o.log_level);
     options_table_dump();
-    options_warn_unused(&o);
+    options_unused_warn(&o);
     if (o.ps_hosts.n > 0)
         TRY(security_start(&o.security));
 done:
@@ -147,18 +147,18 @@ static enum status adopt_training(struct options *o, const struct net_job *job)
                    {&options_raw.job.epsilon, &optim.epsilon, o->optim.epsilon},
                    {&options_raw.job.weight_decay, &optim.weight_decay, o->optim.weight_decay}};
     for (size_t i = 0; i < sizeof numbers / sizeof *numbers; i++)
-        if (options_is_given(numbers[i].flag))
+        if (options_table_is_given(numbers[i].flag))
             *numbers[i].to = numbers[i].value;
-    if (options_is_given(&options_raw.job.optimizer))
+    if (options_table_is_given(&options_raw.job.optimizer))
         optim.kind = o->optim.kind;
-    options_adopt_schedule(&o->optim, &optim);
+    options_schedule_adopt(&o->optim, &optim);
     o->optim = optim;
-    if (!options_is_given(&options_raw.train_steps))
+    if (!options_table_is_given(&options_raw.train_steps))
         o->train_steps = (job->asked_steps ? job->asked_steps : job->train_steps) * n;
-    if (!options_is_given(&options_raw.batch_size) && job->batch > 0)
+    if (!options_table_is_given(&options_raw.batch_size) && job->batch > 0)
         o->batch_size = job->batch / n;
-    options_adopt_outer(o, job);
-    if (!options_is_given(&options_raw.validation_split))
+    options_local_adopt_outer(o, job);
+    if (!options_table_is_given(&options_raw.validation_split))
         o->validation_split = job->validation_split;
     if (o->validation_split > 0 && o->validation_dir) {
         char text[FLOAT_TEXT_BYTES];
@@ -167,11 +167,11 @@ static enum status adopt_training(struct options *o, const struct net_job *job)
               float_text_double(o->validation_split, text));
         return ST_INVALID;
     }
-    if (job->validation.data.n > 0 && !options_is_given(&options_raw.eval_every))
+    if (job->validation.data.n > 0 && !options_table_is_given(&options_raw.eval_every))
         o->eval_every = job->validation.every * n;
-    if (job->validation.data.n > 0 && !options_is_given(&options_raw.early_stopping))
+    if (job->validation.data.n > 0 && !options_table_is_given(&options_raw.early_stopping))
         o->early_stopping = job->validation.patience;
-    if (!options_is_given(&options_raw.seed))
+    if (!options_table_is_given(&options_raw.seed))
         o->seed = (int64_t)job->seed;
     return ST_OK;
 }
@@ -181,29 +181,30 @@ enum status options_adopt(struct options *o, const struct net_status *s)
     const struct net_job *job = &s->job;
     if (adopt_training(o, job) != ST_OK)
         return ST_INVALID;
-    if (!options_is_given(&options_raw.job.sync_mode) &&
-        !options_is_given(&options_raw.sync_replicas))
+    if (!options_table_is_given(&options_raw.job.sync_mode) &&
+        !options_table_is_given(&options_raw.sync_replicas))
         o->sync_mode = job->sync_mode;
-    if (!options_is_given(&options_raw.data_shard))
+    if (!options_table_is_given(&options_raw.data_shard))
         o->data_own = job->data.own;
     if (options_check_shard(o) != ST_OK)
         return ST_INVALID;
-    if (!options_is_given(&options_raw.job.replicas)) /* 0: all that there are */
+    if (!options_table_is_given(&options_raw.job.replicas)) /* 0: all that there are */
         o->aggregate = job->aggregate == job->n_workers ? 0 : job->aggregate;
-    if (!options_is_given(&options_raw.job.staleness))
+    if (!options_table_is_given(&options_raw.job.staleness))
         o->staleness = job->staleness;
-    if (!options_is_given(&options_raw.job.compensation))
+    if (!options_table_is_given(&options_raw.job.compensation))
         o->delay_compensation = job->delay_compensation;
-    if (!options_is_given(&options_raw.job.wire_dtype) || o->wire_auto) {
+    if (!options_table_is_given(&options_raw.job.wire_dtype) || o->wire_auto) {
         o->wire_auto = 0;
         o->push_dtype = job->push_dtype;
         o->version_dtype = job->version_dtype;
     }
-    if (!options_is_given(&options_raw.job.chunk_bytes))
+    if (!options_table_is_given(&options_raw.job.chunk_bytes))
         o->chunk_bytes = s->chunks->chunk_bytes;
-    if (!options_is_given(&options_raw.hidden_units) && !options_is_given(&options_raw.model))
+    if (!options_table_is_given(&options_raw.hidden_units) &&
+        !options_table_is_given(&options_raw.model))
         o->hidden_units = s->hidden_units;
-    if (!options_is_given(&options_raw.model)) {
+    if (!options_table_is_given(&options_raw.model)) {
         o->model_text = s->model;
         if (!s->model) {
             LOG_E("--join: the servers do not know the model's text; give --model (and "
@@ -211,8 +212,8 @@ enum status options_adopt(struct options *o, const struct net_status *s)
             return ST_NOT_FOUND;
         }
     }
-    if (options_check_clipping(o) != ST_OK || options_adopt_input(o, job) != ST_OK ||
-        options_check_rounds(o) != ST_OK)
+    if (options_schedule_check_clipping(o) != ST_OK || options_input_adopt(o, job) != ST_OK ||
+        options_local_check_rounds(o) != ST_OK)
         return ST_INVALID;
     if (o->batch_size < o->towers) {
         LOG_E("--towers: %d towers cannot share the job's batch of %lld", o->towers,
@@ -251,6 +252,6 @@ struct net_job options_job(const struct options *o, int64_t n)
     job.optim.total_steps = (uint64_t)job.train_steps;
     if (o->ps_hosts.n == 0 && job_sends_changes(&job)) /* to whom? It has no slot for that */
         job.version_dtype = DTYPE_F32;
-    options_job_local(o, &job);
+    options_local_job(o, &job);
     return job;
 }

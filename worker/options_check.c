@@ -125,7 +125,7 @@ enum status options_check_dtypes(struct options *o)
     o->push_dtype = job.push_dtype;
     o->version_dtype = job.version_dtype;
     int lockstep = o->sync_mode == JOB_SYNC && (o->aggregate <= 0 || o->aggregate == o->n_workers);
-    if (!o->wire_auto && options_is_given(&options_raw.job.wire_step_ms)) {
+    if (!o->wire_auto && options_table_is_given(&options_raw.job.wire_step_ms)) {
         LOG_E("--wire_step_ms is for --wire_dtype=auto; give both or leave it out");
         return ST_INVALID;
     }
@@ -155,7 +155,7 @@ enum status options_check_tuning(struct options *o)
 enum status options_check_shard(const struct options *o)
 {
     if (!o->data_own || o->ps_hosts.n == 0 || options_raw.train_data ||
-        options_is_given(&options_raw.data_dir))
+        options_table_is_given(&options_raw.data_dir))
         return ST_OK;
     LOG_E("%s: each worker of this job has data of its own; give --data_dir (or --train_data)",
           o->join ? "--join" : "--data_shard=own");
@@ -171,7 +171,7 @@ enum status options_check_data(struct options *o)
         wrong = "--test_data goes with --train_data; give both, or a folder by --data_dir";
     else if (!trains && r->train_data && !r->test_data)
         wrong = "--evaluate and --predict read --test_data; give that, or a folder by --data_dir";
-    else if ((r->test_data || r->train_data) && options_is_given(&options_raw.data_dir))
+    else if ((r->test_data || r->train_data) && options_table_is_given(&options_raw.data_dir))
         wrong = "--data_dir and --train_data or --test_data are both given; give one of them";
     else if ((!r->train_data && r->train_labels) || (!r->test_data && r->test_labels))
         wrong = "--train_labels and --test_labels are for --train_data and --test_data; give these";
@@ -209,7 +209,7 @@ enum status options_check_data(struct options *o)
     o->test.warn = 0;
     if (r->train_data)
         o->test.dir = NULL;
-    o->data_named = r->train_data || r->test_data || options_is_given(&options_raw.data_dir);
+    o->data_named = r->train_data || r->test_data || options_table_is_given(&options_raw.data_dir);
     return options_check_shard(o);
 }
 
@@ -217,9 +217,9 @@ enum status options_check_training(struct options *o)
 {
     if (check_bf16() != ST_OK ||
         job_settings_optim(&options_raw.job, "--", o->join, &o->optim) != ST_OK ||
-        (!o->join && options_check_clipping(o) != ST_OK))
+        (!o->join && options_schedule_check_clipping(o) != ST_OK))
         return ST_INVALID;
-    if (options_raw.on_nonfinite == 0 && options_is_given(&options_raw.max_nonfinite)) {
+    if (options_raw.on_nonfinite == 0 && options_table_is_given(&options_raw.max_nonfinite)) {
         LOG_E("--max_nonfinite is for --on_nonfinite=skip; give both or leave it out");
         return ST_INVALID;
     }
@@ -294,8 +294,8 @@ enum status options_check_inference(struct options *o)
     else if ((o->evaluate || o->predict) && (options_raw.init || options_raw.freeze))
         wrong = "--evaluate and --predict train nothing; leave --init and --freeze out";
     else if ((o->evaluate || o->predict) &&
-             (options_raw.validation_dir || options_is_given(&options_raw.validation_split) ||
-              options_is_given(&options_raw.early_stopping) || options_raw.record_samples))
+             (options_raw.validation_dir || options_table_is_given(&options_raw.validation_split) ||
+              options_table_is_given(&options_raw.early_stopping) || options_raw.record_samples))
         wrong = "--evaluate and --predict train nothing; leave --validation_dir, "
                 "--validation_split, --early_stopping and --record_samples out";
     if (wrong) {
@@ -380,7 +380,7 @@ enum status options_check_checkpoints(struct options *o)
     const char *dir = options_raw.checkpoint_dir && *options_raw.checkpoint_dir
                           ? options_raw.checkpoint_dir
                           : NULL;
-    int keep = options_is_given(&options_raw.keep_checkpoint_max);
+    int keep = options_table_is_given(&options_raw.keep_checkpoint_max);
     int more = options_raw.save_steps > 0 || options_raw.save_secs > 0 || options_raw.restore ||
                options_raw.take_over || keep;
     if (o->list_devices >= 0 || o->self_test >= 0)

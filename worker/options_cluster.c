@@ -21,7 +21,7 @@ static void leave_out_workers(struct cluster *c)
         hosts_free(&c->workers);
 }
 
-enum status options_find_cluster(struct options *o)
+enum status options_cluster_find(struct options *o)
 {
     enum status st = ST_OK;
     struct cluster c = {0};
@@ -61,14 +61,14 @@ done:
     return st;
 }
 
-enum status options_check_pages(struct options *o)
+enum status options_cluster_check_pages(struct options *o)
 {
     const struct options_raw *r = &options_raw;
     int i = o->task_index;
     const char *own = i >= 0 && i < o->worker_hosts.n ? o->worker_hosts.addr[i] : NULL;
     if (r->metrics_port > 0)
         return http_listen_address(r->metrics_bind, own, (int)r->metrics_port, o->pages);
-    if (!options_is_given(&r->metrics_bind))
+    if (!options_table_is_given(&r->metrics_bind))
         return ST_OK;
     LOG_E("--metrics_bind is for --metrics_port; give both or leave it out");
     return ST_INVALID;

@@ -50,17 +50,17 @@ const struct flag *options_table_rows(size_t *n);
 /* Sets options_raw. Errors as of flags_parse. */
 enum status options_table_parse(int argc, char **argv, int *exit_now);
 /* 1: the flag that is stored there, in options_raw, was on the command line. */
-int options_is_given(const void *target);
+int options_table_is_given(const void *target);
 /* Its name then, without "--"; else NULL. */
-const char *options_given_name(const void *target);
+const char *options_table_given_name(const void *target);
 /* Logs every value that is not its default, at debug level. */
 void options_table_dump(void);
 
 /* options_cluster.c: the cluster of the flags, TF_CONFIG or a Slurm step; sets the lists of hosts,
  * and options_raw.task_index where one of the latter says it. ST_INVALID, logged; ST_NOMEM. */
-enum status options_find_cluster(struct options *o);
+enum status options_cluster_find(struct options *o);
 /* options_cluster.c: where --metrics_port's pages are, once the cluster is known. ST_INVALID. */
-enum status options_check_pages(struct options *o);
+enum status options_cluster_check_pages(struct options *o);
 /* options_check.c: what belongs together in options_raw, into *o. ST_INVALID, logged. */
 enum status options_check_cluster(struct options *o);
 enum status options_check_mode(struct options *o);
@@ -70,32 +70,32 @@ enum status options_check_training(struct options *o);
 enum status options_check_validation(struct options *o);
 enum status options_check_inference(struct options *o);
 enum status options_check_outputs(const struct options *o); /* after that of inference */
-enum status options_check_logdir(struct options *o);        /* likewise */
+enum status options_logdir_check(struct options *o);        /* likewise */
 /* options_schedule.c */
 /* What cannot be clipped, of a worker's own flags, or of the job's that it joins. */
-enum status options_check_clipping(const struct options *o);
+enum status options_schedule_check_clipping(const struct options *o);
 /* options_local.c: likewise, of local steps, after the mode, the training and the validation. */
-enum status options_check_local(struct options *o);
+enum status options_local_check(struct options *o);
 /* The rules for them, of a worker's own flags or with the job's that it joins. */
-enum status options_check_rounds(const struct options *o);
+enum status options_local_check_rounds(const struct options *o);
 /* Joining: what the job has, but for what a flag says. */
-void options_adopt_outer(struct options *o, const struct net_job *job);
+void options_local_adopt_outer(struct options *o, const struct net_job *job);
 /* From a job of gradients to one of rounds, where that is meant. */
-void options_job_local(const struct options *o, struct net_job *job);
+void options_local_job(const struct options *o, struct net_job *job);
 /* Joining: what no flag says of it, from the job's. */
-void options_adopt_schedule(const struct optim_config *own, struct optim_config *job);
+void options_schedule_adopt(const struct optim_config *own, struct optim_config *job);
 /* After the mode is known. */
 enum status options_check_checkpoints(struct options *o);
 /* options_unused.c: those that contradict each other; ST_INVALID. */
-enum status options_check_unused(const struct options *o);
+enum status options_unused_check(const struct options *o);
 /* Lines that name the flags given that change nothing for a worker alone, or in inference. */
-void options_warn_unused(const struct options *o);
+void options_unused_warn(const struct options *o);
 enum status options_check_data(struct options *o);
 /* A worker's own flags, or joining the job's as well: is a part of its own named? */
 enum status options_check_shard(const struct options *o);
 /* options_input.c: likewise, of what is done with samples. */
-enum status options_check_input(struct options *o);
+enum status options_input_check(struct options *o);
 /* Joining: what no flag says of it, from the job. */
-enum status options_adopt_input(struct options *o, const struct net_job *job);
+enum status options_input_adopt(struct options *o, const struct net_job *job);
 
 #endif

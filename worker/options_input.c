@@ -79,7 +79,7 @@ static enum status read_augment(struct options *o)
     return ST_OK;
 }
 
-enum status options_check_input(struct options *o)
+enum status options_input_check(struct options *o)
 {
     enum status st = ST_OK;
     TRY(read_list("mean", options_raw.mean, &o->mean));
@@ -97,15 +97,15 @@ static void take_list(struct options_list *to, const float *value, int n)
     memcpy(to->value, value, (size_t)n * sizeof *value);
 }
 
-enum status options_adopt_input(struct options *o, const struct net_job *job)
+enum status options_input_adopt(struct options *o, const struct net_job *job)
 {
-    if (!options_is_given(&options_raw.mean))
+    if (!options_table_is_given(&options_raw.mean))
         take_list(&o->mean, job->normal.mean, job->normal.n);
-    if (!options_is_given(&options_raw.std))
+    if (!options_table_is_given(&options_raw.std))
         take_list(&o->std, job->normal.std, job->normal.n);
-    if (!options_is_given(&options_raw.standardize))
+    if (!options_table_is_given(&options_raw.standardize))
         o->standardize = job->data.standardized;
-    if (!options_is_given(&options_raw.augment))
+    if (!options_table_is_given(&options_raw.augment))
         o->augment = job->augment;
     return check_together(o);
 }

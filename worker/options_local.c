@@ -9,14 +9,14 @@ int64_t options_rounds(const struct options *o)
     return o->local_steps > 1 && o->ps_hosts.n > 0 ? o->local_steps : 1;
 }
 
-enum status options_check_local(struct options *o)
+enum status options_local_check(struct options *o)
 {
     if (job_settings_check_outer(&options_raw.job, "--", options_raw.join) != ST_OK)
         return ST_INVALID;
-    return options_check_rounds(o);
+    return options_local_check_rounds(o);
 }
 
-enum status options_check_rounds(const struct options *o)
+enum status options_local_check_rounds(const struct options *o)
 {
     if (options_rounds(o) == 1)
         return ST_OK;
@@ -61,9 +61,9 @@ void options_settle_outer(struct options *o, int64_t n_samples, int64_t n_params
     o->outer_known = 1;
 }
 
-void options_adopt_outer(struct options *o, const struct net_job *job)
+void options_local_adopt_outer(struct options *o, const struct net_job *job)
 {
-    if (!options_is_given(&options_raw.job.local_steps))
+    if (!options_table_is_given(&options_raw.job.local_steps))
         o->local_steps = job_local_steps(job);
     if (job->local_steps <= 1) /* what was given is told as a difference */
         return;
@@ -77,7 +77,7 @@ void options_adopt_outer(struct options *o, const struct net_job *job)
     o->outer_known = 1;
 }
 
-void options_job_local(const struct options *o, struct net_job *job)
+void options_local_job(const struct options *o, struct net_job *job)
 {
     int64_t n = options_rounds(o);
     if (n == 1)

@@ -24,11 +24,12 @@ static enum status check_folder(const char *logdir, int index)
     return ST_INVALID;
 }
 
-enum status options_check_logdir(struct options *o)
+enum status options_logdir_check(struct options *o)
 {
     const struct options_raw *r = &options_raw;
     int given = r->logdir && *r->logdir;
-    if (!given && (options_is_given(&r->summary_steps) || options_is_given(&r->histogram_steps)))
+    if (!given &&
+        (options_table_is_given(&r->summary_steps) || options_table_is_given(&r->histogram_steps)))
         LOG_W("--summary_steps and --histogram_steps: no effect without --logdir");
     if (given && (o->evaluate || o->predict)) {
         LOG_E("--evaluate and --predict train nothing; leave --logdir out");

@@ -5,7 +5,7 @@
 
 /* With backup workers chunks are of the contributions of different workers, and have no norm
  * together. */
-enum status options_check_clipping(const struct options *o)
+enum status options_schedule_check_clipping(const struct options *o)
 {
     const char *wrong = NULL;
     if (o->optim.clip_norm > 0 && o->optim.clip_value > 0)
@@ -20,21 +20,21 @@ enum status options_check_clipping(const struct options *o)
     return ST_INVALID;
 }
 
-void options_adopt_schedule(const struct optim_config *own, struct optim_config *job)
+void options_schedule_adopt(const struct optim_config *own, struct optim_config *job)
 {
-    if (options_is_given(&options_raw.job.schedule))
+    if (options_table_is_given(&options_raw.job.schedule))
         job->schedule = own->schedule;
-    if (options_is_given(&options_raw.job.lr_warmup_steps))
+    if (options_table_is_given(&options_raw.job.lr_warmup_steps))
         job->warmup_steps = own->warmup_steps;
-    if (options_is_given(&options_raw.job.lr_decay))
+    if (options_table_is_given(&options_raw.job.lr_decay))
         job->lr_decay = own->lr_decay;
-    if (options_is_given(&options_raw.job.lr_decay_steps))
+    if (options_table_is_given(&options_raw.job.lr_decay_steps))
         job->lr_decay_steps = own->lr_decay_steps;
-    if (options_is_given(&options_raw.job.clip_value))
+    if (options_table_is_given(&options_raw.job.clip_value))
         job->clip_value = own->clip_value;
-    if (options_is_given(&options_raw.job.clip_norm))
+    if (options_table_is_given(&options_raw.job.clip_norm))
         job->clip_norm = own->clip_norm;
-    if (options_is_given(&options_raw.job.lr_boundaries)) {
+    if (options_table_is_given(&options_raw.job.lr_boundaries)) {
         job->n_boundaries = own->n_boundaries;
         memcpy(job->boundary, own->boundary, sizeof job->boundary);
     }

@@ -362,7 +362,7 @@ enum status options_table_parse(int argc, char **argv, int *exit_now)
     return flags_parse(&program, argc, argv, exit_now);
 }
 
-const char *options_given_name(const void *target)
+const char *options_table_given_name(const void *target)
 {
     for (size_t i = 0; i < sizeof table / sizeof *table; i++)
         if (table[i].target == target)
@@ -370,9 +370,9 @@ const char *options_given_name(const void *target)
     return NULL;
 }
 
-int options_is_given(const void *target)
+int options_table_is_given(const void *target)
 {
-    return options_given_name(target) != NULL;
+    return options_table_given_name(target) != NULL;
 }
 
 void options_table_dump(void)

@@ -12,7 +12,7 @@ static enum status check_gpus(const struct options *o)
                                  &options_raw.towers_per_gpu, &options_raw.cuda_graphs,
                                  &options_raw.gpu_tuning};
     for (size_t i = 0; i < sizeof those / sizeof *those; i++) {
-        const char *flag = options_given_name(those[i]);
+        const char *flag = options_table_given_name(those[i]);
         if (!flag || strcmp(o->gpus, "none") != 0)
             continue;
         LOG_E("--%s is for GPUs, and --gpus=none takes none; leave one of the two out", flag);
@@ -21,9 +21,9 @@ static enum status check_gpus(const struct options *o)
     return ST_OK;
 }
 
-enum status options_check_unused(const struct options *o)
+enum status options_unused_check(const struct options *o)
 {
-    if (o->self_test < 0 && options_is_given(&options_raw.self_test_seconds)) {
+    if (o->self_test < 0 && options_table_is_given(&options_raw.self_test_seconds)) {
         LOG_E("--self_test_seconds is for --self_test; give both or leave it out");
         return ST_INVALID;
     }
@@ -36,7 +36,7 @@ static void warn(const void *const *those, size_t n_those, const char *why)
     char text[700] = "";
     size_t n = 0;
     for (size_t i = 0; i < n_those; i++) {
-        const char *flag = options_given_name(those[i]);
+        const char *flag = options_table_given_name(those[i]);
         if (flag && n < sizeof text)
             n += (size_t)snprintf(text + n, sizeof text - n, "%s--%s", n ? ", " : "", flag);
     }
@@ -44,7 +44,7 @@ static void warn(const void *const *those, size_t n_those, const char *why)
         LOG_W("%s: no effect %s", text, why);
 }
 
-void options_warn_unused(const struct options *o)
+void options_unused_warn(const struct options *o)
 {
     const struct options_raw *r = &options_raw;
     const void *const exchange[] = {&r->job.sync_mode,    &r->sync_replicas,

@@ -37,10 +37,10 @@ static int64_t report(struct reporter *r, int64_t deadline_ms)
 {
     struct figures_view v;
     int next_ms = 0;
-    figures_look(r->figures, &v);
+    figures_read(r->figures, &v);
     if (v.member < 0)
         return FIRST_MS;
-    figures_take_losses(r->figures, &r->untold);
+    figures_move_losses(r->figures, &r->untold);
     if (r->untold.n > REPORT_MAX_LOSSES)
         r->untold = (struct figures_losses){.n = 0};
     const struct net_report told = {

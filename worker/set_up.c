@@ -31,7 +31,7 @@ static enum status cut_model(struct worker *w)
 }
 
 /* What --freeze says; joining without it: what the job says. */
-static enum status freeze(struct worker *w)
+static enum status freeze_params(struct worker *w)
 {
     const struct chunks *job = w->joined.chunks;
     struct model *m = w->model;
@@ -66,7 +66,7 @@ static enum status parse_model(struct worker *w, const struct model_data *data)
                               o->join ? "of the job" : set_up_weights(w).path, (int)o->hidden_units,
                               data, &w->model)
             : model_read_for(o->model, o->models_dir, (int)o->hidden_units, data, &w->model));
-    TRY(freeze(w));
+    TRY(freeze_params(w));
     TRY(cut_model(w));
 done:
     return st;
@@ -282,14 +282,16 @@ static enum status check_data(const struct worker *w)
                   is[2]);
             return ST_MISMATCH;
         }
-        enum status st = dataset_check_outputs(sets[i], &w->model->layers[w->model->n_layers - 1]);
+        enum status st =
+            dataset_targets_check_outputs(sets[i], &w->model->layers[w->model->n_layers - 1]);
         if (st == ST_OK)
             st = check_class_names(w, sets[i]);
         if (st != ST_OK)
             return st;
     }
-    return w->train ? dataset_check_loss(w->train, &w->model->layers[w->model->n_layers - 1])
-                    : ST_OK;
+    return w->train
+               ? dataset_targets_check_loss(w->train, &w->model->layers[w->model->n_layers - 1])
+               : ST_OK;
 }
 
 static enum status read_inputs(struct worker *w)
@@ -320,8 +322,8 @@ static enum status sum_data(struct worker *w)
     const char *files = w->opt.train.data;
     if (w->opt.ps_hosts.n == 0 && !w->opt.checkpoint_dir && !w->opt.export_file)
         return check_finite(w);
-    enum status st = fingerprint_take(w->train, w->test, files ? w->train->path : w->opt.data_dir,
-                                      w->opt.data_own, &w->data);
+    enum status st = fingerprint_compute(
+        w->train, w->test, files ? w->train->path : w->opt.data_dir, w->opt.data_own, &w->data);
     w->data.files = files != NULL;
     return st;
 }
@@ -402,10 +404,10 @@ static enum status make_exchange(struct worker *w)
     if (w->validation && !o->data_own) /* the same on all workers */
         cfg.join.job.validation = (struct net_validation){
             w->validation_data, o->eval_every / options_rounds(o), o->early_stopping};
-    set_up_arithmetic(w, cfg.join.job.arithmetic);
+    set_up_threads_arithmetic(w, cfg.join.job.arithmetic);
     if (w->rounded)
         net_rounding_set(&cfg.join.job.rounding, w->rounded, w->model->n_layers);
-    set_up_over(w, &cfg);
+    set_up_job_over(w, &cfg);
     return updates_create(&cfg, &w->updates);
 }
 
@@ -416,10 +418,10 @@ static enum status open_checkpoints(struct worker *w)
     struct net_job job = options_job(o, w->train->n);
     job.data = w->data;
     job.normal = w->normal;
-    set_up_arithmetic(w, job.arithmetic);
+    set_up_threads_arithmetic(w, job.arithmetic);
     if (w->rounded)
         net_rounding_set(&job.rounding, w->rounded, w->model->n_layers);
-    const struct alone_saver_config cfg = {
+    const struct alone_writer_config cfg = {
         .folder = {.path = o->checkpoint_dir,
                    .restore = o->restore,
                    .take_over = o->take_over,
@@ -433,9 +435,9 @@ static enum status open_checkpoints(struct worker *w)
         .save_ms = o->save_secs * 1000,
         .keep = (int)o->keep_checkpoint_max,
     };
-    enum status st = o->checkpoint_dir ? alone_saver_create(&cfg, &w->saver) : ST_OK;
+    enum status st = o->checkpoint_dir ? alone_writer_create(&cfg, &w->saver) : ST_OK;
     if (st == ST_OK && w->saver && w->rounded) /* as the steps so far */
-        net_rounding_get(alone_saver_rounding(w->saver), w->rounded, w->model->n_layers);
+        net_rounding_get(alone_writer_rounding(w->saver), w->rounded, w->model->n_layers);
     return st;
 }
 
@@ -457,7 +459,7 @@ static void say_towers(const struct worker *w)
                   i, batch_split_n_elsewhere(t, w->model->n_layers), w->model->n_layers);
     }
     if (w->rounded)
-        rounding_say(w->model, w->rounded, "as was measured");
+        rounding_log(w->model, w->rounded, "as was measured");
     LOG_I("vector loops: %s", vector_description());
 }
 
@@ -531,7 +533,7 @@ static enum status make_trainer(struct worker *w)
         .validation = w->validation,
         .validated = validation_note,
         .validated_ctx = &w->validated,
-        .at_step = w->saver ? alone_saver_at_step : NULL,
+        .at_step = w->saver ? alone_writer_at_step : NULL,
         .at_step_ctx = w->saver,
         .params_on_host = placement_keeps_on_host(w->placement),
         .push_delay_ms = (int)o->push_delay_ms,
@@ -559,17 +561,28 @@ done:
 static enum status do_parts(struct worker *w, enum status (*const parts[])(struct worker *), int n)
 {
     enum status st = ST_OK;
-    for (int i = 0; i < n && st == ST_OK && !shutdown_taken(w, 0); i++)
+    for (int i = 0; i < n && st == ST_OK && !shutdown_received(w, 0); i++)
         st = parts[i](w);
-    return st == ST_OK && shutdown_taken(w, 0) ? ST_CANCELLED : st;
+    return st == ST_OK && shutdown_received(w, 0) ? ST_CANCELLED : st;
 }
 
 enum status set_up(struct worker *w)
 {
-    enum status (*const parts[])(struct worker *) = {
-        set_up_ask_job, input_open,    read_model,       make_towers,   read_inputs,
-        sum_data,       hold_out,      input_prepare,    take_params,   measure_rounding,
-        set_up_told,    make_exchange, open_checkpoints, set_up_events, make_trainer};
+    enum status (*const parts[])(struct worker *) = {set_up_job_ask,
+                                                     input_open,
+                                                     read_model,
+                                                     make_towers,
+                                                     read_inputs,
+                                                     sum_data,
+                                                     hold_out,
+                                                     input_prepare,
+                                                     take_params,
+                                                     measure_rounding,
+                                                     set_up_job_trained_on,
+                                                     make_exchange,
+                                                     open_checkpoints,
+                                                     set_up_events,
+                                                     make_trainer};
     enum status st = do_parts(w, parts, sizeof parts / sizeof parts[0]);
     if (st != ST_OK)
         return st;

@@ -2,7 +2,7 @@
 #include "member/job_query.h"
 #include "worker/worker.h"
 
-enum status set_up_ask_job(struct worker *w)
+enum status set_up_job_ask(struct worker *w)
 {
     if (!w->opt.join)
         return ST_OK;
@@ -24,19 +24,19 @@ static int is_over(void *ctx)
     return w->is_over;
 }
 
-struct trained_on_source set_up_source(const struct worker *w)
+struct trained_on_source set_up_job_source(const struct worker *w)
 {
     return (struct trained_on_source){w->train, &w->data, &w->range, w->model->text,
                                       w->model->hidden_units};
 }
 
-enum status set_up_told(struct worker *w)
+enum status set_up_job_trained_on(struct worker *w)
 {
-    const struct trained_on_source source = set_up_source(w);
+    const struct trained_on_source source = set_up_job_source(w);
     return trained_on_text(&source, &w->told);
 }
 
-void set_up_over(struct worker *w, struct net_exchange_config *cfg)
+void set_up_job_over(struct worker *w, struct net_exchange_config *cfg)
 {
     w->joins_with = cfg->join;
     w->over.join = &w->joins_with;

@@ -73,7 +73,7 @@ static int are_alike(const struct tower_device *a, const struct tower_device *b)
 }
 
 /* What the bits of this worker's sums depend on, each kind of tower; and the loops in C. */
-void set_up_arithmetic(const struct worker *w, char name[JOB_ARITHMETIC_BYTES])
+void set_up_threads_arithmetic(const struct worker *w, char name[JOB_ARITHMETIC_BYTES])
 {
     size_t n = 0;
     name[0] = 0;

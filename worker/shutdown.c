@@ -43,7 +43,7 @@ static void stop_alone(struct worker *w)
 {
     int64_t deadline = clock_deadline_ns(STEP_MS);
     if (w->saver) {
-        alone_saver_stop_soon(w->saver);
+        alone_writer_stop_soon(w->saver);
         return;
     }
     trainer_stop_soon(w->trainer);
@@ -141,7 +141,7 @@ enum status shutdown_start(struct worker *w)
     return ST_OK;
 }
 
-int shutdown_taken(struct worker *w, int done)
+int shutdown_received(struct worker *w, int done)
 {
     pthread_mutex_lock(&w->lock);
     w->done |= done;
@@ -155,7 +155,7 @@ void shutdown_end(struct worker *w)
 {
     if (!w->signal_thread_runs)
         return;
-    int sig = shutdown_taken(w, 1);
+    int sig = shutdown_received(w, 1);
     if (!sig)
         /* The thread waits for the signal by sigwait. */
         pthread_kill(w->signal_thread, SIGTERM); // NOLINT(bugprone-bad-signal-to-kill-thread)

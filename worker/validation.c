@@ -8,7 +8,7 @@
 enum status validation_resume(struct validation *v)
 {
     struct checkpoint_best best;
-    enum status st = v->saver ? alone_saver_found_best(v->saver, &best) : ST_NOT_FOUND;
+    enum status st = v->saver ? alone_writer_found_best(v->saver, &best) : ST_NOT_FOUND;
     if (st != ST_OK)
         return st == ST_NOT_FOUND ? ST_OK : st;
     if (!job_validation_same(&best.data, &v->data)) {
@@ -30,7 +30,7 @@ void validation_settle(struct validation *v)
     if (!v->unsettled)
         return;
     v->unsettled = 0;
-    if (alone_saver_best_is_kept(v->saver))
+    if (alone_writer_best_is_kept(v->saver))
         return;
     LOG_W("the evaluation at step %" PRId64
           " does not count as the best: its checkpoint could not be kept",
@@ -44,7 +44,7 @@ static enum status note_best(struct validation *v)
     v->before = v->best;
     v->best = (struct validation_best){1, v->step, v->loss, v->accuracy};
     v->unsettled = v->saver != NULL;
-    return v->saver ? alone_saver_best(v->saver, v->step, &best) : ST_OK;
+    return v->saver ? alone_writer_best(v->saver, v->step, &best) : ST_OK;
 }
 
 static void note_figures(struct validation *v, const struct trainer_evaluation *e)

@@ -6,7 +6,7 @@
  * Owns:    nothing. Threads: one at a time. Errors: the saver's. */
 #ifndef WORKER_VALIDATION_H
 #define WORKER_VALIDATION_H
-#include "worker/checkpoint/alone_saver.h"
+#include "worker/checkpoint/alone_writer.h"
 #include "worker/train/train_config.h"
 
 struct validation_best {
@@ -16,10 +16,10 @@ struct validation_best {
 };
 
 struct validation {
-    struct alone_saver *saver; /* borrowed; NULL: none */
-    const char *ps0;           /* likewise; NULL: nobody is told */
-    _Atomic int64_t waits_ns;  /* since when ps 0 has this worker wait; 0: it does not */
-    int is_last;               /* training is over: ps 0 is not waited for without end */
+    struct alone_writer *saver; /* borrowed; NULL: none */
+    const char *ps0;            /* likewise; NULL: nobody is told */
+    _Atomic int64_t waits_ns;   /* since when ps 0 has this worker wait; 0: it does not */
+    int is_last;                /* training is over: ps 0 is not waited for without end */
     struct job_validation data;
     int64_t train_steps;    /* of the job: the evaluation there ends nothing */
     int64_t local_steps;    /* steps of this worker that are one of the servers; at least 1 */

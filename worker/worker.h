@@ -8,7 +8,7 @@
 #include "checkpoint/job_over.h"
 #include "member/identity.h"
 #include "member/waiting.h"
-#include "worker/checkpoint/alone_saver.h"
+#include "worker/checkpoint/alone_writer.h"
 #include "worker/device/gpus.h"
 #include "worker/events/events.h"
 #include "worker/monitor.h"
@@ -56,8 +56,8 @@ struct worker {
     struct updates updates;
     struct net_join joins_with; /* what it says to servers */
     struct job_over over;
-    int is_over;               /* the job ended before this process was started */
-    struct alone_saver *saver; /* --checkpoint_dir; NULL: none */
+    int is_over;                /* the job ended before this process was started */
+    struct alone_writer *saver; /* --checkpoint_dir; NULL: none */
     struct sample_log *sample_log;
     struct events *events; /* --logdir; NULL: none */
     struct trainer *trainer;
@@ -91,16 +91,16 @@ enum status set_up_inference(struct worker *w);
  * rounds. */
 void set_up_say_rounds(const struct net_job *job, int64_t asked);
 /* set_up_job.c: --join: what the job says. */
-enum status set_up_ask_job(struct worker *w);
+enum status set_up_job_ask(struct worker *w);
 /* Likewise, what an export or a checkpoint says of data and model. */
-struct trained_on_source set_up_source(const struct worker *w);
-enum status set_up_told(struct worker *w);
+struct trained_on_source set_up_job_source(const struct worker *w);
+enum status set_up_job_trained_on(struct worker *w);
 /* What the exchange asks while ps 0 does not answer: has the job ended? */
-void set_up_over(struct worker *w, struct net_exchange_config *cfg);
+void set_up_job_over(struct worker *w, struct net_exchange_config *cfg);
 /* set_up_threads.c: n_cores, and what loops over parameters run on. */
 enum status set_up_threads(struct worker *w);
 /* Likewise: what the bits of its sums depend on, once there are towers. */
-void set_up_arithmetic(const struct worker *w, char name[JOB_ARITHMETIC_BYTES]);
+void set_up_threads_arithmetic(const struct worker *w, char name[JOB_ARITHMETIC_BYTES]);
 /* set_up_events.c: --logdir. */
 enum status set_up_events(struct worker *w);
 /* The file of --init, --evaluate or --predict, and what is wanted of it. */
@@ -112,7 +112,7 @@ struct weights_request set_up_weights(const struct worker *w);
 sigset_t shutdown_signals(int how);
 enum status shutdown_start(struct worker *w);
 /* The signal that was taken, 0: none. `done`: none will be taken any more. */
-int shutdown_taken(struct worker *w, int done);
+int shutdown_received(struct worker *w, int done);
 /* Ends the thread that shutdown_start began, if it did. */
 void shutdown_end(struct worker *w);
 /* Sleeps; a signal ends the sleep and the run: 1. arg: the worker. */

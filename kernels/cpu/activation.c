@@ -26,15 +26,15 @@ static enum status plan_forward(struct cpu_pass *pass, int i)
     enum status st = ST_OK;
     struct cpu_op *op = &pass->ops[i];
     struct cpu_work w = activation_work(op);
-    TRY(cpu_block_create(pass, sizeof(struct activation), &op->state));
+    TRY(cpu_pass_block_create(pass, sizeof(struct activation), &op->state));
     struct activation *c = op->state;
     w.what = CPU_ELTWISE;
     w.prop = pass->plan->cfg.inference_only ? dnnl_forward_inference : dnnl_forward_training;
-    TRY(cpu_desc_create(pass, op, &w, 0, &c->forward_desc));
-    TRY(cpu_tensor_create(pass, op, op->x.md, NULL, &op->y));
-    TRY(cpu_call_create(pass, op, c->forward_desc, &c->forward));
-    cpu_call_arg(&c->forward, DNNL_ARG_SRC, &op->x);
-    cpu_call_arg(&c->forward, DNNL_ARG_DST, &op->y);
+    TRY(cpu_pass_desc_create(pass, op, &w, 0, &c->forward_desc));
+    TRY(cpu_pass_tensor_create(pass, op, op->x.md, NULL, &op->y));
+    TRY(cpu_pass_call_create(pass, op, c->forward_desc, &c->forward));
+    cpu_pass_call_arg(&c->forward, DNNL_ARG_SRC, &op->x);
+    cpu_pass_call_arg(&c->forward, DNNL_ARG_DST, &op->y);
 done:
     return st;
 }
@@ -50,13 +50,13 @@ static enum status plan_backward(struct cpu_pass *pass, int i)
         return ST_OK;
     w.what = CPU_ELTWISE_BY_X;
     w.forward = c->forward_desc;
-    TRY(cpu_desc_create(pass, op, &w, 0, &pd));
-    TRY(cpu_tensor_match(pass, op, &op->dy, op->x.md, &c->dy, &c->diff));
-    TRY(cpu_tensor_create(pass, op, op->x.md, NULL, op->dx));
-    TRY(cpu_call_create(pass, op, pd, &c->backward));
-    cpu_call_arg(&c->backward, DNNL_ARG_SRC, &op->x);
-    cpu_call_arg(&c->backward, DNNL_ARG_DIFF_DST, &c->dy);
-    cpu_call_arg(&c->backward, DNNL_ARG_DIFF_SRC, op->dx);
+    TRY(cpu_pass_desc_create(pass, op, &w, 0, &pd));
+    TRY(cpu_pass_tensor_match(pass, op, &op->dy, op->x.md, &c->dy, &c->diff));
+    TRY(cpu_pass_tensor_create(pass, op, op->x.md, NULL, op->dx));
+    TRY(cpu_pass_call_create(pass, op, pd, &c->backward));
+    cpu_pass_call_arg(&c->backward, DNNL_ARG_SRC, &op->x);
+    cpu_pass_call_arg(&c->backward, DNNL_ARG_DIFF_DST, &c->dy);
+    cpu_pass_call_arg(&c->backward, DNNL_ARG_DIFF_SRC, op->dx);
 done:
     return st;
 }
@@ -64,7 +64,7 @@ done:
 static enum status forward(struct cpu_pass *pass, int i, int train)
 {
     const struct activation *c = pass->ops[i].state;
-    return cpu_call_run(pass, &pass->ops[i], &c->forward);
+    return cpu_pass_call_run(pass, &pass->ops[i], &c->forward);
 }
 
 static enum status backward(struct cpu_pass *pass, int i)
@@ -72,8 +72,8 @@ static enum status backward(struct cpu_pass *pass, int i)
     enum status st = ST_OK;
     const struct cpu_op *op = &pass->ops[i];
     const struct activation *c = op->state;
-    TRY(cpu_call_run(pass, op, &c->diff));
-    TRY(cpu_call_run(pass, op, &c->backward));
+    TRY(cpu_pass_call_run(pass, op, &c->diff));
+    TRY(cpu_pass_call_run(pass, op, &c->backward));
 done:
     return st;
 }

@@ -34,15 +34,15 @@ static enum status plan_host(struct cpu_pass *pass, const struct cpu_op *op, str
     const struct layer *l = op->layer;
     dnnl_dims_t kernel = {l->out.dim[0], l->in.dim[0], l->kernel[0], l->kernel[1]};
     const struct cpu_md *w, *b;
-    TRY(cpu_md_create(pass, 4, kernel, dnnl_oihw, &w));
-    TRY(cpu_md_create(pass, 1, kernel, dnnl_a, &b));
-    TRY(cpu_tensor_create(pass, op, w, cfg->params[l->param[0]], &c->host_w));
+    TRY(cpu_pass_md_create(pass, 4, kernel, dnnl_oihw, &w));
+    TRY(cpu_pass_md_create(pass, 1, kernel, dnnl_a, &b));
+    TRY(cpu_pass_tensor_create(pass, op, w, cfg->params[l->param[0]], &c->host_w));
     if (layer_has_bias(l))
-        TRY(cpu_tensor_create(pass, op, b, cfg->params[l->param[1]], &c->host_b));
+        TRY(cpu_pass_tensor_create(pass, op, b, cfg->params[l->param[1]], &c->host_b));
     if (!cfg->inference_only) {
-        TRY(cpu_tensor_create(pass, op, w, cfg->grads[l->param[0]], &c->host_dw));
+        TRY(cpu_pass_tensor_create(pass, op, w, cfg->grads[l->param[0]], &c->host_dw));
         if (layer_has_bias(l))
-            TRY(cpu_tensor_create(pass, op, b, cfg->grads[l->param[1]], &c->host_db));
+            TRY(cpu_pass_tensor_create(pass, op, b, cfg->grads[l->param[1]], &c->host_db));
     }
 done:
     return st;
@@ -54,28 +54,31 @@ static enum status plan_forward(struct cpu_pass *pass, int i)
     struct cpu_op *op = &pass->ops[i];
     struct cpu_work w = conv_work(op->layer);
     struct cpu_tensor packed;
-    TRY(cpu_block_create(pass, sizeof(struct conv), &op->state));
+    TRY(cpu_pass_block_create(pass, sizeof(struct conv), &op->state));
     struct conv *c = op->state;
     TRY(plan_host(pass, op, c));
-    c->type = cpu_product_type(pass->plan, op->layer);
-    TRY(cpu_md_any(pass, op->x.md, c->type, &w.x));
-    TRY(cpu_md_any(pass, c->host_w.md, c->type, &w.w));
-    TRY(cpu_md_plain(pass, op, &op->layer->out, &w.y));
-    TRY(cpu_md_any(pass, w.y, dnnl_f32, &w.y));
+    c->type = cpu_precision_product_type(pass->plan, op->layer);
+    TRY(cpu_pass_md_any(pass, op->x.md, c->type, &w.x));
+    TRY(cpu_pass_md_any(pass, c->host_w.md, c->type, &w.w));
+    TRY(cpu_pass_md_plain(pass, op, &op->layer->out, &w.y));
+    TRY(cpu_pass_md_any(pass, w.y, dnnl_f32, &w.y));
     w.b = c->host_b.md;
     w.prop = pass->plan->cfg.inference_only ? dnnl_forward_inference : dnnl_forward_training;
-    TRY(cpu_desc_create(pass, op, &w, cpu_relu_fuse(pass, i), &c->forward_desc));
-    TRY(cpu_tensor_match(pass, op, &op->x, cpu_desc_md(c->forward_desc, dnnl_query_src_md), &c->src,
-                         &c->match));
-    TRY(cpu_tensor_match(pass, op, &c->host_w, cpu_desc_md(c->forward_desc, dnnl_query_weights_md),
-                         &packed, &c->load));
-    TRY(cpu_tensor_create(pass, op, cpu_desc_md(c->forward_desc, dnnl_query_dst_md), NULL, &op->y));
-    TRY(cpu_call_create(pass, op, c->forward_desc, &c->forward));
-    cpu_call_arg(&c->forward, DNNL_ARG_SRC, &c->src);
-    cpu_call_arg(&c->forward, DNNL_ARG_WEIGHTS, &packed);
+    TRY(cpu_pass_desc_create(pass, op, &w, cpu_pass_fuse_relu(pass, i), &c->forward_desc));
+    TRY(cpu_pass_tensor_match(pass, op, &op->x,
+                              cpu_dnnl_desc_md(c->forward_desc, dnnl_query_src_md), &c->src,
+                              &c->match));
+    TRY(cpu_pass_tensor_match(pass, op, &c->host_w,
+                              cpu_dnnl_desc_md(c->forward_desc, dnnl_query_weights_md), &packed,
+                              &c->load));
+    TRY(cpu_pass_tensor_create(pass, op, cpu_dnnl_desc_md(c->forward_desc, dnnl_query_dst_md), NULL,
+                               &op->y));
+    TRY(cpu_pass_call_create(pass, op, c->forward_desc, &c->forward));
+    cpu_pass_call_arg(&c->forward, DNNL_ARG_SRC, &c->src);
+    cpu_pass_call_arg(&c->forward, DNNL_ARG_WEIGHTS, &packed);
     if (layer_has_bias(op->layer))
-        cpu_call_arg(&c->forward, DNNL_ARG_BIAS, &c->host_b);
-    cpu_call_arg(&c->forward, DNNL_ARG_DST, &op->y);
+        cpu_pass_call_arg(&c->forward, DNNL_ARG_BIAS, &c->host_b);
+    cpu_pass_call_arg(&c->forward, DNNL_ARG_DST, &op->y);
 done:
     return st;
 }
@@ -91,20 +94,21 @@ static enum status plan_backward_data(struct cpu_pass *pass, int i, const struct
     struct cpu_tensor diff, packed;
     w.what = CPU_CONV_BY_X;
     w.forward = c->forward_desc;
-    TRY(cpu_md_any(pass, op->x.md, dnnl_f32, &w.x));
-    TRY(cpu_md_any(pass, c->host_w.md, c->type, &w.w));
-    TRY(cpu_md_any(pass, op->y.md, c->type, &w.y));
-    TRY(cpu_desc_create(pass, op, &w, 0, &pd));
-    const struct cpu_md *md_dy = cpu_desc_md(pd, dnnl_query_diff_dst_md);
-    int again = !cpu_md_equal(md_dy, dy->md);
-    TRY(cpu_tensor_match(pass, op, again ? &op->dy : dy, md_dy, &diff, &c->diff_x));
-    TRY(cpu_tensor_match(pass, op, &c->host_w, cpu_desc_md(pd, dnnl_query_weights_md), &packed,
-                         &c->load_back));
-    TRY(cpu_tensor_create(pass, op, cpu_desc_md(pd, dnnl_query_diff_src_md), NULL, op->dx));
-    TRY(cpu_call_create(pass, op, pd, &c->backward_x));
-    cpu_call_arg(&c->backward_x, DNNL_ARG_DIFF_DST, &diff);
-    cpu_call_arg(&c->backward_x, DNNL_ARG_WEIGHTS, &packed);
-    cpu_call_arg(&c->backward_x, DNNL_ARG_DIFF_SRC, op->dx);
+    TRY(cpu_pass_md_any(pass, op->x.md, dnnl_f32, &w.x));
+    TRY(cpu_pass_md_any(pass, c->host_w.md, c->type, &w.w));
+    TRY(cpu_pass_md_any(pass, op->y.md, c->type, &w.y));
+    TRY(cpu_pass_desc_create(pass, op, &w, 0, &pd));
+    const struct cpu_md *md_dy = cpu_dnnl_desc_md(pd, dnnl_query_diff_dst_md);
+    int again = !cpu_dnnl_md_equal(md_dy, dy->md);
+    TRY(cpu_pass_tensor_match(pass, op, again ? &op->dy : dy, md_dy, &diff, &c->diff_x));
+    TRY(cpu_pass_tensor_match(pass, op, &c->host_w, cpu_dnnl_desc_md(pd, dnnl_query_weights_md),
+                              &packed, &c->load_back));
+    TRY(cpu_pass_tensor_create(pass, op, cpu_dnnl_desc_md(pd, dnnl_query_diff_src_md), NULL,
+                               op->dx));
+    TRY(cpu_pass_call_create(pass, op, pd, &c->backward_x));
+    cpu_pass_call_arg(&c->backward_x, DNNL_ARG_DIFF_DST, &diff);
+    cpu_pass_call_arg(&c->backward_x, DNNL_ARG_WEIGHTS, &packed);
+    cpu_pass_call_arg(&c->backward_x, DNNL_ARG_DIFF_SRC, op->dx);
 done:
     return st;
 }
@@ -120,27 +124,27 @@ static enum status plan_backward(struct cpu_pass *pass, int i)
     w.what = CPU_CONV_BY_W;
     w.forward = c->forward_desc;
     w.b = c->host_b.md;
-    TRY(cpu_md_any(pass, op->x.md, c->type, &w.x));
-    TRY(cpu_md_any(pass, c->host_w.md, dnnl_f32, &w.w));
-    TRY(cpu_md_any(pass, op->y.md, c->type, &w.y));
-    TRY(cpu_desc_create(pass, op, &w, 0, &pd));
-    const struct cpu_md *md_x = cpu_desc_md(pd, dnnl_query_src_md);
-    int again = !cpu_md_equal(md_x, c->src.md);
-    TRY(cpu_tensor_match(pass, op, again ? &op->x : &c->src, md_x, &src, &c->src_back));
-    TRY(cpu_tensor_match(pass, op, &op->dy, cpu_desc_md(pd, dnnl_query_diff_dst_md), &diff,
-                         &c->diff_w));
-    const struct cpu_md *md_dw = cpu_desc_md(pd, dnnl_query_diff_weights_md);
+    TRY(cpu_pass_md_any(pass, op->x.md, c->type, &w.x));
+    TRY(cpu_pass_md_any(pass, c->host_w.md, dnnl_f32, &w.w));
+    TRY(cpu_pass_md_any(pass, op->y.md, c->type, &w.y));
+    TRY(cpu_pass_desc_create(pass, op, &w, 0, &pd));
+    const struct cpu_md *md_x = cpu_dnnl_desc_md(pd, dnnl_query_src_md);
+    int again = !cpu_dnnl_md_equal(md_x, c->src.md);
+    TRY(cpu_pass_tensor_match(pass, op, again ? &op->x : &c->src, md_x, &src, &c->src_back));
+    TRY(cpu_pass_tensor_match(pass, op, &op->dy, cpu_dnnl_desc_md(pd, dnnl_query_diff_dst_md),
+                              &diff, &c->diff_w));
+    const struct cpu_md *md_dw = cpu_dnnl_desc_md(pd, dnnl_query_diff_weights_md);
     dw = c->host_dw;
-    if (!cpu_md_equal(md_dw, c->host_dw.md)) {
-        TRY(cpu_tensor_create(pass, op, md_dw, NULL, &dw));
-        TRY(cpu_reorder_create(pass, op, &dw, &c->host_dw, &c->store));
+    if (!cpu_dnnl_md_equal(md_dw, c->host_dw.md)) {
+        TRY(cpu_pass_tensor_create(pass, op, md_dw, NULL, &dw));
+        TRY(cpu_pass_reorder_create(pass, op, &dw, &c->host_dw, &c->store));
     }
-    TRY(cpu_call_create(pass, op, pd, &c->backward_w));
-    cpu_call_arg(&c->backward_w, DNNL_ARG_SRC, &src);
-    cpu_call_arg(&c->backward_w, DNNL_ARG_DIFF_DST, &diff);
-    cpu_call_arg(&c->backward_w, DNNL_ARG_DIFF_WEIGHTS, &dw);
+    TRY(cpu_pass_call_create(pass, op, pd, &c->backward_w));
+    cpu_pass_call_arg(&c->backward_w, DNNL_ARG_SRC, &src);
+    cpu_pass_call_arg(&c->backward_w, DNNL_ARG_DIFF_DST, &diff);
+    cpu_pass_call_arg(&c->backward_w, DNNL_ARG_DIFF_WEIGHTS, &dw);
     if (layer_has_bias(op->layer))
-        cpu_call_arg(&c->backward_w, DNNL_ARG_DIFF_BIAS, &c->host_db);
+        cpu_pass_call_arg(&c->backward_w, DNNL_ARG_DIFF_BIAS, &c->host_db);
     if (op->needs_dx)
         TRY(plan_backward_data(pass, i, &diff));
 done:
@@ -152,8 +156,8 @@ static enum status load(struct cpu_pass *pass, int i)
     enum status st = ST_OK;
     const struct cpu_op *op = &pass->ops[i];
     const struct conv *c = op->state;
-    TRY(cpu_call_run(pass, op, &c->load));
-    TRY(cpu_call_run(pass, op, &c->load_back));
+    TRY(cpu_pass_call_run(pass, op, &c->load));
+    TRY(cpu_pass_call_run(pass, op, &c->load_back));
 done:
     return st;
 }
@@ -163,8 +167,8 @@ static enum status forward(struct cpu_pass *pass, int i, int train)
     enum status st = ST_OK;
     const struct cpu_op *op = &pass->ops[i];
     const struct conv *c = op->state;
-    TRY(cpu_call_run(pass, op, &c->match));
-    TRY(cpu_call_run(pass, op, &c->forward));
+    TRY(cpu_pass_call_run(pass, op, &c->match));
+    TRY(cpu_pass_call_run(pass, op, &c->forward));
 done:
     return st;
 }
@@ -177,7 +181,7 @@ static enum status backward(struct cpu_pass *pass, int i)
     const struct cpu_call *const calls[] = {&c->src_back, &c->diff_w, &c->backward_w,
                                             &c->store,    &c->diff_x, &c->backward_x};
     for (size_t k = 0; k < sizeof calls / sizeof calls[0]; k++)
-        TRY(cpu_call_run(pass, op, calls[k]));
+        TRY(cpu_pass_call_run(pass, op, calls[k]));
 done:
     return st;
 }

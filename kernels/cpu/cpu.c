@@ -29,7 +29,7 @@ __attribute__((constructor)) static void description_fill(void)
     const char *simd = "";
     if ((isa & dnnl_cpu_isa_avx512_core_amx) == dnnl_cpu_isa_avx512_core_amx)
         simd = ", AMX";
-    else if (cpu_has_bf16())
+    else if (cpu_precision_has_bf16())
         simd = ", AVX512_BF16";
     else if ((isa & dnnl_cpu_isa_avx512_core) == dnnl_cpu_isa_avx512_core)
         simd = ", AVX-512";
@@ -46,7 +46,7 @@ static int n_devices(void)
 
 static int has_precision(enum backend_precision precision)
 {
-    return precision == BACKEND_FP32 || (precision == BACKEND_BF16 && cpu_has_bf16());
+    return precision == BACKEND_FP32 || (precision == BACKEND_BF16 && cpu_precision_has_bf16());
 }
 
 static enum status config_check(const struct backend_plan_config *cfg)
@@ -62,7 +62,7 @@ static enum status config_check(const struct backend_plan_config *cfg)
         LOG_E("CPU backend: it has no tf32 and no limit of memory; ask for neither");
         return ST_UNSUPPORTED;
     }
-    if (cfg->precision == BACKEND_BF16 && !cpu_has_bf16()) {
+    if (cfg->precision == BACKEND_BF16 && !cpu_precision_has_bf16()) {
         LOG_E("--precision=bf16: oneDNN finds neither AVX512_BF16 nor AMX on this CPU (%s), and "
               "without them bf16 is slower than floats; take --precision=fp32",
               description);
@@ -130,9 +130,9 @@ static enum status plan_create(const struct backend_plan_config *cfg, struct pla
     TRY(rounded_copy(plan, cfg->rounded));
     graph_fill(cfg, plan->node);
     plan->image_readers = graph_image_readers(cfg);
-    TRY(cpu_status(NULL, "start", dnnl_engine_create(&plan->engine, dnnl_cpu, 0)));
-    TRY(cpu_status(NULL, "start",
-                   dnnl_stream_create(&plan->stream, plan->engine, dnnl_stream_default_flags)));
+    TRY(cpu_pass_status(NULL, "start", dnnl_engine_create(&plan->engine, dnnl_cpu, 0)));
+    TRY(cpu_pass_status(
+        NULL, "start", dnnl_stream_create(&plan->stream, plan->engine, dnnl_stream_default_flags)));
     TRY(cpu_pass_create(plan, cfg->batch, &plan->pass[0]));
     plan->now = plan->pass[0];
     if (plan->rounded == NULL) /* else it was said by who chose it */
@@ -313,7 +313,7 @@ done:
     return st;
 }
 
-static enum status forward(struct plan *p, int layer, int train)
+static enum status forward_layer(struct plan *p, int layer, int train)
 {
     struct cpu_plan *plan = cpu_plan_of(p);
     CHECK(layer >= 0 && layer < plan->cfg.n_layers && plan->node[layer].mine);
@@ -321,7 +321,7 @@ static enum status forward(struct plan *p, int layer, int train)
     return plan->now->ops[layer].kind->forward(plan->now, layer, train);
 }
 
-static enum status backward(struct plan *p, int layer)
+static enum status backward_layer(struct plan *p, int layer)
 {
     enum status st = ST_OK;
     struct cpu_plan *plan = cpu_plan_of(p);
@@ -334,13 +334,13 @@ static enum status backward(struct plan *p, int layer)
     if (!op->needs_backward)
         return ST_OK;
     omp_set_num_threads(plan->cfg.n_threads);
-    TRY(cpu_dy_run(plan->now, layer));
+    TRY(cpu_edges_run_dy(plan->now, layer));
     TRY(op->kind->backward(plan->now, layer));
 done:
     return st;
 }
 
-static enum status result(struct plan *p, float *loss, int *n_correct)
+static enum status read_result(struct plan *p, float *loss, int *n_correct)
 {
     struct cpu_plan *plan = cpu_plan_of(p);
     const struct layer *last = &plan->cfg.layers[plan->cfg.n_layers - 1];
@@ -359,21 +359,21 @@ static enum status read_output(struct plan *p, int layer, float *dst)
     struct cpu_plan *plan = cpu_plan_of(p);
     CHECK(layer >= 0 && layer < plan->cfg.n_layers);
     omp_set_num_threads(plan->cfg.n_threads);
-    return cpu_output_read(plan, layer, dst);
+    return cpu_edges_read_output(plan, layer, dst);
 }
 
 static enum status set_output(struct plan *p, int layer, const float *src)
 {
     struct cpu_plan *plan = cpu_plan_of(p);
     CHECK(layer >= 0 && layer < plan->cfg.n_layers && graph_imported(&plan->node[layer]));
-    return cpu_output_set(plan, layer, src);
+    return cpu_edges_set_output(plan, layer, src);
 }
 
 static enum status set_output_grad(struct plan *p, int layer, const float *src)
 {
     struct cpu_plan *plan = cpu_plan_of(p);
     CHECK(layer >= 0 && layer < plan->cfg.n_layers && graph_exported(&plan->node[layer]));
-    return cpu_output_grad_set(plan, layer, src);
+    return cpu_edges_set_output_grad(plan, layer, src);
 }
 
 static enum status read_output_grad(struct plan *p, int layer, float *dst)
@@ -381,10 +381,10 @@ static enum status read_output_grad(struct plan *p, int layer, float *dst)
     struct cpu_plan *plan = cpu_plan_of(p);
     CHECK(layer >= 0 && layer < plan->cfg.n_layers && graph_imported(&plan->node[layer]));
     omp_set_num_threads(plan->cfg.n_threads);
-    return cpu_output_grad_read(plan, layer, dst);
+    return cpu_edges_read_output_grad(plan, layer, dst);
 }
 
-static void spread(int n_threads, int n, void (*part)(void *ctx, int k), void *ctx)
+static void spread_parts(int n_threads, int n, void (*part)(void *ctx, int k), void *ctx)
 {
     int threads = cpu_threads(n_threads);
 #pragma omp parallel for num_threads(threads) if (threads > 1) schedule(static)
@@ -406,13 +406,13 @@ const struct backend weir_backend = {
     .set_input = set_input,
     .set_floats = set_floats,
     .set_targets = set_targets,
-    .forward = forward,
-    .backward = backward,
-    .result = result,
+    .forward = forward_layer,
+    .backward = backward_layer,
+    .result = read_result,
     .read_output = read_output,
     .set_output = set_output,
     .set_output_grad = set_output_grad,
     .read_output_grad = read_output_grad,
-    .spread = spread,
+    .spread = spread_parts,
     .set_rounded = set_rounded,
 };

@@ -135,11 +135,11 @@ struct cpu_pass {
     size_t bytes; /* taken, the scratchpad included */
 };
 
-/* simple.c: dy[k] = 0 where y[k] is not above 0. */
-void cpu_relu_mask(const struct cpu_pass *pass, const struct cpu_tensor *y,
-                   const struct cpu_tensor *dy);
+/* elementwise.c: dy[k] = 0 where y[k] is not above 0. */
+void cpu_elementwise_mask(const struct cpu_pass *pass, const struct cpu_tensor *y,
+                          const struct cpu_tensor *dy);
 /* dst = a + b, then max(dst, 0) if relu; dst may be one of them. All of one format. */
-void cpu_tensors_add(const struct cpu_pass *pass, const struct cpu_tensor *a,
-                     const struct cpu_tensor *b, const struct cpu_tensor *dst, int relu);
+void cpu_elementwise_add(const struct cpu_pass *pass, const struct cpu_tensor *a,
+                         const struct cpu_tensor *b, const struct cpu_tensor *dst, int relu);
 
 #endif

@@ -12,9 +12,9 @@ struct cpu_md; /* a tensor's extents, type and format; immutable */
 dnnl_status_t cpu_dnnl_md_create(int n_dims, const dnnl_dims_t dims, dnnl_data_type_t type,
                                  dnnl_format_tag_t tag, struct cpu_md **out);
 void cpu_dnnl_md_destroy(struct cpu_md *md); /* NULL is fine */
-size_t cpu_md_bytes(const struct cpu_md *md);
-int cpu_md_equal(const struct cpu_md *a, const struct cpu_md *b);
-int cpu_md_dims(const struct cpu_md *md, dnnl_dims_t out); /* returns how many */
+size_t cpu_dnnl_md_bytes(const struct cpu_md *md);
+int cpu_dnnl_md_equal(const struct cpu_md *a, const struct cpu_md *b);
+int cpu_dnnl_md_dims(const struct cpu_md *md, dnnl_dims_t out); /* returns how many */
 
 /* What a primitive computes. A value. */
 struct cpu_work {
@@ -48,7 +48,7 @@ dnnl_status_t cpu_dnnl_reorder_create(const struct cpu_md *from, const struct cp
                                       dnnl_engine_t engine, const_dnnl_primitive_attr_t attr,
                                       dnnl_primitive_desc_t *out);
 /* A format that a primitive chose; the primitive's. */
-const struct cpu_md *cpu_desc_md(const_dnnl_primitive_desc_t desc, dnnl_query_t what);
+const struct cpu_md *cpu_dnnl_desc_md(const_dnnl_primitive_desc_t desc, dnnl_query_t what);
 dnnl_status_t cpu_dnnl_memory_create(const struct cpu_md *md, dnnl_engine_t engine, void *data,
                                      dnnl_memory_t *out);
 /* The gradient of a normalization counts the shift, which it does not read, among its arguments. */

@@ -25,17 +25,17 @@ void cpu_dnnl_md_destroy(struct cpu_md *md)
         dnnl_memory_desc_destroy((dnnl_memory_desc_t)md);
 }
 
-size_t cpu_md_bytes(const struct cpu_md *md)
+size_t cpu_dnnl_md_bytes(const struct cpu_md *md)
 {
     return dnnl_memory_desc_get_size(theirs(md));
 }
 
-int cpu_md_equal(const struct cpu_md *a, const struct cpu_md *b)
+int cpu_dnnl_md_equal(const struct cpu_md *a, const struct cpu_md *b)
 {
     return dnnl_memory_desc_equal(theirs(a), theirs(b));
 }
 
-int cpu_md_dims(const struct cpu_md *md, dnnl_dims_t out)
+int cpu_dnnl_md_dims(const struct cpu_md *md, dnnl_dims_t out)
 {
     dnnl_dims_t *dims;
     int n = 0;
@@ -107,7 +107,7 @@ dnnl_status_t cpu_dnnl_reorder_create(const struct cpu_md *from, const struct cp
     return dnnl_reorder_primitive_desc_create(out, theirs(from), engine, theirs(to), engine, attr);
 }
 
-const struct cpu_md *cpu_desc_md(const_dnnl_primitive_desc_t desc, dnnl_query_t what)
+const struct cpu_md *cpu_dnnl_desc_md(const_dnnl_primitive_desc_t desc, dnnl_query_t what)
 {
     return (const struct cpu_md *)dnnl_primitive_desc_query_md(desc, what, 0);
 }

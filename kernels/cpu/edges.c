@@ -17,7 +17,7 @@ struct cpu_sum {
 static enum status part_add(struct cpu_pass *pass, struct cpu_op *op, const struct cpu_tensor *dx)
 {
     struct part *part = &op->sum->part[op->sum->n++];
-    return cpu_tensor_match(pass, op, dx, op->y.md, &part->t, &part->match);
+    return cpu_pass_tensor_match(pass, op, dx, op->y.md, &part->t, &part->match);
 }
 
 /* The gradients that other plans give, as rows. */
@@ -25,13 +25,13 @@ static enum status given_plan(struct cpu_pass *pass, struct cpu_op *op)
 {
     enum status st = ST_OK;
     const struct cpu_md *md;
-    TRY(cpu_md_plain(pass, op, &op->layer->out, &md));
-    TRY(cpu_tensor_create(pass, op, md, NULL, &op->given));
+    TRY(cpu_pass_md_plain(pass, op, &op->layer->out, &md));
+    TRY(cpu_pass_tensor_create(pass, op, md, NULL, &op->given));
 done:
     return st;
 }
 
-enum status cpu_dy_plan(struct cpu_pass *pass, int i)
+enum status cpu_edges_plan_dy(struct cpu_pass *pass, int i)
 {
     enum status st = ST_OK;
     struct cpu_op *op = &pass->ops[i];
@@ -41,9 +41,10 @@ enum status cpu_dy_plan(struct cpu_pass *pass, int i)
     if (exported)
         TRY(given_plan(pass, op));
     if (n > 1) {
-        TRY(cpu_block_create(pass, sizeof *op->sum + (size_t)n * sizeof op->sum->part[0], &sum));
+        TRY(cpu_pass_block_create(pass, sizeof *op->sum + (size_t)n * sizeof op->sum->part[0],
+                                  &sum));
         op->sum = sum;
-        TRY(cpu_tensor_create(pass, op, op->y.md, NULL, &op->dy));
+        TRY(cpu_pass_tensor_create(pass, op, op->y.md, NULL, &op->dy));
     }
     for (int r = plan->cfg.n_layers - 1; r > i; r--) {
         const struct layer *reader = &plan->cfg.layers[r];
@@ -64,7 +65,7 @@ done:
     return st;
 }
 
-enum status cpu_dy_run(struct cpu_pass *pass, int i)
+enum status cpu_edges_run_dy(struct cpu_pass *pass, int i)
 {
     enum status st = ST_OK;
     struct cpu_op *op = &pass->ops[i];
@@ -76,15 +77,15 @@ enum status cpu_dy_run(struct cpu_pass *pass, int i)
     }
     op->n_given = 0;
     for (int k = 0; s != NULL && k < s->n; k++) {
-        TRY(cpu_call_run(pass, op, &s->part[k].match));
+        TRY(cpu_pass_call_run(pass, op, &s->part[k].match));
         if (k > 0)
-            cpu_tensors_add(pass, k > 1 ? &op->dy : &s->part[0].t, &s->part[k].t, &op->dy, 0);
+            cpu_elementwise_add(pass, k > 1 ? &op->dy : &s->part[0].t, &s->part[k].t, &op->dy, 0);
     }
 done:
     return st;
 }
 
-enum status cpu_reads_plan(struct cpu_pass *pass)
+enum status cpu_edges_plan_reads(struct cpu_pass *pass)
 {
     enum status st = ST_OK;
     const struct cpu_plan *plan = pass->plan;
@@ -92,9 +93,9 @@ enum status cpu_reads_plan(struct cpu_pass *pass)
         struct cpu_op *op = &pass->ops[i];
         const struct graph_node *node = &plan->node[i];
         if (graph_exported(node) && !op->overwritten)
-            TRY(cpu_read_create(pass, op, &op->y, &op->read_y));
+            TRY(cpu_pass_read_create(pass, op, &op->y, &op->read_y));
         if (graph_imported(node) && node->trained && !plan->cfg.inference_only)
-            TRY(cpu_read_create(pass, op, &op->dy, &op->read_dy));
+            TRY(cpu_pass_read_create(pass, op, &op->dy, &op->read_dy));
     }
 done:
     return st;
@@ -107,14 +108,14 @@ static enum status read_out(struct cpu_plan *plan, const struct cpu_op *op, stru
 {
     enum status st = ST_OK;
     if (r->to == NULL)
-        TRY(cpu_read_create(plan->now, op, t, r));
-    TRY(cpu_status(op, "read it out", dnnl_memory_set_data_handle(r->to, dst)));
-    TRY(cpu_call_run(plan->now, op, &r->call));
+        TRY(cpu_pass_read_create(plan->now, op, t, r));
+    TRY(cpu_pass_status(op, "read it out", dnnl_memory_set_data_handle(r->to, dst)));
+    TRY(cpu_pass_call_run(plan->now, op, &r->call));
 done:
     return st;
 }
 
-enum status cpu_output_read(struct cpu_plan *plan, int layer, float *dst)
+enum status cpu_edges_read_output(struct cpu_plan *plan, int layer, float *dst)
 {
     struct cpu_op *op = &plan->now->ops[layer];
     if (op->overwritten || op->y.mem == NULL) {
@@ -126,10 +127,10 @@ enum status cpu_output_read(struct cpu_plan *plan, int layer, float *dst)
     return read_out(plan, op, &op->read_y, &op->y, dst);
 }
 
-enum status cpu_output_set(struct cpu_plan *plan, int layer, const float *src)
+enum status cpu_edges_set_output(struct cpu_plan *plan, int layer, const float *src)
 {
     const struct cpu_op *op = &plan->now->ops[layer];
-    memcpy(op->y.data, src, (size_t)cpu_tensor_floats(&op->y) * sizeof *src);
+    memcpy(op->y.data, src, (size_t)cpu_pass_tensor_floats(&op->y) * sizeof *src);
     return ST_OK;
 }
 
@@ -143,7 +144,7 @@ static enum status trained_check(const struct cpu_plan *plan, int layer)
     return ST_UNSUPPORTED;
 }
 
-enum status cpu_output_grad_set(struct cpu_plan *plan, int layer, const float *src)
+enum status cpu_edges_set_output_grad(struct cpu_plan *plan, int layer, const float *src)
 {
     enum status st = ST_OK;
     struct cpu_op *op = &plan->now->ops[layer];
@@ -151,20 +152,20 @@ enum status cpu_output_grad_set(struct cpu_plan *plan, int layer, const float *s
     TRY(trained_check(plan, layer));
     if (op->n_given++ > 0) {
         from.data = (float *)src;
-        cpu_tensors_add(plan->now, &op->given, &from, &op->given, 0);
+        cpu_elementwise_add(plan->now, &op->given, &from, &op->given, 0);
     } else {
-        memcpy(op->given.data, src, (size_t)cpu_tensor_floats(&op->given) * sizeof *src);
+        memcpy(op->given.data, src, (size_t)cpu_pass_tensor_floats(&op->given) * sizeof *src);
     }
 done:
     return st;
 }
 
-enum status cpu_output_grad_read(struct cpu_plan *plan, int layer, float *dst)
+enum status cpu_edges_read_output_grad(struct cpu_plan *plan, int layer, float *dst)
 {
     enum status st = ST_OK;
     struct cpu_op *op = &plan->now->ops[layer];
     TRY(trained_check(plan, layer));
-    TRY(cpu_dy_run(plan->now, layer));
+    TRY(cpu_edges_run_dy(plan->now, layer));
     TRY(read_out(plan, op, &op->read_dy, &op->dy, dst));
 done:
     return st;

@@ -7,15 +7,15 @@
 #include "kernels/cpu/pass.h"
 
 /* op->dy; after the backwards of the layer's readers are planned. */
-enum status cpu_dy_plan(struct cpu_pass *pass, int i);
+enum status cpu_edges_plan_dy(struct cpu_pass *pass, int i);
 /* What other plans read is made ready to be read; when the pass is planned. */
-enum status cpu_reads_plan(struct cpu_pass *pass);
+enum status cpu_edges_plan_reads(struct cpu_pass *pass);
 /* Works it out; after the backwards of the readers. */
-enum status cpu_dy_run(struct cpu_pass *pass, int i);
+enum status cpu_edges_run_dy(struct cpu_pass *pass, int i);
 
-enum status cpu_output_set(struct cpu_plan *plan, int layer, const float *src);
-enum status cpu_output_read(struct cpu_plan *plan, int layer, float *dst);
-enum status cpu_output_grad_set(struct cpu_plan *plan, int layer, const float *src);
-enum status cpu_output_grad_read(struct cpu_plan *plan, int layer, float *dst);
+enum status cpu_edges_set_output(struct cpu_plan *plan, int layer, const float *src);
+enum status cpu_edges_read_output(struct cpu_plan *plan, int layer, float *dst);
+enum status cpu_edges_set_output_grad(struct cpu_plan *plan, int layer, const float *src);
+enum status cpu_edges_read_output_grad(struct cpu_plan *plan, int layer, float *dst);
 
 #endif

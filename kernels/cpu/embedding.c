@@ -16,15 +16,15 @@ static enum status plan_forward(struct cpu_pass *pass, int i)
     struct cpu_op *op = &pass->ops[i];
     const struct cpu_md *in, *out;
     void *number;
-    TRY(cpu_block_create(pass, sizeof(struct embedding), &op->state));
+    TRY(cpu_pass_block_create(pass, sizeof(struct embedding), &op->state));
     struct embedding *c = op->state;
     c->cells = shape_elems(&op->layer->in);
     c->units = op->layer->out.dim[0];
-    TRY(cpu_md_plain(pass, op, &op->layer->in, &in));
-    TRY(cpu_md_plain(pass, op, &op->layer->out, &out));
-    TRY(cpu_tensor_match(pass, op, &op->x, in, &c->rows, &c->to_rows));
-    TRY(cpu_tensor_create(pass, op, out, NULL, &op->y));
-    TRY(cpu_block_create(pass, (size_t)(pass->n * c->cells) * sizeof *c->number, &number));
+    TRY(cpu_pass_md_plain(pass, op, &op->layer->in, &in));
+    TRY(cpu_pass_md_plain(pass, op, &op->layer->out, &out));
+    TRY(cpu_pass_tensor_match(pass, op, &op->x, in, &c->rows, &c->to_rows));
+    TRY(cpu_pass_tensor_create(pass, op, out, NULL, &op->y));
+    TRY(cpu_pass_block_create(pass, (size_t)(pass->n * c->cells) * sizeof *c->number, &number));
     c->number = number;
 done:
     return st;
@@ -34,7 +34,7 @@ static enum status plan_backward(struct cpu_pass *pass, int i)
 {
     struct cpu_op *op = &pass->ops[i];
     struct embedding *c = op->state;
-    return cpu_tensor_match(pass, op, &op->dy, op->y.md, &c->dy, &c->diff);
+    return cpu_pass_tensor_match(pass, op, &op->dy, op->y.md, &c->dy, &c->diff);
 }
 
 static enum status forward(struct cpu_pass *pass, int i, int train)
@@ -44,7 +44,7 @@ static enum status forward(struct cpu_pass *pass, int i, int train)
     const struct embedding *c = op->state;
     const float *table = pass->plan->cfg.params[op->layer->param[0]];
     int threads = cpu_loop_threads(pass);
-    TRY(cpu_call_run(pass, op, &c->to_rows));
+    TRY(cpu_pass_call_run(pass, op, &c->to_rows));
 #pragma omp parallel for num_threads(threads) if (threads > 1) schedule(static)
     for (int s = 0; s < pass->n; s++) {
         int32_t *number = c->number + s * c->cells;
@@ -67,7 +67,7 @@ static enum status backward(struct cpu_pass *pass, int i)
     const struct embedding *c = op->state;
     float *grad = pass->plan->cfg.grads[op->layer->param[0]];
     int threads = cpu_loop_threads(pass);
-    TRY(cpu_call_run(pass, op, &c->diff));
+    TRY(cpu_pass_call_run(pass, op, &c->diff));
     memset(grad, 0, (size_t)op->layer->vocabulary * (size_t)c->units * sizeof *grad);
 #pragma omp parallel for num_threads(threads) if (threads > 1) schedule(static)
     for (int64_t u = 0; u < c->units; u++)

@@ -25,7 +25,7 @@ static enum status match_inputs(struct cpu_pass *pass, const struct cpu_op *op)
     enum status st = ST_OK;
     struct join *c = op->state;
     for (int k = 0; k < op->layer->n_inputs; k++)
-        TRY(cpu_call_run(pass, op, &c->match[k]));
+        TRY(cpu_pass_call_run(pass, op, &c->match[k]));
 done:
     return st;
 }
@@ -36,12 +36,13 @@ static enum status add_plan_forward(struct cpu_pass *pass, int i)
 {
     enum status st = ST_OK;
     struct cpu_op *op = &pass->ops[i];
-    TRY(cpu_block_create(pass, sizeof(struct join), &op->state));
+    TRY(cpu_pass_block_create(pass, sizeof(struct join), &op->state));
     struct join *c = op->state;
-    c->relu = cpu_relu_fuse(pass, i);
+    c->relu = cpu_pass_fuse_relu(pass, i);
     for (int k = 0; k < op->layer->n_inputs; k++)
-        TRY(cpu_tensor_match(pass, op, cpu_input(pass, i, k), op->x.md, &c->x[k], &c->match[k]));
-    TRY(cpu_tensor_create(pass, op, op->x.md, NULL, &op->y));
+        TRY(cpu_pass_tensor_match(pass, op, cpu_pass_input(pass, i, k), op->x.md, &c->x[k],
+                                  &c->match[k]));
+    TRY(cpu_pass_tensor_create(pass, op, op->x.md, NULL, &op->y));
 done:
     return st;
 }
@@ -64,7 +65,8 @@ static enum status add_forward(struct cpu_pass *pass, int i, int train)
     int n = op->layer->n_inputs;
     TRY(match_inputs(pass, op));
     for (int k = 1; k < n; k++)
-        cpu_tensors_add(pass, k > 1 ? &op->y : &c->x[0], &c->x[k], &op->y, c->relu && k == n - 1);
+        cpu_elementwise_add(pass, k > 1 ? &op->y : &c->x[0], &c->x[k], &op->y,
+                            c->relu && k == n - 1);
 done:
     return st;
 }
@@ -90,14 +92,15 @@ static enum status concat_plan_forward(struct cpu_pass *pass, int i)
     enum status st = ST_OK;
     struct cpu_op *op = &pass->ops[i];
     const struct cpu_md *md;
-    TRY(cpu_block_create(pass, sizeof(struct join), &op->state));
+    TRY(cpu_pass_block_create(pass, sizeof(struct join), &op->state));
     struct join *c = op->state;
     for (int k = 0; k < op->layer->n_inputs; k++) {
-        TRY(cpu_md_plain(pass, op, input_shape(pass, op->layer, k), &md));
-        TRY(cpu_tensor_match(pass, op, cpu_input(pass, i, k), md, &c->x[k], &c->match[k]));
+        TRY(cpu_pass_md_plain(pass, op, input_shape(pass, op->layer, k), &md));
+        TRY(cpu_pass_tensor_match(pass, op, cpu_pass_input(pass, i, k), md, &c->x[k],
+                                  &c->match[k]));
     }
-    TRY(cpu_md_plain(pass, op, &op->layer->out, &md));
-    TRY(cpu_tensor_create(pass, op, md, NULL, &op->y));
+    TRY(cpu_pass_md_plain(pass, op, &op->layer->out, &md));
+    TRY(cpu_pass_tensor_create(pass, op, md, NULL, &op->y));
 done:
     return st;
 }
@@ -107,10 +110,10 @@ static enum status concat_plan_backward(struct cpu_pass *pass, int i)
     enum status st = ST_OK;
     struct cpu_op *op = &pass->ops[i];
     struct join *c = op->state;
-    TRY(cpu_tensor_match(pass, op, &op->dy, op->y.md, &c->dy, &c->diff));
+    TRY(cpu_pass_tensor_match(pass, op, &op->dy, op->y.md, &c->dy, &c->diff));
     for (int k = 0; k < op->layer->n_inputs; k++)
         if (graph_input_trained(pass->plan->node, op->layer, k))
-            TRY(cpu_tensor_create(pass, op, c->x[k].md, NULL, &op->dx[k]));
+            TRY(cpu_pass_tensor_create(pass, op, c->x[k].md, NULL, &op->dx[k]));
 done:
     return st;
 }
@@ -139,7 +142,7 @@ static enum status concat_backward(struct cpu_pass *pass, int i)
     const struct cpu_op *op = &pass->ops[i];
     const struct join *c = op->state;
     int64_t row = shape_elems(&op->layer->out), at = 0;
-    TRY(cpu_call_run(pass, op, &c->diff));
+    TRY(cpu_pass_call_run(pass, op, &c->diff));
     for (int k = 0; k < op->layer->n_inputs; k++) {
         int64_t elems = shape_elems(input_shape(pass, op->layer, k));
         for (int s = 0; s < pass->n && op->dx[k].mem != NULL; s++)

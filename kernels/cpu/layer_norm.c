@@ -18,13 +18,13 @@ static enum status plan_forward(struct cpu_pass *pass, int i)
     struct cpu_op *op = &pass->ops[i];
     const struct cpu_md *md;
     void *stats;
-    TRY(cpu_block_create(pass, sizeof(struct norm), &op->state));
+    TRY(cpu_pass_block_create(pass, sizeof(struct norm), &op->state));
     struct norm *c = op->state;
     c->n = shape_elems(&op->layer->in);
-    TRY(cpu_md_plain(pass, op, &op->layer->in, &md));
-    TRY(cpu_tensor_match(pass, op, &op->x, md, &c->rows, &c->to_rows));
-    TRY(cpu_tensor_create(pass, op, md, NULL, &op->y));
-    TRY(cpu_block_create(pass, (size_t)pass->n * 2 * sizeof(float), &stats));
+    TRY(cpu_pass_md_plain(pass, op, &op->layer->in, &md));
+    TRY(cpu_pass_tensor_match(pass, op, &op->x, md, &c->rows, &c->to_rows));
+    TRY(cpu_pass_tensor_create(pass, op, md, NULL, &op->y));
+    TRY(cpu_pass_block_create(pass, (size_t)pass->n * 2 * sizeof(float), &stats));
     c->mean = stats;
     c->inverse = c->mean + pass->n;
 done:
@@ -36,9 +36,9 @@ static enum status plan_backward(struct cpu_pass *pass, int i)
     enum status st = ST_OK;
     struct cpu_op *op = &pass->ops[i];
     struct norm *c = op->state;
-    TRY(cpu_tensor_match(pass, op, &op->dy, op->y.md, &c->dy, &c->diff));
+    TRY(cpu_pass_tensor_match(pass, op, &op->dy, op->y.md, &c->dy, &c->diff));
     if (op->needs_dx)
-        TRY(cpu_tensor_create(pass, op, op->y.md, NULL, op->dx));
+        TRY(cpu_pass_tensor_create(pass, op, op->y.md, NULL, op->dx));
 done:
     return st;
 }
@@ -67,7 +67,7 @@ static enum status forward(struct cpu_pass *pass, int i, int train)
     const float *const *params = pass->plan->cfg.params;
     const float *gamma = params[op->layer->param[GAMMA]], *beta = params[op->layer->param[BETA]];
     int threads = cpu_loop_threads(pass);
-    TRY(cpu_call_run(pass, op, &c->to_rows));
+    TRY(cpu_pass_call_run(pass, op, &c->to_rows));
 #pragma omp parallel for num_threads(threads) if (threads > 1) schedule(static)
     for (int s = 0; s < pass->n; s++) {
         const float *x = c->rows.data + s * c->n;
@@ -128,7 +128,7 @@ static enum status backward(struct cpu_pass *pass, int i)
     float *dbeta = cfg->grads[op->layer->param[BETA]];
     int64_t n_blocks = (c->n + BLOCK_VALUES - 1) / BLOCK_VALUES;
     int threads = cpu_loop_threads(pass);
-    TRY(cpu_call_run(pass, op, &c->diff));
+    TRY(cpu_pass_call_run(pass, op, &c->diff));
 #pragma omp parallel for num_threads(threads) if (threads > 1) schedule(static)
     for (int64_t b = 0; b < n_blocks; b++) {
         int64_t to = (b + 1) * BLOCK_VALUES;

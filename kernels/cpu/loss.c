@@ -18,13 +18,13 @@ static enum status plan_forward(struct cpu_pass *pass, int i)
     struct cpu_op *op = &pass->ops[i];
     const struct cpu_md *md;
     void *loss, *hit;
-    TRY(cpu_block_create(pass, sizeof(struct loss), &op->state));
+    TRY(cpu_pass_block_create(pass, sizeof(struct loss), &op->state));
     struct loss *c = op->state;
-    TRY(cpu_md_plain(pass, op, &op->layer->in, &md));
-    TRY(cpu_tensor_match(pass, op, &op->x, md, &c->rows, &c->to_rows));
-    TRY(cpu_tensor_create(pass, op, md, NULL, &op->y));
-    TRY(cpu_block_create(pass, (size_t)pass->n * sizeof(double), &loss));
-    TRY(cpu_block_create(pass, (size_t)pass->n * sizeof(int), &hit));
+    TRY(cpu_pass_md_plain(pass, op, &op->layer->in, &md));
+    TRY(cpu_pass_tensor_match(pass, op, &op->x, md, &c->rows, &c->to_rows));
+    TRY(cpu_pass_tensor_create(pass, op, md, NULL, &op->y));
+    TRY(cpu_pass_block_create(pass, (size_t)pass->n * sizeof(double), &loss));
+    TRY(cpu_pass_block_create(pass, (size_t)pass->n * sizeof(int), &hit));
     c->loss = loss;
     c->hit = hit;
 done:
@@ -34,7 +34,7 @@ done:
 static enum status plan_backward(struct cpu_pass *pass, int i)
 {
     struct cpu_op *op = &pass->ops[i];
-    return op->needs_dx ? cpu_tensor_create(pass, op, op->y.md, NULL, op->dx) : ST_OK;
+    return op->needs_dx ? cpu_pass_tensor_create(pass, op, op->y.md, NULL, op->dx) : ST_OK;
 }
 
 static int64_t row_top(const float *x, int64_t n)
@@ -78,7 +78,7 @@ static enum status softmax_forward(struct cpu_pass *pass, int i, int train)
     const struct cpu_op *op = &pass->ops[i];
     const struct loss *c = op->state;
     int64_t n = op->layer->in.dim[0];
-    TRY(cpu_call_run(pass, op, &c->to_rows));
+    TRY(cpu_pass_call_run(pass, op, &c->to_rows));
     for (int s = 0; s < pass->n; s++) {
         const float *x = c->rows.data + s * n;
         int64_t top = row_top(x, n);
@@ -129,7 +129,7 @@ static enum status sigmoid_forward(struct cpu_pass *pass, int i, int train)
     const struct cpu_op *op = &pass->ops[i];
     const struct loss *c = op->state;
     int64_t n = op->layer->in.dim[0];
-    TRY(cpu_call_run(pass, op, &c->to_rows));
+    TRY(cpu_pass_call_run(pass, op, &c->to_rows));
     for (int s = 0; s < pass->n; s++) {
         const float *x = c->rows.data + s * n;
         float *y = op->y.data + s * n;
@@ -189,7 +189,7 @@ static enum status squared_forward(struct cpu_pass *pass, int i, int train)
     const struct cpu_op *op = &pass->ops[i];
     const struct loss *c = op->state;
     int64_t n = op->layer->in.dim[0];
-    TRY(cpu_call_run(pass, op, &c->to_rows));
+    TRY(cpu_pass_call_run(pass, op, &c->to_rows));
     memcpy(op->y.data, c->rows.data, (size_t)(pass->n * n) * sizeof(float));
     for (int s = 0; s < pass->n && pass->plan->has_labels; s++) {
         const float *x = c->rows.data + s * n;

@@ -23,13 +23,13 @@ static enum status as_image(struct cpu_pass *pass, const struct cpu_op *op,
     enum status st = ST_OK;
     const struct cpu_md *md;
     dnnl_dims_t dims;
-    if (cpu_md_dims(t->md, dims) == 4) {
+    if (cpu_dnnl_md_dims(t->md, dims) == 4) {
         *out = *t;
         return ST_OK;
     }
     dims[2] = dims[3] = 1;
-    TRY(cpu_md_create(pass, 4, dims, dnnl_nchw, &md));
-    TRY(cpu_tensor_create(pass, op, md, t->data, out));
+    TRY(cpu_pass_md_create(pass, 4, dims, dnnl_nchw, &md));
+    TRY(cpu_pass_tensor_create(pass, op, md, t->data, out));
 done:
     return st;
 }
@@ -46,14 +46,14 @@ static enum status plan_call(struct cpu_pass *pass, const struct cpu_op *op, int
                          .x = c->x.md,
                          .epsilon = op->layer->epsilon,
                          .global_stats = !training};
-    TRY(cpu_desc_create(pass, op, &w, 0, desc));
-    TRY(cpu_call_create(pass, op, *desc, call));
-    cpu_call_arg(call, DNNL_ARG_SRC, &c->x);
-    cpu_call_arg(call, DNNL_ARG_DST, &c->y);
-    cpu_call_arg(call, DNNL_ARG_MEAN, training ? &c->mean : &c->param[MEAN]);
-    cpu_call_arg(call, DNNL_ARG_VARIANCE, training ? &c->variance : &c->param[VARIANCE]);
-    cpu_call_arg(call, DNNL_ARG_SCALE, &c->param[GAMMA]);
-    cpu_call_arg(call, DNNL_ARG_SHIFT, &c->param[BETA]);
+    TRY(cpu_pass_desc_create(pass, op, &w, 0, desc));
+    TRY(cpu_pass_call_create(pass, op, *desc, call));
+    cpu_pass_call_arg(call, DNNL_ARG_SRC, &c->x);
+    cpu_pass_call_arg(call, DNNL_ARG_DST, &c->y);
+    cpu_pass_call_arg(call, DNNL_ARG_MEAN, training ? &c->mean : &c->param[MEAN]);
+    cpu_pass_call_arg(call, DNNL_ARG_VARIANCE, training ? &c->variance : &c->param[VARIANCE]);
+    cpu_pass_call_arg(call, DNNL_ARG_SCALE, &c->param[GAMMA]);
+    cpu_pass_call_arg(call, DNNL_ARG_SHIFT, &c->param[BETA]);
 done:
     return st;
 }
@@ -66,20 +66,20 @@ static enum status plan_forward(struct cpu_pass *pass, int i)
     const struct cpu_md *md;
     dnnl_primitive_desc_t infer;
     dnnl_dims_t dims = {op->layer->in.dim[0]};
-    TRY(cpu_block_create(pass, sizeof(struct norm), &op->state));
+    TRY(cpu_pass_block_create(pass, sizeof(struct norm), &op->state));
     struct norm *c = op->state;
     c->n_channels = op->layer->in.dim[0];
     c->n_cells = pass->n * (shape_elems(&op->layer->in) / c->n_channels);
-    TRY(cpu_tensor_create(pass, op, op->x.md, NULL, &op->y));
+    TRY(cpu_pass_tensor_create(pass, op, op->x.md, NULL, &op->y));
     TRY(as_image(pass, op, &op->x, &c->x));
     TRY(as_image(pass, op, &op->y, &c->y));
-    TRY(cpu_md_create(pass, 1, dims, dnnl_a, &md));
+    TRY(cpu_pass_md_create(pass, 1, dims, dnnl_a, &md));
     for (int k = 0; k < op->layer->n_params; k++)
-        TRY(cpu_tensor_create(pass, op, md, cfg->params[op->layer->param[k]], &c->param[k]));
+        TRY(cpu_pass_tensor_create(pass, op, md, cfg->params[op->layer->param[k]], &c->param[k]));
     TRY(plan_call(pass, op, 0, &infer));
     if (!cfg->inference_only) {
-        TRY(cpu_tensor_create(pass, op, md, NULL, &c->mean));
-        TRY(cpu_tensor_create(pass, op, md, NULL, &c->variance));
+        TRY(cpu_pass_tensor_create(pass, op, md, NULL, &c->mean));
+        TRY(cpu_pass_tensor_create(pass, op, md, NULL, &c->variance));
         TRY(plan_call(pass, op, 1, &c->forward_desc));
     }
 done:
@@ -99,24 +99,25 @@ static enum status plan_backward(struct cpu_pass *pass, int i)
                          .epsilon = op->layer->epsilon,
                          .forward = c->forward_desc};
     /* gamma and beta need the same sums as dx does, so dx is always worked out */
-    TRY(cpu_tensor_match(pass, op, &op->dy, op->y.md, &dy, &c->diff));
+    TRY(cpu_pass_tensor_match(pass, op, &op->dy, op->y.md, &dy, &c->diff));
     TRY(as_image(pass, op, &dy, &dy));
-    TRY(cpu_tensor_create(pass, op, op->x.md, NULL, op->dx));
+    TRY(cpu_pass_tensor_create(pass, op, op->x.md, NULL, op->dx));
     TRY(as_image(pass, op, op->dx, &dx));
     for (int k = GAMMA; k <= BETA; k++)
-        TRY(cpu_tensor_create(pass, op, c->param[k].md, grads[op->layer->param[k]], &c->grad[k]));
-    TRY(cpu_desc_create(pass, op, &w, 0, &pd));
-    TRY(cpu_call_create(pass, op, pd, &c->backward));
-    cpu_call_arg(&c->backward, DNNL_ARG_SRC, &c->x);
-    cpu_call_arg(&c->backward, DNNL_ARG_MEAN, &c->mean);
-    cpu_call_arg(&c->backward, DNNL_ARG_VARIANCE, &c->variance);
-    cpu_call_arg(&c->backward, DNNL_ARG_SCALE, &c->param[GAMMA]);
+        TRY(cpu_pass_tensor_create(pass, op, c->param[k].md, grads[op->layer->param[k]],
+                                   &c->grad[k]));
+    TRY(cpu_pass_desc_create(pass, op, &w, 0, &pd));
+    TRY(cpu_pass_call_create(pass, op, pd, &c->backward));
+    cpu_pass_call_arg(&c->backward, DNNL_ARG_SRC, &c->x);
+    cpu_pass_call_arg(&c->backward, DNNL_ARG_MEAN, &c->mean);
+    cpu_pass_call_arg(&c->backward, DNNL_ARG_VARIANCE, &c->variance);
+    cpu_pass_call_arg(&c->backward, DNNL_ARG_SCALE, &c->param[GAMMA]);
     if (cpu_dnnl_norm_by_x_has_shift)
-        cpu_call_arg(&c->backward, DNNL_ARG_SHIFT, &c->param[BETA]);
-    cpu_call_arg(&c->backward, DNNL_ARG_DIFF_DST, &dy);
-    cpu_call_arg(&c->backward, DNNL_ARG_DIFF_SRC, &dx);
-    cpu_call_arg(&c->backward, DNNL_ARG_DIFF_SCALE, &c->grad[GAMMA]);
-    cpu_call_arg(&c->backward, DNNL_ARG_DIFF_SHIFT, &c->grad[BETA]);
+        cpu_pass_call_arg(&c->backward, DNNL_ARG_SHIFT, &c->param[BETA]);
+    cpu_pass_call_arg(&c->backward, DNNL_ARG_DIFF_DST, &dy);
+    cpu_pass_call_arg(&c->backward, DNNL_ARG_DIFF_SRC, &dx);
+    cpu_pass_call_arg(&c->backward, DNNL_ARG_DIFF_SCALE, &c->grad[GAMMA]);
+    cpu_pass_call_arg(&c->backward, DNNL_ARG_DIFF_SHIFT, &c->grad[BETA]);
 done:
     return st;
 }
@@ -125,7 +126,7 @@ static enum status forward(struct cpu_pass *pass, int i, int train)
 {
     const struct cpu_op *op = &pass->ops[i];
     const struct norm *c = op->state;
-    return cpu_call_run(pass, op, train && c->train.prim != NULL ? &c->train : &c->infer);
+    return cpu_pass_call_run(pass, op, train && c->train.prim != NULL ? &c->train : &c->infer);
 }
 
 static enum status backward(struct cpu_pass *pass, int i)
@@ -136,8 +137,8 @@ static enum status backward(struct cpu_pass *pass, int i)
     float *const *grads = pass->plan->cfg.grads;
     /* one cell has no variance to correct */
     float correct = c->n_cells > 1 ? (float)((double)c->n_cells / (double)(c->n_cells - 1)) : 1.0f;
-    TRY(cpu_call_run(pass, op, &c->diff));
-    TRY(cpu_call_run(pass, op, &c->backward));
+    TRY(cpu_pass_call_run(pass, op, &c->diff));
+    TRY(cpu_pass_call_run(pass, op, &c->backward));
     for (int64_t k = 0; k < c->n_channels; k++) {
         grads[op->layer->param[MEAN]][k] = c->mean.data[k];
         grads[op->layer->param[VARIANCE]][k] = c->variance.data[k] * correct;

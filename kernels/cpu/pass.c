@@ -11,7 +11,7 @@
 
 enum { HUGE_PAGE_BYTES = 2 << 20 };
 
-enum status cpu_status(const struct cpu_op *op, const char *what, dnnl_status_t code)
+enum status cpu_pass_status(const struct cpu_op *op, const char *what, dnnl_status_t code)
 {
     static const char *const text[] = {"success",           "out of memory",  "invalid arguments",
                                        "not implemented",   "iterator end",   "runtime error",
@@ -38,7 +38,7 @@ static const char *op_name(const struct cpu_op *op)
 }
 
 /* Notes a thing to be freed; frees it at once if that cannot be. */
-static enum status own(struct cpu_pass *pass, struct cpu_owned thing);
+static enum status own_thing(struct cpu_pass *pass, struct cpu_owned thing);
 
 static void owned_free(const struct cpu_owned *o)
 {
@@ -61,7 +61,7 @@ static void owned_free(const struct cpu_owned *o)
     }
 }
 
-static enum status own(struct cpu_pass *pass, struct cpu_owned thing)
+static enum status own_thing(struct cpu_pass *pass, struct cpu_owned thing)
 {
     if (pass->n_owned == pass->cap_owned) {
         int cap = pass->cap_owned * 2 + 64;
@@ -78,7 +78,7 @@ static enum status own(struct cpu_pass *pass, struct cpu_owned thing)
     return ST_OK;
 }
 
-enum status cpu_block_create(struct cpu_pass *pass, size_t bytes, void **out)
+enum status cpu_pass_block_create(struct cpu_pass *pass, size_t bytes, void **out)
 {
     enum status st = ST_OK;
     size_t align = bytes >= HUGE_PAGE_BYTES ? HUGE_PAGE_BYTES : 64;
@@ -93,7 +93,7 @@ enum status cpu_block_create(struct cpu_pass *pass, size_t bytes, void **out)
     if (align == HUGE_PAGE_BYTES)
         madvise(block, rounded, MADV_HUGEPAGE); /* a hint: large tensors miss the TLB less */
     memset(block, 0, rounded);
-    TRY(own(pass, (struct cpu_owned){CPU_OWNED_BLOCK, block}));
+    TRY(own_thing(pass, (struct cpu_owned){CPU_OWNED_BLOCK, block}));
     pass->bytes += rounded;
     *out = block;
 done:
@@ -106,21 +106,22 @@ static enum status md_create(struct cpu_pass *pass, int n_dims, const dnnl_dims_
 {
     enum status st = ST_OK;
     struct cpu_md *md = NULL;
-    TRY(cpu_status(NULL, "describe a tensor", cpu_dnnl_md_create(n_dims, dims, type, tag, &md)));
-    TRY(own(pass, (struct cpu_owned){CPU_OWNED_MD, md}));
+    TRY(cpu_pass_status(NULL, "describe a tensor",
+                        cpu_dnnl_md_create(n_dims, dims, type, tag, &md)));
+    TRY(own_thing(pass, (struct cpu_owned){CPU_OWNED_MD, md}));
     *out = md;
 done:
     return st;
 }
 
-enum status cpu_md_create(struct cpu_pass *pass, int n_dims, const dnnl_dims_t dims,
-                          dnnl_format_tag_t tag, const struct cpu_md **out)
+enum status cpu_pass_md_create(struct cpu_pass *pass, int n_dims, const dnnl_dims_t dims,
+                               dnnl_format_tag_t tag, const struct cpu_md **out)
 {
     return md_create(pass, n_dims, dims, dnnl_f32, tag, out);
 }
 
-enum status cpu_md_plain(struct cpu_pass *pass, const struct cpu_op *op, const struct shape *s,
-                         const struct cpu_md **out)
+enum status cpu_pass_md_plain(struct cpu_pass *pass, const struct cpu_op *op, const struct shape *s,
+                              const struct cpu_md **out)
 {
     dnnl_dims_t dims = {pass->n};
     if (s->n_dims != 3 && s->n_dims != 1) {
@@ -130,53 +131,54 @@ enum status cpu_md_plain(struct cpu_pass *pass, const struct cpu_op *op, const s
     }
     for (int k = 0; k < s->n_dims; k++)
         dims[1 + k] = s->dim[k];
-    return cpu_md_create(pass, s->n_dims + 1, dims, s->n_dims == 3 ? dnnl_nchw : dnnl_nc, out);
+    return cpu_pass_md_create(pass, s->n_dims + 1, dims, s->n_dims == 3 ? dnnl_nchw : dnnl_nc, out);
 }
 
-enum status cpu_md_any(struct cpu_pass *pass, const struct cpu_md *md, dnnl_data_type_t type,
-                       const struct cpu_md **out)
+enum status cpu_pass_md_any(struct cpu_pass *pass, const struct cpu_md *md, dnnl_data_type_t type,
+                            const struct cpu_md **out)
 {
     dnnl_dims_t dims;
-    int n_dims = cpu_md_dims(md, dims);
+    int n_dims = cpu_dnnl_md_dims(md, dims);
     return md_create(pass, n_dims, dims, type, dnnl_format_tag_any, out);
 }
 
-enum status cpu_tensor_create(struct cpu_pass *pass, const struct cpu_op *op,
-                              const struct cpu_md *md, const float *data, struct cpu_tensor *out)
+enum status cpu_pass_tensor_create(struct cpu_pass *pass, const struct cpu_op *op,
+                                   const struct cpu_md *md, const float *data,
+                                   struct cpu_tensor *out)
 {
     enum status st = ST_OK;
     struct cpu_tensor t = {.md = md, .data = (float *)data};
     if (data == NULL) {
         void *block;
-        TRY(cpu_block_create(pass, cpu_md_bytes(md), &block));
+        TRY(cpu_pass_block_create(pass, cpu_dnnl_md_bytes(md), &block));
         t.data = block;
     }
-    TRY(cpu_status(op, "make a tensor",
-                   cpu_dnnl_memory_create(md, pass->plan->engine, t.data, &t.mem)));
-    TRY(own(pass, (struct cpu_owned){CPU_OWNED_MEMORY, t.mem}));
+    TRY(cpu_pass_status(op, "make a tensor",
+                        cpu_dnnl_memory_create(md, pass->plan->engine, t.data, &t.mem)));
+    TRY(own_thing(pass, (struct cpu_owned){CPU_OWNED_MEMORY, t.mem}));
     *out = t;
 done:
     return st;
 }
 
-enum status cpu_desc_create(struct cpu_pass *pass, const struct cpu_op *op,
-                            const struct cpu_work *work, int relu, dnnl_primitive_desc_t *out)
+enum status cpu_pass_desc_create(struct cpu_pass *pass, const struct cpu_op *op,
+                                 const struct cpu_work *work, int relu, dnnl_primitive_desc_t *out)
 {
     enum status st = ST_OK;
     dnnl_primitive_attr_t attr = NULL;
     dnnl_post_ops_t post = NULL;
     dnnl_primitive_desc_t pd;
-    TRY(cpu_status(op, "take attributes", dnnl_primitive_attr_create(&attr)));
-    TRY(cpu_status(op, "use our scratchpad",
-                   dnnl_primitive_attr_set_scratchpad_mode(attr, dnnl_scratchpad_mode_user)));
+    TRY(cpu_pass_status(op, "take attributes", dnnl_primitive_attr_create(&attr)));
+    TRY(cpu_pass_status(op, "use our scratchpad",
+                        dnnl_primitive_attr_set_scratchpad_mode(attr, dnnl_scratchpad_mode_user)));
     if (relu) {
-        TRY(cpu_status(op, "add a relu", dnnl_post_ops_create(&post)));
-        TRY(cpu_status(op, "add a relu", cpu_dnnl_relu_append(post)));
-        TRY(cpu_status(op, "add a relu", dnnl_primitive_attr_set_post_ops(attr, post)));
+        TRY(cpu_pass_status(op, "add a relu", dnnl_post_ops_create(&post)));
+        TRY(cpu_pass_status(op, "add a relu", cpu_dnnl_relu_append(post)));
+        TRY(cpu_pass_status(op, "add a relu", dnnl_primitive_attr_set_post_ops(attr, post)));
     }
-    TRY(cpu_status(op, "compute this shape, kernel, stride or padding",
-                   cpu_dnnl_desc_create(work, pass->plan->engine, attr, &pd)));
-    TRY(own(pass, (struct cpu_owned){CPU_OWNED_DESC, pd}));
+    TRY(cpu_pass_status(op, "compute this shape, kernel, stride or padding",
+                        cpu_dnnl_desc_create(work, pass->plan->engine, attr, &pd)));
+    TRY(own_thing(pass, (struct cpu_owned){CPU_OWNED_DESC, pd}));
     *out = pd;
 done:
     dnnl_post_ops_destroy(post);
@@ -190,8 +192,8 @@ static enum status scratch_add(struct cpu_pass *pass, const struct cpu_op *op,
 {
     enum status st = ST_OK;
     struct cpu_tensor t = {.mem = NULL};
-    const struct cpu_md *md = cpu_desc_md(desc, dnnl_query_scratchpad_md);
-    size_t bytes = md != NULL ? cpu_md_bytes(md) : 0;
+    const struct cpu_md *md = cpu_dnnl_desc_md(desc, dnnl_query_scratchpad_md);
+    size_t bytes = md != NULL ? cpu_dnnl_md_bytes(md) : 0;
     if (bytes == 0)
         return ST_OK;
     if (pass->n_scratch == pass->cap_scratch) {
@@ -204,125 +206,127 @@ static enum status scratch_add(struct cpu_pass *pass, const struct cpu_op *op,
         pass->scratch = more;
         pass->cap_scratch = cap;
     }
-    TRY(cpu_status(op, "describe its scratchpad",
-                   cpu_dnnl_memory_create(md, pass->plan->engine, DNNL_MEMORY_NONE, &t.mem)));
-    TRY(own(pass, (struct cpu_owned){CPU_OWNED_MEMORY, t.mem}));
+    TRY(cpu_pass_status(op, "describe its scratchpad",
+                        cpu_dnnl_memory_create(md, pass->plan->engine, DNNL_MEMORY_NONE, &t.mem)));
+    TRY(own_thing(pass, (struct cpu_owned){CPU_OWNED_MEMORY, t.mem}));
     pass->scratch[pass->n_scratch++] = t.mem;
     if (bytes > pass->scratch_bytes)
         pass->scratch_bytes = bytes;
-    cpu_call_arg(call, DNNL_ARG_SCRATCHPAD, &t);
+    cpu_pass_call_arg(call, DNNL_ARG_SCRATCHPAD, &t);
 done:
     return st;
 }
 
-enum status cpu_call_create(struct cpu_pass *pass, const struct cpu_op *op,
-                            const_dnnl_primitive_desc_t desc, struct cpu_call *out)
+enum status cpu_pass_call_create(struct cpu_pass *pass, const struct cpu_op *op,
+                                 const_dnnl_primitive_desc_t desc, struct cpu_call *out)
 {
     enum status st = ST_OK;
     struct cpu_call call = {.n_args = 0};
-    TRY(cpu_status(op, "prepare this layer", dnnl_primitive_create(&call.prim, desc)));
-    TRY(own(pass, (struct cpu_owned){CPU_OWNED_PRIMITIVE, call.prim}));
+    TRY(cpu_pass_status(op, "prepare this layer", dnnl_primitive_create(&call.prim, desc)));
+    TRY(own_thing(pass, (struct cpu_owned){CPU_OWNED_PRIMITIVE, call.prim}));
     TRY(scratch_add(pass, op, desc, &call));
     *out = call;
 done:
     return st;
 }
 
-void cpu_call_arg(struct cpu_call *call, int arg, const struct cpu_tensor *t)
+void cpu_pass_call_arg(struct cpu_call *call, int arg, const struct cpu_tensor *t)
 {
     CHECK(call->n_args < (int)(sizeof call->args / sizeof call->args[0]));
     call->args[call->n_args++] = (dnnl_exec_arg_t){arg, t->mem};
 }
 
-enum status cpu_call_run(struct cpu_pass *pass, const struct cpu_op *op,
-                         const struct cpu_call *call)
+enum status cpu_pass_call_run(struct cpu_pass *pass, const struct cpu_op *op,
+                              const struct cpu_call *call)
 {
     if (call->prim == NULL)
         return ST_OK;
-    return cpu_status(
+    return cpu_pass_status(
         op, "run this layer",
         dnnl_primitive_execute(call->prim, pass->plan->stream, call->n_args, call->args));
 }
 
-enum status cpu_reorder_create(struct cpu_pass *pass, const struct cpu_op *op,
-                               const struct cpu_tensor *from, const struct cpu_tensor *to,
-                               struct cpu_call *out)
+enum status cpu_pass_reorder_create(struct cpu_pass *pass, const struct cpu_op *op,
+                                    const struct cpu_tensor *from, const struct cpu_tensor *to,
+                                    struct cpu_call *out)
 {
     enum status st = ST_OK;
     dnnl_engine_t engine = pass->plan->engine;
     dnnl_primitive_attr_t attr = NULL;
     dnnl_primitive_desc_t pd;
-    TRY(cpu_status(op, "take attributes", dnnl_primitive_attr_create(&attr)));
-    TRY(cpu_status(op, "use our scratchpad",
-                   dnnl_primitive_attr_set_scratchpad_mode(attr, dnnl_scratchpad_mode_user)));
-    TRY(cpu_status(op, "change a tensor's format",
-                   cpu_dnnl_reorder_create(from->md, to->md, engine, attr, &pd)));
-    TRY(own(pass, (struct cpu_owned){CPU_OWNED_DESC, pd}));
-    TRY(cpu_call_create(pass, op, pd, out));
-    cpu_call_arg(out, DNNL_ARG_FROM, from);
-    cpu_call_arg(out, DNNL_ARG_TO, to);
+    TRY(cpu_pass_status(op, "take attributes", dnnl_primitive_attr_create(&attr)));
+    TRY(cpu_pass_status(op, "use our scratchpad",
+                        dnnl_primitive_attr_set_scratchpad_mode(attr, dnnl_scratchpad_mode_user)));
+    TRY(cpu_pass_status(op, "change a tensor's format",
+                        cpu_dnnl_reorder_create(from->md, to->md, engine, attr, &pd)));
+    TRY(own_thing(pass, (struct cpu_owned){CPU_OWNED_DESC, pd}));
+    TRY(cpu_pass_call_create(pass, op, pd, out));
+    cpu_pass_call_arg(out, DNNL_ARG_FROM, from);
+    cpu_pass_call_arg(out, DNNL_ARG_TO, to);
 done:
     dnnl_primitive_attr_destroy(attr);
     return st;
 }
 
-enum status cpu_read_create(struct cpu_pass *pass, const struct cpu_op *op,
-                            const struct cpu_tensor *from, struct cpu_read *out)
+enum status cpu_pass_read_create(struct cpu_pass *pass, const struct cpu_op *op,
+                                 const struct cpu_tensor *from, struct cpu_read *out)
 {
     enum status st = ST_OK;
     struct cpu_read r = {.to = NULL};
     dnnl_engine_t engine = pass->plan->engine;
     const struct cpu_md *md;
     dnnl_primitive_desc_t pd;
-    TRY(cpu_md_plain(pass, op, &op->layer->out, &md));
-    TRY(cpu_status(op, "read it out", cpu_dnnl_memory_create(md, engine, DNNL_MEMORY_NONE, &r.to)));
-    TRY(own(pass, (struct cpu_owned){CPU_OWNED_MEMORY, r.to}));
+    TRY(cpu_pass_md_plain(pass, op, &op->layer->out, &md));
+    TRY(cpu_pass_status(op, "read it out",
+                        cpu_dnnl_memory_create(md, engine, DNNL_MEMORY_NONE, &r.to)));
+    TRY(own_thing(pass, (struct cpu_owned){CPU_OWNED_MEMORY, r.to}));
     /* the pass's scratchpad has its size already */
-    TRY(cpu_status(op, "read it out", cpu_dnnl_reorder_create(from->md, md, engine, NULL, &pd)));
-    TRY(own(pass, (struct cpu_owned){CPU_OWNED_DESC, pd}));
-    TRY(cpu_status(op, "read it out", dnnl_primitive_create(&r.call.prim, pd)));
-    TRY(own(pass, (struct cpu_owned){CPU_OWNED_PRIMITIVE, r.call.prim}));
-    cpu_call_arg(&r.call, DNNL_ARG_FROM, from);
-    cpu_call_arg(&r.call, DNNL_ARG_TO, &(struct cpu_tensor){.mem = r.to});
+    TRY(cpu_pass_status(op, "read it out",
+                        cpu_dnnl_reorder_create(from->md, md, engine, NULL, &pd)));
+    TRY(own_thing(pass, (struct cpu_owned){CPU_OWNED_DESC, pd}));
+    TRY(cpu_pass_status(op, "read it out", dnnl_primitive_create(&r.call.prim, pd)));
+    TRY(own_thing(pass, (struct cpu_owned){CPU_OWNED_PRIMITIVE, r.call.prim}));
+    cpu_pass_call_arg(&r.call, DNNL_ARG_FROM, from);
+    cpu_pass_call_arg(&r.call, DNNL_ARG_TO, &(struct cpu_tensor){.mem = r.to});
     *out = r;
 done:
     return st;
 }
 
-enum status cpu_tensor_match(struct cpu_pass *pass, const struct cpu_op *op,
-                             const struct cpu_tensor *from, const struct cpu_md *md,
-                             struct cpu_tensor *out, struct cpu_call *call)
+enum status cpu_pass_tensor_match(struct cpu_pass *pass, const struct cpu_op *op,
+                                  const struct cpu_tensor *from, const struct cpu_md *md,
+                                  struct cpu_tensor *out, struct cpu_call *call)
 {
     enum status st = ST_OK;
     struct cpu_tensor to;
-    if (cpu_md_equal(from->md, md)) {
+    if (cpu_dnnl_md_equal(from->md, md)) {
         *out = *from;
         *call = (struct cpu_call){.prim = NULL};
         return ST_OK;
     }
-    TRY(cpu_tensor_create(pass, op, md, NULL, &to));
-    TRY(cpu_reorder_create(pass, op, from, &to, call));
+    TRY(cpu_pass_tensor_create(pass, op, md, NULL, &to));
+    TRY(cpu_pass_reorder_create(pass, op, from, &to, call));
     *out = to;
 done:
     return st;
 }
 
-enum status cpu_tensor_own(struct cpu_pass *pass, const struct cpu_op *op,
-                           const struct cpu_tensor *from, const struct cpu_md *md,
-                           struct cpu_tensor *out, struct cpu_call *call)
+enum status cpu_pass_tensor_own(struct cpu_pass *pass, const struct cpu_op *op,
+                                const struct cpu_tensor *from, const struct cpu_md *md,
+                                struct cpu_tensor *out, struct cpu_call *call)
 {
     enum status st = ST_OK;
     struct cpu_tensor to;
     if (!from->shared)
-        return cpu_tensor_match(pass, op, from, md, out, call);
-    TRY(cpu_tensor_create(pass, op, md, NULL, &to));
-    TRY(cpu_reorder_create(pass, op, from, &to, call));
+        return cpu_pass_tensor_match(pass, op, from, md, out, call);
+    TRY(cpu_pass_tensor_create(pass, op, md, NULL, &to));
+    TRY(cpu_pass_reorder_create(pass, op, from, &to, call));
     *out = to;
 done:
     return st;
 }
 
-int cpu_relu_fuse(struct cpu_pass *pass, int i)
+int cpu_pass_fuse_relu(struct cpu_pass *pass, int i)
 {
     int reader = pass->plan->node[i].reader;
     if (reader < 0 || pass->plan->cfg.layers[reader].kind != LAYER_RELU)
@@ -331,7 +335,7 @@ int cpu_relu_fuse(struct cpu_pass *pass, int i)
     return 1;
 }
 
-const struct cpu_tensor *cpu_input(const struct cpu_pass *pass, int i, int k)
+const struct cpu_tensor *cpu_pass_input(const struct cpu_pass *pass, int i, int k)
 {
     int from = pass->plan->cfg.layers[i].input[k];
     return from < 0 ? &pass->input : &pass->ops[from].y;
@@ -364,10 +368,10 @@ static enum status scratch_bind(struct cpu_pass *pass)
 {
     enum status st = ST_OK;
     void *block;
-    TRY(cpu_block_create(pass, pass->scratch_bytes, &block));
+    TRY(cpu_pass_block_create(pass, pass->scratch_bytes, &block));
     for (int k = 0; k < pass->n_scratch; k++)
-        TRY(cpu_status(NULL, "bind its scratchpad",
-                       dnnl_memory_set_data_handle(pass->scratch[k], block)));
+        TRY(cpu_pass_status(NULL, "bind its scratchpad",
+                            dnnl_memory_set_data_handle(pass->scratch[k], block)));
 done:
     return st;
 }
@@ -382,16 +386,16 @@ static enum status output_plan(struct cpu_pass *pass, int i)
     const struct cpu_md *md;
     if (node->mine) {
         void *dx;
-        TRY(cpu_block_create(pass, (size_t)l->n_inputs * sizeof *op->dx, &dx));
+        TRY(cpu_pass_block_create(pass, (size_t)l->n_inputs * sizeof *op->dx, &dx));
         op->dx = dx;
         op->kind = kinds[l->kind];
         op->needs_dx = graph_input_trained(pass->plan->node, l, 0);
         op->needs_backward = node->trained;
-        op->x = *cpu_input(pass, i, 0);
+        op->x = *cpu_pass_input(pass, i, 0);
         TRY(op->kind->plan_forward(pass, i));
     } else if (graph_imported(node)) {
-        TRY(cpu_md_plain(pass, op, &l->out, &md));
-        TRY(cpu_tensor_create(pass, op, md, NULL, &op->y));
+        TRY(cpu_pass_md_plain(pass, op, &l->out, &md));
+        TRY(cpu_pass_tensor_create(pass, op, md, NULL, &op->y));
     }
     op->y.shared |= node->n_readers > 1 || graph_exported(node);
 done:
@@ -405,8 +409,8 @@ static enum status ops_plan(struct cpu_pass *pass)
     const struct graph_node *node = pass->plan->node;
     const struct cpu_md *md;
     if (pass->plan->image_readers > 0) {
-        TRY(cpu_md_plain(pass, NULL, &cfg->layers[0].in, &md));
-        TRY(cpu_tensor_create(pass, NULL, md, NULL, &pass->input));
+        TRY(cpu_pass_md_plain(pass, NULL, &cfg->layers[0].in, &md));
+        TRY(cpu_pass_tensor_create(pass, NULL, md, NULL, &pass->input));
         pass->input.shared = pass->plan->image_readers > 1;
     }
     for (int i = 0; i < cfg->n_layers; i++) {
@@ -416,12 +420,12 @@ static enum status ops_plan(struct cpu_pass *pass)
     for (int i = cfg->n_layers - 1; i >= 0 && !cfg->inference_only; i--) {
         if (!node[i].trained || (!node[i].mine && node[i].own_readers == 0))
             continue;
-        TRY(cpu_dy_plan(pass, i));
+        TRY(cpu_edges_plan_dy(pass, i));
         if (node[i].mine)
             TRY(pass->ops[i].kind->plan_backward(pass, i));
     }
     TRY(scratch_bind(pass));
-    TRY(cpu_reads_plan(pass));
+    TRY(cpu_edges_plan_reads(pass));
     for (int i = 0; i < cfg->n_layers; i++)
         if (node[i].mine && pass->ops[i].kind->load != NULL)
             TRY(pass->ops[i].kind->load(pass, i));
@@ -440,7 +444,7 @@ enum status cpu_pass_create(struct cpu_plan *plan, int n, struct cpu_pass **out)
     pass->plan = plan;
     pass->n = n;
     void *ops;
-    TRY(cpu_block_create(pass, (size_t)plan->cfg.n_layers * sizeof *pass->ops, &ops));
+    TRY(cpu_pass_block_create(pass, (size_t)plan->cfg.n_layers * sizeof *pass->ops, &ops));
     pass->ops = ops;
     TRY(ops_plan(pass));
     *out = pass;

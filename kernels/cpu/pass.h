@@ -9,50 +9,52 @@ enum status cpu_pass_create(struct cpu_plan *plan, int n, struct cpu_pass **out)
 void cpu_pass_destroy(struct cpu_pass *pass); /* NULL is fine */
 
 /* Turns oneDNN's code into ours, logged with the layer and what was being done. */
-enum status cpu_status(const struct cpu_op *op, const char *what, dnnl_status_t code);
+enum status cpu_pass_status(const struct cpu_op *op, const char *what, dnnl_status_t code);
 /* A format of floats. */
-enum status cpu_md_create(struct cpu_pass *pass, int n_dims, const dnnl_dims_t dims,
-                          dnnl_format_tag_t tag, const struct cpu_md **out);
+enum status cpu_pass_md_create(struct cpu_pass *pass, int n_dims, const dnnl_dims_t dims,
+                               dnnl_format_tag_t tag, const struct cpu_md **out);
 /* (n, shape): plain rows of floats, or the same extents in a format that is left to oneDNN. */
-enum status cpu_md_plain(struct cpu_pass *pass, const struct cpu_op *op, const struct shape *s,
-                         const struct cpu_md **out);
-enum status cpu_md_any(struct cpu_pass *pass, const struct cpu_md *md, dnnl_data_type_t type,
-                       const struct cpu_md **out);
+enum status cpu_pass_md_plain(struct cpu_pass *pass, const struct cpu_op *op, const struct shape *s,
+                              const struct cpu_md **out);
+enum status cpu_pass_md_any(struct cpu_pass *pass, const struct cpu_md *md, dnnl_data_type_t type,
+                            const struct cpu_md **out);
 /* Floats in a tensor, padding included. */
-static inline int64_t cpu_tensor_floats(const struct cpu_tensor *t)
+static inline int64_t cpu_pass_tensor_floats(const struct cpu_tensor *t)
 {
-    return (int64_t)(cpu_md_bytes(t->md) / sizeof(float));
+    return (int64_t)(cpu_dnnl_md_bytes(t->md) / sizeof(float));
 }
 
-enum status cpu_block_create(struct cpu_pass *pass, size_t bytes, void **out); /* zeroed, aligned */
+enum status cpu_pass_block_create(struct cpu_pass *pass, size_t bytes,
+                                  void **out); /* zeroed, aligned */
 /* data NULL: memory of the pass's own. */
-enum status cpu_tensor_create(struct cpu_pass *pass, const struct cpu_op *op,
-                              const struct cpu_md *md, const float *data, struct cpu_tensor *out);
+enum status cpu_pass_tensor_create(struct cpu_pass *pass, const struct cpu_op *op,
+                                   const struct cpu_md *md, const float *data,
+                                   struct cpu_tensor *out);
 /* The description of a primitive, owned by the pass. relu: ends with one. */
-enum status cpu_desc_create(struct cpu_pass *pass, const struct cpu_op *op,
-                            const struct cpu_work *work, int relu, dnnl_primitive_desc_t *out);
-enum status cpu_call_create(struct cpu_pass *pass, const struct cpu_op *op,
-                            const_dnnl_primitive_desc_t desc, struct cpu_call *out);
-void cpu_call_arg(struct cpu_call *call, int arg, const struct cpu_tensor *t);
-enum status cpu_call_run(struct cpu_pass *pass, const struct cpu_op *op,
-                         const struct cpu_call *call);
-enum status cpu_reorder_create(struct cpu_pass *pass, const struct cpu_op *op,
-                               const struct cpu_tensor *from, const struct cpu_tensor *to,
-                               struct cpu_call *out);
+enum status cpu_pass_desc_create(struct cpu_pass *pass, const struct cpu_op *op,
+                                 const struct cpu_work *work, int relu, dnnl_primitive_desc_t *out);
+enum status cpu_pass_call_create(struct cpu_pass *pass, const struct cpu_op *op,
+                                 const_dnnl_primitive_desc_t desc, struct cpu_call *out);
+void cpu_pass_call_arg(struct cpu_call *call, int arg, const struct cpu_tensor *t);
+enum status cpu_pass_call_run(struct cpu_pass *pass, const struct cpu_op *op,
+                              const struct cpu_call *call);
+enum status cpu_pass_reorder_create(struct cpu_pass *pass, const struct cpu_op *op,
+                                    const struct cpu_tensor *from, const struct cpu_tensor *to,
+                                    struct cpu_call *out);
 /* read_y or read_dy of an operation. */
-enum status cpu_read_create(struct cpu_pass *pass, const struct cpu_op *op,
-                            const struct cpu_tensor *from, struct cpu_read *out);
+enum status cpu_pass_read_create(struct cpu_pass *pass, const struct cpu_op *op,
+                                 const struct cpu_tensor *from, struct cpu_read *out);
 /* out: `from` itself if its format is md, else a new tensor that `call` fills. */
-enum status cpu_tensor_match(struct cpu_pass *pass, const struct cpu_op *op,
-                             const struct cpu_tensor *from, const struct cpu_md *md,
-                             struct cpu_tensor *out, struct cpu_call *call);
+enum status cpu_pass_tensor_match(struct cpu_pass *pass, const struct cpu_op *op,
+                                  const struct cpu_tensor *from, const struct cpu_md *md,
+                                  struct cpu_tensor *out, struct cpu_call *call);
 /* `from` itself if nobody else reads it and its format is md, else a copy that `call` makes. */
-enum status cpu_tensor_own(struct cpu_pass *pass, const struct cpu_op *op,
-                           const struct cpu_tensor *from, const struct cpu_md *md,
-                           struct cpu_tensor *out, struct cpu_call *call);
+enum status cpu_pass_tensor_own(struct cpu_pass *pass, const struct cpu_op *op,
+                                const struct cpu_tensor *from, const struct cpu_md *md,
+                                struct cpu_tensor *out, struct cpu_call *call);
 /* The output has one reader, a relu: marks it as done by this layer. */
-int cpu_relu_fuse(struct cpu_pass *pass, int i);
+int cpu_pass_fuse_relu(struct cpu_pass *pass, int i);
 /* What layer i gets as its k-th input. */
-const struct cpu_tensor *cpu_input(const struct cpu_pass *pass, int i, int k);
+const struct cpu_tensor *cpu_pass_input(const struct cpu_pass *pass, int i, int k);
 
 #endif

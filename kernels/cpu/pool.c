@@ -35,23 +35,24 @@ static enum status plan_forward(struct cpu_pass *pass, int i)
     enum status st = ST_OK;
     struct cpu_op *op = &pass->ops[i];
     const struct cpu_md *y;
-    TRY(cpu_block_create(pass, sizeof(struct pool), &op->state));
+    TRY(cpu_pass_block_create(pass, sizeof(struct pool), &op->state));
     struct pool *c = op->state;
     int training = !pass->plan->cfg.inference_only;
-    TRY(cpu_md_plain(pass, op, &op->layer->out, &y));
-    TRY(cpu_md_any(pass, y, dnnl_f32, &y));
+    TRY(cpu_pass_md_plain(pass, op, &op->layer->out, &y));
+    TRY(cpu_pass_md_any(pass, y, dnnl_f32, &y));
     struct cpu_work w = pool_work(op, op->x.md, y);
     w.what = CPU_POOL;
     w.prop = training ? dnnl_forward_training : dnnl_forward_inference;
-    TRY(cpu_desc_create(pass, op, &w, 0, &c->forward_desc));
-    TRY(cpu_tensor_create(pass, op, cpu_desc_md(c->forward_desc, dnnl_query_dst_md), NULL, &op->y));
-    TRY(cpu_call_create(pass, op, c->forward_desc, &c->forward));
-    cpu_call_arg(&c->forward, DNNL_ARG_SRC, &op->x);
-    cpu_call_arg(&c->forward, DNNL_ARG_DST, &op->y);
+    TRY(cpu_pass_desc_create(pass, op, &w, 0, &c->forward_desc));
+    TRY(cpu_pass_tensor_create(pass, op, cpu_dnnl_desc_md(c->forward_desc, dnnl_query_dst_md), NULL,
+                               &op->y));
+    TRY(cpu_pass_call_create(pass, op, c->forward_desc, &c->forward));
+    cpu_pass_call_arg(&c->forward, DNNL_ARG_SRC, &op->x);
+    cpu_pass_call_arg(&c->forward, DNNL_ARG_DST, &op->y);
     if (training && op->layer->kind == LAYER_MAX_POOL) {
-        TRY(cpu_tensor_create(pass, op, cpu_desc_md(c->forward_desc, dnnl_query_workspace_md), NULL,
-                              &c->work));
-        cpu_call_arg(&c->forward, DNNL_ARG_WORKSPACE, &c->work);
+        TRY(cpu_pass_tensor_create(
+            pass, op, cpu_dnnl_desc_md(c->forward_desc, dnnl_query_workspace_md), NULL, &c->work));
+        cpu_pass_call_arg(&c->forward, DNNL_ARG_WORKSPACE, &c->work);
     }
 done:
     return st;
@@ -68,20 +69,20 @@ static enum status plan_backward(struct cpu_pass *pass, int i)
     struct cpu_work w = pool_work(op, op->x.md, op->y.md);
     w.what = CPU_POOL_BY_X;
     w.forward = c->forward_desc;
-    TRY(cpu_desc_create(pass, op, &w, 0, &pd));
+    TRY(cpu_pass_desc_create(pass, op, &w, 0, &pd));
     int from = op->layer->input[0]; /* a layer: there is a gradient by its output */
     c->masks = op->layer->kind == LAYER_MAX_POOL && pass->plan->node[from].reader == i &&
                pass->ops[from].layer->kind == LAYER_RELU;
     if (c->masks)
         pass->ops[from].relu_masked = 1;
-    TRY((c->masks ? cpu_tensor_own : cpu_tensor_match)(pass, op, &op->dy, op->y.md, &c->dy,
-                                                       &c->diff));
-    TRY(cpu_tensor_create(pass, op, op->x.md, NULL, op->dx));
-    TRY(cpu_call_create(pass, op, pd, &c->backward));
-    cpu_call_arg(&c->backward, DNNL_ARG_DIFF_DST, &c->dy);
-    cpu_call_arg(&c->backward, DNNL_ARG_DIFF_SRC, op->dx);
+    TRY((c->masks ? cpu_pass_tensor_own : cpu_pass_tensor_match)(pass, op, &op->dy, op->y.md,
+                                                                 &c->dy, &c->diff));
+    TRY(cpu_pass_tensor_create(pass, op, op->x.md, NULL, op->dx));
+    TRY(cpu_pass_call_create(pass, op, pd, &c->backward));
+    cpu_pass_call_arg(&c->backward, DNNL_ARG_DIFF_DST, &c->dy);
+    cpu_pass_call_arg(&c->backward, DNNL_ARG_DIFF_SRC, op->dx);
     if (op->layer->kind == LAYER_MAX_POOL)
-        cpu_call_arg(&c->backward, DNNL_ARG_WORKSPACE, &c->work);
+        cpu_pass_call_arg(&c->backward, DNNL_ARG_WORKSPACE, &c->work);
 done:
     return st;
 }
@@ -89,7 +90,7 @@ done:
 static enum status forward(struct cpu_pass *pass, int i, int train)
 {
     const struct pool *c = pass->ops[i].state;
-    return cpu_call_run(pass, &pass->ops[i], &c->forward);
+    return cpu_pass_call_run(pass, &pass->ops[i], &c->forward);
 }
 
 static enum status backward(struct cpu_pass *pass, int i)
@@ -99,10 +100,10 @@ static enum status backward(struct cpu_pass *pass, int i)
     const struct pool *c = op->state;
     if (!op->needs_dx)
         return ST_OK;
-    TRY(cpu_call_run(pass, op, &c->diff));
+    TRY(cpu_pass_call_run(pass, op, &c->diff));
     if (c->masks)
-        cpu_relu_mask(pass, &op->y, &c->dy);
-    TRY(cpu_call_run(pass, op, &c->backward));
+        cpu_elementwise_mask(pass, &op->y, &c->dy);
+    TRY(cpu_pass_call_run(pass, op, &c->backward));
 done:
     return st;
 }

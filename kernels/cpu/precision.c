@@ -14,14 +14,14 @@
 
 enum { LEAST_CHANNELS = 4, LEAST_WEIGHTS = 32768 };
 
-int cpu_has_bf16(void)
+int cpu_precision_has_bf16(void)
 {
     /* with AMX, too; ONEDNN_MAX_CPU_ISA, oneDNN's own variable, is taken into account by it */
     return ((int)dnnl_get_effective_cpu_isa() & dnnl_cpu_isa_avx512_core_bf16) ==
            dnnl_cpu_isa_avx512_core_bf16;
 }
 
-dnnl_data_type_t cpu_product_type(const struct cpu_plan *plan, const struct layer *l)
+dnnl_data_type_t cpu_precision_product_type(const struct cpu_plan *plan, const struct layer *l)
 {
     int pays = (l->kind == LAYER_CONV2D && l->in.dim[0] >= LEAST_CHANNELS) ||
                (l->kind == LAYER_DENSE && shape_elems(&l->in) * l->out.dim[0] >= LEAST_WEIGHTS);
@@ -42,7 +42,7 @@ void cpu_precision_log(const struct cpu_plan *plan)
         if (!plan->node[i].mine)
             continue;
         n_products += l->kind == LAYER_CONV2D || l->kind == LAYER_DENSE;
-        if (cpu_product_type(plan, l) != dnnl_bf16)
+        if (cpu_precision_product_type(plan, l) != dnnl_bf16)
             continue;
         int written = snprintf(names + at, sizeof names - at, "%s%s", n++ > 0 ? ", " : "", l->name);
         at += (size_t)written < sizeof names - at ? (size_t)written : 0;

@@ -84,7 +84,7 @@ static inline uint32_t mask_less(uint32_t a, uint32_t b)
     return -(uint32_t)((int32_t)a < (int32_t)b);
 }
 
-static inline uint32_t choose(uint32_t mask, uint32_t yes, uint32_t no)
+static inline uint32_t choose_bits(uint32_t mask, uint32_t yes, uint32_t no)
 {
     return (yes & mask) | (no & ~mask);
 }
@@ -104,7 +104,7 @@ VECTOR_CLONES static void encode_bf16_plain(struct packed_half *dst, const float
     for (size_t i = 0; i < n; i++) {
         uint32_t u = bits_of(src[i]);
         uint32_t is_nan = mask_less(infinity, u & ~sign_bit);
-        dst[i].v = (uint16_t)choose(is_nan, u >> 16 | 0x40, round_off(u, 16));
+        dst[i].v = (uint16_t)choose_bits(is_nan, u >> 16 | 0x40, round_off(u, 16));
     }
 }
 
@@ -128,9 +128,9 @@ VECTOR_CLONES static void encode_f16_plain(struct packed_half *dst, const float 
         uint32_t normal = round_off(a - rebias, 13);
         uint32_t small = bits_of(float_of(a) + 0.5f) - half;
         uint32_t nan = 0x7e00u | (a >> 13 & 0x1ffu);
-        uint32_t large = choose(mask_less(infinity, a), nan, 0x7c00u);
-        uint32_t code = choose(mask_less(a, smallest_normal), small, normal);
-        code = choose(mask_less(a, too_large), code, large);
+        uint32_t large = choose_bits(mask_less(infinity, a), nan, 0x7c00u);
+        uint32_t code = choose_bits(mask_less(a, smallest_normal), small, normal);
+        code = choose_bits(mask_less(a, too_large), code, large);
         dst[i].v = (uint16_t)(code | (u & sign_bit) >> 16);
     }
 }
@@ -143,7 +143,7 @@ VECTOR_CLONES static void decode_f16_plain(float *dst, const struct packed_half 
         uint32_t normal = (a << 13) + rebias;
         /* the fraction with a leading one put before it, and that one taken off again: exact */
         uint32_t small = bits_of(float_of((a << 13) + smallest_normal) - float_of(smallest_normal));
-        uint32_t u = choose(mask_less(a, 0x400u), small, normal);
+        uint32_t u = choose_bits(mask_less(a, 0x400u), small, normal);
         u += mask_less(0x7bffu, a) & rebias;
         u |= mask_less(0x7c00u, a) & 0x400000u; /* quiet */
         dst[i] = float_of(u | (h & 0x8000u) << 16);

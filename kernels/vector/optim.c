@@ -254,7 +254,7 @@ INLINE void adam(const struct optim_step *step, const struct optim_run *run, int
 }
 TWO_FORMS(adam)
 
-static double power(double base, uint64_t exponent)
+static double power_of(double base, uint64_t exponent)
 {
     double result = 1;
     for (; exponent; exponent >>= 1, base *= base)
@@ -290,8 +290,8 @@ void optim_begin_since(const struct optim_config *cfg, uint64_t step, uint64_t s
     };
     if (!adam)
         return;
-    out->rate = (float)(rate / (1.0 - power((double)cfg->beta1, step - since)));
-    out->root = (float)(1.0 / sqrt(1.0 - power((double)cfg->beta2, step - since)));
+    out->rate = (float)(rate / (1.0 - power_of((double)cfg->beta1, step - since)));
+    out->root = (float)(1.0 / sqrt(1.0 - power_of((double)cfg->beta2, step - since)));
     if (cfg->kind == OPTIM_ADAMW)
         out->keep = (float)(1.0 - rate * (double)cfg->weight_decay);
 }

@@ -61,7 +61,7 @@ static void note_locked(const struct alone_folder *f, const char *path, int fail
 
 /* Locks the folder. ST_REFUSED: another process of this host, or of a host whose locks this one
  * sees, has the lock; with take_over f->lock_fd is -1 instead, until replace_lock. */
-static enum status lock(struct alone_folder *f, bool take_over)
+static enum status lock_folder(struct alone_folder *f, bool take_over)
 {
     char path[PATH_MAX];
     enum status st = ST_OK;
@@ -97,7 +97,8 @@ done:
 }
 
 /* Values, slots and step of a checkpoint become those of the updates. */
-static enum status load(const struct alone_folder_config *cfg, const struct checkpoint_restore *r)
+static enum status load_checkpoint(const struct alone_folder_config *cfg,
+                                   const struct checkpoint_restore *r)
 {
     struct updates_state state;
     enum status st = ST_OK;
@@ -142,7 +143,8 @@ static void say_past(const struct alone_folder_config *cfg, const struct checkpo
               m->step, job->train_steps);
 }
 
-static enum status check(const struct alone_folder_config *cfg, const struct checkpoint_manifest *m)
+static enum status check_job(const struct alone_folder_config *cfg,
+                             const struct checkpoint_manifest *m)
 {
     const struct net_join join = {
         .job = *cfg->job, .chunks = cfg->chunks, .trained_on = cfg->trained_on};
@@ -165,7 +167,8 @@ static enum status check(const struct alone_folder_config *cfg, const struct che
 
 /* Replaces *found, the result of an earlier look or NULL, by the newest checkpoint if that is
  * another one. Refuses a checkpoint that does not fit the job. */
-static enum status find(const struct alone_folder_config *cfg, struct checkpoint_restore **found)
+static enum status find_checkpoint(const struct alone_folder_config *cfg,
+                                   struct checkpoint_restore **found)
 {
     const char *path = cfg->restore ? cfg->restore : cfg->path;
     struct checkpoint_restore *r = NULL;
@@ -185,18 +188,18 @@ static enum status find(const struct alone_folder_config *cfg, struct checkpoint
     checkpoint_restore_close(*found);
     *found = r;
     LOG_I("found a checkpoint at step %" PRId64 ": %s", m->step, path);
-    return check(cfg, m);
+    return check_job(cfg, m);
 }
 
 /* Loads the checkpoint into the updates. r NULL: the run starts at step 0. */
-static enum status restore(struct alone_folder *f, const struct alone_folder_config *cfg,
-                           const struct checkpoint_restore *r)
+static enum status restore_updates(struct alone_folder *f, const struct alone_folder_config *cfg,
+                                   const struct checkpoint_restore *r)
 {
     enum status st = ST_OK;
     if (!r)
         return ST_OK;
     const struct checkpoint_manifest *m = checkpoint_restore_manifest(r);
-    TRY(load(cfg, r));
+    TRY(load_checkpoint(cfg, r));
     f->step = m->step;
     f->position = checkpoint_manifest_position(m);
     f->rounding = m->job.rounding;
@@ -205,7 +208,7 @@ done:
     return st;
 }
 
-static enum status claim(struct alone_folder *f)
+static enum status claim_folder(struct alone_folder *f)
 {
     enum status st = checkpoint_folder_claim(f->path, process_incarnation(), f->name, 0, &f->lease);
     f->generation = checkpoint_term(f->lease.epoch, 1);
@@ -220,16 +223,17 @@ enum status alone_folder_open(const struct alone_folder_config *cfg, struct alon
     snprintf(f.name, sizeof f.name, OWNER_ALONE_PREFIX "%.64s:%ld", cfg->host, (long)getpid());
     TRY(checkpoint_folder_make(cfg->path));
     TRY(checkpoint_owner_check(cfg->path, NULL, cfg->take_over));
-    TRY(lock(&f, cfg->take_over));
-    TRY(find(cfg, &found)); /* a start that fails here leaves the folder to its owner */
-    TRY(restore(&f, cfg, found));
+    TRY(lock_folder(&f, cfg->take_over));
+    TRY(find_checkpoint(cfg, &found)); /* a start that fails here leaves the folder to its owner */
+    TRY(restore_updates(&f, cfg, found));
     const struct checkpoint_restore *before = found;
     if (checkpoint_folder_id(cfg->path, f.id) != ST_OK)
         f.id[0] = 0;
-    TRY(claim(&f));
-    TRY(find(cfg, &found)); /* the previous owner may have written one before the claim */
+    TRY(claim_folder(&f));
+    TRY(find_checkpoint(cfg,
+                        &found)); /* the previous owner may have written one before the claim */
     if (found != before)
-        TRY(restore(&f, cfg, found));
+        TRY(restore_updates(&f, cfg, found));
     if (f.lock_fd < 0)
         TRY(replace_lock(&f));
     const struct checkpoint_sweep sweep = {.owner = &f.lease};

@@ -17,31 +17,31 @@ static const struct {
     [DATA_BOOL] = {"bool", 1},
 };
 
-const char *data_type_name(enum data_type type)
+const char *data_array_type_name(enum data_array_type type)
 {
     return types[type].name;
 }
 
-int data_type_bytes(enum data_type type)
+int data_array_type_bytes(enum data_array_type type)
 {
     return types[type].bytes;
 }
 
-bool data_type_is_float(enum data_type type)
+bool data_array_type_is_float(enum data_array_type type)
 {
     return type == DATA_F32 || type == DATA_F64 || type == DATA_F16 || type == DATA_BF16;
 }
 
-bool data_type_is_plain(enum data_type type)
+bool data_array_type_is_plain(enum data_array_type type)
 {
-    return data_type_is_float(type) || type == DATA_BOOL;
+    return data_array_type_is_float(type) || type == DATA_BOOL;
 }
 
-void data_array_say_converted(const struct data_array *a, const char *path, const char *what)
+void data_array_log_converted(const struct data_array *a, const char *path, const char *what)
 {
-    if (data_type_is_plain(a->type) && a->type != DATA_F32)
+    if (data_array_type_is_plain(a->type) && a->type != DATA_F32)
         LOG_I("%s: its %s are %s, which are converted to float32 as they are read", path, what,
-              data_type_name(a->type));
+              data_array_type_name(a->type));
 }
 
 static int64_t elems_from(const struct data_array *a, int first)
@@ -134,8 +134,9 @@ void data_array_floats(const struct data_array *a, int64_t i, int64_t n, float *
     }
     if (a->type != DATA_F32) {
         for (int64_t k = 0; k < n; k++)
-            dst[k] = data_type_is_plain(a->type) ? (float)data_array_plain(a, i + k)
-                                                 : (float)data_array_integer(a, i + k) / 255.0f;
+            dst[k] = data_array_type_is_plain(a->type)
+                         ? (float)data_array_plain(a, i + k)
+                         : (float)data_array_integer(a, i + k) / 255.0f;
         return;
     }
     memcpy(dst, a->data + i * 4, (size_t)n * sizeof *dst);

@@ -18,7 +18,7 @@
 
 enum { DATA_MAX_DIMS = 8, DATA_MAX_NAME = 256 };
 
-enum data_type {
+enum data_array_type {
     DATA_U8,
     DATA_I8,
     DATA_U16,
@@ -36,7 +36,7 @@ enum data_type {
 };
 
 struct data_array {
-    enum data_type type;
+    enum data_array_type type;
     int swapped; /* big-endian */
     int n_dims;
     int64_t dim[DATA_MAX_DIMS];
@@ -62,14 +62,14 @@ enum status data_npz_find(const uint8_t *bytes, uint64_t n, const char *label, c
                           int *found);
 enum status data_safetensors_find(const char *path, const char *name, int *found);
 
-const char *data_type_name(enum data_type type); /* "uint8" */
-int data_type_bytes(enum data_type type);
+const char *data_array_type_name(enum data_array_type type); /* "uint8" */
+int data_array_type_bytes(enum data_array_type type);
 /* True for numbers with a fraction, which are targets where labels are read. */
-bool data_type_is_float(enum data_type type);
+bool data_array_type_is_float(enum data_array_type type);
 /* True for numbers that a sample has as they are; all others are divided by 255. */
-bool data_type_is_plain(enum data_type type);
+bool data_array_type_is_plain(enum data_array_type type);
 /* Logs that samples of another type than float32 or whole numbers become float32. */
-void data_array_say_converted(const struct data_array *a, const char *path, const char *what);
+void data_array_log_converted(const struct data_array *a, const char *path, const char *what);
 #define DATA_BEYOND_FLOAT "beyond the range of float32 (up to 3.4e38)"
 /* Numbers of the array, or of one row of it (the dims behind the first). -1: beyond 2^62. */
 int64_t data_array_elems(const struct data_array *a);
@@ -78,7 +78,7 @@ int64_t data_array_row_elems(const struct data_array *a);
 const char *data_array_shape(const struct data_array *a, char *dst, uint64_t bytes);
 /* The i-th number of a type of whole numbers. Beyond 2^63 - 1: that. */
 int64_t data_array_integer(const struct data_array *a, int64_t i);
-/* Returns the i-th number of a type that data_type_is_plain(), as the file has it. */
+/* Returns the i-th number of a type that data_array_type_is_plain(), as the file has it. */
 double data_array_plain(const struct data_array *a, int64_t i);
 /* n numbers from the i-th on: whole ones divided by 255, floats and bool (0 or 1) as they are. */
 void data_array_floats(const struct data_array *a, int64_t i, int64_t n, float *dst);

@@ -34,7 +34,7 @@ static const char *next_line(const struct csv *c, const char *p)
     return end ? end + 1 : c->end;
 }
 
-const char *data_csv_take_field(const struct csv *c, const char **p, const char *end, size_t *n)
+const char *data_csv_next_field(const struct csv *c, const char **p, const char *end, size_t *n)
 {
     const char *from = *p, *to = memchr(from, c->between, (size_t)(end - from));
     to = to ? to : end;
@@ -99,9 +99,9 @@ static void log_field(const struct csv *c, int64_t column, const char *wrong, co
 {
     char text[DATA_CSV_COLUMN_BYTES], place[DATA_CSV_PLACE_BYTES] = "";
     if (c->role[column] == DATA_CSV_LABEL || c->line == 1)
-        data_csv_label_place(c, place);
+        data_csv_layout_label_place(c, place);
     LOG_E("%s: line %lld, column %s: %s; %s%s", c->path, (long long)c->line,
-          data_csv_column_text(c, column, text), wrong, fix, place);
+          data_csv_report_column(c, column, text), wrong, fix, place);
 }
 
 static enum status bad_label(const struct csv *c, int64_t column, const char *shown)
@@ -204,7 +204,7 @@ static enum status read_word(const struct csv *c, int64_t column, const char *fi
         good = (unsigned char)field[i] >= ' ' && field[i] != 0x7f;
     if (!good)
         return bad_field(c, column, field, n);
-    enum status st = data_csv_check_word(c, column, field, n);
+    enum status st = data_csv_text_check_word(c, column, field, n);
     if (st != ST_OK)
         return st;
     st = data_words_number(c->words, field, n, out);
@@ -249,7 +249,7 @@ static enum status read_row(struct csv *c, struct row to)
     double number;
     size_t n;
     for (; p && column < c->n_columns; column++) {
-        const char *field = data_csv_take_field(c, &p, end, &n);
+        const char *field = data_csv_next_field(c, &p, end, &n);
         int64_t role = c->role[column];
         if (role == DATA_CSV_IGNORED)
             continue;
@@ -330,7 +330,7 @@ static enum status number_words(const struct csv *c, int32_t *labels, int64_t ro
     else
         st = data_words_sort(c->words, labels, rows, out);
     if (st == ST_OK && *out && c->columns->warn && !c->columns->classes)
-        st = data_csv_warn_of_words(c, labels, rows);
+        st = data_csv_equal_warn_words(c, labels, rows);
     if (st != ST_OK || !*out) {
         LOG_E("%s: no memory for the words that are its labels", c->path);
         st = ST_NOMEM;
@@ -418,13 +418,13 @@ enum status data_csv_decode(const uint8_t *bytes, uint64_t n, const char *path,
         LOG_E("%s: empty", path);
         TRY(ST_CORRUPT);
     }
-    TRY(data_csv_check_text(bytes, n, path));
+    TRY(data_csv_text_check(bytes, n, path));
     c.line_1 = c.at;
-    TRY(data_csv_read_first_line(&c));
+    TRY(data_csv_columns_read(&c));
     if (c.has_names)
-        TRY(data_csv_check_names(&c));
-    TRY(data_csv_name_columns(&c, &made));
-    TRY(data_csv_say_roles(&c, &made));
+        TRY(data_csv_text_check_names(&c));
+    TRY(data_csv_columns_name(&c, &made));
+    TRY(data_csv_columns_log_roles(&c, &made));
     TRY(create_words(&c));
     TRY(take_room(&c, n, &to));
     TRY(read_rows(&c, to, &rows));

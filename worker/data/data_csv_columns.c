@@ -10,7 +10,7 @@
 
 static enum status no_column(const struct csv *c, const char *flag, const char *name, size_t n)
 {
-    if (data_csv_check_names(c) != ST_OK) /* the reason why the name is not found */
+    if (data_csv_text_check_names(c) != ST_OK) /* the reason why the name is not found */
         return ST_CORRUPT;
     LOG_E("%s: line 1: has no column '%.*s' among its %lld; name %s --%s, by its name or its "
           "number, from 1 on",
@@ -211,11 +211,11 @@ static enum status mixed_line(const struct csv *c, int64_t column)
     const char *p = c->at, *end = data_csv_line_end(c, c->at), *field = "";
     size_t n = 0;
     for (int64_t k = 0; p && k <= column; k++)
-        field = data_csv_take_field(c, &p, end, &n);
+        field = data_csv_next_field(c, &p, end, &n);
     data_csv_show(field, n, shown);
     const char *flag = c->columns->targets ? "--target_columns" : "--label_column";
     const char *given = c->columns->targets ? c->columns->targets : c->columns->label;
-    if (data_csv_check_names(c) != ST_OK)
+    if (data_csv_text_check_names(c) != ST_OK)
         return ST_CORRUPT;
     const char *fix = data_csv_has_model(c) ? "fix the field"
                                             : "fix the field, or leave its column out with "
@@ -228,7 +228,8 @@ static enum status mixed_line(const struct csv *c, int64_t column)
         LOG_E(
             "%s: line 1: some fields are numbers, but column %lld, '%s', is none; if the line "
             "names the columns, call the label's 'label' there, or name it with %s=NAME, else %s%s",
-            c->path, (long long)column + 1, shown, flag, fix, data_csv_label_place(c, place));
+            c->path, (long long)column + 1, shown, flag, fix,
+            data_csv_layout_label_place(c, place));
     return ST_CORRUPT;
 }
 
@@ -241,7 +242,7 @@ static int counts_up(const struct csv *c)
     size_t n;
     int counts = c->n_columns > 3;
     for (int64_t column = 0; p && counts; column++) {
-        const char *field = data_csv_take_field(c, &p, end, &n);
+        const char *field = data_csv_next_field(c, &p, end, &n);
         counts = data_csv_read_number(field, n, &number);
         if (column == 0)
             first = number;
@@ -267,7 +268,7 @@ static enum status judge_fields(struct csv *c)
     double number;
     size_t n;
     for (int64_t column = 0; p; column++) {
-        const char *field = data_csv_take_field(c, &p, end, &n);
+        const char *field = data_csv_next_field(c, &p, end, &n);
         int is_number = data_csv_read_number(field, n, &number);
         if (c->role[column] == DATA_CSV_LABEL)
             label_is_number = is_number;
@@ -320,18 +321,18 @@ static enum status take_places(struct csv *c)
 {
     enum status st = ST_OK;
     bool matched;
-    TRY(data_csv_match_places(c, &matched));
+    TRY(data_csv_layout_match_places(c, &matched));
     if (!matched && !lacks_labels(c))
         TRY(c->columns->targets ? take_columns(c, "target_columns", c->columns->targets, 0)
                                 : take_label(c));
     TRY(check_features(c));
     TRY(judge_fields(c));
-    data_csv_warn_of_places(c);
+    data_csv_layout_warn_places(c);
 done:
     return st;
 }
 
-enum status data_csv_read_first_line(struct csv *c)
+enum status data_csv_columns_read(struct csv *c)
 {
     enum status st = ST_OK;
     count_columns(c);
@@ -352,7 +353,7 @@ enum status data_csv_read_first_line(struct csv *c)
     TRY(data_csv_index_create(c, &c->names));
     TRY(take_columns(c, "ignore_columns", c->columns->ignored, DATA_CSV_IGNORED));
     bool matched;
-    TRY(data_csv_match_names(c, &matched));
+    TRY(data_csv_layout_match_names(c, &matched));
     if (!matched)
         TRY(take_places(c));
     TRY(check_second_line(c));
@@ -411,7 +412,7 @@ static enum status name_matched(const struct csv *c, struct data_csv *out)
     return ST_NOMEM;
 }
 
-enum status data_csv_name_columns(const struct csv *c, struct data_csv *out)
+enum status data_csv_columns_name(const struct csv *c, struct data_csv *out)
 {
     enum status st = ST_OK;
     const char *end = data_csv_line_end(c, c->at), *p = c->at;
@@ -425,7 +426,7 @@ enum status data_csv_name_columns(const struct csv *c, struct data_csv *out)
         return ST_NOMEM;
     }
     for (int64_t k = 0; p && k < c->n_columns; k++)
-        field[k].at = data_csv_take_field(c, &p, end, &field[k].n);
+        field[k].at = data_csv_next_field(c, &p, end, &field[k].n);
     TRY(list_names(c, field, DATA_CSV_FEATURE, &out->columns));
     TRY(list_names(c, field, DATA_CSV_LABEL, &out->label_names));
     TRY(list_names(c, field, DATA_CSV_IGNORED, &out->ignored_names));
@@ -448,7 +449,7 @@ static void say_order(const struct csv *c, char *to)
     }
 }
 
-enum status data_csv_say_roles(const struct csv *c, struct data_csv *out)
+enum status data_csv_columns_log_roles(const struct csv *c, struct data_csv *out)
 {
     size_t n = (size_t)c->n_columns;
     int64_t target = 0;

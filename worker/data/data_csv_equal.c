@@ -62,7 +62,7 @@ static void warn_of_equal(const struct csv *c, const struct data_csv_equal *e, c
               c->path, equal_text(e, text), fix, more);
 }
 
-void data_csv_warn_of_equal_names(const struct csv *c)
+void data_csv_equal_warn_names(const struct csv *c)
 {
     struct data_csv_equal first, next;
     char more[MORE_BYTES];
@@ -136,7 +136,7 @@ static void warn_of_classes(const struct csv *c, const struct class *class, int6
     }
 }
 
-enum status data_csv_warn_of_words(const struct csv *c, const int32_t *numbers, int64_t rows)
+enum status data_csv_equal_warn_words(const struct csv *c, const int32_t *numbers, int64_t rows)
 {
     int64_t n = 0;
     size_t bytes;

@@ -52,16 +52,17 @@ static inline bool data_csv_has_model(const struct csv *c)
 const char *data_csv_line_end(const struct csv *c, const char *p);
 /* The field at *p, blanks and one pair of quotes around it taken off; *p: behind what ends it,
  * NULL: the line does. */
-const char *data_csv_take_field(const struct csv *c, const char **p, const char *end, size_t *n);
+const char *data_csv_next_field(const struct csv *c, const char **p, const char *end, size_t *n);
 /* 0: it is no finite number. */
 int data_csv_read_number(const char *field, size_t n, double *out);
 /* Copies a field as printable ASCII, as far as there is room. */
 const char *data_csv_show(const char *field, size_t n, char dst[DATA_CSV_SHOWN_BYTES]);
 /* data_csv_text.c: refuses bytes that make no lines of text, by their line and the fix. */
-enum status data_csv_check_text(const uint8_t *bytes, uint64_t n, const char *path);
+enum status data_csv_text_check(const uint8_t *bytes, uint64_t n, const char *path);
 /* Refuses a field of the current line that is not UTF-8; then all fields of line 1. */
-enum status data_csv_check_word(const struct csv *c, int64_t column, const char *field, size_t n);
-enum status data_csv_check_names(const struct csv *c);
+enum status data_csv_text_check_word(const struct csv *c, int64_t column, const char *field,
+                                     size_t n);
+enum status data_csv_text_check_names(const struct csv *c);
 /* data_csv_index.c: the columns by the names that line 1 would give them. Release with free(). */
 enum status data_csv_index_create(const struct csv *c, struct data_csv_index **out);
 /* Returns the first column of this name, and sets *second to the next one; -1: there is none. */
@@ -100,32 +101,32 @@ struct data_csv_equal {
 bool data_csv_index_next_equal(const struct data_csv_index *x, const struct csv *c, int64_t *at,
                                struct data_csv_equal *out);
 /* data_csv_equal.c: warns in one line of equal names, by which columns cannot be told apart. */
-void data_csv_warn_of_equal_names(const struct csv *c);
+void data_csv_equal_warn_names(const struct csv *c);
 /* Warns of classes that are probably none: words for a missing label, and two words that differ
  * only in case or in spaces around them. numbers: of the rows' classes. */
-enum status data_csv_warn_of_words(const struct csv *c, const int32_t *numbers, int64_t rows);
+enum status data_csv_equal_warn_words(const struct csv *c, const int32_t *numbers, int64_t rows);
 /* data_csv_columns.c: counts the columns, and says what each is. */
-enum status data_csv_read_first_line(struct csv *c);
+enum status data_csv_columns_read(struct csv *c);
 /* data_csv_report.c: logs which columns of these rows are features, label and ignored, and warns of
  * columns that a table rarely means as features. */
 enum status data_csv_report(const struct csv *c, const float *samples, int64_t rows,
                             struct data_csv_scale *scale);
 /* Writes "5 'label'", or "5" where the file has no names, or this column has none. */
-const char *data_csv_column_text(const struct csv *c, int64_t column,
-                                 char dst[DATA_CSV_COLUMN_BYTES]);
+const char *data_csv_report_column(const struct csv *c, int64_t column,
+                                   char dst[DATA_CSV_COLUMN_BYTES]);
 /* Writes where the label was in training and what to do, ", " first; "" where the file has names,
  * or the label is not taken from that place. */
-const char *data_csv_label_place(const struct csv *c, char dst[DATA_CSV_PLACE_BYTES]);
+const char *data_csv_layout_label_place(const struct csv *c, char dst[DATA_CSV_PLACE_BYTES]);
 /* Of that line, if it names the columns: those that are features, labels or targets, and ignored.
  * Else NULL. */
-enum status data_csv_name_columns(const struct csv *c, struct data_csv *out);
+enum status data_csv_columns_name(const struct csv *c, struct data_csv *out);
 /* Adds what each column is. */
-enum status data_csv_say_roles(const struct csv *c, struct data_csv *out);
+enum status data_csv_columns_log_roles(const struct csv *c, struct data_csv *out);
 /* data_csv_layout.c: finds the columns by the names of the training file, if line 1 has these. */
-enum status data_csv_match_names(struct csv *c, bool *matched);
+enum status data_csv_layout_match_names(struct csv *c, bool *matched);
 /* Likewise by their places in the training file. */
-enum status data_csv_match_places(struct csv *c, bool *matched);
+enum status data_csv_layout_match_places(struct csv *c, bool *matched);
 /* Warns where a file with names, or the training file, has no names to be matched by. */
-void data_csv_warn_of_places(const struct csv *c);
+void data_csv_layout_warn_places(const struct csv *c);
 
 #endif

@@ -48,7 +48,7 @@ enum status data_csv_index_create(const struct csv *c, struct data_csv_index **o
     for (x->n = 0; x->n < c->n_columns; x->n++) {
         struct entry *e = &x->entry[x->n];
         *e = (struct entry){.column = x->n};
-        e->name.at = data_csv_take_field(c, &p, end, &e->name.n);
+        e->name.at = data_csv_next_field(c, &p, end, &e->name.n);
     }
     qsort(x->entry, (size_t)x->n, sizeof *x->entry, compare_entries);
     *out = x;

@@ -155,7 +155,7 @@ static enum status check_rest(const struct csv *c)
     const char *end = data_csv_line_end(c, c->at), *p = c->at;
     size_t n;
     for (int64_t k = 0; k < c->n_columns; k++) {
-        const char *field = data_csv_take_field(c, &p, end, &n);
+        const char *field = data_csv_next_field(c, &p, end, &n);
         if (c->role[k] != DATA_CSV_FEATURE || c->place[k] >= 0)
             continue;
         if (n == 0 && was_ignored(c, k)) {
@@ -180,18 +180,18 @@ static enum status place_all(struct csv *c)
     for (int64_t k = 0; k < c->n_columns; k++)
         c->place[k] = -1;
     c->has_names = 1;
-    TRY(data_csv_check_names(c));
+    TRY(data_csv_text_check_names(c));
     data_csv_index_train(c->names, c);
     TRY(place_features(c));
     TRY(place_labels(c));
     place_list(c, c->columns->ignored_names, 'i', DATA_CSV_IGNORED, &n);
     TRY(check_rest(c));
-    data_csv_warn_of_equal_names(c);
+    data_csv_equal_warn_names(c);
 done:
     return st;
 }
 
-enum status data_csv_match_names(struct csv *c, bool *matched)
+enum status data_csv_layout_match_names(struct csv *c, bool *matched)
 {
     enum status st = ST_OK;
     const struct data_csv_columns *k = c->columns;
@@ -258,7 +258,7 @@ static void take_roles(struct csv *c, const char *r, bool whole, const int64_t *
     }
 }
 
-enum status data_csv_match_places(struct csv *c, bool *matched)
+enum status data_csv_layout_match_places(struct csv *c, bool *matched)
 {
     const struct data_csv_columns *k = c->columns;
     const char *r = k->roles;
@@ -287,7 +287,7 @@ enum status data_csv_match_places(struct csv *c, bool *matched)
     return st;
 }
 
-void data_csv_warn_of_places(const struct csv *c)
+void data_csv_layout_warn_places(const struct csv *c)
 {
     const struct data_csv_columns *k = c->columns;
     if (k->roles && (k->feature_names != NULL) != (c->has_names != 0))
@@ -296,7 +296,7 @@ void data_csv_warn_of_places(const struct csv *c)
               c->path, k->feature_names ? "it" : "the training file");
 }
 
-const char *data_csv_label_place(const struct csv *c, char dst[DATA_CSV_PLACE_BYTES])
+const char *data_csv_layout_label_place(const struct csv *c, char dst[DATA_CSV_PLACE_BYTES])
 {
     const char *roles = c->columns->roles;
     dst[0] = 0;

@@ -47,12 +47,12 @@ static const char *name_of(const struct csv *c, int64_t column, char dst[DATA_CS
     const char *end = data_csv_line_end(c, c->line_1), *p = c->line_1, *field = "";
     size_t n = 0;
     for (int64_t i = 0; c->has_names && p && i <= column; i++)
-        field = data_csv_take_field(c, &p, end, &n);
+        field = data_csv_next_field(c, &p, end, &n);
     return copy_name(field, n, dst);
 }
 
-const char *data_csv_column_text(const struct csv *c, int64_t column,
-                                 char dst[DATA_CSV_COLUMN_BYTES])
+const char *data_csv_report_column(const struct csv *c, int64_t column,
+                                   char dst[DATA_CSV_COLUMN_BYTES])
 {
     char name[DATA_CSV_NAME_BYTES];
     name_of(c, column, name);
@@ -75,7 +75,7 @@ static void list_columns(const struct csv *c, int want_targets, int64_t role, ch
             return;
         }
         n += (size_t)snprintf(dst + n, LIST_BYTES - n, "%s%s", n ? ", " : "",
-                              data_csv_column_text(c, k, text));
+                              data_csv_report_column(c, k, text));
     }
 }
 
@@ -119,8 +119,8 @@ static bool warn_of_index(const struct csv *c, const struct feature *f)
     if (!f->numbers_rows)
         LOG_W("%s: column %s has another whole number in each row, from %g to %g, as an index has; "
               "it is used as a feature: leave it out with --ignore_columns=%lld",
-              c->path, data_csv_column_text(c, f->column, text), (double)f->least, (double)f->most,
-              number);
+              c->path, data_csv_report_column(c, f->column, text), (double)f->least,
+              (double)f->most, number);
     else
         LOG_W(
             "%s: column %lld %s%s%s and counts up by one from row to row, as an index does; it is "
@@ -142,7 +142,7 @@ static bool warn_of_feature(const struct csv *c, const struct feature *f)
     return true;
 }
 
-static float largest(const struct feature *f)
+static float largest_value(const struct feature *f)
 {
     return fmaxf(fabsf(f->least), fabsf(f->most));
 }
@@ -153,13 +153,13 @@ static void find_scale(const struct csv *c, const struct feature *f, struct data
     int64_t top = 0;
     float second = 0;
     for (int64_t i = 1; i < c->n_features; i++)
-        if (largest(&f[i]) > largest(&f[top]))
+        if (largest_value(&f[i]) > largest_value(&f[top]))
             top = i;
     for (int64_t i = 0; i < c->n_features; i++)
-        second = i != top ? fmaxf(second, largest(&f[i])) : second;
-    if (second == 0 || largest(&f[top]) <= MUCH_LARGER * second)
+        second = i != top ? fmaxf(second, largest_value(&f[i])) : second;
+    if (second == 0 || largest_value(&f[top]) <= MUCH_LARGER * second)
         return;
-    *out = (struct data_csv_scale){f[top].column + 1, largest(&f[top]), second, ""};
+    *out = (struct data_csv_scale){f[top].column + 1, largest_value(&f[top]), second, ""};
     copy_name(f[top].name, f[top].n, out->name);
 }
 
@@ -169,7 +169,7 @@ static void find_features(const struct csv *c, struct feature *f)
     int64_t at = 0;
     for (int64_t k = 0; k < c->n_columns; k++) {
         size_t n = 0;
-        const char *field = p ? data_csv_take_field(c, &p, end, &n) : "";
+        const char *field = p ? data_csv_next_field(c, &p, end, &n) : "";
         if (c->role[k] == DATA_CSV_FEATURE)
             f[c->place ? c->place[k] : at++] = (struct feature){.column = k,
                                                                 .name = field,
@@ -207,7 +207,7 @@ static void find_index(const float *samples, int64_t rows, int64_t n, int64_t k,
     double range = (double)f->most - (double)f->least + 1;
     double most = rows >= LEAST_ROWS_WITH_GAPS ? 2 * (double)rows : (double)rows;
     if (!f->are_whole || rows < LEAST_ROWS || range < (double)rows || range > most ||
-        largest(f) > LARGEST_WHOLE)
+        largest_value(f) > LARGEST_WHOLE)
         return;
     memset(seen, 0, (size_t)range);
     for (int64_t i = 0; i < rows; i++) {
@@ -240,7 +240,7 @@ enum status data_csv_report(const struct csv *c, const float *samples, int64_t r
     }
     if (c->columns->warn) {
         if (c->has_names)
-            data_csv_warn_of_equal_names(c);
+            data_csv_equal_warn_names(c);
         find_scale(c, f, scale);
     }
 done:

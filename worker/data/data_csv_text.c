@@ -28,7 +28,7 @@ static void name_zero(const uint8_t *bytes, const uint8_t *zero, const char *pat
               zero == bytes ? "UTF-16BE" : "UTF-16LE");
 }
 
-enum status data_csv_check_text(const uint8_t *bytes, uint64_t n, const char *path)
+enum status data_csv_text_check(const uint8_t *bytes, uint64_t n, const char *path)
 {
     bool utf16 = n >= 2 && (memcmp(bytes, "\xff\xfe", 2) == 0 || memcmp(bytes, "\xfe\xff", 2) == 0);
     bool utf32 = n >= 4 && memcmp(bytes, "\xff\xfe\0\0", 4) == 0;
@@ -46,7 +46,8 @@ enum status data_csv_check_text(const uint8_t *bytes, uint64_t n, const char *pa
     return utf16 || zero || cr_alone ? ST_CORRUPT : ST_OK;
 }
 
-enum status data_csv_check_word(const struct csv *c, int64_t column, const char *field, size_t n)
+enum status data_csv_text_check_word(const struct csv *c, int64_t column, const char *field,
+                                     size_t n)
 {
     char shown[DATA_CSV_SHOWN_BYTES];
     if (utf8_is_valid(field, n))
@@ -58,14 +59,14 @@ enum status data_csv_check_word(const struct csv *c, int64_t column, const char 
     return ST_CORRUPT;
 }
 
-enum status data_csv_check_names(const struct csv *c)
+enum status data_csv_text_check_names(const struct csv *c)
 {
     enum status st = ST_OK;
     const char *end = data_csv_line_end(c, c->at), *p = c->at;
     for (int64_t column = 0; p && column < c->n_columns && st == ST_OK; column++) {
         size_t n;
-        const char *field = data_csv_take_field(c, &p, end, &n);
-        st = data_csv_check_word(c, column, field, n);
+        const char *field = data_csv_next_field(c, &p, end, &n);
+        st = data_csv_text_check_word(c, column, field, n);
     }
     return st;
 }

@@ -7,11 +7,11 @@ static uint32_t big_endian(const uint8_t *p)
     return (uint32_t)p[0] << 24 | (uint32_t)p[1] << 16 | (uint32_t)p[2] << 8 | p[3];
 }
 
-static enum status read_type(const uint8_t *bytes, const char *label, enum data_type *out)
+static enum status read_type(const uint8_t *bytes, const char *label, enum data_array_type *out)
 {
     static const struct {
         uint8_t code;
-        enum data_type type;
+        enum data_array_type type;
     } known[] = {
         {0x08, DATA_U8}, {0x09, DATA_I8}, {0x0b, DATA_I16}, {0x0c, DATA_I32}, {0x0d, DATA_F32}};
     for (unsigned i = 0; i < sizeof known / sizeof *known; i++) {
@@ -71,7 +71,7 @@ enum status data_idx_decode(const uint8_t *bytes, uint64_t n, const char *label,
               data_array_shape(&a, shape, sizeof shape));
         return ST_CORRUPT;
     }
-    TRY(check_length(n, header + (uint64_t)elems * (uint64_t)data_type_bytes(a.type), label));
+    TRY(check_length(n, header + (uint64_t)elems * (uint64_t)data_array_type_bytes(a.type), label));
     a.data = bytes + header;
     a.offset = header;
     *out = a;

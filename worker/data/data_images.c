@@ -66,7 +66,8 @@ static void names_free(struct names *n)
     free(n->entry);
 }
 
-enum status data_picture_take(const char *label, uint64_t n, const int64_t dim[3], uint8_t **rows)
+enum status data_images_picture_alloc(const char *label, uint64_t n, const int64_t dim[3],
+                                      uint8_t **rows)
 {
     for (int i = 0; i < 3; i++)
         if (dim[i] < 1 || dim[i] > DATASET_MAX_SIDE) {
@@ -92,10 +93,10 @@ enum status data_picture_take(const char *label, uint64_t n, const int64_t dim[3
     return ST_NOMEM;
 }
 
-enum status data_picture_turn(const char *label, const int64_t dim[3], uint8_t *rows,
-                              struct data_picture *out)
+enum status data_images_picture_turn(const char *label, const int64_t dim[3], uint8_t *rows,
+                                     struct data_images_picture *out)
 {
-    struct data_picture p = {.dim = {dim[0], dim[1], dim[2]}, .pixels = rows};
+    struct data_images_picture p = {.dim = {dim[0], dim[1], dim[2]}, .pixels = rows};
     int64_t places = dim[1] * dim[2];
     if (dim[0] > 1) {
         p.pixels = malloc((size_t)(dim[0] * places));
@@ -114,7 +115,7 @@ enum status data_picture_turn(const char *label, const int64_t dim[3], uint8_t *
     return ST_OK;
 }
 
-static enum status decode(const struct data_file *f, struct data_picture *out)
+static enum status decode_file(const struct data_file *f, struct data_images_picture *out)
 {
     if (f->n >= 8 && memcmp(f->bytes, "\x89PNG\r\n\x1a\n", 8) == 0)
         return data_png_decode(f->bytes, f->n, f->path, out);
@@ -125,7 +126,7 @@ static enum status decode(const struct data_file *f, struct data_picture *out)
     return ST_CORRUPT;
 }
 
-static enum status grow(struct set *s, const char *path)
+static enum status grow_set(struct set *s, const char *path)
 {
     int64_t room = s->room ? s->room * 2 : FIRST_ROOM;
     uint8_t *pixels = realloc(s->pixels, (size_t)(room * s->bytes));
@@ -186,13 +187,13 @@ static enum status other_picture(struct set *s, const char *path, const int64_t 
     return ST_MISMATCH;
 }
 
-static enum status add(struct set *s, const char *path, int32_t label)
+static enum status add_file(struct set *s, const char *path, int32_t label)
 {
     enum status st = ST_OK;
     struct data_file *f = NULL;
-    struct data_picture p = {.pixels = NULL};
+    struct data_images_picture p = {.pixels = NULL};
     TRY(data_file_open(path, &f));
-    TRY(decode(f, &p));
+    TRY(decode_file(f, &p));
     if (s->n == 0) {
         memcpy(s->dim, p.dim, sizeof s->dim);
         s->bytes = p.dim[0] * p.dim[1] * p.dim[2];
@@ -201,7 +202,7 @@ static enum status add(struct set *s, const char *path, int32_t label)
     if (memcmp(s->dim, p.dim, sizeof s->dim) != 0)
         TRY(other_picture(s, path, p.dim));
     if (s->n == s->room)
-        TRY(grow(s, path));
+        TRY(grow_set(s, path));
     TRY(keep_name(s, path));
     memcpy(s->pixels + s->n * s->bytes, p.pixels, (size_t)s->bytes);
     s->labels[s->n++] = label;
@@ -216,7 +217,7 @@ done:
 static enum status add_or_count(struct set *s, const char *path, int32_t label)
 {
     log_mute(s->n_bad >= MOST_NAMED);
-    enum status st = add(s, path, label);
+    enum status st = add_file(s, path, label);
     log_mute(0);
     s->n_files++;
     if (st == ST_OK || st == ST_MISMATCH)
@@ -231,7 +232,7 @@ static enum status add_or_count(struct set *s, const char *path, int32_t label)
 }
 
 /* Reports how many files could not be used, if they were more than the one that was named. */
-static enum status judge(const struct set *s)
+static enum status judge_set(const struct set *s)
 {
     if (s->n_bad > 1)
         LOG_E("%s: %lld of its %lld files cannot be used; %s are named above: repair them or take "
@@ -308,7 +309,7 @@ done:
     return st;
 }
 
-static char *join(const struct names *n)
+static char *join_names(const struct names *n)
 {
     size_t bytes = 1;
     for (int i = 0; i < n->n; i++)
@@ -335,7 +336,7 @@ static enum status add_all(struct set *s, const struct names *names, int is_flat
     for (int i = 0; !is_flat && i < names->n && st == ST_OK; i++)
         st = add_class(s, names->entry[i]->d_name, i);
     if (st == ST_OK)
-        st = judge(s);
+        st = judge_set(s);
     if (st != ST_OK || s->n > 0)
         return st;
     LOG_E("%s: no picture in the folders of it; it holds a folder of PNG or JPEG files for each "
@@ -389,7 +390,7 @@ enum status data_images_read(const char *dir, int to_predict, enum progress_styl
     struct names names = {NULL, 0};
     char *joined = NULL;
     TRY(names_read(dir, &names));
-    joined = join(&names);
+    joined = join_names(&names);
     if (!s || !joined) {
         LOG_E("%s: no memory for the names of its classes", dir);
         TRY(ST_NOMEM);

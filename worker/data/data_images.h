@@ -23,19 +23,20 @@ enum status data_images_read(const char *dir, int to_predict, enum progress_styl
                              struct data_images *out);
 
 /* What one decoder gives: channels (1 or 3), height, width; pixels as C x H x W. */
-struct data_picture {
+struct data_images_picture {
     int64_t dim[3];
     uint8_t *pixels; /* malloc'd */
 };
 enum status data_png_decode(const uint8_t *bytes, uint64_t n, const char *label,
-                            struct data_picture *out);
+                            struct data_images_picture *out);
 enum status data_jpeg_decode(const uint8_t *bytes, uint64_t n, const char *label,
-                             struct data_picture *out);
+                             struct data_images_picture *out);
 /* Takes memory for rows of H x W x C, if that size is allowed and a file of n bytes can have it;
  * ST_CORRUPT, ST_NOMEM, logged. */
-enum status data_picture_take(const char *label, uint64_t n, const int64_t dim[3], uint8_t **rows);
+enum status data_images_picture_alloc(const char *label, uint64_t n, const int64_t dim[3],
+                                      uint8_t **rows);
 /* Those rows as a picture; they are freed. */
-enum status data_picture_turn(const char *label, const int64_t dim[3], uint8_t *rows,
-                              struct data_picture *out);
+enum status data_images_picture_turn(const char *label, const int64_t dim[3], uint8_t *rows,
+                                     struct data_images_picture *out);
 
 #endif

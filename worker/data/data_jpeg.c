@@ -77,7 +77,7 @@ static void read_rows(struct reader *r, const uint8_t *bytes, uint64_t n, const 
     r->dim[0] = j->out_color_space == JCS_RGB ? 3 : 1;
     r->dim[1] = j->image_height;
     r->dim[2] = j->image_width;
-    r->st = data_picture_take(label, n, r->dim, &r->rows);
+    r->st = data_images_picture_alloc(label, n, r->dim, &r->rows);
     if (r->st != ST_OK)
         return;
     jpeg_start_decompress(j);
@@ -89,7 +89,7 @@ static void read_rows(struct reader *r, const uint8_t *bytes, uint64_t n, const 
 }
 
 enum status data_jpeg_decode(const uint8_t *bytes, uint64_t n, const char *label,
-                             struct data_picture *out)
+                             struct data_images_picture *out)
 {
     struct reader *r = calloc(1, sizeof *r);
     if (!r) {
@@ -112,7 +112,7 @@ enum status data_jpeg_decode(const uint8_t *bytes, uint64_t n, const char *label
     jpeg_destroy_decompress(&r->jpeg);
     enum status st = r->st;
     if (st == ST_OK) {
-        st = data_picture_turn(label, r->dim, r->rows, out);
+        st = data_images_picture_turn(label, r->dim, r->rows, out);
         r->rows = NULL;
     }
     free(r->rows);

@@ -3,7 +3,7 @@
 #include "worker/data/data_images.h"
 
 enum status data_jpeg_decode(const uint8_t *bytes, uint64_t n, const char *label,
-                             struct data_picture *out)
+                             struct data_images_picture *out)
 {
     (void)bytes;
     (void)n;

@@ -20,7 +20,7 @@ static void skip_blanks(struct text *t)
 }
 
 /* Takes `c`, blanks before it; 0: it is not there. */
-static int take(struct text *t, char c)
+static int skip_char(struct text *t, char c)
 {
     skip_blanks(t);
     if (t->at == t->end || *t->at != c)
@@ -97,14 +97,14 @@ static int take_fields(struct text *t, char dst[DESCR_BYTES])
 static int take_shape(struct text *t, struct data_array *a)
 {
     a->n_dims = 0;
-    if (!take(t, '('))
+    if (!skip_char(t, '('))
         return 0;
-    while (!take(t, ')')) {
+    while (!skip_char(t, ')')) {
         if (a->n_dims == DATA_MAX_DIMS || !take_number(t, &a->dim[a->n_dims++]))
             return 0;
-        if (take(t, ','))
+        if (skip_char(t, ','))
             continue;
-        return take(t, ')');
+        return skip_char(t, ')');
     }
     return 1;
 }
@@ -155,7 +155,7 @@ static enum status read_type(const char *descr, const char *label, struct data_a
     for (int i = 0; strchr("<>|=", descr[0]) && descr[0] && i < DATA_N_TYPES; i++) {
         if (!codes[i] || strcmp(descr + 1, codes[i]) != 0)
             continue;
-        a->type = (enum data_type)i;
+        a->type = (enum data_array_type)i;
         a->swapped = descr[0] == '>';
         return ST_OK;
     }
@@ -176,11 +176,11 @@ static int read_dict(struct text *t, struct data_array *a, char descr[DESCR_BYTE
 {
     char key[32];
     unsigned seen = 0;
-    if (!take(t, '{'))
+    if (!skip_char(t, '{'))
         return 0;
-    while (!take(t, '}')) {
+    while (!skip_char(t, '}')) {
         int good, what;
-        if (!take_quoted(t, key, sizeof key) || !take(t, ':'))
+        if (!take_quoted(t, key, sizeof key) || !skip_char(t, ':'))
             return 0;
         skip_blanks(t);
         if (strcmp(key, "descr") == 0) {
@@ -198,8 +198,8 @@ static int read_dict(struct text *t, struct data_array *a, char descr[DESCR_BYTE
         if (!good || (seen & (unsigned)what))
             return 0;
         seen |= (unsigned)what;
-        if (!take(t, ',')) {
-            if (!take(t, '}'))
+        if (!skip_char(t, ',')) {
+            if (!skip_char(t, '}'))
                 return 0;
             break;
         }
@@ -217,12 +217,12 @@ static enum status check_size(const struct data_array *a, uint64_t n, const char
               data_array_shape(a, shape, sizeof shape));
         return ST_CORRUPT;
     }
-    uint64_t wanted = a->offset + (uint64_t)elems * (uint64_t)data_type_bytes(a->type);
+    uint64_t wanted = a->offset + (uint64_t)elems * (uint64_t)data_array_type_bytes(a->type);
     if (n == wanted)
         return ST_OK;
     LOG_E("%s: %s: its header promises %s of %s, %llu bytes in all, there are %llu", label,
           n < wanted ? "truncated" : "bytes behind its end",
-          data_array_shape(a, shape, sizeof shape), data_type_name(a->type),
+          data_array_shape(a, shape, sizeof shape), data_array_type_name(a->type),
           (unsigned long long)wanted, (unsigned long long)n);
     return ST_CORRUPT;
 }

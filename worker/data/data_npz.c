@@ -33,7 +33,7 @@ struct member {
     uint64_t packed, unpacked, place;
 };
 
-static uint64_t little(const uint8_t *p, int bytes)
+static uint64_t little_endian(const uint8_t *p, int bytes)
 {
     uint64_t v = 0;
     for (int i = 0; i < bytes; i++)
@@ -41,14 +41,14 @@ static uint64_t little(const uint8_t *p, int bytes)
     return v;
 }
 
-static enum status corrupt(const struct zip *z, uint64_t at, const char *what)
+static enum status log_corrupt(const struct zip *z, uint64_t at, const char *what)
 {
     LOG_E("%s: byte %llu: %s; save it anew with numpy.savez", z->label, (unsigned long long)at,
           what);
     return ST_CORRUPT;
 }
 
-static int has(const struct zip *z, uint64_t at, uint64_t bytes, const char *magic)
+static int has_bytes(const struct zip *z, uint64_t at, uint64_t bytes, const char *magic)
 {
     return at <= z->n && bytes <= z->n - at && memcmp(z->bytes + at, magic, 4) == 0;
 }
@@ -57,21 +57,21 @@ static enum status find_list(struct zip *z)
 {
     uint64_t at = z->n >= END ? z->n - END : 0;
     uint64_t last = at > MAX_COMMENT ? at - MAX_COMMENT : 0;
-    while (at > last && !has(z, at, END, "PK\5\6"))
+    while (at > last && !has_bytes(z, at, END, "PK\5\6"))
         at--;
-    if (!has(z, at, END, "PK\5\6"))
-        return corrupt(z, z->n, "truncated: the list of members is missing, which ends an npz");
-    z->list_bytes = little(z->bytes + at + 12, 4);
-    z->list = little(z->bytes + at + 16, 4);
-    if (at >= LOCATOR && has(z, at - LOCATOR, LOCATOR, "PK\6\7")) {
-        uint64_t end = little(z->bytes + at - LOCATOR + 8, 8);
-        if (!has(z, end, END64, "PK\6\6"))
-            return corrupt(z, at - LOCATOR, "the zip64 record is not where it is said to be");
-        z->list_bytes = little(z->bytes + end + 40, 8);
-        z->list = little(z->bytes + end + 48, 8);
+    if (!has_bytes(z, at, END, "PK\5\6"))
+        return log_corrupt(z, z->n, "truncated: the list of members is missing, which ends an npz");
+    z->list_bytes = little_endian(z->bytes + at + 12, 4);
+    z->list = little_endian(z->bytes + at + 16, 4);
+    if (at >= LOCATOR && has_bytes(z, at - LOCATOR, LOCATOR, "PK\6\7")) {
+        uint64_t end = little_endian(z->bytes + at - LOCATOR + 8, 8);
+        if (!has_bytes(z, end, END64, "PK\6\6"))
+            return log_corrupt(z, at - LOCATOR, "the zip64 record is not where it is said to be");
+        z->list_bytes = little_endian(z->bytes + end + 40, 8);
+        z->list = little_endian(z->bytes + end + 48, 8);
     }
     if (z->list > z->n || z->list_bytes > z->n - z->list)
-        return corrupt(z, at, "the list of members lies beyond the file's end");
+        return log_corrupt(z, at, "the list of members lies beyond the file's end");
     return ST_OK;
 }
 
@@ -82,7 +82,7 @@ static int read_extra(const uint8_t *extra, uint64_t n, struct member *m)
     if (m->unpacked != UINT32_MAX && m->packed != UINT32_MAX && m->place != UINT32_MAX)
         return 1;
     for (uint64_t at = 0; n - at >= 4;) {
-        uint64_t kind = little(extra + at, 2), bytes = little(extra + at + 2, 2);
+        uint64_t kind = little_endian(extra + at, 2), bytes = little_endian(extra + at + 2, 2);
         at += 4;
         if (bytes > n - at)
             return 0;
@@ -91,7 +91,7 @@ static int read_extra(const uint8_t *extra, uint64_t n, struct member *m)
                 continue;
             if (bytes < 8)
                 return 0;
-            *wanted[i] = little(extra + at, 8);
+            *wanted[i] = little_endian(extra + at, 8);
             at += 8;
             bytes -= 8;
         }
@@ -107,16 +107,16 @@ enum { THERE_BYTES = 300 };
 static enum status read_entry(const struct zip *z, uint64_t at, struct member *out)
 {
     const uint8_t *e = z->bytes + at;
-    uint64_t n = little(e + 28, 2), extra = little(e + 30, 2);
-    *out = (struct member){.flags = (unsigned)little(e + 8, 2),
-                           .method = (unsigned)little(e + 10, 2),
-                           .crc = (uint32_t)little(e + 16, 4),
-                           .packed = little(e + 20, 4),
-                           .unpacked = little(e + 24, 4),
-                           .place = little(e + 42, 4)};
+    uint64_t n = little_endian(e + 28, 2), extra = little_endian(e + 30, 2);
+    *out = (struct member){.flags = (unsigned)little_endian(e + 8, 2),
+                           .method = (unsigned)little_endian(e + 10, 2),
+                           .crc = (uint32_t)little_endian(e + 16, 4),
+                           .packed = little_endian(e + 20, 4),
+                           .unpacked = little_endian(e + 24, 4),
+                           .place = little_endian(e + 42, 4)};
     return read_extra(e + ENTRY + n, extra, out)
                ? ST_OK
-               : corrupt(z, at, "a member's zip64 sizes are missing");
+               : log_corrupt(z, at, "a member's zip64 sizes are missing");
 }
 
 /* Appends the n bytes of a name and a blank. */
@@ -145,12 +145,13 @@ static enum status find_member(const struct zip *z, const char *name, char there
         return ST_INVALID;
     }
     for (uint64_t at = z->list, end = z->list + z->list_bytes; at < end;) {
-        if (end - at < ENTRY || !has(z, at, ENTRY, "PK\1\2"))
-            return corrupt(z, at, "the list of members is damaged");
+        if (end - at < ENTRY || !has_bytes(z, at, ENTRY, "PK\1\2"))
+            return log_corrupt(z, at, "the list of members is damaged");
         const uint8_t *e = z->bytes + at;
-        uint64_t n = little(e + 28, 2), extra = little(e + 30, 2), comment = little(e + 32, 2);
+        uint64_t n = little_endian(e + 28, 2), extra = little_endian(e + 30, 2),
+                 comment = little_endian(e + 32, 2);
         if (n + extra + comment > end - at - ENTRY)
-            return corrupt(z, at, "an entry of the list of members is too long");
+            return log_corrupt(z, at, "an entry of the list of members is too long");
         if (n == wanted && memcmp(e + ENTRY, file, n) == 0) {
             if (is_found) {
                 LOG_E("%s: has two members '%s'; save it again with one of them", z->label, file);
@@ -189,7 +190,8 @@ static enum status check_crc(const struct zip *z, const struct member *m, const 
         crc = crc32(crc, bytes + at, (uInt)n);
         at += n;
     }
-    return crc == m->crc ? ST_OK : corrupt(z, m->place, "the member's checksum does not fit it");
+    return crc == m->crc ? ST_OK
+                         : log_corrupt(z, m->place, "the member's checksum does not fit it");
 }
 
 static enum status inflate_member(const struct zip *z, const struct member *m, const uint8_t *from,
@@ -213,7 +215,7 @@ static enum status inflate_member(const struct zip *z, const struct member *m, c
     }
     inflateEnd(&s);
     if (code != Z_STREAM_END || room > 0 || in > 0)
-        return corrupt(z, m->place, "the member's deflated data are damaged");
+        return log_corrupt(z, m->place, "the member's deflated data are damaged");
     return check_crc(z, m, to);
 }
 
@@ -222,12 +224,12 @@ static enum status open_member(const struct zip *z, const struct member *m, cons
                                uint8_t **memory)
 {
     enum status st = ST_OK;
-    if (!has(z, m->place, MEMBER, "PK\3\4"))
-        return corrupt(z, m->place, "the member is not where the list says");
+    if (!has_bytes(z, m->place, MEMBER, "PK\3\4"))
+        return log_corrupt(z, m->place, "the member is not where the list says");
     const uint8_t *head = z->bytes + m->place;
-    uint64_t at = m->place + MEMBER + little(head + 26, 2) + little(head + 28, 2);
+    uint64_t at = m->place + MEMBER + little_endian(head + 26, 2) + little_endian(head + 28, 2);
     if (at > z->n || m->packed > z->n - at)
-        return corrupt(z, m->place, "the member is truncated");
+        return log_corrupt(z, m->place, "the member is truncated");
     if (m->method == STORED && m->packed == m->unpacked && !(m->flags & 1)) {
         *out = z->bytes + at;
         return check_crc(z, m, *out);
@@ -239,7 +241,7 @@ static enum status open_member(const struct zip *z, const struct member *m, cons
         return ST_UNSUPPORTED;
     }
     if (m->unpacked / DEFLATE_MAX_RATIO > m->packed)
-        return corrupt(z, m->place, "the member promises more than its packed bytes can hold");
+        return log_corrupt(z, m->place, "the member promises more than its packed bytes can hold");
     *memory = malloc(m->unpacked ? (size_t)m->unpacked : 1);
     if (!*memory) {
         LOG_E(

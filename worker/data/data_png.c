@@ -73,7 +73,7 @@ static enum status read_pixels(png_image *image, const char *label, int64_t chan
 }
 
 enum status data_png_decode(const uint8_t *bytes, uint64_t n, const char *label,
-                            struct data_picture *out)
+                            struct data_images_picture *out)
 {
     enum status st = ST_OK;
     png_image image = {.version = PNG_IMAGE_VERSION};
@@ -89,9 +89,9 @@ enum status data_png_decode(const uint8_t *bytes, uint64_t n, const char *label,
     }
     int64_t channels = image.format & PNG_FORMAT_FLAG_COLOR ? 3 : 1;
     int64_t dim[3] = {channels, image.height, image.width};
-    TRY(data_picture_take(label, n, dim, &rows));
+    TRY(data_images_picture_alloc(label, n, dim, &rows));
     TRY(read_pixels(&image, label, channels, rows));
-    st = data_picture_turn(label, dim, rows, out);
+    st = data_images_picture_turn(label, dim, rows, out);
     rows = NULL;
 done:
     png_image_free(&image);

@@ -80,7 +80,7 @@ static enum status fill(const struct safetensors_entry *e, const uint8_t *bytes,
         LOG_E("%s: it became shorter while it was opened", path);
         return ST_CORRUPT;
     }
-    *out = (struct data_array){.type = (enum data_type)type,
+    *out = (struct data_array){.type = (enum data_array_type)type,
                                .n_dims = e->shape.n_dims,
                                .data = bytes + e->offset,
                                .offset = e->offset};

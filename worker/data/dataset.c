@@ -9,7 +9,7 @@
 #include <stdlib.h>
 
 /* [n] 1: the item is held out: the first k of a shuffle. NULL: no memory. */
-static uint8_t *choose(int64_t n, int64_t k, uint64_t seed)
+static uint8_t *choose_held_out(int64_t n, int64_t k, uint64_t seed)
 {
     uint64_t key = rng_key(seed, RNG_SPLIT, 0);
     uint8_t *out = calloc((size_t)n, 1);
@@ -30,7 +30,7 @@ static uint8_t *choose(int64_t n, int64_t k, uint64_t seed)
 }
 
 /* What the set has of files goes to a source that its subsets share. NULL: no memory. */
-static struct source *share(struct source *s)
+static struct source *share_source(struct source *s)
 {
     if (s->of)
         return s->of;
@@ -64,11 +64,11 @@ enum status dataset_split(struct dataset *d, double share_of, uint64_t seed,
               share_of, (long long)n, (long long)k);
         return ST_INVALID;
     }
-    uint8_t *chosen = choose(n, k, seed);
+    uint8_t *chosen = choose_held_out(n, k, seed);
     uint32_t *held_rows = chosen ? list_rows(d, chosen, 1, k) : NULL;
     uint32_t *kept_rows = chosen ? list_rows(d, chosen, 0, n - k) : NULL;
     struct source *held = calloc(1, sizeof *held);
-    struct source *of = held_rows && kept_rows && held ? share(s) : NULL;
+    struct source *of = held_rows && kept_rows && held ? share_source(s) : NULL;
     free(chosen);
     if (!of) {
         LOG_E("--validation_split: no memory for the numbers of %lld samples", (long long)n);
@@ -144,7 +144,8 @@ static enum status not_finite(const struct source *s, int64_t row)
     double value = data_array_plain(a, k);
     LOG_E("%s: sample %lld (from byte %llu on) has the number %g, which is %s", s->d.path,
           (long long)row,
-          (unsigned long long)(a->offset + (uint64_t)data_type_bytes(a->type) * (uint64_t)first),
+          (unsigned long long)(a->offset +
+                               (uint64_t)data_array_type_bytes(a->type) * (uint64_t)first),
           value,
           isfinite(value) ? DATA_BEYOND_FLOAT "; scale the samples"
                           : "not finite; fix it or leave the sample out");
@@ -153,7 +154,7 @@ static enum status not_finite(const struct source *s, int64_t row)
 
 /* (H,W,C) to (C,H,W). Bytes channel by channel, as they are what such sets mostly are; others place
  * by place. */
-static void turn(const struct source *s, int64_t first, float *dst)
+static void turn_sample(const struct source *s, int64_t first, float *dst)
 {
     const struct data_array *a = &s->array[SAMPLES];
     const struct shape *to = &s->d.sample;
@@ -183,12 +184,12 @@ static const struct source *files_of(const struct dataset *d)
 const void *dataset_place(const struct dataset *d, int64_t i, size_t *bytes)
 {
     const struct data_array *a = &files_of(d)->array[SAMPLES];
-    *bytes = (size_t)data_array_row_elems(a) * (size_t)data_type_bytes(a->type);
+    *bytes = (size_t)data_array_row_elems(a) * (size_t)data_array_type_bytes(a->type);
     return a->data + (size_t)dataset_row(d, i) * *bytes;
 }
 
 /* Returns ST_INVALID if a number became too large for a float. */
-static enum status standardize(const struct dataset *d, int64_t i, float *sample)
+static enum status standardize_sample(const struct dataset *d, int64_t i, float *sample)
 {
     const struct dataset_standard *s = &d->standard;
     int finite = 1;
@@ -210,11 +211,11 @@ enum status dataset_plain(const struct dataset *d, int64_t i, float *dst)
     const struct data_array *a = &s->array[SAMPLES];
     int64_t elems = data_array_row_elems(a), row = dataset_row(d, i), first = row * elems;
     if (s->nhwc && a->n_dims == 4)
-        turn(s, first, dst);
+        turn_sample(s, first, dst);
     else
         data_array_floats(a, first, elems, dst);
-    for (int64_t k = 0; data_type_is_float(a->type) && k < elems; k++)
+    for (int64_t k = 0; data_array_type_is_float(a->type) && k < elems; k++)
         if (!isfinite(dst[k]))
             return not_finite(s, row);
-    return d->standard.n > 0 ? standardize(d, i, dst) : ST_OK;
+    return d->standard.n > 0 ? standardize_sample(d, i, dst) : ST_OK;
 }

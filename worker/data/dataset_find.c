@@ -47,7 +47,7 @@ static int is_there(const char *dir, const char *part, const char *name, int may
     return 0;
 }
 
-static enum status copy(const char *from, char to[PATH_MAX])
+static enum status copy_path(const char *from, char to[PATH_MAX])
 {
     if (strlen(from) >= PATH_MAX) {
         LOG_E("'%.60s...': the path is too long", from);
@@ -62,7 +62,7 @@ static const char *dir_flag(const struct dataset_request *r)
     return r->dir_flag ? r->dir_flag : "data_dir";
 }
 
-enum status dataset_check_path(const char *part, const char *of, const char *path)
+enum status dataset_find_check_path(const char *part, const char *of, const char *path)
 {
     char from[PATH_MAX], where[PATH_MAX + 64] = "";
     if (access(path, F_OK) == 0 || (errno != ENOENT && errno != ENOTDIR))
@@ -197,8 +197,8 @@ static bool find_cifar(const struct dataset_request *r, int first, struct datase
 }
 
 /* By one of these prefixes; *out->data stays empty: there is none. */
-static enum status find(const struct dataset_request *r, int first, int n,
-                        struct dataset_paths *out)
+static enum status find_files(const struct dataset_request *r, int first, int n,
+                              struct dataset_paths *out)
 {
     for (size_t i = 0; i < sizeof known / sizeof *known; i++) {
         for (int p = first; p < first + n; p++) {
@@ -224,11 +224,11 @@ static enum status find(const struct dataset_request *r, int first, int n,
 static enum status find_validation(const struct dataset_request *r, struct dataset_paths *out)
 {
     int with;
-    enum status st = find(r, VALIDATION, N_VALIDATION, out);
+    enum status st = find_files(r, VALIDATION, N_VALIDATION, out);
     if (st == ST_OK && !*out->data)
-        st = find(r, TEST, N_TEST, out);
+        st = find_files(r, TEST, N_TEST, out);
     if (st == ST_OK && !*out->data && holds_classes(r->dir, &with))
-        st = copy(r->dir, out->data);
+        st = copy_path(r->dir, out->data);
     return st == ST_OK && !*out->data ? no_validation(r) : st;
 }
 
@@ -237,10 +237,10 @@ enum status dataset_find(const struct dataset_request *r, struct dataset_paths *
     enum status st = ST_OK;
     out->data[0] = out->labels[0] = 0;
     if (r->data) {
-        TRY(copy(r->data, out->data));
-        TRY(dataset_check_path(r->part, "data", r->data));
+        TRY(copy_path(r->data, out->data));
+        TRY(dataset_find_check_path(r->part, "data", r->data));
         if (r->labels)
-            TRY(copy(r->labels, out->labels));
+            TRY(copy_path(r->labels, out->labels));
         return ST_OK;
     }
     if (!r->dir && r->may_be_absent)
@@ -253,7 +253,7 @@ enum status dataset_find(const struct dataset_request *r, struct dataset_paths *
     if (strcmp(r->part, "validation") == 0)
         return find_validation(r, out);
     int is_test = strcmp(r->part, "test") == 0;
-    TRY(find(r, is_test ? TEST : TRAIN, is_test ? N_TEST : 1, out));
+    TRY(find_files(r, is_test ? TEST : TRAIN, is_test ? N_TEST : 1, out));
     if (!*out->data && !r->may_be_absent)
         st = nothing_found(r);
 done:

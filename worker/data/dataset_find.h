@@ -11,7 +11,7 @@ struct dataset_paths {
 };
 
 /* Refuses the path of a flag, --PART_OF, that nothing has. */
-enum status dataset_check_path(const char *part, const char *of, const char *path);
+enum status dataset_find_check_path(const char *part, const char *of, const char *path);
 enum status dataset_find(const struct dataset_request *r, struct dataset_paths *out);
 
 #endif

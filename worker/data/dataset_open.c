@@ -40,7 +40,7 @@ static int is_pickled(const struct data_file *f)
            (is_npz(f) && n >= 8 && n <= f->n - 30 && memcmp(b + 30 + n - 8, "data.pkl", 8) == 0);
 }
 
-static enum status decode(const struct data_file *f, const char *name, struct data_array *out)
+static enum status decode_file(const struct data_file *f, const char *name, struct data_array *out)
 {
     const uint8_t *b = f->bytes;
     if (f->n == 0) {
@@ -86,13 +86,13 @@ static enum status check_labels(const struct source *s)
     const char *path = source_labels_path(s);
     char shape[128];
     data_array_shape(a, shape, sizeof shape);
-    if (data_type_is_float(a->type) && a->n_dims == 2 && a->dim[1] > 0)
+    if (data_array_type_is_float(a->type) && a->n_dims == 2 && a->dim[1] > 0)
         return ST_OK; /* targets */
     if (a->n_dims < 1 || data_array_row_elems(a) != 1) {
         LOG_E("%s: holds an array of %s of %s, but labels are one whole number for each sample, or "
               "floats of (n) or (n, targets): are the files swapped, or is the flag that names "
               "the labels missing? Of one-hot rows save labels.argmax(axis=1)",
-              path, shape, data_type_name(a->type));
+              path, shape, data_array_type_name(a->type));
         return ST_CORRUPT;
     }
     return ST_OK;
@@ -167,7 +167,7 @@ static enum status read_targets(struct source *s)
 static enum status read_labels(struct source *s)
 {
     const struct data_array *a = &s->array[LABELS];
-    if (data_type_is_float(a->type))
+    if (data_array_type_is_float(a->type))
         return read_targets(s);
     int32_t *to = malloc((size_t)a->dim[0] * sizeof *to), largest = 0;
     if (!to) {
@@ -178,13 +178,13 @@ static enum status read_labels(struct source *s)
     for (int64_t i = 0; i < a->dim[0]; i++) {
         int64_t label = data_array_integer(a, i);
         if (label < 0 || label >= DATASET_MAX_CLASSES) {
-            LOG_E(
-                "%s: label %lld (byte %llu, %s) is %lld; labels are from 0 to %d: number the "
-                "classes, "
-                "as numpy.unique(labels, return_inverse=True)[1] does",
-                source_labels_path(s), (long long)i,
-                (unsigned long long)(a->offset + (uint64_t)i * (uint64_t)data_type_bytes(a->type)),
-                data_type_name(a->type), (long long)label, DATASET_MAX_CLASSES - 1);
+            LOG_E("%s: label %lld (byte %llu, %s) is %lld; labels are from 0 to %d: number the "
+                  "classes, "
+                  "as numpy.unique(labels, return_inverse=True)[1] does",
+                  source_labels_path(s), (long long)i,
+                  (unsigned long long)(a->offset +
+                                       (uint64_t)i * (uint64_t)data_array_type_bytes(a->type)),
+                  data_array_type_name(a->type), (long long)label, DATASET_MAX_CLASSES - 1);
             return ST_CORRUPT;
         }
         to[i] = (int32_t)label;
@@ -312,7 +312,7 @@ static enum status open_csv(struct source *s, const struct dataset_request *r,
 }
 
 /* IDX of two or three extents is rows or pictures of one channel. */
-static unsigned uses(const struct source *s)
+static unsigned check_use(const struct source *s)
 {
     const struct data_file *f = s->file[SAMPLES];
     int idx = f->n > 0 && f->bytes[0] == 0;
@@ -401,15 +401,15 @@ static enum status open_arrays(struct source *s, const struct dataset_request *r
     if (r->data)
         TRY(check_picture(s->file[SAMPLES], r->to_predict));
     TRY(choose_names(s, r, p, &names));
-    TRY(decode(s->file[SAMPLES], names.samples, &s->array[SAMPLES]));
+    TRY(decode_file(s->file[SAMPLES], names.samples, &s->array[SAMPLES]));
     TRY(find_labels(s, r, p, names.labels, &found));
     if (found) {
         if (*p->labels)
-            TRY(dataset_check_path(r->part, "labels", p->labels));
+            TRY(dataset_find_check_path(r->part, "labels", p->labels));
         TRY(data_file_open(*p->labels ? p->labels : p->data, &s->file[LABELS]));
-        TRY(decode(s->file[LABELS], names.labels, &s->array[LABELS]));
+        TRY(decode_file(s->file[LABELS], names.labels, &s->array[LABELS]));
     }
-    s->d.uses = uses(s);
+    s->d.uses = check_use(s);
 done:
     return st;
 }
@@ -420,7 +420,7 @@ static enum status take_labels(struct source *s, const struct dataset_request *r
     enum status st = ST_OK;
     const struct data_array *samples = &s->array[SAMPLES], *labels = &s->array[LABELS];
     TRY(check_labels(s));
-    if (r->target_columns && !data_type_is_float(labels->type)) {
+    if (r->target_columns && !data_array_type_is_float(labels->type)) {
         LOG_E("--target_columns is for CSV files; the labels of %s are whole numbers: save them as "
               "float32, or leave the flag out",
               source_labels_path(s));
@@ -437,8 +437,8 @@ done:
     return st;
 }
 
-static enum status make(struct source *s, const struct dataset_request *r,
-                        const struct dataset_paths *p)
+static enum status make_sets(struct source *s, const struct dataset_request *r,
+                             const struct dataset_paths *p)
 {
     enum status st = ST_OK;
     const struct data_array *samples = &s->array[SAMPLES];
@@ -460,10 +460,10 @@ static enum status make(struct source *s, const struct dataset_request *r,
     s->d.csv_roles = s->csv_roles;
     s->d.names = s->names;
     int turned = s->nhwc && samples->n_dims == 4 && s->d.sample.dim[0] > 1;
-    s->d.floats = data_type_is_plain(samples->type);
-    data_array_say_converted(samples, s->d.path, "samples");
+    s->d.floats = data_array_type_is_plain(samples->type);
+    data_array_log_converted(samples, s->d.path, "samples");
     if (s->d.targets)
-        data_array_say_converted(&s->array[LABELS], s->d.labels_path, "targets");
+        data_array_log_converted(&s->array[LABELS], s->d.labels_path, "targets");
     if (samples->type == DATA_U8 && !turned)
         s->d.bytes = samples->data;
     s->d.in_file = s->file[SAMPLES]->mapped && !samples->unpacked;
@@ -485,7 +485,7 @@ enum status dataset_open(const struct dataset_request *r, struct dataset **out)
         *out = NULL;
         goto done;
     }
-    TRY(make(s, r, p));
+    TRY(make_sets(s, r, p));
     *out = &s->d;
     s = NULL;
 done:

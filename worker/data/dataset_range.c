@@ -11,7 +11,7 @@ enum { LOOKED_AT = 256, ENOUGH = 32, MOST_NUMBERS = 1 << 25 };
  * have larger numbers in one of the sets. */
 enum { TIMES = 8, TIMES_OF_ONE_TYPE = 100 };
 
-enum status dataset_range_look(const struct dataset *d, struct dataset_range *out)
+enum status dataset_range_measure(const struct dataset *d, struct dataset_range *out)
 {
     enum status st = ST_OK;
     int64_t elems = shape_elems(&d->sample), n = d->n < LOOKED_AT ? d->n : LOOKED_AT;

@@ -15,7 +15,7 @@ struct dataset_range {
     float least, most;
 };
 
-enum status dataset_range_look(const struct dataset *d, struct dataset_range *out);
+enum status dataset_range_measure(const struct dataset *d, struct dataset_range *out);
 /* 0: the largest number of one is more than 8 times the other's, if one is of whole numbers and one
  * of floats; more than 100 times, if both are of one type. */
 int dataset_range_fits(const struct dataset_range *a, const struct dataset_range *b);

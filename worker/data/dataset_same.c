@@ -3,7 +3,7 @@
 #include "worker/data/dataset_impl.h"
 #include <string.h>
 
-bool dataset_has_samples_of(const struct dataset *a, const struct dataset *b)
+bool dataset_same_samples(const struct dataset *a, const struct dataset *b)
 {
     const struct data_array *x = &((const struct source *)a)->array[SAMPLES];
     const struct data_array *y = &((const struct source *)b)->array[SAMPLES];
@@ -12,6 +12,6 @@ bool dataset_has_samples_of(const struct dataset *a, const struct dataset *b)
         return false;
     if (strcmp(a->path, b->path) == 0 && !x->unpacked && !y->unpacked)
         return x->offset == y->offset; /* without reading them */
-    size_t bytes = (size_t)data_array_elems(x) * (size_t)data_type_bytes(x->type);
+    size_t bytes = (size_t)data_array_elems(x) * (size_t)data_array_type_bytes(x->type);
     return memcmp(x->data, y->data, bytes) == 0;
 }

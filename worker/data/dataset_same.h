@@ -6,6 +6,6 @@
 
 /* Returns true if two sets that were opened, and not split, have the same samples, byte for byte,
  * in one order. */
-bool dataset_has_samples_of(const struct dataset *a, const struct dataset *b);
+bool dataset_same_samples(const struct dataset *a, const struct dataset *b);
 
 #endif

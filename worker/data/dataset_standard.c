@@ -18,7 +18,7 @@ struct column {
     double sum, mean, squares;
 };
 
-static enum status allocate(struct dataset_standard *s, int64_t n)
+static enum status allocate_numbers(struct dataset_standard *s, int64_t n)
 {
     float *numbers = calloc((size_t)n, 2 * sizeof *numbers);
     if (!numbers)
@@ -46,7 +46,7 @@ static enum status check_table(const struct dataset *d)
 }
 
 /* The second pass is over numbers from the mean of the first. */
-static void add(struct column *c, int64_t n, const float *sample, int pass)
+static void add_sample(struct column *c, int64_t n, const float *sample, int pass)
 {
     for (int64_t k = 0; k < n; k++) {
         double x = (double)sample[k] - c[k].mean;
@@ -70,7 +70,7 @@ static enum status read_samples(const struct dataset *d, int64_t n, float *sampl
             for (int64_t i = p.first; i < p.end && st == ST_OK; i++) {
                 st = dataset_plain(d, i, sample);
                 if (st == ST_OK)
-                    add(c, n, sample, pass);
+                    add_sample(c, n, sample, pass);
             }
         dataset_pass_end(&p);
         for (int64_t k = 0; k < n && pass == 0; k++)
@@ -79,7 +79,8 @@ static enum status read_samples(const struct dataset *d, int64_t n, float *sampl
     return st;
 }
 
-static void settle(const struct dataset *d, const struct column *c, struct dataset_standard *s)
+static void settle_columns(const struct dataset *d, const struct column *c,
+                           struct dataset_standard *s)
 {
     int64_t constant = 0, first = 0;
     char name[DATA_WORDS_TEXT_BYTES] = "", more[64] = "";
@@ -112,14 +113,14 @@ enum status dataset_standard_measure(struct dataset *d)
     TRY(check_table(d));
     columns = calloc((size_t)n, sizeof *columns);
     sample = malloc((size_t)n * sizeof *sample);
-    st = columns && sample ? allocate(&s, n) : ST_NOMEM;
+    st = columns && sample ? allocate_numbers(&s, n) : ST_NOMEM;
     if (st != ST_OK) {
         LOG_E("--standardize: no memory for the %" PRId64 " columns of %s", n, d->path);
         goto done;
     }
     st = read_samples(d, n, sample, columns);
     if (st == ST_OK) {
-        settle(d, columns, &s);
+        settle_columns(d, columns, &s);
         st = dataset_standard_set(d, &s);
     }
 done:
@@ -141,7 +142,7 @@ enum status dataset_standard_set(struct dataset *d, const struct dataset_standar
               d->path, n, from->n);
         return ST_MISMATCH;
     }
-    st = allocate(&d->standard, n);
+    st = allocate_numbers(&d->standard, n);
     if (st != ST_OK) {
         LOG_E("--standardize: no memory for the %" PRId64 " columns of %s", n, d->path);
         return st;
@@ -174,7 +175,7 @@ char *dataset_standard_text(const float *number, int64_t n)
 
 /* Returns how many finite numbers the text has, and stores the first `room`; -1: it is malformed.
  */
-static int64_t parse(const char *text, float *to, int64_t room)
+static int64_t parse_numbers(const char *text, float *to, int64_t room)
 {
     int64_t n = 0;
     for (;; text++) {
@@ -193,16 +194,16 @@ static int64_t parse(const char *text, float *to, int64_t room)
 
 enum status dataset_standard_parse(const char *mean, const char *std, struct dataset_standard *out)
 {
-    int64_t n = parse(mean, NULL, 0);
+    int64_t n = parse_numbers(mean, NULL, 0);
     *out = (struct dataset_standard){0};
-    if (n < 1 || n > DATASET_MAX_ELEMS || parse(std, NULL, 0) != n)
+    if (n < 1 || n > DATASET_MAX_ELEMS || parse_numbers(std, NULL, 0) != n)
         return ST_CORRUPT;
-    if (allocate(out, n) != ST_OK) {
+    if (allocate_numbers(out, n) != ST_OK) {
         LOG_E("--standardize: no memory for the numbers of %" PRId64 " columns", n);
         return ST_NOMEM;
     }
-    parse(mean, out->mean, n);
-    parse(std, out->std, n);
+    parse_numbers(mean, out->mean, n);
+    parse_numbers(std, out->std, n);
     for (int64_t k = 0; k < n; k++)
         if (!(out->std[k] > 0)) {
             dataset_standard_free(out);

@@ -67,7 +67,7 @@ static enum status check_shares(const struct dataset *d, const struct layer *los
     return ST_OK;
 }
 
-enum status dataset_check_outputs(const struct dataset *d, const struct layer *loss)
+enum status dataset_targets_check_outputs(const struct dataset *d, const struct layer *loss)
 {
     int outputs = (int)loss->in.dim[0];
     if (!dataset_has_labels(d))
@@ -105,7 +105,7 @@ enum status dataset_check_outputs(const struct dataset *d, const struct layer *l
     return loss->kind == LAYER_SIGMOID_XENT ? check_shares(d, loss) : ST_OK;
 }
 
-enum status dataset_check_loss(const struct dataset *train, const struct layer *loss)
+enum status dataset_targets_check_loss(const struct dataset *train, const struct layer *loss)
 {
     if (train->targets || loss->kind != LAYER_SQUARED || loss->one_hot)
         return ST_OK;

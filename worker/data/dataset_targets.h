@@ -14,9 +14,9 @@ enum status dataset_targets_read(const struct data_array *a, const char *path, f
 enum status dataset_targets_alike(const struct dataset *a, const struct dataset *b);
 /* Labels below the network's outputs, of which there are two at least, or as many targets, which
  * its loss knows what to do with. */
-enum status dataset_check_outputs(const struct dataset *d, const struct layer *loss);
+enum status dataset_targets_check_outputs(const struct dataset *d, const struct layer *loss);
 /* Refuses class labels of a training set for a loss that fits numbers, unless the model says that
  * one output for each class is meant. */
-enum status dataset_check_loss(const struct dataset *train, const struct layer *loss);
+enum status dataset_targets_check_loss(const struct dataset *train, const struct layer *loss);
 
 #endif

@@ -69,8 +69,8 @@ done:
     return st;
 }
 
-enum status fingerprint_take(const struct dataset *train, const struct dataset *test,
-                             const char *dir, int own, struct job_data *out)
+enum status fingerprint_compute(const struct dataset *train, const struct dataset *test,
+                                const char *dir, int own, struct job_data *out)
 {
     enum status st = ST_OK;
     int test_classes;

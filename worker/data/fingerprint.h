@@ -8,8 +8,8 @@
 #include "worker/data/dataset.h"
 
 /* test: NULL if there is none. dir: where they were found. own: --data_shard=own. */
-enum status fingerprint_take(const struct dataset *train, const struct dataset *test,
-                             const char *dir, int own, struct job_data *out);
+enum status fingerprint_compute(const struct dataset *train, const struct dataset *test,
+                                const char *dir, int own, struct job_data *out);
 /* Of the samples that are held out, or of a folder of their own. */
 enum status fingerprint_validation(const struct dataset *d, struct job_validation *out);
 

@@ -58,8 +58,8 @@ static int read_claim(const char *path, const char *name, struct device_holder *
     /* Its own number may be another container's; the kernel's is ours. */
     out->pid = device_lock_holder(&st);
     if (out->pid != 0)
-        process_who(out->pid, &out->who);
-    process_user(st.st_uid, out->who.user);
+        process_info(out->pid, &out->who);
+    process_info_user(st.st_uid, out->who.user);
     out->since = (int64_t)st.st_mtime;
     return 1;
 }
@@ -89,7 +89,7 @@ enum status device_claim_list(const char *dir, const char *key, struct device_ho
     return ST_OK;
 }
 
-void device_claim_mark(const char *dir, const char *key, const struct device_want *want,
+void device_claim_mark(const char *dir, const char *key, const struct device_claim_request *want,
                        struct device_claim *out)
 {
     char own[KEY_SIZE];
@@ -105,13 +105,14 @@ void device_claim_release(struct device_claim *c)
 {
     if (c->mark >= 0)
         unlink(c->mark_path);
-    device_lock_drop(c->mark);
-    device_lock_drop(c->lock);
+    device_lock_release(c->mark);
+    device_lock_release(c->lock);
     c->lock = c->mark = -1;
 }
 
-static size_t add(char *why, size_t n, const char *fmt, ...) __attribute__((format(printf, 3, 4)));
-static size_t add(char *why, size_t n, const char *fmt, ...)
+static size_t append_why(char *why, size_t n, const char *fmt, ...)
+    __attribute__((format(printf, 3, 4)));
+static size_t append_why(char *why, size_t n, const char *fmt, ...)
 {
     va_list args;
     va_start(args, fmt);
@@ -130,15 +131,15 @@ static size_t say_holder(const struct device_holder *h, char *why, size_t n)
     if (localtime_r(&at, &tm) != NULL)
         strftime(since, sizeof since, ", since %Y-%m-%d %H:%M", &tm);
     if (h->pid > 0)
-        n = add(why, n, "process %d has reserved ", h->pid);
+        n = append_why(why, n, "process %d has reserved ", h->pid);
     else
-        n = add(why, n, "a process of another container has reserved ");
+        n = append_why(why, n, "a process of another container has reserved ");
     if (h->parts > 0)
-        n = add(why, n, "%g of its memory", (double)h->parts / DEVICE_CLAIM_WHOLE);
+        n = append_why(why, n, "%g of its memory", (double)h->parts / DEVICE_CLAIM_WHOLE);
     else
-        n = add(why, n, "it");
-    return add(why, n, " (%s%s%s%s)", h->who.program, h->who.program[0] ? " of " : "user ",
-               h->who.user, since);
+        n = append_why(why, n, "it");
+    return append_why(why, n, " (%s%s%s%s)", h->who.program, h->who.program[0] ? " of " : "user ",
+                      h->who.user, since);
 }
 
 /* Keeps what `why` says where nobody left a file that says more. */
@@ -149,20 +150,21 @@ static void say_holders(const struct device_holders *others, const char *last, c
         return;
     for (int i = 0; i < others->n; i++) {
         if (i > 0)
-            n = add(why, n, "; ");
+            n = append_why(why, n, "; ");
         n = say_holder(&others->holder[i], why, n);
     }
-    add(why, n, "%s", last);
+    append_why(why, n, "%s", last);
 }
 
 /* Under the lock that guards adding up. */
-static enum status take_part(const char *dir, const char *key, const struct device_want *want,
-                             struct device_claim *out, struct device_holders *others, char *why)
+static enum status take_part(const char *dir, const char *key,
+                             const struct device_claim_request *want, struct device_claim *out,
+                             struct device_holders *others, char *why)
 {
     enum status st = ST_OK;
     char text[64];
     int sum = 0;
-    TRY(device_lock_take_shared(dir, key, &out->lock, why));
+    TRY(device_lock_acquire_shared(dir, key, &out->lock, why));
     if (device_claim_list(dir, key, others) != ST_OK) {
         snprintf(why, DEVICE_CLAIM_WHY_SIZE, "it cannot be reserved (%.150s cannot be listed)",
                  dir);
@@ -190,15 +192,16 @@ done:
     return st;
 }
 
-enum status device_claim_take(const char *dir, const char *key, const struct device_want *want,
-                              struct device_claim *out, struct device_holders *others, char *why)
+enum status device_claim_acquire(const char *dir, const char *key,
+                                 const struct device_claim_request *want, struct device_claim *out,
+                                 struct device_holders *others, char *why)
 {
     enum status st;
     struct device_claim c = {.lock = -1, .mark = -1};
     why[0] = '\0';
     others->n = 0;
     if (want->parts == 0) {
-        st = device_lock_take(dir, key, &c.lock, why);
+        st = device_lock_acquire(dir, key, &c.lock, why);
         if (st == ST_OK)
             device_claim_mark(dir, key, want, &c);
     } else {
@@ -207,7 +210,7 @@ enum status device_claim_take(const char *dir, const char *key, const struct dev
         snprintf(adding, sizeof adding, "%s.claim", key);
         device_lock_wait(dir, adding, ADD_WAIT_MS, &fd);
         st = take_part(dir, key, want, &c, others, why);
-        device_lock_drop(fd);
+        device_lock_release(fd);
     }
     if (st == ST_BUSY && device_claim_list(dir, key, others) == ST_OK)
         say_holders(others, "", why);

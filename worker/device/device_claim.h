@@ -14,7 +14,7 @@
 #define WORKER_DEVICE_DEVICE_CLAIM_H
 #include "base/status.h"
 #include "worker/device/device_info.h"
-#include "worker/device/process_who.h"
+#include "worker/device/process_info.h"
 
 enum {
     DEVICE_CLAIM_PATH_SIZE = 512,
@@ -24,7 +24,7 @@ enum {
 };
 
 /* What is wanted of a card. */
-struct device_want {
+struct device_claim_request {
     int parts;   /* millionths of its memory; 0: no limit */
     int is_cap;  /* parts are not taken at once */
     int is_auto; /* caps are added up, too */
@@ -38,7 +38,7 @@ struct device_claim {
 /* A claim that somebody has. */
 struct device_holder {
     int pid; /* 0: not told */
-    struct process_who who;
+    struct process_info who;
     int parts, is_cap;
     int64_t since; /* seconds since 1970 */
 };
@@ -50,10 +50,11 @@ struct device_holders {
 
 /* ST_OK. ST_BUSY: another has it alone, or (want->parts 0) others share it; ST_REFUSED: the
  * fractions do not fit; ST_IO. Who else has it, in *others, whatever comes of it. */
-enum status device_claim_take(const char *dir, const char *key, const struct device_want *want,
-                              struct device_claim *out, struct device_holders *others, char *why);
+enum status device_claim_acquire(const char *dir, const char *key,
+                                 const struct device_claim_request *want, struct device_claim *out,
+                                 struct device_holders *others, char *why);
 /* Not reserved, but seen by others: of a card that its user named, which others have. */
-void device_claim_mark(const char *dir, const char *key, const struct device_want *want,
+void device_claim_mark(const char *dir, const char *key, const struct device_claim_request *want,
                        struct device_claim *out);
 void device_claim_release(struct device_claim *c);
 /* Who has claims on it now. */

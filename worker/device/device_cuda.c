@@ -51,7 +51,7 @@ static const char *const names[] = {
 enum { N_NAMES = sizeof names / sizeof *names, N_NEEDED = N_NAMES - 2 };
 _Static_assert(sizeof(struct cuda_api) == N_NAMES * sizeof(void *), "one name for each function");
 
-static int load(struct cuda_api *api, char *why)
+static int load_driver(struct cuda_api *api, char *why)
 {
     void *so = dlopen("libcuda.so.1", RTLD_NOW | RTLD_LOCAL);
     if (so == NULL) {
@@ -71,7 +71,7 @@ static int load(struct cuda_api *api, char *why)
 }
 
 /* What people did who had this answer of the driver's; "" if it says enough. */
-static const char *fix(int error)
+static const char *error_advice(int error)
 {
     static const struct {
         int error;
@@ -95,13 +95,13 @@ static const char *fix(int error)
 }
 
 /* What device_cuda_list then gives. */
-static int explain(const struct cuda_api *api, const char *call, int error, char *why)
+static int explain_error(const struct cuda_api *api, const char *call, int error, char *why)
 {
     const char *text = NULL;
     if (api->error_string == NULL || api->error_string(error, &text) != CUDA_SUCCESS)
         text = NULL;
     snprintf(why, DEVICE_WHY_SIZE, "CUDA shows none (%s: %d, %.90s)%s", call, error,
-             text ? text : "unknown error", fix(error));
+             text ? text : "unknown error", error_advice(error));
     return error == CUDA_NO_DEVICE || error == CUDA_STUB_LIBRARY ? 0 : -2;
 }
 
@@ -162,14 +162,14 @@ int device_cuda_list(struct device_info *list, char *why)
     struct cuda_api api;
     int n = 0;
     why[0] = '\0';
-    if (!load(&api, why))
+    if (!load_driver(&api, why))
         return -1;
     int error = api.init(0);
     if (error != CUDA_SUCCESS)
-        return explain(&api, "cuInit", error, why);
+        return explain_error(&api, "cuInit", error, why);
     error = api.count(&n);
     if (error != CUDA_SUCCESS)
-        return explain(&api, "cuDeviceGetCount", error, why);
+        return explain_error(&api, "cuDeviceGetCount", error, why);
     if (n <= 0) {
         snprintf(why, DEVICE_WHY_SIZE, "CUDA shows none");
         return 0;
@@ -182,7 +182,7 @@ int device_cuda_list(struct device_info *list, char *why)
         if (error != CUDA_SUCCESS) {
             char asked[64];
             snprintf(asked, sizeof asked, "asking GPU %d for its %s", i, call);
-            int found = explain(&api, asked, error, why);
+            int found = explain_error(&api, asked, error, why);
             size_t at = strlen(why);
             snprintf(why + at, DEVICE_WHY_SIZE - at,
                      "; if it fell off the bus, reset it or reboot, or leave it out by "

@@ -119,7 +119,7 @@ static json_t *json_gpu(const struct device_list_config *cfg, const struct devic
     json_t *holders = json_holders(cfg, d); /* before our own glance at it */
     device_scan_load(s, i, &load);
     device_scan_health(s, i, &health);
-    devices_auto_takes(&auto_one, s, i, why);
+    devices_auto_accepts(&auto_one, s, i, why);
     int known = load.state == DEVICE_LOAD_KNOWN;
     snprintf(name, sizeof name, "/device:GPU:%d", i);
     snprintf(capability, sizeof capability, "%d.%d", d->capability[0], d->capability[1]);
@@ -149,13 +149,13 @@ static enum status print_json(const struct device_list_config *cfg, const struct
                                           "CPU", "memory_bytes", (json_int_t)host_memory_bytes()));
     for (int i = 0; i < s->n; i++)
         json_array_append_new(list, json_gpu(cfg, s, i));
-    device_lock_drop(choosing);
+    device_lock_release(choosing);
     json_t *all = json_pack("{so so so so ss}", "devices", list, "why_no_gpu",
                             text_or_null(s->n ? NULL : s->why), "cuda_visible_devices",
                             s->visible ? json_string(s->visible) : json_null(), "gpus_of_machine",
                             number_or_null(s->n_machine >= 0, (uint64_t)s->n_machine), "lock_dir",
                             cfg->lock_dir);
-    return report_json_print_take(all);
+    return report_json_print_free(all);
 }
 
 enum status device_list_print(const struct device_list_config *cfg)

@@ -120,12 +120,12 @@ static enum status take(const char *dir, const char *key, int how, int *fd, char
     return cannot(path, "somebody keeps removing it", why);
 }
 
-enum status device_lock_take(const char *dir, const char *key, int *fd, char *why)
+enum status device_lock_acquire(const char *dir, const char *key, int *fd, char *why)
 {
     return take(dir, key, LOCK_EX, fd, why);
 }
 
-enum status device_lock_take_shared(const char *dir, const char *key, int *fd, char *why)
+enum status device_lock_acquire_shared(const char *dir, const char *key, int *fd, char *why)
 {
     return take(dir, key, LOCK_SH, fd, why);
 }
@@ -135,7 +135,7 @@ enum status device_lock_wait(const char *dir, const char *key, int ms, int *fd)
     char why[DEVICE_WHY_SIZE];
     int64_t deadline = clock_deadline_ns(ms);
     for (;;) {
-        enum status st = device_lock_take(dir, key, fd, why);
+        enum status st = device_lock_acquire(dir, key, fd, why);
         if (st != ST_BUSY || clock_now_ns() >= deadline)
             return st;
         /* flock has no form with a deadline. */
@@ -143,7 +143,7 @@ enum status device_lock_wait(const char *dir, const char *key, int ms, int *fd)
     }
 }
 
-void device_lock_drop(int fd)
+void device_lock_release(int fd)
 {
     if (fd >= 0)
         close(fd);

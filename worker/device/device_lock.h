@@ -10,7 +10,7 @@
  * If a file is removed while its lock is held (a cleaner of /tmp), the next process makes and locks
  * a new one: then only the load of the card tells that it is taken.
  * Processes that do not share the folder (containers) do not see each other's reservations.
- * Owns:    nothing; the descriptor is the caller's, closed by device_lock_drop.
+ * Owns:    nothing; the descriptor is the caller's, closed by device_lock_release.
  * Threads: none; the umask is changed for a moment.
  * Errors:  ST_BUSY, ST_IO; not logged, said in why[DEVICE_WHY_SIZE]: the caller may go on. */
 #ifndef WORKER_DEVICE_DEVICE_LOCK_H
@@ -21,12 +21,12 @@
 /* /run/lock where every user may write there, else /tmp. */
 const char *device_lock_default_dir(void);
 /* Does not wait. */
-enum status device_lock_take(const char *dir, const char *key, int *fd, char *why);
+enum status device_lock_acquire(const char *dir, const char *key, int *fd, char *why);
 /* Beside others who share it, but not beside one who took it alone. */
-enum status device_lock_take_shared(const char *dir, const char *key, int *fd, char *why);
+enum status device_lock_acquire_shared(const char *dir, const char *key, int *fd, char *why);
 /* Waits up to `ms`. For locks that are held for moments only. */
 enum status device_lock_wait(const char *dir, const char *key, int ms, int *fd);
-void device_lock_drop(int fd); /* -1 is fine */
+void device_lock_release(int fd); /* -1 is fine */
 /* Where a key's file lies; 0: the path is longer than `size`. */
 int device_lock_path(const char *dir, const char *key, char *out, size_t size);
 struct stat;

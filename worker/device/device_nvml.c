@@ -197,7 +197,8 @@ static struct nvml_handle *find_mig(const struct nvml_api *api, struct nvml_hand
 
 /* By UUID; else, as drivers differ in how they name MIG instances, the card at that place: its
  * load is at least the instance's. NULL: *lost says if some card does not answer any more. */
-static struct nvml_handle *find(const struct device_nvml *n, const struct device_info *d, int *lost)
+static struct nvml_handle *find_handle(const struct device_nvml *n, const struct device_info *d,
+                                       int *lost)
 {
     struct nvml_handle *at_place = NULL;
     int count = device_nvml_count(n);
@@ -245,7 +246,7 @@ static int read_processes(const struct nvml_api *api, struct nvml_handle *h,
     return NVML_SUCCESS;
 }
 
-static void fail(const struct nvml_api *api, int error, struct device_load *out)
+static void fail_load(const struct nvml_api *api, int error, struct device_load *out)
 {
     out->state = error == NVML_GPU_IS_LOST ? DEVICE_LOAD_LOST : DEVICE_LOAD_UNKNOWN;
     snprintf(out->why, sizeof out->why, "NVML: %d, %.150s", error, api->error_string(error));
@@ -258,9 +259,9 @@ void device_nvml_load(const struct device_nvml *n, const struct device_info *d,
     struct nvml_utilization busy = {0};
     int lost;
     *out = (struct device_load){.state = DEVICE_LOAD_KNOWN, .percent = -1, .n_processes = -1};
-    struct nvml_handle *h = find(n, d, &lost);
+    struct nvml_handle *h = find_handle(n, d, &lost);
     if (h == NULL) {
-        fail(&n->api, lost ? NVML_GPU_IS_LOST : NVML_SUCCESS, out);
+        fail_load(&n->api, lost ? NVML_GPU_IS_LOST : NVML_SUCCESS, out);
         if (!lost)
             snprintf(out->why, sizeof out->why, "NVML does not list it");
         return;
@@ -269,7 +270,7 @@ void device_nvml_load(const struct device_nvml *n, const struct device_info *d,
     if (error == NVML_SUCCESS)
         error = read_processes(&n->api, h, out);
     if (error != NVML_SUCCESS) {
-        fail(&n->api, error, out);
+        fail_load(&n->api, error, out);
         return;
     }
     out->total_bytes = memory.total;
@@ -287,7 +288,7 @@ void device_nvml_health(const struct device_nvml *n, const struct device_info *d
     unsigned long long errors;
     int lost;
     *out = (struct device_health){INT_MIN, -1, -1, -1, -1};
-    struct nvml_handle *h = find(n, d, &lost);
+    struct nvml_handle *h = find_handle(n, d, &lost);
     if (h == NULL)
         return;
     if (api->temperature && api->temperature(h, NVML_SENSOR_GPU, &v) == NVML_SUCCESS)

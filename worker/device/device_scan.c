@@ -3,7 +3,7 @@
 #include "base/log.h"
 #include "worker/device/device_cuda.h"
 #include "worker/device/device_nvml.h"
-#include "worker/device/process_who.h"
+#include "worker/device/process_info.h"
 #include <limits.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -106,7 +106,7 @@ int device_scan_is_idle(const struct device_load *load, char *why)
     } else if (load->n_processes > 0) {
         char first[128] = "of another container";
         if (load->n_pids > 0 && load->pid[0] > 0)
-            process_text(load->pid[0], first, sizeof first);
+            process_info_text(load->pid[0], first, sizeof first);
         if (load->n_processes == 1)
             snprintf(why, DEVICE_WHY_SIZE, "process %s computes on it", first);
         else

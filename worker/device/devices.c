@@ -107,11 +107,11 @@ void devices_keep(struct devices *out, const struct device_info *gpu,
     out->claim[out->n++] = *claim;
 }
 
-struct device_want devices_want(const struct devices_request *r, int is_auto)
+struct device_claim_request devices_claim_request(const struct devices_request *r, int is_auto)
 {
-    return (struct device_want){.parts = device_claim_parts(r->memory_fraction),
-                                .is_cap = r->allow_growth && r->memory_fraction > 0,
-                                .is_auto = is_auto};
+    return (struct device_claim_request){.parts = device_claim_parts(r->memory_fraction),
+                                         .is_cap = r->allow_growth && r->memory_fraction > 0,
+                                         .is_auto = is_auto};
 }
 
 void devices_release(struct devices *d)
@@ -121,7 +121,7 @@ void devices_release(struct devices *d)
     d->n = 0;
 }
 
-void devices_say_chosen(const struct device_scan *s, const struct devices *d)
+void devices_log_chosen(const struct device_scan *s, const struct devices *d)
 {
     char label[DEVICE_LABEL_SIZE];
     for (int i = 0; i < d->n; i++) {
@@ -139,8 +139,8 @@ static enum status take_named(const struct devices_request *r, const struct devi
     struct device_claim claim = {.lock = -1, .mark = -1};
     struct device_holders others;
     const char *key = s->gpu[i].uuid;
-    const struct device_want want = devices_want(r, 0);
-    enum status st = device_claim_take(r->lock_dir, key, &want, &claim, &others, why);
+    const struct device_claim_request want = devices_claim_request(r, 0);
+    enum status st = device_claim_acquire(r->lock_dir, key, &want, &claim, &others, why);
     device_scan_label(&s->gpu[i], label, sizeof label);
     if (st == ST_REFUSED) {
         LOG_E("--gpu_memory_fraction=%g: %s: %s; take a smaller one, another card, or "
@@ -238,9 +238,9 @@ static enum status choose_named(const struct devices_request *r, const struct de
     device_lock_wait(r->lock_dir, "choose", DEVICES_CHOOSE_WAIT_MS, &choosing);
     for (int i = 0; i < n && st == ST_OK; i++)
         st = take_named(r, s, chosen[i], out);
-    device_lock_drop(choosing);
+    device_lock_release(choosing);
     TRY(st);
-    devices_say_chosen(s, out);
+    devices_log_chosen(s, out);
 done:
     return st;
 }
@@ -254,9 +254,9 @@ static enum status choose_auto(const struct devices_request *r, const struct dev
     for (int i = 0; r->named != NULL && strcmp(r->gpus, "auto") == 0 && i < s->n; i++)
         n += r->named[i] != 0;
     if (n > 0)
-        return devices_choose_auto(r, s, n, out);
+        return devices_auto_choose(r, s, n, out);
     any.named = NULL;
-    return devices_choose_auto(&any, s, most, out);
+    return devices_auto_choose(&any, s, most, out);
 }
 
 enum status devices_choose(const struct devices_request *r, struct devices *out)

@@ -55,8 +55,8 @@ void devices_release(struct devices *d);
 
 struct device_scan;
 /* 1: auto would take s->gpu[i] now; 0: why[DEVICE_CLAIM_WHY_SIZE] says why not. */
-int devices_auto_takes(const struct devices_request *r, const struct device_scan *s, int i,
-                       char *why);
+int devices_auto_accepts(const struct devices_request *r, const struct device_scan *s, int i,
+                         char *why);
 /* Which of s->gpu that is, reserved by nobody: all of them for all and auto (for which none is no
  * error), none, or those of a list. chosen[DEVICE_MAX]. */
 enum status devices_find(const char *gpus, const struct device_scan *s, int *chosen, int *n);

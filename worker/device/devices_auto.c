@@ -25,7 +25,7 @@ static int has_pid(const struct device_holders *h, int pid)
 
 /* Beside those who reserved parts of it: nobody else is there, and what is wanted is free. */
 static int fits_beside(const struct device_load *load, const struct device_holders *others,
-                       const struct device_want *want, char *why)
+                       const struct device_claim_request *want, char *why)
 {
     struct device_load rest = *load;
     rest.used_bytes = 0;
@@ -47,7 +47,7 @@ static int fits_beside(const struct device_load *load, const struct device_holde
     return 0;
 }
 
-static int has(const struct devices *d, const struct device_info *gpu)
+static int has_gpu(const struct devices *d, const struct device_info *gpu)
 {
     for (int i = 0; i < d->n; i++)
         if (d->gpu[i].ordinal == gpu->ordinal)
@@ -58,7 +58,7 @@ static int has(const struct devices *d, const struct device_info *gpu)
 static int may_take(const struct devices_request *r, const struct device_scan *s, int i,
                     const struct devices *out)
 {
-    return (r->named == NULL || r->named[i]) && !has(out, &s->gpu[i]);
+    return (r->named == NULL || r->named[i]) && !has_gpu(out, &s->gpu[i]);
 }
 
 enum answer { REFUSED, TAKEN, LAGS /* refused for what may be over: device_scan_may_lag() */ };
@@ -70,8 +70,8 @@ static enum answer take_one(const struct devices_request *r, const struct device
     struct device_load load;
     struct device_claim claim;
     struct device_holders others;
-    const struct device_want want = devices_want(r, 1);
-    if (device_claim_take(r->lock_dir, s->gpu[i].uuid, &want, &claim, &others, why) != ST_OK)
+    const struct device_claim_request want = devices_claim_request(r, 1);
+    if (device_claim_acquire(r->lock_dir, s->gpu[i].uuid, &want, &claim, &others, why) != ST_OK)
         return REFUSED;
     device_scan_load(s, i, &load);
     if (others.n == 0 ? device_scan_is_idle(&load, why)
@@ -83,8 +83,8 @@ static enum answer take_one(const struct devices_request *r, const struct device
     return others.n == 0 && device_scan_may_lag(&load) ? LAGS : REFUSED;
 }
 
-int devices_auto_takes(const struct devices_request *r, const struct device_scan *s, int i,
-                       char *why)
+int devices_auto_accepts(const struct devices_request *r, const struct device_scan *s, int i,
+                         char *why)
 {
     struct devices *d = calloc(1, sizeof *d);
     snprintf(why, DEVICE_CLAIM_WHY_SIZE, "out of memory");
@@ -117,7 +117,7 @@ static int take_idle(const struct devices_request *r, const struct device_scan *
             lags |= answer == LAGS;
         }
     }
-    device_lock_drop(choosing);
+    device_lock_release(choosing);
     return lags;
 }
 
@@ -134,7 +134,7 @@ static int pause_ms(const struct devices_request *r, int ms)
 static void take_visible(const struct devices_request *r, const struct device_scan *s, int most,
                          struct devices *out)
 {
-    const struct device_want want = devices_want(r, 1);
+    const struct device_claim_request want = devices_claim_request(r, 1);
     for (int pass = 0; s->visible != NULL && pass < 2; pass++)
         for (int i = 0; i < s->n && out->n < most; i++) {
             char why[DEVICE_WHY_SIZE], held[DEVICE_CLAIM_WHY_SIZE], label[DEVICE_LABEL_SIZE];
@@ -145,7 +145,7 @@ static void take_visible(const struct devices_request *r, const struct device_sc
             device_scan_load(s, i, &load);
             if (!may_take(r, s, i, out) || load.state == DEVICE_LOAD_LOST)
                 continue;
-            enum status st = device_claim_take(r->lock_dir, key, &want, &claim, &others, held);
+            enum status st = device_claim_acquire(r->lock_dir, key, &want, &claim, &others, held);
             if (st == ST_REFUSED || (st != ST_OK && pass == 0))
                 continue;
             if (st != ST_OK)
@@ -170,17 +170,17 @@ static void say_more(const struct devices_request *r, const struct device_scan *
         char why[DEVICE_WHY_SIZE];
         struct device_load load;
         int lock;
-        if (has(chosen, &s->gpu[i]) ||
-            device_lock_take(r->lock_dir, s->gpu[i].uuid, &lock, why) != ST_OK)
+        if (has_gpu(chosen, &s->gpu[i]) ||
+            device_lock_acquire(r->lock_dir, s->gpu[i].uuid, &lock, why) != ST_OK)
             continue;
         device_scan_load(s, i, &load);
         if (device_scan_is_idle(&load, why))
             devices_text_add(&free_ones, "%s%d", n++ ? ", " : "", i);
         else if (s->visible != NULL && load.state != DEVICE_LOAD_LOST)
             devices_text_add(&busy_ones, "%s%d", n_busy++ ? ", " : "", i);
-        device_lock_drop(lock);
+        device_lock_release(lock);
     }
-    device_lock_drop(choosing);
+    device_lock_release(choosing);
     if (n > 0)
         LOG_I("GPU %s %s free, too: --gpus=auto:%d trains on %s, a tower on each", free_ones.s,
               n == 1 ? "is" : "are", 1 + n, n == 1 ? "both" : "all");
@@ -191,7 +191,7 @@ static void say_more(const struct devices_request *r, const struct device_scan *
 }
 
 /* In the order of CUDA's numbers: the first one is the tower's own. */
-static void sort(struct devices *d)
+static void sort_gpus(struct devices *d)
 {
     for (int i = 1; i < d->n; i++)
         for (int k = i; k > 0 && d->gpu[k].ordinal < d->gpu[k - 1].ordinal; k--) {
@@ -206,7 +206,7 @@ static void sort(struct devices *d)
 
 /* Nobody tells when a card becomes idle, so it is looked at again and again while there is time to
  * wait, and once more in any case where a job may have ended a moment ago. */
-enum status devices_choose_auto(const struct devices_request *r, const struct device_scan *s,
+enum status devices_auto_choose(const struct devices_request *r, const struct device_scan *s,
                                 int most, struct devices *out)
 {
     struct devices_text reasons;
@@ -236,8 +236,8 @@ enum status devices_choose_auto(const struct devices_request *r, const struct de
     take_visible(r, s, most, out);
     out->by_number = r->named != NULL;
     if (out->by_number)
-        sort(out);
-    devices_say_chosen(s, out);
+        sort_gpus(out);
+    devices_log_chosen(s, out);
     if (r->named == NULL && out->n == 1 && strcmp(r->gpus, "auto") == 0)
         say_more(r, s, out);
     if (out->n == 0) {

@@ -19,10 +19,10 @@ void devices_text_add(struct devices_text *t, const char *fmt, ...)
 void devices_keep(struct devices *out, const struct device_info *gpu,
                   const struct device_claim *claim);
 /* What is reserved of each card. */
-struct device_want devices_want(const struct devices_request *r, int is_auto);
-void devices_say_chosen(const struct device_scan *s, const struct devices *d);
+struct device_claim_request devices_claim_request(const struct devices_request *r, int is_auto);
+void devices_log_chosen(const struct device_scan *s, const struct devices *d);
 /* --gpus=auto:`most`. */
-enum status devices_choose_auto(const struct devices_request *r, const struct device_scan *s,
+enum status devices_auto_choose(const struct devices_request *r, const struct device_scan *s,
                                 int most, struct devices *out);
 
 #endif

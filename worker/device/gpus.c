@@ -4,7 +4,7 @@
 #include "kernels/device_report.h"
 #include "worker/device/device_cuda.h"
 #include "worker/device/device_nvml.h"
-#include "worker/device/process_who.h"
+#include "worker/device/process_info.h"
 #include <pthread.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -123,10 +123,10 @@ static void users_text(int device, char *dst, size_t bytes)
             continue;
         device_nvml_load(nvml, &told[i], &load);
         for (int k = 0; k < load.n_pids && n < bytes; k++) {
-            char one[2 * PROCESS_NAME_SIZE + 16];
+            char one[2 * PROCESS_INFO_NAME_SIZE + 16];
             if (load.pid[k] == (int)getpid())
                 continue;
-            process_text(load.pid[k], one, sizeof one);
+            process_info_text(load.pid[k], one, sizeof one);
             n += (size_t)snprintf(dst + n, bytes - n, "%sprocess %s",
                                   n ? ", " : "it is also used by ", one);
         }

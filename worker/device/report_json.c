@@ -4,7 +4,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 
-enum status report_json_print_take(json_t *all)
+enum status report_json_print_free(json_t *all)
 {
     char *text = all ? json_dumps(all, JSON_INDENT(2)) : NULL;
     json_decref(all);

@@ -6,6 +6,6 @@
 #include <jansson.h>
 
 /* Prints it, indented, and releases it; NULL: it could not be made. */
-enum status report_json_print_take(json_t *all);
+enum status report_json_print_free(json_t *all);
 
 #endif

@@ -31,7 +31,7 @@ static void take(struct event_sample *s, int64_t item, const float *output, int 
     s->output = output[s->named];
 }
 
-void event_samples_take(struct event_samples *s, struct tower *e, int64_t first, int n)
+void event_samples_collect(struct event_samples *s, struct tower *e, int64_t first, int n)
 {
     const struct dataset *set = e->cfg->test;
     if (s->running != set ||

@@ -26,7 +26,7 @@ struct event_samples {
 
 void event_samples_clear(struct event_samples *s);
 /* Samples first .. first + n were evaluated; takes those of its own. */
-void event_samples_take(struct event_samples *s, struct tower *e, int64_t first, int n);
+void event_samples_collect(struct event_samples *s, struct tower *e, int64_t first, int n);
 
 enum { EVENT_SAMPLES_BYTES = 512 << 10 };
 /* Adds an event of what was taken, if anything was. what: "test". */

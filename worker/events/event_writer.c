@@ -116,7 +116,7 @@ static int write_at(int fd, const uint8_t *data, size_t n, off_t at)
 }
 
 /* Likewise; a failed write leaves no part of a record. */
-static int append(struct event_writer *w, const uint8_t *const part[2], const size_t n[2])
+static int append_records(struct event_writer *w, const uint8_t *const part[2], const size_t n[2])
 {
     int err = write_at(w->fd, part[0], n[0], w->offset);
     if (!err)
@@ -156,7 +156,7 @@ static int begin_file(struct event_writer *w)
     size_t n = w->n_lost > 0 ? w->n_session : 0;
     memcpy(session, w->session, n);
     pthread_mutex_unlock(&w->lock);
-    int err = append(w, (const uint8_t *const[]){room, session}, (const size_t[]){b.n, n});
+    int err = append_records(w, (const uint8_t *const[]){room, session}, (const size_t[]){b.n, n});
     w->is_new = err != 0;
     return err;
 }
@@ -171,13 +171,13 @@ static int write_first(struct event_writer *w, size_t at, size_t n)
     if (!err && w->is_new)
         err = begin_file(w);
     if (!err)
-        err = append(w, (const uint8_t *const[]){w->ring + at, w->ring},
-                     (const size_t[]){first, n - first});
+        err = append_records(w, (const uint8_t *const[]){w->ring + at, w->ring},
+                             (const size_t[]){first, n - first});
     return err;
 }
 
 /* Says what changed. */
-static void tell(const struct event_writer *w, int err)
+static void log_change(const struct event_writer *w, int err)
 {
     if (err)
         LOG_W("no events can be written to %s: %s; training goes on, and it is tried again every "
@@ -232,7 +232,7 @@ static void *writer_main(void *arg)
         pthread_mutex_unlock(&w->lock);
         int err = write_first(w, at, n);
         if (err && !was_failing)
-            tell(w, err);
+            log_change(w, err);
         not_before_ns = err ? clock_deadline_ns(w->retry_ms) : 0;
         pthread_mutex_lock(&w->lock);
         given_up = err && is_last;
@@ -245,7 +245,7 @@ static void *writer_main(void *arg)
         w->is_failing = err || (was_failing && !is_over);
         if (is_over) {
             pthread_mutex_unlock(&w->lock);
-            tell(w, 0);
+            log_change(w, 0);
             pthread_mutex_lock(&w->lock);
         }
     }
@@ -259,7 +259,7 @@ static void *writer_main(void *arg)
     return NULL;
 }
 
-static void release(struct event_writer *w)
+static void release_writer(struct event_writer *w)
 {
     pthread_cond_destroy(&w->changed);
     pthread_mutex_destroy(&w->lock);
@@ -287,7 +287,7 @@ enum status event_writer_create(const struct event_writer_config *cfg, struct ev
     int err = pthread_create(&w->thread, NULL, writer_main, w);
     if (err) {
         LOG_E("--logdir: its thread cannot be started: %s", threads_error(err));
-        release(w);
+        release_writer(w);
         return ST_NOMEM;
     }
     *out = w;
@@ -295,7 +295,7 @@ enum status event_writer_create(const struct event_writer_config *cfg, struct ev
 }
 
 /* Under the lock; there is room. */
-static void add(struct event_writer *w, const void *data, size_t n)
+static void add_bytes(struct event_writer *w, const void *data, size_t n)
 {
     size_t tail = (w->head + w->n_queued) % RING;
     size_t first = n < RING - tail ? n : RING - tail;
@@ -323,9 +323,9 @@ int event_writer_put(struct event_writer *w, const void *records, size_t n)
     if (fits) {
         const uint8_t size[SIZE_BYTES] = {(uint8_t)all, (uint8_t)(all >> 8), (uint8_t)(all >> 16),
                                           (uint8_t)(all >> 24)};
-        add(w, size, sizeof size);
-        add(w, w->session, owed);
-        add(w, records, n);
+        add_bytes(w, size, sizeof size);
+        add_bytes(w, w->session, owed);
+        add_bytes(w, records, n);
         w->n_puts++;
         w->owes_session = 0;
         pthread_cond_broadcast(&w->changed);
@@ -364,7 +364,7 @@ void event_writer_destroy(struct event_writer *w)
               status_errno_text(err));
     if (ended) {
         pthread_join(w->thread, NULL);
-        release(w);
+        release_writer(w);
     } else {
         pthread_detach(w->thread); /* it hangs in the kernel, with the ring: nothing ends it */
     }

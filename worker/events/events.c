@@ -46,7 +46,7 @@ static double wall_time(void)
     return (double)ts.tv_sec + (double)ts.tv_nsec / 1e9;
 }
 
-static void put(struct events *ev, const struct event_buf *b)
+static void put_events(struct events *ev, const struct event_buf *b)
 {
     if (ev->writer && b->n > 0)
         event_writer_put(ev->writer, b->data, b->n);
@@ -67,7 +67,7 @@ static void put_graph(struct events *ev)
             struct event e = event_begin(&b, wall_time(), 0);
             event_graph(&e, graph.data, graph.n);
             if (event_end(&e))
-                put(ev, &b);
+                put_events(ev, &b);
             else
                 graph.overflow = 1;
         }
@@ -88,7 +88,7 @@ static void put_hparams(struct events *ev)
     struct event e = event_begin(&b, wall_time(), 0);
     event_hparams_start(&e, ev->hparams, ev->cfg.n_hparams);
     event_end(&e);
-    put(ev, &b);
+    put_events(ev, &b);
     free(room);
 }
 
@@ -179,7 +179,7 @@ static void put_figures(struct events *ev, const struct trainer_figures *f, int 
     if (exchange)
         put_exchange(ev, &e, f);
     event_end(&e);
-    put(ev, &b);
+    put_events(ev, &b);
     last->ns = now_ns;
     last->images = f->images;
     last->local_steps = f->local_steps;
@@ -311,14 +311,14 @@ static void on_values(void *ctx, const struct trainer_values *v)
     struct event e = event_begin(&b, wall_time(), v->global_step);
     event_histogram(&e, tag, &l.h);
     event_end(&e);
-    put(ev, &b);
+    put_events(ev, &b);
     atomic_fetch_add(&ev->values_took_ns, clock_now_ns() - begin_ns);
 }
 
 static enum status on_batch(void *ctx, struct tower *e, int64_t first, int n)
 {
     struct events *ev = ctx;
-    event_samples_take(&ev->samples, e, first, n);
+    event_samples_collect(&ev->samples, e, first, n);
     return ST_OK;
 }
 
@@ -342,7 +342,7 @@ static void on_evaluated(void *ctx, int64_t global_step, const char *what, doubl
     event_end(&e);
     event_samples_put(&ev->samples, &b, now, global_step, what);
     event_samples_clear(&ev->samples);
-    put(ev, &b);
+    put_events(ev, &b);
     free(room);
 }
 
@@ -388,7 +388,7 @@ void events_destroy(struct events *ev, int failed)
         struct event e = event_begin(&b, wall_time(), 0);
         event_hparams_end(&e, failed);
         event_end(&e);
-        put(ev, &b);
+        put_events(ev, &b);
     }
     event_writer_destroy(ev->writer);
     free(ev);

@@ -84,7 +84,8 @@ static enum status unknown_name(const struct model_reader *r, const char *key, c
                            key, model_json_printable(shown, sizeof shown, name), hint);
 }
 
-static enum status find(const struct model_reader *r, const char *key, const char *name, int *out)
+static enum status find_layer(const struct model_reader *r, const char *key, const char *name,
+                              int *out)
 {
     if (strcmp(name, image) == 0) {
         *out = LAYER_INPUT_IMAGE;
@@ -114,7 +115,7 @@ static enum status read_names(const struct model_reader *r, const char *key, con
                                "\"%s\" must be a list of %d to %d names of layers", key, bounds[0],
                                bounds[1]);
     for (size_t k = 0; k < n; k++)
-        TRY(find(r, key, json_string_value(json_array_get(v, k)), &out[k]));
+        TRY(find_layer(r, key, json_string_value(json_array_get(v, k)), &out[k]));
     *n_out = (int)n;
 done:
     return st;
@@ -132,7 +133,7 @@ static enum status read_edges(struct model_reader *r)
     } else {
         TRY(model_json_string(r, "input", r->layer > 0 ? r->nodes[r->layer - 1].name : image,
                               &name));
-        TRY(find(r, "input", name, &node->input[0]));
+        TRY(find_layer(r, "input", name, &node->input[0]));
         node->n_inputs = 1;
     }
     if (json_object_get(r->obj, "after"))
@@ -192,7 +193,7 @@ static int waits_for(const struct model_reader *r, int i, int *reads)
 }
 
 /* All layers without a place wait for one another, or for some that do. */
-static enum status circle(struct model_reader *r)
+static enum status refuse_circle(struct model_reader *r)
 {
     char text[600] = "";
     int at = 0, first, reads;
@@ -226,7 +227,7 @@ enum status model_graph_sort(struct model_reader *r)
         while (i < r->n_nodes && (r->nodes[i].place >= 0 || waits_for(r, i, &reads) >= 0))
             i++;
         if (i == r->n_nodes)
-            return circle(r);
+            return refuse_circle(r);
         r->nodes[i].place = place;
     }
     return ST_OK;

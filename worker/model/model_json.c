@@ -154,7 +154,7 @@ static const char *next_word(const char *list, char word[64])
 }
 
 /* Levenshtein's distance; words past 31 letters are far from everything. */
-static int distance(const char *a, const char *b)
+static int edit_distance(const char *a, const char *b)
 {
     int row[32], na = (int)strnlen(a, 32), nb = (int)strnlen(b, 32);
     if (na > 31 || nb > 31)
@@ -183,7 +183,7 @@ const char *model_json_suggest(const char *word, const char *list, char *dst, si
     int best = (int)strnlen(word, 32) > 5 ? 3 : 2; /* what is farther is another word */
     while (*list) {
         list = next_word(list, candidate);
-        int d = distance(word, candidate);
+        int d = edit_distance(word, candidate);
         if (d <= best && (d < best || !*near)) {
             best = d;
             snprintf(near, sizeof near, "%s", candidate);
@@ -216,7 +216,7 @@ enum status model_json_check_keys(const struct model_reader *r, const char *owne
 }
 
 /* What a value is, for a sentence: "-3", "\"valid\"", "a list". */
-static const char *describe(const json_t *v, char *dst, size_t bytes)
+static const char *describe_value(const json_t *v, char *dst, size_t bytes)
 {
     char shown[48];
     switch (json_typeof(v)) {
@@ -242,7 +242,7 @@ static const char *describe(const json_t *v, char *dst, size_t bytes)
     return dst;
 }
 
-static enum status missing(const struct model_reader *r, const char *key)
+static enum status refuse_missing(const struct model_reader *r, const char *key)
 {
     return model_json_fail(r, NULL, "the key \"%s\" is missing", key);
 }
@@ -253,11 +253,11 @@ enum status model_json_int(const struct model_reader *r, const char *key, const 
     char shown[64];
     const json_t *v = json_object_get(r->obj, key);
     if (!v && !fallback)
-        return missing(r, key);
+        return refuse_missing(r, key);
     if (v && (!json_is_integer(v) || json_integer_value(v) < bounds[0] ||
               json_integer_value(v) > bounds[1]))
         return model_json_fail(r, key, "\"%s\" is %s, but must be a whole number from %lld to %lld",
-                               key, describe(v, shown, sizeof shown), (long long)bounds[0],
+                               key, describe_value(v, shown, sizeof shown), (long long)bounds[0],
                                (long long)bounds[1]);
     *out = v ? json_integer_value(v) : *fallback;
     return ST_OK;
@@ -269,11 +269,11 @@ enum status model_json_double(const struct model_reader *r, const char *key, con
     char shown[64];
     const json_t *v = json_object_get(r->obj, key);
     if (!v && !fallback)
-        return missing(r, key);
+        return refuse_missing(r, key);
     if (v && (!json_is_number(v) ||
               !(json_number_value(v) >= bounds[0] && json_number_value(v) <= bounds[1])))
         return model_json_fail(r, key, "\"%s\" is %s, but must be a number from %g to %g", key,
-                               describe(v, shown, sizeof shown), bounds[0], bounds[1]);
+                               describe_value(v, shown, sizeof shown), bounds[0], bounds[1]);
     *out = v ? json_number_value(v) : *fallback;
     return ST_OK;
 }
@@ -293,7 +293,7 @@ enum status model_json_pair(const struct model_reader *r, const char *key, int l
     char shown[64];
     const json_t *v = json_object_get(r->obj, key);
     if (!v && !fallback)
-        return missing(r, key);
+        return refuse_missing(r, key);
     if (!v) {
         memcpy(out, fallback, 2 * sizeof *out);
         return ST_OK;
@@ -306,7 +306,7 @@ enum status model_json_pair(const struct model_reader *r, const char *key, int l
         r, key,
         "\"%s\" is %s, but must be a whole number from %d to %d or a list of two "
         "such, [height, width]",
-        key, describe(v, shown, sizeof shown), least, MODEL_MAX_WINDOW);
+        key, describe_value(v, shown, sizeof shown), least, MODEL_MAX_WINDOW);
 }
 
 enum status model_json_bool(const struct model_reader *r, const char *key, bool fallback, bool *out)
@@ -315,7 +315,7 @@ enum status model_json_bool(const struct model_reader *r, const char *key, bool 
     const json_t *v = json_object_get(r->obj, key);
     if (v && !json_is_boolean(v))
         return model_json_fail(r, key, "\"%s\" is %s, but must be true or false", key,
-                               describe(v, shown, sizeof shown));
+                               describe_value(v, shown, sizeof shown));
     *out = v ? json_is_true(v) : fallback;
     return ST_OK;
 }
@@ -326,10 +326,10 @@ enum status model_json_string(const struct model_reader *r, const char *key, con
     char shown[64];
     const json_t *v = json_object_get(r->obj, key);
     if (!v && !fallback)
-        return missing(r, key);
+        return refuse_missing(r, key);
     if (v && !json_is_string(v))
         return model_json_fail(r, key, "\"%s\" is %s, but must be a string", key,
-                               describe(v, shown, sizeof shown));
+                               describe_value(v, shown, sizeof shown));
     *out = v ? json_string_value(v) : fallback;
     return ST_OK;
 }

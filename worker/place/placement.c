@@ -102,7 +102,7 @@ static const char *names_text(const struct placement *p, char *dst, size_t bytes
 }
 
 /* Is there something this rule decides? *shown: something that it fits, but another took. */
-static int decides(const struct placement *p, int rule, const char **shown, int *taker)
+static int rule_decides(const struct placement *p, int rule, const char **shown, int *taker)
 {
     const struct placement_rule *r = &p->rules.rule[rule];
     *shown = NULL;
@@ -131,7 +131,7 @@ static enum status check_rules(const struct placement *p)
         const struct placement_rule *rule = &p->rules.rule[i];
         const char *shown;
         int taker = -1;
-        if (decides(p, i, &shown, &taker))
+        if (rule_decides(p, i, &shown, &taker))
             continue;
         if (shown == NULL && rule->of == PLACEMENT_OF_LAYERS)
             LOG_E("--placement: the rule '%.60s=%.60s' fits no layer; the layers are %s",
@@ -156,13 +156,13 @@ static enum status check_rules(const struct placement *p)
 }
 
 /* What is said of a layer, by whom, and how it was written. */
-static enum status layer_want(struct placement *p, int layer, struct placement_want *want,
+static enum status layer_want(struct placement *p, int layer, struct placement_target *want,
                               const char **text)
 {
     struct spot *spot = &p->spots[layer];
     const char *device = p->r.device ? p->r.device[layer] : NULL;
     int i = placement_rules_find(&p->rules, p->r.layers[layer].name, type_of(&p->r.layers[layer]));
-    *want = (struct placement_want){PLACEMENT_ANYWHERE, 0, -1};
+    *want = (struct placement_target){PLACEMENT_ANYWHERE, 0, -1};
     *text = NULL;
     if (i >= 0) {
         *want = p->rules.rule[i].want;
@@ -170,7 +170,7 @@ static enum status layer_want(struct placement *p, int layer, struct placement_w
         spot->by = BY_RULE;
         spot->index = i;
     } else if (device) {
-        if (!placement_want_read(device, want)) {
+        if (!placement_rules_read_target(device, want)) {
             LOG_E("layer '%s': \"device\": \"%.60s\" of the model file is no device; "
                   "write " PLACEMENT_SPELLINGS,
                   p->r.layers[layer].name, device);
@@ -199,8 +199,8 @@ static const char *decider_text(const struct placement *p, const struct spot *sp
 }
 
 /* What was asked for (text) is not there: why, and what would fix it. */
-static enum status unplaced(struct placement *p, int layer, const char *text, const char *why,
-                            const char *fix)
+static enum status refuse_or_move(struct placement *p, int layer, const char *text, const char *why,
+                                  const char *fix)
 {
     char who[200];
     struct spot *spot = &p->spots[layer];
@@ -219,11 +219,11 @@ static enum status unplaced(struct placement *p, int layer, const char *text, co
     return ST_INVALID;
 }
 
-static enum status missing(struct placement *p, int layer, const char *text)
+static enum status refuse_missing(struct placement *p, int layer, const char *text)
 {
     char why[SHOWN_NAMES];
     devices_text(p, why, sizeof why);
-    return unplaced(p, layer, text, why, "--gpus decides how many GPUs there are");
+    return refuse_or_move(p, layer, text, why, "--gpus decides how many GPUs there are");
 }
 
 /* Where nothing is said. */
@@ -241,10 +241,10 @@ static void place_by_default(struct placement *p, int layer)
     }
 }
 
-static enum status place(struct placement *p, int layer)
+static enum status place_layer(struct placement *p, int layer)
 {
     char why[64];
-    struct placement_want want;
+    struct placement_target want;
     const char *text;
     struct spot *spot = &p->spots[layer];
     enum status st = layer_want(p, layer, &want, &text);
@@ -252,20 +252,21 @@ static enum status place(struct placement *p, int layer)
         return st;
     if (want.task >= 0 && p->r.task >= 0 && want.task != p->r.task) {
         snprintf(why, sizeof why, "this is worker %d", p->r.task);
-        return unplaced(p, layer, text, why,
-                        "a worker computes all layers itself, so leave out '/job:worker/task:'");
+        return refuse_or_move(
+            p, layer, text, why,
+            "a worker computes all layers itself, so leave out '/job:worker/task:'");
     }
     switch (want.kind) {
     case PLACEMENT_ON_CPU:
         spot->device = PLACEMENT_CPU;
-        return want.index == 0 ? ST_OK : missing(p, layer, text);
+        return want.index == 0 ? ST_OK : refuse_missing(p, layer, text);
     case PLACEMENT_ON_OWN_GPU:
         spot->device = OWN;
-        return p->r.n_gpus > 0 ? ST_OK : missing(p, layer, text);
+        return p->r.n_gpus > 0 ? ST_OK : refuse_missing(p, layer, text);
     case PLACEMENT_ON_GPU:
         spot->device = index_of(p, want.index);
         if (spot->device < 0)
-            return missing(p, layer, text);
+            return refuse_missing(p, layer, text);
         p->spans = 1;
         return ST_OK;
     case PLACEMENT_ROUND_ROBIN:
@@ -287,12 +288,12 @@ static enum status check_cpu_towers(struct placement *p)
 {
     enum status st = ST_OK;
     for (int i = 0; st == ST_OK && i < p->r.n_layers && p->r.cpu_towers && !p->spans; i++) {
-        struct placement_want want;
+        struct placement_target want;
         const char *text;
         st = layer_want(p, i, &want, &text);
         if (st == ST_OK && want.kind == PLACEMENT_ON_OWN_GPU && p->r.n_gpus > 0)
-            st = unplaced(p, i, text, "a tower on the CPU has no GPU of its own",
-                          "leaving out --towers leaves those out");
+            st = refuse_or_move(p, i, text, "a tower on the CPU has no GPU of its own",
+                                "leaving out --towers leaves those out");
     }
     return st;
 }
@@ -314,7 +315,7 @@ static enum status place_params(struct placement *p)
         int rule = placement_rules_find_param(&p->rules, p->r.params[i].name);
         if (rule < 0)
             continue;
-        const struct placement_want *want = &p->rules.rule[rule].want;
+        const struct placement_target *want = &p->rules.rule[rule].want;
         int layer = layer_of_param(p, i), at = p->spots[layer].device;
         if (want->kind == PLACEMENT_ON_CPU && want->index == 0) {
             p->on_host = 1;
@@ -347,12 +348,12 @@ int placement_numbers(const struct placement_request *r, uint8_t *named, int n)
     if (placement_rules_read(r->rules, &rules) != ST_OK)
         return -1;
     for (int i = 0; i < r->n_layers; i++) {
-        struct placement_want want = {PLACEMENT_ANYWHERE, 0, -1};
+        struct placement_target want = {PLACEMENT_ANYWHERE, 0, -1};
         int rule =
             placement_rules_find(&rules, r->layers[i].name, model_type_name(r->layers[i].kind));
         if (rule >= 0)
             want = rules.rule[rule].want;
-        else if (r->device && r->device[i] && !placement_want_read(r->device[i], &want))
+        else if (r->device && r->device[i] && !placement_rules_read_target(r->device[i], &want))
             continue;
         if (want.kind == PLACEMENT_ON_GPU && want.index < n) {
             named[want.index] = 1;
@@ -381,7 +382,7 @@ enum status placement_create(const struct placement_request *r, struct placement
     TRY(placement_rules_read(r->rules, &p->rules));
     TRY(check_rules(p));
     for (int i = 0; i < r->n_layers; i++)
-        TRY(place(p, i));
+        TRY(place_layer(p, i));
     TRY(check_cpu_towers(p));
     TRY(place_params(p));
 done:

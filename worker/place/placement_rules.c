@@ -61,13 +61,13 @@ static int process_read(const char **s, int *task)
     return is_worker || number <= 0;
 }
 
-int placement_want_read(const char *device, struct placement_want *out)
+int placement_rules_read_target(const char *device, struct placement_target *out)
 {
     static const char long_form[] = "/device:";
     const char *s = device;
     int task;
     if (strcasecmp(s, "round_robin") == 0) {
-        *out = (struct placement_want){PLACEMENT_ROUND_ROBIN, 0, -1};
+        *out = (struct placement_target){PLACEMENT_ROUND_ROBIN, 0, -1};
         return 1;
     }
     if (!process_read(&s, &task))
@@ -116,7 +116,7 @@ static enum status rule_read(char *piece, struct placement_rule *out)
     out->of = strncmp(out->pattern, type_prefix, sizeof type_prefix - 1) == 0 ? PLACEMENT_OF_TYPES
               : strchr(out->pattern, '/')                                     ? PLACEMENT_OF_PARAMS
                                                                               : PLACEMENT_OF_LAYERS;
-    if (placement_want_read(out->device, &out->want)) {
+    if (placement_rules_read_target(out->device, &out->want)) {
         if (out->of != PLACEMENT_OF_PARAMS || out->want.kind != PLACEMENT_ROUND_ROBIN)
             return ST_OK;
         LOG_E("--placement: '%.60s=%.60s' is for parameters, which lie on cpu or gpu; round_robin "

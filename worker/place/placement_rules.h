@@ -31,7 +31,7 @@ enum placement_kind {
     PLACEMENT_ROUND_ROBIN,
 };
 
-struct placement_want {
+struct placement_target {
     enum placement_kind kind;
     int index; /* of the CPU or GPU, else 0 */
     int task;  /* the worker that is named; -1: none */
@@ -42,7 +42,7 @@ enum placement_subject { PLACEMENT_OF_LAYERS, PLACEMENT_OF_TYPES, PLACEMENT_OF_P
 struct placement_rule {
     const char *pattern, *device; /* both as they were written */
     enum placement_subject of;
-    struct placement_want want;
+    struct placement_target want;
 };
 
 struct placement_rules {
@@ -52,7 +52,7 @@ struct placement_rules {
 };
 
 /* What `device` asks for; 0 if it cannot be read. */
-int placement_want_read(const char *device, struct placement_want *out);
+int placement_rules_read_target(const char *device, struct placement_target *out);
 /* text NULL: no rules. */
 enum status placement_rules_read(const char *text, struct placement_rules *out);
 void placement_rules_free(struct placement_rules *r);

@@ -38,7 +38,7 @@ static const struct tower_spec *find_tower(const struct rounding_request *r)
     return NULL;
 }
 
-static enum status take(struct bench *b)
+static enum status prepare_bench(struct bench *b)
 {
     const struct model *m = b->r->model;
     const struct layer *last = &m->layers[m->n_layers - 1];
@@ -105,7 +105,7 @@ static enum status make_plan(struct bench *b, const struct tower_spec *t, const 
 }
 
 /* One step, of which each layer's forward and backward is timed; took: NULL: it is not. */
-static enum status step(struct bench *b, int64_t *took)
+static enum status run_step(struct bench *b, int64_t *took)
 {
     enum status st = ST_OK;
     const struct model *m = b->r->model;
@@ -130,16 +130,16 @@ done:
     return st;
 }
 
-static enum status run(struct bench *b, int64_t *shortest)
+static enum status run_steps(struct bench *b, int64_t *shortest)
 {
     enum status st = ST_OK;
     int n_layers = b->r->model->n_layers;
     int64_t *took = calloc((size_t)n_layers, sizeof *took), until;
     TRY(took ? ST_OK : ST_NOMEM);
-    TRY(step(b, NULL));
+    TRY(run_step(b, NULL));
     until = clock_deadline_ns(ROUNDS_MS);
     for (int k = 0; k < MIN_ROUNDS || (k < MAX_ROUNDS && clock_now_ns() < until); k++) {
-        TRY(step(b, took));
+        TRY(run_step(b, took));
         for (int i = 0; i < n_layers; i++)
             shortest[i] = k == 0 || took[i] < shortest[i] ? took[i] : shortest[i];
     }
@@ -153,7 +153,7 @@ static int is_product(const struct layer *l)
     return l->kind == LAYER_CONV2D || l->kind == LAYER_DENSE;
 }
 
-void rounding_say(const struct model *m, const uint8_t *rounded, const char *whence)
+void rounding_log(const struct model *m, const uint8_t *rounded, const char *whence)
 {
     char names[400] = "";
     size_t at = 0;
@@ -204,19 +204,19 @@ static enum status take_named(const struct rounding_request *r, uint8_t *rounded
 }
 
 /* With all products rounded and with none. */
-static enum status compare(struct bench *b, const struct tower_spec *t, uint8_t *rounded)
+static enum status compare_times(struct bench *b, const struct tower_spec *t, uint8_t *rounded)
 {
     enum status st = ST_OK;
     int n = b->r->model->n_layers;
-    TRY(take(b));
+    TRY(prepare_bench(b));
     TRY(make_plan(b, t, rounded));
-    TRY(run(b, b->ns[0]));
+    TRY(run_steps(b, b->ns[0]));
     b->backend->plan_destroy(b->plan);
     b->plan = NULL;
     for (int i = 0; i < n; i++)
         rounded[i] = (uint8_t)is_product(&b->r->model->layers[i]);
     TRY(make_plan(b, t, rounded));
-    TRY(run(b, b->ns[1]));
+    TRY(run_steps(b, b->ns[1]));
     for (int i = 0; i < n; i++) {
         if (!rounded[i])
             continue;
@@ -242,7 +242,7 @@ enum status rounding_measure(const struct rounding_request *r, uint8_t **out)
     if (r->named)
         st = take_named(r, rounded);
     else
-        st = compare(&b, t, rounded);
+        st = compare_times(&b, t, rounded);
     give_back(&b);
     if (st == ST_OK)
         *out = rounded;

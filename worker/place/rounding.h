@@ -19,7 +19,7 @@ struct rounding_request {
 };
 
 /* A line with the layers' names; whence: "as was measured here". */
-void rounding_say(const struct model *m, const uint8_t *rounded, const char *whence);
+void rounding_log(const struct model *m, const uint8_t *rounded, const char *whence);
 /* *out: [n_layers], malloc'd; NULL: no tower computes in bf16 on the CPU, nothing is measured. */
 enum status rounding_measure(const struct rounding_request *r, uint8_t **out);
 

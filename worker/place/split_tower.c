@@ -300,7 +300,7 @@ done:
     return st;
 }
 
-static enum status forward(struct split_tower *s, int layer, int train, int64_t step)
+static enum status forward_layer(struct split_tower *s, int layer, int train, int64_t step)
 {
     enum status st = ST_OK;
     const struct layer *l = &s->cfg.plan.layers[layer];
@@ -318,12 +318,12 @@ done:
 
 enum status split_tower_forward(struct split_tower *s, int layer, int64_t step)
 {
-    return forward(s, layer, 1, step);
+    return forward_layer(s, layer, 1, step);
 }
 
 enum status split_tower_forward_inference(struct split_tower *s, int layer)
 {
-    return forward(s, layer, 0, -1);
+    return forward_layer(s, layer, 0, -1);
 }
 
 /* What the other stages that read the output of `layer` say of its gradient. */

@@ -47,7 +47,7 @@ struct heard {
     char *text; /* [WHY_SIZE] */
 };
 
-static void hear(void *ctx, enum log_level level, const char *text)
+static void note_line(void *ctx, enum log_level level, const char *text)
 {
     struct heard *h = ctx;
     if (level < LOG_LEVEL_WARN || level <= h->level)
@@ -61,7 +61,7 @@ static void hear(void *ctx, enum log_level level, const char *text)
 static void listen_to(struct heard *h)
 {
     log_init("worker", -1, LOG_LEVEL_WARN); /* whatever --log_level says */
-    log_divert(hear, h);
+    log_divert(note_line, h);
 }
 
 static void list_devices(const void *arg, void *result)
@@ -100,14 +100,14 @@ static void ask_load(const void *arg, void *result)
         device_nvml_load(nvml, arg, load);
 }
 
-static void compare(const struct self_test_net *net, const struct self_test_values *got,
-                    struct outcome *out)
+static void compare_values(const struct self_test_net *net, const struct self_test_values *got,
+                           struct outcome *out)
 {
     struct self_test_values want;
     struct self_test_difference *d = &out->difference;
     if (self_test_net_reference(net, &want) != ST_OK)
         return;
-    self_test_compare(net, &want, got, d);
+    self_test_net_compare(net, &want, got, d);
     out->works = !d->differs;
     if (d->differs)
         snprintf(out->why, sizeof out->why,
@@ -139,7 +139,7 @@ static void test_device(const void *arg, void *result)
         return;
     out->step_ms = values.step_ms;
     out->memory_bytes = values.memory_bytes;
-    compare(&net, &values, out);
+    compare_values(&net, &values, out);
 }
 
 /* ---- this process ---- */
@@ -227,7 +227,7 @@ static enum status print_json(json_t *devices, const struct listing *l, int pass
 {
     json_t *all = json_pack("{sO sb so}", "devices", devices, "passed", passed, "why_no_gpu",
                             l->n > 0 ? json_null() : json_string(l->why));
-    return report_json_print_take(all);
+    return report_json_print_free(all);
 }
 
 /* The number of devices that do not work. */

@@ -88,8 +88,8 @@ void self_test_net_destroy(struct self_test_net *t)
     *t = (struct self_test_net){0};
 }
 
-static enum status step(const struct self_test_net *t, const struct backend *k, struct plan *plan,
-                        float *loss)
+static enum status run_step(const struct self_test_net *t, const struct backend *k,
+                            struct plan *plan, float *loss)
 {
     enum status st = ST_OK;
     int n_correct, n = t->model->n_layers;
@@ -144,7 +144,7 @@ enum status self_test_net_run(const struct self_test_net *t, const struct backen
     TRY(backend->plan_create(&cfg, &plan));
     for (int i = 0; i < N_STEPS; i++) {
         int64_t begin = clock_now_ns();
-        TRY(step(t, backend, plan, &v.loss));
+        TRY(run_step(t, backend, plan, &v.loss));
         v.step_ms = fmin(v.step_ms, (double)(clock_now_ns() - begin) / 1e6);
     }
     v.memory_bytes = backend->plan_memory_bytes(plan);
@@ -155,7 +155,7 @@ done:
     if (st == ST_OK)
         *out = v;
     else
-        self_test_values_free(&v);
+        self_test_net_values_free(&v);
     return st;
 }
 
@@ -195,11 +195,11 @@ done:
     if (st == ST_OK)
         *out = v;
     else
-        self_test_values_free(&v);
+        self_test_net_values_free(&v);
     return st;
 }
 
-void self_test_values_free(struct self_test_values *v)
+void self_test_net_values_free(struct self_test_values *v)
 {
     free(v->flat);
     v->flat = NULL;
@@ -226,8 +226,8 @@ static void compare_tensor(const char *name, const float *want, const float *got
     snprintf(out->name, sizeof out->name, "%s", name);
 }
 
-void self_test_compare(const struct self_test_net *t, const struct self_test_values *want,
-                       const struct self_test_values *got, struct self_test_difference *out)
+void self_test_net_compare(const struct self_test_net *t, const struct self_test_values *want,
+                           const struct self_test_values *got, struct self_test_difference *out)
 {
     *out = (struct self_test_difference){0};
     compare_tensor("loss", &want->loss, &got->loss, 1, out);

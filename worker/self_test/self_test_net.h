@@ -51,8 +51,8 @@ enum status self_test_net_run(const struct self_test_net *t, const struct backen
                               int device, struct self_test_values *out);
 /* The last step's values by the definitions, in double precision. */
 enum status self_test_net_reference(const struct self_test_net *t, struct self_test_values *out);
-void self_test_values_free(struct self_test_values *v);
-void self_test_compare(const struct self_test_net *t, const struct self_test_values *want,
-                       const struct self_test_values *got, struct self_test_difference *out);
+void self_test_net_values_free(struct self_test_values *v);
+void self_test_net_compare(const struct self_test_net *t, const struct self_test_values *want,
+                           const struct self_test_values *got, struct self_test_difference *out);
 
 #endif

@@ -86,14 +86,14 @@ void figures_wait(struct figures *f, const char *whom, int64_t ms)
     pthread_mutex_unlock(&f->lock);
 }
 
-void figures_look(struct figures *f, struct figures_view *out)
+void figures_read(struct figures *f, struct figures_view *out)
 {
     pthread_mutex_lock(&f->lock);
     *out = f->now;
     pthread_mutex_unlock(&f->lock);
 }
 
-void figures_take_losses(struct figures *f, struct figures_losses *to)
+void figures_move_losses(struct figures *f, struct figures_losses *to)
 {
     pthread_mutex_lock(&f->lock);
     to->n += f->losses.n;

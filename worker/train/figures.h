@@ -48,9 +48,9 @@ void figures_begin(struct figures *f, int member, int batch, int64_t first_step,
 void figures_note(struct figures *f, int64_t global_step, float loss, int64_t images);
 /* Training waits for `whom`, and has done so for ms; NULL: it does not. */
 void figures_wait(struct figures *f, const char *whom, int64_t ms);
-void figures_look(struct figures *f, struct figures_view *out);
+void figures_read(struct figures *f, struct figures_view *out);
 /* Adds the losses of the steps since the last call. Not a total: behind a huge loss, or after very
  * many, a sum would not change any more. */
-void figures_take_losses(struct figures *f, struct figures_losses *to);
+void figures_move_losses(struct figures *f, struct figures_losses *to);
 
 #endif

@@ -73,7 +73,7 @@ static double share_done(const struct progress *p)
 }
 
 /* Under the lock. */
-static void draw(struct progress *p, int now)
+static void draw_bar(struct progress *p, int now)
 {
     const struct progress_point *at = &p->at;
     double share = share_done(p);
@@ -103,7 +103,7 @@ static void draw_wait(struct progress *p, const char *whom, int64_t ms)
                  p->cfg.train_steps, sentence);
         bar_draw(&p->bar, share_done(p), text, 1);
     } else if (p->shows_wait && p->at.images > 0) {
-        draw(p, 1);
+        draw_bar(p, 1);
     } else if (p->shows_wait) { /* before the first step: no loss and no speed */
         snprintf(text, sizeof text, "step %" PRId64 "/%" PRId64, p->at.global_step,
                  p->cfg.train_steps);
@@ -178,7 +178,7 @@ void progress_update(struct progress *p, const struct progress_point *at)
     if (p->is_bar) {
         pthread_mutex_lock(&p->lock);
         p->at = *at;
-        draw(p, p->shows_wait);
+        draw_bar(p, p->shows_wait);
         p->shows_wait = 0;
         pthread_mutex_unlock(&p->lock);
         return;

@@ -102,9 +102,9 @@ done:
     return st;
 }
 
-static enum status create(const struct trainer_config *cfg, const struct tower_spec *spec,
-                          int index, const struct tower_member *member, int inference,
-                          struct tower **out)
+static enum status create_tower(const struct trainer_config *cfg, const struct tower_spec *spec,
+                                int index, const struct tower_member *member, int inference,
+                                struct tower **out)
 {
     enum status st = ST_OK;
     struct tower *t = calloc(1, sizeof *t);
@@ -141,13 +141,13 @@ done:
 enum status tower_create(const struct trainer_config *cfg, const struct tower_spec *spec, int index,
                          const struct tower_member *member, struct tower **out)
 {
-    return create(cfg, spec, index, member, 0, out);
+    return create_tower(cfg, spec, index, member, 0, out);
 }
 
 enum status tower_create_inference(const struct trainer_config *cfg, const struct tower_spec *spec,
                                    struct tower **out)
 {
-    return create(cfg, spec, 0, NULL, 1, out);
+    return create_tower(cfg, spec, 0, NULL, 1, out);
 }
 
 void tower_destroy(struct tower *t)

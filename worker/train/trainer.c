@@ -32,7 +32,7 @@ enum status trainer_log_accuracy(struct trainer *t, int64_t step)
     enum status st =
         x->ops->wait(x->ctx, 0, t->cfg.chunks->n_chunks, t->cfg.own_pace ? 0 : step, INT64_MAX);
     if (st == ST_REBASED)
-        return trainer_note_rebased(t, st, step);
+        return trainer_state_note_rebased(t, st, step);
     if (st == ST_OK && t->validate)
         return trainer_validate(t, step, 0);
     if (st == ST_OK && !t->eval)
@@ -41,9 +41,9 @@ enum status trainer_log_accuracy(struct trainer *t, int64_t step)
         st = trainer_evaluate(t, &accuracy, &loss, &auc);
     if (st == ST_OK)
         LOG_I("Worker %d: global step %" PRId64 ": %s", t->result.member,
-              trainer_global_step(t, step), evaluate_text(text, "test", accuracy, loss, auc));
+              trainer_push_global_step(t, step), evaluate_text(text, "test", accuracy, loss, auc));
     if (st == ST_OK && o)
-        o->evaluated(o->ctx, trainer_global_step(t, step), "test", accuracy, loss);
+        o->evaluated(o->ctx, trainer_push_global_step(t, step), "test", accuracy, loss);
     return st;
 }
 
@@ -51,13 +51,13 @@ static void *tower_main(void *arg)
 {
     struct tower_run *r = arg;
     trace_thread_name("tower", r->tower->index);
-    r->st = trainer_take_steps(r->t, r->tower);
+    r->st = trainer_step_run(r->t, r->tower);
     if (r->st != ST_OK)
-        trainer_fail(r->t, r->st);
+        trainer_state_fail(r->t, r->st);
     return NULL;
 }
 
-static enum status collect(struct trainer *t)
+static enum status collect_results(struct trainer *t)
 {
     int asked = 0;
     const struct member_steps m = {
@@ -83,7 +83,7 @@ static enum status run_towers(struct trainer *t)
         if (err) {
             LOG_E("the thread of tower %d cannot be started: %s", started, threads_error(err));
             st = ST_NOMEM;
-            trainer_fail(t, st);
+            trainer_state_fail(t, st);
             break;
         }
     }
@@ -98,14 +98,14 @@ static enum status run_towers(struct trainer *t)
 
 static int is_stopped(void *ctx)
 {
-    return trainer_is_stopped(ctx);
+    return trainer_state_is_stopped(ctx);
 }
 
 /* True also where training is to end before the next step. */
 static int is_stopped_soon(void *ctx)
 {
     struct trainer *t = ctx;
-    return trainer_is_stopped(t) || atomic_load(&t->stops_soon);
+    return trainer_state_is_stopped(t) || atomic_load(&t->stops_soon);
 }
 
 static enum status evaluate_at(void *ctx, int64_t step)
@@ -180,7 +180,7 @@ static enum status follow_rounding(struct trainer *t, const struct net_rounding 
     }
     if (!is_rounded_so(rounded, t->follows ? t->rounded : t->cfg.rounded, n)) {
         if (rounded)
-            rounding_say(t->cfg.model, rounded, "as the job's first worker has measured");
+            rounding_log(t->cfg.model, rounded, "as the job's first worker has measured");
         st = round_all(t, rounded);
     }
     free(t->rounded);
@@ -216,7 +216,7 @@ static enum status begin_again(struct trainer *t, int *again)
     struct updates *x = t->cfg.updates;
     struct net_start start;
     enum status st = x->ops->start(x->ctx, &start);
-    t->result.left = st == ST_CANCELLED && !trainer_is_stopped(t) && x->ops->is_leaving &&
+    t->result.left = st == ST_CANCELLED && !trainer_state_is_stopped(t) && x->ops->is_leaving &&
                      x->ops->is_leaving(x->ctx);
     *again = st == ST_OK;
     if (st != ST_OK)
@@ -291,7 +291,7 @@ enum status trainer_run(struct trainer *t, const struct net_start *start,
         if (st == ST_CANCELLED && atomic_load(&t->ended))
             break;
         TRY(st);
-        st = trainer_generation_ended(t) ? ST_REBASED : collect(t);
+        st = trainer_state_generation_ended(t) ? ST_REBASED : collect_results(t);
         again = st == ST_REBASED;
         TRY(again ? begin_again(t, &again) : st);
     }
@@ -300,7 +300,7 @@ enum status trainer_run(struct trainer *t, const struct net_start *start,
     t->result.images_per_second =
         progress_images_per_second(t->progress, t->result.images, &t->result.warm_up_images);
     if (t->cfg.own_pace || t->result.left) /* a leaver's part of the step at hand does not count */
-        t->result.global_step = trainer_lowest_version(t);
+        t->result.global_step = trainer_push_lowest_version(t);
     if (t->result.left && t->result.global_step < t->first_step)
         t->result.global_step = t->first_step; /* not all of its parameters had come */
     t->result.train_steps = t->cfg.train_steps;
@@ -339,7 +339,7 @@ static void say_validation(struct trainer *t, const struct trainer_evaluation *e
     char text[EVALUATE_TEXT_BYTES];
     const struct evaluate_sums sums = {e->n, e->right, e->loss, (double)NAN};
     LOG_I("Worker %d: global step %" PRId64 ": %s", t->result.member,
-          trainer_global_step(t, e->step),
+          trainer_push_global_step(t, e->step),
           evaluate_text(text, "validation", evaluate_accuracy(t->cfg.validation, &sums),
                         e->loss / (double)e->n, (double)NAN));
 }
@@ -351,7 +351,7 @@ static void observe_validation(struct trainer *t, const struct trainer_evaluatio
     const struct evaluate_sums sums = {e->n, e->right, e->loss, (double)NAN};
     int whole = e->part == 0 && e->n > 0;
     if (o)
-        o->evaluated(o->ctx, trainer_global_step(t, e->step), "validation",
+        o->evaluated(o->ctx, trainer_push_global_step(t, e->step), "validation",
                      whole ? evaluate_accuracy(t->cfg.validation, &sums) : (double)NAN,
                      whole ? e->loss / (double)e->n : (double)NAN);
 }
@@ -432,7 +432,7 @@ static enum status towers_make(struct trainer *t)
         if (member.rank == 0)
             member.first = t->towers[i];
     }
-    trainer_list_contributions(t);
+    trainer_push_list_contributions(t);
     t->crew = (struct crew){t->cfg.towers[0].own.backend->spread, t->cfg.towers[0].own.n_threads,
                             t->cfg.threads};
     if (t->cfg.updates->ops->set_crew)

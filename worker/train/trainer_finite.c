@@ -144,7 +144,7 @@ static int loss_problem(const struct trainer *t, int64_t step, char what[TRAINER
     return 0;
 }
 
-static enum status stop(const struct trainer *t, int64_t step, const char *what)
+static enum status refuse_step(const struct trainer *t, int64_t step, const char *what)
 {
     LOG_E("worker %d, step %" PRId64 ": %s; training stops. A lower --learning_rate may help, or "
           "--on_nonfinite=skip where single batches are the cause",
@@ -153,7 +153,7 @@ static enum status stop(const struct trainer *t, int64_t step, const char *what)
 }
 
 /* Whether this may be skipped, and if so, it is said. */
-static enum status skip(struct trainer *t, int64_t step, const char *what)
+static enum status skip_step(struct trainer *t, int64_t step, const char *what)
 {
     const struct net_param *diverged = trainer_bad_param(t);
     if (diverged) {
@@ -176,8 +176,8 @@ static enum status skip(struct trainer *t, int64_t step, const char *what)
     return ST_OK;
 }
 
-enum status trainer_check_finite(struct trainer *t, int layer, int64_t step,
-                                 enum trainer_hands_out *out)
+enum status trainer_finite_check(struct trainer *t, int layer, int64_t step,
+                                 enum trainer_push_scope *out)
 {
     const struct layer *l = &t->cfg.model->layers[layer];
     char what[TRAINER_WHAT_BYTES];
@@ -186,18 +186,18 @@ enum status trainer_check_finite(struct trainer *t, int layer, int64_t step,
     if (!bad && layer == t->lowest)
         bad = loss_problem(t, step, what);
     if (bad && !t->cfg.skip_nonfinite)
-        return stop(t, step, what);
+        return refuse_step(t, step, what);
     if (bad && !t->skipping)
         memcpy(t->skipped_for, what, sizeof what);
     t->skipping |= bad;
     if (t->skipping &&
         layer == t->lowest) /* it goes out: until now the step may have been redone */
-        st = skip(t, step, t->skipped_for);
-    *out = HANDS_OUT_LAYER;
+        st = skip_step(t, step, t->skipped_for);
+    *out = TRAINER_PUSH_LAYER;
     if (t->cfg.skip_nonfinite || t->cfg.clip_norm > 0)
-        *out = layer != t->lowest ? HANDS_OUT_NOTHING
-               : t->skipping      ? HANDS_OUT_SKIP
-                                  : HANDS_OUT_ALL;
+        *out = layer != t->lowest ? TRAINER_PUSH_NOTHING
+               : t->skipping      ? TRAINER_PUSH_SKIP
+                                  : TRAINER_PUSH_ALL;
     if (layer == t->lowest)
         t->skipping = 0;
     return st;
@@ -205,7 +205,7 @@ enum status trainer_check_finite(struct trainer *t, int layer, int64_t step,
 
 /* The sum of squares is over the chunks in their order: so its bits do not depend on towers' pace;
  * and alone it is of the same numbers, in the same order, as the servers of a job would make it. */
-void trainer_clip(struct trainer *t, int64_t step)
+void trainer_finite_clip(struct trainer *t, int64_t step)
 {
     const struct chunks *c = t->cfg.chunks;
     const struct tower *w = t->contributions[0].tower;

@@ -86,52 +86,52 @@ struct trainer {
 /* trainer_state.c */
 
 /* By trainer_stop, or because a tower failed. */
-int trainer_is_stopped(struct trainer *t);
+int trainer_state_is_stopped(struct trainer *t);
 /* All towers end; the first status is the run's. */
-void trainer_fail(struct trainer *t, enum status st);
+void trainer_state_fail(struct trainer *t, enum status st);
 /* Towers take no further step before the next start. */
-int trainer_generation_ended(struct trainer *t);
+int trainer_state_generation_ended(struct trainer *t);
 /* Its parameters are not to be had: nothing of it counts. */
-int trainer_is_invalid(struct trainer *t, int64_t step);
+int trainer_state_is_invalid(struct trainer *t, int64_t step);
 /* Whether a tower need not end the step: nobody waits for it in its middle. */
-int trainer_may_skip(struct trainer *t, int64_t step);
+int trainer_state_may_skip(struct trainer *t, int64_t step);
 /* Takes ST_REBASED off an exchange's answer; `invalid`: the step that it makes invalid, or
  * INT64_MAX. */
-enum status trainer_note_rebased(struct trainer *t, enum status st, int64_t invalid);
+enum status trainer_state_note_rebased(struct trainer *t, enum status st, int64_t invalid);
 /* 0: the tower has taken its last step before all begin again. */
-int trainer_begin_step(struct trainer *t, int64_t step);
+int trainer_state_begin_step(struct trainer *t, int64_t step);
 
 /* trainer_step.c: a tower's steps from t->first_step on, until none is left to be done. */
-enum status trainer_take_steps(struct trainer *t, struct tower *w);
+enum status trainer_step_run(struct trainer *t, struct tower *w);
 
 /* trainer_push.c */
 
 /* Each tower's gradients, weighted by its samples; a group's once, as they are. */
-void trainer_list_contributions(struct trainer *t);
+void trainer_push_list_contributions(struct trainer *t);
 /* The chunks that hold a layer's parameters are neighbours: parameters are numbered in layer order.
  * The first and the last may hold parameters of other layers, too. */
-void trainer_layer_chunks(const struct trainer *t, int layer, int *first, int *n);
+void trainer_push_layer_chunks(const struct trainer *t, int layer, int *first, int *n);
 /* The gradients of a layer whose backward was called, to the host and onwards. */
-enum status trainer_hand_out(struct trainer *t, struct tower *w, int layer, int64_t step);
-int64_t trainer_lowest_version(struct trainer *t); /* of all chunks; -1: some have none */
+enum status trainer_push_layer(struct trainer *t, struct tower *w, int layer, int64_t step);
+int64_t trainer_push_lowest_version(struct trainer *t); /* of all chunks; -1: some have none */
 /* What the job has reached: at their own pace, the chunk that is behind all others. */
-int64_t trainer_global_step(struct trainer *t, int64_t local_step);
+int64_t trainer_push_global_step(struct trainer *t, int64_t local_step);
 
 /* trainer_finite.c */
 
-enum trainer_hands_out {
-    HANDS_OUT_LAYER,   /* this layer */
-    HANDS_OUT_NOTHING, /* yet: the layers below were not looked at */
-    HANDS_OUT_ALL,     /* all layers of the step */
-    HANDS_OUT_SKIP,    /* likewise, with weight 0 */
+enum trainer_push_scope {
+    TRAINER_PUSH_LAYER,   /* this layer */
+    TRAINER_PUSH_NOTHING, /* yet: the layers below were not looked at */
+    TRAINER_PUSH_ALL,     /* all layers of the step */
+    TRAINER_PUSH_SKIP,    /* likewise, with weight 0 */
 };
 /* After a layer's contributions were added; from the last layer to t->lowest. ST_INVALID, logged:
  * it is not finite, or (lowest) the loss is not, and that ends the run. */
-enum status trainer_check_finite(struct trainer *t, int layer, int64_t step,
-                                 enum trainer_hands_out *out);
-/* HANDS_OUT_ALL: all gradients of the step are scaled down to cfg.clip_norm, if they are above it:
- * at once, or, alone, as the pushes that follow use them. */
-void trainer_clip(struct trainer *t, int64_t step);
+enum status trainer_finite_check(struct trainer *t, int layer, int64_t step,
+                                 enum trainer_push_scope *out);
+/* TRAINER_PUSH_ALL: all gradients of the step are scaled down to cfg.clip_norm, if they are above
+ * it: at once, or, alone, as the pushes that follow use them. */
+void trainer_finite_clip(struct trainer *t, int64_t step);
 
 /* trainer.c: a line with the accuracy on the test set, or on the validation data, at the step.
  * ST_CANCELLED: also where training ends with it. */

@@ -22,7 +22,7 @@ void trainer_observe_begin(struct trainer *t, int64_t step)
     int wanted = o->wants_values(o->ctx, number, 0);
     t->observed_step = wanted ? step : -1;
     if (wanted)
-        t->observed_global_step = trainer_global_step(t, step);
+        t->observed_global_step = trainer_push_global_step(t, step);
 }
 
 void trainer_observe_params(struct trainer *t, int64_t global_step, int first, int n)

@@ -8,7 +8,7 @@
 #include "worker/train/trainer_observe.h"
 #include <math.h>
 
-void trainer_layer_chunks(const struct trainer *t, int layer, int *first, int *n)
+void trainer_push_layer_chunks(const struct trainer *t, int layer, int *first, int *n)
 {
     const struct layer *l = &t->cfg.model->layers[layer];
     *first = *n = 0;
@@ -19,7 +19,7 @@ void trainer_layer_chunks(const struct trainer *t, int layer, int *first, int *n
     *n = last->first_chunk + last->n_chunks - *first;
 }
 
-void trainer_list_contributions(struct trainer *t)
+void trainer_push_list_contributions(struct trainer *t)
 {
     for (int i = 0; i < t->cfg.n_towers; i++) {
         const struct tower *w = t->towers[i];
@@ -79,7 +79,7 @@ static enum status push_chunks(struct trainer *t, int layer, int64_t step, float
     const struct layer *l = &t->cfg.model->layers[layer];
     struct updates *x = t->cfg.updates;
     int first, n;
-    trainer_layer_chunks(t, layer, &first, &n);
+    trainer_push_layer_chunks(t, layer, &first, &n);
     for (int c = first; c < first + n; c++) {
         if (t->cfg.chunks->chunks[c].param < l->param[0])
             continue; /* it goes with the layer where it begins, whose backward comes later */
@@ -89,7 +89,7 @@ static enum status push_chunks(struct trainer *t, int layer, int64_t step, float
         fault_delay(t, c, step);
         /* at its own pace, none: the generation ended after the step had begun */
         enum status st = version < 0 ? ST_REBASED : push_chunk(t, c, version, weight);
-        st = trainer_note_rebased(t, st, INT64_MAX);
+        st = trainer_state_note_rebased(t, st, INT64_MAX);
         if (st != ST_OK)
             return st;
     }
@@ -114,21 +114,21 @@ static void fault_nonfinite(const struct trainer *t, int layer, int64_t step)
 static enum status push_layer(struct trainer *t, int layer, int64_t step)
 {
     const struct layer *l = &t->cfg.model->layers[layer];
-    enum trainer_hands_out out;
+    enum trainer_push_scope out;
     enum status st;
-    if (trainer_is_invalid(t, step))
+    if (trainer_state_is_invalid(t, step))
         return ST_OK;
     for (int i = 0; i < l->n_params && !t->contributions[0].tower->grads16; i++)
         reduce_param(t, l->param[i]);
     fault_nonfinite(t, layer, step);
     trainer_observe_gradients(t, layer, step);
-    TRY(trainer_check_finite(t, layer, step, &out));
-    int whole = out == HANDS_OUT_ALL || out == HANDS_OUT_SKIP;
-    if (out == HANDS_OUT_ALL && t->cfg.clip_norm > 0)
-        trainer_clip(t, step);
-    float weight = out == HANDS_OUT_SKIP ? 0 : (float)t->cfg.batch;
-    for (int i = whole ? t->cfg.model->n_layers - 1 : layer; out != HANDS_OUT_NOTHING && i >= layer;
-         i--)
+    TRY(trainer_finite_check(t, layer, step, &out));
+    int whole = out == TRAINER_PUSH_ALL || out == TRAINER_PUSH_SKIP;
+    if (out == TRAINER_PUSH_ALL && t->cfg.clip_norm > 0)
+        trainer_finite_clip(t, step);
+    float weight = out == TRAINER_PUSH_SKIP ? 0 : (float)t->cfg.batch;
+    for (int i = whole ? t->cfg.model->n_layers - 1 : layer;
+         out != TRAINER_PUSH_NOTHING && i >= layer; i--)
         TRY(push_chunks(t, i, step, weight));
 done:
     return st;
@@ -155,14 +155,14 @@ static enum status layer_arrive(struct trainer *t, int layer, int64_t step, int 
     return st;
 }
 
-int64_t trainer_lowest_version(struct trainer *t)
+int64_t trainer_push_lowest_version(struct trainer *t)
 {
     return member_steps_lowest_version(t->cfg.updates, t->cfg.chunks->n_chunks);
 }
 
-int64_t trainer_global_step(struct trainer *t, int64_t local_step)
+int64_t trainer_push_global_step(struct trainer *t, int64_t local_step)
 {
-    return t->cfg.own_pace ? trainer_lowest_version(t) : local_step;
+    return t->cfg.own_pace ? trainer_push_lowest_version(t) : local_step;
 }
 
 /* By the last tower of a step: its figures, before anyone can be two steps further. */
@@ -170,7 +170,7 @@ static void step_done(struct trainer *t, int64_t step)
 {
     double loss = 0;
     int n_correct = 0;
-    if (trainer_is_invalid(t, step))
+    if (trainer_state_is_invalid(t, step))
         return;
     for (int i = 0; i < t->cfg.n_towers; i++) {
         loss += (double)t->share[i][step & 1].loss * t->towers[i]->spec.n / t->cfg.batch;
@@ -183,7 +183,7 @@ static void step_done(struct trainer *t, int64_t step)
     /* at their own pace: this step's own update is under way; there will be at least one more
      * (local steps are counted as they are taken) */
     int64_t more = t->cfg.local_steps > 1 ? 0 : 1;
-    r->global_step = t->cfg.own_pace ? trainer_global_step(t, step) + more : step + 1;
+    r->global_step = t->cfg.own_pace ? trainer_push_global_step(t, step) + more : step + 1;
     if (r->global_step > t->cfg.train_steps)
         r->global_step = t->cfg.train_steps;
     /* in lockstep the job's step; at their own pace of this process' own, wherever it came in */
@@ -194,7 +194,7 @@ static void step_done(struct trainer *t, int64_t step)
     trainer_observe_step(t, number, n_correct);
 }
 
-enum status trainer_hand_out(struct trainer *t, struct tower *w, int layer, int64_t step)
+enum status trainer_push_layer(struct trainer *t, struct tower *w, int layer, int64_t step)
 {
     enum status st = ST_OK;
     int last;

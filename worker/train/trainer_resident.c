@@ -32,7 +32,7 @@ int trainer_resident_fits(const struct trainer_config *cfg, const struct tower *
            b->resident && split_tower_only_plan(tower->stages);
 }
 
-static enum status begin(struct run *run)
+static enum status begin_run(struct run *run)
 {
     enum status st = ST_OK;
     const struct trainer_config *cfg = run->r->cfg;
@@ -170,7 +170,7 @@ done:
     return st;
 }
 
-static enum status train(struct run *run)
+static enum status train_run(struct run *run)
 {
     enum status st = ST_OK;
     const struct trainer_resident *r = run->r;
@@ -213,7 +213,7 @@ enum status trainer_resident_run(const struct trainer_resident *r, int64_t step,
                       .step = step,
                       .result = {.global_step = step}};
     *taken = 0;
-    st = begin(&run);
+    st = begin_run(&run);
     if (st == ST_NOMEM) {
         LOG_I("gradients and parameters travel between %s:%d and the host in each step",
               d->backend->name, d->device);
@@ -224,7 +224,7 @@ enum status trainer_resident_run(const struct trainer_resident *r, int64_t step,
     *taken = 1;
     LOG_I("training stays on %s:%d: data, parameters, optimizer%s", d->backend->name, d->device,
           r->cfg->cuda_graphs ? "; each step is one graph" : "");
-    st = train(&run);
+    st = train_run(&run);
     *out = run.result;
 done:
     free(run.item);

@@ -14,19 +14,19 @@ static enum status layer_wait(struct trainer *t, const struct tower *w, int laye
         return ST_OK;
     int64_t begin = trace_begin(), waits_since_ns = clock_now_ns();
     pthread_mutex_lock(&t->lock);
-    while (t->pushed[layer] < step && !trainer_is_stopped(t) &&
+    while (t->pushed[layer] < step && !trainer_state_is_stopped(t) &&
            (t->group || step < t->invalid_from))
         clock_cond_wait(&t->handed_out, &t->lock, clock_deadline_ns(WAIT_SLICE_MS));
     int invalid = step >= t->invalid_from;
     pthread_mutex_unlock(&t->lock);
-    if (trainer_is_stopped(t))
+    if (trainer_state_is_stopped(t))
         return ST_CANCELLED;
     if (invalid)
         return ST_OK;
     int first, n;
-    trainer_layer_chunks(t, layer, &first, &n);
+    trainer_push_layer_chunks(t, layer, &first, &n);
     struct updates *x = t->cfg.updates;
-    enum status st = trainer_note_rebased(
+    enum status st = trainer_state_note_rebased(
         t, x->ops->wait(x->ctx, first, n, t->cfg.own_pace ? 0 : step, INT64_MAX), step);
     trace_end(begin, TRACE_WAIT, "parameters of", l->name, layer, step);
     if (w->index == 0)
@@ -39,7 +39,7 @@ static enum status layer_load(struct trainer *t, struct tower *w, int layer, int
 {
     const struct layer *l = &t->cfg.model->layers[layer];
     enum status st = layer_wait(t, w, layer, step);
-    if (trainer_is_invalid(t, step)) /* what is computed now counts no more */
+    if (trainer_state_is_invalid(t, step)) /* what is computed now counts no more */
         return st;
     for (int i = 0; st == ST_OK && i < l->n_params; i++)
         st = split_tower_load_param(w->stages, l->param[i]);
@@ -69,11 +69,12 @@ static enum status tower_step(struct trainer *t, struct tower *w, int64_t step)
         tower_read_ahead(w, tower_position(w, step + 1), step + 1);
     for (int i = 0; i < n_layers; i++) {
         TRY(layer_load(t, w, i, step));
-        if (i <= t->lowest && trainer_may_skip(t, step))
+        if (i <= t->lowest && trainer_state_may_skip(t, step))
             return ST_OK;
         TRY(split_tower_forward(w->stages, i, step));
     }
-    if (!trainer_is_invalid(t, step)) /* all of its versions came: the step at hand from here on */
+    if (!trainer_state_is_invalid(
+            t, step)) /* all of its versions came: the step at hand from here on */
         TRY(sample_log_step(t->cfg.sample_log, t->generation, step, w->now.position[0], w->spec.n));
     struct step_share *share = &t->share[w->index][step & 1];
     /* where backward only queues its work, a layer's gradients travel while the next one computes:
@@ -85,7 +86,7 @@ static enum status tower_step(struct trainer *t, struct tower *w, int64_t step)
         if (i == t->lowest)
             TRY(split_tower_result(w->stages, &share->loss, &share->n_correct));
         if (i + lag < n_layers)
-            TRY(trainer_hand_out(t, w, i + lag, step));
+            TRY(trainer_push_layer(t, w, i + lag, step));
     }
 done:
     return st;
@@ -96,7 +97,7 @@ done:
  * this. Each step moves every chunk that is not at its end, so there is an end. */
 static int job_done(struct trainer *t, int64_t step)
 {
-    return trainer_global_step(t, step) >= t->cfg.train_steps;
+    return trainer_push_global_step(t, step) >= t->cfg.train_steps;
 }
 
 /* On the validation data also where training goes on from a checkpoint: the process that made it
@@ -108,34 +109,34 @@ static int evaluation_is_due(struct trainer *t, int64_t step)
         return 0;
     if (t->cfg.validation)
         return step > 0 && step % t->cfg.eval_every == 0;
-    int64_t n = trainer_global_step(t, step) / t->cfg.eval_every;
+    int64_t n = trainer_push_global_step(t, step) / t->cfg.eval_every;
     if (n <= t->n_evaluated)
         return 0;
     t->n_evaluated = n;
     return 1;
 }
 
-enum status trainer_take_steps(struct trainer *t, struct tower *w)
+enum status trainer_step_run(struct trainer *t, struct tower *w)
 {
     enum status st = ST_OK;
-    for (int64_t step = t->first_step; !trainer_is_stopped(t); step++) {
-        if (!trainer_begin_step(t, step))
+    for (int64_t step = t->first_step; !trainer_state_is_stopped(t); step++) {
+        if (!trainer_state_begin_step(t, step))
             return ST_OK;
         TRY(layer_wait(t, w, t->lowest, step));
         if (t->cfg.own_pace) {
             for (int i = 1; i < t->cfg.model->n_layers; i++)
                 TRY(layer_wait(t, w, i, step));
         }
-        if (trainer_may_skip(t, step))
+        if (trainer_state_may_skip(t, step))
             return ST_OK;
         if (job_done(t, step))
             return ST_OK;
         if (w->index == 0 && evaluation_is_due(t, step))
             TRY(trainer_log_accuracy(t, step));
-        if (w->index == 0 && t->cfg.at_step && !trainer_is_invalid(t, step))
+        if (w->index == 0 && t->cfg.at_step && !trainer_state_is_invalid(t, step))
             TRY(t->cfg.at_step(t->cfg.at_step_ctx, step));
         TRY(w->index == 0 && atomic_load(&t->stops_soon) ? ST_CANCELLED : ST_OK);
-        if (trainer_may_skip(t, step))
+        if (trainer_state_may_skip(t, step))
             return ST_OK;
         if (w->index == 0)
             trainer_observe_begin(t, step);

@@ -40,8 +40,8 @@ struct count {
 };
 
 /* Finds the tensor of one of these names, *out NULL: there is none. */
-static enum status find(struct weights_source *s, const struct weights_names *names,
-                        struct weights_tensor **out)
+static enum status find_tensor(struct weights_source *s, const struct weights_names *names,
+                               struct weights_tensor **out)
 {
     enum status st = ST_OK;
     *out = NULL;
@@ -59,7 +59,7 @@ static enum status read_param(const struct weights_request *q, struct weights_so
 {
     char here[SHAPE_BYTES], there[SHAPE_BYTES];
     struct weights_tensor *t;
-    enum status st = find(s, names, &t);
+    enum status st = find_tensor(s, names, &t);
     if (st != ST_OK)
         return st;
     if (!t) {
@@ -95,7 +95,7 @@ static void list_unused(const struct weights_request *q, struct weights_source *
                   q->path, t[i].name, shape_text(&t[i].shape, shape));
 }
 
-static enum status judge(const struct weights_request *q, const struct count *c)
+static enum status judge_count(const struct weights_request *q, const struct count *c)
 {
     if (c->missing + c->misshapen > 0) {
         LOG_E("--%s=%s: %sof %d parameters %d are missing and %d have another shape: %ssay in "
@@ -154,8 +154,8 @@ enum status weights_read(const struct weights_request *q, float *flat, uint8_t *
             TRY(read_param(q, source, p, &names, flat + p->first, &count));
     }
     list_unused(q, source, &count);
-    TRY(judge(q, &count));
-    int told = weights_source_told(source, &result.told);
+    TRY(judge_count(q, &count));
+    int told = weights_source_origin(source, &result.told);
     result.n_given = count.given;
     result.n_kept = count.kept;
     result.n_unused = count.unused;
@@ -177,7 +177,7 @@ enum status weights_extent(const struct weights_request *q, int param, int64_t *
     TRY(weights_source_open(q->flag, q->path, &source));
     weights_map_names(map, q->chunks->params[param].name, &names);
     struct weights_tensor *t;
-    TRY(find(source, &names, &t));
+    TRY(find_tensor(source, &names, &t));
     *out = t && t->shape.n_dims > 0 ? t->shape.dim[0] : 0;
 done:
     weights_source_close(source);

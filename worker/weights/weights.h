@@ -9,7 +9,7 @@
 #ifndef WORKER_WEIGHTS_WEIGHTS_H
 #define WORKER_WEIGHTS_WEIGHTS_H
 #include "net/wire/chunks.h"
-#include "worker/weights/weights_told.h"
+#include "worker/weights/weights_origin.h"
 #include <stdint.h>
 
 struct weights_request {
@@ -20,7 +20,7 @@ struct weights_request {
 };
 
 struct weights_result {
-    struct weights_told told;
+    struct weights_origin told;
     int n_given, n_kept; /* parameters that are the file's; that stay as they are initialised */
     int n_unused;        /* tensors of floats that belong to no parameter */
 };

@@ -151,7 +151,7 @@ static bool is_wrapper(const char *part, size_t n, bool in_front)
 }
 
 /* Writes a tensor's name without the parts of wrappers. Returns its end, behind the 0. */
-static char *unwrap(const char *tensor, char *to)
+static char *unwrap_name(const char *tensor, char *to)
 {
     bool in_front = true;
     while (*tensor) {
@@ -188,7 +188,7 @@ static enum status list_unwrapped(struct weights_source *s)
         return ST_NOMEM;
     }
     for (int i = 0; i < s->n; i++) {
-        char *end = unwrap(s->tensors[i].name, to);
+        char *end = unwrap_name(s->tensors[i].name, to);
         if (strcmp(to, s->tensors[i].name) == 0)
             continue;
         s->unwrapped[s->n_unwrapped++] = (struct unwrapped){to, &s->tensors[i]};
@@ -263,16 +263,17 @@ enum status weights_source_find_wrapped(struct weights_source *s, const char *na
     return ST_MISMATCH;
 }
 
-int weights_source_told(const struct weights_source *s, struct weights_told *out)
+int weights_source_origin(const struct weights_source *s, struct weights_origin *out)
 {
     if (s->file)
-        return weights_told_read(s->file, out);
+        return weights_origin_read(s->file, out);
     const struct checkpoint_manifest *m = checkpoint_restore_manifest(s->checkpoint);
-    *out = (struct weights_told){m->step, 1, m->job.normal};
+    *out = (struct weights_origin){m->step, 1, m->job.normal};
     return 1;
 }
 
-static void convert(const struct safetensors_entry *e, const void *raw, int64_t n, float *dst)
+static void convert_values(const struct safetensors_entry *e, const void *raw, int64_t n,
+                           float *dst)
 {
     const char *from = raw;
     if (e->dtype == SAFETENSORS_F64)
@@ -299,7 +300,7 @@ static enum status read_entry(struct weights_source *s, const struct safetensors
     for (int64_t at = 0, n; at < e->n_elems; at += n) {
         n = e->n_elems - at < BLOCK ? e->n_elems - at : BLOCK;
         TRY(safetensors_read_raw(s->file, e, at, n, raw, why));
-        convert(e, raw, n, dst + at);
+        convert_values(e, raw, n, dst + at);
     }
 done:
     if (st != ST_OK)

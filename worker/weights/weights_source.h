@@ -9,7 +9,7 @@
 #define WORKER_WEIGHTS_WEIGHTS_SOURCE_H
 #include "base/shape.h"
 #include "base/status.h"
-#include "worker/weights/weights_told.h"
+#include "worker/weights/weights_origin.h"
 
 struct weights_tensor {
     const char *name;
@@ -38,7 +38,7 @@ struct weights_tensor *weights_source_find(struct weights_source *s,
 enum status weights_source_find_wrapped(struct weights_source *s, const char *name,
                                         struct weights_tensor **out);
 /* 0: what it says of its samples is no list of numbers. */
-int weights_source_told(const struct weights_source *s, struct weights_told *out);
+int weights_source_origin(const struct weights_source *s, struct weights_origin *out);
 /* All n_elems of a tensor of floats, as floats; against its checksum, where it has one. A value
  * that is not finite, or not as a float: ST_INVALID. */
 enum status weights_source_read(struct weights_source *s, const struct weights_tensor *t,

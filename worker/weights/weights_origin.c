@@ -1,15 +1,15 @@
-/* worker/weights/weights_told.c - see weights_told.h. */
-#include "worker/weights/weights_told.h"
+/* worker/weights/weights_origin.c - see weights_origin.h. */
+#include "worker/weights/weights_origin.h"
 #include <stdlib.h>
 
 /* "global_step" tells that this program wrote it, so that nothing said is nothing done. Both keys
  * must be there: others' files may have one of them for what it likes. */
-int weights_told_read(const struct safetensors_file *f, struct weights_told *out)
+int weights_origin_read(const struct safetensors_file *f, struct weights_origin *out)
 {
     const char *mean = safetensors_metadata(f, "mean"), *std = safetensors_metadata(f, "std");
     const char *step = safetensors_metadata(f, "global_step");
     struct job_normal n = {0};
-    *out = (struct weights_told){.step = step ? strtoll(step, NULL, 10) : -1};
+    *out = (struct weights_origin){.step = step ? strtoll(step, NULL, 10) : -1};
     if (mean && std) {
         n.n = job_input_numbers_parse(mean, n.mean);
         if (n.n < 1 || job_input_numbers_parse(std, n.std) != n.n || job_input_normal_problem(&n))

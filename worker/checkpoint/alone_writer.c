@@ -1,6 +1,6 @@
-/* worker/checkpoint/alone_saver.c - see alone_saver.h.
+/* worker/checkpoint/alone_writer.c - see alone_writer.h.
  * Locks: the saver's; the copy belongs to the thread while `busy`, else to who has the lock. */
-#include "worker/checkpoint/alone_saver.h"
+#include "worker/checkpoint/alone_writer.h"
 #include "base/clock.h"
 #include "base/guarded.h"
 #include "base/log.h"
@@ -16,8 +16,8 @@
 
 enum { LOWEST_PRIORITY = 19, QUIET_MS = 3000 };
 
-struct alone_saver {
-    struct alone_saver_config cfg;
+struct alone_writer {
+    struct alone_writer_config cfg;
     struct net_job job;
     struct alone_folder folder;
     struct updates_state state;
@@ -39,7 +39,7 @@ struct alone_saver {
     struct checkpoint_best best;
 };
 
-static void fill_file(const struct alone_saver *s, int64_t step, struct checkpoint_shard_file *f)
+static void fill_file(const struct alone_writer *s, int64_t step, struct checkpoint_shard_file *f)
 {
     static int member = 0;
     const struct alone_folder *from = &s->folder;
@@ -61,7 +61,7 @@ static void fill_file(const struct alone_saver *s, int64_t step, struct checkpoi
     memcpy(f->home, from->id, sizeof f->home);
 }
 
-static enum status write_manifest(const struct alone_saver *s,
+static enum status write_manifest(const struct alone_writer *s,
                                   const struct checkpoint_shard_file *f,
                                   struct safetensors_written *file)
 {
@@ -88,7 +88,7 @@ static enum status write_manifest(const struct alone_saver *s,
 
 /* The copy, made of this step, becomes a checkpoint; best: and the best one, *kept: 1 if it is that
  * now; NULL: not that. */
-static enum status save(struct alone_saver *s, int64_t step, struct checkpoint_best *best,
+static enum status save(struct alone_writer *s, int64_t step, struct checkpoint_best *best,
                         int *kept)
 {
     struct checkpoint_shard_file f;
@@ -129,7 +129,7 @@ static enum status save(struct alone_saver *s, int64_t step, struct checkpoint_b
 
 static void *saver_main(void *arg)
 {
-    struct alone_saver *s = arg;
+    struct alone_writer *s = arg;
     setpriority(PRIO_PROCESS, (id_t)gettid(), LOWEST_PRIORITY); /* Linux: of this thread */
     pthread_mutex_lock(&s->lock);
     while (!s->ending || s->busy) {
@@ -156,7 +156,7 @@ static void *saver_main(void *arg)
     return NULL;
 }
 
-static enum status take_memory(struct alone_saver *s)
+static enum status take_memory(struct alone_writer *s)
 {
     const struct chunks *c = s->cfg.folder.chunks;
     size_t n = (size_t)c->n_elems, n_slots = (size_t)s->state.n_slots;
@@ -179,15 +179,15 @@ static enum status take_memory(struct alone_saver *s)
     return ST_OK;
 }
 
-const struct net_rounding *alone_saver_rounding(const struct alone_saver *s)
+const struct net_rounding *alone_writer_rounding(const struct alone_writer *s)
 {
     return &s->job.rounding;
 }
 
-enum status alone_saver_create(const struct alone_saver_config *cfg, struct alone_saver **out)
+enum status alone_writer_create(const struct alone_writer_config *cfg, struct alone_writer **out)
 {
     enum status st = ST_OK;
-    struct alone_saver *s = calloc(1, sizeof *s);
+    struct alone_writer *s = calloc(1, sizeof *s);
     if (!s) {
         LOG_E("--checkpoint_dir: out of memory");
         return ST_NOMEM;
@@ -216,11 +216,11 @@ done:
     if (st == ST_OK)
         *out = s;
     else
-        alone_saver_destroy(s);
+        alone_writer_destroy(s);
     return st;
 }
 
-void alone_saver_destroy(struct alone_saver *s)
+void alone_writer_destroy(struct alone_writer *s)
 {
     if (!s)
         return;
@@ -243,7 +243,7 @@ void alone_saver_destroy(struct alone_saver *s)
 
 /* Under the lock, while the thread is not busy. What has diverged takes no good checkpoint's place.
  */
-static void copy(struct alone_saver *s, int64_t step)
+static void copy(struct alone_writer *s, int64_t step)
 {
     size_t n_elems = (size_t)s->cfg.folder.chunks->n_elems, n = n_elems * sizeof(float);
     s->written = ST_OK;
@@ -262,7 +262,7 @@ static void copy(struct alone_saver *s, int64_t step)
 
 /* Waits until the thread has written the copy, or has failed to. Logs a line where that takes long.
  * The caller holds the lock. */
-static void wait_until_written(struct alone_saver *s) REQUIRES(s->lock)
+static void wait_until_written(struct alone_writer *s) REQUIRES(s->lock)
 {
     int64_t line_ns = clock_deadline_ns(QUIET_MS);
     while (s->busy && clock_cond_wait(&s->wake, &s->lock, line_ns) == 0)
@@ -277,7 +277,7 @@ static void wait_until_written(struct alone_saver *s) REQUIRES(s->lock)
 
 /* Returns when it is written, or cannot be. ST_FULL, ST_IO: it is not, logged. What
  * has diverged (ST_INVALID) was said: no other start would write it. */
-static enum status save_last(struct alone_saver *s, int64_t step) REQUIRES(s->lock)
+static enum status save_last(struct alone_writer *s, int64_t step) REQUIRES(s->lock)
 {
     wait_until_written(s);
     if (s->copied != step && !s->fenced)
@@ -292,9 +292,9 @@ static enum status save_last(struct alone_saver *s, int64_t step) REQUIRES(s->lo
     return s->written == ST_FULL ? ST_FULL : ST_IO;
 }
 
-enum status alone_saver_at_step(void *ctx, int64_t step)
+enum status alone_writer_at_step(void *ctx, int64_t step)
 {
-    struct alone_saver *s = ctx;
+    struct alone_writer *s = ctx;
     pthread_mutex_lock(&s->lock);
     int by_steps = s->cfg.save_steps > 0 && step % s->cfg.save_steps == 0;
     int by_time = s->cfg.save_ms > 0 && clock_now_ns() >= s->next_ns;
@@ -309,8 +309,8 @@ enum status alone_saver_at_step(void *ctx, int64_t step)
     return st;
 }
 
-enum status alone_saver_best(struct alone_saver *s, int64_t step,
-                             const struct checkpoint_best *best)
+enum status alone_writer_best(struct alone_writer *s, int64_t step,
+                              const struct checkpoint_best *best)
 {
     pthread_mutex_lock(&s->lock);
     wait_until_written(s);
@@ -325,7 +325,7 @@ enum status alone_saver_best(struct alone_saver *s, int64_t step,
     return st;
 }
 
-int alone_saver_best_is_kept(struct alone_saver *s)
+int alone_writer_best_is_kept(struct alone_writer *s)
 {
     pthread_mutex_lock(&s->lock);
     wait_until_written(s);
@@ -334,7 +334,7 @@ int alone_saver_best_is_kept(struct alone_saver *s)
     return kept;
 }
 
-enum status alone_saver_found_best(const struct alone_saver *s, struct checkpoint_best *out)
+enum status alone_writer_found_best(const struct alone_writer *s, struct checkpoint_best *out)
 {
     struct checkpoint_best best;
     enum status st = checkpoint_best_find(s->folder.path, s->cfg.folder.restore, &best);
@@ -345,14 +345,14 @@ enum status alone_saver_found_best(const struct alone_saver *s, struct checkpoin
     return st;
 }
 
-void alone_saver_stop_soon(struct alone_saver *s)
+void alone_writer_stop_soon(struct alone_writer *s)
 {
     pthread_mutex_lock(&s->lock);
     s->stop_soon = 1;
     pthread_mutex_unlock(&s->lock);
 }
 
-enum status alone_saver_finish(struct alone_saver *s, int64_t step)
+enum status alone_writer_finish(struct alone_writer *s, int64_t step)
 {
     pthread_mutex_lock(&s->lock);
     enum status st = save_last(s, step);
@@ -360,7 +360,7 @@ enum status alone_saver_finish(struct alone_saver *s, int64_t step)
     return st;
 }
 
-void alone_saver_settle(struct alone_saver *s)
+void alone_writer_settle(struct alone_writer *s)
 {
     if (!s)
         return;

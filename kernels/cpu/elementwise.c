@@ -1,4 +1,4 @@
-/* kernels/cpu/simple.c - relu, dropout, flatten: plain loops.
+/* kernels/cpu/elementwise.c - relu, dropout, flatten: plain loops.
  * Loops are split among threads by fixed blocks, and no sum crosses a block, so results do not
  * depend on the number of threads. */
 #include "base/log.h"
@@ -30,10 +30,10 @@ static int64_t block_floats(int64_t total, int64_t block)
     return left < BLOCK_FLOATS ? left : BLOCK_FLOATS;
 }
 
-void cpu_relu_mask(const struct cpu_pass *pass, const struct cpu_tensor *y,
-                   const struct cpu_tensor *dy)
+void cpu_elementwise_mask(const struct cpu_pass *pass, const struct cpu_tensor *y,
+                          const struct cpu_tensor *dy)
 {
-    int64_t n = cpu_tensor_floats(y);
+    int64_t n = cpu_pass_tensor_floats(y);
     int64_t n_blocks = (n + BLOCK_FLOATS - 1) / BLOCK_FLOATS;
     int threads = cpu_loop_threads(pass);
 #pragma omp parallel for num_threads(threads) if (threads > 1) schedule(static)
@@ -51,10 +51,10 @@ CPU_CLONES static void add_block(const float *a, const float *b, float *dst, int
             dst[k] = a[k] + b[k];
 }
 
-void cpu_tensors_add(const struct cpu_pass *pass, const struct cpu_tensor *a,
-                     const struct cpu_tensor *b, const struct cpu_tensor *dst, int relu)
+void cpu_elementwise_add(const struct cpu_pass *pass, const struct cpu_tensor *a,
+                         const struct cpu_tensor *b, const struct cpu_tensor *dst, int relu)
 {
-    int64_t n = cpu_tensor_floats(dst);
+    int64_t n = cpu_pass_tensor_floats(dst);
     int64_t n_blocks = (n + BLOCK_FLOATS - 1) / BLOCK_FLOATS;
     int threads = cpu_loop_threads(pass);
 #pragma omp parallel for num_threads(threads) if (threads > 1) schedule(static)
@@ -69,7 +69,7 @@ struct relu {
 
 /* Notes whose outputs a relu in place writes over: that of the layer which it reads, and those that
  * are this one under another name. */
-static void overwrite(struct cpu_pass *pass, int from)
+static void overwrite_input(struct cpu_pass *pass, int from)
 {
     while (from >= 0) {
         struct cpu_op *op = &pass->ops[from];
@@ -82,13 +82,13 @@ static enum status relu_plan_forward(struct cpu_pass *pass, int i)
 {
     enum status st = ST_OK;
     struct cpu_op *op = &pass->ops[i];
-    TRY(cpu_block_create(pass, sizeof(struct relu), &op->state));
+    TRY(cpu_pass_block_create(pass, sizeof(struct relu), &op->state));
     if (op->x.shared) {
-        TRY(cpu_tensor_create(pass, op, op->x.md, NULL, &op->y));
+        TRY(cpu_pass_tensor_create(pass, op, op->x.md, NULL, &op->y));
         return ST_OK;
     }
     op->y = op->x;
-    overwrite(pass, op->layer->input[0]);
+    overwrite_input(pass, op->layer->input[0]);
 done:
     return st;
 }
@@ -100,7 +100,7 @@ static enum status relu_plan_backward(struct cpu_pass *pass, int i)
     struct relu *c = op->state;
     *op->dx = op->dy;
     if (op->needs_dx && !op->relu_masked)
-        TRY(cpu_tensor_own(pass, op, &op->dy, op->y.md, op->dx, &c->diff));
+        TRY(cpu_pass_tensor_own(pass, op, &op->dy, op->y.md, op->dx, &c->diff));
 done:
     return st;
 }
@@ -110,7 +110,7 @@ static enum status relu_forward(struct cpu_pass *pass, int i, int train)
     const struct cpu_op *op = &pass->ops[i];
     if (op->relu_done)
         return ST_OK;
-    int64_t n = cpu_tensor_floats(&op->y);
+    int64_t n = cpu_pass_tensor_floats(&op->y);
     int64_t n_blocks = (n + BLOCK_FLOATS - 1) / BLOCK_FLOATS;
     int threads = cpu_loop_threads(pass);
 #pragma omp parallel for num_threads(threads) if (threads > 1) schedule(static)
@@ -127,8 +127,8 @@ static enum status relu_backward(struct cpu_pass *pass, int i)
     const struct relu *c = op->state;
     if (!op->needs_dx || op->relu_masked)
         return ST_OK;
-    TRY(cpu_call_run(pass, op, &c->diff));
-    cpu_relu_mask(pass, &op->y, op->dx);
+    TRY(cpu_pass_call_run(pass, op, &c->diff));
+    cpu_elementwise_mask(pass, &op->y, op->dx);
 done:
     return st;
 }
@@ -161,21 +161,21 @@ static enum status dropout_plan_forward(struct cpu_pass *pass, int i)
               op->layer->name, (double)rate);
         return ST_UNSUPPORTED;
     }
-    TRY(cpu_block_create(pass, sizeof(struct dropout), &op->state));
+    TRY(cpu_pass_block_create(pass, sizeof(struct dropout), &op->state));
     struct dropout *c = op->state;
     c->elems = shape_elems(&op->layer->in);
     c->key = rng_key(cfg->seed, RNG_DROPOUT, (uint64_t)i);
     /* k * 2^-24 < rate, without the product: exact, as both sides are */
     c->threshold = (uint64_t)ceil((double)rate * 0x1p24);
-    TRY(cpu_md_plain(pass, op, &op->layer->in, &md));
-    TRY(cpu_tensor_match(pass, op, &op->x, md, &c->rows, &c->to_rows));
+    TRY(cpu_pass_md_plain(pass, op, &op->layer->in, &md));
+    TRY(cpu_pass_tensor_match(pass, op, &op->x, md, &c->rows, &c->to_rows));
     if (cfg->inference_only) {
         op->y = c->rows;
         op->y.shared = 1; /* what it reads must stay, too */
         return ST_OK;
     }
-    TRY(cpu_tensor_create(pass, op, md, NULL, &op->y));
-    TRY(cpu_block_create(pass, (size_t)(pass->n * c->elems) * sizeof(float), &factor));
+    TRY(cpu_pass_tensor_create(pass, op, md, NULL, &op->y));
+    TRY(cpu_pass_block_create(pass, (size_t)(pass->n * c->elems) * sizeof(float), &factor));
     c->factor = factor;
 done:
     return st;
@@ -186,7 +186,7 @@ static enum status dropout_plan_backward(struct cpu_pass *pass, int i)
     enum status st = ST_OK;
     struct cpu_op *op = &pass->ops[i];
     struct dropout *c = op->state;
-    TRY(cpu_tensor_own(pass, op, &op->dy, op->y.md, &c->dy, &c->diff));
+    TRY(cpu_pass_tensor_own(pass, op, &op->dy, op->y.md, &c->dy, &c->diff));
     *op->dx = c->dy;
 done:
     return st;
@@ -217,7 +217,7 @@ static enum status dropout_forward(struct cpu_pass *pass, int i, int train)
     const struct cpu_op *op = &pass->ops[i];
     struct dropout *c = op->state;
     int threads = cpu_loop_threads(pass);
-    TRY(cpu_call_run(pass, op, &c->to_rows));
+    TRY(cpu_pass_call_run(pass, op, &c->to_rows));
     if (c->factor == NULL)
         return ST_OK;
     c->trained = train;
@@ -241,7 +241,7 @@ static enum status dropout_backward(struct cpu_pass *pass, int i)
     const struct cpu_op *op = &pass->ops[i];
     const struct dropout *c = op->state;
     int threads = cpu_loop_threads(pass);
-    TRY(cpu_call_run(pass, op, &c->diff));
+    TRY(cpu_pass_call_run(pass, op, &c->diff));
     if (!c->trained)
         return ST_OK;
 #pragma omp parallel for num_threads(threads) if (threads > 1) schedule(static)
@@ -266,12 +266,12 @@ static enum status flatten_plan_forward(struct cpu_pass *pass, int i)
     struct cpu_op *op = &pass->ops[i];
     const struct cpu_md *in, *out;
     struct cpu_tensor rows;
-    TRY(cpu_block_create(pass, sizeof(struct flatten), &op->state));
+    TRY(cpu_pass_block_create(pass, sizeof(struct flatten), &op->state));
     struct flatten *c = op->state;
-    TRY(cpu_md_plain(pass, op, &op->layer->in, &in));
-    TRY(cpu_md_plain(pass, op, &op->layer->out, &out));
-    TRY(cpu_tensor_match(pass, op, &op->x, in, &rows, &c->to_rows));
-    TRY(cpu_tensor_create(pass, op, out, rows.data, &op->y));
+    TRY(cpu_pass_md_plain(pass, op, &op->layer->in, &in));
+    TRY(cpu_pass_md_plain(pass, op, &op->layer->out, &out));
+    TRY(cpu_pass_tensor_match(pass, op, &op->x, in, &rows, &c->to_rows));
+    TRY(cpu_pass_tensor_create(pass, op, out, rows.data, &op->y));
     op->y.shared = rows.shared;
 done:
     return st;
@@ -286,9 +286,9 @@ static enum status flatten_plan_backward(struct cpu_pass *pass, int i)
     struct cpu_tensor rows;
     if (!op->needs_dx)
         return ST_OK;
-    TRY(cpu_tensor_match(pass, op, &op->dy, op->y.md, &rows, &c->diff));
-    TRY(cpu_md_plain(pass, op, &op->layer->in, &in));
-    TRY(cpu_tensor_create(pass, op, in, rows.data, op->dx));
+    TRY(cpu_pass_tensor_match(pass, op, &op->dy, op->y.md, &rows, &c->diff));
+    TRY(cpu_pass_md_plain(pass, op, &op->layer->in, &in));
+    TRY(cpu_pass_tensor_create(pass, op, in, rows.data, op->dx));
     op->dx->shared = rows.shared;
 done:
     return st;
@@ -297,13 +297,13 @@ done:
 static enum status flatten_forward(struct cpu_pass *pass, int i, int train)
 {
     const struct flatten *c = pass->ops[i].state;
-    return cpu_call_run(pass, &pass->ops[i], &c->to_rows);
+    return cpu_pass_call_run(pass, &pass->ops[i], &c->to_rows);
 }
 
 static enum status flatten_backward(struct cpu_pass *pass, int i)
 {
     const struct flatten *c = pass->ops[i].state;
-    return cpu_call_run(pass, &pass->ops[i], &c->diff);
+    return cpu_pass_call_run(pass, &pass->ops[i], &c->diff);
 }
 
 const struct cpu_kind cpu_flatten = {flatten_plan_forward, flatten_plan_backward, NULL,

@@ -1,6 +1,6 @@
-/* kernels/vector/schedule.c - see optim.h: the learning rate as a pure function of the step. Worked
- * out in double with the four operations alone, which give the same bits on every machine, as
- * servers of different ones must agree; libm's functions need not. */
+/* kernels/vector/optim_schedule.c - see optim.h: the learning rate as a pure function of the step.
+ * Worked out in double with the four operations alone, which give the same bits on every machine,
+ * as servers of different ones must agree; libm's functions need not. */
 #include "kernels/vector/optim.h"
 
 const char *optim_schedule_name(enum optim_schedule schedule)
