@@ -35,12 +35,12 @@ static float *few_values(int64_t n, unsigned seed)
 /* In the last one blocks take several tiles: so many blocks take minutes under a sanitizer. */
 static void test_transposes(void **state)
 {
-    static const struct cuda_matrices shapes[] = {
+    static const struct gpu_matrices shapes[] = {
         {1, 1, 1}, {2, 33, 31}, {3, 40, 65}, {1, 3, 500}, {5, 64, 32}, {70, 2, 3}, {33000, 1, 2}};
     const char *slowness = getenv("WEIR_TEST_SLOWNESS");
     int is_slow = slowness != NULL && atoi(slowness) > 1;
     for (size_t s = 0; s < sizeof shapes / sizeof *shapes - (size_t)is_slow; s++) {
-        struct cuda_matrices m = shapes[s];
+        struct gpu_matrices m = shapes[s];
         int64_t n = m.n * m.rows * m.columns;
         float *src = few_values(n, 1), *want = floats(n), *got = floats(n);
         uint16_t *half = malloc((size_t)n * sizeof *half), *down = malloc((size_t)n * sizeof *half);
@@ -49,15 +49,15 @@ static void test_transposes(void **state)
             int64_t i = k / m.columns % m.rows, j = k % m.columns, of = k / (m.rows * m.columns);
             want[(of * m.columns + j) * m.rows + i] = src[k];
         }
-        assert_int_equal(cuda_transpose(NULL, src, got, m), 0);
+        assert_int_equal(gpu_transpose(NULL, src, got, m), 0);
         assert_memory_equal(got, want, (size_t)n * sizeof *got);
         dtype_encode(DTYPE_BF16, half, want, (size_t)n);
         memset(down, 0x55, (size_t)n * sizeof *down);
-        assert_int_equal(cuda_transpose_down(NULL, src, down, m), 0);
+        assert_int_equal(gpu_transpose_down(NULL, src, down, m), 0);
         assert_memory_equal(down, half, (size_t)n * sizeof *down);
         /* and back */
         assert_int_equal(
-            cuda_transpose_up(NULL, half, got, (struct cuda_matrices){m.n, m.columns, m.rows}), 0);
+            gpu_transpose_up(NULL, half, got, (struct gpu_matrices){m.n, m.columns, m.rows}), 0);
         dtype_encode(DTYPE_BF16, down, got, (size_t)n);
         dtype_encode(DTYPE_BF16, half, src, (size_t)n);
         assert_memory_equal(down, half, (size_t)n * sizeof *down);
@@ -68,8 +68,8 @@ static void test_transposes(void **state)
         free(down);
     }
     float one = 1;
-    assert_int_equal(cuda_transpose(NULL, &one, &one, (struct cuda_matrices){1, 1, 1}),
-                     CUDA_KERNEL_REFUSED);
+    assert_int_equal(gpu_transpose(NULL, &one, &one, (struct gpu_matrices){1, 1, 1}),
+                     GPU_KERNEL_REFUSED);
     (void)state;
 }
 
@@ -91,7 +91,7 @@ struct pooled {
 };
 
 /* Plain loops, one window after the other. */
-static void pool_by_hand(const struct cuda_window *w, const float *x, const float *dy, int masked,
+static void pool_by_hand(const struct gpu_window *w, const float *x, const float *dy, int masked,
                          const struct pooled *p)
 {
     int64_t in = w->in_h * w->in_w;
@@ -115,16 +115,16 @@ static void pool_by_hand(const struct cuda_window *w, const float *x, const floa
 }
 
 /* Bit by bit, but for the order in which windows that overlap are added up. */
-static void planes_check(const struct cuda_window *w, const float *x, const float *dy)
+static void planes_check(const struct gpu_window *w, const float *x, const float *dy)
 {
     int64_t n_in = w->planes * w->in_h * w->in_w, n_out = w->planes * w->out_h * w->out_w;
     struct pooled want = {floats(n_out), floats(n_in), (int32_t *)floats(n_out)};
     float *y = floats(n_out), *dx = floats(n_in);
     int32_t *winner = (int32_t *)floats(n_out);
-    assert_int_equal(cuda_pool_max_forward(NULL, x, y, winner, w), 0);
+    assert_int_equal(gpu_pool_max_forward(NULL, x, y, winner, w), 0);
     for (int masked = 0; masked < 2; masked++) {
         pool_by_hand(w, x, dy, masked, &want);
-        assert_int_equal(cuda_pool_max_backward(NULL, dy, winner, masked ? y : NULL, dx, w), 0);
+        assert_int_equal(gpu_pool_max_backward(NULL, dy, winner, masked ? y : NULL, dx, w), 0);
         assert_memory_equal(y, want.y, (size_t)n_out * sizeof *y);
         assert_memory_equal(winner, want.winner, (size_t)n_out * sizeof *winner);
         assert_memory_equal(dx, want.dx, (size_t)n_in * sizeof *dx);
@@ -137,10 +137,10 @@ static void planes_check(const struct cuda_window *w, const float *x, const floa
     free(want.winner);
 }
 
-static void pool_check(const struct cuda_window *w, int64_t channels, int out_last)
+static void pool_check(const struct gpu_window *w, int64_t channels, int out_last)
 {
     int64_t n = w->planes / channels, in = w->in_h * w->in_w, out = w->out_h * w->out_w;
-    struct cuda_pool_last p = {*w, channels, out_last};
+    struct gpu_pool_last p = {*w, channels, out_last};
     float *x = few_values(w->planes * in, 7), *dy = few_values(w->planes * out, 8);
     float *y = floats(w->planes * out), *dx = floats(w->planes * in);
     float *got_y = floats(w->planes * out), *got_dx = floats(w->planes * in);
@@ -149,17 +149,17 @@ static void pool_check(const struct cuda_window *w, int64_t channels, int out_la
     size_t out_bytes = (size_t)(w->planes * out) * 4, in_bytes = (size_t)(w->planes * in) * 4;
     float *x_last = to_last(x, n, channels, in);
     planes_check(w, x, dy);
-    assert_int_equal(cuda_pool_max_forward(NULL, x, y, winner, w), 0);
-    assert_int_equal(cuda_pool_last_forward(NULL, x_last, got_y, got_winner, &p), 0);
+    assert_int_equal(gpu_pool_max_forward(NULL, x, y, winner, w), 0);
+    assert_int_equal(gpu_pool_last_forward(NULL, x_last, got_y, got_winner, &p), 0);
     float *want_y = out_last ? to_last(y, n, channels, out) : y;
     float *want_dy = out_last ? to_last(dy, n, channels, out) : dy;
     int32_t *want_winner = out_last ? to_last(winner, n, channels, out) : winner;
     assert_memory_equal(got_y, want_y, out_bytes);
     assert_memory_equal(got_winner, want_winner, out_bytes);
     for (int masked = 0; masked < 2; masked++) {
-        assert_int_equal(cuda_pool_max_backward(NULL, dy, winner, masked ? y : NULL, dx, w), 0);
+        assert_int_equal(gpu_pool_max_backward(NULL, dy, winner, masked ? y : NULL, dx, w), 0);
         assert_int_equal(
-            cuda_pool_last_backward(NULL, want_dy, want_winner, masked ? want_y : NULL, got_dx, &p),
+            gpu_pool_last_backward(NULL, want_dy, want_winner, masked ? want_y : NULL, got_dx, &p),
             0);
         float *want_dx = to_last(dx, n, channels, in);
         assert_memory_equal(got_dx, want_dx, in_bytes);
@@ -183,7 +183,7 @@ static void pool_check(const struct cuda_window *w, int64_t channels, int out_la
 
 static void test_max_pools(void **state)
 {
-    static const struct cuda_window windows[] = {
+    static const struct gpu_window windows[] = {
         {.planes = 6,
          .in_h = 6,
          .in_w = 4,
@@ -229,24 +229,24 @@ static void test_max_pools(void **state)
                 pool_check(&windows[k], channels, last);
     float f = 0;
     int32_t i = 0;
-    struct cuda_pool_last uneven = {windows[0], 4, 1}; /* 6 planes are no samples of 4 channels */
-    assert_int_equal(cuda_pool_last_forward(NULL, &f, &f, &i, &uneven), CUDA_KERNEL_REFUSED);
+    struct gpu_pool_last uneven = {windows[0], 4, 1}; /* 6 planes are no samples of 4 channels */
+    assert_int_equal(gpu_pool_last_forward(NULL, &f, &f, &i, &uneven), GPU_KERNEL_REFUSED);
     (void)state;
 }
 
 /* 40 * 150: two splits of a channel's terms. */
 static void test_bias_gradient(void **state)
 {
-    static const struct cuda_planes shapes[] = {
+    static const struct gpu_planes shapes[] = {
         {1, 1, 1}, {3, 5, 7}, {2, 33, 64}, {40, 70, 150}, {300, 2, 1}};
     for (size_t s = 0; s < sizeof shapes / sizeof *shapes; s++) {
-        struct cuda_planes p = shapes[s];
+        struct gpu_planes p = shapes[s];
         float *dy = few_values(p.n * p.channels * p.plane, 3);
         float *last = to_last(dy, p.n, p.channels, p.plane);
-        float *scratch = floats(cuda_bias_grad_scratch(p));
+        float *scratch = floats(gpu_bias_grad_scratch(p));
         float *want = floats(p.channels), *got = floats(p.channels);
-        assert_int_equal(cuda_bias_grad(NULL, dy, want, scratch, p), 0);
-        assert_int_equal(cuda_bias_grad_last(NULL, last, got, scratch, p), 0);
+        assert_int_equal(gpu_bias_grad(NULL, dy, want, scratch, p), 0);
+        assert_int_equal(gpu_bias_grad_last(NULL, last, got, scratch, p), 0);
         assert_memory_equal(got, want, (size_t)p.channels * sizeof *got);
         free(dy);
         free(last);

@@ -15,7 +15,7 @@ enum { SEED = 77, GUARD = 64 };
 
 /* All that the kernels read and write of one shape; what they write has a guard behind it. */
 struct job {
-    struct cuda_conv_first c;
+    struct gpu_conv_first c;
     int64_t n_x, n_w, n_y, n_scratch;
     float *x, *w, *bias, *y, *dy, *dw, *db, *scratch;
 };
@@ -46,15 +46,15 @@ static float *noise(uint64_t use, int64_t n)
     return f;
 }
 
-static void job_make(struct job *j, struct cuda_conv_first c)
+static void job_make(struct job *j, struct gpu_conv_first c)
 {
     *j = (struct job){.c = c,
                       .n_x = c.n * c.in_h * c.in_w,
                       .n_w = (int64_t)c.filters * c.kernel * c.kernel,
                       .n_y = c.n * c.filters * c.out_h * c.out_w};
-    if (!cuda_conv_first_fits(&c))
+    if (!gpu_conv_first_fits(&c))
         fail_msg("%dx%d, kernel %d, stride %d does not fit", c.in_h, c.in_w, c.kernel, c.stride);
-    j->n_scratch = cuda_conv_first_scratch(&c);
+    j->n_scratch = gpu_conv_first_scratch(&c);
     j->x = noise(1, j->n_x);
     j->w = noise(2, j->n_w);
     j->bias = noise(3, c.filters);
@@ -73,26 +73,26 @@ static void job_free(struct job *j)
 }
 
 /* out: what VALID gives of the image with `lo` cells of padding before and `hi` behind. */
-static struct cuda_conv_first shape(int64_t n, int filters, int h, int w, const int window[2],
-                                    const int pad[2])
+static struct gpu_conv_first shape(int64_t n, int filters, int h, int w, const int window[2],
+                                   const int pad[2])
 {
     int kernel = window[0], stride = window[1], lo = pad[0], hi = pad[1];
-    return (struct cuda_conv_first){.n = n,
-                                    .filters = filters,
-                                    .in_h = h,
-                                    .in_w = w,
-                                    .out_h = (h + lo + hi - kernel) / stride + 1,
-                                    .out_w = (w + lo + hi - kernel) / stride + 1,
-                                    .kernel = kernel,
-                                    .stride = stride,
-                                    .pad_h = lo,
-                                    .pad_w = lo};
+    return (struct gpu_conv_first){.n = n,
+                                   .filters = filters,
+                                   .in_h = h,
+                                   .in_w = w,
+                                   .out_h = (h + lo + hi - kernel) / stride + 1,
+                                   .out_w = (w + lo + hi - kernel) / stride + 1,
+                                   .kernel = kernel,
+                                   .stride = stride,
+                                   .pad_h = lo,
+                                   .pad_w = lo};
 }
 
 /* Cell of the image that output (oy, ox) of sample s multiplies with a tap; 0 outside. */
 static double cell(const struct job *j, int64_t s, int oy, int ox, int tap)
 {
-    const struct cuda_conv_first *c = &j->c;
+    const struct gpu_conv_first *c = &j->c;
     int y = oy * c->stride - c->pad_h + tap / c->kernel;
     int x = ox * c->stride - c->pad_w + tap % c->kernel;
     int inside = y >= 0 && y < c->in_h && x >= 0 && x < c->in_w;
@@ -123,9 +123,9 @@ static double *zeros(int64_t n)
 
 static void check_forward(struct job *j, int with_bias, int relu)
 {
-    const struct cuda_conv_first *c = &j->c;
+    const struct gpu_conv_first *c = &j->c;
     double *want = zeros(j->n_y);
-    struct cuda_conv_first_end end = {.bias = with_bias ? j->bias : NULL, .relu = relu};
+    struct gpu_conv_first_end end = {.bias = with_bias ? j->bias : NULL, .relu = relu};
     int64_t k = 0;
     for (int64_t s = 0; s < c->n; s++)
         for (int f = 0; f < c->filters; f++)
@@ -137,7 +137,7 @@ static void check_forward(struct job *j, int with_bias, int relu)
                         sum += (double)j->w[f * taps + t] * cell(j, s, oy, ox, t);
                     want[k] = relu && sum < 0 ? 0 : sum;
                 }
-    assert_int_equal(cuda_conv_first_forward(NULL, c, j->x, j->w, j->y, &end), 0);
+    assert_int_equal(gpu_conv_first_forward(NULL, c, j->x, j->w, j->y, &end), 0);
     compare(j, "output", j->y, want, j->n_y);
     check_guard(j->y, j->n_y);
     free(want);
@@ -147,28 +147,28 @@ static void check_forward(struct job *j, int with_bias, int relu)
  * leave a last odd row and column out and those that do not. */
 static void check_pool(struct job *j, int round_up)
 {
-    const struct cuda_conv_first *c = &j->c;
-    struct cuda_window w = {.planes = c->n * c->filters,
-                            .in_h = c->out_h,
-                            .in_w = c->out_w,
-                            .out_h = (c->out_h + round_up) / 2,
-                            .out_w = (c->out_w + round_up) / 2,
-                            .kernel_h = 2,
-                            .kernel_w = 2,
-                            .stride_h = 2,
-                            .stride_w = 2};
+    const struct gpu_conv_first *c = &j->c;
+    struct gpu_window w = {.planes = c->n * c->filters,
+                           .in_h = c->out_h,
+                           .in_w = c->out_w,
+                           .out_h = (c->out_h + round_up) / 2,
+                           .out_w = (c->out_w + round_up) / 2,
+                           .kernel_h = 2,
+                           .kernel_w = 2,
+                           .stride_h = 2,
+                           .stride_w = 2};
     int64_t n = w.planes * w.out_h * w.out_w;
     if (n == 0)
         return;
     float *want = unwritten(n), *got = unwritten(n);
     int32_t *places[2] = {calloc((size_t)n, sizeof(int32_t)), calloc((size_t)n, sizeof(int32_t))};
     assert_true(places[0] != NULL && places[1] != NULL);
-    struct cuda_conv_first_end none = {.bias = NULL};
-    struct cuda_conv_first_end end = {j->bias, 1, places[1], w.out_h, w.out_w};
-    struct cuda_bias bias = {j->bias, c->filters};
-    assert_int_equal(cuda_conv_first_forward(NULL, c, j->x, j->w, j->y, &none), 0);
-    assert_int_equal(cuda_bias_relu_pool(NULL, j->y, &bias, want, places[0], &w), 0);
-    assert_int_equal(cuda_conv_first_forward(NULL, c, j->x, j->w, got, &end), 0);
+    struct gpu_conv_first_end none = {.bias = NULL};
+    struct gpu_conv_first_end end = {j->bias, 1, places[1], w.out_h, w.out_w};
+    struct gpu_bias bias = {j->bias, c->filters};
+    assert_int_equal(gpu_conv_first_forward(NULL, c, j->x, j->w, j->y, &none), 0);
+    assert_int_equal(gpu_bias_relu_pool(NULL, j->y, &bias, want, places[0], &w), 0);
+    assert_int_equal(gpu_conv_first_forward(NULL, c, j->x, j->w, got, &end), 0);
     assert_memory_equal(got, want, (size_t)n * sizeof *got);
     assert_memory_equal(places[1], places[0], (size_t)n * sizeof(int32_t));
     check_guard(got, n);
@@ -180,13 +180,13 @@ static void check_pool(struct job *j, int round_up)
 
 static void backward(struct job *j, float *dw, float *db)
 {
-    struct cuda_conv_first_grad g = {dw, db, j->scratch};
-    assert_int_equal(cuda_conv_first_backward(NULL, &j->c, j->x, j->dy, &g), 0);
+    struct gpu_conv_first_grad g = {dw, db, j->scratch};
+    assert_int_equal(gpu_conv_first_backward(NULL, &j->c, j->x, j->dy, &g), 0);
 }
 
 static void check_backward(struct job *j)
 {
-    const struct cuda_conv_first *c = &j->c;
+    const struct gpu_conv_first *c = &j->c;
     int taps = c->kernel * c->kernel;
     double *dw = zeros(j->n_w), *db = zeros(c->filters);
     float *again_w = unwritten(j->n_w), *again_b = unwritten(c->filters);
@@ -214,7 +214,7 @@ static void check_backward(struct job *j)
     free(again_b);
 }
 
-static void check_shape(struct cuda_conv_first c)
+static void check_shape(struct gpu_conv_first c)
 {
     struct job j;
     job_make(&j, c);
@@ -273,9 +273,9 @@ static void test_shapes(void **state)
 /* The sum over outputs of dy * y, by the kernel that goes forward. */
 static double objective(struct job *j)
 {
-    struct cuda_conv_first_end end = {.bias = j->bias};
+    struct gpu_conv_first_end end = {.bias = j->bias};
     double sum = 0;
-    assert_int_equal(cuda_conv_first_forward(NULL, &j->c, j->x, j->w, j->y, &end), 0);
+    assert_int_equal(gpu_conv_first_forward(NULL, &j->c, j->x, j->w, j->y, &end), 0);
     for (int64_t k = 0; k < j->n_y; k++)
         sum += (double)j->dy[k] * (double)j->y[k];
     return sum;
@@ -331,13 +331,13 @@ static void test_output_at_any_float(void **state)
 {
     static const int window[] = {3, 1}, pad[] = {1, 1};
     struct job j;
-    struct cuda_conv_first_end end = {.relu = 1};
+    struct gpu_conv_first_end end = {.relu = 1};
     (void)state;
     job_make(&j, shape(1, 2, 8, 8, window, pad));
     float *odd = unwritten(j.n_y + 1);
     end.bias = j.bias;
-    assert_int_equal(cuda_conv_first_forward(NULL, &j.c, j.x, j.w, j.y, &end), 0);
-    assert_int_equal(cuda_conv_first_forward(NULL, &j.c, j.x, j.w, odd + 1, &end), 0);
+    assert_int_equal(gpu_conv_first_forward(NULL, &j.c, j.x, j.w, j.y, &end), 0);
+    assert_int_equal(gpu_conv_first_forward(NULL, &j.c, j.x, j.w, odd + 1, &end), 0);
     assert_memory_equal(odd + 1, j.y, (size_t)j.n_y * sizeof *odd);
     free(odd);
     job_free(&j);
@@ -346,8 +346,8 @@ static void test_output_at_any_float(void **state)
 static void test_what_does_not_fit(void **state)
 {
     static const int window[] = {5, 1}, pad[] = {2, 2};
-    const struct cuda_conv_first good = shape(2, 8, 28, 28, window, pad);
-    struct cuda_conv_first bad[12];
+    const struct gpu_conv_first good = shape(2, 8, 28, 28, window, pad);
+    struct gpu_conv_first bad[12];
     struct job j;
     int n = sizeof bad / sizeof *bad;
     (void)state;
@@ -355,7 +355,7 @@ static void test_what_does_not_fit(void **state)
         bad[k] = good;
     bad[0].n = 0;
     bad[1].filters = 0;
-    bad[2].filters = CUDA_CONV_FIRST_MAX_FILTERS + 1;
+    bad[2].filters = GPU_CONV_FIRST_MAX_FILTERS + 1;
     bad[3].kernel = 1;
     bad[4].kernel = 8;
     bad[5].stride = 0;
@@ -366,24 +366,21 @@ static void test_what_does_not_fit(void **state)
     bad[10] = shape(2, 8, 43, 43, (int[]){3, 1}, (int[]){1, 1}); /* 42: test_shapes */
     bad[11] = shape(2, 8, 50, 30, (int[]){5, 2}, (int[]){2, 2}); /* backward's alone */
     job_make(&j, good);
-    struct cuda_conv_first_end end = {.bias = j.bias};
-    struct cuda_conv_first_grad g = {j.dw, j.db, j.scratch};
+    struct gpu_conv_first_end end = {.bias = j.bias};
+    struct gpu_conv_first_grad g = {j.dw, j.db, j.scratch};
     for (int k = 0; k < n; k++) {
-        assert_int_equal(cuda_conv_first_fits(&bad[k]), 0);
-        assert_int_equal(cuda_conv_first_forward(NULL, &bad[k], j.x, j.w, j.y, &end),
-                         CUDA_KERNEL_REFUSED);
-        assert_int_equal(cuda_conv_first_backward(NULL, &bad[k], j.x, j.dy, &g),
-                         CUDA_KERNEL_REFUSED);
+        assert_int_equal(gpu_conv_first_fits(&bad[k]), 0);
+        assert_int_equal(gpu_conv_first_forward(NULL, &bad[k], j.x, j.w, j.y, &end),
+                         GPU_KERNEL_REFUSED);
+        assert_int_equal(gpu_conv_first_backward(NULL, &bad[k], j.x, j.dy, &g), GPU_KERNEL_REFUSED);
     }
     int32_t winner[1];
-    end = (struct cuda_conv_first_end){j.bias, 0, winner, 14, 14}; /* without relu */
-    assert_int_equal(cuda_conv_first_forward(NULL, &good, j.x, j.w, j.y, &end),
-                     CUDA_KERNEL_REFUSED);
-    end = (struct cuda_conv_first_end){j.bias, 1, winner, 14, 15}; /* a window of nothing */
-    assert_int_equal(cuda_conv_first_forward(NULL, &good, j.x, j.w, j.y, &end),
-                     CUDA_KERNEL_REFUSED);
+    end = (struct gpu_conv_first_end){j.bias, 0, winner, 14, 14}; /* without relu */
+    assert_int_equal(gpu_conv_first_forward(NULL, &good, j.x, j.w, j.y, &end), GPU_KERNEL_REFUSED);
+    end = (struct gpu_conv_first_end){j.bias, 1, winner, 14, 15}; /* a window of nothing */
+    assert_int_equal(gpu_conv_first_forward(NULL, &good, j.x, j.w, j.y, &end), GPU_KERNEL_REFUSED);
     g.scratch = NULL;
-    assert_int_equal(cuda_conv_first_backward(NULL, &good, j.x, j.dy, &g), CUDA_KERNEL_REFUSED);
+    assert_int_equal(gpu_conv_first_backward(NULL, &good, j.x, j.dy, &g), GPU_KERNEL_REFUSED);
     job_free(&j);
 }
 

@@ -185,9 +185,9 @@ static void run_free(struct run *u)
     free(u->pixels);
 }
 
-static struct cuda_planes planes_of(const struct shape *s, int n)
+static struct gpu_planes planes_of(const struct shape *s, int n)
 {
-    return (struct cuda_planes){n, s->dim[0], shape_elems(s) / s->dim[0]};
+    return (struct gpu_planes){n, s->dim[0], shape_elems(s) / s->dim[0]};
 }
 
 /* ---- one layer each ---- */
@@ -196,19 +196,19 @@ static void check_bias(const struct run *u, int i)
 {
     struct reference *r = u->r;
     const struct layer *l = &r->layers[i];
-    struct cuda_planes shape = planes_of(&l->out, r->n);
+    struct gpu_planes shape = planes_of(&l->out, r->n);
     int64_t n = r->n * shape_elems(&l->out);
     int relu = r->layers[i + 1].kind == LAYER_RELU;
     const double *bias = r->param[l->param[1]];
     float *dy = floats_of(r->d[i], n), *db = floats(shape.channels), *b = floats(shape.channels);
-    float *scratch = floats(cuda_bias_grad_scratch(shape)), *y = floats(n);
-    assert_int_equal(cuda_bias_grad(NULL, dy, db, scratch, shape), 0);
+    float *scratch = floats(gpu_bias_grad_scratch(shape)), *y = floats(n);
+    assert_int_equal(gpu_bias_grad(NULL, dy, db, scratch, shape), 0);
     compare(u->net, i, "bias gradient", db, r->grad[l->param[1]], shape.channels);
     for (int64_t k = 0; k < n; k++)
         y[k] = (float)(r->y[i][k] - bias[k / shape.plane % shape.channels]);
     for (int64_t k = 0; k < shape.channels; k++)
         b[k] = (float)bias[k];
-    assert_int_equal(cuda_bias_add(NULL, y, b, shape, relu), 0);
+    assert_int_equal(gpu_bias_add(NULL, y, b, shape, relu), 0);
     compare(u->net, i, "bias", y, r->y[i + relu], n);
     free(dy);
     free(db);
@@ -222,9 +222,9 @@ static void check_relu(const struct run *u, int i)
     struct reference *r = u->r;
     int64_t n = r->n * shape_elems(&r->layers[i].out);
     float *y = floats_of(r->y[i - 1], n), *dy = floats_of(r->d[i], n);
-    assert_int_equal(cuda_relu_forward(NULL, y, y, n), 0);
+    assert_int_equal(gpu_relu_forward(NULL, y, y, n), 0);
     compare(u->net, i, "relu", y, r->y[i], n);
-    assert_int_equal(cuda_relu_backward(NULL, y, dy, dy, n), 0);
+    assert_int_equal(gpu_relu_backward(NULL, y, dy, dy, n), 0);
     compare(u->net, i, "relu gradient", dy, r->d[i - 1], n);
     free(y);
     free(dy);
@@ -235,32 +235,32 @@ static void check_pool(const struct run *u, int i)
     struct reference *r = u->r;
     const struct layer *l = &r->layers[i];
     int64_t n_in = r->n * shape_elems(&l->in), n_out = r->n * shape_elems(&l->out);
-    struct cuda_window w = {.planes = r->n * l->in.dim[0],
-                            .in_h = (int)l->in.dim[1],
-                            .in_w = (int)l->in.dim[2],
-                            .out_h = (int)l->out.dim[1],
-                            .out_w = (int)l->out.dim[2],
-                            .kernel_h = l->kernel[0],
-                            .kernel_w = l->kernel[1],
-                            .stride_h = l->stride[0],
-                            .stride_w = l->stride[1],
-                            .pad_h = l->pad_lo[0],
-                            .pad_w = l->pad_lo[1]};
+    struct gpu_window w = {.planes = r->n * l->in.dim[0],
+                           .in_h = (int)l->in.dim[1],
+                           .in_w = (int)l->in.dim[2],
+                           .out_h = (int)l->out.dim[1],
+                           .out_w = (int)l->out.dim[2],
+                           .kernel_h = l->kernel[0],
+                           .kernel_w = l->kernel[1],
+                           .stride_h = l->stride[0],
+                           .stride_w = l->stride[1],
+                           .pad_h = l->pad_lo[0],
+                           .pad_w = l->pad_lo[1]};
     float *x = floats_of(r->y[i - 1], n_in), *y = floats(n_out);
     float *dy = floats_of(r->d[i], n_out), *dx = floats(n_in);
     int32_t *winner = calloc((size_t)n_out, sizeof *winner);
     assert_non_null(winner);
     if (l->kind == LAYER_MAX_POOL) {
-        assert_int_equal(cuda_pool_max_forward(NULL, x, y, winner, &w), 0);
-        assert_int_equal(cuda_pool_max_backward(NULL, dy, winner, NULL, dx, &w), 0);
+        assert_int_equal(gpu_pool_max_forward(NULL, x, y, winner, &w), 0);
+        assert_int_equal(gpu_pool_max_backward(NULL, dy, winner, NULL, dx, &w), 0);
     } else {
-        assert_int_equal(cuda_pool_avg_forward(NULL, x, y, &w), 0);
-        assert_int_equal(cuda_pool_avg_backward(NULL, dy, dx, &w), 0);
+        assert_int_equal(gpu_pool_avg_forward(NULL, x, y, &w), 0);
+        assert_int_equal(gpu_pool_avg_backward(NULL, dy, dx, &w), 0);
     }
     compare(u->net, i, "pool", y, r->y[i], n_out);
     compare(u->net, i, "pool gradient", dx, r->d[i - 1], n_in);
     w.pad_h = w.kernel_h; /* a window of nothing but padding */
-    assert_int_equal(cuda_pool_avg_forward(NULL, x, y, &w), CUDA_KERNEL_REFUSED);
+    assert_int_equal(gpu_pool_avg_forward(NULL, x, y, &w), GPU_KERNEL_REFUSED);
     free(winner);
     free(x);
     free(y);
@@ -272,15 +272,15 @@ static void check_dropout(const struct run *u, int i)
 {
     struct reference *r = u->r;
     const struct layer *l = &r->layers[i];
-    struct cuda_dropout d = {.n = r->n,
-                             .elems = shape_elems(&l->in),
-                             .position = r->position,
-                             .key = rng_key(r->seed, RNG_DROPOUT, (uint64_t)i),
-                             .threshold = (uint64_t)ceil((double)l->rate * 0x1p24),
-                             .scale = 1.0f / (1.0f - l->rate)};
+    struct gpu_dropout d = {.n = r->n,
+                            .elems = shape_elems(&l->in),
+                            .position = r->position,
+                            .key = rng_key(r->seed, RNG_DROPOUT, (uint64_t)i),
+                            .threshold = (uint64_t)ceil((double)l->rate * 0x1p24),
+                            .scale = 1.0f / (1.0f - l->rate)};
     int64_t n = d.n * d.elems;
     float *x = floats_of(r->y[i - 1], n), *y = floats(n), *dy = floats_of(r->d[i], n);
-    assert_int_equal(cuda_dropout_apply(NULL, x, y, &d), 0);
+    assert_int_equal(gpu_dropout_apply(NULL, x, y, &d), 0);
     compare(u->net, i, "dropout", y, r->y[i], n);
     for (int64_t k = 0; k < n; k++) { /* the very bits that base/rng.h gives */
         uint64_t counter = r->position[k / d.elems] * (uint64_t)d.elems + (uint64_t)(k % d.elems);
@@ -288,7 +288,7 @@ static void check_dropout(const struct run *u, int i)
         float want = x[k] * (dropped ? 0.0f : d.scale);
         assert_true(y[k] == want);
     }
-    assert_int_equal(cuda_dropout_apply(NULL, dy, dy, &d), 0);
+    assert_int_equal(gpu_dropout_apply(NULL, dy, dy, &d), 0);
     compare(u->net, i, "dropout gradient", dy, r->d[i - 1], n);
     free(x);
     free(y);
@@ -300,7 +300,7 @@ static void check_norm(const struct run *u, int i)
 {
     struct reference *r = u->r;
     const struct layer *l = &r->layers[i];
-    struct cuda_planes shape = planes_of(&l->in, r->n);
+    struct gpu_planes shape = planes_of(&l->in, r->n);
     int64_t cells = shape.n * shape.plane;
     float *saved_mean = floats(shape.channels), *saved_inverse = floats(shape.channels);
     float *mean = floats(shape.channels), *variance = floats(shape.channels);
@@ -318,9 +318,9 @@ static void check_norm(const struct run *u, int i)
         saved_mean[c] = (float)(sum / (double)cells);
         saved_inverse[c] = (float)(1 / sqrt(squares / (double)cells + (double)l->epsilon));
     }
-    struct cuda_norm_stats s = {
+    struct gpu_norm_stats s = {
         shape.channels, cells, (double)l->epsilon, saved_mean, saved_inverse, mean, variance};
-    assert_int_equal(cuda_norm_stats_hand_out(NULL, &s), 0);
+    assert_int_equal(gpu_norm_stats_hand_out(NULL, &s), 0);
     compare(u->net, i, "mean", mean, r->grad[l->param[2]], shape.channels);
     compare(u->net, i, "variance", variance, r->grad[l->param[3]], shape.channels);
     free(saved_mean);
@@ -343,18 +343,18 @@ static void check_layer_norm(const struct run *u, int i)
     float *gamma = floats_of(r->param[l->param[0]], elems), *dx = floats(n);
     float *beta = floats_of(r->param[l->param[1]], elems);
     float *dgamma = floats(elems), *dbeta = floats(elems), stats[2][BATCH];
-    struct cuda_layer_norm c = {r->n, elems, (double)l->epsilon, x, gamma, stats[0], stats[1]};
-    assert_int_equal(cuda_layer_norm_forward(NULL, &c, beta, y), 0);
-    assert_int_equal(cuda_layer_norm_params(NULL, &c, dy, dgamma, dbeta), 0);
-    assert_int_equal(cuda_layer_norm_backward(NULL, &c, dy, dx), 0);
+    struct gpu_layer_norm c = {r->n, elems, (double)l->epsilon, x, gamma, stats[0], stats[1]};
+    assert_int_equal(gpu_layer_norm_forward(NULL, &c, beta, y), 0);
+    assert_int_equal(gpu_layer_norm_params(NULL, &c, dy, dgamma, dbeta), 0);
+    assert_int_equal(gpu_layer_norm_backward(NULL, &c, dy, dx), 0);
     compare(u->net, i, "layer norm", y, r->y[i], n);
     compare(u->net, i, "gamma's gradient", dgamma, r->grad[l->param[0]], elems);
     compare(u->net, i, "beta's gradient", dbeta, r->grad[l->param[1]], elems);
     if (i > 0)
         compare(u->net, i, "layer norm gradient", dx, r->d[i - 1], n);
-    assert_int_equal(cuda_layer_norm_backward(NULL, &c, dy, NULL), CUDA_KERNEL_REFUSED);
+    assert_int_equal(gpu_layer_norm_backward(NULL, &c, dy, NULL), GPU_KERNEL_REFUSED);
     c.elems = 0;
-    assert_int_equal(cuda_layer_norm_forward(NULL, &c, beta, y), CUDA_KERNEL_REFUSED);
+    assert_int_equal(gpu_layer_norm_forward(NULL, &c, beta, y), GPU_KERNEL_REFUSED);
     float *all[] = {x, y, dy, gamma, dx, beta, dgamma, dbeta};
     for (size_t k = 0; k < sizeof all / sizeof *all; k++)
         free(all[k]);
@@ -364,36 +364,36 @@ static void check_embedding(const struct run *u, int i)
 {
     struct reference *r = u->r;
     const struct layer *l = &r->layers[i];
-    struct cuda_embedding e = {.n = r->n,
-                               .cells = shape_elems(&l->in),
-                               .units = l->out.dim[0],
-                               .vocabulary = l->vocabulary};
+    struct gpu_embedding e = {.n = r->n,
+                              .cells = shape_elems(&l->in),
+                              .units = l->out.dim[0],
+                              .vocabulary = l->vocabulary};
     int64_t n = e.n * e.cells * e.units, rows = e.vocabulary * e.units;
     float *x = floats_of(input_of(r, i), e.n * e.cells), *y = floats(n);
     float *grad = floats(rows + 50 * e.units);
     float *table = floats_of(r->param[l->param[0]], rows), *dy = floats_of(r->d[i], n);
     e.x = x;
-    assert_int_equal(cuda_embedding_forward(NULL, &e, table, y), 0);
-    assert_int_equal(cuda_embedding_backward(NULL, &e, dy, grad), 0);
+    assert_int_equal(gpu_embedding_forward(NULL, &e, table, y), 0);
+    assert_int_equal(gpu_embedding_backward(NULL, &e, dy, grad), 0);
     compare(u->net, i, "embedding", y, r->y[i], n);
     compare(u->net, i, "embedding gradient", grad, r->grad[l->param[0]], rows);
     e.vocabulary += 50; /* a large table's way, and rows that no cell has */
     memset(grad, 0xff, (size_t)(rows + 50 * e.units) * sizeof *grad);
-    assert_int_equal(cuda_embedding_backward(NULL, &e, dy, grad), 0);
+    assert_int_equal(gpu_embedding_backward(NULL, &e, dy, grad), 0);
     compare(u->net, i, "gradient of a large table", grad, r->grad[l->param[0]], rows);
     for (int64_t k = rows; k < rows + 50 * e.units; k++)
         assert_true(grad[k] == 0);
     x[0] = 1.0f; /* 255: beyond a smaller vocabulary, it counts as the last */
     e.vocabulary = 7;
-    assert_int_equal(cuda_embedding_forward(NULL, &e, table, y), 0);
+    assert_int_equal(gpu_embedding_forward(NULL, &e, table, y), 0);
     assert_true(y[0] == table[6 * e.units]);
     e.vocabulary = 1; /* all cells have the one row, and what lies behind it stays */
     memset(grad, 0xff, (size_t)rows * sizeof *grad);
-    assert_int_equal(cuda_embedding_backward(NULL, &e, dy, grad), 0);
+    assert_int_equal(gpu_embedding_backward(NULL, &e, dy, grad), 0);
     for (int64_t k = 0; k < 2 * e.units; k++)
         assert_int_equal(isfinite(grad[k]) != 0, k < e.units);
     e.vocabulary = LAYER_MAX_VOCABULARY + 1;
-    assert_int_equal(cuda_embedding_forward(NULL, &e, table, y), CUDA_KERNEL_REFUSED);
+    assert_int_equal(gpu_embedding_forward(NULL, &e, table, y), GPU_KERNEL_REFUSED);
     free(x);
     free(y);
     free(grad);
@@ -401,11 +401,11 @@ static void check_embedding(const struct run *u, int i)
     free(dy);
 }
 
-static int loss_run(enum layer_kind kind, const struct cuda_softmax *s)
+static int loss_run(enum layer_kind kind, const struct gpu_softmax *s)
 {
-    return kind == LAYER_SIGMOID_XENT ? cuda_sigmoid_run(NULL, s)
-           : kind == LAYER_SQUARED    ? cuda_squared_run(NULL, s)
-                                      : cuda_softmax_run(NULL, s);
+    return kind == LAYER_SIGMOID_XENT ? gpu_loss_sigmoid(NULL, s)
+           : kind == LAYER_SQUARED    ? gpu_loss_squared(NULL, s)
+                                      : gpu_softmax_run(NULL, s);
 }
 
 static void check_loss(const struct run *u, int i)
@@ -419,15 +419,15 @@ static void check_loss(const struct run *u, int i)
     int hits = 0;
     for (int k = 0; k < BATCH; k++)
         labels[k] = u->labels[k];
-    struct cuda_softmax s = {.n = r->n,
-                             .classes = classes,
-                             .x = x,
-                             .labels = labels,
-                             .y = y,
-                             .dx = dx,
-                             .loss = loss,
-                             .hit = hit,
-                             .smoothing = r->layers[i].smoothing};
+    struct gpu_softmax s = {.n = r->n,
+                            .classes = classes,
+                            .x = x,
+                            .labels = labels,
+                            .y = y,
+                            .dx = dx,
+                            .loss = loss,
+                            .hit = hit,
+                            .smoothing = r->layers[i].smoothing};
     assert_int_equal(loss_run(kind, &s), 0);
     compare(u->net, i, "probabilities", y, r->y[i], n);
     compare(u->net, i, "gradient of the loss", dx, r->d[i - 1], n);
@@ -446,7 +446,7 @@ static void check_loss(const struct run *u, int i)
     assert_int_equal(loss_run(kind, &s), 0);
     compare(u->net, i, "probabilities without labels", y, r->y[i], n);
     s.classes = 0;
-    assert_int_equal(loss_run(kind, &s), CUDA_KERNEL_REFUSED);
+    assert_int_equal(loss_run(kind, &s), GPU_KERNEL_REFUSED);
     free(x);
     free(y);
     free(dx);
@@ -457,11 +457,11 @@ static void check_activation(const struct run *u, int i)
     const struct reference *r = u->r;
     const struct layer *l = &r->layers[i];
     int64_t n = r->n * shape_elems(&l->out);
-    struct cuda_activation a = {(enum cuda_activation_kind)(l->kind - LAYER_SIGMOID), l->slope, n};
+    struct gpu_activation a = {(enum gpu_activation_kind)(l->kind - LAYER_SIGMOID), l->slope, n};
     float *x = floats_of(r->y[i - 1], n), *y = floats(n), *dy = floats_of(r->d[i], n);
-    assert_int_equal(cuda_activation_forward(NULL, &a, x, y), 0);
+    assert_int_equal(gpu_activation_forward(NULL, &a, x, y), 0);
     compare(u->net, i, "output", y, r->y[i], n);
-    assert_int_equal(cuda_activation_backward(NULL, &a, x, dy, dy), 0);
+    assert_int_equal(gpu_activation_backward(NULL, &a, x, dy, dy), 0);
     compare(u->net, i, "gradient", dy, r->d[i - 1], n);
     free(x);
     free(y);
@@ -534,10 +534,10 @@ static void test_activations_of_large_values(void **state)
     enum { N = sizeof x / sizeof *x };
     for (enum layer_kind kind = LAYER_SIGMOID; kind <= LAYER_LEAKY_RELU; kind++) {
         struct layer l = {.kind = kind, .slope = 0.25f};
-        struct cuda_activation a = {(enum cuda_activation_kind)(kind - LAYER_SIGMOID), 0.25f, N};
+        struct gpu_activation a = {(enum gpu_activation_kind)(kind - LAYER_SIGMOID), 0.25f, N};
         float y[N], dx[N];
-        assert_int_equal(cuda_activation_forward(NULL, &a, x, y), 0);
-        assert_int_equal(cuda_activation_backward(NULL, &a, x, one, dx), 0);
+        assert_int_equal(gpu_activation_forward(NULL, &a, x, y), 0);
+        assert_int_equal(gpu_activation_backward(NULL, &a, x, one, dx), 0);
         for (int k = 0; k < N; k++) {
             double at = (double)x[k];
             assert_true(fabs((double)y[k] - reference_activation(&l, at)) <= 1e-5 * fabs(at));
@@ -549,21 +549,21 @@ static void test_activations_of_large_values(void **state)
 /* Enough samples and cells that the sums are split. */
 static void test_bias_gradient_is_split(void **state)
 {
-    static const struct cuda_planes shapes[] = {{37, 3, 300}, {300, 5, 1}, {65, 130, 1}};
+    static const struct gpu_planes shapes[] = {{37, 3, 300}, {300, 5, 1}, {65, 130, 1}};
     for (size_t i = 0; i < sizeof shapes / sizeof shapes[0]; i++) {
-        struct cuda_planes s = shapes[i];
+        struct gpu_planes s = shapes[i];
         int64_t n = s.n * s.channels * s.plane;
         float *dy = floats(n), *db = floats(s.channels), *again = floats(s.channels);
-        float *scratch = floats(cuda_bias_grad_scratch(s));
+        float *scratch = floats(gpu_bias_grad_scratch(s));
         double *want = calloc((size_t)s.channels, sizeof *want);
         assert_non_null(want);
         for (int64_t k = 0; k < n; k++) {
             dy[k] = noise(200 + i, (uint64_t)k);
             want[k / s.plane % s.channels] += (double)dy[k];
         }
-        assert_int_equal(cuda_bias_grad(NULL, dy, db, scratch, s), 0);
+        assert_int_equal(gpu_bias_grad(NULL, dy, db, scratch, s), 0);
         compare("split", (int)i, "bias gradient", db, want, s.channels);
-        assert_int_equal(cuda_bias_grad(NULL, dy, again, scratch, s), 0);
+        assert_int_equal(gpu_bias_grad(NULL, dy, again, scratch, s), 0);
         assert_memory_equal(db, again, (size_t)s.channels * sizeof *db);
         free(dy);
         free(db);
@@ -577,7 +577,7 @@ static void test_bias_gradient_is_split(void **state)
 static void test_bias_relu_pool_in_one_pass(void **state)
 {
     enum { N = 3, CHANNELS = 5, PLANES = N * CHANNELS };
-    static const struct cuda_window windows[] = {
+    static const struct gpu_window windows[] = {
         {PLANES, 8, 6, 4, 3, 2, 2, 2, 2, 0, 0},  /* side by side */
         {PLANES, 11, 7, 6, 4, 3, 3, 2, 2, 1, 1}, /* overlapping, padded on both sides */
         {PLANES, 9, 5, 5, 3, 2, 2, 2, 2, 0, 0},  /* padded behind alone */
@@ -586,7 +586,7 @@ static void test_bias_relu_pool_in_one_pass(void **state)
         {PLANES, 3, 4, 3, 4, 1, 1, 1, 1, 0, 0},  /* of one cell */
     };
     for (size_t i = 0; i < sizeof windows / sizeof windows[0]; i++) {
-        struct cuda_window w = windows[i];
+        struct gpu_window w = windows[i];
         int64_t n_in = PLANES * w.in_h * w.in_w, n_out = PLANES * w.out_h * w.out_w;
         float *x = floats(n_in), *relu = floats(n_in), *want = floats(n_out), *got = floats(n_out);
         int32_t *places[2] = {malloc((size_t)n_out * sizeof(int32_t)),
@@ -606,15 +606,15 @@ static void test_bias_relu_pool_in_one_pass(void **state)
                                : v;
             relu[k] = x[k];
         }
-        struct cuda_planes planes = {N, CHANNELS, (int64_t)w.in_h * w.in_w};
-        struct cuda_bias b = {bias, CHANNELS};
-        assert_int_equal(cuda_bias_add(NULL, relu, bias, planes, 1), 0);
-        assert_int_equal(cuda_pool_max_forward(NULL, relu, want, places[0], &w), 0);
-        assert_int_equal(cuda_bias_relu_pool(NULL, x, &b, got, places[1], &w), 0);
+        struct gpu_planes planes = {N, CHANNELS, (int64_t)w.in_h * w.in_w};
+        struct gpu_bias b = {bias, CHANNELS};
+        assert_int_equal(gpu_bias_add(NULL, relu, bias, planes, 1), 0);
+        assert_int_equal(gpu_pool_max_forward(NULL, relu, want, places[0], &w), 0);
+        assert_int_equal(gpu_bias_relu_pool(NULL, x, &b, got, places[1], &w), 0);
         assert_memory_equal(got, want, (size_t)n_out * sizeof *got);
         assert_memory_equal(places[1], places[0], (size_t)n_out * sizeof(int32_t));
         w.pad_w = w.kernel_w;
-        assert_int_equal(cuda_bias_relu_pool(NULL, x, &b, got, places[1], &w), CUDA_KERNEL_REFUSED);
+        assert_int_equal(gpu_bias_relu_pool(NULL, x, &b, got, places[1], &w), GPU_KERNEL_REFUSED);
         free(x);
         free(relu);
         free(want);
@@ -630,24 +630,24 @@ static void test_pixels(void **state)
     float dst[1000];
     for (int k = 0; k < 1000; k++)
         src[k] = (uint8_t)(k * 7);
-    assert_int_equal(cuda_scale_pixels(NULL, src, dst, 1000), 0);
+    assert_int_equal(gpu_scale_pixels(NULL, src, dst, 1000), 0);
     for (int k = 0; k < 1000; k++)
         assert_true(dst[k] == (float)src[k] / 255.0f);
-    assert_int_equal(cuda_scale_pixels(NULL, src, dst, 0), CUDA_KERNEL_REFUSED);
-    assert_int_equal(cuda_scale_pixels(NULL, NULL, dst, 9), CUDA_KERNEL_REFUSED);
+    assert_int_equal(gpu_scale_pixels(NULL, src, dst, 0), GPU_KERNEL_REFUSED);
+    assert_int_equal(gpu_scale_pixels(NULL, NULL, dst, 9), GPU_KERNEL_REFUSED);
 }
 
 static void test_padding(void **state)
 {
-    static const struct cuda_frame frames[] = {
+    static const struct gpu_frame frames[] = {
         {3, 5, 7, 6, 8, 0, 0}, {2, 4, 3, 7, 9, 1, 2}, {4, 6, 6, 6, 6, 0, 0}};
     for (size_t i = 0; i < sizeof frames / sizeof frames[0]; i++) {
-        struct cuda_frame f = frames[i];
+        struct gpu_frame f = frames[i];
         int64_t n = f.planes * f.h * f.w, n_padded = f.planes * f.padded_h * f.padded_w;
         float *x = floats(n), *padded = floats(n_padded), *back = floats(n);
         for (int64_t k = 0; k < n; k++)
             x[k] = noise(300 + i, (uint64_t)k);
-        assert_int_equal(cuda_pad_set(NULL, x, padded, &f), 0);
+        assert_int_equal(gpu_pad_set(NULL, x, padded, &f), 0);
         const float *at = padded;
         for (int64_t p = 0; p < f.planes; p++)
             for (int y = -f.lo_h; y < f.padded_h - f.lo_h; y++)
@@ -655,10 +655,10 @@ static void test_padding(void **state)
                     int inside = y >= 0 && y < f.h && c >= 0 && c < f.w;
                     assert_true(*at == (inside ? x[(p * f.h + y) * f.w + c] : 0.0f));
                 }
-        assert_int_equal(cuda_pad_cut(NULL, padded, back, &f), 0);
+        assert_int_equal(gpu_pad_cut(NULL, padded, back, &f), 0);
         assert_memory_equal(back, x, (size_t)n * sizeof *x);
         f.padded_h = f.h - 1;
-        assert_int_equal(cuda_pad_set(NULL, x, padded, &f), CUDA_KERNEL_REFUSED);
+        assert_int_equal(gpu_pad_set(NULL, x, padded, &f), GPU_KERNEL_REFUSED);
         free(x);
         free(padded);
         free(back);
@@ -677,8 +677,8 @@ static void test_softmax_ties(void **state)
         double loss;
         int32_t hit;
         x[tops[i][0]] = x[tops[i][1]] = 5.0f;
-        struct cuda_softmax s = {1, CLASSES, x, &label, y, dx, &loss, &hit, 0, NULL};
-        assert_int_equal(cuda_softmax_run(NULL, &s), 0);
+        struct gpu_softmax s = {1, CLASSES, x, &label, y, dx, &loss, &hit, 0, NULL};
+        assert_int_equal(gpu_softmax_run(NULL, &s), 0);
         assert_int_equal(hit, 1);
     }
 }
@@ -699,14 +699,14 @@ static void test_casts_are_the_hosts(void **state)
     for (int half = 0; half < 2; half++) {
         enum dtype d = half ? DTYPE_F16 : DTYPE_BF16;
         memset(got, 0x55, N * sizeof *got);
-        assert_int_equal(
-            half ? cuda_cast_half(NULL, src, got, N) : cuda_cast_down(NULL, src, got, N), 0);
+        assert_int_equal(half ? gpu_cast_half(NULL, src, got, N) : gpu_cast_down(NULL, src, got, N),
+                         0);
         dtype_encode(d, want, src, N);
         for (int k = 0; k < N; k++)
             if (got[k] != want[k])
                 fail_msg("%08x is %04x in %s, not %04x", bits[k], got[k], dtype_name(d), want[k]);
     }
-    assert_int_equal(cuda_cast_half(NULL, NULL, got, N), CUDA_KERNEL_REFUSED);
+    assert_int_equal(gpu_cast_half(NULL, NULL, got, N), GPU_KERNEL_REFUSED);
     free(bits);
     free(src);
     free(got);
@@ -720,13 +720,13 @@ static void test_weighted_sums(void **state)
     enum { N = 300, GUARD = 4 };
     float src[3][N], dst[N + GUARD];
     for (int n_src = 1; n_src <= 3; n_src++) {
-        struct cuda_sum s = {
+        struct gpu_sum s = {
             .n = n_src, .src = {src[0], src[1], src[2]}, .weight = {0.3f, -1.7f, 5.1f}};
         memset(dst, 0xff, sizeof dst);
         for (int i = 0; i < 3; i++)
             for (int k = 0; k < N; k++)
                 src[i][k] = (float)(k * 7 % 31 - i) * 0.1f;
-        assert_int_equal(cuda_sum_weighted(NULL, &s, dst, N), 0);
+        assert_int_equal(gpu_sum_weighted(NULL, &s, dst, N), 0);
         for (int k = 0; k < N; k++) {
             float want = 0.3f * src[0][k];
             for (int i = 1; i < n_src; i++)

@@ -625,7 +625,7 @@ static void test_nccl_hangs(void **state)
 static void test_nccl_blocks_at_start(void **state)
 {
     nccl_is("block=0");
-    int *limit_ms = library_symbol("cuda_comm_limit_ms"), kept = *limit_ms;
+    int *limit_ms = library_symbol("gpu_comm_limit_ms"), kept = *limit_ms;
     *limit_ms = 100;
     check_layouts(0);
     nccl_is("block=init");
@@ -641,7 +641,7 @@ static void test_nccl_blocks_later(void **state)
 {
     nccl_is("block=3");
     struct rig *g = rig_create(&layouts[TWO_ON_TWO], 0);
-    int *limit_ms = library_symbol("cuda_comm_limit_ms"), kept = *limit_ms;
+    int *limit_ms = library_symbol("gpu_comm_limit_ms"), kept = *limit_ms;
     *limit_ms = 100;
     rig_run(g, 4, NULL);
     *limit_ms = kept;
@@ -655,7 +655,7 @@ static void test_nccl_blocks_until_cancelled(void **state)
 {
     nccl_is("block=3");
     struct rig *g = rig_create(&layouts[TWO_ON_TWO], 0);
-    int *limit_ms = library_symbol("cuda_comm_limit_ms"), kept = *limit_ms;
+    int *limit_ms = library_symbol("gpu_comm_limit_ms"), kept = *limit_ms;
     *limit_ms = INT_MAX;
     g->stuck = 1;
     rig_run(g, 1, cancel_late);

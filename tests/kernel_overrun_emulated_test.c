@@ -24,8 +24,8 @@ static const char together[] = WEIR_TEST_DIR "/libweir_emulated.so",
 
 /* What of the library is called; CUDA's types as its headers, which are not here, have them. */
 static struct {
-    enum status (*bind)(int device, struct cuda_arena *a);
-    void (*unbind)(int device, struct cuda_arena *a);
+    enum status (*bind)(int device, struct gpu_arena *a);
+    void (*unbind)(int device, struct gpu_arena *a);
     int (*relu)(struct CUstream_st *s, const float *x, float *y, int64_t n);
     int (*create)(struct CUstream_st **out, unsigned flags);
     int (*copy)(void *to, const void *from, size_t bytes, int way, struct CUstream_st *s);
@@ -44,8 +44,9 @@ static int look_up(void *so, const char *name, void *where)
 static int library_open(const char *path)
 {
     void *so = dlopen(path, RTLD_NOW | RTLD_LOCAL);
-    return look_up(so, "cuda_bind", &cuda.bind) && look_up(so, "cuda_unbind", &cuda.unbind) &&
-           look_up(so, "cuda_relu_forward", &cuda.relu) &&
+    return look_up(so, "gpu_bind_arena", &cuda.bind) &&
+           look_up(so, "gpu_bind_undo", &cuda.unbind) &&
+           look_up(so, "gpu_relu_forward", &cuda.relu) &&
            look_up(so, "cudaStreamCreateWithFlags", &cuda.create) &&
            look_up(so, "cudaMemcpyAsync", &cuda.copy) &&
            look_up(so, "cudaMemsetAsync", &cuda.zero) &&
@@ -78,22 +79,22 @@ static int memset_behind(float *y, int over, struct CUstream_st *s)
 /* In a process of its own. */
 static int work(const char *library, int (*job)(float *, int, struct CUstream_st *), int over)
 {
-    struct cuda_arena a;
+    struct gpu_arena a;
     struct CUstream_st *s;
     float *x, *y, *z;
     if (!library_open(library))
         return BROKEN;
-    cuda_arena_init(&a, UINT64_MAX, 0);
-    if (cuda_arena_take(&a, "a", "x", ELEMS * sizeof *x, &x) != ST_OK ||
-        cuda_arena_take(&a, "b", "y", ELEMS * sizeof *y, &y) != ST_OK ||
-        cuda_arena_take(&a, "c", "z", ELEMS * sizeof *z, &z) != ST_OK ||
+    gpu_arena_init(&a, UINT64_MAX, 0);
+    if (gpu_arena_reserve(&a, "a", "x", ELEMS * sizeof *x, &x) != ST_OK ||
+        gpu_arena_reserve(&a, "b", "y", ELEMS * sizeof *y, &y) != ST_OK ||
+        gpu_arena_reserve(&a, "c", "z", ELEMS * sizeof *z, &z) != ST_OK ||
         cuda.bind(0, &a) != ST_OK || cuda.create(&s, NON_BLOCKING) != 0)
         return BROKEN;
     if (job(y, over, s) != 0 || cuda.synchronize(s) != 0)
         return BROKEN;
     cuda.destroy(s);
     cuda.unbind(0, &a);
-    cuda_arena_free(&a);
+    gpu_arena_free(&a);
     return NOT_SEEN;
 }
 

@@ -17,35 +17,35 @@ static __device__ inline float normal(float x)
     return 0.5f * erfcf(-0.70710678f * x);
 }
 
-static __device__ inline float value(const struct cuda_activation &a, float x)
+static __device__ inline float value(const struct gpu_activation &a, float x)
 {
     switch (a.kind) {
-    case CUDA_SIGMOID:
+    case GPU_SIGMOID:
         return sigmoid(x);
-    case CUDA_TANH:
+    case GPU_TANH:
         return tanhf(x);
-    case CUDA_GELU:
+    case GPU_GELU:
         return x * normal(x);
-    case CUDA_SILU:
+    case GPU_SILU:
         return x * sigmoid(x);
     default:
         return x > 0.0f ? x : x * a.slope;
     }
 }
 
-static __device__ inline float derivative(const struct cuda_activation &a, float x)
+static __device__ inline float derivative(const struct gpu_activation &a, float x)
 {
     float s;
     switch (a.kind) {
-    case CUDA_SIGMOID:
+    case GPU_SIGMOID:
         s = sigmoid(x);
         return s * (1.0f - s);
-    case CUDA_TANH:
+    case GPU_TANH:
         s = tanhf(x);
         return 1.0f - s * s;
-    case CUDA_GELU:
+    case GPU_GELU:
         return normal(x) + x * 0.39894228f * expf(-0.5f * x * x);
-    case CUDA_SILU:
+    case GPU_SILU:
         s = sigmoid(x);
         return s * (1.0f + x * (1.0f - s));
     default:
@@ -53,32 +53,33 @@ static __device__ inline float derivative(const struct cuda_activation &a, float
     }
 }
 
-static __global__ void weir_activation_forward(struct cuda_activation a, const float *x, float *y)
+static __global__ void weir_activation_forward(struct gpu_activation a, const float *x, float *y)
 {
     for (int64_t k = grid_first(); k < a.n; k += grid_stride())
         y[k] = value(a, x[k]);
 }
 
-static __global__ void weir_activation_backward(struct cuda_activation a, const float *x,
+static __global__ void weir_activation_backward(struct gpu_activation a, const float *x,
                                                 const float *dy, float *dx)
 {
     for (int64_t k = grid_first(); k < a.n; k += grid_stride())
         dx[k] = derivative(a, x[k]) * dy[k];
 }
 
-extern "C" int cuda_activation_forward(struct CUstream_st *stream, const struct cuda_activation *a,
-                                       const float *x, float *y)
+extern "C" int gpu_activation_forward(struct CUstream_st *stream, const struct gpu_activation *a,
+                                      const float *x, float *y)
 {
     if (x == nullptr || y == nullptr || a->n < 1)
-        return CUDA_KERNEL_REFUSED;
-    return LAUNCH(weir_activation_forward, cuda_blocks(a->n, THREADS), THREADS, stream, *a, x, y);
+        return GPU_KERNEL_REFUSED;
+    return LAUNCH(weir_activation_forward, gpu_grid_blocks(a->n, THREADS), THREADS, stream, *a, x,
+                  y);
 }
 
-extern "C" int cuda_activation_backward(struct CUstream_st *stream, const struct cuda_activation *a,
-                                        const float *x, const float *dy, float *dx)
+extern "C" int gpu_activation_backward(struct CUstream_st *stream, const struct gpu_activation *a,
+                                       const float *x, const float *dy, float *dx)
 {
     if (x == nullptr || dy == nullptr || dx == nullptr || a->n < 1)
-        return CUDA_KERNEL_REFUSED;
-    return LAUNCH(weir_activation_backward, cuda_blocks(a->n, THREADS), THREADS, stream, *a, x, dy,
-                  dx);
+        return GPU_KERNEL_REFUSED;
+    return LAUNCH(weir_activation_backward, gpu_grid_blocks(a->n, THREADS), THREADS, stream, *a, x,
+                  dy, dx);
 }

@@ -11,10 +11,10 @@ static __global__ void weir_add(const float *a, const float *b, float *dst, int6
     }
 }
 
-extern "C" int cuda_add(struct CUstream_st *stream, const float *a, const float *b, float *dst,
-                        int64_t n, int relu)
+extern "C" int gpu_add(struct CUstream_st *stream, const float *a, const float *b, float *dst,
+                       int64_t n, int relu)
 {
     if (a == nullptr || b == nullptr || dst == nullptr || n < 1)
-        return CUDA_KERNEL_REFUSED;
-    return LAUNCH(weir_add, cuda_blocks(n, THREADS), THREADS, stream, a, b, dst, n, relu);
+        return GPU_KERNEL_REFUSED;
+    return LAUNCH(weir_add, gpu_grid_blocks(n, THREADS), THREADS, stream, a, b, dst, n, relu);
 }

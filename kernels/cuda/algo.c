@@ -1,10 +1,10 @@
 /* kernels/cuda/algo.c - see the header. */
 #include "kernels/cuda/algo.h"
 
-int cuda_algo_choose(const struct cuda_algo *list, int n, const struct cuda_algo_wish *wish)
+int gpu_algo_choose(const struct gpu_algo *list, int n, const struct gpu_algo_wish *wish)
 {
     for (int i = 0; i < n; i++) {
-        const struct cuda_algo *a = &list[i];
+        const struct gpu_algo *a = &list[i];
         if (a->usable && a->workspace_bytes <= wish->workspace_limit &&
             (a->deterministic || !wish->deterministic) && (!a->tf32 || wish->tf32))
             return i;

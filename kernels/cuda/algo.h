@@ -5,20 +5,20 @@
 #define KERNELS_CUDA_ALGO_H
 #include <stdint.h>
 
-struct cuda_algo {
+struct gpu_algo {
     int usable;        /* cuDNN can run it on this shape */
     int deterministic; /* the same bits on every run */
     int tf32;          /* rounds its inputs to TF32 */
     uint64_t workspace_bytes;
 };
 
-struct cuda_algo_wish {
+struct gpu_algo_wish {
     uint64_t workspace_limit;
     int deterministic;
     int tf32; /* allowed */
 };
 
 /* The first that meets the wish; -1: none does. */
-int cuda_algo_choose(const struct cuda_algo *list, int n, const struct cuda_algo_wish *wish);
+int gpu_algo_choose(const struct gpu_algo *list, int n, const struct gpu_algo_wish *wish);
 
 #endif

@@ -5,27 +5,27 @@
 #include <stdlib.h>
 #include <string.h>
 
-void cuda_arena_init(struct cuda_arena *a, uint64_t limit, int is_set)
+void gpu_arena_init(struct gpu_arena *a, uint64_t limit, int is_set)
 {
-    *a = (struct cuda_arena){.limit = limit, .full = is_set ? ST_RANGE : ST_NOMEM};
+    *a = (struct gpu_arena){.limit = limit, .full = is_set ? ST_RANGE : ST_NOMEM};
 }
 
-void cuda_arena_free(struct cuda_arena *a)
+void gpu_arena_free(struct gpu_arena *a)
 {
     free(a->records);
-    *a = (struct cuda_arena){.limit = 0};
+    *a = (struct gpu_arena){.limit = 0};
 }
 
-uint64_t cuda_arena_left(const struct cuda_arena *a)
+uint64_t gpu_arena_left(const struct gpu_arena *a)
 {
     return a->limit - a->bytes;
 }
 
-enum status cuda_arena_take(struct cuda_arena *a, const char *layer, const char *what,
-                            uint64_t bytes, void *where)
+enum status gpu_arena_reserve(struct gpu_arena *a, const char *layer, const char *what,
+                              uint64_t bytes, void *where)
 {
-    uint64_t left = cuda_arena_left(a);
-    uint64_t rounded = bytes + (CUDA_ARENA_ALIGN - bytes % CUDA_ARENA_ALIGN) % CUDA_ARENA_ALIGN;
+    uint64_t left = gpu_arena_left(a);
+    uint64_t rounded = bytes + (GPU_ARENA_ALIGN - bytes % GPU_ARENA_ALIGN) % GPU_ARENA_ALIGN;
     if (rounded < bytes || rounded > left) {
         char more[512] = "; take a smaller batch, or give it more memory";
         if (a->more != NULL)
@@ -37,7 +37,7 @@ enum status cuda_arena_take(struct cuda_arena *a, const char *layer, const char 
     }
     if (a->n_records == a->cap_records) {
         int cap = a->cap_records * 2 + 64;
-        struct cuda_arena_record *more = realloc(a->records, (size_t)cap * sizeof *more);
+        struct gpu_arena_record *more = realloc(a->records, (size_t)cap * sizeof *more);
         if (more == NULL) {
             LOG_E("CUDA backend: no memory left on the host for its own records");
             return ST_NOMEM;
@@ -45,7 +45,7 @@ enum status cuda_arena_take(struct cuda_arena *a, const char *layer, const char 
         a->records = more;
         a->cap_records = cap;
     }
-    a->records[a->n_records++] = (struct cuda_arena_record){
+    a->records[a->n_records++] = (struct gpu_arena_record){
         .layer = layer,
         .what = what,
         .at = a->bytes,
@@ -57,7 +57,7 @@ enum status cuda_arena_take(struct cuda_arena *a, const char *layer, const char 
     return ST_OK;
 }
 
-void cuda_arena_bind(const struct cuda_arena *a, void *base)
+void gpu_arena_bind(const struct gpu_arena *a, void *base)
 {
     for (int i = 0; i < a->n_records; i++) {
         void *at = (char *)base + a->records[i].at;
@@ -65,8 +65,8 @@ void cuda_arena_bind(const struct cuda_arena *a, void *base)
     }
 }
 
-void cuda_arena_largest(const struct cuda_arena *a, const char **layer, const char **what,
-                        uint64_t *bytes)
+void gpu_arena_largest(const struct gpu_arena *a, const char **layer, const char **what,
+                       uint64_t *bytes)
 {
     *layer = *what = "";
     *bytes = 0;

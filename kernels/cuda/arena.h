@@ -12,20 +12,20 @@
 #include <stddef.h>
 #include <stdint.h>
 
-enum { CUDA_ARENA_ALIGN = 256 };
+enum { GPU_ARENA_ALIGN = 256 };
 
-struct cuda_arena_record {
+struct gpu_arena_record {
     const char *layer, *what;
     uint64_t at, bytes, asked; /* bytes: asked, rounded up */
     void *where;               /* a pointer of any type, to be set */
     void *own;                 /* its own allocation; NULL: a part of the arena's block */
 };
 
-struct cuda_arena {
+struct gpu_arena {
     uint64_t limit;   /* bytes; UINT64_MAX: none */
     enum status full; /* what is answered beyond it */
     uint64_t bytes;   /* asked for, rounded up */
-    struct cuda_arena_record *records;
+    struct gpu_arena_record *records;
     int n_records, cap_records;
     void *block; /* what it is bound to (bind.c) */
     /* Writes what else is to be known of the memory when it does not suffice; NULL: nothing. */
@@ -35,18 +35,18 @@ struct cuda_arena {
 
 /* is_set: the limit is a wish; 0: it is what the device has left, which may be more another time.
  */
-void cuda_arena_init(struct cuda_arena *a, uint64_t limit, int is_set);
-void cuda_arena_free(struct cuda_arena *a);
+void gpu_arena_init(struct gpu_arena *a, uint64_t limit, int is_set);
+void gpu_arena_free(struct gpu_arena *a);
 
 /* Asks for `bytes`; *where gets their place when the arena is bound and must stay valid until then.
  * layer and what are borrowed while the arena lives. */
-enum status cuda_arena_take(struct cuda_arena *a, const char *layer, const char *what,
-                            uint64_t bytes, void *where);
-uint64_t cuda_arena_left(const struct cuda_arena *a);
-/* base: a->bytes of memory, aligned to CUDA_ARENA_ALIGN. */
-void cuda_arena_bind(const struct cuda_arena *a, void *base);
+enum status gpu_arena_reserve(struct gpu_arena *a, const char *layer, const char *what,
+                              uint64_t bytes, void *where);
+uint64_t gpu_arena_left(const struct gpu_arena *a);
+/* base: a->bytes of memory, aligned to GPU_ARENA_ALIGN. */
+void gpu_arena_bind(const struct gpu_arena *a, void *base);
 /* The largest thing asked for, for a message; "" if there is none. */
-void cuda_arena_largest(const struct cuda_arena *a, const char **layer, const char **what,
-                        uint64_t *bytes);
+void gpu_arena_largest(const struct gpu_arena *a, const char **layer, const char **what,
+                       uint64_t *bytes);
 
 #endif

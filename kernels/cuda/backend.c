@@ -16,9 +16,9 @@
 #include <stdio.h>
 #include <string.h>
 
-static struct cuda_plan *cuda_plan_of(struct plan *p)
+static struct gpu_plan *gpu_plan_of(struct plan *p)
 {
-    return (struct cuda_plan *)p;
+    return (struct gpu_plan *)p;
 }
 
 static int n_devices(void)
@@ -36,7 +36,7 @@ static int n_devices(void)
         LOG_W("CUDA backend: no device: %s (%s; the driver serves CUDA up to %d.%d, this build has "
               "%d.%d)%s",
               cudaGetErrorString(code), cudaGetErrorName(code), driver / 1000, driver % 1000 / 10,
-              runtime / 1000, runtime % 1000 / 10, cuda_fix(code));
+              runtime / 1000, runtime % 1000 / 10, gpu_check_advice(code));
     }
     (void)cudaGetLastError();
     return 0;
@@ -56,7 +56,7 @@ static enum status device_info(int device, struct backend_device *out)
     enum status st = ST_OK;
     struct cudaDeviceProp prop;
     TRY(device_check(device));
-    TRY(cuda_check(NULL, "cudaGetDeviceProperties", cudaGetDeviceProperties(&prop, device)));
+    TRY(gpu_check_cuda(NULL, "cudaGetDeviceProperties", cudaGetDeviceProperties(&prop, device)));
     *out = (struct backend_device){
         .pci = {prop.pciDomainID, prop.pciBusID, prop.pciDeviceID},
         .memory_bytes = prop.totalGlobalMem,
@@ -75,7 +75,7 @@ static enum status precision_check(int device, enum backend_precision precision)
     struct cudaDeviceProp prop;
     if (precision != BACKEND_BF16)
         return ST_OK;
-    TRY(cuda_check(NULL, "cudaGetDeviceProperties", cudaGetDeviceProperties(&prop, device)));
+    TRY(gpu_check_cuda(NULL, "cudaGetDeviceProperties", cudaGetDeviceProperties(&prop, device)));
     if (prop.major < 8) {
         LOG_E("--precision=bf16: GPU %d (%s) has compute capability %d.%d, and products in bf16 "
               "need 8.0 or newer; take --precision=fp32, or another card (--gpus)",
@@ -99,8 +99,8 @@ static enum status set_memory(int device, uint64_t limit_bytes, int reserve)
 {
     enum status st = ST_OK;
     TRY(device_check(device));
-    TRY(cuda_check(NULL, "cudaSetDevice", cudaSetDevice(device)));
-    TRY(cuda_memory_set(device, limit_bytes, reserve));
+    TRY(gpu_check_cuda(NULL, "cudaSetDevice", cudaSetDevice(device)));
+    TRY(gpu_memory_set_limit(device, limit_bytes, reserve));
 done:
     return st;
 }
@@ -137,9 +137,9 @@ done:
 static enum status plan_create(const struct backend_plan_config *cfg, struct plan **out)
 {
     enum status st = ST_OK;
-    struct cuda_plan *plan;
+    struct gpu_plan *plan;
     TRY(config_check(cfg));
-    TRY(cuda_plan_create(cfg, &plan));
+    TRY(gpu_plan_create(cfg, &plan));
     *out = (struct plan *)plan;
 done:
     return st;
@@ -147,27 +147,27 @@ done:
 
 static void plan_destroy(struct plan *p)
 {
-    cuda_plan_destroy(cuda_plan_of(p));
+    gpu_plan_destroy(gpu_plan_of(p));
 }
 
 static size_t plan_memory_bytes(const struct plan *p)
 {
-    const struct cuda_plan *plan = (const struct cuda_plan *)p;
-    return (size_t)(plan->arena.bytes + cuda_resident_bytes(plan->resident));
+    const struct gpu_plan *plan = (const struct gpu_plan *)p;
+    return (size_t)(plan->arena.bytes + gpu_resident_bytes(plan->resident));
 }
 
-static enum status device_select(const struct cuda_plan *plan)
+static enum status device_select(const struct gpu_plan *plan)
 {
-    return cuda_check(NULL, "cudaSetDevice", cudaSetDevice(plan->cfg.device));
+    return gpu_check_cuda(NULL, "cudaSetDevice", cudaSetDevice(plan->cfg.device));
 }
 
 static enum status load_param(struct plan *p, int param)
 {
     enum status st = ST_OK;
-    struct cuda_plan *plan = cuda_plan_of(p);
+    struct gpu_plan *plan = gpu_plan_of(p);
     CHECK(param >= 0 && param < plan->cfg.n_params);
     TRY(device_select(plan));
-    TRY(cuda_upload(plan, param));
+    TRY(gpu_transfer_upload(plan, param));
 done:
     return st;
 }
@@ -176,8 +176,8 @@ static enum status set_input(struct plan *p, const uint8_t *const *images, const
                              const uint64_t *position, int n)
 {
     enum status st = ST_OK;
-    TRY(device_select(cuda_plan_of(p)));
-    TRY(cuda_input_images(cuda_plan_of(p), images, labels, position, n));
+    TRY(device_select(gpu_plan_of(p)));
+    TRY(gpu_input_images(gpu_plan_of(p), images, labels, position, n));
 done:
     return st;
 }
@@ -186,8 +186,8 @@ static enum status set_floats(struct plan *p, const float *const *samples, const
                               const uint64_t *position, int n)
 {
     enum status st = ST_OK;
-    TRY(device_select(cuda_plan_of(p)));
-    TRY(cuda_input_floats(cuda_plan_of(p), samples, labels, position, n));
+    TRY(device_select(gpu_plan_of(p)));
+    TRY(gpu_input_floats(gpu_plan_of(p), samples, labels, position, n));
 done:
     return st;
 }
@@ -195,8 +195,8 @@ done:
 static enum status set_targets(struct plan *p, const float *const *targets, int n)
 {
     enum status st = ST_OK;
-    TRY(device_select(cuda_plan_of(p)));
-    TRY(cuda_input_targets(cuda_plan_of(p), targets, n));
+    TRY(device_select(gpu_plan_of(p)));
+    TRY(gpu_input_targets(gpu_plan_of(p), targets, n));
 done:
     return st;
 }
@@ -205,44 +205,44 @@ static enum status set_items(struct plan *p, const struct backend_data *d, const
                              const uint64_t *position, int n)
 {
     enum status st = ST_OK;
-    TRY(device_select(cuda_plan_of(p)));
-    TRY(cuda_input_items(cuda_plan_of(p), (const struct cuda_data *)d, item, position, n));
+    TRY(device_select(gpu_plan_of(p)));
+    TRY(gpu_input_items(gpu_plan_of(p), (const struct gpu_input_data *)d, item, position, n));
 done:
     return st;
 }
 
-static enum status forward(struct plan *p, int layer, int train)
+static enum status forward_layer(struct plan *p, int layer, int train)
 {
     enum status st = ST_OK;
-    struct cuda_plan *plan = cuda_plan_of(p);
+    struct gpu_plan *plan = gpu_plan_of(p);
     CHECK(layer >= 0 && layer < plan->cfg.n_layers && plan->node[layer].mine);
-    if (cuda_layer_forward_is_queued(plan, layer, train))
+    if (gpu_layer_forward_is_queued(plan, layer, train))
         return ST_OK;
     TRY(device_select(plan));
-    TRY(cuda_layer_forward(plan, layer, train));
+    TRY(gpu_layer_forward(plan, layer, train));
 done:
     return st;
 }
 
-static enum status backward(struct plan *p, int layer)
+static enum status backward_layer(struct plan *p, int layer)
 {
     enum status st = ST_OK;
-    struct cuda_plan *plan = cuda_plan_of(p);
+    struct gpu_plan *plan = gpu_plan_of(p);
     CHECK(layer >= 0 && layer < plan->cfg.n_layers && plan->node[layer].mine);
-    const struct cuda_op *op = &plan->ops[layer];
+    const struct gpu_op *op = &plan->ops[layer];
     if (plan->cfg.inference_only || (layer_is_loss(op->layer->kind) && !plan->has_labels)) {
         LOG_E("layer '%s': a backward needs a plan for training, and labels", op->layer->name);
         return ST_UNSUPPORTED;
     }
     if (!op->needs_backward)
         return ST_OK;
-    int is_queued = cuda_layer_backward_is_queued(plan, layer);
+    int is_queued = gpu_layer_backward_is_queued(plan, layer);
     if (is_queued && op->layer->n_params == 0)
         return ST_OK;
     TRY(device_select(plan));
     if (!is_queued)
-        TRY(cuda_layer_backward(plan, layer));
-    TRY(plan->member != NULL ? cuda_group_arrive(plan, layer) : cuda_download(plan, layer));
+        TRY(gpu_layer_backward(plan, layer));
+    TRY(plan->member != NULL ? gpu_group_arrive(plan, layer) : gpu_transfer_download(plan, layer));
 done:
     return st;
 }
@@ -250,18 +250,19 @@ done:
 static enum status wait_grads(struct plan *p, int layer)
 {
     enum status st = ST_OK;
-    struct cuda_plan *plan = cuda_plan_of(p);
+    struct gpu_plan *plan = gpu_plan_of(p);
     CHECK(layer >= 0 && layer < plan->cfg.n_layers);
     TRY(device_select(plan));
-    TRY(plan->member != NULL ? cuda_group_wait(plan, layer) : cuda_download_wait(plan, layer));
+    TRY(plan->member != NULL ? gpu_group_wait(plan, layer)
+                             : gpu_transfer_wait_download(plan, layer));
 done:
     return st;
 }
 
-static enum status result(struct plan *p, float *loss, int *n_correct)
+static enum status read_result(struct plan *p, float *loss, int *n_correct)
 {
     enum status st = ST_OK;
-    struct cuda_plan *plan = cuda_plan_of(p);
+    struct gpu_plan *plan = gpu_plan_of(p);
     const struct layer *last = &plan->cfg.layers[plan->cfg.n_layers - 1];
     if (!layer_is_loss(last->kind) || !plan->has_labels ||
         !plan->node[plan->cfg.n_layers - 1].mine) {
@@ -270,8 +271,8 @@ static enum status result(struct plan *p, float *loss, int *n_correct)
         return ST_UNSUPPORTED;
     }
     TRY(device_select(plan));
-    TRY(cuda_check(&plan->ops[plan->cfg.n_layers - 1], "cudaEventSynchronize",
-                   cudaEventSynchronize(plan->result_ready)));
+    TRY(gpu_check_cuda(&plan->ops[plan->cfg.n_layers - 1], "cudaEventSynchronize",
+                       cudaEventSynchronize(plan->result_ready)));
     const int32_t *hit = (const int32_t *)(plan->host_result + plan->now->n);
     double sum = 0.0;
     int hits = 0;
@@ -288,14 +289,14 @@ done:
 static enum status group_create(const struct backend_group_config *cfg, struct backend_group **out)
 {
     enum status st = ST_OK;
-    struct cuda_group *g;
+    struct gpu_group *g;
     int n = n_devices();
     for (int r = 0; r < cfg->n; r++)
         if (cfg->device[r] < 0 || cfg->device[r] >= n) {
             LOG_E("CUDA backend: there is no device %d, only %d", cfg->device[r], n);
             return ST_NOT_FOUND;
         }
-    TRY(cuda_group_create(cfg, &g));
+    TRY(gpu_group_create(cfg, &g));
     *out = (struct backend_group *)g;
 done:
     return st;
@@ -303,21 +304,21 @@ done:
 
 static void group_destroy(struct backend_group *g)
 {
-    cuda_group_destroy((struct cuda_group *)g);
+    gpu_group_destroy((struct gpu_group *)g);
 }
 
 static void group_cancel(struct backend_group *g)
 {
-    cuda_group_cancel((struct cuda_group *)g);
+    gpu_group_cancel((struct gpu_group *)g);
 }
 
 static enum status read_output(struct plan *p, int layer, float *dst)
 {
     enum status st = ST_OK;
-    struct cuda_plan *plan = cuda_plan_of(p);
+    struct gpu_plan *plan = gpu_plan_of(p);
     CHECK(layer >= 0 && layer < plan->cfg.n_layers);
     TRY(device_select(plan));
-    TRY(cuda_output_read(plan, layer, dst));
+    TRY(gpu_edges_read_output(plan, layer, dst));
 done:
     return st;
 }
@@ -325,10 +326,10 @@ done:
 static enum status set_output(struct plan *p, int layer, const float *src)
 {
     enum status st = ST_OK;
-    struct cuda_plan *plan = cuda_plan_of(p);
+    struct gpu_plan *plan = gpu_plan_of(p);
     CHECK(layer >= 0 && layer < plan->cfg.n_layers && graph_imported(&plan->node[layer]));
     TRY(device_select(plan));
-    TRY(cuda_output_set(plan, layer, src));
+    TRY(gpu_edges_set_output(plan, layer, src));
 done:
     return st;
 }
@@ -336,10 +337,10 @@ done:
 static enum status set_output_grad(struct plan *p, int layer, const float *src)
 {
     enum status st = ST_OK;
-    struct cuda_plan *plan = cuda_plan_of(p);
+    struct gpu_plan *plan = gpu_plan_of(p);
     CHECK(layer >= 0 && layer < plan->cfg.n_layers && graph_exported(&plan->node[layer]));
     TRY(device_select(plan));
-    TRY(cuda_output_grad_set(plan, layer, src));
+    TRY(gpu_edges_set_output_grad(plan, layer, src));
 done:
     return st;
 }
@@ -347,23 +348,23 @@ done:
 static enum status read_output_grad(struct plan *p, int layer, float *dst)
 {
     enum status st = ST_OK;
-    struct cuda_plan *plan = cuda_plan_of(p);
+    struct gpu_plan *plan = gpu_plan_of(p);
     CHECK(layer >= 0 && layer < plan->cfg.n_layers && graph_imported(&plan->node[layer]));
     TRY(device_select(plan));
-    TRY(cuda_output_grad_read(plan, layer, dst));
+    TRY(gpu_edges_read_output_grad(plan, layer, dst));
 done:
     return st;
 }
 
-static enum status finish(struct plan *p)
+static enum status finish_plan(struct plan *p)
 {
     enum status st = ST_OK;
-    struct cuda_plan *plan = cuda_plan_of(p);
+    struct gpu_plan *plan = gpu_plan_of(p);
     cudaStream_t streams[] = {plan->up, plan->compute, plan->down};
     TRY(device_select(plan));
     for (size_t k = 0; k < sizeof streams / sizeof *streams; k++)
-        TRY(cuda_check(NULL, "cudaStreamSynchronize", cudaStreamSynchronize(streams[k])));
-    TRY(cuda_branch_finish(plan));
+        TRY(gpu_check_cuda(NULL, "cudaStreamSynchronize", cudaStreamSynchronize(streams[k])));
+    TRY(gpu_branch_finish(plan));
 done:
     return st;
 }
@@ -372,38 +373,38 @@ done:
 
 static enum status resident_begin(struct plan *p, const struct resident_config *cfg)
 {
-    enum status st = device_select(cuda_plan_of(p));
-    return st == ST_OK ? cuda_resident_begin(cuda_plan_of(p), cfg) : st;
+    enum status st = device_select(gpu_plan_of(p));
+    return st == ST_OK ? gpu_resident_begin(gpu_plan_of(p), cfg) : st;
 }
 
 static enum status resident_order(struct plan *p, uint64_t pass, const uint32_t *item)
 {
-    enum status st = device_select(cuda_plan_of(p));
-    return st == ST_OK ? cuda_resident_order(cuda_plan_of(p), pass, item) : st;
+    enum status st = device_select(gpu_plan_of(p));
+    return st == ST_OK ? gpu_resident_order(gpu_plan_of(p), pass, item) : st;
 }
 
 static enum status resident_run(struct plan *p, int n)
 {
-    enum status st = device_select(cuda_plan_of(p));
-    return st == ST_OK ? cuda_resident_run(cuda_plan_of(p), n) : st;
+    enum status st = device_select(gpu_plan_of(p));
+    return st == ST_OK ? gpu_resident_run(gpu_plan_of(p), n) : st;
 }
 
 static enum status resident_wait(struct plan *p, struct resident_result *out)
 {
-    enum status st = device_select(cuda_plan_of(p));
-    return st == ST_OK ? cuda_resident_wait(cuda_plan_of(p), out) : st;
+    enum status st = device_select(gpu_plan_of(p));
+    return st == ST_OK ? gpu_resident_wait(gpu_plan_of(p), out) : st;
 }
 
 static enum status read_param(struct plan *p, int param, float *dst)
 {
-    enum status st = device_select(cuda_plan_of(p));
-    CHECK(param >= 0 && param < cuda_plan_of(p)->cfg.n_params);
-    return st == ST_OK ? cuda_param_read(cuda_plan_of(p), param, dst) : st;
+    enum status st = device_select(gpu_plan_of(p));
+    CHECK(param >= 0 && param < gpu_plan_of(p)->cfg.n_params);
+    return st == ST_OK ? gpu_transfer_read_param(gpu_plan_of(p), param, dst) : st;
 }
 
 static int is_graph(const struct plan *p)
 {
-    return cuda_resident_is_graph((const struct cuda_plan *)p);
+    return gpu_resident_is_graph((const struct gpu_plan *)p);
 }
 
 static const struct resident_ops resident = {
@@ -415,7 +416,7 @@ static const struct resident_ops resident = {
     .is_graph = is_graph,
 };
 
-static const struct device_report report = {cuda_libraries, cuda_memory_users};
+static const struct device_report report = {gpu_libraries, gpu_memory_set_users};
 
 /* Filled once when the object is loaded: the libraries and their versions. */
 static char description[96];
@@ -444,17 +445,17 @@ const struct backend weir_backend = {
     .set_input = set_input,
     .set_floats = set_floats,
     .set_targets = set_targets,
-    .forward = forward,
-    .backward = backward,
-    .result = result,
+    .forward = forward_layer,
+    .backward = backward_layer,
+    .result = read_result,
     .read_output = read_output,
     .set_output = set_output,
     .set_output_grad = set_output_grad,
     .read_output_grad = read_output_grad,
-    .finish = finish,
+    .finish = finish_plan,
     .wait_grads = wait_grads,
-    .data_create = cuda_data_create,
-    .data_destroy = cuda_data_destroy,
+    .data_create = gpu_input_data_create,
+    .data_destroy = gpu_input_data_destroy,
     .set_items = set_items,
     .device_info = device_info,
     .set_memory = set_memory,

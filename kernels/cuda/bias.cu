@@ -3,8 +3,7 @@
 
 enum { THREADS = 256 };
 
-static __global__ void weir_bias_add(float *y, const float *bias, struct cuda_planes shape,
-                                     int relu)
+static __global__ void weir_bias_add(float *y, const float *bias, struct gpu_planes shape, int relu)
 {
     int64_t n = shape.n * shape.channels * shape.plane;
     for (int64_t k = grid_first(); k < n; k += grid_stride()) {
@@ -14,11 +13,12 @@ static __global__ void weir_bias_add(float *y, const float *bias, struct cuda_pl
     }
 }
 
-extern "C" int cuda_bias_add(struct CUstream_st *stream, float *y, const float *bias,
-                             struct cuda_planes shape, int relu)
+extern "C" int gpu_bias_add(struct CUstream_st *stream, float *y, const float *bias,
+                            struct gpu_planes shape, int relu)
 {
     if (y == nullptr || bias == nullptr || shape.n < 1 || shape.channels < 1 || shape.plane < 1)
-        return CUDA_KERNEL_REFUSED;
+        return GPU_KERNEL_REFUSED;
     int64_t n = shape.n * shape.channels * shape.plane;
-    return LAUNCH(weir_bias_add, cuda_blocks(n, THREADS), THREADS, stream, y, bias, shape, relu);
+    return LAUNCH(weir_bias_add, gpu_grid_blocks(n, THREADS), THREADS, stream, y, bias, shape,
+                  relu);
 }

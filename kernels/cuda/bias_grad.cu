@@ -8,20 +8,20 @@
 static const int THREADS = 128;
 static const int64_t MAX_SPLITS = 32, ITEMS_PER_SPLIT = 4096, ROWS_PER_SPLIT = 32;
 
-static int64_t splits_of(struct cuda_planes shape)
+static int64_t splits_of(struct gpu_planes shape)
 {
     int64_t splits =
         shape.plane == 1 ? shape.n / ROWS_PER_SPLIT : shape.n * shape.plane / ITEMS_PER_SPLIT;
     return splits < 1 ? 1 : splits > MAX_SPLITS ? MAX_SPLITS : splits;
 }
 
-extern "C" int64_t cuda_bias_grad_scratch(struct cuda_planes shape)
+extern "C" int64_t gpu_bias_grad_scratch(struct gpu_planes shape)
 {
     return MAX_SPLITS * shape.channels;
 }
 
 /* Block (channel, split). */
-static __global__ void weir_sum_planes(const float *dy, float *sums, struct cuda_planes shape)
+static __global__ void weir_sum_planes(const float *dy, float *sums, struct gpu_planes shape)
 {
     __shared__ float part[THREADS];
     int64_t items = shape.n * shape.plane, channel = blockIdx.x, split = blockIdx.y;
@@ -46,7 +46,7 @@ static __global__ void weir_sum_planes(const float *dy, float *sums, struct cuda
  * of the threads above. With more channels a block, too few blocks are there to fill a GPU. */
 enum { LAST_THREADS = 256, LANES = 8, LAST_ROWS = LAST_THREADS / LANES };
 
-static __global__ void weir_sum_last(const float *dy, float *sums, struct cuda_planes shape)
+static __global__ void weir_sum_last(const float *dy, float *sums, struct gpu_planes shape)
 {
     enum { EACH = THREADS / LAST_ROWS };
     __shared__ float part[THREADS][LANES];
@@ -74,7 +74,7 @@ static __global__ void weir_sum_last(const float *dy, float *sums, struct cuda_p
 }
 
 /* Block (group of channels, split). */
-static __global__ void weir_sum_rows(const float *dy, float *sums, struct cuda_planes shape)
+static __global__ void weir_sum_rows(const float *dy, float *sums, struct gpu_planes shape)
 {
     int64_t channel = grid_first(), split = blockIdx.y;
     int64_t end = shape.n * (split + 1) / gridDim.y;
@@ -98,11 +98,11 @@ static __global__ void weir_sum_splits(const float *sums, float *db, int64_t cha
 }
 
 static int bias_grad(struct CUstream_st *stream, const float *dy, float *db, float *scratch,
-                     struct cuda_planes shape, int is_last)
+                     struct gpu_planes shape, int is_last)
 {
     if (dy == nullptr || db == nullptr || scratch == nullptr || shape.n < 1 || shape.channels < 1 ||
         shape.plane < 1)
-        return CUDA_KERNEL_REFUSED;
+        return GPU_KERNEL_REFUSED;
     int64_t splits = splits_of(shape);
     float *to = splits == 1 ? db : scratch;
     unsigned groups = (unsigned)((shape.channels + THREADS - 1) / THREADS);
@@ -122,14 +122,14 @@ static int bias_grad(struct CUstream_st *stream, const float *dy, float *db, flo
     return LAUNCH(weir_sum_splits, groups, THREADS, stream, scratch, db, shape.channels, splits);
 }
 
-extern "C" int cuda_bias_grad(struct CUstream_st *stream, const float *dy, float *db,
-                              float *scratch, struct cuda_planes shape)
+extern "C" int gpu_bias_grad(struct CUstream_st *stream, const float *dy, float *db, float *scratch,
+                             struct gpu_planes shape)
 {
     return bias_grad(stream, dy, db, scratch, shape, 0);
 }
 
-extern "C" int cuda_bias_grad_last(struct CUstream_st *stream, const float *dy, float *db,
-                                   float *scratch, struct cuda_planes shape)
+extern "C" int gpu_bias_grad_last(struct CUstream_st *stream, const float *dy, float *db,
+                                  float *scratch, struct gpu_planes shape)
 {
     return bias_grad(stream, dy, db, scratch, shape, 1);
 }

@@ -14,7 +14,7 @@ static __device__ inline float lifted(float x, float bias)
 }
 
 static __global__ void weir_bias_relu_pool(const float *x, const float *bias, int64_t channels,
-                                           float *y, int32_t *winner, struct cuda_window w)
+                                           float *y, int32_t *winner, struct gpu_window w)
 {
     int64_t out_plane = (int64_t)w.out_h * w.out_w, in_plane = (int64_t)w.in_h * w.in_w;
     int64_t n = w.planes * out_plane;
@@ -38,7 +38,7 @@ static __global__ void weir_bias_relu_pool(const float *x, const float *bias, in
 }
 
 static __global__ void weir_bias_relu_tile(const float *x, const float *bias, int64_t channels,
-                                           float *y, int32_t *winner, struct cuda_window w)
+                                           float *y, int32_t *winner, struct gpu_window w)
 {
     int64_t n = w.planes * w.out_h * w.out_w;
     for (int64_t k = grid_first(); k < n; k += grid_stride()) {
@@ -54,16 +54,16 @@ static __global__ void weir_bias_relu_tile(const float *x, const float *bias, in
     }
 }
 
-extern "C" int cuda_bias_relu_pool(struct CUstream_st *stream, const float *x,
-                                   const struct cuda_bias *bias, float *y, int32_t *winner,
-                                   const struct cuda_window *w)
+extern "C" int gpu_bias_relu_pool(struct CUstream_st *stream, const float *x,
+                                  const struct gpu_bias *bias, float *y, int32_t *winner,
+                                  const struct gpu_window *w)
 {
     if (x == nullptr || bias->values == nullptr || bias->channels < 1 || y == nullptr ||
-        winner == nullptr || !cuda_window_is_sound(w))
-        return CUDA_KERNEL_REFUSED;
-    if (cuda_window_is_tile(w))
-        return LAUNCH(weir_bias_relu_tile, cuda_blocks(cuda_window_cells(w), THREADS), THREADS,
+        winner == nullptr || !gpu_window_is_sound(w))
+        return GPU_KERNEL_REFUSED;
+    if (gpu_window_is_tile(w))
+        return LAUNCH(weir_bias_relu_tile, gpu_grid_blocks(gpu_window_cells(w), THREADS), THREADS,
                       stream, x, bias->values, bias->channels, y, winner, *w);
-    return LAUNCH(weir_bias_relu_pool, cuda_blocks(cuda_window_cells(w), THREADS), THREADS, stream,
-                  x, bias->values, bias->channels, y, winner, *w);
+    return LAUNCH(weir_bias_relu_pool, gpu_grid_blocks(gpu_window_cells(w), THREADS), THREADS,
+                  stream, x, bias->values, bias->channels, y, winner, *w);
 }

@@ -3,16 +3,16 @@
 #include "kernels/cuda/arena.h"
 #include "kernels/cuda/memory.h"
 
-enum status cuda_bind(int device, struct cuda_arena *a)
+enum status gpu_bind_arena(int device, struct gpu_arena *a)
 {
-    enum status st = cuda_memory_take(device, a->bytes, &a->block);
+    enum status st = gpu_memory_alloc(device, a->bytes, &a->block);
     if (st == ST_OK)
-        cuda_arena_bind(a, a->block);
+        gpu_arena_bind(a, a->block);
     return st;
 }
 
-void cuda_unbind(int device, struct cuda_arena *a)
+void gpu_bind_undo(int device, struct gpu_arena *a)
 {
-    cuda_memory_give(device, a->block, a->bytes);
+    gpu_memory_free(device, a->block, a->bytes);
     a->block = NULL;
 }

@@ -7,8 +7,8 @@
 #define KERNELS_CUDA_BIND_H
 #include "base/status.h"
 
-struct cuda_arena;
-enum status cuda_bind(int device, struct cuda_arena *a);
-void cuda_unbind(int device, struct cuda_arena *a); /* one that is not bound is fine */
+struct gpu_arena;
+enum status gpu_bind_arena(int device, struct gpu_arena *a);
+void gpu_bind_undo(int device, struct gpu_arena *a); /* one that is not bound is fine */
 
 #endif

@@ -25,8 +25,8 @@
 #include <inttypes.h>
 #include <stdlib.h>
 
-struct cuda_branch {
-    struct cuda_lane lane;
+struct gpu_branch {
+    struct gpu_lane lane;
     cudaEvent_t forked; /* the gradient by the output of the layer at hand is there */
     cudaEvent_t *done;  /* [n_layers] the branch is through; NULL: the layer has none */
     int *wait;          /* [n_layers] whose branch it waits for, before it writes; -1: nobody's */
@@ -34,38 +34,38 @@ struct cuda_branch {
     int last;           /* the last branch, if no layer waits for it; -1: one does */
 };
 
-struct cuda_lane cuda_lane_main(const struct cuda_plan *plan)
+struct gpu_lane gpu_branch_main_lane(const struct gpu_plan *plan)
 {
-    struct cuda_lane lane = {.plan = plan,
-                             .stream = plan->compute,
-                             .cudnn = plan->cudnn,
-                             .cublas = plan->cublas,
-                             .workspace = plan->workspace,
-                             .blas_workspace = plan->blas_workspace,
-                             .scratch = plan->scratch};
-    for (int k = 0; k < CUDA_N_CASTS; k++)
+    struct gpu_lane lane = {.plan = plan,
+                            .stream = plan->compute,
+                            .cudnn = plan->cudnn,
+                            .cublas = plan->cublas,
+                            .workspace = plan->workspace,
+                            .blas_workspace = plan->blas_workspace,
+                            .scratch = plan->scratch};
+    for (int k = 0; k < GPU_N_CASTS; k++)
         lane.cast[k] = plan->cast[k];
     return lane;
 }
 
 /* ---- while planning ---- */
 
-static int has_branch(const struct cuda_plan *plan, int layer)
+static int has_branch(const struct gpu_plan *plan, int layer)
 {
-    const struct cuda_op *op = &plan->ops[layer];
+    const struct gpu_op *op = &plan->ops[layer];
     return op->needs_backward && op->needs_dx && op->dy != NULL &&
-           (op->kind == &cuda_conv || op->kind == &cuda_dense);
+           (op->kind == &gpu_conv || op->kind == &gpu_dense);
 }
 
 /* Of those layers above whose branches read what this one's backward writes, the lowest: its branch
  * is behind the others'. reader: of each buffer, the last so far; -1: none. */
-static int last_reader(const struct cuda_plan *plan, int layer, const int *reader)
+static int last_reader(const struct gpu_plan *plan, int layer, const int *reader)
 {
-    const struct cuda_diff_op *op = &plan->diffs.ops[layer];
+    const struct gpu_diff_op *op = &plan->diffs.ops[layer];
     int last = -1;
     for (int k = 0; k < plan->cfg.layers[layer].n_inputs; k++) {
-        const struct cuda_diff_edge *e = &op->edge[k];
-        int written[] = {op->way != CUDA_DIFF_SAME ? e->dx : -1, e->sum};
+        const struct gpu_diff_edge *e = &op->edge[k];
+        int written[] = {op->way != GPU_DIFF_SAME ? e->dx : -1, e->sum};
         for (int j = 0; j < 2; j++)
             if (written[j] >= 0 && reader[written[j]] >= 0 &&
                 (last < 0 || reader[written[j]] < last))
@@ -75,13 +75,13 @@ static int last_reader(const struct cuda_plan *plan, int layer, const int *reade
 }
 
 /* Who waits for whom. */
-static enum status waits_plan(struct cuda_plan *plan)
+static enum status waits_plan(struct gpu_plan *plan)
 {
-    struct cuda_branch *b = plan->branch;
+    struct gpu_branch *b = plan->branch;
     int n = plan->cfg.n_layers, waited = n;
     int *reader = malloc((size_t)(plan->diffs.n_buffers + 1) * sizeof *reader);
     if (reader == NULL)
-        return cuda_no_host_memory();
+        return gpu_check_no_host_memory();
     for (int k = 0; k < plan->diffs.n_buffers; k++)
         reader[k] = -1;
     b->last = -1;
@@ -102,7 +102,7 @@ static enum status waits_plan(struct cuda_plan *plan)
     return ST_OK;
 }
 
-static int is_wanted(const struct cuda_plan *plan)
+static int is_wanted(const struct gpu_plan *plan)
 {
     int any = 0;
     for (int i = 0; i < plan->cfg.n_layers; i++)
@@ -112,40 +112,40 @@ static int is_wanted(const struct cuda_plan *plan)
 }
 
 /* What the second lane takes; rounded up, as the arena does. */
-static uint64_t bytes_of(const struct cuda_plan *plan)
+static uint64_t bytes_of(const struct gpu_plan *plan)
 {
-    uint64_t part[3 + CUDA_N_CASTS] = {plan->workspace_bytes, plan->blas_workspace_bytes,
-                                       (uint64_t)plan->scratch_elems * sizeof(float)};
+    uint64_t part[3 + GPU_N_CASTS] = {plan->workspace_bytes, plan->blas_workspace_bytes,
+                                      (uint64_t)plan->scratch_elems * sizeof(float)};
     uint64_t sum = 0;
-    for (int k = 0; k < CUDA_N_CASTS; k++)
+    for (int k = 0; k < GPU_N_CASTS; k++)
         part[3 + k] = (uint64_t)plan->cast_elems[k] * sizeof(uint16_t);
-    for (int k = 0; k < 3 + CUDA_N_CASTS; k++)
-        sum += (part[k] + CUDA_ARENA_ALIGN - 1) / CUDA_ARENA_ALIGN * CUDA_ARENA_ALIGN;
+    for (int k = 0; k < 3 + GPU_N_CASTS; k++)
+        sum += (part[k] + GPU_ARENA_ALIGN - 1) / GPU_ARENA_ALIGN * GPU_ARENA_ALIGN;
     return sum;
 }
 
-static enum status memory_take(struct cuda_plan *plan)
+static enum status memory_take(struct gpu_plan *plan)
 {
     enum status st = ST_OK;
-    struct cuda_arena *a = &plan->arena;
-    struct cuda_lane *lane = &plan->branch->lane;
+    struct gpu_arena *a = &plan->arena;
+    struct gpu_lane *lane = &plan->branch->lane;
     const char *who = "(all branches)";
-    TRY(cuda_arena_take(a, who, "sums of bias gradients",
-                        (uint64_t)plan->scratch_elems * sizeof(float), &lane->scratch));
-    for (int k = 0; k < CUDA_N_CASTS; k++)
-        TRY(cuda_arena_take(a, who, "copies of a convolution's tensors",
-                            (uint64_t)plan->cast_elems[k] * sizeof(uint16_t), &lane->cast[k]));
-    TRY(cuda_arena_take(a, who, "cuBLAS workspace", plan->blas_workspace_bytes,
-                        &lane->blas_workspace));
-    TRY(cuda_arena_take(a, who, "cuDNN workspace", plan->workspace_bytes, &lane->workspace));
+    TRY(gpu_arena_reserve(a, who, "sums of bias gradients",
+                          (uint64_t)plan->scratch_elems * sizeof(float), &lane->scratch));
+    for (int k = 0; k < GPU_N_CASTS; k++)
+        TRY(gpu_arena_reserve(a, who, "copies of a convolution's tensors",
+                              (uint64_t)plan->cast_elems[k] * sizeof(uint16_t), &lane->cast[k]));
+    TRY(gpu_arena_reserve(a, who, "cuBLAS workspace", plan->blas_workspace_bytes,
+                          &lane->blas_workspace));
+    TRY(gpu_arena_reserve(a, who, "cuDNN workspace", plan->workspace_bytes, &lane->workspace));
 done:
     return st;
 }
 
-enum status cuda_branch_plan(struct cuda_plan *plan)
+enum status gpu_branch_plan(struct gpu_plan *plan)
 {
     enum status st = ST_OK;
-    uint64_t bytes = bytes_of(plan), left = cuda_arena_left(&plan->arena);
+    uint64_t bytes = bytes_of(plan), left = gpu_arena_left(&plan->arena);
     size_t n = (size_t)plan->cfg.n_layers;
     if (!is_wanted(plan))
         return ST_OK;
@@ -155,57 +155,57 @@ enum status cuda_branch_plan(struct cuda_plan *plan)
               bytes, left);
         return ST_OK;
     }
-    struct cuda_branch *b = plan->branch = calloc(1, sizeof *b);
+    struct gpu_branch *b = plan->branch = calloc(1, sizeof *b);
     if (b == NULL)
-        return cuda_no_host_memory();
+        return gpu_check_no_host_memory();
     b->lane.plan = plan;
     b->done = calloc(n, sizeof(*b->done));
     b->wait = calloc(n, sizeof *b->wait);
     if (b->done == NULL || b->wait == NULL)
-        return cuda_no_host_memory();
+        return gpu_check_no_host_memory();
     TRY(waits_plan(plan));
     TRY(memory_take(plan));
 done:
     return st;
 }
 
-enum status cuda_branch_create(struct cuda_plan *plan)
+enum status gpu_branch_create(struct gpu_plan *plan)
 {
     enum status st = ST_OK;
     if (plan->branch == NULL)
         return ST_OK;
-    struct cuda_branch *b = plan->branch;
-    struct cuda_lane *lane = &b->lane;
-    TRY(cuda_check(NULL, "cudaStreamCreateWithFlags",
-                   cudaStreamCreateWithFlags(&lane->stream, cudaStreamNonBlocking)));
-    TRY(cuda_check_dnn(NULL, "cudnnCreate", cudnnCreate(&lane->cudnn)));
-    TRY(cuda_check_dnn(NULL, "cudnnSetStream", cudnnSetStream(lane->cudnn, lane->stream)));
-    TRY(cuda_check_blas(NULL, "cublasCreate", cublasCreate(&lane->cublas)));
-    TRY(cuda_check_blas(NULL, "cublasSetStream", cublasSetStream(lane->cublas, lane->stream)));
-    TRY(cuda_check_blas(
+    struct gpu_branch *b = plan->branch;
+    struct gpu_lane *lane = &b->lane;
+    TRY(gpu_check_cuda(NULL, "cudaStreamCreateWithFlags",
+                       cudaStreamCreateWithFlags(&lane->stream, cudaStreamNonBlocking)));
+    TRY(gpu_check_dnn(NULL, "cudnnCreate", cudnnCreate(&lane->cudnn)));
+    TRY(gpu_check_dnn(NULL, "cudnnSetStream", cudnnSetStream(lane->cudnn, lane->stream)));
+    TRY(gpu_check_blas(NULL, "cublasCreate", cublasCreate(&lane->cublas)));
+    TRY(gpu_check_blas(NULL, "cublasSetStream", cublasSetStream(lane->cublas, lane->stream)));
+    TRY(gpu_check_blas(
         NULL, "cublasSetWorkspace",
         cublasSetWorkspace(lane->cublas, lane->blas_workspace, plan->blas_workspace_bytes)));
-    TRY(cuda_event_create(NULL, &b->forked));
+    TRY(gpu_transfer_event_create(NULL, &b->forked));
     for (int i = 0; i < plan->cfg.n_layers; i++)
         if (has_branch(plan, i))
-            TRY(cuda_event_create(&plan->ops[i], &b->done[i]));
+            TRY(gpu_transfer_event_create(&plan->ops[i], &b->done[i]));
 done:
     return st;
 }
 
-enum status cuda_branch_finish(const struct cuda_plan *plan)
+enum status gpu_branch_finish(const struct gpu_plan *plan)
 {
     enum status st = ST_OK;
     if (plan->branch != NULL && plan->branch->lane.stream != NULL)
-        TRY(cuda_check(NULL, "cudaStreamSynchronize",
-                       cudaStreamSynchronize(plan->branch->lane.stream)));
+        TRY(gpu_check_cuda(NULL, "cudaStreamSynchronize",
+                           cudaStreamSynchronize(plan->branch->lane.stream)));
 done:
     return st;
 }
 
-void cuda_branch_destroy(struct cuda_plan *plan)
+void gpu_branch_destroy(struct gpu_plan *plan)
 {
-    struct cuda_branch *b = plan->branch;
+    struct gpu_branch *b = plan->branch;
     if (b == NULL)
         return;
     for (int i = 0; b->done != NULL && i < plan->cfg.n_layers; i++)
@@ -227,55 +227,55 @@ void cuda_branch_destroy(struct cuda_plan *plan)
 /* ---- a layer's backward ---- */
 
 /* NULL: its backward is on `compute` alone. */
-static struct cuda_branch *branch_of(const struct cuda_plan *plan, int layer)
+static struct gpu_branch *branch_of(const struct gpu_plan *plan, int layer)
 {
     return plan->branch != NULL && plan->branch->done[layer] != NULL ? plan->branch : NULL;
 }
 
 /* `compute` waits for a branch, on behalf of a layer. */
-static enum status wait_for(struct cuda_plan *plan, int layer, int branch)
+static enum status wait_for(struct gpu_plan *plan, int layer, int branch)
 {
     enum status st = ST_OK;
     if (branch >= 0)
-        TRY(cuda_check(&plan->ops[layer], "cudaStreamWaitEvent",
-                       cudaStreamWaitEvent(plan->compute, plan->branch->done[branch], 0)));
+        TRY(gpu_check_cuda(&plan->ops[layer], "cudaStreamWaitEvent",
+                           cudaStreamWaitEvent(plan->compute, plan->branch->done[branch], 0)));
 done:
     return st;
 }
 
-enum status cuda_branch_wait(struct cuda_plan *plan, int layer)
+enum status gpu_branch_wait(struct gpu_plan *plan, int layer)
 {
     return plan->branch != NULL ? wait_for(plan, layer, plan->branch->wait[layer]) : ST_OK;
 }
 
-enum status cuda_branch_fork(struct cuda_plan *plan, int layer, struct cuda_lane *out)
+enum status gpu_branch_fork(struct gpu_plan *plan, int layer, struct gpu_lane *out)
 {
     enum status st = ST_OK;
-    const struct cuda_op *op = &plan->ops[layer];
-    struct cuda_branch *b = branch_of(plan, layer);
+    const struct gpu_op *op = &plan->ops[layer];
+    struct gpu_branch *b = branch_of(plan, layer);
     if (b != NULL) {
-        TRY(cuda_check(op, "cudaEventRecord", cudaEventRecord(b->forked, plan->compute)));
-        TRY(cuda_check(op, "cudaStreamWaitEvent",
-                       cudaStreamWaitEvent(b->lane.stream, b->forked, 0)));
+        TRY(gpu_check_cuda(op, "cudaEventRecord", cudaEventRecord(b->forked, plan->compute)));
+        TRY(gpu_check_cuda(op, "cudaStreamWaitEvent",
+                           cudaStreamWaitEvent(b->lane.stream, b->forked, 0)));
     }
-    *out = b != NULL ? b->lane : cuda_lane_main(plan);
+    *out = b != NULL ? b->lane : gpu_branch_main_lane(plan);
 done:
     return st;
 }
 
-cudaStream_t cuda_branch_stream(const struct cuda_plan *plan, int layer)
+cudaStream_t gpu_branch_stream(const struct gpu_plan *plan, int layer)
 {
-    const struct cuda_branch *b = branch_of(plan, layer);
+    const struct gpu_branch *b = branch_of(plan, layer);
     return b != NULL ? b->lane.stream : plan->compute;
 }
 
-enum status cuda_branch_join(struct cuda_plan *plan, int layer)
+enum status gpu_branch_join(struct gpu_plan *plan, int layer)
 {
     enum status st = ST_OK;
-    struct cuda_branch *b = branch_of(plan, layer);
+    struct gpu_branch *b = branch_of(plan, layer);
     if (b != NULL)
-        TRY(cuda_check(&plan->ops[layer], "cudaEventRecord",
-                       cudaEventRecord(b->done[layer], b->lane.stream)));
+        TRY(gpu_check_cuda(&plan->ops[layer], "cudaEventRecord",
+                           cudaEventRecord(b->done[layer], b->lane.stream)));
     if (plan->branch != NULL && layer == plan->branch->lowest)
         TRY(wait_for(plan, layer, plan->branch->last));
 done:

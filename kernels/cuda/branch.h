@@ -8,34 +8,34 @@
 
 /* Two products may be under way at once if they are queued by two lanes: these share nothing that
  * is written. Sizes are the plan's. */
-struct cuda_lane {
-    const struct cuda_plan *plan;
+struct gpu_lane {
+    const struct gpu_plan *plan;
     cudaStream_t stream;
     cudnnHandle_t cudnn;
     cublasHandle_t cublas;
     void *workspace, *blas_workspace;
     float *scratch;
-    uint16_t *cast[CUDA_N_CASTS];
+    uint16_t *cast[GPU_N_CASTS];
 };
-struct cuda_lane cuda_lane_main(const struct cuda_plan *plan); /* `compute` */
+struct gpu_lane gpu_branch_main_lane(const struct gpu_plan *plan); /* `compute` */
 
 /* Asks the arena for what a second lane needs, when all else is asked for. Without the tuning, and
  * for plans that have no use for it, there is nothing to ask. */
-enum status cuda_branch_plan(struct cuda_plan *plan);
+enum status gpu_branch_plan(struct gpu_plan *plan);
 /* When the arena is bound. */
-enum status cuda_branch_create(struct cuda_plan *plan);
-void cuda_branch_destroy(struct cuda_plan *plan);
-enum status cuda_branch_finish(const struct cuda_plan *plan); /* waits for all of it */
+enum status gpu_branch_create(struct gpu_plan *plan);
+void gpu_branch_destroy(struct gpu_plan *plan);
+enum status gpu_branch_finish(const struct gpu_plan *plan); /* waits for all of it */
 
 /* A layer's backward, in this order:
  * before anything is queued: `compute` waits for branches that read what it writes. */
-enum status cuda_branch_wait(struct cuda_plan *plan, int layer);
+enum status gpu_branch_wait(struct gpu_plan *plan, int layer);
 /* The gradient by its output is there: the lane for those by its parameters. */
-enum status cuda_branch_fork(struct cuda_plan *plan, int layer, struct cuda_lane *out);
+enum status gpu_branch_fork(struct gpu_plan *plan, int layer, struct gpu_lane *out);
 /* Where these are, when its backward is queued. */
-cudaStream_t cuda_branch_stream(const struct cuda_plan *plan, int layer);
+cudaStream_t gpu_branch_stream(const struct gpu_plan *plan, int layer);
 /* All that is to follow them there is queued, too. Behind the last layer `compute` waits for all.
  */
-enum status cuda_branch_join(struct cuda_plan *plan, int layer);
+enum status gpu_branch_join(struct gpu_plan *plan, int layer);
 
 #endif

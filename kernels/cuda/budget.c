@@ -5,47 +5,47 @@
 #include <stdlib.h>
 #include <string.h>
 
-struct cuda_span {
+struct gpu_budget_span {
     uint64_t first, end;
 };
 
-void cuda_budget_init(struct cuda_budget *b, uint64_t limit, int has_block)
+void gpu_budget_init(struct gpu_budget *b, uint64_t limit, int has_block)
 {
-    *b = (struct cuda_budget){.limit = limit, .has_block = has_block};
+    *b = (struct gpu_budget){.limit = limit, .has_block = has_block};
 }
 
-void cuda_budget_free(struct cuda_budget *b)
+void gpu_budget_free(struct gpu_budget *b)
 {
     free(b->spans);
-    *b = (struct cuda_budget){.limit = 0};
+    *b = (struct gpu_budget){.limit = 0};
 }
 
 /* The gap before span i, or behind the last one. */
-static struct cuda_span gap(const struct cuda_budget *b, int i)
+static struct gpu_budget_span gap(const struct gpu_budget *b, int i)
 {
-    return (struct cuda_span){i > 0 ? b->spans[i - 1].end : 0,
-                              i < b->n_spans ? b->spans[i].first
-                                             : b->limit / CUDA_ARENA_ALIGN * CUDA_ARENA_ALIGN};
+    return (struct gpu_budget_span){i > 0 ? b->spans[i - 1].end : 0,
+                                    i < b->n_spans ? b->spans[i].first
+                                                   : b->limit / GPU_ARENA_ALIGN * GPU_ARENA_ALIGN};
 }
 
-uint64_t cuda_budget_left(const struct cuda_budget *b)
+uint64_t gpu_budget_left(const struct gpu_budget *b)
 {
     uint64_t widest = 0;
     if (!b->has_block)
         return b->limit - b->taken;
     for (int i = 0; i <= b->n_spans; i++) {
-        struct cuda_span g = gap(b, i);
+        struct gpu_budget_span g = gap(b, i);
         if (g.end - g.first > widest)
             widest = g.end - g.first;
     }
     return widest;
 }
 
-static enum status span_insert(struct cuda_budget *b, int i, struct cuda_span span)
+static enum status span_insert(struct gpu_budget *b, int i, struct gpu_budget_span span)
 {
     if (b->n_spans == b->cap_spans) {
         int cap = b->cap_spans * 2 + 16;
-        struct cuda_span *more = realloc(b->spans, (size_t)cap * sizeof *more);
+        struct gpu_budget_span *more = realloc(b->spans, (size_t)cap * sizeof *more);
         if (more == NULL)
             return ST_NOMEM;
         b->spans = more;
@@ -57,23 +57,23 @@ static enum status span_insert(struct cuda_budget *b, int i, struct cuda_span sp
     return ST_OK;
 }
 
-enum status cuda_budget_take(struct cuda_budget *b, uint64_t bytes, uint64_t *at)
+enum status gpu_budget_reserve(struct gpu_budget *b, uint64_t bytes, uint64_t *at)
 {
     enum status st = ST_NOMEM;
     uint64_t wanted = bytes;
     *at = 0;
-    if (bytes > cuda_budget_left(b))
+    if (bytes > gpu_budget_left(b))
         return ST_NOMEM;
     if (b->has_block) {
-        wanted = (bytes + CUDA_ARENA_ALIGN - 1) / CUDA_ARENA_ALIGN * CUDA_ARENA_ALIGN;
+        wanted = (bytes + GPU_ARENA_ALIGN - 1) / GPU_ARENA_ALIGN * GPU_ARENA_ALIGN;
         if (wanted == 0) /* two spans never share a place */
-            wanted = CUDA_ARENA_ALIGN;
+            wanted = GPU_ARENA_ALIGN;
         for (int i = 0; i <= b->n_spans; i++) {
-            struct cuda_span g = gap(b, i);
+            struct gpu_budget_span g = gap(b, i);
             if (g.end - g.first < wanted)
                 continue;
             *at = g.first;
-            st = span_insert(b, i, (struct cuda_span){g.first, g.first + wanted});
+            st = span_insert(b, i, (struct gpu_budget_span){g.first, g.first + wanted});
             break;
         }
         if (st != ST_OK)
@@ -83,7 +83,7 @@ enum status cuda_budget_take(struct cuda_budget *b, uint64_t bytes, uint64_t *at
     return ST_OK;
 }
 
-void cuda_budget_give(struct cuda_budget *b, uint64_t at, uint64_t bytes)
+void gpu_budget_release(struct gpu_budget *b, uint64_t at, uint64_t bytes)
 {
     if (!b->has_block) {
         b->taken -= bytes;

@@ -8,22 +8,22 @@
 #include "base/status.h"
 #include <stdint.h>
 
-struct cuda_span;
-struct cuda_budget {
+struct gpu_budget_span;
+struct gpu_budget {
     uint64_t limit; /* bytes; UINT64_MAX: none */
-    uint64_t taken; /* rounded up to CUDA_ARENA_ALIGN if there is a block */
+    uint64_t taken; /* rounded up to GPU_ARENA_ALIGN if there is a block */
     int has_block;
-    struct cuda_span *spans; /* of the block, in the order of their places */
+    struct gpu_budget_span *spans; /* of the block, in the order of their places */
     int n_spans, cap_spans;
 };
 
-void cuda_budget_init(struct cuda_budget *b, uint64_t limit, int has_block);
-void cuda_budget_free(struct cuda_budget *b);
+void gpu_budget_init(struct gpu_budget *b, uint64_t limit, int has_block);
+void gpu_budget_free(struct gpu_budget *b);
 /* The most that one take can get now. */
-uint64_t cuda_budget_left(const struct cuda_budget *b);
+uint64_t gpu_budget_left(const struct gpu_budget *b);
 /* *at: its place in the block; 0 without one. */
-enum status cuda_budget_take(struct cuda_budget *b, uint64_t bytes, uint64_t *at);
+enum status gpu_budget_reserve(struct gpu_budget *b, uint64_t bytes, uint64_t *at);
 /* As it was taken. */
-void cuda_budget_give(struct cuda_budget *b, uint64_t at, uint64_t bytes);
+void gpu_budget_release(struct gpu_budget *b, uint64_t at, uint64_t bytes);
 
 #endif

@@ -49,25 +49,23 @@ static __global__ void weir_cast_half(const float *src, uint16_t *dst, int64_t n
     }
 }
 
-extern "C" int cuda_cast_down(struct CUstream_st *stream, const float *src, uint16_t *dst,
-                              int64_t n)
+extern "C" int gpu_cast_down(struct CUstream_st *stream, const float *src, uint16_t *dst, int64_t n)
 {
     if (src == nullptr || dst == nullptr || n < 1)
-        return CUDA_KERNEL_REFUSED;
-    return LAUNCH(weir_cast_down, cuda_blocks(n, THREADS), THREADS, stream, src, dst, n);
+        return GPU_KERNEL_REFUSED;
+    return LAUNCH(weir_cast_down, gpu_grid_blocks(n, THREADS), THREADS, stream, src, dst, n);
 }
 
-extern "C" int cuda_cast_up(struct CUstream_st *stream, const uint16_t *src, float *dst, int64_t n)
+extern "C" int gpu_cast_up(struct CUstream_st *stream, const uint16_t *src, float *dst, int64_t n)
 {
     if (src == nullptr || dst == nullptr || n < 1)
-        return CUDA_KERNEL_REFUSED;
-    return LAUNCH(weir_cast_up, cuda_blocks(n, THREADS), THREADS, stream, src, dst, n);
+        return GPU_KERNEL_REFUSED;
+    return LAUNCH(weir_cast_up, gpu_grid_blocks(n, THREADS), THREADS, stream, src, dst, n);
 }
 
-extern "C" int cuda_cast_half(struct CUstream_st *stream, const float *src, uint16_t *dst,
-                              int64_t n)
+extern "C" int gpu_cast_half(struct CUstream_st *stream, const float *src, uint16_t *dst, int64_t n)
 {
     if (src == nullptr || dst == nullptr || n < 1)
-        return CUDA_KERNEL_REFUSED;
-    return LAUNCH(weir_cast_half, cuda_blocks(n, THREADS), THREADS, stream, src, dst, n);
+        return GPU_KERNEL_REFUSED;
+    return LAUNCH(weir_cast_half, gpu_grid_blocks(n, THREADS), THREADS, stream, src, dst, n);
 }

@@ -9,15 +9,15 @@
 #include "base/status.h"
 #include "kernels/cuda/channels_kernels.h"
 
-struct cuda_plan;
+struct gpu_plan;
 struct layer;
 struct shape;
 /* x_last and y_last of all operations, whose kinds are set. */
-void cuda_channels_plan(struct cuda_plan *plan);
+void gpu_channels_plan(struct gpu_plan *plan);
 /* A convolution whose padding is not the same on both sides: it is written out, in planes. */
-int cuda_channels_framed(const struct layer *l);
+int gpu_channels_framed(const struct layer *l);
 /* A tensor as it lies on the device, n of these shapes, to canonical rows. Host memory; ST_NOMEM.
  */
-enum status cuda_channels_first(float *values, const struct shape *s, int n);
+enum status gpu_channels_first(float *values, const struct shape *s, int n);
 
 #endif

@@ -12,30 +12,29 @@ extern "C" {
 /* pool_last.cu: the input of a max pool lies [sample][y][x][channel], and its output, the winners
  * and dy if out_last, else as in pool.cu, whose bits it has; window.planes: samples times
  * channels. */
-struct cuda_pool_last {
-    struct cuda_window window;
+struct gpu_pool_last {
+    struct gpu_window window;
     int64_t channels;
     int out_last;
 };
-int cuda_pool_last_forward(struct CUstream_st *stream, const float *x, float *y, int32_t *winner,
-                           const struct cuda_pool_last *p);
-int cuda_pool_last_backward(struct CUstream_st *stream, const float *dy, const int32_t *winner,
-                            const float *y, float *dx, const struct cuda_pool_last *p);
-/* bias_grad.cu: as cuda_bias_grad, with its bits. */
-int cuda_bias_grad_last(struct CUstream_st *stream, const float *dy, float *db, float *scratch,
-                        struct cuda_planes shape);
+int gpu_pool_last_forward(struct CUstream_st *stream, const float *x, float *y, int32_t *winner,
+                          const struct gpu_pool_last *p);
+int gpu_pool_last_backward(struct CUstream_st *stream, const float *dy, const int32_t *winner,
+                           const float *y, float *dx, const struct gpu_pool_last *p);
+/* bias_grad.cu: as gpu_bias_grad, with its bits. */
+int gpu_bias_grad_last(struct CUstream_st *stream, const float *dy, float *db, float *scratch,
+                       struct gpu_planes shape);
 
 /* transpose.cu: n matrices [rows][columns] to [columns][rows]; as cast.cu does to bfloat16 and
  * back. dst is not src. */
-struct cuda_matrices {
+struct gpu_matrices {
     int64_t n, rows, columns;
 };
-int cuda_transpose(struct CUstream_st *stream, const float *src, float *dst,
-                   struct cuda_matrices m);
-int cuda_transpose_down(struct CUstream_st *stream, const float *src, uint16_t *dst,
-                        struct cuda_matrices m);
-int cuda_transpose_up(struct CUstream_st *stream, const uint16_t *src, float *dst,
-                      struct cuda_matrices m);
+int gpu_transpose(struct CUstream_st *stream, const float *src, float *dst, struct gpu_matrices m);
+int gpu_transpose_down(struct CUstream_st *stream, const float *src, uint16_t *dst,
+                       struct gpu_matrices m);
+int gpu_transpose_up(struct CUstream_st *stream, const uint16_t *src, float *dst,
+                     struct gpu_matrices m);
 
 #ifdef __cplusplus
 }

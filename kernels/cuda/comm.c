@@ -10,17 +10,17 @@
 #include <time.h>
 
 enum { TRIAL_SHARE = 64, POLL_NS = 50000 };
-int cuda_comm_limit_ms = 30000;
+int gpu_comm_limit_ms = 30000;
 
-struct cuda_comm {
-    const struct cuda_nccl *nccl;
+struct gpu_comm {
+    const struct gpu_nccl *nccl;
     int n;
     int *device;
     ncclComm_t *member; /* [n]; NULL: gone */
     _Atomic int cancelled;
 };
 
-static enum status fail(const struct cuda_comm *c, const char *call, ncclResult_t code)
+static enum status log_failed_call(const struct gpu_comm *c, const char *call, ncclResult_t code)
 {
     LOG_E("NCCL between %d cards: %s: %s: %s", c->n, call, c->nccl->get_error_string(code),
           c->nccl->get_last_error(NULL));
@@ -32,24 +32,24 @@ static int is_failure(ncclResult_t code)
     return code != ncclSuccess && code != ncclInProgress;
 }
 
-static void say_late(const struct cuda_comm *c, const char *what)
+static void say_late(const struct gpu_comm *c, const char *what)
 {
     LOG_W("NCCL between %d cards: %s has not ended after %d s; the cards cannot reach each other "
           "(IOMMU or ACS in the way of PCIe, or a container without shared memory?)",
-          c->n, what, cuda_comm_limit_ms / 1000);
+          c->n, what, gpu_comm_limit_ms / 1000);
 }
 
 /* Until all members have done what they were called for: then it is on the streams. NCCL has no
  * other way to tell than to be asked again and again; it has to wait only for connections. */
-static enum status settle(const struct cuda_comm *c, const char *call)
+static enum status settle_call(const struct gpu_comm *c, const char *call)
 {
     const struct timespec pause = {.tv_nsec = POLL_NS};
-    int64_t deadline = clock_deadline_ns(cuda_comm_limit_ms);
+    int64_t deadline = clock_deadline_ns(gpu_comm_limit_ms);
     for (int i = 0; i < c->n;) {
         ncclResult_t state = ncclSuccess;
         ncclResult_t code = c->nccl->comm_get_async_error(c->member[i], &state);
         if (code != ncclSuccess || is_failure(state))
-            return fail(c, call, code != ncclSuccess ? code : state);
+            return log_failed_call(c, call, code != ncclSuccess ? code : state);
         if (state == ncclSuccess) {
             i++;
             continue;
@@ -65,38 +65,40 @@ static enum status settle(const struct cuda_comm *c, const char *call)
     return ST_OK;
 }
 
-enum status cuda_comm_reduce_scatter(struct cuda_comm *c, float *const *buffers, int64_t share,
-                                     const cudaStream_t *streams)
+enum status gpu_comm_reduce_scatter(struct gpu_comm *c, float *const *buffers, int64_t share,
+                                    const cudaStream_t *streams)
 {
     ncclResult_t code = c->nccl->group_start(), end;
     if (code != ncclSuccess)
-        return fail(c, "ncclGroupStart", code);
+        return log_failed_call(c, "ncclGroupStart", code);
     for (int i = 0; i < c->n && !is_failure(code); i++)
         code = c->nccl->reduce_scatter(buffers[i], buffers[i] + i * share, (size_t)share, ncclFloat,
                                        ncclSum, c->member[i], streams[i]);
     end = c->nccl->group_end();
     if (is_failure(code))
-        return fail(c, "ncclReduceScatter", code);
-    return is_failure(end) ? fail(c, "ncclGroupEnd", end) : settle(c, "ncclReduceScatter");
+        return log_failed_call(c, "ncclReduceScatter", code);
+    return is_failure(end) ? log_failed_call(c, "ncclGroupEnd", end)
+                           : settle_call(c, "ncclReduceScatter");
 }
 
-enum status cuda_comm_check(const struct cuda_comm *c)
+enum status gpu_comm_check(const struct gpu_comm *c)
 {
     for (int i = 0; i < c->n; i++) {
         ncclResult_t noticed = ncclSuccess;
         ncclResult_t code = c->nccl->comm_get_async_error(c->member[i], &noticed);
         if (code != ncclSuccess || noticed != ncclSuccess)
-            return fail(c, "ncclCommGetAsyncError", code != ncclSuccess ? code : noticed);
+            return log_failed_call(c, "ncclCommGetAsyncError",
+                                   code != ncclSuccess ? code : noticed);
     }
     return ST_OK;
 }
 
-void cuda_comm_cancel(struct cuda_comm *c)
+void gpu_comm_cancel(struct gpu_comm *c)
 {
     c->cancelled = 1;
 }
 
-void cuda_comm_abort(struct cuda_comm *c)
+void gpu_comm_abort(struct gpu_comm *c)
 {
     for (int i = 0; i < c->n; i++)
         if (c->member[i] != NULL) {
@@ -105,7 +107,7 @@ void cuda_comm_abort(struct cuda_comm *c)
         }
 }
 
-void cuda_comm_destroy(struct cuda_comm *c)
+void gpu_comm_destroy(struct gpu_comm *c)
 {
     if (c == NULL)
         return;
@@ -138,27 +140,27 @@ static void CUDART_CB trial_ended(void *arg)
 }
 
 /* Card i's buffer: i + 1 all over. */
-static enum status trial_fill(struct cuda_comm *c, struct trial *t, int i)
+static enum status trial_fill(struct gpu_comm *c, struct trial *t, int i)
 {
     enum status st = ST_OK;
     size_t n = (size_t)TRIAL_SHARE * (size_t)c->n, bytes = n * sizeof(float);
-    TRY(cuda_check(NULL, "cudaSetDevice", cudaSetDevice(c->device[i])));
-    TRY(cuda_check(NULL, "cudaMalloc", cudaMalloc((void **)&t->buffer[i], bytes)));
-    TRY(cuda_check(NULL, "cudaStreamCreateWithFlags",
-                   cudaStreamCreateWithFlags(&t->stream[i], cudaStreamNonBlocking)));
+    TRY(gpu_check_cuda(NULL, "cudaSetDevice", cudaSetDevice(c->device[i])));
+    TRY(gpu_check_cuda(NULL, "cudaMalloc", cudaMalloc((void **)&t->buffer[i], bytes)));
+    TRY(gpu_check_cuda(NULL, "cudaStreamCreateWithFlags",
+                       cudaStreamCreateWithFlags(&t->stream[i], cudaStreamNonBlocking)));
     for (size_t k = 0; k < n; k++)
         t->host[k] = (float)(i + 1);
-    TRY(cuda_check(
+    TRY(gpu_check_cuda(
         NULL, "cudaMemcpyAsync",
         cudaMemcpyAsync(t->buffer[i], t->host, bytes, cudaMemcpyHostToDevice, t->stream[i])));
-    TRY(cuda_check(NULL, "cudaStreamSynchronize", cudaStreamSynchronize(t->stream[i])));
+    TRY(gpu_check_cuda(NULL, "cudaStreamSynchronize", cudaStreamSynchronize(t->stream[i])));
 done:
     return st;
 }
 
-static enum status trial_wait(struct cuda_comm *c, struct trial *t)
+static enum status trial_wait(struct gpu_comm *c, struct trial *t)
 {
-    int64_t deadline = clock_deadline_ns(cuda_comm_limit_ms);
+    int64_t deadline = clock_deadline_ns(gpu_comm_limit_ms);
     int late = 0;
     pthread_mutex_lock(&t->lock);
     while (t->ended < c->n && !late)
@@ -166,30 +168,30 @@ static enum status trial_wait(struct cuda_comm *c, struct trial *t)
     pthread_mutex_unlock(&t->lock);
     if (!late)
         return ST_OK;
-    cuda_comm_abort(c);
+    gpu_comm_abort(c);
     say_late(c, "the first sum");
     return ST_DEADLINE;
 }
 
 /* Queues the sum and waits for it, but not for ever. */
-static enum status trial_sum(struct cuda_comm *c, struct trial *t)
+static enum status trial_sum(struct gpu_comm *c, struct trial *t)
 {
     enum status st = ST_OK;
     int n_asked = 0;
-    TRY(cuda_comm_reduce_scatter(c, t->buffer, TRIAL_SHARE, t->stream));
+    TRY(gpu_comm_reduce_scatter(c, t->buffer, TRIAL_SHARE, t->stream));
     for (int i = 0; i < c->n; i++, n_asked++) {
-        TRY(cuda_check(NULL, "cudaSetDevice", cudaSetDevice(c->device[i])));
-        TRY(cuda_check(NULL, "cudaLaunchHostFunc",
-                       cudaLaunchHostFunc(t->stream[i], trial_ended, t)));
+        TRY(gpu_check_cuda(NULL, "cudaSetDevice", cudaSetDevice(c->device[i])));
+        TRY(gpu_check_cuda(NULL, "cudaLaunchHostFunc",
+                           cudaLaunchHostFunc(t->stream[i], trial_ended, t)));
     }
     TRY(trial_wait(c, t));
     for (int i = 0; i < c->n; i++) {
-        TRY(cuda_check(NULL, "cudaSetDevice", cudaSetDevice(c->device[i])));
-        TRY(cuda_check(NULL, "cudaMemcpyAsync",
-                       cudaMemcpyAsync(t->host, t->buffer[i] + i * TRIAL_SHARE,
-                                       TRIAL_SHARE * sizeof(float), cudaMemcpyDeviceToHost,
-                                       t->stream[i])));
-        TRY(cuda_check(NULL, "cudaStreamSynchronize", cudaStreamSynchronize(t->stream[i])));
+        TRY(gpu_check_cuda(NULL, "cudaSetDevice", cudaSetDevice(c->device[i])));
+        TRY(gpu_check_cuda(NULL, "cudaMemcpyAsync",
+                           cudaMemcpyAsync(t->host, t->buffer[i] + i * TRIAL_SHARE,
+                                           TRIAL_SHARE * sizeof(float), cudaMemcpyDeviceToHost,
+                                           t->stream[i])));
+        TRY(gpu_check_cuda(NULL, "cudaStreamSynchronize", cudaStreamSynchronize(t->stream[i])));
         for (int k = 0; k < TRIAL_SHARE; k++)
             if (t->host[k] != (float)(c->n * (c->n + 1) / 2)) {
                 LOG_W("NCCL between %d cards: adds wrongly: %g instead of %d", c->n,
@@ -199,11 +201,11 @@ static enum status trial_sum(struct cuda_comm *c, struct trial *t)
     }
 done:
     if (st != ST_OK)
-        cuda_comm_abort(c); /* so that the streams come to an end */
+        gpu_comm_abort(c); /* so that the streams come to an end */
     return st;
 }
 
-static void trial_free(struct cuda_comm *c, struct trial *t)
+static void trial_free(struct gpu_comm *c, struct trial *t)
 {
     for (int i = 0; i < c->n; i++) {
         (void)cudaSetDevice(c->device[i]);
@@ -223,7 +225,7 @@ static void trial_free(struct cuda_comm *c, struct trial *t)
     free(t->stream);
 }
 
-static enum status trial(struct cuda_comm *c)
+static enum status run_trial(struct gpu_comm *c)
 {
     enum status st = ST_OK;
     struct trial t = {.ended = 0};
@@ -232,12 +234,12 @@ static enum status trial(struct cuda_comm *c)
     t.buffer = calloc((size_t)c->n, sizeof(*t.buffer));
     t.stream = calloc((size_t)c->n, sizeof(*t.stream));
     if (t.buffer == NULL || t.stream == NULL) {
-        st = cuda_no_host_memory();
+        st = gpu_check_no_host_memory();
         goto done;
     }
-    TRY(cuda_check(NULL, "cudaHostAlloc",
-                   cudaHostAlloc((void **)&t.host, (size_t)c->n * TRIAL_SHARE * sizeof(float),
-                                 cudaHostAllocPortable)));
+    TRY(gpu_check_cuda(NULL, "cudaHostAlloc",
+                       cudaHostAlloc((void **)&t.host, (size_t)c->n * TRIAL_SHARE * sizeof(float),
+                                     cudaHostAllocPortable)));
     for (int i = 0; i < c->n; i++)
         TRY(trial_fill(c, &t, i));
     TRY(trial_sum(c, &t));
@@ -246,7 +248,7 @@ done:
     return st;
 }
 
-static enum status members_create(struct cuda_comm *c)
+static enum status members_create(struct gpu_comm *c)
 {
     enum status st = ST_OK;
     ncclConfig_t config = NCCL_CONFIG_INITIALIZER;
@@ -254,33 +256,33 @@ static enum status members_create(struct cuda_comm *c)
     config.blocking = 0;
     ncclResult_t code = c->nccl->get_unique_id(&id);
     if (code != ncclSuccess)
-        return fail(c, "ncclGetUniqueId", code);
+        return log_failed_call(c, "ncclGetUniqueId", code);
     code = c->nccl->group_start();
     if (code != ncclSuccess)
-        return fail(c, "ncclGroupStart", code);
+        return log_failed_call(c, "ncclGroupStart", code);
     for (int i = 0; i < c->n && st == ST_OK && !is_failure(code); i++) {
-        st = cuda_check(NULL, "cudaSetDevice", cudaSetDevice(c->device[i]));
+        st = gpu_check_cuda(NULL, "cudaSetDevice", cudaSetDevice(c->device[i]));
         if (st == ST_OK)
             code = c->nccl->comm_init_rank_config(&c->member[i], c->n, id, i, &config);
     }
     ncclResult_t end = c->nccl->group_end();
     TRY(st);
     if (is_failure(code) || is_failure(end))
-        return fail(c, "ncclCommInitRankConfig", is_failure(code) ? code : end);
-    st = settle(c, "ncclCommInitRankConfig");
+        return log_failed_call(c, "ncclCommInitRankConfig", is_failure(code) ? code : end);
+    st = settle_call(c, "ncclCommInitRankConfig");
 done:
     return st;
 }
 
-enum status cuda_comm_create(const int *devices, int n, int deterministic, struct cuda_comm **out)
+enum status gpu_comm_create(const int *devices, int n, int deterministic, struct gpu_comm **out)
 {
     enum status st = ST_OK;
     int version = 0;
-    struct cuda_comm *c = calloc(1, sizeof *c);
+    struct gpu_comm *c = calloc(1, sizeof *c);
     if (c == NULL)
-        return cuda_no_host_memory();
+        return gpu_check_no_host_memory();
     c->n = n;
-    c->nccl = cuda_nccl_load();
+    c->nccl = gpu_nccl_load();
     if (c->nccl == NULL) {
         st = ST_UNSUPPORTED;
         goto done;
@@ -288,7 +290,7 @@ enum status cuda_comm_create(const int *devices, int n, int deterministic, struc
     c->device = calloc((size_t)n, sizeof *c->device);
     c->member = calloc((size_t)n, sizeof(*c->member));
     if (c->device == NULL || c->member == NULL) {
-        st = cuda_no_host_memory();
+        st = gpu_check_no_host_memory();
         goto done;
     }
     for (int i = 0; i < n; i++)
@@ -298,7 +300,7 @@ enum status cuda_comm_create(const int *devices, int n, int deterministic, struc
         setenv("NCCL_PROTO", "Simple", 0);
     }
     TRY(members_create(c));
-    TRY(trial(c));
+    TRY(run_trial(c));
     (void)c->nccl->get_version(&version);
     LOG_I("NCCL %d.%d.%d adds the gradients of %d cards", version / 10000, version / 100 % 100,
           version % 100, n);
@@ -306,8 +308,8 @@ enum status cuda_comm_create(const int *devices, int n, int deterministic, struc
 done:
     if (st != ST_OK) {
         if (c->member != NULL)
-            cuda_comm_abort(c);
-        cuda_comm_destroy(c);
+            gpu_comm_abort(c);
+        gpu_comm_destroy(c);
     }
     return st;
 }

@@ -3,38 +3,38 @@
 #include "base/log.h"
 #include "kernels/cuda/comm.h"
 
-enum status cuda_comm_create(const int *devices, int n, int deterministic, struct cuda_comm **out)
+enum status gpu_comm_create(const int *devices, int n, int deterministic, struct gpu_comm **out)
 {
     (void)devices, (void)deterministic, (void)out;
     LOG_W("NCCL between %d cards: this build has none; build again where nccl.h is", n);
     return ST_UNSUPPORTED;
 }
 
-/* Never called: there is no struct cuda_comm. */
-void cuda_comm_destroy(struct cuda_comm *comm)
+/* Never called: there is no struct gpu_comm. */
+void gpu_comm_destroy(struct gpu_comm *comm)
 {
     (void)comm;
 }
 
-enum status cuda_comm_reduce_scatter(struct cuda_comm *comm, float *const *buffers, int64_t share,
-                                     const cudaStream_t *streams)
+enum status gpu_comm_reduce_scatter(struct gpu_comm *comm, float *const *buffers, int64_t share,
+                                    const cudaStream_t *streams)
 {
     (void)comm, (void)buffers, (void)share, (void)streams;
     return ST_UNSUPPORTED;
 }
 
-enum status cuda_comm_check(const struct cuda_comm *comm)
+enum status gpu_comm_check(const struct gpu_comm *comm)
 {
     (void)comm;
     return ST_UNSUPPORTED;
 }
 
-void cuda_comm_cancel(struct cuda_comm *comm)
+void gpu_comm_cancel(struct gpu_comm *comm)
 {
     (void)comm;
 }
 
-void cuda_comm_abort(struct cuda_comm *comm)
+void gpu_comm_abort(struct gpu_comm *comm)
 {
     (void)comm;
 }

@@ -3,7 +3,7 @@
 
 enum { THREADS = 256 };
 
-static __global__ void weir_move(const float *src, float *dst, struct cuda_rows r)
+static __global__ void weir_move(const float *src, float *dst, struct gpu_rows r)
 {
     int64_t n = r.n * r.elems;
     for (int64_t k = grid_first(); k < n; k += grid_stride()) {
@@ -12,11 +12,11 @@ static __global__ void weir_move(const float *src, float *dst, struct cuda_rows 
     }
 }
 
-extern "C" int cuda_rows_move(struct CUstream_st *stream, const float *src, float *dst,
-                              struct cuda_rows r)
+extern "C" int gpu_concat_rows(struct CUstream_st *stream, const float *src, float *dst,
+                               struct gpu_rows r)
 {
     if (src == nullptr || dst == nullptr || r.n < 1 || r.elems < 1 || r.src_row < r.elems ||
         r.dst_row < r.elems)
-        return CUDA_KERNEL_REFUSED;
-    return LAUNCH(weir_move, cuda_blocks(r.n * r.elems, THREADS), THREADS, stream, src, dst, r);
+        return GPU_KERNEL_REFUSED;
+    return LAUNCH(weir_move, gpu_grid_blocks(r.n * r.elems, THREADS), THREADS, stream, src, dst, r);
 }

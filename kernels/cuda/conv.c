@@ -18,43 +18,43 @@ struct conv {
     int relu;
     int pool;   /* the max pool behind the relu that is part of this; -1: there is none */
     int framed; /* padding is written out */
-    struct cuda_frame frame; /* of one sample's images; planes: channels */
+    struct gpu_frame frame; /* of one sample's images; planes: channels */
     float *padded;
 };
 
 enum { PLANES, LAST, N_LAYOUTS }; /* how a tensor lies: canonical, or channels last */
 
 struct conv_pass {
-    struct cuda_conv_algos algos; /* x: framed, if it is */
-    struct cuda_graph graph[CUDA_CONV_N_WAYS];
-    struct cuda_planes shape[CUDA_N_CASTS];
+    struct gpu_conv_algos algos; /* x: framed, if it is */
+    struct gpu_conv_graph graph[GPU_CONV_N_WAYS];
+    struct gpu_planes shape[GPU_N_CASTS];
     int dy_given; /* how dy lies in the lane's copies; N_LAYOUTS: it is not there */
 };
 
 /* A product of layer i, the lane it is queued by, and how its tensors are to lie. */
 struct product {
-    struct cuda_pass *pass;
+    struct gpu_pass *pass;
     int i;
-    const struct cuda_lane *lane;
+    const struct gpu_lane *lane;
     int layout;
 };
 
-static int has_graphs(const struct cuda_plan *plan)
+static int has_graphs(const struct gpu_plan *plan)
 {
     return (plan->cfg.tuning & TUNING_NHWC) != 0;
 }
 
 /* How a tensor of ours, or a gradient by it, lies. */
-static int layout_of(const struct cuda_op *op, int which)
+static int layout_of(const struct gpu_op *op, int which)
 {
     const struct conv *s = op->state;
     int is_last =
-        which == CUDA_CAST_X ? op->x_last && !s->framed : which == CUDA_CAST_Y && op->y_last;
+        which == GPU_CAST_X ? op->x_last && !s->framed : which == GPU_CAST_Y && op->y_last;
     return is_last ? LAST : PLANES;
 }
 
 /* It has to be turned for the product. */
-static int turns(const struct product *p, int which)
+static int is_transposed(const struct product *p, int which)
 {
     const struct conv_pass *c = p->pass->state[p->i];
     return p->layout != layout_of(&p->pass->plan->ops[p->i], which) &&
@@ -67,97 +67,97 @@ static int64_t elems_of(const struct conv_pass *c, int which)
 }
 
 /* To the product's layout, or from it. */
-static struct cuda_matrices matrices(const struct product *p, int which, int from)
+static struct gpu_matrices matrices_of(const struct product *p, int which, int from)
 {
     const struct conv_pass *c = p->pass->state[p->i];
-    struct cuda_planes s = c->shape[which];
+    struct gpu_planes s = c->shape[which];
     if ((p->layout == LAST) != from)
-        return (struct cuda_matrices){s.n, s.channels, s.plane};
-    return (struct cuda_matrices){s.n, s.plane, s.channels};
+        return (struct gpu_matrices){s.n, s.channels, s.plane};
+    return (struct gpu_matrices){s.n, s.plane, s.channels};
 }
 
 /* What cuDNN is given to read for a tensor of ours. */
-static enum status give(const struct product *p, int which, const float *ours, const void **out)
+static enum status convert_operand(const struct product *p, int which, const float *ours,
+                                   const void **out)
 {
-    const struct cuda_plan *plan = p->pass->plan;
-    const struct cuda_op *op = &plan->ops[p->i];
+    const struct gpu_plan *plan = p->pass->plan;
+    const struct gpu_op *op = &plan->ops[p->i];
     struct conv_pass *c = p->pass->state[p->i];
     cudaStream_t stream = p->lane->stream;
     uint16_t *copy = p->lane->cast[which];
-    int rounds = plan->cfg.precision == BACKEND_BF16, turned = turns(p, which);
-    struct cuda_matrices m = matrices(p, which, 0);
+    int rounds = plan->cfg.precision == BACKEND_BF16, turned = is_transposed(p, which);
+    struct gpu_matrices m = matrices_of(p, which, 0);
     *out = rounds || turned ? (const void *)copy : ours;
-    if (*out == ours || (which == CUDA_CAST_Y && c->dy_given == p->layout))
+    if (*out == ours || (which == GPU_CAST_Y && c->dy_given == p->layout))
         return ST_OK;
-    if (which == CUDA_CAST_Y)
+    if (which == GPU_CAST_Y)
         c->dy_given = p->layout;
     if (!turned)
-        return cuda_check_kernel(op, "cast kernel",
-                                 cuda_cast_down(stream, ours, copy, elems_of(c, which)));
-    return cuda_check_kernel(op, "transpose kernel",
-                             rounds ? cuda_transpose_down(stream, ours, copy, m)
-                                    : cuda_transpose(stream, ours, (float *)copy, m));
+        return gpu_check_kernel(op, "cast kernel",
+                                gpu_cast_down(stream, ours, copy, elems_of(c, which)));
+    return gpu_check_kernel(op, "transpose kernel",
+                            rounds ? gpu_transpose_down(stream, ours, copy, m)
+                                   : gpu_transpose(stream, ours, (float *)copy, m));
 }
 
 /* Where cuDNN writes what becomes a tensor of ours, and, behind that, what makes it ours. */
-static void *room(const struct product *p, int which, float *ours)
+static void *result_place(const struct product *p, int which, float *ours)
 {
-    int is_copy = p->pass->plan->cfg.precision == BACKEND_BF16 || turns(p, which);
+    int is_copy = p->pass->plan->cfg.precision == BACKEND_BF16 || is_transposed(p, which);
     return is_copy ? (void *)p->lane->cast[which] : ours;
 }
 
-static enum status fetch(const struct product *p, int which, float *ours)
+static enum status convert_result(const struct product *p, int which, float *ours)
 {
-    const struct cuda_plan *plan = p->pass->plan;
-    const struct cuda_op *op = &plan->ops[p->i];
+    const struct gpu_plan *plan = p->pass->plan;
+    const struct gpu_op *op = &plan->ops[p->i];
     const struct conv_pass *c = p->pass->state[p->i];
     cudaStream_t stream = p->lane->stream;
     const uint16_t *copy = p->lane->cast[which];
-    int rounded = plan->cfg.precision == BACKEND_BF16, turned = turns(p, which);
-    struct cuda_matrices m = matrices(p, which, 1);
+    int rounded = plan->cfg.precision == BACKEND_BF16, turned = is_transposed(p, which);
+    struct gpu_matrices m = matrices_of(p, which, 1);
     if (!rounded && !turned)
         return ST_OK;
     if (!turned)
-        return cuda_check_kernel(op, "cast kernel",
-                                 cuda_cast_up(stream, copy, ours, elems_of(c, which)));
-    return cuda_check_kernel(op, "transpose kernel",
-                             rounded ? cuda_transpose_up(stream, copy, ours, m)
-                                     : cuda_transpose(stream, (const float *)copy, ours, m));
+        return gpu_check_kernel(op, "cast kernel",
+                                gpu_cast_up(stream, copy, ours, elems_of(c, which)));
+    return gpu_check_kernel(op, "transpose kernel",
+                            rounded ? gpu_transpose_up(stream, copy, ours, m)
+                                    : gpu_transpose(stream, (const float *)copy, ours, m));
 }
 
-/* One of the three products; ours: x, w and y, by CUDA_CAST_..., or gradients by them. with_bias:
+/* One of the three products; ours: x, w and y, by GPU_CAST_..., or gradients by them. with_bias:
  * so is what forward makes; NULL: another product. */
-static enum status multiply(struct cuda_pass *pass, int i, const struct cuda_lane *lane, int way,
-                            float *const *ours, int *with_bias)
+static enum status run_product(struct gpu_pass *pass, int i, const struct gpu_lane *lane, int way,
+                               float *const *ours, int *with_bias)
 {
-    static const int in[CUDA_CONV_N_WAYS][2] = {
-        [CUDA_CONV_FORWARD] = {CUDA_CAST_X, CUDA_CAST_W},
-        [CUDA_CONV_BACKWARD_W] = {CUDA_CAST_X, CUDA_CAST_Y},
-        [CUDA_CONV_BACKWARD_X] = {CUDA_CAST_W, CUDA_CAST_Y}};
-    static const int out[CUDA_CONV_N_WAYS] = {CUDA_CAST_Y, CUDA_CAST_W, CUDA_CAST_X};
+    static const int in[GPU_CONV_N_WAYS][2] = {[GPU_CONV_FORWARD] = {GPU_CAST_X, GPU_CAST_W},
+                                               [GPU_CONV_BACKWARD_W] = {GPU_CAST_X, GPU_CAST_Y},
+                                               [GPU_CONV_BACKWARD_X] = {GPU_CAST_W, GPU_CAST_Y}};
+    static const int out[GPU_CONV_N_WAYS] = {GPU_CAST_Y, GPU_CAST_W, GPU_CAST_X};
     enum status st = ST_OK;
-    const struct cuda_plan *plan = pass->plan;
+    const struct gpu_plan *plan = pass->plan;
     const struct layer *l = plan->ops[i].layer;
     struct conv_pass *c = pass->state[i];
-    struct cuda_graph *graph = &c->graph[way];
+    struct gpu_conv_graph *graph = &c->graph[way];
     int done = 0, to = out[way];
     while (!done) {
         struct product p = {pass, i, lane, graph->plan != NULL ? LAST : PLANES};
         int adds = p.layout == LAST && graph->with_bias;
         const void *a, *b, *bias = NULL;
-        void *where = room(&p, to, ours[to]);
-        TRY(give(&p, in[way][0], ours[in[way][0]], &a));
-        TRY(give(&p, in[way][1], ours[in[way][1]], &b));
+        void *where = result_place(&p, to, ours[to]);
+        TRY(convert_operand(&p, in[way][0], ours[in[way][0]], &a));
+        TRY(convert_operand(&p, in[way][1], ours[in[way][1]], &b));
         if (adds)
-            TRY(give(&p, CUDA_CAST_BIAS, plan->params[l->param[1]].d, &bias));
+            TRY(convert_operand(&p, GPU_CAST_BIAS, plan->params[l->param[1]].d, &bias));
         if (p.layout == LAST) {
-            TRY(cuda_graph_run(graph, lane, (const void *[]){a, b, bias}, where, &done));
+            TRY(gpu_conv_graph_run(graph, lane, (const void *[]){a, b, bias}, where, &done));
         } else {
-            TRY(cuda_conv_run(&c->algos, lane, way, a, b, where));
+            TRY(gpu_conv_algo_run(&c->algos, lane, way, a, b, where));
             done = 1;
         }
         if (done)
-            TRY(fetch(&p, to, ours[to]));
+            TRY(convert_result(&p, to, ours[to]));
         if (with_bias != NULL)
             *with_bias = adds;
     }
@@ -166,52 +166,52 @@ done:
 }
 
 /* Room for the copies of its tensors. */
-static void casts_want(struct cuda_plan *plan, const struct layer *l, const struct conv *c)
+static void casts_want(struct gpu_plan *plan, const struct layer *l, const struct conv *c)
 {
     int rounds = plan->cfg.precision == BACKEND_BF16;
-    int64_t elems[CUDA_N_CASTS] = {
-        [CUDA_CAST_X] =
+    int64_t elems[GPU_N_CASTS] = {
+        [GPU_CAST_X] =
             plan->cfg.batch * c->frame.planes * (int64_t)c->frame.padded_h * c->frame.padded_w,
-        [CUDA_CAST_W] = l->out.dim[0] * l->in.dim[0] * l->kernel[0] * l->kernel[1],
-        [CUDA_CAST_Y] = plan->cfg.batch * shape_elems(&l->out),
-        [CUDA_CAST_BIAS] = has_graphs(plan) ? l->out.dim[0] : 0,
+        [GPU_CAST_W] = l->out.dim[0] * l->in.dim[0] * l->kernel[0] * l->kernel[1],
+        [GPU_CAST_Y] = plan->cfg.batch * shape_elems(&l->out),
+        [GPU_CAST_BIAS] = has_graphs(plan) ? l->out.dim[0] : 0,
     };
-    for (int k = 0; k < CUDA_N_CASTS && (rounds || has_graphs(plan)); k++) {
+    for (int k = 0; k < GPU_N_CASTS && (rounds || has_graphs(plan)); k++) {
         int64_t of_16_bits = rounds ? elems[k] : 2 * elems[k];
         if (of_16_bits > plan->cast_elems[k])
             plan->cast_elems[k] = of_16_bits;
     }
 }
 
-static enum status conv_plan(struct cuda_plan *plan, int i)
+static enum status conv_plan(struct gpu_plan *plan, int i)
 {
     enum status st = ST_OK;
-    struct cuda_op *op = &plan->ops[i];
+    struct gpu_op *op = &plan->ops[i];
     const struct layer *l = op->layer;
     struct conv *c;
     if (l->in.n_dims != 3 || l->out.n_dims != 3) {
         LOG_E("layer '%s': a convolution needs images (C,H,W)", l->name);
         return ST_UNSUPPORTED;
     }
-    TRY(cuda_state_create(op, sizeof *c, &c));
-    c->relu = cuda_relu_fuse(plan, i);
-    c->pool = cuda_pool_fuse(plan, i);
-    c->framed = cuda_channels_framed(l);
-    c->frame = (struct cuda_frame){.planes = l->in.dim[0],
-                                   .h = (int)l->in.dim[1],
-                                   .w = (int)l->in.dim[2],
-                                   .padded_h = (int)l->in.dim[1] + l->pad_lo[0] + l->pad_hi[0],
-                                   .padded_w = (int)l->in.dim[2] + l->pad_lo[1] + l->pad_hi[1],
-                                   .lo_h = l->pad_lo[0],
-                                   .lo_w = l->pad_lo[1]};
+    TRY(gpu_plan_state_create(op, sizeof *c, &c));
+    c->relu = gpu_plan_fuse_relu(plan, i);
+    c->pool = gpu_plan_fuse_pool(plan, i);
+    c->framed = gpu_channels_framed(l);
+    c->frame = (struct gpu_frame){.planes = l->in.dim[0],
+                                  .h = (int)l->in.dim[1],
+                                  .w = (int)l->in.dim[2],
+                                  .padded_h = (int)l->in.dim[1] + l->pad_lo[0] + l->pad_hi[0],
+                                  .padded_w = (int)l->in.dim[2] + l->pad_lo[1] + l->pad_hi[1],
+                                  .lo_h = l->pad_lo[0],
+                                  .lo_w = l->pad_lo[1]};
     if (c->pool < 0)
-        TRY(cuda_output_take(plan, op));
-    cuda_scratch_want(plan, cuda_planes_of(&l->out, plan->cfg.batch));
+        TRY(gpu_plan_reserve_output(plan, op));
+    gpu_plan_reserve_scratch(plan, gpu_plan_planes(&l->out, plan->cfg.batch));
     casts_want(plan, l, c);
     if (c->framed) {
         int64_t elems = plan->cfg.batch * c->frame.planes * c->frame.padded_h * c->frame.padded_w;
-        TRY(cuda_arena_take(&plan->arena, l->name, "padded input", (uint64_t)elems * sizeof(float),
-                            &c->padded));
+        TRY(gpu_arena_reserve(&plan->arena, l->name, "padded input",
+                              (uint64_t)elems * sizeof(float), &c->padded));
         if (op->needs_dx && elems > plan->padded_diff_elems)
             plan->padded_diff_elems = elems;
     }
@@ -219,21 +219,21 @@ done:
     return st;
 }
 
-static struct cuda_planes planes_of(const int d[4])
+static struct gpu_planes planes_of(const int d[4])
 {
-    return (struct cuda_planes){d[0], d[1], (int64_t)d[2] * d[3]};
+    return (struct gpu_planes){d[0], d[1], (int64_t)d[2] * d[3]};
 }
 
-static enum status conv_prepare(struct cuda_pass *pass, int i)
+static enum status conv_prepare(struct gpu_pass *pass, int i)
 {
     enum status st = ST_OK;
-    struct cuda_plan *plan = pass->plan;
-    struct cuda_op *op = &plan->ops[i];
+    struct gpu_plan *plan = pass->plan;
+    struct gpu_op *op = &plan->ops[i];
     const struct layer *l = op->layer;
     const struct conv *s = op->state;
     struct conv_pass *c;
     const int none[2] = {0, 0}, *pad = s->framed ? none : l->pad_lo;
-    const struct cuda_graph_shape g = {
+    const struct gpu_conv_graph_shape g = {
         .x = {pass->n, (int)l->in.dim[0], s->framed ? s->frame.padded_h : s->frame.h,
               s->framed ? s->frame.padded_w : s->frame.w},
         .y = {pass->n, (int)l->out.dim[0], (int)l->out.dim[1], (int)l->out.dim[2]},
@@ -242,58 +242,58 @@ static enum status conv_prepare(struct cuda_pass *pass, int i)
         .stride = {l->stride[0], l->stride[1]}};
     cudnnDataType_t type =
         plan->cfg.precision == BACKEND_BF16 ? CUDNN_DATA_BFLOAT16 : CUDNN_DATA_FLOAT;
-    TRY(cuda_pass_state(pass, i, sizeof *c, &c));
-    c->shape[CUDA_CAST_X] = planes_of(g.x);
-    c->shape[CUDA_CAST_W] = planes_of(g.w);
-    c->shape[CUDA_CAST_Y] = planes_of(g.y);
-    c->shape[CUDA_CAST_BIAS] = (struct cuda_planes){1, l->out.dim[0], 1};
+    TRY(gpu_pass_state(pass, i, sizeof *c, &c));
+    c->shape[GPU_CAST_X] = planes_of(g.x);
+    c->shape[GPU_CAST_W] = planes_of(g.w);
+    c->shape[GPU_CAST_Y] = planes_of(g.y);
+    c->shape[GPU_CAST_BIAS] = (struct gpu_planes){1, l->out.dim[0], 1};
     c->algos.plan = plan;
     c->algos.op = op;
-    TRY(cuda_desc_tensor(pass, op, type, g.x, &c->algos.x));
-    TRY(cuda_desc_tensor(pass, op, type, g.y, &c->algos.y));
-    TRY(cuda_desc_filter(pass, op, type, g.w, &c->algos.w));
-    for (int way = 0; way < CUDA_CONV_N_WAYS; way++) {
-        if (way != CUDA_CONV_FORWARD && plan->cfg.inference_only)
+    TRY(gpu_pass_tensor_desc(pass, op, type, g.x, &c->algos.x));
+    TRY(gpu_pass_tensor_desc(pass, op, type, g.y, &c->algos.y));
+    TRY(gpu_pass_filter_desc(pass, op, type, g.w, &c->algos.w));
+    for (int way = 0; way < GPU_CONV_N_WAYS; way++) {
+        if (way != GPU_CONV_FORWARD && plan->cfg.inference_only)
             continue;
-        if (way == CUDA_CONV_BACKWARD_X && !op->needs_dx)
+        if (way == GPU_CONV_BACKWARD_X && !op->needs_dx)
             continue;
-        TRY(cuda_conv_prepare(pass, &c->algos, pad, way));
+        TRY(gpu_conv_algo_prepare(pass, &c->algos, pad, way));
         if (has_graphs(plan))
-            TRY(cuda_graph_prepare(pass, op, &g, way, s->relu, &c->graph[way]));
+            TRY(gpu_conv_graph_prepare(pass, op, &g, way, s->relu, &c->graph[way]));
     }
 done:
     return st;
 }
 
 /* The frame for all images of the pass. */
-static struct cuda_frame frame_of(const struct conv *s, int n)
+static struct gpu_frame frame_of(const struct conv *s, int n)
 {
-    struct cuda_frame f = s->frame;
+    struct gpu_frame f = s->frame;
     f.planes *= n;
     return f;
 }
 
 /* Applies the relu behind a convolution without a bias; bias.cu does both. */
-static enum status relu_alone(struct cuda_pass *pass, int i)
+static enum status relu_alone(struct gpu_pass *pass, int i)
 {
-    const struct cuda_op *op = &pass->plan->ops[i];
+    const struct gpu_op *op = &pass->plan->ops[i];
     const struct conv *s = op->state;
     if (!s->relu)
         return ST_OK;
-    return cuda_check_kernel(op, "relu kernel",
-                             cuda_relu_forward(pass->plan->compute, *op->y, *op->y,
-                                               pass->n * shape_elems(&op->layer->out)));
+    return gpu_check_kernel(op, "relu kernel",
+                            gpu_relu_forward(pass->plan->compute, *op->y, *op->y,
+                                             pass->n * shape_elems(&op->layer->out)));
 }
 
 /* Bias, relu and max pool, those of them that are not done. */
-static enum status forward_end(struct cuda_pass *pass, int i, int has_bias)
+static enum status forward_end(struct gpu_pass *pass, int i, int has_bias)
 {
     enum status st = ST_OK;
-    struct cuda_plan *plan = pass->plan;
-    const struct cuda_op *op = &plan->ops[i];
+    struct gpu_plan *plan = pass->plan;
+    const struct gpu_op *op = &plan->ops[i];
     const struct layer *l = op->layer;
     const struct conv *s = op->state;
-    struct cuda_planes y = cuda_planes_of(&l->out, pass->n);
+    struct gpu_planes y = gpu_plan_planes(&l->out, pass->n);
     const float *bias = NULL;
     if (!layer_has_bias(l))
         TRY(relu_alone(pass, i));
@@ -301,79 +301,79 @@ static enum status forward_end(struct cuda_pass *pass, int i, int has_bias)
         bias = plan->params[l->param[1]].d;
     if (bias != NULL && (s->pool < 0 || op->y_last)) {
         if (op->y_last)
-            y = (struct cuda_planes){y.n * y.plane, y.channels, 1};
-        TRY(cuda_check_kernel(op, "bias kernel",
-                              cuda_bias_add(plan->compute, *op->y, bias, y, s->relu)));
+            y = (struct gpu_planes){y.n * y.plane, y.channels, 1};
+        TRY(gpu_check_kernel(op, "bias kernel",
+                             gpu_bias_add(plan->compute, *op->y, bias, y, s->relu)));
         bias = NULL;
     }
     if (s->pool >= 0)
-        TRY(cuda_pool_forward_biased(pass, s->pool, bias));
+        TRY(gpu_pool_forward_biased(pass, s->pool, bias));
 done:
     return st;
 }
 
-static enum status conv_forward(struct cuda_pass *pass, int i, int train)
+static enum status conv_forward(struct gpu_pass *pass, int i, int train)
 {
     enum status st = ST_OK;
-    struct cuda_plan *plan = pass->plan;
-    const struct cuda_op *op = &plan->ops[i];
+    struct gpu_plan *plan = pass->plan;
+    const struct gpu_op *op = &plan->ops[i];
     const struct conv *s = op->state;
-    struct cuda_frame frame = frame_of(s, pass->n);
-    struct cuda_lane lane = cuda_lane_main(plan);
+    struct gpu_frame frame = frame_of(s, pass->n);
+    struct gpu_lane lane = gpu_branch_main_lane(plan);
     int has_bias;
     if (s->framed)
-        TRY(cuda_check_kernel(op, "pad kernel",
-                              cuda_pad_set(plan->compute, *op->x, s->padded, &frame)));
-    float *const ours[] = {[CUDA_CAST_X] = s->framed ? s->padded : *op->x,
-                           [CUDA_CAST_W] = plan->params[op->layer->param[0]].d,
-                           [CUDA_CAST_Y] = *op->y};
-    TRY(multiply(pass, i, &lane, CUDA_CONV_FORWARD, ours, &has_bias));
+        TRY(gpu_check_kernel(op, "pad kernel",
+                             gpu_pad_set(plan->compute, *op->x, s->padded, &frame)));
+    float *const ours[] = {[GPU_CAST_X] = s->framed ? s->padded : *op->x,
+                           [GPU_CAST_W] = plan->params[op->layer->param[0]].d,
+                           [GPU_CAST_Y] = *op->y};
+    TRY(run_product(pass, i, &lane, GPU_CONV_FORWARD, ours, &has_bias));
     TRY(forward_end(pass, i, has_bias));
 done:
     return st;
 }
 
-static enum status backward_x(struct cuda_pass *pass, int i)
+static enum status backward_x(struct gpu_pass *pass, int i)
 {
     enum status st = ST_OK;
-    struct cuda_plan *plan = pass->plan;
-    const struct cuda_op *op = &plan->ops[i];
+    struct gpu_plan *plan = pass->plan;
+    const struct gpu_op *op = &plan->ops[i];
     const struct conv *s = op->state;
-    struct cuda_frame frame = frame_of(s, pass->n);
-    struct cuda_lane lane = cuda_lane_main(plan);
-    float *const ours[] = {[CUDA_CAST_X] = s->framed ? plan->padded_diff : *op->dx,
-                           [CUDA_CAST_W] = plan->params[op->layer->param[0]].d,
-                           [CUDA_CAST_Y] = *op->dy};
-    TRY(multiply(pass, i, &lane, CUDA_CONV_BACKWARD_X, ours, NULL));
+    struct gpu_frame frame = frame_of(s, pass->n);
+    struct gpu_lane lane = gpu_branch_main_lane(plan);
+    float *const ours[] = {[GPU_CAST_X] = s->framed ? plan->padded_diff : *op->dx,
+                           [GPU_CAST_W] = plan->params[op->layer->param[0]].d,
+                           [GPU_CAST_Y] = *op->dy};
+    TRY(run_product(pass, i, &lane, GPU_CONV_BACKWARD_X, ours, NULL));
     if (s->framed)
-        TRY(cuda_check_kernel(op, "cut kernel",
-                              cuda_pad_cut(plan->compute, plan->padded_diff, *op->dx, &frame)));
+        TRY(gpu_check_kernel(op, "cut kernel",
+                             gpu_pad_cut(plan->compute, plan->padded_diff, *op->dx, &frame)));
 done:
     return st;
 }
 
-static enum status conv_backward(struct cuda_pass *pass, int i)
+static enum status conv_backward(struct gpu_pass *pass, int i)
 {
     enum status st = ST_OK;
-    struct cuda_plan *plan = pass->plan;
-    const struct cuda_op *op = &plan->ops[i];
+    struct gpu_plan *plan = pass->plan;
+    const struct gpu_op *op = &plan->ops[i];
     const struct layer *l = op->layer;
     const struct conv *s = op->state;
     struct conv_pass *c = pass->state[i];
-    struct cuda_planes y = cuda_planes_of(&l->out, pass->n);
-    struct cuda_lane lane;
-    TRY(cuda_branch_fork(plan, i, &lane));
+    struct gpu_planes y = gpu_plan_planes(&l->out, pass->n);
+    struct gpu_lane lane;
+    TRY(gpu_branch_fork(plan, i, &lane));
     if (layer_has_bias(l)) {
         float *db = plan->params[l->param[1]].d_grad;
-        int code = op->y_last ? cuda_bias_grad_last(lane.stream, *op->dy, db, lane.scratch, y)
-                              : cuda_bias_grad(lane.stream, *op->dy, db, lane.scratch, y);
-        TRY(cuda_check_kernel(op, "bias gradient kernel", code));
+        int code = op->y_last ? gpu_bias_grad_last(lane.stream, *op->dy, db, lane.scratch, y)
+                              : gpu_bias_grad(lane.stream, *op->dy, db, lane.scratch, y);
+        TRY(gpu_check_kernel(op, "bias gradient kernel", code));
     }
-    float *const ours[] = {[CUDA_CAST_X] = s->framed ? s->padded : *op->x,
-                           [CUDA_CAST_W] = plan->params[l->param[0]].d_grad,
-                           [CUDA_CAST_Y] = *op->dy};
+    float *const ours[] = {[GPU_CAST_X] = s->framed ? s->padded : *op->x,
+                           [GPU_CAST_W] = plan->params[l->param[0]].d_grad,
+                           [GPU_CAST_Y] = *op->dy};
     c->dy_given = N_LAYOUTS;
-    TRY(multiply(pass, i, &lane, CUDA_CONV_BACKWARD_W, ours, NULL));
+    TRY(run_product(pass, i, &lane, GPU_CONV_BACKWARD_W, ours, NULL));
     if (lane.stream != plan->compute) /* its copy is the other lane's */
         c->dy_given = N_LAYOUTS;
     if (op->needs_dx)
@@ -382,4 +382,4 @@ done:
     return st;
 }
 
-const struct cuda_kind cuda_conv = {conv_plan, conv_prepare, conv_forward, conv_backward, 0, 0};
+const struct gpu_kind gpu_conv = {conv_plan, conv_prepare, conv_forward, conv_backward, 0, 0};

@@ -16,38 +16,38 @@
 #include "kernels/cuda/branch.h"
 #include "kernels/cuda/plan.h"
 
-enum { CUDA_CONV_MAX_ALGOS = 16 };
-enum { CUDA_CONV_FORWARD, CUDA_CONV_BACKWARD_W, CUDA_CONV_BACKWARD_X, CUDA_CONV_N_WAYS };
+enum { GPU_CONV_MAX_ALGOS = 16 };
+enum { GPU_CONV_FORWARD, GPU_CONV_BACKWARD_W, GPU_CONV_BACKWARD_X, GPU_CONV_N_WAYS };
 
 /* One of the three, with what cuDNN proposes or found for it, fastest first; `now` is taken. */
-struct cuda_conv_way {
+struct gpu_conv_way {
     cudnnConvolutionDescriptor_t d; /* of its own, for its math */
-    struct cuda_algo list[CUDA_CONV_MAX_ALGOS];
+    struct gpu_algo list[GPU_CONV_MAX_ALGOS];
     struct {
         int algo;
         cudnnMathType_t math;
-    } proposal[CUDA_CONV_MAX_ALGOS];
+    } proposal[GPU_CONV_MAX_ALGOS];
     int n, now;
     int measure; /* before the next run */
 };
 
-struct cuda_conv_algos {
-    struct cuda_plan *plan;
-    struct cuda_op *op;
+struct gpu_conv_algos {
+    struct gpu_plan *plan;
+    struct gpu_op *op;
     cudnnTensorDescriptor_t x, y;
     cudnnFilterDescriptor_t w;
-    struct cuda_conv_way way[CUDA_CONV_N_WAYS];
+    struct gpu_conv_way way[GPU_CONV_N_WAYS];
 };
 
 /* Chooses the algorithm of one way; all but `way` is set. */
-enum status cuda_conv_prepare(struct cuda_pass *pass, struct cuda_conv_algos *c, const int pad[2],
-                              int which);
+enum status gpu_conv_algo_prepare(struct gpu_pass *pass, struct gpu_conv_algos *c, const int pad[2],
+                                  int which);
 /* Workspace that one algorithm may use; and, while planning, that one was taken which uses so much.
  */
-uint64_t cuda_conv_workspace_limit(const struct cuda_plan *plan);
-void cuda_conv_workspace_want(struct cuda_plan *plan, uint64_t bytes);
+uint64_t gpu_conv_algo_workspace_limit(const struct gpu_plan *plan);
+void gpu_conv_algo_workspace_reserve(struct gpu_plan *plan, uint64_t bytes);
 /* Queues it by the lane: from a and b to `to`, in cuDNN's order. */
-enum status cuda_conv_run(struct cuda_conv_algos *c, const struct cuda_lane *lane, int which,
-                          const void *a, const void *b, void *to);
+enum status gpu_conv_algo_run(struct gpu_conv_algos *c, const struct gpu_lane *lane, int which,
+                              const void *a, const void *b, void *to);
 
 #endif

@@ -14,27 +14,27 @@ struct first {
     int joined; /* the kernel makes its maxima, and no output of its own */
 };
 
-static struct cuda_conv_first shape_of(const struct layer *l, int n)
+static struct gpu_conv_first shape_of(const struct layer *l, int n)
 {
-    return (struct cuda_conv_first){.n = n,
-                                    .filters = (int)l->out.dim[0],
-                                    .in_h = (int)l->in.dim[1],
-                                    .in_w = (int)l->in.dim[2],
-                                    .out_h = (int)l->out.dim[1],
-                                    .out_w = (int)l->out.dim[2],
-                                    .kernel = l->kernel[0],
-                                    .stride = l->stride[0],
-                                    .pad_h = l->pad_lo[0],
-                                    .pad_w = l->pad_lo[1]};
+    return (struct gpu_conv_first){.n = n,
+                                   .filters = (int)l->out.dim[0],
+                                   .in_h = (int)l->in.dim[1],
+                                   .in_w = (int)l->in.dim[2],
+                                   .out_h = (int)l->out.dim[1],
+                                   .out_w = (int)l->out.dim[2],
+                                   .kernel = l->kernel[0],
+                                   .stride = l->stride[0],
+                                   .pad_h = l->pad_lo[0],
+                                   .pad_w = l->pad_lo[1]};
 }
 
 /* Square kernels, the same stride along both axes, and an output as large as these say: conv.c
  * refuses what is wrong. */
 static int shape_fits(const struct layer *l, int batch)
 {
-    struct cuda_conv_first c = shape_of(l, batch);
+    struct gpu_conv_first c = shape_of(l, batch);
     if (l->kernel[0] != l->kernel[1] || l->stride[0] != l->stride[1] ||
-        l->out.dim[0] > CUDA_CONV_FIRST_MAX_FILTERS || !cuda_conv_first_fits(&c))
+        l->out.dim[0] > GPU_CONV_FIRST_MAX_FILTERS || !gpu_conv_first_fits(&c))
         return 0;
     for (int k = 0; k < 2; k++) {
         int64_t padded = l->in.dim[1 + k] + l->pad_lo[k] + l->pad_hi[k];
@@ -44,11 +44,11 @@ static int shape_fits(const struct layer *l, int batch)
     return 1;
 }
 
-int cuda_conv_first_takes(const struct cuda_plan *plan, int i)
+int gpu_conv_first_accepts(const struct gpu_plan *plan, int i)
 {
-    const struct cuda_op *op = &plan->ops[i];
+    const struct gpu_op *op = &plan->ops[i];
     const struct layer *l = op->layer;
-    if (!(plan->cfg.tuning & TUNING_FIRST_CONV) || op->kind != &cuda_conv || op->needs_dx ||
+    if (!(plan->cfg.tuning & TUNING_FIRST_CONV) || op->kind != &gpu_conv || op->needs_dx ||
         l->in.n_dims != 3 || l->out.n_dims != 3 || l->in.dim[0] != 1)
         return 0;
     int rounds = plan->cfg.precision == BACKEND_BF16;
@@ -63,7 +63,7 @@ int cuda_conv_first_takes(const struct cuda_plan *plan, int i)
 }
 
 /* The pool that alone reads the relu that alone reads this has the kernel's windows. */
-static int pool_joins(const struct cuda_plan *plan, int i)
+static int pool_joins(const struct gpu_plan *plan, int i)
 {
     int relu = plan->node[i].reader, pool = relu < 0 ? -1 : plan->node[relu].reader;
     if (pool < 0)
@@ -76,38 +76,38 @@ static int pool_joins(const struct cuda_plan *plan, int i)
     return 1;
 }
 
-static enum status first_plan(struct cuda_plan *plan, int i)
+static enum status first_plan(struct gpu_plan *plan, int i)
 {
     enum status st = ST_OK;
-    struct cuda_op *op = &plan->ops[i];
-    struct cuda_conv_first c = shape_of(op->layer, plan->cfg.batch);
+    struct gpu_op *op = &plan->ops[i];
+    struct gpu_conv_first c = shape_of(op->layer, plan->cfg.batch);
     struct first *s;
-    TRY(cuda_state_create(op, sizeof *s, &s));
-    s->relu = cuda_relu_fuse(plan, i);
-    s->pool = pool_joins(plan, i) ? cuda_pool_join(plan, i) : cuda_pool_fuse(plan, i);
+    TRY(gpu_plan_state_create(op, sizeof *s, &s));
+    s->relu = gpu_plan_fuse_relu(plan, i);
+    s->pool = pool_joins(plan, i) ? gpu_plan_join_pool(plan, i) : gpu_plan_fuse_pool(plan, i);
     s->joined = s->pool >= 0 && pool_joins(plan, i);
     if (s->pool < 0)
-        TRY(cuda_output_take(plan, op));
-    if (!plan->cfg.inference_only && cuda_conv_first_scratch(&c) > plan->scratch_elems)
-        plan->scratch_elems = cuda_conv_first_scratch(&c);
+        TRY(gpu_plan_reserve_output(plan, op));
+    if (!plan->cfg.inference_only && gpu_conv_first_scratch(&c) > plan->scratch_elems)
+        plan->scratch_elems = gpu_conv_first_scratch(&c);
 done:
     return st;
 }
 
-static enum status first_forward(struct cuda_pass *pass, int i, int train)
+static enum status first_forward(struct gpu_pass *pass, int i, int train)
 {
     enum status st = ST_OK;
-    struct cuda_plan *plan = pass->plan;
-    const struct cuda_op *op = &plan->ops[i];
+    struct gpu_plan *plan = pass->plan;
+    const struct gpu_op *op = &plan->ops[i];
     const struct layer *l = op->layer;
     const struct first *s = op->state;
     const float *bias = plan->params[l->param[1]].d;
-    struct cuda_conv_first c = shape_of(l, pass->n);
-    struct cuda_conv_first_end end = {.bias = bias, .relu = s->relu};
+    struct gpu_conv_first c = shape_of(l, pass->n);
+    struct gpu_conv_first_end end = {.bias = bias, .relu = s->relu};
     float *y = *op->y;
     if (s->joined) {
         const struct shape *pooled = &plan->ops[s->pool].layer->out;
-        end.winner = cuda_pool_places(plan, s->pool);
+        end.winner = gpu_pool_places(plan, s->pool);
         end.pool_h = (int)pooled->dim[1];
         end.pool_w = (int)pooled->dim[2];
         y = *plan->ops[s->pool].y;
@@ -115,25 +115,25 @@ static enum status first_forward(struct cuda_pass *pass, int i, int train)
         end.bias = NULL;
         end.relu = 0;
     }
-    TRY(cuda_check_kernel(
+    TRY(gpu_check_kernel(
         op, "first convolution kernel",
-        cuda_conv_first_forward(plan->compute, &c, *op->x, plan->params[l->param[0]].d, y, &end)));
+        gpu_conv_first_forward(plan->compute, &c, *op->x, plan->params[l->param[0]].d, y, &end)));
     if (s->pool >= 0 && !s->joined)
-        TRY(cuda_pool_forward_biased(pass, s->pool, bias));
+        TRY(gpu_pool_forward_biased(pass, s->pool, bias));
 done:
     return st;
 }
 
-static enum status first_backward(struct cuda_pass *pass, int i)
+static enum status first_backward(struct gpu_pass *pass, int i)
 {
-    struct cuda_plan *plan = pass->plan;
-    const struct cuda_op *op = &plan->ops[i];
+    struct gpu_plan *plan = pass->plan;
+    const struct gpu_op *op = &plan->ops[i];
     const struct layer *l = op->layer;
-    struct cuda_conv_first c = shape_of(l, pass->n);
-    struct cuda_conv_first_grad g = {plan->params[l->param[0]].d_grad,
-                                     plan->params[l->param[1]].d_grad, plan->scratch};
-    return cuda_check_kernel(op, "first convolution gradient kernel",
-                             cuda_conv_first_backward(plan->compute, &c, *op->x, *op->dy, &g));
+    struct gpu_conv_first c = shape_of(l, pass->n);
+    struct gpu_conv_first_grad g = {plan->params[l->param[0]].d_grad,
+                                    plan->params[l->param[1]].d_grad, plan->scratch};
+    return gpu_check_kernel(op, "first convolution gradient kernel",
+                            gpu_conv_first_backward(plan->compute, &c, *op->x, *op->dy, &g));
 }
 
-const struct cuda_kind cuda_conv_first = {first_plan, NULL, first_forward, first_backward, 0, 0};
+const struct gpu_kind gpu_conv_first = {first_plan, NULL, first_forward, first_backward, 0, 0};

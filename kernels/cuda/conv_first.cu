@@ -77,7 +77,7 @@ static __device__ inline void zeros_set(float *to, int n)
 
 /* Between zeros. AT_ONCE reads are under way before the first is waited for. */
 template <int ROWS, int COLUMNS>
-static __device__ inline void image_set(const struct cuda_conv_first &c, const struct layout &l,
+static __device__ inline void image_set(const struct gpu_conv_first &c, const struct layout &l,
                                         const float *image, float *to)
 {
     enum { AT_ONCE = 4 };
@@ -100,7 +100,7 @@ static __device__ inline void image_set(const struct cuda_conv_first &c, const s
 /* ---- forward ---- */
 
 /* plane: a filter's outputs; (2 py, 2 px): the patch's first. */
-static __device__ inline void patch_write(const struct cuda_conv_first &c, float *plane, int py,
+static __device__ inline void patch_write(const struct gpu_conv_first &c, float *plane, int py,
                                           int px, const float v[2][2], int in_pairs)
 {
     UNROLL
@@ -119,7 +119,7 @@ static __device__ inline void patch_write(const struct cuda_conv_first &c, float
 }
 
 /* As bias_relu_pool.cu does: the first of equal maxima wins. */
-static __device__ inline void patch_pool(const struct cuda_conv_first &c, float *y, int32_t *winner,
+static __device__ inline void patch_pool(const struct gpu_conv_first &c, float *y, int32_t *winner,
                                          int py, int px, const float v[2][2])
 {
     int first = 2 * py * c.out_w + 2 * px, best = first;
@@ -143,8 +143,8 @@ struct forward_plan {
 
 template <int K, int S>
 static __global__ void __launch_bounds__(THREADS, MIN_BLOCKS)
-    weir_conv_first(struct cuda_conv_first c, const float *x, const float *w, float *y,
-                    struct cuda_conv_first_end end, struct forward_plan f)
+    weir_conv_first(struct gpu_conv_first c, const float *x, const float *w, float *y,
+                    struct gpu_conv_first_end end, struct forward_plan f)
 {
     enum { TAPS = K * K, QUADS = (TAPS + 3) / 4, SIDE = S + K };
     __shared__ struct quad weights[MAX_PER_BLOCK * QUADS];
@@ -199,14 +199,14 @@ static __global__ void __launch_bounds__(THREADS, MIN_BLOCKS)
     }
 }
 
-static struct layout forward_layout(const struct cuda_conv_first *c, int patches_h, int patches_w)
+static struct layout forward_layout(const struct gpu_conv_first *c, int patches_h, int patches_w)
 {
     int columns = cells_read(patches_w, c->kernel, c->stride);
     return {cells_read(patches_h, c->kernel, c->stride), columns, columns, 0};
 }
 
-static struct forward_plan forward_plan_of(const struct cuda_conv_first *c,
-                                           const struct cuda_conv_first_end *end, const float *y)
+static struct forward_plan forward_plan_of(const struct gpu_conv_first *c,
+                                           const struct gpu_conv_first_end *end, const float *y)
 {
     int pooled = end->winner != nullptr, per_block = MAX_PER_BLOCK;
     int patches_h = pooled ? end->pool_h : (c->out_h + 1) / 2;
@@ -218,9 +218,9 @@ static struct forward_plan forward_plan_of(const struct cuda_conv_first *c,
 }
 
 template <int K, int S>
-static int forward_launch(struct CUstream_st *stream, const struct cuda_conv_first *c,
+static int forward_launch(struct CUstream_st *stream, const struct gpu_conv_first *c,
                           const float *x, const float *w, float *y,
-                          const struct cuda_conv_first_end *end)
+                          const struct gpu_conv_first_end *end)
 {
     struct forward_plan f = forward_plan_of(c, end, y);
     dim3 grid((unsigned)c->n, (unsigned)((c->filters + f.per_block - 1) / f.per_block));
@@ -237,14 +237,14 @@ static __host__ __device__ constexpr int group_of(int kernel, int stride)
     return kernel <= 3 ? 8 : kernel <= 4 ? 4 : kernel == 5 ? 5 - stride : 2;
 }
 
-static struct layout backward_layout(const struct cuda_conv_first *c)
+static struct layout backward_layout(const struct gpu_conv_first *c)
 {
     int rows = cells_read((c->out_h + 1) / 2, c->kernel, c->stride), pitch = c->out_w + BANKS;
     return {rows, (c->out_w - 1) * c->stride + c->kernel, pitch,
             (rows + 2 * c->stride - 1) / (2 * c->stride) * pitch};
 }
 
-static int64_t splits_of(const struct cuda_conv_first *c)
+static int64_t splits_of(const struct gpu_conv_first *c)
 {
     int group = group_of(c->kernel, c->stride), groups = (c->filters + group - 1) / group;
     int64_t splits = GRAD_BLOCKS / groups;
@@ -255,7 +255,7 @@ static int64_t splits_of(const struct cuda_conv_first *c)
  * has an odd number of rows, the last is taken with one of zeros: a pixel that is not finite is NaN
  * in more sums than those which it belongs to. */
 template <int K, int S, int GROUP>
-static __device__ inline void sample_add(const struct cuda_conv_first &c, const float *image,
+static __device__ inline void sample_add(const struct gpu_conv_first &c, const float *image,
                                          const struct layout &l, const float *dy, int filters,
                                          float sum[GROUP][K * K + 1])
 {
@@ -293,7 +293,7 @@ static __device__ inline void sample_add(const struct cuda_conv_first &c, const 
 /* Block (group of filters, split); sums: [split][filter][TAPS + 1]. */
 template <int K, int S>
 static __global__ void __launch_bounds__(THREADS, MIN_BLOCKS)
-    weir_conv_first_grad(struct cuda_conv_first c, struct layout l, const float *x, const float *dy,
+    weir_conv_first_grad(struct gpu_conv_first c, struct layout l, const float *x, const float *dy,
                          float *sums)
 {
     enum { EACH = K * K + 1, GROUP = group_of(K, S), ALL = GROUP * EACH };
@@ -353,7 +353,7 @@ static __global__ void weir_conv_first_sum(const float *sums, float *dw, float *
 }
 
 template <int K, int S>
-static int backward_launch(struct CUstream_st *stream, const struct cuda_conv_first *c,
+static int backward_launch(struct CUstream_st *stream, const struct gpu_conv_first *c,
                            const float *x, const float *dy, float *sums)
 {
     enum { GROUP = group_of(K, S) };
@@ -377,47 +377,47 @@ static int backward_launch(struct CUstream_st *stream, const struct cuda_conv_fi
                         : BY_STRIDE(launch, 7, c, __VA_ARGS__))
 
 /* An image's sides are bounded first, so that nothing behind runs over. */
-extern "C" int cuda_conv_first_fits(const struct cuda_conv_first *c)
+extern "C" int gpu_conv_first_fits(const struct gpu_conv_first *c)
 {
-    if (c->n < 1 || c->n > INT32_MAX || c->filters < 1 ||
-        c->filters > CUDA_CONV_FIRST_MAX_FILTERS || c->in_h < 1 || c->in_w < 1 || c->out_h < 1 ||
-        c->out_w < 1 || c->in_h > FORWARD_CELLS || c->in_w > FORWARD_CELLS ||
-        c->out_h > FORWARD_CELLS || c->out_w > FORWARD_CELLS || c->kernel < 2 || c->kernel > 7 ||
-        c->stride < 1 || c->stride > 2 || c->pad_h < 0 || c->pad_w < 0)
+    if (c->n < 1 || c->n > INT32_MAX || c->filters < 1 || c->filters > GPU_CONV_FIRST_MAX_FILTERS ||
+        c->in_h < 1 || c->in_w < 1 || c->out_h < 1 || c->out_w < 1 || c->in_h > FORWARD_CELLS ||
+        c->in_w > FORWARD_CELLS || c->out_h > FORWARD_CELLS || c->out_w > FORWARD_CELLS ||
+        c->kernel < 2 || c->kernel > 7 || c->stride < 1 || c->stride > 2 || c->pad_h < 0 ||
+        c->pad_w < 0)
         return 0;
     struct layout forward = forward_layout(c, (c->out_h + 1) / 2, (c->out_w + 1) / 2);
     return forward.rows * forward.columns <= FORWARD_CELLS &&
            2 * c->stride * c->stride * backward_layout(c).phase <= GRAD_CELLS;
 }
 
-extern "C" int cuda_conv_first_forward(struct CUstream_st *stream, const struct cuda_conv_first *c,
-                                       const float *x, const float *w, float *y,
-                                       const struct cuda_conv_first_end *end)
+extern "C" int gpu_conv_first_forward(struct CUstream_st *stream, const struct gpu_conv_first *c,
+                                      const float *x, const float *w, float *y,
+                                      const struct gpu_conv_first_end *end)
 {
     int pool_fits = end->relu && end->pool_h > 0 && end->pool_w > 0 &&
                     end->pool_h <= (c->out_h + 1) / 2 && end->pool_w <= (c->out_w + 1) / 2;
-    if (x == nullptr || w == nullptr || y == nullptr || !::cuda_conv_first_fits(c) ||
+    if (x == nullptr || w == nullptr || y == nullptr || !::gpu_conv_first_fits(c) ||
         (end->winner != nullptr && !pool_fits))
-        return CUDA_KERNEL_REFUSED;
+        return GPU_KERNEL_REFUSED;
     return BY_KERNEL(forward_launch, c, stream, c, x, w, y, end);
 }
 
-extern "C" int64_t cuda_conv_first_scratch(const struct cuda_conv_first *c)
+extern "C" int64_t gpu_conv_first_scratch(const struct gpu_conv_first *c)
 {
     return splits_of(c) * c->filters * (c->kernel * c->kernel + 1);
 }
 
-extern "C" int cuda_conv_first_backward(struct CUstream_st *stream, const struct cuda_conv_first *c,
-                                        const float *x, const float *dy,
-                                        const struct cuda_conv_first_grad *g)
+extern "C" int gpu_conv_first_backward(struct CUstream_st *stream, const struct gpu_conv_first *c,
+                                       const float *x, const float *dy,
+                                       const struct gpu_conv_first_grad *g)
 {
     if (x == nullptr || dy == nullptr || g->dw == nullptr || g->db == nullptr ||
-        g->scratch == nullptr || !::cuda_conv_first_fits(c))
-        return CUDA_KERNEL_REFUSED;
+        g->scratch == nullptr || !::gpu_conv_first_fits(c))
+        return GPU_KERNEL_REFUSED;
     int taps = c->kernel * c->kernel;
     int code = BY_KERNEL(backward_launch, c, stream, c, x, dy, g->scratch);
     if (code != 0)
         return code;
-    return LAUNCH(weir_conv_first_sum, cuda_blocks(c->filters * (taps + 1), THREADS), THREADS,
+    return LAUNCH(weir_conv_first_sum, gpu_grid_blocks(c->filters * (taps + 1), THREADS), THREADS,
                   stream, g->scratch, g->dw, g->db, c->filters, taps, (int)splits_of(c));
 }

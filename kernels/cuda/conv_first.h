@@ -5,12 +5,12 @@
 #define KERNELS_CUDA_CONV_FIRST_H
 #include <stdint.h>
 
-struct cuda_plan;
-struct cuda_kind;
-extern const struct cuda_kind cuda_conv_first;
-/* Layer i's kind is to be that, and not cuda_conv. */
-int cuda_conv_first_takes(const struct cuda_plan *plan, int i);
+struct gpu_plan;
+struct gpu_kind;
+extern const struct gpu_kind gpu_conv_first;
+/* Layer i's kind is to be that, and not gpu_conv. */
+int gpu_conv_first_accepts(const struct gpu_plan *plan, int i);
 /* simple.c: the places of maxima of max pool i, [batch][elems(out)]. */
-int32_t *cuda_pool_places(const struct cuda_plan *plan, int i);
+int32_t *gpu_pool_places(const struct gpu_plan *plan, int i);
 
 #endif

@@ -9,10 +9,10 @@
 extern "C" {
 #endif
 
-enum { CUDA_CONV_FIRST_MAX_FILTERS = 128 };
+enum { GPU_CONV_FIRST_MAX_FILTERS = 128 };
 
 /* Of n images [in_h][in_w]; weights [filters][kernel][kernel], outputs [filters][out_h][out_w]. */
-struct cuda_conv_first {
+struct gpu_conv_first {
     int64_t n;
     int filters;
     int in_h, in_w, out_h, out_w;
@@ -20,29 +20,29 @@ struct cuda_conv_first {
     int pad_h, pad_w;   /* before the image; behind it: what the outputs reach */
 };
 /* 1: the kernels do this one. */
-int cuda_conv_first_fits(const struct cuda_conv_first *c);
+int gpu_conv_first_fits(const struct gpu_conv_first *c);
 
 /* What is done behind the sums. */
-struct cuda_conv_first_end {
+struct gpu_conv_first_end {
     const float *bias; /* [filters]; NULL: none */
     int relu;
     /* NULL; or a max pool of windows 2x2 side by side, without padding, behind the relu: y are its
-     * maxima [filters][pool_h][pool_w], winner their cells, with the bits of cuda_bias_relu_pool.
+     * maxima [filters][pool_h][pool_w], winner their cells, with the bits of gpu_bias_relu_pool.
      */
     int32_t *winner;
     int pool_h, pool_w;
 };
-int cuda_conv_first_forward(struct CUstream_st *stream, const struct cuda_conv_first *c,
-                            const float *x, const float *w, float *y,
-                            const struct cuda_conv_first_end *end);
+int gpu_conv_first_forward(struct CUstream_st *stream, const struct gpu_conv_first *c,
+                           const float *x, const float *w, float *y,
+                           const struct gpu_conv_first_end *end);
 
-/* The gradients of weights and bias. scratch: cuda_conv_first_scratch floats. */
-int64_t cuda_conv_first_scratch(const struct cuda_conv_first *c);
-struct cuda_conv_first_grad {
+/* The gradients of weights and bias. scratch: gpu_conv_first_scratch floats. */
+int64_t gpu_conv_first_scratch(const struct gpu_conv_first *c);
+struct gpu_conv_first_grad {
     float *dw, *db, *scratch;
 };
-int cuda_conv_first_backward(struct CUstream_st *stream, const struct cuda_conv_first *c,
-                             const float *x, const float *dy, const struct cuda_conv_first_grad *g);
+int gpu_conv_first_backward(struct CUstream_st *stream, const struct gpu_conv_first *c,
+                            const float *x, const float *dy, const struct gpu_conv_first_grad *g);
 
 #ifdef __cplusplus
 }

@@ -13,8 +13,8 @@
 /* Of the tensors: those that lie in memory come first. */
 enum { ID_X = 1, ID_W, ID_Y, ID_BIAS, ID_PRODUCT, ID_SUM };
 
-static const char *const way_name[CUDA_CONV_N_WAYS] = {"forward", "weights' gradient",
-                                                       "input's gradient"};
+static const char *const way_name[GPU_CONV_N_WAYS] = {"forward", "weights' gradient",
+                                                      "input's gradient"};
 
 struct attribute {
     cudnnBackendAttributeName_t name;
@@ -30,8 +30,8 @@ static int is_absent(cudnnStatus_t code)
 }
 
 /* A descriptor of these attributes. NULL: cuDNN does not offer it, or something it is made of. */
-static enum status make(struct cuda_graph *g, cudnnBackendDescriptorType_t type,
-                        const struct attribute *a, int n, cudnnBackendDescriptor_t *out)
+static enum status make_desc(struct gpu_conv_graph *g, cudnnBackendDescriptorType_t type,
+                             const struct attribute *a, int n, cudnnBackendDescriptor_t *out)
 {
     enum status st = ST_OK;
     cudnnBackendDescriptor_t d;
@@ -39,16 +39,16 @@ static enum status make(struct cuda_graph *g, cudnnBackendDescriptorType_t type,
     *out = NULL;
     if (g->absent != CUDNN_STATUS_SUCCESS)
         return ST_OK;
-    TRY(cuda_desc_backend(g->pass, g->op, type, &d));
+    TRY(gpu_pass_backend_desc(g->pass, g->op, type, &d));
     for (int k = 0; k < n && code == CUDNN_STATUS_SUCCESS; k++) {
         code = cudnnBackendSetAttribute(d, a[k].name, a[k].type, a[k].n, a[k].at);
         if (!is_absent(code))
-            TRY(cuda_check_dnn(g->op, "cudnnBackendSetAttribute", code));
+            TRY(gpu_check_dnn(g->op, "cudnnBackendSetAttribute", code));
     }
     if (code == CUDNN_STATUS_SUCCESS) {
         code = cudnnBackendFinalize(d);
         if (!is_absent(code))
-            TRY(cuda_check_dnn(g->op, "cudnnBackendFinalize", code));
+            TRY(gpu_check_dnn(g->op, "cudnnBackendFinalize", code));
     }
     g->absent = code;
     if (code == CUDNN_STATUS_SUCCESS)
@@ -61,8 +61,8 @@ done:
 
 /* What lies in memory is of the precision's type, the bias, too, for which cuDNN has no engine
  * else; between operations are floats. */
-static enum status tensor(struct cuda_graph *g, const int d[4], int64_t id,
-                          cudnnBackendDescriptor_t *out)
+static enum status make_tensor(struct gpu_conv_graph *g, const int d[4], int64_t id,
+                               cudnnBackendDescriptor_t *out)
 {
     bool is_virtual = id >= ID_PRODUCT;
     int is_bf16 = g->pass->plan->cfg.precision == BACKEND_BF16 && !is_virtual;
@@ -77,10 +77,10 @@ static enum status tensor(struct cuda_graph *g, const int d[4], int64_t id,
         {CUDNN_ATTR_TENSOR_BYTE_ALIGNMENT, CUDNN_TYPE_INT64, 1, &alignment},
         {CUDNN_ATTR_TENSOR_IS_VIRTUAL, CUDNN_TYPE_BOOLEAN, 1, &is_virtual},
     };
-    return make(g, CUDNN_BACKEND_TENSOR_DESCRIPTOR, a, COUNT(a), out);
+    return make_desc(g, CUDNN_BACKEND_TENSOR_DESCRIPTOR, a, COUNT(a), out);
 }
 
-static enum status convolution(struct cuda_graph *g, cudnnBackendDescriptor_t *out)
+static enum status make_convolution(struct gpu_conv_graph *g, cudnnBackendDescriptor_t *out)
 {
     cudnnDataType_t type = CUDNN_DATA_FLOAT;
     cudnnConvolutionMode_t mode = CUDNN_CROSS_CORRELATION;
@@ -96,46 +96,46 @@ static enum status convolution(struct cuda_graph *g, cudnnBackendDescriptor_t *o
         {CUDNN_ATTR_CONVOLUTION_DILATIONS, CUDNN_TYPE_INT64, 2, dilation},
         {CUDNN_ATTR_CONVOLUTION_FILTER_STRIDES, CUDNN_TYPE_INT64, 2, stride},
     };
-    return make(g, CUDNN_BACKEND_CONVOLUTION_DESCRIPTOR, a, COUNT(a), out);
+    return make_desc(g, CUDNN_BACKEND_CONVOLUTION_DESCRIPTOR, a, COUNT(a), out);
 }
 
 /* y: what is computed of it, which may go on to the next operation. */
-static enum status product(struct cuda_graph *g, int64_t y_id, cudnnBackendDescriptor_t *y,
-                           cudnnBackendDescriptor_t *out)
+static enum status make_product(struct gpu_conv_graph *g, int64_t y_id, cudnnBackendDescriptor_t *y,
+                                cudnnBackendDescriptor_t *out)
 {
     static const struct {
         cudnnBackendDescriptorType_t type;
         cudnnBackendAttributeName_t x, w, y, convolution, alpha, beta;
-    } of[CUDA_CONV_N_WAYS] = {
-        [CUDA_CONV_FORWARD] = {CUDNN_BACKEND_OPERATION_CONVOLUTION_FORWARD_DESCRIPTOR,
-                               CUDNN_ATTR_OPERATION_CONVOLUTION_FORWARD_X,
-                               CUDNN_ATTR_OPERATION_CONVOLUTION_FORWARD_W,
-                               CUDNN_ATTR_OPERATION_CONVOLUTION_FORWARD_Y,
-                               CUDNN_ATTR_OPERATION_CONVOLUTION_FORWARD_CONV_DESC,
-                               CUDNN_ATTR_OPERATION_CONVOLUTION_FORWARD_ALPHA,
-                               CUDNN_ATTR_OPERATION_CONVOLUTION_FORWARD_BETA},
-        [CUDA_CONV_BACKWARD_W] = {CUDNN_BACKEND_OPERATION_CONVOLUTION_BACKWARD_FILTER_DESCRIPTOR,
-                                  CUDNN_ATTR_OPERATION_CONVOLUTION_BWD_FILTER_X,
-                                  CUDNN_ATTR_OPERATION_CONVOLUTION_BWD_FILTER_DW,
-                                  CUDNN_ATTR_OPERATION_CONVOLUTION_BWD_FILTER_DY,
-                                  CUDNN_ATTR_OPERATION_CONVOLUTION_BWD_FILTER_CONV_DESC,
-                                  CUDNN_ATTR_OPERATION_CONVOLUTION_BWD_FILTER_ALPHA,
-                                  CUDNN_ATTR_OPERATION_CONVOLUTION_BWD_FILTER_BETA},
-        [CUDA_CONV_BACKWARD_X] = {CUDNN_BACKEND_OPERATION_CONVOLUTION_BACKWARD_DATA_DESCRIPTOR,
-                                  CUDNN_ATTR_OPERATION_CONVOLUTION_BWD_DATA_DX,
-                                  CUDNN_ATTR_OPERATION_CONVOLUTION_BWD_DATA_W,
-                                  CUDNN_ATTR_OPERATION_CONVOLUTION_BWD_DATA_DY,
-                                  CUDNN_ATTR_OPERATION_CONVOLUTION_BWD_DATA_CONV_DESC,
-                                  CUDNN_ATTR_OPERATION_CONVOLUTION_BWD_DATA_ALPHA,
-                                  CUDNN_ATTR_OPERATION_CONVOLUTION_BWD_DATA_BETA},
+    } of[GPU_CONV_N_WAYS] = {
+        [GPU_CONV_FORWARD] = {CUDNN_BACKEND_OPERATION_CONVOLUTION_FORWARD_DESCRIPTOR,
+                              CUDNN_ATTR_OPERATION_CONVOLUTION_FORWARD_X,
+                              CUDNN_ATTR_OPERATION_CONVOLUTION_FORWARD_W,
+                              CUDNN_ATTR_OPERATION_CONVOLUTION_FORWARD_Y,
+                              CUDNN_ATTR_OPERATION_CONVOLUTION_FORWARD_CONV_DESC,
+                              CUDNN_ATTR_OPERATION_CONVOLUTION_FORWARD_ALPHA,
+                              CUDNN_ATTR_OPERATION_CONVOLUTION_FORWARD_BETA},
+        [GPU_CONV_BACKWARD_W] = {CUDNN_BACKEND_OPERATION_CONVOLUTION_BACKWARD_FILTER_DESCRIPTOR,
+                                 CUDNN_ATTR_OPERATION_CONVOLUTION_BWD_FILTER_X,
+                                 CUDNN_ATTR_OPERATION_CONVOLUTION_BWD_FILTER_DW,
+                                 CUDNN_ATTR_OPERATION_CONVOLUTION_BWD_FILTER_DY,
+                                 CUDNN_ATTR_OPERATION_CONVOLUTION_BWD_FILTER_CONV_DESC,
+                                 CUDNN_ATTR_OPERATION_CONVOLUTION_BWD_FILTER_ALPHA,
+                                 CUDNN_ATTR_OPERATION_CONVOLUTION_BWD_FILTER_BETA},
+        [GPU_CONV_BACKWARD_X] = {CUDNN_BACKEND_OPERATION_CONVOLUTION_BACKWARD_DATA_DESCRIPTOR,
+                                 CUDNN_ATTR_OPERATION_CONVOLUTION_BWD_DATA_DX,
+                                 CUDNN_ATTR_OPERATION_CONVOLUTION_BWD_DATA_W,
+                                 CUDNN_ATTR_OPERATION_CONVOLUTION_BWD_DATA_DY,
+                                 CUDNN_ATTR_OPERATION_CONVOLUTION_BWD_DATA_CONV_DESC,
+                                 CUDNN_ATTR_OPERATION_CONVOLUTION_BWD_DATA_ALPHA,
+                                 CUDNN_ATTR_OPERATION_CONVOLUTION_BWD_DATA_BETA},
     };
     enum status st = ST_OK;
     cudnnBackendDescriptor_t x, w, conv;
     float one = 1.0f, zero = 0.0f;
-    TRY(tensor(g, g->shape.x, ID_X, &x));
-    TRY(tensor(g, g->shape.w, ID_W, &w));
-    TRY(tensor(g, g->shape.y, y_id, y));
-    TRY(convolution(g, &conv));
+    TRY(make_tensor(g, g->shape.x, ID_X, &x));
+    TRY(make_tensor(g, g->shape.w, ID_W, &w));
+    TRY(make_tensor(g, g->shape.y, y_id, y));
+    TRY(make_convolution(g, &conv));
     const struct attribute a[] = {
         {of[g->way].x, CUDNN_TYPE_BACKEND_DESCRIPTOR, 1, &x},
         {of[g->way].w, CUDNN_TYPE_BACKEND_DESCRIPTOR, 1, &w},
@@ -144,15 +144,15 @@ static enum status product(struct cuda_graph *g, int64_t y_id, cudnnBackendDescr
         {of[g->way].alpha, CUDNN_TYPE_FLOAT, 1, &one},
         {of[g->way].beta, CUDNN_TYPE_FLOAT, 1, &zero},
     };
-    TRY(make(g, of[g->way].type, a, COUNT(a), out));
+    TRY(make_desc(g, of[g->way].type, a, COUNT(a), out));
 done:
     return st;
 }
 
 /* From x, and b unless it is NULL, to y. */
-static enum status pointwise(struct cuda_graph *g, cudnnPointwiseMode_t mode,
-                             const cudnnBackendDescriptor_t tensors[3],
-                             cudnnBackendDescriptor_t *out)
+static enum status make_pointwise(struct gpu_conv_graph *g, cudnnPointwiseMode_t mode,
+                                  const cudnnBackendDescriptor_t tensors[3],
+                                  cudnnBackendDescriptor_t *out)
 {
     enum status st = ST_OK;
     cudnnBackendDescriptor_t what;
@@ -161,60 +161,60 @@ static enum status pointwise(struct cuda_graph *g, cudnnPointwiseMode_t mode,
         {CUDNN_ATTR_POINTWISE_MODE, CUDNN_TYPE_POINTWISE_MODE, 1, &mode},
         {CUDNN_ATTR_POINTWISE_MATH_PREC, CUDNN_TYPE_DATA_TYPE, 1, &type},
     };
-    TRY(make(g, CUDNN_BACKEND_POINTWISE_DESCRIPTOR, of_what, COUNT(of_what), &what));
+    TRY(make_desc(g, CUDNN_BACKEND_POINTWISE_DESCRIPTOR, of_what, COUNT(of_what), &what));
     const struct attribute a[] = {
         {CUDNN_ATTR_OPERATION_POINTWISE_PW_DESCRIPTOR, CUDNN_TYPE_BACKEND_DESCRIPTOR, 1, &what},
         {CUDNN_ATTR_OPERATION_POINTWISE_XDESC, CUDNN_TYPE_BACKEND_DESCRIPTOR, 1, &tensors[0]},
         {CUDNN_ATTR_OPERATION_POINTWISE_YDESC, CUDNN_TYPE_BACKEND_DESCRIPTOR, 1, &tensors[2]},
         {CUDNN_ATTR_OPERATION_POINTWISE_BDESC, CUDNN_TYPE_BACKEND_DESCRIPTOR, 1, &tensors[1]},
     };
-    TRY(make(g, CUDNN_BACKEND_OPERATION_POINTWISE_DESCRIPTOR, a,
-             tensors[1] == NULL ? COUNT(a) - 1 : COUNT(a), out));
+    TRY(make_desc(g, CUDNN_BACKEND_OPERATION_POINTWISE_DESCRIPTOR, a,
+                  tensors[1] == NULL ? COUNT(a) - 1 : COUNT(a), out));
 done:
     return st;
 }
 
 /* The product; its sum with the bias; the relu of that. */
-static enum status graph(struct cuda_graph *g, int relu, cudnnBackendDescriptor_t *out)
+static enum status make_graph(struct gpu_conv_graph *g, int relu, cudnnBackendDescriptor_t *out)
 {
     enum status st = ST_OK;
     const int *y = g->shape.y, bias_dims[4] = {1, y[1], 1, 1};
     cudnnBackendDescriptor_t ops[3], bias, made, sum, result;
     int n = 1;
-    TRY(product(g, g->with_bias ? ID_PRODUCT : ID_Y, &made, &ops[0]));
+    TRY(make_product(g, g->with_bias ? ID_PRODUCT : ID_Y, &made, &ops[0]));
     if (g->with_bias) {
-        TRY(tensor(g, bias_dims, ID_BIAS, &bias));
-        TRY(tensor(g, y, relu ? ID_SUM : ID_Y, &sum));
-        TRY(pointwise(g, CUDNN_POINTWISE_ADD, (cudnnBackendDescriptor_t[]){made, bias, sum},
-                      &ops[n++]));
+        TRY(make_tensor(g, bias_dims, ID_BIAS, &bias));
+        TRY(make_tensor(g, y, relu ? ID_SUM : ID_Y, &sum));
+        TRY(make_pointwise(g, CUDNN_POINTWISE_ADD, (cudnnBackendDescriptor_t[]){made, bias, sum},
+                           &ops[n++]));
     }
     if (g->with_bias && relu) {
-        TRY(tensor(g, y, ID_Y, &result));
-        TRY(pointwise(g, CUDNN_POINTWISE_RELU_FWD, (cudnnBackendDescriptor_t[]){sum, NULL, result},
-                      &ops[n++]));
+        TRY(make_tensor(g, y, ID_Y, &result));
+        TRY(make_pointwise(g, CUDNN_POINTWISE_RELU_FWD,
+                           (cudnnBackendDescriptor_t[]){sum, NULL, result}, &ops[n++]));
     }
     const struct attribute a[] = {
         {CUDNN_ATTR_OPERATIONGRAPH_HANDLE, CUDNN_TYPE_HANDLE, 1, &g->pass->plan->cudnn},
         {CUDNN_ATTR_OPERATIONGRAPH_OPS, CUDNN_TYPE_BACKEND_DESCRIPTOR, n, ops},
     };
-    TRY(make(g, CUDNN_BACKEND_OPERATIONGRAPH_DESCRIPTOR, a, COUNT(a), out));
+    TRY(make_desc(g, CUDNN_BACKEND_OPERATIONGRAPH_DESCRIPTOR, a, COUNT(a), out));
 done:
     return st;
 }
 
 /* ---- engines ---- */
 
-static enum status get(const struct cuda_graph *g, cudnnBackendDescriptor_t d,
-                       const struct attribute *a, int64_t *n, void *to)
+static enum status get_attribute(const struct gpu_conv_graph *g, cudnnBackendDescriptor_t d,
+                                 const struct attribute *a, int64_t *n, void *to)
 {
-    return cuda_check_dnn(g->op, "cudnnBackendGetAttribute",
-                          cudnnBackendGetAttribute(d, a->name, a->type, a->n, n, to));
+    return gpu_check_dnn(g->op, "cudnnBackendGetAttribute",
+                         cudnnBackendGetAttribute(d, a->name, a->type, a->n, n, to));
 }
 
 /* Adds what this mode of the heuristics has for the graph, best first. How many it says that it has
  * is how many there may be. */
-static enum status propose(struct cuda_graph *g, cudnnBackendDescriptor_t graph,
-                           cudnnBackendHeurMode_t mode)
+static enum status propose_configs(struct gpu_conv_graph *g, cudnnBackendDescriptor_t graph,
+                                   cudnnBackendHeurMode_t mode)
 {
     enum status st = ST_OK;
     cudnnBackendDescriptor_t heuristics;
@@ -225,17 +225,17 @@ static enum status propose(struct cuda_graph *g, cudnnBackendDescriptor_t graph,
         {CUDNN_ATTR_ENGINEHEUR_MODE, CUDNN_TYPE_HEUR_MODE, 1, &mode},
     };
     g->absent = CUDNN_STATUS_SUCCESS;
-    TRY(make(g, CUDNN_BACKEND_ENGINEHEUR_DESCRIPTOR, a, COUNT(a), &heuristics));
+    TRY(make_desc(g, CUDNN_BACKEND_ENGINEHEUR_DESCRIPTOR, a, COUNT(a), &heuristics));
     if (heuristics == NULL)
         return ST_OK;
-    TRY(get(g, heuristics, &results, &n, NULL));
-    results.n = n < CUDA_GRAPH_MOST_PROPOSED ? n : CUDA_GRAPH_MOST_PROPOSED;
+    TRY(get_attribute(g, heuristics, &results, &n, NULL));
+    results.n = n < GPU_CONV_GRAPH_MOST_PROPOSED ? n : GPU_CONV_GRAPH_MOST_PROPOSED;
     if (results.n <= 0)
         return ST_OK;
     for (int64_t k = 0; k < results.n; k++)
-        TRY(cuda_desc_backend(g->pass, g->op, CUDNN_BACKEND_ENGINECFG_DESCRIPTOR,
-                              &g->config[g->n + k]));
-    TRY(get(g, heuristics, &results, &n, g->config + g->n));
+        TRY(gpu_pass_backend_desc(g->pass, g->op, CUDNN_BACKEND_ENGINECFG_DESCRIPTOR,
+                                  &g->config[g->n + k]));
+    TRY(get_attribute(g, heuristics, &results, &n, g->config + g->n));
     g->n += (int)(n < results.n ? n : results.n);
 done:
     return st;
@@ -243,7 +243,8 @@ done:
 
 /* Does what the engine notes of itself go with `precision` and `deterministic`? Factors are never
  * cut to a type with a smaller range, and sums are of floats. */
-static enum status is_allowed(const struct cuda_graph *g, cudnnBackendDescriptor_t config, int *out)
+static enum status is_allowed(const struct gpu_conv_graph *g, cudnnBackendDescriptor_t config,
+                              int *out)
 {
     enum { MOST = 32 };
     enum status st = ST_OK;
@@ -255,9 +256,9 @@ static enum status is_allowed(const struct cuda_graph *g, cudnnBackendDescriptor
                                         1, 0};
     const struct attribute notes = {CUDNN_ATTR_ENGINE_NUMERICAL_NOTE, CUDNN_TYPE_NUMERICAL_NOTE,
                                     MOST, 0};
-    TRY(cuda_desc_backend(g->pass, g->op, CUDNN_BACKEND_ENGINE_DESCRIPTOR, &engine));
-    TRY(get(g, config, &of_engine, &n, &engine));
-    TRY(get(g, engine, &notes, &n, note));
+    TRY(gpu_pass_backend_desc(g->pass, g->op, CUDNN_BACKEND_ENGINE_DESCRIPTOR, &engine));
+    TRY(get_attribute(g, config, &of_engine, &n, &engine));
+    TRY(get_attribute(g, engine, &notes, &n, note));
     *out = n <= MOST;
     for (int64_t k = 0; k < n && k < MOST; k++)
         if (note[k] == CUDNN_NUMERICAL_NOTE_DOWN_CONVERT_INPUTS ||
@@ -270,37 +271,37 @@ done:
 }
 
 /* g->plan: of this configuration, if it finalizes and its workspace fits. */
-static enum status try_config(struct cuda_graph *g, cudnnBackendDescriptor_t config)
+static enum status try_config(struct gpu_conv_graph *g, cudnnBackendDescriptor_t config)
 {
     enum status st = ST_OK;
-    struct cuda_plan *plan = g->pass->plan;
+    struct gpu_plan *plan = g->pass->plan;
     cudnnBackendDescriptor_t d;
     int64_t n = 0, bytes = 0;
     const struct attribute workspace = {CUDNN_ATTR_EXECUTION_PLAN_WORKSPACE_SIZE, CUDNN_TYPE_INT64,
                                         1, 0};
-    TRY(cuda_desc_backend(g->pass, g->op, CUDNN_BACKEND_EXECUTION_PLAN_DESCRIPTOR, &d));
-    TRY(cuda_check_dnn(g->op, "cudnnBackendSetAttribute",
-                       cudnnBackendSetAttribute(d, CUDNN_ATTR_EXECUTION_PLAN_HANDLE,
-                                                CUDNN_TYPE_HANDLE, 1, &g->handle)));
-    TRY(cuda_check_dnn(g->op, "cudnnBackendSetAttribute",
-                       cudnnBackendSetAttribute(d, CUDNN_ATTR_EXECUTION_PLAN_ENGINE_CONFIG,
-                                                CUDNN_TYPE_BACKEND_DESCRIPTOR, 1, &config)));
+    TRY(gpu_pass_backend_desc(g->pass, g->op, CUDNN_BACKEND_EXECUTION_PLAN_DESCRIPTOR, &d));
+    TRY(gpu_check_dnn(g->op, "cudnnBackendSetAttribute",
+                      cudnnBackendSetAttribute(d, CUDNN_ATTR_EXECUTION_PLAN_HANDLE,
+                                               CUDNN_TYPE_HANDLE, 1, &g->handle)));
+    TRY(gpu_check_dnn(g->op, "cudnnBackendSetAttribute",
+                      cudnnBackendSetAttribute(d, CUDNN_ATTR_EXECUTION_PLAN_ENGINE_CONFIG,
+                                               CUDNN_TYPE_BACKEND_DESCRIPTOR, 1, &config)));
     cudnnStatus_t code = cudnnBackendFinalize(d);
     if (code != CUDNN_STATUS_SUCCESS) {
         (void)cudaGetLastError();
         g->absent = code;
         return ST_OK;
     }
-    TRY(get(g, d, &workspace, &n, &bytes));
-    if (bytes < 0 || (uint64_t)bytes > cuda_conv_workspace_limit(plan))
+    TRY(get_attribute(g, d, &workspace, &n, &bytes));
+    if (bytes < 0 || (uint64_t)bytes > gpu_conv_algo_workspace_limit(plan))
         return ST_OK;
-    cuda_conv_workspace_want(plan, (uint64_t)bytes);
+    gpu_conv_algo_workspace_reserve(plan, (uint64_t)bytes);
     g->plan = d;
 done:
     return st;
 }
 
-static enum status choose(struct cuda_graph *g)
+static enum status choose_config(struct gpu_conv_graph *g)
 {
     enum status st = ST_OK;
     g->plan = NULL;
@@ -317,11 +318,11 @@ done:
 
 /* What cuDNN does not offer, for the first convolution where it does not. with_bias: together with
  * what follows. */
-static void say_absent(const struct cuda_graph *g)
+static void say_absent(const struct gpu_conv_graph *g)
 {
-    static atomic_flag said[CUDA_CONV_N_WAYS + 1] = {ATOMIC_FLAG_INIT, ATOMIC_FLAG_INIT,
-                                                     ATOMIC_FLAG_INIT, ATOMIC_FLAG_INIT};
-    if (atomic_flag_test_and_set(&said[g->with_bias ? CUDA_CONV_N_WAYS : g->way]))
+    static atomic_flag said[GPU_CONV_N_WAYS + 1] = {ATOMIC_FLAG_INIT, ATOMIC_FLAG_INIT,
+                                                    ATOMIC_FLAG_INIT, ATOMIC_FLAG_INIT};
+    if (atomic_flag_test_and_set(&said[g->with_bias ? GPU_CONV_N_WAYS : g->way]))
         return;
     const char *why = g->absent == CUDNN_STATUS_SUCCESS ? "none can be used here"
                                                         : cudnnGetErrorString(g->absent);
@@ -333,26 +334,26 @@ static void say_absent(const struct cuda_graph *g)
                      : "it is computed as without --gpu_tuning=nhwc");
 }
 
-enum status cuda_graph_prepare(struct cuda_pass *pass, const struct cuda_op *op,
-                               const struct cuda_graph_shape *shape, int way, int relu,
-                               struct cuda_graph *out)
+enum status gpu_conv_graph_prepare(struct gpu_pass *pass, const struct gpu_op *op,
+                                   const struct gpu_conv_graph_shape *shape, int way, int relu,
+                                   struct gpu_conv_graph *out)
 {
     enum status st = ST_OK;
-    int has_bias = way == CUDA_CONV_FORWARD && layer_has_bias(op->layer);
+    int has_bias = way == GPU_CONV_FORWARD && layer_has_bias(op->layer);
     for (int bias = has_bias; bias >= 0; bias--) {
         cudnnBackendDescriptor_t described;
-        *out = (struct cuda_graph){.pass = pass,
-                                   .op = op,
-                                   .shape = *shape,
-                                   .way = way,
-                                   .with_bias = bias,
-                                   .handle = pass->plan->cudnn};
-        TRY(graph(out, relu, &described));
+        *out = (struct gpu_conv_graph){.pass = pass,
+                                       .op = op,
+                                       .shape = *shape,
+                                       .way = way,
+                                       .with_bias = bias,
+                                       .handle = pass->plan->cudnn};
+        TRY(make_graph(out, relu, &described));
         if (described != NULL)
-            TRY(propose(out, described, CUDNN_HEUR_MODE_A));
+            TRY(propose_configs(out, described, CUDNN_HEUR_MODE_A));
         if (described != NULL)
-            TRY(propose(out, described, CUDNN_HEUR_MODE_FALLBACK));
-        TRY(choose(out));
+            TRY(propose_configs(out, described, CUDNN_HEUR_MODE_FALLBACK));
+        TRY(choose_config(out));
         if (out->plan != NULL)
             return ST_OK;
         say_absent(out);
@@ -364,20 +365,20 @@ done:
 /* When the plan was made there was no other lane. cuDNN's manual does not say that what is
  * finalized for one handle may be executed by another at the same time as other work of the first,
  * so the engine that was taken is finalized once more, for the lane's own. */
-static enum status move_to(struct cuda_graph *g, cudnnHandle_t handle)
+static enum status move_to(struct gpu_conv_graph *g, cudnnHandle_t handle)
 {
     if (g->handle == handle)
         return ST_OK;
     g->handle = handle;
     g->next--;
-    return choose(g);
+    return choose_config(g);
 }
 
-static enum status pack(struct cuda_graph *g, const struct cuda_lane *lane,
-                        const void *const pointer[CUDA_GRAPH_MOST_TENSORS])
+static enum status make_pack(struct gpu_conv_graph *g, const struct gpu_lane *lane,
+                             const void *const pointer[GPU_CONV_GRAPH_MOST_TENSORS])
 {
     enum status st = ST_OK;
-    int64_t ids[CUDA_GRAPH_MOST_TENSORS] = {ID_X, ID_W, ID_Y, ID_BIAS};
+    int64_t ids[GPU_CONV_GRAPH_MOST_TENSORS] = {ID_X, ID_W, ID_Y, ID_BIAS};
     int n = g->with_bias ? 4 : 3;
     const struct attribute a[] = {
         {CUDNN_ATTR_VARIANT_PACK_DATA_POINTERS, CUDNN_TYPE_VOID_PTR, n, pointer},
@@ -387,8 +388,8 @@ static enum status pack(struct cuda_graph *g, const struct cuda_lane *lane,
     if (g->pack != NULL && memcmp(g->pointer, pointer, sizeof g->pointer) == 0)
         return ST_OK;
     g->absent = CUDNN_STATUS_SUCCESS;
-    TRY(make(g, CUDNN_BACKEND_VARIANT_PACK_DESCRIPTOR, a, COUNT(a), &g->pack));
-    TRY(cuda_check_dnn(g->op, "cudnnBackendFinalize", g->absent));
+    TRY(make_desc(g, CUDNN_BACKEND_VARIANT_PACK_DESCRIPTOR, a, COUNT(a), &g->pack));
+    TRY(gpu_check_dnn(g->op, "cudnnBackendFinalize", g->absent));
     memcpy(g->pointer, pointer, sizeof g->pointer);
 done:
     return st;
@@ -399,27 +400,27 @@ static int may_fail(cudnnStatus_t code)
     return is_absent(code) || CUDNN_STATUS_CATEGORY(code) == CUDNN_STATUS_INTERNAL_ERROR;
 }
 
-enum status cuda_graph_run(struct cuda_graph *g, const struct cuda_lane *lane,
-                           const void *const in[3], void *to, int *done)
+enum status gpu_conv_graph_run(struct gpu_conv_graph *g, const struct gpu_lane *lane,
+                               const void *const in[3], void *to, int *done)
 {
     enum status st = ST_OK;
-    const void *const pointer[CUDA_CONV_N_WAYS][CUDA_GRAPH_MOST_TENSORS] = {
-        [CUDA_CONV_FORWARD] = {in[0], in[1], to, in[2]},
-        [CUDA_CONV_BACKWARD_W] = {in[0], to, in[1]},
-        [CUDA_CONV_BACKWARD_X] = {to, in[0], in[1]}};
+    const void *const pointer[GPU_CONV_N_WAYS][GPU_CONV_GRAPH_MOST_TENSORS] = {
+        [GPU_CONV_FORWARD] = {in[0], in[1], to, in[2]},
+        [GPU_CONV_BACKWARD_W] = {in[0], to, in[1]},
+        [GPU_CONV_BACKWARD_X] = {to, in[0], in[1]}};
     *done = 0;
     TRY(move_to(g, lane->cudnn));
     while (g->plan != NULL) {
-        TRY(pack(g, lane, pointer[g->way]));
+        TRY(make_pack(g, lane, pointer[g->way]));
         cudnnStatus_t code = cudnnBackendExecute(lane->cudnn, g->plan, g->pack);
         if (!may_fail(code)) {
-            TRY(cuda_check_dnn(g->op, "cudnnBackendExecute", code));
+            TRY(gpu_check_dnn(g->op, "cudnnBackendExecute", code));
             *done = 1;
             return ST_OK;
         }
         (void)cudaGetLastError();
-        cuda_capture_invalidate(g->pass->plan);
-        TRY(choose(g));
+        gpu_layer_capture_invalidate(g->pass->plan);
+        TRY(choose_config(g));
         LOG_W("layer '%s': an engine of cuDNN's for this convolution's %s with channels last is "
               "proposed and cannot be run (%s): %s",
               g->op->layer->name, way_name[g->way], cudnnGetErrorString(code),

@@ -14,35 +14,35 @@
 #include "kernels/cuda/branch.h"
 #include "kernels/cuda/plan.h"
 
-enum { CUDA_GRAPH_MOST_PROPOSED = 48, CUDA_GRAPH_MOST_TENSORS = 4 }; /* by a mode */
+enum { GPU_CONV_GRAPH_MOST_PROPOSED = 48, GPU_CONV_GRAPH_MOST_TENSORS = 4 }; /* by a mode */
 
 /* x: (n, c, h, w), w: (k, c, r, s), y: (n, k, p, q). */
-struct cuda_graph_shape {
+struct gpu_conv_graph_shape {
     int x[4], w[4], y[4], pad[2], stride[2];
 };
 
-struct cuda_graph {
-    struct cuda_pass *pass;
-    const struct cuda_op *op;
-    struct cuda_graph_shape shape;
+struct gpu_conv_graph {
+    struct gpu_pass *pass;
+    const struct gpu_op *op;
+    struct gpu_conv_graph_shape shape;
     int way;       /* of conv_algo.h */
     int with_bias; /* forward: bias, and relu if there is one, are part of it */
-    cudnnBackendDescriptor_t config[2 * CUDA_GRAPH_MOST_PROPOSED]; /* as proposed */
-    int n, next;                                                   /* from `next` on not tried */
-    cudnnBackendDescriptor_t plan;                                 /* taken; NULL: there is none */
-    cudnnHandle_t handle;                                          /* for which `plan` is */
-    cudnnStatus_t absent;                                          /* why there is none */
+    cudnnBackendDescriptor_t config[2 * GPU_CONV_GRAPH_MOST_PROPOSED]; /* as proposed */
+    int n, next;                   /* from `next` on not tried */
+    cudnnBackendDescriptor_t plan; /* taken; NULL: there is none */
+    cudnnHandle_t handle;          /* for which `plan` is */
+    cudnnStatus_t absent;          /* why there is none */
     cudnnBackendDescriptor_t pack; /* of these pointers; NULL: not yet */
-    const void *pointer[CUDA_GRAPH_MOST_TENSORS];
+    const void *pointer[GPU_CONV_GRAPH_MOST_TENSORS];
 };
 
 /* relu: forward: there is one to be part of it. `out` stays where it is as long as the pass. */
-enum status cuda_graph_prepare(struct cuda_pass *pass, const struct cuda_op *op,
-                               const struct cuda_graph_shape *shape, int way, int relu,
-                               struct cuda_graph *out);
+enum status gpu_conv_graph_prepare(struct gpu_pass *pass, const struct gpu_op *op,
+                                   const struct gpu_conv_graph_shape *shape, int way, int relu,
+                                   struct gpu_conv_graph *out);
 /* Queues it by the lane, always the same one: from in[0] and in[1] to `to`, in the order of
- * cuda_conv_run; in[2]: forward's bias. *done 0: no engine is left, and nothing was queued. */
-enum status cuda_graph_run(struct cuda_graph *g, const struct cuda_lane *lane,
-                           const void *const in[3], void *to, int *done);
+ * gpu_conv_algo_run; in[2]: forward's bias. *done 0: no engine is left, and nothing was queued. */
+enum status gpu_conv_graph_run(struct gpu_conv_graph *g, const struct gpu_lane *lane,
+                               const void *const in[3], void *to, int *done);
 
 #endif

@@ -23,7 +23,7 @@ static int is_absent(cublasStatus_t code)
     return code == CUBLAS_STATUS_NOT_SUPPORTED || code == CUBLAS_STATUS_ARCH_MISMATCH;
 }
 
-static void say_absent(const struct cuda_plan *plan, const struct cuda_op *op,
+static void say_absent(const struct gpu_plan *plan, const struct gpu_op *op,
                        cublasLtEpilogue_t epilogue, cublasStatus_t code)
 {
     static _Atomic int said[2];
@@ -37,14 +37,14 @@ static void say_absent(const struct cuda_plan *plan, const struct cuda_op *op,
           code == CUBLAS_STATUS_SUCCESS ? "it has no algorithm" : cublasGetStatusString(code));
 }
 
-static cublasStatus_t bias_set(struct cuda_lt *lt, const void *bias)
+static cublasStatus_t bias_set(struct gpu_dense_lt *lt, const void *bias)
 {
     return cublasLtMatmulDescSetAttribute(&lt->desc, CUBLASLT_MATMUL_DESC_BIAS_POINTER, &bias,
                                           sizeof bias);
 }
 
-static enum status describe(const struct cuda_plan *plan, const struct cuda_op *op,
-                            const struct cuda_product *p, struct cuda_lt *lt)
+static enum status describe(const struct gpu_plan *plan, const struct gpu_op *op,
+                            const struct gpu_dense_product *p, struct gpu_dense_lt *lt)
 {
     enum status st = ST_OK;
     int32_t op_a = p->op_a, op_b = p->op_b;
@@ -63,28 +63,28 @@ static enum status describe(const struct cuda_plan *plan, const struct cuda_op *
     } layout[] = {{&lt->a, turn_a ? p->k : p->m, turn_a ? p->m : p->k, p->lda},
                   {&lt->b, turn_b ? p->n : p->k, turn_b ? p->k : p->n, p->ldb},
                   {&lt->c, p->m, p->n, p->m}};
-    TRY(cuda_check_blas(
-        op, "cublasLtMatmulDescInit",
-        cublasLtMatmulDescInit(&lt->desc, cuda_product_compute[plan->cfg.precision], CUDA_R_32F)));
+    TRY(gpu_check_blas(op, "cublasLtMatmulDescInit",
+                       cublasLtMatmulDescInit(
+                           &lt->desc, gpu_dense_product_compute[plan->cfg.precision], CUDA_R_32F)));
     for (size_t k = 0; k < sizeof attr / sizeof *attr; k++)
-        TRY(cuda_check_blas(
+        TRY(gpu_check_blas(
             op, "cublasLtMatmulDescSetAttribute",
             cublasLtMatmulDescSetAttribute(&lt->desc, attr[k].name, attr[k].value, attr[k].bytes)));
     for (size_t k = 0; k < sizeof layout / sizeof *layout; k++)
-        TRY(cuda_check_blas(
+        TRY(gpu_check_blas(
             op, "cublasLtMatrixLayoutInit",
             cublasLtMatrixLayoutInit(layout[k].at, CUDA_R_32F, (uint64_t)layout[k].rows,
                                      (uint64_t)layout[k].cols, (int64_t)layout[k].ld)));
     /* while planning no address is known; the choice is by what it can be divided by */
-    TRY(cuda_check_blas(op, "cublasLtMatmulDescSetAttribute",
-                        bias_set(lt, (const void *)(uintptr_t)CUDA_ARENA_ALIGN)));
+    TRY(gpu_check_blas(op, "cublasLtMatmulDescSetAttribute",
+                       bias_set(lt, (const void *)(uintptr_t)GPU_ARENA_ALIGN)));
 done:
     return st;
 }
 
-enum status cuda_lt_prepare(const struct cuda_plan *plan, const struct cuda_op *op,
-                            const struct cuda_product *p, cublasLtEpilogue_t epilogue,
-                            struct cuda_lt *out)
+enum status gpu_dense_lt_prepare(const struct gpu_plan *plan, const struct gpu_op *op,
+                                 const struct gpu_dense_product *p, cublasLtEpilogue_t epilogue,
+                                 struct gpu_dense_lt *out)
 {
     enum status st = ST_OK;
     cublasLtMatmulPreferenceOpaque_t wish;
@@ -92,16 +92,16 @@ enum status cuda_lt_prepare(const struct cuda_plan *plan, const struct cuda_op *
     int n = 0;
     out->epilogue = epilogue;
     TRY(describe(plan, op, p, out));
-    TRY(cuda_check_blas(op, "cublasLtMatmulPreferenceInit", cublasLtMatmulPreferenceInit(&wish)));
-    TRY(cuda_check_blas(op, "cublasLtMatmulPreferenceSetAttribute",
-                        cublasLtMatmulPreferenceSetAttribute(
-                            &wish, CUBLASLT_MATMUL_PREF_MAX_WORKSPACE_BYTES,
-                            &plan->blas_workspace_bytes, sizeof plan->blas_workspace_bytes)));
+    TRY(gpu_check_blas(op, "cublasLtMatmulPreferenceInit", cublasLtMatmulPreferenceInit(&wish)));
+    TRY(gpu_check_blas(op, "cublasLtMatmulPreferenceSetAttribute",
+                       cublasLtMatmulPreferenceSetAttribute(
+                           &wish, CUBLASLT_MATMUL_PREF_MAX_WORKSPACE_BYTES,
+                           &plan->blas_workspace_bytes, sizeof plan->blas_workspace_bytes)));
     cublasStatus_t code =
         cublasLtMatmulAlgoGetHeuristic((cublasLtHandle_t)plan->cublas, &out->desc, &out->a, &out->b,
                                        &out->c, &out->c, &wish, MOST_ALGOS, found, &n);
     if (!is_absent(code))
-        TRY(cuda_check_blas(op, "cublasLtMatmulAlgoGetHeuristic", code));
+        TRY(gpu_check_blas(op, "cublasLtMatmulAlgoGetHeuristic", code));
     else
         n = 0;
     for (int k = 0; k < n && !out->usable; k++)
@@ -115,9 +115,9 @@ done:
     return st;
 }
 
-enum status cuda_lt_run(const struct cuda_lane *lane, const struct cuda_op *op,
-                        const struct cuda_product *p, const float *bias, struct cuda_lt *lt,
-                        int *done)
+enum status gpu_dense_lt_run(const struct gpu_lane *lane, const struct gpu_op *op,
+                             const struct gpu_dense_product *p, const float *bias,
+                             struct gpu_dense_lt *lt, int *done)
 {
     enum status st = ST_OK;
     static const float one = 1.0f, zero = 0.0f;
@@ -125,7 +125,7 @@ enum status cuda_lt_run(const struct cuda_lane *lane, const struct cuda_op *op,
     if (!lt->usable)
         return ST_OK;
     if (lt->bias != bias) { /* once, not in each step */
-        TRY(cuda_check_blas(op, "cublasLtMatmulDescSetAttribute", bias_set(lt, bias)));
+        TRY(gpu_check_blas(op, "cublasLtMatmulDescSetAttribute", bias_set(lt, bias)));
         lt->bias = bias;
     }
     cublasStatus_t code =
@@ -135,10 +135,10 @@ enum status cuda_lt_run(const struct cuda_lane *lane, const struct cuda_op *op,
     if (is_absent(code)) {
         say_absent(lane->plan, op, lt->epilogue, code);
         lt->usable = 0;
-        cuda_capture_invalidate(lane->plan);
+        gpu_layer_capture_invalidate(lane->plan);
         return ST_OK;
     }
-    TRY(cuda_check_blas(op, "cublasLtMatmul", code));
+    TRY(gpu_check_blas(op, "cublasLtMatmul", code));
     *done = 1;
 done:
     return st;

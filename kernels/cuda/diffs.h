@@ -10,44 +10,44 @@
 #include "kernels/graph.h"
 
 /* How a layer's backward makes the gradient by an input of that by its output. */
-enum cuda_diff_way {
-    CUDA_DIFF_APART,    /* in a buffer of its own */
-    CUDA_DIFF_IN_PLACE, /* where that one lies, or in a buffer of its own */
-    CUDA_DIFF_SAME,     /* it is that one */
+enum gpu_diff_way {
+    GPU_DIFF_APART,    /* in a buffer of its own */
+    GPU_DIFF_IN_PLACE, /* where that one lies, or in a buffer of its own */
+    GPU_DIFF_SAME,     /* it is that one */
 };
 
-struct cuda_diff_buffer {
+struct gpu_diff_buffer {
     int64_t elems;
     int users; /* gradients in it, while planning */
     float *d;  /* set by the arena */
 };
 
 /* Buffers by number; -1: none. */
-struct cuda_diff_edge {
+struct gpu_diff_edge {
     int dx;         /* what the backward makes */
     int other, sum; /* then sum = dx + other; -1: it is the first part */
 };
 
-struct cuda_diff_op {
-    enum cuda_diff_way way; /* set before planning */
-    int wants_dx;           /* likewise: by the first input, even if nobody needs it */
-    int given;              /* exported: what other plans gave, maybe long before it is needed */
-    int own;                /* if there are readers in this plan as well: dy = own + given */
+struct gpu_diff_op {
+    enum gpu_diff_way way; /* set before planning */
+    int wants_dx;          /* likewise: by the first input, even if nobody needs it */
+    int given;             /* exported: what other plans gave, maybe long before it is needed */
+    int own;               /* if there are readers in this plan as well: dy = own + given */
     int dy;
-    struct cuda_diff_edge edge[LAYER_MAX_INPUTS];
+    struct gpu_diff_edge edge[LAYER_MAX_INPUTS];
 };
 
-struct cuda_diffs {
+struct gpu_diffs {
     int n_buffers;
-    struct cuda_diff_buffer *buffers;
-    struct cuda_diff_op *ops; /* [n_layers] */
-    int *value;               /* [n_layers] where the gradient by the layer's output is; at the end:
-                                 of layers that are not mine */
+    struct gpu_diff_buffer *buffers;
+    struct gpu_diff_op *ops; /* [n_layers] */
+    int *value;              /* [n_layers] where the gradient by the layer's output is; at the end:
+                                of layers that are not mine */
 };
 
-enum status cuda_diffs_create(int n_layers, struct cuda_diffs *d);
-void cuda_diffs_destroy(struct cuda_diffs *d);
-void cuda_diffs_plan(const struct backend_plan_config *cfg, const struct graph_node *node,
-                     struct cuda_diffs *d);
+enum status gpu_diffs_create(int n_layers, struct gpu_diffs *d);
+void gpu_diffs_destroy(struct gpu_diffs *d);
+void gpu_diffs_plan(const struct backend_plan_config *cfg, const struct graph_node *node,
+                    struct gpu_diffs *d);
 
 #endif

@@ -14,7 +14,7 @@ static __device__ inline uint64_t mix(uint64_t x)
     return x ^ (x >> 31);
 }
 
-static __global__ void weir_dropout_apply(const float *x, float *y, struct cuda_dropout d)
+static __global__ void weir_dropout_apply(const float *x, float *y, struct gpu_dropout d)
 {
     int64_t n = d.n * d.elems;
     for (int64_t k = grid_first(); k < n; k += grid_stride()) {
@@ -25,11 +25,11 @@ static __global__ void weir_dropout_apply(const float *x, float *y, struct cuda_
     }
 }
 
-extern "C" int cuda_dropout_apply(struct CUstream_st *stream, const float *x, float *y,
-                                  const struct cuda_dropout *d)
+extern "C" int gpu_dropout_apply(struct CUstream_st *stream, const float *x, float *y,
+                                 const struct gpu_dropout *d)
 {
     if (x == nullptr || y == nullptr || d->position == nullptr || d->n < 1 || d->elems < 1)
-        return CUDA_KERNEL_REFUSED;
-    return LAUNCH(weir_dropout_apply, cuda_blocks(d->n * d->elems, THREADS), THREADS, stream, x, y,
-                  *d);
+        return GPU_KERNEL_REFUSED;
+    return LAUNCH(weir_dropout_apply, gpu_grid_blocks(d->n * d->elems, THREADS), THREADS, stream, x,
+                  y, *d);
 }

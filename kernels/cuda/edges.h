@@ -7,27 +7,27 @@
 #include "kernels/cuda/plan.h"
 
 /* What crosses to this plan for one layer: its output if it is another plan's, else a gradient. */
-struct cuda_crossing {
+struct gpu_edges_crossing {
     float *host;      /* pinned, [batch x elems(out)]; NULL: nothing does */
     cudaEvent_t read; /* host may be written again */
     int n_given;      /* gradients of this step */
 };
 
 /* Where the k-th input of layer i is. */
-float **cuda_input_of(struct cuda_plan *plan, int i, int k);
+float **gpu_edges_input(struct gpu_plan *plan, int i, int k);
 
 /* Decides where gradients lie: sets dx and dy of all ops. */
-void cuda_edges_plan(struct cuda_plan *plan);
-enum status cuda_edges_create(struct cuda_plan *plan);
-void cuda_edges_destroy(struct cuda_plan *plan);
+void gpu_edges_plan(struct gpu_plan *plan);
+enum status gpu_edges_create(struct gpu_plan *plan);
+void gpu_edges_destroy(struct gpu_plan *plan);
 /* A new step: no gradients are given yet. */
-void cuda_edges_begin(struct cuda_plan *plan);
-/* A layer's backward with the sums before and behind it; cuda_branch_join comes next. */
-enum status cuda_edges_backward(struct cuda_pass *pass, int i);
+void gpu_edges_begin(struct gpu_plan *plan);
+/* A layer's backward with the sums before and behind it; gpu_branch_join comes next. */
+enum status gpu_edges_backward(struct gpu_pass *pass, int i);
 
-enum status cuda_output_set(struct cuda_plan *plan, int layer, const float *src);
-enum status cuda_output_read(struct cuda_plan *plan, int layer, float *dst);
-enum status cuda_output_grad_set(struct cuda_plan *plan, int layer, const float *src);
-enum status cuda_output_grad_read(struct cuda_plan *plan, int layer, float *dst);
+enum status gpu_edges_set_output(struct gpu_plan *plan, int layer, const float *src);
+enum status gpu_edges_read_output(struct gpu_plan *plan, int layer, float *dst);
+enum status gpu_edges_set_output_grad(struct gpu_plan *plan, int layer, const float *src);
+enum status gpu_edges_read_output_grad(struct gpu_plan *plan, int layer, float *dst);
 
 #endif

@@ -13,7 +13,7 @@ static __device__ inline int64_t number_of(float x, int64_t vocabulary)
     return number < vocabulary ? number : vocabulary - 1;
 }
 
-static __global__ void weir_embed(struct cuda_embedding e, const float *table, float *y)
+static __global__ void weir_embed(struct gpu_embedding e, const float *table, float *y)
 {
     int64_t sample = e.units * e.cells;
     for (int64_t k = grid_first(); k < e.n * sample; k += grid_stride()) {
@@ -24,7 +24,7 @@ static __global__ void weir_embed(struct cuda_embedding e, const float *table, f
 }
 
 /* Neighbouring threads have neighbouring numbers of one unit, and read the same gradient. */
-static __global__ void weir_embed_backward(struct cuda_embedding e, const float *dy, float *grad)
+static __global__ void weir_embed_backward(struct gpu_embedding e, const float *dy, float *grad)
 {
     for (int64_t k = grid_first(); k < e.vocabulary * e.units; k += grid_stride()) {
         int64_t unit = quotient(k, e.vocabulary), number = k - unit * e.vocabulary;
@@ -46,7 +46,7 @@ static __global__ void weir_embed_clear(float *grad, int64_t n)
 }
 
 /* Neighbouring threads write neighbouring values of a row. */
-static __global__ void weir_embed_backward_large(struct cuda_embedding e, const float *dy,
+static __global__ void weir_embed_backward_large(struct gpu_embedding e, const float *dy,
                                                  float *grad)
 {
     for (int64_t unit = grid_first(); unit < e.units; unit += grid_stride())
@@ -57,34 +57,34 @@ static __global__ void weir_embed_backward_large(struct cuda_embedding e, const 
         }
 }
 
-static int is_sound(const struct cuda_embedding *e)
+static int is_sound(const struct gpu_embedding *e)
 {
     return e->x != nullptr && e->n > 0 && e->cells > 0 && e->units > 0 && e->vocabulary > 0 &&
            e->vocabulary <= MOST_NUMBERS;
 }
 
-extern "C" int cuda_embedding_forward(struct CUstream_st *stream, const struct cuda_embedding *e,
-                                      const float *table, float *y)
+extern "C" int gpu_embedding_forward(struct CUstream_st *stream, const struct gpu_embedding *e,
+                                     const float *table, float *y)
 {
     if (!is_sound(e) || table == nullptr || y == nullptr)
-        return CUDA_KERNEL_REFUSED;
-    return LAUNCH(weir_embed, cuda_blocks(e->n * e->units * e->cells, THREADS), THREADS, stream, *e,
-                  table, y);
+        return GPU_KERNEL_REFUSED;
+    return LAUNCH(weir_embed, gpu_grid_blocks(e->n * e->units * e->cells, THREADS), THREADS, stream,
+                  *e, table, y);
 }
 
-extern "C" int cuda_embedding_backward(struct CUstream_st *stream, const struct cuda_embedding *e,
-                                       const float *dy, float *grad)
+extern "C" int gpu_embedding_backward(struct CUstream_st *stream, const struct gpu_embedding *e,
+                                      const float *dy, float *grad)
 {
     if (!is_sound(e) || dy == nullptr || grad == nullptr)
-        return CUDA_KERNEL_REFUSED;
+        return GPU_KERNEL_REFUSED;
     int64_t values = e->vocabulary * e->units;
     if (e->vocabulary <= SMALL_TABLE)
-        return LAUNCH(weir_embed_backward, cuda_blocks(values, THREADS), THREADS, stream, *e, dy,
-                      grad);
+        return LAUNCH(weir_embed_backward, gpu_grid_blocks(values, THREADS), THREADS, stream, *e,
+                      dy, grad);
     int failed =
-        LAUNCH(weir_embed_clear, cuda_blocks(values, THREADS), THREADS, stream, grad, values);
+        LAUNCH(weir_embed_clear, gpu_grid_blocks(values, THREADS), THREADS, stream, grad, values);
     if (failed)
         return failed;
-    return LAUNCH(weir_embed_backward_large, cuda_blocks(e->units, THREADS), THREADS, stream, *e,
-                  dy, grad);
+    return LAUNCH(weir_embed_backward_large, gpu_grid_blocks(e->units, THREADS), THREADS, stream,
+                  *e, dy, grad);
 }

@@ -8,8 +8,8 @@
 enum { SUBLIBRARY_LOADING_FAILED = 1008 };
 
 /* Of all three libraries, so that the line always names the layer and the device. */
-static void say(const struct cuda_op *op, const char *call, const char *what, const char *more,
-                const char *fix)
+static void log_failure(const struct gpu_op *op, const char *call, const char *what,
+                        const char *more, const char *fix)
 {
     int device = -1;
     if (cudaGetDevice(&device) != cudaSuccess)
@@ -25,11 +25,11 @@ static const char *memory_fix(char more[512])
     int device = 0;
     if (cudaGetDevice(&device) != cudaSuccess)
         (void)cudaGetLastError();
-    cuda_memory_more(device, 0, more, 512);
+    gpu_memory_advice(device, 0, more, 512);
     return more;
 }
 
-const char *cuda_fix(cudaError_t code)
+const char *gpu_check_advice(cudaError_t code)
 {
     switch (code) {
     case cudaErrorNoKernelImageForDevice:
@@ -66,23 +66,23 @@ const char *cuda_fix(cudaError_t code)
     }
 }
 
-enum status cuda_check(const struct cuda_op *op, const char *call, cudaError_t code)
+enum status gpu_check_cuda(const struct gpu_op *op, const char *call, cudaError_t code)
 {
     if (code == cudaSuccess)
         return ST_OK;
     char more[512];
-    say(op, call, cudaGetErrorString(code), cudaGetErrorName(code),
-        code == cudaErrorMemoryAllocation ? memory_fix(more) : cuda_fix(code));
+    log_failure(op, call, cudaGetErrorString(code), cudaGetErrorName(code),
+                code == cudaErrorMemoryAllocation ? memory_fix(more) : gpu_check_advice(code));
     (void)cudaGetLastError(); /* the next call shall not report it again */
     return code == cudaErrorMemoryAllocation ? ST_NOMEM : ST_INTERNAL;
 }
 
-enum status cuda_check_kernel(const struct cuda_op *op, const char *kernel, int code)
+enum status gpu_check_kernel(const struct gpu_op *op, const char *kernel, int code)
 {
-    return cuda_check(op, kernel, (cudaError_t)code);
+    return gpu_check_cuda(op, kernel, (cudaError_t)code);
 }
 
-enum status cuda_check_dnn(const struct cuda_op *op, const char *call, cudnnStatus_t code)
+enum status gpu_check_dnn(const struct gpu_op *op, const char *call, cudnnStatus_t code)
 {
     if (code == CUDNN_STATUS_SUCCESS)
         return ST_OK;
@@ -102,7 +102,7 @@ enum status cuda_check_dnn(const struct cuda_op *op, const char *call, cudnnStat
     if (code == CUDNN_STATUS_NOT_INITIALIZED ||
         code == CUDNN_STATUS_INTERNAL_ERROR_DEVICE_ALLOCATION_FAILED)
         fix = memory_fix(more);
-    say(op, call, cudnnGetErrorString(code), why, fix);
+    log_failure(op, call, cudnnGetErrorString(code), why, fix);
     (void)cudaGetLastError(); /* of a launch of cuDNN's: the next one shall not report it */
     switch (CUDNN_STATUS_CATEGORY(code)) {
     case CUDNN_STATUS_NOT_SUPPORTED:
@@ -116,13 +116,13 @@ enum status cuda_check_dnn(const struct cuda_op *op, const char *call, cudnnStat
     }
 }
 
-enum status cuda_check_blas(const struct cuda_op *op, const char *call, cublasStatus_t code)
+enum status gpu_check_blas(const struct gpu_op *op, const char *call, cublasStatus_t code)
 {
     if (code == CUBLAS_STATUS_SUCCESS)
         return ST_OK;
     char more[512];
     int may_be_memory = code == CUBLAS_STATUS_NOT_INITIALIZED || code == CUBLAS_STATUS_ALLOC_FAILED;
-    say(op, call, cublasGetStatusString(code), "", may_be_memory ? memory_fix(more) : "");
+    log_failure(op, call, cublasGetStatusString(code), "", may_be_memory ? memory_fix(more) : "");
     (void)cudaGetLastError();
     switch (code) {
     case CUBLAS_STATUS_ALLOC_FAILED:
@@ -136,7 +136,7 @@ enum status cuda_check_blas(const struct cuda_op *op, const char *call, cublasSt
     }
 }
 
-enum status cuda_no_host_memory(void)
+enum status gpu_check_no_host_memory(void)
 {
     LOG_E("CUDA backend: no memory left on the host for its own records");
     return ST_NOMEM;

@@ -5,7 +5,7 @@
 
 enum { THREADS = 128 };
 
-static __device__ inline void gather_one(const struct cuda_gather &g, int64_t sample, int64_t item)
+static __device__ inline void gather_one(const struct gpu_gather &g, int64_t sample, int64_t item)
 {
     const uint8_t *image = g.images + item * g.pixels;
     float *x = g.x + sample * g.pixels;
@@ -15,13 +15,13 @@ static __device__ inline void gather_one(const struct cuda_gather &g, int64_t sa
         g.label[sample] = g.labels[item];
 }
 
-static __global__ void weir_gather_items(struct cuda_gather g, const uint32_t *item)
+static __global__ void weir_gather_items(struct gpu_gather g, const uint32_t *item)
 {
     for (int64_t sample = blockIdx.x; sample < g.n; sample += gridDim.x)
         gather_one(g, sample, item[sample]);
 }
 
-static __global__ void weir_gather_step(struct cuda_gather g, struct cuda_order o)
+static __global__ void weir_gather_step(struct gpu_gather g, struct gpu_gather_order o)
 {
     uint64_t base = o.first + *o.step * o.stride;
     for (int64_t sample = blockIdx.x; sample < g.n; sample += gridDim.x) {
@@ -32,25 +32,25 @@ static __global__ void weir_gather_step(struct cuda_gather g, struct cuda_order 
     }
 }
 
-static int is_sound(const struct cuda_gather *g)
+static int is_sound(const struct gpu_gather *g)
 {
     return g->images != nullptr && g->labels != nullptr && g->x != nullptr && g->label != nullptr &&
            g->n > 0 && g->pixels > 0;
 }
 
-extern "C" int cuda_gather_items(struct CUstream_st *stream, const struct cuda_gather *g,
-                                 const uint32_t *item)
+extern "C" int gpu_gather_items(struct CUstream_st *stream, const struct gpu_gather *g,
+                                const uint32_t *item)
 {
     if (!is_sound(g) || item == nullptr)
-        return CUDA_KERNEL_REFUSED;
-    return LAUNCH(weir_gather_items, cuda_blocks(g->n, 1), THREADS, stream, *g, item);
+        return GPU_KERNEL_REFUSED;
+    return LAUNCH(weir_gather_items, gpu_grid_blocks(g->n, 1), THREADS, stream, *g, item);
 }
 
-extern "C" int cuda_gather_step(struct CUstream_st *stream, const struct cuda_gather *g,
-                                const struct cuda_order *o)
+extern "C" int gpu_gather_step(struct CUstream_st *stream, const struct gpu_gather *g,
+                               const struct gpu_gather_order *o)
 {
     if (!is_sound(g) || o->item[0] == nullptr || o->item[1] == nullptr || o->step == nullptr ||
         o->position == nullptr || o->n_items < 1)
-        return CUDA_KERNEL_REFUSED;
-    return LAUNCH(weir_gather_step, cuda_blocks(g->n, 1), THREADS, stream, *g, *o);
+        return GPU_KERNEL_REFUSED;
+    return LAUNCH(weir_gather_step, gpu_grid_blocks(g->n, 1), THREADS, stream, *g, *o);
 }

@@ -22,7 +22,7 @@
 
 /* ---- the group ---- */
 
-static struct cuda_card *card_of(struct cuda_group *g, int device)
+static struct gpu_group_card *card_of(struct gpu_group *g, int device)
 {
     for (int i = 0; i < g->n_cards; i++)
         if (g->card[i].device == device)
@@ -31,12 +31,12 @@ static struct cuda_card *card_of(struct cuda_group *g, int device)
     return &g->card[g->n_cards++];
 }
 
-static enum status cards_fill(struct cuda_group *g, const struct backend_group_config *cfg)
+static enum status cards_fill(struct gpu_group *g, const struct backend_group_config *cfg)
 {
     for (int r = 0; r < cfg->n; r++) {
-        struct cuda_card *card = card_of(g, cfg->device[r]);
-        if (card->n == CUDA_SUM_MOST) {
-            LOG_E("CUDA backend: more than %d towers on device %d; take fewer", CUDA_SUM_MOST,
+        struct gpu_group_card *card = card_of(g, cfg->device[r]);
+        if (card->n == GPU_SUM_MOST) {
+            LOG_E("CUDA backend: more than %d towers on device %d; take fewer", GPU_SUM_MOST,
                   card->device);
             return ST_UNSUPPORTED;
         }
@@ -47,26 +47,26 @@ static enum status cards_fill(struct cuda_group *g, const struct backend_group_c
 }
 
 /* Without NCCL the group works, too. */
-static enum status comm_open(struct cuda_group *g, int deterministic)
+static enum status comm_open(struct gpu_group *g, int deterministic)
 {
     int *device = calloc((size_t)g->n_cards, sizeof *device);
     if (device == NULL)
-        return cuda_no_host_memory();
+        return gpu_check_no_host_memory();
     for (int i = 0; i < g->n_cards; i++)
         device[i] = g->card[i].device;
-    if (cuda_comm_create(device, g->n_cards, deterministic, &g->comm) != ST_OK)
+    if (gpu_comm_create(device, g->n_cards, deterministic, &g->comm) != ST_OK)
         LOG_W("CUDA backend: the gradients of the %d cards are added on the host, which is slower",
               g->n_cards);
     free(device);
     return ST_OK;
 }
 
-enum status cuda_group_create(const struct backend_group_config *cfg, struct cuda_group **out)
+enum status gpu_group_create(const struct backend_group_config *cfg, struct gpu_group **out)
 {
     enum status st = ST_OK;
-    struct cuda_group *g = calloc(1, sizeof *g);
+    struct gpu_group *g = calloc(1, sizeof *g);
     if (g == NULL)
-        return cuda_no_host_memory();
+        return gpu_check_no_host_memory();
     pthread_mutex_init(&g->issue, NULL);
     pthread_mutex_init(&g->lock, NULL);
     pthread_cond_init(&g->changed, NULL);
@@ -77,7 +77,7 @@ enum status cuda_group_create(const struct backend_group_config *cfg, struct cud
     g->buffer = calloc((size_t)g->n, sizeof *g->buffer);
     g->stream = calloc((size_t)g->n, sizeof *g->stream);
     if (!g->weight || !g->card || !g->plan || !g->buffer || !g->stream) {
-        st = cuda_no_host_memory();
+        st = gpu_check_no_host_memory();
         goto done;
     }
     TRY(cards_fill(g, cfg));
@@ -86,15 +86,15 @@ enum status cuda_group_create(const struct backend_group_config *cfg, struct cud
     *out = g;
 done:
     if (st != ST_OK)
-        cuda_group_destroy(g);
+        gpu_group_destroy(g);
     return st;
 }
 
-void cuda_group_destroy(struct cuda_group *g)
+void gpu_group_destroy(struct gpu_group *g)
 {
     if (g == NULL)
         return;
-    cuda_comm_destroy(g->comm);
+    gpu_comm_destroy(g->comm);
     pthread_cond_destroy(&g->changed);
     pthread_mutex_destroy(&g->lock);
     pthread_mutex_destroy(&g->issue);
@@ -108,7 +108,7 @@ void cuda_group_destroy(struct cuda_group *g)
     free(g);
 }
 
-static void group_fail(struct cuda_group *g, enum status why)
+static void group_fail(struct gpu_group *g, enum status why)
 {
     pthread_mutex_lock(&g->lock);
     if (g->failed == ST_OK)
@@ -116,41 +116,41 @@ static void group_fail(struct cuda_group *g, enum status why)
     pthread_cond_broadcast(&g->changed);
     pthread_mutex_unlock(&g->lock);
     if (g->comm != NULL)
-        cuda_comm_cancel(g->comm); /* who waits for NCCL holds the next lock */
+        gpu_comm_cancel(g->comm); /* who waits for NCCL holds the next lock */
     pthread_mutex_lock(&g->issue);
     if (g->comm != NULL && !g->comm_aborted)
-        cuda_comm_abort(g->comm);
+        gpu_comm_abort(g->comm);
     g->comm_aborted = 1;
     pthread_mutex_unlock(&g->issue);
 }
 
-void cuda_group_cancel(struct cuda_group *g)
+void gpu_group_cancel(struct gpu_group *g)
 {
     group_fail(g, ST_CANCELLED);
 }
 
 /* ---- members ---- */
 
-static int has_bucket(const struct cuda_plan *plan, int layer)
+static int has_bucket(const struct gpu_plan *plan, int layer)
 {
     const struct layer *l = &plan->cfg.layers[layer];
     return l->n_params > 0 && plan->params[l->param[0]].layer == layer;
 }
 
-static enum status member_create(struct cuda_plan *plan)
+static enum status member_create(struct gpu_plan *plan)
 {
-    struct cuda_group *g = (struct cuda_group *)plan->cfg.group;
-    struct cuda_member *m = calloc(1, sizeof *m);
+    struct gpu_group *g = (struct gpu_group *)plan->cfg.group;
+    struct gpu_group_member *m = calloc(1, sizeof *m);
     size_t n_layers = (size_t)plan->cfg.n_layers;
     if (m == NULL)
-        return cuda_no_host_memory();
+        return gpu_check_no_host_memory();
     plan->member = m;
     m->group = g;
     m->rank = plan->cfg.rank;
     m->asked = calloc(n_layers, sizeof *m->asked);
     m->bucket = calloc(n_layers, sizeof *m->bucket);
     if (m->asked == NULL || m->bucket == NULL)
-        return cuda_no_host_memory();
+        return gpu_check_no_host_memory();
     m->card = -1;
     for (int i = 0; i < g->n_cards; i++)
         for (int k = 0; k < g->card[i].n; k++)
@@ -167,55 +167,55 @@ static enum status member_create(struct cuda_plan *plan)
     return ST_OK;
 }
 
-enum status cuda_group_plan(struct cuda_plan *plan)
+enum status gpu_group_plan(struct gpu_plan *plan)
 {
     enum status st = ST_OK;
     int64_t at = 0;
     TRY(member_create(plan));
-    struct cuda_member *m = plan->member;
+    struct gpu_group_member *m = plan->member;
     for (int i = 0; i < plan->cfg.n_layers && m->leads; i++) {
         const struct layer *l = &plan->cfg.layers[i];
-        struct cuda_bucket *b = &m->bucket[i];
+        struct gpu_group_bucket *b = &m->bucket[i];
         int64_t elems = 0;
         if (!has_bucket(plan, i))
             continue;
         for (int k = 0; k < l->n_params; k++)
-            elems += cuda_bucket_rounded(plan->params[l->param[k]].elems);
-        b->share = cuda_bucket_rounded((elems + m->group->n_cards - 1) / m->group->n_cards);
+            elems += gpu_group_bucket_rounded(plan->params[l->param[k]].elems);
+        b->share = gpu_group_bucket_rounded((elems + m->group->n_cards - 1) / m->group->n_cards);
         b->at_host = at;
         at += b->share * m->group->n_cards;
-        TRY(cuda_arena_take(&plan->arena, l->name, "sum of gradients",
-                            (uint64_t)(at - b->at_host) * sizeof(float), &b->d));
+        TRY(gpu_arena_reserve(&plan->arena, l->name, "sum of gradients",
+                              (uint64_t)(at - b->at_host) * sizeof(float), &b->d));
     }
 done:
     return st;
 }
 
 /* Zeros once what lies between the tensors, for nothing else writes it. */
-static enum status buckets_clear(struct cuda_plan *plan)
+static enum status buckets_clear(struct gpu_plan *plan)
 {
     enum status st = ST_OK;
-    struct cuda_member *m = plan->member;
+    struct gpu_group_member *m = plan->member;
     int64_t elems = 0;
     for (int i = 0; i < plan->cfg.n_layers; i++) {
-        const struct cuda_bucket *b = &m->bucket[i];
+        const struct gpu_group_bucket *b = &m->bucket[i];
         int64_t all = b->share * m->group->n_cards;
         elems += all;
         if (all > 0)
-            TRY(cuda_check(&plan->ops[i], "cudaMemsetAsync",
-                           cudaMemsetAsync(b->d, 0, (size_t)all * sizeof(float), plan->down)));
+            TRY(gpu_check_cuda(&plan->ops[i], "cudaMemsetAsync",
+                               cudaMemsetAsync(b->d, 0, (size_t)all * sizeof(float), plan->down)));
     }
     if (m->leads && m->group->n_cards > 1 && m->group->comm == NULL && elems > 0)
-        TRY(cuda_check(NULL, "cudaHostAlloc",
-                       cudaHostAlloc((void **)&m->host, (size_t)elems * sizeof(float),
-                                     cudaHostAllocPortable)));
-    TRY(cuda_check(NULL, "cudaStreamSynchronize", cudaStreamSynchronize(plan->down)));
+        TRY(gpu_check_cuda(NULL, "cudaHostAlloc",
+                           cudaHostAlloc((void **)&m->host, (size_t)elems * sizeof(float),
+                                         cudaHostAllocPortable)));
+    TRY(gpu_check_cuda(NULL, "cudaStreamSynchronize", cudaStreamSynchronize(plan->down)));
 done:
     return st;
 }
 
 /* With the lock held: whether both copy the same parameters to the same memory. */
-static int fits(const struct cuda_plan *a, const struct cuda_plan *b)
+static int has_same_params(const struct gpu_plan *a, const struct gpu_plan *b)
 {
     int same = a->cfg.n_layers == b->cfg.n_layers && a->cfg.n_params == b->cfg.n_params;
     for (int k = 0; same && k < a->cfg.n_params; k++)
@@ -226,26 +226,26 @@ static int fits(const struct cuda_plan *a, const struct cuda_plan *b)
 }
 
 /* With the lock held. */
-static enum status counters_create(struct cuda_group *g, int n_layers)
+static enum status counters_create(struct gpu_group *g, int n_layers)
 {
     if (g->arrived != NULL)
         return ST_OK;
     g->arrived = calloc((size_t)n_layers, sizeof *g->arrived);
     g->queued = calloc((size_t)n_layers, sizeof *g->queued);
     g->n_layers = n_layers;
-    return g->arrived != NULL && g->queued != NULL ? ST_OK : cuda_no_host_memory();
+    return g->arrived != NULL && g->queued != NULL ? ST_OK : gpu_check_no_host_memory();
 }
 
-enum status cuda_group_join(struct cuda_plan *plan)
+enum status gpu_group_join(struct gpu_plan *plan)
 {
     enum status st = ST_OK;
-    struct cuda_group *g = plan->member->group;
+    struct gpu_group *g = plan->member->group;
     TRY(buckets_clear(plan));
     pthread_mutex_lock(&g->lock);
     int ok = g->plan[plan->member->rank] == NULL &&
              (g->arrived == NULL || g->n_layers == plan->cfg.n_layers);
     for (int r = 0; r < g->n; r++)
-        ok = ok && (g->plan[r] == NULL || fits(g->plan[r], plan));
+        ok = ok && (g->plan[r] == NULL || has_same_params(g->plan[r], plan));
     st = ok ? counters_create(g, plan->cfg.n_layers) : ST_INVALID;
     if (st == ST_OK)
         g->plan[plan->member->rank] = plan;
@@ -258,15 +258,15 @@ done:
     return st;
 }
 
-void cuda_group_leave(struct cuda_plan *plan)
+void gpu_group_leave(struct gpu_plan *plan)
 {
-    struct cuda_member *m = plan->member;
+    struct gpu_group_member *m = plan->member;
     if (m == NULL)
         return;
-    struct cuda_group *g = m->group;
+    struct gpu_group *g = m->group;
     /* what the others have queued may still read this plan's gradients */
     for (int i = 0; i < g->n_cards; i++) {
-        const struct cuda_plan *leader = g->plan[g->card[i].rank[0]];
+        const struct gpu_plan *leader = g->plan[g->card[i].rank[0]];
         if (leader != NULL)
             cudaStreamSynchronize(leader->down);
     }
@@ -284,10 +284,10 @@ void cuda_group_leave(struct cuda_plan *plan)
 
 /* ---- a member's steps ---- */
 
-enum status cuda_group_arrive(struct cuda_plan *plan, int layer)
+enum status gpu_group_arrive(struct gpu_plan *plan, int layer)
 {
-    struct cuda_member *m = plan->member;
-    struct cuda_group *g = m->group;
+    struct gpu_group_member *m = plan->member;
+    struct gpu_group *g = m->group;
     if (!has_bucket(plan, layer))
         return ST_OK;
     m->asked[layer]++;
@@ -299,7 +299,7 @@ enum status cuda_group_arrive(struct cuda_plan *plan, int layer)
     pthread_mutex_unlock(&g->lock);
     if (!last)
         return st;
-    st = cuda_group_queue(g, layer);
+    st = gpu_group_queue(g, layer);
     if (st != ST_OK)
         group_fail(g, st);
     pthread_mutex_lock(&g->lock);
@@ -310,23 +310,23 @@ enum status cuda_group_arrive(struct cuda_plan *plan, int layer)
 }
 
 /* Has NCCL noticed anything? Has anyone cancelled, so that the sum is none? */
-static enum status sum_check(struct cuda_group *g)
+static enum status sum_check(struct gpu_group *g)
 {
     enum status st = ST_OK;
     pthread_mutex_lock(&g->issue);
     if (g->comm_aborted)
         st = ST_CANCELLED;
     else if (g->comm != NULL)
-        st = cuda_comm_check(g->comm);
+        st = gpu_comm_check(g->comm);
     pthread_mutex_unlock(&g->issue);
     return st;
 }
 
-enum status cuda_group_wait(struct cuda_plan *plan, int layer)
+enum status gpu_group_wait(struct gpu_plan *plan, int layer)
 {
     enum status st = ST_OK;
-    struct cuda_member *m = plan->member;
-    struct cuda_group *g = m->group;
+    struct gpu_group_member *m = plan->member;
+    struct gpu_group *g = m->group;
     if (!has_bucket(plan, layer))
         return ST_OK;
     pthread_mutex_lock(&g->lock);
@@ -338,10 +338,10 @@ enum status cuda_group_wait(struct cuda_plan *plan, int layer)
         return st;
     for (int i = 0; i < g->n_cards; i++)
         if (i == m->card || m->host != NULL)
-            TRY(cuda_check(&plan->ops[layer], "cudaEventSynchronize",
-                           cudaEventSynchronize(cuda_group_leader(g, i)->copied[layer])));
+            TRY(gpu_check_cuda(&plan->ops[layer], "cudaEventSynchronize",
+                               cudaEventSynchronize(gpu_group_leader(g, i)->copied[layer])));
     TRY(sum_check(g));
-    cuda_group_finish(plan, layer);
+    gpu_group_finish(plan, layer);
 done:
     if (st != ST_OK)
         group_fail(g, st);

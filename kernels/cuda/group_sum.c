@@ -14,28 +14,29 @@
 /* Where tensors begin in a bucket: a multiple of so many floats. */
 enum { TENSOR_ALIGN = 64 };
 
-int64_t cuda_bucket_rounded(int64_t elems)
+int64_t gpu_group_bucket_rounded(int64_t elems)
 {
     return (elems + TENSOR_ALIGN - 1) / TENSOR_ALIGN * TENSOR_ALIGN;
 }
 
-struct cuda_plan *cuda_group_leader(const struct cuda_group *g, int card)
+struct gpu_plan *gpu_group_leader(const struct gpu_group *g, int card)
 {
     return g->plan[g->card[card].rank[0]];
 }
 
 /* Step 1. */
-static enum status card_sum(struct cuda_group *g, int card, int layer)
+static enum status card_sum(struct gpu_group *g, int card, int layer)
 {
     enum status st = ST_OK;
-    const struct cuda_card *c = &g->card[card];
-    struct cuda_plan *leader = cuda_group_leader(g, card);
-    const struct cuda_op *op = &leader->ops[layer];
+    const struct gpu_group_card *c = &g->card[card];
+    struct gpu_plan *leader = gpu_group_leader(g, card);
+    const struct gpu_op *op = &leader->ops[layer];
     float *to = leader->member->bucket[layer].d;
-    struct cuda_sum sum = {.n = c->n};
+    struct gpu_sum sum = {.n = c->n};
     for (int i = 0; i < c->n; i++) {
-        TRY(cuda_check(op, "cudaStreamWaitEvent",
-                       cudaStreamWaitEvent(leader->down, g->plan[c->rank[i]]->ready[layer], 0)));
+        TRY(gpu_check_cuda(
+            op, "cudaStreamWaitEvent",
+            cudaStreamWaitEvent(leader->down, g->plan[c->rank[i]]->ready[layer], 0)));
         sum.weight[i] = g->weight[c->rank[i]];
     }
     for (int k = 0; k < op->layer->n_params; k++) {
@@ -43,27 +44,27 @@ static enum status card_sum(struct cuda_group *g, int card, int layer)
         int64_t elems = leader->params[param].elems;
         for (int i = 0; i < c->n; i++)
             sum.src[i] = g->plan[c->rank[i]]->params[param].d_grad;
-        TRY(cuda_check_kernel(op, "sum kernel", cuda_sum_weighted(leader->down, &sum, to, elems)));
-        to += cuda_bucket_rounded(elems);
+        TRY(gpu_check_kernel(op, "sum kernel", gpu_sum_weighted(leader->down, &sum, to, elems)));
+        to += gpu_group_bucket_rounded(elems);
     }
     for (int i = 1; i < c->n; i++)
-        TRY(cuda_check(op, "cudaEventRecord",
-                       cudaEventRecord(g->plan[c->rank[i]]->copied[layer], leader->down)));
+        TRY(gpu_check_cuda(op, "cudaEventRecord",
+                           cudaEventRecord(g->plan[c->rank[i]]->copied[layer], leader->down)));
 done:
     return st;
 }
 
 /* Step 2. */
-static enum status cards_sum(struct cuda_group *g, int layer)
+static enum status cards_sum(struct gpu_group *g, int layer)
 {
     if (g->comm == NULL)
         return ST_OK;
     for (int i = 0; i < g->n_cards; i++) {
-        g->buffer[i] = cuda_group_leader(g, i)->member->bucket[layer].d;
-        g->stream[i] = cuda_group_leader(g, i)->down;
+        g->buffer[i] = gpu_group_leader(g, i)->member->bucket[layer].d;
+        g->stream[i] = gpu_group_leader(g, i)->down;
     }
-    int64_t share = cuda_group_leader(g, 0)->member->bucket[layer].share;
-    enum status st = cuda_comm_reduce_scatter(g->comm, g->buffer, share, g->stream);
+    int64_t share = gpu_group_leader(g, 0)->member->bucket[layer].share;
+    enum status st = gpu_comm_reduce_scatter(g->comm, g->buffer, share, g->stream);
     return st == ST_DEADLINE ? ST_INTERNAL : st; /* there is no peer that may come back */
 }
 
@@ -74,7 +75,7 @@ struct part {
 };
 
 /* The layer's k-th tensor; at: where it begins. */
-static struct part part_of(const struct cuda_plan *leader, int layer, int k, int64_t at)
+static struct part part_of(const struct gpu_plan *leader, int layer, int k, int64_t at)
 {
     int param = leader->cfg.layers[layer].param[k];
     int64_t share = leader->member->bucket[layer].share, first = share * leader->member->card;
@@ -86,29 +87,30 @@ static struct part part_of(const struct cuda_plan *leader, int layer, int k, int
 }
 
 /* Step 3. */
-static enum status card_copy(struct cuda_group *g, int card, int layer)
+static enum status card_copy(struct gpu_group *g, int card, int layer)
 {
     enum status st = ST_OK;
-    struct cuda_plan *leader = cuda_group_leader(g, card);
-    const struct cuda_op *op = &leader->ops[layer];
-    const struct cuda_bucket *b = &leader->member->bucket[layer];
+    struct gpu_plan *leader = gpu_group_leader(g, card);
+    const struct gpu_op *op = &leader->ops[layer];
+    const struct gpu_group_bucket *b = &leader->member->bucket[layer];
     int64_t at = 0;
     if (leader->member->host != NULL)
-        TRY(cuda_check(op, "cudaMemcpyAsync",
-                       cudaMemcpyAsync(leader->member->host + b->at_host, b->d,
-                                       (size_t)(b->share * g->n_cards) * sizeof(float),
-                                       cudaMemcpyDeviceToHost, leader->down)));
+        TRY(gpu_check_cuda(op, "cudaMemcpyAsync",
+                           cudaMemcpyAsync(leader->member->host + b->at_host, b->d,
+                                           (size_t)(b->share * g->n_cards) * sizeof(float),
+                                           cudaMemcpyDeviceToHost, leader->down)));
     for (int k = 0; k < op->layer->n_params && leader->member->host == NULL; k++) {
         struct part p = part_of(leader, layer, k, at);
-        TRY(cuda_download_part(leader, p.param, b->d + at, p.lo, p.hi));
-        at += cuda_bucket_rounded(leader->params[p.param].elems);
+        TRY(gpu_transfer_download_part(leader, p.param, b->d + at, p.lo, p.hi));
+        at += gpu_group_bucket_rounded(leader->params[p.param].elems);
     }
-    TRY(cuda_check(op, "cudaEventRecord", cudaEventRecord(leader->copied[layer], leader->down)));
+    TRY(gpu_check_cuda(op, "cudaEventRecord",
+                       cudaEventRecord(leader->copied[layer], leader->down)));
 done:
     return st;
 }
 
-enum status cuda_group_queue(struct cuda_group *g, int layer)
+enum status gpu_group_queue(struct gpu_group *g, int layer)
 {
     enum status st = ST_OK;
     pthread_mutex_lock(&g->issue);
@@ -117,12 +119,12 @@ enum status cuda_group_queue(struct cuda_group *g, int layer)
         goto done;
     }
     for (int i = 0; i < g->n_cards; i++) {
-        TRY(cuda_check(NULL, "cudaSetDevice", cudaSetDevice(g->card[i].device)));
+        TRY(gpu_check_cuda(NULL, "cudaSetDevice", cudaSetDevice(g->card[i].device)));
         TRY(card_sum(g, i, layer));
     }
     TRY(cards_sum(g, layer));
     for (int i = 0; i < g->n_cards; i++) {
-        TRY(cuda_check(NULL, "cudaSetDevice", cudaSetDevice(g->card[i].device)));
+        TRY(gpu_check_cuda(NULL, "cudaSetDevice", cudaSetDevice(g->card[i].device)));
         TRY(card_copy(g, i, layer));
     }
 done:
@@ -130,10 +132,10 @@ done:
     return st;
 }
 
-void cuda_group_finish(struct cuda_plan *plan, int layer)
+void gpu_group_finish(struct gpu_plan *plan, int layer)
 {
-    const struct cuda_member *m = plan->member;
-    const struct cuda_group *g = m->group;
+    const struct gpu_group_member *m = plan->member;
+    const struct gpu_group *g = m->group;
     const struct layer *l = &plan->cfg.layers[layer];
     int64_t at = 0;
     for (int k = 0; k < l->n_params; k++) {
@@ -141,14 +143,14 @@ void cuda_group_finish(struct cuda_plan *plan, int layer)
         float *to = plan->cfg.grads[p.param] + p.lo;
         int64_t from = m->bucket[layer].at_host + at + p.lo;
         if (m->host == NULL)
-            cuda_download_place(plan, p.param, p.lo, p.hi);
+            gpu_transfer_download_place(plan, p.param, p.lo, p.hi);
         for (int i = 0; i < g->n_cards && m->host != NULL; i++) {
-            const float *host = cuda_group_leader(g, i)->member->host + from;
+            const float *host = gpu_group_leader(g, i)->member->host + from;
             if (i == 0)
                 vector_copy(to, host, (size_t)(p.hi - p.lo));
             else
                 vector_add_scaled(to, host, 1, (size_t)(p.hi - p.lo));
         }
-        at += cuda_bucket_rounded(plan->params[p.param].elems);
+        at += gpu_group_bucket_rounded(plan->params[p.param].elems);
     }
 }

@@ -5,10 +5,10 @@
 #define KERNELS_CUDA_INPUT_H
 #include "kernels/backend.h"
 
-struct cuda_plan;
+struct gpu_plan;
 
 /* A pass's input as bytes: where its parts lie in one block for `batch` samples. */
-struct cuda_input {
+struct gpu_input {
     uint64_t *position; /* [batch] */
     uint32_t *item;     /* [batch] of a data set on the device */
     int32_t *label;     /* [batch] */
@@ -16,7 +16,7 @@ struct cuda_input {
 };
 
 /* A data set on one device, images and labels in one block. */
-struct cuda_data {
+struct gpu_input_data {
     int device;
     int64_t n, pixels;
     int largest_label, largest_pixel;
@@ -24,18 +24,18 @@ struct cuda_data {
     uint8_t *images, *labels;
 };
 
-enum status cuda_input_images(struct cuda_plan *plan, const uint8_t *const *images,
-                              const uint8_t *labels, const uint64_t *position, int n);
-enum status cuda_input_floats(struct cuda_plan *plan, const float *const *samples,
-                              const int32_t *labels, const uint64_t *position, int n);
+enum status gpu_input_images(struct gpu_plan *plan, const uint8_t *const *images,
+                             const uint8_t *labels, const uint64_t *position, int n);
+enum status gpu_input_floats(struct gpu_plan *plan, const float *const *samples,
+                             const int32_t *labels, const uint64_t *position, int n);
 /* After one of these for n samples. */
-enum status cuda_input_targets(struct cuda_plan *plan, const float *const *targets, int n);
-enum status cuda_input_items(struct cuda_plan *plan, const struct cuda_data *d,
-                             const uint32_t *item, const uint64_t *position, int n);
+enum status gpu_input_targets(struct gpu_plan *plan, const float *const *targets, int n);
+enum status gpu_input_items(struct gpu_plan *plan, const struct gpu_input_data *d,
+                            const uint32_t *item, const uint64_t *position, int n);
 /* Does the data set fit the plan's images, classes and device? */
-enum status cuda_data_check(const struct cuda_plan *plan, const struct cuda_data *d);
-enum status cuda_data_create(int device, const uint8_t *images, const uint8_t *labels, int64_t n,
-                             int64_t pixels, struct backend_data **out);
-void cuda_data_destroy(struct backend_data *d); /* NULL is fine */
+enum status gpu_input_data_check(const struct gpu_plan *plan, const struct gpu_input_data *d);
+enum status gpu_input_data_create(int device, const uint8_t *images, const uint8_t *labels,
+                                  int64_t n, int64_t pixels, struct backend_data **out);
+void gpu_input_data_destroy(struct backend_data *d); /* NULL is fine */
 
 #endif

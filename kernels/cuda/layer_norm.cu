@@ -19,7 +19,7 @@ static __device__ inline double block_sum(double *part, double mine)
     return part[0];
 }
 
-static __global__ void weir_norm_forward(struct cuda_layer_norm l, const float *beta, float *y)
+static __global__ void weir_norm_forward(struct gpu_layer_norm l, const float *beta, float *y)
 {
     __shared__ double part[THREADS];
     const float *x = l.x + blockIdx.x * l.elems;
@@ -39,7 +39,7 @@ static __global__ void weir_norm_forward(struct cuda_layer_norm l, const float *
     }
 }
 
-static __global__ void weir_norm_backward(struct cuda_layer_norm l, const float *dy_all, float *dx)
+static __global__ void weir_norm_backward(struct gpu_layer_norm l, const float *dy_all, float *dx)
 {
     __shared__ double part[THREADS];
     const float *x = l.x + blockIdx.x * l.elems, *dy = dy_all + blockIdx.x * l.elems;
@@ -57,7 +57,7 @@ static __global__ void weir_norm_backward(struct cuda_layer_norm l, const float 
             inverse * (dy[k] * l.gamma[k] - shift - (x[k] - mean) * inverse * slope);
 }
 
-static __global__ void weir_norm_params(struct cuda_layer_norm l, const float *dy, float *dgamma,
+static __global__ void weir_norm_params(struct gpu_layer_norm l, const float *dy, float *dgamma,
                                         float *dbeta)
 {
     for (int64_t k = grid_first(); k < l.elems; k += grid_stride()) {
@@ -72,33 +72,33 @@ static __global__ void weir_norm_params(struct cuda_layer_norm l, const float *d
     }
 }
 
-static int is_sound(const struct cuda_layer_norm *l)
+static int is_sound(const struct gpu_layer_norm *l)
 {
     return l->x != nullptr && l->gamma != nullptr && l->mean != nullptr && l->inverse != nullptr &&
            l->n > 0 && l->n <= INT32_MAX && l->elems > 0;
 }
 
-extern "C" int cuda_layer_norm_forward(struct CUstream_st *stream, const struct cuda_layer_norm *l,
-                                       const float *beta, float *y)
+extern "C" int gpu_layer_norm_forward(struct CUstream_st *stream, const struct gpu_layer_norm *l,
+                                      const float *beta, float *y)
 {
     if (!is_sound(l) || beta == nullptr || y == nullptr)
-        return CUDA_KERNEL_REFUSED;
+        return GPU_KERNEL_REFUSED;
     return LAUNCH(weir_norm_forward, (unsigned)l->n, THREADS, stream, *l, beta, y);
 }
 
-extern "C" int cuda_layer_norm_backward(struct CUstream_st *stream, const struct cuda_layer_norm *l,
-                                        const float *dy, float *dx)
+extern "C" int gpu_layer_norm_backward(struct CUstream_st *stream, const struct gpu_layer_norm *l,
+                                       const float *dy, float *dx)
 {
     if (!is_sound(l) || dy == nullptr || dx == nullptr)
-        return CUDA_KERNEL_REFUSED;
+        return GPU_KERNEL_REFUSED;
     return LAUNCH(weir_norm_backward, (unsigned)l->n, THREADS, stream, *l, dy, dx);
 }
 
-extern "C" int cuda_layer_norm_params(struct CUstream_st *stream, const struct cuda_layer_norm *l,
-                                      const float *dy, float *dgamma, float *dbeta)
+extern "C" int gpu_layer_norm_params(struct CUstream_st *stream, const struct gpu_layer_norm *l,
+                                     const float *dy, float *dgamma, float *dbeta)
 {
     if (!is_sound(l) || dy == nullptr || dgamma == nullptr || dbeta == nullptr)
-        return CUDA_KERNEL_REFUSED;
-    return LAUNCH(weir_norm_params, cuda_blocks(l->elems, THREADS), THREADS, stream, *l, dy, dgamma,
-                  dbeta);
+        return GPU_KERNEL_REFUSED;
+    return LAUNCH(weir_norm_params, gpu_grid_blocks(l->elems, THREADS), THREADS, stream, *l, dy,
+                  dgamma, dbeta);
 }

@@ -12,10 +12,10 @@
  * stream. So `up` and `down` do the same as without graphs, and at the same time. With `branches`
  * the second stream is captured, too (branch.c).
  * A graph holds pointers of the plan's memory, which does not move, and algorithms of its first
- * pass, see cuda_capture_invalidate. A training step of the whole batch is taken one by one before
- * anything is captured, because libraries set themselves up in it. Other passes (inference, fewer
- * samples, no labels), plans with some of the layers, and all after a capture that failed, go one
- * by one. */
+ * pass, see gpu_layer_capture_invalidate. A training step of the whole batch is taken one by one
+ * before anything is captured, because libraries set themselves up in it. Other passes (inference,
+ * fewer samples, no labels), plans with some of the layers, and all after a capture that failed, go
+ * one by one. */
 #include "kernels/cuda/layers.h"
 #include "base/log.h"
 #include "kernels/cuda/branch.h"
@@ -29,7 +29,7 @@ struct graph {
     int is_captured;
 };
 
-struct cuda_capture {
+struct gpu_layer_capture {
     struct graph *forward; /* [n_layers], at the first layer of each */
     struct graph backward;
     int top, lowest; /* layers that have a backward */
@@ -49,69 +49,69 @@ static cudaError_t event_record(cudaStream_t stream, cudaEvent_t event, unsigned
 }
 
 /* Losses and hits to the host, behind the forward that made them. */
-static enum status result_send(struct cuda_plan *plan, const struct cuda_op *op, unsigned external)
+static enum status result_send(struct gpu_plan *plan, const struct gpu_op *op, unsigned external)
 {
     enum status st = ST_OK;
-    TRY(cuda_check(op, "cudaMemcpyAsync",
-                   cudaMemcpyAsync(plan->host_result, plan->d_result,
-                                   (size_t)plan->now->n * (sizeof(double) + sizeof(int32_t)),
-                                   cudaMemcpyDeviceToHost, plan->compute)));
-    TRY(cuda_check(op, "cudaEventRecord",
-                   event_record(plan->compute, plan->result_ready, external)));
+    TRY(gpu_check_cuda(op, "cudaMemcpyAsync",
+                       cudaMemcpyAsync(plan->host_result, plan->d_result,
+                                       (size_t)plan->now->n * (sizeof(double) + sizeof(int32_t)),
+                                       cudaMemcpyDeviceToHost, plan->compute)));
+    TRY(gpu_check_cuda(op, "cudaEventRecord",
+                       event_record(plan->compute, plan->result_ready, external)));
 done:
     return st;
 }
 
-static enum status forward(struct cuda_plan *plan, int layer, int train, unsigned external)
+static enum status queue_forward(struct gpu_plan *plan, int layer, int train, unsigned external)
 {
     enum status st = ST_OK;
-    const struct cuda_op *op = &plan->ops[layer];
-    TRY(cuda_params_wait(plan, layer, external));
+    const struct gpu_op *op = &plan->ops[layer];
+    TRY(gpu_transfer_wait_params(plan, layer, external));
     TRY(op->kind->forward(plan->now, layer, train));
     if (layer_is_loss(op->layer->kind) && plan->has_labels)
         TRY(result_send(plan, op, external));
     if (op->layer->n_params > 0)
-        TRY(cuda_check(op, "cudaEventRecord",
-                       event_record(plan->compute, plan->used[layer], external)));
+        TRY(gpu_check_cuda(op, "cudaEventRecord",
+                           event_record(plan->compute, plan->used[layer], external)));
 done:
     return st;
 }
 
-static enum status backward(struct cuda_plan *plan, int layer, unsigned external)
+static enum status queue_backward(struct gpu_plan *plan, int layer, unsigned external)
 {
     enum status st = ST_OK;
-    const struct cuda_op *op = &plan->ops[layer];
+    const struct gpu_op *op = &plan->ops[layer];
     int has_params = op->layer->n_params > 0;
     if (has_params)
-        TRY(cuda_check(op, "cudaStreamWaitEvent",
-                       cudaStreamWaitEvent(plan->compute, plan->copied[layer], external)));
-    TRY(cuda_edges_backward(plan->now, layer));
+        TRY(gpu_check_cuda(op, "cudaStreamWaitEvent",
+                           cudaStreamWaitEvent(plan->compute, plan->copied[layer], external)));
+    TRY(gpu_edges_backward(plan->now, layer));
     if (has_params) {
-        TRY(cuda_check(op, "cudaEventRecord",
-                       event_record(plan->compute, plan->used[layer], external)));
-        TRY(cuda_check(
+        TRY(gpu_check_cuda(op, "cudaEventRecord",
+                           event_record(plan->compute, plan->used[layer], external)));
+        TRY(gpu_check_cuda(
             op, "cudaEventRecord",
-            event_record(cuda_branch_stream(plan, layer), plan->ready[layer], external)));
+            event_record(gpu_branch_stream(plan, layer), plan->ready[layer], external)));
     }
-    TRY(cuda_branch_join(plan, layer));
+    TRY(gpu_branch_join(plan, layer));
 done:
     return st;
 }
 
 /* ---- graphs ---- */
 
-enum status cuda_capture_create(struct cuda_plan *plan)
+enum status gpu_layer_capture_create(struct gpu_plan *plan)
 {
     const struct backend_plan_config *cfg = &plan->cfg;
     if (!(cfg->tuning & TUNING_CAPTURE) || cfg->inference_only || cfg->mine != NULL)
         return ST_OK;
-    struct cuda_capture *c = calloc(1, sizeof *c);
+    struct gpu_layer_capture *c = calloc(1, sizeof *c);
     if (c == NULL)
-        return cuda_no_host_memory();
+        return gpu_check_no_host_memory();
     plan->capture = c;
     c->forward = calloc((size_t)cfg->n_layers, sizeof *c->forward);
     if (c->forward == NULL)
-        return cuda_no_host_memory();
+        return gpu_check_no_host_memory();
     c->top = c->lowest = c->backward_next = -1;
     for (int i = cfg->n_layers - 1; i >= 0; i--)
         if (plan->ops[i].needs_backward) {
@@ -128,16 +128,16 @@ static void graph_drop(struct graph *g)
     *g = (struct graph){0};
 }
 
-static void graphs_drop(struct cuda_plan *plan)
+static void graphs_drop(struct gpu_plan *plan)
 {
-    struct cuda_capture *c = plan->capture;
+    struct gpu_layer_capture *c = plan->capture;
     for (int i = 0; i < plan->cfg.n_layers; i++)
         graph_drop(&c->forward[i]);
     graph_drop(&c->backward);
     c->is_warm = c->is_invalid = 0;
 }
 
-void cuda_capture_destroy(struct cuda_plan *plan)
+void gpu_layer_capture_destroy(struct gpu_plan *plan)
 {
     if (plan->capture == NULL)
         return;
@@ -147,23 +147,23 @@ void cuda_capture_destroy(struct cuda_plan *plan)
     free(plan->capture);
 }
 
-void cuda_capture_invalidate(const struct cuda_plan *plan)
+void gpu_layer_capture_invalidate(const struct gpu_plan *plan)
 {
     if (plan->capture != NULL)
         plan->capture->is_invalid = 1;
 }
 
 /* Is the pass at hand one for graphs? Then those that are there are of such a pass. */
-static enum status is_for_graphs(struct cuda_plan *plan, int *out)
+static enum status is_for_graphs(struct gpu_plan *plan, int *out)
 {
     enum status st = ST_OK;
-    struct cuda_capture *c = plan->capture;
+    struct gpu_layer_capture *c = plan->capture;
     *out = 0;
     if (c == NULL || c->has_failed || !plan->trains || !plan->has_labels ||
         plan->now != plan->pass[0])
         return ST_OK;
     if (c->is_invalid || c->has_targets != plan->has_targets) {
-        TRY(cuda_check(NULL, "cudaStreamSynchronize", cudaStreamSynchronize(plan->compute)));
+        TRY(gpu_check_cuda(NULL, "cudaStreamSynchronize", cudaStreamSynchronize(plan->compute)));
         graphs_drop(plan);
         c->has_targets = plan->has_targets;
     }
@@ -173,7 +173,7 @@ done:
 }
 
 /* The first layer behind those that are forwarded together with this one. */
-static int forward_end(const struct cuda_plan *plan, int layer)
+static int forward_end(const struct gpu_plan *plan, int layer)
 {
     do
         layer++;
@@ -181,28 +181,29 @@ static int forward_end(const struct cuda_plan *plan, int layer)
     return layer;
 }
 
-static enum status forward_queue(struct cuda_plan *plan, int layer)
+static enum status forward_queue(struct gpu_plan *plan, int layer)
 {
     enum status st = ST_OK;
     for (int i = layer; i < forward_end(plan, layer); i++)
-        TRY(forward(plan, i, 1, cudaEventRecordExternal));
+        TRY(queue_forward(plan, i, 1, cudaEventRecordExternal));
 done:
     return st;
 }
 
-static enum status backward_queue(struct cuda_plan *plan, int layer)
+static enum status backward_queue(struct gpu_plan *plan, int layer)
 {
     enum status st = ST_OK;
     for (int i = layer; i >= 0; i--)
         if (plan->ops[i].needs_backward)
-            TRY(backward(plan, i, cudaEventRecordExternal));
+            TRY(queue_backward(plan, i, cudaEventRecordExternal));
 done:
     return st;
 }
 
 /* What `queue` queues from this layer on as a graph; or from now on there are none. */
-static void capture(struct cuda_plan *plan, enum status (*queue)(struct cuda_plan *plan, int layer),
-                    int layer, struct graph *out)
+static void capture_graph(struct gpu_plan *plan,
+                          enum status (*queue)(struct gpu_plan *plan, int layer), int layer,
+                          struct graph *out)
 {
     cudaGraph_t graph = NULL;
     size_t n_nodes = 0;
@@ -232,48 +233,48 @@ static void capture(struct cuda_plan *plan, enum status (*queue)(struct cuda_pla
           plan->cfg.layers[layer].name, cudaGetErrorString(code));
 }
 
-static enum status launch(struct cuda_plan *plan, const struct graph *g)
+static enum status launch_graph(struct gpu_plan *plan, const struct graph *g)
 {
     if (g->exec == NULL)
         return ST_OK;
-    return cuda_check(NULL, "cudaGraphLaunch", cudaGraphLaunch(g->exec, plan->compute));
+    return gpu_check_cuda(NULL, "cudaGraphLaunch", cudaGraphLaunch(g->exec, plan->compute));
 }
 
 /* ---- for the caller ---- */
 
-int cuda_layer_forward_is_queued(struct cuda_plan *plan, int layer, int train)
+int gpu_layer_forward_is_queued(struct gpu_plan *plan, int layer, int train)
 {
-    struct cuda_capture *c = plan->capture;
+    struct gpu_layer_capture *c = plan->capture;
     if (c == NULL || !train || layer != c->forward_next || layer >= c->forward_end)
         return 0;
     c->forward_next++;
     return 1;
 }
 
-enum status cuda_layer_forward(struct cuda_plan *plan, int layer, int train)
+enum status gpu_layer_forward(struct gpu_plan *plan, int layer, int train)
 {
     enum status st = ST_OK;
-    struct cuda_capture *c = plan->capture;
+    struct gpu_layer_capture *c = plan->capture;
     int by_graph, is_first = layer == 0 || plan->cfg.layers[layer].n_params > 0;
     plan->trains = train;
     TRY(is_for_graphs(plan, &by_graph));
     by_graph = by_graph && is_first;
     if (by_graph && !c->forward[layer].is_captured)
-        capture(plan, forward_queue, layer, &c->forward[layer]);
+        capture_graph(plan, forward_queue, layer, &c->forward[layer]);
     if (by_graph && c->forward[layer].is_captured) {
-        TRY(launch(plan, &c->forward[layer]));
+        TRY(launch_graph(plan, &c->forward[layer]));
         c->forward_next = layer + 1;
         c->forward_end = forward_end(plan, layer);
         return ST_OK;
     }
     if (c != NULL)
         c->forward_end = 0;
-    TRY(forward(plan, layer, train, 0));
+    TRY(queue_forward(plan, layer, train, 0));
 done:
     return st;
 }
 
-static int next_backward(const struct cuda_plan *plan, int layer)
+static int next_backward(const struct gpu_plan *plan, int layer)
 {
     do
         layer--;
@@ -281,30 +282,30 @@ static int next_backward(const struct cuda_plan *plan, int layer)
     return layer;
 }
 
-int cuda_layer_backward_is_queued(struct cuda_plan *plan, int layer)
+int gpu_layer_backward_is_queued(struct gpu_plan *plan, int layer)
 {
-    struct cuda_capture *c = plan->capture;
+    struct gpu_layer_capture *c = plan->capture;
     if (c == NULL || layer != c->backward_next)
         return 0;
     c->backward_next = next_backward(plan, layer);
     return 1;
 }
 
-enum status cuda_layer_backward(struct cuda_plan *plan, int layer)
+enum status gpu_layer_backward(struct gpu_plan *plan, int layer)
 {
     enum status st = ST_OK;
-    struct cuda_capture *c = plan->capture;
+    struct gpu_layer_capture *c = plan->capture;
     int by_graph;
     TRY(is_for_graphs(plan, &by_graph));
     by_graph = by_graph && layer == c->top;
     if (by_graph && !c->backward.is_captured)
-        capture(plan, backward_queue, layer, &c->backward);
+        capture_graph(plan, backward_queue, layer, &c->backward);
     if (by_graph && c->backward.is_captured) {
-        TRY(launch(plan, &c->backward));
+        TRY(launch_graph(plan, &c->backward));
         c->backward_next = next_backward(plan, layer);
         return ST_OK;
     }
-    TRY(backward(plan, layer, 0));
+    TRY(queue_backward(plan, layer, 0));
     if (c != NULL) {
         c->backward_next = -1;
         c->is_warm |= layer == c->lowest && plan->now == plan->pass[0] && plan->trains;

@@ -6,20 +6,20 @@
 #define KERNELS_CUDA_LAYERS_H
 #include "base/status.h"
 
-struct cuda_plan;
+struct gpu_plan;
 
 /* Without the tuning, and for plans that have no use for it, there is nothing to create. */
-enum status cuda_capture_create(struct cuda_plan *plan);
-void cuda_capture_destroy(struct cuda_plan *plan);
+enum status gpu_layer_capture_create(struct gpu_plan *plan);
+void gpu_layer_capture_destroy(struct gpu_plan *plan);
 /* What was captured is not what would be queued now: it is not used any more. */
-void cuda_capture_invalidate(const struct cuda_plan *plan);
+void gpu_layer_capture_invalidate(const struct gpu_plan *plan);
 
 /* 1: a graph that was launched for a layer before has it in it, and there is nothing to queue. */
-int cuda_layer_forward_is_queued(struct cuda_plan *plan, int layer, int train);
-int cuda_layer_backward_is_queued(struct cuda_plan *plan, int layer);
+int gpu_layer_forward_is_queued(struct gpu_plan *plan, int layer, int train);
+int gpu_layer_backward_is_queued(struct gpu_plan *plan, int layer);
 /* Else; the device is the current one. */
-enum status cuda_layer_forward(struct cuda_plan *plan, int layer, int train);
+enum status gpu_layer_forward(struct gpu_plan *plan, int layer, int train);
 /* Up to its gradients, which plan->ready[layer] stands for. */
-enum status cuda_layer_backward(struct cuda_plan *plan, int layer);
+enum status gpu_layer_backward(struct gpu_plan *plan, int layer);
 
 #endif

@@ -8,7 +8,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 
-void cuda_library_path(const void *function, char *dst, size_t bytes)
+void gpu_libraries_path(const void *function, char *dst, size_t bytes)
 {
     Dl_info info;
     char real[PATH_MAX];
@@ -18,7 +18,7 @@ void cuda_library_path(const void *function, char *dst, size_t bytes)
     snprintf(dst, bytes, "%s", realpath(info.dli_fname, real) ? real : info.dli_fname);
 }
 
-void cuda_libraries(char *dst, size_t bytes)
+void gpu_libraries(char *dst, size_t bytes)
 {
     int runtime = 0, blas[3] = {0, 0, 0};
     char dnn_path[PATH_MAX], blas_path[PATH_MAX];
@@ -27,8 +27,8 @@ void cuda_libraries(char *dst, size_t bytes)
     (void)cublasGetProperty(MAJOR_VERSION, &blas[0]);
     (void)cublasGetProperty(MINOR_VERSION, &blas[1]);
     (void)cublasGetProperty(PATCH_LEVEL, &blas[2]);
-    cuda_library_path((const void *)&cudnnGetVersion, dnn_path, sizeof dnn_path);
-    cuda_library_path((const void *)&cublasGetProperty, blas_path, sizeof blas_path);
+    gpu_libraries_path((const void *)&cudnnGetVersion, dnn_path, sizeof dnn_path);
+    gpu_libraries_path((const void *)&cublasGetProperty, blas_path, sizeof blas_path);
     snprintf(dst, bytes, "CUDA runtime %d.%d, cuDNN %zu.%zu.%zu (%.300s), cuBLAS %d.%d.%d (%.300s)",
              runtime / 1000, runtime % 1000 / 10, dnn / 10000, dnn / 100 % 100, dnn % 100, dnn_path,
              blas[0], blas[1], blas[2], blas_path);

@@ -6,8 +6,8 @@
 #include <stddef.h>
 
 /* "CUDA runtime 12.4, cuDNN 9.1.0 (/usr/lib/.../libcudnn.so.9.1.0), cuBLAS 12.4.5 (...)" */
-void cuda_libraries(char *dst, size_t bytes);
+void gpu_libraries(char *dst, size_t bytes);
 /* The file that a function lies in, links followed; "" if it is not told. */
-void cuda_library_path(const void *function, char *dst, size_t bytes);
+void gpu_libraries_path(const void *function, char *dst, size_t bytes);
 
 #endif

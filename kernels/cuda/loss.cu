@@ -27,7 +27,7 @@ static __device__ inline struct one squared_of(float x, float aim)
     return out;
 }
 
-static __device__ inline void loss_of_sample(const struct cuda_softmax &s, int squared)
+static __device__ inline void loss_of_sample(const struct gpu_softmax &s, int squared)
 {
     __shared__ int64_t best[THREADS];
     __shared__ double part[THREADS];
@@ -64,33 +64,33 @@ static __device__ inline void loss_of_sample(const struct cuda_softmax &s, int s
     }
 }
 
-static __global__ void weir_sigmoid_xent(struct cuda_softmax s)
+static __global__ void weir_sigmoid_xent(struct gpu_softmax s)
 {
     loss_of_sample(s, 0);
 }
 
-static __global__ void weir_squared_error(struct cuda_softmax s)
+static __global__ void weir_squared_error(struct gpu_softmax s)
 {
     loss_of_sample(s, 1);
 }
 
-static int is_sound(const struct cuda_softmax *s)
+static int is_sound(const struct gpu_softmax *s)
 {
     return s->x != nullptr && s->y != nullptr && s->n > 0 && s->n <= INT32_MAX && s->classes > 0 &&
            ((s->labels == nullptr && s->targets == nullptr) ||
             (s->loss != nullptr && s->hit != nullptr));
 }
 
-extern "C" int cuda_sigmoid_run(struct CUstream_st *stream, const struct cuda_softmax *s)
+extern "C" int gpu_loss_sigmoid(struct CUstream_st *stream, const struct gpu_softmax *s)
 {
     if (!is_sound(s))
-        return CUDA_KERNEL_REFUSED;
+        return GPU_KERNEL_REFUSED;
     return LAUNCH(weir_sigmoid_xent, (unsigned)s->n, THREADS, stream, *s);
 }
 
-extern "C" int cuda_squared_run(struct CUstream_st *stream, const struct cuda_softmax *s)
+extern "C" int gpu_loss_squared(struct CUstream_st *stream, const struct gpu_softmax *s)
 {
     if (!is_sound(s))
-        return CUDA_KERNEL_REFUSED;
+        return GPU_KERNEL_REFUSED;
     return LAUNCH(weir_squared_error, (unsigned)s->n, THREADS, stream, *s);
 }

@@ -12,7 +12,7 @@ enum { MAX_DEVICES = 128 };
 
 static struct {
     int is_set;
-    struct cuda_budget budget;
+    struct gpu_budget budget;
     char *block; /* NULL: each take is a cudaMalloc */
 } devices[MAX_DEVICES];
 static void (*tell_users)(int device, char *dst, size_t bytes);
@@ -27,10 +27,10 @@ static enum status device_check(int device)
 }
 
 /* Under the lock. Without a set limit there is one budget that nothing exceeds. */
-static struct cuda_budget *budget_of(int device)
+static struct gpu_budget *budget_of(int device)
 {
     if (!devices[device].is_set) {
-        cuda_budget_init(&devices[device].budget, UINT64_MAX, 0);
+        gpu_budget_init(&devices[device].budget, UINT64_MAX, 0);
         devices[device].is_set = 1;
     }
     return &devices[device].budget;
@@ -45,10 +45,10 @@ static enum status malloc_try(uint64_t bytes, void **out)
         *out = NULL;
         return ST_NOMEM;
     }
-    return cuda_check(NULL, "cudaMalloc", code);
+    return gpu_check_cuda(NULL, "cudaMalloc", code);
 }
 
-void cuda_memory_users(void (*users)(int device, char *dst, size_t bytes))
+void gpu_memory_set_users(void (*users)(int device, char *dst, size_t bytes))
 {
     pthread_mutex_lock(&lock);
     tell_users = users;
@@ -75,7 +75,7 @@ static void card_read(int device, void (*users)(int, char *, size_t), struct car
         snprintf(out->users, sizeof out->users, "; %s", text);
 }
 
-void cuda_memory_more(int device, int is_set, char *dst, size_t bytes)
+void gpu_memory_advice(int device, int is_set, char *dst, size_t bytes)
 {
     struct card c;
     pthread_mutex_lock(&lock);
@@ -101,13 +101,13 @@ static void say_not_free(int device, uint64_t limit)
           (double)c.all_bytes / 1e6, c.users[0] ? c.users : ", other programs have the rest");
 }
 
-enum status cuda_memory_set(int device, uint64_t limit, int reserve)
+enum status gpu_memory_set_limit(int device, uint64_t limit, int reserve)
 {
     enum status st = ST_OK;
     void *block = NULL;
     TRY(device_check(device));
     pthread_mutex_lock(&lock);
-    struct cuda_budget *b = budget_of(device);
+    struct gpu_budget *b = budget_of(device);
     if (b->taken > 0) {
         LOG_E("CUDA device %d: its memory's limit is set before its first plan is made", device);
         st = ST_BUSY;
@@ -116,7 +116,7 @@ enum status cuda_memory_set(int device, uint64_t limit, int reserve)
     if (devices[device].block != NULL)
         cudaFree(devices[device].block);
     devices[device].block = NULL;
-    cuda_budget_free(b);
+    gpu_budget_free(b);
     devices[device].is_set = 0;
     if (limit == 0)
         goto unlock;
@@ -126,7 +126,7 @@ enum status cuda_memory_set(int device, uint64_t limit, int reserve)
         say_not_free(device, limit);
     if (st != ST_OK)
         goto unlock;
-    cuda_budget_init(b, limit, reserve);
+    gpu_budget_init(b, limit, reserve);
     devices[device].block = block;
     devices[device].is_set = 1;
 unlock:
@@ -135,15 +135,15 @@ done:
     return st;
 }
 
-enum status cuda_memory_left(int device, uint64_t *out, int *is_set)
+enum status gpu_memory_left(int device, uint64_t *out, int *is_set)
 {
     enum status st = ST_OK;
     size_t free_bytes, all;
     TRY(device_check(device));
-    TRY(cuda_check(NULL, "cudaMemGetInfo", cudaMemGetInfo(&free_bytes, &all)));
+    TRY(gpu_check_cuda(NULL, "cudaMemGetInfo", cudaMemGetInfo(&free_bytes, &all)));
     pthread_mutex_lock(&lock);
-    const struct cuda_budget *b = budget_of(device);
-    *out = cuda_budget_left(b);
+    const struct gpu_budget *b = budget_of(device);
+    *out = gpu_budget_left(b);
     *is_set = b->has_block || *out <= free_bytes;
     if (!*is_set)
         *out = free_bytes;
@@ -152,7 +152,7 @@ done:
     return st;
 }
 
-enum status cuda_memory_take(int device, uint64_t bytes, void **out)
+enum status gpu_memory_alloc(int device, uint64_t bytes, void **out)
 {
     uint64_t at;
     *out = NULL;
@@ -160,30 +160,30 @@ enum status cuda_memory_take(int device, uint64_t bytes, void **out)
     if (st != ST_OK)
         return st;
     pthread_mutex_lock(&lock);
-    struct cuda_budget *b = budget_of(device);
-    st = cuda_budget_take(b, bytes, &at);
+    struct gpu_budget *b = budget_of(device);
+    st = gpu_budget_reserve(b, bytes, &at);
     if (st == ST_OK && b->has_block) {
         *out = devices[device].block + at;
     } else if (st == ST_OK) {
         st = malloc_try(bytes, out);
         if (st != ST_OK)
-            cuda_budget_give(b, at, bytes);
+            gpu_budget_release(b, at, bytes);
     }
     pthread_mutex_unlock(&lock);
     return st;
 }
 
-void cuda_memory_give(int device, void *at, uint64_t bytes)
+void gpu_memory_free(int device, void *at, uint64_t bytes)
 {
     if (at == NULL)
         return;
     pthread_mutex_lock(&lock);
-    struct cuda_budget *b = budget_of(device);
+    struct gpu_budget *b = budget_of(device);
     if (b->has_block) {
-        cuda_budget_give(b, (uint64_t)((char *)at - devices[device].block), bytes);
+        gpu_budget_release(b, (uint64_t)((char *)at - devices[device].block), bytes);
     } else {
         cudaFree(at);
-        cuda_budget_give(b, 0, bytes);
+        gpu_budget_release(b, 0, bytes);
     }
     pthread_mutex_unlock(&lock);
 }

@@ -12,18 +12,18 @@
 
 /* limit 0: none. ST_BUSY while memory of it is taken; ST_NOMEM if `reserve` cannot be had; logged.
  */
-enum status cuda_memory_set(int device, uint64_t limit, int reserve);
+enum status gpu_memory_set_limit(int device, uint64_t limit, int reserve);
 /* The most that one take could get now; *is_set: more is free, but not within the budget. The
  * backend's errors are logged. */
-enum status cuda_memory_left(int device, uint64_t *out, int *is_set);
+enum status gpu_memory_left(int device, uint64_t *out, int *is_set);
 /* Aligned as cudaMalloc does. ST_NOMEM is not logged: the caller knows for which layer. */
-enum status cuda_memory_take(int device, uint64_t bytes, void **out);
-void cuda_memory_give(int device, void *at, uint64_t bytes); /* at NULL is fine */
+enum status gpu_memory_alloc(int device, uint64_t bytes, void **out);
+void gpu_memory_free(int device, void *at, uint64_t bytes); /* at NULL is fine */
 
 /* For the line about memory that does not suffice: the card, what is free, who else uses it, and
  * what helps. is_set: a limit of ours is in the way. Begins with "; ". */
-void cuda_memory_more(int device, int is_set, char *dst, size_t bytes);
+void gpu_memory_advice(int device, int is_set, char *dst, size_t bytes);
 /* Who tells it who else uses a card; NULL: nobody. */
-void cuda_memory_users(void (*users)(int device, char *dst, size_t bytes));
+void gpu_memory_set_users(void (*users)(int device, char *dst, size_t bytes));
 
 #endif

@@ -5,7 +5,7 @@
 #define KERNELS_CUDA_NCCL_H
 #include <nccl.h>
 
-struct cuda_nccl {
+struct gpu_nccl {
     ncclResult_t (*get_version)(int *version);
     ncclResult_t (*get_unique_id)(ncclUniqueId *out);
     ncclResult_t (*comm_init_rank_config)(ncclComm_t *out, int n, ncclUniqueId id, int rank,
@@ -23,6 +23,6 @@ struct cuda_nccl {
 };
 
 /* NULL: libnccl.so.2 is not there, or lacks a function; logged, each time, with the reason. */
-const struct cuda_nccl *cuda_nccl_load(void);
+const struct gpu_nccl *gpu_nccl_load(void);
 
 #endif

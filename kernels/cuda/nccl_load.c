@@ -9,7 +9,7 @@
 
 static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER; /* guards the two below */
 static int loaded;
-static struct cuda_nccl nccl;
+static struct gpu_nccl nccl;
 
 static int look_up(void *so)
 {
@@ -47,12 +47,12 @@ static void say_loaded(void)
     char path[512];
     void *f;
     memcpy(&f, &nccl.get_version, sizeof f);
-    cuda_library_path(f, path, sizeof path);
+    gpu_libraries_path(f, path, sizeof path);
     (void)nccl.get_version(&version);
     LOG_I("NCCL %d.%d.%d (%s)", version / 10000, version / 100 % 100, version % 100, path);
 }
 
-const struct cuda_nccl *cuda_nccl_load(void)
+const struct gpu_nccl *gpu_nccl_load(void)
 {
     pthread_mutex_lock(&lock);
     if (!loaded) {

@@ -4,7 +4,7 @@
 
 enum { THREADS = 128 };
 
-static __global__ void weir_norm_stats(struct cuda_norm_stats s)
+static __global__ void weir_norm_stats(struct gpu_norm_stats s)
 {
     /* one cell has no variance to correct */
     double correct = s.cells > 1 ? (double)s.cells / (double)(s.cells - 1) : 1.0;
@@ -16,10 +16,10 @@ static __global__ void weir_norm_stats(struct cuda_norm_stats s)
     }
 }
 
-extern "C" int cuda_norm_stats_hand_out(struct CUstream_st *stream, const struct cuda_norm_stats *s)
+extern "C" int gpu_norm_stats_hand_out(struct CUstream_st *stream, const struct gpu_norm_stats *s)
 {
     if (s->saved_mean == nullptr || s->saved_inverse == nullptr || s->mean == nullptr ||
         s->variance == nullptr || s->channels < 1 || s->cells < 1)
-        return CUDA_KERNEL_REFUSED;
-    return LAUNCH(weir_norm_stats, cuda_blocks(s->channels, THREADS), THREADS, stream, *s);
+        return GPU_KERNEL_REFUSED;
+    return LAUNCH(weir_norm_stats, gpu_grid_blocks(s->channels, THREADS), THREADS, stream, *s);
 }

@@ -8,7 +8,7 @@ enum { THREADS = 256 };
 
 template <enum optim_kind KIND>
 static __device__ inline float update_one(const struct optim_step &k, float g, float old,
-                                          const struct cuda_update_part &part, int i, int second)
+                                          const struct gpu_optim_part &part, int i, int second)
 {
     float *a = part.slot[0], *b = part.slot[1];
     if (KIND == OPTIM_MOMENTUM || KIND == OPTIM_NESTEROV) {
@@ -40,9 +40,9 @@ static __device__ inline float update_one(const struct optim_step &k, float g, f
     return old - k.rate * g;
 }
 
-template <enum optim_kind KIND> static __global__ void weir_update(struct cuda_update u)
+template <enum optim_kind KIND> static __global__ void weir_update(struct gpu_optim u)
 {
-    const struct cuda_update_part part = u.parts[blockIdx.x];
+    const struct gpu_optim_part part = u.parts[blockIdx.x];
     const struct optim_step k = u.scalar[*u.step % u.n_scalars];
     float rest = (float)(1.0 - (double)part.keep);
     for (int i = (int)threadIdx.x; i < part.n; i += THREADS) {
@@ -55,16 +55,16 @@ template <enum optim_kind KIND> static __global__ void weir_update(struct cuda_u
 }
 
 template <enum optim_kind KIND>
-static int launch(struct CUstream_st *stream, const struct cuda_update *u)
+static int launch(struct CUstream_st *stream, const struct gpu_optim *u)
 {
     return LAUNCH(weir_update<KIND>, (unsigned)u->n_parts, THREADS, stream, *u);
 }
 
-extern "C" int cuda_update_run(struct CUstream_st *stream, const struct cuda_update *u)
+extern "C" int gpu_optim_run(struct CUstream_st *stream, const struct gpu_optim *u)
 {
     if (u->parts == nullptr || u->scalar == nullptr || u->step == nullptr || u->n_parts < 1 ||
         u->n_scalars < 1)
-        return CUDA_KERNEL_REFUSED;
+        return GPU_KERNEL_REFUSED;
     switch (u->kind) {
     case OPTIM_SGD:
         return launch<OPTIM_SGD>(stream, u);
@@ -80,6 +80,6 @@ extern "C" int cuda_update_run(struct CUstream_st *stream, const struct cuda_upd
     case OPTIM_ADAMW:
         return launch<OPTIM_ADAM>(stream, u);
     default:
-        return CUDA_KERNEL_REFUSED;
+        return GPU_KERNEL_REFUSED;
     }
 }

@@ -4,7 +4,7 @@
 
 enum { THREADS = 256 };
 
-static __global__ void weir_pad_set(const float *x, float *padded, struct cuda_frame f)
+static __global__ void weir_pad_set(const float *x, float *padded, struct gpu_frame f)
 {
     int64_t plane = (int64_t)f.padded_h * f.padded_w, n = f.planes * plane;
     for (int64_t k = grid_first(); k < n; k += grid_stride()) {
@@ -16,7 +16,7 @@ static __global__ void weir_pad_set(const float *x, float *padded, struct cuda_f
     }
 }
 
-static __global__ void weir_pad_cut(const float *padded, float *x, struct cuda_frame f)
+static __global__ void weir_pad_cut(const float *padded, float *x, struct gpu_frame f)
 {
     int64_t plane = (int64_t)f.h * f.w, n = f.planes * plane;
     for (int64_t k = grid_first(); k < n; k += grid_stride()) {
@@ -27,27 +27,27 @@ static __global__ void weir_pad_cut(const float *padded, float *x, struct cuda_f
     }
 }
 
-static int frame_is_sound(const struct cuda_frame *f)
+static int frame_is_sound(const struct gpu_frame *f)
 {
     return f->planes > 0 && f->h > 0 && f->w > 0 && f->lo_h >= 0 && f->lo_w >= 0 &&
            f->padded_h >= f->h + f->lo_h && f->padded_w >= f->w + f->lo_w &&
            (int64_t)f->padded_h * f->padded_w <= INT32_MAX;
 }
 
-extern "C" int cuda_pad_set(struct CUstream_st *stream, const float *x, float *padded,
-                            const struct cuda_frame *f)
+extern "C" int gpu_pad_set(struct CUstream_st *stream, const float *x, float *padded,
+                           const struct gpu_frame *f)
 {
     if (x == nullptr || padded == nullptr || !frame_is_sound(f))
-        return CUDA_KERNEL_REFUSED;
+        return GPU_KERNEL_REFUSED;
     int64_t n = f->planes * f->padded_h * f->padded_w;
-    return LAUNCH(weir_pad_set, cuda_blocks(n, THREADS), THREADS, stream, x, padded, *f);
+    return LAUNCH(weir_pad_set, gpu_grid_blocks(n, THREADS), THREADS, stream, x, padded, *f);
 }
 
-extern "C" int cuda_pad_cut(struct CUstream_st *stream, const float *padded, float *x,
-                            const struct cuda_frame *f)
+extern "C" int gpu_pad_cut(struct CUstream_st *stream, const float *padded, float *x,
+                           const struct gpu_frame *f)
 {
     if (padded == nullptr || x == nullptr || !frame_is_sound(f))
-        return CUDA_KERNEL_REFUSED;
+        return GPU_KERNEL_REFUSED;
     int64_t n = f->planes * f->h * f->w;
-    return LAUNCH(weir_pad_cut, cuda_blocks(n, THREADS), THREADS, stream, padded, x, *f);
+    return LAUNCH(weir_pad_cut, gpu_grid_blocks(n, THREADS), THREADS, stream, padded, x, *f);
 }

@@ -2,10 +2,10 @@
 #include "kernels/cuda/pieces.h"
 #include <stdlib.h>
 
-struct cuda_range cuda_range_pages(struct cuda_range r, uintptr_t page_bytes)
+struct gpu_range gpu_pieces_whole_pages(struct gpu_range r, uintptr_t page_bytes)
 {
-    struct cuda_range in = {(r.first + page_bytes - 1) / page_bytes * page_bytes,
-                            r.end / page_bytes * page_bytes};
+    struct gpu_range in = {(r.first + page_bytes - 1) / page_bytes * page_bytes,
+                           r.end / page_bytes * page_bytes};
     if (in.end <= in.first)
         in.first = in.end = 0;
     return in;
@@ -13,11 +13,11 @@ struct cuda_range cuda_range_pages(struct cuda_range r, uintptr_t page_bytes)
 
 static int by_first(const void *a, const void *b)
 {
-    uintptr_t x = ((const struct cuda_range *)a)->first, y = ((const struct cuda_range *)b)->first;
+    uintptr_t x = ((const struct gpu_range *)a)->first, y = ((const struct gpu_range *)b)->first;
     return x < y ? -1 : x > y;
 }
 
-int cuda_range_join(struct cuda_range *r, int n, uintptr_t gap)
+int gpu_pieces_join_ranges(struct gpu_range *r, int n, uintptr_t gap)
 {
     int kept = 0;
     if (n == 0)
@@ -32,15 +32,15 @@ int cuda_range_join(struct cuda_range *r, int n, uintptr_t gap)
     return kept + 1;
 }
 
-struct cuda_pieces cuda_pieces_of(const void *host, int64_t elems, size_t size,
-                                  struct cuda_range pinned)
+struct gpu_pieces gpu_pieces_of(const void *host, int64_t elems, size_t size,
+                                struct gpu_range pinned)
 {
     uintptr_t first = (uintptr_t)host, end = first + (uintptr_t)elems * size;
     uintptr_t from = pinned.first > first ? pinned.first : first;
     uintptr_t to = pinned.end < end ? pinned.end : end;
     if (to <= from)
-        return (struct cuda_pieces){elems, 0, 0};
-    struct cuda_pieces p;
+        return (struct gpu_pieces){elems, 0, 0};
+    struct gpu_pieces p;
     p.head = (int64_t)((from - first) / size);
     p.middle = (int64_t)((to - from) / size);
     p.tail = elems - p.head - p.middle;

@@ -8,22 +8,22 @@
 #include <stdint.h>
 
 /* A run of host memory. */
-struct cuda_range {
+struct gpu_range {
     uintptr_t first, end; /* end: the byte behind */
 };
 
 /* In elements; head + middle + tail are the tensor's. */
-struct cuda_pieces {
+struct gpu_pieces {
     int64_t head, middle, tail;
 };
 
 /* The whole pages inside a range; empty (first == end) if there is none. */
-struct cuda_range cuda_range_pages(struct cuda_range r, uintptr_t page_bytes);
+struct gpu_range gpu_pieces_whole_pages(struct gpu_range r, uintptr_t page_bytes);
 /* Sorts, then joins ranges that overlap or follow one another with a gap of at most `gap` bytes;
  * returns how many are left. */
-int cuda_range_join(struct cuda_range *r, int n, uintptr_t gap);
+int gpu_pieces_join_ranges(struct gpu_range *r, int n, uintptr_t gap);
 /* host: aligned to its elements, of `size` bytes each; pinned: whole pages. */
-struct cuda_pieces cuda_pieces_of(const void *host, int64_t elems, size_t size,
-                                  struct cuda_range pinned);
+struct gpu_pieces gpu_pieces_of(const void *host, int64_t elems, size_t size,
+                                struct gpu_range pinned);
 
 #endif

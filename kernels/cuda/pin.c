@@ -11,7 +11,7 @@
 enum { JOIN_GAP_BYTES = 64, LEAST_BYTES = 65536 };
 
 struct pin {
-    struct cuda_range range;
+    struct gpu_range range;
     int n_users;
 };
 
@@ -19,7 +19,7 @@ static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER; /* guards the three bel
 static struct pin *pins;
 static int n_pins, cap_pins;
 
-static struct pin *pin_find(struct cuda_range r)
+static struct pin *pin_find(struct gpu_range r)
 {
     for (int i = 0; i < n_pins; i++)
         if (pins[i].range.first == r.first && pins[i].range.end == r.end)
@@ -28,7 +28,7 @@ static struct pin *pin_find(struct cuda_range r)
 }
 
 /* With the lock held. Returns whether the range is pinned now. */
-static int pin_acquire(struct cuda_range r)
+static int pin_acquire(struct gpu_range r)
 {
     struct pin *known = pin_find(r);
     if (known != NULL) {
@@ -55,7 +55,7 @@ static int pin_acquire(struct cuda_range r)
     return 1;
 }
 
-static void pin_release(struct cuda_range r)
+static void pin_release(struct gpu_range r)
 {
     struct pin *known = pin_find(r);
     if (known == NULL || --known->n_users > 0)
@@ -70,17 +70,17 @@ static void pin_release(struct cuda_range r)
     }
 }
 
-enum status cuda_pin(struct cuda_range *ranges, int n, struct cuda_range_list *out)
+enum status gpu_pin(struct gpu_range *ranges, int n, struct gpu_range_list *out)
 {
     uintptr_t page = (uintptr_t)sysconf(_SC_PAGESIZE);
-    n = cuda_range_join(ranges, n, JOIN_GAP_BYTES);
+    n = gpu_pieces_join_ranges(ranges, n, JOIN_GAP_BYTES);
     out->ranges = calloc((size_t)n + 1, sizeof *out->ranges);
     out->n = 0;
     if (out->ranges == NULL)
-        return cuda_no_host_memory();
+        return gpu_check_no_host_memory();
     pthread_mutex_lock(&lock);
     for (int i = 0; i < n; i++) {
-        struct cuda_range r = cuda_range_pages(ranges[i], page);
+        struct gpu_range r = gpu_pieces_whole_pages(ranges[i], page);
         if (r.end - r.first >= LEAST_BYTES && pin_acquire(r))
             out->ranges[out->n++] = r;
     }
@@ -88,12 +88,12 @@ enum status cuda_pin(struct cuda_range *ranges, int n, struct cuda_range_list *o
     return ST_OK;
 }
 
-void cuda_unpin(struct cuda_range_list *list)
+void gpu_pin_release(struct gpu_range_list *list)
 {
     pthread_mutex_lock(&lock);
     for (int i = 0; i < list->n; i++)
         pin_release(list->ranges[i]);
     pthread_mutex_unlock(&lock);
     free(list->ranges);
-    *list = (struct cuda_range_list){.n = 0};
+    *list = (struct gpu_range_list){.n = 0};
 }

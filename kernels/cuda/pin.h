@@ -5,13 +5,13 @@
 #include "base/status.h"
 #include "kernels/cuda/pieces.h"
 
-struct cuda_range_list {
-    struct cuda_range *ranges; /* pinned, its holder has a reference to each */
+struct gpu_range_list {
+    struct gpu_range *ranges; /* pinned, its holder has a reference to each */
     int n;
 };
 
 /* Pins the ranges' whole pages; leaves out what fails. */
-enum status cuda_pin(struct cuda_range *ranges, int n, struct cuda_range_list *out);
-void cuda_unpin(struct cuda_range_list *pins);
+enum status gpu_pin(struct gpu_range *ranges, int n, struct gpu_range_list *out);
+void gpu_pin_release(struct gpu_range_list *pins);
 
 #endif

@@ -8,7 +8,7 @@
 enum { THREADS = 256 };
 
 static __global__ void weir_max_forward(const float *x, float *y, int32_t *winner,
-                                        struct cuda_window w)
+                                        struct gpu_window w)
 {
     int64_t out_plane = (int64_t)w.out_h * w.out_w, in_plane = (int64_t)w.in_h * w.in_w;
     int64_t n = w.planes * out_plane;
@@ -37,7 +37,7 @@ struct tile {
     int cell;      /* that cell in its plane */
 };
 
-static __device__ inline struct tile tile_at(const struct cuda_window &w, int64_t k)
+static __device__ inline struct tile tile_at(const struct gpu_window &w, int64_t k)
 {
     int64_t row = quotient(k, w.out_w);
     int ox = (int)(k - row * w.out_w), oy = (int)(row - quotient(row, w.out_h) * w.out_h);
@@ -46,7 +46,7 @@ static __device__ inline struct tile tile_at(const struct cuda_window &w, int64_
 }
 
 static __global__ void weir_max_tile_forward(const struct pair *x, float *y, int32_t *winner,
-                                             struct cuda_window w)
+                                             struct gpu_window w)
 {
     int64_t n = w.planes * w.out_h * w.out_w;
     for (int64_t k = grid_first(); k < n; k += grid_stride()) {
@@ -60,7 +60,7 @@ static __global__ void weir_max_tile_forward(const struct pair *x, float *y, int
 }
 
 static __global__ void weir_max_tile_backward(const float *dy, const int32_t *winner,
-                                              const float *y, struct pair *dx, struct cuda_window w)
+                                              const float *y, struct pair *dx, struct gpu_window w)
 {
     int64_t n = w.planes * w.out_h * w.out_w;
     for (int64_t k = grid_first(); k < n; k += grid_stride()) {
@@ -82,7 +82,7 @@ static int is_pairs(const float *at)
 /* A relu before the pool lets through what is above 0: of a window that is the maximum or nothing.
  */
 static __global__ void weir_max_backward(const float *dy, const int32_t *winner, const float *y,
-                                         float *dx, struct cuda_window w)
+                                         float *dx, struct gpu_window w)
 {
     int64_t out_plane = (int64_t)w.out_h * w.out_w, in_plane = (int64_t)w.in_h * w.in_w;
     int64_t n = w.planes * in_plane;
@@ -102,7 +102,7 @@ static __global__ void weir_max_backward(const float *dy, const int32_t *winner,
     }
 }
 
-static __global__ void weir_avg_forward(const float *x, float *y, struct cuda_window w)
+static __global__ void weir_avg_forward(const float *x, float *y, struct gpu_window w)
 {
     int64_t out_plane = (int64_t)w.out_h * w.out_w, in_plane = (int64_t)w.in_h * w.in_w;
     int64_t n = w.planes * out_plane;
@@ -119,7 +119,7 @@ static __global__ void weir_avg_forward(const float *x, float *y, struct cuda_wi
     }
 }
 
-static __global__ void weir_avg_backward(const float *dy, float *dx, struct cuda_window w)
+static __global__ void weir_avg_backward(const float *dy, float *dx, struct gpu_window w)
 {
     int64_t out_plane = (int64_t)w.out_h * w.out_w, in_plane = (int64_t)w.in_h * w.in_w;
     int64_t n = w.planes * in_plane;
@@ -139,50 +139,50 @@ static __global__ void weir_avg_backward(const float *dy, float *dx, struct cuda
     }
 }
 
-static int64_t in_cells(const struct cuda_window *w)
+static int64_t in_cells(const struct gpu_window *w)
 {
     return w->planes * w->in_h * w->in_w;
 }
 
-extern "C" int cuda_pool_max_forward(struct CUstream_st *stream, const float *x, float *y,
-                                     int32_t *winner, const struct cuda_window *w)
+extern "C" int gpu_pool_max_forward(struct CUstream_st *stream, const float *x, float *y,
+                                    int32_t *winner, const struct gpu_window *w)
 {
-    if (x == nullptr || y == nullptr || winner == nullptr || !cuda_window_is_sound(w))
-        return CUDA_KERNEL_REFUSED;
-    if (cuda_window_is_tile(w) && is_pairs(x))
-        return LAUNCH(weir_max_tile_forward, cuda_blocks(cuda_window_cells(w), THREADS), THREADS,
+    if (x == nullptr || y == nullptr || winner == nullptr || !gpu_window_is_sound(w))
+        return GPU_KERNEL_REFUSED;
+    if (gpu_window_is_tile(w) && is_pairs(x))
+        return LAUNCH(weir_max_tile_forward, gpu_grid_blocks(gpu_window_cells(w), THREADS), THREADS,
                       stream, (const struct pair *)x, y, winner, *w);
-    return LAUNCH(weir_max_forward, cuda_blocks(cuda_window_cells(w), THREADS), THREADS, stream, x,
-                  y, winner, *w);
+    return LAUNCH(weir_max_forward, gpu_grid_blocks(gpu_window_cells(w), THREADS), THREADS, stream,
+                  x, y, winner, *w);
 }
 
-extern "C" int cuda_pool_max_backward(struct CUstream_st *stream, const float *dy,
-                                      const int32_t *winner, const float *y, float *dx,
-                                      const struct cuda_window *w)
+extern "C" int gpu_pool_max_backward(struct CUstream_st *stream, const float *dy,
+                                     const int32_t *winner, const float *y, float *dx,
+                                     const struct gpu_window *w)
 {
-    if (dy == nullptr || winner == nullptr || dx == nullptr || !cuda_window_is_sound(w))
-        return CUDA_KERNEL_REFUSED;
-    if (cuda_window_is_tile(w) && is_pairs(dx))
-        return LAUNCH(weir_max_tile_backward, cuda_blocks(cuda_window_cells(w), THREADS), THREADS,
-                      stream, dy, winner, y, (struct pair *)dx, *w);
-    return LAUNCH(weir_max_backward, cuda_blocks(in_cells(w), THREADS), THREADS, stream, dy, winner,
-                  y, dx, *w);
+    if (dy == nullptr || winner == nullptr || dx == nullptr || !gpu_window_is_sound(w))
+        return GPU_KERNEL_REFUSED;
+    if (gpu_window_is_tile(w) && is_pairs(dx))
+        return LAUNCH(weir_max_tile_backward, gpu_grid_blocks(gpu_window_cells(w), THREADS),
+                      THREADS, stream, dy, winner, y, (struct pair *)dx, *w);
+    return LAUNCH(weir_max_backward, gpu_grid_blocks(in_cells(w), THREADS), THREADS, stream, dy,
+                  winner, y, dx, *w);
 }
 
-extern "C" int cuda_pool_avg_forward(struct CUstream_st *stream, const float *x, float *y,
-                                     const struct cuda_window *w)
+extern "C" int gpu_pool_avg_forward(struct CUstream_st *stream, const float *x, float *y,
+                                    const struct gpu_window *w)
 {
-    if (x == nullptr || y == nullptr || !cuda_window_is_sound(w))
-        return CUDA_KERNEL_REFUSED;
-    return LAUNCH(weir_avg_forward, cuda_blocks(cuda_window_cells(w), THREADS), THREADS, stream, x,
-                  y, *w);
+    if (x == nullptr || y == nullptr || !gpu_window_is_sound(w))
+        return GPU_KERNEL_REFUSED;
+    return LAUNCH(weir_avg_forward, gpu_grid_blocks(gpu_window_cells(w), THREADS), THREADS, stream,
+                  x, y, *w);
 }
 
-extern "C" int cuda_pool_avg_backward(struct CUstream_st *stream, const float *dy, float *dx,
-                                      const struct cuda_window *w)
+extern "C" int gpu_pool_avg_backward(struct CUstream_st *stream, const float *dy, float *dx,
+                                     const struct gpu_window *w)
 {
-    if (dy == nullptr || dx == nullptr || !cuda_window_is_sound(w))
-        return CUDA_KERNEL_REFUSED;
-    return LAUNCH(weir_avg_backward, cuda_blocks(in_cells(w), THREADS), THREADS, stream, dy, dx,
+    if (dy == nullptr || dx == nullptr || !gpu_window_is_sound(w))
+        return GPU_KERNEL_REFUSED;
+    return LAUNCH(weir_avg_backward, gpu_grid_blocks(in_cells(w), THREADS), THREADS, stream, dy, dx,
                   *w);
 }

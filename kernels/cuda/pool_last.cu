@@ -10,8 +10,8 @@
 enum { THREADS = 256 };
 
 /* Of the output: where (sample, cell, channel) lies. */
-static __device__ inline int64_t out_at(const struct cuda_pool_last &p, int64_t sample,
-                                        int64_t cell, int64_t channel)
+static __device__ inline int64_t out_at(const struct gpu_pool_last &p, int64_t sample, int64_t cell,
+                                        int64_t channel)
 {
     int64_t plane = (int64_t)p.window.out_h * p.window.out_w;
     return p.out_last ? (sample * plane + cell) * p.channels + channel
@@ -19,9 +19,9 @@ static __device__ inline int64_t out_at(const struct cuda_pool_last &p, int64_t 
 }
 
 static __global__ void weir_max_last_forward(const float *x, float *y, int32_t *winner,
-                                             struct cuda_pool_last p)
+                                             struct gpu_pool_last p)
 {
-    const struct cuda_window &w = p.window;
+    const struct gpu_window &w = p.window;
     int64_t out_plane = (int64_t)w.out_h * w.out_w, in_plane = (int64_t)w.in_h * w.in_w;
     int64_t n = w.planes * out_plane;
     for (int64_t k = grid_first(); k < n; k += grid_stride()) {
@@ -45,9 +45,9 @@ static __global__ void weir_max_last_forward(const float *x, float *y, int32_t *
 }
 
 static __global__ void weir_max_last_backward(const float *dy, const int32_t *winner,
-                                              const float *y, float *dx, struct cuda_pool_last p)
+                                              const float *y, float *dx, struct gpu_pool_last p)
 {
-    const struct cuda_window &w = p.window;
+    const struct gpu_window &w = p.window;
     int64_t in_plane = (int64_t)w.in_h * w.in_w, n = w.planes * in_plane;
     for (int64_t k = grid_first(); k < n; k += grid_stride()) {
         int64_t at = quotient(k, p.channels), channel = k - at * p.channels;
@@ -73,10 +73,10 @@ struct tile {
     int cell, out_cell; /* in the image, in the output */
 };
 
-static __device__ inline struct tile tile_at(const struct cuda_pool_last &p, int64_t at,
+static __device__ inline struct tile tile_at(const struct gpu_pool_last &p, int64_t at,
                                              int64_t channel)
 {
-    const struct cuda_window &w = p.window;
+    const struct gpu_window &w = p.window;
     int64_t row = quotient(at, w.out_w), sample = quotient(row, w.out_h);
     int ox = (int)(at - row * w.out_w), oy = (int)(row - sample * w.out_h);
     struct tile t = {(2 * row * w.in_w + 2 * ox) * p.channels + channel, sample,
@@ -85,9 +85,9 @@ static __device__ inline struct tile tile_at(const struct cuda_pool_last &p, int
 }
 
 static __global__ void weir_max_last_tile_forward(const float *x, float *y, int32_t *winner,
-                                                  struct cuda_pool_last p)
+                                                  struct gpu_pool_last p)
 {
-    const struct cuda_window &w = p.window;
+    const struct gpu_window &w = p.window;
     int64_t n = w.planes * w.out_h * w.out_w, below = w.in_w * p.channels;
     for (int64_t k = grid_first(); k < n; k += grid_stride()) {
         int64_t at = quotient(k, p.channels), channel = k - at * p.channels;
@@ -103,9 +103,9 @@ static __global__ void weir_max_last_tile_forward(const float *x, float *y, int3
 
 static __global__ void weir_max_last_tile_backward(const float *dy, const int32_t *winner,
                                                    const float *y, float *dx,
-                                                   struct cuda_pool_last p)
+                                                   struct gpu_pool_last p)
 {
-    const struct cuda_window &w = p.window;
+    const struct gpu_window &w = p.window;
     int64_t n = w.planes * w.out_h * w.out_w, below = w.in_w * p.channels;
     for (int64_t k = grid_first(); k < n; k += grid_stride()) {
         int64_t at = quotient(k, p.channels), channel = k - at * p.channels;
@@ -121,34 +121,34 @@ static __global__ void weir_max_last_tile_backward(const float *dy, const int32_
     }
 }
 
-static int pool_is_sound(const struct cuda_pool_last *p)
+static int pool_is_sound(const struct gpu_pool_last *p)
 {
-    return cuda_window_is_sound(&p->window) && p->channels > 0 &&
+    return gpu_window_is_sound(&p->window) && p->channels > 0 &&
            p->window.planes % p->channels == 0;
 }
 
-extern "C" int cuda_pool_last_forward(struct CUstream_st *stream, const float *x, float *y,
-                                      int32_t *winner, const struct cuda_pool_last *p)
+extern "C" int gpu_pool_last_forward(struct CUstream_st *stream, const float *x, float *y,
+                                     int32_t *winner, const struct gpu_pool_last *p)
 {
     if (x == nullptr || y == nullptr || winner == nullptr || !pool_is_sound(p))
-        return CUDA_KERNEL_REFUSED;
-    unsigned blocks = cuda_blocks(cuda_window_cells(&p->window), THREADS);
-    if (cuda_window_is_tile(&p->window))
+        return GPU_KERNEL_REFUSED;
+    unsigned blocks = gpu_grid_blocks(gpu_window_cells(&p->window), THREADS);
+    if (gpu_window_is_tile(&p->window))
         return LAUNCH(weir_max_last_tile_forward, blocks, THREADS, stream, x, y, winner, *p);
     return LAUNCH(weir_max_last_forward, blocks, THREADS, stream, x, y, winner, *p);
 }
 
-extern "C" int cuda_pool_last_backward(struct CUstream_st *stream, const float *dy,
-                                       const int32_t *winner, const float *y, float *dx,
-                                       const struct cuda_pool_last *p)
+extern "C" int gpu_pool_last_backward(struct CUstream_st *stream, const float *dy,
+                                      const int32_t *winner, const float *y, float *dx,
+                                      const struct gpu_pool_last *p)
 {
     if (dy == nullptr || winner == nullptr || dx == nullptr || !pool_is_sound(p))
-        return CUDA_KERNEL_REFUSED;
-    if (cuda_window_is_tile(&p->window))
+        return GPU_KERNEL_REFUSED;
+    if (gpu_window_is_tile(&p->window))
         return LAUNCH(weir_max_last_tile_backward,
-                      cuda_blocks(cuda_window_cells(&p->window), THREADS), THREADS, stream, dy,
+                      gpu_grid_blocks(gpu_window_cells(&p->window), THREADS), THREADS, stream, dy,
                       winner, y, dx, *p);
     int64_t n = p->window.planes * p->window.in_h * p->window.in_w;
-    return LAUNCH(weir_max_last_backward, cuda_blocks(n, THREADS), THREADS, stream, dy, winner, y,
-                  dx, *p);
+    return LAUNCH(weir_max_last_backward, gpu_grid_blocks(n, THREADS), THREADS, stream, dy, winner,
+                  y, dx, *p);
 }

@@ -15,17 +15,17 @@ static __global__ void weir_relu_backward(const float *y, const float *dy, float
         dx[k] = y[k] > 0.0f ? dy[k] : 0.0f;
 }
 
-extern "C" int cuda_relu_forward(struct CUstream_st *stream, const float *x, float *y, int64_t n)
+extern "C" int gpu_relu_forward(struct CUstream_st *stream, const float *x, float *y, int64_t n)
 {
     if (x == nullptr || y == nullptr || n < 1)
-        return CUDA_KERNEL_REFUSED;
-    return LAUNCH(weir_relu_forward, cuda_blocks(n, THREADS), THREADS, stream, x, y, n);
+        return GPU_KERNEL_REFUSED;
+    return LAUNCH(weir_relu_forward, gpu_grid_blocks(n, THREADS), THREADS, stream, x, y, n);
 }
 
-extern "C" int cuda_relu_backward(struct CUstream_st *stream, const float *y, const float *dy,
-                                  float *dx, int64_t n)
+extern "C" int gpu_relu_backward(struct CUstream_st *stream, const float *y, const float *dy,
+                                 float *dx, int64_t n)
 {
     if (y == nullptr || dy == nullptr || dx == nullptr || n < 1)
-        return CUDA_KERNEL_REFUSED;
-    return LAUNCH(weir_relu_backward, cuda_blocks(n, THREADS), THREADS, stream, y, dy, dx, n);
+        return GPU_KERNEL_REFUSED;
+    return LAUNCH(weir_relu_backward, gpu_grid_blocks(n, THREADS), THREADS, stream, y, dy, dx, n);
 }

@@ -9,10 +9,10 @@ static __global__ void weir_scale_pixels(const uint8_t *src, float *dst, int64_t
         dst[k] = (float)src[k] / 255.0f;
 }
 
-extern "C" int cuda_scale_pixels(struct CUstream_st *stream, const uint8_t *src, float *dst,
-                                 int64_t n)
+extern "C" int gpu_scale_pixels(struct CUstream_st *stream, const uint8_t *src, float *dst,
+                                int64_t n)
 {
     if (src == nullptr || dst == nullptr || n < 1)
-        return CUDA_KERNEL_REFUSED;
-    return LAUNCH(weir_scale_pixels, cuda_blocks(n, THREADS), THREADS, stream, src, dst, n);
+        return GPU_KERNEL_REFUSED;
+    return LAUNCH(weir_scale_pixels, gpu_grid_blocks(n, THREADS), THREADS, stream, src, dst, n);
 }

@@ -4,7 +4,7 @@
 
 enum { THREADS = 32 };
 
-static __global__ void weir_softmax_xent(struct cuda_softmax s)
+static __global__ void weir_softmax_xent(struct gpu_softmax s)
 {
     __shared__ int64_t best[THREADS];
     __shared__ float part[THREADS];
@@ -60,11 +60,11 @@ static __global__ void weir_softmax_xent(struct cuda_softmax s)
     }
 }
 
-extern "C" int cuda_softmax_run(struct CUstream_st *stream, const struct cuda_softmax *s)
+extern "C" int gpu_softmax_run(struct CUstream_st *stream, const struct gpu_softmax *s)
 {
     if (s->x == nullptr || s->y == nullptr || s->n < 1 || s->n > INT32_MAX || s->classes < 1 ||
         !(s->smoothing >= 0.0f && s->smoothing < 1.0f) ||
         (s->labels != nullptr && (s->loss == nullptr || s->hit == nullptr)))
-        return CUDA_KERNEL_REFUSED;
+        return GPU_KERNEL_REFUSED;
     return LAUNCH(weir_softmax_xent, (unsigned)s->n, THREADS, stream, *s);
 }

@@ -11,36 +11,35 @@ extern "C" {
 #endif
 
 /* gather.cu: n images of a data set on the device as floats from 0 to 1, and their labels. */
-struct cuda_gather {
+struct gpu_gather {
     int64_t n, pixels;
     const uint8_t *images, *labels; /* of all items */
     float *x;                       /* [n][pixels] */
     int32_t *label;                 /* [n] */
 };
-int cuda_gather_items(struct CUstream_st *stream, const struct cuda_gather *g,
-                      const uint32_t *item);
+int gpu_gather_items(struct CUstream_st *stream, const struct gpu_gather *g, const uint32_t *item);
 /* The same for the samples of a step that the device itself counts; writes their positions, too. */
-struct cuda_order {
+struct gpu_gather_order {
     int64_t n_items;
     const uint32_t *item[2]; /* [n_items] of the even passes and of the odd */
     const uint64_t *step;
     uint64_t first, stride; /* sample i's position: first + step * stride + i */
     uint64_t *position;     /* [n] */
 };
-int cuda_gather_step(struct CUstream_st *stream, const struct cuda_gather *g,
-                     const struct cuda_order *o);
+int gpu_gather_step(struct CUstream_st *stream, const struct gpu_gather *g,
+                    const struct gpu_gather_order *o);
 
 /* optim.cu: one update of all parameters, as kernels/vector/optim does it, bit for bit where the
  * compiler does not join products and sums. */
-struct cuda_update_part { /* of one tensor; one block's work */
+struct gpu_optim_part { /* of one tensor; one block's work */
     float *p;
     const float *g;
     float *slot[2]; /* as many as the kind has */
     int32_t n;
     float keep; /* of a running average; below 0: the optimizer's */
 };
-struct cuda_update {
-    const struct cuda_update_part *parts;
+struct gpu_optim {
+    const struct gpu_optim_part *parts;
     int n_parts;
     enum optim_kind kind;
     int second_slot;                 /* rmsprop: with momentum */
@@ -49,17 +48,17 @@ struct cuda_update {
     const uint64_t *step; /* s */
     float weight, scale;  /* the gradient is g * weight * scale */
 };
-enum { CUDA_UPDATE_ELEMS = 4096 }; /* most of a part */
-int cuda_update_run(struct CUstream_st *stream, const struct cuda_update *u);
+enum { GPU_OPTIM_ELEMS = 4096 }; /* most of a part */
+int gpu_optim_run(struct CUstream_st *stream, const struct gpu_optim *u);
 
 /* tally.cu: the step's mean loss and hits, added up in a fixed order; the step is over. */
-struct cuda_tally {
+struct gpu_tally {
     uint64_t step; /* updates done */
     double loss;
     int64_t hits;
 };
-int cuda_tally_step(struct CUstream_st *stream, const double *loss, const int32_t *hit, int64_t n,
-                    struct cuda_tally *t);
+int gpu_tally_step(struct CUstream_st *stream, const double *loss, const int32_t *hit, int64_t n,
+                   struct gpu_tally *t);
 
 #ifdef __cplusplus
 }

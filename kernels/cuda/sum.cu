@@ -3,7 +3,7 @@
 
 enum { THREADS = 256 };
 
-static __global__ void weir_sum_weighted(struct cuda_sum s, float *dst, int64_t n)
+static __global__ void weir_sum_weighted(struct gpu_sum s, float *dst, int64_t n)
 {
     for (int64_t k = grid_first(); k < n; k += grid_stride()) {
         float sum = s.weight[0] * s.src[0][k];
@@ -13,10 +13,10 @@ static __global__ void weir_sum_weighted(struct cuda_sum s, float *dst, int64_t 
     }
 }
 
-extern "C" int cuda_sum_weighted(struct CUstream_st *stream, const struct cuda_sum *s, float *dst,
-                                 int64_t n)
+extern "C" int gpu_sum_weighted(struct CUstream_st *stream, const struct gpu_sum *s, float *dst,
+                                int64_t n)
 {
-    if (s->n < 1 || s->n > CUDA_SUM_MOST || dst == nullptr || n < 1)
-        return CUDA_KERNEL_REFUSED;
-    return LAUNCH(weir_sum_weighted, cuda_blocks(n, THREADS), THREADS, stream, *s, dst, n);
+    if (s->n < 1 || s->n > GPU_SUM_MOST || dst == nullptr || n < 1)
+        return GPU_KERNEL_REFUSED;
+    return LAUNCH(weir_sum_weighted, gpu_grid_blocks(n, THREADS), THREADS, stream, *s, dst, n);
 }

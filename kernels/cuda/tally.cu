@@ -6,7 +6,7 @@
 static const int THREADS = 128;
 
 static __global__ void weir_tally_step(const double *loss, const int32_t *hit, int64_t n,
-                                       struct cuda_tally *t)
+                                       struct gpu_tally *t)
 {
     __shared__ double losses[THREADS];
     __shared__ int64_t hits[THREADS];
@@ -32,10 +32,10 @@ static __global__ void weir_tally_step(const double *loss, const int32_t *hit, i
     }
 }
 
-extern "C" int cuda_tally_step(struct CUstream_st *stream, const double *loss, const int32_t *hit,
-                               int64_t n, struct cuda_tally *t)
+extern "C" int gpu_tally_step(struct CUstream_st *stream, const double *loss, const int32_t *hit,
+                              int64_t n, struct gpu_tally *t)
 {
     if (loss == nullptr || hit == nullptr || t == nullptr || n < 1)
-        return CUDA_KERNEL_REFUSED;
+        return GPU_KERNEL_REFUSED;
     return LAUNCH(weir_tally_step, 1, THREADS, stream, loss, hit, n, t);
 }

@@ -29,7 +29,7 @@ static __device__ inline void set(uint16_t *to, float v)
 }
 
 template <class From, class To>
-static __global__ void weir_transpose(const From *src, To *dst, struct cuda_matrices m)
+static __global__ void weir_transpose(const From *src, To *dst, struct gpu_matrices m)
 {
     __shared__ float tile[TILE][TILE + 1];
     int64_t wide = (m.columns + TILE - 1) / TILE, high = (m.rows + TILE - 1) / TILE;
@@ -58,30 +58,30 @@ static __global__ void weir_transpose(const From *src, To *dst, struct cuda_matr
 }
 
 template <class From, class To>
-static int transpose(struct CUstream_st *stream, const From *src, To *dst, struct cuda_matrices m)
+static int transpose(struct CUstream_st *stream, const From *src, To *dst, struct gpu_matrices m)
 {
     if (src == nullptr || dst == nullptr || (const void *)src == (const void *)dst || m.n < 1 ||
         m.rows < 1 || m.columns < 1)
-        return CUDA_KERNEL_REFUSED;
+        return GPU_KERNEL_REFUSED;
     int64_t tiles = m.n * ((m.rows + TILE - 1) / TILE) * ((m.columns + TILE - 1) / TILE);
-    void (*kernel)(const From *, To *, struct cuda_matrices) = weir_transpose<From, To>;
-    return LAUNCH(kernel, cuda_blocks(tiles, 1), THREADS, stream, src, dst, m);
+    void (*kernel)(const From *, To *, struct gpu_matrices) = weir_transpose<From, To>;
+    return LAUNCH(kernel, gpu_grid_blocks(tiles, 1), THREADS, stream, src, dst, m);
 }
 
-extern "C" int cuda_transpose(struct CUstream_st *stream, const float *src, float *dst,
-                              struct cuda_matrices m)
+extern "C" int gpu_transpose(struct CUstream_st *stream, const float *src, float *dst,
+                             struct gpu_matrices m)
 {
     return transpose(stream, src, dst, m);
 }
 
-extern "C" int cuda_transpose_down(struct CUstream_st *stream, const float *src, uint16_t *dst,
-                                   struct cuda_matrices m)
+extern "C" int gpu_transpose_down(struct CUstream_st *stream, const float *src, uint16_t *dst,
+                                  struct gpu_matrices m)
 {
     return transpose(stream, src, dst, m);
 }
 
-extern "C" int cuda_transpose_up(struct CUstream_st *stream, const uint16_t *src, float *dst,
-                                 struct cuda_matrices m)
+extern "C" int gpu_transpose_up(struct CUstream_st *stream, const uint16_t *src, float *dst,
+                                struct gpu_matrices m)
 {
     return transpose(stream, src, dst, m);
 }

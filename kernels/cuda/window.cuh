@@ -9,7 +9,7 @@ struct window {
     int y0, y1, x0, x1;
 };
 
-static __device__ inline struct window window_at(const struct cuda_window &w, int oy, int ox)
+static __device__ inline struct window window_at(const struct gpu_window &w, int oy, int ox)
 {
     int y0 = oy * w.stride_h - w.pad_h, x0 = ox * w.stride_w - w.pad_w;
     int y1 = y0 + w.kernel_h, x1 = x0 + w.kernel_w;
@@ -20,7 +20,7 @@ static __device__ inline struct window window_at(const struct cuda_window &w, in
 
 /* Windows of 2x2 cells, side by side, that cover the image: nearly all pools. Divisions by numbers
  * that are not known at compile time are most of what a pool's kernel does, and fall away. */
-static inline int cuda_window_is_tile(const struct cuda_window *w)
+static inline int gpu_window_is_tile(const struct gpu_window *w)
 {
     return w->kernel_h == 2 && w->kernel_w == 2 && w->stride_h == 2 && w->stride_w == 2 &&
            w->pad_h == 0 && w->pad_w == 0 && w->in_h == 2 * w->out_h && w->in_w == 2 * w->out_w;
@@ -53,7 +53,7 @@ static __device__ inline int window_last(int i, int pad, int stride, int n_windo
 }
 
 /* Each window holds at least one cell of the image, and a plane's cells fit 31 bits. */
-static inline int cuda_window_is_sound(const struct cuda_window *w)
+static inline int gpu_window_is_sound(const struct gpu_window *w)
 {
     return w->planes > 0 && w->in_h > 0 && w->in_w > 0 && w->out_h > 0 && w->out_w > 0 &&
            w->kernel_h > 0 && w->kernel_w > 0 && w->stride_h > 0 && w->stride_w > 0 &&
@@ -63,7 +63,7 @@ static inline int cuda_window_is_sound(const struct cuda_window *w)
            (int64_t)w->in_h * w->in_w <= INT32_MAX && (int64_t)w->out_h * w->out_w <= INT32_MAX;
 }
 
-static inline int64_t cuda_window_cells(const struct cuda_window *w)
+static inline int64_t gpu_window_cells(const struct gpu_window *w)
 {
     return w->planes * w->out_h * w->out_w;
 }

@@ -366,7 +366,7 @@ static ncclResult_t comm_get_async_error(ncclComm_t comm, ncclResult_t *out)
     return code;
 }
 
-static const struct cuda_nccl nccl = {
+static const struct gpu_nccl nccl = {
     .get_version = get_version,
     .get_unique_id = get_unique_id,
     .comm_init_rank_config = comm_init_rank_config,
@@ -380,7 +380,7 @@ static const struct cuda_nccl nccl = {
     .get_last_error = get_last_error,
 };
 
-const struct cuda_nccl *cuda_nccl_load(void)
+const struct gpu_nccl *gpu_nccl_load(void)
 {
     if (!asks("absent"))
         return &nccl;
