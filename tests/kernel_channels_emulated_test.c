@@ -1,7 +1,7 @@
 /* tests/kernel_channels_emulated_test.c - the kernels for tensors that lie channels last
- * (kernels/cuda/channels_kernels.h), as plain C++ (tests/emulation): transposes with and without a
- * cast; max pools and the gradient of a bias with the bits of those on planes. */
-#include "kernels/cuda/channels_kernels.h"
+ * (kernels/cuda/conv/channels_kernels.h), as plain C++ (tests/emulation): transposes with and
+ * without a cast; max pools and the gradient of a bias with the bits of those on planes. */
+#include "kernels/cuda/conv/channels_kernels.h"
 #include "kernels/vector/dtype.h"
 #include <math.h>
 #include <setjmp.h>

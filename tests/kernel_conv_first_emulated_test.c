@@ -2,7 +2,7 @@
  * tests/emulation), against plain sums in double precision; gradients against finite differences,
  * too. Which convolutions a plan gives them: kernel_conv_first_plan_test.c. */
 #include "base/rng.h"
-#include "kernels/cuda/conv_first_kernels.h"
+#include "kernels/cuda/conv/conv_first_kernels.h"
 #include <math.h>
 #include <setjmp.h>
 #include <stdarg.h>

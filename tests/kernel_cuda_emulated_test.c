@@ -4,7 +4,7 @@
  * What this cannot show: cuDNN and cuBLAS, streams, and what only a GPU does; that is the
  * conformance suite's, label gpu. */
 #include "base/rng.h"
-#include "kernels/cuda/rows.h"
+#include "kernels/cuda/layers/rows.h"
 #include "kernels/reference_activation.h"
 #include "kernels/vector/dtype.h"
 #include "tests/kernel_reference.h"

@@ -1,10 +1,10 @@
 /* tests/kernel_cuda_host_test.c - what the CUDA backend decides without a GPU: the book of its
  * memory and the error when it is full, the choice of algorithms, the cutting of copies. */
-#include "kernels/cuda/algo.h"
-#include "kernels/cuda/arena.h"
-#include "kernels/cuda/budget.h"
-#include "kernels/cuda/diffs.h"
-#include "kernels/cuda/pieces.h"
+#include "kernels/cuda/conv/algo.h"
+#include "kernels/cuda/memory/arena.h"
+#include "kernels/cuda/memory/budget.h"
+#include "kernels/cuda/memory/pieces.h"
+#include "kernels/cuda/plan/diffs.h"
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stddef.h>

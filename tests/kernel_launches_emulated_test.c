@@ -1,9 +1,9 @@
 /* tests/kernel_launches_emulated_test.c - what the launches of our kernels refuse
- * (kernels/cuda/kernels.h), as plain C++ (tests/emulation): pointers that are NULL, and numbers
- * that are none. Those of a first convolution are in kernel_conv_first_emulated_test. */
-#include "kernels/cuda/channels_kernels.h"
-#include "kernels/cuda/rows.h"
-#include "kernels/cuda/steps.h"
+ * (kernels/cuda/common/kernels.h), as plain C++ (tests/emulation): pointers that are NULL, and
+ * numbers that are none. Those of a first convolution are in kernel_conv_first_emulated_test. */
+#include "kernels/cuda/conv/channels_kernels.h"
+#include "kernels/cuda/layers/rows.h"
+#include "kernels/cuda/resident/steps.h"
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stddef.h>

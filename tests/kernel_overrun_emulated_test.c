@@ -2,9 +2,9 @@
  * memory into the next ends the program in the library where each tensor is an allocation of its
  * own, and is not seen in the one where they lie in one block. Needs the emulation
  * (tests/emulation). */
-#include "kernels/cuda/arena.h"
-#include "kernels/cuda/bind.h"
-#include "kernels/cuda/kernels.h"
+#include "kernels/cuda/common/kernels.h"
+#include "kernels/cuda/memory/arena.h"
+#include "kernels/cuda/memory/bind.h"
 #include "tests/skip.h"
 #include <dlfcn.h>
 #include <fcntl.h>

@@ -25,9 +25,8 @@ static enum status cut_model(struct worker *w)
     for (int i = 0; i < w->model->n_params; i++)
         n_elems += shape_elems(&w->model->params[i].shape);
     int n_servers = o->ps_hosts.n > 0 ? o->ps_hosts.n : 1;
-    return chunks_create(
-        w->model->params, w->model->n_params,
-        o->chunk_bytes > 0 ? o->chunk_bytes : chunks_default_bytes(n_elems, n_servers), &w->chunks);
+    int64_t bytes = o->chunk_bytes > 0 ? o->chunk_bytes : chunks_default_bytes(n_elems, n_servers);
+    return chunks_create(w->model->params, w->model->n_params, bytes, &w->chunks);
 }
 
 /* What --freeze says; joining without it: what the job says. */

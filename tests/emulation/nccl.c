@@ -14,7 +14,7 @@
  * A communicator does not block: what a group asked of it is done only after it was asked some
  * times whether it is, and until then it may be asked for nothing else; so a backend that goes on
  * too early finds nothing on its streams. */
-#include "kernels/cuda/nccl.h"
+#include "kernels/cuda/groups/nccl.h"
 #include "base/guarded.h"
 #include "base/log.h"
 #include "tests/emulation/errors.h"

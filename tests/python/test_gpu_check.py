@@ -140,7 +140,7 @@ class GpuCheck(harness.Test):
     def test_names_of_kernels(self):
         """By which racecheck and initcheck tell them from cuDNN's."""
         names = []
-        for path in glob.glob(os.path.join(harness.SOURCE, "kernels/cuda/*.cu")):
+        for path in glob.glob(os.path.join(harness.SOURCE, "kernels/cuda/*/*.cu")):
             with open(path, encoding="utf-8") as f:
                 text = f.read()
             found = re.findall(r"__global__ void (?:__launch_bounds__\([^)]*\)\s+)?(\w+)\(", text)

@@ -2,6 +2,7 @@
 there has one, and that what it lists by name is still there, is looked at without running one."""
 # label: unit
 import argparse
+import glob
 import importlib.machinery
 import importlib.util
 import os
@@ -28,13 +29,15 @@ class Mutants(harness.Test):
         """What the script says of a tree in which this is changed."""
         with tempfile.TemporaryDirectory(prefix="weir-mutants-") as root:
             os.makedirs(os.path.join(root, "tests/emulation"))
-            os.makedirs(os.path.join(root, "kernels/cuda"))
-            for file in os.listdir(FOLDER):
-                os.symlink(os.path.join(FOLDER, file), os.path.join(root, "kernels/cuda", file))
+            for place, _, files in os.walk(FOLDER):
+                copy = os.path.join(root, os.path.relpath(place, harness.SOURCE))
+                os.makedirs(copy)
+                for file in files:
+                    os.symlink(os.path.join(place, file), os.path.join(copy, file))
             script = os.path.join(root, "tests/emulation/mutants")
             with open(SCRIPT, encoding="utf-8") as f, open(script, "w", encoding="utf-8") as out:
                 out.write(f.read())
-            path = os.path.join(root, "kernels/cuda", name)
+            path, = glob.glob(os.path.join(root, "kernels/cuda/*", name))
             with open(path, encoding="utf-8") as f:
                 text = f.read()
             os.unlink(path)
@@ -80,7 +83,7 @@ class Mutants(harness.Test):
             build.folder = self.dir()
             build.commands = {"weir_emulated": [
                 command + "; : -o CMakeFiles/weir_emulated.dir/a.o -c " +
-                os.path.join(FOLDER, "add.cu")]}
+                os.path.join(FOLDER, "layers/add.cu")]}
             with self.assertRaises(error):
                 build.compile("add.cu", "x", "weir_emulated", self.dir())
 

@@ -117,16 +117,17 @@ class Static(unittest.TestCase):
         no_toolkit.start()
         self.addCleanup(no_toolkit.stop)
         self.write("#pragma once\n#include <cublas_v2.h>\nvoid f(cublasHandle_t h);\n",
-                   "kernels/cuda/plan.h")
-        self.write('#pragma once\n#include "kernels/cuda/plan.h"\n', "kernels/cuda/dense.h")
+                   "kernels/cuda/plan/plan.h")
+        self.write('#pragma once\n#include "kernels/cuda/plan/plan.h"\n',
+                   "kernels/cuda/layers/dense.h")
         done = self.run_script("check_headers", self.tree)
         self.assertEqual(done.returncode, 0, done.stdout)
-        self.assertIn("not compiled, as CUDA is not installed (cublas_v2.h): kernels/cuda/dense.h "
-                      "kernels/cuda/plan.h\n", done.stdout)
-        self.write("#pragma once\n#include <no_such.h>\n", "kernels/cuda/dense.h")
+        self.assertIn("not compiled, as CUDA is not installed (cublas_v2.h): "
+                      "kernels/cuda/layers/dense.h kernels/cuda/plan/plan.h\n", done.stdout)
+        self.write("#pragma once\n#include <no_such.h>\n", "kernels/cuda/layers/dense.h")
         done = self.run_script("check_headers", self.tree)
         self.assertNotEqual(done.returncode, 0, done.stdout)
-        self.assertIn("kernels/cuda/dense.h: does not compile", done.stdout)
+        self.assertIn("kernels/cuda/layers/dense.h: does not compile", done.stdout)
         self.write("#pragma once\n#include <cublas_v2.h>\n", "base/fault.h")
         done = self.run_script("check_headers", self.tree)
         self.assertIn("base/fault.h: does not compile", done.stdout)

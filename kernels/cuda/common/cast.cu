@@ -1,0 +1,71 @@
+/* kernels/cuda/common/cast.cu - floats to bfloat16 (the upper half of a float, to nearest, ties to
+ * even) and back, and to fp16: in whole numbers, so that every bit, a NaN's too, is that of
+ * kernels/vector/dtype.c on the host. */
+#include "kernels/cuda/common/bf16.cuh"
+#include "kernels/cuda/common/grid.cuh"
+
+enum { THREADS = 256 };
+
+static __global__ void weir_cast_down(const float *src, uint16_t *dst, int64_t n)
+{
+    for (int64_t k = grid_first(); k < n; k += grid_stride())
+        dst[k] = bf16_of(src[k]);
+}
+
+static __global__ void weir_cast_up(const uint16_t *src, float *dst, int64_t n)
+{
+    for (int64_t k = grid_first(); k < n; k += grid_stride())
+        dst[k] = bf16_value(src[k]);
+}
+
+/* Half an ulp of the result less one is added, and one more if the part that stays is odd. */
+static __device__ inline uint32_t round_off(uint32_t u, int bits)
+{
+    return (u + ((1u << (bits - 1)) - 1) + (u >> bits & 1u)) >> bits;
+}
+
+/* a: the bits of a float that is not negative. */
+static __device__ inline uint32_t half_of(uint32_t a)
+{
+    const uint32_t infinity = 0x7f800000u, too_large = 143u << 23 /* 65536 */;
+    const uint32_t smallest_normal = 113u << 23, rebias = 112u << 23;
+    if (a > infinity)
+        return 0x7e00u | (a >> 13 & 0x1ffu);
+    if (a >= too_large)
+        return 0x7c00u;
+    if (a >= smallest_normal)
+        return round_off(a - rebias, 13);
+    /* its ulp is 2^-24: from there, the fraction with its leading one is moved to the right */
+    int shift = 126 - (int)(a >> 23);
+    return shift > 25 ? 0 : round_off((a & 0x7fffffu) | 0x800000u, shift);
+}
+
+static __global__ void weir_cast_half(const float *src, uint16_t *dst, int64_t n)
+{
+    for (int64_t k = grid_first(); k < n; k += grid_stride()) {
+        union bits v;
+        v.f = src[k];
+        dst[k] = (uint16_t)(half_of(v.u & 0x7fffffffu) | v.u >> 31 << 15);
+    }
+}
+
+extern "C" int gpu_cast_down(struct CUstream_st *stream, const float *src, uint16_t *dst, int64_t n)
+{
+    if (src == nullptr || dst == nullptr || n < 1)
+        return GPU_KERNEL_REFUSED;
+    return LAUNCH(weir_cast_down, gpu_grid_blocks(n, THREADS), THREADS, stream, src, dst, n);
+}
+
+extern "C" int gpu_cast_up(struct CUstream_st *stream, const uint16_t *src, float *dst, int64_t n)
+{
+    if (src == nullptr || dst == nullptr || n < 1)
+        return GPU_KERNEL_REFUSED;
+    return LAUNCH(weir_cast_up, gpu_grid_blocks(n, THREADS), THREADS, stream, src, dst, n);
+}
+
+extern "C" int gpu_cast_half(struct CUstream_st *stream, const float *src, uint16_t *dst, int64_t n)
+{
+    if (src == nullptr || dst == nullptr || n < 1)
+        return GPU_KERNEL_REFUSED;
+    return LAUNCH(weir_cast_half, gpu_grid_blocks(n, THREADS), THREADS, stream, src, dst, n);
+}

@@ -1,0 +1,42 @@
+/* kernels/cuda/conv/channels_kernels.h - our kernels for tensors that lie channels last: into that
+ * layout and back, and layers that work in it. As kernels.h, of which they are a part. Errors: as
+ * there. */
+#ifndef KERNELS_CUDA_CONV_CHANNELS_KERNELS_H
+#define KERNELS_CUDA_CONV_CHANNELS_KERNELS_H
+#include "kernels/cuda/common/kernels.h"
+
+#ifdef __cplusplus
+extern "C" {
+#endif
+
+/* pool_last.cu: the input of a max pool lies [sample][y][x][channel], and its output, the winners
+ * and dy if out_last, else as in pool.cu, whose bits it has; window.planes: samples times
+ * channels. */
+struct gpu_pool_last {
+    struct gpu_window window;
+    int64_t channels;
+    int out_last;
+};
+int gpu_pool_last_forward(struct CUstream_st *stream, const float *x, float *y, int32_t *winner,
+                          const struct gpu_pool_last *p);
+int gpu_pool_last_backward(struct CUstream_st *stream, const float *dy, const int32_t *winner,
+                           const float *y, float *dx, const struct gpu_pool_last *p);
+/* bias_grad.cu: as gpu_bias_grad, with its bits. */
+int gpu_bias_grad_last(struct CUstream_st *stream, const float *dy, float *db, float *scratch,
+                       struct gpu_planes shape);
+
+/* transpose.cu: n matrices [rows][columns] to [columns][rows]; as cast.cu does to bfloat16 and
+ * back. dst is not src. */
+struct gpu_matrices {
+    int64_t n, rows, columns;
+};
+int gpu_transpose(struct CUstream_st *stream, const float *src, float *dst, struct gpu_matrices m);
+int gpu_transpose_down(struct CUstream_st *stream, const float *src, uint16_t *dst,
+                       struct gpu_matrices m);
+int gpu_transpose_up(struct CUstream_st *stream, const uint16_t *src, float *dst,
+                     struct gpu_matrices m);
+
+#ifdef __cplusplus
+}
+#endif
+#endif

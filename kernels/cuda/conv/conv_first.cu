@@ -1,0 +1,423 @@
+/* kernels/cuda/conv/conv_first.cu - a convolution of small images with one channel: forward with
+ * bias, relu and max pool, and the gradients of weights and bias.
+ *
+ * Forward: a block makes some filters' outputs of one image, which lies in shared memory with its
+ * padding; so do the filters' weights, in groups of four. A thread keeps what 2x2 outputs read in
+ * registers and goes through the filters: one read of four weights, the same for all threads of a
+ * warp, serves 16 products. The 2x2 outputs are the window of a pool.
+ *
+ * Backward: a block makes the sums of a few filters over a run of samples. Each thread keeps a sum
+ * for each of their weights and biases in registers, over its own output cells, two of a column at
+ * a time; neighbours read neighbouring cells of dy, each of which is read once. Then the threads'
+ * sums are added, and in a second kernel those of the runs. Runs have fixed bounds, and all
+ * additions a fixed order.
+ * There the image's rows lie by their remainder by 2 * stride, and its columns by that by stride,
+ * with a pitch that is the output's width modulo 32: what the k-th thread reads lies in bank
+ * k + something, in the next row, too, so no two of a warp meet in one. */
+#include "kernels/cuda/common/grid.cuh"
+#include "kernels/cuda/conv/conv_first_kernels.h"
+
+enum {
+    THREADS = 256,        /* most of a block */
+    MIN_BLOCKS = 2,       /* of a multiprocessor: at most 128 registers a thread */
+    BANKS = 32,           /* of shared memory */
+    FORWARD_CELLS = 2048, /* of a padded image in shared memory */
+    MAX_PER_BLOCK = 32,   /* filters, forward */
+    ENOUGH_BLOCKS = 1024, /* forward: fewer filters a block, down to 4, for so many */
+    GRAD_BLOCKS = 256,    /* backward: at most */
+    /* Backward: so many sums of all threads at a time lie in shared memory; each is added by so
+     * many threads, which read from different banks. */
+    ROUND = 16,
+    ROUND_PITCH = THREADS + BANKS / 2,
+    GRAD_CELLS = ROUND * ROUND_PITCH,
+};
+
+/* Read and written at once. */
+struct alignas(16) quad {
+    float of[4];
+};
+struct alignas(8) pair {
+    float left, right;
+};
+
+/* Threads for n items: whole warps, and no more than what the last turn needs. */
+static unsigned threads_for(int n)
+{
+    int turns = (n + THREADS - 1) / THREADS, each = (n + turns - 1) / turns;
+    return (unsigned)((each + BANKS - 1) / BANKS * BANKS);
+}
+
+/* ---- the image in shared memory ---- */
+
+/* Rows or columns that n patches of two outputs read. */
+static inline int cells_read(int patches, int kernel, int stride)
+{
+    return (2 * patches - 1) * stride + kernel;
+}
+
+/* Of an image with its padding: what is read of it, and where that lies. Rows that have the same
+ * remainder by ROWS, and columns by COLUMNS, are `pitch` and 1 apart; there are `phase` cells from
+ * one pair of remainders to the next. */
+struct layout {
+    int rows, columns, pitch, phase;
+};
+
+template <int ROWS, int COLUMNS>
+static __device__ inline int place_of(const struct layout &l, int row, int column)
+{
+    return (row % ROWS * COLUMNS + column % COLUMNS) * l.phase + row / ROWS * l.pitch +
+           column / COLUMNS;
+}
+
+static __device__ inline void zeros_set(float *to, int n)
+{
+    for (int k = (int)threadIdx.x; k < n; k += (int)blockDim.x)
+        to[k] = 0.0f;
+}
+
+/* Between zeros. AT_ONCE reads are under way before the first is waited for. */
+template <int ROWS, int COLUMNS>
+static __device__ inline void image_set(const struct gpu_conv_first &c, const struct layout &l,
+                                        const float *image, float *to)
+{
+    enum { AT_ONCE = 4 };
+    int n = c.in_h * c.in_w, threads = (int)blockDim.x;
+    for (int first = (int)threadIdx.x; first < n; first += AT_ONCE * threads) {
+        float v[AT_ONCE];
+        UNROLL
+        for (int k = 0; k < AT_ONCE; k++)
+            v[k] = first + k * threads < n ? image[first + k * threads] : 0.0f;
+        UNROLL
+        for (int k = 0; k < AT_ONCE; k++) {
+            int at = first + k * threads, y = at / c.in_w;
+            int row = y + c.pad_h, column = at - y * c.in_w + c.pad_w;
+            if (at < n && row < l.rows && column < l.columns)
+                to[place_of<ROWS, COLUMNS>(l, row, column)] = v[k];
+        }
+    }
+}
+
+/* ---- forward ---- */
+
+/* plane: a filter's outputs; (2 py, 2 px): the patch's first. */
+static __device__ inline void patch_write(const struct gpu_conv_first &c, float *plane, int py,
+                                          int px, const float v[2][2], int in_pairs)
+{
+    UNROLL
+    for (int i = 0; i < 2; i++) {
+        int oy = 2 * py + i, ox = 2 * px;
+        float *to = plane + oy * c.out_w + ox;
+        if (oy < c.out_h && in_pairs) {
+            struct pair both = {v[i][0], v[i][1]};
+            *(struct pair *)to = both;
+        } else if (oy < c.out_h) {
+            to[0] = v[i][0];
+            if (ox + 1 < c.out_w)
+                to[1] = v[i][1];
+        }
+    }
+}
+
+/* As bias_relu_pool.cu does: the first of equal maxima wins. */
+static __device__ inline void patch_pool(const struct gpu_conv_first &c, float *y, int32_t *winner,
+                                         int py, int px, const float v[2][2])
+{
+    int first = 2 * py * c.out_w + 2 * px, best = first;
+    float most = v[0][0];
+    UNROLL
+    for (int k = 1; k < 4; k++) {
+        int i = k / 2, j = k % 2, counts = 2 * py + i < c.out_h && 2 * px + j < c.out_w;
+        int more = counts && v[i][j] > most;
+        best = more ? first + i * c.out_w + j : best;
+        most = more ? v[i][j] : most;
+    }
+    *y = most;
+    *winner = best;
+}
+
+/* Block (sample, group of per_block filters). patches_h, patches_w: of 2x2 outputs. */
+struct forward_plan {
+    int patches_h, patches_w, per_block, in_pairs;
+    struct layout layout; /* row by row */
+};
+
+template <int K, int S>
+static __global__ void __launch_bounds__(THREADS, MIN_BLOCKS)
+    weir_conv_first(struct gpu_conv_first c, const float *x, const float *w, float *y,
+                    struct gpu_conv_first_end end, struct forward_plan f)
+{
+    enum { TAPS = K * K, QUADS = (TAPS + 3) / 4, SIDE = S + K };
+    __shared__ struct quad weights[MAX_PER_BLOCK * QUADS];
+    __shared__ float biases[MAX_PER_BLOCK], image[FORWARD_CELLS];
+    int64_t sample = blockIdx.x;
+    int first = (int)blockIdx.y * f.per_block;
+    int filters = c.filters - first < f.per_block ? c.filters - first : f.per_block;
+    zeros_set(image, f.layout.rows * f.layout.columns);
+    __syncthreads();
+    image_set<1, 1>(c, f.layout, x + sample * c.in_h * c.in_w, image);
+    for (int k = (int)threadIdx.x; k < filters * TAPS; k += (int)blockDim.x) {
+        int filter = k / TAPS, tap = k % TAPS;
+        weights[filter * QUADS + tap / 4].of[tap % 4] = w[first * TAPS + k];
+    }
+    for (int k = (int)threadIdx.x; k < filters; k += (int)blockDim.x)
+        biases[k] = end.bias != nullptr ? end.bias[first + k] : 0.0f;
+    __syncthreads();
+    int patches = f.patches_h * f.patches_w;
+    int plane = end.winner != nullptr ? patches : c.out_h * c.out_w;
+    float *out = y + (sample * c.filters + first) * plane;
+    int32_t *winner =
+        end.winner == nullptr ? nullptr : end.winner + (sample * c.filters + first) * plane;
+    for (int p = (int)threadIdx.x; p < patches; p += (int)blockDim.x) {
+        int py = p / f.patches_w, px = p % f.patches_w;
+        const float *at = image + 2 * S * (py * f.layout.pitch + px);
+        float window[SIDE][SIDE];
+        UNROLL
+        for (int k = 0; k < SIDE * SIDE; k++)
+            window[k / SIDE][k % SIDE] = at[k / SIDE * f.layout.pitch + k % SIDE];
+        for (int filter = 0; filter < filters; filter++) {
+            float v[2][2] = {{0.0f, 0.0f}, {0.0f, 0.0f}}, bias = biases[filter];
+            UNROLL
+            for (int k = 0; k < QUADS; k++) {
+                struct quad four = weights[filter * QUADS + k];
+                UNROLL
+                for (int tap = 4 * k; tap < 4 * k + 4 && tap < TAPS; tap++)
+                    UNROLL
+                for (int cell = 0; cell < 4; cell++)
+                    v[cell / 2][cell % 2] +=
+                        four.of[tap % 4] * window[cell / 2 * S + tap / K][cell % 2 * S + tap % K];
+            }
+            UNROLL
+            for (int cell = 0; cell < 4; cell++) {
+                float sum = v[cell / 2][cell % 2] + bias;
+                v[cell / 2][cell % 2] = end.relu && !(sum > 0.0f) ? 0.0f : sum;
+            }
+            if (end.winner != nullptr)
+                patch_pool(c, out + filter * plane + p, winner + filter * plane + p, py, px, v);
+            else
+                patch_write(c, out + filter * plane, py, px, v, f.in_pairs);
+        }
+    }
+}
+
+static struct layout forward_layout(const struct gpu_conv_first *c, int patches_h, int patches_w)
+{
+    int columns = cells_read(patches_w, c->kernel, c->stride);
+    return {cells_read(patches_h, c->kernel, c->stride), columns, columns, 0};
+}
+
+static struct forward_plan forward_plan_of(const struct gpu_conv_first *c,
+                                           const struct gpu_conv_first_end *end, const float *y)
+{
+    int pooled = end->winner != nullptr, per_block = MAX_PER_BLOCK;
+    int patches_h = pooled ? end->pool_h : (c->out_h + 1) / 2;
+    int patches_w = pooled ? end->pool_w : (c->out_w + 1) / 2;
+    int in_pairs = c->out_w % 2 == 0 && (uintptr_t)y % sizeof(struct pair) == 0;
+    while (per_block > 4 && c->n * ((c->filters + per_block - 1) / per_block) < ENOUGH_BLOCKS)
+        per_block /= 2;
+    return {patches_h, patches_w, per_block, in_pairs, forward_layout(c, patches_h, patches_w)};
+}
+
+template <int K, int S>
+static int forward_launch(struct CUstream_st *stream, const struct gpu_conv_first *c,
+                          const float *x, const float *w, float *y,
+                          const struct gpu_conv_first_end *end)
+{
+    struct forward_plan f = forward_plan_of(c, end, y);
+    dim3 grid((unsigned)c->n, (unsigned)((c->filters + f.per_block - 1) / f.per_block));
+    auto kernel = weir_conv_first<K, S>;
+    return LAUNCH(kernel, grid, threads_for(f.patches_h * f.patches_w), stream, *c, x, w, y, *end,
+                  f);
+}
+
+/* ---- backward ---- */
+
+/* Filters of a block: as many sums as registers hold. */
+static __host__ __device__ constexpr int group_of(int kernel, int stride)
+{
+    return kernel <= 3 ? 8 : kernel <= 4 ? 4 : kernel == 5 ? 5 - stride : 2;
+}
+
+static struct layout backward_layout(const struct gpu_conv_first *c)
+{
+    int rows = cells_read((c->out_h + 1) / 2, c->kernel, c->stride), pitch = c->out_w + BANKS;
+    return {rows, (c->out_w - 1) * c->stride + c->kernel, pitch,
+            (rows + 2 * c->stride - 1) / (2 * c->stride) * pitch};
+}
+
+static int64_t splits_of(const struct gpu_conv_first *c)
+{
+    int group = group_of(c->kernel, c->stride), groups = (c->filters + group - 1) / group;
+    int64_t splits = GRAD_BLOCKS / groups;
+    return splits < c->n ? splits : c->n;
+}
+
+/* One sample's part: sum[.][TAPS] is the bias'. dy: of the block's first filter. Where the output
+ * has an odd number of rows, the last is taken with one of zeros: a pixel that is not finite is NaN
+ * in more sums than those which it belongs to. */
+template <int K, int S, int GROUP>
+static __device__ inline void sample_add(const struct gpu_conv_first &c, const float *image,
+                                         const struct layout &l, const float *dy, int filters,
+                                         float sum[GROUP][K * K + 1])
+{
+    int cells = (c.out_h + 1) / 2 * c.out_w;
+    for (int p = (int)threadIdx.x; p < cells; p += (int)blockDim.x) {
+        int py = p / c.out_w, ox = p % c.out_w, below = 2 * py + 1 < c.out_h;
+        const float *from = dy + 2 * py * c.out_w + ox, *at = image + py * l.pitch + ox;
+        float d[2][GROUP];
+        UNROLL
+        for (int k = 0; k < GROUP; k++) {
+            const float *cell = from + k * c.out_h * c.out_w;
+            d[0][k] = k < filters ? cell[0] : 0.0f;
+            d[1][k] = k < filters && below ? cell[c.out_w] : 0.0f;
+            sum[k][K * K] += d[0][k] + d[1][k];
+        }
+        UNROLL
+        for (int row = 0; row < S + K; row++) {
+            float v[K];
+            UNROLL
+            for (int kx = 0; kx < K; kx++)
+                v[kx] = at[place_of<2 * S, S>(l, row, kx)];
+            UNROLL
+            for (int i = 0; i < 2; i++) {
+                int ky = row - i * S;
+                if (ky < 0 || ky >= K)
+                    continue;
+                UNROLL
+                for (int k = 0; k < GROUP * K; k++)
+                    sum[k / K][ky * K + k % K] += d[i][k / K] * v[k % K];
+            }
+        }
+    }
+}
+
+/* Block (group of filters, split); sums: [split][filter][TAPS + 1]. */
+template <int K, int S>
+static __global__ void __launch_bounds__(THREADS, MIN_BLOCKS)
+    weir_conv_first_grad(struct gpu_conv_first c, struct layout l, const float *x, const float *dy,
+                         float *sums)
+{
+    enum { EACH = K * K + 1, GROUP = group_of(K, S), ALL = GROUP * EACH };
+    __shared__ float shared[GRAD_CELLS], part[ROUND][ROUND + 1];
+    int first = (int)blockIdx.x * GROUP;
+    int filters = c.filters - first < GROUP ? c.filters - first : GROUP;
+    int last = (int)(c.n * (blockIdx.y + 1) / gridDim.y);
+    float sum[GROUP][EACH];
+    zeros_set(shared, 2 * S * S * l.phase);
+    UNROLL
+    for (int k = 0; k < ALL; k++)
+        sum[k / EACH][k % EACH] = 0.0f;
+    for (int sample = (int)(c.n * blockIdx.y / gridDim.y); sample < last; sample++) {
+        __syncthreads();
+        image_set<2 * S, S>(c, l, x + (int64_t)sample * c.in_h * c.in_w, shared);
+        __syncthreads();
+        sample_add<K, S, GROUP>(c, shared, l,
+                                dy + ((int64_t)sample * c.filters + first) * c.out_h * c.out_w,
+                                filters, sum);
+    }
+    int me = (int)threadIdx.x, threads = (int)blockDim.x;
+    UNROLL
+    for (int done = 0; done < ALL; done += ROUND) {
+        __syncthreads();
+        UNROLL
+        for (int k = done; k < done + ROUND && k < ALL; k++)
+            shared[(k - done) * ROUND_PITCH + me] = sum[k / EACH][k % EACH];
+        __syncthreads();
+        for (int k = me; k < ROUND * ROUND; k += threads) {
+            float some = 0.0f;
+            for (int from = k % ROUND; from < threads && done + k / ROUND < ALL; from += ROUND)
+                some += shared[k / ROUND * ROUND_PITCH + from];
+            part[k / ROUND][k % ROUND] = some;
+        }
+        __syncthreads();
+        int k = done + me;
+        if (me < ROUND && k < ALL && k / EACH < filters) {
+            float all = 0.0f;
+            for (int i = 0; i < ROUND; i++)
+                all += part[me][i];
+            sums[((int64_t)blockIdx.y * c.filters + first) * EACH + k] = all;
+        }
+    }
+}
+
+static __global__ void weir_conv_first_sum(const float *sums, float *dw, float *db, int filters,
+                                           int taps, int splits)
+{
+    int n = filters * (taps + 1);
+    for (int k = (int)grid_first(); k < n; k += (int)grid_stride()) {
+        float sum = 0.0f;
+        for (int split = 0; split < splits; split++)
+            sum += sums[(int64_t)split * n + k];
+        int filter = k / (taps + 1), tap = k % (taps + 1);
+        *(tap < taps ? &dw[filter * taps + tap] : &db[filter]) = sum;
+    }
+}
+
+template <int K, int S>
+static int backward_launch(struct CUstream_st *stream, const struct gpu_conv_first *c,
+                           const float *x, const float *dy, float *sums)
+{
+    enum { GROUP = group_of(K, S) };
+    dim3 grid((unsigned)((c->filters + GROUP - 1) / GROUP), (unsigned)splits_of(c));
+    auto kernel = weir_conv_first_grad<K, S>;
+    return LAUNCH(kernel, grid, threads_for((c->out_h + 1) / 2 * c->out_w), stream, *c,
+                  backward_layout(c), x, dy, sums);
+}
+
+/* ---- which and whether ---- */
+
+#define BY_STRIDE(launch, k, c, ...)                                                               \
+    ((c)->stride == 1 ? launch<k, 1>(__VA_ARGS__) : launch<k, 2>(__VA_ARGS__))
+/* launch<kernel, stride>(...) */
+#define BY_KERNEL(launch, c, ...)                                                                  \
+    ((c)->kernel == 2   ? BY_STRIDE(launch, 2, c, __VA_ARGS__)                                     \
+     : (c)->kernel == 3 ? BY_STRIDE(launch, 3, c, __VA_ARGS__)                                     \
+     : (c)->kernel == 4 ? BY_STRIDE(launch, 4, c, __VA_ARGS__)                                     \
+     : (c)->kernel == 5 ? BY_STRIDE(launch, 5, c, __VA_ARGS__)                                     \
+     : (c)->kernel == 6 ? BY_STRIDE(launch, 6, c, __VA_ARGS__)                                     \
+                        : BY_STRIDE(launch, 7, c, __VA_ARGS__))
+
+/* An image's sides are bounded first, so that nothing behind runs over. */
+extern "C" int gpu_conv_first_fits(const struct gpu_conv_first *c)
+{
+    if (c->n < 1 || c->n > INT32_MAX || c->filters < 1 || c->filters > GPU_CONV_FIRST_MAX_FILTERS ||
+        c->in_h < 1 || c->in_w < 1 || c->out_h < 1 || c->out_w < 1 || c->in_h > FORWARD_CELLS ||
+        c->in_w > FORWARD_CELLS || c->out_h > FORWARD_CELLS || c->out_w > FORWARD_CELLS ||
+        c->kernel < 2 || c->kernel > 7 || c->stride < 1 || c->stride > 2 || c->pad_h < 0 ||
+        c->pad_w < 0)
+        return 0;
+    struct layout forward = forward_layout(c, (c->out_h + 1) / 2, (c->out_w + 1) / 2);
+    return forward.rows * forward.columns <= FORWARD_CELLS &&
+           2 * c->stride * c->stride * backward_layout(c).phase <= GRAD_CELLS;
+}
+
+extern "C" int gpu_conv_first_forward(struct CUstream_st *stream, const struct gpu_conv_first *c,
+                                      const float *x, const float *w, float *y,
+                                      const struct gpu_conv_first_end *end)
+{
+    int pool_fits = end->relu && end->pool_h > 0 && end->pool_w > 0 &&
+                    end->pool_h <= (c->out_h + 1) / 2 && end->pool_w <= (c->out_w + 1) / 2;
+    if (x == nullptr || w == nullptr || y == nullptr || !::gpu_conv_first_fits(c) ||
+        (end->winner != nullptr && !pool_fits))
+        return GPU_KERNEL_REFUSED;
+    return BY_KERNEL(forward_launch, c, stream, c, x, w, y, end);
+}
+
+extern "C" int64_t gpu_conv_first_scratch(const struct gpu_conv_first *c)
+{
+    return splits_of(c) * c->filters * (c->kernel * c->kernel + 1);
+}
+
+extern "C" int gpu_conv_first_backward(struct CUstream_st *stream, const struct gpu_conv_first *c,
+                                       const float *x, const float *dy,
+                                       const struct gpu_conv_first_grad *g)
+{
+    if (x == nullptr || dy == nullptr || g->dw == nullptr || g->db == nullptr ||
+        g->scratch == nullptr || !::gpu_conv_first_fits(c))
+        return GPU_KERNEL_REFUSED;
+    int taps = c->kernel * c->kernel;
+    int code = BY_KERNEL(backward_launch, c, stream, c, x, dy, g->scratch);
+    if (code != 0)
+        return code;
+    return LAUNCH(weir_conv_first_sum, gpu_grid_blocks(c->filters * (taps + 1), THREADS), THREADS,
+                  stream, g->scratch, g->dw, g->db, c->filters, taps, (int)splits_of(c));
+}

@@ -1,0 +1,315 @@
+/* kernels/cuda/groups/comm.c - see the header. */
+#include "kernels/cuda/groups/comm.h"
+#include "base/clock.h"
+#include "base/log.h"
+#include "kernels/cuda/groups/nccl.h"
+#include "kernels/cuda/plan/plan.h"
+#include <pthread.h>
+#include <stdatomic.h>
+#include <stdlib.h>
+#include <time.h>
+
+enum { TRIAL_SHARE = 64, POLL_NS = 50000 };
+int gpu_comm_limit_ms = 30000;
+
+struct gpu_comm {
+    const struct gpu_nccl *nccl;
+    int n;
+    int *device;
+    ncclComm_t *member; /* [n]; NULL: gone */
+    _Atomic int cancelled;
+};
+
+static enum status log_failed_call(const struct gpu_comm *c, const char *call, ncclResult_t code)
+{
+    LOG_E("NCCL between %d cards: %s: %s: %s", c->n, call, c->nccl->get_error_string(code),
+          c->nccl->get_last_error(NULL));
+    return ST_INTERNAL;
+}
+
+static int is_failure(ncclResult_t code)
+{
+    return code != ncclSuccess && code != ncclInProgress;
+}
+
+static void say_late(const struct gpu_comm *c, const char *what)
+{
+    LOG_W("NCCL between %d cards: %s has not ended after %d s; the cards cannot reach each other "
+          "(IOMMU or ACS in the way of PCIe, or a container without shared memory?)",
+          c->n, what, gpu_comm_limit_ms / 1000);
+}
+
+/* Until all members have done what they were called for: then it is on the streams. NCCL has no
+ * other way to tell than to be asked again and again; it has to wait only for connections. */
+static enum status settle_call(const struct gpu_comm *c, const char *call)
+{
+    const struct timespec pause = {.tv_nsec = POLL_NS};
+    int64_t deadline = clock_deadline_ns(gpu_comm_limit_ms);
+    for (int i = 0; i < c->n;) {
+        ncclResult_t state = ncclSuccess;
+        ncclResult_t code = c->nccl->comm_get_async_error(c->member[i], &state);
+        if (code != ncclSuccess || is_failure(state))
+            return log_failed_call(c, call, code != ncclSuccess ? code : state);
+        if (state == ncclSuccess) {
+            i++;
+            continue;
+        }
+        if (c->cancelled)
+            return ST_CANCELLED;
+        if (clock_now_ns() >= deadline) {
+            say_late(c, call);
+            return ST_DEADLINE;
+        }
+        nanosleep(&pause, NULL);
+    }
+    return ST_OK;
+}
+
+enum status gpu_comm_reduce_scatter(struct gpu_comm *c, float *const *buffers, int64_t share,
+                                    const cudaStream_t *streams)
+{
+    ncclResult_t code = c->nccl->group_start(), end;
+    if (code != ncclSuccess)
+        return log_failed_call(c, "ncclGroupStart", code);
+    for (int i = 0; i < c->n && !is_failure(code); i++)
+        code = c->nccl->reduce_scatter(buffers[i], buffers[i] + i * share, (size_t)share, ncclFloat,
+                                       ncclSum, c->member[i], streams[i]);
+    end = c->nccl->group_end();
+    if (is_failure(code))
+        return log_failed_call(c, "ncclReduceScatter", code);
+    return is_failure(end) ? log_failed_call(c, "ncclGroupEnd", end)
+                           : settle_call(c, "ncclReduceScatter");
+}
+
+enum status gpu_comm_check(const struct gpu_comm *c)
+{
+    for (int i = 0; i < c->n; i++) {
+        ncclResult_t noticed = ncclSuccess;
+        ncclResult_t code = c->nccl->comm_get_async_error(c->member[i], &noticed);
+        if (code != ncclSuccess || noticed != ncclSuccess)
+            return log_failed_call(c, "ncclCommGetAsyncError",
+                                   code != ncclSuccess ? code : noticed);
+    }
+    return ST_OK;
+}
+
+void gpu_comm_cancel(struct gpu_comm *c)
+{
+    c->cancelled = 1;
+}
+
+void gpu_comm_abort(struct gpu_comm *c)
+{
+    for (int i = 0; i < c->n; i++)
+        if (c->member[i] != NULL) {
+            (void)c->nccl->comm_abort(c->member[i]);
+            c->member[i] = NULL;
+        }
+}
+
+void gpu_comm_destroy(struct gpu_comm *c)
+{
+    if (c == NULL)
+        return;
+    for (int i = 0; c->member != NULL && i < c->n; i++)
+        if (c->member[i] != NULL)
+            (void)c->nccl->comm_destroy(c->member[i]);
+    free(c->member);
+    free(c->device);
+    free(c);
+}
+
+/* ---- the first sum ---- */
+
+struct trial {
+    float **buffer; /* [n] on the cards */
+    cudaStream_t *stream;
+    float *host;          /* pinned */
+    pthread_mutex_t lock; /* guards ended */
+    pthread_cond_t changed;
+    int ended; /* cards */
+};
+
+static void CUDART_CB trial_ended(void *arg)
+{
+    struct trial *t = arg;
+    pthread_mutex_lock(&t->lock);
+    t->ended++;
+    pthread_cond_broadcast(&t->changed);
+    pthread_mutex_unlock(&t->lock);
+}
+
+/* Card i's buffer: i + 1 all over. */
+static enum status trial_fill(struct gpu_comm *c, struct trial *t, int i)
+{
+    enum status st = ST_OK;
+    size_t n = (size_t)TRIAL_SHARE * (size_t)c->n, bytes = n * sizeof(float);
+    TRY(gpu_check_cuda(NULL, "cudaSetDevice", cudaSetDevice(c->device[i])));
+    TRY(gpu_check_cuda(NULL, "cudaMalloc", cudaMalloc((void **)&t->buffer[i], bytes)));
+    TRY(gpu_check_cuda(NULL, "cudaStreamCreateWithFlags",
+                       cudaStreamCreateWithFlags(&t->stream[i], cudaStreamNonBlocking)));
+    for (size_t k = 0; k < n; k++)
+        t->host[k] = (float)(i + 1);
+    TRY(gpu_check_cuda(
+        NULL, "cudaMemcpyAsync",
+        cudaMemcpyAsync(t->buffer[i], t->host, bytes, cudaMemcpyHostToDevice, t->stream[i])));
+    TRY(gpu_check_cuda(NULL, "cudaStreamSynchronize", cudaStreamSynchronize(t->stream[i])));
+done:
+    return st;
+}
+
+static enum status trial_wait(struct gpu_comm *c, struct trial *t)
+{
+    int64_t deadline = clock_deadline_ns(gpu_comm_limit_ms);
+    int late = 0;
+    pthread_mutex_lock(&t->lock);
+    while (t->ended < c->n && !late)
+        late = clock_cond_wait(&t->changed, &t->lock, deadline) != 0 && t->ended < c->n;
+    pthread_mutex_unlock(&t->lock);
+    if (!late)
+        return ST_OK;
+    gpu_comm_abort(c);
+    say_late(c, "the first sum");
+    return ST_DEADLINE;
+}
+
+/* Queues the sum and waits for it, but not for ever. */
+static enum status trial_sum(struct gpu_comm *c, struct trial *t)
+{
+    enum status st = ST_OK;
+    int n_asked = 0;
+    TRY(gpu_comm_reduce_scatter(c, t->buffer, TRIAL_SHARE, t->stream));
+    for (int i = 0; i < c->n; i++, n_asked++) {
+        TRY(gpu_check_cuda(NULL, "cudaSetDevice", cudaSetDevice(c->device[i])));
+        TRY(gpu_check_cuda(NULL, "cudaLaunchHostFunc",
+                           cudaLaunchHostFunc(t->stream[i], trial_ended, t)));
+    }
+    TRY(trial_wait(c, t));
+    for (int i = 0; i < c->n; i++) {
+        TRY(gpu_check_cuda(NULL, "cudaSetDevice", cudaSetDevice(c->device[i])));
+        TRY(gpu_check_cuda(NULL, "cudaMemcpyAsync",
+                           cudaMemcpyAsync(t->host, t->buffer[i] + i * TRIAL_SHARE,
+                                           TRIAL_SHARE * sizeof(float), cudaMemcpyDeviceToHost,
+                                           t->stream[i])));
+        TRY(gpu_check_cuda(NULL, "cudaStreamSynchronize", cudaStreamSynchronize(t->stream[i])));
+        for (int k = 0; k < TRIAL_SHARE; k++)
+            if (t->host[k] != (float)(c->n * (c->n + 1) / 2)) {
+                LOG_W("NCCL between %d cards: adds wrongly: %g instead of %d", c->n,
+                      (double)t->host[k], c->n * (c->n + 1) / 2);
+                return ST_INTERNAL;
+            }
+    }
+done:
+    if (st != ST_OK)
+        gpu_comm_abort(c); /* so that the streams come to an end */
+    return st;
+}
+
+static void trial_free(struct gpu_comm *c, struct trial *t)
+{
+    for (int i = 0; i < c->n; i++) {
+        (void)cudaSetDevice(c->device[i]);
+        if (t->stream != NULL && t->stream[i] != NULL) {
+            cudaStreamSynchronize(t->stream[i]);
+            cudaStreamDestroy(t->stream[i]);
+        }
+        if (t->buffer != NULL && t->buffer[i] != NULL)
+            cudaFree(t->buffer[i]);
+    }
+    if (t->host != NULL)
+        cudaFreeHost(t->host);
+    (void)cudaGetLastError(); /* the next launch shall not report what failed here */
+    pthread_cond_destroy(&t->changed);
+    pthread_mutex_destroy(&t->lock);
+    free(t->buffer);
+    free(t->stream);
+}
+
+static enum status run_trial(struct gpu_comm *c)
+{
+    enum status st = ST_OK;
+    struct trial t = {.ended = 0};
+    pthread_mutex_init(&t.lock, NULL);
+    clock_cond_init(&t.changed);
+    t.buffer = calloc((size_t)c->n, sizeof(*t.buffer));
+    t.stream = calloc((size_t)c->n, sizeof(*t.stream));
+    if (t.buffer == NULL || t.stream == NULL) {
+        st = gpu_check_no_host_memory();
+        goto done;
+    }
+    TRY(gpu_check_cuda(NULL, "cudaHostAlloc",
+                       cudaHostAlloc((void **)&t.host, (size_t)c->n * TRIAL_SHARE * sizeof(float),
+                                     cudaHostAllocPortable)));
+    for (int i = 0; i < c->n; i++)
+        TRY(trial_fill(c, &t, i));
+    TRY(trial_sum(c, &t));
+done:
+    trial_free(c, &t);
+    return st;
+}
+
+static enum status members_create(struct gpu_comm *c)
+{
+    enum status st = ST_OK;
+    ncclConfig_t config = NCCL_CONFIG_INITIALIZER;
+    ncclUniqueId id;
+    config.blocking = 0;
+    ncclResult_t code = c->nccl->get_unique_id(&id);
+    if (code != ncclSuccess)
+        return log_failed_call(c, "ncclGetUniqueId", code);
+    code = c->nccl->group_start();
+    if (code != ncclSuccess)
+        return log_failed_call(c, "ncclGroupStart", code);
+    for (int i = 0; i < c->n && st == ST_OK && !is_failure(code); i++) {
+        st = gpu_check_cuda(NULL, "cudaSetDevice", cudaSetDevice(c->device[i]));
+        if (st == ST_OK)
+            code = c->nccl->comm_init_rank_config(&c->member[i], c->n, id, i, &config);
+    }
+    ncclResult_t end = c->nccl->group_end();
+    TRY(st);
+    if (is_failure(code) || is_failure(end))
+        return log_failed_call(c, "ncclCommInitRankConfig", is_failure(code) ? code : end);
+    st = settle_call(c, "ncclCommInitRankConfig");
+done:
+    return st;
+}
+
+enum status gpu_comm_create(const int *devices, int n, int deterministic, struct gpu_comm **out)
+{
+    enum status st = ST_OK;
+    int version = 0;
+    struct gpu_comm *c = calloc(1, sizeof *c);
+    if (c == NULL)
+        return gpu_check_no_host_memory();
+    c->n = n;
+    c->nccl = gpu_nccl_load();
+    if (c->nccl == NULL) {
+        st = ST_UNSUPPORTED;
+        goto done;
+    }
+    c->device = calloc((size_t)n, sizeof *c->device);
+    c->member = calloc((size_t)n, sizeof(*c->member));
+    if (c->device == NULL || c->member == NULL) {
+        st = gpu_check_no_host_memory();
+        goto done;
+    }
+    for (int i = 0; i < n; i++)
+        c->device[i] = devices[i];
+    if (deterministic) { /* NCCL has no other way to be told */
+        setenv("NCCL_ALGO", "Ring", 0);
+        setenv("NCCL_PROTO", "Simple", 0);
+    }
+    TRY(members_create(c));
+    TRY(run_trial(c));
+    (void)c->nccl->get_version(&version);
+    LOG_I("NCCL %d.%d.%d adds the gradients of %d cards", version / 10000, version / 100 % 100,
+          version % 100, n);
+    *out = c;
+done:
+    if (st != ST_OK) {
+        if (c->member != NULL)
+            gpu_comm_abort(c);
+        gpu_comm_destroy(c);
+    }
+    return st;
+}

@@ -1,0 +1,156 @@
+/* kernels/cuda/groups/group_sum.c - a layer's gradients of all plans of a group become one sum, on
+ * its way to the host:
+ * 1. On each card: the sum of its members' gradients, weighted, in the order of their ranks, into
+ *    the leader's bucket.
+ * 2. Between cards: NCCL's reduce-scatter. Not all-reduce and one card that copies: this way half
+ *    as much goes from card to card, and every card's own link to the host carries its share.
+ * 3. Each leader copies its share to the host.
+ * Without NCCL each leader copies its whole bucket, and adds its share of all cards' buckets, in
+ * the cards' order, when its thread asks for it. */
+#include "kernels/cuda/groups/comm.h"
+#include "kernels/cuda/groups/group.h"
+#include "kernels/vector/vector.h"
+
+/* Where tensors begin in a bucket: a multiple of so many floats. */
+enum { TENSOR_ALIGN = 64 };
+
+int64_t gpu_group_bucket_rounded(int64_t elems)
+{
+    return (elems + TENSOR_ALIGN - 1) / TENSOR_ALIGN * TENSOR_ALIGN;
+}
+
+struct gpu_plan *gpu_group_leader(const struct gpu_group *g, int card)
+{
+    return g->plan[g->card[card].rank[0]];
+}
+
+/* Step 1. */
+static enum status card_sum(struct gpu_group *g, int card, int layer)
+{
+    enum status st = ST_OK;
+    const struct gpu_group_card *c = &g->card[card];
+    struct gpu_plan *leader = gpu_group_leader(g, card);
+    const struct gpu_op *op = &leader->ops[layer];
+    float *to = leader->member->bucket[layer].d;
+    struct gpu_sum sum = {.n = c->n};
+    for (int i = 0; i < c->n; i++) {
+        TRY(gpu_check_cuda(
+            op, "cudaStreamWaitEvent",
+            cudaStreamWaitEvent(leader->down, g->plan[c->rank[i]]->ready[layer], 0)));
+        sum.weight[i] = g->weight[c->rank[i]];
+    }
+    for (int k = 0; k < op->layer->n_params; k++) {
+        int param = op->layer->param[k];
+        int64_t elems = leader->params[param].elems;
+        for (int i = 0; i < c->n; i++)
+            sum.src[i] = g->plan[c->rank[i]]->params[param].d_grad;
+        TRY(gpu_check_kernel(op, "sum kernel", gpu_sum_weighted(leader->down, &sum, to, elems)));
+        to += gpu_group_bucket_rounded(elems);
+    }
+    for (int i = 1; i < c->n; i++)
+        TRY(gpu_check_cuda(op, "cudaEventRecord",
+                           cudaEventRecord(g->plan[c->rank[i]]->copied[layer], leader->down)));
+done:
+    return st;
+}
+
+/* Step 2. */
+static enum status cards_sum(struct gpu_group *g, int layer)
+{
+    if (g->comm == NULL)
+        return ST_OK;
+    for (int i = 0; i < g->n_cards; i++) {
+        g->buffer[i] = gpu_group_leader(g, i)->member->bucket[layer].d;
+        g->stream[i] = gpu_group_leader(g, i)->down;
+    }
+    int64_t share = gpu_group_leader(g, 0)->member->bucket[layer].share;
+    enum status st = gpu_comm_reduce_scatter(g->comm, g->buffer, share, g->stream);
+    return st == ST_DEADLINE ? ST_INTERNAL : st; /* there is no peer that may come back */
+}
+
+/* What of a tensor lies in a leader's share: its elements [lo, hi). */
+struct part {
+    int param;
+    int64_t lo, hi;
+};
+
+/* The layer's k-th tensor; at: where it begins. */
+static struct part part_of(const struct gpu_plan *leader, int layer, int k, int64_t at)
+{
+    int param = leader->cfg.layers[layer].param[k];
+    int64_t share = leader->member->bucket[layer].share, first = share * leader->member->card;
+    struct part p = {param, first - at, first + share - at};
+    p.lo = p.lo > 0 ? p.lo : 0;
+    p.hi = p.hi < leader->params[param].elems ? p.hi : leader->params[param].elems;
+    p.hi = p.hi > p.lo ? p.hi : p.lo;
+    return p;
+}
+
+/* Step 3. */
+static enum status card_copy(struct gpu_group *g, int card, int layer)
+{
+    enum status st = ST_OK;
+    struct gpu_plan *leader = gpu_group_leader(g, card);
+    const struct gpu_op *op = &leader->ops[layer];
+    const struct gpu_group_bucket *b = &leader->member->bucket[layer];
+    int64_t at = 0;
+    if (leader->member->host != NULL)
+        TRY(gpu_check_cuda(op, "cudaMemcpyAsync",
+                           cudaMemcpyAsync(leader->member->host + b->at_host, b->d,
+                                           (size_t)(b->share * g->n_cards) * sizeof(float),
+                                           cudaMemcpyDeviceToHost, leader->down)));
+    for (int k = 0; k < op->layer->n_params && leader->member->host == NULL; k++) {
+        struct part p = part_of(leader, layer, k, at);
+        TRY(gpu_transfer_download_part(leader, p.param, b->d + at, p.lo, p.hi));
+        at += gpu_group_bucket_rounded(leader->params[p.param].elems);
+    }
+    TRY(gpu_check_cuda(op, "cudaEventRecord",
+                       cudaEventRecord(leader->copied[layer], leader->down)));
+done:
+    return st;
+}
+
+enum status gpu_group_queue(struct gpu_group *g, int layer)
+{
+    enum status st = ST_OK;
+    pthread_mutex_lock(&g->issue);
+    if (g->comm_aborted) {
+        st = ST_CANCELLED;
+        goto done;
+    }
+    for (int i = 0; i < g->n_cards; i++) {
+        TRY(gpu_check_cuda(NULL, "cudaSetDevice", cudaSetDevice(g->card[i].device)));
+        TRY(card_sum(g, i, layer));
+    }
+    TRY(cards_sum(g, layer));
+    for (int i = 0; i < g->n_cards; i++) {
+        TRY(gpu_check_cuda(NULL, "cudaSetDevice", cudaSetDevice(g->card[i].device)));
+        TRY(card_copy(g, i, layer));
+    }
+done:
+    pthread_mutex_unlock(&g->issue);
+    return st;
+}
+
+void gpu_group_finish(struct gpu_plan *plan, int layer)
+{
+    const struct gpu_group_member *m = plan->member;
+    const struct gpu_group *g = m->group;
+    const struct layer *l = &plan->cfg.layers[layer];
+    int64_t at = 0;
+    for (int k = 0; k < l->n_params; k++) {
+        struct part p = part_of(plan, layer, k, at);
+        float *to = plan->cfg.grads[p.param] + p.lo;
+        int64_t from = m->bucket[layer].at_host + at + p.lo;
+        if (m->host == NULL)
+            gpu_transfer_download_place(plan, p.param, p.lo, p.hi);
+        for (int i = 0; i < g->n_cards && m->host != NULL; i++) {
+            const float *host = gpu_group_leader(g, i)->member->host + from;
+            if (i == 0)
+                vector_copy(to, host, (size_t)(p.hi - p.lo));
+            else
+                vector_add_scaled(to, host, 1, (size_t)(p.hi - p.lo));
+        }
+        at += gpu_group_bucket_rounded(plan->params[p.param].elems);
+    }
+}

@@ -1,0 +1,154 @@
+/* kernels/cuda/channels_last.cu - what layers other than a convolution do with tensors that lie
+ * channels last, [sample][y][x][channel]: max pools and the gradient of a bias. Neighbouring
+ * threads have neighbouring channels. A pool compares and adds in the order of pool.cu, with its
+ * bits; its own output, and what goes with it, lies channels last, too, or in planes for layers
+ * that want it so. */
+#include "kernels/cuda/common/grid.cuh"
+#include "kernels/cuda/conv/channels_kernels.h"
+#include "kernels/cuda/layers/window.cuh"
+
+enum { THREADS = 256 };
+
+/* Of the output: where (sample, cell, channel) lies. */
+static __device__ inline int64_t out_at(const struct gpu_pool_last &p, int64_t sample, int64_t cell,
+                                        int64_t channel)
+{
+    int64_t plane = (int64_t)p.window.out_h * p.window.out_w;
+    return p.out_last ? (sample * plane + cell) * p.channels + channel
+                      : (sample * p.channels + channel) * plane + cell;
+}
+
+static __global__ void weir_max_last_forward(const float *x, float *y, int32_t *winner,
+                                             struct gpu_pool_last p)
+{
+    const struct gpu_window &w = p.window;
+    int64_t out_plane = (int64_t)w.out_h * w.out_w, in_plane = (int64_t)w.in_h * w.in_w;
+    int64_t n = w.planes * out_plane;
+    for (int64_t k = grid_first(); k < n; k += grid_stride()) {
+        int64_t at = quotient(k, p.channels), channel = k - at * p.channels;
+        int64_t sample = quotient(at, out_plane);
+        int cell = (int)(at - sample * out_plane);
+        const float *image = x + sample * in_plane * p.channels + channel;
+        struct window in = window_at(w, cell / w.out_w, cell % w.out_w);
+        int best = in.y0 * w.in_w + in.x0;
+        float most = image[best * p.channels];
+        for (int iy = in.y0; iy < in.y1; iy++)
+            for (int ix = in.x0; ix < in.x1; ix++) {
+                float v = image[(iy * w.in_w + ix) * p.channels];
+                best = v > most ? iy * w.in_w + ix : best;
+                most = v > most ? v : most;
+            }
+        int64_t to = out_at(p, sample, cell, channel);
+        y[to] = most;
+        winner[to] = best;
+    }
+}
+
+static __global__ void weir_max_last_backward(const float *dy, const int32_t *winner,
+                                              const float *y, float *dx, struct gpu_pool_last p)
+{
+    const struct gpu_window &w = p.window;
+    int64_t in_plane = (int64_t)w.in_h * w.in_w, n = w.planes * in_plane;
+    for (int64_t k = grid_first(); k < n; k += grid_stride()) {
+        int64_t at = quotient(k, p.channels), channel = k - at * p.channels;
+        int64_t sample = quotient(at, in_plane);
+        int cell = (int)(at - sample * in_plane), iy = cell / w.in_w, ix = cell % w.in_w;
+        int oy1 = window_last(iy, w.pad_h, w.stride_h, w.out_h);
+        int ox1 = window_last(ix, w.pad_w, w.stride_w, w.out_w);
+        float sum = 0.0f;
+        for (int oy = window_first(iy, w.pad_h, w.kernel_h, w.stride_h); oy <= oy1; oy++)
+            for (int ox = window_first(ix, w.pad_w, w.kernel_w, w.stride_w); ox <= ox1; ox++) {
+                int64_t from = out_at(p, sample, oy * w.out_w + ox, channel);
+                int counts = winner[from] == cell && (y == nullptr || y[from] > 0.0f);
+                sum += counts ? dy[from] : 0.0f;
+            }
+        dx[k] = sum;
+    }
+}
+
+/* Of a pool by tiles: the image's upper left cell of output (at, channel), at among all samples'.
+ */
+struct tile {
+    int64_t first, sample;
+    int cell, out_cell; /* in the image, in the output */
+};
+
+static __device__ inline struct tile tile_at(const struct gpu_pool_last &p, int64_t at,
+                                             int64_t channel)
+{
+    const struct gpu_window &w = p.window;
+    int64_t row = quotient(at, w.out_w), sample = quotient(row, w.out_h);
+    int ox = (int)(at - row * w.out_w), oy = (int)(row - sample * w.out_h);
+    struct tile t = {(2 * row * w.in_w + 2 * ox) * p.channels + channel, sample,
+                     2 * (oy * w.in_w + ox), oy * w.out_w + ox};
+    return t;
+}
+
+static __global__ void weir_max_last_tile_forward(const float *x, float *y, int32_t *winner,
+                                                  struct gpu_pool_last p)
+{
+    const struct gpu_window &w = p.window;
+    int64_t n = w.planes * w.out_h * w.out_w, below = w.in_w * p.channels;
+    for (int64_t k = grid_first(); k < n; k += grid_stride()) {
+        int64_t at = quotient(k, p.channels), channel = k - at * p.channels;
+        struct tile t = tile_at(p, at, channel);
+        const float *from = x + t.first;
+        float cell[4] = {from[0], from[p.channels], from[below], from[below + p.channels]};
+        int which;
+        int64_t to = out_at(p, t.sample, t.out_cell, channel);
+        y[to] = tile_max(cell, &which);
+        winner[to] = t.cell + which % 2 + which / 2 * w.in_w;
+    }
+}
+
+static __global__ void weir_max_last_tile_backward(const float *dy, const int32_t *winner,
+                                                   const float *y, float *dx,
+                                                   struct gpu_pool_last p)
+{
+    const struct gpu_window &w = p.window;
+    int64_t n = w.planes * w.out_h * w.out_w, below = w.in_w * p.channels;
+    for (int64_t k = grid_first(); k < n; k += grid_stride()) {
+        int64_t at = quotient(k, p.channels), channel = k - at * p.channels;
+        struct tile t = tile_at(p, at, channel);
+        int64_t from = out_at(p, t.sample, t.out_cell, channel);
+        int which = winner[from] - t.cell;
+        float d = y == nullptr || y[from] > 0.0f ? 0.0f + dy[from] : 0.0f; /* never -0 */
+        float *to = dx + t.first;
+        to[0] = which == 0 ? d : 0.0f;
+        to[p.channels] = which == 1 ? d : 0.0f;
+        to[below] = which == w.in_w ? d : 0.0f;
+        to[below + p.channels] = which == w.in_w + 1 ? d : 0.0f;
+    }
+}
+
+static int pool_is_sound(const struct gpu_pool_last *p)
+{
+    return gpu_window_is_sound(&p->window) && p->channels > 0 &&
+           p->window.planes % p->channels == 0;
+}
+
+extern "C" int gpu_pool_last_forward(struct CUstream_st *stream, const float *x, float *y,
+                                     int32_t *winner, const struct gpu_pool_last *p)
+{
+    if (x == nullptr || y == nullptr || winner == nullptr || !pool_is_sound(p))
+        return GPU_KERNEL_REFUSED;
+    unsigned blocks = gpu_grid_blocks(gpu_window_cells(&p->window), THREADS);
+    if (gpu_window_is_tile(&p->window))
+        return LAUNCH(weir_max_last_tile_forward, blocks, THREADS, stream, x, y, winner, *p);
+    return LAUNCH(weir_max_last_forward, blocks, THREADS, stream, x, y, winner, *p);
+}
+
+extern "C" int gpu_pool_last_backward(struct CUstream_st *stream, const float *dy,
+                                      const int32_t *winner, const float *y, float *dx,
+                                      const struct gpu_pool_last *p)
+{
+    if (dy == nullptr || winner == nullptr || dx == nullptr || !pool_is_sound(p))
+        return GPU_KERNEL_REFUSED;
+    if (gpu_window_is_tile(&p->window))
+        return LAUNCH(weir_max_last_tile_backward,
+                      gpu_grid_blocks(gpu_window_cells(&p->window), THREADS), THREADS, stream, dy,
+                      winner, y, dx, *p);
+    int64_t n = p->window.planes * p->window.in_h * p->window.in_w;
+    return LAUNCH(weir_max_last_backward, gpu_grid_blocks(n, THREADS), THREADS, stream, dy, winner,
+                  y, dx, *p);
+}

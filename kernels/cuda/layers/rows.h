@@ -1,0 +1,55 @@
+/* kernels/cuda/layers/rows.h - more kernels of ours, as in kernels.h: what works on each sample's
+ * row. Threads, errors: as in kernels.h. */
+#ifndef KERNELS_CUDA_LAYERS_ROWS_H
+#define KERNELS_CUDA_LAYERS_ROWS_H
+#include "kernels/cuda/common/kernels.h"
+
+#ifdef __cplusplus
+extern "C" {
+#endif
+
+/* loss.cu: what gpu_softmax_run does, for sigmoids, and for squared errors, whose y is x; losses
+ * are means over the classes. */
+int gpu_loss_sigmoid(struct CUstream_st *stream, const struct gpu_softmax *s);
+int gpu_loss_squared(struct CUstream_st *stream, const struct gpu_softmax *s);
+
+/* layer_norm.cu: over each sample's values. */
+struct gpu_layer_norm {
+    int64_t n, elems; /* samples, and values of each */
+    double epsilon;
+    const float *x, *gamma;
+    float *mean, *inverse; /* [n] written by the forward */
+};
+int gpu_layer_norm_forward(struct CUstream_st *stream, const struct gpu_layer_norm *l,
+                           const float *beta, float *y);
+int gpu_layer_norm_backward(struct CUstream_st *stream, const struct gpu_layer_norm *l,
+                            const float *dy, float *dx);
+int gpu_layer_norm_params(struct CUstream_st *stream, const struct gpu_layer_norm *l,
+                          const float *dy, float *dgamma, float *dbeta);
+
+/* embedding.cu: x holds numbers divided by 255; those beyond the vocabulary count as its last. */
+struct gpu_embedding {
+    int64_t n, cells, units, vocabulary;
+    const float *x; /* [n][cells] */
+};
+int gpu_embedding_forward(struct CUstream_st *stream, const struct gpu_embedding *e,
+                          const float *table, float *y);
+int gpu_embedding_backward(struct CUstream_st *stream, const struct gpu_embedding *e,
+                           const float *dy, float *grad);
+
+/* activation.cu: y may be x, and dx dy. */
+enum gpu_activation_kind { GPU_SIGMOID, GPU_TANH, GPU_GELU, GPU_SILU, GPU_LEAKY_RELU };
+struct gpu_activation {
+    enum gpu_activation_kind kind;
+    float slope; /* leaky_relu */
+    int64_t n;   /* values */
+};
+int gpu_activation_forward(struct CUstream_st *stream, const struct gpu_activation *a,
+                           const float *x, float *y);
+int gpu_activation_backward(struct CUstream_st *stream, const struct gpu_activation *a,
+                            const float *x, const float *dy, float *dx);
+
+#ifdef __cplusplus
+}
+#endif
+#endif

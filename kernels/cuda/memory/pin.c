@@ -1,0 +1,99 @@
+/* kernels/cuda/memory/pin.c - pinned host memory that plans borrow: towers of one worker share its
+ * parameters, and the driver refuses to pin a page twice, so that references are counted here, for
+ * the whole process. */
+#include "base/log.h"
+#include "kernels/cuda/plan/plan.h"
+#include <pthread.h>
+#include <stdlib.h>
+#include <unistd.h>
+
+/* Blocks of one parameter list follow one another within this; less is not worth pinning. */
+enum { JOIN_GAP_BYTES = 64, LEAST_BYTES = 65536 };
+
+struct pin {
+    struct gpu_range range;
+    int n_users;
+};
+
+static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER; /* guards the three below */
+static struct pin *pins;
+static int n_pins, cap_pins;
+
+static struct pin *pin_find(struct gpu_range r)
+{
+    for (int i = 0; i < n_pins; i++)
+        if (pins[i].range.first == r.first && pins[i].range.end == r.end)
+            return &pins[i];
+    return NULL;
+}
+
+/* With the lock held. Returns whether the range is pinned now. */
+static int pin_acquire(struct gpu_range r)
+{
+    struct pin *known = pin_find(r);
+    if (known != NULL) {
+        known->n_users++;
+        return 1;
+    }
+    if (n_pins == cap_pins) {
+        int cap = cap_pins * 2 + 16;
+        struct pin *more = realloc(pins, (size_t)cap * sizeof *more);
+        if (more == NULL)
+            return 0;
+        pins = more;
+        cap_pins = cap;
+    }
+    cudaError_t code = cudaHostRegister((void *)r.first, r.end - r.first, cudaHostRegisterPortable);
+    if (code != cudaSuccess) {
+        LOG_I("CUDA backend: %zu bytes of parameters or gradients cannot be pinned (%s); copies to "
+              "and from the GPU take one more step on the host",
+              (size_t)(r.end - r.first), cudaGetErrorString(code));
+        (void)cudaGetLastError();
+        return 0;
+    }
+    pins[n_pins++] = (struct pin){r, 1};
+    return 1;
+}
+
+static void pin_release(struct gpu_range r)
+{
+    struct pin *known = pin_find(r);
+    if (known == NULL || --known->n_users > 0)
+        return;
+    if (cudaHostUnregister((void *)r.first) != cudaSuccess) /* a lost card, which has been said */
+        (void)cudaGetLastError();
+    *known = pins[--n_pins];
+    if (n_pins == 0) {
+        free(pins);
+        pins = NULL;
+        cap_pins = 0;
+    }
+}
+
+enum status gpu_pin(struct gpu_range *ranges, int n, struct gpu_range_list *out)
+{
+    uintptr_t page = (uintptr_t)sysconf(_SC_PAGESIZE);
+    n = gpu_pieces_join_ranges(ranges, n, JOIN_GAP_BYTES);
+    out->ranges = calloc((size_t)n + 1, sizeof *out->ranges);
+    out->n = 0;
+    if (out->ranges == NULL)
+        return gpu_check_no_host_memory();
+    pthread_mutex_lock(&lock);
+    for (int i = 0; i < n; i++) {
+        struct gpu_range r = gpu_pieces_whole_pages(ranges[i], page);
+        if (r.end - r.first >= LEAST_BYTES && pin_acquire(r))
+            out->ranges[out->n++] = r;
+    }
+    pthread_mutex_unlock(&lock);
+    return ST_OK;
+}
+
+void gpu_pin_release(struct gpu_range_list *list)
+{
+    pthread_mutex_lock(&lock);
+    for (int i = 0; i < list->n; i++)
+        pin_release(list->ranges[i]);
+    pthread_mutex_unlock(&lock);
+    free(list->ranges);
+    *list = (struct gpu_range_list){.n = 0};
+}

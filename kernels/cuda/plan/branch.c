@@ -1,0 +1,283 @@
+/* kernels/cuda/plan/branch.c - see the header.
+ *
+ * DESIGN. The gradients by a layer's parameters are needed last, those by its inputs at once. So a
+ * convolution or a dense layer that makes both forks in its backward: an event on `compute` says
+ * that the gradient by its output is there, and the second stream makes those of weights and bias
+ * behind it, while `compute` goes on with that by the input, and with the layers below. In a
+ * capture that event takes the second stream into it, and what it does becomes a branch of the
+ * graph. A layer that makes one of the two alone stays on `compute`.
+ * - What a branch reads: its layer's input, which the next forward writes, and the gradient by its
+ *   output, whose buffer other gradients get in turn (diffs.h). Each branch ends with an event.
+ *   Which one a layer has to wait for, before its backward writes to a buffer, is worked out once.
+ *   In a chain that is the branch of the layer that forked before: the two products of a layer are
+ *   beside each other, and a branch is beside the layers without one that follow.
+ * - What it writes: gradients of parameters alone. Who reads them waits for the event `ready`,
+ *   which is recorded on the stream that makes them (layers.c); an update on the device is queued
+ *   behind the whole backward, at whose end `compute` waits for the last branch. So nothing of a
+ *   step is left when the next one begins.
+ * - What it is written with (a lane) is of the same sizes as that of `compute`: for the same
+ *   algorithms, and so the same bits, are taken.
+ * The second lane gets memory when all else of the plan has it, at most half of what is left, for
+ * plans to come; else there is none. Plans with some of the layers have none. */
+#include "kernels/cuda/plan/branch.h"
+#include "base/log.h"
+#include "kernels/tuning.h"
+#include <inttypes.h>
+#include <stdlib.h>
+
+struct gpu_branch {
+    struct gpu_lane lane;
+    cudaEvent_t forked; /* the gradient by the output of the layer at hand is there */
+    cudaEvent_t *done;  /* [n_layers] the branch is through; NULL: the layer has none */
+    int *wait;          /* [n_layers] whose branch it waits for, before it writes; -1: nobody's */
+    int lowest;         /* layer that has a backward */
+    int last;           /* the last branch, if no layer waits for it; -1: one does */
+};
+
+struct gpu_lane gpu_branch_main_lane(const struct gpu_plan *plan)
+{
+    struct gpu_lane lane = {.plan = plan,
+                            .stream = plan->compute,
+                            .cudnn = plan->cudnn,
+                            .cublas = plan->cublas,
+                            .workspace = plan->workspace,
+                            .blas_workspace = plan->blas_workspace,
+                            .scratch = plan->scratch};
+    for (int k = 0; k < GPU_N_CASTS; k++)
+        lane.cast[k] = plan->cast[k];
+    return lane;
+}
+
+/* ---- while planning ---- */
+
+static int has_branch(const struct gpu_plan *plan, int layer)
+{
+    const struct gpu_op *op = &plan->ops[layer];
+    return op->needs_backward && op->needs_dx && op->dy != NULL &&
+           (op->kind == &gpu_conv || op->kind == &gpu_dense);
+}
+
+/* Of those layers above whose branches read what this one's backward writes, the lowest: its branch
+ * is behind the others'. reader: of each buffer, the last so far; -1: none. */
+static int last_reader(const struct gpu_plan *plan, int layer, const int *reader)
+{
+    const struct gpu_diff_op *op = &plan->diffs.ops[layer];
+    int last = -1;
+    for (int k = 0; k < plan->cfg.layers[layer].n_inputs; k++) {
+        const struct gpu_diff_edge *e = &op->edge[k];
+        int written[] = {op->way != GPU_DIFF_SAME ? e->dx : -1, e->sum};
+        for (int j = 0; j < 2; j++)
+            if (written[j] >= 0 && reader[written[j]] >= 0 &&
+                (last < 0 || reader[written[j]] < last))
+                last = reader[written[j]];
+    }
+    return last;
+}
+
+/* Who waits for whom. */
+static enum status waits_plan(struct gpu_plan *plan)
+{
+    struct gpu_branch *b = plan->branch;
+    int n = plan->cfg.n_layers, waited = n;
+    int *reader = malloc((size_t)(plan->diffs.n_buffers + 1) * sizeof *reader);
+    if (reader == NULL)
+        return gpu_check_no_host_memory();
+    for (int k = 0; k < plan->diffs.n_buffers; k++)
+        reader[k] = -1;
+    b->last = -1;
+    for (int i = n - 1; i >= 0; i--) {
+        b->wait[i] = -1;
+        if (!plan->ops[i].needs_backward)
+            continue;
+        int last = last_reader(plan, i, reader);
+        if (last >= 0 && last < waited)
+            waited = b->wait[i] = last;
+        if (has_branch(plan, i))
+            b->last = reader[plan->diffs.ops[i].dy] = i;
+        b->lowest = i;
+    }
+    if (b->last >= waited) /* it was waited for, before that layer */
+        b->last = -1;
+    free(reader);
+    return ST_OK;
+}
+
+static int is_wanted(const struct gpu_plan *plan)
+{
+    int any = 0;
+    for (int i = 0; i < plan->cfg.n_layers; i++)
+        any |= has_branch(plan, i);
+    return any && (plan->cfg.tuning & TUNING_BRANCHES) != 0 && !plan->cfg.inference_only &&
+           plan->cfg.mine == NULL;
+}
+
+/* What the second lane takes; rounded up, as the arena does. */
+static uint64_t bytes_of(const struct gpu_plan *plan)
+{
+    uint64_t part[3 + GPU_N_CASTS] = {plan->workspace_bytes, plan->blas_workspace_bytes,
+                                      (uint64_t)plan->scratch_elems * sizeof(float)};
+    uint64_t sum = 0;
+    for (int k = 0; k < GPU_N_CASTS; k++)
+        part[3 + k] = (uint64_t)plan->cast_elems[k] * sizeof(uint16_t);
+    for (int k = 0; k < 3 + GPU_N_CASTS; k++)
+        sum += (part[k] + GPU_ARENA_ALIGN - 1) / GPU_ARENA_ALIGN * GPU_ARENA_ALIGN;
+    return sum;
+}
+
+static enum status memory_take(struct gpu_plan *plan)
+{
+    enum status st = ST_OK;
+    struct gpu_arena *a = &plan->arena;
+    struct gpu_lane *lane = &plan->branch->lane;
+    const char *who = "(all branches)";
+    TRY(gpu_arena_reserve(a, who, "sums of bias gradients",
+                          (uint64_t)plan->scratch_elems * sizeof(float), &lane->scratch));
+    for (int k = 0; k < GPU_N_CASTS; k++)
+        TRY(gpu_arena_reserve(a, who, "copies of a convolution's tensors",
+                              (uint64_t)plan->cast_elems[k] * sizeof(uint16_t), &lane->cast[k]));
+    TRY(gpu_arena_reserve(a, who, "cuBLAS workspace", plan->blas_workspace_bytes,
+                          &lane->blas_workspace));
+    TRY(gpu_arena_reserve(a, who, "cuDNN workspace", plan->workspace_bytes, &lane->workspace));
+done:
+    return st;
+}
+
+enum status gpu_branch_plan(struct gpu_plan *plan)
+{
+    enum status st = ST_OK;
+    uint64_t bytes = bytes_of(plan), left = gpu_arena_left(&plan->arena);
+    size_t n = (size_t)plan->cfg.n_layers;
+    if (!is_wanted(plan))
+        return ST_OK;
+    if (bytes > left / 2) {
+        LOG_W("--gpu_tuning=branches: its workspaces need %" PRIu64 " bytes of GPU memory, and may "
+              "take half of the %" PRIu64 " that are left: all is computed on one stream",
+              bytes, left);
+        return ST_OK;
+    }
+    struct gpu_branch *b = plan->branch = calloc(1, sizeof *b);
+    if (b == NULL)
+        return gpu_check_no_host_memory();
+    b->lane.plan = plan;
+    b->done = calloc(n, sizeof(*b->done));
+    b->wait = calloc(n, sizeof *b->wait);
+    if (b->done == NULL || b->wait == NULL)
+        return gpu_check_no_host_memory();
+    TRY(waits_plan(plan));
+    TRY(memory_take(plan));
+done:
+    return st;
+}
+
+enum status gpu_branch_create(struct gpu_plan *plan)
+{
+    enum status st = ST_OK;
+    if (plan->branch == NULL)
+        return ST_OK;
+    struct gpu_branch *b = plan->branch;
+    struct gpu_lane *lane = &b->lane;
+    TRY(gpu_check_cuda(NULL, "cudaStreamCreateWithFlags",
+                       cudaStreamCreateWithFlags(&lane->stream, cudaStreamNonBlocking)));
+    TRY(gpu_check_dnn(NULL, "cudnnCreate", cudnnCreate(&lane->cudnn)));
+    TRY(gpu_check_dnn(NULL, "cudnnSetStream", cudnnSetStream(lane->cudnn, lane->stream)));
+    TRY(gpu_check_blas(NULL, "cublasCreate", cublasCreate(&lane->cublas)));
+    TRY(gpu_check_blas(NULL, "cublasSetStream", cublasSetStream(lane->cublas, lane->stream)));
+    TRY(gpu_check_blas(
+        NULL, "cublasSetWorkspace",
+        cublasSetWorkspace(lane->cublas, lane->blas_workspace, plan->blas_workspace_bytes)));
+    TRY(gpu_transfer_event_create(NULL, &b->forked));
+    for (int i = 0; i < plan->cfg.n_layers; i++)
+        if (has_branch(plan, i))
+            TRY(gpu_transfer_event_create(&plan->ops[i], &b->done[i]));
+done:
+    return st;
+}
+
+enum status gpu_branch_finish(const struct gpu_plan *plan)
+{
+    enum status st = ST_OK;
+    if (plan->branch != NULL && plan->branch->lane.stream != NULL)
+        TRY(gpu_check_cuda(NULL, "cudaStreamSynchronize",
+                           cudaStreamSynchronize(plan->branch->lane.stream)));
+done:
+    return st;
+}
+
+void gpu_branch_destroy(struct gpu_plan *plan)
+{
+    struct gpu_branch *b = plan->branch;
+    if (b == NULL)
+        return;
+    for (int i = 0; b->done != NULL && i < plan->cfg.n_layers; i++)
+        if (b->done[i] != NULL)
+            cudaEventDestroy(b->done[i]);
+    if (b->forked != NULL)
+        cudaEventDestroy(b->forked);
+    if (b->lane.cublas != NULL)
+        cublasDestroy(b->lane.cublas);
+    if (b->lane.cudnn != NULL)
+        cudnnDestroy(b->lane.cudnn);
+    if (b->lane.stream != NULL)
+        cudaStreamDestroy(b->lane.stream);
+    free(b->wait);
+    free(b->done);
+    free(b);
+}
+
+/* ---- a layer's backward ---- */
+
+/* NULL: its backward is on `compute` alone. */
+static struct gpu_branch *branch_of(const struct gpu_plan *plan, int layer)
+{
+    return plan->branch != NULL && plan->branch->done[layer] != NULL ? plan->branch : NULL;
+}
+
+/* `compute` waits for a branch, on behalf of a layer. */
+static enum status wait_for(struct gpu_plan *plan, int layer, int branch)
+{
+    enum status st = ST_OK;
+    if (branch >= 0)
+        TRY(gpu_check_cuda(&plan->ops[layer], "cudaStreamWaitEvent",
+                           cudaStreamWaitEvent(plan->compute, plan->branch->done[branch], 0)));
+done:
+    return st;
+}
+
+enum status gpu_branch_wait(struct gpu_plan *plan, int layer)
+{
+    return plan->branch != NULL ? wait_for(plan, layer, plan->branch->wait[layer]) : ST_OK;
+}
+
+enum status gpu_branch_fork(struct gpu_plan *plan, int layer, struct gpu_lane *out)
+{
+    enum status st = ST_OK;
+    const struct gpu_op *op = &plan->ops[layer];
+    struct gpu_branch *b = branch_of(plan, layer);
+    if (b != NULL) {
+        TRY(gpu_check_cuda(op, "cudaEventRecord", cudaEventRecord(b->forked, plan->compute)));
+        TRY(gpu_check_cuda(op, "cudaStreamWaitEvent",
+                           cudaStreamWaitEvent(b->lane.stream, b->forked, 0)));
+    }
+    *out = b != NULL ? b->lane : gpu_branch_main_lane(plan);
+done:
+    return st;
+}
+
+cudaStream_t gpu_branch_stream(const struct gpu_plan *plan, int layer)
+{
+    const struct gpu_branch *b = branch_of(plan, layer);
+    return b != NULL ? b->lane.stream : plan->compute;
+}
+
+enum status gpu_branch_join(struct gpu_plan *plan, int layer)
+{
+    enum status st = ST_OK;
+    struct gpu_branch *b = branch_of(plan, layer);
+    if (b != NULL)
+        TRY(gpu_check_cuda(&plan->ops[layer], "cudaEventRecord",
+                           cudaEventRecord(b->done[layer], b->lane.stream)));
+    if (plan->branch != NULL && layer == plan->branch->lowest)
+        TRY(wait_for(plan, layer, plan->branch->last));
+done:
+    return st;
+}

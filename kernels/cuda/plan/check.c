@@ -1,0 +1,143 @@
+/* kernels/cuda/plan/check.c - CUDA's, cuDNN's and cuBLAS's codes as ours. */
+#include "base/log.h"
+#include "kernels/cuda/memory/memory.h"
+#include "kernels/cuda/plan/plan.h"
+#include <stdio.h>
+
+/* CUDNN_STATUS_SUBLIBRARY_LOADING_FAILED, for which the headers of cuDNN 9.0 have no name. */
+enum { SUBLIBRARY_LOADING_FAILED = 1008 };
+
+/* Of all three libraries, so that the line always names the layer and the device. */
+static void log_failure(const struct gpu_op *op, const char *call, const char *what,
+                        const char *more, const char *fix)
+{
+    int device = -1;
+    if (cudaGetDevice(&device) != cudaSuccess)
+        (void)cudaGetLastError();
+    LOG_E("%s%s%sCUDA device %d: %s: %s%s%s%s", op != NULL ? "layer '" : "",
+          op != NULL ? op->layer->name : "", op != NULL ? "': " : "", device, call, what,
+          more[0] != '\0' ? ": " : "", more, fix);
+}
+
+/* The libraries take memory for themselves, beside the plans'. */
+static const char *memory_fix(char more[512])
+{
+    int device = 0;
+    if (cudaGetDevice(&device) != cudaSuccess)
+        (void)cudaGetLastError();
+    gpu_memory_advice(device, 0, more, 512);
+    return more;
+}
+
+const char *gpu_check_advice(cudaError_t code)
+{
+    switch (code) {
+    case cudaErrorNoKernelImageForDevice:
+        return "; this build has no kernels for this card's compute capability: add it to CMake's "
+               "-DWEIR_CUDA_ARCHITECTURES and build again";
+    case cudaErrorInsufficientDriver:
+    case cudaErrorUnsupportedPtxVersion:
+        return "; the NVIDIA driver is too old for this build: update it, or build with an older "
+               "CUDA toolkit";
+    case cudaErrorDevicesUnavailable:
+        return "; the card lets in one process alone (nvidia-smi -q -d COMPUTE shows its mode) and "
+               "another has it, or it is lost";
+    case cudaErrorSystemDriverMismatch:
+        return "; the driver's kernel module and its libraries have different versions: reboot";
+    case cudaErrorSystemNotReady:
+        return "; a service of the driver does not run yet, on machines with NVSwitch "
+               "nvidia-fabricmanager";
+    case cudaErrorCompatNotSupportedOnDevice:
+        return "; libcuda.so.1 is of a cuda-compat package that does not serve this card: take its "
+               "folder out of LD_LIBRARY_PATH, or update the driver";
+    case cudaErrorOperatingSystem:
+        return "; may this user read and write /dev/nvidia*, and does the container show them?";
+    case cudaErrorUnknown:
+    case cudaErrorLaunchFailure:
+    case cudaErrorHardwareStackError:
+    case cudaErrorNoDevice:
+    case cudaErrorInvalidDevice:
+        return "; if nvidia-smi does not show the card any more it fell off the bus ('dmesg' then "
+               "has NVRM: Xid 79): reset it, or reboot";
+    case cudaErrorECCUncorrectable:
+        return "; the card's memory lost data: reset the card, and replace it if it happens again";
+    default:
+        return "";
+    }
+}
+
+enum status gpu_check_cuda(const struct gpu_op *op, const char *call, cudaError_t code)
+{
+    if (code == cudaSuccess)
+        return ST_OK;
+    char more[512];
+    log_failure(op, call, cudaGetErrorString(code), cudaGetErrorName(code),
+                code == cudaErrorMemoryAllocation ? memory_fix(more) : gpu_check_advice(code));
+    (void)cudaGetLastError(); /* the next call shall not report it again */
+    return code == cudaErrorMemoryAllocation ? ST_NOMEM : ST_INTERNAL;
+}
+
+enum status gpu_check_kernel(const struct gpu_op *op, const char *kernel, int code)
+{
+    return gpu_check_cuda(op, kernel, (cudaError_t)code);
+}
+
+enum status gpu_check_dnn(const struct gpu_op *op, const char *call, cudnnStatus_t code)
+{
+    if (code == CUDNN_STATUS_SUCCESS)
+        return ST_OK;
+    char why[256] = "";
+    cudnnGetLastErrorString(why, sizeof why);
+    const char *fix = "";
+    char more[512];
+    if ((int)code == SUBLIBRARY_LOADING_FAILED ||
+        code == CUDNN_STATUS_SUBLIBRARY_VERSION_MISMATCH) {
+        snprintf(more, sizeof more,
+                 "; a part of cuDNN (libcudnn_*.so.9) is missing or of another version: install "
+                 "NVIDIA's package libcudnn9-cuda-%d whole, and look for a second one in "
+                 "LD_LIBRARY_PATH",
+                 CUDART_VERSION / 1000);
+        fix = more;
+    }
+    if (code == CUDNN_STATUS_NOT_INITIALIZED ||
+        code == CUDNN_STATUS_INTERNAL_ERROR_DEVICE_ALLOCATION_FAILED)
+        fix = memory_fix(more);
+    log_failure(op, call, cudnnGetErrorString(code), why, fix);
+    (void)cudaGetLastError(); /* of a launch of cuDNN's: the next one shall not report it */
+    switch (CUDNN_STATUS_CATEGORY(code)) {
+    case CUDNN_STATUS_NOT_SUPPORTED:
+    case CUDNN_STATUS_BAD_PARAM:
+        return ST_UNSUPPORTED;
+    default:
+        return code == CUDNN_STATUS_INTERNAL_ERROR_DEVICE_ALLOCATION_FAILED ||
+                       code == CUDNN_STATUS_INTERNAL_ERROR_HOST_ALLOCATION_FAILED
+                   ? ST_NOMEM
+                   : ST_INTERNAL;
+    }
+}
+
+enum status gpu_check_blas(const struct gpu_op *op, const char *call, cublasStatus_t code)
+{
+    if (code == CUBLAS_STATUS_SUCCESS)
+        return ST_OK;
+    char more[512];
+    int may_be_memory = code == CUBLAS_STATUS_NOT_INITIALIZED || code == CUBLAS_STATUS_ALLOC_FAILED;
+    log_failure(op, call, cublasGetStatusString(code), "", may_be_memory ? memory_fix(more) : "");
+    (void)cudaGetLastError();
+    switch (code) {
+    case CUBLAS_STATUS_ALLOC_FAILED:
+        return ST_NOMEM;
+    case CUBLAS_STATUS_NOT_SUPPORTED:
+    case CUBLAS_STATUS_INVALID_VALUE:
+    case CUBLAS_STATUS_ARCH_MISMATCH:
+        return ST_UNSUPPORTED;
+    default:
+        return ST_INTERNAL;
+    }
+}
+
+enum status gpu_check_no_host_memory(void)
+{
+    LOG_E("CUDA backend: no memory left on the host for its own records");
+    return ST_NOMEM;
+}

@@ -1,0 +1,140 @@
+/* kernels/cuda/plan/diffs.c - see the header. Walks the layers as backward does, keeping the book
+ * of what lies where; a buffer grows to the largest gradient that it ever holds. */
+#include "kernels/cuda/plan/diffs.h"
+#include "base/log.h"
+#include <stdlib.h>
+
+/* At one time: a gradient for each layer, one from other plans, and those of one layer's inputs. */
+static int most_buffers(int n_layers)
+{
+    return 2 * n_layers + LAYER_MAX_INPUTS;
+}
+
+enum status gpu_diffs_create(int n_layers, struct gpu_diffs *d)
+{
+    *d = (struct gpu_diffs){.n_buffers = 0};
+    d->buffers = calloc((size_t)most_buffers(n_layers), sizeof *d->buffers);
+    d->ops = calloc((size_t)n_layers, sizeof *d->ops);
+    d->value = calloc((size_t)n_layers, sizeof *d->value);
+    if (d->buffers != NULL && d->ops != NULL && d->value != NULL)
+        return ST_OK;
+    gpu_diffs_destroy(d);
+    LOG_E("CUDA backend: no memory left on the host for a plan of %d layers", n_layers);
+    return ST_NOMEM;
+}
+
+void gpu_diffs_destroy(struct gpu_diffs *d)
+{
+    free(d->buffers);
+    free(d->ops);
+    free(d->value);
+    *d = (struct gpu_diffs){.n_buffers = 0};
+}
+
+static int take_new(struct gpu_diffs *d, int64_t elems)
+{
+    d->buffers[d->n_buffers] = (struct gpu_diff_buffer){.elems = elems, .users = 1};
+    return d->n_buffers++;
+}
+
+/* The smallest free buffer that is large enough, else the largest, else a new one. */
+static int take(struct gpu_diffs *d, int64_t elems)
+{
+    int best = -1;
+    for (int b = 0; b < d->n_buffers; b++) {
+        const struct gpu_diff_buffer *at = &d->buffers[b];
+        if (at->users > 0)
+            continue;
+        int64_t have = best < 0 ? -1 : d->buffers[best].elems;
+        if (best < 0 || (have < elems ? at->elems > have : at->elems >= elems && at->elems < have))
+            best = b;
+    }
+    if (best < 0)
+        return take_new(d, elems);
+    struct gpu_diff_buffer *buffer = &d->buffers[best];
+    buffer->users = 1;
+    buffer->elems = buffer->elems > elems ? buffer->elems : elems;
+    return best;
+}
+
+static void give_back(struct gpu_diffs *d, int buffer)
+{
+    if (buffer >= 0)
+        d->buffers[buffer].users--;
+}
+
+/* dy of a layer: what its readers made, what other plans gave, or the sum of both. */
+static void dy_plan(struct gpu_diffs *d, int i, int exported, int64_t elems)
+{
+    struct gpu_diff_op *op = &d->ops[i];
+    op->dy = d->value[i];
+    if (!exported)
+        return;
+    op->given = take_new(d, elems); /* it may be filled while those before are in use */
+    op->own = op->dy;
+    if (op->own >= 0 && d->buffers[op->own].users == 1)
+        return;
+    give_back(d, op->own);
+    op->dy = op->given;
+}
+
+/* A part of the gradient by layer `from`: the first, or one more. Returns the buffer that is needed
+ * no longer; -1: there is none. */
+static int part_plan(struct gpu_diffs *d, const struct gpu_diff_op *op, struct gpu_diff_edge *e,
+                     int from, int64_t elems)
+{
+    int apart = e->dx != op->dy;
+    e->other = d->value[from];
+    if (e->other < 0) {
+        d->value[from] = e->dx;
+        d->buffers[e->dx].users += !apart;
+        return -1;
+    }
+    if (d->buffers[e->other].users == 1) {
+        e->sum = e->other;
+        return apart ? e->dx : -1;
+    }
+    e->sum = apart ? e->dx : take(d, elems);
+    give_back(d, e->other);
+    d->value[from] = e->sum;
+    return -1;
+}
+
+static void op_plan(const struct backend_plan_config *cfg, const struct graph_node *node,
+                    struct gpu_diffs *d, int i)
+{
+    const struct layer *l = &cfg->layers[i];
+    struct gpu_diff_op *op = &d->ops[i];
+    int over[LAYER_MAX_INPUTS], n_over = 0;
+    dy_plan(d, i, graph_exported(&node[i]), cfg->batch * shape_elems(&l->out));
+    for (int k = 0; k < l->n_inputs; k++) {
+        struct gpu_diff_edge *e = &op->edge[k];
+        int from = l->input[k], wanted = graph_input_trained(node, l, k);
+        if (!wanted && (k > 0 || !op->wants_dx))
+            continue;
+        int64_t elems = cfg->batch * shape_elems(from < 0 ? &l->in : &cfg->layers[from].out);
+        int here = op->way == GPU_DIFF_SAME ||
+                   (op->way == GPU_DIFF_IN_PLACE && d->buffers[op->dy].users == 1);
+        e->dx = here ? op->dy : take(d, elems);
+        int done = wanted ? part_plan(d, op, e, from, elems) : here ? -1 : e->dx;
+        if (done >= 0)
+            over[n_over++] = done;
+    }
+    /* not before: a layer makes all its gradients before any is added to another */
+    for (int k = 0; k < n_over; k++)
+        give_back(d, over[k]);
+    give_back(d, op->dy);
+}
+
+void gpu_diffs_plan(const struct backend_plan_config *cfg, const struct graph_node *node,
+                    struct gpu_diffs *d)
+{
+    for (int i = 0; i < cfg->n_layers; i++) {
+        d->value[i] = d->ops[i].dy = d->ops[i].own = d->ops[i].given = -1;
+        for (int k = 0; k < LAYER_MAX_INPUTS; k++)
+            d->ops[i].edge[k] = (struct gpu_diff_edge){-1, -1, -1};
+    }
+    for (int i = cfg->n_layers - 1; i >= 0; i--)
+        if (node[i].mine && node[i].trained)
+            op_plan(cfg, node, d, i);
+}

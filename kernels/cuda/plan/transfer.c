@@ -1,0 +1,317 @@
+/* kernels/cuda/plan/transfer.c - parameters to the device, gradients to the host.
+ *
+ * DESIGN. What lies in pinned pages is copied by the device alone; heads and tails of a tensor go
+ * through staging memory (pieces.h), so that no copy ever makes the caller wait.
+ * In:  `up` waits until compute is through with the old value (used), copies, and marks it loaded;
+ *      compute waits for that before the layer's forward.
+ * Out: at the end of a layer's backward the stream that made its gradients, compute or a branch
+ *      (branch.h), marks them ready; `down` waits for that, copies, and marks them copied. The
+ *      caller waits for copied, and the staged parts are put in place then. Compute waits for it
+ *      before it, or a branch behind it, writes the next step's.
+ *      Gradients of 16 bits are rounded by `down`, too, each just before its copy. */
+#include "kernels/cuda/plan/plan.h"
+#include <stdlib.h>
+#include <string.h>
+
+static size_t grad_size(const struct gpu_plan *plan)
+{
+    return plan->cfg.grads16 != NULL ? sizeof(uint16_t) : sizeof(float);
+}
+
+/* Where the gradient goes. */
+static uint8_t *grad_host(const struct gpu_plan *plan, int param)
+{
+    return plan->cfg.grads16 != NULL ? (uint8_t *)plan->cfg.grads16[param]
+                                     : (uint8_t *)plan->cfg.grads[param];
+}
+
+static struct gpu_range pinned_part(const struct gpu_plan *plan, const void *host, size_t bytes)
+{
+    uintptr_t first = (uintptr_t)host, end = first + bytes;
+    for (int i = 0; i < plan->pins.n; i++)
+        if (plan->pins.ranges[i].first < end && plan->pins.ranges[i].end > first)
+            return plan->pins.ranges[i];
+    return (struct gpu_range){0, 0};
+}
+
+static enum status blocks_pin(struct gpu_plan *plan)
+{
+    enum status st = ST_OK;
+    int n = 0;
+    struct gpu_range *ranges = calloc(2 * (size_t)plan->cfg.n_params + 1, sizeof *ranges);
+    if (ranges == NULL)
+        return gpu_check_no_host_memory();
+    for (int k = 0; k < plan->cfg.n_params; k++) {
+        const struct gpu_param *p = &plan->params[k];
+        uintptr_t bytes = (uintptr_t)p->elems * sizeof(float);
+        if (p->layer < 0)
+            continue;
+        uintptr_t in = (uintptr_t)plan->cfg.params[k];
+        ranges[n++] = (struct gpu_range){in, in + bytes};
+        if (plan->cfg.inference_only)
+            continue;
+        uintptr_t out = (uintptr_t)grad_host(plan, k);
+        ranges[n++] = (struct gpu_range){out, out + (uintptr_t)p->elems * grad_size(plan)};
+    }
+    TRY(gpu_pin(ranges, n, &plan->pins));
+done:
+    free(ranges);
+    return st;
+}
+
+/* A tensor's, whole floats. */
+static size_t staged_bytes(struct gpu_pieces p, size_t size)
+{
+    size_t bytes = (size_t)(p.head + p.tail) * size;
+    return (bytes + sizeof(float) - 1) / sizeof(float) * sizeof(float);
+}
+
+static struct gpu_pieces pieces_of(const struct gpu_plan *plan, const void *host, int64_t elems,
+                                   size_t size)
+{
+    return gpu_pieces_of(host, elems, size, pinned_part(plan, host, (size_t)elems * size));
+}
+
+static enum status staging_create(struct gpu_plan *plan)
+{
+    enum status st = ST_OK;
+    size_t bytes = 0, size = grad_size(plan);
+    for (int k = 0; k < plan->cfg.n_params; k++) {
+        struct gpu_param *p = &plan->params[k];
+        if (p->layer < 0)
+            continue;
+        p->in = pieces_of(plan, plan->cfg.params[k], p->elems, sizeof(float));
+        bytes += staged_bytes(p->in, sizeof(float));
+        if (plan->cfg.inference_only)
+            continue;
+        p->out = pieces_of(plan, grad_host(plan, k), p->elems, size);
+        bytes += staged_bytes(p->out, size);
+    }
+    if (bytes == 0)
+        return ST_OK;
+    TRY(gpu_check_cuda(NULL, "cudaHostAlloc",
+                       cudaHostAlloc(&plan->staging, bytes, cudaHostAllocDefault)));
+    uint8_t *at = plan->staging;
+    for (int k = 0; k < plan->cfg.n_params; k++) {
+        struct gpu_param *p = &plan->params[k];
+        p->staged_in = at;
+        p->staged_out = at + staged_bytes(p->in, sizeof(float));
+        at = p->staged_out + staged_bytes(p->out, size);
+    }
+done:
+    return st;
+}
+
+enum status gpu_transfer_event_create(const struct gpu_op *op, cudaEvent_t *out)
+{
+    return gpu_check_cuda(op, "cudaEventCreateWithFlags",
+                          cudaEventCreateWithFlags(out, cudaEventDisableTiming));
+}
+
+enum status gpu_transfer_create(struct gpu_plan *plan)
+{
+    enum status st = ST_OK;
+    TRY(gpu_transfer_event_create(NULL, &plan->input_read));
+    TRY(gpu_transfer_event_create(NULL, &plan->result_ready));
+    for (int i = 0; i < plan->cfg.n_layers; i++) {
+        TRY(gpu_transfer_event_create(NULL, &plan->used[i]));
+        TRY(gpu_transfer_event_create(NULL, &plan->ready[i]));
+        TRY(gpu_transfer_event_create(NULL, &plan->copied[i]));
+    }
+    for (int k = 0; k < plan->cfg.n_params; k++)
+        TRY(gpu_transfer_event_create(NULL, &plan->params[k].loaded));
+    TRY(blocks_pin(plan));
+    TRY(staging_create(plan));
+done:
+    return st;
+}
+
+static void event_destroy(cudaEvent_t event)
+{
+    if (event != NULL)
+        cudaEventDestroy(event);
+}
+
+void gpu_transfer_destroy(struct gpu_plan *plan)
+{
+    for (int k = 0; plan->params != NULL && k < plan->cfg.n_params; k++)
+        event_destroy(plan->params[k].loaded);
+    for (int i = 0; plan->used != NULL && i < plan->cfg.n_layers; i++)
+        event_destroy(plan->used[i]);
+    for (int i = 0; plan->ready != NULL && i < plan->cfg.n_layers; i++)
+        event_destroy(plan->ready[i]);
+    for (int i = 0; plan->copied != NULL && i < plan->cfg.n_layers; i++)
+        event_destroy(plan->copied[i]);
+    event_destroy(plan->result_ready);
+    event_destroy(plan->input_read);
+    if (plan->staging != NULL)
+        cudaFreeHost(plan->staging);
+    if (plan->pins.n > 0 || plan->pins.ranges != NULL)
+        gpu_pin_release(&plan->pins);
+}
+
+static enum status copy_elems(const struct gpu_op *op, void *to, const void *from, int64_t elems,
+                              enum cudaMemcpyKind way, cudaStream_t stream)
+{
+    if (elems == 0)
+        return ST_OK;
+    return gpu_check_cuda(op, "cudaMemcpyAsync",
+                          cudaMemcpyAsync(to, from, (size_t)elems * sizeof(float), way, stream));
+}
+
+enum status gpu_transfer_upload(struct gpu_plan *plan, int param)
+{
+    enum status st = ST_OK;
+    struct gpu_param *p = &plan->params[param];
+    if (p->layer < 0)
+        return ST_OK;
+    const struct gpu_op *op = &plan->ops[p->layer];
+    const float *host = plan->cfg.params[param];
+    struct gpu_pieces s = p->in;
+    size_t head = (size_t)s.head * sizeof(float), tail = (size_t)s.tail * sizeof(float);
+    TRY(gpu_check_cuda(op, "cudaStreamWaitEvent",
+                       cudaStreamWaitEvent(plan->up, plan->used[p->layer], 0)));
+    if (head + tail > 0) {
+        TRY(gpu_check_cuda(op, "cudaEventSynchronize", cudaEventSynchronize(p->loaded)));
+        memcpy(p->staged_in, host, head);
+        memcpy(p->staged_in + head, host + s.head + s.middle, tail);
+    }
+    TRY(copy_elems(op, p->d, p->staged_in, s.head, cudaMemcpyHostToDevice, plan->up));
+    TRY(copy_elems(op, p->d + s.head, host + s.head, s.middle, cudaMemcpyHostToDevice, plan->up));
+    TRY(copy_elems(op, p->d + s.head + s.middle, p->staged_in + head, s.tail,
+                   cudaMemcpyHostToDevice, plan->up));
+    TRY(gpu_check_cuda(op, "cudaEventRecord", cudaEventRecord(p->loaded, plan->up)));
+done:
+    return st;
+}
+
+enum status gpu_transfer_wait_params(struct gpu_plan *plan, int layer, unsigned flags)
+{
+    enum status st = ST_OK;
+    const struct layer *l = &plan->cfg.layers[layer];
+    for (int k = 0; k < l->n_params; k++)
+        TRY(gpu_check_cuda(
+            &plan->ops[layer], "cudaStreamWaitEvent",
+            cudaStreamWaitEvent(plan->compute, plan->params[l->param[k]].loaded, flags)));
+done:
+    return st;
+}
+
+/* [lo, hi) without what lies before `first` and behind `end`, in bytes. */
+struct cut {
+    size_t lo, n;
+};
+
+static struct cut cut_to(int64_t lo, int64_t hi, int64_t first, int64_t end, size_t size)
+{
+    lo = lo > first ? lo : first;
+    hi = hi < end ? hi : end;
+    return (struct cut){(size_t)lo * size, hi > lo ? (size_t)(hi - lo) * size : 0};
+}
+
+/* `to` and `from`: where the cut begins. */
+static enum status cut_copy(struct gpu_plan *plan, const struct gpu_op *op, uint8_t *to,
+                            const uint8_t *from, struct cut c)
+{
+    if (c.n == 0)
+        return ST_OK;
+    return gpu_check_cuda(op, "cudaMemcpyAsync",
+                          cudaMemcpyAsync(to, from, c.n, cudaMemcpyDeviceToHost, plan->down));
+}
+
+enum status gpu_transfer_download_part(struct gpu_plan *plan, int param, const void *d, int64_t lo,
+                                       int64_t hi)
+{
+    enum status st = ST_OK;
+    const struct gpu_param *p = &plan->params[param];
+    const struct gpu_op *op = &plan->ops[p->layer];
+    const uint8_t *from = d;
+    size_t size = grad_size(plan), skipped = (size_t)p->out.middle * size;
+    int64_t behind = p->out.head + p->out.middle;
+    struct cut head = cut_to(lo, hi, 0, p->out.head, size);
+    struct cut middle = cut_to(lo, hi, p->out.head, behind, size);
+    struct cut tail = cut_to(lo, hi, behind, p->elems, size);
+    TRY(cut_copy(plan, op, p->staged_out + head.lo, from + head.lo, head));
+    TRY(cut_copy(plan, op, grad_host(plan, param) + middle.lo, from + middle.lo, middle));
+    TRY(cut_copy(plan, op, p->staged_out + tail.lo - skipped, from + tail.lo, tail));
+done:
+    return st;
+}
+
+void gpu_transfer_download_place(struct gpu_plan *plan, int param, int64_t lo, int64_t hi)
+{
+    const struct gpu_param *p = &plan->params[param];
+    uint8_t *host = grad_host(plan, param);
+    size_t size = grad_size(plan), skipped = (size_t)p->out.middle * size;
+    struct cut head = cut_to(lo, hi, 0, p->out.head, size),
+               tail = cut_to(lo, hi, p->out.head + p->out.middle, p->elems, size);
+    if (head.n > 0)
+        memcpy(host + head.lo, p->staged_out + head.lo, head.n);
+    if (tail.n > 0)
+        memcpy(host + tail.lo, p->staged_out + tail.lo - skipped, tail.n);
+}
+
+/* On the device, behind what `down` has to do. */
+static enum status grad_round(struct gpu_plan *plan, const struct gpu_param *p)
+{
+    const struct gpu_op *op = &plan->ops[p->layer];
+    if (plan->cfg.grads_dtype == DTYPE_F16)
+        return gpu_check_kernel(op, "rounding kernel",
+                                gpu_cast_half(plan->down, p->d_grad, p->d_grad16, p->elems));
+    return gpu_check_kernel(op, "rounding kernel",
+                            gpu_cast_down(plan->down, p->d_grad, p->d_grad16, p->elems));
+}
+
+enum status gpu_transfer_download(struct gpu_plan *plan, int layer)
+{
+    enum status st = ST_OK;
+    const struct gpu_op *op = &plan->ops[layer];
+    const struct layer *l = op->layer;
+    if (l->n_params == 0)
+        return ST_OK;
+    TRY(gpu_check_cuda(op, "cudaStreamWaitEvent",
+                       cudaStreamWaitEvent(plan->down, plan->ready[layer], 0)));
+    for (int k = 0; k < l->n_params; k++) {
+        const struct gpu_param *p = &plan->params[l->param[k]];
+        const void *from = p->d_grad16 != NULL ? (const void *)p->d_grad16 : p->d_grad;
+        if (p->d_grad16 != NULL)
+            TRY(grad_round(plan, p));
+        TRY(gpu_transfer_download_part(plan, l->param[k], from, 0, p->elems));
+    }
+    TRY(gpu_check_cuda(op, "cudaEventRecord", cudaEventRecord(plan->copied[layer], plan->down)));
+done:
+    return st;
+}
+
+enum status gpu_transfer_wait_download(struct gpu_plan *plan, int layer)
+{
+    enum status st = ST_OK;
+    const struct gpu_op *op = &plan->ops[layer];
+    const struct layer *l = op->layer;
+    if (l->n_params == 0)
+        return ST_OK;
+    TRY(gpu_check_cuda(op, "cudaEventSynchronize", cudaEventSynchronize(plan->copied[layer])));
+    for (int k = 0; k < l->n_params; k++)
+        gpu_transfer_download_place(plan, l->param[k], 0, plan->params[l->param[k]].elems);
+done:
+    return st;
+}
+
+/* After all that is queued. dst may be pinned in part: each piece is copied by itself. */
+enum status gpu_transfer_read_param(struct gpu_plan *plan, int param, float *dst)
+{
+    enum status st = ST_OK;
+    const struct gpu_param *p = &plan->params[param];
+    if (p->layer < 0)
+        return ST_OK;
+    const struct gpu_op *op = &plan->ops[p->layer];
+    struct gpu_pieces s = pieces_of(plan, dst, p->elems, sizeof(float));
+    TRY(copy_elems(op, dst, p->d, s.head, cudaMemcpyDeviceToHost, plan->compute));
+    TRY(copy_elems(op, dst + s.head, p->d + s.head, s.middle, cudaMemcpyDeviceToHost,
+                   plan->compute));
+    TRY(copy_elems(op, dst + s.head + s.middle, p->d + s.head + s.middle, s.tail,
+                   cudaMemcpyDeviceToHost, plan->compute));
+    TRY(gpu_check_cuda(op, "cudaStreamSynchronize", cudaStreamSynchronize(plan->compute)));
+done:
+    return st;
+}

@@ -1,0 +1,408 @@
+/* kernels/cuda/resident/resident.c - kernels/resident.h for CUDA.
+ *
+ * DESIGN. The device counts the steps itself (gpu_tally): from the count the gather kernel works
+ * out which samples are next, and the update kernel which scalars of the optimizer, so that a step
+ * is the same launches each time and can be captured as one graph. The host sends ahead what
+ * changes: each pass's order, and each run's scalars, in a ring as long as all runs that can be
+ * queued. A run ends with a copy of the count, the loss and the hits to the host.
+ * The first step of all is launched kernel by kernel, because libraries set themselves up in it;
+ * then the step is captured. What cannot be captured goes on kernel by kernel.
+ * With TUNING_MULTI_STEP there are graphs of several steps, too, each captured when a run first has
+ * so many: the same launches as often as it has steps. A run takes the longest that fits what is
+ * left of it. What cannot be captured goes on with shorter ones. */
+#include "kernels/resident.h"
+#include "base/log.h"
+#include "kernels/cuda/memory/bind.h"
+#include "kernels/cuda/plan/branch.h"
+#include "kernels/cuda/plan/edges.h"
+#include "kernels/cuda/resident/resident.h"
+#include "kernels/cuda/resident/steps.h"
+#include "kernels/tuning.h"
+#include <inttypes.h>
+#include <stdlib.h>
+
+enum { N_SCALARS = RESIDENT_RUNS * RESIDENT_STEPS };
+
+/* The steps of a graph, of each length that there may be. */
+static const int graph_steps[] = {1, 8, RESIDENT_STEPS};
+enum { N_GRAPHS = sizeof graph_steps / sizeof *graph_steps };
+
+struct gpu_resident {
+    struct optim_config optim;
+    struct gpu_gather gather;
+    struct gpu_gather_order order;
+    struct gpu_optim update;
+    struct gpu_tally *d_tally;
+    uint32_t *d_item[2];
+    struct optim_step *d_scalars;
+    struct gpu_optim_part *d_parts;
+    float *d_slots;
+    struct gpu_arena arena; /* of all these */
+
+    struct gpu_optim_part *parts; /* while begin works them out */
+    void *pinned;                 /* the three below */
+    uint32_t *item;               /* [n_items] */
+    struct optim_step *scalars;   /* [N_SCALARS] */
+    struct gpu_tally *tallies;    /* [RESIDENT_RUNS] */
+    cudaEvent_t item_sent, run_done[RESIDENT_RUNS];
+
+    uint64_t step;                   /* updates queued */
+    uint64_t n_runs, n_over;         /* queued; waited for */
+    int has_begun;                   /* a step was taken */
+    int n_graphs;                    /* so many of graph_steps may be had; 0: kernel by kernel */
+    cudaGraphExec_t graph[N_GRAPHS]; /* NULL: there is none, or none yet */
+};
+
+/* ---- begin ---- */
+
+static int64_t n_parts_of(int64_t elems)
+{
+    return (elems + GPU_OPTIM_ELEMS - 1) / GPU_OPTIM_ELEMS;
+}
+
+/* All parts of all parameters; their slots lie one after the other. */
+static void parts_list(const struct gpu_plan *plan, struct gpu_resident *r,
+                       const struct resident_config *cfg, int64_t n_elems)
+{
+    int n = 0;
+    int64_t before = 0;
+    for (int k = 0; k < plan->cfg.n_params; k++) {
+        const struct gpu_param *p = &plan->params[k];
+        for (int64_t at = 0; p->layer >= 0 && at < p->elems; at += GPU_OPTIM_ELEMS) {
+            int64_t left = p->elems - at;
+            r->parts[n++] = (struct gpu_optim_part){
+                .p = p->d + at,
+                .g = p->d_grad + at,
+                .slot = {r->d_slots + before + at, r->d_slots + n_elems + before + at},
+                .n = (int32_t)(left < GPU_OPTIM_ELEMS ? left : GPU_OPTIM_ELEMS),
+                .keep = cfg->keep[k],
+            };
+        }
+        before += p->layer >= 0 ? p->elems : 0;
+    }
+}
+
+static enum status memory_take(struct gpu_plan *plan, struct gpu_resident *r, int64_t n_elems)
+{
+    enum status st = ST_OK;
+    struct gpu_arena *a = &r->arena;
+    const char *who = "(training on the device)";
+    uint64_t n_slots = (uint64_t)optim_n_slots(&r->optim), pass = (uint64_t)r->order.n_items * 4;
+    gpu_arena_init(a, UINT64_MAX, 0);
+    TRY(gpu_arena_reserve(a, who, "optimizer's slots", n_slots * (uint64_t)n_elems * sizeof(float),
+                          &r->d_slots));
+    TRY(gpu_arena_reserve(a, who, "parts", (uint64_t)r->update.n_parts * sizeof *r->d_parts,
+                          &r->d_parts));
+    for (int k = 0; k < 2; k++)
+        TRY(gpu_arena_reserve(a, who, "order", pass, &r->d_item[k]));
+    TRY(gpu_arena_reserve(a, who, "scalars", N_SCALARS * sizeof *r->d_scalars, &r->d_scalars));
+    TRY(gpu_arena_reserve(a, who, "tally", sizeof *r->d_tally, &r->d_tally));
+    st = gpu_bind_arena(plan->cfg.device, a);
+    if (st == ST_NOMEM)
+        LOG_W("the optimizer's %" PRIu64 " bytes do not fit the memory of device %d beside the "
+              "network and the data set",
+              a->bytes, plan->cfg.device);
+    TRY(st);
+    size_t scalars = N_SCALARS * sizeof *r->scalars, tallies = RESIDENT_RUNS * sizeof *r->tallies;
+    TRY(gpu_check_cuda(
+        NULL, "cudaHostAlloc",
+        cudaHostAlloc(&r->pinned, tallies + scalars + (size_t)pass, cudaHostAllocDefault)));
+    r->tallies = r->pinned;
+    r->scalars = (struct optim_step *)(r->tallies + RESIDENT_RUNS);
+    r->item = (uint32_t *)(r->scalars + N_SCALARS);
+done:
+    return st;
+}
+
+/* What the device starts from. Parts and tally are copied before this returns. */
+static enum status memory_fill(struct gpu_plan *plan, struct gpu_resident *r, int64_t n_elems)
+{
+    enum status st = ST_OK;
+    struct gpu_tally start = {.step = r->step};
+    size_t slots = (size_t)optim_n_slots(&r->optim) * (size_t)n_elems * sizeof(float);
+    TRY(gpu_transfer_event_create(NULL, &r->item_sent));
+    for (int k = 0; k < RESIDENT_RUNS; k++)
+        TRY(gpu_transfer_event_create(NULL, &r->run_done[k]));
+    if (slots > 0)
+        TRY(gpu_check_cuda(NULL, "cudaMemsetAsync",
+                           cudaMemsetAsync(r->d_slots, 0, slots, plan->compute)));
+    TRY(gpu_check_cuda(NULL, "cudaMemcpyAsync",
+                       cudaMemcpyAsync(r->d_parts, r->parts,
+                                       (size_t)r->update.n_parts * sizeof *r->parts,
+                                       cudaMemcpyHostToDevice, plan->compute)));
+    TRY(gpu_check_cuda(
+        NULL, "cudaMemcpyAsync",
+        cudaMemcpyAsync(r->d_tally, &start, sizeof start, cudaMemcpyHostToDevice, plan->compute)));
+    for (int i = 0; i < plan->cfg.n_layers; i++)
+        TRY(gpu_transfer_wait_params(plan, i, 0));
+    TRY(gpu_check_cuda(NULL, "cudaStreamSynchronize", cudaStreamSynchronize(plan->compute)));
+done:
+    return st;
+}
+
+/* What every step's kernels are told. */
+static void kernels_tell(struct gpu_plan *plan, struct gpu_resident *r,
+                         const struct resident_config *cfg)
+{
+    const struct gpu_input_data *d = (const struct gpu_input_data *)cfg->data;
+    r->gather = (struct gpu_gather){.n = plan->cfg.batch,
+                                    .pixels = d->pixels,
+                                    .images = d->images,
+                                    .labels = d->labels,
+                                    .x = plan->input,
+                                    .label = plan->d.label};
+    r->order = (struct gpu_gather_order){.n_items = d->n,
+                                         .item = {r->d_item[0], r->d_item[1]},
+                                         .step = &r->d_tally->step,
+                                         .first = cfg->first,
+                                         .stride = cfg->stride,
+                                         .position = plan->d.position};
+    r->update.parts = r->d_parts;
+    r->update.kind = r->optim.kind;
+    r->update.second_slot = optim_n_slots(&r->optim) > 1;
+    r->update.scalar = r->d_scalars;
+    r->update.n_scalars = N_SCALARS;
+    r->update.step = &r->d_tally->step;
+    /* one contribution, weighed and divided as the servers do it */
+    r->update.weight = (float)plan->cfg.batch;
+    r->update.scale = (float)(1.0 / (double)plan->cfg.batch);
+}
+
+static enum status can_begin(const struct gpu_plan *plan, const struct resident_config *cfg)
+{
+    int last = plan->cfg.n_layers - 1;
+    if (plan->cfg.inference_only || !layer_is_loss(plan->cfg.layers[last].kind) ||
+        plan->cfg.mine != NULL || plan->cfg.group != NULL) {
+        LOG_E("CUDA backend: only a plan that trains a whole network alone can stay on the device");
+        return ST_UNSUPPORTED;
+    }
+    return gpu_input_data_check(plan, (const struct gpu_input_data *)cfg->data);
+}
+
+enum status gpu_resident_begin(struct gpu_plan *plan, const struct resident_config *cfg)
+{
+    enum status st = ST_OK;
+    int64_t n_elems = 0, n_parts = 0;
+    struct gpu_resident *r = NULL;
+    CHECK(plan->resident == NULL);
+    TRY(can_begin(plan, cfg));
+    TRY(gpu_pass_select(plan, plan->cfg.batch));
+    r = calloc(1, sizeof *r);
+    if (r == NULL)
+        return gpu_check_no_host_memory();
+    r->optim = cfg->optim;
+    r->step = cfg->step;
+    if (cfg->graphs)
+        r->n_graphs = plan->cfg.tuning & TUNING_MULTI_STEP ? N_GRAPHS : 1;
+    r->order.n_items = ((const struct gpu_input_data *)cfg->data)->n;
+    for (int k = 0; k < plan->cfg.n_params; k++) {
+        n_elems += plan->params[k].layer >= 0 ? plan->params[k].elems : 0;
+        n_parts += plan->params[k].layer >= 0 ? n_parts_of(plan->params[k].elems) : 0;
+    }
+    r->update.n_parts = (int)n_parts;
+    r->parts = calloc((size_t)n_parts + 1, sizeof *r->parts);
+    if (r->parts == NULL) {
+        st = gpu_check_no_host_memory();
+        goto done;
+    }
+    TRY(memory_take(plan, r, n_elems));
+    kernels_tell(plan, r, cfg);
+    parts_list(plan, r, cfg, n_elems);
+    TRY(memory_fill(plan, r, n_elems));
+    plan->resident = r;
+    plan->has_labels = 1;
+done:
+    if (st != ST_OK)
+        gpu_resident_destroy(plan, r);
+    return st;
+}
+
+void gpu_resident_destroy(struct gpu_plan *plan, struct gpu_resident *r)
+{
+    if (r == NULL)
+        return;
+    for (int k = 0; k < N_GRAPHS; k++)
+        if (r->graph[k] != NULL)
+            cudaGraphExecDestroy(r->graph[k]);
+    for (int k = 0; k < RESIDENT_RUNS; k++)
+        if (r->run_done[k] != NULL)
+            cudaEventDestroy(r->run_done[k]);
+    if (r->item_sent != NULL)
+        cudaEventDestroy(r->item_sent);
+    if (r->pinned != NULL)
+        cudaFreeHost(r->pinned);
+    gpu_bind_undo(plan->cfg.device, &r->arena);
+    gpu_arena_free(&r->arena);
+    free(r->parts);
+    free(r);
+}
+
+uint64_t gpu_resident_bytes(const struct gpu_resident *r)
+{
+    return r != NULL ? r->arena.bytes : 0;
+}
+
+/* ---- steps ---- */
+
+enum status gpu_resident_order(struct gpu_plan *plan, uint64_t pass, const uint32_t *item)
+{
+    enum status st = ST_OK;
+    struct gpu_resident *r = plan->resident;
+    size_t n = (size_t)r->order.n_items;
+    TRY(gpu_check_cuda(NULL, "cudaEventSynchronize", cudaEventSynchronize(r->item_sent)));
+    for (size_t i = 0; i < n; i++) {
+        if (item[i] >= n) {
+            LOG_E("CUDA backend: item %" PRIu32 " of a data set of %zu", item[i], n);
+            return ST_RANGE;
+        }
+        r->item[i] = item[i];
+    }
+    TRY(gpu_check_cuda(NULL, "cudaMemcpyAsync",
+                       cudaMemcpyAsync(r->d_item[pass & 1], r->item, n * sizeof *item,
+                                       cudaMemcpyHostToDevice, plan->compute)));
+    TRY(gpu_check_cuda(NULL, "cudaEventRecord", cudaEventRecord(r->item_sent, plan->compute)));
+done:
+    return st;
+}
+
+/* One step, kernel by kernel. */
+static enum status step_launch(struct gpu_plan *plan)
+{
+    enum status st = ST_OK;
+    struct gpu_resident *r = plan->resident;
+    TRY(gpu_check_kernel(NULL, "gather kernel",
+                         gpu_gather_step(plan->compute, &r->gather, &r->order)));
+    plan->trains = 1;
+    for (int i = 0; i < plan->cfg.n_layers; i++)
+        TRY(plan->ops[i].kind->forward(plan->now, i, 1));
+    for (int i = plan->cfg.n_layers - 1; i >= 0; i--)
+        if (plan->ops[i].needs_backward) {
+            TRY(gpu_edges_backward(plan->now, i));
+            TRY(gpu_branch_join(plan, i));
+        }
+    TRY(gpu_check_kernel(NULL, "update kernel", gpu_optim_run(plan->compute, &r->update)));
+    const int32_t *hit = (const int32_t *)(plan->d_result + plan->now->n);
+    TRY(gpu_check_kernel(
+        NULL, "tally kernel",
+        gpu_tally_step(plan->compute, plan->d_result, hit, plan->now->n, r->d_tally)));
+done:
+    return st;
+}
+
+/* The k-th graph; if the device or a library cannot, shorter ones are left, or none. */
+static void steps_capture(struct gpu_plan *plan, int k)
+{
+    struct gpu_resident *r = plan->resident;
+    cudaGraph_t graph = NULL;
+    cudaError_t code = cudaStreamBeginCapture(plan->compute, cudaStreamCaptureModeThreadLocal);
+    if (code == cudaSuccess) {
+        enum status st = ST_OK;
+        for (int step = 0; step < graph_steps[k] && st == ST_OK; step++)
+            st = step_launch(plan);
+        code = cudaStreamEndCapture(plan->compute, &graph);
+        if (code == cudaSuccess && st != ST_OK)
+            code = cudaErrorStreamCaptureInvalidated;
+    }
+    if (code == cudaSuccess)
+        code = cudaGraphInstantiate(&r->graph[k], graph, 0);
+    if (graph != NULL)
+        cudaGraphDestroy(graph);
+    if (code == cudaSuccess)
+        return;
+    r->graph[k] = NULL;
+    r->n_graphs = k;
+    (void)cudaGetLastError();
+    if (k == 0)
+        LOG_W("a step cannot be one CUDA graph here (%s): it is launched kernel by kernel",
+              cudaGetErrorString(code));
+    else
+        LOG_W("%d steps cannot be one CUDA graph here (%s): at most %d are", graph_steps[k],
+              cudaGetErrorString(code), graph_steps[k - 1]);
+}
+
+/* The longest for n steps or fewer; -1: there is none. */
+static int graph_for(struct gpu_plan *plan, int n)
+{
+    struct gpu_resident *r = plan->resident;
+    if (!r->has_begun)
+        return -1;
+    /* where one step cannot be captured, more are not tried */
+    if (r->n_graphs > 0 && r->graph[0] == NULL)
+        steps_capture(plan, 0);
+    for (int k = r->n_graphs - 1; k >= 0; k--) {
+        if (graph_steps[k] > n)
+            continue;
+        if (r->graph[k] == NULL)
+            steps_capture(plan, k);
+        if (r->graph[k] != NULL)
+            return k;
+    }
+    return -1;
+}
+
+/* Of the next n steps as many as one graph has; or one, kernel by kernel. */
+static enum status steps_run(struct gpu_plan *plan, int n, int *n_done)
+{
+    struct gpu_resident *r = plan->resident;
+    int k = graph_for(plan, n);
+    r->has_begun = 1;
+    *n_done = k >= 0 ? graph_steps[k] : 1;
+    if (k < 0)
+        return step_launch(plan);
+    return gpu_check_cuda(NULL, "cudaGraphLaunch", cudaGraphLaunch(r->graph[k], plan->compute));
+}
+
+/* The scalars of the updates first + 1 .. first + n, which do not wrap. */
+static enum status scalars_send(struct gpu_plan *plan, uint64_t first, uint64_t n)
+{
+    struct gpu_resident *r = plan->resident;
+    size_t at = (size_t)(first % N_SCALARS);
+    for (uint64_t k = 0; k < n; k++)
+        optim_begin(&r->optim, first + k + 1, &r->scalars[at + k]);
+    return gpu_check_cuda(NULL, "cudaMemcpyAsync",
+                          cudaMemcpyAsync(r->d_scalars + at, r->scalars + at,
+                                          (size_t)n * sizeof *r->scalars, cudaMemcpyHostToDevice,
+                                          plan->compute));
+}
+
+enum status gpu_resident_run(struct gpu_plan *plan, int n)
+{
+    enum status st = ST_OK;
+    struct gpu_resident *r = plan->resident;
+    CHECK(n >= 1 && n <= RESIDENT_STEPS && r->n_runs - r->n_over < RESIDENT_RUNS);
+    uint64_t until_end = N_SCALARS - r->step % N_SCALARS, steps = (uint64_t)n;
+    uint64_t now = steps < until_end ? steps : until_end;
+    TRY(scalars_send(plan, r->step, now));
+    if (now < steps)
+        TRY(scalars_send(plan, r->step + now, steps - now));
+    for (int left = n, done; left > 0; left -= done)
+        TRY(steps_run(plan, left, &done));
+    int slot = (int)(r->n_runs % RESIDENT_RUNS);
+    TRY(gpu_check_cuda(NULL, "cudaMemcpyAsync",
+                       cudaMemcpyAsync(&r->tallies[slot], r->d_tally, sizeof *r->tallies,
+                                       cudaMemcpyDeviceToHost, plan->compute)));
+    TRY(gpu_check_cuda(NULL, "cudaEventRecord", cudaEventRecord(r->run_done[slot], plan->compute)));
+    r->step += steps;
+    r->n_runs++;
+done:
+    return st;
+}
+
+enum status gpu_resident_wait(struct gpu_plan *plan, struct resident_result *out)
+{
+    enum status st = ST_OK;
+    struct gpu_resident *r = plan->resident;
+    CHECK(r->n_over < r->n_runs);
+    int slot = (int)(r->n_over % RESIDENT_RUNS);
+    TRY(gpu_check_cuda(NULL, "cudaEventSynchronize", cudaEventSynchronize(r->run_done[slot])));
+    r->n_over++;
+    const struct gpu_tally *t = &r->tallies[slot];
+    *out = (struct resident_result){t->step, (float)t->loss, (int)t->hits};
+done:
+    return st;
+}
+
+int gpu_resident_is_graph(const struct gpu_plan *plan)
+{
+    return plan->resident->graph[0] != NULL; /* the longer ones come after it */
+}
