@@ -1,9 +1,9 @@
 /* tests/ps_worker_flags_test.c - ps takes the worker's flags, and the worker those of ps:
- * ps/worker_flags.inc and worker/ps_flags.inc are what the other program's table says.
+ * ps/worker_flags.inc and worker/options/ps_flags.inc are what the other program's table says.
  * `ps_worker_flags_test --print ps/worker_flags.inc` writes that file, in the source folder. */
 #include "base/flags.h"
 #include "ps/options.h"
-#include "worker/options_impl.h"
+#include "worker/options/options_impl.h"
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stddef.h>
@@ -20,11 +20,13 @@ static const struct inc {
 } incs[] = {
     {"ps/worker_flags.inc",
      "/* ps/worker_flags.inc - the worker's flags as rows of ps's table, which takes them and uses "
-     "none.\n * Written by build/tests/ps_worker_flags_test --print; worker/options_table.c is the "
+     "none.\n * Written by build/tests/ps_worker_flags_test --print; "
+     "worker/options/options_table.c is the "
      "source. */\n",
      options_table_rows},
-    {"worker/ps_flags.inc",
-     "/* worker/ps_flags.inc - ps's flags as rows of the worker's table, which takes them and uses "
+    {"worker/options/ps_flags.inc",
+     "/* worker/options/ps_flags.inc - ps's flags as rows of the worker's table, which takes them "
+     "and uses "
      "none.\n * Written by build/tests/ps_worker_flags_test --print; ps/options.c is the source. */"
      "\n",
      ps_options_rows},

@@ -1,6 +1,6 @@
 /* tests/worker_predictions_text_test.c - names of any bytes as fields of CSV and as texts of JSON.
  */
-#include "worker/predictions_text.h"
+#include "worker/results/predictions_text.h"
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stddef.h>

@@ -1,7 +1,7 @@
 /* tests/worker_trained_on_test.c - what an export says of its training data: lists of names have
  * the bound of those that are written, whatever a file holds. */
 #include "tests/capture.h"
-#include "worker/trained_on.h"
+#include "worker/results/trained_on.h"
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stddef.h>

@@ -1,8 +1,8 @@
 /* worker/inference.c - see inference.h. */
 #include "worker/inference.h"
 #include "worker/input.h"
-#include "worker/predictions.h"
-#include "worker/summary.h"
+#include "worker/results/predictions.h"
+#include "worker/results/summary.h"
 #include "worker/train/evaluate.h"
 #include <inttypes.h>
 #include <stdlib.h>

@@ -9,13 +9,13 @@
 #include "net/rpc/environment.h"
 #include "net/wire/job_steps.h"
 #include "worker/device/device_list.h"
-#include "worker/export.h"
 #include "worker/inference.h"
+#include "worker/results/export.h"
+#include "worker/results/summary.h"
+#include "worker/results/trained_on.h"
 #include "worker/self_test/self_test.h"
-#include "worker/summary.h"
 #include "worker/train/chance.h"
 #include "worker/train/evaluate.h"
-#include "worker/trained_on.h"
 #include "worker/worker.h"
 #include <inttypes.h>
 #include <math.h>

@@ -109,7 +109,7 @@ struct net_join {
     const char *model; /* the network's JSON text, at most JOB_MAX_MODEL_BYTES; NULL: not said; on
                           the server valid for the call */
     int hidden_units;  /* of its first dense layer; 0: as the text says */
-    const char *trained_on; /* JSON text on data and model, see worker/trained_on.h, at most
+    const char *trained_on; /* JSON text on data and model, see worker/results/trained_on.h, at most
                                JOB_MAX_TRAINED_ON_BYTES; NULL: not said; on the server valid for
                                the call */
 };

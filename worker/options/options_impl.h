@@ -1,9 +1,9 @@
-/* worker/options_impl.h - what options*.c share: the flags as they were typed.
+/* worker/options/options_impl.h - what options*.c share: the flags as they were typed.
  * Owns: nothing; texts are argv's. Threads: none, before the first one. */
-#ifndef WORKER_OPTIONS_IMPL_H
-#define WORKER_OPTIONS_IMPL_H
+#ifndef WORKER_OPTIONS_OPTIONS_IMPL_H
+#define WORKER_OPTIONS_OPTIONS_IMPL_H
 #include "member/job_settings.h"
-#include "worker/options.h"
+#include "worker/options/options.h"
 
 /* What argp fills in before it is checked; options_table.c says what each is. */
 struct options_raw {

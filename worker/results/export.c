@@ -1,5 +1,5 @@
-/* worker/export.c - see export.h. */
-#include "worker/export.h"
+/* worker/results/export.c - see export.h. */
+#include "worker/results/export.h"
 #include "base/log.h"
 #include "files/safetensors.h"
 #include <stdlib.h>

@@ -1,7 +1,7 @@
-/* worker/export.h - the trained parameters as one safetensors file, with the model's own shapes.
- * Errors: as safetensors_write. */
-#ifndef WORKER_EXPORT_H
-#define WORKER_EXPORT_H
+/* worker/results/export.h - the trained parameters as one safetensors file, with the model's own
+ * shapes. Errors: as safetensors_write. */
+#ifndef WORKER_RESULTS_EXPORT_H
+#define WORKER_RESULTS_EXPORT_H
 #include "net/wire/chunks.h"
 
 /* flat: all parameters, as in chunks; metadata: n_meta pairs key, value. */

@@ -1,5 +1,5 @@
-/* worker/reporter.c - see reporter.h. */
-#include "worker/reporter.h"
+/* worker/results/reporter.c - see reporter.h. */
+#include "worker/results/reporter.h"
 #include "base/clock.h"
 #include "base/log.h"
 #include "base/rng.h"

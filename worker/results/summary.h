@@ -1,9 +1,9 @@
-/* worker/summary.h - the final figures of a run, for machines.
+/* worker/results/summary.h - the final figures of a run, for machines.
  * Errors: ST_IO, ST_FULL, ST_NOMEM; logged with the path. */
-#ifndef WORKER_SUMMARY_H
-#define WORKER_SUMMARY_H
+#ifndef WORKER_RESULTS_SUMMARY_H
+#define WORKER_RESULTS_SUMMARY_H
+#include "worker/results/validation.h"
 #include "worker/train/trainer.h"
-#include "worker/validation.h"
 
 struct summary {
     int task_index;

@@ -1,10 +1,10 @@
-/* worker/options_table.c - the worker's one table of flags. Names and defaults are those of
+/* worker/options/options_table.c - the worker's one table of flags. Names and defaults are those of
  * TensorFlow's mnist_replica.py where it has them (batch 100, 200 steps, Adam), but training is
  * synchronous unless asked otherwise. */
 #include "base/flags_tensorflow.h"
 #include "cluster/flags.h"
 #include "worker/data/dataset.h"
-#include "worker/options_impl.h"
+#include "worker/options/options_impl.h"
 #include "worker/place/tower_plan.h"
 #include <string.h>
 
@@ -327,7 +327,7 @@ static const struct flag table[] = {
         "for tests: each push waits a random time up to this, which disturbs the order of arrival"),
     INT("fault_nonfinite", fault_nonfinite, 0, 1e15,
         "for tests: in every so manieth step an element of a gradient is no number; 0: never"),
-#include "worker/ps_flags.inc" /* after the worker's own, which count where a name is in both */
+#include "worker/options/ps_flags.inc" /* after the worker's own, which count where a name is in both */
 };
 
 static unsigned char given[sizeof table / sizeof *table];

@@ -1,10 +1,10 @@
-/* worker/validation_report.c - see validation.h: an evaluation is told to ps 0, again and again
- * until that lets this worker go on. Nothing of the step was contributed, so training stands
+/* worker/results/validation_report.c - see validation.h: an evaluation is told to ps 0, again and
+ * again until that lets this worker go on. Nothing of the step was contributed, so training stands
  * meanwhile. */
 #include "base/clock.h"
 #include "base/log.h"
 #include "net/exchange/status_client.h"
-#include "worker/validation.h"
+#include "worker/results/validation.h"
 #include <inttypes.h>
 #include <stdatomic.h>
 

@@ -1,7 +1,7 @@
-/* worker/trained_on.h - what a file of parameters says of the data that they were trained on. An
- * export has metadata for it: `sample` "1x28x28", `labels` "classes" or "targets", `classes`: the
- * classes' names, one a line, `columns`: those of a CSV file's columns likewise, `elements` "whole"
- * or "float32", `range` "0,1": see dataset_range.h, `label_columns` and
+/* worker/results/trained_on.h - what a file of parameters says of the data that they were trained
+ * on. An export has metadata for it: `sample` "1x28x28", `labels` "classes" or "targets",
+ * `classes`: the classes' names, one a line, `columns`: those of a CSV file's columns likewise,
+ * `elements` "whole" or "float32", `range` "0,1": see dataset_range.h, `label_columns` and
  * `ignored_columns`: those of a CSV file's other columns, `column_roles`: "lffi", what each column
  * of the file is (see data_csv.h), `column_mean` and `column_std`: the numbers of --standardize,
  * `data`: the path of the training data, `data_samples`: how many there are, `data_crc32c`: the
@@ -13,8 +13,8 @@
  * Owns:    the names. Threads: values.
  * Errors:  ST_NOMEM; ST_CORRUPT: numbers of --standardize, lists of names above 1 MB; logged. What
  * else cannot be read is not said: who loads the parameters says why. */
-#ifndef WORKER_TRAINED_ON_H
-#define WORKER_TRAINED_ON_H
+#ifndef WORKER_RESULTS_TRAINED_ON_H
+#define WORKER_RESULTS_TRAINED_ON_H
 #include "net/wire/job_data.h"
 #include "worker/data/dataset.h"
 #include "worker/data/dataset_range.h"

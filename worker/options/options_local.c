@@ -1,6 +1,6 @@
-/* worker/options_local.c - --local_steps: what the worker's flags mean where it takes steps by
- * itself, and a step of the servers is a round of them (net/wire/job.h). */
-#include "worker/options_impl.h"
+/* worker/options/options_local.c - --local_steps: what the worker's flags mean where it takes steps
+ * by itself, and a step of the servers is a round of them (net/wire/job.h). */
+#include "worker/options/options_impl.h"
 #include <inttypes.h>
 #include <stdlib.h>
 

@@ -1,11 +1,11 @@
-/* worker/validation.h - what comes of the evaluations on the validation data. With servers, ps 0 is
- * told, and decides (ps/coordinator/evaluation.c). Alone: the best one, whose
- * checkpoint is kept, and whether training ends because there was none better for long. All of it
- * follows from the best one and the present step, so that a worker that was killed goes on with it;
- * so one whose checkpoint could not be written counts no more than if it had not been.
- * Owns:    nothing. Threads: one at a time. Errors: the saver's. */
-#ifndef WORKER_VALIDATION_H
-#define WORKER_VALIDATION_H
+/* worker/results/validation.h - what comes of the evaluations on the validation data. With servers,
+ * ps 0 is told, and decides (ps/coordinator/evaluation.c). Alone: the best one, whose checkpoint is
+ * kept, and whether training ends because there was none better for long. All of it follows from
+ * the best one and the present step, so that a worker that was killed goes on with it; so one whose
+ * checkpoint could not be written counts no more than if it had not been. Owns:    nothing.
+ * Threads: one at a time. Errors: the saver's. */
+#ifndef WORKER_RESULTS_VALIDATION_H
+#define WORKER_RESULTS_VALIDATION_H
 #include "worker/checkpoint/alone_writer.h"
 #include "worker/train/train_config.h"
 

@@ -1,9 +1,9 @@
-/* worker/summary.c - see summary.h. */
-#include "worker/summary.h"
+/* worker/results/summary.c - see summary.h. */
+#include "worker/results/summary.h"
 #include "base/digest.h"
 #include "base/log.h"
 #include "files/durable.h"
-#include "worker/predictions_text.h"
+#include "worker/results/predictions_text.h"
 #include <jansson.h>
 #include <math.h>
 #include <stdlib.h>

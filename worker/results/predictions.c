@@ -1,8 +1,8 @@
-/* worker/predictions.c - see predictions.h. */
-#include "worker/predictions.h"
+/* worker/results/predictions.c - see predictions.h. */
+#include "worker/results/predictions.h"
 #include "base/log.h"
 #include "files/durable.h"
-#include "worker/predictions_text.h"
+#include "worker/results/predictions_text.h"
 #include <inttypes.h>
 #include <math.h>
 #include <stdio.h>

@@ -1,18 +1,15 @@
-/* worker/predictions.h - a file of what a network says of each sample: its index in the data, its
- * class (the largest output), and all outputs. The name's end says the format:
- *   .csv    index,class,p0,p1,...; one line a sample
- *   .jsonl  {"index":0,"class":3,"probabilities":[...]}; one line a sample; null: not finite
- *   .npy    NumPy's, of a structured type: index <i8, class <i4, probabilities <f4 (classes)
- * of pictures the first two have the name of the file behind the index, and where the classes have
- * names that of the class behind its number: index,file,class,class_name,p0,... and "file",
- * "class_name";
- * where outputs are scores (squared error), they are s0, s1, ... and "scores"; where they are what
- * targets are compared with, y0, y1, ... and "outputs", and there is no class.
- * The file is there whole or not at all.
- * Owns:    the file until it is closed. Threads: one.
- * Errors:  ST_IO, ST_NOMEM; logged with the path. */
-#ifndef WORKER_PREDICTIONS_H
-#define WORKER_PREDICTIONS_H
+/* worker/results/predictions.h - a file of what a network says of each sample: its index in the
+ * data, its class (the largest output), and all outputs. The name's end says the format: .csv
+ * index,class,p0,p1,...; one line a sample .jsonl  {"index":0,"class":3,"probabilities":[...]}; one
+ * line a sample; null: not finite .npy    NumPy's, of a structured type: index <i8, class <i4,
+ * probabilities <f4 (classes) of pictures the first two have the name of the file behind the index,
+ * and where the classes have names that of the class behind its number:
+ * index,file,class,class_name,p0,... and "file", "class_name"; where outputs are scores (squared
+ * error), they are s0, s1, ... and "scores"; where they are what targets are compared with, y0, y1,
+ * ... and "outputs", and there is no class. The file is there whole or not at all. Owns:    the
+ * file until it is closed. Threads: one. Errors:  ST_IO, ST_NOMEM; logged with the path. */
+#ifndef WORKER_RESULTS_PREDICTIONS_H
+#define WORKER_RESULTS_PREDICTIONS_H
 #include "base/status.h"
 #include <stdint.h>
 

@@ -1,5 +1,5 @@
-/* worker/validation.c - see validation.h. */
-#include "worker/validation.h"
+/* worker/results/validation.c - see validation.h. */
+#include "worker/results/validation.h"
 #include "base/log.h"
 #include "worker/train/evaluate.h"
 #include <inttypes.h>

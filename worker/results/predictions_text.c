@@ -1,5 +1,5 @@
-/* worker/predictions_text.c - see the header. */
-#include "worker/predictions_text.h"
+/* worker/results/predictions_text.c - see the header. */
+#include "worker/results/predictions_text.h"
 #include "base/utf8.h"
 #include <stdio.h>
 #include <string.h>

@@ -1,6 +1,6 @@
-/* worker/options_logdir.c - what belongs to --logdir: see options_impl.h. */
+/* worker/options/options_logdir.c - what belongs to --logdir: see options_impl.h. */
 #include "worker/events/event_writer.h"
-#include "worker/options_impl.h"
+#include "worker/options/options_impl.h"
 #include <errno.h>
 #include <limits.h>
 #include <stdio.h>

@@ -1,11 +1,12 @@
-/* worker/options_check.c - what was typed, flag by flag and together: see options_impl.h. */
+/* worker/options/options_check.c - what was typed, flag by flag and together: see options_impl.h.
+ */
 #include "base/float_text.h"
 #include "base/job_name.h"
 #include "files/output_path.h"
 #include "kernels/tuning.h"
 #include "worker/data/data_csv.h"
-#include "worker/options_impl.h"
-#include "worker/predictions.h"
+#include "worker/options/options_impl.h"
+#include "worker/results/predictions.h"
 #include <stdio.h>
 #include <string.h>
 #include <strings.h>

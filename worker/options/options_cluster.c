@@ -1,8 +1,8 @@
-/* worker/options_cluster.c - the cluster that this worker is part of: see options_impl.h. What
- * trains nothing (lists of devices, evaluation) is part of none. */
+/* worker/options/options_cluster.c - the cluster that this worker is part of: see options_impl.h.
+ * What trains nothing (lists of devices, evaluation) is part of none. */
 #include "base/log.h"
 #include "cluster/cluster.h"
-#include "worker/options_impl.h"
+#include "worker/options/options_impl.h"
 #include <string.h>
 
 /* Whoever starts many workers by srun may want one job, or as many as there are tasks. */

@@ -1,5 +1,5 @@
-/* worker/trained_on.c - see the header. */
-#include "worker/trained_on.h"
+/* worker/results/trained_on.c - see the header. */
+#include "worker/results/trained_on.h"
 #include "base/float_text.h"
 #include "base/log.h"
 #include "checkpoint/restore.h"

@@ -1,7 +1,7 @@
-/* worker/options_unused.c - flags that were given and change nothing: see options_impl.h. Where two
- * contradict each other it is an error. Where one command line is tried alone, or used for
- * inference after training, a line names what has no effect there. */
-#include "worker/options_impl.h"
+/* worker/options/options_unused.c - flags that were given and change nothing: see options_impl.h.
+ * Where two contradict each other it is an error. Where one command line is tried alone, or used
+ * for inference after training, a line names what has no effect there. */
+#include "worker/options/options_impl.h"
 #include <stdio.h>
 #include <string.h>
 

@@ -1,7 +1,7 @@
-/* worker/options_input.c - the flags of what is done with samples before the model reads them,
- * checked: see options_impl.h. How many channels there are is known when the data are open: see
- * worker/input.c. */
-#include "worker/options_impl.h"
+/* worker/options/options_input.c - the flags of what is done with samples before the model reads
+ * them, checked: see options_impl.h. How many channels there are is known when the data are open:
+ * see worker/input.c. */
+#include "worker/options/options_impl.h"
 #include <stdio.h>
 #include <string.h>
 

@@ -1,11 +1,11 @@
-/* worker/options.c - see options.h: what was typed, checked, and what one that joins takes from the
- * job. */
+/* worker/options/options.c - see options.h: what was typed, checked, and what one that joins takes
+ * from the job. */
 #include "base/float_text.h"
 #include "net/rpc/environment.h"
 #include "worker/device/device_lock.h"
 #include "worker/device/devices.h"
 #include "worker/device/gpus.h"
-#include "worker/options_impl.h"
+#include "worker/options/options_impl.h"
 #include "worker/place/placement.h"
 #include <math.h>
 #include <stdlib.h>

@@ -1,7 +1,7 @@
-/* worker/predictions_text.h - names of files and classes as fields of predictions' formats, paths
- * in summaries. They may be any bytes. Owns: nothing. Threads: any. Errors: none. */
-#ifndef WORKER_PREDICTIONS_TEXT_H
-#define WORKER_PREDICTIONS_TEXT_H
+/* worker/results/predictions_text.h - names of files and classes as fields of predictions' formats,
+ * paths in summaries. They may be any bytes. Owns: nothing. Threads: any. Errors: none. */
+#ifndef WORKER_RESULTS_PREDICTIONS_TEXT_H
+#define WORKER_RESULTS_PREDICTIONS_TEXT_H
 #include <stddef.h>
 
 /* Bytes that n of a name become at most, in either. */

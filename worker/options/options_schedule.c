@@ -1,6 +1,6 @@
-/* worker/options_schedule.c - the flags of the learning rate's course and of clipping, beside what
- * member/job_settings.h says of them: see options_impl.h. */
-#include "worker/options_impl.h"
+/* worker/options/options_schedule.c - the flags of the learning rate's course and of clipping,
+ * beside what member/job_settings.h says of them: see options_impl.h. */
+#include "worker/options/options_impl.h"
 #include <string.h>
 
 /* With backup workers chunks are of the contributions of different workers, and have no norm

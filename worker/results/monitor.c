@@ -1,5 +1,5 @@
-/* worker/monitor.c - see monitor.h. */
-#include "worker/monitor.h"
+/* worker/results/monitor.c - see monitor.h. */
+#include "worker/results/monitor.h"
 #include "base/clock.h"
 #include "base/log.h"
 #include "http/listen.h"

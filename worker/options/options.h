@@ -1,8 +1,8 @@
-/* worker/options.h - the worker's flags, checked and put together: one value that main reads.
- * Owns:    the host lists. Threads: none.
- * Errors:  ST_INVALID, logged with the flag and the fix. */
-#ifndef WORKER_OPTIONS_H
-#define WORKER_OPTIONS_H
+/* worker/options/options.h - the worker's flags, checked and put together: one value that main
+ * reads. Owns:    the host lists. Threads: none. Errors:  ST_INVALID, logged with the flag and the
+ * fix. */
+#ifndef WORKER_OPTIONS_OPTIONS_H
+#define WORKER_OPTIONS_OPTIONS_H
 #include "base/hosts.h"
 #include "base/log.h"
 #include "http/listen.h"

@@ -1,10 +1,10 @@
-/* worker/monitor.h - a worker's pages over HTTP (--metrics_port): metrics, health.
+/* worker/results/monitor.h - a worker's pages over HTTP (--metrics_port): metrics, health.
  *     /metrics      for Prometheus        /healthz       200, or 503 and why
  * Owns:    the HTTP server.
  * Threads: create, at and destroy from one.
  * Errors:  those of http/listen.h and http/server.h. */
-#ifndef WORKER_MONITOR_H
-#define WORKER_MONITOR_H
+#ifndef WORKER_RESULTS_MONITOR_H
+#define WORKER_RESULTS_MONITOR_H
 #include "base/status.h"
 #include "member/updates.h"
 #include "worker/train/figures.h"
