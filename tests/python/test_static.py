@@ -10,7 +10,8 @@ import unittest.mock
 
 import harness
 
-CHECKS = ("check_format", "check_headers", "check_layering", "check_sizes")  # of C files
+# Of C files.
+CHECKS = ("check_format", "check_headers", "check_layering", "check_names", "check_sizes")
 # What each check must find: a file, and what is wrong with it.
 FAULTS = {
     "check_format": ("base/fault.c", "int  x;\n"),
@@ -63,7 +64,7 @@ class Static(unittest.TestCase):
         listed = self.copy()
         self.assertEqual(self.listed(self.tree), listed)
         self.assertGreater(len(listed), 300)
-        for check in ("check_layering", "check_sizes"):
+        for check in ("check_layering", "check_names", "check_sizes"):
             done = self.run_script(check, self.tree)
             self.assertEqual(done.returncode, 0, check + ": " + done.stdout)
 
@@ -103,6 +104,21 @@ class Static(unittest.TestCase):
                         for use in (("c:5", "fault_sum"), ("c:5", "fault_most"),
                                     ("h:1", "fault_sum"), ("h:2", "fault_most")) if complains]
                 self.assertEqual(done.stdout.splitlines(), want or ["layering: clean"])
+
+    def test_functions_in_files_of_other_names_are_found(self):
+        """One in 21 is below the limit of 5 %; two are above it."""
+        self.copy("scripts/")
+        names = ["fault_%d" % i for i in range(20)]
+        for strays, fails in ((["stray"], False), (["stray", "other"], True)):
+            with self.subTest(strays):
+                self.write("".join("int %s(int a);\n" % n for n in names + strays),
+                           "base/fault.h")
+                self.write("".join("int %s(int a)\n{\n    return a;\n}\n" % n
+                                   for n in names + strays), "base/fault.c")
+                done = self.run_script("check_names", self.tree)
+                self.assertEqual(done.returncode, fails, done.stdout)
+                self.assertIn("names: %d of %d functions" % (len(strays), 20 + len(strays)),
+                              done.stdout)
 
     def test_headers_where_cuda_is_not_installed(self):
         """A header that needs CUDA's is left out by name; one that lacks another header is not."""

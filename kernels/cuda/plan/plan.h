@@ -1,5 +1,4 @@
-/* kernels/cuda/plan/plan.h - inside the CUDA backend: a plan, its passes, and what an operation
- * gets.
+/* kernels/cuda/plan/plan.h - inside the CUDA backend: a plan, its passes and operations.
  *
  * A plan takes all its memory once, for its largest batch, in one block (arena.h). A pass is what
  * depends on the number of samples: cuDNN's descriptors and chosen algorithms. A plan has one for
