@@ -81,7 +81,7 @@ static int add(struct own_folder *k, const struct checkpoint_part *part, int is_
     return 1;
 }
 
-/* Takes the lock again after the disk has worked. Returns 0 if the keeper was destroyed. */
+/* Takes the lock again after the disk has worked. Returns 0 if the own_folder was destroyed. */
 static int end_work(struct own_folder *k) ACQUIRES(k->lock)
 {
     pthread_mutex_lock(&k->lock);
@@ -103,7 +103,7 @@ static enum status still_is(const struct own_folder *k)
     return k->id[0] ? checkpoint_folder_is(k->cfg.folder, k->id) : ST_OK;
 }
 
-/* Returns 0 if the keeper was destroyed. */
+/* Returns 0 if the own_folder was destroyed. */
 static int read_id(struct own_folder *k) REQUIRES(k->lock)
 {
     char id[FOLDER_ID_BYTES];
@@ -120,7 +120,7 @@ static int read_id(struct own_folder *k) REQUIRES(k->lock)
     return 1;
 }
 
-/* What lies there, read whole; with what cannot be read for long left out. 0: the keeper was
+/* What lies there, read whole; with what cannot be read for long left out. 0: the own_folder was
  * destroyed. */
 static int look(struct own_folder *k) REQUIRES(k->lock)
 {
@@ -188,7 +188,7 @@ static int needs(void *ctx, struct checkpoint_id id)
     return is_needed;
 }
 
-/* Returns 0 if the keeper was destroyed. */
+/* Returns 0 if the own_folder was destroyed. */
 static int tidy(struct own_folder *k) REQUIRES(k->lock)
 {
     struct checkpoint_keep keep = k->keep;
