@@ -47,6 +47,7 @@ void weir_errors_divert(void)
     pthread_once(&once, divert_log);
 }
 
+/* Sets the caller's function. clang cannot follow a lock that is taken on a condition. */
 void weir_log(void (*line)(void *ctx, int level, const char *text), void *ctx) UNCHECKED_LOCKS
 {
     weir_errors_divert();

@@ -18,7 +18,7 @@ enum status status_client_send_command(const char *addr, const struct net_comman
 struct status_asker;
 enum status status_asker_create(const char *addr, struct status_asker **out); /* ST_NOMEM */
 void status_asker_destroy(struct status_asker *a);                            /* NULL is fine */
-/* As net_status_ask, without the model. At ST_DEADLINE `why` is "no answer". */
+/* As status_client_ask, without the model. At ST_DEADLINE `why` is "no answer". */
 enum status status_asker_ask(struct status_asker *a, int64_t deadline_ms, struct net_status *out,
                              char *why);
 /* Returns true if the last call's error is the server's state, and not only a slow start of the
