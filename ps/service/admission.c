@@ -19,7 +19,8 @@ int admission_waits_for_first(struct service *s, const struct net_join *req, cha
     int64_t now_ns = clock_now_ns();
     if (req->member == 0 || req->job.n_workers == 0 || req->generation > 0 || !s->cfg.first_wait_ms)
         return 0;
-    if (s->has_all_steps && job_local_steps(&req->job) > 1)
+    int follows = req->job.data.own && req->job.epochs > 0; /* its part makes no steps of the job */
+    if (s->has_all_steps && job_local_steps(&req->job) > 1 && !follows)
         return 0;
     if (!s->first_asked_ns)
         s->first_asked_ns = now_ns;

@@ -256,6 +256,22 @@ class DataSet(harness.Test):
                 self.assertIn("%d rounds, each 10 steps of a worker by adam, then one of the "
                               "servers by sgd" % rounds, worker.output())
 
+    def test_own_shards_resume_with_the_steps_of_worker_0_though_it_comes_last(self):
+        """A checkpoint with all steps lets no other worker's part make the new ones."""
+        flags = ["--batch_size=5", "--seed=3", "--data_shard=own", "--local_steps=10"]
+        job = self.job(data=self.part("first", 300), flags=flags)
+        other = "--data_dir=" + self.part("other", 600)
+        saves = "--checkpoint_dir=" + os.path.join(self.dir(), "saved")
+        job.start_ps(0, saves)
+        job.start_worker(0, "--epochs=1")
+        job.start_worker(1, "--epochs=1", other)
+        job.finish()
+        job.start_ps(0, saves)
+        job.start_worker(1, "--epochs=2", other).wait_line(
+            "worker 0 settles the job, and has not come yet")
+        job.start_worker(0, "--epochs=2")
+        self.assertEqual({w["global_step"] for w in job.finish()}, {60})
+
     def test_own_shards_keep_the_steps_of_worker_0_without_it(self):
         """Servers that restore its job do not continue for the steps of another worker's part."""
         flags = ["--batch_size=5", "--seed=3", "--data_shard=own", "--epochs=1"]
