@@ -203,7 +203,8 @@ static int outer_differs(const struct optim_config *a, const struct optim_config
     return names_differ("outer_optimizer", optim_name(a->kind), optim_name(b->kind),
                         a->kind != b->kind, why, n) ||
            floats_differ("outer_learning_rate", a->learning_rate, b->learning_rate, why, n) ||
-           floats_differ("outer_momentum", a->momentum, b->momentum, why, n);
+           (a->kind != OPTIM_SGD && /* it has none, and sgd may be one worker's default alone */
+            floats_differ("outer_momentum", a->momentum, b->momentum, why, n));
 }
 
 static int optimizers_differ(const struct net_job *a, const struct net_job *b, char *why, size_t n)

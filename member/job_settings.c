@@ -206,14 +206,13 @@ void job_settings_outer(const struct job_settings *s, const struct net_job *job,
     if (job->sync_mode != JOB_SYNC && job->n_workers > 1) /* each changes what others began with */
         out->learning_rate = 1 / (float)job->n_workers;
     set_if_given(&out->learning_rate, s->outer_rate);
-    if (kind != OPTIM_SGD)
-        set_if_given(&out->momentum, s->outer_momentum);
+    set_if_given(&out->momentum, s->outer_momentum); /* the job's kind may be another */
 }
 
 int job_settings_outer_unsaid(const struct job_settings *s)
 {
-    return (s->outer_optimizer < 0 ? JOB_OUTER_KIND : 0) |
-           (s->outer_rate < 0 ? JOB_OUTER_RATE : 0) |
+    int has_kind = s->outer_optimizer >= 0 || s->outer_momentum > 0; /* sgd has no momentum */
+    return (has_kind ? 0 : JOB_OUTER_KIND) | (s->outer_rate < 0 ? JOB_OUTER_RATE : 0) |
            (s->outer_momentum < 0 ? JOB_OUTER_MOMENTUM : 0);
 }
 

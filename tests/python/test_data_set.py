@@ -210,6 +210,29 @@ class DataSet(harness.Test):
         job.start_worker(1, other)
         job.finish()
 
+    def test_own_shards_take_an_outer_momentum_of_0_that_all_typed(self):
+        """Equal flags are one job's, though sgd, which has no momentum, is one worker's default."""
+        flags = ["--batch_size=5", "--seed=3", "--data_shard=own", "--local_steps=10",
+                 "--optimizer=adam", "--epochs=1"]
+        parts = {n: self.part("of%d" % n, n) for n in (600, 300)}
+        typed = "--outer_momentum=0"
+        for first, other, kind, said in (
+                (600, 300, "nesterov", "--outer_momentum: the servers have 0, the worker has 0.25"),
+                (300, 600, "sgd", "--outer_optimizer: the servers have sgd, the worker has "
+                                  "nesterov")):
+            part = "--data_dir=" + parts[other]
+            job = self.job(data=parts[first], flags=flags)
+            ps = job.start_ps(0)
+            job.start_worker(0, typed)
+            ps.wait_line("2 workers, sync, %s, %d steps" % (kind, first // 100))
+            wrong = job.start_worker(1, part, "--outer_momentum=0.25")
+            wrong.wait(60, 1)
+            wrong.wait_line(said)
+            job.start_worker(1, part, typed).wait_line(
+                "%d rounds, each 10 steps of a worker by adam, then one of the servers by %s"
+                % (first // 100, kind))
+            job.finish()
+
     def test_own_shards_bring_the_outer_optimizer_of_the_job_to_new_servers(self):
         """A ps 0 without a checkpoint, in place of one that died, goes by any worker of the job."""
         flags = ["--batch_size=5", "--seed=3", "--data_shard=own", "--local_steps=10",
