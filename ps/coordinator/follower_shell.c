@@ -1,5 +1,5 @@
 /* ps/coordinator/follower_shell.c - see follower_shell.h. The thread calls again and again; news
- * ends the call_ps0 under way, so that the next tells of it.
+ * ends the call under way, so that the next tells of it.
  * Locks: `lock` is never held over a call_ps0 into the service, the writer or the net. */
 #include "ps/coordinator/follower_shell.h"
 #include "base/clock.h"
@@ -35,11 +35,11 @@ struct follower_shell {
     int has_thread;
 
     /* The thread's own. */
-    struct net_control_reply reply; /* the last, while it is handled */
-    char why[CONTROL_TEXT_BYTES];   /* of the call_ps0 that failed last */
-    int calls, ends;                /* a call_ps0 is wanted; there is nothing more to do */
-    struct checkpoint_id ordered;   /* last, of this server's part */
-    uint64_t added;                 /* order_checkpoint whose part the own_folder was told of */
+    struct net_control_reply reply;        /* the last, while it is handled */
+    char why[CONTROL_TEXT_BYTES];          /* of the call that failed last */
+    int calls, ends;                       /* a call is wanted; there is nothing more to do */
+    struct checkpoint_id ordered;          /* last, of this server's part */
+    uint64_t added;                        /* order whose part the own_folder was told of */
     char ps0_folder[CONTROL_FOLDER_BYTES]; /* its id, as it was heard last */
     char folder_id[FOLDER_ID_BYTES];       /* of this server's, as the own_folder has read it */
     int says_folder;                       /* which kind of folder it is has not been said since */
@@ -102,7 +102,7 @@ static void step_state(struct follower_shell *f, const struct follower_event *e)
 static void report_refused(const struct follower_shell *f, int is_protocol)
 {
     if (is_protocol)
-        LOG_E("ps:0 (%s) does not take this server's call_ps0: %s; give all servers the same "
+        LOG_E("ps:0 (%s) does not take this server's call: %s; give all servers the same "
               "--ps_hosts and the same version of this program",
               f->cfg.addr, f->why);
     else
@@ -313,7 +313,7 @@ static void fill_missing(struct follower_shell *f, struct net_control *out)
     struct roster_entry *members = NULL, *waiting = NULL;
     int n = 0, n_waiting = 0;
     if (membership_roster(f->cfg.service, &members, &n, &waiting, &n_waiting) != ST_OK)
-        return; /* told by the next call_ps0 */
+        return; /* told by the next call */
     out->missing = malloc((size_t)(n > 0 ? n : 1) * sizeof *out->missing);
     for (int i = 0; out->missing && i < n; i++)
         if (members[i].missing_ms >= 0 && !members[i].done)
