@@ -413,6 +413,23 @@ static void test_replaced(void **state)
     free(r.c);
 }
 
+/* Another ps 0 claims the folder while this one waits for its first worker. */
+static void test_replaced_before_the_first_worker(void **state)
+{
+    struct rig r;
+    (void)state;
+    rig_start(&r, 1, 0);
+    rig_let_pass(&r, 20000);
+    assert_int_equal(r.fenced, 0);
+    r.owner_st = ST_IO; /* not known now */
+    rig_let_pass(&r, 20000);
+    assert_int_equal(r.fenced, 0);
+    r.owner_st = ST_REFUSED;
+    rig_let_pass(&r, 6000);
+    assert_int_equal(r.fenced, 1);
+    free(r.c);
+}
+
 /* It is made as soon as there is memory; till then what waits for it waits. */
 static void test_a_plan_without_memory(void **state)
 {
@@ -508,6 +525,7 @@ int main(void)
         cmocka_unit_test(test_a_server_of_another_ps0),
         cmocka_unit_test(test_a_damaged_checkpoint_is_passed_over),
         cmocka_unit_test(test_replaced),
+        cmocka_unit_test(test_replaced_before_the_first_worker),
         cmocka_unit_test(test_a_manifest_hangs),
         cmocka_unit_test(test_the_last_step_and_a_disk_that_hangs),
         cmocka_unit_test(test_the_last_manifest_hangs),

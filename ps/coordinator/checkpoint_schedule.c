@@ -407,6 +407,28 @@ static void sweep_folder(struct coordinator_state *c, struct coordinator_out *ou
     coordinator_order_disk(c, out, DISK_SWEEP, &k->op);
 }
 
+static void order_look(struct coordinator_state *c, int64_t again_ms, struct coordinator_out *out)
+{
+    struct checkpoint_schedule *k = &c->ckpt;
+    k->looks = 1;
+    k->look_at = c->awake + again_ms * MS;
+    k->op_since = c->awake;
+    coordinator_order_disk(c, out, DISK_OWNER, &k->op);
+}
+
+/* Checks the folder's owner while this ps 0 waits for its first worker: it writes no checkpoint
+ * then, and would not notice that another ps 0 has claimed the folder. */
+static void look_while_empty(struct coordinator_state *c, struct coordinator_out *out)
+{
+    struct checkpoint_schedule *k = &c->ckpt;
+    if (k->op || !c->recorded || c->fenced || c->finishing)
+        return;
+    if (c->awake < k->look_at)
+        coordinator_wake_at(c, out, k->look_at);
+    else
+        order_look(c, RECORD_MS, out);
+}
+
 /* Checks the folder's owner before the workers receive a last step that is not saved: another ps 0
  * may have claimed the folder and resumed an older step, and the job would have two results. */
 static void look_at_owner(struct coordinator_state *c, struct coordinator_out *out)
@@ -423,10 +445,7 @@ static void look_at_owner(struct coordinator_state *c, struct coordinator_out *o
         coordinator_wake_at(c, out, k->look_at);
         return;
     }
-    k->looks = 1;
-    k->look_at = c->awake + RETRY_MS * MS;
-    k->op_since = c->awake;
-    coordinator_order_disk(c, out, DISK_OWNER, &k->op);
+    order_look(c, RETRY_MS, out);
 }
 
 /* Handles a disk that hangs: answers requests for a checkpoint, and, after the last step, ends this
@@ -541,6 +560,8 @@ void checkpoint_schedule_step(struct coordinator_state *c, struct coordinator_ou
         look_at_owner(c, out);
         look_at_disk(c, out);
     }
+    if (c->has_folder && !c->generation)
+        look_while_empty(c, out);
     if (k->phase == SCHEDULE_IDLE && ready && c->has_folder && !c->finished && !c->job_failed)
         begin_checkpoint(c, out);
     else if (!c->has_folder || c->phase == PHASE_EMPTY) {
