@@ -224,8 +224,17 @@ static void remove_lower(void *ctx, const char *name)
     durable_remove(path); /* the higher one counts anyway */
 }
 
-/* An epoch that nobody has, with its lease. */
-static enum status take_epoch(const char *folder, uint64_t above, struct checkpoint_lease *l,
+static enum status refuse_simultaneous(const char *folder, const struct checkpoint_lease *other)
+{
+    LOG_E("%s: %s claimed it at the same moment (term %" PRIu64 "); only one job may have "
+          "this --checkpoint_dir",
+          folder, owner_name(other), other->epoch);
+    return ST_BUSY;
+}
+
+/* Records an epoch that no lease has yet. `looked_at`: as at checkpoint_folder_claim(). */
+static enum status take_epoch(const char *folder, uint64_t above,
+                              const struct checkpoint_lease *looked_at, struct checkpoint_lease *l,
                               struct checkpoint_lease *before)
 {
     struct seen seen;
@@ -235,6 +244,8 @@ static enum status take_epoch(const char *folder, uint64_t above, struct checkpo
         *before = (struct checkpoint_lease){0};
         if (seen.lease > 0)
             read_lease(folder, seen.lease, before);
+        if (looked_at && seen.lease > looked_at->epoch && before->incarnation != l->incarnation)
+            return refuse_simultaneous(folder, before);
         uint64_t highest = seen.any > above ? seen.any : above;
         uint64_t old = checkpoint_term_epoch(recorded_generation(folder));
         l->epoch = (old > highest ? old : highest) + 1;
@@ -255,7 +266,8 @@ done:
 }
 
 enum status checkpoint_folder_claim(const char *folder, uint64_t incarnation, const char *address,
-                                    uint64_t above, struct checkpoint_lease *out)
+                                    uint64_t above, const struct checkpoint_lease *looked_at,
+                                    struct checkpoint_lease *out)
 {
     struct checkpoint_lease l = {.incarnation = incarnation}, before, other;
     struct tidying t = {.folder = folder, .st = ST_OK};
@@ -263,14 +275,11 @@ enum status checkpoint_folder_claim(const char *folder, uint64_t incarnation, co
     enum status st = ST_OK;
     snprintf(l.address, sizeof l.address, "%s", address);
     checkpoint_folder_host(l.host);
-    TRY(take_epoch(folder, above, &l, &before));
+    TRY(take_epoch(folder, above, looked_at, &l, &before));
     TRY(scan_names(folder, l.epoch, &seen));
     if (seen.lease > l.epoch) {
         read_lease(folder, seen.lease, &other);
-        LOG_E("%s: %s claimed it at the same moment (term %" PRIu64 "); only one job may have "
-              "this --checkpoint_dir",
-              folder, owner_name(&other), seen.lease);
-        return ST_BUSY;
+        return refuse_simultaneous(folder, &other);
     }
     TRY(each_name(folder, rename_back, &t));
     TRY(t.st);

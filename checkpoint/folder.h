@@ -5,7 +5,8 @@
  *                  "host":"name of the machine"}
  * which exists once or not at all, so no epoch is given twice. It does not ask whether the owner
  * before is alive (owner.h does, before a claim): that one is fenced. It finds out at its next
- * look, which it takes before each manifest and each removal, ends, and removes nothing. What it
+ * look, which it takes before each manifest and each removal, and every few seconds until its first
+ * worker comes. It ends, and removes nothing. What it
  * does between a look and its end harms nothing:
  *   - names have the term in them (names.h): nothing of the new owner is replaced;
  *   - it only touches what it listed before the look, so nothing that was made after the claim;
@@ -39,9 +40,12 @@ enum status checkpoint_folder_make(const char *path);
 void checkpoint_folder_host(char host[LEASE_HOST_BYTES]);
 /* Makes the caller the owner, with an epoch higher than any recorded or used here and than `above`
  * (the highest that servers and workers name; 0: none does), durably. A line tells who is fenced.
- */
+ * looked_at: the lease whose owner the caller has checked (owner.h); a later lease of another
+ * process means that both programs were started at once, and this claim records nothing: ST_BUSY.
+ * NULL: the claim fences any owner. */
 enum status checkpoint_folder_claim(const char *folder, uint64_t incarnation, const char *address,
-                                    uint64_t above, struct checkpoint_lease *out);
+                                    uint64_t above, const struct checkpoint_lease *looked_at,
+                                    struct checkpoint_lease *out);
 /* The present owner's; epoch 0: nobody ever claimed the folder, or it is not there. */
 enum status checkpoint_folder_lease(const char *folder, struct checkpoint_lease *out);
 /* ST_OK: nobody claimed the folder since. ST_REFUSED: somebody did; the caller ends. Where the

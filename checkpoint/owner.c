@@ -119,11 +119,13 @@ static void log_refused(const char *folder, const struct checkpoint_lease *lease
               folder, lease->address);
 }
 
-enum status checkpoint_owner_check(const char *folder, const char *address, bool take_over)
+enum status checkpoint_owner_check(const char *folder, const char *address, bool take_over,
+                                   struct checkpoint_lease *out)
 {
-    struct checkpoint_lease lease;
+    struct checkpoint_lease lease = {0};
     char why[CONTROL_TEXT_BYTES] = "";
     enum status st = checkpoint_folder_lease(folder, &lease);
+    *out = lease;
     if (st != ST_OK || lease.epoch == 0 || !lease.address[0])
         return st;
     bool is_alone = strncmp(lease.address, OWNER_ALONE_PREFIX, strlen(OWNER_ALONE_PREFIX)) == 0;

@@ -17,7 +17,7 @@
  *          is shutting down), ST_IO; logged. */
 #ifndef CHECKPOINT_OWNER_H
 #define CHECKPOINT_OWNER_H
-#include "base/status.h"
+#include "checkpoint/folder.h"
 #include <stdbool.h>
 
 #define OWNER_ALONE_PREFIX "worker-alone@" /* begins the address of a worker without servers */
@@ -33,7 +33,9 @@ enum { OWNER_ANSWER_MS = 4000 };
 
 /* Checks that the caller, which listens at this address (NULL: it has none), may claim the folder.
  * An owner with the same address, on the same machine if that is a loopback address, is gone, since
- * the caller has its port. With take_over a living owner has a warning instead of an error. */
-enum status checkpoint_owner_check(const char *folder, const char *address, bool take_over);
+ * the caller has its port. With take_over a living owner has a warning instead of an error.
+ * out: receives the lease of the owner that was checked, for the claim. */
+enum status checkpoint_owner_check(const char *folder, const char *address, bool take_over,
+                                   struct checkpoint_lease *out);
 
 #endif

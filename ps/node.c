@@ -34,8 +34,8 @@ struct node {
     struct checkpoint_restore *restore;
     struct hosts servers;
     uint64_t incarnation;
-    struct checkpoint_lease lease; /* of the folder, */
-    int is_claimed;                /* and it is this process' */
+    struct checkpoint_lease lease; /* of the owner that was checked, then of this process' claim */
+    int is_claimed;                /* true if the lease is of this process' claim */
     int64_t over_ms;               /* as done_ms of coordinator_shell.h, follower_shell.h */
     char restored[CONTROL_TEXT_BYTES];
     struct net_server *_Atomic server; /* that calls come by */
@@ -114,11 +114,10 @@ static enum status claim_and_find(struct node *s)
     enum status st = ST_OK;
     TRY(find_restore(s));
     st = checkpoint_folder_claim(s->cfg.folder, s->incarnation, s->cfg.ps_hosts->addr[0], 0,
-                                 &s->lease);
+                                 &s->lease, &s->lease);
     s->is_claimed = st == ST_OK;
-    if (st == ST_IO || st == ST_FULL) /* training waits until the folder can be written */
-        st = checkpoint_folder_lease(s->cfg.folder, &s->lease);
-    TRY(st);
+    if (st != ST_IO && st != ST_FULL) /* else training waits until the folder can be written */
+        TRY(st);
     TRY(find_restore(s));
     if (s->restore)
         LOG_I("found a checkpoint at step %" PRId64 ": %s",
@@ -169,7 +168,7 @@ enum status node_create(const struct node_config *cfg, struct node **out)
     if (cfg->folder) {
         TRY(checkpoint_folder_make(cfg->folder));
         if (cfg->self == 0)
-            TRY(checkpoint_owner_check(cfg->folder, cfg->address, cfg->take_over));
+            TRY(checkpoint_owner_check(cfg->folder, cfg->address, cfg->take_over, &s->lease));
         find_folder(s);
         st = checkpoint_folder_id(cfg->folder, s->folder_id);
         if (st == ST_INVALID)

@@ -152,7 +152,8 @@ static int setup(void **state)
     coordinator_init(l.state, 2, 2);
     pthread_mutex_init(&l.lock, NULL);
     clock_cond_init(&l.wake);
-    if (checkpoint_folder_claim(folder, l.incarnation, servers.addr[0], 0, &l.cfg.lease) != ST_OK)
+    if (checkpoint_folder_claim(folder, l.incarnation, servers.addr[0], 0, NULL, &l.cfg.lease) !=
+        ST_OK)
         return -1;
     l.cfg.is_claimed = 1;
     if (coordinator_disk_create(&l) != ST_OK || coordinator_disk_start(&l) != ST_OK)

@@ -121,9 +121,10 @@ static void concurrent_claims_get_distinct_epochs(void **state)
         char none;
         close(go[1]);
         dup2(open("/dev/null", O_WRONLY | O_CLOEXEC), STDERR_FILENO);
-        enum status st = read(go[0], &none, 1) == 0
-                             ? checkpoint_folder_claim(parent, 100 + (uint64_t)i, "many:1", 0, &l)
-                             : ST_INTERNAL;
+        enum status st =
+            read(go[0], &none, 1) == 0
+                ? checkpoint_folder_claim(parent, 100 + (uint64_t)i, "many:1", 0, NULL, &l)
+                : ST_INTERNAL;
         int said = write(back[1], &l, sizeof l) == sizeof l;
         _exit(!said || (st != ST_OK && st != ST_BUSY));
     }

@@ -165,7 +165,8 @@ static struct checkpoint_id newest(void)
 static struct checkpoint_lease claim(uint64_t incarnation)
 {
     struct checkpoint_lease l;
-    assert_int_equal(checkpoint_folder_claim(folder, incarnation, "10.0.0.7:2220", 0, &l), ST_OK);
+    assert_int_equal(checkpoint_folder_claim(folder, incarnation, "10.0.0.7:2220", 0, NULL, &l),
+                     ST_OK);
     return l;
 }
 
@@ -238,7 +239,7 @@ static void a_claim_fences_the_owner_before(void **state)
     b = claim(11); /* another of its own, of which it may not know: the claim failed afterwards */
     assert_int_equal(checkpoint_folder_still_owner(folder, &a), ST_OK);
     assert_int_equal(checkpoint_folder_still_owner(folder, &b), ST_OK);
-    assert_int_equal(checkpoint_folder_claim(folder, 22, "[::1]:9", 0, &b), ST_OK);
+    assert_int_equal(checkpoint_folder_claim(folder, 22, "[::1]:9", 0, NULL, &b), ST_OK);
     assert_true(b.epoch == 3);
     assert_int_equal(CAPTURE(checkpoint_folder_still_owner(folder, &a)), ST_REFUSED);
     assert_int_equal(capture_lines(), 1);
@@ -252,7 +253,7 @@ static void a_claim_fences_the_owner_before(void **state)
     assert_string_equal(l.address, "[::1]:9");
     assert_false(exists("lease-1") || exists("lease-2"));
     /* what servers, names and versions before epochs tell of is not given again */
-    assert_int_equal(checkpoint_folder_claim(folder, 33, "a:1", 40, &c), ST_OK);
+    assert_int_equal(checkpoint_folder_claim(folder, 33, "a:1", 40, NULL, &c), ST_OK);
     assert_true(c.epoch == 41);
     put("weir-50.1-3.json", "x");
     assert_true(claim(1).epoch == 51);
@@ -265,7 +266,7 @@ static void a_claim_fences_the_owner_before(void **state)
     put("lease-63", "");
     assert_int_equal(checkpoint_folder_still_owner(folder, &c), ST_OK);
     put("lease-16777215", "");
-    assert_int_equal(CAPTURE(checkpoint_folder_claim(folder, 1, "a:1", 0, &l)), ST_RANGE);
+    assert_int_equal(CAPTURE(checkpoint_folder_claim(folder, 1, "a:1", 0, NULL, &l)), ST_RANGE);
     assert_non_null(strstr(capture_text, "another --checkpoint_dir"));
 }
 
@@ -321,7 +322,7 @@ static int wait_child(pid_t pid)
 static enum status claim_in_child(void)
 {
     struct checkpoint_lease l;
-    enum status st = checkpoint_folder_claim(folder, 77, "child:1", 0, &l);
+    enum status st = checkpoint_folder_claim(folder, 77, "child:1", 0, NULL, &l);
     if (st == ST_OK)
         st = save(checkpoint_term(l.epoch, 1), 9);
     if (st == ST_OK)
@@ -359,7 +360,8 @@ static void a_fault_anywhere_leaves_a_folder_to_be_claimed(void **state)
             seen_old |= id.step == 4;
             seen_new |= id.step == 9;
             struct checkpoint_lease l;
-            assert_int_equal(CAPTURE(checkpoint_folder_claim(folder, 5, "next:1", 0, &l)), ST_OK);
+            assert_int_equal(CAPTURE(checkpoint_folder_claim(folder, 5, "next:1", 0, NULL, &l)),
+                             ST_OK);
             assert_true(l.epoch > child && l.epoch >= 2);
             assert_int_equal(checkpoint_names_compare(newest(), id), 0);
             assert_int_equal(save(checkpoint_term(l.epoch, 1), 6), ST_OK);
@@ -406,7 +408,7 @@ static void pause_owner(enum status (*f)(void), int keep_damaged)
         if (keep_damaged)
             flip_last("weir-1.2-7-1-of-2.safetensors");
         struct checkpoint_lease l;
-        assert_int_equal(CAPTURE(checkpoint_folder_claim(folder, 5, "next:1", 0, &l)), ST_OK);
+        assert_int_equal(CAPTURE(checkpoint_folder_claim(folder, 5, "next:1", 0, NULL, &l)), ST_OK);
         struct checkpoint_id base = newest();
         assert_true(keep_damaged || base.step == 7 || base.step == 8);
         n_older += base.step == 4;
@@ -446,7 +448,7 @@ static void a_paused_owner_does_no_harm(void **state)
 static enum status only_claim_in_child(void)
 {
     struct checkpoint_lease l;
-    return checkpoint_folder_claim(folder, 77, "child:1", 0, &l);
+    return checkpoint_folder_claim(folder, 77, "child:1", 0, NULL, &l);
 }
 
 /* The owner sweeps while a claim is paused before each of its calls: it removes files that are not

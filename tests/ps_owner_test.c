@@ -24,6 +24,7 @@
 
 enum { OWNER = 77, NOBODY = 65534 };
 static char folder[64];
+static struct checkpoint_lease looked_at;
 
 static int setup(void **state)
 {
@@ -43,7 +44,7 @@ static int teardown(void **state)
 static uint64_t claim(const char *address)
 {
     struct checkpoint_lease l;
-    assert_int_equal(checkpoint_folder_claim(folder, OWNER, address, 0, &l), ST_OK);
+    assert_int_equal(checkpoint_folder_claim(folder, OWNER, address, 0, NULL, &l), ST_OK);
     return l.epoch;
 }
 
@@ -61,16 +62,17 @@ static void claim_elsewhere(const char *address)
 /* The folder is refused, with these words, unless it is to be taken over. */
 static void assert_refused(const char *address, const char *words)
 {
-    assert_int_equal(CAPTURE(checkpoint_owner_check(folder, address, false)), ST_REFUSED);
+    assert_int_equal(CAPTURE(checkpoint_owner_check(folder, address, false, &looked_at)),
+                     ST_REFUSED);
     assert_non_null(strstr(capture_text, words));
     assert_non_null(strstr(capture_text, "--take_over"));
-    assert_int_equal(CAPTURE(checkpoint_owner_check(folder, address, true)), ST_OK);
+    assert_int_equal(CAPTURE(checkpoint_owner_check(folder, address, true, &looked_at)), ST_OK);
     assert_non_null(strstr(capture_text, "--take_over: "));
 }
 
 static void assert_free(const char *address)
 {
-    assert_int_equal(checkpoint_owner_check(folder, address, false), ST_OK);
+    assert_int_equal(checkpoint_owner_check(folder, address, false, &looked_at), ST_OK);
 }
 
 static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER; /* guards what the server says */
@@ -113,7 +115,7 @@ static void only_the_claimed_incarnation_is_alive(void **state)
     assert_free(address);
     is.checkpoints.is_ending = true;
     say(&s, &is);
-    assert_int_equal(CAPTURE(checkpoint_owner_check(folder, "a:1", false)),
+    assert_int_equal(CAPTURE(checkpoint_owner_check(folder, "a:1", false, &looked_at)),
                      ST_BUSY); /* try again */
     assert_non_null(strstr(capture_text, "is shutting down: start this program again when"));
     is.checkpoints.owner = OWNER + 1; /* another job has its port */
@@ -197,6 +199,31 @@ static void a_lock_shows_a_worker(void **state)
     close(fd);
 }
 
+/* Two programs look at a free folder, then both claim it. */
+static void a_claim_made_after_the_look_is_not_taken(void **state)
+{
+    struct checkpoint_lease before, first, other;
+    (void)state;
+    assert_free("a:1");
+    assert_int_equal(looked_at.epoch, 0);
+    before = looked_at;
+    assert_int_equal(checkpoint_folder_claim(folder, OWNER, "b:1", 0, &looked_at, &first), ST_OK);
+    assert_int_equal(CAPTURE(checkpoint_folder_claim(folder, OWNER + 1, "a:1", 0, &before, &other)),
+                     ST_BUSY);
+    assert_non_null(strstr(capture_text, "b:1 claimed it at the same moment (term 1)"));
+    assert_int_equal(checkpoint_folder_still_owner(folder, &first), ST_OK);
+    assert_int_equal(checkpoint_folder_lease(folder, &other), ST_OK);
+    assert_true(other.epoch == 1 && other.incarnation == OWNER);
+    /* a restart at the same address looks at that lease, and takes it */
+    assert_free("b:1");
+    assert_int_equal(checkpoint_folder_claim(folder, OWNER + 2, "b:1", 0, &looked_at, &other),
+                     ST_OK);
+    assert_true(other.epoch == 2);
+    /* a lease of its own, which a failed claim had left, is no other program's */
+    assert_int_equal(checkpoint_folder_claim(folder, OWNER + 2, "b:1", 0, &looked_at, &other),
+                     ST_OK);
+}
+
 int main(void)
 {
 #define TEST(f) cmocka_unit_test_setup_teardown(f, setup, teardown)
@@ -205,6 +232,7 @@ int main(void)
         TEST(a_program_that_cannot_be_asked_may_be_the_owner),
         TEST(a_loopback_address_of_another_machine_is_not_this_one),
         TEST(a_lock_shows_a_worker),
+        TEST(a_claim_made_after_the_look_is_not_taken),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

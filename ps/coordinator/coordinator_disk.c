@@ -70,8 +70,10 @@ static void record_epoch(struct coordinator_disk *d, struct coordinator_disk_req
     struct coordinator_mail m = {.kind = COORDINATOR_DISK, .op = o->op};
     m.st = d->lease.epoch ? checkpoint_folder_still_owner(d->folder, &d->lease) : ST_OK;
     if (m.st == ST_OK)
-        m.st =
-            checkpoint_folder_claim(d->folder, d->incarnation, d->address, o->epoch - 1, &d->lease);
+        m.st = checkpoint_folder_claim(d->folder, d->incarnation, d->address, o->epoch - 1,
+                                       d->lease.epoch ? &d->lease : &d->looked_at, &d->lease);
+    if (m.st == ST_BUSY) /* another process has claimed the folder */
+        m.st = ST_REFUSED;
     m.epoch = d->lease.epoch;
     if (m.st == ST_OK && d->first_epoch == 0) {
         d->first_epoch = d->lease.epoch;
@@ -509,6 +511,7 @@ enum status coordinator_disk_create(struct coordinator_shell *l)
     d->incarnation = l->incarnation;
     if (l->cfg.is_claimed)
         d->lease = l->cfg.lease;
+    d->looked_at = l->cfg.lease;
     d->first_epoch = d->lease.epoch;
     pthread_mutex_init(&d->lock, NULL);
     clock_cond_init(&d->wake);

@@ -23,6 +23,7 @@ struct coordinator_disk {
     uint64_t failed_version; /* with these folders, */
     int64_t failed_until_ns; /* which is not looked at again before; 0: none */
     uint64_t incarnation, first_epoch;
+    struct checkpoint_lease looked_at; /* lease of the owner that was checked at the start */
     struct checkpoint_lease lease;
 };
 

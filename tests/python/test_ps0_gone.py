@@ -136,6 +136,31 @@ class Ps0Gone(harness.Test):
         for process in (ps, old.workers[0]):
             process.stop(signal.SIGKILL, status=None)
 
+    def test_two_start_at_once(self):
+        """Two jobs begin in one folder: the one whose claim comes after the other's ends, although
+        it had found the folder free."""
+        late, early = [self.job(n_ps=1, n_workers=1, model="small", flags=FLAGS) for _ in range(2)]
+        held = os.path.join(self.dir(), "held")
+        second = late.start_ps(0, *self.ckpt(), wait=False,
+                               env={**os.environ, "LD_PRELOAD": preload.library(self, HOLDS_CLAIMS),
+                                    "HOLD_CLAIMS": held})
+        harness.until(lambda: os.path.exists(held), "the second ps 0 claims the folder")
+        early.start(self.ckpt())
+        os.unlink(held)
+        second.wait(60, 138)
+        self.assertRegex(second.output(), "%s: %s claimed it at the same moment" %
+                         (self.folder(), early.ps_hosts[0]))
+        early.finish(120)
+
+    def test_replaced_before_the_first_worker(self):
+        """A ps 0 whose folder is taken while it waits for its first worker ends."""
+        old, new = [self.job(n_ps=1, n_workers=1, model="small", flags=FLAGS) for _ in range(2)]
+        old.start_ps(0, *self.ckpt())
+        ps = new.start_ps(0, *self.ckpt("--take_over"))
+        old.ps[0].wait(60, 1)
+        old.ps[0].wait_line(new.ps_hosts[0] + " has claimed it since")
+        ps.stop(signal.SIGKILL, status=None)
+
     def test_checkpoints_made_during_a_claim(self):
         """A ps 0 that takes the folder goes on from what the owner so far has written until the
         claim: that job had its last step after the new one's first look at the folder."""

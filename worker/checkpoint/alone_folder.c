@@ -210,7 +210,8 @@ done:
 
 static enum status claim_folder(struct alone_folder *f)
 {
-    enum status st = checkpoint_folder_claim(f->path, process_incarnation(), f->name, 0, &f->lease);
+    enum status st =
+        checkpoint_folder_claim(f->path, process_incarnation(), f->name, 0, &f->lease, &f->lease);
     f->generation = checkpoint_term(f->lease.epoch, 1);
     return st;
 }
@@ -222,7 +223,7 @@ enum status alone_folder_open(const struct alone_folder_config *cfg, struct alon
     enum status st = ST_OK;
     snprintf(f.name, sizeof f.name, OWNER_ALONE_PREFIX "%.64s:%ld", cfg->host, (long)getpid());
     TRY(checkpoint_folder_make(cfg->path));
-    TRY(checkpoint_owner_check(cfg->path, NULL, cfg->take_over));
+    TRY(checkpoint_owner_check(cfg->path, NULL, cfg->take_over, &f.lease));
     TRY(lock_folder(&f, cfg->take_over));
     TRY(find_checkpoint(cfg, &found)); /* a start that fails here leaves the folder to its owner */
     TRY(restore_updates(&f, cfg, found));
