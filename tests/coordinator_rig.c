@@ -105,10 +105,11 @@ static void on_disk(struct rig *r, const struct coordinator_action *a)
         r->passed_over = a->value;
         m.step = r->found;
     }
-    enum status st = a->disk == DISK_MANIFEST            ? r->manifest_st
-                     : a->disk == DISK_OWNER             ? r->owner_st
-                     : a->disk == DISK_FIND && !r->found ? ST_NOT_FOUND
-                                                         : ST_OK;
+    enum status st = a->disk == DISK_MANIFEST           ? r->manifest_st
+                     : a->disk == DISK_OWNER            ? r->owner_st
+                     : a->disk != DISK_FIND             ? ST_OK
+                     : r->find_st == ST_OK && !r->found ? ST_NOT_FOUND
+                                                        : r->find_st;
     rig_disk_ends(r, a->op, st, m.step, a->value);
 }
 

@@ -38,6 +38,7 @@ struct rig {
     int no_memory;                     /* so many of the next plans cannot be made */
     int disk_hangs;                    /* manifests are not written */
     enum status manifest_st, owner_st; /* of manifests, and of looks at the folder's owner */
+    enum status find_st;               /* of looks for a checkpoint */
     char no_last[640];                 /* the text of the last LINE_CHECKPOINT_NO_LAST */
     uint32_t manifest;                 /* that is not; 0 */
     int lines[COORDINATOR_N_LINES];    /* how often each was said */

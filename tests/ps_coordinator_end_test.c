@@ -362,6 +362,38 @@ static void test_a_stopped_job_that_no_worker_is_in_ends(void **state)
     }
 }
 
+/* Its checkpoint is damaged, and no other can be looked for: its workers, whom ps 0 cannot see
+ * before it is in a generation, are not waited for. */
+static void test_a_stopped_job_that_cannot_begin_ends(void **state)
+{
+    struct rig r;
+    rig_start(&r, 1, 0);
+    r.c->min_workers = 1;
+    r.server[0].damaged = term_of(1, 1);
+    r.find_st = ST_IO;
+    rig_server_says(&r, 0);
+    rig_step(&r, (struct coordinator_event){.kind = COORDINATOR_JOB,
+                                            .job = {.train_steps = STEPS,
+                                                    .step = 60,
+                                                    .from_checkpoint = 1,
+                                                    .lockstep = 1,
+                                                    .n_members = 2}});
+    r.generation = 0; /* ps 0 is in none, and its workers are in none of its own */
+    rig_let_pass(&r, MOST_MS);
+    assert_true(r.passed_over == term_of(1, 1));
+    assert_int_equal(r.n_plans, 1);
+    assert_int_equal(r.n_done, 0);
+    stop_job(&r);
+    rig_let_pass(&r, 3000);
+    assert_int_equal(r.n_done, 1);
+    rig_step(&r, (struct coordinator_event){.kind = COORDINATOR_COMMAND,
+                                            .command = {.what = COORDINATOR_FINISH}});
+    rig_let_pass(&r, MOST_MS);
+    assert_int_equal(r.n_finished, 1);
+    assert_int_equal(r.n_done, 1);
+    free(r.c);
+}
+
 /* Servers without a job have nothing to save. */
 static void test_servers_without_a_job_are_stopped(void **state)
 {
@@ -459,6 +491,7 @@ int main(void)
         cmocka_unit_test(test_a_stopped_job_does_not_wait_for_a_worker_that_never_came),
         cmocka_unit_test(test_a_stopped_job_ends_with_fewer_than_min_workers),
         cmocka_unit_test(test_a_stopped_job_that_no_worker_is_in_ends),
+        cmocka_unit_test(test_a_stopped_job_that_cannot_begin_ends),
         cmocka_unit_test(test_servers_without_a_job_are_stopped),
         cmocka_unit_test(test_servers_that_stay_wait_for_the_next_job),
         cmocka_unit_test(test_a_server_does_not_stop),

@@ -262,7 +262,10 @@ static void decide_source(struct coordinator_state *c, int lost, struct coordina
     }
     failure_detector_judge(c, out, &census);
     int goes_on = !c->finishing && !c->job_failed && has_enough_workers(c, &census, out);
-    if (c->stop_asked && census.n_next == 0 && !c->serves) /* else the next worker ends it */
+    /* no worker can come, and all count as there */
+    int cannot_begin = again && !c->workers_generation && c->failed != ST_OK;
+    if (c->stop_asked && (census.n_next == 0 || cannot_begin) &&
+        !c->serves) /* else the next worker ends it */
         end_without_workers(c, out);
     else if (!goes_on && !c->finishing)
         end_if_failed(c, out);
