@@ -3,6 +3,7 @@
  */
 #include "net/rpc/guarded_sockets.h"
 #include "net/security/http2_guard.h"
+#include "tests/fake_time.h"
 #include <arpa/inet.h>
 #include <errno.h>
 #include <netinet/in.h>
@@ -35,9 +36,11 @@ static int errno_of_a_client_that_is_cut_off(void)
     assert_true(fd >= 0);
     guarded_sockets_begin(fd, addr, n);
 
-    uint8_t bytes[HTTP2_PREFACE_BYTES + (HTTP2_MAX_BLOCK_FRAMES + 1) * HTTP2_HEAD_BYTES] = {0};
+    uint8_t bytes[HTTP2_PREFACE_BYTES + (HTTP2_MAX_BLOCK_FRAMES + 2) * HTTP2_HEAD_BYTES] = {0};
+    memcpy(bytes, http2_frames_preface, HTTP2_PREFACE_BYTES);
+    bytes[HTTP2_PREFACE_BYTES + 3] = HTTP2_SETTINGS;
     for (int i = 0; i <= HTTP2_MAX_BLOCK_FRAMES; i++) {
-        uint8_t *head = bytes + HTTP2_PREFACE_BYTES + i * HTTP2_HEAD_BYTES;
+        uint8_t *head = bytes + HTTP2_PREFACE_BYTES + (i + 1) * HTTP2_HEAD_BYTES;
         head[3] = i == 0 ? HTTP2_HEADERS : HTTP2_CONTINUATION;
         head[8] = 1;
     }
@@ -83,8 +86,63 @@ static void the_first_known_poll_strategy_decides(void **state)
     }
 }
 
+/* Connects to a new guarded port of the loopback host, and returns the server's side. */
+static int accept_one(int *client, const uint8_t *bytes, size_t n_bytes, struct sockaddr_in *from)
+{
+    struct sockaddr_in at = {.sin_family = AF_INET, .sin_addr.s_addr = htonl(INADDR_LOOPBACK)};
+    socklen_t n = sizeof at;
+    int listener = socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0);
+    *client = socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0);
+    assert_int_equal(bind(listener, (struct sockaddr *)&at, n), 0);
+    assert_int_equal(listen(listener, 1), 0);
+    assert_int_equal(getsockname(listener, (struct sockaddr *)&at, &n), 0);
+    guarded_sockets_add_port(ntohs(at.sin_port));
+    assert_int_equal(connect(*client, (struct sockaddr *)&at, n), 0);
+    assert_int_equal(send(*client, bytes, n_bytes, 0), n_bytes);
+    int fd = accept(listener, (struct sockaddr *)from, &n);
+    assert_true(fd >= 0);
+    close(listener);
+    return fd;
+}
+
+static bool is_admitted(const uint8_t *bytes, size_t n_bytes, bool is_closed)
+{
+    struct sockaddr_in from;
+    int client, fd = accept_one(&client, bytes, n_bytes, &from);
+    if (is_closed)
+        close(client);
+    bool is_in = guarded_sockets_admits(fd, (struct sockaddr *)&from, sizeof from);
+    close(fd);
+    if (!is_closed)
+        close(client);
+    return is_in;
+}
+
+static void flooding_host_is_admitted_with_http2_alone(void **state)
+{
+    uint8_t bytes[HTTP2_PREFACE_BYTES + HTTP2_HEAD_BYTES] = {0};
+    (void)state;
+    memcpy(bytes, http2_frames_preface, HTTP2_PREFACE_BYTES);
+    bytes[HTTP2_PREFACE_BYTES + 3] = HTTP2_SETTINGS;
+    fake_time_stop();
+    assert_true(is_admitted(bytes, 0, false));
+    for (int i = 0; i < HTTP2_MAX_UNUSED; i++)
+        assert_false(is_admitted(bytes, sizeof bytes, true));
+    assert_true(is_admitted(bytes, 0, false));
+    assert_false(is_admitted(bytes, 0, true));
+    assert_false(is_admitted(bytes, 0, false));
+    assert_false(is_admitted(bytes, HTTP2_PREFACE_BYTES, false));
+    assert_false(is_admitted(bytes, sizeof bytes, true));
+    assert_true(is_admitted(bytes, sizeof bytes, false));
+    fake_time_move(1000);
+    assert_true(is_admitted(bytes, 0, false));
+    fake_time_release();
+}
+
 int main(void)
 {
-    const struct CMUnitTest tests[] = {cmocka_unit_test(the_first_known_poll_strategy_decides)};
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(the_first_known_poll_strategy_decides),
+        cmocka_unit_test(flooding_host_is_admitted_with_http2_alone)};
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

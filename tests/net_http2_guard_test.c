@@ -87,15 +87,29 @@ static void frames_in_any_pieces_are_found(void **state)
     }
 }
 
-static void begin_from(struct http2_guard *g, unsigned host)
+static struct peer_address address4(unsigned host)
 {
-    static const uint8_t preface[HTTP2_PREFACE_BYTES];
     struct peer_address from;
     struct sockaddr_in in = {.sin_family = AF_INET, .sin_port = htons(51234)};
     in.sin_addr.s_addr = htonl(0x0a000000 + host);
     peer_address_set(&from, (const struct sockaddr *)&in, sizeof in);
+    return from;
+}
+
+/* The client's preface and first frame. */
+static size_t put_begin(uint8_t *to, struct http2_frame first)
+{
+    memcpy(to, http2_frames_preface, HTTP2_PREFACE_BYTES);
+    return HTTP2_PREFACE_BYTES + put_head(to + HTTP2_PREFACE_BYTES, first);
+}
+
+static void begin_from(struct http2_guard *g, unsigned host)
+{
+    uint8_t bytes[HTTP2_PREFACE_BYTES + HTTP2_HEAD_BYTES];
+    struct peer_address from = address4(host);
+    size_t n = put_begin(bytes, (struct http2_frame){0, 0, HTTP2_SETTINGS, 0});
     http2_guard_begin(g, &from);
-    assert_true(http2_guard_received(g, preface, sizeof preface));
+    assert_true(http2_guard_received(g, bytes, n));
 }
 
 /* Each test has hosts of its own. */
@@ -120,6 +134,85 @@ static void send_head(struct http2_guard *g, int kind, int flags, uint32_t strea
     uint8_t frame[HTTP2_HEAD_BYTES];
     size_t n = put_head(frame, (struct http2_frame){0, stream, (uint8_t)kind, (uint8_t)flags});
     http2_guard_sent(g, frame, n);
+}
+
+static bool is_http2(const uint8_t *bytes, size_t n, size_t piece)
+{
+    struct http2_guard g;
+    struct peer_address from = address4(1 << 16);
+    bool is_fine = true;
+    http2_guard_init(&g);
+    http2_guard_begin(&g, &from);
+    for (size_t at = 0; at < n && is_fine; at += piece)
+        is_fine = http2_guard_received(&g, bytes + at, piece < n - at ? piece : n - at);
+    assert_int_equal(http2_guard_is_cut(&g), !is_fine);
+    http2_guard_free(&g);
+    return is_fine;
+}
+
+static void client_that_does_not_begin_as_http2_is_cut_off(void **state)
+{
+    static const struct http2_frame firsts[] = {
+        {0, 0, HTTP2_SETTINGS, 0}, {HTTP2_MAX_SETTINGS_BYTES / 6 * 6, 0, HTTP2_SETTINGS, 0},
+        {7, 0, HTTP2_SETTINGS, 0}, {HTTP2_MAX_SETTINGS_BYTES / 6 * 6 + 6, 0, HTTP2_SETTINGS, 0},
+        {0, 0, HTTP2_SETTINGS, 1}, {0, 1, HTTP2_SETTINGS, 0},
+        {0, 1, HTTP2_HEADERS, 0},  {8, 0, PING, 0}};
+    uint8_t bytes[HTTP2_PREFACE_BYTES + HTTP2_HEAD_BYTES];
+    (void)state;
+    fake_time_move(200000);
+    for (size_t i = 0; i < sizeof firsts / sizeof *firsts; i++) {
+        size_t n = put_begin(bytes, firsts[i]);
+        assert_int_equal(http2_frames_has_begun(bytes, n), i < 2);
+        assert_false(http2_frames_has_begun(bytes, n - 1));
+        for (size_t piece = 1; piece <= n; piece++)
+            assert_int_equal(is_http2(bytes, n, piece), i < 2);
+    }
+    assert_non_null(strstr(line, "is cut off: it does not speak HTTP/2; "));
+    put_begin(bytes, firsts[0]);
+    for (size_t i = 0; i < HTTP2_PREFACE_BYTES; i++) {
+        bytes[i] ^= 1;
+        assert_true(i == 0 || is_http2(bytes, i, i));
+        assert_false(is_http2(bytes, i + 1, i + 1));
+        assert_false(http2_frames_has_begun(bytes, sizeof bytes));
+        bytes[i] ^= 1;
+    }
+}
+
+/* Ends a connection, with a stream or without. */
+static void end_one(struct http2_guard *g, unsigned host, bool has_stream)
+{
+    begin_from(g, host);
+    if (has_stream)
+        assert_true(receive(g, HTTP2_HEADERS, HTTP2_END_HEADERS, 1, 30));
+    http2_guard_end(g);
+}
+
+static void host_with_100_unused_connections_a_second_is_flooding(void **state)
+{
+    struct http2_guard g;
+    struct peer_address honest = address4(next_host++), from = address4(next_host);
+    unsigned host = next_host++;
+    (void)state;
+    http2_guard_init(&g);
+    fake_time_move(200000);
+    n_lines = 0;
+    for (int minute = 0; minute < 2; minute++) {
+        for (int i = 0; i < HTTP2_MAX_UNUSED; i++) {
+            end_one(&g, host, true);
+            end_one(&g, host, false);
+        }
+        assert_false(http2_guard_is_flooding(&from));
+        http2_guard_count_unused(&from);
+        for (int i = 0; i < 3; i++)
+            assert_true(http2_guard_is_flooding(&from));
+        assert_false(http2_guard_is_flooding(&honest));
+        assert_int_equal(n_lines, minute + 1);
+        assert_non_null(strstr(line, "more than 100 of its connections in a second ended without"));
+        fake_time_move(1000);
+        assert_false(http2_guard_is_flooding(&from));
+        fake_time_move(59000);
+    }
+    http2_guard_free(&g);
 }
 
 static void header_above_64_KB_is_cut_off(void **state)
@@ -332,6 +425,8 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(frames_in_any_pieces_are_found),
+        cmocka_unit_test(client_that_does_not_begin_as_http2_is_cut_off),
+        cmocka_unit_test(host_with_100_unused_connections_a_second_is_flooding),
         cmocka_unit_test(header_above_64_KB_is_cut_off),
         cmocka_unit_test(header_announced_above_64_KB_is_cut_off),
         cmocka_unit_test(header_of_many_frames_is_cut_off),

@@ -3,7 +3,10 @@
  * gRPC (1.51) stops listening for good when accept4 fails for want of a descriptor, and every
  * connection that a peer cares to open takes one. So accept4, which gRPC calls by name, is ours: a
  * connection that comes to have one of the last descriptors is closed at once. They are given out
- * from the lowest on, so that a descriptor's number says how many there are. */
+ * from the lowest on, so that a descriptor's number says how many there are.
+ *
+ * A connection costs gRPC a transport and threads' time, even if its client closes it at once. So
+ * gRPC does not receive one that is closed already or whose host floods the server. */
 #include "net/rpc/accept.h"
 #include "base/log.h"
 #include "net/rpc/environment.h"
@@ -56,6 +59,11 @@ int accept4(int listener, struct sockaddr *restrict addr, socklen_t *restrict le
 {
     int fd = (int)syscall(SYS_accept4, listener, addr, len, flags);
     if (fd >= 0 && fd < atomic_load(&room)) {
+        if (addr && !guarded_sockets_admits(fd, addr, *len)) {
+            close(fd);
+            errno = EINTR;
+            return -1;
+        }
         if (addr && security_has_tls())
             tls_hooks_accepted(addr, *len);
         else if (addr)

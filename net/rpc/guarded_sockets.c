@@ -7,10 +7,15 @@
  *
  * A client that is cut off could connect again at once, and keep a server busy with that alone. So
  * its connection is not closed, but no longer read: the client waits for room to send. gRPC's
- * keepalive, whose ping is not answered, closes it within half a minute, or the client does. */
+ * keepalive, whose ping is not answered, closes it within half a minute, or the client does.
+ *
+ * A client that has opened no stream is cut off by closing its connection: held, it would cost the
+ * server a descriptor and gRPC's state. How often its host may connect again is bounded at accept.
+ */
 #include "net/rpc/guarded_sockets.h"
 #include "net/rpc/environment.h"
 #include "net/security/http2_guard.h"
+#include "net/security/security.h"
 #include <errno.h>
 #include <netinet/in.h>
 #include <poll.h>
@@ -60,6 +65,28 @@ static bool is_to_our_port(int fd)
     return atomic_load(&ports[port / WORD]) >> port % WORD & 1;
 }
 
+/* Returns true if the bytes that have come are the begin of HTTP/2. */
+static bool has_begun(int fd)
+{
+    uint8_t bytes[HTTP2_PREFACE_BYTES + HTTP2_HEAD_BYTES];
+    ssize_t n = recv(fd, bytes, sizeof bytes, MSG_PEEK | MSG_DONTWAIT);
+    return n > 0 && http2_frames_has_begun(bytes, (size_t)n);
+}
+
+bool guarded_sockets_admits(int fd, const struct sockaddr *from, socklen_t n)
+{
+    struct pollfd p = {.fd = fd, .events = POLLRDHUP};
+    struct peer_address address;
+    if (!is_to_our_port(fd))
+        return true;
+    peer_address_set(&address, from, n);
+    bool is_closed = poll(&p, 1, 0) > 0;
+    if (is_closed)
+        http2_guard_count_unused(&address);
+    bool is_flooding = http2_guard_is_flooding(&address);
+    return !is_closed && (!is_flooding || (!security_has_tls() && has_begun(fd)));
+}
+
 /* Returns the block of a descriptor, a new one if there is none yet; NULL: no memory. */
 static struct socket *block_of(int fd)
 {
@@ -99,12 +126,13 @@ static struct socket *socket_of(int fd)
 
 /* Nothing comes from a client that is cut off, but its end. Its window is closed, so that the
  * kernel stores little of what it goes on to send. */
-static ssize_t read_nothing(int fd)
+static ssize_t read_nothing(int fd, struct http2_guard *g)
 {
     const int least = 1;
     struct pollfd p = {.fd = fd, .events = POLLRDHUP};
     setsockopt(fd, SOL_SOCKET, SO_RCVBUF, &least, sizeof least);
-    errno = atomic_load(&is_poll) || poll(&p, 1, 0) > 0 ? ECONNRESET : EAGAIN;
+    bool is_end = atomic_load(&is_poll) || !atomic_load(&g->has_opened) || poll(&p, 1, 0) > 0;
+    errno = is_end ? ECONNRESET : EAGAIN;
     return -1;
 }
 
@@ -112,13 +140,13 @@ ssize_t recvmsg(int fd, struct msghdr *m, int flags)
 {
     struct socket *s = flags & (MSG_ERRQUEUE | MSG_PEEK) ? NULL : socket_of(fd);
     if (s && http2_guard_is_cut(&s->guard))
-        return read_nothing(fd);
+        return read_nothing(fd, &s->guard);
     ssize_t n = (ssize_t)syscall(SYS_recvmsg, fd, m, flags);
     size_t left = s && n > 0 ? (size_t)n : 0;
     for (size_t i = 0; left > 0; i++) {
         size_t part = m->msg_iov[i].iov_len < left ? m->msg_iov[i].iov_len : left;
         if (!http2_guard_received(&s->guard, m->msg_iov[i].iov_base, part))
-            return read_nothing(fd);
+            return read_nothing(fd, &s->guard);
         left -= part;
     }
     return n;
@@ -140,7 +168,7 @@ ssize_t sendmsg(int fd, const struct msghdr *m, int flags)
 int shutdown(int fd, int how)
 {
     struct socket *s = socket_of(fd);
-    if (s)
-        atomic_store_explicit(&s->is_guarded, false, memory_order_release);
+    if (s && atomic_exchange(&s->is_guarded, false))
+        http2_guard_end(&s->guard);
     return (int)syscall(SYS_shutdown, fd, how);
 }

@@ -5,11 +5,16 @@
  * Errors:  none. Without memory a connection is not guarded. */
 #ifndef NET_RPC_GUARDED_SOCKETS_H
 #define NET_RPC_GUARDED_SOCKETS_H
+#include <stdbool.h>
 #include <sys/socket.h>
 
 /* Has connections to a port of a server of this process guarded, from its start to its end. */
 void guarded_sockets_add_port(int port);
 void guarded_sockets_remove_port(int port);
+/* Returns false if gRPC must not receive the connection that was accepted: its client has closed it
+ * already, or its host is flooding (net/security/http2_guard.h). While a host floods, a client
+ * without TLS whose first bytes are HTTP/2 is let in, so that the host's workers can join. */
+bool guarded_sockets_admits(int fd, const struct sockaddr *from, socklen_t n);
 /* Guards a connection that was accepted, if it is one to such a port. */
 void guarded_sockets_begin(int fd, const struct sockaddr *from, socklen_t n);
 

@@ -1,6 +1,10 @@
 /* net/security/http2_frames.c - see http2_frames.h. */
 #include "net/security/http2_frames.h"
-#include <stddef.h>
+#include <string.h>
+
+const uint8_t http2_frames_preface[HTTP2_PREFACE_BYTES] = {
+    'P', 'R', 'I',  ' ',  '*',  ' ',  'H', 'T', 'T',  'P',  '/',  '2',
+    '.', '0', '\r', '\n', '\r', '\n', 'S', 'M', '\r', '\n', '\r', '\n'};
 
 static uint32_t big_endian(const uint8_t *from, int n)
 {
@@ -32,4 +36,21 @@ bool http2_frames_next(struct http2_frames *f, const uint8_t **at, const uint8_t
     f->skip = frame->bytes;
     f->n_head = 0;
     return true;
+}
+
+bool http2_frames_is_first(const struct http2_frame *f)
+{
+    enum { ACK = 1, SETTING_BYTES = 6 };
+    return f->kind == HTTP2_SETTINGS && !(f->flags & ACK) && f->stream == 0 &&
+           f->bytes <= HTTP2_MAX_SETTINGS_BYTES && f->bytes % SETTING_BYTES == 0;
+}
+
+bool http2_frames_has_begun(const uint8_t *bytes, size_t n)
+{
+    struct http2_frames walk = {.skip = HTTP2_PREFACE_BYTES};
+    struct http2_frame first;
+    const uint8_t *at = bytes;
+    return n >= HTTP2_PREFACE_BYTES &&
+           memcmp(bytes, http2_frames_preface, HTTP2_PREFACE_BYTES) == 0 &&
+           http2_frames_next(&walk, &at, bytes + n, &first) && http2_frames_is_first(&first);
 }

@@ -7,11 +7,18 @@
 #ifndef NET_SECURITY_HTTP2_FRAMES_H
 #define NET_SECURITY_HTTP2_FRAMES_H
 #include <stdbool.h>
+#include <stddef.h>
 #include <stdint.h>
 
 enum { HTTP2_HEAD_BYTES = 9, HTTP2_PREFACE_BYTES = 24 };
-enum { HTTP2_DATA = 0, HTTP2_HEADERS = 1, HTTP2_RST_STREAM = 3, HTTP2_CONTINUATION = 9 };
-enum { HTTP2_END_STREAM = 1, HTTP2_END_HEADERS = 4 };
+enum {
+    HTTP2_DATA = 0,
+    HTTP2_HEADERS = 1,
+    HTTP2_RST_STREAM = 3,
+    HTTP2_SETTINGS = 4,
+    HTTP2_CONTINUATION = 9
+};
+enum { HTTP2_END_STREAM = 1, HTTP2_END_HEADERS = 4, HTTP2_MAX_SETTINGS_BYTES = 16 << 10 };
 
 struct http2_frame {
     uint32_t bytes; /* of its payload */
@@ -29,5 +36,13 @@ struct http2_frames {
  * first; the next bytes are then to follow in the next call. */
 bool http2_frames_next(struct http2_frames *f, const uint8_t **at, const uint8_t *end,
                        struct http2_frame *frame);
+
+/* First bytes of each client's connection. */
+extern const uint8_t http2_frames_preface[HTTP2_PREFACE_BYTES];
+/* Returns true if a client may send this frame directly after its preface: SETTINGS, of a size that
+ * is valid. */
+bool http2_frames_is_first(const struct http2_frame *frame);
+/* Returns true if the n bytes begin with a preface and the head of such a frame. */
+bool http2_frames_has_begun(const uint8_t *bytes, size_t n);
 
 #endif

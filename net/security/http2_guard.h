@@ -5,12 +5,17 @@
  *
  * A guard follows the frame heads of both directions of one connection. Its limits are far above
  * what Weir's programs and other gRPC clients need:
+ *   - a client begins with the preface of HTTP/2 and a SETTINGS frame;
  *   - a header block has at most 64 KB in 16 frames; gRPC refuses metadata above 8 KB anyway;
  *   - a client has at most 512 streams open, twice the number that the server's SETTINGS allow.
  *     Weir's programs have two on most connections;
  *   - at most 100 streams a second are reset, by either side: streams of calls that failed.
  * Resets are counted for the client's host as well, so that new connections do not bring new
  * allowances: above 400 a second, a connection that has sent more than 4 of them is cut off.
+ *
+ * gRPC spends far more on a new connection than its client does. A connection that ends before its
+ * client has opened a stream is counted for the host. Above 100 a second the host is flooding, and
+ * the server refuses its new connections (net/rpc/guarded_sockets.h) for the rest of that second.
  *
  * Owns:    nothing but its lock.
  * Threads: one receives and one sends at a time; the two may be different ones.
@@ -32,6 +37,7 @@ enum {
     HTTP2_MAX_RESETS = 100,
     HTTP2_MAX_HOST_RESETS = 400,
     HTTP2_SPARED_RESETS = 4,
+    HTTP2_MAX_UNUSED = 100, /* connections of a host without a stream, a second */
 };
 
 struct http2_rate {
@@ -42,8 +48,11 @@ struct http2_rate {
 struct http2_guard {
     struct peer_address from;
     _Atomic bool is_cut;
+    _Atomic bool has_opened;    /* the client has opened a stream */
     _Atomic int received, sent; /* order the use by one thread before the use by the next */
     struct http2_frames in, out;
+    uint32_t n_preface;                 /* bytes of the client's preface that have come */
+    bool has_settings;                  /* the client's first frame has come */
     uint32_t block_bytes, block_frames; /* of the header block that is received */
     uint32_t newest;                    /* highest number of a stream that the client has opened */
 
@@ -55,6 +64,10 @@ struct http2_guard {
 
 void http2_guard_init(struct http2_guard *g); /* its lock; begin makes the rest */
 void http2_guard_free(struct http2_guard *g);
+/* Counts a connection that its client had closed, or the server refuses, before it was used. */
+void http2_guard_count_unused(const struct peer_address *from);
+/* Returns true if the host is flooding; that is logged once a minute for each host. */
+bool http2_guard_is_flooding(const struct peer_address *from);
 /* Begins with a new connection. */
 void http2_guard_begin(struct http2_guard *g, const struct peer_address *from);
 
@@ -63,6 +76,8 @@ void http2_guard_begin(struct http2_guard *g, const struct peer_address *from);
 bool http2_guard_received(struct http2_guard *g, const void *bytes, size_t n);
 /* Follows n bytes that were sent to the client. */
 void http2_guard_sent(struct http2_guard *g, const void *bytes, size_t n);
+/* Notes that the connection has ended. */
+void http2_guard_end(struct http2_guard *g);
 /* True if the client was cut off, by bytes of either direction. */
 bool http2_guard_is_cut(struct http2_guard *g);
 

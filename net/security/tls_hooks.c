@@ -85,6 +85,7 @@ static void connection_free(void *parent, void *ptr, CRYPTO_EX_DATA *ad, int ind
                 "server's certificate: it may not take it; its own lines say why",
                 l->address);
     if (l && l->guard) {
+        http2_guard_end(l->guard);
         http2_guard_free(l->guard);
         free(l->guard);
     }

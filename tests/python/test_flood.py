@@ -1,7 +1,7 @@
 #!/usr/bin/python3
 """Peers that speak HTTP/2 as far as it suits them: messages that are never finished, connections
-and calls without end, calls that are reset at once, headers without end. The server's memory stays
-bounded, it goes on listening, and the workers of a running job notice nothing."""
+and calls without end, calls that are reset at once, headers without end, garbage. The server's
+memory stays bounded, it goes on listening, and the workers of a running job notice nothing."""
 # label: cluster waits
 import itertools
 import os
@@ -13,6 +13,7 @@ import socket
 import ssl
 import struct
 import tempfile
+import threading
 
 import certs
 import harness
@@ -54,6 +55,34 @@ def endless_header():
     yield frame(HEADERS, 0, 1, b"\0\x03abc\x7f\x81\xff\xff\xff\x07")
     for _ in range(2000):
         yield frame(CONTINUATION, 0, 1, b"x" * 16384)
+
+
+class Garbage:
+    """Two threads, which connect, send 4 KB and close until the block ends."""
+
+    def __init__(self, address, begin):
+        host, port = address.split(":")
+        self.address, self.begin = (host, int(port)), begin
+        self.done = threading.Event()
+        self.threads = [threading.Thread(target=self.flood) for _ in range(2)]
+
+    def __enter__(self):
+        for thread in self.threads:
+            thread.start()
+
+    def __exit__(self, *_):
+        self.done.set()
+        for thread in self.threads:
+            thread.join()
+
+    def flood(self):
+        raw = (self.begin + os.urandom(4096))[:4096]
+        while not self.done.is_set():
+            try:
+                with socket.create_connection(self.address, 1) as s:
+                    s.sendall(raw)
+            except OSError:  # the server has closed it, or is busy
+                pass
 
 
 def is_connected_to(port):
@@ -266,6 +295,54 @@ class Flood(harness.Test):
 
     def test_rapid_resets(self):
         self.finish(self.attack(rapid_resets, "it reset more than 100 calls in a second"))
+
+    def garbage(self, begin, flags=((), ())):
+        """Training continues during the flood, and a client of another host is served."""
+        job = self.long_job(*flags)
+        with Garbage(job.ps_hosts[0], begin):
+            job.ps[0].wait_line(r"the host of the client at 127\.0\.0\.1:\d+ floods this server: "
+                                "more than 100 of its connections in a second ended without a call")
+            step = int(re.findall(r"training step (\d+) done", job.workers[0].output())[-1])
+            job.workers[0].wait_line("training step %d done" % (step + 500))
+            if not flags[0]:
+                honest = Peer(self, job.ps_hosts[0], source="127.0.0.2")
+                call = honest.call("/weir.v1.Weir/NoSuchMethod")
+                harness.until(lambda: honest.take(0.1) and call in honest.ended, "the call ends")
+        self.assertEqual(job.ps[0].output().count("floods this server"), 1)
+        self.finish(job)
+
+    def test_garbage_before_the_preface(self):
+        self.garbage(b"")
+
+    def test_garbage_after_the_preface(self):
+        self.garbage(PREFACE)
+
+    def test_connections_closed_before_a_call(self):
+        self.garbage(PREFACE + frame(SETTINGS, 0, 0))
+
+    def test_garbage_instead_of_tls(self):
+        with tempfile.TemporaryDirectory(prefix="weir-certs-") as folder:
+            own = certs.Certs(folder)
+            own.make("ps", "ps", harness.LOOPBACK)
+            own.make("worker", "worker")
+            for begin in (b"", b"\x16\x03\x01\x0f\xfb"):  # not TLS; the head of a ClientHello
+                with self.subTest(begin):
+                    self.garbage(begin, (own.flags("ps"), own.flags("worker")))
+
+    def test_foreign_protocol(self):
+        """A client that speaks HTTP/1 is named, and its connection closed."""
+        job = self.long_job()
+        host, port = job.ps_hosts[0].split(":")
+        with socket.create_connection((host, int(port)), 10) as s:
+            s.sendall(b"GET / HTTP/1.1\r\n\r\n")
+            s.settimeout(10 * harness.PATIENCE)
+            try:
+                while s.recv(4096):
+                    pass
+            except ConnectionResetError:
+                pass
+        job.ps[0].wait_line(r"the client at 127\.0\.0\.1:\d+ is cut off: it does not speak HTTP/2")
+        self.finish(job)
 
     def test_endless_headers(self):
         line = "it sent a header of more than 64 KB or 16 frames"
