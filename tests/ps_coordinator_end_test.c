@@ -340,6 +340,36 @@ static void test_a_stopped_job_ends_with_fewer_than_min_workers(void **state)
     free(r.c);
 }
 
+/* Nobody can join before ps 0 is in a generation, so one begins with fewer; training waits then. */
+static void test_a_generation_of_fewer_than_min_workers_stops(void **state)
+{
+    struct rig r;
+    rig_start(&r, 1, 0);
+    r.c->min_workers = 2;
+    r.server[0].damaged = term_of(1, 1);
+    r.found = 40;
+    rig_server_says(&r, 0);
+    rig_step(&r, (struct coordinator_event){.kind = COORDINATOR_JOB,
+                                            .job = {.train_steps = STEPS,
+                                                    .step = 60,
+                                                    .from_checkpoint = 1,
+                                                    .lockstep = 1,
+                                                    .n_members = 1}});
+    r.worker[0] = (struct coordinator_worker_event){
+        .member = 0, .incarnation = 11, .missing_ms = -1, .joined = 1};
+    r.worker[1] = (struct coordinator_worker_event){.member = -1};
+    rig_let_pass(&r, MOST_MS);
+    assert_int_equal(r.n_plans, 2);
+    assert_true(r.lines[WAIT_WORKERS] > 0);
+    assert_false(coordinator_view_is_settled(r.c));
+    r.worker[1] = (struct coordinator_worker_event){
+        .member = 1, .incarnation = 12, .missing_ms = 0, .waits = 1};
+    rig_changes(&r, 1000);
+    rig_let_pass(&r, 1000);
+    assert_int_equal(r.n_plans, 3);
+    free(r.c);
+}
+
 /* The servers end at once, without a checkpoint where there is nothing to save. */
 static void test_a_stopped_job_that_no_worker_is_in_ends(void **state)
 {
@@ -492,6 +522,7 @@ int main(void)
         cmocka_unit_test(test_a_stopped_job_ends_with_fewer_than_min_workers),
         cmocka_unit_test(test_a_stopped_job_that_no_worker_is_in_ends),
         cmocka_unit_test(test_a_stopped_job_that_cannot_begin_ends),
+        cmocka_unit_test(test_a_generation_of_fewer_than_min_workers_stops),
         cmocka_unit_test(test_servers_without_a_job_are_stopped),
         cmocka_unit_test(test_servers_that_stay_wait_for_the_next_job),
         cmocka_unit_test(test_a_server_does_not_stop),

@@ -132,6 +132,14 @@ static void end_without_workers(struct coordinator_state *c, struct coordinator_
     coordinator_add_line(out, &(struct coordinator_line){LINE_JOB_STOPPED, -1, -1, {-1, 0, 0}});
 }
 
+/* A generation that began while no worker could join has fewer workers than training takes. */
+static bool is_too_few(const struct coordinator_state *c,
+                       const struct failure_detector_census *census)
+{
+    return census->n_next + census->n_by[LOT_DONE] < c->min_workers && can_plan(c) &&
+           !c->stop_asked && !c->eval.ended;
+}
+
 static void step_running(struct coordinator_state *c, struct coordinator_out *out)
 {
     struct failure_detector_census census;
@@ -140,7 +148,7 @@ static void step_running(struct coordinator_state *c, struct coordinator_out *ou
         end_early(c, out);
         stop_all(c);
     } else if ((c->finishing && !reconfigure_all_done(c)) || (c->stop_asked && has_steps_left(c)) ||
-               find_reason(c, &census) != REASON_NONE)
+               find_reason(c, &census) != REASON_NONE || is_too_few(c, &census))
         stop_all(c);
 }
 
