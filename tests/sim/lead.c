@@ -360,11 +360,6 @@ static void order_disk(struct server *s, const struct coordinator_action *a)
     o->what = (enum disk_what)a->disk; /* in the same order */
     if (a->disk == DISK_FIND && a->value && s->folder)
         o->before = folder_find(s->folder, l->plan->restore);
-    if (a->disk == DISK_OWNER) {
-        struct net_control_reply own;
-        coordinator_view_fill_reply(l->state, -1, &own);
-        o->epoch = own.epoch;
-    }
     if (a->disk == DISK_MANIFEST)
         order_manifest(s, o);
     disk_begin(s->node, o);
@@ -372,10 +367,14 @@ static void order_disk(struct server *s, const struct coordinator_action *a)
 
 void lead_disk(struct server *s, struct disk_order *o)
 {
+    if (o->what == DISK_ORDER_OWNER)
+        o->epoch = s->lead->lease_epoch;
     if (o->what == DISK_ORDER_MANIFEST && !o->manifest)
         o->st = ST_NOT_FOUND;
     else
         disk_end(s->folder, s->node, o);
+    if (o->what == DISK_ORDER_EPOCH && o->st == ST_OK)
+        s->lead->lease_epoch = o->epoch;
     if (o->what == DISK_ORDER_FIND && o->st == ST_OK)
         s->lead->found = o->manifest;
     struct sim_mail *m = post_mail(s, COORDINATOR_DISK);
@@ -605,6 +604,7 @@ void lead_start(struct server *s)
         .last_step = l->restore ? l->restore->step : -1,
         .has_all_steps = l->restore && l->restore->step >= sim_job.train_steps,
         .done_ms = sim.node[s->node].life > 1 ? 60000 : 0};
+    l->lease_epoch = start.epoch;
     struct coordinator_event e = {.kind = COORDINATOR_START, .start = &start};
     coordinator_init(l->state, LEAD_SERVERS, LEAD_WORKERS);
     lead_step(s, &e);

@@ -40,6 +40,7 @@ struct sim_mail {
 
 struct lead { /* ps 0's */
     uint64_t incarnation;
+    uint64_t lease_epoch; /* newest that this ps 0 has recorded in the folder */
     struct coordinator_state *state;
     struct sim_mail *mail, **mail_end;
     int mail_posted, changed, has_job, finished;
