@@ -537,6 +537,21 @@ class Checkpoint(harness.Test):
             self.assertIn("goes on from step %d, as generation 2.1" % steps[0], job.ps[0].output())
             shutil.rmtree(self.folder())
 
+    def test_another_server_is_stopped(self):
+        """SIGTERM to ps 1 alone makes a checkpoint, from which the job resumes."""
+        job = self.job(n_ps=2, n_workers=1, model="small",
+                       flags=[*FLAGS, "--train_steps=100", "--fault_push_delay_ms=4"])
+        folder = os.path.join(self.dir(), "of_ps1")
+        flags = ["--checkpoint_dir=" + folder, "--save_secs=600"]
+        job.start(flags)
+        job.workers[0].wait_line("training step 5 done")
+        job.ps[1].stop(signal.SIGTERM, 60, 143)
+        step, = ckpt_folder.steps(folder)
+        self.assertGreaterEqual(step, 5)
+        job.start_ps(1, *flags)
+        job.ps[1].wait_line("goes on from step %d," % step)
+        self.assertEqual(job.finish(120)[0]["global_step"], 100)
+
     def test_stopped_alone(self):
         """SIGTERM where nothing can move: before any worker, after all were killed."""
         job = self.job(n_ps=2, flags=FLAGS)
