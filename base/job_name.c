@@ -19,8 +19,9 @@ static void log_other(const char *name)
         LOG_E("--job_name: an evaluator is not started: workers evaluate at the end, and in "
               "between with --eval_every=N");
     else
-        LOG_E("--job_name: '%.100s' is none of ps, worker, and chief or master, which is worker 0",
-              name);
+        LOG_E(
+            "--job_name: '%.100s' is not one of ps, worker, and chief or master, which is worker 0",
+            name);
 }
 
 enum status job_name_check_ps(const char *name)

@@ -52,7 +52,7 @@ enum status checkpoint_folder_lease(const char *folder, struct checkpoint_lease 
  * folder was emptied, the lease is recorded again. */
 enum status checkpoint_folder_still_owner(const char *folder, const struct checkpoint_lease *mine);
 
-/* As checkpoint_retention_list, of the folder with this id. */
+/* Lists checkpoints like checkpoint_retention_list, if the folder has this id. */
 enum status checkpoint_retention_list_of(const char *folder, const char *id,
                                          struct checkpoint_manifest_place **out, int *n);
 

@@ -117,7 +117,7 @@ static enum status read_jobs(struct config *c, json_t *cluster)
             i++;
         snprintf(place, sizeof place, "%s.%.60s", c->key, key);
         if (i == N_JOBS)
-            return log_wrong(place, "is none of ps, worker, chief, master and evaluator");
+            return log_wrong(place, "is not one of ps, worker, chief, master and evaluator");
         struct job *job = &c->jobs[i];
         job->name = names[i];
         job->there = 1;
@@ -221,7 +221,7 @@ static enum status place_task(const struct config *c, struct cluster *out)
     while (i < sizeof types / sizeof *types && strcmp(types[i].type, c->type))
         i++;
     if (i == sizeof types / sizeof *types) {
-        LOG_E("TF_CONFIG: task.type '%.100s' is none of ps, worker, chief, master and evaluator",
+        LOG_E("TF_CONFIG: task.type '%.100s' is not one of ps, worker, chief, master and evaluator",
               c->type);
         return ST_INVALID;
     }

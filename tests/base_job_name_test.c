@@ -43,9 +43,9 @@ static void test_worker(void **state)
     assert_int_equal(worker("evaluator", 0, &task), ST_INVALID);
     says("an evaluator is not started");
     assert_int_equal(worker("Worker", 0, &task), ST_INVALID);
-    says("'Worker' is none of ps, worker, and chief or master");
+    says("'Worker' is not one of ps, worker, and chief or master");
     assert_int_equal(worker("", 0, &task), ST_INVALID);
-    says("'' is none of");
+    says("'' is not one of");
 }
 
 static void test_ps(void **state)

@@ -110,7 +110,7 @@ static void test_tf_config_wrong(void **state)
     bad("{\"a\":1,\"a\":2}", "duplicate");
     bad("[]", "TF_CONFIG: the whole is no object");
     bad("{\"cluster\":[]}", "cluster is no object");
-    bad("{\"cluster\":{\"workers\":[]}}", "cluster.workers is none of ps, worker");
+    bad("{\"cluster\":{\"workers\":[]}}", "cluster.workers is not one of ps, worker");
     bad("{\"cluster\":{\"ps\":\"a:1\"}}", "cluster.ps is neither a list nor an object");
     bad("{\"cluster\":{\"ps\":[\"a:1\",7]}}", "cluster.ps[1] is no string");
     bad("{\"cluster\":{\"ps\":[\"a:1\",\"b\"]}}", "cluster.ps[1] 'b' has no port");
@@ -132,7 +132,7 @@ static void test_tf_config_wrong(void **state)
     bad("{\"task\":{\"type\":\"ps\",\"index\":1.5}}", "task.index is no number");
     bad("{\"task\":{\"type\":\"ps\",\"index\":-1}}", "task.index is no number");
     bad("{\"task\":{\"type\":\"ps\",\"index\":99999999999}}", "task.index is no number");
-    bad(CHIEF_JOB "\"server\",\"index\":0}}", "task.type 'server' is none of");
+    bad(CHIEF_JOB "\"server\",\"index\":0}}", "task.type 'server' is not one of");
     bad(CHIEF_JOB "\"worker\",\"index\":2}}", "task is worker 2, but cluster.worker has no entry");
     bad(CHIEF_JOB "\"master\",\"index\":0}}", "cluster.master has no entry");
     bad(SPARSE "\"worker\",\"index\":1}}", "sparseCluster.worker has no entry");
