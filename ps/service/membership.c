@@ -104,13 +104,13 @@ void membership_leave(void *ctx, const struct net_leave *leave)
     int over = take_out(s, leave, complete, &left, &rank);
     int earlier = !left && s->run && left_earlier(s->run->older, leave->member, leave->incarnation);
     pthread_mutex_unlock(&s->lock);
+    if (left)
+        store_leave(left->store, rank);
     if (left && leave->error[0])
         log_error(s, leave);
     if (left || earlier)
         LOG_MEMBER("worker %d left%s", leave->member,
                    leave->done || earlier ? "" : " before the job's end");
-    if (left)
-        store_leave(left->store, rank);
     if (over)
         generation_report_done(s, left);
     if (left || w)

@@ -58,7 +58,7 @@ class Environment(BadInput):
                 ("worker", config % "ps", "TF_CONFIG: ps 0 is a server here, .*start ps"),
                 ("worker", config % "evaluator", "TF_CONFIG: task is evaluator 0, which a job does "
                                                  "without: .*--eval_every"),
-                ("weir-task", config % "boss", "TF_CONFIG: task.type 'boss' is none of"),
+                ("weir-task", config % "boss", "TF_CONFIG: task.type 'boss' is not one of"),
                 ("weir-task", config % "evaluator", "TF_CONFIG: task is evaluator 0")):
             self.check(self.run_in(program, [], TF_CONFIG=value), USAGE, said)
         for value in ("", "{}"):
