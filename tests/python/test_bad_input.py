@@ -320,7 +320,8 @@ class Flags(BadInput):
         self.check(self.worker(*hosts, "--task_index=1", "--job_name=chief"), USAGE, "--job_name",
                    "chief is worker 0")
         self.both([*hosts, "--task_index=0", "--job_name=evaluator"], "--job_name", "--eval_every")
-        self.both([*hosts, "--task_index=0", "--job_name=boss"], "--job_name", "'boss' is not one of")
+        self.both([*hosts, "--task_index=0", "--job_name=boss"], "--job_name",
+                  "'boss' is not one of")
 
     def test_port_in_use(self):
         hosts = self.hosts()
