@@ -479,6 +479,14 @@ const char *const *flags_words(int *n)
     return kept.words;
 }
 
+const char *flags_given_name(const struct flags_program *prog, const void *target)
+{
+    for (size_t i = 0; i < prog->n_flags; i++)
+        if (prog->flags[i].target == target)
+            return prog->given[i] ? prog->flags[i].name : NULL;
+    return NULL;
+}
+
 void flags_dump(const struct flags_program *prog)
 {
     for (size_t i = 0; i < prog->n_flags && i < kept.n_defaults; i++) {

@@ -65,6 +65,9 @@ enum status flags_path_take(const struct flag *f, const char *value, char **out)
 const char *flags_suggest(const struct flags_program *prog, const char *name);
 /* Returns the index of a word in "sync|async"; -1: not found. Any thread. */
 int flags_choice_find(const char *choices, const char *text);
+/* Returns the name of the program's flag that keeps its value in target; NULL: the flag was not on
+ * the command line of the last parse. */
+const char *flags_given_name(const struct flags_program *prog, const void *target);
 /* Logs every value that is not its default, at debug level; and in one line, at info level, which
  * flags of the last parse are another program's. */
 void flags_dump(const struct flags_program *prog);

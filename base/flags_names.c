@@ -20,12 +20,20 @@ int flags_name_is(const char *name, const char *got, size_t n)
     return name[n] == 0;
 }
 
+/* Returns the flag that the program uses, also where another program's row of that name is first.
+ */
 static const struct flag *find_own(const struct flags_program *prog, const char *got, size_t n)
 {
-    for (size_t i = 0; i < prog->n_flags; i++)
-        if (flags_name_is(prog->flags[i].name, got, n))
-            return &prog->flags[i];
-    return NULL;
+    const struct flag *unused = NULL;
+    for (size_t i = 0; i < prog->n_flags; i++) {
+        const struct flag *f = &prog->flags[i];
+        if (!flags_name_is(f->name, got, n))
+            continue;
+        if (f->target)
+            return f;
+        unused = f;
+    }
+    return unused;
 }
 
 /* Returns the row of that name. rows: NULL, or a list that ends with a name of NULL. */

@@ -10,6 +10,7 @@
 #include "base/status.h"
 #include <stdint.h>
 
+enum { CLUSTER_SLURM_PORT = 8888 }; /* the default, as TensorFlow's SlurmClusterResolver has it */
 enum cluster_source { CLUSTER_NONE, CLUSTER_FLAGS, CLUSTER_TF_CONFIG, CLUSTER_SLURM };
 enum cluster_role { CLUSTER_PS, CLUSTER_WORKER, CLUSTER_EVALUATOR };
 

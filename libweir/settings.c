@@ -1,11 +1,11 @@
 /* libweir/settings.c - see settings.h. Names, bounds and meanings are those of the worker's flags,
- * whose rows member/ has for both: all members of a job give the same, whatever program they are.
+ * in flags/table.inc: all members of a job give the same, whatever program they are.
  */
 #include "libweir/settings.h"
-#include "base/flags.h"
 #include "base/flags_tensorflow.h"
 #include "base/log.h"
-#include "cluster/flags.h"
+#include "cluster/cluster.h"
+#include "flags/rows.h"
 #include <inttypes.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -30,31 +30,34 @@ static struct settings layout;
     {                                                                                              \
         n, FLAG_BOOL, &layout.field, 0, 0, NULL, NULL, NULL, NULL                                  \
     }
-#define JOB_FIELD(f) &layout.job.f
+#define FOR_PS(...)
+#define FOR_WORKER(...)
+#define FOR_JOB(name, type, field, ...) FLAG_ROW(name, type, &layout.job.field, __VA_ARGS__)
+#define FOR_ALL(name, type, field, ...) FLAG_ROW(name, type, &layout.field, __VA_ARGS__)
+#define PS_ALONE(...)
+#define WORKER_ALONE(...)
 
 static const struct flag rows[] = {
     TEXT("ps_hosts", ps_hosts),
     TEXT("worker_hosts", worker_hosts),
     NUMBER("n_workers", n_workers, 1, JOB_MAX_WORKERS),
     NUMBER("task_index", task_index, 0, JOB_MAX_WORKERS - 1),
-    CLUSTER_SLURM_FLAGS(layout.slurm_ps, layout.slurm_port),
     YES_NO("join", join),
     TEXT("address", address),
     PATH("tls_cert", tls_cert),
     PATH("tls_key", tls_key),
     PATH("tls_ca", tls_ca),
     PATH("token_file", token_file),
-#include "member/job_flags.inc"
     NUMBER("train_steps", train_steps, 1, 1e15),
     NUMBER("batch_size", batch_size, 1, 1 << 20),
     NUMBER("seed", seed, 0, 0x1p53),
-#include "member/optim_flags.inc"
     YES_NO("own_local_steps", own_local_steps),
     TEXT("data_name", data_name),
     NUMBER("data_samples", data_samples, 0, 1e15),
     NUMBER("data_checksum", data_checksum, 0, UINT32_MAX),
     TEXT("arithmetic", arithmetic),
     PATH("checkpoint_dir", checkpoint_dir),
+#include "flags/table.inc"
 };
 
 static void *field_of(struct settings *s, const struct flag *row)

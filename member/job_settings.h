@@ -1,6 +1,5 @@
 /* member/job_settings.h - what all members of a job are told, as it was typed, and what it makes of
- * the job: the worker's flags and libweir's settings, whose rows are in job_flags.inc and
- * optim_flags.inc.
+ * the job: the worker's flags and libweir's settings, the rows FOR_JOB of flags/table.inc.
  * Owns:    nothing; texts are the caller's. Threads: values.
  * Errors:  ST_INVALID, logged with the name and the fix; `dash` stands before names, "--" or "". */
 #ifndef MEMBER_JOB_SETTINGS_H

@@ -1,14 +1,12 @@
 /* ps/options.c - see options.h: the table of flags, and which of them go together. */
 #include "ps/options.h"
-#include "base/flags.h"
 #include "base/flags_tensorflow.h"
 #include "base/job_name.h"
 #include "base/log.h"
 #include "cluster/cluster.h"
-#include "cluster/flags.h"
 #include "files/output_path.h"
+#include "flags/rows.h"
 #include "net/rpc/environment.h"
-#include "net/wire/job.h"
 #include <inttypes.h>
 #include <string.h>
 
@@ -41,157 +39,16 @@ static struct ps_options raw = {
                .wire_step_ms = 100},
 };
 
+/* worker's flags have no target here: ps accepts them and does not use them. */
+#define FOR_PS(name, type, field, ...) FLAG_ROW(name, type, &raw.field, __VA_ARGS__)
+#define FOR_WORKER(name, type, field, ...) FLAG_ROW(name, type, NULL, __VA_ARGS__)
+#define FOR_JOB FOR_WORKER
+#define FOR_ALL FOR_PS
+#define PS_ALONE FOR_PS
+#define WORKER_ALONE(...)
+
 static const struct flag flags[] = {
-    {"ps_hosts", FLAG_STRING, &raw.ps_hosts, 0, 0, "HOST:PORT,...", NULL,
-     "All parameter servers, in order; this one listens on its own entry", "Cluster:"},
-    {"worker_hosts", FLAG_STRING, &raw.worker_hosts, 0, 0, "HOST:PORT,...", NULL,
-     "All workers, in order; without it the first worker says how many", NULL},
-    {"job_name", FLAG_STRING, &raw.job_name, 0, 0, "ps", NULL, "This program's job", NULL},
-    {"task_index", FLAG_INT, &raw.task_index, 0, HOSTS_MAX - 1, NULL, NULL,
-     "Place of this server in --ps_hosts", NULL},
-    CLUSTER_SLURM_FLAGS(raw.slurm_ps, raw.slurm_port),
-    {"bind", FLAG_STRING, &raw.bind, 0, 0, "HOST[:PORT]", NULL,
-     "Listen here, where others reach this server at its own address only through NAT or a "
-     "container's published port: --bind=0.0.0.0 is all of IPv4; left out, at that address",
-     NULL},
-    {"tls_cert", FLAG_STRING, &raw.security.cert, 0, 0, "FILE", NULL,
-     "This server's certificate, with those between it and its CA, in PEM "
-     "(docs/guide/security.md): all links use TLS 1.3, with certificates on both sides; read again "
-     "when it changes, as the next three files",
-     "Security, the same flags for all programs of a job:"},
-    {"tls_key", FLAG_STRING, &raw.security.key, 0, 0, "FILE", NULL, "Its private key, in PEM",
-     NULL},
-    {"tls_ca", FLAG_STRING, &raw.security.ca, 0, 0, "FILE", NULL,
-     "The CAs that sign the certificates of the job's programs, in PEM", NULL},
-    {"token_file", FLAG_STRING, &raw.security.token_file, 0, 0, "FILE", NULL,
-     "Lines of ROLES TOKEN, ROLES being some of ps,worker,admin: what calls must show, and what "
-     "this server shows",
-     NULL},
-    {"serve", FLAG_BOOL, &raw.serve, 0, 0, NULL, NULL,
-     "Stay up when the job is done: give out its parameters, take the next job", "Server:"},
-    {"inter_op_threads", FLAG_INT, &raw.threads, 0, 256, NULL, NULL,
-     "Threads that handle what workers send; 0: half the cores, 1 to 8", NULL},
-    {"update_threads", FLAG_INT, &raw.update_threads, 0, 256, NULL, NULL,
-     "Threads that share the update of one large piece of the parameters, where gradients come "
-     "through shared memory or wait for others; 0: half the cores, 1 to 8",
-     NULL},
-    {"shared_memory", FLAG_CHOICE, &raw.shared_memory, 0, 0, NULL, "auto|off",
-     "Payloads of workers on this host through shared memory", NULL},
-    {"max_model_bytes", FLAG_INT, &raw.max_model_bytes, 4, 1e15, "BYTES", NULL,
-     "Largest model taken, in bytes of parameters on this server", NULL},
-    {"checkpoint_dir", FLAG_STRING, &raw.checkpoint_dir, 0, 0, "DIR", NULL,
-     "Keep checkpoints in this folder, one for all servers or each its own; go on from the newest",
-     "Checkpoints:"},
-    {"save_steps", FLAG_INT, &raw.save_steps, 0, 1e15, "N", NULL,
-     "A checkpoint every N steps (0: not by steps); of ps 0, as the next two", NULL},
-    {"save_secs", FLAG_INT, &raw.save_secs, -1, 1e9, "S", NULL,
-     "A checkpoint every S seconds (0: not by time; -1: 600 without --save_steps, else 0)", NULL},
-    {"keep_checkpoint_max", FLAG_INT, &raw.keep, 0, 1000000, "N", NULL,
-     "Older checkpoints are removed (0: none is)", NULL},
-    {"restore", FLAG_STRING, &raw.restore, 0, 0, "PATH", NULL,
-     "Resume from this checkpoint: a weir-E.G-STEP.json, a folder's newest that is whole, or "
-     "FOLDER/best",
-     NULL},
-    {"take_over", FLAG_BOOL, &raw.take_over, 0, 0, NULL, NULL,
-     "Take --checkpoint_dir also from a running job, which then ends without its steps since its "
-     "last checkpoint; else ps 0 refuses the folder of a job whose ps 0 answers",
-     NULL},
-    {"worker_timeout", FLAG_INT, &raw.worker_timeout, 0, 1e9, "S", NULL,
-     "Training goes on without a worker that has not come back for so long (0: at once); of ps 0",
-     "Coming and going:"},
-    {"min_workers", FLAG_INT, &raw.min_workers, 0, JOB_MAX_WORKERS, "N", NULL,
-     "With fewer, training waits; of ps 0. Given, those that never came are gone without as well "
-     "(0: 1, and all are waited for at the start)",
-     NULL},
-    {"max_workers", FLAG_INT, &raw.max_workers, 1, JOB_MAX_WORKERS, "N", NULL,
-     "A job of more is refused, and who would be one more in a running job", NULL},
-    {"join", FLAG_BOOL, &raw.join, 0, 0, NULL, NULL,
-     "Join a running job as one server more; needs --ps_hosts with ps 0 at least, and --address",
-     NULL},
-    {"address", FLAG_STRING, &raw.address, 0, 0, "HOST:PORT", NULL,
-     "With --join: where this server listens, and workers and servers reach it; else not used",
-     NULL},
-    {"drain", FLAG_BOOL, &raw.drain, 0, 0, NULL, NULL,
-     "On SIGTERM hand all chunks on to the other servers, then end with 0; ps 0, which "
-     "coordinates, "
-     "cannot, and ends as without",
-     NULL},
-    {"leave", FLAG_INT, &raw.leave, -1, HOSTS_MAX - 1, "INDEX", NULL,
-     "No server, a command: the running job's server with this number hands its chunks on and "
-     "ends (-1: no)",
-     NULL},
-    {"parent_hosts", FLAG_STRING, &raw.region.parent_hosts, 0, 0, "HOST:PORT,...", NULL,
-     "This server's group is a region: it exchanges what it has learnt with these, the parent "
-     "group's servers, which know it as one worker (docs/guide/regions.md); ps 0 alone needs it",
-     "Regions:"},
-    {"regions", FLAG_INT, &raw.region.n_regions, 0, JOB_MAX_WORKERS, "N", NULL,
-     "How many there are; each reads its share of the samples", NULL},
-    {"region_index", FLAG_INT, &raw.region.index, 0, JOB_MAX_WORKERS - 1, NULL, NULL,
-     "Which of them this one is, from 0 on", NULL},
-    {"region_steps", FLAG_INT, &raw.region.steps, 1, JOB_MAX_LOCAL_STEPS, "H", NULL,
-     "Steps of a worker from one exchange to the next, with --local_steps a multiple of that; the "
-     "same in all regions, as are the next seven",
-     NULL},
-    {"fragments", FLAG_INT, &raw.region.fragments, 1, JOB_MAX_FRAGMENTS, "P", NULL,
-     "Parts of the parameters that take turns, one every --region_steps / P steps, of which P is a "
-     "divisor",
-     NULL},
-    {"overlap_steps", FLAG_INT, &raw.region.overlap, 0, JOB_MAX_LOCAL_STEPS, "T", NULL,
-     "Steps that are computed while an exchange is under way, fewer than lie between two", NULL},
-    {"overlap_mix", FLAG_DOUBLE, &raw.region.overlap_mix, -1, 1, "A", NULL,
-     "With --overlap_steps: the share of the region's own parameters that stays when the parent's "
-     "come (Streaming DiLoCo's alpha); -1: all that was learnt since it contributed is added to "
-     "the parent's",
-     NULL},
-    {"outer_optimizer", FLAG_CHOICE, &raw.region.outer, 0, 0, NULL, "sgd|momentum|nesterov",
-     "What the parent's servers apply to what the regions have changed; left out: nesterov, with "
-     "fewer than 5 exchanges in the job sgd",
-     NULL},
-    {"outer_learning_rate", FLAG_DOUBLE, &raw.region.outer_rate, -1, 100, NULL, NULL,
-     "Its learning rate (-1: 1; with 10 million parameters and more 0.7, of sgd 1)", NULL},
-    {"outer_momentum", FLAG_DOUBLE, &raw.region.outer_momentum, -1, 1, NULL, NULL,
-     "Its momentum (-1: 0.5, with so many parameters 0.9)", NULL},
-    {"parent_wire_dtype", FLAG_STRING, &raw.region.dtype, 0, 0, "DTYPE[,DTYPE]", NULL,
-     "What crosses to the parent, and what comes back, as --wire_dtype of workers, and auto", NULL},
-    {"wire_step_ms", FLAG_INT, &raw.region.wire_step_ms, 1, 1e6, "MS", NULL,
-     "With --parent_wire_dtype=auto: milliseconds that a step of the region is reckoned to take",
-     NULL},
-    {"max_region_drift", FLAG_INT, &raw.region.max_drift, 0, 1e9, "STEPS", NULL,
-     "Steps that the region makes without an answer of the parent, after 5 s without one (0: it "
-     "waits, and so has the same bits in each run)",
-     NULL},
-    {"parent_timeout", FLAG_INT, &raw.region.parent_timeout, 0, 1e9, "SECONDS", NULL,
-     "A region that waits for its parent group and has not reached it for so long ends, with what "
-     "it has (0: it waits without end)",
-     NULL},
-    {"log_stragglers", FLAG_BOOL, &raw.log_stragglers, 0, 0, NULL, NULL,
-     "A line for each step that waited for one worker longer than --straggler_ms", "Output:"},
-    {"straggler_ms", FLAG_INT, &raw.straggler_ms, 1, 1000000000, "MS", NULL,
-     "From how long a wait on --log_stragglers names it", NULL},
-    {"summary_json", FLAG_STRING, &raw.summary_json, 0, 0, "FILE", NULL,
-     "Write the final figures here, with how long each worker was waited for; each process needs a "
-     "file of its own",
-     NULL},
-    {"trace", FLAG_STRING, &raw.trace, 0, 0, "FILE", NULL,
-     "Write here, at the end, what each thread did when (Chrome trace JSON); each process needs a "
-     "file of its own",
-     NULL},
-    {"metrics_port", FLAG_INT, &raw.metrics_port, 0, 65535, "PORT", NULL,
-     "Serve metrics for Prometheus, /healthz and a status page over HTTP, at the address where "
-     "this "
-     "server listens; not encrypted, read-only (0: no)",
-     NULL},
-    {"metrics_bind", FLAG_STRING, &raw.metrics_bind, 0, 0, "HOST", NULL,
-     "--metrics_port: listen on this address of the host instead, as 127.0.0.1 or 0.0.0.0", NULL},
-    {"log_level", FLAG_CHOICE, &raw.log_level, 0, 0, NULL, "debug|info|warn|error",
-     "What is logged on stderr", NULL},
-    {"quiet", FLAG_BOOL, &raw.quiet, 0, 0, NULL, NULL,
-     "Log warnings and errors alone, as --log_level=warn", NULL},
-    {"ready_fd", FLAG_INT, &raw.ready_fd, -1, 65535, "FD", NULL,
-     "Write 'ready ADDRESS' to this descriptor when listening, then close it (-1: no)", NULL},
-    {"fault_keep_chunks", FLAG_BOOL, &raw.fault_keep_chunks, 0, 0, NULL, NULL,
-     "For tests: the other servers, to which chunks are to move, are given none", NULL},
-#include "ps/worker_flags.inc" /* after ps's own, which count where a name is in both */
+#include "flags/table.inc"
 };
 static unsigned char given[sizeof flags / sizeof *flags];
 static const struct flags_program program = {
@@ -210,12 +67,6 @@ static const struct flags_program program = {
     .foreign = flags_tensorflow,
 };
 
-const struct flag *ps_options_rows(size_t *n)
-{
-    *n = program.n_flags;
-    return flags;
-}
-
 enum status ps_options_parse(int argc, char **argv, struct ps_options *out, int *exit_now)
 {
     enum status st = flags_parse(&program, argc, argv, exit_now);
@@ -230,12 +81,9 @@ void ps_options_dump(void)
     flags_dump(&program);
 }
 
-static int is_given(const void *target)
+static bool is_given(const void *target)
 {
-    size_t i = 0;
-    while (flags[i].target != target)
-        i++;
-    return given[i];
+    return flags_given_name(&program, target) != NULL;
 }
 
 static enum status check_region(struct ps_options *o)

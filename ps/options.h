@@ -65,9 +65,6 @@ struct ps_cluster {
     char pages[HTTP_ADDRESS_BYTES]; /* --metrics_port; empty: none */
 };
 
-struct flag;
-/* The n flags of ps, and behind them those of the worker. */
-const struct flag *ps_options_rows(size_t *n);
 /* *exit_now: as flags_parse. Each flag is in its bounds; whether they fit is still to be checked.
  */
 enum status ps_options_parse(int argc, char **argv, struct ps_options *out, int *exit_now);

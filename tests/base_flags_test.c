@@ -24,11 +24,11 @@ static const struct flag flags[] = {
     {"learning_rate", FLAG_DOUBLE, &rate, 1e-9, 1e3, NULL, NULL, "Step size", NULL},
     {"sync_replicas", FLAG_BOOL, &sync_on, 0, 0, NULL, NULL, "Together", NULL},
     {"unsaid", FLAG_BOOL, &unsaid, 0, 0, NULL, NULL, "Or not", NULL},
+    {"sync_mode", FLAG_INT, NULL, 5, 6, NULL, NULL, "", NULL}, /* of both: its own counts */
     {"sync_mode", FLAG_CHOICE, &mode, 0, 0, NULL, "sync|async", "How", NULL},
     {"list", FLAG_MAYBE, &list, 0, 0, NULL, "text|json", "Print", NULL},
     {"folder", FLAG_STRING, &folder, 0, 0, "DIR", NULL, "Where", NULL},
     {"file", FLAG_STRING, &file, 0, 0, "FILE|NAME", NULL, "Which", NULL},
-    {"sync_mode", FLAG_INT, NULL, 5, 6, NULL, NULL, "", NULL}, /* of both: its own counts */
     {"towers", FLAG_INT, NULL, 1, 9, NULL, NULL, "", NULL},
     {"momentum_towers", FLAG_CHOICE, NULL, 0, 0, NULL, "few|many", "", NULL},
     {"soft", FLAG_BOOL, NULL, 0, 0, NULL, NULL, "", NULL},

@@ -6,7 +6,7 @@ from typing import Optional, Sequence
 
 from . import _library
 
-# Those of libweir/settings.c and member/*.inc, in their order.
+# Those of libweir/settings.c and of the rows FOR_JOB and FOR_ALL in flags/table.inc.
 SETTINGS = (
     "ps_hosts", "worker_hosts", "n_workers", "task_index", "slurm_ps", "slurm_port", "join",
     "address", "tls_cert", "tls_key", "tls_ca", "token_file", "sync_mode", "replicas_to_aggregate",

@@ -21,7 +21,7 @@ OTHERS = {"install", "prefix", "target", "test_dir", "output_on_failure", "list_
           "build_arg", "entrypoint", "rm", "read_only", "tmpfs", "cap_drop", "security_opt",
           "shm_size", "pids_limit", "init", "time", "user", "cpus",  # docker
           "unit", "now",  # systemd
-          "args", "no_netns", "print",  # gdb, tests/chaos, ps_worker_flags_test
+          "args", "no_netns",  # gdb, tests/chaos
           "cflags", "libs", "n_workers", "load_fast",  # pkg-config, libweir, TensorBoard
           *"""zone machine_type image_family image_project boot_disk_size metadata_from_file
           maintenance_policy provisioning_model instance_termination_action image_id instance_type
@@ -103,6 +103,23 @@ class Flags(unittest.TestCase):
             for flag in paths:
                 self.assertIn("--%s=gs://bucket/run: only paths of this machine" % flag,
                               done.stderr)
+
+    def test_ps_and_worker_accept_each_others_flags(self):
+        """But for those that make the other program do something else. Values are checked."""
+        alone = {"ps": {"list_devices", "self_test"}, "worker": {"leave"}}
+        for program, other in (("ps", "worker"), ("worker", "ps")):
+            given = self.own[other] - {"help", "version"}
+            done = subprocess.run([os.path.join(harness.BIN, program),
+                                   *("--%s=?" % flag for flag in given)], capture_output=True,
+                                  text=True, check=False, timeout=60 * harness.PATIENCE)
+            self.assertEqual(done.returncode, 2, done.stderr)
+            self.assertEqual(named("\n".join(re.findall("unknown flag (--\\w+)", done.stderr))),
+                             alone[program])
+            for flag in given - self.own[program] - alone[program]:
+                row = re.search(r'^FOR_\w+\("%s", (\w+),' % flag, read(os.path.join(
+                    harness.SOURCE, "flags/table.inc")), re.MULTILINE)
+                self.assertEqual(row.group(1) != "STRING", "--%s: '?' is " % flag in done.stderr,
+                                 flag)
 
     COMMANDS = ("status", "members", "servers", "who-is-late", "checkpoint", "remove-worker",
                 "drain", "stop", "add")

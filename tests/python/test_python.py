@@ -84,14 +84,10 @@ class Declared(unittest.TestCase):
                          [name for name, _ in _library.StepStruct._fields_])
 
     def test_the_settings(self):
-        text = re.sub(r'^#include "(member/\w+\.inc|cluster/flags\.h)"',
-                      lambda m: read(*m.group(1).split("/")), read("libweir/settings.c"),
-                      flags=re.M)
-        slurm = re.findall(r'\{"(\w+)", FLAG_', text[:text.index("struct flag rows")])
-        rows = re.findall(r'^    (?:\{|(?:TEXT|PATH|NUMBER|YES_NO)\()"(\w+)"|^    (CLUSTER_SLURM)',
-                          text[text.index("struct flag rows"):], re.M)
-        self.assertEqual(tuple(name for row, of_slurm in rows
-                               for name in (slurm if of_slurm else [row])), weir.SETTINGS)
+        own = re.findall(r'^    (?:TEXT|PATH|NUMBER|YES_NO)\("(\w+)"', read("libweir/settings.c"),
+                         re.M)
+        shared = re.findall(r'^FOR_(?:JOB|ALL)\("(\w+)"', read("flags/table.inc"), re.M)
+        self.assertEqual(sorted(own + shared), sorted(weir.SETTINGS))
         line = ["--seed=3", "file", "--join", "--verbose", "--ps-hosts=a:1", "-x"]
         for how in {"own": ["verbose"]}, {"pass_on": True}:
             self.assertEqual(weir.flags(line, **how),

@@ -44,9 +44,6 @@ struct options_raw {
 };
 extern struct options_raw options_raw;
 
-struct flag;
-/* The worker's n flags, which ps takes as well. */
-const struct flag *options_table_rows(size_t *n);
 /* Sets options_raw. Errors as of flags_parse. */
 enum status options_table_parse(int argc, char **argv, int *exit_now);
 /* 1: the flag that is stored there, in options_raw, was on the command line. */

@@ -1,4 +1,4 @@
-# The settings' names, those of libweir/settings.c and member/*.inc in their order.
+# The settings' names: those of python/weir/flags.py, in its order.
 SETTINGS <- c(
     "ps_hosts", "worker_hosts", "n_workers", "task_index", "slurm_ps", "slurm_port", "join",
     "address", "tls_cert", "tls_key", "tls_ca", "token_file", "sync_mode",
