@@ -6,6 +6,7 @@ import csv
 import os
 import re
 import random
+import signal
 
 import harness
 
@@ -97,7 +98,7 @@ class Columns(harness.Test):
             job.start_ps(0, "--checkpoint_dir=" + self.path("ck2"))
             worker = job.start_worker(0, "--train_data=" + self.path(name))
             worker.wait(60, status)
-            job.ps[0].stop(harness.signal.SIGTERM, status=None)
+            job.ps[0].stop(signal.SIGTERM, status=None)
         self.assertRegex(worker.output(), wrong)
 
     def places(self, name, order, head=None):

@@ -102,7 +102,7 @@ class Harness(unittest.TestCase):
             c = self.start('c', ['sh', '-c', %r])
             with harness.%s:
                 harness.wait_still(c, seconds=%s)
-            c.stop(harness.signal.SIGKILL, status=-9)
+            c.kill()
             """
         for script, around, seconds, want in (
                 ("while :; do :; done", "paused()", "0.5", 1),
@@ -127,7 +127,7 @@ class Harness(unittest.TestCase):
             open(self.dir() + "/go", "w").close()
             harness.until(lambda: d.is_asleep("TZ"), "the joiner is held")
             for p in (c, d):
-                p.stop(harness.signal.SIGKILL, status=-9)
+                p.kill()
             """)
         self.assertEqual(status, 0, text)
 

@@ -7,6 +7,7 @@ import json
 import os
 import re
 import shutil
+import socket
 import subprocess
 
 import harness
@@ -84,10 +85,10 @@ class Metrics(harness.Test):
                          values["weir_worker_steps_total", None])
         self.assertEqual(values["weir_worker_phase", 'phase="training"'], 1)
         self.assertIn(self.get(one, "/healthz")[0], (200, 503))
-        job.workers[1].stop(harness.signal.SIGKILL, status=-9)
+        job.workers[1].kill()
         self.until_metric(ps, ("weir_ps_worker_present", 'worker="1"'), lambda v: v == 0)
         for process in (job.workers[0], job.ps[0]):
-            process.stop(harness.signal.SIGKILL, status=-9)
+            process.kill()
         self.are_documented(text + worker_text)
         self.promtool(text, worker_text)  # the last, as it may skip
 
@@ -124,7 +125,7 @@ class Metrics(harness.Test):
         run("test", "rules", RULES + "/alerts_test.yml")
 
     def test_no_port(self):
-        taken = harness.socket.create_server((harness.LOOPBACK, 0))
+        taken = socket.create_server((harness.LOOPBACK, 0))
         ps = [os.path.join(harness.BIN, "ps"), "--ps_hosts=%s:%d" %
               (harness.LOOPBACK, harness.free_ports(1)[0])]
         p = self.start("ps", ps + ["--metrics_port=%d" % taken.getsockname()[1]])

@@ -5,6 +5,7 @@ servers, across a stop and a checkpoint; flags that do not go together are refus
 import json
 import os
 import re
+import signal
 
 import harness
 
@@ -43,10 +44,10 @@ class Schedule(harness.Test):
         job.start(ps_flags)
         job.workers[0].wait_line("training step 8 done")
         for ps in job.ps:
-            ps.popen.send_signal(harness.signal.SIGTERM)
+            ps.popen.send_signal(signal.SIGTERM)
         for ps in job.ps:
             ps.wait(60, 143)
-        job.workers[0].stop(harness.signal.SIGKILL, status=-harness.signal.SIGKILL)
+        job.workers[0].stop(signal.SIGKILL, status=-signal.SIGKILL)
         job = self.job(n_ps=1, n_workers=1, model="small", flags=flags)
         job.start_ps(0, *ps_flags)
         other = job.start_worker(0, "--lr_boundaries=6,16")

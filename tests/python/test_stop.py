@@ -4,6 +4,7 @@ its programs exit with 0."""
 # label: cluster
 import os
 import re
+import signal
 import subprocess
 import sys
 import unittest
@@ -108,7 +109,7 @@ class Stop(generations.Test):
         job = self.job(n_workers=1, model="small", flags=LONG)
         ps = job.start_ps(0, "--serve")
         job.start_worker(0).wait_line("training step 5 done")
-        job.workers[0].stop(harness.signal.SIGTERM, 60, 0)
+        job.workers[0].stop(signal.SIGTERM, 60, 0)
         ps.wait_line("worker 0 left before the job's end")
         self.assertIn("if no worker is left, where the next one joins", self.stop_job(job))
         job.start_worker(0).wait(60)

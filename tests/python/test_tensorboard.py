@@ -5,6 +5,7 @@ import json
 import os
 import subprocess
 import sys
+import unittest
 
 import ckpt_folder
 import harness
@@ -18,7 +19,7 @@ def reader():
     """Its modules; a test that has none is skipped."""
     got = subprocess.run([os.path.join(harness.SOURCE, "scripts/get_tensorboard"), READER])
     if got.returncode == harness.SKIPPED:
-        raise harness.unittest.SkipTest("TensorBoard's packages cannot be fetched here")
+        raise unittest.SkipTest("TensorBoard's packages cannot be fetched here")
     if got.returncode:
         raise harness.Failure("get_tensorboard ended with %d" % got.returncode)
     if READER not in sys.path:

@@ -358,7 +358,7 @@ class Tls(Secured):
         second = self.start("worker:1", [*joins.split(), *own.flags("worker"), "--progress=lines"])
         second.wait_line("step")
         for process in (second, *job.workers, *job.ps):
-            process.stop(harness.signal.SIGKILL, status=-harness.signal.SIGKILL)
+            process.kill()
 
     def test_new_certificates(self):
         """Both sides read what is new; what cannot be used changes nothing."""
@@ -428,7 +428,7 @@ class Tls(Secured):
         step = worker.global_step()
         worker.wait_line("global step: %d\\)" % (step + 20))
         for process in (worker, ps):
-            process.stop(harness.signal.SIGKILL, status=-harness.signal.SIGKILL)
+            process.kill()
 
     def test_altered_record(self):
         """Ends its connection, as a cut does; nobody is refused for it."""
@@ -448,7 +448,7 @@ class Tls(Secured):
         worker.wait_line("global step: %d\\)" % (step + 20))
         for process in (worker, ps):
             self.assertNotIn("refuse", process.output())
-            process.stop(harness.signal.SIGKILL, status=-harness.signal.SIGKILL)
+            process.kill()
 
     def test_own_files(self):
         """What is wrong with a program's own files is said at its start."""

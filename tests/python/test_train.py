@@ -4,6 +4,7 @@ async, a ps that comes last, --serve."""
 import json
 import math
 import os
+import re
 import socket
 
 import harness
@@ -78,14 +79,14 @@ class Train(harness.Test):
         for i in range(2):
             job.start_worker(i)
         for worker in job.workers:
-            worker.wait_line(harness.re.escape(job.ps_hosts[0]))
+            worker.wait_line(re.escape(job.ps_hosts[0]))
         job.start_ps(0)
         self.check_learned(job.finish())
 
     def test_worker_between(self):
         """One worker, the ps, the other worker."""
         job = self.job(flags=QUICK)
-        job.start_worker(1).wait_line(harness.re.escape(job.ps_hosts[0]))
+        job.start_worker(1).wait_line(re.escape(job.ps_hosts[0]))
         job.start_ps(0)
         job.start_worker(0)
         self.check_learned(job.finish())

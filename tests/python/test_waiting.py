@@ -18,7 +18,7 @@ class Looks:
     def kill(self, job):
         for process in job.workers + job.ps:
             if process and process.status is None:
-                process.stop(harness.signal.SIGKILL, status=-harness.signal.SIGKILL)
+                process.kill()
 
     def page(self, port, path):
         c = http.client.HTTPConnection(harness.LOOPBACK, port, timeout=20 * harness.PATIENCE)
@@ -98,7 +98,7 @@ class Waiting(Looks, harness.Test):
         harness.until(lambda: json.loads(self.page(port, "/status.json"))["members"] and
                       json.loads(self.page(port, "/status.json"))["members"][1]["images_per_s"],
                       "worker 1 reports its speed")
-        job.workers[1].stop(harness.signal.SIGKILL, status=-harness.signal.SIGKILL)
+        job.workers[1].kill()
         whom = r"worker 1 \(no connection for \d+ s\)"
         doc = self.waits_for(job, whom)
         job.workers[0].wait_line(r"waiting for %s, \d+ s$" % whom)
@@ -166,7 +166,7 @@ class Waiting(Looks, harness.Test):
         worker.wait_line(line)
         job.start_ps(1)
         worker.wait_line("training step 2 done")
-        job.ps[1].stop(harness.signal.SIGKILL, status=-harness.signal.SIGKILL)
+        job.ps[1].kill()
         harness.until(lambda: len(re.findall("(?m)" + line, worker.output())) > 1,
                       "the server that died is waited for")
         self.kill(job)
@@ -214,7 +214,7 @@ class Region(Looks, regions.Test):
         self.waits_for(a, whom)
         self.regions[1].start(self.region_flags[1])
         a.workers[0].wait_line(r"\(global step: 100\)")
-        self.parents.ps[0].stop(harness.signal.SIGKILL, status=-harness.signal.SIGKILL)
+        self.parents.ps[0].kill()
         whom = r"ps:0 of the parent group \(%s, no connection\)" % parent
         a.workers[0].wait_line(r"waiting for %s, \d+ s$" % whom)
         self.waits_for(a, whom)
@@ -223,7 +223,7 @@ class Region(Looks, regions.Test):
 
     def test_a_parent_group_that_was_never_there(self):
         a, = self.begin(steps=100000, n=1, n_workers=1, late=(0,))
-        self.parents.ps[0].stop(harness.signal.SIGKILL, status=-harness.signal.SIGKILL)
+        self.parents.ps[0].kill()
         a.start(self.region_flags[0])
         whom = r"ps:0 of the parent group \(%s, no connection\)" % self.parents.ps_hosts[0]
         a.workers[0].wait_line(r"waiting for %s, \d+ s$" % whom)

@@ -56,7 +56,7 @@ class Weirctl(harness.Test):
     def kill(self, job):
         for process in job.workers + job.ps:
             if process.status is None:
-                process.stop(harness.signal.SIGKILL, status=-harness.signal.SIGKILL)
+                process.kill()
 
 
 class Shows(Weirctl):
@@ -115,7 +115,7 @@ class Shows(Weirctl):
 
     def test_missing_member(self):
         job = self.run_job()
-        job.workers[1].stop(harness.signal.SIGKILL, status=-harness.signal.SIGKILL)
+        job.workers[1].kill()
         doc = self.await_json(job, ["members"],
                               lambda d: d["members"][1]["state"] == "missing")
         self.assertEqual(doc["members"][0]["state"], "training")
@@ -243,7 +243,7 @@ class Errors(Weirctl):
         worker = job.start_worker(0)
         worker.wait_line(r"waiting for ps:0 \(a\.\.b:2222\) since \d+ s: the host name 'a\.\.b' "
                          r"cannot be resolved: \w")
-        worker.stop(harness.signal.SIGKILL, status=-harness.signal.SIGKILL)
+        worker.kill()
         self.assertNotIn("C-ares", err + worker.output())
 
     def test_silent_server(self):
@@ -268,7 +268,7 @@ class Errors(Weirctl):
 
     def test_ps0_is_gone(self):
         job = self.run_job()
-        job.ps[0].stop(harness.signal.SIGKILL, status=-harness.signal.SIGKILL)
+        job.ps[0].kill()
         out, err = self.ctl(job.ps_hosts, "status")
         self.assertIn(job.ps_hosts[1] + " answers for itself alone; it is not ps:0", err)
         self.assertRegex(out, "^ps:1: generation ")
@@ -358,7 +358,7 @@ class Changes(Weirctl):
         worker = self.start("joiner", [*line.split(), "--progress=lines"])
         self.await_json(job, ["members"], lambda d: [m["state"] for m in d["members"]] ==
                         ["training"] * 3)
-        worker.stop(harness.signal.SIGKILL, status=-harness.signal.SIGKILL)
+        worker.kill()
         self.kill(job)
 
     def at_relative_folder(self, here, name):

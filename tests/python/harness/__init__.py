@@ -1,0 +1,26 @@
+"""Real ps and worker processes on loopback, for the tests in this folder.
+
+Each process gets a free port on a loopback address that belongs to this test program. It reports
+through a pipe when it listens (--ready_fd), every wait for it has a deadline, and its exit status
+is checked: a process that the test did not collect fails the test. When a test fails, the harness
+prints the output of all its processes. Children die with the test program.
+
+A skip prints its reason. If a test of a file was skipped and no test failed, the program exits with
+77, which is ctest's "skipped".
+No test asserts how long something took, because the machine may be busy. Tests wait for an event
+with a deadline that only ends what hangs: it is several times what a busy machine needs. To hold a
+process back while something else happens, a test stops it (paused()).
+Environment: WEIR_BIN (programs), WEIR_TEST_SLOWNESS (of the programs; sanitizers).
+"""
+from .case import Test
+from .data import make_data, pattern, write_idx
+from .files import (append_file, read_bytes, read_json, read_safetensors, read_text,
+                    safetensors_metadata, write_file)
+from .job import Job
+from .pace import Brake, Gate, paused, until, wait_still
+from .process import AS_CHILD, Failure, Process, check_output, free_ports, run
+from .report import Result, main, run_one
+from .settings import (BIN, CUDA_VISIBLE_DEVICES, LIBC, LOOPBACK, MODELS, OWN_MODELS, PATIENCE,
+                       PROTOCOL, SANITIZE, SKIPPED, SLOWNESS, SOURCE, models_dir, program, term,
+                       why_no_localhost)
+from .wire import join, keep, leave

@@ -1,0 +1,78 @@
+"""The base class of the tests."""
+import faulthandler
+import os
+import tempfile
+import unittest
+
+from .data import make_data
+from .job import Job
+from .process import Process
+from .settings import MODELS, PATIENCE, program
+
+
+class Test(unittest.TestCase):
+    """Base of the tests: processes that are cleaned up, a scratch folder, synthetic data."""
+    SECONDS = 100  # times PATIENCE: no test takes so long
+    _data = None
+
+    def setUp(self):
+        self.processes = []
+        self._dir = None
+        # If this test hangs, prints the stack of every thread and ends the program.
+        faulthandler.dump_traceback_later(self.SECONDS * PATIENCE, exit=True)
+
+    def dir(self):
+        if self._dir is None:
+            self._dir = tempfile.TemporaryDirectory(prefix="weir-test-")
+        return self._dir.name
+
+    def path(self, *names):
+        """Returns a path in the scratch folder."""
+        return os.path.join(self.dir(), *names)
+
+    @classmethod
+    def data(cls):
+        """Returns the folder of the small data set, made once per program."""
+        if Test._data is None:
+            Test._data = tempfile.TemporaryDirectory(prefix="weir-data-")
+            make_data(Test._data.name)
+        return Test._data.name
+
+    def start(self, name, argv, **kwargs):
+        process = Process(name, argv, **kwargs)
+        self.processes.append(process)
+        return process
+
+    def start_program(self, which, *flags, name=None, **kwargs):
+        """Starts ps, worker or weirctl with these flags; name: in messages, else the program's."""
+        return self.start(name or which, [program(which), *flags], **kwargs)
+
+    def run_worker(self, *flags, status=0, seconds=60, data=None, model="softmax"):
+        """Runs a worker alone to its end; returns the collected process."""
+        process = self.start_program(
+            "worker", "--models_dir=" + MODELS, "--model=" + model, "--progress=lines",
+            "--data_dir=" + (data or self.data()), *flags)
+        process.wait(seconds, status)
+        return process
+
+    def job(self, **kwargs):
+        return Job(self, **kwargs)
+
+    def start_job(self, ps_flags=(), worker_flags=(), **kwargs):
+        """Returns a job whose processes have been started; kwargs: of Job."""
+        return Job(self, **kwargs).start(ps_flags, worker_flags)
+
+    def kill(self, *processes):
+        for process in processes:
+            process.kill()
+
+    def assert_has(self, text, *parts):
+        """Checks that the text contains each part."""
+        for part in parts:
+            self.assertIn(part, text)
+
+    def tearDown(self):
+        left = [p.name for p in self.processes if not p._end()]
+        if self._dir is not None:
+            self._dir.cleanup()
+        self.assertEqual(left, [], "the test did not collect these processes")

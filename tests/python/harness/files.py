@@ -1,0 +1,59 @@
+"""Whole files, read and written in one call."""
+import array
+import json
+import struct
+
+from .process import Failure
+
+
+def read_text(path):
+    with open(path, encoding="utf-8") as f:
+        return f.read()
+
+
+def read_bytes(path):
+    with open(path, "rb") as f:
+        return f.read()
+
+
+def read_json(path):
+    with open(path, encoding="utf-8") as f:
+        return json.load(f)
+
+
+def write_file(path, content, mode="w"):
+    """Writes text as UTF-8, or bytes."""
+    binary = isinstance(content, bytes)
+    with open(path, mode + "b" if binary else mode, encoding=None if binary else "utf-8") as f:
+        f.write(content)
+
+
+def append_file(path, content):
+    """Appends text as UTF-8, or bytes."""
+    write_file(path, content, "a")
+
+
+def safetensors_metadata(path):
+    """Returns the __metadata__ of a safetensors file."""
+    with open(path, "rb") as f:
+        (n,) = struct.unpack("<Q", f.read(8))
+        return json.loads(f.read(n)).get("__metadata__", {})
+
+
+def read_safetensors(path):
+    """Returns {name: (shape, floats as array.array)} of a file with float32 tensors."""
+    with open(path, "rb") as f:
+        (n,) = struct.unpack("<Q", f.read(8))
+        header = json.loads(f.read(n))
+        body = f.read()
+    tensors = {}
+    for name, entry in header.items():
+        if name == "__metadata__":
+            continue
+        if entry["dtype"] != "F32":
+            raise Failure("%s: %s has dtype %s" % (path, name, entry["dtype"]))
+        begin, end = entry["data_offsets"]
+        values = array.array("f")
+        values.frombytes(body[begin:end])
+        tensors[name] = (entry["shape"], values)
+    return tensors

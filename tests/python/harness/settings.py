@@ -1,0 +1,55 @@
+"""Paths, limits and the environment of the tests."""
+import ctypes
+import os
+import re
+import socket
+
+SOURCE = os.environ.get("WEIR_SOURCE") or os.path.abspath(os.path.join(__file__, "../../../.."))
+BIN = os.environ.get("WEIR_BIN") or os.path.join(SOURCE, "build/bin")
+MODELS = os.path.join(SOURCE, "examples/models")
+OWN_MODELS = os.path.join(SOURCE, "tests/python/models")  # of tests alone
+SLOWNESS = float(os.environ.get("WEIR_TEST_SLOWNESS") or 1)
+PATIENCE = SLOWNESS + 3  # factor on every deadline; tests/CMakeLists.txt has it for ctest's
+SANITIZE = os.environ.get("WEIR_SANITIZE", "")
+SKIPPED = 77
+with open(os.path.join(SOURCE, "net/wire/message.h"), encoding="utf-8") as header:
+    PROTOCOL = int(re.search(r"MESSAGE_PROTOCOL = (\d+)", header.read()).group(1))
+# Tests of the CPU use no GPU of the machine; tests of GPUs set an environment of their own.
+CUDA_VISIBLE_DEVICES = os.environ.get("CUDA_VISIBLE_DEVICES")
+os.environ["CUDA_VISIBLE_DEVICES"] = ""
+# A test is not part of the cluster in which it is started. Python programs of a test write their
+# output as they do for a user (PYTHONUNBUFFERED hides lines that are lost or late).
+for name in [n for n in os.environ if n in ("TF_CONFIG", "PYTHONUNBUFFERED") or
+             n.startswith("SLURM_")]:
+    del os.environ[name]
+LIBC = ctypes.CDLL(None, use_errno=True)
+
+# An address for this test program alone: programs that run at once never compete for a port.
+LOOPBACK = "127.%d.%d.%d" % (1 + (os.getpid() >> 16) % 200, os.getpid() >> 8 & 255,
+                             1 + (os.getpid() & 255) % 254)
+
+
+def term(n, epoch=1):
+    """Returns the number of ps 0's n-th generation in its life `epoch` (base/term.h)."""
+    return epoch << 24 | n
+
+
+def program(name):
+    """Returns the path of a program of this build."""
+    return os.path.join(BIN, name)
+
+
+def models_dir(model):
+    """Returns the flag for the folder of a model: of the examples, or of the tests alone."""
+    own = os.path.exists(os.path.join(OWN_MODELS, model + ".json"))
+    return "--models_dir=" + (OWN_MODELS if own else MODELS)
+
+
+def why_no_localhost():
+    """Returns None, or why commands of the docs that name localhost cannot run here."""
+    try:
+        socket.getaddrinfo("localhost", 1, type=socket.SOCK_STREAM)
+    except OSError as e:
+        return "localhost has no address (%s): add the line '127.0.0.1 localhost' to " \
+            "/etc/hosts" % e.strerror
+    return None

@@ -1,0 +1,40 @@
+"""Help for plain clients, which use gRPC's Python module."""
+import atexit
+import os
+import select
+import sys
+import time
+
+from .settings import PATIENCE
+
+
+def join(call, request, seconds=20):
+    """Sends the Join of a plain client, and repeats it while the answer is RETRY, as the protocol
+    says; returns the reply."""
+    deadline = time.monotonic() + seconds * PATIENCE
+    while True:
+        reply = call(request, timeout=10 * PATIENCE)
+        if reply.answer != type(reply).RETRY or time.monotonic() > deadline:
+            return reply
+        select.select([], [], [], 0.01)
+
+
+_kept = []
+
+
+def keep(channel):
+    """Keeps a gRPC channel, which the test closes, from being freed: gRPC's Python module (Debian's
+    1.51) was seen to hang between two tests, while it freed the objects of the first."""
+    _kept.append(channel)
+    return channel
+
+
+def leave(status):
+    """Exits the program. gRPC's Python module may wait for ever for a thread of its own as the
+    interpreter ends (seen with Debian's 1.51): a program that has loaded it skips that end."""
+    sys.stdout.flush()
+    sys.stderr.flush()
+    if "grpc" in sys.modules:
+        atexit._run_exitfuncs()
+        os._exit(status)
+    sys.exit(status)
