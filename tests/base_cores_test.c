@@ -1,17 +1,12 @@
 /* tests/base_cores_test.c - how many cores may be used: limits of control groups of both versions,
  * along the whole path, in a made-up tree; and this process' affinity. */
 #include "base/cores.h"
+#include "tests/check.h"
 #include <sched.h>
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
-#include <stdint.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <unistd.h>
-/* after its needs */
-#include <cmocka.h>
 
 struct tree {
     char dir[32], self[64];

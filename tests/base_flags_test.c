@@ -1,16 +1,11 @@
 /* tests/base_flags_test.c - flags: values, bounds, spelling, what is said to the user. */
 #include "base/flags.h"
 #include "base/log.h"
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
-#include <stdint.h>
+#include "tests/check.h"
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <unistd.h>
-/* after its needs */
-#include <cmocka.h>
 
 static const char *hosts, *folder, *file;
 static int64_t task, steps;

@@ -2,13 +2,8 @@
  * others. */
 #include "base/job_name.h"
 #include "tests/capture.h"
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
-#include <stdint.h>
+#include "tests/check.h"
 #include <string.h>
-/* after its needs */
-#include <cmocka.h>
 
 static enum status worker(const char *name, long long given, long long *out)
 {

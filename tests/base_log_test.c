@@ -5,21 +5,16 @@
 #include "base/log.h"
 #include "base/status.h"
 #include "tests/capture.h"
+#include "tests/check.h"
 #include <errno.h>
 #include <fcntl.h>
 #include <pthread.h>
-#include <setjmp.h>
 #include <signal.h>
-#include <stdarg.h>
-#include <stddef.h>
-#include <stdint.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/wait.h>
 #include <unistd.h>
-/* after its needs */
-#include <cmocka.h>
 
 enum { TEXT_BYTES = 4 << 20, N_THREADS = 4, N_LINES = 300, GENEROUS_MS = 60000 };
 

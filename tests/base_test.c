@@ -8,17 +8,13 @@
 #include "base/rng.h"
 #include "base/shape.h"
 #include "tests/capture.h"
+#include "tests/check.h"
 #include "tests/skip.h"
 #include <errno.h>
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <unistd.h>
-/* after its needs */
-#include <cmocka.h>
 #ifdef __x86_64__
 #include <cpuid.h>
 #endif

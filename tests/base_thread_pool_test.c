@@ -2,15 +2,10 @@
  * threads at once; a pool of nobody; threads that sleep are woken. */
 #include "base/clock.h"
 #include "base/thread_pool.h"
+#include "tests/check.h"
 #include <pthread.h>
-#include <setjmp.h>
-#include <stdarg.h>
 #include <stdatomic.h>
-#include <stddef.h>
-#include <stdint.h>
 #include <string.h>
-/* after its needs */
-#include <cmocka.h>
 
 enum { MOST = 1000, N_RUNNERS = 3, LOOPS = 2000 };
 

@@ -2,20 +2,15 @@
  * once, so each test traces in a child and looks at the file it left. */
 #include "base/log.h"
 #include "base/trace.h"
+#include "tests/capture.h"
+#include "tests/check.h"
 #include <jansson.h>
 #include <pthread.h>
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
-#include <stdint.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/wait.h>
 #include <unistd.h>
-/* after its needs */
-#include "tests/capture.h"
-#include <cmocka.h>
 
 enum { N_THREADS = 4, N_WRITERS = 2, N_EVENTS = 500, N_MANY = TRACE_EVENTS + 1000 };
 

@@ -1,12 +1,8 @@
 /* tests/base_utf8_test.c - base/utf8.h: what is a character, which of them are printed, and what
  * becomes of a text that is not UTF-8. */
 #include "base/utf8.h"
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
+#include "tests/check.h"
 #include <string.h>
-
-#include <cmocka.h>
 
 static void characters(void **state)
 {

@@ -4,16 +4,11 @@
 #include "checkpoint/folder.h"
 #include "files/durable.h"
 #include "tests/capture.h"
+#include "tests/check.h"
 #include <dirent.h>
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
-#include <stdint.h>
 #include <stdlib.h>
 #include <sys/stat.h>
 #include <unistd.h>
-/* after its needs */
-#include <cmocka.h>
 
 static const struct net_param model[] = {{.name = "w", .shape = {1, {8}}}};
 static char folder[64], best_path[96];

@@ -1,16 +1,11 @@
 /* tests/checkpoint_manifest_test.c - what a job does with its samples, in a checkpoint's manifest:
  * the same again when it is read, and what cannot be is no checkpoint. */
 #include "checkpoint/manifest.h"
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
-#include <stdint.h>
+#include "tests/check.h"
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <unistd.h>
-/* after its needs */
-#include <cmocka.h>
 
 static char folder[32], path[64], why[MANIFEST_WHY_BYTES];
 static struct chunks *chunks;

@@ -3,13 +3,8 @@
 #include "cluster/cluster.h"
 #include "cluster/slurm.h"
 #include "tests/capture.h"
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
-#include <stdint.h>
+#include "tests/check.h"
 #include <string.h>
-/* after its needs */
-#include <cmocka.h>
 
 #define CHIEF_JOB                                                                                  \
     "{\"cluster\":{\"chief\":[\"h0:2222\"],\"ps\":[\"h1:2222\"],"                                  \

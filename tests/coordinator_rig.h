@@ -4,12 +4,7 @@
 #ifndef TESTS_COORDINATOR_RIG_H
 #define TESTS_COORDINATOR_RIG_H
 #include "ps/coordinator/coordinator_view.h"
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
-#include <stdint.h>
-/* after its needs */
-#include <cmocka.h>
+#include "tests/check.h"
 
 enum { TIMEOUT_MS = 1000, LOOK_EVERY_MS = 100, MOST_MS = 60000, SERVERS = 4, STEPS = 100 };
 #define MS ((int64_t)1000000)

@@ -4,12 +4,7 @@
 #ifndef TESTS_EVALUATION_RIG_H
 #define TESTS_EVALUATION_RIG_H
 #include "ps/coordinator/coordinator_view.h"
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
-#include <stdint.h>
-/* after its needs */
-#include <cmocka.h>
+#include "tests/check.h"
 
 enum { STEPS = 100, EVERY = 5, PATIENCE = 2, SAMPLES = 100 };
 #define MS ((int64_t)1000000)

@@ -4,21 +4,16 @@
 #include "base/process.h"
 #include "files/durable.h"
 #include "tests/capture.h"
+#include "tests/check.h"
 #include "tests/fault_io.h"
 #include "tests/skip.h"
 #include <dirent.h>
 #include <errno.h>
 #include <fcntl.h>
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
-#include <stdint.h>
 #include <sys/resource.h>
 #include <sys/stat.h>
 #include <sys/sysmacros.h>
 #include <sys/wait.h>
-/* after its needs */
-#include <cmocka.h>
 
 /* Two blocks that go past the page cache where the file system can, and a rest that does not. */
 enum { N_BYTES = (2 << 20) + 3000, MOST_CALLS = 40 };

@@ -6,14 +6,9 @@
 #include "base/log.h"
 #include "files/safetensors.h"
 #include "tests/capture.h"
+#include "tests/check.h"
 #include <dirent.h>
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
-#include <stdint.h>
 #include <sys/stat.h>
-
-#include <cmocka.h>
 
 enum { N_TENSORS = 3, N_ELEMS = 24 + 4 + 1, MAX_BYTES = 4096 };
 

@@ -3,20 +3,15 @@
 #include "http/listen.h"
 #include "http/metrics.h"
 #include "http/server.h"
+#include "tests/check.h"
 #include <arpa/inet.h>
 #include <math.h>
 #include <poll.h>
-#include <setjmp.h>
-#include <stdarg.h>
 #include <stdatomic.h>
-#include <stddef.h>
-#include <stdint.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/socket.h>
 #include <unistd.h>
-/* after its needs */
-#include <cmocka.h>
 
 enum { CROWD = 300, WAIT_MS = 60000, ANSWER_BYTES = 4096 };
 

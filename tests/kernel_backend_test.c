@@ -1,14 +1,10 @@
 /* tests/kernel_backend_test.c - finding a backend by name: only one that was built with the same
  * form of the interface is taken. Its fakes: tests/fake_backend. */
 #include "kernels/backend_abi.h"
+#include "tests/check.h"
 #include "tests/skip.h"
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stdint.h>
 #include <stdio.h>
 #include <string.h>
-
-#include <cmocka.h>
 
 static const struct backend *refused(const char *name, char *why)
 {

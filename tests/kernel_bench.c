@@ -1,16 +1,13 @@
 /* tests/kernel_bench.c - see the header. */
 #include "tests/kernel_bench.h"
 #include "base/rng.h"
+#include "tests/check.h"
 #include "tests/kernel_tuning.h"
 #include "tests/skip.h"
 #include <math.h>
-#include <setjmp.h>
-#include <stdarg.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-
-#include <cmocka.h>
 
 const struct backend *backend;
 double bench_tolerance, bench_tolerance_f32;

@@ -6,19 +6,16 @@
  * another, and whose order (WEIR_EMULATION_ORDER) shows waits that are missing. */
 #include "kernels/tuning.h"
 #include "tests/capture.h"
+#include "tests/check.h"
 #include "tests/emulated.h"
 #include "tests/kernel_bench.h"
 #include "tests/skip.h"
 #include <dlfcn.h>
 #include <limits.h>
-#include <setjmp.h>
-#include <stdarg.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <unistd.h>
-
-#include <cmocka.h>
 
 enum { SMALL = 20 << 20 }; /* bytes: enough for a plan, and not for a second lane */
 

@@ -3,19 +3,16 @@
  * capture fails, or what was captured is out of date. Arguments: the folder of the emulation's
  * library. Needs the emulation (tests/emulation), which counts the calls. */
 #include "kernels/tuning.h"
+#include "tests/check.h"
 #include "tests/emulated.h"
 #include "tests/kernel_bench.h"
 #include "tests/skip.h"
 #include <dlfcn.h>
 #include <limits.h>
-#include <setjmp.h>
-#include <stdarg.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <unistd.h>
-
-#include <cmocka.h>
 
 enum { CLASSES = 10 };
 static void (*fault_set)(long long number);

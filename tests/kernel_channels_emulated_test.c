@@ -3,14 +3,10 @@
  * without a cast; max pools and the gradient of a bias with the bits of those on planes. */
 #include "kernels/cuda/conv/channels_kernels.h"
 #include "kernels/vector/dtype.h"
+#include "tests/check.h"
 #include <math.h>
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
 #include <stdlib.h>
 #include <string.h>
-
-#include <cmocka.h>
 
 static float *floats(int64_t n)
 {

@@ -5,17 +5,14 @@
  * Backend and nets: tests/kernel_bench.h. */
 #include "base/rng.h"
 #include "kernels/device_report.h"
+#include "tests/check.h"
 #include "tests/kernel_bench.h"
 #include "tests/skip.h"
 #include <math.h>
 #include <pthread.h>
-#include <setjmp.h>
-#include <stdarg.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-
-#include <cmocka.h>
 
 /* ---- tests ---- */
 

@@ -3,13 +3,10 @@
  * too. Which convolutions a plan gives them: kernel_conv_first_plan_test.c. */
 #include "base/rng.h"
 #include "kernels/cuda/conv/conv_first_kernels.h"
+#include "tests/check.h"
 #include <math.h>
-#include <setjmp.h>
-#include <stdarg.h>
 #include <stdlib.h>
 #include <string.h>
-
-#include <cmocka.h>
 
 enum { SEED = 77, GUARD = 64 };
 

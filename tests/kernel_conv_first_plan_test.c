@@ -5,19 +5,16 @@
 #include "base/rng.h"
 #include "kernels/backend.h"
 #include "kernels/tuning.h"
+#include "tests/check.h"
 #include "tests/kernel_reference.h"
 #include "tests/skip.h"
 #include <dlfcn.h>
 #include <fcntl.h>
 #include <math.h>
-#include <setjmp.h>
-#include <stdarg.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <unistd.h>
-
-#include <cmocka.h>
 
 enum { BATCH = 3 };
 static const struct backend *backend;

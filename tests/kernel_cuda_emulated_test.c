@@ -7,14 +7,11 @@
 #include "kernels/cuda/layers/rows.h"
 #include "kernels/reference_activation.h"
 #include "kernels/vector/dtype.h"
+#include "tests/check.h"
 #include "tests/kernel_reference.h"
 #include <math.h>
-#include <setjmp.h>
-#include <stdarg.h>
 #include <stdlib.h>
 #include <string.h>
-
-#include <cmocka.h>
 
 enum { BATCH = 6, SEED = 99 };
 

@@ -5,14 +5,10 @@
 #include "kernels/cuda/memory/budget.h"
 #include "kernels/cuda/memory/pieces.h"
 #include "kernels/cuda/plan/diffs.h"
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
+#include "tests/check.h"
 #include <stdlib.h>
 #include <string.h>
 #include <unistd.h>
-
-#include <cmocka.h>
 
 /* ---- what a failure logs: stderr goes into a pipe meanwhile ---- */
 

@@ -1,15 +1,10 @@
 /* tests/kernel_dtype_test.c - the wire's number formats against references in double precision. */
 #include "base/rng.h"
 #include "kernels/vector/dtype.h"
+#include "tests/check.h"
 #include <math.h>
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
-#include <stdint.h>
 #include <stdlib.h>
 #include <string.h>
-/* after its needs */
-#include <cmocka.h>
 
 enum { N_CODES = 65536, N_RANDOM = 1 << 20 };
 

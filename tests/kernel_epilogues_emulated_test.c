@@ -3,6 +3,7 @@
  * plain way comes to; and where cuBLASLt does not offer one, that way is taken, and said once.
  * Argument: the folder of the emulation's library (tests/emulation). */
 #include "kernels/tuning.h"
+#include "tests/check.h"
 #include "tests/emulated.h"
 #include "tests/emulation/blas.h"
 #include "tests/kernel_bench.h"
@@ -10,14 +11,10 @@
 #include <dlfcn.h>
 #include <fcntl.h>
 #include <math.h>
-#include <setjmp.h>
-#include <stdarg.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <unistd.h>
-
-#include <cmocka.h>
 
 enum { N_DENSE = 3, N_PARAMS = 2 * N_DENSE, MOST_ELEMS = 1 << 12, FEW = 3 };
 static void (*lt_refuse)(enum emulation_lt what);

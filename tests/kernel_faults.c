@@ -3,13 +3,10 @@
 #include "kernels/device_report.h"
 #include "kernels/resident.h"
 #include "kernels/vector/dtype.h"
+#include "tests/check.h"
 #include "tests/kernel_tuning.h"
-#include <setjmp.h>
-#include <stdarg.h>
 #include <stdlib.h>
 #include <string.h>
-
-#include <cmocka.h>
 
 static const struct backend *tested;
 static void (*fault_set)(long long number);

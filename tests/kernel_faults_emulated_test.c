@@ -11,6 +11,7 @@
  * (tests/emulation), which counts the calls. */
 #include "kernels/backend.h"
 #include "tests/capture.h"
+#include "tests/check.h"
 #include "tests/emulated.h"
 #include "tests/kernel_faults.h"
 #include "tests/kernel_tuning.h"
@@ -18,14 +19,10 @@
 #include <dlfcn.h>
 #include <malloc.h>
 #include <math.h>
-#include <setjmp.h>
-#include <stdarg.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <unistd.h>
-
-#include <cmocka.h>
 
 static int stride = 1; /* of the calls that fail */
 static int only_one_name;

@@ -7,18 +7,13 @@
 #include "kernels/vector/dtype.h"
 #include "kernels/vector/optim.h"
 #include "kernels/vector/vector.h"
+#include "tests/check.h"
 #include "tests/skip.h"
 #include <dlfcn.h>
 #include <math.h>
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
-#include <stdint.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-/* after its needs */
-#include <cmocka.h>
 
 enum { N = 1039, N_OPTIMIZERS = 2 * OPTIM_N_KINDS };
 

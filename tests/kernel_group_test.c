@@ -8,6 +8,7 @@
 #include "base/rng.h"
 #include "kernels/backend.h"
 #include "tests/capture.h"
+#include "tests/check.h"
 #include "tests/kernel_reference.h"
 #include "tests/kernel_tuning.h"
 #include "tests/skip.h"
@@ -15,15 +16,11 @@
 #include <limits.h>
 #include <math.h>
 #include <pthread.h>
-#include <setjmp.h>
-#include <stdarg.h>
 #include <stdatomic.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <unistd.h>
-
-#include <cmocka.h>
 
 enum { BATCH = 12, MAX_RANKS = 8, SEED = 31, ROWS = 40 };
 static const double smallest = 1e-6;

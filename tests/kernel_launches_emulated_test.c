@@ -4,11 +4,7 @@
 #include "kernels/cuda/conv/channels_kernels.h"
 #include "kernels/cuda/layers/rows.h"
 #include "kernels/cuda/resident/steps.h"
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
-
-#include <cmocka.h>
+#include "tests/check.h"
 
 static float f[64], g[64];
 static double d[4];

@@ -4,18 +4,15 @@
  * can be timed. Needs the emulation (tests/emulation), which counts, and in which timing finds
  * another algorithm the fastest (FIXED) than is proposed. Arguments: the folder of its library. */
 #include "kernels/tuning.h"
+#include "tests/check.h"
 #include "tests/emulated.h"
 #include "tests/kernel_bench.h"
 #include "tests/skip.h"
 #include <dlfcn.h>
-#include <setjmp.h>
-#include <stdarg.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <unistd.h>
-
-#include <cmocka.h>
 
 /* Of two convolutions, the first of which has no gradient by its input. */
 enum { N_PRODUCTS = 5, MAX_VALUES = 1 << 14 };

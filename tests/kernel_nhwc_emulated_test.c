@@ -6,15 +6,12 @@
  * folder of its library. */
 #include "kernels/tuning.h"
 #include "tests/capture.h"
+#include "tests/check.h"
 #include "tests/emulated.h"
 #include "tests/emulation/dnn_graph.h"
 #include "tests/kernel_bench.h"
 #include "tests/skip.h"
 #include <math.h>
-#include <setjmp.h>
-#include <stdarg.h>
-
-#include <cmocka.h>
 
 enum { N_CONVS = 3, N_PRODUCTS = 3 * N_CONVS - 1, N_PARAMS = 8, MAX_VALUES = 1 << 14, FEW = 2 };
 

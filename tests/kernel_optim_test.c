@@ -2,15 +2,10 @@
 #include "base/rng.h"
 #include "kernels/vector/optim.h"
 #include "kernels/vector/vector.h"
+#include "tests/check.h"
 #include <math.h>
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
-#include <stdint.h>
 #include <stdlib.h>
 #include <string.h>
-/* after its needs */
-#include <cmocka.h>
 
 enum { STEPS = 5 };
 static const size_t sizes[] = {0, 1, 7, 1000003};

@@ -5,18 +5,15 @@
 #include "kernels/cuda/common/kernels.h"
 #include "kernels/cuda/memory/arena.h"
 #include "kernels/cuda/memory/bind.h"
+#include "tests/check.h"
 #include "tests/skip.h"
 #include <dlfcn.h>
 #include <fcntl.h>
-#include <setjmp.h>
-#include <stdarg.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/wait.h>
 #include <unistd.h>
-
-#include <cmocka.h>
 
 enum { ELEMS = 64, NON_BLOCKING = 1, TO_DEVICE = 1, NOT_SEEN = 0, SEEN = 1, BROKEN = 2 };
 static const char together[] = WEIR_TEST_DIR "/libweir_emulated.so",

@@ -3,16 +3,11 @@
 #include "base/rng.h"
 #include "kernels/vector/finite.h"
 #include "kernels/vector/quant.h"
+#include "tests/check.h"
 #include <float.h>
 #include <math.h>
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
-#include <stdint.h>
 #include <stdlib.h>
 #include <string.h>
-/* after its needs */
-#include <cmocka.h>
 
 enum { MOST = 1100 };
 

@@ -5,19 +5,16 @@
 #include "kernels/backend.h"
 #include "kernels/resident.h"
 #include "tests/capture.h"
+#include "tests/check.h"
 #include "tests/emulated.h"
 #include "tests/kernel_reference.h"
 #include "tests/skip.h"
 #include <dlfcn.h>
 #include <math.h>
-#include <setjmp.h>
-#include <stdarg.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <unistd.h>
-
-#include <cmocka.h>
 
 enum { BATCH = 2, SIDE = 8, PIXELS = SIDE * SIDE, CLASSES = 10, MANY = 17 };
 static const struct backend *backend;

@@ -6,18 +6,15 @@
  * Backend: argv[1], or "cpu"; its folder: argv[2], or the build's. */
 #include "base/rng.h"
 #include "kernels/resident.h"
+#include "tests/check.h"
 #include "tests/kernel_reference.h"
 #include "tests/kernel_tuning.h"
 #include "tests/skip.h"
 #include <dlfcn.h>
 #include <math.h>
-#include <setjmp.h>
-#include <stdarg.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-
-#include <cmocka.h>
 
 enum { BATCH = 6, ITEMS = 40, STEPS = 30, SIDE = 8, PIXELS = SIDE * SIDE, SEED = 31 };
 enum { FROZEN = 1 }; /* the first bias: an average that keeps all of it */

@@ -7,17 +7,14 @@
  * rows where it comes from another plan. Of the CPU backend also that no step makes a oneDNN
  * primitive, with one plan or several. */
 #include "base/rng.h"
+#include "tests/check.h"
 #include "tests/kernel_bench.h"
 #include "tests/skip.h"
 #include <dlfcn.h>
-#include <setjmp.h>
-#include <stdarg.h>
 #include <stdatomic.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-
-#include <cmocka.h>
 
 enum { MAX_PARTS = 3 };
 

@@ -2,13 +2,10 @@
  * instead of a label: losses and gradients against the double-precision reference, which is held
  * against finite differences. Backend and nets: tests/kernel_bench.h. */
 #include "base/rng.h"
+#include "tests/check.h"
 #include "tests/kernel_bench.h"
 #include <math.h>
-#include <setjmp.h>
-#include <stdarg.h>
 #include <stdlib.h>
-
-#include <cmocka.h>
 
 static void build_sigmoids(struct reference *r)
 {

@@ -3,13 +3,8 @@
 #ifndef TESTS_LIBWEIR_OPEN_H
 #define TESTS_LIBWEIR_OPEN_H
 #include "libweir/weir.h"
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
-#include <stdint.h>
+#include "tests/check.h"
 #include <string.h>
-
-#include <cmocka.h>
 
 static inline struct weir *open_with(const char *const (*settings)[2])
 {

@@ -1,15 +1,10 @@
 /* Warnings of libweir on the stderr of a program that uses it. */
 #include "libweir/warnings.h"
 #include "tests/capture.h"
+#include "tests/check.h"
 #include "tests/fake_time.h"
-#include <setjmp.h>
 #include <signal.h>
-#include <stdarg.h>
-#include <stddef.h>
-#include <stdint.h>
 #include <sys/socket.h>
-/* after its needs */
-#include <cmocka.h>
 
 static volatile sig_atomic_t n_signals;
 

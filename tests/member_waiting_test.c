@@ -2,15 +2,10 @@
 #include "base/clock.h"
 #include "member/waiting.h"
 #include "net/exchange/status_client.h"
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
-#include <stdint.h>
+#include "tests/check.h"
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-/* after its needs */
-#include <cmocka.h>
 
 static void lines_of_one_wait_become_rare(void **state)
 {

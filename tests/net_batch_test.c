@@ -7,15 +7,11 @@
 #include "base/log.h"
 #include "net/exchange/exchange.h"
 #include "net/rpc/send_queue.h"
+#include "tests/check.h"
 #include "tests/net_tiny.h"
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stdint.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-
-#include <cmocka.h>
 
 enum { MAX_PARAMS = 1000 };
 

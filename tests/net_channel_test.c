@@ -1,19 +1,16 @@
 /* tests/net_channel_test.c - a client's channel: how long it tries to connect, and when again. */
 #include "base/clock.h"
 #include "net/rpc/channel.h"
+#include "tests/check.h"
 #include <arpa/inet.h>
 #include <errno.h>
 #include <fcntl.h>
 #include <netinet/in.h>
-#include <setjmp.h>
-#include <stdarg.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/socket.h>
 #include <unistd.h>
-
-#include <cmocka.h>
 
 enum { N_FILLERS = 4, DEADLINE_MS = 60000, LOOK_MS = 50, SYN_SENT = 2 };
 

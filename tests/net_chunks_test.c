@@ -1,14 +1,10 @@
 /* tests/net_chunks_test.c - the chunk table (I5): cover, balance, comparison, hostile sizes. */
 #include "base/rng.h"
 #include "net/wire/chunks.h"
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
+#include "tests/check.h"
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-/* after its needs */
-#include <cmocka.h>
 
 /* The deep MNIST network: one tensor holds 98% of it. */
 static const struct net_param deep[] = {

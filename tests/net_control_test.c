@@ -5,17 +5,12 @@
 #include "net/exchange/peer_client.h"
 #include "net/rpc/server.h"
 #include "net/wire/message.h"
+#include "tests/check.h"
 #include "tests/net_wire.h"
 #include <pthread.h>
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
-#include <stdint.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-/* after its needs */
-#include <cmocka.h>
 
 enum { LONG_MS = 60000 };
 

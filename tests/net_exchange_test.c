@@ -4,15 +4,11 @@
 #include "base/log.h"
 #include "net/exchange/exchange.h"
 #include "tests/capture.h"
+#include "tests/check.h"
 #include "tests/net_tiny.h"
 #include <poll.h>
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stdint.h>
 #include <sys/eventfd.h>
 #include <unistd.h>
-
-#include <cmocka.h>
 
 struct rig {
     struct tiny_member m;

@@ -7,15 +7,11 @@
 #include "net/rpc/unary.h"
 #include "net/wire/message.h"
 #include "tests/capture.h"
+#include "tests/check.h"
 #include "tests/net_raw.h"
 #include <arpa/inet.h>
 #include <pthread.h>
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stdint.h>
 #include <sys/socket.h>
-/* after its needs */
-#include <cmocka.h>
 
 enum { N_CHUNKS = 12, CHUNK_ELEMS = 1 << 20, LONG_MS = 600000 };
 

@@ -3,13 +3,9 @@
 #include "base/log.h"
 #include "net/security/file_reader.h"
 #include "tests/capture.h"
+#include "tests/check.h"
 #include <errno.h>
-#include <setjmp.h>
 #include <signal.h>
-#include <stdarg.h>
-#include <stddef.h>
-/* after its needs */
-#include <cmocka.h>
 
 #define FILE_NAME "/mnt/gone/token"
 

@@ -1,13 +1,8 @@
 /* tests/net_fragments_test.c - whose turn a step is: each chunk's once in so many steps, the last
  * step all chunks'; and fragments of about equal bytes. */
 #include "net/wire/fragments.h"
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
-#include <stdint.h>
+#include "tests/check.h"
 #include <stdlib.h>
-/* after its needs */
-#include <cmocka.h>
 
 enum { LAYERS = 8, CHUNK_BYTES = 16384 };
 

@@ -4,13 +4,10 @@
 #include "base/rng.h"
 #include "net/wire/frame.h"
 #include "net/wire/weir.pb-c.h"
-#include <setjmp.h>
-#include <stdarg.h>
+#include "tests/check.h"
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-
-#include <cmocka.h>
 
 enum { SMALL_BYTES = 4096 };
 

@@ -4,14 +4,10 @@
 #include "base/log.h"
 #include "net/exchange/exchange.h"
 #include "tests/capture.h"
+#include "tests/check.h"
 #include "tests/fake_time.h"
 #include "tests/net_tiny.h"
 #include <semaphore.h>
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stdint.h>
-
-#include <cmocka.h>
 
 enum {
     N_SERVERS = 3,

@@ -3,19 +3,14 @@
  */
 #include "net/rpc/guarded_sockets.h"
 #include "net/security/http2_guard.h"
+#include "tests/check.h"
 #include "tests/fake_time.h"
 #include <arpa/inet.h>
 #include <errno.h>
 #include <netinet/in.h>
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
-#include <stdint.h>
 #include <stdlib.h>
 #include <string.h>
 #include <unistd.h>
-/* after its needs */
-#include <cmocka.h>
 
 /* Sends a header block of too many frames over a new connection to a guarded port, and returns the
  * errno with which the server's side is read. */

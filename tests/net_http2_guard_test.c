@@ -2,16 +2,13 @@
  * cut off at its first frame beyond a limit, not at the last within it. */
 #include "base/log.h"
 #include "net/security/http2_guard.h"
+#include "tests/check.h"
 #include "tests/fake_time.h"
 #include <arpa/inet.h>
 #include <netinet/in.h>
-#include <setjmp.h>
-#include <stdarg.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-/* after its needs */
-#include <cmocka.h>
 
 enum { STREAM_BYTES = 1 << 16, MAX_FRAMES = 4096, ROUNDS = 300, PING = 6 };
 

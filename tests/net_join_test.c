@@ -4,17 +4,12 @@
 #include "net/wire/job_steps.h"
 #include "net/wire/message.h"
 #include "net/wire/weir.pb-c.h"
+#include "tests/check.h"
 #include "tests/net_wire.h"
 #include <math.h>
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
-#include <stdint.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-/* after its needs */
-#include <cmocka.h>
 
 static struct chunks *chunks;
 

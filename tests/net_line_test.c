@@ -1,12 +1,7 @@
 /* tests/net_line_test.c - which number format a line asks for, and what is said of it. */
 #include "net/exchange/line.h"
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
-#include <stdint.h>
+#include "tests/check.h"
 #include <string.h>
-/* after its needs */
-#include <cmocka.h>
 
 /* 3.3 million parameters, 50 steps of 0.1 s from one exchange to the next: it may take 1 s. */
 static const struct net_line_use rounds = {13.1e6, 50, 0.1}, steps = {13.1e6, 1, 0.1};

@@ -1,12 +1,7 @@
 /* tests/net_path_test.c - when connections that stand still prove that large packets are lost. */
 #include "net/rpc/path.h"
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
-#include <stdint.h>
+#include "tests/check.h"
 #include <string.h>
-/* after its needs */
-#include <cmocka.h>
 
 #define S INT64_C(1000000000)
 

@@ -3,17 +3,14 @@
 #include "base/fork_guard.h"
 #include "net/rpc/peer_sockets.h"
 #include "net/shm/segment.h"
+#include "tests/check.h"
 #include <arpa/inet.h>
 #include <fcntl.h>
-#include <setjmp.h>
-#include <stdarg.h>
 #include <stdio.h>
 #include <string.h>
 #include <sys/socket.h>
 #include <sys/wait.h>
 #include <unistd.h>
-
-#include <cmocka.h>
 
 static void test_text_of_a_peer_is_read(void **state)
 {

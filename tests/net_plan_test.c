@@ -2,16 +2,11 @@
  * they went in, and what cannot be is refused with a sentence, whoever sent it. */
 #include "net/wire/message.h"
 #include "net/wire/plan.h"
+#include "tests/check.h"
 #include "tests/net_wire.h"
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
-#include <stdint.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-/* after its needs */
-#include <cmocka.h>
 
 enum { N_CHUNKS = 3 };
 

@@ -1,14 +1,11 @@
 /* tests/net_raw.c - see net_raw.h. */
 #include "tests/net_raw.h"
 #include "net/rpc/grpc_runtime.h"
+#include "tests/check.h"
 #include <grpc/grpc_security.h>
-#include <setjmp.h>
-#include <stdarg.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-/* after its needs */
-#include <cmocka.h>
 
 static gpr_timespec soon(void)
 {

@@ -1,13 +1,8 @@
 /* Why a call failed, in this project's words. */
 #include "net/rpc/reasons.h"
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
-#include <stdint.h>
+#include "tests/check.h"
 #include <stdio.h>
 #include <string.h>
-/* after its needs */
-#include <cmocka.h>
 
 static void check(const char *text, const char *expected)
 {

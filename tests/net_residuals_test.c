@@ -1,13 +1,8 @@
 /* tests/net_residuals_test.c - what rounding takes off a contribution comes with the next one:
  * once, whatever is done again, skipped, or taken back. */
 #include "net/exchange/residuals.h"
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
-#include <stdint.h>
+#include "tests/check.h"
 #include <stdlib.h>
-/* after its needs */
-#include <cmocka.h>
 
 static const struct net_param model[] = {{.name = "a", .shape = {1, {3000}}},
                                          {.name = "b", .shape = {1, {1500}}}};

@@ -1,16 +1,11 @@
 /* tests/net_security_test.c - roles by their names, the file of tokens, and what a token is for. */
 #include "net/security/roles.h"
 #include "net/security/tokens.h"
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
-#include <stdint.h>
+#include "tests/check.h"
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <unistd.h>
-/* after its needs */
-#include <cmocka.h>
 
 #define WORKER "wwwwwwwwwwwwwwww"
 #define ADMIN "aaaaaaaaaaaaaaaa"

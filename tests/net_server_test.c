@@ -3,16 +3,12 @@
 #include "base/log.h"
 #include "net/wire/message.h"
 #include "tests/capture.h"
+#include "tests/check.h"
 #include "tests/net_raw.h"
 #include "tests/net_tiny.h"
 #include <arpa/inet.h>
 #include <math.h>
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stdint.h>
 #include <sys/socket.h>
-
-#include <cmocka.h>
 
 struct fixture {
     struct chunks *chunks;

@@ -2,14 +2,10 @@
  * once, and a stream that opens while it stops. */
 #include "base/clock.h"
 #include "net/rpc/server_impl.h"
+#include "tests/check.h"
 #include "tests/net_raw.h"
 #include "tests/net_tiny.h"
 #include <dlfcn.h>
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stdint.h>
-
-#include <cmocka.h>
 
 enum { DEADLINE_MS = 60000 };
 

@@ -1,13 +1,8 @@
 /* tests/net_session_late_test.c - how soon a server that is started late is noticed
  * (net/exchange/session.h): the pauses between joins, without gRPC or time of its own. */
 #include "net/exchange/session.h"
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
-#include <stdint.h>
+#include "tests/check.h"
 #include <stdlib.h>
-/* after its needs */
-#include <cmocka.h>
 
 #define MS ((int64_t)1000000)
 

@@ -1,13 +1,10 @@
 /* tests/net_session_random_test.c - the session (net/exchange/session.h) under random events, after
  * each of which what must always hold is looked at. WEIR_TEST_SEED=N runs them from N. */
 #include "net/exchange/session.h"
-#include <setjmp.h>
-#include <stdarg.h>
+#include "tests/check.h"
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-
-#include <cmocka.h>
 
 enum { MAX_SERVERS = 80, N_EVENTS = 100000 };
 #define MS ((int64_t)1000000)

@@ -1,13 +1,10 @@
 /* tests/net_session_test.c - the session (net/exchange/session.h) without gRPC, threads or time of
  * its own: stories as tables of events and the actions they lead to. */
 #include "net/exchange/session.h"
-#include <setjmp.h>
-#include <stdarg.h>
+#include "tests/check.h"
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-
-#include <cmocka.h>
 
 enum { MAX_SERVERS = 80, TEXT_BYTES = 8192 };
 #define MS ((int64_t)1000000)

@@ -6,22 +6,17 @@
 #include "net/wire/message.h"
 #include "net/wire/weir.pb-c.h"
 #include "tests/capture.h"
+#include "tests/check.h"
 #include "tests/net_wire.h"
 #include <arpa/inet.h>
 #include <dlfcn.h>
 #include <errno.h>
-#include <setjmp.h>
-#include <stdarg.h>
 #include <stdatomic.h>
-#include <stddef.h>
-#include <stdint.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/socket.h>
 #include <unistd.h>
-/* after its needs */
-#include <cmocka.h>
 
 /* How many calls of connect() by gRPC are to leave another errno than the one that they set. */
 static atomic_int n_wrong_errno;

@@ -2,14 +2,10 @@
 #include "tests/net_tiny.h"
 #include "base/clock.h"
 #include "base/digest.h"
-#include <stdarg.h>
+#include "tests/check.h"
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-
-#include <setjmp.h>
-
-#include <cmocka.h>
 
 static int mine(const struct tiny *t, int chunk)
 {

@@ -3,13 +3,8 @@
 #ifndef TESTS_NET_WIRE_H
 #define TESTS_NET_WIRE_H
 #include "net/wire/message.h"
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
-#include <stdint.h>
+#include "tests/check.h"
 #include <stdlib.h>
-/* after its needs */
-#include <cmocka.h>
 
 struct wire {
     uint8_t *data; /* malloc'd, until wire_end */

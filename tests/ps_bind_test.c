@@ -1,13 +1,8 @@
 /* tests/ps_bind_test.c - --bind: with and without a port, and what is wrong with it. */
 #include "ps/bind.h"
 #include "tests/capture.h"
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
-#include <stdint.h>
+#include "tests/check.h"
 #include <string.h>
-/* after its needs */
-#include <cmocka.h>
 
 static void listens(const char *bind, const char *own, const char *at)
 {

@@ -3,11 +3,8 @@
  * begins waits for its first call, and one that ends for its last. Two servers, no folder. */
 #include "base/term.h"
 #include "ps/coordinator/coordinator_view.h"
-#include <setjmp.h>
-#include <stdarg.h>
+#include "tests/check.h"
 #include <stdlib.h>
-
-#include <cmocka.h>
 
 enum { BEAT_MS = 3000, AGAIN_MS = 500, CLOSED_MS = 20, FIRST_CALL_MS = 4000, LOOK_EVERY_MS = 100 };
 enum { OTHER = 5, STRANGER = 6 };

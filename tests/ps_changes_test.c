@@ -6,15 +6,10 @@
 #include "base/rng.h"
 #include "ps/store/handover.h"
 #include "ps/store/store.h"
+#include "tests/check.h"
 #include <math.h>
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
-#include <stdint.h>
 #include <stdlib.h>
 #include <string.h>
-/* after its needs */
-#include <cmocka.h>
 
 enum { N_MEMBERS = 2, GENERATION = 4, N_W = 900, N_ELEMS = N_W + 2 + 5, N_CHUNKS = 3, STEPS = 40 };
 

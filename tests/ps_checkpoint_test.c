@@ -8,19 +8,14 @@
 #include "ps/checkpoint/snapshot_file.h"
 #include "ps/store/handover.h"
 #include "tests/capture.h"
+#include "tests/check.h"
 #include "tests/fault_io.h"
 #include <dirent.h>
 #include <errno.h>
 #include <fcntl.h>
 #include <limits.h>
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
-#include <stdint.h>
 #include <sys/stat.h>
 #include <sys/wait.h>
-/* after its needs */
-#include <cmocka.h>
 
 enum { N_PARAMS = 4, N_ELEMS = 1324 + 5 + 1100 + 3, MAX_SERVERS = 3, MAX_CALLS = 200 };
 

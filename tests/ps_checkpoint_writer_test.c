@@ -3,17 +3,12 @@
 #include "base/clock.h"
 #include "ps/service/checkpoint_writer.h"
 #include "ps/service/run.h"
+#include "tests/check.h"
 #include <dirent.h>
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
-#include <stdint.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <unistd.h>
-/* after its needs */
-#include <cmocka.h>
 
 enum { MAX_CHUNKS = 8, DEADLINE_MS = 20000 };
 

@@ -1,14 +1,9 @@
 /* tests/ps_consistency_test.c - the table of verdicts, cell by cell: each mode, each situation of a
  * push; and what holds of every verdict whatever the numbers (I3, train_steps). */
 #include "ps/store/consistency.h"
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
-#include <stdint.h>
+#include "tests/check.h"
 #include <stdio.h>
 #include <string.h>
-/* after its needs */
-#include <cmocka.h>
 
 static const char *const mode_names[] = {"sync", "backup", "async", "ssp"};
 static const char letters[] = {[VERDICT_COUNT] = 'C',

@@ -9,14 +9,9 @@
 #include "ps/coordinator/plan_applier.h"
 #include "ps/service/service.h"
 #include "tests/capture.h"
+#include "tests/check.h"
 #include <dirent.h>
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
-#include <stdint.h>
 #include <sys/stat.h>
-/* after its needs */
-#include <cmocka.h>
 
 enum { N_ELEMS = 8, DEADLINE_MS = 60000 };
 

@@ -4,15 +4,10 @@
 #include "base/digest.h"
 #include "base/rng.h"
 #include "ps/store/store.h"
+#include "tests/check.h"
 #include <math.h>
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
-#include <stdint.h>
 #include <stdlib.h>
 #include <string.h>
-/* after its needs */
-#include <cmocka.h>
 
 enum {
     N_MEMBERS = 3,

@@ -5,13 +5,8 @@
 #include "capture.h"
 #include "ps/store/handover.h"
 #include "skip.h"
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
-#include <stdint.h>
+#include "tests/check.h"
 #include <string.h>
-/* after its needs */
-#include <cmocka.h>
 
 enum { N_CHUNKS = 3, MAX_ELEMS = 1024, MAX_SEEN = 64, N_STEPS = 9 };
 

@@ -8,17 +8,12 @@
 #include "kernels/vector/finite.h"
 #include "ps/store/store.h"
 #include "tests/capture.h"
+#include "tests/check.h"
 #include <float.h>
 #include <math.h>
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
-#include <stdint.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-/* after its needs */
-#include <cmocka.h>
 
 enum { N_MEMBERS = 3, GENERATION = 7, N_W = 700, N_B = 300, N_ELEMS = N_W + N_B };
 

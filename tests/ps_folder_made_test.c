@@ -3,21 +3,16 @@
 #include "checkpoint/folder.h"
 #include "files/durable.h"
 #include "tests/capture.h"
+#include "tests/check.h"
 #include "tests/fault_io.h"
 #include <errno.h>
 #include <fcntl.h>
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
-#include <stdint.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/stat.h>
 #include <sys/wait.h>
 #include <unistd.h>
-/* after its needs */
-#include <cmocka.h>
 
 enum { N_CALLS = 4 }; /* mkdir, open, fsync, close */
 

@@ -6,19 +6,14 @@
 #include "checkpoint/restore.h"
 #include "files/durable.h"
 #include "tests/capture.h"
+#include "tests/check.h"
 #include "tests/fault_io.h"
 #include <dirent.h>
 #include <errno.h>
 #include <fcntl.h>
-#include <setjmp.h>
 #include <signal.h>
-#include <stdarg.h>
-#include <stddef.h>
-#include <stdint.h>
 #include <sys/stat.h>
 #include <sys/wait.h>
-/* after its needs */
-#include <cmocka.h>
 
 enum { N_ELEMS = 8, MAX_CALLS = 200 };
 #define ALL_WRITTEN ((struct checkpoint_id){0, 0})

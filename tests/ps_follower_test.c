@@ -3,10 +3,7 @@
 #include "base/term.h"
 #include "net/wire/plan.h"
 #include "ps/coordinator/follower.h"
-#include <setjmp.h>
-#include <stdarg.h>
-
-#include <cmocka.h>
+#include "tests/check.h"
 
 #define MS ((int64_t)1000000)
 

@@ -5,14 +5,9 @@
 #include "base/rng.h"
 #include "net/wire/fragments.h"
 #include "ps/store/handover.h"
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
-#include <stdint.h>
+#include "tests/check.h"
 #include <stdlib.h>
 #include <string.h>
-/* after its needs */
-#include <cmocka.h>
 
 enum { N = 700, N_CHUNKS = 3, N_MEMBERS = 2, N_FRAGMENTS = 3, STEPS = 11, GENERATION = 7 };
 

@@ -7,16 +7,11 @@
 #include "ps/service/service.h"
 #include "ps/store/handover.h"
 #include "ps/store/stragglers.h"
+#include "tests/check.h"
 #include <pthread.h>
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
-#include <stdint.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-/* after its needs */
-#include <cmocka.h>
 
 enum { N_CHUNKS = 2, N_ELEMS = 1024 + 300, BATCH = 10, WAIT_MS = 20000 };
 

@@ -3,13 +3,8 @@
 #include "net/rpc/server.h"
 #include "ps/service/run.h"
 #include "ps/service/service.h"
+#include "tests/check.h"
 #include "tests/net_raw.h"
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
-#include <stdint.h>
-
-#include <cmocka.h>
 
 enum { GENERATIONS = 8 };
 

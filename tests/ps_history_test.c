@@ -1,16 +1,11 @@
 /* tests/ps_history_test.c - a job's course in few points, and what workers report for it. */
 #include "net/wire/report.h"
 #include "ps/monitor/history.h"
+#include "tests/check.h"
 #include <float.h>
 #include <math.h>
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
-#include <stdint.h>
 #include <stdlib.h>
 #include <string.h>
-/* after its needs */
-#include <cmocka.h>
 
 /* However long it gets, nothing is lost, and each point but the last stands for as much. */
 static void nothing_is_lost(void **state)

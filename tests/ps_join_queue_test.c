@@ -1,12 +1,7 @@
 /* tests/ps_join_queue_test.c - the list of those that wait to be let in. */
 #include "ps/service/join_queue.h"
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
-#include <stdint.h>
+#include "tests/check.h"
 #include <stdio.h>
-/* after its needs */
-#include <cmocka.h>
 
 static struct join_queue_entry waiter(int member, uint64_t incarnation, const char *peer,
                                       int64_t ms)

@@ -1,15 +1,10 @@
 /* tests/ps_match_test.c - who may join: the sentence names the first thing that differs. */
 #include "checkpoint/job_check.h"
 #include "net/wire/job_steps.h"
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
-#include <stdint.h>
+#include "tests/check.h"
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-/* after its needs */
-#include <cmocka.h>
 
 static const struct net_param params[] = {
     {.name = "conv1/weights", .shape = {4, {32, 1, 5, 5}}},

@@ -6,16 +6,11 @@
 #include "ps/service/refusals.h"
 #include "ps/service/service.h"
 #include "tests/capture.h"
+#include "tests/check.h"
 #include "tests/fake_time.h"
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
-#include <stdint.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-/* after its needs */
-#include <cmocka.h>
 
 static const struct net_param model[] = {{.name = "w", .shape = {2, {331, 4}}}};
 static char self_addr[] = "127.0.0.1:1";

@@ -4,17 +4,12 @@
 #include "base/rng.h"
 #include "ps/store/store.h"
 #include "tests/capture.h"
+#include "tests/check.h"
 #include <math.h>
 #include <pthread.h>
 #include <sched.h>
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
-#include <stdint.h>
 #include <stdlib.h>
 #include <string.h>
-/* after its needs */
-#include <cmocka.h>
 
 enum { MEMBERS = 4, N_ELEMS = 1324 + 5, N_CHUNKS = 3, MAX_SEEN = 64, GENERATION = 3, MS = 1000000 };
 static const float rate = 0.125f;

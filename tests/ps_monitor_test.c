@@ -2,15 +2,10 @@
  * given: nothing is asked of a service. */
 #include "base/clock.h"
 #include "ps/monitor/monitor_impl.h"
+#include "tests/check.h"
 #include <math.h>
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
-#include <stdint.h>
 #include <stdlib.h>
 #include <string.h>
-/* after its needs */
-#include <cmocka.h>
 
 static struct monitor_worker workers[JOB_MAX_WORKERS];
 static const int64_t second = 1000000000;

@@ -7,16 +7,11 @@
 #include "member/updates.h"
 #include "ps/service/service.h"
 #include "ps/store/store.h"
-#include <setjmp.h>
-#include <stdarg.h>
+#include "tests/check.h"
 #include <stdatomic.h>
-#include <stddef.h>
-#include <stdint.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-
-#include <cmocka.h>
 
 enum { N_ELEMS = 5000, N_CHUNKS = 5, WARM_UP = 4, STEPS = 60, GENERATION = 1 };
 

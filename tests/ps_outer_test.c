@@ -6,15 +6,10 @@
 #include "ps/region/region.h"
 #include "ps/store/handover.h"
 #include "ps/store/outer.h"
+#include "tests/check.h"
 #include <math.h>
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
-#include <stdint.h>
 #include <stdlib.h>
 #include <string.h>
-/* after its needs */
-#include <cmocka.h>
 
 enum { N = 700, N_MEMBERS = 2, GATE = 3, GENERATION = 7 };
 

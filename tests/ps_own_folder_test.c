@@ -6,17 +6,13 @@
 #include "files/durable.h"
 #include "ps/checkpoint/own_folder.h"
 #include "tests/capture.h"
+#include "tests/check.h"
 #include <pthread.h>
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/stat.h>
 #include <unistd.h>
-/* after its needs */
-#include <cmocka.h>
 
 enum { N_ELEMS = 2048 };
 #define ELSEWHERE "0123456789abcdef0123456789abcdef"

@@ -6,21 +6,16 @@
 #include "files/durable.h"
 #include "net/rpc/server.h"
 #include "tests/capture.h"
+#include "tests/check.h"
 #include <arpa/inet.h>
 #include <fcntl.h>
 #include <pthread.h>
-#include <setjmp.h>
 #include <signal.h>
-#include <stdarg.h>
-#include <stddef.h>
-#include <stdint.h>
 #include <sys/file.h>
 #include <sys/prctl.h>
 #include <sys/socket.h>
 #include <sys/stat.h>
 #include <sys/wait.h>
-/* after its needs */
-#include <cmocka.h>
 
 enum { OWNER = 77, NOBODY = 65534 };
 static char folder[64];

@@ -7,14 +7,9 @@
 #include "ps/coordinator/plan_applier.h"
 #include "ps/service/run.h"
 #include "tests/capture.h"
+#include "tests/check.h"
 #include <dirent.h>
 #include <pthread.h>
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
-#include <stdint.h>
-/* after its needs */
-#include <cmocka.h>
 
 enum { N_SERVERS = 2, N_CHUNKS = 3, MAX_ELEMS = 1024, DEADLINE_MS = 20000, STEP = 0 };
 

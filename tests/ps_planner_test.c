@@ -1,13 +1,9 @@
 /* tests/ps_planner_test.c - plans: the first of a job, and those after it: who has what, from
  * where, and at which sample. */
 #include "ps/service/planner.h"
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
+#include "tests/check.h"
 #include <stdlib.h>
 #include <string.h>
-/* after its needs */
-#include <cmocka.h>
 
 static struct chunks *table(void)
 {

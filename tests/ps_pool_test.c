@@ -1,18 +1,13 @@
 /* tests/ps_pool_test.c - a shelf keeps what it may and no more, and outlives its owner. */
 #include "ps/store/pool.h"
 #include "tests/capture.h"
+#include "tests/check.h"
 #include <errno.h>
 #include <fcntl.h>
 #include <limits.h>
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
-#include <stdint.h>
 #include <string.h>
 #include <sys/syscall.h>
 #include <unistd.h>
-
-#include <cmocka.h>
 
 enum { BYTES = 4096 };
 

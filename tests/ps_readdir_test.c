@@ -2,19 +2,14 @@
  * ESTALE of NFS): what was not seen is not taken for gone. */
 #include "checkpoint/folder.h"
 #include "checkpoint/parts.h"
+#include "tests/check.h"
 #include <dirent.h>
 #include <errno.h>
 #include <fcntl.h>
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
-#include <stdint.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <unistd.h>
-
-#include <cmocka.h>
 
 static const char manifest[] = "weir-1.1-8.json", shard[] = "weir-1.1-8-0-of-1.safetensors";
 static int fails; /* before the manifest, which comes last then */

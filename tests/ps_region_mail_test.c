@@ -4,14 +4,9 @@
 #include "base/clock.h"
 #include "net/exchange/peer_client.h"
 #include "ps/region/mail.h"
+#include "tests/check.h"
 #include <pthread.h>
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
-#include <stdint.h>
 #include <stdlib.h>
-/* after its needs */
-#include <cmocka.h>
 
 enum { N_LETTERS = 16, LONG_S = 30 };
 

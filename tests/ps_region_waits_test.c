@@ -2,14 +2,9 @@
  * the result of the question to the parent's ps 0. */
 #include "net/exchange/waits.h"
 #include "ps/region/region_impl.h"
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
-#include <stdint.h>
+#include "tests/check.h"
 #include <stdio.h>
 #include <string.h>
-/* after its needs */
-#include <cmocka.h>
 
 static struct {
     struct net_exchange_wait wait;

@@ -2,13 +2,8 @@
  * its stream it waits, and is refused once that is known to live; a dead one's place it gets. */
 #include "net/exchange/session.h"
 #include "ps/service/rival.h"
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
-#include <stdint.h>
+#include "tests/check.h"
 #include <string.h>
-/* after its needs */
-#include <cmocka.h>
 
 #define MS INT64_C(1000000)
 enum { FIRST = 11, SECOND = 12, STREAM = 5 };

@@ -5,14 +5,9 @@
 #include "ps/store/handover.h"
 #include "ps/store/samples.h"
 #include "ps/store/snapshot.h"
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
-#include <stdint.h>
+#include "tests/check.h"
 #include <stdlib.h>
 #include <string.h>
-/* after its needs */
-#include <cmocka.h>
 
 enum { MEMBERS = 3, BATCH = 10, N_ELEMS = 8, N_CHUNKS = 2, GENERATION = 3 };
 

@@ -7,15 +7,10 @@
 #include "ps/service/shard_fetch.h"
 #include "ps/store/handover.h"
 #include "tests/capture.h"
+#include "tests/check.h"
 #include "tests/fake_time.h"
 #include <pthread.h>
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
-#include <stdint.h>
 #include <string.h>
-/* after its needs */
-#include <cmocka.h>
 
 enum { N_CHUNKS = 12, ELEMS = 1024, N_SOURCES = 2, STEP = 40, ALL = 1 << 20 };
 

@@ -2,18 +2,13 @@
  * once, the next fails, a late end frees the lane, and nobody waits. Without a service. */
 #include "base/clock.h"
 #include "ps/checkpoint/shard_writer.h"
+#include "tests/check.h"
 #include <dirent.h>
 #include <pthread.h>
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
-#include <stdint.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <unistd.h>
-/* after its needs */
-#include <cmocka.h>
 
 enum { DEADLINE_MS = 60000, MAX_CHUNKS = 8 };
 

@@ -4,14 +4,9 @@
 #include "base/rng.h"
 #include "ps/store/handover.h"
 #include "ps/store/snapshot.h"
+#include "tests/check.h"
 #include <math.h>
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
-#include <stdint.h>
 #include <string.h>
-/* after its needs */
-#include <cmocka.h>
 
 enum { N_CHUNKS = 3, MAX_ELEMS = 1024, TRAIN_STEPS = 15, INCARNATION = 9 };
 

@@ -3,16 +3,11 @@
  * away. */
 #include "net/rpc/server.h"
 #include "ps/service/square_sender.h"
+#include "tests/check.h"
 #include <pthread.h>
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
-#include <stdint.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-/* after its needs */
-#include <cmocka.h>
 
 enum { N_CHUNKS = 3, MAX_CALLS = 16 };
 

@@ -4,17 +4,12 @@
 #include "base/rng.h"
 #include "kernels/vector/vector.h"
 #include "ps/store/store.h"
+#include "tests/check.h"
 #include <math.h>
 #include <pthread.h>
 #include <sched.h>
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
-#include <stdint.h>
 #include <stdlib.h>
 #include <string.h>
-/* after its needs */
-#include <cmocka.h>
 
 enum {
     N_MEMBERS = 3,

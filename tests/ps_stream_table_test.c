@@ -4,17 +4,12 @@
 #include "base/clock.h"
 #include "base/log.h"
 #include "ps/service/stream_table.h"
+#include "tests/check.h"
 #include "tests/net_raw.h"
 #include <pthread.h>
-#include <setjmp.h>
-#include <stdarg.h>
 #include <stdatomic.h>
-#include <stddef.h>
-#include <stdint.h>
 #include <stdlib.h>
 #include <unistd.h>
-/* after its needs */
-#include <cmocka.h>
 
 enum { N_ROUNDS = 40, N_SENDERS = 2 };
 

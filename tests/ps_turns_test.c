@@ -3,14 +3,9 @@
 #include "base/core_turns.h"
 #include "base/digest.h"
 #include "ps/store/store.h"
+#include "tests/check.h"
 #include "tests/skip.h"
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
-#include <stdint.h>
 #include <stdlib.h>
-/* after its needs */
-#include <cmocka.h>
 
 enum { LARGE = 32768, SMALL = 5, N_STEPS = 6 };
 

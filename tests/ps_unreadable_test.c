@@ -7,16 +7,11 @@
 #include "files/durable.h"
 #include "files/json_text.h"
 #include "tests/capture.h"
+#include "tests/check.h"
 #include <dirent.h>
 #include <errno.h>
 #include <fcntl.h>
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
-#include <stdint.h>
 #include <sys/stat.h>
-/* after its needs */
-#include <cmocka.h>
 
 enum { N_ELEMS = 8, FOR_EVER = 1 << 30 };
 enum call { CALL_OPEN, CALL_READ };

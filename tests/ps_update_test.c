@@ -9,15 +9,10 @@
 #include "kernels/vector/compensate.h"
 #include "kernels/vector/vector.h"
 #include "ps/store/update.h"
+#include "tests/check.h"
 #include <math.h>
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
-#include <stdint.h>
 #include <stdlib.h>
 #include <string.h>
-/* after its needs */
-#include <cmocka.h>
 
 enum { MAX_SPANS = 40, N_RULES = OPTIM_N_KINDS + 4, MAX_TERMS = 4 };
 

@@ -3,14 +3,9 @@
 #include "ps/model_name.h"
 #include "ps/service/pulse.h"
 #include "ps/waits.h"
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
-#include <stdint.h>
+#include "tests/check.h"
 #include <stdio.h>
 #include <string.h>
-/* after its needs */
-#include <cmocka.h>
 
 static const int64_t s_ns = 1000000000;
 

@@ -1,11 +1,10 @@
 /* tests/segment_test.c - segments: what is written is read, in this process and another; what a
  * peer may name instead is refused without being opened; and the table of those that lend. */
 #include "net/shm/peer_segments.h"
+#include "tests/check.h"
 #include <dirent.h>
 #include <errno.h>
 #include <fcntl.h>
-#include <setjmp.h>
-#include <stdarg.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -15,8 +14,6 @@
 #include <sys/syscall.h>
 #include <sys/wait.h>
 #include <unistd.h>
-
-#include <cmocka.h>
 
 enum { BYTES = 10000, HEAD = 4096 };
 

@@ -2,14 +2,9 @@
  * failed ones, which may well be 77: two of its functions are wrapped by the linker. The lines
  * "SKIP: reason" are what scripts/ctest_report looks for. */
 #include "tests/skip.h"
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
-#include <stdint.h>
+#include "tests/check.h"
 #include <stdio.h>
 #include <stdlib.h>
-
-#include <cmocka.h>
 
 enum { SKIPPED = 77 };
 

@@ -1,12 +1,8 @@
 /* tests/trainer_rig.c - see trainer_rig.h. */
 #include "tests/trainer_rig.h"
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
+#include "tests/check.h"
 #include <stdlib.h>
 #include <string.h>
-
-#include <cmocka.h>
 
 struct fake_seen fake = {.lock = PTHREAD_MUTEX_INITIALIZER, .fail_at_forward = -1};
 

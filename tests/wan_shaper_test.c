@@ -1,13 +1,8 @@
 /* tests/wan_shaper_test.c - one direction of the emulated link (tests/wan/shaper.h), under a clock
  * of the test's own: delay, rate, queue, loss, order, whatever the machine is doing. */
+#include "tests/check.h"
 #include "tests/wan/shaper.h"
 #include <math.h>
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
-#include <stdint.h>
-
-#include <cmocka.h>
 
 #define MS INT64_C(1000000)
 enum { PACKET = 1500, N = 100000 };

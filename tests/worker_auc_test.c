@@ -1,12 +1,8 @@
 /* tests/worker_auc_test.c - the area under the ROC curve, beside its definition. */
 #include "base/rng.h"
+#include "tests/check.h"
 #include "worker/train/auc.h"
 #include <math.h>
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
-
-#include <cmocka.h>
 
 static double auc_of(const float *score, const int *label, int n)
 {

@@ -2,16 +2,11 @@
  * drawn is a pure function of seed, pass and item; and towers and workers read the same, however
  * many. */
 #include "base/rng.h"
+#include "tests/check.h"
 #include "tests/trainer_rig.h"
 #include "worker/data/augment.h"
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
-#include <stdint.h>
 #include <stdlib.h>
 #include <string.h>
-
-#include <cmocka.h>
 
 enum { MOST_SIDE = 12, MOST = 3 * MOST_SIDE * MOST_SIDE };
 

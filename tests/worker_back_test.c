@@ -1,12 +1,8 @@
 /* tests/worker_back_test.c - the training loop at servers that go back to an earlier step, and over
  * planned changes of its members. */
+#include "tests/check.h"
 #include "tests/trainer_rig.h"
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
 #include <string.h>
-
-#include <cmocka.h>
 
 /* Servers that go back: at the call number `at` of push or wait they are in another generation, and
  * the next start gives the versions of two steps before. */

@@ -2,13 +2,9 @@
  * tower over several devices. */
 #include "base/log.h"
 #include "tests/capture.h"
+#include "tests/check.h"
 #include "worker/device/gpus.h"
 #include "worker/place/batch_split.h"
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
-
-#include <cmocka.h>
 
 enum { N = 4, BATCH = 10 };
 

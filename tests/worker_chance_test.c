@@ -2,15 +2,10 @@
  * softmax's cross-entropy alone. */
 #include "base/status.h"
 #include "tests/capture.h"
+#include "tests/check.h"
 #include "worker/train/chance.h"
 #include <math.h>
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
-#include <stdint.h>
 #include <string.h>
-
-#include <cmocka.h>
 
 static const struct chance_figures guess = {.loss_kind = LAYER_SOFTMAX_XENT,
                                             .accuracy = 0.1,

@@ -1,14 +1,11 @@
 /* tests/worker_claim_test.c - reservations of whole cards and of fractions, added up. A process may
  * have several here: locks belong to open files. */
 #include "base/log.h"
+#include "tests/check.h"
 #include "worker/device/device_claim.h"
 #include "worker/device/device_lock.h"
 #include <dirent.h>
-#include <setjmp.h>
 #include <signal.h>
-#include <stdarg.h>
-#include <stddef.h>
-#include <stdint.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -16,8 +13,6 @@
 #include <sys/wait.h>
 #include <time.h>
 #include <unistd.h>
-/* after its needs */
-#include <cmocka.h>
 
 static char dir[64], why[DEVICE_CLAIM_WHY_SIZE];
 static struct device_holders others;

@@ -2,14 +2,9 @@
  * without a sample and labels that look like targets are named. */
 #include "base/log.h"
 #include "tests/capture.h"
+#include "tests/check.h"
 #include "worker/data/dataset_classes.h"
 #include "worker/data/dataset_targets.h"
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
-#include <stdint.h>
-
-#include <cmocka.h>
 
 enum { MOST = 300 };
 

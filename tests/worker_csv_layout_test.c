@@ -1,17 +1,12 @@
 /* tests/worker_csv_layout_test.c - the columns of a CSV file are found by the names of the training
  * file where line 1 has these as names, and by their places where it is a sample. */
 #include "tests/capture.h"
+#include "tests/check.h"
 #include "worker/data/data_csv.h"
-#include <setjmp.h>
-#include <stdarg.h>
 #include <stdbool.h>
-#include <stddef.h>
-#include <stdint.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-
-#include <cmocka.h>
 
 /* Decodes a copy of the exact size, so that AddressSanitizer sees what is read behind it. */
 static enum status decode(const char *text, const struct data_csv_columns *columns,

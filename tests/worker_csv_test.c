@@ -2,15 +2,10 @@
  * named with its line and column. */
 #include "base/log.h"
 #include "tests/capture.h"
+#include "tests/check.h"
 #include "worker/data/data_csv.h"
 #include "worker/data/data_words.h"
 #include "worker/data/dataset.h"
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
-#include <stdint.h>
-
-#include <cmocka.h>
 
 enum { MOST = 1 << 20 };
 

@@ -1,15 +1,10 @@
 /* tests/worker_csv_text_test.c - bytes that are not UTF-8 text are found when a CSV file is opened,
  * with their line and the command that converts the file. */
 #include "tests/capture.h"
+#include "tests/check.h"
 #include "worker/data/data_csv.h"
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
-#include <stdint.h>
 #include <stdlib.h>
 #include <string.h>
-
-#include <cmocka.h>
 
 #define TEXT(s) s, sizeof s - 1
 

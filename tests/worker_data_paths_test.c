@@ -2,19 +2,14 @@
  * folder and one picture for a folder of them are refused with the flag and what it takes. */
 #include "base/log.h"
 #include "tests/capture.h"
+#include "tests/check.h"
 #include "worker/data/dataset.h"
 #include <limits.h>
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
-#include <stdint.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/stat.h>
 #include <unistd.h>
-
-#include <cmocka.h>
 
 static char dir[] = "/tmp/weir_paths_XXXXXX";
 

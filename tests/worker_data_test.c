@@ -2,19 +2,14 @@
  * the same numbers from each, and what is wrong named with its place. */
 #include "base/log.h"
 #include "tests/capture.h"
+#include "tests/check.h"
 #include "worker/data/data_array.h"
 #include "worker/data/dataset.h"
 #include <math.h>
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
-#include <stdint.h>
 #include <sys/stat.h>
 #include <sys/wait.h>
 #include <unistd.h>
 #include <zlib.h>
-
-#include <cmocka.h>
 
 enum { N = 6, C = 3, H = 4, W = 5, ELEMS = C * H * W, MOST = 1 << 16 };
 

@@ -1,18 +1,13 @@
 /* tests/worker_dataset_test.c - IDX files, good and bad, and the order in which items are read. */
 #include "base/log.h"
 #include "tests/capture.h"
+#include "tests/check.h"
 #include "tests/skip.h"
 #include "worker/data/data_array.h"
 #include "worker/data/dataset.h"
 #include <limits.h>
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
-#include <stdint.h>
 #include <sys/stat.h>
 #include <zlib.h>
-
-#include <cmocka.h>
 
 enum { N = 50, ROWS = 5, COLUMNS = 7, IMAGE_BYTES = 16 + N * ROWS * COLUMNS, LABEL_BYTES = 8 + N };
 

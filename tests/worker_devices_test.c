@@ -3,6 +3,7 @@
 #include "base/clock.h"
 #include "base/log.h"
 #include "tests/capture.h"
+#include "tests/check.h"
 #include "tests/fake_time.h"
 #include "worker/device/device_lock.h"
 #include "worker/device/device_scan.h"
@@ -10,16 +11,10 @@
 #include <dlfcn.h>
 #include <fcntl.h>
 #include <limits.h>
-#include <setjmp.h>
 #include <signal.h>
-#include <stdarg.h>
-#include <stddef.h>
-#include <stdint.h>
 #include <sys/prctl.h>
 #include <sys/stat.h>
 #include <sys/wait.h>
-/* after its needs */
-#include <cmocka.h>
 
 enum { MAX_CARDS = 8, FASTEST = 5 };
 

@@ -2,6 +2,7 @@
  * when the disk is full, or hangs. test_tensorboard.py has TensorBoard read them. */
 #include "base/clock.h"
 #include "tests/capture.h"
+#include "tests/check.h"
 #include "tests/folder_rig.h"
 #include "worker/events/event.h"
 #include "worker/events/event_picture.h"
@@ -9,15 +10,10 @@
 #include <dirent.h>
 #include <errno.h>
 #include <math.h>
-#include <setjmp.h>
-#include <stdarg.h>
 #include <stdatomic.h>
-#include <stddef.h>
 #include <stdlib.h>
 #include <sys/stat.h>
 #include <zlib.h>
-
-#include <cmocka.h>
 
 /* A disk that is full takes half of what it is given, and one that hangs never answers. */
 enum disk { DISK_WORKS, DISK_FULL, DISK_HANGS, DISK_HANGS_AT_END, DISK_FAILS_AT_END };

@@ -1,17 +1,13 @@
 /* tests/worker_events_told_test.c - what the observer of --logdir writes of what it is told. */
+#include "tests/check.h"
 #include "tests/folder_rig.h"
 #include "worker/events/event_samples.h"
 #include "worker/events/events.h"
 #include <glob.h>
 #include <math.h>
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-
-#include <cmocka.h>
 
 static struct events *ev;
 static const struct trainer_observer *o;

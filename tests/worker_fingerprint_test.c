@@ -1,13 +1,8 @@
 /* tests/worker_fingerprint_test.c - what tells one data set from another, and what is said of two
  * that differ. */
+#include "tests/check.h"
 #include "worker/data/fingerprint.h"
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
-#include <stdint.h>
 #include <string.h>
-/* after its needs */
-#include <cmocka.h>
 
 enum { N = 3000, SIDE = 4, PIXELS = N * SIDE * SIDE, N_TEST = 100 };
 

@@ -1,14 +1,10 @@
 /* tests/worker_finite_test.c - a loss or gradient that is not finite, in the training loop: it ends
  * the run and is named, or its contribution is skipped as a whole, up to a bound. */
 #include "tests/capture.h"
+#include "tests/check.h"
 #include "tests/trainer_rig.h"
 #include <math.h>
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
 #include <string.h>
-
-#include <cmocka.h>
 
 /* The step's fault is put where the backend hands out its figures. */
 static struct {

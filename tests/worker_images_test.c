@@ -2,20 +2,15 @@
  * they become, and what is damaged or made to take memory refused by its name. */
 #include "base/log.h"
 #include "tests/capture.h"
+#include "tests/check.h"
 #include "tests/skip.h"
 #include "worker/data/data_images.h"
 #include "worker/data/dataset.h"
 #include <ftw.h>
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
-#include <stdint.h>
 #include <sys/resource.h>
 #include <sys/stat.h>
 #include <sys/wait.h>
 #include <zlib.h>
-
-#include <cmocka.h>
 
 enum { MOST = 1 << 16 };
 

@@ -3,14 +3,9 @@
 #include "base/log.h"
 #include "base/rng.h"
 #include "tests/capture.h"
+#include "tests/check.h"
 #include "worker/data/dataset.h"
 #include <math.h>
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
-#include <stdint.h>
-
-#include <cmocka.h>
 
 enum { N = 40, H = 5, W = 7, MOST = N * 3 * H * W };
 

@@ -1,21 +1,16 @@
 /* tests/worker_lock_test.c - the files by which GPUs are reserved, and users that share them. */
 #include "base/log.h"
+#include "tests/check.h"
 #include "tests/skip.h"
 #include "worker/device/device_info.h"
 #include "worker/device/device_lock.h"
 #include <fcntl.h>
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
-#include <stdint.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/stat.h>
 #include <sys/wait.h>
 #include <unistd.h>
-/* after its needs */
-#include <cmocka.h>
 
 static char dir[64], lock_dir[80];
 

@@ -1,16 +1,11 @@
 /* tests/worker_model_auto_test.c - what model files leave to the data: "auto", "classes". */
 #include "base/log.h"
 #include "tests/capture.h"
+#include "tests/check.h"
 #include "worker/model/model.h"
 #include <dirent.h>
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
-#include <stdint.h>
 #include <stdio.h>
 #include <string.h>
-
-#include <cmocka.h>
 
 #define TAIL "{\"type\": \"dense\", \"units\": 10}, {\"type\": \"softmax_cross_entropy\"}]}"
 

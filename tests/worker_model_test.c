@@ -1,16 +1,11 @@
 /* tests/worker_model_test.c - model files: what they make, and what they are refused for. */
 #include "base/log.h"
 #include "tests/capture.h"
+#include "tests/check.h"
 #include "worker/model/model.h"
 #include <limits.h>
 #include <math.h>
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
-#include <stdint.h>
 #include <sys/stat.h>
-
-#include <cmocka.h>
 
 #define HEAD "{\"input\": [1, 28, 28],\n \"classes\": 10,\n \"layers\": [\n"
 #define TAIL "{\"type\": \"dense\", \"units\": 10},\n{\"type\": \"softmax_cross_entropy\"}]}"

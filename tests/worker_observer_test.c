@@ -1,12 +1,8 @@
 /* tests/worker_observer_test.c - what the training loop tells an observer, over a fake backend. */
+#include "tests/check.h"
 #include "tests/trainer_rig.h"
 #include <math.h>
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
 #include <string.h>
-
-#include <cmocka.h>
 
 enum { STEPS = 15, BATCH = 4 }; /* the rig's */
 

@@ -1,6 +1,7 @@
 /* tests/worker_pages_test.c - which pages of a data set on the disk are touched: a set that is
  * split stays where it is, and a worker that trains touches no samples but its own. */
 #include "base/digest.h"
+#include "tests/check.h"
 #include "tests/skip.h"
 #include "tests/trainer_rig.h"
 #include "worker/data/dataset.h"
@@ -8,16 +9,11 @@
 #include "worker/train/device_data.h"
 #include <fcntl.h>
 #include <math.h>
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/stat.h>
 #include <unistd.h>
-
-#include <cmocka.h>
 
 /* A fault maps pages around it, too, if they are in memory: up to 64 KB by default. */
 enum { EDGE = 512, PIXELS = EDGE * EDGE, AROUND = 65536, HEAD = 128 };

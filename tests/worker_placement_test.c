@@ -2,15 +2,10 @@
  * defaults, what is not there, and spellings good and bad. */
 #include "base/log.h"
 #include "tests/capture.h"
+#include "tests/check.h"
 #include "worker/place/placement.h"
 #include "worker/place/placement_rules.h"
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
-#include <stdint.h>
 #include <time.h>
-
-#include <cmocka.h>
 
 enum { N = 9, SOMEBODY = 7 }; /* the tower's own device, when asked for it */
 

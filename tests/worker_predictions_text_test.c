@@ -1,13 +1,8 @@
 /* tests/worker_predictions_text_test.c - names of any bytes as fields of CSV and as texts of JSON.
  */
+#include "tests/check.h"
 #include "worker/results/predictions_text.h"
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
-#include <stdint.h>
 #include <string.h>
-/* after its needs */
-#include <cmocka.h>
 
 static const struct {
     const char *name, *json, *csv;

@@ -1,15 +1,10 @@
 /* tests/worker_progress_test.c - how fast training is said to be. */
 #include "tests/capture.h"
+#include "tests/check.h"
 #include "tests/fake_time.h"
 #include "worker/train/progress.h"
 #include <math.h>
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
-#include <stdint.h>
 #include <string.h>
-
-#include <cmocka.h>
 
 enum { BATCH = 100 };
 

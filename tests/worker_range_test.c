@@ -1,12 +1,7 @@
 /* tests/worker_range_test.c - sets of two scales: what is said to be one, and what is not, however
  * few or dark the samples are. */
+#include "tests/check.h"
 #include "worker/data/dataset_range.h"
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
-#include <stdint.h>
-
-#include <cmocka.h>
 
 enum { WHOLE = 0, FLOATS = 1, FEW = 0, ENOUGH = 1 };
 

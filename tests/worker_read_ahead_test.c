@@ -1,17 +1,13 @@
 /* tests/worker_read_ahead_test.c - batches that are read before their step are those that would be
  * read then, and others are dropped. */
+#include "tests/check.h"
 #include "tests/trainer_rig.h"
 #include "worker/train/trainer_impl.h"
 #include <math.h>
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <unistd.h>
-
-#include <cmocka.h>
 
 enum { BATCH = 6, ELEMS = SIDE * SIDE };
 

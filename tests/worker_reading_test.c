@@ -1,13 +1,8 @@
 /* tests/worker_reading_test.c - what is said while data are read for long. */
 #include "tests/capture.h"
+#include "tests/check.h"
 #include "tests/fake_time.h"
 #include "worker/data/reading.h"
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
-#include <stdint.h>
-
-#include <cmocka.h>
 
 /* What comes of it after so many ms more. */
 static const char *at(struct reading *r, int64_t ms, double done, double all)

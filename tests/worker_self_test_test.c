@@ -2,17 +2,12 @@
  * its tolerance, and processes that crash or hang. What the worker prints of cards:
  * tests/python/test_self_test.py. */
 #include "tests/capture.h"
+#include "tests/check.h"
 #include "tests/kernel_reference.h"
 #include "worker/self_test/self_test_child.h"
 #include "worker/self_test/self_test_net.h"
 #include <math.h>
-#include <setjmp.h>
 #include <signal.h>
-#include <stdarg.h>
-#include <stddef.h>
-#include <stdint.h>
-
-#include <cmocka.h>
 
 static const struct backend *cpu;
 

@@ -4,16 +4,12 @@
  * of layers, branches, an output that three read, and one read twice. */
 #include "base/log.h"
 #include "base/rng.h"
+#include "tests/check.h"
 #include "tests/skip.h"
 #include "worker/place/split_tower.h"
 #include <math.h>
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
 #include <stdlib.h>
 #include <string.h>
-
-#include <cmocka.h>
 
 enum { BATCH = 6, PIXELS = 144, CLASSES = 5, MAX_PARAMS = 64, MAX_LAYERS = 32, N_DEVICES = 3 };
 

@@ -2,12 +2,8 @@
  * what it is called for: what crosses, when, how often, and that the right values do. */
 #include "base/log.h"
 #include "tests/capture.h"
+#include "tests/check.h"
 #include "worker/place/split_tower.h"
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
-
-#include <cmocka.h>
 
 enum { BATCH = 3, N = 6, MAX_SAID = 4096 };
 

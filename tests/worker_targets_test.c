@@ -2,17 +2,12 @@
  * what a network gives, split with their samples, and refused in words where they do not fit. */
 #include "base/log.h"
 #include "tests/capture.h"
+#include "tests/check.h"
 #include "worker/data/dataset.h"
 #include "worker/data/dataset_targets.h"
 #include <ftw.h>
 #include <math.h>
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
-#include <stdint.h>
 #include <sys/stat.h>
-
-#include <cmocka.h>
 
 enum { N = 12, SIDE = 3, MOST = 4096 };
 

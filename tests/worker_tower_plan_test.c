@@ -2,15 +2,11 @@
  * the driver's GPUs are the backend's, and TensorFlow's rule for growth. */
 #include "kernels/device_report.h"
 #include "tests/capture.h"
+#include "tests/check.h"
 #include "worker/device/gpus.h"
 #include "worker/place/tower_plan.h"
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
 #include <stdlib.h>
 #include <string.h>
-
-#include <cmocka.h>
 
 static const struct backend cpu = {.name = "cpu"};
 static struct backend_device cards[3];

@@ -1,17 +1,12 @@
 /* tests/worker_trained_on_test.c - what an export says of its training data: lists of names have
  * the bound of those that are written, whatever a file holds. */
 #include "tests/capture.h"
+#include "tests/check.h"
 #include "worker/results/trained_on.h"
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
-#include <stdint.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <unistd.h>
-
-#include <cmocka.h>
 
 enum { MOST = 1 << 20 }; /* bytes of a list of names */
 

@@ -1,17 +1,13 @@
 /* tests/worker_trainer_test.c - the training loop over a fake backend: who reads which sample (I6),
  * how towers meet, and how a run ends. */
 #include "tests/capture.h"
+#include "tests/check.h"
 #include "tests/trainer_rig.h"
 #include <math.h>
 #include <pthread.h>
-#include <setjmp.h>
-#include <stdarg.h>
 #include <stdatomic.h>
-#include <stddef.h>
 #include <stdlib.h>
 #include <string.h>
-
-#include <cmocka.h>
 
 /* A backend whose gradients come late: backward only notes that it was called, and wait_grads
  * writes them; until then they are NaN, which would show in the parameters. */

@@ -4,15 +4,11 @@
 #include "kernels/backend.h"
 #include "kernels/vector/vector.h"
 #include "member/updates.h"
+#include "tests/check.h"
 #include "tests/skip.h"
 #include <pthread.h>
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
 #include <stdlib.h>
 #include <string.h>
-
-#include <cmocka.h>
 
 enum { N_TRAINED = 3 * CREW_RANGE + 5000, N_AVERAGED = CREW_RANGE + 2500, STEPS = 3 };
 enum { N_ALL = N_TRAINED + N_AVERAGED };

@@ -4,19 +4,14 @@
 #include "base/log.h"
 #include "kernels/vector/dtype.h"
 #include "tests/capture.h"
+#include "tests/check.h"
 #include "worker/weights/weights.h"
 #include "worker/weights/weights_map.h"
 #include <math.h>
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
-#include <stdint.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <unistd.h>
-
-#include <cmocka.h>
 
 enum { N = 24 + 4 + 4 + 4 + 6 };
 static const struct net_param params[] = {

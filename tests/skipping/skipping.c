@@ -1,14 +1,9 @@
 /* tests/skipping/skipping.c - a cmocka program that passes, skips and fails as its argument says:
  * tests/python/test_harness.py looks at its exit status, and at what scripts/ctest_report makes of
  * it. */
+#include "tests/check.h"
 #include "tests/skip.h"
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
-#include <stdint.h>
 #include <string.h>
-
-#include <cmocka.h>
 
 enum { MANY = 77 }; /* failed tests, which are no skip */
 
