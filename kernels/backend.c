@@ -1,5 +1,5 @@
-/* kernels/backend.c - finds a backend's shared object by name and hands out its table.
- * A backend stays loaded until the process ends: oneDNN's and CUDA's own threads and caches do not
+/* kernels/backend.c - finds the shared object of a backend by name, loads it and returns its table.
+ * A backend stays loaded until the process exits: the threads and caches of oneDNN and CUDA do not
  * survive an unload. */
 #include "base/log.h"
 #include "base/program_dir.h"
@@ -11,7 +11,7 @@
 #include <string.h>
 #include <unistd.h>
 
-/* The running program's folder. */
+/* Returns the folder of the running program. */
 static enum status own_dir(char *exe, size_t size, char *why)
 {
     if (program_dir_path("", exe, size) != ST_OK) {
@@ -26,7 +26,7 @@ static enum status own_dir(char *exe, size_t size, char *why)
 
 enum { SO_PATH_SIZE = PATH_MAX + 64 };
 
-/* Where an installation and a build have it, or beside a program that was copied with it. */
+/* Finds a backend in the folder of an installation or a build, or beside the program. */
 static enum status find_beside(const char *name, char path[SO_PATH_SIZE], char *why)
 {
     const char *const places[] = {program_dir_backends, "../lib", "."};
@@ -49,14 +49,14 @@ done:
     return st;
 }
 
-/* A name is part of a path: letters, digits, '_' only. */
+/* Returns true if the name has only letters, digits and '_': it becomes part of a path. */
 static int name_is_plain(const char *name)
 {
     static const char plain[] = "abcdefghijklmnopqrstuvwxyz0123456789_";
     return *name != '\0' && name[strspn(name, plain)] == '\0';
 }
 
-/* What the loader's message calls for. */
+/* Returns the advice that fits a message of the dynamic loader. */
 static const char *fix_for(const char *message)
 {
     static const struct {
@@ -85,7 +85,7 @@ static const char *fix_for(const char *message)
 
 enum { ABI_TEXT_SIZE = 12 * BACKEND_ABI_PARTS };
 
-/* "1.248.208.672.11.32" */
+/* Writes the parts of a version with dots between them, such as "1.248.208.672.11.32". */
 static const char *abi_text(const uint32_t *abi, char *out)
 {
     for (size_t k = 0, at = 0; k < BACKEND_ABI_PARTS; k++)
@@ -93,7 +93,7 @@ static const char *abi_text(const uint32_t *abi, char *out)
     return out;
 }
 
-/* Nothing of a table of another version may be read. */
+/* Refuses a table of another interface version before any of its fields is read. */
 static enum status abi_check(const char *name, const char *path, void *so, char *why)
 {
     static const uint32_t own[BACKEND_ABI_PARTS] = BACKEND_ABI;

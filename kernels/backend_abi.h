@@ -1,14 +1,14 @@
-/* kernels/backend_abi.h - the version of kernels/backend.h with which a file was built: what a
- * backend exports beside its table, so that one of another build is refused before its table is
+/* kernels/backend_abi.h - the version of kernels/backend.h that a file was built with. A backend
+ * exports it beside its table, so that a backend of another build is refused before its table is
  * read. A value. Threads: any. Errors: none. */
 #ifndef KERNELS_BACKEND_ABI_H
 #define KERNELS_BACKEND_ABI_H
 #include "kernels/backend.h"
 
-/* The version of the interface, for which a backend's and the program's must be the same. The
- * number is raised by hand where a meaning, or kernels/resident.h, changes; the other parts follow
- * from the headers, so that a field more or less makes another version by itself. There are never
- * more or fewer parts. */
+/* Version of the interface; it must be equal in the backend and the program. A developer raises
+ * BACKEND_ABI_NUMBER when the meaning of a field changes, here or in kernels/resident.h. The other
+ * parts follow from the headers, so an added field changes the version by itself. The number of
+ * parts never changes. */
 enum { BACKEND_ABI_NUMBER = 2, BACKEND_ABI_PARTS = 6 };
 #define BACKEND_ABI                                                                                \
     {                                                                                              \

@@ -1,22 +1,22 @@
-/* kernels/device_report.h - what a backend offers for lines that people read: who a device is,
- * which libraries compute, and in errors about memory who else uses a device, which it has to be
- * told. Threads: any. Errors: none. */
+/* kernels/device_report.h - details that a backend reports for log lines: the identity of a device,
+ * the libraries that compute, and the other users of a device's memory, which it asks a callback
+ * for. Threads: any. Errors: none. */
 #ifndef KERNELS_DEVICE_REPORT_H
 #define KERNELS_DEVICE_REPORT_H
 #include <stddef.h>
 #include <stdint.h>
 
-struct backend_device { /* who it is; a value */
+struct backend_device { /* identity of a device; a value */
     char name[96];      /* "NVIDIA H200" */
-    uint8_t uuid[16];   /* of the card */
+    uint8_t uuid[16];   /* of the GPU */
     int pci[3];         /* domain, bus, device */
     uint64_t memory_bytes;
 };
 
 struct device_report {
-    /* Versions and files, as one text. */
+    /* Writes the versions and files of the libraries as one text. */
     void (*libraries)(char *dst, size_t bytes);
-    /* `users` writes who else uses the device, or "". */
+    /* Sets the callback that writes the other users of a device, or "". */
     void (*set_users)(void (*users)(int device, char *dst, size_t bytes));
 };
 

@@ -1,4 +1,5 @@
-/* kernels/graph.c - see graph.h. */
+/* kernels/graph.c - fills the table of readers that graph.h declares, in one pass over the inputs
+ * of all layers, and marks the layers that follow from one with parameters. */
 #include "kernels/graph.h"
 
 void graph_fill(const struct backend_plan_config *cfg, struct graph_node *node)

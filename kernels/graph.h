@@ -1,38 +1,38 @@
-/* kernels/graph.h - who reads whose output in a network, and what follows from that for a plan that
- * computes all of its layers or some (backend_plan_config.mine).
- * Owns: nothing. Threads: any. Errors: none. */
+/* kernels/graph.h - the readers of each layer's output, and their consequences for a plan that
+ * computes all layers or some of them (backend_plan_config.mine). Owns: nothing. Threads: any.
+ * Errors: none. */
 #ifndef KERNELS_GRAPH_H
 #define KERNELS_GRAPH_H
 #include "kernels/backend.h"
 
-/* A layer; one that reads an output twice counts as two readers. A value. */
+/* The readers of one layer's output. A layer that reads it twice counts as two readers. A value. */
 struct graph_node {
     int mine;
-    int n_readers;   /* of its output, in all plans */
-    int own_readers; /* of these, in layers of mine */
-    int reader;      /* the layer that alone reads it, both mine; -1: there is no such */
-    int trained;     /* it or one that it follows from has parameters: there is a backward, and a
-                        gradient by its output */
+    int n_readers;   /* readers of its output in all plans */
+    int own_readers; /* readers of its output in this plan */
+    int reader;      /* its only reader, if this plan computes both layers; -1 otherwise */
+    /* it, or a layer before it, has parameters: it has a backward and a gradient by its output */
+    int trained;
 };
 
-/* node: [n_layers]. */
+/* Fills node[n_layers]. */
 void graph_fill(const struct backend_plan_config *cfg, struct graph_node *node);
-/* Of the image, in layers of mine. */
+/* Returns the number of this plan's layers that read the image. */
 int graph_image_readers(const struct backend_plan_config *cfg);
 
-/* Is mine, and other plans read it too, or alone. */
+/* True if this plan computes the layer and another plan reads its output. */
 static inline int graph_exported(const struct graph_node *node)
 {
     return node->mine && node->n_readers > node->own_readers;
 }
 
-/* Is not mine, but read by layers of mine. */
+/* True if another plan computes the layer and a layer of this plan reads its output. */
 static inline int graph_imported(const struct graph_node *node)
 {
     return !node->mine && node->own_readers > 0;
 }
 
-/* The input's part in a gradient: is there one by the layer's k-th input? */
+/* True if there is a gradient by the layer's k-th input. */
 static inline int graph_input_trained(const struct graph_node *node, const struct layer *l, int k)
 {
     return l->input[k] >= 0 && node[l->input[k]].trained;

@@ -1,4 +1,4 @@
-/* kernels/layer.h - what a network is made of: layers, and which reads whose output. Values. */
+/* kernels/layer.h - the layers of a network, and the layers that each of them reads. Values. */
 #ifndef KERNELS_LAYER_H
 #define KERNELS_LAYER_H
 #include "base/shape.h"
@@ -11,21 +11,23 @@ extern "C" {
 enum layer_kind {
     LAYER_CONV2D,
     LAYER_MAX_POOL,
-    LAYER_AVG_POOL, /* divides by the cells inside the image (TensorFlow's SAME) */
+    LAYER_AVG_POOL, /* divides by the number of cells inside the image (TensorFlow's SAME) */
     LAYER_DENSE,
     LAYER_RELU,
     LAYER_DROPOUT,
     LAYER_BATCH_NORM, /* per channel of (C,H,W), per feature of (F) */
     LAYER_FLATTEN,
-    LAYER_SOFTMAX_XENT, /* last; mean cross-entropy over the batch */
+    LAYER_SOFTMAX_XENT, /* last layer; mean cross-entropy over the batch */
     LAYER_ADD,          /* sum of two or more inputs of one shape */
-    LAYER_CONCAT,       /* two or more inputs, one behind the other along channels or features */
-    LAYER_SIGMOID_XENT, /* last; of one-hot labels, one against the rest, or of targets from 0 to 1;
-                           mean over batch, classes */
-    LAYER_SQUARED,      /* last; squared error of one-hot labels, or of targets; likewise */
-    LAYER_LAYER_NORM,   /* over all values of a sample */
-    LAYER_EMBEDDING,    /* of the image (1,H,W), each a number divided by 255: (units,H,W) */
-    LAYER_SIGMOID,      /* this and the following kinds: kernels/reference_activation.h */
+    LAYER_CONCAT,       /* two or more inputs, concatenated along channels or features */
+    /* last layer; one-hot labels (one class against the others) or targets from 0 to 1; mean over
+     * batch and classes */
+    LAYER_SIGMOID_XENT,
+    /* last layer; squared error of one-hot labels or of targets; mean over batch and classes */
+    LAYER_SQUARED,
+    LAYER_LAYER_NORM, /* over all values of a sample */
+    LAYER_EMBEDDING,  /* input (1,H,W) of numbers divided by 255; output (units,H,W) */
+    LAYER_SIGMOID,    /* this kind and those below: kernels/reference_activation.h */
     LAYER_TANH,
     LAYER_GELU,
     LAYER_SILU,
@@ -34,29 +36,33 @@ enum layer_kind {
 };
 
 enum { LAYER_MAX_PARAMS = 4, LAYER_MAX_INPUTS = 16, LAYER_INPUT_IMAGE = -1 };
-/* Of an embedding: a float that is a number below it divided by 255 still tells the number. */
+/* Limit of an embedding's vocabulary: a float still represents each smaller number divided by 255
+ * exactly enough to recover it. */
 enum { LAYER_MAX_VOCABULARY = 1 << 20 };
 
-/* One layer, shapes worked out (without the batch). Layers stand in an order in which each reads
- * only those before it. A value. */
+/* One layer with its shapes (without the batch). Each layer reads only layers before it. A
+ * value. */
 struct layer {
     enum layer_kind kind;
     char name[64];
-    struct shape in, out;     /* (C,H,W) or (F); no batch dimension; in: of the first input */
+    /* (C,H,W) or (F), without batch dimension; in: shape of the first input */
+    struct shape in, out;
     int kernel[2], stride[2]; /* conv, pools: height, width */
-    int pad_lo[2], pad_hi[2]; /* conv, pools: zeros (pools: nothing) before and after */
-    float rate;               /* dropout: share of units set to 0; the others divided by 1-rate */
-    float epsilon;            /* batch norm, layer norm */
+    /* conv, pools: padding before and after (conv: zeros; pools: excluded) */
+    int pad_lo[2], pad_hi[2];
+    float rate;    /* dropout: share of units set to 0; the others are divided by 1-rate */
+    float epsilon; /* batch norm, layer norm */
     int n_params;
-    int param[LAYER_MAX_PARAMS]; /* indices: conv, dense: weights, and bias if it has one;
-                                    batch norm: gamma, beta, running mean, running variance;
-                                    layer norm: gamma, beta; embedding: [vocabulary][units] */
-    int n_inputs;                /* one; add, concat: at least two */
-    int input[LAYER_MAX_INPUTS]; /* whose output it reads: layers, or LAYER_INPUT_IMAGE */
-    float smoothing;             /* softmax_xent: share of a label given to all classes alike */
-    int vocabulary;              /* embedding: it knows the numbers 0 .. vocabulary-1 */
-    float slope;                 /* leaky_relu: factor of values below 0, 0 to 1 */
-    bool one_hot;                /* squared: labels are classes, one output for each */
+    /* indices of its parameters: conv, dense: weights, then an optional bias; batch norm: gamma,
+     * beta, running mean, running variance; layer norm: gamma, beta; embedding:
+     * [vocabulary][units] */
+    int param[LAYER_MAX_PARAMS];
+    int n_inputs;                /* one; add and concat have at least two */
+    int input[LAYER_MAX_INPUTS]; /* layers whose outputs it reads, or LAYER_INPUT_IMAGE */
+    float smoothing; /* softmax_xent: share of the label that is spread over all classes */
+    int vocabulary;  /* embedding: it accepts the numbers 0 .. vocabulary-1 */
+    float slope;     /* leaky_relu: factor of negative values, 0 to 1 */
+    bool one_hot;    /* squared: labels are classes, with one output for each */
 };
 
 /* True if the convolution or dense layer adds a bias. */
@@ -72,13 +78,13 @@ static inline bool layer_is_activation(enum layer_kind kind)
     return kind >= LAYER_SIGMOID && kind <= LAYER_LEAKY_RELU;
 }
 
-/* Ends a network with a loss, and reads the labels. */
+/* True if the layer computes the loss, reads the labels and ends the network. */
 static inline int layer_is_loss(enum layer_kind kind)
 {
     return kind == LAYER_SOFTMAX_XENT || kind == LAYER_SIGMOID_XENT || kind == LAYER_SQUARED;
 }
 
-/* And knows what to do where each sample has a float for each output instead of a label. */
+/* True if the loss also accepts targets: a float for each output instead of a label. */
 static inline int layer_takes_targets(enum layer_kind kind)
 {
     return kind == LAYER_SIGMOID_XENT || kind == LAYER_SQUARED;

@@ -1,4 +1,5 @@
-/* kernels/plan_check.c - see plan_check.h. */
+/* kernels/plan_check.c - the checks of a network that plan_check.h declares. They run before a
+ * backend plans it, so that planning code may rely on shapes, parameter counts and readers. */
 #include "kernels/plan_check.h"
 #include "base/log.h"
 #include "kernels/graph.h"
@@ -11,7 +12,7 @@ static const int n_params_of[LAYER_N_KINDS] = {[LAYER_CONV2D] = 2,
                                                [LAYER_LAYER_NORM] = 2,
                                                [LAYER_EMBEDDING] = 1};
 
-/* Returns the fewest parameters of a kind: a bias may be missing. */
+/* Returns the smallest number of parameters of a kind; a bias is optional. */
 static int fewest_params(enum layer_kind kind)
 {
     bool has_bias = kind == LAYER_CONV2D || kind == LAYER_DENSE;
@@ -26,7 +27,7 @@ static int shape_is(const struct shape *a, const struct shape *b, int from)
     return same;
 }
 
-/* What a layer takes is what the one that it reads gives. */
+/* Checks that each layer's input shape is the output shape of the layer that it reads. */
 static enum status check_shapes(const struct backend_plan_config *cfg, int i)
 {
     const struct layer *l = &cfg->layers[i];
@@ -65,7 +66,7 @@ static enum status check_inputs(const struct backend_plan_config *cfg, int i)
     return check_shapes(cfg, i);
 }
 
-/* What kinds want beside inputs of the right shape. */
+/* Checks the settings of the layer's kind that are not shapes. */
 static enum status check_kind(const struct layer *l)
 {
     const char *wrong = NULL;
@@ -120,7 +121,7 @@ done:
     return st;
 }
 
-/* A gradient by an output that nobody reads would be nobody's. */
+/* Refuses a network with an output that no layer reads: no gradient by it would exist. */
 static enum status check_readers(const struct backend_plan_config *cfg)
 {
     enum status st = ST_OK;
@@ -162,7 +163,7 @@ enum status plan_check_number(const struct backend_plan_config *cfg, int largest
     return ST_OK;
 }
 
-/* An embedding of mine; -1: there is none. */
+/* Returns an embedding that this plan computes; -1: there is none. */
 static int embedding_of(const struct backend_plan_config *cfg)
 {
     for (int i = 0; i < cfg->n_layers; i++)

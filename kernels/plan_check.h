@@ -1,21 +1,22 @@
-/* kernels/plan_check.h - what every backend checks of a network before it plans it.
- * Owns: nothing. Threads: any. Errors: ST_UNSUPPORTED, ST_RANGE; logged with the layer's name. */
+/* kernels/plan_check.h - the checks that every backend makes before it plans a network. Owns:
+ * nothing. Threads: any. Errors: ST_UNSUPPORTED, ST_RANGE; logged with the layer's name. */
 #ifndef KERNELS_PLAN_CHECK_H
 #define KERNELS_PLAN_CHECK_H
 #include "kernels/backend.h"
 
-/* Kinds, numbers of parameters, inputs and their shapes, the loss in its place, readers. backend:
- * its name in the log. */
+/* Checks kinds, parameter counts, inputs and their shapes, the position of the loss, and readers.
+ * backend: its name for the log. */
 enum status plan_check_layers(const struct backend_plan_config *cfg, const char *backend);
-/* Do the embeddings of mine know the numbers up to this one, or all in n images? Costs nothing
- * where there are none. */
+/* Checks that the vocabularies of this plan's embeddings include `largest`, or the numbers of all n
+ * images. Returns at once if there are no embeddings. */
 enum status plan_check_number(const struct backend_plan_config *cfg, int largest);
 enum status plan_check_numbers(const struct backend_plan_config *cfg, const uint8_t *const *images,
                                int n);
-/* The same of samples of floats, which must be whole numbers divided by 255 there. */
+/* Checks samples of floats, which an embedding requires to be whole numbers divided by 255. */
 enum status plan_check_floats(const struct backend_plan_config *cfg, const float *const *samples,
                               int n);
-/* May the loss be given targets of n samples, where n_now were set? */
+/* Checks that the loss accepts targets and that n equals n_now, the number of samples set
+ * before. */
 enum status plan_check_targets(const struct backend_plan_config *cfg, int n, int n_now);
 
 #endif

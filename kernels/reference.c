@@ -1,5 +1,5 @@
-/* kernels/reference.c - see reference.h. Straight loops over the definitions; slow and plain, so
- * that a reader can check it against a textbook. */
+/* kernels/reference.c - the definitions of all layers as plain loops in double precision. Slow and
+ * simple by intention: a reader can check each against a textbook. */
 #include "kernels/reference.h"
 #include "base/log.h"
 #include "base/rng.h"
@@ -96,7 +96,7 @@ enum status reference_layer_add(struct reference *r, const struct layer *l)
     if (l->kind == LAYER_MAX_POOL || l->kind == LAYER_AVG_POOL)
         TRY(pool_room(r, l->out.dim[1] * l->out.dim[2]));
     TRY(allocate_zeroed(elems, sizeof(double), &r->y[i]));
-    r->n_layers++; /* from here on destroy frees it */
+    r->n_layers++; /* from here on reference_destroy frees it */
     TRY(allocate_zeroed(elems, sizeof(double), &r->d[i]));
     r->layers[i] = *l;
     r->from = i;
@@ -128,11 +128,11 @@ const struct shape *reference_shape(const struct reference *r, int layer)
 /* ---- convolution and pools: one walk over all (output cell, input cell) pairs ---- */
 
 struct cell {
-    int64_t out, in; /* flat index within the sample's channel plane */
-    int64_t ky, kx;  /* place in the window */
+    int64_t out, in; /* flat index within the channel plane of the sample */
+    int64_t ky, kx;  /* position in the window */
 };
 
-/* Calls f for each input cell inside the image under the window of each output cell. */
+/* Calls f for each pair of an output cell and an input cell in its window and inside the image. */
 static void windows_walk(const struct layer *l, void (*f)(void *ctx, const struct cell *),
                          void *ctx)
 {
@@ -223,7 +223,7 @@ static void conv_backward(struct reference *r, const struct layer *l, const doub
     }
 }
 
-/* For one plane: the cell of the first maximum (-1: none seen) and the number of cells. */
+/* For one plane: the cell of the first maximum (-1: none yet) and the number of cells. */
 static void pool_cell(void *ctx, const struct cell *cell)
 {
     struct walk *k = ctx;
@@ -239,7 +239,7 @@ static void average_back_cell(void *ctx, const struct cell *cell)
     k->dx[cell->in] += k->dy[cell->out] / (double)k->count[cell->out];
 }
 
-/* Forward into y if dy is NULL, else backward into dx. */
+/* Runs forward into y if dy is NULL, otherwise backward into dx. */
 static void pool_run(struct reference *r, const struct layer *l, const double *x, double *y,
                      const double *dy, double *dx)
 {
@@ -347,7 +347,7 @@ static void norm_forward(struct reference *r, const struct layer *l, const doubl
     }
 }
 
-/* With batch statistics (Ioffe and Szegedy 2015). */
+/* Runs the backward with batch statistics (Ioffe and Szegedy 2015). */
 static void norm_backward(struct reference *r, const struct layer *l, const double *x,
                           const double *dy, double *dx)
 {
@@ -387,7 +387,8 @@ static struct channel sample_of(const struct layer *l, const double *x)
     return out;
 }
 
-/* Forward into y if dy is NULL, else backward, dx NULL: into the parameters' gradients alone. */
+/* Runs forward into y if dy is NULL, otherwise backward. With dx NULL, backward computes only the
+ * gradients of the parameters. */
 static void layer_norm_run(struct reference *r, const struct layer *l, const double *x, double *y,
                            const double *dy, double *dx)
 {
@@ -522,7 +523,7 @@ void reference_forward(struct reference *r, const uint8_t *pixels, const uint8_t
         layer_forward(r, i, output_of(r, r->layers[i].input[0]), r->y[i]);
 }
 
-/* Adds to the gradients by its inputs. */
+/* Adds this layer's part to the gradients by its inputs. */
 static void layer_backward(struct reference *r, int i, const double *x, const double *dy,
                            double *dx)
 {

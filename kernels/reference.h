@@ -1,8 +1,8 @@
-/* kernels/reference.h - every kind of layer in plain double precision, in canonical layouts
- * and by the definitions alone: what each backend is compared with, in tests and by --self_test.
- * A net keeps all outputs and gradients of the last pass, [n][elems] per layer.
- * Owns:    its parameters, gradients and outputs. Threads: one at a time.
- * Errors:  ST_NOMEM, ST_RANGE (more layers or parameters than there is room for); logged. */
+/* kernels/reference.h - every kind of layer in plain double precision, in canonical layouts, by
+ * their definitions alone. Tests and --self_test compare each backend with it. A net keeps all
+ * outputs and gradients of the last pass, [n][elems] per layer. Owns:    its parameters, gradients
+ * and outputs. Threads: one at a time. Errors:  ST_NOMEM, ST_RANGE (more layers or parameters than
+ * it has room for); logged. */
 #ifndef KERNELS_REFERENCE_H
 #define KERNELS_REFERENCE_H
 #include "base/status.h"
@@ -14,7 +14,7 @@ enum { REFERENCE_MAX_LAYERS = 24, REFERENCE_MAX_PARAMS = 32 };
 struct reference {
     struct layer layers[REFERENCE_MAX_LAYERS];
     int n_layers;
-    int from; /* what the next layer reads */
+    int from; /* layer that the next one reads */
     int n_params;
     int64_t param_elems[REFERENCE_MAX_PARAMS];
     double *param[REFERENCE_MAX_PARAMS]; /* set by the caller */
@@ -23,13 +23,15 @@ struct reference {
     int max_n;
     int n; /* samples of the last forward */
     int train;
-    double *x;                       /* [n][elems of the image] */
-    const float *floats;             /* likewise, instead of pixels; borrowed, set by the caller */
+    double *x; /* [n][elems of the image] */
+    /* [n][elems of the image] used instead of pixels; borrowed, set by the caller */
+    const float *floats;
     double *y[REFERENCE_MAX_LAYERS]; /* outputs */
     double *d[REFERENCE_MAX_LAYERS]; /* gradients by the outputs; the last layer has none */
     uint8_t *labels;
-    const float *targets; /* [n][classes] instead, of losses that take such; borrowed, set by the
-                             caller; NULL: labels */
+    /* [n][classes] used instead of labels by losses that accept them; borrowed, set by the caller;
+     * NULL: labels */
+    const float *targets;
     uint64_t *position;
     double loss;
     int n_correct;
@@ -39,14 +41,14 @@ struct reference {
     } pool;
 };
 
-/* A net without layers for up to max_n images; then its parameters and layers, in order. A net to
- * which a layer or parameter could not be added is good for reference_destroy alone. */
+/* Creates a net without layers for up to max_n images. The caller adds parameters and layers in
+ * order. If adding one fails, the net can only be destroyed. */
 enum status reference_begin(const struct shape *image, int max_n, uint64_t seed,
                             struct reference **out);
 void reference_destroy(struct reference *r); /* NULL is fine */
 enum status reference_param_add(struct reference *r, int64_t elems);
 enum status reference_layer_add(struct reference *r, const struct layer *l);
-/* What the layer gives, or LAYER_INPUT_IMAGE. */
+/* Returns the shape of the layer's output, or of the image for LAYER_INPUT_IMAGE. */
 const struct shape *reference_shape(const struct reference *r, int layer);
 
 /* pixels: n images of bytes. */

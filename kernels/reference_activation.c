@@ -1,4 +1,4 @@
-/* kernels/reference_activation.c - see reference_activation.h. */
+/* kernels/reference_activation.c - the formulas of reference_activation.h and their derivatives. */
 #include "kernels/reference_activation.h"
 #include <math.h>
 

@@ -1,9 +1,10 @@
-/* kernels/reference_loss.c - see reference_loss.h. */
+/* kernels/reference_loss.c - the losses of the reference. Each adds a value per sample to the mean
+ * loss; argmax decides on hits, and the lowest class wins a tie. */
 #include "kernels/reference_loss.h"
 #include <math.h>
 #include <stddef.h>
 
-/* What the label, or the target, of sample s wants of class k. */
+/* Returns the value that the label, or the target, of sample s requires of class k. */
 static double aim_of(const struct reference *r, const struct layer *l, int s, int64_t k)
 {
     if (r->targets != NULL)
@@ -33,7 +34,8 @@ static void softmax_forward(struct reference *r, const struct layer *l, const do
     }
 }
 
-/* One class against the rest, or squared errors: means over batch and classes. */
+/* Runs the losses of one class against the others and of squared errors: means over batch and
+ * classes. */
 static void one_hot_forward(struct reference *r, const struct layer *l, const double *x, double *y)
 {
     int64_t n_classes = l->in.dim[0], best = 0;

@@ -1,4 +1,5 @@
-/* kernels/tuning.c - the names of kernels/tuning.h. */
+/* kernels/tuning.c - the names of the tunings in kernels/tuning.h, and the parser of
+ * --gpu_tuning. */
 #include "kernels/tuning.h"
 #include <string.h>
 

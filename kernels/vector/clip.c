@@ -1,4 +1,4 @@
-/* kernels/vector/clip.c - see clip.h. */
+/* kernels/vector/clip.c - the factor of clip.h, computed in double. */
 #include "kernels/vector/clip.h"
 #include <math.h>
 

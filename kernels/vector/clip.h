@@ -1,6 +1,5 @@
-/* kernels/vector/clip.h - clipping by the global norm: what all gradients of a step are multiplied
- * by, so that the norm of all of them together is at most a limit.
- * Owns: nothing. Threads: any. Errors: none. */
+/* kernels/vector/clip.h - clipping by the global norm: the factor of all gradients of a step that
+ * limits the norm over all of them. Owns: nothing. Threads: any. Errors: none. */
 #ifndef KERNELS_VECTOR_CLIP_H
 #define KERNELS_VECTOR_CLIP_H
 
@@ -8,12 +7,13 @@
 extern "C" {
 #endif
 
-/* squares: the sum of squares of all gradients, >= 0; limit: > 0. 1: the norm is within the limit;
- * else limit / norm, above 0; 0: the norm is not finite, and the step is to move nothing. */
+/* Returns the factor for a sum of squares of all gradients, >= 0, and a limit > 0: 1 if the norm is
+ * within the limit; otherwise limit / norm, above 0; 0 if the norm is not finite: the step must
+ * then not change anything. */
 double clip_factor(double squares, float limit);
 
-/* Turns the sum of weighted contributions into their mean, clipped: factor / weight, rounded
- * once. With a factor of 1 the scale of a mean that is not clipped. */
+/* Returns the factor that turns a sum of weighted contributions into their clipped mean: factor /
+ * weight, rounded once. With factor 1 it equals the scale of an unclipped mean. */
 static inline float clip_scale(double factor, double weight)
 {
     return (float)(factor / weight);

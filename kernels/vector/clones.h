@@ -1,8 +1,8 @@
-/* kernels/vector/clones.h - one loop, compiled for each width of vector registers, chosen when the
- * program is loaded. All clones give the same bits: the build forbids fused multiply-add.
- * The choice is made by an ifunc, which sanitizers run too early and clang 14 cannot do for static
- * functions: there the loops have one form, as with VECTOR_ONE_FORM, which tests define to compare
- * the forms. The ifunc asks the processor itself: glibc's tunables do not change its choice. */
+/* kernels/vector/clones.h - compiles one loop for each width of vector registers; the loader
+ * chooses at program start. All clones give the same bits: the build forbids fused multiply-add. An
+ * ifunc makes the choice. Sanitizers run it too early, and clang 14 does not support it for static
+ * functions: there each loop has one form. Tests get one form with VECTOR_ONE_FORM, to compare
+ * both. The ifunc asks the processor itself: glibc's tunables do not change its choice. */
 #ifndef KERNELS_VECTOR_CLONES_H
 #define KERNELS_VECTOR_CLONES_H
 
@@ -15,7 +15,7 @@
 #define VECTOR_CLONES __attribute__((noinline))
 #endif
 
-/* Stands before a loop whose arrays are the same or apart, never shifted against each other. */
+/* Marks a loop whose arrays are either the same or do not overlap. */
 #ifdef __clang__
 #define VECTOR_INDEPENDENT _Pragma("clang loop vectorize(assume_safety)")
 #else

@@ -1,10 +1,10 @@
-/* kernels/vector/dtype.c - see dtype.h. Both cases of every choice are worked out and one is masked
- * out, because loops with branches are not vectorised, and integers are compared as signed ones,
- * because SSE2 knows no others. The one rounding that the adder does (fp16's subnormals) needs the
- * mode that programs start in, nearest; it never meets a subnormal float, so that flushing these
- * to zero changes nothing. Three loops are written by hand besides, for the machines that can do
- * better than the compiler found, with the same bits: they leave the rest of a vector to the plain
- * ones. */
+/* kernels/vector/dtype.c - the conversions of dtype.h. The loops have no branches, because
+ * compilers do not vectorise branches: both cases of a choice are computed and one is masked out.
+ * Integers are compared as signed, because SSE2 has no unsigned comparison. The processor's adder
+ * rounds fp16's subnormals, which requires the default mode, round to nearest. It never meets a
+ * subnormal float, so flushing these to zero changes nothing. Three loops are written by hand with
+ * intrinsics, for machines on which the compiler's code is slower. They give the same bits, and
+ * leave the rest of a vector to the plain loops. */
 #include "kernels/vector/dtype.h"
 #include "kernels/vector/clones.h"
 #include "kernels/vector/float_bits.h"
@@ -13,7 +13,7 @@
 #include <stdint.h>
 #include <string.h>
 
-/* Which of them the machine can run: known at run time, or by what the build is for. */
+/* Instruction sets of the machine, checked at run time or fixed by the build. */
 #if VECTOR_HAS_CLONES
 #define HAS_AVX512 __builtin_cpu_supports("avx512f")
 #define HAS_F16C (__builtin_cpu_supports("avx2") && __builtin_cpu_supports("f16c"))
@@ -39,7 +39,7 @@ const char *dtype_name(enum dtype d)
     return (unsigned)d < DTYPE_N_KINDS ? names[d] : "unknown";
 }
 
-/* Of the integers; 0: it is none of them. */
+/* Returns the bits of an integer format, 0 for other formats. */
 static int quant_bits(enum dtype d)
 {
     return d == DTYPE_INT8 ? 8 : d == DTYPE_INT4 ? 4 : 0;
@@ -78,7 +78,7 @@ size_t dtype_block(enum dtype d)
     return quant_bits(d) || d == DTYPE_TOPK ? DTYPE_BLOCK_MAX : 1;
 }
 
-/* All ones where a < b, for values below 2^31. */
+/* Returns all ones if a < b, for values below 2^31. */
 static inline uint32_t mask_less(uint32_t a, uint32_t b)
 {
     return -(uint32_t)((int32_t)a < (int32_t)b);
@@ -91,8 +91,8 @@ static inline uint32_t choose_bits(uint32_t mask, uint32_t yes, uint32_t no)
 
 static const uint32_t sign_bit = 0x80000000u, infinity = 0x7f800000u;
 
-/* Half an ulp less one is added, and one more if the part that stays is odd: a carry out of the
- * fraction is the exponent's, up to infinity. */
+/* Rounds `bits` bits off, to nearest, ties to even: adds half an ulp less one, and one more if the
+ * remaining part is odd. A carry out of the fraction increments the exponent, up to infinity. */
 static inline uint32_t round_off(uint32_t u, int bits)
 {
     return (u + ((1u << (bits - 1)) - 1) + ((u >> bits) & 1)) >> bits;
@@ -115,12 +115,12 @@ VECTOR_CLONES static void decode_bf16(float *dst, const struct packed_half *src,
         dst[i] = float_of((uint32_t)src[i].v << 16);
 }
 
-/* Exponents of fp16 are 112 less, fractions 13 bits shorter. */
+/* fp16's exponents are smaller by 112, its fractions shorter by 13 bits. */
 static const uint32_t rebias = 112u << 23, smallest_normal = 113u << 23;
 
 VECTOR_CLONES static void encode_f16_plain(struct packed_half *dst, const float *src, size_t n)
 {
-    /* 0.5: its ulp is fp16's smallest subnormal, so that a sum's fraction is the rounded code */
+    /* 0.5: its ulp is fp16's smallest subnormal, so the fraction of a sum is the rounded code */
     const uint32_t half = 126u << 23, too_large = 143u << 23 /* 65536 */;
     VECTOR_INDEPENDENT
     for (size_t i = 0; i < n; i++) {
@@ -141,7 +141,7 @@ VECTOR_CLONES static void decode_f16_plain(float *dst, const struct packed_half 
     for (size_t i = 0; i < n; i++) {
         uint32_t h = src[i].v, a = h & 0x7fffu;
         uint32_t normal = (a << 13) + rebias;
-        /* the fraction with a leading one put before it, and that one taken off again: exact */
+        /* puts a leading one before the fraction and subtracts it again: exact */
         uint32_t small = bits_of(float_of((a << 13) + smallest_normal) - float_of(smallest_normal));
         uint32_t u = choose_bits(mask_less(a, 0x400u), small, normal);
         u += mask_less(0x7bffu, a) & rebias;
@@ -151,7 +151,7 @@ VECTOR_CLONES static void decode_f16_plain(float *dst, const struct packed_half 
 }
 
 #ifdef HAS_F16C
-/* Each returns how many elements it has done. The rounding is in the instruction. */
+/* Each returns the number of elements that it converted. The instruction rounds. */
 __attribute__((target("avx512f"))) static size_t encode_f16_avx512(struct packed_half *dst,
                                                                    const float *src, size_t n)
 {
@@ -175,8 +175,8 @@ decode_f16_avx512(float *dst, const struct packed_half *src, size_t n)
     return i;
 }
 
-/* By hand for its narrowing store, which GCC 12 does not find without AVX-512BW. AVX512_BF16's own
- * instruction would flush subnormals. */
+/* Written by hand for its narrowing store, which GCC 12 does not find without AVX-512BW.
+ * AVX512_BF16's own instruction would flush subnormals. */
 __attribute__((target("avx512f"))) static size_t encode_bf16_avx512(struct packed_half *dst,
                                                                     const float *src, size_t n)
 {

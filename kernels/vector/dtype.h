@@ -1,9 +1,8 @@
-/* kernels/vector/dtype.h - the number formats that floats cross the wire in: fp32 as it is, bf16
- * (fp32's upper half: its range, 8 bits of precision), fp16 (IEEE 754 binary16: 11 bits, up to
- * 65504), int8 and int4, which have a scale for each block of values (quant.h), and topk, which has
- * a block's largest values alone (topk.h). Elements stand in the machine's byte order, which is
- * little endian everywhere here. Bits are the same whatever instructions the machine has. Threads:
- * any. Errors: none. */
+/* kernels/vector/dtype.h - number formats of floats on the wire: fp32; bf16 (the upper half of
+ * fp32: its range, 8 bits of precision); fp16 (IEEE 754 binary16: 11 bits, up to 65504); int8 and
+ * int4 with a scale for each block of values (quant.h); and topk, which keeps a block's largest
+ * values (topk.h). Elements have the machine's byte order, which is little endian on all supported
+ * machines. Same bits with every instruction set. Threads: any. Errors: none. */
 #ifndef KERNELS_VECTOR_DTYPE_H
 #define KERNELS_VECTOR_DTYPE_H
 #include <stddef.h>
@@ -14,26 +13,28 @@ enum dtype { DTYPE_F32, DTYPE_BF16, DTYPE_F16, DTYPE_INT8, DTYPE_INT4, DTYPE_TOP
 enum { DTYPE_BLOCK_MAX = 256 };
 
 const char *dtype_name(enum dtype d); /* "fp32" */
-/* "int8": both; "int8,fp32": one each. 0: that is not what the text is. */
+/* Parses "int8" (used for both) or "int8,fp32" (one each). Returns 0 if the text is neither. */
 int dtype_read_two(const char *text, enum dtype *first, enum dtype *second);
-/* Bytes of n elements. */
+/* Returns the bytes of n elements. */
 size_t dtype_bytes(enum dtype d, size_t n);
-/* So many elements share a scale, and those from a multiple of it on can be decoded by themselves:
- * 1, or DTYPE_BLOCK_MAX. */
+/* Returns the number of elements that share a scale: 1, or DTYPE_BLOCK_MAX. Elements from a
+ * multiple of it on can be decoded independently of those before. */
 size_t dtype_block(enum dtype d);
 
-/* dst: n elements of d, any alignment, apart from src. Rounds to the nearest, ties to even. Of
- * int8, int4 and topk see quant_encode and topk_encode, without a residual. Else: beyond the
- * largest finite value it gives an infinity, below the smallest normal one a subnormal or a zero of
- * the same sign. A NaN stays a NaN of that sign, quiet (fp32: is copied). */
+/* Encodes n elements to dst, of any alignment, which does not overlap src. Rounds to the nearest,
+ * ties to even. For int8, int4 and topk see quant_encode and topk_encode without a residual. For
+ * the others a value beyond the largest finite one becomes an infinity, one below the smallest
+ * normal a subnormal or a zero of the same sign, and a NaN a quiet NaN of the same sign (fp32: is
+ * copied). */
 void dtype_encode(enum dtype d, void *dst, const float *src, size_t n);
-/* Likewise for those with blocks, with a residual, and of a change: as quant_encode, and so on. */
+/* Encode with a residual, and encode a change: for int8 and int4 as quant_encode and
+ * quant_encode_change, for topk as topk_encode and topk_encode_change. */
 void dtype_encode_residual(enum dtype d, void *dst, const float *src, float *residual, size_t n);
 void dtype_encode_change(enum dtype d, void *dst, const float *old, float *value, float *residual,
                          size_t n);
 void dtype_add(enum dtype d, float *dst, const void *src, size_t n);
-/* src: n elements of d, any alignment (a network buffer), apart from dst. Exact; a NaN stays
- * a NaN, fp16's becomes quiet. */
+/* Decodes n elements of src, of any alignment (a network buffer), which does not overlap dst.
+ * Exact. A NaN stays a NaN; fp16's becomes quiet. */
 void dtype_decode(enum dtype d, float *dst, const void *src, size_t n);
 
 #endif

@@ -1,6 +1,7 @@
-/* kernels/vector/finite.c - see finite.h. Magnitudes are compared as integers, as which floats of
- * one sign have the order of their values: so a limit is one number, and NaNs are above it. The
- * loops look at blocks without a branch; only a block that has one is searched. */
+/* kernels/vector/finite.c - the searches of finite.h. Magnitudes are compared as integers: floats
+ * of one sign have the same order as their bits. So one integer is the limit, and NaNs are above
+ * it. The loops check whole blocks without a branch, and search only a block that has a bad
+ * element. */
 #include "kernels/vector/finite.h"
 #include "kernels/vector/clones.h"
 #include <stdint.h>
@@ -17,8 +18,8 @@ struct __attribute__((packed, may_alias)) packed_half {
 
 #define LARGER(a, b) ((a) > (b) ? (a) : (b))
 
-/* Two instructions for a vector: the pass over a chunk that looks at it should not feel it. Four
- * maxima at once, or each vector would wait for the one before. */
+/* Returns the largest magnitude. Two instructions per vector, so that this pass over a chunk adds
+ * no noticeable time. Four maxima at once: with one, each vector would wait for the one before. */
 #define LARGEST(name, type, array, magnitude)                                                      \
     VECTOR_CLONES static type name(const struct array *s, size_t n)                                \
     {                                                                                              \
@@ -68,7 +69,7 @@ static size_t first_half_from(const struct packed_half *s, size_t n, int16_t lim
     return n;
 }
 
-/* Of elements in blocks, decoded block by block. */
+/* Searches elements of a format with blocks, decoding block by block. */
 static size_t first_decoded_from(enum dtype d, const char *src, size_t n, int32_t limit)
 {
     float decoded[DTYPE_BLOCK_MAX];
@@ -94,7 +95,7 @@ size_t finite_first_bad(enum dtype d, const void *src, size_t n)
 
 size_t finite_first_misfit(enum dtype d, const float *src, size_t n)
 {
-    /* the halfway points between the largest finite value and the next power of two */
+    /* halfway points between the largest finite value and the next power of two */
     static const int32_t limits[DTYPE_N_KINDS] = {
         [DTYPE_F32] = 0x7f800000,  [DTYPE_BF16] = 0x7f7f8000, [DTYPE_F16] = 0x477ff000,
         [DTYPE_INT8] = 0x7f7fff00, [DTYPE_INT4] = 0x7f7fff00, [DTYPE_TOPK] = 0x7f7f8000};
@@ -111,7 +112,7 @@ size_t finite_first_above(enum dtype d, const void *src, size_t n, float limit)
         return first_from(src, n, bits + 1);
     if (dtype_block(d) > 1)
         return first_decoded_from(d, src, n, bits + 1);
-    dtype_encode(d, half, &down, 1); /* to the nearest, which may be above */
+    dtype_encode(d, half, &down, 1); /* rounds to the nearest, which may be above */
     dtype_decode(d, &down, half, 1);
     int16_t from = (int16_t)(half[0] + (down <= limit));
     int16_t infinite = d == DTYPE_BF16 ? 0x7f80 : 0x7c00;

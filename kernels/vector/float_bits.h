@@ -1,4 +1,4 @@
-/* kernels/vector/float_bits.h - a float as its bits, and back. Threads: any. Errors: none. */
+/* kernels/vector/float_bits.h - reads a float as its bits, and back. Threads: any. Errors: none. */
 #ifndef KERNELS_VECTOR_FLOAT_BITS_H
 #define KERNELS_VECTOR_FLOAT_BITS_H
 #include <stdint.h>

@@ -1,5 +1,6 @@
-/* kernels/vector/optim.c - see optim.h. Scalars that depend on the step are worked out in double,
- * with products alone (no libm, whose results may differ between machines), then rounded once. */
+/* kernels/vector/optim.c - the update loops of optim.h. Scalars that depend on the step are
+ * computed in double with products only (libm's results may differ between machines), then rounded
+ * once. */
 #include "kernels/vector/optim.h"
 #include "base/float_text.h"
 #include "base/log.h"
@@ -10,7 +11,7 @@
 #include <math.h>
 #include <string.h>
 
-enum { CLIP_BLOCK = 1024 }; /* elements that are clipped at once */
+enum { CLIP_BLOCK = 1024 }; /* elements that are clipped at a time */
 
 const char *optim_name(enum optim_kind kind)
 {
@@ -109,9 +110,9 @@ int optim_n_slots(const struct optim_config *cfg)
     }
 }
 
-/* The loops. Their arrays and scalars are copied to locals: stores through a float pointer could
- * change them otherwise, as far as the compiler knows. Each is compiled twice, with and without
- * r.others, so that the choice is not made for each element. */
+/* The update loops, one per optimizer. Arrays and scalars are copied to locals: otherwise the
+ * compiler must assume that a store through a float pointer changes them. Each loop is compiled
+ * twice, with and without r.others, so that no element makes the choice again. */
 #define INLINE static inline __attribute__((always_inline))
 #define TWO_FORMS(loop)                                                                            \
     VECTOR_CLONES static void run_##loop(const struct optim_step *step,                            \
@@ -123,7 +124,7 @@ int optim_n_slots(const struct optim_config *cfg)
             loop(step, run, 0);                                                                    \
     }
 
-/* The i-th element's, before weight decay. */
+/* Returns the gradient of element i, without weight decay. */
 INLINE float gradient(const struct optim_run *r, size_t i, int has_others)
 {
     const struct packed_float *x = r->sum;
@@ -214,7 +215,7 @@ INLINE void rmsprop(const struct optim_step *step, const struct optim_run *run, 
 }
 TWO_FORMS(rmsprop)
 
-/* s as above; v = m v + g / (sqrt(s) + eps); p -= lr v */
+/* s as in rmsprop; v = m v + g / (sqrt(s) + eps); p -= lr v */
 INLINE void rmsprop_momentum(const struct optim_step *step, const struct optim_run *run,
                              int has_others)
 {
@@ -364,7 +365,7 @@ void optim_average(float keep, size_t n, const float *sum, float scale, const fl
 {
     struct optim_run r = {
         .n = n, .sum = sum, .weight = 1, .scale = scale, .old = old, .new_ = new_};
-    if (keep >= 1) { /* whatever `sum` is: nothing times infinity would be none of these */
+    if (keep >= 1) { /* ignores `sum`: zero times infinity would give NaN */
         if (old != new_)
             memcpy(new_, old, n * sizeof *new_);
         return;

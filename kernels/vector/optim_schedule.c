@@ -1,6 +1,7 @@
-/* kernels/vector/optim_schedule.c - see optim.h: the learning rate as a pure function of the step.
- * Worked out in double with the four operations alone, which give the same bits on every machine,
- * as servers of different ones must agree; libm's functions need not. */
+/* kernels/vector/optim_schedule.c - the learning rate as a pure function of the step. All servers
+ * must compute the same bits, on every machine. So sine, logarithm and exponential are computed
+ * here in double with the four basic operations, because the results of libm's functions may
+ * differ. */
 #include "kernels/vector/optim.h"
 
 const char *optim_schedule_name(enum optim_schedule schedule)
@@ -13,7 +14,7 @@ const char *optim_schedule_name(enum optim_schedule schedule)
 static const double pi = 3.14159265358979323846;
 static const double ln2 = 0.69314718055994530942;
 
-/* Taylor's series for x within 0 and pi / 4, to the last bit or two. */
+/* Sums Taylor's series for x between 0 and pi / 4, exact to the last bit or two. */
 static double sine(double x)
 {
     double sum = 0, square = x * x;
@@ -30,7 +31,7 @@ static double cosine(double x)
     return 1 - sum;
 }
 
-/* cos(pi t), t within 0 and 1 */
+/* Returns cos(pi t), t between 0 and 1. */
 static double cosine_of_turn(double t)
 {
     if (t > 0.5)
@@ -38,7 +39,7 @@ static double cosine_of_turn(double t)
     return t > 0.25 ? sine(pi * (0.5 - t)) : cosine(pi * t);
 }
 
-/* ln(x), 0 < x <= 1 */
+/* Returns ln(x), 0 < x <= 1. */
 static double logarithm(double x)
 {
     double halvings = 0, sum = 0;
@@ -50,14 +51,14 @@ static double logarithm(double x)
     return 2 * s * sum - halvings * ln2;
 }
 
-/* e^x, x <= 0 */
+/* Returns e^x, x <= 0. */
 static double exponential(double x)
 {
     double sum = 1;
     if (x < -700)
         return 0;
     int halvings = (int)(-x / ln2);
-    x += halvings * ln2; /* within -ln2 and 0 */
+    x += halvings * ln2; /* between -ln2 and 0 */
     for (int k = 20; k >= 1; k--)
         sum = 1 + x / k * sum;
     for (; halvings > 0; halvings--)
@@ -65,7 +66,7 @@ static double exponential(double x)
     return sum;
 }
 
-/* What decay leaves after `before` updates. */
+/* Returns the rate's factor after `before` updates of the decaying schedules. */
 static double decayed(const struct optim_config *cfg, uint64_t before)
 {
     double left = 1;

@@ -1,5 +1,5 @@
-/* kernels/vector/quant.c - see quant.h. All loops work on 32-bit lanes, which every width of vector
- * registers can do; the order of the values in a word is chosen for that. */
+/* kernels/vector/quant.c - encodes and decodes the blocks of quant.h. All loops use 32-bit lanes,
+ * which every width of vector registers supports; the order of the values in a word fits that. */
 #include "kernels/vector/quant.h"
 #include "kernels/vector/clones.h"
 #include "kernels/vector/float_bits.h"
@@ -10,8 +10,9 @@ struct __attribute__((packed, may_alias)) packed_word {
     uint32_t v;
 };
 
-static const float smallest = 0x1p-100f;   /* its inverse, times 127, is finite */
-static const float round_bits = 0x1.8p23f; /* added to what is below 2^22, it rounds to integers */
+static const float smallest = 0x1p-100f; /* its inverse, times 127, is finite */
+/* added to a value below 2^22, it rounds the value to an integer */
+static const float round_bits = 0x1.8p23f;
 
 static size_t n_words(int bits, size_t m)
 {
@@ -26,7 +27,8 @@ size_t quant_bytes(int bits, size_t n)
     return rest == 0 ? bytes : bytes + 4 * (1 + n_words(bits, rest));
 }
 
-/* Magnitudes as integers have the order of their values, and what is not finite comes last. */
+/* Returns the largest magnitude as an integer. Magnitudes as integers have the order of their
+ * values, and those that are not finite are the largest. */
 static inline __attribute__((always_inline)) int32_t largest_of(const float *v)
 {
     int32_t most = 0;
@@ -37,7 +39,8 @@ static inline __attribute__((always_inline)) int32_t largest_of(const float *v)
     return most;
 }
 
-/* v: the values, then zeros up to QUANT_BLOCK; becomes what is rounded off. w: words. */
+/* Encodes a block. v: the values, then zeros up to QUANT_BLOCK; holds the rounding errors
+ * afterwards. w: number of words. */
 static inline __attribute__((always_inline)) void encode_block(int bits, size_t w, float *v,
                                                                struct packed_word *dst)
 {
@@ -112,7 +115,8 @@ void quant_encode(int bits, void *dst, const float *src, float *residual, size_t
     (bits == 8 ? encode_8 : encode_4)(dst, src, residual, n);
 }
 
-/* m values, w words: value j + k * w is the k-th of word j. old: what they are added to; NULL. */
+/* Decodes m values of w words: value j + k * w is the k-th of word j. old: values that they are
+ * added to, or NULL. */
 static inline __attribute__((always_inline)) void decode_block(int bits, size_t w, float *dst,
                                                                const float *old,
                                                                const struct packed_word *src,

@@ -1,5 +1,6 @@
-/* kernels/vector/topk.c - see topk.h. Magnitudes as integers have the order of their values, and
- * what is not finite comes last. The k-th largest is found bit by bit, by counting. */
+/* kernels/vector/topk.c - encodes and decodes the blocks of topk.h. Magnitudes as integers have the
+ * order of their values, and those that are not finite are the largest. The k-th largest is found
+ * bit by bit, by counting. */
 #include "kernels/vector/topk.h"
 #include "kernels/vector/clones.h"
 #include "kernels/vector/dtype.h"
@@ -37,7 +38,8 @@ static inline __attribute__((always_inline)) int32_t count_from(const int32_t *k
     return n;
 }
 
-/* The magnitudes' upper bits, the k-th largest of them, and how many are larger. */
+/* Writes the upper bits of all magnitudes to keys and returns the k-th largest. *n_larger: number
+ * of keys above it. */
 VECTOR_CLONES static int32_t find_threshold(const float *v, int32_t k, int32_t *keys,
                                             int32_t *n_larger)
 {
@@ -60,19 +62,21 @@ static inline __attribute__((always_inline)) int32_t largest_of(const int32_t *k
     return most;
 }
 
-/* v: the values, then zeros up to TOPK_BLOCK; becomes what is not sent. */
+/* Encodes a block. v: the values, then zeros up to TOPK_BLOCK; holds the values that are not sent
+ * afterwards. */
 static void encode_block(unsigned char *dst, float *v, size_t m)
 {
     int32_t keys[TOPK_BLOCK], n_larger;
     const size_t k = n_kept(m);
     int32_t threshold = find_threshold(v, (int32_t)k, keys, &n_larger);
-    int32_t equals = (int32_t)k - n_larger; /* so many of those at the threshold */
+    int32_t equals = (int32_t)k - n_larger; /* number of kept values equal to the threshold */
     float kept[MOST_KEPT + 1];
-    unsigned char *places = dst + 2 * k, place[MOST_KEPT + 1]; /* one more: written, not kept */
+    /* one more: it is written but not kept */
+    unsigned char *places = dst + 2 * k, place[MOST_KEPT + 1];
     size_t n = 0;
     for (size_t i = 0; i < m; i++) {
         if (i % GROUP == 0 && largest_of(keys + i) < threshold) {
-            i += GROUP - 1; /* as most are */
+            i += GROUP - 1; /* most groups have no kept value */
             continue;
         }
         int is_equal = keys[i] == threshold;
@@ -115,7 +119,8 @@ static void decode_block(float *v, const unsigned char *src, size_t m)
             v[src[2 * k + i]] = kept[i];
 }
 
-/* dst may be old. All are added, zeros too, so that the sum has the bits of decoding and adding. */
+/* Adds the decoded block. dst may be old. Zeros are added too, so that the sum has the bits of
+ * decoding and then adding. */
 static void add(float *dst, const float *old, const void *src, size_t n)
 {
     float v[TOPK_BLOCK];

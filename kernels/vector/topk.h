@@ -1,12 +1,13 @@
-/* kernels/vector/topk.h - of each TOPK_BLOCK floats the largest few alone: what the thinnest links
- * carry. A block of m values (the last one is shorter) is k = ceil(m / 32) values in bf16, and then
- * their k places in it, a byte each, in rising order: those with the largest magnitudes, which are
- * compared without what bf16 cuts off; of equals the first. All others are zeros. So 1024 bytes
- * take 24.
- * Bits are the same whatever instructions the machine has. Threads: any. Errors: none.
+/* kernels/vector/topk.h - keeps only the largest few of each TOPK_BLOCK floats, for the slowest
+ * links.
+ *
+ * A block of m values (the last one may be shorter) is k = ceil(m / 32) values in bf16, then their
+ * k positions in the block, a byte each, in rising order. The values with the largest magnitudes
+ * are kept, compared without the bits that bf16 drops; of equal ones the first. All others decode
+ * to zero. So 1024 bytes take 24. Same bits with every instruction set. Threads: any. Errors: none.
  * Source: Lin et al. 2018 (deep gradient compression), Stich et al. 2018 (sparsified SGD with
- * memory), Sarfi et al. 2025 (SparseLoCo: the largest of each block, of what local steps changed).
- */
+ * memory), Sarfi et al. 2025 (SparseLoCo: the largest of each block, of what local steps
+ * changed). */
 #ifndef KERNELS_VECTOR_TOPK_H
 #define KERNELS_VECTOR_TOPK_H
 #include <stddef.h>
@@ -14,13 +15,15 @@
 enum { TOPK_BLOCK = 256, TOPK_SHARE = 32 };
 
 size_t topk_bytes(size_t n); /* of n values */
-/* dst: topk_bytes of any alignment, apart from the rest. residual: as quant_encode's: what is not
- * sent, and what bf16 rounds off. What is not finite is sent before all else. */
+/* Encodes to dst, topk_bytes of any alignment, which overlaps no other argument. residual: as for
+ * quant_encode; it receives the values that are not sent and bf16's rounding errors. Values that
+ * are not finite are sent first. */
 void topk_encode(void *dst, const float *src, float *residual, size_t n);
-/* As quant_encode_change. */
+/* Encodes the change from old to value, as quant_encode_change does. */
 void topk_encode_change(void *dst, const float *old, float *value, float *residual, size_t n);
 void topk_add(float *dst, const void *src, size_t n);
-/* src: any alignment, and any bytes: a place that is not in the block is left out. */
+/* Decodes src, which may have any alignment and any content: a position outside the block is
+ * ignored. */
 void topk_decode(float *dst, const void *src, size_t n);
 
 #endif

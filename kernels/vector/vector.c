@@ -1,5 +1,5 @@
-/* kernels/vector/vector.c - see vector.h. src is read through a packed type, which costs nothing on
- * machines that load vectors from any address. */
+/* kernels/vector/vector.c - the loops of vector.h. src is read through a packed type, which costs
+ * nothing on machines that load vectors from any address. */
 #include "kernels/vector/vector.h"
 #include "kernels/vector/clones.h"
 #include "kernels/vector/packed.h"
@@ -42,7 +42,7 @@ VECTOR_CLONES void vector_clip(float *dst, const void *src, float weight, float 
     }
 }
 
-/* One sum would wait for each of its additions. */
+/* Adds in eight independent sums: one sum would wait for each of its additions. */
 VECTOR_CLONES double vector_sum_squares(const float *src, float weight, size_t n)
 {
     enum { LANES = 8 };
@@ -68,7 +68,7 @@ void vector_copy(float *dst, const void *src, size_t n)
         memcpy(dst, src, n * sizeof *dst);
 }
 
-/* The questions that the ifuncs' resolvers ask, in their order. */
+/* Asks the questions of the ifuncs' resolvers, in the same order. */
 const char *vector_description(void)
 {
 #if VECTOR_HAS_CLONES

@@ -9,17 +9,17 @@
 void vector_scale(float *dst, const void *src, float weight, size_t n);
 /* dst[i] += weight * src[i], product rounded before the sum */
 void vector_add_scaled(float *dst, const void *src, float weight, size_t n);
-/* dst[i] = a[i] + weight * src[i], likewise; dst may be a */
+/* dst[i] = a[i] + weight * src[i], product rounded before the sum; dst may be a */
 void vector_sum_scaled(float *dst, const float *a, const void *src, float weight, size_t n);
-/* dst[i] = weight * src[i] * scale, or the nearest of -limit and limit if that lies beyond them */
+/* dst[i] = weight * src[i] * scale, limited to -limit .. limit */
 void vector_clip(float *dst, const void *src, float weight, float scale, float limit, size_t n);
-/* Of (weight * src[i])^2, each product rounded to float before it is squared; squares and sums in
- * double: eight sums over every eighth element, added up in their order. */
+/* Returns the sum of (weight * src[i])^2. Each product is rounded to float before it is squared;
+ * squares and sums are in double: eight sums over every eighth element, added in order. */
 double vector_sum_squares(const float *src, float weight, size_t n);
 /* dst[i] = src[i] */
 void vector_copy(float *dst, const void *src, size_t n);
-/* The form of all loops of this folder that was chosen when the program was loaded: "AVX-512",
- * "AVX2", "baseline x86-64", or "portable" where the build has one form only. */
+/* Returns the form of this folder's loops that was chosen at program start: "AVX-512", "AVX2",
+ * "baseline x86-64", or "portable" if the build has one form only. */
 const char *vector_description(void);
 
 #endif
