@@ -6,6 +6,7 @@
 #include "kernels/vector/vector.h"
 #include "net/rpc/environment.h"
 #include "worker/worker.h"
+#include <inttypes.h>
 #include <stdio.h>
 
 enum { MAX_OWN_THREADS = 8 };
@@ -20,7 +21,8 @@ static int count_cores(const struct options *o)
                         workers > 1 && hosts_is_loopback(o->worker_hosts.addr[o->task_index]));
     char limit[64] = "";
     if (o->intra_op_threads > c.n)
-        LOG_W("--intra_op_threads=%d on %d usable %s: threads that wait for a core make each step "
+        LOG_W("--intra_op_threads=%" PRId64
+              " on %d usable %s: threads that wait for a core make each step "
               "many times slower; leave the flag out, or give at most %d",
               o->intra_op_threads, c.n, c.n == 1 ? "core" : "cores", c.n);
     if (o->intra_op_threads > 0)

@@ -1,119 +1,141 @@
-/* worker/options/options.c - see options.h: what was typed, checked, and what one that joins takes
- * from the job. */
+/* worker/options/options.c - see options.h. The flags are parsed into `typed`; a copy is checked
+ * (options_check.c, options_input.c), and a worker that joins adopts the job's values for the flags
+ * that were left out. Names and defaults are those of TensorFlow's mnist_replica.py where it has
+ * them (batch 100, 200 steps, Adam), but training is synchronous by default. */
+#include "base/flags_tensorflow.h"
 #include "base/float_text.h"
+#include "cluster/cluster.h"
+#include "flags/rows.h"
 #include "net/rpc/environment.h"
 #include "worker/device/device_lock.h"
-#include "worker/device/devices.h"
 #include "worker/device/gpus.h"
 #include "worker/options/options_impl.h"
-#include "worker/place/placement.h"
+#include "worker/place/tower_plan.h"
+#include <inttypes.h>
 #include <math.h>
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
 enum { DEFAULT_TRAIN_STEPS = 200 };
 
-static void copy_lines(struct options *o)
+static const struct options defaults = {
+    .typed = {.task_index = -1, .sync_replicas = -1, .gpu_tuning = "auto"},
+    .job = JOB_SETTINGS_DEFAULTS,
+    .security = {.role = ROLE_WORKER},
+    .slurm_port = CLUSTER_SLURM_PORT,
+    .data_dir = DATASET_DEFAULT_DIR,
+    .model = "mlp",
+    .batch_size = 100,
+    .log_every = 100,
+    .summary_steps = 100,
+    .histogram_steps = -1,
+    .towers_per_gpu = 1,
+    .gpus = "auto",
+    .gpu_allow_growth = -1,
+    .list_devices = -1,
+    .self_test = -1,
+    .self_test_seconds = 120,
+    .log_level = LOG_LEVEL_INFO,
+    .save_secs = -1,
+    .keep_checkpoint_max = 5,
+    .max_nonfinite = 100,
+};
+static struct options typed; /* the targets of the flags */
+
+/* The flags of ps have no target here: the worker accepts them and does not use them. */
+#define FOR_PS(name, type, field, ...) FLAG_ROW(name, type, NULL, __VA_ARGS__)
+#define FOR_WORKER(name, type, field, ...) FLAG_ROW(name, type, &typed.field, __VA_ARGS__)
+#define FOR_JOB(name, type, field, ...) FLAG_ROW(name, type, &typed.job.field, __VA_ARGS__)
+#define FOR_ALL FOR_WORKER
+#define PS_ALONE(...)
+#define WORKER_ALONE FOR_WORKER
+
+static const struct flag table[] = {
+#include "flags/table.inc"
+};
+_Static_assert(TOWERS_MAX == 256, "the bound of --towers in flags/table.inc");
+static unsigned char given[sizeof table / sizeof *table];
+static const struct flags_program program = {
+    .name = "worker",
+    .installed = "weir-worker",
+    .doc =
+        "Trains a neural network: computes gradients on its part of the data and exchanges them "
+        "with the servers of the job for new parameters. Without a cluster it trains alone. Exits "
+        "with 0 when all is done, 1 after an error that stays, 2 after one in the flags, 138 where "
+        "starting it again may help. SIGTERM and Ctrl-C: leaves the job by name, 0; where that "
+        "cannot "
+        "be, and alone, after a last checkpoint if they are kept, 143 and 130. The flags of ps are "
+        "taken as well and not used, so that one command line can serve both.",
+    .flags = table,
+    .n_flags = sizeof table / sizeof *table,
+    .given = given,
+    .foreign = flags_tensorflow,
+};
+
+bool options_is_given(const struct options *o, const void *field)
 {
-    o->log_level = (enum log_level)options_raw.log_level;
-    o->progress = (enum progress_style)options_raw.progress;
-    if (!options_raw.quiet)
-        return;
-    o->progress = PROGRESS_LINES;
-    if (o->log_level < LOG_LEVEL_WARN)
-        o->log_level = LOG_LEVEL_WARN;
+    return flags_given_name(&program, (char *)&typed + ((char *)field - (char *)o)) != NULL;
 }
 
-static void copy_plain(struct options *o)
+bool options_list_given(const char *names, char text[FLAGS_TEXT_BYTES])
 {
-    o->local_steps = options_raw.job.local_steps;
-    o->join = options_raw.join;
-    o->address = options_raw.address;
-    o->security = (struct security_config){options_raw.tls_cert, options_raw.tls_key,
-                                           options_raw.tls_ca, options_raw.token_file, ROLE_WORKER};
-    o->data_dir = options_raw.data_dir;
-    o->data_own = options_raw.data_shard;
-    o->model = options_raw.model;
-    o->model_given = options_table_is_given(&options_raw.model);
-    o->models_dir = options_raw.models_dir;
-    o->backend_dir = options_raw.backend_dir;
-    o->summary_json = options_raw.summary_json;
-    o->export_file = options_raw.export_file;
-    o->trace = options_raw.trace;
-    o->record_samples = options_raw.record_samples;
-    o->init = options_raw.init;
-    o->init_map = options_raw.init_map;
-    o->freeze = options_raw.freeze;
-    o->hidden_units = options_raw.hidden_units;
-    o->train_steps = options_raw.train_steps;
-    o->epochs = options_raw.epochs;
-    o->batch_size = options_raw.batch_size;
-    o->eval_every = options_raw.eval_every;
-    o->log_every = options_raw.log_every;
-    o->seed = options_raw.seed;
-    o->chunk_bytes = options_raw.job.chunk_bytes;
-    o->towers = (int)options_raw.towers;
-    o->towers_per_gpu = (int)options_raw.towers_per_gpu;
-    o->cpu_batch_size = (int)options_raw.cpu_batch_size;
-    o->intra_op_threads = (int)options_raw.intra_op_threads;
-    o->precision = (enum backend_precision)options_raw.precision;
-    o->deterministic = options_raw.deterministic;
-    copy_lines(o);
-    o->push_delay_ms = options_raw.push_delay_ms;
-    o->skip_nonfinite = options_raw.on_nonfinite == 1;
-    o->max_nonfinite = options_raw.max_nonfinite;
-    o->fault_nonfinite = options_raw.fault_nonfinite;
-    o->bf16_layers = options_raw.bf16_layers;
-    o->gpus = options_raw.gpus;
-    o->gpus_by_default = !options_table_is_given(&options_raw.gpus) &&
-                         !options_table_is_given(&options_raw.gpu_wait);
-    o->gpu_lock_dir =
-        options_raw.gpu_lock_dir ? options_raw.gpu_lock_dir : device_lock_default_dir();
-    o->gpu_wait = (int)options_raw.gpu_wait;
-    o->gpu_memory_fraction = options_raw.gpu_memory_fraction;
-    o->gpu_allow_growth = options_raw.gpu_allow_growth;
-    o->placement = options_raw.placement;
-    o->soft_placement = options_raw.soft_placement;
-    o->log_placement = options_raw.log_placement;
-    o->list_devices = options_raw.list_devices;
-    o->self_test = options_raw.self_test;
-    o->self_test_seconds = (int)options_raw.self_test_seconds;
-    o->shared_memory = options_raw.job.shared_memory == 0;
-    o->cuda_graphs = options_raw.cuda_graphs == 0;
+    size_t at = 0;
+    for (size_t n; *names; names += n + strspn(names + n, " ")) {
+        size_t i = 0;
+        n = strcspn(names, " ");
+        while (strncmp(table[i].name, names, n) != 0 || table[i].name[n] || !table[i].target)
+            CHECK(++i < sizeof table / sizeof *table);
+        if (given[i] && at < FLAGS_TEXT_BYTES)
+            at += (size_t)snprintf(text + at, FLAGS_TEXT_BYTES - at, "%s--%s", at ? ", " : "",
+                                   table[i].name);
+    }
+    return at > 0;
+}
+
+enum status options_refuse(const char *wrong)
+{
+    if (wrong)
+        LOG_E("%s", wrong);
+    return wrong ? ST_INVALID : ST_OK;
+}
+
+/* Sets the fields that follow from single flags. */
+static void derive(struct options *o)
+{
+    o->local_steps = o->job.local_steps;
+    o->chunk_bytes = o->job.chunk_bytes;
+    o->shared_memory = o->job.shared_memory == 0;
+    o->cuda_graphs = o->typed.cuda_graphs == 0;
+    o->model_given = options_is_given(o, &o->model);
+    o->gpus_by_default = !options_is_given(o, &o->gpus) && !options_is_given(o, &o->gpu_wait);
+    if (!o->gpu_lock_dir)
+        o->gpu_lock_dir = device_lock_default_dir();
+    if (o->typed.quiet) {
+        o->progress = PROGRESS_LINES;
+        if (o->log_level < LOG_LEVEL_WARN)
+            o->log_level = LOG_LEVEL_WARN;
+    }
 }
 
 enum status options_read(int argc, char **argv, struct options *out, int *exit_now)
 {
     enum status st = ST_OK;
-    struct options o = {0};
-    TRY(options_table_parse(argc, argv, exit_now));
-    if (*exit_now)
-        return ST_OK;
-    copy_plain(&o);
+    typed = defaults;
+    memset(given, 0, sizeof given);
+    st = flags_parse(&program, argc, argv, exit_now);
+    if (st != ST_OK || *exit_now)
+        return st;
+    struct options o = typed;
+    derive(&o);
     log_init("worker", -1, o.log_level);
-    TRY(options_cluster_find(&o));
+    TRY(options_find_cluster(&o));
     TRY(net_environment_check());
     TRY(gpus_growth_check(getenv("TF_FORCE_GPU_ALLOW_GROWTH")));
-    TRY(options_check_cluster(&o));
-    TRY(options_cluster_check_pages(&o));
-    TRY(options_check_mode(&o));
-    TRY(options_check_dtypes(&o));
-    TRY(options_check_tuning(&o));
-    TRY(options_check_training(&o));
-    TRY(options_check_validation(&o));
-    TRY(options_local_check(&o));
-    TRY(options_check_inference(&o));
-    TRY(options_check_outputs(&o));
-    TRY(options_logdir_check(&o));
-    TRY(options_check_checkpoints(&o));
-    TRY(options_check_data(&o));
-    TRY(options_input_check(&o));
-    TRY(options_unused_check(&o));
-    TRY(devices_check(o.gpus, o.gpu_wait));
-    TRY(placement_check(o.placement));
+    TRY(options_check(&o));
     log_init("worker", o.task_index, o.log_level);
-    options_table_dump();
-    options_unused_warn(&o);
+    flags_dump(&program);
+    options_warn_unused(&o);
     if (o.ps_hosts.n > 0)
         TRY(security_start(&o.security));
 done:
@@ -130,35 +152,67 @@ void options_free(struct options *o)
     hosts_free(&o->worker_hosts);
 }
 
-/* What the joiner was not told itself. */
-static enum status adopt_training(struct options *o, const struct net_job *job)
+static void adopt_optimizer(struct options *o, const struct net_job *job)
 {
     struct optim_config optim = job->local_steps > 1 ? job->local : job->optim;
-    int64_t n = job_local_steps(job);
     const struct {
         const double *flag;
         float *to;
         float value;
-    } numbers[] = {{&options_raw.job.learning_rate, &optim.learning_rate, o->optim.learning_rate},
-                   {&options_raw.job.momentum, &optim.momentum, o->optim.momentum},
-                   {&options_raw.job.decay, &optim.decay, o->optim.decay},
-                   {&options_raw.job.beta1, &optim.beta1, o->optim.beta1},
-                   {&options_raw.job.beta2, &optim.beta2, o->optim.beta2},
-                   {&options_raw.job.epsilon, &optim.epsilon, o->optim.epsilon},
-                   {&options_raw.job.weight_decay, &optim.weight_decay, o->optim.weight_decay}};
+    } numbers[] = {{&o->job.learning_rate, &optim.learning_rate, o->optim.learning_rate},
+                   {&o->job.momentum, &optim.momentum, o->optim.momentum},
+                   {&o->job.decay, &optim.decay, o->optim.decay},
+                   {&o->job.beta1, &optim.beta1, o->optim.beta1},
+                   {&o->job.beta2, &optim.beta2, o->optim.beta2},
+                   {&o->job.epsilon, &optim.epsilon, o->optim.epsilon},
+                   {&o->job.weight_decay, &optim.weight_decay, o->optim.weight_decay},
+                   {&o->job.lr_decay, &optim.lr_decay, o->optim.lr_decay},
+                   {&o->job.clip_value, &optim.clip_value, o->optim.clip_value},
+                   {&o->job.clip_norm, &optim.clip_norm, o->optim.clip_norm}};
     for (size_t i = 0; i < sizeof numbers / sizeof *numbers; i++)
-        if (options_table_is_given(numbers[i].flag))
+        if (options_is_given(o, numbers[i].flag))
             *numbers[i].to = numbers[i].value;
-    if (options_table_is_given(&options_raw.job.optimizer))
+    if (options_is_given(o, &o->job.optimizer))
         optim.kind = o->optim.kind;
-    options_schedule_adopt(&o->optim, &optim);
+    if (options_is_given(o, &o->job.schedule))
+        optim.schedule = o->optim.schedule;
+    if (options_is_given(o, &o->job.lr_warmup_steps))
+        optim.warmup_steps = o->optim.warmup_steps;
+    if (options_is_given(o, &o->job.lr_decay_steps))
+        optim.lr_decay_steps = o->optim.lr_decay_steps;
+    if (options_is_given(o, &o->job.lr_boundaries)) {
+        optim.n_boundaries = o->optim.n_boundaries;
+        memcpy(optim.boundary, o->optim.boundary, sizeof optim.boundary);
+    }
     o->optim = optim;
-    if (!options_table_is_given(&options_raw.train_steps))
+}
+
+static void adopt_outer(struct options *o, const struct net_job *job)
+{
+    if (!options_is_given(o, &o->job.local_steps))
+        o->local_steps = job_local_steps(job);
+    if (job->local_steps <= 1) /* what was given is told as a difference */
+        return;
+    o->outer = job->optim;
+    if (o->job.outer_optimizer >= 0)
+        o->outer.kind = (enum optim_kind)o->job.outer_optimizer;
+    if (o->job.outer_rate >= 0)
+        o->outer.learning_rate = (float)o->job.outer_rate;
+    if (o->job.outer_momentum >= 0)
+        o->outer.momentum = (float)o->job.outer_momentum;
+    o->outer_known = 1;
+}
+
+/* Takes the job's steps, batch and validation for the flags that were left out. */
+static enum status adopt_training(struct options *o, const struct net_job *job)
+{
+    int64_t n = job_local_steps(job);
+    if (!options_is_given(o, &o->train_steps))
         o->train_steps = (job->asked_steps ? job->asked_steps : job->train_steps) * n;
-    if (!options_table_is_given(&options_raw.batch_size) && job->batch > 0)
+    if (!options_is_given(o, &o->batch_size) && job->batch > 0)
         o->batch_size = job->batch / n;
-    options_local_adopt_outer(o, job);
-    if (!options_table_is_given(&options_raw.validation_split))
+    adopt_outer(o, job);
+    if (!options_is_given(o, &o->validation_split))
         o->validation_split = job->validation_split;
     if (o->validation_split > 0 && o->validation_dir) {
         char text[FLOAT_TEXT_BYTES];
@@ -167,44 +221,62 @@ static enum status adopt_training(struct options *o, const struct net_job *job)
               float_text_double(o->validation_split, text));
         return ST_INVALID;
     }
-    if (job->validation.data.n > 0 && !options_table_is_given(&options_raw.eval_every))
+    if (job->validation.data.n > 0 && !options_is_given(o, &o->eval_every))
         o->eval_every = job->validation.every * n;
-    if (job->validation.data.n > 0 && !options_table_is_given(&options_raw.early_stopping))
+    if (job->validation.data.n > 0 && !options_is_given(o, &o->early_stopping))
         o->early_stopping = job->validation.patience;
-    if (!options_table_is_given(&options_raw.seed))
+    if (!options_is_given(o, &o->seed))
         o->seed = (int64_t)job->seed;
     return ST_OK;
+}
+
+static void take_list(struct options_list *to, const float *value, int n)
+{
+    to->n = n;
+    memcpy(to->value, value, (size_t)n * sizeof *value);
+}
+
+/* Takes what the job does with samples for the flags that were left out. */
+static void adopt_samples(struct options *o, const struct net_job *job)
+{
+    if (!options_is_given(o, &o->typed.mean))
+        take_list(&o->mean, job->normal.mean, job->normal.n);
+    if (!options_is_given(o, &o->typed.std))
+        take_list(&o->std, job->normal.std, job->normal.n);
+    if (!options_is_given(o, &o->standardize))
+        o->standardize = job->data.standardized;
+    if (!options_is_given(o, &o->typed.augment))
+        o->augment = job->augment;
 }
 
 enum status options_adopt(struct options *o, const struct net_status *s)
 {
     const struct net_job *job = &s->job;
+    adopt_optimizer(o, job);
     if (adopt_training(o, job) != ST_OK)
         return ST_INVALID;
-    if (!options_table_is_given(&options_raw.job.sync_mode) &&
-        !options_table_is_given(&options_raw.sync_replicas))
+    if (!options_is_given(o, &o->job.sync_mode) && !options_is_given(o, &o->typed.sync_replicas))
         o->sync_mode = job->sync_mode;
-    if (!options_table_is_given(&options_raw.data_shard))
+    if (!options_is_given(o, &o->data_own))
         o->data_own = job->data.own;
     if (options_check_shard(o) != ST_OK)
         return ST_INVALID;
-    if (!options_table_is_given(&options_raw.job.replicas)) /* 0: all that there are */
+    if (!options_is_given(o, &o->job.replicas)) /* 0: all that there are */
         o->aggregate = job->aggregate == job->n_workers ? 0 : job->aggregate;
-    if (!options_table_is_given(&options_raw.job.staleness))
+    if (!options_is_given(o, &o->job.staleness))
         o->staleness = job->staleness;
-    if (!options_table_is_given(&options_raw.job.compensation))
+    if (!options_is_given(o, &o->job.compensation))
         o->delay_compensation = job->delay_compensation;
-    if (!options_table_is_given(&options_raw.job.wire_dtype) || o->wire_auto) {
+    if (!options_is_given(o, &o->job.wire_dtype) || o->wire_auto) {
         o->wire_auto = 0;
         o->push_dtype = job->push_dtype;
         o->version_dtype = job->version_dtype;
     }
-    if (!options_table_is_given(&options_raw.job.chunk_bytes))
+    if (!options_is_given(o, &o->job.chunk_bytes))
         o->chunk_bytes = s->chunks->chunk_bytes;
-    if (!options_table_is_given(&options_raw.hidden_units) &&
-        !options_table_is_given(&options_raw.model))
+    if (!options_is_given(o, &o->hidden_units) && !options_is_given(o, &o->model))
         o->hidden_units = s->hidden_units;
-    if (!options_table_is_given(&options_raw.model)) {
+    if (!options_is_given(o, &o->model)) {
         o->model_text = s->model;
         if (!s->model) {
             LOG_E("--join: the servers do not know the model's text; give --model (and "
@@ -212,15 +284,21 @@ enum status options_adopt(struct options *o, const struct net_status *s)
             return ST_NOT_FOUND;
         }
     }
-    if (options_schedule_check_clipping(o) != ST_OK || options_input_adopt(o, job) != ST_OK ||
-        options_local_check_rounds(o) != ST_OK)
+    adopt_samples(o, job);
+    if (options_check_clipping(o) != ST_OK || options_check_samples(o) != ST_OK ||
+        options_check_rounds(o) != ST_OK)
         return ST_INVALID;
     if (o->batch_size < o->towers) {
-        LOG_E("--towers: %d towers cannot share the job's batch of %lld", o->towers,
-              (long long)o->batch_size);
+        LOG_E("--towers: %" PRId64 " towers cannot share the job's batch of %" PRId64, o->towers,
+              o->batch_size);
         return ST_INVALID;
     }
     return ST_OK;
+}
+
+int64_t options_rounds(const struct options *o)
+{
+    return o->local_steps > 1 && o->ps_hosts.n > 0 ? o->local_steps : 1;
 }
 
 int64_t options_train_steps(const struct options *o, int64_t n)
@@ -252,6 +330,20 @@ struct net_job options_job(const struct options *o, int64_t n)
     job.optim.total_steps = (uint64_t)job.train_steps;
     if (o->ps_hosts.n == 0 && job_sends_changes(&job)) /* to whom? It has no slot for that */
         job.version_dtype = DTYPE_F32;
-    options_local_job(o, &job);
+    int64_t n_local = options_rounds(o);
+    if (n_local > 1) {
+        job_settings_round(&job, n_local, &o->outer);
+        job.outer_unsaid = job_settings_outer_unsaid(&o->job);
+    }
     return job;
+}
+
+void options_settle_outer(struct options *o, int64_t n_samples, int64_t n_params)
+{
+    const struct net_job job = {.sync_mode = o->sync_mode,
+                                .n_workers = o->n_workers,
+                                .train_steps = options_train_steps(o, n_samples)};
+    if (!o->outer_known) /* by the job */
+        job_settings_outer(&o->job, &job, o->optim.kind >= OPTIM_ADAGRAD, n_params, &o->outer);
+    o->outer_known = 1;
 }

@@ -7,6 +7,7 @@
 #include "base/log.h"
 #include "http/listen.h"
 #include "kernels/backend.h"
+#include "member/job_settings.h"
 #include "net/security/security.h"
 #include "net/wire/status.h"
 #include "worker/data/dataset.h"
@@ -19,34 +20,49 @@ struct options_list {
     float value[JOB_MAX_CHANNELS];
 };
 
+/* Flags that the checks turn into other fields, as they were typed; texts: NULL: not given. */
+struct options_typed {
+    const char *ps_hosts, *worker_hosts, *job_name;
+    int64_t task_index; /* -1: not given */
+    int sync_replicas;  /* -1: not given */
+    const char *train_data, *train_labels, *test_data, *test_labels, *images_name, *labels_name;
+    const char *label_column, *target_columns, *ignore_columns;
+    int csv_header;  /* enum data_csv_header */
+    int data_layout; /* 0: nchw */
+    const char *mean, *std, *augment, *gpu_tuning;
+    int cuda_graphs, quiet; /* cuda_graphs 0: on */
+    int64_t metrics_port;   /* 0: none */
+    const char *metrics_bind;
+};
+
 struct options {
+    struct options_typed typed;
+    struct job_settings job;
+    int64_t slurm_ps, slurm_port;
     struct hosts ps_hosts, worker_hosts;
-    int join;                  /* a running job, of which it is told by options_adopt */
-    int task_index, n_workers; /* -1: not known yet; 0: likewise */
+    int join;                  /* become a worker of a running job: see options_adopt */
+    int task_index, n_workers; /* task_index -1, n_workers 0: not known yet */
     const char *address;       /* NULL: the host's own name, and the process */
     struct security_config security;
     const char *model_text; /* instead of `model`; borrowed from the adopted status; NULL: none */
-    int data_named;         /* a flag says where the data are; else they are the default */
-    bool model_given;       /* `model` was typed, and is not the default */
+    int data_named;         /* a flag names the data; else they are the default */
+    bool model_given;       /* a flag names `model`; else it is the default */
     const char *data_dir, *model, *models_dir, *backend_dir;
-    int data_own;                       /* other workers have other data */
+    int data_own;                       /* each worker has data of its own */
     struct dataset_request train, test; /* dir is data_dir */
     struct options_list mean, std;
     int standardize;
     struct job_augment augment;
-    const char *summary_json, *export_file; /* NULL: none */
-    const char *trace;                      /* NULL: none */
-    const char *logdir;                     /* NULL: none */
+    const char *summary_json, *export_file, *trace, *record_samples; /* NULL: none */
+    const char *logdir;                                              /* NULL: none */
     int64_t summary_steps, histogram_steps; /* see worker/events/events.h */
-    const char *record_samples;             /* NULL: none */
     char pages[HTTP_ADDRESS_BYTES];         /* --metrics_port; empty: none */
     const char *init, *init_map, *freeze;   /* see worker/weights/weights.h; NULL: none */
     int64_t hidden_units;                   /* 0: as the model says */
     int64_t train_steps;                    /* 0: by epochs */
     double epochs;                          /* 0: by train_steps */
     int64_t batch_size, eval_every, log_every, seed, chunk_bytes;
-    int towers, towers_per_gpu, intra_op_threads,
-        cpu_batch_size; /* see worker/place/tower_plan.h */
+    int64_t towers, towers_per_gpu, intra_op_threads, cpu_batch_size; /* place/tower_plan.h */
     enum backend_precision precision;
     int deterministic;
     enum job_sync_mode sync_mode;
@@ -54,37 +70,38 @@ struct options {
     int64_t staleness;
     float delay_compensation;
     enum dtype push_dtype, version_dtype;
-    int wire_auto, wire_step_ms; /* by the line: fp32 both until the servers say */
+    int wire_auto, wire_step_ms; /* wire_auto: both fp32 until the servers decide */
     struct optim_config optim;
     int64_t local_steps;       /* at least 1 */
-    struct optim_config outer; /* the servers' optimizer, where local_steps is above 1; */
+    struct optim_config outer; /* the servers' optimizer, where local_steps is above 1 */
     int outer_known;           /* 0: it depends on the model (options_settle_outer) */
     enum progress_style progress;
     enum log_level log_level;
     int64_t push_delay_ms;
-    int skip_nonfinite; /* see worker/train/train_config.h, and the next */
+    int skip_nonfinite; /* see worker/train/train_config.h, also for the next two */
     int64_t max_nonfinite, fault_nonfinite;
     const char *bf16_layers; /* NULL: not given */
     int shared_memory, cuda_graphs;
     uint32_t gpu_tuning;             /* kernels/tuning.h */
     const char *gpus, *gpu_lock_dir; /* see worker/device/devices.h */
-    int gpus_by_default;             /* no flag asked for one */
-    int gpu_wait;                    /* seconds */
+    int gpus_by_default;             /* no flag asked for a GPU */
+    int64_t gpu_wait;                /* seconds */
     double gpu_memory_fraction;      /* 0: no limit */
     int gpu_allow_growth;            /* -1: not given */
     const char *placement;           /* see worker/place/placement.h; NULL: none */
     int soft_placement, log_placement;
-    double validation_split;                            /* share of the training set; 0: none */
-    const char *validation_dir;                         /* NULL: none */
-    int64_t early_stopping;                             /* evaluations; 0: none */
-    const char *evaluate, *predict;                     /* a file of parameters; NULL: no */
-    const char *output;                                 /* of predict */
-    const char *checkpoint_dir, *restore;               /* alone; NULL: none */
-    int take_over;                                      /* the folder, from a living owner */
-    const char *servers_dir;                            /* else: --checkpoint_dir of the servers */
-    int64_t save_steps, save_secs, keep_checkpoint_max; /* 0: not by that; all */
-    int list_devices, self_test;                        /* -1: no, 0: as text, 1: as JSON */
-    int self_test_seconds;
+    double validation_split;                  /* share of the training set; 0: none */
+    const char *validation_dir;               /* NULL: none */
+    int64_t early_stopping;                   /* evaluations; 0: none */
+    const char *evaluate, *predict;           /* a file of parameters; NULL: no */
+    const char *output;                       /* of predict */
+    const char *checkpoint_dir, *servers_dir; /* of a worker alone; of the servers; NULL: none */
+    const char *restore;                      /* NULL: the newest of checkpoint_dir */
+    int take_over;                            /* checkpoint_dir, from an owner that is alive */
+    int64_t save_steps, save_secs;            /* 0: not by that */
+    int64_t keep_checkpoint_max;              /* 0: all */
+    int list_devices, self_test;              /* -1: no, 0: as text, 1: as JSON */
+    int64_t self_test_seconds;
 };
 
 /* *exit_now: --help or --version was printed. */

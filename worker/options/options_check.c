@@ -1,25 +1,75 @@
-/* worker/options/options_check.c - what was typed, flag by flag and together: see options_impl.h.
- */
-#include "base/float_text.h"
+/* worker/options/options_check.c - checks of the worker's flags, each by itself and together, and
+ * the values that follow from them. Flags that contradict each other are an error. Where one
+ * command line is tried alone, or used for inference after training, a line names the flags that
+ * have no effect there. */
 #include "base/job_name.h"
-#include "files/output_path.h"
+#include "cluster/cluster.h"
 #include "kernels/tuning.h"
-#include "worker/data/data_csv.h"
+#include "worker/device/devices.h"
+#include "worker/events/event_writer.h"
 #include "worker/options/options_impl.h"
-#include "worker/results/predictions.h"
+#include "worker/place/placement.h"
+#include <errno.h>
+#include <inttypes.h>
+#include <limits.h>
 #include <stdio.h>
 #include <string.h>
-#include <strings.h>
-#include <unistd.h>
 
 enum { DEFAULT_SAVE_SECS = 600 };
 
-static enum status check_bf16(void)
+/* Whoever starts many workers by srun may want one job, or as many as there are tasks. */
+static void say_alone(const struct cluster_step *s)
 {
-    if (!options_raw.bf16_layers || options_raw.precision == BACKEND_BF16)
-        return ST_OK;
-    LOG_E("--bf16_layers is for --precision=bf16; give both or leave it out");
-    return ST_INVALID;
+    if (s->step_id && s->task && s->n_tasks && strcmp(s->n_tasks, "1") != 0)
+        LOG_I("this is task %.10s of the %.10s of a Slurm step, and trains alone: --slurm_ps=N "
+              "would make one job of them, with N servers",
+              s->task, s->n_tasks);
+}
+
+/* What joins a job has no say in how many there are. */
+static void leave_out_workers(struct cluster *c)
+{
+    if (c->source == CLUSTER_TF_CONFIG)
+        hosts_free(&c->workers);
+}
+
+enum status options_find_cluster(struct options *o)
+{
+    enum status st = ST_OK;
+    struct cluster c = {0};
+    int is_alone = o->list_devices >= 0 || o->self_test >= 0 || o->evaluate || o->predict;
+    struct cluster_request r = {.ps_hosts = o->typed.ps_hosts,
+                                .worker_hosts = o->typed.worker_hosts,
+                                .slurm_ps = is_alone ? 0 : o->slurm_ps,
+                                .slurm_port = o->slurm_port,
+                                .task_index = o->typed.task_index,
+                                .job_name = o->typed.job_name,
+                                .no_task = o->join};
+    if (!is_alone)
+        cluster_environment(&r);
+    TRY(cluster_find(&r, &c));
+    if (o->join)
+        leave_out_workers(&c);
+    else
+        TRY(cluster_check_role(&c, CLUSTER_WORKER));
+    if (c.source == CLUSTER_TF_CONFIG && c.ps.n == 0 && c.workers.n > 1) {
+        LOG_E("TF_CONFIG: cluster.ps is missing: %d workers need at least one server to train "
+              "together",
+              c.workers.n);
+        TRY(ST_INVALID);
+    }
+    if (!o->join && c.index >= 0)
+        o->typed.task_index = c.index;
+    o->join |= c.joins;
+    cluster_log(&c);
+    if (c.source == CLUSTER_NONE && !o->join)
+        say_alone(&r.step);
+    o->ps_hosts = c.ps;
+    o->worker_hosts = c.workers;
+    c.ps = c.workers = (struct hosts){0};
+done:
+    cluster_free(&c);
+    return st;
 }
 
 /* A worker that joins has no number of its own, unless it says so. */
@@ -30,31 +80,30 @@ static enum status check_joining(struct options *o)
         wrong = "--ps_hosts is missing: the first of them is asked for the job";
     else if (o->worker_hosts.n > 0)
         wrong = "--worker_hosts is for the workers that a job begins with; leave it out";
-    else if (options_raw.init)
+    else if (o->init)
         wrong = "--init: the job has its parameters already; leave it out";
-    else if (options_raw.epochs > 0)
+    else if (o->epochs > 0)
         wrong = "--epochs: the job has its steps already; leave it out";
     if (wrong) {
         LOG_E("--join: %s", wrong);
         return ST_INVALID;
     }
-    o->task_index = (int)options_raw.task_index;
+    o->task_index = (int)o->typed.task_index;
     o->n_workers = 0;
     return ST_OK;
 }
 
-enum status options_check_cluster(struct options *o)
+static enum status check_cluster(struct options *o)
 {
-    if (options_raw.address &&
-        (!*options_raw.address || strlen(options_raw.address) >= JOB_ADDRESS_BYTES ||
-         strpbrk(options_raw.address, " \t\n"))) {
-        LOG_E("--address: '%.300s' is no name of a host", options_raw.address);
+    if (o->address &&
+        (!*o->address || strlen(o->address) >= JOB_ADDRESS_BYTES || strpbrk(o->address, " \t\n"))) {
+        LOG_E("--address: '%.300s' is no name of a host", o->address);
         return ST_INVALID;
     }
-    long long task_index = options_raw.task_index;
-    if (job_name_check_worker(options_raw.job_name, &task_index) != ST_OK)
+    long long task_index = o->typed.task_index;
+    if (job_name_check_worker(o->typed.job_name, &task_index) != ST_OK)
         return ST_INVALID;
-    options_raw.task_index = task_index;
+    o->typed.task_index = task_index;
     if (o->join)
         return check_joining(o);
     o->n_workers = o->worker_hosts.n > 0 ? o->worker_hosts.n : 1;
@@ -68,65 +117,77 @@ enum status options_check_cluster(struct options *o)
               o->n_workers);
         return ST_INVALID;
     }
-    if (options_raw.task_index < 0 && o->n_workers > 1) {
+    if (o->typed.task_index < 0 && o->n_workers > 1) {
         LOG_E("Must specify an explicit --task_index (0 to %d)", o->n_workers - 1);
         return ST_INVALID;
     }
-    if (options_raw.task_index >= o->n_workers) {
+    if (o->typed.task_index >= o->n_workers) {
         LOG_E("--task_index: %lld is out of range; --worker_hosts has %d %s",
-              (long long)options_raw.task_index, o->n_workers,
+              (long long)o->typed.task_index, o->n_workers,
               o->n_workers == 1 ? "entry" : "entries");
         return ST_INVALID;
     }
-    o->task_index = options_raw.task_index < 0 ? 0 : (int)options_raw.task_index;
+    o->task_index = o->typed.task_index < 0 ? 0 : (int)o->typed.task_index;
     return ST_OK;
 }
 
-enum status options_check_mode(struct options *o)
+static enum status check_pages(struct options *o)
 {
-    int by_replicas = options_raw.sync_replicas ? JOB_SYNC : JOB_ASYNC;
-    if (options_raw.sync_replicas >= 0 && options_raw.job.sync_mode >= 0 &&
-        by_replicas != options_raw.job.sync_mode) {
+    int i = o->task_index;
+    const char *own = i >= 0 && i < o->worker_hosts.n ? o->worker_hosts.addr[i] : NULL;
+    if (o->typed.metrics_port > 0)
+        return http_listen_address(o->typed.metrics_bind, own, (int)o->typed.metrics_port,
+                                   o->pages);
+    if (!options_is_given(o, &o->typed.metrics_bind))
+        return ST_OK;
+    LOG_E("--metrics_bind is for --metrics_port; give both or leave it out");
+    return ST_INVALID;
+}
+
+static enum status check_mode(struct options *o)
+{
+    int by_replicas = o->typed.sync_replicas ? JOB_SYNC : JOB_ASYNC;
+    if (o->typed.sync_replicas >= 0 && o->job.sync_mode >= 0 && by_replicas != o->job.sync_mode) {
         LOG_E("--sync_replicas and --sync_mode contradict each other; give one of them");
         return ST_INVALID;
     }
-    o->sync_mode = options_raw.job.sync_mode >= 0   ? (enum job_sync_mode)options_raw.job.sync_mode
-                   : options_raw.sync_replicas >= 0 ? (enum job_sync_mode)by_replicas
-                                                    : JOB_SYNC;
-    if ((options_raw.job.replicas > o->n_workers && !o->join) ||
-        (options_raw.job.replicas != 0 && o->sync_mode != JOB_SYNC && !o->join)) {
+    o->sync_mode = o->job.sync_mode >= 0         ? (enum job_sync_mode)o->job.sync_mode
+                   : o->typed.sync_replicas >= 0 ? (enum job_sync_mode)by_replicas
+                                                 : JOB_SYNC;
+    if ((o->job.replicas > o->n_workers && !o->join) ||
+        (o->job.replicas != 0 && o->sync_mode != JOB_SYNC && !o->join)) {
         LOG_E(
             "--replicas_to_aggregate: %lld cannot be; it is for --sync_mode=sync, and at most the "
             "number of workers, %d",
-            (long long)options_raw.job.replicas, o->n_workers);
+            (long long)o->job.replicas, o->n_workers);
         return ST_INVALID;
     }
-    o->aggregate = options_raw.job.replicas > 0 ? (int)options_raw.job.replicas : o->n_workers;
-    if ((options_raw.job.staleness >= 0) != (o->sync_mode == JOB_SSP) && !o->join) {
+    o->aggregate = o->job.replicas > 0 ? (int)o->job.replicas : o->n_workers;
+    if ((o->job.staleness >= 0) != (o->sync_mode == JOB_SSP) && !o->join) {
         LOG_E("--staleness and --sync_mode=ssp go together; give both or none of them");
         return ST_INVALID;
     }
-    o->staleness = options_raw.job.staleness >= 0 ? options_raw.job.staleness : 0;
-    if (options_raw.job.compensation > 0 && o->sync_mode == JOB_SYNC && !o->join) {
+    o->staleness = o->job.staleness >= 0 ? o->job.staleness : 0;
+    if (o->job.compensation > 0 && o->sync_mode == JOB_SYNC && !o->join) {
         LOG_E("--delay_compensation: in --sync_mode=sync no gradient comes late; leave it out, or "
               "take async or ssp");
         return ST_INVALID;
     }
-    o->delay_compensation = (float)options_raw.job.compensation;
+    o->delay_compensation = (float)o->job.compensation;
     return ST_OK;
 }
 
-enum status options_check_dtypes(struct options *o)
+static enum status check_dtypes(struct options *o)
 {
     struct net_job job;
-    if (job_settings_dtypes(&options_raw.job, "--", &job) != ST_OK)
+    if (job_settings_dtypes(&o->job, "--", &job) != ST_OK)
         return ST_INVALID;
     o->wire_auto = job.wire_auto;
-    o->wire_step_ms = (int)options_raw.job.wire_step_ms;
+    o->wire_step_ms = (int)o->job.wire_step_ms;
     o->push_dtype = job.push_dtype;
     o->version_dtype = job.version_dtype;
     int lockstep = o->sync_mode == JOB_SYNC && (o->aggregate <= 0 || o->aggregate == o->n_workers);
-    if (!o->wire_auto && options_table_is_given(&options_raw.job.wire_step_ms)) {
+    if (!o->wire_auto && options_is_given(o, &o->job.wire_step_ms)) {
         LOG_E("--wire_step_ms is for --wire_dtype=auto; give both or leave it out");
         return ST_INVALID;
     }
@@ -138,11 +199,11 @@ enum status options_check_dtypes(struct options *o)
     return ST_INVALID;
 }
 
-enum status options_check_tuning(struct options *o)
+static enum status check_tuning(struct options *o)
 {
     const char *bad;
     int n;
-    if (tuning_parse(options_raw.gpu_tuning, &o->gpu_tuning, &bad, &n) == ST_OK)
+    if (tuning_parse(o->typed.gpu_tuning, &o->gpu_tuning, &bad, &n) == ST_OK)
         return ST_OK;
     char names[200] = "";
     for (int k = 0; tuning_name(k) != NULL; k++)
@@ -152,266 +213,241 @@ enum status options_check_tuning(struct options *o)
     return ST_INVALID;
 }
 
-/* The folder that is taken by default is nobody's part. */
-enum status options_check_shard(const struct options *o)
+static enum status check_bf16(const struct options *o)
 {
-    if (!o->data_own || o->ps_hosts.n == 0 || options_raw.train_data ||
-        options_table_is_given(&options_raw.data_dir))
+    if (!o->bf16_layers || o->precision == BACKEND_BF16)
         return ST_OK;
-    LOG_E("%s: each worker of this job has data of its own; give --data_dir (or --train_data)",
-          o->join ? "--join" : "--data_shard=own");
+    LOG_E("--bf16_layers is for --precision=bf16; give both or leave it out");
     return ST_INVALID;
 }
 
-enum status options_check_data(struct options *o)
+/* With backup workers chunks are of the contributions of different workers, and have no norm
+ * together. */
+enum status options_check_clipping(const struct options *o)
 {
-    const struct options_raw *r = &options_raw;
     const char *wrong = NULL;
-    int trains = !r->evaluate && !r->predict;
-    if (trains && !r->train_data && r->test_data)
-        wrong = "--test_data goes with --train_data; give both, or a folder by --data_dir";
-    else if (!trains && r->train_data && !r->test_data)
-        wrong = "--evaluate and --predict read --test_data; give that, or a folder by --data_dir";
-    else if ((r->test_data || r->train_data) && options_table_is_given(&options_raw.data_dir))
-        wrong = "--data_dir and --train_data or --test_data are both given; give one of them";
-    else if ((!r->train_data && r->train_labels) || (!r->test_data && r->test_labels))
-        wrong = "--train_labels and --test_labels are for --train_data and --test_data; give these";
-    if ((r->images_name && strlen(r->images_name) >= DATA_MAX_NAME) ||
-        (r->labels_name && strlen(r->labels_name) >= DATA_MAX_NAME))
-        wrong = "--images_name and --labels_name are at most 255 characters; this one is longer";
-    else if (r->label_column && strcmp(r->label_column, DATA_CSV_NO_LABEL) == 0 && !r->predict)
-        wrong = "--label_column=" DATA_CSV_NO_LABEL " is for --predict; name the column by its "
-                "name or its number";
-    else if (r->label_column && r->target_columns)
-        wrong = "--label_column and --target_columns are both given; give one of them";
-    if (wrong) {
-        LOG_E("%s", wrong);
-        return ST_INVALID;
-    }
-    o->train = (struct dataset_request){.dir = o->data_dir,
-                                        .part = "train",
-                                        .data = r->train_data,
-                                        .labels = r->train_labels,
-                                        .images_name = r->images_name,
-                                        .labels_name = r->labels_name,
-                                        .label_column = r->label_column,
-                                        .target_columns = r->target_columns,
-                                        .ignore_columns = r->ignore_columns,
-                                        .csv_header = r->csv_header,
-                                        .describe = 1,
-                                        .warn = 1,
-                                        .progress = o->progress,
-                                        .nhwc = r->data_layout};
-    o->test = o->train;
-    o->test.part = "test";
-    o->test.data = r->test_data;
-    o->test.labels = r->test_labels;
-    o->test.describe = !trains;
-    o->test.warn = 0;
-    if (r->train_data)
-        o->test.dir = NULL;
-    o->data_named = r->train_data || r->test_data || options_table_is_given(&options_raw.data_dir);
-    return options_check_shard(o);
+    if (o->optim.clip_norm > 0 && o->optim.clip_value > 0)
+        wrong = "--clip_value and --clip_norm are both given; give one of them";
+    else if (o->optim.clip_norm > 0 && options_rounds(o) == 1 && o->sync_mode == JOB_SYNC &&
+             o->aggregate > 0 && (o->aggregate < o->n_workers || o->n_workers == 0))
+        wrong = "--clip_norm in --sync_mode=sync is not for jobs with backup workers "
+                "(--replicas_to_aggregate); take --clip_value, or async or ssp";
+    return options_refuse(wrong);
 }
 
-enum status options_check_training(struct options *o)
+static enum status check_training(struct options *o)
 {
-    if (check_bf16() != ST_OK ||
-        job_settings_optim(&options_raw.job, "--", o->join, &o->optim) != ST_OK ||
-        (!o->join && options_schedule_check_clipping(o) != ST_OK))
+    if (check_bf16(o) != ST_OK || job_settings_optim(&o->job, "--", o->join, &o->optim) != ST_OK ||
+        (!o->join && options_check_clipping(o) != ST_OK))
         return ST_INVALID;
-    if (options_raw.on_nonfinite == 0 && options_table_is_given(&options_raw.max_nonfinite)) {
+    if (o->skip_nonfinite == 0 && options_is_given(o, &o->max_nonfinite)) {
         LOG_E("--max_nonfinite is for --on_nonfinite=skip; give both or leave it out");
         return ST_INVALID;
     }
-    if (options_raw.init_map && !options_raw.init && !options_raw.evaluate &&
-        !options_raw.predict) {
+    if (o->init_map && !o->init && !o->evaluate && !o->predict) {
         LOG_E("--init_map says what the tensors of --init=FILE, --evaluate=FILE or --predict=FILE "
               "are; give one of these, too");
         return ST_INVALID;
     }
-    if (options_raw.train_steps > 0 && options_raw.epochs > 0) {
+    if (o->train_steps > 0 && o->epochs > 0) {
         LOG_E("--train_steps and --epochs are both given; give one of them");
         return ST_INVALID;
     }
-    if (options_raw.batch_size < options_raw.towers) {
-        LOG_E("--towers: %lld towers cannot share a --batch_size of %lld",
-              (long long)options_raw.towers, (long long)options_raw.batch_size);
+    if (o->batch_size < o->towers) {
+        LOG_E("--towers: %lld towers cannot share a --batch_size of %lld", (long long)o->towers,
+              (long long)o->batch_size);
         return ST_INVALID;
     }
-    if (options_raw.cpu_batch_size > 0 && options_raw.towers == 0) {
+    if (o->cpu_batch_size > 0 && o->towers == 0) {
         LOG_E("--cpu_batch_size is the part of the CPU's towers beside those on GPUs; say how many "
               "by --towers=N");
         return ST_INVALID;
     }
-    if (options_raw.job.chunk_bytes != 0 &&
-        (options_raw.job.chunk_bytes % 4 || options_raw.job.chunk_bytes < CHUNKS_MIN_BYTES)) {
-        LOG_E("--chunk_bytes: %lld is no multiple of 4, or below %d",
-              (long long)options_raw.job.chunk_bytes, CHUNKS_MIN_BYTES);
+    if (o->job.chunk_bytes != 0 &&
+        (o->job.chunk_bytes % 4 || o->job.chunk_bytes < CHUNKS_MIN_BYTES)) {
+        LOG_E("--chunk_bytes: %lld is no multiple of 4, or below %d", (long long)o->job.chunk_bytes,
+              CHUNKS_MIN_BYTES);
         return ST_INVALID;
     }
     return ST_OK;
 }
 
-enum status options_check_validation(struct options *o)
+static enum status check_validation(struct options *o)
 {
     const char *wrong = NULL;
-    o->validation_split = options_raw.validation_split;
-    o->validation_dir = options_raw.validation_dir;
-    o->early_stopping = options_raw.early_stopping;
     int has = o->validation_split > 0 || o->validation_dir;
     if (o->validation_split > 0 && o->validation_dir)
         wrong = "--validation_split and --validation_dir are both given; give one of them";
-    else if (o->early_stopping > 0 && (!has || options_raw.eval_every == 0))
+    else if (o->early_stopping > 0 && (!has || o->eval_every == 0))
         wrong = "--early_stopping counts evaluations: give --eval_every, and --validation_split or "
                 "--validation_dir";
     else if (o->early_stopping > 0 && o->ps_hosts.n > 0 && !o->join && o->sync_mode != JOB_SYNC)
         wrong =
             "--early_stopping: with servers it is for --sync_mode=sync, where all workers are at "
             "one step; end this job by --train_steps";
-    if (!wrong)
+    return options_refuse(wrong);
+}
+
+enum status options_check_rounds(const struct options *o)
+{
+    if (options_rounds(o) == 1)
         return ST_OK;
-    LOG_E("%s", wrong);
+    if (job_settings_check_steps(o->train_steps, o->local_steps, "--") != ST_OK)
+        return ST_INVALID;
+    int moves = o->job.outer_optimizer > OPTIM_SGD || o->job.outer_momentum > 0;
+    if (o->sync_mode != JOB_SYNC && moves) {
+        LOG_E("%s: momentum is for --sync_mode=sync; that of each worker's contribution by itself "
+              "diverges; with %s leave it out, or take --outer_optimizer=sgd",
+              o->job.outer_momentum > 0 ? "--outer_momentum" : "--outer_optimizer",
+              job_sync_mode_name(o->sync_mode));
+        return ST_INVALID;
+    }
+    if (o->delay_compensation > 0) {
+        LOG_E("--delay_compensation corrects gradients, and --local_steps sends none; leave one "
+              "of them out");
+        return ST_INVALID;
+    }
+    if (o->batch_size * o->local_steps > JOB_MAX_BATCH) {
+        LOG_E("--local_steps: %" PRId64 " steps of %" PRId64 " samples are more than %d; fewer "
+              "will do",
+              o->local_steps, o->batch_size, JOB_MAX_BATCH);
+        return ST_INVALID;
+    }
+    if (o->eval_every % o->local_steps != 0) {
+        LOG_E("--eval_every: %" PRId64 " steps are no multiple of --local_steps=%" PRId64
+              ", after which a worker has the servers' parameters",
+              o->eval_every, o->local_steps);
+        return ST_INVALID;
+    }
+    return ST_OK;
+}
+
+/* A folder where nothing can ever be written is an error; a disk that is full now is not. index: of
+ * this worker; below 0: not known yet, then it is the folder's that all of them are in. */
+static enum status check_folder(const char *logdir, int index)
+{
+    char folder[PATH_MAX] = "";
+    int n = snprintf(folder, sizeof folder, index < 0 ? "%s" : "%s/worker_%d", logdir, index);
+    int err = n < (int)sizeof folder ? event_writer_folder(folder) : ENAMETOOLONG;
+    if (!err)
+        return ST_OK;
+    if (status_of_errno(err) != ST_INVALID) {
+        LOG_W("--logdir=%.400s: nothing can be written there now: %s; training goes on", logdir,
+              status_errno_text(err));
+        return ST_OK;
+    }
+    LOG_E("--logdir=%.400s: event files cannot be written there%s: %s; give another folder", logdir,
+          index < 0 ? "" : " (in its worker_N)", status_errno_text(err));
     return ST_INVALID;
 }
 
-enum status options_check_inference(struct options *o)
+static enum status check_logdir(struct options *o)
 {
-    const char *wrong = NULL;
-    o->evaluate = options_raw.evaluate;
-    o->predict = options_raw.predict;
-    o->output = options_raw.output;
-    if (o->evaluate && o->predict)
-        wrong = "--evaluate and --predict are both given; give one of them";
-    else if (o->predict && !o->output)
-        wrong = "--predict needs --output=FILE, the file for its results";
-    else if (o->output && !o->predict)
-        wrong = "--output=FILE is for the results of --predict=FILE, which is missing; "
-                "--export=FILE is for the trained parameters";
-    else if ((o->evaluate || o->predict) && (o->ps_hosts.n > 0 || o->join))
-        wrong = "--evaluate and --predict need no servers; leave --ps_hosts out";
-    else if ((o->evaluate || o->predict) && (options_raw.checkpoint_dir || options_raw.export_file))
-        wrong = "--evaluate and --predict train nothing; leave --checkpoint_dir and --export out";
-    else if ((o->evaluate || o->predict) && (options_raw.init || options_raw.freeze))
-        wrong = "--evaluate and --predict train nothing; leave --init and --freeze out";
-    else if ((o->evaluate || o->predict) &&
-             (options_raw.validation_dir || options_table_is_given(&options_raw.validation_split) ||
-              options_table_is_given(&options_raw.early_stopping) || options_raw.record_samples))
-        wrong = "--evaluate and --predict train nothing; leave --validation_dir, "
-                "--validation_split, --early_stopping and --record_samples out";
-    if (wrong) {
-        LOG_E("%s", wrong);
+    int given = o->logdir && *o->logdir;
+    if (!given &&
+        (options_is_given(o, &o->summary_steps) || options_is_given(o, &o->histogram_steps)))
+        LOG_W("--summary_steps and --histogram_steps: no effect without --logdir");
+    if (given && (o->evaluate || o->predict)) {
+        LOG_E("--evaluate and --predict train nothing; leave --logdir out");
         return ST_INVALID;
     }
-    if (o->output && !predictions_format_known(o->output)) {
-        LOG_E("--output: '%s' has none of the ends that say its format: " PREDICTIONS_ENDS,
-              o->output);
-        return ST_INVALID;
-    }
-    return ST_OK;
+    if (!given || o->list_devices >= 0 || o->self_test >= 0)
+        o->logdir = NULL;
+    return !o->logdir ? ST_OK : check_folder(o->logdir, o->task_index);
 }
 
-/* --export writes safetensors, whatever the name: refuses the ends of other formats. */
-static enum status check_export_end(const char *path)
+static enum status check_checkpoints(struct options *o)
 {
-    static const char torch[] = "safetensors.torch.load_file() reads it in PyTorch";
-    static const char numpy[] = "safetensors.numpy.load_file() reads it in NumPy";
-    static const struct {
-        const char *end, *way;
-    } others[] = {
-        {"onnx", "python3 -m weir.onnx MODEL FILE.safetensors FILE.onnx then converts it"},
-        {"pt", torch},
-        {"pth", torch},
-        {"bin", torch},
-        {"pkl", torch},
-        {"npz", numpy},
-        {"npy", numpy},
-        {"h5", numpy},
-        {"hdf5", numpy},
-        {"keras", numpy},
-        {"pb", numpy},
-        {"tflite", numpy},
-        {"ckpt", "--checkpoint_dir=DIR keeps checkpoints"},
-    };
-    const char *dot = path ? strrchr(path, '.') : NULL;
-    for (size_t i = 0; dot && i < sizeof others / sizeof *others; i++) {
-        if (strcasecmp(dot + 1, others[i].end) != 0)
-            continue;
-        LOG_E("--export=%.300s: the file would be safetensors, which %s files are not; let the "
-              "name end in .safetensors: %s",
-              path, dot, others[i].way);
-        return ST_INVALID;
-    }
-    return ST_OK;
-}
-
-enum status options_check_outputs(const struct options *o)
-{
-    const struct options_raw *r = &options_raw;
-    enum { N_AT_END = 3, N_OUTPUTS = 5 };
-    const struct output_path list[] = {
-        {"export", r->export_file},
-        {"output", r->output},
-        {"summary_json", r->summary_json},
-        {"trace", r->trace},
-        {"record_samples", r->record_samples},
-        /* what is read */
-        {"predict", r->predict},
-        {"evaluate", r->evaluate},
-        {"init", r->init},
-        {"init_map", r->init_map},
-        {"restore", r->restore},
-        {"train_data", r->train_data},
-        {"train_labels", r->train_labels},
-        {"test_data", r->test_data},
-        {"test_labels", r->test_labels},
-        {"model", access(o->model, F_OK) == 0 ? o->model : NULL}, /* else a name */
-    };
-    enum status st = check_export_end(r->export_file);
-    if (st == ST_OK)
-        st = output_paths_differ(list, N_OUTPUTS, sizeof list / sizeof *list);
-    for (int i = 0; i < N_AT_END && st == ST_OK; i++)
-        st = output_path_check(list[i].flag, list[i].path);
-    return st;
-}
-
-enum status options_check_checkpoints(struct options *o)
-{
-    const char *wrong = NULL;
-    const char *dir = options_raw.checkpoint_dir && *options_raw.checkpoint_dir
-                          ? options_raw.checkpoint_dir
-                          : NULL;
-    int keep = options_table_is_given(&options_raw.keep_checkpoint_max);
-    int more = options_raw.save_steps > 0 || options_raw.save_secs > 0 || options_raw.restore ||
-               options_raw.take_over || keep;
+    const char *wrong = NULL, *dir = o->checkpoint_dir;
+    if (dir && !*dir)
+        dir = NULL;
+    bool has_more = o->save_steps > 0 || o->save_secs > 0 || o->restore || o->take_over ||
+                    options_is_given(o, &o->keep_checkpoint_max);
+    o->checkpoint_dir = NULL;
     if (o->list_devices >= 0 || o->self_test >= 0)
         return ST_OK;
-    if (o->ps_hosts.n > 0) {      /* one command line may serve both roles */
-        if (!options_raw.restore) /* which begins anew from what may have ended */
+    if (o->ps_hosts.n > 0) { /* one command line may serve both roles */
+        if (!o->restore)     /* which begins anew from what may have ended */
             o->servers_dir = dir;
-        if (more)
+        if (has_more)
             LOG_I("--save_steps, --save_secs, --keep_checkpoint_max, --restore and --take_over are "
                   "for the servers of this job, which keep its checkpoints; not used by this "
                   "worker");
         return ST_OK;
     }
-    if (!dir && more)
+    if (!dir && has_more)
         wrong = "--save_steps, --save_secs, --keep_checkpoint_max, --restore and --take_over need "
                 "--checkpoint_dir";
     else if (dir && o->sync_mode != JOB_SYNC)
         wrong = "--checkpoint_dir: a worker alone keeps checkpoints in --sync_mode=sync; leave "
                 "--sync_mode out, alone it makes no difference";
-    if (wrong) {
-        LOG_E("%s", wrong);
-        return ST_INVALID;
-    }
     o->checkpoint_dir = dir;
-    o->restore = options_raw.restore;
-    o->take_over = options_raw.take_over;
-    o->save_steps = options_raw.save_steps;
-    o->save_secs = options_raw.save_secs;
     if (o->save_secs < 0)
         o->save_secs = o->save_steps > 0 ? 0 : DEFAULT_SAVE_SECS;
-    o->keep_checkpoint_max = options_raw.keep_checkpoint_max;
-    return ST_OK;
+    return options_refuse(wrong);
+}
+
+/* With --gpus=auto it is not known yet whether there is a GPU. */
+static const char for_gpus[] =
+    "gpu_memory_fraction gpu_allow_growth towers_per_gpu cuda_graphs gpu_tuning";
+static const char for_exchange[] =
+    "sync_mode sync_replicas replicas_to_aggregate staleness delay_compensation wire_dtype "
+    "wire_step_ms shared_memory data_shard address local_steps outer_optimizer outer_learning_rate "
+    "outer_momentum tls_cert tls_key tls_ca token_file";
+static const char for_training[] =
+    "train_steps epochs seed optimizer learning_rate lr_schedule lr_decay lr_decay_steps "
+    "lr_warmup_steps lr_boundaries clip_value clip_norm momentum decay beta1 beta2 epsilon "
+    "weight_decay on_nonfinite max_nonfinite eval_every log_every chunk_bytes cuda_graphs "
+    "train_data train_labels metrics_port metrics_bind";
+
+static enum status check_unused(const struct options *o)
+{
+    char flags[FLAGS_TEXT_BYTES];
+    if (o->self_test < 0 && options_is_given(o, &o->self_test_seconds)) {
+        LOG_E("--self_test_seconds is for --self_test; give both or leave it out");
+        return ST_INVALID;
+    }
+    if (strcmp(o->gpus, "none") != 0 || !options_list_given(for_gpus, flags))
+        return ST_OK;
+    flags[strcspn(flags, ",")] = 0; /* the first */
+    LOG_E("%s is for GPUs, and --gpus=none takes none; leave one of the two out", flags);
+    return ST_INVALID;
+}
+
+void options_warn_unused(const struct options *o)
+{
+    char flags[FLAGS_TEXT_BYTES];
+    if (o->ps_hosts.n > 0 || o->list_devices >= 0 || o->self_test >= 0)
+        return;
+    if (options_list_given(for_exchange, flags))
+        LOG_W("%s: no effect without --ps_hosts: a worker alone has nobody to exchange gradients "
+              "with",
+              flags);
+    if ((o->evaluate || o->predict) && options_list_given(for_training, flags))
+        LOG_W("%s: no effect with --evaluate and --predict, which train nothing", flags);
+}
+
+enum status options_check(struct options *o)
+{
+    enum status st = ST_OK;
+    TRY(check_cluster(o));
+    TRY(check_pages(o));
+    TRY(check_mode(o));
+    TRY(check_dtypes(o));
+    TRY(check_tuning(o));
+    TRY(check_training(o));
+    TRY(check_validation(o));
+    TRY(job_settings_check_outer(&o->job, "--", o->join));
+    TRY(options_check_rounds(o));
+    TRY(options_check_inference(o));
+    TRY(options_check_outputs(o));
+    TRY(check_logdir(o));
+    TRY(check_checkpoints(o));
+    TRY(options_check_data(o));
+    TRY(options_check_input(o));
+    TRY(check_unused(o));
+    TRY(devices_check(o->gpus, (int)o->gpu_wait));
+    TRY(placement_check(o->placement));
+done:
+    return st;
 }

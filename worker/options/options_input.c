@@ -1,9 +1,169 @@
-/* worker/options/options_input.c - the flags of what is done with samples before the model reads
- * them, checked: see options_impl.h. How many channels there are is known when the data are open:
- * see worker/input.c. */
+/* worker/options/options_input.c - checks of the flags that name files, and of those that change
+ * samples before the model reads them. The number of channels is known later, when the data are
+ * open: see worker/input.c. */
+#include "files/output_path.h"
+#include "worker/data/data_csv.h"
 #include "worker/options/options_impl.h"
+#include "worker/results/predictions.h"
 #include <stdio.h>
 #include <string.h>
+#include <strings.h>
+#include <unistd.h>
+
+/* The folder that is taken by default is nobody's part. */
+enum status options_check_shard(const struct options *o)
+{
+    if (!o->data_own || o->ps_hosts.n == 0 || o->typed.train_data ||
+        options_is_given(o, &o->data_dir))
+        return ST_OK;
+    LOG_E("%s: each worker of this job has data of its own; give --data_dir (or --train_data)",
+          o->join ? "--join" : "--data_shard=own");
+    return ST_INVALID;
+}
+
+enum status options_check_data(struct options *o)
+{
+    const char *wrong = NULL;
+    int trains = !o->evaluate && !o->predict;
+    if (trains && !o->typed.train_data && o->typed.test_data)
+        wrong = "--test_data goes with --train_data; give both, or a folder by --data_dir";
+    else if (!trains && o->typed.train_data && !o->typed.test_data)
+        wrong = "--evaluate and --predict read --test_data; give that, or a folder by --data_dir";
+    else if ((o->typed.test_data || o->typed.train_data) && options_is_given(o, &o->data_dir))
+        wrong = "--data_dir and --train_data or --test_data are both given; give one of them";
+    else if ((!o->typed.train_data && o->typed.train_labels) ||
+             (!o->typed.test_data && o->typed.test_labels))
+        wrong = "--train_labels and --test_labels are for --train_data and --test_data; give these";
+    if ((o->typed.images_name && strlen(o->typed.images_name) >= DATA_MAX_NAME) ||
+        (o->typed.labels_name && strlen(o->typed.labels_name) >= DATA_MAX_NAME))
+        wrong = "--images_name and --labels_name are at most 255 characters; this one is longer";
+    else if (o->typed.label_column && strcmp(o->typed.label_column, DATA_CSV_NO_LABEL) == 0 &&
+             !o->predict)
+        wrong = "--label_column=" DATA_CSV_NO_LABEL " is for --predict; name the column by its "
+                "name or its number";
+    else if (o->typed.label_column && o->typed.target_columns)
+        wrong = "--label_column and --target_columns are both given; give one of them";
+    if (wrong)
+        return options_refuse(wrong);
+    o->train = (struct dataset_request){.dir = o->data_dir,
+                                        .part = "train",
+                                        .data = o->typed.train_data,
+                                        .labels = o->typed.train_labels,
+                                        .images_name = o->typed.images_name,
+                                        .labels_name = o->typed.labels_name,
+                                        .label_column = o->typed.label_column,
+                                        .target_columns = o->typed.target_columns,
+                                        .ignore_columns = o->typed.ignore_columns,
+                                        .csv_header = o->typed.csv_header,
+                                        .describe = 1,
+                                        .warn = 1,
+                                        .progress = o->progress,
+                                        .nhwc = o->typed.data_layout};
+    o->test = o->train;
+    o->test.part = "test";
+    o->test.data = o->typed.test_data;
+    o->test.labels = o->typed.test_labels;
+    o->test.describe = !trains;
+    o->test.warn = 0;
+    if (o->typed.train_data)
+        o->test.dir = NULL;
+    o->data_named = o->typed.train_data || o->typed.test_data || options_is_given(o, &o->data_dir);
+    return options_check_shard(o);
+}
+
+enum status options_check_inference(const struct options *o)
+{
+    const char *wrong = NULL;
+    if (o->evaluate && o->predict)
+        wrong = "--evaluate and --predict are both given; give one of them";
+    else if (o->predict && !o->output)
+        wrong = "--predict needs --output=FILE, the file for its results";
+    else if (o->output && !o->predict)
+        wrong = "--output=FILE is for the results of --predict=FILE, which is missing; "
+                "--export=FILE is for the trained parameters";
+    else if ((o->evaluate || o->predict) && (o->ps_hosts.n > 0 || o->join))
+        wrong = "--evaluate and --predict need no servers; leave --ps_hosts out";
+    else if ((o->evaluate || o->predict) && (o->checkpoint_dir || o->export_file))
+        wrong = "--evaluate and --predict train nothing; leave --checkpoint_dir and --export out";
+    else if ((o->evaluate || o->predict) && (o->init || o->freeze))
+        wrong = "--evaluate and --predict train nothing; leave --init and --freeze out";
+    else if ((o->evaluate || o->predict) &&
+             (o->validation_dir || options_is_given(o, &o->validation_split) ||
+              options_is_given(o, &o->early_stopping) || o->record_samples))
+        wrong = "--evaluate and --predict train nothing; leave --validation_dir, "
+                "--validation_split, --early_stopping and --record_samples out";
+    if (wrong)
+        return options_refuse(wrong);
+    if (o->output && !predictions_format_known(o->output)) {
+        LOG_E("--output: '%s' has none of the ends that say its format: " PREDICTIONS_ENDS,
+              o->output);
+        return ST_INVALID;
+    }
+    return ST_OK;
+}
+
+/* --export writes safetensors, whatever the name: refuses the ends of other formats. */
+static enum status check_export_end(const char *path)
+{
+    static const char torch[] = "safetensors.torch.load_file() reads it in PyTorch";
+    static const char numpy[] = "safetensors.numpy.load_file() reads it in NumPy";
+    static const struct {
+        const char *end, *way;
+    } others[] = {
+        {"onnx", "python3 -m weir.onnx MODEL FILE.safetensors FILE.onnx then converts it"},
+        {"pt", torch},
+        {"pth", torch},
+        {"bin", torch},
+        {"pkl", torch},
+        {"npz", numpy},
+        {"npy", numpy},
+        {"h5", numpy},
+        {"hdf5", numpy},
+        {"keras", numpy},
+        {"pb", numpy},
+        {"tflite", numpy},
+        {"ckpt", "--checkpoint_dir=DIR keeps checkpoints"},
+    };
+    const char *dot = path ? strrchr(path, '.') : NULL;
+    for (size_t i = 0; dot && i < sizeof others / sizeof *others; i++) {
+        if (strcasecmp(dot + 1, others[i].end) != 0)
+            continue;
+        LOG_E("--export=%.300s: the file would be safetensors, which %s files are not; let the "
+              "name end in .safetensors: %s",
+              path, dot, others[i].way);
+        return ST_INVALID;
+    }
+    return ST_OK;
+}
+
+enum status options_check_outputs(const struct options *o)
+{
+    enum { N_AT_END = 3, N_OUTPUTS = 5 };
+    const struct output_path list[] = {
+        {"export", o->export_file},
+        {"output", o->output},
+        {"summary_json", o->summary_json},
+        {"trace", o->trace},
+        {"record_samples", o->record_samples},
+        /* what is read */
+        {"predict", o->predict},
+        {"evaluate", o->evaluate},
+        {"init", o->init},
+        {"init_map", o->init_map},
+        {"restore", o->restore},
+        {"train_data", o->typed.train_data},
+        {"train_labels", o->typed.train_labels},
+        {"test_data", o->typed.test_data},
+        {"test_labels", o->typed.test_labels},
+        {"model", access(o->model, F_OK) == 0 ? o->model : NULL}, /* else a name */
+    };
+    enum status st = check_export_end(o->export_file);
+    if (st == ST_OK)
+        st = output_paths_differ(list, N_OUTPUTS, sizeof list / sizeof *list);
+    for (int i = 0; i < N_AT_END && st == ST_OK; i++)
+        st = output_path_check(list[i].flag, list[i].path);
+    return st;
+}
 
 static enum status read_list(const char *flag, const char *text, struct options_list *out)
 {
@@ -33,7 +193,7 @@ static bool is_given(const struct options_list *l)
 }
 
 /* Of a worker's own flags, or with the job's that it joins. */
-static enum status check_together(const struct options *o)
+enum status options_check_samples(const struct options *o)
 {
     const char *wrong = NULL;
     int measured = o->mean.measured || o->std.measured;
@@ -56,15 +216,12 @@ static enum status check_together(const struct options *o)
     else if (o->standardize && (o->evaluate || o->predict))
         wrong = "--standardize: --evaluate and --predict have no training set; leave it out, the "
                 "export says the numbers of training";
-    if (!wrong)
-        return ST_OK;
-    LOG_E("%s", wrong);
-    return ST_INVALID;
+    return options_refuse(wrong);
 }
 
 static enum status read_augment(struct options *o)
 {
-    const char *text = options_raw.augment;
+    const char *text = o->typed.augment;
     if (text && !job_input_augment_parse(text, &o->augment)) {
         LOG_E("--augment: '%.100s' is no list of flip, shift:N, crop:N and cutout:N, each once at "
               "most, with N from 1 to %d",
@@ -79,33 +236,14 @@ static enum status read_augment(struct options *o)
     return ST_OK;
 }
 
-enum status options_input_check(struct options *o)
+enum status options_check_input(struct options *o)
 {
     enum status st = ST_OK;
-    TRY(read_list("mean", options_raw.mean, &o->mean));
-    TRY(read_list("std", options_raw.std, &o->std));
-    o->standardize = options_raw.standardize;
-    TRY(check_together(o));
+    TRY(read_list("mean", o->typed.mean, &o->mean));
+    TRY(read_list("std", o->typed.std, &o->std));
+    o->standardize = o->standardize;
+    TRY(options_check_samples(o));
     TRY(read_augment(o));
 done:
     return st;
-}
-
-static void take_list(struct options_list *to, const float *value, int n)
-{
-    to->n = n;
-    memcpy(to->value, value, (size_t)n * sizeof *value);
-}
-
-enum status options_input_adopt(struct options *o, const struct net_job *job)
-{
-    if (!options_table_is_given(&options_raw.mean))
-        take_list(&o->mean, job->normal.mean, job->normal.n);
-    if (!options_table_is_given(&options_raw.std))
-        take_list(&o->std, job->normal.std, job->normal.n);
-    if (!options_table_is_given(&options_raw.standardize))
-        o->standardize = job->data.standardized;
-    if (!options_table_is_given(&options_raw.augment))
-        o->augment = job->augment;
-    return check_together(o);
 }
