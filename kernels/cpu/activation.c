@@ -1,6 +1,6 @@
-/* kernels/cpu/activation.c - sigmoid, tanh, gelu, silu and leaky_relu by oneDNN, in the format in
- * which the input comes. The gradient is computed from the input, which nothing may overwrite: a
- * relu that works in place has the output of this layer, or is not its only reader. */
+/* kernels/cpu/activation.c - sigmoid, tanh, gelu, silu and leaky_relu by oneDNN, in the format of
+ * the input. The gradient is computed from the input, so no layer may overwrite the input: a relu
+ * that works in place either reads this layer's output, or is not the only reader of the input. */
 #include "kernels/cpu/kinds.h"
 
 struct activation {

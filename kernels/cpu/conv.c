@@ -1,19 +1,21 @@
-/* kernels/cpu/conv.c - 2-D convolution. oneDNN chooses all formats; weights are repacked when they
- * are new (they are small), and their gradient is unpacked straight into the caller's. */
+/* kernels/cpu/conv.c - 2-D convolution. oneDNN chooses all formats. The weights, which are small,
+ * are repacked when they change, and their gradient is unpacked directly into the caller's
+ * memory. */
 #include "kernels/cpu/kinds.h"
 #include "kernels/cpu/precision.h"
 
 struct conv {
     dnnl_primitive_desc_t forward_desc;
-    dnnl_data_type_t type;            /* of what products are made of; sums are floats */
-    struct cpu_tensor src;            /* input, as the forward wants it */
+    dnnl_data_type_t type;            /* type of the factors; sums are floats */
+    struct cpu_tensor src;            /* input in the format of the forward */
     struct cpu_tensor host_w, host_b; /* the caller's parameters; without a bias host_b is empty */
     struct cpu_tensor host_dw, host_db;
-    struct cpu_call load, load_back; /* weights into the forward's and the backward's format */
+    struct cpu_call load, load_back; /* weights to the formats of forward and backward */
     struct cpu_call match, forward;  /* match: input into src */
-    struct cpu_call diff_w, diff_x;  /* gradient of y into the format each backward wants */
+    struct cpu_call diff_w, diff_x;  /* gradient of y to the format of each backward */
     struct cpu_call src_back;
-    struct cpu_call backward_w, backward_x, store; /* store: weights' gradient to the caller */
+    /* store: gradient of the weights to the caller */
+    struct cpu_call backward_w, backward_x, store;
 };
 
 static struct cpu_work conv_work(const struct layer *l)
@@ -83,7 +85,7 @@ done:
     return st;
 }
 
-/* dy: as the weights' gradient takes it. */
+/* Plans the gradient by the input. dy: in the format of the weights' gradient. */
 static enum status plan_backward_data(struct cpu_pass *pass, int i, const struct cpu_tensor *dy)
 {
     enum status st = ST_OK;

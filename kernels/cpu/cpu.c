@@ -1,7 +1,7 @@
-/* kernels/cpu/cpu.c - the oneDNN backend's table: makes plans, checks what it is asked, and runs
- * the layers of the pass that fits the number of samples.
- * The number of threads is set on the calling thread before each entry (OpenMP keeps it per
- * thread), so that plans with different numbers live side by side and one thread means one. */
+/* kernels/cpu/cpu.c - the oneDNN backend's table: creates plans, checks arguments, and runs the
+ * layers of the pass for the number of samples at hand. Each entry first sets the number of threads
+ * on the calling thread (OpenMP keeps it per thread), so that plans with different numbers
+ * coexist. */
 #include "base/log.h"
 #include "kernels/backend_abi.h"
 #include "kernels/cpu/edges.h"
@@ -18,14 +18,14 @@ static struct cpu_plan *cpu_plan_of(struct plan *p)
     return (struct cpu_plan *)p;
 }
 
-/* Filled once when the object is loaded: library, version, and the instructions it will use. */
+/* Library, version, and the instructions that it uses; written once, when the object is loaded. */
 static char description[64];
 
 __attribute__((constructor)) static void description_fill(void)
 {
     const dnnl_version_t *v = dnnl_version();
     int isa = (int)dnnl_get_effective_cpu_isa();
-    /* each set of instructions has a bit of its own beside those that it includes */
+    /* each instruction set has its own bit besides those of the sets that it includes */
     const char *simd = "";
     if ((isa & dnnl_cpu_isa_avx512_core_amx) == dnnl_cpu_isa_avx512_core_amx)
         simd = ", AMX";
@@ -135,7 +135,7 @@ static enum status plan_create(const struct backend_plan_config *cfg, struct pla
         NULL, "start", dnnl_stream_create(&plan->stream, plan->engine, dnnl_stream_default_flags)));
     TRY(cpu_pass_create(plan, cfg->batch, &plan->pass[0]));
     plan->now = plan->pass[0];
-    if (plan->rounded == NULL) /* else it was said by who chose it */
+    if (plan->rounded == NULL) /* otherwise the caller that set it has logged it */
         cpu_precision_log(plan);
     *out = (struct plan *)plan;
 done:
@@ -170,7 +170,7 @@ done:
     return st;
 }
 
-/* Both passes are planned anew, which reads parameters that are packed. */
+/* Plans both passes again, which also reads the packed parameters again. */
 static enum status set_rounded(struct plan *p, const uint8_t *rounded)
 {
     enum status st = ST_OK;
@@ -193,7 +193,7 @@ done:
     return st;
 }
 
-/* The pass for n samples; made now if it is not there. */
+/* Selects the pass for n samples and creates it if it does not exist. */
 static enum status pass_select(struct cpu_plan *plan, int n)
 {
     enum status st = ST_OK;
@@ -228,7 +228,7 @@ static enum status label_check(const struct cpu_plan *plan, int label)
     return ST_RANGE;
 }
 
-/* All of set_input but the samples and their labels. */
+/* Does all of set_input except the samples and labels. */
 static enum status input_begin(struct cpu_plan *plan, const uint64_t *position, int n)
 {
     enum status st = ST_OK;

@@ -1,22 +1,23 @@
-/* kernels/cpu/dnnl.h - what differs between oneDNN 2 and 3, under one name: formats of tensors and
- * descriptions of primitives. dnnl_2.c or dnnl_3.c is compiled, by the header that CMake finds; all
- * else that we call is the same in both.
- * Owns: formats, until they are destroyed. Threads: any. Errors: oneDNN's codes. */
+/* kernels/cpu/dnnl.h - one interface for the parts in which oneDNN 2 and 3 differ: formats of
+ * tensors and descriptions of primitives. CMake compiles dnnl_2.c or dnnl_3.c, according to the
+ * header that it finds. All other functions are the same in both. Owns: formats, until they are
+ * destroyed. Threads: any. Errors: oneDNN's codes. */
 #ifndef KERNELS_CPU_DNNL_H
 #define KERNELS_CPU_DNNL_H
 #include <oneapi/dnnl/dnnl.h>
 #include <stddef.h>
 
-struct cpu_md; /* a tensor's extents, type and format; immutable */
+struct cpu_md; /* extents, type and format of a tensor; immutable */
 
 dnnl_status_t cpu_dnnl_md_create(int n_dims, const dnnl_dims_t dims, dnnl_data_type_t type,
                                  dnnl_format_tag_t tag, struct cpu_md **out);
 void cpu_dnnl_md_destroy(struct cpu_md *md); /* NULL is fine */
 size_t cpu_dnnl_md_bytes(const struct cpu_md *md);
 int cpu_dnnl_md_equal(const struct cpu_md *a, const struct cpu_md *b);
-int cpu_dnnl_md_dims(const struct cpu_md *md, dnnl_dims_t out); /* returns how many */
+/* returns the number of dimensions */
+int cpu_dnnl_md_dims(const struct cpu_md *md, dnnl_dims_t out);
 
-/* What a primitive computes. A value. */
+/* Description of a primitive. A value. */
 struct cpu_work {
     enum {
         CPU_CONV,
@@ -32,14 +33,15 @@ struct cpu_work {
         CPU_ELTWISE,
         CPU_ELTWISE_BY_X
     } what;
-    dnnl_prop_kind_t prop;               /* of a forward, and of a normalization */
-    dnnl_alg_kind_t alg;                 /* pools, activations */
-    float alpha;                         /* activations */
-    const struct cpu_md *x, *w, *b, *y;  /* a gradient is like what it is by */
-    dnnl_dims_t kernel, stride, lo, hi;  /* convolutions, pools (a convolution's kernel: w's) */
-    float epsilon;                       /* normalizations, whose scale and shift are inputs */
-    int global_stats;                    /* likewise: statistics are inputs, too */
-    const_dnnl_primitive_desc_t forward; /* gradients: that of the forward */
+    dnnl_prop_kind_t prop;              /* kind of a forward or a normalization */
+    dnnl_alg_kind_t alg;                /* pools, activations */
+    float alpha;                        /* activations */
+    const struct cpu_md *x, *w, *b, *y; /* the gradient of a tensor has the format of that tensor */
+    /* convolutions, pools (a convolution's kernel is that of w) */
+    dnnl_dims_t kernel, stride, lo, hi;
+    float epsilon;                       /* normalizations; scale and shift are inputs */
+    int global_stats;                    /* normalizations: the statistics are inputs, too */
+    const_dnnl_primitive_desc_t forward; /* gradients: description of the forward */
 };
 
 dnnl_status_t cpu_dnnl_desc_create(const struct cpu_work *w, dnnl_engine_t engine,
@@ -47,11 +49,12 @@ dnnl_status_t cpu_dnnl_desc_create(const struct cpu_work *w, dnnl_engine_t engin
 dnnl_status_t cpu_dnnl_reorder_create(const struct cpu_md *from, const struct cpu_md *to,
                                       dnnl_engine_t engine, const_dnnl_primitive_attr_t attr,
                                       dnnl_primitive_desc_t *out);
-/* A format that a primitive chose; the primitive's. */
+/* Returns a format that a primitive chose; the primitive owns it. */
 const struct cpu_md *cpu_dnnl_desc_md(const_dnnl_primitive_desc_t desc, dnnl_query_t what);
 dnnl_status_t cpu_dnnl_memory_create(const struct cpu_md *md, dnnl_engine_t engine, void *data,
                                      dnnl_memory_t *out);
-/* The gradient of a normalization counts the shift, which it does not read, among its arguments. */
+/* True if a normalization's gradient counts the shift among its arguments, although it does not
+ * read it. */
 extern const int cpu_dnnl_norm_by_x_has_shift;
 dnnl_status_t cpu_dnnl_relu_append(dnnl_post_ops_t ops);
 

@@ -1,5 +1,5 @@
-/* kernels/cpu/dnnl_2.c - see dnnl.h; with oneDNN 2, whose formats are values, and where an
- * operation is described before a primitive is. */
+/* kernels/cpu/dnnl_2.c - the interface of dnnl.h for oneDNN 2, in which formats are values, and an
+ * operation descriptor is created before the primitive descriptor. */
 #include "kernels/cpu/dnnl.h"
 #include <stdlib.h>
 #include <string.h>

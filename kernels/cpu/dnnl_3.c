@@ -1,5 +1,5 @@
-/* kernels/cpu/dnnl_3.c - see dnnl.h; with oneDNN 3, whose formats are objects, and where a
- * primitive is described at once. */
+/* kernels/cpu/dnnl_3.c - the interface of dnnl.h for oneDNN 3, in which formats are objects, and a
+ * primitive descriptor is created in one call. */
 #include "kernels/cpu/dnnl.h"
 
 const int cpu_dnnl_norm_by_x_has_shift = 0;

@@ -1,7 +1,7 @@
-/* kernels/cpu/edges.c - see edges.h.
- * Each reader of an output leaves its part of the gradient in a tensor of its own. Before the
- * backward of the layer whose output it is they are added, from the last reader to the first, and
- * then what other plans gave: the same sum in every run, whoever ran when. */
+/* kernels/cpu/edges.c - sums the gradients by an output that has several readers. Each reader
+ * writes its part to a tensor of its own. Before the backward of the output's layer the parts are
+ * added from the last reader to the first, then those of other plans. The order is fixed, so the
+ * sum is the same in every run. */
 #include "kernels/cpu/edges.h"
 #include "base/log.h"
 #include <string.h>
@@ -9,7 +9,7 @@
 struct cpu_sum {
     int n;
     struct part {
-        struct cpu_call match; /* into the format of the output */
+        struct cpu_call match; /* to the format of the output */
         struct cpu_tensor t;
     } part[];
 };
@@ -20,7 +20,7 @@ static enum status part_add(struct cpu_pass *pass, struct cpu_op *op, const stru
     return cpu_pass_tensor_match(pass, op, dx, op->y.md, &part->t, &part->match);
 }
 
-/* The gradients that other plans give, as rows. */
+/* Plans the sum of the gradients from other plans, which are rows. */
 static enum status given_plan(struct cpu_pass *pass, struct cpu_op *op)
 {
     enum status st = ST_OK;
@@ -101,8 +101,8 @@ done:
     return st;
 }
 
-/* A tensor as rows in the caller's memory; one that no other plan reads, as the network's output,
- * is prepared when it is first wanted. */
+/* Copies a tensor as rows to the caller's memory. A tensor that no other plan reads, such as the
+ * network's output, is prepared at the first read. */
 static enum status read_out(struct cpu_plan *plan, const struct cpu_op *op, struct cpu_read *r,
                             const struct cpu_tensor *t, float *dst)
 {
@@ -134,7 +134,7 @@ enum status cpu_edges_set_output(struct cpu_plan *plan, int layer, const float *
     return ST_OK;
 }
 
-/* Is there a gradient by the layer's output? */
+/* Refuses a layer without a gradient by its output. */
 static enum status trained_check(const struct cpu_plan *plan, int layer)
 {
     if (!plan->cfg.inference_only && plan->node[layer].trained)

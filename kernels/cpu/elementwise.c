@@ -1,6 +1,5 @@
-/* kernels/cpu/elementwise.c - relu, dropout, flatten: plain loops.
- * Loops are split among threads by fixed blocks, and no sum crosses a block, so results do not
- * depend on the number of threads. */
+/* kernels/cpu/elementwise.c - relu, dropout, flatten as plain loops. Threads share a loop in fixed
+ * blocks, and no sum crosses a block, so the results do not depend on the number of threads. */
 #include "base/log.h"
 #include "base/rng.h"
 #include "kernels/cpu/kinds.h"
@@ -67,8 +66,8 @@ struct relu {
     struct cpu_call diff;
 };
 
-/* Notes whose outputs a relu in place writes over: that of the layer which it reads, and those that
- * are this one under another name. */
+/* Marks the tensors that a relu in place overwrites: the output of the layer that it reads, and the
+ * tensors that share its memory. */
 static void overwrite_input(struct cpu_pass *pass, int from)
 {
     while (from >= 0) {
@@ -140,10 +139,11 @@ const struct cpu_kind cpu_relu = {relu_plan_forward, relu_plan_backward, NULL, r
 
 struct dropout {
     struct cpu_tensor rows; /* input in canonical order, in which units are counted */
-    struct cpu_tensor dy;   /* likewise */
-    float *factor;          /* [n * elems] 0 or 1/(1-rate), of the last forward */
+    struct cpu_tensor dy;   /* gradient in canonical order */
+    float *factor;          /* [n * elems] 0 or 1/(1-rate) of the last forward */
     struct cpu_call to_rows, diff;
-    uint64_t key, threshold; /* a unit is dropped if the top 24 bits of its number are below */
+    /* a unit is dropped if the top 24 bits of its random number are below threshold */
+    uint64_t key, threshold;
     int64_t elems;
     int trained;
 };
@@ -165,13 +165,13 @@ static enum status dropout_plan_forward(struct cpu_pass *pass, int i)
     struct dropout *c = op->state;
     c->elems = shape_elems(&op->layer->in);
     c->key = rng_key(cfg->seed, RNG_DROPOUT, (uint64_t)i);
-    /* k * 2^-24 < rate, without the product: exact, as both sides are */
+    /* threshold of k * 2^-24 < rate, without the product: exact, because both sides are */
     c->threshold = (uint64_t)ceil((double)rate * 0x1p24);
     TRY(cpu_pass_md_plain(pass, op, &op->layer->in, &md));
     TRY(cpu_pass_tensor_match(pass, op, &op->x, md, &c->rows, &c->to_rows));
     if (cfg->inference_only) {
         op->y = c->rows;
-        op->y.shared = 1; /* what it reads must stay, too */
+        op->y.shared = 1; /* keeps its input unchanged, too */
         return ST_OK;
     }
     TRY(cpu_pass_tensor_create(pass, op, md, NULL, &op->y));
@@ -254,7 +254,7 @@ done:
 const struct cpu_kind cpu_dropout = {dropout_plan_forward, dropout_plan_backward, NULL,
                                      dropout_forward, dropout_backward};
 
-/* ---- flatten: a change of name, once the input is in canonical order ---- */
+/* ---- flatten: reuses the memory of its input, once that is in canonical order ---- */
 
 struct flatten {
     struct cpu_call to_rows, diff;

@@ -1,12 +1,12 @@
-/* kernels/cpu/embedding.c - each cell's number, 255 times what the image has, becomes its row of a
- * table, along the channels. Numbers were checked when the input was set. */
+/* kernels/cpu/embedding.c - replaces each cell's number (255 times the image's value) by its row of
+ * a table, along the channels. The numbers were checked when the input was set. */
 #include "kernels/cpu/kinds.h"
 #include <string.h>
 
 struct embedding {
-    struct cpu_tensor rows, dy; /* canonical */
+    struct cpu_tensor rows, dy; /* in canonical order */
     struct cpu_call to_rows, diff;
-    int32_t *number; /* [n][cells] of the last forward */
+    int32_t *number; /* [n][cells] numbers of the last forward */
     int64_t cells, units;
 };
 
@@ -59,7 +59,7 @@ done:
     return st;
 }
 
-/* One thread has all of a unit, so that its sums keep the order of samples and cells. */
+/* One thread computes all sums of a unit, so they keep the order of samples and cells. */
 static enum status backward(struct cpu_pass *pass, int i)
 {
     enum status st = ST_OK;

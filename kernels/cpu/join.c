@@ -1,17 +1,17 @@
-/* kernels/cpu/join.c - layers with several inputs: their sum, in the format in which the first
- * comes, and one behind the other, as plain rows. */
+/* kernels/cpu/join.c - layers with several inputs: add, in the format of the first input, and
+ * concat, as plain rows. */
 #include "kernels/cpu/kinds.h"
 #include <string.h>
 
 struct join {
-    struct cpu_call match[LAYER_MAX_INPUTS]; /* inputs into one format */
+    struct cpu_call match[LAYER_MAX_INPUTS]; /* inputs to one format */
     struct cpu_tensor x[LAYER_MAX_INPUTS];
     struct cpu_call diff;
     struct cpu_tensor dy;
     int relu;
 };
 
-/* Inputs with a gradient. */
+/* Returns the number of inputs with a gradient. */
 static int n_trained(const struct cpu_pass *pass, const struct layer *l)
 {
     int n = 0;
@@ -79,7 +79,7 @@ static enum status add_backward(struct cpu_pass *pass, int i)
 const struct cpu_kind cpu_add = {add_plan_forward, add_plan_backward, NULL, add_forward,
                                  add_backward};
 
-/* ---- concat: the channels of a sample lie behind one another in rows ---- */
+/* ---- concat: the channels of a sample are one behind the other in rows ---- */
 
 static const struct shape *input_shape(const struct cpu_pass *pass, const struct layer *l, int k)
 {

@@ -1,5 +1,5 @@
-/* kernels/cpu/kinds.h - the kinds of layers, and what their loops share.
- * Owns: nothing. Threads: as the plan's. Errors: none. */
+/* kernels/cpu/kinds.h - the table of each kind of layer, and helpers that their loops share. Owns:
+ * nothing. Threads: as for the plan. Errors: none. */
 #ifndef KERNELS_CPU_KINDS_H
 #define KERNELS_CPU_KINDS_H
 #include "kernels/cpu/pass.h"
@@ -8,7 +8,8 @@ extern const struct cpu_kind cpu_conv, cpu_pool, cpu_dense, cpu_relu, cpu_dropou
     cpu_flatten, cpu_softmax_xent, cpu_sigmoid_xent, cpu_squared, cpu_add, cpu_concat,
     cpu_layer_norm, cpu_embedding, cpu_activation;
 
-/* Threads for our own loops: one under ThreadSanitizer, which cannot see OpenMP's barriers. */
+/* Returns the number of threads for Weir's own loops: one under ThreadSanitizer, which does not
+ * recognise OpenMP's barriers. */
 static inline int cpu_threads(int n_threads)
 {
 #if defined(CPU_THREAD_SANITIZED)
@@ -23,7 +24,7 @@ static inline int cpu_loop_threads(const struct cpu_pass *pass)
     return cpu_threads(pass->plan->cfg.n_threads);
 }
 
-/* loss.c: mean loss and hits of the last forward. */
+/* loss.c: returns the mean loss and the hits of the last forward. */
 void cpu_loss_result(const struct cpu_pass *pass, float *loss, int *n_correct);
 
 #endif

@@ -1,12 +1,12 @@
-/* kernels/cpu/layer_norm.c - normalization over all values of a sample. Samples are split among
- * threads for outputs, values for the parameters' gradients, so that no sum crosses a thread. */
+/* kernels/cpu/layer_norm.c - normalization over all values of a sample. Threads share the samples
+ * for outputs, and the values for the parameters' gradients, so no sum crosses a thread. */
 #include "kernels/cpu/kinds.h"
 #include <math.h>
 
 enum { GAMMA, BETA, BLOCK_VALUES = 512 };
 
 struct norm {
-    struct cpu_tensor rows, dy; /* canonical */
+    struct cpu_tensor rows, dy; /* in canonical order */
     struct cpu_call to_rows, diff;
     float *mean, *inverse; /* [n] of the last forward; inverse: 1 / sqrt(variance + epsilon) */
     int64_t n;             /* values of a sample */
@@ -84,8 +84,8 @@ done:
     return st;
 }
 
-/* dx of one sample (Ba, Kiros and Hinton 2016): what moves its mean or its variance is taken out.
- */
+/* Computes dx of one sample (Ba, Kiros and Hinton 2016): removes the part that changes the sample's
+ * mean or variance. */
 static void row_backward(const struct norm *c, int s, const float *gamma, float *dx)
 {
     const float *x = c->rows.data + s * c->n, *dy = c->dy.data + s * c->n;
@@ -101,7 +101,7 @@ static void row_backward(const struct norm *c, int s, const float *gamma, float 
         dx[k] = inverse * (dy[k] * gamma[k] - shift - (x[k] - mean) * inverse * slope);
 }
 
-/* The parameters' gradients for the values [from, to), samples in their order. */
+/* Computes the parameters' gradients for the values [from, to), in the order of the samples. */
 CPU_CLONES static void params_backward(const struct norm *c, int n_samples, int64_t from,
                                        int64_t to, float *dgamma, float *dbeta)
 {

@@ -1,6 +1,6 @@
-/* kernels/cpu/loss.c - what a network ends with: softmax with cross-entropy, sigmoids with
- * cross-entropy, squared error, these two also of targets; plain loops over rows, which are short.
- * Losses are added in doubles. Output: probabilities; of the squared error, what came in. */
+/* kernels/cpu/loss.c - the losses: softmax with cross-entropy, sigmoids with cross-entropy, squared
+ * error; the last two also accept targets. Plain loops over rows, which are short. Losses are added
+ * in doubles. The output is the probabilities; for the squared error, the input. */
 #include "kernels/cpu/kinds.h"
 #include <math.h>
 #include <string.h>
@@ -47,7 +47,8 @@ static int64_t row_top(const float *x, int64_t n)
 
 /* ---- softmax ---- */
 
-/* Probabilities of one sample, whose largest x is `max`; returns log of the sum of exp(x - max). */
+/* Writes the probabilities of one sample, whose largest x is `max`. Returns the log of the sum of
+ * exp(x - max). */
 static float softmax_row(const float *x, float *y, int64_t n, float max)
 {
     float sum = 0.0f;
@@ -61,7 +62,8 @@ static float softmax_row(const float *x, float *y, int64_t n, float max)
     return logf(sum);
 }
 
-/* What the label takes part in the loss with: x of the label, or, smoothed, of all in part. */
+/* Returns the term that the label adds to the loss: x of the label, or with smoothing the weighted
+ * mean over all classes. */
 static double softmax_aim(const float *x, int64_t n, int label, double smoothing)
 {
     double mean = 0.0;
@@ -115,7 +117,7 @@ static enum status softmax_backward(struct cpu_pass *pass, int i)
 const struct cpu_kind cpu_softmax_xent = {plan_forward, plan_backward, NULL, softmax_forward,
                                           softmax_backward};
 
-/* What sample s is to give; NULL: it has a label. */
+/* Returns the targets of sample s; NULL: it has a label. */
 static const float *targets_of(const struct cpu_pass *pass, int s, int64_t n)
 {
     return pass->plan->has_targets ? pass->plan->targets + s * n : NULL;
@@ -152,8 +154,8 @@ done:
     return st;
 }
 
-/* dx = (y - target) * scale, where a label's target is one-hot: of the sigmoids, and with twice the
- * scale of the squares. */
+/* Computes dx = (y - target) * scale; the target of a label is one-hot. For sigmoids, and with
+ * twice the scale for squared errors. */
 static void one_hot_backward(struct cpu_pass *pass, int i, float scale)
 {
     const struct cpu_op *op = &pass->ops[i];

@@ -1,7 +1,7 @@
-/* kernels/cpu/norm.c - batch normalization per channel, or per feature (as images of one cell).
- * Training takes the batch's own statistics and hands them out as "gradients" of the running ones;
- * otherwise the caller's running ones count. Gamma, beta and their gradients stay where they are.
- */
+/* kernels/cpu/norm.c - batch normalization per channel, or per feature (treated as an image of one
+ * cell). Training uses the batch's own statistics and returns them as "gradients" of the running
+ * statistics; otherwise it uses the caller's running ones. Gamma, beta and their gradients are read
+ * and written in place. */
 #include "kernels/cpu/kinds.h"
 #include <string.h>
 
@@ -9,14 +9,15 @@ enum { GAMMA, BETA, MEAN, VARIANCE };
 
 struct norm {
     dnnl_primitive_desc_t forward_desc;
-    struct cpu_tensor x, y;                                            /* as images */
-    struct cpu_tensor param[LAYER_MAX_PARAMS], grad[LAYER_MAX_PARAMS]; /* the caller's */
-    struct cpu_tensor mean, variance; /* the batch's, divided by the number of cells */
+    struct cpu_tensor x, y; /* as images */
+    /* the caller's parameters and gradients */
+    struct cpu_tensor param[LAYER_MAX_PARAMS], grad[LAYER_MAX_PARAMS];
+    struct cpu_tensor mean, variance; /* of the batch, divided by the number of cells */
     struct cpu_call train, infer, diff, backward;
-    int64_t n_channels, n_cells; /* cells: what one channel's statistics are over */
+    int64_t n_channels, n_cells; /* cells: number of values in one channel's statistics */
 };
 
-/* A tensor of the same bytes, (n,F) seen as (n,F,1,1). */
+/* Creates a tensor of the same memory, with (n,F) seen as (n,F,1,1). */
 static enum status as_image(struct cpu_pass *pass, const struct cpu_op *op,
                             const struct cpu_tensor *t, struct cpu_tensor *out)
 {
@@ -34,7 +35,8 @@ done:
     return st;
 }
 
-/* Training: with the batch's statistics, which it writes; else with the running ones. */
+/* Plans the forward. In training it uses the batch's statistics and writes them; otherwise it uses
+ * the running ones. */
 static enum status plan_call(struct cpu_pass *pass, const struct cpu_op *op, int training,
                              dnnl_primitive_desc_t *desc)
 {
@@ -98,7 +100,7 @@ static enum status plan_backward(struct cpu_pass *pass, int i)
                          .x = c->x.md,
                          .epsilon = op->layer->epsilon,
                          .forward = c->forward_desc};
-    /* gamma and beta need the same sums as dx does, so dx is always worked out */
+    /* gamma and beta need the same sums as dx, so dx is always computed */
     TRY(cpu_pass_tensor_match(pass, op, &op->dy, op->y.md, &dy, &c->diff));
     TRY(as_image(pass, op, &dy, &dy));
     TRY(cpu_pass_tensor_create(pass, op, op->x.md, NULL, op->dx));
@@ -135,7 +137,7 @@ static enum status backward(struct cpu_pass *pass, int i)
     const struct cpu_op *op = &pass->ops[i];
     const struct norm *c = op->state;
     float *const *grads = pass->plan->cfg.grads;
-    /* one cell has no variance to correct */
+    /* a single cell has no variance to correct */
     float correct = c->n_cells > 1 ? (float)((double)c->n_cells / (double)(c->n_cells - 1)) : 1.0f;
     TRY(cpu_pass_call_run(pass, op, &c->diff));
     TRY(cpu_pass_call_run(pass, op, &c->backward));

@@ -1,6 +1,6 @@
-/* kernels/cpu/pass.c - see pass.h: plans the network for one number of samples, and owns all that
- * takes. Forwards are planned from the first layer, each taking the format in which the one before
- * writes; then backwards from the last. All primitives run one after the other, so they share one
+/* kernels/cpu/pass.c - plans the network for one number of samples, and owns all objects of that.
+ * Forwards are planned from the first layer on, each in the format that the layer before writes;
+ * then backwards from the last layer. All primitives run one after the other, so they share one
  * scratchpad. */
 #include "base/log.h"
 #include "kernels/cpu/edges.h"
@@ -37,7 +37,7 @@ static const char *op_name(const struct cpu_op *op)
     return op != NULL ? op->layer->name : "(input)";
 }
 
-/* Notes a thing to be freed; frees it at once if that cannot be. */
+/* Records an object to be freed with the pass; frees it at once if it cannot be recorded. */
 static enum status own_thing(struct cpu_pass *pass, struct cpu_owned thing);
 
 static void owned_free(const struct cpu_owned *o)
@@ -91,7 +91,8 @@ enum status cpu_pass_block_create(struct cpu_pass *pass, size_t bytes, void **ou
         return ST_NOMEM;
     }
     if (align == HUGE_PAGE_BYTES)
-        madvise(block, rounded, MADV_HUGEPAGE); /* a hint: large tensors miss the TLB less */
+        /* a hint: huge pages save TLB misses in large tensors */
+        madvise(block, rounded, MADV_HUGEPAGE);
     memset(block, 0, rounded);
     TRY(own_thing(pass, (struct cpu_owned){CPU_OWNED_BLOCK, block}));
     pass->bytes += rounded;
@@ -186,7 +187,7 @@ done:
     return st;
 }
 
-/* Adds an argument whose buffer is the pass's scratchpad. */
+/* Adds an argument in the pass's scratchpad. */
 static enum status scratch_add(struct cpu_pass *pass, const struct cpu_op *op,
                                const_dnnl_primitive_desc_t desc, struct cpu_call *call)
 {
@@ -280,7 +281,7 @@ enum status cpu_pass_read_create(struct cpu_pass *pass, const struct cpu_op *op,
     TRY(cpu_pass_status(op, "read it out",
                         cpu_dnnl_memory_create(md, engine, DNNL_MEMORY_NONE, &r.to)));
     TRY(own_thing(pass, (struct cpu_owned){CPU_OWNED_MEMORY, r.to}));
-    /* the pass's scratchpad has its size already */
+    /* the pass's scratchpad has its final size already */
     TRY(cpu_pass_status(op, "read it out",
                         cpu_dnnl_reorder_create(from->md, md, engine, NULL, &pd)));
     TRY(own_thing(pass, (struct cpu_owned){CPU_OWNED_DESC, pd}));
@@ -376,7 +377,7 @@ done:
     return st;
 }
 
-/* The output of a layer: this plan's, or one that another plan computes and we are given. */
+/* Plans the output of a layer, which this plan computes or set_output receives. */
 static enum status output_plan(struct cpu_pass *pass, int i)
 {
     enum status st = ST_OK;

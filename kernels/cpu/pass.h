@@ -1,6 +1,6 @@
-/* kernels/cpu/pass.h - planning a pass, and what kinds of layers take from it: formats, tensors,
- * primitives with their arguments. All of it is the pass's and freed with it.
- * Threads: as the plan's. Errors: ST_NOMEM, ST_UNSUPPORTED, ST_INTERNAL; logged with the layer. */
+/* kernels/cpu/pass.h - the functions with which the kinds of layers plan a pass: formats, tensors,
+ * primitives with their arguments. The pass owns all of them and frees them. Threads: as for the
+ * plan. Errors: ST_NOMEM, ST_UNSUPPORTED, ST_INTERNAL; logged with the layer. */
 #ifndef KERNELS_CPU_PASS_H
 #define KERNELS_CPU_PASS_H
 #include "kernels/cpu/cpu.h"
@@ -8,17 +8,18 @@
 enum status cpu_pass_create(struct cpu_plan *plan, int n, struct cpu_pass **out);
 void cpu_pass_destroy(struct cpu_pass *pass); /* NULL is fine */
 
-/* Turns oneDNN's code into ours, logged with the layer and what was being done. */
+/* Converts oneDNN's code to a status; logs a failure with the layer and the operation `what`. */
 enum status cpu_pass_status(const struct cpu_op *op, const char *what, dnnl_status_t code);
-/* A format of floats. */
+/* Creates a format of floats. */
 enum status cpu_pass_md_create(struct cpu_pass *pass, int n_dims, const dnnl_dims_t dims,
                                dnnl_format_tag_t tag, const struct cpu_md **out);
-/* (n, shape): plain rows of floats, or the same extents in a format that is left to oneDNN. */
+/* Creates a format of (n, shape): plain rows of floats, or the same extents in a format of oneDNN's
+ * choice. */
 enum status cpu_pass_md_plain(struct cpu_pass *pass, const struct cpu_op *op, const struct shape *s,
                               const struct cpu_md **out);
 enum status cpu_pass_md_any(struct cpu_pass *pass, const struct cpu_md *md, dnnl_data_type_t type,
                             const struct cpu_md **out);
-/* Floats in a tensor, padding included. */
+/* Returns the number of floats in a tensor, including its padding. */
 static inline int64_t cpu_pass_tensor_floats(const struct cpu_tensor *t)
 {
     return (int64_t)(cpu_dnnl_md_bytes(t->md) / sizeof(float));
@@ -26,11 +27,12 @@ static inline int64_t cpu_pass_tensor_floats(const struct cpu_tensor *t)
 
 enum status cpu_pass_block_create(struct cpu_pass *pass, size_t bytes,
                                   void **out); /* zeroed, aligned */
-/* data NULL: memory of the pass's own. */
+/* Creates a tensor. data NULL: in new memory that the pass owns. */
 enum status cpu_pass_tensor_create(struct cpu_pass *pass, const struct cpu_op *op,
                                    const struct cpu_md *md, const float *data,
                                    struct cpu_tensor *out);
-/* The description of a primitive, owned by the pass. relu: ends with one. */
+/* Creates the description of a primitive, which the pass owns. relu: a relu is applied at its
+ * end. */
 enum status cpu_pass_desc_create(struct cpu_pass *pass, const struct cpu_op *op,
                                  const struct cpu_work *work, int relu, dnnl_primitive_desc_t *out);
 enum status cpu_pass_call_create(struct cpu_pass *pass, const struct cpu_op *op,
@@ -41,20 +43,21 @@ enum status cpu_pass_call_run(struct cpu_pass *pass, const struct cpu_op *op,
 enum status cpu_pass_reorder_create(struct cpu_pass *pass, const struct cpu_op *op,
                                     const struct cpu_tensor *from, const struct cpu_tensor *to,
                                     struct cpu_call *out);
-/* read_y or read_dy of an operation. */
+/* Creates read_y or read_dy of an operation. */
 enum status cpu_pass_read_create(struct cpu_pass *pass, const struct cpu_op *op,
                                  const struct cpu_tensor *from, struct cpu_read *out);
-/* out: `from` itself if its format is md, else a new tensor that `call` fills. */
+/* Sets out to `from` if its format is md, otherwise to a new tensor that `call` fills. */
 enum status cpu_pass_tensor_match(struct cpu_pass *pass, const struct cpu_op *op,
                                   const struct cpu_tensor *from, const struct cpu_md *md,
                                   struct cpu_tensor *out, struct cpu_call *call);
-/* `from` itself if nobody else reads it and its format is md, else a copy that `call` makes. */
+/* Sets out to `from` if it has no other reader and its format is md, otherwise to a copy that
+ * `call` makes. */
 enum status cpu_pass_tensor_own(struct cpu_pass *pass, const struct cpu_op *op,
                                 const struct cpu_tensor *from, const struct cpu_md *md,
                                 struct cpu_tensor *out, struct cpu_call *call);
-/* The output has one reader, a relu: marks it as done by this layer. */
+/* Returns true and marks the relu as part of this layer if a relu is the output's only reader. */
 int cpu_pass_fuse_relu(struct cpu_pass *pass, int i);
-/* What layer i gets as its k-th input. */
+/* Returns the k-th input of layer i. */
 const struct cpu_tensor *cpu_pass_input(const struct cpu_pass *pass, int i, int k);
 
 #endif

@@ -1,13 +1,13 @@
-/* kernels/cpu/pool.c - max and average pooling, in the format in which the input comes.
- * Padding never wins a maximum and is not counted in an average. */
+/* kernels/cpu/pool.c - max and average pooling, in the format of the input. Padding never wins a
+ * maximum and is not counted in an average. */
 #include "kernels/cpu/kinds.h"
 
 struct pool {
     dnnl_primitive_desc_t forward_desc;
-    struct cpu_tensor work; /* where each maximum came from */
-    struct cpu_tensor dy;   /* in y's format */
+    struct cpu_tensor work; /* positions of the maxima */
+    struct cpu_tensor dy;   /* in the format of y */
     struct cpu_call forward, diff, backward;
-    int masks; /* the layer that it reads is a relu whose backward is done here */
+    int masks; /* the layer before is a relu whose backward is done here */
 };
 
 static dnnl_alg_kind_t pool_kind(const struct cpu_op *op)
@@ -15,7 +15,7 @@ static dnnl_alg_kind_t pool_kind(const struct cpu_op *op)
     return op->layer->kind == LAYER_MAX_POOL ? dnnl_pooling_max : dnnl_pooling_avg_exclude_padding;
 }
 
-/* x, y: the pass's formats of both, or of the gradients by them. */
+/* Describes the pool. x, y: formats of the tensors, or of the gradients by them. */
 static struct cpu_work pool_work(const struct cpu_op *op, const struct cpu_md *x,
                                  const struct cpu_md *y)
 {
@@ -70,7 +70,7 @@ static enum status plan_backward(struct cpu_pass *pass, int i)
     w.what = CPU_POOL_BY_X;
     w.forward = c->forward_desc;
     TRY(cpu_pass_desc_create(pass, op, &w, 0, &pd));
-    int from = op->layer->input[0]; /* a layer: there is a gradient by its output */
+    int from = op->layer->input[0]; /* is a layer, because there is a gradient by its output */
     c->masks = op->layer->kind == LAYER_MAX_POOL && pass->plan->node[from].reader == i &&
                pass->ops[from].layer->kind == LAYER_RELU;
     if (c->masks)

@@ -1,13 +1,12 @@
-/* kernels/cpu/precision.c - see precision.h: which layers multiply in bf16 where that was asked
- * for.
+/* kernels/cpu/precision.c - chooses the layers that multiply in bf16 when the caller requests it.
  *
- * A job's workers say (set_rounded) what its first one has measured (worker/place/rounding.h): the
- * bits depend on it (I2, I8), and two measurements may differ. Where nobody says anything it is a
- * rule of the layer's shape, from measurements on CPUs with AMX and Zen (bench/results/
- * 2026-11-23-bf16-cpu.md): a convolution of at least 4 channels takes about 0.6 of the time; with
- * fewer (the first one of an image) oneDNN's gradient kernels are slower than those of floats, or
- * not faster by more than the copies in bf16 cost. Of a dense layer the weights are copied in each
- * step, which pays from some ten thousand on. */
+ * In a job, the first worker measures the choice (worker/place/rounding.h) and all workers use it
+ * through set_rounded: the bits depend on the choice (I2, I8), and two measurements may differ.
+ * Without set_rounded a rule of the layer's shape decides. It comes from measurements on CPUs with
+ * AMX and on Zen (bench/results/2026-11-23-bf16-cpu.md). A convolution of at least 4 channels takes
+ * about 0.6 of the time. With fewer channels (the first convolution of an image) oneDNN's gradient
+ * kernels are slower than those of floats, or the copies in bf16 cost more than they gain. A dense
+ * layer copies its weights in each step, which pays from about ten thousand weights on. */
 #include "kernels/cpu/precision.h"
 #include "base/log.h"
 #include <stdio.h>
@@ -16,7 +15,7 @@ enum { LEAST_CHANNELS = 4, LEAST_WEIGHTS = 32768 };
 
 int cpu_precision_has_bf16(void)
 {
-    /* with AMX, too; ONEDNN_MAX_CPU_ISA, oneDNN's own variable, is taken into account by it */
+    /* true with AMX as well; oneDNN's own variable ONEDNN_MAX_CPU_ISA is taken into account */
     return ((int)dnnl_get_effective_cpu_isa() & dnnl_cpu_isa_avx512_core_bf16) ==
            dnnl_cpu_isa_avx512_core_bf16;
 }
