@@ -382,23 +382,9 @@ static void test_unused(void **state)
 
 int main(void)
 {
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_values),
-        cmocka_unit_test(test_bad_values),
-        cmocka_unit_test(test_unknown),
-        cmocka_unit_test(test_help),
-        cmocka_unit_test(test_help_for_others),
-        cmocka_unit_test(test_dump),
-        cmocka_unit_test(path_with_tilde_names_the_home_folder),
-        cmocka_unit_test(path_that_is_an_address_is_refused),
-        cmocka_unit_test(test_value_left_out),
-        cmocka_unit_test(test_words),
-        cmocka_unit_test(test_unused),
-        cmocka_unit_test(test_guesses),
-        cmocka_unit_test(test_names_of_other_trainers_are_translated),
-        cmocka_unit_test(test_one_dash_is_explained),
-        cmocka_unit_test(test_all_unknown_at_once),
-        cmocka_unit_test(test_foreign_names),
-    };
-    return cmocka_run_group_tests(tests, NULL, NULL);
+    return RUN_TESTS(test_values, test_bad_values, test_unknown, test_help, test_help_for_others,
+                     test_dump, path_with_tilde_names_the_home_folder,
+                     path_that_is_an_address_is_refused, test_value_left_out, test_words,
+                     test_unused, test_guesses, test_names_of_other_trainers_are_translated,
+                     test_one_dash_is_explained, test_all_unknown_at_once, test_foreign_names);
 }

@@ -57,6 +57,5 @@ static void test_ps(void **state)
 
 int main(void)
 {
-    const struct CMUnitTest tests[] = {cmocka_unit_test(test_worker), cmocka_unit_test(test_ps)};
-    return cmocka_run_group_tests(tests, NULL, NULL);
+    return RUN_TESTS(test_worker, test_ps);
 }

@@ -322,19 +322,8 @@ static void test_last_error(void **state)
 
 int main(void)
 {
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_all_lines),
-        cmocka_unit_test(test_full_pipe),
-        cmocka_unit_test(test_end_with_full_pipe),
-        cmocka_unit_test(test_fork),
-        cmocka_unit_test(test_ends),
-        cmocka_unit_test(test_limit),
-        cmocka_unit_test(test_few),
-        cmocka_unit_test(test_few_later),
-        cmocka_unit_test(test_bar_of_full_pipe),
-        cmocka_unit_test(test_last_error),
-    };
     signal(SIGPIPE, SIG_IGN);
     alarm(300); /* one that waits for ever */
-    return cmocka_run_group_tests(tests, NULL, NULL);
+    return RUN_TESTS(test_all_lines, test_full_pipe, test_end_with_full_pipe, test_fork, test_ends,
+                     test_limit, test_few, test_few_later, test_bar_of_full_pipe, test_last_error);
 }

@@ -97,10 +97,5 @@ static void test_all_take_part(void **state)
 
 int main(void)
 {
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_once_each),
-        cmocka_unit_test(test_several_at_once),
-        cmocka_unit_test(test_all_take_part),
-    };
-    return cmocka_run_group_tests(tests, NULL, NULL);
+    return RUN_TESTS(test_once_each, test_several_at_once, test_all_take_part);
 }

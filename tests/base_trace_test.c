@@ -347,14 +347,6 @@ static void test_full_disk(void **state)
 
 int main(void)
 {
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test_setup_teardown(test_off, set_up, tear_down),
-        cmocka_unit_test_setup_teardown(test_kinds, set_up, tear_down),
-        cmocka_unit_test_setup_teardown(test_threads, set_up, tear_down),
-        cmocka_unit_test_setup_teardown(test_overflow, set_up, tear_down),
-        cmocka_unit_test_setup_teardown(test_close_while_writing, set_up, tear_down),
-        cmocka_unit_test_setup_teardown(test_bad_path, set_up, tear_down),
-        cmocka_unit_test_setup_teardown(test_full_disk, set_up, tear_down),
-    };
-    return cmocka_run_group_tests(tests, NULL, NULL);
+    return RUN_EACH(set_up, tear_down, test_off, test_kinds, test_threads, test_overflow,
+                    test_close_while_writing, test_bad_path, test_full_disk);
 }

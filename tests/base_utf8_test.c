@@ -102,11 +102,6 @@ static void copy_is_cut_behind_a_whole_word(void **state)
 
 int main(void)
 {
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(characters),
-        cmocka_unit_test(what_is_not_utf8_is_masked),
-        cmocka_unit_test(text_is_valid_if_its_characters_are_whole),
-        cmocka_unit_test(copy_is_cut_behind_a_whole_word),
-    };
-    return cmocka_run_group_tests(tests, NULL, NULL);
+    return RUN_TESTS(characters, what_is_not_utf8_is_masked,
+                     text_is_valid_if_its_characters_are_whole, copy_is_cut_behind_a_whole_word);
 }

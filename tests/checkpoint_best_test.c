@@ -186,13 +186,7 @@ static void it_may_not_say_of_which_data(void **state)
 
 int main(void)
 {
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test_setup_teardown(it_is_kept, setup, teardown),
-        cmocka_unit_test_setup_teardown(of_another_training, setup, teardown),
-        cmocka_unit_test_setup_teardown(a_damaged_one_keeps_none, setup, teardown),
-        cmocka_unit_test_setup_teardown(figures_that_cannot_be, setup, teardown),
-        cmocka_unit_test_setup_teardown(while_it_cannot_be_read_all_stay, setup, teardown),
-        cmocka_unit_test_setup_teardown(it_may_not_say_of_which_data, setup, teardown),
-    };
-    return cmocka_run_group_tests(tests, NULL, NULL);
+    return RUN_EACH(setup, teardown, it_is_kept, of_another_training, a_damaged_one_keeps_none,
+                    figures_that_cannot_be, while_it_cannot_be_read_all_stay,
+                    it_may_not_say_of_which_data);
 }

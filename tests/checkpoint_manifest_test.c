@@ -267,17 +267,8 @@ static void text_longer_than_its_bound_is_refused(void **state)
 
 int main(void)
 {
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test_setup_teardown(kind_of_labels_is_kept, setup, teardown),
-        cmocka_unit_test_setup_teardown(names_and_places_are_kept, setup, teardown),
-        cmocka_unit_test_setup_teardown(text_on_training_data_is_kept, setup, teardown),
-        cmocka_unit_test_setup_teardown(text_longer_than_its_bound_is_refused, setup, teardown),
-        cmocka_unit_test_setup_teardown(who_has_contributed_is_kept, setup, teardown),
-        cmocka_unit_test_setup_teardown(what_is_rounded_is_kept, setup, teardown),
-        cmocka_unit_test_setup_teardown(epochs_are_kept, setup, teardown),
-        cmocka_unit_test_setup_teardown(local_steps_are_kept, setup, teardown),
-        cmocka_unit_test_setup_teardown(means_and_deviations_are_kept, setup, teardown),
-        cmocka_unit_test_setup_teardown(augmentation_is_kept, setup, teardown),
-    };
-    return cmocka_run_group_tests(tests, NULL, NULL);
+    return RUN_EACH(setup, teardown, kind_of_labels_is_kept, names_and_places_are_kept,
+                    text_on_training_data_is_kept, text_longer_than_its_bound_is_refused,
+                    who_has_contributed_is_kept, what_is_rounded_is_kept, epochs_are_kept,
+                    local_steps_are_kept, means_and_deviations_are_kept, augmentation_is_kept);
 }

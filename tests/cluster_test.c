@@ -344,14 +344,6 @@ static void test_order(void **state)
 
 int main(void)
 {
-    const struct CMUnitTest tests[] = {cmocka_unit_test(test_tf_config),
-                                       cmocka_unit_test(test_sparse),
-                                       cmocka_unit_test(test_tf_config_wrong),
-                                       cmocka_unit_test(test_tf_config_hostile),
-                                       cmocka_unit_test(test_nodes),
-                                       cmocka_unit_test(test_counts),
-                                       cmocka_unit_test(test_step),
-                                       cmocka_unit_test(test_step_wrong),
-                                       cmocka_unit_test(test_order)};
-    return cmocka_run_group_tests(tests, NULL, NULL);
+    return RUN_TESTS(test_tf_config, test_sparse, test_tf_config_wrong, test_tf_config_hostile,
+                     test_nodes, test_counts, test_step, test_step_wrong, test_order);
 }

@@ -442,20 +442,10 @@ static void a_device_is_written_to(void **state)
 
 int main(void)
 {
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test_setup_teardown(an_error_anywhere_leaves_the_old_file, setup, teardown),
-        cmocka_unit_test_setup_teardown(a_stop_anywhere_leaves_a_whole_file, setup, teardown),
-        cmocka_unit_test_setup_teardown(what_was_committed_stays, setup, teardown),
-        cmocka_unit_test_setup_teardown(a_full_disk_is_named, setup, teardown),
-        cmocka_unit_test_setup_teardown(large_files_come_out_whole, setup, teardown),
-        cmocka_unit_test_setup_teardown(a_missing_file_is_removed, setup, teardown),
-        cmocka_unit_test_setup_teardown(a_file_is_made_once, setup, teardown),
-        cmocka_unit_test_setup_teardown(a_file_is_made_once_without_links, setup, teardown),
-        cmocka_unit_test_setup_teardown(of_two_who_take_one_file_one_has_it, setup, teardown),
-        cmocka_unit_test_setup_teardown(writers_of_one_pid_do_not_meet, setup, teardown),
-        cmocka_unit_test_setup_teardown(links_are_followed, setup, teardown),
-        cmocka_unit_test_setup_teardown(a_fifo_is_written_to, setup, teardown),
-        cmocka_unit_test_setup_teardown(a_device_is_written_to, setup, teardown),
-    };
-    return cmocka_run_group_tests(tests, NULL, NULL);
+    return RUN_EACH(setup, teardown, an_error_anywhere_leaves_the_old_file,
+                    a_stop_anywhere_leaves_a_whole_file, what_was_committed_stays,
+                    a_full_disk_is_named, large_files_come_out_whole, a_missing_file_is_removed,
+                    a_file_is_made_once, a_file_is_made_once_without_links,
+                    of_two_who_take_one_file_one_has_it, writers_of_one_pid_do_not_meet,
+                    links_are_followed, a_fifo_is_written_to, a_device_is_written_to);
 }

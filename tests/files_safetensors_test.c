@@ -300,13 +300,7 @@ int main(int argc, char **argv)
 {
     if (argc == 3 && strcmp(argv[1], "--write") == 0)
         return write_sample(argv[2], NULL) == ST_OK ? 0 : 1;
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test_setup_teardown(file_has_the_layout, setup, teardown),
-        cmocka_unit_test_setup_teardown(what_was_written_is_read, setup, teardown),
-        cmocka_unit_test_setup_teardown(texts_may_have_brackets, setup, teardown),
-        cmocka_unit_test_setup_teardown(every_damaged_byte_is_seen, setup, teardown),
-        cmocka_unit_test_setup_teardown(headers_that_lie_are_refused, setup, teardown),
-        cmocka_unit_test_setup_teardown(failures_name_the_file_and_leave_nothing, setup, teardown),
-    };
-    return cmocka_run_group_tests(tests, NULL, NULL);
+    return RUN_EACH(setup, teardown, file_has_the_layout, what_was_written_is_read,
+                    texts_may_have_brackets, every_damaged_byte_is_seen,
+                    headers_that_lie_are_refused, failures_name_the_file_and_leave_nothing);
 }

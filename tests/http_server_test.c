@@ -175,12 +175,6 @@ static void metrics_are_written_as_prometheus_reads_them(void **state)
 
 int main(void)
 {
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(a_client_gets_its_page),
-        cmocka_unit_test(who_says_nothing_makes_room),
-        cmocka_unit_test(one_port_is_one_program_s),
-        cmocka_unit_test(where_pages_are),
-        cmocka_unit_test(metrics_are_written_as_prometheus_reads_them),
-    };
-    return cmocka_run_group_tests(tests, NULL, NULL);
+    return RUN_TESTS(a_client_gets_its_page, who_says_nothing_makes_room, one_port_is_one_program_s,
+                     where_pages_are, metrics_are_written_as_prometheus_reads_them);
 }

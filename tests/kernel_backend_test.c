@@ -65,11 +65,6 @@ static void test_same_version_is_taken(void **state)
 
 int main(void)
 {
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_other_version_is_refused),
-        cmocka_unit_test(test_no_version_is_refused),
-        cmocka_unit_test(test_no_backend_is_refused),
-        cmocka_unit_test(test_same_version_is_taken),
-    };
-    return cmocka_run_group_tests(tests, NULL, NULL);
+    return RUN_TESTS(test_other_version_is_refused, test_no_version_is_refused,
+                     test_no_backend_is_refused, test_same_version_is_taken);
 }

@@ -186,11 +186,6 @@ static void test_no_memory(void **state)
 
 int main(int argc, char **argv)
 {
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_same_bits),
-        cmocka_unit_test(test_calls),
-        cmocka_unit_test(test_no_memory),
-    };
     int status;
     void *so = emulated_open(argc > 1 ? argv[1] : WEIR_TEST_DIR, &backend, &status);
     if (so == NULL)
@@ -201,5 +196,5 @@ int main(int argc, char **argv)
         !emulated_look_up(so, "emulation_fault_only", &fault_only) ||
         !emulated_look_up(so, "emulation_fault_calls", &fault_calls))
         return 1;
-    return cmocka_run_group_tests(tests, NULL, NULL);
+    return RUN_TESTS(test_same_bits, test_calls, test_no_memory);
 }

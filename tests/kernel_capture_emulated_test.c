@@ -221,11 +221,6 @@ static void test_targets_and_labels(void **state)
 
 int main(int argc, char **argv)
 {
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_same_bits),          cmocka_unit_test(test_calls),
-        cmocka_unit_test(test_fallback),           cmocka_unit_test(test_another_algorithm),
-        cmocka_unit_test(test_targets_and_labels),
-    };
     int status;
     void *so = emulated_open(argc > 1 ? argv[1] : WEIR_TEST_DIR, &backend, &status);
     if (so == NULL)
@@ -236,5 +231,6 @@ int main(int argc, char **argv)
         !emulated_look_up(so, "emulation_fault_name", &fault_name) ||
         !emulated_look_up(so, "emulation_fault_calls", &fault_calls))
         return 1;
-    return cmocka_run_group_tests(tests, NULL, NULL);
+    return RUN_TESTS(test_same_bits, test_calls, test_fallback, test_another_algorithm,
+                     test_targets_and_labels);
 }

@@ -255,10 +255,5 @@ static void test_bias_gradient(void **state)
 
 int main(void)
 {
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_transposes),
-        cmocka_unit_test(test_max_pools),
-        cmocka_unit_test(test_bias_gradient),
-    };
-    return cmocka_run_group_tests(tests, NULL, NULL);
+    return RUN_TESTS(test_transposes, test_max_pools, test_bias_gradient);
 }

@@ -736,37 +736,19 @@ static void test_labels_may_be_missing(void **state)
 
 int main(int argc, char **argv)
 {
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_reference_gradients),
-        cmocka_unit_test(test_nets_one_thread),
-        cmocka_unit_test(test_nets_two_threads),
-        cmocka_unit_test(test_inference_only),
-        cmocka_unit_test(test_dropout_ignores_batch_splits),
-        cmocka_unit_test(test_runs_are_bit_identical),
-        cmocka_unit_test(test_plans_run_at_once),
-        cmocka_unit_test(test_plans_take_turns_on_devices),
-        cmocka_unit_test(test_what_is_wrong_is_refused),
-        cmocka_unit_test(test_numbers_beyond_the_vocabulary_are_refused),
-        cmocka_unit_test(test_numbers_above_255),
-        cmocka_unit_test(test_limits_are_kept_or_refused),
-        cmocka_unit_test(test_tf32_is_close_or_refused),
-        cmocka_unit_test(test_bf16_is_close_or_refused),
-        cmocka_unit_test(test_gradients_in_bf16),
-        cmocka_unit_test(test_items_are_images),
-        cmocka_unit_test(test_floats_are_images),
-        cmocka_unit_test(test_labels_may_be_missing),
-        cmocka_unit_test(test_gradients_of_16_bits),
-    };
-    const struct CMUnitTest of_gpus[] = {
-        cmocka_unit_test(test_plans_share_a_limit),
-        cmocka_unit_test(test_max_pool_in_one_pass),
-    };
     is_emulated = argc > 1 && strcmp(argv[1], "emulated") == 0;
     int skip = bench_open(argc, argv);
     if (skip)
         return skip;
-    int status = cmocka_run_group_tests(tests, NULL, NULL);
+    int status = RUN_TESTS(
+        test_reference_gradients, test_nets_one_thread, test_nets_two_threads, test_inference_only,
+        test_dropout_ignores_batch_splits, test_runs_are_bit_identical, test_plans_run_at_once,
+        test_plans_take_turns_on_devices, test_what_is_wrong_is_refused,
+        test_numbers_beyond_the_vocabulary_are_refused, test_numbers_above_255,
+        test_limits_are_kept_or_refused, test_tf32_is_close_or_refused,
+        test_bf16_is_close_or_refused, test_gradients_in_bf16, test_items_are_images,
+        test_floats_are_images, test_labels_may_be_missing, test_gradients_of_16_bits);
     if (strcmp(backend->name, "cuda") == 0)
-        status = cmocka_run_group_tests(of_gpus, NULL, NULL);
+        status = RUN_TESTS(test_plans_share_a_limit, test_max_pool_in_one_pass);
     return status;
 }

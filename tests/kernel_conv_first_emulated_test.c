@@ -383,13 +383,7 @@ static void test_what_does_not_fit(void **state)
 
 int main(void)
 {
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_kernels_and_strides),
-        cmocka_unit_test(test_shapes),
-        cmocka_unit_test(test_finite_differences),
-        cmocka_unit_test(test_values_that_are_no_numbers),
-        cmocka_unit_test(test_output_at_any_float),
-        cmocka_unit_test(test_what_does_not_fit),
-    };
-    return cmocka_run_group_tests(tests, NULL, NULL);
+    return RUN_TESTS(test_kernels_and_strides, test_shapes, test_finite_differences,
+                     test_values_that_are_no_numbers, test_output_at_any_float,
+                     test_what_does_not_fit);
 }

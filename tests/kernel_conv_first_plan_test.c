@@ -260,11 +260,6 @@ static int look_up(void *so, const char *name, void *where)
 
 int main(void)
 {
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_taken),
-        cmocka_unit_test(test_not_taken),
-        cmocka_unit_test(test_memory),
-    };
     const char *path = WEIR_TEST_DIR "/libweir_emulated.so";
     if (access(path, F_OK) != 0)
         return skip_program("the emulated CUDA backend is not in this build");
@@ -275,5 +270,5 @@ int main(void)
         !look_up(so, "emulation_fault_only", &fault_only) ||
         !look_up(so, "emulation_fault_name", &fault_name))
         return 1;
-    return cmocka_run_group_tests(tests, NULL, NULL);
+    return RUN_TESTS(test_taken, test_not_taken, test_memory);
 }

@@ -738,16 +738,7 @@ static void test_weighted_sums(void **state)
 
 int main(void)
 {
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_layers),
-        cmocka_unit_test(test_activations_of_large_values),
-        cmocka_unit_test(test_bias_gradient_is_split),
-        cmocka_unit_test(test_pixels),
-        cmocka_unit_test(test_padding),
-        cmocka_unit_test(test_softmax_ties),
-        cmocka_unit_test(test_bias_relu_pool_in_one_pass),
-        cmocka_unit_test(test_casts_are_the_hosts),
-        cmocka_unit_test(test_weighted_sums),
-    };
-    return cmocka_run_group_tests(tests, NULL, NULL);
+    return RUN_TESTS(test_layers, test_activations_of_large_values, test_bias_gradient_is_split,
+                     test_pixels, test_padding, test_softmax_ties, test_bias_relu_pool_in_one_pass,
+                     test_casts_are_the_hosts, test_weighted_sums);
 }

@@ -438,24 +438,12 @@ static void test_crossing_gradients_are_kept(void **state)
 
 int main(void)
 {
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_arena_deals_out_apart),
-        cmocka_unit_test(test_arena_limit_is_hard),
-        cmocka_unit_test(test_arena_does_not_wrap),
-        cmocka_unit_test(test_arena_names_the_largest),
-        cmocka_unit_test(test_arena_without_host_memory),
-        cmocka_unit_test(test_budget_without_host_memory),
-        cmocka_unit_test(test_budget_counts),
-        cmocka_unit_test(test_budget_deals_out_a_block),
-        cmocka_unit_test(test_first_algorithm_that_fits),
-        cmocka_unit_test(test_only_whole_pages_are_pinned),
-        cmocka_unit_test(test_neighbours_are_joined),
-        cmocka_unit_test(test_copies_are_cut_at_the_pins),
-        cmocka_unit_test(test_a_chain_has_two_buffers),
-        cmocka_unit_test(test_a_shortcut_shares_its_gradient),
-        cmocka_unit_test(test_a_shared_gradient_is_not_added_to),
-        cmocka_unit_test(test_a_layers_gradients_lie_apart),
-        cmocka_unit_test(test_crossing_gradients_are_kept),
-    };
-    return cmocka_run_group_tests(tests, NULL, NULL);
+    return RUN_TESTS(test_arena_deals_out_apart, test_arena_limit_is_hard, test_arena_does_not_wrap,
+                     test_arena_names_the_largest, test_arena_without_host_memory,
+                     test_budget_without_host_memory, test_budget_counts,
+                     test_budget_deals_out_a_block, test_first_algorithm_that_fits,
+                     test_only_whole_pages_are_pinned, test_neighbours_are_joined,
+                     test_copies_are_cut_at_the_pins, test_a_chain_has_two_buffers,
+                     test_a_shortcut_shares_its_gradient, test_a_shared_gradient_is_not_added_to,
+                     test_a_layers_gradients_lie_apart, test_crossing_gradients_are_kept);
 }

@@ -207,10 +207,5 @@ static void test_names(void **state)
 
 int main(void)
 {
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_decode),         cmocka_unit_test(test_encode_edges),
-        cmocka_unit_test(test_encode_numbers), cmocka_unit_test(test_lengths),
-        cmocka_unit_test(test_names),
-    };
-    return cmocka_run_group_tests(tests, NULL, NULL);
+    return RUN_TESTS(test_decode, test_encode_edges, test_encode_numbers, test_lengths, test_names);
 }

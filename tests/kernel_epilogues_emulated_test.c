@@ -162,11 +162,6 @@ static void test_what_it_does_not_offer(void **state)
 
 int main(int argc, char **argv)
 {
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_products_have_epilogues),
-        cmocka_unit_test(test_inference),
-        cmocka_unit_test(test_what_it_does_not_offer),
-    };
     int status;
     void *so = emulated_open(argc > 1 ? argv[1] : WEIR_TEST_DIR, &backend, &status);
     if (so == NULL)
@@ -175,5 +170,5 @@ int main(int argc, char **argv)
     if (!emulated_look_up(so, "emulation_lt_refuse", &lt_refuse) ||
         !emulated_look_up(so, "emulation_lt_done", &lt_done))
         return 1;
-    return cmocka_run_group_tests(tests, NULL, NULL);
+    return RUN_TESTS(test_products_have_epilogues, test_inference, test_what_it_does_not_offer);
 }

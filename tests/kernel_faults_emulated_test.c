@@ -262,14 +262,6 @@ static void test_ends(void **state)
 
 int main(int argc, char **argv)
 {
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_trial_of_nccl), cmocka_unit_test(test_ends),
-        cmocka_unit_test(test_reserved),      cmocka_unit_test(test_items),
-        cmocka_unit_test(test_tf32),          cmocka_unit_test(test_bf16),
-        cmocka_unit_test(test_floats),        cmocka_unit_test(test_steps_from_outside),
-        cmocka_unit_test(test_steps_inside),  cmocka_unit_test(test_split),
-        cmocka_unit_test(test_group),         cmocka_unit_test(test_group_on_the_host),
-    };
     const char *slowness = getenv("WEIR_TEST_SLOWNESS"), *every = getenv("WEIR_TEST_STRIDE");
     if (every != NULL && atoi(every) > 0)
         stride = atoi(every);
@@ -297,7 +289,9 @@ int main(int argc, char **argv)
     }
     if (argc > 3)
         cmocka_set_test_filter(argv[3]);
-    int n_wrong = cmocka_run_group_tests(tests, NULL, NULL);
+    int n_wrong = RUN_TESTS(test_trial_of_nccl, test_ends, test_reserved, test_items, test_tf32,
+                            test_bf16, test_floats, test_steps_from_outside, test_steps_inside,
+                            test_split, test_group, test_group_on_the_host);
     if (n_wrong == 0 && n_all == 0 && getenv("WEIR_TEST_FAULTS") != NULL) {
         fprintf(stderr, "no call failed: nothing was tested\n");
         return 1;

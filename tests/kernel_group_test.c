@@ -664,28 +664,6 @@ static void test_nccl_blocks_until_cancelled(void **state)
 
 int main(int argc, char **argv)
 {
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_sums),
-        cmocka_unit_test(test_sums_delayed),
-        cmocka_unit_test(test_one_is_ahead),
-        cmocka_unit_test(test_finish),
-        cmocka_unit_test(test_create_reads_parameters),
-        cmocka_unit_test(test_same_bits),
-        cmocka_unit_test(test_absent_rank),
-        cmocka_unit_test(test_cancelled_for_good),
-        cmocka_unit_test(test_strangers),
-    };
-    const struct CMUnitTest of_emulation[] = {
-        cmocka_unit_test(test_nccl_absent),
-        cmocka_unit_test(test_nccl_fails_at_start),
-        cmocka_unit_test(test_nccl_adds_wrongly),
-        cmocka_unit_test(test_nccl_fails_later),
-        cmocka_unit_test(test_nccl_errors),
-        cmocka_unit_test(test_nccl_hangs),
-        cmocka_unit_test(test_nccl_blocks_at_start),
-        cmocka_unit_test(test_nccl_blocks_later),
-        cmocka_unit_test(test_nccl_blocks_until_cancelled),
-    };
     if (argc > 1)
         backend_name = argv[1];
     int emulated = strcmp(backend_name, "emulated") == 0;
@@ -699,8 +677,13 @@ int main(int argc, char **argv)
         return emulated ? 1 : skip_program("no backend %s in this build", backend_name);
     if (backend->n_devices() < 1)
         return skip_program("backend %s finds no device", backend_name);
-    int status = cmocka_run_group_tests(tests, NULL, NULL);
+    int status = RUN_TESTS(test_sums, test_sums_delayed, test_one_is_ahead, test_finish,
+                           test_create_reads_parameters, test_same_bits, test_absent_rank,
+                           test_cancelled_for_good, test_strangers);
     if (emulated)
-        status = cmocka_run_group_tests(of_emulation, NULL, NULL);
+        status = RUN_TESTS(test_nccl_absent, test_nccl_fails_at_start, test_nccl_adds_wrongly,
+                           test_nccl_fails_later, test_nccl_errors, test_nccl_hangs,
+                           test_nccl_blocks_at_start, test_nccl_blocks_later,
+                           test_nccl_blocks_until_cancelled);
     return status;
 }

@@ -144,9 +144,5 @@ static void test_steps(void **state)
 
 int main(void)
 {
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_values), cmocka_unit_test(test_planes), cmocka_unit_test(test_pools),
-        cmocka_unit_test(test_rows),   cmocka_unit_test(test_losses), cmocka_unit_test(test_steps),
-    };
-    return cmocka_run_group_tests(tests, NULL, NULL);
+    return RUN_TESTS(test_values, test_planes, test_pools, test_rows, test_losses, test_steps);
 }

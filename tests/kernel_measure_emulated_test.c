@@ -238,14 +238,6 @@ static void test_no_workspace(void **state)
 
 int main(int argc, char **argv)
 {
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_the_fastest_that_is_allowed_is_run),
-        cmocka_unit_test(test_inference_times_forward_alone),
-        cmocka_unit_test(test_deterministic_times_nothing),
-        cmocka_unit_test(test_a_timing_that_fails),
-        cmocka_unit_test(test_what_was_timed_cannot_be_run),
-        cmocka_unit_test(test_no_workspace),
-    };
     int status;
     void *so = emulated_open(argc > 1 ? argv[1] : WEIR_TEST_DIR, &backend, &status);
     if (so == NULL)
@@ -255,5 +247,7 @@ int main(int argc, char **argv)
         !emulated_look_up(so, "emulation_fault_only", &fault_only) ||
         !emulated_look_up(so, "emulation_fault_name", &fault_name))
         return 1;
-    return cmocka_run_group_tests(tests, NULL, NULL);
+    return RUN_TESTS(test_the_fastest_that_is_allowed_is_run, test_inference_times_forward_alone,
+                     test_deterministic_times_nothing, test_a_timing_that_fails,
+                     test_what_was_timed_cannot_be_run, test_no_workspace);
 }

@@ -289,15 +289,6 @@ static void test_a_large_workspace(void **state)
 
 int main(int argc, char **argv)
 {
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_what_is_not_offered),
-        cmocka_unit_test(test_graphs_are_run_by_allowed_engines),
-        cmocka_unit_test(test_what_is_transposed),
-        cmocka_unit_test(test_inference),
-        cmocka_unit_test(test_engines_that_cannot_be_run),
-        cmocka_unit_test(test_no_workspace),
-        cmocka_unit_test(test_a_large_workspace),
-    };
     int status;
     void *so = emulated_open(argc > 1 ? argv[1] : WEIR_TEST_DIR, &backend, &status);
     if (so == NULL)
@@ -308,5 +299,7 @@ int main(int argc, char **argv)
         !emulated_look_up(so, "emulation_fault_only", &fault_only) ||
         !emulated_look_up(so, "emulation_fault_calls", &fault_calls))
         return 1;
-    return cmocka_run_group_tests(tests, NULL, NULL);
+    return RUN_TESTS(test_what_is_not_offered, test_graphs_are_run_by_allowed_engines,
+                     test_what_is_transposed, test_inference, test_engines_that_cannot_be_run,
+                     test_no_workspace, test_a_large_workspace);
 }

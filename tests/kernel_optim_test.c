@@ -391,17 +391,7 @@ static void test_loops(void **state)
 
 int main(void)
 {
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_optimizers),
-        cmocka_unit_test(test_schedules),
-        cmocka_unit_test(test_schedules_against_the_reference),
-        cmocka_unit_test(test_schedules_that_cannot_be),
-        cmocka_unit_test(test_bit_identity),
-        cmocka_unit_test(test_average),
-        cmocka_unit_test(test_change),
-        cmocka_unit_test(test_config),
-        cmocka_unit_test(test_loops),
-        cmocka_unit_test(test_runs),
-    };
-    return cmocka_run_group_tests(tests, NULL, NULL);
+    return RUN_TESTS(test_optimizers, test_schedules, test_schedules_against_the_reference,
+                     test_schedules_that_cannot_be, test_bit_identity, test_average, test_change,
+                     test_config, test_loops, test_runs);
 }

@@ -144,13 +144,7 @@ static void test_memset(void **state)
 
 int main(void)
 {
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_kernel),
-        cmocka_unit_test(test_kernel_before),
-        cmocka_unit_test(test_copy),
-        cmocka_unit_test(test_memset),
-    };
     if (access(separate, F_OK) != 0)
         return skip_program("the emulated CUDA backend is not in this build");
-    return cmocka_run_group_tests(tests, NULL, NULL);
+    return RUN_TESTS(test_kernel, test_kernel_before, test_copy, test_memset);
 }

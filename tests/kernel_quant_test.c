@@ -170,10 +170,6 @@ static void test_above(void **state)
 
 int main(void)
 {
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_reference), cmocka_unit_test(test_sizes),
-        cmocka_unit_test(test_residual),  cmocka_unit_test(test_residual_counts),
-        cmocka_unit_test(test_edges),     cmocka_unit_test(test_above),
-    };
-    return cmocka_run_group_tests(tests, NULL, NULL);
+    return RUN_TESTS(test_reference, test_sizes, test_residual, test_residual_counts, test_edges,
+                     test_above);
 }

@@ -344,24 +344,12 @@ static void test_items(void **state)
 
 int main(int argc, char **argv)
 {
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_empty),
-        cmocka_unit_test(test_device),
-        cmocka_unit_test(test_precision),
-        cmocka_unit_test(test_group),
-        cmocka_unit_test(test_shapes),
-        cmocka_unit_test(test_rate),
-        cmocka_unit_test(test_shared_parameter),
-        cmocka_unit_test(test_no_algorithm),
-        cmocka_unit_test(test_memory),
-        cmocka_unit_test(test_steps),
-        cmocka_unit_test(test_items),
-    };
     int status;
     void *so = emulated_open(argc > 1 ? argv[1] : WEIR_TEST_DIR, &backend, &status);
     if (so == NULL)
         return status;
     if (!emulated_look_up(so, "emulation_bytes_taken", &bytes_taken))
         return 1;
-    return cmocka_run_group_tests(tests, NULL, NULL);
+    return RUN_TESTS(test_empty, test_device, test_precision, test_group, test_shapes, test_rate,
+                     test_shared_parameter, test_no_algorithm, test_memory, test_steps, test_items);
 }

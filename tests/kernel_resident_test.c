@@ -421,16 +421,6 @@ static int emulation_open(const char *dir)
 
 int main(int argc, char **argv)
 {
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_steps_are_those_from_outside),
-        cmocka_unit_test(test_runs_are_bit_identical),
-        cmocka_unit_test(test_what_does_not_fit),
-        cmocka_unit_test(test_what_is_wrong_is_refused),
-    };
-    const struct CMUnitTest of_emulation[] = {
-        cmocka_unit_test(test_without_capture),
-        cmocka_unit_test(test_many_steps_are_one_launch),
-    };
     const char *name = argc > 1 ? argv[1] : "cpu";
     const char *dir = argc > 2 ? argv[2] : WEIR_TEST_BACKEND_DIR;
     is_emulated = strcmp(name, "emulated") == 0;
@@ -444,8 +434,9 @@ int main(int argc, char **argv)
     if (is_emulated && !emulation_open(dir))
         return 1;
     tuning = test_tuning();
-    int status = cmocka_run_group_tests(tests, NULL, NULL);
+    int status = RUN_TESTS(test_steps_are_those_from_outside, test_runs_are_bit_identical,
+                           test_what_does_not_fit, test_what_is_wrong_is_refused);
     if (is_emulated && status == 0)
-        status = cmocka_run_group_tests(of_emulation, NULL, NULL);
+        status = RUN_TESTS(test_without_capture, test_many_steps_are_one_launch);
     return status;
 }

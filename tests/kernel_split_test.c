@@ -432,23 +432,14 @@ static void test_wrong_uses_are_refused(void **state)
 
 int main(int argc, char **argv)
 {
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_cuts_of_all_nets),
-        cmocka_unit_test(test_cuts_between_backends),
-        cmocka_unit_test(test_cuts_keep_the_bits),
-        cmocka_unit_test(test_wrong_uses_are_refused),
-    };
-    const struct CMUnitTest of_cpus[] = {
-        cmocka_unit_test(test_steps_make_no_primitives),
-        cmocka_unit_test(test_steps_make_no_primitives_in_bf16),
-    };
     int skip = bench_open(argc, argv);
     if (skip)
         return skip;
     if (backend->set_output == NULL)
         return skip_program("backend '%s' computes whole networks alone", backend->name);
-    int status = cmocka_run_group_tests(tests, NULL, NULL);
+    int status = RUN_TESTS(test_cuts_of_all_nets, test_cuts_between_backends,
+                           test_cuts_keep_the_bits, test_wrong_uses_are_refused);
     if (strcmp(backend->name, "cpu") == 0)
-        status = cmocka_run_group_tests(of_cpus, NULL, NULL);
+        status = RUN_TESTS(test_steps_make_no_primitives, test_steps_make_no_primitives_in_bf16);
     return status;
 }

@@ -174,11 +174,6 @@ static void test_targets_and_labels(void **state)
 
 int main(int argc, char **argv)
 {
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_reference_gradients),
-        cmocka_unit_test(test_targets),
-        cmocka_unit_test(test_targets_and_labels),
-    };
     int skip = bench_open(argc, argv);
-    return skip ? skip : cmocka_run_group_tests(tests, NULL, NULL);
+    return skip ? skip : RUN_TESTS(test_reference_gradients, test_targets, test_targets_and_labels);
 }

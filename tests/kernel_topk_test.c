@@ -185,10 +185,5 @@ static void test_edges(void **state)
 
 int main(void)
 {
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_reference), cmocka_unit_test(test_sizes),
-        cmocka_unit_test(test_residual),  cmocka_unit_test(test_change),
-        cmocka_unit_test(test_edges),
-    };
-    return cmocka_run_group_tests(tests, NULL, NULL);
+    return RUN_TESTS(test_reference, test_sizes, test_residual, test_change, test_edges);
 }

@@ -176,12 +176,6 @@ static void test_stopped(void **state)
 
 int main(void)
 {
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_alone),
-        cmocka_unit_test(test_threads),
-        cmocka_unit_test(test_shared_samples_differ),
-        cmocka_unit_test(test_samples),
-        cmocka_unit_test(test_stopped),
-    };
-    return cmocka_run_group_tests(tests, NULL, NULL);
+    return RUN_TESTS(test_alone, test_threads, test_shared_samples_differ, test_samples,
+                     test_stopped);
 }

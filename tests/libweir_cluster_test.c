@@ -108,10 +108,5 @@ static void test_no_servers(void **state)
 
 int main(void)
 {
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_tf_config),
-        cmocka_unit_test(test_slurm),
-        cmocka_unit_test(test_no_servers),
-    };
-    return cmocka_run_group_tests(tests, NULL, NULL);
+    return RUN_TESTS(test_tf_config, test_slurm, test_no_servers);
 }

@@ -169,11 +169,6 @@ static void test_late(void **state)
 
 int main(void)
 {
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_memory),   cmocka_unit_test(test_descriptors),
-        cmocka_unit_test(test_names),    cmocka_unit_test(test_each_status),
-        cmocka_unit_test(test_protocol), cmocka_unit_test(test_lost),
-        cmocka_unit_test(test_late),
-    };
-    return cmocka_run_group_tests(tests, NULL, NULL);
+    return RUN_TESTS(test_memory, test_descriptors, test_names, test_each_status, test_protocol,
+                     test_lost, test_late);
 }

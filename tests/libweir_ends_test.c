@@ -280,11 +280,6 @@ static void test_log_calls(void **state)
 
 int main(void)
 {
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_refused),   cmocka_unit_test(test_cancel),
-        cmocka_unit_test(test_leaving),   cmocka_unit_test(test_leaving_starts),
-        cmocka_unit_test(test_goodbye),   cmocka_unit_test(test_log_and_two),
-        cmocka_unit_test(test_log_calls),
-    };
-    return cmocka_run_group_tests(tests, NULL, NULL);
+    return RUN_TESTS(test_refused, test_cancel, test_leaving, test_leaving_starts, test_goodbye,
+                     test_log_and_two, test_log_calls);
 }

@@ -72,9 +72,5 @@ static void test_events_beside(void **state)
 
 int main(void)
 {
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_events_of_ends),
-        cmocka_unit_test(test_events_beside),
-    };
-    return cmocka_run_group_tests(tests, NULL, NULL);
+    return RUN_TESTS(test_events_of_ends, test_events_beside);
 }

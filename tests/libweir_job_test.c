@@ -190,10 +190,6 @@ static void test_own_local_steps(void **state)
 
 int main(void)
 {
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_job),       cmocka_unit_test(test_timeouts),
-        cmocka_unit_test(test_goes_back), cmocka_unit_test(test_early),
-        cmocka_unit_test(test_own_pace),  cmocka_unit_test(test_own_local_steps),
-    };
-    return cmocka_run_group_tests(tests, NULL, NULL);
+    return RUN_TESTS(test_job, test_timeouts, test_goes_back, test_early, test_own_pace,
+                     test_own_local_steps);
 }

@@ -159,10 +159,5 @@ static void test_params(void **state)
 
 int main(void)
 {
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_settings),
-        cmocka_unit_test(test_impossible_jobs),
-        cmocka_unit_test(test_params),
-    };
-    return cmocka_run_group_tests(tests, NULL, NULL);
+    return RUN_TESTS(test_settings, test_impossible_jobs, test_params);
 }

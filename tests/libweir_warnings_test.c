@@ -113,12 +113,7 @@ static void test_many_texts_forget_the_oldest(void **state)
 
 int main(void)
 {
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_stderr_without_reader_raises_no_signal),
-        cmocka_unit_test(test_signal_of_the_program_stays_pending),
-        cmocka_unit_test(test_another_text_is_printed),
-        cmocka_unit_test(test_pauses_of_one_text_double),
-        cmocka_unit_test(test_many_texts_forget_the_oldest),
-    };
-    return cmocka_run_group_tests(tests, NULL, NULL);
+    return RUN_TESTS(test_stderr_without_reader_raises_no_signal,
+                     test_signal_of_the_program_stays_pending, test_another_text_is_printed,
+                     test_pauses_of_one_text_double, test_many_texts_forget_the_oldest);
 }

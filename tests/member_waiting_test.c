@@ -205,14 +205,9 @@ static void a_slower_worker_is_named_instead_of_the_server(void **state)
 
 int main(void)
 {
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(lines_of_one_wait_become_rare),
-        cmocka_unit_test(another_reason_gets_a_line_soon),
-        cmocka_unit_test(a_slower_worker_is_named_instead_of_the_server),
-        cmocka_unit_test(reasons_that_alternate_get_few_lines),
-        cmocka_unit_test(a_wait_for_none_is_not_shown),
-        cmocka_unit_test(a_worker_does_not_name_itself),
-        cmocka_unit_test(a_server_without_an_answer_is_named_by_its_number),
-    };
-    return cmocka_run_group_tests(tests, NULL, NULL);
+    return RUN_TESTS(lines_of_one_wait_become_rare, another_reason_gets_a_line_soon,
+                     a_slower_worker_is_named_instead_of_the_server,
+                     reasons_that_alternate_get_few_lines, a_wait_for_none_is_not_shown,
+                     a_worker_does_not_name_itself,
+                     a_server_without_an_answer_is_named_by_its_number);
 }

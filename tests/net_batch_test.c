@@ -266,11 +266,6 @@ int main(void)
 {
     log_init("test", -1, LOG_LEVEL_INFO);
     clock_cond_init(&gate.changed);
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_first_layers_first),
-        cmocka_unit_test(test_small_ones_share_frames),
-        cmocka_unit_test(test_around_the_copied_length),
-        cmocka_unit_test(test_window),
-    };
-    return cmocka_run_group_tests(tests, NULL, NULL);
+    return RUN_TESTS(test_first_layers_first, test_small_ones_share_frames,
+                     test_around_the_copied_length, test_window);
 }

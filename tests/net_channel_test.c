@@ -204,9 +204,6 @@ static void a_server_that_is_back_is_connected_to_at_once(void **state)
 
 int main(void)
 {
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(two_lost_packets_are_no_failure),
-        cmocka_unit_test(a_server_that_is_back_is_connected_to_at_once),
-    };
-    return cmocka_run_group_tests(tests, NULL, NULL);
+    return RUN_TESTS(two_lost_packets_are_no_failure,
+                     a_server_that_is_back_is_connected_to_at_once);
 }

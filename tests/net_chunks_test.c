@@ -368,12 +368,6 @@ static void test_default_bytes(void **state)
 
 int main(void)
 {
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_cover),         cmocka_unit_test(test_pack),
-        cmocka_unit_test(test_default_bytes), cmocka_unit_test(test_balance),
-        cmocka_unit_test(test_shard_rule),    cmocka_unit_test(test_compare),
-        cmocka_unit_test(test_hostile),       cmocka_unit_test(test_reshard),
-        cmocka_unit_test(test_reshard_back),
-    };
-    return cmocka_run_group_tests(tests, NULL, NULL);
+    return RUN_TESTS(test_cover, test_pack, test_default_bytes, test_balance, test_shard_rule,
+                     test_compare, test_hostile, test_reshard, test_reshard_back);
 }

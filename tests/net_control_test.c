@@ -272,12 +272,7 @@ static void values_that_cannot_be_are_refused(void **state)
 
 int main(void)
 {
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(answers_come_at_once_or_later),
-        cmocka_unit_test(calls_end_without_an_answer),
-        cmocka_unit_test(the_end_of_a_call_is_told),
-        cmocka_unit_test(who_coordinates_nothing_says_so),
-        cmocka_unit_test(values_that_cannot_be_are_refused),
-    };
-    return cmocka_run_group_tests(tests, NULL, NULL);
+    return RUN_TESTS(answers_come_at_once_or_later, calls_end_without_an_answer,
+                     the_end_of_a_call_is_told, who_coordinates_nothing_says_so,
+                     values_that_cannot_be_are_refused);
 }

@@ -177,12 +177,6 @@ static void a_server_answers(void **state)
 
 int main(void)
 {
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(it_comes_whole),
-        cmocka_unit_test(lies_are_refused),
-        cmocka_unit_test(replies_come_whole),
-        cmocka_unit_test(a_server_answers),
-        cmocka_unit_test(one_channel_serves_many_calls),
-    };
-    return cmocka_run_group_tests(tests, NULL, NULL);
+    return RUN_TESTS(it_comes_whole, lies_are_refused, replies_come_whole, a_server_answers,
+                     one_channel_serves_many_calls);
 }

@@ -521,24 +521,9 @@ static void test_shared_lie(void **state)
 int main(void)
 {
     log_init("test", -1, LOG_LEVEL_INFO);
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_going_back),
-        cmocka_unit_test(test_one_goes_back_late),
-        cmocka_unit_test(test_steps),
-        cmocka_unit_test(test_resend),
-        cmocka_unit_test(test_event_fd),
-        cmocka_unit_test(test_bad_checksum),
-        cmocka_unit_test(test_fatal_answers),
-        cmocka_unit_test(test_refused_join),
-        cmocka_unit_test(test_waits_for_server),
-        cmocka_unit_test(test_cancel),
-        cmocka_unit_test(test_server_forgot),
-        cmocka_unit_test(test_shared_beside_refused),
-        cmocka_unit_test(test_shared),
-        cmocka_unit_test(test_shared_one_way),
-        cmocka_unit_test(test_shared_then_not),
-        cmocka_unit_test(test_shared_torn),
-        cmocka_unit_test(test_shared_lie),
-    };
-    return cmocka_run_group_tests(tests, NULL, NULL);
+    return RUN_TESTS(test_going_back, test_one_goes_back_late, test_steps, test_resend,
+                     test_event_fd, test_bad_checksum, test_fatal_answers, test_refused_join,
+                     test_waits_for_server, test_cancel, test_server_forgot,
+                     test_shared_beside_refused, test_shared, test_shared_one_way,
+                     test_shared_then_not, test_shared_torn, test_shared_lie);
 }

@@ -422,16 +422,10 @@ static void a_client_that_never_reads_is_bounded(void **state)
 
 int main(void)
 {
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(chunks_come_in_as_many_messages_as_they_need),
-        cmocka_unit_test(where_many_do_not_come_one_is_asked_for),
-        cmocka_unit_test(what_a_server_may_not_send_is_not_taken),
-        cmocka_unit_test(a_wrong_checksum_is_seen),
-        cmocka_unit_test(requests_that_cannot_be_are_refused),
-        cmocka_unit_test(who_hands_on_nothing_says_so),
-        cmocka_unit_test(a_server_that_is_away_is_asked_again),
-        cmocka_unit_test(a_run_ends_at_its_deadline_or_when_cancelled),
-        cmocka_unit_test(a_client_that_never_reads_is_bounded),
-    };
-    return cmocka_run_group_tests(tests, set_up, tear_down);
+    return RUN_GROUP(
+        set_up, tear_down, chunks_come_in_as_many_messages_as_they_need,
+        where_many_do_not_come_one_is_asked_for, what_a_server_may_not_send_is_not_taken,
+        a_wrong_checksum_is_seen, requests_that_cannot_be_are_refused, who_hands_on_nothing_says_so,
+        a_server_that_is_away_is_asked_again, a_run_ends_at_its_deadline_or_when_cancelled,
+        a_client_that_never_reads_is_bounded);
 }

@@ -150,11 +150,6 @@ static void without_a_thread_the_old_values_stay(void **state)
 
 int main(void)
 {
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(each_look_has_read_the_file),
-        cmocka_unit_test(file_that_hangs_stops_no_look),
-        cmocka_unit_test(first_look_waits_for_the_file),
-        cmocka_unit_test(without_a_thread_the_old_values_stay),
-    };
-    return cmocka_run_group_tests(tests, NULL, NULL);
+    return RUN_TESTS(each_look_has_read_the_file, file_that_hangs_stops_no_look,
+                     first_look_waits_for_the_file, without_a_thread_the_old_values_stay);
 }

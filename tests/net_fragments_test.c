@@ -105,11 +105,5 @@ static void without(void **state)
 
 int main(void)
 {
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(each_has_its_turn),
-        cmocka_unit_test(bytes_are_about_equal),
-        cmocka_unit_test(turns_between),
-        cmocka_unit_test(without),
-    };
-    return cmocka_run_group_tests(tests, NULL, NULL);
+    return RUN_TESTS(each_has_its_turn, bytes_are_about_equal, turns_between, without);
 }

@@ -544,18 +544,7 @@ static void test_payload_blocks(void **state)
 
 int main(void)
 {
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_same_bytes_as_protobuf),
-        cmocka_unit_test(test_protobuf_reads_ours),
-        cmocka_unit_test(test_any_order),
-        cmocka_unit_test(test_any_cut),
-        cmocka_unit_test(test_truncated),
-        cmocka_unit_test(test_malformed),
-        cmocka_unit_test(test_limits),
-        cmocka_unit_test(test_callback_stops),
-        cmocka_unit_test(test_random),
-        cmocka_unit_test(test_payload_runs),
-        cmocka_unit_test(test_payload_blocks),
-    };
-    return cmocka_run_group_tests(tests, NULL, NULL);
+    return RUN_TESTS(test_same_bytes_as_protobuf, test_protobuf_reads_ours, test_any_order,
+                     test_any_cut, test_truncated, test_malformed, test_limits, test_callback_stops,
+                     test_random, test_payload_runs, test_payload_blocks);
 }

@@ -455,19 +455,9 @@ int main(void)
 {
     log_init("test", -1, LOG_LEVEL_INFO);
     fake_time_own();
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_planned_change),
-        cmocka_unit_test(test_no_pause),
-        cmocka_unit_test(test_versions_come_late),
-        cmocka_unit_test(test_link_is_closed),
-        cmocka_unit_test(test_any_index),
-        cmocka_unit_test(test_wrong_places),
-        cmocka_unit_test(test_leave_soon),
-        cmocka_unit_test(test_leave_soon_while_stopped),
-        cmocka_unit_test(test_all_begins_anew),
-        cmocka_unit_test(test_leave_soon_is_told_later),
-        cmocka_unit_test(test_leave_from_an_older_generation),
-        cmocka_unit_test(test_answer_of_before),
-    };
-    return cmocka_run_group_tests(tests, NULL, NULL);
+    return RUN_TESTS(test_planned_change, test_no_pause, test_versions_come_late,
+                     test_link_is_closed, test_any_index, test_wrong_places, test_leave_soon,
+                     test_leave_soon_while_stopped, test_all_begins_anew,
+                     test_leave_soon_is_told_later, test_leave_from_an_older_generation,
+                     test_answer_of_before);
 }

@@ -136,8 +136,6 @@ static void flooding_host_is_admitted_with_http2_alone(void **state)
 
 int main(void)
 {
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(the_first_known_poll_strategy_decides),
-        cmocka_unit_test(flooding_host_is_admitted_with_http2_alone)};
-    return cmocka_run_group_tests(tests, NULL, NULL);
+    return RUN_TESTS(the_first_known_poll_strategy_decides,
+                     flooding_host_is_admitted_with_http2_alone);
 }

@@ -420,20 +420,13 @@ static int tear_down(void **state)
 
 int main(void)
 {
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(frames_in_any_pieces_are_found),
-        cmocka_unit_test(client_that_does_not_begin_as_http2_is_cut_off),
-        cmocka_unit_test(host_with_100_unused_connections_a_second_is_flooding),
-        cmocka_unit_test(header_above_64_KB_is_cut_off),
-        cmocka_unit_test(header_announced_above_64_KB_is_cut_off),
-        cmocka_unit_test(header_of_many_frames_is_cut_off),
-        cmocka_unit_test(resets_above_100_a_second_are_cut_off),
-        cmocka_unit_test(resets_that_a_client_provokes_count),
-        cmocka_unit_test(calls_that_the_server_ends_count_as_no_resets),
-        cmocka_unit_test(calls_above_512_at_once_are_cut_off),
-        cmocka_unit_test(new_connections_bring_no_new_resets),
-        cmocka_unit_test(line_is_written_once_a_minute_for_each_host),
-        cmocka_unit_test(addresses_of_one_ipv6_network_are_one_host),
-    };
-    return cmocka_run_group_tests(tests, set_up, tear_down);
+    return RUN_GROUP(
+        set_up, tear_down, frames_in_any_pieces_are_found,
+        client_that_does_not_begin_as_http2_is_cut_off,
+        host_with_100_unused_connections_a_second_is_flooding, header_above_64_KB_is_cut_off,
+        header_announced_above_64_KB_is_cut_off, header_of_many_frames_is_cut_off,
+        resets_above_100_a_second_are_cut_off, resets_that_a_client_provokes_count,
+        calls_that_the_server_ends_count_as_no_resets, calls_above_512_at_once_are_cut_off,
+        new_connections_bring_no_new_resets, line_is_written_once_a_minute_for_each_host,
+        addresses_of_one_ipv6_network_are_one_host);
 }

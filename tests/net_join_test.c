@@ -482,17 +482,9 @@ static void members_say_what_they_train_on(void **state)
 
 int main(void)
 {
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(members_introduce_themselves),
-        cmocka_unit_test(every_name_is_understood),
-        cmocka_unit_test(input_is_understood),
-        cmocka_unit_test(arithmetic_is_compared),
-        cmocka_unit_test(joins_that_cannot_be_are_refused),
-        cmocka_unit_test(members_are_told_their_place),
-        cmocka_unit_test(replies_that_cannot_be_are_refused),
-        cmocka_unit_test(members_leave_now_or_soon),
-        cmocka_unit_test(members_leave_with_an_error),
-        cmocka_unit_test(members_say_what_they_train_on),
-    };
-    return cmocka_run_group_tests(tests, set_up, tear_down);
+    return RUN_GROUP(set_up, tear_down, members_introduce_themselves, every_name_is_understood,
+                     input_is_understood, arithmetic_is_compared, joins_that_cannot_be_are_refused,
+                     members_are_told_their_place, replies_that_cannot_be_are_refused,
+                     members_leave_now_or_soon, members_leave_with_an_error,
+                     members_say_what_they_train_on);
 }

@@ -43,9 +43,5 @@ static void test_local_network(void **state)
 
 int main(void)
 {
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_what_loses_least),
-        cmocka_unit_test(test_local_network),
-    };
-    return cmocka_run_group_tests(tests, NULL, NULL);
+    return RUN_TESTS(test_what_loses_least, test_local_network);
 }

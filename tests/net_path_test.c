@@ -64,13 +64,8 @@ static void test_no_connection_is_no_suspect(void **state)
 
 int main(void)
 {
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_one_connection_proves_nothing),
-        cmocka_unit_test(test_a_later_connection_to_the_host_is_the_proof),
-        cmocka_unit_test(test_two_that_are_cut_at_once_prove_nothing),
-        cmocka_unit_test(test_an_old_connection_proves_nothing),
-        cmocka_unit_test(test_the_oldest_makes_room),
-        cmocka_unit_test(test_no_connection_is_no_suspect),
-    };
-    return cmocka_run_group_tests(tests, NULL, NULL);
+    return RUN_TESTS(
+        test_one_connection_proves_nothing, test_a_later_connection_to_the_host_is_the_proof,
+        test_two_that_are_cut_at_once_prove_nothing, test_an_old_connection_proves_nothing,
+        test_the_oldest_makes_room, test_no_connection_is_no_suspect);
 }

@@ -141,11 +141,7 @@ static void test_guards_of_removed_objects_are_not_called(void **state)
 
 int main(void)
 {
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_text_of_a_peer_is_read),
-        cmocka_unit_test(test_sockets_of_that_peer_alone_are_closed),
-        cmocka_unit_test(test_forked_child_has_zeros_for_a_segment),
-        cmocka_unit_test(test_guards_of_removed_objects_are_not_called),
-    };
-    return cmocka_run_group_tests(tests, NULL, NULL);
+    return RUN_TESTS(test_text_of_a_peer_is_read, test_sockets_of_that_peer_alone_are_closed,
+                     test_forked_child_has_zeros_for_a_segment,
+                     test_guards_of_removed_objects_are_not_called);
 }

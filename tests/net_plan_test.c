@@ -427,15 +427,9 @@ static void stands_that_cannot_be_are_refused(void **state)
 
 int main(void)
 {
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(a_plan_knows_its_members_and_samples),
-        cmocka_unit_test(a_plan_knows_who_has_contributed),
-        cmocka_unit_test(plans_come_through_the_wire),
-        cmocka_unit_test(plans_that_cannot_be_are_refused),
-        cmocka_unit_test(maps_of_another_length_are_refused),
-        cmocka_unit_test(servers_say_how_they_stand),
-        cmocka_unit_test(replies_say_what_is_kept),
-        cmocka_unit_test(stands_that_cannot_be_are_refused),
-    };
-    return cmocka_run_group_tests(tests, set_up, tear_down);
+    return RUN_GROUP(set_up, tear_down, a_plan_knows_its_members_and_samples,
+                     a_plan_knows_who_has_contributed, plans_come_through_the_wire,
+                     plans_that_cannot_be_are_refused, maps_of_another_length_are_refused,
+                     servers_say_how_they_stand, replies_say_what_is_kept,
+                     stands_that_cannot_be_are_refused);
 }

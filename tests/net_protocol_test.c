@@ -214,10 +214,5 @@ static void test_seeds(void **state)
 
 int main(void)
 {
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_other_versions),
-        cmocka_unit_test(test_seeds),
-        cmocka_unit_test(test_gates_that_cannot_be),
-    };
-    return cmocka_run_group_tests(tests, setup, teardown);
+    return RUN_GROUP(setup, teardown, test_other_versions, test_seeds, test_gates_that_cannot_be);
 }

@@ -56,12 +56,7 @@ static void test_other_texts_stay(void **state)
 
 int main(void)
 {
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_name_without_address_is_named_with_its_cause),
-        cmocka_unit_test(test_longest_name_keeps_its_cause),
-        cmocka_unit_test(test_cut_text_still_names_the_host),
-        cmocka_unit_test(test_missing_descriptors_name_their_limit),
-        cmocka_unit_test(test_other_texts_stay),
-    };
-    return cmocka_run_group_tests(tests, NULL, NULL);
+    return RUN_TESTS(test_name_without_address_is_named_with_its_cause,
+                     test_longest_name_keeps_its_cause, test_cut_text_still_names_the_host,
+                     test_missing_descriptors_name_their_limit, test_other_texts_stay);
 }

@@ -111,13 +111,7 @@ static void test_of_another_process(void **state)
 
 int main(void)
 {
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test_setup_teardown(test_goes_into_the_next, setup, teardown),
-        cmocka_unit_test_setup_teardown(test_a_step_is_done_again, setup, teardown),
-        cmocka_unit_test_setup_teardown(test_a_skipped_step_keeps_it, setup, teardown),
-        cmocka_unit_test_setup_teardown(test_way_back, setup, teardown),
-        cmocka_unit_test_setup_teardown(test_taken_back, setup, teardown),
-        cmocka_unit_test_setup_teardown(test_of_another_process, setup, teardown),
-    };
-    return cmocka_run_group_tests(tests, NULL, NULL);
+    return RUN_EACH(setup, teardown, test_goes_into_the_next, test_a_step_is_done_again,
+                    test_a_skipped_step_keeps_it, test_way_back, test_taken_back,
+                    test_of_another_process);
 }

@@ -191,11 +191,6 @@ static void test_stamp(void **state)
 
 int main(void)
 {
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_role_of_uri),    cmocka_unit_test(test_roles_text),
-        cmocka_unit_test(test_tokens),         cmocka_unit_test(test_tokens_of_several_roles),
-        cmocka_unit_test(test_tokens_refused), cmocka_unit_test(test_too_many_tokens),
-        cmocka_unit_test(test_stamp),
-    };
-    return cmocka_run_group_tests(tests, NULL, NULL);
+    return RUN_TESTS(test_role_of_uri, test_roles_text, test_tokens, test_tokens_of_several_roles,
+                     test_tokens_refused, test_too_many_tokens, test_stamp);
 }

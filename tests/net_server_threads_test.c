@@ -146,9 +146,5 @@ static void a_stream_opens_while_the_server_stops(void **state)
 
 int main(void)
 {
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(the_last_number_is_the_quota),
-        cmocka_unit_test(a_stream_opens_while_the_server_stops),
-    };
-    return cmocka_run_group_tests(tests, NULL, NULL);
+    return RUN_TESTS(the_last_number_is_the_quota, a_stream_opens_while_the_server_stops);
 }

@@ -87,7 +87,5 @@ static void test_it_goes_and_comes(void **state)
 
 int main(void)
 {
-    const struct CMUnitTest tests[] = {cmocka_unit_test(test_a_late_server),
-                                       cmocka_unit_test(test_it_goes_and_comes)};
-    return cmocka_run_group_tests(tests, NULL, NULL);
+    return RUN_TESTS(test_a_late_server, test_it_goes_and_comes);
 }

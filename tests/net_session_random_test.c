@@ -376,10 +376,5 @@ static void test_a_leave_ends(void **state)
 
 int main(void)
 {
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_random_events),
-        cmocka_unit_test(test_it_always_begins),
-        cmocka_unit_test(test_a_leave_ends),
-    };
-    return cmocka_run_group_tests(tests, NULL, NULL);
+    return RUN_TESTS(test_random_events, test_it_always_begins, test_a_leave_ends);
 }

@@ -445,24 +445,11 @@ static void test_leaving(void **state)
 
 int main(void)
 {
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_a_broken_stream),
-        cmocka_unit_test(test_a_planned_change),
-        cmocka_unit_test(test_a_stream_breaks_at_the_end),
-        cmocka_unit_test(test_a_newer_generation_is_heard_of),
-        cmocka_unit_test(test_a_newer_one_while_joining),
-        cmocka_unit_test(test_older_answers),
-        cmocka_unit_test(test_ps_0_is_asked_about_a_lost_server),
-        cmocka_unit_test(test_news_from_who_has_it_wait),
-        cmocka_unit_test(test_a_server_without_chunks),
-        cmocka_unit_test(test_the_generation_it_tells),
-        cmocka_unit_test(test_first_values),
-        cmocka_unit_test(test_it_fails),
-        cmocka_unit_test(test_lists_that_cannot_be),
-        cmocka_unit_test(test_many_servers),
-        cmocka_unit_test(test_leaving_soon),
-        cmocka_unit_test(test_another_index),
-        cmocka_unit_test(test_leaving),
-    };
-    return cmocka_run_group_tests(tests, NULL, NULL);
+    return RUN_TESTS(test_a_broken_stream, test_a_planned_change, test_a_stream_breaks_at_the_end,
+                     test_a_newer_generation_is_heard_of, test_a_newer_one_while_joining,
+                     test_older_answers, test_ps_0_is_asked_about_a_lost_server,
+                     test_news_from_who_has_it_wait, test_a_server_without_chunks,
+                     test_the_generation_it_tells, test_first_values, test_it_fails,
+                     test_lists_that_cannot_be, test_many_servers, test_leaving_soon,
+                     test_another_index, test_leaving);
 }

@@ -512,19 +512,10 @@ static void a_join_brings_the_model(void **state)
 
 int main(void)
 {
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(a_status_comes_whole),
-        cmocka_unit_test(commands_are_answered),
-        cmocka_unit_test(nobody_answers),
-        cmocka_unit_test(a_first_call_without_an_answer_shows_nothing),
-        cmocka_unit_test(one_call_without_an_answer_shows_a_server_that_hangs),
-        cmocka_unit_test(calls_that_are_refused_are_answers),
-        cmocka_unit_test(lies_are_refused),
-        cmocka_unit_test(long_models_are_refused),
-        cmocka_unit_test(floods_are_refused),
-        cmocka_unit_test(a_join_brings_the_model),
-        cmocka_unit_test(texts_are_made_harmless),
-        cmocka_unit_test(a_wrong_errno_is_survived),
-    };
-    return cmocka_run_group_tests(tests, NULL, NULL);
+    return RUN_TESTS(a_status_comes_whole, commands_are_answered, nobody_answers,
+                     a_first_call_without_an_answer_shows_nothing,
+                     one_call_without_an_answer_shows_a_server_that_hangs,
+                     calls_that_are_refused_are_answers, lies_are_refused, long_models_are_refused,
+                     floods_are_refused, a_join_brings_the_model, texts_are_made_harmless,
+                     a_wrong_errno_is_survived);
 }

@@ -41,6 +41,5 @@ static void test_bind(void **state)
 
 int main(void)
 {
-    const struct CMUnitTest tests[] = {cmocka_unit_test(test_bind)};
-    return cmocka_run_group_tests(tests, NULL, NULL);
+    return RUN_TESTS(test_bind);
 }

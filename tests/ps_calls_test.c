@@ -227,14 +227,7 @@ static void a_job_begins_without_a_call(void **state)
 
 int main(void)
 {
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(while_its_call_is_open),
-        cmocka_unit_test(after_an_answer),
-        cmocka_unit_test(after_the_end_of_a_call),
-        cmocka_unit_test(a_goodbye_that_crossed),
-        cmocka_unit_test(a_goodbye_that_nobody_hears),
-        cmocka_unit_test(a_job_waits_for_who_lives_on),
-        cmocka_unit_test(a_job_begins_without_a_call),
-    };
-    return cmocka_run_group_tests(tests, NULL, NULL);
+    return RUN_TESTS(while_its_call_is_open, after_an_answer, after_the_end_of_a_call,
+                     a_goodbye_that_crossed, a_goodbye_that_nobody_hears,
+                     a_job_waits_for_who_lives_on, a_job_begins_without_a_call);
 }

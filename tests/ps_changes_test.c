@@ -286,12 +286,6 @@ static void test_another_store_goes_on(void **state)
 
 int main(void)
 {
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_same_bits),
-        cmocka_unit_test(test_all_skip),
-        cmocka_unit_test(test_nothing_is_lost),
-        cmocka_unit_test(test_who_gets_what),
-        cmocka_unit_test(test_another_store_goes_on),
-    };
-    return cmocka_run_group_tests(tests, NULL, NULL);
+    return RUN_TESTS(test_same_bits, test_all_skip, test_nothing_is_lost, test_who_gets_what,
+                     test_another_store_goes_on);
 }

@@ -743,20 +743,11 @@ static void a_fault_at_any_call_leaves_a_whole_checkpoint(void **state)
 
 int main(void)
 {
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test_setup_teardown(a_restored_job_ends_with_the_same_bits, setup, teardown),
-        cmocka_unit_test_setup_teardown(a_snapshot_holds_one_step_until_its_end, setup, teardown),
-        cmocka_unit_test_setup_teardown(chunks_at_their_own_pace_keep_their_versions, setup,
-                                        teardown),
-        cmocka_unit_test_setup_teardown(progress_is_kept, setup, teardown),
-        cmocka_unit_test_setup_teardown(tensors_out_of_place_are_no_checkpoint, setup, teardown),
-        cmocka_unit_test_setup_teardown(progress_that_cannot_be_is_no_checkpoint, setup, teardown),
-        cmocka_unit_test_setup_teardown(damage_falls_back_to_the_one_before, setup, teardown),
-        cmocka_unit_test_setup_teardown(a_server_reads_only_what_it_needs, setup, teardown),
-        cmocka_unit_test_setup_teardown(each_server_restores_its_own_part, setup, teardown),
-        cmocka_unit_test_setup_teardown(only_so_many_are_kept, setup, teardown),
-        cmocka_unit_test_setup_teardown(a_fault_at_any_call_leaves_a_whole_checkpoint, setup,
-                                        teardown),
-    };
-    return cmocka_run_group_tests(tests, NULL, NULL);
+    return RUN_EACH(setup, teardown, a_restored_job_ends_with_the_same_bits,
+                    a_snapshot_holds_one_step_until_its_end,
+                    chunks_at_their_own_pace_keep_their_versions, progress_is_kept,
+                    tensors_out_of_place_are_no_checkpoint,
+                    progress_that_cannot_be_is_no_checkpoint, damage_falls_back_to_the_one_before,
+                    a_server_reads_only_what_it_needs, each_server_restores_its_own_part,
+                    only_so_many_are_kept, a_fault_at_any_call_leaves_a_whole_checkpoint);
 }

@@ -251,10 +251,6 @@ static void a_run_is_held_by_an_order_alone(void **state)
 
 int main(void)
 {
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test_setup_teardown(files_are_named_by_the_runs_own_place, setup, teardown),
-        cmocka_unit_test_setup_teardown(an_order_of_another_run_fails, setup, teardown),
-        cmocka_unit_test_setup_teardown(a_run_is_held_by_an_order_alone, setup, teardown),
-    };
-    return cmocka_run_group_tests(tests, NULL, NULL);
+    return RUN_EACH(setup, teardown, files_are_named_by_the_runs_own_place,
+                    an_order_of_another_run_fails, a_run_is_held_by_an_order_alone);
 }

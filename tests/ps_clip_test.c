@@ -488,12 +488,7 @@ static void test_sum_of_squares(void **state)
 
 int main(void)
 {
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_sum_of_squares),    cmocka_unit_test(test_same_bits),
-        cmocka_unit_test(test_order_of_the_sum),  cmocka_unit_test(test_reference),
-        cmocka_unit_test(test_waits_for_all),     cmocka_unit_test(test_stop_before_the_norm),
-        cmocka_unit_test(test_what_does_not_fit), cmocka_unit_test(test_norm_not_finite),
-        cmocka_unit_test(test_skipped),           cmocka_unit_test(test_which_jobs),
-    };
-    return cmocka_run_group_tests(tests, NULL, NULL);
+    return RUN_TESTS(test_sum_of_squares, test_same_bits, test_order_of_the_sum, test_reference,
+                     test_waits_for_all, test_stop_before_the_norm, test_what_does_not_fit,
+                     test_norm_not_finite, test_skipped, test_which_jobs);
 }

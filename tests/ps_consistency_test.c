@@ -146,11 +146,5 @@ static void test_modes(void **state)
 
 int main(void)
 {
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_every_cell),
-        cmocka_unit_test(test_rules),
-        cmocka_unit_test(test_limit),
-        cmocka_unit_test(test_modes),
-    };
-    return cmocka_run_group_tests(tests, NULL, NULL);
+    return RUN_TESTS(test_every_cell, test_rules, test_limit, test_modes);
 }

@@ -435,24 +435,11 @@ static void a_search_that_could_not_read_is_made_again(void **state)
 
 int main(void)
 {
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test_setup_teardown(one_is_kept, setup, teardown),
-        cmocka_unit_test_setup_teardown(a_folder_that_is_not_mounted, setup, teardown),
-        cmocka_unit_test_setup_teardown(owner_of_an_unmounted_folder_is_not_verified, setup,
-                                        teardown),
-        cmocka_unit_test_setup_teardown(servers_that_cannot_be_recorded_are_retried, setup,
-                                        teardown),
-        cmocka_unit_test_setup_teardown(newer_servers_replace_a_list_that_failed, setup, teardown),
-        cmocka_unit_test_setup_teardown(servers_are_recorded_after_a_failed_allocation, setup,
-                                        teardown),
-        cmocka_unit_test_setup_teardown(what_a_plan_resumes_from_stays_until_it_is_settled, setup,
-                                        teardown),
-        cmocka_unit_test_setup_teardown(what_was_found_stays_until_it_is_planned, setup, teardown),
-        cmocka_unit_test_setup_teardown(what_is_of_an_earlier_version_stays, setup, teardown),
-        cmocka_unit_test_setup_teardown(what_cannot_be_read_now_is_looked_for_again, setup,
-                                        teardown),
-        cmocka_unit_test_setup_teardown(a_search_that_could_not_read_is_made_again, setup,
-                                        teardown),
-    };
-    return cmocka_run_group_tests(tests, NULL, NULL);
+    return RUN_EACH(
+        setup, teardown, one_is_kept, a_folder_that_is_not_mounted,
+        owner_of_an_unmounted_folder_is_not_verified, servers_that_cannot_be_recorded_are_retried,
+        newer_servers_replace_a_list_that_failed, servers_are_recorded_after_a_failed_allocation,
+        what_a_plan_resumes_from_stays_until_it_is_settled,
+        what_was_found_stays_until_it_is_planned, what_is_of_an_earlier_version_stays,
+        what_cannot_be_read_now_is_looked_for_again, a_search_that_could_not_read_is_made_again);
 }

@@ -506,27 +506,16 @@ static void test_a_plan_fails_for_long(void **state)
 
 int main(void)
 {
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_all_fail),
-        cmocka_unit_test(test_all_fail_and_a_server_is_silent),
-        cmocka_unit_test(test_all_fail_with_a_folder),
-        cmocka_unit_test(test_one_fails_after_the_other),
-        cmocka_unit_test(test_one_fails_after_a_loss),
-        cmocka_unit_test(test_its_word_comes_late),
-        cmocka_unit_test(test_all_fail_after_a_server_has_left),
-        cmocka_unit_test(test_a_wait_before_the_first_step_names_no_step),
-        cmocka_unit_test(test_not_all_fail),
-        cmocka_unit_test(test_a_stopped_job_ends_where_it_is),
-        cmocka_unit_test(test_a_stopped_job_without_workers_ends),
-        cmocka_unit_test(test_a_stopped_job_does_not_wait_for_a_worker_that_never_came),
-        cmocka_unit_test(test_a_stopped_job_ends_with_fewer_than_min_workers),
-        cmocka_unit_test(test_a_stopped_job_that_no_worker_is_in_ends),
-        cmocka_unit_test(test_a_stopped_job_that_cannot_begin_ends),
-        cmocka_unit_test(test_a_generation_of_fewer_than_min_workers_stops),
-        cmocka_unit_test(test_servers_without_a_job_are_stopped),
-        cmocka_unit_test(test_servers_that_stay_wait_for_the_next_job),
-        cmocka_unit_test(test_a_server_does_not_stop),
-        cmocka_unit_test(test_a_plan_fails_for_long),
-    };
-    return cmocka_run_group_tests(tests, NULL, NULL);
+    return RUN_TESTS(
+        test_all_fail, test_all_fail_and_a_server_is_silent, test_all_fail_with_a_folder,
+        test_one_fails_after_the_other, test_one_fails_after_a_loss, test_its_word_comes_late,
+        test_all_fail_after_a_server_has_left, test_a_wait_before_the_first_step_names_no_step,
+        test_not_all_fail, test_a_stopped_job_ends_where_it_is,
+        test_a_stopped_job_without_workers_ends,
+        test_a_stopped_job_does_not_wait_for_a_worker_that_never_came,
+        test_a_stopped_job_ends_with_fewer_than_min_workers,
+        test_a_stopped_job_that_no_worker_is_in_ends, test_a_stopped_job_that_cannot_begin_ends,
+        test_a_generation_of_fewer_than_min_workers_stops, test_servers_without_a_job_are_stopped,
+        test_servers_that_stay_wait_for_the_next_job, test_a_server_does_not_stop,
+        test_a_plan_fails_for_long);
 }

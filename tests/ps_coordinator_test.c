@@ -510,30 +510,14 @@ static void test_the_next_by_time(void **state)
 
 int main(void)
 {
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_one_that_spoke),
-        cmocka_unit_test(test_the_next_by_time),
-        cmocka_unit_test(test_one_that_has_not_come),
-        cmocka_unit_test(test_one_that_died_as_it_came),
-        cmocka_unit_test(test_another_comes_in_its_place),
-        cmocka_unit_test(test_one_that_comes_late),
-        cmocka_unit_test(test_an_epoch_that_is_claimed_meanwhile),
-        cmocka_unit_test(test_a_plan_without_memory),
-        cmocka_unit_test(test_a_worker_of_another_ps0),
-        cmocka_unit_test(test_it_has_its_time),
-        cmocka_unit_test(test_a_claim_is_recorded_first),
-        cmocka_unit_test(test_a_server_of_another_ps0),
-        cmocka_unit_test(test_a_damaged_checkpoint_is_passed_over),
-        cmocka_unit_test(test_replaced),
-        cmocka_unit_test(test_replaced_before_the_first_worker),
-        cmocka_unit_test(test_a_manifest_hangs),
-        cmocka_unit_test(test_the_last_step_and_a_disk_that_hangs),
-        cmocka_unit_test(test_the_last_manifest_hangs),
-        cmocka_unit_test(test_the_last_manifest_fails),
-        cmocka_unit_test(test_own_file_hangs),
-        cmocka_unit_test(test_own_file_hangs_after_others),
-        cmocka_unit_test(test_one_is_due_by_steps_meanwhile),
-        cmocka_unit_test(test_one_is_due_by_time_meanwhile),
-    };
-    return cmocka_run_group_tests(tests, NULL, NULL);
+    return RUN_TESTS(
+        test_one_that_spoke, test_the_next_by_time, test_one_that_has_not_come,
+        test_one_that_died_as_it_came, test_another_comes_in_its_place, test_one_that_comes_late,
+        test_an_epoch_that_is_claimed_meanwhile, test_a_plan_without_memory,
+        test_a_worker_of_another_ps0, test_it_has_its_time, test_a_claim_is_recorded_first,
+        test_a_server_of_another_ps0, test_a_damaged_checkpoint_is_passed_over, test_replaced,
+        test_replaced_before_the_first_worker, test_a_manifest_hangs,
+        test_the_last_step_and_a_disk_that_hangs, test_the_last_manifest_hangs,
+        test_the_last_manifest_fails, test_own_file_hangs, test_own_file_hangs_after_others,
+        test_one_is_due_by_steps_meanwhile, test_one_is_due_by_time_meanwhile);
 }

@@ -350,10 +350,5 @@ static void test_wrong_dtype(void **state)
 
 int main(void)
 {
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_against_doubles),
-        cmocka_unit_test(test_full_precision),
-        cmocka_unit_test(test_wrong_dtype),
-    };
-    return cmocka_run_group_tests(tests, NULL, NULL);
+    return RUN_TESTS(test_against_doubles, test_full_precision, test_wrong_dtype);
 }

@@ -468,18 +468,7 @@ static void test_hold_last_at_own_pace(void **state)
 
 int main(void)
 {
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_stopped),
-        cmocka_unit_test(test_stopped_before_values),
-        cmocka_unit_test(test_now),
-        cmocka_unit_test(test_segments),
-        cmocka_unit_test(test_by_reference),
-        cmocka_unit_test(test_async),
-        cmocka_unit_test(test_backup_workers),
-        cmocka_unit_test(test_names),
-        cmocka_unit_test(test_alone),
-        cmocka_unit_test(test_hold_last),
-        cmocka_unit_test(test_hold_last_at_own_pace),
-    };
-    return cmocka_run_group_tests(tests, NULL, NULL);
+    return RUN_TESTS(test_stopped, test_stopped_before_values, test_now, test_segments,
+                     test_by_reference, test_async, test_backup_workers, test_names, test_alone,
+                     test_hold_last, test_hold_last_at_own_pace);
 }

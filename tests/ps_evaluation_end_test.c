@@ -262,16 +262,9 @@ static void test_the_end_waits_for_the_best(void **state)
 
 int main(void)
 {
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_early_stopping),
-        cmocka_unit_test(test_a_checkpoint_from_before_the_end),
-        cmocka_unit_test(test_at_the_last_step),
-        cmocka_unit_test(test_one_is_killed_at_the_end),
-        cmocka_unit_test(test_a_change_hangs_at_the_end),
-        cmocka_unit_test(test_started_anew_at_the_end),
-        cmocka_unit_test(test_the_last_is_told_the_best),
-        cmocka_unit_test(test_a_disk_that_hangs_after_the_end),
-        cmocka_unit_test(test_the_end_waits_for_the_best),
-    };
-    return cmocka_run_group_tests(tests, NULL, NULL);
+    return RUN_TESTS(test_early_stopping, test_a_checkpoint_from_before_the_end,
+                     test_at_the_last_step, test_one_is_killed_at_the_end,
+                     test_a_change_hangs_at_the_end, test_started_anew_at_the_end,
+                     test_the_last_is_told_the_best, test_a_disk_that_hangs_after_the_end,
+                     test_the_end_waits_for_the_best);
 }

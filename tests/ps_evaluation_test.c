@@ -382,21 +382,10 @@ static void test_back_while_the_best_is_named(void **state)
 
 int main(void)
 {
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_the_best_has_a_checkpoint),
-        cmocka_unit_test(test_a_stop_comes_first),
-        cmocka_unit_test(test_one_that_is_not_written),
-        cmocka_unit_test(test_a_server_that_cannot_write),
-        cmocka_unit_test(test_a_server_that_is_busy),
-        cmocka_unit_test(test_started_anew),
-        cmocka_unit_test(test_other_data),
-        cmocka_unit_test(test_parts),
-        cmocka_unit_test(test_parts_that_are_not_the_set),
-        cmocka_unit_test(test_of_another_ps0),
-        cmocka_unit_test(test_nothing_to_wait_for),
-        cmocka_unit_test(test_a_checkpoint_that_does_not_come),
-        cmocka_unit_test(test_no_checkpoint_beside_the_sweep),
-        cmocka_unit_test(test_back_while_the_best_is_named),
-    };
-    return cmocka_run_group_tests(tests, NULL, NULL);
+    return RUN_TESTS(test_the_best_has_a_checkpoint, test_a_stop_comes_first,
+                     test_one_that_is_not_written, test_a_server_that_cannot_write,
+                     test_a_server_that_is_busy, test_started_anew, test_other_data, test_parts,
+                     test_parts_that_are_not_the_set, test_of_another_ps0, test_nothing_to_wait_for,
+                     test_a_checkpoint_that_does_not_come, test_no_checkpoint_beside_the_sweep,
+                     test_back_while_the_best_is_named);
 }

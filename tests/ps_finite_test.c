@@ -522,20 +522,11 @@ static void test_no_checkpoint_of_what_is_not_finite(void **state)
 
 int main(void)
 {
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_what_is_not_finite_is_refused),
-        cmocka_unit_test(test_what_adds_up_to_too_much),
-        cmocka_unit_test(test_the_most_that_is_taken),
-        cmocka_unit_test(test_an_update_that_is_not_finite_is_said),
-        cmocka_unit_test(test_it_is_said_once),
-        cmocka_unit_test(test_last_to_come_is_refused),
-        cmocka_unit_test(test_skipped_contributions_add_nothing),
-        cmocka_unit_test(test_all_skip),
-        cmocka_unit_test(test_a_skip_is_a_contribution),
-        cmocka_unit_test(test_finite),
-        cmocka_unit_test(test_above),
-        cmocka_unit_test(test_no_checkpoint_of_what_is_not_finite),
-    };
     log_init("test", -1, LOG_LEVEL_INFO);
-    return cmocka_run_group_tests(tests, NULL, NULL);
+    return RUN_TESTS(test_what_is_not_finite_is_refused, test_what_adds_up_to_too_much,
+                     test_the_most_that_is_taken, test_an_update_that_is_not_finite_is_said,
+                     test_it_is_said_once, test_last_to_come_is_refused,
+                     test_skipped_contributions_add_nothing, test_all_skip,
+                     test_a_skip_is_a_contribution, test_finite, test_above,
+                     test_no_checkpoint_of_what_is_not_finite);
 }

@@ -145,12 +145,7 @@ static void concurrent_claims_get_distinct_epochs(void **state)
 
 int main(void)
 {
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test_setup_teardown(a_created_folder_outlives_a_power_failure, setup, teardown),
-        cmocka_unit_test_setup_teardown(a_failing_call_is_named_and_the_next_start_succeeds, setup,
-                                        teardown),
-        cmocka_unit_test_setup_teardown(a_file_of_that_name_is_refused, setup, teardown),
-        cmocka_unit_test_setup_teardown(concurrent_claims_get_distinct_epochs, setup, teardown),
-    };
-    return cmocka_run_group_tests(tests, NULL, NULL);
+    return RUN_EACH(setup, teardown, a_created_folder_outlives_a_power_failure,
+                    a_failing_call_is_named_and_the_next_start_succeeds,
+                    a_file_of_that_name_is_refused, concurrent_claims_get_distinct_epochs);
 }

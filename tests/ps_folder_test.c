@@ -742,22 +742,11 @@ static void a_server_tidies_its_own_parts(void **state)
 
 int main(void)
 {
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test_setup_teardown(names_are_read_as_they_are_written, setup, teardown),
-        cmocka_unit_test_setup_teardown(a_claim_fences_the_owner_before, setup, teardown),
-        cmocka_unit_test_setup_teardown(an_emptied_folder_stays_the_owners, setup, teardown),
-        cmocka_unit_test_setup_teardown(a_fault_anywhere_leaves_a_folder_to_be_claimed, setup,
-                                        teardown),
-        cmocka_unit_test_setup_teardown(a_paused_owner_does_no_harm, setup, teardown),
-        cmocka_unit_test_setup_teardown(a_sweep_does_not_disturb_a_claim, setup, teardown),
-        cmocka_unit_test_setup_teardown(sweeps_leave_what_is_being_written, setup, teardown),
-        cmocka_unit_test_setup_teardown(a_full_disk_gets_its_room_back, setup, teardown),
-        cmocka_unit_test_setup_teardown(the_base_is_kept, setup, teardown),
-        cmocka_unit_test_setup_teardown(files_are_looked_at, setup, teardown),
-        cmocka_unit_test_setup_teardown(a_folder_has_one_id, setup, teardown),
-        cmocka_unit_test_setup_teardown(an_emptied_folder_says_nothing_of_what_was_kept, setup,
-                                        teardown),
-        cmocka_unit_test_setup_teardown(a_server_tidies_its_own_parts, setup, teardown),
-    };
-    return cmocka_run_group_tests(tests, NULL, NULL);
+    return RUN_EACH(setup, teardown, names_are_read_as_they_are_written,
+                    a_claim_fences_the_owner_before, an_emptied_folder_stays_the_owners,
+                    a_fault_anywhere_leaves_a_folder_to_be_claimed, a_paused_owner_does_no_harm,
+                    a_sweep_does_not_disturb_a_claim, sweeps_leave_what_is_being_written,
+                    a_full_disk_gets_its_room_back, the_base_is_kept, files_are_looked_at,
+                    a_folder_has_one_id, an_emptied_folder_says_nothing_of_what_was_kept,
+                    a_server_tidies_its_own_parts);
 }

@@ -319,17 +319,9 @@ static void test_the_job_is_done_or_has_failed(void **state)
 
 int main(void)
 {
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_a_ps0_that_was_replaced),
-        cmocka_unit_test(test_a_ps0_that_was_replaced_before_a_plan),
-        cmocka_unit_test(test_a_ps0_that_was_started_anew),
-        cmocka_unit_test(test_a_plan_that_is_not_newer),
-        cmocka_unit_test(test_a_plan_is_begun_once),
-        cmocka_unit_test(test_an_order_waits_for_its_generation),
-        cmocka_unit_test(test_an_order_of_another_generation),
-        cmocka_unit_test(test_news_of_another_order),
-        cmocka_unit_test(test_the_job_is_done_or_has_failed),
-        cmocka_unit_test(test_ps0_is_gone),
-    };
-    return cmocka_run_group_tests(tests, NULL, NULL);
+    return RUN_TESTS(test_a_ps0_that_was_replaced, test_a_ps0_that_was_replaced_before_a_plan,
+                     test_a_ps0_that_was_started_anew, test_a_plan_that_is_not_newer,
+                     test_a_plan_is_begun_once, test_an_order_waits_for_its_generation,
+                     test_an_order_of_another_generation, test_news_of_another_order,
+                     test_the_job_is_done_or_has_failed, test_ps0_is_gone);
 }

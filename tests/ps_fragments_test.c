@@ -211,9 +211,5 @@ static void not_without_a_turn(void **state)
 
 int main(void)
 {
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(turns),
-        cmocka_unit_test(not_without_a_turn),
-    };
-    return cmocka_run_group_tests(tests, NULL, NULL);
+    return RUN_TESTS(turns, not_without_a_turn);
 }

@@ -769,13 +769,7 @@ static void test_over_the_network(void **state)
 int main(void)
 {
     log_init("test", -1, LOG_LEVEL_WARN);
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_without_plans), cmocka_unit_test(test_first_plan),
-        cmocka_unit_test(test_newcomers),     cmocka_unit_test(test_dropped),
-        cmocka_unit_test(test_follower),      cmocka_unit_test(test_memory),
-        cmocka_unit_test(test_last_version),  cmocka_unit_test(test_other_servers),
-        cmocka_unit_test(test_leaving),       cmocka_unit_test(test_leaving_with_an_error),
-        cmocka_unit_test(test_fetch),         cmocka_unit_test(test_over_the_network),
-    };
-    return cmocka_run_group_tests(tests, NULL, NULL);
+    return RUN_TESTS(test_without_plans, test_first_plan, test_newcomers, test_dropped,
+                     test_follower, test_memory, test_last_version, test_other_servers,
+                     test_leaving, test_leaving_with_an_error, test_fetch, test_over_the_network);
 }

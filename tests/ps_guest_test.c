@@ -117,7 +117,5 @@ static void test_before_the_job(void **state)
 
 int main(void)
 {
-    const struct CMUnitTest tests[] = {cmocka_unit_test(test_guests_keep_nothing),
-                                       cmocka_unit_test(test_before_the_job)};
-    return cmocka_run_group_tests(tests, NULL, NULL);
+    return RUN_TESTS(test_guests_keep_nothing, test_before_the_job);
 }

@@ -68,9 +68,5 @@ static void a_report_comes_whole(void **state)
 
 int main(void)
 {
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(nothing_is_lost),
-        cmocka_unit_test(a_report_comes_whole),
-    };
-    return cmocka_run_group_tests(tests, NULL, NULL);
+    return RUN_TESTS(nothing_is_lost, a_report_comes_whole);
 }

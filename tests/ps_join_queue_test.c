@@ -45,6 +45,5 @@ static void test_flood(void **state)
 
 int main(void)
 {
-    const struct CMUnitTest tests[] = {cmocka_unit_test(test_flood)};
-    return cmocka_run_group_tests(tests, NULL, NULL);
+    return RUN_TESTS(test_flood);
 }

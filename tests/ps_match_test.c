@@ -392,20 +392,9 @@ static void test_rounds(void **state)
 
 int main(void)
 {
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(columns_in_a_text_that_wants_memory_are_not_read),
-        cmocka_unit_test(test_rounds),
-        cmocka_unit_test(test_part_of_each),
-        cmocka_unit_test(test_job),
-        cmocka_unit_test(test_digits),
-        cmocka_unit_test(test_unsaid),
-        cmocka_unit_test(test_model),
-        cmocka_unit_test(test_first),
-        cmocka_unit_test(test_data_shard),
-        cmocka_unit_test(test_ends_early),
-        cmocka_unit_test(steps_by_the_same_epochs_of_own_data_follow_the_job),
-        cmocka_unit_test(outer_optimizer_left_out_with_followed_steps_is_the_jobs),
-        cmocka_unit_test(test_validation),
-    };
-    return cmocka_run_group_tests(tests, setup, teardown);
+    return RUN_GROUP(setup, teardown, columns_in_a_text_that_wants_memory_are_not_read, test_rounds,
+                     test_part_of_each, test_job, test_digits, test_unsaid, test_model, test_first,
+                     test_data_shard, test_ends_early,
+                     steps_by_the_same_epochs_of_own_data_follow_the_job,
+                     outer_optimizer_left_out_with_followed_steps_is_the_jobs, test_validation);
 }

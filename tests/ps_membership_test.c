@@ -482,23 +482,10 @@ static void test_max_workers(void **state)
 int main(void)
 {
     log_init("test", -1, LOG_LEVEL_WARN);
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_settler),
-        cmocka_unit_test(test_format_by_all_lines),
-        cmocka_unit_test(test_format_that_is_given),
-        cmocka_unit_test(test_format_of_another_mode),
-        cmocka_unit_test(test_format_of_another_modes_checkpoint),
-        cmocka_unit_test(test_format_of_who_is_gone),
-        cmocka_unit_test(test_who_has_only_to_speak),
-        cmocka_unit_test(test_survivor),
-        cmocka_unit_test(test_settler_never_comes),
-        cmocka_unit_test(test_other_flags),
-        cmocka_unit_test(test_max_workers),
-        cmocka_unit_test(test_rationed_lines),
-        cmocka_unit_test(test_refusals_are_remembered),
-        cmocka_unit_test(test_refusals_are_bounded),
-        cmocka_unit_test(test_of_another_ps0),
-        cmocka_unit_test(test_twin_between_generations),
-    };
-    return cmocka_run_group_tests(tests, NULL, NULL);
+    return RUN_TESTS(test_settler, test_format_by_all_lines, test_format_that_is_given,
+                     test_format_of_another_mode, test_format_of_another_modes_checkpoint,
+                     test_format_of_who_is_gone, test_who_has_only_to_speak, test_survivor,
+                     test_settler_never_comes, test_other_flags, test_max_workers,
+                     test_rationed_lines, test_refusals_are_remembered, test_refusals_are_bounded,
+                     test_of_another_ps0, test_twin_between_generations);
 }

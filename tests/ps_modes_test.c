@@ -550,17 +550,7 @@ static void test_stragglers(void **state)
 
 int main(void)
 {
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_backup_workers),
-        cmocka_unit_test(test_backup_workers_missing),
-        cmocka_unit_test(test_the_end),
-        cmocka_unit_test(test_ssp),
-        cmocka_unit_test(test_ssp_leaving),
-        cmocka_unit_test(test_ssp_restarts),
-        cmocka_unit_test(test_delay_compensation),
-        cmocka_unit_test(test_no_base_no_compensation),
-        cmocka_unit_test(test_races),
-        cmocka_unit_test(test_stragglers),
-    };
-    return cmocka_run_group_tests(tests, NULL, NULL);
+    return RUN_TESTS(test_backup_workers, test_backup_workers_missing, test_the_end, test_ssp,
+                     test_ssp_leaving, test_ssp_restarts, test_delay_compensation,
+                     test_no_base_no_compensation, test_races, test_stragglers);
 }

@@ -240,15 +240,8 @@ static void steps_that_are_not_saved(void **state)
 
 int main(void)
 {
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(without_chunks_there_is_no_step),
-        cmocka_unit_test(who_stands_is_not_ready),
-        cmocka_unit_test(a_folder_may_have_any_name),
-        cmocka_unit_test(a_lost_worker_is_told_of),
-        cmocka_unit_test(losses_that_are_none_are_said),
-        cmocka_unit_test(a_worker_without_a_loss_is_not_the_job),
-        cmocka_unit_test(reports_of_nobody_are_not_taken),
-        cmocka_unit_test(steps_that_are_not_saved),
-    };
-    return cmocka_run_group_tests(tests, NULL, NULL);
+    return RUN_TESTS(without_chunks_there_is_no_step, who_stands_is_not_ready,
+                     a_folder_may_have_any_name, a_lost_worker_is_told_of,
+                     losses_that_are_none_are_said, a_worker_without_a_loss_is_not_the_job,
+                     reports_of_nobody_are_not_taken, steps_that_are_not_saved);
 }

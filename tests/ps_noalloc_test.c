@@ -252,10 +252,5 @@ static void test_over_the_network(void **state)
 int main(void)
 {
     log_init("test", -1, LOG_LEVEL_WARN);
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_store),
-        cmocka_unit_test(test_alone),
-        cmocka_unit_test(test_over_the_network),
-    };
-    return cmocka_run_group_tests(tests, NULL, NULL);
+    return RUN_TESTS(test_store, test_alone, test_over_the_network);
 }

@@ -308,12 +308,6 @@ static void gates(void **state)
 
 int main(void)
 {
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(first_values_are_the_parents),
-        cmocka_unit_test(a_gate_waits),
-        cmocka_unit_test(slots_begin_where_the_region_does),
-        cmocka_unit_test(a_stop_ends_it),
-        cmocka_unit_test(gates),
-    };
-    return cmocka_run_group_tests(tests, NULL, NULL);
+    return RUN_TESTS(first_values_are_the_parents, a_gate_waits, slots_begin_where_the_region_does,
+                     a_stop_ends_it, gates);
 }

@@ -449,14 +449,8 @@ static void parts_of_one_folder_are_one(void **state)
 
 int main(void)
 {
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test_setup_teardown(a_keeper_knows_what_is_whole, setup, teardown),
-        cmocka_unit_test_setup_teardown(a_word_removes_nothing_ordered_after_it, setup, teardown),
-        cmocka_unit_test_setup_teardown(what_cannot_be_read_is_not_forgotten, setup, teardown),
-        cmocka_unit_test_setup_teardown(a_folder_may_be_another, setup, teardown),
-        cmocka_unit_test_setup_teardown(a_server_tells_of_its_own_parts_first, setup, teardown),
-        cmocka_unit_test_setup_teardown(files_may_be_elsewhere, setup, teardown),
-        cmocka_unit_test_setup_teardown(parts_of_one_folder_are_one, setup, teardown),
-    };
-    return cmocka_run_group_tests(tests, NULL, NULL);
+    return RUN_EACH(setup, teardown, a_keeper_knows_what_is_whole,
+                    a_word_removes_nothing_ordered_after_it, what_cannot_be_read_is_not_forgotten,
+                    a_folder_may_be_another, a_server_tells_of_its_own_parts_first,
+                    files_may_be_elsewhere, parts_of_one_folder_are_one);
 }

@@ -314,11 +314,6 @@ static void a_server_without_chunks_reads_nothing(void **state)
 
 int main(void)
 {
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test_setup_teardown(a_server_reads_its_own_chunks, setup, teardown),
-        cmocka_unit_test_setup_teardown(a_damaged_part_is_tried_again, setup, teardown),
-        cmocka_unit_test_setup_teardown(missing_file_is_not_reported_as_damage, setup, teardown),
-        cmocka_unit_test_setup_teardown(a_server_without_chunks_reads_nothing, setup, teardown),
-    };
-    return cmocka_run_group_tests(tests, NULL, NULL);
+    return RUN_EACH(setup, teardown, a_server_reads_its_own_chunks, a_damaged_part_is_tried_again,
+                    missing_file_is_not_reported_as_damage, a_server_without_chunks_reads_nothing);
 }

@@ -208,10 +208,6 @@ static void test_back(void **state)
 
 int main(void)
 {
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_first),      cmocka_unit_test(test_from_checkpoint),
-        cmocka_unit_test(test_restricted), cmocka_unit_test(test_next),
-        cmocka_unit_test(test_back),       cmocka_unit_test(test_ends_early),
-    };
-    return cmocka_run_group_tests(tests, NULL, NULL);
+    return RUN_TESTS(test_first, test_from_checkpoint, test_restricted, test_next, test_back,
+                     test_ends_early);
 }

@@ -177,12 +177,7 @@ static void test_segment_without_memory(void **state)
 
 int main(void)
 {
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_bound),
-        cmocka_unit_test(test_outlives_owner),
-        cmocka_unit_test(test_buffer_outside_segment_holds_nothing_idle),
-        cmocka_unit_test(test_segment),
-        cmocka_unit_test(test_segment_without_memory),
-    };
-    return cmocka_run_group_tests(tests, NULL, NULL);
+    return RUN_TESTS(test_bound, test_outlives_owner,
+                     test_buffer_outside_segment_holds_nothing_idle, test_segment,
+                     test_segment_without_memory);
 }

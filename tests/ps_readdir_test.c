@@ -64,6 +64,5 @@ static void test_listed_in_part(void **state)
 
 int main(void)
 {
-    const struct CMUnitTest tests[] = {cmocka_unit_test(test_listed_in_part)};
-    return cmocka_run_group_tests(tests, NULL, NULL);
+    return RUN_TESTS(test_listed_in_part);
 }

@@ -205,11 +205,5 @@ static void test_refused(void **state)
 
 int main(void)
 {
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_slow_line),
-        cmocka_unit_test(test_generation_ends),
-        cmocka_unit_test(test_asked_without_end),
-        cmocka_unit_test(test_refused),
-    };
-    return cmocka_run_group_tests(tests, NULL, NULL);
+    return RUN_TESTS(test_slow_line, test_generation_ends, test_asked_without_end, test_refused);
 }

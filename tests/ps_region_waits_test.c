@@ -95,7 +95,5 @@ static void a_question_that_fails_is_named_by_its_cause(void **state)
 
 int main(void)
 {
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(a_question_that_fails_is_named_by_its_cause)};
-    return cmocka_run_group_tests(tests, NULL, NULL);
+    return RUN_TESTS(a_question_that_fails_is_named_by_its_cause);
 }

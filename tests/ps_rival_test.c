@@ -115,15 +115,7 @@ static void test_both_are_named(void **state)
 
 int main(void)
 {
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_no_rival),
-        cmocka_unit_test(test_it_speaks),
-        cmocka_unit_test(test_it_is_silent),
-        cmocka_unit_test(test_it_starts_anew),
-        cmocka_unit_test(test_it_leaves),
-        cmocka_unit_test(test_between_generations),
-        cmocka_unit_test(test_it_asks_now_and_then),
-        cmocka_unit_test(test_both_are_named),
-    };
-    return cmocka_run_group_tests(tests, NULL, NULL);
+    return RUN_TESTS(test_no_rival, test_it_speaks, test_it_is_silent, test_it_starts_anew,
+                     test_it_leaves, test_between_generations, test_it_asks_now_and_then,
+                     test_both_are_named);
 }

@@ -333,11 +333,6 @@ static void test_none(void **state)
 
 int main(void)
 {
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_list),           cmocka_unit_test(test_lists_that_cannot_be),
-        cmocka_unit_test(test_async),          cmocka_unit_test(test_ssp),
-        cmocka_unit_test(test_backup_workers), cmocka_unit_test(test_next_store),
-        cmocka_unit_test(test_snapshot),       cmocka_unit_test(test_none),
-    };
-    return cmocka_run_group_tests(tests, NULL, NULL);
+    return RUN_TESTS(test_list, test_lists_that_cannot_be, test_async, test_ssp,
+                     test_backup_workers, test_next_store, test_snapshot, test_none);
 }

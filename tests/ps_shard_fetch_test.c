@@ -371,12 +371,7 @@ static void one_source_does_not_keep_from_another(void **state)
 int main(void)
 {
     log_init("test", -1, LOG_LEVEL_INFO);
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(who_is_slow_and_goes_on_is_waited_for),
-        cmocka_unit_test(what_came_is_not_fetched_again),
-        cmocka_unit_test(a_source_that_dies_is_asked_for_the_rest),
-        cmocka_unit_test(another_step_is_fetched_anew),
-        cmocka_unit_test(one_source_does_not_keep_from_another),
-    };
-    return cmocka_run_group_tests(tests, set_up, tear_down);
+    return RUN_GROUP(set_up, tear_down, who_is_slow_and_goes_on_is_waited_for,
+                     what_came_is_not_fetched_again, a_source_that_dies_is_asked_for_the_rest,
+                     another_step_is_fetched_anew, one_source_does_not_keep_from_another);
 }

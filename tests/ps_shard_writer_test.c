@@ -304,11 +304,6 @@ static void the_end_does_not_wait_for_a_disk(void **state)
 
 int main(void)
 {
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test_setup_teardown(a_file_that_hangs_is_given_up, setup, teardown),
-        cmocka_unit_test_setup_teardown(an_order_that_waits_is_replaced, setup, teardown),
-        cmocka_unit_test_setup_teardown(an_order_right_behind_another, setup, teardown),
-        cmocka_unit_test_setup_teardown(the_end_does_not_wait_for_a_disk, setup, teardown),
-    };
-    return cmocka_run_group_tests(tests, NULL, NULL);
+    return RUN_EACH(setup, teardown, a_file_that_hangs_is_given_up, an_order_that_waits_is_replaced,
+                    an_order_right_behind_another, the_end_does_not_wait_for_a_disk);
 }

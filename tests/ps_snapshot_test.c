@@ -392,18 +392,8 @@ static void test_own_pace_stopped(void **state)
 
 int main(void)
 {
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_lockstep_present_and_previous),
-        cmocka_unit_test(test_lockstep_mixed),
-        cmocka_unit_test(test_lockstep_refused),
-        cmocka_unit_test(test_lockstep_past),
-        cmocka_unit_test(test_beyond_the_job),
-        cmocka_unit_test(test_lockstep_restored),
-        cmocka_unit_test(test_first_values),
-        cmocka_unit_test(test_lockstep_stopped),
-        cmocka_unit_test(test_lockstep_stopped_before),
-        cmocka_unit_test(test_own_pace),
-        cmocka_unit_test(test_own_pace_stopped),
-    };
-    return cmocka_run_group_tests(tests, NULL, NULL);
+    return RUN_TESTS(test_lockstep_present_and_previous, test_lockstep_mixed, test_lockstep_refused,
+                     test_lockstep_past, test_beyond_the_job, test_lockstep_restored,
+                     test_first_values, test_lockstep_stopped, test_lockstep_stopped_before,
+                     test_own_pace, test_own_pace_stopped);
 }

@@ -153,11 +153,5 @@ static void test_nobody_to_tell(void **state)
 
 int main(void)
 {
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_until_taken),
-        cmocka_unit_test(test_over),
-        cmocka_unit_test(test_who_is_away),
-        cmocka_unit_test(test_nobody_to_tell),
-    };
-    return cmocka_run_group_tests(tests, NULL, NULL);
+    return RUN_TESTS(test_until_taken, test_over, test_who_is_away, test_nobody_to_tell);
 }

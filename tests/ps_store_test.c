@@ -666,19 +666,7 @@ static void test_sums_when_needed(void **state)
 
 int main(void)
 {
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_sums_when_needed),
-        cmocka_unit_test(test_arrival_orders),
-        cmocka_unit_test(test_versions_are_immutable),
-        cmocka_unit_test(test_counted_once),
-        cmocka_unit_test(test_restart),
-        cmocka_unit_test(test_pull_and_init),
-        cmocka_unit_test(test_taken),
-        cmocka_unit_test(test_async),
-        cmocka_unit_test(test_bad_pieces),
-        cmocka_unit_test(test_shards_and_limits),
-        cmocka_unit_test(test_missing),
-        cmocka_unit_test(test_race),
-    };
-    return cmocka_run_group_tests(tests, NULL, NULL);
+    return RUN_TESTS(test_sums_when_needed, test_arrival_orders, test_versions_are_immutable,
+                     test_counted_once, test_restart, test_pull_and_init, test_taken, test_async,
+                     test_bad_pieces, test_shards_and_limits, test_missing, test_race);
 }

@@ -173,10 +173,6 @@ static void test_many_closes(void **state)
 int main(void)
 {
     log_init("test", -1, LOG_LEVEL_WARN);
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_close_during_send),
-        cmocka_unit_test(test_many_closes),
-    };
     alarm(600); /* one that waits for ever */
-    return cmocka_run_group_tests(tests, NULL, NULL);
+    return RUN_TESTS(test_close_during_send, test_many_closes);
 }

@@ -152,11 +152,6 @@ static void test_large_chunks_take_turns(void **state)
 
 int main(void)
 {
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_each_core_in_turn),
-        cmocka_unit_test(test_one_core),
-        cmocka_unit_test(test_a_core_that_is_gone),
-        cmocka_unit_test(test_large_chunks_take_turns),
-    };
-    return cmocka_run_group_tests(tests, NULL, NULL);
+    return RUN_TESTS(test_each_core_in_turn, test_one_core, test_a_core_that_is_gone,
+                     test_large_chunks_take_turns);
 }

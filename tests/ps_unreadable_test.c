@@ -474,21 +474,11 @@ static void a_file_is_waited_for_that_cannot_be_looked_at(void **state)
 int main(void)
 {
     json_text_set_up(); /* which tells a lack of memory */
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test_setup_teardown(what_cannot_be_read_now_is_not_passed_over, setup,
-                                        teardown),
-        cmocka_unit_test_setup_teardown(what_can_be_read_the_next_time_is_taken, setup, teardown),
-        cmocka_unit_test_setup_teardown(no_descriptors_say_nothing_of_a_file, setup, teardown),
-        cmocka_unit_test_setup_teardown(no_memory_says_nothing_of_a_file, setup, teardown),
-        cmocka_unit_test_setup_teardown(what_is_damaged_is_passed_over, setup, teardown),
-        cmocka_unit_test_setup_teardown(what_cannot_be_looked_for_is_not_elsewhere, setup,
-                                        teardown),
-        cmocka_unit_test_setup_teardown(a_named_one_says_why, setup, teardown),
-        cmocka_unit_test_setup_teardown(retention_keeps_what_it_could_not_look_at, setup, teardown),
-        cmocka_unit_test_setup_teardown(a_server_keeps_parts_that_it_could_not_look_at, setup,
-                                        teardown),
-        cmocka_unit_test_setup_teardown(a_file_is_waited_for_that_cannot_be_looked_at, setup,
-                                        teardown),
-    };
-    return cmocka_run_group_tests(tests, NULL, NULL);
+    return RUN_EACH(setup, teardown, what_cannot_be_read_now_is_not_passed_over,
+                    what_can_be_read_the_next_time_is_taken, no_descriptors_say_nothing_of_a_file,
+                    no_memory_says_nothing_of_a_file, what_is_damaged_is_passed_over,
+                    what_cannot_be_looked_for_is_not_elsewhere, a_named_one_says_why,
+                    retention_keeps_what_it_could_not_look_at,
+                    a_server_keeps_parts_that_it_could_not_look_at,
+                    a_file_is_waited_for_that_cannot_be_looked_at);
 }

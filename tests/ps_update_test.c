@@ -370,17 +370,8 @@ enum { ALL = 1 };
 
 int main(void)
 {
-    const struct CMUnitTest by_one[] = {
-        cmocka_unit_test(test_every_rule),
-        cmocka_unit_test(test_every_dtype),
-        cmocka_unit_test(test_every_cut),
-        cmocka_unit_test(test_several_terms),
-    };
-    const struct CMUnitTest by_several[] = {
-        cmocka_unit_test(test_shared_by_threads),
-        cmocka_unit_test(test_first_bad),
-    };
     if (ALL)
-        cmocka_run_group_tests(by_one, NULL, NULL); /* its failures are in what comes next, too */
-    return cmocka_run_group_tests(by_several, NULL, NULL);
+        RUN_TESTS(test_every_rule, test_every_dtype, test_every_cut,
+                  test_several_terms); /* its failures are in what comes next, too */
+    return RUN_TESTS(test_shared_by_threads, test_first_bad);
 }

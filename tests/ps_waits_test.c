@@ -301,23 +301,12 @@ static void a_model_has_a_name(void **state)
 
 int main(void)
 {
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(a_region_that_stands_names_its_parent),
-        cmocka_unit_test(a_part_of_an_evaluation_goes_before_that_of_a_step),
-        cmocka_unit_test(workers_that_compute_are_not_named),
-        cmocka_unit_test(absent_workers_are_named_with_the_reason),
-        cmocka_unit_test(late_workers_are_named),
-        cmocka_unit_test(absent_workers_hold_nothing_up_where_no_step_needs_them),
-        cmocka_unit_test(servers_go_first),
-        cmocka_unit_test(before_a_job_the_first_worker_is_named),
-        cmocka_unit_test(long_lists_are_cut_and_reasons_are_whole),
-        cmocka_unit_test(a_sentence_has_the_time),
-        cmocka_unit_test(a_label_has_no_running_figures),
-        cmocka_unit_test(a_speed_ends_where_training_stands),
-        cmocka_unit_test(slow_steps_do_not_stand),
-        cmocka_unit_test(generations_without_a_step_stand),
-        cmocka_unit_test(steps_below_the_highest_one_count),
-        cmocka_unit_test(a_model_has_a_name),
-    };
-    return cmocka_run_group_tests(tests, NULL, NULL);
+    return RUN_TESTS(
+        a_region_that_stands_names_its_parent, a_part_of_an_evaluation_goes_before_that_of_a_step,
+        workers_that_compute_are_not_named, absent_workers_are_named_with_the_reason,
+        late_workers_are_named, absent_workers_hold_nothing_up_where_no_step_needs_them,
+        servers_go_first, before_a_job_the_first_worker_is_named,
+        long_lists_are_cut_and_reasons_are_whole, a_sentence_has_the_time,
+        a_label_has_no_running_figures, a_speed_ends_where_training_stands, slow_steps_do_not_stand,
+        generations_without_a_step_stand, steps_below_the_highest_one_count, a_model_has_a_name);
 }

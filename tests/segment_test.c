@@ -368,17 +368,7 @@ static void test_lenders(void **state)
 
 int main(void)
 {
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_read),
-        cmocka_unit_test(test_bounds),
-        cmocka_unit_test(test_wrong_names),
-        cmocka_unit_test(test_another_process),
-        cmocka_unit_test(test_forged_files),
-        cmocka_unit_test(test_what_is_no_file),
-        cmocka_unit_test(test_stamps),
-        cmocka_unit_test(test_lenders),
-        cmocka_unit_test(test_only_the_owner_writes),
-        cmocka_unit_test(test_no_memory),
-    };
-    return cmocka_run_group_tests(tests, NULL, NULL);
+    return RUN_TESTS(test_read, test_bounds, test_wrong_names, test_another_process,
+                     test_forged_files, test_what_is_no_file, test_stamps, test_lenders,
+                     test_only_the_owner_writes, test_no_memory);
 }

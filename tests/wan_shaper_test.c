@@ -117,12 +117,6 @@ static void jitter_lies_around_the_delay(void **state)
 
 int main(void)
 {
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(a_packet_takes_the_delay),
-        cmocka_unit_test(the_rate_is_kept),
-        cmocka_unit_test(the_queue_is_bounded),
-        cmocka_unit_test(losses_are_as_many_as_asked_for),
-        cmocka_unit_test(jitter_lies_around_the_delay),
-    };
-    return cmocka_run_group_tests(tests, NULL, NULL);
+    return RUN_TESTS(a_packet_takes_the_delay, the_rate_is_kept, the_queue_is_bounded,
+                     losses_are_as_many_as_asked_for, jitter_lies_around_the_delay);
 }

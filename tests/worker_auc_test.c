@@ -53,10 +53,6 @@ static void auc_of_random_scores_is_the_share_of_pairs(void **state)
 
 int main(void)
 {
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(auc_of_few_samples_is_known),
-        cmocka_unit_test(auc_without_a_class_is_unknown),
-        cmocka_unit_test(auc_of_random_scores_is_the_share_of_pairs),
-    };
-    return cmocka_run_group_tests(tests, NULL, NULL);
+    return RUN_TESTS(auc_of_few_samples_is_known, auc_without_a_class_is_unknown,
+                     auc_of_random_scores_is_the_share_of_pairs);
 }

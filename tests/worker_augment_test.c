@@ -296,12 +296,6 @@ static void words_are_read_and_written(void **state)
 
 int main(void)
 {
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(pictures_are_as_the_plain_ones),
-        cmocka_unit_test(draws_are_even),
-        cmocka_unit_test(draws_are_pure),
-        cmocka_unit_test(workers_and_towers_read_the_same),
-        cmocka_unit_test(words_are_read_and_written),
-    };
-    return cmocka_run_group_tests(tests, NULL, NULL);
+    return RUN_TESTS(pictures_are_as_the_plain_ones, draws_are_even, draws_are_pure,
+                     workers_and_towers_read_the_same, words_are_read_and_written);
 }

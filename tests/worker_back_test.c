@@ -320,9 +320,5 @@ static void test_members_come_and_go(void **state)
 
 int main(void)
 {
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_going_back),
-        cmocka_unit_test(test_members_come_and_go),
-    };
-    return cmocka_run_group_tests(tests, NULL, NULL);
+    return RUN_TESTS(test_going_back, test_members_come_and_go);
 }

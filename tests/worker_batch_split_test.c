@@ -186,12 +186,7 @@ static void test_no_sisters(void **state)
 
 int main(void)
 {
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_nothing_said),       cmocka_unit_test(test_towers_with_the_cpu),
-        cmocka_unit_test(test_one_tower_over_all), cmocka_unit_test(test_own_by_number),
-        cmocka_unit_test(test_idle_gpu),           cmocka_unit_test(test_no_sisters),
-        cmocka_unit_test(test_precision),
-    };
     log_init("worker", 0, LOG_LEVEL_INFO);
-    return cmocka_run_group_tests(tests, NULL, NULL);
+    return RUN_TESTS(test_nothing_said, test_towers_with_the_cpu, test_one_tower_over_all,
+                     test_own_by_number, test_idle_gpu, test_no_sisters, test_precision);
 }

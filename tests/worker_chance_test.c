@@ -55,9 +55,5 @@ static void other_losses_are_not_compared_with_ln_k(void **state)
 
 int main(void)
 {
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(loss_of_a_guess_is_judged_by_ln_k),
-        cmocka_unit_test(other_losses_are_not_compared_with_ln_k),
-    };
-    return cmocka_run_group_tests(tests, NULL, NULL);
+    return RUN_TESTS(loss_of_a_guess_is_judged_by_ln_k, other_losses_are_not_compared_with_ln_k);
 }

@@ -95,11 +95,7 @@ static void class_labels_need_one_hot_to_be_fitted(void **state)
 
 int main(void)
 {
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(one_class_alone_is_refused),
-        cmocka_unit_test(classes_without_samples_are_warned_of),
-        cmocka_unit_test(class_labels_need_one_hot_to_be_fitted),
-        cmocka_unit_test(labels_of_many_values_are_taken_for_targets),
-    };
-    return cmocka_run_group_tests(tests, NULL, NULL);
+    return RUN_TESTS(one_class_alone_is_refused, classes_without_samples_are_warned_of,
+                     class_labels_need_one_hot_to_be_fitted,
+                     labels_of_many_values_are_taken_for_targets);
 }

@@ -300,18 +300,11 @@ static void targets_are_where_they_were_in_training(void **state)
 
 int main(void)
 {
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(targets_are_where_they_were_in_training),
-        cmocka_unit_test(sample_with_numbers_of_the_names_stays_a_sample),
-        cmocka_unit_test(names_that_are_numbers_are_found_beside_a_word),
-        cmocka_unit_test(line_of_all_names_as_numbers_asks_for_the_flag),
-        cmocka_unit_test(name_of_the_label_makes_names_of_the_line),
-        cmocka_unit_test(equal_names_keep_their_order),
-        cmocka_unit_test(equal_names_are_those_of_their_places_in_training),
-        cmocka_unit_test(widest_table_of_one_name_is_found),
-        cmocka_unit_test(row_names_without_a_heading_are_refused),
-        cmocka_unit_test(widest_table_is_found_in_any_order),
-        cmocka_unit_test(half_of_the_widest_table_is_ignored_by_name),
-    };
-    return cmocka_run_group_tests(tests, NULL, NULL);
+    return RUN_TESTS(
+        targets_are_where_they_were_in_training, sample_with_numbers_of_the_names_stays_a_sample,
+        names_that_are_numbers_are_found_beside_a_word,
+        line_of_all_names_as_numbers_asks_for_the_flag, name_of_the_label_makes_names_of_the_line,
+        equal_names_keep_their_order, equal_names_are_those_of_their_places_in_training,
+        widest_table_of_one_name_is_found, row_names_without_a_heading_are_refused,
+        widest_table_is_found_in_any_order, half_of_the_widest_table_is_ignored_by_name);
 }

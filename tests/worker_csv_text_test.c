@@ -116,10 +116,6 @@ static void utf16_utf32_and_nul_are_named(void **state)
 
 int main(void)
 {
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(words_of_another_encoding_are_named_with_their_line),
-        cmocka_unit_test(utf8_and_ignored_columns_are_read),
-        cmocka_unit_test(utf16_utf32_and_nul_are_named),
-    };
-    return cmocka_run_group_tests(tests, NULL, NULL);
+    return RUN_TESTS(words_of_another_encoding_are_named_with_their_line,
+                     utf8_and_ignored_columns_are_read, utf16_utf32_and_nul_are_named);
 }

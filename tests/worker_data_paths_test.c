@@ -119,11 +119,7 @@ static int remove_dir(void **state)
 
 int main(void)
 {
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(path_that_is_not_there_is_named_with_its_flag),
-        cmocka_unit_test(file_for_a_folder_is_named),
-        cmocka_unit_test(one_picture_is_named_as_such),
-        cmocka_unit_test(pictures_without_folders_of_classes_are_named),
-    };
-    return cmocka_run_group_tests(tests, make_dir, remove_dir);
+    return RUN_GROUP(make_dir, remove_dir, path_that_is_not_there_is_named_with_its_flag,
+                     file_for_a_folder_is_named, one_picture_is_named_as_such,
+                     pictures_without_folders_of_classes_are_named);
 }

@@ -543,23 +543,11 @@ static void disk_that_hangs_is_left(void **state)
 
 int main(void)
 {
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(crc_is_masked),
-        cmocka_unit_test(record_has_its_bytes),
-        cmocka_unit_test(record_is_whole_or_not_there),
-        cmocka_unit_test(histogram_counts_in_its_buckets),
-        cmocka_unit_test(histogram_of_equal_and_extreme_values),
-        cmocka_unit_test(picture_shows_samples),
-        cmocka_unit_test(files_follow_each_other),
-        cmocka_unit_test(folder_that_cannot_be_is_an_error),
-        cmocka_unit_test(full_disk_is_waited_out),
-        cmocka_unit_test(full_disk_takes_what_fits),
-        cmocka_unit_test(session_is_put_when_there_is_room),
-        cmocka_unit_test(deleted_file_is_followed),
-        cmocka_unit_test(close_may_fail),
-        cmocka_unit_test(disk_that_stays_full_ends_nothing),
-        cmocka_unit_test(close_that_hangs_is_left),
-        cmocka_unit_test(disk_that_hangs_is_left),
-    };
-    return cmocka_run_group_tests(tests, folder_rig_make, folder_rig_remove);
+    return RUN_GROUP(
+        folder_rig_make, folder_rig_remove, crc_is_masked, record_has_its_bytes,
+        record_is_whole_or_not_there, histogram_counts_in_its_buckets,
+        histogram_of_equal_and_extreme_values, picture_shows_samples, files_follow_each_other,
+        folder_that_cannot_be_is_an_error, full_disk_is_waited_out, full_disk_takes_what_fits,
+        session_is_put_when_there_is_room, deleted_file_is_followed, close_may_fail,
+        disk_that_stays_full_ends_nothing, close_that_hangs_is_left, disk_that_hangs_is_left);
 }

@@ -134,10 +134,6 @@ static void samples_of_a_broken_evaluation_are_dropped(void **state)
 
 int main(void)
 {
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(last_step_is_told_when_training_ends_early),
-        cmocka_unit_test(one_of_many_writes_parameters),
-        cmocka_unit_test(samples_of_a_broken_evaluation_are_dropped),
-    };
-    return cmocka_run_group_tests(tests, folder_rig_make, folder_rig_remove);
+    return RUN_GROUP(folder_rig_make, folder_rig_remove, last_step_is_told_when_training_ends_early,
+                     one_of_many_writes_parameters, samples_of_a_broken_evaluation_are_dropped);
 }

@@ -215,12 +215,6 @@ static void test_names(void **state)
 
 int main(void)
 {
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_same),    cmocka_unit_test(test_one_byte),
-        cmocka_unit_test(test_counts),  cmocka_unit_test(test_standardized),
-        cmocka_unit_test(test_own),     cmocka_unit_test(test_not_said),
-        cmocka_unit_test(test_names),   cmocka_unit_test(test_own_classes),
-        cmocka_unit_test(test_targets), cmocka_unit_test(test_validation),
-    };
-    return cmocka_run_group_tests(tests, NULL, NULL);
+    return RUN_TESTS(test_same, test_one_byte, test_counts, test_standardized, test_own,
+                     test_not_said, test_names, test_own_classes, test_targets, test_validation);
 }

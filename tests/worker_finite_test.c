@@ -165,13 +165,7 @@ static void test_too_many(void **state)
 
 int main(void)
 {
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_a_gradient_ends_the_run),
-        cmocka_unit_test(test_what_cannot_be_added_up),
-        cmocka_unit_test(test_a_loss_ends_the_run),
-        cmocka_unit_test(test_a_parameter_ends_the_run),
-        cmocka_unit_test(test_skipped),
-        cmocka_unit_test(test_too_many),
-    };
-    return cmocka_run_group_tests(tests, NULL, NULL);
+    return RUN_TESTS(test_a_gradient_ends_the_run, test_what_cannot_be_added_up,
+                     test_a_loss_ends_the_run, test_a_parameter_ends_the_run, test_skipped,
+                     test_too_many);
 }

@@ -123,10 +123,6 @@ static void auto_classes_may_be_more(void **state)
 
 int main(void)
 {
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(auto_is_what_the_data_have),
-        cmocka_unit_test(what_is_left_to_the_data_alone),
-        cmocka_unit_test(auto_classes_may_be_more),
-    };
-    return cmocka_run_group_tests(tests, NULL, NULL);
+    return RUN_TESTS(auto_is_what_the_data_have, what_is_left_to_the_data_alone,
+                     auto_classes_may_be_more);
 }

@@ -764,32 +764,15 @@ static void files_are_found_or_named(void **state)
 
 int main(void)
 {
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(examples_have_their_known_sizes),
-        cmocka_unit_test(deep_mnist_is_as_tensorflow_has_it),
-        cmocka_unit_test(batch_norm_statistics_are_averages),
-        cmocka_unit_test(padding_follows_tensorflow),
-        cmocka_unit_test(padding_by_number_follows_pytorch),
-        cmocka_unit_test(layers_without_bias_have_weights_alone),
-        cmocka_unit_test(activations_keep_the_shape),
-        cmocka_unit_test(pool_stride_defaults_to_kernel),
-        cmocka_unit_test(global_pools_take_all),
-        cmocka_unit_test(hidden_units_replace_the_first_dense),
-        cmocka_unit_test(initialisers_have_their_moments),
-        cmocka_unit_test(constants_start_as_said),
-        cmocka_unit_test(bad_syntax_names_line_and_column),
-        cmocka_unit_test(bad_layers_name_line_and_layer),
-        cmocka_unit_test(bad_initialisers_are_refused),
-        cmocka_unit_test(shapes_that_do_not_fit_are_refused),
-        cmocka_unit_test(losses_and_embeddings_are_read),
-        cmocka_unit_test(layers_are_put_in_order),
-        cmocka_unit_test(concat_adds_up_channels),
-        cmocka_unit_test(after_and_device_are_kept),
-        cmocka_unit_test(circles_name_their_layers),
-        cmocka_unit_test(bad_inputs_name_line_and_layer),
-        cmocka_unit_test(bad_top_level_is_refused),
-        cmocka_unit_test(too_many_layers_are_refused),
-        cmocka_unit_test(files_are_found_or_named),
-    };
-    return cmocka_run_group_tests(tests, NULL, NULL);
+    return RUN_TESTS(
+        examples_have_their_known_sizes, deep_mnist_is_as_tensorflow_has_it,
+        batch_norm_statistics_are_averages, padding_follows_tensorflow,
+        padding_by_number_follows_pytorch, layers_without_bias_have_weights_alone,
+        activations_keep_the_shape, pool_stride_defaults_to_kernel, global_pools_take_all,
+        hidden_units_replace_the_first_dense, initialisers_have_their_moments,
+        constants_start_as_said, bad_syntax_names_line_and_column, bad_layers_name_line_and_layer,
+        bad_initialisers_are_refused, shapes_that_do_not_fit_are_refused,
+        losses_and_embeddings_are_read, layers_are_put_in_order, concat_adds_up_channels,
+        after_and_device_are_kept, circles_name_their_layers, bad_inputs_name_line_and_layer,
+        bad_top_level_is_refused, too_many_layers_are_refused, files_are_found_or_named);
 }

@@ -99,6 +99,5 @@ static void values_are_those_of_their_step(void **state)
 
 int main(void)
 {
-    const struct CMUnitTest tests[] = {cmocka_unit_test(values_are_those_of_their_step)};
-    return cmocka_run_group_tests(tests, NULL, NULL);
+    return RUN_TESTS(values_are_those_of_their_step);
 }

@@ -250,11 +250,7 @@ static void a_device_gets_the_samples_of_a_part(void **state)
 
 int main(void)
 {
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(a_split_set_stays_in_its_file),
-        cmocka_unit_test(a_pass_over_all_leaves_no_pages),
-        cmocka_unit_test(a_device_gets_the_samples_of_a_part),
-        cmocka_unit_test(a_worker_touches_only_its_samples),
-    };
-    return cmocka_run_group_tests(tests, setup, teardown);
+    return RUN_GROUP(setup, teardown, a_split_set_stays_in_its_file,
+                     a_pass_over_all_leaves_no_pages, a_device_gets_the_samples_of_a_part,
+                     a_worker_touches_only_its_samples);
 }

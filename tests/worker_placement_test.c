@@ -506,13 +506,7 @@ static void test_cuda_numbers(void **state)
 
 int main(void)
 {
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_numbers),      cmocka_unit_test(test_params),
-        cmocka_unit_test(test_cuda_numbers), cmocka_unit_test(test_rows),
-        cmocka_unit_test(test_spellings),    cmocka_unit_test(test_bad_rules),
-        cmocka_unit_test(test_any_text),     cmocka_unit_test(test_many_stars),
-        cmocka_unit_test(test_log),          cmocka_unit_test(test_graph),
-    };
     log_init("worker", 0, LOG_LEVEL_INFO);
-    return cmocka_run_group_tests(tests, NULL, NULL);
+    return RUN_TESTS(test_numbers, test_params, test_cuda_numbers, test_rows, test_spellings,
+                     test_bad_rules, test_any_text, test_many_stars, test_log, test_graph);
 }

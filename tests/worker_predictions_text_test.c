@@ -40,8 +40,5 @@ static void names_are_written_as_each_format_has_them(void **state)
 
 int main(void)
 {
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(names_are_written_as_each_format_has_them),
-    };
-    return cmocka_run_group_tests(tests, NULL, NULL);
+    return RUN_TESTS(names_are_written_as_each_format_has_them);
 }

@@ -280,17 +280,9 @@ static int clock_stop(void **state)
 
 int main(void)
 {
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(first_steps_are_left_out),
-        cmocka_unit_test(several_steps_at_once),
-        cmocka_unit_test(figures_go_on),
-        cmocka_unit_test(losses_that_are_none),
-        cmocka_unit_test(a_short_run_counts_as_a_whole),
-        cmocka_unit_test(nothing_is_left_out_on_a_cpu),
-        cmocka_unit_test(a_wait_is_in_the_bar),
-        cmocka_unit_test(the_speed_leaves_the_time_waited_out),
-        cmocka_unit_test(what_takes_long_says_how_far_it_is),
-        cmocka_unit_test(a_wait_before_the_first_step_is_taken_away),
-    };
-    return cmocka_run_group_tests(tests, clock_stop, NULL);
+    return RUN_GROUP(clock_stop, NULL, first_steps_are_left_out, several_steps_at_once,
+                     figures_go_on, losses_that_are_none, a_short_run_counts_as_a_whole,
+                     nothing_is_left_out_on_a_cpu, a_wait_is_in_the_bar,
+                     the_speed_leaves_the_time_waited_out, what_takes_long_says_how_far_it_is,
+                     a_wait_before_the_first_step_is_taken_away);
 }

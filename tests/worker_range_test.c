@@ -47,9 +47,5 @@ static void numbers_are_as_typed(void **state)
 
 int main(void)
 {
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(two_scales_are_told),
-        cmocka_unit_test(numbers_are_as_typed),
-    };
-    return cmocka_run_group_tests(tests, NULL, NULL);
+    return RUN_TESTS(two_scales_are_told, numbers_are_as_typed);
 }

@@ -269,11 +269,6 @@ static void test_given_out(void **state)
 
 int main(void)
 {
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_samples_are_those_of_the_position),
-        cmocka_unit_test(test_bad_sample),
-        cmocka_unit_test(test_a_run),
-        cmocka_unit_test(test_given_out),
-    };
-    return cmocka_run_group_tests(tests, NULL, NULL);
+    return RUN_TESTS(test_samples_are_those_of_the_position, test_bad_sample, test_a_run,
+                     test_given_out);
 }

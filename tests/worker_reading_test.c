@@ -80,10 +80,6 @@ static int release_clock(void **state)
 
 int main(void)
 {
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(a_log_gets_a_line_every_few_seconds),
-        cmocka_unit_test(a_terminal_gets_a_bar),
-        cmocka_unit_test(what_is_soon_done_is_not_told),
-    };
-    return cmocka_run_group_tests(tests, stop_clock, release_clock);
+    return RUN_GROUP(stop_clock, release_clock, a_log_gets_a_line_every_few_seconds,
+                     a_terminal_gets_a_bar, what_is_soon_done_is_not_told);
 }

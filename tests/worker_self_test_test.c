@@ -176,12 +176,7 @@ static void test_processes(void **state)
 
 int main(void)
 {
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_processes),
-        cmocka_unit_test(test_against_the_reference),
-        cmocka_unit_test(test_what_differs_is_named),
-    };
     if (backend_open("cpu", WEIR_TEST_BACKEND_DIR, &cpu) != ST_OK)
         return 1;
-    return cmocka_run_group_tests(tests, NULL, NULL);
+    return RUN_TESTS(test_processes, test_against_the_reference, test_what_differs_is_named);
 }

@@ -212,15 +212,11 @@ static void test_gpus_and_the_cpu(void **state)
 
 int main(void)
 {
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_splits_of_the_cpu),
-        cmocka_unit_test(test_gpus_and_the_cpu),
-    };
     log_init("worker", 0, LOG_LEVEL_INFO);
     if (backend_open("cpu", WEIR_TEST_BACKEND_DIR, &cpu) != ST_OK)
         return 1;
     /* not there where the build has no CUDA headers */
     if (backend_open("emulated", WEIR_TEST_BACKEND_DIR "/../tests", &emulated) != ST_OK)
         emulated = NULL;
-    return cmocka_run_group_tests(tests, NULL, NULL);
+    return RUN_TESTS(test_splits_of_the_cpu, test_gpus_and_the_cpu);
 }

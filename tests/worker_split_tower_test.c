@@ -361,15 +361,8 @@ static void test_failures(void **state)
 
 int main(void)
 {
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_a_step),
-        cmocka_unit_test(test_inference),
-        cmocka_unit_test(test_one_device),
-        cmocka_unit_test(test_nothing_to_learn),
-        cmocka_unit_test(test_control_dependency),
-        cmocka_unit_test(test_failures),
-    };
     fail_at = -1;
     log_init("worker", 0, LOG_LEVEL_INFO);
-    return cmocka_run_group_tests(tests, NULL, NULL);
+    return RUN_TESTS(test_a_step, test_inference, test_one_device, test_nothing_to_learn,
+                     test_control_dependency, test_failures);
 }

@@ -228,13 +228,6 @@ static void test_growth(void **state)
 
 int main(void)
 {
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_towers_without_gpus),
-        cmocka_unit_test(test_towers_of_both_kinds),
-        cmocka_unit_test(test_bf16_on_the_cpu),
-        cmocka_unit_test(test_parts_that_do_not_work_out),
-        cmocka_unit_test(test_numbers_are_checked),
-        cmocka_unit_test(test_growth),
-    };
-    return cmocka_run_group_tests(tests, NULL, NULL);
+    return RUN_TESTS(test_towers_without_gpus, test_towers_of_both_kinds, test_bf16_on_the_cpu,
+                     test_parts_that_do_not_work_out, test_numbers_are_checked, test_growth);
 }

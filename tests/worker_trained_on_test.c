@@ -62,8 +62,5 @@ static void lists_of_names_have_the_bound_of_an_export(void **state)
 
 int main(void)
 {
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(lists_of_names_have_the_bound_of_an_export),
-    };
-    return cmocka_run_group_tests(tests, NULL, NULL);
+    return RUN_TESTS(lists_of_names_have_the_bound_of_an_export);
 }

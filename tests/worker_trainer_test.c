@@ -490,21 +490,10 @@ static void test_evaluates_whole_versions(void **state)
 
 int main(void)
 {
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_each_sample_once_a_pass),
-        cmocka_unit_test(test_own_pace),
-        cmocka_unit_test(test_towers_share_the_batch),
-        cmocka_unit_test(test_gradients_that_come_late),
-        cmocka_unit_test(test_towers_of_two_backends),
-        cmocka_unit_test(test_towers_of_a_group),
-        cmocka_unit_test(test_a_group_ends_with_a_tower),
-        cmocka_unit_test(test_a_quick_and_a_slow_tower),
-        cmocka_unit_test(test_towers_are_deterministic),
-        cmocka_unit_test(test_resumes_at_a_step),
-        cmocka_unit_test(test_a_failing_tower_ends_the_run),
-        cmocka_unit_test(test_stop_ends_the_run),
-        cmocka_unit_test(test_evaluate_counts_all),
-        cmocka_unit_test(test_evaluates_whole_versions),
-    };
-    return cmocka_run_group_tests(tests, NULL, NULL);
+    return RUN_TESTS(
+        test_each_sample_once_a_pass, test_own_pace, test_towers_share_the_batch,
+        test_gradients_that_come_late, test_towers_of_two_backends, test_towers_of_a_group,
+        test_a_group_ends_with_a_tower, test_a_quick_and_a_slow_tower,
+        test_towers_are_deterministic, test_resumes_at_a_step, test_a_failing_tower_ends_the_run,
+        test_stop_ends_the_run, test_evaluate_counts_all, test_evaluates_whole_versions);
 }

@@ -157,9 +157,5 @@ static void test_the_cpu(void **state)
 
 int main(void)
 {
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_every_rule),
-        cmocka_unit_test(test_the_cpu),
-    };
-    return cmocka_run_group_tests(tests, NULL, NULL);
+    return RUN_TESTS(test_every_rule, test_the_cpu);
 }

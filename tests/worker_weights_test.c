@@ -555,24 +555,14 @@ static void test_freeze(void **state)
 
 int main(void)
 {
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_a_state_dict_fits),
-        cmocka_unit_test(test_norms_and_embeddings_go_by_pytorchs_names),
-        cmocka_unit_test(test_two_wrapped_tensors_of_a_name_are_refused),
-        cmocka_unit_test(test_wrapped_names_of_a_large_file_are_found),
-        cmocka_unit_test(test_exact_name_wins_over_wrapped_one),
-        cmocka_unit_test(test_all_must_be_there_to_predict),
-        cmocka_unit_test(test_the_extent_of_a_parameters_tensor),
-        cmocka_unit_test(test_a_map_renames),
-        cmocka_unit_test(test_what_was_done_with_the_samples),
-        cmocka_unit_test(test_what_does_not_fit_is_listed),
-        cmocka_unit_test(test_dtypes_that_nobody_needs_are_listed),
-        cmocka_unit_test(test_bad_maps_are_refused),
-        cmocka_unit_test(test_bad_files_are_refused),
-        cmocka_unit_test(test_files_of_other_programs_are_named),
-        cmocka_unit_test(test_index_of_shards_is_named),
-        cmocka_unit_test(test_freeze),
-    };
     log_init("weights", -1, LOG_LEVEL_INFO);
-    return cmocka_run_group_tests(tests, setup, teardown);
+    return RUN_GROUP(
+        setup, teardown, test_a_state_dict_fits, test_norms_and_embeddings_go_by_pytorchs_names,
+        test_two_wrapped_tensors_of_a_name_are_refused,
+        test_wrapped_names_of_a_large_file_are_found, test_exact_name_wins_over_wrapped_one,
+        test_all_must_be_there_to_predict, test_the_extent_of_a_parameters_tensor,
+        test_a_map_renames, test_what_was_done_with_the_samples, test_what_does_not_fit_is_listed,
+        test_dtypes_that_nobody_needs_are_listed, test_bad_maps_are_refused,
+        test_bad_files_are_refused, test_files_of_other_programs_are_named,
+        test_index_of_shards_is_named, test_freeze);
 }
