@@ -12,9 +12,9 @@ static void log_failure(int n, int made, int err)
 {
     struct rlimit l;
     if (err == EMFILE && getrlimit(RLIMIT_NOFILE, &l) == 0)
-        LOG_E("this process needs %d more descriptors, and can open %d: the limit is %llu; raise "
-              "it with ulimit -n",
-              n, made, (unsigned long long)l.rlim_cur);
+        LOG_E(
+            "this process needs %d more descriptors, and can open %d: the limit is %llu; raise it with ulimit -n",
+            n, made, (unsigned long long)l.rlim_cur);
     else
         LOG_E("this process needs %d more descriptors, and can open %d: %s", n, made,
               status_errno_text(err));

@@ -247,9 +247,9 @@ static char last_char(const char *text)
 static void report_stray(char **argv, int i)
 {
     if (i > 1 && (argv[i][0] == ',' || last_char(argv[i - 1]) == ','))
-        LOG_E("'%.100s' is no flag; a list is one word: leave out the space at its comma, or put "
-              "the list in quotes",
-              argv[i]);
+        LOG_E(
+            "'%.100s' is no flag; a list is one word: leave out the space at its comma, or put the list in quotes",
+            argv[i]);
     else
         LOG_E("'%.100s' is no flag; values follow their flag, as in --name=value", argv[i]);
 }
@@ -400,13 +400,14 @@ static struct argp_option *make_options(const struct flags_program *prog, char *
                                          .group = group};
     }
     if (opts) {
-        opts[n++] = (struct argp_option){.name = "help",
-                                         .key = KEY_HELP,
-                                         .arg = help_kinds,
-                                         .flags = OPTION_ARG_OPTIONAL,
-                                         .doc = "Print this list and exit; man: as text for a "
-                                                "manual page, bash: for bash's completion",
-                                         .group = -1};
+        opts[n++] = (struct argp_option){
+            .name = "help",
+            .key = KEY_HELP,
+            .arg = help_kinds,
+            .flags = OPTION_ARG_OPTIONAL,
+            .doc =
+                "Print this list and exit; man: as text for a manual page, bash: for bash's completion",
+            .group = -1};
         opts[n++] = (struct argp_option){.name = "version",
                                          .key = KEY_VERSION,
                                          .doc = "Print the version and exit",
@@ -496,7 +497,7 @@ void flags_dump(const struct flags_program *prog)
         free(now);
     }
     if (kept.unused)
-        LOG_I("not used by %s, which takes the other program's flags so that one command line can "
-              "serve both:%s",
-              prog->name, kept.unused);
+        LOG_I(
+            "not used by %s, which takes the other program's flags so that one command line can serve both:%s",
+            prog->name, kept.unused);
 }

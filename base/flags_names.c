@@ -133,9 +133,9 @@ void flags_name_report_unknown(const struct flags_program *prog, const char *arg
     if ((f && f->text) || (other && other->text && (has_other || !other->ours)))
         LOG_E("unknown flag %.*s: %s", shown, arg, f ? f->text : other->text);
     else if (other && !has_other)
-        LOG_E("unknown flag %.*s; it looks like the worker's --%s, which this program does not "
-              "have; --help lists all",
-              shown, arg, other->ours);
+        LOG_E(
+            "unknown flag %.*s; it looks like the worker's --%s, which this program does not have; --help lists all",
+            shown, arg, other->ours);
     else if (near)
         LOG_E("unknown flag %.*s; did you mean --%s?", shown, arg, near);
     else

@@ -9,54 +9,49 @@ static const char MACHINES[] =
 static const char PROCESSES[] =
     "start one worker for each entry of --worker_hosts; one worker uses several GPUs by --gpus=all";
 static const char RESTART[] =
-    "training resumes from the newest checkpoint in --checkpoint_dir; --restore=PATH names another "
-    "one, and --init=FILE takes only its parameters";
+    "training resumes from the newest checkpoint in --checkpoint_dir; --restore=PATH names another one, and --init=FILE takes only its parameters";
 static const char LOADERS[] =
-    "threads read samples without a flag, and --intra_op_threads=N counts the threads that "
-    "compute; --worker_hosts has one entry for each worker of the job";
-static const char WORKERS[] = "write --worker_hosts=HOST:PORT,... for the workers of the job; "
-                              "threads read samples without a flag";
-static const char PORTS[] = "the entries of --ps_hosts and --worker_hosts have the host and port "
-                            "of each server and worker";
+    "threads read samples without a flag, and --intra_op_threads=N counts the threads that compute; --worker_hosts has one entry for each worker of the job";
+static const char WORKERS[] =
+    "write --worker_hosts=HOST:PORT,... for the workers of the job; threads read samples without a flag";
+static const char PORTS[] =
+    "the entries of --ps_hosts and --worker_hosts have the host and port of each server and worker";
 static const char TRANSPORT[] =
     "each program chooses by itself how it exchanges messages; leave the flag out";
 static const char HALF[] = "write --precision=bf16 for products, --wire_dtype=fp16 for messages";
-static const char ONE_GPU[] = "write --gpus=0 for the first GPU, --gpus=auto for a free one, "
-                              "--gpus=none for the CPU";
+static const char ONE_GPU[] =
+    "write --gpus=0 for the first GPU, --gpus=auto for a free one, --gpus=none for the CPU";
 static const char DATA[] = "write --data_dir=DIR for a folder, or --train_data=FILE";
-static const char TRAIN[] = "write --train_data=FILE, or --data_dir=DIR for a folder with training "
-                            "and test data";
-static const char VALIDATION[] = "write --validation_dir=DIR, or --validation_split=X for a share "
-                                 "of the training set";
+static const char TRAIN[] =
+    "write --train_data=FILE, or --data_dir=DIR for a folder with training and test data";
+static const char VALIDATION[] =
+    "write --validation_dir=DIR, or --validation_split=X for a share of the training set";
 static const char LABELS[] =
-    "write --label_column=NAME for the labels in a CSV file, --target_columns=NAME,... for numbers "
-    "to predict, or --train_labels=FILE for labels in their own file";
+    "write --label_column=NAME for the labels in a CSV file, --target_columns=NAME,... for numbers to predict, or --train_labels=FILE for labels in their own file";
 static const char FEATURES[] =
     "all columns but the label's are features; --ignore_columns=NAME,... leaves columns out";
-static const char SIZE[] = "samples keep the size that they have in the data set; resize the "
-                           "pictures in their files, and leave the flag out";
-static const char CLASSES[] = "the model file (--model=FILE) states the number as \"classes\"; "
-                              "\"auto\" there counts the classes of the data set";
-static const char LAYERS[] = "the model file (--model=FILE) lists the layers with their settings, "
-                             "the loss last; docs/guide/models.md describes them";
+static const char SIZE[] =
+    "samples keep the size that they have in the data set; resize the pictures in their files, and leave the flag out";
+static const char CLASSES[] =
+    "the model file (--model=FILE) states the number as \"classes\"; \"auto\" there counts the classes of the data set";
+static const char LAYERS[] =
+    "the model file (--model=FILE) lists the layers with their settings, the loss last; docs/guide/models.md describes them";
 static const char NETWORK[] =
-    "write --model=FILE for the network, --init=FILE for the first values "
-    "of its parameters, --export=FILE for the trained ones";
+    "write --model=FILE for the network, --init=FILE for the first values of its parameters, --export=FILE for the trained ones";
 static const char RESULT[] =
-    "write --export=FILE for the trained parameters, --output=FILE for the "
-    "results of --predict, --checkpoint_dir=DIR for checkpoints";
-static const char PASSES[] = "write --train_steps=N for all steps of the job, or --epochs=N for "
-                             "passes over the training set";
-static const char ROUNDS[] = "write --train_steps=N for all steps of the job; with --local_steps=K "
-                             "a round has K steps";
-static const char DECAY[] = "write --lr_schedule=exponential --lr_decay=F --lr_decay_steps=N, or "
-                            "--lr_schedule=step --lr_boundaries=STEP,...";
+    "write --export=FILE for the trained parameters, --output=FILE for the results of --predict, --checkpoint_dir=DIR for checkpoints";
+static const char PASSES[] =
+    "write --train_steps=N for all steps of the job, or --epochs=N for passes over the training set";
+static const char ROUNDS[] =
+    "write --train_steps=N for all steps of the job; with --local_steps=K a round has K steps";
+static const char DECAY[] =
+    "write --lr_schedule=exponential --lr_decay=F --lr_decay_steps=N, or --lr_schedule=step --lr_boundaries=STEP,...";
 static const char WARM_UP[] = "write --lr_warmup_steps=N, which counts steps";
 static const char MODE[] = "write --sync_mode=sync, --sync_mode=async or --sync_mode=ssp";
 static const char RULE[] = "write --optimizer=NAME, as in --optimizer=adam";
 static const char GPUS[] = "write --gpus=auto:N for up to N that are free, --gpus=all for all";
-static const char LOG_FILE[] = "log lines are on stderr; write 2>FILE after the command to keep "
-                               "them";
+static const char LOG_FILE[] =
+    "log lines are on stderr; write 2>FILE after the command to keep them";
 static const char PARAMETERS[] = "write --evaluate=FILE with the file of the parameters";
 static const char PREDICT[] =
     "write --predict=FILE with the file of the parameters, and --output=FILE for the results";
@@ -64,8 +59,8 @@ static const char BOARD[] = "write --logdir=DIR for TensorBoard's files";
 static const char CPU[] = "write --gpus=none";
 static const char LARGER[] = "write a larger --batch_size=N";
 static const char DEBUG[] = "write --log_level=debug";
-static const char KEPT[] = "write --checkpoint_dir=DIR for checkpoints, --export=FILE for the "
-                           "trained parameters";
+static const char KEPT[] =
+    "write --checkpoint_dir=DIR for checkpoints, --export=FILE for the trained parameters";
 
 const struct flag_foreign flags_neighbours[] = {
     {"lr", "learning_rate", NULL},
@@ -197,8 +192,7 @@ const struct flag_foreign flags_neighbours[] = {
     {"random_seed", "seed", NULL},
     {"manual_seed", "seed", NULL},
     {"shuffle", "seed",
-     "each pass has the training samples in a new random order, which depends on --seed; leave the "
-     "flag out"},
+     "each pass has the training samples in a new random order, which depends on --seed; leave the flag out"},
     {"train", "train_data", TRAIN},
     {"train_file", "train_data", TRAIN},
     {"train_csv", "train_data", TRAIN},

@@ -30,9 +30,9 @@ enum status flags_path_take(const struct flag *f, const char *value, char **out)
     int scheme = scheme_length(value);
     *out = NULL;
     if (scheme > 0) {
-        LOG_E("--%s=%.300s: only paths of this machine can be read and written, and '%.*s://' is "
-              "an address; mount or copy what it names, and give the path of that",
-              f->name, value, scheme < 20 ? scheme : 20, value);
+        LOG_E(
+            "--%s=%.300s: only paths of this machine can be read and written, and '%.*s://' is an address; mount or copy what it names, and give the path of that",
+            f->name, value, scheme < 20 ? scheme : 20, value);
         return ST_INVALID;
     }
     if (value[0] == '~') {

@@ -2,11 +2,11 @@
  * same; `ours` counts in the program that has it. */
 #include "base/flags_tensorflow.h"
 
-static const char INTER_OP[] = "a tower computes one operation after the other; "
-                               "--towers=N has N parts of the batch computed at once";
+static const char INTER_OP[] =
+    "a tower computes one operation after the other; --towers=N has N parts of the batch computed at once";
 
-static const char DECAY[] = "write --lr_schedule=exponential --lr_decay=F --lr_decay_steps=N, or "
-                            "another --lr_schedule";
+static const char DECAY[] =
+    "write --lr_schedule=exponential --lr_decay=F --lr_decay_steps=N, or another --lr_schedule";
 
 const struct flag_foreign flags_tensorflow[] = {
     {"max_steps", "train_steps", NULL},

@@ -16,8 +16,8 @@ static int is_chief(const char *name)
 static void log_other(const char *name)
 {
     if (is(name, "evaluator"))
-        LOG_E("--job_name: an evaluator is not started: workers evaluate at the end, and in "
-              "between with --eval_every=N");
+        LOG_E(
+            "--job_name: an evaluator is not started: workers evaluate at the end, and in between with --eval_every=N");
     else
         LOG_E(
             "--job_name: '%.100s' is not one of ps, worker, and chief or master, which is worker 0",
@@ -44,9 +44,9 @@ enum status job_name_check_worker(const char *name, long long *task_index)
         return ST_OK;
     }
     if (is_chief(name))
-        LOG_E("--job_name: the %s is worker 0, the first of --worker_hosts; --task_index=%lld is "
-              "--job_name=worker",
-              name, *task_index);
+        LOG_E(
+            "--job_name: the %s is worker 0, the first of --worker_hosts; --task_index=%lld is --job_name=worker",
+            name, *task_index);
     else if (is(name, "ps"))
         LOG_E("--job_name: 'ps' is started with the program ps; this is worker");
     else

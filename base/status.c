@@ -91,11 +91,11 @@ const char *status_errno_text(int err)
     static _Thread_local char text[160];
     if (err != EFBIG && err != EMFILE)
         return strerror(err);
-    snprintf(text, sizeof text, "%s: %s", strerror(err),
-             err == EFBIG ? "it is above this process' limit on the size of a file; raise that "
-                            "with ulimit -f"
-                          : "this process has no descriptor left; raise their limit with "
-                            "ulimit -n");
+    snprintf(
+        text, sizeof text, "%s: %s", strerror(err),
+        err == EFBIG
+            ? "it is above this process' limit on the size of a file; raise that with ulimit -f"
+            : "this process has no descriptor left; raise their limit with ulimit -n");
     return text;
 }
 

@@ -105,9 +105,9 @@ enum status thread_pool_create(int n_threads, struct thread_pool **out)
     pthread_cond_init(&p->ended, NULL);
     for (; p->n < n_threads - 1; p->n++)
         if ((error = pthread_create(&p->thread[p->n], NULL, thread_main, p)) != 0) {
-            LOG_W("%d of %d threads that share large loops could not be started (%s): others do "
-                  "their part",
-                  n_threads - 1 - p->n, n_threads - 1, threads_error(error));
+            LOG_W(
+                "%d of %d threads that share large loops could not be started (%s): others do their part",
+                n_threads - 1 - p->n, n_threads - 1, threads_error(error));
             break;
         }
     if (p->n > 0) {

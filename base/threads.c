@@ -62,9 +62,9 @@ const char *threads_error(int err)
     if (getrlimit(RLIMIT_AS, &l) == 0 && l.rlim_cur != RLIM_INFINITY)
         add(text, "%.0f KB of addresses for their stacks (ulimit -v), ", (double)l.rlim_cur / 1024);
     size_t at = strlen(text);
-    snprintf(text + at, sizeof text - at,
-             "and the machine's own (kernel.threads-max): raise the one that is reached, or end "
-             "other programs");
+    snprintf(
+        text + at, sizeof text - at,
+        "and the machine's own (kernel.threads-max): raise the one that is reached, or end other programs");
     return text;
 }
 

@@ -150,8 +150,8 @@ static void put_text(const char *s)
 static void put_head(const struct event *e, const char *phase, int64_t at_ns, int tid)
 {
     fprintf(file,
-            ",\n{\"ph\":\"%s\",\"pid\":%d,\"tid\":%d,\"ts\":%" PRId64 ".%03d,\"cat\":\"%s\","
-            "\"name\":\"",
+            ",\n{\"ph\":\"%s\",\"pid\":%d,\"tid\":%d,\"ts\":%" PRId64
+            ".%03d,\"cat\":\"%s\",\"name\":\"",
             phase, (int)getpid(), tid, at_ns / 1000, (int)(at_ns % 1000),
             categories[e->category].name);
     put_text(e->name);
@@ -245,10 +245,10 @@ enum status trace_close(void)
     atomic_store(&trace_on, 0);
     int n = n_rings, n_lost_threads = n_refused;
     pthread_mutex_unlock(&lock);
-    fprintf(file,
-            "{\"traceEvents\":[\n{\"ph\":\"M\",\"pid\":%d,\"name\":\"process_name\",\"args\":{"
-            "\"name\":\"%s:%d\"}}",
-            (int)getpid(), process_role, process_task);
+    fprintf(
+        file,
+        "{\"traceEvents\":[\n{\"ph\":\"M\",\"pid\":%d,\"name\":\"process_name\",\"args\":{\"name\":\"%s:%d\"}}",
+        (int)getpid(), process_role, process_task);
     for (int i = 0; i < n; i++)
         n_lost += put_ring(rings[i]);
     put_end(n_lost, n_lost_threads);
@@ -262,8 +262,9 @@ enum status trace_close(void)
     }
     LOG_I("trace written to %s", file_path);
     if (n_lost || n_lost_threads)
-        LOG_W("trace file %s: %" PRIu64 " events and %d threads did not fit and are not in it; the "
-              "newest %d events of a thread are kept",
-              file_path, n_lost, n_lost_threads, TRACE_EVENTS - 1);
+        LOG_W(
+            "trace file %s: %" PRIu64
+            " events and %d threads did not fit and are not in it; the newest %d events of a thread are kept",
+            file_path, n_lost, n_lost_threads, TRACE_EVENTS - 1);
     return ST_OK;
 }

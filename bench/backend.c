@@ -227,9 +227,9 @@ int main(int argc, char **argv)
         (!tf32 && !bf16 && strcmp(precision, "fp32") != 0) ||
         (!inside && strcmp(how, "host") != 0) ||
         tuning_parse(tuned, &tuning, &bad, &n_bad) != ST_OK) {
-        fprintf(stderr,
-                "usage: bench_backend BACKEND MODEL|--devices [batch [fp32|tf32|bf16 [rounds "
-                "[steps [host|graph|launches [TUNING]]]]]]\n");
+        fprintf(
+            stderr,
+            "usage: bench_backend BACKEND MODEL|--devices [batch [fp32|tf32|bf16 [rounds [steps [host|graph|launches [TUNING]]]]]]\n");
         return 2;
     }
     ok("no such backend in this build",
@@ -254,10 +254,10 @@ int main(int argc, char **argv)
     size_t bytes = b.backend->plan_memory_bytes(b.plan);
     if (graphs && !b.backend->resident->is_graph(b.plan))
         die("a step could not be captured as a graph");
-    printf("backend '%s' (%s), model '%s', batch %d, %s, %s: %.0f images/s, %.0f a second "
-           "of processor time, loss %.5f, %zu bytes\n",
-           b.backend->name, b.backend->description, b.model->name, b.batch, precision, how, rate,
-           cpu, (double)b.loss, bytes);
+    printf(
+        "backend '%s' (%s), model '%s', batch %d, %s, %s: %.0f images/s, %.0f a second of processor time, loss %.5f, %zu bytes\n",
+        b.backend->name, b.backend->description, b.model->name, b.batch, precision, how, rate, cpu,
+        (double)b.loss, bytes);
     printf("{\"bench\": \"backend\", \"backend\": \"%s\", \"model\": \"%s\", \"batch\": %d, "
            "\"precision\": \"%s\", \"how\": \"%s\", \"tuning\": \"%s\", \"images_s\": %.1f, "
            "\"images_cpu_s\": %.1f, "

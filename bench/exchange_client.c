@@ -278,8 +278,8 @@ static enum status run(struct client *c)
     struct window w = {0};
     TRY(hosts_parse(opt_ps_hosts, "ps_hosts", &c->ps));
     if (c->ps.n == 0 || opt_task_index >= opt_workers || opt_param_bytes % 4 != 0) {
-        LOG_E("--ps_hosts is needed, --task_index must be below --workers, --param_bytes a "
-              "multiple of 4");
+        LOG_E(
+            "--ps_hosts is needed, --task_index must be below --workers, --param_bytes a multiple of 4");
         st = ST_INVALID;
         goto done;
     }

@@ -456,9 +456,9 @@ int main(int argc, char **argv)
     double a = median(rate[0], n_rounds), b = median(rate[1], n_rounds);
     double r = median(ratio, n_rounds);
     layers_print();
-    printf("oneDNN's primitives alone: %.0f images/s; backend 'cpu' (%s): %.0f images/s; "
-           "ratio %.3f (median of %d rounds)\n",
-           a, ours.backend->description, b, r, n_rounds);
+    printf(
+        "oneDNN's primitives alone: %.0f images/s; backend 'cpu' (%s): %.0f images/s; ratio %.3f (median of %d rounds)\n",
+        a, ours.backend->description, b, r, n_rounds);
     printf("{\"bench\": \"primitives\", \"batch\": %d, \"threads\": 1, \"bare_images_s\": %.1f, "
            "\"plan_images_s\": %.1f, \"ratio\": %.4f, \"rounds\": %d}\n",
            BATCH, a, b, r, n_rounds);

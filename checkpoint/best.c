@@ -72,9 +72,9 @@ enum status checkpoint_best_read(const char *folder, struct checkpoint_best *out
     }
     if (!failed && n < sizeof text && parse(text, n, out))
         return ST_OK;
-    LOG_W("%s: names no checkpoint, and none is kept for being the best; remove it, the next best "
-          "one is recorded anew",
-          path);
+    LOG_W(
+        "%s: names no checkpoint, and none is kept for being the best; remove it, the next best one is recorded anew",
+        path);
     return ST_CORRUPT;
 }
 
@@ -113,17 +113,17 @@ enum status checkpoint_best_find(const char *folder, const char *restore,
     struct checkpoint_best best;
     enum status st = checkpoint_best_read(folder, &best);
     if (st == ST_OK && restore && !is_in(folder, restore)) {
-        LOG_W("%s/best: training goes on from %s: what did best here is not compared with, and the "
-              "next evaluation takes its place",
-              folder, restore);
+        LOG_W(
+            "%s/best: training goes on from %s: what did best here is not compared with, and the next evaluation takes its place",
+            folder, restore);
         return ST_NOT_FOUND;
     }
     if (st == ST_OK)
         *out = best;
     if (st == ST_IO)
-        LOG_E("%s/best: training does not begin before it can be read: the next evaluation would "
-              "take the place of the best checkpoint so far; start again then, or remove it",
-              folder);
+        LOG_E(
+            "%s/best: training does not begin before it can be read: the next evaluation would take the place of the best checkpoint so far; start again then, or remove it",
+            folder);
     return st == ST_CORRUPT ? ST_NOT_FOUND : st;
 }
 

@@ -226,8 +226,8 @@ static void remove_lower(void *ctx, const char *name)
 
 static enum status refuse_simultaneous(const char *folder, const struct checkpoint_lease *other)
 {
-    LOG_E("%s: %s claimed it at the same moment (term %" PRIu64 "); only one job may have "
-          "this --checkpoint_dir",
+    LOG_E("%s: %s claimed it at the same moment (term %" PRIu64
+          "); only one job may have this --checkpoint_dir",
           folder, owner_name(other), other->epoch);
     return ST_BUSY;
 }
@@ -250,17 +250,17 @@ static enum status take_epoch(const char *folder, uint64_t above,
         uint64_t old = checkpoint_term_epoch(recorded_generation(folder));
         l->epoch = (old > highest ? old : highest) + 1;
         if (l->epoch > TERM_MAX_EPOCH) {
-            LOG_E("%s: its terms are used up (%" PRIu64 "); start with another --checkpoint_dir "
-                  "and --restore=%s",
+            LOG_E("%s: its terms are used up (%" PRIu64
+                  "); start with another --checkpoint_dir and --restore=%s",
                   folder, highest, folder);
             return ST_RANGE;
         }
         st = record_lease(folder, l);
     }
     if (st == ST_BUSY)
-        LOG_E("%s: others claim it all the time; stop all programs that have this "
-              "--checkpoint_dir as ps 0, or alone, but one",
-              folder);
+        LOG_E(
+            "%s: others claim it all the time; stop all programs that have this --checkpoint_dir as ps 0, or alone, but one",
+            folder);
 done:
     return st;
 }
@@ -286,8 +286,8 @@ enum status checkpoint_folder_claim(const char *folder, uint64_t incarnation, co
     t.epoch = l.epoch;
     TRY(each_name(folder, remove_lower, &t));
     if (before.epoch > 0 && before.incarnation != incarnation)
-        LOG_I("%s: taken from %s (term %" PRIu64 "), which ends if it is still there; term "
-              "%" PRIu64,
+        LOG_I("%s: taken from %s (term %" PRIu64
+              "), which ends if it is still there; term %" PRIu64,
               folder, owner_name(&before), before.epoch, l.epoch);
     *out = l;
 done:
@@ -363,9 +363,9 @@ enum status checkpoint_folder_is(const char *folder, const char *id)
         return ST_INVALID;
     enum status st = read_id(path, there);
     if (st == ST_NOT_FOUND || (st == ST_OK && strcmp(there, id) != 0)) {
-        LOG_FEW("%s: is not the folder that it was (emptied, or not mounted?): nothing is removed "
-                "for what is missing there",
-                folder);
+        LOG_FEW(
+            "%s: is not the folder that it was (emptied, or not mounted?): nothing is removed for what is missing there",
+            folder);
         st = ST_NOT_FOUND;
     }
     return st;

@@ -252,9 +252,9 @@ static int steps_differ(const struct net_job *job, const struct net_job *other, 
                       n))
         return 0;
     if (own && (job->epochs > 0 || other->epochs > 0))
-        snprintf(why + strlen(why), n - strlen(why),
-                 "; with --data_shard=own give all workers the same --train_steps, or all the same "
-                 "--epochs");
+        snprintf(
+            why + strlen(why), n - strlen(why),
+            "; with --data_shard=own give all workers the same --train_steps, or all the same --epochs");
     return 1;
 }
 
@@ -374,10 +374,10 @@ static int columns_differ(const char *had, const char *has, char *what, size_t n
         int n_a = (int)strcspn(a, "\n"), n_b = (int)strcspn(b, "\n");
         differ = n_a != n_b || memcmp(a, b, (size_t)n_a) != 0;
         if (differ)
-            snprintf(what, n,
-                     "another data set: feature %d is the column '%.*s', in the checkpoint '%.*s': "
-                     "write the columns of the CSV file in the checkpoint's order",
-                     column, n_b > 60 ? 60 : n_b, b, n_a > 60 ? 60 : n_a, a);
+            snprintf(
+                what, n,
+                "another data set: feature %d is the column '%.*s', in the checkpoint '%.*s': write the columns of the CSV file in the checkpoint's order",
+                column, n_b > 60 ? 60 : n_b, b, n_a > 60 ? 60 : n_a, a);
         a += n_a + (a[n_a] == '\n');
         b += n_b + (b[n_b] == '\n');
         column++;
@@ -417,12 +417,12 @@ enum status checkpoint_job_check_restored(const struct checkpoint_manifest *m,
                  m->step, said, strncmp(said, OTHER_JOB, sizeof OTHER_JOB - 1) ? "" : TO_INIT);
     else if (m->job.n_workers != join->job.n_workers && !m->progress.known)
         LOG_W(
-            "the checkpoint is of %d workers, now there are %d: the pass over the samples that it "
-            "was made in is not finished sample by sample",
+            "the checkpoint is of %d workers, now there are %d: the pass over the samples that it was made in is not finished sample by sample",
             m->job.n_workers, join->job.n_workers);
     if (st == ST_OK && job_arithmetic_differs(&m->job, &join->job))
-        LOG_W("the checkpoint at step %" PRId64 " was computed with '%s', now it is '%s': the bits "
-              "from here on are not those of a job that was never ended",
-              m->step, m->job.arithmetic, join->job.arithmetic);
+        LOG_W(
+            "the checkpoint at step %" PRId64
+            " was computed with '%s', now it is '%s': the bits from here on are not those of a job that was never ended",
+            m->step, m->job.arithmetic, join->job.arithmetic);
     return st;
 }

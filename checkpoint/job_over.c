@@ -118,11 +118,9 @@ int job_over_look(struct job_over *o)
               " steps, and ps:0 (%s) has ended in order; nothing is left to do here",
               o->folder, step, o->ps0);
     if (missing && !o->said)
-        LOG_W("the job is done, by the last checkpoint in %s, but %s of this worker is not "
-              "written, or is of another job or step: start the servers again with the same flags, "
-              "then "
-              "it writes what they have; waiting for them",
-              o->folder, missing);
+        LOG_W(
+            "the job is done, by the last checkpoint in %s, but %s of this worker is not written, or is of another job or step: start the servers again with the same flags, then it writes what they have; waiting for them",
+            o->folder, missing);
     o->said |= missing != NULL;
     checkpoint_manifest_free(m);
     return over && !missing;

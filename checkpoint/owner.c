@@ -87,13 +87,12 @@ static void log_taken(const char *folder, const struct checkpoint_lease *lease, 
                       enum owner_state state, const char *why)
 {
     if (state != OWNER_UNKNOWN)
-        LOG_W("--take_over: %s is taken from %s%s, which is running: it ends before its next "
-              "checkpoint, and loses its steps since the last one",
-              folder, ps0, lease->address);
+        LOG_W(
+            "--take_over: %s is taken from %s%s, which is running: it ends before its next checkpoint, and loses its steps since the last one",
+            folder, ps0, lease->address);
     else
         LOG_W(
-            "--take_over: %s is taken from %s%s. Whether that is running is not known (%s): if it "
-            "is, it ends before its next checkpoint, and loses its steps since the last one",
+            "--take_over: %s is taken from %s%s. Whether that is running is not known (%s): if it is, it ends before its next checkpoint, and loses its steps since the last one",
             folder, ps0, lease->address, why);
 }
 
@@ -101,22 +100,21 @@ static void log_refused(const char *folder, const struct checkpoint_lease *lease
                         enum owner_state state, const char *why)
 {
     if (state == OWNER_UNKNOWN)
-        LOG_E("--checkpoint_dir: %s belongs to %s%s, and whether that is running is not known "
-              "(%s). If it is gone, start this program once with --take_over; else " OWNER_REMEDY,
-              folder, is_alone ? "" : "ps:0 at ", lease->address, why);
+        LOG_E(
+            "--checkpoint_dir: %s belongs to %s%s, and whether that is running is not known (%s). If it is gone, start this program once with --take_over; else " OWNER_REMEDY,
+            folder, is_alone ? "" : "ps:0 at ", lease->address, why);
     else if (state == OWNER_ENDING)
         LOG_E(
-            "--checkpoint_dir: %s belongs to a job whose ps:0, at %s, is shutting down: start this "
-            "program again when it has ended",
+            "--checkpoint_dir: %s belongs to a job whose ps:0, at %s, is shutting down: start this program again when it has ended",
             folder, lease->address);
     else if (is_alone)
         LOG_E(
             "--checkpoint_dir: %s belongs to a running worker without servers (%s): " OWNER_REMEDY,
             folder, lease->address);
     else
-        LOG_E("--checkpoint_dir: %s belongs to a running job, whose ps:0 answers at "
-              "%s: " OWNER_REMEDY,
-              folder, lease->address);
+        LOG_E(
+            "--checkpoint_dir: %s belongs to a running job, whose ps:0 answers at %s: " OWNER_REMEDY,
+            folder, lease->address);
 }
 
 enum status checkpoint_owner_check(const char *folder, const char *address, bool take_over,

@@ -271,11 +271,11 @@ done:
 
 static void log_unread(const char *folder, const char *name, enum status st, const char *why)
 {
-    LOG_E("%s/%s: cannot be read now: %s; no older checkpoint is taken for that%s", folder, name,
-          why,
-          st == ST_NOMEM ? ""
-                         : ": fix the disk or the mount; or, if the file is lost for good, move "
-                           "it away to go on from the checkpoint before");
+    LOG_E(
+        "%s/%s: cannot be read now: %s; no older checkpoint is taken for that%s", folder, name, why,
+        st == ST_NOMEM
+            ? ""
+            : ": fix the disk or the mount; or, if the file is lost for good, move it away to go on from the checkpoint before");
 }
 
 static enum status find_in_folder(const struct checkpoint_restore_query *q,
@@ -307,9 +307,9 @@ static enum status find_in_folder(const struct checkpoint_restore_query *q,
     }
     free(list);
     if (st == ST_CORRUPT)
-        LOG_E("%s: none of its checkpoints is whole, for the reasons above; bring back what is "
-              "missing, or give another --checkpoint_dir to begin from the first step",
-              q->folder);
+        LOG_E(
+            "%s: none of its checkpoints is whole, for the reasons above; bring back what is missing, or give another --checkpoint_dir to begin from the first step",
+            q->folder);
     return st;
 }
 

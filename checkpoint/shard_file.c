@@ -214,9 +214,10 @@ static enum status check_finite(const struct checkpoint_shard_file *cp,
         const char *slot = first_not_finite(cp->chunks, c, list[i].slots, job_n_slots(cp->job));
         if (!value && !slot)
             continue;
-        LOG_E("no checkpoint at step %" PRId64 ": %sparameter '%s' is not finite, training has "
-              "diverged; the checkpoints before stay",
-              cp->step, value ? "" : "the optimizer's state of ", value ? value : slot);
+        LOG_E(
+            "no checkpoint at step %" PRId64
+            ": %sparameter '%s' is not finite, training has diverged; the checkpoints before stay",
+            cp->step, value ? "" : "the optimizer's state of ", value ? value : slot);
         return ST_INVALID;
     }
     return ST_OK;

@@ -82,16 +82,16 @@ enum status cluster_find(const struct cluster_request *r, struct cluster *out)
     struct cluster c = {.index = -1};
     int by_flags = is_given(r->ps_hosts) || is_given(r->worker_hosts);
     if (by_flags && r->slurm_ps > 0) {
-        LOG_E("--slurm_ps takes the cluster from Slurm's environment, and %s is given as well; "
-              "leave one of them out",
-              is_given(r->ps_hosts) ? "--ps_hosts" : "--worker_hosts");
+        LOG_E(
+            "--slurm_ps takes the cluster from Slurm's environment, and %s is given as well; leave one of them out",
+            is_given(r->ps_hosts) ? "--ps_hosts" : "--worker_hosts");
         TRY(ST_INVALID);
     }
     if (by_flags)
         TRY(read_flags(r, &c));
     else if (r->slurm_ps > 0 && r->no_task) {
-        LOG_E("--slurm_ps says who each task of a step is; what joins, or asks servers to go, "
-              "needs --ps_hosts");
+        LOG_E(
+            "--slurm_ps says who each task of a step is; what joins, or asks servers to go, needs --ps_hosts");
         TRY(ST_INVALID);
     } else if (r->slurm_ps > 0)
         TRY(cluster_read_step(&r->step, r->slurm_ps, r->slurm_port, &c));
@@ -122,15 +122,14 @@ enum status cluster_check_role(const struct cluster *c, enum cluster_role progra
     if (c->role == program)
         return ST_OK;
     if (c->role == CLUSTER_EVALUATOR)
-        LOG_E("%s: task is %s, which a job does without: workers evaluate at the end, and in "
-              "between with --eval_every=N; leave the evaluator out, or give it %sworker "
-              "--evaluate=FILE, which needs no cluster",
-              from, c->named, before_names());
+        LOG_E(
+            "%s: task is %s, which a job does without: workers evaluate at the end, and in between with --eval_every=N; leave the evaluator out, or give it %sworker --evaluate=FILE, which needs no cluster",
+            from, c->named, before_names());
     else
-        LOG_E("%s: %s is a %s here, and this program is %s%s: start %s%s, or weir-task, which "
-              "starts the right one",
-              from, c->named, c->role == CLUSTER_PS ? "server" : "worker", before_names(),
-              role_name(program), before_names(), role_name(c->role));
+        LOG_E(
+            "%s: %s is a %s here, and this program is %s%s: start %s%s, or weir-task, which starts the right one",
+            from, c->named, c->role == CLUSTER_PS ? "server" : "worker", before_names(),
+            role_name(program), before_names(), role_name(c->role));
     return ST_INVALID;
 }
 

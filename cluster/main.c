@@ -71,8 +71,8 @@ static enum status find_role(int argc, char **argv, enum cluster_role *role)
     cluster_environment(&r);
     TRY(cluster_find(&r, &c));
     if (c.source == CLUSTER_FLAGS) {
-        LOG_E("--job_name is missing: with lists of hosts it says whether this task is "
-              "--job_name=ps or --job_name=worker");
+        LOG_E(
+            "--job_name is missing: with lists of hosts it says whether this task is --job_name=ps or --job_name=worker");
         TRY(ST_INVALID);
     }
     if (c.source != CLUSTER_NONE && c.role == CLUSTER_PS)

@@ -145,8 +145,8 @@ enum status slurm_counts_expand(const char *text, int *counts, int n)
     }
     if (ok && at == n)
         return ST_OK;
-    LOG_E("Slurm's tasks per node '%.100s' are not for the %d %s of the step, as in 2(x3),1; at "
-          "most %d tasks are taken",
-          text, n, n == 1 ? "node" : "nodes", HOSTS_MAX);
+    LOG_E(
+        "Slurm's tasks per node '%.100s' are not for the %d %s of the step, as in 2(x3),1; at most %d tasks are taken",
+        text, n, n == 1 ? "node" : "nodes", HOSTS_MAX);
     return ST_INVALID;
 }

@@ -20,9 +20,9 @@ static enum status read_number(const char *name, const char *text, int64_t below
 {
     int64_t value = 0;
     if (!text) {
-        LOG_E("%s is not in the environment: --slurm_ps is for the tasks of a Slurm step; start "
-              "them with srun",
-              name);
+        LOG_E(
+            "%s is not in the environment: --slurm_ps is for the tasks of a Slurm step; start them with srun",
+            name);
         return ST_INVALID;
     }
     const char *p = text;
@@ -74,9 +74,10 @@ static enum status check_own(const struct cluster_step *s, struct spot own)
             return ST_INVALID;
         if (value == told[i].is)
             continue;
-        LOG_E("%s is %" PRId64 ", but %d follows from the step's nodes and tasks: start them with "
-              "srun --distribution=block",
-              told[i].name, value, told[i].is);
+        LOG_E(
+            "%s is %" PRId64
+            ", but %d follows from the step's nodes and tasks: start them with srun --distribution=block",
+            told[i].name, value, told[i].is);
         return ST_INVALID;
     }
     return ST_OK;
@@ -119,8 +120,8 @@ static enum status read_layout(const struct cluster_step *s, int64_t *n, struct 
     TRY(read_number("SLURM_STEP_ID", s->step_id, INT64_C(1) << 32, &id));
     TRY(read_number("SLURM_NTASKS", s->n_tasks, HOSTS_MAX + 1, n));
     if (!s->nodes || !s->tasks_per_node) {
-        LOG_E("SLURM_STEP_NODELIST or SLURM_STEP_TASKS_PER_NODE is not in the environment: "
-              "--slurm_ps is for the tasks of a Slurm step; start them with srun");
+        LOG_E(
+            "SLURM_STEP_NODELIST or SLURM_STEP_TASKS_PER_NODE is not in the environment: --slurm_ps is for the tasks of a Slurm step; start them with srun");
         TRY(ST_INVALID);
     }
     TRY(slurm_nodes_expand(s->nodes, nodes));
@@ -146,9 +147,9 @@ static enum status check_numbers(const struct cluster_step *s, int64_t n_ps, int
         return ST_INVALID;
     }
     if (turns(s->distribution) < 0) {
-        LOG_E("SLURM_DISTRIBUTION is '%.40s': where each task is follows from block or cyclic "
-              "alone; start them with srun --distribution=block",
-              s->distribution);
+        LOG_E(
+            "SLURM_DISTRIBUTION is '%.40s': where each task is follows from block or cyclic alone; start them with srun --distribution=block",
+            s->distribution);
         return ST_INVALID;
     }
     return ST_OK;

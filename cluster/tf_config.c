@@ -228,11 +228,11 @@ static enum status place_task(const struct config *c, struct cluster *out)
     const struct job *job = &c->jobs[types[i].job];
     const struct job *chief = &c->jobs[c->jobs[MASTER].there ? MASTER : CHIEF];
     if (c->index >= job->n || !job->addr[c->index]) {
-        LOG_E("TF_CONFIG: task is %s, but %s.%s %s", out->named, c->key, c->type,
-              job->there && types[i].job == PS && strcmp(c->key, "sparseCluster") == 0
-                  ? "names this server alone; with enableDynamicWorker give servers the whole "
-                    "--ps_hosts by flag"
-                  : "has no entry for it");
+        LOG_E(
+            "TF_CONFIG: task is %s, but %s.%s %s", out->named, c->key, c->type,
+            job->there && types[i].job == PS && strcmp(c->key, "sparseCluster") == 0
+                ? "names this server alone; with enableDynamicWorker give servers the whole --ps_hosts by flag"
+                : "has no entry for it");
         return ST_INVALID;
     }
     snprintf(out->self, sizeof out->self, "%s", job->addr[c->index]);

@@ -47,8 +47,7 @@ static const struct flag flags[] = {
     {"timeout_s", FLAG_INT, &opt_timeout_s, 1, 3600, "S", NULL, "How long to wait for an answer",
      NULL},
     {"tls_cert", FLAG_STRING, &opt_security.cert, 0, 0, "FILE", NULL,
-     "Your certificate, in PEM, where the job uses TLS (docs/guide/security.md); commands need one "
-     "for the role admin",
+     "Your certificate, in PEM, where the job uses TLS (docs/guide/security.md); commands need one for the role admin",
      NULL},
     {"tls_key", FLAG_STRING, &opt_security.key, 0, 0, "FILE", NULL, "Its private key", NULL},
     {"tls_ca", FLAG_STRING, &opt_security.ca, 0, 0, "FILE", NULL,
@@ -275,8 +274,8 @@ static int run_change(const struct hosts *ps, enum command_kind kind, const char
 /* Writes a word that a server told, so that a shell reads it as one and as nothing else. */
 static void write_word(FILE *f, const char *word)
 {
-    static const char plain[] = "abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789"
-                                "-_./,:@%+[]";
+    static const char plain[] =
+        "abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789-_./,:@%+[]";
     int quote = word[strspn(word, plain)] != 0;
     if (quote)
         putc('\'', f);
@@ -327,9 +326,9 @@ static int has_checkpoint_folder(const struct net_status_checkpoints *c)
     /* Cut off, perhaps before a character of several bytes; or with bytes that are no text. */
     int cut_off = strlen(c->folder) + 4 >= sizeof c->folder || strchr(c->folder, '?');
     if (cut_off)
-        LOG_W("where ps:0 keeps its checkpoints is not known in full (%s): add "
-              "--checkpoint_dir=DIR",
-              c->folder);
+        LOG_W(
+            "where ps:0 keeps its checkpoints is not known in full (%s): add --checkpoint_dir=DIR",
+            c->folder);
     return c->folder[0] && !cut_off;
 }
 
@@ -360,9 +359,9 @@ static void write_add(FILE *f, const struct net_status *s, const char *addr)
 static void log_security(const char *who)
 {
     if (security_has_tls())
-        LOG_W("the job uses TLS: add --tls_cert, --tls_key and --tls_ca, with a certificate for "
-              "the role %s",
-              who);
+        LOG_W(
+            "the job uses TLS: add --tls_cert, --tls_key and --tls_ca, with a certificate for the role %s",
+            who);
     if (security_has_token())
         LOG_W("the job uses tokens: add --token_file, with one for the role %s", who);
 }

@@ -108,10 +108,10 @@ static enum status show_late(const struct net_status *s)
         printf("%s: no step waits for a worker\n", job_sync_mode_name(s->job.sync_mode));
         return ST_OK;
     }
-    snprintf(columns, sizeof columns,
-             ">WORKER\tADDRESS\t>WAITED FOR\t>WAS LAST IN\t>LAST %d STEPS: WAITED FOR\t>WAS LAST "
-             "IN\tNOW",
-             s->n_recent);
+    snprintf(
+        columns, sizeof columns,
+        ">WORKER\tADDRESS\t>WAITED FOR\t>WAS LAST IN\t>LAST %d STEPS: WAITED FOR\t>WAS LAST IN\tNOW",
+        s->n_recent);
     enum status st = ctl_table_create(columns, &t);
     for (int i = 0; st == ST_OK && i < s->n_members; i++) {
         const struct net_status_member *m = &s->members[i];
@@ -128,8 +128,7 @@ static void show_data(const struct job_data *d)
         printf("data: samples of %dx%dx%d; each worker has its own part (--data_shard=own)\n",
                d->dim[0], d->dim[1], d->dim[2]);
     else if (d->n_train)
-        printf("data: %s; %" PRId64 " training and %" PRId64 " test samples of %dx%dx%d %s %d "
-               "%s\n",
+        printf("data: %s; %" PRId64 " training and %" PRId64 " test samples of %dx%dx%d %s %d %s\n",
                d->name, d->n_train, d->n_test, d->dim[0], d->dim[1], d->dim[2],
                d->labels == JOB_LABELS_TARGETS ? "with" : "in", d->classes,
                d->labels != JOB_LABELS_TARGETS ? "classes"
@@ -202,8 +201,7 @@ static void show_head(const struct net_status *s)
         printf("model %s: ", s->model_name);
     else
         printf("model: ");
-    printf("%d parameters, %" PRId64 " elements in %d %s; %s, learning rate %s; batches "
-           "of %d\n",
+    printf("%d parameters, %" PRId64 " elements in %d %s; %s, learning rate %s; batches of %d\n",
            s->chunks->n_params, s->chunks->n_elems, s->chunks->n_chunks,
            s->chunks->n_chunks == 1 ? "chunk" : "chunks", optim_name(s->job.optim.kind),
            float_text(s->job.optim.learning_rate, rate), s->job.batch);

@@ -70,9 +70,9 @@ enum status output_paths_differ(const struct output_path *list, int n_outputs, i
                 LOG_E("--%s=%.400s and --%s=%.400s are one file; give each a name of its own",
                       a->flag, a->path, b->flag, b->path);
             else
-                LOG_E("--%s=%.400s is the file that --%s=%.400s reads, and would be written over "
-                      "it; give another name",
-                      a->flag, a->path, b->flag, b->path);
+                LOG_E(
+                    "--%s=%.400s is the file that --%s=%.400s reads, and would be written over it; give another name",
+                    a->flag, a->path, b->flag, b->path);
             return ST_INVALID;
         }
     }

@@ -72,9 +72,9 @@ static enum status write_header(struct durable *f, const struct safetensors_cont
     char *text = header_text(c);
     size_t n = text ? strlen(text) : 0, padded = (n + 7) / 8 * 8;
     if (!text || n > SAFETENSORS_MAX_HEADER) {
-        LOG_E("%s: no memory for the file's header, too many tensors, or metadata that are not "
-              "UTF-8",
-              f->path);
+        LOG_E(
+            "%s: no memory for the file's header, too many tensors, or metadata that are not UTF-8",
+            f->path);
         st = ST_NOMEM;
         goto done;
     }

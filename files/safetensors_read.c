@@ -85,13 +85,10 @@ static const char *zip_text(const char *member, size_t n)
 {
     static const char torch[] = "data.pkl", array[] = ".npy";
     if (n >= sizeof torch - 1 && memcmp(member + n - (sizeof torch - 1), torch, 8) == 0)
-        return "was written by torch.save, and is not read, as there may be a program in "
-               "it: " SAVE_STATE;
+        return "was written by torch.save, and is not read, as there may be a program in it: " SAVE_STATE;
     if (n >= sizeof array - 1 && memcmp(member + n - (sizeof array - 1), array, 4) == 0)
         return "is an npz archive of NumPy, no safetensors file: " SAVE_ARRAYS;
-    return "is a zip archive, such as Keras' .keras files or those of torch.save, no safetensors "
-           "file: save the weights by their names with safetensors.numpy.save_file, or a state "
-           "dict with safetensors.torch.save_file";
+    return "is a zip archive, such as Keras' .keras files or those of torch.save, no safetensors file: save the weights by their names with safetensors.numpy.save_file, or a state dict with safetensors.torch.save_file";
 }
 
 /* Returns a sentence about a file of another program, or NULL. The length of a safetensors header
@@ -105,8 +102,7 @@ static const char *other_format(const struct safetensors_file *f)
     if (n < 9 || read_at(f, 0, b, n, ignored) != ST_OK || b[8] == '{')
         return NULL;
     if (b[0] == 0x80 && b[1] >= 2 && b[1] <= 5)
-        return "was written by torch.save or pickle, and is not read, as there may be a program in "
-               "it: " SAVE_STATE;
+        return "was written by torch.save or pickle, and is not read, as there may be a program in it: " SAVE_STATE;
     if (memcmp(b, "\x89HDF\r\n\x1a\n", 8) == 0)
         return "is an HDF5 file, such as Keras' .h5 files, no safetensors file: " SAVE_ARRAYS;
     if (memcmp(b, "\x93NUMPY", 6) == 0)
@@ -141,9 +137,8 @@ static enum status read_header(struct safetensors_file *f, char why[SAFETENSORS_
         return ST_CORRUPT;
     }
     if (length > f->bytes - sizeof length || length > SAFETENSORS_MAX_HEADER || length < 2)
-        return explain_corrupt(why,
-                               "the length of its header is out of bounds: torn, or no safetensors "
-                               "file");
+        return explain_corrupt(
+            why, "the length of its header is out of bounds: torn, or no safetensors file");
     char *text = malloc((size_t)length);
     if (!text)
         return no_memory(why);

@@ -78,13 +78,11 @@ enum status http_listen(const char *addr, int *fd)
         return ST_OK;
     if (err == EADDRINUSE)
         LOG_E(
-            "--metrics_port: cannot listen on %s: the port is in use; each program of a host needs "
-            "one of its own",
+            "--metrics_port: cannot listen on %s: the port is in use; each program of a host needs one of its own",
             addr);
     else
         LOG_E(
-            "--metrics_port: cannot listen on %s: %s; --metrics_bind=HOST names an address of this "
-            "host",
+            "--metrics_port: cannot listen on %s: %s; --metrics_bind=HOST names an address of this host",
             addr, strerror(err));
     return err == EADDRINUSE ? ST_BUSY : err == EMFILE || err == ENOMEM ? ST_NOMEM : ST_INVALID;
 }

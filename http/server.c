@@ -56,8 +56,7 @@ static const char *const headers[][2] = {
     {MHD_HTTP_HEADER_CACHE_CONTROL, "no-store"},
     {"X-Content-Type-Options", "nosniff"},
     {"Content-Security-Policy",
-     "default-src 'none'; style-src 'unsafe-inline'; script-src 'unsafe-inline'; connect-src "
-     "'self'; img-src data:; base-uri 'none'; form-action 'none'; frame-ancestors 'none'"},
+     "default-src 'none'; style-src 'unsafe-inline'; script-src 'unsafe-inline'; connect-src 'self'; img-src data:; base-uri 'none'; form-action 'none'; frame-ancestors 'none'"},
 };
 
 /* text: malloc'd, given away; NULL: memory ran out. */

@@ -15,10 +15,10 @@
 static enum status own_dir(char *exe, size_t size, char *why)
 {
     if (program_dir_path("", exe, size) != ST_OK) {
-        snprintf(why, BACKEND_WHY_SIZE,
-                 "cannot find the program's own path for its backends (/proc/self/exe: %s); "
-                 "name their folder by --backend_dir",
-                 strerror(errno));
+        snprintf(
+            why, BACKEND_WHY_SIZE,
+            "cannot find the program's own path for its backends (/proc/self/exe: %s); name their folder by --backend_dir",
+            strerror(errno));
         return ST_NOT_FOUND;
     }
     return ST_OK;
@@ -38,12 +38,10 @@ static enum status find_beside(const char *name, char path[SO_PATH_SIZE], char *
         if (n < SO_PATH_SIZE && access(path, F_OK) == 0)
             return ST_OK;
     }
-    snprintf(why, BACKEND_WHY_SIZE,
-             "backend '%s' cannot be loaded: libweir_%s.so is neither in %s nor in ../lib from "
-             "%.300s, nor in that folder; either this build has no such backend, and CMake says in "
-             "one line what it needs (of Debian packages the CUDA backend is weir-cuda), or the "
-             "program was moved alone: name the folder by --backend_dir",
-             name, name, program_dir_backends, own);
+    snprintf(
+        why, BACKEND_WHY_SIZE,
+        "backend '%s' cannot be loaded: libweir_%s.so is neither in %s nor in ../lib from %.300s, nor in that folder; either this build has no such backend, and CMake says in one line what it needs (of Debian packages the CUDA backend is weir-cuda), or the program was moved alone: name the folder by --backend_dir",
+        name, name, program_dir_backends, own);
     st = ST_NOT_FOUND;
 done:
     return st;
@@ -103,11 +101,10 @@ static enum status abi_check(const char *name, const char *path, void *so, char 
         return ST_OK;
     if (abi != NULL)
         abi_text(abi, theirs);
-    snprintf(why, BACKEND_WHY_SIZE,
-             "backend '%s': %.300s is of another build: its interface has the version %s, this "
-             "program's the version %s; build or install both from the same source, or name the "
-             "folder of the right one by --backend_dir",
-             name, path, theirs, abi_text(own, ours));
+    snprintf(
+        why, BACKEND_WHY_SIZE,
+        "backend '%s': %.300s is of another build: its interface has the version %s, this program's the version %s; build or install both from the same source, or name the folder of the right one by --backend_dir",
+        name, path, theirs, abi_text(own, ours));
     return ST_NOT_FOUND;
 }
 

@@ -154,9 +154,9 @@ enum status plan_check_number(const struct backend_plan_config *cfg, int largest
         const struct layer *l = &cfg->layers[i];
         if (l->kind == LAYER_EMBEDDING && largest >= l->vocabulary &&
             (cfg->mine == NULL || cfg->mine[i])) {
-            LOG_E("layer '%s': the number %d in the data, but its vocabulary is %d; the model "
-                  "does not fit the data",
-                  l->name, largest, l->vocabulary);
+            LOG_E(
+                "layer '%s': the number %d in the data, but its vocabulary is %d; the model does not fit the data",
+                l->name, largest, l->vocabulary);
             return ST_RANGE;
         }
     }
@@ -182,9 +182,9 @@ enum status plan_check_floats(const struct backend_plan_config *cfg, const float
             float number = samples[i][k] * 255.0f;
             if (!(number >= 0.0f && number < (float)LAYER_MAX_VOCABULARY &&
                   fabsf(number - rintf(number)) <= 0.25f)) {
-                LOG_E("layer '%s': its numbers must be data of whole numbers from 0 on that "
-                      "nothing changed, but one is %g",
-                      cfg->layers[embeds].name, (double)number);
+                LOG_E(
+                    "layer '%s': its numbers must be data of whole numbers from 0 on that nothing changed, but one is %g",
+                    cfg->layers[embeds].name, (double)number);
                 return ST_RANGE;
             }
             largest = (int)(number + 0.5f) > largest ? (int)(number + 0.5f) : largest;

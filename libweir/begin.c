@@ -31,8 +31,8 @@ static enum status show_identity(const struct settings *s)
         LOG_E("tls_cert, tls_key, tls_ca, token_file: the paths are too long");
         st = ST_INVALID;
     } else if (started && strcmp(text, shown) != 0) {
-        LOG_E("tls_cert, tls_key, tls_ca, token_file: a process shows one identity, and another "
-              "handle has other files");
+        LOG_E(
+            "tls_cert, tls_key, tls_ca, token_file: a process shows one identity, and another handle has other files");
         st = ST_INVALID;
     } else if (!started) {
         static char kept[4][sizeof text]; /* security keeps the paths */

@@ -74,8 +74,7 @@ int weir_errors_refuses(struct weir *w)
     if (in_line && w)
         weir_errors_fail(
             w, WEIR_E_INVALID,
-            "the function of weir_log must not call this: note the line, return, and call it "
-            "later or from another thread");
+            "the function of weir_log must not call this: note the line, return, and call it later or from another thread");
     return in_line;
 }
 
@@ -205,8 +204,7 @@ int weir_errors_stopped(struct weir *w)
 const char *weir_error(struct weir *w)
 {
     if (is_forked(w))
-        return "this process was forked from the one that opened this member, and cannot use it; "
-               "start it by exec";
+        return "this process was forked from the one that opened this member, and cannot use it; start it by exec";
     pthread_mutex_lock(&w->lock);
     memcpy(shown, w->error, sizeof shown);
     pthread_mutex_unlock(&w->lock);

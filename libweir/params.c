@@ -66,8 +66,7 @@ static int refuse_name(struct weir *w, const char *name)
         *c = iscntrl((unsigned char)*c) ? '?' : *c;
     return weir_errors_fail(
         w, WEIR_E_INVALID,
-        "parameter '%s': a name has 1 to %d printable ASCII characters and no spaces; "
-        "rename it",
+        "parameter '%s': a name has 1 to %d printable ASCII characters and no spaces; rename it",
         shown, CHUNKS_MAX_NAME);
 }
 

@@ -231,8 +231,8 @@ static enum status check_job(const struct settings *s, int n_servers, const stru
         return ST_INVALID;
     }
     if (clips && (n_servers == 0 || !job_servers_clip(job))) {
-        LOG_E("clip_norm: servers clip in sync_mode=sync without local steps and backup workers; "
-              "else clip what is pushed, and leave the setting out");
+        LOG_E(
+            "clip_norm: servers clip in sync_mode=sync without local steps and backup workers; else clip what is pushed, and leave the setting out");
         return ST_UNSUPPORTED;
     }
     return ST_OK;
@@ -242,8 +242,8 @@ static enum status check_job(const struct settings *s, int n_servers, const stru
 static enum status read_joined(const struct net_status *joined, struct net_job *job)
 {
     if (joined->job.validation.data.n > 0) {
-        LOG_E("join: the job's workers evaluate its validation data, each its part, which this "
-              "library does not do");
+        LOG_E(
+            "join: the job's workers evaluate its validation data, each its part, which this library does not do");
         return ST_UNSUPPORTED;
     }
     *job = joined->job;

@@ -245,8 +245,7 @@ static int wait_within(struct weir *w, int param, const struct within *in, int t
     if (missing >= 0)
         return weir_errors_fail(
             w, WEIR_E_INVALID,
-            "parameter '%.255s' is sent together with '%.255s', which was not pushed "
-            "at step %lld: push it before this one is waited for",
+            "parameter '%.255s' is sent together with '%.255s', which was not pushed at step %lld: push it before this one is waited for",
             w->params[param].name, w->params[missing].name, (long long)in->step);
     w->updates.ops->flush(w->updates.ctx);
     return code_of_wait(w, wait_param(w, param, in->step + pushed, weir_steps_deadline(timeout_ms)),
@@ -366,8 +365,7 @@ static int mark_pushed(struct weir *w, int param, const struct within *in, doubl
     if (differs)
         return weir_errors_fail(
             w, WEIR_E_INVALID,
-            "parameter '%.255s' is pushed for %g samples, those that are sent with it "
-            "for others; they have to be the same",
+            "parameter '%.255s' is pushed for %g samples, those that are sent with it for others; they have to be the same",
             p->name, samples);
     return WEIR_OK;
 }
@@ -423,8 +421,7 @@ static int check_push(struct weir *w, const float *data, double samples, int own
     if (own != w->set.own_local_steps)
         return weir_errors_fail(
             w, WEIR_E_INVALID,
-            "weir_push_values is for the setting own_local_steps, weir_push for all "
-            "others");
+            "weir_push_values is for the setting own_local_steps, weir_push for all others");
     return WEIR_OK;
 }
 

@@ -49,9 +49,9 @@ static int find_seed(struct weir *w, uint64_t *seed)
     pthread_mutex_unlock(&w->lock);
     if (known || !w->set.join)
         return 1;
-    weir_errors_fail(w, WEIR_E_INVALID,
-                     "the order of samples is the running job's, which the first "
-                     "weir_next joins: ask once it has returned a step");
+    weir_errors_fail(
+        w, WEIR_E_INVALID,
+        "the order of samples is the running job's, which the first weir_next joins: ask once it has returned a step");
     return 0;
 }
 
@@ -86,8 +86,7 @@ static int nothing_to_leave(struct weir *w)
 {
     return weir_errors_fail(
         w, WEIR_E_INVALID,
-        "there is nothing to leave: weir_next has joined no servers, or the job is "
-        "over");
+        "there is nothing to leave: weir_next has joined no servers, or the job is over");
 }
 
 /* Waits until there is an exchange that can be asked. AGAIN: the time is over before, and the
@@ -166,8 +165,7 @@ int weir_stop_job(struct weir *w, int timeout_ms)
     if (!made)
         return weir_errors_fail(
             w, WEIR_E_INVALID,
-            "there is no job to stop: weir_next has joined none, or this member has "
-            "said goodbye");
+            "there is no job to stop: weir_next has joined none, or this member has said goodbye");
     return is_alone ? WEIR_OK : ask_to_stop_job(w, timeout_ms);
 }
 
@@ -185,8 +183,7 @@ int weir_leave_failed(struct weir *w, const char *error)
     weir_begin_end_starter(w);
     if (!w->updates.ops || w->goodbye)
         return weir_errors_fail(w, WEIR_E_INVALID,
-                                "weir_next has joined no servers, or this member has "
-                                "left already");
+                                "weir_next has joined no servers, or this member has left already");
     w->updates.ops->leave(w->updates.ctx, code == WEIR_DONE, error);
     w->goodbye = 1;
     if (code < 0)

@@ -80,9 +80,9 @@ static enum status read_boundaries(const char *text, const char *dash, struct op
         int n = out->n_boundaries;
         if (*at < '0' || *at > '9' || errno || (*end && *end != ',') || v < 1 || v > INT64_MAX ||
             (n > 0 && v <= out->boundary[n - 1])) {
-            LOG_E("%slr_boundaries: '%.100s' is no list of rising numbers of steps, as in "
-                  "1000,2000",
-                  dash, text);
+            LOG_E(
+                "%slr_boundaries: '%.100s' is no list of rising numbers of steps, as in 1000,2000",
+                dash, text);
             return ST_INVALID;
         }
         if (n == OPTIM_MAX_BOUNDARIES) {
@@ -179,9 +179,9 @@ enum status job_settings_check_outer(const struct job_settings *s, const char *d
 {
     int given = s->outer_optimizer >= 0 || s->outer_rate >= 0 || s->outer_momentum >= 0;
     if (given && s->local_steps <= 1 && !joins) {
-        LOG_E("%souter_optimizer, %souter_learning_rate and %souter_momentum are for "
-              "%slocal_steps; give that, too, or leave them out",
-              dash, dash, dash, dash);
+        LOG_E(
+            "%souter_optimizer, %souter_learning_rate and %souter_momentum are for %slocal_steps; give that, too, or leave them out",
+            dash, dash, dash, dash);
         return ST_INVALID;
     }
     if (s->outer_optimizer == OPTIM_SGD && s->outer_momentum > 0) {
@@ -236,10 +236,10 @@ void job_settings_warn_few(const struct net_job *job)
     int64_t n = job->train_steps / each; /* exchanges of one worker */
     if (job_local_steps(job) > 1 && job->n_workers > 1 && job->train_steps > 0 &&
         n < JOB_FEW_EXCHANGES)
-        LOG_W("each worker exchanges its parameters only %" PRId64 " times in this job of %" PRId64
-              " steps; the result may be much worse than with %d exchanges or more: give a smaller "
-              "local_steps, or train for more steps",
-              n, job->train_steps * job_local_steps(job), JOB_FEW_EXCHANGES);
+        LOG_W(
+            "each worker exchanges its parameters only %" PRId64 " times in this job of %" PRId64
+            " steps; the result may be much worse than with %d exchanges or more: give a smaller local_steps, or train for more steps",
+            n, job->train_steps * job_local_steps(job), JOB_FEW_EXCHANGES);
 }
 
 void job_settings_round(struct net_job *job, int64_t n, const struct optim_config *outer)

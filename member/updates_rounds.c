@@ -75,9 +75,9 @@ static enum status rounds_start(void *ctx, struct net_start *out)
     if (r->part < 1 && out->place.has_outer) /* a worker may have left it to the job */
         r->part = out->place.outer.learning_rate;
     if (r->part < 1 && r->part * (float)out->place.n_members > MOST_PARTS && out->place.rank == 0)
-        LOG_W("--outer_learning_rate=%g is much for %d workers that go each at its own pace; begin "
-              "a job with so many, or give it about 1/%d",
-              (double)r->part, out->place.n_members, out->place.n_members);
+        LOG_W(
+            "--outer_learning_rate=%g is much for %d workers that go each at its own pace; begin a job with so many, or give it about 1/%d",
+            (double)r->part, out->place.n_members, out->place.n_members);
     out->step *= r->n_steps;
     out->place.train_steps *= r->n_steps;
     out->place.asked_steps *= r->n_steps;

@@ -139,10 +139,9 @@ static int run_server(struct app *app, struct service *service, struct net_serve
                     : atomic_load(&app->unsure) ? EXIT_RETRY
                                                 : 0;
     if (exit_code == 0 && app->lacks_last) {
-        LOG_E("the job is done, but %s lacks its last step, as was said before: fix that (is the "
-              "disk full?), then start all servers and workers again with the same flags; they "
-              "resume from the newest checkpoint",
-              opt.checkpoint_dir);
+        LOG_E(
+            "the job is done, but %s lacks its last step, as was said before: fix that (is the disk full?), then start all servers and workers again with the same flags; they resume from the newest checkpoint",
+            opt.checkpoint_dir);
         exit_code = EXIT_RETRY;
     }
     enum status st = write_summary(service);

@@ -67,8 +67,8 @@ static void mark_up(struct node *s)
     if (access(path, F_OK) == 0)
         s->over_ms = s->cfg.worker_timeout_ms > OVER_MS ? s->cfg.worker_timeout_ms : OVER_MS;
     else if (durable_put(path, "", 0) != ST_OK)
-        LOG_W("if this server is killed at the job's very end, its next life waits for the next "
-              "job; stop it then");
+        LOG_W(
+            "if this server is killed at the job's very end, its next life waits for the next job; stop it then");
 }
 
 /* The folder of what --restore names, or the checkpoints' own. */
@@ -217,9 +217,7 @@ static void on_fenced(void *ctx, int is_unsure)
     struct node *s = ctx;
     if (is_unsure) {
         LOG_E(
-            "%s does not answer: this process cannot verify that it still owns the job, so it ends "
-            "without releasing the last step; start ps:0 again with the same flags once the "
-            "folder answers, and the job goes on from its newest checkpoint",
+            "%s does not answer: this process cannot verify that it still owns the job, so it ends without releasing the last step; start ps:0 again with the same flags once the folder answers, and the job goes on from its newest checkpoint",
             s->cfg.folder);
         s->cfg.unsure(s->cfg.ctx);
         return;

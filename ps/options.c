@@ -99,9 +99,8 @@ static enum status check_region(struct ps_options *o)
     const char *wrong = NULL;
     for (size_t i = 0; i < sizeof own / sizeof *own && !is_region; i++)
         if (is_given(own[i]))
-            wrong = "--regions, --region_index, --region_steps, --fragments, --overlap_steps, "
-                    "--overlap_mix, --parent_wire_dtype, --wire_step_ms, --max_region_drift and "
-                    "--parent_timeout are for --parent_hosts";
+            wrong =
+                "--regions, --region_index, --region_steps, --fragments, --overlap_steps, --overlap_mix, --parent_wire_dtype, --wire_step_ms, --max_region_drift and --parent_timeout are for --parent_hosts";
     if (is_region && r->n_regions < 1)
         wrong = "--parent_hosts needs --regions, how many there are, and --region_index";
     else if (is_region && r->index >= r->n_regions)
@@ -136,8 +135,8 @@ enum status ps_options_check(struct ps_options *o)
         o->checkpoint_dir = NULL;
     if (!o->checkpoint_dir && (o->save_steps > 0 || o->save_secs > 0 || o->restore ||
                                o->take_over || is_given(&raw.keep)))
-        wrong = "--save_steps, --save_secs, --keep_checkpoint_max, --restore and --take_over need "
-                "--checkpoint_dir";
+        wrong =
+            "--save_steps, --save_secs, --keep_checkpoint_max, --restore and --take_over need --checkpoint_dir";
     else if (is_given(&raw.straggler_ms) && !o->log_stragglers)
         wrong = "--straggler_ms is for --log_stragglers; give both or leave it out";
     else if (is_given(&raw.metrics_bind) && o->metrics_port == 0)
@@ -145,8 +144,8 @@ enum status ps_options_check(struct ps_options *o)
     else if (o->min_workers > o->max_workers)
         wrong = "--min_workers is above --max_workers";
     else if (o->checkpoint_dir && o->serve)
-        wrong = "--serve and --checkpoint_dir exclude each other: a folder holds one job's "
-                "checkpoints";
+        wrong =
+            "--serve and --checkpoint_dir exclude each other: a folder holds one job's checkpoints";
     if (o->save_secs < 0)
         o->save_secs = o->save_steps > 0 ? 0 : 600;
     if (wrong) {
@@ -186,8 +185,7 @@ static enum status check_place(const struct ps_options *o, struct ps_cluster *c)
     }
     if (!o->join && *o->address) /* one command line may serve both roles */
         LOG_I(
-            "--address names a worker, or with --join this server; not used by this server, whose "
-            "entry in --ps_hosts counts");
+            "--address names a worker, or with --join this server; not used by this server, whose entry in --ps_hosts counts");
     c->self = o->join ? -1 : (int)o->task_index;
     enum status st = o->join ? hosts_copy(&o->address, 1, &c->joining) : ST_OK;
     if (st != ST_OK)
@@ -231,8 +229,7 @@ enum status ps_options_find_self(const struct ps_options *o, struct ps_cluster *
     TRY(net_environment_check());
     if (c->ps.n == 0) {
         LOG_E(
-            "--ps_hosts is missing; give it all servers, as in --ps_hosts=localhost:2221, or have "
-            "the cluster in TF_CONFIG or, with --slurm_ps=N, a Slurm step");
+            "--ps_hosts is missing; give it all servers, as in --ps_hosts=localhost:2221, or have the cluster in TF_CONFIG or, with --slurm_ps=N, a Slurm step");
         st = ST_INVALID;
     } else {
         st = check_place(o, c);

@@ -246,8 +246,9 @@ static void test_names_of_other_trainers_are_translated(void **state)
     assert_says("--steps=9", "unknown flag --steps; did you mean --train_steps?\n");
     assert_says("--img_size=32", "unknown flag --img_size: samples keep the size that");
     /* a flag that this program does not have */
-    assert_says("--bs=3", "unknown flag --bs; it looks like the worker's --batch_size, which "
-                          "this program does not have; --help lists all\n");
+    assert_says(
+        "--bs=3",
+        "unknown flag --bs; it looks like the worker's --batch_size, which this program does not have; --help lists all\n");
 }
 
 static void test_one_dash_is_explained(void **state)
@@ -336,8 +337,8 @@ static void test_help_for_others(void **state)
     assert_null(strstr(output, "towers"));
     assert_int_equal(PARSE("--help=bash"), ST_OK);
     assert_int_equal(exit_now, 1);
-    says(" --ps_hosts= --task_index= --train_steps= --learning_rate= --sync_replicas --unsaid "
-         "--sync_mode= --list --folder= --file='\n");
+    says(
+        " --ps_hosts= --task_index= --train_steps= --learning_rate= --sync_replicas --unsaid --sync_mode= --list --folder= --file='\n");
     says("    sync_mode) words='sync async' ;;\n");
     says("\ncomplete -F _weir_worker weir-worker\n");
     assert_null(strstr(output, "towers"));

@@ -327,8 +327,9 @@ static void test_bad_path(void **state)
 {
     in_child(bad_path);
     assert_int_equal(capture_lines(), 1);
-    assert_non_null(strstr(capture_text, "trace file /nonexistent/trace.json: cannot be written: "
-                                         "No such file or directory"));
+    assert_non_null(
+        strstr(capture_text,
+               "trace file /nonexistent/trace.json: cannot be written: No such file or directory"));
 }
 
 static void full_disk(void)

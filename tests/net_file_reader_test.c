@@ -78,8 +78,9 @@ static void file_that_hangs_stops_no_look(void **state)
     (void)state;
     set_hangs(true);
     assert_int_equal(CAPTURE(look(&r)), 0);
-    assert_non_null(strstr(capture_text, FILE_NAME " cannot be read: its file system has not "
-                                                   "answered for 1 s; the old one stays\n"));
+    assert_non_null(
+        strstr(capture_text, FILE_NAME
+               " cannot be read: its file system has not answered for 1 s; the old one stays\n"));
     for (int i = 0; i < 100; i++) {
         assert_int_equal(CAPTURE(look(&r)), 0);
         assert_string_equal(capture_text, "");
@@ -119,8 +120,9 @@ static void first_look_waits_for_the_file(void **state)
     assert_int_equal(pthread_create(&thread, NULL, release, &r), 0);
     assert_true(CAPTURE(look_first(&r)) >= 1);
     pthread_join(thread, NULL);
-    assert_non_null(strstr(capture_text, FILE_NAME " cannot be read: its file system has not "
-                                                   "answered for 1 s; waiting for it\n"));
+    assert_non_null(
+        strstr(capture_text, FILE_NAME
+               " cannot be read: its file system has not answered for 1 s; waiting for it\n"));
 }
 
 /* The thread ends after the look that it has served. */

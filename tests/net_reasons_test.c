@@ -14,9 +14,9 @@ static void check(const char *text, const char *expected)
 
 static void test_name_without_address_is_named_with_its_cause(void **state)
 {
-    check("DNS resolution failed for ps9:2222: C-ares status is not ARES_SUCCESS qtype=AAAA "
-          "name=ps9 is_balancer=0: Domain name not found",
-          "the host name 'ps9' cannot be resolved: Domain name not found");
+    check(
+        "DNS resolution failed for ps9:2222: C-ares status is not ARES_SUCCESS qtype=AAAA name=ps9 is_balancer=0: Domain name not found",
+        "the host name 'ps9' cannot be resolved: Domain name not found");
     check("DNS resolution failed for ps9:2222: UNKNOWN: Name or service not known",
           "the host name 'ps9' cannot be resolved: Name or service not known");
 }
@@ -42,10 +42,9 @@ static void test_cut_text_still_names_the_host(void **state)
 
 static void test_missing_descriptors_name_their_limit(void **state)
 {
-    check("failed to connect to all addresses; last error: UNKNOWN: ipv4:10.0.0.7:2222: Too many "
-          "open files",
-          "failed to connect to all addresses; last error: UNKNOWN: ipv4:10.0.0.7:2222: Too many "
-          "open files: this process has no descriptor left; raise their limit with ulimit -n");
+    check(
+        "failed to connect to all addresses; last error: UNKNOWN: ipv4:10.0.0.7:2222: Too many open files",
+        "failed to connect to all addresses; last error: UNKNOWN: ipv4:10.0.0.7:2222: Too many open files: this process has no descriptor left; raise their limit with ulimit -n");
 }
 
 static void test_other_texts_stay(void **state)

@@ -205,9 +205,9 @@ static void test_what_adds_up_to_too_much(void **state)
                     if (i == k) {
                         assert_int_equal(send_values(&f, PIECE_PUSH, m, 0, 10, values),
                                          PIECE_REFUSED);
-                        assert_non_null(strstr(why,
-                                               ": the gradient of 'fc/biases' at step 0 is too "
-                                               "large to be added up"));
+                        assert_non_null(strstr(
+                            why,
+                            ": the gradient of 'fc/biases' at step 0 is too large to be added up"));
                     }
                     push(&f, m, 0, 10);
                     push(&clean, m, 0, 10);
@@ -272,8 +272,8 @@ static void test_an_update_that_is_not_finite_is_said(void **state)
     values[N_W + 2] = 1e38f;
     assert_int_equal(CAPTURE(send_values(&f, PIECE_PUSH, 0, 0, 1, values)), PIECE_APPLIED);
     assert_int_equal(capture_lines(), 1);
-    assert_non_null(strstr(capture_text, "step 0: the update leaves parameter 'fc/biases' not "
-                                         "finite"));
+    assert_non_null(
+        strstr(capture_text, "step 0: the update leaves parameter 'fc/biases' not finite"));
     values[N_W + 2] = 0;
     assert_int_equal(CAPTURE(send_values(&f, PIECE_PUSH, 0, 1, 1, values)), PIECE_APPLIED);
     assert_string_equal(capture_text, "");

@@ -91,9 +91,9 @@ static void test_job(void **state)
     j.job.sync_mode = JOB_ASYNC;
     differs(&j, "another job: --sync_mode: the servers have sync, the worker has async");
     j.job.n_workers = 3;
-    differs(&j, "another job: --worker_hosts: the servers have 2, the worker has 3; one worker "
-                "more in a job that runs is "
-                "started with --join, without --worker_hosts and --task_index");
+    differs(
+        &j,
+        "another job: --worker_hosts: the servers have 2, the worker has 3; one worker more in a job that runs is started with --join, without --worker_hosts and --task_index");
     j.job.n_workers = 1;
     differs(&j, "another job: --worker_hosts: the servers have 2, the worker has 1");
 }
@@ -105,8 +105,9 @@ static void test_digits(void **state)
     struct net_join j = join_of();
     j.job.validation_split = 0.125;
     job.validation_split = 0.125 + 1e-15;
-    differs(&j, "another job: --validation_split: the servers have 0.125000000000001, the worker "
-                "has 0.125");
+    differs(
+        &j,
+        "another job: --validation_split: the servers have 0.125000000000001, the worker has 0.125");
     job.validation_split = j.job.validation_split = 0;
     job.normal = (struct job_normal){3, {0, 0.5f, 0}, {1, 1, 1}};
     j.job.normal = (struct job_normal){3, {0, 0.50000006f, 0}, {1, 1, 1}};
@@ -158,9 +159,9 @@ static void steps_by_the_same_epochs_of_own_data_follow_the_job(void **state)
     j.job.epochs = 3;
     differs(&j, "another job: --epochs: the servers have 1.5, the worker has 3");
     j.job.epochs = 0;
-    differs(&j, "another job: --train_steps: the servers have 100, the worker has 300; with "
-                "--data_shard=own give all workers the same --train_steps, or all the same "
-                "--epochs");
+    differs(
+        &j,
+        "another job: --train_steps: the servers have 100, the worker has 300; with --data_shard=own give all workers the same --train_steps, or all the same --epochs");
     job.epochs = 0;
     differs(&j, "another job: --train_steps: the servers have 100, the worker has 300");
     j.job.train_steps = 100;
@@ -215,13 +216,13 @@ static void test_validation(void **state)
     j.job.validation.patience = 0;
     differs(&j, "another job: --early_stopping: the servers have 3, the worker has 0");
     j.job.validation.data.samples++;
-    differs(&j,
-            "another job: --validation_split, --validation_dir: the servers have 600 samples "
-            "(CRC-32C 00000abc, labels 00000002), the worker has 600 samples (CRC-32C 00000abd, "
-            "labels 00000002)");
+    differs(
+        &j,
+        "another job: --validation_split, --validation_dir: the servers have 600 samples (CRC-32C 00000abc, labels 00000002), the worker has 600 samples (CRC-32C 00000abd, labels 00000002)");
     j.job.validation.data.n = 0;
-    differs(&j, "another job: --validation_split, --validation_dir: the servers have 600 samples "
-                "(CRC-32C 00000abc, labels 00000002), the worker has none");
+    differs(
+        &j,
+        "another job: --validation_split, --validation_dir: the servers have 600 samples (CRC-32C 00000abc, labels 00000002), the worker has none");
     job.validation.data.n = 0;
 }
 
@@ -383,8 +384,8 @@ static void test_rounds(void **state)
     rounds.job.local.beta2 = 0.5f;
     differs(&rounds, "another job: --beta2: the servers have 0.999, the worker has 0.5");
     rounds.job.optim.learning_rate *= 2;
-    differs(&rounds, "another job: --outer_learning_rate: the servers have 0.001, the worker has "
-                     "0.002");
+    differs(&rounds,
+            "another job: --outer_learning_rate: the servers have 0.001, the worker has 0.002");
     rounds.job.fragments = 2;
     differs(&rounds, "another job: --fragments: the servers have 1, the worker has 2");
     job = gradients;

@@ -124,8 +124,8 @@ static void test_refusals_are_remembered(void **state)
     }
     assert_non_null(strstr(refusal_of(&r, 1), "the worker has 0.125"));
     assert_int_equal(CAPTURE(join(&r, -1, 13, 0)), JOIN_REFUSED);
-    assert_non_null(strstr(capture_text, "a worker that wants to join, from ipv4:10.0.0.7:5000, "
-                                         "refused: "));
+    assert_non_null(
+        strstr(capture_text, "a worker that wants to join, from ipv4:10.0.0.7:5000, refused: "));
     r.learning_rate = 0.5f;
     assert_int_equal(join(&r, 1, 14, 2), JOIN_WELCOME);
     assert_null(refusal_of(&r, 1));

@@ -47,9 +47,9 @@ static void classes_without_samples_are_warned_of(void **state)
     check(&d, ST_OK, "y.npy: 1 of its 4 classes has no training sample (the first: class 0;");
     assert_non_null(strstr(capture_text, "subtract the smallest label"));
     d = set_of(stray, 5);
-    check(&d, ST_OK,
-          "y.npy: 996 of its 1000 classes have no training sample (the first: class 3; "
-          "samples of the last, 999: 1)");
+    check(
+        &d, ST_OK,
+        "y.npy: 996 of its 1000 classes have no training sample (the first: class 3; samples of the last, 999: 1)");
     d = set_of(healthy, 4);
     d.class_names = "ant\nbee\ncat\ndog"; /* and no sample of the last */
     check(&d, ST_OK, "class 3 ('dog');");

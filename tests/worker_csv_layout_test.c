@@ -102,8 +102,9 @@ static void line_of_all_names_as_numbers_asks_for_the_flag(void **state)
         assert_int_equal(decode(texts[i], &columns, &csv), ST_INVALID);
         assert_int_equal(capture_lines(), 1);
         assert_non_null(strstr(capture_text, "x.csv: line 1: its numbers are the names that"));
-        assert_non_null(strstr(capture_text, "--csv_header=yes if it names the columns, "
-                                             "--csv_header=no if it is a sample"));
+        assert_non_null(
+            strstr(capture_text,
+                   "--csv_header=yes if it names the columns, --csv_header=no if it is a sample"));
     }
     check_rows(&(struct wanted){"2,0,1\n4,5,6\n", "0\n1\n2", "label", 1, {5, 6, 4}},
                DATA_CSV_HEADER_YES);

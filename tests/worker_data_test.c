@@ -668,8 +668,9 @@ static void numbers_beyond_float32_are_named_as_such(void **state)
     save_npy(f, "{'descr': '<f8', 'fortran_order': False, 'shape': (6, 2), }", wide, sizeof wide);
     assert_int_equal(CAPTURE(open_set(f, 0, &d)), ST_OK);
     assert_int_equal(CAPTURE(dataset_sample(d, 3, sample)), ST_CORRUPT);
-    assert_non_null(strstr(capture_text, "on) has the number -1e+300, which is beyond the range of "
-                                         "float32 (up to 3.4e38); scale"));
+    assert_non_null(strstr(
+        capture_text,
+        "on) has the number -1e+300, which is beyond the range of float32 (up to 3.4e38); scale"));
     dataset_destroy(d);
     f->other.n = 0;
     put_npy(&f->other, "{'descr': '<f8', 'fortran_order': False, 'shape': (6, 2), }", wide,
@@ -677,16 +678,18 @@ static void numbers_beyond_float32_are_named_as_such(void **state)
     save(f, "train-labels.npy", &f->other);
     assert_int_equal(CAPTURE(open_set(f, 0, &d)), ST_CORRUPT);
     assert_int_equal(capture_lines(), 1);
-    assert_non_null(strstr(capture_text, "target 1 of sample 3 is -1e+300, which is beyond the "
-                                         "range of float32 (up to 3.4e38); scale the targets"));
+    assert_non_null(strstr(
+        capture_text,
+        "target 1 of sample 3 is -1e+300, which is beyond the range of float32 (up to 3.4e38); scale the targets"));
     wide[7] = (double)NAN;
     f->other.n = 0;
     put_npy(&f->other, "{'descr': '<f8', 'fortran_order': False, 'shape': (6, 2), }", wide,
             sizeof wide);
     save(f, "train-labels.npy", &f->other);
     assert_int_equal(CAPTURE(open_set(f, 0, &d)), ST_CORRUPT);
-    assert_non_null(strstr(capture_text, "target 1 of sample 3 is nan, which is not finite; fix it "
-                                         "or leave the sample out"));
+    assert_non_null(
+        strstr(capture_text,
+               "target 1 of sample 3 is nan, which is not finite; fix it or leave the sample out"));
 }
 
 /* Who reads a mapped file that was cut meanwhile ends with 1 and a line, not by a signal. */

@@ -37,11 +37,11 @@ static void machine(const struct card *cards, int n)
     for (int i = 0; i < n; i++) {
         if (cards[i].gone)
             continue;
-        fprintf(f,
-                "gpu uuid=GPU-%d%d%d%d%d%d%d%d-0000-4000-8000-000000000000 pci=0000:%02x:00.0 "
-                "name=NVIDIA_H200 cc=9.0 total=143771 used=%d busy=%d speed=%d lost=%d procs=%s\n",
-                i, i, i, i, i, i, i, i, 0x10 + i, cards[i].used_mb, cards[i].busy, i == FASTEST,
-                cards[i].lost, cards[i].procs ? cards[i].procs : "");
+        fprintf(
+            f,
+            "gpu uuid=GPU-%d%d%d%d%d%d%d%d-0000-4000-8000-000000000000 pci=0000:%02x:00.0 name=NVIDIA_H200 cc=9.0 total=143771 used=%d busy=%d speed=%d lost=%d procs=%s\n",
+            i, i, i, i, i, i, i, i, 0x10 + i, cards[i].used_mb, cards[i].busy, i == FASTEST,
+            cards[i].lost, cards[i].procs ? cards[i].procs : "");
         if (cards[i].migs)
             fputs(cards[i].migs, f);
     }
@@ -538,8 +538,8 @@ static void names(void **unused)
     expect_cards("7,3,5");
     assert_int_equal(choose("8"), ST_NOT_FOUND);
     assert_int_equal(capture_lines(), 1);
-    says("'8' is no GPU that CUDA shows; there are GPU 0 (NVIDIA H200, GPU-55555555-0000-4000-8000-"
-         "000000000000, 0000:15:00.0), GPU 1 (");
+    says(
+        "'8' is no GPU that CUDA shows; there are GPU 0 (NVIDIA H200, GPU-55555555-0000-4000-8000-000000000000, 0000:15:00.0), GPU 1 (");
     assert_int_equal(choose("0,0"), ST_INVALID);
     assert_int_equal(choose("1,GPU-00"), ST_INVALID);
     says("names GPU 1 a second time");
@@ -635,8 +635,8 @@ static void visible_and_busy(void **unused)
     assert_int_equal(choose("auto"), ST_OK);
     expect_cards("1");
     assert_null(strstr(capture_text, "shared"));
-    says("GPU 0 is named by CUDA_VISIBLE_DEVICES, too, but busy: --gpus=auto:2 trains on it all "
-         "the");
+    says(
+        "GPU 0 is named by CUDA_VISIBLE_DEVICES, too, but busy: --gpus=auto:2 trains on it all the");
     assert_int_equal(choose("auto:2"), ST_OK);
     expect_cards("1,0");
     setenv("CUDA_VISIBLE_DEVICES", "0,3,2,1", 1); /* one of them is lost */

@@ -76,9 +76,9 @@ static void test_what_cannot_be_added_up(void **state)
         assert_int_equal(CAPTURE(trainer_run(r.trainer, &r.start, &result)),
                          fits ? ST_OK : ST_INVALID);
         if (!fits)
-            assert_non_null(strstr(capture_text, "worker 3, step 5: the gradient of 'w' (layer "
-                                                 "'dense1') is too large to be added up in fp32: "
-                                                 "1.1e+34"));
+            assert_non_null(strstr(
+                capture_text,
+                "worker 3, step 5: the gradient of 'w' (layer 'dense1') is too large to be added up in fp32: 1.1e+34"));
         rig_free(&r);
     }
 }

@@ -359,9 +359,9 @@ static void colours_of_printers_are_refused_with_the_fix(void **state)
         b->n = 0;
         put(b, cmyk_jpeg, sizeof cmyk_jpeg);
         b->at[TRANSFORM] = transform;
-        check_refused(b, "x.jpg: no JPEG that can be read: its colours are CMYK, which are for "
-                         "printing; make it RGB, as ImageMagick's mogrify -colorspace sRGB "
-                         "FILE... does");
+        check_refused(
+            b,
+            "x.jpg: no JPEG that can be read: its colours are CMYK, which are for printing; make it RGB, as ImageMagick's mogrify -colorspace sRGB FILE... does");
     }
 }
 
@@ -579,8 +579,9 @@ static void damaged_pictures_are_named_in_one_run(void **state)
     assert_non_null(strstr(capture_text, "a/00.png: no PNG"));
     assert_non_null(strstr(capture_text, "b/15.png: no PNG"));
     assert_null(strstr(capture_text, "b/17.png"));
-    assert_non_null(strstr(capture_text, "train: 23 of its 25 files cannot be used; the first 20 "
-                                         "are named above: repair them or take them out"));
+    assert_non_null(strstr(
+        capture_text,
+        "train: 23 of its 25 files cannot be used; the first 20 are named above: repair them or take them out"));
 }
 
 /* The size that the first good picture has counts. */
@@ -601,12 +602,12 @@ static void pictures_of_other_sizes_are_counted(void **state)
     assert_null(d);
     assert_int_equal(capture_lines(), 3);
     assert_non_null(strstr(capture_text, "a/0.png: neither PNG nor JPEG"));
-    assert_non_null(strstr(capture_text, "a/2.png: a picture of 1x1x4 (channels, height, width), "
-                                         "but "));
+    assert_non_null(
+        strstr(capture_text, "a/2.png: a picture of 1x1x4 (channels, height, width), but "));
     assert_non_null(strstr(capture_text, "a/1.png has 1x1x3; make all of one size"));
     assert_null(strstr(capture_text, "a/3.png"));
-    assert_non_null(strstr(capture_text, "train: 2 of its 4 files have another size, or other "
-                                         "colours, than "));
+    assert_non_null(
+        strstr(capture_text, "train: 2 of its 4 files have another size, or other colours, than "));
 }
 
 /* An export has UTF-8 alone: that its classes have no names there is known before training. */
@@ -625,9 +626,9 @@ static void class_names_that_are_not_utf8_are_warned_of(void **state)
     make_folder(f, "train/t\xfc");
     assert_int_equal(open_set(f, &d), ST_OK);
     assert_int_equal(capture_lines(), 1);
-    assert_non_null(strstr(capture_text, "train: the name of class 1, 's?\?', is not UTF-8: "
-                                         "--export leaves the names of all classes out; rename "
-                                         "its folder"));
+    assert_non_null(strstr(
+        capture_text,
+        "train: the name of class 1, 's?\?', is not UTF-8: --export leaves the names of all classes out; rename its folder"));
     dataset_destroy(d);
 }
 

@@ -163,9 +163,8 @@ static void a_wait_is_in_the_bar(void **state)
     fake_time_move(1000);
     progress_update(p, &at);
     capture_end();
-    assert_non_null(strstr(capture_text,
-                           "] step 1/3000  epoch 2  loss 2.2500  100 samples/s  49:59 "
-                           "left"));
+    assert_non_null(
+        strstr(capture_text, "] step 1/3000  epoch 2  loss 2.2500  100 samples/s  49:59 left"));
     fake_time_move(12000);
     capture_begin();
     progress_wait(p, "worker 1 (never joined)", 12345);

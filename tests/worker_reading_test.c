@@ -20,8 +20,8 @@ static void a_log_gets_a_line_every_few_seconds(void **state)
     (void)state;
     reading_begin(&r, PROGRESS_LINES, "x.npy", "checksum", "GB");
     assert_string_equal(at(&r, 4999, 1, 100), "");
-    assert_non_null(strstr(at(&r, 1, 10, 100), "reading x.npy (checksum): 10.0 of 100.0 GB, 2.00 "
-                                               "GB/s, 45 s left\n"));
+    assert_non_null(strstr(at(&r, 1, 10, 100),
+                           "reading x.npy (checksum): 10.0 of 100.0 GB, 2.00 GB/s, 45 s left\n"));
     assert_int_equal(capture_lines(), 1);
     assert_string_equal(at(&r, 4999, 11, 100), "");
     assert_non_null(strstr(at(&r, 1, 50, 100), ": 50.0 of 100.0 GB, 5.00 GB/s, 10 s left\n"));

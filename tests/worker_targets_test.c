@@ -210,9 +210,9 @@ static void what_does_not_fit_is_said(void **state)
                "name their column with --label_column instead of --target_columns");
     check_said(CAPTURE(dataset_targets_check_outputs(d, &squared)), ST_MISMATCH,
                "has 2 targets for each sample, but the model has 3 outputs");
-    check_said(CAPTURE(dataset_targets_check_outputs(d, &sigmoids)), ST_MISMATCH,
-               "target 1 of sample 0 is -1, but layer 'loss1', a sigmoid_cross_entropy, takes "
-               "targets from 0 to 1");
+    check_said(
+        CAPTURE(dataset_targets_check_outputs(d, &sigmoids)), ST_MISMATCH,
+        "target 1 of sample 0 is -1, but layer 'loss1', a sigmoid_cross_entropy, takes targets from 0 to 1");
     save_images(f, "test");
     save_npy(f, "test-labels.npy", "|u1", "(12,)", classes, sizeof classes);
     other = open_good(f, "test");

@@ -285,10 +285,9 @@ static void test_two_wrapped_tensors_of_a_name_are_refused(void **state)
                 longer, sizeof longer);
     assert_int_equal(CAPTURE(load(NULL, flat, given)), ST_MISMATCH);
     assert_int_equal(capture_lines(), 1);
-    assert_non_null(strstr(capture_text, "tensors 'fc._orig_mod.weight' and 'module.fc.weight' are "
-                                         "both 'fc.weight' without the parts that PyTorch's "
-                                         "wrappers add; say in --init_map=FILE which one is meant "
-                                         "(PARAMETER = TENSOR)"));
+    assert_non_null(strstr(
+        capture_text,
+        "tensors 'fc._orig_mod.weight' and 'module.fc.weight' are both 'fc.weight' without the parts that PyTorch's wrappers add; say in --init_map=FILE which one is meant (PARAMETER = TENSOR)"));
     assert_int_equal(CAPTURE(load("fc/weights = fc._orig_mod.weight", flat, given)), ST_OK);
     check_all(flat, given);
 }
@@ -409,9 +408,9 @@ static void test_what_does_not_fit_is_listed(void **state)
     check_refused(NULL, ST_MISMATCH,
                   "other shape: 'fc/weights' is 2x3, but tensor 'fc.weight' is 3x2");
     check_refused("fc = features.1", ST_MISMATCH, "tensor 'features.1.weight' is 4");
-    check_refused("fc/weights = features.1.num_batches_tracked", ST_MISMATCH,
-                  "tensor 'features.1.num_batches_tracked' is a scalar, of dtype I64, which is not "
-                  "read as a parameter");
+    check_refused(
+        "fc/weights = features.1.num_batches_tracked", ST_MISMATCH,
+        "tensor 'features.1.num_batches_tracked' is a scalar, of dtype I64, which is not read as a parameter");
     check_refused("fc/weights = head", ST_MISMATCH,
                   "missing: 'fc/weights' (2x3: no tensor is called 'head')");
     check_refused("fc/weights = head", ST_MISMATCH, "unexpected: tensor 'fc.weight' (3x2)");

@@ -131,9 +131,9 @@ static enum status check_kept(const struct worker *w, const struct weights_reque
     for (int i = 0; i < w->chunks->n_params; i++) {
         if (w->given[i] || model_init_is_constant(w->model, i))
             continue;
-        LOG_E("--%s=%s: '%s' would stay as it is initialised (--init_map says -), with random "
-              "numbers; say which tensor it is",
-              q->flag, q->path, w->chunks->params[i].name);
+        LOG_E(
+            "--%s=%s: '%s' would stay as it is initialised (--init_map says -), with random numbers; say which tensor it is",
+            q->flag, q->path, w->chunks->params[i].name);
         return ST_INVALID;
     }
     return ST_OK;
@@ -153,9 +153,9 @@ static enum status read_params(struct worker *w, struct weights_origin *told)
     TRY(weights_read(&q, w->params, w->given, &r));
     TRY(check_kept(w, &q));
     TRY(input_normalise_as(w, q.flag, q.path, &r.told));
-    LOG_I("model '%s': %d of %d parameters from %s; %d stay as initialised, %d tensors are not "
-          "used",
-          w->model->name, r.n_given, w->chunks->n_params, q.path, r.n_kept, r.n_unused);
+    LOG_I(
+        "model '%s': %d of %d parameters from %s; %d stay as initialised, %d tensors are not used",
+        w->model->name, r.n_given, w->chunks->n_params, q.path, r.n_kept, r.n_unused);
     *told = r.told;
 done:
     return st;

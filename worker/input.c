@@ -59,14 +59,14 @@ static enum status check_columns(const struct worker *w)
         int64_t place = names ? data_words_differ(names, columns, here, there) : -1;
         if (place < 0)
             continue;
-        LOG_E("%s: line 1: feature %" PRId64 " is the column '%s', but in %s it is '%s'; give the "
-              "columns the same names in the same order, and leave out with --ignore_columns what "
-              "only one file has",
-              sets[i]->path, place + 1, here,
-              w->train     ? w->train->path
-              : o->predict ? o->predict
-                           : o->evaluate,
-              there);
+        LOG_E(
+            "%s: line 1: feature %" PRId64
+            " is the column '%s', but in %s it is '%s'; give the columns the same names in the same order, and leave out with --ignore_columns what only one file has",
+            sets[i]->path, place + 1, here,
+            w->train     ? w->train->path
+            : o->predict ? o->predict
+                         : o->evaluate,
+            there);
         return ST_MISMATCH;
     }
     return ST_OK;
@@ -122,10 +122,11 @@ static enum status check_named(const struct worker *w, const char *file)
               status_errno_text(errno));
         return ST_NOT_FOUND;
     }
-    LOG_E("--%s: no flag names the data; %s %s%s; name the data with --data_dir=DIR or "
-          "--test_data=FILE (Fashion-MNIST is --data_dir=" DATASET_DEFAULT_DIR ")",
-          o->predict ? "predict" : "evaluate", file,
-          *was ? "was trained on " : "does not say on which data it was trained", was);
+    LOG_E(
+        "--%s: no flag names the data; %s %s%s; name the data with --data_dir=DIR or --test_data=FILE (Fashion-MNIST is --data_dir=" DATASET_DEFAULT_DIR
+        ")",
+        o->predict ? "predict" : "evaluate", file,
+        *was ? "was trained on " : "does not say on which data it was trained", was);
     return ST_INVALID;
 }
 
@@ -136,10 +137,7 @@ static enum status check_standardized(const struct worker *w, const char *file)
     if (!was->standardized || was->standard.n > 0)
         return ST_OK;
     LOG_E(
-        "--%s: %s is a checkpoint of a job with --standardize, and lacks the means and deviations "
-        "of the columns, as those of very many columns and of earlier versions do; evaluate the "
-        "file of --export instead (the job that is started again with the same flags and "
-        "--export=FILE writes one at its end)",
+        "--%s: %s is a checkpoint of a job with --standardize, and lacks the means and deviations of the columns, as those of very many columns and of earlier versions do; evaluate the file of --export instead (the job that is started again with the same flags and --export=FILE writes one at its end)",
         w->opt.predict ? "predict" : "evaluate", file);
     return ST_UNSUPPORTED;
 }
@@ -197,14 +195,12 @@ done:
 static void say_no_test(const struct options *o)
 {
     int validates = o->validation_dir || o->validation_split > 0;
-    const char *hint = validates
-                           ? ""
-                           : "; --validation_split holds out training samples to say how well "
-                             "it goes";
+    const char *hint =
+        validates ? "" : "; --validation_split holds out training samples to say how well it goes";
     if (o->test.dir)
-        LOG_I("no test data in %s (neither test nor t10k under the names of docs/guide/data.md): "
-              "no test accuracy will be said%s",
-              o->test.dir, hint);
+        LOG_I(
+            "no test data in %s (neither test nor t10k under the names of docs/guide/data.md): no test accuracy will be said%s",
+            o->test.dir, hint);
     else
         LOG_I("no --test_data: no test accuracy will be said%s", hint);
 }
@@ -215,10 +211,10 @@ static void warn_same_samples(const struct worker *w)
     const struct dataset *sets[] = {w->test, w->validation};
     for (size_t i = 0; w->train && i < sizeof sets / sizeof *sets; i++)
         if (sets[i] && dataset_same_samples(w->train, sets[i]))
-            LOG_W("%s: the %s samples are the same as the training samples: accuracy on them says "
-                  "nothing of new ones; name other ones with --%s",
-                  sets[i]->path, i == 0 ? "test" : "validation",
-                  i == 0 ? "test_data" : "validation_dir");
+            LOG_W(
+                "%s: the %s samples are the same as the training samples: accuracy on them says nothing of new ones; name other ones with --%s",
+                sets[i]->path, i == 0 ? "test" : "validation",
+                i == 0 ? "test_data" : "validation_dir");
 }
 
 enum status input_open(struct worker *w)
@@ -288,8 +284,8 @@ static enum status measure_set(const struct options *o, const struct dataset *d,
             n->std[c] = (float)std[c];
         if (n->std[c] > 0)
             continue;
-        LOG_E("--std=measured: channel %" PRId64 " of %s is the same number everywhere, whose "
-              "deviation is 0; give numbers",
+        LOG_E("--std=measured: channel %" PRId64
+              " of %s is the same number everywhere, whose deviation is 0; give numbers",
               c + 1, d->path);
         TRY(ST_INVALID);
     }
@@ -371,8 +367,7 @@ static void compare_init(const struct worker *w)
     if (!w->init_result.told.normal_known || job_input_normal_differ(was, is, &of) < 0)
         return;
     LOG_W(
-        "--init=%s: was trained on samples of mean %.150s and standard deviation %.150s, here they "
-        "are %.150s and %.150s; give the same --mean and --std, if its samples were like these",
+        "--init=%s: was trained on samples of mean %.150s and standard deviation %.150s, here they are %.150s and %.150s; give the same --mean and --std, if its samples were like these",
         w->opt.init, job_input_numbers_text(was->mean, was->n, text[0]),
         job_input_numbers_text(was->std, was->n, text[1]),
         job_input_numbers_text(is->mean, is->n, text[2]),
@@ -410,15 +405,14 @@ static void compare_standard(const struct worker *w, const struct trained_on *wa
     if (was->sample.n_dims == 0) /* another program may have written it */
         return;
     if (here != there)
-        LOG_W("--init=%s: was trained %s --standardize, and this job is %s: the columns have other "
-              "sizes than those that were learnt; %s the flag, if its samples were like these",
-              w->opt.init, there ? "with" : "without", here ? "with it" : "not",
-              there ? "add" : "leave out");
+        LOG_W(
+            "--init=%s: was trained %s --standardize, and this job is %s: the columns have other sizes than those that were learnt; %s the flag, if its samples were like these",
+            w->opt.init, there ? "with" : "without", here ? "with it" : "not",
+            there ? "add" : "leave out");
     else if (here && was->standard.n > 0 && !dataset_standard_same(is, &was->standard))
-        LOG_W("--init=%s: was trained with --standardize on a table whose columns have other means "
-              "and deviations than those of %s: the same number of a column is read as another one "
-              "than was learnt",
-              w->opt.init, w->train->path);
+        LOG_W(
+            "--init=%s: was trained with --standardize on a table whose columns have other means and deviations than those of %s: the same number of a column is read as another one than was learnt",
+            w->opt.init, w->train->path);
 }
 
 static enum status compare_trained_on(const struct worker *w)
@@ -446,10 +440,10 @@ static void say_lacking_classes(const struct worker *w)
         data_words_name(w->train->class_names, first, name);
         if (n > 1)
             snprintf(more, sizeof more, ", nor of %d others", n - 1);
-        LOG_W("%s: has samples of class %d%s%s%s, but the training set, %s, has none of it%s: it "
-              "cannot be learnt",
-              sets[i]->path, first, *name ? " ('" : "", name, *name ? "')" : "", w->train->path,
-              more);
+        LOG_W(
+            "%s: has samples of class %d%s%s%s, but the training set, %s, has none of it%s: it cannot be learnt",
+            sets[i]->path, first, *name ? " ('" : "", name, *name ? "')" : "", w->train->path,
+            more);
     }
 }
 

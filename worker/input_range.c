@@ -25,11 +25,11 @@ enum status input_range_compare(struct worker *w)
             continue;
         TRY(dataset_range_measure(sets[i], &r));
         if (!dataset_range_fits(&w->range, &r))
-            LOG_W("%s: its samples are %s, but those of the training set, %s, are %s: they are not "
-                  "of one scale; %s",
-                  sets[i]->path, dataset_range_text(&r, here), w->train->path,
-                  dataset_range_text(&w->range, there),
-                  same_scale(sets[i]->floats == w->train->floats));
+            LOG_W(
+                "%s: its samples are %s, but those of the training set, %s, are %s: they are not of one scale; %s",
+                sets[i]->path, dataset_range_text(&r, here), w->train->path,
+                dataset_range_text(&w->range, there),
+                same_scale(sets[i]->floats == w->train->floats));
     }
 done:
     return st;
@@ -45,10 +45,10 @@ enum status input_range_compare_file(const struct worker *w, const char *flag, c
         return ST_OK;
     TRY(dataset_range_measure(w->test, &r));
     if (!dataset_range_fits(was, &r))
-        LOG_W("--%s: %s was trained on samples that are %s, but those of %s are %s: they are not "
-              "of one scale; %s",
-              flag, file, dataset_range_text(was, there), w->test->path,
-              dataset_range_text(&r, here), same_scale(was->floats == w->test->floats));
+        LOG_W(
+            "--%s: %s was trained on samples that are %s, but those of %s are %s: they are not of one scale; %s",
+            flag, file, dataset_range_text(was, there), w->test->path, dataset_range_text(&r, here),
+            same_scale(was->floats == w->test->floats));
 done:
     return st;
 }
@@ -79,11 +79,10 @@ void input_range_check_columns(const struct worker *w)
     const struct data_csv_scale *s = &w->train->scale;
     if (s->column == 0 || w->normal.n > 0 || w->train->standard.n > 0 || normalises(w->model))
         return;
-    LOG_W("%s: column %lld%s%s%s has numbers up to %g, all other features up to %g: it outweighs "
-          "them; --standardize gives each column mean 0 and deviation 1, and --ignore_columns=%lld "
-          "leaves this one out",
-          w->train->path, (long long)s->column, *s->name ? ", '" : "", s->name,
-          *s->name ? "'," : "", (double)s->largest, (double)s->others, (long long)s->column);
+    LOG_W(
+        "%s: column %lld%s%s%s has numbers up to %g, all other features up to %g: it outweighs them; --standardize gives each column mean 0 and deviation 1, and --ignore_columns=%lld leaves this one out",
+        w->train->path, (long long)s->column, *s->name ? ", '" : "", s->name, *s->name ? "'," : "",
+        (double)s->largest, (double)s->others, (long long)s->column);
 }
 
 enum status input_range_check_flags(const struct options *o, const struct dataset *d)
@@ -100,10 +99,10 @@ enum status input_range_check_flags(const struct options *o, const struct datase
             TRY(dataset_range_measure(d, &r));
         if (most <= 1 || most <= r.most)
             continue;
-        LOG_W("--%s: %s is above 1, but samples of %s are %s, and the unit is that behind the "
-              "division; for bytes that would be %s",
-              i ? "std" : "mean", float_text(most, given), d->path, dataset_range_text(&r, range),
-              float_text(most / 255, divided));
+        LOG_W(
+            "--%s: %s is above 1, but samples of %s are %s, and the unit is that behind the division; for bytes that would be %s",
+            i ? "std" : "mean", float_text(most, given), d->path, dataset_range_text(&r, range),
+            float_text(most / 255, divided));
     }
 done:
     return st;

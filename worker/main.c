@@ -58,10 +58,10 @@ done:
 
 static enum status log_divergence(const struct trainer_result *r, const char *what, double loss)
 {
-    LOG_E("worker %d, step %" PRId64 ": the %s loss is %g: the parameters are finite, but too "
-          "large to compute with: training has diverged; nothing is exported, and there are no "
-          "final figures. A lower --learning_rate may help",
-          r->member, r->global_step, what, loss);
+    LOG_E(
+        "worker %d, step %" PRId64
+        ": the %s loss is %g: the parameters are finite, but too large to compute with: training has diverged; nothing is exported, and there are no final figures. A lower --learning_rate may help",
+        r->member, r->global_step, what, loss);
     return ST_INVALID;
 }
 
@@ -127,18 +127,17 @@ static enum status note_no_room(const struct options *o, const char *what, enum 
     if (o->evaluate || o->predict)
         LOG_E("there was no room for %s: make some, then start this again", what);
     else if (o->ps_hosts.n > 0)
-        LOG_E("there was no room for %s: make some, then start this worker again with the same "
-              "flags; it writes what the servers have while they wait for it (ps 0's "
-              "--worker_timeout)",
-              what);
+        LOG_E(
+            "there was no room for %s: make some, then start this worker again with the same flags; it writes what the servers have while they wait for it (ps 0's --worker_timeout)",
+            what);
     else if (o->checkpoint_dir)
-        LOG_E("there was no room for %s: make some, then start this worker again with the same "
-              "flags; it resumes from the newest checkpoint in %s",
-              what, o->checkpoint_dir);
+        LOG_E(
+            "there was no room for %s: make some, then start this worker again with the same flags; it resumes from the newest checkpoint in %s",
+            what, o->checkpoint_dir);
     else
-        LOG_E("there was no room for %s, which are lost: make some before this worker is started "
-              "again, to train from the first step; with --checkpoint_dir it would resume",
-              what);
+        LOG_E(
+            "there was no room for %s, which are lost: make some before this worker is started again, to train from the first step; with --checkpoint_dir it would resume",
+            what);
     return st;
 }
 
@@ -165,10 +164,10 @@ static enum status report_result(struct worker *w, const struct trainer_result *
           r->images, unit, r->images_per_second, unit, after);
     const struct net_param *bad = trainer_bad_param(w->trainer);
     if (bad) {
-        LOG_E("worker %d, step %" PRId64 ": parameter '%s' is not finite: training has diverged; "
-              "nothing is exported, and there are no final figures. A lower --learning_rate may "
-              "help",
-              r->member, r->global_step, bad->name);
+        LOG_E(
+            "worker %d, step %" PRId64
+            ": parameter '%s' is not finite: training has diverged; nothing is exported, and there are no final figures. A lower --learning_rate may help",
+            r->member, r->global_step, bad->name);
         return ST_INVALID;
     }
     TRY(final_figures(w, r, &s));
@@ -192,13 +191,13 @@ static void say_first_values(const struct worker *w, const struct net_start *sta
         LOG_I("the %s at step %" PRId64 " goes first: --init=%s is not used",
               w->opt.ps_hosts.n > 0 ? "job" : "checkpoint", start->step, w->opt.init);
     else if (start->place.rank > 0)
-        LOG_W("the first values are those of the job's first worker (task 0, if it is there): "
-              "--init=%s of this one is not used; give it to that worker",
-              w->opt.init);
+        LOG_W(
+            "the first values are those of the job's first worker (task 0, if it is there): --init=%s of this one is not used; give it to that worker",
+            w->opt.init);
     else
-        LOG_I("first values of %d of %d parameters from %s; %d stay as initialised, %d tensors are "
-              "not used",
-              r->n_given, w->chunks->n_params, w->opt.init, r->n_kept, r->n_unused);
+        LOG_I(
+            "first values of %d of %d parameters from %s; %d stay as initialised, %d tensors are not used",
+            r->n_given, w->chunks->n_params, w->opt.init, r->n_kept, r->n_unused);
 }
 
 /* The last step is evaluated, too. */
@@ -220,13 +219,16 @@ static void say_followed(const struct worker *w, const struct net_start *start)
     if (job.epochs <= 0)
         return;
     if (steps > 0 && steps != own && start->place.member == 0)
-        LOG_I("the job takes %" PRId64 " steps, as when it began with --epochs=%g; for worker 0's "
-              "part, which is of %" PRId64 " samples now, that is --epochs=%.3g",
+        LOG_I("the job takes %" PRId64
+              " steps, as when it began with --epochs=%g; for worker 0's part, which is of %" PRId64
+              " samples now, that is --epochs=%.3g",
               steps, job.epochs, w->train->n, epochs);
     else if (steps > 0 && steps != own)
-        LOG_I("the job takes %" PRId64 " steps, which --epochs=%g makes of worker 0's part; for "
-              "this worker's part of %" PRId64 " samples that is --epochs=%.3g",
-              steps, job.epochs, w->train->n, epochs);
+        LOG_I(
+            "the job takes %" PRId64
+            " steps, which --epochs=%g makes of worker 0's part; for this worker's part of %" PRId64
+            " samples that is --epochs=%.3g",
+            steps, job.epochs, w->train->n, epochs);
     if (steps > 0)
         job_set_steps(&job, steps / job_local_steps(&job));
     if (start->place.has_outer)
@@ -292,9 +294,7 @@ static enum status finish_run(struct worker *w, const struct trainer_result *r)
         LOG_I("left the job at step %" PRId64 ", as worker %d", r->global_step, r->member);
         if (w->opt.export_file)
             LOG_W(
-                "--export: %s is not written, as this worker has left before the job's end, at "
-                "which those that stay write theirs; if it was the last one, start a worker again "
-                "with the same flags, for which the servers wait",
+                "--export: %s is not written, as this worker has left before the job's end, at which those that stay write theirs; if it was the last one, start a worker again with the same flags, for which the servers wait",
                 w->opt.export_file);
         return ST_OK;
     }
@@ -352,8 +352,7 @@ static void keep_interrupted(const struct worker *w, const struct trainer_result
         LOG_W("%s: the parameters are not finite; nothing is kept", at);
     else if (!w->opt.export_file || r->local_steps == 0)
         LOG_W(
-            "%s: nothing is kept of the training; with --checkpoint_dir=DIR it would resume, with "
-            "--export=FILE the parameters would be written",
+            "%s: nothing is kept of the training; with --checkpoint_dir=DIR it would resume, with --export=FILE the parameters would be written",
             at);
     else if (write_export(w, r->global_step, 1) == ST_OK)
         LOG_W("%s: the export has the parameters of that step, without a final evaluation", at);

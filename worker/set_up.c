@@ -106,9 +106,9 @@ static enum status choose_model(struct worker *w)
         return ST_OK;
     if (!w->trained_on.model) {
         TRY(weights_source_open(q.flag, q.path, &file)); /* says if it is no such file */
-        LOG_E("--%s: %s does not keep its model; name the model of training with --model=FILE or "
-              "--model=NAME",
-              q.flag, q.path);
+        LOG_E(
+            "--%s: %s does not keep its model; name the model of training with --model=FILE or --model=NAME",
+            q.flag, q.path);
         TRY(ST_INVALID);
     }
     o->model_text = w->trained_on.model;
@@ -225,8 +225,7 @@ static enum status place_layers(struct worker *w)
     TRY(placement_create(&request, &w->placement));
     if (placement_keeps_on_host(w->placement) && w->opt.ps_hosts.n > 0)
         LOG_W(
-            "--placement: with --ps_hosts parameters lie on the servers; its rules for parameters "
-            "change nothing");
+            "--placement: with --ps_hosts parameters lie on the servers; its rules for parameters change nothing");
     const struct batch_split_request split = {
         .placement = w->placement,
         .n_layers = w->model->n_layers,
@@ -273,12 +272,12 @@ static enum status check_data(const struct worker *w)
             continue;
         const int64_t *is = sets[i]->sample.dim;
         if (in->dim[0] != is[0] || in->dim[1] != is[1] || in->dim[2] != is[2]) {
-            LOG_E("model '%s' wants samples of %" PRId64 "x%" PRId64 "x%" PRId64 ", %s has %" PRId64
-                  "x%" PRId64 "x%" PRId64
-                  " (channels, height, width); take another --model, other data, or another "
-                  "--data_layout",
-                  w->model->name, in->dim[0], in->dim[1], in->dim[2], sets[i]->path, is[0], is[1],
-                  is[2]);
+            LOG_E(
+                "model '%s' wants samples of %" PRId64 "x%" PRId64 "x%" PRId64 ", %s has %" PRId64
+                "x%" PRId64 "x%" PRId64
+                " (channels, height, width); take another --model, other data, or another --data_layout",
+                w->model->name, in->dim[0], in->dim[1], in->dim[2], sets[i]->path, is[0], is[1],
+                is[2]);
             return ST_MISMATCH;
         }
         enum status st =
@@ -489,9 +488,8 @@ static enum status open_validation(struct worker *w, int own_pace)
                                        .eval_every = o->eval_every,
                                        .early_stopping = o->early_stopping};
     if (o->early_stopping > 0 && own_pace && servers) {
-        LOG_E("--early_stopping: with servers it is for --sync_mode=sync without "
-              "--replicas_to_aggregate, where all workers are at one step; end this job by "
-              "--train_steps");
+        LOG_E(
+            "--early_stopping: with servers it is for --sync_mode=sync without --replicas_to_aggregate, where all workers are at one step; end this job by --train_steps");
         return ST_INVALID;
     }
     return w->validation ? validation_resume(&w->validated) : ST_OK;

@@ -21,18 +21,18 @@ static int count_cores(const struct options *o)
                         workers > 1 && hosts_is_loopback(o->worker_hosts.addr[o->task_index]));
     char limit[64] = "";
     if (o->intra_op_threads > c.n)
-        LOG_W("--intra_op_threads=%" PRId64
-              " on %d usable %s: threads that wait for a core make each step "
-              "many times slower; leave the flag out, or give at most %d",
-              o->intra_op_threads, c.n, c.n == 1 ? "core" : "cores", c.n);
+        LOG_W(
+            "--intra_op_threads=%" PRId64
+            " on %d usable %s: threads that wait for a core make each step many times slower; leave the flag out, or give at most %d",
+            o->intra_op_threads, c.n, c.n == 1 ? "core" : "cores", c.n);
     if (o->intra_op_threads > 0)
         return n;
     if (c.n < c.n_affinity)
         snprintf(limit, sizeof limit, "the control group's limit is %.2f, and ", c.quota);
     if (n < c.n)
-        LOG_I("%d of the machine's %d cores %s used: %s--worker_hosts has %d workers on this host "
-              "(--intra_op_threads says otherwise)",
-              n, c.n_machine, n == 1 ? "is" : "are", limit, workers);
+        LOG_I(
+            "%d of the machine's %d cores %s used: %s--worker_hosts has %d workers on this host (--intra_op_threads says otherwise)",
+            n, c.n_machine, n == 1 ? "is" : "are", limit, workers);
     else if (c.n < c.n_affinity)
         LOG_I("%d of the machine's %d cores are used: the control group's limit is %.2f", c.n,
               c.n_machine, c.quota);

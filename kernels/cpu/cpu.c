@@ -52,9 +52,9 @@ static int has_precision(enum backend_precision precision)
 static enum status config_check(const struct backend_plan_config *cfg)
 {
     if (cfg->n_layers < 1 || cfg->batch < 1 || cfg->n_threads < 1 || cfg->device != 0) {
-        LOG_E("CPU backend: %d layers, batch %d, %d threads, device %d: the first three must be "
-              "above 0, the device 0",
-              cfg->n_layers, cfg->batch, cfg->n_threads, cfg->device);
+        LOG_E(
+            "CPU backend: %d layers, batch %d, %d threads, device %d: the first three must be above 0, the device 0",
+            cfg->n_layers, cfg->batch, cfg->n_threads, cfg->device);
         return ST_UNSUPPORTED;
     }
     if ((cfg->precision != BACKEND_FP32 && cfg->precision != BACKEND_BF16) ||
@@ -63,9 +63,9 @@ static enum status config_check(const struct backend_plan_config *cfg)
         return ST_UNSUPPORTED;
     }
     if (cfg->precision == BACKEND_BF16 && !cpu_precision_has_bf16()) {
-        LOG_E("--precision=bf16: oneDNN finds neither AVX512_BF16 nor AMX on this CPU (%s), and "
-              "without them bf16 is slower than floats; take --precision=fp32",
-              description);
+        LOG_E(
+            "--precision=bf16: oneDNN finds neither AVX512_BF16 nor AMX on this CPU (%s), and without them bf16 is slower than floats; take --precision=fp32",
+            description);
         return ST_UNSUPPORTED;
     }
     if (cfg->grads16 != NULL) {

@@ -85,9 +85,9 @@ enum status cpu_pass_block_create(struct cpu_pass *pass, size_t bytes, void **ou
     size_t rounded = bytes > 0 ? (bytes + align - 1) / align * align : align;
     void *block = aligned_alloc(align, rounded);
     if (block == NULL) {
-        LOG_E("CPU backend: %zu bytes of memory for a batch of %d are not to be had; take a "
-              "smaller batch",
-              rounded, pass->n);
+        LOG_E(
+            "CPU backend: %zu bytes of memory for a batch of %d are not to be had; take a smaller batch",
+            rounded, pass->n);
         return ST_NOMEM;
     }
     if (align == HUGE_PAGE_BYTES)

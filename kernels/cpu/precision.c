@@ -46,7 +46,7 @@ void cpu_precision_log(const struct cpu_plan *plan)
         int written = snprintf(names + at, sizeof names - at, "%s%s", n++ > 0 ? ", " : "", l->name);
         at += (size_t)written < sizeof names - at ? (size_t)written : 0;
     }
-    LOG_I("CPU: --precision=bf16: %d of %d layers with products multiply in bf16%s%s; by "
-          "their shapes",
-          n, n_products, n > 0 ? ": " : "", names);
+    LOG_I(
+        "CPU: --precision=bf16: %d of %d layers with products multiply in bf16%s%s; by their shapes",
+        n, n_products, n > 0 ? ": " : "", names);
 }

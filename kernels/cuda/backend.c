@@ -33,10 +33,10 @@ static int n_devices(void)
     } else {
         int runtime = 0;
         (void)cudaRuntimeGetVersion(&runtime);
-        LOG_W("CUDA backend: no device: %s (%s; the driver serves CUDA up to %d.%d, this build has "
-              "%d.%d)%s",
-              cudaGetErrorString(code), cudaGetErrorName(code), driver / 1000, driver % 1000 / 10,
-              runtime / 1000, runtime % 1000 / 10, gpu_check_advice(code));
+        LOG_W(
+            "CUDA backend: no device: %s (%s; the driver serves CUDA up to %d.%d, this build has %d.%d)%s",
+            cudaGetErrorString(code), cudaGetErrorName(code), driver / 1000, driver % 1000 / 10,
+            runtime / 1000, runtime % 1000 / 10, gpu_check_advice(code));
     }
     (void)cudaGetLastError();
     return 0;
@@ -77,9 +77,9 @@ static enum status precision_check(int device, enum backend_precision precision)
         return ST_OK;
     TRY(gpu_check_cuda(NULL, "cudaGetDeviceProperties", cudaGetDeviceProperties(&prop, device)));
     if (prop.major < 8) {
-        LOG_E("--precision=bf16: GPU %d (%s) has compute capability %d.%d, and products in bf16 "
-              "need 8.0 or newer; take --precision=fp32, or another card (--gpus)",
-              device, prop.name, prop.major, prop.minor);
+        LOG_E(
+            "--precision=bf16: GPU %d (%s) has compute capability %d.%d, and products in bf16 need 8.0 or newer; take --precision=fp32, or another card (--gpus)",
+            device, prop.name, prop.major, prop.minor);
         return ST_UNSUPPORTED;
     }
 done:
@@ -123,9 +123,9 @@ static enum status config_check(const struct backend_plan_config *cfg)
     }
     if (cfg->grads16 != NULL &&
         (cfg->group != NULL || (cfg->grads_dtype != DTYPE_BF16 && cfg->grads_dtype != DTYPE_F16))) {
-        LOG_E("CUDA backend: gradients in %s%s are not supported, only in bf16 or fp16 of a plan "
-              "that is in no group",
-              dtype_name(cfg->grads_dtype), cfg->group != NULL ? " of a group" : "");
+        LOG_E(
+            "CUDA backend: gradients in %s%s are not supported, only in bf16 or fp16 of a plan that is in no group",
+            dtype_name(cfg->grads_dtype), cfg->group != NULL ? " of a group" : "");
         return ST_UNSUPPORTED;
     }
     TRY(device_check(cfg->device));

@@ -266,9 +266,9 @@ enum status exchange_request_answer(struct link *l, const struct net_piece *p)
     if (p->kind < PIECE_VERSION || p->kind > PIECE_STALE)
         return refuse_answer(l, p);
     if (!fits_table(l, p)) {
-        LOG_E("ps:%d (%s) sent %zu bytes for chunk %u, step %llu, which the table of chunks does "
-              "not allow",
-              l->index, l->addr, p->payload.bytes, p->chunk, (unsigned long long)p->step);
+        LOG_E(
+            "ps:%d (%s) sent %zu bytes for chunk %u, step %llu, which the table of chunks does not allow",
+            l->index, l->addr, p->payload.bytes, p->chunk, (unsigned long long)p->step);
         return ST_PROTOCOL;
     }
     struct exchange_chunk *c = &x->chunks[p->chunk];

@@ -131,18 +131,18 @@ static void write_line(const struct link *l, const struct session_action *a, con
         LOG_E("ps:%d (%s) refused this worker: %s", a->link, l->addr, reason);
         break;
     case LINE_NO_INDEX:
-        LOG_E("ps:0 (%s) gave this worker no index, or another worker's; are both the same "
-              "version?",
-              l->addr);
+        LOG_E(
+            "ps:0 (%s) gave this worker no index, or another worker's; are both the same version?",
+            l->addr);
         break;
     case LINE_PARAMETERS_LOST:
         LOG_E("ps:%d (%s) was started anew and has lost the parameters; start all programs again",
               a->link, l->addr);
         break;
     case LINE_BAD_MAP:
-        LOG_E("ps:0 (%s) sent a shard map that does not fit this worker's chunks and the servers; "
-              "do all programs have the same --ps_hosts?",
-              l->addr);
+        LOG_E(
+            "ps:0 (%s) sent a shard map that does not fit this worker's chunks and the servers; do all programs have the same --ps_hosts?",
+            l->addr);
         break;
     }
 }
@@ -352,9 +352,9 @@ static enum status go_back(struct net_exchange *x, int64_t step)
         int64_t version = net_exchange_version(x, i);
         if (version == step)
             continue;
-        LOG_E("chunk %d came at step %lld, not %lld, from which this worker has to go on; start "
-              "all programs again",
-              i, (long long)version, (long long)step);
+        LOG_E(
+            "chunk %d came at step %lld, not %lld, from which this worker has to go on; start all programs again",
+            i, (long long)version, (long long)step);
         return ST_PROTOCOL;
     }
 done:

@@ -126,12 +126,11 @@ enum dtype net_line_choose(const struct net_line *l, const struct net_line_use *
         snprintf(text, LINE_TEXT_BYTES, "%s: %.0f Mbit/s, %.1f ms, as in a local network", name,
                  l->bytes_per_s * 8e-6, l->rtt_s * 1e3);
     else
-        snprintf(text, LINE_TEXT_BYTES,
-                 "%s: %.3g Mbit/s, %.0f ms, %.1f MB a round -> %.2f s of %.2f s (%d steps of "
-                 "%.0f ms)%s",
-                 name, l->bytes_per_s * 8e-6, l->rtt_s * 1e3, 2e-6 * bytes, takes, between,
-                 use->steps, use->step_s * 1e3,
-                 takes > share * between ? "; more steps from one exchange to the next would help"
-                                         : "");
+        snprintf(
+            text, LINE_TEXT_BYTES,
+            "%s: %.3g Mbit/s, %.0f ms, %.1f MB a round -> %.2f s of %.2f s (%d steps of %.0f ms)%s",
+            name, l->bytes_per_s * 8e-6, l->rtt_s * 1e3, 2e-6 * bytes, takes, between, use->steps,
+            use->step_s * 1e3,
+            takes > share * between ? "; more steps from one exchange to the next would help" : "");
     return order[i];
 }

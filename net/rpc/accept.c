@@ -49,9 +49,9 @@ void net_accept_keep_room(void)
 
 static void log_refused(void)
 {
-    LOG_FEW("a connection is refused: %d descriptors are in use; a higher limit (ulimit -n) makes "
-            "room for more",
-            atomic_load(&room));
+    LOG_FEW(
+        "a connection is refused: %d descriptors are in use; a higher limit (ulimit -n) makes room for more",
+        atomic_load(&room));
 }
 
 /* EINTR: gRPC takes the next that waits. EAGAIN: it listens on. */

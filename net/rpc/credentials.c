@@ -45,8 +45,7 @@ static int check_server(const char *target, const char *pem, void *ctx)
 {
     if (!tls_client_called()) {
         LOG_FEW(
-            "%s is refused: this gRPC does not use the OpenSSL that this program knows, and the "
-            "version of TLS cannot be checked",
+            "%s is refused: this gRPC does not use the OpenSSL that this program knows, and the version of TLS cannot be checked",
             target);
         return 1;
     }
@@ -81,8 +80,8 @@ void credentials_explain(char *text, size_t room)
     const char *hint = NULL;
     char copy[256];
     if (strstr(text, "failed to connect") && !security_has_tls() && strstr(text, "Socket closed"))
-        hint = "does it use TLS (--tls_cert), or has it no descriptor left, as a line of its log "
-               "would say?";
+        hint =
+            "does it use TLS (--tls_cert), or has it no descriptor left, as a line of its log would say?";
     else if (strstr(text, "failed to connect") && strstr(text, "ead failed") && security_has_tls())
         hint = "where it refuses this program's certificate, a line above says why";
     if (ours) {
@@ -90,10 +89,10 @@ void credentials_explain(char *text, size_t room)
     } else if (end) {
         name += sizeof before - 1;
         snprintf(copy, sizeof copy, "%.*s", (int)(end - name), name);
-        snprintf(text, room,
-                 "the server's certificate does not name %s; make one that has it among its "
-                 "subject's other names (DNS: or IP:)",
-                 copy);
+        snprintf(
+            text, room,
+            "the server's certificate does not name %s; make one that has it among its subject's other names (DNS: or IP:)",
+            copy);
     } else if (hint) {
         snprintf(copy, sizeof copy, "%s", text);
         snprintf(text, room, "%s; %s", copy, hint);

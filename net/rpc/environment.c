@@ -42,8 +42,8 @@ enum status net_environment_check(void)
     const char *list = getenv("GRPC_POLL_STRATEGY");
     if (!list || find_strategy(list))
         return ST_OK;
-    LOG_E("GRPC_POLL_STRATEGY: '%.100s' is nothing that gRPC can wait by; unset it, or say epoll1 "
-          "or poll",
-          list);
+    LOG_E(
+        "GRPC_POLL_STRATEGY: '%.100s' is nothing that gRPC can wait by; unset it, or say epoll1 or poll",
+        list);
     return ST_INVALID;
 }

@@ -84,9 +84,9 @@ static enum status log_failure(const char *addr, const struct probe *p)
         return ST_INVALID;
     }
     if (p->err == EADDRINUSE) {
-        LOG_E("cannot listen on %s: address in use; stop the program that has it, or choose "
-              "another port",
-              addr);
+        LOG_E(
+            "cannot listen on %s: address in use; stop the program that has it, or choose another port",
+            addr);
         return ST_BUSY;
     }
     if (p->err == EMFILE || p->err == ENFILE) {
@@ -103,10 +103,10 @@ static void log_part(const char *addr, const struct probe *p)
 {
     if (p->n_failed == 0)
         return;
-    LOG_AT(p->err == EADDRINUSE ? LOG_LEVEL_WARN : LOG_LEVEL_INFO,
-           "%s: listening on %s, not on %s; give an address instead of the name if clients get "
-           "there",
-           addr, p->good, p->bad);
+    LOG_AT(
+        p->err == EADDRINUSE ? LOG_LEVEL_WARN : LOG_LEVEL_INFO,
+        "%s: listening on %s, not on %s; give an address instead of the name if clients get there",
+        addr, p->good, p->bad);
 }
 
 /* Until no address is in use, but for so long alone. ST_CANCELLED: the pause was ended. */
@@ -143,8 +143,8 @@ enum status net_listen(grpc_server *server, const char *addr, const struct net_s
         return log_failure(addr, &p);
     }
     if (security_has_tls() && !tls_hooks_called())
-        LOG_W("this gRPC does not use the OpenSSL that this program knows: TLS 1.2 is possible, "
-              "the reason of a refusal is not logged, and HTTP/2 floods are not cut off");
+        LOG_W(
+            "this gRPC does not use the OpenSSL that this program knows: TLS 1.2 is possible, the reason of a refusal is not logged, and HTTP/2 floods are not cut off");
     log_part(addr, &p);
     *port = bound;
     return ST_OK;

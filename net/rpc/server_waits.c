@@ -6,8 +6,8 @@
 #include "net/wire/message.h"
 #include <stdlib.h>
 
-static const char not_coordinating[] = "this server orders no checkpoints: it is not ps:0, or has "
-                                       "no --checkpoint_dir";
+static const char not_coordinating[] =
+    "this server orders no checkpoints: it is not ps:0, or has no --checkpoint_dir";
 
 /* Takes a Coordinate that waits off the list: the one of that number, or any (0). */
 static struct server_call *take_control(struct net_server *s, uint64_t number)

@@ -109,9 +109,9 @@ void unauthenticated_calls_enter(struct unauthenticated_calls *l, struct unauthe
     unauthenticated_calls_return(l, g, call);
     while ((gone = take_weakest(l))) {
         char *peer = grpc_call_get_peer(gone);
-        LOG_FEW("more than %d calls of unknown peers, or unfinished ones, are open; one from %s, "
-                "whose host has most, ends",
-                l->max, peer);
+        LOG_FEW(
+            "more than %d calls of unknown peers, or unfinished ones, are open; one from %s, whose host has most, ends",
+            l->max, peer);
         gpr_free(peer);
         grpc_call_cancel_with_status(gone, GRPC_STATUS_UNAVAILABLE,
                                      "the server has too many calls of unknown peers", NULL);

@@ -107,25 +107,25 @@ void certificate_problem(X509_STORE_CTX *c, const char *ca, int server,
                  "%sis not valid before %s; are the clocks of both hosts right?", signer, date);
         return;
     case CERTIFICATE_FOREIGN:
-        snprintf(why, CERTIFICATE_WHY_BYTES,
-                 "is not signed by a CA of %s; the certificates and --tls_ca of all programs must "
-                 "be of one CA",
-                 ca);
+        snprintf(
+            why, CERTIFICATE_WHY_BYTES,
+            "is not signed by a CA of %s; the certificates and --tls_ca of all programs must be of one CA",
+            ca);
         return;
     case CERTIFICATE_PURPOSE:
         snprintf(why, CERTIFICATE_WHY_BYTES, "is not made to be a %s's (extended key usage)",
                  server ? "server" : "client");
         return;
     case CERTIFICATE_ROLE:
-        snprintf(why, CERTIFICATE_WHY_BYTES,
-                 "is for the role %s, and a server's is for ps: URI:weir://role/ps among its "
-                 "subject's other names",
-                 roles_text(certificate_roles(x), roles));
+        snprintf(
+            why, CERTIFICATE_WHY_BYTES,
+            "is for the role %s, and a server's is for ps: URI:weir://role/ps among its subject's other names",
+            roles_text(certificate_roles(x), roles));
         return;
     case CERTIFICATE_HOST:
-        snprintf(why, CERTIFICATE_WHY_BYTES,
-                 "does not name this host; make one that has it among its subject's other names "
-                 "(DNS: or IP:)");
+        snprintf(
+            why, CERTIFICATE_WHY_BYTES,
+            "does not name this host; make one that has it among its subject's other names (DNS: or IP:)");
         return;
     default:
         snprintf(why, CERTIFICATE_WHY_BYTES, "is refused: %s",

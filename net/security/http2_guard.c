@@ -99,8 +99,7 @@ bool http2_guard_is_flooding(const struct peer_address *from)
     if (is_due)
         log_write_few(
             &kind, LOG_LEVEL_WARN,
-            "the host of the client at %s floods this server: more than 100 of its connections in "
-            "a second ended without a call; more in that second are closed at once",
+            "the host of the client at %s floods this server: more than 100 of its connections in a second ended without a call; more in that second are closed at once",
             from->text);
     return is_flooding;
 }

@@ -95,10 +95,10 @@ static enum status identity_read(struct identity **out, char why[CERTIFICATE_WHY
     TRY(certificate_files_check(&files, us.cfg.role & ROLE_PS, &i->facts, why));
     if (us.cfg.role != ROLE_ADMIN && !(i->facts.roles & us.cfg.role)) {
         char is[ROLES_TEXT_BYTES], want[ROLES_TEXT_BYTES];
-        snprintf(why, CERTIFICATE_WHY_BYTES,
-                 "%.200s is for the role %s, not %s; give one with URI:weir://role/%s among its "
-                 "subject's other names",
-                 path[0], roles_text(i->facts.roles, is), roles_text(us.cfg.role, want), want);
+        snprintf(
+            why, CERTIFICATE_WHY_BYTES,
+            "%.200s is for the role %s, not %s; give one with URI:weir://role/%s among its subject's other names",
+            path[0], roles_text(i->facts.roles, is), roles_text(us.cfg.role, want), want);
         TRY(ST_INVALID);
     }
     snprintf(why, CERTIFICATE_WHY_BYTES, "out of memory");
@@ -126,9 +126,9 @@ static void log_identity(const struct identity *i, const char *what)
     if (f->problem[0])
         LOG_W("peers will refuse the certificate in %s: it %s", us.cfg.cert, f->problem);
     else if (f->seconds_left < (int64_t)SOON_DAYS * DAY_S)
-        LOG_W("the certificate in %s expires in %lld days, on %s; put a new one there, it is read "
-              "without a restart",
-              us.cfg.cert, (long long)(f->seconds_left / DAY_S), f->ends);
+        LOG_W(
+            "the certificate in %s expires in %lld days, on %s; put a new one there, it is read without a restart",
+            us.cfg.cert, (long long)(f->seconds_left / DAY_S), f->ends);
     if (i->open_key)
         LOG_W("%s: others may read this private key; chmod 600", us.cfg.key);
 }
@@ -178,9 +178,9 @@ static void read_identity(struct file_reader *r)
         new = NULL;
     }
     if (!new) {
-        LOG_W("the certificate's files have changed and cannot be used: %s; those read before stay "
-              "in use",
-              why);
+        LOG_W(
+            "the certificate's files have changed and cannot be used: %s; those read before stay in use",
+            why);
         return;
     }
     log_identity(new, "TLS: new certificate read from");
@@ -278,9 +278,9 @@ static void read_tokens(struct file_reader *r)
         return;
     }
     if (st != ST_OK) {
-        LOG_W("--token_file=%s has changed and cannot be used: %s; the tokens read before stay in "
-              "use",
-              us.cfg.token_file, why);
+        LOG_W(
+            "--token_file=%s has changed and cannot be used: %s; the tokens read before stay in use",
+            us.cfg.token_file, why);
         return;
     }
     log_tokens("new tokens read from");
@@ -370,11 +370,11 @@ void security_warn_plain(const char *addr)
     static _Atomic int told;
     if (us.tls || hosts_is_loopback(addr) || atomic_exchange(&told, 1))
         return;
-    LOG_W("%s is not a loopback address: traffic is %s; let only a trusted network or IPSec reach "
-          "it, or give all programs --tls_cert, --tls_key and --tls_ca",
-          addr,
-          us.token ? "not encrypted, and whoever can read it has the token"
-                   : "neither encrypted nor authenticated");
+    LOG_W(
+        "%s is not a loopback address: traffic is %s; let only a trusted network or IPSec reach it, or give all programs --tls_cert, --tls_key and --tls_ca",
+        addr,
+        us.token ? "not encrypted, and whoever can read it has the token"
+                 : "neither encrypted nor authenticated");
 }
 
 const char *security_cert_path(void)

@@ -81,9 +81,9 @@ static void connection_free(void *parent, void *ptr, CRYPTO_EX_DATA *ad, int ind
     const SSL *ssl = parent;
     /* After the server's first flight the client alone has something to say. */
     if (l && l->address[0] && !l->told && in_handshake(ssl) && SSL_get_state(ssl) != TLS_ST_BEFORE)
-        LOG_FEW("the client at %s has not gone on with the handshake when it had seen this "
-                "server's certificate: it may not take it; its own lines say why",
-                l->address);
+        LOG_FEW(
+            "the client at %s has not gone on with the handshake when it had seen this server's certificate: it may not take it; its own lines say why",
+            l->address);
     if (l && l->guard) {
         http2_guard_end(l->guard);
         http2_guard_free(l->guard);
@@ -175,8 +175,7 @@ static const struct problem {
 } problems[] = {
     {"it has shown no certificate; start it with --tls_cert, --tls_key and --tls_ca",
      {SSL_R_PEER_DID_NOT_RETURN_A_CERTIFICATE}},
-    {"it does not speak TLS; start it with --tls_cert, --tls_key and --tls_ca, or this server "
-     "without them",
+    {"it does not speak TLS; start it with --tls_cert, --tls_key and --tls_ca, or this server without them",
      {SSL_R_WRONG_VERSION_NUMBER, SSL_R_HTTP_REQUEST, SSL_R_HTTPS_PROXY_REQUEST}},
     {"it offers no TLS 1.3", {SSL_R_UNSUPPORTED_PROTOCOL, SSL_R_NO_SHARED_CIPHER}},
     {NULL, {0}}};
@@ -207,9 +206,9 @@ static void log_client_refused(struct connection *l, unsigned long err)
         return;
     l->told = 1;
     if (reason >= ALERT_REASONS)
-        LOG_FEW("the client at %s refuses this server, whose certificate is %s: %s; its own lines "
-                "say more",
-                l->address, security_cert_path(), alert_text(reason));
+        LOG_FEW(
+            "the client at %s refuses this server, whose certificate is %s: %s; its own lines say more",
+            l->address, security_cert_path(), alert_text(reason));
     else
         log_write_few(&kinds[p], LOG_LEVEL_WARN, "the client at %s is refused: %s", l->address,
                       problems[p].text ? problems[p].text

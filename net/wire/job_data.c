@@ -63,10 +63,10 @@ static int class_names_differ(const struct says *s)
 {
     uint32_t here = s->here->class_names, there = s->there->class_names;
     return here && there &&
-           sums_differ(s,
-                       "names of the classes (give all workers the same; a folder may be empty, a "
-                       "CSV file's words may be numbers)",
-                       here, there);
+           sums_differ(
+               s,
+               "names of the classes (give all workers the same; a folder may be empty, a CSV file's words may be numbers)",
+               here, there);
 }
 
 enum status job_data_compare(const struct job_data *here, const struct job_data *there, char *why,
@@ -79,10 +79,10 @@ enum status job_data_compare(const struct job_data *here, const struct job_data 
         return ST_MISMATCH;
     if (here->standardized != there->standardized) {
         const char *const names[2] = {"does not have it", "has it"};
-        snprintf(why, why_bytes,
-                 "--standardize: the servers' job %s, the worker %s; give it to all workers or to "
-                 "none",
-                 names[here->standardized], names[there->standardized]);
+        snprintf(
+            why, why_bytes,
+            "--standardize: the servers' job %s, the worker %s; give it to all workers or to none",
+            names[here->standardized], names[there->standardized]);
         return ST_MISMATCH;
     }
     if (here->own != there->own) {

@@ -55,8 +55,7 @@ enum status message_check_protocol(uint32_t theirs, char why[MESSAGE_WHY_BYTES])
         return ST_OK;
     snprintf(why, MESSAGE_WHY_BYTES,
              "the caller speaks protocol %" PRIu32
-             ", this server protocol %d; run the same version "
-             "of all programs",
+             ", this server protocol %d; run the same version of all programs",
              theirs, MESSAGE_PROTOCOL);
     return ST_INVALID;
 }

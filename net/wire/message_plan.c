@@ -125,8 +125,9 @@ enum status message_plan_hosts_from_wire(char *const *from, size_t n, struct hos
         if (strlen(h.addr[i]) >= CONTROL_TEXT_BYTES)
             st = ST_INVALID;
     if (st == ST_INVALID)
-        message_invalid(why, "the list of servers is too long, or has an entry that is no "
-                             "host:port or is there twice");
+        message_invalid(
+            why,
+            "the list of servers is too long, or has an entry that is no host:port or is there twice");
     if (st == ST_OK)
         *out = h;
     else
@@ -156,8 +157,9 @@ static enum status contributions_from_wire(const Weir__V1__Plan *from, struct ne
 {
     size_t n = from->n_contributor;
     if (n != from->n_contributed || n > JOB_MAX_WORKERS)
-        return message_invalid(why, "the plan's contributions are too many, or not one for each "
-                                    "member that made some");
+        return message_invalid(
+            why,
+            "the plan's contributions are too many, or not one for each member that made some");
     to->contributed = malloc((n + 1) * sizeof *to->contributed);
     if (!to->contributed)
         return ST_NOMEM;

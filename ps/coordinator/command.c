@@ -81,13 +81,12 @@ static bool stop_text(const struct coordinator_state *c, char *text, size_t byte
 {
     bool has_job = c->generation && !reconfigure_all_done(c);
     const char *what =
-        has_job && c->serves ? "the job ends at the step where it is, or, if no worker is left, "
-                               "where the next one joins; its workers exit, and its servers, which "
-                               "have --serve, wait for the next job"
-        : c->serves          ? "there is no job to stop: its servers have --serve and wait for the "
-                               "next one; end them by SIGTERM"
-        : c->generation      ? "the job ends at the step where it is; then all its programs exit"
-                             : "there is no job yet; its servers exit";
+        has_job && c->serves
+            ? "the job ends at the step where it is, or, if no worker is left, where the next one joins; its workers exit, and its servers, which have --serve, wait for the next job"
+        : c->serves
+            ? "there is no job to stop: its servers have --serve and wait for the next one; end them by SIGTERM"
+        : c->generation ? "the job ends at the step where it is; then all its programs exit"
+                        : "there is no job yet; its servers exit";
     snprintf(text, bytes, "%s", what);
     return has_job || !c->serves;
 }
@@ -118,11 +117,11 @@ int coordinator_command_text(const struct coordinator_state *c, enum coordinator
                      "ps:%d (%.150s) has not been heard of for %d s and is taken for gone", index,
                      s->address, (int)((c->awake - s->heard) / (1000 * MS)));
         else if (is_too_slow(c, s))
-            snprintf(text, bytes,
-                     "ps:%d (%.150s) has been handing on its chunks for %d s and is not waited for "
-                     "any longer: training goes back to %s",
-                     index, s->address, (int)((c->awake - c->entered) / (1000 * MS)),
-                     c->has_folder ? "the newest checkpoint" : "its first step");
+            snprintf(
+                text, bytes,
+                "ps:%d (%.150s) has been handing on its chunks for %d s and is not waited for any longer: training goes back to %s",
+                index, s->address, (int)((c->awake - c->entered) / (1000 * MS)),
+                c->has_folder ? "the newest checkpoint" : "its first step");
         else
             snprintf(text, bytes, "ps:%d (%.200s) hands on its chunks and ends", index, s->address);
         return 1;

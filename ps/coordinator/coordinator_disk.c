@@ -258,9 +258,9 @@ static enum status record_servers(struct coordinator_disk *d, const char *server
     if (st == ST_OK && failed_before)
         LOG_I("%s: written now", path);
     else if (st != ST_OK && st != ST_REFUSED && !failed_before)
-        LOG_W("%s: not written, retrying every %d s; a ps:0 that restarts before that uses an "
-              "older list of servers",
-              path, RECORD_MS / 1000);
+        LOG_W(
+            "%s: not written, retrying every %d s; a ps:0 that restarts before that uses an older list of servers",
+            path, RECORD_MS / 1000);
     return st;
 }
 
@@ -491,9 +491,9 @@ int coordinator_disk_records_servers(struct coordinator_shell *l, const char *dr
     else if (!l->held_ns)
         l->held_ns = clock_now_ns();
     else if (clock_now_ns() - l->held_ns >= LINE_MS * 1000000LL)
-        LOG_FEW("the server at %s has handed on its chunks, and exits once the list of servers "
-                "without it is in %s/servers: %s",
-                drained, d->folder, why);
+        LOG_FEW(
+            "the server at %s has handed on its chunks, and exits once the list of servers without it is in %s/servers: %s",
+            drained, d->folder, why);
     return records;
 }
 

@@ -30,16 +30,16 @@ static enum status find(struct coordinator_disk *d, struct coordinator_disk_requ
         st = ST_NOT_FOUND;
     }
     if (passes && !d->restore_path && (st == ST_NOT_FOUND || st == ST_CORRUPT)) {
-        LOG_E("%s: there is no whole checkpoint before the one that is damaged: training waits; "
-              "bring back what is damaged, or start all programs with another --checkpoint_dir",
-              d->folder);
+        LOG_E(
+            "%s: there is no whole checkpoint before the one that is damaged: training waits; bring back what is damaged, or start all programs with another --checkpoint_dir",
+            d->folder);
         return ST_IO; /* ST_NOT_FOUND would restart the job at step 0 */
     }
     if (st == ST_NOT_FOUND && d->folder_id[0] &&
         checkpoint_folder_is(d->folder, d->folder_id) != ST_OK) {
-        LOG_E("%s: training waits for the checkpoints that were kept there: mount it, or, if they "
-              "are lost, start ps:0 again, which begins anew",
-              d->folder);
+        LOG_E(
+            "%s: training waits for the checkpoints that were kept there: mount it, or, if they are lost, start ps:0 again, which begins anew",
+            d->folder);
         return ST_IO;
     }
     if (!d->restore_path || (st != ST_NOT_FOUND && st != ST_CORRUPT))

@@ -68,11 +68,10 @@ enum status coordinator_folders_has(void *ctx, const struct checkpoint_manifest 
         snprintf(why, MANIFEST_WHY_BYTES, "the server at %.100s has not said yet whether it has %s",
                  unknown->address, name);
     else
-        snprintf(why, MANIFEST_WHY_BYTES,
-                 "%s lies in no server's folder; ps:%d (%.100s) wrote it to one of its own: start "
-                 "it again with that folder",
-                 name, file,
-                 file < m->progress.servers.n ? m->progress.servers.addr[file] : "unknown");
+        snprintf(
+            why, MANIFEST_WHY_BYTES,
+            "%s lies in no server's folder; ps:%d (%.100s) wrote it to one of its own: start it again with that folder",
+            name, file, file < m->progress.servers.n ? m->progress.servers.addr[file] : "unknown");
     memcpy(f->why, why, sizeof f->why);
     return unknown ? ST_BUSY : ST_NOT_FOUND;
 }
@@ -97,9 +96,10 @@ enum status coordinator_folders_restrict(const struct coordinator_folders *f, st
         }
     enum status st = planner_restrict(p, m, reads);
     if (st == ST_NOT_FOUND)
-        LOG_W("step %" PRId64 ": not all of it can be read by some server; where servers have "
-              "folders of their own, they go on with those, and the same --chunk_bytes",
-              m->step);
+        LOG_W(
+            "step %" PRId64
+            ": not all of it can be read by some server; where servers have folders of their own, they go on with those, and the same --chunk_bytes",
+            m->step);
     free(reads);
     return st;
 }

@@ -128,8 +128,8 @@ static void checkpoint_text(const struct text *t)
     switch (l->id) {
     case LINE_CHECKPOINT_SILENT:
         snprintf(t->at, t->bytes,
-                 "checkpoint at step %" PRId64 " given up: %s has not been heard of for 15 s; is "
-                 "it there?",
+                 "checkpoint at step %" PRId64
+                 " given up: %s has not been heard of for 15 s; is it there?",
                  l->arg[0], t->server);
         break;
     case LINE_CHECKPOINT_FAILED: /* its own log says why */
@@ -138,38 +138,38 @@ static void checkpoint_text(const struct text *t)
                      l->arg[0]);
         else
             snprintf(t->at, t->bytes,
-                     "checkpoint at step %" PRId64 " given up: ps:%d could not take or write its "
-                     "part; training goes on",
+                     "checkpoint at step %" PRId64
+                     " given up: ps:%d could not take or write its part; training goes on",
                      l->arg[0], t->number);
         break;
     case LINE_CHECKPOINT_UNANSWERED:
         snprintf(t->at, t->bytes,
-                 "checkpoint at step %" PRId64 " given up: not all servers answered within 3 s, "
-                 "such as %s; training goes on",
+                 "checkpoint at step %" PRId64
+                 " given up: not all servers answered within 3 s, such as %s; training goes on",
                  l->arg[0], t->server);
         break;
     case LINE_CHECKPOINT_SLOW:
         snprintf(t->at, t->bytes,
-                 "checkpoint at step %" PRId64 " given up: %d of %d servers have written their "
-                 "part in time; training goes on",
+                 "checkpoint at step %" PRId64
+                 " given up: %d of %d servers have written their part in time; training goes on",
                  l->arg[0], (int)l->arg[1], (int)l->arg[2]);
         break;
     case LINE_CHECKPOINT_MANIFEST:
         snprintf(t->at, t->bytes,
-                 "checkpoint at step %" PRId64 " given up: its manifest could not be written; "
-                 "training goes on",
+                 "checkpoint at step %" PRId64
+                 " given up: its manifest could not be written; training goes on",
                  l->arg[0]);
         break;
     case LINE_CHECKPOINT_ABSENT:
-        snprintf(t->at, t->bytes,
-                 "no checkpoints while %s does not call; is it there, with the same "
-                 "--checkpoint_dir?",
-                 t->server);
+        snprintf(
+            t->at, t->bytes,
+            "no checkpoints while %s does not call; is it there, with the same --checkpoint_dir?",
+            t->server);
         break;
     case LINE_CHECKPOINT_UNREAD: /* its own log says why */
         snprintf(t->at, t->bytes,
-                 "%s finds the checkpoint at step %" PRId64 " damaged, as its log says: the one "
-                 "before is looked for",
+                 "%s finds the checkpoint at step %" PRId64
+                 " damaged, as its log says: the one before is looked for",
                  t->server, l->arg[0]);
         break;
     case LINE_CHECKPOINT_NO_VALUES:
@@ -219,16 +219,16 @@ static void wait_start_text(const struct text *t)
     const char *why = status_text((enum status)l->arg[0]);
     switch (l->id) {
     case WAIT_EPOCH:
-        snprintf(t->at, t->bytes,
-                 "training waits until this start can be recorded in %s (%s): make room there, or "
-                 "make it writable",
-                 t->folder, l->arg[0] ? why : "under way");
+        snprintf(
+            t->at, t->bytes,
+            "training waits until this start can be recorded in %s (%s): make room there, or make it writable",
+            t->folder, l->arg[0] ? why : "under way");
         break;
     case WAIT_RAISE:
-        snprintf(t->at, t->bytes,
-                 "who comes from another ps:0 waits until a higher term can be recorded in %s "
-                 "(%s): make room there, or make it writable",
-                 t->folder, why);
+        snprintf(
+            t->at, t->bytes,
+            "who comes from another ps:0 waits until a higher term can be recorded in %s (%s): make room there, or make it writable",
+            t->folder, why);
         break;
     case WAIT_SERVER_CALLS:
         snprintf(t->at, t->bytes, "%s has not called it yet", t->server);
@@ -252,37 +252,36 @@ static void wait_text(const struct text *t)
     char at[40] = "before its first step";
     switch (l->id) {
     case WAIT_STOP:
-        snprintf(t->at, t->bytes,
-                 "training stops for a change and waits for %s; start it again if it is gone, or "
-                 "take it out with weirctl drain %d",
-                 t->server, number);
+        snprintf(
+            t->at, t->bytes,
+            "training stops for a change and waits for %s; start it again if it is gone, or take it out with weirctl drain %d",
+            t->server, number);
         break;
     case WAIT_LEAVER:
-        snprintf(t->at, t->bytes,
-                 "%s is to hand on its chunks and has not been heard of for %d s; if it is gone "
-                 "for good, weirctl drain %d goes on from the newest checkpoint without it",
-                 t->server, (int)l->arg[1], number);
+        snprintf(
+            t->at, t->bytes,
+            "%s is to hand on its chunks and has not been heard of for %d s; if it is gone for good, weirctl drain %d goes on from the newest checkpoint without it",
+            t->server, (int)l->arg[1], number);
         break;
     case WAIT_SILENT:
-        snprintf(t->at, t->bytes,
-                 "training waits for %s, which has not been heard of for %d s; start it again, or, "
-                 "if it is gone for good, weirctl drain %d goes on from the newest checkpoint "
-                 "without it",
-                 t->server, (int)l->arg[1], number);
+        snprintf(
+            t->at, t->bytes,
+            "training waits for %s, which has not been heard of for %d s; start it again, or, if it is gone for good, weirctl drain %d goes on from the newest checkpoint without it",
+            t->server, (int)l->arg[1], number);
         break;
     case WAIT_WORKERS:
         if (l->arg[0] >= 0)
             snprintf(at, sizeof at, "at step %" PRId64, l->arg[0]);
-        snprintf(t->at, t->bytes,
-                 "training waits %s: %d workers are there, --min_workers=%d; start more, or end "
-                 "the job with weirctl stop",
-                 at, (int)l->arg[1], (int)l->arg[2]);
+        snprintf(
+            t->at, t->bytes,
+            "training waits %s: %d workers are there, --min_workers=%d; start more, or end the job with weirctl stop",
+            at, (int)l->arg[1], (int)l->arg[2]);
         break;
     case WAIT_REACH:
-        snprintf(t->at, t->bytes,
-                 "no worker reaches %s, training waits; open the way, or take it out with weirctl "
-                 "drain %d",
-                 t->server, number);
+        snprintf(
+            t->at, t->bytes,
+            "no worker reaches %s, training waits; open the way, or take it out with weirctl drain %d",
+            t->server, number);
         break;
     case WAIT_BEGIN:
         snprintf(t->at, t->bytes, "generation " TERM_FMT " waits for %s, whose log may say why",
@@ -307,11 +306,11 @@ static void job_failed_text(const struct text *t)
     char from[96] = "there is no checkpoint, training begins anew";
     if (l->arg[1] >= 0)
         snprintf(from, sizeof from, "the last checkpoint, of step %" PRId64 ", stays", l->arg[1]);
-    snprintf(t->at, t->bytes,
-             "all workers have ended with an error, at step %" PRId64
-             ": the job has failed, and its servers end, too; change what the errors name (a flag, "
-             "the data), then start all programs again: %s",
-             l->arg[0] > 0 ? l->arg[0] : 0, from);
+    snprintf(
+        t->at, t->bytes,
+        "all workers have ended with an error, at step %" PRId64
+        ": the job has failed, and its servers end, too; change what the errors name (a flag, the data), then start all programs again: %s",
+        l->arg[0] > 0 ? l->arg[0] : 0, from);
 }
 
 void coordinator_line_text(const struct coordinator_state *c, const struct coordinator_line *l,
@@ -334,8 +333,7 @@ void coordinator_line_text(const struct coordinator_state *c, const struct coord
     text[0] = 0;
     if (l->id == LINE_JOB_DONE)
         snprintf(text, bytes,
-                 "the job has all its steps, and its last workers do not come back: "
-                 "it is done");
+                 "the job has all its steps, and its last workers do not come back: it is done");
     else if (l->id == LINE_JOB_STOPPED && l->arg[0] < 0)
         snprintf(text, bytes,
                  "the job is stopped, as was asked for, and has no workers: it is done");

@@ -153,8 +153,8 @@ static void log_servers(const struct net_plan *old, const struct net_plan *p)
         if (net_plan_server(old, p->servers.addr[i]) >= 0)
             continue;
         planner_moves(old, p, p->servers.addr[i], 1, &bytes, &n);
-        LOG_I("ps:%d (%s) joins at step %" PRId64 ": %.1f MB in %d chunks move to it (generation "
-              "" TERM_FMT ", %d servers)",
+        LOG_I("ps:%d (%s) joins at step %" PRId64
+              ": %.1f MB in %d chunks move to it (generation " TERM_FMT ", %d servers)",
               i, p->servers.addr[i], p->step, (double)bytes * 1e-6, n, TERM_ARG(p->generation),
               p->servers.n);
     }
@@ -162,8 +162,8 @@ static void log_servers(const struct net_plan *old, const struct net_plan *p)
         if (net_plan_server(p, old->servers.addr[i]) >= 0)
             continue;
         planner_moves(old, p, old->servers.addr[i], 0, &bytes, &n);
-        LOG_I("ps:%d (%s) leaves at step %" PRId64 ": %.1f MB in %d chunks move to the others "
-              "(generation " TERM_FMT ", %d servers)",
+        LOG_I("ps:%d (%s) leaves at step %" PRId64
+              ": %.1f MB in %d chunks move to the others (generation " TERM_FMT ", %d servers)",
               i, old->servers.addr[i], p->step, (double)bytes * 1e-6, n, TERM_ARG(p->generation),
               p->servers.n);
     }
@@ -212,9 +212,9 @@ static enum status check_join(struct coordinator_shell *l, struct net_join *full
     const struct checkpoint_manifest *m =
         l->cfg.restore && !l->plan ? checkpoint_restore_manifest(l->cfg.restore) : NULL;
     if (full->job.n_workers == 0 && !m) {
-        snprintf(why, why_bytes,
-                 "it has no checkpoint to go on from, and lets those that were "
-                 "not started with --join begin anew");
+        snprintf(
+            why, why_bytes,
+            "it has no checkpoint to go on from, and lets those that were not started with --join begin anew");
         return ST_NOT_FOUND;
     }
     if (full->job.n_workers == 0) /* it came by --join to what this goes on from */

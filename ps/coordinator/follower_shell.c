@@ -102,9 +102,9 @@ static void step_state(struct follower_shell *f, const struct follower_event *e)
 static void report_refused(const struct follower_shell *f, int is_protocol)
 {
     if (is_protocol)
-        LOG_E("ps:0 (%s) does not take this server's call: %s; give all servers the same "
-              "--ps_hosts and the same version of this program",
-              f->cfg.addr, f->why);
+        LOG_E(
+            "ps:0 (%s) does not take this server's call: %s; give all servers the same --ps_hosts and the same version of this program",
+            f->cfg.addr, f->why);
     else
         LOG_E("ps:0 (%s) refuses this server: %s", f->cfg.addr, f->reply.refused);
 }
@@ -115,9 +115,9 @@ static void on_drained(struct follower_shell *f, int how)
     f->ends = 1;
     if (how == 2) {
         if (f->cfg.self != 0) /* it has said so */
-            LOG_E("ps:0 (%s) says that all workers have ended with an error: the job has failed; "
-                  "its log names the errors",
-                  f->cfg.addr);
+            LOG_E(
+                "ps:0 (%s) says that all workers have ended with an error: the job has failed; its log names the errors",
+                f->cfg.addr);
         f->cfg.failed(f->cfg.ctx);
         return;
     }
@@ -334,13 +334,13 @@ static int sort_folder(struct follower_shell *f)
         return is_own;
     f->says_folder = 0;
     if (is_own)
-        LOG_I("checkpoints: %s is this server's own, ps:0 has another: its part of each is kept "
-              "there, and needed to go on from one",
-              f->cfg.folder);
+        LOG_I(
+            "checkpoints: %s is this server's own, ps:0 has another: its part of each is kept there, and needed to go on from one",
+            f->cfg.folder);
     else if (f->ps0_folder[0])
-        LOG_I("checkpoints: %s is shared with ps:0: this server can be started again on any "
-              "machine that has it",
-              f->cfg.folder);
+        LOG_I(
+            "checkpoints: %s is shared with ps:0: this server can be started again on any machine that has it",
+            f->cfg.folder);
     if (is_own)
         own_folder_begin(f->cfg.own_folder);
     return is_own;

@@ -81,9 +81,9 @@ static enum status open_restore(struct plan_applier *t, const struct net_plan *p
     if (st == ST_NOT_FOUND && folder && is.id.generation > 0) /* the manifest is ps 0's alone */
         st = checkpoint_restore_open_own(folder, is.id, &plan->job, plan->chunks, out);
     if (st == ST_NOT_FOUND)
-        LOG_E("%s/%s: ps:0 goes on from this checkpoint, but neither it nor a part of it is there; "
-              "start this server with the --checkpoint_dir that it had, or that of ps:0",
-              folder ? folder : "", name);
+        LOG_E(
+            "%s/%s: ps:0 goes on from this checkpoint, but neither it nor a part of it is there; start this server with the --checkpoint_dir that it had, or that of ps:0",
+            folder ? folder : "", name);
     return st;
 }
 

@@ -45,9 +45,9 @@ static void refuse(struct ps_monitor *m, int worker)
         m->refused_ns = now;
     pthread_mutex_unlock(&m->lock);
     if (is_news)
-        LOG_W("a report says that it is of worker %d, which takes no part in the job: the status "
-              "page does not show it (said once a minute at most)",
-              worker);
+        LOG_W(
+            "a report says that it is of worker %d, which takes no part in the job: the status page does not show it (said once a minute at most)",
+            worker);
 }
 
 int ps_monitor_reported(void *ctx, const struct net_report *report)

@@ -218,9 +218,9 @@ static int send_letters(struct mail *m, const struct letter *l, char why[CONTROL
     if (st != ST_OK)
         return 0;
     if (reply.answer == SQUARES_REFUSED) {
-        LOG_E("ps:%d (%s) refuses what this server says of the region's chunks: %s; this server "
-              "ends: do all servers of the region have the same version of this program?",
-              l->to, l->addr, reply.why);
+        LOG_E(
+            "ps:%d (%s) refuses what this server says of the region's chunks: %s; this server ends: do all servers of the region have the same version of this program?",
+            l->to, l->addr, reply.why);
         m->cfg.refused(m->cfg.ctx);
     }
     if (reply.answer == SQUARES_LATER)

@@ -492,11 +492,11 @@ static void log_round(struct ps_region *r)
     pthread_mutex_lock(&r->lock);
     double waited = (double)r->waited_ns, lasted = (double)(now - r->began_ns);
     pthread_mutex_unlock(&r->lock);
-    LOG_I("region %d: round %" PRId64 " of %" PRId64 " exchanged, %.2f s from contribution to "
-          "answer; %.1f MB sent and %.1f MB received so far; workers waited for answers %.1f s, "
-          "%.1f %% of the time",
-          r->cfg.index, r->held, r->n_gates, r->exchange_s, (double)s.sent_bytes * 1e-6,
-          (double)s.received_bytes * 1e-6, waited * 1e-9, lasted > 0 ? 100 * waited / lasted : 0);
+    LOG_I(
+        "region %d: round %" PRId64 " of %" PRId64
+        " exchanged, %.2f s from contribution to answer; %.1f MB sent and %.1f MB received so far; workers waited for answers %.1f s, %.1f %% of the time",
+        r->cfg.index, r->held, r->n_gates, r->exchange_s, (double)s.sent_bytes * 1e-6,
+        (double)s.received_bytes * 1e-6, waited * 1e-9, lasted > 0 ? 100 * waited / lasted : 0);
 }
 
 static enum status exchange_all(struct ps_region *r)

@@ -33,8 +33,8 @@ enum status ps_region_check(struct ps_region *r, const struct net_join *join, ch
     if (!job_in_lockstep(job))
         wrong = "a region trains with --sync_mode=sync without backup workers";
     else if (job_sends_changes(job))
-        wrong = "in a region servers send whole parameters: --wire_dtype=int8,fp32 sends "
-                "gradients alone in int8";
+        wrong =
+            "in a region servers send whole parameters: --wire_dtype=int8,fp32 sends gradients alone in int8";
     else if (job->validation.patience > 0)
         wrong = "--early_stopping would end the job in one region alone";
     else if (job->train_steps > 0 && job->train_steps * each <= r->asked.overlap)
@@ -81,10 +81,11 @@ void region_job_warn_few(const struct ps_region *r)
 {
     int64_t n = n_exchanges(r);
     if (r->cfg.n_regions > 1 && n < JOB_FEW_EXCHANGES)
-        LOG_W("region %d: the regions exchange their parameters only %" PRId64
-              " times in this job of %" PRId64 " steps; the result may be much worse than with %d "
-              "exchanges or more: give a smaller --region_steps, or train for more steps",
-              r->cfg.index, n, r->train_steps * r->steps_each, JOB_FEW_EXCHANGES);
+        LOG_W(
+            "region %d: the regions exchange their parameters only %" PRId64
+            " times in this job of %" PRId64
+            " steps; the result may be much worse than with %d exchanges or more: give a smaller --region_steps, or train for more steps",
+            r->cfg.index, n, r->train_steps * r->steps_each, JOB_FEW_EXCHANGES);
 }
 
 /* Momentum needs some exchanges to help; after a single one Nesterov's is one and a half times the

@@ -160,8 +160,8 @@ int region_rewind_finish(struct ps_region *r)
     int err = pthread_create(&r->watch_thread, NULL, region_end_watch, r);
     r->has_watch_thread = err == 0;
     if (err)
-        LOG_E("the thread that watches the parent group cannot be started: %s; whether that group "
-              "answers is not looked at until this server is restarted",
-              threads_error(err));
+        LOG_E(
+            "the thread that watches the parent group cannot be started: %s; whether that group answers is not looked at until this server is restarted",
+            threads_error(err));
     return 1;
 }

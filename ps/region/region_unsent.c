@@ -79,9 +79,9 @@ void region_unsent_keep(struct ps_region *r, int64_t version)
         return;
     if (write_unsent(r, path) != ST_OK) {
         durable_remove(path); /* an older one is of a round that the parent has lost */
-        LOG_W("region %d: what is not sent yet of its contributions is lost if this server dies "
-              "before the next round",
-              r->cfg.index);
+        LOG_W(
+            "region %d: what is not sent yet of its contributions is lost if this server dies before the next round",
+            r->cfg.index);
     }
     tidy(r, version - N_KEPT + 1, r->held > version ? r->held : version);
 }

@@ -116,10 +116,10 @@ int admission_waits_for_formats(struct service *s, const struct net_join *req, c
         n >= job->n_workers || !wait_ms ||
         (wait_ms > 0 && now_ns - f->since_ns >= wait_ms * 1000000))
         return 0;
-    snprintf(why, why_bytes,
-             "number format \"auto\" is chosen when all lines are known; %d of the %d workers "
-             "have come",
-             n, job->n_workers);
+    snprintf(
+        why, why_bytes,
+        "number format \"auto\" is chosen when all lines are known; %d of the %d workers have come",
+        n, job->n_workers);
     return 1;
 }
 
@@ -181,10 +181,10 @@ void admission_name_setter(const struct service *s, const struct net_join *req, 
     size_t n = strlen(why);
     if (!s->setter.incarnation || s->setter.incarnation == req->incarnation || n >= why_bytes)
         return;
-    snprintf(why + n, why_bytes - n,
-             "; worker %d from %s settled this job: give both the same flags and start the wrong "
-             "one again, with the servers if it is that one",
-             s->setter.member, s->setter.peer);
+    snprintf(
+        why + n, why_bytes - n,
+        "; worker %d from %s settled this job: give both the same flags and start the wrong one again, with the servers if it is that one",
+        s->setter.member, s->setter.peer);
 }
 
 /* "worker 3 is": one that may be given up; NULL: all are there. */

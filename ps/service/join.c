@@ -293,9 +293,9 @@ static void log_arithmetic(const struct run *r, int rank, const struct net_join 
     const struct member *m = &r->members[rank];
     uint64_t before = m->incarnation ? m->incarnation : m->expected;
     if ((before != req->incarnation || !m->known) && job_arithmetic_differs(&r->job, &req->job))
-        LOG_FEW("worker %d computes with '%s', the job's first worker with '%s': the bits of the "
-                "parameters depend on which worker has which samples",
-                r->plan->member[rank], req->job.arithmetic, r->job.arithmetic);
+        LOG_FEW(
+            "worker %d computes with '%s', the job's first worker with '%s': the bits of the parameters depend on which worker has which samples",
+            r->plan->member[rank], req->job.arithmetic, r->job.arithmetic);
 }
 
 /* Makes the joiner its member's present incarnation; returns the old one's stream, to be failed.

@@ -108,9 +108,10 @@ static void *peer_main(void *arg)
         if (wait_until(p->sender, p->again_ms))
             break;
         if (clock_now_ns() >= p->line_ns) {
-            LOG_W("step %" PRId64 " waits for ps:%d (%s), which has not taken this server's part "
-                  "of the gradient's norm: %s; it is told again",
-                  step, p->number, p->addr, why[0] ? why : "no answer");
+            LOG_W(
+                "step %" PRId64
+                " waits for ps:%d (%s), which has not taken this server's part of the gradient's norm: %s; it is told again",
+                step, p->number, p->addr, why[0] ? why : "no answer");
             p->line_ns = clock_deadline_ns(LINE_MS);
         }
         p->again_ms = 2 * p->again_ms < AGAIN_MAX_MS ? 2 * p->again_ms : AGAIN_MAX_MS;

@@ -16,10 +16,10 @@ static void finish_all(struct store *s, int64_t step)
     double squares = ps_norm_squares(s->norm, step);
     double factor = clip_factor(squares, s->job.optim.clip_norm);
     if (factor == 0)
-        LOG_FEW("step %" PRId64 ": the norm of the mean gradient is not finite (its square is %g), "
-                "though each contribution is: the step moves nothing; a lower --learning_rate may "
-                "help",
-                step, squares);
+        LOG_FEW(
+            "step %" PRId64
+            ": the norm of the mean gradient is not finite (its square is %g), though each contribution is: the step moves nothing; a lower --learning_rate may help",
+            step, squares);
     for (int i = 0; i < s->n_owned; i++) {
         struct chunk_state *c = &s->owned[i];
         pthread_mutex_lock(&c->lock);

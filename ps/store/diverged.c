@@ -31,8 +31,8 @@ size_t diverged_take(struct chunk_state *c)
 void diverged_log(const struct store *s, const struct chunk_state *c, size_t element, int64_t step)
 {
     if (element != SIZE_MAX)
-        LOG_FEW("step %" PRId64 ": the update leaves parameter '%.60s' not finite, though each "
-                "contribution is: training has diverged, and no checkpoint is made of it; a lower "
-                "--learning_rate may help",
-                step, diverged_param_at(s, c, element)->name);
+        LOG_FEW(
+            "step %" PRId64
+            ": the update leaves parameter '%.60s' not finite, though each contribution is: training has diverged, and no checkpoint is made of it; a lower --learning_rate may help",
+            step, diverged_param_at(s, c, element)->name);
 }

@@ -277,11 +277,10 @@ static void adopted(struct region *r, int chunk, int64_t version, const float *t
             rebase_values(l, &h, v, to);
             return;
         }
-        sim_fail("once",
-                 "%s, chunk %d, version %lld: %.4f is on top of the parent's round %lld, and %.4f "
-                 "was learnt that does not count there",
-                 sim.node[r->node].name, chunk, (long long)version, on_top, (long long)h.version,
-                 want);
+        sim_fail(
+            "once",
+            "%s, chunk %d, version %lld: %.4f is on top of the parent's round %lld, and %.4f was learnt that does not count there",
+            sim.node[r->node].name, chunk, (long long)version, on_top, (long long)h.version, want);
     }
 }
 

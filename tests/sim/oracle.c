@@ -251,10 +251,10 @@ static void check_parent(struct generation *g, int chunk, int64_t step, const fl
         struct made m = {&s[i], value, NULL};
         s[i] = s[i - 1];
         if (!ledger_find(&at, fits, &m))
-            sim_fail("once",
-                     "chunk %d, version %lld of generation %llx, %s, is not what one contribution "
-                     "of each of its members makes",
-                     chunk, (long long)step, (unsigned long long)g->number, what);
+            sim_fail(
+                "once",
+                "chunk %d, version %lld of generation %llx, %s, is not what one contribution of each of its members makes",
+                chunk, (long long)step, (unsigned long long)g->number, what);
         g->known[chunk]++;
         return;
     }
@@ -355,10 +355,10 @@ static void check_contributed(const struct generation *g, const struct net_plan 
         int64_t want = contributed(g->base, g->member[i], g->step);
         int64_t told = net_plan_contributed(p, g->member[i], g->step);
         if (want != told)
-            sim_fail("I2",
-                     "generation %llx: member %d is told that it has contributed up to version "
-                     "%lld, and it has up to %lld",
-                     (unsigned long long)g->number, g->member[i], (long long)told, (long long)want);
+            sim_fail(
+                "I2",
+                "generation %llx: member %d is told that it has contributed up to version %lld, and it has up to %lld",
+                (unsigned long long)g->number, g->member[i], (long long)told, (long long)want);
     }
 }
 

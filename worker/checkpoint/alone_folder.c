@@ -72,9 +72,9 @@ static enum status lock_folder(struct alone_folder *f, bool take_over)
         return ST_OK;
     }
     if (failed == EWOULDBLOCK) {
-        LOG_E("--checkpoint_dir: %s belongs to another worker without servers, which is "
-              "starting: " OWNER_REMEDY,
-              f->path);
+        LOG_E(
+            "--checkpoint_dir: %s belongs to another worker without servers, which is starting: " OWNER_REMEDY,
+            f->path);
         return ST_REFUSED; /* a supervisor that tries again would do so without end */
     }
     note_locked(f, path, failed);
@@ -109,9 +109,10 @@ static enum status load_checkpoint(const struct alone_folder_config *cfg,
         int averages = cfg->chunks->params[c->param].rule == PARAM_AVERAGE;
         int64_t version = -1;
         if (!checkpoint_restore_holds(r, c->first, c->n_elems)) {
-            LOG_E("the checkpoint at step %" PRId64 " lies in several servers' own folders; copy "
-                  "all of its files into one, and give that",
-                  step);
+            LOG_E(
+                "the checkpoint at step %" PRId64
+                " lies in several servers' own folders; copy all of its files into one, and give that",
+                step);
             return ST_NOT_FOUND;
         }
         TRY(checkpoint_restore_read(r, c->first, c->n_elems, state.params + c->first,
@@ -133,10 +134,11 @@ static void say_past(const struct alone_folder_config *cfg, const struct checkpo
 {
     const struct net_job *job = cfg->job;
     if (cfg->epochs > 0)
-        LOG_E("--epochs=%g makes %" PRId64 " steps at --batch_size=%d, and the checkpoint is at "
-              "step %" PRId64 ", made at --batch_size=%d; give more --epochs, the same "
-              "--batch_size, or another --checkpoint_dir",
-              cfg->epochs, job->train_steps, job->batch, m->step, m->job.batch);
+        LOG_E(
+            "--epochs=%g makes %" PRId64
+            " steps at --batch_size=%d, and the checkpoint is at step %" PRId64
+            ", made at --batch_size=%d; give more --epochs, the same --batch_size, or another --checkpoint_dir",
+            cfg->epochs, job->train_steps, job->batch, m->step, m->job.batch);
     else
         LOG_E("--train_steps: the checkpoint is at step %" PRId64 ", past the %" PRId64
               " of this job; give more, or another --checkpoint_dir",
@@ -156,11 +158,10 @@ static enum status check_job(const struct alone_folder_config *cfg,
         say_past(cfg, m);
         st = ST_MISMATCH;
     } else if (cfg->epochs > 0 && m->job.batch > 0 && m->job.batch != cfg->job->batch) {
-        LOG_W("--epochs=%g makes %" PRId64
-              " steps at --batch_size=%d, and those up to step %" PRId64
-              " were made at --batch_size=%d: the job ends after another number of samples than "
-              "that of its epochs; --train_steps sets its end exactly",
-              cfg->epochs, cfg->job->train_steps, cfg->job->batch, m->step, m->job.batch);
+        LOG_W(
+            "--epochs=%g makes %" PRId64 " steps at --batch_size=%d, and those up to step %" PRId64
+            " were made at --batch_size=%d: the job ends after another number of samples than that of its epochs; --train_steps sets its end exactly",
+            cfg->epochs, cfg->job->train_steps, cfg->job->batch, m->step, m->job.batch);
     }
     return st;
 }

@@ -268,8 +268,8 @@ static void wait_until_written(struct alone_writer *s) REQUIRES(s->lock)
     while (s->busy && clock_cond_wait(&s->wake, &s->lock, line_ns) == 0)
         ;
     if (s->busy)
-        LOG_W("checkpoint at step %" PRId64 ": writing it to %s has taken %d s so far; this worker "
-              "waits for it",
+        LOG_W("checkpoint at step %" PRId64
+              ": writing it to %s has taken %d s so far; this worker waits for it",
               s->copied, s->folder.path, QUIET_MS / 1000);
     while (s->busy)
         pthread_cond_wait(&s->wake, &s->lock);
@@ -285,10 +285,10 @@ static enum status save_last(struct alone_writer *s, int64_t step) REQUIRES(s->l
     wait_until_written(s);
     if (s->fenced || s->written == ST_OK || s->written == ST_INVALID)
         return s->fenced ? ST_REFUSED : ST_OK;
-    LOG_E("the last checkpoint, of step %" PRId64 ", could not be written to %s: what was trained "
-          "since the one before it is not kept there. Make room, then start this worker again with "
-          "the same flags: it resumes from the newest one",
-          step, s->folder.path);
+    LOG_E(
+        "the last checkpoint, of step %" PRId64
+        ", could not be written to %s: what was trained since the one before it is not kept there. Make room, then start this worker again with the same flags: it resumes from the newest one",
+        step, s->folder.path);
     return s->written == ST_FULL ? ST_FULL : ST_IO;
 }
 

@@ -45,18 +45,18 @@ static int count_batches(const char *first)
             break;
     }
     if (n < N_BATCHES)
-        LOG_W("%s: CIFAR-10 has %d batches, but %s is missing: trains on the first %d; "
-              "scripts/get_cifar10 fetches all",
-              first, N_BATCHES, path, n);
+        LOG_W(
+            "%s: CIFAR-10 has %d batches, but %s is missing: trains on the first %d; scripts/get_cifar10 fetches all",
+            first, N_BATCHES, path, n);
     return n;
 }
 
 static enum status check_file(const struct data_file *f)
 {
     if (f->n == 0 || f->n % RECORD_BYTES != 0) {
-        LOG_E("%s: has %llu bytes, but CIFAR-10's records have %d each: it is cut short or no such "
-              "file",
-              f->path, (unsigned long long)f->n, RECORD_BYTES);
+        LOG_E(
+            "%s: has %llu bytes, but CIFAR-10's records have %d each: it is cut short or no such file",
+            f->path, (unsigned long long)f->n, RECORD_BYTES);
         return ST_CORRUPT;
     }
     return ST_OK;

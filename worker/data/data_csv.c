@@ -111,15 +111,15 @@ static enum status bad_label(const struct csv *c, int64_t column, const char *sh
              c->are_words ? "a word of 1 to 255 bytes without control characters"
                           : "a whole number from 0 to 65535");
     if (c->label_by_default)
-        snprintf(fix, sizeof fix,
-                 "the column is taken as the label because it is the last one%s: name the label's "
-                 "with --label_column%s",
-                 c->columns->ignored ? " that is not ignored" : "",
-                 c->are_words ? ", or fix the line" : ", or numbers to fit with --target_columns");
+        snprintf(
+            fix, sizeof fix,
+            "the column is taken as the label because it is the last one%s: name the label's with --label_column%s",
+            c->columns->ignored ? " that is not ignored" : "",
+            c->are_words ? ", or fix the line" : ", or numbers to fit with --target_columns");
     else if (!c->are_words)
-        snprintf(fix, sizeof fix,
-                 "fix it or leave the line out, or name numbers to fit with "
-                 "--target_columns instead of a label");
+        snprintf(
+            fix, sizeof fix,
+            "fix it or leave the line out, or name numbers to fit with --target_columns instead of a label");
     log_field(c, column, wrong, fix);
     return ST_CORRUPT;
 }
@@ -140,10 +140,10 @@ static enum status bad_number(const struct csv *c, int64_t column, const char *f
              is_large ? DATA_BEYOND_FLOAT : "no finite number");
     snprintf(fix, sizeof fix, "%s or leave the line out", first);
     if (!is_large && may_be_label(c, n))
-        snprintf(label, sizeof label,
-                 "name the column with --label_column=%lld if it is the label, for which the last "
-                 "column was taken, else ",
-                 (long long)column + 1);
+        snprintf(
+            label, sizeof label,
+            "name the column with --label_column=%lld if it is the label, for which the last column was taken, else ",
+            (long long)column + 1);
     if (c->role[column] == DATA_CSV_FEATURE && !data_csv_has_model(c))
         snprintf(fix, sizeof fix,
                  "%s%s, leave the line out, or leave the column out with --ignore_columns=%lld",
@@ -167,12 +167,13 @@ static enum status mixed_labels(const struct csv *c, int64_t column, const char 
     snprintf(wrong, sizeof wrong, "the label '%s' is a %s, but that of line %lld is a %s",
              data_csv_show(field, n, shown), c->are_words ? "number" : "word",
              (long long)c->first_line, c->are_words ? "word" : "number");
-    snprintf(fix, sizeof fix, "labels are all whole numbers or all words%s",
-             c->first_line == 1    ? ": fix it, or, if line 1 names the columns, name the label's "
-                                     "in --label_column"
-             : c->label_by_default ? ": fix it, or name the label's column, which is taken as the "
-                                     "last one, with --label_column"
-                                   : "");
+    snprintf(
+        fix, sizeof fix, "labels are all whole numbers or all words%s",
+        c->first_line == 1
+            ? ": fix it, or, if line 1 names the columns, name the label's in --label_column"
+        : c->label_by_default
+            ? ": fix it, or name the label's column, which is taken as the last one, with --label_column"
+            : "");
     log_field(c, column, wrong, fix);
     return ST_CORRUPT;
 }
@@ -187,10 +188,10 @@ static enum status no_class(const struct csv *c, int64_t column, const char *fie
                  data_words_text(c->columns->classes, classes));
         log_field(c, column, wrong, "fix it or leave the line out");
     } else {
-        snprintf(wrong, sizeof wrong,
-                 "the label '%s' is a word, of which no number is known: the training set's labels "
-                 "are numbers, or the file that is evaluated names no classes",
-                 shown);
+        snprintf(
+            wrong, sizeof wrong,
+            "the label '%s' is a word, of which no number is known: the training set's labels are numbers, or the file that is evaluated names no classes",
+            shown);
         log_field(c, column, wrong, "give each word the number that it had in training");
     }
     return ST_MISMATCH;
@@ -313,9 +314,9 @@ static enum status check_first_word(const struct csv *c, const int32_t *labels, 
         same = labels[i] == labels[0];
     if (same || rows == 1)
         return ST_OK;
-    LOG_E("%s: line %lld: its label is a word that no other line has; if the line names the "
-          "columns, name the label's in --label_column, else add a line of names before it",
-          c->path, (long long)c->first_line);
+    LOG_E(
+        "%s: line %lld: its label is a word that no other line has; if the line names the columns, name the label's in --label_column, else add a line of names before it",
+        c->path, (long long)c->first_line);
     return ST_CORRUPT;
 }
 

@@ -12,10 +12,10 @@ static enum status no_column(const struct csv *c, const char *flag, const char *
 {
     if (data_csv_text_check_names(c) != ST_OK) /* the reason why the name is not found */
         return ST_CORRUPT;
-    LOG_E("%s: line 1: has no column '%.*s' among its %lld; name %s --%s, by its name or its "
-          "number, from 1 on",
-          c->path, (int)(n < 60 ? n : 60), name, (long long)c->n_columns,
-          strcmp(flag, "label_column") == 0 ? "the label's with" : "each of", flag);
+    LOG_E(
+        "%s: line 1: has no column '%.*s' among its %lld; name %s --%s, by its name or its number, from 1 on",
+        c->path, (int)(n < 60 ? n : 60), name, (long long)c->n_columns,
+        strcmp(flag, "label_column") == 0 ? "the label's with" : "each of", flag);
     return ST_NOT_FOUND;
 }
 
@@ -43,10 +43,10 @@ static enum status find_column(struct csv *c, const char *name, size_t bytes, in
         c->has_names = 1;
         if (second < 0)
             return ST_OK;
-        LOG_E("%s: line 1: columns %lld and %lld have the same name, '%.*s'; rename one of them, "
-              "or name the column by its number",
-              c->path, (long long)column + 1, (long long)second + 1, (int)(bytes < 60 ? bytes : 60),
-              name);
+        LOG_E(
+            "%s: line 1: columns %lld and %lld have the same name, '%.*s'; rename one of them, or name the column by its number",
+            c->path, (long long)column + 1, (long long)second + 1, (int)(bytes < 60 ? bytes : 60),
+            name);
         return ST_INVALID;
     }
     if (data_csv_read_number(name, bytes, &number) && number >= 1 &&
@@ -104,10 +104,9 @@ static int lacks_labels(const struct csv *c)
 
 static enum status label_not_known(const struct csv *c)
 {
-    LOG_E("%s: line 1: no column is named label, and the file that predicts does not say how many "
-          "features a sample has; name the label's column with --label_column=NAME or N, or say "
-          "that there is none with --label_column=" DATA_CSV_NO_LABEL,
-          c->path);
+    LOG_E(
+        "%s: line 1: no column is named label, and the file that predicts does not say how many features a sample has; name the label's column with --label_column=NAME or N, or say that there is none with --label_column=" DATA_CSV_NO_LABEL,
+        c->path);
     return ST_INVALID;
 }
 
@@ -120,10 +119,10 @@ static bool was_in_front(const struct csv *c)
 
 static enum status label_is_elsewhere(const struct csv *c)
 {
-    LOG_E("%s: the label was column %lld of %lld in training, and this file's columns are others; "
-          "name it with --label_column=N",
-          c->path, (long long)(strchr(c->columns->roles, 'l') - c->columns->roles) + 1,
-          (long long)strcspn(c->columns->roles, ";"));
+    LOG_E(
+        "%s: the label was column %lld of %lld in training, and this file's columns are others; name it with --label_column=N",
+        c->path, (long long)(strchr(c->columns->roles, 'l') - c->columns->roles) + 1,
+        (long long)strcspn(c->columns->roles, ";"));
     return ST_INVALID;
 }
 
@@ -198,10 +197,9 @@ static enum status check_second_line(const struct csv *c)
     if (!c->has_names || second == c->end ||
         count_fields(c, second, c->between) != c->n_columns + 1)
         return ST_OK;
-    LOG_E("%s: the line behind line 1 has %lld fields, more columns than line 1 names; if each row "
-          "begins with a name or number of its own, as R writes them, name that column in line 1, "
-          "too, and leave it out with --ignore_columns=1",
-          c->path, (long long)c->n_columns + 1);
+    LOG_E(
+        "%s: the line behind line 1 has %lld fields, more columns than line 1 names; if each row begins with a name or number of its own, as R writes them, name that column in line 1, too, and leave it out with --ignore_columns=1",
+        c->path, (long long)c->n_columns + 1);
     return ST_CORRUPT;
 }
 
@@ -217,17 +215,16 @@ static enum status mixed_line(const struct csv *c, int64_t column)
     const char *given = c->columns->targets ? c->columns->targets : c->columns->label;
     if (data_csv_text_check_names(c) != ST_OK)
         return ST_CORRUPT;
-    const char *fix = data_csv_has_model(c) ? "fix the field"
-                                            : "fix the field, or leave its column out with "
-                                              "--ignore_columns";
+    const char *fix = data_csv_has_model(c)
+                          ? "fix the field"
+                          : "fix the field, or leave its column out with --ignore_columns";
     if (given)
-        LOG_E("%s: line 1: some fields are numbers, but column %lld, '%s', is none; if the line "
-              "names the columns, give one of its names in %s (%.100s is none), else %s",
-              c->path, (long long)column + 1, shown, flag, given, fix);
+        LOG_E(
+            "%s: line 1: some fields are numbers, but column %lld, '%s', is none; if the line names the columns, give one of its names in %s (%.100s is none), else %s",
+            c->path, (long long)column + 1, shown, flag, given, fix);
     else
         LOG_E(
-            "%s: line 1: some fields are numbers, but column %lld, '%s', is none; if the line "
-            "names the columns, call the label's 'label' there, or name it with %s=NAME, else %s%s",
+            "%s: line 1: some fields are numbers, but column %lld, '%s', is none; if the line names the columns, call the label's 'label' there, or name it with %s=NAME, else %s%s",
             c->path, (long long)column + 1, shown, flag, fix,
             data_csv_layout_label_place(c, place));
     return ST_CORRUPT;
@@ -253,9 +250,9 @@ static int counts_up(const struct csv *c)
 
 static enum status looks_like_names(const struct csv *c)
 {
-    LOG_E("%s: line 1 counts its %lld columns and may be their names or a sample; say "
-          "--csv_header=yes if it names the columns, --csv_header=no if it is a sample",
-          c->path, (long long)c->n_columns);
+    LOG_E(
+        "%s: line 1 counts its %lld columns and may be their names or a sample; say --csv_header=yes if it names the columns, --csv_header=no if it is a sample",
+        c->path, (long long)c->n_columns);
     return ST_INVALID;
 }
 
@@ -288,13 +285,13 @@ static enum status judge_fields(struct csv *c)
 static enum status no_features(const struct csv *c)
 {
     if (c->columns->ignored)
-        LOG_E("%s: --ignore_columns leaves none of its %lld columns for the samples; at least one "
-              "must be left",
-              c->path, (long long)c->n_columns);
+        LOG_E(
+            "%s: --ignore_columns leaves none of its %lld columns for the samples; at least one must be left",
+            c->path, (long long)c->n_columns);
     else
-        LOG_E("%s: --target_columns names all %lld columns; at least one must be left for the "
-              "samples",
-              c->path, (long long)c->n_columns);
+        LOG_E(
+            "%s: --target_columns names all %lld columns; at least one must be left for the samples",
+            c->path, (long long)c->n_columns);
     return ST_INVALID;
 }
 
@@ -305,8 +302,7 @@ static enum status check_features(const struct csv *c)
     if (c->columns->features == 0 || c->n_features == c->columns->features)
         return ST_OK;
     LOG_E(
-        "%s: line 1: has %lld columns, of which %lld would be features, but training was on "
-        "samples of %lld numbers; name the label's column with --label_column%s, and %s",
+        "%s: line 1: has %lld columns, of which %lld would be features, but training was on samples of %lld numbers; name the label's column with --label_column%s, and %s",
         c->path, (long long)c->n_columns, (long long)c->n_features, (long long)c->columns->features,
         c->columns->may_lack ? " (" DATA_CSV_NO_LABEL ": there is none)" : "",
         c->n_features > c->columns->features ? "those that are to be left out with --ignore_columns"
@@ -337,10 +333,10 @@ enum status data_csv_columns_read(struct csv *c)
     enum status st = ST_OK;
     count_columns(c);
     if (c->n_columns < (c->columns->may_lack ? 1 : 2) || c->n_columns > DATA_CSV_MAX_COLUMNS) {
-        LOG_E("%s: line 1: has %s; a line must have a label and from 1 to %d features, with commas "
-              "between them",
-              c->path, c->n_columns < 2 ? "one column" : "too many columns",
-              DATA_CSV_MAX_COLUMNS - 1);
+        LOG_E(
+            "%s: line 1: has %s; a line must have a label and from 1 to %d features, with commas between them",
+            c->path, c->n_columns < 2 ? "one column" : "too many columns",
+            DATA_CSV_MAX_COLUMNS - 1);
         return ST_CORRUPT;
     }
     c->role = malloc((size_t)c->n_columns * sizeof *c->role);

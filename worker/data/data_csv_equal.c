@@ -48,18 +48,18 @@ static void warn_of_equal(const struct csv *c, const struct data_csv_equal *e, c
         snprintf(fix, sizeof fix, ", or leave one out with --ignore_columns=%lld",
                  (long long)e->feature + 1);
     if (c->place && e->n == 1)
-        LOG_W("%s: line 1: has 1 column '%.*s', and the training file had %lld of this name; it is "
-              "taken as %s%s",
-              c->path, (int)(e->name.n < 60 ? e->name.n : 60), e->name.at, (long long)e->n_trained,
-              role_text(c, e->column[0]), more);
+        LOG_W(
+            "%s: line 1: has 1 column '%.*s', and the training file had %lld of this name; it is taken as %s%s",
+            c->path, (int)(e->name.n < 60 ? e->name.n : 60), e->name.at, (long long)e->n_trained,
+            role_text(c, e->column[0]), more);
     else if (c->place)
-        LOG_W("%s: line 1: %s and are taken in the order in which they stand: they must be in the "
-              "order of the training file%s",
-              c->path, equal_text(e, text), more);
+        LOG_W(
+            "%s: line 1: %s and are taken in the order in which they stand: they must be in the order of the training file%s",
+            c->path, equal_text(e, text), more);
     else
-        LOG_W("%s: line 1: %s by which --evaluate and --predict cannot tell them apart; rename "
-              "them%s%s",
-              c->path, equal_text(e, text), fix, more);
+        LOG_W(
+            "%s: line 1: %s by which --evaluate and --predict cannot tell them apart; rename them%s%s",
+            c->path, equal_text(e, text), fix, more);
 }
 
 void data_csv_equal_warn_names(const struct csv *c)
@@ -122,14 +122,13 @@ static void warn_of_classes(const struct csv *c, const struct class *class, int6
     for (int64_t i = 0, warned = 0; i < n && warned < MOST_WARNINGS; i++) {
         const struct class *k = &class[i];
         if (stands_for_nothing(k)) {
-            LOG_W("%s: the label %s is a class of its own, but often stands for a missing label; "
-                  "leave these lines out unless it is a class",
-                  c->path, class_text(c, k, a));
+            LOG_W(
+                "%s: the label %s is a class of its own, but often stands for a missing label; leave these lines out unless it is a class",
+                c->path, class_text(c, k, a));
             warned++;
         } else if (i > 0 && k->n == k[-1].n && strncasecmp(k->at, k[-1].at, k->n) == 0) {
             LOG_W(
-                "%s: the labels %s and %s are two classes, but differ in case or in spaces around "
-                "them alone; write them alike if they are one",
+                "%s: the labels %s and %s are two classes, but differ in case or in spaces around them alone; write them alike if they are one",
                 c->path, class_text(c, &k[-1], a), class_text(c, k, b));
             warned++;
         }

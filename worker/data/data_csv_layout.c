@@ -38,9 +38,9 @@ static enum status judge_line(const struct csv *c, bool *named)
              judge_names(c, k->ignored_names) == AS_WORDS;
     if (*named || features != AS_NUMBERS)
         return ST_OK;
-    LOG_E("%s: line 1: its numbers are the names that the columns had in training, or a sample; "
-          "say --csv_header=yes if it names the columns, --csv_header=no if it is a sample",
-          c->path);
+    LOG_E(
+        "%s: line 1: its numbers are the names that the columns had in training, or a sample; say --csv_header=yes if it names the columns, --csv_header=no if it is a sample",
+        c->path);
     return ST_INVALID;
 }
 
@@ -61,9 +61,9 @@ static enum status lacks_feature(const struct csv *c, const char *name, size_t n
     if (here > 0)
         log_count(c, name, n, "give the columns the names that they had in training");
     else
-        LOG_E("%s: line 1: has no column '%.*s', which is feature %lld of the training file; give "
-              "the columns the names that they had in training",
-              c->path, (int)(n < 60 ? n : 60), name, (long long)feature + 1);
+        LOG_E(
+            "%s: line 1: has no column '%.*s', which is feature %lld of the training file; give the columns the names that they had in training",
+            c->path, (int)(n < 60 ? n : 60), name, (long long)feature + 1);
     return ST_MISMATCH;
 }
 
@@ -113,9 +113,9 @@ static enum status place_labels(struct csv *c)
     if (unwanted || (found == 0 && k->may_lack))
         return ST_OK;
     if (found < n) {
-        LOG_E("%s: line 1: lacks the column of the label or of a target that the training file "
-              "had, '%.60s'; add it, or name another with --%s",
-              c->path, k->label_names, k->are_targets ? "target_columns" : "label_column");
+        LOG_E(
+            "%s: line 1: lacks the column of the label or of a target that the training file had, '%.60s'; add it, or name another with --%s",
+            c->path, k->label_names, k->are_targets ? "target_columns" : "label_column");
         return ST_MISMATCH;
     }
     c->has_label = !k->are_targets;
@@ -143,10 +143,10 @@ static void log_unknown(const struct csv *c, int64_t column, const char *name, s
     if (trained > 0)
         log_count(c, name, n, fix);
     else
-        LOG_E("%s: line 1: column %lld, '%.*s', is no column of the training file, whose feature 1 "
-              "is '%.*s'; leave it out with --ignore_columns=%lld",
-              c->path, (long long)column + 1, (int)(n < 60 ? n : 60), name,
-              (int)(first_n < 60 ? first_n : 60), first, (long long)column + 1);
+        LOG_E(
+            "%s: line 1: column %lld, '%.*s', is no column of the training file, whose feature 1 is '%.*s'; leave it out with --ignore_columns=%lld",
+            c->path, (long long)column + 1, (int)(n < 60 ? n : 60), name,
+            (int)(first_n < 60 ? first_n : 60), first, (long long)column + 1);
 }
 
 /* Refuses a column that training did not have. One without a name is known by its place. */
@@ -291,9 +291,9 @@ void data_csv_layout_warn_places(const struct csv *c)
 {
     const struct data_csv_columns *k = c->columns;
     if (k->roles && (k->feature_names != NULL) != (c->has_names != 0))
-        LOG_W("%s: its columns are matched by their places, as %s has no line of names: give them "
-              "in the order of training",
-              c->path, k->feature_names ? "it" : "the training file");
+        LOG_W(
+            "%s: its columns are matched by their places, as %s has no line of names: give them in the order of training",
+            c->path, k->feature_names ? "it" : "the training file");
 }
 
 const char *data_csv_layout_label_place(const struct csv *c, char dst[DATA_CSV_PLACE_BYTES])
@@ -303,9 +303,7 @@ const char *data_csv_layout_label_place(const struct csv *c, char dst[DATA_CSV_P
     if (c->label_by_place && !c->has_names)
         snprintf(
             dst, DATA_CSV_PLACE_BYTES,
-            ", or, as the label was column %lld of %lld in training and this file has no names, "
-            "give the columns in the order of training, or say where the label is with "
-            "--label_column=N",
+            ", or, as the label was column %lld of %lld in training and this file has no names, give the columns in the order of training, or say where the label is with --label_column=N",
             (long long)(strchr(roles, 'l') - roles) + 1, (long long)strlen(roles));
     return dst;
 }

@@ -117,14 +117,13 @@ static bool warn_of_index(const struct csv *c, const struct feature *f)
         return false;
     long long number = (long long)f->column + 1;
     if (!f->numbers_rows)
-        LOG_W("%s: column %s has another whole number in each row, from %g to %g, as an index has; "
-              "it is used as a feature: leave it out with --ignore_columns=%lld",
-              c->path, data_csv_report_column(c, f->column, text), (double)f->least,
-              (double)f->most, number);
+        LOG_W(
+            "%s: column %s has another whole number in each row, from %g to %g, as an index has; it is used as a feature: leave it out with --ignore_columns=%lld",
+            c->path, data_csv_report_column(c, f->column, text), (double)f->least, (double)f->most,
+            number);
     else
         LOG_W(
-            "%s: column %lld %s%s%s and counts up by one from row to row, as an index does; it is "
-            "used as a feature: leave it out with --ignore_columns=%lld",
+            "%s: column %lld %s%s%s and counts up by one from row to row, as an index does; it is used as a feature: leave it out with --ignore_columns=%lld",
             c->path, number, *name ? "is called '" : "has no name", name, *name ? "'" : "", number);
     return true;
 }
@@ -136,9 +135,9 @@ static bool warn_of_feature(const struct csv *c, const struct feature *f)
         return true;
     if (!c->has_names || f->n > 0)
         return false;
-    LOG_W("%s: column %lld has no name in line 1 and is used as a feature; name it, or leave it "
-          "out with --ignore_columns=%lld",
-          c->path, (long long)f->column + 1, (long long)f->column + 1);
+    LOG_W(
+        "%s: column %lld has no name in line 1 and is used as a feature; name it, or leave it out with --ignore_columns=%lld",
+        c->path, (long long)f->column + 1, (long long)f->column + 1);
     return true;
 }
 

@@ -40,9 +40,9 @@ enum status data_csv_text_check(const uint8_t *bytes, uint64_t n, const char *pa
     else if (zero)
         name_zero(bytes, zero, path);
     else if (cr_alone)
-        LOG_E("%s: its lines end with CR alone, which is not read; save it with line ends of Unix "
-              "(LF) or Windows (CR LF)",
-              path);
+        LOG_E(
+            "%s: its lines end with CR alone, which is not read; save it with line ends of Unix (LF) or Windows (CR LF)",
+            path);
     return utf16 || zero || cr_alone ? ST_CORRUPT : ST_OK;
 }
 
@@ -52,10 +52,10 @@ enum status data_csv_text_check_word(const struct csv *c, int64_t column, const 
     char shown[DATA_CSV_SHOWN_BYTES];
     if (utf8_is_valid(field, n))
         return ST_OK;
-    LOG_E("%s: line %lld, column %lld: '%s' is not UTF-8, as names and words must be; if it is "
-          "Latin-1, " CONVERT,
-          c->path, (long long)c->line, (long long)column + 1, data_csv_show(field, n, shown),
-          "LATIN1");
+    LOG_E(
+        "%s: line %lld, column %lld: '%s' is not UTF-8, as names and words must be; if it is Latin-1, " CONVERT,
+        c->path, (long long)c->line, (long long)column + 1, data_csv_show(field, n, shown),
+        "LATIN1");
     return ST_CORRUPT;
 }
 

@@ -49,9 +49,9 @@ static enum status grow(const struct data_file *packed, uint64_t have, uint8_t *
     more = more < LEAST_ROOM ? LEAST_ROOM : more;
     uint8_t *fresh = realloc(*to, (size_t)more);
     if (!fresh) {
-        LOG_E("%s: no memory for its %llu bytes, unpacked; unpack it with gunzip, then it need not "
-              "be held in memory",
-              packed->path, (unsigned long long)more);
+        LOG_E(
+            "%s: no memory for its %llu bytes, unpacked; unpack it with gunzip, then it need not be held in memory",
+            packed->path, (unsigned long long)more);
         return ST_NOMEM;
     }
     *to = fresh;

@@ -23,8 +23,8 @@ static struct sigaction before;
 static void say(const char *path)
 {
     static const char before_it[] = "E worker: ";
-    static const char behind_it[] = ": cannot be read any more: it was shortened while it was in "
-                                    "use, or its disk failed; put it back and start again\n";
+    static const char behind_it[] =
+        ": cannot be read any more: it was shortened while it was in use, or its disk failed; put it back and start again\n";
     char line[4096 + 256];
     size_t n = strnlen(path, 4096), at = sizeof before_it - 1;
     memcpy(line, before_it, at);

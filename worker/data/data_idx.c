@@ -20,9 +20,9 @@ static enum status read_type(const uint8_t *bytes, const char *label, enum data_
             return ST_OK;
         }
     }
-    LOG_E("%s: byte 2, the type of its numbers, is 0x%02x; read are 0x08 uint8, 0x09 int8, 0x0b "
-          "int16, 0x0c int32 and 0x0d float32",
-          label, bytes[2]);
+    LOG_E(
+        "%s: byte 2, the type of its numbers, is 0x%02x; read are 0x08 uint8, 0x09 int8, 0x0b int16, 0x0c int32 and 0x0d float32",
+        label, bytes[2]);
     return ST_UNSUPPORTED;
 }
 

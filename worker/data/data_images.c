@@ -81,9 +81,9 @@ enum status data_images_picture_alloc(const char *label, uint64_t n, const int64
         return ST_CORRUPT;
     }
     if ((uint64_t)(dim[0] * dim[1] * dim[2]) / MOST_OF_A_BYTE > n) {
-        LOG_E("%s: says that it is a picture of %lldx%lld, which its %llu bytes cannot hold; it is "
-              "damaged or made to take memory: leave it out",
-              label, (long long)dim[1], (long long)dim[2], (unsigned long long)n);
+        LOG_E(
+            "%s: says that it is a picture of %lldx%lld, which its %llu bytes cannot hold; it is damaged or made to take memory: leave it out",
+            label, (long long)dim[1], (long long)dim[2], (unsigned long long)n);
         return ST_CORRUPT;
     }
     *rows = malloc((size_t)(dim[0] * dim[1] * dim[2]));
@@ -135,8 +135,7 @@ static enum status grow_set(struct set *s, const char *path)
     s->labels = labels ? labels : s->labels;
     if (!pixels || !labels || room > DATASET_MAX_ITEMS) {
         LOG_E(
-            "%s: no memory for %lld decoded pictures; repack them as npy (scripts/make_data shows "
-            "how), which is mapped",
+            "%s: no memory for %lld decoded pictures; repack them as npy (scripts/make_data shows how), which is mapped",
             path, (long long)room);
         return ST_NOMEM;
     }
@@ -173,13 +172,12 @@ static enum status other_picture(struct set *s, const char *path, const int64_t 
         return ST_MISMATCH;
     if (dim[1] != s->dim[1] || dim[2] != s->dim[2])
         snprintf(fix, sizeof fix,
-                 "make all of one size, as ImageMagick's mogrify -resize '%lldx%lld!' "
-                 "FILE... does",
+                 "make all of one size, as ImageMagick's mogrify -resize '%lldx%lld!' FILE... does",
                  (long long)s->dim[2], (long long)s->dim[1]);
     else
-        snprintf(fix, sizeof fix,
-                 "make all grey, as ImageMagick's mogrify -colorspace Gray FILE... "
-                 "does, or all of them colour");
+        snprintf(
+            fix, sizeof fix,
+            "make all grey, as ImageMagick's mogrify -colorspace Gray FILE... does, or all of them colour");
     LOG_E(
         "%s: a picture of %lldx%lldx%lld (channels, height, width), but %s has %lldx%lldx%lld; %s",
         path, (long long)dim[0], (long long)dim[1], (long long)dim[2], s->first,
@@ -235,10 +233,10 @@ static enum status add_or_count(struct set *s, const char *path, int32_t label)
 static enum status judge_set(const struct set *s)
 {
     if (s->n_bad > 1)
-        LOG_E("%s: %lld of its %lld files cannot be used; %s are named above: repair them or take "
-              "them out",
-              s->dir, (long long)s->n_bad, (long long)s->n_files,
-              s->n_bad > MOST_NAMED ? "the first 20" : "they");
+        LOG_E(
+            "%s: %lld of its %lld files cannot be used; %s are named above: repair them or take them out",
+            s->dir, (long long)s->n_bad, (long long)s->n_files,
+            s->n_bad > MOST_NAMED ? "the first 20" : "they");
     if (s->n_other > 1)
         LOG_E("%s: %lld of its %lld files have another size, or other colours, than %s", s->dir,
               (long long)s->n_other, (long long)s->n_files, s->first);
@@ -275,9 +273,9 @@ static enum status check_depth(const struct set *s, const char *class, const cha
         return ST_OK;
     int has_train = snprintf(path, sizeof path, "%s/train", s->dir) < PATH_MAX &&
                     stat(path, &info) == 0 && S_ISDIR(info.st_mode);
-    LOG_E("%s/%s: is a folder, where pictures of a class are wanted; name the folder that has one "
-          "for each class, such as %s/%s, and not what holds that",
-          folder, files->entry[0]->d_name, s->dir, has_train ? "train" : class);
+    LOG_E(
+        "%s/%s: is a folder, where pictures of a class are wanted; name the folder that has one for each class, such as %s/%s, and not what holds that",
+        folder, files->entry[0]->d_name, s->dir, has_train ? "train" : class);
     return ST_INVALID;
 }
 
@@ -339,9 +337,9 @@ static enum status add_all(struct set *s, const struct names *names, int is_flat
         st = judge_set(s);
     if (st != ST_OK || s->n > 0)
         return st;
-    LOG_E("%s: no picture in the folders of it; it holds a folder of PNG or JPEG files for each "
-          "class%s",
-          s->dir, s->keeps_names ? ", or such files without labels" : "");
+    LOG_E(
+        "%s: no picture in the folders of it; it holds a folder of PNG or JPEG files for each class%s",
+        s->dir, s->keeps_names ? ", or such files without labels" : "");
     return ST_NOT_FOUND;
 }
 
@@ -355,9 +353,9 @@ static void warn_of_names(const char *dir, const struct names *names)
             continue;
         snprintf(shown, sizeof shown, "%s", name);
         utf8_mask(shown);
-        LOG_W("%s: the name of class %d, '%s', is not UTF-8: --export leaves the names of all "
-              "classes out; rename its folder",
-              dir, i, shown);
+        LOG_W(
+            "%s: the name of class %d, '%s', is not UTF-8: --export leaves the names of all classes out; rename its folder",
+            dir, i, shown);
         return;
     }
 }

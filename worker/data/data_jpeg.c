@@ -62,8 +62,9 @@ static void check_kind(struct reader *r)
     if (r->jpeg.arith_code)
         refuse(r, "its coding is arithmetic; save it with Huffman's, as usual");
     if (colours == JCS_CMYK || colours == JCS_YCCK)
-        refuse(r, "its colours are CMYK, which are for printing; make it RGB, as ImageMagick's "
-                  "mogrify -colorspace sRGB FILE... does");
+        refuse(
+            r,
+            "its colours are CMYK, which are for printing; make it RGB, as ImageMagick's mogrify -colorspace sRGB FILE... does");
 }
 
 static void read_rows(struct reader *r, const uint8_t *bytes, uint64_t n, const char *label)

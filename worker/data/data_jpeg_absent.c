@@ -8,9 +8,8 @@ enum status data_jpeg_decode(const uint8_t *bytes, uint64_t n, const char *label
     (void)bytes;
     (void)n;
     (void)out;
-    LOG_E("%s: this worker was built without libjpeg; install libjpeg-dev and build it "
-          "again, or "
-          "repack the pictures as npy",
-          label);
+    LOG_E(
+        "%s: this worker was built without libjpeg; install libjpeg-dev and build it again, or repack the pictures as npy",
+        label);
     return ST_UNSUPPORTED;
 }

@@ -119,17 +119,16 @@ static enum status bad_type(const char *descr, const char *label)
         {'U', "texts", "number them with numpy.unique(a, return_inverse=True)[1]"},
         {'S', "texts", "number them with numpy.unique(a, return_inverse=True)[1]"},
         {'O', "Python objects",
-         "save numpy.array(a.tolist(), numpy.float32) of rows of one length, or number texts with "
-         "numpy.unique(a, return_inverse=True)[1]"},
+         "save numpy.array(a.tolist(), numpy.float32) of rows of one length, or number texts with numpy.unique(a, return_inverse=True)[1]"},
         {'c', "complex numbers", "save their parts, as numpy.stack([a.real, a.imag], 1)"},
         {'M', "times", "save them as numbers, with a.astype(numpy.int64)"},
         {'m', "times", "save them as numbers, with a.astype(numpy.int64)"},
         {'V', "raw bytes", "save bfloat16 as a.astype(numpy.float32), others as a.view(DTYPE)"},
     };
     if (descr[0] == '[') {
-        LOG_E("%s: its rows are records of named fields (dtype %s), which are not read; save "
-              "numpy.lib.recfunctions.structured_to_unstructured(a), or one field, a['NAME']",
-              label, descr);
+        LOG_E(
+            "%s: its rows are records of named fields (dtype %s), which are not read; save numpy.lib.recfunctions.structured_to_unstructured(a), or one field, a['NAME']",
+            label, descr);
         return ST_UNSUPPORTED;
     }
     for (size_t i = 0; descr[0] && i < sizeof known / sizeof *known; i++)
@@ -138,10 +137,9 @@ static enum status bad_type(const char *descr, const char *label)
                   known[i].what, descr, known[i].fix);
             return ST_UNSUPPORTED;
         }
-    LOG_E("%s: its numbers are of dtype '%s'; read are float64, float32, float16, bool "
-          "and whole numbers: save samples and "
-          "targets with a.astype(numpy.float32), class labels with a.astype(numpy.int64)",
-          label, descr);
+    LOG_E(
+        "%s: its numbers are of dtype '%s'; read are float64, float32, float16, bool and whole numbers: save samples and targets with a.astype(numpy.float32), class labels with a.astype(numpy.int64)",
+        label, descr);
     return ST_UNSUPPORTED;
 }
 
@@ -165,9 +163,9 @@ static enum status read_type(const char *descr, const char *label, struct data_a
 static enum status bad_header(const char *label, const struct text *t, uint64_t header,
                               const uint8_t *bytes)
 {
-    LOG_E("%s: its npy header does not parse at byte %llu (the header ends at %llu); save it anew "
-          "with numpy.save",
-          label, (unsigned long long)(t->at - (const char *)bytes), (unsigned long long)header);
+    LOG_E(
+        "%s: its npy header does not parse at byte %llu (the header ends at %llu); save it anew with numpy.save",
+        label, (unsigned long long)(t->at - (const char *)bytes), (unsigned long long)header);
     return ST_CORRUPT;
 }
 
@@ -247,9 +245,9 @@ enum status data_npy_decode(const uint8_t *bytes, uint64_t n, const char *label,
     if (start == 12 && n >= 12)
         length |= (uint64_t)bytes[10] << 16 | (uint64_t)bytes[11] << 24;
     if (n < start || length > n - start) {
-        LOG_E("%s: truncated: its npy header promises %llu bytes from byte %llu on, the file has "
-              "%llu",
-              label, (unsigned long long)length, (unsigned long long)start, (unsigned long long)n);
+        LOG_E(
+            "%s: truncated: its npy header promises %llu bytes from byte %llu on, the file has %llu",
+            label, (unsigned long long)length, (unsigned long long)start, (unsigned long long)n);
         return ST_CORRUPT;
     }
     struct text t = {(const char *)bytes + start, (const char *)bytes + start + length};
@@ -258,9 +256,9 @@ enum status data_npy_decode(const uint8_t *bytes, uint64_t n, const char *label,
                                : bad_header(label, &t, start + length, bytes);
     TRY(read_type(descr, label, &a));
     if (fortran && a.n_dims > 1) {
-        LOG_E("%s: its numbers lie column after column (fortran_order); save "
-              "numpy.ascontiguousarray(a)",
-              label);
+        LOG_E(
+            "%s: its numbers lie column after column (fortran_order); save numpy.ascontiguousarray(a)",
+            label);
         return ST_UNSUPPORTED;
     }
     a.offset = start + length;

@@ -235,9 +235,9 @@ static enum status open_member(const struct zip *z, const struct member *m, cons
         return check_crc(z, m, *out);
     }
     if (m->method != DEFLATED || (m->flags & 1)) {
-        LOG_E("%s: a member is packed by method %u or encrypted; save it with numpy.savez or "
-              "savez_compressed",
-              z->label, m->method);
+        LOG_E(
+            "%s: a member is packed by method %u or encrypted; save it with numpy.savez or savez_compressed",
+            z->label, m->method);
         return ST_UNSUPPORTED;
     }
     if (m->unpacked / DEFLATE_MAX_RATIO > m->packed)
@@ -245,8 +245,7 @@ static enum status open_member(const struct zip *z, const struct member *m, cons
     *memory = malloc(m->unpacked ? (size_t)m->unpacked : 1);
     if (!*memory) {
         LOG_E(
-            "%s: no memory for %llu unpacked bytes; numpy.savez (not savez_compressed) saves what "
-            "need not be unpacked",
+            "%s: no memory for %llu unpacked bytes; numpy.savez (not savez_compressed) saves what need not be unpacked",
             z->label, (unsigned long long)m->unpacked);
         return ST_NOMEM;
     }

@@ -8,8 +8,8 @@ enum status data_png_decode(const uint8_t *bytes, uint64_t n, const char *label,
     (void)bytes;
     (void)n;
     (void)out;
-    LOG_E("%s: this worker was built without libpng; install libpng-dev and build it again, or "
-          "repack the pictures as npy",
-          label);
+    LOG_E(
+        "%s: this worker was built without libpng; install libpng-dev and build it again, or repack the pictures as npy",
+        label);
     return ST_UNSUPPORTED;
 }

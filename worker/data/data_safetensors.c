@@ -68,11 +68,9 @@ static enum status fill(const struct safetensors_entry *e, const uint8_t *bytes,
     while (type < DATA_N_TYPES && strcmp(names[type], e->dtype_text) != 0)
         type++;
     if (type == DATA_N_TYPES) {
-        LOG_E("%s: tensor '%s' (byte %llu) is of dtype %s; read are F64, F32, F16, BF16, BOOL and "
-              "whole numbers: "
-              "save samples and targets with a.astype(numpy.float32), class labels with "
-              "a.astype(numpy.int64)",
-              path, e->name, (unsigned long long)e->offset, e->dtype_text);
+        LOG_E(
+            "%s: tensor '%s' (byte %llu) is of dtype %s; read are F64, F32, F16, BF16, BOOL and whole numbers: save samples and targets with a.astype(numpy.float32), class labels with a.astype(numpy.int64)",
+            path, e->name, (unsigned long long)e->offset, e->dtype_text);
         return ST_UNSUPPORTED;
     }
     uint64_t data = (uint64_t)e->n_elems * (uint64_t)e->elem_bytes;

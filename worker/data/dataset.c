@@ -59,9 +59,9 @@ enum status dataset_split(struct dataset *d, double share_of, uint64_t seed,
     struct source *s = (struct source *)d;
     int64_t n = d->n, k = (int64_t)(share_of * (double)n);
     if (k < 1 || k >= n) {
-        LOG_E("--validation_split: %g of %lld training samples is %lld; at least one must be held "
-              "out and one left",
-              share_of, (long long)n, (long long)k);
+        LOG_E(
+            "--validation_split: %g of %lld training samples is %lld; at least one must be held out and one left",
+            share_of, (long long)n, (long long)k);
         return ST_INVALID;
     }
     uint8_t *chosen = choose_held_out(n, k, seed);
@@ -127,9 +127,9 @@ enum status dataset_check_classes(const struct dataset *d, int classes)
         int label = dataset_label(d, i);
         if (label < classes)
             continue;
-        LOG_E("%s: label %lld is %d, but the model has %d classes (0 to %d); take a model with "
-              "\"classes\": \"auto\"",
-              d->labels_path, (long long)dataset_row(d, i), label, classes, classes - 1);
+        LOG_E(
+            "%s: label %lld is %d, but the model has %d classes (0 to %d); take a model with \"classes\": \"auto\"",
+            d->labels_path, (long long)dataset_row(d, i), label, classes, classes - 1);
         return ST_MISMATCH;
     }
     return ST_OK;
@@ -199,9 +199,9 @@ static enum status standardize_sample(const struct dataset *d, int64_t i, float 
     }
     if (finite)
         return ST_OK;
-    LOG_E("%s: sample %lld has a number that is not finite after --standardize: it is too far from "
-          "those of the training set; fix it or leave it out",
-          d->path, (long long)dataset_row(d, i));
+    LOG_E(
+        "%s: sample %lld has a number that is not finite after --standardize: it is too far from those of the training set; fix it or leave it out",
+        d->path, (long long)dataset_row(d, i));
     return ST_INVALID;
 }
 

@@ -62,15 +62,15 @@ static void warn_missing(const struct dataset *d, const struct counts *c)
     data_words_name(d->class_names, c->first_missing, name);
     if (*name)
         snprintf(quoted, sizeof quoted, " ('%s')", name);
-    LOG_W("%s: %d of its %d classes %s no training sample (the first: class %d%s; samples of the "
-          "last, %d: %lld); %s",
-          d->labels_path, c->classes - c->present, c->classes,
-          c->classes - c->present == 1 ? "has" : "have", c->first_missing, quoted, c->classes - 1,
-          (long long)c->of_largest,
-          d->class_names          ? "fill or remove the folders that are empty"
-          : c->first_missing == 0 ? "classes count from 0, so subtract the smallest label from all"
-                                  : "classes count from 0 to the largest label, so look whether "
-                                    "that one is a mistake, and number the classes without gaps");
+    LOG_W(
+        "%s: %d of its %d classes %s no training sample (the first: class %d%s; samples of the last, %d: %lld); %s",
+        d->labels_path, c->classes - c->present, c->classes,
+        c->classes - c->present == 1 ? "has" : "have", c->first_missing, quoted, c->classes - 1,
+        (long long)c->of_largest,
+        d->class_names ? "fill or remove the folders that are empty"
+        : c->first_missing == 0
+            ? "classes count from 0, so subtract the smallest label from all"
+            : "classes count from 0 to the largest label, so look whether that one is a mistake, and number the classes without gaps");
 }
 
 static enum status one_class(const struct dataset *d)
@@ -84,14 +84,14 @@ static enum status one_class(const struct dataset *d)
         snprintf(class, sizeof class, "'%s'", name);
     else
         snprintf(class, sizeof class, "%d", d->classes - 1);
-    LOG_E("%s: all %lld training samples are of one class, %s: a model would learn to answer it "
-          "always; %s",
-          d->labels_path, (long long)d->n, class,
-          is_table ? "give samples of two classes at least, or name the label's column with "
-                     "--label_column"
-          : d->class_names ? "give a folder of pictures for each class, at least two"
-                           : "give samples of two classes at least, or name the array that has the "
-                             "labels with --labels_name or --train_labels");
+    LOG_E(
+        "%s: all %lld training samples are of one class, %s: a model would learn to answer it always; %s",
+        d->labels_path, (long long)d->n, class,
+        is_table
+            ? "give samples of two classes at least, or name the label's column with --label_column"
+        : d->class_names
+            ? "give a folder of pictures for each class, at least two"
+            : "give samples of two classes at least, or name the array that has the labels with --labels_name or --train_labels");
     return ST_INVALID;
 }
 
@@ -109,10 +109,9 @@ enum status dataset_classes_check(const struct dataset *train)
     if (c.present == 1)
         return one_class(train);
     if (c.present > MANY_VALUES && train->n < (int64_t)c.present * FEW_SAMPLES)
-        LOG_W("%s: its labels have %d different values in %lld samples, and each value becomes a "
-              "class; if they are numbers to fit, name them with --target_columns (npy: save them "
-              "as float32) and end the model with mean_squared_error",
-              train->labels_path, c.present, (long long)train->n);
+        LOG_W(
+            "%s: its labels have %d different values in %lld samples, and each value becomes a class; if they are numbers to fit, name them with --target_columns (npy: save them as float32) and end the model with mean_squared_error",
+            train->labels_path, c.present, (long long)train->n);
     else if (c.present < c.classes)
         warn_missing(train, &c);
     return ST_OK;

@@ -100,9 +100,7 @@ static enum status check_dir(const struct dataset_request *r)
 static enum status no_validation(const struct dataset_request *r)
 {
     LOG_E(
-        "--%s: no validation data in %s: neither val, validation, test nor t10k under the names of "
-        "docs/guide/data.md (val/, val.npz, val.csv, val-images-idx3-ubyte, ...), nor a folder of "
-        "pictures for each class",
+        "--%s: no validation data in %s: neither val, validation, test nor t10k under the names of docs/guide/data.md (val/, val.npz, val.csv, val-images-idx3-ubyte, ...), nor a folder of pictures for each class",
         dir_flag(r), r->dir);
     return ST_NOT_FOUND;
 }
@@ -166,26 +164,25 @@ static enum status nothing_found(const struct dataset_request *r)
     char files[48] = "", script[PATH_MAX];
     int with;
     if (!r->dir_flag && holds_classes(r->dir, &with) && with > 0) {
-        LOG_E("no %s data in %s: it holds folders alone; if they are of pictures for each class, "
-              "name it with --%s_data, else name the one that has the data with --data_dir",
-              r->part, r->dir, r->part);
+        LOG_E(
+            "no %s data in %s: it holds folders alone; if they are of pictures for each class, name it with --%s_data, else name the one that has the data with --data_dir",
+            r->part, r->dir, r->part);
         return ST_NOT_FOUND;
     }
     if (!r->dir_flag && has_picture(r->dir)) {
-        LOG_E("no %s data in %s: it holds pictures; %sname %s with --%s_data", r->part, r->dir,
-              r->to_predict ? ""
-                            : "put those of each class into a folder of its own, whose name is "
-                              "the class, and ",
-              r->to_predict ? "it" : "what holds these folders", r->part);
+        LOG_E(
+            "no %s data in %s: it holds pictures; %sname %s with --%s_data", r->part, r->dir,
+            r->to_predict
+                ? ""
+                : "put those of each class into a folder of its own, whose name is the class, and ",
+            r->to_predict ? "it" : "what holds these folders", r->part);
         return ST_NOT_FOUND;
     }
     if (!r->dir_flag) /* a folder of another flag's has none for its files */
         snprintf(files, sizeof files, ", or the files with --%.16s_data", r->part);
-    LOG_E("no %s data in %s: no %s-images-idx3-ubyte, nor with .gz, nor another of the names of "
-          "docs/guide/data.md, nor a folder %s with a folder of pictures for each class; install "
-          "Fashion-MNIST (apt-get install dataset-fashion-mnist), or fetch "
-          "MNIST (%s), and name the data's folder with --%s%s",
-          r->part, r->dir, r->part, r->part, get_mnist(script), dir_flag(r), files);
+    LOG_E(
+        "no %s data in %s: no %s-images-idx3-ubyte, nor with .gz, nor another of the names of docs/guide/data.md, nor a folder %s with a folder of pictures for each class; install Fashion-MNIST (apt-get install dataset-fashion-mnist), or fetch MNIST (%s), and name the data's folder with --%s%s",
+        r->part, r->dir, r->part, r->part, get_mnist(script), dir_flag(r), files);
     return ST_NOT_FOUND;
 }
 

@@ -50,9 +50,9 @@ static enum status decode_file(const struct data_file *f, const char *name, stru
     if (is_safetensors(f))
         return data_safetensors_decode(b, f->n, f->path, name, out);
     if (is_pickled(f)) {
-        LOG_E("%s: was written by torch.save or pickle, and is not read, as there may be a program "
-              "in it: save the arrays with safetensors.torch.save_file, numpy.savez or numpy.save",
-              f->path);
+        LOG_E(
+            "%s: was written by torch.save or pickle, and is not read, as there may be a program in it: save the arrays with safetensors.torch.save_file, numpy.savez or numpy.save",
+            f->path);
         return ST_UNSUPPORTED;
     }
     if (f->n >= 6 && memcmp(b, "\x93NUMPY", 6) == 0)
@@ -61,10 +61,9 @@ static enum status decode_file(const struct data_file *f, const char *name, stru
         return data_npz_decode(b, f->n, f->path, name, out);
     if (b[0] == 0 && (f->n < 2 || b[1] == 0))
         return data_idx_decode(b, f->n, f->path, out);
-    LOG_E("%s: of no format that is read (IDX, npy, npz, safetensors, CSV, whose name "
-          "ends in .csv, or a folder of PNG and JPEG files): its magic, the first two bytes, is "
-          "0x%02x%02x",
-          f->path, b[0], f->n > 1 ? b[1] : 0);
+    LOG_E(
+        "%s: of no format that is read (IDX, npy, npz, safetensors, CSV, whose name ends in .csv, or a folder of PNG and JPEG files): its magic, the first two bytes, is 0x%02x%02x",
+        f->path, b[0], f->n > 1 ? b[1] : 0);
     return ST_UNSUPPORTED;
 }
 
@@ -89,10 +88,9 @@ static enum status check_labels(const struct source *s)
     if (data_array_type_is_float(a->type) && a->n_dims == 2 && a->dim[1] > 0)
         return ST_OK; /* targets */
     if (a->n_dims < 1 || data_array_row_elems(a) != 1) {
-        LOG_E("%s: holds an array of %s of %s, but labels are one whole number for each sample, or "
-              "floats of (n) or (n, targets): are the files swapped, or is the flag that names "
-              "the labels missing? Of one-hot rows save labels.argmax(axis=1)",
-              path, shape, data_array_type_name(a->type));
+        LOG_E(
+            "%s: holds an array of %s of %s, but labels are one whole number for each sample, or floats of (n) or (n, targets): are the files swapped, or is the flag that names the labels missing? Of one-hot rows save labels.argmax(axis=1)",
+            path, shape, data_array_type_name(a->type));
         return ST_CORRUPT;
     }
     return ST_OK;
@@ -112,15 +110,14 @@ static enum status check_samples(struct source *s)
     char shape[128];
     data_array_shape(a, shape, sizeof shape);
     if (a->n_dims == 1) {
-        LOG_E("%s: holds an array of %s, which are labels, but samples are wanted: are the files "
-              "swapped?",
-              path, shape);
+        LOG_E(
+            "%s: holds an array of %s, which are labels, but samples are wanted: are the files swapped?",
+            path, shape);
         return ST_CORRUPT;
     }
     if (a->n_dims < 2 || a->n_dims > 4) {
         LOG_E(
-            "%s: holds an array of %s; samples are (n, features), (n, H, W), (n, C, H, W) or, with "
-            "--data_layout=nhwc, (n, H, W, C)",
+            "%s: holds an array of %s; samples are (n, features), (n, H, W), (n, C, H, W) or, with --data_layout=nhwc, (n, H, W, C)",
             path, shape);
         return ST_CORRUPT;
     }
@@ -137,15 +134,14 @@ static enum status check_samples(struct source *s)
         *to = (struct shape){3, {a->dim[3], a->dim[1], a->dim[2]}};
     if (!s->nhwc && !s->class_names && a->n_dims == 4 && is_pixel(a->dim[3]) &&
         !is_pixel(a->dim[1]))
-        LOG_W("%s: holds an array of %s, which looks like (n, H, W, C) and is taken as (n, C, H, "
-              "W): if the channels come last, add --data_layout=nhwc",
-              path, shape);
+        LOG_W(
+            "%s: holds an array of %s, which looks like (n, H, W, C) and is taken as (n, C, H, W): if the channels come last, add --data_layout=nhwc",
+            path, shape);
     int64_t elems = shape_elems(to);
     for (int i = 0; i < 3; i++)
         if (to->dim[i] < 1 || to->dim[i] > DATASET_MAX_SIDE || elems > DATASET_MAX_ELEMS) {
             LOG_E(
-                "%s: holds an array of %s; each side of a sample must be from 1 to %d, and all of "
-                "it at most 2^28 numbers",
+                "%s: holds an array of %s; each side of a sample must be from 1 to %d, and all of it at most 2^28 numbers",
                 path, shape, DATASET_MAX_SIDE);
             return ST_CORRUPT;
         }
@@ -178,13 +174,12 @@ static enum status read_labels(struct source *s)
     for (int64_t i = 0; i < a->dim[0]; i++) {
         int64_t label = data_array_integer(a, i);
         if (label < 0 || label >= DATASET_MAX_CLASSES) {
-            LOG_E("%s: label %lld (byte %llu, %s) is %lld; labels are from 0 to %d: number the "
-                  "classes, "
-                  "as numpy.unique(labels, return_inverse=True)[1] does",
-                  source_labels_path(s), (long long)i,
-                  (unsigned long long)(a->offset +
-                                       (uint64_t)i * (uint64_t)data_array_type_bytes(a->type)),
-                  data_array_type_name(a->type), (long long)label, DATASET_MAX_CLASSES - 1);
+            LOG_E(
+                "%s: label %lld (byte %llu, %s) is %lld; labels are from 0 to %d: number the classes, as numpy.unique(labels, return_inverse=True)[1] does",
+                source_labels_path(s), (long long)i,
+                (unsigned long long)(a->offset +
+                                     (uint64_t)i * (uint64_t)data_array_type_bytes(a->type)),
+                data_array_type_name(a->type), (long long)label, DATASET_MAX_CLASSES - 1);
             return ST_CORRUPT;
         }
         to[i] = (int32_t)label;
@@ -274,9 +269,9 @@ static enum status open_csv(struct source *s, const struct dataset_request *r,
                             const struct dataset_paths *p)
 {
     if (*p->labels) {
-        LOG_E("--%s_labels: %s has its labels in a column; leave the flag out, and name the column "
-              "with --label_column",
-              r->part, p->data);
+        LOG_E(
+            "--%s_labels: %s has its labels in a column; leave the flag out, and name the column with --label_column",
+            r->part, p->data);
         return ST_INVALID;
     }
     const struct data_csv_columns columns = {
@@ -421,9 +416,9 @@ static enum status take_labels(struct source *s, const struct dataset_request *r
     const struct data_array *samples = &s->array[SAMPLES], *labels = &s->array[LABELS];
     TRY(check_labels(s));
     if (r->target_columns && !data_array_type_is_float(labels->type)) {
-        LOG_E("--target_columns is for CSV files; the labels of %s are whole numbers: save them as "
-              "float32, or leave the flag out",
-              source_labels_path(s));
+        LOG_E(
+            "--target_columns is for CSV files; the labels of %s are whole numbers: save them as float32, or leave the flag out",
+            source_labels_path(s));
         TRY(ST_INVALID);
     }
     if (samples->dim[0] != labels->dim[0]) {

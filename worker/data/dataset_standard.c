@@ -39,8 +39,8 @@ static enum status check_table(const struct dataset *d)
     if (is[0] == 1 && is[1] == 1)
         return ST_OK;
     LOG_E("--standardize is for tables, CSV files and rows of features; %s has samples of %" PRId64
-          "x%" PRId64 "x%" PRId64 " (channels, height, width): for these there are "
-          "--mean=measured --std=measured",
+          "x%" PRId64 "x%" PRId64
+          " (channels, height, width): for these there are --mean=measured --std=measured",
           d->path, is[0], is[1], is[2]);
     return ST_INVALID;
 }

@@ -42,10 +42,10 @@ enum status dataset_targets_alike(const struct dataset *a, const struct dataset 
 {
     if (!a || !b || !a->targets == !b->targets)
         return ST_OK;
-    LOG_E("%s has %s, but %s has %s; save both as whole numbers, which are classes, or both as "
-          "floats, which are targets",
-          a->labels_path, a->targets ? "targets" : "class labels", b->labels_path,
-          b->targets ? "targets" : "class labels");
+    LOG_E(
+        "%s has %s, but %s has %s; save both as whole numbers, which are classes, or both as floats, which are targets",
+        a->labels_path, a->targets ? "targets" : "class labels", b->labels_path,
+        b->targets ? "targets" : "class labels");
     return ST_MISMATCH;
 }
 
@@ -58,10 +58,10 @@ static enum status check_shares(const struct dataset *d, const struct layer *los
         float target = dataset_targets(d, i)[k % d->classes];
         if (target >= 0.0f && target <= 1.0f)
             continue;
-        LOG_E("%s: target %lld of sample %lld is %g, but layer '%s', a sigmoid_cross_entropy, "
-              "takes targets from 0 to 1; scale them, or end the model with mean_squared_error",
-              d->labels_path, (long long)(k % d->classes), (long long)dataset_row(d, i),
-              (double)target, loss->name);
+        LOG_E(
+            "%s: target %lld of sample %lld is %g, but layer '%s', a sigmoid_cross_entropy, takes targets from 0 to 1; scale them, or end the model with mean_squared_error",
+            d->labels_path, (long long)(k % d->classes), (long long)dataset_row(d, i),
+            (double)target, loss->name);
         return ST_MISMATCH;
     }
     return ST_OK;
@@ -74,10 +74,7 @@ enum status dataset_targets_check_outputs(const struct dataset *d, const struct 
         return ST_OK;
     if (!d->targets && outputs == 1) {
         LOG_E(
-            "%s: its labels are classes, but the model has 1 output, which tells none apart; take "
-            "\"classes\": 2 or more, or, if each sample has a number that is to be fitted, save "
-            "the labels as float32 (CSV: --target_columns) and end the model with "
-            "mean_squared_error or sigmoid_cross_entropy",
+            "%s: its labels are classes, but the model has 1 output, which tells none apart; take \"classes\": 2 or more, or, if each sample has a number that is to be fitted, save the labels as float32 (CSV: --target_columns) and end the model with mean_squared_error or sigmoid_cross_entropy",
             d->labels_path);
         return ST_MISMATCH;
     }
@@ -85,21 +82,18 @@ enum status dataset_targets_check_outputs(const struct dataset *d, const struct 
         return dataset_check_classes(d, outputs);
     if (!layer_takes_targets(loss->kind)) {
         LOG_E(
-            "%s: its labels are floats, which are targets, but layer '%s', a "
-            "softmax_cross_entropy, takes classes; %s, or end the model with mean_squared_error or "
-            "sigmoid_cross_entropy",
+            "%s: its labels are floats, which are targets, but layer '%s', a softmax_cross_entropy, takes classes; %s, or end the model with mean_squared_error or sigmoid_cross_entropy",
             d->labels_path, loss->name,
             d->uses & DATASET_USES_COLUMN
-                ? "if they are classes, name their column with --label_column instead of "
-                  "--target_columns"
+                ? "if they are classes, name their column with --label_column instead of --target_columns"
                 : "save them as whole numbers, with labels.astype(numpy.int64)");
         return ST_MISMATCH;
     }
     if (d->classes != outputs) {
-        LOG_E("%s: has %d %s for each sample, but the model has %d %s; take a model with "
-              "\"classes\": %d or \"auto\"",
-              d->labels_path, d->classes, d->classes == 1 ? "target" : "targets", outputs,
-              outputs == 1 ? "output" : "outputs", d->classes);
+        LOG_E(
+            "%s: has %d %s for each sample, but the model has %d %s; take a model with \"classes\": %d or \"auto\"",
+            d->labels_path, d->classes, d->classes == 1 ? "target" : "targets", outputs,
+            outputs == 1 ? "output" : "outputs", d->classes);
         return ST_MISMATCH;
     }
     return loss->kind == LAYER_SIGMOID_XENT ? check_shares(d, loss) : ST_OK;
@@ -110,9 +104,7 @@ enum status dataset_targets_check_loss(const struct dataset *train, const struct
     if (train->targets || loss->kind != LAYER_SQUARED || loss->one_hot)
         return ST_OK;
     LOG_E(
-        "%s: its labels are classes, 0 to %d, but layer '%s', a mean_squared_error, fits numbers; "
-        "if the labels are numbers to fit, %s; if they are classes, say \"one_hot\": true in that "
-        "layer, or end the model with softmax_cross_entropy",
+        "%s: its labels are classes, 0 to %d, but layer '%s', a mean_squared_error, fits numbers; if the labels are numbers to fit, %s; if they are classes, say \"one_hot\": true in that layer, or end the model with softmax_cross_entropy",
         train->labels_path, train->classes - 1, loss->name,
         train->uses & DATASET_USES_COLUMN ? "name their columns with --target_columns"
                                           : "save them as float32");

@@ -79,14 +79,14 @@ static const char *error_advice(int error)
     } fixes[] = {
         {34, "; this is the toolkit's stub of libcuda.so.1, not the driver's; fix LD_LIBRARY_PATH"},
         {304, "; may this user read and write /dev/nvidia*, and does the container show them?"},
-        {802, "; a service of the driver does not run yet, on machines with NVSwitch "
-              "nvidia-fabricmanager"},
-        {803, "; the driver's kernel module and its libraries have different versions: reboot, or "
-              "in a container use the host's libraries"},
-        {804, "; libcuda.so.1 is of a cuda-compat package that does not serve this card: take its "
-              "folder out of LD_LIBRARY_PATH, or update the driver"},
-        {999, "; the driver's kernel module does not answer: 'nvidia-smi' as root loads it; else "
-              "reboot"},
+        {802,
+         "; a service of the driver does not run yet, on machines with NVSwitch nvidia-fabricmanager"},
+        {803,
+         "; the driver's kernel module and its libraries have different versions: reboot, or in a container use the host's libraries"},
+        {804,
+         "; libcuda.so.1 is of a cuda-compat package that does not serve this card: take its folder out of LD_LIBRARY_PATH, or update the driver"},
+        {999,
+         "; the driver's kernel module does not answer: 'nvidia-smi' as root loads it; else reboot"},
     };
     for (size_t i = 0; i < sizeof fixes / sizeof *fixes; i++)
         if (fixes[i].error == error)
@@ -184,9 +184,9 @@ int device_cuda_list(struct device_info *list, char *why)
             snprintf(asked, sizeof asked, "asking GPU %d for its %s", i, call);
             int found = explain_error(&api, asked, error, why);
             size_t at = strlen(why);
-            snprintf(why + at, DEVICE_WHY_SIZE - at,
-                     "; if it fell off the bus, reset it or reboot, or leave it out by "
-                     "CUDA_VISIBLE_DEVICES");
+            snprintf(
+                why + at, DEVICE_WHY_SIZE - at,
+                "; if it fell off the bus, reset it or reboot, or leave it out by CUDA_VISIBLE_DEVICES");
             return found;
         }
     }

@@ -37,10 +37,10 @@ static void print_text(const struct device_list_config *cfg, const struct device
            host_memory_bytes());
     for (int i = 0; i < s->n; i++) {
         const struct device_info *d = &s->gpu[i];
-        printf("\nname: \"/device:GPU:%d\"\ndevice_type: \"GPU\"\nmemory_limit: %" PRIu64
-               "\nlocality {\n}\nphysical_device_desc: \"device: %d, name: %s, pci bus id: %s, "
-               "compute capability: %d.%d\"\n",
-               i, memory_limit(cfg, d), i, d->name, d->pci, d->capability[0], d->capability[1]);
+        printf(
+            "\nname: \"/device:GPU:%d\"\ndevice_type: \"GPU\"\nmemory_limit: %" PRIu64
+            "\nlocality {\n}\nphysical_device_desc: \"device: %d, name: %s, pci bus id: %s, compute capability: %d.%d\"\n",
+            i, memory_limit(cfg, d), i, d->name, d->pci, d->capability[0], d->capability[1]);
     }
 }
 

@@ -30,15 +30,15 @@ static void warn_of_dropped(const struct device_scan *s)
     for (const char *p = s->visible; *p; p++)
         entries += *p == ',';
     if (entries > s->n && strstr(s->visible, "MIG-") != NULL)
-        LOG_W("CUDA_VISIBLE_DEVICES='%.200s' has %d %s, CUDA shows %d %s: a process gets one MIG "
-              "instance, by its whole UUID; 'nvidia-smi -L' lists those that are there",
-              s->visible, entries, entries == 1 ? "entry" : "entries", s->n,
-              s->n == 1 ? "GPU" : "GPUs");
+        LOG_W(
+            "CUDA_VISIBLE_DEVICES='%.200s' has %d %s, CUDA shows %d %s: a process gets one MIG instance, by its whole UUID; 'nvidia-smi -L' lists those that are there",
+            s->visible, entries, entries == 1 ? "entry" : "entries", s->n,
+            s->n == 1 ? "GPU" : "GPUs");
     else if (entries > s->n)
-        LOG_W("CUDA_VISIBLE_DEVICES='%.100s' has %d %s, CUDA shows %d %s: it stops at the first "
-              "that is no device, and shows none if one is named twice",
-              s->visible, entries, entries == 1 ? "entry" : "entries", s->n,
-              s->n == 1 ? "GPU" : "GPUs");
+        LOG_W(
+            "CUDA_VISIBLE_DEVICES='%.100s' has %d %s, CUDA shows %d %s: it stops at the first that is no device, and shows none if one is named twice",
+            s->visible, entries, entries == 1 ? "entry" : "entries", s->n,
+            s->n == 1 ? "GPU" : "GPUs");
 }
 
 void device_scan_open(struct device_scan *s)

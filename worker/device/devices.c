@@ -82,8 +82,7 @@ enum status devices_check(const char *gpus, int wait_seconds)
     int n, kind = kind_of(gpus, &n);
     if (kind < 0) {
         LOG_E(
-            "--gpus: '%.100s' is none of auto, auto:N (1 to %d), all, none, numbers or UUIDs with "
-            "commas, as in 0,2 or GPU-8932f937",
+            "--gpus: '%.100s' is none of auto, auto:N (1 to %d), all, none, numbers or UUIDs with commas, as in 0,2 or GPU-8932f937",
             gpus, DEVICE_MAX);
         return ST_INVALID;
     }
@@ -143,9 +142,9 @@ static enum status take_named(const struct devices_request *r, const struct devi
     enum status st = device_claim_acquire(r->lock_dir, key, &want, &claim, &others, why);
     device_scan_label(&s->gpu[i], label, sizeof label);
     if (st == ST_REFUSED) {
-        LOG_E("--gpu_memory_fraction=%g: %s: %s; take a smaller one, another card, or "
-              "--gpu_allow_growth, which takes only what is needed",
-              r->memory_fraction, label, why);
+        LOG_E(
+            "--gpu_memory_fraction=%g: %s: %s; take a smaller one, another card, or --gpu_allow_growth, which takes only what is needed",
+            r->memory_fraction, label, why);
         return ST_BUSY;
     }
     if (st != ST_OK) {

@@ -185,9 +185,9 @@ static void say_more(const struct devices_request *r, const struct device_scan *
         LOG_I("GPU %s %s free, too: --gpus=auto:%d trains on %s, a tower on each", free_ones.s,
               n == 1 ? "is" : "are", 1 + n, n == 1 ? "both" : "all");
     if (n_busy > 0)
-        LOG_I("GPU %s %s named by CUDA_VISIBLE_DEVICES, too, but busy: --gpus=auto:%d trains on %s "
-              "all the same",
-              busy_ones.s, n_busy == 1 ? "is" : "are", 1 + n + n_busy, n_busy == 1 ? "it" : "them");
+        LOG_I(
+            "GPU %s %s named by CUDA_VISIBLE_DEVICES, too, but busy: --gpus=auto:%d trains on %s all the same",
+            busy_ones.s, n_busy == 1 ? "is" : "are", 1 + n + n_busy, n_busy == 1 ? "it" : "them");
 }
 
 /* In the order of CUDA's numbers: the first one is the tower's own. */

@@ -36,10 +36,10 @@ enum status gpus_check(const struct devices *chosen, const struct backend *backe
         if (is_same(gpu, &d))
             continue;
         device_cuda_uuid(d.uuid, 0, text);
-        LOG_E("GPU %d is %s at %s to the driver, but %s ('%s') at %04x:%02x:%02x to backend '%s': "
-              "they do not count alike; name the card by CUDA_VISIBLE_DEVICES=%s",
-              gpu->ordinal, gpu->uuid, gpu->pci, text, d.name, (unsigned)d.pci[0],
-              (unsigned)d.pci[1], (unsigned)d.pci[2], backend->name, gpu->uuid);
+        LOG_E(
+            "GPU %d is %s at %s to the driver, but %s ('%s') at %04x:%02x:%02x to backend '%s': they do not count alike; name the card by CUDA_VISIBLE_DEVICES=%s",
+            gpu->ordinal, gpu->uuid, gpu->pci, text, d.name, (unsigned)d.pci[0], (unsigned)d.pci[1],
+            (unsigned)d.pci[2], backend->name, gpu->uuid);
         st = ST_MISMATCH;
         goto done;
     }
@@ -57,9 +57,9 @@ enum status gpus_growth_check(const char *value)
     if (value == NULL || growth_is_true(value) || strcasecmp(value, "false") == 0 ||
         strcmp(value, "0") == 0)
         return ST_OK;
-    LOG_E("TF_FORCE_GPU_ALLOW_GROWTH='%.100s' in the environment is neither true nor false; unset "
-          "it (unset TF_FORCE_GPU_ALLOW_GROWTH), and give --gpu_allow_growth",
-          value);
+    LOG_E(
+        "TF_FORCE_GPU_ALLOW_GROWTH='%.100s' in the environment is neither true nor false; unset it (unset TF_FORCE_GPU_ALLOW_GROWTH), and give --gpu_allow_growth",
+        value);
     return ST_INVALID;
 }
 

@@ -180,9 +180,10 @@ static int write_first(struct event_writer *w, size_t at, size_t n)
 static void log_change(const struct event_writer *w, int err)
 {
     if (err)
-        LOG_W("no events can be written to %s: %s; training goes on, and it is tried again every "
-              "%" PRId64 " s",
-              w->fd >= 0 ? w->path : w->folder, status_errno_text(err), w->retry_ms / 1000);
+        LOG_W(
+            "no events can be written to %s: %s; training goes on, and it is tried again every %" PRId64
+            " s",
+            w->fd >= 0 ? w->path : w->folder, status_errno_text(err), w->retry_ms / 1000);
     else
         LOG_I("events are written to %s again", w->path);
 }
@@ -334,9 +335,9 @@ int event_writer_put(struct event_writer *w, const void *records, size_t n)
     }
     pthread_mutex_unlock(&w->lock);
     if (is_first)
-        LOG_W("events for %s are left out: what is to be written before is not written yet; "
-              "training goes on",
-              w->folder);
+        LOG_W(
+            "events for %s are left out: what is to be written before is not written yet; training goes on",
+            w->folder);
     return fits;
 }
 
@@ -356,8 +357,8 @@ void event_writer_destroy(struct event_writer *w)
     int64_t n_left_out = w->n_left_out;
     pthread_mutex_unlock(&w->lock);
     if (n_queued > 0 || n_left_out > 0 || !ended)
-        LOG_W("events are missing in %s: %" PRId64 " were left out, and the last %zu bytes are not "
-              "written%s",
+        LOG_W("events are missing in %s: %" PRId64
+              " were left out, and the last %zu bytes are not written%s",
               w->folder, n_left_out, n_queued, ended ? "" : ": the disk does not answer");
     if (err)
         LOG_W("events may be missing in %s: closing it failed: %s", w->path,

@@ -68,10 +68,9 @@ static enum status find_named(const char *name, const char *models_dir, char pat
             list_models(dir, known, sizeof known);
     }
     if (!looked[0]) {
-        LOG_E("no model named \"%s\" can be looked for: the folder of Weir's models is not known, "
-              "since this program's own path is not (/proc/self/exe: %s); name the folder with "
-              "--models_dir, or a file with --model=FILE",
-              name, strerror(errno));
+        LOG_E(
+            "no model named \"%s\" can be looked for: the folder of Weir's models is not known, since this program's own path is not (/proc/self/exe: %s); name the folder with --models_dir, or a file with --model=FILE",
+            name, strerror(errno));
         return ST_NOT_FOUND;
     }
     LOG_E("no model named \"%s\" in %s (there: %s); name one of these, or a file with --model=FILE",

@@ -22,10 +22,9 @@ enum status model_graph_name(const struct model_reader *r, const char *fallback,
     enum status st;
     TRY(model_json_string(r, "name", fallback, &name));
     if (!is_name(name, 64))
-        return model_json_fail(r, "name",
-                               "\"name\" is \"%s\", but must be 1 to 63 letters, digits, '_', '.' "
-                               "or '-'",
-                               model_json_printable(shown, sizeof shown, name));
+        return model_json_fail(
+            r, "name", "\"name\" is \"%s\", but must be 1 to 63 letters, digits, '_', '.' or '-'",
+            model_json_printable(shown, sizeof shown, name));
     snprintf(dst, 64, "%s", name);
 done:
     return st;
@@ -53,8 +52,7 @@ static enum status read_node(struct model_reader *r, int count[LAYER_N_KINDS])
     TRY(model_graph_name(r, fallback, node->name));
     if (strcmp(node->name, image) == 0)
         return model_json_fail(r, "name",
-                               "\"image\" is what the model's input is called; take "
-                               "another name");
+                               "\"image\" is what the model's input is called; take another name");
     for (int i = 0; i < r->layer; i++) {
         if (strcmp(r->nodes[i].name, node->name) == 0)
             return model_json_fail(r, "name", "layer %d in line %d has this name already", i + 1,
@@ -77,11 +75,10 @@ static enum status unknown_name(const struct model_reader *r, const char *key, c
         model_json_suggest(name, known, hint, sizeof hint);
     }
     free(known);
-    return model_json_fail(r, key,
-                           "\"%s\": there is no layer \"%s\"%s (layers go by their "
-                           "\"name\", or by type and number as in \"relu1\"; the model's "
-                           "input is \"image\")",
-                           key, model_json_printable(shown, sizeof shown, name), hint);
+    return model_json_fail(
+        r, key,
+        "\"%s\": there is no layer \"%s\"%s (layers go by their \"name\", or by type and number as in \"relu1\"; the model's input is \"image\")",
+        key, model_json_printable(shown, sizeof shown, name), hint);
 }
 
 static enum status find_layer(const struct model_reader *r, const char *key, const char *name,
@@ -141,8 +138,7 @@ static enum status read_edges(struct model_reader *r)
     for (int k = 0; k < node->n_after; k++) {
         if (node->after[k] < 0)
             return model_json_fail(r, "after",
-                                   "\"after\": the image is always there before; name "
-                                   "layers");
+                                   "\"after\": the image is always there before; name layers");
     }
     for (int k = 0; k < node->n_inputs; k++) {
         if (node->input[k] >= 0)
@@ -171,9 +167,9 @@ enum status model_graph_read(struct model_reader *r, const json_t *layers)
     }
     for (r->layer = 0; r->layer < r->n_nodes - 1; r->layer++) {
         if (r->nodes[r->layer].n_readers == 0)
-            return model_json_fail(r, NULL,
-                                   "no layer reads what it gives: name it as the input of "
-                                   "another, or take it away");
+            return model_json_fail(
+                r, NULL,
+                "no layer reads what it gives: name it as the input of another, or take it away");
     }
 done:
     return st;

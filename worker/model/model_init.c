@@ -8,8 +8,8 @@
 #include <math.h>
 #include <string.h>
 
-static const char init_types[] = "truncated_normal normal uniform glorot_uniform he_normal zeros "
-                                 "ones constant";
+static const char init_types[] =
+    "truncated_normal normal uniform glorot_uniform he_normal zeros ones constant";
 
 /* The keys of an initialiser's type; NULL: no such type. */
 static const char *init_keys(const char *type)
@@ -71,10 +71,10 @@ enum status model_init_read(struct model_reader *r, const char *key, double fan_
         return st;
     if (v && !json_is_string(v) && !json_is_object(v)) {
         json_decref(none);
-        return model_json_fail(r, key,
-                               "\"%s\" must be an initialiser's name, or an object such as "
-                               "{\"type\": \"truncated_normal\", \"stddev\": 0.1}",
-                               key);
+        return model_json_fail(
+            r, key,
+            "\"%s\" must be an initialiser's name, or an object such as {\"type\": \"truncated_normal\", \"stddev\": 0.1}",
+            key);
     }
     r->within = key;
     r->obj = json_is_object(v) ? v : none;

@@ -304,8 +304,7 @@ enum status model_json_pair(const struct model_reader *r, const char *key, int l
         return ST_OK;
     return model_json_fail(
         r, key,
-        "\"%s\" is %s, but must be a whole number from %d to %d or a list of two "
-        "such, [height, width]",
+        "\"%s\" is %s, but must be a whole number from %d to %d or a list of two such, [height, width]",
         key, describe_value(v, shown, sizeof shown), least, MODEL_MAX_WINDOW);
 }
 

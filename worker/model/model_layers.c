@@ -84,9 +84,9 @@ static enum status add_bias(struct model_reader *r, struct layer *l, int64_t n)
     enum status st;
     TRY(model_json_bool(r, "bias", true, &has_bias));
     if (!has_bias && json_object_get(r->obj, "bias_init"))
-        return model_json_fail(r, "bias_init",
-                               "\"bias_init\" is of no use where \"bias\" is false: remove one of "
-                               "them");
+        return model_json_fail(
+            r, "bias_init",
+            "\"bias_init\" is of no use where \"bias\" is false: remove one of them");
     if (!has_bias)
         return ST_OK;
     TRY(model_json_double(r, "bias_init", bounds, &zero, &init.scale));
@@ -103,11 +103,10 @@ static enum status read_kernel(struct model_reader *r, struct layer *l, bool is_
         return model_json_pair(r, "kernel", 1, NULL, l->kernel);
     for (int i = 0; i < 2; i++) {
         if (l->in.dim[1 + i] > MODEL_MAX_WINDOW)
-            return model_json_fail(r, "kernel",
-                                   "\"kernel\" is \"global\" in an input of %lldx%lld, but at most "
-                                   "%d can be pooled: put other pools before it",
-                                   (long long)l->in.dim[1], (long long)l->in.dim[2],
-                                   MODEL_MAX_WINDOW);
+            return model_json_fail(
+                r, "kernel",
+                "\"kernel\" is \"global\" in an input of %lldx%lld, but at most %d can be pooled: put other pools before it",
+                (long long)l->in.dim[1], (long long)l->in.dim[2], MODEL_MAX_WINDOW);
         l->kernel[i] = (int)l->in.dim[1 + i];
     }
     return ST_OK;
@@ -125,8 +124,7 @@ static enum status read_padding(struct model_reader *r, struct layer *l, bool is
     if (word && !*is_same && strcmp(word, "valid") != 0)
         return model_json_fail(
             r, "padding",
-            "\"padding\" is \"%s\", but must be \"same\", \"valid\", a number or "
-            "[height, width]",
+            "\"padding\" is \"%s\", but must be \"same\", \"valid\", a number or [height, width]",
             model_json_printable(shown, sizeof shown, word));
     if (word)
         return ST_OK;
@@ -134,10 +132,10 @@ static enum status read_padding(struct model_reader *r, struct layer *l, bool is
     for (int i = 0; i < 2; i++) {
         l->pad_hi[i] = l->pad_lo[i];
         if (is_pool && 2 * l->pad_lo[i] > l->kernel[i])
-            return model_json_fail(r, "padding",
-                                   "\"padding\" is %d, but a pool of kernel %d can have at most "
-                                   "half of that: a window must not lie outside the image",
-                                   l->pad_lo[i], l->kernel[i]);
+            return model_json_fail(
+                r, "padding",
+                "\"padding\" is %d, but a pool of kernel %d can have at most half of that: a window must not lie outside the image",
+                l->pad_lo[i], l->kernel[i]);
     }
 done:
     return st;
@@ -168,11 +166,10 @@ static enum status read_window(struct model_reader *r, struct layer *l, bool is_
         int64_t in = l->in.dim[1 + i], padded = in + l->pad_lo[i] + l->pad_hi[i];
         int64_t k = l->kernel[i], s = l->stride[i];
         if (!is_same && k > padded)
-            return model_json_fail(r, "kernel",
-                                   "the %dx%d kernel does not fit in an input of %lldx%lld; make "
-                                   "it smaller or set \"padding\" to \"same\"",
-                                   l->kernel[0], l->kernel[1], (long long)l->in.dim[1],
-                                   (long long)l->in.dim[2]);
+            return model_json_fail(
+                r, "kernel",
+                "the %dx%d kernel does not fit in an input of %lldx%lld; make it smaller or set \"padding\" to \"same\"",
+                l->kernel[0], l->kernel[1], (long long)l->in.dim[1], (long long)l->in.dim[2]);
         l->out.dim[1 + i] = is_same ? (in + s - 1) / s : (padded - k) / s + 1;
     }
 done:
@@ -314,10 +311,9 @@ static enum status build_embedding(struct model_reader *r, struct layer *l)
     char shape[96];
     enum status st;
     if (l->input[0] != LAYER_INPUT_IMAGE || l->in.dim[0] != 1)
-        return model_json_fail(r, NULL,
-                               "must read \"image\", of one channel, which has the numbers; "
-                               "but it gets %s",
-                               shape_text(&l->in, shape, sizeof shape));
+        return model_json_fail(
+            r, NULL, "must read \"image\", of one channel, which has the numbers; but it gets %s",
+            shape_text(&l->in, shape, sizeof shape));
     TRY(model_json_int(r, "vocabulary", words, NULL, &vocabulary));
     TRY(model_json_int(r, "units", bounds, NULL, &units));
     l->vocabulary = (int)vocabulary;
@@ -339,19 +335,17 @@ static enum status build_loss(struct model_reader *r, struct layer *l)
     if (r->left.more_classes && l->in.dim[0] > r->m->classes)
         r->m->classes = (int)l->in.dim[0];
     if (l->in.dim[0] != r->m->classes)
-        return model_json_fail(r, NULL,
-                               "%s gives %lld values, but \"classes\" is %d: give the last dense "
-                               "layer %d units",
-                               giver_text(r, 0, giver, sizeof giver), (long long)l->in.dim[0],
-                               r->m->classes, r->m->classes);
+        return model_json_fail(
+            r, NULL,
+            "%s gives %lld values, but \"classes\" is %d: give the last dense layer %d units",
+            giver_text(r, 0, giver, sizeof giver), (long long)l->in.dim[0], r->m->classes,
+            r->m->classes);
     l->out = l->in;
     int is_counted_later = r->left.more_classes && r->left.head >= 0;
     if (l->kind == LAYER_SOFTMAX_XENT && r->m->classes < 2 && !is_counted_later)
-        return model_json_fail(r, NULL,
-                               "needs at least 2 \"classes\", but there is 1; for one number a "
-                               "sample end the model with mean_squared_error; labels of floats "
-                               "are such numbers: save classes with labels.astype(numpy.int64); "
-                               "classes of a CSV file are named with --label_column");
+        return model_json_fail(
+            r, NULL,
+            "needs at least 2 \"classes\", but there is 1; for one number a sample end the model with mean_squared_error; labels of floats are such numbers: save classes with labels.astype(numpy.int64); classes of a CSV file are named with --label_column");
     if (l->kind == LAYER_SOFTMAX_XENT) {
         static const double bounds[2] = {0, 0.99}, none = 0;
         double smoothing;
@@ -441,10 +435,7 @@ const char *model_type_name(enum layer_kind kind)
 
 const char *model_layers_types(void)
 {
-    return "conv2d max_pool avg_pool dense relu sigmoid tanh gelu silu leaky_relu dropout "
-           "batch_norm "
-           "layer_norm embedding flatten add concat softmax_cross_entropy sigmoid_cross_entropy "
-           "mean_squared_error";
+    return "conv2d max_pool avg_pool dense relu sigmoid tanh gelu silu leaky_relu dropout batch_norm layer_norm embedding flatten add concat softmax_cross_entropy sigmoid_cross_entropy mean_squared_error";
 }
 
 enum status model_layers_check_keys(const struct model_reader *r, enum layer_kind kind)

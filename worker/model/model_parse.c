@@ -21,10 +21,10 @@ static enum status read_input(const struct model_reader *r, struct shape *out)
         out->dim[i] = json_integer_value(dim);
     }
     if (!good)
-        return model_json_fail(r, "input",
-                               "\"input\" must be [channels, height, width], three whole numbers "
-                               "from 1 to %d, or \"auto\"",
-                               MODEL_MAX_DIM);
+        return model_json_fail(
+            r, "input",
+            "\"input\" must be [channels, height, width], three whole numbers from 1 to %d, or \"auto\"",
+            MODEL_MAX_DIM);
     int64_t n = shape_elems(out);
     if (n < 0 || n > MODEL_MAX_OUTPUT)
         return model_json_fail(r, "input", "\"input\" is larger than 2^28 values");
@@ -58,10 +58,10 @@ static enum status read_place(struct model_reader *r, int place)
     size_t n = strlen(device);
     if (json_object_get(r->obj, "device") &&
         (n < 1 || strcmp(model_json_printable(shown, sizeof shown, device), device) != 0))
-        return model_json_fail(r, "device",
-                               "\"device\" must be a device such as \"cpu:0\" or \"gpu:1\", of at "
-                               "most %d plain characters",
-                               MODEL_DEVICE_SIZE - 1);
+        return model_json_fail(
+            r, "device",
+            "\"device\" must be a device such as \"cpu:0\" or \"gpu:1\", of at most %d plain characters",
+            MODEL_DEVICE_SIZE - 1);
     if (n > 0 && !(m->device[place] = strdup(device)))
         return ST_NOMEM;
     for (int k = 0; k < node->n_after; k++)
@@ -109,9 +109,9 @@ static enum status read_layers(struct model_reader *r)
     }
     r->layer = m->n_layers - 1;
     if (!layer_is_loss(r->nodes[r->layer].kind))
-        return model_json_fail(r, NULL,
-                               "is the last layer, but that must be a loss: add "
-                               "{\"type\": \"softmax_cross_entropy\"} behind it");
+        return model_json_fail(
+            r, NULL,
+            "is the last layer, but that must be a loss: add {\"type\": \"softmax_cross_entropy\"} behind it");
     if (m->n_params == 0)
         return model_json_fail(r, NULL, "the model has no parameters to train: add a dense layer");
 done:
@@ -124,9 +124,8 @@ static enum status read_root(struct model_reader *r)
     int64_t classes;
     enum status st;
     if (!json_is_object(r->obj))
-        return model_json_fail(r, NULL,
-                               "the file must hold one object with \"input\", \"classes\" and "
-                               "\"layers\"");
+        return model_json_fail(
+            r, NULL, "the file must hold one object with \"input\", \"classes\" and \"layers\"");
     TRY(model_json_check_keys(r, "a model", "name comment input classes layers"));
     TRY(model_graph_name(r, "model", r->m->name));
     TRY(read_input(r, &r->m->input));

@@ -216,9 +216,9 @@ static enum status adopt_training(struct options *o, const struct net_job *job)
         o->validation_split = job->validation_split;
     if (o->validation_split > 0 && o->validation_dir) {
         char text[FLOAT_TEXT_BYTES];
-        LOG_E("--validation_dir: the job holds out %s of its training set (--validation_split); "
-              "leave it out",
-              float_text_double(o->validation_split, text));
+        LOG_E(
+            "--validation_dir: the job holds out %s of its training set (--validation_split); leave it out",
+            float_text_double(o->validation_split, text));
         return ST_INVALID;
     }
     if (job->validation.data.n > 0 && !options_is_given(o, &o->eval_every))
@@ -279,8 +279,8 @@ enum status options_adopt(struct options *o, const struct net_status *s)
     if (!options_is_given(o, &o->model)) {
         o->model_text = s->model;
         if (!s->model) {
-            LOG_E("--join: the servers do not know the model's text; give --model (and "
-                  "--hidden_units)");
+            LOG_E(
+                "--join: the servers do not know the model's text; give --model (and --hidden_units)");
             return ST_NOT_FOUND;
         }
     }

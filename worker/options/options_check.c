@@ -21,9 +21,9 @@ enum { DEFAULT_SAVE_SECS = 600 };
 static void say_alone(const struct cluster_step *s)
 {
     if (s->step_id && s->task && s->n_tasks && strcmp(s->n_tasks, "1") != 0)
-        LOG_I("this is task %.10s of the %.10s of a Slurm step, and trains alone: --slurm_ps=N "
-              "would make one job of them, with N servers",
-              s->task, s->n_tasks);
+        LOG_I(
+            "this is task %.10s of the %.10s of a Slurm step, and trains alone: --slurm_ps=N would make one job of them, with N servers",
+            s->task, s->n_tasks);
 }
 
 /* What joins a job has no say in how many there are. */
@@ -53,9 +53,9 @@ enum status options_find_cluster(struct options *o)
     else
         TRY(cluster_check_role(&c, CLUSTER_WORKER));
     if (c.source == CLUSTER_TF_CONFIG && c.ps.n == 0 && c.workers.n > 1) {
-        LOG_E("TF_CONFIG: cluster.ps is missing: %d workers need at least one server to train "
-              "together",
-              c.workers.n);
+        LOG_E(
+            "TF_CONFIG: cluster.ps is missing: %d workers need at least one server to train together",
+            c.workers.n);
         TRY(ST_INVALID);
     }
     if (!o->join && c.index >= 0)
@@ -157,8 +157,7 @@ static enum status check_mode(struct options *o)
     if ((o->job.replicas > o->n_workers && !o->join) ||
         (o->job.replicas != 0 && o->sync_mode != JOB_SYNC && !o->join)) {
         LOG_E(
-            "--replicas_to_aggregate: %lld cannot be; it is for --sync_mode=sync, and at most the "
-            "number of workers, %d",
+            "--replicas_to_aggregate: %lld cannot be; it is for --sync_mode=sync, and at most the number of workers, %d",
             (long long)o->job.replicas, o->n_workers);
         return ST_INVALID;
     }
@@ -169,8 +168,8 @@ static enum status check_mode(struct options *o)
     }
     o->staleness = o->job.staleness >= 0 ? o->job.staleness : 0;
     if (o->job.compensation > 0 && o->sync_mode == JOB_SYNC && !o->join) {
-        LOG_E("--delay_compensation: in --sync_mode=sync no gradient comes late; leave it out, or "
-              "take async or ssp");
+        LOG_E(
+            "--delay_compensation: in --sync_mode=sync no gradient comes late; leave it out, or take async or ssp");
         return ST_INVALID;
     }
     o->delay_compensation = (float)o->job.compensation;
@@ -193,9 +192,9 @@ static enum status check_dtypes(struct options *o)
     }
     if (dtype_block(o->version_dtype) == 1 || lockstep)
         return ST_OK;
-    LOG_E("--wire_dtype: changes of parameters in %s need --sync_mode=sync without backup "
-          "workers; write --wire_dtype=%s,fp32 for gradients alone",
-          dtype_name(o->version_dtype), dtype_name(o->push_dtype));
+    LOG_E(
+        "--wire_dtype: changes of parameters in %s need --sync_mode=sync without backup workers; write --wire_dtype=%s,fp32 for gradients alone",
+        dtype_name(o->version_dtype), dtype_name(o->push_dtype));
     return ST_INVALID;
 }
 
@@ -230,8 +229,8 @@ enum status options_check_clipping(const struct options *o)
         wrong = "--clip_value and --clip_norm are both given; give one of them";
     else if (o->optim.clip_norm > 0 && options_rounds(o) == 1 && o->sync_mode == JOB_SYNC &&
              o->aggregate > 0 && (o->aggregate < o->n_workers || o->n_workers == 0))
-        wrong = "--clip_norm in --sync_mode=sync is not for jobs with backup workers "
-                "(--replicas_to_aggregate); take --clip_value, or async or ssp";
+        wrong =
+            "--clip_norm in --sync_mode=sync is not for jobs with backup workers (--replicas_to_aggregate); take --clip_value, or async or ssp";
     return options_refuse(wrong);
 }
 
@@ -245,8 +244,8 @@ static enum status check_training(struct options *o)
         return ST_INVALID;
     }
     if (o->init_map && !o->init && !o->evaluate && !o->predict) {
-        LOG_E("--init_map says what the tensors of --init=FILE, --evaluate=FILE or --predict=FILE "
-              "are; give one of these, too");
+        LOG_E(
+            "--init_map says what the tensors of --init=FILE, --evaluate=FILE or --predict=FILE are; give one of these, too");
         return ST_INVALID;
     }
     if (o->train_steps > 0 && o->epochs > 0) {
@@ -259,8 +258,8 @@ static enum status check_training(struct options *o)
         return ST_INVALID;
     }
     if (o->cpu_batch_size > 0 && o->towers == 0) {
-        LOG_E("--cpu_batch_size is the part of the CPU's towers beside those on GPUs; say how many "
-              "by --towers=N");
+        LOG_E(
+            "--cpu_batch_size is the part of the CPU's towers beside those on GPUs; say how many by --towers=N");
         return ST_INVALID;
     }
     if (o->job.chunk_bytes != 0 &&
@@ -279,12 +278,11 @@ static enum status check_validation(struct options *o)
     if (o->validation_split > 0 && o->validation_dir)
         wrong = "--validation_split and --validation_dir are both given; give one of them";
     else if (o->early_stopping > 0 && (!has || o->eval_every == 0))
-        wrong = "--early_stopping counts evaluations: give --eval_every, and --validation_split or "
-                "--validation_dir";
+        wrong =
+            "--early_stopping counts evaluations: give --eval_every, and --validation_split or --validation_dir";
     else if (o->early_stopping > 0 && o->ps_hosts.n > 0 && !o->join && o->sync_mode != JOB_SYNC)
         wrong =
-            "--early_stopping: with servers it is for --sync_mode=sync, where all workers are at "
-            "one step; end this job by --train_steps";
+            "--early_stopping: with servers it is for --sync_mode=sync, where all workers are at one step; end this job by --train_steps";
     return options_refuse(wrong);
 }
 
@@ -296,20 +294,20 @@ enum status options_check_rounds(const struct options *o)
         return ST_INVALID;
     int moves = o->job.outer_optimizer > OPTIM_SGD || o->job.outer_momentum > 0;
     if (o->sync_mode != JOB_SYNC && moves) {
-        LOG_E("%s: momentum is for --sync_mode=sync; that of each worker's contribution by itself "
-              "diverges; with %s leave it out, or take --outer_optimizer=sgd",
-              o->job.outer_momentum > 0 ? "--outer_momentum" : "--outer_optimizer",
-              job_sync_mode_name(o->sync_mode));
+        LOG_E(
+            "%s: momentum is for --sync_mode=sync; that of each worker's contribution by itself diverges; with %s leave it out, or take --outer_optimizer=sgd",
+            o->job.outer_momentum > 0 ? "--outer_momentum" : "--outer_optimizer",
+            job_sync_mode_name(o->sync_mode));
         return ST_INVALID;
     }
     if (o->delay_compensation > 0) {
-        LOG_E("--delay_compensation corrects gradients, and --local_steps sends none; leave one "
-              "of them out");
+        LOG_E(
+            "--delay_compensation corrects gradients, and --local_steps sends none; leave one of them out");
         return ST_INVALID;
     }
     if (o->batch_size * o->local_steps > JOB_MAX_BATCH) {
-        LOG_E("--local_steps: %" PRId64 " steps of %" PRId64 " samples are more than %d; fewer "
-              "will do",
+        LOG_E("--local_steps: %" PRId64 " steps of %" PRId64
+              " samples are more than %d; fewer will do",
               o->local_steps, o->batch_size, JOB_MAX_BATCH);
         return ST_INVALID;
     }
@@ -370,17 +368,16 @@ static enum status check_checkpoints(struct options *o)
         if (!o->restore)     /* which begins anew from what may have ended */
             o->servers_dir = dir;
         if (has_more)
-            LOG_I("--save_steps, --save_secs, --keep_checkpoint_max, --restore and --take_over are "
-                  "for the servers of this job, which keep its checkpoints; not used by this "
-                  "worker");
+            LOG_I(
+                "--save_steps, --save_secs, --keep_checkpoint_max, --restore and --take_over are for the servers of this job, which keep its checkpoints; not used by this worker");
         return ST_OK;
     }
     if (!dir && has_more)
-        wrong = "--save_steps, --save_secs, --keep_checkpoint_max, --restore and --take_over need "
-                "--checkpoint_dir";
+        wrong =
+            "--save_steps, --save_secs, --keep_checkpoint_max, --restore and --take_over need --checkpoint_dir";
     else if (dir && o->sync_mode != JOB_SYNC)
-        wrong = "--checkpoint_dir: a worker alone keeps checkpoints in --sync_mode=sync; leave "
-                "--sync_mode out, alone it makes no difference";
+        wrong =
+            "--checkpoint_dir: a worker alone keeps checkpoints in --sync_mode=sync; leave --sync_mode out, alone it makes no difference";
     o->checkpoint_dir = dir;
     if (o->save_secs < 0)
         o->save_secs = o->save_steps > 0 ? 0 : DEFAULT_SAVE_SECS;
@@ -391,14 +388,9 @@ static enum status check_checkpoints(struct options *o)
 static const char for_gpus[] =
     "gpu_memory_fraction gpu_allow_growth towers_per_gpu cuda_graphs gpu_tuning";
 static const char for_exchange[] =
-    "sync_mode sync_replicas replicas_to_aggregate staleness delay_compensation wire_dtype "
-    "wire_step_ms shared_memory data_shard address local_steps outer_optimizer outer_learning_rate "
-    "outer_momentum tls_cert tls_key tls_ca token_file";
+    "sync_mode sync_replicas replicas_to_aggregate staleness delay_compensation wire_dtype wire_step_ms shared_memory data_shard address local_steps outer_optimizer outer_learning_rate outer_momentum tls_cert tls_key tls_ca token_file";
 static const char for_training[] =
-    "train_steps epochs seed optimizer learning_rate lr_schedule lr_decay lr_decay_steps "
-    "lr_warmup_steps lr_boundaries clip_value clip_norm momentum decay beta1 beta2 epsilon "
-    "weight_decay on_nonfinite max_nonfinite eval_every log_every chunk_bytes cuda_graphs "
-    "train_data train_labels metrics_port metrics_bind";
+    "train_steps epochs seed optimizer learning_rate lr_schedule lr_decay lr_decay_steps lr_warmup_steps lr_boundaries clip_value clip_norm momentum decay beta1 beta2 epsilon weight_decay on_nonfinite max_nonfinite eval_every log_every chunk_bytes cuda_graphs train_data train_labels metrics_port metrics_bind";
 
 static enum status check_unused(const struct options *o)
 {
@@ -420,9 +412,9 @@ void options_warn_unused(const struct options *o)
     if (o->ps_hosts.n > 0 || o->list_devices >= 0 || o->self_test >= 0)
         return;
     if (options_list_given(for_exchange, flags))
-        LOG_W("%s: no effect without --ps_hosts: a worker alone has nobody to exchange gradients "
-              "with",
-              flags);
+        LOG_W(
+            "%s: no effect without --ps_hosts: a worker alone has nobody to exchange gradients with",
+            flags);
     if ((o->evaluate || o->predict) && options_list_given(for_training, flags))
         LOG_W("%s: no effect with --evaluate and --predict, which train nothing", flags);
 }

@@ -39,8 +39,8 @@ enum status options_check_data(struct options *o)
         wrong = "--images_name and --labels_name are at most 255 characters; this one is longer";
     else if (o->typed.label_column && strcmp(o->typed.label_column, DATA_CSV_NO_LABEL) == 0 &&
              !o->predict)
-        wrong = "--label_column=" DATA_CSV_NO_LABEL " is for --predict; name the column by its "
-                "name or its number";
+        wrong = "--label_column=" DATA_CSV_NO_LABEL
+                " is for --predict; name the column by its name or its number";
     else if (o->typed.label_column && o->typed.target_columns)
         wrong = "--label_column and --target_columns are both given; give one of them";
     if (wrong)
@@ -79,8 +79,8 @@ enum status options_check_inference(const struct options *o)
     else if (o->predict && !o->output)
         wrong = "--predict needs --output=FILE, the file for its results";
     else if (o->output && !o->predict)
-        wrong = "--output=FILE is for the results of --predict=FILE, which is missing; "
-                "--export=FILE is for the trained parameters";
+        wrong =
+            "--output=FILE is for the results of --predict=FILE, which is missing; --export=FILE is for the trained parameters";
     else if ((o->evaluate || o->predict) && (o->ps_hosts.n > 0 || o->join))
         wrong = "--evaluate and --predict need no servers; leave --ps_hosts out";
     else if ((o->evaluate || o->predict) && (o->checkpoint_dir || o->export_file))
@@ -90,8 +90,8 @@ enum status options_check_inference(const struct options *o)
     else if ((o->evaluate || o->predict) &&
              (o->validation_dir || options_is_given(o, &o->validation_split) ||
               options_is_given(o, &o->early_stopping) || o->record_samples))
-        wrong = "--evaluate and --predict train nothing; leave --validation_dir, "
-                "--validation_split, --early_stopping and --record_samples out";
+        wrong =
+            "--evaluate and --predict train nothing; leave --validation_dir, --validation_split, --early_stopping and --record_samples out";
     if (wrong)
         return options_refuse(wrong);
     if (o->output && !predictions_format_known(o->output)) {
@@ -128,9 +128,9 @@ static enum status check_export_end(const char *path)
     for (size_t i = 0; dot && i < sizeof others / sizeof *others; i++) {
         if (strcasecmp(dot + 1, others[i].end) != 0)
             continue;
-        LOG_E("--export=%.300s: the file would be safetensors, which %s files are not; let the "
-              "name end in .safetensors: %s",
-              path, dot, others[i].way);
+        LOG_E(
+            "--export=%.300s: the file would be safetensors, which %s files are not; let the name end in .safetensors: %s",
+            path, dot, others[i].way);
         return ST_INVALID;
     }
     return ST_OK;
@@ -181,9 +181,9 @@ static enum status read_list(const char *flag, const char *text, struct options_
             out->n = 0;
     if (out->n > 0)
         return ST_OK;
-    LOG_E("--%s: '%.100s' is no list of at most %d numbers%s, as in 0.5 or 0.49,0.48,0.45, nor the "
-          "word measured",
-          flag, text, JOB_MAX_CHANNELS, positive ? " above 0" : "");
+    LOG_E(
+        "--%s: '%.100s' is no list of at most %d numbers%s, as in 0.5 or 0.49,0.48,0.45, nor the word measured",
+        flag, text, JOB_MAX_CHANNELS, positive ? " above 0" : "");
     return ST_INVALID;
 }
 
@@ -198,24 +198,23 @@ enum status options_check_samples(const struct options *o)
     const char *wrong = NULL;
     int measured = o->mean.measured || o->std.measured;
     if (o->mean.n > 1 && o->std.n > 1 && o->mean.n != o->std.n)
-        wrong = "--mean and --std have not as many numbers; give one for each channel, or one for "
-                "all";
+        wrong =
+            "--mean and --std have not as many numbers; give one for each channel, or one for all";
     else if (measured && o->data_own && (o->ps_hosts.n > 0 || o->join))
-        wrong = "--mean=measured, --std=measured: with --data_shard=own each worker would measure "
-                "its own part; give numbers";
+        wrong =
+            "--mean=measured, --std=measured: with --data_shard=own each worker would measure its own part; give numbers";
     else if (measured && (o->evaluate || o->predict))
-        wrong = "--mean=measured, --std=measured: --evaluate and --predict have no training set; "
-                "leave them out, the file says what it was trained with";
+        wrong =
+            "--mean=measured, --std=measured: --evaluate and --predict have no training set; leave them out, the file says what it was trained with";
     else if (o->standardize && (is_given(&o->mean) || is_given(&o->std)))
-        wrong = "--standardize and --mean or --std are both given: each column has numbers of its "
-                "own, leave --mean and --std out";
+        wrong =
+            "--standardize and --mean or --std are both given: each column has numbers of its own, leave --mean and --std out";
     else if (o->standardize && o->data_own && (o->ps_hosts.n > 0 || o->join))
         wrong =
-            "--standardize: with --data_shard=own each worker would measure its own part; scale "
-            "the columns of all parts before";
+            "--standardize: with --data_shard=own each worker would measure its own part; scale the columns of all parts before";
     else if (o->standardize && (o->evaluate || o->predict))
-        wrong = "--standardize: --evaluate and --predict have no training set; leave it out, the "
-                "export says the numbers of training";
+        wrong =
+            "--standardize: --evaluate and --predict have no training set; leave it out, the export says the numbers of training";
     return options_refuse(wrong);
 }
 
@@ -223,14 +222,14 @@ static enum status read_augment(struct options *o)
 {
     const char *text = o->typed.augment;
     if (text && !job_input_augment_parse(text, &o->augment)) {
-        LOG_E("--augment: '%.100s' is no list of flip, shift:N, crop:N and cutout:N, each once at "
-              "most, with N from 1 to %d",
-              text, JOB_MAX_AUGMENT);
+        LOG_E(
+            "--augment: '%.100s' is no list of flip, shift:N, crop:N and cutout:N, each once at most, with N from 1 to %d",
+            text, JOB_MAX_AUGMENT);
         return ST_INVALID;
     }
     if (text && (o->evaluate || o->predict)) {
-        LOG_E("--augment changes training samples; --evaluate and --predict have none: leave it "
-              "out");
+        LOG_E(
+            "--augment changes training samples; --evaluate and --predict have none: leave it out");
         return ST_INVALID;
     }
     return ST_OK;

@@ -144,12 +144,11 @@ static enum status check_rules(const struct placement *p)
                   rule->device, p->r.n_params ? ", as it would " : "",
                   p->r.n_params ? p->r.params[0].name : "");
         else
-            LOG_E("--placement: the rule '%.60s=%.60s' decides nothing: the rules before it take "
-                  "all its %s, as '%.60s' takes '%s'; the first that fits counts, so put it "
-                  "before them",
-                  rule->pattern, rule->device,
-                  rule->of == PLACEMENT_OF_PARAMS ? "parameters" : "layers",
-                  p->rules.rule[taker].pattern, shown);
+            LOG_E(
+                "--placement: the rule '%.60s=%.60s' decides nothing: the rules before it take all its %s, as '%.60s' takes '%s'; the first that fits counts, so put it before them",
+                rule->pattern, rule->device,
+                rule->of == PLACEMENT_OF_PARAMS ? "parameters" : "layers",
+                p->rules.rule[taker].pattern, shown);
         return ST_INVALID;
     }
     return ST_OK;
@@ -171,9 +170,9 @@ static enum status layer_want(struct placement *p, int layer, struct placement_t
         spot->index = i;
     } else if (device) {
         if (!placement_rules_read_target(device, want)) {
-            LOG_E("layer '%s': \"device\": \"%.60s\" of the model file is no device; "
-                  "write " PLACEMENT_SPELLINGS,
-                  p->r.layers[layer].name, device);
+            LOG_E(
+                "layer '%s': \"device\": \"%.60s\" of the model file is no device; write " PLACEMENT_SPELLINGS,
+                p->r.layers[layer].name, device);
             return ST_INVALID;
         }
         *text = device;
@@ -213,9 +212,9 @@ static enum status refuse_or_move(struct placement *p, int layer, const char *te
               name, text, who, why);
         return ST_OK;
     }
-    LOG_E("layer '%s' cannot be placed on %.60s (%s): %s; %s, and --allow_soft_placement lets the "
-          "layer go where it can",
-          name, text, who, why, fix);
+    LOG_E(
+        "layer '%s' cannot be placed on %.60s (%s): %s; %s, and --allow_soft_placement lets the layer go where it can",
+        name, text, who, why, fix);
     return ST_INVALID;
 }
 
@@ -331,10 +330,10 @@ static enum status place_params(struct placement *p)
                   p->r.layers[layer].name);
             continue;
         }
-        LOG_E("parameter '%s' cannot lie on %.60s (rule '%.60s'): a parameter lies on cpu or with "
-              "its layer '%s'; place the layer there, too, or give --allow_soft_placement",
-              p->r.params[i].name, p->rules.rule[rule].device, p->rules.rule[rule].pattern,
-              p->r.layers[layer].name);
+        LOG_E(
+            "parameter '%s' cannot lie on %.60s (rule '%.60s'): a parameter lies on cpu or with its layer '%s'; place the layer there, too, or give --allow_soft_placement",
+            p->r.params[i].name, p->rules.rule[rule].device, p->rules.rule[rule].pattern,
+            p->r.layers[layer].name);
         return ST_INVALID;
     }
     return ST_OK;

@@ -106,9 +106,9 @@ static enum status rule_read(char *piece, struct placement_rule *out)
     char *shown = trimmed(piece);
     char *equals = strchr(shown, '=');
     if (!equals || equals == shown) {
-        LOG_E("--placement: '%.60s' is no rule; rules are PATTERN=DEVICE with commas between them, "
-              "as in 'fc*=cpu:0,conv*=gpu:1'",
-              shown);
+        LOG_E(
+            "--placement: '%.60s' is no rule; rules are PATTERN=DEVICE with commas between them, as in 'fc*=cpu:0,conv*=gpu:1'",
+            shown);
         return ST_INVALID;
     }
     *equals = '\0';
@@ -119,9 +119,9 @@ static enum status rule_read(char *piece, struct placement_rule *out)
     if (placement_rules_read_target(out->device, &out->want)) {
         if (out->of != PLACEMENT_OF_PARAMS || out->want.kind != PLACEMENT_ROUND_ROBIN)
             return ST_OK;
-        LOG_E("--placement: '%.60s=%.60s' is for parameters, which lie on cpu or gpu; round_robin "
-              "is for layers",
-              out->pattern, out->device);
+        LOG_E(
+            "--placement: '%.60s=%.60s' is for parameters, which lie on cpu or gpu; round_robin is for layers",
+            out->pattern, out->device);
         return ST_INVALID;
     }
     LOG_E("--placement: '%.60s' in the rule for '%.60s' is no device; write " PLACEMENT_SPELLINGS,

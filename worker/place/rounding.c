@@ -181,8 +181,7 @@ static enum status take_name(const struct rounding_request *r, const char *name,
         }
     }
     LOG_E(
-        "--bf16_layers: '%.*s' is no convolution or dense layer of model '%s'; name some of these, "
-        "or none",
+        "--bf16_layers: '%.*s' is no convolution or dense layer of model '%s'; name some of these, or none",
         (int)n, name, r->model->name);
     return ST_INVALID;
 }

@@ -237,9 +237,9 @@ enum status split_tower_set_floats(struct split_tower *s, const float *const *sa
     for (int i = 0; st == ST_OK && i < s->cfg.n; i++) {
         const struct stage *g = &s->stage[i];
         if (g->plan && !g->backend->set_floats) {
-            LOG_E("%s: this backend takes pixels of one byte alone, with labels of up to 256 "
-                  "classes",
-                  g->backend->name);
+            LOG_E(
+                "%s: this backend takes pixels of one byte alone, with labels of up to 256 classes",
+                g->backend->name);
             return ST_UNSUPPORTED;
         }
         if (g->plan)

@@ -16,9 +16,9 @@ static enum status share_check(const struct tower_plan_request *r, int n_gpu, in
 {
     int n = n_gpu + n_cpu;
     if (n > TOWERS_MAX) {
-        LOG_E("%d towers (%d on GPUs, %d on the CPU): at most %d are supported; take fewer --gpus, "
-              "--towers_per_gpu or --towers",
-              n, n_gpu, n_cpu, TOWERS_MAX);
+        LOG_E(
+            "%d towers (%d on GPUs, %d on the CPU): at most %d are supported; take fewer --gpus, --towers_per_gpu or --towers",
+            n, n_gpu, n_cpu, TOWERS_MAX);
         return ST_INVALID;
     }
     if (n > r->batch) {
@@ -29,10 +29,10 @@ static enum status share_check(const struct tower_plan_request *r, int n_gpu, in
     if (n_gpu == 0 || n_cpu == 0 || r->cpu_batch == 0)
         return ST_OK;
     if (r->cpu_batch < n_cpu || r->batch - r->cpu_batch < n_gpu) {
-        LOG_E("--cpu_batch_size: of --batch_size=%d, %d would be left for %d GPU %s and %d for %d "
-              "CPU %s: each needs one sample at least",
-              r->batch, r->batch - r->cpu_batch, n_gpu, n_gpu == 1 ? "tower" : "towers",
-              r->cpu_batch, n_cpu, n_cpu == 1 ? "tower" : "towers");
+        LOG_E(
+            "--cpu_batch_size: of --batch_size=%d, %d would be left for %d GPU %s and %d for %d CPU %s: each needs one sample at least",
+            r->batch, r->batch - r->cpu_batch, n_gpu, n_gpu == 1 ? "tower" : "towers", r->cpu_batch,
+            n_cpu, n_cpu == 1 ? "tower" : "towers");
         return ST_INVALID;
     }
     return ST_OK;

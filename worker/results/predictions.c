@@ -62,11 +62,14 @@ static enum status write_npy_head(struct predictions *p)
 {
     char head[256];
     memcpy(head, "\x93NUMPY\x01\x00", 8); // NOLINT(bugprone-not-null-terminated-result)
-    int n = NPY_MAGIC_BYTES + snprintf(head + NPY_MAGIC_BYTES, sizeof head - NPY_MAGIC_BYTES,
-                                       "{'descr': [('index', '<i8'), %s('%s', '<f4', (%d,))], "
-                                       "'fortran_order': False, 'shape': (%" PRId64 ",), }",
-                                       p->cfg.no_classes ? "" : "('class', '<i4'), ",
-                                       outputs_name(p), p->cfg.classes, p->cfg.n);
+    int n =
+        NPY_MAGIC_BYTES +
+        snprintf(
+            head + NPY_MAGIC_BYTES, sizeof head - NPY_MAGIC_BYTES,
+            "{'descr': [('index', '<i8'), %s('%s', '<f4', (%d,))], 'fortran_order': False, 'shape': (%" PRId64
+            ",), }",
+            p->cfg.no_classes ? "" : "('class', '<i4'), ", outputs_name(p), p->cfg.classes,
+            p->cfg.n);
     int bytes = (n + NPY_ALIGN) / NPY_ALIGN * NPY_ALIGN, rest = bytes - NPY_MAGIC_BYTES;
     memset(head + n, ' ', (size_t)(bytes - n));
     head[bytes - 1] = '\n';

@@ -72,9 +72,9 @@ static enum status copy_names(const struct texts *t, const char *key, char **out
     const char *names = text_of(t, key);
     if (!names || strlen(names) <= MOST_NAMES_BYTES)
         return copy_text(t, key, out);
-    LOG_E("%s: its metadata \"%s\" is longer than 1 MB, which is more than an export has; export "
-          "the parameters again",
-          t->path, key);
+    LOG_E(
+        "%s: its metadata \"%s\" is longer than 1 MB, which is more than an export has; export the parameters again",
+        t->path, key);
     return ST_CORRUPT;
 }
 
@@ -87,9 +87,9 @@ static enum status read_standard(const struct texts *t, struct trained_on *out)
     enum status st = mean && std ? dataset_standard_parse(mean, std, &out->standard) : ST_CORRUPT;
     out->standardized = st == ST_OK;
     if (st == ST_CORRUPT)
-        LOG_E("%s: its metadata column_mean and column_std, the numbers of --standardize, are "
-              "damaged; export the parameters again",
-              t->path);
+        LOG_E(
+            "%s: its metadata column_mean and column_std, the numbers of --standardize, are damaged; export the parameters again",
+            t->path);
     return st;
 }
 
@@ -256,9 +256,9 @@ static void put_model(const struct trained_on_source *s, struct trained_on_texts
                       const char *pairs[TRAINED_ON_PAIRS][2], int *n)
 {
     if (strlen(s->model) > JOB_MAX_MODEL_BYTES) {
-        LOG_W("the model's text is left out of exports and checkpoints, as it is longer than %d "
-              "bytes: --evaluate and --predict of them need --model",
-              JOB_MAX_MODEL_BYTES);
+        LOG_W(
+            "the model's text is left out of exports and checkpoints, as it is longer than %d bytes: --evaluate and --predict of them need --model",
+            JOB_MAX_MODEL_BYTES);
         return;
     }
     put_pair(pairs, n, "model_json", s->model);

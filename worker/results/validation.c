@@ -75,8 +75,8 @@ enum status validation_note(void *ctx, struct trainer_evaluation *e, int *ends)
         return st;
     v->stopped_early = 1;
     *ends = 1;
-    LOG_I("--early_stopping: no better validation loss in %" PRId64 " evaluations since step "
-          "%" PRId64 " (%.4f): training ends at step %" PRId64,
+    LOG_I("--early_stopping: no better validation loss in %" PRId64
+          " evaluations since step %" PRId64 " (%.4f): training ends at step %" PRId64,
           since, v->best.step, v->best.loss, v->step);
     return st;
 }

@@ -30,8 +30,8 @@ static int is_over(const struct validation *v, const struct trainer_evaluation *
     if (v->is_last && st != ST_OK && waited_ms >= LAST_MS)
         gives_up = 1;
     if (gives_up)
-        LOG_W("ps:0 (%s) cannot be told of the evaluation at step %" PRId64 ": %s; nothing follows "
-              "from it",
+        LOG_W("ps:0 (%s) cannot be told of the evaluation at step %" PRId64
+              ": %s; nothing follows from it",
               v->ps0, e->step, why);
     return gives_up;
 }

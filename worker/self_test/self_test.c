@@ -110,10 +110,10 @@ static void compare_values(const struct self_test_net *net, const struct self_te
     self_test_net_compare(net, &want, got, d);
     out->works = !d->differs;
     if (d->differs)
-        snprintf(out->why, sizeof out->why,
-                 "it computes wrongly: the %s is off by %.2g of its largest value, of which %.0e "
-                 "is allowed",
-                 d->name, d->worst, SELF_TEST_TOLERANCE);
+        snprintf(
+            out->why, sizeof out->why,
+            "it computes wrongly: the %s is off by %.2g of its largest value, of which %.0e is allowed",
+            d->name, d->worst, SELF_TEST_TOLERANCE);
 }
 
 static void test_device(const void *arg, void *result)
@@ -184,10 +184,10 @@ static void test_cpu(const struct self_test_config *cfg, struct outcome *out)
 static void print_line(const char *label, const char *type, const struct outcome *o)
 {
     if (o->works)
-        printf("%s: %s is running! %.3g ms a step, %.3g MB of memory, off by %.1g (%.0e is "
-               "allowed)\n",
-               label, type, o->step_ms, (double)o->memory_bytes / 1e6, o->difference.worst,
-               SELF_TEST_TOLERANCE);
+        printf(
+            "%s: %s is running! %.3g ms a step, %.3g MB of memory, off by %.1g (%.0e is allowed)\n",
+            label, type, o->step_ms, (double)o->memory_bytes / 1e6, o->difference.worst,
+            SELF_TEST_TOLERANCE);
     else
         printf("%s: %s is NOT running: %s\n", label, type, o->why);
     fflush(stdout);

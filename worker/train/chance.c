@@ -36,15 +36,14 @@ void chance_warn(const struct chance_figures *f)
     case CHANCE_BETTER:
         return;
     case CHANCE_DIVERGED:
-        LOG_W("the loss, %.4g, is far above %.4g, which a guess among the %d classes has, at an "
-              "accuracy of %.4f: training has diverged, and the result is of no use; give a lower "
-              "--learning_rate, and see that --mean and --std bring samples near 0",
-              f->loss, uniform, f->classes, f->accuracy);
+        LOG_W(
+            "the loss, %.4g, is far above %.4g, which a guess among the %d classes has, at an accuracy of %.4f: training has diverged, and the result is of no use; give a lower --learning_rate, and see that --mean and --std bring samples near 0",
+            f->loss, uniform, f->classes, f->accuracy);
         return;
     case CHANCE_GUESS:
-        LOG_W("the result is at chance level: an accuracy of %.4f with %d classes, where a guess "
-              "has %.4f, and a loss of %.4g, where a guess has %.4g, after %" PRId64
-              " steps; try another --learning_rate, and check that labels belong to their samples",
-              f->accuracy, f->classes, guess, f->loss, uniform, f->steps);
+        LOG_W(
+            "the result is at chance level: an accuracy of %.4f with %d classes, where a guess has %.4f, and a loss of %.4g, where a guess has %.4g, after %" PRId64
+            " steps; try another --learning_rate, and check that labels belong to their samples",
+            f->accuracy, f->classes, guess, f->loss, uniform, f->steps);
     }
 }

@@ -146,9 +146,10 @@ static int loss_problem(const struct trainer *t, int64_t step, char what[TRAINER
 
 static enum status refuse_step(const struct trainer *t, int64_t step, const char *what)
 {
-    LOG_E("worker %d, step %" PRId64 ": %s; training stops. A lower --learning_rate may help, or "
-          "--on_nonfinite=skip where single batches are the cause",
-          t->result.member, step, what);
+    LOG_E(
+        "worker %d, step %" PRId64
+        ": %s; training stops. A lower --learning_rate may help, or --on_nonfinite=skip where single batches are the cause",
+        t->result.member, step, what);
     return ST_INVALID;
 }
 
@@ -157,21 +158,21 @@ static enum status skip_step(struct trainer *t, int64_t step, const char *what)
 {
     const struct net_param *diverged = trainer_bad_param(t);
     if (diverged) {
-        LOG_E("worker %d, step %" PRId64 ": parameter '%s' is not finite: training has diverged, "
-              "which no skipped contribution fixes; go on from a checkpoint, with a lower "
-              "--learning_rate",
-              t->result.member, step, diverged->name);
+        LOG_E(
+            "worker %d, step %" PRId64
+            ": parameter '%s' is not finite: training has diverged, which no skipped contribution fixes; go on from a checkpoint, with a lower --learning_rate",
+            t->result.member, step, diverged->name);
         return ST_INVALID;
     }
     if (t->result.skipped >= t->cfg.max_nonfinite) {
-        LOG_E("worker %d, step %" PRId64 ": %s; %" PRId64 " contributions were skipped before, and "
-              "--max_nonfinite allows no more",
+        LOG_E("worker %d, step %" PRId64 ": %s; %" PRId64
+              " contributions were skipped before, and --max_nonfinite allows no more",
               t->result.member, step, what, t->result.skipped);
         return ST_INVALID;
     }
     t->result.skipped++;
-    LOG_W("worker %d, step %" PRId64 ": %s; the contribution is skipped: it counts with weight 0 "
-          "(%" PRId64 " so far)",
+    LOG_W("worker %d, step %" PRId64
+          ": %s; the contribution is skipped: it counts with weight 0 (%" PRId64 " so far)",
           t->result.member, step, what, t->result.skipped);
     return ST_OK;
 }
@@ -220,9 +221,10 @@ void trainer_finite_clip(struct trainer *t, int64_t step)
     }
     double factor = clip_factor(sum, t->cfg.clip_norm);
     if (factor == 0)
-        LOG_W("worker %d, step %" PRId64 ": the norm of the gradients is not finite, though each "
-              "of them is: the step moves nothing; a lower --learning_rate may help",
-              t->result.member, step);
+        LOG_W(
+            "worker %d, step %" PRId64
+            ": the norm of the gradients is not finite, though each of them is: the step moves nothing; a lower --learning_rate may help",
+            t->result.member, step);
     if (updates_clip(t->cfg.updates, factor) || factor == 1)
         return;
     for (int i = 0; i < c->n_params; i++)

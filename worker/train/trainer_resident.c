@@ -148,10 +148,11 @@ static enum status check_loss(struct run *run)
         if (finite_first_bad(DTYPE_F32, value, (size_t)p->n_elems) < (size_t)p->n_elems)
             name = p->name;
     }
-    LOG_E("worker %d, step %" PRId64 " or shortly before: the loss is %g%s%s%s; training stops. A "
-          "lower --learning_rate may help",
-          run->r->member, r.global_step - 1, (double)r.loss, name ? ", and parameter '" : "",
-          name ? name : "", name ? "' is not finite any more" : "");
+    LOG_E(
+        "worker %d, step %" PRId64
+        " or shortly before: the loss is %g%s%s%s; training stops. A lower --learning_rate may help",
+        run->r->member, r.global_step - 1, (double)r.loss, name ? ", and parameter '" : "",
+        name ? name : "", name ? "' is not finite any more" : "");
     return st == ST_OK ? ST_INVALID : st;
 }
 

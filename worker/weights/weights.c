@@ -98,12 +98,11 @@ static void list_unused(const struct weights_request *q, struct weights_source *
 static enum status judge_count(const struct weights_request *q, const struct count *c)
 {
     if (c->missing + c->misshapen > 0) {
-        LOG_E("--%s=%s: %sof %d parameters %d are missing and %d have another shape: %ssay in "
-              "--init_map=FILE which tensors they are (PARAMETER = TENSOR, LAYER = MODULE), or "
-              "that they stay as they are initialised (LAYER = -)",
-              q->flag, q->path, q->whole ? "of another model: " : "", q->chunks->n_params,
-              c->missing, c->misshapen,
-              q->whole ? "give the --model (and --hidden_units) that was trained, or " : "");
+        LOG_E(
+            "--%s=%s: %sof %d parameters %d are missing and %d have another shape: %ssay in --init_map=FILE which tensors they are (PARAMETER = TENSOR, LAYER = MODULE), or that they stay as they are initialised (LAYER = -)",
+            q->flag, q->path, q->whole ? "of another model: " : "", q->chunks->n_params, c->missing,
+            c->misshapen,
+            q->whole ? "give the --model (and --hidden_units) that was trained, or " : "");
         return ST_MISMATCH;
     }
     if (c->given == 0) {
@@ -126,9 +125,9 @@ static enum status judge_own(const struct weights_request *q, const struct weigh
         return ST_CORRUPT;
     }
     if (r->n_unused > 0 && !q->map) {
-        LOG_E("--%s=%s: of another model: %d of its tensors belong to no parameter; give the "
-              "--model (and --hidden_units) that was trained",
-              q->flag, q->path, r->n_unused);
+        LOG_E(
+            "--%s=%s: of another model: %d of its tensors belong to no parameter; give the --model (and --hidden_units) that was trained",
+            q->flag, q->path, r->n_unused);
         return ST_MISMATCH;
     }
     return ST_OK;
@@ -196,9 +195,9 @@ static enum status freeze_one(const char *pattern, struct net_param *params, int
         }
     if (n > 0)
         return ST_OK;
-    LOG_E("--freeze: no parameter is called '%.200s'; they are LAYER/weights, LAYER/biases and so "
-          "on, as in '%s'",
-          pattern, params[0].name);
+    LOG_E(
+        "--freeze: no parameter is called '%.200s'; they are LAYER/weights, LAYER/biases and so on, as in '%s'",
+        pattern, params[0].name);
     return ST_INVALID;
 }
 
@@ -211,9 +210,9 @@ enum status weights_freeze(const char *patterns, struct net_param *params, int n
         size_t n = strcspn(at, ",");
         next = at[n] ? at + n + 1 : NULL;
         if (n < 1 || n >= sizeof pattern) {
-            LOG_E("--freeze: '%.300s' must be patterns of 1 to %zu characters with commas between "
-                  "them, as in conv*,dense1/biases",
-                  patterns, sizeof pattern - 1);
+            LOG_E(
+                "--freeze: '%.300s' must be patterns of 1 to %zu characters with commas between them, as in conv*,dense1/biases",
+                patterns, sizeof pattern - 1);
             return ST_INVALID;
         }
         snprintf(pattern, sizeof pattern, "%.*s", (int)n, at);

@@ -76,9 +76,9 @@ static enum status add_line(struct weights_map *m, const char *path, int number,
     const char *wrong = NULL;
     char *equals = strchr(text, '='), *left, *right;
     if (!equals) {
-        LOG_E("--init_map=%s, line %d: must be PARAMETER = TENSOR, LAYER = MODULE, or one of them "
-              "with - for what stays as it is initialised",
-              path, number);
+        LOG_E(
+            "--init_map=%s, line %d: must be PARAMETER = TENSOR, LAYER = MODULE, or one of them with - for what stays as it is initialised",
+            path, number);
         return ST_INVALID;
     }
     *equals = 0;

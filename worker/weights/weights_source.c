@@ -59,18 +59,18 @@ static enum status open_file(struct weights_source *s)
     int n;
     enum status st = safetensors_open_any(s->path, &s->file, why);
     if (st != ST_OK) {
-        LOG_E("--%s=%s: %s%s", s->flag, s->path, why,
-              st == ST_CORRUPT
-                  ? "; it must be a safetensors file (safetensors.torch.save_file makes "
-                    "one of a PyTorch state_dict), or a checkpoint's .json, folder or `best`"
-                  : "");
+        LOG_E(
+            "--%s=%s: %s%s", s->flag, s->path, why,
+            st == ST_CORRUPT
+                ? "; it must be a safetensors file (safetensors.torch.save_file makes one of a PyTorch state_dict), or a checkpoint's .json, folder or `best`"
+                : "");
         return st;
     }
     const char *format = safetensors_metadata(s->file, "format");
     if (format && strcmp(format, "weir checkpoint") == 0) {
-        LOG_E("--%s=%s: is one server's file of a checkpoint; give the checkpoint's "
-              "weir-E.G-STEP.json or its folder",
-              s->flag, s->path);
+        LOG_E(
+            "--%s=%s: is one server's file of a checkpoint; give the checkpoint's weir-E.G-STEP.json or its folder",
+            s->flag, s->path);
         return ST_INVALID;
     }
     const struct safetensors_entry *e = safetensors_entries(s->file, &n);
@@ -104,10 +104,9 @@ static enum status open_checkpoint(struct weights_source *s)
 {
     enum status st = ST_OK;
     if (is_index(s->path)) {
-        LOG_E("--%s=%s: is an index of several files, each with a part of the tensors; name one "
-              "file that has all: load them in Python and save them together with "
-              "safetensors.torch.save_file",
-              s->flag, s->path);
+        LOG_E(
+            "--%s=%s: is an index of several files, each with a part of the tensors; name one file that has all: load them in Python and save them together with safetensors.torch.save_file",
+            s->flag, s->path);
         return ST_UNSUPPORTED;
     }
     st = checkpoint_restore_find(s->path, &s->checkpoint);
@@ -257,9 +256,9 @@ enum status weights_source_find_wrapped(struct weights_source *s, const char *na
     *out = u < end && strcmp(u->name, name) == 0 ? u->tensor : NULL;
     if (!*out || u + 1 == end || strcmp(u[1].name, name) != 0)
         return ST_OK;
-    LOG_E("--%s=%s: tensors '%.200s' and '%.200s' are both '%.200s' without the parts that "
-          "PyTorch's wrappers add; say in --init_map=FILE which one is meant (PARAMETER = TENSOR)",
-          s->flag, s->path, u->tensor->name, u[1].tensor->name, name);
+    LOG_E(
+        "--%s=%s: tensors '%.200s' and '%.200s' are both '%.200s' without the parts that PyTorch's wrappers add; say in --init_map=FILE which one is meant (PARAMETER = TENSOR)",
+        s->flag, s->path, u->tensor->name, u[1].tensor->name, name);
     return ST_MISMATCH;
 }
 

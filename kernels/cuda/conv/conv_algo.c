@@ -218,10 +218,10 @@ static void say_unmeasured(const struct gpu_conv_algos *c, int which, cudnnStatu
     static atomic_flag said = ATOMIC_FLAG_INIT;
     (void)cudaGetLastError();
     if (!atomic_flag_test_and_set(&said))
-        LOG_W("layer '%s': cuDNN could not time the algorithms of this convolution's %s (%s): it "
-              "is computed by the one that cuDNN proposes; not said again of others",
-              c->op->layer->name, way_name[which],
-              code == CUDNN_STATUS_SUCCESS ? "none can be used" : cudnnGetErrorString(code));
+        LOG_W(
+            "layer '%s': cuDNN could not time the algorithms of this convolution's %s (%s): it is computed by the one that cuDNN proposes; not said again of others",
+            c->op->layer->name, way_name[which],
+            code == CUDNN_STATUS_SUCCESS ? "none can be used" : cudnnGetErrorString(code));
 }
 
 static enum status measure_algos(struct gpu_conv_algos *c, const struct gpu_lane *lane, int which,
@@ -290,8 +290,7 @@ enum status gpu_conv_algo_run(struct gpu_conv_algos *c, const struct gpu_lane *l
     cudnnStatus_t code = call_cudnn(c, lane, which, &t);
     while (CUDNN_STATUS_CATEGORY(code) == CUDNN_STATUS_NOT_SUPPORTED) {
         LOG_W(
-            "layer '%s': cuDNN's algorithm %d for this convolution's %s is proposed and cannot be "
-            "run (%s): the next one is taken",
+            "layer '%s': cuDNN's algorithm %d for this convolution's %s is proposed and cannot be run (%s): the next one is taken",
             c->op->layer->name, w->proposal[w->now].algo, way_name[which],
             cudnnGetErrorString(code));
         (void)cudaGetLastError();

@@ -327,8 +327,7 @@ static void say_absent(const struct gpu_conv_graph *g)
     const char *why = g->absent == CUDNN_STATUS_SUCCESS ? "none can be used here"
                                                         : cudnnGetErrorString(g->absent);
     LOG_W(
-        "layer '%s': cuDNN has no engine for this convolution's %s with channels last%s (%s): %s; "
-        "not said again of others",
+        "layer '%s': cuDNN has no engine for this convolution's %s with channels last%s (%s): %s; not said again of others",
         g->op->layer->name, way_name[g->way], g->with_bias ? " that adds its bias" : "", why,
         g->with_bias ? "a kernel of its own does that"
                      : "it is computed as without --gpu_tuning=nhwc");
@@ -421,11 +420,11 @@ enum status gpu_conv_graph_run(struct gpu_conv_graph *g, const struct gpu_lane *
         (void)cudaGetLastError();
         gpu_layer_capture_invalidate(g->pass->plan);
         TRY(choose_config(g));
-        LOG_W("layer '%s': an engine of cuDNN's for this convolution's %s with channels last is "
-              "proposed and cannot be run (%s): %s",
-              g->op->layer->name, way_name[g->way], cudnnGetErrorString(code),
-              g->plan != NULL ? "the next one is taken"
-                              : "none is left, and it is computed as without --gpu_tuning=nhwc");
+        LOG_W(
+            "layer '%s': an engine of cuDNN's for this convolution's %s with channels last is proposed and cannot be run (%s): %s",
+            g->op->layer->name, way_name[g->way], cudnnGetErrorString(code),
+            g->plan != NULL ? "the next one is taken"
+                            : "none is left, and it is computed as without --gpu_tuning=nhwc");
     }
 done:
     return st;

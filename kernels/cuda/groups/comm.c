@@ -34,9 +34,9 @@ static int is_failure(ncclResult_t code)
 
 static void say_late(const struct gpu_comm *c, const char *what)
 {
-    LOG_W("NCCL between %d cards: %s has not ended after %d s; the cards cannot reach each other "
-          "(IOMMU or ACS in the way of PCIe, or a container without shared memory?)",
-          c->n, what, gpu_comm_limit_ms / 1000);
+    LOG_W(
+        "NCCL between %d cards: %s has not ended after %d s; the cards cannot reach each other (IOMMU or ACS in the way of PCIe, or a container without shared memory?)",
+        c->n, what, gpu_comm_limit_ms / 1000);
 }
 
 /* Until all members have done what they were called for: then it is on the streams. NCCL has no

@@ -159,9 +159,9 @@ static enum status member_create(struct gpu_plan *plan)
                 m->leads = k == 0;
             }
     if (m->card < 0 || plan->cfg.inference_only) {
-        LOG_E("CUDA backend: a plan on device %d is not rank %d of its group of %d, or not for "
-              "training",
-              plan->cfg.device, m->rank, g->n);
+        LOG_E(
+            "CUDA backend: a plan on device %d is not rank %d of its group of %d, or not for training",
+            plan->cfg.device, m->rank, g->n);
         return ST_INVALID;
     }
     return ST_OK;
@@ -251,9 +251,9 @@ enum status gpu_group_join(struct gpu_plan *plan)
         g->plan[plan->member->rank] = plan;
     pthread_mutex_unlock(&g->lock);
     if (st == ST_INVALID)
-        LOG_E("CUDA backend: rank %d of a group is taken, or has another network or other memory "
-              "for gradients than the others",
-              plan->member->rank);
+        LOG_E(
+            "CUDA backend: rank %d of a group is taken, or has another network or other memory for gradients than the others",
+            plan->member->rank);
 done:
     return st;
 }

@@ -58,9 +58,9 @@ const struct gpu_nccl *gpu_nccl_load(void)
     if (!loaded) {
         void *so = dlopen("libnccl.so.2", RTLD_NOW | RTLD_LOCAL);
         if (so == NULL)
-            LOG_W("CUDA backend: NCCL cannot be loaded: %s; install NVIDIA's package libnccl2, or "
-                  "name its folder in LD_LIBRARY_PATH",
-                  dlerror());
+            LOG_W(
+                "CUDA backend: NCCL cannot be loaded: %s; install NVIDIA's package libnccl2, or name its folder in LD_LIBRARY_PATH",
+                dlerror());
         loaded = so != NULL && look_up(so);
         if (loaded)
             say_loaded();

@@ -82,11 +82,11 @@ void gpu_memory_advice(int device, int is_set, char *dst, size_t bytes)
     void (*users)(int, char *, size_t) = tell_users;
     pthread_mutex_unlock(&lock);
     card_read(device, users, &c);
-    snprintf(dst, bytes,
-             "; CUDA device %d ('%.95s') has %.1f MB free of its %.1f MB%s; take a "
-             "smaller --batch_size%s",
-             device, c.prop.name, (double)c.free_bytes / 1e6, (double)c.all_bytes / 1e6, c.users,
-             is_set ? " or a larger --gpu_memory_fraction" : " or another card (--gpus)");
+    snprintf(
+        dst, bytes,
+        "; CUDA device %d ('%.95s') has %.1f MB free of its %.1f MB%s; take a smaller --batch_size%s",
+        device, c.prop.name, (double)c.free_bytes / 1e6, (double)c.all_bytes / 1e6, c.users,
+        is_set ? " or a larger --gpu_memory_fraction" : " or another card (--gpus)");
 }
 
 /* Under the lock. */
@@ -94,11 +94,10 @@ static void say_not_free(int device, uint64_t limit)
 {
     struct card c;
     card_read(device, tell_users, &c);
-    LOG_E("CUDA device %d ('%.95s'): %.1f MB of its memory shall be taken at once, but only %.1f "
-          "MB of its %.1f MB are free%s; take a smaller --gpu_memory_fraction, another card "
-          "(--gpus), or --gpu_allow_growth, which takes only what is needed",
-          device, c.prop.name, (double)limit / 1e6, (double)c.free_bytes / 1e6,
-          (double)c.all_bytes / 1e6, c.users[0] ? c.users : ", other programs have the rest");
+    LOG_E(
+        "CUDA device %d ('%.95s'): %.1f MB of its memory shall be taken at once, but only %.1f MB of its %.1f MB are free%s; take a smaller --gpu_memory_fraction, another card (--gpus), or --gpu_allow_growth, which takes only what is needed",
+        device, c.prop.name, (double)limit / 1e6, (double)c.free_bytes / 1e6,
+        (double)c.all_bytes / 1e6, c.users[0] ? c.users : ", other programs have the rest");
 }
 
 enum status gpu_memory_set_limit(int device, uint64_t limit, int reserve)

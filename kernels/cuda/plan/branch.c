@@ -150,8 +150,9 @@ enum status gpu_branch_plan(struct gpu_plan *plan)
     if (!is_wanted(plan))
         return ST_OK;
     if (bytes > left / 2) {
-        LOG_W("--gpu_tuning=branches: its workspaces need %" PRIu64 " bytes of GPU memory, and may "
-              "take half of the %" PRIu64 " that are left: all is computed on one stream",
+        LOG_W("--gpu_tuning=branches: its workspaces need %" PRIu64
+              " bytes of GPU memory, and may take half of the %" PRIu64
+              " that are left: all is computed on one stream",
               bytes, left);
         return ST_OK;
     }

@@ -33,23 +33,18 @@ const char *gpu_check_advice(cudaError_t code)
 {
     switch (code) {
     case cudaErrorNoKernelImageForDevice:
-        return "; this build has no kernels for this card's compute capability: add it to CMake's "
-               "-DWEIR_CUDA_ARCHITECTURES and build again";
+        return "; this build has no kernels for this card's compute capability: add it to CMake's -DWEIR_CUDA_ARCHITECTURES and build again";
     case cudaErrorInsufficientDriver:
     case cudaErrorUnsupportedPtxVersion:
-        return "; the NVIDIA driver is too old for this build: update it, or build with an older "
-               "CUDA toolkit";
+        return "; the NVIDIA driver is too old for this build: update it, or build with an older CUDA toolkit";
     case cudaErrorDevicesUnavailable:
-        return "; the card lets in one process alone (nvidia-smi -q -d COMPUTE shows its mode) and "
-               "another has it, or it is lost";
+        return "; the card lets in one process alone (nvidia-smi -q -d COMPUTE shows its mode) and another has it, or it is lost";
     case cudaErrorSystemDriverMismatch:
         return "; the driver's kernel module and its libraries have different versions: reboot";
     case cudaErrorSystemNotReady:
-        return "; a service of the driver does not run yet, on machines with NVSwitch "
-               "nvidia-fabricmanager";
+        return "; a service of the driver does not run yet, on machines with NVSwitch nvidia-fabricmanager";
     case cudaErrorCompatNotSupportedOnDevice:
-        return "; libcuda.so.1 is of a cuda-compat package that does not serve this card: take its "
-               "folder out of LD_LIBRARY_PATH, or update the driver";
+        return "; libcuda.so.1 is of a cuda-compat package that does not serve this card: take its folder out of LD_LIBRARY_PATH, or update the driver";
     case cudaErrorOperatingSystem:
         return "; may this user read and write /dev/nvidia*, and does the container show them?";
     case cudaErrorUnknown:
@@ -57,8 +52,7 @@ const char *gpu_check_advice(cudaError_t code)
     case cudaErrorHardwareStackError:
     case cudaErrorNoDevice:
     case cudaErrorInvalidDevice:
-        return "; if nvidia-smi does not show the card any more it fell off the bus ('dmesg' then "
-               "has NVRM: Xid 79): reset it, or reboot";
+        return "; if nvidia-smi does not show the card any more it fell off the bus ('dmesg' then has NVRM: Xid 79): reset it, or reboot";
     case cudaErrorECCUncorrectable:
         return "; the card's memory lost data: reset the card, and replace it if it happens again";
     default:
@@ -92,11 +86,10 @@ enum status gpu_check_dnn(const struct gpu_op *op, const char *call, cudnnStatus
     char more[512];
     if ((int)code == SUBLIBRARY_LOADING_FAILED ||
         code == CUDNN_STATUS_SUBLIBRARY_VERSION_MISMATCH) {
-        snprintf(more, sizeof more,
-                 "; a part of cuDNN (libcudnn_*.so.9) is missing or of another version: install "
-                 "NVIDIA's package libcudnn9-cuda-%d whole, and look for a second one in "
-                 "LD_LIBRARY_PATH",
-                 CUDART_VERSION / 1000);
+        snprintf(
+            more, sizeof more,
+            "; a part of cuDNN (libcudnn_*.so.9) is missing or of another version: install NVIDIA's package libcudnn9-cuda-%d whole, and look for a second one in LD_LIBRARY_PATH",
+            CUDART_VERSION / 1000);
         fix = more;
     }
     if (code == CUDNN_STATUS_NOT_INITIALIZED ||

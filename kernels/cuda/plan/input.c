@@ -222,10 +222,10 @@ enum status gpu_input_data_create(int device, const uint8_t *images, const uint8
     TRY(gpu_check_cuda(NULL, "cudaSetDevice", cudaSetDevice(device)));
     st = gpu_memory_alloc(device, d->bytes, (void **)&d->images);
     if (st == ST_NOMEM)
-        LOG_I("the data set of %" PRIu64
-              " bytes does not fit the memory of device %d beside the network: "
-              "each step's images are sent",
-              d->bytes, device);
+        LOG_I(
+            "the data set of %" PRIu64
+            " bytes does not fit the memory of device %d beside the network: each step's images are sent",
+            d->bytes, device);
     TRY(st);
     d->labels = d->images + (size_t)n * (size_t)pixels;
     TRY(data_fill(d, images, labels));

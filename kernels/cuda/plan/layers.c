@@ -228,9 +228,9 @@ static void capture_graph(struct gpu_plan *plan,
     *out = (struct graph){0};
     plan->capture->has_failed = 1;
     (void)cudaGetLastError();
-    LOG_W("--gpu_tuning=capture: layer '%s' and what follows cannot be a CUDA graph here (%s): all "
-          "is launched kernel by kernel",
-          plan->cfg.layers[layer].name, cudaGetErrorString(code));
+    LOG_W(
+        "--gpu_tuning=capture: layer '%s' and what follows cannot be a CUDA graph here (%s): all is launched kernel by kernel",
+        plan->cfg.layers[layer].name, cudaGetErrorString(code));
 }
 
 static enum status launch_graph(struct gpu_plan *plan, const struct graph *g)

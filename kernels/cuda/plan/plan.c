@@ -124,8 +124,8 @@ static enum status shapes_check(const struct gpu_plan *plan)
         for (int k = 0; k < 2; k++) {
             int64_t elems = shape_elems(both[k]);
             if ((both[k]->n_dims != 3 && both[k]->n_dims != 1) || elems < 1 || elems > INT32_MAX) {
-                LOG_E("layer '%s': a tensor of %d dimensions and %" PRId64 " values is not "
-                      "supported, only (C,H,W) and (F) of at most 2^31 values",
+                LOG_E("layer '%s': a tensor of %d dimensions and %" PRId64
+                      " values is not supported, only (C,H,W) and (F) of at most 2^31 values",
                       plan->cfg.layers[i].name, both[k]->n_dims, elems);
                 return ST_UNSUPPORTED;
             }
@@ -148,9 +148,9 @@ static enum status params_take(struct gpu_plan *plan)
         for (int k = 0; k < l->n_params && plan->node[i].mine; k++) {
             struct gpu_param *p = &plan->params[l->param[k]];
             if (p->layer >= 0) {
-                LOG_E("layer '%s': shares parameter %d with layer '%s', which the CUDA backend "
-                      "does not support",
-                      l->name, l->param[k], plan->cfg.layers[p->layer].name);
+                LOG_E(
+                    "layer '%s': shares parameter %d with layer '%s', which the CUDA backend does not support",
+                    l->name, l->param[k], plan->cfg.layers[p->layer].name);
                 return ST_UNSUPPORTED;
             }
             p->layer = i;
@@ -266,8 +266,9 @@ static enum status memory_take(struct gpu_plan *plan)
         gpu_arena_largest(a, &layer, &what, &bytes);
         char more[512];
         gpu_memory_advice(plan->cfg.device, 0, more, sizeof more);
-        LOG_E("out of GPU memory: there are no %" PRIu64 " bytes in one piece for this plan; the "
-              "largest part is layer '%s': its %s, %" PRIu64 " bytes%s",
+        LOG_E("out of GPU memory: there are no %" PRIu64
+              " bytes in one piece for this plan; the largest part is layer '%s': its %s, %" PRIu64
+              " bytes%s",
               a->bytes, layer, what, bytes, more);
     }
     TRY(st);

@@ -99,8 +99,8 @@ static enum status memory_take(struct gpu_plan *plan, struct gpu_resident *r, in
     TRY(gpu_arena_reserve(a, who, "tally", sizeof *r->d_tally, &r->d_tally));
     st = gpu_bind_arena(plan->cfg.device, a);
     if (st == ST_NOMEM)
-        LOG_W("the optimizer's %" PRIu64 " bytes do not fit the memory of device %d beside the "
-              "network and the data set",
+        LOG_W("the optimizer's %" PRIu64
+              " bytes do not fit the memory of device %d beside the network and the data set",
               a->bytes, plan->cfg.device);
     TRY(st);
     size_t scalars = N_SCALARS * sizeof *r->scalars, tallies = RESIDENT_RUNS * sizeof *r->tallies;

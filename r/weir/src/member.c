@@ -189,10 +189,10 @@ static void to_doubles(const struct param *p, const float *from, double *to)
 
 static int no_float(struct member *m, const char *what, int64_t bad, double value)
 {
-    return fail(m,
-                "%s: element %lld is %g, which is no finite float32; correct it, or contribute "
-                "nothing: weir_push(member, samples = 0)",
-                what, (long long)bad, value);
+    return fail(
+        m,
+        "%s: element %lld is %g, which is no finite float32; correct it, or contribute nothing: weir_push(member, samples = 0)",
+        what, (long long)bad, value);
 }
 
 /* One more parameter: values are doubles in R's order, dims theirs. Its number, or a code. */
@@ -333,8 +333,8 @@ static SEXP r_values(SEXP pointer, SEXP number)
     if (!p || !from)
         return Rf_ScalarInteger(WEIR_E_INVALID);
     if (!p->is_here)
-        return Rf_ScalarInteger(fail(m, "its values are on their way: call weir_wait, or "
-                                        "weir_next, before they are read"));
+        return Rf_ScalarInteger(fail(
+            m, "its values are on their way: call weir_wait, or weir_next, before they are read"));
     SEXP out = PROTECT(Rf_allocVector(REALSXP, (R_xlen_t)p->n_elems));
     to_doubles(p, from, REAL(out));
     UNPROTECT(1);
@@ -363,8 +363,9 @@ static int fill(struct member *m, int i, SEXP values, int is_values, float **roo
     if (!*room)
         return WEIR_E_INVALID;
     if (!p->is_here || p->pushed || !m->in_step)
-        return fail(m, "it was pushed in this step, or is on its way: weir_next or weir_wait comes "
-                       "before the next push");
+        return fail(
+            m,
+            "it was pushed in this step, or is on its way: weir_next or weir_wait comes before the next push");
     if (is_values)
         *room = (float *)R_alloc((size_t)p->n_elems, sizeof **room);
     int64_t bad = to_floats(p, REAL(values), *room);
