@@ -1,6 +1,6 @@
-/* kernels/cuda/backend.c - the CUDA backend's table: checks what it is asked, and runs the layers
- * of the pass that fits the number of samples. Each entry names the device first: CUDA keeps the
- * current one per thread. */
+/* kernels/cuda/backend.c - the CUDA backend's table: checks arguments, and runs the layers of the
+ * pass for the number of samples at hand. Each entry first selects the device, because CUDA keeps
+ * the current device per thread. */
 #include "base/log.h"
 #include "kernels/backend_abi.h"
 #include "kernels/cuda/groups/group.h"
@@ -27,7 +27,7 @@ static int n_devices(void)
     cudaError_t code = cudaGetDeviceCount(&n);
     if (code == cudaSuccess)
         return n;
-    /* without a driver CUDA calls it too old */
+    /* without a driver, CUDA reports that the driver is too old */
     if (cudaDriverGetVersion(&driver) == cudaSuccess && driver == 0) {
         LOG_I("CUDA backend: no device: there is no NVIDIA driver on this machine");
     } else {
@@ -68,7 +68,8 @@ done:
     return st;
 }
 
-/* bf16 comes with compute capability 8.0; of an older card cuBLAS and cuDNN refuse it at a step. */
+/* Refuses bf16 below compute capability 8.0. Without this check cuBLAS and cuDNN would refuse it in
+ * the middle of a step. */
 static enum status precision_check(int device, enum backend_precision precision)
 {
     enum status st = ST_OK;
@@ -418,7 +419,7 @@ static const struct resident_ops resident = {
 
 static const struct device_report report = {gpu_libraries, gpu_memory_set_users};
 
-/* Filled once when the object is loaded: the libraries and their versions. */
+/* The libraries and their versions; written once, when the object is loaded. */
 static char description[96];
 
 __attribute__((constructor)) static void description_fill(void)

@@ -1,5 +1,5 @@
-/* kernels/cuda/common/bf16.cuh - a float to bfloat16 (its upper half, to nearest, ties to even) and
- * back, with the bits of kernels/vector/dtype.c, a NaN's too. */
+/* kernels/cuda/common/bf16.cuh - converts a float to bfloat16 (its upper half, rounded to nearest,
+ * ties to even) and back, with the bits of kernels/vector/dtype.c, also for a NaN. */
 #ifndef KERNELS_CUDA_COMMON_BF16_CUH
 #define KERNELS_CUDA_COMMON_BF16_CUH
 #include "kernels/cuda/common/launch.cuh"

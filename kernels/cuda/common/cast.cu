@@ -1,6 +1,8 @@
-/* kernels/cuda/common/cast.cu - floats to bfloat16 (the upper half of a float, to nearest, ties to
- * even) and back, and to fp16: in whole numbers, so that every bit, a NaN's too, is that of
- * kernels/vector/dtype.c on the host. */
+/* kernels/cuda/common/cast.cu - converts floats to bfloat16 and back, and to fp16. Integer
+ * arithmetic gives exactly the bits of kernels/vector/dtype.c on the host, also for a NaN.
+ *
+ * Each kernel is launched grid-stride over n values with THREADS threads a block, and moves 6n
+ * bytes: 4 of the float, 2 of the half. */
 #include "kernels/cuda/common/bf16.cuh"
 #include "kernels/cuda/common/grid.cuh"
 
@@ -18,13 +20,14 @@ static __global__ void weir_cast_up(const uint16_t *src, float *dst, int64_t n)
         dst[k] = bf16_value(src[k]);
 }
 
-/* Half an ulp of the result less one is added, and one more if the part that stays is odd. */
+/* Rounds `bits` bits off, to nearest, ties to even: adds half an ulp less one, and one more if the
+ * remaining part is odd. */
 static __device__ inline uint32_t round_off(uint32_t u, int bits)
 {
     return (u + ((1u << (bits - 1)) - 1) + (u >> bits & 1u)) >> bits;
 }
 
-/* a: the bits of a float that is not negative. */
+/* Returns the fp16 code of a float that is not negative; a: its bits. */
 static __device__ inline uint32_t half_of(uint32_t a)
 {
     const uint32_t infinity = 0x7f800000u, too_large = 143u << 23 /* 65536 */;
@@ -35,7 +38,7 @@ static __device__ inline uint32_t half_of(uint32_t a)
         return 0x7c00u;
     if (a >= smallest_normal)
         return round_off(a - rebias, 13);
-    /* its ulp is 2^-24: from there, the fraction with its leading one is moved to the right */
+    /* subnormals have an ulp of 2^-24: shifts the fraction with its leading one to the right */
     int shift = 126 - (int)(a >> 23);
     return shift > 25 ? 0 : round_off((a & 0x7fffffu) | 0x800000u, shift);
 }

@@ -1,8 +1,8 @@
-/* kernels/cuda/common/kernels.h - our own kernels, one operation a file: each function queues its
- * kernel on a stream and returns at once. Pointers are the device's; tensors are canonical rows. No
- * sum depends on the order in which threads run. Needs no CUDA header: the tests compile the same
- * .cu files for the CPU (tests/emulation). Errors: 0, or the cudaError_t of the launch;
- * GPU_KERNEL_REFUSED (cudaErrorInvalidValue) for arguments that make no sense. */
+/* kernels/cuda/common/kernels.h - the launchers of Weir's own kernels, one operation per file. Each
+ * queues its kernel on a stream and returns at once. Pointers are device pointers; tensors are
+ * canonical rows. No sum depends on the order in which threads run. Needs no CUDA header: the tests
+ * compile the same .cu files for the CPU (tests/emulation). Errors: 0, or the cudaError_t of the
+ * launch; GPU_KERNEL_REFUSED (cudaErrorInvalidValue) for invalid arguments. */
 #ifndef KERNELS_CUDA_COMMON_KERNELS_H
 #define KERNELS_CUDA_COMMON_KERNELS_H
 #include <stdint.h>
@@ -11,10 +11,10 @@
 extern "C" {
 #endif
 
-struct CUstream_st; /* what a cudaStream_t points to */
+struct CUstream_st; /* the type that a cudaStream_t points to */
 enum { GPU_KERNEL_REFUSED = 1 };
 
-/* scale.cu: dst[k] = src[k] / 255, n values. */
+/* scale.cu: sets dst[k] = src[k] / 255 for n values. */
 int gpu_scale_pixels(struct CUstream_st *stream, const uint8_t *src, float *dst, int64_t n);
 
 /* A tensor of n samples, each with `channels` planes of `plane` values. */
@@ -22,57 +22,59 @@ struct gpu_planes {
     int64_t n, channels, plane;
 };
 
-/* bias.cu: y += bias of its channel, then max(y, 0) if relu. */
+/* bias.cu: adds the bias of each channel to y, then max(y, 0) if relu. */
 int gpu_bias_add(struct CUstream_st *stream, float *y, const float *bias, struct gpu_planes shape,
                  int relu);
-/* bias_grad.cu: db[c] = sum of dy over samples and plane. scratch: gpu_bias_grad_scratch floats.
- */
+/* bias_grad.cu: sets db[c] to the sum of dy over samples and plane. scratch: gpu_bias_grad_scratch
+ * floats. */
 int64_t gpu_bias_grad_scratch(struct gpu_planes shape);
 int gpu_bias_grad(struct CUstream_st *stream, const float *dy, float *db, float *scratch,
                   struct gpu_planes shape);
 
-/* relu.cu: y may be x, and dx dy; backward: dx = 0 where y is not above 0. */
+/* relu.cu: y may be x, and dx may be dy. Backward sets dx = 0 where y is not above 0. */
 int gpu_relu_forward(struct CUstream_st *stream, const float *x, float *y, int64_t n);
 int gpu_relu_backward(struct CUstream_st *stream, const float *y, const float *dy, float *dx,
                       int64_t n);
 
-/* add.cu: dst = a + b, then max(dst, 0) if relu; dst may be one of them. */
+/* add.cu: sets dst = a + b, then max(dst, 0) if relu; dst may be a or b. */
 int gpu_add(struct CUstream_st *stream, const float *a, const float *b, float *dst, int64_t n,
             int relu);
 
-/* concat.cu: the first `elems` values of each of n rows; a row's values from one to the next. */
+/* concat.cu: copies the first `elems` values of each of n rows. src_row and dst_row: values from
+ * one row to the next. */
 struct gpu_rows {
     int64_t n, elems, src_row, dst_row;
 };
 int gpu_concat_rows(struct CUstream_st *stream, const float *src, float *dst, struct gpu_rows r);
 
-/* pool.cu: planes: samples times channels. Cells outside the image do not count. */
+/* pool.cu: a pool's windows over planes (samples times channels). Cells outside the image do not
+ * count. */
 struct gpu_window {
     int64_t planes;
     int in_h, in_w, out_h, out_w;
     int kernel_h, kernel_w, stride_h, stride_w;
-    int pad_h, pad_w; /* before the image */
+    int pad_h, pad_w; /* padding before the image */
 };
-/* winner[k]: the maximum's cell in its plane; the first if there are several. */
+/* winner[k]: cell of the maximum in its plane; the first one if several are equal. */
 int gpu_pool_max_forward(struct CUstream_st *stream, const float *x, float *y, int32_t *winner,
                          const struct gpu_window *w);
-/* y: NULL; or the maxima of what a relu gave: then dx is the gradient by what the relu read. */
+/* y: NULL, or the maxima if the pool reads a relu: then dx is the gradient by the relu's input. */
 int gpu_pool_max_backward(struct CUstream_st *stream, const float *dy, const int32_t *winner,
                           const float *y, float *dx, const struct gpu_window *w);
 int gpu_pool_avg_forward(struct CUstream_st *stream, const float *x, float *y,
                          const struct gpu_window *w);
 int gpu_pool_avg_backward(struct CUstream_st *stream, const float *dy, float *dx,
                           const struct gpu_window *w);
-/* bias_relu_pool.cu: the bits of gpu_bias_add with relu and gpu_pool_max_forward behind it. */
+/* bias_relu_pool.cu: gives the bits of gpu_bias_add with relu followed by gpu_pool_max_forward. */
 struct gpu_bias {
     const float *values; /* [channels] */
-    int64_t channels;    /* a sample's planes */
+    int64_t channels;    /* planes of a sample */
 };
 int gpu_bias_relu_pool(struct CUstream_st *stream, const float *x, const struct gpu_bias *bias,
                        float *y, int32_t *winner, const struct gpu_window *w);
 
-/* softmax.cu: probabilities; with labels also each sample's cross-entropy and hit, and, unless dx
- * is NULL, the gradient of the mean cross-entropy by x. */
+/* softmax.cu: computes probabilities; with labels also each sample's cross-entropy and hit, and,
+ * unless dx is NULL, the gradient of the mean cross-entropy by x. */
 struct gpu_softmax {
     int64_t n, classes;
     const float *x;
@@ -80,18 +82,19 @@ struct gpu_softmax {
     float *y, *dx;         /* [n][classes] */
     double *loss;          /* [n] */
     int32_t *hit;          /* [n] */
-    float smoothing;       /* softmax: share of a label that all classes get alike */
+    float smoothing;       /* softmax: share of the label that is spread over all classes */
     const float *targets;  /* loss.cu: [n][classes] instead of labels, or NULL */
 };
 int gpu_softmax_run(struct CUstream_st *stream, const struct gpu_softmax *s);
 
-/* cast.cu: to bfloat16 and back, and to fp16: the bits of kernels/vector/dtype.h. */
+/* cast.cu: convert to bfloat16 and back, and to fp16, with the bits of kernels/vector/dtype.h. */
 int gpu_cast_down(struct CUstream_st *stream, const float *src, uint16_t *dst, int64_t n);
 int gpu_cast_up(struct CUstream_st *stream, const uint16_t *src, float *dst, int64_t n);
 int gpu_cast_half(struct CUstream_st *stream, const float *src, uint16_t *dst, int64_t n);
 
-/* dropout.cu: unit j of sample i is dropped if the top 24 bits of rng_u64(key, position[i] * elems
- * + j) are below threshold, else multiplied by scale; y may be x. Its own backward. */
+/* dropout.cu: drops unit j of sample i if the top 24 bits of rng_u64(key, position[i] * elems + j)
+ * are below threshold, otherwise multiplies it by scale. y may be x. The backward is the same
+ * call. */
 struct gpu_dropout {
     int64_t n, elems;
     const uint64_t *position; /* [n] */
@@ -101,7 +104,7 @@ struct gpu_dropout {
 int gpu_dropout_apply(struct CUstream_st *stream, const float *x, float *y,
                       const struct gpu_dropout *d);
 
-/* pad.cu: images set into larger ones of zeros, and cut out again. */
+/* pad.cu: copies images into larger ones with zeros around them, and back. */
 struct gpu_frame {
     int64_t planes;
     int h, w, padded_h, padded_w;
@@ -112,8 +115,8 @@ int gpu_pad_set(struct CUstream_st *stream, const float *x, float *padded,
 int gpu_pad_cut(struct CUstream_st *stream, const float *padded, float *x,
                 const struct gpu_frame *f);
 
-/* norm_stats.cu: from what cuDNN saves of a batch (mean, 1 / sqrt(variance + epsilon)) to what we
- * hand out: mean, and the variance with n - 1 for `cells` values per channel. */
+/* norm_stats.cu: converts the statistics that cuDNN saves (mean, 1 / sqrt(variance + epsilon)) to
+ * those that the backend returns: mean, and variance with n - 1 of `cells` values per channel. */
 struct gpu_norm_stats {
     int64_t channels, cells;
     double epsilon;
@@ -122,7 +125,8 @@ struct gpu_norm_stats {
 };
 int gpu_norm_stats_hand_out(struct CUstream_st *stream, const struct gpu_norm_stats *s);
 
-/* sum.cu: dst[k] = weight[0] * src[0][k] + weight[1] * src[1][k] + ..., added in this order. */
+/* sum.cu: sets dst[k] = weight[0] * src[0][k] + weight[1] * src[1][k] + ..., added in this
+ * order. */
 enum { GPU_SUM_MOST = 16 };
 struct gpu_sum {
     int n; /* 1 .. GPU_SUM_MOST */
@@ -131,7 +135,7 @@ struct gpu_sum {
 };
 int gpu_sum_weighted(struct CUstream_st *stream, const struct gpu_sum *s, float *dst, int64_t n);
 
-/* Blocks for n items, `threads` at a time; kernels go on in strides of the grid. */
+/* Returns the blocks of a grid-stride launch over n items, `threads` a block: at most 32768. */
 static inline unsigned gpu_grid_blocks(int64_t n, int threads)
 {
     int64_t blocks = (n + threads - 1) / threads;

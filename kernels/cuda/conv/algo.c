@@ -1,4 +1,5 @@
-/* kernels/cuda/conv/algo.c - see the header. */
+/* kernels/cuda/conv/algo.c - chooses the first algorithm of a list that satisfies the
+ * requirements. */
 #include "kernels/cuda/conv/algo.h"
 
 int gpu_algo_choose(const struct gpu_algo *list, int n, const struct gpu_algo_wish *wish)

@@ -1,24 +1,24 @@
-/* kernels/cuda/conv/algo.h - which of cuDNN's proposed convolution algorithms is taken.
- * cuDNN proposes by expected speed, fastest first, and says of each whether it can be used, how
- * much workspace it wants, and whether its sums have a fixed order. Knows no CUDA. */
+/* kernels/cuda/conv/algo.h - chooses one of cuDNN's proposed convolution algorithms. cuDNN proposes
+ * them by expected speed, fastest first, and reports for each whether it is usable, how much
+ * workspace it needs, and whether its sums have a fixed order. Needs no CUDA. */
 #ifndef KERNELS_CUDA_CONV_ALGO_H
 #define KERNELS_CUDA_CONV_ALGO_H
 #include <stdint.h>
 
 struct gpu_algo {
-    int usable;        /* cuDNN can run it on this shape */
-    int deterministic; /* the same bits on every run */
-    int tf32;          /* rounds its inputs to TF32 */
+    int usable;        /* cuDNN supports it for this shape */
+    int deterministic; /* same bits in every run */
+    int tf32;          /* rounds its factors to TF32 */
     uint64_t workspace_bytes;
 };
 
 struct gpu_algo_wish {
     uint64_t workspace_limit;
     int deterministic;
-    int tf32; /* allowed */
+    int tf32; /* TF32 is allowed */
 };
 
-/* The first that meets the wish; -1: none does. */
+/* Returns the index of the first algorithm that satisfies the wish; -1: none does. */
 int gpu_algo_choose(const struct gpu_algo *list, int n, const struct gpu_algo_wish *wish);
 
 #endif

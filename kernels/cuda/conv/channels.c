@@ -1,4 +1,5 @@
-/* kernels/cuda/conv/channels.c - see the header. */
+/* kernels/cuda/conv/channels.c - decides which tensors lie channels last. A layer's output does if
+ * every reader accepts that layout; layers that keep the layout of their input pass it on. */
 #include "kernels/cuda/conv/channels.h"
 #include "kernels/cuda/plan/plan.h"
 #include "kernels/tuning.h"
@@ -12,13 +13,13 @@ int gpu_channels_framed(const struct layer *l)
 
 static int is_wanted(const struct gpu_plan *plan, int i);
 
-/* Writes its values where it reads them, so that its output lies as its input. */
+/* Returns true if the layer's output has the layout of its input. */
 static bool keeps_layout(const struct gpu_op *op)
 {
     return op->kind == &gpu_relu || op->kind == &gpu_activation;
 }
 
-/* Layer i is one that reads channels last. */
+/* Returns true if layer i can read channels last. */
 static int takes(const struct gpu_plan *plan, int i)
 {
     const struct gpu_op *op = &plan->ops[i];
@@ -29,7 +30,7 @@ static int takes(const struct gpu_plan *plan, int i)
     return op->kind == &gpu_pool && op->layer->kind == LAYER_MAX_POOL;
 }
 
-/* All readers of layer i's output take it channels last. */
+/* Returns true if all readers of layer i's output read channels last. */
 static int is_wanted(const struct gpu_plan *plan, int i)
 {
     int wanted = plan->node[i].n_readers > 0 && !graph_exported(&plan->node[i]);

@@ -1,9 +1,8 @@
-/* kernels/cuda/conv/channels.h - which tensors lie channels last, [sample][y][x][channel], between
- * layers
- * (--gpu_tuning=nhwc): the outputs of convolutions that are read by convolutions alone, with relus
- * and max pools between them or none, and with them the gradients by these. All others, and what
- * other plans or the caller see, are canonical.
- * Threads: as plan.h. Errors: none. */
+/* kernels/cuda/conv/channels.h - decides which tensors between layers lie channels last,
+ * [sample][y][x][channel], with --gpu_tuning=nhwc: the outputs of convolutions, and the gradients
+ * by them, if only convolutions read them, directly or through relus and max pools. All other
+ * tensors, and those that other plans or the caller read, are canonical. Threads: as plan.h.
+ * Errors: none. */
 #ifndef KERNELS_CUDA_CONV_CHANNELS_H
 #define KERNELS_CUDA_CONV_CHANNELS_H
 #include "base/status.h"
@@ -12,12 +11,13 @@
 struct gpu_plan;
 struct layer;
 struct shape;
-/* x_last and y_last of all operations, whose kinds are set. */
+/* Sets x_last and y_last of all operations; their kinds are set before. */
 void gpu_channels_plan(struct gpu_plan *plan);
-/* A convolution whose padding is not the same on both sides: it is written out, in planes. */
+/* Returns true for a convolution with different padding on the two sides of an axis: the padding is
+ * then written out, in planes. */
 int gpu_channels_framed(const struct layer *l);
-/* A tensor as it lies on the device, n of these shapes, to canonical rows. Host memory; ST_NOMEM.
- */
+/* Converts n tensors of shape s from the layout on the device to canonical rows, in host memory.
+ * ST_NOMEM. */
 enum status gpu_channels_first(float *values, const struct shape *s, int n);
 
 #endif

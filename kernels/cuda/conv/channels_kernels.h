@@ -1,6 +1,6 @@
-/* kernels/cuda/conv/channels_kernels.h - our kernels for tensors that lie channels last: into that
- * layout and back, and layers that work in it. As kernels.h, of which they are a part. Errors: as
- * there. */
+/* kernels/cuda/conv/channels_kernels.h - the part of kernels.h for tensors that lie channels last:
+ * launchers that convert to that layout and back, and layers that work in it. Errors: as
+ * kernels.h. */
 #ifndef KERNELS_CUDA_CONV_CHANNELS_KERNELS_H
 #define KERNELS_CUDA_CONV_CHANNELS_KERNELS_H
 #include "kernels/cuda/common/kernels.h"
@@ -9,9 +9,9 @@
 extern "C" {
 #endif
 
-/* pool_last.cu: the input of a max pool lies [sample][y][x][channel], and its output, the winners
- * and dy if out_last, else as in pool.cu, whose bits it has; window.planes: samples times
- * channels. */
+/* pool_last.cu: a max pool whose input lies [sample][y][x][channel]. Its output, the winners and dy
+ * lie so too if out_last, otherwise as in pool.cu. Gives the bits of pool.cu. window.planes:
+ * samples times channels. */
 struct gpu_pool_last {
     struct gpu_window window;
     int64_t channels;
@@ -21,12 +21,12 @@ int gpu_pool_last_forward(struct CUstream_st *stream, const float *x, float *y, 
                           const struct gpu_pool_last *p);
 int gpu_pool_last_backward(struct CUstream_st *stream, const float *dy, const int32_t *winner,
                            const float *y, float *dx, const struct gpu_pool_last *p);
-/* bias_grad.cu: as gpu_bias_grad, with its bits. */
+/* bias_grad.cu: computes gpu_bias_grad, with its bits, from channels last. */
 int gpu_bias_grad_last(struct CUstream_st *stream, const float *dy, float *db, float *scratch,
                        struct gpu_planes shape);
 
-/* transpose.cu: n matrices [rows][columns] to [columns][rows]; as cast.cu does to bfloat16 and
- * back. dst is not src. */
+/* transpose.cu: transposes n matrices [rows][columns] to [columns][rows]; _down also converts to
+ * bfloat16 and _up converts from it. dst is not src. */
 struct gpu_matrices {
     int64_t n, rows, columns;
 };

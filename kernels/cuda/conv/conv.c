@@ -1,10 +1,13 @@
-/* kernels/cuda/conv/conv.c - 2-D convolution by cuDNN, on canonical images and weights; bias and a
- * relu behind it by one kernel of ours, a max pool behind them, too. Padding that is not the same
- * on both sides is written out. In bf16 cuDNN reads and writes copies that are cast on the way in
- * and out. With --gpu_tuning=nhwc a product is a graph with channels last where cuDNN has an engine
- * for it (conv_graph.h), and bias and relu may be part of it. Images lie so where channels.h says
- * it; what else does not lie as a product wants it is transposed on the way in and out, by the same
- * kernel that casts. */
+/* kernels/cuda/conv/conv.c - 2-D convolution by cuDNN, on canonical images and weights.
+ *
+ * - Bias and a relu behind it are one kernel of Weir's, with a max pool behind them a different
+ * one.
+ * - Padding that differs between the two sides of an axis is written out.
+ * - In bf16 cuDNN reads and writes copies, which are converted before and after.
+ * - With --gpu_tuning=nhwc a product is a graph with channels last if cuDNN has an engine for it
+ *   (conv_graph.h), and bias and relu may be part of it. channels.h decides which images lie so. A
+ *   tensor with another layout than its product requires is transposed before or after, by the
+ *   kernel that also converts. */
 #include "base/log.h"
 #include "kernels/cuda/conv/channels.h"
 #include "kernels/cuda/conv/conv_algo.h"
@@ -15,22 +18,22 @@
 
 struct conv {
     int relu;
-    int pool;   /* the max pool behind the relu that is part of this; -1: there is none */
-    int framed; /* padding is written out */
-    struct gpu_frame frame; /* of one sample's images; planes: channels */
+    int pool;               /* max pool behind the relu that this layer computes, too; -1: none */
+    int framed;             /* padding is written out */
+    struct gpu_frame frame; /* frame of one sample's images; planes: channels */
     float *padded;
 };
 
-enum { PLANES, LAST, N_LAYOUTS }; /* how a tensor lies: canonical, or channels last */
+enum { PLANES, LAST, N_LAYOUTS }; /* layout of a tensor: canonical, or channels last */
 
 struct conv_pass {
-    struct gpu_conv_algos algos; /* x: framed, if it is */
+    struct gpu_conv_algos algos; /* x: with padding, if it is written out */
     struct gpu_conv_graph graph[GPU_CONV_N_WAYS];
     struct gpu_planes shape[GPU_N_CASTS];
-    int dy_given; /* how dy lies in the lane's copies; N_LAYOUTS: it is not there */
+    int dy_given; /* layout of dy in the lane's copies; N_LAYOUTS: there is no copy */
 };
 
-/* A product of layer i, the lane it is queued by, and how its tensors are to lie. */
+/* A product of layer i, the lane that queues it, and the layouts that it requires. */
 struct product {
     struct gpu_pass *pass;
     int i;
@@ -43,7 +46,7 @@ static int has_graphs(const struct gpu_plan *plan)
     return (plan->cfg.tuning & TUNING_NHWC) != 0;
 }
 
-/* How a tensor of ours, or a gradient by it, lies. */
+/* Returns the layout of a tensor of the plan, or of the gradient by it. */
 static int layout_of(const struct gpu_op *op, int which)
 {
     const struct conv *s = op->state;
@@ -52,7 +55,7 @@ static int layout_of(const struct gpu_op *op, int which)
     return is_last ? LAST : PLANES;
 }
 
-/* It has to be turned for the product. */
+/* Returns true if the tensor must be transposed for the product. */
 static int is_transposed(const struct product *p, int which)
 {
     const struct conv_pass *c = p->pass->state[p->i];
@@ -65,7 +68,7 @@ static int64_t elems_of(const struct conv_pass *c, int which)
     return c->shape[which].n * c->shape[which].channels * c->shape[which].plane;
 }
 
-/* To the product's layout, or from it. */
+/* Returns the matrices whose transposition converts to the product's layout, or from it. */
 static struct gpu_matrices matrices_of(const struct product *p, int which, int from)
 {
     const struct conv_pass *c = p->pass->state[p->i];
@@ -75,7 +78,7 @@ static struct gpu_matrices matrices_of(const struct product *p, int which, int f
     return (struct gpu_matrices){s.n, s.plane, s.channels};
 }
 
-/* What cuDNN is given to read for a tensor of ours. */
+/* Sets *out to the memory that cuDNN reads for a tensor of the plan; converts it if necessary. */
 static enum status convert_operand(const struct product *p, int which, const float *ours,
                                    const void **out)
 {
@@ -99,7 +102,8 @@ static enum status convert_operand(const struct product *p, int which, const flo
                                    : gpu_transpose(stream, ours, (float *)copy, m));
 }
 
-/* Where cuDNN writes what becomes a tensor of ours, and, behind that, what makes it ours. */
+/* The first returns the memory that cuDNN writes a result to; the second then converts it to the
+ * plan's tensor. */
 static void *result_place(const struct product *p, int which, float *ours)
 {
     int is_copy = p->pass->plan->cfg.precision == BACKEND_BF16 || is_transposed(p, which);
@@ -125,8 +129,8 @@ static enum status convert_result(const struct product *p, int which, float *our
                                     : gpu_transpose(stream, (const float *)copy, ours, m));
 }
 
-/* One of the three products; ours: x, w and y, by GPU_CAST_..., or gradients by them. with_bias:
- * so is what forward makes; NULL: another product. */
+/* Runs one of the three products. ours: x, w and y, by GPU_CAST_..., or gradients by them.
+ * with_bias: set to whether forward added bias and relu; NULL: another product. */
 static enum status run_product(struct gpu_pass *pass, int i, const struct gpu_lane *lane, int way,
                                float *const *ours, int *with_bias)
 {
@@ -164,7 +168,7 @@ done:
     return st;
 }
 
-/* Room for the copies of its tensors. */
+/* Reserves memory for the converted copies of the layer's tensors. */
 static void casts_want(struct gpu_plan *plan, const struct layer *l, const struct conv *c)
 {
     int rounds = plan->cfg.precision == BACKEND_BF16;
@@ -264,7 +268,7 @@ done:
     return st;
 }
 
-/* The frame for all images of the pass. */
+/* Returns the frame of all images of the pass. */
 static struct gpu_frame frame_of(const struct conv *s, int n)
 {
     struct gpu_frame f = s->frame;
@@ -272,7 +276,7 @@ static struct gpu_frame frame_of(const struct conv *s, int n)
     return f;
 }
 
-/* Applies the relu behind a convolution without a bias; bias.cu does both. */
+/* Applies the relu behind a convolution without a bias; with one, bias.cu applies both. */
 static enum status relu_alone(struct gpu_pass *pass, int i)
 {
     const struct gpu_op *op = &pass->plan->ops[i];
@@ -284,7 +288,7 @@ static enum status relu_alone(struct gpu_pass *pass, int i)
                                              pass->n * shape_elems(&op->layer->out)));
 }
 
-/* Bias, relu and max pool, those of them that are not done. */
+/* Applies those of bias, relu and max pool that the product did not include. */
 static enum status forward_end(struct gpu_pass *pass, int i, int has_bias)
 {
     enum status st = ST_OK;
@@ -373,7 +377,7 @@ static enum status conv_backward(struct gpu_pass *pass, int i)
                            [GPU_CAST_Y] = *op->dy};
     c->dy_given = N_LAYOUTS;
     TRY(run_product(pass, i, &lane, GPU_CONV_BACKWARD_W, ours, NULL));
-    if (lane.stream != plan->compute) /* its copy is the other lane's */
+    if (lane.stream != plan->compute) /* the copy belongs to the other lane */
         c->dy_given = N_LAYOUTS;
     if (op->needs_dx)
         TRY(backward_x(pass, i));

@@ -1,4 +1,5 @@
-/* kernels/cuda/conv/conv_algo.c - see the header. */
+/* kernels/cuda/conv/conv_algo.c - lists, checks and runs cuDNN's algorithms for one convolution, in
+ * the order of expected or measured speed. See conv_algo.h. */
 #include "kernels/cuda/conv/conv_algo.h"
 #include "base/log.h"
 #include "kernels/cuda/plan/layers.h"
@@ -6,7 +7,8 @@
 #include <inttypes.h>
 #include <stdatomic.h>
 
-/* A pass of other size, made later, must find an algorithm within the plan's workspace, too. */
+/* A pass for another number of samples, created later, must also find an algorithm within the
+ * plan's workspace. */
 static const uint64_t workspace_most = (uint64_t)1 << 30, workspace_least = (uint64_t)8 << 20;
 
 static const char *const way_name[GPU_CONV_N_WAYS] = {"forward", "weights' gradient",
@@ -14,7 +16,7 @@ static const char *const way_name[GPU_CONV_N_WAYS] = {"forward", "weights' gradi
 
 static const float one = 1.0f, zero = 0.0f;
 
-/* What a way is run on, in cuDNN's order. */
+/* The three tensors of a product, in cuDNN's order. */
 struct tensors {
     const void *a, *b;
     void *to;
@@ -39,8 +41,8 @@ void gpu_conv_algo_workspace_reserve(struct gpu_plan *plan, uint64_t bytes)
         plan->workspace_bytes = bytes;
 }
 
-/* cuDNN's default math rounds to TF32 where it likes, FMA math never does; Tensor Cores take
- * factors in bf16 only where they are asked for. */
+/* Sets the math type. cuDNN's default math may round to TF32, FMA math never does. Tensor Cores are
+ * allowed only for bf16 and TF32, on request. */
 static enum status math_reset(const struct gpu_conv_algos *c, cudnnConvolutionDescriptor_t d)
 {
     static const cudnnMathType_t math[] = {[BACKEND_FP32] = CUDNN_FMA_MATH,
@@ -50,8 +52,8 @@ static enum status math_reset(const struct gpu_conv_algos *c, cudnnConvolutionDe
                          cudnnSetConvolutionMathType(d, math[c->plan->cfg.precision]));
 }
 
-/* In fp32 the descriptor stays at FMA math whatever a proposal says, as cuDNN's default math may
- * round to TF32; else the proposal's own math is taken. */
+/* Sets the math type of a proposal. In fp32 the descriptor keeps FMA math, because cuDNN's default
+ * math may round to TF32. */
 static enum status math_set(const struct gpu_conv_algos *c, cudnnConvolutionDescriptor_t d,
                             cudnnMathType_t math)
 {
@@ -67,8 +69,9 @@ static struct gpu_algo_wish wish_of(const struct gpu_plan *plan)
                                   plan->cfg.precision != BACKEND_FP32};
 }
 
-/* What is taken wants so much; where it is measured, each that could be taken: but no more than a
- * quarter of what is left, for plans to come. */
+/* Returns the workspace that the chosen algorithm needs. If algorithms are measured, it is the
+ * largest of all candidates, but at most a quarter of the free memory: later plans need some,
+ * too. */
 static uint64_t workspace_wanted(const struct gpu_plan *plan, const struct gpu_conv_way *w, int k)
 {
     struct gpu_algo_wish wish = wish_of(plan);
@@ -81,7 +84,7 @@ static uint64_t workspace_wanted(const struct gpu_plan *plan, const struct gpu_c
     return want;
 }
 
-/* Takes the first of the list that can be. */
+/* Chooses the first usable algorithm of the list. */
 static enum status choose_algo(struct gpu_conv_algos *c, int which)
 {
     struct gpu_plan *plan = c->plan;
@@ -105,7 +108,7 @@ static enum status choose_algo(struct gpu_conv_algos *c, int which)
     return math_set(c, w->d, w->proposal[k].math);
 }
 
-/* cuDNN's three kinds of answers have the same members in three types. */
+/* cuDNN returns three types of results for the three products; their members are the same. */
 #define ANSWERS_TAKE(way, perf, n_perf)                                                            \
     do {                                                                                           \
         (way)->n = code == CUDNN_STATUS_SUCCESS ? (n_perf) : 0;                                    \
@@ -117,7 +120,7 @@ static enum status choose_algo(struct gpu_conv_algos *c, int which)
         }                                                                                          \
     } while (0)
 
-/* Fills the list: by what cuDNN expects, or, given tensors, by what it measures on them. */
+/* Fills the list by cuDNN's estimates, or, with tensors, by its measurements on them. */
 static cudnnStatus_t answers_get(struct gpu_conv_algos *c, const struct gpu_lane *lane, int which,
                                  const struct tensors *t)
 {
@@ -174,8 +177,8 @@ static cudnnStatus_t workspace_ask(const struct gpu_conv_algos *c, int which, in
     }
 }
 
-/* The workspace is asked for anew: what an answer says is for its own math. One that rounds floats
- * to half precision, with its small range, is never taken. */
+/* Queries the workspace again, because a result describes the algorithm with its own math type.
+ * Drops algorithms that round floats to half precision, whose range is too small. */
 static enum status answers_check(struct gpu_conv_algos *c, int which)
 {
     enum status st = ST_OK;
@@ -212,7 +215,7 @@ done:
     return st;
 }
 
-/* Why the algorithms stay as proposed, for the first of all convolutions that does. */
+/* Logs once, for the first convolution concerned, why the proposed algorithms are kept. */
 static void say_unmeasured(const struct gpu_conv_algos *c, int which, cudnnStatus_t code)
 {
     static atomic_flag said = ATOMIC_FLAG_INIT;
@@ -237,7 +240,7 @@ static enum status measure_algos(struct gpu_conv_algos *c, const struct gpu_lane
         return ST_OK;
     w->measure = 0;
     proposed = *w;
-    TRY(math_reset(c, w->d)); /* what cuDNN tries depends on it */
+    TRY(math_reset(c, w->d)); /* cuDNN's measurement depends on it */
     cudnnStatus_t code = answers_get(c, lane, which, t);
     TRY(answers_check(c, which));
     if (code == CUDNN_STATUS_SUCCESS && gpu_algo_choose(w->list, w->n, &wish) >= 0) {
@@ -275,7 +278,8 @@ static cudnnStatus_t call_cudnn(const struct gpu_conv_algos *c, const struct gpu
     }
 }
 
-/* Some algorithms are proposed for shapes that they cannot do: the next one is taken then. */
+/* Runs the product. cuDNN proposes some algorithms that fail for the shape; then the next one is
+ * tried. */
 enum status gpu_conv_algo_run(struct gpu_conv_algos *c, const struct gpu_lane *lane, int which,
                               const void *a, const void *b, void *to)
 {

@@ -1,15 +1,12 @@
-/* kernels/cuda/conv/conv_algo.h - the three products of a convolution (forward, the gradients of
- * weights and of the input), each by one of the algorithms that cuDNN has for it. Of those that it
- * proposes the fastest that fits is taken; if it fails when it is run, the next one.
- * TUNING_MEASURE, without `deterministic`: when a way is first run, cuDNN times its algorithms on
- * the tensors of that run, and what it finds replaces what it proposed. Then all memory is there,
- * and holds what it will hold; what cuDNN writes over meanwhile, the run writes next. Within the
- * workspace that was planned by the proposals, which is larger for it. Not while a graph is
- * captured: a first run never is.
- * Owns:    nothing: the descriptors are the pass's.
- * Threads: the plan's.
- * Errors:  ST_UNSUPPORTED, or what the arena says when it is full, for no algorithm that fits;
- * logged with the layer. */
+/* kernels/cuda/conv/conv_algo.h - runs the three products of a convolution (forward, gradients of
+ * weights and of the input), each by an algorithm of cuDNN: the fastest proposed one that fits. If
+ * it fails when it runs, the next one is tried. TUNING_MEASURE, without `deterministic`: when a
+ * product first runs, cuDNN times its algorithms on the tensors of that run, and the results
+ * replace the proposals. At that time all memory is allocated and has its contents; the run then
+ * rewrites everything that cuDNN's trials overwrite. The trials stay within the planned workspace,
+ * which is larger with this tuning. They never happen during a graph capture: a first run is never
+ * captured. Owns:    nothing: the pass owns the descriptors. Threads: the plan's. Errors:  no
+ * algorithm fits: ST_UNSUPPORTED, or the arena's error if it is full; logged with the layer. */
 #ifndef KERNELS_CUDA_CONV_CONV_ALGO_H
 #define KERNELS_CUDA_CONV_CONV_ALGO_H
 #include "kernels/cuda/conv/algo.h"
@@ -19,16 +16,17 @@
 enum { GPU_CONV_MAX_ALGOS = 16 };
 enum { GPU_CONV_FORWARD, GPU_CONV_BACKWARD_W, GPU_CONV_BACKWARD_X, GPU_CONV_N_WAYS };
 
-/* One of the three, with what cuDNN proposes or found for it, fastest first; `now` is taken. */
+/* One of the three products, with cuDNN's algorithms for it, fastest first; `now` is the chosen
+ * one. */
 struct gpu_conv_way {
-    cudnnConvolutionDescriptor_t d; /* of its own, for its math */
+    cudnnConvolutionDescriptor_t d; /* a descriptor of its own, because it holds the math type */
     struct gpu_algo list[GPU_CONV_MAX_ALGOS];
     struct {
         int algo;
         cudnnMathType_t math;
     } proposal[GPU_CONV_MAX_ALGOS];
     int n, now;
-    int measure; /* before the next run */
+    int measure; /* measure before the next run */
 };
 
 struct gpu_conv_algos {
@@ -39,14 +37,14 @@ struct gpu_conv_algos {
     struct gpu_conv_way way[GPU_CONV_N_WAYS];
 };
 
-/* Chooses the algorithm of one way; all but `way` is set. */
+/* Chooses the algorithm of one product; all fields but `way` are set. */
 enum status gpu_conv_algo_prepare(struct gpu_pass *pass, struct gpu_conv_algos *c, const int pad[2],
                                   int which);
-/* Workspace that one algorithm may use; and, while planning, that one was taken which uses so much.
- */
+/* Return the workspace that one algorithm may use, and record, while planning, that the chosen one
+ * uses so much. */
 uint64_t gpu_conv_algo_workspace_limit(const struct gpu_plan *plan);
 void gpu_conv_algo_workspace_reserve(struct gpu_plan *plan, uint64_t bytes);
-/* Queues it by the lane: from a and b to `to`, in cuDNN's order. */
+/* Queues the product on the lane: from a and b to `to`, in cuDNN's order. */
 enum status gpu_conv_algo_run(struct gpu_conv_algos *c, const struct gpu_lane *lane, int which,
                               const void *a, const void *b, void *to);
 

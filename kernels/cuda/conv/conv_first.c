@@ -1,8 +1,8 @@
-/* kernels/cuda/conv/conv_first.c - a convolution of images with one channel whose gradient by the
- * image nobody needs, by kernels of ours (conv_first.cu) instead of cuDNN's:
- * --gpu_tuning=first_conv. Bias and relu are part of it, and a max pool of windows 2x2 side by
- * side. They pad by themselves, so no padded copy is made. They do not round: in bf16, which
- * rounds, conv.c does it. */
+/* kernels/cuda/conv/conv_first.c - a first convolution, of images with one channel and without a
+ * gradient by the image, by Weir's kernels (conv_first.cu) instead of cuDNN's:
+ * --gpu_tuning=first_conv. It includes bias, relu, and a max pool of adjacent 2x2 windows. The
+ * kernels pad by themselves, so no padded copy is made. They do not round, so conv.c handles
+ * bf16. */
 #include "kernels/cuda/conv/conv_first.h"
 #include "base/log.h"
 #include "kernels/cuda/conv/conv_first_kernels.h"
@@ -11,8 +11,8 @@
 
 struct first {
     int relu;
-    int pool;   /* the max pool behind the relu that is part of this; -1: there is none */
-    int joined; /* the kernel makes its maxima, and no output of its own */
+    int pool;   /* max pool behind the relu that this layer computes, too; -1: none */
+    int joined; /* the kernel writes the pool's maxima, and no output of its own */
 };
 
 static struct gpu_conv_first shape_of(const struct layer *l, int n)
@@ -29,8 +29,8 @@ static struct gpu_conv_first shape_of(const struct layer *l, int n)
                                    .pad_w = l->pad_lo[1]};
 }
 
-/* Square kernels, the same stride along both axes, and an output as large as these say: conv.c
- * refuses what is wrong. */
+/* Returns true for square kernels with equal strides and an output of the size that they imply;
+ * conv.c refuses invalid shapes. */
 static int shape_fits(const struct layer *l, int batch)
 {
     struct gpu_conv_first c = shape_of(l, batch);
@@ -63,7 +63,8 @@ int gpu_conv_first_accepts(const struct gpu_plan *plan, int i)
     return 0;
 }
 
-/* The pool that alone reads the relu that alone reads this has the kernel's windows. */
+/* Returns true if a pool with the kernel's windows is the only reader of the relu, which is the
+ * only reader of this layer. */
 static int pool_joins(const struct gpu_plan *plan, int i)
 {
     int relu = plan->node[i].reader, pool = relu < 0 ? -1 : plan->node[relu].reader;
@@ -112,7 +113,7 @@ static enum status first_forward(struct gpu_pass *pass, int i, int train)
         end.pool_h = (int)pooled->dim[1];
         end.pool_w = (int)pooled->dim[2];
         y = *plan->ops[s->pool].y;
-    } else if (s->pool >= 0) { /* the pool's kernel does these */
+    } else if (s->pool >= 0) { /* the pool's kernel adds bias and relu */
         end.bias = NULL;
         end.relu = 0;
     }

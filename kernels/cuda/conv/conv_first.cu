@@ -1,38 +1,39 @@
 /* kernels/cuda/conv/conv_first.cu - a convolution of small images with one channel: forward with
  * bias, relu and max pool, and the gradients of weights and bias.
  *
- * Forward: a block makes some filters' outputs of one image, which lies in shared memory with its
- * padding; so do the filters' weights, in groups of four. A thread keeps what 2x2 outputs read in
- * registers and goes through the filters: one read of four weights, the same for all threads of a
- * warp, serves 16 products. The 2x2 outputs are the window of a pool.
+ * Forward: a block computes the outputs of some filters for one image. The image with its padding
+ * is in shared memory, and so are the filters' weights, in groups of four. A thread keeps the
+ * inputs of 2x2 outputs in registers and loops over the filters: one read of four weights, the same
+ * for all threads of a warp, serves 16 products. The 2x2 outputs are one window of a pool.
  *
- * Backward: a block makes the sums of a few filters over a run of samples. Each thread keeps a sum
- * for each of their weights and biases in registers, over its own output cells, two of a column at
- * a time; neighbours read neighbouring cells of dy, each of which is read once. Then the threads'
- * sums are added, and in a second kernel those of the runs. Runs have fixed bounds, and all
- * additions a fixed order.
- * There the image's rows lie by their remainder by 2 * stride, and its columns by that by stride,
- * with a pitch that is the output's width modulo 32: what the k-th thread reads lies in bank
- * k + something, in the next row, too, so no two of a warp meet in one. */
+ * Backward: a block computes the sums of a few filters over a run of samples. Each thread keeps in
+ * registers a sum for each of their weights and biases, over its own output cells, two of a column
+ * at a time. Neighbouring threads read neighbouring cells of dy, and each cell is read once. Then
+ * the threads' sums are added, and in a second kernel those of the runs. Runs have fixed bounds,
+ * and all additions a fixed order. In backward's shared memory, rows of the image are grouped by
+ * their remainder by 2 * stride and columns by their remainder by stride, with a pitch equal to the
+ * output's width modulo 32. So thread k reads bank k + constant, also in the next row, and no two
+ * threads of a warp share a bank. */
 #include "kernels/cuda/common/grid.cuh"
 #include "kernels/cuda/conv/conv_first_kernels.h"
 
 enum {
-    THREADS = 256,        /* most of a block */
-    MIN_BLOCKS = 2,       /* of a multiprocessor: at most 128 registers a thread */
-    BANKS = 32,           /* of shared memory */
-    FORWARD_CELLS = 2048, /* of a padded image in shared memory */
-    MAX_PER_BLOCK = 32,   /* filters, forward */
-    ENOUGH_BLOCKS = 1024, /* forward: fewer filters a block, down to 4, for so many */
-    GRAD_BLOCKS = 256,    /* backward: at most */
-    /* Backward: so many sums of all threads at a time lie in shared memory; each is added by so
-     * many threads, which read from different banks. */
+    THREADS = 256,        /* threads of a block, at most */
+    MIN_BLOCKS = 2,       /* blocks per multiprocessor: at most 128 registers a thread */
+    BANKS = 32,           /* banks of shared memory */
+    FORWARD_CELLS = 2048, /* cells of a padded image in shared memory */
+    MAX_PER_BLOCK = 32,   /* filters per block, forward */
+    /* forward: fewer filters per block, down to 4, until there are so many blocks */
+    ENOUGH_BLOCKS = 1024,
+    GRAD_BLOCKS = 256, /* backward: largest number of blocks */
+    /* Backward: ROUND sums of all threads are in shared memory at a time. ROUND threads add each of
+     * them, and read from different banks. */
     ROUND = 16,
     ROUND_PITCH = THREADS + BANKS / 2,
     GRAD_CELLS = ROUND * ROUND_PITCH,
 };
 
-/* Read and written at once. */
+/* Read and written by one instruction. */
 struct alignas(16) quad {
     float of[4];
 };
@@ -40,7 +41,7 @@ struct alignas(8) pair {
     float left, right;
 };
 
-/* Threads for n items: whole warps, and no more than what the last turn needs. */
+/* Returns the threads for n items: whole warps, and few idle threads in the last iteration. */
 static unsigned threads_for(int n)
 {
     int turns = (n + THREADS - 1) / THREADS, each = (n + turns - 1) / turns;
@@ -49,15 +50,15 @@ static unsigned threads_for(int n)
 
 /* ---- the image in shared memory ---- */
 
-/* Rows or columns that n patches of two outputs read. */
+/* Returns the rows or columns that n patches of two outputs read. */
 static inline int cells_read(int patches, int kernel, int stride)
 {
     return (2 * patches - 1) * stride + kernel;
 }
 
-/* Of an image with its padding: what is read of it, and where that lies. Rows that have the same
- * remainder by ROWS, and columns by COLUMNS, are `pitch` and 1 apart; there are `phase` cells from
- * one pair of remainders to the next. */
+/* Layout of an image with its padding, limited to the cells that are read. Rows with the same
+ * remainder by ROWS are `pitch` apart, columns with the same remainder by COLUMNS are adjacent;
+ * `phase` cells separate one pair of remainders from the next. */
 struct layout {
     int rows, columns, pitch, phase;
 };
@@ -75,7 +76,8 @@ static __device__ inline void zeros_set(float *to, int n)
         to[k] = 0.0f;
 }
 
-/* Between zeros. AT_ONCE reads are under way before the first is waited for. */
+/* Copies the image to shared memory that was cleared before. AT_ONCE reads are in flight before the
+ * first is waited for. */
 template <int ROWS, int COLUMNS>
 static __device__ inline void image_set(const struct gpu_conv_first &c, const struct layout &l,
                                         const float *image, float *to)
@@ -99,7 +101,8 @@ static __device__ inline void image_set(const struct gpu_conv_first &c, const st
 
 /* ---- forward ---- */
 
-/* plane: a filter's outputs; (2 py, 2 px): the patch's first. */
+/* Writes a patch of 2x2 outputs. plane: outputs of a filter; (2 py, 2 px): first cell of the
+ * patch. */
 static __device__ inline void patch_write(const struct gpu_conv_first &c, float *plane, int py,
                                           int px, const float v[2][2], int in_pairs)
 {
@@ -118,7 +121,8 @@ static __device__ inline void patch_write(const struct gpu_conv_first &c, float 
     }
 }
 
-/* As bias_relu_pool.cu does: the first of equal maxima wins. */
+/* Writes the maximum of a patch and its cell. The first of equal maxima wins, as in
+ * bias_relu_pool.cu. */
 static __device__ inline void patch_pool(const struct gpu_conv_first &c, float *y, int32_t *winner,
                                          int py, int px, const float v[2][2])
 {
@@ -135,12 +139,14 @@ static __device__ inline void patch_pool(const struct gpu_conv_first &c, float *
     *winner = best;
 }
 
-/* Block (sample, group of per_block filters). patches_h, patches_w: of 2x2 outputs. */
+/* Shape of the forward's launch. patches_h, patches_w: number of patches of 2x2 outputs. */
 struct forward_plan {
     int patches_h, patches_w, per_block, in_pairs;
     struct layout layout; /* row by row */
 };
 
+/* Launch: grid (samples, groups of f.per_block filters), a thread per patch, THREADS at most. Reads
+ * 4 bytes per pixel and group, writes 4 bytes per output, or 8 per pooled one. */
 template <int K, int S>
 static __global__ void __launch_bounds__(THREADS, MIN_BLOCKS)
     weir_conv_first(struct gpu_conv_first c, const float *x, const float *w, float *y,
@@ -231,7 +237,7 @@ static int forward_launch(struct CUstream_st *stream, const struct gpu_conv_firs
 
 /* ---- backward ---- */
 
-/* Filters of a block: as many sums as registers hold. */
+/* Returns the filters of a block, so that their sums fit into registers. */
 static __host__ __device__ constexpr int group_of(int kernel, int stride)
 {
     return kernel <= 3 ? 8 : kernel <= 4 ? 4 : kernel == 5 ? 5 - stride : 2;
@@ -251,9 +257,9 @@ static int64_t splits_of(const struct gpu_conv_first *c)
     return splits < c->n ? splits : c->n;
 }
 
-/* One sample's part: sum[.][TAPS] is the bias'. dy: of the block's first filter. Where the output
- * has an odd number of rows, the last is taken with one of zeros: a pixel that is not finite is NaN
- * in more sums than those which it belongs to. */
+/* Adds one sample. sum[.][TAPS] is the bias's. dy: gradient of the block's first filter. If the
+ * output has an odd number of rows, the last row is combined with one of zeros: an input that is
+ * not finite then makes more sums NaN than those it belongs to. */
 template <int K, int S, int GROUP>
 static __device__ inline void sample_add(const struct gpu_conv_first &c, const float *image,
                                          const struct layout &l, const float *dy, int filters,
@@ -290,7 +296,9 @@ static __device__ inline void sample_add(const struct gpu_conv_first &c, const f
     }
 }
 
-/* Block (group of filters, split); sums: [split][filter][TAPS + 1]. */
+/* Launch: grid (groups of filters, splits), THREADS threads at most. Writes sums
+ * [split][filter][TAPS + 1]. A block reads its filters' dy once, and each image once: in total 4
+ * bytes per cell of dy, and 4 bytes per pixel and group. */
 template <int K, int S>
 static __global__ void __launch_bounds__(THREADS, MIN_BLOCKS)
     weir_conv_first_grad(struct gpu_conv_first c, struct layout l, const float *x, const float *dy,
@@ -339,6 +347,8 @@ static __global__ void __launch_bounds__(THREADS, MIN_BLOCKS)
     }
 }
 
+/* Adds the splits' sums in their order. Launch: grid-stride over the filters * (taps + 1) sums.
+ * Reads 4 bytes per sum and split, writes 4 per sum. */
 static __global__ void weir_conv_first_sum(const float *sums, float *dw, float *db, int filters,
                                            int taps, int splits)
 {
@@ -376,7 +386,8 @@ static int backward_launch(struct CUstream_st *stream, const struct gpu_conv_fir
      : (c)->kernel == 6 ? BY_STRIDE(launch, 6, c, __VA_ARGS__)                                     \
                         : BY_STRIDE(launch, 7, c, __VA_ARGS__))
 
-/* An image's sides are bounded first, so that nothing behind runs over. */
+/* Returns true if the kernels support the shape. Bounds the image's sides first, so that no later
+ * product overflows. */
 extern "C" int gpu_conv_first_fits(const struct gpu_conv_first *c)
 {
     if (c->n < 1 || c->n > INT32_MAX || c->filters < 1 || c->filters > GPU_CONV_FIRST_MAX_FILTERS ||

@@ -1,6 +1,6 @@
-/* kernels/cuda/conv/conv_first_kernels.h - kernels for a convolution of small images with one
- * channel, whose gradient by the image nobody needs. Their products have as many terms as the
- * kernel has cells, 25 or so, which is few for a matrix product. Threads, errors: as kernels.h. */
+/* kernels/cuda/conv/conv_first_kernels.h - launchers for a convolution of small images with one
+ * channel and without a gradient by the image. Its sums have one term per cell of the kernel, about
+ * 25, which is few for a matrix product. Threads, errors: as kernels.h. */
 #ifndef KERNELS_CUDA_CONV_CONV_FIRST_KERNELS_H
 #define KERNELS_CUDA_CONV_CONV_FIRST_KERNELS_H
 #include "kernels/cuda/common/kernels.h"
@@ -11,24 +11,24 @@ extern "C" {
 
 enum { GPU_CONV_FIRST_MAX_FILTERS = 128 };
 
-/* Of n images [in_h][in_w]; weights [filters][kernel][kernel], outputs [filters][out_h][out_w]. */
+/* n images [in_h][in_w]; weights [filters][kernel][kernel], outputs [filters][out_h][out_w]. */
 struct gpu_conv_first {
     int64_t n;
     int filters;
     int in_h, in_w, out_h, out_w;
-    int kernel, stride; /* of both axes: 2 .. 7, 1 .. 2 */
-    int pad_h, pad_w;   /* before the image; behind it: what the outputs reach */
+    int kernel, stride; /* of both axes: kernel 2 .. 7, stride 1 .. 2 */
+    int pad_h, pad_w;   /* padding before the image; behind it: as far as the outputs reach */
 };
-/* 1: the kernels do this one. */
+/* Returns 1 if the kernels support the shape. */
 int gpu_conv_first_fits(const struct gpu_conv_first *c);
 
-/* What is done behind the sums. */
+/* Operations behind the sums. */
 struct gpu_conv_first_end {
     const float *bias; /* [filters]; NULL: none */
     int relu;
-    /* NULL; or a max pool of windows 2x2 side by side, without padding, behind the relu: y are its
-     * maxima [filters][pool_h][pool_w], winner their cells, with the bits of gpu_bias_relu_pool.
-     */
+    /* NULL, or the cells of the maxima of a max pool behind the relu, with adjacent 2x2 windows and
+     * without padding: then y receives its maxima [filters][pool_h][pool_w]. Gives the bits of
+     * gpu_bias_relu_pool. */
     int32_t *winner;
     int pool_h, pool_w;
 };
@@ -36,7 +36,7 @@ int gpu_conv_first_forward(struct CUstream_st *stream, const struct gpu_conv_fir
                            const float *x, const float *w, float *y,
                            const struct gpu_conv_first_end *end);
 
-/* The gradients of weights and bias. scratch: gpu_conv_first_scratch floats. */
+/* Computes the gradients of weights and bias. scratch: gpu_conv_first_scratch floats. */
 int64_t gpu_conv_first_scratch(const struct gpu_conv_first *c);
 struct gpu_conv_first_grad {
     float *dw, *db, *scratch;

@@ -1,6 +1,7 @@
-/* kernels/cuda/conv/conv_graph.c - see the header.
- * What is NOT_SUPPORTED, wherever cuDNN says it, is not offered; an engine may fail for another
- * reason, too, as some are compiled when they are finalized. All else is an error. */
+/* kernels/cuda/conv/conv_graph.c - builds the graph of one product for cuDNN's backend API, asks
+ * for engine configurations, and finalizes the first usable one. NOT_SUPPORTED from any call means
+ * that cuDNN does not offer the product. An engine may also fail to finalize for other reasons,
+ * because some are compiled then; the next one is tried. Every other failure is an error. */
 #include "kernels/cuda/conv/conv_graph.h"
 #include "base/log.h"
 #include "kernels/cuda/conv/conv_algo.h"
@@ -10,7 +11,7 @@
 #include <stdbool.h>
 #include <string.h>
 
-/* Of the tensors: those that lie in memory come first. */
+/* Ids of the tensors; those in memory come first. */
 enum { ID_X = 1, ID_W, ID_Y, ID_BIAS, ID_PRODUCT, ID_SUM };
 
 static const char *const way_name[GPU_CONV_N_WAYS] = {"forward", "weights' gradient",
@@ -29,7 +30,8 @@ static int is_absent(cudnnStatus_t code)
     return CUDNN_STATUS_CATEGORY(code) == CUDNN_STATUS_NOT_SUPPORTED;
 }
 
-/* A descriptor of these attributes. NULL: cuDNN does not offer it, or something it is made of. */
+/* Creates and finalizes a descriptor with these attributes. Sets *out to NULL if cuDNN does not
+ * offer it or one of its parts. */
 static enum status make_desc(struct gpu_conv_graph *g, cudnnBackendDescriptorType_t type,
                              const struct attribute *a, int n, cudnnBackendDescriptor_t *out)
 {
@@ -59,8 +61,8 @@ done:
 
 /* ---- the graph ---- */
 
-/* What lies in memory is of the precision's type, the bias, too, for which cuDNN has no engine
- * else; between operations are floats. */
+/* Creates a tensor. Tensors in memory have the type of the precision, also the bias, because cuDNN
+ * has no engine for another one. Tensors between operations are floats. */
 static enum status make_tensor(struct gpu_conv_graph *g, const int d[4], int64_t id,
                                cudnnBackendDescriptor_t *out)
 {
@@ -99,7 +101,7 @@ static enum status make_convolution(struct gpu_conv_graph *g, cudnnBackendDescri
     return make_desc(g, CUDNN_BACKEND_CONVOLUTION_DESCRIPTOR, a, COUNT(a), out);
 }
 
-/* y: what is computed of it, which may go on to the next operation. */
+/* Creates the convolution. y: its result, which the next operation may read. */
 static enum status make_product(struct gpu_conv_graph *g, int64_t y_id, cudnnBackendDescriptor_t *y,
                                 cudnnBackendDescriptor_t *out)
 {
@@ -149,7 +151,7 @@ done:
     return st;
 }
 
-/* From x, and b unless it is NULL, to y. */
+/* Creates a pointwise operation from x, and b unless it is NULL, to y. */
 static enum status make_pointwise(struct gpu_conv_graph *g, cudnnPointwiseMode_t mode,
                                   const cudnnBackendDescriptor_t tensors[3],
                                   cudnnBackendDescriptor_t *out)
@@ -174,7 +176,7 @@ done:
     return st;
 }
 
-/* The product; its sum with the bias; the relu of that. */
+/* Creates the graph: the product, its sum with the bias, and the relu of that. */
 static enum status make_graph(struct gpu_conv_graph *g, int relu, cudnnBackendDescriptor_t *out)
 {
     enum status st = ST_OK;
@@ -211,8 +213,7 @@ static enum status get_attribute(const struct gpu_conv_graph *g, cudnnBackendDes
                          cudnnBackendGetAttribute(d, a->name, a->type, a->n, n, to));
 }
 
-/* Adds what this mode of the heuristics has for the graph, best first. How many it says that it has
- * is how many there may be. */
+/* Adds the configurations that this mode of the heuristics proposes, best first. */
 static enum status propose_configs(struct gpu_conv_graph *g, cudnnBackendDescriptor_t graph,
                                    cudnnBackendHeurMode_t mode)
 {
@@ -241,8 +242,8 @@ done:
     return st;
 }
 
-/* Does what the engine notes of itself go with `precision` and `deterministic`? Factors are never
- * cut to a type with a smaller range, and sums are of floats. */
+/* Sets *out to whether the engine's numerical notes comply with `precision` and `deterministic`.
+ * Factors must not be rounded to a type with a smaller range, and sums must be floats. */
 static enum status is_allowed(const struct gpu_conv_graph *g, cudnnBackendDescriptor_t config,
                               int *out)
 {
@@ -270,7 +271,7 @@ done:
     return st;
 }
 
-/* g->plan: of this configuration, if it finalizes and its workspace fits. */
+/* Sets g->plan from this configuration, if it finalizes and its workspace fits. */
 static enum status try_config(struct gpu_conv_graph *g, cudnnBackendDescriptor_t config)
 {
     enum status st = ST_OK;
@@ -316,8 +317,8 @@ done:
     return st;
 }
 
-/* What cuDNN does not offer, for the first convolution where it does not. with_bias: together with
- * what follows. */
+/* Logs once, for the first convolution concerned, what cuDNN does not offer. with_bias: together
+ * with the bias. */
 static void say_absent(const struct gpu_conv_graph *g)
 {
     static atomic_flag said[GPU_CONV_N_WAYS + 1] = {ATOMIC_FLAG_INIT, ATOMIC_FLAG_INIT,
@@ -361,9 +362,9 @@ done:
     return st;
 }
 
-/* When the plan was made there was no other lane. cuDNN's manual does not say that what is
- * finalized for one handle may be executed by another at the same time as other work of the first,
- * so the engine that was taken is finalized once more, for the lane's own. */
+/* Finalizes the chosen engine again for the lane's handle. When the plan was created there was no
+ * other lane, and cuDNN's manual does not allow to execute, for one handle, what was finalized for
+ * another while that one has other work. */
 static enum status move_to(struct gpu_conv_graph *g, cudnnHandle_t handle)
 {
     if (g->handle == handle)

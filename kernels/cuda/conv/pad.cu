@@ -1,9 +1,11 @@
 /* kernels/cuda/conv/pad.cu - explicit padding for convolutions that pad one side more than the
- * other, which cuDNN's descriptors cannot say. */
+ * other, which cuDNN's descriptors cannot express. */
 #include "kernels/cuda/common/grid.cuh"
 
 enum { THREADS = 256 };
 
+/* Launch: grid-stride over the padded cells, THREADS a block. Writes 4 bytes per padded cell, reads
+ * 4 per image cell. */
 static __global__ void weir_pad_set(const float *x, float *padded, struct gpu_frame f)
 {
     int64_t plane = (int64_t)f.padded_h * f.padded_w, n = f.planes * plane;
@@ -16,6 +18,7 @@ static __global__ void weir_pad_set(const float *x, float *padded, struct gpu_fr
     }
 }
 
+/* Launch: grid-stride over the image cells, THREADS a block. Moves 8 bytes per image cell. */
 static __global__ void weir_pad_cut(const float *padded, float *x, struct gpu_frame f)
 {
     int64_t plane = (int64_t)f.h * f.w, n = f.planes * plane;

@@ -1,7 +1,7 @@
-/* kernels/cuda/conv/transpose.cu - matrices to their transposes, by which a tensor's planes come to
- * lie channels last, and back; with a cast to bfloat16 or from it on the way. A block moves tiles
- * of 32 by 32 values through shared memory, whose rows are one longer, so that it reads and writes
- * global memory in rows, and a warp meets no bank of shared memory twice. */
+/* kernels/cuda/conv/transpose.cu - transposes matrices, which converts planes to channels last and
+ * back, and may convert to bfloat16 or from it in the same pass. A block moves tiles of 32 by 32
+ * values through shared memory. Its rows are one value longer than 32: global memory is read and
+ * written in rows, and no two threads of a warp share a bank. */
 #include "kernels/cuda/common/bf16.cuh"
 #include "kernels/cuda/common/grid.cuh"
 #include "kernels/cuda/conv/channels_kernels.h"
@@ -28,6 +28,8 @@ static __device__ inline void set(uint16_t *to, float v)
     *to = bf16_of(v);
 }
 
+/* Launch: grid-stride over the tiles, one tile per block at a time, THREADS threads. Reads
+ * sizeof(From) and writes sizeof(To) bytes per value. */
 template <class From, class To>
 static __global__ void weir_transpose(const From *src, To *dst, struct gpu_matrices m)
 {
@@ -53,7 +55,7 @@ static __global__ void weir_transpose(const From *src, To *dst, struct gpu_matri
                 set(&to[(column0 + i) * m.rows + row0 + lane], tile[lane][i]);
         }
         if (k + gridDim.x < n)
-            __syncthreads(); /* before the next tile */
+            __syncthreads(); /* all threads have read this tile */
     }
 }
 
