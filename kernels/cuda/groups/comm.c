@@ -1,4 +1,7 @@
-/* kernels/cuda/groups/comm.c - see the header. */
+/* kernels/cuda/groups/comm.c - NCCL's communicators of one process. They do not block, so every
+ * call that NCCL has not finished is polled until it is done, a deadline passes, or a cancel
+ * arrives. create runs one small sum with known values, which makes NCCL connect all GPUs and
+ * verifies them. */
 #include "kernels/cuda/groups/comm.h"
 #include "base/clock.h"
 #include "base/log.h"
@@ -16,7 +19,7 @@ struct gpu_comm {
     const struct gpu_nccl *nccl;
     int n;
     int *device;
-    ncclComm_t *member; /* [n]; NULL: gone */
+    ncclComm_t *member; /* [n]; NULL: destroyed */
     _Atomic int cancelled;
 };
 
@@ -39,8 +42,8 @@ static void say_late(const struct gpu_comm *c, const char *what)
         c->n, what, gpu_comm_limit_ms / 1000);
 }
 
-/* Until all members have done what they were called for: then it is on the streams. NCCL has no
- * other way to tell than to be asked again and again; it has to wait only for connections. */
+/* Waits until all members have finished the call, which means that it is queued on the streams.
+ * NCCL offers no way to wait other than polling; only its connections take time. */
 static enum status settle_call(const struct gpu_comm *c, const char *call)
 {
     const struct timespec pause = {.tv_nsec = POLL_NS};
@@ -122,12 +125,12 @@ void gpu_comm_destroy(struct gpu_comm *c)
 /* ---- the first sum ---- */
 
 struct trial {
-    float **buffer; /* [n] on the cards */
+    float **buffer; /* [n] on the GPUs */
     cudaStream_t *stream;
     float *host;          /* pinned */
     pthread_mutex_t lock; /* guards ended */
     pthread_cond_t changed;
-    int ended; /* cards */
+    int ended; /* GPUs whose sum has ended */
 };
 
 static void CUDART_CB trial_ended(void *arg)
@@ -139,7 +142,7 @@ static void CUDART_CB trial_ended(void *arg)
     pthread_mutex_unlock(&t->lock);
 }
 
-/* Card i's buffer: i + 1 all over. */
+/* Fills GPU i's buffer with the value i + 1. */
 static enum status trial_fill(struct gpu_comm *c, struct trial *t, int i)
 {
     enum status st = ST_OK;
@@ -173,7 +176,7 @@ static enum status trial_wait(struct gpu_comm *c, struct trial *t)
     return ST_DEADLINE;
 }
 
-/* Queues the sum and waits for it, but not for ever. */
+/* Queues the sum and waits for it, with a deadline. */
 static enum status trial_sum(struct gpu_comm *c, struct trial *t)
 {
     enum status st = ST_OK;
@@ -201,7 +204,7 @@ static enum status trial_sum(struct gpu_comm *c, struct trial *t)
     }
 done:
     if (st != ST_OK)
-        gpu_comm_abort(c); /* so that the streams come to an end */
+        gpu_comm_abort(c); /* ends the work on the streams */
     return st;
 }
 
@@ -218,7 +221,7 @@ static void trial_free(struct gpu_comm *c, struct trial *t)
     }
     if (t->host != NULL)
         cudaFreeHost(t->host);
-    (void)cudaGetLastError(); /* the next launch shall not report what failed here */
+    (void)cudaGetLastError(); /* clears the error, or the next launch would report it */
     pthread_cond_destroy(&t->changed);
     pthread_mutex_destroy(&t->lock);
     free(t->buffer);
@@ -295,7 +298,7 @@ enum status gpu_comm_create(const int *devices, int n, int deterministic, struct
     }
     for (int i = 0; i < n; i++)
         c->device[i] = devices[i];
-    if (deterministic) { /* NCCL has no other way to be told */
+    if (deterministic) { /* NCCL is configured by environment variables only */
         setenv("NCCL_ALGO", "Ring", 0);
         setenv("NCCL_PROTO", "Simple", 0);
     }

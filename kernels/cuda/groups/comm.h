@@ -1,14 +1,14 @@
-/* kernels/cuda/groups/comm.h - sums across cards: NCCL's communicators of one process, one a card.
- * comm.c, or comm_absent.c where the build had no nccl.h.
+/* kernels/cuda/groups/comm.h - sums across GPUs: NCCL's communicators of one process, one per GPU.
+ * comm.c, or comm_absent.c if the build has no nccl.h.
  *
- * All cards' parts of a sum are queued by one call of one thread: a card never waits for a sum that
- * another was not asked for, whatever becomes of the thread that drives the other.
+ * One call of one thread queues the parts of all GPUs. So a GPU never waits for a sum that another
+ * one was not asked for, even if the thread of the other has failed.
  *
- * NCCL makes a connection when a sum first needs it, and may wait for it for ever; so its
- * communicators do not block, and each call here ends after gpu_comm_limit_ms, or when cancelled.
+ * NCCL creates a connection when a sum first needs it, and may wait for it forever. So its
+ * communicators do not block, and each call here ends after gpu_comm_limit_ms or a cancel.
  *
- * Threads: calls follow one another; cancel: any.
- * Errors:  logged here. ST_INTERNAL: NCCL's or CUDA's. */
+ * Threads: one call at a time; cancel: any. Errors:  logged here. ST_INTERNAL: an error of NCCL or
+ * CUDA. */
 #ifndef KERNELS_CUDA_GROUPS_COMM_H
 #define KERNELS_CUDA_GROUPS_COMM_H
 #include "base/status.h"
@@ -16,24 +16,24 @@
 #include <stdint.h>
 
 struct gpu_comm;
-extern int gpu_comm_limit_ms; /* 30 s; a test that waits for it sets less */
-/* devices: n different ones. Has added one small sum when it returns, so that all connections are
- * made. deterministic: NCCL's ring and its simple protocol, unless NCCL_ALGO and NCCL_PROTO say
- * otherwise. ST_UNSUPPORTED (there is no NCCL), ST_DEADLINE, ST_INTERNAL. The current device is
- * another one afterwards. */
+extern int gpu_comm_limit_ms; /* 30 s; tests set less */
+/* Creates communicators for n different devices, and adds one small sum, so that all connections
+ * exist when it returns. deterministic: NCCL's ring and its simple protocol, unless NCCL_ALGO and
+ * NCCL_PROTO are set. ST_UNSUPPORTED (no NCCL), ST_DEADLINE, ST_INTERNAL. Changes the current
+ * device. */
 enum status gpu_comm_create(const int *devices, int n, int deterministic, struct gpu_comm **out);
 void gpu_comm_destroy(struct gpu_comm *comm); /* NULL is fine */
 
-/* Queues: part i (`share` floats) of the sum of all cards' buffers (n parts each) comes to be where
- * part i of the i-th card's buffer lies. streams: one a card. ST_DEADLINE, logged: it could not be
- * queued in time. ST_CANCELLED. Only abort may follow an error. */
+/* Queues a reduce-scatter: part i (`share` floats) of the sum of all GPUs' buffers (n parts each)
+ * goes to part i of the i-th GPU's buffer. streams: one per GPU. ST_DEADLINE, logged: it was not
+ * queued in time. ST_CANCELLED. After an error only abort may be called. */
 enum status gpu_comm_reduce_scatter(struct gpu_comm *comm, float *const *buffers, int64_t share,
                                     const cudaStream_t *streams);
-/* What NCCL noticed since; called when the sums are through. */
+/* Returns an error that NCCL noticed since the last check. Called when the sums have ended. */
 enum status gpu_comm_check(const struct gpu_comm *comm);
-/* Whoever waits in a call for NCCL's connections does so no longer, now and later. */
+/* Makes current and later calls stop waiting for NCCL's connections. */
 void gpu_comm_cancel(struct gpu_comm *comm);
-/* Ends what is queued, done or not; nothing but destroy may follow. */
+/* Aborts queued sums. Only destroy may follow. */
 void gpu_comm_abort(struct gpu_comm *comm);
 
 #endif

@@ -1,5 +1,5 @@
-/* kernels/cuda/groups/comm_absent.c - in place of comm.c and nccl_load.c in a build without nccl.h:
- * there are no sums across cards, and whoever asks for them is told so. */
+/* kernels/cuda/groups/comm_absent.c - replaces comm.c and nccl_load.c in a build without nccl.h:
+ * sums across GPUs are refused with a log line. */
 #include "base/log.h"
 #include "kernels/cuda/groups/comm.h"
 
@@ -10,7 +10,7 @@ enum status gpu_comm_create(const int *devices, int n, int deterministic, struct
     return ST_UNSUPPORTED;
 }
 
-/* Never called: there is no struct gpu_comm. */
+/* Never called: create never returns a struct gpu_comm. */
 void gpu_comm_destroy(struct gpu_comm *comm)
 {
     (void)comm;

@@ -1,19 +1,19 @@
-/* kernels/cuda/groups/group.c - who is in a group, and what its members wait for; the sums
- * themselves are group_sum.c's.
+/* kernels/cuda/groups/group.c - the members of a group and their waits; group_sum.c has the sums.
  *
- * DESIGN. A layer's gradients are a bucket. When the last member's backward of the layer has been
- * queued, its thread queues what follows for all of them, each card's work on the stream `down` of
- * its first member (the leader), behind the backwards and beside those of the layers below.
+ * DESIGN. The gradients of a layer form a bucket. When the last member has queued its backward of
+ * the layer, that member's thread queues the sum for all members. On each GPU it is queued on the
+ * stream `down` of the GPU's first member (the leader), behind the backwards of this layer and in
+ * parallel with those of the layers below.
  *
- * That one thread queues a layer's work of all cards is why nobody can hang: nothing is queued that
- * needs something that is not, and all events are recorded before they are waited for. What waits
- * for members that have not come is threads alone, here, and a cancel wakes them; it also ends what
- * NCCL has under way. A member whose queueing fails cancels the others.
+ * No member can hang, because one thread queues the work of all GPUs for a layer: nothing is queued
+ * that depends on work not queued yet, and all events are recorded before they are waited for. Only
+ * threads wait for missing members, here, and a cancel wakes them and ends NCCL's pending calls. A
+ * member that fails to queue cancels the others.
  *
- * Locks: `issue` is held over calls to CUDA and NCCL, which do not wait for other members, but for
- * NCCL's connections, which a deadline and a cancel end: it gives
- * all cards' streams one order of layers, and none of them a communicator that is being aborted.
- * `lock` is never held over a call. They are not held together. */
+ * Locks: `issue` gives the streams of all GPUs the same order of layers, and protects a
+ * communicator from being aborted while it is used. It is held over calls to CUDA and NCCL. These
+ * do not wait for other members, but for NCCL's connections, which a deadline and a cancel end.
+ * `lock` is never held over a call. The two are never held together. */
 #include "kernels/cuda/groups/group.h"
 #include "base/log.h"
 #include "kernels/cuda/groups/comm.h"
@@ -46,7 +46,7 @@ static enum status cards_fill(struct gpu_group *g, const struct backend_group_co
     return ST_OK;
 }
 
-/* Without NCCL the group works, too. */
+/* Opens NCCL's communicators. The group also works without NCCL. */
 static enum status comm_open(struct gpu_group *g, int deterministic)
 {
     int *device = calloc((size_t)g->n_cards, sizeof *device);
@@ -116,7 +116,7 @@ static void group_fail(struct gpu_group *g, enum status why)
     pthread_cond_broadcast(&g->changed);
     pthread_mutex_unlock(&g->lock);
     if (g->comm != NULL)
-        gpu_comm_cancel(g->comm); /* who waits for NCCL holds the next lock */
+        gpu_comm_cancel(g->comm); /* a thread that waits for NCCL holds the next lock */
     pthread_mutex_lock(&g->issue);
     if (g->comm != NULL && !g->comm_aborted)
         gpu_comm_abort(g->comm);
@@ -191,7 +191,7 @@ done:
     return st;
 }
 
-/* Zeros once what lies between the tensors, for nothing else writes it. */
+/* Sets the gaps between the tensors to zero once; nothing else writes them. */
 static enum status buckets_clear(struct gpu_plan *plan)
 {
     enum status st = ST_OK;
@@ -214,7 +214,8 @@ done:
     return st;
 }
 
-/* With the lock held: whether both copy the same parameters to the same memory. */
+/* Returns true if both plans copy the same parameters to the same memory. The caller holds the
+ * lock. */
 static int has_same_params(const struct gpu_plan *a, const struct gpu_plan *b)
 {
     int same = a->cfg.n_layers == b->cfg.n_layers && a->cfg.n_params == b->cfg.n_params;
@@ -225,7 +226,7 @@ static int has_same_params(const struct gpu_plan *a, const struct gpu_plan *b)
     return same;
 }
 
-/* With the lock held. */
+/* The caller holds the lock. */
 static enum status counters_create(struct gpu_group *g, int n_layers)
 {
     if (g->arrived != NULL)
@@ -264,7 +265,7 @@ void gpu_group_leave(struct gpu_plan *plan)
     if (m == NULL)
         return;
     struct gpu_group *g = m->group;
-    /* what the others have queued may still read this plan's gradients */
+    /* work that other members queued may still read this plan's gradients */
     for (int i = 0; i < g->n_cards; i++) {
         const struct gpu_plan *leader = g->plan[g->card[i].rank[0]];
         if (leader != NULL)
@@ -309,7 +310,7 @@ enum status gpu_group_arrive(struct gpu_plan *plan, int layer)
     return st;
 }
 
-/* Has NCCL noticed anything? Has anyone cancelled, so that the sum is none? */
+/* Returns an error if NCCL noticed one or a member has cancelled: then there is no sum. */
 static enum status sum_check(struct gpu_group *g)
 {
     enum status st = ST_OK;

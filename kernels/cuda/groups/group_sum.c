@@ -1,17 +1,19 @@
-/* kernels/cuda/groups/group_sum.c - a layer's gradients of all plans of a group become one sum, on
- * its way to the host:
- * 1. On each card: the sum of its members' gradients, weighted, in the order of their ranks, into
- *    the leader's bucket.
- * 2. Between cards: NCCL's reduce-scatter. Not all-reduce and one card that copies: this way half
- *    as much goes from card to card, and every card's own link to the host carries its share.
- * 3. Each leader copies its share to the host.
- * Without NCCL each leader copies its whole bucket, and adds its share of all cards' buckets, in
- * the cards' order, when its thread asks for it. */
+/* kernels/cuda/groups/group_sum.c - adds a layer's gradients over all plans of a group, and copies
+ * the sum to the host:
+ * - Step 1, on each GPU: the weighted sum of its members' gradients, in the order of their ranks,
+ *   is written to the leader's bucket.
+ * - Step 2, between GPUs: NCCL's reduce-scatter. Compared with an all-reduce and one GPU that
+ *   copies, half as much data crosses between GPUs, and every GPU's own link to the host carries
+ *   its share.
+ * - Step 3: each leader copies its share to the host.
+ *
+ * Without NCCL each leader copies its whole bucket. When its thread waits for the gradients, it
+ * adds its share of all GPUs' buckets, in the order of the GPUs. */
 #include "kernels/cuda/groups/comm.h"
 #include "kernels/cuda/groups/group.h"
 #include "kernels/vector/vector.h"
 
-/* Where tensors begin in a bucket: a multiple of so many floats. */
+/* Alignment of tensors in a bucket, in floats. */
 enum { TENSOR_ALIGN = 64 };
 
 int64_t gpu_group_bucket_rounded(int64_t elems)
@@ -24,7 +26,7 @@ struct gpu_plan *gpu_group_leader(const struct gpu_group *g, int card)
     return g->plan[g->card[card].rank[0]];
 }
 
-/* Step 1. */
+/* Runs step 1. */
 static enum status card_sum(struct gpu_group *g, int card, int layer)
 {
     enum status st = ST_OK;
@@ -54,7 +56,7 @@ done:
     return st;
 }
 
-/* Step 2. */
+/* Runs step 2. */
 static enum status cards_sum(struct gpu_group *g, int layer)
 {
     if (g->comm == NULL)
@@ -65,16 +67,16 @@ static enum status cards_sum(struct gpu_group *g, int layer)
     }
     int64_t share = gpu_group_leader(g, 0)->member->bucket[layer].share;
     enum status st = gpu_comm_reduce_scatter(g->comm, g->buffer, share, g->stream);
-    return st == ST_DEADLINE ? ST_INTERNAL : st; /* there is no peer that may come back */
+    return st == ST_DEADLINE ? ST_INTERNAL : st; /* there is no peer that may return */
 }
 
-/* What of a tensor lies in a leader's share: its elements [lo, hi). */
+/* The part of a tensor in a leader's share: its elements [lo, hi). */
 struct part {
     int param;
     int64_t lo, hi;
 };
 
-/* The layer's k-th tensor; at: where it begins. */
+/* Returns the part of the layer's k-th tensor; at: its offset. */
 static struct part part_of(const struct gpu_plan *leader, int layer, int k, int64_t at)
 {
     int param = leader->cfg.layers[layer].param[k];
@@ -86,7 +88,7 @@ static struct part part_of(const struct gpu_plan *leader, int layer, int k, int6
     return p;
 }
 
-/* Step 3. */
+/* Runs step 3. */
 static enum status card_copy(struct gpu_group *g, int card, int layer)
 {
     enum status st = ST_OK;

@@ -1,6 +1,6 @@
-/* kernels/cuda/groups/nccl.h - NCCL's functions that we call, looked up when they are first wanted:
- * a worker with one card, and one on a machine without NCCL, never loads it. Threads: any. Errors:
- * none; a missing library is logged. */
+/* kernels/cuda/groups/nccl.h - NCCL's functions, looked up at the first use: a worker with one GPU,
+ * and one on a machine without NCCL, never loads the library. Threads: any. Errors: none; a missing
+ * library is logged. */
 #ifndef KERNELS_CUDA_GROUPS_NCCL_H
 #define KERNELS_CUDA_GROUPS_NCCL_H
 #include <nccl.h>
@@ -22,7 +22,7 @@ struct gpu_nccl {
     const char *(*get_last_error)(ncclComm_t comm);
 };
 
-/* NULL: libnccl.so.2 is not there, or lacks a function; logged, each time, with the reason. */
+/* Returns NULL if libnccl.so.2 is missing or lacks a function; logs the reason each time. */
 const struct gpu_nccl *gpu_nccl_load(void);
 
 #endif

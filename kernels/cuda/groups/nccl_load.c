@@ -1,5 +1,6 @@
-/* kernels/cuda/groups/nccl_load.c - finds NCCL as the dynamic linker does: beside what this object
- * was linked with, in LD_LIBRARY_PATH, in the system's folders. Never unloaded. */
+/* kernels/cuda/groups/nccl_load.c - finds NCCL as the dynamic linker does: beside the libraries
+ * that this object was linked with, in LD_LIBRARY_PATH, in the system's folders. It is never
+ * unloaded. */
 #include "base/log.h"
 #include "kernels/cuda/groups/nccl.h"
 #include "kernels/cuda/plan/libraries.h"
@@ -7,7 +8,7 @@
 #include <pthread.h>
 #include <string.h>
 
-static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER; /* guards the two below */
+static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER; /* guards the two variables below */
 static int loaded;
 static struct gpu_nccl nccl;
 
@@ -15,7 +16,7 @@ static int look_up(void *so)
 {
     const struct {
         const char *name;
-        void *where; /* a function pointer */
+        void *where; /* address of a function pointer */
     } wanted[] = {
         {"ncclGetVersion", &nccl.get_version},
         {"ncclGetUniqueId", &nccl.get_unique_id},

@@ -1,8 +1,9 @@
-/* kernels/cuda/groups/sum.cu - weighted sum of some tensors, always in their order. */
+/* kernels/cuda/groups/sum.cu - weighted sum of several tensors, always in their order. */
 #include "kernels/cuda/common/grid.cuh"
 
 enum { THREADS = 256 };
 
+/* Launch: grid-stride over n values, THREADS a block. Moves 4 (s.n + 1) n bytes. */
 static __global__ void weir_sum_weighted(struct gpu_sum s, float *dst, int64_t n)
 {
     for (int64_t k = grid_first(); k < n; k += grid_stride()) {

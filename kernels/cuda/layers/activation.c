@@ -1,5 +1,5 @@
-/* kernels/cuda/layers/activation.c - sigmoid, tanh, gelu, silu and leaky_relu by kernels of ours.
- * The gradient is computed from the input, so the output is a tensor of its own. */
+/* kernels/cuda/layers/activation.c - sigmoid, tanh, gelu, silu and leaky_relu by Weir's kernels.
+ * The gradient is computed from the input, so the output has memory of its own. */
 #include "kernels/cuda/layers/rows.h"
 #include "kernels/cuda/plan/plan.h"
 

@@ -1,6 +1,6 @@
 /* kernels/cuda/layers/activation.cu - sigmoid, tanh, gelu, silu, leaky_relu
- * (kernels/reference_activation.h) and their gradients, value by value. Neither overflows: what exp
- * makes infinite is divided by. */
+ * (kernels/reference_activation.h) and their gradients, value by value. If exp overflows to
+ * infinity, the result is divided by it and stays finite. */
 #include "kernels/cuda/common/grid.cuh"
 #include "kernels/cuda/layers/rows.h"
 
@@ -53,12 +53,14 @@ static __device__ inline float derivative(const struct gpu_activation &a, float 
     }
 }
 
+/* Launch: grid-stride over a.n values, THREADS a block. Moves 8 bytes per value. */
 static __global__ void weir_activation_forward(struct gpu_activation a, const float *x, float *y)
 {
     for (int64_t k = grid_first(); k < a.n; k += grid_stride())
         y[k] = value(a, x[k]);
 }
 
+/* Launch: grid-stride over a.n values, THREADS a block. Moves 12 bytes per value. */
 static __global__ void weir_activation_backward(struct gpu_activation a, const float *x,
                                                 const float *dy, float *dx)
 {

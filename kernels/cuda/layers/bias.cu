@@ -1,8 +1,10 @@
-/* kernels/cuda/layers/bias.cu - adds each channel's bias, and a relu behind in the same pass. */
+/* kernels/cuda/layers/bias.cu - adds each channel's bias, with an optional relu in the same
+ * pass. */
 #include "kernels/cuda/common/grid.cuh"
 
 enum { THREADS = 256 };
 
+/* Launch: grid-stride over the values of y, THREADS a block. Moves 8 bytes per value. */
 static __global__ void weir_bias_add(float *y, const float *bias, struct gpu_planes shape, int relu)
 {
     int64_t n = shape.n * shape.channels * shape.plane;

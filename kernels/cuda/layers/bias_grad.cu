@@ -1,7 +1,7 @@
-/* kernels/cuda/layers/bias_grad.cu - the gradient of a bias: dy summed over samples and plane.
- * The items of a channel are cut into `splits` runs of fixed bounds, each summed by one block (rows
- * of single values: by one thread, neighbours reading neighbours); then the runs' sums are added in
- * their order. */
+/* kernels/cuda/layers/bias_grad.cu - the gradient of a bias: dy summed over samples and plane. The
+ * items of a channel are cut into `splits` runs with fixed bounds. One block adds each run; if a
+ * plane is a single value, one thread does, and neighbouring threads read neighbouring values. Then
+ * the runs' sums are added in their order. dy is read once: 4 bytes per value. */
 #include "kernels/cuda/common/grid.cuh"
 #include "kernels/cuda/conv/channels_kernels.h"
 
@@ -20,7 +20,7 @@ extern "C" int64_t gpu_bias_grad_scratch(struct gpu_planes shape)
     return MAX_SPLITS * shape.channels;
 }
 
-/* Block (channel, split). */
+/* Launch: grid (channels, splits), THREADS threads; writes one sum per block. */
 static __global__ void weir_sum_planes(const float *dy, float *sums, struct gpu_planes shape)
 {
     __shared__ float part[THREADS];
@@ -41,9 +41,10 @@ static __global__ void weir_sum_planes(const float *dy, float *sums, struct gpu_
         sums[split * shape.channels + channel] = part[0];
 }
 
-/* The same sums where channels lie last. Block (8 channels, split): neighbours read neighbouring
- * channels, 32 bytes of them, which is what memory moves at once, and each has the sums of several
- * of the threads above. With more channels a block, too few blocks are there to fill a GPU. */
+/* Computes the same sums from channels last. Launch: grid (groups of LANES channels, splits),
+ * LAST_THREADS threads. Neighbouring threads read neighbouring channels: 8 floats are 32 bytes, the
+ * size of a memory transaction. Each thread keeps the sums of several threads of weir_sum_planes.
+ * With more channels per block there would be too few blocks to fill a GPU. */
 enum { LAST_THREADS = 256, LANES = 8, LAST_ROWS = LAST_THREADS / LANES };
 
 static __global__ void weir_sum_last(const float *dy, float *sums, struct gpu_planes shape)
@@ -73,7 +74,7 @@ static __global__ void weir_sum_last(const float *dy, float *sums, struct gpu_pl
         sums[split * shape.channels + channel] = part[0][lane];
 }
 
-/* Block (group of channels, split). */
+/* Launch: grid (groups of THREADS channels, splits), a thread per channel. */
 static __global__ void weir_sum_rows(const float *dy, float *sums, struct gpu_planes shape)
 {
     int64_t channel = grid_first(), split = blockIdx.y;
@@ -86,6 +87,7 @@ static __global__ void weir_sum_rows(const float *dy, float *sums, struct gpu_pl
     sums[split * shape.channels + channel] = sum;
 }
 
+/* Launch: grid-stride over the channels, THREADS a block. Reads 4 bytes per channel and split. */
 static __global__ void weir_sum_splits(const float *sums, float *db, int64_t channels,
                                        int64_t splits)
 {

@@ -1,7 +1,6 @@
-/* kernels/cuda/layers/bias_relu_pool.cu - bias, relu and max pool of a convolution's own output in
- * one pass, which writes the maxima and where they were. The bits are those of bias.cu and then
- * pool.cu: maxima are compared behind the relu, so that of a window of zeros the first cell wins.
- */
+/* kernels/cuda/layers/bias_relu_pool.cu - bias, relu and max pool of a convolution's output in one
+ * pass, which writes the maxima and their cells. Gives the bits of bias.cu followed by pool.cu:
+ * maxima are compared after the relu, so in a window of zeros the first cell wins. */
 #include "kernels/cuda/common/grid.cuh"
 #include "kernels/cuda/layers/window.cuh"
 
@@ -13,6 +12,8 @@ static __device__ inline float lifted(float x, float bias)
     return !(v > 0.0f) ? 0.0f : v;
 }
 
+/* Launch: grid-stride over the output cells, THREADS a block. Reads 4 bytes per cell of each
+ * window, writes 8 per output. */
 static __global__ void weir_bias_relu_pool(const float *x, const float *bias, int64_t channels,
                                            float *y, int32_t *winner, struct gpu_window w)
 {
@@ -37,6 +38,8 @@ static __global__ void weir_bias_relu_pool(const float *x, const float *bias, in
     }
 }
 
+/* Computes windows of 2x2 adjacent cells. Launch: as weir_bias_relu_pool. Moves 24 bytes per
+ * output. */
 static __global__ void weir_bias_relu_tile(const float *x, const float *bias, int64_t channels,
                                            float *y, int32_t *winner, struct gpu_window w)
 {

@@ -1,9 +1,8 @@
-/* kernels/cuda/layers/dense_lt.c - see dense.h.
- * cuBLASLt takes cuBLAS's handle for its own, and shares its workspace, as both work on the lane's
- * stream.
- * With a workspace of ours the manual promises the same bits on every run, so `deterministic` asks
- * for nothing more. Matrices and biases are tensors of the plan, which the arena aligns further
- * than any algorithm needs. */
+/* kernels/cuda/layers/dense_lt.c - products with epilogues by cuBLASLt, see dense.h. cuBLASLt
+ * accepts cuBLAS's handle and shares its workspace, because both work on the lane's stream. With a
+ * workspace provided by the caller the manual promises the same bits in every run, so
+ * `deterministic` requires nothing more. Matrices and biases are tensors of the plan; the arena
+ * aligns them more strictly than any algorithm requires. */
 #include "base/log.h"
 #include "kernels/cuda/layers/dense.h"
 #include "kernels/cuda/plan/layers.h"
@@ -12,7 +11,7 @@
 
 enum { MOST_ALGOS = 8 };
 
-/* Bias and relu, and the gradient of a bias. */
+/* Returns the name of the epilogue for a log line. */
 static const char *what_follows(cublasLtEpilogue_t epilogue)
 {
     return epilogue == CUBLASLT_EPILOGUE_BGRADB ? "gradient of the bias" : "bias and relu";
@@ -27,7 +26,7 @@ static void say_absent(const struct gpu_plan *plan, const struct gpu_op *op,
                        cublasLtEpilogue_t epilogue, cublasStatus_t code)
 {
     static _Atomic int said[2];
-    (void)cudaGetLastError(); /* the next launch shall not report it */
+    (void)cudaGetLastError(); /* clears the error, or the next launch would report it */
     if (plan->cfg.tuning & TUNING_AUTO ||
         atomic_fetch_add(&said[epilogue == CUBLASLT_EPILOGUE_BGRADB], 1) > 0)
         return;
@@ -75,7 +74,7 @@ static enum status describe(const struct gpu_plan *plan, const struct gpu_op *op
             op, "cublasLtMatrixLayoutInit",
             cublasLtMatrixLayoutInit(layout[k].at, CUDA_R_32F, (uint64_t)layout[k].rows,
                                      (uint64_t)layout[k].cols, (int64_t)layout[k].ld)));
-    /* while planning no address is known; the choice is by what it can be divided by */
+    /* while planning no address is known; the choice depends only on its alignment */
     TRY(gpu_check_blas(op, "cublasLtMatmulDescSetAttribute",
                        bias_set(lt, (const void *)(uintptr_t)GPU_ARENA_ALIGN)));
 done:

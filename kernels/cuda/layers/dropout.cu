@@ -1,11 +1,11 @@
-/* kernels/cuda/layers/dropout.cu - dropout by numbers that are a pure function of key, sample and
- * unit: the same bits as base/rng.h's, so that CPU and GPU towers drop the same units. Nothing is
- * kept for the backward, which works the mask out again. */
+/* kernels/cuda/layers/dropout.cu - dropout with random numbers that are a pure function of key,
+ * sample and unit. They have the bits of base/rng.h, so that CPU and GPU towers drop the same
+ * units. The backward computes the mask again instead of storing it. */
 #include "kernels/cuda/common/grid.cuh"
 
 enum { THREADS = 256 };
 
-/* base/rng.h's rng_mix; the tests compare them. */
+/* Returns the same as rng_mix of base/rng.h; the tests compare them. */
 static __device__ inline uint64_t mix(uint64_t x)
 {
     x += 0x9e3779b97f4a7c15u;
@@ -14,6 +14,7 @@ static __device__ inline uint64_t mix(uint64_t x)
     return x ^ (x >> 31);
 }
 
+/* Launch: grid-stride over d.n * d.elems units, THREADS a block. Moves 8 bytes per unit. */
 static __global__ void weir_dropout_apply(const float *x, float *y, struct gpu_dropout d)
 {
     int64_t n = d.n * d.elems;

@@ -1,4 +1,4 @@
-/* kernels/cuda/layers/elementwise.c - layers that are one kernel of ours or none: relu, flatten,
+/* kernels/cuda/layers/elementwise.c - layers that need at most one kernel: relu, flatten,
  * dropout. */
 #include "base/log.h"
 #include "base/rng.h"
@@ -7,8 +7,8 @@
 
 /* ---- relu ---- */
 
-/* Notes whose outputs a relu in place writes over: that of the layer which it reads, and those that
- * are this one under another name. */
+/* Marks the tensors that a relu in place overwrites: the output of the layer that it reads, and the
+ * tensors that share its memory. */
 static void overwrite_input(struct gpu_plan *plan, int from)
 {
     while (from >= 0) {
@@ -52,7 +52,7 @@ static enum status relu_backward(struct gpu_pass *pass, int i)
 const struct gpu_kind gpu_relu = {relu_plan,         NULL, relu_forward, relu_backward,
                                   GPU_DIFF_IN_PLACE, 0};
 
-/* ---- flatten: a change of name ---- */
+/* ---- flatten: reuses the memory of its input ---- */
 
 static enum status flatten_plan(struct gpu_plan *plan, int i)
 {
@@ -76,7 +76,7 @@ const struct gpu_kind gpu_flatten = {flatten_plan,     NULL,          flatten_fo
 /* ---- dropout ---- */
 
 struct dropout {
-    struct gpu_dropout mask; /* n and position: the pass's */
+    struct gpu_dropout mask; /* n and position are the pass's */
 };
 
 static enum status dropout_plan(struct gpu_plan *plan, int i)
@@ -93,12 +93,12 @@ static enum status dropout_plan(struct gpu_plan *plan, int i)
     TRY(gpu_plan_state_create(op, sizeof *c, &c));
     c->mask.elems = shape_elems(&op->layer->in);
     c->mask.key = rng_key(plan->cfg.seed, RNG_DROPOUT, (uint64_t)i);
-    /* k * 2^-24 < rate, without the product: exact, as both sides are */
+    /* threshold of k * 2^-24 < rate, without the product: exact, because both sides are */
     c->mask.threshold = (uint64_t)ceil((double)rate * 0x1p24);
     c->mask.scale = 1.0f / (1.0f - rate);
     if (plan->cfg.inference_only) {
         op->y = op->x;
-        op->shared = 1; /* what it reads must stay, too */
+        op->shared = 1; /* keeps its input unchanged, too */
     } else {
         TRY(gpu_plan_reserve_output(plan, op));
     }

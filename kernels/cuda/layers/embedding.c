@@ -1,5 +1,5 @@
-/* kernels/cuda/layers/embedding.c - each cell's number, 255 times what the image has, becomes its
- * row of a table, along the channels. Numbers were checked when the input was set. */
+/* kernels/cuda/layers/embedding.c - replaces each cell's number (255 times the image's value) by
+ * its row of a table, along the channels. The numbers were checked when the input was set. */
 #include "kernels/cuda/layers/rows.h"
 #include "kernels/cuda/plan/plan.h"
 

@@ -1,7 +1,7 @@
-/* kernels/cuda/layers/embedding.cu - rows of a table by numbers. The gradient: of a small table one
- * thread a value, which looks at all cells; of a larger one, where that would be too many, one a
- * unit, which takes each cell to its row. Either takes the cells in their order, so that no sum
- * depends on the threads' order. */
+/* kernels/cuda/layers/embedding.cu - rows of a table by number. The gradient of a small table uses
+ * one thread per value, which visits all cells. For a larger table that would be too much work: one
+ * thread per unit adds each cell to its row. Both visit the cells in their order, so no sum depends
+ * on the order of threads. */
 #include "kernels/cuda/common/grid.cuh"
 #include "kernels/cuda/layers/rows.h"
 
@@ -13,6 +13,8 @@ static __device__ inline int64_t number_of(float x, int64_t vocabulary)
     return number < vocabulary ? number : vocabulary - 1;
 }
 
+/* Launch: grid-stride over the outputs, THREADS a block. Moves 12 bytes per output: the number, the
+ * table's value, the output. */
 static __global__ void weir_embed(struct gpu_embedding e, const float *table, float *y)
 {
     int64_t sample = e.units * e.cells;
@@ -23,7 +25,9 @@ static __global__ void weir_embed(struct gpu_embedding e, const float *table, fl
     }
 }
 
-/* Neighbouring threads have neighbouring numbers of one unit, and read the same gradient. */
+/* Neighbouring threads have neighbouring numbers of one unit, and read the same gradient. Launch:
+ * grid-stride over the table's values, THREADS a block. Each thread reads 4 bytes per cell, and 4
+ * more per cell with its number. */
 static __global__ void weir_embed_backward(struct gpu_embedding e, const float *dy, float *grad)
 {
     for (int64_t k = grid_first(); k < e.vocabulary * e.units; k += grid_stride()) {
@@ -39,13 +43,15 @@ static __global__ void weir_embed_backward(struct gpu_embedding e, const float *
     }
 }
 
+/* Launch: grid-stride over n values, THREADS a block. Writes 4n bytes. */
 static __global__ void weir_embed_clear(float *grad, int64_t n)
 {
     for (int64_t k = grid_first(); k < n; k += grid_stride())
         grad[k] = 0.0f;
 }
 
-/* Neighbouring threads write neighbouring values of a row. */
+/* Neighbouring threads write neighbouring values of a row. Launch: grid-stride over the units,
+ * THREADS a block. Moves 16 bytes per cell and unit, with the read of the cell's number. */
 static __global__ void weir_embed_backward_large(struct gpu_embedding e, const float *dy,
                                                  float *grad)
 {

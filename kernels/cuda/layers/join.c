@@ -1,4 +1,4 @@
-/* kernels/cuda/layers/join.c - layers with several inputs: their sum, and one behind the other. */
+/* kernels/cuda/layers/join.c - layers with several inputs: add and concat. */
 #include "kernels/cuda/plan/edges.h"
 
 static int64_t input_elems(const struct gpu_plan *plan, const struct layer *l, int k)

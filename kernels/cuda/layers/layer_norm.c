@@ -1,5 +1,5 @@
-/* kernels/cuda/layers/layer_norm.c - normalization over all values of a sample, by kernels of ours.
- */
+/* kernels/cuda/layers/layer_norm.c - normalization over all values of a sample, by Weir's
+ * kernels. */
 #include "kernels/cuda/layers/rows.h"
 #include "kernels/cuda/plan/plan.h"
 

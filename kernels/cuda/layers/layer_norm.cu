@@ -1,14 +1,14 @@
-/* kernels/cuda/layers/layer_norm.cu - normalization over a sample's values: one block a sample,
- * sums in doubles; the parameters' gradients: one thread a value, samples in their order. */
+/* kernels/cuda/layers/layer_norm.cu - normalization over the values of a sample, with sums in
+ * doubles. */
 #include "kernels/cuda/common/grid.cuh"
 #include "kernels/cuda/layers/rows.h"
 
 enum { THREADS = 128 };
 
-/* The block's sum of `mine`, in a fixed order; all threads get it. */
+/* Returns the sum of `mine` over the block's threads, in a fixed order, to all of them. */
 static __device__ inline double block_sum(double *part, double mine)
 {
-    __syncthreads(); /* what an earlier sum left has been read */
+    __syncthreads(); /* all threads have read the earlier sum */
     part[threadIdx.x] = mine;
     for (unsigned half = THREADS / 2; half > 0; half /= 2) {
         __syncthreads();
@@ -19,6 +19,8 @@ static __device__ inline double block_sum(double *part, double mine)
     return part[0];
 }
 
+/* Launch: a block of THREADS threads per sample. Reads x three times (mean, variance, output) and
+ * writes y: 16 bytes per value, plus gamma and beta. */
 static __global__ void weir_norm_forward(struct gpu_layer_norm l, const float *beta, float *y)
 {
     __shared__ double part[THREADS];
@@ -39,6 +41,8 @@ static __global__ void weir_norm_forward(struct gpu_layer_norm l, const float *b
     }
 }
 
+/* Launch: a block of THREADS threads per sample. Reads x and dy twice and writes dx: 20 bytes per
+ * value, plus gamma twice. */
 static __global__ void weir_norm_backward(struct gpu_layer_norm l, const float *dy_all, float *dx)
 {
     __shared__ double part[THREADS];
@@ -57,6 +61,8 @@ static __global__ void weir_norm_backward(struct gpu_layer_norm l, const float *
             inverse * (dy[k] * l.gamma[k] - shift - (x[k] - mean) * inverse * slope);
 }
 
+/* Computes the parameters' gradients, samples in their order. Launch: grid-stride over the values
+ * of a sample, THREADS a block. Reads 8 bytes per sample and value, writes 8 per value. */
 static __global__ void weir_norm_params(struct gpu_layer_norm l, const float *dy, float *dgamma,
                                         float *dbeta)
 {

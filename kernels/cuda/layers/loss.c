@@ -1,5 +1,5 @@
-/* kernels/cuda/layers/loss.c - what a network ends with; its gradient is worked out by the forward.
- */
+/* kernels/cuda/layers/loss.c - the losses at the end of a network; the forward also computes the
+ * gradient. */
 #include "kernels/cuda/layers/rows.h"
 #include "kernels/cuda/plan/plan.h"
 

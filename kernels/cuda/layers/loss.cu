@@ -1,15 +1,17 @@
 /* kernels/cuda/layers/loss.cu - losses of one-hot labels or of targets, class by class: sigmoids
- * with cross-entropy, and squared errors, each with hit and gradient in one pass. One block of one
- * warp per sample; sums in doubles and a fixed order; ties go to the lowest class, as on the CPU.
- */
+ * with cross-entropy, and squared errors, each with hit and gradient in one pass.
+ *
+ * Launch: a block of one warp per sample. Reads 4 bytes per class (8 with targets), writes 4 (8
+ * with the gradient), and 12 per sample. Sums are in doubles and a fixed order. The lowest class
+ * wins a tie, as on the CPU. */
 #include "kernels/cuda/common/grid.cuh"
 #include "kernels/cuda/layers/rows.h"
 
 enum { THREADS = 32 };
 
 struct one {
-    float y, slope; /* slope: of the class's part of the loss, by x */
-    double part;    /* of the loss */
+    float y, slope; /* slope: derivative of the class's part of the loss by x */
+    double part;    /* part of the loss */
 };
 
 static __device__ inline struct one sigmoid_of(float x, float aim)

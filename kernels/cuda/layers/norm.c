@@ -1,6 +1,6 @@
-/* kernels/cuda/layers/norm.c - batch normalization by cuDNN, per channel, or per feature (as images
- * of one cell). Training takes the batch's own statistics and hands them out as "gradients" of the
- * running ones; otherwise the caller's running ones count. */
+/* kernels/cuda/layers/norm.c - batch normalization by cuDNN, per channel, or per feature (treated
+ * as an image of one cell). Training uses the batch's own statistics and returns them as
+ * "gradients" of the running ones; otherwise it uses the caller's running ones. */
 #include "kernels/cuda/plan/plan.h"
 
 enum { GAMMA, BETA, MEAN, VARIANCE };
@@ -15,7 +15,7 @@ struct norm_pass {
 
 static const float one = 1.0f, zero = 0.0f;
 
-/* A feature is a channel of one cell; cuDNN has a mode of its own for those. */
+/* Returns cuDNN's mode; it has a separate one for features, which are channels of one cell. */
 static cudnnBatchNormMode_t mode_of(const struct layer *l)
 {
     return l->in.n_dims == 3 ? CUDNN_BATCHNORM_SPATIAL : CUDNN_BATCHNORM_PER_ACTIVATION;
@@ -102,5 +102,5 @@ done:
     return st;
 }
 
-/* gamma and beta need the same sums as dx does, so dx is always worked out */
+/* gamma and beta need the same sums as dx, so dx is always computed */
 const struct gpu_kind gpu_batch_norm = {norm_plan, norm_prepare, norm_forward, norm_backward, 0, 1};

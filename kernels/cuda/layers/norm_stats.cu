@@ -1,12 +1,13 @@
-/* kernels/cuda/layers/norm_stats.cu - a batch's mean and variance as they are handed out. In
- * doubles: the variance is what is left of 1/inverse^2 when epsilon is taken off. */
+/* kernels/cuda/layers/norm_stats.cu - converts a batch's saved statistics to mean and variance.
+ * Uses doubles, because the variance is the difference of 1/inverse^2 and epsilon. */
 #include "kernels/cuda/common/grid.cuh"
 
 enum { THREADS = 128 };
 
+/* Launch: grid-stride over the channels, THREADS a block. Moves 16 bytes per channel. */
 static __global__ void weir_norm_stats(struct gpu_norm_stats s)
 {
-    /* one cell has no variance to correct */
+    /* a single cell has no variance to correct */
     double correct = s.cells > 1 ? (double)s.cells / (double)(s.cells - 1) : 1.0;
     for (int64_t k = grid_first(); k < s.channels; k += grid_stride()) {
         double inverse = (double)s.saved_inverse[k];

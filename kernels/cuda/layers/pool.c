@@ -1,4 +1,4 @@
-/* kernels/cuda/layers/pool.c - the pools: maximum and average. */
+/* kernels/cuda/layers/pool.c - max and average pools. */
 #include "base/log.h"
 #include "kernels/cuda/conv/channels.h"
 #include "kernels/cuda/conv/conv_first.h"
@@ -7,7 +7,7 @@
 struct pool {
     struct gpu_window window; /* of one sample; planes: channels */
     int32_t *winner;          /* max: [batch][elems(out)] */
-    int relu;                 /* max: it alone reads a relu, whose backward is part of its own */
+    int relu;                 /* max: it is the only reader of a relu, whose backward it includes */
 };
 
 static enum status pool_plan(struct gpu_plan *plan, int i)

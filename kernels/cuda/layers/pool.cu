@@ -1,12 +1,16 @@
-/* kernels/cuda/layers/pool.cu - max and average pooling with any padding, which cuDNN's own pools
- * do not have: TensorFlow's SAME may pad only behind the image. Backward gathers: each input cell
- * adds up what the windows over it give, in their order, so that no two threads write to one place.
- * Tiles do not overlap: there one thread does one of them. */
+/* kernels/cuda/layers/pool.cu - max and average pooling with any padding. cuDNN's pools do not
+ * support TensorFlow's SAME, which may pad only behind the image. Backward gathers: each input cell
+ * adds the gradients of the windows over it in their order, so no two threads write to one cell.
+ * With adjacent 2x2 windows (tiles) no windows overlap, and one thread computes a whole tile.
+ *
+ * Launch of all kernels: grid-stride, THREADS a block; over the outputs in forward and for tiles,
+ * over the input cells in the other backwards. */
 #include "kernels/cuda/common/grid.cuh"
 #include "kernels/cuda/layers/window.cuh"
 
 enum { THREADS = 256 };
 
+/* Reads 4 bytes per cell of each window, writes 8 per output. */
 static __global__ void weir_max_forward(const float *x, float *y, int32_t *winner,
                                         struct gpu_window w)
 {
@@ -26,15 +30,16 @@ static __global__ void weir_max_forward(const float *x, float *y, int32_t *winne
     }
 }
 
-/* Two cells of a row, which are read and written at once. */
+/* Two cells of a row, read and written by one instruction. */
 struct alignas(8) pair {
     float x, y;
 };
 
-/* The output's cell k of a pool by tiles: all planes' rows are one after the other. */
+/* Position of the tile of output k, where the rows of all planes follow one another. */
 struct tile {
-    int64_t first; /* its upper left cell's pair among all, its lower left's is out_w behind */
-    int cell;      /* that cell in its plane */
+    /* index of its upper left pair in the input; the lower left one is out_w further */
+    int64_t first;
+    int cell; /* index of its upper left cell in the plane */
 };
 
 static __device__ inline struct tile tile_at(const struct gpu_window &w, int64_t k)
@@ -45,6 +50,7 @@ static __device__ inline struct tile tile_at(const struct gpu_window &w, int64_t
     return t;
 }
 
+/* Moves 24 bytes per output: reads 16, writes 8. */
 static __global__ void weir_max_tile_forward(const struct pair *x, float *y, int32_t *winner,
                                              struct gpu_window w)
 {
@@ -59,6 +65,7 @@ static __global__ void weir_max_tile_forward(const struct pair *x, float *y, int
     }
 }
 
+/* Moves 24 bytes per output (28 with y): reads 8 (12), writes 16. */
 static __global__ void weir_max_tile_backward(const float *dy, const int32_t *winner,
                                               const float *y, struct pair *dx, struct gpu_window w)
 {
@@ -66,7 +73,8 @@ static __global__ void weir_max_tile_backward(const float *dy, const int32_t *wi
     for (int64_t k = grid_first(); k < n; k += grid_stride()) {
         struct tile t = tile_at(w, k);
         int at = winner[k] - t.cell;
-        float d = y == nullptr || y[k] > 0.0f ? 0.0f + dy[k] : 0.0f; /* as a sum: never -0 */
+        /* the addition turns -0 into 0 */
+        float d = y == nullptr || y[k] > 0.0f ? 0.0f + dy[k] : 0.0f;
         struct pair upper = {at == 0 ? d : 0.0f, at == 1 ? d : 0.0f};
         struct pair lower = {at == w.in_w ? d : 0.0f, at == w.in_w + 1 ? d : 0.0f};
         dx[t.first] = upper;
@@ -79,8 +87,8 @@ static int is_pairs(const float *at)
     return (uintptr_t)at % sizeof(struct pair) == 0;
 }
 
-/* A relu before the pool lets through what is above 0: of a window that is the maximum or nothing.
- */
+/* y: NULL, or the maxima behind a relu, whose gradient is 0 where the maximum is not above 0. Reads
+ * 8 bytes (12 with y) per window over a cell, writes 4 per cell. */
 static __global__ void weir_max_backward(const float *dy, const int32_t *winner, const float *y,
                                          float *dx, struct gpu_window w)
 {
@@ -102,6 +110,7 @@ static __global__ void weir_max_backward(const float *dy, const int32_t *winner,
     }
 }
 
+/* Reads 4 bytes per cell of each window, writes 4 per output. */
 static __global__ void weir_avg_forward(const float *x, float *y, struct gpu_window w)
 {
     int64_t out_plane = (int64_t)w.out_h * w.out_w, in_plane = (int64_t)w.in_h * w.in_w;
@@ -119,6 +128,7 @@ static __global__ void weir_avg_forward(const float *x, float *y, struct gpu_win
     }
 }
 
+/* Reads 4 bytes per window over a cell, writes 4 per cell. */
 static __global__ void weir_avg_backward(const float *dy, float *dx, struct gpu_window w)
 {
     int64_t out_plane = (int64_t)w.out_h * w.out_w, in_plane = (int64_t)w.in_h * w.in_w;

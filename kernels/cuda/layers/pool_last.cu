@@ -1,15 +1,17 @@
-/* kernels/cuda/channels_last.cu - what layers other than a convolution do with tensors that lie
- * channels last, [sample][y][x][channel]: max pools and the gradient of a bias. Neighbouring
- * threads have neighbouring channels. A pool compares and adds in the order of pool.cu, with its
- * bits; its own output, and what goes with it, lies channels last, too, or in planes for layers
- * that want it so. */
+/* kernels/cuda/layers/pool_last.cu - max pools of tensors that lie channels last,
+ * [sample][y][x][channel]. Neighbouring threads have neighbouring channels. Comparisons and
+ * additions have the order of pool.cu, and so its bits. The output, the winners and dy lie channels
+ * last or in planes, as the layers behind require.
+ *
+ * Launch of all kernels: grid-stride, THREADS a block; over the outputs in forward and for tiles,
+ * over the input cells in the other backward. They move the same bytes as those of pool.cu. */
 #include "kernels/cuda/common/grid.cuh"
 #include "kernels/cuda/conv/channels_kernels.h"
 #include "kernels/cuda/layers/window.cuh"
 
 enum { THREADS = 256 };
 
-/* Of the output: where (sample, cell, channel) lies. */
+/* Returns the index of (sample, cell, channel) in the output. */
 static __device__ inline int64_t out_at(const struct gpu_pool_last &p, int64_t sample, int64_t cell,
                                         int64_t channel)
 {
@@ -66,11 +68,11 @@ static __global__ void weir_max_last_backward(const float *dy, const int32_t *wi
     }
 }
 
-/* Of a pool by tiles: the image's upper left cell of output (at, channel), at among all samples'.
- */
+/* Position of a tile; first: index of its upper left cell in x. */
 struct tile {
     int64_t first, sample;
-    int cell, out_cell; /* in the image, in the output */
+    /* index of the upper left cell in the image, and of the output cell in its plane */
+    int cell, out_cell;
 };
 
 static __device__ inline struct tile tile_at(const struct gpu_pool_last &p, int64_t at,
@@ -112,7 +114,8 @@ static __global__ void weir_max_last_tile_backward(const float *dy, const int32_
         struct tile t = tile_at(p, at, channel);
         int64_t from = out_at(p, t.sample, t.out_cell, channel);
         int which = winner[from] - t.cell;
-        float d = y == nullptr || y[from] > 0.0f ? 0.0f + dy[from] : 0.0f; /* never -0 */
+        /* the addition turns -0 into 0 */
+        float d = y == nullptr || y[from] > 0.0f ? 0.0f + dy[from] : 0.0f;
         float *to = dx + t.first;
         to[0] = which == 0 ? d : 0.0f;
         to[p.channels] = which == 1 ? d : 0.0f;

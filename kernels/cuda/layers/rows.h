@@ -1,5 +1,5 @@
-/* kernels/cuda/layers/rows.h - more kernels of ours, as in kernels.h: what works on each sample's
- * row. Threads, errors: as in kernels.h. */
+/* kernels/cuda/layers/rows.h - the part of kernels.h for kernels that work on the row of each
+ * sample. Threads, errors: as in kernels.h. */
 #ifndef KERNELS_CUDA_LAYERS_ROWS_H
 #define KERNELS_CUDA_LAYERS_ROWS_H
 #include "kernels/cuda/common/kernels.h"
@@ -8,12 +8,12 @@
 extern "C" {
 #endif
 
-/* loss.cu: what gpu_softmax_run does, for sigmoids, and for squared errors, whose y is x; losses
- * are means over the classes. */
+/* loss.cu: compute what gpu_softmax_run computes, for sigmoids, and for squared errors (whose y is
+ * x). Losses are means over the classes. */
 int gpu_loss_sigmoid(struct CUstream_st *stream, const struct gpu_softmax *s);
 int gpu_loss_squared(struct CUstream_st *stream, const struct gpu_softmax *s);
 
-/* layer_norm.cu: over each sample's values. */
+/* layer_norm.cu: normalization over the values of each sample. */
 struct gpu_layer_norm {
     int64_t n, elems; /* samples, and values of each */
     double epsilon;
@@ -27,7 +27,7 @@ int gpu_layer_norm_backward(struct CUstream_st *stream, const struct gpu_layer_n
 int gpu_layer_norm_params(struct CUstream_st *stream, const struct gpu_layer_norm *l,
                           const float *dy, float *dgamma, float *dbeta);
 
-/* embedding.cu: x holds numbers divided by 255; those beyond the vocabulary count as its last. */
+/* embedding.cu: x holds numbers divided by 255. Numbers beyond the vocabulary count as its last. */
 struct gpu_embedding {
     int64_t n, cells, units, vocabulary;
     const float *x; /* [n][cells] */
@@ -37,7 +37,7 @@ int gpu_embedding_forward(struct CUstream_st *stream, const struct gpu_embedding
 int gpu_embedding_backward(struct CUstream_st *stream, const struct gpu_embedding *e,
                            const float *dy, float *grad);
 
-/* activation.cu: y may be x, and dx dy. */
+/* activation.cu: y may be x, and dx may be dy. */
 enum gpu_activation_kind { GPU_SIGMOID, GPU_TANH, GPU_GELU, GPU_SILU, GPU_LEAKY_RELU };
 struct gpu_activation {
     enum gpu_activation_kind kind;

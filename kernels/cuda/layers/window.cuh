@@ -1,11 +1,10 @@
-/* kernels/cuda/layers/window.cuh - where a pool's windows lie, for the kernels that read what is in
- * them.
- */
+/* kernels/cuda/layers/window.cuh - positions of a pool's windows, for the kernels that read
+ * them. */
 #ifndef KERNELS_CUDA_LAYERS_WINDOW_CUH
 #define KERNELS_CUDA_LAYERS_WINDOW_CUH
 #include "kernels/cuda/common/launch.cuh"
 
-/* Where an output cell's window lies in the image; the bounds behind it. */
+/* Window of an output cell in the image; y1 and x1 are behind its end. */
 struct window {
     int y0, y1, x0, x1;
 };
@@ -19,15 +18,16 @@ static __device__ inline struct window window_at(const struct gpu_window &w, int
     return at;
 }
 
-/* Windows of 2x2 cells, side by side, that cover the image: nearly all pools. Divisions by numbers
- * that are not known at compile time are most of what a pool's kernel does, and fall away. */
+/* Returns true for adjacent windows of 2x2 cells that cover the image, which nearly all pools have.
+ * They need no division by numbers unknown at compile time, the largest cost of a pool's kernel. */
 static inline int gpu_window_is_tile(const struct gpu_window *w)
 {
     return w->kernel_h == 2 && w->kernel_w == 2 && w->stride_h == 2 && w->stride_w == 2 &&
            w->pad_h == 0 && w->pad_w == 0 && w->in_h == 2 * w->out_h && w->in_w == 2 * w->out_w;
 }
 
-/* The first maximum of a tile's cells, upper left to lower right; *at: which, 0 to 3. */
+/* Returns the first maximum of a tile's cells, upper left to lower right; *at: its index, 0 to
+ * 3. */
 static __device__ inline float tile_max(const float cell[4], int *at)
 {
     float most = cell[0];
@@ -40,7 +40,7 @@ static __device__ inline float tile_max(const float cell[4], int *at)
     return most;
 }
 
-/* First and last window along one axis that covers cell i. */
+/* Return the first and the last window along one axis that cover cell i. */
 static __device__ inline int window_first(int i, int pad, int kernel, int stride)
 {
     int before = i + pad - kernel + 1; /* the first window starts here or behind */
@@ -53,7 +53,8 @@ static __device__ inline int window_last(int i, int pad, int stride, int n_windo
     return last < n_windows ? last : n_windows - 1;
 }
 
-/* Each window holds at least one cell of the image, and a plane's cells fit 31 bits. */
+/* Returns true if each window holds at least one cell of the image, and a plane's cells fit 31
+ * bits. */
 static inline int gpu_window_is_sound(const struct gpu_window *w)
 {
     return w->planes > 0 && w->in_h > 0 && w->in_w > 0 && w->out_h > 0 && w->out_w > 0 &&
