@@ -29,11 +29,11 @@ struct flag {
     const char *group;   /* headline in --help, on the first flag of a group; else NULL */
 };
 
-/* A flag under which another program's users know one of ours, or what they are told to do. */
+/* Names that users of other software type for one of our flags. */
 struct flag_foreign {
-    const char *name;
-    const char *ours; /* taken as this one, where the program has it and uses it; NULL: as none */
-    const char *text; /* else: goes on after "unknown flag --name: "; one sentence with the fix */
+    const char *names; /* with a space between them */
+    const char *ours;  /* accepted as this flag, where the program uses it; NULL: not accepted */
+    const char *text;  /* follows "unknown flag --name: "; one sentence with the fix */
 };
 
 struct flags_program {
@@ -43,7 +43,7 @@ struct flags_program {
     size_t n_flags;
     const char *words; /* what may stand beside the flags, for --help: "COMMAND"; NULL: nothing */
     unsigned char *given; /* [n_flags] in: 0; 1: it was on the command line; NULL: nobody asks */
-    const struct flag_foreign *foreign; /* ends with a name of NULL; NULL: none */
+    const struct flag_foreign *foreign; /* ends with NULL names; NULL: none */
     const char *installed;              /* its file's name in an installation; NULL: name */
 };
 

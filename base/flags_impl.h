@@ -4,14 +4,14 @@
 #define BASE_FLAGS_IMPL_H
 #include "base/flags.h"
 
-/* 1 if the n bytes at `got` spell `name`, dash and underscore being the same. */
-int flags_name_is(const char *name, const char *got, size_t n);
+/* True if the n bytes at `got` spell `name`; a dash and an underscore are the same. */
+bool flags_name_is(const char *name, const char *got, size_t n);
 /* The program's flag of the n bytes at `got`, also under a name it has elsewhere; NULL: none. */
 const struct flag *flags_name_find(const struct flags_program *prog, const char *got, size_t n);
 /* Logs that the argument, "--name=value" or with one dash, is no flag of the program, and which
  * flag to write instead where that is clear. */
 void flags_name_report_unknown(const struct flags_program *prog, const char *arg);
-/* Names for which each program suggests a flag; ends with a name of NULL. */
+/* Names for which each program suggests a flag; ends with NULL names. */
 extern const struct flag_foreign flags_neighbours[];
 
 /* Whether the flag may be without a value. */

@@ -12,12 +12,17 @@ static char plain(char c)
     return c == '-' ? '_' : c;
 }
 
-int flags_name_is(const char *name, const char *got, size_t n)
+static bool is_same(const char *name, const char *got, size_t n)
 {
     for (size_t i = 0; i < n; i++)
         if (!name[i] || plain(name[i]) != plain(got[i]))
-            return 0;
-    return name[n] == 0;
+            return false;
+    return true;
+}
+
+bool flags_name_is(const char *name, const char *got, size_t n)
+{
+    return is_same(name, got, n) && name[n] == 0;
 }
 
 /* Returns the flag that the program uses, also where another program's row of that name is first.
@@ -36,13 +41,17 @@ static const struct flag *find_own(const struct flags_program *prog, const char 
     return unused;
 }
 
-/* Returns the row of that name. rows: NULL, or a list that ends with a name of NULL. */
+/* Returns the row with that name. rows: NULL, or a list that ends with NULL names. */
 static const struct flag_foreign *find_foreign(const struct flag_foreign *rows, const char *got,
                                                size_t n)
 {
-    for (const struct flag_foreign *f = rows; f && f->name; f++)
-        if (flags_name_is(f->name, got, n))
-            return f;
+    for (const struct flag_foreign *f = rows; f && f->names; f++)
+        for (const char *name = f->names; *name; name += strspn(name, " ")) {
+            size_t length = strcspn(name, " ");
+            if (length == n && is_same(name, got, n))
+                return f;
+            name += length;
+        }
     return NULL;
 }
 

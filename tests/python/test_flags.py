@@ -45,6 +45,13 @@ def named(text):
     return {n.replace("-", "_") for n in re.findall(r"(?<![\w-])--([a-z][\w-]*)", text)}
 
 
+def foreign(table):
+    """(name, our flag or NULL) of each name in base/flags_TABLE.c."""
+    rows = re.findall(r'^    \{((?:"[\w ]+"\s*)+),\s+"?(\w+)"?,', read(os.path.join(
+        harness.SOURCE, "base/flags_%s.c" % table)), re.MULTILINE)
+    return [(name, ours) for names, ours in rows for name in re.findall(r"\w+", names)]
+
+
 class Flags(unittest.TestCase):
     def setUp(self):
         self.own = {p: set(re.findall(r"^ +--(\w+)", said(p, "--help"), re.MULTILINE))
@@ -127,8 +134,7 @@ class Flags(unittest.TestCase):
     def test_names_of_other_trainers(self):
         """Each row of the table leads to a flag of the worker, or says that none is needed; no
         guess is wrong by its meaning."""
-        rows = re.findall(r'^    \{"(\w+)", "?(\w+)"?,', read(os.path.join(
-            harness.SOURCE, "base/flags_neighbours.c")), re.MULTILINE)
+        rows = foreign("neighbours")
         names = [name for name, _ in rows]
         self.assertEqual(len(names), len(set(names)))
         self.assertEqual(set(), set(names) & set().union(self.own["worker"], self.own["ps"]))
@@ -172,15 +178,13 @@ class Flags(unittest.TestCase):
                 if os.path.isfile(path) and not path.endswith((".md", ".pyc")):
                     known |= named(read(path))
         known |= named(read(os.path.join(harness.SOURCE, "python/weir/onnx.py")))
-        foreign = {name for table in ("tensorflow", "neighbours") for name in re.findall(
-            r'^    \{"(\w+)",', read(os.path.join(
-                harness.SOURCE, "base/flags_%s.c" % table)), re.MULTILINE)}
+        others = {name for table in ("tensorflow", "neighbours") for name, _ in foreign(table)}
         documents = glob.glob(os.path.join(harness.SOURCE, "docs/**/*.md"), recursive=True)
         self.assertGreater(len(documents), 5)
         for path in ("README.md", "CONTRIBUTING.md", *documents):
             flags = named(read(os.path.join(harness.SOURCE, path)))
             unknown = flags - known - (
-                foreign if path.endswith(("tensorflow.md", "own-model.md", "weir-h.md")) else set())
+                others if path.endswith(("tensorflow.md", "own-model.md", "weir-h.md")) else set())
             self.assertEqual(unknown, set(), "%s names flags that no program has" % path)
 
 
