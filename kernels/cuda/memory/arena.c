@@ -1,4 +1,5 @@
-/* kernels/cuda/memory/arena.c - see the header. */
+/* kernels/cuda/memory/arena.c - records the requests for a plan's memory, assigns offsets when the
+ * arena is bound, and logs a request that exceeds the limit. */
 #include "kernels/cuda/memory/arena.h"
 #include "base/log.h"
 #include <inttypes.h>

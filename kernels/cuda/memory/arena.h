@@ -1,9 +1,9 @@
-/* kernels/cuda/memory/arena.h - the book of a plan's device memory: who asked for how much, under a
- * cap. All is asked for first, then one block is taken from the device and dealt out, so that a
- * plan either has all its memory or none, and nothing is taken while it runs. Knows no CUDA, so
- * that it is tested on machines without. Owns:    its records; not the memory, which bind.c takes
- * and gives back. Threads: one at a time. Errors:  ST_NOMEM; ST_RANGE beyond a cap that somebody
- * set; logged with the layer, the tensor, and the bytes wanted and left. */
+/* kernels/cuda/memory/arena.h - records a plan's requests for device memory, under a limit. All
+ * requests are made first. Then one block is taken from the device and divided, so that a plan has
+ * either all its memory or none, and takes none while it runs. Needs no CUDA, so that it is tested
+ * on machines without. Owns:    its records; not the memory, which bind.c takes and releases.
+ * Threads: one at a time. Errors:  ST_NOMEM; ST_RANGE beyond a limit that the operator set; logged
+ * with the layer, the tensor, and the bytes requested and left. */
 #ifndef KERNELS_CUDA_MEMORY_ARENA_H
 #define KERNELS_CUDA_MEMORY_ARENA_H
 #include "base/status.h"
@@ -15,35 +15,34 @@ enum { GPU_ARENA_ALIGN = 256 };
 struct gpu_arena_record {
     const char *layer, *what;
     uint64_t at, bytes, asked; /* bytes: asked, rounded up */
-    void *where;               /* a pointer of any type, to be set */
+    void *where;               /* address of a pointer of any type, which the bind sets */
     void *own;                 /* its own allocation; NULL: a part of the arena's block */
 };
 
 struct gpu_arena {
     uint64_t limit;   /* bytes; UINT64_MAX: none */
-    enum status full; /* what is answered beyond it */
-    uint64_t bytes;   /* asked for, rounded up */
+    enum status full; /* status of a request beyond the limit */
+    uint64_t bytes;   /* sum of the requests, rounded up */
     struct gpu_arena_record *records;
     int n_records, cap_records;
-    void *block; /* what it is bound to (bind.c) */
-    /* Writes what else is to be known of the memory when it does not suffice; NULL: nothing. */
+    void *block; /* memory that it is bound to (bind.c) */
+    /* Writes further advice for the log line about too little memory; NULL: none. */
     void (*more)(int device, int is_set, char *dst, size_t bytes);
-    int device; /* for it */
+    int device; /* argument of more */
 };
 
-/* is_set: the limit is a wish; 0: it is what the device has left, which may be more another time.
- */
+/* is_set: the operator set the limit; 0: it is the device's free memory, which may grow. */
 void gpu_arena_init(struct gpu_arena *a, uint64_t limit, int is_set);
 void gpu_arena_free(struct gpu_arena *a);
 
-/* Asks for `bytes`; *where gets their place when the arena is bound and must stay valid until then.
- * layer and what are borrowed while the arena lives. */
+/* Requests `bytes`. *where receives the address when the arena is bound, and must stay valid until
+ * then. layer and what are borrowed while the arena lives. */
 enum status gpu_arena_reserve(struct gpu_arena *a, const char *layer, const char *what,
                               uint64_t bytes, void *where);
 uint64_t gpu_arena_left(const struct gpu_arena *a);
-/* base: a->bytes of memory, aligned to GPU_ARENA_ALIGN. */
+/* Sets all addresses. base: a->bytes of memory, aligned to GPU_ARENA_ALIGN. */
 void gpu_arena_bind(const struct gpu_arena *a, void *base);
-/* The largest thing asked for, for a message; "" if there is none. */
+/* Returns the largest request, for a message; "" if there is none. */
 void gpu_arena_largest(const struct gpu_arena *a, const char **layer, const char **what,
                        uint64_t *bytes);
 

@@ -1,4 +1,4 @@
-/* kernels/cuda/memory/bind.c - see the header. */
+/* kernels/cuda/memory/bind.c - binds an arena to one block of device memory. */
 #include "kernels/cuda/memory/bind.h"
 #include "kernels/cuda/memory/arena.h"
 #include "kernels/cuda/memory/memory.h"

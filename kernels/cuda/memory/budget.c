@@ -1,5 +1,5 @@
-/* kernels/cuda/memory/budget.c - see the header. In a block the first gap that is wide enough is
- * given: plans are few and live long. */
+/* kernels/cuda/memory/budget.c - the records of budget.h. In a block it uses the first gap that is
+ * large enough: plans are few and live long. */
 #include "kernels/cuda/memory/budget.h"
 #include "kernels/cuda/memory/arena.h"
 #include <stdlib.h>
@@ -20,7 +20,7 @@ void gpu_budget_free(struct gpu_budget *b)
     *b = (struct gpu_budget){.limit = 0};
 }
 
-/* The gap before span i, or behind the last one. */
+/* Returns the gap before span i, or behind the last span. */
 static struct gpu_budget_span gap(const struct gpu_budget *b, int i)
 {
     return (struct gpu_budget_span){i > 0 ? b->spans[i - 1].end : 0,
@@ -66,7 +66,7 @@ enum status gpu_budget_reserve(struct gpu_budget *b, uint64_t bytes, uint64_t *a
         return ST_NOMEM;
     if (b->has_block) {
         wanted = (bytes + GPU_ARENA_ALIGN - 1) / GPU_ARENA_ALIGN * GPU_ARENA_ALIGN;
-        if (wanted == 0) /* two spans never share a place */
+        if (wanted == 0) /* two spans never have the same offset */
             wanted = GPU_ARENA_ALIGN;
         for (int i = 0; i <= b->n_spans; i++) {
             struct gpu_budget_span g = gap(b, i);

@@ -1,8 +1,7 @@
-/* kernels/cuda/memory/budget.h - the book of what this process may take of one device's memory,
- * over all its plans: a limit, and, if the limit was taken as one block, who has which part of it.
- * Knows no CUDA, so that it is tested on machines without.
- * Owns:    its records; not the block.
- * Threads: one at a time. Errors: ST_NOMEM, not logged: the caller knows for which layer. */
+/* kernels/cuda/memory/budget.h - records what this process has taken of one device's memory, over
+ * all its plans: a limit, and, if the limit was allocated as one block, the spans of it that are in
+ * use. Needs no CUDA, so that it is tested on machines without. Owns:    its records; not the
+ * block. Threads: one at a time. Errors: ST_NOMEM, not logged: the caller knows the layer. */
 #ifndef KERNELS_CUDA_MEMORY_BUDGET_H
 #define KERNELS_CUDA_MEMORY_BUDGET_H
 #include "base/status.h"
@@ -13,17 +12,17 @@ struct gpu_budget {
     uint64_t limit; /* bytes; UINT64_MAX: none */
     uint64_t taken; /* rounded up to GPU_ARENA_ALIGN if there is a block */
     int has_block;
-    struct gpu_budget_span *spans; /* of the block, in the order of their places */
+    struct gpu_budget_span *spans; /* used spans of the block, by offset */
     int n_spans, cap_spans;
 };
 
 void gpu_budget_init(struct gpu_budget *b, uint64_t limit, int has_block);
 void gpu_budget_free(struct gpu_budget *b);
-/* The most that one take can get now. */
+/* Returns the largest reservation that is possible now. */
 uint64_t gpu_budget_left(const struct gpu_budget *b);
-/* *at: its place in the block; 0 without one. */
+/* Reserves bytes. *at: offset in the block; 0 without one. */
 enum status gpu_budget_reserve(struct gpu_budget *b, uint64_t bytes, uint64_t *at);
-/* As it was taken. */
+/* Releases a reservation; the arguments are those of the reservation. */
 void gpu_budget_release(struct gpu_budget *b, uint64_t at, uint64_t bytes);
 
 #endif

@@ -1,4 +1,5 @@
-/* kernels/cuda/memory/memory.c - see the header. */
+/* kernels/cuda/memory/memory.c - one budget per device under one lock. Without a limit, memory
+ * comes from cudaMalloc; with a reserved budget, from its block. */
 #include "kernels/cuda/memory/memory.h"
 #include "base/log.h"
 #include "kernels/cuda/memory/budget.h"
@@ -13,10 +14,10 @@ enum { MAX_DEVICES = 128 };
 static struct {
     int is_set;
     struct gpu_budget budget;
-    char *block; /* NULL: each take is a cudaMalloc */
+    char *block; /* NULL: each allocation is a cudaMalloc */
 } devices[MAX_DEVICES];
 static void (*tell_users)(int device, char *dst, size_t bytes);
-static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER; /* guards these two */
+static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER; /* guards the two variables below */
 
 static enum status device_check(int device)
 {
@@ -26,7 +27,8 @@ static enum status device_check(int device)
     return ST_UNSUPPORTED;
 }
 
-/* Under the lock. Without a set limit there is one budget that nothing exceeds. */
+/* Returns the device's budget. Without a limit that is one without bounds. The caller holds the
+ * lock. */
 static struct gpu_budget *budget_of(int device)
 {
     if (!devices[device].is_set) {
@@ -36,7 +38,7 @@ static struct gpu_budget *budget_of(int device)
     return &devices[device].budget;
 }
 
-/* cudaMalloc that only tells whether it worked. */
+/* Calls cudaMalloc without logging. */
 static enum status malloc_try(uint64_t bytes, void **out)
 {
     cudaError_t code = cudaMalloc(out, bytes);
@@ -58,10 +60,11 @@ void gpu_memory_set_users(void (*users)(int device, char *dst, size_t bytes))
 struct card {
     struct cudaDeviceProp prop;
     size_t free_bytes, all_bytes;
-    char users[256]; /* "; ...", or nothing */
+    char users[256]; /* "; ...", or empty */
 };
 
-/* Zeros and nothing where CUDA does not tell. users: of tell_users. */
+/* Reads the state of the GPU; zeros and "" if CUDA does not report it. users: callback of
+ * gpu_memory_set_users. */
 static void card_read(int device, void (*users)(int, char *, size_t), struct card *out)
 {
     char text[240] = "";
@@ -89,7 +92,7 @@ void gpu_memory_advice(int device, int is_set, char *dst, size_t bytes)
         is_set ? " or a larger --gpu_memory_fraction" : " or another card (--gpus)");
 }
 
-/* Under the lock. */
+/* Logs that less memory is free than the limit. The caller holds the lock. */
 static void say_not_free(int device, uint64_t limit)
 {
     struct card c;

@@ -1,4 +1,5 @@
-/* kernels/cuda/memory/pieces.c - see the header. */
+/* kernels/cuda/memory/pieces.c - arithmetic on ranges of host memory: whole pages, joined ranges,
+ * and the three pieces of a tensor. */
 #include "kernels/cuda/memory/pieces.h"
 #include <stdlib.h>
 

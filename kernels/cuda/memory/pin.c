@@ -1,13 +1,14 @@
-/* kernels/cuda/memory/pin.c - pinned host memory that plans borrow: towers of one worker share its
- * parameters, and the driver refuses to pin a page twice, so that references are counted here, for
- * the whole process. */
+/* kernels/cuda/memory/pin.c - pins host memory that plans borrow. The towers of a worker share its
+ * parameters, and the driver refuses to pin a page twice, so references are counted here, for the
+ * whole process. */
 #include "base/log.h"
 #include "kernels/cuda/plan/plan.h"
 #include <pthread.h>
 #include <stdlib.h>
 #include <unistd.h>
 
-/* Blocks of one parameter list follow one another within this; less is not worth pinning. */
+/* Joins ranges with gaps up to JOIN_GAP_BYTES, as between blocks of one parameter list; ignores
+ * ranges below LEAST_BYTES. */
 enum { JOIN_GAP_BYTES = 64, LEAST_BYTES = 65536 };
 
 struct pin {
@@ -15,7 +16,7 @@ struct pin {
     int n_users;
 };
 
-static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER; /* guards the three below */
+static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER; /* guards the three variables below */
 static struct pin *pins;
 static int n_pins, cap_pins;
 
@@ -27,7 +28,7 @@ static struct pin *pin_find(struct gpu_range r)
     return NULL;
 }
 
-/* With the lock held. Returns whether the range is pinned now. */
+/* Returns true if the range is pinned afterwards. The caller holds the lock. */
 static int pin_acquire(struct gpu_range r)
 {
     struct pin *known = pin_find(r);
@@ -60,7 +61,8 @@ static void pin_release(struct gpu_range r)
     struct pin *known = pin_find(r);
     if (known == NULL || --known->n_users > 0)
         return;
-    if (cudaHostUnregister((void *)r.first) != cudaSuccess) /* a lost card, which has been said */
+    /* the GPU was lost, which is logged elsewhere */
+    if (cudaHostUnregister((void *)r.first) != cudaSuccess)
         (void)cudaGetLastError();
     *known = pins[--n_pins];
     if (n_pins == 0) {

@@ -1,16 +1,16 @@
 /* kernels/cuda/memory/pin.h - pinned host memory, shared by the plans of the process that pin the
- * same. Owns:    a reference to each range. Threads: any. Errors: logged by pin.c. */
+ * same ranges. Owns: a reference to each range. Threads: any. Errors: logged by pin.c. */
 #ifndef KERNELS_CUDA_MEMORY_PIN_H
 #define KERNELS_CUDA_MEMORY_PIN_H
 #include "base/status.h"
 #include "kernels/cuda/memory/pieces.h"
 
 struct gpu_range_list {
-    struct gpu_range *ranges; /* pinned, its holder has a reference to each */
+    struct gpu_range *ranges; /* pinned; its holder has a reference to each */
     int n;
 };
 
-/* Pins the ranges' whole pages; leaves out what fails. */
+/* Pins the whole pages of the ranges; skips those that fail. */
 enum status gpu_pin(struct gpu_range *ranges, int n, struct gpu_range_list *out);
 void gpu_pin_release(struct gpu_range_list *pins);
 

@@ -1,24 +1,27 @@
-/* kernels/cuda/plan/branch.c - see the header.
+/* kernels/cuda/plan/branch.c - the second stream of the backward.
  *
- * DESIGN. The gradients by a layer's parameters are needed last, those by its inputs at once. So a
- * convolution or a dense layer that makes both forks in its backward: an event on `compute` says
- * that the gradient by its output is there, and the second stream makes those of weights and bias
- * behind it, while `compute` goes on with that by the input, and with the layers below. In a
- * capture that event takes the second stream into it, and what it does becomes a branch of the
- * graph. A layer that makes one of the two alone stays on `compute`.
- * - What a branch reads: its layer's input, which the next forward writes, and the gradient by its
- *   output, whose buffer other gradients get in turn (diffs.h). Each branch ends with an event.
- *   Which one a layer has to wait for, before its backward writes to a buffer, is worked out once.
- *   In a chain that is the branch of the layer that forked before: the two products of a layer are
- *   beside each other, and a branch is beside the layers without one that follow.
- * - What it writes: gradients of parameters alone. Who reads them waits for the event `ready`,
- *   which is recorded on the stream that makes them (layers.c); an update on the device is queued
- *   behind the whole backward, at whose end `compute` waits for the last branch. So nothing of a
- *   step is left when the next one begins.
- * - What it is written with (a lane) is of the same sizes as that of `compute`: for the same
- *   algorithms, and so the same bits, are taken.
- * The second lane gets memory when all else of the plan has it, at most half of what is left, for
- * plans to come; else there is none. Plans with some of the layers have none. */
+ * DESIGN. The gradients by a layer's parameters are needed last, those by its inputs at once. So
+ * the backward of a convolution or dense layer that computes both forks: an event on `compute`
+ * marks the gradient by its output as ready. The second stream then computes the gradients of
+ * weights and bias, while `compute` continues with the gradient by the input and the layers below.
+ * In a capture the event includes the second stream, and its work becomes a branch of the graph. A
+ * layer that computes only one of the two stays on `compute`.
+ * - A branch reads its layer's input, which the next forward overwrites, and the gradient by its
+ *   output, whose buffer is reused for other gradients (diffs.h). Each branch ends with an event.
+ *   The plan determines once for which branch a layer must wait before its backward writes to a
+ *   buffer. In a chain of layers that is the branch of the layer that forked before: the two
+ *   products of a layer run in parallel, and a branch runs in parallel with the following layers
+ *   without one.
+ * - A branch writes only gradients of parameters. Their readers wait for the event `ready`, which
+ *   is recorded on the stream that computes them (layers.c). An update on the device is queued
+ *   behind the whole backward, at whose end `compute` waits for the last branch. So a step is
+ *   complete before the next one begins.
+ * - A branch has buffers of its own (a lane) with the same sizes as those of `compute`: both
+ *   therefore choose the same algorithms, and give the same bits.
+ *
+ * The second lane is reserved after all other memory of the plan, if it needs at most half of the
+ * memory left, because later plans need some. Otherwise there is no second lane. Plans that compute
+ * only some of the layers have none. */
 #include "kernels/cuda/plan/branch.h"
 #include "base/log.h"
 #include "kernels/tuning.h"
@@ -27,11 +30,11 @@
 
 struct gpu_branch {
     struct gpu_lane lane;
-    cudaEvent_t forked; /* the gradient by the output of the layer at hand is there */
-    cudaEvent_t *done;  /* [n_layers] the branch is through; NULL: the layer has none */
-    int *wait;          /* [n_layers] whose branch it waits for, before it writes; -1: nobody's */
-    int lowest;         /* layer that has a backward */
-    int last;           /* the last branch, if no layer waits for it; -1: one does */
+    cudaEvent_t forked; /* the gradient by the output of the current layer is ready */
+    cudaEvent_t *done;  /* [n_layers] the branch has ended; NULL: the layer has none */
+    int *wait;          /* [n_layers] branch that the layer waits for before it writes; -1: none */
+    int lowest;         /* lowest layer with a backward */
+    int last;           /* last branch, if no layer waits for it; otherwise -1 */
 };
 
 struct gpu_lane gpu_branch_main_lane(const struct gpu_plan *plan)
@@ -57,8 +60,8 @@ static int has_branch(const struct gpu_plan *plan, int layer)
            (op->kind == &gpu_conv || op->kind == &gpu_dense);
 }
 
-/* Of those layers above whose branches read what this one's backward writes, the lowest: its branch
- * is behind the others'. reader: of each buffer, the last so far; -1: none. */
+/* Returns the lowest of the layers above whose branches read what this layer's backward writes; its
+ * branch is behind those of the others. reader: last reader of each buffer; -1: none. */
 static int last_reader(const struct gpu_plan *plan, int layer, const int *reader)
 {
     const struct gpu_diff_op *op = &plan->diffs.ops[layer];
@@ -74,7 +77,7 @@ static int last_reader(const struct gpu_plan *plan, int layer, const int *reader
     return last;
 }
 
-/* Who waits for whom. */
+/* Determines for each layer the branch that it waits for. */
 static enum status waits_plan(struct gpu_plan *plan)
 {
     struct gpu_branch *b = plan->branch;
@@ -96,7 +99,7 @@ static enum status waits_plan(struct gpu_plan *plan)
             b->last = reader[plan->diffs.ops[i].dy] = i;
         b->lowest = i;
     }
-    if (b->last >= waited) /* it was waited for, before that layer */
+    if (b->last >= waited) /* that layer already waited for it */
         b->last = -1;
     free(reader);
     return ST_OK;
@@ -111,7 +114,7 @@ static int is_wanted(const struct gpu_plan *plan)
            plan->cfg.mine == NULL;
 }
 
-/* What the second lane takes; rounded up, as the arena does. */
+/* Returns the memory of the second lane, rounded up as by the arena. */
 static uint64_t bytes_of(const struct gpu_plan *plan)
 {
     uint64_t part[3 + GPU_N_CASTS] = {plan->workspace_bytes, plan->blas_workspace_bytes,
@@ -227,13 +230,13 @@ void gpu_branch_destroy(struct gpu_plan *plan)
 
 /* ---- a layer's backward ---- */
 
-/* NULL: its backward is on `compute` alone. */
+/* Returns NULL if the layer's backward runs only on `compute`. */
 static struct gpu_branch *branch_of(const struct gpu_plan *plan, int layer)
 {
     return plan->branch != NULL && plan->branch->done[layer] != NULL ? plan->branch : NULL;
 }
 
-/* `compute` waits for a branch, on behalf of a layer. */
+/* Makes `compute` wait for a branch, for the given layer. */
 static enum status wait_for(struct gpu_plan *plan, int layer, int branch)
 {
     enum status st = ST_OK;

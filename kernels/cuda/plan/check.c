@@ -1,13 +1,14 @@
-/* kernels/cuda/plan/check.c - CUDA's, cuDNN's and cuBLAS's codes as ours. */
+/* kernels/cuda/plan/check.c - converts the codes of CUDA, cuDNN and cuBLAS to a status and logs
+ * them. */
 #include "base/log.h"
 #include "kernels/cuda/memory/memory.h"
 #include "kernels/cuda/plan/plan.h"
 #include <stdio.h>
 
-/* CUDNN_STATUS_SUBLIBRARY_LOADING_FAILED, for which the headers of cuDNN 9.0 have no name. */
+/* CUDNN_STATUS_SUBLIBRARY_LOADING_FAILED, which the headers of cuDNN 9.0 do not define. */
 enum { SUBLIBRARY_LOADING_FAILED = 1008 };
 
-/* Of all three libraries, so that the line always names the layer and the device. */
+/* Logs a failure of any of the three libraries with the layer and the device. */
 static void log_failure(const struct gpu_op *op, const char *call, const char *what,
                         const char *more, const char *fix)
 {
@@ -19,7 +20,7 @@ static void log_failure(const struct gpu_op *op, const char *call, const char *w
           more[0] != '\0' ? ": " : "", more, fix);
 }
 
-/* The libraries take memory for themselves, beside the plans'. */
+/* Returns advice about too little memory: the libraries also take some, outside the plans. */
 static const char *memory_fix(char more[512])
 {
     int device = 0;
@@ -67,7 +68,7 @@ enum status gpu_check_cuda(const struct gpu_op *op, const char *call, cudaError_
     char more[512];
     log_failure(op, call, cudaGetErrorString(code), cudaGetErrorName(code),
                 code == cudaErrorMemoryAllocation ? memory_fix(more) : gpu_check_advice(code));
-    (void)cudaGetLastError(); /* the next call shall not report it again */
+    (void)cudaGetLastError(); /* clears the error, or the next call would report it */
     return code == cudaErrorMemoryAllocation ? ST_NOMEM : ST_INTERNAL;
 }
 
@@ -96,7 +97,8 @@ enum status gpu_check_dnn(const struct gpu_op *op, const char *call, cudnnStatus
         code == CUDNN_STATUS_INTERNAL_ERROR_DEVICE_ALLOCATION_FAILED)
         fix = memory_fix(more);
     log_failure(op, call, cudnnGetErrorString(code), why, fix);
-    (void)cudaGetLastError(); /* of a launch of cuDNN's: the next one shall not report it */
+    /* clears an error of cuDNN's launch, or the next launch would report it */
+    (void)cudaGetLastError();
     switch (CUDNN_STATUS_CATEGORY(code)) {
     case CUDNN_STATUS_NOT_SUPPORTED:
     case CUDNN_STATUS_BAD_PARAM:

@@ -1,10 +1,11 @@
-/* kernels/cuda/plan/diffs.c - see the header. Walks the layers as backward does, keeping the book
- * of what lies where; a buffer grows to the largest gradient that it ever holds. */
+/* kernels/cuda/plan/diffs.c - visits the layers in the order of the backward, and records the
+ * contents of each buffer. A buffer grows to the largest gradient that it ever holds. */
 #include "kernels/cuda/plan/diffs.h"
 #include "base/log.h"
 #include <stdlib.h>
 
-/* At one time: a gradient for each layer, one from other plans, and those of one layer's inputs. */
+/* Returns the largest number of buffers in use at a time: a gradient for each layer, one from other
+ * plans, and those of one layer's inputs. */
 static int most_buffers(int n_layers)
 {
     return 2 * n_layers + LAYER_MAX_INPUTS;
@@ -37,7 +38,8 @@ static int take_new(struct gpu_diffs *d, int64_t elems)
     return d->n_buffers++;
 }
 
-/* The smallest free buffer that is large enough, else the largest, else a new one. */
+/* Returns the smallest free buffer that is large enough, otherwise the largest one, otherwise a new
+ * one. */
 static int take(struct gpu_diffs *d, int64_t elems)
 {
     int best = -1;
@@ -63,14 +65,14 @@ static void give_back(struct gpu_diffs *d, int buffer)
         d->buffers[buffer].users--;
 }
 
-/* dy of a layer: what its readers made, what other plans gave, or the sum of both. */
+/* Sets dy of a layer: the gradient from its readers, from other plans, or the sum of both. */
 static void dy_plan(struct gpu_diffs *d, int i, int exported, int64_t elems)
 {
     struct gpu_diff_op *op = &d->ops[i];
     op->dy = d->value[i];
     if (!exported)
         return;
-    op->given = take_new(d, elems); /* it may be filled while those before are in use */
+    op->given = take_new(d, elems); /* it may be filled while the buffers before are in use */
     op->own = op->dy;
     if (op->own >= 0 && d->buffers[op->own].users == 1)
         return;
@@ -78,8 +80,8 @@ static void dy_plan(struct gpu_diffs *d, int i, int exported, int64_t elems)
     op->dy = op->given;
 }
 
-/* A part of the gradient by layer `from`: the first, or one more. Returns the buffer that is needed
- * no longer; -1: there is none. */
+/* Adds a part to the gradient by layer `from`, or makes it the first. Returns the buffer that is no
+ * longer needed; -1: none. */
 static int part_plan(struct gpu_diffs *d, const struct gpu_diff_op *op, struct gpu_diff_edge *e,
                      int from, int64_t elems)
 {
@@ -120,7 +122,7 @@ static void op_plan(const struct backend_plan_config *cfg, const struct graph_no
         if (done >= 0)
             over[n_over++] = done;
     }
-    /* not before: a layer makes all its gradients before any is added to another */
+    /* only now: a layer computes all its gradients before any is added to another */
     for (int k = 0; k < n_over; k++)
         give_back(d, over[k]);
     give_back(d, op->dy);

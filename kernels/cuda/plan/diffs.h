@@ -1,19 +1,19 @@
-/* kernels/cuda/plan/diffs.h - which buffers hold the gradients by outputs, and for how long.
- * A gradient lives from the backward of the last reader of its output to that of the layer whose
- * output it is; then its buffer is free for another. In a chain two buffers take turns. An output
- * with several readers has the sum of their parts, added from the last reader to the first. A
- * buffer may hold several gradients that are equal (the inputs of a sum); it is not written then.
- * Knows no CUDA, so that it is tested on machines without.
- * Owns:    its records. Threads: one at a time. Errors: ST_NOMEM, logged. */
+/* kernels/cuda/plan/diffs.h - assigns buffers to the gradients by outputs, for as long as each
+ * lives. A gradient lives from the backward of the last reader of its output to the backward of the
+ * layer with that output; then its buffer is free. In a chain two buffers alternate. The gradient
+ * of an output with several readers is the sum of their parts, added from the last reader to the
+ * first. A buffer may hold several equal gradients (those of a sum's inputs); it is not written
+ * then. Needs no CUDA, so that it is tested on machines without. Owns: its records. Threads: one at
+ * a time. Errors: ST_NOMEM, logged. */
 #ifndef KERNELS_CUDA_PLAN_DIFFS_H
 #define KERNELS_CUDA_PLAN_DIFFS_H
 #include "kernels/graph.h"
 
-/* How a layer's backward makes the gradient by an input of that by its output. */
+/* Location of the gradient by an input, relative to the gradient by the layer's output. */
 enum gpu_diff_way {
-    GPU_DIFF_APART,    /* in a buffer of its own */
-    GPU_DIFF_IN_PLACE, /* where that one lies, or in a buffer of its own */
-    GPU_DIFF_SAME,     /* it is that one */
+    GPU_DIFF_APART,    /* in a separate buffer */
+    GPU_DIFF_IN_PLACE, /* in the same buffer or a separate one */
+    GPU_DIFF_SAME,     /* it is the same gradient */
 };
 
 struct gpu_diff_buffer {
@@ -22,17 +22,19 @@ struct gpu_diff_buffer {
     float *d;  /* set by the arena */
 };
 
-/* Buffers by number; -1: none. */
+/* Buffer numbers; -1: none. */
 struct gpu_diff_edge {
-    int dx;         /* what the backward makes */
-    int other, sum; /* then sum = dx + other; -1: it is the first part */
+    int dx;         /* written by the backward */
+    int other, sum; /* if not -1: sum = dx + other; -1: dx is the first part */
 };
 
 struct gpu_diff_op {
     enum gpu_diff_way way; /* set before planning */
-    int wants_dx;          /* likewise: by the first input, even if nobody needs it */
-    int given;             /* exported: what other plans gave, maybe long before it is needed */
-    int own;               /* if there are readers in this plan as well: dy = own + given */
+    /* set before planning: the backward computes the gradient by the first input even if it is
+     * unused */
+    int wants_dx;
+    int given; /* exported layers: from other plans, perhaps long before it is used */
+    int own;   /* if this plan has readers as well: dy = own + given */
     int dy;
     struct gpu_diff_edge edge[LAYER_MAX_INPUTS];
 };
@@ -41,8 +43,9 @@ struct gpu_diffs {
     int n_buffers;
     struct gpu_diff_buffer *buffers;
     struct gpu_diff_op *ops; /* [n_layers] */
-    int *value;              /* [n_layers] where the gradient by the layer's output is; at the end:
-                                of layers that are not mine */
+    /* [n_layers] buffer of the gradient by the layer's output; at the end, of layers that other
+     * plans compute */
+    int *value;
 };
 
 enum status gpu_diffs_create(int n_layers, struct gpu_diffs *d);

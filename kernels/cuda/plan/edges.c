@@ -1,6 +1,7 @@
-/* kernels/cuda/plan/edges.c - see the header.
- * What another plan gives is copied into pinned memory of our own, so that the caller's may be
- * reused at once and the copy to the device waits its turn on `compute`. */
+/* kernels/cuda/plan/edges.c - sums the gradients of outputs with several readers, and exchanges
+ * tensors with other plans. A tensor from another plan is copied to pinned memory of this plan: the
+ * caller may reuse its own memory at once, and the copy to the device waits for its turn on
+ * `compute`. */
 #include "kernels/cuda/plan/edges.h"
 #include "base/log.h"
 #include "kernels/cuda/conv/channels.h"
@@ -39,7 +40,7 @@ static int64_t elems_of(const struct gpu_plan *plan, int layer, int n)
     return n * shape_elems(&plan->cfg.layers[layer].out);
 }
 
-/* Does anything cross to this plan for the layer? */
+/* Returns true if a tensor of this layer comes from another plan. */
 static int has_crossing(const struct gpu_plan *plan, int layer)
 {
     return graph_imported(&plan->node[layer]) || plan->diffs.ops[layer].given >= 0;
@@ -117,7 +118,7 @@ done:
     return st;
 }
 
-/* What lies in the crossing's pinned memory to the device, when it is its turn. */
+/* Queues the copy of a received tensor from pinned memory to the device. */
 static enum status send_crossing(struct gpu_plan *plan, int layer, float *d)
 {
     enum status st = ST_OK;
@@ -143,7 +144,7 @@ done:
     return st;
 }
 
-/* Is there a gradient by the layer's output? */
+/* Refuses a layer without a gradient by its output. */
 static enum status trained_check(const struct gpu_plan *plan, int layer)
 {
     if (!plan->cfg.inference_only && plan->node[layer].trained)
@@ -168,7 +169,7 @@ done:
     return st;
 }
 
-/* Of a layer's output or its gradient. */
+/* Copies a layer's output or its gradient to the host. */
 static enum status read_out(struct gpu_plan *plan, int layer, const float *d, float *dst)
 {
     enum status st = ST_OK;

@@ -1,27 +1,29 @@
-/* kernels/cuda/plan/edges.h - the gradients by outputs, which several layers may have a part in,
- * and what crosses from plan to plan (backend.h's set_output and its kin). Threads: as the plan's.
- * Errors: logged with the layer's name; ST_UNSUPPORTED for what is not there. */
+/* kernels/cuda/plan/edges.h - the gradients by outputs, summed over their readers, and the tensors
+ * that cross between plans (backend.h's set_output, set_output_grad and read_output_grad). Threads:
+ * as for the plan. Errors: logged with the layer's name; ST_UNSUPPORTED if the tensor does not
+ * exist. */
 #ifndef KERNELS_CUDA_PLAN_EDGES_H
 #define KERNELS_CUDA_PLAN_EDGES_H
 #include "kernels/cuda/plan/plan.h"
 
-/* What crosses to this plan for one layer: its output if it is another plan's, else a gradient. */
+/* The tensor that this plan receives for one layer: the output of a layer that another plan
+ * computes, otherwise a gradient. */
 struct gpu_edges_crossing {
-    float *host;      /* pinned, [batch x elems(out)]; NULL: nothing does */
-    cudaEvent_t read; /* host may be written again */
-    int n_given;      /* gradients of this step */
+    float *host;      /* pinned, [batch x elems(out)]; NULL: none is received */
+    cudaEvent_t read; /* host may be overwritten */
+    int n_given;      /* gradients received in this step */
 };
 
-/* Where the k-th input of layer i is. */
+/* Returns the address of the k-th input of layer i. */
 float **gpu_edges_input(struct gpu_plan *plan, int i, int k);
 
-/* Decides where gradients lie: sets dx and dy of all ops. */
+/* Assigns memory to gradients: sets dx and dy of all operations. */
 void gpu_edges_plan(struct gpu_plan *plan);
 enum status gpu_edges_create(struct gpu_plan *plan);
 void gpu_edges_destroy(struct gpu_plan *plan);
-/* A new step: no gradients are given yet. */
+/* Begins a step, without received gradients. */
 void gpu_edges_begin(struct gpu_plan *plan);
-/* A layer's backward with the sums before and behind it; gpu_branch_join comes next. */
+/* Queues a layer's backward with the sums before and behind it; gpu_branch_join follows. */
 enum status gpu_edges_backward(struct gpu_pass *pass, int i);
 
 enum status gpu_edges_set_output(struct gpu_plan *plan, int layer, const float *src);

@@ -1,4 +1,5 @@
-/* kernels/cuda/plan/input.c - see the header. */
+/* kernels/cuda/plan/input.c - copies a pass's samples to the device. The host's block is pinned and
+ * reused, so a new input first waits until the device has read the one before. */
 #include "kernels/cuda/plan/input.h"
 #include "base/log.h"
 #include "kernels/cuda/memory/memory.h"
@@ -9,7 +10,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-/* The number of classes; INT_MAX where labels do not matter. */
+/* Returns the number of classes; INT_MAX if the loss does not use labels as classes. */
 static int classes_of(const struct gpu_plan *plan)
 {
     const struct layer *last = &plan->cfg.layers[plan->cfg.n_layers - 1];
@@ -33,7 +34,7 @@ static enum status samples_check(const struct gpu_plan *plan, int n)
     return ST_RANGE;
 }
 
-/* Waits until the host's block may be written again, and writes the positions. */
+/* Waits until the host's block may be overwritten, and writes the positions. */
 static enum status begin_input(struct gpu_plan *plan, const uint64_t *position, int n)
 {
     enum status st = ST_OK;
@@ -46,7 +47,7 @@ done:
     return st;
 }
 
-/* The first `bytes` of the host's block, in one copy. */
+/* Queues the copy of the first `bytes` of the host's block. */
 static enum status send_input(struct gpu_plan *plan, size_t bytes)
 {
     enum status st = ST_OK;
@@ -117,7 +118,7 @@ done:
     return st;
 }
 
-/* The copy comes behind that of the samples: who waits for `input_read` waits for both. */
+/* Copies the targets behind the samples: a wait for `input_read` covers both. */
 enum status gpu_input_targets(struct gpu_plan *plan, const float *const *targets, int n)
 {
     enum status st = ST_OK;
@@ -203,9 +204,9 @@ static enum status data_fill(struct gpu_input_data *d, const uint8_t *images, co
 done:
     if (stream != NULL) {
         if (st != ST_OK)
-            (void)cudaStreamSynchronize(stream); /* nothing goes to memory that is given back */
+            (void)cudaStreamSynchronize(stream); /* no copy to freed memory remains queued */
         cudaStreamDestroy(stream);
-        (void)cudaGetLastError(); /* the next launch shall not report what failed here */
+        (void)cudaGetLastError(); /* clears the error, or the next launch would report it */
     }
     return st;
 }
@@ -243,6 +244,6 @@ void gpu_input_data_destroy(struct backend_data *data)
         return;
     (void)cudaSetDevice(d->device);
     gpu_memory_free(d->device, d->images, d->bytes);
-    (void)cudaGetLastError(); /* the next launch shall not report what failed here */
+    (void)cudaGetLastError(); /* clears the error, or the next launch would report it */
     free(d);
 }

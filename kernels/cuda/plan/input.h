@@ -1,26 +1,26 @@
 /* kernels/cuda/plan/input.h - a pass's samples: bytes or floats that the caller sends, or items of
- * a data set that lies on the device as a whole. Pixels become floats on the device. Threads: as
- * the plan's. Errors: ST_RANGE, ST_MISMATCH, ST_NOMEM, logged. */
+ * a data set that is on the device as a whole. Pixels become floats on the device. Threads: as for
+ * the plan. Errors: ST_RANGE, ST_MISMATCH, ST_NOMEM, logged. */
 #ifndef KERNELS_CUDA_PLAN_INPUT_H
 #define KERNELS_CUDA_PLAN_INPUT_H
 #include "kernels/backend.h"
 
 struct gpu_plan;
 
-/* A pass's input as bytes: where its parts lie in one block for `batch` samples. */
+/* Parts of a pass's input as bytes, in one block for `batch` samples. */
 struct gpu_input {
     uint64_t *position; /* [batch] */
-    uint32_t *item;     /* [batch] of a data set on the device */
+    uint32_t *item;     /* [batch] items of a data set on the device */
     int32_t *label;     /* [batch] */
     uint8_t *pixels;    /* [batch][pixels] */
 };
 
-/* A data set on one device, images and labels in one block. */
+/* A data set on one device, with images and labels in one block. */
 struct gpu_input_data {
     int device;
     int64_t n, pixels;
     int largest_label, largest_pixel;
-    uint64_t bytes; /* of both */
+    uint64_t bytes; /* of images and labels */
     uint8_t *images, *labels;
 };
 
@@ -28,11 +28,11 @@ enum status gpu_input_images(struct gpu_plan *plan, const uint8_t *const *images
                              const uint8_t *labels, const uint64_t *position, int n);
 enum status gpu_input_floats(struct gpu_plan *plan, const float *const *samples,
                              const int32_t *labels, const uint64_t *position, int n);
-/* After one of these for n samples. */
+/* Sets the targets; called after one of the functions above, for n samples. */
 enum status gpu_input_targets(struct gpu_plan *plan, const float *const *targets, int n);
 enum status gpu_input_items(struct gpu_plan *plan, const struct gpu_input_data *d,
                             const uint32_t *item, const uint64_t *position, int n);
-/* Does the data set fit the plan's images, classes and device? */
+/* Checks that the data set fits the plan's images, classes and device. */
 enum status gpu_input_data_check(const struct gpu_plan *plan, const struct gpu_input_data *d);
 enum status gpu_input_data_create(int device, const uint8_t *images, const uint8_t *labels,
                                   int64_t n, int64_t pixels, struct backend_data **out);

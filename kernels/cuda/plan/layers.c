@@ -1,21 +1,22 @@
-/* kernels/cuda/plan/layers.c - see the header.
+/* kernels/cuda/plan/layers.c - queues forward and backward of the layers, directly or as CUDA
+ * graphs.
  *
- * DESIGN of `capture`. A layer's parameters come just before its forward, and its gradients leave
+ * DESIGN of `capture`. A layer's parameters arrive just before its forward, and its gradients leave
  * while the layers below compute, so a step cannot be one graph:
- * - Forward: a graph for each layer with parameters, together with the layers behind it that have
- *   none, and one for those before the first. It is launched when its first layer is called; for
- *   the others there is nothing left to do.
- * - Backward: the host has nothing to add on the way back, so it is one graph, launched when the
- *   topmost layer is called. A layer's gradients are sent off when it is called itself.
+ * - Forward: one graph for each layer with parameters, including the layers behind it that have
+ *   none, and one graph for the layers before the first. It is launched when its first layer is
+ *   called; the calls of its other layers queue nothing.
+ * - Backward: the host adds nothing in between, so it is one graph, launched when the topmost layer
+ *   is called. A layer's gradients are sent when that layer is called.
+ *
  * Events that other streams or the host record or wait for are nodes in the graphs: a launch waits
- * for what they stand for then, and records them as cudaEventRecord would at that point of the
- * stream. So `up` and `down` do the same as without graphs, and at the same time. With `branches`
- * the second stream is captured, too (branch.c).
- * A graph holds pointers of the plan's memory, which does not move, and algorithms of its first
- * pass, see gpu_layer_capture_invalidate. A training step of the whole batch is taken one by one
- * before anything is captured, because libraries set themselves up in it. Other passes (inference,
- * fewer samples, no labels), plans with some of the layers, and all after a capture that failed, go
- * one by one. */
+ * for the work that they mark at that time, and records them as cudaEventRecord would at that point
+ * of the stream. So the streams `up` and `down` do the same work as without graphs, at the same
+ * time. With `branches` the second stream is captured, too (branch.c). A graph holds pointers to
+ * the plan's memory, which does not move, and algorithms of its first pass, see
+ * gpu_layer_capture_invalidate. One training step of the whole batch runs uncaptured first, because
+ * libraries initialise themselves in it. Other passes (inference, fewer samples, no labels), plans
+ * with some of the layers, and all passes after a failed capture are queued layer by layer. */
 #include "kernels/cuda/plan/layers.h"
 #include "base/log.h"
 #include "kernels/cuda/plan/branch.h"
@@ -30,17 +31,18 @@ struct graph {
 };
 
 struct gpu_layer_capture {
-    struct graph *forward; /* [n_layers], at the first layer of each */
+    struct graph *forward; /* [n_layers], at the first layer of each graph */
     struct graph backward;
-    int top, lowest; /* layers that have a backward */
-    int is_warm;     /* a step was taken one by one */
+    int top, lowest; /* range of the layers with a backward */
+    int is_warm;     /* a step ran uncaptured */
     int has_failed, is_invalid;
-    int has_targets;               /* when the forwards were captured */
-    int forward_next, forward_end; /* layers that are queued, and not called yet */
-    int backward_next;             /* likewise, from it down to `lowest`; -1: none */
+    int has_targets;               /* there were targets when the forwards were captured */
+    int forward_next, forward_end; /* range of layers that are queued, but not called yet */
+    /* next queued layer that was not called yet, from it down to `lowest`; -1: none */
+    int backward_next;
 };
 
-/* ---- one by one; external: while captured, as the flags of CUDA's events have it ---- */
+/* ---- layer by layer; external: flag of CUDA's events during a capture ---- */
 
 static cudaError_t event_record(cudaStream_t stream, cudaEvent_t event, unsigned external)
 {
@@ -48,7 +50,7 @@ static cudaError_t event_record(cudaStream_t stream, cudaEvent_t event, unsigned
                     : cudaEventRecord(event, stream);
 }
 
-/* Losses and hits to the host, behind the forward that made them. */
+/* Queues the copy of losses and hits to the host, behind the forward that computes them. */
 static enum status result_send(struct gpu_plan *plan, const struct gpu_op *op, unsigned external)
 {
     enum status st = ST_OK;
@@ -153,7 +155,7 @@ void gpu_layer_capture_invalidate(const struct gpu_plan *plan)
         plan->capture->is_invalid = 1;
 }
 
-/* Is the pass at hand one for graphs? Then those that are there are of such a pass. */
+/* Sets *out to whether the current pass can use graphs; then the existing ones fit it. */
 static enum status is_for_graphs(struct gpu_plan *plan, int *out)
 {
     enum status st = ST_OK;
@@ -172,7 +174,7 @@ done:
     return st;
 }
 
-/* The first layer behind those that are forwarded together with this one. */
+/* Returns the first layer behind those that are in one graph with this layer. */
 static int forward_end(const struct gpu_plan *plan, int layer)
 {
     do
@@ -200,7 +202,7 @@ done:
     return st;
 }
 
-/* What `queue` queues from this layer on as a graph; or from now on there are none. */
+/* Captures what `queue` queues from this layer on; after a failure no graphs are used. */
 static void capture_graph(struct gpu_plan *plan,
                           enum status (*queue)(struct gpu_plan *plan, int layer), int layer,
                           struct graph *out)
@@ -240,7 +242,7 @@ static enum status launch_graph(struct gpu_plan *plan, const struct graph *g)
     return gpu_check_cuda(NULL, "cudaGraphLaunch", cudaGraphLaunch(g->exec, plan->compute));
 }
 
-/* ---- for the caller ---- */
+/* ---- entry points ---- */
 
 int gpu_layer_forward_is_queued(struct gpu_plan *plan, int layer, int train)
 {

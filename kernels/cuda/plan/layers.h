@@ -1,24 +1,24 @@
-/* kernels/cuda/plan/layers.h - what a layer's forward and backward queue on the stream `compute`:
- * one by one, or as CUDA graphs (kernels/tuning.h: capture); see layers.c. Owns:    the graphs.
- * Threads: as the plan's. Errors: the plan's; what cannot be captured is queued one by one. */
+/* kernels/cuda/plan/layers.h - queues a layer's forward and backward on the stream `compute`: layer
+ * by layer, or as CUDA graphs (kernels/tuning.h: capture); see layers.c. Owns: the graphs. Threads:
+ * as for the plan. Errors: the plan's; layers that cannot be captured are queued one by one. */
 #ifndef KERNELS_CUDA_PLAN_LAYERS_H
 #define KERNELS_CUDA_PLAN_LAYERS_H
 #include "base/status.h"
 
 struct gpu_plan;
 
-/* Without the tuning, and for plans that have no use for it, there is nothing to create. */
+/* Creates nothing without the tuning and for plans that cannot use it. */
 enum status gpu_layer_capture_create(struct gpu_plan *plan);
 void gpu_layer_capture_destroy(struct gpu_plan *plan);
-/* What was captured is not what would be queued now: it is not used any more. */
+/* Discards the captured graphs, because different work would be queued now. */
 void gpu_layer_capture_invalidate(const struct gpu_plan *plan);
 
-/* 1: a graph that was launched for a layer before has it in it, and there is nothing to queue. */
+/* Returns 1 if the graph of an earlier layer included this layer: there is nothing to queue. */
 int gpu_layer_forward_is_queued(struct gpu_plan *plan, int layer, int train);
 int gpu_layer_backward_is_queued(struct gpu_plan *plan, int layer);
-/* Else; the device is the current one. */
+/* Otherwise queues the layer. The device is selected. */
 enum status gpu_layer_forward(struct gpu_plan *plan, int layer, int train);
-/* Up to its gradients, which plan->ready[layer] stands for. */
+/* Queues the backward up to the layer's gradients, which plan->ready[layer] marks. */
 enum status gpu_layer_backward(struct gpu_plan *plan, int layer);
 
 #endif

@@ -1,4 +1,5 @@
-/* kernels/cuda/plan/libraries.c - see libraries.h. */
+/* kernels/cuda/plan/libraries.c - asks each library for its version, and the dynamic linker for the
+ * file of one of its functions. */
 #include "kernels/cuda/plan/libraries.h"
 #include <cublas_v2.h>
 #include <cuda_runtime_api.h>

@@ -1,5 +1,5 @@
-/* kernels/cuda/plan/pass.c - what depends on the number of samples: cuDNN's descriptors, owned
- * here, so that a kind has no destructor. */
+/* kernels/cuda/plan/pass.c - the objects that depend on the number of samples: cuDNN's descriptors.
+ * The pass owns them, so a kind has no destructor. */
 #include "kernels/cuda/plan/plan.h"
 #include <stdlib.h>
 #include <string.h>
@@ -22,7 +22,7 @@ static void owned_free(const struct gpu_owned *o)
     }
 }
 
-/* Notes a thing to be freed; frees it at once if that cannot be. */
+/* Records an object to be freed with the pass; frees it at once if it cannot be recorded. */
 static enum status own(struct gpu_pass *pass, struct gpu_owned thing)
 {
     if (pass->n_owned == pass->cap_owned) {

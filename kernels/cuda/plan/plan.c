@@ -1,5 +1,5 @@
-/* kernels/cuda/plan/plan.c - plans the network on one device: who needs which memory, then one
- * block for all of it, within what this process may take of the device (memory.h). */
+/* kernels/cuda/plan/plan.c - plans the network on one device: collects all requests for memory,
+ * then takes one block for them, within the limit of this process on the device (memory.h). */
 #include "kernels/cuda/plan/plan.h"
 #include "base/log.h"
 #include "kernels/cuda/conv/channels.h"
@@ -15,7 +15,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-/* What cuBLAS may use for itself: its own default on Hopper, and on cards before it. */
+/* cuBLAS's workspace: its own default on Hopper, and on older GPUs. */
 static const uint64_t blas_workspace_most = (uint64_t)32 << 20,
                       blas_workspace_least = (uint64_t)4 << 20;
 
@@ -101,7 +101,7 @@ static const struct gpu_kind *const kinds[LAYER_N_KINDS] = {
     [LAYER_LEAKY_RELU] = &gpu_activation,
 };
 
-/* Values of a layer's k-th parameter. */
+/* Returns the number of values of a layer's k-th parameter. */
 static int64_t param_elems(const struct layer *l, int k)
 {
     if (l->kind == LAYER_BATCH_NORM)
@@ -207,9 +207,9 @@ static size_t result_bytes(const struct gpu_plan *plan)
     return (size_t)plan->cfg.batch * (sizeof(double) + sizeof(int32_t));
 }
 
-/* Backward needs the maxima and their places alone, so convolutions with a pool share one output:
- * in a gradients' buffer, as there are none on the way forward; other plans, though, may give some
- * early. NULL: there is no buffer for it. */
+/* Returns the memory for the outputs of convolutions with a max pool, which they share: backward
+ * needs only the maxima and their positions. It is a gradients' buffer, because forward uses none,
+ * unless other plans may send gradients early. NULL: no buffer is suitable. */
 static float **unpooled_lender(struct gpu_plan *plan)
 {
     for (int k = 0; k < plan->diffs.n_buffers && plan->cfg.mine == NULL; k++)
@@ -218,7 +218,8 @@ static float **unpooled_lender(struct gpu_plan *plan)
     return NULL;
 }
 
-/* What all layers share, and the first pass, which says how much workspace cuDNN wants. */
+/* Reserves the memory that all layers share, and creates the first pass, which determines cuDNN's
+ * workspace. */
 static enum status shared_take(struct gpu_plan *plan)
 {
     enum status st = ST_OK;
@@ -254,7 +255,7 @@ done:
     return st;
 }
 
-/* The one block on the device, and the pinned ones on the host. */
+/* Allocates the block on the device and the pinned blocks on the host. */
 static enum status memory_take(struct gpu_plan *plan)
 {
     enum status st = ST_OK;
@@ -289,7 +290,7 @@ done:
     return st;
 }
 
-/* The output of a layer: this plan's, or one that another plan computes and we are given. */
+/* Plans the output of a layer, which this plan computes or set_output receives. */
 static enum status output_plan(struct gpu_plan *plan, int i)
 {
     enum status st = ST_OK;
@@ -446,7 +447,7 @@ void gpu_plan_destroy(struct gpu_plan *plan)
         cudaStreamDestroy(plan->up);
     if (plan->compute != NULL)
         cudaStreamDestroy(plan->compute);
-    (void)cudaGetLastError(); /* the next launch shall not report what failed here */
+    (void)cudaGetLastError(); /* clears the error, or the next launch would report it */
     for (int i = 0; plan->ops != NULL && i < plan->cfg.n_layers; i++)
         free(plan->ops[i].state);
     gpu_diffs_destroy(&plan->diffs);

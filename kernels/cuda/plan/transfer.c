@@ -1,14 +1,13 @@
 /* kernels/cuda/plan/transfer.c - parameters to the device, gradients to the host.
  *
- * DESIGN. What lies in pinned pages is copied by the device alone; heads and tails of a tensor go
- * through staging memory (pieces.h), so that no copy ever makes the caller wait.
- * In:  `up` waits until compute is through with the old value (used), copies, and marks it loaded;
- *      compute waits for that before the layer's forward.
- * Out: at the end of a layer's backward the stream that made its gradients, compute or a branch
- *      (branch.h), marks them ready; `down` waits for that, copies, and marks them copied. The
- *      caller waits for copied, and the staged parts are put in place then. Compute waits for it
- *      before it, or a branch behind it, writes the next step's.
- *      Gradients of 16 bits are rounded by `down`, too, each just before its copy. */
+ * DESIGN. The device copies data in pinned pages directly. Heads and tails of a tensor go through
+ * staging memory (pieces.h), so that no copy ever blocks the caller.
+ * In:  `up` waits until compute has finished reading the old value (used), copies, and records
+ * loaded; compute waits for that before the layer's forward. Out: at the end of a layer's backward
+ * the stream that computed its gradients, compute or a branch (branch.h), records ready. `down`
+ * waits for that, copies, and records copied. The caller waits for copied, then moves the staged
+ * parts to their places. Compute, or a branch, waits for copied before it writes the gradients of
+ * the next step. `down` also rounds gradients of 16 bits, each just before its copy. */
 #include "kernels/cuda/plan/plan.h"
 #include <stdlib.h>
 #include <string.h>
@@ -18,7 +17,7 @@ static size_t grad_size(const struct gpu_plan *plan)
     return plan->cfg.grads16 != NULL ? sizeof(uint16_t) : sizeof(float);
 }
 
-/* Where the gradient goes. */
+/* Returns the destination of the gradient. */
 static uint8_t *grad_host(const struct gpu_plan *plan, int param)
 {
     return plan->cfg.grads16 != NULL ? (uint8_t *)plan->cfg.grads16[param]
@@ -59,7 +58,7 @@ done:
     return st;
 }
 
-/* A tensor's, whole floats. */
+/* Returns the staged bytes of a tensor, rounded up to whole floats. */
 static size_t staged_bytes(struct gpu_pieces p, size_t size)
 {
     size_t bytes = (size_t)(p.head + p.tail) * size;
@@ -197,7 +196,7 @@ done:
     return st;
 }
 
-/* [lo, hi) without what lies before `first` and behind `end`, in bytes. */
+/* A range [lo, hi) without the parts before `first` and from `end` on, in bytes. */
 struct cut {
     size_t lo, n;
 };
@@ -209,7 +208,7 @@ static struct cut cut_to(int64_t lo, int64_t hi, int64_t first, int64_t end, siz
     return (struct cut){(size_t)lo * size, hi > lo ? (size_t)(hi - lo) * size : 0};
 }
 
-/* `to` and `from`: where the cut begins. */
+/* Queues a copy. `to` and `from`: addresses of the cut's begin. */
 static enum status cut_copy(struct gpu_plan *plan, const struct gpu_op *op, uint8_t *to,
                             const uint8_t *from, struct cut c)
 {
@@ -251,7 +250,7 @@ void gpu_transfer_download_place(struct gpu_plan *plan, int param, int64_t lo, i
         memcpy(host + tail.lo, p->staged_out + tail.lo - skipped, tail.n);
 }
 
-/* On the device, behind what `down` has to do. */
+/* Rounds the gradient on the device, behind the work of `down`. */
 static enum status grad_round(struct gpu_plan *plan, const struct gpu_param *p)
 {
     const struct gpu_op *op = &plan->ops[p->layer];
@@ -297,7 +296,8 @@ done:
     return st;
 }
 
-/* After all that is queued. dst may be pinned in part: each piece is copied by itself. */
+/* Copies a parameter to the host, after all queued work. dst may be pinned in part: each piece is
+ * copied by itself. */
 enum status gpu_transfer_read_param(struct gpu_plan *plan, int param, float *dst)
 {
     enum status st = ST_OK;

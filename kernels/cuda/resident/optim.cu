@@ -1,6 +1,6 @@
-/* kernels/cuda/resident/optim.cu - one update of all parameters in one launch: a block for each
- * part of a tensor. The formulas are those of kernels/vector/optim.c, term by term; built without
- * joining products and sums to one operation, so that a card rounds as the CPU does. */
+/* kernels/cuda/resident/optim.cu - updates all parameters in one launch. The formulas are those of
+ * kernels/vector/optim.c, term by term. It is built without fused multiply-add, so that a GPU
+ * rounds as the CPU does. */
 #include "kernels/cuda/common/grid.cuh"
 #include "kernels/cuda/resident/steps.h"
 
@@ -40,6 +40,8 @@ static __device__ inline float update_one(const struct optim_step &k, float g, f
     return old - k.rate * g;
 }
 
+/* Launch: a block of THREADS threads per part of a tensor (at most GPU_OPTIM_ELEMS values). Moves
+ * 12 bytes per value (parameter in and out, gradient in), plus 8 per slot. */
 template <enum optim_kind KIND> static __global__ void weir_update(struct gpu_optim u)
 {
     const struct gpu_optim_part part = u.parts[blockIdx.x];

@@ -1,15 +1,15 @@
 /* kernels/cuda/resident/resident.c - kernels/resident.h for CUDA.
  *
- * DESIGN. The device counts the steps itself (gpu_tally): from the count the gather kernel works
- * out which samples are next, and the update kernel which scalars of the optimizer, so that a step
- * is the same launches each time and can be captured as one graph. The host sends ahead what
- * changes: each pass's order, and each run's scalars, in a ring as long as all runs that can be
- * queued. A run ends with a copy of the count, the loss and the hits to the host.
- * The first step of all is launched kernel by kernel, because libraries set themselves up in it;
- * then the step is captured. What cannot be captured goes on kernel by kernel.
- * With TUNING_MULTI_STEP there are graphs of several steps, too, each captured when a run first has
- * so many: the same launches as often as it has steps. A run takes the longest that fits what is
- * left of it. What cannot be captured goes on with shorter ones. */
+ * DESIGN. The device counts the steps itself (gpu_tally). From the count the gather kernel derives
+ * the next samples, and the update kernel the scalars of the optimizer. So each step consists of
+ * the same launches and can be captured as one graph. The host sends in advance what changes: the
+ * order of each pass, and the scalars of each run, in a ring as long as all runs that can be
+ * queued. A run ends with a copy of count, loss and hits to the host. The very first step is
+ * launched kernel by kernel, because libraries initialise themselves in it; then the step is
+ * captured. If a capture fails, steps are launched kernel by kernel. With TUNING_MULTI_STEP there
+ * are also graphs of several steps, each captured when a run first has so many: the launches are
+ * repeated for each step. A run uses the longest graph that fits its remaining steps. If a capture
+ * fails, shorter graphs are used. */
 #include "kernels/resident.h"
 #include "base/log.h"
 #include "kernels/cuda/memory/bind.h"
@@ -23,7 +23,7 @@
 
 enum { N_SCALARS = RESIDENT_RUNS * RESIDENT_STEPS };
 
-/* The steps of a graph, of each length that there may be. */
+/* Steps of a graph, for each length. */
 static const int graph_steps[] = {1, 8, RESIDENT_STEPS};
 enum { N_GRAPHS = sizeof graph_steps / sizeof *graph_steps };
 
@@ -37,20 +37,20 @@ struct gpu_resident {
     struct optim_step *d_scalars;
     struct gpu_optim_part *d_parts;
     float *d_slots;
-    struct gpu_arena arena; /* of all these */
+    struct gpu_arena arena; /* holds all device memory below */
 
-    struct gpu_optim_part *parts; /* while begin works them out */
-    void *pinned;                 /* the three below */
+    struct gpu_optim_part *parts; /* while begin computes them */
+    void *pinned;                 /* the three arrays below */
     uint32_t *item;               /* [n_items] */
     struct optim_step *scalars;   /* [N_SCALARS] */
     struct gpu_tally *tallies;    /* [RESIDENT_RUNS] */
     cudaEvent_t item_sent, run_done[RESIDENT_RUNS];
 
-    uint64_t step;                   /* updates queued */
-    uint64_t n_runs, n_over;         /* queued; waited for */
-    int has_begun;                   /* a step was taken */
-    int n_graphs;                    /* so many of graph_steps may be had; 0: kernel by kernel */
-    cudaGraphExec_t graph[N_GRAPHS]; /* NULL: there is none, or none yet */
+    uint64_t step;           /* updates queued */
+    uint64_t n_runs, n_over; /* queued runs; runs waited for */
+    int has_begun;           /* a step was run */
+    int n_graphs;            /* number of graph_steps that are usable; 0: kernel by kernel */
+    cudaGraphExec_t graph[N_GRAPHS]; /* NULL: not captured */
 };
 
 /* ---- begin ---- */
@@ -60,7 +60,7 @@ static int64_t n_parts_of(int64_t elems)
     return (elems + GPU_OPTIM_ELEMS - 1) / GPU_OPTIM_ELEMS;
 }
 
-/* All parts of all parameters; their slots lie one after the other. */
+/* Lists all parts of all parameters; their slots follow one another. */
 static void parts_list(const struct gpu_plan *plan, struct gpu_resident *r,
                        const struct resident_config *cfg, int64_t n_elems)
 {
@@ -114,7 +114,7 @@ done:
     return st;
 }
 
-/* What the device starts from. Parts and tally are copied before this returns. */
+/* Writes the initial state to the device. Parts and tally are copied before this returns. */
 static enum status memory_fill(struct gpu_plan *plan, struct gpu_resident *r, int64_t n_elems)
 {
     enum status st = ST_OK;
@@ -140,7 +140,7 @@ done:
     return st;
 }
 
-/* What every step's kernels are told. */
+/* Sets the kernels' arguments, which are the same in each step. */
 static void kernels_tell(struct gpu_plan *plan, struct gpu_resident *r,
                          const struct resident_config *cfg)
 {
@@ -163,7 +163,7 @@ static void kernels_tell(struct gpu_plan *plan, struct gpu_resident *r,
     r->update.scalar = r->d_scalars;
     r->update.n_scalars = N_SCALARS;
     r->update.step = &r->d_tally->step;
-    /* one contribution, weighed and divided as the servers do it */
+    /* one contribution, weighted and divided as on the servers */
     r->update.weight = (float)plan->cfg.batch;
     r->update.scale = (float)(1.0 / (double)plan->cfg.batch);
 }
@@ -265,7 +265,7 @@ done:
     return st;
 }
 
-/* One step, kernel by kernel. */
+/* Launches one step, kernel by kernel. */
 static enum status step_launch(struct gpu_plan *plan)
 {
     enum status st = ST_OK;
@@ -289,7 +289,8 @@ done:
     return st;
 }
 
-/* The k-th graph; if the device or a library cannot, shorter ones are left, or none. */
+/* Captures the k-th graph. If the device or a library does not support that, shorter graphs remain,
+ * or none. */
 static void steps_capture(struct gpu_plan *plan, int k)
 {
     struct gpu_resident *r = plan->resident;
@@ -320,13 +321,13 @@ static void steps_capture(struct gpu_plan *plan, int k)
               cudaGetErrorString(code), graph_steps[k - 1]);
 }
 
-/* The longest for n steps or fewer; -1: there is none. */
+/* Returns the longest graph of at most n steps; -1: there is none. */
 static int graph_for(struct gpu_plan *plan, int n)
 {
     struct gpu_resident *r = plan->resident;
     if (!r->has_begun)
         return -1;
-    /* where one step cannot be captured, more are not tried */
+    /* if one step cannot be captured, longer graphs are not tried */
     if (r->n_graphs > 0 && r->graph[0] == NULL)
         steps_capture(plan, 0);
     for (int k = r->n_graphs - 1; k >= 0; k--) {
@@ -340,7 +341,7 @@ static int graph_for(struct gpu_plan *plan, int n)
     return -1;
 }
 
-/* Of the next n steps as many as one graph has; or one, kernel by kernel. */
+/* Runs as many of the next n steps as one graph has; or one step, kernel by kernel. */
 static enum status steps_run(struct gpu_plan *plan, int n, int *n_done)
 {
     struct gpu_resident *r = plan->resident;
@@ -352,7 +353,7 @@ static enum status steps_run(struct gpu_plan *plan, int n, int *n_done)
     return gpu_check_cuda(NULL, "cudaGraphLaunch", cudaGraphLaunch(r->graph[k], plan->compute));
 }
 
-/* The scalars of the updates first + 1 .. first + n, which do not wrap. */
+/* Sends the scalars of the updates first + 1 .. first + n, which do not wrap around the ring. */
 static enum status scalars_send(struct gpu_plan *plan, uint64_t first, uint64_t n)
 {
     struct gpu_resident *r = plan->resident;
@@ -404,5 +405,5 @@ done:
 
 int gpu_resident_is_graph(const struct gpu_plan *plan)
 {
-    return plan->resident->graph[0] != NULL; /* the longer ones come after it */
+    return plan->resident->graph[0] != NULL; /* longer graphs are captured after it */
 }

@@ -1,5 +1,5 @@
 /* kernels/cuda/resident/resident.h - inside the CUDA backend: training that stays on the device,
- * see kernels/resident.h. The device is the current one. */
+ * see kernels/resident.h. The caller selects the device. */
 #ifndef KERNELS_CUDA_RESIDENT_RESIDENT_H
 #define KERNELS_CUDA_RESIDENT_RESIDENT_H
 #include "kernels/resident.h"

@@ -1,6 +1,6 @@
-/* kernels/cuda/resident/steps.h - our own kernels around a network's pass: its samples out of a
- * data set on the device, the update of its parameters, and what the step came to. As kernels.h,
- * which has those of the layers. */
+/* kernels/cuda/resident/steps.h - launchers of Weir's kernels around a network's pass: gathering
+ * samples from a data set on the device, updating parameters, and adding the results of a step.
+ * Rules as in kernels.h, which has the kernels of the layers. */
 #ifndef KERNELS_CUDA_RESIDENT_STEPS_H
 #define KERNELS_CUDA_RESIDENT_STEPS_H
 #include "kernels/cuda/common/kernels.h"
@@ -10,48 +10,49 @@
 extern "C" {
 #endif
 
-/* gather.cu: n images of a data set on the device as floats from 0 to 1, and their labels. */
+/* gather.cu: copies n images of a data set on the device as floats from 0 to 1, with their
+ * labels. */
 struct gpu_gather {
     int64_t n, pixels;
-    const uint8_t *images, *labels; /* of all items */
+    const uint8_t *images, *labels; /* of all items of the data set */
     float *x;                       /* [n][pixels] */
     int32_t *label;                 /* [n] */
 };
 int gpu_gather_items(struct CUstream_st *stream, const struct gpu_gather *g, const uint32_t *item);
-/* The same for the samples of a step that the device itself counts; writes their positions, too. */
+/* Gathers the samples of a step that the device counts, and writes their positions. */
 struct gpu_gather_order {
     int64_t n_items;
-    const uint32_t *item[2]; /* [n_items] of the even passes and of the odd */
+    const uint32_t *item[2]; /* [n_items] of the even and of the odd passes */
     const uint64_t *step;
-    uint64_t first, stride; /* sample i's position: first + step * stride + i */
+    uint64_t first, stride; /* position of sample i: first + step * stride + i */
     uint64_t *position;     /* [n] */
 };
 int gpu_gather_step(struct CUstream_st *stream, const struct gpu_gather *g,
                     const struct gpu_gather_order *o);
 
-/* optim.cu: one update of all parameters, as kernels/vector/optim does it, bit for bit where the
- * compiler does not join products and sums. */
-struct gpu_optim_part { /* of one tensor; one block's work */
+/* optim.cu: one update of all parameters, as by kernels/vector/optim; bit for bit if the compiler
+ * does not fuse products and sums. */
+struct gpu_optim_part { /* part of a tensor; the work of one block */
     float *p;
     const float *g;
-    float *slot[2]; /* as many as the kind has */
+    float *slot[2]; /* as many as the optimizer has */
     int32_t n;
-    float keep; /* of a running average; below 0: the optimizer's */
+    float keep; /* of a running average: share of the old value; below 0: the optimizer updates */
 };
 struct gpu_optim {
     const struct gpu_optim_part *parts;
     int n_parts;
     enum optim_kind kind;
     int second_slot;                 /* rmsprop: with momentum */
-    const struct optim_step *scalar; /* [n_scalars] that of update s + 1 at s % n_scalars */
+    const struct optim_step *scalar; /* [n_scalars] of update s + 1 at index s % n_scalars */
     uint64_t n_scalars;
     const uint64_t *step; /* s */
-    float weight, scale;  /* the gradient is g * weight * scale */
+    float weight, scale;  /* the effective gradient is g * weight * scale */
 };
-enum { GPU_OPTIM_ELEMS = 4096 }; /* most of a part */
+enum { GPU_OPTIM_ELEMS = 4096 }; /* largest number of values in a part */
 int gpu_optim_run(struct CUstream_st *stream, const struct gpu_optim *u);
 
-/* tally.cu: the step's mean loss and hits, added up in a fixed order; the step is over. */
+/* tally.cu: writes the step's mean loss and hits, added in a fixed order, and ends the step. */
 struct gpu_tally {
     uint64_t step; /* updates done */
     double loss;

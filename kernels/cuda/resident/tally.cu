@@ -1,10 +1,12 @@
-/* kernels/cuda/resident/tally.cu - what a step came to, by one block: each thread adds every
- * THREADS-th sample, then halves are added to halves, so that the order is always the same. */
+/* kernels/cuda/resident/tally.cu - adds the losses and hits of a step in one block: each thread
+ * adds every THREADS-th sample, then halves are added to halves, so the order is always the
+ * same. */
 #include "kernels/cuda/common/grid.cuh"
 #include "kernels/cuda/resident/steps.h"
 
 static const int THREADS = 128;
 
+/* Launch: one block of THREADS threads. Reads 12 bytes per sample. */
 static __global__ void weir_tally_step(const double *loss, const int32_t *hit, int64_t n,
                                        struct gpu_tally *t)
 {
