@@ -179,7 +179,7 @@ class Install(harness.Test):
                          "needs dpkg-shlibdeps and file (Debian: dpkg-dev, file)")
     @unittest.skipIf(harness.SANITIZE, "nobody packs sanitized programs")
     def test_debian_package(self):
-        """weir, unpacked; all of it in a bookworm of its own is scripts/try_packages."""
+        """weir, unpacked; all of it in a bookworm of its own is scripts/try packages."""
         made, root = (os.path.join(self.dir(), d) for d in ("made", "root"))
         subprocess.run(["cpack", "-B", made, "-D", "CPACK_COMPONENTS_ALL=weir"], check=True,
                        cwd=BUILD, stdout=subprocess.DEVNULL, timeout=120 * harness.PATIENCE)

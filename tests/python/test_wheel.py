@@ -1,7 +1,7 @@
 #!/usr/bin/python3
 """The wheel that scripts/make_wheel makes of this build: its name, its commands and licences, that
 all it needs is in it or of glibc, libstdc++ and zlib, and that a job of what it carries runs; the
-same in a bookworm of its own is scripts/try_wheel. And what the package says where parts are
+same in a bookworm of its own is scripts/try wheel. And what the package says where parts are
 missing."""
 # label: unit computes
 import glob

@@ -1,37 +1,17 @@
-#!/bin/bash
 # The image of packaging/docker/Dockerfile as users get it, by podman and without a registry: a
 # bookworm of debootstrap's stands for debian:bookworm-slim. Builds it, and runs in it, as a user
 # that is not root, with a read-only root, no capabilities and a /dev/shm of 64 MB: a worker alone
 # that is stopped and goes on; a server and a worker that share 150 MB of parameters; the commands
 # of examples/kubernetes/job.yaml, each in a network namespace of its own, with the servers' health
 # asked as Kubernetes asks it, and one pod of each kind killed.
-#   scripts/try_container [FOLDER]    5 GB below FOLDER; left out, a temporary one, removed after
-# As root, with debootstrap, podman, runc, iproute2, python3-yaml and python3-grpcio, and Debian's
-# archive; ten minutes, so it is run by hand. Exit: 0 all is well; 1 not; 2 something is missing.
-set -euo pipefail
-cd "$(dirname "$0")/.."
-
-need() {
-    command -v "$1" >/dev/null || {
-        echo "try_container: needs $1: apt-get install $2" >&2
-        exit 2
-    }
-}
-need debootstrap debootstrap
-need podman podman
-need runc runc
-need ip iproute2
-/usr/bin/python3 -c 'import grpc, yaml' || {
-    echo "try_container: apt-get install python3-grpcio python3-yaml" >&2
-    exit 2
-}
-[ "$(id -u)" = 0 ] || {
-    echo "try_container: has to be root, for debootstrap and network namespaces" >&2
-    exit 2
-}
-keep=${1:-}
-folder=$(realpath -m "${1:-$(mktemp -d)}")
-mkdir -p "$folder"
+#   scripts/try container [FOLDER]    5 GB below FOLDER; left out, a temporary one, removed after
+# With podman, runc, iproute2, python3-yaml and python3-grpcio; ten minutes.
+# shellcheck shell=bash disable=SC2034,SC2154  # variables of scripts/try
+needs podman podman
+needs runc runc
+needs ip iproute2
+/usr/bin/python3 -c 'import grpc, yaml' || missing "apt-get install python3-grpcio python3-yaml"
+begin "$@"
 id=weir$$
 pods=(weir-ps-0 weir-ps-1 weir-worker-0 weir-worker-1 weir-worker-2)
 
@@ -39,18 +19,12 @@ run_podman() {
     podman --root "$folder/store" --runroot "$folder/run" --storage-driver vfs \
         --cgroup-manager cgroupfs --runtime runc "$@"
 }
-clean_up() {
+finish() {
     run_podman rm --all --force --time 0 >/dev/null 2>&1 || true
     run_podman volume rm --all --force >/dev/null 2>&1 || true
     for name in "${pods[@]}"; do ip netns delete "$id-$name" 2>/dev/null || true; done
     ip link delete "$id" 2>/dev/null || true
     [ -n "$keep" ] || rm -rf "$folder"
-}
-trap clean_up EXIT
-say() { echo "--- $*"; }
-fail() {
-    echo "try_container: $*" >&2
-    exit 1
 }
 wait_for() { # SECONDS COMMAND...
     local until=$((SECONDS + $1))
@@ -80,19 +54,12 @@ ends_with() { # STATUS NAME
 if ! run_podman image exists localhost/bookworm:slim; then
     say "a bookworm"
     rm -rf "$folder/base"
-    debootstrap --variant=minbase --include=ca-certificates bookworm "$folder/base" \
-        http://deb.debian.org/debian >"$folder/log" 2>&1 || {
-        tail -5 "$folder/log"
-        exit 2
-    }
+    fresh bookworm "$folder/base" --include=ca-certificates
     tar -C "$folder/base" -c . | run_podman import - localhost/bookworm:slim >/dev/null 2>&1
 fi
 say "the image"
-run_podman build --isolation chroot --network host --build-arg BASE=localhost/bookworm:slim \
-    -f packaging/docker/Dockerfile -t localhost/weir . >"$folder/log" 2>&1 || {
-    tail -20 "$folder/log"
-    exit 1
-}
+logged log run_podman build --isolation chroot --network host \
+    --build-arg BASE=localhost/bookworm:slim -f packaging/docker/Dockerfile -t localhost/weir .
 run_podman images --format '{{.Repository}}:{{.Tag}} {{.Size}}'
 as_users --rm --network none --entrypoint sh localhost/weir -c \
     'id && df -h /dev/shm | tail -1 && ! touch /x 2>&1 && weir-worker --version'
@@ -116,14 +83,11 @@ cat >"$folder/wide.json" <<'END'
  {"type": "flatten"}, {"type": "dense", "units": 48000},
  {"type": "dense", "units": "classes"}, {"type": "softmax_cross_entropy"}]}
 END
-as_users --rm --network none -v "$folder/wide.json:/wide.json:ro" --entrypoint sh \
+logged log as_users --rm --network none -v "$folder/wide.json:/wide.json:ro" --entrypoint sh \
     localhost/weir -c '
     hosts="--ps_hosts=127.0.0.1:2222 --worker_hosts=127.0.0.1:2223 --model=/wide.json"
     weir-ps $hosts --optimizer=sgd 2>/tmp/ps & weir-worker $hosts --optimizer=sgd --batch_size=8 \
-        --train_steps=3 && wait' >"$folder/log" 2>&1 || {
-    tail -5 "$folder/log"
-    fail "it failed"
-}
+        --train_steps=3 && wait'
 grep -E "parameters in|shared memory|test accuracy" "$folder/log" | cut -c1-120
 grep -q "payloads through shared memory" "$folder/log" || fail "no memory is shared"
 
@@ -182,4 +146,3 @@ say "after the end: servers come back, and the last worker, which ends with 0"
 for name in weir-ps-0 weir-ps-1 weir-worker-2; do start "$name"; done
 for name in weir-worker-2 weir-ps-0 weir-ps-1; do ends_with 0 "$name"; done
 run_podman logs weir-worker-2 2>&1 | grep "nothing is left to train"
-say "all is well"

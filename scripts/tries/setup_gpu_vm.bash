@@ -1,60 +1,20 @@
-#!/bin/bash
 # scripts/setup_gpu_vm in fresh systems made by debootstrap: all is real, dpkg, apt, awk, sed, the
 # archive's packages, the build of Weir, but for what needs a card or NVIDIA's repository: there
 # curl brings a keyring that is none, apt and dpkg are not told of NVIDIA's packages, and nvidia-smi
-# finds a card. As root; some minutes and 3 GB a system, so it is run by hand.
-#   scripts/try_setup_gpu_vm [--build] FOLDER SYSTEM...    SYSTEM: bookworm, jammy, noble
+# finds a card. Some minutes and 3 GB a system.
+#   scripts/try setup_gpu_vm [--build] FOLDER SYSTEM...    SYSTEM: bookworm, jammy, noble
 #   --build     builds and installs Weir there, too (on the CPU: CUDA is not to be had)
 #   UBUNTU_KEYRING=FILE   Ubuntu's archive keyring, for jammy and noble (package ubuntu-keyring)
-# Exit: 0 all is well; 1 not; 2 something is missing to try it.
-set -euo pipefail
-cd "$(dirname "$0")/.."
+# shellcheck shell=bash disable=SC2034,SC2154  # variables of scripts/try
 build=no
 if [ "${1:-}" = --build ]; then
     build=yes
     shift
 fi
-if [ $# -lt 2 ]; then
-    echo "try_setup_gpu_vm: a folder and systems; see the top of the script" >&2
-    exit 2
-fi
-[ "$(id -u)" = 0 ] || {
-    echo "try_setup_gpu_vm: has to be root, for debootstrap and chroot" >&2
-    exit 2
-}
-command -v debootstrap >/dev/null || {
-    echo "try_setup_gpu_vm: needs debootstrap: apt-get install debootstrap" >&2
-    exit 2
-}
-folder=$(mkdir -p "$1" && realpath "$1")
+[ $# -ge 2 ] || missing "a folder and systems; see the top of scripts/tries/setup_gpu_vm.bash"
+begin "$1"
 shift
-mounted=''
-trap '[ -z "$mounted" ] || umount "$mounted"' EXIT
-
-say() {
-    echo "--- $*"
-}
-inside() {
-    chroot "$root" env -i PATH=/stubs:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin HOME=/root \
-        LC_ALL=C.UTF-8 "$@"
-}
-make_system() {
-    local mirror=http://archive.ubuntu.com/ubuntu components=main,universe like=gutsy keys
-    keys=${UBUNTU_KEYRING:-/usr/share/keyrings/ubuntu-archive-keyring.gpg}
-    if [ "$1" = bookworm ]; then
-        mirror=http://deb.debian.org/debian components=main like=sid
-        keys=/usr/share/keyrings/debian-archive-keyring.gpg
-    fi
-    if [ ! -e "$root/etc/os-release" ]; then
-        debootstrap --variant=minbase --components=$components --keyring="$keys" "$1" "$root" \
-            $mirror "/usr/share/debootstrap/scripts/$like" >"$folder/$1.log" 2>&1 || {
-            tail -n 5 "$folder/$1.log"
-            echo "try_setup_gpu_vm: debootstrap cannot make a $1 here" >&2
-            exit 2
-        }
-    fi
-    cp /etc/resolv.conf "$root/etc/resolv.conf"
-}
+inner=(PATH=/stubs:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin)
 stub() { # NAME, its text on standard input
     { echo '#!/bin/bash' && cat; } >"$root/stubs/$1"
     chmod +x "$root/stubs/$1"
@@ -68,7 +28,7 @@ make_machine() {
     cp "$root/etc/os-release" "$root/machine/etc"
     cp /proc/version "$root/machine/proc"
     echo 0x10de >"$device/vendor" && echo 0x030200 >"$device/class" && echo 0x1eb8 >"$device/device"
-    scripts/list_files | tar c --null -T - | tar x -C "$root/source"
+    copy_source "$root/source"
     inside apt-get -qq update
     kernel=$(inside apt-cache search --names-only '^linux-headers-[0-9].*(cloud-amd64|generic)$' |
         sed 's/^linux-headers-//; s/ .*//' | sort -V | tail -n 1)
@@ -121,9 +81,9 @@ END
 for system in "$@"; do
     root=$folder/$system
     say "$system: a fresh system"
-    make_system "$system"
-    mountpoint -q "$root/proc" || mount -t proc proc "$root/proc"
-    mounted=$root/proc
+    [ -e "$root/etc/os-release" ] || fresh "$system" "$root"
+    cp /etc/resolv.conf "$root/etc/resolv.conf"
+    mount_at "$root/proc" -t proc proc
     make_machine
     rm -f "$root/nvidia"
     flags=--root=/machine steps=7
@@ -153,7 +113,5 @@ for system in "$@"; do
     say "$system: once more"
     # shellcheck disable=SC2086
     inside /source/scripts/setup_gpu_vm $flags 2>&1 | grep -c 'done before' | grep -qx $steps
-    umount "$root/proc"
-    mounted=''
+    unmount_all
 done
-say "all is well"

@@ -1,63 +1,27 @@
-#!/bin/bash
 # The wheel as pip's users get it: a fresh bookworm with python3 and python3-venv, and no compiler,
 # no header and none of the libraries that Weir needs. The commands of docs/guide/own-model.md
 # ("From nothing to two workers") are typed there as they stand, PyTorch comes from the Python
 # packages' index; then the same with a worker killed and started again, to the same bits;
 # weir.Cluster in two versions side by side; pip uninstall, which leaves nothing.
-#   scripts/try_wheel [--wheel=FILE] [FOLDER]   FILE left out: scripts/make_wheel makes one;
+#   scripts/try wheel [--wheel=FILE] [FOLDER]   FILE left out: scripts/make_wheel makes one;
 #       15 GB below FOLDER; left out, a temporary one, removed when all is well
-# As root, with debootstrap, Debian's archive and 3 GB from the packages' index; a quarter of an
-# hour, so it is run by hand. Exit: 0 all is well; 1 not; 2 something is missing to try it.
-set -euo pipefail
-
+# With 3 GB from the packages' index; a quarter of an hour.
+# shellcheck shell=bash disable=SC2034,SC2154  # variables of scripts/try
 wheel=
 case ${1:-} in --wheel=*) wheel=$(realpath -e "${1#--wheel=}") && shift || exit 2 ;; esac
-case ${1:-} in
--*)
-    echo "try_wheel: unknown argument '$1'; see the top of scripts/try_wheel" >&2
-    exit 2
-    ;;
-esac
-command -v debootstrap >/dev/null || {
-    echo "try_wheel: needs debootstrap: apt-get install debootstrap" >&2
-    exit 2
-}
-[ "$(id -u)" = 0 ] || {
-    echo "try_wheel: has to be root, for debootstrap and chroot" >&2
-    exit 2
-}
+case ${1:-} in -*) missing "unknown argument '$1'; see the top of scripts/tries/wheel.bash" ;; esac
 [ -z "${PIP_CERT:-}" ] || PIP_CERT=$(realpath -e "$PIP_CERT") || exit 2
-keep=${1:-}
-folder=$(realpath -m "${1:-$(mktemp -d)}")
-root=$folder/root
-cd "$(dirname "$0")/.."
-mkdir -p "$folder"
-if [ ! -e "$folder/.try_wheel" ] && [ -n "$(ls -A "$folder")" ]; then
-    echo "try_wheel: $folder is not empty, and not this script's: give a new folder" >&2
-    exit 2
-fi
-touch "$folder/.try_wheel"
-clean_up() {
-    local status=$?
-    umount "$root/proc" 2>/dev/null || true
-    if [ "$status" = 0 ] && [ -z "$keep" ] && ! mountpoint -q "$root/proc"; then
+begin "$@"
+claim_folder
+finish() {
+    if [ "$1" = 0 ] && [ -z "$keep" ]; then
         rm -rf "$folder"
     else
-        echo "try_wheel: left as it is: $folder" >&2
+        echo "try wheel: left as it is: $folder" >&2
     fi
 }
-trap clean_up EXIT
-
-say() { echo "--- $*"; }
-fail() {
-    echo "try_wheel: $*" >&2
-    exit 1
-}
-inside() {
-    chroot "$root" env -i PATH=/usr/sbin:/usr/bin:/sbin:/bin HOME=/root LC_ALL=C.UTF-8 \
-        PIP_DISABLE_PIP_VERSION_CHECK=1 PIP_ROOT_USER_ACTION=ignore PIP_QUIET=1 \
-        ${PIP_CERT:+PIP_CERT=/etc/ca.crt} ${PIP_INDEX_URL:+PIP_INDEX_URL="$PIP_INDEX_URL"} "$@"
-}
+inner=(PIP_DISABLE_PIP_VERSION_CHECK=1 PIP_ROOT_USER_ACTION=ignore PIP_QUIET=1
+    ${PIP_CERT:+PIP_CERT=/etc/ca.crt} ${PIP_INDEX_URL:+PIP_INDEX_URL="$PIP_INDEX_URL"})
 # The page's commands are the section's lines that are set in by four spaces.
 page=$(awk '/^#/ { on = /From nothing to two workers/ } on && /^    / { print substr($0, 5) }' \
     docs/guide/own-model.md)
@@ -69,27 +33,17 @@ line_with() { grep -- "$1" <<<"$page" | sed 's/ &$//'; }
 
 if [ -z "$wheel" ]; then
     say "scripts/make_wheel"
-    scripts/make_wheel --out="$folder/wheel" >"$folder/log" 2>&1 || {
-        tail -20 "$folder/log"
-        exit 1
-    }
+    logged log scripts/make_wheel --out="$folder/wheel"
     wheel=$(tail -1 "$folder/log")
 fi
 ls -l "$wheel"
 
 say "a fresh bookworm"
-umount "$root/proc" 2>/dev/null || true
-if mountpoint -q "$root/proc"; then fail "$root/proc is in use"; fi
 rm -rf "$root"
-debootstrap --variant=minbase --include=python3,python3-venv bookworm "$root" \
-    http://deb.debian.org/debian >"$folder/log" 2>&1 || {
-    tail -5 "$folder/log"
-    echo "try_wheel: debootstrap cannot make a bookworm here" >&2
-    exit 2
-}
+fresh bookworm "$root" --include=python3,python3-venv
 echo "127.0.0.1 localhost" >"$root/etc/hosts" # which every installed system has
 [ -z "${PIP_CERT:-}" ] || cp "$PIP_CERT" "$root/etc/ca.crt"
-mount -t proc proc "$root/proc"
+mount_at "$root/proc" -t proc proc
 mkdir -p "$root/root/try"
 cp "$wheel" "$root/root/try"
 ! inside sh -c 'for c in cc gcc clang; do command -v $c && exit; done; false' ||
@@ -100,13 +54,10 @@ cp "$wheel" "$root/root/try"
 
 say "the page's commands"
 echo "$page"
-inside bash -ec "cd /root/try
+logged run inside bash -ec "cd /root/try
 $ends
 $page_run
-for pid in \$started; do wait \$pid; done" >"$folder/run" 2>&1 || {
-    tail -20 "$folder/run"
-    fail "they failed"
-}
+for pid in \$started; do wait \$pid; done"
 bits=$(sed -n 's/.*SHA-256 of the weights: //p' "$folder/run" | sort -u)
 grep -E "^step (0|199) |SHA-256" "$folder/run"
 [ "$(grep -c "SHA-256 of the weights" "$folder/run")" = 2 ] || fail "not both workers have ended"
@@ -185,4 +136,3 @@ say "pip uninstall"
 inside bash -euc 'cd /root/try && env/bin/pip uninstall -y weir && find env -iname "*weir*"' \
     >"$folder/left"
 [ ! -s "$folder/left" ] || fail "it leaves $(head -3 "$folder/left")"
-say "all is well"
