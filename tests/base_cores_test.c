@@ -2,6 +2,7 @@
  * along the whole path, in a made-up tree; and this process' affinity. */
 #include "base/cores.h"
 #include "tests/check.h"
+#include "tests/folder_rig.h"
 #include <sched.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -15,9 +16,8 @@ struct tree {
 static int setup(void **state)
 {
     struct tree *t = calloc(1, sizeof *t);
-    strcpy(t->dir, "/tmp/weir-cores-XXXXXX");
     assert_non_null(t);
-    assert_non_null(mkdtemp(t->dir));
+    folder_rig_new(t->dir);
     snprintf(t->self, sizeof t->self, "%s/self", t->dir);
     *state = t;
     return 0;
@@ -25,10 +25,8 @@ static int setup(void **state)
 
 static int teardown(void **state)
 {
-    char command[64];
     struct tree *t = *state;
-    snprintf(command, sizeof command, "rm -rf %s", t->dir);
-    assert_int_equal(system(command), 0);
+    assert_int_equal(folder_rig_delete(t->dir), 0);
     free(t);
     return 0;
 }

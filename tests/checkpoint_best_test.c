@@ -5,20 +5,19 @@
 #include "files/durable.h"
 #include "tests/capture.h"
 #include "tests/check.h"
+#include "tests/folder_rig.h"
 #include <dirent.h>
 #include <stdlib.h>
 #include <sys/stat.h>
 #include <unistd.h>
 
 static const struct net_param model[] = {{.name = "w", .shape = {1, {8}}}};
-static char folder[64], best_path[96];
+static char folder[FOLDER_RIG_BYTES], best_path[96];
 
 static int setup(void **state)
 {
     (void)state;
-    snprintf(folder, sizeof folder, "/tmp/weir_best_XXXXXX");
-    if (!mkdtemp(folder))
-        return -1;
+    folder_rig_new(folder);
     snprintf(best_path, sizeof best_path, "%s/best", folder);
     return 0;
 }

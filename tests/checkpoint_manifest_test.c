@@ -2,12 +2,13 @@
  * the same again when it is read, and what cannot be is no checkpoint. */
 #include "checkpoint/manifest.h"
 #include "tests/check.h"
+#include "tests/folder_rig.h"
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <unistd.h>
 
-static char folder[32], path[64], why[MANIFEST_WHY_BYTES];
+static char folder[FOLDER_RIG_BYTES], path[64], why[MANIFEST_WHY_BYTES];
 static struct chunks *chunks;
 static struct net_job job;
 
@@ -15,9 +16,7 @@ static int setup(void **state)
 {
     const struct net_param param = {.name = "w", .shape = {2, {64, 16}}};
     (void)state;
-    strcpy(folder, "/tmp/weir_manifest_XXXXXX");
-    if (!mkdtemp(folder))
-        return -1;
+    folder_rig_new(folder);
     snprintf(path, sizeof path, "%s/weir-3.json", folder);
     job = (struct net_job){.n_workers = 2, .aggregate = 2, .train_steps = 100, .seed = 1};
     optim_defaults(OPTIM_SGD, &job.optim);

@@ -6,6 +6,7 @@
 #include "tests/capture.h"
 #include "tests/check.h"
 #include "tests/fault_io.h"
+#include "tests/folder_rig.h"
 #include "tests/skip.h"
 #include <dirent.h>
 #include <errno.h>
@@ -18,14 +19,12 @@
 /* Two blocks that go past the page cache where the file system can, and a rest that does not. */
 enum { N_BYTES = (2 << 20) + 3000, MOST_CALLS = 40 };
 
-static char folder[64], path[96];
+static char folder[FOLDER_RIG_BYTES], path[96];
 
 static int setup(void **state)
 {
     (void)state;
-    snprintf(folder, sizeof folder, "/tmp/weir_durable_XXXXXX");
-    if (!mkdtemp(folder))
-        return -1;
+    folder_rig_new(folder);
     snprintf(path, sizeof path, "%s/file", folder);
     return 0;
 }

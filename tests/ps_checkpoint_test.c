@@ -10,7 +10,7 @@
 #include "tests/capture.h"
 #include "tests/check.h"
 #include "tests/fault_io.h"
-#include <dirent.h>
+#include "tests/folder_rig.h"
 #include <errno.h>
 #include <fcntl.h>
 #include <limits.h>
@@ -26,36 +26,21 @@ static const struct net_param model[N_PARAMS] = {
     {.name = "b", .shape = {1, {3}}},
 };
 
-static char folder[64];
+static char folder[FOLDER_RIG_BYTES];
 
 static int setup(void **state)
 {
     (void)state;
-    snprintf(folder, sizeof folder, "/tmp/weir_ckpt_XXXXXX");
-    if (!mkdtemp(folder))
-        return -1;
+    folder_rig_new(folder);
     fault_io_set(folder, FAULT_NONE, 0, 0); /* no need to wait for a real disk */
     return 0;
-}
-
-static void empty_folder(void)
-{
-    char name[512];
-    DIR *d = opendir(folder);
-    assert_non_null(d);
-    for (struct dirent *e; (e = readdir(d));) {
-        snprintf(name, sizeof name, "%s/%s", folder, e->d_name);
-        if (strcmp(e->d_name, ".") && strcmp(e->d_name, ".."))
-            assert_int_equal(unlink(name), 0);
-    }
-    closedir(d);
 }
 
 static int teardown(void **state)
 {
     (void)state;
     fault_io_set(NULL, FAULT_NONE, 0, 0);
-    empty_folder();
+    folder_rig_empty(folder);
     return rmdir(folder);
 }
 
@@ -244,7 +229,7 @@ static void a_restored_job_ends_with_the_same_bits(void **state)
             values(&c, got);
             end(&c);
             assert_memory_equal(want, got, sizeof want);
-            empty_folder();
+            folder_rig_empty(folder);
         }
     }
 }
@@ -507,7 +492,7 @@ static void damage_falls_back_to_the_one_before(void **state)
         assert_int_equal(rename(aside, path), 0);
         assert_int_equal(truncate(path, s.st_size - 2), 0);
         assert_int_equal(newest(), 4);
-        empty_folder();
+        folder_rig_empty(folder);
         end(&c);
         start(&c, 2, 4096, OPTIM_MOMENTUM);
         train(&c, -1, 1);
@@ -714,7 +699,7 @@ static void a_fault_at_any_call_leaves_a_whole_checkpoint(void **state)
         int seen_old = 0, seen_new = 0;
         for (int at = 1;; at++) {
             assert_in_range(at, 1, MAX_CALLS);
-            empty_folder();
+            folder_rig_empty(folder);
             for (int i = 0; i < c.n; i++)
                 assert_int_equal(snapshot_begin(c.snapshot[i], store_step(c.store[i])), ST_OK);
             assert_int_equal(write_files(&c, 4, 1, 1), ST_OK);

@@ -4,7 +4,7 @@
 #include "ps/service/checkpoint_writer.h"
 #include "ps/service/run.h"
 #include "tests/check.h"
-#include <dirent.h>
+#include "tests/folder_rig.h"
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -18,7 +18,7 @@ static const struct net_param model[] = {
 };
 
 struct rig {
-    char folder[64];
+    char folder[FOLDER_RIG_BYTES];
     char *addr[2];
     struct hosts first, second; /* the servers of both plans */
     struct chunks *chunks;
@@ -101,9 +101,7 @@ static struct net_plan plan_of(struct rig *r, uint64_t generation, int n_members
 static int setup(void **state)
 {
     struct rig *r = calloc(1, sizeof *r);
-    snprintf(r->folder, sizeof r->folder, "/tmp/weir_saver_XXXXXX");
-    if (!mkdtemp(r->folder))
-        return -1;
+    folder_rig_new(r->folder);
     r->addr[0] = "127.0.0.1:2";
     r->addr[1] = "127.0.0.1:1";
     r->first = (struct hosts){1, &r->addr[1]};
@@ -129,17 +127,10 @@ static int setup(void **state)
 static int teardown(void **state)
 {
     struct rig *r = *state;
-    char path[512];
     checkpoint_writer_destroy(r->saver);
     service_destroy(r->service);
     chunks_destroy(r->chunks);
-    DIR *d = opendir(r->folder);
-    for (struct dirent *e; d && (e = readdir(d));) {
-        snprintf(path, sizeof path, "%s/%s", r->folder, e->d_name);
-        unlink(path);
-    }
-    if (d)
-        closedir(d);
+    folder_rig_empty(r->folder);
     rmdir(r->folder);
     pthread_cond_destroy(&r->wake);
     pthread_mutex_destroy(&r->lock);

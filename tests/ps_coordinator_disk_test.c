@@ -10,7 +10,7 @@
 #include "ps/service/service.h"
 #include "tests/capture.h"
 #include "tests/check.h"
-#include <dirent.h>
+#include "tests/folder_rig.h"
 #include <sys/stat.h>
 
 enum { N_ELEMS = 8, DEADLINE_MS = 60000 };
@@ -18,7 +18,7 @@ enum { N_ELEMS = 8, DEADLINE_MS = 60000 };
 static const struct net_param model[] = {{.name = "w", .shape = {1, {N_ELEMS}}}};
 static char *addrs[] = {"127.0.0.1:1"};
 static const struct hosts servers = {1, addrs};
-static char folder[64], folder_id[FOLDER_ID_BYTES];
+static char folder[FOLDER_RIG_BYTES], folder_id[FOLDER_ID_BYTES];
 static struct coordinator_shell l;
 static struct chunks *chunks;
 static struct net_job job;
@@ -123,9 +123,7 @@ static struct service *service; /* nobody has joined it */
 static int setup(void **state)
 {
     (void)state;
-    snprintf(folder, sizeof folder, "/tmp/weir_disk_XXXXXX");
-    if (!mkdtemp(folder))
-        return -1;
+    folder_rig_new(folder);
     job = (struct net_job){.n_workers = 1, .train_steps = 100, .seed = 3};
     optim_defaults(OPTIM_SGD, &job.optim);
     job.optim.total_steps = 100;
@@ -161,7 +159,6 @@ static int setup(void **state)
 static int teardown(void **state)
 {
     (void)state;
-    char path[512];
     coordinator_disk_destroy(&l);
     coordinator_plans_free(&l);
     service_destroy(service);
@@ -171,12 +168,7 @@ static int teardown(void **state)
     pthread_cond_destroy(&l.wake);
     pthread_mutex_destroy(&l.lock);
     chunks_destroy(chunks);
-    DIR *d = opendir(folder);
-    for (struct dirent *e; d && (e = readdir(d));) {
-        snprintf(path, sizeof path, "%s/%s", folder, e->d_name);
-        unlink(path);
-    }
-    closedir(d);
+    folder_rig_empty(folder);
     return rmdir(folder);
 }
 

@@ -5,6 +5,7 @@
 #include "tests/capture.h"
 #include "tests/check.h"
 #include "tests/fault_io.h"
+#include "tests/folder_rig.h"
 #include <errno.h>
 #include <fcntl.h>
 #include <stdio.h>
@@ -21,9 +22,7 @@ static char parent[64], path[80], with_slash[88], file[96];
 static int setup(void **state)
 {
     (void)state;
-    snprintf(parent, sizeof parent, "/tmp/weir_folder_made_XXXXXX");
-    if (!mkdtemp(parent))
-        return -1;
+    folder_rig_new(parent);
     snprintf(path, sizeof path, "%s/ck", parent);
     snprintf(with_slash, sizeof with_slash, "%s//", path);
     snprintf(file, sizeof file, "%s/text", path);

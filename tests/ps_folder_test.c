@@ -8,7 +8,7 @@
 #include "tests/capture.h"
 #include "tests/check.h"
 #include "tests/fault_io.h"
-#include <dirent.h>
+#include "tests/folder_rig.h"
 #include <errno.h>
 #include <fcntl.h>
 #include <signal.h>
@@ -19,29 +19,14 @@ enum { N_ELEMS = 8, MAX_CALLS = 200 };
 #define ALL_WRITTEN ((struct checkpoint_id){0, 0})
 
 static const struct net_param model[] = {{.name = "w", .shape = {1, {N_ELEMS}}}};
-static char folder[64];
+static char folder[FOLDER_RIG_BYTES];
 static struct chunks *chunks;
 static struct net_job job;
-
-static void empty_folder(void)
-{
-    char name[512];
-    DIR *d = opendir(folder);
-    assert_non_null(d);
-    for (struct dirent *e; (e = readdir(d));) {
-        snprintf(name, sizeof name, "%s/%s", folder, e->d_name);
-        if (strcmp(e->d_name, ".") && strcmp(e->d_name, ".."))
-            assert_int_equal(unlink(name), 0);
-    }
-    closedir(d);
-}
 
 static int setup(void **state)
 {
     (void)state;
-    snprintf(folder, sizeof folder, "/tmp/weir_folder_XXXXXX");
-    if (!mkdtemp(folder))
-        return -1;
+    folder_rig_new(folder);
     fault_io_set(folder, FAULT_NONE, 0, 0);
     job = (struct net_job){.n_workers = 1, .train_steps = 100, .seed = 3};
     optim_defaults(OPTIM_SGD, &job.optim);
@@ -53,7 +38,7 @@ static int teardown(void **state)
 {
     (void)state;
     fault_io_set(NULL, FAULT_NONE, 0, 0);
-    empty_folder();
+    folder_rig_empty(folder);
     chunks_destroy(chunks);
     return rmdir(folder);
 }
@@ -271,16 +256,16 @@ static void an_emptied_folder_stays_the_owners(void **state)
     struct checkpoint_lease a = claim(1);
     for (int i = 0; i < 4; i++)
         a = claim(11);
-    empty_folder();
+    folder_rig_empty(folder);
     assert_int_equal(CAPTURE(checkpoint_folder_still_owner(folder, &a)), ST_OK);
     assert_true(exists("lease-5"));
     /* unless another claimed it in between: its epoch is lower, but it is there */
-    empty_folder();
+    folder_rig_empty(folder);
     struct checkpoint_lease b = claim(22);
     assert_true(b.epoch == 1);
     assert_int_equal(CAPTURE(checkpoint_folder_still_owner(folder, &a)), ST_REFUSED);
     assert_int_equal(checkpoint_folder_still_owner(folder, &b), ST_OK);
-    empty_folder();
+    folder_rig_empty(folder);
     for (int i = 0; i < 5; i++)
         b = claim(22);
     assert_int_equal(CAPTURE(checkpoint_folder_still_owner(folder, &a)),
@@ -329,7 +314,7 @@ static struct checkpoint_lease before; /* who owned the folder when the child be
 
 static void fill_folder(void)
 {
-    empty_folder();
+    folder_rig_empty(folder);
     assert_int_equal(save(5, 3), ST_OK); /* of a version before epochs */
     before = claim(11);
     assert_int_equal(save(checkpoint_term(before.epoch, 2), 4), ST_OK);
@@ -627,7 +612,7 @@ static void a_folder_has_one_id(void **state)
     for (int round = 0; round < 5; round++) {
         int go[2], back[2];
         char id[FOLDER_ID_BYTES], ids[N][FOLDER_ID_BYTES];
-        empty_folder();
+        folder_rig_empty(folder);
         assert_true(pipe(go) == 0 && pipe(back) == 0);
         for (int i = 0; i < N; i++) {
             if (fork() != 0)
@@ -676,7 +661,7 @@ static void an_emptied_folder_says_nothing_of_what_was_kept(void **state)
     assert_int_equal(CAPTURE(checkpoint_retention_list_of(folder, id, &list, &n)), ST_NOT_FOUND);
     assert_int_equal(rmdir(folder), 0);
     assert_int_equal(rename(away, folder), 0);
-    empty_folder();
+    folder_rig_empty(folder);
     assert_int_equal(CAPTURE(checkpoint_retention_sweep(folder, &sweep)),
                      ST_OK); /* and its lease is there */
     assert_true(exists("lease-1"));

@@ -7,6 +7,7 @@
 #include "ps/checkpoint/own_folder.h"
 #include "tests/capture.h"
 #include "tests/check.h"
+#include "tests/folder_rig.h"
 #include <pthread.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -25,21 +26,18 @@ static int setup(void **state)
 {
     (void)state;
     const struct net_param w = {.name = "w", .shape = {1, {N_ELEMS}}};
-    snprintf(folder, sizeof folder, "/tmp/weir-keeper-test-XXXXXX");
+    folder_rig_new(folder);
     job = (struct net_job){.n_workers = 1, .train_steps = 20, .seed = 3};
     optim_defaults(OPTIM_SGD, &job.optim);
     job.optim.total_steps = 20;
-    return !mkdtemp(folder) ||
-           chunks_create(&w, 1, N_ELEMS / 2 * (int64_t)sizeof(float), &chunks) != ST_OK;
+    return chunks_create(&w, 1, N_ELEMS / 2 * (int64_t)sizeof(float), &chunks) != ST_OK;
 }
 
 static int teardown(void **state)
 {
     (void)state;
-    char command[192];
-    snprintf(command, sizeof command, "rm -r %s", folder);
     chunks_destroy(chunks);
-    return system(command);
+    return folder_rig_delete(folder);
 }
 
 static const char *path_of(int64_t step, int k)

@@ -7,6 +7,7 @@
 #include "net/rpc/server.h"
 #include "tests/capture.h"
 #include "tests/check.h"
+#include "tests/folder_rig.h"
 #include <arpa/inet.h>
 #include <fcntl.h>
 #include <pthread.h>
@@ -24,16 +25,14 @@ static struct checkpoint_lease looked_at;
 static int setup(void **state)
 {
     (void)state;
-    snprintf(folder, sizeof folder, "/tmp/weir_owner_XXXXXX");
-    return mkdtemp(folder) && chmod(folder, 0755) == 0 ? 0 : -1;
+    folder_rig_new(folder);
+    return chmod(folder, 0755);
 }
 
 static int teardown(void **state)
 {
-    char command[128];
     (void)state;
-    snprintf(command, sizeof command, "rm -rf '%s'", folder);
-    return system(command);
+    return folder_rig_delete(folder);
 }
 
 static uint64_t claim(const char *address)

@@ -8,7 +8,7 @@
 #include "ps/service/run.h"
 #include "tests/capture.h"
 #include "tests/check.h"
-#include <dirent.h>
+#include "tests/folder_rig.h"
 #include <pthread.h>
 
 enum { N_SERVERS = 2, N_CHUNKS = 3, MAX_ELEMS = 1024, DEADLINE_MS = 20000, STEP = 0 };
@@ -21,7 +21,7 @@ static char *addrs[N_SERVERS] = {"127.0.0.1:1", "127.0.0.1:2"};
 static const struct hosts servers = {N_SERVERS, addrs}, nobody;
 
 struct rig {
-    char folder[64];
+    char folder[FOLDER_RIG_BYTES];
     struct chunks *chunks;
     struct net_job job;
     int shard[N_CHUNKS];
@@ -117,9 +117,7 @@ static int setup(void **state)
 {
     struct rig *r = calloc(1, sizeof *r);
     struct safetensors_written files[N_SERVERS];
-    snprintf(r->folder, sizeof r->folder, "/tmp/weir_applier_XXXXXX");
-    if (!mkdtemp(r->folder))
-        return -1;
+    folder_rig_new(r->folder);
     pthread_mutex_init(&r->lock, NULL);
     clock_cond_init(&r->wake);
     r->job = (struct net_job){.n_workers = 1, .train_steps = 100, .seed = 3, .batch = 8};
@@ -166,24 +164,12 @@ static void stop(struct rig *r)
     r->service = NULL;
 }
 
-static void empty_folder(struct rig *r)
-{
-    char path[512];
-    DIR *d = opendir(r->folder);
-    for (struct dirent *e; d && (e = readdir(d));) {
-        snprintf(path, sizeof path, "%s/%s", r->folder, e->d_name);
-        unlink(path);
-    }
-    if (d)
-        closedir(d);
-}
-
 static int teardown(void **state)
 {
     struct rig *r = *state;
     if (r->applier)
         stop(r);
-    empty_folder(r);
+    folder_rig_empty(r->folder);
     rmdir(r->folder);
     chunks_destroy(r->chunks);
     pthread_cond_destroy(&r->wake);
@@ -305,7 +291,7 @@ static void a_server_without_chunks_reads_nothing(void **state)
 {
     struct rig *r = *state;
     static int all_at_0[N_CHUNKS];
-    empty_folder(r);
+    folder_rig_empty(r->folder);
     start(r, 1);
     take(r, all_at_0);
     wait_for(r, 1);

@@ -3,7 +3,7 @@
 #include "base/clock.h"
 #include "ps/checkpoint/shard_writer.h"
 #include "tests/check.h"
-#include <dirent.h>
+#include "tests/folder_rig.h"
 #include <pthread.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -75,7 +75,7 @@ static void on_answer(void *ctx, const struct net_frame_head *head, uint64_t fro
 }
 
 struct rig {
-    char folder[64];
+    char folder[FOLDER_RIG_BYTES];
     struct net_job job;
     struct chunks *chunks;
     int server[MAX_CHUNKS];
@@ -106,9 +106,7 @@ static int setup(void **state)
     struct rig *r = calloc(1, sizeof *r);
     clock_cond_init(&wake);
     hangs = n_hanging = n_synced = n_changes = n_released = 0;
-    snprintf(r->folder, sizeof r->folder, "/tmp/weir_writer_XXXXXX");
-    if (!mkdtemp(r->folder))
-        return -1;
+    folder_rig_new(r->folder);
     r->job = (struct net_job){.n_workers = 1, .train_steps = 100, .seed = 3, .aggregate = 1};
     optim_defaults(OPTIM_SGD, &r->job.optim);
     assert_int_equal(chunks_create(model, 2, 4096, &r->chunks), ST_OK);
@@ -129,17 +127,10 @@ static int setup(void **state)
 static int teardown(void **state)
 {
     struct rig *r = *state;
-    char path[512];
     assert_int_equal(shard_writer_destroy(r->writer, clock_deadline_ns(DEADLINE_MS)), 1);
     store_destroy(r->store);
     chunks_destroy(r->chunks);
-    DIR *d = opendir(r->folder);
-    for (struct dirent *e; d && (e = readdir(d));) {
-        snprintf(path, sizeof path, "%s/%s", r->folder, e->d_name);
-        unlink(path);
-    }
-    if (d)
-        closedir(d);
+    folder_rig_empty(r->folder);
     int st = rmdir(r->folder);
     pthread_cond_destroy(&wake);
     free(r);

@@ -8,7 +8,7 @@
 #include "files/json_text.h"
 #include "tests/capture.h"
 #include "tests/check.h"
-#include <dirent.h>
+#include "tests/folder_rig.h"
 #include <errno.h>
 #include <fcntl.h>
 #include <sys/stat.h>
@@ -20,7 +20,7 @@ static const char older[] = "weir-1.1-5.json", newer[] = "weir-1.1-8.json";
 static const char older_part[] = "weir-1.1-5-0-of-1.safetensors";
 static const char newer_part[] = "weir-1.1-8-0-of-1.safetensors";
 static const struct net_param model[] = {{.name = "w", .shape = {1, {N_ELEMS}}}};
-static char folder[64];
+static char folder[FOLDER_RIG_BYTES];
 static struct chunks *chunks;
 static struct net_job job;
 
@@ -172,26 +172,11 @@ static void save(int64_t step, const char *own)
     assert_int_equal(checkpoint_manifest_write(folder, &m), ST_OK);
 }
 
-static void empty_folder(void)
-{
-    char path[512];
-    DIR *d = opendir(folder);
-    assert_non_null(d);
-    for (struct dirent *e; (e = readdir(d));) {
-        snprintf(path, sizeof path, "%s/%s", folder, e->d_name);
-        if (strcmp(e->d_name, ".") && strcmp(e->d_name, ".."))
-            assert_int_equal(unlink(path), 0);
-    }
-    closedir(d);
-}
-
 static int setup(void **state)
 {
     (void)state;
     break_calls(NULL, CALL_OPEN, 0, 0);
-    snprintf(folder, sizeof folder, "/tmp/weir_unreadable_XXXXXX");
-    if (!mkdtemp(folder))
-        return -1;
+    folder_rig_new(folder);
     job = (struct net_job){.n_workers = 1, .train_steps = 100, .seed = 3};
     optim_defaults(OPTIM_SGD, &job.optim);
     job.optim.total_steps = 100;
@@ -207,7 +192,7 @@ static int teardown(void **state)
     (void)state;
     break_calls(NULL, CALL_OPEN, 0, 0);
     allocation = 0;
-    empty_folder();
+    folder_rig_empty(folder);
     chunks_destroy(chunks);
     return rmdir(folder);
 }

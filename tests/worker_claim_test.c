@@ -2,6 +2,7 @@
  * have several here: locks belong to open files. */
 #include "base/log.h"
 #include "tests/check.h"
+#include "tests/folder_rig.h"
 #include "worker/device/device_claim.h"
 #include "worker/device/device_lock.h"
 #include <dirent.h>
@@ -20,16 +21,14 @@ static struct device_holders others;
 static int setup(void **unused)
 {
     (void)unused;
-    snprintf(dir, sizeof dir, "/tmp/weir-claims-XXXXXX");
-    return mkdtemp(dir) == NULL;
+    folder_rig_new(dir);
+    return 0;
 }
 
 static int teardown(void **unused)
 {
     (void)unused;
-    char command[128];
-    snprintf(command, sizeof command, "rm -rf '%s'", dir);
-    return system(command);
+    return folder_rig_delete(dir);
 }
 
 static enum status take(double fraction, int is_cap, int is_auto, struct device_claim *out)

@@ -3,6 +3,7 @@
 #include "base/log.h"
 #include "tests/capture.h"
 #include "tests/check.h"
+#include "tests/folder_rig.h"
 #include "worker/data/data_csv.h"
 #include "worker/data/data_words.h"
 #include "worker/data/dataset.h"
@@ -11,10 +12,7 @@ enum { MOST = 1 << 20 };
 
 static void put_file(const char *path, const char *text)
 {
-    FILE *file = fopen(path, "wb");
-    assert_non_null(file);
-    assert_true(fputs(text, file) >= 0);
-    assert_int_equal(fclose(file), 0);
+    folder_rig_save(path, text, strlen(text));
 }
 
 static int setup(void **state)

@@ -3,6 +3,7 @@
 #include "base/log.h"
 #include "tests/capture.h"
 #include "tests/check.h"
+#include "tests/folder_rig.h"
 #include "worker/data/dataset.h"
 #include <limits.h>
 #include <stdio.h>
@@ -25,14 +26,6 @@ static void check_bad(const struct dataset_request *r, enum status want, const c
     assert_null(d);
 }
 
-static void save(const char *path, const char *bytes, size_t n)
-{
-    FILE *f = fopen(path, "wb");
-    assert_non_null(f);
-    assert_int_equal(fwrite(bytes, 1, n, f), n);
-    assert_int_equal(fclose(f), 0);
-}
-
 static void path_that_is_not_there_is_named_with_its_flag(void **state)
 {
     char cwd[PATH_MAX], wanted[PATH_MAX + 64], path[64];
@@ -44,7 +37,7 @@ static void path_that_is_not_there_is_named_with_its_flag(void **state)
     check_bad(&(struct dataset_request){.part = "test", .data = "/nowhere/x.csv"}, ST_NOT_FOUND,
               "--test_data=/nowhere/x.csv: there is no such file or folder", "");
     snprintf(path, sizeof path, "%s/x.idx", dir);
-    save(path, "\0\0\x08\2\0\0\0\1\0\0\0\1\7", 13); /* one sample of one byte */
+    folder_rig_save(path, "\0\0\x08\2\0\0\0\1\0\0\0\1\7", 13); /* one sample of one byte */
     check_bad(&(struct dataset_request){.part = "train", .data = path, .labels = "/nowhere/y.npy"},
               ST_NOT_FOUND, "--train_labels=/nowhere/y.npy: there is no such file", "");
     unlink(path);
@@ -61,7 +54,7 @@ static void file_for_a_folder_is_named(void **state)
     char path[64];
     (void)state;
     snprintf(path, sizeof path, "%s/x.csv", dir);
-    save(path, "1,2\n", 4);
+    folder_rig_save(path, "1,2\n", 4);
     check_bad(&(struct dataset_request){.part = "train", .dir = path}, ST_INVALID,
               "x.csv: is a file, but the flag takes a folder", "name a file with --train_data");
     check_bad(
@@ -81,7 +74,7 @@ static void one_picture_is_named_as_such(void **state)
     (void)state;
     snprintf(path, sizeof path, "%s/one", dir);
     for (size_t i = 0; i < sizeof pictures / sizeof *pictures; i++) {
-        save(path, pictures[i].bytes, pictures[i].n);
+        folder_rig_save(path, pictures[i].bytes, pictures[i].n);
         snprintf(wanted, sizeof wanted, "/one: is one %s picture", pictures[i].kind);
         check_bad(&(struct dataset_request){.part = "train", .data = path}, ST_UNSUPPORTED, wanted,
                   "name the folder that has a folder of pictures for each class");
@@ -96,7 +89,7 @@ static void pictures_without_folders_of_classes_are_named(void **state)
     char path[64];
     (void)state;
     snprintf(path, sizeof path, "%s/0.png", dir);
-    save(path, "\x89PNG\r\n\x1a\n", 8);
+    folder_rig_save(path, "\x89PNG\r\n\x1a\n", 8);
     check_bad(&(struct dataset_request){.part = "train", .dir = dir}, ST_NOT_FOUND,
               "it holds pictures; put those of each class into a folder of its own",
               "name what holds these folders with --train_data");

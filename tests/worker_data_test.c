@@ -3,6 +3,7 @@
 #include "base/log.h"
 #include "tests/capture.h"
 #include "tests/check.h"
+#include "tests/folder_rig.h"
 #include "worker/data/data_array.h"
 #include "worker/data/dataset.h"
 #include <math.h>
@@ -129,18 +130,14 @@ static const char *path_of(const struct folder *f, const char *name)
 
 static void save(const struct folder *f, const char *name, const struct bytes *b)
 {
-    FILE *file = fopen(path_of(f, name), "wb");
-    assert_non_null(file);
-    assert_int_equal(fwrite(b->at, 1, b->n, file), b->n);
-    assert_int_equal(fclose(file), 0);
+    folder_rig_save(path_of(f, name), b->at, b->n);
 }
 
 static int setup(void **state)
 {
     struct folder *f = calloc(1, sizeof *f);
     assert_non_null(f);
-    strcpy(f->dir, "/tmp/weir_data_XXXXXX");
-    assert_non_null(mkdtemp(f->dir));
+    folder_rig_new(f->dir);
     for (int i = 0; i < N * ELEMS; i++)
         f->pixels[i] = (uint8_t)(i * 37);
     for (int i = 0; i < N; i++)

@@ -2,6 +2,7 @@
 #include "base/log.h"
 #include "tests/capture.h"
 #include "tests/check.h"
+#include "tests/folder_rig.h"
 #include "tests/skip.h"
 #include "worker/data/data_array.h"
 #include "worker/data/dataset.h"
@@ -42,10 +43,7 @@ static void save(const struct set *s, const char *kind, const char *ending, cons
         assert_int_equal(gzwrite(f, data, (unsigned)bytes), bytes);
         assert_int_equal(gzclose(f), Z_OK);
     } else {
-        FILE *f = fopen(path, "wb");
-        assert_non_null(f);
-        assert_int_equal(fwrite(data, 1, bytes, f), bytes);
-        assert_int_equal(fclose(f), 0);
+        folder_rig_save(path, data, bytes);
     }
 }
 
@@ -54,9 +52,7 @@ static int setup(void **state)
     struct set *s = calloc(1, sizeof *s);
     if (!s)
         return -1;
-    strcpy(s->dir, "/tmp/weir_idx_XXXXXX");
-    if (!mkdtemp(s->dir))
-        return -1;
+    folder_rig_new(s->dir);
     put_u32(s->images, 0x803);
     put_u32(s->images + 4, N);
     put_u32(s->images + 8, ROWS);

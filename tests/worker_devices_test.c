@@ -5,6 +5,7 @@
 #include "tests/capture.h"
 #include "tests/check.h"
 #include "tests/fake_time.h"
+#include "tests/folder_rig.h"
 #include "worker/device/device_lock.h"
 #include "worker/device/device_scan.h"
 #include "worker/device/devices.h"
@@ -96,9 +97,8 @@ static void expect_cards(const char *expected)
 static int setup(void **unused)
 {
     (void)unused;
-    snprintf(dir, sizeof dir, "/tmp/weir-devices-XXXXXX");
-    if (!mkdtemp(dir) || chmod(dir, 0755) != 0)
-        return 1;
+    folder_rig_new(dir);
+    assert_int_equal(chmod(dir, 0755), 0);
     snprintf(lock_dir, sizeof lock_dir, "%s/locks", dir);
     snprintf(state_path, sizeof state_path, "%s/state", dir);
     mkdir(lock_dir, 0777);
@@ -115,10 +115,8 @@ static int setup(void **unused)
 static int teardown(void **unused)
 {
     (void)unused;
-    char command[128];
     devices_release(&got);
-    snprintf(command, sizeof command, "rm -rf '%s'", dir);
-    return system(command);
+    return folder_rig_delete(dir);
 }
 
 /* What placement names, by CUDA's numbers, which begin with card 5 here. */

@@ -3,10 +3,10 @@
 #include "base/log.h"
 #include "tests/capture.h"
 #include "tests/check.h"
+#include "tests/folder_rig.h"
 #include "tests/skip.h"
 #include "worker/data/data_images.h"
 #include "worker/data/dataset.h"
-#include <ftw.h>
 #include <sys/resource.h>
 #include <sys/stat.h>
 #include <sys/wait.h>
@@ -429,24 +429,15 @@ static int set_folder_up(void **state)
 {
     struct folder *f = calloc(1, sizeof *f);
     assert_non_null(f);
-    strcpy(f->dir, "/tmp/weir_images_XXXXXX");
-    assert_non_null(mkdtemp(f->dir));
+    folder_rig_new(f->dir);
     *state = f;
     return 0;
-}
-
-static int remove_one(const char *path, const struct stat *info, int kind, struct FTW *at)
-{
-    (void)info;
-    (void)kind;
-    (void)at;
-    return remove(path);
 }
 
 static int tear_folder_down(void **state)
 {
     struct folder *f = *state;
-    assert_int_equal(nftw(f->dir, remove_one, 8, FTW_DEPTH | FTW_PHYS), 0);
+    assert_int_equal(folder_rig_delete(f->dir), 0);
     free(f);
     return 0;
 }
@@ -462,10 +453,7 @@ static void save(const struct folder *f, const char *name)
 {
     char path[128];
     snprintf(path, sizeof path, "%s/%s", f->dir, name);
-    FILE *file = fopen(path, "wb");
-    assert_non_null(file);
-    assert_int_equal(fwrite(f->b.at, 1, f->b.n, file), f->b.n);
-    assert_int_equal(fclose(file), 0);
+    folder_rig_save(path, f->b.at, f->b.n);
 }
 
 static enum status open_set(const struct folder *f, struct dataset **out)

@@ -4,6 +4,7 @@
 #include "base/rng.h"
 #include "tests/capture.h"
 #include "tests/check.h"
+#include "tests/folder_rig.h"
 #include "worker/data/dataset.h"
 #include <math.h>
 
@@ -82,9 +83,7 @@ static int setup(void **state)
     struct set *s = calloc(1, sizeof *s);
     if (!s)
         return -1;
-    strcpy(s->dir, "/tmp/weir_input_XXXXXX");
-    if (!mkdtemp(s->dir))
-        return -1;
+    folder_rig_new(s->dir);
     *state = s;
     return 0;
 }

@@ -1,6 +1,7 @@
 /* tests/worker_lock_test.c - the files by which GPUs are reserved, and users that share them. */
 #include "base/log.h"
 #include "tests/check.h"
+#include "tests/folder_rig.h"
 #include "tests/skip.h"
 #include "worker/device/device_info.h"
 #include "worker/device/device_lock.h"
@@ -17,9 +18,8 @@ static char dir[64], lock_dir[80];
 static int setup(void **unused)
 {
     (void)unused;
-    snprintf(dir, sizeof dir, "/tmp/weir-locks-XXXXXX");
-    if (!mkdtemp(dir) || chmod(dir, 0755) != 0)
-        return 1;
+    folder_rig_new(dir);
+    assert_int_equal(chmod(dir, 0755), 0);
     snprintf(lock_dir, sizeof lock_dir, "%s/locks", dir);
     return mkdir(lock_dir, 0777) != 0 || chmod(lock_dir, 01777) != 0;
 }
@@ -27,9 +27,7 @@ static int setup(void **unused)
 static int teardown(void **unused)
 {
     (void)unused;
-    char command[128];
-    snprintf(command, sizeof command, "rm -rf '%s'", dir);
-    return system(command);
+    return folder_rig_delete(dir);
 }
 
 static void lock_path(char *out, const char *key)

@@ -2,6 +2,7 @@
 #include "base/log.h"
 #include "tests/capture.h"
 #include "tests/check.h"
+#include "tests/folder_rig.h"
 #include "worker/model/model.h"
 #include <limits.h>
 #include <math.h>
@@ -716,14 +717,6 @@ static void too_many_layers_are_refused(void **state)
     free(text);
 }
 
-static void write_file(const char *path, const char *text, size_t bytes)
-{
-    FILE *f = fopen(path, "w");
-    assert_non_null(f);
-    assert_int_equal(fwrite(text, 1, bytes, f), bytes);
-    assert_int_equal(fclose(f), 0);
-}
-
 static void files_are_found_or_named(void **state)
 {
     char dir[] = "/tmp/weir_model_XXXXXX", path[64];
@@ -744,11 +737,11 @@ static void files_are_found_or_named(void **state)
     assert_int_equal(CAPTURE(model_read(dir, NULL, 0, &m)), ST_INVALID);
     assert_non_null(strstr(capture_text, "not a regular file"));
     static const char good[] = HEAD "{\"type\": \"flatten\"}," TAIL;
-    write_file(path, good, sizeof good - 1);
+    folder_rig_save(path, good, sizeof good - 1);
     assert_int_equal(model_read(path, NULL, 0, &m), ST_OK);
     model_destroy(m);
     m = NULL;
-    write_file(path, good, 40);
+    folder_rig_save(path, good, 40);
     assert_int_equal(CAPTURE(model_read(path, NULL, 0, &m)), ST_INVALID);
     assert_non_null(strstr(capture_text, path));
     assert_non_null(strstr(capture_text, "line 3"));

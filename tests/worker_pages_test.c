@@ -2,6 +2,7 @@
  * split stays where it is, and a worker that trains touches no samples but its own. */
 #include "base/digest.h"
 #include "tests/check.h"
+#include "tests/folder_rig.h"
 #include "tests/skip.h"
 #include "tests/trainer_rig.h"
 #include "worker/data/dataset.h"
@@ -46,8 +47,7 @@ static int setup(void **state)
     uint8_t number[N_ITEMS][2] = {0}, label[N_ITEMS];
     char shape[64];
     (void)state;
-    strcpy(dir, "/tmp/weir_pages_XXXXXX");
-    assert_non_null(mkdtemp(dir));
+    folder_rig_new(dir);
     for (int i = 0; i < N_ITEMS; i++) {
         number[i][0] = (uint8_t)i;
         label[i] = (uint8_t)(i % 10);

@@ -3,9 +3,9 @@
 #include "base/log.h"
 #include "tests/capture.h"
 #include "tests/check.h"
+#include "tests/folder_rig.h"
 #include "worker/data/dataset.h"
 #include "worker/data/dataset_targets.h"
-#include <ftw.h>
 #include <math.h>
 #include <sys/stat.h>
 
@@ -19,24 +19,15 @@ static int setup(void **state)
 {
     struct folder *f = calloc(1, sizeof *f);
     assert_non_null(f);
-    strcpy(f->dir, "/tmp/weir_targets_XXXXXX");
-    assert_non_null(mkdtemp(f->dir));
+    folder_rig_new(f->dir);
     *state = f;
     return 0;
-}
-
-static int remove_one(const char *path, const struct stat *info, int kind, struct FTW *at)
-{
-    (void)info;
-    (void)kind;
-    (void)at;
-    return remove(path);
 }
 
 static int teardown(void **state)
 {
     struct folder *f = *state;
-    assert_int_equal(nftw(f->dir, remove_one, 8, FTW_DEPTH | FTW_PHYS), 0);
+    assert_int_equal(folder_rig_delete(f->dir), 0);
     free(f);
     return 0;
 }
@@ -45,10 +36,7 @@ static void save(const struct folder *f, const char *name, const void *data, siz
 {
     char path[128];
     snprintf(path, sizeof path, "%s/%s", f->dir, name);
-    FILE *file = fopen(path, "wb");
-    assert_non_null(file);
-    assert_int_equal(fwrite(data, 1, n, file), n);
-    assert_int_equal(fclose(file), 0);
+    folder_rig_save(path, data, n);
 }
 
 /* shape: "(12, 2)". */
