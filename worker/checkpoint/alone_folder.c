@@ -1,4 +1,6 @@
-/* worker/checkpoint/alone_folder.c - see alone_folder.h. */
+/* worker/checkpoint/alone_folder.c - opens the folder of a worker without servers: locks it, finds
+ * the newest whole checkpoint, claims the folder, and loads the checkpoint into the updates. A
+ * start that fails before the claim leaves the folder to its owner. */
 #include "worker/checkpoint/alone_folder.h"
 #include "base/clock.h"
 #include "base/log.h"
@@ -18,7 +20,7 @@
 
 enum { LOOKS_MS = 5000, LOOK_EACH_MS = 10 };
 
-/* Opens the file `worker-lock`, and makes it where there is none. */
+/* Opens the file `worker-lock`; creates it if it does not exist. */
 static enum status open_lock(struct alone_folder *f, char path[PATH_MAX])
 {
     if (snprintf(path, PATH_MAX, "%s/%s", f->path, OWNER_LOCK_NAME) >= PATH_MAX) {
@@ -34,8 +36,8 @@ static enum status open_lock(struct alone_folder *f, char path[PATH_MAX])
     return ST_OK;
 }
 
-/* Locks the file. A shared lock belongs to a process that looks for an owner (owner.h), which ends
- * it at once: it is waited for. Returns 0, or an errno: EWOULDBLOCK where a worker has the lock. */
+/* Locks the file. A process that looks for an owner (owner.h) holds a shared lock for a moment, so
+ * that lock is waited for. Returns 0, or an errno: EWOULDBLOCK if a worker has the lock. */
 static int try_lock(int fd)
 {
     int64_t deadline_ns = clock_deadline_ns(LOOKS_MS);
@@ -75,7 +77,7 @@ static enum status lock_folder(struct alone_folder *f, bool take_over)
         LOG_E(
             "--checkpoint_dir: %s belongs to another worker without servers, which is starting: " OWNER_REMEDY,
             f->path);
-        return ST_REFUSED; /* a supervisor that tries again would do so without end */
+        return ST_REFUSED; /* a supervisor that restarts the worker would do so endlessly */
     }
     note_locked(f, path, failed);
 done:
@@ -96,7 +98,7 @@ done:
     return st;
 }
 
-/* Values, slots and step of a checkpoint become those of the updates. */
+/* Copies values, slots and step of a checkpoint to the updates. */
 static enum status load_checkpoint(const struct alone_folder_config *cfg,
                                    const struct checkpoint_restore *r)
 {
@@ -129,7 +131,7 @@ done:
     return st;
 }
 
-/* The job has fewer steps than were made. */
+/* Logs that the checkpoint has more steps than the job. */
 static void say_past(const struct alone_folder_config *cfg, const struct checkpoint_manifest *m)
 {
     const struct net_job *job = cfg->job;

@@ -1,5 +1,6 @@
-/* worker/checkpoint/alone_writer.c - see alone_writer.h.
- * Locks: the saver's; the copy belongs to the thread while `busy`, else to who has the lock. */
+/* worker/checkpoint/alone_writer.c - at_step copies the state under the lock and wakes the thread,
+ * which writes the copy to a file. While `busy` the copy belongs to the thread, otherwise to the
+ * holder of the lock. */
 #include "worker/checkpoint/alone_writer.h"
 #include "base/clock.h"
 #include "base/guarded.h"
@@ -21,20 +22,20 @@ struct alone_writer {
     struct net_job job;
     struct alone_folder folder;
     struct updates_state state;
-    float *values, *slots; /* the copy */
+    float *values, *slots; /* copy of the state */
     struct checkpoint_shard_chunk *list;
     int *shard; /* [n_chunks] all in file 0 */
     char *server;
     pthread_t thread;
-    int runs; /* the thread */
+    int runs; /* the thread was started */
 
-    pthread_mutex_t lock; /* guards the rest */
+    pthread_mutex_t lock; /* guards the fields below */
     pthread_cond_t wake;
     int busy, ending, stop_soon, fenced;
-    enum status written; /* of the last copy */
-    int64_t copied;      /* the step of the copy, or that training goes on from */
+    enum status written; /* result of the last copy */
+    int64_t copied;      /* step of the copy, or the step that training continued from */
     int64_t next_ns;
-    int is_best; /* the copy; then all of `best` but its id is set */
+    int is_best; /* the copy is the best checkpoint; then all of `best` but its id is set */
     int best_is_kept;
     struct checkpoint_best best;
 };
@@ -86,8 +87,8 @@ static enum status write_manifest(const struct alone_writer *s,
     return st;
 }
 
-/* The copy, made of this step, becomes a checkpoint; best: and the best one, *kept: 1 if it is that
- * now; NULL: not that. */
+/* Writes the copy of this step as a checkpoint. best: it is also the best one, and *kept receives 1
+ * if it was recorded as such; NULL: it is not. */
 static enum status save(struct alone_writer *s, int64_t step, struct checkpoint_best *best,
                         int *kept)
 {
@@ -130,7 +131,8 @@ static enum status save(struct alone_writer *s, int64_t step, struct checkpoint_
 static void *saver_main(void *arg)
 {
     struct alone_writer *s = arg;
-    setpriority(PRIO_PROCESS, (id_t)gettid(), LOWEST_PRIORITY); /* Linux: of this thread */
+    /* Linux: applies to this thread only */
+    setpriority(PRIO_PROCESS, (id_t)gettid(), LOWEST_PRIORITY);
     pthread_mutex_lock(&s->lock);
     while (!s->ending || s->busy) {
         if (!s->busy) {
@@ -204,7 +206,7 @@ enum status alone_writer_create(const struct alone_writer_config *cfg, struct al
     if (s->folder.rounding.n_bytes > 0)
         s->job.rounding = s->folder.rounding;
     s->server = s->folder.name;
-    s->copied = cfg->folder.restore ? -1 : s->folder.step; /* the folder may not have that */
+    s->copied = cfg->folder.restore ? -1 : s->folder.step; /* the folder may not have that step */
     s->next_ns = clock_deadline_ns(cfg->save_ms);
     int err = pthread_create(&s->thread, NULL, saver_main, s);
     if (err) {
@@ -241,8 +243,8 @@ void alone_writer_destroy(struct alone_writer *s)
     free(s);
 }
 
-/* Under the lock, while the thread is not busy. What has diverged takes no good checkpoint's place.
- */
+/* Copies the state. Called under the lock, while the thread is not busy. A diverged state never
+ * replaces a good checkpoint. */
 static void copy(struct alone_writer *s, int64_t step)
 {
     size_t n_elems = (size_t)s->cfg.folder.chunks->n_elems, n = n_elems * sizeof(float);
@@ -260,8 +262,8 @@ static void copy(struct alone_writer *s, int64_t step)
     pthread_cond_broadcast(&s->wake);
 }
 
-/* Waits until the thread has written the copy, or has failed to. Logs a line where that takes long.
- * The caller holds the lock. */
+/* Waits until the thread has written the copy or failed. Logs a line if that takes long. The caller
+ * holds the lock. */
 static void wait_until_written(struct alone_writer *s) REQUIRES(s->lock)
 {
     int64_t line_ns = clock_deadline_ns(QUIET_MS);
@@ -275,8 +277,8 @@ static void wait_until_written(struct alone_writer *s) REQUIRES(s->lock)
         pthread_cond_wait(&s->wake, &s->lock);
 }
 
-/* Returns when it is written, or cannot be. ST_FULL, ST_IO: it is not, logged. What
- * has diverged (ST_INVALID) was said: no other start would write it. */
+/* Returns when the copy is written or cannot be written. ST_FULL, ST_IO: it is not, logged. A
+ * diverged state (ST_INVALID) was logged before: another attempt would not write it either. */
 static enum status save_last(struct alone_writer *s, int64_t step) REQUIRES(s->lock)
 {
     wait_until_written(s);

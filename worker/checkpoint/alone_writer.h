@@ -1,9 +1,9 @@
 /* worker/checkpoint/alone_writer.h - checkpoints of a worker without servers. Between two steps the
  * parameters and the optimizer's slots are copied; a thread of the lowest priority writes the copy
- * while training goes on. One that falls due meanwhile is left out, with a line. A file that
- * cannot be written costs a line, and training goes on.
+ * while training continues. A checkpoint that falls due during a write is skipped with a log line.
+ * A file that cannot be written is logged, and training continues.
  * Owns:    a thread, a copy of parameters and slots, the folder.
- * Threads: at_step from the trainer's, with no update under way; stop_soon from any.
+ * Threads: at_step on the trainer's thread, while no update runs; stop_soon on any.
  * Errors:  those of alone_folder_open. */
 #ifndef WORKER_CHECKPOINT_ALONE_WRITER_H
 #define WORKER_CHECKPOINT_ALONE_WRITER_H
@@ -11,37 +11,38 @@
 #include "worker/checkpoint/alone_folder.h"
 
 struct alone_writer_config {
-    struct alone_folder_config folder; /* what it points to: borrowed while the saver lives */
+    struct alone_folder_config folder; /* pointers in it: borrowed while the writer lives */
     int64_t save_steps;                /* 0: not by steps */
     int64_t save_ms;                   /* 0: not by time */
     int keep;                          /* 0: all */
 };
 
 struct alone_writer;
-/* Goes on from what the folder has. */
+/* Continues from the checkpoint in the folder. */
 enum status alone_writer_create(const struct alone_writer_config *cfg, struct alone_writer **out);
-/* Of what was found, or else of the configuration's job. */
+/* Returns the rounding of the checkpoint that was found, otherwise that of the configuration's
+ * job. */
 const struct net_rounding *alone_writer_rounding(const struct alone_writer *s);
-/* Waits for what is being written. NULL is fine. */
+/* Waits for the write in progress. NULL is fine. */
 void alone_writer_destroy(struct alone_writer *s);
-/* Before step `step` is computed; ctx: the saver. ST_CANCELLED: training ends here, as it was to,
- * and what it has is saved; ST_REFUSED: another process has claimed the folder. */
+/* Called before step `step` is computed; ctx: the writer. ST_CANCELLED: training was ordered to end
+ * here, and its state is saved; ST_REFUSED: another process has claimed the folder. */
 enum status alone_writer_at_step(void *ctx, int64_t step);
-/* Likewise, before at_step of that step: the parameters did better on the validation data than all
- * before. Their checkpoint is made, and named as the best one when it is there. best: all but its
+/* Called before at_step of that step, when the parameters did better on the validation data than
+ * all before. Their checkpoint is written, and then recorded as the best one. best: all but its
  * id. */
 enum status alone_writer_best(struct alone_writer *s, int64_t step,
                               const struct checkpoint_best *best);
-/* Waits for what is being written. 1: what alone_writer_best was given last is on the disk, and
- * named; 0: it could not be. */
+/* Waits for the write in progress. Returns 1 if the last checkpoint of alone_writer_best is on the
+ * disk and recorded; 0: writing it failed. */
 int alone_writer_best_is_kept(struct alone_writer *s);
-/* What the folder says of the best checkpoint, at a step that training has come to.
- * ST_NOT_FOUND: nothing; ST_IO: it cannot be read now (logged). */
+/* Reads the folder's record of the best checkpoint, of a step up to the current one. ST_NOT_FOUND:
+ * none; ST_IO: it cannot be read now (logged). */
 enum status alone_writer_found_best(const struct alone_writer *s, struct checkpoint_best *out);
-/* The next at_step makes the last checkpoint and ends training. */
+/* Makes the next at_step write the last checkpoint and end training. */
 void alone_writer_stop_soon(struct alone_writer *s);
-/* Training is done at `step`, and its checkpoint is on the disk. ST_FULL, ST_IO: it could not be
- * written, as a line says; ST_REFUSED: as above. */
+/* Ends training at `step`, with its checkpoint on the disk. ST_FULL, ST_IO: it could not be
+ * written, logged; ST_REFUSED: as in at_step. */
 enum status alone_writer_finish(struct alone_writer *s, int64_t step);
 /* Waits until no checkpoint is being written. NULL is fine. */
 void alone_writer_settle(struct alone_writer *s);

@@ -1,10 +1,10 @@
-/* worker/data/augment.c - see augment.h. Rows are copied as a whole: what stays visible of one lies
- * in one run. */
+/* worker/data/augment.c - draws and applies the random changes of a sample. Rows are copied as a
+ * whole, because the visible part of a row is one run. */
 #include "worker/data/augment.h"
 #include "base/rng.h"
 #include <string.h>
 
-/* Numbers of the stream that an item has for itself in a pass. */
+/* Indices in the random stream that each item has in a pass. */
 enum { FLIP, SHIFT, CROP = SHIFT + 2, CUTOUT = CROP + 2, N_DRAWS = 8 };
 
 struct augment_draw augment_draw(const struct job_augment *a, const struct shape *sample,
@@ -28,8 +28,8 @@ struct augment_draw augment_draw(const struct job_augment *a, const struct shape
     return d;
 }
 
-/* Of a row or column of n pixels: those from *first to before *end are still there after shift and
- * crop, and were so much further. */
+/* Returns the offset in the source of a row or column of n pixels, and the range from *first to
+ * before *end that stays visible after shift and crop. */
 static int64_t visible(const struct augment_draw *d, int axis, int64_t n, int64_t *first,
                        int64_t *end)
 {

@@ -1,11 +1,10 @@
-/* worker/data/augment.h - a training sample, changed at random. What is drawn is a pure function of
- * the job's seed, the sample's item and the pass over the training set: so whoever reads it, in
- * whichever order, thread or process and how often, gets the same (I2, I6, I8).
- * In this order: shift (zeros come in at the other side), crop (as many zeros around it as it says,
- * and a window of the sample's size out of that), flip, cutout (a square around a pixel anywhere,
- * so that it may lie over the edge). All channels of a sample alike; zeros are the samples' own 0,
- * before they are normalised.
- * Owns: nothing. Threads: any. Errors: none. */
+/* worker/data/augment.h - random changes of a training sample. They are a pure function of the
+ * job's seed, the sample's item and the pass over the training set: every reader gets the same
+ * values, in any order, thread or process, however often (I2, I6, I8). Applied in this order: shift
+ * (zeros enter at the other side); crop (as many zeros are added around the sample, and a window of
+ * the sample's size is cut out); flip; cutout (a square around any pixel, which may extend beyond
+ * the edge). All channels change alike; zeros are 0 in the sample's units before normalisation.
+ * Owns:    nothing. Threads: any. Errors: none. */
 #ifndef WORKER_DATA_AUGMENT_H
 #define WORKER_DATA_AUGMENT_H
 #include "base/shape.h"
@@ -14,14 +13,14 @@
 
 struct augment_draw {
     int flip;
-    int64_t shift[2], crop[2]; /* y, x: where the pixel that comes to (0, 0) was */
-    int64_t cut[2][2];         /* [y, x][first, behind the last] of the square, within the sample */
+    int64_t shift[2], crop[2]; /* y, x: source of the pixel at (0, 0) */
+    int64_t cut[2][2];         /* [y, x][first, behind the last] of the square, inside the sample */
 };
 
-/* a: each of its numbers is below the sample's sides. */
+/* Draws the changes of one sample. a: each of its numbers is below the sample's sides. */
 struct augment_draw augment_draw(const struct job_augment *a, const struct shape *sample,
                                  uint64_t seed, uint64_t pass, int64_t item);
-/* src, dst: (C,H,W) numbers of elem_bytes, 1 or 4, each; not the same. */
+/* Applies them. src, dst: (C,H,W) numbers of elem_bytes, 1 or 4, each; different memory. */
 void augment_apply(const struct augment_draw *draw, const struct shape *sample, int elem_bytes,
                    const void *src, void *dst);
 

@@ -1,4 +1,5 @@
-/* worker/data/data_array.c - see the header. */
+/* worker/data/data_array.c - types, shapes and numbers of arrays, for all formats of files
+ * alike. */
 #include "worker/data/data_array.h"
 #include "base/log.h"
 #include "kernels/vector/dtype.h"

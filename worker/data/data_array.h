@@ -30,7 +30,7 @@ enum data_array_type {
     DATA_F32,
     DATA_F64,
     DATA_F16,
-    DATA_BF16, /* safetensors alone */
+    DATA_BF16, /* safetensors only */
     DATA_BOOL,
     DATA_N_TYPES
 };
@@ -41,46 +41,48 @@ struct data_array {
     int n_dims;
     int64_t dim[DATA_MAX_DIMS];
     const uint8_t *data; /* dim[0] x dim[1] x ... numbers, not aligned; borrowed from the file */
-    uint64_t offset;     /* of data in the file (npz, deflated: in the member) */
-    void *unpacked;      /* whom data belong to, if not to the file: the holder frees it */
+    uint64_t offset;     /* offset of data in the file (npz, deflated: in the member) */
+    void *unpacked;      /* owner of data if that is not the file; the holder frees it */
 };
 
-/* The whole of a file in memory; label: its name, in errors. */
+/* Decodes a whole file in memory; label: its name, in errors. */
 enum status data_idx_decode(const uint8_t *bytes, uint64_t n, const char *label,
                             struct data_array *out);
 enum status data_npy_decode(const uint8_t *bytes, uint64_t n, const char *label,
                             struct data_array *out);
-/* name: of the member, without ".npy". */
+/* Decodes a member; name: without ".npy". */
 enum status data_npz_decode(const uint8_t *bytes, uint64_t n, const char *label, const char *name,
                             struct data_array *out);
-/* path: where the n bytes lie, too. */
+/* Decodes a tensor; path: the file of these n bytes. */
 enum status data_safetensors_decode(const uint8_t *bytes, uint64_t n, const char *path,
                                     const char *name, struct data_array *out);
 
-/* Is there such a member, such a tensor? Errors: what is wrong with the file. */
+/* Set *found to whether the member or the tensor exists. Errors: the file is not valid. */
 enum status data_npz_find(const uint8_t *bytes, uint64_t n, const char *label, const char *name,
                           int *found);
 enum status data_safetensors_find(const char *path, const char *name, int *found);
 
 const char *data_array_type_name(enum data_array_type type); /* "uint8" */
 int data_array_type_bytes(enum data_array_type type);
-/* True for numbers with a fraction, which are targets where labels are read. */
+/* True for numbers with a fraction, which are targets if they are read as labels. */
 bool data_array_type_is_float(enum data_array_type type);
-/* True for numbers that a sample has as they are; all others are divided by 255. */
+/* True for numbers that samples use unchanged; all others are divided by 255. */
 bool data_array_type_is_plain(enum data_array_type type);
-/* Logs that samples of another type than float32 or whole numbers become float32. */
+/* Logs that samples of a type other than float32 or whole numbers become float32. */
 void data_array_log_converted(const struct data_array *a, const char *path, const char *what);
 #define DATA_BEYOND_FLOAT "beyond the range of float32 (up to 3.4e38)"
-/* Numbers of the array, or of one row of it (the dims behind the first). -1: beyond 2^62. */
+/* Returns the numbers of the array, or of one row of it (the dims behind the first). -1: beyond
+ * 2^62. */
 int64_t data_array_elems(const struct data_array *a);
 int64_t data_array_row_elems(const struct data_array *a);
-/* "(60000, 28, 28)". */
+/* Writes "(60000, 28, 28)". */
 const char *data_array_shape(const struct data_array *a, char *dst, uint64_t bytes);
-/* The i-th number of a type of whole numbers. Beyond 2^63 - 1: that. */
+/* Returns the i-th number of a type of whole numbers, at most 2^63 - 1. */
 int64_t data_array_integer(const struct data_array *a, int64_t i);
-/* Returns the i-th number of a type that data_array_type_is_plain(), as the file has it. */
+/* Returns the i-th number of a type that data_array_type_is_plain(), unchanged. */
 double data_array_plain(const struct data_array *a, int64_t i);
-/* n numbers from the i-th on: whole ones divided by 255, floats and bool (0 or 1) as they are. */
+/* Copies n numbers from the i-th on: whole ones divided by 255, floats and bool (0 or 1)
+ * unchanged. */
 void data_array_floats(const struct data_array *a, int64_t i, int64_t n, float *dst);
 
 #endif

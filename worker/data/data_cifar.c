@@ -1,5 +1,5 @@
-/* worker/data/data_cifar.c - see data_cifar.h. Images and labels take turns in the files, so both
- * are copied into arrays of their own. */
+/* worker/data/data_cifar.c - reads CIFAR-10's records. Images and labels alternate in the files, so
+ * both are copied into arrays. */
 #include "worker/data/data_cifar.h"
 #include "base/log.h"
 #include "worker/data/data_file.h"
@@ -27,14 +27,14 @@ bool data_cifar_is(const char *path)
             name[11] >= '1' && name[11] <= '9' && strcmp(name + 12, ".bin") == 0);
 }
 
-/* The path of batch k, 1 .. 9, beside the first one. */
+/* Writes the path of batch k, 1 .. 9, beside the first one. */
 static void batch_path(const char *first, int k, char path[PATH_MAX])
 {
     int folder = (int)(name_of(first) - first);
     snprintf(path, PATH_MAX, "%.*sdata_batch_%d.bin", folder, first, k);
 }
 
-/* Returns how many batches follow each other from the first on. */
+/* Returns the number of consecutive batches from the first on. */
 static int count_batches(const char *first)
 {
     char path[PATH_MAX];

@@ -1,6 +1,6 @@
-/* worker/data/data_csv.c - see the header. Each field of a row takes two bytes at least, itself and
- * what ends it, or one where its column is ignored, so that the file's length bounds the memory,
- * whatever its lines say (I9). */
+/* worker/data/data_csv.c - reads the rows of a CSV file into samples and labels. Each field takes
+ * at least two bytes, its content and its separator (one byte in an ignored column), so the file's
+ * length bounds the memory, whatever the lines contain (I9). */
 #include "base/log.h"
 #include "worker/data/data_csv_impl.h"
 #include <math.h>
@@ -15,7 +15,7 @@ enum {
     LABEL_BYTES = 160
 };
 
-/* Where a row's numbers go; NULL: it has no label, no targets. */
+/* Destinations of a row's numbers; NULL: the row has no label or no targets. */
 struct row {
     float *sample, *targets;
     int32_t *label;
@@ -51,7 +51,7 @@ const char *data_csv_next_field(const struct csv *c, const char **p, const char 
     return from;
 }
 
-/* Reads a number of any size; *out may be infinite. */
+/* Reads a number of any magnitude; *out may be infinite. */
 static bool read_any_number(const char *field, size_t n, double *out)
 {
     char text[FIELD_BYTES], *rest;
@@ -94,7 +94,7 @@ const char *data_csv_show(const char *field, size_t n, char dst[DATA_CSV_SHOWN_B
     return dst;
 }
 
-/* Logs what is wrong with a field of the current line, and what to do. */
+/* Logs the fault of a field of the current line, and the fix. */
 static void log_field(const struct csv *c, int64_t column, const char *wrong, const char *fix)
 {
     char text[DATA_CSV_COLUMN_BYTES], place[DATA_CSV_PLACE_BYTES] = "";
@@ -124,7 +124,8 @@ static enum status bad_label(const struct csv *c, int64_t column, const char *sh
     return ST_CORRUPT;
 }
 
-/* A column of words, which the first row shows, may be the label that no flag names. */
+/* Returns true if the first row has words in this column, which may then be the label without a
+ * flag. */
 static bool may_be_label(const struct csv *c, size_t n)
 {
     return c->label_by_default && n > 0 && c->line == 1 + c->has_names;
@@ -160,7 +161,7 @@ static enum status bad_field(const struct csv *c, int64_t column, const char *fi
     return bad_label(c, column, data_csv_show(field, n, shown));
 }
 
-/* Labels are either all numbers or all words, so that a mistyped one is found. */
+/* Refuses a label that is a word among numbers, or a number among words: it may be mistyped. */
 static enum status mixed_labels(const struct csv *c, int64_t column, const char *field, size_t n)
 {
     char shown[DATA_CSV_SHOWN_BYTES], wrong[WRONG_BYTES], fix[FIX_BYTES];
@@ -219,7 +220,7 @@ static enum status read_word(const struct csv *c, int64_t column, const char *fi
     return st;
 }
 
-/* The first one says whether labels are words. */
+/* Reads a label. The first one decides whether labels are words. */
 static enum status read_label(struct csv *c, int64_t column, const char *field, size_t n,
                               int32_t *out)
 {
@@ -279,7 +280,7 @@ static int is_blank(const struct csv *c)
     return data_csv_line_end(c, c->at) == c->at;
 }
 
-/* All rows behind the names; *rows: of them. */
+/* Reads all rows behind the names; *rows: their number. */
 static enum status read_rows(struct csv *c, struct row to, int64_t *rows)
 {
     enum status st = ST_OK;
@@ -292,7 +293,7 @@ static enum status read_rows(struct csv *c, struct row to, int64_t *rows)
                                 .targets = to.targets ? to.targets + n * c->n_targets : NULL,
                                 .label = to.label ? to.label + n : NULL};
         TRY(read_row(c, row));
-        n++; /* stays below what there is room for: see take_room */
+        n++; /* stays below the allocated room: see take_room */
     }
     if (n == 0) {
         LOG_E("%s: has no samples, but names of columns alone; add a line for each sample",
@@ -304,7 +305,8 @@ done:
     return st;
 }
 
-/* A line of names whose features' are numbers would look like a sample of a class of its own. */
+/* Refuses a first line that looks like names with features that are numbers: as a sample it would
+ * get a class of its own. */
 static enum status check_first_word(const struct csv *c, const int32_t *labels, int64_t rows)
 {
     int64_t same = 0;
@@ -340,7 +342,7 @@ done:
     return st;
 }
 
-/* Of as many rows as the n bytes may hold. */
+/* Allocates room for as many rows as n bytes can hold. */
 static enum status take_room(const struct csv *c, uint64_t n, struct row *out)
 {
     uint64_t n_read = (uint64_t)(c->n_features + c->n_targets + c->has_label);
@@ -414,7 +416,7 @@ enum status data_csv_decode(const uint8_t *bytes, uint64_t n, const char *path,
     struct data_csv made = {.classes = NULL};
     int64_t rows = 0;
     if (n >= 3 && memcmp(bytes, "\xef\xbb\xbf", 3) == 0)
-        c.at += 3; /* the mark of UTF-8 that some programs write */
+        c.at += 3; /* UTF-8's byte order mark, which some programs write */
     if (c.at == c.end) {
         LOG_E("%s: empty", path);
         TRY(ST_CORRUPT);

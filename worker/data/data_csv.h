@@ -1,11 +1,10 @@
-/* worker/data/data_csv.h - rows of features with a label or targets: numbers with commas (or
- * semicolons, or tabs) between them, a line for each sample, perhaps a line of names before them.
- * Labels are whole numbers, or all of them words.
- *     A name or a word in quotes must have no such sign in it.
+/* worker/data/data_csv.h - rows of features with a label or targets: numbers separated by commas
+ * (or semicolons, or tabs), one line per sample, with an optional line of names before them. Labels
+ * are either all whole numbers or all words. Names and words in quotes must not contain the
+ * separator.
  * Threads: none of its own.
- * Errors:  ST_CORRUPT, ST_NOT_FOUND (no such column), ST_INVALID, ST_MISMATCH (a word that is none
- *          of the classes), ST_UNSUPPORTED (too many words), ST_NOMEM; one line with file, line,
- *          column. */
+ * Errors:  ST_CORRUPT, ST_NOT_FOUND (no such column), ST_INVALID, ST_MISMATCH (a word that is not a
+ *          class), ST_UNSUPPORTED (too many words), ST_NOMEM; one line with file, line, column. */
 #ifndef WORKER_DATA_DATA_CSV_H
 #define WORKER_DATA_DATA_CSV_H
 #include "worker/data/data_array.h"
@@ -14,62 +13,63 @@ enum { DATA_CSV_MAX_COLUMNS = 65537 };
 
 enum data_csv_header { DATA_CSV_HEADER_AUTO, DATA_CSV_HEADER_YES, DATA_CSV_HEADER_NO };
 
-/* Columns by their names or their numbers, from 1 on. A value. */
+/* Columns, by name or by number from 1. A value. */
 struct data_csv_columns {
-    const char *label;   /* NULL: the one named "label", else the last; see also may_lack */
+    const char *label;   /* NULL: the one named "label", otherwise the last; see also may_lack */
     const char *targets; /* instead of a label: "a,b,..."; NULL: none */
     const char *ignored; /* "a,b,...": neither features nor a label; NULL: none */
-    /* Of labels that are words: each one's number is its place in this list (see data_words.h);
-     * NULL: they are numbered here. */
+    /* Classes of labels that are words: the number of a word is its index in this list (see
+     * data_words.h); NULL: the words are numbered here. */
     const char *classes;
-    int64_t features; /* that a sample must have; 0: any number */
-    /* 1: labels or targets may be missing. They are where `label` is DATA_CSV_NO_LABEL, and where
-     * none of their columns has its name in the first line and there are as many columns as
-     * features. If these are not known, the label must be named. */
+    int64_t features; /* number of features that a sample must have; 0: any */
+    /* 1: labels or targets may be missing. They are if `label` is DATA_CSV_NO_LABEL, or if none of
+     * their columns has its name in the first line and there are as many columns as features. If
+     * the number of features is unknown, the label must be named. */
     int may_lack;
-    /* Lists of names of the training file, as in data_words.h; NULL: not known. Where line 1 has
-     * one of them, and not as a number, all columns are found by their names, unless a flag names
-     * the label. A line that has all of the features' names, as numbers, may be a sample:
-     * ST_INVALID, unless `header` says which it is. */
+    /* Names in the training file, lists as in data_words.h; NULL: unknown. If line 1 contains one
+     * of them, and not as a number, all columns are found by name, unless a flag names the label.
+     * If line 1 contains all feature names and they are numbers, it may be a sample: ST_INVALID,
+     * unless `header` decides. */
     const char *feature_names, *label_names, *ignored_names;
     int are_targets; /* label_names are those of targets */
-    /* Of the training file, as in struct data_csv; NULL: not known. Where names do not find the
-     * columns and no flag does, a file of as many columns has them in these places, and one that
-     * may lack labels also without them. */
+    /* Roles of the training file's columns, as in struct data_csv; NULL: unknown. If neither names
+     * nor a flag identify the columns, a file with as many columns has them in the same order. A
+     * file that may lack labels may also have the same order without them. */
     const char *roles;
-    enum data_csv_header header; /* whether line 1 names the columns; AUTO: judged by its fields */
-    int describe;                /* log which columns are used, */
-    int warn;                    /* and warn of doubtful ones, which no model needs yet */
+    enum data_csv_header header; /* whether line 1 names the columns; AUTO: its fields decide */
+    int describe;                /* log the columns that are used */
+    int warn;                    /* warn of doubtful columns; set while no model depends on them */
 };
 #define DATA_CSV_NO_LABEL "none"
 
 enum { DATA_CSV_NAME_BYTES = 48 };
 
-/* The feature of the largest numbers, if they are more than a hundred times those of all others. A
+/* The feature with the largest numbers, if they exceed all others more than a hundred times. A
  * value. */
 struct data_csv_scale {
-    int64_t column;        /* from 1 on; 0: there is none */
+    int64_t column;        /* from 1; 0: none */
     float largest, others; /* largest absolute values: its own, and of all other features */
     char name[DATA_CSV_NAME_BYTES]; /* "": none */
 };
 
 struct data_csv {
     struct data_array samples; /* (rows, the other columns) of DATA_F32, unpacked */
-    struct data_array labels;  /* (rows) of DATA_I32, or (rows, targets) of DATA_F32; unpacked.
-                                  n_dims 0: there are none */
-    char *classes;             /* labels are words: the list, malloc'd; NULL: numbers */
-    char *label_names, *ignored_names; /* likewise those of labels or targets, and of the rest */
-    char *columns; /* the names of the samples' columns, a list likewise; NULL: there are none */
-    char *roles;   /* a letter for each column: f feature, l label, t target, i ignored; behind a ;
-                      the targets' numbers, if they are not in the file's order: "tft;1,0". NULL:
-                      names found the columns */
-    struct data_csv_scale scale; /* where `describe` asks for it */
+    /* (rows) of DATA_I32, or (rows, targets) of DATA_F32, unpacked; n_dims 0: none */
+    struct data_array labels;
+    char *classes; /* list of the labels' words, malloc'd; NULL: labels are numbers */
+    /* lists of the names of labels or targets, and of ignored columns */
+    char *label_names, *ignored_names;
+    char *columns; /* list of the names of the samples' columns; NULL: none */
+    /* one letter per column: f feature, l label, t target, i ignored; then, after a ;, the targets'
+     * numbers if they are not in the file's order: "tft;1,0". NULL: columns were found by name */
+    char *roles;
+    struct data_csv_scale scale; /* set if `describe` is */
 };
 
-/* path: the file's name, in errors. */
+/* Decodes a file. path: its name, in errors. */
 enum status data_csv_decode(const uint8_t *bytes, uint64_t n, const char *path,
                             const struct data_csv_columns *columns, struct data_csv *out);
-/* Frees all that data_csv_decode made, and leaves nothing. */
+/* Frees all memory of data_csv_decode and clears the struct. */
 void data_csv_free(struct data_csv *csv);
 
 #endif

@@ -1,6 +1,7 @@
-/* worker/data/data_csv_columns.c - a CSV file's first line: see data_csv.h. It is no sample if it
- * names one of the columns that were asked for, or if none of the features has a number there. Else
- * a number mistyped in the first sample would take that sample away. */
+/* worker/data/data_csv_columns.c - decides whether the first line of a CSV file names the columns,
+ * and assigns their roles: see data_csv.h. The line is not a sample if it contains a requested
+ * column name, or if no feature has a number in it. So a mistyped number in the first sample does
+ * not turn that sample into names. */
 #include "base/log.h"
 #include "worker/data/data_csv_impl.h"
 #include <math.h>
@@ -10,7 +11,7 @@
 
 static enum status no_column(const struct csv *c, const char *flag, const char *name, size_t n)
 {
-    if (data_csv_text_check_names(c) != ST_OK) /* the reason why the name is not found */
+    if (data_csv_text_check_names(c) != ST_OK) /* it logged the reason why the name is not found */
         return ST_CORRUPT;
     LOG_E(
         "%s: line 1: has no column '%.*s' among its %lld; name %s --%s, by its name or its number, from 1 on",
@@ -19,9 +20,8 @@ static enum status no_column(const struct csv *c, const char *flag, const char *
     return ST_NOT_FOUND;
 }
 
-/* Returns the first column that line 1 gives this name, and sets *second to the next one; -1: there
- * is none. A name that reads as a number is none, unless --csv_header=yes says that line 1 has
- * names. */
+/* Returns the first column with this name in line 1, and sets *second to the next one; -1: none. A
+ * text that reads as a number is not a name, unless --csv_header=yes is given. */
 static int64_t find_name(const struct csv *c, const char *name, size_t bytes, int64_t *second)
 {
     enum data_csv_header header = c->columns->header;
@@ -33,8 +33,8 @@ static int64_t find_name(const struct csv *c, const char *name, size_t bytes, in
     return data_csv_index_find(c->names, name, bytes, second);
 }
 
-/* Finds a column by its name, which sets has_names, or by its number. *out -1: there is none.
- * ST_INVALID: line 1 gives the name to two columns. */
+/* Finds a column by its name, which sets has_names, or by its number. *out -1: none. ST_INVALID:
+ * two columns have the name. */
 static enum status find_column(struct csv *c, const char *name, size_t bytes, int64_t *out)
 {
     double number;
@@ -71,7 +71,7 @@ static enum status take_column(struct csv *c, const char *flag, int64_t column, 
     return ST_OK;
 }
 
-/* "a,b,...": all have this role, or each the next one. */
+/* Assigns roles to the columns "a,b,...": the same one to all, or consecutive ones. */
 static enum status take_columns(struct csv *c, const char *flag, const char *names, int64_t role)
 {
     enum status st = ST_OK;
@@ -110,7 +110,7 @@ static enum status label_not_known(const struct csv *c)
     return ST_INVALID;
 }
 
-/* True if training had the label before a feature, so that the last column is not it. */
+/* True if the label came before a feature in training: then it is not the last column. */
 static bool was_in_front(const struct csv *c)
 {
     const char *roles = c->columns->roles, *label = roles ? strchr(roles, 'l') : NULL;
@@ -149,7 +149,7 @@ done:
     return st;
 }
 
-/* Counts the fields of the line at p, if this sign is between them; at most one above the bound. */
+/* Counts the fields of the line at p with this separator, up to one above the bound. */
 static int64_t count_fields(const struct csv *c, const char *p, char between)
 {
     const char *end = data_csv_line_end(c, p);
@@ -161,7 +161,7 @@ static int64_t count_fields(const struct csv *c, const char *p, char between)
     return n;
 }
 
-/* Returns the first line behind line 1 that is not blank; the end of the text if there is none. */
+/* Returns the first non-blank line behind line 1; the end of the text if there is none. */
 static const char *second_line(const struct csv *c)
 {
     const char *p = data_csv_line_end(c, c->at);
@@ -170,8 +170,8 @@ static const char *second_line(const struct csv *c)
     return p;
 }
 
-/* Finds the sign between the columns: the first that line 1 has and that makes as many fields of
- * the next line, as a name in line 1 may have another one in it; else the first that line 1 has. */
+/* Chooses the separator: the first one that occurs in line 1 and gives the same number of fields in
+ * the next line (a name may contain another separator); otherwise the first one in line 1. */
 static void count_columns(struct csv *c)
 {
     static const char known[] = {',', ';', '\t'};
@@ -189,8 +189,8 @@ static void count_columns(struct csv *c)
     c->n_features = c->n_columns;
 }
 
-/* R writes the names of the rows as a column that line 1 does not name: all names would be one
- * place too far left. */
+/* Refuses R's row names: they are a column without a name in line 1, so all names would be shifted
+ * to the left. */
 static enum status check_second_line(const struct csv *c)
 {
     const char *second = second_line(c);
@@ -230,8 +230,8 @@ static enum status mixed_line(const struct csv *c, int64_t column)
     return ST_CORRUPT;
 }
 
-/* True if the fields of line 1 are 0, 1, 2, ... or 1, 2, 3, ..., as programs name columns that have
- * no names. Three columns may well be a sample. */
+/* Returns 1 if the fields of line 1 are 0, 1, 2, ... or 1, 2, 3, ..., with which programs name
+ * columns without names. Three such columns may be a sample. */
 static int counts_up(const struct csv *c)
 {
     const char *end = data_csv_line_end(c, c->at), *p = c->at;
@@ -256,7 +256,8 @@ static enum status looks_like_names(const struct csv *c)
     return ST_INVALID;
 }
 
-/* Has_names, unless it is known: all are names, or all but a label are numbers. */
+/* Sets has_names if it is still unknown: 1 if all fields are names, 0 if all but a label are
+ * numbers. */
 static enum status judge_fields(struct csv *c)
 {
     const char *end = data_csv_line_end(c, c->at), *p = c->at;
@@ -311,8 +312,8 @@ static enum status check_features(const struct csv *c)
     return ST_MISMATCH;
 }
 
-/* Finds the label or targets by their flags, or as in training, and judges whether line 1 names the
- * columns. */
+/* Finds the label or targets by their flags, or as in training, and decides whether line 1 names
+ * the columns. */
 static enum status take_places(struct csv *c)
 {
     enum status st = ST_OK;
@@ -357,8 +358,8 @@ done:
     return st;
 }
 
-/* Lists the columns of a role, targets by their numbers and others by their places. Returns how
- * many there are. */
+/* Lists the columns of a role: targets by their numbers, others by their order. Returns their
+ * number. */
 static int64_t pick_columns(const struct csv *c, int64_t role, int64_t *pick)
 {
     int64_t n = 0;
@@ -431,7 +432,7 @@ done:
     return st;
 }
 
-enum { ORDER_BYTES = 6 }; /* of a target's number and what is before it */
+enum { ORDER_BYTES = 6 }; /* of a target's number and the character before it */
 
 /* Appends the targets' numbers. */
 static void say_order(const struct csv *c, char *to)

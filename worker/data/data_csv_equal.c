@@ -1,6 +1,6 @@
-/* worker/data/data_csv_equal.c - warns of names and classes of a CSV file that are probably not
- * meant so: one name of several columns, words that stand for a missing label, words that differ in
- * case or in spaces around them alone. See data_csv_impl.h. */
+/* worker/data/data_csv_equal.c - warns of names and classes of a CSV file that are probably
+ * mistakes: one name of several columns, words that stand for a missing label, words that differ
+ * only in case or surrounding spaces. See data_csv_impl.h. */
 #include "base/log.h"
 #include "worker/data/data_csv_impl.h"
 #include <stdio.h>
@@ -74,10 +74,10 @@ void data_csv_equal_warn_names(const struct csv *c)
     warn_of_equal(c, &first, more_text(n, more));
 }
 
-/* Class of the labels. */
+/* One class of the labels. */
 struct class
 {
-    const char *at; /* n bytes: without spaces around them */
+    const char *at; /* n bytes, without surrounding spaces */
     size_t n;
     int64_t number;
     int64_t rows;
@@ -91,7 +91,7 @@ static int compare_classes(const void *a, const void *b)
     return order ? order : (x->number > y->number) - (x->number < y->number);
 }
 
-/* "none" may be a class; "None" is what Python writes. */
+/* True for a word that stands for a missing label. "none" may be a class; Python writes "None". */
 static bool stands_for_nothing(const struct class *k)
 {
     static const char *const known[] = {"nan", "na",      "n/a", "#n/a", "<na>", "null",

@@ -1,5 +1,5 @@
-/* worker/data/data_csv_impl.h - what data_csv*.c share: the text, and what each of its columns is.
- * Owns: see data_csv_decode. Threads: none. Errors: as of data_csv.h. */
+/* worker/data/data_csv_impl.h - shared by data_csv*.c: the text, and the role of each column.
+ * Owns:    see data_csv_decode. Threads: none. Errors: as in data_csv.h. */
 #ifndef WORKER_DATA_DATA_CSV_IMPL_H
 #define WORKER_DATA_DATA_CSV_IMPL_H
 #include "worker/data/data_csv.h"
@@ -8,7 +8,7 @@
 #include <stddef.h>
 #include <string.h>
 
-/* What a column is; from 0 on: the target of that number. */
+/* Role of a column; from 0 on: index of a target. */
 enum { DATA_CSV_FEATURE = -1, DATA_CSV_LABEL = -2, DATA_CSV_IGNORED = -3 };
 
 struct data_csv_index;
@@ -19,17 +19,17 @@ struct csv {
     const char *line_1;
     const struct data_csv_columns *columns;
     char between;
-    int64_t line; /* from 1 on */
+    int64_t line; /* from 1 */
     int64_t n_columns, n_features, n_targets;
     int64_t *role;  /* [n_columns] */
-    int64_t *place; /* [n_columns] of a feature: which number of a sample; NULL: as in the file */
+    int64_t *place; /* [n_columns] index of a feature in the sample; NULL: the file's order */
     int has_label;
-    bool label_by_place;  /* the label is where it was in training */
-    int label_by_default; /* no name or number said which column is the label */
-    int has_names;        /* the first line is no sample */
-    int labels_known;     /* what the first label was: */
+    bool label_by_place;  /* the label has the same index as in training */
+    int label_by_default; /* no flag named the label */
+    int has_names;        /* the first line is not a sample */
+    int labels_known;     /* kind of the first label */
     int are_words;
-    int64_t first_line; /* and where */
+    int64_t first_line; /* line of the first label */
     struct data_words *words;
     struct data_csv_index *names; /* of line 1 */
 };
@@ -48,27 +48,28 @@ static inline bool data_csv_has_model(const struct csv *c)
     return c->columns->features > 0 || c->columns->feature_names;
 }
 
-/* The end of the line at p, its line break not included. */
+/* Returns the end of the line at p, without its line break. */
 const char *data_csv_line_end(const struct csv *c, const char *p);
-/* The field at *p, blanks and one pair of quotes around it taken off; *p: behind what ends it,
- * NULL: the line does. */
+/* Returns the field at *p without blanks and one pair of quotes around it, and sets *p behind its
+ * separator; NULL at the end of the line. */
 const char *data_csv_next_field(const struct csv *c, const char **p, const char *end, size_t *n);
-/* 0: it is no finite number. */
+/* Returns 0 if the field is not a finite number. */
 int data_csv_read_number(const char *field, size_t n, double *out);
-/* Copies a field as printable ASCII, as far as there is room. */
+/* Copies a field as printable ASCII, cut to the size of dst. */
 const char *data_csv_show(const char *field, size_t n, char dst[DATA_CSV_SHOWN_BYTES]);
-/* data_csv_text.c: refuses bytes that make no lines of text, by their line and the fix. */
+/* data_csv_text.c: refuses bytes that are not text, with their line and the fix. */
 enum status data_csv_text_check(const uint8_t *bytes, uint64_t n, const char *path);
-/* Refuses a field of the current line that is not UTF-8; then all fields of line 1. */
+/* Refuses a field of the current line that is not UTF-8; the second function does so for all fields
+ * of line 1. */
 enum status data_csv_text_check_word(const struct csv *c, int64_t column, const char *field,
                                      size_t n);
 enum status data_csv_text_check_names(const struct csv *c);
-/* data_csv_index.c: the columns by the names that line 1 would give them. Release with free(). */
+/* data_csv_index.c: creates an index of the columns by the names in line 1. Release with free(). */
 enum status data_csv_index_create(const struct csv *c, struct data_csv_index **out);
-/* Returns the first column of this name, and sets *second to the next one; -1: there is none. */
+/* Returns the first column with this name, and sets *second to the next one; -1: none. */
 int64_t data_csv_index_find(const struct data_csv_index *x, const char *name, size_t n,
                             int64_t *second);
-/* Returns the next name of a list and its length, and sets *list to those behind it; NULL: none. */
+/* Returns the next name of a list and its length, and moves *list behind it; NULL: none. */
 static inline const char *data_csv_next_name(const char **list, size_t *n)
 {
     const char *name = *list;
@@ -76,57 +77,58 @@ static inline const char *data_csv_next_name(const char **list, size_t *n)
     *list = name[*n] ? name + *n + 1 : NULL;
     return name;
 }
-/* Compares the names with those of the training file. Where a name was that of several columns, and
- * all of them are here, each stands for the one in its place among them. */
+/* Compares the names with those of the training file. If several columns had a name, and all of
+ * them exist here, each stands for the one with the same rank among them. */
 void data_csv_index_train(struct data_csv_index *x, const struct csv *c);
-/* Returns the number of columns of this name that no flag leaves out, here and in training. */
+/* Counts the columns of this name that no flag ignores, here and in training. */
 void data_csv_index_count(const struct data_csv_index *x, const char *name, size_t n, int64_t *here,
                           int64_t *trained);
-/* Returns the first column of this name that is a feature, that no call returned before, and that
- * may stand for a column of the training file with this letter in its roles; -1: there is none. */
+/* Returns the first feature with this name that was not returned before and may stand for a column
+ * of the training file with this role letter; -1: none. */
 int64_t data_csv_index_take(struct data_csv_index *x, const struct csv *c, const char *name,
                             size_t n, char role);
 
-/* Columns of one name, those left out not counted; or, where columns are found by the names of the
- * training file, all that were found. */
+/* Columns with one name, without ignored ones; if columns are found by the names of the training
+ * file, all of them. */
 struct data_csv_equal {
     struct data_csv_field name;
     int64_t n, n_trained;
     int64_t column[2]; /* first two */
-    int64_t feature;   /* last one that is a feature; -1: none is */
-    bool is_used;      /* not all of them are left out */
+    int64_t feature;   /* last one that is a feature; -1: none */
+    bool is_used;      /* not all of them are ignored */
 };
 /* Finds the next name, from *at on, of several columns, here or in training. Returns false if there
  * is none. */
 bool data_csv_index_next_equal(const struct data_csv_index *x, const struct csv *c, int64_t *at,
                                struct data_csv_equal *out);
-/* data_csv_equal.c: warns in one line of equal names, by which columns cannot be told apart. */
+/* data_csv_equal.c: logs one warning about equal names, which do not identify columns. */
 void data_csv_equal_warn_names(const struct csv *c);
-/* Warns of classes that are probably none: words for a missing label, and two words that differ
- * only in case or in spaces around them. numbers: of the rows' classes. */
+/* Warns of words that are probably not classes: those for a missing label, and pairs that differ
+ * only in case or surrounding spaces. numbers: classes of the rows. */
 enum status data_csv_equal_warn_words(const struct csv *c, const int32_t *numbers, int64_t rows);
-/* data_csv_columns.c: counts the columns, and says what each is. */
+/* data_csv_columns.c: counts the columns and assigns their roles. */
 enum status data_csv_columns_read(struct csv *c);
-/* data_csv_report.c: logs which columns of these rows are features, label and ignored, and warns of
- * columns that a table rarely means as features. */
+/* data_csv_report.c: logs the features, label and ignored columns of these rows, and warns of
+ * columns that are rarely meant as features. */
 enum status data_csv_report(const struct csv *c, const float *samples, int64_t rows,
                             struct data_csv_scale *scale);
-/* Writes "5 'label'", or "5" where the file has no names, or this column has none. */
+/* Writes "5 'label'", or "5" if the file has no names, or this column has none. */
 const char *data_csv_report_column(const struct csv *c, int64_t column,
                                    char dst[DATA_CSV_COLUMN_BYTES]);
-/* Writes where the label was in training and what to do, ", " first; "" where the file has names,
- * or the label is not taken from that place. */
+/* Writes the index of the label in training and the fix, beginning with ", "; "" if the file has
+ * names, or the label is not found by its index. */
 const char *data_csv_layout_label_place(const struct csv *c, char dst[DATA_CSV_PLACE_BYTES]);
-/* Of that line, if it names the columns: those that are features, labels or targets, and ignored.
- * Else NULL. */
+/* If line 1 names the columns, sets the names of features, labels or targets, and ignored columns;
+ * otherwise NULL. */
 enum status data_csv_columns_name(const struct csv *c, struct data_csv *out);
-/* Adds what each column is. */
+/* Adds the role of each column. */
 enum status data_csv_columns_log_roles(const struct csv *c, struct data_csv *out);
-/* data_csv_layout.c: finds the columns by the names of the training file, if line 1 has these. */
+/* data_csv_layout.c: finds the columns by the names of the training file, if line 1 contains
+ * them. */
 enum status data_csv_layout_match_names(struct csv *c, bool *matched);
-/* Likewise by their places in the training file. */
+/* Finds the columns by their indices in the training file. */
 enum status data_csv_layout_match_places(struct csv *c, bool *matched);
-/* Warns where a file with names, or the training file, has no names to be matched by. */
+/* Warns if a file with names, or the training file, has no names to match by. */
 void data_csv_layout_warn_places(const struct csv *c);
 
 #endif

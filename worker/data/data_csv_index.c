@@ -1,6 +1,5 @@
-/* worker/data/data_csv_index.c - the columns of line 1 sorted by their names, equal names by place,
- * so that finding many columns by name costs little more than reading the line. See
- * data_csv_impl.h. */
+/* worker/data/data_csv_index.c - the columns of line 1 sorted by name, equal names by column, so
+ * that finding many columns costs little more than reading the line. See data_csv_impl.h. */
 #include "base/log.h"
 #include "worker/data/data_csv_impl.h"
 #include <stdlib.h>
@@ -9,11 +8,11 @@
 struct entry {
     struct data_csv_field name;
     int64_t column;
-    char role; /* letter of the training file's column that it stands for; 0: any */
+    char role; /* role letter of the training column that it stands for; 0: any */
     bool is_taken;
-    /* Of the first entry of a name: */
-    int64_t n_here, n_trained; /* columns of this name that no flag leaves out, here, in training */
-    int64_t n_given;           /* entries that have been looked at for a role */
+    /* In the first entry of each name only: */
+    int64_t n_here, n_trained; /* columns of this name that no flag ignores, here and in training */
+    int64_t n_given;           /* entries that were examined for a role */
     int64_t n_passed[4];       /* entries that take has passed for each role */
 };
 
@@ -60,7 +59,7 @@ static size_t letter_place(char role)
     return (size_t)(strchr(role_letters, role) - role_letters);
 }
 
-/* Returns the place of the first entry of this name; x->n if there is none. */
+/* Returns the index of the first entry with this name; x->n if there is none. */
 static int64_t find_entry(const struct data_csv_index *x, const struct data_csv_field *name)
 {
     int64_t from = 0, to = x->n;
@@ -105,7 +104,7 @@ int64_t data_csv_index_take(struct data_csv_index *x, const struct csv *c, const
     return -1;
 }
 
-/* Counts in the first entry of each name the columns of that name that no flag leaves out. */
+/* Counts, in the first entry of each name, its columns that no flag ignores. */
 static void count_here(struct data_csv_index *x, const struct csv *c)
 {
     struct entry *first = x->entry;
@@ -116,7 +115,8 @@ static void count_here(struct data_csv_index *x, const struct csv *c)
     }
 }
 
-/* Counts in the first entry of each name how often this list has it. Returns the list's length. */
+/* Counts, in the first entry of each name, its occurrences in this list. Returns the list's
+ * length. */
 static size_t count_trained(struct data_csv_index *x, const char *list)
 {
     size_t n = 0;
@@ -149,7 +149,7 @@ void data_csv_index_train(struct data_csv_index *x, const struct csv *c)
     if (!k->roles || strspn(k->roles, role_letters) != strlen(k->roles) ||
         count_letter(k->roles, 'f') != features || count_letter(k->roles, 'i') != ignored ||
         count_letter(k->roles, 'l') + count_letter(k->roles, 't') != labels ||
-        (strchr(k->roles, 'l') && strchr(k->roles, 't'))) /* a file may hold anything */
+        (strchr(k->roles, 'l') && strchr(k->roles, 't'))) /* the file may contain anything */
         return;
     for (const char *r = k->roles; *r; r++) {
         const char **list = &rest[letter_place(*r)];

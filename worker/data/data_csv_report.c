@@ -1,7 +1,7 @@
-/* worker/data/data_csv_report.c - tells the user which columns of a CSV file became what, and warns
- * of features that a table rarely means as such: a column that numbers the rows, one without a
- * name, one whose numbers are a hundred times larger than all others. The defaults that decide
- * which column is learnt are never silent. See data_csv_impl.h. */
+/* worker/data/data_csv_report.c - logs the role of each column of a CSV file, and warns of features
+ * that are rarely meant as such: row numbers, a column without a name, a column whose numbers are a
+ * hundred times larger than all others. A default that chooses the label is always logged. See
+ * data_csv_impl.h. */
 #include "base/log.h"
 #include "worker/data/data_csv_impl.h"
 #include <math.h>
@@ -14,22 +14,22 @@
 enum { LIST_BYTES = 400, MOST_WARNINGS = 5 };
 enum { LEAST_ROWS = 10, LEAST_ROWS_WITH_GAPS = 50 };
 #define MUCH_LARGER 100.0f
-#define LARGEST_WHOLE 16777216.0f /* above it float32 does not have each whole number */
+#define LARGEST_WHOLE 16777216.0f /* above it float32 cannot represent each whole number */
 
 /* State of one feature over all rows. */
 struct feature {
-    int64_t column;   /* from 0 on */
-    const char *name; /* n bytes of line 1; n 0: there is none */
+    int64_t column;   /* from 0 */
+    const char *name; /* n bytes of line 1; n 0: none */
     size_t n;
     float least, most;
     float previous;      /* value in the row before */
-    bool numbers_rows;   /* each value is one more than that of the row before */
+    bool numbers_rows;   /* each value is one more than in the row before */
     bool rises, falls;   /* each value is above, below that of the row before */
     bool are_whole;      /* all values are whole numbers */
-    bool numbers_sample; /* no two rows have one value, and the values leave few gaps */
+    bool numbers_sample; /* no two rows have the same value, and the values leave few gaps */
 };
 
-/* Copies a name, cut if it is long, but never within a letter of UTF-8. */
+/* Copies a name, cut if it is long, but never inside a UTF-8 character. */
 static const char *copy_name(const char *field, size_t n, char dst[DATA_CSV_NAME_BYTES])
 {
     size_t k = n < DATA_CSV_NAME_BYTES ? n : DATA_CSV_NAME_BYTES - 1;
@@ -61,7 +61,7 @@ const char *data_csv_report_column(const struct csv *c, int64_t column,
     return dst;
 }
 
-/* Lists the columns of a role, ", " between two of them. */
+/* Lists the columns of a role, separated by ", ". */
 static void list_columns(const struct csv *c, int want_targets, int64_t role, char dst[LIST_BYTES])
 {
     char text[DATA_CSV_COLUMN_BYTES];
@@ -128,7 +128,7 @@ static bool warn_of_index(const struct csv *c, const struct feature *f)
     return true;
 }
 
-/* Warns of this feature, if there is a reason. */
+/* Warns of this feature if there is a reason. Returns true if it did. */
 static bool warn_of_feature(const struct csv *c, const struct feature *f)
 {
     if (warn_of_index(c, f))
@@ -146,7 +146,7 @@ static float largest_value(const struct feature *f)
     return fmaxf(fabsf(f->least), fabsf(f->most));
 }
 
-/* The largest feature drowns all others where nothing normalises them. */
+/* Finds a feature whose numbers dominate all others if they are not normalised. */
 static void find_scale(const struct csv *c, const struct feature *f, struct data_csv_scale *out)
 {
     int64_t top = 0;
@@ -197,9 +197,8 @@ static void look_at_rows(const float *samples, int64_t rows, int64_t n, struct f
         }
 }
 
-/* Sets numbers_sample: the values are each number of a range once, or, where rows were taken out
- * of a larger table, at least half of them. Of few rows chance alone can do that. seen: room for
- * 2 * rows. */
+/* Sets numbers_sample: the values are each number of a range once, or, if rows were taken out of a
+ * larger table, at least half of them. Few rows may be so by chance. seen: room for 2 * rows. */
 static void find_index(const float *samples, int64_t rows, int64_t n, int64_t k, struct feature *f,
                        uint8_t *seen)
 {

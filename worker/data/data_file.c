@@ -1,7 +1,7 @@
-/* worker/data/data_file.c - see the header. What is gzipped is unpacked to memory that grows with
- * what really comes out of it, so that a small file cannot make us take much (I9). A file may
- * have several gzip members, whose bytes follow each other. zlib checks each member's checksum and
- * length. Zeros may fill the file behind the last member; other bytes there are an error. */
+/* worker/data/data_file.c - opens a file by mapping or unpacking it. Unpacked memory grows with the
+ * bytes that gzip produces, so a small file cannot claim a large amount (I9). A file may have
+ * several gzip members, whose bytes are concatenated. zlib checks each member's checksum and
+ * length. Zeros may follow the last member; other bytes are an error. */
 #include "worker/data/data_file.h"
 #include "base/log.h"
 #include "worker/data/data_guard.h"
@@ -36,7 +36,8 @@ static enum status map(int fd, uint64_t n, struct data_file *f)
     return ST_OK;
 }
 
-/* Room for more than `have` bytes: first what the file's end says, then twice as much. */
+/* Makes room for more than `have` bytes: first the size given at the file's end, then twice as
+ * much. */
 static enum status grow(const struct data_file *packed, uint64_t have, uint8_t **to, uint64_t *room)
 {
     const uint8_t *end = packed->bytes + packed->n;
@@ -143,7 +144,7 @@ enum status data_file_open(const char *path, struct data_file **out)
     enum status st = ST_OK;
     struct stat info;
     struct data_file *f = calloc(1, sizeof *f);
-    /* Not to hang on a pipe of that name. */
+    /* O_NONBLOCK: a pipe of that name must not block. */
     int fd = open(path, O_RDONLY | O_CLOEXEC | O_NONBLOCK);
     if (f)
         f->path = strdup(path);

@@ -1,19 +1,19 @@
-/* worker/data/data_file.h - a file of data as bytes in memory: mapped, so that only what is read of
- * it costs memory, or unpacked if it is gzipped. A mapped file that somebody shortens meanwhile
- * ends the program with one line and 1, not with a signal.
+/* worker/data/data_file.h - a data file as bytes in memory: mapped, so that only the pages read
+ * take memory, or unpacked if it is gzipped. If another process shortens a mapped file, the program
+ * logs one line and exits with 1 instead of dying by a signal.
  * Owns:    the mapping, or the memory.
  * Threads: immutable once open; open and close: one at a time.
- * Errors:  ST_NOT_FOUND, ST_INVALID (no regular file), ST_CORRUPT, ST_IO, ST_NOMEM; logged with the
- *          path. */
+ * Errors:  ST_NOT_FOUND, ST_INVALID (not a regular file), ST_CORRUPT, ST_IO, ST_NOMEM; logged with
+ *          the path. */
 #ifndef WORKER_DATA_DATA_FILE_H
 #define WORKER_DATA_DATA_FILE_H
 #include "base/status.h"
 #include <stdint.h>
 
 struct data_file {
-    const uint8_t *bytes; /* n of them, and what was unpacked begins at a multiple of 16 */
+    const uint8_t *bytes; /* n bytes; unpacked ones begin at a multiple of 16 */
     uint64_t n;
-    int mapped; /* else malloc'd */
+    int mapped; /* 0: malloc'd */
     char *path;
 };
 

@@ -1,5 +1,5 @@
-/* worker/data/data_guard.c - see the header. The handler reads the list without a lock, as it may
- * run anywhere: a place is set from its path to its address, and cleared the other way round. */
+/* worker/data/data_guard.c - the handler of SIGBUS. It reads the list without a lock, because it
+ * may interrupt any code: an entry is set from its path to its address, and cleared in reverse. */
 #include "worker/data/data_guard.h"
 #include <pthread.h>
 #include <signal.h>
@@ -14,12 +14,12 @@ struct place {
     _Atomic uintptr_t at; /* 0: free */
 };
 
-static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER; /* of changes to */
+static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER; /* guards changes of the list */
 static struct place places[DATA_GUARD_MAX];
 static int installed;
 static struct sigaction before;
 
-/* One write, so that it is one line. */
+/* Writes the line with one call, so that it is not interleaved. */
 static void say(const char *path)
 {
     static const char before_it[] = "E worker: ";
@@ -45,7 +45,8 @@ static void on_bus_error(int number, siginfo_t *info, void *context)
         _exit(1);
     }
     (void)context;
-    sigaction(number, &before, NULL); /* the instruction raises it again */
+    /* returning repeats the instruction, which raises the signal again */
+    sigaction(number, &before, NULL);
 }
 
 void data_guard_add(const void *at, size_t bytes, const char *path)

@@ -1,6 +1,6 @@
-/* worker/data/data_guard.h - what happens when a mapped file has become shorter: reading beyond its
- * new end raises SIGBUS, which has no way back to who read. The guard says which file it was and
- * ends the program with 1; a SIGBUS elsewhere is as it was without the guard.
+/* worker/data/data_guard.h - handles a mapped file that became shorter: a read beyond its new end
+ * raises SIGBUS, from which the reader cannot recover. The handler logs the file's name and exits
+ * with 1. A SIGBUS elsewhere has its default effect.
  * Owns:    a list of mappings; the process's handler of SIGBUS, from the first one on.
  * Threads: any.
  * Errors:  none; a mapping beyond DATA_GUARD_MAX is not named. */
@@ -10,7 +10,7 @@
 
 enum { DATA_GUARD_MAX = 16 };
 
-/* path: borrowed until it is removed. */
+/* Adds a mapping. path: borrowed until it is removed. */
 void data_guard_add(const void *at, size_t bytes, const char *path);
 void data_guard_remove(const void *at);
 

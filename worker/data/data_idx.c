@@ -1,4 +1,4 @@
-/* worker/data/data_idx.c - IDX: see data_array.h. */
+/* worker/data/data_idx.c - decodes IDX files; data_array.h has their layout. */
 #include "base/log.h"
 #include "worker/data/data_array.h"
 

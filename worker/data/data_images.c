@@ -1,4 +1,5 @@
-/* worker/data/data_images.c - see the header. */
+/* worker/data/data_images.c - reads a folder of pictures into two arrays. All files are read, so
+ * that one run names and counts every bad file. */
 #include "worker/data/data_images.h"
 #include "base/log.h"
 #include "base/utf8.h"
@@ -13,8 +14,8 @@
 #include <string.h>
 #include <sys/stat.h>
 
-/* Numbers that a byte of a file can become: deflate makes at most 1032 bytes of one, each 8 pixels
- * of a bit, which a palette makes 3 numbers. JPEG stays below that. */
+/* Largest number of values per byte of a file: deflate produces at most 1032 bytes from one, each 8
+ * pixels of one bit, each 3 values by a palette. JPEG stays below that. */
 enum { MOST_OF_A_BYTE = 1032 * 8 * 3, FIRST_ROOM = 16, MOST_NAMED = 20 };
 
 /* Names in a folder, sorted. */
@@ -28,11 +29,12 @@ struct set {
     uint8_t *pixels; /* [room] pictures of `bytes` */
     int32_t *labels; /* [room] */
     int64_t n, room, bytes, dim[3];
-    char first[PATH_MAX];            /* which picture's size that is */
-    int64_t n_files, n_bad, n_other; /* seen; not readable; of another size or other colours */
+    char first[PATH_MAX]; /* picture that determined the size */
+    /* all files; unreadable ones; those of another size or other colours */
+    int64_t n_files, n_bad, n_other;
     struct reading reading;
     int keeps_names;
-    char *names; /* [names_room], of which names_bytes are used */
+    char *names; /* [names_room], names_bytes of it in use */
     size_t names_bytes, names_room;
 };
 
@@ -41,7 +43,7 @@ static int is_seen(const struct dirent *e)
     return e->d_name[0] != '.';
 }
 
-/* By the bytes of the names, whatever the language. */
+/* Compares names byte by byte, independently of the locale. */
 static int by_name(const struct dirent **a, const struct dirent **b)
 {
     return strcmp((*a)->d_name, (*b)->d_name);
@@ -164,7 +166,7 @@ static enum status keep_name(struct set *s, const char *path)
     return ST_OK;
 }
 
-/* Names the first picture of another size, and counts the others. */
+/* Logs the first picture of another size, and counts the others. */
 static enum status other_picture(struct set *s, const char *path, const int64_t dim[3])
 {
     char fix[128];
@@ -210,8 +212,8 @@ done:
     return st;
 }
 
-/* Adds a picture, or names and counts a file that cannot be used, so that one run names all such
- * files of a set. */
+/* Adds a picture. A file that cannot be used is logged and counted, so that one run names all of
+ * them. */
 static enum status add_or_count(struct set *s, const char *path, int32_t label)
 {
     log_mute(s->n_bad >= MOST_NAMED);
@@ -229,7 +231,7 @@ static enum status add_or_count(struct set *s, const char *path, int32_t label)
     return ST_OK;
 }
 
-/* Reports how many files could not be used, if they were more than the one that was named. */
+/* Logs the number of unusable files if it is larger than the one that was named. */
 static enum status judge_set(const struct set *s)
 {
     if (s->n_bad > 1)
@@ -243,7 +245,7 @@ static enum status judge_set(const struct set *s)
     return s->n_bad > 0 ? ST_CORRUPT : s->n_other > 0 ? ST_MISMATCH : ST_OK;
 }
 
-/* All files of the folder. */
+/* Adds all files of the folder. */
 static enum status add_folder(struct set *s, const char *folder, const struct names *files,
                               int32_t label)
 {
@@ -261,7 +263,7 @@ done:
     return st;
 }
 
-/* What holds sets of pictures is easily taken for one of them. */
+/* Refuses a folder that holds several sets: it is easily mistaken for one of them. */
 static enum status check_depth(const struct set *s, const char *class, const char *folder,
                                const struct names *files)
 {
@@ -318,7 +320,7 @@ static char *join_names(const struct names *n)
     return text;
 }
 
-/* Whether pictures lie in the folder itself: that is told from its first entry. */
+/* Returns true if pictures lie in the folder itself; its first entry decides. */
 static int is_flat(const char *dir, const struct names *names)
 {
     char path[PATH_MAX];
@@ -343,7 +345,7 @@ static enum status add_all(struct set *s, const struct names *names, int is_flat
     return ST_NOT_FOUND;
 }
 
-/* Warns before training of what an export will leave out. */
+/* Warns before training of names that an export will omit. */
 static void warn_of_names(const char *dir, const struct names *names)
 {
     char shown[PATH_MAX];

@@ -1,11 +1,10 @@
-/* worker/data/data_images.h - a folder with a folder of pictures for each class: PNG and JPEG,
- * decoded into memory. Classes are counted in the order of their folders' names, pictures in that
- * of theirs; palettes become RGB, 16 bits 8; alpha is left out.
+/* worker/data/data_images.h - a folder that has a folder of pictures for each class: PNG and JPEG,
+ * decoded into memory. Classes are numbered in the order of their folders' names, pictures in the
+ * order of theirs. Palettes become RGB, 16 bits become 8; alpha is dropped.
  * Threads: none of its own.
- * Errors:  ST_NOT_FOUND, ST_INVALID, ST_CORRUPT, ST_UNSUPPORTED (a library was not there when this
- *          was built), ST_MISMATCH (pictures of different sizes), ST_NOMEM; the line names the
- *          file. All files are read before it returns, and the first 20 bad ones named and all
- *          counted. */
+ * Errors:  ST_NOT_FOUND, ST_INVALID, ST_CORRUPT, ST_UNSUPPORTED (built without the library),
+ *          ST_MISMATCH (pictures of different sizes), ST_NOMEM; the line names the file. All files
+ *          are read before it returns; the first 20 bad ones are named and all are counted. */
 #ifndef WORKER_DATA_DATA_IMAGES_H
 #define WORKER_DATA_DATA_IMAGES_H
 #include "base/bar.h"
@@ -14,15 +13,16 @@
 struct data_images {
     struct data_array samples; /* (n, C, H, W) of DATA_U8, unpacked */
     struct data_array labels;  /* (n) of DATA_I32, unpacked; n_dims 0: there are none */
-    char *classes;             /* the folders' names, a list as in data_words.h, malloc'd */
-    /* Of each picture its path within dir, with a 0 behind it, malloc'd; NULL: they are not kept */
+    char *classes;             /* names of the folders, a list as in data_words.h, malloc'd */
+    /* Path of each picture within dir, each followed by a 0, malloc'd; NULL: not kept */
     char *names;
 };
-/* to_predict: the pictures may also lie in dir itself, without labels; names are kept. */
+/* Reads the folder. to_predict: the pictures may also lie in dir itself, without labels; names are
+ * kept. */
 enum status data_images_read(const char *dir, int to_predict, enum progress_style progress,
                              struct data_images *out);
 
-/* What one decoder gives: channels (1 or 3), height, width; pixels as C x H x W. */
+/* Result of a decoder: channels (1 or 3), height, width; pixels as C x H x W. */
 struct data_images_picture {
     int64_t dim[3];
     uint8_t *pixels; /* malloc'd */
@@ -31,11 +31,11 @@ enum status data_png_decode(const uint8_t *bytes, uint64_t n, const char *label,
                             struct data_images_picture *out);
 enum status data_jpeg_decode(const uint8_t *bytes, uint64_t n, const char *label,
                              struct data_images_picture *out);
-/* Takes memory for rows of H x W x C, if that size is allowed and a file of n bytes can have it;
+/* Allocates rows of H x W x C, if that size is allowed and possible for a file of n bytes.
  * ST_CORRUPT, ST_NOMEM, logged. */
 enum status data_images_picture_alloc(const char *label, uint64_t n, const int64_t dim[3],
                                       uint8_t **rows);
-/* Those rows as a picture; they are freed. */
+/* Converts these rows to a picture, and frees them. */
 enum status data_images_picture_turn(const char *label, const int64_t dim[3], uint8_t *rows,
                                      struct data_images_picture *out);
 

@@ -1,5 +1,5 @@
-/* worker/data/data_jpeg.c - JPEG by libjpeg(-turbo): see data_images.h. Its errors come back by
- * longjmp; a file that it would fix by guessing is refused, too. */
+/* worker/data/data_jpeg.c - JPEG by libjpeg(-turbo): see data_images.h. Its errors return by
+ * longjmp. A damaged file that libjpeg would repair by guessing is refused, too. */
 #include "base/log.h"
 #include "worker/data/data_images.h"
 #include <setjmp.h>
@@ -10,10 +10,10 @@
 #include <jpeglib.h>
 
 enum { MOST_SCANS = 200 };
-#define MOST_WORK ((int64_t)1 << 33) /* scans times numbers */
+#define MOST_WORK ((int64_t)1 << 33) /* scans times pixels */
 
 struct reader {
-    struct jpeg_error_mgr errors; /* first: libjpeg gives this back to us */
+    struct jpeg_error_mgr errors; /* first member: libjpeg passes its address to the callbacks */
     struct jpeg_progress_mgr progress;
     jmp_buf back;
     char why[JMSG_LENGTH_MAX];
@@ -30,14 +30,14 @@ static void on_error(j_common_ptr jpeg)
     longjmp(r->back, 1);
 }
 
-/* Warnings: damaged data that libjpeg goes on after. */
+/* Refuses damaged data that libjpeg would accept with a warning. */
 static void on_message(j_common_ptr jpeg, int level)
 {
     if (level < 0)
         on_error(jpeg);
 }
 
-/* Each scan of a few bytes goes over the whole picture: with enough of them it would take hours. */
+/* Limits the work: each scan of a few bytes covers the whole picture, and many scans take hours. */
 static void on_progress(j_common_ptr jpeg)
 {
     struct reader *r = (struct reader *)jpeg->err;
@@ -48,14 +48,15 @@ static void on_progress(j_common_ptr jpeg)
     longjmp(r->back, 1);
 }
 
-/* Refuses a kind of JPEG that is not read. */
+/* Refuses an unsupported kind of JPEG. */
 static void refuse(struct reader *r, const char *why)
 {
     snprintf(r->why, sizeof r->why, "%s", why);
     longjmp(r->back, 1);
 }
 
-/* Arithmetic coding needs no byte for what is the same all over: a small file could take hours. */
+/* Refuses arithmetic coding, which needs no bytes for a uniform picture: a small file could take
+ * hours. */
 static void check_kind(struct reader *r)
 {
     J_COLOR_SPACE colours = r->jpeg.jpeg_color_space;

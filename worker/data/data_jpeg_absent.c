@@ -1,4 +1,4 @@
-/* worker/data/data_jpeg_absent.c - in the place of data_jpeg.c where libjpeg was not there. */
+/* worker/data/data_jpeg_absent.c - replaces data_jpeg.c in a build without libjpeg. */
 #include "base/log.h"
 #include "worker/data/data_images.h"
 

@@ -1,6 +1,6 @@
-/* worker/data/data_npy.c - npy: see data_array.h. The header is a Python dict, but always one of
- * three keys whose values have one form each; nothing else is taken. A dtype that is not read is
- * named with the call of NumPy that makes numbers of it. */
+/* worker/data/data_npy.c - decodes npy files; data_array.h has their layout. The header is a Python
+ * dict, but it always has the same three keys with values of one form each, and nothing else is
+ * accepted. An unsupported dtype is logged with the NumPy call that converts it. */
 #include "base/log.h"
 #include "worker/data/data_array.h"
 #include <stdio.h>
@@ -8,7 +8,7 @@
 
 enum { DESCR_BYTES = 64 };
 
-/* What is left of the header. */
+/* The unread part of the header. */
 struct text {
     const char *at, *end;
 };
@@ -19,7 +19,7 @@ static void skip_blanks(struct text *t)
         t->at++;
 }
 
-/* Takes `c`, blanks before it; 0: it is not there. */
+/* Skips blanks and `c`. Returns 0 if c is not there. */
 static int skip_char(struct text *t, char c)
 {
     skip_blanks(t);
@@ -75,8 +75,8 @@ static int take_number(struct text *t, int64_t *out)
     return 1;
 }
 
-/* Copies the list of fields that is the dtype of records, as far as there is room. Returns 0: such
- * an array is not read. */
+/* Copies the list of fields in the dtype of records, cut to the room. Returns 0: such an array is
+ * not supported. */
 static int take_fields(struct text *t, char dst[DESCR_BYTES])
 {
     int n = 0, depth = 0;
@@ -93,7 +93,7 @@ static int take_fields(struct text *t, char dst[DESCR_BYTES])
     return 0;
 }
 
-/* (), (3,), (3, 4): too many dims make it no shape. */
+/* Reads (), (3,) or (3, 4). Too many dims are not a shape. */
 static int take_shape(struct text *t, struct data_array *a)
 {
     a->n_dims = 0;
@@ -109,7 +109,7 @@ static int take_shape(struct text *t, struct data_array *a)
     return 1;
 }
 
-/* Refuses a dtype that is not read. */
+/* Refuses an unsupported dtype. */
 static enum status bad_type(const char *descr, const char *label)
 {
     static const struct {
@@ -169,7 +169,7 @@ static enum status bad_header(const char *label, const struct text *t, uint64_t 
     return ST_CORRUPT;
 }
 
-/* The dict, key after key in any order, each once. */
+/* Reads the dict: each key once, in any order. */
 static int read_dict(struct text *t, struct data_array *a, char descr[DESCR_BYTES], int *fortran)
 {
     char key[32];

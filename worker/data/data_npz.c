@@ -1,15 +1,16 @@
-/* worker/data/data_npz.c - a member of an npz, which is a zip archive: see data_array.h. Found by
- * the list at the archive's end; a stored member is read where it lies, a deflated one is unpacked
- * to memory. Both are compared with their checksum: a stored one costs one reading of the file.
- * A name that two members have is refused: readers disagree on which one counts. Sizes are those of
- * the list, and no more memory is taken than the packed bytes can hold. end (22 bytes)  "PK\5\6" ..
- * u16 entries at 10, u32 list's bytes at 12, its place at 16 zip64 locator (20, before the end)
- * "PK\6\7" .. u64 place of "PK\6\6" at 8, which has u64 entries at 32, list's bytes at 40, its
- * place at 48 entry (46 and more) "PK\1\2" .. u16 method at 10, u32 crc at 16, packed bytes at 20,
- * bytes at 24, u16 name's, extra's, comment's bytes at 28, 30, 32, u32 place at 42 | name | extra |
- *         comment; 0xffffffff: u64 in the extra field of kind 1, in that order: bytes, packed,
- * place member (30 and more) "PK\3\4" .. u16 name's, extra's bytes at 26, 28 | name | extra | data
- */
+/* worker/data/data_npz.c - reads a member of an npz, which is a zip archive: see data_array.h.
+ * Members are found by the list at the archive's end. A stored member is read in place, a deflated
+ * one is unpacked to memory; both are compared with their checksum, which reads a stored member
+ * once. A name of two members is refused, because readers disagree on which one counts. Sizes are
+ * those of the list, and limited by what the packed bytes can hold.
+ *
+ * end (22 bytes)         "PK\5\6" .. u16 entries at 10, u32 list's bytes at 12, its offset at 16
+ * zip64 locator (20,     "PK\6\7" .. u64 offset of "PK\6\6" at 8, which has u64 entries at 32,
+ *   before the end)      list's bytes at 40, its offset at 48
+ * entry (46 and more)    "PK\1\2" .. u16 method at 10, u32 crc at 16, packed bytes at 20, bytes at
+ * 24, u16 name's, extra's, comment's bytes at 28, 30, 32, u32 offset at 42 | name | extra |
+ * comment; 0xffffffff: u64 in the extra field of kind 1, in the order bytes, packed, offset member
+ * (30 and more)   "PK\3\4" .. u16 name's, extra's bytes at 26, 28 | name | extra | data */
 #include "base/log.h"
 #include "worker/data/data_array.h"
 #include <stdio.h>
@@ -75,7 +76,7 @@ static enum status find_list(struct zip *z)
     return ST_OK;
 }
 
-/* Fills in what the entry leaves to its zip64 extra field. 0: it is not there. */
+/* Reads the values that the entry has in its zip64 extra field. Returns 0 if they are missing. */
 static int read_extra(const uint8_t *extra, uint64_t n, struct member *m)
 {
     uint64_t *const wanted[3] = {&m->unpacked, &m->packed, &m->place};
@@ -132,7 +133,7 @@ static void append_name(char there[THERE_BYTES], const uint8_t *name, uint64_t n
     there[shown] = 0;
 }
 
-/* there: the names of all other members; ST_NOT_FOUND: not logged. */
+/* Finds a member. there: names of all other members; ST_NOT_FOUND: not logged. */
 static enum status find_member(const struct zip *z, const char *name, char there[THERE_BYTES],
                                struct member *out)
 {
@@ -219,7 +220,7 @@ static enum status inflate_member(const struct zip *z, const struct member *m, c
     return check_crc(z, m, to);
 }
 
-/* The member's bytes; *memory: those that were unpacked, else NULL. */
+/* Returns the member's bytes; *memory: unpacked ones, or NULL. */
 static enum status open_member(const struct zip *z, const struct member *m, const uint8_t **out,
                                uint8_t **memory)
 {
@@ -262,7 +263,7 @@ enum status data_npz_decode(const uint8_t *bytes, uint64_t n, const char *label,
     struct zip z = {.bytes = bytes, .n = n, .label = label};
     struct member m;
     struct data_array a;
-    const uint8_t *npy = NULL; // for compilers that do not see that open_member sets it
+    const uint8_t *npy = NULL; /* for compilers that do not see that open_member sets it */
     uint8_t *memory = NULL;
     char shown[2 * DATA_MAX_NAME], there[THERE_BYTES];
     TRY(find_list(&z));

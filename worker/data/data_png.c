@@ -1,9 +1,9 @@
-/* worker/data/data_png.c - PNG by libpng's simplified interface: see data_images.h. libpng receives
- * only the chunks that make the stored numbers. It would unpack and keep texts, of which a file may
- * have a thousand, each of a few thousand bytes that become millions (I9); and it would convert the
- * numbers by gAMA, cHRM and iCCP, which PIL, OpenCV and TensorFlow do not do. Transparency is left
- * out, too, as by PIL's convert("RGB"): tRNS is skipped, and an alpha channel is read and dropped,
- * as libpng would otherwise mix colours with a background. */
+/* worker/data/data_png.c - PNG by libpng's simplified interface: see data_images.h. libpng gets
+ * only the chunks with the stored numbers. It would unpack and keep texts, and a file may have a
+ * thousand, each of a few thousand bytes that unpack to millions (I9). It would also convert the
+ * numbers by gAMA, cHRM and iCCP, which PIL, OpenCV and TensorFlow do not. Transparency is dropped,
+ * as by PIL's convert("RGB"): tRNS is skipped, and an alpha channel is read and removed, because
+ * libpng would otherwise blend the colours with a background. */
 #include "base/log.h"
 #include "worker/data/data_images.h"
 #include <png.h>
@@ -11,7 +11,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-enum { MARK = 8, AROUND = 12 }; /* bytes before the chunks, and of one beside its content */
+enum { MARK = 8, AROUND = 12 }; /* bytes before the chunks; bytes of a chunk besides its content */
 
 static int is_needed(const uint8_t *kind)
 {
@@ -19,9 +19,8 @@ static int is_needed(const uint8_t *kind)
     return !may_be_left_out;
 }
 
-/* The chunks that are needed, up to one that is not whole: libpng would take, and clear, the memory
- * that such a one says, up to 2 GB, before it finds the end. Returns the bytes that there are now.
- */
+/* Copies the needed chunks, up to the first incomplete one: for such a chunk libpng would allocate
+ * and clear up to 2 GB, as its length says, before it finds the end. Returns the bytes copied. */
 static size_t copy_needed(const uint8_t *bytes, size_t n, uint8_t *to)
 {
     size_t at = n < MARK ? n : MARK, have = at;
@@ -47,7 +46,7 @@ static void drop_alpha(const uint8_t *from, int64_t n_pixels, int64_t channels, 
         memcpy(to + i * channels, from + i * (channels + 1), (size_t)channels);
 }
 
-/* Reads the pixels of a file whose header was read into memory of their size. */
+/* Reads the pixels, whose header was read before, into memory of their size. */
 static enum status read_pixels(png_image *image, const char *label, int64_t channels, uint8_t *rows)
 {
     enum status st = ST_OK;
@@ -58,7 +57,8 @@ static enum status read_pixels(png_image *image, const char *label, int64_t chan
         LOG_E("%s: no memory for a picture of %ux%u", label, image->height, image->width);
         return ST_NOMEM;
     }
-    image->flags |= PNG_IMAGE_FLAG_16BIT_sRGB; /* else 16 bits would be taken for linear light */
+    /* otherwise 16 bits would be taken for linear light */
+    image->flags |= PNG_IMAGE_FLAG_16BIT_sRGB;
     image->format = (channels == 3 ? PNG_FORMAT_RGB : PNG_FORMAT_GRAY) |
                     (has_alpha ? PNG_FORMAT_FLAG_ALPHA : 0);
     if (!png_image_finish_read(image, NULL, all, 0, NULL)) {

@@ -1,4 +1,4 @@
-/* worker/data/data_png_absent.c - in the place of data_png.c where libpng was not there. */
+/* worker/data/data_png_absent.c - replaces data_png.c in a build without libpng. */
 #include "base/log.h"
 #include "worker/data/data_images.h"
 

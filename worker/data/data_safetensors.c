@@ -1,5 +1,5 @@
-/* worker/data/data_safetensors.c - safetensors: see data_array.h. files/safetensors judges the
- * header; the numbers are read where the file is mapped. */
+/* worker/data/data_safetensors.c - finds a tensor in a safetensors file, in the mapped bytes;
+ * files/safetensors checks the header. */
 #include "base/log.h"
 #include "files/safetensors.h"
 #include "worker/data/data_array.h"

@@ -1,4 +1,4 @@
-/* worker/data/data_words.c - see the header. Words are kept sorted: few are new, most are found. */
+/* worker/data/data_words.c - a sorted array of words: few are new, most are found. */
 #include "worker/data/data_words.h"
 #include "worker/data/dataset.h"
 #include <stdlib.h>
@@ -7,7 +7,7 @@
 struct word {
     const char *at;
     size_t n;
-    int32_t number; /* collected: which one it was when it came */
+    int32_t number; /* collected words: order of first occurrence */
 };
 
 struct data_words {
@@ -22,7 +22,7 @@ static int compare(const char *a, size_t n, const struct word *b)
     return order ? order : (n > b->n) - (n < b->n);
 }
 
-/* The first word that is not below this one. */
+/* Returns the index of the first word that is not below this one. */
 static int64_t place_of(const struct data_words *w, const char *word, size_t n)
 {
     int64_t from = 0, to = w->n;

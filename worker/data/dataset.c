@@ -1,5 +1,5 @@
-/* worker/data/dataset.c - see the header: the samples of a set that is open, and sets that share
- * them. dataset_open.c opens them. */
+/* worker/data/dataset.c - the samples of an open set, and sets that share them. dataset_open.c
+ * opens them. */
 #include "worker/data/dataset.h"
 #include "base/log.h"
 #include "base/rng.h"
@@ -8,7 +8,7 @@
 #include <math.h>
 #include <stdlib.h>
 
-/* [n] 1: the item is held out: the first k of a shuffle. NULL: no memory. */
+/* Returns [n] with 1 for held out items: the first k of a shuffle. NULL: no memory. */
 static uint8_t *choose_held_out(int64_t n, int64_t k, uint64_t seed)
 {
     uint64_t key = rng_key(seed, RNG_SPLIT, 0);
@@ -29,7 +29,7 @@ static uint8_t *choose_held_out(int64_t n, int64_t k, uint64_t seed)
     return out;
 }
 
-/* What the set has of files goes to a source that its subsets share. NULL: no memory. */
+/* Moves the files of the set to a source that its subsets share. NULL: no memory. */
 static struct source *share_source(struct source *s)
 {
     if (s->of)
@@ -43,7 +43,7 @@ static struct source *share_source(struct source *s)
     return of;
 }
 
-/* The rows of the samples of which chosen says `which`. */
+/* Lists the rows of the samples with chosen[i] == which. */
 static uint32_t *list_rows(const struct dataset *d, const uint8_t *chosen, int which, int64_t n)
 {
     uint32_t *rows = malloc((size_t)n * sizeof *rows), *to = rows;
@@ -152,8 +152,7 @@ static enum status not_finite(const struct source *s, int64_t row)
     return ST_CORRUPT;
 }
 
-/* (H,W,C) to (C,H,W). Bytes channel by channel, as they are what such sets mostly are; others place
- * by place. */
+/* Converts (H,W,C) to (C,H,W): bytes, the usual case, channel by channel; others pixel by pixel. */
 static void turn_sample(const struct source *s, int64_t first, float *dst)
 {
     const struct data_array *a = &s->array[SAMPLES];

@@ -1,12 +1,11 @@
-/* worker/data/dataset_classes.c - see the header. */
+/* worker/data/dataset_classes.c - counts the samples of each class. */
 #include "worker/data/dataset_classes.h"
 #include "base/log.h"
 #include "worker/data/data_words.h"
 #include <stdio.h>
 #include <stdlib.h>
 
-/* Labels of more different values than this, in fewer than so many samples each, look like targets.
- */
+/* Labels with more values than this, each in fewer than so many samples, look like targets. */
 enum { MANY_VALUES = 100, FEW_SAMPLES = 2 };
 
 int dataset_classes_lacking(const struct dataset *train, const struct dataset *d, int *first)
@@ -32,7 +31,7 @@ struct counts {
     int64_t of_largest; /* samples of the largest label */
 };
 
-/* Names may be of more classes than the largest label says. */
+/* Returns the number of classes: that of names may exceed the largest label. */
 static int classes_of(const struct dataset *d)
 {
     int named = d->class_names != NULL;
@@ -41,7 +40,7 @@ static int classes_of(const struct dataset *d)
     return named > d->classes ? named : d->classes;
 }
 
-/* samples: [classes_of(d)], zeros. */
+/* Counts. samples: [classes_of(d)], zeros. */
 static struct counts count(const struct dataset *d, int64_t *samples)
 {
     struct counts c = {.classes = classes_of(d), .first_missing = -1};

@@ -1,5 +1,5 @@
-/* worker/data/dataset_find.c - see the header. The first pair of names of which the samples' file
- * is there counts; then the labels' must be there, too. */
+/* worker/data/dataset_find.c - finds the files of a set by name. The first pair of names whose
+ * samples' file exists counts; then the file of labels must exist, too. */
 #include "worker/data/dataset_find.h"
 #include "base/log.h"
 #include "base/program_dir.h"
@@ -13,11 +13,11 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
-/* What the names of files begin with. */
+/* First part of the files' names. */
 static const char *const prefix[] = {"train", "test", "t10k", "val", "validation"};
 enum { TRAIN = 0, TEST = 1, VALIDATION = 3, N_TEST = 2, N_VALIDATION = 2 };
 
-/* Names behind those; labels NULL: in the same file. */
+/* Second part of the names; labels NULL: in the same file. */
 static const struct {
     const char *data, *labels;
     int may_be_gzipped;
@@ -33,8 +33,8 @@ static const struct {
     {"", NULL, 0}, /* a folder of that name, with a folder of pictures for each class */
 };
 
-/* 1: there is such a file, or something else than "none" was said of it, which who opens it will
- * hear again. */
+/* Returns 1 if the file exists, or an error other than "not found" occurred, which opening it
+ * repeats. */
 static int is_there(const char *dir, const char *part, const char *name, int may_be_gzipped,
                     char path[PATH_MAX])
 {
@@ -75,8 +75,8 @@ enum status dataset_find_check_path(const char *part, const char *of, const char
     return ST_NOT_FOUND;
 }
 
-/* Refuses what is no folder. The default one may not be installed, which is said when its files are
- * looked for. */
+/* Refuses a path that is not a folder. The default folder may be missing; the search for its files
+ * then logs it. */
 static enum status check_dir(const struct dataset_request *r)
 {
     char other[96] = "put the file into a folder under one of the names of docs/guide/data.md";
@@ -105,7 +105,7 @@ static enum status no_validation(const struct dataset_request *r)
     return ST_NOT_FOUND;
 }
 
-/* Where an installation has the script, else as in the repository. */
+/* Returns the path of the script in an installation, otherwise in the repository. */
 static const char *get_mnist(char path[PATH_MAX])
 {
     char name[PATH_MAX], place[PATH_MAX];
@@ -136,8 +136,8 @@ static int has_picture(const char *dir)
     return found;
 }
 
-/* Folders, and nothing that says that others than classes are in them; *with: how many of them have
- * a picture. */
+/* Returns true for folders only, unless their names show that they are not classes; *with: how many
+ * of them have a picture. */
 static int holds_classes(const char *dir, int *with)
 {
     DIR *d = opendir(dir);
@@ -178,7 +178,7 @@ static enum status nothing_found(const struct dataset_request *r)
             r->to_predict ? "it" : "what holds these folders", r->part);
         return ST_NOT_FOUND;
     }
-    if (!r->dir_flag) /* a folder of another flag's has none for its files */
+    if (!r->dir_flag) /* a folder of another flag has no default for its files */
         snprintf(files, sizeof files, ", or the files with --%.16s_data", r->part);
     LOG_E(
         "no %s data in %s: no %s-images-idx3-ubyte, nor with .gz, nor another of the names of docs/guide/data.md, nor a folder %s with a folder of pictures for each class; install Fashion-MNIST (apt-get install dataset-fashion-mnist), or fetch MNIST (%s), and name the data's folder with --%s%s",
@@ -186,14 +186,15 @@ static enum status nothing_found(const struct dataset_request *r)
     return ST_NOT_FOUND;
 }
 
-/* Returns true if CIFAR-10's files are in the folder; of training data the first of the batches. */
+/* Returns true if CIFAR-10's files are in the folder; for training data the first of the
+ * batches. */
 static bool find_cifar(const struct dataset_request *r, int first, struct dataset_paths *out)
 {
     const char *name = first == TRAIN ? "data_batch_1.bin" : "test_batch.bin";
     return first != VALIDATION && is_there(r->dir, "", name, 0, out->data);
 }
 
-/* By one of these prefixes; *out->data stays empty: there is none. */
+/* Finds the files by one of these prefixes; *out->data stays empty if there are none. */
 static enum status find_files(const struct dataset_request *r, int first, int n,
                               struct dataset_paths *out)
 {

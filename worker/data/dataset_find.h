@@ -1,4 +1,5 @@
-/* worker/data/dataset_find.h - which files of a folder are a set; private to dataset.c and tests.
+/* worker/data/dataset_find.h - finds the files of a set in a folder; private to dataset.c and
+ * tests.
  * Threads: any. Errors: ST_NOT_FOUND, ST_INVALID; logged. */
 #ifndef WORKER_DATA_DATASET_FIND_H
 #define WORKER_DATA_DATASET_FIND_H
@@ -6,11 +7,11 @@
 #include <limits.h>
 
 struct dataset_paths {
-    char data[PATH_MAX];   /* "": there are none, and need not be */
+    char data[PATH_MAX];   /* "": there are none, and none are required */
     char labels[PATH_MAX]; /* "": they are in data */
 };
 
-/* Refuses the path of a flag, --PART_OF, that nothing has. */
+/* Refuses a path of the flag --PART_OF that does not exist. */
 enum status dataset_find_check_path(const char *part, const char *of, const char *path);
 enum status dataset_find(const struct dataset_request *r, struct dataset_paths *out);
 

@@ -1,6 +1,6 @@
-/* worker/data/dataset_normal.c - samples as a model reads them, and what their mean and deviation
- * are: see dataset.h. The measure of bytes counts how often each value is there, which no order of
- * additions changes; that of floats adds sample by sample, in two passes. */
+/* worker/data/dataset_normal.c - normalises samples, and measures their mean and deviation: see
+ * dataset.h. The measurement of bytes counts the occurrences of each value, so its result does not
+ * depend on an order of additions. That of floats adds sample by sample, in two passes. */
 #include "base/log.h"
 #include "worker/data/dataset.h"
 #include "worker/data/dataset_pass.h"

@@ -1,6 +1,6 @@
 /* worker/data/dataset_open.c - opens a set: two arrays become samples and labels. The first bytes
- * of a file decide its format, not its name. All labels are read when a set is opened; the samples
- * are not touched until they are asked for, but for those of an npz, whose checksum is compared. */
+ * of a file decide its format, not its name. All labels are read when a set is opened. The samples
+ * are not read before they are requested, except those of an npz, whose checksum is compared. */
 #include "base/log.h"
 #include "files/safetensors.h"
 #include "worker/data/data_cifar.h"
@@ -31,7 +31,8 @@ static int has_names(const struct data_file *f)
     return is_safetensors(f) || is_npz(f);
 }
 
-/* What torch.save writes, "NAME/data.pkl" and more in a zip archive, or what pickle.dump writes. */
+/* Returns true for files of torch.save ("NAME/data.pkl" and more in a zip archive) and of
+ * pickle.dump. */
 static int is_pickled(const struct data_file *f)
 {
     const uint8_t *b = f->bytes;
@@ -67,7 +68,7 @@ static enum status decode_file(const struct data_file *f, const char *name, stru
     return ST_UNSUPPORTED;
 }
 
-/* Refuses one picture where a folder of them is wanted. */
+/* Refuses a single picture if a folder of them is required. */
 static enum status check_picture(const struct data_file *f, int to_predict)
 {
     bool is_png = f->n >= 4 && memcmp(f->bytes, "\x89PNG", 4) == 0;
@@ -96,13 +97,13 @@ static enum status check_labels(const struct source *s)
     return ST_OK;
 }
 
-/* Grey, RGB, RGBA. */
+/* Returns true for the channels of grey, RGB or RGBA. */
 static int is_pixel(int64_t n)
 {
     return n == 1 || n == 3 || n == 4;
 }
 
-/* (n, H, W), (n, C, H, W) or (n, features), which are one row. */
+/* Checks (n, H, W), (n, C, H, W) or (n, features), which are one row. */
 static enum status check_samples(struct source *s)
 {
     const struct data_array *a = &s->array[SAMPLES];
@@ -189,7 +190,7 @@ static enum status read_labels(struct source *s)
     return ST_OK;
 }
 
-/* What has no mark of its own is told by its name. */
+/* Returns true by the file's name, because CSV has no magic number. */
 static int is_csv(const char *path)
 {
     size_t n = strlen(path);
@@ -205,7 +206,7 @@ static int is_folder(const char *path)
     return stat(path, &info) == 0 && S_ISDIR(info.st_mode);
 }
 
-/* A file of no bytes: its name alone. NULL: no memory. */
+/* Returns a file without bytes, which only has a name. NULL: no memory. */
 static struct data_file *name_alone(const char *path)
 {
     struct data_file *file = calloc(1, sizeof *file);
@@ -230,7 +231,7 @@ static enum status open_pictures(struct source *s, const struct dataset_request 
         LOG_E("no memory for the %s set", r->part);
         return ST_NOMEM;
     }
-    s->nhwc = 0; /* the decoder puts the channels first */
+    s->nhwc = 0; /* the decoder has put the channels first */
     struct data_images images;
     enum status st = data_images_read(p->data, r->to_predict, r->progress, &images);
     if (st != ST_OK)
@@ -242,7 +243,7 @@ static enum status open_pictures(struct source *s, const struct dataset_request 
     return ST_OK;
 }
 
-/* All batches of a folder that --data_dir names, else the one file. */
+/* Opens all batches of a folder that --data_dir names, otherwise the one file. */
 static enum status open_cifar(struct source *s, const struct dataset_request *r,
                               const struct dataset_paths *p)
 {
@@ -306,7 +307,7 @@ static enum status open_csv(struct source *s, const struct dataset_request *r,
     return ST_OK;
 }
 
-/* IDX of two or three extents is rows or pictures of one channel. */
+/* Returns the flags that apply: IDX of two or three extents is rows or pictures of one channel. */
 static unsigned check_use(const struct source *s)
 {
     const struct data_file *f = s->file[SAMPLES];
@@ -329,8 +330,8 @@ struct names {
     const char *part, *samples, *labels;
 };
 
-/* Chooses the names of the two arrays: those of the flags, else images and labels, else those of a
- * file in Keras' layout, which has the training and the test set. */
+/* Chooses the names of the two arrays: those of the flags, otherwise images and labels, otherwise
+ * those of Keras' layout, which has the training and the test set in one file. */
 static enum status choose_names(struct source *s, const struct dataset_request *r,
                                 const struct dataset_paths *p, struct names *out)
 {
@@ -362,8 +363,8 @@ done:
     return st;
 }
 
-/* Of arrays: a file of their own, or a member, a tensor beside the samples; where they may be
- * missing, neither need be there. */
+/* Finds labels: a file of their own, or a member or tensor beside the samples. If they may be
+ * missing, none need exist. */
 static enum status find_labels(const struct source *s, const struct dataset_request *r,
                                const struct dataset_paths *p, const char *name, int *found)
 {
@@ -409,7 +410,7 @@ done:
     return st;
 }
 
-/* After the samples were checked: as many labels, or targets. */
+/* Reads the labels or targets, after the samples were checked: there must be as many. */
 static enum status take_labels(struct source *s, const struct dataset_request *r)
 {
     enum status st = ST_OK;

@@ -1,12 +1,13 @@
-/* worker/data/dataset_pass.c - see dataset_pass.h. */
+/* worker/data/dataset_pass.c - advises the system about the pages of a set that is read once, in
+ * order: those of the next block are needed soon, those of the block before no longer. */
 #include "worker/data/dataset_pass.h"
 #include <sys/mman.h>
 #include <unistd.h>
 
 enum { BLOCK_BYTES = 8 << 20 };
 
-/* The pages of samples first .. end - 1, which lie in their order. What the advice does for pages
- * that others have a part of, too, changes nothing but when they are read. */
+/* Advises about the pages of samples first .. end - 1, which lie in their order. The advice also
+ * covers pages shared with other samples; it only changes when they are read. */
 static void advise(const struct dataset *d, int64_t first, int64_t end, int advice)
 {
     size_t page = (size_t)sysconf(_SC_PAGESIZE), bytes;

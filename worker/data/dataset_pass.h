@@ -1,8 +1,8 @@
-/* worker/data/dataset_pass.h - one goes over all samples of a set, from the first to the last,
- * block by block. Of a set in a mapped file the system reads ahead meanwhile, and each block's
- * pages leave the process with the next: what has been read is in the system's cache, for as long
- * as there is room, but no memory of the process. Owns:    how the system reads the file, until the
- * pass ends. Threads: one at a time for a file. Errors:  none. */
+/* worker/data/dataset_pass.h - a pass over all samples of a set, from the first to the last, block
+ * by block. For a set in a mapped file the system reads ahead, and each block's pages leave the
+ * process when the next one begins: they stay in the system's cache while there is room, but take
+ * no memory of the process. Owns: the advice about the file, until the pass ends. Threads: one at a
+ * time for a file. Errors: none. */
 #ifndef WORKER_DATA_DATASET_PASS_H
 #define WORKER_DATA_DATASET_PASS_H
 #include "worker/data/dataset.h"
@@ -10,14 +10,14 @@
 
 struct dataset_pass {
     const struct dataset *d;
-    int64_t first, end; /* samples of the block at hand */
-    int64_t step;       /* samples of a block */
+    int64_t first, end; /* samples of the current block */
+    int64_t step;       /* samples per block */
     struct reading reading;
 };
 
-/* what: for lines: what it is for. */
+/* what: purpose of the pass, for log lines. */
 void dataset_pass_begin(struct dataset_pass *p, const struct dataset *d, const char *what);
-int dataset_pass_next(struct dataset_pass *p); /* 0: there is no block left */
+int dataset_pass_next(struct dataset_pass *p); /* 0: there are no more blocks */
 void dataset_pass_end(struct dataset_pass *p);
 
 #endif

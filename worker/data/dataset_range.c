@@ -1,4 +1,5 @@
-/* worker/data/dataset_range.c - see the header. */
+/* worker/data/dataset_range.c - samples the numbers of a set at regular distances and compares two
+ * ranges. */
 #include "worker/data/dataset_range.h"
 #include "base/float_text.h"
 #include "base/log.h"
@@ -7,8 +8,8 @@
 #include <stdlib.h>
 
 enum { LOOKED_AT = 256, ENOUGH = 32, MOST_NUMBERS = 1 << 25 };
-/* How many times larger the numbers of one set may be. Of one type, columns of a table may well
- * have larger numbers in one of the sets. */
+/* Allowed ratio of the largest numbers of two sets. For one type it is higher, because columns of a
+ * table may well have larger numbers in one set. */
 enum { TIMES = 8, TIMES_OF_ONE_TYPE = 100 };
 
 enum status dataset_range_measure(const struct dataset *d, struct dataset_range *out)
@@ -42,7 +43,7 @@ static float largest(const struct dataset_range *r)
     return fmaxf(fabsf(r->least), fabsf(r->most));
 }
 
-/* What more samples might have. */
+/* Returns the largest number that unread samples might have. */
 static float largest_possible(const struct dataset_range *r)
 {
     if (r->enough)

@@ -1,4 +1,5 @@
-/* worker/data/dataset_same.c - see the header. */
+/* worker/data/dataset_same.c - compares two sets by their files and offsets, then by their
+ * bytes. */
 #include "worker/data/dataset_same.h"
 #include "worker/data/dataset_impl.h"
 #include <string.h>
@@ -11,7 +12,7 @@ bool dataset_same_samples(const struct dataset *a, const struct dataset *b)
         shape_elems(&a->sample) != shape_elems(&b->sample))
         return false;
     if (strcmp(a->path, b->path) == 0 && !x->unpacked && !y->unpacked)
-        return x->offset == y->offset; /* without reading them */
+        return x->offset == y->offset; /* same file: no bytes are read */
     size_t bytes = (size_t)data_array_elems(x) * (size_t)data_array_type_bytes(x->type);
     return memcmp(x->data, y->data, bytes) == 0;
 }

@@ -1,4 +1,5 @@
-/* worker/data/dataset_standard.c - see the header. */
+/* worker/data/dataset_standard.c - measures, copies, writes and parses the numbers of
+ * --standardize. */
 #include "worker/data/dataset_standard.h"
 #include "base/float_text.h"
 #include "base/log.h"
@@ -14,7 +15,7 @@
 /* State of one column while the samples are read. */
 struct column {
     float first; /* its number in the first sample */
-    bool varies; /* another sample has another number */
+    bool varies; /* the number differs in another sample */
     double sum, mean, squares;
 };
 
@@ -45,7 +46,7 @@ static enum status check_table(const struct dataset *d)
     return ST_INVALID;
 }
 
-/* The second pass is over numbers from the mean of the first. */
+/* Adds a sample. The second pass uses differences from the mean of the first. */
 static void add_sample(struct column *c, int64_t n, const float *sample, int pass)
 {
     for (int64_t k = 0; k < n; k++) {
@@ -149,8 +150,8 @@ enum status dataset_standard_set(struct dataset *d, const struct dataset_standar
     }
     memcpy(d->standard.mean, from->mean, (size_t)n * sizeof *from->mean);
     memcpy(d->standard.std, from->std, (size_t)n * sizeof *from->std);
-    d->bytes = NULL; /* the samples are no longer the file's numbers, */
-    d->floats = 1;   /* which may become too large for a float */
+    d->bytes = NULL; /* the samples are no longer the numbers of the file */
+    d->floats = 1;   /* and may become too large for a float */
     return ST_OK;
 }
 
@@ -167,14 +168,13 @@ char *dataset_standard_text(const float *number, int64_t n)
         if (k > 0)
             *to++ = ',';
         size_t length = strlen(float_text(number[k], one));
-        memcpy(to, one, length + 1); /* the comma has the place of the last one's end */
+        memcpy(to, one, length + 1); /* the comma replaces the end of the last one */
         to += length;
     }
     return text;
 }
 
-/* Returns how many finite numbers the text has, and stores the first `room`; -1: it is malformed.
- */
+/* Returns the number of finite numbers in the text, and stores the first `room`; -1: malformed. */
 static int64_t parse_numbers(const char *text, float *to, int64_t room)
 {
     int64_t n = 0;

@@ -1,10 +1,10 @@
 /* worker/data/dataset_standard.h - --standardize: measures mean and standard deviation of each
- * column of a table over its samples, and lets data sets give their samples by such numbers. A
- * table has samples of one row: features, with one channel.
+ * column of a table over its samples, and makes data sets return standardised samples. A table has
+ * samples of one row: features, with one channel.
  * Owns:    the data set owns its copy of the numbers.
  * Threads: one at a time, before any thread reads a sample.
- * Errors:  ST_INVALID (not a table), ST_MISMATCH (not as many columns), ST_CORRUPT (numbers of a
- *          file), ST_NOMEM, those of dataset_plain; all logged but ST_CORRUPT. */
+ * Errors:  ST_INVALID (not a table), ST_MISMATCH (different number of columns), ST_CORRUPT (numbers
+ *          of a file), ST_NOMEM, those of dataset_plain; all logged but ST_CORRUPT. */
 #ifndef WORKER_DATA_DATASET_STANDARD_H
 #define WORKER_DATA_DATASET_STANDARD_H
 #include "base/status.h"
@@ -15,21 +15,21 @@ struct dataset;
 
 /* A number x of column k is read as (x - mean[k]) / std[k]. */
 struct dataset_standard {
-    int64_t n;         /* columns; 0: the numbers are read as they are */
-    float *mean, *std; /* [n] of one allocation, which is at mean */
+    int64_t n;         /* columns; 0: numbers are read unchanged */
+    float *mean, *std; /* [n] of one allocation, at mean */
 };
 
-/* Measures the columns over all samples, in double precision and in one order. A column that has
- * the same number everywhere gets deviation 1, which a line says. */
+/* Measures the columns over all samples, in double and in one order. A constant column gets
+ * deviation 1 and a log line. */
 enum status dataset_standard_measure(struct dataset *d);
 /* Copies the numbers of the training set. */
 enum status dataset_standard_set(struct dataset *d, const struct dataset_standard *from);
 /* Returns true if both have the same numbers. */
 bool dataset_standard_same(const struct dataset_standard *a, const struct dataset_standard *b);
 
-/* Returns n numbers with commas between them, malloc'd; NULL: no memory. */
+/* Returns n numbers separated by commas, malloc'd; NULL: no memory. */
 char *dataset_standard_text(const float *number, int64_t n);
-/* Reads what dataset_standard_text wrote of both; deviations must be above 0. */
+/* Parses both texts of dataset_standard_text; deviations must be above 0. */
 enum status dataset_standard_parse(const char *mean, const char *std, struct dataset_standard *out);
 void dataset_standard_free(struct dataset_standard *s);
 

@@ -1,4 +1,5 @@
-/* worker/data/dataset_targets.c - see the header. */
+/* worker/data/dataset_targets.c - reads targets, and checks that labels or targets fit a
+ * network. */
 #include "worker/data/dataset_targets.h"
 #include "base/log.h"
 #include <math.h>
@@ -49,7 +50,7 @@ enum status dataset_targets_alike(const struct dataset *a, const struct dataset 
     return ST_MISMATCH;
 }
 
-/* The cross-entropy of a target beyond 0 and 1 would have no lower bound. */
+/* Refuses targets outside 0 .. 1: their cross-entropy would have no lower bound. */
 static enum status check_shares(const struct dataset *d, const struct layer *loss)
 {
     int64_t n = d->n * d->classes;

@@ -1,4 +1,5 @@
-/* worker/data/fingerprint.c - see fingerprint.h. */
+/* worker/data/fingerprint.c - computes CRC-32C of samples and labels over a canonical form, so that
+ * the same data in another file format gives the same fingerprint. */
 #include "worker/data/fingerprint.h"
 #include "base/digest.h"
 #include "base/log.h"
@@ -7,7 +8,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-/* Targets are floats, summed by their bits. */
+/* Returns the bits of a label or a target (a float). */
 static uint32_t label_bits(const struct dataset *d, int64_t i, int k)
 {
     uint32_t bits;
@@ -17,8 +18,8 @@ static uint32_t label_bits(const struct dataset *d, int64_t i, int k)
     return bits;
 }
 
-/* CRC-32C of labels or targets as 32-bit little-endian numbers, so that it does not depend on how a
- * file writes them. *classes: 1 + the largest, or targets of a sample. */
+/* Returns the CRC-32C of labels or targets as 32-bit little-endian numbers, independent of the
+ * file's format. *classes: 1 + the largest label, or targets per sample. */
 static uint32_t sum_labels(const struct dataset *d, int *classes)
 {
     uint8_t block[4096];
@@ -40,7 +41,7 @@ static uint32_t sum_labels(const struct dataset *d, int *classes)
     return digest_crc32c(crc, block, n);
 }
 
-/* Bytes as they are; what is read otherwise as the floats that a network gets. */
+/* Sums bytes unchanged, and other samples as the floats that a network gets. */
 static enum status sum_samples(const struct dataset *d, uint32_t *out)
 {
     enum status st = ST_OK;
@@ -54,7 +55,7 @@ static enum status sum_samples(const struct dataset *d, uint32_t *out)
     }
     dataset_pass_begin(&p, d, "checksum");
     while (dataset_pass_next(&p)) {
-        size_t n = d->rows ? 1 : (size_t)(p.end - p.first); /* that lie in one run */
+        size_t n = d->rows ? 1 : (size_t)(p.end - p.first); /* samples in one run of memory */
         for (int64_t i = p.first; i < p.end && d->bytes; i += (int64_t)n)
             crc = digest_crc32c(crc, dataset_bytes(d, i), n * elems);
         for (int64_t i = p.first; i < p.end && !d->bytes; i++) {

@@ -1,5 +1,5 @@
-/* worker/data/sample_log.c - see sample_log.h. One write per line, to the end of the file: so a
- * worker that is killed leaves whole lines, and its next life adds to them. */
+/* worker/data/sample_log.c - appends lines, each with one write: a worker that is killed leaves
+ * whole lines, and its next process appends to them. */
 #include "worker/data/sample_log.h"
 #include "base/log.h"
 #include <errno.h>
@@ -12,7 +12,7 @@
 
 struct sample_log {
     int fd;
-    const char *path; /* borrowed for ever */
+    const char *path; /* borrowed for the process's life */
 };
 
 enum status sample_log_open(const char *path, struct sample_log **out)

@@ -1,13 +1,13 @@
-/* worker/data/sample_log.h - which samples a worker read (--record_samples): of each step, once
- * all parameters that it computes on have come and before anything of it is handed out, each tower
- * adds a line "GENERATION STEP POSITION N" for its N samples from POSITION on, counted from the
- * first of the first pass. So a step that was only begun, layer by layer as versions came, has no
- * line, and, in sync, one that has a line in several generations was done again, and counts in its
- * last; in other modes steps are the worker's own, and samples that it reads again did not count
- * before. What is there already stays.
+/* worker/data/sample_log.h - records the samples that a worker read (--record_samples). In each
+ * step, each tower adds a line "GENERATION STEP POSITION N" for its N samples from POSITION on,
+ * counted from the first sample of the first pass. It does so when all parameters of the step have
+ * arrived, and before any gradient is sent. So a step that was only begun has no line. In sync a
+ * step with lines in several generations was redone, and counts in the last one. In other modes
+ * steps are the worker's own, and samples that it reads again did not count before. Lines of
+ * earlier runs are kept.
  * Owns:    the file.
  * Threads: any.
- * Errors:  ST_INVALID (no such place), ST_IO, ST_NOMEM; logged with the path. */
+ * Errors:  ST_INVALID (invalid path), ST_IO, ST_NOMEM; logged with the path. */
 #ifndef WORKER_DATA_SAMPLE_LOG_H
 #define WORKER_DATA_SAMPLE_LOG_H
 #include "base/status.h"
@@ -16,7 +16,7 @@
 struct sample_log;
 enum status sample_log_open(const char *path, struct sample_log **out);
 void sample_log_close(struct sample_log *r); /* NULL is fine */
-/* r: NULL: nothing is recorded. */
+/* r NULL: nothing is recorded. */
 enum status sample_log_step(struct sample_log *r, uint64_t generation, int64_t step,
                             uint64_t position, int n);
 
