@@ -498,6 +498,6 @@ void flags_dump(const struct flags_program *prog)
     }
     if (kept.unused)
         LOG_I(
-            "not used by %s, which takes the other program's flags so that one command line can serve both:%s",
+            "not used by %s, which accepts the other program's flags so that one command line can serve both:%s",
             prog->name, kept.unused);
 }

@@ -32,6 +32,7 @@ static struct settings layout;
     }
 #define FOR_PS(...)
 #define FOR_WORKER(...)
+#define FOR_BOTH(...)
 #define FOR_JOB(name, type, field, ...) FLAG_ROW(name, type, &layout.job.field, __VA_ARGS__)
 #define FOR_ALL(name, type, field, ...) FLAG_ROW(name, type, &layout.field, __VA_ARGS__)
 #define PS_ALONE(...)

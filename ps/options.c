@@ -21,7 +21,7 @@ static struct ps_options raw = {
     .leave = -1,
     .max_model_bytes = (int64_t)8 << 30,
     .save_secs = -1,
-    .keep = 5,
+    .keep_checkpoint_max = 5,
     .worker_timeout = 60,
     .max_workers = JOB_MAX_WORKERS,
     .straggler_ms = 10,
@@ -43,6 +43,7 @@ static struct ps_options raw = {
 #define FOR_PS(name, type, field, ...) FLAG_ROW(name, type, &raw.field, __VA_ARGS__)
 #define FOR_WORKER(name, type, field, ...) FLAG_ROW(name, type, NULL, __VA_ARGS__)
 #define FOR_JOB FOR_WORKER
+#define FOR_BOTH FOR_PS
 #define FOR_ALL FOR_PS
 #define PS_ALONE FOR_PS
 #define WORKER_ALONE(...)
@@ -56,11 +57,10 @@ static const struct flags_program program = {
     .installed = "weir-ps",
     .doc =
         "Weir's parameter server: holds a model's parameters while workers train it. Exits with 0 "
-        "when the job is done or its chunks are handed on, 1 after an error that stays (all "
-        "workers have ended with one, too), 2 after one in the flags, 138 where starting it again "
-        "may help; 143 after SIGTERM, 130 after "
-        "Ctrl-C. The worker's flags are taken as well and not used, so that one command line can "
-        "serve both.",
+        "when the job is done or the server has moved its chunks to others, 1 after a permanent "
+        "error (also where all workers exited with one), 2 after an error in the flags, 138 where "
+        "starting it again may help, 143 after SIGTERM, 130 after Ctrl-C. ps also accepts the "
+        "worker's flags and does not use them, so that one command line can serve both programs.",
     .flags = flags,
     .n_flags = sizeof flags / sizeof *flags,
     .given = given,
@@ -134,7 +134,7 @@ enum status ps_options_check(struct ps_options *o)
     if (o->checkpoint_dir && !*o->checkpoint_dir)
         o->checkpoint_dir = NULL;
     if (!o->checkpoint_dir && (o->save_steps > 0 || o->save_secs > 0 || o->restore ||
-                               o->take_over || is_given(&raw.keep)))
+                               o->take_over || is_given(&raw.keep_checkpoint_max)))
         wrong =
             "--save_steps, --save_secs, --keep_checkpoint_max, --restore and --take_over need --checkpoint_dir";
     else if (is_given(&raw.straggler_ms) && !o->log_stragglers)

@@ -42,7 +42,8 @@ struct ps_options {
     int64_t max_model_bytes;              /* on this server */
     const char *checkpoint_dir, *restore; /* NULL: none */
     int take_over;                        /* claim the folder although its owner is alive */
-    int64_t save_steps, save_secs, keep;  /* 0: not by that; keep 0: all */
+    int64_t save_steps, save_secs;        /* 0: not by that */
+    int64_t keep_checkpoint_max;          /* 0: all */
     int64_t worker_timeout;               /* s */
     int64_t min_workers, max_workers;     /* min 0: not given */
     int log_stragglers;

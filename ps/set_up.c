@@ -84,7 +84,7 @@ enum status ps_set_up_node(const struct ps_cluster *c, struct app *app)
         .ps_hosts = &c->ps,
         .save_steps = app->opt->save_steps,
         .save_ms = app->opt->save_secs * 1000,
-        .keep = (int)app->opt->keep,
+        .keep = (int)app->opt->keep_checkpoint_max,
         .max_model_bytes = app->opt->max_model_bytes,
         .worker_timeout_ms = app->opt->worker_timeout * 1000,
         .min_workers = (int)app->opt->min_workers,

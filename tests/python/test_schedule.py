@@ -63,7 +63,7 @@ class Schedule(harness.Test):
         few, others = re.findall(r"(0\.\d+) for", row)
         adams = re.findall(r"`(adam\w*)`", row)
         text = self.run_worker("--help").output()
-        said = "--learning_rate=X -1: the optimizer's own, %s for %s, else %s" % (
+        said = "--learning_rate=X -1: the optimizer's default, %s for %s, else %s" % (
             re.escape(few), " and ".join(adams), re.escape(others))
         self.assertRegex(" ".join(text.split()), said)
         optimizers = re.search(r"--optimizer=(\S+)", text).group(1).split("|")

@@ -47,6 +47,7 @@ static struct options typed; /* the targets of the flags */
 #define FOR_PS(name, type, field, ...) FLAG_ROW(name, type, NULL, __VA_ARGS__)
 #define FOR_WORKER(name, type, field, ...) FLAG_ROW(name, type, &typed.field, __VA_ARGS__)
 #define FOR_JOB(name, type, field, ...) FLAG_ROW(name, type, &typed.job.field, __VA_ARGS__)
+#define FOR_BOTH FOR_WORKER
 #define FOR_ALL FOR_WORKER
 #define PS_ALONE(...)
 #define WORKER_ALONE FOR_WORKER
@@ -62,11 +63,11 @@ static const struct flags_program program = {
     .doc =
         "Trains a neural network: computes gradients on its part of the data and exchanges them "
         "with the servers of the job for new parameters. Without a cluster it trains alone. Exits "
-        "with 0 when all is done, 1 after an error that stays, 2 after one in the flags, 138 where "
-        "starting it again may help. SIGTERM and Ctrl-C: leaves the job by name, 0; where that "
-        "cannot "
-        "be, and alone, after a last checkpoint if they are kept, 143 and 130. The flags of ps are "
-        "taken as well and not used, so that one command line can serve both.",
+        "with 0 when training is done, 1 after a permanent error, 2 after an error in the flags, "
+        "138 where starting it again may help. On SIGTERM and Ctrl-C it leaves the job and exits "
+        "with 0; where it cannot leave, and alone (after a last checkpoint if it keeps "
+        "checkpoints), it exits with 143 and 130. The worker also accepts the flags of ps and does "
+        "not use them, so that one command line can serve both programs.",
     .flags = table,
     .n_flags = sizeof table / sizeof *table,
     .given = given,

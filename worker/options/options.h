@@ -32,7 +32,6 @@ struct options_typed {
     const char *mean, *std, *augment, *gpu_tuning;
     int cuda_graphs, quiet; /* cuda_graphs 0: on */
     int64_t metrics_port;   /* 0: none */
-    const char *metrics_bind;
 };
 
 struct options {
@@ -56,6 +55,7 @@ struct options {
     const char *summary_json, *export_file, *trace, *record_samples; /* NULL: none */
     const char *logdir;                                              /* NULL: none */
     int64_t summary_steps, histogram_steps; /* see worker/events/events.h */
+    const char *metrics_bind;               /* NULL: the host of this worker's entry */
     char pages[HTTP_ADDRESS_BYTES];         /* --metrics_port; empty: none */
     const char *init, *init_map, *freeze;   /* see worker/weights/weights.h; NULL: none */
     int64_t hidden_units;                   /* 0: as the model says */

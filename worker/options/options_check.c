@@ -136,9 +136,8 @@ static enum status check_pages(struct options *o)
     int i = o->task_index;
     const char *own = i >= 0 && i < o->worker_hosts.n ? o->worker_hosts.addr[i] : NULL;
     if (o->typed.metrics_port > 0)
-        return http_listen_address(o->typed.metrics_bind, own, (int)o->typed.metrics_port,
-                                   o->pages);
-    if (!options_is_given(o, &o->typed.metrics_bind))
+        return http_listen_address(o->metrics_bind, own, (int)o->typed.metrics_port, o->pages);
+    if (!options_is_given(o, &o->metrics_bind))
         return ST_OK;
     LOG_E("--metrics_bind is for --metrics_port; give both or leave it out");
     return ST_INVALID;

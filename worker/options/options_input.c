@@ -192,7 +192,6 @@ static bool is_given(const struct options_list *l)
     return l->n > 0 || l->measured;
 }
 
-/* Of a worker's own flags, or with the job's that it joins. */
 enum status options_check_samples(const struct options *o)
 {
     const char *wrong = NULL;
@@ -240,7 +239,6 @@ enum status options_check_input(struct options *o)
     enum status st = ST_OK;
     TRY(read_list("mean", o->typed.mean, &o->mean));
     TRY(read_list("std", o->typed.std, &o->std));
-    o->standardize = o->standardize;
     TRY(options_check_samples(o));
     TRY(read_augment(o));
 done:
