@@ -3,10 +3,9 @@
  * the one before, and what rounding took off comes later, also after the chunks went to another
  * store. */
 #include "base/digest.h"
-#include "base/rng.h"
 #include "ps/store/handover.h"
-#include "ps/store/store.h"
 #include "tests/check.h"
+#include "tests/store_rig.h"
 #include <math.h>
 #include <stdlib.h>
 #include <string.h>
@@ -59,19 +58,15 @@ static void open_store(struct fixture *f)
                                .job = &f->job,
                                .server = f->server,
                                .generation = GENERATION,
-                               .max_bytes = 1 << 20,
                                .answer = on_answer,
                                .ctx = f};
-    assert_int_equal(store_create(&cfg, &f->store), ST_OK);
+    f->store = store_rig_open(&cfg, N_MEMBERS, 100);
     store_sum(f->store);
-    for (int m = 0; m < N_MEMBERS; m++)
-        store_admit(f->store, m, 100 + (uint64_t)m);
 }
 
 static float number(int member, int64_t step, int64_t elem)
 {
-    float u =
-        rng_uniform(rng_key((uint64_t)member, RNG_TEST, (uint64_t)step), (uint64_t)elem) - 0.5f;
+    float u = store_rig_number(member, step, elem);
     return elem % 10 ? u * 0.01f : u;
 }
 
@@ -82,7 +77,6 @@ struct sent {
     float weight;
 };
 
-/* The direct answer; its `why` has gone. */
 static struct store_answer send_piece(struct fixture *f, int member, int chunk, struct sent sent)
 {
     const struct net_chunk *c = &f->chunks->chunks[chunk];
@@ -94,19 +88,14 @@ static struct store_answer send_piece(struct fixture *f, int member, int chunk, 
     const int64_t at = sent.kind == PIECE_INIT ? -1 : f->steady ? 0 : sent.step;
     for (size_t i = 0; i < n; i++)
         values[i] = number(member, at, c->first + (int64_t)i);
-    struct net_span span = {(const uint8_t *)values, bytes};
     struct net_frame_head head = {GENERATION, (uint32_t)member, 100 + (uint64_t)member};
     struct net_piece piece = {.kind = sent.kind,
                               .chunk = (uint32_t)chunk,
                               .step = (uint64_t)sent.step,
                               .weight = sent.weight,
                               .dtype = sent.dtype,
-                              .crc32c = digest_crc32c(0, values, bytes),
-                              .payload = {&span, 0, bytes}};
-    struct store_answer now;
-    store_piece(f->store, &head, &piece, 1 + (uint64_t)member, 0, &now);
-    now.why = NULL;
-    return now;
+                              .payload.bytes = bytes};
+    return store_rig_send(f->store, &head, piece, values, 0);
 }
 
 static void receive(struct fixture *f, int member, int chunk, struct sent sent,

@@ -1,7 +1,6 @@
 /* tests/ps_checkpoint_test.c - snapshots, a server's file, manifests, and restoring: with other
  * servers and chunks, after damage to any byte, and with any system call failing or being the last
  * one (tests/fault_io.h). Without a network. */
-#include "base/rng.h"
 #include "checkpoint/folder.h"
 #include "checkpoint/restore.h"
 #include "files/durable.h"
@@ -11,6 +10,7 @@
 #include "tests/check.h"
 #include "tests/fault_io.h"
 #include "tests/folder_rig.h"
+#include "tests/store_rig.h"
 #include <errno.h>
 #include <fcntl.h>
 #include <limits.h>
@@ -84,10 +84,8 @@ static void start(struct cluster *c, int n, int64_t chunk_bytes, enum optim_kind
                                    .server = c->server,
                                    .self = i,
                                    .generation = 1,
-                                   .max_bytes = 1 << 20,
                                    .answer = on_answer};
-        assert_int_equal(store_create(&cfg, &c->store[i]), ST_OK);
-        store_admit(c->store[i], 0, 1);
+        c->store[i] = store_rig_open(&cfg, 1, 1);
         assert_int_equal(snapshot_create(c->store[i], on_done, c, &c->snapshot[i]), ST_OK);
     }
 }
@@ -107,20 +105,16 @@ static void send(struct cluster *c, int chunk, int64_t step)
     const struct net_chunk *spec = &c->chunks->chunks[chunk];
     float data[2048];
     for (int64_t i = 0; i < spec->n_elems; i++)
-        data[i] =
-            rng_uniform(rng_key(7, RNG_TEST, (uint64_t)step), (uint64_t)(spec->first + i)) - 0.5f;
+        data[i] = store_rig_number(7, step, spec->first + i);
     struct net_frame_head head = {1, 0, 1};
-    struct net_span span = {(const uint8_t *)data, (size_t)spec->n_elems * sizeof *data};
     struct net_piece piece = {.kind = step < 0 ? PIECE_INIT : PIECE_PUSH,
                               .chunk = (uint32_t)chunk,
                               .step = step < 0 ? 0 : (uint64_t)step,
                               .weight = step < 0 ? 0 : 32,
                               .unsummed = 1,
-                              .payload = {&span, 0, span.n}};
-    struct store_answer now;
-    store_piece(c->store[c->server[chunk]], &head, &piece, 1, 0, &now);
-    assert_int_not_equal(now.kind, PIECE_REFUSED);
-    buf_unref(now.payload);
+                              .payload.bytes = (size_t)spec->n_elems * sizeof *data};
+    struct store *store = c->store[c->server[chunk]];
+    assert_int_not_equal(store_rig_act(store, &head, piece, data, 0), PIECE_REFUSED);
 }
 
 static void train(struct cluster *c, int64_t from, int64_t to)
@@ -284,10 +278,8 @@ static void chunks_at_their_own_pace_keep_their_versions(void **state)
                                .server = c.server,
                                .generation = 1,
                                .position = 960,
-                               .max_bytes = 1 << 20,
                                .answer = on_answer};
-    assert_int_equal(store_create(&cfg, &c.store[0]), ST_OK);
-    store_admit(c.store[0], 0, 1);
+    c.store[0] = store_rig_open(&cfg, 1, 1);
     assert_int_equal(snapshot_create(c.store[0], on_done, &c, &c.snapshot[0]), ST_OK);
     train(&c, -1, 2);
     send(&c, 0, 2);

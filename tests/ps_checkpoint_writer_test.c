@@ -5,9 +5,9 @@
 #include "ps/service/run.h"
 #include "tests/check.h"
 #include "tests/folder_rig.h"
+#include "tests/store_rig.h"
 #include <stdio.h>
 #include <stdlib.h>
-#include <string.h>
 #include <unistd.h>
 
 enum { MAX_CHUNKS = 8, DEADLINE_MS = 20000 };
@@ -70,13 +70,9 @@ static void init_values(struct rig *r)
     for (int i = 0; i < r->chunks->n_chunks; i++) {
         size_t bytes = (size_t)r->chunks->chunks[i].n_elems * sizeof(float);
         struct net_frame_head head = {run->generation, 0, 1};
-        struct net_span span = {(const uint8_t *)zeros, bytes};
         struct net_piece piece = {
-            .kind = PIECE_INIT, .chunk = (uint32_t)i, .unsummed = 1, .payload = {&span, 0, bytes}};
-        struct store_answer now;
-        store_piece(run->store, &head, &piece, 1, 0, &now);
-        assert_int_equal(now.kind, PIECE_VERSION);
-        buf_unref(now.payload);
+            .kind = PIECE_INIT, .chunk = (uint32_t)i, .unsummed = 1, .payload.bytes = bytes};
+        assert_int_equal(store_rig_act(run->store, &head, piece, zeros, 0), PIECE_VERSION);
     }
     run_unref(run);
 }

@@ -2,14 +2,12 @@
  * have the chunks of one model tell each other their parts of the norm. The versions have the same
  * bits for any number of servers and any order, they are what plain double precision says, and none
  * is made before all parts are there. */
-#include "base/digest.h"
-#include "base/rng.h"
 #include "kernels/vector/clip.h"
 #include "kernels/vector/vector.h"
 #include "ps/store/handover.h"
 #include "ps/store/norm.h"
-#include "ps/store/store.h"
 #include "tests/check.h"
+#include "tests/store_rig.h"
 #include <math.h>
 #include <stdlib.h>
 #include <string.h>
@@ -112,14 +110,11 @@ static void setup(struct group *g, int n, enum optim_kind optim, float clip_norm
                                          .server = g->shard,
                                          .self = i,
                                          .generation = GENERATION,
-                                         .max_bytes = 1 << 20,
                                          .answer = on_answer,
                                          .ctx = s,
                                          .squares = on_squares,
                                          .squares_ctx = s};
-        assert_int_equal(store_create(&cfg, &s->store), ST_OK);
-        for (int m = 0; m < N_MEMBERS; m++)
-            store_admit(s->store, m, 1000 + (uint64_t)m);
+        s->store = store_rig_open(&cfg, N_MEMBERS, 1000);
     }
 }
 
@@ -128,11 +123,6 @@ static void teardown(struct group *g)
     for (int i = 0; i < g->n; i++)
         store_destroy(g->server[i].store);
     chunks_destroy(g->chunks);
-}
-
-static float gradient(int member, int64_t step, int64_t elem)
-{
-    return rng_uniform(rng_key((uint64_t)member, RNG_TEST, (uint64_t)step), (uint64_t)elem) - 0.5f;
 }
 
 static const float weights[N_MEMBERS] = {48, 30.5f};
@@ -145,21 +135,18 @@ static enum piece_kind send_piece(struct group *g, enum piece_kind kind, int mem
     float *values = malloc((n + 1) * sizeof *values);
     int scaled = kind == PIECE_PUSH && model[c->param].rule == PARAM_TRAINED;
     for (size_t i = 0; i < n; i++)
-        values[i] = gradient(member, kind == PIECE_INIT ? -1 : step, c->first + (int64_t)i) *
-                    (scaled ? g->scale : 1); /* of averages no such sum is taken */
-    struct net_span span = {(const uint8_t *)values, n * sizeof *values};
+        values[i] =
+            store_rig_number(member, kind == PIECE_INIT ? -1 : step, c->first + (int64_t)i) *
+            (scaled ? g->scale : 1); /* of averages no such sum is taken */
     const struct net_frame_head head = {GENERATION, (uint32_t)member, 1000 + (uint64_t)member};
     const struct net_piece piece = {.kind = kind,
                                     .chunk = (uint32_t)chunk,
                                     .step = (uint64_t)step,
                                     .weight = weight,
-                                    .crc32c = digest_crc32c(0, values, span.n),
-                                    .payload = {&span, 0, span.n}};
-    struct store_answer a;
-    store_piece(g->server[g->shard[chunk]].store, &head, &piece, 1, 0, &a);
-    buf_unref(a.payload);
+                                    .payload.bytes = n * sizeof *values};
+    enum piece_kind got = store_rig_act(g->server[g->shard[chunk]].store, &head, piece, values, 0);
     free(values);
-    return a.kind;
+    return got;
 }
 
 static void init_all(struct group *g)
@@ -180,15 +167,9 @@ static void push_all(struct group *g, int64_t step, const float *weight, int bac
 
 static void read_all(struct group *g, float *out, int64_t version)
 {
-    for (int c = 0; c < g->chunks->n_chunks; c++) {
-        int64_t v = -1;
-        struct buf *b = store_read(g->server[g->shard[c]].store, c, &v);
-        assert_non_null(b);
-        assert_int_equal(v, version);
-        memcpy(out + g->chunks->chunks[c].first, b->data,
-               (size_t)g->chunks->chunks[c].n_elems * sizeof *out);
-        buf_unref(b);
-    }
+    for (int c = 0; c < g->chunks->n_chunks; c++)
+        store_rig_read(g->server[g->shard[c]].store, &g->chunks->chunks[c], c, version,
+                       out + g->chunks->chunks[c].first);
 }
 
 enum { STEPS = 5 };
@@ -277,13 +258,13 @@ static void reference(double clip_norm, double rate, double *p)
     static double mean[N_ELEMS];
     double total = (double)weights[0] + (double)weights[1];
     for (int64_t i = 0; i < N_ELEMS; i++)
-        p[i] = (double)gradient(0, -1, i);
+        p[i] = (double)store_rig_number(0, -1, i);
     for (int step = 0; step < STEPS; step++) {
         double squares = 0;
         for (int64_t i = 0; i < N_ELEMS; i++) {
             mean[i] = 0;
             for (int m = 0; m < N_MEMBERS; m++)
-                mean[i] += (double)weights[m] * (double)gradient(m, step, i) / total;
+                mean[i] += (double)weights[m] * (double)store_rig_number(m, step, i) / total;
             squares += i < N_W + N_V ? mean[i] * mean[i] : 0;
         }
         double factor = sqrt(squares) > clip_norm ? clip_norm / sqrt(squares) : 1;
@@ -470,7 +451,7 @@ static void test_sum_of_squares(void **state)
         float src[40];
         double want = 0;
         for (size_t i = 0; i < n; i++) {
-            src[i] = gradient(1, 1, (int64_t)i);
+            src[i] = store_rig_number(1, 1, (int64_t)i);
             volatile float v = 3.7f * src[i];
             want += (double)v * (double)v;
         }

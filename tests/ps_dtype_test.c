@@ -2,9 +2,8 @@
  * rounded and what is not, against a reference in double precision that rounds by itself; the same
  * bits whatever the order of arrival; who gets which precision. */
 #include "base/digest.h"
-#include "base/rng.h"
-#include "ps/store/store.h"
 #include "tests/check.h"
+#include "tests/store_rig.h"
 #include <math.h>
 #include <stdlib.h>
 #include <string.h>
@@ -82,13 +81,10 @@ static void setup(struct fixture *f, enum dtype push, enum dtype version)
                                .job = &f->job,
                                .server = f->server,
                                .generation = GENERATION,
-                               .max_bytes = 1 << 20,
                                .answer = on_answer,
                                .ctx = f};
-    assert_int_equal(store_create(&cfg, &f->store), ST_OK);
+    f->store = store_rig_open(&cfg, N_MEMBERS, 100);
     store_sum(f->store);
-    for (int m = 0; m < N_MEMBERS; m++)
-        store_admit(f->store, m, 100 + (uint64_t)m);
 }
 
 static void teardown(struct fixture *f)
@@ -101,13 +97,11 @@ static void teardown(struct fixture *f)
 /* Contributions; step -1: the first values. Some are far below fp16's normal range. */
 static float number(int member, int64_t step, int64_t elem)
 {
-    float u =
-        rng_uniform(rng_key((uint64_t)member, RNG_TEST, (uint64_t)step), (uint64_t)elem) - 0.5f;
+    float u = store_rig_number(member, step, elem);
     return elem % 50 ? u : u * 1e-5f;
 }
 
-/* Sends a piece of `dtype`. The direct answer, whose payload is the caller's; its `why` has gone.
- */
+/* Sends a piece of `dtype`. The direct answer, whose payload is the caller's. */
 static struct store_answer send_piece(struct fixture *f, enum piece_kind kind, int member,
                                       int chunk, int64_t step, enum dtype dtype)
 {
@@ -118,19 +112,14 @@ static struct store_answer send_piece(struct fixture *f, enum piece_kind kind, i
     for (size_t i = 0; i < n; i++)
         values[i] = number(member, kind == PIECE_INIT ? -1 : step, c->first + (int64_t)i);
     dtype_encode(dtype, encoded, values, n);
-    size_t cut = bytes ? bytes / 2 | 1 : 0; /* inside an element */
-    struct net_span spans[2] = {{encoded, cut}, {encoded + cut, bytes - cut}};
     struct net_frame_head head = {GENERATION, (uint32_t)member, 100 + (uint64_t)member};
     struct net_piece piece = {.kind = kind,
                               .chunk = (uint32_t)chunk,
                               .step = (uint64_t)step,
                               .weight = (float)weights[member],
                               .dtype = dtype,
-                              .crc32c = digest_crc32c(0, encoded, bytes),
-                              .payload = {spans, 0, bytes}};
-    struct store_answer now;
-    store_piece(f->store, &head, &piece, 1 + (uint64_t)member, 0, &now);
-    now.why = NULL; /* may point into this function's `now` */
+                              .payload.bytes = bytes};
+    struct store_answer now = store_rig_send(f->store, &head, piece, encoded, 0);
     if (now.payload)
         check_payload(now.payload, now.dtype, now.crc32c, c);
     return now;
@@ -177,18 +166,6 @@ static void reference(enum dtype push, int n_steps, double *p)
                 mean += weights[m] * rounded(push, (double)number(m, step, i)) / total;
             p[i] = i < TRAINED ? p[i] - rate * mean : keep * p[i] + (1 - keep) * mean;
         }
-    }
-}
-
-static void read_all(struct fixture *f, float *out, int64_t version)
-{
-    for (int c = 0; c < N_CHUNKS; c++) {
-        int64_t v = -1;
-        struct buf *b = store_read(f->store, c, &v);
-        assert_non_null(b);
-        assert_int_equal(v, version);
-        memcpy(out + f->chunks->chunks[c].first, b->data, b->bytes);
-        buf_unref(b);
     }
 }
 
@@ -250,7 +227,7 @@ static void test_against_doubles(void **state)
             setup(&f, jobs[j].push, jobs[j].version);
             init_all(&f);
             train(&f, STEPS, order);
-            read_all(&f, got, STEPS);
+            store_rig_read_all(f.store, f.chunks, STEPS, got);
             teardown(&f);
             if (order == 0)
                 memcpy(first, got, sizeof got);

@@ -1,11 +1,11 @@
 /* tests/ps_ending_test.c - how a store is stopped and the next one continues from it: the answers
  * to pieces that wait or arrive later, and that the next store has the bits of one that was never
  * stopped. */
-#include "base/rng.h"
 #include "capture.h"
 #include "ps/store/handover.h"
 #include "skip.h"
 #include "tests/check.h"
+#include "tests/store_rig.h"
 #include <string.h>
 
 enum { N_CHUNKS = 3, MAX_ELEMS = 1024, MAX_SEEN = 64, N_STEPS = 9 };
@@ -59,16 +59,13 @@ static void make_store(struct rig *r, int n_members, const int *member, int shar
                                .n_members = n_members,
                                .member = member,
                                .generation = ++r->generation,
-                               .max_bytes = 1 << 20,
                                .shared_memory = shared,
                                .straggler_ms = 20,
                                .answer = on_answer,
                                .stopped = on_stopped,
                                .ctx = r};
-    assert_int_equal(store_create(&cfg, &r->store), ST_OK);
+    r->store = store_rig_open(&cfg, n_members, 100);
     r->n_members = n_members;
-    for (int m = 0; m < n_members; m++)
-        store_admit(r->store, m, 100 + (uint64_t)m);
 }
 
 static void setup(struct rig *r, struct net_job job, int n_members)
@@ -88,11 +85,6 @@ static void teardown(struct rig *r)
     chunks_destroy(r->chunks);
 }
 
-static float number(int member, int64_t step, int64_t elem)
-{
-    return rng_uniform(rng_key((uint64_t)member, RNG_TEST, (uint64_t)step), (uint64_t)elem) - 0.5f;
-}
-
 static enum piece_kind act_as(struct rig *r, uint64_t generation, enum piece_kind kind, int member,
                               int chunk, int64_t step)
 {
@@ -100,8 +92,7 @@ static enum piece_kind act_as(struct rig *r, uint64_t generation, enum piece_kin
     const struct net_chunk *c = &r->chunks->chunks[chunk];
     size_t bytes = kind == PIECE_PULL ? 0 : (size_t)c->n_elems * sizeof(float);
     for (int64_t i = 0; i < c->n_elems; i++)
-        values[i] = number(member, kind == PIECE_INIT ? -1 : step, c->first + i);
-    struct net_span span = {(const uint8_t *)values, bytes};
+        values[i] = store_rig_number(member, kind == PIECE_INIT ? -1 : step, c->first + i);
     const struct net_frame_head head = {generation, (uint32_t)member, 100 + (uint64_t)member};
     const struct net_piece piece = {.kind = kind,
                                     .chunk = (uint32_t)chunk,
@@ -109,9 +100,8 @@ static enum piece_kind act_as(struct rig *r, uint64_t generation, enum piece_kin
                                     .weight = kind == PIECE_PUSH ? 1 + (float)member : 0,
                                     .unsummed = 1,
                                     .ask_taken = 1,
-                                    .payload = {&span, 0, bytes}};
-    struct store_answer a;
-    store_piece(r->store, &head, &piece, 1, r->now_ns, &a);
+                                    .payload.bytes = bytes};
+    struct store_answer a = store_rig_send(r->store, &head, piece, values, r->now_ns);
     r->answered = (int64_t)a.step;
     buf_unref(a.payload);
     return a.kind;

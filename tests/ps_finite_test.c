@@ -6,9 +6,9 @@
 #include "base/rng.h"
 #include "checkpoint/shard_file.h"
 #include "kernels/vector/finite.h"
-#include "ps/store/store.h"
 #include "tests/capture.h"
 #include "tests/check.h"
+#include "tests/store_rig.h"
 #include <float.h>
 #include <math.h>
 #include <stdio.h>
@@ -52,13 +52,10 @@ static void setup(struct fixture *f, const struct net_job *job)
                                .n_members = job->n_workers,
                                .member = members,
                                .generation = GENERATION,
-                               .max_bytes = 1 << 20,
                                .answer = on_answer,
                                .ctx = f};
-    assert_int_equal(store_create(&cfg, &f->store), ST_OK);
+    f->store = store_rig_open(&cfg, job->n_workers, 1000);
     store_sum(f->store);
-    for (int m = 0; m < job->n_workers; m++)
-        store_admit(f->store, m, 1000 + (uint64_t)m);
 }
 
 static void teardown(struct fixture *f)
@@ -74,11 +71,6 @@ static struct net_job job_of(enum job_sync_mode mode, enum optim_kind kind, int 
     return job;
 }
 
-static float gradient(int member, int64_t step, int i)
-{
-    return rng_uniform(rng_key((uint64_t)member, RNG_TEST, (uint64_t)step), (uint64_t)i) - 0.5f;
-}
-
 static char why[160]; /* of the last refusal */
 
 /* values: NULL: a payload of nothing. The answer's kind. */
@@ -90,18 +82,11 @@ static enum piece_kind send_values(struct fixture *f, enum piece_kind kind, int 
     size_t n = values ? dtype_bytes(d, N_ELEMS) : 0;
     if (values)
         dtype_encode(d, bytes + 1, values, N_ELEMS);
-    size_t cut = n > 11 ? 11 : n; /* inside an element */
-    struct net_span spans[2] = {{bytes + 1, cut}, {bytes + 1 + cut, n - cut}};
     struct net_frame_head head = {GENERATION, (uint32_t)member, 1000 + (uint64_t)member};
-    struct net_piece piece = {.kind = kind,
-                              .step = (uint64_t)step,
-                              .weight = weight,
-                              .dtype = d,
-                              .crc32c = digest_crc32c(0, bytes + 1, n),
-                              .payload = {spans, 0, n}};
-    struct store_answer a;
-    store_piece(f->store, &head, &piece, 1, 0, &a);
-    snprintf(why, sizeof why, "%s", a.kind == PIECE_REFUSED ? a.why : "");
+    struct net_piece piece = {
+        .kind = kind, .step = (uint64_t)step, .weight = weight, .dtype = d, .payload.bytes = n};
+    struct store_answer a = store_rig_send(f->store, &head, piece, bytes + 1, 0);
+    snprintf(why, sizeof why, "%s", a.kind == PIECE_REFUSED ? a.text : "");
     buf_unref(a.payload);
     return a.kind;
 }
@@ -109,7 +94,7 @@ static enum piece_kind send_values(struct fixture *f, enum piece_kind kind, int 
 static void fill(float *values, int member, int64_t step)
 {
     for (int i = 0; i < N_ELEMS; i++)
-        values[i] = gradient(member, step, i);
+        values[i] = store_rig_number(member, step, i);
 }
 
 static enum piece_kind push(struct fixture *f, int member, int64_t step, float weight)
@@ -128,11 +113,7 @@ static void init(struct fixture *f)
 
 static void read_version(struct fixture *f, int64_t version, float *out)
 {
-    int64_t v;
-    struct buf *b = store_read(f->store, 0, &v);
-    assert_int_equal(v, version);
-    memcpy(out, b->data, N_ELEMS * sizeof *out);
-    buf_unref(b);
+    store_rig_read_all(f->store, f->chunks, version, out);
 }
 
 /* Every format, at places before, at and behind the cut of the payload. */
@@ -350,7 +331,7 @@ static void test_skipped_contributions_add_nothing(void **state)
             double total = 0;
             for (int m = 0; m < N_MEMBERS; m++)
                 for (int i = 0; !(skip >> m & 1) && i < N_ELEMS; i++) {
-                    volatile float product = (float)(10 + m) * gradient(m, 0, i);
+                    volatile float product = (float)(10 + m) * store_rig_number(m, 0, i);
                     sum[i] = total > 0 ? sum[i] + product : product;
                     if (i == N_ELEMS - 1)
                         total += 10 + m;
@@ -404,7 +385,7 @@ static void test_all_skip(void **state)
                 memcpy(before, after, sizeof before);
                 for (int i = 0; i < N_ELEMS; i++) {
                     volatile float weighted =
-                        (mode == JOB_SYNC ? 5.0f : 1.0f) * gradient(0, step, i);
+                        (mode == JOB_SYNC ? 5.0f : 1.0f) * store_rig_number(0, step, i);
                     g[i] = weighted;
                 }
                 if (!skips)

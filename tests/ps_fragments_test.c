@@ -1,13 +1,12 @@
 /* tests/ps_fragments_test.c - a store whose chunks take turns: what has none stays as it is, slots
  * and what rounding took off with it, and its answers are empty; what has one is updated as if
  * there were no steps between its turns. */
-#include "base/digest.h"
 #include "base/rng.h"
 #include "net/wire/fragments.h"
 #include "ps/store/handover.h"
 #include "tests/check.h"
+#include "tests/store_rig.h"
 #include <stdlib.h>
-#include <string.h>
 
 enum { N = 700, N_CHUNKS = 3, N_MEMBERS = 2, N_FRAGMENTS = 3, STEPS = 11, GENERATION = 7 };
 
@@ -50,19 +49,14 @@ static struct store *make_store(struct rig *r, int fragments)
 {
     static const int server[N_CHUNKS] = {0};
     struct net_job job = r->job;
-    struct store *s;
     job.fragments = fragments;
     const struct store_config cfg = {.chunks = r->chunks,
                                      .job = &job,
                                      .server = server,
                                      .generation = GENERATION,
-                                     .max_bytes = 1 << 20,
                                      .answer = on_answer,
                                      .ctx = fragments ? r : NULL};
-    assert_int_equal(store_create(&cfg, &s), ST_OK);
-    for (int m = 0; m < N_MEMBERS; m++)
-        store_admit(s, m, 1000 + (uint64_t)m);
-    return s;
+    return store_rig_open(&cfg, N_MEMBERS, 1000);
 }
 
 /* weight: of a PUSH. The kind of what goes back at once, in *now, if it is not NULL. */
@@ -75,12 +69,9 @@ static enum piece_kind send_piece(struct store *s, const struct net_piece *of, i
     for (int i = 0; i < N; i++)
         values[i] = rng_uniform(key, (uint64_t)i) - 0.5f;
     int empty = piece.kind == PIECE_PULL || (piece.kind == PIECE_PUSH && piece.weight == 0);
-    struct net_span span = {(const uint8_t *)values, empty ? 0 : sizeof values};
     const struct net_frame_head head = {GENERATION, (uint32_t)member, 1000 + (uint64_t)member};
-    piece.crc32c = digest_crc32c(0, values, span.n);
-    piece.payload = (struct net_payload){&span, 0, span.n};
-    struct store_answer a;
-    store_piece(s, &head, &piece, 1, 0, &a);
+    piece.payload.bytes = empty ? 0 : sizeof values;
+    struct store_answer a = store_rig_send(s, &head, piece, values, 0);
     if (now)
         note(now, &a);
     buf_unref(a.payload);

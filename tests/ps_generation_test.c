@@ -8,6 +8,7 @@
 #include "ps/store/handover.h"
 #include "ps/store/stragglers.h"
 #include "tests/check.h"
+#include "tests/store_rig.h"
 #include <pthread.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -167,20 +168,16 @@ static enum piece_kind fill(struct rig *r, int64_t version, int n_members)
             for (int m = 0; m < (step < 0 ? 1 : n_members); m++) {
                 for (int i = 0; i < 1024; i++)
                     values[i] = (float)(step + m + i) / 1024;
-                struct net_span span = {(const uint8_t *)values,
-                                        (size_t)r->chunks->chunks[c].n_elems * sizeof(float)};
+                size_t bytes = (size_t)r->chunks->chunks[c].n_elems * sizeof(float);
                 const struct net_frame_head head = {run->generation, (uint32_t)m, 10 + (uint64_t)m};
                 const struct net_piece piece = {.kind = step < 0 ? PIECE_INIT : PIECE_PUSH,
                                                 .chunk = (uint32_t)c,
                                                 .step = (uint64_t)(step < 0 ? 0 : step),
                                                 .weight = 1,
                                                 .unsummed = 1,
-                                                .payload = {&span, 0, span.n}};
-                struct store_answer now;
-                store_piece(run->store, &head, &piece, 0, clock_now_ns(), &now);
-                assert_int_not_equal(now.kind, PIECE_REFUSED);
-                buf_unref(now.payload);
-                last = now.kind;
+                                                .payload.bytes = bytes};
+                last = store_rig_act(run->store, &head, piece, values, clock_now_ns());
+                assert_int_not_equal(last, PIECE_REFUSED);
             }
     run_unref(run);
     return last;

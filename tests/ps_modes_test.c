@@ -2,9 +2,9 @@
  * applied, each against a plain reference; and whom steps waited for. */
 #include "base/digest.h"
 #include "base/rng.h"
-#include "ps/store/store.h"
 #include "tests/capture.h"
 #include "tests/check.h"
+#include "tests/store_rig.h"
 #include <math.h>
 #include <pthread.h>
 #include <sched.h>
@@ -79,15 +79,12 @@ static void setup(struct fixture *f, struct net_job job)
                                .job = &job,
                                .server = f->server,
                                .generation = GENERATION,
-                               .max_bytes = 1 << 20,
                                .straggler_ms = 20,
                                .answer = on_answer,
                                .ctx = f};
     assert_null(job_check_mode(&job));
-    assert_int_equal(store_create(&cfg, &f->store), ST_OK);
+    f->store = store_rig_open(&cfg, job.n_workers, 100);
     store_sum(f->store);
-    for (int m = 0; m < job.n_workers; m++)
-        store_admit(f->store, m, 100 + (uint64_t)m);
 }
 
 static void teardown(struct fixture *f)
@@ -96,33 +93,24 @@ static void teardown(struct fixture *f)
     chunks_destroy(f->chunks);
 }
 
-static float value(int who, int64_t step, int64_t elem)
-{
-    return rng_uniform(rng_key((uint64_t)who, RNG_TEST, (uint64_t)step), (uint64_t)elem) - 0.5f;
-}
-
-/* By member's process number `life`. The payload is value(member, step, element of the chunk). */
+/* By member's process number `life`. The payload is store_rig_number(member, step, element of the
+ * chunk). */
 static enum piece_kind act(struct fixture *f, enum piece_kind kind, int member, int life, int chunk,
                            int64_t step)
 {
     float data[1024];
     size_t n = kind == PIECE_PULL ? 0 : (size_t)f->chunks->chunks[chunk].n_elems;
     for (size_t i = 0; i < n; i++)
-        data[i] = value(member, kind == PIECE_INIT ? -1 : step, (int64_t)i);
-    size_t bytes = n * sizeof *data, cut = bytes > 1001 ? 1001 : bytes; /* in a float's middle */
-    const struct net_span spans[2] = {{(const uint8_t *)data, cut},
-                                      {(const uint8_t *)data + cut, bytes - cut}};
+        data[i] = store_rig_number(member, kind == PIECE_INIT ? -1 : step, (int64_t)i);
     const struct net_frame_head head = {GENERATION, (uint32_t)member,
                                         100 + (uint64_t)member + 10 * (uint64_t)life};
     struct net_piece piece = {.kind = kind,
                               .chunk = (uint32_t)chunk,
                               .step = (uint64_t)step,
                               .weight = kind == PIECE_PUSH ? 1.0f + (float)member : 0,
-                              .crc32c = digest_crc32c(0, data, bytes),
                               .ask_taken = f->ask_taken,
-                              .payload = {spans, 0, bytes}};
-    struct store_answer a;
-    store_piece(f->store, &head, &piece, 9, f->now_ns, &a);
+                              .payload.bytes = n * sizeof *data};
+    struct store_answer a = store_rig_send(f->store, &head, piece, data, f->now_ns);
     buf_unref(a.payload);
     if (f->race && a.kind != PIECE_NONE)
         race_answer(f->race, (uint32_t)member, (uint32_t)chunk, a.step);
@@ -168,7 +156,7 @@ static void test_backup_workers(void **state)
     setup(&f, (struct net_job){.n_workers = MEMBERS, .aggregate = 3});
     init_all(&f);
     for (int64_t i = 0; i < 1024; i++)
-        expect[i] = (double)value(0, -1, i);
+        expect[i] = (double)store_rig_number(0, -1, i);
     for (int64_t step = 0; step < STEPS; step++) {
         int late = (int)(step * 7 % MEMBERS);
         double sum[1024] = {0}, weight = 0;
@@ -181,7 +169,7 @@ static void test_backup_workers(void **state)
                 assert_int_equal(push(&f, m, 0, step), PIECE_NONE);
             weight += 1 + m;
             for (int64_t i = 0; i < 1024; i++)
-                sum[i] += (1.0 + m) * (double)value(m, step, i);
+                sum[i] += (1.0 + m) * (double)store_rig_number(m, step, i);
         }
         assert_int_equal(version_of(&f, 0), step + 1);
         assert_int_equal(f.n_seen, 3);
@@ -389,12 +377,12 @@ static void test_delay_compensation(void **state)
         for (int m = 0; m < 3; m++)
             assert_int_equal(act(&f, PIECE_PULL, m, 0, 0, 0), PIECE_VERSION);
         for (int64_t i = 0; i < 1024; i++)
-            w[0][i] = (double)value(0, -1, i);
+            w[0][i] = (double)store_rig_number(0, -1, i);
         for (uint64_t k = 0; k < 90; k++) {
             int m = (int)rng_below(3, k, 3);
             n_late += base[m] < version;
             for (int64_t i = 0; i < 1024; i++) {
-                double g = (double)value(m, base[m], i);
+                double g = (double)store_rig_number(m, base[m], i);
                 g += 2 * g * g * (w[version][i] - w[base[m]][i]);
                 w[version + 1][i] = w[version][i] - (double)rate * g;
             }
@@ -420,15 +408,17 @@ static void test_no_base_no_compensation(void **state)
     assert_int_equal(push(&f, 0, 0, 0), PIECE_APPLIED);
     assert_int_equal(push(&f, 1, 0, 0), PIECE_APPLIED); /* it never had version 0 from here */
     for (int64_t i = 0; i < 1024; i++)
-        expect[i] = (double)value(0, -1, i) -
-                    (double)rate * ((double)value(0, 0, i) + (double)value(1, 0, i));
+        expect[i] =
+            (double)store_rig_number(0, -1, i) -
+            (double)rate * ((double)store_rig_number(0, 0, i) + (double)store_rig_number(1, 0, i));
     assert_true(distance(&f, 0, expect) < 1e-6);
     /* member 0 has asked again since, but still pushes what it computed on version 1 */
     assert_int_equal(act(&f, PIECE_PULL, 0, 0, 0, 0), PIECE_VERSION);
     assert_int_equal(push(&f, 1, 0, 2), PIECE_APPLIED);
     assert_int_equal(push(&f, 0, 0, 1), PIECE_APPLIED);
     for (int64_t i = 0; i < 1024; i++)
-        expect[i] -= (double)rate * ((double)value(0, 1, i) + (double)value(1, 2, i));
+        expect[i] -=
+            (double)rate * ((double)store_rig_number(0, 1, i) + (double)store_rig_number(1, 2, i));
     assert_true(distance(&f, 0, expect) < 1e-6);
     /* an averaged parameter has no gradient */
     for (int m = 0; m < 2; m++) {
@@ -437,8 +427,9 @@ static void test_no_base_no_compensation(void **state)
     assert_int_equal(push(&f, 0, 2, 0), PIECE_APPLIED);
     assert_int_equal(push(&f, 1, 2, 0), PIECE_APPLIED);
     for (int64_t i = 0; i < 5; i++)
-        expect[i] = 0.5 * (0.5 * (double)value(0, -1, i) + 0.5 * (double)value(0, 0, i)) +
-                    0.5 * (double)value(1, 0, i);
+        expect[i] = 0.5 * (0.5 * (double)store_rig_number(0, -1, i) +
+                           0.5 * (double)store_rig_number(0, 0, i)) +
+                    0.5 * (double)store_rig_number(1, 0, i);
     assert_true(distance(&f, 2, expect) < 1e-6);
     teardown(&f);
 }

@@ -1,12 +1,11 @@
 /* tests/ps_outer_test.c - a region's store: first values and gates wait for the other regions, and
  * what is told of them; and which versions are gates. */
-#include "base/digest.h"
-#include "base/rng.h"
 #include "kernels/vector/vector.h"
 #include "ps/region/region.h"
 #include "ps/store/handover.h"
 #include "ps/store/outer.h"
 #include "tests/check.h"
+#include "tests/store_rig.h"
 #include <math.h>
 #include <stdlib.h>
 #include <string.h>
@@ -79,14 +78,11 @@ static void make_store(struct rig *r, const struct outer_hooks *outer, float cli
                                      .job = &job,
                                      .server = server,
                                      .generation = GENERATION,
-                                     .max_bytes = 1 << 20,
                                      .outer = outer,
                                      .answer = on_answer,
                                      .stopped = on_stopped,
                                      .ctx = r};
-    assert_int_equal(store_create(&cfg, out), ST_OK);
-    for (int m = 0; m < N_MEMBERS; m++)
-        store_admit(*out, m, 1000 + (uint64_t)m);
+    *out = store_rig_open(&cfg, N_MEMBERS, 1000);
 }
 
 static void setup(struct rig *r, float clip_norm)
@@ -110,20 +106,14 @@ static void teardown(struct rig *r)
 static enum piece_kind send_piece(struct store *s, enum piece_kind kind, int member, int64_t step)
 {
     float values[N];
-    uint64_t key = rng_key((uint64_t)member, RNG_TEST, (uint64_t)step);
     for (int i = 0; i < N; i++)
-        values[i] = rng_uniform(key, (uint64_t)i) - 0.5f;
-    struct net_span span = {(const uint8_t *)values, kind == PIECE_PULL ? 0 : sizeof values};
+        values[i] = store_rig_number(member, step, i);
     const struct net_frame_head head = {GENERATION, (uint32_t)member, 1000 + (uint64_t)member};
     const struct net_piece piece = {.kind = kind,
                                     .step = (uint64_t)step,
                                     .weight = kind == PIECE_PUSH ? 10 : 0,
-                                    .crc32c = digest_crc32c(0, values, span.n),
-                                    .payload = {&span, 0, span.n}};
-    struct store_answer a;
-    store_piece(s, &head, &piece, 1, 0, &a);
-    buf_unref(a.payload);
-    return a.kind;
+                                    .payload.bytes = kind == PIECE_PULL ? 0 : sizeof values};
+    return store_rig_act(s, &head, piece, values, 0);
 }
 
 static void push_all(struct store *s, int64_t step)

@@ -9,6 +9,7 @@
 #include "tests/capture.h"
 #include "tests/check.h"
 #include "tests/folder_rig.h"
+#include "tests/store_rig.h"
 #include <pthread.h>
 
 enum { N_SERVERS = 2, N_CHUNKS = 3, MAX_ELEMS = 1024, DEADLINE_MS = 20000, STEP = 0 };
@@ -58,12 +59,6 @@ static float value_of(int chunk, int64_t i)
     return (float)chunk * 5000 + (float)i;
 }
 
-static void on_answer(void *ctx, const struct net_frame_head *head, uint64_t from,
-                      const struct store_answer *a)
-{
-    (void)ctx, (void)head, (void)from, (void)a;
-}
-
 static void on_done(void *ctx)
 {
     (void)ctx;
@@ -76,29 +71,22 @@ static void write_file(struct rig *r, int server, struct safetensors_written *ou
                                      .job = &r->job,
                                      .server = r->shard,
                                      .self = server,
-                                     .generation = term_of(1, 1),
-                                     .max_bytes = 1 << 20,
-                                     .answer = on_answer};
-    struct store *store;
+                                     .generation = term_of(1, 1)};
+    struct store *store = store_rig_open(&cfg, 1, 1);
     struct snapshot *snapshot;
-    assert_int_equal(store_create(&cfg, &store), ST_OK);
-    store_admit(store, 0, 1);
     assert_int_equal(snapshot_create(store, on_done, NULL, &snapshot), ST_OK);
     for (int c = 0; c < N_CHUNKS; c++) {
         float data[MAX_ELEMS];
         const int64_t n = r->chunks->chunks[c].n_elems;
         for (int64_t i = 0; i < n; i++)
             data[i] = value_of(c, i);
-        struct net_span span = {(const uint8_t *)data, (size_t)n * sizeof *data};
         const struct net_frame_head head = {term_of(1, 1), 0, 1};
-        const struct net_piece piece = {
-            .kind = PIECE_INIT, .chunk = (uint32_t)c, .unsummed = 1, .payload = {&span, 0, span.n}};
-        struct store_answer now;
-        if (r->shard[c] != server)
-            continue;
-        store_piece(store, &head, &piece, 1, 0, &now);
-        assert_int_equal(now.kind, PIECE_VERSION);
-        buf_unref(now.payload);
+        const struct net_piece piece = {.kind = PIECE_INIT,
+                                        .chunk = (uint32_t)c,
+                                        .unsummed = 1,
+                                        .payload.bytes = (size_t)n * sizeof *data};
+        if (r->shard[c] == server)
+            assert_int_equal(store_rig_act(store, &head, piece, data, 0), PIECE_VERSION);
     }
     assert_int_equal(snapshot_begin(snapshot, STEP), ST_OK);
     const struct checkpoint_shard_file f = {.folder = r->folder,

@@ -1,11 +1,11 @@
 /* tests/ps_samples_test.c - which samples members are given where chunks go each at its own pace
  * (I6): the lists by themselves, and what a store answers in each mode, across restarts, a late
  * answer, and from one store to the next. */
-#include "base/digest.h"
 #include "ps/store/handover.h"
 #include "ps/store/samples.h"
 #include "ps/store/snapshot.h"
 #include "tests/check.h"
+#include "tests/store_rig.h"
 #include <stdlib.h>
 #include <string.h>
 
@@ -123,17 +123,14 @@ static enum piece_kind act(struct rig *r, enum piece_kind kind, int member, int 
 {
     static float data[1 << 14];
     size_t bytes = kind == PIECE_PULL ? 0 : (size_t)r->chunks->chunks[chunk].n_elems * sizeof *data;
-    const struct net_span span = {(const uint8_t *)data, bytes};
     const struct net_frame_head head = {GENERATION, (uint32_t)member,
                                         1 + (uint64_t)r->life[member]};
     const struct net_piece piece = {.kind = kind,
                                     .chunk = (uint32_t)chunk,
                                     .step = (uint64_t)step,
                                     .weight = kind == PIECE_PUSH ? 1 : 0,
-                                    .crc32c = digest_crc32c(0, data, bytes),
-                                    .payload = {&span, 0, bytes}};
-    struct store_answer a;
-    store_piece(r->store, &head, &piece, 1, 0, &a);
+                                    .payload.bytes = bytes};
+    struct store_answer a = store_rig_send(r->store, &head, piece, data, 0);
     if (a.kind != PIECE_NONE)
         on_answer(r, &head, 1, &a);
     buf_unref(a.payload);
@@ -319,11 +316,9 @@ static void test_none(void **state)
                                    .job = &job,
                                    .server = server,
                                    .generation = GENERATION,
-                                   .max_bytes = 1 << 20,
                                    .answer = on_answer,
                                    .ctx = &r};
-        assert_int_equal(store_create(&cfg, &r.store), ST_OK);
-        store_admit(r.store, 0, 1);
+        r.store = store_rig_open(&cfg, 1, 1);
         r.said[0] = 99;
         assert_int_equal(act(&r, PIECE_INIT, 0, 0, 0), PIECE_VERSION);
         assert_int_equal(r.said[0], 0);

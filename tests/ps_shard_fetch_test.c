@@ -9,6 +9,7 @@
 #include "tests/capture.h"
 #include "tests/check.h"
 #include "tests/fake_time.h"
+#include "tests/store_rig.h"
 #include <pthread.h>
 #include <string.h>
 
@@ -145,11 +146,6 @@ try {
     pthread_t thread;
 };
 
-static void on_answer(void *ctx, const struct net_frame_head *head, uint64_t from,
-                      const struct store_answer *a)
-{
-}
-
 static void prepare(struct try *t, uint64_t generation, int second)
 {
     static int shard[N_CHUNKS];
@@ -169,13 +165,9 @@ static void prepare(struct try *t, uint64_t generation, int second)
                                 .before = term_of(1, 1),
                                 .holders = {N_SOURCES, t->holder},
                                 .held_by = t->held_by};
-    const struct store_config cfg = {.chunks = f.chunks,
-                                     .job = &f.job,
-                                     .server = shard,
-                                     .generation = generation,
-                                     .max_bytes = 1 << 20,
-                                     .answer = on_answer};
-    assert_int_equal(store_create(&cfg, &t->store), ST_OK);
+    const struct store_config cfg = {
+        .chunks = f.chunks, .job = &f.job, .server = shard, .generation = generation};
+    t->store = store_rig_open(&cfg, 0, 0);
 }
 
 static enum status run(struct try *t)

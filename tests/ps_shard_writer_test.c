@@ -4,10 +4,10 @@
 #include "ps/checkpoint/shard_writer.h"
 #include "tests/check.h"
 #include "tests/folder_rig.h"
+#include "tests/store_rig.h"
 #include <pthread.h>
 #include <stdio.h>
 #include <stdlib.h>
-#include <string.h>
 #include <unistd.h>
 
 enum { DEADLINE_MS = 60000, MAX_CHUNKS = 8 };
@@ -68,12 +68,6 @@ static void on_release(void *owner)
     bump(&n_released, -1);
 }
 
-static void on_answer(void *ctx, const struct net_frame_head *head, uint64_t from,
-                      const struct store_answer *a)
-{
-    (void)ctx, (void)head, (void)from, (void)a;
-}
-
 struct rig {
     char folder[FOLDER_RIG_BYTES];
     struct net_job job;
@@ -87,17 +81,13 @@ struct rig {
 static void init_values(struct rig *r)
 {
     static const float zeros[2048];
-    store_admit(r->store, 0, 1);
     for (int i = 0; i < r->chunks->n_chunks; i++) {
         size_t bytes = (size_t)r->chunks->chunks[i].n_elems * sizeof(float);
         struct net_frame_head head = {1, 0, 1};
-        struct net_span span = {(const uint8_t *)zeros, bytes};
         struct net_piece piece = {
-            .kind = PIECE_INIT, .chunk = (uint32_t)i, .unsummed = 1, .payload = {&span, 0, bytes}};
-        struct store_answer now;
-        store_piece(r->store, &head, &piece, 1, clock_now_ns(), &now);
-        assert_int_equal(now.kind, PIECE_VERSION);
-        buf_unref(now.payload);
+            .kind = PIECE_INIT, .chunk = (uint32_t)i, .unsummed = 1, .payload.bytes = bytes};
+        enum piece_kind got = store_rig_act(r->store, &head, piece, zeros, clock_now_ns());
+        assert_int_equal(got, PIECE_VERSION);
     }
 }
 
@@ -111,13 +101,9 @@ static int setup(void **state)
     optim_defaults(OPTIM_SGD, &r->job.optim);
     assert_int_equal(chunks_create(model, 2, 4096, &r->chunks), ST_OK);
     assert_in_range(r->chunks->n_chunks, 2, MAX_CHUNKS);
-    struct store_config cfg = {.chunks = r->chunks,
-                               .job = &r->job,
-                               .server = r->server,
-                               .generation = 1,
-                               .max_bytes = 1 << 20,
-                               .answer = on_answer};
-    assert_int_equal(store_create(&cfg, &r->store), ST_OK);
+    struct store_config cfg = {
+        .chunks = r->chunks, .job = &r->job, .server = r->server, .generation = 1};
+    r->store = store_rig_open(&cfg, 1, 1);
     init_values(r);
     assert_int_equal(shard_writer_create(on_changed, NULL, &r->writer), ST_OK);
     *state = r;
@@ -232,17 +218,14 @@ static void push_all(struct rig *r, int64_t step)
     for (int i = 0; i < r->chunks->n_chunks; i++) {
         size_t bytes = (size_t)r->chunks->chunks[i].n_elems * sizeof(float);
         struct net_frame_head head = {1, 0, 1};
-        struct net_span span = {(const uint8_t *)zeros, bytes};
         struct net_piece piece = {.kind = PIECE_PUSH,
                                   .chunk = (uint32_t)i,
                                   .step = (uint64_t)step,
                                   .weight = 1,
                                   .unsummed = 1,
-                                  .payload = {&span, 0, bytes}};
-        struct store_answer now;
-        store_piece(r->store, &head, &piece, 1, clock_now_ns(), &now);
-        assert_int_not_equal(now.kind, PIECE_REFUSED);
-        buf_unref(now.payload);
+                                  .payload.bytes = bytes};
+        enum piece_kind got = store_rig_act(r->store, &head, piece, zeros, clock_now_ns());
+        assert_int_not_equal(got, PIECE_REFUSED);
     }
 }
 

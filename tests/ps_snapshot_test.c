@@ -1,10 +1,10 @@
 /* tests/ps_snapshot_test.c - snapshots: which versions an order for a step takes, wherever the
  * chunks are when it comes, in each mode; that what is held stays as it is (I1); and that a step
  * that is past holds nothing. */
-#include "base/rng.h"
 #include "ps/store/handover.h"
 #include "ps/store/snapshot.h"
 #include "tests/check.h"
+#include "tests/store_rig.h"
 #include <math.h>
 #include <string.h>
 
@@ -36,11 +36,6 @@ struct rig {
     int n_done;
 };
 
-static void on_answer(void *ctx, const struct net_frame_head *head, uint64_t from,
-                      const struct store_answer *a)
-{
-}
-
 static void on_done(void *ctx)
 {
     ((struct rig *)ctx)->n_done++;
@@ -49,14 +44,9 @@ static void on_done(void *ctx)
 static void make_store(struct rig *r)
 {
     static const int server[N_CHUNKS];
-    struct store_config cfg = {.chunks = r->chunks,
-                               .job = &r->job,
-                               .server = server,
-                               .generation = 1,
-                               .max_bytes = 1 << 20,
-                               .answer = on_answer};
-    assert_int_equal(store_create(&cfg, &r->store), ST_OK);
-    store_admit(r->store, 0, INCARNATION);
+    struct store_config cfg = {
+        .chunks = r->chunks, .job = &r->job, .server = server, .generation = 1};
+    r->store = store_rig_open(&cfg, 1, INCARNATION);
     assert_int_equal(snapshot_create(r->store, on_done, r, &r->snapshot), ST_OK);
 }
 
@@ -88,23 +78,17 @@ static enum piece_kind answer_of(struct rig *r, enum piece_kind kind, int chunk,
     float values[MAX_ELEMS];
     const struct net_chunk *c = &r->chunks->chunks[chunk];
     for (int64_t i = 0; i < c->n_elems; i++)
-        values[i] = rng_uniform(rng_key((uint64_t)kind, RNG_TEST, (uint64_t)step),
-                                (uint64_t)(c->first + i)) -
-                    0.5f;
+        values[i] = store_rig_number((int)kind, step, c->first + i);
     if (is_bad)
         values[c->n_elems - 1] = INFINITY;
-    struct net_span span = {(const uint8_t *)values, (size_t)c->n_elems * sizeof(float)};
     const struct net_frame_head head = {1, 0, INCARNATION};
     const struct net_piece piece = {.kind = kind,
                                     .chunk = (uint32_t)chunk,
                                     .step = (uint64_t)step,
                                     .weight = kind == PIECE_PUSH ? 1 : 0,
                                     .unsummed = 1,
-                                    .payload = {&span, 0, span.n}};
-    struct store_answer a;
-    store_piece(r->store, &head, &piece, 1, 0, &a);
-    buf_unref(a.payload);
-    return a.kind;
+                                    .payload.bytes = (size_t)c->n_elems * sizeof(float)};
+    return store_rig_act(r->store, &head, piece, values, 0);
 }
 
 static void send(struct rig *r, enum piece_kind kind, int chunk, int64_t step)

@@ -1,10 +1,9 @@
 /* tests/ps_store_test.c - the chunk store without a network: invariants I1, I2, I3, I4, I5, I9,
  * weights, async mode, and many threads at once. */
 #include "base/digest.h"
-#include "base/rng.h"
 #include "kernels/vector/vector.h"
-#include "ps/store/store.h"
 #include "tests/check.h"
+#include "tests/store_rig.h"
 #include <math.h>
 #include <pthread.h>
 #include <sched.h>
@@ -65,15 +64,21 @@ static uint64_t incarnation_of(int member)
     return 1000 + (uint64_t)member;
 }
 
-static float gradient(int member, int64_t step, int64_t elem)
-{
-    return rng_uniform(rng_key((uint64_t)member, RNG_TEST, (uint64_t)step), (uint64_t)elem) - 0.5f;
-}
-
 static float weight_of(int member)
 {
     static const float weights[] = {64, 30.5f, 7};
     return weights[member % 3];
+}
+
+static void open_store(struct fixture *f, int n_members)
+{
+    struct store_config cfg = {.chunks = f->chunks,
+                               .job = &f->job,
+                               .server = f->server,
+                               .generation = GENERATION,
+                               .answer = on_answer,
+                               .ctx = f};
+    f->store = store_rig_open(&cfg, n_members, incarnation_of(0));
 }
 
 static void setup(struct fixture *f, enum job_sync_mode mode, enum optim_kind optim, int n_members)
@@ -84,17 +89,8 @@ static void setup(struct fixture *f, enum job_sync_mode mode, enum optim_kind op
     assert_int_equal(f->chunks->n_chunks, N_CHUNKS);
     f->job = (struct net_job){.n_workers = n_members, .sync_mode = mode, .train_steps = 100};
     optim_defaults(optim, &f->job.optim);
-    struct store_config cfg = {.chunks = f->chunks,
-                               .job = &f->job,
-                               .server = f->server,
-                               .generation = GENERATION,
-                               .max_bytes = 1 << 20,
-                               .answer = on_answer,
-                               .ctx = f};
-    assert_int_equal(store_create(&cfg, &f->store), ST_OK);
+    open_store(f, n_members);
     store_sum(f->store);
-    for (int m = 0; m < n_members; m++)
-        store_admit(f->store, m, incarnation_of(m));
 }
 
 static void teardown(struct fixture *f)
@@ -123,7 +119,7 @@ static void make_piece(struct fixture *f, struct sent *s, enum piece_kind kind, 
     float *values = malloc(n + sizeof *values);
     s->bytes = malloc(n + 1);
     for (size_t i = 0; i < n / sizeof *values; i++)
-        values[i] = gradient(member, kind == PIECE_INIT ? -1 : step, c->first + (int64_t)i);
+        values[i] = store_rig_number(member, kind == PIECE_INIT ? -1 : step, c->first + (int64_t)i);
     memcpy(s->bytes + 1, values, n);
     free(values);
     s->spans[0] = (struct net_span){s->bytes + 1, cut};
@@ -172,19 +168,6 @@ static void init_all(struct fixture *f)
     assert_int_equal(store_step(f->store), 0);
 }
 
-static void read_all(struct fixture *f, float *out, int64_t version)
-{
-    for (int c = 0; c < N_CHUNKS; c++) {
-        int64_t v = -1;
-        struct buf *b = store_read(f->store, c, &v);
-        assert_non_null(b);
-        assert_int_equal(v, version);
-        assert_int_equal(b->bytes, f->chunks->chunks[c].n_elems * 4);
-        memcpy(out + f->chunks->chunks[c].first, b->data, b->bytes);
-        buf_unref(b);
-    }
-}
-
 /* The whole training the plain way, member after member. */
 static void reference(struct fixture *f, int n_members, int n_steps, float *p)
 {
@@ -193,13 +176,13 @@ static void reference(struct fixture *f, int n_members, int n_steps, float *p)
     const struct net_chunk *chunk = f->chunks->chunks;
     memset(slots, 0, sizeof slots);
     for (int64_t i = 0; i < N_ELEMS; i++)
-        p[i] = gradient(0, -1, i);
+        p[i] = store_rig_number(0, -1, i);
     for (int64_t step = 0; step < n_steps; step++) {
         double total = 0;
         for (int m = 0; m < n_members; m++) {
             total += (double)weight_of(m);
             for (int64_t i = 0; i < N_ELEMS; i++) {
-                volatile float product = weight_of(m) * gradient(m, step, i);
+                volatile float product = weight_of(m) * store_rig_number(m, step, i);
                 sum[i] = m == 0 ? product : sum[i] + product;
             }
         }
@@ -243,7 +226,7 @@ static void test_arrival_orders(void **state)
             }
         }
         assert_int_equal(store_step(f.store), STEPS);
-        read_all(&f, got, STEPS);
+        store_rig_read_all(f.store, f.chunks, STEPS, got);
         assert_memory_equal(got, expect, sizeof got);
         teardown(&f);
     }
@@ -310,7 +293,7 @@ static void test_counted_once(void **state)
     assert_int_equal(act(&f, PIECE_PUSH, 0, 0, 1, &step), PIECE_STALE);
     assert_int_equal(step, 3);
     assert_int_equal(act(&f, PIECE_PUSH, 0, 0, 4, NULL), PIECE_REFUSED);
-    read_all(&f, got, 3);
+    store_rig_read_all(f.store, f.chunks, 3, got);
     assert_memory_equal(got, expect, sizeof got);
     teardown(&f);
 }
@@ -355,7 +338,7 @@ static void test_restart(void **state)
         send_piece(&f, &s, NULL);
         free(s.bytes);
     }
-    read_all(&f, got, 2);
+    store_rig_read_all(f.store, f.chunks, 2, got);
     assert_memory_equal(got, expect, sizeof got);
     teardown(&f);
 }
@@ -446,14 +429,14 @@ static void test_async(void **state)
     static float before[N_ELEMS], after[N_ELEMS];
     setup(&f, JOB_ASYNC, OPTIM_SGD, 2);
     init_all(&f);
-    read_all(&f, before, 0);
+    store_rig_read_all(f.store, f.chunks, 0, before);
     for (int c = 0; c < N_CHUNKS; c++) {
         assert_int_equal(act(&f, PIECE_PUSH, 1, c, 0, &step), PIECE_APPLIED);
         assert_int_equal(step, 1);
     }
-    read_all(&f, after, 1);
+    store_rig_read_all(f.store, f.chunks, 1, after);
     for (int64_t i = 0; i < 1324; i++) /* the weight, 30.5, does not matter */
-        assert_true(fabsf(after[i] - (before[i] - 0.01f * gradient(1, 0, i))) < 1e-6f);
+        assert_true(fabsf(after[i] - (before[i] - 0.01f * store_rig_number(1, 0, i))) < 1e-6f);
     assert_int_equal(act(&f, PIECE_PUSH, 1, 0, 0, &step), PIECE_DUPLICATE);
     assert_int_equal(step, 1);
     assert_int_equal(act(&f, PIECE_PUSH, 0, 0, 0, &step), PIECE_APPLIED); /* stale, but counts */
@@ -490,7 +473,7 @@ static void test_bad_pieces(void **state)
     struct fixture f;
     setup(&f, JOB_SYNC, OPTIM_SGD, 1); /* one member: any push that slips through shows */
     init_all(&f);
-    read_all(&f, before, 0);
+    store_rig_read_all(f.store, f.chunks, 0, before);
     BAD(PIECE_REBASE, s.head.generation = 8);
     BAD(PIECE_REFUSED, s.head.member = 1);
     BAD(PIECE_REFUSED, s.head.member = UINT32_MAX);
@@ -515,7 +498,7 @@ static void test_bad_pieces(void **state)
     BAD(PIECE_REFUSED, s.piece.step = UINT64_MAX);
     BAD(PIECE_REFUSED, (s.piece.kind = PIECE_INIT, s.piece.crc32c ^= 1));
     assert_int_equal(f.n_seen, 0);
-    read_all(&f, after, 0);
+    store_rig_read_all(f.store, f.chunks, 0, after);
     assert_memory_equal(before, after, sizeof before);
     BAD(PIECE_NONE, (void)0); /* and the unharmed piece counts */
     assert_int_equal(f.n_seen, 1);
@@ -536,9 +519,8 @@ static void test_shards_and_limits(void **state)
                                .max_bytes = (N_ELEMS - 300) * 4,
                                .answer = on_answer,
                                .ctx = &f};
-    assert_int_equal(store_create(&cfg, &f.store), ST_OK);
+    f.store = store_rig_open(&cfg, 1, incarnation_of(0));
     store_sum(f.store);
-    store_admit(f.store, 0, incarnation_of(0));
     assert_int_equal(act(&f, PIECE_INIT, 0, 0, 0, NULL), PIECE_VERSION);
     assert_int_equal(act(&f, PIECE_INIT, 0, 1, 0, NULL), PIECE_WRONG_SHARD);
     assert_int_equal(act(&f, PIECE_INIT, 0, 2, 0, NULL), PIECE_VERSION);
@@ -616,7 +598,7 @@ static void test_race(void **state)
     }
     for (int m = 0; m < N_MEMBERS; m++)
         pthread_join(thread[m], NULL);
-    read_all(&f, got, STEPS);
+    store_rig_read_all(f.store, f.chunks, STEPS, got);
     assert_memory_equal(got, expect, sizeof got);
     teardown(&f);
 }
@@ -628,15 +610,7 @@ static void test_sums_when_needed(void **state)
     struct fixture f;
     setup(&f, JOB_SYNC, OPTIM_SGD, 1);
     struct store *summing = f.store;
-    struct store_config cfg = {.chunks = f.chunks,
-                               .job = &f.job,
-                               .server = f.server,
-                               .generation = GENERATION,
-                               .max_bytes = 1 << 20,
-                               .answer = on_answer,
-                               .ctx = &f};
-    assert_int_equal(store_create(&cfg, &f.store), ST_OK);
-    store_admit(f.store, 0, incarnation_of(0));
+    open_store(&f, 1);
     f.unsummed = 1;
     struct sent s;
     struct store_answer a;

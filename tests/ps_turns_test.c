@@ -2,9 +2,9 @@
  * alike, large chunks alone, and nobody where a core is left or cannot be had. */
 #include "base/core_turns.h"
 #include "base/digest.h"
-#include "ps/store/store.h"
 #include "tests/check.h"
 #include "tests/skip.h"
+#include "tests/store_rig.h"
 #include <stdlib.h>
 
 enum { LARGE = 32768, SMALL = 5, N_STEPS = 6 };
@@ -68,11 +68,6 @@ static void test_a_core_that_is_gone(void **state)
     assert_true(CPU_EQUAL(&before, &after));
 }
 
-static void on_answer(void *ctx, const struct net_frame_head *head, uint64_t from,
-                      const struct store_answer *a)
-{
-}
-
 static enum piece_kind send_piece(struct store *s, enum piece_kind kind, uint32_t chunk,
                                   uint64_t step)
 {
@@ -80,18 +75,13 @@ static enum piece_kind send_piece(struct store *s, enum piece_kind kind, uint32_
     size_t bytes = (chunk == 0 ? LARGE : SMALL) * sizeof *values;
     for (size_t i = 0; i < bytes / sizeof *values; i++)
         values[i] = (float)i / LARGE;
-    struct net_span span = {(uint8_t *)values, bytes};
     const struct net_frame_head head = {1, 0, 11};
     const struct net_piece piece = {.kind = kind,
                                     .chunk = chunk,
                                     .step = step,
                                     .weight = kind == PIECE_PUSH ? 1 : 0,
-                                    .crc32c = digest_crc32c(0, values, bytes),
-                                    .payload = {&span, 0, bytes}};
-    struct store_answer a;
-    store_piece(s, &head, &piece, 1, 0, &a);
-    buf_unref(a.payload);
-    return a.kind;
+                                    .payload.bytes = bytes};
+    return store_rig_act(s, &head, piece, values, 0);
 }
 
 /* Digest of the parameters after N_STEPS; *turns: how often an update went to the next core. */
@@ -101,22 +91,15 @@ static uint32_t train(struct core_turns *t, unsigned *turns)
                                              {.name = "b", .shape = {1, {SMALL}}}};
     static const int server[2] = {0, 0};
     struct chunks *chunks;
-    struct store *s;
     uint32_t crc = 0;
     assert_int_equal(chunks_create(model, 2, LARGE * sizeof(float), &chunks), ST_OK);
     assert_int_equal(chunks->n_chunks, 2);
     struct net_job job = {.n_workers = 1, .sync_mode = JOB_SYNC, .train_steps = 100};
     optim_defaults(OPTIM_ADAM, &job.optim);
-    const struct store_config cfg = {.chunks = chunks,
-                                     .job = &job,
-                                     .server = server,
-                                     .generation = 1,
-                                     .max_bytes = 1 << 20,
-                                     .turns = t,
-                                     .answer = on_answer};
-    assert_int_equal(store_create(&cfg, &s), ST_OK);
+    const struct store_config cfg = {
+        .chunks = chunks, .job = &job, .server = server, .generation = 1, .turns = t};
+    struct store *s = store_rig_open(&cfg, 1, 11);
     store_sum(s);
-    store_admit(s, 0, 11);
     for (uint32_t c = 0; c < 2; c++)
         assert_int_equal(send_piece(s, PIECE_INIT, c, 0), PIECE_VERSION);
     for (uint64_t step = 0; step < N_STEPS; step++)
