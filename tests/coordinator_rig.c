@@ -233,9 +233,20 @@ void rig_server_joins(struct rig *r)
     rig_changes(r, 3 * LOOK_EVERY_MS);
 }
 
+void rig_command(struct rig *r, enum coordinator_command_kind what)
+{
+    rig_step(r, (struct coordinator_event){.kind = COORDINATOR_COMMAND, .command = {.what = what}});
+}
+
 void rig_ask(struct rig *r)
 {
     rig_let_pass(r, 3000);
-    rig_step(r, (struct coordinator_event){.kind = COORDINATOR_COMMAND,
-                                           .command = {.what = COORDINATOR_CHECKPOINT}});
+    rig_command(r, COORDINATOR_CHECKPOINT);
+}
+
+void rig_finish(struct rig *r, int64_t ms)
+{
+    rig_command(r, COORDINATOR_FINISH);
+    rig_let_pass(r, ms);
+    assert_int_equal(r->n_finished, 1);
 }

@@ -67,6 +67,10 @@ void rig_let_pass(struct rig *r, int64_t ms);
  * that hangs. */
 void rig_changes(struct rig *r, int64_t most_ms);
 void rig_server_joins(struct rig *r);
+/* The operator's command. */
+void rig_command(struct rig *r, enum coordinator_command_kind what);
+/* Orders the end of this process, and expects that it is reached within this time. */
+void rig_finish(struct rig *r, int64_t ms);
 /* For a checkpoint. Training stands meanwhile, so that it is of where it is. */
 void rig_ask(struct rig *r);
 

@@ -45,8 +45,7 @@ static void test_all_fail(void **state)
     assert_int_equal(r.lines[LINE_JOB_FAILED], 1);
     assert_int_equal(r.n_plans, n_plans);
     assert_false(r.server[1].failed); /* before main has heard of it */
-    rig_step(&r, (struct coordinator_event){.kind = COORDINATOR_COMMAND,
-                                            .command = {.what = COORDINATOR_FINISH}});
+    rig_command(&r, COORDINATOR_FINISH);
     assert_int_equal(r.n_finished, 0);
     rig_let_pass(&r, 1000);
     assert_int_equal(r.n_finished, 1);
@@ -67,8 +66,7 @@ static void test_all_fail_and_a_server_is_silent(void **state)
     fails(&r, 1);
     rig_let_pass(&r, 1000);
     r.n_servers = 1;
-    rig_step(&r, (struct coordinator_event){.kind = COORDINATOR_COMMAND,
-                                            .command = {.what = COORDINATOR_FINISH}});
+    rig_command(&r, COORDINATOR_FINISH);
     rig_let_pass(&r, 10000);
     assert_int_equal(r.n_finished, 0);
     rig_let_pass(&r, 10000);
@@ -90,10 +88,7 @@ static void test_all_fail_with_a_folder(void **state)
     fails(&r, 1);
     rig_let_pass(&r, 1000);
     assert_int_equal(r.n_failed, 1);
-    rig_step(&r, (struct coordinator_event){.kind = COORDINATOR_COMMAND,
-                                            .command = {.what = COORDINATOR_FINISH}});
-    rig_let_pass(&r, 1000);
-    assert_int_equal(r.n_finished, 1);
+    rig_finish(&r, 1000);
     assert_int_equal(r.n_manifests, 1);
     free(r.c);
 }
@@ -177,10 +172,7 @@ static void test_all_fail_after_a_server_has_left(void **state)
     fails(&r, 1);
     rig_let_pass(&r, 1000);
     assert_int_equal(r.n_failed, 1);
-    rig_step(&r, (struct coordinator_event){.kind = COORDINATOR_COMMAND,
-                                            .command = {.what = COORDINATOR_FINISH}});
-    rig_let_pass(&r, 1000);
-    assert_int_equal(r.n_finished, 1);
+    rig_finish(&r, 1000);
     free(r.c);
 }
 
@@ -228,8 +220,7 @@ static void stop_job(struct rig *r)
 {
     char why[CONTROL_TEXT_BYTES];
     assert_int_equal(coordinator_command_text(r->c, COORDINATOR_STOP_JOB, 0, why, sizeof why), 1);
-    rig_step(r, (struct coordinator_event){.kind = COORDINATOR_COMMAND,
-                                           .command = {.what = COORDINATOR_STOP_JOB}});
+    rig_command(r, COORDINATOR_STOP_JOB);
 }
 
 /* The job ends at the step where it is, which gets its checkpoint as the last step. */
@@ -278,10 +269,7 @@ static void test_a_stopped_job_without_workers_ends(void **state)
     assert_int_equal(r.n_done, 1);
     assert_int_equal(r.lines[LINE_JOB_STOPPED], 1);
     assert_false(r.server[1].ended); /* before the last checkpoint */
-    rig_step(&r, (struct coordinator_event){.kind = COORDINATOR_COMMAND,
-                                            .command = {.what = COORDINATOR_FINISH}});
-    rig_let_pass(&r, 3000);
-    assert_int_equal(r.n_finished, 1);
+    rig_finish(&r, 3000);
     assert_int_equal(coordinator_view_last_step(r.c), r.version);
     assert_true(r.server[1].ended);
     assert_false(coordinator_view_lacks_last(r.c));
@@ -316,10 +304,7 @@ static void test_a_stopped_job_does_not_wait_for_a_worker_that_never_came(void *
             rig_let_pass(&r, 3000);
             assert_int_equal(r.n_plans, 2);
             assert_int_equal(coordinator_view_last_step(r.c), 1);
-            rig_step(&r, (struct coordinator_event){.kind = COORDINATOR_COMMAND,
-                                                    .command = {.what = COORDINATOR_FINISH}});
-            rig_let_pass(&r, 1000);
-            assert_int_equal(r.n_finished, 1);
+            rig_finish(&r, 1000);
             free(r.c);
         }
 }
@@ -383,10 +368,7 @@ static void test_a_stopped_job_that_no_worker_is_in_ends(void **state)
         stop_job(&r);
         rig_let_pass(&r, 1000);
         assert_int_equal(r.n_done, 1);
-        rig_step(&r, (struct coordinator_event){.kind = COORDINATOR_COMMAND,
-                                                .command = {.what = COORDINATOR_FINISH}});
-        rig_let_pass(&r, 3000);
-        assert_int_equal(r.n_finished, 1);
+        rig_finish(&r, 3000);
         assert_false(coordinator_view_lacks_last(r.c));
         free(r.c);
     }
@@ -416,10 +398,7 @@ static void test_a_stopped_job_that_cannot_begin_ends(void **state)
     stop_job(&r);
     rig_let_pass(&r, 3000);
     assert_int_equal(r.n_done, 1);
-    rig_step(&r, (struct coordinator_event){.kind = COORDINATOR_COMMAND,
-                                            .command = {.what = COORDINATOR_FINISH}});
-    rig_let_pass(&r, MOST_MS);
-    assert_int_equal(r.n_finished, 1);
+    rig_finish(&r, MOST_MS);
     assert_int_equal(r.n_done, 1);
     free(r.c);
 }
@@ -431,8 +410,7 @@ static void test_servers_without_a_job_are_stopped(void **state)
     rig_start(&r, 0, 0);
     stop_job(&r);
     assert_int_equal(r.n_done, 1);
-    rig_step(&r, (struct coordinator_event){.kind = COORDINATOR_COMMAND,
-                                            .command = {.what = COORDINATOR_FINISH}});
+    rig_command(&r, COORDINATOR_FINISH);
     assert_int_equal(r.n_finished, 1);
     free(r.c);
 }
@@ -475,10 +453,7 @@ static void test_a_server_does_not_stop(void **state)
     rig_let_pass(&r, 1000);
     rig_server_joins(&r);
     r.server[1].runs = 1;
-    rig_step(&r, (struct coordinator_event){.kind = COORDINATOR_COMMAND,
-                                            .command = {.what = COORDINATOR_FINISH}});
-    rig_let_pass(&r, MOST_MS);
-    assert_int_equal(r.n_finished, 1);
+    rig_finish(&r, MOST_MS);
     assert_int_equal(r.lines[LINE_CHECKPOINT_NO_LAST], 1);
     assert_true(coordinator_view_lacks_last(r.c));
     assert_non_null(strstr(r.no_last, "ps:1 (h:2) did not come to one step with the others"));
