@@ -1,7 +1,9 @@
 """The static checks where there is no git: a tree from a tarball is checked like a clone, a fault
 in it is found, and a check that looked at no file fails."""
 # label: cluster
+import ast
 import os
+import re
 import shutil
 import subprocess
 import tempfile
@@ -11,7 +13,8 @@ import unittest.mock
 import harness
 
 # Of C files.
-CHECKS = ("check_format", "check_headers", "check_layering", "check_names", "check_sizes")
+CHECKS = ("check_format", "check_headers", "check_layering", "check_names", "check_sentences",
+          "check_sizes")
 # What each check must find: a file, and what is wrong with it.
 FAULTS = {
     "check_format": ("base/fault.c", "int  x;\n"),
@@ -64,7 +67,7 @@ class Static(unittest.TestCase):
         listed = self.copy()
         self.assertEqual(self.listed(self.tree), listed)
         self.assertGreater(len(listed), 300)
-        for check in ("check_layering", "check_names", "check_sizes"):
+        for check in ("check_layering", "check_names", "check_sentences", "check_sizes"):
             done = self.run_script(check, self.tree)
             self.assertEqual(done.returncode, 0, check + ": " + done.stdout)
 
@@ -119,6 +122,41 @@ class Static(unittest.TestCase):
                 self.assertEqual(done.returncode, fails, done.stdout)
                 self.assertIn("names: %d of %d functions" % (len(strays), 20 + len(strays)),
                               done.stdout)
+
+    def test_sentences_are_checked(self):
+        """Each rule finds its fault in a clean room, and passes the sentence that is meant."""
+        self.copy("scripts/")
+        for room in self.clean_rooms():
+            self.write("/* Is clean. */\n", *((room + "_test.c",) if room.startswith("tests/")
+                                              else (room, "clean.c")))
+        for rule, name, fault, good in (
+                ("opening", "h", "/* A lock.\n * What it guards is below. */",
+                 "/* A lock.\n * It guards the fields below. */"),
+                ("word", "c", 'LOG_E("give another file");', 'LOG_E("write take_over to DONE");'),
+                ("verb", "h", "/* The step. */\nint fault(void);",
+                 "/* Returns the step. */\nint fault(void);"),
+                ("cut", "c", 'LOG_E("%s: cannot "\n"read", path);',
+                 'printf("a line\\n"\n"another\\n");'),
+                ("bool", "h", "int has_step; /* 1: at a step */", "int n; /* 0: no limit */"),
+                ("opening", "py", '"""What it holds."""', '"""Holds files."""'),
+                ("word", "py", 'raise OSError("nobody")', "x = 'nobody'"),
+                ("opening", "md", "Weir\n\n# Who reads it", "# Readers"),
+                ("word", "R", "x <- 1 # come", "come <- 1"),
+                ("test", "c", "static void the_queue(void **state)\n",
+                 "static void queue_full_is_refused(void **state)\n")):
+            with self.subTest(rule=rule, fault=fault):
+                for text, fails in ((fault, True), (good, False)):
+                    self.write(text + "\n", "http/fault." + name)
+                    done = self.run_script("check_sentences", self.tree)
+                    self.assertEqual(done.returncode, fails, done.stdout)
+                    self.assertEqual(("http/fault.%s:" % name) in done.stdout, fails)
+                    self.assertEqual((": %s: " % rule) in done.stdout, fails, done.stdout)
+                os.unlink(os.path.join(self.tree, "http/fault." + name))
+
+    def clean_rooms(self):
+        with open(os.path.join(self.tree, "scripts/check_sentences"), encoding="utf-8") as f:
+            found = re.search(r"^CLEAN = (\(.*?\))$", f.read(), re.M | re.S)
+        return ast.literal_eval(found.group(1))
 
     def test_headers_where_cuda_is_not_installed(self):
         """A header that needs CUDA's is left out by name; one that lacks another header is not."""
