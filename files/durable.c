@@ -1,6 +1,6 @@
 /* files/durable.c - see durable.h. Whole blocks go to the disk past the page cache (O_DIRECT) where
- * the file system can: the kernel's copy of them cost nine times the CPU time, and nobody reads
- * them soon. */
+ * the file system supports it: copying them to the page cache cost nine times the CPU time, and no
+ * program reads them soon. */
 #include "files/durable.h"
 #include "base/clock.h"
 #include "base/log.h"
@@ -25,7 +25,8 @@ static enum status io_error(const char *path, const char *what)
     return status_of_writing(err);
 }
 
-/* Like no other's: pids repeat between the machines and containers that share a folder. */
+/* Chooses a random name. A pid would not do: machines and containers that share a folder have equal
+ * pids. */
 static int name_temporary(struct durable *f)
 {
     uint64_t random;
@@ -35,7 +36,8 @@ static int name_temporary(struct durable *f)
                             (long)getpid(), random) < sizeof f->temporary;
 }
 
-/* A file in the folder of f->path, or, in place, what is there. 0: errno says why not. */
+/* Opens a new file in the folder of f->path or, in place, the device or FIFO itself. 0: errno has
+ * the reason. */
 static int open_file(struct durable *f)
 {
     if (f->in_place) {
@@ -101,18 +103,18 @@ static void set_direct(struct durable *f, int on)
     f->direct = fcntl(f->fd, F_SETFL, flags) == 0 && on;
 }
 
-/* Writes out what the block holds. */
+/* Writes the bytes of the block to the file. */
 static enum status flush_block(struct durable *f)
 {
     const char *p = f->block;
-    if (!f->in_place) /* of a pipe it would mean packets */
+    if (!f->in_place) /* on a pipe, O_DIRECT means packets */
         set_direct(f, f->filled == BLOCK_BYTES);
     while (f->filled > 0) {
         ssize_t done = write(f->fd, p, f->filled);
         if (done < 0 && errno == EINTR)
             continue;
         if (done < 0 && errno == EINVAL && f->direct) {
-            set_direct(f, 0); /* what is left of a short write is not aligned */
+            set_direct(f, 0); /* the bytes that a short write left over are not aligned */
             continue;
         }
         if (done < 0)
@@ -150,10 +152,10 @@ enum status durable_sync_name(const char *path)
     target_folder(plain, dir);
     int fd = open(dir, O_RDONLY | O_DIRECTORY | O_CLOEXEC);
     if (fd < 0 && errno == EACCES)
-        return ST_OK; /* a name can be made in it, but it cannot be opened to be synced */
+        return ST_OK; /* files can be created in this folder, but it cannot be opened for fsync */
     if (fd < 0)
         return io_error(dir, "open");
-    /* A file system that cannot sync a folder says EINVAL. */
+    /* fsync fails with EINVAL on a file system that cannot sync a folder. */
     enum status st = fsync(fd) != 0 && errno != EINVAL ? io_error(dir, "sync") : ST_OK;
     close(fd);
     return st;
@@ -165,7 +167,7 @@ enum status durable_commit(struct durable *f)
     if (st != ST_OK)
         return st;
     if (fsync(f->fd) != 0 && !(f->in_place && (errno == EINVAL || errno == EROFS)))
-        return io_error(f->temporary, "sync"); /* a pipe or a terminal says one of these */
+        return io_error(f->temporary, "sync"); /* a pipe or a terminal fails with one of these */
     int fd = f->fd;
     f->fd = -1;
     if (close(fd) != 0)
@@ -203,7 +205,7 @@ done:
     return st;
 }
 
-/* Gives the finished temporary file its name. ST_BUSY: the name is in use. ST_NOT_FOUND, unless
+/* Links the finished temporary file to its name. ST_BUSY: the name is in use. ST_NOT_FOUND, unless
  * this is the last try: another process has removed the temporary file. */
 static enum status commit_new(struct durable *f, bool is_last_try)
 {
@@ -212,7 +214,7 @@ static enum status commit_new(struct durable *f, bool is_last_try)
         return st;
     if (fsync(f->fd) != 0)
         return io_error(f->temporary, "sync");
-    if (link(f->temporary, f->path) == 0) /* the temporary one goes at the end */
+    if (link(f->temporary, f->path) == 0) /* durable_end removes the temporary name */
         return durable_sync_name(f->path);
     if (errno == EEXIST)
         return ST_BUSY;

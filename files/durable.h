@@ -1,9 +1,9 @@
-/* files/durable.h - files that are there whole or not at all, whenever the process or the machine
- * stops: written under another name in the same folder, synced, renamed, the folder synced. The
- * file is the one that a symbolic link leads to; what is there and is no regular file (a device, a
- * FIFO, /dev/stdout) is written to as it is.
- * Owns:    its temporary file, which goes away unless it is committed; 1 MB of memory meanwhile.
- * Threads: an object belongs to one.
+/* files/durable.h - writes files that exist whole or not at all, whenever the process or the
+ * machine stops. The data are written to a temporary file in the same folder and synced; then the
+ * file is renamed and its folder synced. Symbolic links are followed. A device, a FIFO or
+ * /dev/stdout is "in place": it is written to directly, since it cannot be replaced.
+ * Owns:    its temporary file, which is removed unless it is committed; 1 MB until durable_end.
+ * Threads: an object belongs to one thread.
  * Errors:  ST_IO, ST_FULL, ST_NOMEM, logged with the path and errno's text. */
 #ifndef FILES_DURABLE_H
 #define FILES_DURABLE_H
@@ -14,39 +14,42 @@
 
 struct durable {
     int fd;      /* -1: nothing is open */
-    int made;    /* the temporary file is there */
-    void *block; /* what is not written yet */
+    int made;    /* the temporary file exists */
+    void *block; /* bytes that are not written yet */
     size_t filled;
-    int in_place;   /* no regular file: nothing is renamed */
-    int direct;     /* past the page cache */
-    uint64_t bytes; /* given so far */
+    int in_place;   /* not a regular file: nothing is renamed */
+    int direct;     /* writes bypass the page cache */
+    uint64_t bytes; /* passed to durable_write so far */
     char path[PATH_MAX], temporary[PATH_MAX];
 };
 
-/* On failure there is nothing to end. A folder is refused; a FIFO waits for its reader. */
+/* Opens the temporary file. After a failure the caller need not call durable_end. A folder is
+ * refused; opening a FIFO waits for its reader. */
 enum status durable_begin(struct durable *f, const char *path);
-/* 0: a file can be begun there, as one was, and is gone again; else errno's value. What is written
- * to as it is is not opened: its reader would take that for the whole. Nothing is logged. */
+/* Tries to begin a file at `path`, and removes it. Returns 0 or errno's value, and logs nothing. A
+ * file in place is not opened, since its reader would see an empty file. */
 int durable_try(const char *path);
 enum status durable_write(struct durable *f, const void *data, size_t bytes);
-/* Afterwards the file stands under its own name, in the place of an older one. */
+/* Syncs the file and renames it to its own name, replacing an older file. */
 enum status durable_commit(struct durable *f);
-/* After begin, whatever came of the rest; without a commit the temporary file is removed. */
+/* Must be called after each durable_begin that succeeded. Removes the temporary file unless it was
+ * committed. */
 void durable_end(struct durable *f);
 
-/* A small file in one call. */
+/* Writes a small file in one call. */
 enum status durable_put(const char *path, const void *data, size_t bytes);
-/* A small file that must not be there yet: of several processes that make it at the same time one
- * succeeds, with all of its bytes. A temporary file that another process removes is made again.
- * ST_BUSY (not logged): it is there. Where the file system has no
- * links, readers may find it empty for a moment, or for good after a crash. */
+/* Writes a small file that must not exist yet. If several processes write it at the same time,
+ * exactly one succeeds, with all of its bytes. A temporary file that another process removes is
+ * written again. ST_BUSY (not logged): the file exists. On a file system without hard links,
+ * readers may find it empty for a moment, or for good after a crash. */
 enum status durable_put_new(const char *path, const void *data, size_t bytes);
 /* Syncs the folder in which this name was created, changed or removed. */
 enum status durable_sync_name(const char *path);
-/* Both for good, both for one process alone: ST_NOT_FOUND (not logged) where another was first. */
+/* Renames the file and syncs the folder. If several processes rename it, one succeeds; the calls
+ * of the other processes return ST_NOT_FOUND (not logged). */
 enum status durable_rename(const char *from, const char *to);
 enum status durable_take_away(const char *path);
-/* Takes the file away, for good; one that is not there is fine. */
+/* Removes the file and syncs the folder. A missing file is no error. */
 enum status durable_remove(const char *path);
 
 #endif

@@ -1,5 +1,5 @@
-/* files/json_text.c - see json_text.h. In a program of ours jansson gets its memory here, and a
- * thread's failures are counted. */
+/* files/json_text.c - counts failed allocations of each thread in jansson's allocator, so that a
+ * failed parse can be distinguished from wrong JSON; see json_text.h. */
 #include "files/json_text.h"
 #include <stdbool.h>
 #include <stdlib.h>

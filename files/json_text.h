@@ -1,5 +1,5 @@
-/* files/json_text.h - JSON that is read with one question answered that jansson leaves open: was it
- * no JSON, or was there no memory? To jansson the second is wrong syntax, or even other text.
+/* files/json_text.h - reads JSON, and distinguishes wrong JSON from a lack of memory. jansson
+ * reports both as wrong syntax, and may even return other text when memory runs out.
  * Threads: any.
  * Errors:  ST_CORRUPT (no JSON, or a key twice), ST_NOMEM; not logged. */
 #ifndef FILES_JSON_TEXT_H
@@ -8,12 +8,13 @@
 #include <jansson.h>
 #include <stddef.h>
 
-/* Gives jansson an allocator, for the whole process and before there are threads: jansson looks at
- * it without a lock. Where it was not called, as in libweir, ST_CORRUPT may be a lack of memory. */
+/* Sets jansson's allocator for the whole process. Must be called before the process has threads:
+ * jansson reads the setting without a lock. Without this call, as in libweir, ST_CORRUPT may also
+ * mean a lack of memory. */
 void json_text_set_up(void);
 enum status json_text_load(const char *text, size_t bytes, json_t **out);
-/* Returns how many of the given characters, as "{[,", a text has outside its strings: a bound for
- * the memory that jansson takes for it, which can be 80 times the text. */
+/* Counts the characters of the text that are in `characters`, such as "{[,", and outside strings.
+ * The count bounds the memory that jansson needs, which can be 80 times the text. */
 size_t json_text_count(const char *text, size_t bytes, const char *characters);
 
 #endif

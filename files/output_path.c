@@ -1,4 +1,5 @@
-/* files/output_path.c - see output_path.h. */
+/* files/output_path.c - compares output paths by device and inode where the files exist, and by
+ * cleaned name where they do not; see output_path.h. */
 #include "files/output_path.h"
 #include "base/log.h"
 #include "files/durable.h"
@@ -17,20 +18,22 @@ enum status output_path_check(const char *flag, const char *path)
     if (!err)
         return ST_OK;
     if (err == EISDIR)
-        LOG_E("--%s=%.400s is a folder; give the name of a file", flag, path);
+        LOG_E("--%s=%.400s is a folder; write the name of a file", flag, path);
     else if (target_find(path, &to) != 0 || target_folder(to.path, folder) != 0 || to.in_place)
-        LOG_E("--%s=%.400s cannot be written to: %s; give another", flag, path,
+        LOG_E("--%s=%.400s cannot be written to: %s; choose another file", flag, path,
               status_errno_text(err));
     else if (status_of_writing(err) == ST_FULL)
-        LOG_E("--%s=%.400s: there is no room in the folder %.400s: %s; make some, or give another",
-              flag, path, folder, status_errno_text(err));
+        LOG_E(
+            "--%s=%.400s: the folder %.400s is full: %s; free some space, or choose another folder",
+            flag, path, folder, status_errno_text(err));
     else
-        LOG_E("--%s=%.400s: no file can be made in the folder %.400s: %s; make it, or give another",
-              flag, path, folder, status_errno_text(err));
+        LOG_E(
+            "--%s=%.400s: cannot create a file in the folder %.400s: %s; create or choose a folder",
+            flag, path, folder, status_errno_text(err));
     return status_of_errno(err);
 }
 
-/* What the path leads to, without links and detours on the way there; nothing need be there. */
+/* Writes the path without links, "." and "..". The file need not exist. */
 static void clean(const char *path, char out[2 * PATH_MAX])
 {
     struct target to;
@@ -67,11 +70,11 @@ enum status output_paths_differ(const struct output_path *list, int n_outputs, i
             if (!a->path || !b->path || !is_same(a->path, b->path))
                 continue;
             if (k < n_outputs)
-                LOG_E("--%s=%.400s and --%s=%.400s are one file; give each a name of its own",
+                LOG_E("--%s=%.400s and --%s=%.400s are the same file; choose different names",
                       a->flag, a->path, b->flag, b->path);
             else
                 LOG_E(
-                    "--%s=%.400s is the file that --%s=%.400s reads, and would be written over it; give another name",
+                    "--%s=%.400s is the file that --%s=%.400s reads, and would overwrite it; choose another name",
                     a->flag, a->path, b->flag, b->path);
             return ST_INVALID;
         }

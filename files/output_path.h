@@ -1,4 +1,4 @@
-/* files/output_path.h - files that a program writes at its end: that they can be is found before.
+/* files/output_path.h - checks at a program's start the paths of files that it writes at its end.
  * Owns: nothing. Threads: any.
  * Errors: ST_INVALID, logged with the flags' names. */
 #ifndef FILES_OUTPUT_PATH_H
@@ -6,16 +6,16 @@
 #include "base/status.h"
 
 struct output_path {
-    const char *flag, *path; /* NULL: not given */
+    const char *flag, *path; /* path NULL: the flag is not set */
 };
 
-/* An error if no file can be made at `path`, as is tried: its folder does not exist or may not be
- * written, or it is a folder itself. ST_IO, ST_NOMEM: that may pass (no room, no descriptor). path
+/* Tries to create a file at `path`. ST_INVALID: the folder does not exist or is not writable, or
+ * `path` is a folder. ST_IO, ST_NOMEM: a later try may succeed (disk full, no descriptor). path
  * NULL: ST_OK. */
 enum status output_path_check(const char *flag, const char *path);
-/* Of n paths the first n_outputs are written, the others read. An error if one that is written is
- * another's file as well: by what is there, whatever it is called; else by name. Devices are
- * nobody's file. */
+/* Checks that no output is the same file as another path of the list. The program writes the first
+ * n_outputs of the n paths and reads the remaining ones. Existing files are compared by identity,
+ * missing ones by name; devices may be named twice. */
 enum status output_paths_differ(const struct output_path *list, int n_outputs, int n);
 
 #endif

@@ -1,5 +1,5 @@
-/* files/safetensors.c - writes what safetensors.h says. The checksums stand in the header, before
- * the data, so the data are read twice: once for them, once for the disk. */
+/* files/safetensors.c - writes the format of safetensors.h. The header holds the checksums and
+ * precedes the data, so the data are read twice: once for the checksums, once to write them. */
 #include "files/safetensors.h"
 #include "base/digest.h"
 #include "base/log.h"
@@ -17,7 +17,8 @@ static size_t tensor_bytes(const struct safetensors_tensor *t)
     return (size_t)shape_elems(&t->shape) * sizeof(float);
 }
 
-/* The tensor's entry; *at: where its data begin, moved on to their end. NULL: no memory. */
+/* Returns the tensor's entry of the header. *at: offset of its data; set to their end. NULL: out of
+ * memory. */
 static json_t *describe_tensor(const struct safetensors_tensor *t, uint64_t *at)
 {
     json_t *shape = json_array();
@@ -63,7 +64,7 @@ static char *header_text(const struct safetensors_content *c)
     return text;
 }
 
-/* The JSON with its length in front and spaces behind, as the file begins. */
+/* Writes the beginning of the file: the length of the JSON, the JSON, and spaces as padding. */
 static enum status write_header(struct durable *f, const struct safetensors_content *c,
                                 uint32_t *crc)
 {
@@ -73,7 +74,7 @@ static enum status write_header(struct durable *f, const struct safetensors_cont
     size_t n = text ? strlen(text) : 0, padded = (n + 7) / 8 * 8;
     if (!text || n > SAFETENSORS_MAX_HEADER) {
         LOG_E(
-            "%s: no memory for the file's header, too many tensors, or metadata that are not UTF-8",
+            "%s: cannot write the header: out of memory, too many tensors, or metadata that are not UTF-8",
             f->path);
         st = ST_NOMEM;
         goto done;
@@ -96,7 +97,7 @@ enum status safetensors_write(const char *path, const struct safetensors_content
     struct durable f;
     uint32_t crc;
     if (htole32(1) != 1) {
-        LOG_E("%s: safetensors files are only written on little-endian machines", path);
+        LOG_E("%s: cannot write a safetensors file on a big-endian machine", path);
         return ST_UNSUPPORTED;
     }
     enum status st = durable_begin(&f, path);

@@ -3,15 +3,15 @@
  *     {"__metadata__":{key:text,...}, name:{"dtype":"F32","shape":[..],"data_offsets":[begin,end]}}
  * The data are little-endian numbers, tensor after tensor in the header's order without gaps. The
  * metadata hold, for each tensor, "crc32c NAME": 8 hex digits of the CRC-32C of its bytes. A file
- * of another make has none; then nothing is compared. What the reader is given decides over no
- * memory but the header's, of at most SAFETENSORS_MAX_HEADER bytes and never more than the file
- * has.
+ * of another program has none; then the reader compares nothing. The file's content decides only
+ * how much memory the header needs: at most SAFETENSORS_MAX_HEADER bytes, and never more than the
+ * file has.
  * Owns:    an open file owns its descriptor and table.
  * Threads: an open file may be read by any.
  * Errors:  writing: ST_IO, ST_NOMEM, ST_UNSUPPORTED; logged with the path and errno's text.
- *          Reading: ST_NOT_FOUND; ST_CORRUPT, ST_UNSUPPORTED (another dtype): what is in the file;
- *          ST_IO, ST_NOMEM (also: no descriptors): it could not be read now, which says nothing of
- *          that. Not logged, a sentence in `why`: the caller knows what the file is to it. */
+ *          Reading: ST_NOT_FOUND; ST_CORRUPT, ST_UNSUPPORTED (another dtype): the file is bad;
+ *          ST_IO, ST_NOMEM (also: no descriptors): it could not be read now, and may be good.
+ *          Not logged: `why` gets a sentence, and the caller logs it with the file's purpose. */
 #ifndef FILES_SAFETENSORS_H
 #define FILES_SAFETENSORS_H
 #include "base/shape.h"
@@ -22,7 +22,7 @@
 enum { SAFETENSORS_MAX_HEADER = 32 << 20, SAFETENSORS_WHY_BYTES = 512 };
 
 struct safetensors_tensor {
-    const char *name; /* printable, not "__metadata__", none twice */
+    const char *name; /* printable, unique, not "__metadata__" */
     struct shape shape;
     const float *data;
 };
@@ -36,10 +36,10 @@ struct safetensors_content {
 
 struct safetensors_written {
     uint64_t bytes;
-    uint32_t crc32c; /* of all before the data: it covers the tensors' own */
+    uint32_t crc32c; /* of all bytes before the data, which include the tensors' checksums */
 };
 
-/* A durable file. out: NULL is fine. */
+/* Writes a durable file. out: may be NULL. */
 enum status safetensors_write(const char *path, const struct safetensors_content *content,
                               struct safetensors_written *out);
 
@@ -49,15 +49,15 @@ enum safetensors_dtype {
     SAFETENSORS_F64,
     SAFETENSORS_F16,
     SAFETENSORS_BF16,
-    SAFETENSORS_OTHER, /* integers, truth values, floats of a byte, dtypes that are not known */
+    SAFETENSORS_OTHER, /* integers, truth values, floats of a byte, unknown dtypes */
 };
 
 struct safetensors_entry {
     const char *name;
     struct shape shape;
     enum safetensors_dtype dtype;
-    const char *dtype_text; /* "F32"; the file's or static */
-    int elem_bytes;         /* 0: the dtype is not known */
+    const char *dtype_text; /* "F32"; static or owned by the file */
+    int elem_bytes;         /* 0: the dtype is unknown */
     int64_t n_elems;
     uint64_t bytes;
     uint64_t offset; /* in the file */
@@ -73,31 +73,31 @@ enum status safetensors_open(const char *path, struct safetensors_file **out,
 enum status safetensors_open_any(const char *path, struct safetensors_file **out,
                                  char why[SAFETENSORS_WHY_BYTES]);
 void safetensors_close(struct safetensors_file *f); /* NULL is fine */
-/* In the order of their data. */
+/* Returns the entries in the order of their data. */
 const struct safetensors_entry *safetensors_entries(const struct safetensors_file *f, int *n);
-/* NULL: there is no such key. */
+/* Returns the text of the key; NULL: the file has no such key. */
 const char *safetensors_metadata(const struct safetensors_file *f, const char *key);
-/* n elements of the entry, from `first` on; of float32 alone. */
+/* Reads n elements of a float32 entry, beginning with element `first`. */
 enum status safetensors_read(const struct safetensors_file *f, const struct safetensors_entry *e,
                              int64_t first, int64_t n, float *dst, char why[SAFETENSORS_WHY_BYTES]);
-/* Their bytes, elem_bytes each, whatever they are. */
+/* Reads the bytes of n elements of any dtype, elem_bytes each. */
 enum status safetensors_read_raw(const struct safetensors_file *f,
                                  const struct safetensors_entry *e, int64_t first, int64_t n,
                                  void *dst, char why[SAFETENSORS_WHY_BYTES]);
-/* Its size and header are as it is said, and all its tensors have checksums. */
+/* Checks the file's size and header against `written`, and that each tensor has a checksum. */
 enum status safetensors_check_header(const struct safetensors_file *f,
                                      const struct safetensors_written *whole,
                                      char why[SAFETENSORS_WHY_BYTES]);
-/* What the file has, as safetensors_write gives it. */
+/* Computes the size and checksum that safetensors_write returned for this file. */
 enum status safetensors_measure(const struct safetensors_file *f, struct safetensors_written *out,
                                 char why[SAFETENSORS_WHY_BYTES]);
-/* Reads one tensor, and compares it with its checksum, which it must have. */
+/* Reads one tensor and compares it with its checksum. ST_CORRUPT if it has none. */
 enum status safetensors_check_entry(const struct safetensors_file *f,
                                     const struct safetensors_entry *e,
                                     char why[SAFETENSORS_WHY_BYTES]);
-/* Reads the whole file: every tensor against its checksum. whole: the size and the checksum that
- * the file is said to have, all its tensors having theirs; NULL: nothing is known. ST_CORRUPT names
- * what is wrong. */
+/* Reads the whole file and compares every tensor with its checksum. whole: the expected size and
+ * checksum; then each tensor must have a checksum. NULL: only checksums in the file are compared.
+ * `why` names the fault of a bad file. */
 enum status safetensors_check(const struct safetensors_file *f,
                               const struct safetensors_written *whole,
                               char why[SAFETENSORS_WHY_BYTES]);

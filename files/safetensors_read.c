@@ -1,7 +1,7 @@
-/* files/safetensors_read.c - reads what safetensors.h says. Every size is compared with the file's
- * own before it decides over memory, and every entry with its neighbours, so that the tensors cover
- * the data exactly. JSON takes more memory than its text: at most about twenty times as much, since
- * the number of containers is bounded before it is parsed. */
+/* files/safetensors_read.c - reads the format of safetensors.h. Every size is compared with the
+ * size of the file before memory is allocated for it. Every entry is compared with its neighbours,
+ * so that the tensors cover the data exactly. Parsed JSON needs at most about twenty times the
+ * memory of its text, since the number of containers is bounded before parsing. */
 #include "base/digest.h"
 #include "files/json_text.h"
 #include "files/safetensors.h"
@@ -20,8 +20,8 @@ enum { KEY_BYTES = 1024, READ_BYTES = 1 << 20, LEAST_ENTRY = 16 };
 
 struct safetensors_file {
     int fd, any;          /* any: tensors need not be float32 */
-    uint64_t bytes, data; /* the file's size; where the data begin */
-    json_t *root;         /* keeps the entries' names */
+    uint64_t bytes, data; /* size of the file; offset of the data */
+    json_t *root;         /* owns the entries' names */
     struct safetensors_entry *entries;
     int n_entries;
 };
@@ -60,9 +60,9 @@ static enum status read_at(const struct safetensors_file *f, uint64_t at, void *
     return ST_OK;
 }
 
-/* 1 if so short a text cannot hold so many containers, were they entries. Within strings, which
- * names of classes are, there is none. */
-static int too_dense(const char *text, size_t n)
+/* Returns whether the text has more containers than a header of its length can have. Brackets
+ * within strings, such as names of classes, do not count. */
+static bool is_too_dense(const char *text, size_t n)
 {
     size_t containers = 0;
     int quoted = 0;
@@ -108,7 +108,7 @@ static const char *other_format(const struct safetensors_file *f)
     if (memcmp(b, "\x93NUMPY", 6) == 0)
         return "is a NumPy array without a name, no safetensors file: " SAVE_ARRAYS;
     if (memcmp(b, "GGUF", 4) == 0)
-        return "is a GGUF file, no safetensors file: take the model's safetensors file";
+        return "is a GGUF file, no safetensors file: use the model's safetensors file";
     if (memcmp(b, "PK\3\4", 4) != 0)
         return NULL;
     size_t length = (size_t)b[26] | (size_t)b[27] << 8, room = n < ZIP_NAME ? 0 : n - ZIP_NAME;
@@ -131,8 +131,8 @@ static enum status read_header(struct safetensors_file *f, char why[SAFETENSORS_
     length = le64toh(length);
     if (length >= 2 && length <= SAFETENSORS_MAX_HEADER && length > f->bytes - sizeof length) {
         snprintf(why, SAFETENSORS_WHY_BYTES,
-                 "is truncated, or no safetensors file: its header is to end at byte %" PRIu64
-                 ", there are %" PRIu64 " bytes",
+                 "is truncated, or no safetensors file: its header would end at byte %" PRIu64
+                 ", the file has %" PRIu64 " bytes",
                  length + sizeof length, f->bytes);
         return ST_CORRUPT;
     }
@@ -144,7 +144,7 @@ static enum status read_header(struct safetensors_file *f, char why[SAFETENSORS_
         return no_memory(why);
     f->data = sizeof length + length;
     TRY(read_at(f, sizeof length, text, (size_t)length, why));
-    if (text[0] != '{' || too_dense(text, (size_t)length))
+    if (text[0] != '{' || is_too_dense(text, (size_t)length))
         TRY(explain_corrupt(why, "its header is not that of a safetensors file"));
     if (json_text_load(text, (size_t)length, &f->root) == ST_NOMEM)
         TRY(no_memory(why));
@@ -259,7 +259,7 @@ static int by_place(const void *a, const void *b)
     return x->bytes < y->bytes ? -1 : x->bytes > y->bytes;
 }
 
-/* Where the last tensor ends, as far as the header says so; 0: it does not. */
+/* Returns where the last tensor ends by the header; 0: the header does not state it. */
 static uint64_t promised_bytes(const struct safetensors_file *f)
 {
     const char *name;
@@ -282,7 +282,7 @@ static enum status read_entries(struct safetensors_file *f, char why[SAFETENSORS
     if (wanted > f->bytes) {
         snprintf(why, SAFETENSORS_WHY_BYTES,
                  "is truncated: its header promises %" PRIu64 " bytes in all, there are %" PRIu64
-                 "; copy it anew",
+                 "; copy it again",
                  wanted, f->bytes);
         return ST_CORRUPT;
     }
@@ -379,7 +379,7 @@ enum status safetensors_read(const struct safetensors_file *f, const struct safe
                              int64_t first, int64_t n, float *dst, char why[SAFETENSORS_WHY_BYTES])
 {
     if (e->dtype != SAFETENSORS_F32)
-        return explain_corrupt(why, "is not of float32");
+        return explain_corrupt(why, "has a tensor that is not float32");
     return safetensors_read_raw(f, e, first, n, dst, why);
 }
 
@@ -388,7 +388,7 @@ enum status safetensors_read_raw(const struct safetensors_file *f,
                                  void *dst, char why[SAFETENSORS_WHY_BYTES])
 {
     if (e->elem_bytes == 0)
-        return bad_entry(why, e->name, "is of a dtype that is not known");
+        return bad_entry(why, e->name, "has an unknown dtype");
     if (first < 0 || n < 0 || first > e->n_elems || n > e->n_elems - first)
         return explain_corrupt(why, "has no such elements");
     return read_at(f, e->offset + (uint64_t)first * (uint64_t)e->elem_bytes, dst,

@@ -1,4 +1,5 @@
-/* files/target.c - see target.h. */
+/* files/target.c - follows symbolic links one by one, at most as many as the kernel does; see
+ * target.h. */
 #include "files/target.h"
 #include <errno.h>
 #include <linux/magic.h>
@@ -22,7 +23,7 @@ int target_folder(const char *path, char folder[PATH_MAX])
     return 0;
 }
 
-/* Replaces a link by what it says. 0, or errno's value. */
+/* Replaces the link at `path` by its target. Returns 0 or errno's value. */
 static int follow(char path[PATH_MAX], const char *folder)
 {
     char text[PATH_MAX], next[2 * PATH_MAX];
@@ -50,7 +51,7 @@ int target_find(const char *path, struct target *out)
     memcpy(t.path, path, strlen(path) + 1);
     for (int n = 0; !t.in_place && lstat(t.path, &s) == 0 && S_ISLNK(s.st_mode) && !err; n++) {
         err = n == MOST_LINKS ? ELOOP : target_folder(t.path, folder);
-        /* A link there leads to what a process has open, whatever its text is. */
+        /* A link of procfs leads to an open file of a process, whatever its text is. */
         t.in_place = !err && statfs(folder, &system) == 0 && system.f_type == PROC_SUPER_MAGIC;
         if (!err && !t.in_place)
             err = follow(t.path, folder);

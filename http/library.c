@@ -2,12 +2,14 @@
 #include "http/library.h"
 #include "base/log.h"
 #include <dlfcn.h>
+#include <stdbool.h>
 #include <string.h>
 
 #define LIBRARY "libmicrohttpd.so.12"
 
-/* A function's address in a pointer to data, as dlsym returns it. */
-static int find(void *library, const char *name, void *to, size_t bytes)
+/* Copies the function's address to `to`. dlsym returns a pointer to data, which C does not let
+ * a program assign to a pointer to a function. */
+static bool find(void *library, const char *name, void *to, size_t bytes)
 {
     void *at = dlsym(library, name);
     memcpy(to, &at, bytes);
@@ -17,7 +19,7 @@ static int find(void *library, const char *name, void *to, size_t bytes)
 enum status http_library_load(struct http_library *out)
 {
     void *library = dlopen(LIBRARY, RTLD_NOW | RTLD_LOCAL);
-    int found = library != NULL;
+    bool found = library != NULL;
 #define X(name) found = found && find(library, "MHD_" #name, &out->name, sizeof out->name);
     HTTP_FUNCTIONS(X)
 #undef X

@@ -1,6 +1,6 @@
-/* http/library.h - libmicrohttpd, loaded when pages are asked for: it brings GnuTLS along, which a
- * program that serves none need not wait for at its start.
- * Owns: nothing; the library stays. Threads: load from one; the table is constant then.
+/* http/library.h - libmicrohttpd, loaded by name when a program serves pages. It loads GnuTLS too,
+ * so that a program without pages starts faster without it.
+ * Owns: nothing; the library stays loaded. Threads: one thread loads it, then any may call it.
  * Errors: ST_NOT_FOUND, logged. */
 #ifndef HTTP_LIBRARY_H
 #define HTTP_LIBRARY_H
@@ -19,13 +19,14 @@
     X(add_response_header)                                                                         \
     X(destroy_response)
 
-/* Each as MHD_... */
+/* libmicrohttpd's functions: `run` is MHD_run. */
 struct http_library {
 #define X(name) __typeof__(&MHD_##name) name;
     HTTP_FUNCTIONS(X)
 #undef X
 };
 
+/* Loads the library and finds its functions. */
 enum status http_library_load(struct http_library *out);
 
 #endif

@@ -22,7 +22,7 @@ enum status http_listen_address(const char *bind, const char *own, int port,
     const char *problem = n >= HTTP_ADDRESS_BYTES ? "is too long" : hosts_problem(out);
     if (!problem)
         return ST_OK;
-    LOG_E("--metrics_bind: '%.100s' is no host (an IPv6 address stands in brackets)",
+    LOG_E("--metrics_bind: '%.100s' is not a host (write an IPv6 address in brackets)",
           given ? given : out);
     return ST_INVALID;
 }
@@ -42,7 +42,7 @@ static int bound(const struct addrinfo *a)
     return -1;
 }
 
-/* IPv4 before IPv6: of localhost, which is both, that is what others try, too. */
+/* Binds to an IPv4 address before an IPv6 one: clients of localhost, which has both, try IPv4. */
 static int bind_first(const struct addrinfo *list)
 {
     const int families[] = {AF_INET, AF_INET6};

@@ -1,4 +1,4 @@
-/* http/listen.h - where the pages are served: beside a program's own address.
+/* http/listen.h - the address of a program's pages, and the socket that listens there.
  * Owns: nothing. Threads: any. Errors: ST_INVALID, ST_BUSY port in use, ST_NOMEM, ST_IO; logged. */
 #ifndef HTTP_LISTEN_H
 #define HTTP_LISTEN_H
@@ -6,11 +6,11 @@
 
 enum { HTTP_ADDRESS_BYTES = 300 };
 
-/* The host of --metrics_bind, else of own (host:port), else loopback, with --metrics_port's port.
- * bind, own: NULL and empty are fine. */
+/* Writes HOST:port. The host is `bind` (--metrics_bind), else that of `own` (host:port), else
+ * loopback. bind, own: may be NULL or empty. */
 enum status http_listen_address(const char *bind, const char *own, int port,
                                 char out[HTTP_ADDRESS_BYTES]);
-/* A socket that listens there. */
+/* Opens a socket that listens at `addr`. */
 enum status http_listen(const char *addr, int *fd);
 
 #endif

@@ -9,7 +9,7 @@ void metrics_family(FILE *f, const char *name, const char *type, const char *hel
     fprintf(f, "# HELP %s %s\n# TYPE %s %s\n", name, help, name, type);
 }
 
-/* As it is read back: no digit more than a double needs. */
+/* Writes the shortest text that strtod reads back as the same number. */
 static void write_number(FILE *f, double v)
 {
     char text[32];
@@ -23,7 +23,7 @@ static void write_number(FILE *f, double v)
         fprintf(f, "%.17g", v);
 }
 
-/* '?' for what is not printable ASCII: names come from peers. */
+/* Writes a label's value. Peers choose such names, so '?' replaces all but printable ASCII. */
 static void write_text(FILE *f, const char *text)
 {
     for (const char *c = text; *c; c++) {

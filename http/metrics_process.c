@@ -1,5 +1,5 @@
-/* http/metrics_process.c - see metrics.h: what /proc says of this process, under the names that all
- * exporters give it. */
+/* http/metrics_process.c - reads the metrics of this process in /proc, and writes them under the
+ * names that Prometheus' client libraries use. */
 #include "http/metrics.h"
 #include <dirent.h>
 #include <inttypes.h>
@@ -19,7 +19,7 @@ int64_t metrics_resident_bytes(void)
     return n == 2 ? resident * sysconf(_SC_PAGESIZE) : 0;
 }
 
-/* Seconds since 1970; 0: not known. */
+/* Returns when the process started, in seconds since 1970; 0: unknown. */
 static double start_seconds(void)
 {
     char line[512];
@@ -58,7 +58,7 @@ void metrics_process(FILE *f, const char *role, int64_t task)
     char number[24];
     struct rusage usage;
     struct rlimit most;
-    static double start; /* it stays, and the kernel takes long to tell it */
+    static double start; /* kept: reading /proc/stat is slow, and the value is constant */
     if (start == 0)
         start = start_seconds();
     snprintf(number, sizeof number, "%" PRId64, task);

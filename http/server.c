@@ -8,6 +8,7 @@
 #include <poll.h>
 #include <signal.h>
 #include <stdatomic.h>
+#include <stdbool.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/eventfd.h>
@@ -16,12 +17,12 @@
 
 enum {
     MAX_CONNECTIONS = 64,
-    CROWD = 48, /* from here on the oldest makes room */
+    CROWD = 48, /* above this number the oldest connection is closed */
     CONNECTION_BYTES = 16 << 10,
     LIFE_MS = 15000,
     TICK_MS = 1000,
-    CPU_SHARE = 50,     /* of a core: one part in so many */
-    CPU_SAVED_MS = 250, /* of that, where nothing was asked for a while */
+    CPU_SHARE = 50,     /* the thread may use 1/50 of a core */
+    CPU_SAVED_MS = 250, /* CPU time that an idle server saves at most, for later requests */
     MS = 1000000,       /* ns */
 };
 
@@ -44,13 +45,14 @@ struct http_server {
     struct connection connections[MAX_CONNECTIONS];
     int listen_fd, wake_fd;
     pthread_t thread;
-    int runs; /* the thread */
+    bool has_thread;
     _Atomic int stopping;
 };
 
 static struct http_library mhd;
 
-/* The page brings all it needs, and nothing else is loaded or sent anywhere. */
+/* Headers of every answer: a page holds all that it needs, and the browser loads nothing else and
+ * sends nothing elsewhere. */
 static const char *const headers[][2] = {
     {MHD_HTTP_HEADER_CONNECTION, "close"},
     {MHD_HTTP_HEADER_CACHE_CONTROL, "no-store"},
@@ -59,7 +61,7 @@ static const char *const headers[][2] = {
      "default-src 'none'; style-src 'unsafe-inline'; script-src 'unsafe-inline'; connect-src 'self'; img-src data:; base-uri 'none'; form-action 'none'; frame-ancestors 'none'"},
 };
 
-/* text: malloc'd, given away; NULL: memory ran out. */
+/* Returns an answer that owns `text`, which is malloc'd; NULL: out of memory. */
 static struct MHD_Response *response_take(char *text, size_t bytes, const char *type)
 {
     struct MHD_Response *r =
@@ -82,13 +84,13 @@ static struct MHD_Response *response_text(const char *text)
     return response_take(strdup(text), strlen(text), "text/plain; charset=utf-8");
 }
 
-static int is_fresh(const struct http_page *page, const struct answer *a)
+static bool is_fresh(const struct http_page *page, const struct answer *a)
 {
     return a->response &&
            (page->fresh_ms < 0 || clock_now_ns() - a->made_ns < (int64_t)page->fresh_ms * MS);
 }
 
-/* Keeps the one before where there is no memory for another. */
+/* Replaces the page's answer. Keeps the old one if there is no memory for a new one. */
 static void make_answer(struct http_server *s, const struct http_page *page, struct answer *a)
 {
     char *text = NULL;
@@ -135,7 +137,7 @@ static struct connection *find_connection(struct http_server *s, int fd)
     return NULL;
 }
 
-/* libmicrohttpd sees that it is shut, and releases it. */
+/* Shuts the socket; libmicrohttpd notices that and closes the connection. */
 static void shut_connection(struct connection *c)
 {
     shutdown(c->fd, SHUT_RDWR);
@@ -164,7 +166,7 @@ static void on_connection(void *ctx, struct MHD_Connection *c, void **own,
     struct http_server *s = ctx;
     const union MHD_ConnectionInfo *info =
         mhd.get_connection_info(c, MHD_CONNECTION_INFO_CONNECTION_FD);
-    int begins = code == MHD_CONNECTION_NOTIFY_STARTED;
+    bool begins = code == MHD_CONNECTION_NOTIFY_STARTED;
     struct connection *slot = info ? find_connection(s, begins ? -1 : info->connect_fd) : NULL;
     if (!slot)
         return;
@@ -189,13 +191,13 @@ static int64_t cpu_ns(void)
     return (int64_t)ts.tv_sec * 1000 * MS + ts.tv_nsec;
 }
 
-/* What the thread may still use of its share of a core. */
-struct purse {
+/* CPU time that the thread may still use of its share of a core. */
+struct cpu_budget {
     int64_t left_ns, at_ns, used_ns;
 };
 
-/* 0, or for how many ms it has to stand still. */
-static int purse_count(struct purse *p)
+/* Returns for how many ms the thread must pause; 0: it may work. */
+static int cpu_budget_pause_ms(struct cpu_budget *p)
 {
     const int64_t most = (int64_t)CPU_SAVED_MS * MS;
     int64_t now = clock_now_ns(), used = cpu_ns();
@@ -206,6 +208,8 @@ static int purse_count(struct purse *p)
     return p->left_ns >= 0 ? 0 : (int)(-p->left_ns * CPU_SHARE / MS) + 1;
 }
 
+/* Waits until a request arrives, destroy wakes the thread, or `ms` have passed. epoll_fd -1:
+ * requests wait. */
 static void wait_for_more(struct http_server *s, int64_t ms, int epoll_fd)
 {
     MHD_UNSIGNED_LONG_LONG until;
@@ -222,7 +226,7 @@ static void *server_main(void *arg)
     struct http_server *s = arg;
     int epoll_fd = mhd.get_daemon_info(s->daemon, MHD_DAEMON_INFO_EPOLL_FD)->epoll_fd;
     int64_t tick_ns = clock_now_ns();
-    struct purse purse = {(int64_t)CPU_SAVED_MS * MS, tick_ns, cpu_ns()};
+    struct cpu_budget budget = {(int64_t)CPU_SAVED_MS * MS, tick_ns, cpu_ns()};
     while (!atomic_load(&s->stopping)) {
         int64_t now = clock_now_ns();
         if (now >= tick_ns) {
@@ -231,9 +235,9 @@ static void *server_main(void *arg)
             if (s->cfg.tick)
                 s->cfg.tick(s->cfg.ctx);
         }
-        int stands_still = purse_count(&purse);
-        if (stands_still > 0) {
-            wait_for_more(s, stands_still < TICK_MS ? stands_still : TICK_MS, -1);
+        int pause_ms = cpu_budget_pause_ms(&budget);
+        if (pause_ms > 0) {
+            wait_for_more(s, pause_ms < TICK_MS ? pause_ms : TICK_MS, -1);
             continue;
         }
         int64_t left_ms = (tick_ns - clock_now_ns()) / MS + 1;
@@ -249,13 +253,14 @@ static enum status start_thread(struct http_server *s)
     sigfillset(&all);
     pthread_sigmask(SIG_BLOCK, &all, &before);
     int err = pthread_create(&s->thread, NULL, server_main, s);
-    s->runs = err == 0;
-    if (s->runs)
+    s->has_thread = err == 0;
+    if (s->has_thread)
         pthread_setname_np(s->thread, "http");
     pthread_sigmask(SIG_SETMASK, &before, NULL);
     if (err)
-        LOG_E("the thread for the pages cannot be started: %s", threads_error(err));
-    return s->runs ? ST_OK : ST_NOMEM;
+        LOG_E("--metrics_port: cannot start the thread that serves the pages: %s",
+              threads_error(err));
+    return s->has_thread ? ST_OK : ST_NOMEM;
 }
 
 static enum status start_daemon(struct http_server *s)
@@ -290,7 +295,7 @@ enum status http_server_create(const struct http_server_config *cfg, struct http
         s->connections[i].fd = -1;
     s->answers = calloc((size_t)cfg->n_pages + 1, sizeof *s->answers);
     s->not_found = response_text("there is no such page\n");
-    s->not_allowed = response_text("GET and HEAD alone\n");
+    s->not_allowed = response_text("only GET and HEAD are allowed\n");
     s->failed = response_text("out of memory\n");
     s->wake_fd = eventfd(0, EFD_CLOEXEC);
     if (!s->answers || !s->not_found || !s->not_allowed || !s->failed || s->wake_fd < 0 ||
@@ -313,7 +318,7 @@ void http_server_destroy(struct http_server *s)
     if (!s)
         return;
     atomic_store(&s->stopping, 1);
-    if (s->runs && write(s->wake_fd, &one, sizeof one) == sizeof one)
+    if (s->has_thread && write(s->wake_fd, &one, sizeof one) == sizeof one)
         pthread_join(s->thread, NULL);
     if (s->daemon)
         mhd.stop_daemon(s->daemon);

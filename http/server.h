@@ -1,13 +1,14 @@
-/* http/server.h - a few pages over HTTP, for browsers and programs that watch this one: GET and
- * HEAD, nothing that a request says changes anything. Not encrypted, and nobody is asked who he is.
+/* http/server.h - serves a few pages over HTTP to browsers and programs that watch this one. It
+ * answers GET and HEAD only, and no request changes anything. There is no encryption and no
+ * authentication.
  *
- * Whoever asks, and however badly, takes little from the program: one thread, at most a fiftieth of
- * a core; 64 connections of 16 KB at most, each for one request and 15 s at most, the oldest of
- * which makes room for a new one; a page is made at most once in its `fresh_ms`, others get the
- * same bytes.
+ * Clients cannot slow the program down: the server has one thread, which uses at most 1/50 of a
+ * core, and at most 64 connections of 16 KB, each for one request and at most 15 s. Where too many
+ * are open, it closes the oldest. A page is made at most once per `fresh_ms`; requests in between
+ * get the same bytes.
  *
  * Owns:    the socket, the thread, the last answer of each page.
- * Threads: pages and the tick are called by the server's own, one at a time; they may take locks
+ * Threads: the server's thread calls `make` and `tick`, one at a time; they may wait for locks
  *          that are held briefly.
  * Errors:  ST_NOT_FOUND libmicrohttpd, ST_NOMEM; logged. */
 #ifndef HTTP_SERVER_H
@@ -18,21 +19,22 @@
 struct http_page {
     const char *path; /* "/metrics" */
     const char *type; /* Content-Type */
-    int fresh_ms;     /* the answer is good for so long; -1: for ever */
+    int fresh_ms;     /* how long an answer is repeated; -1: for ever */
     /* Writes the body; returns HTTP's status (200, 503). */
     int (*make)(void *ctx, FILE *out);
 };
 
 struct http_server_config {
-    int listen_fd; /* of http_listen; given to the server, also where that cannot be made */
+    int listen_fd;                 /* of http_listen; the server closes it, even if create fails */
     const struct http_page *pages; /* borrowed until destroy */
     int n_pages;
-    void (*tick)(void *ctx); /* once a second, whoever asks; NULL: nothing is to be done */
+    void (*tick)(void *ctx); /* called once a second; may be NULL */
     void *ctx;
-    int life_ms; /* of a connection, two thirds of it without a byte; 0: 15000 */
+    int life_ms; /* longest life of a connection, two thirds of it without a byte; 0: 15000 */
 };
 
 struct http_server;
+/* Starts the server's thread. */
 enum status http_server_create(const struct http_server_config *cfg, struct http_server **out);
 void http_server_destroy(struct http_server *s); /* NULL is fine */
 

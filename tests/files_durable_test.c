@@ -1,6 +1,6 @@
-/* tests/files_durable_test.c - durable files, with every system call made to fail or to be the last
- * one before the process is killed or the power goes: the old file or the new one is there, whole;
- * and once commit has returned, the new one. */
+/* tests/files_durable_test.c - tests durable files with each system call, in turn, as the one that
+ * fails or the last one before the process is killed or loses power. The old file or the new one
+ * then exists, whole; once commit has returned, the new one does. */
 #include "base/process.h"
 #include "files/durable.h"
 #include "tests/capture.h"
@@ -16,7 +16,8 @@
 #include <sys/sysmacros.h>
 #include <sys/wait.h>
 
-/* Two blocks that go past the page cache where the file system can, and a rest that does not. */
+/* Two blocks that bypass the page cache where the file system supports it, and a last, unaligned
+ * part that does not. */
 enum { N_BYTES = (2 << 20) + 3000, MOST_CALLS = 40 };
 
 static char folder[FOLDER_RIG_BYTES], path[96];
@@ -29,7 +30,7 @@ static int setup(void **state)
     return 0;
 }
 
-/* Removes all that lies there; returns how many temporary files there were. */
+/* Removes all files; returns how many of them were temporary ones. */
 static int empty_folder(void)
 {
     int n_left = 0;
@@ -71,7 +72,7 @@ done:
     return st;
 }
 
-/* What the file is full of; 0: it is not there; '?': it is damaged. */
+/* Returns the letter that fills the file; 0: the file is missing; '?': it is damaged. */
 static char content(void)
 {
     static char data[N_BYTES + 1];
@@ -86,7 +87,7 @@ static char content(void)
     return n == N_BYTES ? data[0] : '?';
 }
 
-static void an_error_anywhere_leaves_the_old_file(void **state)
+static void failed_call_leaves_old_file(void **state)
 {
     (void)state;
     fault_io_set(folder, FAULT_NONE, 0, 0);
@@ -105,7 +106,7 @@ static void an_error_anywhere_leaves_the_old_file(void **state)
         assert_int_equal(capture_lines(), 1);
         assert_non_null(strstr(capture_text, folder));
         assert_non_null(strstr(capture_text, strerror(at % 2 ? ENOSPC : EIO)));
-        /* after the rename the new file may be there, but it was not promised */
+        /* after the rename the new file may exist, but commit did not promise it */
         assert_true(content() == 'a' || at >= n_calls - 2);
         assert_int_equal(put('a'), ST_OK);
         assert_int_equal(empty_folder(), 0);
@@ -113,7 +114,7 @@ static void an_error_anywhere_leaves_the_old_file(void **state)
     }
 }
 
-/* Runs put('b') over 'a' in a child that dies at the call; 0: there are not so many calls. */
+/* Runs put('b') over 'a' in a child that dies at call number `at`; 0: it makes fewer calls. */
 static int die_at(enum fault_kind kind, int at)
 {
     pid_t pid = fork();
@@ -128,7 +129,7 @@ static int die_at(enum fault_kind kind, int at)
     return WEXITSTATUS(status) == FAULT_EXIT;
 }
 
-static void a_stop_anywhere_leaves_a_whole_file(void **state)
+static void crash_leaves_whole_file(void **state)
 {
     (void)state;
     for (enum fault_kind kind = FAULT_KILLED; kind <= FAULT_POWER_2; kind++) {
@@ -149,8 +150,8 @@ static void a_stop_anywhere_leaves_a_whole_file(void **state)
     }
 }
 
-/* The power goes right after commit has returned. */
-static void what_was_committed_stays(void **state)
+/* The machine loses power right after commit has returned. */
+static void committed_file_survives_power_loss(void **state)
 {
     (void)state;
     for (enum fault_kind kind = FAULT_POWER; kind <= FAULT_POWER_2; kind++) {
@@ -169,7 +170,7 @@ static void what_was_committed_stays(void **state)
     }
 }
 
-static void a_full_disk_is_named(void **state)
+static void full_disk_is_reported(void **state)
 {
     (void)state;
     assert_int_equal(put('a'), ST_OK);
@@ -188,9 +189,9 @@ static void a_full_disk_is_named(void **state)
     assert_int_equal(empty_folder(), 0);
 }
 
-/* Sizes that do not fit its blocks, on a file system that writes past the cache and on one that
- * does not. */
-static void large_files_come_out_whole(void **state)
+/* Sizes that are no multiple of a block, on a file system that bypasses the page cache and on one
+ * that does not. */
+static void large_files_are_written_whole(void **state)
 {
     (void)state;
     enum { N = (3 << 20) + 777 };
@@ -219,7 +220,7 @@ static void large_files_come_out_whole(void **state)
     free(got);
 }
 
-static void a_missing_file_is_removed(void **state)
+static void missing_file_removes_without_error(void **state)
 {
     (void)state;
     assert_int_equal(durable_remove(path), ST_OK);
@@ -228,7 +229,7 @@ static void a_missing_file_is_removed(void **state)
     assert_int_equal(content(), 0);
 }
 
-/* What a file that is made once holds: 'o' or 'n', 0: it is not there, '?': anything else. */
+/* Returns which text the file holds: 'o' or 'n'; 0: the file is missing; '?': another text. */
 static char made_once(void)
 {
     char text[16] = "";
@@ -240,9 +241,9 @@ static char made_once(void)
     return n == 8 && (!memcmp(text, "old text", 8) || !memcmp(text, "new text", 8)) ? text[0] : '?';
 }
 
-/* A file that is made once is there whole or not at all, whatever fails or stops on the way, and
- * nothing takes its place. */
-static void a_file_is_made_once(void **state)
+/* A file of durable_put_new exists whole or not at all, whichever call fails or is the last one,
+ * and no second call replaces it. */
+static void new_file_is_made_once(void **state)
 {
     (void)state;
     assert_int_equal(durable_put_new(path, "old text", 8), ST_OK);
@@ -276,7 +277,7 @@ static void a_file_is_made_once(void **state)
     }
     for (enum fault_kind kind = FAULT_POWER; kind <= FAULT_POWER_2; kind++) {
         pid_t pid = fork();
-        if (pid == 0) { /* the power goes right after it was made */
+        if (pid == 0) { /* the machine loses power right after the call */
             fault_io_set(folder, kind, 0, 0);
             if (durable_put_new(path, "new text", 8) == ST_OK)
                 fault_io_stop();
@@ -290,8 +291,8 @@ static void a_file_is_made_once(void **state)
     }
 }
 
-/* A file system without links: the same, but for a crash, which may leave it empty. */
-static void a_file_is_made_once_without_links(void **state)
+/* Without hard links the same holds, but a crash may leave the file empty. */
+static void new_file_is_made_once_without_links(void **state)
 {
     (void)state;
     int n_calls = 0;
@@ -308,7 +309,7 @@ static void a_file_is_made_once_without_links(void **state)
     }
 }
 
-static void of_two_who_take_one_file_one_has_it(void **state)
+static void concurrent_renames_succeed_once(void **state)
 {
     (void)state;
     char other[128];
@@ -324,9 +325,10 @@ static void of_two_who_take_one_file_one_has_it(void **state)
     assert_int_equal(durable_take_away(path), ST_NOT_FOUND);
 }
 
-/* Two of one pid, as in two containers that share a folder: each has a temporary file of its own,
- * and what is committed last is there, whole. One that gives up takes nothing of theirs away. */
-static void writers_of_one_pid_do_not_meet(void **state)
+/* Two writers have equal pids, like processes of two containers that share a folder. Each has its
+ * own temporary file, and the file that is committed last exists, whole. A third writer, which ends
+ * without a commit, removes no file of theirs. */
+static void writers_with_equal_pids_do_not_collide(void **state)
 {
     (void)state;
     static char data[2][N_BYTES];
@@ -360,8 +362,7 @@ static int is_link(const char *name)
     return lstat(name, &s) == 0 && S_ISLNK(s.st_mode);
 }
 
-/* Over two of them, by a path from the root and one from the link's folder; to what is there, then
- * to what is not. */
+/* Two links, an absolute and a relative one, lead to an existing file, then to a missing one. */
 static void links_are_followed(void **state)
 {
     (void)state;
@@ -379,7 +380,7 @@ static void links_are_followed(void **state)
         assert_int_equal(s.st_size, 3);
         assert_int_equal(unlink(path), 0);
     }
-    /* to a name that must not be there yet, a link is one */
+    /* durable_put_new refuses a name that is a link, even a dangling one */
     assert_int_equal(durable_put_new(first, "new", 3), ST_BUSY);
     assert_int_not_equal(access(path, F_OK), 0);
     assert_int_equal(symlink(first, path), 0); /* a circle */
@@ -390,8 +391,8 @@ static void links_are_followed(void **state)
     assert_int_equal(empty_folder(), 0);
 }
 
-/* All of it comes out at the other end, and the FIFO stays. */
-static void a_fifo_is_written_to(void **state)
+/* The reader of the FIFO receives all bytes, and the FIFO remains. */
+static void fifo_is_written_in_place(void **state)
 {
     (void)state;
     static char got[N_BYTES + 1];
@@ -418,8 +419,8 @@ static void a_fifo_is_written_to(void **state)
     assert_int_equal(empty_folder(), 0);
 }
 
-/* Two of our own: one that takes everything, one that is full. */
-static void a_device_is_written_to(void **state)
+/* Two device nodes that the test creates: null accepts all bytes, full accepts none. */
+static void device_is_written_in_place(void **state)
 {
     (void)state;
     struct stat s;
@@ -441,10 +442,10 @@ static void a_device_is_written_to(void **state)
 
 int main(void)
 {
-    return RUN_EACH(setup, teardown, an_error_anywhere_leaves_the_old_file,
-                    a_stop_anywhere_leaves_a_whole_file, what_was_committed_stays,
-                    a_full_disk_is_named, large_files_come_out_whole, a_missing_file_is_removed,
-                    a_file_is_made_once, a_file_is_made_once_without_links,
-                    of_two_who_take_one_file_one_has_it, writers_of_one_pid_do_not_meet,
-                    links_are_followed, a_fifo_is_written_to, a_device_is_written_to);
+    return RUN_EACH(setup, teardown, failed_call_leaves_old_file, crash_leaves_whole_file,
+                    committed_file_survives_power_loss, full_disk_is_reported,
+                    large_files_are_written_whole, missing_file_removes_without_error,
+                    new_file_is_made_once, new_file_is_made_once_without_links,
+                    concurrent_renames_succeed_once, writers_with_equal_pids_do_not_collide,
+                    links_are_followed, fifo_is_written_in_place, device_is_written_in_place);
 }

@@ -1,7 +1,7 @@
-/* tests/files_safetensors_test.c - the file's layout, read back by a parser of our own and by the
- * room's reader, what the reader says to every kind of damage, and what happens when a file cannot
- * be written. With `--write FILE` it only writes its sample, which
- * tests/python/test_safetensors.py then opens with the format's own library. */
+/* tests/files_safetensors_test.c - checks the file's layout with a parser of its own and with the
+ * reader of files/, how the reader reports each kind of damage, and how a failed write ends. Called
+ * as `--write FILE` it only writes its sample, which tests/python/test_safetensors.py then opens
+ * with the format's own library. */
 #include "base/digest.h"
 #include "base/log.h"
 #include "files/safetensors.h"
@@ -147,7 +147,7 @@ static enum status read_all(const char *path, const struct safetensors_written *
     return st;
 }
 
-static void what_was_written_is_read(void **state)
+static void written_file_is_read_back(void **state)
 {
     char path[64], why[SAFETENSORS_WHY_BYTES];
     struct safetensors_written written;
@@ -203,7 +203,7 @@ static void texts_may_have_brackets(void **state)
     safetensors_close(f);
 }
 
-static void every_damaged_byte_is_seen(void **state)
+static void damaged_byte_is_found(void **state)
 {
     char path[64], why[SAFETENSORS_WHY_BYTES];
     struct safetensors_written written;
@@ -237,7 +237,7 @@ static void every_damaged_byte_is_seen(void **state)
     assert_int_equal(read_all(*state, NULL, why), ST_CORRUPT); /* a folder */
 }
 
-static void headers_that_lie_are_refused(void **state)
+static void false_headers_are_refused(void **state)
 {
     static const struct {
         enum status st;
@@ -300,7 +300,7 @@ int main(int argc, char **argv)
 {
     if (argc == 3 && strcmp(argv[1], "--write") == 0)
         return write_sample(argv[2], NULL) == ST_OK ? 0 : 1;
-    return RUN_EACH(setup, teardown, file_has_the_layout, what_was_written_is_read,
-                    texts_may_have_brackets, every_damaged_byte_is_seen,
-                    headers_that_lie_are_refused, failures_name_the_file_and_leave_nothing);
+    return RUN_EACH(setup, teardown, file_has_the_layout, written_file_is_read_back,
+                    texts_may_have_brackets, damaged_byte_is_found, false_headers_are_refused,
+                    failures_name_the_file_and_leave_nothing);
 }

@@ -57,7 +57,7 @@ static int open_to(const struct served *s)
     return fd;
 }
 
-/* All that comes until the server closes. */
+/* Returns all bytes that the server sends until it closes the connection. */
 static const char *ask(const struct served *s, const char *request)
 {
     static char answer[ANSWER_BYTES];
@@ -74,7 +74,7 @@ static const char *ask(const struct served *s, const char *request)
     return answer;
 }
 
-static void a_client_gets_its_page(void **state)
+static void client_gets_page(void **state)
 {
     struct served s = serve();
     const char *got = ask(&s, "GET /count HTTP/1.1\r\nHost: x\r\n\r\n");
@@ -97,8 +97,8 @@ static void a_client_gets_its_page(void **state)
     http_server_destroy(s.server);
 }
 
-/* More than there is room for say nothing, and keep nobody else out. */
-static void who_says_nothing_makes_room(void **state)
+/* More silent clients connect than there is room for; a client that sends a request is served. */
+static void silent_clients_make_room_for_a_request(void **state)
 {
     struct served s = serve();
     static int fd[CROWD];
@@ -115,7 +115,7 @@ static void who_says_nothing_makes_room(void **state)
     http_server_destroy(s.server);
 }
 
-static void one_port_is_one_program_s(void **state)
+static void port_in_use_is_refused(void **state)
 {
     struct served s = serve();
     char addr[HTTP_ADDRESS_BYTES];
@@ -128,7 +128,7 @@ static void one_port_is_one_program_s(void **state)
     close(fd);
 }
 
-static void where_pages_are(void **state)
+static void pages_address_follows_flags(void **state)
 {
     char addr[HTTP_ADDRESS_BYTES];
     assert_int_equal(http_listen_address("", "10.0.0.7:2222", 9100, addr), ST_OK);
@@ -175,6 +175,7 @@ static void metrics_are_written_as_prometheus_reads_them(void **state)
 
 int main(void)
 {
-    return RUN_TESTS(a_client_gets_its_page, who_says_nothing_makes_room, one_port_is_one_program_s,
-                     where_pages_are, metrics_are_written_as_prometheus_reads_them);
+    return RUN_TESTS(client_gets_page, silent_clients_make_room_for_a_request,
+                     port_in_use_is_refused, pages_address_follows_flags,
+                     metrics_are_written_as_prometheus_reads_them);
 }

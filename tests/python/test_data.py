@@ -406,8 +406,8 @@ class Data(harness.Test):
         with open(path, "rb") as f:
             header, = struct.unpack("<Q", f.read(8))
         os.truncate(path, 40)
-        self.says(folder, path + ": is truncated, or no safetensors file: its header is to end at "
-                  "byte %d, there are 40 bytes" % (8 + header))
+        self.says(folder, path + ": is truncated, or no safetensors file: its header would end at "
+                  "byte %d, the file has 40 bytes" % (8 + header))
 
     def test_flags_that_the_format_has_no_use_for(self):
         """They would be left out without a word."""

@@ -219,13 +219,13 @@ class Outputs(harness.Test):
         for path, folder in (("/proc/x", "/proc"), (self.path("astray"), "/nodir")):
             for flag in ("export", "summary_json"):
                 said = self.run_worker(*FLAGS, FLAG[flag] + path, status=2).output()
-                self.assertIn("--%s=%s: no file can be made in the folder %s: " %
+                self.assertIn("--%s=%s: cannot create a file in the folder %s: " %
                               (flag, path, folder), said)
                 self.assertNotIn("step", said)
         ps = self.start("ps", [os.path.join(harness.BIN, "ps"), "--ps_hosts=127.0.0.1:1",
                                "--summary_json=/proc/x"])
         ps.wait(20, 2)
-        self.assertIn("no file can be made in the folder /proc", ps.output())
+        self.assertIn("cannot create a file in the folder /proc", ps.output())
         os.mkdir(self.path("folder"))
         self.run_worker("--predict=" + self.path("none"), "--output=" + self.path("folder/x.csv"),
                         status=1)
@@ -243,7 +243,7 @@ class Outputs(harness.Test):
             self.skipTest("a file system cannot be mounted: " + made.stderr.strip())
         self.addCleanup(subprocess.run, ["umount", "-l", path], check=True)
         worker = self.run_worker(*FLAGS, "--export=" + path + "/x", status=138)
-        self.assertIn("--export=%s/x: there is no room in the folder %s: " % (path, path),
+        self.assertIn("--export=%s/x: the folder %s is full: " % (path, path),
                       worker.output())
         ps = self.start("ps", [os.path.join(harness.BIN, "ps"), "--ps_hosts=127.0.0.1:1",
                                "--summary_json=" + path + "/x"])

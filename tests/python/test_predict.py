@@ -154,7 +154,7 @@ class Predict(harness.Test):
                 (["--output=" + out], 2, "is missing; --export=FILE is for the trained parameters"),
                 ([good, "--evaluate=x", "--output=" + out], 2, "give one of them"),
                 ([good, "--output=" + self.path("none/x.csv")], 2,
-                 "--output=.*none/x.csv: no file can be made"),
+                 "--output=.*none/x.csv: cannot create a file"),
                 (["--predict=" + self.path("none"), "--output=" + out], 1, "--predict=.*none: "),
                 (["--evaluate=" + self.path("ckpt/checkpoint")], 1, "--evaluate=.*checkpoint: "),
                 (["--evaluate=" + ckpt_folder.path(self.path("ckpt"), 60,
