@@ -5,7 +5,7 @@
 
 enum { ALIGNED_LINE_BYTES = 64 };
 
-/* At least `bytes`, none left out of the last line; given back by free. NULL: no memory. */
+/* Allocates whole cache lines of at least `bytes` bytes. Release with free. NULL: out of memory. */
 static inline void *aligned_take(size_t bytes)
 {
     size_t mask = ALIGNED_LINE_BYTES - 1, rounded = ((bytes ? bytes : 1) + mask) & ~mask;

@@ -1,6 +1,6 @@
 /* base/bar.c - see bar.h. The log's hook clears the bar before a line and draws it again after.
- * The caller of bar_draw only leaves the text, and the log's thread writes it: training must not
- * wait for a terminal. */
+ * bar_draw only stores the text, and the log's thread writes it: training must not wait for a
+ * terminal. */
 #include "base/bar.h"
 #include "base/clock.h"
 #include "base/log.h"
@@ -15,7 +15,7 @@ enum { REDRAW_NS = 100000000, BAR_CELLS = 16 };
 static void put(const char *s)
 {
     if (write(STDERR_FILENO, s, strlen(s)) < 0) {
-        /* the terminal is gone; the work goes on */
+        /* the terminal is gone; the program continues without a bar */
     }
 }
 

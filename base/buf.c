@@ -1,4 +1,4 @@
-/* base/buf.c - see buf.h. */
+/* base/buf.c - the header and the bytes of a block are one allocation; see buf.h. */
 #include "base/buf.h"
 #include "base/aligned.h"
 

@@ -15,16 +15,16 @@ struct buf {
     _Atomic int refs;
     void (*recycle)(struct buf *b, void *ctx); /* called instead of freeing at the last unref */
     void *recycle_ctx;
-    uint64_t shared; /* 1 + where data lies in a segment that others can read, which is not this
-                        block's own to free (net/shm/segment.h); 0: data is its own */
+    uint64_t shared; /* 1 + offset of data in a segment that peers can read; the block does not free
+                        it (net/shm/segment.h). 0: the block owns data */
 };
 
-/* A block of `bytes` (may be 0), not cleared, with one reference. */
+/* Creates a block of `bytes` (may be 0), not cleared, with one reference. */
 enum status buf_create(size_t bytes, struct buf **out);
 struct buf *buf_ref(struct buf *b); /* returns b */
 void buf_unref(struct buf *b);      /* NULL is fine */
-/* As buf_create, of memory that somebody else owns; shared: as in struct buf, not 0. */
+/* Creates a block on memory that the caller owns. shared: see struct buf; not 0. */
 enum status buf_create_shared(void *data, size_t bytes, uint64_t shared, struct buf **out);
-void buf_free(struct buf *b); /* for a recycler: frees for good, whatever the count */
+void buf_free(struct buf *b); /* for a recycler: frees the block, whatever its count */
 
 #endif

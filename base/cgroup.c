@@ -1,6 +1,6 @@
-/* base/cgroup.c - see cgroup.h. In a container the file names a group as the host sees it, or one
- * above its own root; what is mounted is then the container's own: a path that is not there is
- * passed over, and the root is always looked at. */
+/* base/cgroup.c - see cgroup.h. In a container, /proc/self/cgroup may name a group by its path on
+ * the host, or one above the container's root, while only the container's own groups are mounted.
+ * So missing paths are skipped, and the mounted root is always read. */
 #include "base/cgroup.h"
 #include <limits.h>
 #include <stdio.h>
@@ -47,7 +47,8 @@ static int has_name(char *controllers, const char *name)
     return 0;
 }
 
-/* A line "4:cpu,cpuacct:/docker/17" of version 1, or "0::/docker/17" of version 2. */
+/* Parses a line "4:cpu,cpuacct:/docker/17" of version 1, or "0::/docker/17" of version 2, and
+ * returns the least limit of the groups that it names. */
 static double least_of_line(const struct cgroup_limit *l, const char *root, char *line)
 {
     char dir[PATH_MAX];

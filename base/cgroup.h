@@ -1,5 +1,5 @@
-/* base/cgroup.h - the tightest limit that the control groups of this process set: those of its
- * container, of its unit of systemd, of its Slurm step, and of all groups above.
+/* base/cgroup.h - finds the tightest limit that the control groups of this process set: those of
+ * its container, its systemd unit or its Slurm step, and all groups above.
  * Threads: any. Errors: a file that cannot be read limits nothing. */
 #ifndef BASE_CGROUP_H
 #define BASE_CGROUP_H
@@ -7,7 +7,7 @@
 /* One kind of limit. */
 struct cgroup_limit {
     const char *controller;                      /* name in version 1 */
-    const char *mounts[2];                       /* its folders there, "/cpu" */
+    const char *mounts[2];                       /* folders of version 1, such as "/cpu" */
     double (*of_group)(const char *dir, int v2); /* limit of the group at `dir`; 0: none */
 };
 

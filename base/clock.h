@@ -6,7 +6,7 @@
 #include <stdint.h>
 #include <time.h>
 
-/* Nanoseconds of CLOCK_MONOTONIC. */
+/* Returns the nanoseconds of CLOCK_MONOTONIC. */
 static inline int64_t clock_now_ns(void)
 {
     struct timespec ts;
@@ -14,13 +14,13 @@ static inline int64_t clock_now_ns(void)
     return (int64_t)ts.tv_sec * 1000000000 + ts.tv_nsec;
 }
 
-/* The monotonic instant `ms` from now. */
+/* Returns the monotonic time `ms` from now, in nanoseconds. */
 static inline int64_t clock_deadline_ns(int64_t ms)
 {
     return clock_now_ns() + ms * 1000000;
 }
 
-/* A condition variable whose timed wait uses the monotonic clock. */
+/* Initialises a condition variable whose timed wait uses the monotonic clock. */
 static inline void clock_cond_init(pthread_cond_t *cond)
 {
     pthread_condattr_t attr;
@@ -35,7 +35,8 @@ static inline void clock_sleep_ms(int64_t ms)
     nanosleep(&(struct timespec){(time_t)(ms / 1000), (long)(ms % 1000) * 1000000}, NULL);
 }
 
-/* Waits on cond until it is signalled or deadline_ns (monotonic) has come; 0, or ETIMEDOUT. */
+/* Waits on cond until it is signalled or deadline_ns (monotonic) has passed. Returns 0 or
+ * ETIMEDOUT. */
 static inline int clock_cond_wait(pthread_cond_t *cond, pthread_mutex_t *lock, int64_t deadline_ns)
     REQUIRES(*lock)
 {

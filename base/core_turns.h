@@ -1,25 +1,27 @@
-/* base/core_turns.h - work that takes a core from threads which wait for each other takes it from
- * all of them alike: each piece of it runs on the next of the cores that this process may run on.
- * Left to the scheduler it stays on one core, and all wait for the thread that was there.
- * Threads: any may take turns; each moves itself alone. Errors: where a thread cannot be moved,
- * it stays where it is, and nobody moves from then on. */
+/* base/core_turns.h - distributes background work evenly over the cores of threads that wait for
+ * each other: each piece of the work runs on the next core that this process may use. The
+ * scheduler alone would keep the work on one core, and all threads would wait for the thread of
+ * that core.
+ * Threads: any; each moves only itself. Errors: where a thread cannot be moved, it stays on its
+ * core, and no thread moves from then on. */
 #ifndef BASE_CORE_TURNS_H
 #define BASE_CORE_TURNS_H
 #include <sched.h>
 
 struct core_turns {
-    _Atomic int n;      /* cores; 0: nobody moves */
-    _Atomic int n_busy; /* threads that may have a core each: nobody moves while one is left */
+    _Atomic int n;      /* cores; 0: threads do not move */
+    _Atomic int n_busy; /* threads that need a core each; no thread moves while a core is free */
     _Atomic unsigned next;
     cpu_set_t all;
     short core[CPU_SETSIZE];
 };
 
-/* Over the cores that the calling thread may run on. */
+/* Prepares turns over the cores that the calling thread may run on. */
 void core_turns_init(struct core_turns *t);
-/* One that works on this host, among those cores, has come (1) or gone (-1). */
+/* Counts a process that works on these cores of this host: more is 1 at its begin, -1 at its end.
+ */
 void core_turns_busy(struct core_turns *t, int more);
-/* The calling thread runs on the next core, until core_turns_end. Returns 0 if it does not. */
+/* Moves the calling thread to the next core, until core_turns_end. Returns 0 if it stays. */
 int core_turns_begin(struct core_turns *t);
 void core_turns_end(const struct core_turns *t);
 

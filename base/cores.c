@@ -1,11 +1,11 @@
-/* base/cores.c - see cores.h. */
+/* base/cores.c - reads CPU affinity and the quotas of control groups; see cores.h. */
 #include "base/cores.h"
 #include "base/cgroup.h"
 #include <sched.h>
 #include <stdio.h>
 #include <unistd.h>
 
-/* Of one group: cores' worth of time; 0: no limit. */
+/* Returns the quota of one group, in cores; 0: no limit. */
 static double group_quota(const char *dir, int v2)
 {
     char a[64], b[64];
@@ -28,7 +28,8 @@ double cores_quota(const char *self, const char *root)
     return cgroup_least(&limit, self, root);
 }
 
-/* A machine may have more CPUs than a cpu_set_t has bits. */
+/* Returns the number of cores that this process may run on. The set grows until it fits: a machine
+ * may have more CPUs than a cpu_set_t has bits. */
 static int count_affinity(int otherwise)
 {
     for (int n = CPU_SETSIZE; n <= 64 * CPU_SETSIZE; n *= 2) {
@@ -54,7 +55,8 @@ int cores_share(const struct cores *c, int n, int one_group)
 struct cores cores_count(int n_machine, int n_affinity, double quota)
 {
     struct cores c = {n_affinity, n_machine, n_affinity, quota};
-    /* half a core more is worth a thread: it is throttled less than it brings */
+    /* a quota of n + 1/2 cores gets n + 1 threads: the last half core brings more than the
+     * throttling costs */
     if (quota > 0 && quota < n_affinity)
         c.n = (int)quota + (quota > (int)quota);
     return c;

@@ -1,4 +1,4 @@
-/* base/descriptors.c - see descriptors.h. */
+/* base/descriptors.c - tries the limit by opening descriptors; see descriptors.h. */
 #include "base/descriptors.h"
 #include "base/log.h"
 #include <errno.h>

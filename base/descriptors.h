@@ -1,5 +1,5 @@
-/* base/descriptors.h - the limit on descriptors (ulimit -n): a program looks at it before it joins
- * a job, since gRPC ends the process (SIGABRT), or connects in vain for ever, where it lacks one.
+/* base/descriptors.h - checks the limit on descriptors (ulimit -n) before a program joins a job.
+ * Without a free descriptor, gRPC ends the process (SIGABRT) or fails to connect for ever.
  * Threads: any. Errors: ST_NOMEM; logged. */
 #ifndef BASE_DESCRIPTORS_H
 #define BASE_DESCRIPTORS_H

@@ -1,4 +1,4 @@
-/* base/digest.c - see digest.h. */
+/* base/digest.c - CRC-32C by ISA-L and SHA-256 by libcrypto; see digest.h. */
 #include "base/digest.h"
 #include <isa-l/crc.h>
 #include <openssl/evp.h>
@@ -27,7 +27,7 @@ static void clean_registers(void)
 
 uint32_t digest_crc32c(uint32_t crc, const void *data, size_t n)
 {
-    /* ISA-L takes an int length and leaves both inversions to the caller */
+    /* ISA-L's length is an int, and its caller inverts the value before and after */
     const unsigned char *p = data;
     crc = ~crc;
     while (n > 0) {

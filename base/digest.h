@@ -1,5 +1,5 @@
-/* base/digest.h - checksums: CRC-32C for what crosses the wire or lies on disk (RFC 3720 B.4, by
- * Intel's ISA-L), SHA-256 to name a set of parameters (by OpenSSL's libcrypto).
+/* base/digest.h - checksums: CRC-32C (RFC 3720 B.4, by Intel's ISA-L) for bytes on the wire and on
+ * disk, SHA-256 (by OpenSSL's libcrypto) to name a set of parameters.
  * Threads: any; a struct digest_sha256 belongs to one. Errors: ST_NOMEM. */
 #ifndef BASE_DIGEST_H
 #define BASE_DIGEST_H
@@ -7,8 +7,8 @@
 #include <stddef.h>
 #include <stdint.h>
 
-/* CRC-32C of n bytes, continuing `crc` (0 at the start): crc(a|b) == f(f(0, a), b).
- * Check value: "123456789" gives 0xe3069283. */
+/* Continues `crc` (0 at the start) over n bytes: crc(a|b) == f(f(0, a), b).
+ * Check value: the CRC-32C of "123456789" is 0xe3069283. */
 uint32_t digest_crc32c(uint32_t crc, const void *data, size_t n);
 
 struct digest_sha256;

@@ -19,15 +19,15 @@
 
 enum { KEY_HELP = 0x10000, KEY_VERSION, KEY_FIRST };
 
-/* What outlives a parse: string flags point into args, the dump compares with defaults. */
+/* Data that outlive a parse: string flags point into args, the dump compares with defaults. */
 static struct {
     char **args; /* canonical argv, n_args strings */
     int n_args;
-    const char **words; /* beside the flags; the caller's argv */
+    const char **words; /* words that are not flags; point into the caller's argv */
     int n_words;
     char **defaults; /* one text per flag */
     size_t n_defaults;
-    char *unused; /* " --a --b": given, and another program's; NULL: none */
+    char *unused; /* " --a --b": flags of the other program on the command line; NULL: none */
 } kept;
 
 static void free_strings(char **s, size_t n)
@@ -46,7 +46,7 @@ static void forget_last_parse(void)
     memset(&kept, 0, sizeof kept);
 }
 
-/* The index-th of the words in "a|b|c"; its length, or -1 past the end. */
+/* Finds the word with this index in "a|b|c". Returns its length, or -1 past the end. */
 static int choice_word(const char *choices, int index, const char **word)
 {
     if (index < 0) /* none is the default */
@@ -177,7 +177,7 @@ static enum status set_choice(const struct flag *f, const char *arg)
 {
     int choice = flags_choice_find(f->choices, arg);
     if (choice < 0) {
-        LOG_E("--%s: '%.100s' is none of %s", f->name, arg, f->choices);
+        LOG_E("--%s: '%.100s' is not one of %s", f->name, arg, f->choices);
         return ST_INVALID;
     }
     *(int *)f->target = choice;
@@ -212,7 +212,8 @@ enum status flags_set(const struct flag *f, const char *value)
     return set_flag(f, (char *)value);
 }
 
-/* Another program's flag: its value is looked at, its name kept. The value is NULL or argv's. */
+/* Checks the value of another program's flag, and keeps the flag's name for the dump. The value is
+ * NULL or points into argv. */
 static enum status keep_unused(const struct flag *f, char *value)
 {
     union {
@@ -254,7 +255,7 @@ static void report_stray(char **argv, int i)
         LOG_E("'%.100s' is no flag; values follow their flag, as in --name=value", argv[i]);
 }
 
-/* *i moves past what is most likely the flag's value. */
+/* Reports an unknown flag, and moves *i past the word that is most likely its value. */
 static void report_unknown(const struct flags_program *prog, int argc, char **argv, int *i)
 {
     flags_name_report_unknown(prog, argv[*i]);
@@ -313,7 +314,7 @@ done:
     return st;
 }
 
-/* All that is wrong with names is said, not only the first. */
+/* Spells all arguments canonically. Reports every wrong name, not only the first. */
 static enum status canonical_args(const struct flags_program *prog, int argc, char **argv)
 {
     enum status first = ST_OK;
@@ -356,7 +357,8 @@ static error_t on_option(int key, char *arg, struct argp_state *state)
     if (key == KEY_HELP) {
         p->help = arg ? flags_choice_find(help_kinds, arg) : HELP_LIST;
         if (p->help < 0) {
-            LOG_E("--help: '%.100s' is none of %s; alone it lists all flags", arg, help_kinds);
+            LOG_E("--help: '%.100s' is not one of %s; --help alone lists all flags", arg,
+                  help_kinds);
             p->help = HELP_NONE;
             p->st = ST_INVALID;
         }
@@ -373,7 +375,7 @@ static error_t on_option(int key, char *arg, struct argp_state *state)
     return 0;
 }
 
-/* The option table for argp; docs owns the help texts, one per flag. */
+/* Makes the option table for argp. docs owns the help texts, one per flag. */
 static struct argp_option *make_options(const struct flags_program *prog, char **docs)
 {
     struct argp_option *opts = calloc(2 * prog->n_flags + 3, sizeof *opts);
@@ -429,7 +431,8 @@ static enum status keep_defaults(const struct flags_program *prog)
     return ST_OK;
 }
 
-/* Under the name by which the program was started: installed it is another. */
+/* Prints the text that --help or --version asks for, with the name by which the program was
+ * started: an installed program may have another name. */
 static void print_asked(const struct parse *parse, const struct argp *argp, char *const *docs)
 {
     if (parse->help == HELP_MAN)

@@ -1,10 +1,10 @@
 /* base/flags.h - one table of options per program: it feeds argp, --help, the manual page
  * (--help=man), bash's completion (--help=bash) and the start-up dump.
- * Underscores and dashes are the same in names (--ps_hosts, --ps-hosts); a boolean takes nothing,
- * or =true, =false, =1, =0; FLAG_MAYBE takes nothing, or =word.
+ * Underscores and dashes are the same in names (--ps_hosts, --ps-hosts). A boolean has no value or
+ * one of =true, =false, =1, =0; a FLAG_MAYBE has no value or =word.
  * Threads: none; parse before the first thread starts.
- * Errors:  ST_INVALID, logged with the flag, what it got and what it wants; of names, all at once.
- */
+ * Errors:  ST_INVALID, logged with the flag, its value and the accepted values. All unknown names
+ *          are logged, not only the first. */
 #ifndef BASE_FLAGS_H
 #define BASE_FLAGS_H
 #include "base/status.h"
@@ -41,21 +41,23 @@ struct flags_program {
     const char *doc;  /* what the program does, one paragraph; after a \v what follows the list */
     const struct flag *flags;
     size_t n_flags;
-    const char *words; /* what may stand beside the flags, for --help: "COMMAND"; NULL: nothing */
-    unsigned char *given; /* [n_flags] in: 0; 1: it was on the command line; NULL: nobody asks */
+    const char *words;    /* name in --help of words that are not flags: "COMMAND"; NULL: refused */
+    unsigned char *given; /* [n_flags] of 0; parse sets those on the command line to 1. NULL: not
+                             needed */
     const struct flag_foreign *foreign; /* ends with NULL names; NULL: none */
     const char *installed;              /* its file's name in an installation; NULL: name */
 };
 
-/* 1 for sure exits (--help and --version print to stdout and set *exit_now to 1). */
+/* Parses the command line into the targets. --help and --version print to stdout and set *exit_now
+ * to 1. */
 enum status flags_parse(const struct flags_program *prog, int argc, char **argv, int *exit_now);
-/* The words beside the flags of the last parse, in their order; pointers into its argv. */
+/* Returns the words of the last parse that are not flags, in their order; they point into argv. */
 const char *const *flags_words(int *n);
-/* One value of a flag with a target, as on the command line; a string's target points to it. Any
- * thread. */
+/* Sets a flag with a target as the command line would; the target of a string then points to
+ * `value`. Any thread. */
 enum status flags_set(const struct flag *f, const char *value);
-/* True for a flag whose value is a path. In those ~/ becomes the home folder, and an address such
- * as gs://BUCKET is refused. Any thread. */
+/* Returns whether the flag's value is a path. In a path ~/ becomes the home folder, and an address
+ * such as gs://BUCKET is refused. Any thread. */
 bool flags_is_path(const struct flag *f);
 /* Returns the path that a value of such a flag means, malloc'd. ST_INVALID, logged; ST_NOMEM. Any
  * thread. */

@@ -1,5 +1,5 @@
-/* base/flags_names.c - see flags_impl.h. A guess is made where a name differs by a slip of the
- * fingers from one flag, and from no other: a wrong one is worse than none. */
+/* base/flags_names.c - see flags_impl.h. A flag is suggested only if the name is a typing error
+ * away from exactly one flag: a wrong suggestion is worse than none. */
 #include "base/flags_impl.h"
 #include "base/log.h"
 #include <stdint.h>
@@ -89,7 +89,7 @@ static size_t edit_distance(const char *a, const char *b, size_t nb)
     return last[nb];
 }
 
-/* The one flag that is meant, most likely; NULL: none, or more than one could be. */
+/* Returns the only flag that the name is likely to mean; NULL: none, or several. */
 static const char *guess(const struct flags_program *prog, const char *got, size_t n)
 {
     size_t best = n < 4 ? 0 : n < 8 ? 1 : n < 12 ? 2 : 3;

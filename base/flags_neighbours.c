@@ -7,7 +7,7 @@
 static const char MACHINES[] =
     "write --ps_hosts and --worker_hosts, the lists of all servers and workers, and --task_index";
 static const char RESTART[] =
-    "training resumes from the newest checkpoint in --checkpoint_dir; --restore=PATH names another one, and --init=FILE takes only its parameters";
+    "training resumes from the newest checkpoint in --checkpoint_dir; --restore=PATH names another one, and --init=FILE loads only its parameters";
 static const char HALF[] = "write --precision=bf16 for products, --wire_dtype=fp16 for messages";
 static const char LABELS[] =
     "write --label_column=NAME for the labels in a CSV file, --target_columns=NAME,... for numbers to predict, or --train_labels=FILE for labels in their own file";

@@ -15,7 +15,7 @@ bool flags_is_path(const struct flag *f)
             strcmp(f->arg, "PATH") == 0);
 }
 
-/* Length of SCHEME in SCHEME://REST; 0: the text does not begin so. */
+/* Returns the length of SCHEME in SCHEME://REST; 0: the text has no scheme. */
 static int scheme_length(const char *text)
 {
     size_t n = 0;
@@ -31,7 +31,7 @@ enum status flags_path_take(const struct flag *f, const char *value, char **out)
     *out = NULL;
     if (scheme > 0) {
         LOG_E(
-            "--%s=%.300s: only paths of this machine can be read and written, and '%.*s://' is an address; mount or copy what it names, and give the path of that",
+            "--%s=%.300s: only paths of this machine can be read and written, and '%.*s://' is an address; mount or copy that data, and write its path",
             f->name, value, scheme < 20 ? scheme : 20, value);
         return ST_INVALID;
     }

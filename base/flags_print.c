@@ -1,13 +1,13 @@
-/* base/flags_print.c - see flags_impl.h. Both texts say of each flag what --help says, and of
- * another program's flags nothing.
- * bash has split "--flag=value" at '=' before it asks (COMP_WORDBREAKS), and takes what is offered
- * instead of the value alone. */
+/* base/flags_print.c - see flags_impl.h. The manual page and the completion list the same flags as
+ * --help, so no flags of another program.
+ * bash splits "--flag=value" at '=' before it calls the completion (COMP_WORDBREAKS), and replaces
+ * only the value by the completed word. */
 #include "base/flags_impl.h"
 #include <ctype.h>
 #include <stdio.h>
 #include <string.h>
 
-/* A line of n bytes of text for roff, which ends it; a flag in it is bold. */
+/* Prints a line of n bytes for roff, with flags in bold, and ends it. */
 static void put_roff(const char *text, size_t n)
 {
     if (*text == '.' || *text == '\'')
@@ -30,7 +30,8 @@ static void put_roff(const char *text, size_t n)
     putchar('\n');
 }
 
-/* What follows the list of flags: headlines, "  COMMAND  what it does", paragraphs. */
+/* Prints the text that follows the list of flags: headlines, "  COMMAND  description", paragraphs.
+ */
 static void put_commands(const char *text)
 {
     for (size_t n; *text; text += n + (text[n] == '\n')) {
@@ -81,7 +82,7 @@ void flags_print_man(const struct flags_program *prog, char *const *help)
     }
 }
 
-/* The flag's case of the value that is typed; nothing for what has to be known. */
+/* Prints the flag's case in the completion of values; nothing if there is nothing to offer. */
 static void put_value_case(const struct flag *f)
 {
     const char *arg = f->arg ? f->arg : "";
@@ -99,7 +100,7 @@ static void put_value_case(const struct flag *f)
     }
 }
 
-/* Of "  add ps HOST:PORT     the same ..." the words that are typed as they stand. */
+/* Prints the literal words of command lines: "add" and "ps" in "  add ps HOST:PORT  ...". */
 static void put_command_words(const struct flags_program *prog)
 {
     char second[32], last[32] = "", first[32], gap;

@@ -1,5 +1,5 @@
-/* base/flags_tensorflow.c - see flags_tensorflow.h. A flag is taken as ours only where it means the
- * same; `ours` counts in the program that has it. */
+/* base/flags_tensorflow.c - see flags_tensorflow.h. A flag is accepted as ours only if it means the
+ * same; `ours` applies in the program that has this flag. */
 #include "base/flags_tensorflow.h"
 
 static const char INTER_OP[] =
@@ -26,7 +26,7 @@ const struct flag_foreign flags_tensorflow[] = {
      "write --gpus=none for 0, --gpus=auto:N for up to N that are free, --gpus=all for all"},
     {"device", NULL, "write --gpus=none for cpu, --gpus=auto for gpu"},
     {"num_batches", NULL, "write --train_steps=N, which counts the steps of all workers together"},
-    {"use_fp16", NULL, "write --precision=bf16 for products, --wire_dtype=fp16 for what is sent"},
+    {"use_fp16", NULL, "write --precision=bf16 for products, --wire_dtype=fp16 for messages"},
     {"existing_servers", NULL, "servers always run on their own, as the program ps; leave it out"},
     {"download_only", NULL, "scripts/get_mnist downloads MNIST; then write --data_dir=DIR"},
     {"variable_update", NULL,

@@ -1,5 +1,5 @@
-/* base/flags_tensorflow.h - what users of TensorFlow 1 type: the flags of its mnist_replica.py and
- * of tf_cnn_benchmarks, and the names of tf.ConfigProto, as far as they are not ours anyway.
+/* base/flags_tensorflow.h - flags that users of TensorFlow 1 type: those of its mnist_replica.py
+ * and of tf_cnn_benchmarks, and the names of tf.ConfigProto, except those that Weir has too.
  * docs/guide/tensorflow.md has the same table; a test compares them.
  * Owns: nothing. Threads: any. */
 #ifndef BASE_FLAGS_TENSORFLOW_H

@@ -1,12 +1,13 @@
-/* base/float_text.c - see float_text.h. */
+/* base/float_text.c - tries 1, 2, 3 ... digits until the text reads back as the same number; see
+ * float_text.h. */
 #include "base/float_text.h"
 #include <math.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
-/* "%g" takes to powers where there are fewer digits than places: 1.2e+02. Such a number is whole.
- */
+/* Writes a whole number without the power of ten that "%g" adds where it has fewer digits than
+ * places: 120 instead of 1.2e+02. */
 static const char *without_power(double value, char out[FLOAT_TEXT_BYTES])
 {
     if (fabs(value) >= 1 && fabs(value) < 1e6 && strchr(out, 'e'))
@@ -16,7 +17,7 @@ static const char *without_power(double value, char out[FLOAT_TEXT_BYTES])
 
 const char *float_text(float value, char out[FLOAT_TEXT_BYTES])
 {
-    for (int digits = 1; digits <= 9; digits++) { /* 9 tell any two floats apart */
+    for (int digits = 1; digits <= 9; digits++) { /* 9 digits distinguish any two floats */
         snprintf(out, FLOAT_TEXT_BYTES, "%.*g", digits, (double)value);
         if (strtof(out, NULL) == value)
             break;
@@ -26,7 +27,7 @@ const char *float_text(float value, char out[FLOAT_TEXT_BYTES])
 
 const char *float_text_double(double value, char out[FLOAT_TEXT_BYTES])
 {
-    for (int digits = 1; digits <= 17; digits++) { /* 17 tell any two doubles apart */
+    for (int digits = 1; digits <= 17; digits++) { /* 17 digits distinguish any two doubles */
         snprintf(out, FLOAT_TEXT_BYTES, "%.*g", digits, value);
         if (strtod(out, NULL) == value)
             break;

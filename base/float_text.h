@@ -1,15 +1,15 @@
-/* base/float_text.h - a float as a person types it: 0.01, not 0.00999999978.
+/* base/float_text.h - writes a float as an operator would type it: 0.01, not 0.00999999978.
  * Owns: nothing. Threads: any. */
 #ifndef BASE_FLOAT_TEXT_H
 #define BASE_FLOAT_TEXT_H
 
 enum { FLOAT_TEXT_BYTES = 32 };
 
-/* The shortest decimal number that is this float; "nan", "inf". Returns out. */
+/* Writes the shortest decimal number that reads back as this float; "nan", "inf". Returns out. */
 const char *float_text(float value, char out[FLOAT_TEXT_BYTES]);
-/* Likewise of a double. */
+/* Writes the shortest decimal number that reads back as this double. Returns out. */
 const char *float_text_double(double value, char out[FLOAT_TEXT_BYTES]);
-/* A float's number as a double, for what writes doubles in full (JSON). */
+/* Returns the double with the float's shortest decimal number, for writers of doubles (JSON). */
 double float_text_to_double(float value);
 
 #endif

@@ -1,7 +1,7 @@
 /* base/fork_guard.h - resources that a forked child must not keep: connections, which stay open
  * while any process has them, so that a peer does not see its end, and memory that is shared with
  * peers. A program that forks without exec (PyTorch's DataLoader) copies both to its children.
- * Owns:    nothing: a guard lies in the object that it is for.
+ * Owns:    nothing: a guard is a field of the object that it protects.
  * Threads: any. `in_child` runs in the child of fork(), which has one thread, with no lock of the
  *          object's held by it: it may call system functions alone.
  * Errors:  none; if pthread_atfork() runs out of memory, no child calls `in_child`. */
@@ -13,7 +13,7 @@ struct fork_guard {
     struct fork_guard *next, **link; /* of the list */
 };
 
-/* From now on each forked child calls g->in_child first, once for each fork. */
+/* Adds the guard: from now on each forked child first calls g->in_child, once for each fork. */
 void fork_guard_add(struct fork_guard *g, void (*in_child)(struct fork_guard *g));
 /* Removes the guard. Does nothing for a guard that was never added (all zeros). */
 void fork_guard_remove(struct fork_guard *g);

@@ -1,10 +1,10 @@
 /* Annotations of locks that clang checks (-Wthread-safety); for gcc they expand to nothing.
  * CMakeLists.txt includes this header into every C file when the compiler is clang: clang then
- * reports a lock that a function takes and does not release on every path, a release of a lock that
- * is not held, a wait without its lock, and a call of a REQUIRES function without the lock.
- * In C, clang 14 cannot name a field's lock from another field of the same struct: GUARDED_BY is
- * for variables of a file alone. A comment says what a lock in a struct guards. Errors: none at run
- * time; no code comes from here. */
+ * reports a lock that a function acquires and does not release on every path, a release of a lock
+ * that is not held, a wait without its lock, and a call of a REQUIRES function without the lock. In
+ * C, clang 14 cannot name a field's lock from another field of the same struct: GUARDED_BY is for
+ * variables of a file alone. A comment states which fields a lock in a struct guards. Errors: none
+ * at run time; this header generates no code. */
 #pragma once
 
 #include <pthread.h>
@@ -22,7 +22,7 @@ typedef pthread_mutex_t __attribute__((capability("mutex"))) weir_mutex;
 /* The function returns with the lock held, or releases the lock that its caller holds. */
 #define ACQUIRES(...) __attribute__((acquire_capability(__VA_ARGS__)))
 #define RELEASES(...) __attribute__((release_capability(__VA_ARGS__)))
-/* clang cannot follow the function's locks; a comment beside it gives the reason. */
+/* clang cannot follow the function's locks; a comment beside it states the reason. */
 #define UNCHECKED_LOCKS __attribute__((no_thread_safety_analysis))
 
 extern int pthread_mutex_lock(pthread_mutex_t *lock) ACQUIRES(*lock);

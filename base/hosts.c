@@ -1,4 +1,5 @@
-/* base/hosts.c - see hosts.h. */
+/* base/hosts.c - checks and compares addresses by their text, without looking names up; see
+ * hosts.h. */
 #include "base/hosts.h"
 #include "base/log.h"
 #include <ctype.h>
@@ -110,7 +111,7 @@ static int by_text(const void *a, const void *b)
     return strcmp(*(const char *const *)a, *(const char *const *)b);
 }
 
-/* By a sorted list, since a peer may name many. */
+/* Returns whether an address is in the list twice. It sorts, since a peer may send a long list. */
 static int has_twice(const struct hosts *h, const char **room)
 {
     size_t n = (size_t)h->n;
@@ -172,7 +173,7 @@ int hosts_is_loopback(const char *addr)
            strncmp(addr, "[::1]:", 6) == 0;
 }
 
-/* "a:1" and "a:2"; "[::1]:1" and "127.0.0.1:2" */
+/* Returns whether two addresses have one host: "a:1" and "a:2"; "[::1]:1" and "127.0.0.1:2". */
 static int same_host(const char *a, const char *b)
 {
     const char *end = strrchr(a, ':');

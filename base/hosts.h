@@ -15,22 +15,23 @@ struct hosts {
     char **addr; /* n strings "host:port" */
 };
 
-/* flag: the flag's name for the error's text. An empty or NULL text gives n = 0. */
+/* Parses a list. flag: the flag's name, for errors. An empty or NULL text is a list with n = 0. */
 enum status hosts_parse(const char *text, const char *flag, struct hosts *out);
 void hosts_free(struct hosts *h);
-/* What is wrong with one address: NULL, or words that go on after its name ("has no port; ..."). */
+/* Checks one address. Returns NULL, or a fault that follows the address in a sentence: "has no
+ * port; ...". */
 const char *hosts_problem(const char *addr);
-/* Puts one address in small letters, as lists have it. */
+/* Changes one address to small letters, the form in lists. */
 void hosts_lower(char *addr);
-/* Copies of n addresses that hosts_problem finds nothing wrong with. ST_INVALID (not logged): one
- * is wrong, there twice, or there are more than HOSTS_MAX; ST_NOMEM. */
+/* Copies n addresses. ST_INVALID (not logged): hosts_problem refuses one, one is there twice, or
+ * there are more than HOSTS_MAX; ST_NOMEM. */
 enum status hosts_copy(const char *const *addr, size_t n, struct hosts *out);
-/* Its place in the list; -1: it is not there. */
+/* Returns the index of an address; -1: it is not in the list. */
 int hosts_find(const struct hosts *h, const char *addr);
-/* How many entries have the host of entry i (which counts), compared as they are spelled; all of
- * loopback are one. 0: there is no entry i. */
+/* Counts the entries with the host of entry i, itself included. Hosts are compared as texts; all
+ * loopback names and addresses are one host. 0: there is no entry i. */
 int hosts_on_same(const struct hosts *h, int i);
-/* 1 if the entry's host is a loopback name or address (127.*, ::1, localhost). */
+/* Returns whether the host is a loopback name or address (127.*, ::1, localhost). */
 int hosts_is_loopback(const char *addr);
 
 #endif

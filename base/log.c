@@ -1,8 +1,9 @@
 /* base/log.c - see log.h.
  *
- * Two locks: log_lock guards the ring and is held for copies alone; out_lock is held over the write
- * of a line, which may take for ever, and only by who writes: the log's thread, or, where there is
- * none, each caller. The thread waits for stderr by poll, so that it can be told to give up. */
+ * There are two locks. log_lock guards the ring, and is held only while lines are copied. out_lock
+ * is held while a line is written, which may last for ever. Only the writer holds it: the log's
+ * thread or, without that thread, each caller. The thread waits for stderr with poll, so that
+ * log_stop can cancel it. */
 #include "base/log.h"
 #include "base/clock.h"
 #include "base/guarded.h"
@@ -12,6 +13,7 @@
 #include <pthread.h>
 #include <signal.h>
 #include <stdarg.h>
+#include <stdbool.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -22,7 +24,7 @@ enum { LINE_BYTES = 1024, GIVE_UP_MS = 200 };
 
 struct line {
     char bytes[LINE_BYTES];
-    size_t n, text; /* its length, and where the text begins */
+    size_t n, text; /* length of the line, offset of its text */
 };
 
 static const char *log_role = "weir";
@@ -43,12 +45,12 @@ static int prepared; /* for exit and fork */
 static struct {
     pthread_t thread;
     pthread_cond_t wake, moved; /* for the thread; by the thread */
-    int event_fd;               /* readable: it gives up */
+    int event_fd;               /* readable: the thread stops waiting for stderr */
     int stopping, ended, given_up;
     int redraw;            /* the thread has to run the hook without a line */
-    uint64_t n_in, n_out;  /* lines and redraws so far, asked for and done */
-    uint64_t dropped;      /* since the last that went in */
-    size_t begin, n_bytes; /* what the ring holds */
+    uint64_t n_in, n_out;  /* lines and redraws so far, requested and done */
+    uint64_t dropped;      /* lines dropped since the last one that fitted */
+    size_t begin, n_bytes; /* position and length of the bytes in the ring */
     char ring[LOG_RING_BYTES];
 } out;
 
@@ -120,8 +122,9 @@ __attribute__((format(printf, 3, 4))) static void print_line(struct line *l, enu
     va_end(ap);
 }
 
-/* 1: stderr takes something, or is beyond help; 0: the thread gives up. */
-static int wait_for_room(void)
+/* Waits until stderr accepts bytes. Returns true then, or if stderr is broken; false: log_stop
+ * cancelled the wait. */
+static bool wait_for_room(void)
 {
     struct pollfd fds[2] = {{.fd = STDERR_FILENO, .events = POLLOUT},
                             {.fd = out.event_fd, .events = POLLIN}};
@@ -131,8 +134,8 @@ static int wait_for_room(void)
     return fds[0].revents != 0;
 }
 
-/* by_thread: as the log's thread. What cannot be written is lost: there is nowhere left to say it.
- * n = 0: the hook draws alone. */
+/* Writes a line, or with n = 0 only runs the hook. by_thread: the caller is the log's thread. A
+ * line that cannot be written is lost, since there is no other place to report it. */
 static void write_line(const char *bytes, size_t n, int by_thread)
 {
     if (by_thread && !wait_for_room())
@@ -169,13 +172,14 @@ static void put_bytes(const char *bytes, size_t n)
 static void write_dropped(void)
 {
     struct line l;
-    print_line(&l, LOG_LEVEL_WARN, "%" PRIu64 " lines were dropped here: nobody read stderr",
+    print_line(&l, LOG_LEVEL_WARN, "%" PRIu64 " lines were dropped here: no program read stderr",
                out.dropped);
     out.dropped = 0;
     put_bytes(l.bytes, l.n);
 }
 
-/* Where lines were dropped, the next goes in when there is room for many. */
+/* Puts a line into the ring, or drops it. After a drop, lines are dropped until there is room for
+ * many. */
 static void put_line(const struct line *l)
 {
     size_t most = out.dropped ? LOG_RING_BYTES / 2 : LOG_RING_BYTES - LINE_BYTES;
@@ -199,8 +203,8 @@ static size_t take_line(char *bytes)
     return n;
 }
 
-/* Of each kind that has something to tell, where it may, or the end has come. Returns when the next
- * may; INT64_MAX: none has. */
+/* Writes the summary of each kind that withheld lines, if its limit allows, or if the log ends.
+ * Returns when the next summary is due; INT64_MAX: none. */
 static int64_t write_withheld(void)
 {
     struct line l;
@@ -225,8 +229,9 @@ static int64_t write_withheld(void)
     return next_ns;
 }
 
-/* Nothing is left: what was lost or withheld is told. 1: the thread ends. */
-static int wait_for_lines(void) REQUIRES(log_lock)
+/* Reports lost and withheld lines when the ring is empty, and waits for lines. Returns true if the
+ * thread must end. */
+static bool wait_for_lines(void) REQUIRES(log_lock)
 {
     if (out.dropped)
         write_dropped();
@@ -283,7 +288,8 @@ static void after_fork(void) RELEASES(log_lock)
     pthread_mutex_unlock(&log_lock);
 }
 
-/* The thread is the parent's, and so is what it has yet to write; it may have held out_lock. */
+/* Resets the log in a forked child: the thread and the lines of the ring remain the parent's, whose
+ * thread may have held out_lock. */
 static void in_child(void) RELEASES(log_lock)
 {
     pthread_mutex_init(&out_lock, NULL);
@@ -297,7 +303,7 @@ static void in_child(void) RELEASES(log_lock)
     pthread_mutex_unlock(&log_lock);
 }
 
-/* All signals are for other threads. */
+/* Starts the thread with all signals blocked: other threads handle them. */
 static int start_thread(void)
 {
     sigset_t all, before;
@@ -328,8 +334,9 @@ void log_start(void)
     }
     pthread_mutex_unlock(&log_lock);
     if (err)
-        LOG_W("no thread for the log: %s; a stderr that nobody reads will stop this program",
-              strerror(err));
+        LOG_W(
+            "the log's thread cannot be started: %s; if no program reads stderr, this one will stop",
+            strerror(err));
 }
 
 int log_flush(int64_t ms)
@@ -385,7 +392,7 @@ int log_stop(int64_t ms)
     }
     int flushed = state == DIRECT;
     pthread_mutex_unlock(&log_lock);
-    if (running && ended) { /* else it hangs in a write, until the process ends */
+    if (running && ended) { /* otherwise it hangs in a write until the process ends */
         pthread_join(out.thread, NULL);
         close(out.event_fd);
     }
@@ -436,7 +443,8 @@ void log_write(enum log_level level, const char *fmt, ...)
     emit_line(level, &l);
 }
 
-/* Whether the line may be written; *more: so many before it were not. Under log_lock. */
+/* Returns whether the line may be written. *more: lines of its kind that were withheld before it.
+ * The caller holds log_lock. */
 static int may_write(struct log_kind *k, enum log_level level, const char *text, uint64_t *more)
 {
     *more = k->limit.withheld;
@@ -452,7 +460,7 @@ static int may_write(struct log_kind *k, enum log_level level, const char *text,
     k->level = level;
     snprintf(k->last, sizeof k->last, "%s", text);
     if (k->limit.withheld == 1 && state == RUNNING)
-        pthread_cond_signal(&out.wake); /* it has one more to tell in time */
+        pthread_cond_signal(&out.wake); /* the thread has to report this kind in time */
     return 0;
 }
 

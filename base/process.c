@@ -1,7 +1,7 @@
 /* base/process.c - see process.h.
  *
- * The allocator settings are worth a factor of two: gRPC receives into malloc'd blocks of 64 KB,
- * which glibc by default gives back to the kernel and faults in again, message after message. */
+ * The allocator settings double the throughput: gRPC receives into malloc'd blocks of 64 KB, which
+ * glibc by default returns to the kernel and faults in again for each message. */
 #include "base/process.h"
 #include "base/clock.h"
 #include "base/rng.h"
@@ -36,7 +36,7 @@ bool process_is_ours(void)
     return is_ours;
 }
 
-/* Ends the process. Takes no lock: the thread that hangs may hold the lock of the log. */
+/* Ends the process. It acquires no lock, since the thread that hangs may hold the log's lock. */
 static void *end_late(void *arg)
 {
     clock_sleep_ms(overdue.seconds * INT64_C(1000));
@@ -65,7 +65,7 @@ void process_end_within(int seconds, int exit_code, const char *what)
         pthread_detach(thread);
         return;
     }
-    signal(SIGALRM, SIG_DFL); /* without the line; the signal ends the process */
+    signal(SIGALRM, SIG_DFL); /* then the signal ends the process, without a line */
     sigemptyset(&alarms);
     sigaddset(&alarms, SIGALRM);
     pthread_sigmask(SIG_UNBLOCK, &alarms, NULL);

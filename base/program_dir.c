@@ -1,4 +1,4 @@
-/* base/program_dir.c - see program_dir.h. */
+/* base/program_dir.c - reads /proc/self/exe; see program_dir.h. */
 #include "base/program_dir.h"
 #include <errno.h>
 #include <limits.h>
@@ -17,7 +17,7 @@
 const char *const program_dir_backends = WEIR_BACKENDS_FROM_BIN;
 const char *const program_dir_data = WEIR_DATA_FROM_BIN;
 
-/* Without /proc, as in a chroot, the path is the one that the program was started by. */
+/* Finds the program's own path. Without /proc, as in a chroot, it is the path of the command. */
 static bool find_own(char exe[PATH_MAX])
 {
     ssize_t n = readlink("/proc/self/exe", exe, PATH_MAX - 1);

@@ -34,13 +34,14 @@ static inline uint64_t rng_u64(uint64_t key, uint64_t counter)
     return rng_mix(key ^ rng_mix(counter));
 }
 
-/* Uniform in [0, 1), 24 bits. */
+/* Returns a number uniform in [0, 1), with 24 bits. */
 static inline float rng_uniform(uint64_t key, uint64_t counter)
 {
     return (float)(rng_u64(key, counter) >> 40) * 0x1p-24f;
 }
 
-/* Uniform in [0, n), n > 0, by multiply and shift; bias below n / 2^32, so n stays under 2^32. */
+/* Returns a number uniform in [0, n), n > 0, by multiply and shift. The bias is below n / 2^32, so
+ * n must be below 2^32. */
 static inline uint64_t rng_below(uint64_t key, uint64_t counter, uint64_t n)
 {
     return ((rng_u64(key, counter) >> 32) * n) >> 32;

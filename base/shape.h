@@ -10,7 +10,7 @@ struct shape {
     int64_t dim[SHAPE_MAX_DIMS];
 };
 
-/* Product of the extents; -1 if one is negative or the product passes 2^40. */
+/* Returns the product of the extents; -1 if one is negative or the product exceeds 2^40. */
 static inline int64_t shape_elems(const struct shape *s)
 {
     int64_t n = 1;

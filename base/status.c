@@ -1,4 +1,4 @@
-/* base/status.c - names of the codes. */
+/* base/status.c - names and texts of the codes, and the codes for errno's values. */
 #include "base/status.h"
 #include "base/log.h"
 #include <errno.h>

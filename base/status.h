@@ -1,14 +1,14 @@
-/* base/status.h - the one error type of the house, and the one way to pass it on.
+/* base/status.h - the error codes that all functions return, and TRY, which returns them upwards.
  * The function that first decides on an error logs it, once, with the cause and the fix;
  * callers pass the code up silently. Outputs are written only on ST_OK.
  * Threads: any. */
 #ifndef BASE_STATUS_H
 #define BASE_STATUS_H
 
-/* name, text. Grouped by the largest thing that is broken. */
+/* Name and text of each code, grouped by the largest thing that is broken. */
 #define STATUS_MAP(X)                                                                              \
     X(ST_OK, "ok")                                                                                 \
-    /* the request: what was asked for cannot be, the asker should change it */                    \
+    /* the request: it cannot be served, and the caller should change it */                        \
     X(ST_INVALID, "invalid argument or input")                                                     \
     X(ST_RANGE, "out of range")                                                                    \
     X(ST_NOT_FOUND, "not found")                                                                   \
@@ -39,20 +39,20 @@ const char *status_name(enum status st); /* "ST_OK"; static */
 const char *status_text(enum status st); /* "ok"; static */
 
 /* A program's exit status, for schedulers: 0; EXIT_RETRY where a restart may help (a peer or
- * memory that is not there, a port in use, a full disk, a lost device); else EXIT_PERMANENT. */
+ * memory is missing, a port in use, a disk full, a device lost); else EXIT_PERMANENT. */
 enum { EXIT_PERMANENT = 1, EXIT_USAGE = 2, EXIT_RETRY = 138 };
 int status_exit_code(enum status st);
-/* Of a file that could not be opened or used: ST_IO or ST_NOMEM where that may pass (a full disk,
- * no descriptors, a failing device), ST_INVALID where it stays until somebody changes the path or
- * what is there. */
+/* Returns the code for a file that could not be opened or used: ST_IO or ST_NOMEM if a later try
+ * may succeed (a full disk, no descriptors, a failing device), ST_INVALID if the operator must
+ * change the path or the file. */
 enum status status_of_errno(int err);
-/* Of a file that could not be written to its end: ST_FULL (the disk, a quota), ST_IO. */
+/* Returns the code for a failed write: ST_FULL (the disk, a quota) or ST_IO. */
 enum status status_of_writing(int err);
-/* Of a file that could not be read. ST_NOT_FOUND: it is not there; ST_NOMEM: this process or its
- * host lacks memory or descriptors; ST_IO: any other, none of which says what is in the file. */
+/* Returns the code for a failed read. ST_NOT_FOUND: the file does not exist; ST_NOMEM: this process
+ * or its host lacks memory or descriptors; ST_IO: any other cause, and the file may be good. */
 enum status status_of_reading(int err);
-/* strerror, and for EFBIG and EMFILE the limit that is the cause; of the thread until its next
- * call. */
+/* Returns the text of strerror, and for EFBIG and EMFILE the limit that is the cause. It is valid
+ * until the thread's next call. */
 const char *status_errno_text(int err);
 
 /* Runs CALL; if it fails, keeps its code in the local `st` and jumps to the local label `done`. */
@@ -63,7 +63,8 @@ const char *status_errno_text(int err);
             goto done;                                                                             \
     } while (0)
 
-/* For our own bugs alone, never for what a peer, a file or a flag says. Live in release builds. */
+/* Aborts if the condition is false, in release builds too. Only for bugs in Weir, never for the
+ * content of messages, files or flags. */
 #define CHECK(cond)                                                                                \
     do {                                                                                           \
         if (!(cond))                                                                               \

@@ -1,6 +1,6 @@
 /* base/term.h - the number of a generation. A term is epoch << 24 | n: the epoch counts the starts
  * of ps 0 and is recorded before it is used, n counts its generations from 1 in memory. So no term
- * is used twice, and none goes back. People read it as "1.2". Threads: values. Errors: none. */
+ * is used twice, and terms only increase. It is printed as "1.2". Threads: values. Errors: none. */
 #ifndef BASE_TERM_H
 #define BASE_TERM_H
 #include <inttypes.h>
@@ -25,7 +25,8 @@ static inline uint64_t term_n(uint64_t term)
     return term & TERM_MAX_N;
 }
 
-/* 0: no job gets there by itself, and there would be no higher one: it is not believed. */
+/* Returns 0 for a term so high that no job reaches it and none could follow: a peer that sends it
+ * is not believed. */
 static inline int term_is_possible(uint64_t term)
 {
     return term_epoch(term) < TERM_MAX_EPOCH;

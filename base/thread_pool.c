@@ -1,6 +1,6 @@
-/* base/thread_pool.c - see thread_pool.h. Loops wait in a list until their last part is taken. To
- * be woken takes a sleeping thread as long as a part does, so threads look for the next loop, and
- * for the last part's end, for SPIN_NS before they sleep. */
+/* base/thread_pool.c - see thread_pool.h. A loop is in a list until its last part has begun. Waking
+ * a sleeping thread lasts as long as a part. So a thread spins for SPIN_NS before it sleeps, both
+ * for the next loop and for the end of the last part. */
 #include "base/thread_pool.h"
 #include "base/clock.h"
 #include "base/log.h"
@@ -16,32 +16,32 @@ struct loop {
     struct loop *after;
     void (*part)(void *ctx, int k);
     void *ctx;
-    int n, next;      /* parts; the first that nobody has taken */
+    int n, next;      /* number of parts; the first that has not begun */
     _Atomic int left; /* parts that have not ended */
 };
 
 struct thread_pool {
     pthread_mutex_t lock;
     pthread_cond_t work, ended;
-    struct loop *first; /* those with parts that nobody has taken */
-    _Atomic int n_open; /* of them */
+    struct loop *first; /* loops with parts that have not begun */
+    _Atomic int n_open; /* number of these loops */
     int stop, n;
     pthread_t thread[];
 };
 
-/* Waits until *value is zero (want 0) or is not (1), for a moment. Returns whether it is. */
-static int spin(const _Atomic int *value, int want)
+/* Waits for a moment until *value is zero (until 0) or not zero (1). Returns whether it is. */
+static int spin(const _Atomic int *value, int until)
 {
     int64_t end = clock_now_ns() + SPIN_NS;
     do {
         for (int i = 0; i < LOOKS; i++)
-            if ((atomic_load_explicit(value, memory_order_acquire) != 0) == want)
+            if ((atomic_load_explicit(value, memory_order_acquire) != 0) == until)
                 return 1;
     } while (clock_now_ns() < end);
     return 0;
 }
 
-/* The next part of the loop, or -1; under the lock. */
+/* Returns the next part of the loop, or -1. The caller holds the lock. */
 static int take(struct thread_pool *p, struct loop *l)
 {
     if (l->next == l->n)
@@ -57,7 +57,8 @@ static int take(struct thread_pool *p, struct loop *l)
     return k;
 }
 
-/* The loop is its runner's, and may be gone when its last part has ended. */
+/* Runs part k. The thread that runs the loop owns it, so it may be gone once its last part ended.
+ */
 static void run_part(struct thread_pool *p, struct loop *l, int k)
 {
     l->part(l->ctx, k);
@@ -106,7 +107,7 @@ enum status thread_pool_create(int n_threads, struct thread_pool **out)
     for (; p->n < n_threads - 1; p->n++)
         if ((error = pthread_create(&p->thread[p->n], NULL, thread_main, p)) != 0) {
             LOG_W(
-                "%d of %d threads that share large loops could not be started (%s): others do their part",
+                "%d of %d threads that share large loops could not be started (%s): the other threads do their work",
                 n_threads - 1 - p->n, n_threads - 1, threads_error(error));
             break;
         }

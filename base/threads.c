@@ -1,12 +1,13 @@
 /* base/threads.c - see threads.h.
  *
- * gRPC (1.51), OpenMP and drivers call pthread_create by name, which the program's own definition
- * comes before. gRPC does not look at the result: timers or calls that the missing thread was to
- * serve wait for ever, and so does grpc_shutdown. The caller's address tells a library from the
- * program. In a host of libweir, which has no such definition, threads_reserve() alone looks.
+ * gRPC (1.51), OpenMP and drivers call pthread_create by name, and the loader finds the program's
+ * own definition before libc's. gRPC does not check the result: timers or calls that the missing
+ * thread was to serve wait for ever, and so does grpc_shutdown. The caller's address distinguishes
+ * a library from the program. A host of libweir has no such definition: there only
+ * threads_reserve() checks the limit.
  *
- * The kernel counts a thread for a moment after pthread_join has returned: a failure is final only
- * after several attempts, and threads_reserve() waits until its own are gone. */
+ * The kernel still counts a thread for a moment after pthread_join has returned. So a failure is
+ * final only after several attempts, and threads_reserve() waits until its own threads are gone. */
 #include "base/threads.h"
 #include "base/cgroup.h"
 #include "base/log.h"
@@ -75,8 +76,8 @@ __attribute__((unused)) static bool is_library(const void *caller)
     return !dladdr(caller, &a) || !dladdr(&own, &b) || a.dli_fbase != b.dli_fbase;
 }
 
-/* Returns the function that this one stands before. A copy of this one in libweir is not found by
- * its name: a host's own comes first there. */
+/* Returns libc's function, which this one replaces. A copy of this file in libweir replaces
+ * nothing: there the loader finds the host program's symbols first. */
 static create_function *find_next(void)
 {
     void *first = dlsym(RTLD_DEFAULT, "pthread_create");
@@ -88,7 +89,7 @@ static create_function *find_next(void)
 static int start_thread(pthread_t *thread, const pthread_attr_t *attr, void *(*start)(void *),
                         void *arg)
 {
-    static _Atomic(create_function *) found; /* the loader's lock is not taken for each thread */
+    static _Atomic(create_function *) found; /* avoids the loader's lock for each thread */
     create_function *next = atomic_load(&found);
     if (!next)
         atomic_store(&found, next = find_next());
@@ -100,8 +101,8 @@ static int start_thread(pthread_t *thread, const pthread_attr_t *attr, void *(*s
     return err;
 }
 
-/* Clang's sanitizers have a pthread_create of their own in the program, which has to see all
- * threads; GCC's are libraries, and come behind this one. */
+/* Clang's sanitizers put their own pthread_create into the program, which must see all threads.
+ * GCC's sanitizers are libraries, which the loader searches after the program. */
 #if defined(__clang__)
 #if __has_feature(address_sanitizer) || __has_feature(thread_sanitizer)
 #define HAS_SANITIZERS_OWN 1
@@ -132,7 +133,7 @@ struct gate {
 
 struct probe {
     pthread_t thread;
-    pid_t tid; /* known once the thread has ended */
+    pid_t tid; /* valid once the thread has ended */
     struct gate *gate;
 };
 
@@ -147,7 +148,7 @@ static void *wait_at_gate(void *arg)
     return NULL;
 }
 
-/* Waits until the kernel counts the thread no more, for the libraries that do not try again. */
+/* Waits until the kernel no longer counts the thread, since libraries do not retry. */
 static void end_probe(const struct probe *p)
 {
     pthread_join(p->thread, NULL);

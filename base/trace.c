@@ -1,11 +1,11 @@
 /* base/trace.c - see trace.h.
  *
- * A thread takes a ring of events at its first event, under a lock, and from then on writes there
- * alone. It looks at trace_on, writes event n, then raises n; both accesses are sequentially
- * consistent. So when trace_close has lowered trace_on and then reads n, the thread can at most be
- * writing event n, in the place of event n - TRACE_EVENTS. All others up to n are complete and stay
- * as they are: that one place is left out, and nobody waits for anybody. A ring is never freed,
- * since its thread may come back to it at any time. */
+ * At its first event a thread gets a ring, under a lock; from then on only this thread writes
+ * there. It reads trace_on, writes event n, then increments n; both accesses are sequentially
+ * consistent. So when trace_close has cleared trace_on and then reads n, the thread can at most be
+ * writing event n, in the place of event n - TRACE_EVENTS. All other events up to n are complete
+ * and do not change. trace_close skips that one place, and no thread waits for another. A ring is
+ * never freed, since its thread may write to it at any time. */
 #include "base/trace.h"
 #include "base/log.h"
 #include <errno.h>
@@ -21,14 +21,14 @@ struct event {
     const char *name, *detail;
     int64_t item, step;
     enum trace_category category;
-    int id; /* < 0: of the thread */
+    int id; /* < 0: the event belongs to the thread's line */
 };
 
 struct ring {
     const char *name; /* of the thread; written by it before its first event */
     int number;
-    int tid;            /* the kernel's: viewers want numbers that differ between processes, too */
-    _Atomic uint64_t n; /* events ever; the next goes to n % TRACE_EVENTS */
+    int tid;            /* the kernel's, which differs between processes too, as viewers require */
+    _Atomic uint64_t n; /* events so far; the next one is written at n % TRACE_EVENTS */
     struct event events[TRACE_EVENTS];
 };
 
@@ -47,18 +47,18 @@ static struct ring *rings[TRACE_MAX_THREADS];
 static int n_rings;
 static int n_refused; /* threads that got no ring */
 
-static FILE *file; /* this and the following: open and close alone */
+static FILE *file; /* only trace_open and trace_close use it and the variables below */
 static const char *file_path, *process_role;
 static int process_task;
-static struct event *sorted; /* [TRACE_EVENTS], taken by open, so that close needs no memory */
+static struct event *sorted; /* [TRACE_EVENTS], allocated by open, so that close needs no memory */
 
 static _Thread_local struct ring *mine;
-static _Thread_local int refused; /* no ring for this thread, and it need not ask again */
+static _Thread_local int refused; /* this thread got no ring, and does not ask again */
 
 enum status trace_open(const char *path, const char *role, int task)
 {
     if (file || sorted) {
-        LOG_E("trace file %s: this process has traced already", path);
+        LOG_E("trace file %s: this process has written a trace already", path);
         return ST_BUSY;
     }
     sorted = malloc(TRACE_EVENTS * sizeof *sorted);
@@ -80,7 +80,7 @@ enum status trace_open(const char *path, const char *role, int task)
     return ST_OK;
 }
 
-/* The memory is written to here, so that the pages are there when events come. */
+/* Creates a ring. It writes to the memory, so that no event has to wait for a page fault. */
 static struct ring *ring_create(const char *name, int number)
 {
     struct ring *r = malloc(sizeof *r);
@@ -132,8 +132,8 @@ void trace_record(int64_t begin, enum trace_category category, const char *const
     atomic_store(&r->n, n + 1);
 }
 
-/* A JSON string's inside. What is not ASCII is escaped byte by byte, so that the file is valid even
- * if a name is not UTF-8. */
+/* Writes the inside of a JSON string. Bytes that are not ASCII are escaped one by one, so that the
+ * file is valid even if a name is not UTF-8. */
 static void put_text(const char *s)
 {
     for (; *s; s++) {
@@ -192,7 +192,8 @@ static void put_event(const struct event *e, int tid)
     }
 }
 
-/* By time; of those that begin together the longer first, so that it encloses the others. */
+/* Compares events by their begin; of two with the same begin the longer is first, since it encloses
+ * the shorter one. */
 static int by_time(const void *a, const void *b)
 {
     const struct event *x = a, *y = b;

@@ -1,14 +1,14 @@
-/* base/trace.h - what a program did when: spans of time in a file that Perfetto and
- * chrome://tracing open (Chrome trace JSON). docs/guide/tracing.md says how to read one.
+/* base/trace.h - records when a program did what: spans of time in a file that Perfetto and
+ * chrome://tracing open (Chrome trace JSON). docs/guide/tracing.md explains how to read it.
  *
- * Times are CLOCK_MONOTONIC's, so that files of several processes of one host fit together; the
- * distance to the wall clock is in the file, for those of other hosts. A program traces once, from
- * trace_open to trace_close. Off, a hook costs one relaxed load and a branch or two; on, a reading
- * of the clock and a write of 64 bytes: no lock, no system call, and memory only at a thread's
- * first.
+ * Times are those of CLOCK_MONOTONIC, so that files of several processes of one host fit together.
+ * The file has the distance to the wall clock, to compare hosts. A program traces once, from
+ * trace_open to trace_close. Without tracing a hook costs one relaxed load and a branch or two;
+ * with tracing it reads the clock and writes 64 bytes. It uses no lock and no system call, and
+ * allocates memory only at a thread's first event.
  *
- * Owns:    per thread that traces, its last TRACE_EVENTS - 1 events, until the process ends.
- * Threads: any; trace_open and trace_close: one, while others may trace.
+ * Owns:    the last TRACE_EVENTS - 1 events of each thread, until the process ends.
+ * Threads: any; trace_open and trace_close: one, while other threads may trace.
  * Errors:  ST_INVALID (a path that cannot be written), ST_IO, ST_FULL, ST_NOMEM; logged. */
 #ifndef BASE_TRACE_H
 #define BASE_TRACE_H
@@ -18,12 +18,12 @@
 
 enum { TRACE_EVENTS = 1 << 16, TRACE_MAX_THREADS = 256 };
 
-/* Category, its name in the file, what `item` numbers. */
+/* Category, its name in the file, name of the thing that `item` numbers. */
 #define TRACE_MAP(X)                                                                               \
     X(TRACE_COMPUTE, "compute", "layer")                                                           \
     X(TRACE_CROSS, "cross", "layer") /* from one device of a tower to another */                   \
     X(TRACE_WAIT, "wait", "layer")                                                                 \
-    X(TRACE_PUSH, "push", "layer") /* sum of the towers, checksums, handing out */                 \
+    X(TRACE_PUSH, "push", "layer") /* sum of the towers, checksums, queueing */                    \
     X(TRACE_EXCHANGE, "exchange", "chunk")                                                         \
     X(TRACE_SEND, "send", "chunk")                                                                 \
     X(TRACE_RECEIVE, "receive", "chunk")                                                           \
@@ -39,27 +39,28 @@ enum trace_category {
 
 extern _Atomic int trace_on;
 
-/* Opens the file, so that a path that cannot be written is known at once, and starts tracing.
+/* Opens the file, so that a path that cannot be written fails at once, and starts tracing.
  * The program's name in the trace is role:task. */
 enum status trace_open(const char *path, const char *role, int task);
-/* Ends tracing and writes the file. Without trace_open: nothing. Names that events point to must
- * still be there. */
+/* Ends tracing and writes the file; does nothing without trace_open. Names that events point to
+ * must still exist. */
 enum status trace_close(void);
 
-/* Not for callers: what the functions below do when tracing is on. id < 0: on this thread's line,
- * else on a line of its own, one for each (category, id). */
+/* Records an event; for the functions below, not for callers. id < 0: on this thread's line, else
+ * on a line of its own for each (category, id). */
 void trace_record(int64_t begin, enum trace_category category, const char *const name[2], int id,
                   int64_t item, int64_t step);
 void trace_record_name(const char *name, int number);
 
-/* Now, or 0 when tracing is off. */
+/* Returns the time, or 0 without tracing. */
 static inline int64_t trace_begin(void)
 {
     return atomic_load_explicit(&trace_on, memory_order_relaxed) ? clock_now_ns() : 0;
 }
 
-/* This thread did something from `begin` until now: "name", or "name detail". Both are borrowed
- * until trace_close; detail may be NULL. item: which layer or chunk; item or step < 0: none. */
+/* Records a span of this thread, from `begin` until now: "name", or "name detail". Both are
+ * borrowed until trace_close; detail may be NULL. item: number of the layer or chunk; item or step
+ * < 0: none. */
 static inline void trace_end(int64_t begin, enum trace_category category, const char *name,
                              const char *detail, int64_t item, int64_t step)
 {
@@ -69,8 +70,8 @@ static inline void trace_end(int64_t begin, enum trace_category category, const 
     }
 }
 
-/* The same for what no single thread does: a message or a request under way. Spans of one category
- * and id must not overlap. */
+/* Records a span that belongs to no single thread: a message or a request in flight. Spans of one
+ * category and id must not overlap. */
 static inline void trace_span(int64_t begin, enum trace_category category, const char *name, int id,
                               int64_t item, int64_t step)
 {
@@ -80,8 +81,8 @@ static inline void trace_span(int64_t begin, enum trace_category category, const
     }
 }
 
-/* What this thread is called in the trace: "name number", or with number < 0 the kernel's. name
- * is borrowed until trace_close. */
+/* Sets this thread's name in the trace: "name number"; with number < 0, the kernel's thread id is
+ * the number. name is borrowed until trace_close. */
 static inline void trace_thread_name(const char *name, int number)
 {
     if (atomic_load_explicit(&trace_on, memory_order_relaxed))

@@ -1,4 +1,4 @@
-/* base/utf8.c - see utf8.h. */
+/* base/utf8.c - a table of the bytes that begin a character; see utf8.h. */
 #include "base/utf8.h"
 #include <string.h>
 

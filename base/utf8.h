@@ -1,17 +1,18 @@
-/* base/utf8.h - texts of others, as names of files and what peers say, where UTF-8 is wanted.
+/* base/utf8.h - checks texts of files and peers before they are used as UTF-8.
  * Owns: nothing. Threads: any. Errors: none. */
 #ifndef BASE_UTF8_H
 #define BASE_UTF8_H
 #include <stdbool.h>
 #include <stddef.h>
 
-/* Bytes of the character that begins at c, of n; 0: none does. */
+/* Returns the length of the character at c, which has n bytes; 0: no character begins there. */
 size_t utf8_character(const char *c, size_t n);
-/* Likewise, 0 also for those that control a terminal (C0, C1, DEL). */
+/* Returns the length of the character at c; 0: none, or one that controls a terminal (C0, C1,
+ * DEL). */
 size_t utf8_printable(const char *c, size_t n);
 /* Returns true if all n bytes are whole characters of UTF-8. */
 bool utf8_is_valid(const char *text, size_t n);
-/* Where the text is not UTF-8, '?' for each byte that is not ASCII. */
+/* Replaces each byte that is not ASCII by '?' if the text is not UTF-8. */
 void utf8_mask(char *text);
 /* Copies text into to_bytes (at least 4) bytes. A longer text ends with "..." behind its last whole
  * word that fits, or behind its last whole character where a word of more than half the room is

@@ -184,9 +184,9 @@ static void test_bad_values(void **state)
     assert_int_equal(PARSE("--sync_replicas=maybe"), ST_INVALID);
     says("neither true nor false");
     assert_int_equal(PARSE("--sync_mode=syn"), ST_INVALID);
-    says("'syn' is none of sync|async");
+    says("'syn' is not one of sync|async");
     assert_int_equal(PARSE("--list=xml"), ST_INVALID);
-    says("'xml' is none of text|json");
+    says("'xml' is not one of text|json");
     assert_int_equal(PARSE("--list", "json"), ST_INVALID);
     assert_int_equal(PARSE("--ps_hosts"), ST_INVALID);
     says("--ps_hosts: a value is missing");
@@ -343,7 +343,7 @@ static void test_help_for_others(void **state)
     says("\ncomplete -F _weir_worker weir-worker\n");
     assert_null(strstr(output, "towers"));
     assert_int_equal(PARSE("--help=html"), ST_INVALID);
-    says("--help: 'html' is none of man|bash; alone it lists all flags");
+    says("--help: 'html' is not one of man|bash; --help alone lists all flags");
 }
 
 static void test_dump(void **state)
@@ -370,7 +370,7 @@ static void test_unused(void **state)
     assert_int_equal(PARSE("--towers=0"), ST_INVALID);
     says("--towers: 0 is below 1");
     assert_int_equal(PARSE("--momentum_towers=none"), ST_INVALID);
-    says("'none' is none of few|many");
+    says("'none' is not one of few|many");
     assert_int_equal(PARSE("--soft=maybe"), ST_INVALID);
     assert_int_equal(PARSE("--towers"), ST_INVALID);
     says("--towers: a value is missing");
