@@ -1,4 +1,5 @@
-/* worker/inference.c - see inference.h. */
+/* worker/inference.c - reads the parameters, runs the network over the test set, and writes figures
+ * and predictions. See inference.h. */
 #include "worker/inference.h"
 #include "worker/input.h"
 #include "worker/results/predictions.h"
@@ -18,7 +19,7 @@ static enum status take_batch(void *ctx, struct tower *e, int64_t first, int n)
     enum status st = ST_OK;
     const struct inference *r = ctx;
     int classes = r->w->model->classes;
-    (void)first; /* they come in order */
+    (void)first; /* batches arrive in order */
     if (shutdown_received(r->w, 0))
         return ST_CANCELLED;
     if (!r->predictions)
@@ -30,7 +31,7 @@ done:
     return st;
 }
 
-/* Are the outputs those of classes? Without labels that is what training had. */
+/* Returns true if the outputs are those of classes. Without labels, training decides. */
 static int has_classes(const struct worker *w)
 {
     const struct dataset *d = w->test;
@@ -41,7 +42,7 @@ static int has_classes(const struct worker *w)
     return !layer_takes_targets(w->model->layers[w->model->n_layers - 1].kind);
 }
 
-/* What the file says; else, where each class has a folder in the test set, these. */
+/* Returns the names in the file; otherwise, if each class has a folder in the test set, those. */
 static const char *names_of_classes(const struct worker *w)
 {
     const char *names = w->trained_on.class_names;
@@ -75,7 +76,7 @@ static enum status begin_predictions(struct inference *r)
     return predictions_create(&cfg, &r->predictions);
 }
 
-/* Names the data, so that figures of the wrong data do not pass for those of the right ones. */
+/* Logs the name of the data, so that figures of the wrong data are noticed. */
 static void say_data(const struct worker *w)
 {
     const struct options *o = &w->opt;
@@ -86,7 +87,7 @@ static void say_data(const struct worker *w)
           o->data_named ? "" : "; no flag names them, training was on this folder");
 }
 
-/* The figures of half a training would be taken for those of a whole one. */
+/* Warns that training was interrupted, because its figures look like those of a complete one. */
 static void warn_of_interrupted(const struct worker *w, int64_t step)
 {
     const struct options *o = &w->opt;
@@ -124,8 +125,9 @@ done:
     return st;
 }
 
-/* --init_map may say - for what the network has and the file's has not, as for the biases of a
- * convolution without: that keeps its first value, which must be no random one. */
+/* Refuses parameters that --init_map leaves unset (-), unless they have a constant first value,
+ * such as the biases of a convolution without any in the file; a random value makes no sense
+ * here. */
 static enum status check_kept(const struct worker *w, const struct weights_request *q)
 {
     for (int i = 0; i < w->chunks->n_params; i++) {

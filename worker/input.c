@@ -1,4 +1,5 @@
-/* worker/input.c - see input.h. */
+/* worker/input.c - opens the data sets, checks that they fit each other, and sets their
+ * normalisation. See input.h. */
 #include "worker/input.h"
 #include "base/digest.h"
 #include "worker/data/data_csv.h"
@@ -47,7 +48,8 @@ static enum status check_flags(const struct worker *w)
     return ST_OK;
 }
 
-/* Columns are matched by their places: where both files name them, the names are the same. */
+/* Checks the columns' names. Columns are matched by index: if both files name them, the names must
+ * be equal. */
 static enum status check_columns(const struct worker *w)
 {
     const struct options *o = &w->opt;
@@ -72,7 +74,7 @@ static enum status check_columns(const struct worker *w)
     return ST_OK;
 }
 
-/* All have samples of one size, and each flag something to say. */
+/* Checks that all sets have samples of one size, and that each given flag has an effect. */
 static enum status check_sets(const struct worker *w)
 {
     const struct dataset *first = w->train ? w->train : w->test;
@@ -90,8 +92,9 @@ static enum status check_sets(const struct worker *w)
     return check_flags(w);
 }
 
-/* --evaluate, --predict: a network of dense layers would take the numbers in another order. How
- * high and wide pictures are is left to the model; rows of features may lie as pictures do. */
+/* --evaluate, --predict: refuses another layout than in training, because a dense layer would read
+ * the numbers in another order. Height and width of pictures are left to the model; rows of
+ * features may have the layout of pictures. */
 static enum status check_layout(const struct worker *w)
 {
     const struct options *o = &w->opt;
@@ -109,8 +112,8 @@ static enum status check_layout(const struct worker *w)
     return ST_MISMATCH;
 }
 
-/* --evaluate, --predict: the figures of data that no flag named would be taken for those of the
- * user's own. The default is used only where training used it. */
+/* --evaluate, --predict: refuses default data unless training used them: their figures would be
+ * taken for those of the user's own data. */
 static enum status check_named(const struct worker *w, const char *file)
 {
     const struct options *o = &w->opt;
@@ -130,7 +133,7 @@ static enum status check_named(const struct worker *w, const char *file)
     return ST_INVALID;
 }
 
-/* --evaluate, --predict: a checkpoint may lack the numbers of columns. */
+/* --evaluate, --predict: refuses a checkpoint without the numbers of --standardize. */
 static enum status check_standardized(const struct worker *w, const char *file)
 {
     const struct trained_on *was = &w->trained_on;
@@ -142,7 +145,7 @@ static enum status check_standardized(const struct worker *w, const char *file)
     return ST_UNSUPPORTED;
 }
 
-/* Words are numbered by the training set; "": its classes are none, or are not known. */
+/* Finds the names of the classes: the training set numbers the words; "": none, or unknown. */
 static enum status know_classes(struct worker *w)
 {
     enum status st = ST_OK;
@@ -173,7 +176,7 @@ done:
     return st;
 }
 
-/* Before any sample is summed or read: all sets by the numbers of the training set. */
+/* Standardizes all sets by the numbers of the training set, before any sample is summed or read. */
 static enum status standardize_sets(struct worker *w)
 {
     enum status st = ST_OK;
@@ -205,7 +208,8 @@ static void say_no_test(const struct options *o)
         LOG_I("no --test_data: no test accuracy will be said%s", hint);
 }
 
-/* Accuracy on training samples says nothing of new ones. */
+/* Warns if test and training samples are the same: the accuracy then does not predict that of new
+ * data. */
 static void warn_same_samples(const struct worker *w)
 {
     const struct dataset *sets[] = {w->test, w->validation};
@@ -221,7 +225,8 @@ enum status input_open(struct worker *w)
 {
     enum status st = ST_OK;
     TRY(know_classes(w));
-    if (w->train && !w->opt.data_own) /* another worker may have samples of the other classes */
+    /* otherwise another worker may have samples of the other classes */
+    if (w->train && !w->opt.data_own)
         TRY(dataset_classes_check(w->train));
     w->opt.test.may_be_absent = w->train != NULL;
     if (w->train && w->train->has_test_beside && w->opt.train.data && !w->opt.test.data)
@@ -255,7 +260,7 @@ static int is_given(const struct options_list *l)
     return l->n > 0 || l->measured;
 }
 
-/* One number stands for all channels; none for `usual`. */
+/* Spreads a list over the channels: one number counts for all of them; none means `usual`. */
 static enum status spread_numbers(const char *flag, const struct options_list *from,
                                   const struct dataset *d, float usual, float *to)
 {
@@ -293,7 +298,7 @@ done:
     return st;
 }
 
-/* What the flags say for samples like those of d, which `measured` is measured over. */
+/* Sets *out by the flags, for samples like those of d; `measured` statistics are those of d. */
 static enum status by_flags(const struct options *o, const struct dataset *d,
                             struct job_normal *out)
 {
@@ -358,7 +363,8 @@ static enum status check_augment(const struct job_augment *a, const struct datas
     return ST_OK;
 }
 
-/* --init: parameters that were trained on other numbers are worth less, and nothing else tells. */
+/* --init: warns if the parameters were trained on differently normalised samples, which nothing
+ * else would show. */
 static void compare_init(const struct worker *w)
 {
     const struct job_normal *was = &w->init_result.told.normal, *is = &w->normal;
@@ -378,7 +384,8 @@ static void compare_init(const struct worker *w)
     "the output layer has learnt other classes; leave that layer out with a line '%.*s = -' in "   \
     "--init_map, or rename the classes"
 
-/* Likewise of classes: a row of the output layer is that of a class, whatever it is called. */
+/* --init: warns of other classes: a row of the output layer belongs to a class whatever its
+ * name. */
 static void compare_classes(const struct worker *w, const struct trained_on *was)
 {
     int head = w->model->classes_param;
@@ -397,7 +404,7 @@ static void compare_classes(const struct worker *w, const struct trained_on *was
               w->opt.init, w->train->path, data_words_text(names, here), n, layer);
 }
 
-/* Warns where the first layer has learnt other units of the columns than it reads here. */
+/* Warns if the first layer has learnt other units of the columns than it reads here. */
 static void compare_standard(const struct worker *w, const struct trained_on *was)
 {
     const struct dataset_standard *is = &w->train->standard;
@@ -427,7 +434,8 @@ static enum status compare_trained_on(const struct worker *w)
     return st;
 }
 
-/* With parts of their own, another worker may have them. */
+/* Logs the classes without training samples. With --data_shard=own, another worker may have
+ * some. */
 static void say_lacking_classes(const struct worker *w)
 {
     const struct dataset *sets[] = {w->test, w->validation};

@@ -1,10 +1,11 @@
-/* worker/input_range.c - see the header. */
+/* worker/input_range.c - compares the ranges of two sets, and warns of a probable error in
+ * units. */
 #include "worker/input_range.h"
 #include "base/float_text.h"
 #include "base/log.h"
 #include <math.h>
 
-/* Returns what makes one scale of both. */
+/* Returns the advice that brings both to one scale. */
 static const char *same_scale(bool of_one_type)
 {
     return of_one_type
@@ -53,7 +54,7 @@ done:
     return st;
 }
 
-/* Returns true if this layer, or LAYER_INPUT_IMAGE, gives the samples as they are. */
+/* Returns true if the layer, or LAYER_INPUT_IMAGE, outputs the samples unchanged. */
 static bool gives_samples(const struct model *m, int layer)
 {
     while (layer != LAYER_INPUT_IMAGE && m->layers[layer].kind == LAYER_FLATTEN)

@@ -1,18 +1,19 @@
-/* worker/input_range.h - lines of what is likely a mistake in the unit of samples: sets, or a file
- * and a set, of which one was divided by 255 or scaled and the other was not; --mean and --std of
- * bytes from 0 to 255. Owns: nothing. Threads: main's. Errors: those of dataset_range_measure. */
+/* worker/input_range.h - warns of probable errors in the unit of samples: one of two sets, or of a
+ * file and a set, was divided by 255 or scaled and the other was not; --mean and --std meant for
+ * bytes from 0 to 255. Owns: nothing. Threads: the main thread. Errors: those of
+ * dataset_range_measure. */
 #ifndef WORKER_INPUT_RANGE_H
 #define WORKER_INPUT_RANGE_H
 #include "worker/worker.h"
 
-/* To train, once all sets are open; w->range for --export. */
+/* Before training, when all sets are open; sets w->range for --export. */
 enum status input_range_compare(struct worker *w);
-/* Of --evaluate, --predict: the file's samples and those of the test set. */
+/* --evaluate, --predict: compares the file's samples with the test set. */
 enum status input_range_compare_file(const struct worker *w, const char *flag, const char *file);
-/* To train, once the model is known: warns of a column of a table that outweighs all others, unless
- * something normalises them. */
+/* Before training, when the model is known: warns of a column of a table whose numbers dominate all
+ * others, unless they are normalised. */
 void input_range_check_columns(const struct worker *w);
-/* --mean, --std: given as numbers for samples of d. */
+/* Checks --mean and --std that were given as numbers, for samples of d. */
 enum status input_range_check_flags(const struct options *o, const struct dataset *d);
 
 #endif

@@ -1,6 +1,6 @@
-/* worker/main.c - puts a worker together, runs it, and turns its end into an exit code:
- * 0 done, or left by name after a signal; 1 permanent error, 2 usage, 138 a restart may fix it, 143
- * after SIGTERM where it could not leave in order, or alone (130 after Ctrl-C). */
+/* worker/main.c - creates a worker, runs it, and turns its result into an exit code: 0 done, or
+ * left in order after a signal; 1 permanent error; 2 usage; 138 a restart may fix it; 143 after
+ * SIGTERM if it could not leave in order, or was alone (130 after Ctrl-C). */
 #include "base/clock.h"
 #include "base/descriptors.h"
 #include "base/process.h"
@@ -23,11 +23,12 @@
 #include <stdlib.h>
 
 enum {
-    END_S = 60,         /* until the process ends, once training has */
+    END_S = 60,         /* limit from the end of training to the exit */
     OWN_DESCRIPTORS = 2 /* a segment, a file */
 };
 
-/* With what --predict has to do with samples, and what its classes are called. */
+/* Exports the parameters with everything that --predict needs: preprocessing and names of
+ * classes. */
 static enum status write_export(const struct worker *w, int64_t global_step, int is_interrupted)
 {
     enum status st = ST_OK;
@@ -65,7 +66,7 @@ static enum status log_divergence(const struct trainer_result *r, const char *wh
     return ST_INVALID;
 }
 
-/* Warns where what was trained is no better than a guess. n: samples evaluated. */
+/* Warns if the trained network is no better than a guess. n: samples evaluated. */
 static void warn_of_chance(const struct worker *w, const struct trainer_result *r, double accuracy,
                            double loss, int64_t n)
 {
@@ -81,8 +82,8 @@ static void warn_of_chance(const struct worker *w, const struct trainer_result *
                                          .passes = samples * together / (double)w->train->n});
 }
 
-/* On the test set; without one the last evaluation of the validation data, where this worker made
- * or was told it. */
+/* Computes the figures of the test set; without one, takes the last evaluation of the validation
+ * data that this worker made or received. */
 static enum status final_figures(struct worker *w, const struct trainer_result *r,
                                  struct summary *s)
 {
@@ -113,13 +114,14 @@ done:
     return st;
 }
 
-/* The job is done: no restart fixes what could not be written, but for want of room. */
+/* Returns a status for a job that is done: a restart cannot fix an output that was not written,
+ * unless the disk was full. */
 static enum status once_done(enum status st)
 {
     return st == ST_IO ? ST_INVALID : st;
 }
 
-/* Says what a disk without room has cost, and what brings it back. Returns st. */
+/* Logs what was not written because the disk is full, and the remedy. Returns st. */
 static enum status note_no_room(const struct options *o, const char *what, enum status st)
 {
     if (st != ST_FULL)
@@ -181,7 +183,7 @@ done:
     return st;
 }
 
-/* Of --init, once it is known whether anything goes before it. */
+/* Logs the use of --init, once it is known whether other values override it. */
 static void say_first_values(const struct worker *w, const struct net_start *start)
 {
     const struct weights_result *r = &w->init_result;
@@ -200,7 +202,7 @@ static void say_first_values(const struct worker *w, const struct net_start *sta
             r->n_given, w->chunks->n_params, w->opt.init, r->n_kept, r->n_unused);
 }
 
-/* The last step is evaluated, too. */
+/* Evaluates the last step, too. */
 static enum status validate_last(struct worker *w, int64_t step)
 {
     w->validated.is_last = 1;
@@ -208,8 +210,9 @@ static enum status validate_last(struct worker *w, int64_t step)
     return st == ST_CANCELLED ? ST_OK : st;
 }
 
-/* Logs the job's steps where another worker's part may have made them (job_steps_follow), or worker
- * 0's part before it changed; and the rounds that they are, by the job's optimizer. */
+/* Logs the job's steps if they may come from another worker's part of the data (job_steps_follow),
+ * or from worker 0's part before it changed; and the rounds that they are, by the job's
+ * optimizer. */
 static void say_followed(const struct worker *w, const struct net_start *start)
 {
     struct net_job job = options_job(&w->opt, w->train->n);
@@ -236,7 +239,7 @@ static void say_followed(const struct worker *w, const struct net_start *start)
     set_up_say_rounds(&job, steps > 0 && steps != own ? steps : asked);
 }
 
-/* Logs if no step is left: otherwise a job that had ended looks as if it had just been trained. */
+/* Logs that no step is left: otherwise a job that had ended looks as if it had been trained now. */
 static void say_steps(const struct worker *w, const struct net_start *start)
 {
     int64_t last = start->place.train_steps;
@@ -246,15 +249,15 @@ static void say_steps(const struct worker *w, const struct net_start *start)
               last);
 }
 
-/* Returns true if --early_stopping has ended the job at `step`, by the best evaluation that ps 0
- * has reported: an end by a command comes before that step. */
+/* Returns true if --early_stopping ended the job at `step`, according to the best evaluation that
+ * ps 0 has reported: an end by a command comes before that step. */
 static bool is_stopped_early(const struct validation *v, int64_t step)
 {
     int64_t from = v->best.known ? v->best.step : 0;
     return v->early_stopping > 0 && job_evaluations(from, step, v->eval_every) >= v->early_stopping;
 }
 
-/* Logs why the servers have ended the job before the steps that this worker was to take. */
+/* Logs why the servers ended the job before this worker's last step. */
 static void note_early_end(struct worker *w, const struct trainer_result *r)
 {
     int64_t asked = r->asked_steps ? r->asked_steps : options_train_steps(&w->opt, w->train->n);
@@ -267,8 +270,9 @@ static void note_early_end(struct worker *w, const struct trainer_result *r)
                                      : "weirctl stop, or a member's program, has stopped it");
 }
 
-/* The servers are told why: where all workers end so, there is nothing to wait for. Whoever got a
- * signal, or may do better when it is started again, says nothing: it is missed. */
+/* Reports the error to the servers: if all workers end with one, the servers need not wait. A
+ * worker that got a signal, or may succeed after a restart, reports nothing and counts as
+ * missing. */
 static void leave_for_good(struct worker *w, enum status why, int done)
 {
     char error[LEAVE_ERROR_BYTES] = "";
@@ -282,14 +286,14 @@ static void leave_for_good(struct worker *w, enum status why, int done)
         w->updates.ops->leave(w->updates.ctx, done, error);
 }
 
-/* With all steps taken, or having left. */
+/* Ends a run that took all steps, or has left. */
 static enum status finish_run(struct worker *w, const struct trainer_result *r)
 {
     enum status saved = w->saver ? alone_writer_finish(w->saver, r->global_step) : ST_OK;
     if (saved == ST_REFUSED)
         return saved;
     validation_settle(&w->validated);
-    if (r->left) { /* whoever does not hear it sees that the stream is gone */
+    if (r->left) { /* a server that misses the message sees that the stream is closed */
         w->updates.ops->leave(w->updates.ctx, 0, "");
         LOG_I("left the job at step %" PRId64 ", as worker %d", r->global_step, r->member);
         if (w->opt.export_file)
@@ -301,15 +305,15 @@ static enum status finish_run(struct worker *w, const struct trainer_result *r)
     enum status st = once_done(report_result(w, r));
     if (st == ST_OK)
         st = saved;
-    /* The last thing it does: servers that all have left end, and a worker that is killed while it
-     * reports has to find them when it is started again. A server that has gone before it heard of
-     * this has its log's line. */
+    /* Leaves as the last action: servers that all workers have left exit, and a worker that is
+     * killed while it reports must find them when it is restarted. If a server is gone before it
+     * received this, its own log says so. */
     if (st == ST_OK || status_exit_code(st) == EXIT_PERMANENT)
         leave_for_good(w, st, 1);
     return st;
 }
 
-/* What others may watch, before anything that takes long. */
+/* Opens the metrics page before any part of the set-up that takes long. */
 static enum status open_pages(struct worker *w)
 {
     const struct options *o = &w->opt;
@@ -322,7 +326,7 @@ static enum status open_pages(struct worker *w)
     return *o->pages ? monitor_create(&cfg, &w->monitor) : ST_OK;
 }
 
-/* Alone: what the end of training would have written. */
+/* Alone: logs the outputs that the end of training would have written. */
 static void say_unwritten(const struct worker *w, const struct trainer_result *r)
 {
     const char *const name[] = {"export", "summary_json"};
@@ -337,7 +341,8 @@ static void say_unwritten(const struct worker *w, const struct trainer_result *r
                   folder ? folder : "", folder ? ", and its end writes it" : "");
 }
 
-/* A worker alone was stopped; without checkpoints between two steps. */
+/* Writes the outputs of a worker alone that was stopped, if it stopped between two steps without
+ * checkpoints. */
 static void keep_interrupted(const struct worker *w, const struct trainer_result *r)
 {
     char at[96];
@@ -358,7 +363,7 @@ static void keep_interrupted(const struct worker *w, const struct trainer_result
         LOG_W("%s: the export has the parameters of that step, without a final evaluation", at);
 }
 
-/* For whom it waits is in the bar, and in the pages. */
+/* Shows in the bar and the pages for which program training waits. */
 static void on_waiting(void *ctx, const char *whom, int64_t ms)
 {
     struct worker *w = ctx;
@@ -366,7 +371,7 @@ static void on_waiting(void *ctx, const char *whom, int64_t ms)
     trainer_wait(w->trainer, whom, ms);
 }
 
-/* The servers' answers, or the other workers' parts of an evaluation. */
+/* Finds the wait for servers' answers, or for other workers' parts of an evaluation. */
 static void find_wait(void *ctx, struct net_exchange_wait *out)
 {
     struct worker *w = ctx;
@@ -414,7 +419,7 @@ static enum status run_worker(struct worker *w)
     monitor_at(w->monitor, MONITOR_WAITING);
     TRY(watch_waits(w));
     TRY(w->updates.ops->start(w->updates.ctx, &start));
-    w->is_over = 0; /* a server came while it was looked up */
+    w->is_over = 0; /* a server appeared during the look-up */
     if (w->opt.ps_hosts.n > 0)
         TRY(reporter_create(w->opt.ps_hosts.addr[0], &w->figures, &w->reporter));
     waiting_set_member(w->waiting, start.place.member);
@@ -430,7 +435,7 @@ static enum status run_worker(struct worker *w)
     st = trainer_run(w->trainer, &start, &result);
     note_last_step(w);
     monitor_at(w->monitor, MONITOR_ENDING);
-    reporter_destroy(w->reporter); /* servers that nobody needs any more end */
+    reporter_destroy(w->reporter); /* before the servers exit */
     w->reporter = NULL;
     if (st != ST_OK)
         leave_for_good(w, st, 0);
@@ -439,11 +444,11 @@ static enum status run_worker(struct worker *w)
     TRY(st);
     pthread_mutex_lock(&w->lock);
     w->trained = 1;
-    if (w->saver) /* a signal that came after the last step began: nothing of the job is left */
+    if (w->saver) /* a signal that came after the last step began has no effect any more */
         w->ended_by = 0;
     pthread_cond_broadcast(&w->signalled);
     pthread_mutex_unlock(&w->lock);
-    /* With servers all evaluate once more, each its part: whoever is the first waits for theirs. */
+    /* With servers each worker evaluates its part again; the first one waits for the others. */
     int said = w->validated.stopped_early && w->validated.known && w->opt.ps_hosts.n == 0;
     if (!said && !result.left)
         st = validate_last(w, result.global_step);
@@ -462,12 +467,12 @@ static int exit_code_of(const struct worker *w, enum status st)
     return w->ended_by ? 128 + w->ended_by : status_exit_code(st);
 }
 
-/* The trace is written when the threads are gone and the layers' names still there. */
+/* Writes the trace after the threads have ended, while the layers' names still exist. */
 static enum status clean_up(struct worker *w, enum status result)
 {
-    alone_writer_settle(w->saver); /* the bound below is not for a checkpoint */
+    alone_writer_settle(w->saver); /* the limit below does not apply to a checkpoint */
     shutdown_end(w);
-    /* What the user gets is written but for the trace: a library or driver may hang as it ends. */
+    /* All outputs but the trace are written, so a library or driver that hangs may be abandoned. */
     process_end_within(END_S, exit_code_of(w, result), "a thread of this worker");
     waiting_destroy(w->waiting);
     monitor_destroy(w->monitor);
@@ -498,7 +503,7 @@ static enum status clean_up(struct worker *w, enum status result)
     return st;
 }
 
-/* --list_devices, --self_test. */
+/* Runs --list_devices or --self_test. */
 static enum status report_devices(const struct options *o)
 {
     struct self_test_config test = {
@@ -508,7 +513,7 @@ static enum status report_devices(const struct options *o)
         .seconds = o->self_test_seconds,
     };
     sigset_t all;
-    /* Nothing here wants an orderly end: a signal is one, whatever a driver is doing. */
+    /* These commands have nothing to end in order: a signal kills them, even inside a driver. */
     sigfillset(&all);
     pthread_sigmask(SIG_UNBLOCK, &all, NULL);
     if (o->list_devices >= 0)

@@ -1,4 +1,5 @@
-/* worker/device/device_claim.c - see device_claim.h. */
+/* worker/device/device_claim.c - claims as locked files, see device_claim.h. Claims of fractions
+ * are added up under one lock per GPU, so that two processes never claim the same free part. */
 #include "worker/device/device_claim.h"
 #include "base/clock.h"
 #include "worker/device/device_lock.h"
@@ -23,7 +24,8 @@ int device_claim_parts(double fraction)
     return parts < 1 ? 1 : parts > DEVICE_CLAIM_WHOLE ? DEVICE_CLAIM_WHOLE : (int)parts;
 }
 
-/* The part of a claim's file name behind the card's: 0: it is none. */
+/* Parses the part of a claim's file name behind the GPU's key. Returns 0 if the name is not a
+ * claim's. */
 static int read_name(const char *s, struct device_holder *out)
 {
     char how[4] = "";
@@ -36,7 +38,7 @@ static int read_name(const char *s, struct device_holder *out)
     return out->is_cap || strcmp(how, "now") == 0;
 }
 
-/* 1: its process lives, and *out is filled in. */
+/* Returns 1 if the claim's process lives, and fills *out. */
 static int read_claim(const char *path, const char *name, struct device_holder *out)
 {
     struct stat st;
@@ -55,7 +57,7 @@ static int read_claim(const char *path, const char *name, struct device_holder *
     close(fd);
     if (!lives)
         return 0;
-    /* Its own number may be another container's; the kernel's is ours. */
+    /* The number in the name may belong to another container; the kernel's number is valid here. */
     out->pid = device_lock_holder(&st);
     if (out->pid != 0)
         process_info(out->pid, &out->who);
@@ -122,7 +124,7 @@ static size_t append_why(char *why, size_t n, const char *fmt, ...)
                                                                 : DEVICE_CLAIM_WHY_SIZE - 1;
 }
 
-/* "process 812 has reserved 0.4 of its memory (worker of anna, since 2026-05-01 14:03)". */
+/* Writes "process 812 has reserved 0.4 of its memory (worker of anna, since 2026-05-01 14:03)". */
 static size_t say_holder(const struct device_holder *h, char *why, size_t n)
 {
     char since[32] = "";
@@ -142,7 +144,7 @@ static size_t say_holder(const struct device_holder *h, char *why, size_t n)
                       h->who.user, since);
 }
 
-/* Keeps what `why` says where nobody left a file that says more. */
+/* Writes the holders to `why`; keeps its text if no holder has a claim file. */
 static void say_holders(const struct device_holders *others, const char *last, char *why)
 {
     size_t n = 0;
@@ -156,7 +158,7 @@ static void say_holders(const struct device_holders *others, const char *last, c
     append_why(why, n, "%s", last);
 }
 
-/* Under the lock that guards adding up. */
+/* Claims a part. Called under the lock of the sum. */
 static enum status take_part(const char *dir, const char *key,
                              const struct device_claim_request *want, struct device_claim *out,
                              struct device_holders *others, char *why)

@@ -1,15 +1,17 @@
-/* worker/device/device_claim.h - reservations of GPUs: of a card alone, or of a fraction of its
- * memory (--gpu_memory_fraction) beside others, as long as the fractions add up to no more than 1.
+/* worker/device/device_claim.h - reservations of GPUs: of a whole GPU, or of a fraction of its
+ * memory (--gpu_memory_fraction) beside other processes, while the fractions add up to at most 1.
  *
- * A card's lock (device_lock.h) is taken alone for the whole card, shared for a fraction. Beside it
- * each claim has a file of its own, locked as long as its process lives, whose name says what is
- * claimed: "weir-gpu-KEY.use-PID-PARTS-HOW-NUMBER.lock", PARTS in millionths of the memory (0: no
- * limit), HOW "now" where it is taken at once and "cap" where it is a limit alone. Its owner on
- * disk is the claim's user, its time the claim's beginning: nothing is written into it. Who looks
- * at claims and finds one whose process is gone removes it, where it may. Claims of fractions are
- * added up under the lock "KEY.claim", so that two of the same moment do not both fit. Owns: what
- * struct device_claim says; released by device_claim_release or the process' end. Threads: none.
- * Errors: not logged, said in why[DEVICE_CLAIM_WHY_SIZE]: the caller may go on. */
+ * A process locks the GPU's file (device_lock.h): exclusively for the whole GPU, shared for a
+ * fraction. In addition each claim has a file of its own, locked while its process lives, with the
+ * claim in its name: "weir-gpu-KEY.use-PID-PARTS-HOW-NUMBER.lock". PARTS is in millionths of the
+ * memory (0: no limit); HOW is "now" if the memory is allocated at once, "cap" if it is only a
+ * limit. The file's owner is the claim's user, and its time is the begin of the claim; the file is
+ * empty. A process that reads the claims removes those of ended processes, if it may. Claims of
+ * fractions are added up under the lock "KEY.claim", so that of two simultaneous claims both fit or
+ * one fails.
+ * Owns:    the fields of struct device_claim; released by device_claim_release or the process's
+ *          exit. Threads: none.
+ * Errors:  not logged, but written to why[DEVICE_CLAIM_WHY_SIZE]: the caller may continue. */
 #ifndef WORKER_DEVICE_DEVICE_CLAIM_H
 #define WORKER_DEVICE_DEVICE_CLAIM_H
 #include "base/status.h"
@@ -23,43 +25,44 @@ enum {
     DEVICE_CLAIM_WHOLE = 1000000
 };
 
-/* What is wanted of a card. */
+/* A request for a GPU. */
 struct device_claim_request {
     int parts;   /* millionths of its memory; 0: no limit */
-    int is_cap;  /* parts are not taken at once */
-    int is_auto; /* caps are added up, too */
+    int is_cap;  /* parts are a limit, and not allocated at once */
+    int is_auto; /* limits are added up, too */
 };
 
 struct device_claim {
-    int lock, mark; /* descriptors; -1: not reserved, no file of its own */
+    int lock, mark; /* descriptors; -1: not reserved; no claim file */
     char mark_path[DEVICE_CLAIM_PATH_SIZE];
 };
 
-/* A claim that somebody has. */
+/* A claim of a process. */
 struct device_holder {
-    int pid; /* 0: not told */
+    int pid; /* 0: unknown */
     struct process_info who;
     int parts, is_cap;
     int64_t since; /* seconds since 1970 */
 };
 
 struct device_holders {
-    int n; /* DEVICE_CLAIMS_MAX at most */
+    int n; /* at most DEVICE_CLAIMS_MAX */
     struct device_holder holder[DEVICE_CLAIMS_MAX];
 };
 
-/* ST_OK. ST_BUSY: another has it alone, or (want->parts 0) others share it; ST_REFUSED: the
- * fractions do not fit; ST_IO. Who else has it, in *others, whatever comes of it. */
+/* Claims a GPU. ST_BUSY: another process has it exclusively, or (want->parts 0) others share it;
+ * ST_REFUSED: the fractions do not fit; ST_IO. *others receives the other claims in every case. */
 enum status device_claim_acquire(const char *dir, const char *key,
                                  const struct device_claim_request *want, struct device_claim *out,
                                  struct device_holders *others, char *why);
-/* Not reserved, but seen by others: of a card that its user named, which others have. */
+/* Makes a claim visible without reserving: for a GPU named by its user that others have
+ * reserved. */
 void device_claim_mark(const char *dir, const char *key, const struct device_claim_request *want,
                        struct device_claim *out);
 void device_claim_release(struct device_claim *c);
-/* Who has claims on it now. */
+/* Lists the current claims. */
 enum status device_claim_list(const char *dir, const char *key, struct device_holders *out);
-/* In millionths; 1e6 for all of it. */
+/* Returns the fraction in millionths; 1e6 for all of it. */
 int device_claim_parts(double fraction);
 
 #endif

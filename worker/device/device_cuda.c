@@ -1,6 +1,6 @@
-/* worker/device/device_cuda.c - see device_cuda.h. The few functions that are used are declared
- * here from the driver API's documented binary interface, so that no CUDA header is needed to
- * build. */
+/* worker/device/device_cuda.c - calls the driver's library, see device_cuda.h. The few functions
+ * used are declared here from the documented binary interface of the driver API, so that the build
+ * needs no CUDA header. */
 #include "worker/device/device_cuda.h"
 #include <dlfcn.h>
 #include <limits.h>
@@ -21,7 +21,7 @@ struct cuda_uuid {
     uint8_t bytes[UUID_BYTES];
 };
 
-/* In the order of `names`. */
+/* Functions, in the order of `names`. */
 struct cuda_api {
     int (*init)(unsigned flags);
     int (*count)(int *n);
@@ -30,8 +30,8 @@ struct cuda_api {
     int (*memory)(size_t *bytes, int device);
     int (*attribute)(int *value, int attribute, int device);
     int (*pci)(char *id, int size, int device);
-    int (*uuid)(struct cuda_uuid *uuid, int device); /* of the card */
-    /* These two may be missing. */
+    int (*uuid)(struct cuda_uuid *uuid, int device); /* of the GPU */
+    /* Older drivers lack these two. */
     int (*uuid_v2)(struct cuda_uuid *uuid, int device); /* of the MIG instance, if it is one */
     int (*error_string)(int error, const char **text);
 };
@@ -70,7 +70,7 @@ static int load_driver(struct cuda_api *api, char *why)
     return 1;
 }
 
-/* What people did who had this answer of the driver's; "" if it says enough. */
+/* Returns the known remedy for this error of the driver; "" if its text suffices. */
 static const char *error_advice(int error)
 {
     static const struct {
@@ -94,7 +94,7 @@ static const char *error_advice(int error)
     return "";
 }
 
-/* What device_cuda_list then gives. */
+/* Writes the error to why and returns the result of device_cuda_list. */
 static int explain_error(const struct cuda_api *api, const char *call, int error, char *why)
 {
     const char *text = NULL;
@@ -123,7 +123,7 @@ static void pci_text(const char *id, char *out)
         snprintf(out, DEVICE_PCI_SIZE, "unknown");
 }
 
-/* 0, or CUDA's error; then *call names what failed. */
+/* Reads one device. Returns 0, or CUDA's error; then *call names the failed function. */
 static int read_one(const struct cuda_api *api, int ordinal, struct device_info *d,
                     const char **call)
 {

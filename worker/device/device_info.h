@@ -1,6 +1,6 @@
-/* worker/device/device_info.h - what is known of one GPU: who it is, and how busy it is. Values.
- * A GPU is known by its UUID or its place on the PCI bus, never by an index of NVML's: NVML counts
- * all cards by bus, CUDA only the visible ones, in an order of its own.
+/* worker/device/device_info.h - identity, load and health of one GPU. Values. A GPU is identified
+ * by its UUID or its PCI address, never by an index of NVML: NVML counts all GPUs by bus, CUDA only
+ * the visible ones, in an order of its own.
  * Threads: none. Errors: none. */
 #ifndef WORKER_DEVICE_DEVICE_INFO_H
 #define WORKER_DEVICE_DEVICE_INFO_H
@@ -8,7 +8,7 @@
 #include <stdint.h>
 
 enum {
-    DEVICE_MAX = 64, /* GPUs that are looked at */
+    DEVICE_MAX = 64, /* GPUs that are examined */
     DEVICE_UUID_SIZE = 48,
     DEVICE_PCI_SIZE = 24,
     DEVICE_NAME_SIZE = 96,
@@ -18,8 +18,8 @@ enum {
 };
 
 struct device_info {
-    int ordinal;                 /* CUDA's own number, among the visible ones */
-    int is_mig;                  /* a MIG instance: a part of a card */
+    int ordinal;                 /* CUDA's number among the visible ones */
+    int is_mig;                  /* a MIG instance: a part of a GPU */
     char uuid[DEVICE_UUID_SIZE]; /* "GPU-8932f937-d72c-...", "MIG-..." */
     char name[DEVICE_NAME_SIZE]; /* "NVIDIA H200" */
     char pci[DEVICE_PCI_SIZE];   /* "0000:3b:00.0", lower case */
@@ -29,27 +29,27 @@ struct device_info {
 
 enum device_load_state {
     DEVICE_LOAD_KNOWN,
-    DEVICE_LOAD_NO_NVML, /* nobody can tell, of any GPU */
-    DEVICE_LOAD_UNKNOWN, /* NVML cannot tell, of this one */
-    DEVICE_LOAD_LOST,    /* it is no longer there */
+    DEVICE_LOAD_NO_NVML, /* unknown for every GPU */
+    DEVICE_LOAD_UNKNOWN, /* NVML does not report it for this GPU */
+    DEVICE_LOAD_LOST,    /* the GPU does not respond any more */
 };
 
 struct device_load {
     enum device_load_state state;
-    char why[DEVICE_WHY_SIZE]; /* not known: why not */
+    char why[DEVICE_WHY_SIZE]; /* reason why the load is unknown */
     uint64_t total_bytes, used_bytes, free_bytes;
-    int percent;     /* of the last moment in which it computed; -1: not told (MIG) */
-    int n_processes; /* that compute on it; -1: not told */
+    int percent;     /* when it last computed; -1: unknown (MIG) */
+    int n_processes; /* processes that compute on it; -1: unknown */
     int pid[DEVICE_MAX_PIDS];
     int n_pids; /* in pid: the first of the processes */
 };
 
-/* How a card fares. */
+/* Health of a GPU. */
 struct device_health {
-    int temperature_c;                /* INT_MIN: not told */
-    int64_t power_mw, power_limit_mw; /* below 0: not told, as what follows */
-    int ecc;                          /* 1: it corrects its memory's errors */
-    int64_t ecc_uncorrected;          /* errors that it could not, since the driver was loaded */
+    int temperature_c;                /* INT_MIN: unknown */
+    int64_t power_mw, power_limit_mw; /* below 0: unknown, here and below */
+    int ecc;                          /* 1: error correction of its memory is on */
+    int64_t ecc_uncorrected;          /* errors not corrected since the driver was loaded */
 };
 
 #endif

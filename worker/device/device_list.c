@@ -1,4 +1,4 @@
-/* worker/device/device_list.c - see device_list.h. */
+/* worker/device/device_list.c - prints the devices as text or JSON, see device_list.h. */
 #include "worker/device/device_list.h"
 #include "base/log.h"
 #include "worker/device/device_claim.h"
@@ -23,7 +23,7 @@ static uint64_t host_memory_bytes(void)
     return pages > 0 && size > 0 ? (uint64_t)pages * (uint64_t)size : 0;
 }
 
-/* What one process may take of it. */
+/* Returns the memory that one process may take of the device. */
 static uint64_t memory_limit(const struct device_list_config *cfg, const struct device_info *d)
 {
     double limit = (double)d->memory_bytes * cfg->memory_fraction;
@@ -44,7 +44,7 @@ static void print_text(const struct device_list_config *cfg, const struct device
     }
 }
 
-/* What is not known is null. */
+/* Returns the number, or null if it is unknown. */
 static json_t *number_or_null(int known, uint64_t v)
 {
     return known ? json_integer((json_int_t)v) : json_null();
@@ -81,7 +81,7 @@ static void add_health(json_t *gpu, const struct device_health *h)
                         number_or_null(h->ecc_uncorrected >= 0, (uint64_t)h->ecc_uncorrected));
 }
 
-/* Who has reserved it, or a part of it. */
+/* Returns the processes that have reserved it, or a part of it. */
 static json_t *json_holders(const struct device_list_config *cfg, const struct device_info *d)
 {
     struct device_holders holders;
@@ -116,7 +116,7 @@ static json_t *json_gpu(const struct device_list_config *cfg, const struct devic
                                              .memory_fraction = cfg->memory_fraction,
                                              .allow_growth = cfg->allow_growth};
     struct device_health health;
-    json_t *holders = json_holders(cfg, d); /* before our own glance at it */
+    json_t *holders = json_holders(cfg, d); /* before this process takes its own short lock */
     device_scan_load(s, i, &load);
     device_scan_health(s, i, &health);
     devices_auto_accepts(&auto_one, s, i, why);
@@ -140,7 +140,8 @@ static json_t *json_gpu(const struct device_list_config *cfg, const struct devic
 
 static enum status print_json(const struct device_list_config *cfg, const struct device_scan *s)
 {
-    /* A glance at a lock must not make another process, that is choosing, pass a card by. */
+    /* Holds the lock of choosing, so that these short locks do not make another process skip a
+     * GPU. */
     int choosing = -1;
     if (s->n > 0)
         device_lock_wait(cfg->lock_dir, "choose", CHOOSE_WAIT_MS, &choosing);

@@ -1,4 +1,4 @@
-/* worker/device/device_lock.c - see device_lock.h. */
+/* worker/device/device_lock.c - takes flock(2) locks on files, see device_lock.h. */
 #include "worker/device/device_lock.h"
 #include "base/clock.h"
 #include <errno.h>
@@ -33,15 +33,15 @@ int device_lock_path(const char *dir, const char *key, char *out, size_t size)
     return 1;
 }
 
-/* Not O_CREAT at once: fs.protected_regular forbids that for another user's file in a folder with
- * the sticky bit. O_NONBLOCK: a pipe at this place must not hold us up. */
+/* Opens the file without O_CREAT first: fs.protected_regular forbids that for another user's file
+ * in a folder with the sticky bit. O_NONBLOCK: a pipe at this path must not block. */
 static int open_file(const char *path)
 {
     for (int round = 0; round < MAX_ROUNDS; round++) {
         int fd = open(path, O_RDONLY | O_NOFOLLOW | O_NONBLOCK | O_NOCTTY | O_CLOEXEC);
         if (fd >= 0 || errno != ENOENT)
             return fd;
-        /* A user whose umask is 077 must not shut out the others. */
+        /* The umask must not make the file unreadable for other users. */
         mode_t old = umask(0);
         fd = open(path, O_RDONLY | O_CREAT | O_EXCL | O_NOFOLLOW | O_CLOEXEC, 0444);
         int error = errno;
@@ -78,7 +78,7 @@ static enum status cannot(const char *path, const char *because, char *why)
     return ST_IO;
 }
 
-/* ST_UNAVAILABLE: the file was removed in the meantime; once more. */
+/* Tries once. ST_UNAVAILABLE: the file was removed in between, so the caller tries again. */
 static enum status try_take(const char *path, int how, int *out, char *why)
 {
     struct stat own, there;

@@ -1,36 +1,37 @@
-/* worker/device/device_lock.h - reservations that all processes of a machine, whoever's they are,
- * see.
+/* worker/device/device_lock.h - reservations that all processes of a machine see, of every user.
  *
- * A reservation is flock(2) on an empty file "weir-gpu-KEY.lock", KEY being a GPU's UUID, in a
- * folder where every user may make files and none may remove another's (the sticky bit). The kernel
- * drops it when the process ends, however it ends; the file stays and is used again. Files are made
- * readable for all and are only ever opened for reading: that is enough for flock, and nothing can
- * be written to them. A link, a pipe or a folder at a file's place is refused, not followed.
+ * A reservation is flock(2) on an empty file "weir-gpu-KEY.lock", with a GPU's UUID as KEY, in a
+ * folder where every user may create files and nobody may remove those of others (the sticky bit).
+ * The kernel drops the lock at any exit of the process; the file stays and is reused. Files are
+ * readable by all and are only opened for reading, which suffices for flock, so no data can be
+ * written to them. A link, a pipe or a folder at the path is refused.
  *
- * If a file is removed while its lock is held (a cleaner of /tmp), the next process makes and locks
- * a new one: then only the load of the card tells that it is taken.
- * Processes that do not share the folder (containers) do not see each other's reservations.
- * Owns:    nothing; the descriptor is the caller's, closed by device_lock_release.
- * Threads: none; the umask is changed for a moment.
- * Errors:  ST_BUSY, ST_IO; not logged, said in why[DEVICE_WHY_SIZE]: the caller may go on. */
+ * If a file is removed while its lock is held (by a cleaner of /tmp), the next process creates and
+ * locks a new one: then only the GPU's load shows that it is in use. Processes that do not share
+ * the folder (containers) do not see each other's reservations.
+ * Owns:    nothing; the caller owns the descriptor, which device_lock_release closes. Threads:
+ *          none; the umask changes for a moment.
+ * Errors:  ST_BUSY, ST_IO; not logged, but written to why[DEVICE_WHY_SIZE]: the caller may
+ *          continue. */
 #ifndef WORKER_DEVICE_DEVICE_LOCK_H
 #define WORKER_DEVICE_DEVICE_LOCK_H
 #include "base/status.h"
 #include "worker/device/device_info.h"
 
-/* /run/lock where every user may write there, else /tmp. */
+/* Returns /run/lock if every user may write there, otherwise /tmp. */
 const char *device_lock_default_dir(void);
-/* Does not wait. */
+/* Takes an exclusive lock, without waiting. */
 enum status device_lock_acquire(const char *dir, const char *key, int *fd, char *why);
-/* Beside others who share it, but not beside one who took it alone. */
+/* Takes a shared lock, without waiting. */
 enum status device_lock_acquire_shared(const char *dir, const char *key, int *fd, char *why);
-/* Waits up to `ms`. For locks that are held for moments only. */
+/* Waits up to `ms`. For locks that are held only for moments. */
 enum status device_lock_wait(const char *dir, const char *key, int ms, int *fd);
 void device_lock_release(int fd); /* -1 is fine */
-/* Where a key's file lies; 0: the path is longer than `size`. */
+/* Writes the path of a key's file; 0: it is longer than `size`. */
 int device_lock_path(const char *dir, const char *key, char *out, size_t size);
 struct stat;
-/* The process that holds the lock on this file; 0: not told (it may be in another container). */
+/* Returns the process that holds the lock on this file; 0: unknown (it may be in another
+ * container). */
 int device_lock_holder(const struct stat *s);
 
 #endif

@@ -1,6 +1,5 @@
-/* worker/device/device_nvml.c - see device_nvml.h. The functions and structs that are used are
- * declared here from NVML's documented binary interface, so that no header of NVIDIA's is needed.
- */
+/* worker/device/device_nvml.c - calls NVML, see device_nvml.h. Functions and structs are declared
+ * here from NVML's documented binary interface, so that the build needs no header of NVIDIA's. */
 #include "worker/device/device_nvml.h"
 #include <dlfcn.h>
 #include <limits.h>
@@ -20,7 +19,7 @@ enum {
     NVML_ECC_VOLATILE = 0,
 };
 
-struct nvml_handle; /* NVML's own */
+struct nvml_handle; /* NVML's type */
 
 struct nvml_pci {
     char legacy_id[16];
@@ -47,7 +46,7 @@ struct nvml_process { /* versions 2 and 3 */
     unsigned gpu_instance, compute_instance;
 };
 
-/* In the order of `names`. */
+/* Functions, in the order of `names`. */
 struct nvml_api {
     int (*init)(void);
     int (*shutdown)(void);
@@ -58,7 +57,7 @@ struct nvml_api {
     int (*pci)(struct nvml_handle *h, struct nvml_pci *out);
     int (*memory)(struct nvml_handle *h, struct nvml_memory *out);
     int (*utilization)(struct nvml_handle *h, struct nvml_utilization *out);
-    /* Those from here on are missing from older drivers. */
+    /* Older drivers lack the functions from here on. */
     int (*mig_mode)(struct nvml_handle *h, unsigned *now, unsigned *pending);
     int (*mig_count)(struct nvml_handle *h, unsigned *n);
     int (*mig_handle)(struct nvml_handle *h, unsigned index, struct nvml_handle **out);
@@ -156,7 +155,8 @@ int device_nvml_count(const struct device_nvml *n)
     return n->api.count(&count) == NVML_SUCCESS && count < 1 << 16 ? (int)count : -1;
 }
 
-/* The hexadecimal digits are the same in CUDA and NVML, whatever stands before them. */
+/* Compares the hexadecimal digits, which are the same in CUDA and NVML behind different
+ * prefixes. */
 static int same_uuid(const char *a, const char *b)
 {
     return strlen(a) > 4 && strlen(b) > 4 && strcasecmp(a + 4, b + 4) == 0;
@@ -195,8 +195,9 @@ static struct nvml_handle *find_mig(const struct nvml_api *api, struct nvml_hand
     return NULL;
 }
 
-/* By UUID; else, as drivers differ in how they name MIG instances, the card at that place: its
- * load is at least the instance's. NULL: *lost says if some card does not answer any more. */
+/* Finds the GPU by UUID. Drivers name MIG instances differently, so otherwise by PCI address: the
+ * GPU's load is at least the instance's. NULL: *lost is set if some GPU does not respond any
+ * more. */
 static struct nvml_handle *find_handle(const struct device_nvml *n, const struct device_info *d,
                                        int *lost)
 {

@@ -1,4 +1,5 @@
-/* worker/device/device_scan.c - see device_scan.h. */
+/* worker/device/device_scan.c - joins CUDA's list with NVML's loads, and judges whether a GPU is
+ * idle. */
 #include "worker/device/device_scan.h"
 #include "base/log.h"
 #include "worker/device/device_cuda.h"
@@ -21,7 +22,7 @@ void device_scan_hidden(const struct device_scan *s, char *out, size_t size)
         snprintf(out, size, "; NVML knows %d, of which CUDA shows %d", s->n_machine, s->n);
 }
 
-/* CUDA says nothing about entries that it drops. */
+/* Warns of entries of CUDA_VISIBLE_DEVICES that CUDA ignores silently. */
 static void warn_of_dropped(const struct device_scan *s)
 {
     if (s->visible == NULL || s->visible[0] == '\0' || strcmp(s->visible, "-1") == 0)

@@ -1,7 +1,7 @@
-/* worker/device/devices.c - see devices.h.
- * While a process chooses it holds the lock "choose", so that of several that each want several
- * GPUs one gets its number, instead of each getting too few. That is for fairness alone: a process
- * that cannot have it within seconds chooses without; each GPU's own lock is what excludes. */
+/* worker/device/devices.c - chooses GPUs by the --gpus text, see devices.h. While a process chooses
+ * it holds the lock "choose", so that of several processes that want several GPUs each, one gets
+ * all it needs instead of each getting too few. That is only for fairness: a process that cannot
+ * take the lock within seconds chooses without it. Each GPU's own lock excludes. */
 #include "base/clock.h"
 #include "base/log.h"
 #include "worker/device/device_lock.h"
@@ -24,7 +24,7 @@ void devices_text_add(struct devices_text *t, const char *fmt, ...)
         t->n = t->n + (size_t)n < sizeof t->s ? t->n + (size_t)n : sizeof t->s - 1;
 }
 
-/* The next entry of a list with commas; its length, -1 after the last. */
+/* Returns the length of the next entry of a list with commas; -1 after the last. */
 static int next_entry(const char **list, const char **entry)
 {
     if (*list == NULL)
@@ -53,7 +53,7 @@ static int is_uuid(const char *s, int n)
     return 1;
 }
 
-/* What --gpus says; -1: nothing that can be understood. *n: how many auto wants at most. */
+/* Returns the kind of a --gpus text; -1: invalid. *n: largest number of GPUs for auto. */
 static int kind_of(const char *gpus, int *n)
 {
     *n = 1;
@@ -155,7 +155,7 @@ static enum status take_named(const struct devices_request *r, const struct devi
     return ST_OK;
 }
 
-/* A listed GPU that fell off the bus after CUDA counted is not there. */
+/* Refuses a listed GPU that fell off the bus after CUDA counted it. */
 static enum status check_there(const struct device_scan *s, int i)
 {
     struct device_load load;
@@ -168,7 +168,7 @@ static enum status check_there(const struct device_scan *s, int i)
     return ST_NOT_FOUND;
 }
 
-/* The GPU that an entry names; -1: none, -2: several. */
+/* Returns the GPU that an entry names; -1: none, -2: several. */
 static int find_named(const struct device_scan *s, const char *entry, int n)
 {
     int found = -1;
@@ -244,7 +244,7 @@ done:
     return st;
 }
 
-/* What placement names counts where nobody said how many GPUs. */
+/* Chooses for auto. Without a number, the GPUs that the placement names count. */
 static enum status choose_auto(const struct devices_request *r, const struct device_scan *s,
                                int most, struct devices *out)
 {

@@ -1,6 +1,6 @@
-/* worker/device/devices_auto.c - --gpus=auto: see devices.h.
- * First what nobody uses. Where that is not enough, and the user named the cards that CUDA shows
- * (CUDA_VISIBLE_DEVICES), those are the user's choice: they are used though they are busy. */
+/* worker/device/devices_auto.c - --gpus=auto: see devices.h. It chooses idle GPUs first. If there
+ * are too few, and the user named the visible GPUs (CUDA_VISIBLE_DEVICES), those are the user's
+ * choice: they are used although they are busy. */
 #include "base/clock.h"
 #include "base/log.h"
 #include "worker/device/device_lock.h"
@@ -12,7 +12,7 @@
 enum {
     POLL_MS = 500,
     SAY_EVERY_MS = 10000,
-    LOOK_AGAIN_MS = 1500, /* NVML's utilisation is that of its last sample, of 1/6 to 1 s */
+    LOOK_AGAIN_MS = 1500, /* NVML's utilisation is that of its last sample period, 1/6 to 1 s */
 };
 
 static int has_pid(const struct device_holders *h, int pid)
@@ -23,7 +23,7 @@ static int has_pid(const struct device_holders *h, int pid)
     return 0;
 }
 
-/* Beside those who reserved parts of it: nobody else is there, and what is wanted is free. */
+/* Returns 1 if only processes with reserved parts use the GPU, and the wanted part is free. */
 static int fits_beside(const struct device_load *load, const struct device_holders *others,
                        const struct device_claim_request *want, char *why)
 {
@@ -61,9 +61,14 @@ static int may_take(const struct devices_request *r, const struct device_scan *s
     return (r->named == NULL || r->named[i]) && !has_gpu(out, &s->gpu[i]);
 }
 
-enum answer { REFUSED, TAKEN, LAGS /* refused for what may be over: device_scan_may_lag() */ };
+enum answer {
+    REFUSED,
+    TAKEN,
+    LAGS /* refused for a load that may be over: device_scan_may_lag() */
+};
 
-/* First the reservation: its last owner may have ended a moment ago, with the card still full. */
+/* Reserves before it measures: the last owner may have ended just now, with its memory still in
+ * use. */
 static enum answer take_one(const struct devices_request *r, const struct device_scan *s, int i,
                             int beside, struct devices *out, char *why)
 {
@@ -97,8 +102,8 @@ int devices_auto_accepts(const struct devices_request *r, const struct device_sc
     return takes;
 }
 
-/* Takes what is idle, up to `most`, then what has room beside others who also have a fraction;
- * reasons: why each of the others was not taken. 1: another look may find one more. */
+/* Takes idle GPUs, up to `most`, then those with room beside other fractions; reasons: why each of
+ * the others was refused. Returns 1 if another look may find one more. */
 static int take_idle(const struct devices_request *r, const struct device_scan *s, int most,
                      struct devices *out, struct devices_text *reasons)
 {
@@ -129,8 +134,7 @@ static int pause_ms(const struct devices_request *r, int ms)
     return 0;
 }
 
-/* What CUDA_VISIBLE_DEVICES names is its user's choice, busy or not; what is reserved by others
- * comes last, what is lost not at all. */
+/* Takes the GPUs in CUDA_VISIBLE_DEVICES, busy or not; reserved ones last, lost ones never. */
 static void take_visible(const struct devices_request *r, const struct device_scan *s, int most,
                          struct devices *out)
 {
@@ -158,8 +162,7 @@ static void take_visible(const struct devices_request *r, const struct device_sc
         }
 }
 
-/* Nobody has to know the flag to get what is there: what is free, and, where the user named cards,
- * what is busy. */
+/* Logs that more GPUs are available: free ones and, if the user named GPUs, busy ones. */
 static void say_more(const struct devices_request *r, const struct device_scan *s,
                      const struct devices *chosen)
 {
@@ -190,7 +193,7 @@ static void say_more(const struct devices_request *r, const struct device_scan *
             busy_ones.s, n_busy == 1 ? "is" : "are", 1 + n + n_busy, n_busy == 1 ? "it" : "them");
 }
 
-/* In the order of CUDA's numbers: the first one is the tower's own. */
+/* Sorts by CUDA's numbers: the first one is the tower's own. */
 static void sort_gpus(struct devices *d)
 {
     for (int i = 1; i < d->n; i++)
@@ -204,8 +207,8 @@ static void sort_gpus(struct devices *d)
         }
 }
 
-/* Nobody tells when a card becomes idle, so it is looked at again and again while there is time to
- * wait, and once more in any case where a job may have ended a moment ago. */
+/* Looks repeatedly while there is time to wait, because there is no notification of an idle GPU;
+ * and once more in any case if a job may have ended just before. */
 enum status devices_auto_choose(const struct devices_request *r, const struct device_scan *s,
                                 int most, struct devices *out)
 {

@@ -1,4 +1,5 @@
-/* worker/device/gpus.c - see gpus.h. */
+/* worker/device/gpus.c - loads the CUDA backend for the chosen GPUs, checks that both number them
+ * alike, and limits their memory. See gpus.h. */
 #include "worker/device/gpus.h"
 #include "base/log.h"
 #include "kernels/device_report.h"
@@ -12,8 +13,8 @@
 #include <strings.h>
 #include <unistd.h>
 
-/* 1: the driver's GPU is the backend's. An instance of a card (MIG) has a UUID of its own, which
- * not every runtime tells: there the place on the bus is compared. */
+/* Returns 1 if the driver's GPU is the backend's. A MIG instance has a UUID of its own, which not
+ * every runtime reports; then the PCI address is compared. */
 static int is_same(const struct device_info *gpu, const struct backend_device *d)
 {
     char text[DEVICE_UUID_SIZE];
@@ -80,14 +81,15 @@ static enum status memory_set(const struct gpus_request *r, const struct gpus *g
         int number = g->chosen.gpu[i].ordinal;
         TRY(g->backend->device_info(number, &d));
         double bytes = (double)d.memory_bytes * r->memory_fraction;
-        uint64_t limit = bytes < 1 ? 1 : (uint64_t)bytes; /* 0 would be none */
+        uint64_t limit = bytes < 1 ? 1 : (uint64_t)bytes; /* 0 would mean no limit */
         TRY(g->backend->set_memory(number, limit, !r->allow_growth));
     }
 done:
     return st;
 }
 
-/* The backend, if it works here; else NULL, and in why (BACKEND_WHY_SIZE) the reason. */
+/* Returns the backend if it works on this machine; otherwise NULL and the reason in why
+ * (BACKEND_WHY_SIZE). */
 static const struct backend *backend_that_works(const char *dir, char *why)
 {
     const struct backend *b = NULL;
@@ -104,12 +106,13 @@ static const struct backend *backend_that_works(const char *dir, char *why)
     return b;
 }
 
-/* The cards of this process, for lines about their memory. */
-static pthread_mutex_t told_lock = PTHREAD_MUTEX_INITIALIZER; /* guards the two below, and NVML */
+/* GPUs of this process, for log lines about their memory. */
+/* guards the two variables below, and NVML */
+static pthread_mutex_t told_lock = PTHREAD_MUTEX_INITIALIZER;
 static struct device_info told[DEVICE_MAX];
 static int n_told;
 
-/* "it is also used by process 812 (python3 of anna)", or nothing. */
+/* Writes "it is also used by process 812 (python3 of anna)", or "". */
 static void users_text(int device, char *dst, size_t bytes)
 {
     char why[DEVICE_WHY_SIZE];

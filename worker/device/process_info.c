@@ -1,4 +1,4 @@
-/* worker/device/process_info.c - see process_info.h. */
+/* worker/device/process_info.c - reads /proc/PID/comm and the owner of /proc/PID. */
 #include "worker/device/process_info.h"
 #include <pwd.h>
 #include <stdio.h>

@@ -1,4 +1,4 @@
-/* worker/device/report_json.c - see report_json.h. */
+/* worker/device/report_json.c - prints a JSON report to stdout. */
 #include "worker/device/report_json.h"
 #include "base/log.h"
 #include <stdio.h>

@@ -1,4 +1,4 @@
-/* worker/events/event.c - see event.h. The numbers are those of TensorBoard's event.proto,
+/* worker/events/event.c - encodes events. The numbers are those of TensorBoard's event.proto,
  * summary.proto, tensor.proto and its plugins' plugin_data.proto. */
 #include "worker/events/event.h"
 #include "base/digest.h"
@@ -41,7 +41,7 @@ int event_end(struct event *e)
     uint8_t crc[CRC_BYTES] = {0};
     if (e->summary)
         event_buf_end(b, e->summary);
-    event_buf_raw(b, crc, sizeof crc); /* there is room? */
+    event_buf_raw(b, crc, sizeof crc); /* reserves room */
     if (b->overflow) {
         b->n = e->record;
         b->overflow = 0;
@@ -131,7 +131,7 @@ void event_image(struct event *e, const char *tag, const struct event_png *png)
     event_buf_end(e->b, begun);
 }
 
-/* Whose plugin shows the value; a class of 0: none. */
+/* Writes the plugin that shows the value; a class of 0: none. */
 static void put_metadata(struct event_buf *b, const char *plugin, const struct event_buf *content,
                          int data_class)
 {
@@ -159,7 +159,7 @@ void event_markdown(struct event *e, const char *tag, const char *text)
     event_buf_end(e->b, begun);
 }
 
-/* The settings or the end, as plugin data without a value. */
+/* Settings or end of a session, as plugin data without a value. */
 enum { HPARAMS_VERSION = 1, HPARAMS_START = 3, HPARAMS_END = 4, HPARAMS_BYTES = 16384 };
 
 static void put_hparams(struct event *e, const char *tag, const struct event_buf *content)

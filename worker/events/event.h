@@ -10,7 +10,7 @@
 #include "worker/events/event_buf.h"
 #include "worker/events/event_histogram.h"
 
-/* The CRC as records have it. */
+/* Returns the CRC in the form that records have. */
 uint32_t event_masked_crc(const void *data, size_t n);
 
 struct event {
@@ -20,18 +20,17 @@ struct event {
 
 /* wall_time: seconds since 1970. */
 struct event event_begin(struct event_buf *b, double wall_time, int64_t step);
-/* The record is in the buffer, behind those before; or, where it did not fit, all of it is gone and
- * the buffer as before: 0. */
+/* Ends the record in the buffer. Returns 0 if it did not fit; then the buffer is as before it. */
 int event_end(struct event *e);
 
-/* The first of a file. */
+/* Writes the first event of a file. */
 void event_file_version(struct event *e);
-/* What was told of this step and later ones, before, does not count any more. */
+/* Declares that earlier events of this and later steps do not count any more. */
 void event_session_start(struct event *e);
-/* A GraphDef. */
+/* Writes a GraphDef. */
 void event_graph(struct event *e, const uint8_t *graph, size_t n);
 
-/* Values: as many as there are, behind each other, and nothing else in the event. */
+/* Add values to the event: any number of them, and no other content. */
 void event_scalar(struct event *e, const char *tag, double value);
 void event_histogram(struct event *e, const char *tag, const struct event_histogram *h);
 struct event_png {
@@ -42,7 +41,7 @@ struct event_png {
 void event_image(struct event *e, const char *tag, const struct event_png *png);
 void event_markdown(struct event *e, const char *tag, const char *text);
 
-/* One of the run's settings: a text, or, where that is NULL, a number. */
+/* A setting of the run: a text or, if that is NULL, a number. */
 struct event_hparam {
     const char *name, *text;
     double number;

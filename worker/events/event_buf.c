@@ -1,10 +1,10 @@
-/* worker/events/event_buf.c - see event_buf.h. */
+/* worker/events/event_buf.c - encodes protobuf fields into a buffer of fixed size. */
 #include "worker/events/event_buf.h"
 #include <string.h>
 
 /* The low three bits of a field's key. */
 enum { WIRE_VARINT = 0, WIRE_64 = 1, WIRE_BYTES = 2, WIRE_32 = 5 };
-enum { LENGTH_BYTES = 4 }; /* up to 256 MB */
+enum { LENGTH_BYTES = 4 }; /* enough for 256 MB */
 
 void event_buf_raw(struct event_buf *b, const void *data, size_t n)
 {

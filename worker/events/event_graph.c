@@ -1,5 +1,5 @@
-/* worker/events/event_graph.c - see event_graph.h. A layer with parameters is a scope in which
- * these and what computes it lie, as TensorFlow's layers are: conv1/conv2d, conv1/weights. */
+/* worker/events/event_graph.c - writes the model as a GraphDef. A layer with parameters is a scope
+ * for these and its operations, as in TensorFlow: conv1/conv2d, conv1/weights. */
 #include "worker/events/event_graph.h"
 #include <ctype.h>
 #include <stdio.h>
@@ -8,7 +8,7 @@
 enum { NODE = 1, VERSIONS = 4, NODE_NAME = 1, NODE_OP, NODE_INPUT, NODE_DEVICE, NODE_ATTR };
 enum { NAME_BYTES = 400, DEVICE_BYTES = 80 };
 
-/* What TensorFlow takes in a node's name. */
+/* Replaces characters that TensorFlow does not allow in a node's name. */
 static void clean(char *name)
 {
     for (char *c = name; *c; c++)
@@ -69,7 +69,7 @@ static void param_device(const struct event_graph_source *s, int layer, char dev
         layer_device(s, 0, layer, device);
 }
 
-/* What edges are labelled with; batch: the samples before it, 0: none. */
+/* Writes the label of an edge; batch: number of samples before it, 0: none. */
 static void put_shape(struct event_buf *b, const struct shape *shape, int batch)
 {
     enum { KEY = 1, VALUE, VALUE_LIST = 1, LIST_SHAPE = 7, SHAPE_DIM = 2, DIM_SIZE = 1 };

@@ -12,9 +12,10 @@
 struct event_graph_source {
     const struct model *model;
     const struct tower_plan *towers;
-    int task;           /* this worker's */
-    int n_servers;      /* 0: it is alone */
-    int params_on_host; /* alone: they are updated there, whatever computes their layers */
+    int task;      /* index of this worker */
+    int n_servers; /* 0: the worker is alone */
+    /* alone: parameters are updated on the host, wherever their layers are computed */
+    int params_on_host;
 };
 
 void event_graph_put(const struct event_graph_source *s, struct event_buf *b);

@@ -1,5 +1,5 @@
-/* worker/events/event_histogram.c - see event_histogram.h. A bucket is a float's exponent and the
- * first four bits behind the point: BITS are the others. */
+/* worker/events/event_histogram.c - counts numbers in buckets. A bucket is a float's exponent and
+ * the first four bits of its fraction; BITS are the remaining bits. */
 #include "worker/events/event_histogram.h"
 #include <float.h>
 #include <math.h>
@@ -24,7 +24,7 @@ static double float_of(uint32_t bits)
     return (double)value;
 }
 
-/* Where some may be not finite. */
+/* Finds the bounds when some numbers may be not finite. */
 static void careful_bounds(struct event_histogram *h, const float *value, size_t n)
 {
     for (size_t i = 0; i < n; i++) {
@@ -37,7 +37,7 @@ static void careful_bounds(struct event_histogram *h, const float *value, size_t
     }
 }
 
-/* A sum in lanes, which do not wait for each other. */
+/* Adds in independent lanes, which do not wait for each other. */
 enum { LANES = 8 };
 
 static double sum_of(const double lane[LANES])
@@ -105,7 +105,7 @@ void event_histogram_count(struct event_histogram *h, const float *value, size_t
         if (size >= infinite)
             continue;
         uint32_t at = (size >> BITS) + 1 > h->lowest ? (size >> BITS) + 1 - h->lowest : 0;
-        if (at >= EVENT_HISTOGRAM_SIDE) /* larger than any was when the scale was made */
+        if (at >= EVENT_HISTOGRAM_SIDE) /* larger than any number when the scale was made */
             at = EVENT_HISTOGRAM_SIDE - 1;
         h->count[at + (bits >> 31) * EVENT_HISTOGRAM_SIDE]++;
     }
@@ -117,7 +117,7 @@ void event_histogram_add_count(struct event_histogram *h, const struct event_his
         h->count[i] += part->count[i];
 }
 
-/* The k-th bucket from below: negative ones end where they are nearest to zero. */
+/* Returns the upper limit of the k-th bucket from below; negative ones end nearest to zero. */
 static double upper_limit(const struct event_histogram *h, int k)
 {
     if (k < EVENT_HISTOGRAM_SIDE) {

@@ -1,4 +1,4 @@
-/* worker/events/event_picture.c - see event_picture.h. */
+/* worker/events/event_picture.c - draws samples into one picture and encodes it as PNG. */
 #include "worker/events/event_picture.h"
 #include <math.h>
 #include <stdio.h>
@@ -12,14 +12,14 @@ enum { TEXT_MARGIN = 2, LEAST_CELL = 64 }; /* for "100/200" */
 
 struct event_picture {
     struct shape sample;
-    int enlarged, skipped;       /* one of them is 1 */
-    int across, down;            /* pixels of a sample as it is drawn */
+    int enlarged, skipped;       /* factors; one of them is 1 */
+    int across, down;            /* pixels of a drawn sample */
     int cell_width, cell_height; /* with frame, text and gap */
     int width, height;
     uint8_t pixel[]; /* [height][width][BYTES] */
 };
 
-/* Rows from above, three bits each; digits, and a stroke. */
+/* Rows from the top, three bits each; the digits, and a slash. */
 static const uint8_t glyphs[11][GLYPH_HEIGHT] = {
     {7, 5, 5, 5, 7}, {2, 6, 2, 2, 7}, {7, 1, 7, 4, 7}, {7, 1, 7, 1, 7},
     {5, 5, 7, 1, 1}, {7, 4, 7, 1, 7}, {7, 4, 7, 5, 7}, {7, 1, 1, 2, 2},
@@ -70,7 +70,7 @@ static void fill(struct event_picture *p, int x, int y, const int size[2], const
                        BYTES);
 }
 
-/* As much as the cell has room for. */
+/* Writes as much text as the cell has room for. */
 static void write_text(struct event_picture *p, int x, int y, const char *text)
 {
     const int dot[2] = {ZOOM, ZOOM}, end = (x / p->cell_width + 1) * p->cell_width;
@@ -83,7 +83,7 @@ static void write_text(struct event_picture *p, int x, int y, const char *text)
     }
 }
 
-/* What is 0 and what is 1. */
+/* Returns the values that are drawn as 0 and as 1. */
 static void range_of(const struct event_picture *p, const float *pixels, float *low, float *range)
 {
     int64_t n = shape_elems(&p->sample);
@@ -94,12 +94,12 @@ static void range_of(const struct event_picture *p, const float *pixels, float *
         min = pixels[i] < min ? pixels[i] : min;
         max = pixels[i] > max ? pixels[i] : max;
     }
-    int as_is = (min >= 0 && max <= 1) || max < min; /* none is finite */
+    int as_is = (min >= 0 && max <= 1) || max < min; /* no value is finite */
     *low = as_is ? 0 : min;
     *range = as_is || max <= min ? 1 : max - min;
 }
 
-/* Of what is 0 to 1; what is outside, or no number, is the nearest, or 0. */
+/* Returns the shade of a value from 0 to 1; others are limited, and NaN is 0. */
 static uint8_t shade(float value)
 {
     return value > 0 ? (uint8_t)(value < 1 ? value * 255 + 0.5f : 255) : 0;
@@ -108,7 +108,7 @@ static uint8_t shade(float value)
 static void draw(struct event_picture *p, int x, int y, const float *pixels)
 {
     int64_t height = p->sample.dim[1], width = p->sample.dim[2];
-    int64_t next = p->sample.dim[0] == 3 ? height * width : 0; /* channel */
+    int64_t next = p->sample.dim[0] == 3 ? height * width : 0; /* distance of the next channel */
     const int dot[2] = {p->enlarged, p->enlarged};
     float low, range;
     range_of(p, pixels, &low, &range);
@@ -153,7 +153,7 @@ static uint8_t *put_big(uint8_t *to, uint32_t value)
     return to;
 }
 
-/* Length, name, data, CRC-32 of both. The data may lie in their place. */
+/* Writes length, name, data, and CRC-32 of both. The data may be in place already. */
 static uint8_t *put_chunk(uint8_t *to, const char *name, const uint8_t *data, size_t n)
 {
     uint8_t *body = put_big(to, (uint32_t)n);

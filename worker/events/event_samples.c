@@ -1,4 +1,5 @@
-/* worker/events/event_samples.c - see event_samples.h. */
+/* worker/events/event_samples.c - collects samples and their outputs from the batches of an
+ * evaluation. */
 #include "worker/events/event_samples.h"
 #include "worker/data/data_words.h"
 #include "worker/events/event.h"
@@ -35,7 +36,7 @@ void event_samples_collect(struct event_samples *s, struct tower *e, int64_t fir
 {
     const struct dataset *set = e->cfg->test;
     if (s->running != set ||
-        s->next != first) /* another evaluation: the one before was broken off */
+        s->next != first) /* another evaluation began: the earlier one was not completed */
         event_samples_clear(s);
     s->running = set;
     s->next = first + n;
@@ -83,7 +84,7 @@ static void put_picture(const struct event_samples *s, struct event *e, const ch
     event_picture_destroy(p);
 }
 
-/* "7", or "7 (ankle boot)", without what would end a cell of the table. */
+/* Writes "7", or "7 (ankle boot)", without characters that would end a cell of the table. */
 static void name_class(const struct dataset *set, int number, char text[DATA_WORDS_TEXT_BYTES + 16])
 {
     char name[DATA_WORDS_TEXT_BYTES] = "";

@@ -1,6 +1,6 @@
-/* worker/events/event_writer.c - see event_writer.h. In the ring, [head, head + n_queued) are what
- * was put, each with its size before it; the thread writes from there without the lock, since
- * others only add behind it. */
+/* worker/events/event_writer.c - the ring and the thread that writes it. [head, head + n_queued)
+ * are the queued records, each preceded by its size. The thread writes from there without the lock,
+ * because others only append behind it. */
 #include "worker/events/event_writer.h"
 #include "base/clock.h"
 #include "base/guarded.h"
@@ -21,31 +21,32 @@
 
 enum { RING = EVENT_WRITER_RING_BYTES, RETRY_MS = 10000, PATIENCE_MS = 5000 };
 enum { SIZE_BYTES = 4, SESSION_BYTES = 128 };
-static const int64_t last_second = 9999999998; /* that is followed by one of as many digits */
+/* the largest value whose successor has as many digits */
+static const int64_t last_second = 9999999998;
 static const char prefix[] = "events.out.tfevents.";
 
 struct event_writer {
     char folder[PATH_MAX], path[PATH_MAX + NAME_MAX];
     int64_t retry_ms, patience_ms;
     pthread_t thread;
-    int fd;       /* of the thread; -1: not open yet */
-    off_t offset; /* likewise: of whole records in the file */
-    int is_new;   /* likewise: what begins a file is not written */
-    int n_lost;   /* likewise: files that were deleted or cut */
+    int fd;       /* used by the thread only, as the fields below; -1: not open */
+    off_t offset; /* end of the whole records in the file */
+    int is_new;   /* the records that begin a file are not written yet */
+    int n_lost;   /* files that were deleted or cut */
     uint8_t *ring;
     pthread_cond_t changed;
-    pthread_mutex_t lock; /* guards the following */
+    pthread_mutex_t lock; /* guards the fields below */
     size_t head, n_queued, n_puts;
     uint8_t session[SESSION_BYTES];
     size_t n_session;
-    int owes_session;   /* it goes before what is put next */
-    int64_t n_left_out; /* records did not fit */
-    int is_failing;     /* it was said */
+    int owes_session;   /* the session record goes before the next record */
+    int64_t n_left_out; /* records that did not fit */
+    int is_failing;     /* the failure was logged */
     int closing, ended;
     int close_error; /* errno's value */
 };
 
-/* The name's second; 0: none, or none that can be followed (of one that overflows, too). */
+/* Returns the second in a file's name; 0: none, or one that no name can follow. */
 static int64_t second_of(const char *name)
 {
     if (strncmp(name, prefix, sizeof prefix - 1) != 0)
@@ -77,7 +78,7 @@ int event_writer_folder(const char *folder)
     return !S_ISDIR(is.st_mode) ? ENOTDIR : access(path, W_OK | X_OK) != 0 ? errno : 0;
 }
 
-/* errno's value, or 0; then the file is open. */
+/* Opens the file. Returns 0, or errno's value. */
 static int open_file(struct event_writer *w)
 {
     char host[65] = "";
@@ -101,7 +102,7 @@ static int open_file(struct event_writer *w)
     return w->fd < 0 ? errno : 0;
 }
 
-/* Likewise, of bytes from an offset on. */
+/* Writes bytes from an offset on. Returns 0, or errno's value. */
 static int write_at(int fd, const uint8_t *data, size_t n, off_t at)
 {
     for (size_t done = 0; done < n;) {
@@ -115,7 +116,7 @@ static int write_at(int fd, const uint8_t *data, size_t n, off_t at)
     return 0;
 }
 
-/* Likewise; a failed write leaves no part of a record. */
+/* Appends records. Returns 0, or errno's value; after a failure no part of a record remains. */
 static int append_records(struct event_writer *w, const uint8_t *const part[2], const size_t n[2])
 {
     int err = write_at(w->fd, part[0], n[0], w->offset);
@@ -124,11 +125,12 @@ static int append_records(struct event_writer *w, const uint8_t *const part[2], 
     if (!err)
         w->offset += (off_t)(n[0] + n[1]);
     else if (ftruncate(w->fd, w->offset) != 0)
-        return err; /* the next try cuts it */
+        return err; /* the next attempt cuts it */
     return err;
 }
 
-/* What is open is what has been written? If somebody deleted it or cut it, the next is begun. */
+/* Checks that the open file has the written length. If it was deleted or cut, the next one is
+ * begun. */
 static int check_file(struct event_writer *w)
 {
     struct stat is;
@@ -144,7 +146,7 @@ static int check_file(struct event_writer *w)
     return 0;
 }
 
-/* errno's value, or 0: the version, and, where a file is lost, the session that it was in. */
+/* Writes the version and, after a lost file, the session. Returns 0, or errno's value. */
 static int begin_file(struct event_writer *w)
 {
     uint8_t room[128], session[SESSION_BYTES];
@@ -161,7 +163,7 @@ static int begin_file(struct event_writer *w)
     return err;
 }
 
-/* What was put first, of n bytes from a place in the ring on. */
+/* Writes the oldest n bytes of the ring. */
 static int write_first(struct event_writer *w, size_t at, size_t n)
 {
     size_t first = n < RING - at ? n : RING - at;
@@ -176,7 +178,7 @@ static int write_first(struct event_writer *w, size_t at, size_t n)
     return err;
 }
 
-/* Says what changed. */
+/* Logs a change between failing and working. */
 static void log_change(const struct event_writer *w, int err)
 {
     if (err)
@@ -188,7 +190,7 @@ static void log_change(const struct event_writer *w, int err)
         LOG_I("events are written to %s again", w->path);
 }
 
-/* Waits until there is something to write, or the end. */
+/* Waits until there is a record to write, or the end. */
 static void wait_for_work(struct event_writer *w, int64_t not_before_ns) REQUIRES(w->lock)
 {
     for (;;) {
@@ -202,7 +204,7 @@ static void wait_for_work(struct event_writer *w, int64_t not_before_ns) REQUIRE
     }
 }
 
-/* Under the lock: the size that stands before what was put first. */
+/* Returns the size before the oldest record. The caller holds the lock. */
 static size_t first_size(const struct event_writer *w)
 {
     size_t n = 0;
@@ -211,7 +213,7 @@ static size_t first_size(const struct event_writer *w)
     return n;
 }
 
-/* A file system may say only now that it could not write. Not under the lock: it may hang. */
+/* Closes the file, which may report an earlier failed write. Not under the lock: it may hang. */
 static int close_file(struct event_writer *w)
 {
     int err = w->fd >= 0 && close(w->fd) != 0 ? errno : 0;
@@ -242,7 +244,7 @@ static void *writer_main(void *arg)
             w->n_queued -= SIZE_BYTES + n;
             w->n_puts--;
         }
-        int is_over = was_failing && w->n_puts == 0; /* as long as some waits, it is not */
+        int is_over = was_failing && w->n_puts == 0; /* not over while records are still queued */
         w->is_failing = err || (was_failing && !is_over);
         if (is_over) {
             pthread_mutex_unlock(&w->lock);
@@ -295,7 +297,7 @@ enum status event_writer_create(const struct event_writer_config *cfg, struct ev
     return ST_OK;
 }
 
-/* Under the lock; there is room. */
+/* Appends to the ring, which has room. The caller holds the lock. */
 static void add_bytes(struct event_writer *w, const void *data, size_t n)
 {
     size_t tail = (w->head + w->n_queued) % RING;
@@ -367,6 +369,6 @@ void event_writer_destroy(struct event_writer *w)
         pthread_join(w->thread, NULL);
         release_writer(w);
     } else {
-        pthread_detach(w->thread); /* it hangs in the kernel, with the ring: nothing ends it */
+        pthread_detach(w->thread); /* the thread hangs in the kernel, and keeps the ring */
     }
 }

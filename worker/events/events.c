@@ -1,4 +1,4 @@
-/* worker/events/events.c - see events.h. */
+/* worker/events/events.c - the observer that turns training into events, see events.h. */
 #include "worker/events/events.h"
 #include "base/clock.h"
 #include "base/log.h"
@@ -13,10 +13,10 @@
 
 enum { AUTO_SECONDS = 30, AUTO_SHARE = 200, EVENT_BYTES = 8192, TAG_BYTES = CHUNKS_MAX_NAME + 16 };
 
-/* Of the figures that were written last: what is told is what came since. */
+/* Values of the last written figures: events report the difference since then. */
 struct last_figures {
     int64_t ns, images, local_steps;
-    int64_t global_step, wait_ns; /* -1: not known */
+    int64_t global_step, wait_ns; /* -1: unknown */
     uint64_t sent_bytes, received_bytes;
 };
 
@@ -24,16 +24,16 @@ struct events {
     struct events_config cfg;
     struct trainer_observer observer;
     struct evaluate_visitor visitor;
-    struct event_writer *writer; /* NULL: not started, or it cannot be */
-    int is_off;                  /* it cannot be */
+    struct event_writer *writer; /* NULL: not started, or it failed */
+    int is_off;                  /* it failed */
     int member, is_first_member;
     struct last_figures last;
     struct trainer_figures newest;
-    int owes_newest;   /* it is not written */
-    int is_begun;      /* a step, since the start */
-    int said_last;     /* the figures of the job's last step */
+    int owes_newest;   /* the newest figures are not written */
+    int is_begun;      /* there was a step since the start */
+    int said_last;     /* the figures of the job's last step are written */
     int is_resumed;    /* the first step's values were written before */
-    int64_t values_ns; /* when histograms were made last; 0: never */
+    int64_t values_ns; /* time of the last histograms; 0: never */
     _Atomic int64_t values_took_ns;
     struct event_samples samples;
     struct event_hparam hparams[EVENTS_MOST_HPARAMS];
@@ -58,7 +58,7 @@ static void put_graph(struct events *ev)
     struct event_graph_source source = ev->cfg.graph;
     source.task = ev->member;
     for (size_t cap = FIRST_BYTES; cap <= EVENT_WRITER_RING_BYTES; cap *= 2) {
-        const size_t most = cap - 4096; /* there is room for the session, too */
+        const size_t most = cap - 4096; /* leaves room for the session */
         struct event_buf graph = {malloc(cap), 0, most, 0}, b = {malloc(cap), 0, most, 0};
         int made = graph.data && b.data;
         if (made)
@@ -92,7 +92,7 @@ static void put_hparams(struct events *ev)
     free(room);
 }
 
-/* The file begins, now that this worker's index is known. */
+/* Opens the file when this worker's index is known. */
 static void open_file(struct events *ev)
 {
     char folder[PATH_MAX];
@@ -108,7 +108,7 @@ static void open_file(struct events *ev)
     LOG_I("events for TensorBoard are written into %s", folder);
 }
 
-/* Step `step` itself was told of and stays; in a new job nothing does. */
+/* Begins a session. Events up to `step` stay valid; in a new job none do. */
 static void on_start(void *ctx, const struct net_start *start)
 {
     struct events *ev = ctx;
@@ -151,7 +151,7 @@ static void put_exchange(struct events *ev, struct event *e, const struct traine
                  (double)(s.received_bytes - last->received_bytes) / steps);
     event_scalar(e, "exchange/reconnects", (double)s.reconnects);
     event_scalar(e, "exchange/stale", (double)s.stale);
-    /* each step moves the job on by its own update, and by those of others that came before it */
+    /* each step advances the job by its own update and by those of others that came before it */
     if (ev->cfg.own_pace && last->global_step >= 0)
         event_scalar(e, "exchange/staleness",
                      fmax(0, (double)(f->global_step - last->global_step) / steps - 1));
@@ -159,7 +159,7 @@ static void put_exchange(struct events *ev, struct event *e, const struct traine
     last->received_bytes = s.received_bytes;
 }
 
-/* exchange: there still are updates to ask. */
+/* Writes the figures. exchange: the updates may still be queried. */
 static void put_figures(struct events *ev, const struct trainer_figures *f, int exchange)
 {
     struct last_figures *last = &ev->last;
@@ -200,7 +200,7 @@ static void on_step(void *ctx, const struct trainer_figures *f)
     put_figures(ev, f, 1);
 }
 
-/* The first step since the start: figures are of what comes from here on. */
+/* Takes the first step since the start as the base of the figures. */
 static void begin_figures(struct events *ev)
 {
     struct net_exchange_stats s = {0};
@@ -216,7 +216,7 @@ static void begin_figures(struct events *ev)
     ev->is_begun = 1;
 }
 
-/* At least 30 s apart, and no more than a 200th of the time. */
+/* Returns true if histograms are due: at least 30 s apart, and at most a 200th of the time. */
 static int is_time_for_values(struct events *ev, int64_t now_ns)
 {
     int64_t apart_ns = AUTO_SECONDS * INT64_C(1000000000);
@@ -259,11 +259,11 @@ static int64_t on_next(void *ctx, int64_t number)
     return figures < values ? figures : values;
 }
 
-/* A histogram, made by several threads, each of its part. */
+/* A histogram that several threads make, each for its part. */
 struct loop {
     const struct trainer_values *v;
-    int counts;           /* the second of two passes */
-    pthread_mutex_t lock; /* guards the next */
+    int counts;           /* this is the second of two passes */
+    pthread_mutex_t lock; /* guards the field below */
     struct event_histogram h;
 };
 
@@ -297,7 +297,7 @@ static void on_values(void *ctx, const struct trainer_values *v)
     struct loop l = {.v = v};
     int64_t begin_ns = clock_now_ns();
     if (!v->is_gradient && !ev->cfg.own_pace && !ev->is_first_member)
-        return; /* the first one has the same */
+        return; /* the first tower has the same values */
     char tag[TAG_BYTES];
     uint8_t room[EVENT_BYTES];
     struct event_buf b = {room, 0, sizeof room, 0};
@@ -382,7 +382,7 @@ void events_destroy(struct events *ev, int failed)
     struct event_buf b = {room, 0, sizeof room, 0};
     if (!ev)
         return;
-    if (ev->owes_newest) /* training did not come to its end */
+    if (ev->owes_newest) /* training did not reach its end */
         put_figures(ev, &ev->newest, 0);
     if (ev->writer && ev->member == 0) {
         struct event e = event_begin(&b, wall_time(), 0);

@@ -1,15 +1,15 @@
-/* worker/events/events.h - --logdir: TensorBoard's event files of this worker, DIR/worker_<index>:
- * it is told of training as an observer, and waits for no disk; docs/guide/tensorboard.md says what
- * is written under which name.
+/* worker/events/events.h - --logdir: TensorBoard's event files of this worker, DIR/worker_<index>.
+ * It observes training and never waits for a disk. docs/guide/tensorboard.md lists the names of the
+ * values.
  *
- *   events.c         when something is written: figures, histograms, sessions
- *   event_samples.c  samples with what the network says of them
- *   event.c          one event; event_histogram.c, event_picture.c, event_graph.c what is in it
+ *   events.c         when events are written: figures, histograms, sessions
+ *   event_samples.c  samples with the network's outputs
+ *   event.c          one event; event_histogram.c, event_picture.c, event_graph.c: its contents
  *   event_buf.c      protobuf
  *   event_writer.c   the file, in a thread
- * Owns:    the writer, from the first start on.
- * Threads: as struct trainer_observer says; create, destroy: one.
- * Errors:  ST_NOMEM, logged; from then on only lines. */
+ * Owns:    the writer, from the first start on. Threads: as for struct trainer_observer; create,
+ *          destroy: one.
+ * Errors:  ST_NOMEM, logged; after that only log lines. */
 #ifndef WORKER_EVENTS_EVENTS_H
 #define WORKER_EVENTS_EVENTS_H
 #include "member/updates.h"
@@ -20,21 +20,21 @@
 enum { EVENTS_HISTOGRAMS_AUTO = -1, EVENTS_MOST_HPARAMS = 24 };
 
 struct events_config {
-    const char *folder;      /* --logdir; borrowed, as all of these */
+    const char *folder;      /* --logdir; borrowed, as all pointers below */
     int64_t summary_steps;   /* between figures; at least 1 */
-    int64_t histogram_steps; /* 0: none are written; AUTO: as figures, but 30 s apart, or more */
+    int64_t histogram_steps; /* 0: no histograms; AUTO: as figures, but at least 30 s apart */
     const struct updates *updates;
-    struct optim_config optim;          /* whose rate is told: of this worker's steps */
+    struct optim_config optim;          /* reports its learning rate, by this worker's steps */
     int own_pace;                       /* as in struct trainer_config */
-    struct event_graph_source graph;    /* task: as far as it is known */
-    const struct event_hparam *hparams; /* [n_hparams] copied, not their texts */
+    struct event_graph_source graph;    /* task: the index, if known */
+    const struct event_hparam *hparams; /* [n_hparams] copied, but not their texts */
     int n_hparams;
 };
 
 struct events;
 enum status events_create(const struct events_config *cfg, struct events **out);
-const struct trainer_observer *events_observer(struct events *ev); /* NULL of NULL */
-/* The end; failed: the run has. NULL is fine. */
+const struct trainer_observer *events_observer(struct events *ev); /* NULL if ev is NULL */
+/* Ends the events; failed: the run failed. NULL is fine. */
 void events_destroy(struct events *ev, int failed);
 
 #endif

@@ -1,7 +1,7 @@
-/* worker/model/model.c - finds and reads a model's file.
- * A word without '/' and without ".json" is the name of a model in the models folder, anything else
- * is a path. The folder lies beside the program: ../share/weir/models where it is installed,
- * ../../examples/models where it runs from a build folder in the repository. */
+/* worker/model/model.c - finds and reads a model's file. A word without '/' and ".json" is the name
+ * of a model in the models folder, any other text is a path. The folder is beside the program:
+ * ../share/weir/models in an installation, ../../examples/models from a build folder in the
+ * repository. */
 #include "base/log.h"
 #include "base/program_dir.h"
 #include "worker/model/model_private.h"
@@ -22,7 +22,8 @@ static int by_name(const void *a, const void *b)
     return strcmp(*(char *const *)a, *(char *const *)b);
 }
 
-/* The names of the models in a folder, sorted, "a, b, c"; cut to fit; "none" if there are none. */
+/* Writes the names of the models in a folder, sorted, "a, b, c", cut to fit; "none" if there are
+ * none. */
 static void list_models(const char *dir, char *dst, size_t bytes)
 {
     char *names[64];
@@ -48,7 +49,7 @@ static void list_models(const char *dir, char *dst, size_t bytes)
     }
 }
 
-/* Finds <name>.json; else ST_NOT_FOUND with the folders looked at and what they hold. */
+/* Finds <name>.json; ST_NOT_FOUND logs the folders searched and their models. */
 static enum status find_named(const char *name, const char *models_dir, char path[PATH_MAX])
 {
     char dir[PATH_MAX], looked[2 * PATH_MAX + 8] = "", known[600] = "none", installed[PATH_MAX];
@@ -91,7 +92,7 @@ static enum status read_file(const char *path, char **text, size_t *bytes)
     struct stat info;
     char *data = NULL;
     size_t n = 0;
-    /* Not to hang on a pipe that somebody named. */
+    /* O_NONBLOCK: a pipe given as the path must not block. */
     int fd = open(path, O_RDONLY | O_CLOEXEC | O_NONBLOCK);
     if (fd < 0)
         return io_error(path, "cannot open");

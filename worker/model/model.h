@@ -3,9 +3,8 @@
  *      "layers": [{"type": "conv2d", "name": "conv1", "filters": 32, "kernel": 5, "stride": 1,
  *                  "padding": "same", "init": {"type": "truncated_normal", "stddev": 0.1},
  *                  "bias_init": 0.1}, {"type": "relu"}, {"type": "max_pool", "kernel": 2,
- *                  "stride": 2, "padding": "same"}, {"type": "flatten"}, {"type": "dense", "units":
- * 10},
- *                 {"type": "softmax_cross_entropy"}]}
+ *                  "stride": 2, "padding": "same"}, {"type": "flatten"},
+ *                 {"type": "dense", "units": 10}, {"type": "softmax_cross_entropy"}]}
  * Defaults: names are <type><number>, init glorot_uniform, bias 0; docs/guide/models.md lists all.
  * Parameters are named <layer>/weights, /biases, /gamma, /beta, /moving_mean, /moving_variance.
  * Owns: everything it points to. Threads: immutable once read.
@@ -18,10 +17,10 @@
 
 enum { MODEL_MAX_LAYERS = 1024, MODEL_DEVICE_SIZE = 96 };
 
-struct model_init; /* how a parameter starts; private */
+struct model_init; /* first values of a parameter; private */
 
-/* The forward of layer `then` starts only when that of `first` has ended, although it does not read
- * what `first` gives. */
+/* The forward of layer `then` starts only after that of `first` has ended, although it does not
+ * read its output. */
 struct model_after {
     int first, then;
 };
@@ -30,49 +29,48 @@ struct model {
     char name[64];
     struct shape input; /* (C,H,W) */
     int classes;
-    int classes_param; /* whose first extent "classes": "auto" has decided; -1: none */
+    int classes_param; /* parameter whose first extent "classes": "auto" has decided; -1: none */
     int n_layers;
     struct layer *layers; /* in the order of execution; the last is the loss */
-    const char **device;  /* [n_layers] "cpu:0", as the file says; NULL: it says nothing */
+    const char **device;  /* [n_layers] "cpu:0", from the file; NULL: not given */
     int n_after;
     struct model_after *after; /* first < then */
     int n_params;              /* in the order of their layers */
     struct net_param *params;  /* name, shape, rule, keep */
     struct model_init *inits;  /* [n_params] */
-    char *text;                /* the JSON text that it was made of, "auto" resolved, for workers
-                                  that join later */
-    int hidden_units;          /* as it was read with; 0: as the text says */
+    char *text;                /* its JSON text with "auto" resolved, for workers that join later */
+    int hidden_units;          /* --hidden_units that it was read with; 0: as in the text */
 };
 
-/* What the training data have: a model may leave it to them ("auto"). */
+/* Properties of the training data that a model may refer to ("auto"). */
 struct model_data {
     struct shape sample; /* (C,H,W) */
-    int classes;         /* or targets of each sample */
+    int classes;         /* or number of targets of each sample */
     int has_targets;
-    int may_lack; /* 1: classes: there may be more, as many as the network has */
+    int may_lack; /* 1: the data may lack classes: there may be as many as the network has */
 };
 
-/* file: a path, or the name of a model in the models folder ("lenet5"); models_dir NULL: the folder
- * beside the program. hidden_units > 0 replaces the units of the first dense layer of a model
- * that has more than one (mnist_replica's flag). */
+/* Reads a model. file: a path, or the name of a model in the models folder ("lenet5"); models_dir
+ * NULL: the folder beside the program. hidden_units > 0 replaces the units of the first dense layer
+ * of a model that has more than one (mnist_replica's flag). */
 enum status model_read(const char *file, const char *models_dir, int hidden_units,
                        struct model **out);
-/* The same from memory (for tests and the fuzzer). label: what errors call it. */
+/* Reads one from memory (for tests and the fuzzer). label: its name in errors. */
 enum status model_parse(const char *text, size_t bytes, const char *label, int hidden_units,
                         struct model **out);
-/* The same for these data. Without, "auto" means MNIST's: 1x28x28, 10 classes. */
+/* Read one for these data. Without data, "auto" means MNIST's: 1x28x28, 10 classes. */
 enum status model_read_for(const char *file, const char *models_dir, int hidden_units,
                            const struct model_data *data, struct model **out);
 enum status model_parse_for(const char *text, size_t bytes, const char *label, int hidden_units,
                             const struct model_data *data, struct model **out);
 void model_destroy(struct model *m); /* NULL is fine */
-/* As model files call it: "conv2d". */
+/* Returns the name in model files: "conv2d". */
 const char *model_type_name(enum layer_kind kind);
 
-/* Initial values of all parameters, flat, in order: a pure function of (model, seed). */
+/* Writes the initial values of all parameters, flat, in order: a pure function of (model, seed). */
 void model_init_params(const struct model *m, uint64_t seed, float *flat);
-/* 1: every element of this parameter starts as one number, which the model file says (biases as 0,
- * say). */
+/* Returns 1 if every element of this parameter starts with the same number, such as biases with
+ * 0. */
 int model_init_is_constant(const struct model *m, int param);
 
 #endif

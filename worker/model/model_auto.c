@@ -1,13 +1,13 @@
-/* worker/model/model_auto.c - what a model leaves to its data: "input": "auto", "classes": "auto"
- * and, in a dense layer, "units": "classes". They become numbers in the tree that jansson made of
- * the text, before it is read; the text is then written anew, so that whoever gets it builds the
- * same parameters whatever its own data are. */
+/* worker/model/model_auto.c - resolves what a model leaves to its data: "input": "auto", "classes":
+ * "auto" and, in a dense layer, "units": "classes". They are replaced by numbers in jansson's tree
+ * before it is read. The text is then written again, so that every reader of it builds the same
+ * parameters, independently of its own data. */
 #include "base/log.h"
 #include "worker/model/model_private.h"
 #include <stdlib.h>
 #include <string.h>
 
-/* What stands for the data where there are none: MNIST's. */
+/* Used if there are no data: those of MNIST. */
 static const struct model_data without_data = {{3, {1, 28, 28}}, 10, 0, 0};
 
 static int says(const json_t *obj, const char *key, const char *word)

@@ -1,13 +1,13 @@
-/* worker/model/model_graph.c - which layers a model file has, which reads which, and the order in
- * which they are executed: each as early as what it reads and what it is `after` allows, else as in
- * the file, so that a file in which each layer reads the one before keeps its order. */
+/* worker/model/model_graph.c - the layers of a model file, their inputs, and the order of
+ * execution: each as early as its inputs and its `after` allow, otherwise in the file's order. So a
+ * file in which each layer reads the one before keeps its order. */
 #include "base/log.h"
 #include "worker/model/model_private.h"
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
-static const char image[] = "image"; /* what a layer's input is called if it is the model's */
+static const char image[] = "image"; /* name of the model's input as a layer's input */
 
 static int is_name(const char *s, size_t bytes)
 {
@@ -30,7 +30,7 @@ done:
     return st;
 }
 
-/* The type and the name of a layer, so that errors and other layers can name it. */
+/* Reads the type and the name of a layer, so that errors and other layers can name it. */
 static enum status read_node(struct model_reader *r, int count[LAYER_N_KINDS])
 {
     struct model_node *node = &r->nodes[r->layer];
@@ -97,12 +97,12 @@ static enum status find_layer(const struct model_reader *r, const char *key, con
     return unknown_name(r, key, name);
 }
 
-/* A list of `bounds` names. */
+/* Reads a list of names; bounds: smallest and largest length. */
 static enum status read_names(const struct model_reader *r, const char *key, const int bounds[2],
                               int *out, int *n_out)
 {
     const json_t *v = json_object_get(r->obj, key);
-    size_t n = json_array_size(v); /* 0 for what is no list */
+    size_t n = json_array_size(v); /* 0 if it is not a list */
     int good = n >= (size_t)bounds[0] && n <= (size_t)bounds[1];
     enum status st = ST_OK;
     for (size_t k = 0; good && k < n; k++)
@@ -175,7 +175,7 @@ done:
     return st;
 }
 
-/* A layer that this one waits for and that has no place yet; -1: none. */
+/* Returns a layer that this one waits for and that has no position yet; -1: none. */
 static int waits_for(const struct model_reader *r, int i, int *reads)
 {
     const struct model_node *node = &r->nodes[i];
@@ -188,7 +188,7 @@ static int waits_for(const struct model_reader *r, int i, int *reads)
     return -1;
 }
 
-/* All layers without a place wait for one another, or for some that do. */
+/* Refuses a circle: all layers without a position wait for one another. */
 static enum status refuse_circle(struct model_reader *r)
 {
     char text[600] = "";
@@ -196,7 +196,7 @@ static enum status refuse_circle(struct model_reader *r)
     size_t used = 0;
     while (r->nodes[at].place >= 0)
         at++;
-    for (int i = 0; i < r->n_nodes; i++) /* after as many steps one is in the circle */
+    for (int i = 0; i < r->n_nodes; i++) /* after n_nodes steps the position is in the circle */
         at = waits_for(r, at, &reads);
     first = at;
     for (int i = waits_for(r, at, &reads); i != at; i = waits_for(r, i, &reads))

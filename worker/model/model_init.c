@@ -1,8 +1,8 @@
-/* worker/model/model_init.c - how parameters start.
- * Element i of parameter p is a function of (seed, p, i) alone, so that it does not matter who
- * computes it, in what order, or how the parameter is cut. Each element has a key of its own,
- * rng_u64(rng_key(seed, RNG_INIT, p), i), from which as many draws come as it needs: the truncated
- * normal draws again beyond two standard deviations. Normals are Box and Muller's, in double. */
+/* worker/model/model_init.c - first values of parameters. Element i of parameter p is a function of
+ * (seed, p, i) alone, so the result does not depend on the process, the order, or the cuts of a
+ * parameter. Each element has a key of its own, rng_u64(rng_key(seed, RNG_INIT, p), i), for as many
+ * draws as it needs: the truncated normal draws again beyond two standard deviations. Normals use
+ * the Box-Muller transform, in double. */
 #include "base/rng.h"
 #include "worker/model/model_private.h"
 #include <math.h>
@@ -11,7 +11,7 @@
 static const char init_types[] =
     "truncated_normal normal uniform glorot_uniform he_normal zeros ones constant";
 
-/* The keys of an initialiser's type; NULL: no such type. */
+/* Returns the keys of an initialiser's type; NULL: no such type. */
 static const char *init_keys(const char *type)
 {
     if (strcmp(type, "truncated_normal") == 0 || strcmp(type, "normal") == 0)
@@ -90,10 +90,10 @@ done:
     return st;
 }
 
-/* A standard normal from the draws 2*n and 2*n+1 of an element's key. */
+/* Returns a standard normal from the draws 2*n and 2*n+1 of an element's key. */
 static double normal(uint64_t key, uint64_t n)
 {
-    /* (0, 1]: the logarithm of 0 is never taken. */
+    /* (0, 1]: avoids the logarithm of 0 */
     double u = (double)((rng_u64(key, 2 * n) >> 11) + 1) * 0x1p-53;
     double v = (double)(rng_u64(key, 2 * n + 1) >> 11) * 0x1p-53;
     return sqrt(-2 * log(u)) * cos(2 * M_PI * v);
@@ -102,7 +102,7 @@ static double normal(uint64_t key, uint64_t n)
 static double truncated_normal(uint64_t key)
 {
     double z = 0;
-    /* One draw in 22 is refused; 64 in a row never are, but the loop has an end. */
+    /* One draw in 22 is refused. 64 in a row are practically impossible, but the loop must end. */
     for (uint64_t n = 0; n < 64; n++) {
         z = normal(key, n);
         if (fabs(z) <= 2)

@@ -1,6 +1,6 @@
 /* worker/model/model_json.c - typed access to a model's JSON tree, and errors with their line.
- * jansson has checked the text when the scanner here walks it, so the scanner only needs to stay
- * inside the text, not to judge it; a key written with escapes is simply not found. */
+ * jansson has checked the text before the scanner here reads it, so the scanner only needs to stay
+ * inside the text. It does not find a key that is written with escapes. */
 #include "base/log.h"
 #include "worker/model/model_private.h"
 #include <stdarg.h>
@@ -18,7 +18,7 @@ static void skip_space(struct cursor *c)
         c->line += *c->p == '\n';
 }
 
-/* From the opening quote to behind the closing one. */
+/* Skips from the opening quote to behind the closing one. */
 static void skip_string(struct cursor *c)
 {
     if (c->p < c->end)
@@ -48,7 +48,7 @@ static void skip_value(struct cursor *c)
     }
 }
 
-/* Moves to the next item of an object or list; 0 at its end. */
+/* Moves to the next item of an object or list; returns 0 at its end. */
 static int next_item(struct cursor *c)
 {
     skip_value(c);
@@ -59,7 +59,7 @@ static int next_item(struct cursor *c)
     return c->p < c->end;
 }
 
-/* At an object: moves to the value of `key`, *line is the key's. */
+/* Moves from an object to the value of `key`; *line: line of the key. */
 static int enter_member(struct cursor *c, const char *key, int *line)
 {
     size_t n = strlen(key);
@@ -88,7 +88,7 @@ static int enter_member(struct cursor *c, const char *key, int *line)
     return 0;
 }
 
-/* At a list: moves to its n-th element. */
+/* Moves from a list to its n-th element. */
 static int enter_element(struct cursor *c, int n)
 {
     if (c->p >= c->end || *c->p != '[')
@@ -145,7 +145,7 @@ enum status model_json_fail(const struct model_reader *r, const char *key, const
     return ST_INVALID;
 }
 
-/* Calls of the form: for each word of "a b c". */
+/* Copies the first word of a list "a b c" to `word`. Returns the list behind it. */
 static const char *next_word(const char *list, char word[64])
 {
     size_t n = strcspn(list, " ");
@@ -153,7 +153,7 @@ static const char *next_word(const char *list, char word[64])
     return list + n + (list[n] == ' ');
 }
 
-/* Levenshtein's distance; words past 31 letters are far from everything. */
+/* Returns Levenshtein's distance; words of more than 31 letters are far from all others. */
 static int edit_distance(const char *a, const char *b)
 {
     int row[32], na = (int)strnlen(a, 32), nb = (int)strnlen(b, 32);
@@ -180,7 +180,7 @@ static int edit_distance(const char *a, const char *b)
 const char *model_json_suggest(const char *word, const char *list, char *dst, size_t bytes)
 {
     char candidate[64], near[64] = "";
-    int best = (int)strnlen(word, 32) > 5 ? 3 : 2; /* what is farther is another word */
+    int best = (int)strnlen(word, 32) > 5 ? 3 : 2; /* more distant words are not similar */
     while (*list) {
         list = next_word(list, candidate);
         int d = edit_distance(word, candidate);
@@ -215,7 +215,7 @@ enum status model_json_check_keys(const struct model_reader *r, const char *owne
     return ST_OK;
 }
 
-/* What a value is, for a sentence: "-3", "\"valid\"", "a list". */
+/* Describes a value for a sentence: "-3", "\"valid\"", "a list". */
 static const char *describe_value(const json_t *v, char *dst, size_t bytes)
 {
     char shown[48];

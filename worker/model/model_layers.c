@@ -1,7 +1,7 @@
-/* worker/model/model_layers.c - one builder per layer type: keys, shapes, parameters.
- * Shapes follow TensorFlow. "same": out = ceil(in / stride), the padding needed is split with the
- * odd row or column behind; "valid": out = (in - kernel) / stride + 1, no padding; a number p, as
- * in PyTorch: p on all sides, out = (in + 2 p - kernel) / stride + 1. */
+/* worker/model/model_layers.c - one builder per layer type: keys, shapes, parameters. Shapes follow
+ * TensorFlow. "same": out = ceil(in / stride); the padding is split, with the odd row or column
+ * behind. "valid": out = (in - kernel) / stride + 1, no padding. A number p, as in PyTorch: p on
+ * all sides, out = (in + 2 p - kernel) / stride + 1. */
 #include "worker/model/model_private.h"
 #include <stdio.h>
 #include <stdlib.h>
@@ -9,7 +9,7 @@
 
 struct layer_type {
     const char *name;
-    const char *keys; /* all that it knows */
+    const char *keys; /* all keys of the type */
     enum status (*build)(struct model_reader *r, struct layer *l);
 };
 
@@ -23,7 +23,7 @@ static const char *shape_text(const struct shape *s, char *dst, size_t bytes)
     return dst;
 }
 
-/* Whose output the layer's k-th input is. */
+/* Writes the name of the k-th input. */
 static const char *giver_text(const struct model_reader *r, int k, char *dst, size_t bytes)
 {
     int giver = r->nodes[r->layer].input[k];
@@ -39,7 +39,7 @@ static const struct shape *input_shape(const struct model_reader *r, const struc
     return l->input[k] < 0 ? &r->m->input : &r->m->layers[l->input[k]].out;
 }
 
-/* n_dims: 1 for a flat input, 3 for (C, H, W). */
+/* Checks the input's dimensions: n_dims 1 for a flat input, 3 for (C, H, W). */
 static enum status need_dims(const struct model_reader *r, const struct layer *l, int n_dims)
 {
     char shape[96], giver[96];
@@ -52,7 +52,7 @@ static enum status need_dims(const struct model_reader *r, const struct layer *l
                            n_dims == 1 ? "put a flatten before it" : "put it before the flatten");
 }
 
-/* Takes the next parameter number for <layer>/<suffix>. */
+/* Assigns the next parameter number to <layer>/<suffix>. */
 static enum status add_param(struct model_reader *r, struct layer *l, const char *suffix,
                              const struct shape *shape, struct model_init init)
 {
@@ -95,7 +95,7 @@ done:
     return st;
 }
 
-/* "global", of a pool: the whole input. */
+/* Reads "kernel"; for a pool, "global" means the whole input. */
 static enum status read_kernel(struct model_reader *r, struct layer *l, bool is_pool)
 {
     const char *word = json_string_value(json_object_get(r->obj, "kernel"));
@@ -287,7 +287,8 @@ static enum status build_flatten(struct model_reader *r, struct layer *l)
     return ST_OK;
 }
 
-/* Parameters have the input's shape, so that each value has its own, as in PyTorch. */
+/* Each value of a sample has a parameter of its own, as in PyTorch, so they have the input's
+ * shape. */
 static enum status build_layer_norm(struct model_reader *r, struct layer *l)
 {
     static const double bounds[2] = {1e-8, 1}, fallback = 1e-5;
@@ -358,8 +359,8 @@ done:
     return st;
 }
 
-/* The inputs of add and concat: of one number of dimensions, and from the `from`-th on of one
- * size. */
+/* Checks the inputs of add and concat: equal numbers of dimensions, and equal sizes from the
+ * `from`-th on. */
 static enum status need_same(const struct model_reader *r, const struct layer *l, int from)
 {
     char shapes[2][96], givers[2][96];

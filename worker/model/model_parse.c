@@ -1,6 +1,6 @@
-/* worker/model/model_parse.c - from JSON text to a struct model: the top level, and the layers one
- * by one. The text is checked by jansson first (syntax, UTF-8, duplicate keys), then from the top
- * down; the first mistake ends it with one line. */
+/* worker/model/model_parse.c - from JSON text to a struct model: the top level, then the layers one
+ * by one. jansson checks the text first (syntax, UTF-8, duplicate keys). The first error ends the
+ * reading with one line. */
 #include "base/log.h"
 #include "worker/model/model_private.h"
 #include <stdio.h>
@@ -46,7 +46,7 @@ static enum status take_memory(struct model_reader *r, size_t n_layers)
     return ST_NOMEM;
 }
 
-/* Device and order of r->obj, which placement and the loop ask for. */
+/* Reads device and order of r->obj, for the placement and the loop. */
 static enum status read_place(struct model_reader *r, int place)
 {
     const struct model_node *node = &r->nodes[r->layer];
@@ -92,7 +92,7 @@ static enum status read_layers(struct model_reader *r)
     enum status st;
     if (!layers)
         return model_json_fail(r, NULL, "the key \"layers\" is missing");
-    size_t n = json_array_size(layers); /* 0 for what is no list */
+    size_t n = json_array_size(layers); /* 0 if it is not a list */
     if (n < 1 || n > MODEL_MAX_LAYERS)
         return model_json_fail(r, "layers", "\"layers\" must be a list of 1 to %d layers",
                                MODEL_MAX_LAYERS);
@@ -144,7 +144,7 @@ enum status model_parse(const char *text, size_t bytes, const char *label, int h
     return model_parse_for(text, bytes, label, hidden_units, NULL, out);
 }
 
-/* The text need not end with a NUL. */
+/* Copies the text, which may lack a final NUL. */
 static char *copy_text(const char *text, size_t bytes)
 {
     char *copy = malloc(bytes + 1);

@@ -1,7 +1,7 @@
-/* worker/model/model_private.h - what the files model*.c share; nobody else includes it.
- * A struct model_reader walks the JSON tree that jansson made of the text. jansson keeps no line
- * numbers, so an error finds its line by scanning the text again (model_json_line); that costs only
- * who made a mistake. Everything is bounded before memory is taken (I9). */
+/* worker/model/model_private.h - shared by model*.c and private to them. A struct model_reader
+ * walks jansson's tree. jansson keeps no line numbers, so an error finds its line by scanning the
+ * text again (model_json_line), which costs nothing without an error. All sizes are bounded before
+ * memory is taken (I9). */
 #ifndef WORKER_MODEL_MODEL_PRIVATE_H
 #define WORKER_MODEL_MODEL_PRIVATE_H
 #include "worker/model/model.h"
@@ -14,7 +14,7 @@ enum {
     MODEL_MAX_OUTPUT = 1 << 28, /* elements of one layer's output, one sample */
     MODEL_MAX_CLASSES = 65536,
     MODEL_MAX_VOCABULARY = LAYER_MAX_VOCABULARY,
-    MODEL_MAX_AFTER = 16, /* names in one layer's "after" */
+    MODEL_MAX_AFTER = 16, /* names in a layer's "after" */
 };
 #define MODEL_MAX_PARAM_ELEMS ((int64_t)1 << 31)
 
@@ -26,35 +26,34 @@ struct model_init {
     double scale; /* constant: the value; uniform: the limit; normals: the standard deviation */
 };
 
-/* A layer as the file has it: its name, and the layers that come before it. Layers are meant by
- * their positions in the file here, as in errors; in a struct model by their places in the order of
- * execution. */
+/* A layer of the file: its name, and the layers before it. Layers have their positions in the file
+ * here, as in errors; in a struct model they have their positions in the order of execution. */
 struct model_node {
     char name[64];
     const char *type; /* borrowed from the tree */
     enum layer_kind kind;
-    int n_inputs, input[LAYER_MAX_INPUTS]; /* or LAYER_INPUT_IMAGE */
+    int n_inputs, input[LAYER_MAX_INPUTS]; /* layers, or LAYER_INPUT_IMAGE */
     int n_after, after[MODEL_MAX_AFTER];
     int n_readers;
-    int place; /* in the order of execution; -1: none yet */
+    int place; /* position in the order of execution; -1: none yet */
 };
 
 struct model_auto {
-    int more_classes; /* 1: "classes" are those of data which may lack some */
-    int head;         /* position of the last dense layer that has as many units; -1: none */
+    int more_classes; /* 1: "classes" come from data that may lack some */
+    int head;         /* position of the last dense layer with as many units; -1: none */
 };
 
 struct model_reader {
     const char *text;
     size_t bytes;
-    const char *label; /* the file, in errors */
+    const char *label; /* name of the file in errors */
     int hidden_units;
     json_t *obj;        /* the object being read: the root, a layer, or an initialiser */
-    const char *within; /* key of obj when it is an initialiser; else NULL */
-    int layer;          /* position in the file of the layer being read; -1: the top */
+    const char *within; /* key of obj if it is an initialiser; otherwise NULL */
+    int layer;          /* position in the file of the current layer; -1: the top level */
     int n_nodes;
     struct model_node *nodes; /* [n_nodes] by position in the file */
-    struct model_auto left;   /* to the data */
+    struct model_auto left;   /* parts left to the data */
     struct model *m;
 };
 
@@ -63,16 +62,17 @@ struct model_reader {
 /* Logs the error with its place (key NULL: the layer's first line) and returns ST_INVALID. */
 enum status model_json_fail(const struct model_reader *r, const char *key, const char *fmt, ...)
     __attribute__((format(printf, 3, 4)));
-/* Line of layers[layer] (layer < 0: of the top), or of `key` in it; 1 if it cannot be found. */
+/* Returns the line of layers[layer] (layer < 0: of the top level), or of `key` in it; 1 if
+ * unknown. */
 int model_json_line(const struct model_reader *r, int layer, const char *key);
-/* Copies s with what is not printable ASCII replaced by '?', cut to fit. Returns dst. */
+/* Copies s, cut to fit, with '?' for characters that are not printable ASCII. Returns dst. */
 const char *model_json_printable(char *dst, size_t bytes, const char *s);
-/* ", did you mean X?" for the word of a list "a b c" nearest to `word`; "" if none is near. */
+/* Writes ", did you mean X?" with the nearest word of a list "a b c"; "" if none is near. */
 const char *model_json_suggest(const char *word, const char *list, char *dst, size_t bytes);
 /* Fails on the first key of r->obj that is not in the list "a b c". */
 enum status model_json_check_keys(const struct model_reader *r, const char *owner,
                                   const char *list);
-/* A missing key gives *fallback, or an error where fallback is NULL. */
+/* Read a value. A missing key gives *fallback, or an error if fallback is NULL. */
 enum status model_json_int(const struct model_reader *r, const char *key, const int64_t bounds[2],
                            const int64_t *fallback, int64_t *out);
 enum status model_json_double(const struct model_reader *r, const char *key, const double bounds[2],
@@ -83,32 +83,32 @@ enum status model_json_pair(const struct model_reader *r, const char *key, int l
 /* Reads true or false; a missing key gives the fallback. */
 enum status model_json_bool(const struct model_reader *r, const char *key, bool fallback,
                             bool *out);
-/* Borrowed from the tree; NULL fallback: the key must be there. */
+/* Reads a text, borrowed from the tree; fallback NULL: the key is required. */
 enum status model_json_string(const struct model_reader *r, const char *key, const char *fallback,
                               const char **out);
 
-/* model_auto.c: puts numbers for what is left to the data (NULL: there are none), and says which;
- * *text: the whole as JSON, free it, or NULL if nothing was left. ST_NOMEM. */
+/* model_auto.c: replaces what is left to the data by numbers (data NULL: defaults), and records it
+ * in *left; *text: the whole as JSON, malloc'd, or NULL if nothing was left. ST_NOMEM. */
 enum status model_auto_resolve(json_t *root, const struct model_data *data, struct model_auto *left,
                                char **text);
 
-/* model_init.c: the initialiser under `key` of r->obj; missing: glorot_uniform. */
+/* model_init.c: reads the initialiser under `key` of r->obj; missing: glorot_uniform. */
 enum status model_init_read(struct model_reader *r, const char *key, double fan_in, double fan_out,
                             struct model_init *out);
 
-/* model_graph.c: fills r->nodes from the list of layers: names, types, keys, who reads whom; then
- * puts them in the order of execution: each as early as it can be, the file's order else. */
+/* model_graph.c: fills r->nodes from the list of layers: names, types, keys, inputs; then sorts
+ * them in the order of execution. */
 enum status model_graph_read(struct model_reader *r, const json_t *layers);
 enum status model_graph_sort(struct model_reader *r);
-/* 1 to 63 letters, digits, '_', '.', '-'. */
+/* Reads a name: 1 to 63 letters, digits, '_', '.', '-'. */
 enum status model_graph_name(const struct model_reader *r, const char *fallback, char dst[64]);
 
-/* model_layers.c: reads r->obj, a layer, into l; its name and inputs are set, and the layers that
- * it reads are there; adds its parameters. */
+/* model_layers.c: reads the layer r->obj into l and adds its parameters. Its name and inputs are
+ * set, and the layers that it reads exist. */
 enum status model_layers_read(struct model_reader *r, struct layer *l);
 /* Fails on a key of r->obj that a layer of this kind does not have. */
 enum status model_layers_check_keys(const struct model_reader *r, enum layer_kind kind);
-/* Kind of a type's name, or LAYER_N_KINDS; all names, "conv2d max_pool ...". */
+/* Return the kind of a type's name, or LAYER_N_KINDS; and all names, "conv2d max_pool ...". */
 enum layer_kind model_layers_kind(const char *type);
 const char *model_layers_types(void);
 
