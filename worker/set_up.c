@@ -1,4 +1,5 @@
-/* worker/set_up.c - from the flags to a trainer that can start: see worker.h. */
+/* worker/set_up.c - builds a trainer from the flags: data, model, devices, towers, placement,
+ * updates and checkpoints, in this order. See worker.h. */
 #include "base/aligned.h"
 #include "base/digest.h"
 #include "base/process.h"
@@ -29,7 +30,7 @@ static enum status cut_model(struct worker *w)
     return chunks_create(w->model->params, w->model->n_params, bytes, &w->chunks);
 }
 
-/* What --freeze says; joining without it: what the job says. */
+/* Applies --freeze; when joining without it, the job's setting. */
 static enum status freeze_params(struct worker *w)
 {
     const struct chunks *job = w->joined.chunks;
@@ -71,8 +72,8 @@ done:
     return st;
 }
 
-/* A test set may lack the last classes, or all labels; the file that is evaluated has as many rows
- * of weights. */
+/* Adds classes that a test set may lack: the evaluated file has as many rows of weights as
+ * classes. */
 static enum status add_classes(struct worker *w, struct model_data *data)
 {
     enum status st = ST_OK;
@@ -95,7 +96,7 @@ done:
     return st;
 }
 
-/* --evaluate, --predict: takes the model that the file keeps, unless --model names one. */
+/* --evaluate, --predict: uses the model in the file, unless --model names one. */
 static enum status choose_model(struct worker *w)
 {
     enum status st = ST_OK;
@@ -105,7 +106,7 @@ static enum status choose_model(struct worker *w)
     if (o->model_given)
         return ST_OK;
     if (!w->trained_on.model) {
-        TRY(weights_source_open(q.flag, q.path, &file)); /* says if it is no such file */
+        TRY(weights_source_open(q.flag, q.path, &file)); /* logs a file of another kind */
         LOG_E(
             "--%s: %s does not keep its model; name the model of training with --model=FILE or --model=NAME",
             q.flag, q.path);
@@ -120,7 +121,7 @@ done:
     return st;
 }
 
-/* What a model leaves to its data is that of the sets that are there. */
+/* Reads the model; the data sets decide what it leaves to them. */
 static enum status read_model(struct worker *w)
 {
     enum status st = ST_OK;
@@ -129,7 +130,7 @@ static enum status read_model(struct worker *w)
                               .classes = d->classes,
                               .has_targets = d->targets != NULL,
                               .may_lack = !w->train && !d->targets};
-    if (!dataset_has_labels(d)) { /* one output, until add_classes knows */
+    if (!dataset_has_labels(d)) { /* one output, until add_classes finds the number */
         data.has_targets = 1;
         data.classes = 1;
     }
@@ -157,7 +158,7 @@ static enum status read_weights(struct worker *w)
     return weights_read(&request, w->init, w->given, &w->init_result);
 }
 
-/* Which devices compute, and which part of the batch each has. */
+/* Chooses the devices, and the part of the batch of each. */
 static enum status make_towers(struct worker *w)
 {
     enum status st = ST_OK;
@@ -203,7 +204,7 @@ done:
     return st;
 }
 
-/* Which layer lies where, and what that makes of the towers. */
+/* Places the layers, which may change the towers. */
 static enum status place_layers(struct worker *w)
 {
     enum status st = ST_OK;
@@ -242,7 +243,8 @@ done:
     return st;
 }
 
-/* A label is the place of a folder among the others: these must be the same. */
+/* Compares the names of the classes: a label is a folder's index among the others, so they must be
+ * equal. */
 static enum status check_class_names(const struct worker *w, const struct dataset *d)
 {
     const struct options *o = &w->opt;
@@ -302,7 +304,7 @@ done:
     return st;
 }
 
-/* A number that is not finite is found now, and not when its sample is read, hours later. */
+/* Finds a number that is not finite now instead of hours later, when its sample is read. */
 static enum status check_finite(struct worker *w)
 {
     const struct dataset *sets[] = {w->train, w->test, w->validation};
@@ -313,7 +315,7 @@ static enum status check_finite(struct worker *w)
     return st;
 }
 
-/* Where a job, a checkpoint or an export is to know it; that reads all samples, too, but of
+/* Sums the data for a job, a checkpoint or an export. That reads all samples, except those of
  * validation data, which hold_out sums. */
 static enum status sum_data(struct worker *w)
 {
@@ -326,7 +328,7 @@ static enum status sum_data(struct worker *w)
     return st;
 }
 
-/* After sum_data: what is told of the data is told of all of them. */
+/* Holds out validation data. Called after sum_data, because the fingerprint covers all data. */
 static enum status hold_out(struct worker *w)
 {
     enum status st = ST_OK;
@@ -364,7 +366,7 @@ static enum status take_params(struct worker *w)
     return ST_NOMEM;
 }
 
-/* --precision=bf16: what gains by it on this CPU. */
+/* --precision=bf16: measures which layers gain on this CPU. */
 static enum status measure_rounding(struct worker *w)
 {
     const struct rounding_request r = {.towers = &w->towers,
@@ -399,7 +401,7 @@ static enum status make_exchange(struct worker *w)
     };
     cfg.join.job.data = w->data;
     cfg.join.job.normal = w->normal;
-    if (w->validation && !o->data_own) /* the same on all workers */
+    if (w->validation && !o->data_own) /* equal on all workers */
         cfg.join.job.validation = (struct net_validation){
             w->validation_data, o->eval_every / options_rounds(o), o->early_stopping};
     set_up_threads_arithmetic(w, cfg.join.job.arithmetic);
@@ -409,7 +411,7 @@ static enum status make_exchange(struct worker *w)
     return updates_create(&cfg, &w->updates);
 }
 
-/* --checkpoint_dir, alone: goes on from what is there. */
+/* --checkpoint_dir, alone: continues from the checkpoint in the folder. */
 static enum status open_checkpoints(struct worker *w)
 {
     const struct options *o = &w->opt;
@@ -434,7 +436,7 @@ static enum status open_checkpoints(struct worker *w)
         .keep = (int)o->keep_checkpoint_max,
     };
     enum status st = o->checkpoint_dir ? alone_writer_create(&cfg, &w->saver) : ST_OK;
-    if (st == ST_OK && w->saver && w->rounded) /* as the steps so far */
+    if (st == ST_OK && w->saver && w->rounded) /* as in the steps so far */
         net_rounding_get(alone_writer_rounding(w->saver), w->rounded, w->model->n_layers);
     return st;
 }
@@ -549,7 +551,7 @@ static enum status make_trainer(struct worker *w)
           w->train->n, w->train->path, w->model->classes,
           w->train->targets ? "targets" : "classes");
     say_towers(w);
-    if (job.epochs <= 0) /* otherwise they may be those of another worker's part */
+    if (job.epochs <= 0) /* otherwise they may come from another worker's part of the data */
         set_up_say_rounds(&job, options_train_steps(o, w->train->n));
 done:
     return st;

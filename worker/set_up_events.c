@@ -1,4 +1,5 @@
-/* worker/set_up_events.c - --logdir: see worker.h. */
+/* worker/set_up_events.c - --logdir: collects the run's settings and creates the events. See
+ * worker.h. */
 #include "base/float_text.h"
 #include "worker/worker.h"
 
@@ -19,7 +20,8 @@ static void add_number(struct hparams *h, const char *name, double number)
     h->list[h->n++] = (struct event_hparam){name, NULL, number};
 }
 
-/* What runs are compared by, under the names of the flags; of what is as usual, the main ones. */
+/* Adds the settings by which runs are compared, named like the flags; of those with default values
+ * only the main ones. */
 static void add_optimizer(struct hparams *h, const struct optim_config *c)
 {
     struct optim_config usual;

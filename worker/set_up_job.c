@@ -1,4 +1,5 @@
-/* worker/set_up_job.c - what a worker has to know of its job before it is in it: see worker.h. */
+/* worker/set_up_job.c - asks the servers about the job before this worker joins it. See
+ * worker.h. */
 #include "member/job_query.h"
 #include "worker/worker.h"
 
@@ -11,7 +12,7 @@ enum status set_up_job_ask(struct worker *w)
     return st == ST_OK ? options_adopt(&w->opt, &w->joined) : st;
 }
 
-/* Asked while ps 0 does not answer; ctx: the worker. 1: the job has ended. */
+/* Called while ps 0 does not answer; ctx: the worker. Returns 1 if the job has ended. */
 static int is_over(void *ctx)
 {
     struct worker *w = ctx;
@@ -40,7 +41,7 @@ void set_up_job_over(struct worker *w, struct net_exchange_config *cfg)
 {
     w->joins_with = cfg->join;
     w->over.join = &w->joins_with;
-    /* what a job is that it joins, only servers can say */
+    /* only servers can describe the job that it joins */
     if (w->opt.servers_dir && !w->opt.join)
         cfg->is_over = is_over;
 }

@@ -1,5 +1,5 @@
-/* worker/set_up_threads.c - the cores that this worker takes, threads of its own, and what the bits
- * of its sums depend on: see worker.h. */
+/* worker/set_up_threads.c - the cores that this worker uses, its own threads, and the description
+ * of the arithmetic that its sums depend on. See worker.h. */
 #include "base/cores.h"
 #include "base/thread_pool.h"
 #include "base/threads.h"
@@ -11,12 +11,12 @@
 
 enum { MAX_OWN_THREADS = 8 };
 
-/* The cores that this worker takes; where they are fewer than the machine has, why. */
+/* Counts the cores that this worker uses; logs the reason if they are fewer than the machine's. */
 static int count_cores(const struct options *o)
 {
     const struct cores c = cores_usable();
     int workers = hosts_on_same(&o->worker_hosts, o->task_index);
-    /* who is reached at a loopback address is where this one is */
+    /* a worker with a loopback address runs on this machine */
     int n = cores_share(&c, workers,
                         workers > 1 && hosts_is_loopback(o->worker_hosts.addr[o->task_index]));
     char limit[64] = "";
@@ -41,20 +41,20 @@ static int count_cores(const struct options *o)
     return n;
 }
 
-/* Beside the towers' threads, so few: a quarter of the cores. */
+/* Returns the number of threads beside the towers': a quarter of the cores. */
 static int n_own_threads(const struct worker *w)
 {
     int n = (w->opt.intra_op_threads > 0 ? w->opt.intra_op_threads : w->n_cores) / 4;
     return n < MAX_OWN_THREADS ? n : MAX_OWN_THREADS;
 }
 
-/* Returns how many threads are still to be started until training runs. */
+/* Returns the number of threads that are still to be started until training runs. */
 static int n_more_threads(const struct worker *w, int trains)
 {
     int n = w->n_cores;
-    if (trains) /* a tower's, and the one that reads for it */
+    if (trains) /* a tower's, and its reader's */
         n += 2 + n_own_threads(w);
-    if (trains && w->opt.ps_hosts.n > 0) /* those that look at waits and report are the worker's */
+    if (trains && w->opt.ps_hosts.n > 0) /* the worker's threads that watch waits and report */
         n += 2 + net_environment_threads() + NET_EXCHANGE_THREADS;
     return n;
 }
@@ -74,7 +74,8 @@ static int are_alike(const struct tower_device *a, const struct tower_device *b)
     return a->backend == b->backend && a->n_threads == b->n_threads && a->precision == b->precision;
 }
 
-/* What the bits of this worker's sums depend on, each kind of tower; and the loops in C. */
+/* Writes the properties that the bits of this worker's sums depend on: each kind of tower, and the
+ * loops in C. */
 void set_up_threads_arithmetic(const struct worker *w, char name[JOB_ARITHMETIC_BYTES])
 {
     size_t n = 0;

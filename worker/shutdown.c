@@ -1,14 +1,15 @@
-/* worker/shutdown.c - what SIGINT and SIGTERM do: see worker.h.
- * Locks: the worker's. */
+/* worker/shutdown.c - handles SIGINT and SIGTERM in a thread of its own. With servers the worker
+ * leaves the job in order; alone it stops between two steps. Each phase has a limit, after which
+ * the process exits. See worker.h. Locks: the worker's. */
 #include "base/clock.h"
 #include "base/threads.h"
 #include "worker/worker.h"
 #include <stdatomic.h>
 
 enum {
-    STEP_MS = 30000,  /* for a step to end, of a worker without servers */
-    LEAVE_MS = 20000, /* for the others to come to the step that it leaves at */
-    TELL_MS = 3000,   /* for ps 0 to hear of it: where all are told to end, it may be gone */
+    STEP_MS = 30000,  /* limit for a step to end, of a worker without servers */
+    LEAVE_MS = 20000, /* limit for the other workers to reach the step at which it leaves */
+    TELL_MS = 3000, /* limit for a message to ps 0, which may be gone if all programs are stopped */
 };
 
 sigset_t shutdown_signals(int how)
@@ -26,7 +27,7 @@ static const char *name_of(int sig)
     return sig == SIGTERM ? "SIGTERM" : "Ctrl-C";
 }
 
-/* Waits until training has ended; false: the deadline passed before. */
+/* Waits until training has ended. Returns false if the deadline passed first. */
 static bool wait_for_end(struct worker *w, int64_t deadline)
 {
     pthread_mutex_lock(&w->lock);
@@ -37,8 +38,8 @@ static bool wait_for_end(struct worker *w, int64_t deadline)
     return ended;
 }
 
-/* Ends training of a worker without servers between two steps, with what it has saved or exports;
- * in the middle of a step where that does not end, as where a card hangs. */
+/* Stops a worker without servers between two steps, with its checkpoint or export; if the step does
+ * not end, because a GPU hangs for example, inside the step. */
 static void stop_alone(struct worker *w)
 {
     int64_t deadline = clock_deadline_ns(STEP_MS);
@@ -64,7 +65,7 @@ static void stop_now(struct worker *w)
     w->updates.ops->cancel(w->updates.ctx);
 }
 
-/* Takes its part until the next generation begins, which is without it. */
+/* Contributes until the next generation begins, which excludes this worker. */
 static void leave_in_order(struct worker *w, int sig)
 {
     int64_t deadline = clock_deadline_ns(LEAVE_MS);
@@ -85,9 +86,9 @@ static void leave_in_order(struct worker *w, int sig)
     stop_now(w);
 }
 
-/* The one thread that takes SIGINT and SIGTERM, from before the devices are set up; others have
- * them blocked. A driver, or NCCL, may never come back from the set-up: a second signal ends the
- * process at once, by the signal's default. */
+/* The only thread that receives SIGINT and SIGTERM, from before the devices are set up; other
+ * threads block them. A driver, or NCCL, may never return from the set-up: a second signal ends the
+ * process at once, by the signal's default action. */
 static void *signal_main(void *arg)
 {
     struct worker *w = arg;
@@ -123,7 +124,8 @@ static void *signal_main(void *arg)
         leave_in_order(w, sig);
     else if (ready && !last)
         stop_now(w);
-    pthread_mutex_lock(&w->lock); /* stays: it is the one thread that can be given the second */
+    /* stays unblocked: only this thread can receive the second signal */
+    pthread_mutex_lock(&w->lock);
     while (!w->done)
         pthread_cond_wait(&w->signalled, &w->lock);
     pthread_mutex_unlock(&w->lock);
@@ -157,7 +159,7 @@ void shutdown_end(struct worker *w)
         return;
     int sig = shutdown_received(w, 1);
     if (!sig)
-        /* The thread waits for the signal by sigwait. */
+        /* The thread waits in sigwait. */
         pthread_kill(w->signal_thread, SIGTERM); // NOLINT(bugprone-bad-signal-to-kill-thread)
     pthread_join(w->signal_thread, NULL);
     if (sig)

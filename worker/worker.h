@@ -1,7 +1,7 @@
-/* worker/worker.h - what a worker is made of, shared by main.c, set_up.c and shutdown.c. Private to
+/* worker/worker.h - the state of a worker, shared by main.c, set_up*.c and shutdown.c. Private to
  * them.
- * Owns:    all of it, from set_up to main's clean_up.
- * Threads: main's, and the one that takes signals; what both read is under the lock.
+ * Owns:    all of it, from set_up to main's clean_up. Threads: the main thread, and the one that
+ *          receives signals; the lock guards what both use.
  * Errors:  each part's own. */
 #ifndef WORKER_WORKER_H
 #define WORKER_WORKER_H
@@ -25,13 +25,13 @@
 
 struct worker {
     struct options opt;
-    char host[MEMBER_IDENTITY_HOST_BYTES];       /* this one's name */
-    char address[MEMBER_IDENTITY_ADDRESS_BYTES]; /* that, and its process */
-    struct net_status joined;                    /* --join: the job, as it was then */
+    char host[MEMBER_IDENTITY_HOST_BYTES];       /* name of this host */
+    char address[MEMBER_IDENTITY_ADDRESS_BYTES]; /* host name and process */
+    struct net_status joined;                    /* --join: the job at that time */
     struct gpus gpus;
-    int gpu_number[DEVICE_MAX];  /* of those, CUDA's */
-    int n_cores;                 /* that it takes of this machine's */
-    struct thread_pool *threads; /* for what is done with parameters beside the towers */
+    int gpu_number[DEVICE_MAX];  /* CUDA's numbers of the chosen GPUs */
+    int n_cores;                 /* cores that it uses */
+    struct thread_pool *threads; /* for loops over parameters outside the towers */
     const struct backend *cpu;
     struct tower_plan towers;
     struct model *model;
@@ -40,82 +40,83 @@ struct worker {
     struct chunks *chunks;
     struct dataset *train, *test, *validation; /* test, validation: NULL: none */
     struct validation validated;
-    struct updates watched;                /* for `waiting`: what this worker waits for */
-    struct job_data data;                  /* what is told of them */
-    struct job_normal normal;              /* of their samples */
-    struct dataset_range range;            /* of those of the training set, if they are exported */
-    struct trained_on trained_on;          /* --evaluate, --predict: what their file says */
-    char *told;                            /* what checkpoints say of data and model */
-    struct job_validation validation_data; /* likewise told */
+    struct updates watched;                /* for `waiting`: updates that are waited for */
+    struct job_data data;                  /* description of the data for the servers */
+    struct job_normal normal;              /* normalisation of the samples */
+    struct dataset_range range;            /* of the training samples, if they are exported */
+    struct trained_on trained_on;          /* --evaluate, --predict: description in the file */
+    char *told;                            /* description of data and model in checkpoints */
+    struct job_validation validation_data; /* description of the validation data for the servers */
     float *params;
-    uint8_t *rounded; /* [n_layers] measured: what is multiplied in bf16 on the CPU; NULL: nothing
-                         was */
-    float *init;      /* --init: as `params`, where `given`; NULL: none */
-    uint8_t *given;   /* [params] */
-    struct weights_result init_result; /* what the file gave */
+    /* [n_layers] measured: layers that multiply in bf16 on the CPU; NULL: not measured */
+    uint8_t *rounded;
+    float *init;                       /* --init: like `params`, where `given` is set; NULL: none */
+    uint8_t *given;                    /* [params] */
+    struct weights_result init_result; /* result of reading the file */
     struct updates updates;
-    struct net_join joins_with; /* what it says to servers */
+    struct net_join joins_with; /* description of this worker for the servers */
     struct job_over over;
-    int is_over;                /* the job ended before this process was started */
+    int is_over;                /* the job had ended before this process started */
     struct alone_writer *saver; /* --checkpoint_dir; NULL: none */
     struct sample_log *sample_log;
     struct events *events; /* --logdir; NULL: none */
     struct trainer *trainer;
     struct figures figures;
-    struct waiting *waiting;   /* NULL: there are no servers */
-    struct reporter *reporter; /* likewise */
+    struct waiting *waiting;   /* NULL: no servers */
+    struct reporter *reporter; /* NULL: no servers */
     struct monitor *monitor;   /* --metrics_port; NULL: none */
 
     pthread_t signal_thread;
     int signal_thread_runs;
-    pthread_mutex_t lock; /* of what follows */
+    pthread_mutex_t lock; /* guards the fields below */
     pthread_cond_t signalled;
-    int signal;           /* that was taken; 0: none */
+    int signal;           /* received signal; 0: none */
     int ended_by;         /* signal that ended the run at once; 0: none */
-    int ready;            /* trainer and exchange are there to be stopped */
-    int training;         /* with servers, whom it can leave in order */
-    int trained;          /* all steps are taken, or it has left: what remains ends by itself */
+    int ready;            /* trainer and exchange can be stopped */
+    int training;         /* with servers, whose job it can leave in order */
+    int trained;          /* all steps are taken, or it has left: the rest ends by itself */
     bool stepped;         /* the trainer takes no more steps */
-    bool stopped;         /* the job was stopped before its last step, as somebody asked for */
-    _Atomic bool is_torn; /* training was stopped in the middle of a step */
-    int done;             /* main needs the signal thread no more */
+    bool stopped;         /* the job was stopped by request before its last step */
+    _Atomic bool is_torn; /* training was stopped inside a step */
+    int done;             /* main does not need the signal thread any more */
 };
 
-/* set_up.c: from the flags to a trainer that can start. A signal that comes meanwhile ends it
- * between two parts, with ST_CANCELLED. */
+/* set_up.c: builds a trainer from the flags. A signal ends it between two parts, with
+ * ST_CANCELLED. */
 enum status set_up(struct worker *w);
-/* Likewise, to what --evaluate and --predict need: the model, its devices, the test set, room for
- * parameters. */
+/* Builds what --evaluate and --predict need: the model, its devices, the test set, and memory for
+ * the parameters. */
 enum status set_up_inference(struct worker *w);
 /* Logs the rounds of a job with local steps; asked: steps before they were rounded up to whole
  * rounds. */
 void set_up_say_rounds(const struct net_job *job, int64_t asked);
-/* set_up_job.c: --join: what the job says. */
+/* set_up_job.c: --join: asks the servers for the job's settings. */
 enum status set_up_job_ask(struct worker *w);
-/* Likewise, what an export or a checkpoint says of data and model. */
+/* Returns the description of data and model for an export or a checkpoint. */
 struct trained_on_source set_up_job_source(const struct worker *w);
 enum status set_up_job_trained_on(struct worker *w);
-/* What the exchange asks while ps 0 does not answer: has the job ended? */
+/* Sets the function that the exchange calls while ps 0 does not answer: it returns 1 if the job has
+ * ended. */
 void set_up_job_over(struct worker *w, struct net_exchange_config *cfg);
-/* set_up_threads.c: n_cores, and what loops over parameters run on. */
+/* set_up_threads.c: sets n_cores, and creates the threads for loops over parameters. */
 enum status set_up_threads(struct worker *w);
-/* Likewise: what the bits of its sums depend on, once there are towers. */
+/* Describes the arithmetic of the worker's sums, once there are towers. */
 void set_up_threads_arithmetic(const struct worker *w, char name[JOB_ARITHMETIC_BYTES]);
-/* set_up_events.c: --logdir. */
+/* set_up_events.c: creates the events of --logdir. */
 enum status set_up_events(struct worker *w);
-/* The file of --init, --evaluate or --predict, and what is wanted of it. */
+/* Returns the request for the file of --init, --evaluate or --predict. */
 struct weights_request set_up_weights(const struct worker *w);
 
 /* shutdown.c */
 
-/* SIGINT and SIGTERM, for the calling thread: SIG_BLOCK, SIG_UNBLOCK. */
+/* Blocks or unblocks SIGINT and SIGTERM for the calling thread: SIG_BLOCK, SIG_UNBLOCK. */
 sigset_t shutdown_signals(int how);
 enum status shutdown_start(struct worker *w);
-/* The signal that was taken, 0: none. `done`: none will be taken any more. */
+/* Returns the received signal, 0: none. `done`: none is handled any more. */
 int shutdown_received(struct worker *w, int done);
-/* Ends the thread that shutdown_start began, if it did. */
+/* Ends the thread of shutdown_start, if there is one. */
 void shutdown_end(struct worker *w);
-/* Sleeps; a signal ends the sleep and the run: 1. arg: the worker. */
+/* Sleeps; returns 1 if a signal ended the sleep and the run. arg: the worker. */
 int shutdown_pause(void *arg, int ms);
 
 #endif

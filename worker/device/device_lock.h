@@ -1,7 +1,7 @@
 /* worker/device/device_lock.h - reservations that all processes of a machine see, of every user.
  *
  * A reservation is flock(2) on an empty file "weir-gpu-KEY.lock", with a GPU's UUID as KEY, in a
- * folder where every user may create files and nobody may remove those of others (the sticky bit).
+ * folder where every user may create files and none may remove those of others (the sticky bit).
  * The kernel drops the lock at any exit of the process; the file stays and is reused. Files are
  * readable by all and are only opened for reading, which suffices for flock, so no data can be
  * written to them. A link, a pipe or a folder at the path is refused.

@@ -1,10 +1,11 @@
-/* worker/place/batch_split.c - see batch_split.h. */
+/* worker/place/batch_split.c - builds the tables of devices and stages for the towers, and replaces
+ * all towers by one that spans devices if the placement requires it. See batch_split.h. */
 #include "worker/place/batch_split.h"
 #include "base/log.h"
 #include <stdlib.h>
 
 struct batch_split {
-    struct tower_device *devices; /* [n_devices] the CPU, and behind it the GPUs by number */
+    struct tower_device *devices; /* [n_devices] the CPU, then the GPUs by number */
     int n_devices;
     uint8_t *stage_of; /* [towers][layers] */
 };
@@ -15,7 +16,7 @@ static enum status no_memory(const struct batch_split_request *r, const struct t
     return ST_NOMEM;
 }
 
-/* Each GPU as its first tower has it. */
+/* Lists each GPU with the settings of its first tower. */
 static enum status list_devices(const struct batch_split_request *r, const struct tower_plan *t,
                                 struct batch_split *s)
 {
@@ -31,7 +32,7 @@ static enum status list_devices(const struct batch_split_request *r, const struc
     return ST_OK;
 }
 
-/* One tower with the whole batch, in place of all. */
+/* Replaces all towers by one with the whole batch. */
 static enum status join_towers(const struct batch_split_request *r, const struct batch_split *s,
                                struct tower_plan *t)
 {
@@ -88,7 +89,8 @@ static int any_on_cpu(const struct batch_split_request *r, const struct tower_pl
     return 0;
 }
 
-/* As the CPU's own towers, of which it was said; without any it is said here, if it matters. */
+/* Returns the CPU's precision: that of its own towers, which is logged already; without any it is
+ * logged here, if it matters. */
 static enum backend_precision cpu_precision(const struct batch_split_request *r,
                                             const struct tower_plan *t)
 {

@@ -1,8 +1,8 @@
-/* worker/place/placement.c - see placement.h.
+/* worker/place/placement.c - assigns a device to each layer, see placement.h.
  *
- * DESIGN. Each layer gets a spot: the device, and for the log who put it there. A spot says OWN
- * where it is the tower's own device, so that one placement serves all towers; only a tower that
- * spans devices has spots on GPUs by number. */
+ * DESIGN. Each layer gets a spot: the device and, for the log, the reason. A spot is OWN for the
+ * tower's own device, so that one placement serves all towers. Only a tower that spans devices has
+ * spots on GPUs by number. */
 #include "worker/place/placement.h"
 #include "base/log.h"
 #include "worker/model/model.h"
@@ -18,8 +18,8 @@ enum decider { BY_DEFAULT, BY_RULE, BY_MODEL, BY_INPUT };
 struct spot {
     int device; /* OWN, PLACEMENT_CPU or a GPU's number */
     enum decider by;
-    int index;   /* BY_RULE: of the rule; BY_INPUT: of the layer that is read */
-    int is_soft; /* it wanted another */
+    int index;   /* BY_RULE: index of the rule; BY_INPUT: index of the layer that is read */
+    int is_soft; /* another device was requested */
 };
 
 struct placement {
@@ -27,11 +27,11 @@ struct placement {
     struct placement_rules rules;
     struct spot *spots; /* [n_layers] */
     int spans;
-    int turn; /* of round_robin: layers placed so far */
+    int turn; /* round_robin: number of layers placed so far */
     int on_host;
 };
 
-/* "/device:GPU:0". Returns dst. */
+/* Writes "/device:GPU:0". Returns dst. */
 static const char *device_name(int device, char dst[NAME_SIZE])
 {
     if (device < 0)
@@ -50,7 +50,7 @@ enum status placement_check(const char *rules)
     return st;
 }
 
-/* The first layer that `layer` reads; -1: none, only the image. */
+/* Returns the first layer that `layer` reads; -1: none, only the image. */
 static int first_input(const struct placement *p, int layer)
 {
     const struct layer *l = &p->r.layers[layer];
@@ -60,13 +60,13 @@ static int first_input(const struct placement *p, int layer)
     return -1;
 }
 
-/* What rules call the GPU of this index. */
+/* Returns the number that rules use for the GPU of this index. */
 static int number_of(const struct placement *p, int gpu)
 {
     return p->r.number && gpu >= 0 && gpu < p->r.n_gpus ? p->r.number[gpu] : gpu;
 }
 
-/* -1: it is not there. */
+/* Returns the index of that GPU; -1: it does not exist. */
 static int index_of(const struct placement *p, int number)
 {
     for (int i = 0; i < p->r.n_gpus; i++)
@@ -101,7 +101,8 @@ static const char *names_text(const struct placement *p, char *dst, size_t bytes
     return dst;
 }
 
-/* Is there something this rule decides? *shown: something that it fits, but another took. */
+/* Returns 1 if the rule decides a layer or parameter. *shown: one that it matches, but an earlier
+ * rule, *taker, decides. */
 static int rule_decides(const struct placement *p, int rule, const char **shown, int *taker)
 {
     const struct placement_rule *r = &p->rules.rule[rule];
@@ -123,7 +124,8 @@ static int rule_decides(const struct placement *p, int rule, const char **shown,
     return 0;
 }
 
-/* A rule that decides nothing is misspelt, or stands behind one that takes all it is meant for. */
+/* Refuses a rule that decides nothing: it is misspelt, or an earlier rule matches all of its
+ * layers. */
 static enum status check_rules(const struct placement *p)
 {
     char names[SHOWN_NAMES];
@@ -154,7 +156,7 @@ static enum status check_rules(const struct placement *p)
     return ST_OK;
 }
 
-/* What is said of a layer, by whom, and how it was written. */
+/* Finds the device requested for a layer, the source of the request, and its text. */
 static enum status layer_want(struct placement *p, int layer, struct placement_target *want,
                               const char **text)
 {
@@ -197,7 +199,8 @@ static const char *decider_text(const struct placement *p, const struct spot *sp
     return dst;
 }
 
-/* What was asked for (text) is not there: why, and what would fix it. */
+/* Refuses a device that does not exist, with the reason and the fix, or, with soft placement, uses
+ * the tower's own. */
 static enum status refuse_or_move(struct placement *p, int layer, const char *text, const char *why,
                                   const char *fix)
 {
@@ -225,7 +228,7 @@ static enum status refuse_missing(struct placement *p, int layer, const char *te
     return refuse_or_move(p, layer, text, why, "--gpus decides how many GPUs there are");
 }
 
-/* Where nothing is said. */
+/* Places a layer without a request. */
 static void place_by_default(struct placement *p, int layer)
 {
     int input = first_input(p, layer);
@@ -282,7 +285,7 @@ static enum status place_layer(struct placement *p, int layer)
     }
 }
 
-/* A tower on the CPU beside towers on GPUs cannot have a layer on "its own GPU". */
+/* Refuses "its own GPU" for a tower on the CPU beside towers on GPUs. */
 static enum status check_cpu_towers(struct placement *p)
 {
     enum status st = ST_OK;
@@ -297,7 +300,7 @@ static enum status check_cpu_towers(struct placement *p)
     return st;
 }
 
-/* The layer whose parameter it is. */
+/* Returns the layer that the parameter belongs to. */
 static int layer_of_param(const struct placement *p, int param)
 {
     for (int i = 0; i < p->r.n_layers; i++)
@@ -307,7 +310,7 @@ static int layer_of_param(const struct placement *p, int param)
     return 0;
 }
 
-/* A parameter is on the host or with its layer. */
+/* Places parameters on the host or with their layers. */
 static enum status place_params(struct placement *p)
 {
     for (int i = 0; i < p->r.n_params; i++) {
@@ -416,7 +419,7 @@ int placement_device(const struct placement *p, int layer, int own)
     return p->spots[layer].device == OWN ? own : p->spots[layer].device;
 }
 
-/* Lines for those of its parameters that a rule names; how many. */
+/* Logs those of the layer's parameters that a rule names. Returns their number. */
 static int log_params(const struct placement *p, int layer, const char *prefix, int own)
 {
     const struct layer *l = &p->r.layers[layer];

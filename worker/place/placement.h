@@ -1,60 +1,59 @@
-/* worker/place/placement.h - which device computes which layer.
+/* worker/place/placement.h - assigns a device to each layer.
  *
- * What counts, from the first to the last: a rule of --placement (the first that fits), the layer's
- * `device` in the model file, and where nothing is said: a layer without parameters lies where the
- * layer lies that it reads, any other on the tower's own device.
+ * Priorities, from the highest: the first matching rule of --placement; the layer's `device` in the
+ * model file; the default. By default a layer without parameters is on the device of the layer that
+ * it reads, any other on the tower's own device.
  *
- * Data parallelism: as long as no layer is put on a GPU by number, every device has its own tower,
- * and "gpu" and "cpu" mean the tower's own GPU and the one CPU. A layer on gpu:K, or round_robin
- * over several GPUs, makes the worker one tower that spans the devices named (placement_spans); its
- * own device is then the first GPU. That tower has no sisters.
+ * Data parallelism: while no layer is put on a GPU by number, every device has its own tower, and
+ * "gpu" and "cpu" mean the tower's own GPU and the CPU. A layer on gpu:K, or round_robin over
+ * several GPUs, makes the worker one tower that spans the named devices (placement_spans); its own
+ * device is then the first GPU, and there are no other towers.
  *
- * A parameter lies, and is updated, where its layer is computed if the backend can do that, else on
- * the host; a rule on its name with cpu keeps it on the host (placement_keeps_on_host).
+ * A parameter is stored and updated on its layer's device if the backend supports that, otherwise
+ * on the host. A rule that assigns cpu to its name keeps it on the host (placement_keeps_on_host).
  *
- * A device that is not there is an error that names the layer and the devices that are; or, with
- * soft placement, the layer goes to the tower's own device, and one line says so.
- * Owns:    its own memory; the request's is borrowed while it lives.
- * Threads: immutable once made.
- * Errors:  ST_INVALID (a rule that decides nothing, a device that is not there), ST_NOMEM. */
+ * A device that does not exist is an error that names the layer and the existing devices. With soft
+ * placement the layer is put on the tower's own device instead, with a log line.
+ * Owns:    its own memory; the request's is borrowed while it lives. Threads: immutable once
+ *          created.
+ * Errors:  ST_INVALID (a rule that decides nothing, a device that does not exist), ST_NOMEM. */
 #ifndef WORKER_PLACE_PLACEMENT_H
 #define WORKER_PLACE_PLACEMENT_H
 #include "kernels/backend.h"
 #include "net/wire/chunks.h"
 
-enum { PLACEMENT_CPU = -1 }; /* else the number of a GPU, among those chosen */
+enum { PLACEMENT_CPU = -1 }; /* other values: number of a GPU among those chosen */
 
 struct placement_request {
     const struct layer *layers;
     int n_layers;
-    const char *const *device; /* [n_layers] the model file's, an entry NULL: none; NULL: none */
+    const char *const *device; /* [n_layers] from the model file, NULL entries: none; NULL: none */
     const char *rules;         /* --placement; NULL: none */
     int n_gpus;                /* chosen by --gpus */
     const struct net_param *params; /* [n_params] for rules that name parameters; NULL: none */
     int n_params;
-    int task;          /* this worker's, where rules name one; below 0: not known, any */
-    const int *number; /* [n_gpus] by which rules call them; NULL: 0, 1, ... */
-    int cpu_towers; /* with GPUs: there are towers on the CPU, too, which have no GPU of their own
-                     */
-    int soft;       /* --allow_soft_placement */
+    int task; /* index of this worker for rules that name one; below 0: unknown, matches any */
+    const int *number; /* [n_gpus] numbers that rules use; NULL: 0, 1, ... */
+    int cpu_towers;    /* beside GPUs: some towers are on the CPU and have no GPU of their own */
+    int soft;          /* --allow_soft_placement */
 };
 
 struct placement;
 enum status placement_create(const struct placement_request *r, struct placement **out);
 void placement_destroy(struct placement *p); /* NULL is fine */
-/* GPUs that rules and the model file ask for by number, named[n]; number 0, too, where layers with
- * parameters are left to the tower's own. The highest of them; 0 or less: no reason for a second
- * GPU. What cannot be read names none. */
+/* Marks in named[n] the GPUs that rules and the model file request by number; also number 0 if
+ * layers with parameters are left to the tower's own device. Returns the highest; 0 or less: no
+ * second GPU is needed. Invalid texts name none. */
 int placement_numbers(const struct placement_request *r, uint8_t *named, int n);
-/* The form of --placement alone. */
+/* Checks only the syntax of --placement. */
 enum status placement_check(const char *rules);
-/* One tower over several devices, instead of one tower for each. */
+/* Returns 1 for one tower over several devices instead of one tower per device. */
 int placement_spans(const struct placement *p);
-/* A rule keeps parameters on the host that else could stay on a GPU. */
+/* Returns 1 if a rule keeps parameters on the host that could stay on a GPU. */
 int placement_keeps_on_host(const struct placement *p);
-/* Device of a layer in the tower whose own device is `own`. */
+/* Returns the device of a layer in the tower whose own device is `own`. */
 int placement_device(const struct placement *p, int layer, int own);
-/* --log_device_placement: one line a layer. n_towers > 1: the tower's number is shown. */
+/* --log_device_placement: logs one line per layer. n_towers > 1: with the tower's number. */
 void placement_log(const struct placement *p, int tower, int n_towers, int own);
 
 #endif

@@ -1,4 +1,4 @@
-/* worker/place/placement_rules.c - see placement_rules.h. */
+/* worker/place/placement_rules.c - parses devices and rules, see placement_rules.h. */
 #include "worker/place/placement_rules.h"
 #include "base/log.h"
 #include <ctype.h>
@@ -7,7 +7,7 @@
 #include <string.h>
 #include <strings.h>
 
-/* Digits alone, up to PLACEMENT_MAX_INDEX; -1: they are not. */
+/* Parses digits, up to PLACEMENT_MAX_INDEX; -1: invalid. */
 static int index_read(const char *s)
 {
     int v = 0;
@@ -23,7 +23,7 @@ static int index_read(const char *s)
     return v;
 }
 
-/* "/task:12", if it stands there: *s behind it. 0: its number cannot be read. */
+/* Parses "/task:12" if *s begins so, and moves *s behind it. Returns 0 if its number is invalid. */
 static int part_read(const char **s, const char *part, int *out)
 {
     size_t n = strlen(part);
@@ -40,7 +40,8 @@ static int part_read(const char **s, const char *part, int *out)
     return *out >= 0 && **s == '/';
 }
 
-/* What TensorFlow writes before the device, if it stands there. *task: the worker, -1: not said. */
+/* Parses TensorFlow's process in front of the device, if there is one. *task: the worker, -1: not
+ * named. */
 static int process_read(const char **s, int *task)
 {
     static const char job[] = "/job:", here[] = "localhost", worker[] = "worker";
@@ -89,7 +90,7 @@ int placement_rules_read_target(const char *device, struct placement_target *out
     return 1;
 }
 
-/* Without the spaces around it. */
+/* Returns the text without the spaces around it. */
 static char *trimmed(char *s)
 {
     while (isspace((unsigned char)*s))

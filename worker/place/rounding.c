@@ -1,5 +1,5 @@
-/* worker/place/rounding.c - see rounding.h. Of each layer the shortest of several runs counts: what
- * else runs on the machine only adds to the others. */
+/* worker/place/rounding.c - measures each layer in floats and in bf16, see rounding.h. The shortest
+ * of several runs counts: other programs on the machine can only lengthen a run. */
 #include "worker/place/rounding.h"
 #include "base/clock.h"
 #include "base/log.h"
@@ -8,7 +8,7 @@
 #include <string.h>
 
 enum { MIN_ROUNDS = 3, MAX_ROUNDS = 20, ROUNDS_MS = 150 };
-/* A layer that gains less stays as exact as floats are. */
+/* A layer is rounded only if its time is below this share. */
 static const double WORTH = 0.95;
 
 struct bench {
@@ -24,10 +24,10 @@ struct bench {
     const float **targets;
     uint64_t *position;
     int batch;
-    int64_t *ns[2]; /* [n_layers] shortest, as floats and rounded */
+    int64_t *ns[2]; /* [n_layers] shortest times in floats and rounded */
 };
 
-/* The first tower that computes in bf16 on the CPU; NULL: none. */
+/* Returns the first tower that computes in bf16 on the CPU; NULL: none. */
 static const struct tower_spec *find_tower(const struct rounding_request *r)
 {
     for (int i = 0; i < r->towers->n; i++) {
@@ -104,7 +104,7 @@ static enum status make_plan(struct bench *b, const struct tower_spec *t, const 
     return b->backend->plan_create(&cfg, &b->plan);
 }
 
-/* One step, of which each layer's forward and backward is timed; took: NULL: it is not. */
+/* Runs one step and times each layer's forward and backward; took NULL: does not time. */
 static enum status run_step(struct bench *b, int64_t *took)
 {
     enum status st = ST_OK;
@@ -202,7 +202,7 @@ static enum status take_named(const struct rounding_request *r, uint8_t *rounded
     return st;
 }
 
-/* With all products rounded and with none. */
+/* Measures with all products rounded and with none, and compares. */
 static enum status compare_times(struct bench *b, const struct tower_spec *t, uint8_t *rounded)
 {
     enum status st = ST_OK;

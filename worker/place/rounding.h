@@ -1,9 +1,9 @@
-/* worker/place/rounding.h - which layers multiply factors in bf16 on the CPU, by measuring: the
- * same network is planned with all of them rounded and with none, and a layer is rounded whose
- * forward and backward together take less time so. What two processes measure may differ, so one
- * worker's choice is that of its whole job (net/wire/rounding.h).
- * Threads: none. Errors: the backend's; ST_INVALID: a name that is no such layer's; ST_NOMEM;
- * logged. */
+/* worker/place/rounding.h - chooses the layers that multiply in bf16 on the CPU, by measuring: the
+ * same network is planned with all of them rounded and with none. A layer is rounded if its forward
+ * and backward together take less time so. Two processes may measure differently, so the choice of
+ * one worker is used by its whole job (net/wire/rounding.h).
+ * Threads: none. Errors: the backend's; ST_INVALID: a name that is not such a layer's; ST_NOMEM;
+ *          logged. */
 #ifndef WORKER_PLACE_ROUNDING_H
 #define WORKER_PLACE_ROUNDING_H
 #include "net/wire/chunks.h"
@@ -14,13 +14,14 @@ struct rounding_request {
     const struct tower_plan *towers;
     const struct model *model;
     const struct chunks *chunks;
-    const float *params; /* as chunks say */
-    const char *named;   /* layers, with commas between, or "none"; NULL: it is measured */
+    const float *params; /* flat, in the order of chunks */
+    const char *named;   /* names of layers, separated by commas, or "none"; NULL: it is measured */
 };
 
-/* A line with the layers' names; whence: "as was measured here". */
+/* Logs the layers' names; whence: "as was measured here". */
 void rounding_log(const struct model *m, const uint8_t *rounded, const char *whence);
-/* *out: [n_layers], malloc'd; NULL: no tower computes in bf16 on the CPU, nothing is measured. */
+/* *out: [n_layers], malloc'd; NULL: no tower computes in bf16 on the CPU, and nothing is
+ * measured. */
 enum status rounding_measure(const struct rounding_request *r, uint8_t **out);
 
 #endif

@@ -1,10 +1,11 @@
-/* worker/place/split_tower.c - see split_tower.h.
+/* worker/place/split_tower.c - runs the stages of one tower in turn, see split_tower.h.
  *
- * DESIGN. Layers are called in their order, whichever stage has them, by one thread; what a device
- * only queues goes on while the thread calls another. An output is fetched when the first layer
- * that needs it elsewhere is about to run, not when it is queued, so that devices whose layers do
- * not depend on each other compute at once. Gradients come back before the giver's backward, from
- * the stages in their order, so that sums are the same in every run. */
+ * DESIGN. One thread calls the layers in their order, across all stages; work that a device has
+ * only queued continues while the thread calls another. An output is fetched when the first layer
+ * that reads it on another device is about to run, not when it is queued, so that devices whose
+ * layers do not depend on each other compute in parallel. Gradients are returned before the
+ * backward of the output's layer, from the stages in their order, so that sums are the same in
+ * every run. */
 #include "worker/place/split_tower.h"
 #include "base/aligned.h"
 #include "base/log.h"
@@ -15,20 +16,20 @@
 struct stage {
     const struct backend *backend;
     enum backend_precision precision;
-    struct plan *plan; /* NULL: no layer lies here */
-    int n_layers;      /* of mine */
-    uint8_t *mine;     /* [n_layers of the network] */
-    uint8_t *reads;    /* likewise: outputs of other stages that layers of mine read */
-    uint8_t *has;      /* likewise: those of them that were given in this step */
+    struct plan *plan; /* NULL: no layer is on this device */
+    int n_layers;      /* layers of this stage */
+    uint8_t *mine;     /* [n_layers of the network] layers of this stage */
+    uint8_t *reads;    /* [n_layers] outputs of other stages that this stage reads */
+    uint8_t *has;      /* [n_layers] those of them that were set in this step */
 };
 
 struct split_tower {
     struct split_tower_config cfg; /* stage_of: see stage_of() */
     struct stage *stage;           /* [cfg.n] */
-    float **crossing;    /* [n_layers] batch x elems: the output, later a gradient; NULL where
-                            none crosses */
-    uint8_t *is_fetched; /* [n_layers] the output of this step is in crossing */
-    uint8_t *trains;     /* [n_layers] it or one that it follows from has parameters */
+    /* [n_layers] batch x elems: the output, later its gradient; NULL: it does not cross */
+    float **crossing;
+    uint8_t *is_fetched; /* [n_layers] this step's output is in crossing */
+    uint8_t *trains;     /* [n_layers] it, or a layer before it, has parameters */
     int *layer_of_param; /* [n_params] */
 };
 
@@ -42,7 +43,7 @@ static struct stage *stage_at(const struct split_tower *s, int layer)
     return &s->stage[stage_of(s, layer)];
 }
 
-/* Who has what, reads what, and has something to learn. */
+/* Records for each stage its layers, the outputs that it reads, and whether they have gradients. */
 static void note_layers(struct split_tower *s)
 {
     for (int i = 0; i < s->cfg.plan.n_layers; i++) {
@@ -108,7 +109,7 @@ static enum status take_crossings(struct split_tower *s)
     return ST_OK;
 }
 
-/* A backend that cannot share a network is a matter of the placement. */
+/* Refuses a backend that cannot compute a part of a network. */
 static enum status check_backends(const struct split_tower *s)
 {
     int trains = !s->cfg.plan.inference_only;
@@ -210,7 +211,7 @@ enum status split_tower_load_param(struct split_tower *s, int param)
     return g->backend->load_param(g->plan, param);
 }
 
-/* Nothing has crossed yet. */
+/* Marks all outputs of the step as not fetched. */
 static void begin_step(struct split_tower *s)
 {
     for (int i = 0; i < s->cfg.n; i++)
@@ -260,11 +261,11 @@ enum status split_tower_set_targets(struct split_tower *s, const float *const *t
 enum status split_tower_set_items(struct split_tower *s, const struct backend_data *data,
                                   const uint32_t *item, const uint64_t *position, int n)
 {
-    CHECK(s->cfg.n == 1); /* nothing crosses */
+    CHECK(s->cfg.n == 1); /* no output crosses */
     return s->stage[0].backend->set_items(s->stage[0].plan, data, item, position, n);
 }
 
-/* Brings the output of `layer` to a stage that reads it, unless it is there. */
+/* Copies the output of `layer` to a stage that reads it, unless that was done before. */
 static enum status bring_output(struct split_tower *s, struct stage *to, int layer, int64_t step)
 {
     enum status st = ST_OK;
@@ -282,8 +283,8 @@ done:
     return st;
 }
 
-/* Waits for what must end before `layer` starts and lies elsewhere; a device does its own work in
- * the order in which it is called. */
+/* Waits for layers on other devices that must end before `layer` starts; one device works in the
+ * order of its calls. */
 static enum status wait_for_earlier(struct split_tower *s, int layer, int64_t step)
 {
     enum status st = ST_OK;
@@ -326,7 +327,7 @@ enum status split_tower_forward_inference(struct split_tower *s, int layer)
     return forward_layer(s, layer, 0, -1);
 }
 
-/* What the other stages that read the output of `layer` say of its gradient. */
+/* Adds the gradients by the output of `layer` from the other stages that read it. */
 static enum status bring_gradients(struct split_tower *s, int layer, int64_t step)
 {
     enum status st = ST_OK;

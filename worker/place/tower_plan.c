@@ -1,4 +1,5 @@
-/* worker/place/tower_plan.c - see tower_plan.h. */
+/* worker/place/tower_plan.c - decides the number of towers per device, their threads and precision,
+ * and divides the batch among them. */
 #include "worker/place/tower_plan.h"
 #include "base/log.h"
 #include "worker/device/gpus.h"
@@ -38,7 +39,7 @@ static enum status share_check(const struct tower_plan_request *r, int n_gpu, in
     return ST_OK;
 }
 
-/* The CPU has fp32, and bf16 with some kinds of CPU. */
+/* The CPU supports fp32, and on some models bf16. */
 enum backend_precision tower_plan_cpu_precision(const struct backend *cpu,
                                                 enum backend_precision precision)
 {
@@ -52,7 +53,8 @@ enum backend_precision tower_plan_cpu_precision(const struct backend *cpu,
     return BACKEND_FP32;
 }
 
-/* Alone, a CPU without bf16 refuses it: the backend says why. */
+/* Without GPUs, a CPU that lacks bf16 keeps the request: the backend then refuses it with the
+ * reason. */
 static enum backend_precision cpu_precision(const struct tower_plan_request *r, int n_gpu)
 {
     if (r->precision == BACKEND_BF16 && n_gpu == 0)

@@ -1,4 +1,5 @@
-/* worker/results/export.c - see export.h. */
+/* worker/results/export.c - lists the parameters as tensors with the model's shapes and writes the
+ * file. */
 #include "worker/results/export.h"
 #include "base/log.h"
 #include "files/safetensors.h"

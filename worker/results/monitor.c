@@ -1,4 +1,4 @@
-/* worker/results/monitor.c - see monitor.h. */
+/* worker/results/monitor.c - writes the metrics and judges health, see monitor.h. */
 #include "worker/results/monitor.h"
 #include "base/clock.h"
 #include "base/log.h"
@@ -12,8 +12,8 @@
 
 enum {
     FRESH_MS = 1000,
-    STALL_S = 60,    /* a step that takes longer, */
-    STALL_STEPS = 10 /* and longer than so many did, is a stalled one */
+    STALL_S = 60,    /* a step that takes longer than this, */
+    STALL_STEPS = 10 /* and longer than so many earlier ones, is stalled */
 };
 
 struct monitor {
@@ -62,7 +62,7 @@ static void write_steps(FILE *f, const struct figures_view *v)
                       "From the end of a step to the end of the next, with all waits.", &taken);
 }
 
-/* Writes the metric of waiting, which has no value while the worker waits for no program. */
+/* Writes the metric of waiting, without a value while the worker waits for no program. */
 static void write_waiting(FILE *f, const struct figures_view *v)
 {
     char whom[STATUS_WAITING_BYTES];

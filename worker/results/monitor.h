@@ -11,23 +11,23 @@
 
 enum monitor_phase {
     MONITOR_SETTING_UP,
-    MONITOR_WAITING, /* for the servers; from here on `updates` are there */
+    MONITOR_WAITING, /* for the servers; from here on `updates` exist */
     MONITOR_TRAINING,
-    MONITOR_ENDING, /* evaluates, writes what is to be written */
+    MONITOR_ENDING, /* evaluates, writes its outputs */
     MONITOR_N_PHASES
 };
 
 struct monitor_config {
     const char *addr;        /* host:port */
-    int task;                /* -1: not known */
+    int task;                /* -1: unknown */
     struct figures *figures; /* borrowed until destroy, as the next two */
     const struct updates *updates;
-    const char *folder; /* of a worker alone's checkpoints; NULL: none */
+    const char *folder; /* checkpoint folder of a worker alone; NULL: none */
 };
 
 struct monitor;
 enum status monitor_create(const struct monitor_config *cfg, struct monitor **out);
 void monitor_at(struct monitor *m, enum monitor_phase phase); /* NULL is fine */
-void monitor_destroy(struct monitor *m);                      /* likewise */
+void monitor_destroy(struct monitor *m);                      /* NULL is fine */
 
 #endif

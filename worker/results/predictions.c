@@ -1,4 +1,5 @@
-/* worker/results/predictions.c - see predictions.h. */
+/* worker/results/predictions.c - writes one row per sample in the chosen format, see
+ * predictions.h. */
 #include "worker/results/predictions.h"
 #include "base/log.h"
 #include "files/durable.h"
@@ -20,8 +21,8 @@ struct predictions {
     int is_open;
     int64_t n;               /* added */
     const char *file_name;   /* of the next sample */
-    const char **class_name; /* [classes] where it begins; NULL: it has none */
-    char *row;               /* text, or bytes, of one sample */
+    const char **class_name; /* [classes] begin of each name; NULL: no names */
+    char *row;               /* text or bytes of one sample */
 };
 
 static enum format format_of(const char *path)
@@ -57,7 +58,8 @@ static enum status write_csv_head(struct predictions *p)
     return st == ST_OK ? durable_write(&p->file, "\n", 1) : st;
 }
 
-/* Version 1.0: magic, 2 bytes of length, a Python literal padded to a multiple of 64 bytes. */
+/* Writes version 1.0: magic, 2 bytes of length, a Python literal padded to a multiple of 64
+ * bytes. */
 static enum status write_npy_head(struct predictions *p)
 {
     char head[256];
@@ -83,7 +85,7 @@ static size_t class_bytes(const char *name)
     return name ? strcspn(name, "\n") : 0;
 }
 
-/* Takes room for what varies, and finds where names begin. */
+/* Allocates the buffers, and finds the begins of the names. */
 static enum status make_room(struct predictions *p)
 {
     const struct predictions_config *cfg = &p->cfg;
@@ -139,7 +141,7 @@ static void put_number(char **to, uint64_t value, int bytes)
         *(*to)++ = (char)(value >> 8 * i & 255);
 }
 
-/* Little-endian, whatever the host is. Returns its bytes. */
+/* Writes a row, always little-endian. Returns its bytes. */
 static size_t npy_row(const struct predictions *p, const float *output, int best)
 {
     char *to = p->row;
@@ -154,7 +156,7 @@ static size_t npy_row(const struct predictions *p, const float *output, int best
     return (size_t)(to - p->row);
 }
 
-/* A comma and the name, behind its key in JSON. */
+/* Writes a comma and the name, behind its key in JSON. */
 static size_t put_name(const struct predictions *p, char *to, const char *key, const char *name,
                        size_t n)
 {
@@ -166,7 +168,7 @@ static size_t put_name(const struct predictions *p, char *to, const char *key, c
     return head + predictions_text_json(to + head, name, n);
 }
 
-/* Nine digits give a float back bit for bit. */
+/* Writes a row with nine digits, which give a float back bit for bit. */
 static size_t text_row(const struct predictions *p, const float *output, int best)
 {
     int json = p->format == FORMAT_JSONL;

@@ -1,4 +1,4 @@
-/* worker/results/predictions_text.c - see the header. */
+/* worker/results/predictions_text.c - escapes names for JSON and CSV. */
 #include "worker/results/predictions_text.h"
 #include "base/utf8.h"
 #include <stdio.h>

@@ -1,4 +1,4 @@
-/* worker/results/reporter.c - see reporter.h. */
+/* worker/results/reporter.c - a thread that sends reports, more rarely if they are not wanted. */
 #include "worker/results/reporter.h"
 #include "base/clock.h"
 #include "base/log.h"
@@ -11,9 +11,9 @@
 
 enum {
     DEADLINE_MS = 5000,
-    FIRST_MS = 200,  /* until it is known which worker this is */
-    RARE_MS = 60000, /* nobody watches, or ps 0 knows no reports */
-    LAST_MS = 500,   /* for the last one, as the worker ends */
+    FIRST_MS = 200,  /* interval until this worker's index is known */
+    RARE_MS = 60000, /* interval if ps 0 needs no reports now, or does not accept them */
+    LAST_MS = 500,   /* limit of the last report, when the worker ends */
 };
 
 struct reporter {
@@ -24,15 +24,15 @@ struct reporter {
     pthread_t thread;
     int runs;
     int watched;                  /* the last report was wanted */
-    struct figures_losses untold; /* of which no report told that was answered */
+    struct figures_losses untold; /* losses that no acknowledged report contains */
 
-    pthread_mutex_t lock; /* guards what follows */
+    pthread_mutex_t lock; /* guards the fields below */
     pthread_cond_t ends;
     int ending;
-    int busy; /* a call is under way */
+    int busy; /* a call is in flight */
 };
 
-/* In how many ms it is to be called again. */
+/* Sends a report. Returns the time until the next one in ms. */
 static int64_t report(struct reporter *r, int64_t deadline_ms)
 {
     struct figures_view v;
@@ -124,7 +124,7 @@ void reporter_destroy(struct reporter *r)
         int busy = r->busy;
         pthread_cond_signal(&r->ends);
         pthread_mutex_unlock(&r->lock);
-        if (busy) /* who does not answer now may never do so */
+        if (busy) /* a call that is not answered yet may never be */
             report_client_cancel(r->ps0);
         pthread_join(r->thread, NULL);
     }

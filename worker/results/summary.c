@@ -1,4 +1,4 @@
-/* worker/results/summary.c - see summary.h. */
+/* worker/results/summary.c - builds the JSON object of summary.h and writes it. */
 #include "worker/results/summary.h"
 #include "base/digest.h"
 #include "base/log.h"
@@ -21,7 +21,7 @@ enum status summary_digest(const float *flat, int64_t n, char hex[65])
     return ST_OK;
 }
 
-/* What each tower computes on. NULL: no memory. */
+/* Lists the device of each tower. NULL: no memory. */
 static json_t *devices_list(const struct tower_plan *towers)
 {
     json_t *list = json_array();
@@ -41,14 +41,14 @@ static json_t *devices_list(const struct tower_plan *towers)
     return list;
 }
 
-/* null where JSON has no number for it: a loss may be infinite while all parameters are finite, and
- * targets have no accuracy. */
+/* Returns null if JSON has no number for the value: a loss may be infinite although all parameters
+ * are finite, and targets have no accuracy. */
 static json_t *figure(double value)
 {
     return isfinite(value) ? json_real(value) : json_null();
 }
 
-/* A path, which may be any bytes; NULL: as it is, or no memory. */
+/* Returns a path, which may have any bytes, as JSON; NULL: unchanged, or no memory. */
 static json_t *path_text(const char *path)
 {
     size_t n = path ? strlen(path) : 0;
@@ -73,7 +73,7 @@ static enum status write_json(const char *path, json_t *j)
     return st;
 }
 
-/* 0: no memory. */
+/* Returns 0 if there is no memory. */
 static int add_validation(json_t *j, const struct validation *v)
 {
     json_t *more = json_pack("{s:o, s:o, s:b}", "validation_accuracy", figure(v->accuracy),

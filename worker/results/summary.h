@@ -1,5 +1,5 @@
-/* worker/results/summary.h - the final figures of a run, for machines.
- * Errors: ST_IO, ST_FULL, ST_NOMEM; logged with the path. */
+/* worker/results/summary.h - the final figures of a run as JSON, for programs. Errors: ST_IO,
+ * ST_FULL, ST_NOMEM; logged with the path. */
 #ifndef WORKER_RESULTS_SUMMARY_H
 #define WORKER_RESULTS_SUMMARY_H
 #include "worker/results/validation.h"
@@ -10,27 +10,27 @@ struct summary {
     const char *model;
     const struct tower_plan *towers;
     struct trainer_result result;
-    double test_accuracy, test_loss; /* NaN: there are no test data; accuracy: or no classes */
-    double test_auc;                 /* NaN: also if there are not two classes */
+    double test_accuracy, test_loss; /* NaN: no test data; accuracy: or no classes */
+    double test_auc;                 /* NaN: also without exactly two classes */
     const struct validation *validation;
     int64_t n_params;           /* elements */
-    char parameters_sha256[65]; /* of the flat block: all parameters in order, float32 */
+    char parameters_sha256[65]; /* of all parameters in order, float32 */
     struct net_exchange_stats stats;
 };
 
-/* What --evaluate and --predict found. */
+/* Results of --evaluate and --predict. */
 struct summary_inference {
     const char *model, *file, *output; /* output: NULL: none */
-    int64_t step;                      /* -1: not known */
+    int64_t step;                      /* -1: unknown */
     int64_t images;
-    int has_figures; /* 0: there are no labels to compare with, and the next are left out */
+    int has_figures; /* 0: there are no labels, and the fields below are omitted */
     double test_accuracy, test_loss, test_auc;
     int64_t n_params;
     char parameters_sha256[65];
 };
 enum status summary_write_inference(const char *path, const struct summary_inference *s);
 
-/* JSON object; the file is replaced whole. */
+/* Writes a JSON object and replaces the file atomically. */
 enum status summary_write(const char *path, const struct summary *s);
 enum status summary_digest(const float *flat, int64_t n, char hex[65]);
 

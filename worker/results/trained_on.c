@@ -1,4 +1,5 @@
-/* worker/results/trained_on.c - see the header. */
+/* worker/results/trained_on.c - reads and writes the description of the training data in exports
+ * and checkpoints, see trained_on.h. */
 #include "worker/results/trained_on.h"
 #include "base/float_text.h"
 #include "base/log.h"
@@ -44,11 +45,11 @@ static void read_range(const char *elements, const char *text, struct dataset_ra
         *out = r;
 }
 
-/* Texts by their names, of a file whose path errors name. */
+/* Texts by name; path: the file's name in errors. */
 struct texts {
     const char *path;
-    const struct safetensors_file *export; /* its metadata; NULL: */
-    const json_t *checkpoint;              /* what trained_on_text wrote; NULL: nothing is said */
+    const struct safetensors_file *export; /* its metadata; NULL: not an export */
+    const json_t *checkpoint;              /* object of trained_on_text; NULL: no texts */
 };
 
 static const char *text_of(const struct texts *t, const char *key)
@@ -66,7 +67,7 @@ static enum status copy_text(const struct texts *t, const char *key, char **out)
     return ST_NOMEM;
 }
 
-/* Copies a list of names, which no export of ours has longer than the bound. */
+/* Copies a list of names; no export of Weir has one longer than the bound. */
 static enum status copy_names(const struct texts *t, const char *key, char **out)
 {
     const char *names = text_of(t, key);
@@ -78,7 +79,7 @@ static enum status copy_names(const struct texts *t, const char *key, char **out
     return ST_CORRUPT;
 }
 
-/* Without its numbers a standardized export must not be used. */
+/* Reads the numbers of --standardize, without which such an export must not be used. */
 static enum status read_standard(const struct texts *t, struct trained_on *out)
 {
     const char *mean = text_of(t, "column_mean"), *std = text_of(t, "column_std");
@@ -126,7 +127,8 @@ done:
     return st;
 }
 
-/* Of a file of another make, which has no "global_step", nothing: it may mean what it likes. */
+/* Reads an export. A file of another program, without "global_step", is ignored: its keys may have
+ * another meaning. */
 static enum status read_export(const char *path, struct trained_on *out)
 {
     char why[SAFETENSORS_WHY_BYTES];
@@ -139,7 +141,7 @@ static enum status read_export(const char *path, struct trained_on *out)
     return st;
 }
 
-/* What the servers themselves know of the data comes first. */
+/* Reads a checkpoint. Facts that the servers recorded have priority. */
 static enum status read_checkpoint(const char *path, struct trained_on *out)
 {
     struct checkpoint_restore *r = NULL;
@@ -154,7 +156,7 @@ static enum status read_checkpoint(const char *path, struct trained_on *out)
     if (st == ST_NOMEM)
         LOG_E("%s: no memory for what it says of its training data", path);
     else
-        st = read_texts(&texts, out); /* a text that is no JSON says nothing */
+        st = read_texts(&texts, out); /* a text that is not JSON is ignored */
     json_decref(told);
     out->names_sum = d->class_names;
     out->standardized = d->standardized != 0;
@@ -197,7 +199,7 @@ bool trained_on_default_data(const struct trained_on *t)
     return strcmp(t->data, here.name) == 0 || strcmp(t->data, DATASET_DEFAULT_DIR) == 0;
 }
 
-/* JSON has Unicode alone; a folder may be called anything. of: "classes". */
+/* Returns 1 if the names are UTF-8, as JSON requires; a folder may have any name. of: "classes". */
 static int can_be_kept(const char *names, const char *of)
 {
     size_t n = strlen(names);
@@ -302,7 +304,7 @@ enum status trained_on_metadata(const struct trained_on_source *s, struct traine
     return st;
 }
 
-/* Adds the pair unless the text would become longer than a checkpoint has room for. */
+/* Adds the pair unless the text would exceed the limit of a checkpoint. */
 static enum status add_pair(json_t *o, const char *const pair[2], size_t *bytes)
 {
     json_t *value = json_string(pair[1]);
@@ -327,7 +329,7 @@ enum status trained_on_text(const struct trained_on_source *s, char **out)
     TRY(trained_on_metadata(s, &texts, pairs, &n));
     for (int i = 0; i < n && st == ST_OK; i++)
         st = add_pair(o, pairs[i], &bytes);
-    if (!json_object_get(o, "column_std")) /* neither helps without the other */
+    if (!json_object_get(o, "column_std")) /* one is useless without the other */
         json_object_del(o, "column_mean");
     *out = st == ST_OK ? json_dumps(o, JSON_COMPACT) : NULL;
     st = *out ? ST_OK : ST_NOMEM;

@@ -1,6 +1,6 @@
-/* worker/results/validation_report.c - see validation.h: an evaluation is told to ps 0, again and
- * again until that lets this worker go on. Nothing of the step was contributed, so training stands
- * meanwhile. */
+/* worker/results/validation_report.c - reports an evaluation to ps 0, repeatedly until that allows
+ * this worker to continue. No gradient of the step was pushed, so training stands still until
+ * then. */
 #include "base/clock.h"
 #include "base/log.h"
 #include "net/exchange/status_client.h"
@@ -17,7 +17,7 @@ enum {
     PARTS_MS = 300000
 };
 
-/* st, why: of the last call. 1: it is time to give up. */
+/* st, why: of the last call. Returns 1 if it is time to stop reporting. */
 static int is_over(const struct validation *v, const struct trainer_evaluation *e, enum status st,
                    int64_t begin_ns, const char *why)
 {
@@ -25,7 +25,7 @@ static int is_over(const struct validation *v, const struct trainer_evaluation *
     if (e->is_stopped(e->ctx))
         return 1;
     if (v->is_last && st == ST_OK && waited_ms >= PARTS_MS)
-        return 1; /* others are gone without their parts: this worker evaluates all of it */
+        return 1; /* other workers left without their parts: this worker evaluates all of it */
     int gives_up = st != ST_OK && st != ST_UNAVAILABLE && st != ST_DEADLINE;
     if (v->is_last && st != ST_OK && waited_ms >= LAST_MS)
         gives_up = 1;
@@ -36,7 +36,7 @@ static int is_over(const struct validation *v, const struct trainer_evaluation *
     return gives_up;
 }
 
-/* The last reply says what came of it; ST_CANCELLED: nothing did. */
+/* Sends one report; the reply has the result of all parts. ST_CANCELLED: there is none. */
 static enum status tell(struct validation *v, const struct trainer_evaluation *e,
                         struct status_client *ps0, struct net_evaluation_reply *reply)
 {
@@ -86,7 +86,7 @@ enum status validation_report(struct validation *v, struct trainer_evaluation *e
     atomic_store(&v->waits_ns, 0);
     status_client_destroy(ps0);
     if (e->n_parts > 1)
-        e->n = 0; /* not known yet */
+        e->n = 0; /* unknown so far */
     if (st != ST_OK)
         return ST_OK;
     if (reply.n > 0) {

@@ -1,5 +1,5 @@
-/* worker/self_test/self_test.c - see self_test.h. This process asks no driver itself: what it forks
- * must find CUDA untouched. */
+/* worker/self_test/self_test.c - tests each device in a child process, see self_test.h. The parent
+ * never calls a driver, because its children must find CUDA uninitialised. */
 #include "worker/self_test/self_test.h"
 #include "base/log.h"
 #include "kernels/backend.h"
@@ -16,15 +16,15 @@
 
 enum { WHY_SIZE = SELF_TEST_WHY_SIZE, NVML_SECONDS = 20 };
 
-/* What is to be tested. */
+/* The devices to test. */
 struct listing {
     enum status st;
-    char error[WHY_SIZE]; /* st not ST_OK */
+    char error[WHY_SIZE]; /* set if st is not ST_OK */
     int n;
     struct device_info gpu[DEVICE_MAX];
-    char why[WHY_SIZE]; /* n = 0: why there is no GPU */
+    char why[WHY_SIZE]; /* n = 0: reason why there is no GPU */
     char hidden[DEVICE_WHY_SIZE];
-    int is_broken; /* there is a driver, and it fails */
+    int is_broken; /* the driver fails */
 };
 
 struct task {
@@ -34,14 +34,14 @@ struct task {
 
 struct outcome {
     int works;
-    char why[WHY_SIZE];   /* not: why not */
-    char description[96]; /* the backend's */
+    char why[WHY_SIZE];   /* reason if it does not work */
+    char description[96]; /* of the backend */
     double step_ms;
     uint64_t memory_bytes;
     struct self_test_difference difference;
 };
 
-/* Keeps the first error, or the first warning if there is none: later ones follow from it. */
+/* Keeps the first error, or the first warning if there is no error: later ones are consequences. */
 struct heard {
     enum log_level level;
     char *text; /* [WHY_SIZE] */
@@ -56,11 +56,11 @@ static void note_line(void *ctx, enum log_level level, const char *text)
     snprintf(h->text, WHY_SIZE, "%s", text);
 }
 
-/* ---- what runs in processes of its own ---- */
+/* ---- code of the child processes ---- */
 
 static void listen_to(struct heard *h)
 {
-    log_init("worker", -1, LOG_LEVEL_WARN); /* whatever --log_level says */
+    log_init("worker", -1, LOG_LEVEL_WARN); /* independent of --log_level */
     log_divert(note_line, h);
 }
 
@@ -90,7 +90,7 @@ static void list_devices(const void *arg, void *result)
     l->is_broken = s->is_broken;
 }
 
-/* Asks NVML alone: it answers, too, where CUDA is in trouble. */
+/* Asks NVML only, which also answers when CUDA fails. */
 static void ask_load(const void *arg, void *result)
 {
     struct device_load *load = result;
@@ -142,7 +142,7 @@ static void test_device(const void *arg, void *result)
     compare_values(&net, &values, out);
 }
 
-/* ---- this process ---- */
+/* ---- code of the parent ---- */
 
 static void test_gpu(const struct self_test_config *cfg, const struct device_info *gpu,
                      struct outcome *out)
@@ -161,7 +161,7 @@ static void test_gpu(const struct self_test_config *cfg, const struct device_inf
     if (self_test_child_run(test_device, &task, &tested, sizeof tested, cfg->seconds, out->why) ==
         ST_OK)
         *out = tested;
-    int ran = out->memory_bytes > 0; /* then it was not for lack of anything */
+    int ran = out->memory_bytes > 0; /* then it did not lack a backend or memory */
     if (ran || !asked || load.state != DEVICE_LOAD_KNOWN)
         return;
     size_t n = strlen(out->why);
@@ -230,7 +230,7 @@ static enum status print_json(json_t *devices, const struct listing *l, int pass
     return report_json_print_free(all);
 }
 
-/* The number of devices that do not work. */
+/* Returns the number of devices that do not work. */
 static int test_all(const struct self_test_config *cfg, const struct listing *l, json_t *devices)
 {
     struct outcome o;

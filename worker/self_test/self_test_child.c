@@ -1,4 +1,5 @@
-/* worker/self_test/self_test_child.c - see self_test_child.h. */
+/* worker/self_test/self_test_child.c - forks, receives the result through a pipe, and kills a child
+ * that takes too long. */
 #include "worker/self_test/self_test_child.h"
 #include "base/clock.h"
 #include <errno.h>
@@ -12,9 +13,9 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
-enum { END_MS = 5000 }; /* a killed process is gone sooner */
+enum { END_MS = 5000 }; /* a killed process exits sooner */
 
-/* In a container the parent may well be process 1. */
+/* Makes the kernel kill this child with its parent. In a container the parent may be process 1. */
 static void die_with(pid_t parent)
 {
     prctl(PR_SET_PDEATHSIG, SIGKILL);
@@ -32,10 +33,10 @@ static _Noreturn void child_main(void (*f)(const void *arg, void *result), const
             _exit(1);
         at += n > 0 ? (size_t)n : 0;
     }
-    _exit(0); /* without the libraries' own tidying up, which may hang like all else */
+    _exit(0); /* skips the libraries' exit handlers, which may hang, too */
 }
 
-/* 1: all of it came; 0: the child is gone or -1: too slow. */
+/* Returns 1 when the result is complete; 0: the child exited before; -1: too slow. */
 static int receive(int fd, char *result, size_t size, int64_t deadline)
 {
     for (size_t at = 0; at < size;) {
@@ -53,7 +54,7 @@ static int receive(int fd, char *result, size_t size, int64_t deadline)
     return 1;
 }
 
-/* The exit status; a process that hangs inside the driver even now is left behind: -1. */
+/* Returns the exit status; -1: the process still hangs inside the driver and is abandoned. */
 static int collect(pid_t pid)
 {
     int status = -1, fd = (int)syscall(SYS_pidfd_open, pid, 0);
@@ -92,7 +93,7 @@ enum status self_test_child_run(void (*f)(const void *arg, void *result), const 
     int came = receive(fd[0], result, size, deadline);
     close(fd[0]);
     if (came != 0)
-        kill(pid, SIGKILL); /* it has said all, or it never will */
+        kill(pid, SIGKILL); /* its result is complete or will never be */
     int status = collect(pid);
     if (came > 0)
         return ST_OK;

@@ -1,4 +1,5 @@
-/* worker/self_test/self_test_net.c - see self_test_net.h. */
+/* worker/self_test/self_test_net.c - builds the test network, runs it on a backend and in double
+ * precision, and compares the gradients. */
 #include "worker/self_test/self_test_net.h"
 #include "base/clock.h"
 #include "base/log.h"
@@ -108,7 +109,7 @@ done:
     return st;
 }
 
-/* Not a number until the backend writes there. */
+/* Allocates gradients as NaN, so that values that the backend does not write are found. */
 static float *grads_take(int64_t n)
 {
     float *flat = malloc((size_t)n * sizeof *flat);
@@ -211,7 +212,7 @@ static void compare_tensor(const char *name, const float *want, const float *got
     double error = 0, largest = 0;
     for (int64_t i = 0; i < n; i++) {
         double d = fabs((double)got[i] - (double)want[i]);
-        error = d <= error ? error : d; /* what is not a number stays */
+        error = d <= error ? error : d; /* NaN stays NaN */
         largest = fmax(largest, fabs((double)want[i]));
         if (isnan(d))
             break;

@@ -1,5 +1,6 @@
-/* worker/train/auc.c - see auc.h. Samples of one score share the mean of their ranks (Mann and
- * Whitney 1947); ranks and counts are whole or half numbers, so that doubles hold their sum. */
+/* worker/train/auc.c - computes the AUC from ranks, see auc.h. Samples with equal scores share the
+ * mean of their ranks (Mann and Whitney 1947). Ranks and counts are multiples of a half, so doubles
+ * hold their sum exactly. */
 #include "worker/train/auc.h"
 #include "base/log.h"
 #include <math.h>

@@ -1,16 +1,16 @@
-/* worker/train/chance.c - see chance.h.
+/* worker/train/chance.c - compares figures with those of a guess, see chance.h.
  *
- * A guess among K classes has an accuracy of 1 / K, within the spread of n samples, and a softmax's
- * cross-entropy of ln K at best; other losses have no such number. A network that has just begun is
- * there, too, so that such figures say nothing before a pass over the data. A loss of several times
- * ln K says something sooner: only large and wrong outputs make it. */
+ * A guess among K classes has an accuracy of 1 / K, within the spread of n samples, and a softmax
+ * cross-entropy of at least ln K; other losses have no such number. A network that has just begun
+ * has these figures, too, so they mean nothing before a pass over the data. A loss of several times
+ * ln K means something earlier: only large and wrong outputs cause it. */
 #include "worker/train/chance.h"
 #include "base/log.h"
 #include <inttypes.h>
 #include <math.h>
 
 static const int64_t FEW_STEPS = 20, MANY_STEPS = 100;
-static const double FAR = 2, VERY_FAR = 10; /* times the loss of a guess */
+static const double FAR = 2, VERY_FAR = 10; /* multiples of the loss of a guess */
 
 enum chance chance_judge(const struct chance_figures *f)
 {

@@ -1,22 +1,22 @@
-/* worker/train/chance.h - whether what was trained is no better than a guess.
- * Owns: nothing. Threads: any. Errors: none. */
+/* worker/train/chance.h - detects a trained network that is no better than a guess. Owns: nothing.
+ * Threads: any. Errors: none. */
 #ifndef WORKER_TRAIN_CHANCE_H
 #define WORKER_TRAIN_CHANCE_H
 #include "kernels/layer.h"
 #include <stdint.h>
 
 enum chance {
-    CHANCE_BETTER,  /* or too little was trained to judge it */
+    CHANCE_BETTER,  /* or too little training to judge */
     CHANCE_GUESS,   /* accuracy and loss are those of a guess */
     CHANCE_DIVERGED /* the loss is far above that of a guess */
 };
 
 struct chance_figures {
-    enum layer_kind loss_kind; /* of another than the softmax's: always CHANCE_BETTER */
-    double accuracy, loss;     /* accuracy NaN: of targets, always CHANCE_BETTER */
+    enum layer_kind loss_kind; /* any loss but softmax gives CHANCE_BETTER */
+    double accuracy, loss;     /* accuracy NaN: targets, which give CHANCE_BETTER */
     int classes;
-    int64_t n;     /* samples that were evaluated */
-    int64_t steps; /* that were trained */
+    int64_t n;     /* evaluated samples */
+    int64_t steps; /* trained steps */
     double passes; /* over the training set, of all workers together */
 };
 

@@ -1,4 +1,5 @@
-/* worker/train/device_data.c - see the header. */
+/* worker/train/device_data.c - keeps one copy of a data set per device, created at the first
+ * request. */
 #include "worker/train/device_data.h"
 #include "base/log.h"
 #include <inttypes.h>
@@ -13,7 +14,7 @@ struct copy {
 };
 
 struct device_data {
-    struct copy copies[2 * TOWERS_MAX]; /* of the training and the test set */
+    struct copy copies[2 * TOWERS_MAX]; /* of the training and the test sets */
     int n;
 };
 
@@ -34,8 +35,8 @@ void device_data_destroy(struct device_data *d)
     free(d);
 }
 
-/* The set's samples in one run. *own: memory that they were copied to, as they lie apart. NULL: no
- * memory. */
+/* Returns the set's samples in one run of memory. *own: memory that they were copied to if they
+ * were not. NULL: no memory. */
 static const uint8_t *in_one_run(const struct dataset *s, uint8_t **own)
 {
     size_t pixels = (size_t)shape_elems(&s->sample);

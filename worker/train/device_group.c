@@ -1,4 +1,4 @@
-/* worker/train/device_group.c - see device_group.h. */
+/* worker/train/device_group.c - finds the towers of one backend and creates its group. */
 #include "worker/train/device_group.h"
 #include "base/log.h"
 #include <stdlib.h>
@@ -17,7 +17,7 @@ static int may_join(const struct tower_spec *spec, const struct backend *backend
     return spec->n_others == 0 && spec->own.backend == backend && backend->group_create != NULL;
 }
 
-/* The towers of one backend, in their order. */
+/* Assigns ranks to the towers of one backend, in their order. */
 static void members_note(struct device_group *g, const struct trainer_config *cfg,
                          const struct backend *backend)
 {

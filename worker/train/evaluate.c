@@ -1,4 +1,4 @@
-/* worker/train/evaluate.c - see evaluate.h. */
+/* worker/train/evaluate.c - runs a tower forward over batches and adds loss, hits and scores. */
 #include "worker/train/evaluate.h"
 #include "worker/train/auc.h"
 #include "worker/train/progress.h"
@@ -18,7 +18,7 @@ static int64_t n_batches(const struct tower *e)
     return (e->cfg->test->n + e->spec.n - 1) / e->spec.n;
 }
 
-/* Adds the outputs of samples first .. first + n - 1: the score is the output of class 1. */
+/* Adds the scores of samples first .. first + n - 1: the output of class 1. */
 static enum status add_scores(struct tower *e, int64_t first, int n, struct auc *auc)
 {
     enum status st = ST_OK;

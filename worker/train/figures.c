@@ -1,4 +1,4 @@
-/* worker/train/figures.c - see figures.h. */
+/* worker/train/figures.c - totals of a worker's steps under one lock, see figures.h. */
 #include "worker/train/figures.h"
 #include "base/clock.h"
 #include <math.h>
@@ -14,7 +14,7 @@ void figures_init(struct figures *f)
     pthread_mutex_init(&f->lock, NULL);
 }
 
-/* Under the lock, as what follows. */
+/* The caller holds the lock, here and below. */
 static void note_time(struct figures_view *v)
 {
     struct timespec now;

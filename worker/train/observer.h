@@ -1,9 +1,8 @@
-/* worker/train/observer.h - who looks at training while it goes on, and what he is told: figures of
- * steps, parameters and gradients, what evaluations found. Training waits for each call, so that
- * none may wait for anything itself.
- * Owns:    nothing. Threads: calls of one kind come one after the other, of different kinds at
- *          once, from any of the trainer's threads.
- * Errors:  none: what an observer cannot do is its own affair. */
+/* worker/train/observer.h - callbacks that observe training: figures of steps, parameters and
+ * gradients, results of evaluations. Training waits for each call, so no callback may wait.
+ * Owns:    nothing. Threads: calls of one kind are made one after the other, those of different
+ *          kinds in parallel, on any of the trainer's threads.
+ * Errors:  none: an observer handles its own failures. */
 #ifndef WORKER_TRAIN_OBSERVER_H
 #define WORKER_TRAIN_OBSERVER_H
 #include "member/crew.h"
@@ -12,44 +11,45 @@
 
 struct evaluate_visitor;
 
-/* Of a step that is done. */
+/* Figures of a finished step. */
 struct trainer_figures {
-    int64_t number; /* as steps are counted: in lockstep the job's, else this process' own */
-    int64_t global_step, local_steps, images; /* as in struct trainer_result, so far */
-    int is_last;                              /* of the job; more may follow at their own pace */
+    int64_t number; /* number of the step: in lockstep the job's, otherwise this process's own */
+    int64_t global_step, local_steps, images; /* totals as in struct trainer_result */
+    int is_last; /* of the job; more steps may follow in modes without lockstep */
     float loss;
-    float accuracy;  /* on the step's samples; NaN: they have no classes */
-    int64_t wait_ns; /* since training began: that the first tower waited for parameters */
-    int64_t skipped; /* contributions that were not finite, so far */
+    float accuracy; /* on the step's samples; NaN: they have no classes */
+    /* time since the begin of training that the first tower waited for parameters */
+    int64_t wait_ns;
+    int64_t skipped; /* contributions so far that were not finite */
 };
 
-/* One parameter, or what this worker contributes to it (before it is clipped). */
+/* One parameter, or this worker's contribution to it (before clipping). */
 struct trainer_values {
-    int64_t global_step; /* that the parameters are of */
+    int64_t global_step; /* step of the parameters */
     int is_gradient;
     const struct net_param *param;
-    const float *f;      /* [param->n_elems], or: */
-    const uint16_t *f16; /* as `dtype` has them */
+    const float *f;      /* [param->n_elems], or */
+    const uint16_t *f16; /* encoded as `dtype` */
     enum dtype dtype;
-    const struct crew *crew; /* for loops over them */
+    const struct crew *crew; /* threads for loops over them */
 };
 
 struct trainer_observer {
-    void *ctx; /* of all */
-    /* Training begins, or, after the end of a generation, does so again: what was told of steps
-     * after start->step does not count any more. */
+    void *ctx; /* of all callbacks */
+    /* Called when training begins, and again after the end of a generation: reports of steps after
+     * start->step are then invalid. */
     void (*start)(void *ctx, const struct net_start *start);
     void (*step)(void *ctx, const struct trainer_figures *f);
-    /* Before a step, by its number: are its parameters and gradients wanted? is_last: it is not
-     * taken any more, and parameters are all that there is. */
+    /* Called before a step, with its number: returns 1 to receive its parameters and gradients.
+     * is_last: the step is not run, and there are only parameters. */
     int (*wants_values)(void *ctx, int64_t number, int is_last);
     void (*values)(void *ctx, const struct trainer_values *v);
-    /* Where training stays on a device: the next number after this one that it is to be told of, or
-     * whose values may be wanted. */
+    /* If training stays on a device: returns the next number after this one at which a report or
+     * values are wanted. */
     int64_t (*next)(void *ctx, int64_t number);
-    /* Told of each batch that is evaluated. */
+    /* Called for each evaluated batch. */
     const struct evaluate_visitor *visitor;
-    /* After that. what: "test", "validation"; loss, accuracy NaN: not known. */
+    /* Called after an evaluation. what: "test", "validation"; loss, accuracy NaN: unknown. */
     void (*evaluated)(void *ctx, int64_t global_step, const char *what, double accuracy,
                       double loss);
 };

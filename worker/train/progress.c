@@ -1,4 +1,5 @@
-/* worker/train/progress.c - see progress.h. */
+/* worker/train/progress.c - draws the bar or logs lines, and measures speed without waits and
+ * warm-up. */
 #include "worker/train/progress.h"
 #include "base/clock.h"
 #include "base/log.h"
@@ -9,23 +10,23 @@
 #include <stdio.h>
 #include <stdlib.h>
 
-enum { WHOM_BYTES = 76 }; /* in the bar */
+enum { WHOM_BYTES = 76 }; /* of a program's name in the bar */
 
 struct progress {
     struct progress_config cfg;
     int is_bar;
-    int64_t start_ns, warm_ns; /* warm_ns: when warm_images were read */
-    int64_t warm_images;       /* 0: all count so far */
-    _Atomic int64_t waited_ns; /* in waits for other programs, which are over */
-    int64_t warm_waited_ns;    /* of it, before warm_ns */
-    int said_last; /* the line of the job's last step; what is under way besides gets none */
+    int64_t start_ns, warm_ns; /* warm_ns: time at which warm_images were read */
+    int64_t warm_images;       /* 0: all images count so far */
+    _Atomic int64_t waited_ns; /* ended waits for other programs */
+    int64_t warm_waited_ns;    /* part of it before warm_ns */
+    int said_last; /* the line of the job's last step is logged; steps still in flight get none */
     struct progress_lines lines;
 
-    pthread_mutex_t lock;     /* guards what follows */
-    int64_t step_ns;          /* when the last step ended, or training began */
-    int64_t wait_ns;          /* when the present wait began; 0: there is none */
-    struct progress_point at; /* the last; at first: the first step, no images */
-    int shows_wait;           /* the bar was drawn last with a wait */
+    pthread_mutex_t lock;     /* guards the fields below */
+    int64_t step_ns;          /* time at which the last step ended, or training began */
+    int64_t wait_ns;          /* begin of the current wait; 0: none */
+    struct progress_point at; /* the last update; at first: the first step, no images */
+    int shows_wait;           /* the bar shows a wait */
     struct bar bar;
 };
 
@@ -34,7 +35,7 @@ void progress_lines_begin(struct progress_lines *l)
     l->line_ns = clock_now_ns();
 }
 
-/* 1: a line is due, and is taken to be written now. */
+/* Returns 1 if a line is due, and assumes that it is written now. */
 static int is_due(struct progress_lines *l)
 {
     int64_t now_ns = clock_now_ns();
@@ -64,7 +65,7 @@ double progress_images_per_second(const struct progress *p, int64_t images, int6
     return elapsed > 0 ? (double)(images - *left_out) / elapsed : 0;
 }
 
-/* Share of the steps that are done. */
+/* Returns the share of the steps that are done. */
 static double share_done(const struct progress *p)
 {
     double done = (double)(p->at.global_step - p->cfg.first_step);
@@ -72,7 +73,7 @@ static double share_done(const struct progress *p)
     return all > 0 && done < all ? done / all : 1;
 }
 
-/* Under the lock. */
+/* The caller holds p->lock. */
 static void draw_bar(struct progress *p, int now)
 {
     const struct progress_point *at = &p->at;
@@ -104,7 +105,7 @@ static void draw_wait(struct progress *p, const char *whom, int64_t ms)
         bar_draw(&p->bar, share_done(p), text, 1);
     } else if (p->shows_wait && p->at.images > 0) {
         draw_bar(p, 1);
-    } else if (p->shows_wait) { /* before the first step: no loss and no speed */
+    } else if (p->shows_wait) { /* before the first step there is no loss and no speed */
         snprintf(text, sizeof text, "step %" PRId64 "/%" PRId64, p->at.global_step,
                  p->cfg.train_steps);
         bar_draw(&p->bar, share_done(p), text, 1);
@@ -112,7 +113,7 @@ static void draw_wait(struct progress *p, const char *whom, int64_t ms)
     p->shows_wait = whom != NULL;
 }
 
-/* Adds the present wait, if there is one, to the time waited. The caller holds p->lock. */
+/* Adds the current wait, if there is one, to the time waited. The caller holds p->lock. */
 static void end_wait(struct progress *p)
 {
     if (p->wait_ns)
@@ -120,7 +121,7 @@ static void end_wait(struct progress *p)
     p->wait_ns = 0;
 }
 
-/* Notes that a wait began `ms` ago, but after the last step. The caller holds p->lock. */
+/* Records that a wait began `ms` ago, but not before the last step. The caller holds p->lock. */
 static void note_wait(struct progress *p, int64_t ms)
 {
     int64_t since_ns = clock_now_ns() - ms * 1000000;

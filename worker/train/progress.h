@@ -1,7 +1,7 @@
-/* worker/train/progress.h - what a person sees while training: a bar on a terminal, plain lines in
- * a log; and how fast it is. On a card the first steps load kernels and capture the graph: they are
- * trained as all others, and left out of the speed once there are later ones.
- * Threads: one at a time for update; wait from any; log lines of other threads pass around the bar.
+/* worker/train/progress.h - shows progress and speed during training: a bar on a terminal, lines in
+ * a log. On a GPU the first steps load kernels and capture the graph: they are trained like all
+ * others, but excluded from the speed once there are later ones. Threads: one at a time for update;
+ * wait from any; log lines of other threads do not damage the bar.
  * Errors:  ST_NOMEM. */
 #ifndef WORKER_TRAIN_PROGRESS_H
 #define WORKER_TRAIN_PROGRESS_H
@@ -10,43 +10,43 @@
 #include "worker/train/figures.h"
 #include <stdint.h>
 
-enum { PROGRESS_LINE_MS = 5000 }; /* without a line, of what takes long */
+enum { PROGRESS_LINE_MS = 5000 }; /* largest interval between lines */
 
 struct progress_config {
     enum progress_style style;
     int task_index;
     int64_t first_step, train_steps; /* global steps */
-    int64_t log_every;               /* steps between lines; a line comes each PROGRESS_LINE_MS */
-    int64_t warm_up_images;          /* of the steps to leave out of the speed */
-    int batch;                       /* samples of a step */
-    const char *unit;                /* of the speed: images, or samples of other shapes */
-    struct figures *figures;         /* that get each update, too; NULL: none do */
+    int64_t log_every;       /* steps between lines; a line is also logged every PROGRESS_LINE_MS */
+    int64_t warm_up_images;  /* images of the steps that the speed excludes */
+    int batch;               /* samples of a step */
+    const char *unit;        /* of the speed: images, or another noun for samples */
+    struct figures *figures; /* receive each update, too; NULL: none */
 };
 
 struct progress_point {
     int64_t local_step, global_step;
     float loss;     /* of the step */
     int64_t images; /* read by this worker since the start */
-    int64_t epoch;  /* pass over the training set, from 1; 0: not known */
+    int64_t epoch;  /* pass over the training set, from 1; 0: unknown */
 };
 
 struct progress;
 enum status progress_create(const struct progress_config *cfg, struct progress **out);
 void progress_update(struct progress *p, const struct progress_point *at);
-/* The bar says for whom training waits, instead of a time left; NULL: it does not wait. The time
- * waited counts neither for the speed nor for the time left. */
+/* Shows in the bar the program that training waits for, instead of a remaining time; NULL: it does
+ * not wait. Time waited counts neither for the speed nor for the remaining time. */
 void progress_wait(struct progress *p, const char *whom, int64_t ms);
-/* A second, up to now, when so many were read. *left_out: those of the steps that do not count; it
- * may be more than warm_up_images, as a device tells of several steps at once. */
+/* Returns the speed up to now, with so many images read. *left_out: images of the excluded steps;
+ * it may be more than warm_up_images, because a device reports several steps at once. */
 double progress_images_per_second(const struct progress *p, int64_t images, int64_t *left_out);
 
-/* How far something is that has no bar: a line once PROGRESS_LINE_MS have passed since the last. */
+/* Progress without a bar: a line whenever PROGRESS_LINE_MS have passed since the last. */
 struct progress_lines {
-    int64_t line_ns; /* of the last one, or of the beginning */
+    int64_t line_ns; /* time of the last line, or of the beginning */
 };
 void progress_lines_begin(struct progress_lines *l);
-/* Says that `done` of `all` are `what` so far, if a line is due. */
+/* Logs that `done` of `all` are `what`, if a line is due. */
 void progress_lines_note(struct progress_lines *l, const char *what, int64_t done, int64_t all);
-void progress_destroy(struct progress *p); /* takes the bar away; NULL is fine */
+void progress_destroy(struct progress *p); /* removes the bar; NULL is fine */
 
 #endif

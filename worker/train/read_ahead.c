@@ -1,4 +1,4 @@
-/* worker/train/read_ahead.c - see the header. Locks: its own. */
+/* worker/train/read_ahead.c - one thread, one request at a time, under one lock. */
 #include "worker/train/read_ahead.h"
 #include "base/log.h"
 #include "base/threads.h"
@@ -11,10 +11,10 @@ struct read_ahead {
     void *ctx;
     int index;
     pthread_t thread;
-    pthread_mutex_t lock; /* guards the three below */
+    pthread_mutex_t lock; /* guards the three fields below */
     int started;          /* and not ended */
     int ends;
-    enum status st; /* of the last one that ended */
+    enum status st; /* of the last call that ended */
     pthread_cond_t changed;
 };
 

@@ -1,4 +1,5 @@
-/* worker/train/tower.c - see tower.h. */
+/* worker/train/tower.c - creates a tower, and loads its batches, directly or from its reader's
+ * thread. */
 #include "worker/train/tower.h"
 #include "base/aligned.h"
 #include "base/log.h"
@@ -19,7 +20,7 @@ static int is_rounded(const struct tower *t)
            cfg->updates && cfg->updates->ops->push_encoded && cfg->clip_norm == 0;
 }
 
-/* Memory for one value of this dtype per parameter, in the exchange's segment if it has one. */
+/* Allocates one value of this dtype per parameter, in the exchange's segment if there is one. */
 static void *take_grads(struct tower *t, enum dtype dtype)
 {
     const struct updates *x = t->cfg->updates;
@@ -61,7 +62,7 @@ static enum status alloc_grads(struct tower *t, const struct tower *of)
     return ST_OK;
 }
 
-/* member: see tower_create; training alone. */
+/* Creates the stages. member: see tower_create; for training only. */
 static enum status make_stages(struct tower *t, const struct tower_member *member, int inference)
 {
     enum status st = ST_OK;
@@ -170,7 +171,7 @@ void tower_destroy(struct tower *t)
 void tower_set_place(struct tower *t, const struct net_place *place)
 {
     if (t->reader)
-        read_ahead_wait(t->reader); /* it looks which samples are this region's */
+        read_ahead_wait(t->reader); /* the reader uses the place, which changes now */
     t->place = *place;
 }
 
@@ -180,14 +181,14 @@ struct member_steps tower_steps(const struct tower *t, const struct updates *x, 
     return (struct member_steps){x, &t->place, own_pace, n > 1 ? n : 1, t->cfg->batch};
 }
 
-/* So two towers of one worker and two workers read the same. */
+/* The position does not depend on towers: two towers of one worker read the same as two workers. */
 uint64_t tower_position(const struct tower *t, int64_t local_step)
 {
     const struct member_steps m = tower_steps(t, NULL, 0);
     return member_steps_position(&m, local_step) + (uint64_t)t->spec.first;
 }
 
-/* The tower's part of the training set's samples from the global position on. */
+/* Reads the tower's part of the training samples from the global position on. */
 static enum status read_batch(struct tower *t, struct tower_batch *b, uint64_t at)
 {
     for (int i = 0; i < t->spec.n; i++) {
@@ -197,7 +198,7 @@ static enum status read_batch(struct tower *t, struct tower_batch *b, uint64_t a
     return t->data ? ST_OK : tower_batch_read(b, t->cfg->train, t->spec.n);
 }
 
-/* The first n samples of t->now, of this data set, to the stages. */
+/* Sends the first n samples of t->now, from this data set, to the stages. */
 static enum status put_batch(struct tower *t, const struct dataset *d, int n)
 {
     const struct tower_batch *b = &t->now;
@@ -211,7 +212,8 @@ static enum status put_batch(struct tower *t, const struct dataset *d, int n)
     return st == ST_OK && d->targets ? split_tower_set_targets(t->stages, b->targets, n) : st;
 }
 
-/* In the reader's thread, which has t->ahead, its position and the order to itself meanwhile. */
+/* Runs in the reader's thread, which uses t->ahead, its position and the order exclusively
+ * meanwhile. */
 static enum status read_in_thread(void *ctx)
 {
     struct tower *t = ctx;
@@ -225,7 +227,7 @@ enum status tower_make_reader(struct tower *t)
 {
     enum status st = ST_OK;
     const struct dataset *d = t->cfg->train;
-    if (t->cfg->own_pace) /* which samples are next comes with the step's last answer */
+    if (t->cfg->own_pace) /* the answers of this step name the next samples */
         return ST_OK;
     if (t->data || (dataset_is_bytes(d) && !d->in_file && !job_input_augments(&t->now.augment)))
         return ST_OK;

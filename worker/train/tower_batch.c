@@ -1,4 +1,4 @@
-/* worker/train/tower_batch.c - see the header. */
+/* worker/train/tower_batch.c - allocates and fills the lists of a batch, see tower_batch.h. */
 #include "worker/train/tower_batch.h"
 #include "base/aligned.h"
 #include "base/log.h"
@@ -46,7 +46,7 @@ void tower_batch_free(struct tower_batch *b)
     *b = (struct tower_batch){0};
 }
 
-/* A page of a mapped file comes from the disk when it is read first. */
+/* Touches each page of a mapped file, so that it is read from the disk now. */
 static void bring(const uint8_t *from, size_t bytes)
 {
     const volatile uint8_t *at = from;
@@ -55,7 +55,7 @@ static void bring(const uint8_t *from, size_t bytes)
     (void)at[bytes - 1];
 }
 
-/* The i-th sample, as this pass over the set has it. */
+/* Augments the i-th sample for this pass over the set. */
 static void augment(const struct tower_batch *b, const struct dataset *d, int i, const void *src,
                     void *dst)
 {

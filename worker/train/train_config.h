@@ -1,5 +1,5 @@
-/* worker/train/train_config.h - what a trainer and its towers are made of.
- * Owns: nothing. Threads: values. Errors: none. */
+/* worker/train/train_config.h - the configuration of a trainer and its towers. Owns: nothing.
+ * Threads: values. Errors: none. */
 #ifndef WORKER_TRAIN_TRAIN_CONFIG_H
 #define WORKER_TRAIN_TRAIN_CONFIG_H
 #include "member/updates.h"
@@ -10,16 +10,17 @@
 #include "worker/train/observer.h"
 #include "worker/train/progress.h"
 
-/* What the parameters of a step come to on the validation data. */
+/* Result of the parameters of a step on the validation data. */
 struct trainer_evaluation {
     int64_t step;
     uint64_t generation; /* of the servers; 0: there are none */
-    uint64_t ps0;        /* who made its plan */
-    int part, n_parts;   /* of the whole set, one for each worker that has any: which this is */
-    int64_t n, right;    /* samples of the part; of these, classified right */
-    double loss;         /* sum over them */
-    int no_accuracy;     /* they have targets, of which none is right or wrong */
-    /* Has training been ended from outside? ctx: the next. */
+    uint64_t ps0;        /* ps 0 that made its plan */
+    /* index and number of the parts of the set, one for each worker that evaluates */
+    int part, n_parts;
+    int64_t n, right; /* samples of the part; those classified right */
+    double loss;      /* sum over the part */
+    int no_accuracy;  /* they have targets, which have no accuracy */
+    /* Returns 1 if training was stopped from outside; ctx: the field below. */
     int (*is_stopped)(void *ctx);
     void *ctx;
 };
@@ -28,46 +29,50 @@ struct trainer_config {
     const struct model *model; /* all borrowed while the trainer lives */
     const struct chunks *chunks;
     const struct dataset *train, *test; /* test: NULL: none */
-    const struct dataset *validation; /* what the first of the workers that there are looks at every
-                                         eval_every steps, instead of all at the test set; NULL */
+    /* set that the first of the present workers evaluates every eval_every steps, instead of all
+     * workers the test set; NULL */
+    const struct dataset *validation;
     struct updates *updates;
-    struct thread_pool *threads; /* for loops over parameters where the towers' backend has none */
-    float *params; /* flat block, kept up to date by the exchange, or by the trainer where training
-                      stays on a device */
-    int own_pace; /* async, ssp, backup workers: each chunk goes at its own pace; steps are local */
-    const struct tower_spec *towers; /* [n_towers] which share the batch among them in their order;
-                                        the test set is evaluated where the first one computes */
+    /* for loops over parameters if the towers' backend has no threads for them */
+    struct thread_pool *threads;
+    /* flat block, updated by the exchange, or by the trainer if training stays on a device */
+    float *params;
+    /* async, ssp, backup workers: each chunk advances independently; steps are local */
+    int own_pace;
+    /* [n_towers] which share the batch in their order; the first one's device evaluates the test
+     * set */
+    const struct tower_spec *towers;
     int n_towers;
-    int batch;             /* samples of one worker's step */
-    int local_steps;       /* of which so many make one step of the servers; 0: each does */
-    enum dtype push_dtype; /* of the contributions on the wire */
-    int64_t train_steps;   /* global steps (of the workers), where the start names none */
+    int batch;             /* samples of a worker's step */
+    int local_steps;       /* number of them per step of the servers; 0: one */
+    enum dtype push_dtype; /* of contributions on the wire */
+    int64_t train_steps;   /* global steps (of the workers), if the start does not name them */
     int64_t eval_every;    /* steps; 0: only at the end */
     int64_t log_every;
     enum progress_style progress;
-    struct figures *figures; /* of each step; NULL: none are taken */
+    struct figures *figures; /* of each step; NULL: none */
     uint64_t seed;
-    struct job_augment augment; /* of training samples, by the seed */
-    int params_on_host;         /* they are updated there, though a device could */
-    const uint8_t *rounded;     /* [n_layers] as the backend's plan has it; NULL: by its own rule */
-    float clip_norm;    /* of all gradients of a step together, at most; 0: as they are, here */
-    int skip_nonfinite; /* 1: a contribution that is not finite counts with weight 0, else it ends
-                           the run; */
-    int64_t max_nonfinite;                   /* of so many at most */
+    struct job_augment augment; /* changes of training samples, drawn by the seed */
+    int params_on_host;     /* parameters are updated on the host, although a device could do it */
+    const uint8_t *rounded; /* [n_layers] as in the backend's plan; NULL: by its own rule */
+    float clip_norm;        /* limit of the norm of all gradients of a step; 0: no limit here */
+    /* 1: a contribution that is not finite counts with weight 0; otherwise it ends the run */
+    int skip_nonfinite;
+    int64_t max_nonfinite;                   /* limit of their number */
     struct sample_log *sample_log;           /* NULL: none */
-    const struct trainer_observer *observer; /* NULL: nobody looks */
-    int cuda_graphs; /* 1: where training stays on a device, each step is one graph */
-    /* Asked by one tower before it computes `step`, while the updates stand at it; any status but
-     * ST_OK ends training. NULL: nobody is. */
+    const struct trainer_observer *observer; /* NULL: none */
+    int cuda_graphs; /* 1: if training stays on a device, each step is one graph */
+    /* Called by one tower before it computes `step`, while the updates are at that step; any status
+     * but ST_OK ends training. NULL: none. */
     enum status (*at_step)(void *ctx, int64_t step);
     void *at_step_ctx;
-    /* Told of each evaluation on the validation data, before at_step; of a part, it makes it that
-     * of the whole, with n 0 where that is not known. *ends: set to 1: training ends before this
-     * step; for a worker alone. NULL: nobody is. */
+    /* Called for each evaluation on the validation data, before at_step. For a part, it sets *e to
+     * the result of the whole, with n 0 if unknown. *ends: set to 1 to end training before this
+     * step, for a worker alone. NULL: none. */
     enum status (*validated)(void *ctx, struct trainer_evaluation *e, int *ends);
     void *validated_ctx;
     int push_delay_ms;       /* fault injection: each push waits a random 0..this */
-    int64_t fault_nonfinite; /* likewise: every so many steps a gradient is NaN; 0: never */
+    int64_t fault_nonfinite; /* fault injection: a NaN gradient every so many steps; 0: never */
 };
 
 #endif

@@ -1,5 +1,5 @@
-/* worker/train/trainer.c - see trainer.h, and trainer_impl.h for how it works: creation, a run from
- * its start to its end, and the test set. */
+/* worker/train/trainer.c - creates a trainer, runs it from its start to its end, and evaluates. See
+ * trainer.h, and trainer_impl.h for the design. */
 #include "worker/train/trainer.h"
 #include "base/clock.h"
 #include "base/log.h"
@@ -101,7 +101,7 @@ static int is_stopped(void *ctx)
     return trainer_state_is_stopped(ctx);
 }
 
-/* True also where training is to end before the next step. */
+/* Returns true also if training is to end before the next step. */
 static int is_stopped_soon(void *ctx)
 {
     struct trainer *t = ctx;
@@ -128,7 +128,7 @@ static void look_at_params(void *ctx, int64_t step)
     trainer_observe_params(t, step, 0, t->cfg.chunks->n_params);
 }
 
-/* *taken: the device has done it all. */
+/* Trains on the device if that is possible. *taken: the device has run all steps. */
 static enum status run_resident(struct trainer *t, int64_t step, int *taken)
 {
     struct trainer_resident r = {.cfg = &t->cfg,
@@ -162,14 +162,14 @@ static int is_rounded_so(const uint8_t *a, const uint8_t *b, size_t n)
     return a && b ? memcmp(a, b, n) == 0 : a == b;
 }
 
-/* What is multiplied in bf16 is for the job to say: its first worker has measured it, or that of
- * the steps before its checkpoint. Where it says nothing, since the first one had nothing to
- * measure, or of another network, all take the rule: two measurements may differ. */
+/* Takes the job's choice of layers that multiply in bf16: its first worker has measured it, now or
+ * for the steps before its checkpoint. Without a choice (the first worker had nothing to measure,
+ * or another network) all workers use the rule, because two measurements may differ. */
 static enum status follow_rounding(struct trainer *t, const struct net_rounding *told)
 {
     enum status st = ST_OK;
     size_t n = (size_t)t->cfg.model->n_layers;
-    if (!t->cfg.rounded || !t->cfg.updates->ops->leave_soon) /* alone its own counts */
+    if (!t->cfg.rounded || !t->cfg.updates->ops->leave_soon) /* alone, its own measurement counts */
         return ST_OK;
     uint8_t *rounded = malloc(n);
     if (!rounded)
@@ -210,7 +210,7 @@ static void start_from(struct trainer *t, const struct net_start *start)
     trainer_observe_start(t, start);
 }
 
-/* No tower runs. *again: it goes on. */
+/* Prepares the next start, while no tower runs. *again: training continues. */
 static enum status begin_again(struct trainer *t, int *again)
 {
     struct updates *x = t->cfg.updates;
@@ -226,7 +226,7 @@ static enum status begin_again(struct trainer *t, int *again)
     return follow_rounding(t, &start.place.rounding);
 }
 
-/* Steps until a card is warm: as many as bench/gpu_train.py leaves out on PyTorch's side. */
+/* Steps until a GPU is warm: as many as bench/gpu_train.py excludes for PyTorch. */
 enum { WARM_UP_STEPS = 50 };
 
 static int64_t warm_up_images(const struct trainer_config *cfg)
@@ -299,12 +299,13 @@ enum status trainer_run(struct trainer *t, const struct net_start *start,
     t->result.elapsed_seconds = (double)(clock_now_ns() - t->start_ns) / 1e9;
     t->result.images_per_second =
         progress_images_per_second(t->progress, t->result.images, &t->result.warm_up_images);
-    if (t->cfg.own_pace || t->result.left) /* a leaver's part of the step at hand does not count */
+    if (t->cfg.own_pace || t->result.left) /* a leaver's part of the current step does not count */
         t->result.global_step = trainer_push_lowest_version(t);
     if (t->result.left && t->result.global_step < t->first_step)
-        t->result.global_step = t->first_step; /* not all of its parameters had come */
+        t->result.global_step = t->first_step; /* not all of its parameters had arrived */
     t->result.train_steps = t->cfg.train_steps;
-    if (t->result.global_step > t->cfg.train_steps) /* it ended early: the step at hand is none */
+    /* it ended early: the current step does not count */
+    if (t->result.global_step > t->cfg.train_steps)
         t->result.global_step = t->cfg.train_steps;
     trainer_observe_end(t);
 done:
@@ -314,7 +315,7 @@ done:
     return st;
 }
 
-/* Of what is evaluated; NULL: none. */
+/* Returns the observer's visitor of evaluations; NULL: none. */
 static const struct evaluate_visitor *visitor_of(const struct trainer *t)
 {
     return t->cfg.observer ? t->cfg.observer->visitor : NULL;
@@ -344,7 +345,7 @@ static void say_validation(struct trainer *t, const struct trainer_evaluation *e
                         e->loss / (double)e->n, (double)NAN));
 }
 
-/* Of others' parts, too, where they are known: of the first part. */
+/* Reports the result of all parts to the observer, if it is known: for the first part. */
 static void observe_validation(struct trainer *t, const struct trainer_evaluation *e)
 {
     const struct trainer_observer *o = t->cfg.observer;
@@ -356,7 +357,7 @@ static void observe_validation(struct trainer *t, const struct trainer_evaluatio
                      whole ? e->loss / (double)e->n : (double)NAN);
 }
 
-/* This worker's part, which it tells of; *whole: it knows what all parts come to. */
+/* Evaluates this worker's part and reports it; *whole: the result of all parts is known. */
 static enum status validate_part(struct trainer *t, int64_t step, int part, int n_parts, int *whole)
 {
     enum status st = ST_OK;
@@ -402,7 +403,8 @@ enum status trainer_validate(struct trainer *t, int64_t step, int is_last)
     if (p->rank >= n_parts)
         return ST_OK;
     enum status st = validate_part(t, step, p->rank, n_parts, &whole);
-    if (st == ST_OK && !whole && is_last && p->rank == 0) /* others are gone with their parts */
+    /* other workers left without their parts */
+    if (st == ST_OK && !whole && is_last && p->rank == 0)
         st = validate_part(t, step, 0, 1, &whole);
     return st;
 }
@@ -441,7 +443,7 @@ done:
     return st;
 }
 
-/* When all networks have their memory: the rest is for the data. */
+/* Puts data on the devices, after all networks have their memory. */
 static enum status data_place(struct trainer *t)
 {
     enum status st = ST_OK;

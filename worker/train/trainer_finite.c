@@ -1,11 +1,11 @@
-/* worker/train/trainer_finite.c - see trainer_impl.h: is what a step contributes finite, and if
- * not, does the worker stop, or give it no weight? Locks: none. Whoever hands a layer out has the
- * state to itself: the next layer's turn comes when all towers, this one among them, have arrived
- * there.
+/* worker/train/trainer_finite.c - checks that a step's contribution is finite, and otherwise ends
+ * the run or gives it weight 0. See trainer_impl.h. Locks: none. The thread that pushes a layer has
+ * this state exclusively: the next layer is pushed only when all towers, including this thread's,
+ * have arrived there.
  *
- * A contribution is skipped as a whole, as the servers count it as a whole, and its norm is that of
- * all of it: so where it may be skipped or clipped, nothing of a step goes out before all of it was
- * looked at. */
+ * A contribution is skipped as a whole, because the servers count it as a whole, and its norm
+ * covers all of it. So if it may be skipped or clipped, no layer of a step is pushed before all are
+ * checked. */
 #include "base/log.h"
 #include "kernels/vector/clip.h"
 #include "kernels/vector/finite.h"
@@ -18,8 +18,7 @@
 #include <stdio.h>
 #include <string.h>
 
-/* As it crosses the wire, or is used here. Clipping makes what is too large fit, of what is
- * clipped. */
+/* Returns the dtype on the wire, or of local use. Clipping makes values fit that are too large. */
 static enum dtype pushed_as(const struct trainer *t, const struct net_param *p)
 {
     if (p->rule == PARAM_TRAINED && t->cfg.clip_norm > 0 && t->cfg.clip_norm <= 65504)
@@ -27,15 +26,15 @@ static enum dtype pushed_as(const struct trainer *t, const struct net_param *p)
     return t->cfg.updates->ops->push_encoded ? t->cfg.push_dtype : DTYPE_F32;
 }
 
-/* Up to which magnitude a contribution is taken: times its weight it can be added to as many as a
- * job may have, with no sum that is infinite in float. So it is this worker that finds it, for all
- * chunks at once; a server would see one of them. */
+/* Returns the largest accepted magnitude: multiplied by its weight it can be added for as many
+ * workers as a job may have, without an infinite float. So this worker finds it for all chunks at
+ * once; a server would only see one chunk. */
 static float largest_summand(const struct trainer *t)
 {
     return (float)((double)FLT_MAX / ((double)t->cfg.batch * 2 * JOB_MAX_WORKERS));
 }
 
-/* As finite_first_misfit, or above that. */
+/* Searches as finite_first_misfit, and for values above that magnitude. */
 static size_t first_misfit(const struct trainer *t, const struct net_param *p, const float *src,
                            size_t n)
 {
@@ -49,7 +48,7 @@ static size_t first_misfit(const struct trainer *t, const struct net_param *p, c
 struct search {
     const struct trainer *t;
     int param;
-    _Atomic size_t bad; /* the first that was found */
+    _Atomic size_t bad; /* the first one found */
 };
 
 static void search_range(void *ctx, size_t first, size_t n)
@@ -68,7 +67,7 @@ static void search_range(void *ctx, size_t first, size_t n)
         ;
 }
 
-/* The first element that is not finite, or, among those in full precision, would not be; n_elems:
+/* Returns the first element that is not finite, or, in full precision, would not stay so; n_elems:
  * none. */
 static size_t bad_element(const struct trainer *t, int param)
 {
@@ -104,8 +103,8 @@ static float value_of(const struct trainer *t, int param, size_t at)
     return value;
 }
 
-/* What is wrong with a layer's gradients; 0: nothing. Its parameters do not change meanwhile: none
- * of its chunks is under way. */
+/* Returns 1 and describes the problem if a layer's gradients are not finite. Its parameters do not
+ * change during the call: none of its chunks is in flight. */
 static int layer_problem(const struct trainer *t, const struct layer *l,
                          char what[TRAINER_WHAT_BYTES])
 {
@@ -153,7 +152,7 @@ static enum status refuse_step(const struct trainer *t, int64_t step, const char
     return ST_INVALID;
 }
 
-/* Whether this may be skipped, and if so, it is said. */
+/* Skips the step and logs that, or returns an error if too many were skipped. */
 static enum status skip_step(struct trainer *t, int64_t step, const char *what)
 {
     const struct net_param *diverged = trainer_bad_param(t);
@@ -192,7 +191,7 @@ enum status trainer_finite_check(struct trainer *t, int layer, int64_t step,
         memcpy(t->skipped_for, what, sizeof what);
     t->skipping |= bad;
     if (t->skipping &&
-        layer == t->lowest) /* it goes out: until now the step may have been redone */
+        layer == t->lowest) /* it is pushed: until now the step could have been redone */
         st = skip_step(t, step, t->skipped_for);
     *out = TRAINER_PUSH_LAYER;
     if (t->cfg.skip_nonfinite || t->cfg.clip_norm > 0)
@@ -204,8 +203,8 @@ enum status trainer_finite_check(struct trainer *t, int layer, int64_t step,
     return st;
 }
 
-/* The sum of squares is over the chunks in their order: so its bits do not depend on towers' pace;
- * and alone it is of the same numbers, in the same order, as the servers of a job would make it. */
+/* Adds the squares over the chunks in their order: the bits do not depend on the towers' pace, and
+ * a worker alone gets those of the servers of a job. */
 void trainer_finite_clip(struct trainer *t, int64_t step)
 {
     const struct chunks *c = t->cfg.chunks;

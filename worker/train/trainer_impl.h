@@ -1,26 +1,25 @@
-/* worker/train/trainer_impl.h - the trainer, shared by its files. Private to them.
+/* worker/train/trainer_impl.h - the trainer, shared by its files and private to them.
  *
  *   trainer.c        creation, a run from its start to its end, the test set
  *   trainer_state.c  whether the towers stop, and which steps are invalid
  *   trainer_step.c   a tower's steps
- *   trainer_push.c   what all towers of a step contribute, handed out
- *   trainer_finite.c whether it is finite, and what becomes of it if not
- *   trainer_observe.c what an observer is told
+ *   trainer_push.c   sum and push of all towers' contributions
+ *   trainer_finite.c the check that they are finite
+ *   trainer_observe.c reports to the observer
  *
- * DESIGN. Each tower is a thread that takes the same steps. Before a layer's forward it waits until
- * all towers' gradients of that layer's last step have been handed out and the new version is in
- * params. After a layer's backward it arrives at that layer; the last tower to arrive adds the
- * contributions in their order, whoever came last, and pushes the layer's chunks. A contribution is
- * one block of gradients on the host, with its weight in the sum: a tower's, or the sum of all
- * towers of a group (device_group.h), which is weighted already. The only one may be rounded to the
- * wire's dtype already, too; then it is handed out as it is. A layer's gradients and parameters are
- * touched again only after the exchange's answer, so one copy of each suffices and nothing else is
- * locked. When the servers' generation ends, a wait says so: the step whose parameters are not to
- * be had is invalid, and with it all later ones: nothing of them is handed out. What is to be
- * handed out of the steps before still is, for it may count. Towers of a group, which wait for each
- * other in the middle of a step, first end the newest step that any has begun, with what they have.
- * Then all begin again at the step that the servers give, and at this worker's place among the
- * others. */
+ * DESIGN. Each tower is a thread; all take the same steps. Before a layer's forward it waits until
+ * the gradients of that layer's last step are pushed for all towers and the new version is in
+ * params. After a layer's backward it arrives at that layer. The last tower to arrive adds the
+ * contributions in their fixed order, and pushes the layer's chunks. A contribution is a block of
+ * gradients on the host with its weight in the sum: that of a tower, or the already weighted sum of
+ * all towers of a group (device_group.h). A single one may also be rounded to the wire's dtype
+ * already; then it is pushed unchanged. Gradients and parameters of a layer are used again only
+ * after the exchange's answer, so one copy of each suffices and no other lock is needed. When the
+ * servers' generation ends, a wait returns that: the step without parameters and all later ones are
+ * invalid and are not pushed. Steps before it are still pushed, because they may count. Towers of a
+ * group, which wait for each other within a step, first end the newest step that any of them has
+ * begun, with the data they have. Then all begin again at the step that the servers name, and at
+ * this worker's new place among the others. */
 #ifndef WORKER_TRAIN_TRAINER_IMPL_H
 #define WORKER_TRAIN_TRAINER_IMPL_H
 #include "worker/train/tower.h"
@@ -37,7 +36,7 @@ struct step_share {
 };
 
 struct contribution {
-    const struct tower *tower; /* in whose gradients it lies */
+    const struct tower *tower; /* tower whose gradients contain it */
     float weight;
 };
 
@@ -45,96 +44,98 @@ struct trainer {
     struct trainer_config cfg;
     struct tower **towers;
     struct device_group *group;         /* NULL: none */
-    struct contribution *contributions; /* the first one's block becomes the sum */
+    struct contribution *contributions; /* the first one's block receives the sum */
     int n_contributions;
-    int follows;      /* the job has said, or not, what is rounded: */
-    uint8_t *rounded; /* this; NULL: by the backend's rule */
-    struct crew crew; /* for what is done with these */
+    int follows;      /* the job has decided which layers are rounded: */
+    uint8_t *rounded; /* its choice; NULL: by the backend's rule */
+    struct crew crew; /* threads for loops over contributions */
     struct tower *eval;
-    struct trainer_config validation_cfg; /* cfg, whose test set is the validation data */
-    struct tower *validate;               /* NULL: there are none */
+    struct trainer_config validation_cfg; /* cfg, with the validation data as test set */
+    struct tower *validate;               /* NULL: no validation data */
     _Atomic int ended;                    /* by `validated` */
     struct device_data *data;
-    pthread_mutex_t progress_lock; /* guards the next against trainer_wait of another thread */
+    pthread_mutex_t progress_lock; /* guards `progress` against trainer_wait of another thread */
     struct progress *progress;
     int64_t first_step; /* global and local step that run starts from */
     uint64_t generation, ps0;
     int64_t start_ns;
-    int64_t n_evaluated; /* the last step that was, or need not be, in units of eval_every */
-    int64_t observed_step, observed_global_step; /* whose values are looked at; -1: none */
-    _Atomic int64_t wait_ns;                     /* that the first tower waited for parameters */
+    int64_t n_evaluated; /* last evaluated (or skipped) step, in units of eval_every */
+    int64_t observed_step, observed_global_step; /* step whose values are observed; -1: none */
+    _Atomic int64_t wait_ns; /* time that the first tower waited for parameters */
     _Atomic int stopped, stops_soon;
     _Atomic int failed; /* enum status of the first tower that failed */
 
-    int lowest; /* the first layer with parameters: nobody passes it before all were there */
+    int lowest; /* first layer with parameters: no tower passes it before all have arrived */
 
-    pthread_mutex_t lock; /* guards the six below */
+    pthread_mutex_t lock; /* guards the six fields below */
     pthread_cond_t handed_out;
-    int64_t newest_step;  /* that a tower has begun */
-    int64_t last_step;    /* the generation has ended: the towers' last one; else INT64_MAX */
-    int64_t invalid_from; /* the first step without its parameters; else INT64_MAX */
+    int64_t newest_step; /* newest step that a tower has begun */
+    /* last step of the towers if the generation has ended, otherwise INT64_MAX */
+    int64_t last_step;
+    int64_t invalid_from; /* first step without parameters, otherwise INT64_MAX */
     int *arrived;         /* [n_layers] towers whose backward of the step is done */
-    int64_t *pushed;      /* [n_layers] steps whose gradients were handed out */
+    int64_t *pushed;      /* [n_layers] steps whose gradients were pushed */
 
     struct step_share (*share)[2]; /* [n_towers][step & 1] */
     struct trainer_result result;  /* written by the last tower of a step, read after run */
-    int64_t steps_before;          /* local ones, in generations before */
-    int skipping; /* a layer of the step under way was not finite; of whoever hands one out */
-    char skipped_for[TRAINER_WHAT_BYTES]; /* which, and why */
+    int64_t steps_before;          /* local steps in earlier generations */
+    int skipping; /* a layer of the current step was not finite; used by the pushing thread */
+    char skipped_for[TRAINER_WHAT_BYTES]; /* which one, and why */
 };
 
 /* trainer_state.c */
 
-/* By trainer_stop, or because a tower failed. */
+/* Returns true after trainer_stop, or if a tower failed. */
 int trainer_state_is_stopped(struct trainer *t);
-/* All towers end; the first status is the run's. */
+/* Ends all towers; the first status is that of the run. */
 void trainer_state_fail(struct trainer *t, enum status st);
-/* Towers take no further step before the next start. */
+/* Returns true if towers take no further step before the next start. */
 int trainer_state_generation_ended(struct trainer *t);
-/* Its parameters are not to be had: nothing of it counts. */
+/* Returns true if the step's parameters are not available: it does not count. */
 int trainer_state_is_invalid(struct trainer *t, int64_t step);
-/* Whether a tower need not end the step: nobody waits for it in its middle. */
+/* Returns true if a tower may abandon the step: no other tower waits for it within it. */
 int trainer_state_may_skip(struct trainer *t, int64_t step);
-/* Takes ST_REBASED off an exchange's answer; `invalid`: the step that it makes invalid, or
+/* Removes ST_REBASED from an exchange's answer; `invalid`: the step that it invalidates, or
  * INT64_MAX. */
 enum status trainer_state_note_rebased(struct trainer *t, enum status st, int64_t invalid);
-/* 0: the tower has taken its last step before all begin again. */
+/* Returns 0 if the tower has taken its last step before all begin again. */
 int trainer_state_begin_step(struct trainer *t, int64_t step);
 
-/* trainer_step.c: a tower's steps from t->first_step on, until none is left to be done. */
+/* trainer_step.c: runs a tower's steps from t->first_step on, until none is left. */
 enum status trainer_step_run(struct trainer *t, struct tower *w);
 
 /* trainer_push.c */
 
-/* Each tower's gradients, weighted by its samples; a group's once, as they are. */
+/* Lists each tower's gradients, weighted by samples; those of a group once, already weighted. */
 void trainer_push_list_contributions(struct trainer *t);
-/* The chunks that hold a layer's parameters are neighbours: parameters are numbered in layer order.
- * The first and the last may hold parameters of other layers, too. */
+/* Finds the chunks that hold a layer's parameters. They are adjacent, because parameters are
+ * numbered in layer order. The first and the last may also hold parameters of other layers. */
 void trainer_push_layer_chunks(const struct trainer *t, int layer, int *first, int *n);
-/* The gradients of a layer whose backward was called, to the host and onwards. */
+/* Fetches the gradients of a layer whose backward was called, and pushes them when all towers
+ * have. */
 enum status trainer_push_layer(struct trainer *t, struct tower *w, int layer, int64_t step);
 int64_t trainer_push_lowest_version(struct trainer *t); /* of all chunks; -1: some have none */
-/* What the job has reached: at their own pace, the chunk that is behind all others. */
+/* Returns the step that the job has reached: without lockstep, that of the slowest chunk. */
 int64_t trainer_push_global_step(struct trainer *t, int64_t local_step);
 
 /* trainer_finite.c */
 
 enum trainer_push_scope {
     TRAINER_PUSH_LAYER,   /* this layer */
-    TRAINER_PUSH_NOTHING, /* yet: the layers below were not looked at */
+    TRAINER_PUSH_NOTHING, /* so far: the layers below are not checked yet */
     TRAINER_PUSH_ALL,     /* all layers of the step */
-    TRAINER_PUSH_SKIP,    /* likewise, with weight 0 */
+    TRAINER_PUSH_SKIP,    /* all layers of the step, with weight 0 */
 };
-/* After a layer's contributions were added; from the last layer to t->lowest. ST_INVALID, logged:
- * it is not finite, or (lowest) the loss is not, and that ends the run. */
+/* Called after a layer's contributions were added, from the last layer to t->lowest. ST_INVALID,
+ * logged: it is not finite, or (lowest) the loss is not, and that ends the run. */
 enum status trainer_finite_check(struct trainer *t, int layer, int64_t step,
                                  enum trainer_push_scope *out);
-/* TRAINER_PUSH_ALL: all gradients of the step are scaled down to cfg.clip_norm, if they are above
- * it: at once, or, alone, as the pushes that follow use them. */
+/* With TRAINER_PUSH_ALL: scales all gradients of the step to cfg.clip_norm if they exceed it: at
+ * once or, alone, in the pushes that follow. */
 void trainer_finite_clip(struct trainer *t, int64_t step);
 
-/* trainer.c: a line with the accuracy on the test set, or on the validation data, at the step.
- * ST_CANCELLED: also where training ends with it. */
+/* trainer.c: logs the accuracy on the test set, or on the validation data, at the step.
+ * ST_CANCELLED: also if training ends with it. */
 enum status trainer_log_accuracy(struct trainer *t, int64_t step);
 
 #endif

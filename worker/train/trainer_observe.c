@@ -1,6 +1,6 @@
-/* worker/train/trainer_observe.c - see trainer_observe.h. Locks: none. The
- * first tower decides whether a step's values are looked at, before it computes: whoever hands out
- * a layer of that step does so after this tower has arrived there. */
+/* worker/train/trainer_observe.c - calls the observer, see trainer_observe.h. Locks: none. The
+ * first tower decides before it computes a step whether its values are observed; the thread that
+ * pushes a layer of that step does so after this tower has arrived there. */
 #include "worker/train/trainer_observe.h"
 #include "base/clock.h"
 #include <math.h>

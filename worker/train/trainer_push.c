@@ -1,5 +1,5 @@
-/* worker/train/trainer_push.c - see trainer_impl.h: the last tower to arrive at a layer adds what
- * all contribute, and pushes it. Locks: the trainer's. */
+/* worker/train/trainer_push.c - the last tower to arrive at a layer adds all contributions, and
+ * pushes the layer's chunks. See trainer_impl.h. Locks: the trainer's. */
 #include "base/clock.h"
 #include "base/rng.h"
 #include "base/trace.h"
@@ -82,12 +82,12 @@ static enum status push_chunks(struct trainer *t, int layer, int64_t step, float
     trainer_push_layer_chunks(t, layer, &first, &n);
     for (int c = first; c < first + n; c++) {
         if (t->cfg.chunks->chunks[c].param < l->param[0])
-            continue; /* it goes with the layer where it begins, whose backward comes later */
+            continue; /* pushed with the layer where it begins, whose backward is later */
         int64_t version = t->cfg.own_pace ? x->ops->version(x->ctx, c) : step;
-        if (version >= t->cfg.train_steps) /* at its own pace: it has had all its updates */
+        if (version >= t->cfg.train_steps) /* without lockstep: the chunk has had all its updates */
             continue;
         fault_delay(t, c, step);
-        /* at its own pace, none: the generation ended after the step had begun */
+        /* without lockstep: -1 if the generation ended after the step had begun */
         enum status st = version < 0 ? ST_REBASED : push_chunk(t, c, version, weight);
         st = trainer_state_note_rebased(t, st, INT64_MAX);
         if (st != ST_OK)
@@ -105,12 +105,12 @@ static void fault_nonfinite(const struct trainer *t, int layer, int64_t step)
         (step + 1) % t->cfg.fault_nonfinite != 0)
         return;
     if (w->grads16)
-        w->grad16_of[param][0] = 0x7fc0; /* of bf16 and of fp16 */
+        w->grad16_of[param][0] = 0x7fc0; /* a NaN in bf16 and in fp16 */
     else
         w->grad_of[param][0] = NAN;
 }
 
-/* The layer's sum is made; it goes out, or waits until all of the step's are. */
+/* Pushes the summed layer, or waits until all layers of the step are checked. */
 static enum status push_layer(struct trainer *t, int layer, int64_t step)
 {
     const struct layer *l = &t->cfg.model->layers[layer];
@@ -134,7 +134,7 @@ done:
     return st;
 }
 
-/* After the backward of a layer: the last tower of the step hands the gradients out. */
+/* Called after the backward of a layer: the last tower of the step pushes the gradients. */
 static enum status layer_arrive(struct trainer *t, int layer, int64_t step, int *was_last)
 {
     pthread_mutex_lock(&t->lock);
@@ -165,7 +165,8 @@ int64_t trainer_push_global_step(struct trainer *t, int64_t local_step)
     return t->cfg.own_pace ? trainer_push_lowest_version(t) : local_step;
 }
 
-/* By the last tower of a step: its figures, before anyone can be two steps further. */
+/* Called by the last tower of a step: records its figures, before any tower can be two steps
+ * further. */
 static void step_done(struct trainer *t, int64_t step)
 {
     double loss = 0;
@@ -180,13 +181,13 @@ static void step_done(struct trainer *t, int64_t step)
     r->loss = (float)loss;
     r->local_steps = t->steps_before + step + 1 - t->first_step;
     r->images = r->local_steps * t->cfg.batch;
-    /* at their own pace: this step's own update is under way; there will be at least one more
+    /* without lockstep: this step's own update is in flight, so there will be at least one more
      * (local steps are counted as they are taken) */
     int64_t more = t->cfg.local_steps > 1 ? 0 : 1;
     r->global_step = t->cfg.own_pace ? trainer_push_global_step(t, step) + more : step + 1;
     if (r->global_step > t->cfg.train_steps)
         r->global_step = t->cfg.train_steps;
-    /* in lockstep the job's step; at their own pace of this process' own, wherever it came in */
+    /* in lockstep the job's step; otherwise this process's own, wherever it joined */
     int64_t number = t->cfg.own_pace ? r->local_steps : step + 1;
     int64_t epoch = 1 + (int64_t)(t->share[0][step & 1].position / (uint64_t)t->cfg.train->n);
     struct progress_point at = {number, r->global_step, r->loss, r->images, epoch};

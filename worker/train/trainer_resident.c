@@ -1,4 +1,5 @@
-/* worker/train/trainer_resident.c - see the header. */
+/* worker/train/trainer_resident.c - queues runs of steps on a device, and waits for results, until
+ * an evaluation, an observation or the end needs the parameters. See trainer_resident.h. */
 #include "worker/train/trainer_resident.h"
 #include "base/log.h"
 #include "base/trace.h"
@@ -12,8 +13,8 @@ struct run {
     const struct trainer_resident *r;
     const struct resident_ops *ops;
     struct plan *plan;
-    uint32_t *item;    /* [train->n] of one pass */
-    uint64_t n_passes; /* whose order was given */
+    uint32_t *item;    /* [train->n] order of one pass */
+    uint64_t n_passes; /* passes whose order was sent */
     int n_queued;      /* runs that were not waited for */
     int64_t first, step;
     struct trainer_result result;
@@ -65,7 +66,7 @@ done:
     return st;
 }
 
-/* The orders of all passes that the next n steps read. */
+/* Sends the orders of all passes that the next n steps read. */
 static enum status orders_give(struct run *run, int n)
 {
     const struct tower *t = run->r->tower;
@@ -81,8 +82,8 @@ static enum status orders_give(struct run *run, int n)
     return ST_OK;
 }
 
-/* Steps whose samples lie in two passes at most, since the device holds the orders of two. One step
- * always does: a batch is no larger than the data set. */
+/* Returns the steps whose samples are in two passes at most, because the device holds two orders.
+ * At least one step is: a batch is no larger than the data set. */
 static int64_t steps_in_two_passes(const struct run *run)
 {
     const struct tower *t = run->r->tower;
@@ -92,7 +93,7 @@ static int64_t steps_in_two_passes(const struct run *run)
     return (int64_t)((end - at - (uint64_t)t->spec.n) / stride) + 1;
 }
 
-/* Steps of the next run: to where somebody wants to see something, or the end. */
+/* Returns the steps of the next run: to the next evaluation, observation or end. */
 static int run_steps(const struct run *run)
 {
     const struct trainer_config *cfg = run->r->cfg;
@@ -129,7 +130,8 @@ done:
     return st;
 }
 
-/* Losses are seen one of a run: the step named is the first at which it was. */
+/* Checks the loss of a run's last step, the only one reported: the logged step is the first at
+ * which it was seen. */
 static enum status check_loss(struct run *run)
 {
     const struct trainer_config *cfg = run->r->cfg;
@@ -156,7 +158,7 @@ static enum status check_loss(struct run *run)
     return st == ST_OK ? ST_INVALID : st;
 }
 
-/* All that is queued is done, and the parameters are on the host. */
+/* Waits for all queued runs, and reads the parameters to the host. */
 static enum status come_home(struct run *run)
 {
     enum status st = ST_OK;

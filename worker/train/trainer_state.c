@@ -1,5 +1,5 @@
-/* worker/train/trainer_state.c - see trainer_impl.h: whether the towers stop, and which steps are
- * invalid because their generation has ended. Locks: the trainer's. */
+/* worker/train/trainer_state.c - decides whether the towers stop, and which steps are invalid
+ * because their generation has ended. See trainer_impl.h. Locks: the trainer's. */
 #include "worker/train/device_group.h"
 #include "worker/train/trainer_impl.h"
 

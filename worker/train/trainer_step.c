@@ -1,5 +1,5 @@
-/* worker/train/trainer_step.c - see trainer_impl.h: what a tower does in its thread, step by step.
- * Locks: the trainer's. */
+/* worker/train/trainer_step.c - a tower's thread, step by step: load the batch, wait for and load
+ * each layer's version, forward, backward, push. See trainer_impl.h. Locks: the trainer's. */
 #include "base/clock.h"
 #include "base/trace.h"
 #include "worker/train/trainer_observe.h"
@@ -34,12 +34,12 @@ static enum status layer_wait(struct trainer *t, const struct tower *w, int laye
     return st;
 }
 
-/* Likewise, and the tower has them. */
+/* Waits for the version, and loads it into the tower. */
 static enum status layer_load(struct trainer *t, struct tower *w, int layer, int64_t step)
 {
     const struct layer *l = &t->cfg.model->layers[layer];
     enum status st = layer_wait(t, w, layer, step);
-    if (trainer_state_is_invalid(t, step)) /* what is computed now counts no more */
+    if (trainer_state_is_invalid(t, step)) /* the results of this step do not count any more */
         return st;
     for (int i = 0; st == ST_OK && i < l->n_params; i++)
         st = split_tower_load_param(w->stages, l->param[i]);
@@ -48,8 +48,8 @@ static enum status layer_load(struct trainer *t, struct tower *w, int layer, int
     return st;
 }
 
-/* At their own pace servers give the samples out; all towers of a step are told the same, since
- * nothing is under way until all have loaded theirs. */
+/* Returns the position of the step's samples. Without lockstep the servers assign it; all towers of
+ * a step get the same, because nothing is pushed until all have loaded theirs. */
 static uint64_t first_sample(const struct trainer *t, const struct tower *w, int64_t step)
 {
     const struct member_steps m = tower_steps(w, t->cfg.updates, t->cfg.own_pace);
@@ -65,7 +65,7 @@ static enum status tower_step(struct trainer *t, struct tower *w, int64_t step)
     t->share[w->index][step & 1].position = position;
     TRY(tower_load_batch(w, position));
     trace_end(begin, TRACE_COMPUTE, "load batch", NULL, -1, step);
-    if (!t->cfg.own_pace && step + 1 < t->cfg.train_steps) /* else it is not known yet */
+    if (!t->cfg.own_pace && step + 1 < t->cfg.train_steps) /* otherwise it is not known yet */
         tower_read_ahead(w, tower_position(w, step + 1), step + 1);
     for (int i = 0; i < n_layers; i++) {
         TRY(layer_load(t, w, i, step));
@@ -74,11 +74,11 @@ static enum status tower_step(struct trainer *t, struct tower *w, int64_t step)
         TRY(split_tower_forward(w->stages, i, step));
     }
     if (!trainer_state_is_invalid(
-            t, step)) /* all of its versions came: the step at hand from here on */
+            t, step)) /* all its versions have arrived: this is now the current step */
         TRY(sample_log_step(t->cfg.sample_log, t->generation, step, w->now.position[0], w->spec.n));
     struct step_share *share = &t->share[w->index][step & 1];
-    /* where backward only queues its work, a layer's gradients travel while the next one computes:
-     * they are handed out one layer later */
+    /* If backward only queues its work, a layer's gradients are copied while the next layer
+     * computes, and are pushed one layer later. */
     int lag = split_tower_grads_are_late(w->stages);
     for (int i = n_layers - 1; i >= -lag; i--) {
         if (i >= 0)
@@ -92,17 +92,19 @@ done:
     return st;
 }
 
-/* Before step `step`: has the job had its updates? At their own pace, all towers see the same,
- * since versions move only with this worker's own pushes, which start when all towers are past
- * this. Each step moves every chunk that is not at its end, so there is an end. */
+/* Returns 1 if the job has had its updates before step `step`. Without lockstep all towers see the
+ * same result, because versions change only with this worker's own pushes, which begin after all
+ * towers have passed this point. Each step advances every chunk that is not at its end, so the loop
+ * ends. */
 static int job_done(struct trainer *t, int64_t step)
 {
     return trainer_push_global_step(t, step) >= t->cfg.train_steps;
 }
 
-/* On the validation data also where training goes on from a checkpoint: the process that made it
- * may have been killed before it had looked at it. Else by the job's steps: not for one that was
- * evaluated before training went back behind it, or before this process came. */
+/* Returns 1 if an evaluation is due. On the validation data, also when training continues from a
+ * checkpoint: the process that wrote it may have been killed before it evaluated. Otherwise by the
+ * job's steps: not for one that was evaluated before training rolled back, or before this process
+ * joined. */
 static int evaluation_is_due(struct trainer *t, int64_t step)
 {
     if (t->cfg.eval_every <= 0)

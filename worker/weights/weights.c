@@ -1,4 +1,5 @@
-/* worker/weights/weights.c - see weights.h. */
+/* worker/weights/weights.c - matches parameters with tensors of a file, reads them, and logs each
+ * that does not fit. See weights.h. */
 #include "worker/weights/weights.h"
 #include "base/log.h"
 #include "worker/weights/weights_map.h"
@@ -8,7 +9,7 @@
 #include <stdio.h>
 #include <string.h>
 
-enum { MOST_LINES = 20, SHAPE_BYTES = 160 }; /* of one kind */
+enum { MOST_LINES = 20, SHAPE_BYTES = 160 }; /* log lines of one kind */
 
 static const char *shape_text(const struct shape *s, char text[SHAPE_BYTES])
 {
@@ -19,7 +20,7 @@ static const char *shape_text(const struct shape *s, char text[SHAPE_BYTES])
     return text;
 }
 
-/* But for extents of 1, which move no value. */
+/* Compares shapes without extents of 1, which do not change the order of values. */
 static int shape_fits(const struct shape *a, const struct shape *b)
 {
     int i = 0, k = 0;
@@ -39,7 +40,7 @@ struct count {
     int given, kept, missing, misshapen, unused;
 };
 
-/* Finds the tensor of one of these names, *out NULL: there is none. */
+/* Finds the tensor with one of these names; *out NULL: there is none. */
 static enum status find_tensor(struct weights_source *s, const struct weights_names *names,
                                struct weights_tensor **out)
 {
@@ -112,8 +113,8 @@ static enum status judge_count(const struct weights_request *q, const struct cou
     return ST_OK;
 }
 
-/* To compute with parameters, nothing may be left over of a file of ours, which has just those of
- * its model; and what it says of its samples must be sound. */
+/* Checks a file that Weir wrote, to compute with its parameters: it must have exactly those of its
+ * model, and a valid description of its samples. */
 static enum status judge_own(const struct weights_request *q, const struct weights_result *r,
                              int told)
 {

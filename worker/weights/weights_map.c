@@ -1,4 +1,5 @@
-/* worker/weights/weights_map.c - see weights_map.h. */
+/* worker/weights/weights_map.c - reads the map and derives the names that a parameter's tensor may
+ * have. */
 #include "worker/weights/weights_map.h"
 #include "base/log.h"
 #include <ctype.h>
@@ -99,7 +100,7 @@ static enum status add_line(struct weights_map *m, const char *path, int number,
     return ST_OK;
 }
 
-/* A line for each parameter and each layer at most, so the text needs no more of them. */
+/* Reads the lines: at most one for each parameter and each layer, which bounds their number. */
 static enum status read_lines(struct weights_map *m, const char *path, const struct chunks *chunks)
 {
     enum status st = ST_OK;
@@ -151,7 +152,7 @@ void weights_map_free(struct weights_map *m)
     free(m);
 }
 
-/* PyTorch's name for what a layer calls so. */
+/* Returns PyTorch's name for this suffix. */
 static const char *torch_name(const char *suffix)
 {
     static const char *const pairs[][2] = {{"weights", "weight"},

@@ -1,9 +1,10 @@
-/* worker/weights/weights_map.h - --init_map's file: which tensor a parameter's first values are.
+/* worker/weights/weights_map.h - the file of --init_map: the tensor of each parameter's first
+ * values.
  *     # a line for a parameter, or for all those of a layer
  *     dense1/weights = head.weight     the tensor
  *     conv1 = features.0               conv1/weights is features.0.weight, and so on
- *     dense2 = -                       stays as it is initialised
- * A parameter's own line counts before its layer's.
+ *     dense2 = -                       keeps its first values
+ * A parameter's own line has priority over its layer's.
  * Owns:    its lines. Threads: one at a time.
  * Errors:  ST_NOT_FOUND, ST_INVALID, ST_IO, ST_NOMEM; logged with file and line. */
 #ifndef WORKER_WEIGHTS_WEIGHTS_MAP_H
@@ -15,15 +16,15 @@
 enum { WEIGHTS_MAP_MAX_BYTES = 1 << 20 };
 
 struct weights_map;
-/* path NULL: an empty one. Each line's left side is a parameter of the table, or a layer of one. */
+/* Reads the map. path NULL: an empty one. Each line's left side is a parameter or a layer. */
 enum status weights_map_read(const char *path, const struct chunks *chunks,
                              struct weights_map **out);
 void weights_map_free(struct weights_map *m); /* NULL is fine */
 
 enum { WEIGHTS_NAMES = 2, WEIGHTS_NAME_BYTES = 512 };
-/* The names that a parameter's tensor may have, the likeliest first. */
+/* The names that a parameter's tensor may have, the most likely first. */
 struct weights_names {
-    int n; /* 0: it stays as it is initialised */
+    int n; /* 0: it keeps its first values */
     char name[WEIGHTS_NAMES][WEIGHTS_NAME_BYTES];
 };
 void weights_map_names(const struct weights_map *m, const char *param, struct weights_names *out);

@@ -1,9 +1,9 @@
-/* worker/weights/weights_origin.c - see weights_origin.h. */
+/* worker/weights/weights_origin.c - parses step, mean and std of a file's metadata. */
 #include "worker/weights/weights_origin.h"
 #include <stdlib.h>
 
-/* "global_step" tells that this program wrote it, so that nothing said is nothing done. Both keys
- * must be there: others' files may have one of them for what it likes. */
+/* "global_step" shows that Weir wrote the file: a missing mean or std then means that none was
+ * used. In other files both keys must exist, because they may have another meaning. */
 int weights_origin_read(const struct safetensors_file *f, struct weights_origin *out)
 {
     const char *mean = safetensors_metadata(f, "mean"), *std = safetensors_metadata(f, "std");

@@ -1,19 +1,18 @@
-/* worker/weights/weights_origin.h - what a file of parameters says of them: the step that they are
- * of, and what was done with the samples that they were trained on. Threads: any. Errors: none of
- * its own. */
+/* worker/weights/weights_origin.h - the step of a file's parameters, and the normalisation of the
+ * samples that they were trained on. Threads: any. Errors: none of its own. */
 #ifndef WORKER_WEIGHTS_WEIGHTS_ORIGIN_H
 #define WORKER_WEIGHTS_WEIGHTS_ORIGIN_H
 #include "files/safetensors.h"
 #include "net/wire/job_input.h"
 
 struct weights_origin {
-    int64_t step;     /* -1: it does not say, and is no file of ours */
-    int normal_known; /* 0: it does not say */
+    int64_t step;     /* -1: unknown; the file is not Weir's */
+    int normal_known; /* 0: unknown */
     struct job_normal normal;
 };
 
-/* What --export writes, in metadata `global_step`, `mean` and `std`. 0: the last two are there, and
- * no lists of as many numbers; the samples are not known then. */
+/* Reads --export's metadata `global_step`, `mean` and `std`. Returns 0 if the last two are not
+ * lists of equal length; the normalisation is then unknown. */
 int weights_origin_read(const struct safetensors_file *f, struct weights_origin *out);
 
 #endif

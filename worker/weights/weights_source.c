@@ -1,4 +1,5 @@
-/* worker/weights/weights_source.c - see weights_source.h. */
+/* worker/weights/weights_source.c - opens a safetensors file or a checkpoint, and lists and reads
+ * its tensors. */
 #include "worker/weights/weights_source.h"
 #include "base/log.h"
 #include "checkpoint/best.h"
@@ -14,20 +15,20 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
-enum { BLOCK = 4096 }; /* elements that are converted at a time */
+enum { BLOCK = 4096 }; /* elements converted at a time */
 
 struct weights_source {
     const char *flag, *path;       /* borrowed */
-    struct safetensors_file *file; /* one of these */
+    struct safetensors_file *file; /* one of these is set */
     struct checkpoint_restore *checkpoint;
     struct weights_tensor *tensors;
     int n;
     struct unwrapped *unwrapped; /* [n_unwrapped], sorted by name */
     int n_unwrapped;
-    char *names; /* theirs */
+    char *names; /* memory of the names */
 };
 
-/* A tensor whose name has parts that PyTorch's wrappers add. */
+/* A tensor whose name has parts added by PyTorch's wrappers. */
 struct unwrapped {
     const char *name; /* without those parts */
     struct weights_tensor *tensor;
@@ -87,8 +88,7 @@ done:
     return st;
 }
 
-/* Returns true for the JSON text that lists which of a model's safetensors files has which tensor.
- * Such files are written for large models, by their names in front. */
+/* Returns true for the JSON index of a model in several safetensors files, by its "weight_map". */
 static bool is_index(const char *path)
 {
     char head[4096];
@@ -136,9 +136,8 @@ int weights_source_is_checkpoint(const char *path)
            (n > 5 && strcmp(path + n - 5, ".json") == 0) || checkpoint_best_is(path);
 }
 
-/* Returns true if a wrapper of PyTorch adds the part [part, part + n) to a tensor's name. Their own
- * names stand wherever a module was wrapped. `module` could be a module's own name, except in
- * front. */
+/* Returns true if a wrapper of PyTorch adds the part [part, part + n) to a tensor's name. Most such
+ * parts are recognised anywhere. `module` could be a module's own name, so only in front. */
 static bool is_wrapper(const char *part, size_t n, bool in_front)
 {
     static const char *const names[] = {"module", "_orig_mod", "_fsdp_wrapped_module",
@@ -293,7 +292,7 @@ static enum status read_entry(struct weights_source *s, const struct safetensors
 {
     enum status st = ST_OK;
     char why[SAFETENSORS_WHY_BYTES];
-    double raw[BLOCK]; /* the widest there is */
+    double raw[BLOCK]; /* the widest type */
     if (e->has_crc)
         TRY(safetensors_check_entry(s->file, e, why));
     for (int64_t at = 0, n; at < e->n_elems; at += n) {
