@@ -228,9 +228,9 @@ static void read_report(const uint8_t *data, size_t size)
 {
     struct wire w;
     struct net_report report, again;
-    int next_ms;
-    if (message_report_reply_unpack(data, size, &next_ms, w.why) == ST_OK)
-        require(next_ms >= 0 && next_ms <= REPORT_MAX_NEXT_MS);
+    struct net_report_reply reply;
+    if (message_report_reply_unpack(data, size, &reply, w.why) == ST_OK)
+        require(reply.next_ms >= 0 && reply.next_ms <= REPORT_MAX_NEXT_MS);
     if (message_report_unpack(data, size, &report, w.why) != ST_OK)
         return;
     require(report.member >= 0 && report.member < JOB_MAX_WORKERS && report.life);

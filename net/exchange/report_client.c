@@ -31,11 +31,13 @@ enum status report_client_send(struct report_client *r, const struct net_report 
                                int64_t deadline_ms, int *next_ms)
 {
     struct net_unary_bytes request = {NULL, 0}, reply = {NULL, 0};
+    struct net_report_reply answer;
     char why[MESSAGE_WHY_BYTES];
     enum status st = ST_OK;
     TRY(message_report_pack(report, &request.data, &request.n));
     TRY(net_unary_call(r->unary, "/weir.v1.Reports/Report", &request, deadline_ms, &reply, why));
-    st = message_report_reply_unpack(reply.data, reply.n, next_ms, why);
+    TRY(message_report_reply_unpack(reply.data, reply.n, &answer, why));
+    *next_ms = answer.next_ms;
 done:
     free(request.data);
     free(reply.data);

@@ -145,8 +145,8 @@ static enum status answer_report(struct server_call *c, const uint8_t *data, siz
     enum status st = message_report_unpack(data, bytes, &report, a->why);
     if (st != ST_OK)
         return st;
-    int next_ms = admin->reported ? admin->reported(admin->ctx, &report) : 0;
-    return message_report_reply_pack(next_ms, &a->data, &a->n);
+    struct net_report_reply reply = {admin->reported ? admin->reported(admin->ctx, &report) : 0};
+    return message_report_reply_pack(&reply, &a->data, &a->n);
 }
 
 static enum status answer_fetch(struct server_call *c, const uint8_t *data, size_t bytes,

@@ -1,15 +1,41 @@
-/* net/wire/message.c - see message.h. */
+/* net/wire/message.c - see message.h and message_rows.h: the one writer and the one reader of all
+ * messages. What a message points to while it is written lies in a room, blocks that are freed
+ * together; what is read is a copy, which message_release frees if a later row is refused. */
 #include "net/wire/message.h"
 #include "base/flags.h"
 #include "base/hosts.h"
 #include "base/utf8.h"
 #include "net/wire/health.pb-c.h"
 #include "net/wire/message_impl.h"
-#include "net/wire/weir.pb-c.h"
 #include <inttypes.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+
+struct message_room {
+    struct block {
+        struct block *before;
+        max_align_t data[];
+    } * last;
+};
+
+void *message_take(struct message_room *room, size_t n, size_t bytes)
+{
+    struct block *b = n > (SIZE_MAX - sizeof *b) / bytes ? NULL : calloc(1, sizeof *b + n * bytes);
+    if (!b)
+        return NULL;
+    b->before = room->last;
+    room->last = b;
+    return b->data;
+}
+
+static void free_room(struct message_room *room)
+{
+    for (struct block *b = room->last, *before; b; b = before) {
+        before = b->before;
+        free(b);
+    }
+}
 
 static void *budget_alloc(void *ctx, size_t bytes)
 {
@@ -28,17 +54,26 @@ static void budget_free(void *ctx, void *data)
 
 void message_budget_init(struct budget *b)
 {
-    b->allocator = (ProtobufCAllocator){budget_alloc, budget_free, b};
-    b->left = MESSAGE_MAX_MEMORY;
+    *b = (struct budget){{budget_alloc, budget_free, b}, MESSAGE_MAX_MEMORY};
 }
 
-enum status message_pack(const ProtobufCMessage *message, uint8_t **data, size_t *bytes)
+void *message_decode(const ProtobufCMessageDescriptor *type, const uint8_t *data, size_t bytes,
+                     struct budget *b, char why[MESSAGE_WHY_BYTES])
 {
-    size_t n = protobuf_c_message_get_packed_size(message);
+    message_budget_init(b);
+    void *wire = protobuf_c_message_unpack(type, &b->allocator, bytes, data);
+    if (!wire)
+        snprintf(why, MESSAGE_WHY_BYTES, "the %s does not decode", type->short_name);
+    return wire;
+}
+
+enum status message_encode(const void *wire, uint8_t **data, size_t *bytes)
+{
+    size_t n = protobuf_c_message_get_packed_size(wire);
     uint8_t *out = malloc(n ? n : 1);
     if (!out)
         return ST_NOMEM;
-    *bytes = protobuf_c_message_pack(message, out);
+    *bytes = protobuf_c_message_pack(wire, out);
     *data = out;
     return ST_OK;
 }
@@ -47,333 +82,6 @@ enum status message_invalid(char why[MESSAGE_WHY_BYTES], const char *text)
 {
     snprintf(why, MESSAGE_WHY_BYTES, "%s", text);
     return ST_INVALID;
-}
-
-enum status message_check_protocol(uint32_t theirs, char why[MESSAGE_WHY_BYTES])
-{
-    if (theirs == MESSAGE_PROTOCOL)
-        return ST_OK;
-    snprintf(why, MESSAGE_WHY_BYTES,
-             "the caller speaks protocol %" PRIu32
-             ", this server protocol %d; run the same version of all programs",
-             theirs, MESSAGE_PROTOCOL);
-    return ST_INVALID;
-}
-
-static void segment_to_wire(const struct segment_name *from, Weir__V1__Segment *to)
-{
-    weir__v1__segment__init(to);
-    to->pid = from->pid;
-    to->fd = from->fd;
-    to->bytes = from->bytes;
-    to->nonce.data = (uint8_t *)(uintptr_t)from->nonce;
-    to->nonce.len = sizeof from->nonce;
-}
-
-/* One that is malformed is none: who sent it is served without. */
-static struct segment_name segment_from_wire(const Weir__V1__Segment *from)
-{
-    struct segment_name to = {.bytes = 0};
-    if (!from || from->nonce.len != sizeof to.nonce)
-        return to;
-    to.pid = from->pid;
-    to.fd = from->fd;
-    to.bytes = from->bytes;
-    memcpy(to.nonce, from->nonce.data, sizeof to.nonce);
-    return to;
-}
-
-enum status message_join_pack(const struct net_join *join, uint8_t **data, size_t *bytes)
-{
-    struct message_job job;
-    enum status st = message_job_to_wire(&join->job, join->chunks, &job);
-    if (st != ST_OK)
-        return st;
-    Weir__V1__JoinRequest request = WEIR__V1__JOIN_REQUEST__INIT;
-    request.protocol = MESSAGE_PROTOCOL;
-    request.member = join->member < 0 ? 0 : (uint32_t)join->member;
-    request.any_index = join->member < 0;
-    request.address = (char *)(uintptr_t)(join->address ? join->address : "");
-    request.incarnation = join->incarnation;
-    request.generation = join->generation;
-    request.ps0 = join->ps0;
-    request.job = &job.wire;
-    message_job_model_to_wire(join->model, join->hidden_units, &job.wire);
-    if (join->trained_on && strlen(join->trained_on) <= JOB_MAX_TRAINED_ON_BYTES)
-        request.trained_on = (char *)(uintptr_t)join->trained_on;
-    Weir__V1__Segment segment;
-    segment_to_wire(&join->segment, &segment);
-    request.segment = join->segment.bytes ? &segment : NULL;
-    st = message_pack(&request.base, data, bytes);
-    message_job_free(&job);
-    return st;
-}
-
-/* NULL, or what cannot be. */
-static const char *join_problem(const Weir__V1__JoinRequest *from)
-{
-    size_t n = strlen(from->address);
-    if (!from->job || from->incarnation == 0)
-        return "the request has no job or no incarnation";
-    if (from->any_index && (from->member != 0 || from->job->n_workers != 0))
-        return "the request wants to be given an index, but has one, or knows of how many";
-    if (from->member >= JOB_MAX_WORKERS || from->generation > (uint64_t)MESSAGE_MAX_STEP)
-        return "the member's number or the generation is out of bounds";
-    if (n >= JOB_ADDRESS_BYTES)
-        return "the member's address is too long";
-    if (strlen(from->trained_on) > JOB_MAX_TRAINED_ON_BYTES)
-        return "what it says of its data is too long";
-    for (size_t i = 0; i < n; i++)
-        if (from->address[i] <= ' ' || from->address[i] > '~')
-            return "the member's address is not printable";
-    return NULL;
-}
-
-static enum status join_from_wire(const Weir__V1__JoinRequest *from, struct net_join *to,
-                                  struct chunks **chunks, char why[MESSAGE_WHY_BYTES])
-{
-    if (message_check_protocol(from->protocol, why) != ST_OK)
-        return ST_INVALID;
-    const char *wrong = join_problem(from);
-    if (wrong)
-        return message_invalid(why, wrong);
-    struct net_job plain;
-    enum status st = message_job_from_wire(from->job, &plain, chunks, why);
-    if (st != ST_OK)
-        return st;
-    char *model = NULL, *address = strdup(from->address);
-    char *trained_on = from->trained_on[0] ? strdup(from->trained_on) : NULL;
-    int hidden_units = 0, lacks = !address || (from->trained_on[0] && !trained_on);
-    st = lacks ? ST_NOMEM : message_job_model_from_wire(from->job, &model, &hidden_units, why);
-    if (st != ST_OK) {
-        free(address);
-        free(trained_on);
-        return st;
-    }
-    *to = (struct net_join){.member = from->any_index ? -1 : (int)from->member,
-                            .incarnation = from->incarnation,
-                            .address = address,
-                            .job = plain,
-                            .chunks = *chunks,
-                            .segment = segment_from_wire(from->segment),
-                            .generation = from->generation,
-                            .ps0 = from->ps0,
-                            .model = model,
-                            .hidden_units = hidden_units,
-                            .trained_on = trained_on};
-    return ST_OK;
-}
-
-void message_join_free(struct net_join *join)
-{
-    free((char *)(uintptr_t)join->model);
-    free((char *)(uintptr_t)join->address);
-    free((char *)(uintptr_t)join->trained_on);
-    join->model = join->address = join->trained_on = NULL;
-}
-
-enum status message_join_unpack(const uint8_t *data, size_t bytes, struct net_join *join,
-                                struct chunks **chunks, char why[MESSAGE_WHY_BYTES])
-{
-    struct budget b;
-    message_budget_init(&b);
-    Weir__V1__JoinRequest *request = weir__v1__join_request__unpack(&b.allocator, bytes, data);
-    if (!request) {
-        message_invalid(why, "the JoinRequest does not decode");
-        return ST_PROTOCOL;
-    }
-    enum status st = join_from_wire(request, join, chunks, why);
-    weir__v1__join_request__free_unpacked(request, &b.allocator);
-    return st;
-}
-
-static void place_to_wire(const struct net_place *from, Weir__V1__JoinReply *to)
-{
-    if (from->n_members == 0)
-        return;
-    to->member = (uint32_t)from->member;
-    to->rank = (uint32_t)from->rank;
-    to->n_members = (uint32_t)from->n_members;
-    to->first_step = from->first_step;
-    to->position = from->position;
-    to->train_steps = (uint64_t)from->train_steps;
-    to->asked_steps = (uint64_t)from->asked_steps;
-    to->validates = from->validates != 0;
-    to->region = (uint32_t)from->region;
-    to->n_regions = (uint32_t)from->n_regions;
-    to->contributed = from->contributed;
-    to->rounded.len = (size_t)from->rounding.n_bytes;
-    to->rounded.data = (uint8_t *)(uintptr_t)from->rounding.bits;
-    to->push_dtype = (char *)(uintptr_t)dtype_name(from->push_dtype);
-    to->version_dtype = (char *)(uintptr_t)dtype_name(from->version_dtype);
-    if (!from->has_outer)
-        return;
-    to->outer_optimizer = (char *)(uintptr_t)optim_name(from->outer.kind);
-    to->outer_learning_rate = from->outer.learning_rate;
-    to->outer_momentum = from->outer.momentum;
-}
-
-enum status message_reply_pack(const struct net_join_reply *reply, uint8_t **data, size_t *bytes)
-{
-    static const Weir__V1__JoinReply__Answer answers[] = {
-        [JOIN_WELCOME] = WEIR__V1__JOIN_REPLY__ANSWER__WELCOME,
-        [JOIN_INIT] = WEIR__V1__JOIN_REPLY__ANSWER__INIT,
-        [JOIN_REFUSED] = WEIR__V1__JOIN_REPLY__ANSWER__REFUSED,
-        [JOIN_RETRY] = WEIR__V1__JOIN_REPLY__ANSWER__RETRY};
-    Weir__V1__JoinReply wire = WEIR__V1__JOIN_REPLY__INIT;
-    wire.answer = answers[reply->answer];
-    wire.why = (char *)(uintptr_t)reply->why;
-    wire.generation = reply->generation;
-    wire.ps0 = reply->ps0;
-    wire.step = reply->step;
-    Weir__V1__Segment segment;
-    segment_to_wire(&reply->segment, &segment);
-    wire.segment = reply->segment.bytes ? &segment : NULL;
-    wire.n_server = reply->server ? (size_t)reply->n_chunks : 0;
-    wire.server = message_plan_map_to_wire(reply->server);
-    wire.n_server_address = (size_t)reply->servers.n;
-    wire.server_address = reply->servers.addr;
-    place_to_wire(&reply->place, &wire);
-    return message_pack(&wire.base, data, bytes);
-}
-
-/* Returns false if there can be no such optimizer of rounds. */
-static bool outer_from_wire(const Weir__V1__JoinReply *from, struct net_place *to)
-{
-    int kind = from->outer_optimizer[0] ? flags_choice_find(OPTIM_NAMES, from->outer_optimizer) : 0;
-    to->has_outer = from->outer_optimizer[0] != 0;
-    if (kind < 0)
-        return false;
-    optim_outer_defaults((enum optim_kind)kind, 1, &to->outer);
-    if (to->has_outer) {
-        to->outer.learning_rate = from->outer_learning_rate;
-        to->outer.momentum = from->outer_momentum;
-    }
-    return optim_check(&to->outer) == ST_OK;
-}
-
-/* NULL, or what cannot be: a member's rank counts those below its index. */
-static const char *place_problem(const Weir__V1__JoinReply *from)
-{
-    const uint64_t most = (uint64_t)MESSAGE_MAX_STEP;
-    enum dtype dtype;
-    if (from->n_members == 0)
-        return NULL;
-    if (from->n_members > JOB_MAX_WORKERS || from->member >= JOB_MAX_WORKERS ||
-        from->rank >= from->n_members || from->rank > from->member)
-        return "the JoinReply's place among the members cannot be";
-    if (from->n_regions > JOB_MAX_WORKERS || (from->region > 0 && from->region >= from->n_regions))
-        return "the JoinReply's region cannot be";
-    if (from->first_step < 0 || from->first_step > MESSAGE_MAX_STEP || from->position > most ||
-        from->train_steps > most || from->asked_steps > most)
-        return "the JoinReply's step or position is out of bounds";
-    if (from->contributed < 0 || from->contributed > from->first_step)
-        return "the JoinReply's last contribution is none that can be";
-    if (from->rounded.len > ROUNDING_MAX_BYTES)
-        return "the JoinReply says of too many layers what they round";
-    if (!message_job_dtype_from_wire(from->push_dtype, &dtype) ||
-        !message_job_dtype_from_wire(from->version_dtype, &dtype))
-        return "the JoinReply names a number format that is not known here";
-    if (!outer_from_wire(from, &(struct net_place){.member = 0}))
-        return "the JoinReply's optimizer of rounds is unknown, or a setting of it out of bounds";
-    return NULL;
-}
-
-static void place_from_wire(const Weir__V1__JoinReply *from, struct net_place *to)
-{
-    if (from->n_members == 0)
-        return;
-    *to = (struct net_place){.member = (int)from->member,
-                             .rank = (int)from->rank,
-                             .n_members = (int)from->n_members,
-                             .first_step = from->first_step,
-                             .position = from->position,
-                             .train_steps = (int64_t)from->train_steps,
-                             .asked_steps = (int64_t)from->asked_steps,
-                             .region = (int)from->region,
-                             .n_regions = (int)from->n_regions,
-                             .contributed = from->contributed,
-                             .validates = from->validates != 0};
-    message_job_dtype_from_wire(from->push_dtype, &to->push_dtype);
-    message_job_dtype_from_wire(from->version_dtype, &to->version_dtype);
-    outer_from_wire(from, to);
-    to->rounding.n_bytes = (int)from->rounded.len;
-    if (from->rounded.len > 0)
-        memcpy(to->rounding.bits, from->rounded.data, from->rounded.len);
-}
-
-/* The parts that only a member gets. */
-static enum status welcome_from_wire(const Weir__V1__JoinReply *wire, struct net_join_reply *to,
-                                     char why[MESSAGE_WHY_BYTES])
-{
-    const char *wrong = place_problem(wire);
-    if (!wrong && (wire->step < -1 || wire->step > MESSAGE_MAX_STEP))
-        wrong = "the JoinReply's version is out of bounds";
-    if (wrong)
-        return message_invalid(why, wrong);
-    struct hosts servers;
-    enum status st =
-        message_plan_hosts_from_wire(wire->server_address, wire->n_server_address, &servers, why);
-    if (st != ST_OK)
-        return st;
-    st = message_plan_map_from_wire(wire->server, wire->n_server,
-                                    servers.n > 0 ? servers.n : HOSTS_MAX, &to->server, why);
-    if (st != ST_OK) {
-        hosts_free(&servers);
-        return st;
-    }
-    to->n_chunks = (int)wire->n_server;
-    to->servers = servers;
-    to->segment = segment_from_wire(wire->segment);
-    place_from_wire(wire, &to->place);
-    return ST_OK;
-}
-
-static enum status reply_from_wire(const Weir__V1__JoinReply *wire, struct net_join_reply *out,
-                                   char why[MESSAGE_WHY_BYTES])
-{
-    struct net_join_reply to = {
-        .generation = wire->generation, .ps0 = wire->ps0, .step = wire->step};
-    snprintf(to.why, sizeof to.why, "%s", wire->why);
-    enum status st = ST_OK;
-    if (wire->generation > (uint64_t)MESSAGE_MAX_STEP)
-        return message_invalid(why, "the JoinReply's generation is out of bounds");
-    switch (wire->answer) {
-    case WEIR__V1__JOIN_REPLY__ANSWER__WELCOME:
-        to.answer = JOIN_WELCOME;
-        st = welcome_from_wire(wire, &to, why);
-        break;
-    case WEIR__V1__JOIN_REPLY__ANSWER__INIT:
-        to.answer = JOIN_INIT;
-        st = welcome_from_wire(wire, &to, why);
-        break;
-    case WEIR__V1__JOIN_REPLY__ANSWER__REFUSED:
-        to.answer = JOIN_REFUSED;
-        break;
-    case WEIR__V1__JOIN_REPLY__ANSWER__RETRY:
-        to.answer = JOIN_RETRY;
-        break;
-    default:
-        st = message_invalid(why, "the JoinReply has an unknown answer");
-    }
-    if (st == ST_OK)
-        *out = to;
-    return st;
-}
-
-enum status message_reply_unpack(const uint8_t *data, size_t bytes, struct net_join_reply *reply,
-                                 char why[MESSAGE_WHY_BYTES])
-{
-    struct budget b;
-    message_budget_init(&b);
-    Weir__V1__JoinReply *wire = weir__v1__join_reply__unpack(&b.allocator, bytes, data);
-    if (!wire) {
-        message_invalid(why, "the JoinReply does not decode");
-        return ST_PROTOCOL;
-    }
-    enum status st = reply_from_wire(wire, reply, why);
-    weir__v1__join_reply__free_unpacked(wire, &b.allocator);
-    return st;
 }
 
 void message_text_in(const char *from, char *to, size_t room)
@@ -389,49 +97,367 @@ void message_text_in(const char *from, char *to, size_t room)
     to[n] = 0;
 }
 
-enum status message_leave_pack(const struct net_leave *leave, uint8_t **data, size_t *bytes)
+static int64_t load(enum message_number type, const void *at)
 {
-    Weir__V1__LeaveRequest wire = WEIR__V1__LEAVE_REQUEST__INIT;
-    wire.member = (uint32_t)leave->member;
-    wire.incarnation = leave->incarnation;
-    wire.done = leave->done != 0;
-    wire.soon = leave->soon != 0;
-    wire.generation = leave->generation;
-    wire.error = (char *)(uintptr_t)leave->error;
-    return message_pack(&wire.base, data, bytes);
+    bool b;
+    int i;
+    unsigned u;
+    int64_t x;
+    switch (type) {
+    case IS_BOOL:
+        return memcpy(&b, at, sizeof b), b;
+    case IS_INT:
+        return memcpy(&i, at, sizeof i), i;
+    case IS_UINT:
+        return memcpy(&u, at, sizeof u), u;
+    default:
+        return memcpy(&x, at, sizeof x), x;
+    }
 }
 
-enum status message_leave_unpack(const uint8_t *data, size_t bytes, struct net_leave *leave,
-                                 char why[MESSAGE_WHY_BYTES])
+static void store(enum message_number type, int64_t x, void *at)
+{
+    bool b = x != 0;
+    uint32_t u = (uint32_t)x;
+    if (type == IS_BOOL)
+        memcpy(at, &b, sizeof b);
+    else if (type == IS_INT || type == IS_UINT)
+        memcpy(at, &u, sizeof u);
+    else
+        memcpy(at, &x, sizeof x);
+}
+
+static void *load_pointer(const void *at)
+{
+    void *p;
+    memcpy(&p, at, sizeof p);
+    return p;
+}
+
+static void store_pointer(const void *p, void *at)
+{
+    memcpy(at, &p, sizeof p);
+}
+
+/* Returns word i of "a|b|c". */
+static char *choice_word(const char *names, int64_t i, struct message_room *room)
+{
+    for (; i > 0 && strchr(names, '|'); i--)
+        names = strchr(names, '|') + 1;
+    size_t n = strcspn(names, "|");
+    char *word = message_take(room, n + 1, 1);
+    return word ? memcpy(word, names, n) : NULL;
+}
+
+static enum status write_list(const struct message_row *r, const void *plain, size_t n,
+                              struct message_room *room, void *wire)
+{
+    const char *from = load_pointer(plain);
+    void **list = message_take(room, n + 1, sizeof *list);
+    enum status st = list ? ST_OK : ST_NOMEM;
+    for (size_t i = 0; st == ST_OK && i < n; i++)
+        st = message_write(r->type, from + i * r->type->bytes, room, &list[i]);
+    store_pointer(list, wire);
+    return st;
+}
+
+static enum status write_row(const struct message_row *r, const char *plain,
+                             struct message_room *room, char *wire)
+{
+    const char *from = plain + r->plain;
+    void *to = wire + r->wire, *made;
+    uint64_t x;
+    size_t n = 0;
+    enum status st = ST_OK;
+    if (r->wire_count) {
+        n = (size_t)load(IS_INT, plain + r->plain_count);
+        memcpy(wire + r->wire_count, &n, sizeof n);
+    }
+    switch (r->kind) {
+    case ROW_NUMBER:
+        x = (uint64_t)load(r->plain_number, from) + (uint64_t)r->more;
+        store(r->wire_number, (int64_t)x, to);
+        break;
+    case ROW_REAL:
+        memcpy(to, from, r->bytes);
+        break;
+    case ROW_CHOICE:
+        store_pointer(made = choice_word(r->names, load(IS_INT, from), room), to);
+        return made ? ST_OK : ST_NOMEM;
+    case ROW_STRING:
+    case ROW_ARRAY:
+        store_pointer(r->is_inside ? from : load_pointer(from), to);
+        break;
+    case ROW_TEXT:
+        store_pointer(from, to);
+        break;
+    case ROW_PART:
+        TRY(message_write(r->type, from, room, &made));
+        store_pointer(made, to);
+        break;
+    case ROW_LIST:
+        return write_list(r, from, n, room, to);
+    case ROW_HOSTS:
+        store_pointer(((const struct hosts *)(const void *)from)->addr, to);
+    }
+done:
+    return st;
+}
+
+enum status message_write(const struct message_type *type, const void *plain,
+                          struct message_room *room, void **wire)
+{
+    enum status st = ST_OK;
+    const ProtobufCFieldDescriptor *protocol =
+        protobuf_c_message_descriptor_get_field_by_name(type->wire, "protocol");
+    char *to = message_take(room, 1, type->wire->sizeof_message);
+    TRY(to ? ST_OK : ST_NOMEM);
+    type->wire->message_init((void *)to);
+    if (protocol)
+        store(IS_UINT, MESSAGE_PROTOCOL, to + protocol->offset);
+    for (size_t i = 0; i < type->n_rows; i++)
+        TRY(write_row(&type->rows[i], plain, room, to));
+    if (type->write)
+        TRY(type->write(plain, to, room));
+    *wire = to;
+done:
+    return st;
+}
+
+enum status message_pack(const struct message_type *type, const void *plain, uint8_t **data,
+                         size_t *bytes)
+{
+    struct message_room room = {NULL};
+    void *wire;
+    enum status st = message_write(type, plain, &room, &wire);
+    if (st == ST_OK)
+        st = message_encode(wire, data, bytes);
+    free_room(&room);
+    return st;
+}
+
+static bool is_within(const struct message_row *r, const void *wire)
+{
+    float f;
+    double x;
+    memcpy(&f, wire, sizeof f);
+    if (r->bytes == sizeof x)
+        memcpy(&x, wire, sizeof x);
+    else
+        x = f;
+    return x >= r->low && x <= r->high;
+}
+
+static enum status read_choice(const struct message_row *r, const char *word, void *to, char *why)
+{
+    int choice = r->is_option && !word[0] ? 0 : flags_choice_find(r->names, word);
+    if (choice >= 0) {
+        store(IS_INT, choice, to);
+        return ST_OK;
+    }
+    if (!r->is_quoted)
+        return message_invalid(why, r->why);
+    snprintf(why, MESSAGE_WHY_BYTES, "%s '%.40s', this server knows %s", r->why, word, r->names);
+    return ST_INVALID;
+}
+
+static enum status read_text(const struct message_row *r, const char *text, void *to, char *why)
+{
+    if (r->is_printable)
+        message_text_in(text, to, r->bytes);
+    else if (r->why && strlen(text) >= r->bytes)
+        return message_invalid(why, r->why);
+    else
+        snprintf(to, r->bytes, "%s", text);
+    return ST_OK;
+}
+
+static enum status read_string(const struct message_row *r, const char *text, void *to, char *why)
+{
+    size_t n = strlen(text);
+    char *copy = n > 0 && n <= (size_t)r->most ? strdup(text) : NULL;
+    if (n > (size_t)r->most)
+        return message_invalid(why, r->why);
+    store_pointer(copy, to);
+    return n > 0 && !copy ? ST_NOMEM : ST_OK;
+}
+
+/* Takes a list over whose length is within bounds. The count rises with the elements, so that
+ * message_release frees those that were read. */
+static enum status read_list(const struct message_row *r, const void *wire, size_t n, void *plain,
+                             void *count, char *why)
+{
+    size_t bytes = r->type ? r->type->bytes : r->bytes;
+    void *const *messages = wire;
+    char *list = r->is_inside ? plain : NULL;
+    enum status st = ST_OK;
+    if (n == 0)
+        return ST_OK;
+    if (!list)
+        store_pointer(list = calloc(n, bytes), plain);
+    if (!list)
+        return ST_NOMEM;
+    if (!r->type)
+        memcpy(list, wire, n * bytes);
+    for (size_t i = 0; st == ST_OK && i < n; i++) {
+        store(IS_INT, (int64_t)i + 1, count);
+        if (r->type)
+            st = message_read(r->type, messages[i], list + i * bytes, why);
+    }
+    return st;
+}
+
+static enum status read_hosts(char *const *from, size_t n, struct hosts *out, char *why)
+{
+    struct hosts h = {0};
+    enum status st = hosts_copy((const char *const *)from, n, &h);
+    for (int i = 0; st == ST_OK && i < h.n; i++)
+        if (strlen(h.addr[i]) >= CONTROL_TEXT_BYTES)
+            st = ST_INVALID;
+    if (st == ST_INVALID)
+        message_invalid(why, "the list of servers is too long, or has an entry that is no "
+                             "host:port or is there twice");
+    if (st == ST_OK)
+        *out = h;
+    else
+        hosts_free(&h);
+    return st;
+}
+
+static enum status read_row(const struct message_row *r, const char *wire, char *plain, char *why)
+{
+    const void *from = wire + r->wire;
+    void *to = plain + r->plain;
+    size_t n = 0;
+    int64_t x = 0;
+    if (r->wire_count)
+        memcpy(&n, wire + r->wire_count, sizeof n);
+    switch (r->kind) {
+    case ROW_NUMBER:
+        x = (int64_t)((uint64_t)load(r->wire_number, from) - (uint64_t)r->more);
+        if (r->why && (x < r->least || x > r->most))
+            return message_invalid(why, r->why);
+        store(r->plain_number, x, to);
+        return ST_OK;
+    case ROW_REAL:
+        if (!is_within(r, from))
+            return message_invalid(why, r->why);
+        memcpy(to, from, r->bytes);
+        return ST_OK;
+    case ROW_CHOICE:
+        return read_choice(r, load_pointer(from), to, why);
+    case ROW_TEXT:
+        return read_text(r, load_pointer(from), to, why);
+    case ROW_STRING:
+        return read_string(r, load_pointer(from), to, why);
+    case ROW_PART:
+        from = load_pointer(from);
+        return from ? message_read(r->type, from, to, why) : ST_OK;
+    case ROW_LIST:
+    case ROW_ARRAY:
+        if (n < (size_t)r->least || n > (size_t)r->most)
+            return message_invalid(why, r->why);
+        return read_list(r, load_pointer(from), n, to, plain + r->plain_count, why);
+    case ROW_HOSTS:
+        return read_hosts(load_pointer(from), n, to, why);
+    }
+    return ST_OK;
+}
+
+enum status message_read(const struct message_type *type, const void *wire, void *plain, char *why)
+{
+    enum status st = ST_OK;
+    const char *wrong = type->problem ? type->problem(wire) : NULL;
+    if (wrong)
+        return message_invalid(why, wrong);
+    for (size_t i = 0; i < type->n_rows; i++)
+        TRY(read_row(&type->rows[i], wire, plain, why));
+    if (type->read)
+        st = type->read(wire, plain, why);
+done:
+    return st;
+}
+
+enum status message_check_protocol(uint32_t theirs, char why[MESSAGE_WHY_BYTES])
+{
+    if (theirs == MESSAGE_PROTOCOL)
+        return ST_OK;
+    snprintf(why, MESSAGE_WHY_BYTES,
+             "the caller speaks protocol %" PRIu32
+             ", this server protocol %d; run the same version "
+             "of all programs",
+             theirs, MESSAGE_PROTOCOL);
+    return ST_INVALID;
+}
+
+static enum status check_protocol(const ProtobufCMessage *wire, char why[MESSAGE_WHY_BYTES])
+{
+    const ProtobufCFieldDescriptor *field =
+        protobuf_c_message_descriptor_get_field_by_name(wire->descriptor, "protocol");
+    return field ? message_check_protocol(
+                       (uint32_t)load(IS_UINT, (const char *)wire + field->offset), why)
+                 : ST_OK;
+}
+
+enum status message_unpack(const struct message_type *type, const uint8_t *data, size_t bytes,
+                           void *plain, char why[MESSAGE_WHY_BYTES])
 {
     struct budget b;
-    message_budget_init(&b);
-    Weir__V1__LeaveRequest *wire = weir__v1__leave_request__unpack(&b.allocator, bytes, data);
-    if (!wire) {
-        message_invalid(why, "the LeaveRequest does not decode");
+    void *wire = message_decode(type->wire, data, bytes, &b, why), *made = NULL;
+    if (!wire)
         return ST_PROTOCOL;
-    }
-    struct net_leave l = {(int)wire->member, wire->incarnation, wire->done != 0,
-                          wire->soon != 0,   wire->generation,  ""};
-    message_text_in(wire->error, l.error, sizeof l.error);
-    int bad = wire->member >= JOB_MAX_WORKERS;
-    weir__v1__leave_request__free_unpacked(wire, &b.allocator);
-    if (bad)
-        return message_invalid(why, "the member's number is out of bounds");
-    *leave = l;
-    return ST_OK;
+    enum status st = check_protocol(wire, why);
+    if (st == ST_OK && !(made = calloc(1, type->bytes)))
+        st = ST_NOMEM;
+    if (st == ST_OK)
+        st = message_read(type, wire, made, why);
+    protobuf_c_message_free_unpacked(wire, &b.allocator);
+    if (st == ST_OK)
+        memcpy(plain, made, type->bytes);
+    else if (made)
+        message_release(type, made);
+    if (st == ST_NOMEM)
+        snprintf(why, MESSAGE_WHY_BYTES, "out of memory");
+    free(made);
+    return st;
+}
+
+static void release_row(const struct message_row *r, char *plain)
+{
+    void *at = plain + r->plain;
+    if (r->kind == ROW_PART)
+        message_release(r->type, at);
+    if (r->kind == ROW_HOSTS)
+        hosts_free(at);
+    if (r->is_inside || (r->kind != ROW_STRING && r->kind != ROW_LIST && r->kind != ROW_ARRAY))
+        return;
+    char *list = load_pointer(at);
+    for (int64_t i = 0; r->kind == ROW_LIST && i < load(IS_INT, plain + r->plain_count); i++)
+        message_release(r->type, list + (size_t)i * r->type->bytes);
+    free(list);
+    store_pointer(NULL, at);
+    if (r->kind != ROW_STRING)
+        store(IS_INT, 0, plain + r->plain_count);
+}
+
+void message_release(const struct message_type *type, void *plain)
+{
+    if (type->release)
+        type->release(plain);
+    for (size_t i = 0; i < type->n_rows; i++)
+        release_row(&type->rows[i], plain);
 }
 
 enum status message_health_unpack(const uint8_t *data, size_t bytes, char *service, size_t room)
 {
     struct budget b;
-    message_budget_init(&b);
+    char why[MESSAGE_WHY_BYTES];
     Grpc__Health__V1__HealthCheckRequest *wire =
-        grpc__health__v1__health_check_request__unpack(&b.allocator, bytes, data);
+        message_decode(&grpc__health__v1__health_check_request__descriptor, data, bytes, &b, why);
     if (!wire)
         return ST_PROTOCOL;
     snprintf(service, room, "%s", wire->service);
-    grpc__health__v1__health_check_request__free_unpacked(wire, &b.allocator);
+    protobuf_c_message_free_unpacked(&wire->base, &b.allocator);
     return ST_OK;
 }
 
@@ -439,5 +465,5 @@ enum status message_health_pack(enum health_status status, uint8_t **data, size_
 {
     Grpc__Health__V1__HealthCheckResponse wire = GRPC__HEALTH__V1__HEALTH_CHECK_RESPONSE__INIT;
     wire.status = (Grpc__Health__V1__HealthCheckResponse__ServingStatus)status;
-    return message_pack(&wire.base, data, bytes);
+    return message_encode(&wire, data, bytes);
 }

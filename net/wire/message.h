@@ -24,6 +24,33 @@
  * there, and who lacks it shows or tells less. */
 enum { MESSAGE_MAX_MEMORY = 64 << 20, MESSAGE_PROTOCOL = 6, MESSAGE_WHY_BYTES = 512 };
 
+/* Encoded bytes are malloc'd and given to the caller; what a message that was read points to, too.
+ * MESSAGE(leave, struct net_leave) declares message_leave_pack() and message_leave_unpack(); the
+ * table of a type's fields is in the message_*.c that defines it (message_rows.h). */
+struct message_type;
+enum status message_pack(const struct message_type *type, const void *plain, uint8_t **data,
+                         size_t *bytes);
+enum status message_unpack(const struct message_type *type, const uint8_t *data, size_t bytes,
+                           void *plain, char why[MESSAGE_WHY_BYTES]);
+#define MESSAGE(name, plain)                                                                       \
+    extern const struct message_type message_##name;                                               \
+    static inline enum status message_##name##_pack(const plain *from, uint8_t **data,             \
+                                                    size_t *bytes)                                 \
+    {                                                                                              \
+        return message_pack(&message_##name, from, data, bytes);                                   \
+    }                                                                                              \
+    static inline enum status message_##name##_unpack(const uint8_t *data, size_t bytes,           \
+                                                      plain *to, char why[MESSAGE_WHY_BYTES])      \
+    {                                                                                              \
+        return message_unpack(&message_##name, data, bytes, to, why);                              \
+    }
+MESSAGE(evaluation, struct net_evaluation)
+MESSAGE(evaluation_reply, struct net_evaluation_reply)
+MESSAGE(fetch, struct net_fetch_request)
+MESSAGE(squares, struct net_squares)
+MESSAGE(squares_reply, struct net_squares_reply)
+MESSAGE(gate, struct net_gate) /* answered by a squares_reply */
+
 /* Encoded bytes are malloc'd and given to the caller. */
 enum status message_join_pack(const struct net_join *join, uint8_t **data, size_t *bytes);
 enum status message_reply_pack(const struct net_join_reply *reply, uint8_t **data, size_t *bytes);
@@ -69,22 +96,6 @@ enum status message_command_reply_unpack(const uint8_t *data, size_t bytes,
                                          struct net_command_reply *reply,
                                          char why[MESSAGE_WHY_BYTES]);
 
-enum status message_evaluation_pack(const struct net_evaluation *evaluation, uint8_t **data,
-                                    size_t *bytes);
-enum status message_evaluation_unpack(const uint8_t *data, size_t bytes,
-                                      struct net_evaluation *evaluation,
-                                      char why[MESSAGE_WHY_BYTES]);
-enum status message_evaluation_reply_pack(const struct net_evaluation_reply *reply, uint8_t **data,
-                                          size_t *bytes);
-enum status message_evaluation_reply_unpack(const uint8_t *data, size_t bytes,
-                                            struct net_evaluation_reply *reply,
-                                            char why[MESSAGE_WHY_BYTES]);
-
-/* request->chunk: malloc'd, the caller's. */
-enum status message_fetch_pack(const struct net_fetch_request *request, uint8_t **data,
-                               size_t *bytes);
-enum status message_fetch_unpack(const uint8_t *data, size_t bytes,
-                                 struct net_fetch_request *request, char why[MESSAGE_WHY_BYTES]);
 enum status message_fetch_reply_pack(const struct net_fetch_reply *reply, uint8_t **data,
                                      size_t *bytes);
 /* What is asked for, who takes it, and how many of them were taken. */
@@ -98,21 +109,6 @@ struct message_fetched {
 /* Also ST_REFUSED and ST_CORRUPT, and what `take` returns. */
 enum status message_fetch_reply_unpack(const uint8_t *data, size_t bytes,
                                        struct message_fetched *to, char why[MESSAGE_WHY_BYTES]);
-
-/* squares->square: malloc'd, the caller's. */
-enum status message_squares_pack(const struct net_squares *squares, uint8_t **data, size_t *bytes);
-enum status message_squares_unpack(const uint8_t *data, size_t bytes, struct net_squares *squares,
-                                   char why[MESSAGE_WHY_BYTES]);
-enum status message_squares_reply_pack(const struct net_squares_reply *reply, uint8_t **data,
-                                       size_t *bytes);
-enum status message_squares_reply_unpack(const uint8_t *data, size_t bytes,
-                                         struct net_squares_reply *reply,
-                                         char why[MESSAGE_WHY_BYTES]);
-
-/* What it holds: message_gate_free. Answered by a squares_reply. */
-enum status message_gate_pack(const struct net_gate *gate, uint8_t **data, size_t *bytes);
-enum status message_gate_unpack(const uint8_t *data, size_t bytes, struct net_gate *gate,
-                                char why[MESSAGE_WHY_BYTES]);
 
 /* Health: the service asked for (at most room - 1 bytes), and an encoded answer. */
 enum health_status { HEALTH_SERVING = 1, HEALTH_NOT_SERVING = 2, HEALTH_SERVICE_UNKNOWN = 3 };

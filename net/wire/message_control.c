@@ -1,6 +1,5 @@
 /* net/wire/message_control.c - see message.h: what servers tell each other. The phases on the wire
  * are those of ps/service/checkpoint_writer.h, number for number. */
-#include "net/wire/message.h"
 #include "net/wire/message_impl.h"
 #include <stdio.h>
 #include <stdlib.h>
@@ -108,7 +107,7 @@ enum status message_control_pack(const struct net_control *control, uint8_t **da
     wire.n_parts = (size_t)control->n_parts;
     wire.parts = parts.parts;
     if (st == ST_OK)
-        st = message_pack(&wire.base, data, bytes);
+        st = message_encode(&wire.base, data, bytes);
     free(parts.list);
     free(parts.missing);
     free(parts.parts);
@@ -303,7 +302,7 @@ static enum status pack_reply(const struct net_control_reply *reply,
         TRY(message_plan_to_wire(reply->plan, &plan));
         wire->plan = &plan.wire;
     }
-    st = message_pack(&wire->base, data, bytes);
+    st = message_encode(&wire->base, data, bytes);
     if (reply->plan)
         message_plan_free(&plan);
 done:

@@ -1,124 +1,85 @@
-/* net/wire/message_gate.c - see message.h: what the servers of a region tell each other. */
+/* net/wire/message_gate.c - see message.h: values of chunks at a region's gates, between ps 0 and
+ * the region's other servers. */
 #include "base/digest.h"
 #include "net/wire/message_impl.h"
-#include <stdlib.h>
 #include <string.h>
 
-static int has_value(int kind)
+static const char no_chunk[] = "a chunk's number, version or kind cannot be";
+
+static const char *item_problem(const void *message)
 {
-    return kind != GATE_OWN && kind != GATE_READ;
+    const Weir__V1__GateRequest__Item *wire = message;
+    size_t n = wire->value.len;
+    int has_value = wire->kind != (unsigned)GATE_OWN && wire->kind != (unsigned)GATE_READ;
+    if (n % sizeof(float) != 0 || n > CHUNKS_MAX_BYTES || (n > 0) != has_value)
+        return "a chunk's value has a size that cannot be";
+    return n > 0 && digest_crc32c(0, wire->value.data, n) != wire->crc32c
+               ? "a chunk came with a wrong checksum"
+               : NULL;
 }
 
-static void item_to_wire(const struct net_gate_item *from, Weir__V1__GateRequest__Item *to)
+static enum status read_value(const void *message, void *plain, char *why)
 {
-    weir__v1__gate_request__item__init(to);
-    to->kind = (Weir__V1__GateRequest__Kind)from->kind;
-    to->chunk = (uint32_t)from->chunk;
-    to->version = from->version;
-    to->slots_since = from->slots_since;
-    to->alone = from->alone;
-    to->mix = from->mix;
-    if (!from->value)
-        return;
-    to->value.data = from->value->data;
-    to->value.len = from->value->bytes;
-    to->crc32c = digest_crc32c(0, from->value->data, from->value->bytes);
-}
-
-enum status message_gate_pack(const struct net_gate *gate, uint8_t **data, size_t *bytes)
-{
-    Weir__V1__GateRequest wire = WEIR__V1__GATE_REQUEST__INIT;
-    size_t n = (size_t)gate->n;
-    Weir__V1__GateRequest__Item *items = calloc(n + 1, sizeof *items), **list;
-    enum status st = ST_NOMEM;
-    list = calloc(n + 1, sizeof(Weir__V1__GateRequest__Item *));
-    if (!items || !list)
-        goto done;
-    for (size_t i = 0; i < n; i++) {
-        item_to_wire(&gate->item[i], &items[i]);
-        list[i] = &items[i];
-    }
-    wire.protocol = MESSAGE_PROTOCOL;
-    wire.generation = gate->generation;
-    wire.ps0 = gate->ps0;
-    wire.server = (uint32_t)gate->server;
-    wire.n_items = n;
-    wire.items = list;
-    st = message_pack(&wire.base, data, bytes);
-done:
-    free(list);
-    free(items);
-    return st;
-}
-
-static enum status item_from_wire(const Weir__V1__GateRequest__Item *from, struct net_gate_item *to,
-                                  char why[MESSAGE_WHY_BYTES])
-{
+    const Weir__V1__GateRequest__Item *wire = message;
+    struct net_gate_item *item = plain;
     enum status st = ST_OK;
-    size_t n = from->value.len;
-    if ((unsigned)from->kind >= GATE_N_KINDS || from->chunk >= CHUNKS_MAX_CHUNKS ||
-        from->version < 0 || from->version > MESSAGE_MAX_STEP || from->slots_since < 0 ||
-        from->slots_since > MESSAGE_MAX_STEP || !(from->mix >= 0 && from->mix <= 1))
-        return message_invalid(why, "a chunk's number, version or kind cannot be");
-    if (n % sizeof(float) != 0 || n > CHUNKS_MAX_BYTES || (n > 0) != has_value((int)from->kind))
-        return message_invalid(why, "a chunk's value has a size that cannot be");
-    if (n > 0 && digest_crc32c(0, from->value.data, n) != from->crc32c)
-        return message_invalid(why, "a chunk came with a wrong checksum");
-    *to = (struct net_gate_item){.kind = (enum gate_kind)from->kind,
-                                 .chunk = (int)from->chunk,
-                                 .version = from->version,
-                                 .slots_since = from->slots_since,
-                                 .mix = from->mix,
-                                 .alone = from->alone != 0};
-    if (n == 0)
+    if (wire->value.len == 0)
         return ST_OK;
-    TRY(buf_create(n, &to->value));
-    memcpy(to->value->data, from->value.data, n);
+    TRY(buf_create(wire->value.len, &item->value));
+    memcpy(item->value->data, wire->value.data, wire->value.len);
 done:
     return st;
 }
 
-static enum status from_wire(const Weir__V1__GateRequest *wire, struct net_gate *out,
-                             char why[MESSAGE_WHY_BYTES])
+static enum status write_value(const void *plain, void *message, struct message_room *room)
 {
-    enum status st = ST_OK;
-    if (message_check_protocol(wire->protocol, why) != ST_OK)
-        return ST_INVALID;
-    if (wire->generation == 0 || wire->server >= HOSTS_MAX)
-        return message_invalid(why, "the generation or the server's number is out of bounds");
-    if (wire->n_items < 1 || wire->n_items > GATE_MAX_ITEMS)
-        return message_invalid(why, "there are no chunks, or more than there can be");
-    *out = (struct net_gate){
-        .generation = wire->generation, .ps0 = wire->ps0, .server = (int)wire->server};
-    out->item = calloc(wire->n_items, sizeof *out->item);
-    TRY(out->item ? ST_OK : ST_NOMEM);
-    for (; (size_t)out->n < wire->n_items; out->n++)
-        TRY(item_from_wire(wire->items[out->n], &out->item[out->n], why));
-done:
-    if (st != ST_OK)
-        message_gate_free(out);
-    return st;
+    const struct net_gate_item *item = plain;
+    Weir__V1__GateRequest__Item *wire = message;
+    if (!item->value)
+        return ST_OK;
+    wire->value = (ProtobufCBinaryData){item->value->bytes, item->value->data};
+    wire->crc32c = digest_crc32c(0, item->value->data, item->value->bytes);
+    return ST_OK;
 }
 
-enum status message_gate_unpack(const uint8_t *data, size_t bytes, struct net_gate *gate,
-                                char why[MESSAGE_WHY_BYTES])
+static void release_value(void *item)
 {
-    struct budget b;
-    message_budget_init(&b);
-    Weir__V1__GateRequest *wire = weir__v1__gate_request__unpack(&b.allocator, bytes, data);
-    if (!wire) {
-        message_invalid(why, "the GateRequest does not decode");
-        return ST_PROTOCOL;
-    }
-    enum status st = from_wire(wire, gate, why);
-    weir__v1__gate_request__free_unpacked(wire, &b.allocator);
-    return st;
+    buf_unref(((struct net_gate_item *)item)->value);
 }
 
-void message_gate_free(struct net_gate *g)
+#define OF Weir__V1__GateRequest__Item, struct net_gate_item
+static const struct message_row item_rows[] = {
+    NUMBER(OF, kind, kind, 0, GATE_N_KINDS - 1, no_chunk),
+    NUMBER(OF, chunk, chunk, 0, CHUNKS_MAX_CHUNKS - 1, no_chunk),
+    NUMBER(OF, version, version, 0, MESSAGE_MAX_STEP, no_chunk),
+    NUMBER(OF, slots_since, slots_since, 0, MESSAGE_MAX_STEP, no_chunk),
+    REAL(OF, mix, mix, 0, 1, no_chunk),
+    ANY(OF, alone, alone),
+};
+static const struct message_type item_type = {MESSAGE_TYPE(OF, gate_request__item, item_rows),
+                                              .problem = item_problem, .read = read_value,
+                                              .write = write_value, .release = release_value};
+#undef OF
+
+static const char no_place[] = "the generation or the server's number is out of bounds";
+
+static const char *problem(const void *message)
 {
-    for (int i = 0; i < g->n; i++)
-        buf_unref(g->item[i].value);
-    free(g->item);
-    *g = (struct net_gate){.generation = 0};
+    return ((const Weir__V1__GateRequest *)message)->generation == 0 ? no_place : NULL;
+}
+
+#define OF Weir__V1__GateRequest, struct net_gate
+static const struct message_row rows[] = {
+    ANY(OF, generation, generation),
+    ANY(OF, ps0, ps0),
+    NUMBER(OF, server, server, 0, HOSTS_MAX - 1, no_place),
+    LIST(OF, items, n, item, &item_type, 1, GATE_MAX_ITEMS,
+         "there are no chunks, or more than there can be"),
+};
+const struct message_type message_gate = {MESSAGE_TYPE(OF, gate_request, rows), .problem = problem};
+
+void message_gate_free(struct net_gate *gate)
+{
+    message_release(&message_gate, gate);
+    *gate = (struct net_gate){.generation = 0};
 }

@@ -2,6 +2,7 @@
 #ifndef NET_WIRE_MESSAGE_IMPL_H
 #define NET_WIRE_MESSAGE_IMPL_H
 #include "net/wire/message.h"
+#include "net/wire/message_rows.h"
 #include "net/wire/plan.h"
 #include "net/wire/region.pb-c.h"
 #include "net/wire/weir.pb-c.h"
@@ -15,8 +16,20 @@ struct budget {
     size_t left;
 };
 void message_budget_init(struct budget *b);
+/* Returns the struct that protobuf-c decodes, which protobuf_c_message_free_unpacked() frees with
+ * the budget's allocator; NULL, with a sentence in why: ST_PROTOCOL. */
+void *message_decode(const ProtobufCMessageDescriptor *type, const uint8_t *data, size_t bytes,
+                     struct budget *b, char why[MESSAGE_WHY_BYTES]);
 /* Encoded bytes are malloc'd and given to the caller. ST_NOMEM. */
-enum status message_pack(const ProtobufCMessage *message, uint8_t **data, size_t *bytes);
+enum status message_encode(const void *wire, uint8_t **data, size_t *bytes);
+/* Returns zeros that are freed with the room; NULL: no memory. */
+void *message_take(struct message_room *room, size_t n, size_t bytes);
+/* Reads and writes a message that is part of another. *wire lies in the room. */
+enum status message_read(const struct message_type *type, const void *wire, void *plain, char *why);
+enum status message_write(const struct message_type *type, const void *plain,
+                          struct message_room *room, void **wire);
+/* Frees what a struct that was read points to, and sets those pointers to NULL. */
+void message_release(const struct message_type *type, void *plain);
 /* Whether a request's sender speaks this program's protocol; ST_INVALID. */
 enum status message_check_protocol(uint32_t theirs, char why[MESSAGE_WHY_BYTES]);
 /* What a peer wrote goes to terminals and into JSON: '?' for each byte that is no printable UTF-8;
@@ -68,6 +81,7 @@ enum status message_job_model_from_wire(const Weir__V1__Job *from, char **text, 
 /* message_evaluation.c. 0: it cannot be. */
 void message_evaluation_best_to_wire(const struct net_best *from, uint64_t *best, double *loss,
                                      double *accuracy);
+int message_evaluation_is_accuracy(double x); /* or NaN */
 int message_evaluation_best_from_wire(uint64_t best, double loss, double accuracy,
                                       struct net_best *to);
 

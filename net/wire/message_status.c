@@ -32,7 +32,7 @@ enum status message_status_request_pack(int with_model, size_t pad_bytes, uint8_
     wire.pad_bytes = (uint32_t)pad_bytes;
     enum status st = pad_to_wire(pad_bytes, &wire.pad);
     if (st == ST_OK)
-        st = message_pack(&wire.base, data, bytes);
+        st = message_encode(&wire.base, data, bytes);
     free(wire.pad.data);
     return st;
 }
@@ -178,7 +178,7 @@ enum status message_status_pack(const struct net_status *s, uint8_t **data, size
         message_job_model_to_wire(s->model, s->hidden_units, &job.wire);
         wire.job = &job.wire;
     }
-    st = message_pack(&wire.base, data, bytes);
+    st = message_encode(&wire.base, data, bytes);
 done:
     if (job.params)
         message_job_free(&job);
@@ -331,7 +331,7 @@ enum status message_command_pack(const struct net_command *command, uint8_t **da
     wire.protocol = MESSAGE_PROTOCOL;
     wire.kind = (Weir__V1__CommandRequest__Kind)command->kind;
     wire.index = (uint32_t)command->index;
-    return message_pack(&wire.base, data, bytes);
+    return message_encode(&wire.base, data, bytes);
 }
 
 enum status message_command_unpack(const uint8_t *data, size_t bytes, struct net_command *command,
@@ -362,7 +362,7 @@ enum status message_command_reply_pack(const struct net_command_reply *reply, ui
     wire.answer = (Weir__V1__CommandReply__Answer)reply->answer;
     wire.text = text_out(reply->text);
     wire.wanted = reply->wanted;
-    return message_pack(&wire.base, data, bytes);
+    return message_encode(&wire.base, data, bytes);
 }
 
 enum status message_command_reply_unpack(const uint8_t *data, size_t bytes,

@@ -17,12 +17,11 @@ struct net_report {
     int64_t memory_bytes;
 };
 
-enum status message_report_pack(const struct net_report *report, uint8_t **data, size_t *bytes);
-enum status message_report_unpack(const uint8_t *data, size_t bytes, struct net_report *report,
-                                  char why[MESSAGE_WHY_BYTES]);
-/* next_ms: 0 to REPORT_MAX_NEXT_MS. */
-enum status message_report_reply_pack(int next_ms, uint8_t **data, size_t *bytes);
-enum status message_report_reply_unpack(const uint8_t *data, size_t bytes, int *next_ms,
-                                        char why[MESSAGE_WHY_BYTES]);
+struct net_report_reply {
+    int next_ms; /* until the next report is wanted, at most REPORT_MAX_NEXT_MS; 0: none is */
+};
+
+MESSAGE(report, struct net_report)
+MESSAGE(report_reply, struct net_report_reply)
 
 #endif
