@@ -54,7 +54,9 @@ static enum status unpack_control(struct wire *w)
 
 static void pack_status(struct wire *w)
 {
-    assert_int_equal(message_status_request_pack(1, 0, &w->data, &w->bytes), ST_OK);
+    assert_int_equal(
+        message_status_request_pack(&(struct net_status_request){1, 0}, &w->data, &w->bytes),
+        ST_OK);
 }
 
 static enum status unpack_status(struct wire *w)

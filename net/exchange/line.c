@@ -30,7 +30,8 @@ static enum status call(struct net_unary *u, size_t pad, double *seconds, int *h
     struct net_status status;
     char text[MESSAGE_WHY_BYTES] = "out of memory";
     enum status st = ST_OK;
-    TRY(message_status_request_pack(0, pad, &request.data, &request.n));
+    TRY(message_status_request_pack(&(struct net_status_request){0, pad}, &request.data,
+                                    &request.n));
     int64_t began = clock_now_ns();
     TRY(net_unary_call(u, "/weir.v1.Weir/Status", &request, CALL_MS, &reply, text));
     *seconds = (double)(clock_now_ns() - began) * 1e-9;

@@ -31,7 +31,8 @@ enum status status_client_ask(const char *addr, int with_model, int64_t deadline
 {
     struct net_unary_messages m = {.why = "out of memory"};
     enum status st = ST_OK;
-    TRY(message_status_request_pack(with_model, 0, &m.request.data, &m.request.n));
+    TRY(message_status_request_pack(&(struct net_status_request){with_model, 0}, &m.request.data,
+                                    &m.request.n));
     TRY(call(addr, "/weir.v1.Weir/Status", &m, deadline_ms));
     st = message_status_unpack(m.reply.data, m.reply.n, out, m.why);
 done:
@@ -87,7 +88,8 @@ enum status status_asker_ask(struct status_asker *a, int64_t deadline_ms, struct
 {
     struct net_unary_messages m = {.why = "out of memory"};
     enum status st = ST_OK;
-    TRY(message_status_request_pack(0, 0, &m.request.data, &m.request.n));
+    TRY(message_status_request_pack(&(struct net_status_request){0, 0}, &m.request.data,
+                                    &m.request.n));
     TRY(net_unary_call(a->unary, "/weir.v1.Weir/Status", &m.request, deadline_ms, &m.reply, m.why));
     st = message_status_unpack(m.reply.data, m.reply.n, out, m.why);
 done:

@@ -52,15 +52,10 @@ static void budget_free(void *ctx, void *data)
     free(data);
 }
 
-void message_budget_init(struct budget *b)
-{
-    *b = (struct budget){{budget_alloc, budget_free, b}, MESSAGE_MAX_MEMORY};
-}
-
 void *message_decode(const ProtobufCMessageDescriptor *type, const uint8_t *data, size_t bytes,
                      struct budget *b, char why[MESSAGE_WHY_BYTES])
 {
-    message_budget_init(b);
+    *b = (struct budget){{budget_alloc, budget_free, b}, MESSAGE_MAX_MEMORY};
     void *wire = protobuf_c_message_unpack(type, &b->allocator, bytes, data);
     if (!wire)
         snprintf(why, MESSAGE_WHY_BYTES, "the %s does not decode", type->short_name);
@@ -84,7 +79,9 @@ enum status message_invalid(char why[MESSAGE_WHY_BYTES], const char *text)
     return ST_INVALID;
 }
 
-void message_text_in(const char *from, char *to, size_t room)
+/* Copies what a peer wrote, which goes to terminals and into JSON: '?' for each byte that is no
+ * printable UTF-8; cut to fit, before a character. */
+static void copy_printable(const char *from, char *to, size_t room)
 {
     size_t n = 0;
     for (size_t left = strlen(from), bytes; left > 0; left -= bytes, from += bytes, n += bytes) {
@@ -139,11 +136,11 @@ static void store_pointer(const void *p, void *at)
     memcpy(at, &p, sizeof p);
 }
 
-/* Returns word i of "a|b|c". */
+/* Returns word i of "a|b|c"; "?" where there are fewer. */
 static char *choice_word(const char *names, int64_t i, struct message_room *room)
 {
-    for (; i > 0 && strchr(names, '|'); i--)
-        names = strchr(names, '|') + 1;
+    for (; i > 0; i--)
+        names = strchr(names, '|') ? strchr(names, '|') + 1 : "?";
     size_t n = strcspn(names, "|");
     char *word = message_take(room, n + 1, 1);
     return word ? memcpy(word, names, n) : NULL;
@@ -204,24 +201,31 @@ done:
     return st;
 }
 
+enum status message_fill(const struct message_type *type, const void *plain,
+                         struct message_room *room, void *wire)
+{
+    enum status st = ST_OK;
+    for (size_t i = 0; i < type->n_rows; i++)
+        TRY(write_row(&type->rows[i], plain, room, wire));
+    if (type->write)
+        st = type->write(plain, wire, room);
+done:
+    return st;
+}
+
 enum status message_write(const struct message_type *type, const void *plain,
                           struct message_room *room, void **wire)
 {
-    enum status st = ST_OK;
     const ProtobufCFieldDescriptor *protocol =
         protobuf_c_message_descriptor_get_field_by_name(type->wire, "protocol");
     char *to = message_take(room, 1, type->wire->sizeof_message);
-    TRY(to ? ST_OK : ST_NOMEM);
+    if (!to)
+        return ST_NOMEM;
     type->wire->message_init((void *)to);
     if (protocol)
         store(IS_UINT, MESSAGE_PROTOCOL, to + protocol->offset);
-    for (size_t i = 0; i < type->n_rows; i++)
-        TRY(write_row(&type->rows[i], plain, room, to));
-    if (type->write)
-        TRY(type->write(plain, to, room));
     *wire = to;
-done:
-    return st;
+    return message_fill(type, plain, room, to);
 }
 
 enum status message_pack(const struct message_type *type, const void *plain, uint8_t **data,
@@ -264,7 +268,7 @@ static enum status read_choice(const struct message_row *r, const char *word, vo
 static enum status read_text(const struct message_row *r, const char *text, void *to, char *why)
 {
     if (r->is_printable)
-        message_text_in(text, to, r->bytes);
+        copy_printable(text, to, r->bytes);
     else if (r->why && strlen(text) >= r->bytes)
         return message_invalid(why, r->why);
     else
@@ -315,8 +319,9 @@ static enum status read_hosts(char *const *from, size_t n, struct hosts *out, ch
         if (strlen(h.addr[i]) >= CONTROL_TEXT_BYTES)
             st = ST_INVALID;
     if (st == ST_INVALID)
-        message_invalid(why, "the list of servers is too long, or has an entry that is no "
-                             "host:port or is there twice");
+        message_invalid(
+            why,
+            "the list of servers is too long, or has an entry that is no host:port or is there twice");
     if (st == ST_OK)
         *out = h;
     else
@@ -378,25 +383,18 @@ done:
     return st;
 }
 
-enum status message_check_protocol(uint32_t theirs, char why[MESSAGE_WHY_BYTES])
-{
-    if (theirs == MESSAGE_PROTOCOL)
-        return ST_OK;
-    snprintf(why, MESSAGE_WHY_BYTES,
-             "the caller speaks protocol %" PRIu32
-             ", this server protocol %d; run the same version "
-             "of all programs",
-             theirs, MESSAGE_PROTOCOL);
-    return ST_INVALID;
-}
-
 static enum status check_protocol(const ProtobufCMessage *wire, char why[MESSAGE_WHY_BYTES])
 {
     const ProtobufCFieldDescriptor *field =
         protobuf_c_message_descriptor_get_field_by_name(wire->descriptor, "protocol");
-    return field ? message_check_protocol(
-                       (uint32_t)load(IS_UINT, (const char *)wire + field->offset), why)
-                 : ST_OK;
+    int64_t theirs = field ? load(IS_UINT, (const char *)wire + field->offset) : MESSAGE_PROTOCOL;
+    if (theirs == MESSAGE_PROTOCOL)
+        return ST_OK;
+    snprintf(why, MESSAGE_WHY_BYTES,
+             "the caller speaks protocol %" PRId64
+             ", this server protocol %d; run the same version of all programs",
+             theirs, MESSAGE_PROTOCOL);
+    return ST_INVALID;
 }
 
 enum status message_unpack(const struct message_type *type, const uint8_t *data, size_t bytes,

@@ -44,6 +44,14 @@ enum status message_unpack(const struct message_type *type, const uint8_t *data,
     {                                                                                              \
         return message_unpack(&message_##name, data, bytes, to, why);                              \
     }
+MESSAGE(reply, struct net_join_reply)
+MESSAGE(leave, struct net_leave)
+MESSAGE(control, struct net_control) /* freed by message_control_free, and so on */
+MESSAGE(control_reply, struct net_control_reply)
+MESSAGE(status_request, struct net_status_request)
+MESSAGE(status, struct net_status)
+MESSAGE(command, struct net_command)
+MESSAGE(command_reply, struct net_command_reply)
 MESSAGE(evaluation, struct net_evaluation)
 MESSAGE(evaluation_reply, struct net_evaluation_reply)
 MESSAGE(fetch, struct net_fetch_request)
@@ -51,50 +59,11 @@ MESSAGE(squares, struct net_squares)
 MESSAGE(squares_reply, struct net_squares_reply)
 MESSAGE(gate, struct net_gate) /* answered by a squares_reply */
 
-/* Encoded bytes are malloc'd and given to the caller. */
 enum status message_join_pack(const struct net_join *join, uint8_t **data, size_t *bytes);
-enum status message_reply_pack(const struct net_join_reply *reply, uint8_t **data, size_t *bytes);
-enum status message_leave_pack(const struct net_leave *leave, uint8_t **data, size_t *bytes);
-
-/* *chunks backs join->chunks; the caller destroys it, also after a failure, and after success frees
- * the join's texts. */
+/* *chunks backs join->chunks; the caller destroys it, and frees the join's texts. */
 enum status message_join_unpack(const uint8_t *data, size_t bytes, struct net_join *join,
                                 struct chunks **chunks, char why[MESSAGE_WHY_BYTES]);
 void message_join_free(struct net_join *join); /* one of zeros is fine */
-/* reply->server and ->servers are the caller's. */
-enum status message_reply_unpack(const uint8_t *data, size_t bytes, struct net_join_reply *reply,
-                                 char why[MESSAGE_WHY_BYTES]);
-enum status message_leave_unpack(const uint8_t *data, size_t bytes, struct net_leave *leave,
-                                 char why[MESSAGE_WHY_BYTES]);
-
-/* What they hold: message_control_free, message_control_reply_free. */
-enum status message_control_pack(const struct net_control *control, uint8_t **data, size_t *bytes);
-enum status message_control_unpack(const uint8_t *data, size_t bytes, struct net_control *control,
-                                   char why[MESSAGE_WHY_BYTES]);
-enum status message_control_reply_pack(const struct net_control_reply *reply, uint8_t **data,
-                                       size_t *bytes);
-enum status message_control_reply_unpack(const uint8_t *data, size_t bytes,
-                                         struct net_control_reply *reply,
-                                         char why[MESSAGE_WHY_BYTES]);
-
-/* What people ask (status.h). */
-/* Longer by pad_bytes, as the reply is to be. */
-enum status message_status_request_pack(int with_model, size_t pad_bytes, uint8_t **data,
-                                        size_t *bytes);
-enum status message_status_request_unpack(const uint8_t *data, size_t bytes,
-                                          struct net_status_request *to,
-                                          char why[MESSAGE_WHY_BYTES]);
-enum status message_status_pack(const struct net_status *status, uint8_t **data, size_t *bytes);
-enum status message_status_unpack(const uint8_t *data, size_t bytes, struct net_status *status,
-                                  char why[MESSAGE_WHY_BYTES]);
-enum status message_command_pack(const struct net_command *command, uint8_t **data, size_t *bytes);
-enum status message_command_unpack(const uint8_t *data, size_t bytes, struct net_command *command,
-                                   char why[MESSAGE_WHY_BYTES]);
-enum status message_command_reply_pack(const struct net_command_reply *reply, uint8_t **data,
-                                       size_t *bytes);
-enum status message_command_reply_unpack(const uint8_t *data, size_t bytes,
-                                         struct net_command_reply *reply,
-                                         char why[MESSAGE_WHY_BYTES]);
 
 enum status message_fetch_reply_pack(const struct net_fetch_reply *reply, uint8_t **data,
                                      size_t *bytes);

@@ -73,21 +73,3 @@ int message_evaluation_is_accuracy(double x)
 {
     return isnan(x) || (x >= 0 && x <= 1);
 }
-
-void message_evaluation_best_to_wire(const struct net_best *from, uint64_t *best, double *loss,
-                                     double *accuracy)
-{
-    *best = (uint64_t)(from->step + 1);
-    *loss = from->step >= 0 ? from->loss : 0;
-    *accuracy = from->step >= 0 ? from->accuracy : 0;
-}
-
-int message_evaluation_best_from_wire(uint64_t best, double loss, double accuracy,
-                                      struct net_best *to)
-{
-    if (best > (uint64_t)MESSAGE_MAX_STEP || !isfinite(loss) ||
-        !message_evaluation_is_accuracy(accuracy))
-        return 0;
-    *to = (struct net_best){(int64_t)best - 1, loss, accuracy};
-    return 1;
-}

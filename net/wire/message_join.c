@@ -1,115 +1,125 @@
 /* net/wire/message_join.c - see message.h: how a member joins and leaves. */
 #include "base/flags.h"
-#include "base/hosts.h"
-#include "net/wire/message.h"
 #include "net/wire/message_impl.h"
-#include "net/wire/weir.pb-c.h"
-#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
-static void segment_to_wire(const struct segment_name *from, Weir__V1__Segment *to)
+/* A malformed one is read as none: its sender is served without. */
+static enum status read_segment(const void *message, void *plain, char *why)
 {
-    weir__v1__segment__init(to);
-    to->pid = from->pid;
-    to->fd = from->fd;
-    to->bytes = from->bytes;
-    to->nonce.data = (uint8_t *)(uintptr_t)from->nonce;
-    to->nonce.len = sizeof from->nonce;
+    const Weir__V1__Segment *from = message;
+    struct segment_name *to = plain;
+    if (from->nonce.len == sizeof to->nonce)
+        memcpy(to->nonce, from->nonce.data, sizeof to->nonce);
+    else
+        *to = (struct segment_name){.bytes = 0};
+    return ST_OK;
 }
 
-/* One that is malformed is none: who sent it is served without. */
-static struct segment_name segment_from_wire(const Weir__V1__Segment *from)
+static enum status write_segment(const void *plain, void *message, struct message_room *room)
 {
-    struct segment_name to = {.bytes = 0};
-    if (!from || from->nonce.len != sizeof to.nonce)
-        return to;
-    to.pid = from->pid;
-    to.fd = from->fd;
-    to.bytes = from->bytes;
-    memcpy(to.nonce, from->nonce.data, sizeof to.nonce);
-    return to;
+    const struct segment_name *from = plain;
+    ((Weir__V1__Segment *)message)->nonce =
+        (ProtobufCBinaryData){sizeof from->nonce, (uint8_t *)(uintptr_t)from->nonce};
+    return ST_OK;
 }
 
-enum status message_join_pack(const struct net_join *join, uint8_t **data, size_t *bytes)
-{
-    struct message_job job;
-    enum status st = message_job_to_wire(&join->job, join->chunks, &job);
-    if (st != ST_OK)
-        return st;
-    Weir__V1__JoinRequest request = WEIR__V1__JOIN_REQUEST__INIT;
-    request.protocol = MESSAGE_PROTOCOL;
-    request.member = join->member < 0 ? 0 : (uint32_t)join->member;
-    request.any_index = join->member < 0;
-    request.address = (char *)(uintptr_t)(join->address ? join->address : "");
-    request.incarnation = join->incarnation;
-    request.generation = join->generation;
-    request.ps0 = join->ps0;
-    request.job = &job.wire;
-    message_job_model_to_wire(join->model, join->hidden_units, &job.wire);
-    if (join->trained_on && strlen(join->trained_on) <= JOB_MAX_TRAINED_ON_BYTES)
-        request.trained_on = (char *)(uintptr_t)join->trained_on;
-    Weir__V1__Segment segment;
-    segment_to_wire(&join->segment, &segment);
-    request.segment = join->segment.bytes ? &segment : NULL;
-    st = message_encode(&request.base, data, bytes);
-    message_job_free(&job);
-    return st;
-}
+#define OF Weir__V1__Segment, struct segment_name
+static const struct message_row segment_rows[] = {
+    ANY(OF, pid, pid),
+    ANY(OF, fd, fd),
+    ANY(OF, bytes, bytes),
+};
+static const struct message_type segment_type = {MESSAGE_TYPE(OF, segment, segment_rows),
+                                                 .read = read_segment, .write = write_segment};
+#undef OF
 
-/* NULL, or what cannot be. */
-static const char *join_problem(const Weir__V1__JoinRequest *from)
+static const char *join_problem(const void *message)
 {
-    size_t n = strlen(from->address);
+    const Weir__V1__JoinRequest *from = message;
     if (!from->job || from->incarnation == 0)
         return "the request has no job or no incarnation";
     if (from->any_index && (from->member != 0 || from->job->n_workers != 0))
         return "the request wants to be given an index, but has one, or knows of how many";
-    if (from->member >= JOB_MAX_WORKERS || from->generation > (uint64_t)MESSAGE_MAX_STEP)
-        return "the member's number or the generation is out of bounds";
-    if (n >= JOB_ADDRESS_BYTES)
-        return "the member's address is too long";
-    if (strlen(from->trained_on) > JOB_MAX_TRAINED_ON_BYTES)
-        return "what it says of its data is too long";
-    for (size_t i = 0; i < n; i++)
-        if (from->address[i] <= ' ' || from->address[i] > '~')
+    for (const char *c = from->address; *c; c++)
+        if (*c <= ' ' || *c > '~')
             return "the member's address is not printable";
     return NULL;
 }
 
-static enum status join_from_wire(const Weir__V1__JoinRequest *from, struct net_join *to,
-                                  struct chunks **chunks, char why[MESSAGE_WHY_BYTES])
+static enum status read_join(const void *message, void *plain, char *why)
 {
-    if (message_check_protocol(from->protocol, why) != ST_OK)
-        return ST_INVALID;
-    const char *wrong = join_problem(from);
-    if (wrong)
-        return message_invalid(why, wrong);
-    struct net_job plain;
-    enum status st = message_job_from_wire(from->job, &plain, chunks, why);
-    if (st != ST_OK)
-        return st;
-    char *model = NULL, *address = strdup(from->address);
-    char *trained_on = from->trained_on[0] ? strdup(from->trained_on) : NULL;
-    int hidden_units = 0, lacks = !address || (from->trained_on[0] && !trained_on);
-    st = lacks ? ST_NOMEM : message_job_model_from_wire(from->job, &model, &hidden_units, why);
-    if (st != ST_OK) {
-        free(address);
-        free(trained_on);
-        return st;
+    const Weir__V1__JoinRequest *from = message;
+    struct net_join *to = plain;
+    struct chunks *chunks = NULL;
+    char *model = NULL;
+    enum status st = ST_OK;
+    if (from->any_index)
+        to->member = -1;
+    if (!to->address)
+        TRY((to->address = strdup("")) ? ST_OK : ST_NOMEM);
+    TRY(message_job_read(from->job, &to->job, &chunks, why));
+    to->chunks = chunks;
+    TRY(message_job_read_model(from->job, &model, &to->hidden_units, why));
+    to->model = model;
+done:
+    return st;
+}
+
+static enum status write_join(const void *plain, void *message, struct message_room *room)
+{
+    const struct net_join *from = plain;
+    Weir__V1__JoinRequest *to = message;
+    if (from->member < 0) {
+        to->member = 0;
+        to->any_index = 1;
     }
-    *to = (struct net_join){.member = from->any_index ? -1 : (int)from->member,
-                            .incarnation = from->incarnation,
-                            .address = address,
-                            .job = plain,
-                            .chunks = *chunks,
-                            .segment = segment_from_wire(from->segment),
-                            .generation = from->generation,
-                            .ps0 = from->ps0,
-                            .model = model,
-                            .hidden_units = hidden_units,
-                            .trained_on = trained_on};
-    return ST_OK;
+    if (from->trained_on && strlen(from->trained_on) > JOB_MAX_TRAINED_ON_BYTES)
+        to->trained_on = NULL;
+    if (!from->segment.bytes)
+        to->segment = NULL;
+    enum status st = message_job_write(&from->job, from->chunks, room, &to->job);
+    if (st == ST_OK)
+        message_job_write_model(from->model, from->hidden_units, to->job);
+    return st;
+}
+
+static void release_join(void *plain)
+{
+    struct net_join *join = plain;
+    chunks_destroy((struct chunks *)(uintptr_t)join->chunks);
+    free((char *)(uintptr_t)join->model);
+}
+
+#define OF Weir__V1__JoinRequest, struct net_join
+static const char no_member[] = "the member's number or the generation is out of bounds";
+static const struct message_row join_rows[] = {
+    NUMBER(OF, member, member, 0, JOB_MAX_WORKERS - 1, no_member),
+    NUMBER(OF, generation, generation, 0, MESSAGE_MAX_STEP, no_member),
+    STRING(OF, address, address, JOB_ADDRESS_BYTES - 1, "the member's address is too long"),
+    STRING(OF, trained_on, trained_on, JOB_MAX_TRAINED_ON_BYTES,
+           "what it says of its data is too long"),
+    ANY(OF, incarnation, incarnation),
+    ANY(OF, ps0, ps0),
+    PART(OF, segment, segment, &segment_type),
+};
+static const struct message_type join_type = {MESSAGE_TYPE(OF, join_request, join_rows),
+                                              .problem = join_problem, .read = read_join,
+                                              .write = write_join, .release = release_join};
+#undef OF
+
+enum status message_join_pack(const struct net_join *join, uint8_t **data, size_t *bytes)
+{
+    return message_pack(&join_type, join, data, bytes);
+}
+
+enum status message_join_unpack(const uint8_t *data, size_t bytes, struct net_join *join,
+                                struct chunks **chunks, char why[MESSAGE_WHY_BYTES])
+{
+    enum status st = message_unpack(&join_type, data, bytes, join, why);
+    if (st == ST_OK)
+        *chunks = (struct chunks *)(uintptr_t)join->chunks;
+    return st;
 }
 
 void message_join_free(struct net_join *join)
@@ -120,73 +130,8 @@ void message_join_free(struct net_join *join)
     join->model = join->address = join->trained_on = NULL;
 }
 
-enum status message_join_unpack(const uint8_t *data, size_t bytes, struct net_join *join,
-                                struct chunks **chunks, char why[MESSAGE_WHY_BYTES])
-{
-    struct budget b;
-    message_budget_init(&b);
-    Weir__V1__JoinRequest *request = weir__v1__join_request__unpack(&b.allocator, bytes, data);
-    if (!request) {
-        message_invalid(why, "the JoinRequest does not decode");
-        return ST_PROTOCOL;
-    }
-    enum status st = join_from_wire(request, join, chunks, why);
-    weir__v1__join_request__free_unpacked(request, &b.allocator);
-    return st;
-}
-
-static void place_to_wire(const struct net_place *from, Weir__V1__JoinReply *to)
-{
-    if (from->n_members == 0)
-        return;
-    to->member = (uint32_t)from->member;
-    to->rank = (uint32_t)from->rank;
-    to->n_members = (uint32_t)from->n_members;
-    to->first_step = from->first_step;
-    to->position = from->position;
-    to->train_steps = (uint64_t)from->train_steps;
-    to->asked_steps = (uint64_t)from->asked_steps;
-    to->validates = from->validates != 0;
-    to->region = (uint32_t)from->region;
-    to->n_regions = (uint32_t)from->n_regions;
-    to->contributed = from->contributed;
-    to->rounded.len = (size_t)from->rounding.n_bytes;
-    to->rounded.data = (uint8_t *)(uintptr_t)from->rounding.bits;
-    to->push_dtype = (char *)(uintptr_t)dtype_name(from->push_dtype);
-    to->version_dtype = (char *)(uintptr_t)dtype_name(from->version_dtype);
-    if (!from->has_outer)
-        return;
-    to->outer_optimizer = (char *)(uintptr_t)optim_name(from->outer.kind);
-    to->outer_learning_rate = from->outer.learning_rate;
-    to->outer_momentum = from->outer.momentum;
-}
-
-enum status message_reply_pack(const struct net_join_reply *reply, uint8_t **data, size_t *bytes)
-{
-    static const Weir__V1__JoinReply__Answer answers[] = {
-        [JOIN_WELCOME] = WEIR__V1__JOIN_REPLY__ANSWER__WELCOME,
-        [JOIN_INIT] = WEIR__V1__JOIN_REPLY__ANSWER__INIT,
-        [JOIN_REFUSED] = WEIR__V1__JOIN_REPLY__ANSWER__REFUSED,
-        [JOIN_RETRY] = WEIR__V1__JOIN_REPLY__ANSWER__RETRY};
-    Weir__V1__JoinReply wire = WEIR__V1__JOIN_REPLY__INIT;
-    wire.answer = answers[reply->answer];
-    wire.why = (char *)(uintptr_t)reply->why;
-    wire.generation = reply->generation;
-    wire.ps0 = reply->ps0;
-    wire.step = reply->step;
-    Weir__V1__Segment segment;
-    segment_to_wire(&reply->segment, &segment);
-    wire.segment = reply->segment.bytes ? &segment : NULL;
-    wire.n_server = reply->server ? (size_t)reply->n_chunks : 0;
-    wire.server = message_plan_map_to_wire(reply->server);
-    wire.n_server_address = (size_t)reply->servers.n;
-    wire.server_address = reply->servers.addr;
-    place_to_wire(&reply->place, &wire);
-    return message_encode(&wire.base, data, bytes);
-}
-
 /* Returns false if there can be no such optimizer of rounds. */
-static bool outer_from_wire(const Weir__V1__JoinReply *from, struct net_place *to)
+static bool read_outer(const Weir__V1__JoinReply *from, struct net_place *to)
 {
     int kind = from->outer_optimizer[0] ? flags_choice_find(OPTIM_NAMES, from->outer_optimizer) : 0;
     to->has_outer = from->outer_optimizer[0] != 0;
@@ -200,159 +145,142 @@ static bool outer_from_wire(const Weir__V1__JoinReply *from, struct net_place *t
     return optim_check(&to->outer) == ST_OK;
 }
 
-/* NULL, or what cannot be: a member's rank counts those below its index. */
-static const char *place_problem(const Weir__V1__JoinReply *from)
+static const char no_place[] = "the JoinReply's place among the members cannot be";
+static const char no_region[] = "the JoinReply's region cannot be";
+static const char no_step[] = "the JoinReply's step or position is out of bounds";
+static const char no_dtype[] = "the JoinReply names a number format that is not known here";
+
+/* A member's rank counts the members below its index. */
+static const char *place_problem(const void *message)
 {
-    const uint64_t most = (uint64_t)MESSAGE_MAX_STEP;
-    enum dtype dtype;
-    if (from->n_members == 0)
-        return NULL;
-    if (from->n_members > JOB_MAX_WORKERS || from->member >= JOB_MAX_WORKERS ||
-        from->rank >= from->n_members || from->rank > from->member)
-        return "the JoinReply's place among the members cannot be";
-    if (from->n_regions > JOB_MAX_WORKERS || (from->region > 0 && from->region >= from->n_regions))
-        return "the JoinReply's region cannot be";
-    if (from->first_step < 0 || from->first_step > MESSAGE_MAX_STEP || from->position > most ||
-        from->train_steps > most || from->asked_steps > most)
-        return "the JoinReply's step or position is out of bounds";
-    if (from->contributed < 0 || from->contributed > from->first_step)
-        return "the JoinReply's last contribution is none that can be";
-    if (from->rounded.len > ROUNDING_MAX_BYTES)
-        return "the JoinReply says of too many layers what they round";
-    if (!message_job_dtype_from_wire(from->push_dtype, &dtype) ||
-        !message_job_dtype_from_wire(from->version_dtype, &dtype))
-        return "the JoinReply names a number format that is not known here";
-    if (!outer_from_wire(from, &(struct net_place){.member = 0}))
-        return "the JoinReply's optimizer of rounds is unknown, or a setting of it out of bounds";
-    return NULL;
+    const Weir__V1__JoinReply *from = message;
+    if (from->rank >= from->n_members || from->rank > from->member)
+        return no_place;
+    if (from->region > 0 && from->region >= from->n_regions)
+        return no_region;
+    return from->contributed < 0 || from->contributed > from->first_step
+               ? "the JoinReply's last contribution is none that can be"
+               : NULL;
 }
 
-static void place_from_wire(const Weir__V1__JoinReply *from, struct net_place *to)
+static enum status read_place(const void *message, void *plain, char *why)
 {
-    if (from->n_members == 0)
-        return;
-    *to = (struct net_place){.member = (int)from->member,
-                             .rank = (int)from->rank,
-                             .n_members = (int)from->n_members,
-                             .first_step = from->first_step,
-                             .position = from->position,
-                             .train_steps = (int64_t)from->train_steps,
-                             .asked_steps = (int64_t)from->asked_steps,
-                             .region = (int)from->region,
-                             .n_regions = (int)from->n_regions,
-                             .contributed = from->contributed,
-                             .validates = from->validates != 0};
-    message_job_dtype_from_wire(from->push_dtype, &to->push_dtype);
-    message_job_dtype_from_wire(from->version_dtype, &to->version_dtype);
-    outer_from_wire(from, to);
-    to->rounding.n_bytes = (int)from->rounded.len;
-    if (from->rounded.len > 0)
-        memcpy(to->rounding.bits, from->rounded.data, from->rounded.len);
+    return read_outer(message, plain)
+               ? ST_OK
+               : message_invalid(
+                     why,
+                     "the JoinReply's optimizer of rounds is unknown, or a setting of it out of bounds");
 }
 
-/* The parts that only a member gets. */
-static enum status welcome_from_wire(const Weir__V1__JoinReply *wire, struct net_join_reply *to,
-                                     char why[MESSAGE_WHY_BYTES])
+static enum status write_place(const void *plain, void *message, struct message_room *room)
 {
-    const char *wrong = place_problem(wire);
-    if (!wrong && (wire->step < -1 || wire->step > MESSAGE_MAX_STEP))
-        wrong = "the JoinReply's version is out of bounds";
-    if (wrong)
-        return message_invalid(why, wrong);
-    struct hosts servers;
-    enum status st =
-        message_plan_hosts_from_wire(wire->server_address, wire->n_server_address, &servers, why);
-    if (st != ST_OK)
-        return st;
-    st = message_plan_map_from_wire(wire->server, wire->n_server,
-                                    servers.n > 0 ? servers.n : HOSTS_MAX, &to->server, why);
-    if (st != ST_OK) {
-        hosts_free(&servers);
-        return st;
-    }
-    to->n_chunks = (int)wire->n_server;
-    to->servers = servers;
-    to->segment = segment_from_wire(wire->segment);
-    place_from_wire(wire, &to->place);
+    const struct net_place *from = plain;
+    Weir__V1__JoinReply *to = message;
+    if (!from->has_outer)
+        return ST_OK;
+    to->outer_optimizer = (char *)(uintptr_t)optim_name(from->outer.kind);
+    to->outer_learning_rate = from->outer.learning_rate;
+    to->outer_momentum = from->outer.momentum;
     return ST_OK;
 }
 
-static enum status reply_from_wire(const Weir__V1__JoinReply *wire, struct net_join_reply *out,
-                                   char why[MESSAGE_WHY_BYTES])
+#define OF Weir__V1__JoinReply, struct net_place
+static const struct message_row place_rows[] = {
+    NUMBER(OF, n_members, n_members, 1, JOB_MAX_WORKERS, no_place),
+    NUMBER(OF, member, member, 0, JOB_MAX_WORKERS - 1, no_place),
+    ANY(OF, rank, rank),
+    NUMBER(OF, n_regions, n_regions, 0, JOB_MAX_WORKERS, no_region),
+    ANY(OF, region, region),
+    NUMBER(OF, first_step, first_step, 0, MESSAGE_MAX_STEP, no_step),
+    NUMBER(OF, position, position, 0, MESSAGE_MAX_STEP, no_step),
+    NUMBER(OF, train_steps, train_steps, 0, MESSAGE_MAX_STEP, no_step),
+    NUMBER(OF, asked_steps, asked_steps, 0, MESSAGE_MAX_STEP, no_step),
+    ANY(OF, contributed, contributed),
+    ANY(OF, validates, validates),
+    BYTES(OF, rounded, rounding.n_bytes, rounding.bits, ROUNDING_MAX_BYTES,
+          "the JoinReply says of too many layers what they round"),
+    CHOICE(OF, push_dtype, push_dtype, DTYPE_NAMES, no_dtype, .is_option = true),
+    CHOICE(OF, version_dtype, version_dtype, DTYPE_NAMES, no_dtype, .is_option = true),
+};
+static const struct message_type place_type = {MESSAGE_TYPE(OF, join_reply, place_rows),
+                                               .problem = place_problem, .read = read_place,
+                                               .write = write_place};
+#undef OF
+
+/* The parts of a reply that only a member gets: its place, the servers, the map of chunks. */
+static enum status read_welcome(const void *message, void *plain, char *why)
 {
-    struct net_join_reply to = {
-        .generation = wire->generation, .ps0 = wire->ps0, .step = wire->step};
-    snprintf(to.why, sizeof to.why, "%s", wire->why);
+    const Weir__V1__JoinReply *from = message;
+    struct net_join_reply *to = plain;
     enum status st = ST_OK;
-    if (wire->generation > (uint64_t)MESSAGE_MAX_STEP)
-        return message_invalid(why, "the JoinReply's generation is out of bounds");
-    switch (wire->answer) {
-    case WEIR__V1__JOIN_REPLY__ANSWER__WELCOME:
-        to.answer = JOIN_WELCOME;
-        st = welcome_from_wire(wire, &to, why);
-        break;
-    case WEIR__V1__JOIN_REPLY__ANSWER__INIT:
-        to.answer = JOIN_INIT;
-        st = welcome_from_wire(wire, &to, why);
-        break;
-    case WEIR__V1__JOIN_REPLY__ANSWER__REFUSED:
-        to.answer = JOIN_REFUSED;
-        break;
-    case WEIR__V1__JOIN_REPLY__ANSWER__RETRY:
-        to.answer = JOIN_RETRY;
-        break;
-    default:
-        st = message_invalid(why, "the JoinReply has an unknown answer");
-    }
-    if (st == ST_OK)
-        *out = to;
+    if (from->n_members > 0)
+        TRY(message_read(&place_type, from, &to->place, why));
+    st = message_plan_read_map(from->server, from->n_server,
+                               to->servers.n > 0 ? to->servers.n : HOSTS_MAX, &to->server, why);
+    to->n_chunks = st == ST_OK ? (int)from->n_server : 0;
+done:
     return st;
 }
 
-enum status message_reply_unpack(const uint8_t *data, size_t bytes, struct net_join_reply *reply,
-                                 char why[MESSAGE_WHY_BYTES])
+static enum status write_welcome(const void *plain, void *message, struct message_room *room)
 {
-    struct budget b;
-    message_budget_init(&b);
-    Weir__V1__JoinReply *wire = weir__v1__join_reply__unpack(&b.allocator, bytes, data);
-    if (!wire) {
-        message_invalid(why, "the JoinReply does not decode");
-        return ST_PROTOCOL;
-    }
-    enum status st = reply_from_wire(wire, reply, why);
-    weir__v1__join_reply__free_unpacked(wire, &b.allocator);
-    return st;
+    const struct net_join_reply *from = plain;
+    Weir__V1__JoinReply *to = message;
+    to->n_server = from->server ? (size_t)from->n_chunks : 0;
+    to->server = message_numbers(from->server);
+    if (!from->segment.bytes)
+        to->segment = NULL;
+    return from->place.n_members != 0 ? message_fill(&place_type, &from->place, room, to) : ST_OK;
 }
 
-enum status message_leave_pack(const struct net_leave *leave, uint8_t **data, size_t *bytes)
+#define OF Weir__V1__JoinReply, struct net_join_reply
+static const struct message_row welcome_rows[] = {
+    NUMBER(OF, step, step, -1, MESSAGE_MAX_STEP, "the JoinReply's version is out of bounds"),
+    HOSTS(OF, server_address, servers),
+    PART(OF, segment, segment, &segment_type),
+};
+static const struct message_type welcome_type = {MESSAGE_TYPE(OF, join_reply, welcome_rows),
+                                                 .read = read_welcome, .write = write_welcome};
+
+static enum status read_reply(const void *message, void *plain, char *why)
 {
-    Weir__V1__LeaveRequest wire = WEIR__V1__LEAVE_REQUEST__INIT;
-    wire.member = (uint32_t)leave->member;
-    wire.incarnation = leave->incarnation;
-    wire.done = leave->done != 0;
-    wire.soon = leave->soon != 0;
-    wire.generation = leave->generation;
-    wire.error = (char *)(uintptr_t)leave->error;
-    return message_encode(&wire.base, data, bytes);
+    const struct net_join_reply *to = plain;
+    return to->answer == JOIN_WELCOME || to->answer == JOIN_INIT
+               ? message_read(&welcome_type, message, plain, why)
+               : ST_OK;
 }
 
-enum status message_leave_unpack(const uint8_t *data, size_t bytes, struct net_leave *leave,
-                                 char why[MESSAGE_WHY_BYTES])
+static enum status write_reply(const void *plain, void *message, struct message_room *room)
 {
-    struct budget b;
-    message_budget_init(&b);
-    Weir__V1__LeaveRequest *wire = weir__v1__leave_request__unpack(&b.allocator, bytes, data);
-    if (!wire) {
-        message_invalid(why, "the LeaveRequest does not decode");
-        return ST_PROTOCOL;
-    }
-    struct net_leave l = {(int)wire->member, wire->incarnation, wire->done != 0,
-                          wire->soon != 0,   wire->generation,  ""};
-    message_text_in(wire->error, l.error, sizeof l.error);
-    int bad = wire->member >= JOB_MAX_WORKERS;
-    weir__v1__leave_request__free_unpacked(wire, &b.allocator);
-    if (bad)
-        return message_invalid(why, "the member's number is out of bounds");
-    *leave = l;
-    return ST_OK;
+    return message_fill(&welcome_type, plain, room, message);
 }
+
+static void release_reply(void *plain)
+{
+    free(((struct net_join_reply *)plain)->server);
+    message_release(&welcome_type, plain);
+}
+
+static const struct message_row reply_rows[] = {
+    NUMBER(OF, generation, generation, 0, MESSAGE_MAX_STEP,
+           "the JoinReply's generation is out of bounds"),
+    NUMBER(OF, answer, answer, JOIN_WELCOME, JOIN_RETRY, "the JoinReply has an unknown answer"),
+    CUT(OF, why, why),
+    ANY(OF, ps0, ps0),
+    ANY(OF, step, step),
+};
+const struct message_type message_reply = {MESSAGE_TYPE(OF, join_reply, reply_rows),
+                                           .read = read_reply, .write = write_reply,
+                                           .release = release_reply};
+#undef OF
+
+#define OF Weir__V1__LeaveRequest, struct net_leave
+static const struct message_row leave_rows[] = {
+    NUMBER(OF, member, member, 0, JOB_MAX_WORKERS - 1, "the member's number is out of bounds"),
+    ANY(OF, incarnation, incarnation),
+    ANY(OF, done, done),
+    ANY(OF, soon, soon),
+    ANY(OF, generation, generation),
+    TEXT(OF, error, error),
+};
+const struct message_type message_leave = {MESSAGE_TYPE(OF, leave_request, leave_rows)};

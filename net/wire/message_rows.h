@@ -22,17 +22,14 @@
 #include <stddef.h>
 #include <stdint.h>
 
-/* Number in a struct. A float is copied bit by bit, as the integer of its size. */
-enum message_number { IS_BOOL, IS_INT, IS_UINT, IS_INT64, IS_UINT64 };
+/* Number in a struct. A float is copied bit by bit, as the integer of its size; a uint64 beyond the
+ * largest int64 is a negative number to bounds, and so outside those from 0 on. */
+enum message_number { IS_BOOL, IS_INT, IS_UINT, IS_INT64 };
+/* clang-format off */
 #define MESSAGE_NUMBER(T, field)                                                                   \
-    _Generic(((T *)0)->field, bool                                                                 \
-             : IS_BOOL, int                                                                        \
-             : IS_INT, float                                                                       \
-             : IS_INT, unsigned                                                                    \
-             : IS_UINT, int64_t                                                                    \
-             : IS_INT64, double                                                                    \
-             : IS_INT64, uint64_t                                                                  \
-             : IS_UINT64)
+    _Generic(((T *)0)->field, bool: IS_BOOL, int: IS_INT, float: IS_INT, unsigned: IS_UINT,        \
+             int64_t: IS_INT64, double: IS_INT64, uint64_t: IS_INT64)
+/* clang-format on */
 
 struct message_row {
     enum message_row_kind {
@@ -143,6 +140,8 @@ struct message_type {
                 .plain_count = offsetof(P, n), .most = max, .why = text, .is_inside = true)
 /* Addresses, each there once: a struct hosts. */
 #define HOSTS(...) HOSTS_(__VA_ARGS__)
-#define HOSTS_(W, P, w, p) MESSAGE_ROW(ROW_HOSTS, W, P, w, p, .wire_count = offsetof(W, n_##w))
+#define HOSTS_(W, P, w, p)                                                                         \
+    MESSAGE_ROW(ROW_HOSTS, W, P, w, p, .wire_count = offsetof(W, n_##w),                           \
+                .plain_count = offsetof(P, p.n))
 
 #endif
