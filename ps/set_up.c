@@ -10,7 +10,7 @@ enum {
     MAX_AUTO_THREADS = 8,
     OWN_DESCRIPTORS = 4,   /* a segment, what listens, a connection that is being tested */
     OWN_THREADS = 5,       /* for members, plans, ps 0, the coordinator and its folder */
-    CHECKPOINT_THREADS = 2 /* one looks after the folder, one writes */
+    CHECKPOINT_THREADS = 3 /* for this server's parts, for its file, for a missing ps 0 */
 };
 
 static void on_changed(void *ctx)

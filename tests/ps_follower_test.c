@@ -287,12 +287,30 @@ static void test_ps0_is_gone(void **state)
             assert_int_equal(n_looks, 0);
     }
     assert_int_equal(n_looks, 2);
-    step(&r, (struct follower_event){.kind = FOLLOWER_LOOKED, .has_all_steps = 1});
+    const uint64_t here = term_of(1, 1);
+    step(&r, (struct follower_event){
+                 .kind = FOLLOWER_LOOKED, .generation = here, .has_all_steps = 1});
     assert_int_equal(r.out.n, 0); /* workers may still need what is here */
-    step(&r, (struct follower_event){.kind = FOLLOWER_LOOKED, .left_out = 1});
+    step(&r, (struct follower_event){.kind = FOLLOWER_LOOKED, .generation = 0, .left_out = 1});
+    assert_int_equal(r.out.n, 0); /* a look of before this generation */
+    step(&r, (struct follower_event){.kind = FOLLOWER_LOOKED, .generation = here, .left_out = 1});
     assert_int_equal(r.out.n, 1);
     assert_int_equal(r.out.act[0].kind, FOLLOWER_ACT_DRAINED);
     assert_int_equal(r.out.act[0].arg, 0);
+}
+
+/* A look at the folder may last: ps 0 answers again before it ends. */
+static void test_ps0_answers_before_the_look_ends(void **state)
+{
+    (void)state;
+    struct rig r = begin(term_of(1, 1));
+    step(&r, (struct follower_event){.kind = FOLLOWER_FAILED, .st = ST_UNAVAILABLE});
+    struct net_control_reply last = plan_of(LIFE, term_of(1, 1));
+    last.plan = NULL;
+    step(&r, (struct follower_event){.kind = FOLLOWER_REPLY, .reply = &last});
+    step(&r, (struct follower_event){
+                 .kind = FOLLOWER_LOOKED, .generation = term_of(1, 1), .left_out = 1});
+    assert_false(has(&r, FOLLOWER_ACT_DRAINED));
 }
 
 /* ps 0, which ends, is shown that it was heard; when it is gone, this server ends as the job did.
@@ -323,5 +341,5 @@ int main(void)
                      test_a_ps0_that_was_started_anew, test_a_plan_that_is_not_newer,
                      test_a_plan_is_begun_once, test_an_order_waits_for_its_generation,
                      test_an_order_of_another_generation, test_news_of_another_order,
-                     test_the_job_is_done_or_has_failed, test_ps0_is_gone);
+                     test_the_job_is_done_or_has_failed, test_ps0_is_gone, test_ps0_answers_before_the_look_ends);
 }

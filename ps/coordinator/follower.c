@@ -19,6 +19,12 @@ static void add_action(struct follower_out *out, enum follower_action_kind kind,
     out->act[out->n++] = (struct follower_action){.kind = kind, .arg = arg};
 }
 
+static void add_look(const struct follower *f, struct follower_out *out)
+{
+    add_action(out, FOLLOWER_ACT_LOOK, 0);
+    out->act[out->n - 1].generation = f->store.generation;
+}
+
 static void set_done_at(struct follower *f)
 {
     f->done_at = f->start.done_ms > 0 ? f->now + f->start.done_ms * MS : INT64_MAX;
@@ -167,11 +173,11 @@ static void on_failed(struct follower *f, enum status st, struct follower_out *o
     f->rest_until = f->now + RETRY_MS * MS;
     if (f->now >= f->done_at && f->store.generation == 0) {
         f->done_at = INT64_MAX; /* the folder is looked at once */
-        add_action(out, FOLLOWER_ACT_LOOK, 0);
+        add_look(f, out);
     }
     if (f->store.generation && f->now - f->missed >= GONE_MS * MS && f->now >= f->look_at) {
         f->look_at = f->now + GONE_MS * MS;
-        add_action(out, FOLLOWER_ACT_LOOK, 0);
+        add_look(f, out);
     }
     if (f->line == 0)
         f->line = f->now + FIRST_LINE_MS * MS;
@@ -181,10 +187,14 @@ static void on_failed(struct follower *f, enum status st, struct follower_out *o
     add_action(out, FOLLOWER_ACT_MISSING, 0);
 }
 
-/* Whoever was given up while it hung, or could not be reached, has not heard that it can end. */
+/* Ends a server that was dropped while it hung or could not be reached, and so never received the
+ * order to exit. A look may last: what it found no longer counts once ps 0 answers, or the store is
+ * in another generation. */
 static void on_looked(struct follower *f, const struct follower_event *e, struct follower_out *out)
 {
     int has_job = f->store.generation > 0;
+    if (!f->missed || e->generation != f->store.generation)
+        return;
     if (has_job ? !e->left_out : !e->has_all_steps)
         return;
     f->drained = 1;

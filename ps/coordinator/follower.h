@@ -54,6 +54,7 @@ struct follower_event {
     enum follower_event_kind kind;
     enum status st;
     int has_all_steps, left_out; /* LOOKED */
+    uint64_t generation;         /* LOOKED: that LOOK named */
     union {                      /* borrowed for the step */
         const struct follower_start *start;
         const struct net_control_reply *reply;

@@ -4,14 +4,13 @@
 #include "ps/coordinator/follower_shell.h"
 #include "base/clock.h"
 #include "base/guarded.h"
-#include "base/hosts.h"
 #include "base/log.h"
 #include "base/process.h"
 #include "base/term.h"
 #include "base/threads.h"
 #include "checkpoint/folder.h"
-#include "checkpoint/restore.h"
 #include "net/wire/plan.h"
+#include "ps/coordinator/folder_look.h"
 #include "ps/coordinator/follower.h"
 #include "ps/coordinator/plan_applier.h"
 #include "ps/service/run.h"
@@ -23,14 +22,16 @@
 #include <unistd.h>
 
 enum {
-    CALL_MS = 12000, /* longer than ps 0 takes to answer without news */
-    LAST_MS = 60000, /* for the last checkpoint */
-    LOOK_MS = 500,   /* how often that is looked at */
+    CALL_MS = 12000,    /* longer than ps 0 takes to answer without news */
+    LAST_MS = 60000,    /* for the last checkpoint */
+    LOOK_MS = 500,      /* how often that is looked at */
+    LOOK_END_MS = 2000, /* for the folder to be read, at the end */
 };
 
 struct follower_shell {
     struct follower_shell_config cfg;
     struct plan_applier *applier;
+    struct lane *looks; /* NULL: at ps 0, which does not miss itself, and without a folder */
     pthread_t thread;
     int has_thread;
 
@@ -50,6 +51,8 @@ struct follower_shell {
     struct follower state; /* changed by the thread alone */
     int64_t wake_ns;
     int wants, leaves, changed, stopping;
+    bool has_looked; /* `looked` is not reported to the state yet */
+    struct folder_look looked;
     int ended; /* the thread has: nothing is asked any more */
 };
 
@@ -82,22 +85,37 @@ void follower_shell_leave(struct follower_shell *f)
     note_news(f, &f->leaves, 1);
 }
 
-/* Does the newest checkpoint have all steps of its job? */
-static int has_all_steps(const struct follower_shell *f)
+static void step_state(struct follower_shell *f, const struct follower_event *e);
+
+/* By the lane's thread. */
+static void on_looked(void *ctx, const struct folder_look *look)
 {
-    struct checkpoint_restore *r = NULL;
-    struct checkpoint_lease lease;
-    if (!f->cfg.folder || checkpoint_folder_lease(f->cfg.folder, &lease) != ST_OK)
-        return 0;
-    if (lease.epoch == 0) /* no ps 0 has had it: it is this server's own */
-        return checkpoint_parts_have_all_steps(f->cfg.folder);
-    int all =
-        checkpoint_restore_find(f->cfg.folder, &r) == ST_OK && checkpoint_restore_has_all_steps(r);
-    checkpoint_restore_close(r);
-    return all;
+    struct follower_shell *f = ctx;
+    pthread_mutex_lock(&f->lock);
+    f->looked = *look;
+    f->has_looked = true;
+    pthread_mutex_unlock(&f->lock);
+    follower_shell_wake(f);
 }
 
-static void step_state(struct follower_shell *f, const struct follower_event *e);
+/* Reports to the state what a look at the folder has found. */
+static void step_looked(struct follower_shell *f)
+{
+    pthread_mutex_lock(&f->lock);
+    const struct folder_look look = f->looked;
+    bool has_looked = f->has_looked;
+    f->has_looked = false;
+    pthread_mutex_unlock(&f->lock);
+    const struct follower_event e = {.kind = FOLLOWER_LOOKED,
+                                     .generation = look.generation,
+                                     .has_all_steps = look.has_all_steps,
+                                     .left_out = look.is_left_out};
+    if (has_looked && look.is_left_out)
+        LOG_I("ps:0 (%s) does not answer, and %s says that the job has gone on without this server",
+              f->cfg.addr, f->cfg.folder);
+    if (has_looked)
+        step_state(f, &e);
+}
 
 static void report_refused(const struct follower_shell *f, int is_protocol)
 {
@@ -127,51 +145,15 @@ static void on_drained(struct follower_shell *f, int how)
     f->cfg.drained(f->cfg.ctx);
 }
 
-/* The servers with which the job went on last, as ps 0 has written them down in the folder that
- * both share. 0: they are not known, or this one is among them. */
-static int is_among_none(const struct follower_shell *f)
+/* Has the folder read in a lane: it may hang, and ps 0 must be called all the same. */
+static void look_at_end(struct follower_shell *f, uint64_t generation)
 {
-    struct hosts servers = {0, NULL};
-    char path[PATH_MAX + 16], *line = NULL;
-    size_t room = 0;
-    snprintf(path, sizeof path, "%s/servers", f->cfg.folder);
-    FILE *file = fopen(path, "r");
-    int known = file && getline(&line, &room, file) > 0 && getline(&line, &room, file) > 0;
-    if (file)
-        fclose(file);
-    if (known)
-        line[strcspn(line, "\n")] = 0;
-    known = known && hosts_parse(line, path, &servers) == ST_OK && servers.n > 0;
-    for (int i = 0; known && i < servers.n; i++)
-        known = strcmp(servers.addr[i], f->cfg.address) != 0;
-    hosts_free(&servers);
-    free(line);
-    return known;
-}
-
-/* A checkpoint was made since then: ps 0, started again, does not come back to what is here. */
-static int is_left_out(const struct follower_shell *f)
-{
-    const struct checkpoint_restore_query newest = {.folder = f->cfg.folder};
-    struct checkpoint_restore *r = NULL;
-    if (!f->cfg.folder || !is_among_none(f) || checkpoint_restore_open(&newest, &r) != ST_OK)
-        return 0;
-    int newer = checkpoint_restore_manifest(r)->generation > f->state.store.generation;
-    checkpoint_restore_close(r);
-    if (newer)
-        LOG_I("ps:0 (%s) does not answer, and %s says that the job has gone on without this server",
-              f->cfg.addr, f->cfg.folder);
-    return newer;
-}
-
-static void look_at_end(struct follower_shell *f)
-{
-    struct follower_event e = {.kind = FOLLOWER_LOOKED};
-    if (f->state.store.generation)
-        e.left_out = is_left_out(f);
-    else
-        e.has_all_steps = has_all_steps(f);
-    step_state(f, &e);
+    if (f->looks && f->cfg.folder)
+        folder_look_post(f->looks, &(struct folder_look){.folder = f->cfg.folder,
+                                                         .address = f->cfg.address,
+                                                         .generation = generation,
+                                                         .end = on_looked,
+                                                         .ctx = f});
 }
 
 static void order_checkpoint(struct follower_shell *f, const struct follower_action *a)
@@ -202,7 +184,7 @@ static void carry_out(struct follower_shell *f, const struct follower_action *a)
         checkpoint_writer_cancel(f->cfg.writer);
         break;
     case FOLLOWER_ACT_LOOK:
-        look_at_end(f);
+        look_at_end(f, a->generation);
         break;
     case FOLLOWER_ACT_REFUSED:
         f->ends = 1;
@@ -296,6 +278,7 @@ static void step_news(struct follower_shell *f)
     pthread_mutex_unlock(&f->lock);
     step_store(f);
     step_snapshot(f);
+    step_looked(f);
     if (changed)
         step_state(f, &workers);
     for (int i = 0; i < wants; i++)
@@ -479,6 +462,8 @@ enum status follower_shell_create(const struct follower_shell_config *cfg,
     follower_init(&f->state);
     step_state(f, &e);
     TRY(plan_applier_create(&applier, &f->applier));
+    if (cfg->folder && (cfg->self != 0 || cfg->joining))
+        TRY(lane_create("reads the folder while ps:0 is missing", &f->looks));
     *out = f;
     f = NULL;
 done:
@@ -515,6 +500,7 @@ void follower_shell_destroy(struct follower_shell *f)
     if (!f)
         return;
     follower_shell_stop(f);
+    lane_destroy(f->looks, clock_deadline_ns(LOOK_END_MS));
     plan_applier_destroy(f->applier);
     pthread_cond_destroy(&f->wake);
     pthread_mutex_destroy(&f->lock);

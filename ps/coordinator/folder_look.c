@@ -1,0 +1,93 @@
+/* ps/coordinator/folder_look.c - see folder_look.h. */
+#include "ps/coordinator/folder_look.h"
+#include "base/hosts.h"
+#include "checkpoint/folder.h"
+#include "checkpoint/parts.h"
+#include "checkpoint/restore.h"
+#include <limits.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+struct look_job {
+    struct lane_job job; /* first: the lane gives its address */
+    struct folder_look look;
+};
+
+/* Returns true if the newest checkpoint has all steps of its job. A folder without a lease has had
+ * no ps 0: it is this server's own. */
+static bool has_all_steps(const char *folder)
+{
+    struct checkpoint_restore *r = NULL;
+    struct checkpoint_lease lease;
+    if (checkpoint_folder_lease(folder, &lease) != ST_OK)
+        return false;
+    if (lease.epoch == 0)
+        return checkpoint_parts_have_all_steps(folder);
+    bool has_all =
+        checkpoint_restore_find(folder, &r) == ST_OK && checkpoint_restore_has_all_steps(r);
+    checkpoint_restore_close(r);
+    return has_all;
+}
+
+/* Returns true if the list of servers that ps 0 has recorded in the folder lacks this server. */
+static bool is_unlisted(const struct folder_look *look)
+{
+    struct hosts servers = {0, NULL};
+    char path[PATH_MAX + 16], *line = NULL;
+    size_t room = 0;
+    snprintf(path, sizeof path, "%s/servers", look->folder);
+    FILE *file = fopen(path, "r");
+    bool is_known = file && getline(&line, &room, file) > 0 && getline(&line, &room, file) > 0;
+    if (file)
+        fclose(file);
+    if (is_known)
+        line[strcspn(line, "\n")] = 0;
+    bool lacks = is_known && hosts_parse(line, path, &servers) == ST_OK && servers.n > 0;
+    for (int i = 0; lacks && i < servers.n; i++)
+        lacks = strcmp(servers.addr[i], look->address) != 0;
+    hosts_free(&servers);
+    free(line);
+    return lacks;
+}
+
+/* Returns true if the job goes on without this server: a checkpoint is newer than its generation,
+ * so that a ps 0 that restarts does not use the chunks that are here. */
+static bool is_left_out(const struct folder_look *look)
+{
+    const struct checkpoint_restore_query newest = {.folder = look->folder};
+    struct checkpoint_restore *r = NULL;
+    if (!is_unlisted(look) || checkpoint_restore_open(&newest, &r) != ST_OK)
+        return false;
+    bool is_newer = checkpoint_restore_manifest(r)->generation > look->generation;
+    checkpoint_restore_close(r);
+    return is_newer;
+}
+
+static void read_folder(struct lane_job *job)
+{
+    struct folder_look *look = &((struct look_job *)job)->look;
+    if (look->generation)
+        look->is_left_out = is_left_out(look);
+    else
+        look->has_all_steps = has_all_steps(look->folder);
+}
+
+static void end_look(struct lane_job *job, bool is_left)
+{
+    const struct folder_look *look = &((struct look_job *)job)->look;
+    if (!is_left)
+        look->end(look->ctx, look);
+    free(job);
+}
+
+void folder_look_post(struct lane *lane, const struct folder_look *question)
+{
+    struct look_job *j = calloc(1, sizeof *j);
+    if (!j) /* the follower asks again */
+        return;
+    j->job = (struct lane_job){.work = read_folder, .end = end_look};
+    j->look = *question;
+    if (lane_post(lane, &j->job) != ST_OK)
+        free(j);
+}

@@ -1,0 +1,24 @@
+/* ps/coordinator/folder_look.h - reads from the checkpoint folder, while ps 0 does not answer,
+ * whether the job is over for this server: another ps 0 may have ended it, or have gone on without
+ * the server. The folder may hang: a lane reads it (base/lane.h).
+ *
+ * Owns:    a copy of the question until it is answered.
+ * Threads: post from any; `end` comes from the lane's thread, with no lock held.
+ * Errors:  a folder that cannot be read says nothing: both answers are false. */
+#ifndef PS_COORDINATOR_FOLDER_LOOK_H
+#define PS_COORDINATOR_FOLDER_LOOK_H
+#include "base/lane.h"
+
+struct folder_look {
+    const char *folder, *address; /* of this server; borrowed for ever */
+    uint64_t generation;          /* of this server's store; 0: it has none */
+    bool has_all_steps;           /* without a generation: the newest checkpoint has all steps */
+    bool is_left_out;             /* in one: a newer one goes on, without this server */
+    void (*end)(void *ctx, const struct folder_look *look); /* not once the lane is destroyed */
+    void *ctx;
+};
+
+/* Has the lane answer the question, unless it still answers an earlier one. */
+void folder_look_post(struct lane *lane, const struct folder_look *question);
+
+#endif
