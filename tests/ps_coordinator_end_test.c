@@ -461,6 +461,28 @@ static void test_a_server_does_not_stop(void **state)
     free(r.c);
 }
 
+/* A checkpoint has all steps when training stops for a change: none is missing at the end. */
+static void test_a_saved_job_lacks_nothing(void **state)
+{
+    struct rig r;
+    rig_open(&r, 1);
+    rig_let_pass(&r, 1000);
+    rig_server_joins(&r);
+    r.version = STEPS;
+    rig_let_pass(&r, 2000);
+    assert_int_equal(r.n_manifests, 1);
+    r.server[1].runs = 1;
+    r.worker[1].missing_ms = 0;
+    rig_let_pass(&r, 3 * (int64_t)TIMEOUT_MS);
+    rig_step(&r, (struct coordinator_event){.kind = COORDINATOR_COMMAND,
+                                            .command = {.what = COORDINATOR_FINISH}});
+    rig_let_pass(&r, MOST_MS);
+    assert_int_equal(r.n_finished, 1);
+    assert_int_equal(r.lines[LINE_CHECKPOINT_NO_LAST], 0);
+    assert_false(coordinator_view_lacks_last(r.c));
+    free(r.c);
+}
+
 /* It is tried again each second. */
 static void test_a_plan_fails_for_long(void **state)
 {
@@ -492,5 +514,6 @@ int main(void)
         test_a_stopped_job_that_no_worker_is_in_ends, test_a_stopped_job_that_cannot_begin_ends,
         test_a_generation_of_fewer_than_min_workers_stops, test_servers_without_a_job_are_stopped,
         test_servers_that_stay_wait_for_the_next_job, test_a_server_does_not_stop,
+        test_a_saved_job_lacks_nothing,
         test_a_plan_fails_for_long);
 }

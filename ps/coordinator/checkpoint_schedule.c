@@ -498,7 +498,8 @@ static int is_finished(struct coordinator_state *c, struct coordinator_out *out)
     }
     if (c->job_failed)
         return !server_registry_has_unaware(c);
-    if (!c->generation || (done && k->last_step >= c->train_steps))
+    bool is_saved = k->last_step >= c->train_steps; /* a checkpoint has all steps */
+    if (!c->generation || (is_saved && (done || c->phase != PHASE_RUNNING)))
         return 1;
     if (!c->has_folder)
         return c->phase == PHASE_STOPPING || done || c->awake >= c->finish_at;
@@ -506,6 +507,8 @@ static int is_finished(struct coordinator_state *c, struct coordinator_out *out)
         return 1;
     int64_t more = could && absent_server(c) < 0 ? LAST_MS * MS : 0;
     int late = c->awake >= c->finish_at + more;
+    if (late && is_saved)
+        return 1;
     if (late || (could && k->unsaved == c->generation && k->why == WHY_LAST)) {
         coordinator_add_line(
             out, &(struct coordinator_line){
