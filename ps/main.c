@@ -153,12 +153,12 @@ static int run_server(struct app *app, struct service *service, struct net_serve
 
 /* Ends all that uses the checkpoint folder, and marks there that the server ended in order. Threads
  * that end later may hang. */
-static void end_node(struct app *app, const struct ps_cluster *c)
+static void end_node(struct app *app, const struct ps_cluster *c, int exit_code)
 {
     ps_region_stop(app->region, atomic_load(&app->replaced) ? NULL : app->error);
     region_server_stop(app->part);
     node_destroy(app->node);
-    if (opt.checkpoint_dir && app->ended)
+    if (opt.checkpoint_dir && app->ended && exit_code <= 128)
         node_ended(opt.checkpoint_dir, c->address);
 }
 
@@ -207,7 +207,7 @@ done:
     if (pages_fd >= 0)
         close(pages_fd);
     admin_stop(status);
-    end_node(app, c);
+    end_node(app, c, exit_code);
     net_server_destroy(server);
     admin_destroy(status);
     service_destroy(service);
