@@ -412,8 +412,8 @@ void node_destroy(struct node *s)
 {
     if (!s)
         return;
+    follower_shell_stop(s->follower); /* else it calls a coordinator that does not answer */
     coordinator_shell_stop(s->coordinator);
-    follower_shell_stop(s->follower);
     checkpoint_writer_destroy(s->writer); /* tells them of its last change */
     own_folder_destroy(s->own_folder, clock_deadline_ns(TIDY_MS)); /* likewise */
     follower_shell_destroy(s->follower);
