@@ -53,7 +53,8 @@ struct coordinator_shell *node_coordinator(struct node *s); /* NULL: this is not
 /* After the server was stopped, before it and the service are destroyed. NULL is fine. */
 void node_destroy(struct node *s);
 /* The last call, where no signal ended the process: its next life need not ask whether the job is
- * over. One that a signal ends may be started again, and find that the others have ended the job. */
+ * over. One that a signal ends may be started again, and find that the others have ended the job.
+ */
 void node_ended(const char *folder, const char *address);
 
 #endif

@@ -57,8 +57,9 @@ static enum status post(struct rig *r, bool hangs)
 {
     struct test_job *j = malloc(sizeof *j);
     assert_non_null(j);
-    *j = (struct test_job){{work, end},   hangs ? &r->may_go : NULL, &r->has_begun, &r->has_ended,
-                           &r->thread, &r->is_left};
+    *j = (struct test_job){{work, end},   hangs ? &r->may_go : NULL,
+                           &r->has_begun, &r->has_ended,
+                           &r->thread,    &r->is_left};
     enum status st = lane_post(r->lane, &j->job);
     if (st != ST_OK)
         free(j);

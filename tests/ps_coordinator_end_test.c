@@ -514,6 +514,5 @@ int main(void)
         test_a_stopped_job_that_no_worker_is_in_ends, test_a_stopped_job_that_cannot_begin_ends,
         test_a_generation_of_fewer_than_min_workers_stops, test_servers_without_a_job_are_stopped,
         test_servers_that_stay_wait_for_the_next_job, test_a_server_does_not_stop,
-        test_a_saved_job_lacks_nothing,
-        test_a_plan_fails_for_long);
+        test_a_saved_job_lacks_nothing, test_a_plan_fails_for_long);
 }

@@ -288,8 +288,8 @@ static void test_ps0_is_gone(void **state)
     }
     assert_int_equal(n_looks, 2);
     const uint64_t here = term_of(1, 1);
-    step(&r, (struct follower_event){
-                 .kind = FOLLOWER_LOOKED, .generation = here, .has_all_steps = 1});
+    step(&r,
+         (struct follower_event){.kind = FOLLOWER_LOOKED, .generation = here, .has_all_steps = 1});
     assert_int_equal(r.out.n, 0); /* workers may still need what is here */
     step(&r, (struct follower_event){.kind = FOLLOWER_LOOKED, .generation = 0, .left_out = 1});
     assert_int_equal(r.out.n, 0); /* a look of before this generation */
@@ -341,5 +341,6 @@ int main(void)
                      test_a_ps0_that_was_started_anew, test_a_plan_that_is_not_newer,
                      test_a_plan_is_begun_once, test_an_order_waits_for_its_generation,
                      test_an_order_of_another_generation, test_news_of_another_order,
-                     test_the_job_is_done_or_has_failed, test_ps0_is_gone, test_ps0_answers_before_the_look_ends);
+                     test_the_job_is_done_or_has_failed, test_ps0_is_gone,
+                     test_ps0_answers_before_the_look_ends);
 }

@@ -1,4 +1,5 @@
 /* tests/sim/fault.c - see sim.h: faults and commands strike, end, and cease when it is calm. */
+#include "tests/sim/disk.h"
 #include "tests/sim/net.h"
 #include "tests/sim/second.h"
 #include "tests/sim/server.h"
@@ -74,16 +75,14 @@ static void join_server(int like)
 
 static void command_job(enum coordinator_command_kind what, int node)
 {
-    struct server *ps0 = sim_server(0);
-    if (ps0 && ps0->lead && sim.node[0].state == NODE_UP)
-        lead_command(ps0, what, sim_is_server(node) ? node : node - SIM_SERVERS);
+    server_command(what, sim_is_server(node) ? node : node - SIM_SERVERS);
 }
 
 static int end_process(const struct sim_fault *f)
 {
     sim_kill(f->node, f->kind != FAULT_kill);
     if (f->kind == FAULT_lose_folder)
-        folder_lose();
+        disk_lose_folder();
     if (f->ms >= 0 && sim.node[f->node].state == NODE_DOWN)
         post_fault(EV_START, f->ms * SIM_MS, f->node);
     return 0;
@@ -261,16 +260,17 @@ static void replace_gone(int node)
 /* Plays the operator who follows docs/guide/failures.md when training waits. */
 static void operate_job(void)
 {
-    struct server *ps0 = sim_server(0);
+    const struct coordinator_state *ps0 = server_coordinator();
     struct coordinator_line l;
-    if (!ps0 || !ps0->lead)
+    if (!ps0)
         return;
-    if (!coordinator_view_waits_for(ps0->lead->state, &l))
+    if (!coordinator_view_waits_for(ps0, &l))
         l = (struct coordinator_line){.id = LINE_NONE, .server = -1};
-    int named = l.server > 0
-                    ? sim_server_at(coordinator_view_server_address(ps0->lead->state, l.server))
-                    : -1;
-    if (named > 0 && sim.node[named].state == NODE_ENDED)
+    int named = l.server > 0 ? sim_server_at(coordinator_view_server_address(ps0, l.server))
+                             : server_awaited();
+    if (named > 0 && sim.node[named].disk_stuck == sim.node[named].life && n_looks > 2)
+        sim_kill(named, 0); /* its folder never answers: another mount of it may */
+    if (named > 0 && (sim.node[named].state == NODE_ENDED || sim.node[named].state == NODE_DOWN))
         sim_start(named);
     if (l.id == WAIT_WORKERS && !opt(OPT_regions))
         join_server(SIM_SERVERS);

@@ -11,10 +11,11 @@ enum { TIMER_FIBER = 200 }; /* of a node that has fibers: goes to fiber_timer */
 struct fiber;
 /* Begins a little later, and ends with fn. */
 struct fiber *fiber_start(int node, void *(*fn)(void *arg), void *arg);
-int fiber_is_one(void); /* what runs is one */
+int fiber_is_one(void);     /* what runs is one */
+int64_t fiber_now_ns(void); /* the time; of one whose node dies: long after */
 void fiber_timer(int64_t number);
 /* Of the fiber that runs: until fiber_wake of the same, or that time. 1: it was woken. Where its
- * node dies all time is over at once. */
+ * node dies it does not wait, and after some such waits all time is over. */
 int fiber_wait(const void *on, int64_t until_ns);
 void fiber_wake(const void *on);
 /* Others may have their turn. */

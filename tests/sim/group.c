@@ -301,8 +301,7 @@ void group_begin_at(struct region *r, struct net_plan *p, const struct region_ch
 {
     STORY("%s: generation " TERM_FMT " from step %lld", sim.node[r->node].name,
           TERM_ARG(p->generation), (long long)p->step);
-    CHECK(generation_begin(r->service, p,
-                           from ? (const struct checkpoint_restore *)&from->manifest : NULL) ==
+    CHECK(generation_begin(r->service, p, from ? (const struct checkpoint_restore *)from : NULL) ==
           ST_OK);
 }
 
@@ -369,8 +368,8 @@ static void begin_first(struct region *r)
                                   .restore = c ? "c" : ""};
     if (c) {
         from.step = c->step;
-        from.job = c->manifest.plan->job;
-        from.progress = (struct checkpoint_progress){.known = 1, .position = c->manifest.position};
+        from.job = c->plan->job;
+        from.progress = (struct checkpoint_progress){.known = 1, .position = c->position};
         first.from = &from;
     }
     ledger_start(r, c, 0);
@@ -406,7 +405,7 @@ static void on_lost(struct region *r)
                                 .base = r->plan,
                                 .source = c ? PLAN_CHECKPOINT : PLAN_FIRST,
                                 .step = c ? c->step : 0,
-                                .position = c ? c->manifest.position : 0,
+                                .position = c ? c->position : 0,
                                 .restore = c ? "c" : "",
                                 .member = member,
                                 .n_members = r->job.n_workers,
@@ -478,11 +477,24 @@ void group_timer(struct region *r, int what, int64_t number)
         worker_moves(r, &r->worker[what - TIMER_GROUP_WORKER]);
 }
 
+/* The disk needs its time, or hangs. */
+static void begin_writing(struct region *r)
+{
+    struct sim_node *n = &sim.node[r->node];
+    int64_t took = sim_between(&disk[r->node], 100, 20000) * 1000;
+    if (sim_chance(&disk[r->node], 5)) /* others use it, too */
+        took *= 100;
+    if (n->disk_until > sim.now + took && !sim.calm)
+        took = n->disk_until - sim.now;
+    sim_mark(MARK_disk);
+    if (n->disk_stuck != n->life)
+        sim_post(took, EV_DISK, r->node);
+}
+
 /* A checkpoint of that step, which all chunks have; on the disk a little later. */
 static void capture_step(struct region *r, int64_t step)
 {
     struct region_checkpoint *c = sim_alloc(sizeof *c);
-    struct disk_order *o = sim_alloc(sizeof *o);
     struct region *second = region_second(r);
     struct run *runs[2] = {service_run(r->service, &(int){0}),
                            second ? service_run(second->service, &(int){0}) : NULL};
@@ -501,23 +513,19 @@ static void capture_step(struct region *r, int64_t step)
     }
     run_unref(runs[0]);
     run_unref(runs[1]);
-    c->manifest = (struct sim_manifest){.generation = r->plan->generation,
-                                        .step = step,
-                                        .position = net_plan_position(r->plan, step),
-                                        .n_files = 1,
-                                        .file = {&c->file},
-                                        .plan = r->plan};
+    c->generation = r->plan->generation;
+    c->position = net_plan_position(r->plan, step);
+    c->plan = r->plan;
     r->writing = c;
-    o->what = DISK_ORDER_FILE;
-    region_disk_begin(r->node, &disk[r->node], o);
+    begin_writing(r);
 }
 
-void group_disk(struct region *r, struct disk_order *o)
+void group_disk(struct region *r)
 {
     struct region_checkpoint *c = r->writing;
     r->writing = NULL;
     if (!sim.node[r->node].disk_full) {
-        ps_region_parent_at(r->region, c->manifest.generation, c->step,
+        ps_region_parent_at(r->region, c->generation, c->step,
                             &c->parent); /* as its manifest is ordered */
         on_disk[r->node] = c;
         STORY("%s: a checkpoint of step %lld, of round %lld%s", sim.node[r->node].name,

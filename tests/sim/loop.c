@@ -148,7 +148,8 @@ int __wrap_clock_gettime(clockid_t clock, struct timespec *ts)
 {
     if (!sim.schedule)
         return __real_clock_gettime(clock, ts);
-    ts->tv_sec = sim.now / 1000000000;
-    ts->tv_nsec = sim.now % 1000000000;
+    int64_t now = fiber_now_ns();
+    ts->tv_sec = now / 1000000000;
+    ts->tv_nsec = now % 1000000000;
     return 0;
 }

@@ -7,6 +7,7 @@
  * MODE: --clip, --quit, --regions. Exit status 1: a check failed. */
 #include "tests/sim/run.h"
 #include <dirent.h>
+#include <malloc.h>
 #include <stdlib.h>
 #include <string.h>
 #include <unistd.h>
@@ -119,6 +120,8 @@ int main(int argc, char **argv)
     const char *folder = NULL;
     unsigned long long first, last, seed = 0;
     int has_seed = 0, failed = 0, n_files = 0;
+    mallopt(M_MMAP_THRESHOLD, 64 << 20); /* a file's block comes and goes all the time */
+    mallopt(M_TRIM_THRESHOLD, 1 << 30);
     b.jobs = (int)sysconf(_SC_NPROCESSORS_ONLN);
     for (int i = 1; i < argc; i++) {
         const char *a = argv[i];

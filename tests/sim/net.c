@@ -233,6 +233,8 @@ static struct sim_conn *connect_to(int client, int server, int *is_new)
         return NULL;
     if (sim.node[server].state != NODE_UP && sim.node[server].state != NODE_PAUSED)
         return NULL;
+    if (sim.node[server].closed)
+        return NULL;
     refuse_old(server);
     struct sim_conn *c = sim_alloc(sizeof *c);
     *c = (struct sim_conn){.next = conns,

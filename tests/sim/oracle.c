@@ -1,6 +1,7 @@
 /* tests/sim/oracle.c - see oracle.h. */
 #include "tests/sim/oracle.h"
-#include "tests/sim/folder.h"
+#include "checkpoint/names.h"
+#include "tests/sim/disk.h"
 #include "tests/sim/region.h"
 #include "tests/sim/server.h"
 #include "tests/sim/worker.h"
@@ -79,8 +80,7 @@ static struct generation *find_at(int server, uint64_t number)
 
 void oracle_planned(const struct net_plan *p)
 {
-    const struct folder *folder = folder_of(0); /* what is recorded there is never given again */
-    int recorded = folder && !folder->was_lost;
+    int recorded = opt(OPT_folder) && !disk_was_lost(); /* terms are in its names */
     for (int i = 0; i < n_generations; i++)
         if ((recorded || generations[i]->ps0 == p->ps0) && generations[i]->number >= p->generation)
             sim_fail("term", "ps 0 plans generation %llx, and %llx has begun",
@@ -311,15 +311,18 @@ int64_t oracle_keeps(uint64_t generation, uint64_t ps0, uint64_t of, uint64_t of
     return -1;
 }
 
+/* A checkpoint's name has the term of its generation: the last of that number, since a folder that
+ * was lost has its terms given again. */
 static const struct generation *base_of(const struct net_plan *p)
 {
-    unsigned long long number, ps0;
-    long long step;
+    struct checkpoint_name is = {.id = {0}};
     if (p->source == PLAN_MEMORY)
         return find_generation(p->before, p->ps0);
-    if (p->source == PLAN_CHECKPOINT &&
-        sscanf(p->restore, "m-%llx-%lld-%llx", &number, &step, &ps0) == 3)
-        return find_generation(number, ps0);
+    if (p->source == PLAN_CHECKPOINT)
+        checkpoint_name_parse(p->restore, &is);
+    for (int i = n_generations - 1; i >= 0 && is.id.generation; i--)
+        if (generations[i]->number == is.id.generation)
+            return generations[i];
     return NULL;
 }
 

@@ -1,5 +1,6 @@
 /* tests/sim/process.c - see sim.h: processes start, die, are paused, and events find them or not.
  * What is for a paused one waits, and comes when it goes on, in any order. */
+#include "tests/sim/disk.h"
 #include "tests/sim/net.h"
 #include "tests/sim/sim.h"
 
@@ -32,7 +33,10 @@ void sim_kill(int node, int power)
     if (n->state != NODE_UP && n->state != NODE_PAUSED)
         return;
     n->state = NODE_DOWN;
+    n->closed = 0;
     sim_net_node_died(node, power);
+    if (power)
+        disk_lose_unsynced(node);
     n->ops->die(node);
     n->held = NULL;
 }
@@ -43,6 +47,7 @@ void sim_ended(int node, int status)
     STORY("%s ends with %d", n->name, status);
     n->state = NODE_ENDED;
     n->status = status;
+    n->closed = 0;
     sim_net_node_died(node, 0);
     n->ops->die(node);
 }
@@ -73,7 +78,7 @@ static void run_event(struct sim_event *e)
         ops->timer(e->node, e->a, e->b);
         break;
     case EV_DISK:
-        ops->disk(e->node, e->p);
+        ops->disk(e->node);
         break;
     case EV_FAULT:
         sim_fault_strike(e->a);

@@ -295,7 +295,7 @@ static void on_request(int node, struct sim_call *c)
 static void on_reply(int node, struct sim_call *c)
 {
     if (c->kind == CALL_GATE) {
-        gate_reply(c);
+        peer_reply(c);
         return;
     }
     exchange_reply(regions[node]->w, c);
@@ -318,9 +318,9 @@ static void on_closed(int node, struct net_stream *s)
     parent_wake(regions[node]->w);
 }
 
-static void on_disk(int node, void *order)
+static void on_disk(int node)
 {
-    group_disk(regions[node], order);
+    group_disk(regions[node]);
 }
 
 const struct sim_ops sim_region_ops = {.start = on_start,

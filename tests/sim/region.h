@@ -5,7 +5,6 @@
  *   group.c        the group's workers, its generations and checkpoints: a driver
  *   parent.c       net/exchange/exchange.h, by which ps/region exchanges, over exchange.c
  *   second.c       the process of the second server
- *   gate.c         net/exchange/peer_client.h, by which the two speak
  *   ledger.c       what must hold of a region's versions, and of what it has contributed
  * Owns: what lies on a region's disk, for the run. Threads: fibers, of one. Errors: sim_fail. */
 #ifndef TESTS_SIM_REGION_H
@@ -16,8 +15,9 @@
 #include "ps/service/service.h"
 #include "ps/store/outer.h"
 #include "tests/sim/fiber.h"
-#include "tests/sim/folder.h"
 #include "tests/sim/ledger.h"
+#include "tests/sim/oracle.h"
+#include "tests/sim/server.h"
 #include "tests/sim/worker.h"
 
 enum { GROUP_WORKERS = 2 };
@@ -34,9 +34,16 @@ enum {
     TIMER_SECOND_ASK
 };
 
+struct sim_file {
+    int n, chunk[SIM_CHUNKS];
+    struct oracle_state state[SIM_CHUNKS];
+};
+
+/* Stands for a struct checkpoint_restore where a region begins a generation. */
 struct region_checkpoint {
+    uint64_t generation, position;
+    const struct net_plan *plan; /* of its generation */
     int64_t step;
-    struct sim_manifest manifest;
     struct sim_file file;
     struct checkpoint_parent_version parent;
     struct ledger_chunk ledger[SIM_CHUNKS];
@@ -91,7 +98,7 @@ void region_stop(struct region *r); /* says goodbye to the parent, and ends */
 void group_reset(void);
 void group_start(struct region *r);
 void group_timer(struct region *r, int what, int64_t number);
-void group_disk(struct region *r, struct disk_order *o);
+void group_disk(struct region *r); /* its checkpoint is written */
 void group_end(struct region *r);  /* the process does: what its service holds for workers */
 void group_look(struct region *r); /* something has happened */
 void group_done(struct region *r); /* all workers have left */

@@ -2,6 +2,7 @@
 #include "tests/sim/run.h"
 #include "base/log.h"
 #include "ps/service/run.h"
+#include "tests/sim/disk.h"
 #include "tests/sim/oracle.h"
 #include "tests/sim/second.h"
 #include "tests/sim/server.h"
@@ -13,7 +14,9 @@ enum { BOUND_S = 900, MAX_EVENTS = 200000 };
 
 static void to_story(void *ctx, enum log_level level, const char *text)
 {
-    if (sim.story)
+    const struct server *s =
+        sim.running >= 0 && sim_is_server(sim.running) ? sim_server(sim.running) : NULL;
+    if (sim.story && !(sim_is_server(sim.running) && (!s || s->dying)))
         sim_story("    %s says: %s", sim.running >= 0 ? sim.node[sim.running].name : "?", text);
 }
 
@@ -37,7 +40,7 @@ static void make_world(const struct sim_schedule *s, int story)
     sim_job_reset();
     squares_reset();
     oracle_reset();
-    folders_reset();
+    disk_reset();
     regions_reset();
     for (int i = 0; i < SIM_NODES; i++) {
         sim.node[i].ops = sim_is_server(i)   ? &sim_server_ops
@@ -124,7 +127,7 @@ static int has_lost_all(void)
 {
     int lost = 0;
     if (opt(OPT_folder))
-        return folder_of(0)->was_lost;
+        return disk_was_lost();
     for (int i = 0; i < SIM_SERVERS; i++)
         lost |= sim.node[i].life > 1 || sim.node[i].gone;
     return lost;
@@ -151,7 +154,7 @@ static int is_over(void)
 static int is_done(void)
 {
     for (int i = 0; i < (int)opt(OPT_servers) && !opt(OPT_coordinator); i++)
-        if (sim_server(i) && sim_server(i)->done)
+        if (sim_server(i) && sim_server(i)->job_done)
             return 1;
     return 0;
 }

@@ -1,5 +1,5 @@
 /* tests/sim/second.h - a region's second server: its process (second.c), what its driver at ps 0
- * does with it, and how the two speak (gate.c). Owns: nothing beyond the run. Threads: one.
+ * does with it, and how the two speak (peer.c). Owns: nothing beyond the run. Threads: one.
  * Errors: sim_fail. */
 #ifndef TESTS_SIM_SECOND_H
 #define TESTS_SIM_SECOND_H
@@ -22,8 +22,7 @@ void second_ask(struct region *h, struct group_worker *g, const struct net_piece
 void second_close(struct region *h, struct group_worker *g);
 void second_leave(struct region *h, const struct net_leave *l);
 
-/* gate.c */
+/* peer.c */
 void gate_request(struct region *r, struct sim_call *k);
-void gate_reply(struct sim_call *k);
 
 #endif

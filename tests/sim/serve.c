@@ -114,11 +114,6 @@ void *net_stream_user(struct net_stream *s)
     return s->user;
 }
 
-void net_server_control_reply(struct net_server *s, uint64_t call,
-                              const struct net_control_reply *reply)
-{
-}
-
 /* --wrap: the others of that header are production code. */
 enum status __wrap_fetch_client_create(const char *addr, struct fetch_client **out);
 void __wrap_fetch_client_destroy(struct fetch_client *c);
@@ -128,49 +123,42 @@ enum status __wrap_fetch_client_run(struct fetch_client *c, const struct net_fet
                                     enum status (*take)(void *ctx, const struct net_fetched *chunk),
                                     void *ctx, char why[CONTROL_TEXT_BYTES]);
 
-static int n_slots_of(const struct sim_manifest *m)
-{
-    return optim_n_slots(m->plan ? &m->plan->job.optim : &sim_job.optim);
-}
-
-/* Of a checkpoint: what lies in the files of the manifest that the plan names. */
+/* Of a region: what its checkpoint has; a server reads the files. */
+enum status __real_checkpoint_restore_read(const struct checkpoint_restore *r, int64_t first,
+                                           int64_t n, float *value, float *slots, int64_t *version);
 enum status __wrap_checkpoint_restore_read(const struct checkpoint_restore *r, int64_t first,
                                            int64_t n, float *value, float *slots, int64_t *version);
 enum status __wrap_checkpoint_restore_read(const struct checkpoint_restore *r, int64_t first,
                                            int64_t n, float *value, float *slots, int64_t *version)
 {
-    const struct sim_manifest *m = (const struct sim_manifest *)r;
+    const struct region_checkpoint *c = (const struct region_checkpoint *)r;
     size_t bytes = (size_t)n * sizeof(float);
-    for (int i = 0; i < m->n_files; i++)
-        for (int k = 0; k < m->file[i]->n; k++) {
-            const struct oracle_state *s = &m->file[i]->state[k];
-            if (sim_chunks->chunks[m->file[i]->chunk[k]].first != first)
-                continue;
-            memcpy(value, s->value, bytes);
-            if (slots)
-                memcpy(slots, s->slots, bytes * (size_t)n_slots_of(m));
-            *version = s->version;
-            return ST_OK;
-        }
+    if (sim_is_server(sim.running))
+        return __real_checkpoint_restore_read(r, first, n, value, slots, version);
+    for (int k = 0; k < c->file.n; k++) {
+        const struct oracle_state *s = &c->file.state[k];
+        if (sim_chunks->chunks[c->file.chunk[k]].first != first)
+            continue;
+        memcpy(value, s->value, bytes);
+        if (slots)
+            memcpy(slots, s->slots, bytes * (size_t)optim_n_slots(&c->plan->job.optim));
+        *version = s->version;
+        return ST_OK;
+    }
     return ST_CORRUPT;
 }
 
+enum status __real_checkpoint_restore_samples(const struct checkpoint_restore *r, uint64_t **list,
+                                              size_t *n);
 enum status __wrap_checkpoint_restore_samples(const struct checkpoint_restore *r, uint64_t **list,
                                               size_t *n);
 enum status __wrap_checkpoint_restore_samples(const struct checkpoint_restore *r, uint64_t **list,
                                               size_t *n)
 {
-    const struct sim_manifest *m = (const struct sim_manifest *)r;
+    if (sim_is_server(sim.running))
+        return __real_checkpoint_restore_samples(r, list, n);
     *list = NULL;
     *n = 0;
-    for (int i = 0; i < m->n_files; i++) {
-        const struct sim_file *f = m->file[i];
-        if (f->n_samples == 0)
-            continue;
-        *n = f->n_samples;
-        *list = malloc(*n * sizeof **list);
-        memcpy(*list, f->samples, *n * sizeof **list);
-    }
     return ST_OK;
 }
 
@@ -221,9 +209,9 @@ enum status __wrap_fetch_client_run(struct fetch_client *c, const struct net_fet
     struct server *from = sim_server(c->server);
     struct net_fetch_reply reply = {.n = 0};
     enum status st = ST_OK;
-    if (c->cancelled)
+    if (c->cancelled || (sim_is_server(sim.running) && !sim_server(sim.running)))
         return ST_CANCELLED;
-    if (!from || sim.node[c->server].state != NODE_UP ||
+    if (!from || from->dying || sim.node[c->server].state != NODE_UP ||
         !sim_net_reachable(sim_running(), c->server)) {
         snprintf(why, CONTROL_TEXT_BYTES, "ps %d cannot be reached", c->server);
         return ST_UNAVAILABLE;

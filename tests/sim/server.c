@@ -1,12 +1,21 @@
-/* tests/sim/server.c - see server.h: one life of a server. */
+/* tests/sim/server.c - see server.h: one life of a server. The main thread is a fiber, as the
+ * threads that the node starts: each goes on to its end when the process dies. */
 #include "tests/sim/server.h"
+#include "base/process.h"
+#include "ps/coordinator/coordinator_shell_impl.h"
 #include "ps/service/run.h"
 #include "ps/store/handover.h"
+#include "tests/sim/disk.h"
+#include "tests/sim/fiber.h"
 #include "tests/sim/oracle.h"
 #include <stdlib.h>
 #include <string.h>
 
+enum { END_S = 15 }; /* as ps/main.c's */
+
 static struct server *servers[SIM_SERVERS];
+
+struct run *__real_service_run(struct service *s, int *ended); /* --wrap: no other thread between */
 
 struct server *sim_server(int node)
 {
@@ -14,14 +23,48 @@ struct server *sim_server(int node)
     return node < SIM_SERVERS && (s == NODE_UP || s == NODE_PAUSED) ? servers[node] : NULL;
 }
 
-static void on_roster_changed(void *ctx);
+struct coordinator_state *server_coordinator(void)
+{
+    struct server *s = sim_server(0);
+    struct coordinator_shell *shell = s && s->self ? node_coordinator(s->self) : NULL;
+    return shell ? shell->state : NULL;
+}
 
-/* Each chunk of the generation that has begun, as it is here. */
+int server_awaited(void)
+{
+    char why[CONTROL_TEXT_BYTES], address[CONTROL_TEXT_BYTES];
+    struct server *s = sim_server(0);
+    if (!server_coordinator() || sim.node[0].state != NODE_UP)
+        return -1;
+    struct coordinator_shell *shell = node_coordinator(s->self);
+    int waits = !coordinator_folders_can_restore(shell, why, sizeof why) &&
+                sscanf(why, "the server at %255s", address) == 1;
+    return waits ? sim_server_at(address) : -1;
+}
+
+void server_command(enum coordinator_command_kind what, int index)
+{
+    struct server *s = sim_server(0);
+    char why[CONTROL_TEXT_BYTES];
+    int was = sim.running;
+    if (!server_coordinator() || sim.node[0].state != NODE_UP)
+        return;
+    sim.running = 0;
+    if (what == COORDINATOR_CHECKPOINT)
+        node_request(s->self);
+    else
+        coordinator_shell_command(node_coordinator(s->self), what, index, why);
+    sim.running = was;
+}
+
+/* Checks each chunk of the generation that has begun, as it is at this server. */
 static void on_started(void *ctx)
 {
     struct server *s = ctx;
     int ended;
-    struct run *r = service_run(s->service, &ended);
+    struct run *r = s->dying ? NULL : __real_service_run(s->service, &ended);
+    if (!r)
+        return;
     if (r->generation <= s->last_generation)
         sim_fail("term", "%s goes from generation %llx to %llx", sim.node[s->node].name,
                  (unsigned long long)s->last_generation, (unsigned long long)r->generation);
@@ -44,19 +87,27 @@ static void on_started(void *ctx)
         oracle_begin_chunk(r->plan, i, &now);
     }
     run_unref(r);
-    on_roster_changed(s);
+    if (s->self)
+        node_changed(s->self);
 }
 
-/* All members have left, done: all steps are there, with the right bits. */
+static void set_flag(struct server *s, int *what)
+{
+    *what = 1;
+    fiber_wake(s);
+}
+
+/* Checks, when all members have left, that all steps are there, with the right bits. */
 static void on_done(void *ctx)
 {
     struct server *s = ctx;
     int ended;
+    if (s->dying)
+        return;
     STORY("%s: the job is done", sim.node[s->node].name);
-    s->done = 1;
     if (s->node == 0)
         sim.job_done = sim.node[0].life;
-    struct run *r = service_run(s->service, &ended);
+    struct run *r = __real_service_run(s->service, &ended);
     for (int i = 0; r->self >= 0 && i < r->chunks->n_chunks; i++) {
         int64_t version;
         struct buf *b = store_read(r->store, i, &version);
@@ -70,76 +121,155 @@ static void on_done(void *ctx)
         buf_unref(b);
     }
     run_unref(r);
-    if (opt(OPT_coordinator))
-        server_finish(s);
+    set_flag(s, &s->job_done);
 }
 
-void server_exit(struct server *s, int status)
+static void on_over(void *ctx)
 {
-    if (s->ending == 2)
-        return;
-    s->ending = 2;
-    status = s->term && status == 0 ? SIM_TERM_STATUS : status;
-    sim.node[s->node].status = status;
-    sim_timer(s->node, 0, TIMER_EXIT, status);
+    set_flag(ctx, &((struct server *)ctx)->over);
 }
 
-void server_finish(struct server *s)
+static void on_failed(void *ctx)
 {
-    if (s->ending)
-        return;
-    s->ending = 1;
-    s->finish_ns = sim.now + (s->node == 0 ? 340 : 60) * SIM_S;
-    if (s->node == 0) {
-        lead_command(s, COORDINATOR_FINISH, 0);
-    } else {
-        s->wants += s->folder != NULL;
-        follow_news(s, 0);
+    struct server *s = ctx;
+    if (s->node == 0 && !s->dying) {
+        watch_failed(s);
+        sim.job_failed = sim.node[0].life;
     }
+    set_flag(s, &s->failed);
+}
+
+static void on_refused(void *ctx)
+{
+    set_flag(ctx, &((struct server *)ctx)->refused);
+}
+
+static void on_unsure(void *ctx)
+{
+    ((struct server *)ctx)->unsure = 1;
+    on_refused(ctx);
 }
 
 static void on_roster_changed(void *ctx)
 {
     struct server *s = ctx;
-    if (s->dying || !opt(OPT_coordinator) || !s->service)
-        return;
-    if (s->lead)
-        lead_changed(s);
-    follow_news(s, 1);
+    if (!s->dying && s->self)
+        node_changed(s->self);
 }
 
-/* ps 0 makes all plans. */
-static enum status no_first_join(void *ctx, const struct net_join *join, char *why,
+static enum status on_first_join(void *ctx, const struct net_join *join, char *why,
                                  size_t why_bytes)
 {
-    return ST_OK;
+    struct server *s = ctx;
+    return s->self ? node_first_join(s->self, join, why, why_bytes) : ST_OK;
 }
 
 static void on_control(void *ctx, struct net_server *server, const struct net_control *request,
                        uint64_t call)
 {
-    lead_control(ctx, request, call);
+    struct server *s = ctx;
+    if (s->self)
+        node_control(s->self, server, request, call);
 }
 
 static void on_control_closed(void *ctx, uint64_t call)
 {
-    lead_closed(ctx, call);
+    struct server *s = ctx;
+    if (s->self)
+        node_control_closed(s->self, call);
+}
+
+static void forget_stream(struct net_stream *stream)
+{
+    struct server *s = servers[stream->server];
+    s->handler.stream_closed(s->handler.ctx, stream);
+}
+
+/* No call reaches the server any more, and its peers notice. */
+static void close_server(struct server *s)
+{
+    sim.node[s->node].closed = 1;
+    if (s->dying)
+        return;
+    sim_net_node_died(s->node, 0);
+    sim_streams_each(s->node, forget_stream);
+}
+
+static int exit_status(const struct server *s, enum status st, int lacks_last)
+{
+    if (st != ST_OK)
+        return status_exit_code(st);
+    if ((s->failed || s->refused) && !s->unsure)
+        return EXIT_PERMANENT;
+    return s->term ? SIM_TERM_STATUS : s->unsure || lacks_last ? EXIT_RETRY : 0;
+}
+
+static enum status create_node(struct server *s, struct node **out)
+{
+    enum status st = ST_OK;
+    struct node_config cfg = {.folder = opt(OPT_folder) ? SIM_FOLDER : NULL,
+                              .self = s->node,
+                              .joining = s->node >= sim_ps_hosts.n,
+                              .address = sim_address[s->node],
+                              .ps_hosts = &sim_ps_hosts,
+                              .save_steps = opt(OPT_save_steps),
+                              .max_model_bytes = 1 << 30,
+                              .worker_timeout_ms = opt(OPT_worker_timeout_ms),
+                              .min_workers = (int)opt(OPT_min_workers),
+                              .refused = on_refused,
+                              .replaced = on_refused,
+                              .unsure = on_unsure,
+                              .over = on_over,
+                              .failed = on_failed,
+                              .ctx = s};
+    TRY(node_create(&cfg, out));
+    TRY(node_start(*out, s->service));
+    s->self = *out;
+    sim.node[s->node].closed = 0;
+    TRY(node_serve(*out));
+done:
+    return st;
+}
+
+/* Waits until the process is to end; then until its last checkpoint is there. True: it lacks it. */
+static int await_end(struct server *s)
+{
+    while (!s->dying && !s->refused && !s->over && !s->failed && !s->job_done && !s->term)
+        fiber_wait(s, INT64_MAX);
+    return !s->dying && !s->refused ? !node_finish(s->self) : 0;
+}
+
+static void *server_main(void *arg)
+{
+    struct server *s = arg;
+    struct node *node = NULL;
+    enum status st = create_node(s, &node);
+    int lacks_last = st == ST_OK ? await_end(s) : 0;
+    int finished = st == ST_OK && !s->refused && !s->term, status = exit_status(s, st, lacks_last);
+    if (!s->dying) /* as process_end_within() */
+        sim_timer(s->node, END_S * SIM_S, TIMER_EXIT, status);
+    close_server(s);
+    s->self = NULL;
+    node_destroy(node);
+    if (opt(OPT_folder) && finished)
+        node_ended(SIM_FOLDER, sim_address[s->node]);
+    if (!s->dying)
+        sim_timer(s->node, 0, TIMER_EXIT, status);
+    return NULL;
 }
 
 static void on_start(int node)
 {
     struct server *s = sim_alloc(sizeof *s);
+    int was = sim.running, core = (int)opt(OPT_coordinator);
     servers[node] = s;
+    sim.running = node;
     s->node = node;
-    int core = (int)opt(OPT_coordinator);
-    s->joining = node >= sim_ps_hosts.n;
-    s->folder = core ? folder_of(node) : NULL;
+    s->watch = core && node == 0 ? watch_create() : NULL;
     struct service_config cfg = {.self = node,
                                  .address = sim_address[node],
-                                 .hold_last = node == 0 && s->folder != NULL,
-                                 .first_join = !core       ? NULL
-                                               : node == 0 ? lead_first_join
-                                                           : no_first_join,
+                                 .hold_last = node == 0 && core && opt(OPT_folder),
+                                 .first_join = core ? on_first_join : NULL,
                                  .roster_changed = on_roster_changed,
                                  .control = on_control,
                                  .control_closed = on_control_closed,
@@ -153,26 +283,23 @@ static void on_start(int node)
     if (service_create(&cfg, &s->service) != ST_OK)
         sim_fail("bound", "no memory");
     s->handler = service_handler(s->service);
-    if (core && node == 0)
-        lead_start(s);
+    sim.node[node].closed = core;
     if (core)
-        follow_start(s);
-}
-
-static void forget_stream(struct net_stream *stream)
-{
-    struct server *s = servers[stream->server];
-    s->handler.stream_closed(s->handler.ctx, stream);
+        fiber_start(node, server_main, s);
+    sim.running = was;
 }
 
 static void on_die(int node)
 {
     struct server *s = servers[node];
+    int was = sim.running;
+    sim.running = node;
     s->dying = 1;
     sim_streams_each(node, forget_stream);
-    follow_stop(s);
+    fibers_end(node);
     service_destroy(s->service);
     s->service = NULL;
+    sim.running = was;
 }
 
 static void *keep_copy(const void *from, size_t bytes)
@@ -204,15 +331,16 @@ static void answer_join(struct server *s, struct sim_call *c)
 static void on_request(int node, struct sim_call *c)
 {
     struct server *s = servers[node];
+    if (sim.node[node].closed)
+        return; /* its connection is gone */
     if (c->kind == CALL_JOIN) {
         answer_join(s, c);
     } else if (c->kind == CALL_LEAVE) {
         s->handler.leave(s->handler.ctx, c->request);
         sim_mark(MARK_leave);
         sim_call_answer(c, NULL);
-    } else if (c->kind == CALL_CONTROL && s->lead) {
-        sim_control_add(c);
-        s->handler.control(s->handler.ctx, NULL, c->request, c->id);
+    } else if (c->kind == CALL_CONTROL && node == 0) {
+        peer_control(s, c);
     } else if (c->kind == CALL_SQUARES) {
         squares_request(s, c);
     }
@@ -223,7 +351,7 @@ static int64_t version_of(struct server *s, const struct sim_msg *m, float *valu
 {
     int ended;
     int64_t version = -1;
-    struct run *r = service_run(s->service, &ended);
+    struct run *r = __real_service_run(s->service, &ended);
     struct buf *b = NULL;
     if (r && r->generation == m->head.generation)
         b = store_read(r->store, (int)m->piece.chunk, &version);
@@ -245,6 +373,8 @@ static void on_message(int node, struct net_stream *stream, struct sim_msg *m)
                           .weight = m->piece.weight,
                           .crc32c = m->piece.crc32c,
                           .dtype = m->piece.dtype};
+    if (sim.node[node].closed)
+        return;
     if (m->bytes)
         p.payload = (struct net_payload){&span, 0, m->bytes};
     int is_push = m->piece.kind == PIECE_PUSH;
@@ -263,14 +393,14 @@ static void on_message(int node, struct net_stream *stream, struct sim_msg *m)
 
 static void on_closed(int node, struct net_stream *stream)
 {
-    forget_stream(stream);
+    if (!sim.node[node].closed)
+        forget_stream(stream);
 }
 
 static void on_call_lost(int node, struct sim_call *c)
 {
-    struct server *s = servers[node];
-    if (c->kind == CALL_CONTROL && s->lead)
-        s->handler.control_closed(s->handler.ctx, c->id);
+    if (c->kind == CALL_CONTROL && node == 0)
+        on_control_closed(servers[node], c->id);
 }
 
 static void on_reply(int node, struct sim_call *c)
@@ -278,43 +408,27 @@ static void on_reply(int node, struct sim_call *c)
     if (c->kind == CALL_SQUARES)
         squares_reply(node, c);
     else
-        follow_reply(servers[node], c);
+        peer_reply(c);
 }
 
 static void on_timer(int node, int what, int64_t number)
 {
-    struct server *s = servers[node];
-    if (what == TIMER_EXIT)
+    if (what == TIMER_FIBER)
+        fiber_timer(number);
+    else if (what == TIMER_EXIT)
         sim_ended(node, (int)number);
-    else if (what == TIMER_LEAD || what == TIMER_MAIL || what == TIMER_FINISH)
-        lead_timer(s, what, number);
-    else if (what == TIMER_SQUARES)
+    else
         squares_timer(node, number);
-    else
-        follow_timer(s, what, number);
 }
 
-static void on_disk(int node, void *order)
-{
-    struct disk_order *o = order;
-    if (o->what == DISK_ORDER_FILE)
-        follow_disk(servers[node], o);
-    else
-        lead_disk(servers[node], o);
-}
-
-/* As main.c does: no server is in a hurry with the first signal, each is with the second. */
+/* As ps/shutdown.c: the first signal ends the process in order, the second at once. */
 static void on_term(int node)
 {
     struct server *s = servers[node];
-    int again = s->ending != 0;
-    s->term = 1;
-    if (again || (node != 0 && !s->folder))
-        server_exit(s, 0);
-    else if (node == 0)
-        server_finish(s);
+    if (!s->self || s->term || s->job_done || s->over || s->failed || s->refused)
+        sim_timer(node, 0, TIMER_EXIT, SIM_TERM_STATUS);
     else
-        follow_term(s);
+        set_flag(s, &s->term);
 }
 
 const struct sim_ops sim_server_ops = {.start = on_start,
@@ -325,5 +439,10 @@ const struct sim_ops sim_server_ops = {.start = on_start,
                                        .call_lost = on_call_lost,
                                        .timer = on_timer,
                                        .reply = on_reply,
-                                       .disk = on_disk,
                                        .term = on_term};
+
+uint64_t __wrap_process_incarnation(void);
+uint64_t __wrap_process_incarnation(void)
+{
+    return sim.node[sim.running].incarnation;
+}

@@ -23,7 +23,7 @@ enum { SIM_SERVERS = 6, SIM_WORKERS = 6, SIM_NODES = SIM_SERVERS + SIM_WORKERS }
     X(KEEPALIVE) /* p: sim_conn, a: end, b: number of the cut */                                   \
     X(CLOSED)    /* p: net_stream, at the server that failed it */                                 \
     X(TIMER)     /* a: what, b: number; of the node */                                             \
-    X(DISK)      /* p: its order, of the node */                                                   \
+    X(DISK)      /* a region's, of the node */                                                     \
     X(FAULT)     /* a: index */                                                                    \
     X(FAULT_END) /* a: index */                                                                    \
     X(START)     /* a: node that is to be started */                                               \
@@ -56,7 +56,7 @@ struct sim_ops { /* what a kind of process does */
     void (*message)(int node, struct net_stream *s, struct sim_msg *m);
     void (*closed)(int node, struct net_stream *s);
     void (*timer)(int node, int what, int64_t number);
-    void (*disk)(int node, void *order);
+    void (*disk)(int node);
     void (*term)(int node);
     void (*call_lost)(int node, struct sim_call *call); /* nobody waits for its answer any more */
 };
@@ -69,12 +69,14 @@ struct sim_node {
     uint64_t incarnation;
     int status; /* that it ended with */
     int64_t slow;
-    int64_t disk_until;                 /* hung or slow so long */
-    uint32_t disk_stuck;                /* the life in which it is; 0: it is not */
-    int disk_full, gone, damages;       /* damages: the next checkpoint that it is to read */
-    int begin_fails;                    /* so often */
-    const struct sim_manifest *damaged; /* where this server reads it; NULL: none is */
-    uint32_t quit;                      /* the life that has ended for good, with an error */
+    int64_t disk_until;           /* hung or slow so long */
+    uint32_t disk_stuck;          /* the life in which it is; 0: it is not */
+    int disk_full, gone, damages; /* damages: the next checkpoint that it is to read */
+    int begin_fails;              /* so often */
+    uint64_t damaged_generation;  /* of the checkpoint that this server reads damaged; */
+    int64_t damaged_step;         /* generation 0: it reads none so */
+    int closed;                   /* it is up, and no call or stream reaches it */
+    uint32_t quit;                /* the life that has ended for good, with an error */
     struct sim_random random;
     struct sim_event *held, **held_end; /* while it is paused */
     char name[24];

@@ -1,0 +1,535 @@
+/* tests/sim/disk.c - see disk.h. A descriptor and a directory stream are entries of tables here;
+ * all other paths, descriptors and streams go to the real calls. Only a fiber can wait: the world
+ * itself, as where a handler runs, is never held up. */
+#include "tests/sim/disk.h"
+#include "checkpoint/names.h"
+#include "tests/sim/fiber.h"
+#include "tests/sim/server.h"
+#include <dirent.h>
+#include <errno.h>
+#include <fcntl.h>
+#include <stdarg.h>
+#include <stdio.h>
+#include <string.h>
+#include <sys/random.h>
+#include <sys/stat.h>
+#include <sys/vfs.h>
+#include <unistd.h>
+
+enum { MAX_NAMES = 1024, NAME_BYTES = 160, MAX_FILES = 256, MAX_DIRS = 32, FIRST_FD = 1 << 20 };
+
+struct inode {
+    char *data;
+    size_t bytes, room, synced;
+    int writer; /* node that wrote to it last */
+};
+
+struct name {
+    char text[NAME_BYTES]; /* empty: the entry is free */
+    struct inode *inode;
+};
+
+struct open_file {
+    struct inode *inode; /* NULL: of the folder itself */
+    int in_use, append;
+    size_t at;
+};
+
+struct open_dir {
+    int in_use, at;
+    struct dirent entry;
+};
+
+static struct name names[MAX_NAMES];
+static int n_names, is_made, was_lost;
+static struct open_file files[MAX_FILES];
+static struct open_dir dirs[MAX_DIRS];
+static struct sim_random chances[SIM_SERVERS];
+
+void disk_reset(void)
+{
+    n_names = is_made = was_lost = 0;
+    memset(files, 0, sizeof files);
+    memset(dirs, 0, sizeof dirs);
+    for (int i = 0; i < SIM_SERVERS; i++)
+        chances[i] = sim_random_of(sim.schedule->seed, STREAM_DISK, (uint64_t)i);
+}
+
+void disk_lose_unsynced(int node)
+{
+    for (int i = 0; i < n_names; i++) {
+        struct inode *f = names[i].text[0] ? names[i].inode : NULL;
+        if (f && f->writer == node && f->synced < f->bytes)
+            f->bytes = f->synced;
+    }
+}
+
+void disk_lose_folder(void)
+{
+    n_names = is_made = 0;
+    was_lost = 1;
+}
+
+int disk_was_lost(void)
+{
+    return was_lost;
+}
+
+const char *disk_next_name(int *at)
+{
+    while (*at < n_names && !names[*at].text[0])
+        ++*at;
+    return *at < n_names ? names[(*at)++].text : NULL;
+}
+
+/* Returns the name in the folder; "": the path is the folder's, or that of the root, which it lies
+ * in; NULL: another file system's. */
+static const char *name_of(const char *path)
+{
+    const size_t n = sizeof SIM_FOLDER - 1;
+    if (sim.schedule && strcmp(path, "/") == 0)
+        return "";
+    if (!sim.schedule || strncmp(path, SIM_FOLDER, n) != 0 || (path[n] && path[n] != '/'))
+        return NULL;
+    return path[n] ? path + n + 1 : path + n;
+}
+
+static struct name *find(const char *text)
+{
+    for (int i = 0; i < n_names; i++)
+        if (strcmp(names[i].text, text) == 0)
+            return &names[i];
+    return NULL;
+}
+
+static struct name *add(const char *text, struct inode *inode)
+{
+    int i = 0;
+    while (i < n_names && names[i].text[0])
+        i++;
+    if (i == MAX_NAMES || strlen(text) >= NAME_BYTES)
+        sim_fail("bound", "no room for the file %s", text);
+    n_names += i == n_names;
+    snprintf(names[i].text, NAME_BYTES, "%s", text);
+    names[i].inode = inode;
+    return &names[i];
+}
+
+static int fail(int error)
+{
+    errno = error;
+    return -1;
+}
+
+static int refuse(int error)
+{
+    errno = error;
+    return 0;
+}
+
+static int is_dead(int node)
+{
+    return node < 0 || !sim_server(node) || sim_server(node)->dying;
+}
+
+static int hangs(const struct sim_node *n)
+{
+    return n->disk_stuck == n->life || (n->disk_until > sim.now && !sim.calm);
+}
+
+/* Begins a call of the running node: waits as long as its disk hangs. False: errno says why it
+ * fails. */
+static int enter(int writes)
+{
+    int node = sim.running;
+    const struct sim_node *n = node >= 0 ? &sim.node[node] : NULL;
+    while (!is_dead(node) && hangs(n) && fiber_is_one())
+        fiber_wait(n, n->disk_stuck == n->life ? INT64_MAX : n->disk_until);
+    if (is_dead(node))
+        return refuse(EIO);
+    return writes && n->disk_full ? refuse(ENOSPC) : 1;
+}
+
+/* The time that the disk takes to bring bytes in or out. */
+static int take_time(int writes)
+{
+    int node = sim.running;
+    if (!enter(writes))
+        return 0;
+    if (!fiber_is_one() || node >= SIM_SERVERS)
+        return 1;
+    int64_t ns = sim_between(&chances[node], 50, 6000) * 1000;
+    if (sim_chance(&chances[node], 3)) /* others use it, too */
+        ns *= 100;
+    fiber_wait(&chances[node], sim.now + ns);
+    return enter(writes);
+}
+
+static struct open_file *file_of(int fd)
+{
+    int i = fd - FIRST_FD;
+    return sim.schedule && i >= 0 && i < MAX_FILES && files[i].in_use ? &files[i] : NULL;
+}
+
+static int open_inode(struct inode *inode, int flags)
+{
+    for (int i = 0; i < MAX_FILES; i++) {
+        if (files[i].in_use)
+            continue;
+        files[i] = (struct open_file){inode, 1, (flags & O_APPEND) != 0, 0};
+        return FIRST_FD + i;
+    }
+    return fail(EMFILE);
+}
+
+static int open_name(const char *text, int flags)
+{
+    struct name *n = find(text);
+    if (!enter(0))
+        return -1;
+    if (!is_made)
+        return fail(ENOENT);
+    if (!text[0])
+        return open_inode(NULL, flags);
+    if (n && (flags & O_CREAT) && (flags & O_EXCL))
+        return fail(EEXIST);
+    if (!n && !(flags & O_CREAT))
+        return fail(ENOENT);
+    if (!n)
+        n = add(text, sim_alloc(sizeof *n->inode));
+    if (flags & O_TRUNC)
+        n->inode->bytes = n->inode->synced = 0;
+    return open_inode(n->inode, flags);
+}
+
+int __real_open(const char *path, int flags, ...);
+int __wrap_open(const char *path, int flags, ...);
+int __wrap_open(const char *path, int flags, ...)
+{
+    const char *text = name_of(path);
+    mode_t mode = 0;
+    if (flags & O_CREAT) {
+        va_list ap;
+        va_start(ap, flags);
+        mode = va_arg(ap, mode_t);
+        va_end(ap);
+    }
+    return text ? open_name(text, flags) : __real_open(path, flags, mode);
+}
+
+int __real_close(int fd);
+int __wrap_close(int fd);
+int __wrap_close(int fd)
+{
+    struct open_file *f = file_of(fd);
+    if (!f)
+        return __real_close(fd);
+    f->in_use = 0;
+    return 0;
+}
+
+static ssize_t read_at(const struct open_file *f, void *to, size_t bytes, size_t at)
+{
+    if (!enter(0))
+        return -1;
+    size_t there = f->inode && at < f->inode->bytes ? f->inode->bytes - at : 0;
+    size_t n = bytes < there ? bytes : there;
+    if (n > 0)
+        memcpy(to, f->inode->data + at, n);
+    return (ssize_t)n;
+}
+
+ssize_t __real_pread(int fd, void *to, size_t bytes, off_t at);
+ssize_t __wrap_pread(int fd, void *to, size_t bytes, off_t at);
+ssize_t __wrap_pread(int fd, void *to, size_t bytes, off_t at)
+{
+    struct open_file *f = file_of(fd);
+    return f ? read_at(f, to, bytes, (size_t)at) : __real_pread(fd, to, bytes, at);
+}
+
+static void append_bytes(struct inode *f, const void *from, size_t bytes)
+{
+    if (f->bytes + bytes > f->room) {
+        char *grown = sim_alloc(2 * (f->bytes + bytes));
+        if (f->bytes)
+            memcpy(grown, f->data, f->bytes);
+        f->data = grown;
+        f->room = 2 * (f->bytes + bytes);
+    }
+    memcpy(f->data + f->bytes, from, bytes);
+    f->bytes += bytes;
+    f->writer = sim.running;
+}
+
+ssize_t __real_write(int fd, const void *from, size_t bytes);
+ssize_t __wrap_write(int fd, const void *from, size_t bytes);
+ssize_t __wrap_write(int fd, const void *from, size_t bytes)
+{
+    struct open_file *f = file_of(fd);
+    if (!f)
+        return __real_write(fd, from, bytes);
+    if (!enter(1))
+        return -1;
+    append_bytes(f->inode, from, bytes);
+    return (ssize_t)bytes;
+}
+
+int __real_fsync(int fd);
+int __wrap_fsync(int fd);
+int __wrap_fsync(int fd)
+{
+    struct open_file *f = file_of(fd);
+    if (!f)
+        return __real_fsync(fd);
+    if (f->inode && !is_dead(sim.running))
+        sim_mark(MARK_disk);
+    if (!take_time(0))
+        return -1;
+    if (f->inode)
+        f->inode->synced = f->inode->bytes;
+    return 0;
+}
+
+int __real_fcntl(int fd, int what, ...);
+int __wrap_fcntl(int fd, int what, ...);
+int __wrap_fcntl(int fd, int what, ...)
+{
+    va_list ap;
+    va_start(ap, what);
+    long arg = va_arg(ap, long);
+    va_end(ap);
+    return file_of(fd) ? 0 : __real_fcntl(fd, what, arg);
+}
+
+static void fill_stat(const struct inode *f, struct stat *out)
+{
+    *out = (struct stat){.st_mode = f ? S_IFREG | 0666 : S_IFDIR | 0777, .st_nlink = 1};
+    out->st_size = f ? (off_t)f->bytes : 0;
+}
+
+int __real_fstat(int fd, struct stat *out);
+int __wrap_fstat(int fd, struct stat *out);
+int __wrap_fstat(int fd, struct stat *out)
+{
+    struct open_file *f = file_of(fd);
+    if (!f)
+        return __real_fstat(fd, out);
+    fill_stat(f->inode, out);
+    return 0;
+}
+
+static int stat_name(const char *text, struct stat *out)
+{
+    const struct name *n = text[0] ? find(text) : NULL;
+    if (!enter(0))
+        return -1;
+    if (!is_made || (text[0] && !n))
+        return fail(ENOENT);
+    fill_stat(n ? n->inode : NULL, out);
+    return 0;
+}
+
+int __real_stat(const char *path, struct stat *out);
+int __wrap_stat(const char *path, struct stat *out);
+int __wrap_stat(const char *path, struct stat *out)
+{
+    const char *text = name_of(path);
+    return text ? stat_name(text, out) : __real_stat(path, out);
+}
+
+int __real_lstat(const char *path, struct stat *out);
+int __wrap_lstat(const char *path, struct stat *out);
+int __wrap_lstat(const char *path, struct stat *out)
+{
+    const char *text = name_of(path);
+    return text ? stat_name(text, out) : __real_lstat(path, out);
+}
+
+int __real_access(const char *path, int mode);
+int __wrap_access(const char *path, int mode);
+int __wrap_access(const char *path, int mode)
+{
+    struct stat s;
+    const char *text = name_of(path);
+    return text ? stat_name(text, &s) : __real_access(path, mode);
+}
+
+int __real_mkdir(const char *path, mode_t mode);
+int __wrap_mkdir(const char *path, mode_t mode);
+int __wrap_mkdir(const char *path, mode_t mode)
+{
+    const char *text = name_of(path);
+    if (!text)
+        return __real_mkdir(path, mode);
+    if (!enter(0))
+        return -1;
+    if (is_made)
+        return fail(EEXIST);
+    is_made = 1;
+    return 0;
+}
+
+static void note_manifest(const char *text)
+{
+    struct checkpoint_name is;
+    checkpoint_name_parse(text, &is);
+    if (is.kind != CHECKPOINT_NAME_MANIFEST || is.old)
+        return;
+    STORY("checkpoint %s is whole", text);
+    sim_mark(MARK_manifest);
+}
+
+/* Gives an inode another name; the old one goes if `moves`. */
+static int link_name(const char *from, const char *to, int moves)
+{
+    if (!enter(0))
+        return -1;
+    struct name *a = find(from), *b = find(to);
+    if (!a)
+        return fail(ENOENT);
+    if (b && !moves)
+        return fail(EEXIST);
+    struct inode *inode = a->inode;
+    if (moves)
+        a->text[0] = 0;
+    if (b && b != a)
+        b->inode = inode;
+    else
+        add(to, inode);
+    note_manifest(to);
+    return 0;
+}
+
+int __real_rename(const char *from, const char *to);
+int __wrap_rename(const char *from, const char *to);
+int __wrap_rename(const char *from, const char *to)
+{
+    const char *a = name_of(from), *b = name_of(to);
+    return a && b ? link_name(a, b, 1) : __real_rename(from, to);
+}
+
+int __real_link(const char *from, const char *to);
+int __wrap_link(const char *from, const char *to);
+int __wrap_link(const char *from, const char *to)
+{
+    const char *a = name_of(from), *b = name_of(to);
+    return a && b ? link_name(a, b, 0) : __real_link(from, to);
+}
+
+int __real_unlink(const char *path);
+int __wrap_unlink(const char *path);
+int __wrap_unlink(const char *path)
+{
+    const char *text = name_of(path);
+    if (!text)
+        return __real_unlink(path);
+    if (!enter(0))
+        return -1;
+    struct name *n = find(text);
+    if (!n)
+        return fail(ENOENT);
+    n->text[0] = 0;
+    return 0;
+}
+
+static struct open_dir *dir_of(DIR *d)
+{
+    struct open_dir *o = (struct open_dir *)d;
+    return o >= dirs && o < dirs + MAX_DIRS ? o : NULL;
+}
+
+DIR *__real_opendir(const char *path);
+DIR *__wrap_opendir(const char *path);
+DIR *__wrap_opendir(const char *path)
+{
+    if (!name_of(path))
+        return __real_opendir(path);
+    if (!enter(0))
+        return NULL;
+    errno = is_made ? EMFILE : ENOENT;
+    for (int i = 0; i < MAX_DIRS && is_made; i++) {
+        if (dirs[i].in_use)
+            continue;
+        dirs[i].in_use = 1;
+        dirs[i].at = 0;
+        return (DIR *)&dirs[i];
+    }
+    return NULL;
+}
+
+struct dirent *__real_readdir(DIR *d);
+struct dirent *__wrap_readdir(DIR *d);
+struct dirent *__wrap_readdir(DIR *d)
+{
+    struct open_dir *o = dir_of(d);
+    if (!o)
+        return __real_readdir(d);
+    if (!enter(0))
+        return NULL;
+    const char *text = disk_next_name(&o->at);
+    if (!text)
+        return NULL;
+    snprintf(o->entry.d_name, sizeof o->entry.d_name, "%s", text);
+    return &o->entry;
+}
+
+int __real_closedir(DIR *d);
+int __wrap_closedir(DIR *d);
+int __wrap_closedir(DIR *d)
+{
+    struct open_dir *o = dir_of(d);
+    if (!o)
+        return __real_closedir(d);
+    o->in_use = 0;
+    return 0;
+}
+
+/* A stream over a descriptor of the tables. */
+static ssize_t stream_read(void *cookie, char *to, size_t bytes)
+{
+    struct open_file *f = cookie;
+    ssize_t n = read_at(f, to, bytes, f->at);
+    f->at += n > 0 ? (size_t)n : 0;
+    return n;
+}
+
+static int stream_seek(void *cookie, off64_t *to, int whence)
+{
+    struct open_file *f = cookie;
+    size_t from = whence == SEEK_SET ? 0 : whence == SEEK_CUR ? f->at : f->inode->bytes;
+    f->at = from + (size_t)*to;
+    *to = (off64_t)f->at;
+    return 0;
+}
+
+static int stream_close(void *cookie)
+{
+    ((struct open_file *)cookie)->in_use = 0;
+    return 0;
+}
+
+FILE *__real_fopen(const char *path, const char *mode);
+FILE *__wrap_fopen(const char *path, const char *mode);
+FILE *__wrap_fopen(const char *path, const char *mode)
+{
+    const cookie_io_functions_t calls = {stream_read, NULL, stream_seek, stream_close};
+    const char *text = name_of(path);
+    if (!text)
+        return __real_fopen(path, mode);
+    int fd = open_name(text, O_RDONLY);
+    FILE *f = fd < 0 ? NULL : fopencookie(&files[fd - FIRST_FD], "r", calls);
+    if (f)
+        f->_fileno = fd; /* fstat(fileno(f)) finds it */
+    return f;
+}
+
+ssize_t __real_getrandom(void *to, size_t bytes, unsigned flags);
+ssize_t __wrap_getrandom(void *to, size_t bytes, unsigned flags);
+ssize_t __wrap_getrandom(void *to, size_t bytes, unsigned flags)
+{
+    if (!sim.schedule)
+        return __real_getrandom(to, bytes, flags);
+    for (size_t i = 0; i < bytes; i++)
+        ((unsigned char *)to)[i] = (unsigned char)sim_draw(&sim.identity);
+    return (ssize_t)bytes;
+}

@@ -1,0 +1,198 @@
+/* tests/sim/peer.c - see server.h and second.h: net/exchange/peer_client.h on the simulated
+ * network, for fibers. A call that is cancelled ends at once; a cancel between two calls ends the
+ * next, as in net/rpc/unary.c. */
+#include "net/exchange/peer_client.h"
+#include "ps/region/region_server.h"
+#include "tests/sim/second.h"
+#include "tests/sim/server.h"
+#include <stdlib.h>
+#include <string.h>
+
+struct peer_client {
+    int node, to, cancelled;
+};
+
+enum status __wrap_peer_client_create(const char *addr, struct peer_client **out);
+void __wrap_peer_client_destroy(struct peer_client *c);
+enum status __wrap_peer_client_control(struct peer_client *c, const struct net_control *request,
+                                       int64_t deadline_ms, struct net_control_reply *reply,
+                                       char why[CONTROL_TEXT_BYTES]);
+enum status __wrap_peer_client_gate(struct peer_client *c, const struct net_gate *gate,
+                                    int64_t deadline_ms, struct net_squares_reply *reply,
+                                    char why[CONTROL_TEXT_BYTES]);
+void __wrap_peer_client_cancel(struct peer_client *c);
+
+enum status __wrap_peer_client_create(const char *addr, struct peer_client **out)
+{
+    struct peer_client *c = sim_alloc(sizeof *c);
+    c->node = sim.running;
+    for (int i = 0; i < SIM_NODES; i++)
+        if (!strcmp(addr, sim_address[i]))
+            c->to = i;
+    *out = c;
+    return ST_OK;
+}
+
+void __wrap_peer_client_destroy(struct peer_client *c)
+{
+}
+
+static int is_dying(int node)
+{
+    if (sim_is_server(node))
+        return !sim_server(node) || sim_server(node)->dying;
+    return region_of(node)->dying;
+}
+
+/* Waits until the call has ended, or was cancelled: ST_CANCELLED. */
+static enum status await(struct peer_client *c, struct sim_call *k)
+{
+    k->waiter = c;
+    while (!k->ended && !c->cancelled && !is_dying(c->node))
+        fiber_wait(c, INT64_MAX);
+    k->waiter = NULL;
+    c->cancelled = 0;
+    if (k->ended)
+        return k->st;
+    if (!is_dying(c->node))
+        sim_call_cancel(k);
+    return ST_CANCELLED;
+}
+
+void __wrap_peer_client_cancel(struct peer_client *c)
+{
+    c->cancelled = 1;
+    fiber_wake(c);
+}
+
+void peer_reply(struct sim_call *k)
+{
+    if (k->waiter)
+        fiber_wake(k->waiter);
+}
+
+static void *copy_list(const void *from, int n, size_t bytes)
+{
+    return n > 0 ? memcpy(sim_alloc((size_t)n * bytes), from, (size_t)n * bytes) : NULL;
+}
+
+enum status __wrap_peer_client_control(struct peer_client *c, const struct net_control *request,
+                                       int64_t deadline_ms, struct net_control_reply *reply,
+                                       char why[CONTROL_TEXT_BYTES])
+{
+    struct net_control *sent = sim_alloc(sizeof *sent);
+    snprintf(why, CONTROL_TEXT_BYTES, "cancelled");
+    if (is_dying(c->node))
+        fiber_wait(c, INT64_MAX);
+    if (c->cancelled || is_dying(c->node)) {
+        c->cancelled = 0;
+        return ST_CANCELLED;
+    }
+    *sent = *request;
+    sent->missing = copy_list(request->missing, request->n_missing, sizeof *sent->missing);
+    sent->parts = copy_list(request->parts, request->n_parts, sizeof *sent->parts);
+    struct sim_call *k = sim_call(c->node, c->to, CALL_CONTROL, sent, deadline_ms * SIM_MS);
+    enum status st = await(c, k);
+    if (st != ST_OK) {
+        snprintf(why, CONTROL_TEXT_BYTES, "%s", status_text(st));
+        return st;
+    }
+    const struct net_control_reply *r = k->reply;
+    if (r->later[0]) {
+        snprintf(why, CONTROL_TEXT_BYTES, "%s", r->later);
+        return ST_UNAVAILABLE;
+    }
+    *reply = *r;
+    reply->kept = NULL;
+    if (r->n_kept > 0 && !(reply->kept = malloc((size_t)r->n_kept * sizeof *r->kept)))
+        return ST_NOMEM;
+    if (r->n_kept > 0)
+        memcpy(reply->kept, r->kept, (size_t)r->n_kept * sizeof *r->kept);
+    return r->plan ? net_plan_copy(r->plan, &reply->plan) : ST_OK;
+}
+
+void peer_control(struct server *s, struct sim_call *c)
+{
+    sim_control_add(c);
+    s->handler.control(s->handler.ctx, NULL, c->request, c->id);
+}
+
+/* By ps 0, which keeps what the reply points to. */
+void net_server_control_reply(struct net_server *s, uint64_t call,
+                              const struct net_control_reply *reply)
+{
+    struct net_control_reply *r = sim_alloc(sizeof *r);
+    struct net_plan *plan = NULL;
+    if (!reply || !sim_server(sim.running) || sim_server(sim.running)->dying)
+        return;
+    *r = *reply;
+    r->kept = copy_list(reply->kept, reply->n_kept, sizeof *r->kept);
+    if (reply->plan) {
+        CHECK(net_plan_copy(reply->plan, &plan) == ST_OK);
+        sim_keep_plan(plan);
+        r->plan = plan;
+    }
+    sim_control_answer(sim.running, call, r);
+}
+
+/* A gate as it is sent: it may come twice, and what it has may change meanwhile. */
+struct sent {
+    struct net_gate gate;
+    struct net_gate_item item[16];
+    float value[16][SIM_ELEMS];
+};
+
+static struct sent *copy_gate(const struct net_gate *gate)
+{
+    struct sent *s = sim_alloc(sizeof *s);
+    s->gate = *gate;
+    s->gate.n = gate->n < 16 ? gate->n : 16;
+    for (int i = 0; i < s->gate.n; i++) {
+        s->item[i] = gate->item[i];
+        if (gate->item[i].value)
+            memcpy(s->value[i], gate->item[i].value->data, gate->item[i].value->bytes);
+    }
+    return s;
+}
+
+enum status __wrap_peer_client_gate(struct peer_client *c, const struct net_gate *gate,
+                                    int64_t deadline_ms, struct net_squares_reply *reply,
+                                    char why[CONTROL_TEXT_BYTES])
+{
+    if (gate->n > 16)
+        sim_fail("bound", "a letter of %d chunks", gate->n);
+    struct sim_call *k = sim_call(c->node, c->to, CALL_GATE, copy_gate(gate), deadline_ms * SIM_MS);
+    enum status st = await(c, k);
+    if (st == ST_OK)
+        *reply = *(struct net_squares_reply *)k->reply;
+    return st;
+}
+
+/* At the server. */
+void gate_request(struct region *r, struct sim_call *k)
+{
+    struct sent *s = k->request;
+    struct net_squares_reply *reply = sim_alloc(sizeof *reply);
+    struct net_gate gate = s->gate;
+    gate.item = calloc((size_t)gate.n, sizeof *gate.item);
+    for (int i = 0; i < gate.n; i++) {
+        size_t bytes = (size_t)opt(OPT_elems) * sizeof(float);
+        gate.item[i] = s->item[i];
+        if (!s->item[i].value)
+            continue;
+        CHECK(buf_create(bytes, &gate.item[i].value) == ST_OK);
+        memcpy(gate.item[i].value->data, s->value[i], bytes);
+    }
+    reply->answer = SQUARES_OVER;
+    r->handler.gate(r->handler.ctx, &gate, reply);
+    if (reply->answer == SQUARES_REFUSED)
+        sim_fail("end", "%s refuses a letter: %s", sim.node[r->node].name, reply->why);
+    for (int i = 0; i < gate.n && sim.story; i++)
+        STORY("%s hears: chunk %d, version %lld, kind %d: %s", sim.node[r->node].name,
+              gate.item[i].chunk, (long long)gate.item[i].version, (int)gate.item[i].kind,
+              reply->answer == SQUARES_TAKEN  ? "taken"
+              : reply->answer == SQUARES_OVER ? "over"
+                                              : "later");
+    message_gate_free(&gate);
+    sim_call_answer(k, reply);
+}

@@ -1,0 +1,359 @@
+/* tests/sim/watch.c - see server.h: looks at what ps 0's coordinator decides and at what servers
+ * write and read of checkpoints (--wrap), and checks it: ps 0 gives work up only where a process
+ * that held chunks is lost or given up by an operator; a checkpoint's files have the right bits,
+ * of one step, of the servers of its generation. Puts in faults of memory and of damaged files. */
+#include "base/term.h"
+#include "checkpoint/folder.h"
+#include "checkpoint/restore.h"
+#include "ps/checkpoint/snapshot_file.h"
+#include "ps/coordinator/coordinator_shell_impl.h"
+#include "tests/sim/disk.h"
+#include "tests/sim/oracle.h"
+#include "tests/sim/server.h"
+#include "tests/sim/worker.h"
+#include <string.h>
+
+enum { GONE_MS = 14000 }; /* of a server's silence, a step of ps 0's short of its SILENT_MS */
+enum { MOST_SERVERS = 12, MOST_WORKERS = 16 };
+enum { KEPT_PLANS = COORDINATOR_KEPT_PLANS };
+
+struct watch {
+    const struct net_plan *kept[KEPT_PLANS], *plan; /* copies; the newest last, and in force */
+    uint32_t life[KEPT_PLANS][SIM_SERVERS];         /* of the servers as a kept plan was made */
+    /* Servers that an operator took out: their life then, 0: none; when; and that they were silent,
+     * or slow to hand on their chunks, so that ps 0 does not wait for them, now, as the newest
+     * checkpoint was looked for. */
+    uint32_t drained[SIM_SERVERS], silent[SIM_SERVERS], slow[SIM_SERVERS], given_up[SIM_SERVERS];
+    int64_t planned_ns;  /* time at which the plan in force was made */
+    uint64_t works_lost; /* generation whose work was given up for such a server; 0 */
+    uint64_t base;       /* generation that the plan being made goes on from */
+};
+
+struct watch *watch_create(void)
+{
+    return sim_alloc(sizeof(struct watch));
+}
+
+/* Returns the watch of the process that runs, if that is a ps 0 that is there; else NULL. */
+static struct watch *running_watch(void)
+{
+    struct server *s = sim.schedule && sim.running == 0 ? sim_server(0) : NULL;
+    return s && !s->dying ? s->watch : NULL;
+}
+
+static int slot_of(const struct coordinator_state *c, const char *address)
+{
+    for (int i = 0; i < coordinator_view_n_servers(c); i++)
+        if (!strcmp(coordinator_view_server_address(c, i), address))
+            return i;
+    return -1;
+}
+
+/* Returns the silence of a server on ps 0's clock, as in its last step; -1: it is not known. */
+static int64_t silent_ms(const struct coordinator_state *c, const char *address)
+{
+    struct coordinator_server_view v;
+    int slot = slot_of(c, address);
+    if (slot < 0)
+        return -1;
+    coordinator_view_server(c, slot, &v);
+    return v.heard_ms;
+}
+
+/* Notes which server an operator drains: the answer to the operator names it. */
+static void note_drain(struct watch *w, const struct coordinator_state *c, int index)
+{
+    char why[CONTROL_TEXT_BYTES], address[CONTROL_TEXT_BYTES];
+    if (!coordinator_command_text(c, COORDINATOR_DRAIN_SERVER, index, why, sizeof why) ||
+        sscanf(why, "ps:%*d (%255[^)])", address) != 1)
+        return;
+    int node = sim_server_at(address);
+    uint32_t life = sim.node[node].life;
+    if (silent_ms(c, address) >= GONE_MS)
+        w->silent[node] = life;
+    else if (w->drained[node] == life && sim.now - w->planned_ns >= GONE_MS * SIM_MS)
+        w->slow[node] = life;
+    w->drained[node] = life;
+}
+
+/* A state for as many servers and workers as a schedule can have is looked through in less time. */
+size_t __real_coordinator_bytes(int max_servers, int max_workers);
+size_t __wrap_coordinator_bytes(int max_servers, int max_workers);
+size_t __wrap_coordinator_bytes(int max_servers, int max_workers)
+{
+    return __real_coordinator_bytes(MOST_SERVERS, MOST_WORKERS);
+}
+
+void __real_coordinator_init(struct coordinator_state *c, int max_servers, int max_workers);
+void __wrap_coordinator_init(struct coordinator_state *c, int max_servers, int max_workers);
+void __wrap_coordinator_init(struct coordinator_state *c, int max_servers, int max_workers)
+{
+    __real_coordinator_init(c, MOST_SERVERS, MOST_WORKERS);
+}
+
+void __real_coordinator_step(struct coordinator_state *c, const struct coordinator_event *e,
+                             int64_t now_ns, struct coordinator_out *out);
+void __wrap_coordinator_step(struct coordinator_state *c, const struct coordinator_event *e,
+                             int64_t now_ns, struct coordinator_out *out);
+void __wrap_coordinator_step(struct coordinator_state *c, const struct coordinator_event *e,
+                             int64_t now_ns, struct coordinator_out *out)
+{
+    struct watch *w = running_watch();
+    if (w && e->kind == COORDINATOR_COMMAND && e->command.what == COORDINATOR_DRAIN_SERVER)
+        note_drain(w, c, e->command.index);
+    __real_coordinator_step(c, e, now_ns, out);
+    if (!w)
+        return;
+    sim_digest(coordinator_view_generation(c) ^ (uint64_t)out->n << 32);
+    if (e->kind == COORDINATOR_CONTROL && silent_ms(c, e->control->address) == 0)
+        w->silent[sim_server_at(e->control->address)] = 0; /* it is waited for again */
+}
+
+static int is_given_up(const struct watch *w, int node)
+{
+    uint32_t life = sim.node[node].life;
+    return w->silent[node] == life || w->slow[node] == life || w->given_up[node] == life;
+}
+
+/* Returns true if the plan in force is made again, which did not keep the generation before, and in
+ * which not all servers have a step: what was lost was so when it was made. */
+static int begins_again(const struct watch *w)
+{
+    const struct net_plan *p = w->plan;
+    int n = 0;
+    if (!p || p->generation == w->base || p->source == PLAN_MEMORY)
+        return 0;
+    for (int i = 0; i < p->servers.n; i++) {
+        struct server *s = sim_server(sim_server_at(p->servers.addr[i]));
+        struct generation_state is = {.generation = 0};
+        if (s)
+            generation_state(s->service, &is);
+        n += is.generation == p->generation && is.lowest > p->step;
+    }
+    return n < p->servers.n;
+}
+
+/* Checks that work is given up only where a process that held chunks has died, or an operator said
+ * so, who was told that it is gone, or did not want to wait for it. */
+static void check_work(struct watch *w, const struct coordinator_plan_view *v)
+{
+    if (w->works_lost == v->base || begins_again(w))
+        return;
+    for (int k = 0; k < KEPT_PLANS; k++) {
+        const struct net_plan *p = w->kept[k];
+        if (!p || p->generation != v->base)
+            continue;
+        for (int i = 0; i < p->servers.n; i++) {
+            int node = sim_server_at(p->servers.addr[i]);
+            if (!sim_server(node) || sim.node[node].life != w->life[k][node])
+                return;
+            if (is_given_up(w, node)) {
+                w->works_lost = v->base;
+                return;
+            }
+        }
+    }
+    sim_fail("work", "ps 0 goes back to step %lld, though no server has lost its chunks",
+             (long long)v->step);
+}
+
+static int has_values(const struct coordinator_shell *l)
+{
+    struct generation_state own;
+    generation_state(l->cfg.service, &own);
+    return own.lowest > 0;
+}
+
+enum status __real_coordinator_plan_make(struct coordinator_shell *l, struct net_plan **out);
+enum status __wrap_coordinator_plan_make(struct coordinator_shell *l, struct net_plan **out);
+enum status __wrap_coordinator_plan_make(struct coordinator_shell *l, struct net_plan **out)
+{
+    struct watch *w = running_watch();
+    struct coordinator_plan_view v;
+    if (!w)
+        return __real_coordinator_plan_make(l, out);
+    if (sim_chance(&sim.memory, (int)opt(OPT_no_memory)))
+        return ST_NOMEM;
+    coordinator_view_next_plan(l->state, &v);
+    w->base = v.base;
+    if (v.base && (v.source == PLAN_CHECKPOINT || (v.source == PLAN_FIRST && has_values(l))))
+        check_work(w, &v);
+    return __real_coordinator_plan_make(l, out);
+}
+
+static void keep_plan(struct watch *w, const struct net_plan *next)
+{
+    int out = 0, n;
+    while (out < KEPT_PLANS - 1 && w->kept[out] && w->kept[out]->generation == w->base)
+        out++;
+    n = KEPT_PLANS - 1 - out;
+    memmove(w->kept + out, w->kept + out + 1, (size_t)n * sizeof *w->kept);
+    memmove(w->life + out, w->life + out + 1, (size_t)n * sizeof *w->life);
+    w->kept[KEPT_PLANS - 1] = w->plan = next;
+    w->planned_ns = sim.now;
+    for (int i = 0; i < SIM_SERVERS; i++)
+        w->life[KEPT_PLANS - 1][i] = sim.node[i].life;
+}
+
+void __real_coordinator_plan_publish(struct coordinator_shell *l, struct net_plan *next);
+void __wrap_coordinator_plan_publish(struct coordinator_shell *l, struct net_plan *next);
+void __wrap_coordinator_plan_publish(struct coordinator_shell *l, struct net_plan *next)
+{
+    struct watch *w = running_watch();
+    struct net_plan *copy;
+    if (w) {
+        CHECK(net_plan_copy(next, &copy) == ST_OK);
+        sim_keep_plan(copy);
+        keep_plan(w, copy);
+        STORY("ps 0 plans generation " TERM_FMT " from step %lld: %d workers, %d servers",
+              TERM_ARG(copy->generation), (long long)copy->step, copy->n_members, copy->servers.n);
+        oracle_planned(copy);
+        sim_mark(MARK_plan);
+    }
+    __real_coordinator_plan_publish(l, next);
+}
+
+void __real_coordinator_disk_order(struct coordinator_shell *l, const struct coordinator_action *a);
+void __wrap_coordinator_disk_order(struct coordinator_shell *l, const struct coordinator_action *a);
+void __wrap_coordinator_disk_order(struct coordinator_shell *l, const struct coordinator_action *a)
+{
+    struct watch *w = running_watch();
+    for (int i = 0; w && i < SIM_SERVERS && a->disk == DISK_FIND; i++)
+        w->given_up[i] = w->silent[i] ? w->silent[i] : w->slow[i];
+    __real_coordinator_disk_order(l, a);
+}
+
+/* Checks that no member of the generation is there that could go on. */
+void watch_failed(const struct server *s)
+{
+    const struct net_plan *p = s->watch->plan;
+    for (int i = SIM_SERVERS; i < SIM_NODES && p; i++) {
+        const struct worker *w = sim.node[i].state == NODE_UP ? sim_worker(i) : NULL;
+        if (w && !w->failed && w->generation == p->generation && w->ps0 == p->ps0 &&
+            w->phase < PHASE_LEAVE)
+            sim_fail("end", "the job is said to have failed, and %s is there", sim.node[i].name);
+    }
+}
+
+/* Checks that a server's file of a checkpoint has the right bits of one step. */
+static void check_file(const struct checkpoint_shard_file *cp, const struct snapshot *from)
+{
+    int n;
+    const struct snapshot_chunk *c = snapshot_chunks(from, &n);
+    for (int i = 0; i < n; i++) {
+        oracle_version((struct oracle_place){sim.running, cp->generation, c[i].chunk}, c[i].version,
+                       (const float *)c[i].value->data,
+                       c[i].slots ? (const float *)c[i].slots->data : NULL, "in a checkpoint");
+        if (job_in_lockstep(&sim_job) && c[i].version != cp->step)
+            sim_fail("I7", "a checkpoint of step %lld has a chunk of step %lld",
+                     (long long)cp->step, (long long)c[i].version);
+    }
+}
+
+enum status __real_snapshot_file_write(const struct checkpoint_shard_file *cp,
+                                       const struct snapshot *from,
+                                       struct safetensors_written *out);
+enum status __wrap_snapshot_file_write(const struct checkpoint_shard_file *cp,
+                                       const struct snapshot *from,
+                                       struct safetensors_written *out);
+enum status __wrap_snapshot_file_write(const struct checkpoint_shard_file *cp,
+                                       const struct snapshot *from, struct safetensors_written *out)
+{
+    struct server *s = sim_server(sim.running);
+    if (s && !s->dying)
+        check_file(cp, from);
+    return __real_snapshot_file_write(cp, from, out);
+}
+
+/* Checks that a manifest names a file of each server of its generation's plan. */
+static void check_manifest(const struct watch *w, const struct checkpoint_manifest *m)
+{
+    for (int i = 0; i < KEPT_PLANS; i++)
+        if (w->kept[i] && w->kept[i]->generation == m->generation &&
+            w->kept[i]->servers.n != m->n_files)
+            sim_fail("manifest", "step %lld names %d files, its generation has %d servers",
+                     (long long)m->step, m->n_files, w->kept[i]->servers.n);
+}
+
+enum status __real_checkpoint_folder_check_files(const char *folder,
+                                                 const struct checkpoint_manifest *m,
+                                                 const struct checkpoint_folder_check *how,
+                                                 char why[MANIFEST_WHY_BYTES]);
+enum status __wrap_checkpoint_folder_check_files(const char *folder,
+                                                 const struct checkpoint_manifest *m,
+                                                 const struct checkpoint_folder_check *how,
+                                                 char why[MANIFEST_WHY_BYTES]);
+enum status __wrap_checkpoint_folder_check_files(const char *folder,
+                                                 const struct checkpoint_manifest *m,
+                                                 const struct checkpoint_folder_check *how,
+                                                 char why[MANIFEST_WHY_BYTES])
+{
+    struct watch *w = running_watch();
+    if (w)
+        check_manifest(w, m);
+    return __real_checkpoint_folder_check_files(folder, m, how, why);
+}
+
+/* Returns true if the folder has a manifest that is older than the given checkpoint. */
+static int has_older(struct checkpoint_id than)
+{
+    struct checkpoint_name is;
+    int at = 0;
+    for (const char *text; (text = disk_next_name(&at));) {
+        checkpoint_name_parse(text, &is);
+        if (is.kind == CHECKPOINT_NAME_MANIFEST && !is.old &&
+            checkpoint_names_compare(is.id, than) < 0)
+            return 1;
+    }
+    return 0;
+}
+
+/* Returns true if the checkpoint is damaged where this server reads it. A damaged one has an older
+ * one beside it: else the job could not go on. */
+static int is_damaged(const struct checkpoint_restore *r)
+{
+    struct sim_node *n = &sim.node[sim.running];
+    const struct checkpoint_manifest *m = checkpoint_restore_manifest(r);
+    const struct checkpoint_id id = {m->generation, m->step};
+    if (n->damages && has_older(id)) {
+        n->damages = 0;
+        n->damaged_generation = id.generation;
+        n->damaged_step = id.step;
+    }
+    if (!n->damaged_generation || n->damaged_generation != id.generation ||
+        n->damaged_step != id.step)
+        return 0;
+    STORY("%s finds the checkpoint of step %lld damaged", n->name, (long long)id.step);
+    sim_mark(MARK_unread);
+    return 1;
+}
+
+void __real_generation_stop(struct service *s);
+void __wrap_generation_stop(struct service *s);
+void __wrap_generation_stop(struct service *s)
+{
+    struct server *server = sim_is_server(sim.running) ? sim_server(sim.running) : NULL;
+    if (server && !server->dying) {
+        STORY("%s stops", sim.node[sim.running].name);
+        sim_mark(MARK_stop);
+    }
+    __real_generation_stop(s);
+}
+
+enum status __real_generation_begin(struct service *s, const struct net_plan *plan,
+                                    const struct checkpoint_restore *restore);
+enum status __wrap_generation_begin(struct service *s, const struct net_plan *plan,
+                                    const struct checkpoint_restore *restore);
+enum status __wrap_generation_begin(struct service *s, const struct net_plan *plan,
+                                    const struct checkpoint_restore *restore)
+{
+    struct server *server = sim_is_server(sim.running) ? sim_server(sim.running) : NULL;
+    struct sim_node *n = &sim.node[sim.running];
+    if (server && !server->dying && n->begin_fails) {
+        n->begin_fails--;
+        return ST_NOMEM;
+    }
+    if (server && !server->dying && restore && is_damaged(restore))
+        return ST_CORRUPT;
+    return __real_generation_begin(s, plan, restore);
+}
