@@ -112,7 +112,6 @@ static void test_nonsense(void **state)
 
 static void test_affinity(void **state)
 {
-    (void)state;
     cpu_set_t before, one;
     struct cores c = cores_usable();
     assert_in_range(c.n, 1, c.n_affinity);
@@ -132,7 +131,6 @@ static void test_affinity(void **state)
 /* The lesser limit counts, and a part of a core is worth a thread. */
 static void test_count(void **state)
 {
-    (void)state;
     const struct {
         int n_affinity;
         double quota;
@@ -153,7 +151,6 @@ static void test_count(void **state)
  * process' own. */
 static void test_share(void **state)
 {
-    (void)state;
     const struct cores whole = cores_count(8, 8, 0), bound = cores_count(8, 4, 0);
     const struct cores limited = cores_count(64, 64, 7.5), both = cores_count(64, 16, 8);
     const struct cores loose = cores_count(8, 4, 6);

@@ -116,7 +116,6 @@ static void on_same(const char *text, int i, int want)
 
 static void test_hosts_on_same(void **state)
 {
-    (void)state;
     on_same(NULL, 0, 0);
     on_same("a:1", 0, 1);
     on_same("a:1", 1, 0);

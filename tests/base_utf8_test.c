@@ -6,7 +6,6 @@
 
 static void characters(void **state)
 {
-    (void)state;
     static const struct {
         const char *text;
         size_t bytes, printable;
@@ -58,7 +57,6 @@ static void masked(const char *from, const char *want)
 
 static void what_is_not_utf8_is_masked(void **state)
 {
-    (void)state;
     masked("", "");
     masked("a\x1b \xc3\xbc\xe2\x82\xac", "a\x1b \xc3\xbc\xe2\x82\xac");
     masked("a\xff\x62", "a?b");
@@ -68,7 +66,6 @@ static void what_is_not_utf8_is_masked(void **state)
 
 static void text_is_valid_if_its_characters_are_whole(void **state)
 {
-    (void)state;
     assert_true(utf8_is_valid("", 0));
     assert_true(utf8_is_valid("a\x1b \xc3\xbc\xe2\x82\xac", 8));
     assert_false(utf8_is_valid("b\xe2\x82\xac", 3)); /* the last one is cut */
@@ -87,7 +84,6 @@ static void copied(const char *from, size_t to_bytes, const char *want)
 
 static void copy_is_cut_behind_a_whole_word(void **state)
 {
-    (void)state;
     copied("", 4, "");
     copied("another job", 12, "another job");
     copied("another job", 11, "another...");

@@ -16,7 +16,6 @@ static char folder[FOLDER_RIG_BYTES], best_path[96];
 
 static int setup(void **state)
 {
-    (void)state;
     folder_rig_new(folder);
     snprintf(best_path, sizeof best_path, "%s/best", folder);
     return 0;
@@ -25,7 +24,6 @@ static int setup(void **state)
 static int teardown(void **state)
 {
     char path[512];
-    (void)state;
     DIR *d = opendir(folder);
     for (struct dirent *e; d && (e = readdir(d));) {
         snprintf(path, sizeof path, "%s/%s", folder, e->d_name);
@@ -82,7 +80,6 @@ static void save_three(void)
 static void it_is_kept(void **state)
 {
     struct checkpoint_best got;
-    (void)state;
     assert_int_equal(checkpoint_best_read(folder, &got), ST_NOT_FOUND);
     save_three();
     assert_int_equal(checkpoint_best_read(folder, &got), ST_OK);
@@ -103,7 +100,6 @@ static void of_another_training(void **state)
 {
     char other[] = "/tmp/weir_other_XXXXXX", manifest[96], there[96];
     struct checkpoint_best got = {.loss = 1};
-    (void)state;
     save_three();
     assert_non_null(mkdtemp(other));
     snprintf(manifest, sizeof manifest, "%s/weir-1.1-10.json", folder);
@@ -124,7 +120,6 @@ static void of_another_training(void **state)
 static void a_damaged_one_keeps_none(void **state)
 {
     struct checkpoint_best got = {.loss = 1};
-    (void)state;
     save_three();
     assert_int_equal(durable_put(best_path, "{", 1), ST_OK);
     assert_int_equal(CAPTURE(checkpoint_best_read(folder, &got)), ST_CORRUPT);
@@ -145,7 +140,6 @@ static void figures_that_cannot_be(void **state)
     static const char *const accuracies[] = {"5.0", "-0.5", "\"0.5\"", "true"};
     struct checkpoint_best got;
     char text[160];
-    (void)state;
     for (int i = 0; i < 4; i++) {
         snprintf(text, sizeof text,
                  "{\"manifest\":\"weir-1.1-10.json\",\"step\":10,\"validation_loss\":0.5,"
@@ -160,7 +154,6 @@ static void figures_that_cannot_be(void **state)
 static void while_it_cannot_be_read_all_stay(void **state)
 {
     struct checkpoint_best got;
-    (void)state;
     save_three();
     assert_int_equal(unlink(best_path), 0);
     assert_int_equal(symlink("best", best_path), 0); /* ELOOP, also for root */
@@ -177,7 +170,6 @@ static void it_may_not_say_of_which_data(void **state)
     static const char text[] = "{\"manifest\":\"weir-1.1-10.json\",\"step\":10,"
                                "\"validation_loss\":0.5,\"validation_accuracy\":0.25}";
     struct checkpoint_best got;
-    (void)state;
     assert_int_equal(durable_put(best_path, text, sizeof text - 1), ST_OK);
     assert_int_equal(checkpoint_best_read(folder, &got), ST_OK);
     assert_true(got.id.step == 10 && got.loss == 0.5 && got.data.n == 0);

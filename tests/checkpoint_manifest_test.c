@@ -15,7 +15,6 @@ static struct net_job job;
 static int setup(void **state)
 {
     const struct net_param param = {.name = "w", .shape = {2, {64, 16}}};
-    (void)state;
     folder_rig_new(folder);
     snprintf(path, sizeof path, "%s/weir-3.json", folder);
     job = (struct net_job){.n_workers = 2, .aggregate = 2, .train_steps = 100, .seed = 1};
@@ -25,7 +24,6 @@ static int setup(void **state)
 
 static int teardown(void **state)
 {
-    (void)state;
     chunks_destroy(chunks);
     unlink(path);
     return rmdir(folder);
@@ -57,7 +55,6 @@ static void who_has_contributed_is_kept(void **state)
     struct checkpoint_manifest *read = NULL;
     struct checkpoint_manifest m = {
         .step = 3, .generation = 1, .job = job, .chunks = chunks, .n_files = 1, .files = &file};
-    (void)state;
     m.progress = (struct checkpoint_progress){.known = 1,
                                               .n_members = 2,
                                               .member = member,
@@ -93,7 +90,6 @@ static void who_has_contributed_is_kept(void **state)
 static void what_is_rounded_is_kept(void **state)
 {
     struct net_job got;
-    (void)state;
     assert_int_equal(through(&got), ST_OK);
     assert_int_equal(got.rounding.n_bytes, 0);
     uint8_t rounded[11] = {0, 1, 0, 0, 1, 0, 0, 0, 1, 0, 1}, back[11];
@@ -109,7 +105,6 @@ static void what_is_rounded_is_kept(void **state)
 static void epochs_are_kept(void **state)
 {
     struct net_job got;
-    (void)state;
     assert_int_equal(through(&got), ST_OK);
     assert_true(got.epochs == 0);
     job.epochs = 0.25;
@@ -122,7 +117,6 @@ static void local_steps_are_kept(void **state)
 {
     struct net_job got;
     const struct net_job before = job;
-    (void)state;
     job.local_steps = 50;
     optim_defaults(OPTIM_RMSPROP, &job.local);
     job.local.schedule = SCHEDULE_COSINE;
@@ -147,7 +141,6 @@ static void means_and_deviations_are_kept(void **state)
 {
     struct net_job got;
     const char *of;
-    (void)state;
     assert_int_equal(through(&got), ST_OK);
     assert_int_equal(got.normal.n, 0);
     job.normal = (struct job_normal){2, {0.1f, -1e-30f}, {1.0f / 3, 3e38f}};
@@ -161,7 +154,6 @@ static void means_and_deviations_are_kept(void **state)
 static void augmentation_is_kept(void **state)
 {
     struct net_job got;
-    (void)state;
     assert_int_equal(through(&got), ST_OK);
     assert_false(job_input_augments(&got.augment));
     job.augment = (struct job_augment){1, 2, 3, 4};
@@ -175,7 +167,6 @@ static void augmentation_is_kept(void **state)
 static void kind_of_labels_is_kept(void **state)
 {
     struct net_job got;
-    (void)state;
     job.data = (struct job_data){.n_train = 10, .dim = {1, 2, 3}, .classes = 4};
     for (int kind = 0; kind < JOB_LABELS_N_KINDS; kind++) {
         job.data.labels = (enum job_labels)kind;
@@ -189,7 +180,6 @@ static void kind_of_labels_is_kept(void **state)
 static void names_and_places_are_kept(void **state)
 {
     struct net_job got;
-    (void)state;
     job.data = (struct job_data){.n_train = 10,
                                  .dim = {1, 2, 3},
                                  .classes = 4,
@@ -228,7 +218,6 @@ static char *told_through(const char *text)
 static void text_on_training_data_is_kept(void **state)
 {
     static char text[4096] = "{\"columns\":\"a\\\"\\n{b\",\"model_json\":\"";
-    (void)state;
     memset(text + strlen(text), '[', sizeof text - strlen(text) - 3);
     text[sizeof text - 3] = '"';
     text[sizeof text - 2] = '}';
@@ -244,7 +233,6 @@ static void text_longer_than_its_bound_is_refused(void **state)
     struct safetensors_written file = {0};
     struct checkpoint_manifest *read = NULL;
     char *text = malloc(JOB_MAX_TRAINED_ON_BYTES + 2);
-    (void)state;
     assert_non_null(text);
     memset(text, 'x', JOB_MAX_TRAINED_ON_BYTES + 1);
     text[JOB_MAX_TRAINED_ON_BYTES + 1] = 0;

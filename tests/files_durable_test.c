@@ -24,7 +24,6 @@ static char folder[FOLDER_RIG_BYTES], path[96];
 
 static int setup(void **state)
 {
-    (void)state;
     folder_rig_new(folder);
     snprintf(path, sizeof path, "%s/file", folder);
     return 0;
@@ -50,7 +49,6 @@ static int empty_folder(void)
 
 static int teardown(void **state)
 {
-    (void)state;
     fault_io_set(NULL, FAULT_NONE, 0, 0);
     empty_folder();
     return rmdir(folder);
@@ -89,7 +87,6 @@ static char content(void)
 
 static void failed_call_leaves_old_file(void **state)
 {
-    (void)state;
     fault_io_set(folder, FAULT_NONE, 0, 0);
     assert_int_equal(put('a'), ST_OK);
     int n_calls = fault_io_count();
@@ -131,7 +128,6 @@ static int die_at(enum fault_kind kind, int at)
 
 static void crash_leaves_whole_file(void **state)
 {
-    (void)state;
     for (enum fault_kind kind = FAULT_KILLED; kind <= FAULT_POWER_2; kind++) {
         int seen_new = 0;
         for (int at = 1;; at++) {
@@ -153,7 +149,6 @@ static void crash_leaves_whole_file(void **state)
 /* The machine loses power right after commit has returned. */
 static void committed_file_survives_power_loss(void **state)
 {
-    (void)state;
     for (enum fault_kind kind = FAULT_POWER; kind <= FAULT_POWER_2; kind++) {
         assert_int_equal(put('a'), ST_OK);
         pid_t pid = fork();
@@ -172,7 +167,6 @@ static void committed_file_survives_power_loss(void **state)
 
 static void full_disk_is_reported(void **state)
 {
-    (void)state;
     assert_int_equal(put('a'), ST_OK);
     struct rlimit before, small = {2000, RLIM_INFINITY};
     assert_int_equal(getrlimit(RLIMIT_FSIZE, &before), 0);
@@ -193,7 +187,6 @@ static void full_disk_is_reported(void **state)
  * that does not. */
 static void large_files_are_written_whole(void **state)
 {
-    (void)state;
     enum { N = (3 << 20) + 777 };
     static const char *const folders[] = {NULL, "/dev/shm"};
     char *data = malloc(N), *got = malloc(N + 1), other[96];
@@ -222,7 +215,6 @@ static void large_files_are_written_whole(void **state)
 
 static void missing_file_removes_without_error(void **state)
 {
-    (void)state;
     assert_int_equal(durable_remove(path), ST_OK);
     assert_int_equal(put('a'), ST_OK);
     assert_int_equal(durable_remove(path), ST_OK);
@@ -245,7 +237,6 @@ static char made_once(void)
  * and no second call replaces it. */
 static void new_file_is_made_once(void **state)
 {
-    (void)state;
     assert_int_equal(durable_put_new(path, "old text", 8), ST_OK);
     assert_int_equal(CAPTURE(durable_put_new(path, "new text", 8)), ST_BUSY);
     assert_int_equal(capture_lines(), 0);
@@ -294,7 +285,6 @@ static void new_file_is_made_once(void **state)
 /* Without hard links the same holds, but a crash may leave the file empty. */
 static void new_file_is_made_once_without_links(void **state)
 {
-    (void)state;
     int n_calls = 0;
     for (int at = 1; n_calls == 0 || at <= n_calls; at++) { /* the link is one of them */
         fault_io_set(folder, FAULT_ERROR, at, EPERM);
@@ -311,7 +301,6 @@ static void new_file_is_made_once_without_links(void **state)
 
 static void concurrent_renames_succeed_once(void **state)
 {
-    (void)state;
     char other[128];
     snprintf(other, sizeof other, "%s/other", folder);
     assert_int_equal(CAPTURE(durable_rename(path, other)), ST_NOT_FOUND);
@@ -330,7 +319,6 @@ static void concurrent_renames_succeed_once(void **state)
  * without a commit, removes no file of theirs. */
 static void writers_with_equal_pids_do_not_collide(void **state)
 {
-    (void)state;
     static char data[2][N_BYTES];
     for (int first = 0; first < 2; first++) {
         struct durable f[3];
@@ -365,7 +353,6 @@ static int is_link(const char *name)
 /* Two links, an absolute and a relative one, lead to an existing file, then to a missing one. */
 static void links_are_followed(void **state)
 {
-    (void)state;
     char first[128], second[128];
     snprintf(first, sizeof first, "%s/first", folder);
     snprintf(second, sizeof second, "%s/second", folder);
@@ -394,7 +381,6 @@ static void links_are_followed(void **state)
 /* The reader of the FIFO receives all bytes, and the FIFO remains. */
 static void fifo_is_written_in_place(void **state)
 {
-    (void)state;
     static char got[N_BYTES + 1];
     size_t n = 0;
     struct stat s;
@@ -422,7 +408,6 @@ static void fifo_is_written_in_place(void **state)
 /* Two device nodes that the test creates: null accepts all bytes, full accepts none. */
 static void device_is_written_in_place(void **state)
 {
-    (void)state;
     struct stat s;
     for (unsigned minor_number = 3; minor_number <= 7; minor_number += 4) {
         if (mknod(path, S_IFCHR | 0600, makedev(1, minor_number)) != 0)

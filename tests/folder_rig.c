@@ -45,13 +45,11 @@ void folder_rig_save(const char *path, const void *data, size_t n)
 
 int folder_rig_make(void **state)
 {
-    (void)state;
     folder_rig_new(folder_rig);
     return 0;
 }
 
 int folder_rig_remove(void **state)
 {
-    (void)state;
     return folder_rig_delete(folder_rig);
 }

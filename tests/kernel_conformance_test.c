@@ -711,7 +711,6 @@ static void test_gradients_of_16_bits(void **state)
             assert_int_equal(backend->plan_create(&cfg, &b->plan), ST_UNSUPPORTED);
             bench_destroy(b);
         }
-    (void)state;
 }
 
 /* Without labels there are probabilities, but no loss. */

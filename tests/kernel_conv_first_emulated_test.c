@@ -228,7 +228,6 @@ static void check_shape(struct gpu_conv_first c)
 /* Every kernel and stride, without padding, with SAME's, and with more behind than before. */
 static void test_kernels_and_strides(void **state)
 {
-    (void)state;
     for (int kernel = 2; kernel <= 7; kernel++)
         for (int stride = 1; stride <= 2; stride++)
             for (int pad = 0; pad < kernel; pad++) {
@@ -261,7 +260,6 @@ static void test_shapes(void **state)
         {2, 4, 17, 33, {2, 2}, {0, 1}},
         {2, 3, 32, 64, {3, 1}, {0, 0}}, /* all of the shared memory */
     };
-    (void)state;
     for (size_t k = 0; k < sizeof shapes / sizeof *shapes; k++)
         check_shape(shape(shapes[k].n, shapes[k].filters, shapes[k].h, shapes[k].w,
                           shapes[k].window, shapes[k].pad));
@@ -293,7 +291,6 @@ static void check_difference(struct job *j, float *value, float gradient)
 
 static void test_finite_differences(void **state)
 {
-    (void)state;
     for (int kernel = 2; kernel <= 7; kernel++)
         for (int stride = 1; stride <= 2; stride++) {
             int window[] = {kernel, stride}, pad[] = {(kernel - 1) / 2, kernel / 2};
@@ -313,7 +310,6 @@ static void test_values_that_are_no_numbers(void **state)
 {
     static const int window[] = {5, 1}, pad[] = {2, 2};
     struct job j;
-    (void)state;
     job_make(&j, shape(2, 5, 11, 11, window, pad));
     j.x[3] = NAN;
     j.x[60] = INFINITY;
@@ -329,7 +325,6 @@ static void test_output_at_any_float(void **state)
     static const int window[] = {3, 1}, pad[] = {1, 1};
     struct job j;
     struct gpu_conv_first_end end = {.relu = 1};
-    (void)state;
     job_make(&j, shape(1, 2, 8, 8, window, pad));
     float *odd = unwritten(j.n_y + 1);
     end.bias = j.bias;
@@ -347,7 +342,6 @@ static void test_what_does_not_fit(void **state)
     struct gpu_conv_first bad[12];
     struct job j;
     int n = sizeof bad / sizeof *bad;
-    (void)state;
     for (int k = 0; k < n; k++)
         bad[k] = good;
     bad[0].n = 0;

@@ -205,7 +205,6 @@ static void test_taken(void **state)
         {1, 12, 5, 2, 1, 0, 0, 0, 0, 0, 0, {0, 0}},   /* nothing */
         {1, 12, 128, 6, 1, 0, 0, 0, 2, 2, 0, {0, 0}}, /* a pool without a relu */
     };
-    (void)state;
     check(&mnist, TUNING_FIRST_CONV, BACKEND_FP32, 1);
     check(&mnist, TUNING_FIRST_CONV, BACKEND_TF32, 1);
     for (size_t k = 0; k < sizeof forms / sizeof *forms; k++)
@@ -225,7 +224,6 @@ static void test_not_taken(void **state)
         {1, 12, 5, 3, 1, 0, 0, 1, 2, 2, -1, {2, 0}},   /* a kernel that is not square */
         {1, 12, 5, 3, 1, 0, 0, 1, 2, 2, -1, {0, 1}},   /* strides that differ */
     };
-    (void)state;
     check(&mnist, 0, BACKEND_FP32, 0);
     check(&mnist, TUNING_FIRST_CONV, BACKEND_BF16, 0);
     for (size_t k = 0; k < sizeof forms / sizeof *forms; k++)
@@ -239,7 +237,6 @@ static void test_memory(void **state)
     size_t plain, joined, apart;
     struct form overlapping = mnist;
     overlapping.pool = 3;
-    (void)state;
     job_make(&j, &mnist);
     assert_int_equal(pass(&j, 0, BACKEND_FP32, &plain), ST_OK);
     assert_int_equal(pass(&j, TUNING_FIRST_CONV, BACKEND_FP32, &joined), ST_OK);

@@ -708,7 +708,6 @@ static void test_casts_are_the_hosts(void **state)
     free(src);
     free(got);
     free(want);
-    (void)state;
 }
 
 /* Each tensor with its own weight, and nothing behind their last value is written. */
@@ -733,7 +732,6 @@ static void test_weighted_sums(void **state)
         for (int k = N; k < N + GUARD; k++)
             assert_true(isnan(dst[k]));
     }
-    (void)state;
 }
 
 int main(void)

@@ -104,7 +104,6 @@ static void test_arena_does_not_wrap(void **state)
 
 static void test_arena_without_host_memory(void **state)
 {
-    (void)state;
     struct gpu_arena a;
     float *p = NULL;
     char text[512];
@@ -123,7 +122,6 @@ static void test_arena_without_host_memory(void **state)
 
 static void test_budget_without_host_memory(void **state)
 {
-    (void)state;
     struct gpu_budget b;
     uint64_t at;
     gpu_budget_init(&b, 4096, 1);

@@ -81,7 +81,6 @@ static void assert_close(const float *got, const float *want, double tolerance)
 
 static void test_products_have_epilogues(void **state)
 {
-    (void)state;
     /* a bias' gradient: its terms may have been rounded, and some of them cancel out */
     static const double rounded[] = {
         [BACKEND_FP32] = 1e-6, [BACKEND_TF32] = 0x1p-9, [BACKEND_BF16] = 0x1p-6};
@@ -105,7 +104,6 @@ static void test_products_have_epilogues(void **state)
 /* A plan for inference adds biases so, and has no gradients. */
 static void test_inference(void **state)
 {
-    (void)state;
     struct bench *b = bench_create(&net);
     struct backend_plan_config cfg = bench_config(b, 1, 1);
     cfg.tuning = TUNING_EPILOGUES;
@@ -144,7 +142,6 @@ static int lines_of_two_steps(enum emulation_lt refuses, struct result *r[2])
 
 static void test_what_it_does_not_offer(void **state)
 {
-    (void)state;
     static const enum emulation_lt ways[] = {EMULATION_LT_UNKNOWN, EMULATION_LT_NONE,
                                              EMULATION_LT_RUN};
     struct result *plain = step(0, BACKEND_FP32, BENCH_BATCH), *r[2];

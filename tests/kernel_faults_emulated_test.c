@@ -188,67 +188,56 @@ static void check_work(void (*build)(struct reference *r), enum status (*work)(s
 
 static void test_steps_from_outside(void **state)
 {
-    (void)state;
     check_work(fault_build_all, fault_work_outside, 400);
 }
 
 static void test_bf16(void **state)
 {
-    (void)state;
     check_work(fault_build_all, fault_work_bf16, 200);
 }
 
 static void test_tf32(void **state)
 {
-    (void)state;
     check_work(fault_build_words, fault_work_tf32, 100);
 }
 
 static void test_items(void **state)
 {
-    (void)state;
     check_work(fault_build_words, fault_work_items, 100);
 }
 
 static void test_reserved(void **state)
 {
-    (void)state;
     check_work(fault_build_words, fault_work_reserved, 50);
 }
 
 static void test_steps_inside(void **state)
 {
-    (void)state;
     check_work(fault_build_all, fault_work_inside, 200);
 }
 
 static void test_split(void **state)
 {
-    (void)state;
     check_work(fault_build_all, fault_work_split, 300);
 }
 
 static void test_floats(void **state)
 {
-    (void)state;
     check_work(fault_build_all, fault_work_floats, 300);
 }
 
 static void test_group(void **state)
 {
-    (void)state;
     check_work(fault_build_words, fault_work_group, 200);
 }
 
 static void test_group_on_the_host(void **state)
 {
-    (void)state;
     check_work(fault_build_words, fault_work_group_host, 200);
 }
 
 static void test_trial_of_nccl(void **state)
 {
-    (void)state;
     if (!WEIR_TEST_NCCL)
         skip_because("this build has no NCCL");
     check_work(fault_build_words, fault_work_trial, 60);
@@ -256,7 +245,6 @@ static void test_trial_of_nccl(void **state)
 
 static void test_ends(void **state)
 {
-    (void)state;
     check_work(fault_build_words, fault_work_ends, 15);
 }
 

@@ -41,7 +41,6 @@ static void test_values(void **state)
     REFUSED(gpu_sum_weighted(NULL, &sum, NULL, 4));
     REFUSED(gpu_sum_weighted(NULL, &sum, g, 0));
     REFUSED(gpu_sum_weighted(NULL, &many, g, 4));
-    (void)state;
 }
 
 static void test_planes(void **state)
@@ -62,7 +61,6 @@ static void test_planes(void **state)
     REFUSED(gpu_transpose(NULL, f, f, m));
     REFUSED(gpu_transpose_down(NULL, f, half, none));
     REFUSED(gpu_transpose_up(NULL, NULL, f, m));
-    (void)state;
 }
 
 static void test_pools(void **state)
@@ -84,7 +82,6 @@ static void test_pools(void **state)
     REFUSED(gpu_pool_last_backward(NULL, f, whole, NULL, g, &uneven));
     REFUSED(gpu_bias_relu_pool(NULL, f, &bias, g, NULL, &w));
     REFUSED(gpu_bias_relu_pool(NULL, f, &none, g, whole, &w));
-    (void)state;
 }
 
 static void test_rows(void **state)
@@ -106,7 +103,6 @@ static void test_rows(void **state)
     REFUSED(gpu_dropout_apply(NULL, f, NULL, &drop));
     REFUSED(gpu_dropout_apply(NULL, f, g, &no_drop));
     REFUSED(gpu_norm_stats_hand_out(NULL, &s));
-    (void)state;
 }
 
 static void test_losses(void **state)
@@ -120,7 +116,6 @@ static void test_losses(void **state)
         REFUSED(run[k](NULL, &s)); /* labels, and no place for the loss */
         REFUSED(run[k](NULL, &none));
     }
-    (void)state;
 }
 
 static void test_steps(void **state)
@@ -139,7 +134,6 @@ static void test_steps(void **state)
     REFUSED(gpu_optim_run(NULL, &update));
     REFUSED(gpu_tally_step(NULL, d, whole, 1, NULL));
     REFUSED(gpu_tally_step(NULL, d, whole, 0, &tally));
-    (void)state;
 }
 
 int main(void)

@@ -109,7 +109,6 @@ static void test_the_fastest_that_is_allowed_is_run(void **state)
         assert_same_values(&got, &want);
     }
     bench_destroy(b);
-    (void)state;
 }
 
 static void test_inference_times_forward_alone(void **state)
@@ -125,7 +124,6 @@ static void test_inference_times_forward_alone(void **state)
     conv_counts(&after, &runs, &fixed);
     assert_int_equal(after - before, 2);
     bench_destroy(b);
-    (void)state;
 }
 
 static void test_deterministic_times_nothing(void **state)
@@ -146,7 +144,6 @@ static void test_deterministic_times_nothing(void **state)
     assert_int_equal(bytes[0], bytes[1]);
     assert_same_values(&on, &off);
     bench_destroy(b);
-    (void)state;
 }
 
 /* One of the timings fails: that product is computed by what is proposed. */
@@ -174,7 +171,6 @@ static void test_a_timing_that_fails(void **state)
         }
     }
     bench_destroy(b);
-    (void)state;
 }
 
 /* Nothing that was timed can be used; and what was the fastest fails when it is run. */
@@ -197,7 +193,6 @@ static void test_what_was_timed_cannot_be_run(void **state)
         }
     }
     bench_destroy(b);
-    (void)state;
 }
 
 static uint64_t bytes_within(struct bench *b, struct backend_plan_config *cfg, uint64_t limit)
@@ -233,7 +228,6 @@ static void test_no_workspace(void **state)
     assert_int_equal(got.fixed_runs, 0);
     assert_same_values(&got, &want);
     bench_destroy(b);
-    (void)state;
 }
 
 int main(int argc, char **argv)

@@ -150,7 +150,6 @@ static void test_graphs_are_run_by_allowed_engines(void **state)
                 free(plain);
                 free(s);
             }
-    (void)state;
 }
 
 /* The image, the last output and the gradient by it are transposed; so are filters, that of 1x1
@@ -167,7 +166,6 @@ static void test_what_is_transposed(void **state)
         free(plain);
         free(s);
     }
-    (void)state;
 }
 
 static void test_inference(void **state)
@@ -183,7 +181,6 @@ static void test_inference(void **state)
     assert_int_equal(graphs.with_bias, 2 * N_CONVS);
     assert_int_equal(graphs.way[1] + graphs.way[2], 0);
     bench_destroy(b);
-    (void)state;
 }
 
 /* What cuDNN does not offer. The first of all tests: each is said once by a program. */
@@ -211,7 +208,6 @@ static void test_what_is_not_offered(void **state)
     }
     unsetenv("WEIR_EMULATED_GRAPH");
     free(plain);
-    (void)state;
 }
 
 /* What cannot be run, in the first step: the next engine, and, where none is left, the plain way.
@@ -236,7 +232,6 @@ static void test_engines_that_cannot_be_run(void **state)
     free(s);
     unsetenv("WEIR_EMULATED_GRAPH");
     free(plain);
-    (void)state;
 }
 
 static int is_enough(struct bench *b, uint64_t limit)
@@ -269,7 +264,6 @@ static void test_no_workspace(void **state)
     graphs_take(&graphs);
     assert_int_equal(graphs.engine[ENGINE_PLAIN], N_PRODUCTS);
     bench_destroy(b);
-    (void)state;
 }
 
 /* An engine has the workspace that it asks for, beyond what a plan has anyway. */
@@ -284,7 +278,6 @@ static void test_a_large_workspace(void **state)
     assert_same(wide, usual, 0);
     free(usual);
     free(wide);
-    (void)state;
 }
 
 int main(int argc, char **argv)

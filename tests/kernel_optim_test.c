@@ -157,7 +157,6 @@ static void test_schedules_against_the_reference(void **state)
     static const uint64_t warm[] = {0, 1, 7, 1000, 20000, 30000}, totals[] = {0, 1, 20000};
     static const float decays[] = {0.1f, 0.96f, 1.0f, 1e-30f, 0.75f};
     struct optim_config cfg;
-    (void)state;
     optim_defaults(OPTIM_SGD, &cfg);
     cfg.learning_rate = 0.3f;
     cfg.lr_decay_steps = 777;
@@ -183,7 +182,6 @@ static void test_schedules_against_the_reference(void **state)
 static void test_schedules_that_cannot_be(void **state)
 {
     struct optim_config cfg;
-    (void)state;
     optim_defaults(OPTIM_SGD, &cfg);
     cfg.lr_decay = 0;
     assert_int_equal(optim_check(&cfg), ST_INVALID);
@@ -289,7 +287,6 @@ static void check_runs(int has_others)
 
 static void test_runs(void **state)
 {
-    (void)state;
     check_runs(0);
     check_runs(1);
 }

@@ -120,25 +120,21 @@ static void check(int (*job)(float *, int, struct CUstream_st *))
 
 static void test_kernel(void **state)
 {
-    (void)state;
     check(kernel_behind);
 }
 
 static void test_kernel_before(void **state)
 {
-    (void)state;
     check(kernel_before);
 }
 
 static void test_copy(void **state)
 {
-    (void)state;
     check(copy_behind);
 }
 
 static void test_memset(void **state)
 {
-    (void)state;
     check(memset_behind);
 }
 

@@ -103,7 +103,6 @@ static void only(struct bench *b, int layer, struct shape in, struct shape out)
 
 static void test_empty(void **state)
 {
-    (void)state;
     struct bench *b = bench_create();
     b->cfg.batch = 0;
     refused(b, ST_UNSUPPORTED, "batch 0");
@@ -115,7 +114,6 @@ static void test_empty(void **state)
 
 static void test_device(void **state)
 {
-    (void)state;
     struct bench *b = bench_create();
     b->cfg.device = backend->n_devices();
     refused(b, ST_NOT_FOUND, "no device");
@@ -132,7 +130,6 @@ static void test_device(void **state)
 
 static void test_precision(void **state)
 {
-    (void)state;
     struct bench *b = bench_create();
     b->cfg.precision = (enum backend_precision)(BACKEND_BF16 + 1);
     refused(b, ST_UNSUPPORTED, "precision 3 is unknown");
@@ -148,7 +145,6 @@ static void test_precision(void **state)
 
 static void test_group(void **state)
 {
-    (void)state;
     struct bench *b = bench_create();
     int device[MANY] = {0};
     uint8_t mine[REFERENCE_MAX_LAYERS];
@@ -189,7 +185,6 @@ static void test_group(void **state)
 
 static void test_shapes(void **state)
 {
-    (void)state;
     const struct shape image = {3, {1, SIDE, SIDE}}, half = {3, {1, SIDE / 2, SIDE / 2}},
                        flat = {1, {PIXELS}}, classes = {1, {CLASSES}}, two = {2, {SIDE, SIDE}},
                        none = {3, {1, 0, SIDE}}, vast = {1, {(int64_t)INT32_MAX + 1}};
@@ -222,7 +217,6 @@ static void test_shapes(void **state)
 
 static void test_rate(void **state)
 {
-    (void)state;
     const float wrong[] = {1.0f, -0.25f, NAN};
     for (size_t k = 0; k < sizeof wrong / sizeof *wrong; k++) {
         struct bench *b = bench_create();
@@ -234,7 +228,6 @@ static void test_rate(void **state)
 
 static void test_shared_parameter(void **state)
 {
-    (void)state;
     struct bench *b = bench_create();
     struct layer *l = b->r->layers;
     l[DENSE].param[1] = l[CONV].param[1];
@@ -244,7 +237,6 @@ static void test_shared_parameter(void **state)
 
 static void test_no_algorithm(void **state)
 {
-    (void)state;
     struct bench *b = bench_create();
     setenv("WEIR_EMULATED_CONV", "none", 1);
     refused(b, ST_NOMEM, "layer 'conv0': cuDNN has no algorithm for this convolution's forward");
@@ -259,7 +251,6 @@ static void test_no_algorithm(void **state)
 
 static void test_memory(void **state)
 {
-    (void)state;
     struct bench *b = bench_create();
     b->cfg.memory_limit_bytes = 4096;
     refused(b, ST_RANGE, "layer 'conv0': out of GPU memory: its ");
@@ -274,7 +265,6 @@ static void test_memory(void **state)
 
 static void test_steps(void **state)
 {
-    (void)state;
     struct bench *b = bench_create();
     uint8_t image[PIXELS] = {0};
     const uint8_t *images[BATCH] = {image, image};
@@ -314,7 +304,6 @@ static void test_steps(void **state)
 /* Of a data set, and of what stays on the device. */
 static void test_items(void **state)
 {
-    (void)state;
     struct bench *b = bench_create();
     uint8_t images[BATCH * PIXELS] = {0}, labels[BATCH] = {0};
     uint32_t beyond[BATCH] = {0, BATCH};

@@ -67,7 +67,6 @@ static void test_reference(void **state)
 {
     static float src[MOST], decoded[MOST + 1];
     static unsigned char codes[MOST];
-    (void)state;
     for (int coarse = 0; coarse < 2; coarse++) {
         for (size_t i = 0; i < MOST; i++)
             src[i] = coarse ? roundf(number(1, i) * 4) : number(1, i);
@@ -93,7 +92,6 @@ static void test_reference(void **state)
 
 static void test_sizes(void **state)
 {
-    (void)state;
     assert_int_equal(topk_bytes(0), 0);
     assert_int_equal(topk_bytes(1), 3);
     assert_int_equal(topk_bytes(32), 3);
@@ -111,7 +109,6 @@ static void test_residual(void **state)
     static float src[N], residual[N], decoded[N];
     static double given[N], sent[N];
     static unsigned char codes[N];
-    (void)state;
     for (int call = 0; call < CALLS; call++) {
         for (size_t i = 0; i < N; i++) {
             src[i] = rng_uniform(rng_key(3, RNG_TEST, (uint64_t)call), i);
@@ -136,7 +133,6 @@ static void test_change(void **state)
     enum { N = 300 };
     static float old[N], value[N], wanted[N], residual[N], holder[N], decoded[N];
     static unsigned char codes[N];
-    (void)state;
     for (size_t i = 0; i < N; i++) {
         old[i] = holder[i] = i == 9 ? -0.0f : number(5, i);
         wanted[i] = value[i] = old[i] + (i == 9 ? 0 : 0.01f * number(6, i));
@@ -157,7 +153,6 @@ static void test_edges(void **state)
     static unsigned char codes[TOPK_BLOCK];
     const size_t n = TOPK_BLOCK + 40;
     const float bad[] = {INFINITY, -INFINITY, NAN};
-    (void)state;
     /* what is not finite is sent, whatever else there is */
     for (int k = 0; k < 3; k++) {
         for (size_t i = 0; i < n; i++)

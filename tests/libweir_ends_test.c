@@ -142,7 +142,6 @@ static void test_leaving_starts(void **state)
 
 static void count_line(void *ctx, int level, const char *text)
 {
-    (void)text;
     *(int *)ctx += level >= WEIR_LOG_INFO;
 }
 
@@ -229,8 +228,6 @@ static void call_all(void *ctx, int level, const char *text)
     struct weir_step s;
     struct weir_event e;
     const int64_t dim = 1;
-    (void)level;
-    (void)text;
     c->n++;
     const int codes[] = {weir_open(&other),
                          weir_set(c->w, "seed", "1"),

@@ -12,7 +12,6 @@ static void lines_of_one_wait_become_rare(void **state)
     static const int64_t seconds[] = {3, 30, 60, 120, 240, 480};
     struct waiting_lines l = {.line_ms = 0};
     size_t n = 0;
-    (void)state;
     for (int64_t s = 3; s < 600; s++)
         if (waiting_line_is_due(&l,
                                 s % 2 ? "worker 1 (no connection for 9 s)"
@@ -27,7 +26,6 @@ static void lines_of_one_wait_become_rare(void **state)
 static void another_reason_gets_a_line_soon(void **state)
 {
     struct waiting_lines l = {.line_ms = 0};
-    (void)state;
     assert_true(waiting_line_is_due(&l, "worker 1 (never joined)", 3000));
     assert_false(waiting_line_is_due(&l, "worker 1 (never joined)", 3500));
     assert_false(waiting_line_is_due(&l, "worker 1 (refused 0 s ago: another job)", 4000));
@@ -42,7 +40,6 @@ static void reasons_that_alternate_get_few_lines(void **state)
 {
     struct waiting_lines l = {.line_ms = 0};
     int n = 0;
-    (void)state;
     for (int64_t ms = 3000; ms < 600000; ms += 500)
         n += waiting_line_is_due(
             &l, ms % 1000 ? "worker 1 (never joined)" : "ps:0 (a:1, no answer)", ms);
@@ -81,7 +78,6 @@ enum status __wrap_status_asker_ask(struct status_asker *a, int64_t deadline_ms,
 enum status __wrap_status_asker_ask(struct status_asker *a, int64_t deadline_ms,
                                     struct net_status *out, char *why)
 {
-    (void)deadline_ms;
     if (strcmp((const char *)a, silent) == 0) {
         snprintf(why, CONTROL_TEXT_BYTES, "no answer");
         return ST_DEADLINE;
@@ -99,7 +95,6 @@ bool __wrap_status_asker_is_unanswered(const struct status_asker *a)
 
 static void waits(void *ctx, struct net_exchange_wait *out)
 {
-    (void)ctx;
     pthread_mutex_lock(&now.lock);
     *out = now.wait;
     pthread_mutex_unlock(&now.lock);
@@ -107,7 +102,6 @@ static void waits(void *ctx, struct net_exchange_wait *out)
 
 static void changed(void *ctx, const char *whom, int64_t ms)
 {
-    (void)ctx, (void)ms;
     pthread_mutex_lock(&now.lock);
     snprintf(now.shown, sizeof now.shown, "%s", whom ? whom : "");
     pthread_cond_broadcast(&now.moved);
@@ -131,7 +125,6 @@ static void a_wait_for_none_is_not_shown(void **state)
     const struct updates updates = {.ops = &ops};
     const struct waiting_config cfg = {.updates = &updates, .ps0 = "a:1", .changed = changed};
     struct waiting *w;
-    (void)state;
     clock_cond_init(&now.moved);
     now.wait = (struct net_exchange_wait){.server = 1, .ms = 4000};
     snprintf(now.wait.address, sizeof now.wait.address, "a:2");
@@ -152,7 +145,6 @@ static void a_worker_does_not_name_itself(void **state)
     const struct updates updates = {.ops = &ops};
     const struct waiting_config cfg = {.updates = &updates, .ps0 = "a:1", .changed = changed};
     struct waiting *w;
-    (void)state;
     ps0_waits = "worker 0 (no connection for 2 s)";
     now.wait = (struct net_exchange_wait){.ms = 12000, .address = "a:1"};
     assert_int_equal(waiting_create(&cfg, &w), ST_OK);
@@ -173,7 +165,6 @@ static void a_server_without_an_answer_is_named_by_its_number(void **state)
     const struct updates updates = {.ops = &ops};
     const struct waiting_config cfg = {.updates = &updates, .ps0 = "a:1", .changed = changed};
     struct waiting *w;
-    (void)state;
     now.wait = (struct net_exchange_wait){.server = 2, .ms = 4000, .address = "a:3"};
     silent = "a:3";
     assert_int_equal(waiting_create(&cfg, &w), ST_OK);
@@ -193,7 +184,6 @@ static void a_slower_worker_is_named_instead_of_the_server(void **state)
         {.member = 0, .awaited = 4}, {.member = 1}, {.member = 2}};
     const struct net_status s = {.n_members = 3, .members = member};
     char whom[STATUS_WAITING_BYTES];
-    (void)state;
     waiting_name_slower(&s, 0, whom); /* this one itself */
     assert_string_equal(whom, "");
     waiting_name_slower(&s, 1, whom);

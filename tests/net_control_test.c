@@ -29,7 +29,6 @@ static const struct net_control_reply answer = {
 static void on_control(void *ctx, struct net_server *server, const struct net_control *request,
                        uint64_t call)
 {
-    (void)ctx;
     pthread_mutex_lock(&seen.lock);
     seen.last = *request;
     seen.call = call;
@@ -43,7 +42,6 @@ static void on_control(void *ctx, struct net_server *server, const struct net_co
 
 static void on_closed(void *ctx, uint64_t call)
 {
-    (void)ctx;
     pthread_mutex_lock(&seen.lock);
     seen.closed = call;
     pthread_cond_broadcast(&seen.wake);
@@ -125,7 +123,6 @@ static uint64_t wait_for_call(int n)
 
 static void answers_come_at_once_or_later(void **state)
 {
-    (void)state;
     struct peer_client *client;
     struct net_server *server = start(&client, 1);
     struct call c;
@@ -156,7 +153,6 @@ static void answers_come_at_once_or_later(void **state)
 
 static void calls_end_without_an_answer(void **state)
 {
-    (void)state;
     struct peer_client *client;
     struct net_server *server = start(&client, 1);
     struct call c;
@@ -191,7 +187,6 @@ static int is_closed(uint64_t call)
 
 static void the_end_of_a_call_is_told(void **state)
 {
-    (void)state;
     struct peer_client *client;
     struct net_server *server = start(&client, 1);
     struct call c;
@@ -217,7 +212,6 @@ static void the_end_of_a_call_is_told(void **state)
 
 static void who_coordinates_nothing_says_so(void **state)
 {
-    (void)state;
     for (int i = 0; i < 2; i++) {
         struct peer_client *client;
         struct net_server *server = start(&client, i);
@@ -241,7 +235,6 @@ static enum status through_the_wire(const struct net_control *control)
 
 static void values_that_cannot_be_are_refused(void **state)
 {
-    (void)state;
     const struct net_control good = {.server = 1, .n_servers = 2, .incarnation = 1, .phase = 4};
     struct net_control c = good;
     assert_int_equal(through_the_wire(&c), ST_OK);

@@ -43,7 +43,6 @@ static enum status through(const struct net_evaluation *v, struct net_evaluation
 static void it_comes_whole(void **state)
 {
     struct net_evaluation v = good, got;
-    (void)state;
     assert_int_equal(through(&v, &got), ST_OK);
     assert_true(same(&v, &got));
     v.loss = (double)NAN; /* what has diverged is told, too */
@@ -62,7 +61,6 @@ static void it_comes_whole(void **state)
 
 static void lies_are_refused(void **state)
 {
-    (void)state;
     LIE(step, -1);
     LIE(step, INT64_MAX);
     LIE(part, 3);
@@ -84,7 +82,6 @@ static void replies_come_whole(void **state)
     const struct net_evaluation_reply v = {1, 600, 599, 1.5, {150, 0.25, 0.75}};
     struct net_evaluation_reply got, lie = v;
     struct wire w = {.why = ""};
-    (void)state;
     assert_int_equal(message_evaluation_reply_pack(&v, &w.data, &w.bytes), ST_OK);
     assert_int_equal(wire_end(&w, message_evaluation_reply_unpack(w.data, w.bytes, &got, w.why)),
                      ST_OK);
@@ -148,7 +145,6 @@ static void one_channel_serves_many_calls(void **state)
     char addr[64], why[CONTROL_TEXT_BYTES] = "";
     struct net_admin_handlers admin = {.ctx = &heard, .evaluated = on_evaluated};
     struct net_server *server = start(&admin, addr);
-    (void)state;
     n_connects = 0;
     assert_int_equal(send_one(addr, 20, &reply, why), ST_OK);
     assert_int_equal(n_connects, 1);
@@ -163,7 +159,6 @@ static void a_server_answers(void **state)
     struct net_admin_handlers admin = {.ctx = &heard, .evaluated = on_evaluated},
                               none = {.ctx = NULL};
     struct net_server *server = start(&admin, addr);
-    (void)state;
     assert_int_equal(send_one(addr, 1, &reply, why), ST_OK);
     assert_true(!reply.again && reply.n == 600 && reply.best.step == -1);
     net_server_destroy(server); /* its threads have ended */

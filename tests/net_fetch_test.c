@@ -52,7 +52,6 @@ static int calls(void)
 static void on_fetch(void *ctx, const struct net_fetch_request *request,
                      struct net_fetch_reply *reply)
 {
-    (void)ctx;
     pthread_mutex_lock(&f.lock);
     f.n_calls++;
     pthread_cond_broadcast(&f.called);
@@ -102,7 +101,6 @@ static void serve(int port, int fetches, size_t max_reply_bytes)
 
 static int set_up(void **state)
 {
-    (void)state;
     assert_int_equal(buf_create(CHUNK_ELEMS * sizeof(float), &f.value), ST_OK);
     assert_int_equal(buf_create(2 * CHUNK_ELEMS * sizeof(float), &f.slots), ST_OK);
     for (int i = 0; i < CHUNK_ELEMS; i++)
@@ -116,7 +114,6 @@ static int set_up(void **state)
 
 static int tear_down(void **state)
 {
-    (void)state;
     net_server_destroy(f.server);
     buf_unref(f.value);
     buf_unref(f.slots);
@@ -180,7 +177,6 @@ static void assert_all(const struct run *r)
 
 static void chunks_come_in_as_many_messages_as_they_need(void **state)
 {
-    (void)state;
     struct fetch_client *client;
     struct run r;
     int before = calls();
@@ -210,7 +206,6 @@ static void set_slow(int is_slow)
 /* A message that does not come in time may have been too large for the link: one chunk is. */
 static void where_many_do_not_come_one_is_asked_for(void **state)
 {
-    (void)state;
     struct fetch_client *client;
     struct run r;
     int before = calls();
@@ -227,7 +222,6 @@ static void where_many_do_not_come_one_is_asked_for(void **state)
 
 static void what_a_server_may_not_send_is_not_taken(void **state)
 {
-    (void)state;
     struct fetch_client *client;
     struct run r;
     assert_int_equal(fetch_client_create(f.addr, &client), ST_OK);
@@ -254,14 +248,12 @@ static void what_a_server_may_not_send_is_not_taken(void **state)
 
 static enum status take_none(void *ctx, const struct net_fetched *c)
 {
-    (void)c;
     ++*(int *)ctx;
     return ST_OK;
 }
 
 static void a_wrong_checksum_is_seen(void **state)
 {
-    (void)state;
     char why[MESSAGE_WHY_BYTES];
     int one[] = {2}, n = 0;
     struct net_fetch_reply reply = {.n = 0};
@@ -286,7 +278,6 @@ static void a_wrong_checksum_is_seen(void **state)
 
 static void requests_that_cannot_be_are_refused(void **state)
 {
-    (void)state;
     int far[] = {0, CHUNKS_MAX_CHUNKS}, below[] = {-1}, good[] = {CHUNKS_MAX_CHUNKS - 1};
     const struct net_fetch_request cases[] = {
         {8, 40, 1, good}, {0, 40, 1, good}, {8, -1, 1, good}, {8, INT64_MAX, 1, good},
@@ -306,7 +297,6 @@ static void requests_that_cannot_be_are_refused(void **state)
 
 static void who_hands_on_nothing_says_so(void **state)
 {
-    (void)state;
     struct fetch_client *client;
     struct run r;
     net_server_destroy(f.server);
@@ -321,7 +311,6 @@ static void who_hands_on_nothing_says_so(void **state)
 
 static void a_server_that_is_away_is_asked_again(void **state)
 {
-    (void)state;
     struct fetch_client *client;
     struct run r = {.ms = LONG_MS, .taken = {.fail_at = -1}};
     int port = net_server_port(f.server);
@@ -340,7 +329,6 @@ static void a_server_that_is_away_is_asked_again(void **state)
 
 static void a_run_ends_at_its_deadline_or_when_cancelled(void **state)
 {
-    (void)state;
     struct fetch_client *client;
     struct sockaddr_in sa = {.sin_family = AF_INET, .sin_addr = {htonl(INADDR_LOOPBACK)}};
     socklen_t size = sizeof sa;
@@ -387,7 +375,6 @@ static void assert_told(uint8_t *data, size_t bytes)
 /* Answers that nobody reads take so much memory and no more, and make room after a while. */
 static void a_client_that_never_reads_is_bounded(void **state)
 {
-    (void)state;
     enum { MANY = 3 };
     static struct raw many[MANY];
     static int list[N_CHUNKS];

@@ -64,7 +64,6 @@ static int look(struct file_reader *r)
 static void each_look_has_read_the_file(void **state)
 {
     static struct file_reader r = FILE_READER(read_file, "the old one stays");
-    (void)state;
     set_hangs(false);
     for (int i = 1; i <= 3; i++)
         assert_int_equal(look(&r), i);
@@ -75,7 +74,6 @@ static void each_look_has_read_the_file(void **state)
 static void file_that_hangs_stops_no_look(void **state)
 {
     static struct file_reader r = FILE_READER(read_file, "the old one stays");
-    (void)state;
     set_hangs(true);
     assert_int_equal(CAPTURE(look(&r)), 0);
     assert_non_null(
@@ -115,7 +113,6 @@ static void first_look_waits_for_the_file(void **state)
 {
     static struct file_reader r = FILE_READER(read_file, "the old one stays");
     pthread_t thread;
-    (void)state;
     set_hangs(true);
     assert_int_equal(pthread_create(&thread, NULL, release, &r), 0);
     assert_true(CAPTURE(look_first(&r)) >= 1);
@@ -137,7 +134,6 @@ static bool is_running(struct file_reader *r)
 static void without_a_thread_the_old_values_stay(void **state)
 {
     static struct file_reader r = FILE_READER(read_file, "the old one stays");
-    (void)state;
     set_hangs(false);
     assert_int_equal(look(&r), 1);
     no_threads = true;

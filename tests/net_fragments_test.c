@@ -25,7 +25,6 @@ static struct chunks *make_table(void)
 static void each_has_its_turn(void **state)
 {
     struct chunks *chunks = make_table();
-    (void)state;
     for (int n = 2; n <= chunks->n_chunks; n++) {
         const struct net_job job = {.fragments = n, .train_steps = 3 * n + 2};
         int *fragment, first = 0;
@@ -52,7 +51,6 @@ static void each_has_its_turn(void **state)
 static void bytes_are_about_equal(void **state)
 {
     struct chunks *chunks = make_table();
-    (void)state;
     for (int n = 2; n <= 8; n++) {
         const struct net_job job = {.fragments = n, .train_steps = 100};
         int64_t elems[8] = {0}, most = 0, least = INT64_MAX;
@@ -74,7 +72,6 @@ static void turns_between(void **state)
 {
     const struct net_job job = {.fragments = 4, .train_steps = 30};
     const int fragment[] = {2};
-    (void)state;
     for (int64_t from = 0; from <= 30; from++)
         for (int64_t to = from; to <= 30; to++) {
             int want = 0;
@@ -90,7 +87,6 @@ static void without(void **state)
 {
     struct chunks *chunks = make_table();
     const int none[] = {0, 1};
-    (void)state;
     for (int k = 0; k < 2; k++) {
         const struct net_job job = {.fragments = none[k], .train_steps = 30};
         int *fragment;

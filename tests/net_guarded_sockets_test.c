@@ -71,7 +71,6 @@ static void the_first_known_poll_strategy_decides(void **state)
         {"poll-cv,poll", ECONNRESET},
         {NULL, EAGAIN},
     };
-    (void)state;
     for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
         if (cases[i].list)
             setenv("GRPC_POLL_STRATEGY", cases[i].list, 1);
@@ -116,7 +115,6 @@ static bool is_admitted(const uint8_t *bytes, size_t n_bytes, bool is_closed)
 static void flooding_host_is_admitted_with_http2_alone(void **state)
 {
     uint8_t bytes[HTTP2_PREFACE_BYTES + HTTP2_HEAD_BYTES] = {0};
-    (void)state;
     memcpy(bytes, http2_frames_preface, HTTP2_PREFACE_BYTES);
     bytes[HTTP2_PREFACE_BYTES + 3] = HTTP2_SETTINGS;
     fake_time_stop();

@@ -18,7 +18,6 @@ static unsigned next_host = 1;
 
 static void keep_line(void *ctx, enum log_level level, const char *text)
 {
-    (void)ctx, (void)level;
     n_lines++;
     snprintf(line, sizeof line, "%s", text);
 }
@@ -51,7 +50,6 @@ static void frames_in_any_pieces_are_found(void **state)
 {
     static uint8_t bytes[STREAM_BYTES];
     static struct http2_frame frames[MAX_FRAMES];
-    (void)state;
     srand(34);
     for (int round = 0; round < ROUNDS; round++) {
         struct http2_frames walk = {.skip = round % 2 ? HTTP2_PREFACE_BYTES : 0};
@@ -155,7 +153,6 @@ static void client_that_does_not_begin_as_http2_is_cut_off(void **state)
         {0, 0, HTTP2_SETTINGS, 1}, {0, 1, HTTP2_SETTINGS, 0},
         {0, 1, HTTP2_HEADERS, 0},  {8, 0, PING, 0}};
     uint8_t bytes[HTTP2_PREFACE_BYTES + HTTP2_HEAD_BYTES];
-    (void)state;
     fake_time_move(200000);
     for (size_t i = 0; i < sizeof firsts / sizeof *firsts; i++) {
         size_t n = put_begin(bytes, firsts[i]);
@@ -189,7 +186,6 @@ static void host_with_100_unused_connections_a_second_is_flooding(void **state)
     struct http2_guard g;
     struct peer_address honest = address4(next_host++), from = address4(next_host);
     unsigned host = next_host++;
-    (void)state;
     http2_guard_init(&g);
     fake_time_move(200000);
     n_lines = 0;
@@ -215,7 +211,6 @@ static void host_with_100_unused_connections_a_second_is_flooding(void **state)
 static void header_above_64_KB_is_cut_off(void **state)
 {
     struct http2_guard g;
-    (void)state;
     begin(&g);
     assert_true(receive(&g, HTTP2_HEADERS, HTTP2_END_HEADERS, 1, HTTP2_MAX_BLOCK_BYTES));
     assert_true(receive(&g, HTTP2_HEADERS, 0, 3, HTTP2_MAX_BLOCK_BYTES - 1));
@@ -232,7 +227,6 @@ static void header_announced_above_64_KB_is_cut_off(void **state)
 {
     struct http2_guard g;
     uint8_t head[HTTP2_HEAD_BYTES];
-    (void)state;
     begin(&g);
     put_head(head, (struct http2_frame){HTTP2_MAX_BLOCK_BYTES + 1, 1, HTTP2_HEADERS, 0});
     assert_true(http2_guard_received(&g, head, sizeof head - 1));
@@ -243,7 +237,6 @@ static void header_announced_above_64_KB_is_cut_off(void **state)
 static void header_of_many_frames_is_cut_off(void **state)
 {
     struct http2_guard g;
-    (void)state;
     begin(&g);
     for (uint32_t stream = 1; stream < 4; stream += 2) {
         assert_true(receive(&g, HTTP2_HEADERS, 0, stream, 0));
@@ -269,7 +262,6 @@ static int calls_until_cut(struct http2_guard *g, uint32_t first, int most)
 static void resets_above_100_a_second_are_cut_off(void **state)
 {
     struct http2_guard g;
-    (void)state;
     begin(&g);
     for (uint32_t second = 0; second < 5; second++) {
         assert_int_equal(calls_until_cut(&g, 1 + 200 * second, HTTP2_MAX_RESETS), 0);
@@ -283,7 +275,6 @@ static void resets_above_100_a_second_are_cut_off(void **state)
 static void resets_that_a_client_provokes_count(void **state)
 {
     struct http2_guard g;
-    (void)state;
     begin(&g);
     for (int i = 0; i <= HTTP2_MAX_RESETS; i++) {
         uint32_t stream = 1 + 2 * (uint32_t)i;
@@ -298,7 +289,6 @@ static void resets_that_a_client_provokes_count(void **state)
 static void calls_that_the_server_ends_count_as_no_resets(void **state)
 {
     struct http2_guard g;
-    (void)state;
     begin(&g);
     for (uint32_t stream = 1; stream < 20 * HTTP2_MAX_STREAMS; stream += 2) {
         assert_true(receive(&g, HTTP2_HEADERS, HTTP2_END_HEADERS, stream, 30));
@@ -316,7 +306,6 @@ static void calls_above_512_at_once_are_cut_off(void **state)
 {
     struct http2_guard g;
     uint32_t stream = 1;
-    (void)state;
     begin(&g);
     for (int i = 0; i < HTTP2_MAX_OPEN; i++, stream += 2)
         assert_true(receive(&g, HTTP2_HEADERS, HTTP2_END_HEADERS, stream, 30));
@@ -337,7 +326,6 @@ static void new_connections_bring_no_new_resets(void **state)
 {
     struct http2_guard g;
     unsigned host = next_host++;
-    (void)state;
     http2_guard_init(&g);
     for (int i = 0; i < HTTP2_MAX_HOST_RESETS / 50; i++) {
         begin_from(&g, host);
@@ -358,7 +346,6 @@ static void line_is_written_once_a_minute_for_each_host(void **state)
     struct http2_guard g;
     unsigned host = next_host++;
     char want[64];
-    (void)state;
     http2_guard_init(&g);
     fake_time_move(200000); /* lines of the other tests count no more */
     n_lines = 0;
@@ -393,7 +380,6 @@ static void addresses_of_one_ipv6_network_are_one_host(void **state)
     struct peer_address in4, a = address6("2001:db8::1"), b = address6("2001:db8::ffff:2"),
                              c = address6("2001:db8:0:1::1"), mapped = address6("::ffff:10.0.0.7");
     struct sockaddr_in in = {.sin_family = AF_INET, .sin_port = htons(80)};
-    (void)state;
     in.sin_addr.s_addr = htonl(0x0a000007);
     peer_address_set(&in4, (const struct sockaddr *)&in, sizeof in);
     assert_string_equal(a.text, "[2001:db8::1]:80");
@@ -404,7 +390,6 @@ static void addresses_of_one_ipv6_network_are_one_host(void **state)
 
 static int set_up(void **state)
 {
-    (void)state;
     log_divert(keep_line, NULL);
     fake_time_stop();
     return 0;
@@ -412,7 +397,6 @@ static int set_up(void **state)
 
 static int tear_down(void **state)
 {
-    (void)state;
     fake_time_release();
     log_divert(NULL, NULL);
     return 0;

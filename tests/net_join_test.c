@@ -15,14 +15,12 @@ static struct chunks *chunks;
 
 static int set_up(void **state)
 {
-    (void)state;
     const struct net_param param = {.name = "w", .shape = {2, {64, 1024}}};
     return chunks_create(&param, 1, 1 << 17, &chunks) != ST_OK || chunks->n_chunks != 2;
 }
 
 static int tear_down(void **state)
 {
-    (void)state;
     chunks_destroy(chunks);
     return 0;
 }
@@ -61,7 +59,6 @@ static enum status join_through(const struct net_join *join, struct net_join *go
 
 static void members_introduce_themselves(void **state)
 {
-    (void)state;
     struct net_join got, join = good_join();
     assert_int_equal(join_through(&join, &got), ST_OK);
     assert_int_equal(got.member, 1);
@@ -92,7 +89,6 @@ static void members_introduce_themselves(void **state)
 /* The optimizer, its schedule, the mode and the two dtypes cross the wire by their names. */
 static void every_name_is_understood(void **state)
 {
-    (void)state;
     struct net_join got, join = good_join();
     for (int i = 0; i < OPTIM_N_KINDS; i++) {
         optim_defaults((enum optim_kind)i, &join.job.optim);
@@ -144,7 +140,6 @@ static void every_name_is_understood(void **state)
 /* What is done with samples: the floats of each channel, and what is changed at random. */
 static void input_is_understood(void **state)
 {
-    (void)state;
     struct net_join got, join = good_join();
     const char *of;
     assert_int_equal(join_through(&join, &got), ST_OK);
@@ -182,7 +177,6 @@ static void arithmetic_is_compared(void **state)
                                          "oneDNN v2.6.3, AVX2, 4 threads"};
     static const int want[] = {0, 1, 1, 1, 0};
     struct net_job a = good_join().job, b = a;
-    (void)state;
     a.sync_mode = b.sync_mode = JOB_SYNC;
     strcpy(a.arithmetic, "oneDNN v2.6.3, AVX2, 4 threads; vector loops AVX2");
     for (size_t i = 0; i < sizeof others / sizeof *others; i++) {
@@ -207,7 +201,6 @@ static void arithmetic_is_compared(void **state)
 
 static void joins_that_cannot_be_are_refused(void **state)
 {
-    (void)state;
     char far[JOB_ADDRESS_BYTES + 1];
     memset(far, 'x', sizeof far - 1);
     far[sizeof far - 1] = 0;
@@ -307,7 +300,6 @@ static void free_reply(struct net_join_reply *reply)
 
 static void members_are_told_their_place(void **state)
 {
-    (void)state;
     struct net_join_reply got, reply = good_reply();
     assert_int_equal(reply_through(&reply, &got), ST_OK);
     assert_int_equal(got.place.member, 5);
@@ -361,7 +353,6 @@ static void members_are_told_their_place(void **state)
 
 static void replies_that_cannot_be_are_refused(void **state)
 {
-    (void)state;
     char *same[] = {"a:1", "a:1"}, *bare[] = {"a:1", ""};
     int nowhere[] = {2}, below[] = {-1};
     REPLY_INVALID(r.step = -2);
@@ -402,7 +393,6 @@ static enum status leave_through(const struct net_leave *leave, struct net_leave
 
 static void members_leave_now_or_soon(void **state)
 {
-    (void)state;
     for (int i = 0; i < 4; i++) {
         struct net_leave got, leave = {2, 7, i & 1, i >> 1, 1000001, ""};
         assert_int_equal(leave_through(&leave, &got), ST_OK);
@@ -420,7 +410,6 @@ static void members_leave_now_or_soon(void **state)
 /* What others see of it is one line of printable UTF-8, and not long. */
 static void members_leave_with_an_error(void **state)
 {
-    (void)state;
     struct net_leave got,
         leave = {.member = 2, .incarnation = 7, .error = "step 4:\n\x1b[31m\xff!\xc3\xbc\xc2\x9b"};
     assert_int_equal(leave_through(&leave, &got), ST_OK);
@@ -446,7 +435,6 @@ static void members_leave_with_an_error(void **state)
 /* Servers keep the text, up to its bound. */
 static void members_say_what_they_train_on(void **state)
 {
-    (void)state;
     struct net_join got, join = good_join();
     char *text = malloc(JOB_MAX_TRAINED_ON_BYTES + 2);
     assert_non_null(text);

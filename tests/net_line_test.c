@@ -19,7 +19,6 @@ static enum dtype choose(double rtt_ms, double mbit, const struct net_line_use *
 
 static void test_what_loses_least(void **state)
 {
-    (void)state;
     assert_int_equal(choose(20, 1000, &rounds, "fp32: 1e+03 Mbit/s, 20 ms, 26.2 MB a round"),
                      DTYPE_F32);
     assert_int_equal(choose(80, 94, &rounds,
@@ -34,7 +33,6 @@ static void test_what_loses_least(void **state)
 /* However many bytes cross with each step. */
 static void test_local_network(void **state)
 {
-    (void)state;
     assert_int_equal(choose(0.05, 8000, &steps, "as in a local network"), DTYPE_F32);
     assert_int_equal(choose(0.3, 110, &steps, "as in a local network"), DTYPE_F32);
     assert_int_equal(choose(0.3, 90, &steps, "int4: 90 Mbit/s"), DTYPE_INT4);

@@ -18,7 +18,6 @@ static struct chunks *chunks;
 
 static int set_up(void **state)
 {
-    (void)state;
     const struct net_param params[] = {{.name = "a", .shape = {2, {64, 1024}}},
                                        {.name = "b", .shape = {1, {20000}}, .keep = 0.5f},
                                        {.name = "c", .shape = {1, {70000}}}};
@@ -29,7 +28,6 @@ static int set_up(void **state)
 
 static int tear_down(void **state)
 {
-    (void)state;
     chunks_destroy(chunks);
     return 0;
 }
@@ -106,7 +104,6 @@ static void assert_same_plan(const struct net_plan *a, const struct net_plan *b)
 
 static void a_plan_knows_who_has_contributed(void **state)
 {
-    (void)state;
     static const struct net_contribution at_122[] = {{0, 122}, {2, 122}, {3, 40}, {5, 122}},
                                          at_120[] = {{0, 120}, {3, 40}, {5, 119}},
                                          at_39[] = {{0, 39}, {3, 39}, {5, 39}};
@@ -135,7 +132,6 @@ static void a_plan_knows_who_has_contributed(void **state)
 
 static void a_plan_knows_its_members_and_samples(void **state)
 {
-    (void)state;
     struct net_plan p = good_plan(), *copy;
     assert_int_equal(net_plan_rank(&p, 0), 0);
     assert_int_equal(net_plan_rank(&p, 2), 1);
@@ -193,7 +189,6 @@ static void assert_comes_through(struct net_plan *p)
 
 static void plans_come_through_the_wire(void **state)
 {
-    (void)state;
     struct net_plan p = good_plan();
     assert_comes_through(&p);
     p.source = PLAN_CHECKPOINT;
@@ -228,7 +223,6 @@ static void assert_refused(const struct net_plan *p, const char *what)
 
 static void plans_that_cannot_be_are_refused(void **state)
 {
-    (void)state;
     int falling[] = {0, 5, 2}, twice[] = {0, 2, 2}, far[] = {0, 2, JOB_MAX_WORKERS};
     int nowhere[] = {0, 1, 2}, below[] = {0, 1, -1}, three[] = {0, 1, 3};
     char *same[] = {"a:1", "a:1"}, *bare[] = {"a:1", "b"};
@@ -267,7 +261,6 @@ static void plans_that_cannot_be_are_refused(void **state)
 
 static void maps_of_another_length_are_refused(void **state)
 {
-    (void)state;
     struct net_plan p = good_plan();
     struct chunks other = *chunks;
     const struct net_param param = {.name = "a", .shape = {2, {64, 1024}}};
@@ -322,7 +315,6 @@ static const struct net_control good_control = {.server = 1,
 
 static void servers_say_how_they_stand(void **state)
 {
-    (void)state;
     struct net_control got, joins = {.incarnation = 6, .joining = 1, .address = "h:1"};
     assert_int_equal(control_through(&good_control, &got), ST_OK);
     assert_string_equal(got.address, good_control.address);
@@ -363,7 +355,6 @@ static void servers_say_how_they_stand(void **state)
 
 static void replies_say_what_is_kept(void **state)
 {
-    (void)state;
     struct net_control_reply got, reply = {.number = 3,
                                            .step = -1,
                                            .stop_step = -1,
@@ -397,7 +388,6 @@ static void replies_say_what_is_kept(void **state)
 
 static void stands_that_cannot_be_are_refused(void **state)
 {
-    (void)state;
     struct net_missing nobody[] = {{JOB_MAX_WORKERS, 0, 0}, {0, 0, 0}};
     struct net_missing early[] = {{0, -1, 0}, {0, 0, 0}};
     static struct net_missing crowd[JOB_MAX_WORKERS + 1];

@@ -11,14 +11,12 @@ static struct residuals *residuals;
 
 static int setup(void **state)
 {
-    (void)state;
     return chunks_create(model, 2, 8192, &chunks) != ST_OK ||
            residuals_create(chunks, &residuals) != ST_OK;
 }
 
 static int teardown(void **state)
 {
-    (void)state;
     residuals_destroy(residuals);
     chunks_destroy(chunks);
     return 0;
@@ -37,7 +35,6 @@ static void round_step(int chunk, int64_t step, float in, float out)
 
 static void test_goes_into_the_next(void **state)
 {
-    (void)state;
     for (int c = 0; c < chunks->n_chunks; c++)
         round_step(c, 0, 0, (float)c + 1);
     for (int c = chunks->n_chunks; c-- > 0;)
@@ -49,7 +46,6 @@ static void test_goes_into_the_next(void **state)
 /* From what it was the first time, however often. */
 static void test_a_step_is_done_again(void **state)
 {
-    (void)state;
     round_step(1, 7, 0, 5);
     round_step(1, 8, 5, 6);
     round_step(1, 8, 5, 7);
@@ -60,7 +56,6 @@ static void test_a_step_is_done_again(void **state)
 
 static void test_a_skipped_step_keeps_it(void **state)
 {
-    (void)state;
     round_step(0, 3, 0, 2);
     residuals_of(residuals, 0, 4); /* nothing is rounded, nothing written */
     round_step(0, 5, 2, 1);
@@ -69,7 +64,6 @@ static void test_a_skipped_step_keeps_it(void **state)
 
 static void test_way_back(void **state)
 {
-    (void)state;
     round_step(0, 20, 0, 2);
     round_step(0, 21, 2, 3);
     round_step(0, 10, 0, 4);
@@ -81,7 +75,6 @@ static void test_way_back(void **state)
  * is added once, and what this one left over not at all. */
 static void test_taken_back(void **state)
 {
-    (void)state;
     round_step(0, 5, 0, 2);
     round_step(0, 6, 2, 9);
     residuals_take_back(residuals, 0, 6);
@@ -96,7 +89,6 @@ static void test_taken_back(void **state)
 static void test_of_another_process(void **state)
 {
     struct residuals *next = NULL;
-    (void)state;
     assert_int_equal(residuals_create(chunks, &next), ST_OK);
     for (int c = 0; c < chunks->n_chunks; c++) {
         round_step(c, 5, 0, (float)c + 1);

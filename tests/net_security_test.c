@@ -18,7 +18,6 @@ static unsigned of_uri(const char *uri)
 
 static void test_role_of_uri(void **state)
 {
-    (void)state;
     assert_int_equal(of_uri("weir://role/ps"), ROLE_PS);
     assert_int_equal(of_uri("weir://role/worker"), ROLE_WORKER);
     assert_int_equal(of_uri("weir://role/admin"), ROLE_ADMIN);
@@ -42,7 +41,6 @@ static void test_role_of_uri(void **state)
 static void test_roles_text(void **state)
 {
     char text[ROLES_TEXT_BYTES];
-    (void)state;
     assert_string_equal(roles_text(0, text), "none");
     assert_string_equal(roles_text(ROLE_ADMIN, text), "admin");
     assert_string_equal(roles_text(ROLE_ALL, text), "ps, worker, admin");
@@ -57,7 +55,6 @@ static void test_tokens(void **state)
 {
     struct tokens t;
     char why[FILE_WHY_BYTES];
-    (void)state;
     assert_int_equal(
         tokens_parse("# of the job\n\n  worker \t" WORKER "  \r\nadmin " ADMIN "\n" BOTH, &t, why),
         ST_OK);
@@ -87,7 +84,6 @@ static void test_tokens_of_several_roles(void **state)
 {
     struct tokens t;
     char why[FILE_WHY_BYTES];
-    (void)state;
     assert_int_equal(
         tokens_parse("ps,worker,admin " ADMIN "\nworker " WORKER "\nadmin " WORKER, &t, why),
         ST_OK);
@@ -116,7 +112,6 @@ static void test_tokens_refused(void **state)
         {"worker wwwwwwwwwwwwww\xc3\xa4ww", "line 1: more than"},
     };
     struct tokens t = {.n = 0};
-    (void)state;
     for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
         char why[FILE_WHY_BYTES] = "";
         assert_int_equal(tokens_parse(cases[i].text, &t, why), ST_INVALID);
@@ -139,7 +134,6 @@ static void test_too_many_tokens(void **state)
     struct tokens t;
     char why[FILE_WHY_BYTES], *text = NULL;
     size_t n;
-    (void)state;
     FILE *f = open_memstream(&text, &n);
     assert_non_null(f);
     for (int i = 0; i < TOKENS_MOST + 1; i++)
@@ -159,7 +153,6 @@ static void test_stamp(void **state)
 {
     char path[] = "/tmp/weir-security-XXXXXX", other[64], why[FILE_WHY_BYTES], *text;
     int fd = mkstemp(path), is_open;
-    (void)state;
     assert_true(fd >= 0);
     struct file_text_stamp first = file_text_stamp_of(path), again = file_text_stamp_of(path);
     assert_true(file_text_stamp_same(&first, &again));

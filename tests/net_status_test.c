@@ -205,7 +205,6 @@ static void a_wrong_errno_is_survived(void **state)
     struct net_admin_handlers admin = {&has_job, NULL, on_status, on_command, NULL, NULL};
     struct net_server *server = start(&admin, addr);
     struct net_status got;
-    (void)state;
     atomic_store(&n_wrong_errno, 1);
     assert_int_equal(status_client_ask(addr, 0, LONG_MS, &got, why), ST_OK);
     assert_true(atomic_load(&n_wrong_errno) <= 0);
@@ -280,7 +279,6 @@ static void a_first_call_without_an_answer_shows_nothing(void **state)
     struct sockaddr_in any = {.sin_family = AF_INET, .sin_addr.s_addr = htonl(INADDR_LOOPBACK)};
     socklen_t n = sizeof any;
     int fd = socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0);
-    (void)state;
     assert_int_equal(bind(fd, (struct sockaddr *)&any, n), 0);
     assert_int_equal(listen(fd, 1), 0);
     assert_int_equal(getsockname(fd, (struct sockaddr *)&any, &n), 0);
@@ -312,7 +310,6 @@ static void one_call_without_an_answer_shows_a_server_that_hangs(void **state)
     struct net_server *server = start(&admin, addr);
     struct status_asker *asker;
     struct net_status got;
-    (void)state;
     assert_int_equal(status_asker_create(addr, &asker), ST_OK);
     for (int i = 0; i < 2; i++) {
         atomic_store(&is_held, 0);
@@ -335,7 +332,6 @@ static void calls_that_are_refused_are_answers(void **state)
     struct net_server *server = start(&nobody, addr);
     struct status_asker *asker;
     struct net_status got;
-    (void)state;
     assert_int_equal(status_asker_create(addr, &asker), ST_OK);
     for (int i = 0; i < 6; i++) {
         enum status st = CAPTURE(status_asker_ask(asker, LONG_MS, &got, why));

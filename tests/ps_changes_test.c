@@ -47,7 +47,6 @@ static void on_answer(void *ctx, const struct net_frame_head *head, uint64_t fro
                       const struct store_answer *a)
 {
     struct fixture *f = ctx;
-    (void)from;
     assert_int_equal(a->kind, PIECE_APPLIED);
     take(f, head->member, a);
 }
@@ -160,7 +159,6 @@ static void step_all(struct fixture *f, int64_t step, float weight)
 
 static void test_same_bits(void **state)
 {
-    (void)state;
     for (int d = DTYPE_INT8; d <= DTYPE_TOPK; d++)
         for (int kind = 0; kind < OPTIM_N_KINDS; kind++) {
             struct fixture f;
@@ -179,7 +177,6 @@ static void test_all_skip(void **state)
 {
     struct fixture f;
     float before[N_ELEMS];
-    (void)state;
     setup(&f, DTYPE_INT4, OPTIM_ADAM);
     for (int64_t step = 0; step < 3; step++)
         step_all(&f, step, 1);
@@ -193,7 +190,6 @@ static void test_all_skip(void **state)
  * rounding: with what is not sent left out it would be far off. */
 static void test_nothing_is_lost(void **state)
 {
-    (void)state;
     for (int d = DTYPE_INT8; d <= DTYPE_TOPK; d++) {
         struct fixture f, exact;
         float moved = 0, off = 0;
@@ -223,7 +219,6 @@ static void test_nothing_is_lost(void **state)
 static void test_who_gets_what(void **state)
 {
     struct fixture f;
-    (void)state;
     setup(&f, DTYPE_INT8, OPTIM_MOMENTUM);
     step_all(&f, 0, 1);
     wait_push(&f, 0, 0, 1, 1);
@@ -250,7 +245,6 @@ static void test_who_gets_what(void **state)
 static void test_another_store_goes_on(void **state)
 {
     struct fixture moved, stayed;
-    (void)state;
     setup(&moved, DTYPE_INT4, OPTIM_ADAM);
     setup(&stayed, DTYPE_INT4, OPTIM_ADAM);
     for (int64_t step = 0; step < 20; step++) {

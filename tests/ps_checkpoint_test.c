@@ -30,7 +30,6 @@ static char folder[FOLDER_RIG_BYTES];
 
 static int setup(void **state)
 {
-    (void)state;
     folder_rig_new(folder);
     fault_io_set(folder, FAULT_NONE, 0, 0); /* no need to wait for a real disk */
     return 0;
@@ -38,7 +37,6 @@ static int setup(void **state)
 
 static int teardown(void **state)
 {
-    (void)state;
     fault_io_set(NULL, FAULT_NONE, 0, 0);
     folder_rig_empty(folder);
     return rmdir(folder);
@@ -60,7 +58,6 @@ static int n_answers; /* to earlier pieces */
 static void on_answer(void *ctx, const struct net_frame_head *head, uint64_t from,
                       const struct store_answer *a)
 {
-    (void)ctx, (void)head, (void)from, (void)a;
     n_answers++;
 }
 
@@ -206,7 +203,6 @@ static void a_restored_job_ends_with_the_same_bits(void **state)
         int n_before, n_after;
         int64_t bytes_before, bytes_after;
     } cases[] = {{1, 1, 4096, 4096}, {2, 2, 4096, 4096}, {2, 3, 4096, 8192}, {3, 1, 8192, 4100}};
-    (void)state;
     for (int optim = 0; optim < OPTIM_N_KINDS; optim++) {
         for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
             struct cluster c;
@@ -230,7 +226,6 @@ static void a_restored_job_ends_with_the_same_bits(void **state)
 
 static void a_snapshot_holds_one_step_until_its_end(void **state)
 {
-    (void)state;
     struct cluster c;
     int n;
     start(&c, 1, 4096, OPTIM_ADAM);
@@ -265,7 +260,6 @@ static void a_snapshot_holds_one_step_until_its_end(void **state)
 
 static void chunks_at_their_own_pace_keep_their_versions(void **state)
 {
-    (void)state;
     struct cluster c;
     struct checkpoint_restore *r;
     start(&c, 1, 4096, OPTIM_ADAM);
@@ -310,7 +304,6 @@ static void chunks_at_their_own_pace_keep_their_versions(void **state)
  * it was before there were any. */
 static void progress_is_kept(void **state)
 {
-    (void)state;
     struct cluster c;
     struct checkpoint_restore *r;
     struct safetensors_file *f;
@@ -356,7 +349,6 @@ static void tensors_out_of_place_are_no_checkpoint(void **state)
         "w slot 9",
         "w slot -2",
     };
-    (void)state;
     struct cluster c;
     char path[256];
     float zeros[8] = {0};
@@ -388,7 +380,6 @@ static void progress_that_cannot_be_is_no_checkpoint(void **state)
         uint64_t position;
     } bad[] = {{0, {0, 0}, 5},  {2, {1, 1}, 5},       {2, {1, 0}, 5},
                {1, {-1, 0}, 5}, {1, {0}, 1ULL << 63}, {2, {0, JOB_MAX_WORKERS}, 5}};
-    (void)state;
     struct cluster c;
     int member[2];
     char path[256], why[MANIFEST_WHY_BYTES], *addr[] = {"a:1"};
@@ -456,7 +447,6 @@ static void flip(const char *path, long at)
 /* Every byte of the manifest, a sample of the files' (headers and data), and files cut or gone. */
 static void damage_falls_back_to_the_one_before(void **state)
 {
-    (void)state;
     struct cluster c;
     start(&c, 2, 4096, OPTIM_MOMENTUM);
     train(&c, -1, 1);
@@ -510,7 +500,6 @@ static enum status load(struct cluster *c, int server, struct checkpoint_restore
 /* Damage to the data of one server's file: who needs them finds it, the others do not look. */
 static void a_server_reads_only_what_it_needs(void **state)
 {
-    (void)state;
     struct cluster c;
     struct checkpoint_restore *r;
     struct stat s;
@@ -566,7 +555,6 @@ static enum status open_part(const struct checkpoint_part *part, const struct ne
 /* Without a manifest, from the parts that a folder of one's own has. */
 static void each_server_restores_its_own_part(void **state)
 {
-    (void)state;
     struct cluster c;
     struct checkpoint_part *parts;
     float want[N_ELEMS], got[N_ELEMS];
@@ -625,7 +613,6 @@ static int exists(const char *name)
 
 static void only_so_many_are_kept(void **state)
 {
-    (void)state;
     struct cluster c;
     char text[512] = "", path[256];
     start(&c, 1, 8192, OPTIM_SGD);
@@ -683,7 +670,6 @@ static int save_with_fault(struct cluster *c, enum fault_kind kind, int at)
 
 static void a_fault_at_any_call_leaves_a_whole_checkpoint(void **state)
 {
-    (void)state;
     struct cluster c;
     start(&c, 2, 4096, OPTIM_MOMENTUM);
     train(&c, -1, 1);

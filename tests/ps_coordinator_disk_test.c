@@ -122,7 +122,6 @@ static struct service *service; /* nobody has joined it */
 
 static int setup(void **state)
 {
-    (void)state;
     folder_rig_new(folder);
     job = (struct net_job){.n_workers = 1, .train_steps = 100, .seed = 3};
     optim_defaults(OPTIM_SGD, &job.optim);
@@ -158,7 +157,6 @@ static int setup(void **state)
 
 static int teardown(void **state)
 {
-    (void)state;
     coordinator_disk_destroy(&l);
     coordinator_plans_free(&l);
     service_destroy(service);
@@ -174,7 +172,6 @@ static int teardown(void **state)
 
 static void one_is_kept(void **state)
 {
-    (void)state;
     put_in_force(first, PLAN_FIRST, "", first);
     save(first, 5);
     save(first, 8);
@@ -185,7 +182,6 @@ static void one_is_kept(void **state)
  * before comes late. */
 static void what_a_plan_resumes_from_stays_until_it_is_settled(void **state)
 {
-    (void)state;
     static const char *const marks[] = {"", PLAN_RESTORE_MARK};
     char name[128];
     put_in_force(first, PLAN_FIRST, "", first);
@@ -207,7 +203,6 @@ static void what_a_plan_resumes_from_stays_until_it_is_settled(void **state)
 /* The manifest comes between the FIND and its plan. */
 static void what_was_found_stays_until_it_is_planned(void **state)
 {
-    (void)state;
     put_in_force(first, PLAN_FIRST, "", first);
     save(first, 5);
     assert_int_equal(carry_out(DISK_FIND).st, ST_OK);
@@ -227,7 +222,6 @@ static void what_was_found_stays_until_it_is_planned(void **state)
 /* A name without a generation does not tell which one it is: no manifest goes. */
 static void what_is_of_an_earlier_version_stays(void **state)
 {
-    (void)state;
     put_in_force(7, PLAN_FIRST, "", 7); /* of epoch 0 */
     save(7, 5);
     assert_true(exists("weir-5.json"));
@@ -261,7 +255,6 @@ static void make_readable(const char *name)
 
 static void what_cannot_be_read_now_is_looked_for_again(void **state)
 {
-    (void)state;
     static const char part[] = "weir-1.1-8-0-of-1.safetensors";
     put_in_force(first, PLAN_FIRST, "", first);
     save(first, 8);
@@ -284,7 +277,6 @@ static void what_cannot_be_read_now_is_looked_for_again(void **state)
  * begins anew because of that. */
 static void a_folder_that_is_not_mounted(void **state)
 {
-    (void)state;
     char aside[80];
     put_in_force(first, PLAN_FIRST, "", first);
     save(first, 8);
@@ -317,7 +309,6 @@ static void mount_again(const char *aside)
 /* Another ps 0 may own the folder that is not mounted here. */
 static void owner_of_an_unmounted_folder_is_not_verified(void **state)
 {
-    (void)state;
     char aside[80];
     assert_int_equal(carry_out(DISK_OWNER).st, ST_OK);
     unmount(aside);
@@ -353,7 +344,6 @@ static const struct hosts two_servers = {2, two_addrs};
 /* A drained server must not exit before: a ps 0 that restarts would wait for it. */
 static void servers_that_cannot_be_recorded_are_retried(void **state)
 {
-    (void)state;
     char path[256];
     snprintf(path, sizeof path, "%s/servers", folder);
     assert_int_equal(mkdir(path, 0700), 0); /* a folder cannot be replaced by a file */
@@ -368,7 +358,6 @@ static void servers_that_cannot_be_recorded_are_retried(void **state)
 
 static void newer_servers_replace_a_list_that_failed(void **state)
 {
-    (void)state;
     char aside[80];
     unmount(aside);
     coordinator_disk_servers(&l, &two_servers);
@@ -392,7 +381,6 @@ FILE *__wrap_open_memstream(char **text, size_t *bytes)
 
 static void servers_are_recorded_after_a_failed_allocation(void **state)
 {
-    (void)state;
     n_failing_streams = 2;
     capture_begin();
     coordinator_disk_servers(&l, &servers);
@@ -405,7 +393,6 @@ static void servers_are_recorded_after_a_failed_allocation(void **state)
 /* What a first job can resume from. */
 static void a_search_that_could_not_read_is_made_again(void **state)
 {
-    (void)state;
     static const char part[] = "weir-1.1-5-0-of-1.safetensors";
     put_in_force(first, PLAN_FIRST, "", first);
     save(first, 5);

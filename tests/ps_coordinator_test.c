@@ -417,7 +417,6 @@ static void test_replaced(void **state)
 static void test_replaced_before_the_first_worker(void **state)
 {
     struct rig r;
-    (void)state;
     rig_start(&r, 1, 0);
     rig_let_pass(&r, 20000);
     assert_int_equal(r.fenced, 0);

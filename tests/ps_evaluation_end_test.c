@@ -8,7 +8,6 @@
 static void test_early_stopping(void **state)
 {
     struct rig r;
-    (void)state;
     eval_open(&r);
     eval_at(&r, 5, 0.5);
     eval_at(&r, 10, 0.5);
@@ -42,7 +41,6 @@ static void test_early_stopping(void **state)
 static void test_a_checkpoint_from_before_the_end(void **state)
 {
     struct rig r;
-    (void)state;
     eval_open_start(&r, (struct coordinator_start){.has_folder = 1, .save_steps = EVERY}, 1, 0);
     eval_at(&r, 5, 0.5);
     for (int at = 6; at <= 10; at++) {
@@ -88,7 +86,6 @@ static void test_a_checkpoint_from_before_the_end(void **state)
 static void test_at_the_last_step(void **state)
 {
     struct rig r;
-    (void)state;
     eval_open(&r);
     eval_at(&r, 90, 0.5);
     eval_at(&r, STEPS, 0.75);
@@ -102,7 +99,6 @@ static void test_at_the_last_step(void **state)
 static void test_one_is_killed_at_the_end(void **state)
 {
     struct rig r;
-    (void)state;
     eval_open(&r);
     eval_at(&r, 5, 0.5);
     eval_comes_to_the_end(&r);
@@ -134,7 +130,6 @@ static void test_one_is_killed_at_the_end(void **state)
 static void test_a_change_hangs_at_the_end(void **state)
 {
     struct rig r;
-    (void)state;
     eval_open(&r);
     eval_comes_to_the_end(&r);
     eval_loses_a_worker(&r);
@@ -156,7 +151,6 @@ static void test_a_change_hangs_at_the_end(void **state)
 static void test_started_anew_at_the_end(void **state)
 {
     struct rig r;
-    (void)state;
     eval_open_with(&r, 1, 1, NULL, STEPS);
     struct net_evaluation v = eval_whole(&r, 0.25);
     v.generation -= 7;
@@ -185,7 +179,6 @@ static void test_the_last_is_told_the_best(void **state)
 {
     static const enum status sts[] = {ST_OK, ST_IO};
     struct net_evaluation_reply reply;
-    (void)state;
     for (int i = 0; i < 2; i++) {
         struct rig r;
         eval_open(&r);
@@ -209,7 +202,6 @@ static void test_the_last_is_told_the_best(void **state)
 static void test_a_disk_that_hangs_after_the_end(void **state)
 {
     struct rig r;
-    (void)state;
     eval_open(&r);
     eval_at(&r, 5, 0.5);
     eval_comes_to_the_end(&r);

@@ -9,7 +9,6 @@ static void test_the_best_has_a_checkpoint(void **state)
 {
     struct net_evaluation_reply reply;
     struct rig r;
-    (void)state;
     eval_open(&r);
     r.version = 5;
     r.file_hangs = 1;
@@ -43,7 +42,6 @@ static void test_the_best_has_a_checkpoint(void **state)
 static void test_a_stop_comes_first(void **state)
 {
     struct rig r;
-    (void)state;
     eval_open(&r);
     r.version = 5;
     r.stop_hangs = 1;
@@ -74,7 +72,6 @@ static void test_a_stop_comes_first(void **state)
 static void test_one_that_is_not_written(void **state)
 {
     struct rig r;
-    (void)state;
     eval_open(&r);
     eval_at(&r, 5, 0.5);
     r.manifest_st = ST_IO;
@@ -98,7 +95,6 @@ static void test_one_that_is_not_written(void **state)
 static void test_a_server_that_cannot_write(void **state)
 {
     struct rig r;
-    (void)state;
     eval_open(&r);
     r.file_fails = 1;
     for (int k = 1; k <= 3; k++) {
@@ -125,7 +121,6 @@ static void test_a_server_that_cannot_write(void **state)
 static void test_a_server_that_is_busy(void **state)
 {
     struct rig r;
-    (void)state;
     eval_open_start(&r, (struct coordinator_start){.has_folder = 1, .save_steps = EVERY}, 1, 0);
     r.version = 3;
     r.disk_busy = 1;
@@ -150,7 +145,6 @@ static void test_started_anew(void **state)
 {
     struct rig r;
     struct best_evaluation best = {1, 77, 5, 0.5, 0.5, {SAMPLES, 1, 2}};
-    (void)state;
     eval_open_with(&r, 1, 1, &best, 10);
     eval_at(&r, 10, 0.75);
     assert_int_equal(r.lines[LINE_EARLY_STOP], 0);
@@ -179,7 +173,6 @@ static void test_other_data(void **state)
 {
     struct rig r;
     const struct best_evaluation best = {1, 77, 5, 0.5, 0.5, {SAMPLES, 1, 3}};
-    (void)state;
     eval_open_with(&r, 1, 1, &best, 10);
     eval_at(&r, 15, 0.75);
     eval_expect_best(&r, 15);
@@ -201,7 +194,6 @@ static void test_parts(void **state)
     static const int orders[2][3] = {{0, 1, 2}, {2, 1, 0}};
     static const double losses[3] = {1e16, 1.25, -1e16 + 2};
     struct net_evaluation_reply reply[2];
-    (void)state;
     for (int k = 0; k < 2; k++) {
         struct rig r;
         eval_open(&r);
@@ -228,7 +220,6 @@ static void test_parts(void **state)
 static void test_parts_that_are_not_the_set(void **state)
 {
     struct rig r;
-    (void)state;
     eval_open(&r);
     r.version = 5;
     struct net_evaluation v = eval_whole(&r, 0.5);
@@ -245,7 +236,6 @@ static void test_of_another_ps0(void **state)
 {
     struct rig r;
     struct net_evaluation_reply reply;
-    (void)state;
     eval_open_with(&r, 0, 1, NULL, 0);
     r.version = 5;
     struct net_evaluation v = eval_whole(&r, 0.5);
@@ -266,7 +256,6 @@ static void test_nothing_to_wait_for(void **state)
 {
     struct rig r;
     struct net_evaluation_reply reply;
-    (void)state;
     eval_open(&r);
     r.version = 5;
     struct net_evaluation v = eval_whole(&r, (double)INFINITY);
@@ -293,7 +282,6 @@ static void test_nothing_to_wait_for(void **state)
 static void test_a_checkpoint_that_does_not_come(void **state)
 {
     struct rig r;
-    (void)state;
     eval_open(&r);
     r.version = 5;
     const struct net_evaluation v = eval_whole(&r, 0.5);
@@ -313,7 +301,6 @@ static void test_a_checkpoint_that_does_not_come(void **state)
 static void test_no_checkpoint_beside_the_sweep(void **state)
 {
     struct rig r;
-    (void)state;
     eval_open(&r);
     r.is_patient = 1; /* the job's end would have ps 0 ask whose the folder is, which hangs */
     r.best_hangs = 1;
@@ -349,7 +336,6 @@ static void test_no_checkpoint_beside_the_sweep(void **state)
 static void test_back_while_the_best_is_named(void **state)
 {
     struct rig r;
-    (void)state;
     eval_open(&r);
     eval_at(&r, 5, 0.5);
     r.best_hangs = 1;

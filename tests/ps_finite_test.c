@@ -35,7 +35,6 @@ static void on_answer(void *ctx, const struct net_frame_head *head, uint64_t fro
                       const struct store_answer *a)
 {
     struct fixture *f = ctx;
-    (void)head, (void)from;
     assert_int_equal(a->kind, PIECE_APPLIED);
     assert_int_equal(a->crc32c, digest_crc32c(0, a->payload->data, a->payload->bytes));
     f->n_answers++;
@@ -121,7 +120,6 @@ static void test_what_is_not_finite_is_refused(void **state)
 {
     static const float bad[] = {NAN, INFINITY, -INFINITY};
     static const int places[] = {0, 2, 5, N_W - 1, N_W, N_ELEMS - 1};
-    (void)state;
     for (int d = 0; d < DTYPE_N_KINDS; d++) {
         struct net_job job = job_of(JOB_SYNC, OPTIM_ADAM, N_MEMBERS);
         struct fixture f, clean;
@@ -167,7 +165,6 @@ static void test_what_is_not_finite_is_refused(void **state)
 static void test_what_adds_up_to_too_much(void **state)
 {
     static const int orders[][3] = {{0, 1, 2}, {1, 0, 2}, {2, 0, 1}, {0, 2, 1}, {2, 1, 0}};
-    (void)state;
     for (int d = 0; d < DTYPE_F16; d++) /* 65504 times all samples are far from it */
         for (size_t o = 0; o < sizeof orders / sizeof *orders; o++)
             for (int k = 0; k < 3; k++) {
@@ -207,7 +204,6 @@ static void test_the_most_that_is_taken(void **state)
 {
     static const float weights[] = {1.2e-38f, 0.5f, 1, 10, 1e30f};
     float values[N_ELEMS], got[N_ELEMS];
-    (void)state;
     for (int w = 0; w < 5; w++) {
         struct net_job job = job_of(JOB_SYNC, OPTIM_SGD, N_MEMBERS);
         struct fixture f;
@@ -245,7 +241,6 @@ static void test_an_update_that_is_not_finite_is_said(void **state)
     struct net_job job = job_of(JOB_ASYNC, OPTIM_SGD, 1);
     struct fixture f;
     float values[N_ELEMS];
-    (void)state;
     job.optim.learning_rate = 1000;
     setup(&f, &job);
     init(&f);
@@ -267,7 +262,6 @@ static void test_it_is_said_once(void **state)
     struct net_job job = job_of(JOB_SYNC, OPTIM_SGD, 1);
     struct fixture f;
     float values[N_ELEMS];
-    (void)state;
     job.optim.learning_rate = 1000;
     setup(&f, &job);
     init(&f);
@@ -292,7 +286,6 @@ static void test_last_to_come_is_refused(void **state)
     static const int orders[][3] = {{0, 1, 2}, {0, 2, 1}, {2, 1, 0}};
     struct net_job job = job_of(JOB_SYNC, OPTIM_ADAM, N_MEMBERS);
     float values[N_ELEMS], got[N_ELEMS], want[N_ELEMS];
-    (void)state;
     for (int o = 0; o < 3; o++) {
         struct fixture f, clean;
         setup(&f, &job);
@@ -323,7 +316,6 @@ static void test_skipped_contributions_add_nothing(void **state)
 {
     static const int orders[][3] = {{0, 1, 2}, {0, 2, 1}, {1, 0, 2},
                                     {1, 2, 0}, {2, 0, 1}, {2, 1, 0}};
-    (void)state;
     for (int kind = 0; kind < OPTIM_N_KINDS; kind++)
         for (unsigned skip = 0; skip < 8; skip++) {
             float old[N_ELEMS], want[N_ELEMS], sum[N_ELEMS], slots[2 * N_ELEMS] = {0};
@@ -366,7 +358,6 @@ static void test_skipped_contributions_add_nothing(void **state)
  * if its number alone had passed. */
 static void test_all_skip(void **state)
 {
-    (void)state;
     for (int mode = 0; mode < JOB_N_MODES; mode++)
         for (int d = 0; dtype_block((enum dtype)d) == 1; d++) {
             struct fixture f;
@@ -404,7 +395,6 @@ static void test_a_skip_is_a_contribution(void **state)
     struct fixture f;
     float values[N_ELEMS];
     struct late_total t;
-    (void)state;
     setup(&f, &job);
     init(&f);
     fill(values, 0, 0);
@@ -429,7 +419,6 @@ static void test_finite(void **state)
     float values[300];
     uint8_t raw[sizeof values + 1];
     uint64_t key = rng_key(5, RNG_TEST, 0);
-    (void)state;
     for (int d = 0; d < DTYPE_N_KINDS; d++)
         for (uint64_t i = 0; i < 200000; i++) {
             uint32_t bits = (uint32_t)rng_below(key, i, (uint64_t)1 << 32);
@@ -460,7 +449,6 @@ static void test_finite(void **state)
 static void test_above(void **state)
 {
     static const float limits[] = {1.0f, 3.0e33f, 65504.0f, 1.00001f, 2.5e-3f};
-    (void)state;
     for (int d = 0; d < DTYPE_N_KINDS && dtype_block((enum dtype)d) == 1; d++)
         for (size_t l = 0; l < sizeof limits / sizeof *limits; l++)
             for (int i = -3; i <= 3; i++) {
@@ -490,7 +478,6 @@ static void test_no_checkpoint_of_what_is_not_finite(void **state)
     const struct checkpoint_shard_chunk chunk = {.value = value, .slots = slots};
     const struct checkpoint_shard_file file = {
         .folder = "/nowhere", .step = 5, .n_servers = 1, .job = &job, .chunks = f.chunks};
-    (void)state;
     for (int i = 0; i < 4; i++) {
         *at[i] = i % 2 ? INFINITY : NAN;
         assert_int_equal(CAPTURE(checkpoint_shard_file_write(&file, &chunk, 1, &written)),

@@ -21,7 +21,6 @@ static char parent[64], path[80], with_slash[88], file[96];
 
 static int setup(void **state)
 {
-    (void)state;
     folder_rig_new(parent);
     snprintf(path, sizeof path, "%s/ck", parent);
     snprintf(with_slash, sizeof with_slash, "%s//", path);
@@ -31,7 +30,6 @@ static int setup(void **state)
 
 static int teardown(void **state)
 {
-    (void)state;
     char command[128];
     fault_io_set(NULL, FAULT_NONE, 0, 0);
     snprintf(command, sizeof command, "rm -r '%s'", parent);
@@ -46,7 +44,6 @@ static int is_folder(const char *name)
 
 static void a_created_folder_outlives_a_power_failure(void **state)
 {
-    (void)state;
     for (int slash = 0; slash <= 1; slash++) {
         pid_t pid = fork();
         if (pid == 0) {
@@ -69,7 +66,6 @@ static void a_created_folder_outlives_a_power_failure(void **state)
 /* The error names the folder that could not be created or synced; a second start succeeds. */
 static void a_failing_call_is_named_and_the_next_start_succeeds(void **state)
 {
-    (void)state;
     for (int at = 1; at <= N_CALLS; at++) {
         fault_io_set(parent, FAULT_ERROR, at, EIO);
         enum status st = CAPTURE(checkpoint_folder_make(path));
@@ -91,7 +87,6 @@ static void a_failing_call_is_named_and_the_next_start_succeeds(void **state)
 
 static void a_file_of_that_name_is_refused(void **state)
 {
-    (void)state;
     assert_int_equal(durable_put(path, "text", 4), ST_OK);
     assert_int_equal(CAPTURE(checkpoint_folder_make(path)), ST_INVALID);
     assert_non_null(strstr(capture_text, "is no folder"));
@@ -103,7 +98,6 @@ static void a_file_of_that_name_is_refused(void **state)
 /* Many at the same time: no epoch is given twice, and one of them owns the folder. */
 static void concurrent_claims_get_distinct_epochs(void **state)
 {
-    (void)state;
     enum { N = 8 };
     struct checkpoint_lease got[N], owner;
     int go[2], back[2], n_got = 0, n_owners = 0;

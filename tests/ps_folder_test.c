@@ -25,7 +25,6 @@ static struct net_job job;
 
 static int setup(void **state)
 {
-    (void)state;
     folder_rig_new(folder);
     fault_io_set(folder, FAULT_NONE, 0, 0);
     job = (struct net_job){.n_workers = 1, .train_steps = 100, .seed = 3};
@@ -36,7 +35,6 @@ static int setup(void **state)
 
 static int teardown(void **state)
 {
-    (void)state;
     fault_io_set(NULL, FAULT_NONE, 0, 0);
     folder_rig_empty(folder);
     chunks_destroy(chunks);
@@ -180,7 +178,6 @@ static void names_are_read_as_they_are_written(void **state)
         {0, 0}, {0, 40}, {1ULL << 24 | 7, 40}, {(1ULL << 48) - 1, 999999999999999999}};
     char name[MANIFEST_NAME_BYTES], tmp[MANIFEST_NAME_BYTES + 32];
     struct checkpoint_name is;
-    (void)state;
     for (size_t i = 0; i < sizeof ids / sizeof *ids; i++) {
         checkpoint_manifest_name(ids[i], name);
         checkpoint_name_parse(name, &is);
@@ -209,7 +206,6 @@ static void names_are_read_as_they_are_written(void **state)
 
 static void a_claim_fences_the_owner_before(void **state)
 {
-    (void)state;
     struct checkpoint_lease a, b, c, l;
     assert_int_equal(checkpoint_folder_lease(folder, &l), ST_OK);
     assert_true(l.epoch == 0);
@@ -252,7 +248,6 @@ static void a_claim_fences_the_owner_before(void **state)
 
 static void an_emptied_folder_stays_the_owners(void **state)
 {
-    (void)state;
     struct checkpoint_lease a = claim(1);
     for (int i = 0; i < 4; i++)
         a = claim(11);
@@ -324,7 +319,6 @@ static void fill_folder(void)
  * is given twice, and the newest checkpoint is found. */
 static void a_fault_anywhere_leaves_a_folder_to_be_claimed(void **state)
 {
-    (void)state;
     for (enum fault_kind kind = FAULT_FULL; kind <= FAULT_POWER_2; kind++) {
         if (kind == FAULT_PAUSED)
             continue;
@@ -419,7 +413,6 @@ static void pause_owner(enum status (*f)(void), int keep_damaged)
 
 static void a_paused_owner_does_no_harm(void **state)
 {
-    (void)state;
     pause_owner(sweep_in_child, 0);
     pause_owner(sweep_in_child, 1);
     pause_owner(save_in_child, 0);
@@ -436,7 +429,6 @@ static enum status only_claim_in_child(void)
 static void a_sweep_does_not_disturb_a_claim(void **state)
 {
     int code = -1;
-    (void)state;
     for (int at = 1; code != 100; at++) {
         fill_folder();
         pid_t pid = start_child(only_claim_in_child, FAULT_PAUSED, at);
@@ -451,7 +443,6 @@ static void a_sweep_does_not_disturb_a_claim(void **state)
 /* Orphans go, whoever made them, but for the checkpoint that is being written. */
 static void sweeps_leave_what_is_being_written(void **state)
 {
-    (void)state;
     struct safetensors_written w;
     struct checkpoint_lease l = claim(1);
     struct checkpoint_id now = {checkpoint_term(l.epoch, 4), 12};
@@ -492,7 +483,6 @@ static void sweeps_leave_what_is_being_written(void **state)
 /* Nothing can be written, not even `checkpoint`: room is made all the same. */
 static void a_full_disk_gets_its_room_back(void **state)
 {
-    (void)state;
     struct safetensors_written w;
     struct checkpoint_lease l = claim(1);
     struct checkpoint_id orphan = {checkpoint_term(1, 1), 9};
@@ -516,7 +506,6 @@ static void a_full_disk_gets_its_room_back(void **state)
 /* The newest by term, whatever their steps; kept besides: what training goes on from. */
 static void the_base_is_kept(void **state)
 {
-    (void)state;
     assert_int_equal(save(7, 90), ST_OK); /* epoch 0 */
     struct checkpoint_lease l = claim(1);
     assert_int_equal(save(checkpoint_term(1, 1), 50), ST_OK);
@@ -566,7 +555,6 @@ static int wait_late(void *ctx, int64_t until_ns)
 
 static void files_are_looked_at(void **state)
 {
-    (void)state;
     struct checkpoint_id id = {checkpoint_term(1, 1), 6}, other = {checkpoint_term(1, 2), 6};
     struct safetensors_written files[2], w;
     char why[MANIFEST_WHY_BYTES], from[160], to[160];
@@ -607,7 +595,6 @@ static void files_are_looked_at(void **state)
 /* Made by many at the same time, it is one. */
 static void a_folder_has_one_id(void **state)
 {
-    (void)state;
     enum { N = 8 };
     for (int round = 0; round < 5; round++) {
         int go[2], back[2];
@@ -643,7 +630,6 @@ static void a_folder_has_one_id(void **state)
 /* A list of what is kept is not one of an empty mount point, nor of a folder made again. */
 static void an_emptied_folder_says_nothing_of_what_was_kept(void **state)
 {
-    (void)state;
     const struct checkpoint_sweep sweep = {
         .owner = &(struct checkpoint_lease){.epoch = 1, .incarnation = 7}};
     char id[FOLDER_ID_BYTES], away[80];
@@ -673,7 +659,6 @@ static void an_emptied_folder_says_nothing_of_what_was_kept(void **state)
 /* Server 1's disk, with a part of server 0's that shares it, and leftovers. */
 static void a_server_tidies_its_own_parts(void **state)
 {
-    (void)state;
     static const char both[] = "a:1,b:2";
     struct safetensors_written w;
     struct checkpoint_part *list;

@@ -109,7 +109,6 @@ static void assert_orders(const struct rig *r, uint64_t generation, uint64_t ord
  * generation it claims; the one that is obeyed goes on being it. */
 static void test_a_ps0_that_was_replaced(void **state)
 {
-    (void)state;
     const uint64_t generations[] = {term_of(1, 1), term_of(2, 1), term_of(3, 1)};
     for (size_t i = 0; i < sizeof generations / sizeof *generations; i++) {
         struct rig r = begin(term_of(2, 1));
@@ -140,7 +139,6 @@ static void test_a_ps0_that_was_replaced(void **state)
 /* Likewise before there is a plan: the epoch alone counts. */
 static void test_a_ps0_that_was_replaced_before_a_plan(void **state)
 {
-    (void)state;
     struct rig r = begin(0);
     answer(&r, (struct net_control_reply){.incarnation = LIFE, .epoch = 2, .step = -1});
     assert_int_equal(r.out.n, 0);
@@ -152,7 +150,6 @@ static void test_a_ps0_that_was_replaced_before_a_plan(void **state)
 /* Of another life, but of no lower epoch: what goes on stops, until its plan comes. */
 static void test_a_ps0_that_was_started_anew(void **state)
 {
-    (void)state;
     for (uint64_t epoch = 2; epoch <= 3; epoch++) {
         struct rig r = begin(term_of(2, 1));
         struct net_control told;
@@ -173,7 +170,6 @@ static void test_a_ps0_that_was_started_anew(void **state)
 /* The generation in force, and those before it, are not begun again. */
 static void test_a_plan_that_is_not_newer(void **state)
 {
-    (void)state;
     struct rig r = begin(term_of(2, 3));
     const uint64_t not_newer[] = {term_of(2, 3), term_of(2, 2), term_of(1, 9)};
     for (size_t i = 0; i < sizeof not_newer / sizeof *not_newer; i++) {
@@ -190,7 +186,6 @@ static void test_a_plan_that_is_not_newer(void **state)
 /* ps 0 repeats a plan until the server is in its generation. */
 static void test_a_plan_is_begun_once(void **state)
 {
-    (void)state;
     struct rig r = begin(term_of(1, 1));
     answer(&r, plan_of(LIFE, term_of(1, 2)));
     assert_applies(&r, term_of(1, 2));
@@ -210,7 +205,6 @@ static void test_a_plan_is_begun_once(void **state)
 /* An order waits until the store is in its generation, and is accepted once. */
 static void test_an_order_waits_for_its_generation(void **state)
 {
-    (void)state;
     struct rig r = begin(term_of(1, 1));
     struct net_control_reply reply = plan_of(LIFE, term_of(1, 2));
     struct net_control told;
@@ -234,7 +228,6 @@ static void test_an_order_waits_for_its_generation(void **state)
 /* An order of a generation that has ended is not accepted; nor one where there is no job. */
 static void test_an_order_of_another_generation(void **state)
 {
-    (void)state;
     struct net_control told;
     struct rig r = begin(term_of(1, 2));
     answer(&r, order_of(term_of(1, 1), 41, 8));
@@ -251,7 +244,6 @@ static void test_an_order_of_another_generation(void **state)
 /* How far an earlier order is says nothing of the last. */
 static void test_news_of_another_order(void **state)
 {
-    (void)state;
     struct rig r = begin(term_of(1, 1));
     struct net_control told;
     answer(&r, order_of(term_of(1, 1), 42, 8));
@@ -275,7 +267,6 @@ static void test_news_of_another_order(void **state)
  * it has been missing for a while. */
 static void test_ps0_is_gone(void **state)
 {
-    (void)state;
     struct rig r = begin(term_of(1, 1));
     int n_looks = 0;
     for (int i = 0; i < 25; i++) {
@@ -317,7 +308,6 @@ static void test_ps0_answers_before_the_look_ends(void **state)
  */
 static void test_the_job_is_done_or_has_failed(void **state)
 {
-    (void)state;
     for (int failed = 0; failed < 2; failed++) {
         struct rig r = begin(term_of(1, 1));
         struct net_control_reply last = plan_of(LIFE, term_of(1, 1));

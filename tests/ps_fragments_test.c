@@ -169,7 +169,6 @@ static void ask_again(struct rig *r, uint32_t chunk, int64_t step, int turn)
 static void turns(void **state)
 {
     static const enum dtype dtypes[] = {DTYPE_F32, DTYPE_BF16, DTYPE_INT4};
-    (void)state;
     for (size_t k = 0; k < 3; k++) {
         struct rig r;
         setup(&r, dtypes[k]);
@@ -189,7 +188,6 @@ static void turns(void **state)
 static void not_without_a_turn(void **state)
 {
     struct rig r;
-    (void)state;
     setup(&r, DTYPE_F32);
     for (uint32_t i = 0; i < N_CHUNKS; i++) {
         const struct net_piece p = {.kind = PIECE_PUSH, .chunk = i, .weight = 1};

@@ -15,7 +15,6 @@ static const struct hosts alone = {1, self_addrs}, no_workers = {0, NULL};
 
 static void on_done(void *ctx)
 {
-    (void)ctx;
 }
 
 static void begin(struct service *service, struct chunks *chunks, uint64_t generation)
@@ -56,7 +55,6 @@ static void open_guest(struct raw *guest, const struct net_server *server)
 
 static void test_guests_keep_nothing(void **state)
 {
-    (void)state;
     static struct raw guest[GENERATIONS];
     struct run *run[GENERATIONS];
     struct service *service;
@@ -95,7 +93,6 @@ static void test_guests_keep_nothing(void **state)
  * is to join again, so it hears of no refusal, which would end it. */
 static void test_before_the_job(void **state)
 {
-    (void)state;
     static struct raw worker;
     struct service *service;
     struct net_server *server;

@@ -15,7 +15,6 @@ static struct join_queue_entry waiter(int member, uint64_t incarnation, const ch
 /* However many say that they wait: the list is bounded, and they displace their own. */
 static void test_flood(void **state)
 {
-    (void)state;
     static struct join_queue w;
     char peer[64];
     struct join_queue_entry real = waiter(2, 5, "ipv4:10.0.0.7:1", 0);

@@ -147,7 +147,6 @@ static void test_ends_early(void **state)
 /* With data of their own, members that count steps by the same --epochs take the job's. */
 static void steps_by_the_same_epochs_of_own_data_follow_the_job(void **state)
 {
-    (void)state;
     char why[512] = "";
     const struct net_job before = job;
     job.epochs = 1.5;
@@ -173,7 +172,6 @@ static void steps_by_the_same_epochs_of_own_data_follow_the_job(void **state)
 /* A member that takes the job's steps takes its optimizer of rounds, as far as it was not typed. */
 static void outer_optimizer_left_out_with_followed_steps_is_the_jobs(void **state)
 {
-    (void)state;
     char why[512] = "";
     const struct net_job before = job;
     job.epochs = 1.5;
@@ -356,7 +354,6 @@ static void columns_in_a_text_that_wants_memory_are_not_read(void **state)
 static void test_part_of_each(void **state)
 {
     struct checkpoint_manifest m = {.step = 5, .job = job, .chunks = chunks};
-    (void)state;
     m.progress.known = 1;
     m.job.sync_mode = JOB_ASYNC;
     m.job.local_steps = 50;
@@ -375,7 +372,6 @@ static void test_rounds(void **state)
 {
     struct net_join j = join_of(), rounds = j;
     const struct net_job gradients = job;
-    (void)state;
     job.local_steps = 50;
     job.local = job.optim;
     differs(&j, "another job: --local_steps: the servers have 50, the worker has 1");

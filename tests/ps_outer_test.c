@@ -145,7 +145,6 @@ static void first_values_are_the_parents(void **state)
 {
     struct rig r;
     float theirs[N], got[N];
-    (void)state;
     setup(&r, 0);
     assert_int_equal(send_piece(r.store, PIECE_INIT, 0, 0), PIECE_NONE);
     assert_int_equal(send_piece(r.store, PIECE_PULL, 1, 0), PIECE_NONE);
@@ -170,7 +169,6 @@ static void first_values_are_the_parents(void **state)
 static void a_gate_waits(void **state)
 {
     float clip_norms[] = {0, 0.1f};
-    (void)state;
     for (size_t k = 0; k < 2; k++) {
         struct rig r;
         float want[N], got[N], to[N], from[N];
@@ -235,7 +233,6 @@ static void slots_begin_where_the_region_does(void **state)
     struct rig r;
     float theirs[N] = {0}, got[N];
     double rate = 0, sum = 0;
-    (void)state;
     setup(&r, 0);
     r.since = 31;
     struct optim_config adam;
@@ -256,7 +253,6 @@ static void a_stop_ends_it(void **state)
     struct rig r;
     struct handover_chunk t;
     float want[N], got[N];
-    (void)state;
     setup(&r, 0);
     begin(&r);
     for (int step = 0; step < GATE; step++) {
@@ -276,7 +272,6 @@ static void a_stop_ends_it(void **state)
 
 static void gates(void **state)
 {
-    (void)state;
     for (int64_t steps = 1; steps <= 12; steps++)
         for (int64_t overlap = 0; overlap < steps; overlap++)
             for (int64_t last = overlap + 1; last <= 40; last++) {

@@ -24,7 +24,6 @@ static struct net_job job;
 
 static int setup(void **state)
 {
-    (void)state;
     const struct net_param w = {.name = "w", .shape = {1, {N_ELEMS}}};
     folder_rig_new(folder);
     job = (struct net_job){.n_workers = 1, .train_steps = 20, .seed = 3};
@@ -35,7 +34,6 @@ static int setup(void **state)
 
 static int teardown(void **state)
 {
-    (void)state;
     chunks_destroy(chunks);
     return folder_rig_delete(folder);
 }
@@ -95,7 +93,6 @@ static struct {
 
 static void on_changed(void *ctx)
 {
-    (void)ctx;
     pthread_mutex_lock(&changes.lock);
     changes.n++;
     pthread_cond_broadcast(&changes.wake);
@@ -140,7 +137,6 @@ static void tell(struct own_folder *k, const struct checkpoint_keep *word)
  * a server with another address had written for this ps 0. */
 static void a_keeper_knows_what_is_whole(void **state)
 {
-    (void)state;
     const struct own_folder_config cfg = {folder, "b:1", "", 0, on_changed, NULL};
     const struct checkpoint_id kept[] = {{checkpoint_term(1, 1), 6}, {checkpoint_term(1, 1), 2}};
     struct checkpoint_keep keep = {.kept = kept,
@@ -186,7 +182,6 @@ static void a_keeper_knows_what_is_whole(void **state)
 /* What is ordered while an earlier word of ps 0's waits, or is carried out, stays. */
 static void a_word_removes_nothing_ordered_after_it(void **state)
 {
-    (void)state;
     const struct own_folder_config cfg = {folder, "b:1", "", 0, on_changed, NULL};
     const struct checkpoint_keep word = {.generation = checkpoint_term(1, 1),
                                          .ordered = {checkpoint_term(1, 1), 2}};
@@ -224,7 +219,6 @@ static void a_word_removes_nothing_ordered_after_it(void **state)
 /* A part that cannot be read just now is not one that is gone. */
 static void what_cannot_be_read_is_not_forgotten(void **state)
 {
-    (void)state;
     char id[FOLDER_ID_BYTES], away[300], folder_away[160];
     const struct checkpoint_id kept[] = {{checkpoint_term(1, 1), 2}, {checkpoint_term(1, 1), 1}};
     const struct checkpoint_keep word = {
@@ -271,7 +265,6 @@ static void what_cannot_be_read_is_not_forgotten(void **state)
 /* The id is read again by the keeper's thread: who asks does not wait for the disk. */
 static void a_folder_may_be_another(void **state)
 {
-    (void)state;
     char id[FOLDER_ID_BYTES] = "", now[FOLDER_ID_BYTES], path[160];
     const struct own_folder_config cfg = {folder, "b:1", ELSEWHERE, 500, on_changed, NULL};
     struct own_folder *k;
@@ -305,7 +298,6 @@ static void a_folder_may_be_another(void **state)
 /* Of more than it can tell it tells its own: each of those that share the folder does. */
 static void a_server_tells_of_its_own_parts_first(void **state)
 {
-    (void)state;
     enum { N_OTHERS = CONTROL_MAX_PARTS + 8 };
     const struct own_folder_config cfg = {folder, "b:1", "", 0, on_changed, NULL};
     struct own_folder *k;
@@ -362,7 +354,6 @@ static int64_t found_step(struct asked *a)
 /* Files of one server are in its own folder: who has them is asked, newest first. */
 static void files_may_be_elsewhere(void **state)
 {
-    (void)state;
     struct checkpoint_restore *r;
     float value[N_ELEMS];
     int64_t version;
@@ -424,7 +415,6 @@ static void files_may_be_elsewhere(void **state)
 /* A folder of one's own that has several servers' parts. */
 static void parts_of_one_folder_are_one(void **state)
 {
-    (void)state;
     struct checkpoint_restore *r;
     float value[N_ELEMS];
     int64_t version;

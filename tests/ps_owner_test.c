@@ -24,14 +24,12 @@ static struct checkpoint_lease looked_at;
 
 static int setup(void **state)
 {
-    (void)state;
     folder_rig_new(folder);
     return chmod(folder, 0755);
 }
 
 static int teardown(void **state)
 {
-    (void)state;
     return folder_rig_delete(folder);
 }
 
@@ -73,7 +71,6 @@ static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER; /* guards what the serv
 
 static enum status on_status(void *ctx, int with_model, struct net_status *out)
 {
-    (void)with_model;
     const struct net_status *s = ctx;
     pthread_mutex_lock(&lock);
     *out = *s;
@@ -103,7 +100,6 @@ static void only_the_claimed_incarnation_is_alive(void **state)
     char address[64];
     struct net_status is = {.step = -1, .checkpoints = {.folder = "/c", .owner = OWNER}}, s = is;
     struct net_server *server = serve(&s, address);
-    (void)state;
     claim(address);
     assert_refused("a:1", "belongs to a running job, whose ps:0 answers at 127.0.0.1:");
     assert_free(address);
@@ -133,7 +129,6 @@ static void a_program_that_cannot_be_asked_may_be_the_owner(void **state)
     socklen_t n = sizeof a;
     char address[64];
     int status, fd = socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0);
-    (void)state;
     assert_int_equal(bind(fd, (struct sockaddr *)&a, sizeof a), 0);
     assert_int_equal(listen(fd, 16), 0);
     assert_int_equal(getsockname(fd, (struct sockaddr *)&a, &n), 0);
@@ -156,7 +151,6 @@ static void a_program_that_cannot_be_asked_may_be_the_owner(void **state)
 
 static void a_loopback_address_of_another_machine_is_not_this_one(void **state)
 {
-    (void)state;
     claim("localhost:1");
     assert_free("localhost:1");
     claim_elsewhere("localhost:1");
@@ -170,7 +164,6 @@ static void a_lock_shows_a_worker(void **state)
 {
     char path[128];
     int status;
-    (void)state;
     snprintf(path, sizeof path, "%s/%s", folder, OWNER_LOCK_NAME);
     claim(OWNER_ALONE_PREFIX "h:1");
     assert_free(NULL);
@@ -197,7 +190,6 @@ static void a_lock_shows_a_worker(void **state)
 static void a_claim_made_after_the_look_is_not_taken(void **state)
 {
     struct checkpoint_lease before, first, other;
-    (void)state;
     assert_free("a:1");
     assert_int_equal(looked_at.epoch, 0);
     before = looked_at;

@@ -61,7 +61,6 @@ static float value_of(int chunk, int64_t i)
 
 static void on_done(void *ctx)
 {
-    (void)ctx;
 }
 
 /* One server's file of the checkpoint. */

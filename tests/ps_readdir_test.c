@@ -37,7 +37,6 @@ static void put(const char *folder, const char *name)
 
 static void test_listed_in_part(void **state)
 {
-    (void)state;
     char folder[] = "/tmp/weir_readdir_XXXXXX", path[256], other[256];
     const struct checkpoint_sweep sweep = {.keep = 5};
     struct checkpoint_manifest_place *list = NULL;

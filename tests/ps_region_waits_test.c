@@ -17,7 +17,6 @@ static struct {
 void __wrap_net_exchange_waits(struct net_exchange *x, struct net_exchange_wait *out);
 void __wrap_net_exchange_waits(struct net_exchange *x, struct net_exchange_wait *out)
 {
-    (void)x;
     *out = now.wait;
 }
 
@@ -42,7 +41,6 @@ enum status __wrap_status_asker_ask(struct status_asker *a, int64_t deadline_ms,
 enum status __wrap_status_asker_ask(struct status_asker *a, int64_t deadline_ms,
                                     struct net_status *out, char *why)
 {
-    (void)a, (void)deadline_ms;
     *out = (struct net_status){.waiting = "worker 1 (never joined)"};
     snprintf(why, CONTROL_TEXT_BYTES, "%s", now.why);
     return now.st;
@@ -51,7 +49,6 @@ enum status __wrap_status_asker_ask(struct status_asker *a, int64_t deadline_ms,
 bool __wrap_status_asker_is_unanswered(const struct status_asker *a);
 bool __wrap_status_asker_is_unanswered(const struct status_asker *a)
 {
-    (void)a;
     return now.is_unanswered;
 }
 
@@ -77,7 +74,6 @@ static void a_question_that_fails_is_named_by_its_cause(void **state)
     struct ps_region r = {.cfg.parents = &parents, .lock = PTHREAD_MUTEX_INITIALIZER};
     struct net_exchange *x = (struct net_exchange *)&now;
     char text[STATUS_WAITING_BYTES];
-    (void)state;
     now.wait = (struct net_exchange_wait){.ms = 3000};
     for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
         now.st = cases[i].st;

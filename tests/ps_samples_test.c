@@ -24,7 +24,6 @@ static void assert_list(const struct ps_samples *s, size_t n, const uint64_t *wa
 
 static void test_list(void **state)
 {
-    (void)state;
     struct ps_samples *s, *next;
     assert_int_equal(ps_samples_create(MEMBERS, BATCH, 40, &s), ST_OK);
     assert_list(s, 1, (uint64_t[]){40});
@@ -61,7 +60,6 @@ static void test_list(void **state)
 /* From a network or a file: refused, and nothing has changed. */
 static void test_lists_that_cannot_be(void **state)
 {
-    (void)state;
     static uint64_t many[SAMPLES_MAX_LIST + 1];
     static const uint64_t bad[][3] = {
         {50, 40, 40}, {50, 40, 30}, {50, 40, 50}, {SAMPLES_MAX + 1, 1, 2}, {0, 0, 0}};
@@ -89,7 +87,6 @@ static void on_answer(void *ctx, const struct net_frame_head *head, uint64_t fro
                       const struct store_answer *a)
 {
     struct rig *r = ctx;
-    (void)from;
     if (a->chunk == 0 && a->payload)
         r->said[head->member] = a->samples;
     else
@@ -169,7 +166,6 @@ static void restart(struct rig *r, int member)
  * bring the same. */
 static void test_async(void **state)
 {
-    (void)state;
     struct rig r;
     set_up(&r, (struct net_job){.sync_mode = JOB_ASYNC}, 60);
     assert_int_equal(act(&r, PIECE_PUSH, 0, 1, 0), PIECE_APPLIED);
@@ -191,7 +187,6 @@ static void test_async(void **state)
 /* The answer comes late, with another's version; what it hands out is the member's own. */
 static void test_ssp(void **state)
 {
-    (void)state;
     struct rig r;
     set_up(&r, (struct net_job){.sync_mode = JOB_SSP}, 0);
     assert_int_equal(act(&r, PIECE_PUSH, 0, 0, 0), PIECE_NONE);
@@ -207,7 +202,6 @@ static void test_ssp(void **state)
 /* Who comes too late reads the same again; a sum that ends with its store has counted nothing. */
 static void test_backup_workers(void **state)
 {
-    (void)state;
     struct rig r;
     struct handover_chunk t;
     const struct net_job job = {.sync_mode = JOB_SYNC, .aggregate = 2};
@@ -230,7 +224,6 @@ static void test_backup_workers(void **state)
 /* By reference and as a copy: the next store gives out what was in hand first. */
 static void test_next_store(void **state)
 {
-    (void)state;
     for (int copied = 0; copied < 2; copied++) {
         struct rig r;
         struct handover_chunk t;
@@ -279,7 +272,6 @@ static void on_taken(void *ctx)
 /* A snapshot's list is of the moment of its version, in which that version's batch has counted. */
 static void test_snapshot(void **state)
 {
-    (void)state;
     struct rig r;
     struct snapshot *s;
     int n, n_done = 0;
@@ -302,7 +294,6 @@ static void test_snapshot(void **state)
 /* In lockstep, and in a job that does not say how many samples a step has, nothing is given out. */
 static void test_none(void **state)
 {
-    (void)state;
     static const int server[N_CHUNKS] = {0, 0};
     for (int i = 0; i < 2; i++) {
         struct rig r = {.store = NULL};

@@ -101,7 +101,6 @@ static struct buf *filled(float first, size_t n)
 
 static int set_up(void **state)
 {
-    (void)state;
     f.job = (struct net_job){.n_workers = 1, .sync_mode = JOB_SYNC, .train_steps = 100};
     optim_defaults(OPTIM_ADAM, &f.job.optim);
     assert_int_equal(chunks_create(model, 2, ELEMS * sizeof(float), &f.chunks), ST_OK);
@@ -122,7 +121,6 @@ static int set_up(void **state)
 
 static int tear_down(void **state)
 {
-    (void)state;
     shard_fetch_destroy(f.gather);
     for (int i = 0; i < N_SOURCES; i++)
         net_server_destroy(f.source[i].server);
@@ -226,7 +224,6 @@ static void check_not_asked(struct source *s, int chunk)
 /* Each is 40 s after the one before: 8 minutes in all, and never a minute without one. */
 static void who_is_slow_and_goes_on_is_waited_for(void **state)
 {
-    (void)state;
     struct try t;
     reset(&f.source[0], ALL);
     prepare(&t, term_of(1, 2), N_CHUNKS);
@@ -251,7 +248,6 @@ static void who_is_slow_and_goes_on_is_waited_for(void **state)
 
 static void what_came_is_not_fetched_again(void **state)
 {
-    (void)state;
     struct try t;
     reset(&f.source[0], 5);
     prepare(&t, term_of(1, 2), N_CHUNKS);
@@ -282,7 +278,6 @@ static void what_came_is_not_fetched_again(void **state)
 /* A source that stops in the middle; a cancel ends the wait for it, and it comes back. */
 static void a_source_that_dies_is_asked_for_the_rest(void **state)
 {
-    (void)state;
     struct try t;
     struct source *s = &f.source[0];
     reset(s, 6);
@@ -319,7 +314,6 @@ static void a_source_that_dies_is_asked_for_the_rest(void **state)
 /* Where it goes on from elsewhere, what came before is not what is wanted. */
 static void another_step_is_fetched_anew(void **state)
 {
-    (void)state;
     for (int k = 0; k < 3; k++) {
         struct try t;
         reset(&f.source[0], 5);
@@ -342,7 +336,6 @@ static void another_step_is_fetched_anew(void **state)
 /* One source refuses: the chunks of the other come all the same. */
 static void one_source_does_not_keep_from_another(void **state)
 {
-    (void)state;
     struct try t;
     reset(&f.source[0], 2);
     reset(&f.source[1], ALL);

@@ -58,13 +58,11 @@ static void wait_for(const int *what, int at_least)
 
 static void on_changed(void *ctx)
 {
-    (void)ctx;
     bump(&n_changes, -1);
 }
 
 static void on_release(void *owner)
 {
-    (void)owner;
     bump(&n_released, -1);
 }
 

@@ -174,7 +174,6 @@ static void save(int64_t step, const char *own)
 
 static int setup(void **state)
 {
-    (void)state;
     break_calls(NULL, CALL_OPEN, 0, 0);
     folder_rig_new(folder);
     job = (struct net_job){.n_workers = 1, .train_steps = 100, .seed = 3};
@@ -189,7 +188,6 @@ static int setup(void **state)
 
 static int teardown(void **state)
 {
-    (void)state;
     break_calls(NULL, CALL_OPEN, 0, 0);
     allocation = 0;
     folder_rig_empty(folder);
@@ -226,7 +224,6 @@ static void check_line(const char *name, const char *why)
 
 static void what_cannot_be_read_now_is_not_passed_over(void **state)
 {
-    (void)state;
     static const int errs[] = {EIO, ESTALE, EACCES, ETIMEDOUT};
     static const char *const names[] = {newer, newer_part};
     for (size_t i = 0; i < sizeof errs / sizeof *errs; i++)
@@ -256,7 +253,6 @@ static void what_cannot_be_read_now_is_not_passed_over(void **state)
 
 static void what_can_be_read_the_next_time_is_taken(void **state)
 {
-    (void)state;
     static const char *const names[] = {newer, newer_part};
     for (int k = 0; k < 2; k++)
         for (int call = CALL_OPEN; call <= CALL_READ; call++) {
@@ -269,7 +265,6 @@ static void what_can_be_read_the_next_time_is_taken(void **state)
 
 static void no_descriptors_say_nothing_of_a_file(void **state)
 {
-    (void)state;
     static const int errs[] = {EMFILE, ENFILE, ENOMEM};
     static const char *const names[] = {newer, newer_part, older};
     for (size_t i = 0; i < sizeof errs / sizeof *errs; i++)
@@ -286,7 +281,6 @@ static void no_descriptors_say_nothing_of_a_file(void **state)
 
 static void no_memory_says_nothing_of_a_file(void **state)
 {
-    (void)state;
     int64_t step = 0;
     long n = 0, n_refused = 0;
     for (; step != 8 || allocation_failed; n++) {
@@ -310,7 +304,6 @@ static void no_memory_says_nothing_of_a_file(void **state)
 
 static void what_is_damaged_is_passed_over(void **state)
 {
-    (void)state;
     char path[256];
     snprintf(path, sizeof path, "%s/%s", folder, newer_part);
     assert_int_equal(truncate(path, 100), 0);
@@ -323,7 +316,6 @@ static void what_is_damaged_is_passed_over(void **state)
 static enum status is_nowhere(void *ctx, const struct checkpoint_manifest *m, int file,
                               char why[MANIFEST_WHY_BYTES])
 {
-    (void)m, (void)file;
     ++*(int *)ctx;
     snprintf(why, MANIFEST_WHY_BYTES, "nobody has it");
     return ST_NOT_FOUND;
@@ -332,7 +324,6 @@ static enum status is_nowhere(void *ctx, const struct checkpoint_manifest *m, in
 /* A file of another's folder that was copied here. */
 static void what_cannot_be_looked_for_is_not_elsewhere(void **state)
 {
-    (void)state;
     int n_asked = 0;
     const struct checkpoint_elsewhere elsewhere = {is_nowhere, &n_asked};
     save(8, "0123456789abcdef0123456789abcdef");
@@ -350,7 +341,6 @@ static void what_cannot_be_looked_for_is_not_elsewhere(void **state)
 /* The one that a plan names: the caller tries again, and takes no part instead. */
 static void a_named_one_says_why(void **state)
 {
-    (void)state;
     const struct checkpoint_restore_query q = {.folder = folder, .name = newer};
     struct checkpoint_restore *r = NULL;
     break_calls(newer_part, CALL_OPEN, ESTALE, FOR_EVER);
@@ -383,7 +373,6 @@ static int pointer_names(const char *name)
 
 static void retention_keeps_what_it_could_not_look_at(void **state)
 {
-    (void)state;
     struct checkpoint_manifest_place *list = NULL;
     int n = 0;
     const struct checkpoint_sweep one = {.keep = 1};
@@ -410,7 +399,6 @@ static void retention_keeps_what_it_could_not_look_at(void **state)
 /* So does a server whose folder is its own; its list of parts is not that of another moment. */
 static void a_server_keeps_parts_that_it_could_not_look_at(void **state)
 {
-    (void)state;
     struct checkpoint_part *list = NULL;
     int n = 0, n_unread = 0;
     const struct checkpoint_id kept[] = {{checkpoint_term(1, 1), 8}};
@@ -431,7 +419,6 @@ static void a_server_keeps_parts_that_it_could_not_look_at(void **state)
 
 static int wait_once(void *ctx, int64_t until_ns)
 {
-    (void)until_ns;
     ++*(int *)ctx;
     return 0;
 }
@@ -439,7 +426,6 @@ static int wait_once(void *ctx, int64_t until_ns)
 /* Before its manifest is written. */
 static void a_file_is_waited_for_that_cannot_be_looked_at(void **state)
 {
-    (void)state;
     static const int errs[] = {ESTALE, EMFILE, ENOMEM};
     char path[256], why[MANIFEST_WHY_BYTES];
     struct checkpoint_manifest *m = NULL;

@@ -52,7 +52,6 @@ static void a_part_of_an_evaluation_goes_before_that_of_a_step(void **state)
     static const int64_t evaluates[3] = {-1, 40, -1};
     char text[STATUS_WAITING_BYTES];
     struct job *j = training();
-    (void)state;
     j->late[0] = 4;
     const struct ps_waits_config cfg = {
         .status = &j->s, .n_hosts = 3, .late = j->late, .evaluates = evaluates};
@@ -65,7 +64,6 @@ static void a_region_that_stands_names_its_parent(void **state)
 {
     char text[STATUS_WAITING_BYTES];
     struct job *j = training();
-    (void)state;
     const struct ps_waits_config cfg = {
         .status = &j->s, .n_hosts = 3, .parent = "ps:0 of the parent group (a:1, no connection)"};
     ps_waits_name(&cfg, text);
@@ -78,7 +76,6 @@ static void a_region_that_stands_names_its_parent(void **state)
 static void workers_that_compute_are_not_named(void **state)
 {
     struct job *j = training();
-    (void)state;
     j->member[1].awaited = 4; /* for 100 ms */
     assert_string_equal(named(j), "");
 }
@@ -86,7 +83,6 @@ static void workers_that_compute_are_not_named(void **state)
 static void absent_workers_are_named_with_the_reason(void **state)
 {
     struct job *j = training();
-    (void)state;
     j->member[1].state = MEMBER_EXPECTED;
     assert_string_equal(named(j), "worker 1 (never joined)");
     j->member[2].state = MEMBER_MISSING;
@@ -102,7 +98,6 @@ static void absent_workers_are_named_with_the_reason(void **state)
 static void late_workers_are_named(void **state)
 {
     struct job *j = training();
-    (void)state;
     j->late[2] = 1;
     assert_string_equal(named(j), "worker 2 (connected; its part of step 7 is missing)");
     j->s.step = -1;
@@ -113,7 +108,6 @@ static void late_workers_are_named(void **state)
 static void absent_workers_hold_nothing_up_where_no_step_needs_them(void **state)
 {
     struct job *j = training();
-    (void)state;
     j->s.job.sync_mode = JOB_ASYNC;
     j->member[0].state = MEMBER_MISSING;
     assert_string_equal(named(j), "");
@@ -136,7 +130,6 @@ static void absent_workers_hold_nothing_up_where_no_step_needs_them(void **state
 static void servers_go_first(void **state)
 {
     struct job *j = training();
-    (void)state;
     j->member[1].state = MEMBER_MISSING;
     j->server[1].state = SERVER_MISSING;
     assert_string_equal(named(j), "ps:1 (h:1; no message for 12 s)");
@@ -147,7 +140,6 @@ static void servers_go_first(void **state)
 static void before_a_job_the_first_worker_is_named(void **state)
 {
     struct job *j = training();
-    (void)state;
     j->s.generation = 0;
     j->s.state = STATE_EMPTY;
     j->s.n_members = 0;
@@ -160,7 +152,6 @@ static void long_lists_are_cut_and_reasons_are_whole(void **state)
 {
     struct job *j = training();
     struct net_status_member many[200];
-    (void)state;
     for (int i = 0; i < 200; i++) {
         many[i] = (struct net_status_member){.member = i, .rank = i, .state = MEMBER_EXPECTED};
         memset(many[i].refused, 'x', sizeof many[i].refused - 1);
@@ -186,7 +177,6 @@ static void a_sentence_has_the_time(void **state)
 {
     char text[STATUS_SENTENCE_BYTES];
     struct job *j = training();
-    (void)state;
     net_status_waiting_text("worker 1 (never joined)", 12900, text);
     assert_string_equal(text, "waiting for worker 1 (never joined), 12 s");
     assert_string_equal(net_status_state(&j->s), "training");
@@ -213,7 +203,6 @@ static void a_label_has_no_running_figures(void **state)
         {"", ""},
     };
     char label[STATUS_WAITING_BYTES];
-    (void)state;
     for (size_t i = 0; i < sizeof labels / sizeof *labels; i++) {
         net_status_waiting_label(labels[i][0], label);
         assert_string_equal(label, labels[i][1]);
@@ -225,7 +214,6 @@ static void a_speed_ends_where_training_stands(void **state)
 {
     struct pulse p = {.n = 0};
     int64_t now = s_ns;
-    (void)state;
     assert_true(pulse_rate(&p, now) == 0 && pulse_stood_ms(&p, now) == 0);
     for (int i = 0; i <= 600; i++, now += s_ns / 20)
         pulse_note(&p, 1, i < 300 ? i / 2 : i - 150, now);
@@ -243,7 +231,6 @@ static void slow_steps_do_not_stand(void **state)
 {
     struct pulse p = {.n = 0};
     int64_t now = s_ns;
-    (void)state;
     for (int i = 0; i < 120; i++, now += s_ns / 2)
         pulse_note(&p, 1, i / 20, now); /* 10 s each */
     assert_false(pulse_stands(&p, now));
@@ -259,7 +246,6 @@ static void generations_without_a_step_stand(void **state)
 {
     struct pulse p = {.n = 0};
     int64_t now = s_ns;
-    (void)state;
     pulse_note(&p, 1, 10, now);
     for (uint64_t i = 2; i < 12; i++, now += s_ns)
         pulse_note(&p, i, i % 2 ? -1 : 9, now);
@@ -274,7 +260,6 @@ static void steps_below_the_highest_one_count(void **state)
 {
     struct pulse p = {.n = 0};
     int64_t now = s_ns;
-    (void)state;
     for (int i = 0; i < 10; i++, now += s_ns)
         pulse_note(&p, 1, 100 + i, now);
     now += 20 * s_ns;
@@ -290,7 +275,6 @@ static void steps_below_the_highest_one_count(void **state)
 static void a_model_has_a_name(void **state)
 {
     char name[STATUS_MODEL_BYTES];
-    (void)state;
     ps_model_name("{\"name\": \"mlp\", \"layers\": []}", name);
     assert_string_equal(name, "mlp");
     ps_model_name("{\"name\": 5}", name);

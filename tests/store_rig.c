@@ -9,7 +9,6 @@
 static void drop(void *ctx, const struct net_frame_head *head, uint64_t from,
                  const struct store_answer *answer)
 {
-    (void)ctx, (void)head, (void)from, (void)answer;
 }
 
 struct store *store_rig_open(const struct store_config *cfg, int n_members, uint64_t incarnation)

@@ -49,7 +49,6 @@ static enum status fake_input(struct plan *p, const uint8_t *const *images, cons
             fake.reads[fake.n_reads++] = item;
     }
     pthread_mutex_unlock(&fake.lock);
-    (void)position;
     p->mean = sum / (float)n;
     p->n = n;
     return ST_OK;
@@ -57,7 +56,6 @@ static enum status fake_input(struct plan *p, const uint8_t *const *images, cons
 
 static enum status fake_forward(struct plan *p, int layer, int train)
 {
-    (void)p, (void)layer;
     if (!train || atomic_load(&fake.fail_at_forward) < 0)
         return ST_OK;
     return atomic_fetch_sub(&fake.fail_at_forward, 1) == 0 ? ST_INTERNAL : ST_OK;

@@ -19,7 +19,6 @@ static void a_packet_takes_the_delay(void **state)
 {
     struct shaper s = made((struct shaper_config){.delay_ns = 40 * MS});
     int64_t due = 0;
-    (void)state;
     for (int64_t now = 0; now < 1000; now++) {
         assert_int_equal(shaper_put(&s, now, PACKET, &due), SHAPER_SENT);
         assert_int_equal(due, now + 40 * MS);
@@ -30,7 +29,6 @@ static void a_packet_takes_the_delay(void **state)
 static void the_rate_is_kept(void **state)
 {
     static const int64_t rates[] = {1000000, 100000000, 1000000000, 10000000000};
-    (void)state;
     for (size_t r = 0; r < sizeof rates / sizeof *rates; r++) {
         struct shaper s = made((struct shaper_config){
             .rate_bits = rates[r], .queue_bytes = rates[r] / 80, .burst_bytes = 3000});
@@ -57,7 +55,6 @@ static void the_queue_is_bounded(void **state)
     struct shaper s = made(
         (struct shaper_config){.rate_bits = 8000000, .queue_bytes = 10000, .burst_bytes = 1000});
     int64_t due = 0;
-    (void)state;
     for (int i = 0; i <= 10; i++) {
         assert_int_equal(shaper_put(&s, 5 * MS, 1000, &due), SHAPER_SENT);
         assert_int_equal(due, (5 + i) * MS); /* the first one has a full bucket */
@@ -76,7 +73,6 @@ static void the_queue_is_bounded(void **state)
 static void losses_are_as_many_as_asked_for(void **state)
 {
     static const double shares[] = {0, 0.001, 0.01, 0.3, 1};
-    (void)state;
     for (size_t i = 0; i < sizeof shares / sizeof *shares; i++) {
         struct shaper s = made((struct shaper_config){.loss = shares[i]});
         struct shaper later = made((struct shaper_config){
@@ -99,7 +95,6 @@ static void jitter_lies_around_the_delay(void **state)
     struct shaper s = made((struct shaper_config){.delay_ns = 40 * MS, .jitter_ns = 8 * MS});
     int64_t due, last = 0, least = INT64_MAX, most = 0, sum = 0;
     int n_overtaken = 0;
-    (void)state;
     for (int i = 0; i < N; i++) {
         assert_int_equal(shaper_put(&s, i * MS, PACKET, &due), SHAPER_SENT);
         int64_t took = due - i * MS;

@@ -105,7 +105,6 @@ static void check_item(const struct shape *s, const struct job_augment *a, int64
 static void pictures_are_as_the_plain_ones(void **state)
 {
     static const struct shape shapes[] = {{3, {1, 12, 12}}, {3, {3, 5, 8}}, {3, {2, 9, 5}}};
-    (void)state;
     for (size_t s = 0; s < sizeof shapes / sizeof *shapes; s++)
         for (int k = 0; k < N_KINDS; k++)
             for (int64_t item = 0; item < 40; item++)
@@ -119,7 +118,6 @@ static void draws_are_even(void **state)
     static const struct shape s = {3, {1, SIDE_Y, SIDE_X}};
     const struct job_augment a = {1, 2, 3, 4};
     int flips = 0, shifts[2][5] = {{0}}, crops[2][7] = {{0}}, areas[SIDE_Y + 1][SIDE_X + 1] = {{0}};
-    (void)state;
     for (int64_t item = 0; item < DRAWS; item++) {
         const struct augment_draw d = augment_draw(&a, &s, 1, 0, item);
         flips += d.flip;
@@ -159,7 +157,6 @@ static void draws_are_pure(void **state)
     const struct job_augment a = {1, 4, 4, 8};
     struct augment_draw first[ITEMS];
     int items = 0, passes = 0, seeds = 0;
-    (void)state;
     for (int64_t i = 0; i < ITEMS; i++)
         first[i] = augment_draw(&a, &s, 9, 3, i);
     for (int64_t i = ITEMS - 1; i >= 0; i--) {
@@ -188,7 +185,6 @@ static struct {
 static enum status take_input(struct plan *p, const uint8_t *const *images, const uint8_t *labels,
                               const uint64_t *position, int n)
 {
-    (void)labels;
     p->mean = 1;
     p->n = n;
     pthread_mutex_lock(&given.lock);
@@ -236,7 +232,6 @@ static void workers_and_towers_read_the_same(void **state)
     } ways[] = {{1, 1, 0}, {1, 4, 0}, {3, 1, 0}, {3, 2, 0}, {1, 1, 17}, {3, 2, 11}};
     static uint8_t want[POSITIONS][SIDE * SIDE];
     int changed = 0;
-    (void)state;
     for (size_t w = 0; w < sizeof ways / sizeof *ways; w++) {
         train(ways[w].n_workers, ways[w].n_towers, ways[w].first);
         if (w == 0)
@@ -277,7 +272,6 @@ static void words_are_read_and_written(void **state)
                 {"cutout:8", "cutout:8"}};
     struct job_augment a = {1, 2, 3, 4};
     char text[JOB_AUGMENT_BYTES];
-    (void)state;
     for (size_t i = 0; i < sizeof bad / sizeof *bad; i++)
         if (job_input_augment_parse(bad[i], &a))
             fail_msg("taken: '%s'", bad[i]);

@@ -25,7 +25,6 @@ static int back_call(void)
 static enum status back_push(void *ctx, int chunk, int64_t step, const float *data, float weight)
 {
     const struct net_chunk *c = &back.chunks->chunks[chunk];
-    (void)ctx, (void)weight;
     pthread_mutex_lock(&back.lock);
     int rebased = back_call();
     if (!rebased) {
@@ -42,7 +41,6 @@ static enum status back_push(void *ctx, int chunk, int64_t step, const float *da
 
 static enum status back_wait(void *ctx, int first, int n, int64_t step, int64_t deadline_ns)
 {
-    (void)ctx, (void)deadline_ns;
     pthread_mutex_lock(&back.lock);
     int rebased = back_call();
     for (int c = first; c < first + n && !rebased; c++)
@@ -53,7 +51,6 @@ static enum status back_wait(void *ctx, int first, int n, int64_t step, int64_t 
 
 static enum status back_start(void *ctx, struct net_start *out)
 {
-    (void)ctx;
     int64_t lowest = INT64_MAX;
     pthread_mutex_lock(&back.lock);
     for (int c = 0; c < back.chunks->n_chunks; c++)
@@ -71,7 +68,6 @@ static enum status back_start(void *ctx, struct net_start *out)
 
 static int64_t back_version(void *ctx, int chunk)
 {
-    (void)ctx;
     pthread_mutex_lock(&back.lock);
     int64_t version = back.version[chunk];
     pthread_mutex_unlock(&back.lock);
@@ -80,7 +76,6 @@ static int64_t back_version(void *ctx, int chunk)
 
 static void back_nothing(void *ctx)
 {
-    (void)ctx;
 }
 
 /* An observer hears of each start, and from there on of each step in turn. */
@@ -91,26 +86,22 @@ static struct {
 
 static void told_start(void *ctx, const struct net_start *start)
 {
-    (void)ctx;
     told.n_starts++;
     told.next = start->step + 1;
 }
 
 static void told_step(void *ctx, const struct trainer_figures *f)
 {
-    (void)ctx;
     assert_int_equal(f->number, told.next++);
 }
 
 static int told_wants(void *ctx, int64_t number, int is_last)
 {
-    (void)ctx, (void)number, (void)is_last;
     return 0;
 }
 
 static void told_evaluated(void *ctx, int64_t step, const char *what, double accuracy, double loss)
 {
-    (void)ctx, (void)step, (void)what, (void)accuracy, (void)loss;
 }
 
 static const struct trainer_observer observer = {.start = told_start,
@@ -166,7 +157,6 @@ enum { STRIDE = 1 };
 /* Wherever it happens, the end is that of a run in which nothing happened. */
 static void test_going_back(void **state)
 {
-    (void)state;
     struct backend group = group_backend();
     for (int n_towers = 1; n_towers <= 3; n_towers++) {
         for (int k = 0; k < 2; k++) {
@@ -225,7 +215,6 @@ static int go_place(int at, struct net_start *out)
 
 static enum status go_push(void *ctx, int chunk, int64_t step, const float *data, float weight)
 {
-    (void)ctx, (void)data, (void)weight;
     pthread_mutex_lock(&go.lock);
     assert_int_equal(step, go.version[chunk]);
     go.n_after_end += step >= go_end();
@@ -236,7 +225,6 @@ static enum status go_push(void *ctx, int chunk, int64_t step, const float *data
 
 static enum status go_wait(void *ctx, int first, int n, int64_t step, int64_t deadline_ns)
 {
-    (void)ctx, (void)deadline_ns, (void)first, (void)n;
     pthread_mutex_lock(&go.lock);
     int over = step >= go_end();
     pthread_mutex_unlock(&go.lock);
@@ -245,7 +233,6 @@ static enum status go_wait(void *ctx, int first, int n, int64_t step, int64_t de
 
 static enum status go_start(void *ctx, struct net_start *out)
 {
-    (void)ctx;
     pthread_mutex_lock(&go.lock);
     for (int c = 0; c < go.chunks->n_chunks; c++) /* nothing is missing, and nothing too much */
         assert_int_equal(go.version[c], go_end());
@@ -256,13 +243,11 @@ static enum status go_start(void *ctx, struct net_start *out)
 
 static int go_is_leaving(void *ctx)
 {
-    (void)ctx;
     return 1;
 }
 
 static int64_t go_version(void *ctx, int chunk)
 {
-    (void)ctx;
     pthread_mutex_lock(&go.lock);
     int64_t version = go.version[chunk];
     pthread_mutex_unlock(&go.lock);
@@ -307,7 +292,6 @@ static void train_as(int member, int n_towers, int in_file, int n_read[N_ITEMS])
 /* I6: a pass is read once, whoever joins and leaves meanwhile; and no step is taken twice. */
 static void test_members_come_and_go(void **state)
 {
-    (void)state;
     for (int run = 0; run < 6; run++) {
         int n_read[N_ITEMS] = {0}, n_towers = 1 + run / 2;
         train_as(0, n_towers, run % 2, n_read);

@@ -83,7 +83,6 @@ static const struct tower_device *device_of(int tower, int layer)
 
 static void test_nothing_said(void **state)
 {
-    (void)state;
     assert_int_equal(make(NULL, 2, 2, 1), ST_OK);
     assert_int_equal(towers.n, 5);
     for (int i = 0; i < 5; i++)
@@ -94,7 +93,6 @@ static void test_nothing_said(void **state)
 /* Every tower computes fc on the CPU; the one that is on the CPU has nothing elsewhere. */
 static void test_towers_with_the_cpu(void **state)
 {
-    (void)state;
     assert_int_equal(make("fc=cpu", 2, 1, 1), ST_OK);
     assert_int_equal(towers.n, 3);
     for (int i = 0; i < 2; i++) {
@@ -114,7 +112,6 @@ static void test_precision(void **state)
 {
     static const char said[] =
         "--precision=bf16: the CPU has no such products; it computes in fp32";
-    (void)state;
     precision = BACKEND_BF16;
     for (int cpu_towers = 0; cpu_towers < 2; cpu_towers++) {
         present = &cpu;
@@ -141,7 +138,6 @@ static void test_precision(void **state)
 
 static void test_one_tower_over_all(void **state)
 {
-    (void)state;
     assert_int_equal(make("conv=gpu:1,fc=cpu,loss=gpu", 2, 1, 0), ST_OK);
     assert_string_equal(capture_text, "");
     assert_int_equal(towers.n, 1);
@@ -158,7 +154,6 @@ static void test_one_tower_over_all(void **state)
 /* gpu:0 is the tower's own, not another plan on it. */
 static void test_own_by_number(void **state)
 {
-    (void)state;
     assert_int_equal(make("*=gpu:0", 1, 1, 0), ST_OK);
     assert_int_equal(towers.n, 1);
     assert_null(towers.tower[0].stage_of);
@@ -167,7 +162,6 @@ static void test_own_by_number(void **state)
 
 static void test_idle_gpu(void **state)
 {
-    (void)state;
     assert_int_equal(make("fc=gpu:2", 3, 1, 0), ST_OK);
     assert_int_equal(capture_lines(), 1);
     assert_non_null(strstr(capture_text, "W "));
@@ -177,7 +171,6 @@ static void test_idle_gpu(void **state)
 
 static void test_no_sisters(void **state)
 {
-    (void)state;
     assert_int_equal(make("fc=gpu:1", 2, 1, 3), ST_INVALID);
     assert_non_null(strstr(capture_text, "3 towers on the CPU and 2 on 2 GPUs"));
     assert_int_equal(make("fc=gpu:0", 1, 2, 0), ST_INVALID);

@@ -18,7 +18,6 @@ static const struct chance_figures guess = {.loss_kind = LAYER_SOFTMAX_XENT,
 static void loss_of_a_guess_is_judged_by_ln_k(void **state)
 {
     struct chance_figures f = guess;
-    (void)state;
     assert_int_equal(chance_judge(&f), CHANCE_GUESS);
     assert_int_equal((CAPTURE((chance_warn(&f), ST_OK))), ST_OK);
     assert_non_null(strstr(capture_text, "a loss of 2.303, where a guess has 2.303"));
@@ -42,7 +41,6 @@ static void other_losses_are_not_compared_with_ln_k(void **state)
                   {LAYER_SIGMOID_XENT, 30},
                   {LAYER_SQUARED, 2.31},
                   {LAYER_SQUARED, 500}};
-    (void)state;
     for (size_t i = 0; i < sizeof others / sizeof *others; i++) {
         struct chance_figures f = guess;
         f.loss_kind = others[i].kind;

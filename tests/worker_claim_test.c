@@ -20,14 +20,12 @@ static struct device_holders others;
 
 static int setup(void **unused)
 {
-    (void)unused;
     folder_rig_new(dir);
     return 0;
 }
 
 static int teardown(void **unused)
 {
-    (void)unused;
     return folder_rig_delete(dir);
 }
 
@@ -56,7 +54,6 @@ static int n_files(void)
 
 static void parts_of_fractions(void **unused)
 {
-    (void)unused;
     assert_int_equal(device_claim_parts(0), 0);
     assert_int_equal(device_claim_parts(0.4), 400000);
     assert_int_equal(device_claim_parts(1), DEVICE_CLAIM_WHOLE);
@@ -65,7 +62,6 @@ static void parts_of_fractions(void **unused)
 
 static void fractions_add_up(void **unused)
 {
-    (void)unused;
     struct device_claim a, b, c;
     char text[200];
     assert_int_equal(take(0.4, 0, 1, &a), ST_OK);
@@ -95,7 +91,6 @@ static void fractions_add_up(void **unused)
 /* Of a card that was named, a limit that is not taken at once leaves the others what they need. */
 static void caps(void **unused)
 {
-    (void)unused;
     struct device_claim a, b, c;
     assert_int_equal(take(0.7, 1, 0, &a), ST_OK);
     assert_true(a.lock >= 0);
@@ -111,7 +106,6 @@ static void caps(void **unused)
 
 static void whole_cards(void **unused)
 {
-    (void)unused;
     struct device_claim a, b;
     const struct device_claim_request whole = {.parts = 0};
     assert_int_equal(take(0, 0, 1, &a), ST_OK);
@@ -140,7 +134,6 @@ static void whole_cards(void **unused)
 
 static void who_is_killed_has_nothing(void **unused)
 {
-    (void)unused;
     struct device_claim a;
     int ready[2], status;
     char byte;
@@ -167,7 +160,6 @@ static void who_is_killed_has_nothing(void **unused)
 /* Files that nobody's claim made: passed over, never followed. */
 static void strange_files(void **unused)
 {
-    (void)unused;
     static const char *const names[] = {
         "GPU-1.use-.lock",
         "GPU-1.use-1-2-3.lock",

@@ -74,7 +74,6 @@ static void sample_with_numbers_of_the_names_stays_a_sample(void **state)
         {"7,8,9\n1,2,3\n", "\na\nb", "label", 2, {7, 8, 9}},  /* one has no name */
         {"0,1,2\n4,5,6\n", "2\n1\n3", "label", 2, {0, 1, 2}},
     };
-    (void)state;
     for (size_t i = 0; i < sizeof files / sizeof *files; i++)
         check_rows(&files[i], DATA_CSV_HEADER_AUTO);
 }
@@ -85,7 +84,6 @@ static void names_that_are_numbers_are_found_beside_a_word(void **state)
         {"2,label,0,1\n4,0,5,6\n", "0\n1\n2", "label", 1, {5, 6, 4}},
         {"2,b,0\n4,5,6\n", "0\nb\n2", "label", 1, {6, 5, 4}},
     };
-    (void)state;
     for (size_t i = 0; i < sizeof files / sizeof *files; i++)
         check_rows(&files[i], DATA_CSV_HEADER_AUTO);
 }
@@ -94,7 +92,6 @@ static void names_that_are_numbers_are_found_beside_a_word(void **state)
 static void line_of_all_names_as_numbers_asks_for_the_flag(void **state)
 {
     static const char *const texts[] = {"0,1,2\n4,5,6\n", "2,1,0\n4,5,6\n", "0,1,2,1\n4,5,6,2\n"};
-    (void)state;
     for (size_t i = 0; i < sizeof texts / sizeof *texts; i++) {
         const struct data_csv_columns columns = {
             .feature_names = "0\n1\n2", .label_names = "label", .features = 3, .may_lack = 1};
@@ -117,7 +114,6 @@ static void name_of_the_label_makes_names_of_the_line(void **state)
     const struct data_csv_columns columns = {
         .feature_names = "a\nb", .label_names = "y", .features = 2};
     struct data_csv csv;
-    (void)state;
     assert_int_equal(decode("b2,a2,y\n1,2,3\n", &columns, &csv), ST_MISMATCH);
     assert_non_null(strstr(capture_text, "line 1: has no column 'a', which is feature 1"));
 }
@@ -134,7 +130,6 @@ static void equal_names_keep_their_order(void **state)
          NULL,
          NULL},
     };
-    (void)state;
     for (size_t i = 0; i < sizeof files / sizeof *files; i++)
         check_file(&files[i], DATA_CSV_HEADER_AUTO);
 }
@@ -153,7 +148,6 @@ static void equal_names_are_those_of_their_places_in_training(void **state)
         {{"a,b,a,c\n1,2,3,4\n", "a\nb\nc", "y", 1, {1, 2, 4}}, a, "a", "iff;"}, /* damaged */
         {{"c,x,b,a,x\n1,8,2,3,9\n", "a\nb\nc", "y", 1, {3, 2, 1}}, NULL, "x\nx", "fffiil"},
     };
-    (void)state;
     for (size_t i = 0; i < sizeof files / sizeof *files; i++)
         check_file(&files[i], DATA_CSV_HEADER_AUTO);
 }
@@ -164,7 +158,6 @@ static void row_names_without_a_heading_are_refused(void **state)
     const struct data_csv_columns columns = {
         .feature_names = "a\nb", .label_names = "y", .features = 2, .may_lack = 1};
     struct data_csv csv;
-    (void)state;
     assert_int_equal(decode("\"b\",\"a\"\n\"1\",5,6\n\"2\",7,8\n", &columns, &csv), ST_CORRUPT);
     assert_int_equal(capture_lines(), 1);
     assert_non_null(strstr(capture_text, "has 3 fields, more columns than line 1 names"));
@@ -178,7 +171,6 @@ static void widest_table_is_found_in_any_order(void **state)
     enum { N = DATA_CSV_MAX_COLUMNS - 1, BYTES = 8 };
     char *names = malloc(N * BYTES), *text = malloc(2 * N * BYTES), *n = names, *t = text;
     struct data_csv csv;
-    (void)state;
     assert_true(names && text);
     for (int i = 0; i < N; i++) {
         n += sprintf(n, "%sc%d", i ? "\n" : "", i);
@@ -205,7 +197,6 @@ static void widest_table_of_one_name_is_found(void **state)
     char *names = malloc(2 * N), *text = malloc(4 * N + 16), *n = names, *t = text;
     char *roles = malloc(N + 2);
     struct data_csv csv;
-    (void)state;
     assert_true(names && text && roles);
     for (int i = 0; i < N; i++) {
         n += sprintf(n, "%sa", i ? "\n" : "");
@@ -241,7 +232,6 @@ static void half_of_the_widest_table_is_ignored_by_name(void **state)
     enum { N = DATA_CSV_MAX_COLUMNS - 1, BYTES = 8 };
     char *ignored = malloc(N * BYTES), *text = malloc(2 * N * BYTES), *n = ignored, *t = text;
     struct data_csv csv;
-    (void)state;
     assert_true(ignored && text);
     for (int i = 0; i < N; i++)
         t += sprintf(t, "%sc%d", i ? "," : "", i);
@@ -292,7 +282,6 @@ static void targets_are_where_they_were_in_training(void **state)
                                           "tf;0t",
                                           ";",
                                           ";1"};
-    (void)state;
     check_order("tft", (const float[]){1, 3});
     check_order("tft;1,0", (const float[]){3, 1});
     for (size_t i = 0; i < sizeof damaged / sizeof *damaged; i++)

@@ -91,7 +91,6 @@ static void check_good(const char *text, const char *column)
 
 static void lines_and_columns_mean_what_is_documented(void **state)
 {
-    (void)state;
     check_good("1.5,-2,7\n3,4e2,0\n", NULL);
     check_good("1.5,-2,7\n3,4e2,0", NULL);
     check_good("1.5;-2;7\r\n3;400;0\r\n", NULL);
@@ -110,7 +109,6 @@ static void lines_and_columns_mean_what_is_documented(void **state)
 
 static void separator_makes_as_many_fields_of_the_next_line(void **state)
 {
-    (void)state;
     check_good("a;\"b, cm\";label\n1.5;-2;7\n3;400;0\n", "label");
     check_good("a\t\"b, c; d\"\tlabel\n\n1.5\t-2\t7\n3\t400\t0\n", "label");
 }
@@ -118,7 +116,6 @@ static void separator_makes_as_many_fields_of_the_next_line(void **state)
 static void a_line_of_numbers_is_a_sample(void **state)
 {
     struct data_array samples, labels;
-    (void)state;
     assert_int_equal(decode("0,1,2\n3,4,5\n", 12, "2", &samples, &labels), ST_OK);
     assert_int_equal(samples.dim[0], 2);
     assert_int_equal(data_array_integer(&labels, 1), 4);
@@ -195,7 +192,6 @@ static const struct {
 static void what_is_wrong_is_named_with_its_line(void **state)
 {
     struct data_array samples, labels;
-    (void)state;
     for (size_t i = 0; i < sizeof bad / sizeof *bad; i++) {
         enum status st = decode(bad[i].text, strlen(bad[i].text), bad[i].column, &samples, &labels);
         if (st != bad[i].st || capture_lines() != 1 || !strstr(capture_text, bad[i].piece) ||
@@ -212,7 +208,6 @@ static void hostile_files_are_refused(void **state)
     static const char fills[] = {0, ',', ';', '\t', '"', ' ', '\r', '\n', '9', '-', 'e', '\xff'};
     struct data_array samples, labels;
     char *text = malloc(MOST);
-    (void)state;
     assert_non_null(text);
     for (size_t i = 0; i < sizeof fills; i++) {
         memset(text, fills[i], MOST);
@@ -296,7 +291,6 @@ static void check_targets(const char *text, const char *targets)
 
 static void targets_are_columns_in_the_order_named(void **state)
 {
-    (void)state;
     check_targets("a,price,b,area\n1.5,0.25,-2,7.5\n3,0,400,-1\n", "area,price");
     check_targets("1.5;0.25;-2;7.5\n3;0;400;-1\n", "4,2");
     check_targets("7.5,0.25,1.5,-2\n-1,0,3,400", "1,2");
@@ -323,7 +317,6 @@ static void wrong_targets_are_named(void **state)
         {"a,b\n1,nan\n", "b", ST_CORRUPT, "line 2, column 2 'b': 'nan' is no finite number"},
         {"a,b\n", "b", ST_CORRUPT, "has no samples"},
     };
-    (void)state;
     for (size_t i = 0; i < sizeof bad / sizeof *bad; i++) {
         const struct data_csv_columns columns = {.targets = bad[i].targets};
         struct data_csv csv;
@@ -347,7 +340,6 @@ static void columns_that_are_ignored_are_not_read(void **state)
         {"x1,1.5,-2,7,\nx2,3,4e2,0,\xff\n", "4", "1,5"},
         {"1,1.5,-2,7,when\n2,3,4e2,0,\n", NULL, "when,1"},
     };
-    (void)state;
     for (size_t i = 0; i < sizeof good / sizeof *good; i++) {
         const struct data_csv_columns columns = {.label = good[i].label,
                                                  .ignored = good[i].ignored};
@@ -373,7 +365,6 @@ static void ignored_fields_may_be_empty(void **state)
     const struct data_csv_columns columns = {.ignored = "b,c,d,e,f,g"};
     struct data_csv csv;
     char *text = malloc(sizeof head + ROWS * sizeof row), *at = text;
-    (void)state;
     assert_non_null(text);
     at = stpcpy(at, head);
     for (int i = 0; i < ROWS; i++)
@@ -405,7 +396,6 @@ static void words_are_numbered(void **state)
     const struct data_csv_columns by_rule = {.label = NULL}, third = {.label = "3"},
                                   named = {.label = "species", .ignored = "id"},
                                   given = {.classes = "a\nbee\ncat\nd"};
-    (void)state;
     check_words("x,label\n1,dog\n2,cat\n3,dog\n4,Dog\n", &by_rule, "Dog\ncat\ndog", "2120");
     check_words("1,2,b\n3,4,a\n5,6,b\n", &third, "a\nb", "101");
     check_words("1,2,b\n3,4,a\n5,6,b\n", &by_rule, "a\nb", "101");
@@ -447,7 +437,6 @@ static void wrong_words_and_columns_are_named(void **state)
         {"1,2,3\n", NULL, "1,2", NULL, ST_INVALID, "--ignore_columns leaves none of its 3"},
         {"1,2\n", NULL, "1,2", NULL, ST_INVALID, "--ignore_columns leaves none of its 2"},
     };
-    (void)state;
     for (size_t i = 0; i < sizeof bad / sizeof *bad; i++) {
         const struct data_csv_columns columns = {
             .label = bad[i].label, .ignored = bad[i].ignored, .classes = bad[i].classes};
@@ -489,7 +478,6 @@ static void labels_that_are_missing_are_not_made_up(void **state)
          "has 2 columns, of which 1 would be features, but training "},
         {"a,label\n3,4\n", 2, ST_MISMATCH, "has 2 columns, of which 1 would be features"},
     };
-    (void)state;
     for (size_t i = 0; i < sizeof good / sizeof *good; i++) {
         const struct data_csv_columns columns = {.label = good[i].label,
                                                  .targets = good[i].targets,
@@ -523,7 +511,6 @@ static void names_of_features_are_kept(void **state)
         {"a,b,y,z\r\n1,2,3,4\r\n", NULL, "z,b", NULL, "a\ny"},
         {"1,2,3\n4,5,6\n", NULL, NULL, NULL, NULL},
     };
-    (void)state;
     for (size_t i = 0; i < sizeof files / sizeof *files; i++) {
         const struct data_csv_columns columns = {
             .label = files[i].label, .targets = files[i].targets, .ignored = files[i].ignored};
@@ -548,7 +535,6 @@ static void columns_are_found_by_the_names_of_training(void **state)
     const char *text = "z,b,id,y,a\n1,2,3,4,5\n";
     struct data_csv csv;
     float got[2];
-    (void)state;
     assert_int_equal(decode_columns(text, strlen(text), &columns, &csv), ST_OK);
     data_array_floats(&csv.samples, 0, 2, got);
     assert_true(got[0] == 5 && got[1] == 2);
@@ -566,7 +552,6 @@ static void other_texts_are_named(void **state)
     static const char cr[] = "a,label\r1,0\r2,1\r";
     const struct data_csv_columns columns = {.label = "label"};
     struct data_csv csv;
-    (void)state;
     assert_int_equal(decode_columns(utf16, sizeof utf16, &columns, &csv), ST_CORRUPT);
     assert_non_null(strstr(capture_text, "x.csv: is UTF-16 text, which is not read"));
     assert_int_equal(decode_columns(cr, sizeof cr - 1, &columns, &csv), ST_CORRUPT);
@@ -583,7 +568,6 @@ static void lists_differ_at_their_first_difference(void **state)
         {"a\nb", "a\nb", -1, NULL, NULL}, {"a\nb", "a\nc", 1, "b", "c"}, {"a\nb", "a", 1, "b", ""},
         {"ab", "a", 0, "ab", "a"},        {"a\n", "a\nb", 1, "", "b"},   {"", "", -1, NULL, NULL},
     };
-    (void)state;
     for (size_t i = 0; i < sizeof lists / sizeof *lists; i++) {
         char in_a[DATA_WORDS_TEXT_BYTES], in_b[DATA_WORDS_TEXT_BYTES];
         assert_int_equal(data_words_differ(lists[i].a, lists[i].b, in_a, in_b), lists[i].place);
@@ -601,7 +585,6 @@ static void words_have_a_bound(void **state)
     char *text = malloc((DATASET_MAX_CLASSES + 1) * LINE), *at = text + sprintf(text, "a,label\n");
     const struct data_csv_columns columns = {.label = NULL};
     struct data_csv csv;
-    (void)state;
     for (int i = 0; i < DATASET_MAX_CLASSES; i++)
         at += sprintf(at, "1,w%05d\n", i);
     assert_int_equal(decode_columns(text, (size_t)(at - text), &columns, &csv), ST_OK);

@@ -51,7 +51,6 @@ static void words_of_another_encoding_are_named_with_their_line(void **state)
          {.feature_names = "Ma\xc3\x9f\nb", .label_names = "y", .features = 2, .may_lack = 1},
          "x.csv: line 1, column 1: 'Ma?'"},
     };
-    (void)state;
     for (size_t i = 0; i < sizeof bad / sizeof *bad; i++) {
         enum status st = decode(bad[i].text, bad[i].n, &bad[i].columns);
         if (st != ST_CORRUPT || capture_lines() != 1 || !strstr(capture_text, bad[i].piece) ||
@@ -77,7 +76,6 @@ static void utf8_and_ignored_columns_are_read(void **state)
         {TEXT("s\xfc\xdf,1,2\ns\xfc\xdf,3,4\n"), {.ignored = "1"}},
         {TEXT("id,a,label\ns\xfc\xdf,3,4\n"), {.ignored = "id"}},
     };
-    (void)state;
     for (size_t i = 0; i < sizeof good / sizeof *good; i++) {
         enum status st = decode(good[i].text, good[i].n, &good[i].columns);
         if (st != ST_OK)
@@ -105,7 +103,6 @@ static void utf16_utf32_and_nul_are_named(void **state)
          "fix the line or leave it out"},
     };
     const struct data_csv_columns columns = {.label = NULL};
-    (void)state;
     for (size_t i = 0; i < sizeof bad / sizeof *bad; i++) {
         enum status st = decode(bad[i].text, bad[i].n, &columns);
         if (st != ST_CORRUPT || capture_lines() != 1 || !strstr(capture_text, bad[i].piece) ||

@@ -29,7 +29,6 @@ static void check_bad(const struct dataset_request *r, enum status want, const c
 static void path_that_is_not_there_is_named_with_its_flag(void **state)
 {
     char cwd[PATH_MAX], wanted[PATH_MAX + 64], path[64];
-    (void)state;
     assert_non_null(getcwd(cwd, sizeof cwd));
     snprintf(wanted, sizeof wanted, "begins in the working directory, %s", cwd);
     check_bad(&(struct dataset_request){.part = "train", .data = "weir/pictures"}, ST_NOT_FOUND,
@@ -52,7 +51,6 @@ static void path_that_is_not_there_is_named_with_its_flag(void **state)
 static void file_for_a_folder_is_named(void **state)
 {
     char path[64];
-    (void)state;
     snprintf(path, sizeof path, "%s/x.csv", dir);
     folder_rig_save(path, "1,2\n", 4);
     check_bad(&(struct dataset_request){.part = "train", .dir = path}, ST_INVALID,
@@ -71,7 +69,6 @@ static void one_picture_is_named_as_such(void **state)
         const char *kind;
     } pictures[] = {{"\x89PNG\r\n\x1a\n", 8, "PNG"}, {"\xff\xd8\xff\xe0", 4, "JPEG"}};
     char path[64], wanted[64];
-    (void)state;
     snprintf(path, sizeof path, "%s/one", dir);
     for (size_t i = 0; i < sizeof pictures / sizeof *pictures; i++) {
         folder_rig_save(path, pictures[i].bytes, pictures[i].n);
@@ -87,7 +84,6 @@ static void one_picture_is_named_as_such(void **state)
 static void pictures_without_folders_of_classes_are_named(void **state)
 {
     char path[64];
-    (void)state;
     snprintf(path, sizeof path, "%s/0.png", dir);
     folder_rig_save(path, "\x89PNG\r\n\x1a\n", 8);
     check_bad(&(struct dataset_request){.part = "train", .dir = dir}, ST_NOT_FOUND,
@@ -100,13 +96,11 @@ static void pictures_without_folders_of_classes_are_named(void **state)
 
 static int make_dir(void **state)
 {
-    (void)state;
     return mkdtemp(dir) == NULL;
 }
 
 static int remove_dir(void **state)
 {
-    (void)state;
     return rmdir(dir);
 }
 

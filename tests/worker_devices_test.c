@@ -96,7 +96,6 @@ static void expect_cards(const char *expected)
 
 static int setup(void **unused)
 {
-    (void)unused;
     folder_rig_new(dir);
     assert_int_equal(chmod(dir, 0755), 0);
     snprintf(lock_dir, sizeof lock_dir, "%s/locks", dir);
@@ -114,7 +113,6 @@ static int setup(void **unused)
 
 static int teardown(void **unused)
 {
-    (void)unused;
     devices_release(&got);
     return folder_rig_delete(dir);
 }
@@ -392,7 +390,6 @@ static int n_pauses;
 /* Card 1 falls off the bus, then card 2 gets free. */
 static int change_machine(void *ctx, int ms)
 {
-    (void)ctx;
     assert_true(ms > 0 && ms <= 500);
     struct card cards[3] = {{.procs = "11"}, {.procs = "12"}, {.procs = "13"}};
     n_pauses++;
@@ -405,7 +402,6 @@ static int change_machine(void *ctx, int ms)
 
 static int time_passes(void *ctx, int ms)
 {
-    (void)ctx;
     n_pauses++;
     fake_time_move(ms);
     return 0;
@@ -413,7 +409,6 @@ static int time_passes(void *ctx, int ms)
 
 static int give_up(void *ctx, int ms)
 {
-    (void)ctx, (void)ms;
     return 1;
 }
 
@@ -464,7 +459,6 @@ static int moment_n, paused_ms, first_was_kept;
 
 static int a_moment_passes(void *ctx, int ms)
 {
-    (void)ctx;
     char why[DEVICE_WHY_SIZE];
     int lock;
     n_pauses++;

@@ -50,7 +50,6 @@ ssize_t __wrap_pwrite(int fd, const void *data, size_t n, off_t at)
 
 static void crc_is_masked(void **state)
 {
-    (void)state;
     assert_int_equal(event_masked_crc("\x1a\x11"
                                       "CRC test, one two",
                                       19),
@@ -59,7 +58,6 @@ static void crc_is_masked(void **state)
 
 static void record_has_its_bytes(void **state)
 {
-    (void)state;
     uint8_t room[200];
     struct event_buf b = {room, 0, sizeof room, 0};
     struct event e = event_begin(&b, 1.0, 300);
@@ -85,7 +83,6 @@ static void record_has_its_bytes(void **state)
 /* A record that does not fit is left out, whichever byte is the first that does not. */
 static void record_is_whole_or_not_there(void **state)
 {
-    (void)state;
     uint8_t room[300];
     size_t before = 0, whole = 0;
     for (size_t cap = 50; cap <= sizeof room; cap++) {
@@ -120,7 +117,6 @@ static void fill_values(float value[N_VALUES])
 /* What is in each bucket is above the limit before it and not above its own. */
 static void histogram_counts_in_its_buckets(void **state)
 {
-    (void)state;
     static float value[N_VALUES];
     static double limit[EVENT_HISTOGRAM_BUCKETS], count[EVENT_HISTOGRAM_BUCKETS];
     static double counted[EVENT_HISTOGRAM_BUCKETS];
@@ -164,7 +160,6 @@ static void histogram_counts_in_its_buckets(void **state)
 
 static void histogram_of_equal_and_extreme_values(void **state)
 {
-    (void)state;
     const float zeros[3] = {0, 0, 0}, largest[2] = {3.4e38f, -3.4e38f}, none[1] = {NAN};
     const struct {
         const float *value;
@@ -218,7 +213,6 @@ static uint8_t *unpack_png(const uint8_t *png, size_t n, int width, int height)
 /* Frames say right or wrong, one channel is gray, and a large sample is made small. */
 static void picture_shows_samples(void **state)
 {
-    (void)state;
     const struct shape small = {3, {1, 2, 2}}, large = {3, {3, 300, 200}}, row = {3, {1, 1, 9}},
                        narrow = {3, {1, 60, 2}};
     const float dots[4] = {0, 1, 1, 0.5f};
@@ -294,7 +288,6 @@ static size_t read_folder(const char *folder, char *to, size_t most, int *n_file
 
 static void files_follow_each_other(void **state)
 {
-    (void)state;
     char folder[100], later[200], all[400];
     int n_files;
     snprintf(folder, sizeof folder, "%s/a/b", folder_rig);
@@ -322,7 +315,6 @@ static void files_follow_each_other(void **state)
 
 static void folder_that_cannot_be_is_an_error(void **state)
 {
-    (void)state;
     char file[100], below[200];
     snprintf(file, sizeof file, "%s/file", folder_rig);
     snprintf(below, sizeof below, "%s/x", file);
@@ -348,7 +340,6 @@ static void put_until_full(struct event_writer *w, const char *block, size_t n, 
  * room. */
 static void full_disk_is_waited_out(void **state)
 {
-    (void)state;
     enum { BLOCK = 300000 };
     static char block[BLOCK], all[8 << 20];
     char folder[100];
@@ -380,7 +371,6 @@ static void full_disk_is_waited_out(void **state)
 /* What fits is written though not all does, and the session comes once there is room in memory. */
 static void full_disk_takes_what_fits(void **state)
 {
-    (void)state;
     enum { BLOCK = EVENT_WRITER_RING_BYTES / 8 - 4 }; /* with their sizes: all of it */
     static char block[BLOCK], all[8 << 20];
     char folder[100];
@@ -410,7 +400,6 @@ static void full_disk_takes_what_fits(void **state)
 
 static void session_is_put_when_there_is_room(void **state)
 {
-    (void)state;
     enum { BLOCK = EVENT_WRITER_RING_BYTES / 8 - 4 };
     static char block[BLOCK], all[8 << 20];
     char folder[100];
@@ -444,7 +433,6 @@ static void wait_for_bytes(const char *folder, size_t n)
 /* A file that is deleted, or cut, is followed by another, which begins with the session. */
 static void deleted_file_is_followed(void **state)
 {
-    (void)state;
     char folder[100], command[200], all[400];
     struct event_writer *w;
     int n_files;
@@ -472,7 +460,6 @@ static void deleted_file_is_followed(void **state)
 
 static void close_may_fail(void **state)
 {
-    (void)state;
     char folder[100];
     struct event_writer *w;
     snprintf(folder, sizeof folder, "%s/close", folder_rig);
@@ -489,7 +476,6 @@ static void close_may_fail(void **state)
 
 static void disk_that_stays_full_ends_nothing(void **state)
 {
-    (void)state;
     char folder[100], all[100];
     struct event_writer *w;
     int n_files;
@@ -508,7 +494,6 @@ static void disk_that_stays_full_ends_nothing(void **state)
 /* The last tests: the thread hangs for good. */
 static void close_that_hangs_is_left(void **state)
 {
-    (void)state;
     char folder[100];
     struct event_writer *w;
     snprintf(folder, sizeof folder, "%s/end", folder_rig);
@@ -525,7 +510,6 @@ static void close_that_hangs_is_left(void **state)
 
 static void disk_that_hangs_is_left(void **state)
 {
-    (void)state;
     char folder[100];
     static char block[100000];
     struct event_writer *w;

@@ -68,7 +68,6 @@ static int n_of(const char *text, int *step)
 
 static void last_step_is_told_when_training_ends_early(void **state)
 {
-    (void)state;
     int step = 0;
     begin(0, 0);
     for (int i = 1; i <= 7; i++)
@@ -91,7 +90,6 @@ static void last_step_is_told_when_training_ends_early(void **state)
 
 static void one_of_many_writes_parameters(void **state)
 {
-    (void)state;
     const struct net_param param = {.name = "some/weights", .n_elems = 3};
     const struct crew crew = {0};
     const float value[3] = {1, 2, 3};
@@ -111,7 +109,6 @@ static void one_of_many_writes_parameters(void **state)
 
 static void samples_of_a_broken_evaluation_are_dropped(void **state)
 {
-    (void)state;
     const struct dataset set = {.n = 900}, other = {.n = 10}; /* none of theirs are taken */
     static const struct model model;
     struct trainer_config cfg = {.test = &set, .model = &model};

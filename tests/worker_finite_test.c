@@ -49,7 +49,6 @@ static void make(struct rig *r, int n_towers, int skip, int64_t most)
 
 static void test_a_gradient_ends_the_run(void **state)
 {
-    (void)state;
     for (int n_towers = 1; n_towers <= 2; n_towers++) {
         struct rig r;
         struct trainer_result result;
@@ -66,7 +65,6 @@ static void test_a_gradient_ends_the_run(void **state)
 /* It is finite, but as many workers' sum, each times its samples, may not be. */
 static void test_what_cannot_be_added_up(void **state)
 {
-    (void)state;
     for (int fits = 0; fits < 2; fits++) {
         struct rig r;
         struct trainer_result result;
@@ -87,7 +85,6 @@ static void test_a_loss_ends_the_run(void **state)
 {
     struct rig r;
     struct trainer_result result;
-    (void)state;
     make(&r, 1, 0, 0);
     bad.loss_at = 8;
     bad.value = INFINITY;
@@ -98,7 +95,6 @@ static void test_a_loss_ends_the_run(void **state)
 
 static void test_a_parameter_ends_the_run(void **state)
 {
-    (void)state;
     for (int skip = 0; skip < 2; skip++) {
         struct rig r;
         struct trainer_result result;
@@ -115,7 +111,6 @@ static void test_a_parameter_ends_the_run(void **state)
 /* What the run gives when step `at` moves nothing. */
 static void test_skipped(void **state)
 {
-    (void)state;
     for (int by_loss = 0; by_loss < 2; by_loss++)
         for (int n_towers = 1; n_towers <= 2; n_towers++) {
             struct rig r;
@@ -151,7 +146,6 @@ static void test_too_many(void **state)
 {
     struct rig r;
     struct trainer_result result;
-    (void)state;
     make(&r, 1, 1, 2);
     trainer_destroy(r.trainer);
     r.cfg.fault_nonfinite = 4; /* steps 3, 7, 11 */

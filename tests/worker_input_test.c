@@ -211,7 +211,6 @@ static void numbers_are_read_and_written(void **state)
                                       "1, 2", "nan", "1,inf", "1e99", "0x",   "1.2.3"};
     float v[JOB_MAX_CHANNELS], again[JOB_MAX_CHANNELS];
     char text[JOB_NUMBERS_BYTES], many[4 * JOB_MAX_CHANNELS] = "1";
-    (void)state;
     assert_int_equal(job_input_numbers_parse("0.1307,-3,+1e-3", v), 3);
     assert_true(v[0] == 0.1307f && v[1] == -3 && v[2] == 1e-3f);
     assert_string_equal(job_input_numbers_text(v, 3, text), "0.1307,-3,0.001");

@@ -17,7 +17,6 @@ static char dir[64], lock_dir[80];
 
 static int setup(void **unused)
 {
-    (void)unused;
     folder_rig_new(dir);
     assert_int_equal(chmod(dir, 0755), 0);
     snprintf(lock_dir, sizeof lock_dir, "%s/locks", dir);
@@ -26,7 +25,6 @@ static int setup(void **unused)
 
 static int teardown(void **unused)
 {
-    (void)unused;
     return folder_rig_delete(dir);
 }
 

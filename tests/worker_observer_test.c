@@ -22,7 +22,6 @@ static void on_start(void *ctx, const struct net_start *start)
 
 static void on_step(void *ctx, const struct trainer_figures *f)
 {
-    (void)ctx;
     seen.n_steps++;
     assert_int_equal(f->number, seen.n_steps);
     assert_int_equal(f->global_step, seen.n_steps);
@@ -33,14 +32,12 @@ static void on_step(void *ctx, const struct trainer_figures *f)
 
 static int on_wants(void *ctx, int64_t number, int is_last)
 {
-    (void)ctx;
     seen.n_last += is_last;
     return is_last || number % seen.wanted == 0;
 }
 
 static void on_values(void *ctx, const struct trainer_values *v)
 {
-    (void)ctx;
     assert_int_equal(v->param->n_elems, N_ELEMS);
     assert_null(v->f16);
     assert_true(v->global_step % seen.wanted == 0);
@@ -55,12 +52,10 @@ static void on_values(void *ctx, const struct trainer_values *v)
 
 static void on_evaluated(void *ctx, int64_t step, const char *what, double accuracy, double loss)
 {
-    (void)ctx, (void)step, (void)what, (void)accuracy, (void)loss;
 }
 
 static int64_t on_next(void *ctx, int64_t number)
 {
-    (void)ctx;
     return number + 1;
 }
 
@@ -68,7 +63,6 @@ static int64_t on_next(void *ctx, int64_t number)
  * the rig is p -= rate * g. */
 static void values_are_those_of_their_step(void **state)
 {
-    (void)state;
     static const struct trainer_observer observer = {&seen,     on_start, on_step, on_wants,
                                                      on_values, on_next,  NULL,    on_evaluated};
     for (int n_towers = 1; n_towers <= 3; n_towers += 2)

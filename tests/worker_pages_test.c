@@ -46,7 +46,6 @@ static int setup(void **state)
 {
     uint8_t number[N_ITEMS][2] = {0}, label[N_ITEMS];
     char shape[64];
-    (void)state;
     folder_rig_new(dir);
     for (int i = 0; i < N_ITEMS; i++) {
         number[i][0] = (uint8_t)i;
@@ -62,7 +61,6 @@ static int setup(void **state)
 static int teardown(void **state)
 {
     char path[128];
-    (void)state;
     snprintf(path, sizeof path, "%s/train-images.npy", dir);
     assert_int_equal(unlink(path), 0);
     snprintf(path, sizeof path, "%s/train-labels.npy", dir);
@@ -110,7 +108,6 @@ static void a_split_set_stays_in_its_file(void **state)
     struct dataset *d = open_set(), *held = NULL, *again = NULL;
     const uint8_t *at = d->bytes;
     int seen[N_ITEMS] = {0};
-    (void)state;
     assert_int_equal(dataset_split(d, 0.25, 7, &held), ST_OK);
     assert_int_equal(dataset_split(d, 0.5, 8, &again), ST_OK); /* of what is left */
     struct dataset *sets[3] = {d, held, again};
@@ -154,7 +151,6 @@ static void a_worker_touches_only_its_samples(void **state)
     struct rig r;
     struct trainer_result result;
     struct dataset *held = NULL;
-    (void)state;
     for (int split = 0; split < 2; split++) {
         struct dataset *d = open_set();
         if (split)
@@ -181,7 +177,6 @@ static void a_pass_over_all_leaves_no_pages(void **state)
     struct job_validation part;
     double mean, std, sum = 0, squares = 0;
     uint32_t all = 0, some = 0;
-    (void)state;
     assert_int_equal(fingerprint_compute(d, NULL, dir, 0, &data), ST_OK);
     assert_int_equal(dataset_split(d, 0.5, 7, &held), ST_OK);
     assert_int_equal(fingerprint_validation(held, &part), ST_OK);
@@ -211,7 +206,6 @@ static int64_t n_copied;
 static enum status note_copy(int device, const uint8_t *images, const uint8_t *labels, int64_t n,
                              int64_t pixels, struct backend_data **out)
 {
-    (void)device;
     assert_int_equal(pixels, PIXELS);
     for (n_copied = 0; n_copied < n; n_copied++) {
         first_pixels[n_copied] = images[n_copied * pixels];
@@ -233,7 +227,6 @@ static void a_device_gets_the_samples_of_a_part(void **state)
     const struct backend_data *copy = NULL;
     struct device_data *data = NULL;
     struct dataset *d = open_set(), *held = NULL;
-    (void)state;
     backend.data_create = note_copy;
     backend.data_destroy = forget_copy;
     assert_int_equal(dataset_split(d, 0.25, 7, &held), ST_OK);

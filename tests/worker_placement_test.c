@@ -119,7 +119,6 @@ static void check_spots(const struct placement *p, const char *spots)
 
 static void test_rows(void **state)
 {
-    (void)state;
     for (size_t i = 0; i < sizeof rows / sizeof *rows; i++) {
         const struct row *row = &rows[i];
         struct placement_request r = {
@@ -216,7 +215,6 @@ static const char *const bad_spellings[] = {
 
 static void test_spellings(void **state)
 {
-    (void)state;
     struct placement_target want;
     for (size_t i = 0; i < sizeof good_spellings / sizeof *good_spellings; i++) {
         print_message("%s\n", good_spellings[i].text);
@@ -232,7 +230,6 @@ static void test_spellings(void **state)
 
 static void test_bad_rules(void **state)
 {
-    (void)state;
     static const char *const bad[] = {
         "",         " ",
         ",",        "=",
@@ -262,7 +259,6 @@ static void test_bad_rules(void **state)
 /* Whatever the text is made of: a verdict, with one line if it is a bad one, in little time. */
 static void test_any_text(void **state)
 {
-    (void)state;
     static const char *const parts[] = {
         "conv1",
         "fc*",
@@ -324,7 +320,6 @@ static void test_any_text(void **state)
 /* Patterns that a careless matcher tries for ever: until ctest ends the program. */
 static void test_many_stars(void **state)
 {
-    (void)state;
     struct layer l = {.kind = LAYER_DENSE, .n_params = 2};
     memset(l.name, 'a', 63);
     char rule[128] = "";
@@ -340,7 +335,6 @@ static void test_many_stars(void **state)
  * what it reads first, whatever stands before it. */
 static void test_graph(void **state)
 {
-    (void)state;
     static const struct layer graph[] = {
         {.kind = LAYER_FLATTEN, .name = "a", .n_inputs = 1, .input = {LAYER_INPUT_IMAGE}},
         {.kind = LAYER_DENSE, .name = "b", .n_params = 2, .n_inputs = 1, .input = {0}},
@@ -361,7 +355,6 @@ static void test_graph(void **state)
 
 static void test_log(void **state)
 {
-    (void)state;
     const char *device[N] = {[0] = "cpu"};
     struct placement_request r = {.layers = layers,
                                   .n_layers = N,
@@ -394,7 +387,6 @@ static void test_log(void **state)
 /* GPUs that are asked for by number, and 0 where something is left to the tower's own. */
 static void test_numbers(void **state)
 {
-    (void)state;
     static const struct {
         const char *rules, *device, *named;
         int highest;
@@ -425,7 +417,6 @@ static void test_numbers(void **state)
 /* Rules for parameters: on the host, or with their layer. */
 static void test_params(void **state)
 {
-    (void)state;
     static const struct layer two[] = {
         {.kind = LAYER_DENSE,
          .name = "a",
@@ -484,7 +475,6 @@ static void test_params(void **state)
 /* GPUs that go by other numbers than 0, 1, ... */
 static void test_cuda_numbers(void **state)
 {
-    (void)state;
     const int number[] = {1, 4};
     struct placement_request r = {.layers = layers,
                                   .n_layers = N,

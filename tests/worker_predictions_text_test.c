@@ -26,7 +26,6 @@ static const struct {
 static void names_are_written_as_each_format_has_them(void **state)
 {
     char out[200];
-    (void)state;
     for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
         size_t n = strlen(cases[i].name);
         out[predictions_text_json(out, cases[i].name, n)] = 0;

@@ -42,7 +42,6 @@ static void check_end(struct progress *p, int64_t steps, double speed, int64_t w
 static void first_steps_are_left_out(void **state)
 {
     struct progress *p = begun(2 * BATCH);
-    (void)state;
     assert_non_null(strstr(step(p, 9000, 1), " 11 images/s"));
     assert_non_null(strstr(step(p, 1000, 2), " 20 images/s")); /* no later one is there yet */
     assert_non_null(strstr(step(p, 500, 3), " 200 images/s"));
@@ -54,7 +53,6 @@ static void first_steps_are_left_out(void **state)
 static void several_steps_at_once(void **state)
 {
     struct progress *p = begun(50 * BATCH);
-    (void)state;
     step(p, 60000, 32);
     step(p, 3200, 64);
     step(p, 3200, 96);
@@ -66,7 +64,6 @@ static void figures_go_on(void **state)
 {
     struct figures f;
     struct figures_view v;
-    (void)state;
     figures_init(&f);
     figures_begin(&f, 3, BATCH, 500, 1000);
     fake_time_move(2000);
@@ -99,7 +96,6 @@ static void losses_that_are_none(void **state)
     struct figures f;
     struct figures_view v, later;
     struct figures_losses losses = {.n = 0};
-    (void)state;
     figures_init(&f);
     figures_begin(&f, 3, BATCH, 500, 1000);
     for (int i = 0; i < 2; i++)
@@ -127,7 +123,6 @@ static void losses_that_are_none(void **state)
 static void a_short_run_counts_as_a_whole(void **state)
 {
     struct progress *p = begun(50 * BATCH);
-    (void)state;
     step(p, 4000, 32);
     check_end(p, 32, 800, 0);
     p = begun(32 * BATCH);
@@ -138,7 +133,6 @@ static void a_short_run_counts_as_a_whole(void **state)
 static void nothing_is_left_out_on_a_cpu(void **state)
 {
     struct progress *p = begun(0);
-    (void)state;
     step(p, 9000, 1);
     assert_non_null(strstr(step(p, 1000, 2), " 20 images/s"));
     check_end(p, 2, 20, 0);
@@ -157,7 +151,6 @@ static struct progress *create_bar(void)
 static void a_wait_is_in_the_bar(void **state)
 {
     struct progress_point at = {1, 1, 2.25f, BATCH, 2};
-    (void)state;
     capture_begin();
     struct progress *p = create_bar();
     fake_time_move(1000);
@@ -191,7 +184,6 @@ static void a_wait_is_in_the_bar(void **state)
 static void a_wait_before_the_first_step_is_taken_away(void **state)
 {
     struct progress_point at = {1, 1, 2.25f, BATCH, 2};
-    (void)state;
     capture_begin();
     struct progress *p = create_bar();
     progress_wait(p, "ps:1 (a:2, no connection)", 4000);
@@ -215,7 +207,6 @@ static void the_speed_leaves_the_time_waited_out(void **state)
     struct progress_point at = {1, 1, 2.25f, 100, 0};
     struct progress *p;
     int64_t left_out;
-    (void)state;
     assert_int_equal(progress_create(&cfg, &p), ST_OK);
     fake_time_move(1000);
     capture_begin();
@@ -272,7 +263,6 @@ static void what_takes_long_says_how_far_it_is(void **state)
 
 static int clock_stop(void **state)
 {
-    (void)state;
     fake_time_stop();
     return 0;
 }

@@ -27,7 +27,6 @@ static void two_scales_are_told(void **state)
         {{ENOUGH, WHOLE, 0, 1}, {ENOUGH, WHOLE, 0, 257}, 0},  /* 16 bits and 8 */
         {{ENOUGH, WHOLE, 0, 1}, {ENOUGH, WHOLE, 0, 90}, 1},
     };
-    (void)state;
     for (size_t i = 0; i < sizeof pairs / sizeof *pairs; i++) {
         if (dataset_range_fits(&pairs[i].a, &pairs[i].b) != pairs[i].fits ||
             dataset_range_fits(&pairs[i].b, &pairs[i].a) != pairs[i].fits)
@@ -38,7 +37,6 @@ static void two_scales_are_told(void **state)
 static void numbers_are_as_typed(void **state)
 {
     char text[DATASET_RANGE_TEXT_BYTES];
-    (void)state;
     assert_string_equal(dataset_range_text(&(struct dataset_range){1, 1, -0.5f, 120}, text),
                         "floats, from -0.5 to 120");
     assert_string_equal(dataset_range_text(&(struct dataset_range){1, 0, 0, 1}, text),

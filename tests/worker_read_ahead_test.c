@@ -27,7 +27,6 @@ static enum status see_floats(struct plan *p, const float *const *samples, const
         seen.labels[i] = labels[i];
         seen.position[i] = position[i];
     }
-    (void)p;
     return ST_OK;
 }
 
@@ -110,7 +109,6 @@ static void test_samples_are_those_of_the_position(void **state)
     struct rig r;
     struct backend backend;
     struct tower *t = floats_tower(&r, &backend, d);
-    (void)state;
     assert_int_equal(tower_load_batch(t, 0), ST_OK); /* nothing was read before */
     check_seen(0);
     for (uint64_t at = BATCH; at < 5 * N_ITEMS; at += BATCH) { /* over ends of passes, too */
@@ -140,7 +138,6 @@ static void test_samples_are_those_of_the_position(void **state)
 static void test_bad_sample(void **state)
 {
     struct dataset_order *order;
-    (void)state;
     assert_int_equal(dataset_order_create(N_ITEMS, 7, &order), ST_OK);
     struct dataset *d = floats_make((int)dataset_order_item(order, BATCH));
     dataset_order_destroy(order);
@@ -166,7 +163,6 @@ static void test_a_run(void **state)
 {
     float end[2][N_ELEMS];
     int reads[2][MAX_READS], n_reads[2];
-    (void)state;
     for (int n_towers = 1; n_towers <= 3; n_towers++) {
         for (int in_file = 0; in_file < 2; in_file++) {
             struct rig r;
@@ -198,37 +194,31 @@ static _Atomic int n_given;
 
 static uint64_t given_out(void *ctx)
 {
-    (void)ctx;
     return 1 + 2 * BATCH * (uint64_t)n_given++;
 }
 
 static int64_t local_steps(void *ctx, int chunk)
 {
-    (void)ctx, (void)chunk;
     return n_given;
 }
 
 static enum status accept(void *ctx, int chunk, int64_t step, const float *data, float weight)
 {
-    (void)ctx, (void)chunk, (void)step, (void)data, (void)weight;
     return ST_OK;
 }
 
 static enum status there(void *ctx, int first, int n, int64_t step, int64_t deadline_ns)
 {
-    (void)ctx, (void)deadline_ns, (void)first, (void)n, (void)step;
     return ST_OK;
 }
 
 static enum status pull(void *ctx, int chunk, int64_t step)
 {
-    (void)ctx, (void)chunk, (void)step;
     return ST_OK;
 }
 
 static void nothing(void *ctx)
 {
-    (void)ctx;
 }
 
 /* Where servers give the samples out, nothing is read that they may not give. */
@@ -244,7 +234,6 @@ static void test_given_out(void **state)
     struct updates exchange = {&ops, NULL};
     struct trainer_result result;
     struct rig r;
-    (void)state;
     rig_make(&r, 0, 1, 1, BATCH);
     trainer_destroy(r.trainer);
     r.cfg.updates = &exchange;

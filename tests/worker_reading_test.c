@@ -17,7 +17,6 @@ static const char *at(struct reading *r, int64_t ms, double done, double all)
 static void a_log_gets_a_line_every_few_seconds(void **state)
 {
     struct reading r;
-    (void)state;
     reading_begin(&r, PROGRESS_LINES, "x.npy", "checksum", "GB");
     assert_string_equal(at(&r, 4999, 1, 100), "");
     assert_non_null(strstr(at(&r, 1, 10, 100),
@@ -35,7 +34,6 @@ static void a_log_gets_a_line_every_few_seconds(void **state)
 static void a_terminal_gets_a_bar(void **state)
 {
     struct reading r;
-    (void)state;
     reading_begin(&r, PROGRESS_BAR, "x.npy", "checksum", "GB");
     assert_string_equal(at(&r, 999, 1, 4), "");
     assert_string_equal(at(&r, 1, 1, 4), "\r\033[K[####............] checksum  1.0 of 4.0 "
@@ -53,7 +51,6 @@ static void what_is_soon_done_is_not_told(void **state)
 {
     static const enum progress_style styles[] = {PROGRESS_BAR, PROGRESS_LINES};
     struct reading r;
-    (void)state;
     for (int i = 0; i < 2; i++) {
         reading_begin(&r, styles[i], "x.npy", "checksum", "GB");
         assert_string_equal(at(&r, 900, 4, 4), "");
@@ -66,14 +63,12 @@ static void what_is_soon_done_is_not_told(void **state)
 
 static int stop_clock(void **state)
 {
-    (void)state;
     fake_time_stop();
     return 0;
 }
 
 static int release_clock(void **state)
 {
-    (void)state;
     fake_time_release();
     return 0;
 }

@@ -189,7 +189,6 @@ static void check_splits(const struct tower_device *devices, int n_rounds, float
 
 static void test_splits_of_the_cpu(void **state)
 {
-    (void)state;
     const struct tower_device devices[N_DEVICES] = {{.backend = cpu, .n_threads = 1},
                                                     {.backend = cpu, .n_threads = 1},
                                                     {.backend = cpu, .n_threads = 1}};
@@ -200,7 +199,6 @@ static void test_splits_of_the_cpu(void **state)
 
 static void test_gpus_and_the_cpu(void **state)
 {
-    (void)state;
     const struct tower_device devices[N_DEVICES] = {{.backend = emulated, .device = 0},
                                                     {.backend = emulated, .device = 1},
                                                     {.backend = cpu, .n_threads = 1}};

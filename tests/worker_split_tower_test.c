@@ -207,7 +207,6 @@ static void forwards(struct split_tower *s)
 
 static void test_a_step(void **state)
 {
-    (void)state;
     struct split_tower_config cfg = config(layers, apart);
     struct split_tower *s;
     float loss;
@@ -245,7 +244,6 @@ static void test_a_step(void **state)
 
 static void test_inference(void **state)
 {
-    (void)state;
     static const uint8_t stage_of[N] = {1, 1, 1, 1, 2, 2};
     struct split_tower_config cfg = config(layers, stage_of);
     struct split_tower *s;
@@ -264,7 +262,6 @@ static void test_inference(void **state)
 /* One device has all: nothing crosses, and it is not told of parts. */
 static void test_one_device(void **state)
 {
-    (void)state;
     static const uint8_t all_on_2[N] = {2, 2, 2, 2, 2, 2};
     for (int k = 0; k < 2; k++) {
         struct split_tower_config cfg = config(layers, k ? all_on_2 : NULL);
@@ -287,7 +284,6 @@ static void test_one_device(void **state)
 /* Where nothing before the crossing learns, no gradient comes back. */
 static void test_nothing_to_learn(void **state)
 {
-    (void)state;
     struct layer net[N];
     struct split_tower *s;
     memcpy(net, layers, sizeof net);
@@ -307,7 +303,6 @@ static void test_nothing_to_learn(void **state)
 /* d must come after c, e after b: the wait is for another device that only queues. */
 static void test_control_dependency(void **state)
 {
-    (void)state;
     static const struct model_after after[] = {{2, 3}, {0, 2}, {3, 4}, {4, 5}};
     struct split_tower_config cfg = config(layers, apart);
     struct split_tower *s;
@@ -326,7 +321,6 @@ static void test_control_dependency(void **state)
 
 static void test_failures(void **state)
 {
-    (void)state;
     struct split_tower_config cfg = config(layers, apart);
     struct split_tower *s = NULL;
     struct tower_device one_whole[3] = {

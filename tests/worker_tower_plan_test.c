@@ -56,7 +56,6 @@ static void check_parts(int n, const int *parts)
 
 static void test_towers_without_gpus(void **state)
 {
-    (void)state;
     struct gpus g;
     gpus_make(&g, 0);
     struct tower_plan_request r = {
@@ -75,7 +74,6 @@ static void test_towers_without_gpus(void **state)
 
 static void test_towers_of_both_kinds(void **state)
 {
-    (void)state;
     struct gpus g;
     gpus_make(&g, 2);
     g.chosen.gpu[1].ordinal = 5;
@@ -137,7 +135,6 @@ static void test_bf16_on_the_cpu(void **state)
 
 static void test_parts_that_do_not_work_out(void **state)
 {
-    (void)state;
     struct gpus g;
     gpus_make(&g, 3);
     const struct {
@@ -169,7 +166,6 @@ static void test_parts_that_do_not_work_out(void **state)
 
 static void test_numbers_are_checked(void **state)
 {
-    (void)state;
     struct gpus g;
     gpus_make(&g, 3);
     assert_int_equal(gpus_check(&g.chosen, &cuda), ST_OK);
@@ -201,7 +197,6 @@ static void test_numbers_are_checked(void **state)
 
 static void test_growth(void **state)
 {
-    (void)state;
     const struct {
         int flag;
         const char *value;

@@ -44,7 +44,6 @@ static enum status late_result(struct plan *p, float *loss, int *n_correct)
  * within each 5 steps. */
 static void test_each_sample_once_a_pass(void **state)
 {
-    (void)state;
     int seen[3][N_ITEMS] = {{0}};
     for (int task = 0; task < 3; task++) {
         struct rig r;
@@ -71,7 +70,6 @@ static struct {
 
 static enum status apart_push(void *ctx, int chunk, int64_t step, const float *data, float weight)
 {
-    (void)ctx, (void)data, (void)weight;
     assert_int_equal(step, apart.version[chunk]); /* the chunk's own version */
     apart.late += step >= 15;
     apart.n_pushes[chunk]++;
@@ -83,7 +81,6 @@ static enum status apart_push(void *ctx, int chunk, int64_t step, const float *d
 
 static enum status apart_wait(void *ctx, int first, int n, int64_t step, int64_t deadline_ns)
 {
-    (void)ctx, (void)deadline_ns;
     for (int c = first; c < first + n; c++)
         assert_true(apart.version[c] >= step); /* else it would never return */
     return ST_OK;
@@ -92,7 +89,6 @@ static enum status apart_wait(void *ctx, int first, int n, int64_t step, int64_t
 /* The last version, which the servers give when it is saved. */
 static enum status apart_pull(void *ctx, int chunk, int64_t step)
 {
-    (void)ctx;
     assert_int_equal(step, 15);
     apart.n_pulls[chunk]++;
     return ST_OK;
@@ -100,25 +96,21 @@ static enum status apart_pull(void *ctx, int chunk, int64_t step)
 
 static int64_t apart_version(void *ctx, int chunk)
 {
-    (void)ctx;
     return apart.version[chunk];
 }
 
 static void apart_flush(void *ctx)
 {
-    (void)ctx;
 }
 
 static void apart_cancel(void *ctx)
 {
-    (void)ctx;
 }
 
 /* Each chunk at its own pace: until the last has all its versions, and none is pushed after that.
  */
 static void test_own_pace(void **state)
 {
-    (void)state;
     static const struct updates_ops ops = {.push = apart_push,
                                            .pull = apart_pull,
                                            .wait = apart_wait,
@@ -158,7 +150,6 @@ static int ascending(const void *a, const void *b)
 /* Two towers with a batch of 8 read what two workers with 4 each read, and what one tower reads. */
 static void test_towers_share_the_batch(void **state)
 {
-    (void)state;
     int reads[2][MAX_READS], n[2];
     float end[2][N_ELEMS];
     for (int k = 0; k < 2; k++) {
@@ -185,7 +176,6 @@ static void test_towers_share_the_batch(void **state)
 /* The same parameters as with gradients that come at once; each layer handed out one later. */
 static void test_gradients_that_come_late(void **state)
 {
-    (void)state;
     float params[2][N_ELEMS];
     struct backend backend = fake_backend;
     backend.backward = late_backward;
@@ -215,7 +205,6 @@ static void test_gradients_that_come_late(void **state)
  * parameters are those of one tower with the whole batch. */
 static void test_towers_of_two_backends(void **state)
 {
-    (void)state;
     float params[2][N_ELEMS];
     struct backend backend = fake_backend;
     backend.backward = late_backward;
@@ -246,7 +235,6 @@ static void test_towers_of_two_backends(void **state)
  * the parameters are those of one tower. One such tower alone makes no group. */
 static void test_towers_of_a_group(void **state)
 {
-    (void)state;
     float params[5][N_ELEMS];
     struct backend backend = group_backend();
     static const int in_group[5][3] = {{0}, {1}, {1, 1}, {0, 1, 1}, {1, 0, 1}};
@@ -273,7 +261,6 @@ static void test_towers_of_a_group(void **state)
 /* The others wait in the group for the one that fails, or for the one that saw the stop. */
 static void test_a_group_ends_with_a_tower(void **state)
 {
-    (void)state;
     struct backend backend = group_backend();
     for (int k = 0; k < 20; k++) {
         struct rig r;
@@ -321,7 +308,6 @@ static int losses_read(double loss[16])
  * each step is reported once, with the loss of all its samples. */
 static void test_a_quick_and_a_slow_tower(void **state)
 {
-    (void)state;
     double loss[2][16];
     struct backend slow = fake_backend;
     slow.backward = slow_at_the_bottom;
@@ -347,7 +333,6 @@ static void test_a_quick_and_a_slow_tower(void **state)
 
 static void test_towers_are_deterministic(void **state)
 {
-    (void)state;
     float end[2][N_ELEMS];
     for (int k = 0; k < 2; k++) {
         struct rig r;
@@ -362,7 +347,6 @@ static void test_towers_are_deterministic(void **state)
 
 static void test_resumes_at_a_step(void **state)
 {
-    (void)state;
     struct rig r;
     struct trainer_result result;
     rig_make(&r, 0, 1, 1, 4);
@@ -376,7 +360,6 @@ static void test_resumes_at_a_step(void **state)
 
 static void test_a_failing_tower_ends_the_run(void **state)
 {
-    (void)state;
     struct rig r;
     struct trainer_result result;
     rig_make(&r, 0, 1, 3, 6);
@@ -418,7 +401,6 @@ static void check_stop(const struct backend *backend)
 
 static void test_stop_ends_the_run(void **state)
 {
-    (void)state;
     struct backend backend = group_backend();
     check_stop(&fake_backend);
     for (int k = 0; k < 20; k++) {
@@ -430,7 +412,6 @@ static void test_stop_ends_the_run(void **state)
 
 static void test_evaluate_counts_all(void **state)
 {
-    (void)state;
     struct rig r;
     double accuracy, loss, auc;
     rig_make(&r, 0, 1, 1, 4);
@@ -448,7 +429,6 @@ static struct {
 
 static enum status watched_load(struct plan *p, int param)
 {
-    (void)param;
     watched.n_evaluations += p->cfg.inference_only;
     for (int c = 0; p->cfg.inference_only && c < watched.n_chunks; c++)
         watched.early +=
@@ -467,7 +447,6 @@ static enum status slow_at_the_parameters(struct plan *p, int layer)
  * that nobody waits there for a slow tower's gradients. */
 static void test_evaluates_whole_versions(void **state)
 {
-    (void)state;
     struct rig r;
     struct trainer_result result;
     struct backend slow = fake_backend, watching = fake_backend;

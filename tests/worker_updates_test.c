@@ -116,7 +116,6 @@ static void check(const struct optim_config *optim, int64_t chunk_bytes)
 
 static void test_every_rule(void **state)
 {
-    (void)state;
     for (int kind = 0; kind < OPTIM_N_KINDS; kind++)
         for (int clips = 0; clips < 2; clips++) {
             struct optim_config optim;
@@ -140,7 +139,6 @@ static void test_the_cpu(void **state)
     const struct backend *cpu;
     char why[BACKEND_WHY_SIZE];
     int one = 1, n_times = 0;
-    (void)state;
     if (backend_find("cpu", WEIR_TEST_BACKEND_DIR, &cpu, why) != ST_OK)
         skip_because("no CPU backend: %s", why);
     assert_non_null(cpu->spread);

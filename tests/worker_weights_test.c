@@ -154,7 +154,6 @@ static void test_what_was_done_with_the_samples(void **state)
     float flat[N];
     uint8_t given[N_PARAMS];
     char header[2048];
-    (void)state;
     fill();
     for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
         snprintf(header, sizeof header, "{\"__metadata__\":{%s}," CONV "," NORM "," FC "}",

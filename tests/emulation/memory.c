@@ -281,7 +281,6 @@ cudaError_t cudaHostAlloc(void **out, size_t bytes, unsigned flags)
 {
     FAULT(emulation_answer(cudaErrorMemoryAllocation));
     cudaError_t code = emulation_forbid();
-    (void)flags;
     if (code != cudaSuccess)
         return code;
     *out = malloc(bytes);
@@ -318,7 +317,6 @@ cudaError_t cudaHostRegister(void *at, size_t bytes, unsigned flags)
 {
     FAULT(emulation_answer(cudaErrorUnknown));
     cudaError_t code = emulation_forbid();
-    (void)flags;
     if (code != cudaSuccess)
         return code;
     if (bytes_of_kind(at, bytes, 0) != 0)

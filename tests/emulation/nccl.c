@@ -132,7 +132,6 @@ static const char *get_error_string(ncclResult_t code)
 
 static const char *get_last_error(ncclComm_t comm)
 {
-    (void)comm;
     return last_error;
 }
 

@@ -415,7 +415,6 @@ cudaError_t cudaLaunchHostFunc(cudaStream_t s, cudaHostFn_t call, void *arg)
 cudaError_t cudaEventCreateWithFlags(cudaEvent_t *out, unsigned flags)
 {
     FAULT(emulation_answer(cudaErrorUnknown));
-    (void)flags;
     *out = calloc(1, sizeof **out);
     return emulation_answer(*out != NULL ? cudaSuccess : cudaErrorMemoryAllocation);
 }
