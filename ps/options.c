@@ -1,4 +1,4 @@
-/* ps/options.c - see options.h: the table of flags, and which of them go together. */
+/* ps/options.c - see options.h. The flags are parsed into `raw`; the main thread checks a copy. */
 #include "ps/options.h"
 #include "base/flags_tensorflow.h"
 #include "base/job_name.h"
@@ -159,7 +159,7 @@ enum status ps_options_check(struct ps_options *o)
     return st == ST_OK ? output_path_check("summary_json", o->summary_json) : st;
 }
 
-/* What joins has an address of its own, what serves a number. */
+/* Finds this server's address: --address with --join, else its entry in --ps_hosts. */
 static enum status check_place(const struct ps_options *o, struct ps_cluster *c)
 {
     const char *wrong = NULL;
@@ -183,7 +183,7 @@ static enum status check_place(const struct ps_options *o, struct ps_cluster *c)
               c->ps.n);
         return ST_INVALID;
     }
-    if (!o->join && *o->address) /* one command line may serve both roles */
+    if (!o->join && *o->address) /* one command line may serve both programs */
         LOG_I(
             "--address names a worker, or with --join this server; not used by this server, whose entry in --ps_hosts counts");
     c->self = o->join ? -1 : (int)o->task_index;

@@ -1,5 +1,5 @@
-/* ps/options.h - what the server was told to do: its flags, and the cluster they describe.
- * Owns:    the table of flags; strings point into argv.
+/* ps/options.h - the values of the server's flags, and the cluster that they describe.
+ * Owns:    nothing; strings point into argv.
  * Threads: none; the main thread, before the others start.
  * Errors:  ST_INVALID, logged with the flag and the fix. */
 #ifndef PS_OPTIONS_H
@@ -15,29 +15,29 @@
 #include <stdint.h>
 
 struct ps_region_options {    /* docs/guide/regions.md */
-    const char *parent_hosts; /* "": this group is no region */
+    const char *parent_hosts; /* "": this group is not a region */
     int64_t index, n_regions; /* of regions; n_regions 0: not given */
     int64_t steps, fragments, overlap, max_drift;
     int64_t parent_timeout;            /* s; 0: none */
-    int outer;                         /* -1: not given; then as OPTIM_NAMES has them */
+    int outer;                         /* enum optim_kind; -1: not given */
     double outer_rate, outer_momentum; /* -1: by the model's size */
     double overlap_mix;                /* -1: none */
     const char *dtype;
-    enum dtype push_dtype, version_dtype; /* what `dtype` says */
-    int wire_auto;                        /* or that: by the line */
+    enum dtype push_dtype, version_dtype; /* parsed from `dtype` */
+    int wire_auto;                        /* `dtype` is auto: by the speed of the connection */
     int64_t wire_step_ms;
 };
 
 struct ps_options {
     struct ps_region_options region;
     const char *ps_hosts, *worker_hosts, *job_name;
-    int64_t task_index;           /* as the flag says, or ps_options_find_cluster */
+    int64_t task_index;           /* of the flag, or set by ps_options_find_cluster */
     int64_t slurm_ps, slurm_port; /* slurm_ps 0: not given */
     const char *address, *bind;   /* "": not given */
     int serve, join, drain;
-    int64_t leave;                        /* the server that is to go, a command; -1: none */
+    int64_t leave;                        /* number of the server to remove, a command; -1: none */
     int64_t threads;                      /* 0: by cores */
-    int64_t update_threads;               /* likewise */
+    int64_t update_threads;               /* 0: by cores */
     int shared_memory;                    /* 0: auto, 1: off */
     int64_t max_model_bytes;              /* on this server */
     const char *checkpoint_dir, *restore; /* NULL: none */
@@ -51,7 +51,7 @@ struct ps_options {
     const char *summary_json, *trace; /* NULL: none */
     int64_t metrics_port;             /* 0: none */
     const char *metrics_bind;         /* "": where this server listens */
-    struct security_config security;  /* but for the role */
+    struct security_config security;  /* the role is set later */
     int log_level, quiet;
     int64_t ready_fd; /* -1: none */
     int fault_keep_chunks;
@@ -59,24 +59,23 @@ struct ps_options {
 
 struct ps_cluster {
     struct hosts ps, workers, parents, joining; /* joining: its own address, with --join */
-    struct cluster found; /* what is said of it; its lists are the first two above */
+    struct cluster found; /* as it was found; its lists are ps and workers above */
     int self;             /* place in ps; -1: it joins */
     const char *address;  /* of this server */
     char bind[BIND_BYTES];
     char pages[HTTP_ADDRESS_BYTES]; /* --metrics_port; empty: none */
 };
 
-/* *exit_now: as flags_parse. Each flag is in its bounds; whether they fit is still to be checked.
- */
+/* Parses the flags and checks each by itself. *exit_now: as in flags_parse. */
 enum status ps_options_parse(int argc, char **argv, struct ps_options *out, int *exit_now);
-/* Says which flags are not their defaults. */
+/* Logs the flags that do not have their defaults. */
 void ps_options_dump(void);
-/* Whether the flags fit together; sets what follows from others. */
+/* Checks the flags together, and sets the fields that follow from others. */
 enum status ps_options_check(struct ps_options *o);
-/* The cluster of the flags, TF_CONFIG or a Slurm step: the lists of hosts, which the caller frees,
- * also after an error, and o->task_index. c is zeroed before. */
+/* Finds the cluster by the flags, TF_CONFIG or a Slurm step: sets o->task_index and the lists of
+ * hosts, which the caller frees, also after an error. The caller zeroes c before. */
 enum status ps_options_find_cluster(struct ps_options *o, struct ps_cluster *c);
-/* This server's place in it, once it is found. */
+/* Sets this server's place in the cluster that ps_options_find_cluster found. */
 enum status ps_options_find_self(const struct ps_options *o, struct ps_cluster *c);
 
 #endif

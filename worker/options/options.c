@@ -188,11 +188,12 @@ static void adopt_optimizer(struct options *o, const struct net_job *job)
     o->optim = optim;
 }
 
+/* Takes the job's local steps and outer optimizer for the flags that were left out. */
 static void adopt_outer(struct options *o, const struct net_job *job)
 {
     if (!options_is_given(o, &o->job.local_steps))
         o->local_steps = job_local_steps(job);
-    if (job->local_steps <= 1) /* what was given is told as a difference */
+    if (job->local_steps <= 1) /* a flag that differs from the job is reported elsewhere */
         return;
     o->outer = job->optim;
     if (o->job.outer_optimizer >= 0)
@@ -262,7 +263,7 @@ enum status options_adopt(struct options *o, const struct net_status *s)
         o->data_own = job->data.own;
     if (options_check_shard(o) != ST_OK)
         return ST_INVALID;
-    if (!options_is_given(o, &o->job.replicas)) /* 0: all that there are */
+    if (!options_is_given(o, &o->job.replicas)) /* 0: all workers */
         o->aggregate = job->aggregate == job->n_workers ? 0 : job->aggregate;
     if (!options_is_given(o, &o->job.staleness))
         o->staleness = job->staleness;
@@ -329,7 +330,8 @@ struct net_job options_job(const struct options *o, int64_t n)
                           .wire_auto = o->wire_auto,
                           .batch = (int)o->batch_size};
     job.optim.total_steps = (uint64_t)job.train_steps;
-    if (o->ps_hosts.n == 0 && job_sends_changes(&job)) /* to whom? It has no slot for that */
+    if (o->ps_hosts.n == 0 &&
+        job_sends_changes(&job)) /* a worker alone sends none, and keeps no residuals */
         job.version_dtype = DTYPE_F32;
     int64_t n_local = options_rounds(o);
     if (n_local > 1) {
@@ -344,7 +346,7 @@ void options_settle_outer(struct options *o, int64_t n_samples, int64_t n_params
     const struct net_job job = {.sync_mode = o->sync_mode,
                                 .n_workers = o->n_workers,
                                 .train_steps = options_train_steps(o, n_samples)};
-    if (!o->outer_known) /* by the job */
+    if (!o->outer_known) /* else adopted from the job */
         job_settings_outer(&o->job, &job, o->optim.kind >= OPTIM_ADAGRAD, n_params, &o->outer);
     o->outer_known = 1;
 }

@@ -1,6 +1,6 @@
-/* worker/options/options.h - the worker's flags, checked and put together: one value that main
- * reads. Owns:    the host lists. Threads: none. Errors:  ST_INVALID, logged with the flag and the
- * fix. */
+/* worker/options/options.h - the values of the worker's flags, checked, and what follows from them.
+ * Owns:    the host lists. Threads: none; before the first one starts.
+ * Errors:  ST_INVALID, logged with the flag and the fix. */
 #ifndef WORKER_OPTIONS_OPTIONS_H
 #define WORKER_OPTIONS_OPTIONS_H
 #include "base/hosts.h"
@@ -13,10 +13,10 @@
 #include "worker/data/dataset.h"
 #include "worker/train/progress.h"
 
-/* --mean, --std */
+/* Numbers of --mean or --std. */
 struct options_list {
-    int n;        /* 0, and not measured: not given */
-    int measured; /* over the training samples */
+    int n;        /* 0: not given, or measured */
+    int measured; /* 1: to be measured over the training samples */
     float value[JOB_MAX_CHANNELS];
 };
 
@@ -104,19 +104,21 @@ struct options {
     int64_t self_test_seconds;
 };
 
-/* *exit_now: --help or --version was printed. */
+/* Parses and checks the flags. *exit_now: 1 if --help or --version was printed. */
 enum status options_read(int argc, char **argv, struct options *out, int *exit_now);
 void options_free(struct options *o);
-/* Joining: takes from the job, which outlives the options, what no flag says. */
+/* Takes the values of the running job that this worker joins for all flags that were left out. s
+ * must outlive the options. */
 enum status options_adopt(struct options *o, const struct net_status *s);
-/* Global steps of the job for a training set of n items. */
+/* Returns the global steps of the job for a training set of n items. */
 int64_t options_train_steps(const struct options *o, int64_t n);
-/* --local_steps: what no flag says of the servers' optimizer, for a training set of so many samples
- * and a model of so many parameters; before the job is asked for. */
+/* With --local_steps: sets what the flags leave out of the servers' optimizer, by the sizes of the
+ * training set and the model. Call it before options_job. */
 void options_settle_outer(struct options *o, int64_t n_samples, int64_t n_params);
-/* Steps of this worker for one of the servers: 1 without --local_steps, and without servers. */
+/* Returns the steps of this worker for one step of the servers: 1 without --local_steps, and
+ * without servers. */
 int64_t options_rounds(const struct options *o);
-/* The job, for a training set of n items. */
+/* Returns the job that the options describe, for a training set of n items. */
 struct net_job options_job(const struct options *o, int64_t n);
 
 #endif

@@ -17,7 +17,7 @@
 
 enum { DEFAULT_SAVE_SECS = 600 };
 
-/* Whoever starts many workers by srun may want one job, or as many as there are tasks. */
+/* Logs that the tasks of a Slurm step train alone: the operator may have meant one job. */
 static void say_alone(const struct cluster_step *s)
 {
     if (s->step_id && s->task && s->n_tasks && strcmp(s->n_tasks, "1") != 0)
@@ -26,7 +26,7 @@ static void say_alone(const struct cluster_step *s)
             s->task, s->n_tasks);
 }
 
-/* What joins a job has no say in how many there are. */
+/* Drops the list of workers in TF_CONFIG: a worker that joins does not decide their number. */
 static void leave_out_workers(struct cluster *c)
 {
     if (c->source == CLUSTER_TF_CONFIG)
@@ -72,7 +72,7 @@ done:
     return st;
 }
 
-/* A worker that joins has no number of its own, unless it says so. */
+/* Checks the flags of a worker that joins. It has no index of its own without --task_index. */
 static enum status check_joining(struct options *o)
 {
     const char *wrong = NULL;
@@ -219,8 +219,7 @@ static enum status check_bf16(const struct options *o)
     return ST_INVALID;
 }
 
-/* With backup workers chunks are of the contributions of different workers, and have no norm
- * together. */
+/* With backup workers the chunks of a step come from different workers, and have no common norm. */
 enum status options_check_clipping(const struct options *o)
 {
     const char *wrong = NULL;
@@ -319,8 +318,8 @@ enum status options_check_rounds(const struct options *o)
     return ST_OK;
 }
 
-/* A folder where nothing can ever be written is an error; a disk that is full now is not. index: of
- * this worker; below 0: not known yet, then it is the folder's that all of them are in. */
+/* Refuses a folder in which files can never be written; a disk that is full now is only a warning.
+ * index: of this worker; below 0: not known yet, and the folder of all workers is checked. */
 static enum status check_folder(const char *logdir, int index)
 {
     char folder[PATH_MAX] = "";
@@ -363,8 +362,8 @@ static enum status check_checkpoints(struct options *o)
     o->checkpoint_dir = NULL;
     if (o->list_devices >= 0 || o->self_test >= 0)
         return ST_OK;
-    if (o->ps_hosts.n > 0) { /* one command line may serve both roles */
-        if (!o->restore)     /* which begins anew from what may have ended */
+    if (o->ps_hosts.n > 0) { /* the flags are for the servers: one command line serves both */
+        if (!o->restore)     /* --restore resumes also a job that is over */
             o->servers_dir = dir;
         if (has_more)
             LOG_I(
@@ -383,11 +382,13 @@ static enum status check_checkpoints(struct options *o)
     return options_refuse(wrong);
 }
 
-/* With --gpus=auto it is not known yet whether there is a GPU. */
+/* Flags that are refused with --gpus=none. With --gpus=auto the GPUs are not known yet. */
 static const char for_gpus[] =
     "gpu_memory_fraction gpu_allow_growth towers_per_gpu cuda_graphs gpu_tuning";
+/* Flags without effect in a worker alone. */
 static const char for_exchange[] =
     "sync_mode sync_replicas replicas_to_aggregate staleness delay_compensation wire_dtype wire_step_ms shared_memory data_shard address local_steps outer_optimizer outer_learning_rate outer_momentum tls_cert tls_key tls_ca token_file";
+/* Flags without effect with --evaluate and --predict. */
 static const char for_training[] =
     "train_steps epochs seed optimizer learning_rate lr_schedule lr_decay lr_decay_steps lr_warmup_steps lr_boundaries clip_value clip_norm momentum decay beta1 beta2 epsilon weight_decay on_nonfinite max_nonfinite eval_every log_every chunk_bytes cuda_graphs train_data train_labels metrics_port metrics_bind";
 

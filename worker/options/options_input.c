@@ -10,7 +10,7 @@
 #include <strings.h>
 #include <unistd.h>
 
-/* The folder that is taken by default is nobody's part. */
+/* The default folder is not one worker's own data. */
 enum status options_check_shard(const struct options *o)
 {
     if (!o->data_own || o->ps_hosts.n == 0 || o->typed.train_data ||
@@ -102,7 +102,7 @@ enum status options_check_inference(const struct options *o)
     return ST_OK;
 }
 
-/* --export writes safetensors, whatever the name: refuses the ends of other formats. */
+/* Refuses names that end like files of other formats: --export always writes safetensors. */
 static enum status check_export_end(const char *path)
 {
     static const char torch[] = "safetensors.torch.load_file() reads it in PyTorch";
@@ -145,7 +145,7 @@ enum status options_check_outputs(const struct options *o)
         {"summary_json", o->summary_json},
         {"trace", o->trace},
         {"record_samples", o->record_samples},
-        /* what is read */
+        /* files that are read */
         {"predict", o->predict},
         {"evaluate", o->evaluate},
         {"init", o->init},
@@ -155,7 +155,7 @@ enum status options_check_outputs(const struct options *o)
         {"train_labels", o->typed.train_labels},
         {"test_data", o->typed.test_data},
         {"test_labels", o->typed.test_labels},
-        {"model", access(o->model, F_OK) == 0 ? o->model : NULL}, /* else a name */
+        {"model", access(o->model, F_OK) == 0 ? o->model : NULL}, /* or a name */
     };
     enum status st = check_export_end(o->export_file);
     if (st == ST_OK)
@@ -165,6 +165,7 @@ enum status options_check_outputs(const struct options *o)
     return st;
 }
 
+/* Parses the numbers of --mean or --std. */
 static enum status read_list(const char *flag, const char *text, struct options_list *out)
 {
     int positive = strcmp(flag, "std") == 0;
