@@ -102,7 +102,7 @@ static enum status check_region(struct ps_options *o)
             wrong =
                 "--regions, --region_index, --region_steps, --fragments, --overlap_steps, --overlap_mix, --parent_wire_dtype, --wire_step_ms, --max_region_drift and --parent_timeout are for --parent_hosts";
     if (is_region && r->n_regions < 1)
-        wrong = "--parent_hosts needs --regions, how many there are, and --region_index";
+        wrong = "--parent_hosts needs --regions, the number of regions, and --region_index";
     else if (is_region && r->index >= r->n_regions)
         wrong = "--region_index is not below --regions";
     else if (is_region && r->steps % r->fragments != 0)
@@ -167,9 +167,9 @@ static enum status check_place(const struct ps_options *o, struct ps_cluster *c)
     if (o->join && o->leave >= 0)
         wrong = "--join and --leave exclude each other";
     else if (o->join && !*o->address)
-        wrong = "--join needs --address, where the others reach this server";
+        wrong = "--join needs --address, where other programs reach this server";
     else if (o->join && (o->serve || o->restore))
-        wrong = "--join excludes --serve and --restore: it takes part in a job that runs";
+        wrong = "--join excludes --serve and --restore: the server joins a running job";
     if (wrong) {
         LOG_E("%s", wrong);
         return ST_INVALID;
@@ -185,7 +185,7 @@ static enum status check_place(const struct ps_options *o, struct ps_cluster *c)
     }
     if (!o->join && *o->address) /* one command line may serve both programs */
         LOG_I(
-            "--address names a worker, or with --join this server; not used by this server, whose entry in --ps_hosts counts");
+            "--address names a worker, or with --join this server; this server does not use it, because its entry in --ps_hosts counts");
     c->self = o->join ? -1 : (int)o->task_index;
     enum status st = o->join ? hosts_copy(&o->address, 1, &c->joining) : ST_OK;
     if (st != ST_OK)
@@ -229,7 +229,7 @@ enum status ps_options_find_self(const struct ps_options *o, struct ps_cluster *
     TRY(net_environment_check());
     if (c->ps.n == 0) {
         LOG_E(
-            "--ps_hosts is missing; give it all servers, as in --ps_hosts=localhost:2221, or have the cluster in TF_CONFIG or, with --slurm_ps=N, a Slurm step");
+            "--ps_hosts is missing; list all servers, as in --ps_hosts=localhost:2221, or describe the cluster in TF_CONFIG or, with --slurm_ps=N, by a Slurm step");
         st = ST_INVALID;
     } else {
         st = check_place(o, c);

@@ -291,7 +291,7 @@ class Flags(BadInput):
                 self.check(self.worker("--gpus=none", "--" + flag), USAGE,
                            "--%s is for GPUs, and --gpus=none takes none" % flag.split("=")[0])
         self.check(self.worker("--gpu_tuning=all,-capture,fast"), USAGE,
-                   "--gpu_tuning: there is no 'fast'; there are measure, ")
+                   "--gpu_tuning: 'fast' is not one of measure, ")
         quiet = self.worker("--gpu_tuning=all,-capture", "--gpu_memory_fraction=0.4",
                             "--cuda_graphs=off")  # of --gpus=auto
         quiet.wait(30)

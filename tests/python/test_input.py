@@ -141,7 +141,7 @@ class Normal(InputTest):
                                 % file)):
                 worker = self.run_worker("--evaluate=" + file, *flag, status=1)
                 self.assertIn(said, worker.output())
-            self.assertIn("leave them out", self.run_worker(
+            self.assertIn("leave the flags out", self.run_worker(
                 "--evaluate=" + file, "--mean=measured", status=2).output())
         self.assertEqual(len(outputs), 1)
         self.train("--export=" + self.path("plain.safetensors"))
@@ -196,12 +196,13 @@ class Normal(InputTest):
     def test_bad_flags(self):
         self.check_bad((
                 (["--mean=0,1"], 1, "--mean: 2 numbers, but samples of .* have 1 channel; give"),
-                (["--std=0"], 2, "--std: '0' is no list of at most 64 numbers above 0, as in"),
-                (["--std=-1"], 2, "--std: '-1' is no list"),
-                (["--mean=x"], 2, "--mean: 'x' is no list of at most 64 numbers, as in"),
-                (["--mean="], 2, "--mean: '' is no list"),
-                (["--mean=0,nan"], 2, "--mean: '0,nan' is no list"),
-                (["--mean=1,2", "--std=1,2,3"], 2, "--mean and --std have not as many numbers"),
+                (["--std=0"], 2, "--std: '0' is not a list of at most 64 numbers above 0, as in"),
+                (["--std=-1"], 2, "--std: '-1' is not a list"),
+                (["--mean=x"], 2, "--mean: 'x' is not a list of at most 64 numbers, as in"),
+                (["--mean="], 2, "--mean: '' is not a list"),
+                (["--mean=0,nan"], 2, "--mean: '0,nan' is not a list"),
+                (["--mean=1,2", "--std=1,2,3"], 2,
+                 "--mean and --std have different counts of numbers"),
                 (["--mean=measured", "--data_shard=own", "--ps_hosts=localhost:1"], 2,
                  "each worker would measure its own part; give numbers"),
                 (["--mean=1e30", "--std=1e-30"], 1, "not finite after --mean and --std; give")))
@@ -386,8 +387,8 @@ class Augment(InputTest):
 
     def test_bad_flags(self):
         self.check_bad((
-                (["--augment="], 2, "--augment: '' is no list of flip, shift:N, crop:N and"),
-                (["--augment=flip,turn"], 2, "--augment: 'flip,turn' is no list of flip"),
+                (["--augment="], 2, "--augment: '' is not a list of flip, shift:N, crop:N and"),
+                (["--augment=flip,turn"], 2, "--augment: 'flip,turn' is not a list of flip"),
                 (["--augment=crop:0"], 2, "each once at most, with N from 1 to 65535"),
                 (["--augment=flip", "--evaluate=x"], 2, "--augment changes training samples"),
                 (["--augment=flip,crop:28"], 1,

@@ -235,7 +235,7 @@ class LocalSteps(harness.Test):
             job.workers[1].wait(30, 1)
             self.assertRegex(job.workers[1].output(), "another job: .*" + re.escape(words))
         for flags, words in ((["--outer_learning_rate=0.3"], "--outer_learning_rate"),
-                             (["--eval_every=7"], "--eval_every: 7 steps are no multiple")):
+                             (["--eval_every=7"], "--eval_every: 7 steps are not a multiple")):
             join = self.start("joiner", [job.workers[0].argv[0], "--join",
                                          "--ps_hosts=" + job.ps_hosts[0], *job.flags[2:4], *flags])
             join.wait(30, None)

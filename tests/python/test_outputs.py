@@ -62,7 +62,7 @@ class Outputs(harness.Test):
                 path = self.path("model." + end)
                 said = self.run_worker(*FLAGS, "--export=" + path, status=2).output()
                 self.assertIn("--export=%s: the file would be safetensors" % path, said)
-                self.assertIn("let the name end in .safetensors: ", said)
+                self.assertIn("end the name in .safetensors: ", said)
                 self.assertIn(way, said)
                 self.assertFalse(os.path.exists(path))
 

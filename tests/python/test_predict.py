@@ -149,7 +149,8 @@ class Predict(harness.Test):
         with open(out, "w", encoding="ascii") as f:
             f.write("mine")
         for flags, status, said in (
-                ([good, "--output=" + self.path("x.txt")], 2, "none of the ends .*csv, .jsonl"),
+                ([good, "--output=" + self.path("x.txt")], 2,
+                 "does not end as one of the formats: .*csv, .jsonl"),
                 ([good], 2, "--predict needs --output=FILE"),
                 (["--output=" + out], 2, "is missing; --export=FILE is for the trained parameters"),
                 ([good, "--evaluate=x", "--output=" + out], 2, "give one of them"),

@@ -37,7 +37,7 @@ class OneCommandLine(harness.Test):
             said = [line for line in process.lines if "can serve both:" in line]
             self.assertEqual(len(said), 1, process.output())
             self.assertTrue(said[0].endswith(" " + want), said[0])
-        ps.wait_line("--address names a worker, .* not used by this server")
+        ps.wait_line("--address names a worker, .* this server does not use it")
 
     def test_the_worker_checks_those_of_ps(self):
         worker = self.start("worker", [os.path.join(harness.BIN, "worker"), "--worker_timeout=-1"])

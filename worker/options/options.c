@@ -219,7 +219,7 @@ static enum status adopt_training(struct options *o, const struct net_job *job)
     if (o->validation_split > 0 && o->validation_dir) {
         char text[FLOAT_TEXT_BYTES];
         LOG_E(
-            "--validation_dir: the job holds out %s of its training set (--validation_split); leave it out",
+            "--validation_dir: the job holds out %s of its training set (--validation_split); leave this flag out",
             float_text_double(o->validation_split, text));
         return ST_INVALID;
     }
@@ -282,7 +282,7 @@ enum status options_adopt(struct options *o, const struct net_status *s)
         o->model_text = s->model;
         if (!s->model) {
             LOG_E(
-                "--join: the servers do not know the model's text; give --model (and --hidden_units)");
+                "--join: the servers do not have the text of the model; give --model (and --hidden_units)");
             return ST_NOT_FOUND;
         }
     }

@@ -22,7 +22,7 @@ static void say_alone(const struct cluster_step *s)
 {
     if (s->step_id && s->task && s->n_tasks && strcmp(s->n_tasks, "1") != 0)
         LOG_I(
-            "this is task %.10s of the %.10s of a Slurm step, and trains alone: --slurm_ps=N would make one job of them, with N servers",
+            "this is task %.10s of the %.10s of a Slurm step, and trains alone: --slurm_ps=N makes one job of all tasks, with N servers",
             s->task, s->n_tasks);
 }
 
@@ -77,9 +77,9 @@ static enum status check_joining(struct options *o)
 {
     const char *wrong = NULL;
     if (o->ps_hosts.n == 0)
-        wrong = "--ps_hosts is missing: the first of them is asked for the job";
+        wrong = "--ps_hosts is missing: the worker asks the first server for the job";
     else if (o->worker_hosts.n > 0)
-        wrong = "--worker_hosts is for the workers that a job begins with; leave it out";
+        wrong = "--worker_hosts lists the workers with which a job begins; leave it out";
     else if (o->init)
         wrong = "--init: the job has its parameters already; leave it out";
     else if (o->epochs > 0)
@@ -97,7 +97,7 @@ static enum status check_cluster(struct options *o)
 {
     if (o->address &&
         (!*o->address || strlen(o->address) >= JOB_ADDRESS_BYTES || strpbrk(o->address, " \t\n"))) {
-        LOG_E("--address: '%.300s' is no name of a host", o->address);
+        LOG_E("--address: '%.300s' is not a host name", o->address);
         return ST_INVALID;
     }
     long long task_index = o->typed.task_index;
@@ -156,19 +156,19 @@ static enum status check_mode(struct options *o)
     if ((o->job.replicas > o->n_workers && !o->join) ||
         (o->job.replicas != 0 && o->sync_mode != JOB_SYNC && !o->join)) {
         LOG_E(
-            "--replicas_to_aggregate: %lld cannot be; it is for --sync_mode=sync, and at most the number of workers, %d",
+            "--replicas_to_aggregate: %lld is refused; the flag is for --sync_mode=sync, and at most the number of workers, %d",
             (long long)o->job.replicas, o->n_workers);
         return ST_INVALID;
     }
     o->aggregate = o->job.replicas > 0 ? (int)o->job.replicas : o->n_workers;
     if ((o->job.staleness >= 0) != (o->sync_mode == JOB_SSP) && !o->join) {
-        LOG_E("--staleness and --sync_mode=ssp go together; give both or none of them");
+        LOG_E("--staleness and --sync_mode=ssp need each other; give both or neither");
         return ST_INVALID;
     }
     o->staleness = o->job.staleness >= 0 ? o->job.staleness : 0;
     if (o->job.compensation > 0 && o->sync_mode == JOB_SYNC && !o->join) {
         LOG_E(
-            "--delay_compensation: in --sync_mode=sync no gradient comes late; leave it out, or take async or ssp");
+            "--delay_compensation: in --sync_mode=sync no gradient arrives late; leave the flag out, or choose async or ssp");
         return ST_INVALID;
     }
     o->delay_compensation = (float)o->job.compensation;
@@ -206,8 +206,7 @@ static enum status check_tuning(struct options *o)
     char names[200] = "";
     for (int k = 0; tuning_name(k) != NULL; k++)
         snprintf(names + strlen(names), sizeof names - strlen(names), "%s, ", tuning_name(k));
-    LOG_E("--gpu_tuning: there is no '%.*s'; there are %sall, auto and none", n < 100 ? n : 100,
-          bad, names);
+    LOG_E("--gpu_tuning: '%.*s' is not one of %sall, auto and none", n < 100 ? n : 100, bad, names);
     return ST_INVALID;
 }
 
@@ -228,7 +227,7 @@ enum status options_check_clipping(const struct options *o)
     else if (o->optim.clip_norm > 0 && options_rounds(o) == 1 && o->sync_mode == JOB_SYNC &&
              o->aggregate > 0 && (o->aggregate < o->n_workers || o->n_workers == 0))
         wrong =
-            "--clip_norm in --sync_mode=sync is not for jobs with backup workers (--replicas_to_aggregate); take --clip_value, or async or ssp";
+            "--clip_norm in --sync_mode=sync is not for jobs with backup workers (--replicas_to_aggregate); choose --clip_value, async or ssp";
     return options_refuse(wrong);
 }
 
@@ -243,7 +242,7 @@ static enum status check_training(struct options *o)
     }
     if (o->init_map && !o->init && !o->evaluate && !o->predict) {
         LOG_E(
-            "--init_map says what the tensors of --init=FILE, --evaluate=FILE or --predict=FILE are; give one of these, too");
+            "--init_map names the tensors of --init=FILE, --evaluate=FILE or --predict=FILE; give one of these, too");
         return ST_INVALID;
     }
     if (o->train_steps > 0 && o->epochs > 0) {
@@ -257,13 +256,13 @@ static enum status check_training(struct options *o)
     }
     if (o->cpu_batch_size > 0 && o->towers == 0) {
         LOG_E(
-            "--cpu_batch_size is the part of the CPU's towers beside those on GPUs; say how many by --towers=N");
+            "--cpu_batch_size is the part of the CPU's towers beside those on GPUs; give their number by --towers=N");
         return ST_INVALID;
     }
     if (o->job.chunk_bytes != 0 &&
         (o->job.chunk_bytes % 4 || o->job.chunk_bytes < CHUNKS_MIN_BYTES)) {
-        LOG_E("--chunk_bytes: %lld is no multiple of 4, or below %d", (long long)o->job.chunk_bytes,
-              CHUNKS_MIN_BYTES);
+        LOG_E("--chunk_bytes: %lld is not a multiple of 4, or is below %d",
+              (long long)o->job.chunk_bytes, CHUNKS_MIN_BYTES);
         return ST_INVALID;
     }
     return ST_OK;
@@ -280,7 +279,7 @@ static enum status check_validation(struct options *o)
             "--early_stopping counts evaluations: give --eval_every, and --validation_split or --validation_dir";
     else if (o->early_stopping > 0 && o->ps_hosts.n > 0 && !o->join && o->sync_mode != JOB_SYNC)
         wrong =
-            "--early_stopping: with servers it is for --sync_mode=sync, where all workers are at one step; end this job by --train_steps";
+            "--early_stopping: with servers the flag is for --sync_mode=sync, where all workers are at the same step; end this job by --train_steps";
     return options_refuse(wrong);
 }
 
@@ -293,7 +292,7 @@ enum status options_check_rounds(const struct options *o)
     int moves = o->job.outer_optimizer > OPTIM_SGD || o->job.outer_momentum > 0;
     if (o->sync_mode != JOB_SYNC && moves) {
         LOG_E(
-            "%s: momentum is for --sync_mode=sync; that of each worker's contribution by itself diverges; with %s leave it out, or take --outer_optimizer=sgd",
+            "%s: momentum is for --sync_mode=sync; applied to each worker's contribution alone it diverges; with %s leave it out, or choose --outer_optimizer=sgd",
             o->job.outer_momentum > 0 ? "--outer_momentum" : "--outer_optimizer",
             job_sync_mode_name(o->sync_mode));
         return ST_INVALID;
@@ -305,12 +304,12 @@ enum status options_check_rounds(const struct options *o)
     }
     if (o->batch_size * o->local_steps > JOB_MAX_BATCH) {
         LOG_E("--local_steps: %" PRId64 " steps of %" PRId64
-              " samples are more than %d; fewer will do",
+              " samples are more than %d; give fewer steps",
               o->local_steps, o->batch_size, JOB_MAX_BATCH);
         return ST_INVALID;
     }
     if (o->eval_every % o->local_steps != 0) {
-        LOG_E("--eval_every: %" PRId64 " steps are no multiple of --local_steps=%" PRId64
+        LOG_E("--eval_every: %" PRId64 " steps are not a multiple of --local_steps=%" PRId64
               ", after which a worker has the servers' parameters",
               o->eval_every, o->local_steps);
         return ST_INVALID;
@@ -367,7 +366,7 @@ static enum status check_checkpoints(struct options *o)
             o->servers_dir = dir;
         if (has_more)
             LOG_I(
-                "--save_steps, --save_secs, --keep_checkpoint_max, --restore and --take_over are for the servers of this job, which keep its checkpoints; not used by this worker");
+                "--save_steps, --save_secs, --keep_checkpoint_max, --restore and --take_over are for the servers of this job, which keep its checkpoints; this worker does not use them");
         return ST_OK;
     }
     if (!dir && has_more)
@@ -375,7 +374,7 @@ static enum status check_checkpoints(struct options *o)
             "--save_steps, --save_secs, --keep_checkpoint_max, --restore and --take_over need --checkpoint_dir";
     else if (dir && o->sync_mode != JOB_SYNC)
         wrong =
-            "--checkpoint_dir: a worker alone keeps checkpoints in --sync_mode=sync; leave --sync_mode out, alone it makes no difference";
+            "--checkpoint_dir: a worker alone keeps checkpoints in --sync_mode=sync; leave --sync_mode out, which makes no difference for a worker alone";
     o->checkpoint_dir = dir;
     if (o->save_secs < 0)
         o->save_secs = o->save_steps > 0 ? 0 : DEFAULT_SAVE_SECS;
@@ -412,9 +411,7 @@ void options_warn_unused(const struct options *o)
     if (o->ps_hosts.n > 0 || o->list_devices >= 0 || o->self_test >= 0)
         return;
     if (options_list_given(for_exchange, flags))
-        LOG_W(
-            "%s: no effect without --ps_hosts: a worker alone has nobody to exchange gradients with",
-            flags);
+        LOG_W("%s: no effect without --ps_hosts: a worker alone exchanges no gradients", flags);
     if ((o->evaluate || o->predict) && options_list_given(for_training, flags))
         LOG_W("%s: no effect with --evaluate and --predict, which train nothing", flags);
 }

@@ -95,8 +95,7 @@ enum status options_check_inference(const struct options *o)
     if (wrong)
         return options_refuse(wrong);
     if (o->output && !predictions_format_known(o->output)) {
-        LOG_E("--output: '%s' has none of the ends that say its format: " PREDICTIONS_ENDS,
-              o->output);
+        LOG_E("--output: '%s' does not end as one of the formats: " PREDICTIONS_ENDS, o->output);
         return ST_INVALID;
     }
     return ST_OK;
@@ -129,7 +128,7 @@ static enum status check_export_end(const char *path)
         if (strcasecmp(dot + 1, others[i].end) != 0)
             continue;
         LOG_E(
-            "--export=%.300s: the file would be safetensors, which %s files are not; let the name end in .safetensors: %s",
+            "--export=%.300s: the file would be safetensors, which %s files are not; end the name in .safetensors: %s",
             path, dot, others[i].way);
         return ST_INVALID;
     }
@@ -183,7 +182,7 @@ static enum status read_list(const char *flag, const char *text, struct options_
     if (out->n > 0)
         return ST_OK;
     LOG_E(
-        "--%s: '%.100s' is no list of at most %d numbers%s, as in 0.5 or 0.49,0.48,0.45, nor the word measured",
+        "--%s: '%.100s' is not a list of at most %d numbers%s, as in 0.5 or 0.49,0.48,0.45, nor the word measured",
         flag, text, JOB_MAX_CHANNELS, positive ? " above 0" : "");
     return ST_INVALID;
 }
@@ -199,22 +198,22 @@ enum status options_check_samples(const struct options *o)
     int measured = o->mean.measured || o->std.measured;
     if (o->mean.n > 1 && o->std.n > 1 && o->mean.n != o->std.n)
         wrong =
-            "--mean and --std have not as many numbers; give one for each channel, or one for all";
+            "--mean and --std have different counts of numbers; give one for each channel, or one for all";
     else if (measured && o->data_own && (o->ps_hosts.n > 0 || o->join))
         wrong =
             "--mean=measured, --std=measured: with --data_shard=own each worker would measure its own part; give numbers";
     else if (measured && (o->evaluate || o->predict))
         wrong =
-            "--mean=measured, --std=measured: --evaluate and --predict have no training set; leave them out, the file says what it was trained with";
+            "--mean=measured, --std=measured: --evaluate and --predict have no training set; leave the flags out, the file contains the numbers of training";
     else if (o->standardize && (is_given(&o->mean) || is_given(&o->std)))
         wrong =
-            "--standardize and --mean or --std are both given: each column has numbers of its own, leave --mean and --std out";
+            "--standardize and --mean or --std are both given: each column has numbers of its own; leave --mean and --std out";
     else if (o->standardize && o->data_own && (o->ps_hosts.n > 0 || o->join))
         wrong =
-            "--standardize: with --data_shard=own each worker would measure its own part; scale the columns of all parts before";
+            "--standardize: with --data_shard=own each worker would measure its own part; scale the columns of all parts beforehand";
     else if (o->standardize && (o->evaluate || o->predict))
         wrong =
-            "--standardize: --evaluate and --predict have no training set; leave it out, the export says the numbers of training";
+            "--standardize: --evaluate and --predict have no training set; leave the flag out, the export contains the numbers of training";
     return options_refuse(wrong);
 }
 
@@ -223,7 +222,7 @@ static enum status read_augment(struct options *o)
     const char *text = o->typed.augment;
     if (text && !job_input_augment_parse(text, &o->augment)) {
         LOG_E(
-            "--augment: '%.100s' is no list of flip, shift:N, crop:N and cutout:N, each once at most, with N from 1 to %d",
+            "--augment: '%.100s' is not a list of flip, shift:N, crop:N and cutout:N, each once at most, with N from 1 to %d",
             text, JOB_MAX_AUGMENT);
         return ST_INVALID;
     }
