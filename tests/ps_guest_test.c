@@ -53,6 +53,19 @@ static void open_guest(struct raw *guest, const struct net_server *server)
     assert_true(raw_recv(guest));
 }
 
+static void serve(struct service **service, struct net_server **server)
+{
+    const struct service_config cfg = {.address = self_addr,
+                                       .ps_hosts = &alone,
+                                       .worker_hosts = &no_workers,
+                                       .max_model_bytes = 1 << 20,
+                                       .done = on_done};
+    assert_int_equal(service_create(&cfg, service), ST_OK);
+    const struct net_server_config net = {.addr = "127.0.0.1:0",
+                                          .handler = service_handler(*service)};
+    assert_int_equal(net_server_create(&net, server), ST_OK);
+}
+
 static void test_guests_keep_nothing(void **state)
 {
     static struct raw guest[GENERATIONS];
@@ -62,15 +75,7 @@ static void test_guests_keep_nothing(void **state)
     struct chunks *chunks;
     int ended, held = 0;
     assert_int_equal(chunks_create(model, 1, 4096, &chunks), ST_OK);
-    const struct service_config cfg = {.address = self_addr,
-                                       .ps_hosts = &alone,
-                                       .worker_hosts = &no_workers,
-                                       .max_model_bytes = 1 << 20,
-                                       .done = on_done};
-    assert_int_equal(service_create(&cfg, &service), ST_OK);
-    const struct net_server_config net = {.addr = "127.0.0.1:0",
-                                          .handler = service_handler(service)};
-    assert_int_equal(net_server_create(&net, &server), ST_OK);
+    serve(&service, &server);
     for (int i = 0; i < GENERATIONS; i++) {
         begin(service, chunks, 10 + (uint64_t)i);
         run[i] = service_run(service, &ended);
@@ -96,15 +101,7 @@ static void test_before_the_job(void **state)
     static struct raw worker;
     struct service *service;
     struct net_server *server;
-    const struct service_config cfg = {.address = self_addr,
-                                       .ps_hosts = &alone,
-                                       .worker_hosts = &no_workers,
-                                       .max_model_bytes = 1 << 20,
-                                       .done = on_done};
-    assert_int_equal(service_create(&cfg, &service), ST_OK);
-    const struct net_server_config net = {.addr = "127.0.0.1:0",
-                                          .handler = service_handler(service)};
-    assert_int_equal(net_server_create(&net, &server), ST_OK);
+    serve(&service, &server);
     send_one(&worker, server);
     assert_false(raw_recv(&worker));
     assert_int_equal(raw_close(&worker), GRPC_STATUS_ABORTED);

@@ -245,18 +245,26 @@ static void npy_of_bytes_and_floats_is_read(void **state)
     check_set(f, 0, 0);
 }
 
+/* The arrays of setup as members of an archive: "images.npy", then "labels.npy" twice. */
+static struct zip_member *npz_members(const struct folder *f)
+{
+    static struct bytes images, labels;
+    struct zip_member *m = calloc(3, sizeof *m);
+    assert_non_null(m);
+    images.n = labels.n = 0;
+    put_npy(&images, pixels_dict, f->pixels, sizeof f->pixels);
+    put_npy(&labels, labels_dict, f->labels, sizeof f->labels);
+    for (int i = 0; i < 3; i++) {
+        m[i].name = i == 0 ? "images.npy" : "labels.npy";
+        m[i].data = i == 0 ? &images : &labels;
+    }
+    return m;
+}
+
 static void npz_stored_deflated_and_zip64_is_read(void **state)
 {
     struct folder *f = *state;
-    struct bytes *images = calloc(1, sizeof *images), *labels = calloc(1, sizeof *labels);
-    struct zip_member *m = calloc(2, sizeof *m);
-    assert_true(images && labels && m);
-    put_npy(images, pixels_dict, f->pixels, sizeof f->pixels);
-    put_npy(labels, labels_dict, f->labels, sizeof f->labels);
-    m[0].name = "images.npy";
-    m[0].data = images;
-    m[1].name = "labels.npy";
-    m[1].data = labels;
+    struct zip_member *m = npz_members(f);
     for (int form = 0; form < 4; form++) {
         f->file.n = 0;
         put_npz(&f->file, m, 2, form & 1, form & 2);
@@ -275,8 +283,6 @@ static void npz_stored_deflated_and_zip64_is_read(void **state)
     save(f, "train.npz", &f->file);
     check_bad(f, ST_NOT_FOUND, "no member 'labels.npy' (there: images.npy others.npy",
               "--labels_name");
-    free(images);
-    free(labels);
     free(m);
 }
 
@@ -284,35 +290,17 @@ static void npz_stored_deflated_and_zip64_is_read(void **state)
 static void npz_with_a_member_twice_is_refused(void **state)
 {
     struct folder *f = *state;
-    struct bytes *images = calloc(1, sizeof *images), *labels = calloc(1, sizeof *labels);
-    struct zip_member *m = calloc(3, sizeof *m);
-    assert_true(images && labels && m);
-    put_npy(images, pixels_dict, f->pixels, sizeof f->pixels);
-    put_npy(labels, labels_dict, f->labels, sizeof f->labels);
-    for (int i = 0; i < 3; i++) {
-        m[i].name = i == 0 ? "images.npy" : "labels.npy";
-        m[i].data = i == 0 ? images : labels;
-    }
+    struct zip_member *m = npz_members(f);
     put_npz(&f->file, m, 3, 0, 0);
     save(f, "train.npz", &f->file);
     check_bad(f, ST_CORRUPT, "train.npz: has two members 'labels.npy'", "save it again");
-    free(images);
-    free(labels);
     free(m);
 }
 
 static void npz_with_stored_bytes_altered_is_refused(void **state)
 {
     struct folder *f = *state;
-    struct bytes *images = calloc(1, sizeof *images), *labels = calloc(1, sizeof *labels);
-    struct zip_member *m = calloc(2, sizeof *m);
-    assert_true(images && labels && m);
-    put_npy(images, pixels_dict, f->pixels, sizeof f->pixels);
-    put_npy(labels, labels_dict, f->labels, sizeof f->labels);
-    for (int i = 0; i < 2; i++) {
-        m[i].name = i == 0 ? "images.npy" : "labels.npy";
-        m[i].data = i == 0 ? images : labels;
-    }
+    struct zip_member *m = npz_members(f);
     put_npz(&f->file, m, 2, 0, 0);
     for (int i = 0; i < 2; i++) {
         uint8_t *last = &f->file.at[m[i].place + 40 + m[i].packed_bytes - 1];
@@ -323,8 +311,6 @@ static void npz_with_stored_bytes_altered_is_refused(void **state)
     }
     save(f, "train.npz", &f->file);
     check_set(f, 0, 1);
-    free(images);
-    free(labels);
     free(m);
 }
 
