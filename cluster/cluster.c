@@ -1,4 +1,5 @@
-/* cluster/cluster.c - see cluster.h. */
+/* cluster/cluster.c - chooses the source of the cluster and checks flags against it; see
+ * cluster.h. */
 #include "cluster/cluster.h"
 #include "base/log.h"
 #include <errno.h>
@@ -12,7 +13,8 @@ static const char *first_of(const char *a, const char *b)
     return a && *a ? a : b;
 }
 
-/* srun sets those of the step; a job's have the same meaning where the step is all of it. */
+/* Reads the environment. srun sets the variables of the step; those of the job mean the same if the
+ * step is the whole job. */
 void cluster_environment(struct cluster_request *r)
 {
     r->tf_config = getenv("TF_CONFIG");
@@ -55,7 +57,7 @@ static const char *role_name(enum cluster_role role)
     return role == CLUSTER_PS ? "ps" : "worker";
 }
 
-/* A job or a number beside a cluster that says them by itself. */
+/* Checks --job_name and --task_index against a cluster that states the task itself. */
 static enum status check_task(const struct cluster_request *r, const struct cluster *c)
 {
     if (c->source != CLUSTER_TF_CONFIG && c->source != CLUSTER_SLURM)
@@ -83,7 +85,7 @@ enum status cluster_find(const struct cluster_request *r, struct cluster *out)
     int by_flags = is_given(r->ps_hosts) || is_given(r->worker_hosts);
     if (by_flags && r->slurm_ps > 0) {
         LOG_E(
-            "--slurm_ps takes the cluster from Slurm's environment, and %s is given as well; leave one of them out",
+            "--slurm_ps reads the cluster from Slurm's environment, but %s is set too; leave one of them out",
             is_given(r->ps_hosts) ? "--ps_hosts" : "--worker_hosts");
         TRY(ST_INVALID);
     }
@@ -91,7 +93,7 @@ enum status cluster_find(const struct cluster_request *r, struct cluster *out)
         TRY(read_flags(r, &c));
     else if (r->slurm_ps > 0 && r->no_task) {
         LOG_E(
-            "--slurm_ps says who each task of a step is; what joins, or asks servers to go, needs --ps_hosts");
+            "--slurm_ps decides the role of each task of a step; a program that joins, or that asks servers to leave, needs --ps_hosts");
         TRY(ST_INVALID);
     } else if (r->slurm_ps > 0)
         TRY(cluster_read_step(&r->step, r->slurm_ps, r->slurm_port, &c));
@@ -108,7 +110,7 @@ done:
     return st;
 }
 
-/* As this one is called: installed they are weir-ps and weir-worker. */
+/* Returns the prefix of the programs' names: "weir-" in an installation (weir-ps, weir-worker). */
 static const char *before_names(void)
 {
     return strncmp(program_invocation_short_name, "weir-", 5) == 0 ? "weir-" : "";
@@ -123,7 +125,7 @@ enum status cluster_check_role(const struct cluster *c, enum cluster_role progra
         return ST_OK;
     if (c->role == CLUSTER_EVALUATOR)
         LOG_E(
-            "%s: task is %s, which a job does without: workers evaluate at the end, and in between with --eval_every=N; leave the evaluator out, or give it %sworker --evaluate=FILE, which needs no cluster",
+            "%s: task is %s, which a job does without: workers evaluate at the end, and in between with --eval_every=N; leave the evaluator out, or let it run %sworker --evaluate=FILE, which needs no cluster",
             from, c->named, before_names());
     else
         LOG_E(

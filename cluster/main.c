@@ -1,7 +1,7 @@
-/* cluster/main.c - weir-task: becomes ps or worker, whichever this task of the job is, with the
- * same arguments. So that one command line serves all tasks, as a TensorFlow script does: of a
- * Slurm step, of a TFJob, or with --job_name. It looks for the programs in its own folder, as
- * weir-ps and weir-worker (where they are installed) or as ps and worker (where they are built). */
+/* cluster/main.c - weir-task: executes ps or worker with the same arguments, depending on which
+ * task of the job this is. So one command line serves all tasks of a Slurm step or a TFJob, like a
+ * TensorFlow script, or with --job_name. It looks for the programs in its own folder, under the
+ * names weir-ps and weir-worker (in an installation) or ps and worker (in a build). */
 #include "base/flags_impl.h"
 #include "base/log.h"
 #include "base/program_dir.h"
@@ -15,12 +15,12 @@
 
 static const char HELP[] =
     "Usage: weir-task FLAGS...\n"
-    "Becomes Weir's ps or worker, with all flags as they are: by --job_name where it is given, "
-    "else as\nthe task's TF_CONFIG, or with --slurm_ps=N the environment of its Slurm step, says; "
-    "without a\ncluster it is a worker. Both take each other's flags. See docs/guide/clusters.md "
-    "and\n--help of the two. Exits as they do; 2 where it is not clear which.\n";
+    "Becomes Weir's ps or worker, with all flags unchanged: by --job_name if it is set, else by\n"
+    "the task's TF_CONFIG, or with --slurm_ps=N by the environment of its Slurm step; without a\n"
+    "cluster it is a worker. Both accept each other's flags. See docs/guide/clusters.md and --help\n"
+    "of the two. Exits with their status, or with 2 if the program cannot be determined.\n";
 
-/* The last value of a flag, as flags_parse would find it; NULL: it is not there. */
+/* Returns the last value of a flag, like flags_parse; NULL: it is not set. */
 static const char *flag_value(int argc, char **argv, const char *name)
 {
     const char *found = NULL;
@@ -33,7 +33,8 @@ static const char *flag_value(int argc, char **argv, const char *name)
     return found;
 }
 
-/* 0 without; -1: it is no number, which the program itself says. */
+/* Returns the value of a flag; 0: it is not set; -1: it is not a number, which the program itself
+ * will report. */
 static int64_t flag_number(int argc, char **argv, const char *name, int64_t without)
 {
     const char *text = flag_value(argc, argv, name);
@@ -67,12 +68,12 @@ static enum status find_role(int argc, char **argv, enum cluster_role *role)
         if (flag_value(argc, argv, workers[i]))
             return ST_OK;
     if (r.slurm_ps < 0 || r.slurm_port < 0)
-        return ST_OK; /* the worker says what is wrong */
+        return ST_OK; /* the worker will report the fault */
     cluster_environment(&r);
     TRY(cluster_find(&r, &c));
     if (c.source == CLUSTER_FLAGS) {
         LOG_E(
-            "--job_name is missing: with lists of hosts it says whether this task is --job_name=ps or --job_name=worker");
+            "--job_name is missing: with lists of hosts, write --job_name=ps or --job_name=worker for each task");
         TRY(ST_INVALID);
     }
     if (c.source != CLUSTER_NONE && c.role == CLUSTER_PS)
@@ -82,8 +83,8 @@ done:
     return st;
 }
 
-/* Under its name as installed, or beside the other one as built: a folder of the system may have
- * another program ps. */
+/* Finds the program under its installed name, or under its name in a build, where the other one
+ * must be beside it: a system folder may have another program called ps. */
 static int find_program(const char *name, char *path, size_t bytes)
 {
     char full[40];

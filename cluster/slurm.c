@@ -1,4 +1,4 @@
-/* cluster/slurm.c - see slurm.h. */
+/* cluster/slurm.c - expands brackets and repetitions of Slurm's lists; see slurm.h. */
 #include "cluster/slurm.h"
 #include "base/log.h"
 #include <ctype.h>
@@ -8,17 +8,17 @@
 
 enum { NAME_BYTES = 254, MAX_BRACKETS = 8, MAX_DIGITS = 9 };
 
-/* A name as far as it is put together. */
+/* A name that is being assembled. */
 struct name {
     char text[NAME_BYTES];
     size_t n;
     int brackets;
 };
 
-static const char *const TOO_MANY = "has too many nodes; at most 4096 are taken";
+static const char *const TOO_MANY = "has too many nodes; at most 4096 are allowed";
 static const char *const BRACKETS = "has brackets that do not fit, as in node[01-04,07]";
 
-/* A number of at most MAX_DIGITS digits; how many it has, 0: there is none. */
+/* Reads a number of at most MAX_DIGITS digits. Returns how many it has; 0: no number is there. */
 static int read_number(const char *p, long *value)
 {
     int n = 0;
@@ -43,7 +43,7 @@ static const char *add_name(struct hosts *out, const struct name *name)
 
 static const char *expand(const char *p, const char *end, struct name name, struct hosts *out);
 
-/* The names for lo to hi in the place of one part of a bracket, of which `rest` follows. */
+/* Expands the range lo-hi, one part of a bracket; `rest` follows the bracket. */
 static const char *expand_range(const char *part, const char *rest, const char *end,
                                 const struct name *before, struct hosts *out)
 {
@@ -68,8 +68,8 @@ static const char *expand_range(const char *part, const char *rest, const char *
     return wrong;
 }
 
-/* All names that begin with `name` and go on as p to end say. NULL, "" for no memory, or what is
- * wrong. */
+/* Adds all names that begin with `name` and continue by the pattern from p to end. Returns NULL, ""
+ * if memory ran out, or a fault. */
 static const char *expand(const char *p, const char *end, struct name name, struct hosts *out)
 {
     for (; p < end && *p != '['; p++) {
@@ -91,7 +91,7 @@ static const char *expand(const char *p, const char *end, struct name name, stru
     return wrong;
 }
 
-/* The comma after one name: one that is in no bracket. */
+/* Returns the comma after one name, which is outside of brackets. */
 static const char *name_end(const char *p)
 {
     for (int inside = 0; *p && (*p != ',' || inside); p++)
@@ -146,7 +146,7 @@ enum status slurm_counts_expand(const char *text, int *counts, int n)
     if (ok && at == n)
         return ST_OK;
     LOG_E(
-        "Slurm's tasks per node '%.100s' are not for the %d %s of the step, as in 2(x3),1; at most %d tasks are taken",
+        "Slurm's tasks per node '%.100s' are not for the %d %s of the step, as in 2(x3),1; at most %d tasks are allowed",
         text, n, n == 1 ? "node" : "nodes", HOSTS_MAX);
     return ST_INVALID;
 }

@@ -1,8 +1,8 @@
-/* cluster/step.c - the tasks of a Slurm step as a cluster: the first of them are servers, the
- * others workers, in the order of their numbers, each at its node and the port of its place there.
- * Every task works it out for itself, so where Slurm has put its tasks has to follow from what all
- * are told alike: by blocks (srun's default) or in turns (cyclic). Each one looks whether it is
- * where that puts it. */
+/* cluster/step.c - the tasks of a Slurm step as a cluster. By their numbers, the first tasks are
+ * servers and the following ones workers. Each has the address of its node, and a port by its place
+ * on that node. Every task computes the cluster for itself, from variables that are equal in all
+ * tasks. So Slurm must distribute tasks by blocks (srun's default) or in turns (cyclic), and each
+ * task checks that it is where this puts it. */
 #include "base/log.h"
 #include "cluster/cluster.h"
 #include "cluster/slurm.h"
@@ -36,7 +36,7 @@ static enum status read_number(const char *name, const char *text, int64_t below
     return ST_OK;
 }
 
-/* Where each of n tasks is. */
+/* Computes the node and the place there of each of n tasks. */
 static void spread(const int *counts, int n_nodes, int in_turns, struct spot *out, int n)
 {
     int at = 0, most = 0;
@@ -51,7 +51,7 @@ static void spread(const int *counts, int n_nodes, int in_turns, struct spot *ou
                 out[at++] = (struct spot){i, j};
 }
 
-/* "block", "cyclic:block", ... : 1 in turns, 0 by blocks, -1 neither. */
+/* Reads "block", "cyclic:block" and the like: 1 for in turns, 0 for by blocks, -1 for neither. */
 static int turns(const char *distribution)
 {
     size_t n = distribution ? strcspn(distribution, ":,") : 0;
@@ -110,7 +110,8 @@ done:
     return st;
 }
 
-/* What all tasks are told alike; *counts is the caller's to free, also after an error. */
+/* Reads the variables that are equal in all tasks. The caller frees *counts, even after an error.
+ */
 static enum status read_layout(const struct cluster_step *s, int64_t *n, struct hosts *nodes,
                                int **counts)
 {

@@ -1,9 +1,9 @@
 /* cluster/tf_config.c - TensorFlow's TF_CONFIG, also as Kubeflow's TFJob writes it:
  *     {"cluster": {"chief": ["h0:2222"], "ps": ["h1:2222"], "worker": ["h2:2222", "h3:2222"]},
  *      "task": {"type": "worker", "index": 1}, "environment": "cloud"}
- * A job's addresses may also be an object by number, {"3": "h:2222"}. With enableDynamicWorker
- * TFJob writes "sparseCluster" instead of "cluster": a worker there sees itself and the servers, a
- * server only itself. Other keys beside these are not looked at, as TensorFlow has it. */
+ * A job's addresses may also be an object by number, {"3": "h:2222"}. If enableDynamicWorker is
+ * set, TFJob writes "sparseCluster" instead of "cluster": there a worker sees itself and the
+ * servers, a server only itself. Other keys are ignored, as in TensorFlow. */
 #include "base/log.h"
 #include "cluster/cluster.h"
 #include <jansson.h>
@@ -19,7 +19,7 @@ struct job {
     const char *name;
     int there;
     int n;             /* the largest number and 1 */
-    int n_known;       /* fewer than n: others are not named */
+    int n_known;       /* number of addresses; fewer than n if some are not named */
     const char **addr; /* [n], borrowed from the JSON; NULL: not named */
 };
 
@@ -55,7 +55,7 @@ static enum status keep_address(struct job *job, int index, const json_t *value,
     return ST_OK;
 }
 
-/* The number that is the key of an object; -1: it is none. */
+/* Returns the number that the key of an object spells; -1: it is not a number. */
 static int key_number(const char *key)
 {
     size_t n = strspn(key, "0123456789");
@@ -160,7 +160,7 @@ static enum status read_task(struct config *c, const json_t *task)
     return ST_OK;
 }
 
-/* Servers have to be known, each. */
+/* Checks the jobs of the cluster; it must name each server. */
 static enum status check_jobs(const struct config *c)
 {
     const struct job *jobs = c->jobs;
@@ -205,7 +205,7 @@ done:
     return st;
 }
 
-/* What the task is here: the chief is worker 0, workers come after it. */
+/* Sets the role and index of the task: the chief is worker 0, and workers follow it. */
 static enum status place_task(const struct config *c, struct cluster *out)
 {
     static const struct {
@@ -231,7 +231,7 @@ static enum status place_task(const struct config *c, struct cluster *out)
         LOG_E(
             "TF_CONFIG: task is %s, but %s.%s %s", out->named, c->key, c->type,
             job->there && types[i].job == PS && strcmp(c->key, "sparseCluster") == 0
-                ? "names this server alone; with enableDynamicWorker give servers the whole --ps_hosts by flag"
+                ? "names this server alone; with enableDynamicWorker start servers with the complete --ps_hosts"
                 : "has no entry for it");
         return ST_INVALID;
     }
@@ -241,8 +241,8 @@ static enum status place_task(const struct config *c, struct cluster *out)
     return out->index < HOSTS_MAX ? ST_OK : log_wrong("task.index", "is too large beside a chief");
 }
 
-/* A worker that is not told of all others: the first one begins the job by itself, the others join
- * it, and a server learns their number from the first. */
+/* Sets the task of a sparse cluster, in which a worker has no list of workers. The first worker
+ * begins the job alone, later ones join it, and servers receive the number from the first. */
 static void place_sparse(const struct config *c, struct cluster *out)
 {
     if (out->role == CLUSTER_WORKER)

@@ -1,8 +1,8 @@
-/* ctl/main.c - weirctl: asks a running job how it stands, and has things done in it. Each call is
- * one question to ps 0, over the port that workers use; what is asked of a whole job, another
- * server of --ps_hosts answers as far as it can where ps 0 is not reached. Exit codes: 0 done,
- * 1 refused or failed (certificates, too), 2 usage, 138 try again (nobody was reached in time,
- * there is no job yet). */
+/* ctl/main.c - weirctl: shows the state of a running job, and sends it commands. Each call is one
+ * request to ps 0, over the port that workers use. If ps 0 cannot be reached, another server of
+ * --ps_hosts answers questions about the job with the data that it has. Exit codes: 0 done, 1
+ * refused or failed (also for certificates), 2 usage, 138 try again (no server was reached in time,
+ * or there is no job yet). */
 #include "base/descriptors.h"
 #include "base/flags.h"
 #include "base/hosts.h"
@@ -26,8 +26,8 @@
 
 enum {
     EXIT_REFUSED = 1,
-    WAIT_MS = 600000, /* of checkpoint --wait */
-    ASK_MS = 200,     /* between its questions */
+    WAIT_MS = 600000, /* timeout of checkpoint --wait */
+    ASK_MS = 200,     /* interval between its requests */
 };
 
 static const char *opt_ps_hosts = "";
@@ -73,20 +73,20 @@ static const struct flag_foreign foreign[] = {
 };
 static const struct flags_program program = {
     .name = "weirctl",
-    .doc = "Weir's control client: shows how a running job stands, and has things done in it.\v"
+    .doc = "Weir's control client: shows the state of a running job, and sends it commands.\v"
            "Commands:\n"
            "  status               the whole: step, pace, workers, servers, checkpoints\n"
            "  members              the workers\n"
            "  servers              the parameter servers\n"
            "  who-is-late          the workers that steps waited for, the latest first\n"
            "  checkpoint           one now; --wait: until it is whole\n"
-           "  remove-worker INDEX  that worker leaves at a step to come\n"
+           "  remove-worker INDEX  that worker leaves at one of the next steps\n"
            "  drain INDEX          that server hands on its parameters and ends\n"
            "  stop                 the job ends where it is: a last checkpoint, then all its\n"
            "                       workers and servers exit with 0\n"
            "  add worker           the command line with which a worker joins the job\n"
            "  add ps HOST:PORT     the same for a server that is to listen there\n\n"
-           "Exit status: 0 done, 1 refused or failed, 2 usage, 138 try again later (nobody was "
+           "Exit status: 0 done, 1 refused or failed, 2 usage, 138 try again later (no server was "
            "reached, or there is no job yet).",
     .flags = flags,
     .n_flags = sizeof flags / sizeof *flags,
@@ -99,7 +99,8 @@ static int64_t timeout_ms(void)
     return opt_timeout_s * 1000;
 }
 
-/* A refused certificate shows as a server that is not reached; another try does no better. */
+/* Returns the exit code for a status. gRPC reports a refused certificate as an unreachable server,
+ * but a retry would fail too. */
 static int exit_code_of(enum status st)
 {
     int unreached = st == ST_UNAVAILABLE || st == ST_DEADLINE || st == ST_CANCELLED;
@@ -116,7 +117,7 @@ static void log_unreached(const struct hosts *ps, int server, enum status st, co
               st == ST_UNAVAILABLE ? "not reachable" : status_text(st), why);
 }
 
-/* The first server that answers, ps 0 before all others. */
+/* Gets the status of the first server that answers, beginning with ps 0. */
 static enum status ask_servers(const struct hosts *ps, struct net_status *out)
 {
     enum status st = ST_INVALID;
@@ -126,7 +127,7 @@ static enum status ask_servers(const struct hosts *ps, struct net_status *out)
         if (st != ST_OK)
             log_unreached(ps, i, st, why);
         else if (out->server != 0)
-            LOG_W("%s answers for itself alone; it is not ps:0", ps->addr[i]);
+            LOG_W("%s answers only for itself, since it is not ps:0", ps->addr[i]);
     }
     return st;
 }
@@ -143,7 +144,7 @@ static void pause_ms(int64_t ms)
         ;
 }
 
-/* 0, or the exit code for a server that has no job. */
+/* Returns 0, or the exit code for a server that has no job. */
 static int lacks_job(const struct net_status *s)
 {
     if (s->generation != 0)
@@ -194,8 +195,8 @@ static int print_reply(const struct net_command_reply *reply)
     return reply->answer == COMMAND_REFUSED ? EXIT_REFUSED : 0;
 }
 
-/* What became of the checkpoint: it is in the folder, or was given up. before: the last one's step
- * when it was asked for. */
+/* Waits until the ordered checkpoint is in the folder, or ps 0 has cancelled it. before: step of
+ * the last checkpoint before the order. */
 static enum status await_checkpoint(const struct hosts *ps, int64_t before,
                                     struct net_command_reply *reply)
 {
@@ -218,12 +219,13 @@ static enum status await_checkpoint(const struct hosts *ps, int64_t before,
                          c.last, c.folder);
             else
                 snprintf(reply->text, sizeof reply->text,
-                         "the checkpoint was given up; the log of ps:0 says why");
+                         "ps:0 cancelled the checkpoint; its log has the reason");
             return ST_OK;
         }
         pause_ms(ASK_MS);
     }
-    LOG_E("no checkpoint within %d s; it is still on its way", WAIT_MS / 1000);
+    LOG_E("the checkpoint is not finished after %d s; the servers are still writing it",
+          WAIT_MS / 1000);
     return ST_DEADLINE;
 }
 
@@ -261,7 +263,7 @@ static int run_change(const struct hosts *ps, enum command_kind kind, const char
     char *end;
     long index = strtol(word, &end, 10);
     if (end == word || *end || index < 0 || index >= JOB_MAX_WORKERS) {
-        LOG_E("%s: '%.40s' is not an index; give a number from 0 to %d", name, word,
+        LOG_E("%s: '%.40s' is not an index; write a number from 0 to %d", name, word,
               JOB_MAX_WORKERS - 1);
         return EXIT_USAGE;
     }
@@ -271,7 +273,7 @@ static int run_change(const struct hosts *ps, enum command_kind kind, const char
     return st == ST_OK ? print_reply(&reply) : exit_code_of(st);
 }
 
-/* Writes a word that a server told, so that a shell reads it as one and as nothing else. */
+/* Writes a word that a server sent, quoted so that a shell reads it as one word. */
 static void write_word(FILE *f, const char *word)
 {
     static const char plain[] =
@@ -288,8 +290,8 @@ static void write_word(FILE *f, const char *word)
         putc('\'', f);
 }
 
-/* The program that lies beside this one, by its name in a build's folder or where it is installed;
- * of neither, the latter. */
+/* Writes the path of the program beside this one, under its name in a build folder or in an
+ * installation. If neither file exists, it writes the installed name. */
 static void write_program(FILE *f, const char *name)
 {
     const char *const before[] = {"", "weir-"};
@@ -304,9 +306,9 @@ static void write_program(FILE *f, const char *name)
     fputs(file, f);
 }
 
-/* 1: the first worker's data are in one folder, which is known. Else what a worker's command line
- * is to have more is said. */
-static int has_folder(const struct job_data *d)
+/* Returns whether the first worker's data are in one folder whose name is known. Otherwise it logs
+ * which flags the new worker's command line needs in addition. */
+static bool has_folder(const struct job_data *d)
 {
     int cut_off = d->n_train && d->name[0] != '/';
     if (d->own)
@@ -320,11 +322,12 @@ static int has_folder(const struct job_data *d)
     return d->n_train && !d->own && !d->files && !cut_off;
 }
 
-/* Likewise, of checkpoints. */
-static int has_checkpoint_folder(const struct net_status_checkpoints *c)
+/* Returns whether the name of the checkpoint folder is known. Otherwise it logs which flag the
+ * command line needs in addition. */
+static bool has_checkpoint_folder(const struct net_status_checkpoints *c)
 {
-    /* Cut off, perhaps before a character of several bytes; or with bytes that are no text. */
-    int cut_off = strlen(c->folder) + 4 >= sizeof c->folder || strchr(c->folder, '?');
+    /* The name is cut off, perhaps before a character of several bytes, or is not UTF-8. */
+    bool cut_off = strlen(c->folder) + 4 >= sizeof c->folder || strchr(c->folder, '?');
     if (cut_off)
         LOG_W(
             "where ps:0 keeps its checkpoints is not known in full (%s): add --checkpoint_dir=DIR",
@@ -332,7 +335,7 @@ static int has_checkpoint_folder(const struct net_status_checkpoints *c)
     return c->folder[0] && !cut_off;
 }
 
-/* The command line with which a server, addr, or, NULL, a worker joins. */
+/* Writes the command line with which a server at `addr` joins, or, with addr NULL, a worker. */
 static void write_add(FILE *f, const struct net_status *s, const char *addr)
 {
     const char *before = " --join --ps_hosts=";
@@ -355,7 +358,8 @@ static void write_add(FILE *f, const struct net_status *s, const char *addr)
     }
 }
 
-/* What this program shows is its user's own, and not for others. */
+/* Logs which credentials the command line needs in addition. weirctl does not print its own, since
+ * they are its operator's. */
 static void log_security(const char *who)
 {
     if (security_has_tls())
@@ -366,7 +370,7 @@ static void log_security(const char *who)
         LOG_W("the job uses tokens: add --token_file, with one for the role %s", who);
 }
 
-/* addr: of a server; NULL: a worker is to join. */
+/* Prints the command line for a server at `addr`, or, with addr NULL, for a worker. */
 static int run_add(const struct hosts *ps, const char *addr)
 {
     struct net_status s = {.chunks = NULL};
@@ -428,8 +432,8 @@ static int run_drain(const struct hosts *ps, const char *operand)
 
 static const struct command {
     const char *name;    /* one word or two */
-    const char *operand; /* its name; NULL: the command takes none */
-    const char *meaning; /* of the operand */
+    const char *operand; /* its name; NULL: the command has no operand */
+    const char *meaning; /* meaning of the operand */
     int (*run)(const struct hosts *ps, const char *operand);
 } commands[] = {
     {"status", NULL, NULL, run_status},
@@ -484,10 +488,9 @@ static int run_words(const struct hosts *ps, const char *const *word, int n)
         if (n - n_name < n_wanted)
             LOG_E("%s: %s is missing: %s", c->name, c->operand, c->meaning);
         else if (n - n_name > n_wanted && !c->operand)
-            LOG_E("%s takes no operand; remove '%.40s'", c->name, word[n_name]);
+            LOG_E("%s has no operand; remove '%.40s'", c->name, word[n_name]);
         else if (n - n_name > n_wanted)
-            LOG_E("%s takes one operand, %s; remove '%.40s'", c->name, c->operand,
-                  word[n_name + 1]);
+            LOG_E("%s has one operand, %s; remove '%.40s'", c->name, c->operand, word[n_name + 1]);
         else
             return c->run(ps, c->operand ? word[n_name] : NULL);
         return EXIT_USAGE;
@@ -518,7 +521,7 @@ int main(int argc, char **argv)
     }
     const char *const *words = flags_words(&n_words);
     if (ps.n == 0)
-        LOG_E("--ps_hosts is missing; give it ps 0, as in --ps_hosts=localhost:2221");
+        LOG_E("--ps_hosts is missing; write the address of ps 0, as in --ps_hosts=localhost:2221");
     else
         exit_code = run_words(&ps, words, n_words);
     hosts_free(&ps);

@@ -1,5 +1,5 @@
-/* ctl/report.h - what a server told, as one JSON document on stdout, or as tables for people. The
- * documents' fields are in docs/reference/weirctl.md.
+/* ctl/report.h - prints the status of a server, as one JSON document or as tables for operators.
+ * docs/reference/weirctl.md lists the fields of the documents.
  * Threads: none.
  * Errors:  ST_NOMEM (logged). */
 #ifndef CTL_REPORT_H
@@ -11,7 +11,7 @@ enum ctl_view { VIEW_STATUS, VIEW_MEMBERS, VIEW_SERVERS, VIEW_LATE };
 enum status ctl_report_json(const struct net_status *s, enum ctl_view view);
 enum status ctl_report_table(const struct net_status *s, enum ctl_view view);
 enum status ctl_report_reply_json(const struct net_command_reply *reply);
-/* The command line with which somebody joins. */
+/* Prints the command line with which a program joins. */
 enum status ctl_report_line_json(const char *line);
 
 #endif

@@ -1,4 +1,4 @@
-/* ctl/report_json.c - see report.h: the JSON documents. */
+/* ctl/report_json.c - makes the JSON documents with jansson; see report.h. */
 #include "base/float_text.h"
 #include "base/log.h"
 #include "ctl/names.h"
@@ -8,7 +8,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 
-/* all: given; NULL: it could not be made. */
+/* Prints and frees the document. all NULL: it could not be made. */
 static enum status print_take(json_t *all)
 {
     char *text = all ? json_dumps(all, JSON_INDENT(2)) : NULL;
@@ -28,7 +28,7 @@ static double seconds(int64_t ms)
     return (double)ms / 1000;
 }
 
-/* null for what is not there. */
+/* Returns the number, or null if it is below 0, which means unknown. */
 static json_t *number_or_null(int64_t n)
 {
     return n < 0 ? json_null() : json_integer(n);
@@ -97,7 +97,7 @@ static json_t *data_json(const struct job_data *d)
                      d->classes, "own_shards", d->own, "labels", kinds[d->labels]);
 }
 
-/* null for none. */
+/* Returns an array, or null for n = 0. */
 static json_t *numbers_json(const float *value, int n)
 {
     json_t *list = n > 0 ? json_array() : json_null();

@@ -1,4 +1,4 @@
-/* ctl/report_table.c - see report.h: the tables for people. */
+/* ctl/report_table.c - prints the tables for operators; see report.h. */
 #include "base/float_text.h"
 #include "base/log.h"
 #include "base/term.h"
@@ -13,7 +13,7 @@ struct text {
     char s[48];
 };
 
-/* "12 s", "3.5 min", "2.1 h"; "-" for what is not there */
+/* Returns "12 s", "3.5 min", "2.1 h", or "-" for an unknown time. */
 static struct text duration_text(int64_t ms)
 {
     struct text t;
@@ -136,7 +136,7 @@ static void show_data(const struct job_data *d)
                                                : "targets");
 }
 
-/* What is done with the samples, where anything is. */
+/* Prints how samples are normalised and augmented, if they are. */
 static void show_input(const struct net_job *j)
 {
     char mean[JOB_NUMBERS_BYTES], std[JOB_NUMBERS_BYTES], augment[JOB_AUGMENT_BYTES];
@@ -157,7 +157,8 @@ static void show_best(const struct net_best *b)
     printf("best so far: step %" PRId64 ",%s validation loss %.4f\n", b->step, accuracy, b->loss);
 }
 
-/* That of the last step is ordered all along; where they are made by time, others come before. */
+/* Prints the last and the next checkpoint. The one of the last step is always ordered; with
+ * checkpoints by time, there are earlier ones. */
 static void show_checkpoints(const struct net_status *s)
 {
     const struct net_status_checkpoints *c = &s->checkpoints;

@@ -1,4 +1,4 @@
-/* ctl/table.c - see table.h. */
+/* ctl/table.c - keeps all rows, then computes the widths and prints; see table.h. */
 #include "ctl/table.h"
 #include <stdarg.h>
 #include <stdio.h>
@@ -10,7 +10,7 @@ enum { MAX_COLUMNS = 16 };
 struct ctl_table {
     char **rows; /* n_rows, cells parted by tabs; the first are the headlines */
     int n_rows, room;
-    int lacks; /* a row could not be kept */
+    int lacks; /* there was no memory for a row */
 };
 
 static void add(struct ctl_table *t, char *row)
@@ -61,7 +61,7 @@ void ctl_table_row(struct ctl_table *t, const char *fmt, ...)
     add(t, row);
 }
 
-/* The cell that begins at *at, which moves to the next one; its length. */
+/* Returns the length of the cell at *at, and moves *at to the next one. */
 static int cell(const char **at, const char **text)
 {
     size_t n = strcspn(*at, "\t");

@@ -1,4 +1,4 @@
-/* ctl/table.h - rows of cells, printed in columns as wide as they have to be.
+/* ctl/table.h - prints rows of cells in columns that are as wide as their widest cell.
  * Owns:    its cells. Threads: none.
  * Errors:  ST_NOMEM. */
 #ifndef CTL_TABLE_H
@@ -6,12 +6,12 @@
 #include "base/status.h"
 
 struct ctl_table;
-/* heads: "NAME\t>SIZE": the columns' headlines; one with '>' has its cells at the right. */
+/* Creates a table. heads: headlines of the columns, "NAME\t>SIZE"; '>' aligns a column right. */
 enum status ctl_table_create(const char *heads, struct ctl_table **out);
 void ctl_table_destroy(struct ctl_table *t); /* NULL is fine */
-/* Cells parted by tabs. One that cannot be kept is told by print. */
+/* Adds a row of cells with tabs between them. If memory runs out, ctl_table_print fails. */
 void ctl_table_row(struct ctl_table *t, const char *fmt, ...) __attribute__((format(printf, 2, 3)));
-/* To stdout. */
+/* Prints the table to stdout. */
 enum status ctl_table_print(const struct ctl_table *t);
 
 #endif

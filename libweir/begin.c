@@ -1,5 +1,5 @@
-/* libweir/begin.c - see weir_impl.h: from settings and parameters to an exchange, and the start of
- * each generation. All of it is in a thread of its own, since it may wait without end. */
+/* libweir/begin.c - creates the exchange from settings and parameters, and starts each generation;
+ * see weir_impl.h. All of it runs in its own thread, the starter, since it may wait without end. */
 #include "base/aligned.h"
 #include "base/clock.h"
 #include "base/descriptors.h"
@@ -16,10 +16,10 @@
 #include <stdlib.h>
 #include <string.h>
 
-/* As the process shows itself: there is one identity for all handles. */
+/* Sets the identity (certificates, token) of the process. All handles share one identity. */
 static enum status show_identity(const struct settings *s)
 {
-    static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER; /* guards the two below */
+    static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER; /* guards the two variables below */
     static int started;
     static char shown[4 * 1024];
     char text[sizeof shown];
@@ -32,7 +32,7 @@ static enum status show_identity(const struct settings *s)
         st = ST_INVALID;
     } else if (started && strcmp(text, shown) != 0) {
         LOG_E(
-            "tls_cert, tls_key, tls_ca, token_file: a process shows one identity, and another handle has other files");
+            "tls_cert, tls_key, tls_ca, token_file: a process has one identity, and another handle uses other files");
         st = ST_INVALID;
     } else if (!started) {
         static char kept[4][sizeof text]; /* security keeps the paths */
@@ -60,7 +60,9 @@ static int pause_query(void *ctx, int ms)
     return cancelled;
 }
 
-/* Asked while ps 0 does not answer the first start. */
+/* Returns whether the job is over. The exchange calls it while ps 0 does not answer the first
+ * start.
+ */
 static int is_over(void *ctx)
 {
     struct weir *w = ctx;
@@ -68,7 +70,8 @@ static int is_over(void *ctx)
     return w->is_over;
 }
 
-/* Where the servers leave what tells of it; of a job that it joins, only they can. */
+/* Sets the folder in which the servers record that the job is over. A member that joins has no such
+ * folder: only the servers can answer that. */
 static void set_up_job_over(struct weir *w, struct net_exchange_config *cfg)
 {
     w->joins_with = cfg->join;
@@ -179,7 +182,7 @@ static void *starter_main(void *arg)
         waiting_set_member(w->waiting, start.place.member);
     pthread_mutex_lock(&w->lock);
     int code = weir_errors_code_of(st);
-    if (st == ST_OK) /* a server came while it was looked up */
+    if (st == ST_OK) /* a server answered during the lookup */
         w->is_over = 0;
     if (st == ST_CANCELLED && !w->cancelled)
         code = w->leaves ? WEIR_LEFT : w->is_over ? WEIR_OVER : code;
@@ -196,7 +199,8 @@ static void *starter_main(void *arg)
     return NULL;
 }
 
-/* Signals are for the program's own threads: it, and what it starts, has all of them blocked. */
+/* Creates the starter with all signals blocked, and so are they in the threads that it creates:
+ * signals are for the program's own threads. */
 static int create_starter(struct weir *w)
 {
     sigset_t all, before;
@@ -232,7 +236,7 @@ void weir_begin_end_starter(struct weir *w)
     w->starter_runs = 0;
 }
 
-/* The thread has ended well. Under the lock. */
+/* Adopts the result of a start that succeeded. The caller holds the lock. */
 static void adopt_start(struct weir *w)
 {
     w->state = HANDLE_RUNNING;

@@ -1,5 +1,6 @@
-/* libweir/errors.c - see weir.h and weir_impl.h: codes and their sentences, and the library's log,
- * where the rooms below say what is wrong. */
+/* libweir/errors.c - codes and their sentences, and the library's log; see weir.h and weir_impl.h.
+ * The rooms below log the cause of an error. The library keeps that line of each thread, and
+ * weir_error returns it. */
 #include "base/guarded.h"
 #include "base/log.h"
 #include "libweir/warnings.h"
@@ -11,15 +12,16 @@
 #include <unistd.h>
 
 static pthread_once_t once = PTHREAD_ONCE_INIT;
-static pthread_mutex_t line_lock = PTHREAD_MUTEX_INITIALIZER; /* guards those below */
+static pthread_mutex_t line_lock = PTHREAD_MUTEX_INITIALIZER; /* guards the variables below */
 static void (*line_to)(void *ctx, int level, const char *text);
 static void *line_ctx;
 static bool was_asked; /* weir_log was called: nothing is printed any more */
-/* The thread's: the last error that it logged since weir_errors_listen; what weir_error returned.
- */
+/* The last error that this thread logged since weir_errors_listen, and the text that weir_error
+ * returned to it. */
 static _Thread_local char heard[LOG_TEXT_BYTES];
 static _Thread_local char shown[WEIR_ERROR_BYTES];
-static _Thread_local int in_line; /* within line_to: who logged may hold any lock of the library */
+static _Thread_local int
+    in_line; /* within line_to: the thread that logs may hold any lock of the library */
 
 static void on_line(void *ctx, enum log_level level, const char *text)
 {
@@ -47,11 +49,11 @@ void weir_errors_divert(void)
     pthread_once(&once, divert_log);
 }
 
-/* Sets the caller's function. clang cannot follow a lock that is taken on a condition. */
+/* Sets the caller's function. clang cannot follow a lock that is acquired on a condition. */
 void weir_log(void (*line)(void *ctx, int level, const char *text), void *ctx) UNCHECKED_LOCKS
 {
     weir_errors_divert();
-    if (!in_line) /* else it is locked already */
+    if (!in_line) /* otherwise this thread holds the lock already */
         pthread_mutex_lock(&line_lock);
     line_to = line;
     line_ctx = ctx;
@@ -70,7 +72,7 @@ static int is_forked(const struct weir *w)
 int weir_errors_refuses(struct weir *w)
 {
     if (w && is_forked(w))
-        return 1; /* weir_error knows why */
+        return 1; /* weir_error returns the reason */
     if (in_line && w)
         weir_errors_fail(
             w, WEIR_E_INVALID,
@@ -169,7 +171,8 @@ int weir_errors_fail(struct weir *w, int code, const char *fmt, ...)
     return code;
 }
 
-/* Who found the error may have been a thread of the network's. */
+/* Fails with a status of the rooms below. If this thread logged no error, one of the network's
+ * threads found it, and the sentence is the status' text. */
 int weir_errors_fail_st(struct weir *w, enum status st)
 {
     char text[LOG_TEXT_BYTES];

@@ -1,6 +1,6 @@
-/* libweir/events.c - see weir.h: what a program that polls is told. The descriptor is an eventfd
- * that the exchange adds to as well; whoever asks for an event empties it first and, having found
- * one, fills it again, since there may be more. */
+/* libweir/events.c - events for a program that polls; see weir.h. The descriptor is an eventfd, to
+ * which the exchange adds too. weir_next_event first empties it, then looks for an event. If it
+ * finds one, it fills the eventfd again, since there may be more. */
 #include "libweir/weir_impl.h"
 #include <errno.h>
 #include <fcntl.h>
@@ -24,7 +24,7 @@ int weir_fd(struct weir *w)
     if (w->event_fd > 0)
         return w->event_fd;
     if (w->state != HANDLE_NEW)
-        return weir_errors_fail(w, WEIR_E_INVALID, "weir_fd is for before the first weir_next");
+        return weir_errors_fail(w, WEIR_E_INVALID, "call weir_fd before the first weir_next");
     int fd = eventfd(0, EFD_NONBLOCK | EFD_CLOEXEC);
     if (fd >= 0 && fd < FIRST_FD) { /* the program has closed its own */
         int above = fcntl(fd, F_DUPFD_CLOEXEC, FIRST_FD);
@@ -37,8 +37,8 @@ int weir_fd(struct weir *w)
     return fd;
 }
 
-/* What is told once; of a generation its beginning first, of two the end of the former. Under the
- * lock. */
+/* Fills in an event that is reported once, in this order: a generation has begun; it has ended; the
+ * handle has stopped. The caller holds the lock. */
 static int fill_once(struct weir *w, struct weir_event *out)
 {
     *out = (struct weir_event){.step = w->step, .generation = w->generation, .param = -1};
@@ -57,7 +57,7 @@ static int fill_once(struct weir *w, struct weir_event *out)
     return out->kind != 0;
 }
 
-/* The step that it was pushed in, where its answer is awaited; -1: it is not. */
+/* Returns the step in which the parameter was pushed, if its answer is awaited; otherwise -1. */
 static int64_t awaited_since(struct weir *w, int param)
 {
     pthread_mutex_lock(&w->lock);
@@ -67,7 +67,8 @@ static int64_t awaited_since(struct weir *w, int param)
     return step;
 }
 
-/* 0: another thread has told it meanwhile, or pushed it again. */
+/* Fills in READY of the parameter. Returns 0 if another thread has reported it, or has pushed the
+ * parameter again. */
 static int take_ready(struct weir *w, int param, int64_t step, struct weir_event *out)
 {
     pthread_mutex_lock(&w->lock);
@@ -81,8 +82,8 @@ static int take_ready(struct weir *w, int param, int64_t step, struct weir_event
     return mine;
 }
 
-/* Within a step; from behind the parameter that was told last. An end, or an error, that is found
- * is there to be told once. */
+/* Looks for a parameter whose values are here, beginning after the last reported one; called within
+ * a step. An end or an error that it finds becomes an event. */
 static int find_ready(struct weir *w, struct weir_event *out)
 {
     pthread_mutex_lock(&w->lock);
@@ -119,7 +120,7 @@ int weir_next_event(struct weir *w, struct weir_event *out)
     weir_errors_listen();
     if (!out)
         return weir_errors_fail(w, WEIR_E_INVALID,
-                                "weir_next_event is given no room for the event");
+                                "weir_next_event: the pointer to the event is NULL");
     if (w->event_fd > 0)
         (void)!read(w->event_fd, &n, sizeof n);
     int found = find_once(w, out);

@@ -1,4 +1,5 @@
-/* libweir/params.c - see weir_impl.h: the parameters as they are named, and where they lie. */
+/* libweir/params.c - the parameters, their names and their places in the flat arrays; see
+ * weir_impl.h. */
 #include "base/aligned.h"
 #include "base/log.h"
 #include "libweir/weir_impl.h"
@@ -24,7 +25,7 @@ static int read_shape(struct weir *w, const char *name, int n_dims, const int64_
     struct shape s = {.n_dims = n_dims};
     if (n_dims < 0 || n_dims > SHAPE_MAX_DIMS || (n_dims > 0 && !dims))
         return weir_errors_fail(w, WEIR_E_INVALID,
-                                "parameter '%.255s' has %d dimensions; 0 to %d can be", name,
+                                "parameter '%.255s' has %d dimensions; 0 to %d are allowed", name,
                                 n_dims, SHAPE_MAX_DIMS);
     for (int i = 0; i < n_dims; i++)
         s.dim[i] = dims[i];
@@ -85,8 +86,8 @@ int weir_param(struct weir *w, const char *name, int dtype, int n_dims, const in
         return refuse_name(w, name);
     if (dtype != WEIR_FLOAT32)
         return weir_errors_fail(w, WEIR_E_UNSUPPORTED,
-                                "parameter '%.255s': dtype %d; WEIR_FLOAT32 is the one there is",
-                                name, dtype);
+                                "parameter '%.255s': dtype %d is unknown; use WEIR_FLOAT32", name,
+                                dtype);
     int code = read_shape(w, name, n_dims, dims, &shape);
     if (code != WEIR_OK)
         return code;
@@ -184,7 +185,8 @@ done:
     return st;
 }
 
-/* NULL: there is no such parameter, or nothing to point to yet; said. */
+/* Finds a parameter that has values. NULL, with the error set: there is no such parameter, or no
+ * weir_next has returned yet. */
 static const struct param *find_begun(struct weir *w, int param)
 {
     if (weir_errors_refuses(w))

@@ -1,6 +1,5 @@
 /* libweir/settings.c - see settings.h. Names, bounds and meanings are those of the worker's flags,
- * in flags/table.inc: all members of a job give the same, whatever program they are.
- */
+ * in flags/table.inc: all members of a job set the same, whichever programs they are. */
 #include "libweir/settings.h"
 #include "base/flags_tensorflow.h"
 #include "base/log.h"
@@ -11,7 +10,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-/* Where a row's field lies in it is where it lies in each. */
+/* An object of which only addresses are used: a row's field has the same offset in each object. */
 static struct settings layout;
 
 #define TEXT(n, field)                                                                             \
@@ -125,7 +124,7 @@ struct security_config settings_security(const struct settings *s)
 static enum status check_numbers(const struct settings *s, const struct cluster *c)
 {
     if (s->join && c->ps.n == 0) {
-        LOG_E("join: needs ps_hosts, with ps 0 at least");
+        LOG_E("join needs ps_hosts, with at least ps 0");
         return ST_INVALID;
     }
     int64_t n_workers = c->workers.n > 0 ? c->workers.n : s->n_workers;
@@ -138,12 +137,12 @@ static enum status check_numbers(const struct settings *s, const struct cluster 
     if (s->join || c->ps.n == 0)
         return ST_OK;
     if (c->workers.n > 0 && s->n_workers > 0 && s->n_workers != c->workers.n) {
-        LOG_E("n_workers: %" PRId64 ", but worker_hosts has %d entries; give one of them",
+        LOG_E("n_workers: %" PRId64 ", but worker_hosts has %d entries; set only one of them",
               s->n_workers, c->workers.n);
         return ST_INVALID;
     }
     if (c->workers.n == 0 && s->n_workers == 0) {
-        LOG_E("how many workers the job has is not said; set n_workers, or worker_hosts");
+        LOG_E("the number of workers is missing; set n_workers or worker_hosts");
         return ST_INVALID;
     }
     return ST_OK;
@@ -177,7 +176,7 @@ enum status settings_cluster(struct settings *s, struct cluster *out)
         TRY(ST_INVALID);
     }
     if (!s->join && s->task_index < 0) {
-        LOG_E("task_index: which of the %" PRId64 " workers this is has to be said, from 0 on",
+        LOG_E("task_index is missing: set the number of this worker among %" PRId64 ", from 0",
               s->n_workers);
         TRY(ST_INVALID);
     }
@@ -188,7 +187,8 @@ done:
     return st;
 }
 
-/* As --local_steps of a worker: the servers' step is a round of the members' steps. */
+/* Reads local_steps, as a worker does --local_steps: a step of the servers is a round of several
+ * steps of the members. */
 static void read_rounds(const struct settings *s, int64_t n_elems, struct net_job *job)
 {
     struct optim_config outer;
@@ -211,7 +211,8 @@ static void read_data(const struct settings *s, struct net_job *job)
         snprintf(job->arithmetic, sizeof job->arithmetic, "%s", s->arithmetic);
 }
 
-/* What the members, or a program alone, would have to do to all gradients together. */
+/* Checks the settings for which members, or a program without servers, would have to process all
+ * gradients together. */
 static enum status check_job(const struct settings *s, int n_servers, const struct net_job *job)
 {
     const char *wrong = job->n_workers > 0 ? job_check_mode(job) : NULL;
@@ -223,8 +224,7 @@ static enum status check_job(const struct settings *s, int n_servers, const stru
     else if (s->own_local_steps && job_local_steps(job) == 1)
         wrong = "own_local_steps needs local_steps, above 1, and servers";
     if (job_local_steps(job) > 1 && !job_in_lockstep(job)) { /* workers do, by more rules */
-        LOG_E(
-            "local_steps: this library takes them in sync_mode=sync without backup workers alone");
+        LOG_E("local_steps needs sync_mode=sync without backup workers in this library");
         return ST_UNSUPPORTED;
     }
     if (wrong) {
@@ -239,7 +239,7 @@ static enum status check_job(const struct settings *s, int n_servers, const stru
     return ST_OK;
 }
 
-/* What the running job is, for one more. */
+/* Reads the running job, which this member joins. */
 static enum status read_joined(const struct net_status *joined, struct net_job *job)
 {
     if (joined->job.validation.data.n > 0) {

@@ -1,4 +1,5 @@
-/* libweir/settings.h - what weir_set is told, and the job that it makes. Private to libweir/.
+/* libweir/settings.h - the settings of weir_set, and the job that follows from them. Private to
+ * libweir/.
  * Owns:    its texts.
  * Threads: one at a time for an object.
  * Errors:  ST_INVALID, ST_NOT_FOUND (no such setting); logged with the name and the fix. */
@@ -9,7 +10,7 @@
 #include "net/security/security.h"
 #include "net/wire/status.h"
 
-/* As the worker's flags of these names are kept before they are checked. */
+/* Values before they are checked; the worker's flags of these names have the same fields. */
 struct settings {
     char *ps_hosts, *worker_hosts, *address;
     int64_t n_workers, task_index, slurm_ps, slurm_port;
@@ -25,9 +26,11 @@ struct settings {
 void settings_init(struct settings *s);
 void settings_free(struct settings *s);
 enum status settings_set(struct settings *s, const char *name, const char *value);
-/* Which programs the job has, and which this is: from the settings, else the environment. */
+/* Finds the programs of the job and which of them this is, from the settings, else from the
+ * environment. */
 enum status settings_cluster(struct settings *s, struct cluster *out);
-/* The job, of a model of so many elements. joined: the job that runs, NULL: it is not joined. */
+/* Makes the job for a model of n_elems elements. joined: the running job that this member joins, or
+ * NULL. */
 enum status settings_job(const struct settings *s, int n_servers, int64_t n_elems,
                          const struct net_status *joined, struct net_job *out);
 struct security_config settings_security(const struct settings *s);

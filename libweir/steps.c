@@ -1,6 +1,6 @@
-/* libweir/steps.c - see weir_impl.h: the steps of a member, as worker/train has them with a trainer
- * of its own: a step whose values are not to be had counts no more, and one whose generation ends
- * while it is pushed is pushed to its end, for it may count. */
+/* libweir/steps.c - the steps of a member, see weir_impl.h; worker/train does the same for its own
+ * loop. A step whose values cannot be received no longer counts. A step whose generation ends
+ * during its pushes is pushed to its end, since it may count. */
 #include "member/steps.h"
 #include "base/clock.h"
 #include "libweir/weir_impl.h"
@@ -11,7 +11,7 @@ int64_t weir_steps_deadline(int timeout_ms)
     return timeout_ms < 0 ? INT64_MAX : clock_deadline_ns(timeout_ms);
 }
 
-/* invalid: the step at hand counts no more. */
+/* Notes that the generation has ended. invalid: the current step no longer counts. */
 static int note_ended(struct weir *w, int invalid)
 {
     pthread_mutex_lock(&w->lock);
@@ -24,7 +24,7 @@ static int note_ended(struct weir *w, int invalid)
     return WEIR_REBASED;
 }
 
-/* A wait's end as a code; an error ends all. */
+/* Returns the code for the end of a wait. An error stops the handle. */
 static int code_of_wait(struct weir *w, enum status st, int invalid)
 {
     if (st == ST_OK)
@@ -80,7 +80,7 @@ static void begin_step(struct weir *w, int64_t step)
     pthread_mutex_unlock(&w->lock);
 }
 
-/* NULL: all are. */
+/* Returns the name of a parameter that was not pushed in this step; NULL: all were. */
 static const char *find_unpushed(const struct weir *w)
 {
     for (int i = 0; i < w->n_params; i++)
@@ -89,7 +89,7 @@ static const char *find_unpushed(const struct weir *w)
     return NULL;
 }
 
-/* To the step behind the one at hand. REBASED: to begin again. */
+/* Moves to the next step. REBASED: the caller begins again. */
 static int go_on(struct weir *w, int early, int64_t deadline_ns, struct weir_step *out)
 {
     pthread_mutex_lock(&w->lock);
@@ -126,8 +126,8 @@ static int has_to_begin(struct weir *w)
     return begins;
 }
 
-/* The code of a handle that goes on no more, also by weir_cancel where nobody waits for servers;
- * else 0. */
+/* Returns the code of a handle that has stopped, or that weir_cancel stops now, while no thread
+ * waits for servers; otherwise 0. */
 static int stopped_or_cancelled(struct weir *w)
 {
     int code = weir_errors_stopped(w);
@@ -146,7 +146,7 @@ static int next_step(struct weir *w, int early, int timeout_ms, struct weir_step
         return WEIR_E_INVALID;
     weir_errors_listen();
     if (!out)
-        return weir_errors_fail(w, WEIR_E_INVALID, "weir_next is given no room for the step");
+        return weir_errors_fail(w, WEIR_E_INVALID, "weir_next: the pointer to the step is NULL");
     for (;;) {
         int code = stopped_or_cancelled(w);
         if (code == 0 && has_to_begin(w))
@@ -175,8 +175,8 @@ static enum status wait_param(struct weir *w, int param, int64_t step, int64_t d
                                 deadline_ns);
 }
 
-/* One that was pushed in this step, and is sent with this one, which was not; -1: there is none.
- * Under the lock. */
+/* Returns a parameter that was not pushed in this step, but is sent together with this one, which
+ * was; -1: none. The caller holds the lock. */
 static int missing_beside(const struct weir *w, int param)
 {
     int chunk = w->chunks->params[param].first_chunk;
@@ -219,7 +219,7 @@ void weir_steps_exit(struct weir *w)
     pthread_mutex_unlock(&w->lock);
 }
 
-/* For calls within a step: with OK weir_steps_exit is to follow. */
+/* Enters a call within a step. After OK the caller must call weir_steps_exit. */
 static int enter_for(struct weir *w, int param, struct within *in)
 {
     if (weir_errors_refuses(w))
@@ -272,7 +272,7 @@ static int pull_within(struct weir *w, int param, const struct within *in)
     for (int c = p->first_chunk; c < p->first_chunk + p->n_chunks; c++) {
         int64_t version = x->ops->version(x->ctx, c);
         enum status st = version < 0 ? ST_REBASED : x->ops->pull(x->ctx, c, version);
-        if (st != ST_OK && st != ST_BUSY) /* what is under way brings it */
+        if (st != ST_OK && st != ST_BUSY) /* ST_BUSY: a request in flight brings the values */
             return code_of_wait(w, st, 0);
     }
     x->ops->flush(x->ctx);
@@ -290,12 +290,12 @@ int weir_pull(struct weir *w, int param)
     return code;
 }
 
-/* The chunk's contribution: data are its first element. */
+/* Sends the chunk's contribution; data points to its first element. */
 static int send_chunk(struct weir *w, int chunk, const float *data, double samples)
 {
     const struct updates *x = &w->updates;
     int64_t version = w->own_pace ? x->ops->version(x->ctx, chunk) : w->step;
-    if (version >= w->train_steps) /* at its own pace: it has had all its updates */
+    if (version >= w->train_steps) /* in async and ssp: the chunk has had all its updates */
         return WEIR_OK;
     enum status st =
         version < 0 ? ST_REBASED : x->ops->push(x->ctx, chunk, version, data, (float)samples);
@@ -308,7 +308,7 @@ static int send_chunk(struct weir *w, int chunk, const float *data, double sampl
     return code == WEIR_REBASED ? WEIR_OK : code;
 }
 
-/* One of several that share a chunk: the last one sends it. */
+/* Adds one of several parameters that share a chunk. The last one sends the chunk. */
 static int send_shared(struct weir *w, int param, const float *gradient, double samples)
 {
     const struct net_param *p = &w->chunks->params[param];
@@ -334,8 +334,8 @@ static int is_under_way(struct weir *w, int param)
     return busy;
 }
 
-/* Marks it as pushed, where nothing speaks against that: a push that is refused here changes
- * nothing. *last: as the step's last. */
+/* Checks a push and marks the parameter as pushed. A refused push changes nothing. *last: it is the
+ * last parameter of the step. */
 static int mark_pushed(struct weir *w, int param, const struct within *in, double samples,
                        int *last)
 {
@@ -386,8 +386,7 @@ static int send_param(struct weir *w, int param, const float *data, double sampl
     return code;
 }
 
-/* What own local steps have made of the values becomes a contribution, in the room for gradients.
- */
+/* Computes the contribution of own local steps, the change of the values, in the gradient array. */
 static void make_change(struct weir *w, int param, const float *values)
 {
     const struct net_param *p = &w->chunks->params[param];
@@ -395,7 +394,8 @@ static void make_change(struct weir *w, int param, const float *values)
                  values, w->gradients + p->first);
 }
 
-/* Small ones gather until there is enough of them, or until the step's last. */
+/* Pushes one parameter. Small ones are collected until their chunk is full or the step's last one
+ * is pushed. */
 static int push_param(struct weir *w, int param, const struct within *in, const float *data,
                       double samples)
 {
@@ -414,8 +414,8 @@ static int push_param(struct weir *w, int param, const struct within *in, const 
 static int check_push(struct weir *w, const float *data, double samples, int own)
 {
     if (!(samples >= 0 && samples <= JOB_MAX_BATCH))
-        return weir_errors_fail(w, WEIR_E_INVALID, "%g samples cannot be; 0 to %d can", samples,
-                                JOB_MAX_BATCH);
+        return weir_errors_fail(w, WEIR_E_INVALID, "%g samples are not possible; 0 to %d are",
+                                samples, JOB_MAX_BATCH);
     if (!data && samples > 0)
         return weir_errors_fail(w, WEIR_E_INVALID, "nothing is pushed for %g samples", samples);
     if (own != w->set.own_local_steps)

@@ -1,4 +1,4 @@
-/* libweir/weir.c - see weir.h and weir_impl.h: a handle's beginning and end, and leaving. */
+/* libweir/weir.c - opens and closes handles, and leaves the job; see weir.h and weir_impl.h. */
 #include "base/clock.h"
 #include "libweir/weir_impl.h"
 #include "net/exchange/status_client.h"
@@ -7,7 +7,7 @@
 
 enum { LEAVE_SOON_MOST_MS = 1000000000 };
 
-/* As programs were compiled with them. */
+/* Programs were compiled with these sizes. */
 _Static_assert(sizeof(struct weir_step) == 128 && sizeof(struct weir_event) == 64, "the ABI");
 
 int weir_open(struct weir **out)
@@ -33,14 +33,15 @@ int weir_set(struct weir *w, const char *name, const char *value)
         return WEIR_E_INVALID;
     weir_errors_listen();
     if (w->state != HANDLE_NEW)
-        return weir_errors_fail(w, WEIR_E_INVALID, "settings are told before the first weir_next");
+        return weir_errors_fail(w, WEIR_E_INVALID, "call weir_set before the first weir_next");
     if (!name || !value)
         return weir_errors_fail(w, WEIR_E_INVALID, "a setting has a name and a value");
     enum status st = settings_set(&w->set, name, value);
     return st == ST_OK ? WEIR_OK : weir_errors_fail_st(w, st);
 }
 
-/* 0: it is the running job's, which is not known yet; said. */
+/* Finds the seed of the order of samples. Returns 0, with the error set, if it is the seed of a
+ * running job that this member has not joined yet. */
 static int find_seed(struct weir *w, uint64_t *seed)
 {
     pthread_mutex_lock(&w->lock);
@@ -89,9 +90,9 @@ static int nothing_to_leave(struct weir *w)
         "there is nothing to leave: weir_next has joined no servers, or the job is over");
 }
 
-/* Waits until there is an exchange that can be asked. AGAIN: the time is over before, and the
- * starter will ask; or the start has failed, as weir_next will say. LEFT: it has ended since this
- * member leaves. */
+/* Waits until there is an exchange, and requests to leave. AGAIN: the deadline passed, and the
+ * starter will send the request; or the start failed, which weir_next will return. LEFT: the start
+ * ended because this member leaves. */
 static int ask_to_leave(struct weir *w, int64_t deadline_ns)
 {
     int code = WEIR_OK;
@@ -135,7 +136,7 @@ int weir_leave_soon(struct weir *w, int timeout_ms)
     return st == ST_DEADLINE ? WEIR_AGAIN : st == ST_OK ? WEIR_OK : weir_errors_fail_st(w, st);
 }
 
-/* Asks ps 0 to end the job. */
+/* Requests that ps 0 end the job. */
 static int ask_to_stop_job(struct weir *w, int timeout_ms)
 {
     const struct net_command command = {.kind = COMMAND_STOP_JOB};
@@ -165,12 +166,12 @@ int weir_stop_job(struct weir *w, int timeout_ms)
     if (!made)
         return weir_errors_fail(
             w, WEIR_E_INVALID,
-            "there is no job to stop: weir_next has joined none, or this member has said goodbye");
+            "there is no job to stop: weir_next has joined none, or this member has left by weir_goodbye");
     return is_alone ? WEIR_OK : ask_to_stop_job(w, timeout_ms);
 }
 
-/* Also of a handle that has stopped: what the servers refused is an error, too, and they would wait
- * for this member. */
+/* Also works for a handle that has stopped: the servers may have refused it, and would otherwise
+ * wait for this member. */
 int weir_leave_failed(struct weir *w, const char *error)
 {
     if (weir_errors_refuses(w))
@@ -207,7 +208,8 @@ void weir_cancel(struct weir *w)
         w->updates.ops->cancel(w->updates.ctx);
 }
 
-/* The servers see no more of this member. Values and gradients are not the exchange's. */
+/* Ends the exchange with the servers. Values and gradients stay, since the exchange does not own
+ * them. */
 static void end_membership(struct weir *w)
 {
     int code = weir_errors_stopped(w);
@@ -227,7 +229,7 @@ static void end_membership(struct weir *w)
 
 int weir_goodbye(struct weir *w)
 {
-    if (!w || w->pid != getpid()) /* in a fork there is nobody who could say it */
+    if (!w || w->pid != getpid()) /* a forked process has no threads to send the message */
         return WEIR_OK;
     if (weir_errors_refuses(w))
         return WEIR_E_INVALID;
@@ -235,8 +237,7 @@ int weir_goodbye(struct weir *w)
     end_membership(w);
     if (code == 0)
         weir_errors_stop(
-            w, weir_errors_fail(w, WEIR_E_CANCELLED,
-                                "this member is no more: it has said goodbye, by weir_goodbye"));
+            w, weir_errors_fail(w, WEIR_E_CANCELLED, "this member has left by weir_goodbye"));
     return WEIR_OK;
 }
 

@@ -1,16 +1,16 @@
 /* libweir/weir_impl.h - a handle, shared by the files of libweir/. Private to them.
  *
- *   settings.c  what weir_set is told, and the job that it makes
- *   params.c    the parameters as they are named, and where their numbers are
+ *   settings.c  the settings of weir_set, and the job that follows from them
+ *   params.c    names of the parameters, and the places of their values
  *   begin.c     the cluster, the chunks and the exchange; each generation's start, in a thread
  *   steps.c     weir_next, _push, _wait
  *   events.c    the descriptor and the events
  *   errors.c    codes, sentences, the log
- *   weir.c      the rest: open, close, leaving
+ *   weir.c      open, close, leaving
  *
- * A chunk goes when all parameters in it are pushed. One that is a part of a single parameter is
- * read where its gradient lies; small ones, which share a chunk, are first put side by side in the
- * room for gradients. Locks: the handle's, never held while the exchange is called. */
+ * A chunk is sent when all parameters in it are pushed. A chunk within one large parameter is read
+ * from the pushed gradient; gradients of small parameters that share a chunk are first copied side
+ * by side into the gradient array. Locks: the handle's, never held while the exchange is called. */
 #ifndef LIBWEIR_WEIR_IMPL_H
 #define LIBWEIR_WEIR_IMPL_H
 #include "checkpoint/job_over.h"
@@ -28,7 +28,7 @@ enum {
 };
 
 enum weir_state {
-    HANDLE_NEW,      /* settings and parameters are told */
+    HANDLE_NEW,      /* settings and parameters are added */
     HANDLE_STARTING, /* the thread is under way, or has ended: start_over */
     HANDLE_RUNNING,
     HANDLE_STOPPED /* by `code` */
@@ -40,10 +40,10 @@ struct param {
     double keep;    /* below 0: it is trained */
     int64_t first;  /* element in the flat block */
     int64_t pushed; /* 1 + the step that it was pushed in; 0: none of this generation */
-    int awaited;    /* an event is to say that its values are here */
+    int awaited;    /* an event will report that its values are here */
 };
 
-/* Of a chunk that several parameters share. */
+/* State of a chunk that several parameters share. */
 struct gather {
     int n_params, n_missing; /* in it; of these, not pushed in this step */
     double samples;          /* of those that were; below 0: none was */
@@ -55,7 +55,7 @@ struct weir {
     int n_params, params_room;
     struct param *params;
     int64_t n_elems, elems_room;
-    float *first_values; /* [n_elems], kept for a job that begins anew */
+    float *first_values; /* [n_elems], kept in case the job starts from step 0 */
 
     struct cluster cluster; /* from here on: by begin.c, before RUNNING */
     struct net_status joined;
@@ -82,7 +82,7 @@ struct weir {
     int cancelled;
     int made;    /* the exchange is there to be cancelled */
     int known;   /* the job is */
-    int goodbye; /* the servers were told */
+    int goodbye; /* the leave message was sent */
     int leaves;  /* weir_leave_soon was called */
     pthread_t starter;
     int starter_runs, start_over;
@@ -90,7 +90,7 @@ struct weir {
     struct net_start start;
     int64_t step, train_steps;
     int in_step, n_unpushed; /* weir_next has begun it; of the parameters */
-    int64_t generation;      /* of the start that was taken last */
+    int64_t generation;      /* of the last start that was adopted */
     int ended;               /* the generation has */
     int64_t ended_generation;
     int invalid;    /* and the step counts no more */
@@ -111,40 +111,40 @@ enum status weir_watch_waits(struct weir *w); /* waits.c: names whom it waits fo
 /* errors.c: a failure's code, with its sentence. */
 int weir_errors_fail(struct weir *w, int code, const char *fmt, ...)
     __attribute__((format(printf, 3, 4)));
-/* Likewise of what the rooms below have logged since weir_errors_listen. */
+/* Returns a failure's code; its sentence is the error logged since weir_errors_listen. */
 int weir_errors_fail_st(struct weir *w, enum status st);
 void weir_errors_listen(void);
 void weir_errors_divert(void); /* lines go nowhere else, from now on */
 /* Stops the handle with DONE, LEFT, OVER, or the error of weir_errors_fail(). Returns code. */
 int weir_errors_stop(struct weir *w, int code);
 int weir_errors_code_of(enum status st);
-/* First in each public function: 1: it must not be called, as weir_error says: by the function of
- * weir_log, or in a process that was forked from the handle's. */
+/* Returns whether a public function must refuse its call, and sets the error: within the function
+ * of weir_log, or in a process that was forked from the handle's. Each function calls it first. */
 int weir_errors_refuses(struct weir *w);
-/* Of STOPPED: its code, else 0. */
+/* Returns the code of a STOPPED handle, else 0. */
 int weir_errors_stopped(struct weir *w);
 void weir_events_signal(struct weir *w); /* events.c: the descriptor; any lock */
 
-const struct param *weir_params_find(struct weir *w, int param); /* NULL: there is none; said */
+const struct param *weir_params_find(struct weir *w, int param); /* NULL: none; logged */
 void weir_params_free(struct weir *w);
 enum status weir_params_make_chunks(struct weir *w, int64_t chunk_bytes);
 void weir_params_write_first(void *w, float *values);
 
-/* begin.c: a start is under way; from STARTING, with a timeout: OK, AGAIN, LEFT, errors. */
+/* Waits in STARTING until the start ends (begin.c): OK, AGAIN, LEFT, errors. */
 int weir_begin(struct weir *w, int64_t deadline_ns);
 void weir_begin_end_starter(struct weir *w);
 /* steps.c: a deadline by clock.h of milliseconds, -1: none. */
 int64_t weir_steps_deadline(int timeout_ms);
-/* Calls within a step, by any thread. 0: there is none now; else weir_steps_exit follows. */
+/* A call within a step. If enter returns 0, there is no step; otherwise call exit. */
 struct within {
     int64_t step;
     int invalid;
 };
 int weir_steps_enter(struct weir *w, struct within *in);
 void weir_steps_exit(struct weir *w);
-/* Whether its values are there: OK, AGAIN, or what a wait would return, noted as by one. */
+/* Checks whether the parameter's values are here: OK, AGAIN, or the code of a wait. */
 int weir_steps_param_ready(struct weir *w, int param, int64_t step);
-/* Whether the step's generation and the handle go on: OK, or likewise. */
+/* Checks that the step's generation and the handle continue: OK, or the code of a wait. */
 int weir_steps_check(struct weir *w);
 
 #endif

@@ -339,7 +339,7 @@ static void test_order(void **state)
     cluster_free(&c);
     r.worker_hosts = "f:1";
     assert_int_equal(CAPTURE(cluster_find(&r, &c)), ST_INVALID);
-    says("--worker_hosts is given as well");
+    says("--worker_hosts is set too");
 }
 
 int main(void)

@@ -91,7 +91,7 @@ class Wrong(BadInput):
         self.check(run("worker", "--slurm_ps=1", **step), USAGE,
                    "--slurm_ps: task 0 is a server here, .*start ps")
         self.check(run("ps", "--slurm_ps=1", "--ps_hosts=a:1", **step), USAGE,
-                   "--ps_hosts is given")
+                   "--ps_hosts is set too")
         self.check(run("ps", "--slurm_ps=2", **step), USAGE, "leaves none for a worker")
         self.check(run("weir-task", "--ps_hosts=a:1"), USAGE, "--job_name is missing")
 

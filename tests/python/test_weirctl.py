@@ -270,7 +270,7 @@ class Errors(Weirctl):
         job = self.run_job()
         job.ps[0].kill()
         out, err = self.ctl(job.ps_hosts, "status")
-        self.assertIn(job.ps_hosts[1] + " answers for itself alone; it is not ps:0", err)
+        self.assertIn(job.ps_hosts[1] + " answers only for itself, since it is not ps:0", err)
         self.assertRegex(out, "^ps:1: generation ")
         _, err = self.ctl(job.ps_hosts, "remove-worker", "1", status=RETRY)
         self.one_line(err, "not reachable")
@@ -288,23 +288,23 @@ class Errors(Weirctl):
                             (["frobnicate"], "'frobnicate' is not a command; the commands are "
                              "status, members, servers, who-is-late, checkpoint, remove-worker "
                              "INDEX, drain INDEX, stop, add worker, add ps HOST:PORT"),
-                            (["status", "now"], "status takes no operand; remove 'now'"),
-                            (["stop", "0", "1"], "stop takes no operand; remove '0'"),
+                            (["status", "now"], "status has no operand; remove 'now'"),
+                            (["stop", "0", "1"], "stop has no operand; remove '0'"),
                             (["remove-worker"], "remove-worker: INDEX is missing: the worker's "
                              "number, which 'weirctl members' shows"),
                             (["drain"], "drain: INDEX is missing: the server's number, which "
                              "'weirctl servers' shows"),
-                            (["drain", "1", "2"], "drain takes one operand, INDEX; remove '2'"),
-                            (["drain", "x"], "drain: 'x' is not an index; give a number from 0"),
+                            (["drain", "1", "2"], "drain has one operand, INDEX; remove '2'"),
+                            (["drain", "x"], "drain: 'x' is not an index; write a number from 0"),
                             (["remove-worker", "-1"], "unknown flag -1"),
                             (["remove-worker", "4096"],
-                             "remove-worker: '4096' is not an index; give a number from 0 to "),
+                             "remove-worker: '4096' is not an index; write a number from 0 to "),
                             (["add"], "add: an operand is missing; write 'add worker' or "),
                             (["add", "server"], "add: 'server' is not 'worker' or 'ps'; write "),
-                            (["add", "worker", "a:1"], "add worker takes no operand; remove 'a:1'"),
+                            (["add", "worker", "a:1"], "add worker has no operand; remove 'a:1'"),
                             (["add", "ps"], "add ps: HOST:PORT is missing: the address at which"),
                             (["add", "ps", "a:1", "b:1"],
-                             "add ps takes one operand, HOST:PORT; remove 'b:1'"),
+                             "add ps has one operand, HOST:PORT; remove 'b:1'"),
                             (["add", "ps", "nowhere"], "nowhere"),
                             (["--frob", "status"], "unknown flag --frob")):
             self.one_line(self.ctl(hosts, *words, status=2)[1], text)
