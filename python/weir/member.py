@@ -16,27 +16,27 @@ from ._library import AGAIN, DONE, LEFT, OK, OVER, REBASED, Invalid
 
 @dataclasses.dataclass(frozen=True)
 class Step:
-    """A step of the job, as weir.h's struct weir_step."""
-    step: int  # from 0 on
-    train_steps: int  # where the job ends
-    position: int  # of the first sample of this member's batch,
-    n_samples: int  # which has so many,
-    stride: int  # each so far from the one before
-    generation: int  # of the servers; 0: there are none
-    member: int  # its number for life
+    """A step of the job: struct weir_step of weir.h."""
+    step: int  # counts from 0
+    train_steps: int  # number of steps of the job
+    position: int  # position of the first sample of this member's batch
+    n_samples: int  # size of the batch
+    stride: int  # distance between its samples
+    generation: int  # of the servers; 0: there are no servers
+    member: int  # permanent number of this member
     rank: int
     n_members: int
-    began: bool  # values need not be those that the step before led to
+    began: bool  # first step after a start; values may differ from the last step's
 
     @property
     def positions(self) -> range:
-        """Those of this member's samples, counted over all passes."""
+        """Positions of this member's samples, counted over all passes."""
         return range(self.position, self.position + self.n_samples * self.stride, self.stride)
 
 
 @dataclasses.dataclass(frozen=True)
 class Event:
-    """What next_event() gives."""
+    """An event of next_event()."""
     kind: str  # "began", "ready" (the values of `param`), "rebased", "stopped"
     step: int
     generation: int
@@ -44,8 +44,8 @@ class Event:
     code: int
 
 
-TURN = 0.2  # seconds: so long Python's signal handlers wait while the library does
-GOODBYE = 2.0  # seconds for the servers to hear that who was interrupted leaves
+TURN = 0.2  # seconds of one wait in the library; Python's signal handlers run between waits
+GOODBYE = 2.0  # seconds for the request to leave after an interrupt
 AT_EXIT = 5  # seconds for other threads' calls to end
 ENDS = {DONE: "done", LEFT: "left", OVER: "over"}
 KINDS = {1: "began", 2: "ready", 3: "rebased", 4: "stopped"}
@@ -56,9 +56,9 @@ def _ms(timeout: Optional[float]) -> int:
 
 
 class _Handle:
-    """The handle, and its memory, which is freed when nobody holds it: neither its Member, nor a
-    call, nor a view. Calls are made within `with handle:`; none begins once it is `closed`, and
-    then the last one says goodbye. No lock: a signal handler may close it, too."""
+    """The handle and its memory, which is freed when no Member, call or view refers to it. Calls
+    are made within `with handle:`. Once it is `closed` no call begins, and the last one that ends
+    sends the leave message. There is no lock, since a signal handler may close it too."""
 
     def __init__(self) -> None:
         self.lib = _library.library()
@@ -67,10 +67,10 @@ class _Handle:
         if code != OK:
             raise _library.error(code, self.lib.weir_code_text(code).decode())
         self.pointer, self.closed = made, False
-        self.calls: list[None] = []  # one for each
-        self.goodbyes: list[None] = [None]  # that are to be said: one
-        self.gone = False  # it was said: nobody is within the library any more
-        self.lent: dict[int, list[Any]] = {}  # by parameter: what the library may still read
+        self.calls: list[None] = []  # one entry for each call in progress
+        self.goodbyes: list[None] = [None]  # leave messages to send: one
+        self.gone = False  # it was sent: no thread is within the library any more
+        self.lent: dict[int, list[Any]] = {}  # by parameter: buffers that the library may read
         _open.add(self)
 
     def __del__(self) -> None:
@@ -92,13 +92,14 @@ class _Handle:
             self._say_goodbye()
 
     def _say_goodbye(self) -> None:
-        """Closed: once, when no call is under way any more; the memory stays."""
+        """Sends the leave message of a closed handle, once, when no call is in progress. The memory
+        stays."""
         while not self.calls:
             try:
                 self.goodbyes.pop()
             except IndexError:
                 return
-            if not self.calls:  # what begins from now on finds it closed, and no cancel to make
+            if not self.calls:  # a call that begins from now on finds the handle closed
                 self.gone = self.lib.weir_goodbye(self.pointer) == OK
                 if self.gone:
                     self.lent.clear()
@@ -109,17 +110,18 @@ class _Handle:
             self.goodbyes.append(None)
 
     def error(self, code: int) -> _library.Error:
-        """The exception of the last call that failed."""
+        """Returns the exception for the last call that failed."""
         return _library.error(code, self.lib.weir_error(self.pointer).decode("utf-8", "replace"))
 
     def check(self, code: int) -> int:
-        """A code that is no error."""
+        """Returns a code that is not an error; raises for an error."""
         if code < 0:
             raise Invalid("the member is closed") if self.closed else self.error(code)
         return code
 
     def await_(self, call: Callable[[int], int], timeout: Optional[float]) -> int:
-        """The code of call(milliseconds), in turns: Ctrl-C and signal handlers work meanwhile."""
+        """Returns the code of call(milliseconds), which it repeats in short turns, so that Ctrl-C
+        and signal handlers work."""
         deadline = math.inf if timeout is None else time.monotonic() + timeout
         while True:
             left = deadline - time.monotonic()
@@ -130,9 +132,9 @@ class _Handle:
                 return code
 
     def close(self, over: bool) -> None:
-        """No more calls; those under way end soon. over: it has no more steps."""
+        """Refuses further calls, and ends those in progress soon. over: there are no more steps."""
         self.closed = True
-        self.calls.append(None)  # a cancel is one, too: nobody says goodbye meanwhile
+        self.calls.append(None)  # the cancel counts as a call, and so delays the leave message
         try:
             if len(self.calls) > 1 and self.goodbyes and not over:
                 self.lib.weir_cancel(self.pointer)
@@ -141,29 +143,30 @@ class _Handle:
 
 
 _open: "weakref.WeakSet[_Handle]" = weakref.WeakSet()
-_late: list[Callable[[], None]] = []  # what was refused within the log's function
-_ended = False  # the program does: memory stays, for views that are still read
+_late: list[Callable[[], None]] = []  # calls that were refused within the log's function
+_ended = False  # the program is ending: memory stays, for views that are still read
 
 
 def _free(lib: Any, made: ctypes.c_void_p) -> None:
-    if lib.weir_goodbye(made) == OK:  # which says what weir_close does not: whether it may be
+    if lib.weir_goodbye(made) == OK:  # unlike weir_close it reports whether it was refused
         lib.weir_close(made)
     else:
         _late.append(lambda: _free(lib, made))
 
 
 def _work_off() -> None:
-    """What was refused, again: each once, since it may be refused again."""
+    """Repeats refused calls, each once, since it may be refused again."""
     for _ in range(len(_late)):
         try:
             _late.pop(0)()
         except IndexError:
-            return  # another thread has
+            return  # another thread has repeated it
 
 
 @atexit.register
 def _close_all() -> None:
-    """Not under the feet of a thread that is in a call: it is waited for, or left as it is."""
+    """Closes all handles at exit. It waits for threads that are in a call, at most AT_EXIT seconds,
+    and frees no memory of a handle that is still used."""
     global _ended
     _ended = True
     handles, deadline = list(_open), time.monotonic() + AT_EXIT
@@ -176,7 +179,7 @@ def _close_all() -> None:
 
 
 class Member:
-    """One member of one job of Weir's servers; without `ps_hosts` it trains alone.
+    """A member of a job of Weir's servers; without `ps_hosts` it trains alone.
 
         with weir.Member(ps_hosts="a:2222", n_workers=2, task_index=0, batch_size=64) as member:
             W = member.param("weights", (10, 784))
@@ -184,30 +187,32 @@ class Member:
                 ...                       # member.values(W), step.positions
                 member.push(W, gradient, samples=step.n_samples)
 
-    settings: those of docs/reference/weir-h.md, by name; numbers, strings, True. Left out, the
-    cluster is that of torchrun's environment (then ps_hosts, or WEIR_PS_HOSTS, says where the
-    servers are), of TF_CONFIG, or with slurm_ps of the Slurm step.
-    Errors of all calls are weir.Error, with the library's sentence. From any thread, at
-    once: push, push_values, wait, pull, values, gradient, leave_soon, cancel, next_event; all else
-    from one at a time, but for close. No fork without exec while a member is open.
+    settings: names and values of docs/reference/weir-h.md; numbers, strings, True. Without settings
+    of a cluster, it is read from torchrun's environment (with the servers in ps_hosts or
+    WEIR_PS_HOSTS), from TF_CONFIG, or with slurm_ps from the Slurm step.
+    All calls raise weir.Error, with the library's sentence. Any number of threads at once may call
+    push, push_values, wait, pull, values, gradient, leave_soon, cancel, next_event and close; only
+    one thread at a time may call the other methods. A process with an open member must not fork
+    without exec.
     """
 
     def __init__(self, **settings: Any) -> None:
         self._handle: Optional[_Handle] = _Handle()
         self._shapes: list[tuple[int, ...]] = []
-        self.result: Optional[str] = None  # "done", "left", "over", once next() has given None
+        self.result: Optional[str] = None  # "done", "left", "over", once next() returned None
         for name, value in from_torchrun(settings).items():
             self.set(name, value)
 
     @property
     def _at(self) -> _Handle:
-        handle = self._handle  # which another thread may take away
+        handle = self._handle  # another thread may close it
         if handle is None:
             raise Invalid("the member is closed")
         return handle
 
     def set(self, name: str, value: Any) -> None:
-        """One setting, before the first step. None: as it is. Invalid: no such one, or not so."""
+        """Sets a setting, before the first step. value None: no change. Raises Invalid for an
+        unknown name or a wrong value."""
         with self._at as h:
             if value is not None:
                 text = str(value).lower() if isinstance(value, bool) else str(value)
@@ -215,12 +220,13 @@ class Member:
 
     def param(self, name: str, shape: Sequence[int], values: Any = None,
               keep: Optional[float] = None) -> int:
-        """One more parameter of this shape, 0 to 6 dimensions; its number. Before the first step;
-        all members name the same in the same order.
+        """Adds a parameter of this shape, 0 to 6 dimensions, and returns its number. Must be called
+        before the first step; all members add the same parameters in the same order.
 
-        values: float32 of that shape, the first ones, copied; None: zeros. Those of the member that
-        comes first count. keep: it is a statistic, not trained: so much of its old value (0 to 1)
-        is kept in each step, the rest is the mean of what is pushed."""
+        values: first values, float32 of that shape, copied; None: zeros. The job starts with the
+        values of the member that joins first. keep: makes the parameter a statistic, which is not
+        trained: in each step its value is keep (0 to 1) times the old value plus (1 - keep) times
+        the mean of the pushed values."""
         with self._at as h:
             n = math.prod(shape)
             at, held = (None, None) if values is None else _library.address(values, n)
@@ -233,10 +239,10 @@ class Member:
             return param
 
     def next(self, timeout: Optional[float] = None, early: bool = False) -> Optional[Step]:
-        """The next step, once its values are there; None: the job is done, has gone on without this
-        member, or was over before it came (`result`). All parameters of the step before have been
-        pushed. early: without waiting for values; wait() comes before a parameter is read. timeout:
-        seconds, None: without end; Timeout: call again."""
+        """Begins the next step, once its values are here. Returns None if the job is done, this
+        member left, or the job was over before it joined (see `result`). The program must have
+        pushed all parameters of the step before. early: do not wait for values; call wait() before
+        a parameter is read. timeout: seconds, None: no timeout. After Timeout, call again."""
         with self._at as h:
             out = _library.StepStruct()
             call = h.lib.weir_next_early if early else h.lib.weir_next
@@ -252,7 +258,7 @@ class Member:
             return Step(*got[:-1], bool(got[-1]))
 
     def __iter__(self) -> Iterator[Step]:
-        """All steps, to the end."""
+        """Yields all steps until the job ends."""
         while True:
             step = self.next()
             if step is None:
@@ -260,14 +266,16 @@ class Member:
             yield step
 
     def sample(self, n: int, position: int) -> int:
-        """Which of n samples (1 to 2**26) lies at a position: each pass has all of them once,
-        shuffled by the setting `seed` and the pass. Before the first step, too."""
+        """Returns which of n samples (1 to 2**26) lies at a position. Each pass has every sample
+        once, in an order that depends on the setting `seed` and the pass. May be called before the
+        first step."""
         with self._at as h:
             found = h.lib.weir_sample(h.pointer, n, position)
             return h.check(found)
 
     def samples(self, step: Step, n: int) -> list[int]:
-        """Those of n samples that this member reads in a step, [n_samples] of them."""
+        """Returns the [n_samples] numbers, below n, of the samples that this member reads in a
+        step."""
         return [self.sample(n, position) for position in step.positions]
 
     def _view(self, name: str, param: int, write: bool) -> memoryview:
@@ -279,14 +287,14 @@ class Member:
             return found if write else found.toreadonly()
 
     def values(self, param: int) -> memoryview:
-        """The parameter's values, float32 of its shape (a scalar: [1]), without a copy: numpy's
-        asarray and torch.frombuffer take them. To be read from a wait (or next, if not early) to
-        the next push. Views may be kept; the handle's memory is, too, while there are any."""
+        """Returns the parameter's values, float32 of its shape (a scalar: [1]), without a copy, for
+        numpy.asarray or torch.frombuffer. The program may read them after wait() (or next(), if not
+        early) until its next push. The memory lives as long as a view of it."""
         return self._view("weir_values", param, False)
 
     def gradient(self, param: int) -> memoryview:
-        """Room for its gradient, writable, which servers on this machine read without a copy; this
-        program's from a wait to the push."""
+        """Returns a writable array for the gradient, which servers on this machine read without a
+        copy. The program may write to it after wait() until the push."""
         return self._view("weir_gradient", param, True)
 
     def _push(self, name: str, param: int, data: Any, samples: float) -> None:
@@ -304,25 +312,27 @@ class Member:
             h.check(getattr(h.lib, name)(h.pointer, param, at, samples))
 
     def push(self, param: int, gradient: Any = None, *, samples: float) -> None:
-        """Gives the step's gradient away, the mean over `samples`, its weight. gradient: float32 of
-        the parameter's shape, borrowed until wait() for it is True or next() has given a step: do
-        not change it before; None: what is in gradient(param). samples 0: it counts and adds
-        nothing. Returns at once."""
+        """Pushes the step's gradient, the mean over `samples` samples, its weight. gradient:
+        float32 of the parameter's shape, which must not change until wait() for it returns True or
+        next() returns a step; None: the array of gradient(param). samples 0: the push counts and
+        adds nothing. Does not wait."""
         self._push("weir_push", param, gradient, samples)
 
     def push_values(self, param: int, values: Any, *, samples: float) -> None:
-        """With the setting own_local_steps: what this member's own steps have made of them."""
+        """Pushes the values that this member's own local steps led to (own_local_steps)."""
         self._push("weir_push_values", param, values, samples)
 
     def pull(self, param: int) -> bool:
-        """Asks for newer values, without a contribution; wait has them. False: as wait."""
+        """Requests newer values without a contribution; wait() waits for them. Returns False if the
+        step no longer counts."""
         with self._at as h:
             return h.check(h.lib.weir_pull(h.pointer, param)) != REBASED
 
     def wait(self, param: int, timeout: Optional[float] = None) -> bool:
-        """Waits for what was pushed or asked for of the parameter: its values are those of the step
-        at hand, or once it is pushed the next one's. False: this step counts no more, next() says
-        where it goes on; what is pushed until then does no harm. Timeout: call again."""
+        """Waits for the answer to the parameter's push or pull. Before the push, its values are
+        those of the current step; after it, those of the next step. Returns False if the step no
+        longer counts: next() returns the step to resume at, and pushes until then are ignored.
+        After Timeout, call again."""
         with self._at as h:
             code = h.await_(lambda ms: h.lib.weir_wait(h.pointer, param, ms), timeout)
             if code == AGAIN:
@@ -332,36 +342,36 @@ class Member:
             return code != REBASED
 
     def leave_soon(self, timeout: Optional[float] = 10) -> bool:
-        """Asks the servers to go on without this member: next() is called as before until it gives
-        None. False: not told in time, but they will be."""
+        """Requests that the servers continue without this member. The program calls next() until it
+        returns None. Returns False if no server was reached in time; the library keeps trying."""
         with self._at as h:
             return h.check(h.lib.weir_leave_soon(h.pointer, _ms(timeout))) == OK
 
     def stop_job(self, timeout: Optional[float] = 10) -> bool:
-        """Ends the job where it is, for all: after a last checkpoint next() gives None to each
-        member, with `result` "done", and the servers exit with 0. From the first step on. False:
-        the servers were not reached in time."""
+        """Stops the job: after a last checkpoint next() returns None to each member, with `result`
+        "done", and the servers exit with 0. Allowed after the first next(). Returns False if the
+        servers were not reached in time."""
         with self._at as h:
             return h.check(h.lib.weir_stop_job(h.pointer, _ms(timeout))) == OK
 
     def leave_failed(self, why: str) -> None:
-        """This member ends for good with this error: the servers are told, and do not wait."""
+        """Ends this member for good, and sends the servers this error, so that they do not wait."""
         with self._at as h:
             h.check(h.lib.weir_leave_failed(h.pointer, " ".join(why.split())[:400].encode()))
 
     def cancel(self) -> None:
-        """Whoever waits gets Cancelled, and the member goes on no more. For any thread."""
+        """Ends all waits with Cancelled, and stops the member. Any thread may call it."""
         with self._at as h:
             h.lib.weir_cancel(h.pointer)
 
     def fileno(self) -> int:
-        """A descriptor to poll, readable while there may be events; asked for first before the
-        first step. It is the member's: do not read or close it."""
+        """Returns a descriptor to poll, which is readable while there may be events. Must first be
+        called before the first step. The member owns it: do not read or close it."""
         with self._at as h:
             return h.check(h.lib.weir_fd(h.pointer))
 
     def next_event(self) -> Optional[Event]:
-        """The next event; None: there is none."""
+        """Returns the next event; None: no event."""
         with self._at as h:
             out = _library.EventStruct()
             if h.check(h.lib.weir_next_event(h.pointer, ctypes.byref(out))) == AGAIN:
@@ -370,10 +380,10 @@ class Member:
                          out.code)
 
     def close(self) -> None:
-        """Says goodbye after the last step; else this member is missed like one that was killed:
-        the servers wait for a new process in its place. Views of its memory stay as they are. For
-        any thread, and signal handlers: calls that others have under way end with Invalid, and then
-        it is done."""
+        """Ends this member. After the last step it sends the servers a leave message; otherwise
+        they treat the member like a killed one, and wait for a new process in its place. Views of
+        its memory stay valid. Any thread and signal handlers may call it: calls in progress in
+        other threads raise Invalid first."""
         handle, self._handle = self._handle, None
         if handle is not None:
             handle.close(self.result is not None)
@@ -383,21 +393,21 @@ class Member:
 
     def __exit__(self, kind: Any, error: Any, _trace: Any) -> None:
         if error is not None and self.result is None:
-            try:  # the servers need not wait for who goes on no more
+            try:  # then the servers need not wait for this member
                 if isinstance(error, Exception):
                     self.leave_failed("%s: %s" % (kind.__name__, error))
                 else:  # Ctrl-C, sys.exit(): no failure of the job
                     self.leave_soon(GOODBYE)
             except _library.Error:
-                pass  # none were joined, or they have been told goodbye
+                pass  # it joined no servers, or has left already
         self.close()
 
 
 def from_torchrun(settings: Mapping[str, Any],
                   environ: Mapping[str, str] = os.environ) -> dict[str, Any]:
-    """The settings, with the cluster of torchrun's environment where nothing else says it. Invalid:
-    this is one of several processes, and nothing says where the servers are: each of them would
-    train alone. n_workers=1 means just that."""
+    """Returns the settings, with the cluster of torchrun's environment unless they describe one.
+    Raises Invalid if this is one of several processes and the servers' addresses are missing: each
+    process would train alone. n_workers=1 allows that."""
     made = {name: value for name, value in settings.items() if value is not None}
     n_processes = environ.get("WORLD_SIZE", "1")
     if "TF_CONFIG" in environ or "slurm_ps" in made or (
@@ -409,7 +419,7 @@ def from_torchrun(settings: Mapping[str, Any],
     if not named:
         made["ps_hosts"] = made.get("ps_hosts") or environ.get("WEIR_PS_HOSTS")
     if not made.get("ps_hosts"):
-        raise Invalid("torchrun has started this as one of %s processes, but nothing says where "
-                      "the servers are; give ps_hosts, or set WEIR_PS_HOSTS (n_workers=1: each "
-                      "process trains alone)" % n_processes)
+        raise Invalid("torchrun has started this as one of %s processes, but the addresses "
+                      "of the servers are missing; set ps_hosts or WEIR_PS_HOSTS (n_workers=1: each
+                      " "process trains alone)" % n_processes)
     return made if named else {**made, "task_index": environ.get("RANK"), "n_workers": n_processes}
