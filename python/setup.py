@@ -1,6 +1,6 @@
-"""pip's ordinary build, which leaves nothing in this folder: it may be another user's. With
-WEIR_INSTALLED=FOLDER, where Weir is installed (cmake --install), the wheel carries its programs and
-libraries, and is for machines like this one; scripts/make_wheel makes it one for others."""
+"""pip's ordinary build, which leaves no file in this folder: another user may own it. If
+WEIR_INSTALLED=FOLDER names an installation (cmake --install), the wheel carries its programs and
+libraries, and is for machines like this one; scripts/make_wheel makes one for other machines."""
 import glob
 import os
 import shutil
@@ -18,7 +18,7 @@ commands = ["%s = weir.programs:%s" % (name, name.replace("-", "_"))
 
 
 def files():
-    """(from, to) of what is carried; what a name points to is taken in its place."""
+    """Yields (from, to) of each file in the wheel. A symbolic link is replaced by its file."""
     libraries = glob.glob(INSTALLED + "/lib*/**/libweir.so.0", recursive=True)
     if len(libraries) != 1:
         raise SystemExit("WEIR_INSTALLED=%s: libweir.so.0 is there %d times below lib*; name the "

@@ -1,8 +1,8 @@
-"""Weir for programs with a training loop of their own: gradients out, parameters in, whatever
-process is killed, comes or goes. docs/guide/own-model.md is the manual.
+"""Weir for programs with their own training loop: they push gradients and receive parameters, and
+training survives killed, joining and leaving processes. docs/guide/own-model.md is the manual.
 
 Member: one member of a job, over libweir's C API.   weir.torch.Exchange: the same for PyTorch.
-Cluster: servers and workers on this machine.        status: how a running job stands.
+Cluster: servers and workers on this machine.        status: state of a running job.
 """
 from ._library import (Cancelled, Error, Invalid, Refused, Timeout, Unavailable, Unsupported, log,
                        version)

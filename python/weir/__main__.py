@@ -1,5 +1,5 @@
-"""python3 -m weir: which library and programs are used, and where the examples are.
-python3 -m weir examples: the folder of the examples alone."""
+"""python3 -m weir prints which library and programs are used, and where the examples are.
+python3 -m weir examples prints only the folder of the examples."""
 from __future__ import annotations
 
 import os
@@ -13,7 +13,7 @@ PROGRAMS = ("weir-ps", "weir-worker", "weir-task", "weirctl")
 
 
 def examples() -> str:
-    """The folder of char_gpt_weir.py: a wheel's, an installation's, a source tree's."""
+    """Returns the folder of char_gpt_weir.py in a wheel, an installation or a source tree."""
     beside = os.path.join(HERE, "installed/bin")
     try:
         beside = os.path.dirname(os.path.realpath(program("weir-ps")))
@@ -29,7 +29,7 @@ def examples() -> str:
 
 
 def main() -> None:
-    """Prints where things are; 1 where something is missing."""
+    """Prints the paths. Returns the exit status, which is not 0 if a path is missing."""
     if sys.argv[1:] == ["examples"]:
         print(examples())
         return

@@ -1,4 +1,4 @@
-"""libweir.so.0 through ctypes: where it is found, what weir.h declares, and memory in and out."""
+"""libweir.so.0 through ctypes: finds and loads it, declares weir.h, and passes memory."""
 from __future__ import annotations
 
 import atexit
@@ -25,7 +25,7 @@ class Error(Exception):
 
 
 class Invalid(Error, ValueError):
-    """An argument or a setting is wrong, or a call is not for now."""
+    """An argument or a setting is wrong, or a call was made at the wrong time."""
 
 
 class Refused(Error):
@@ -33,11 +33,11 @@ class Refused(Error):
 
 
 class Unavailable(Error):
-    """The servers have lost the parameters, or a host is not there."""
+    """The servers lost the parameters, or a host cannot be reached."""
 
 
 class Cancelled(Error):
-    """By cancel()."""
+    """cancel() was called."""
 
 
 class Unsupported(Error):
@@ -45,14 +45,14 @@ class Unsupported(Error):
 
 
 class Timeout(Error, TimeoutError):
-    """The time is over; call again."""
+    """The timeout passed; call again."""
 
 
 KINDS = {-1: Invalid, -2: Refused, -3: Unavailable, -4: Cancelled, -6: Unsupported, AGAIN: Timeout}
 
 
 def error(code: int, text: str) -> Error:
-    """The exception of a code, not raised."""
+    """Returns the exception for a code, without raising it."""
     made = KINDS.get(code, Error)(text)
     made.code = code
     return made
@@ -70,7 +70,7 @@ class EventStruct(ctypes.Structure):
 
 
 LINE = ctypes.CFUNCTYPE(None, c_void_p, c_int, c_char_p)
-# What weir.h declares: result, and arguments.
+# Functions of weir.h: result and arguments.
 FUNCTIONS = {
     "weir_version": (c_char_p,),
     "weir_code_text": (c_char_p, c_int),
@@ -103,14 +103,14 @@ _line: Any = None
 
 
 def place() -> str:
-    """Where the library is: what WEIR_LIBRARY names; else beside this package, where a wheel
-    carries it; else where the system's loader finds it, or beside programs that PATH has."""
+    """Returns the path of the library: WEIR_LIBRARY; else beside this package (in a wheel); else
+    the system loader's, or that of the installation whose programs are in PATH."""
     carried = os.path.join(HERE, "installed/lib", NAME)
     return os.environ.get("WEIR_LIBRARY") or (carried if os.path.exists(carried) else NAME)
 
 
 def _beside_programs() -> Optional[str]:
-    """The library of the installation whose programs PATH has, as cmake --install lays it."""
+    """Returns the library of the cmake installation whose programs are in PATH."""
     for name in "weir-ps", "weir-worker", "weirctl":
         found = shutil.which(name)
         prefix = os.path.join(os.path.dirname(os.path.realpath(found)), "..") if found else ""
@@ -132,7 +132,7 @@ def _load() -> Any:
 
 
 def library() -> Any:
-    """The library, loaded once."""
+    """Returns the library, which is loaded once."""
     global _loaded
     if _loaded is not None:
         return _loaded
@@ -153,7 +153,7 @@ def library() -> Any:
 
 
 def unknown_setting(name: str, own: Sequence[str]) -> str:
-    """A sentence on a flag that is none: which setting, or which of the program's own, is meant."""
+    """Returns a sentence for an unknown flag: which setting or flag of the program is meant."""
     near = difflib.get_close_matches(name, own, 1, 0.8)
     made = c_void_p()
     meant = None
@@ -166,21 +166,22 @@ def unknown_setting(name: str, own: Sequence[str]) -> str:
 
 
 def version() -> str:
-    """The library's version, "0.1.0"."""
+    """Returns the library's version, "0.1.0"."""
     return library().weir_version().decode()
 
 
 def log(line: Optional[Callable[[int, str], None]]) -> None:
-    """Lines that Weir's programs would log go to line(level, text), from any thread; level: 0
-    debug, 1 info, 2 warning, 3 error. What it calls of a member ends with Invalid; one that it
-    closes is closed by the next call from elsewhere. None: nowhere. Without a call of this, stderr
-    has the warnings: after 3 s without a server one line, then, rarely, one more."""
+    """Sends the library's log lines to line(level, text), from any thread; level: 0 debug, 1 info,
+    2 warning, 3 error. Methods of a member that `line` calls raise Invalid; a member that it
+    closes is closed at the next call from elsewhere. None: drops the lines. Without a call of
+    log(), warnings are printed on stderr: one line after 3 s without a server, then rarely one
+    more."""
     global _line
     call = None
     if line is not None:
         call = LINE(lambda _ctx, level, text: line(level, text.decode("utf-8", "replace")))
     library().weir_log(ctypes.cast(call, c_void_p) if call else None, None)
-    _line = call  # the one before is not called any more
+    _line = call  # the previous function is no longer called
 
 
 @atexit.register
@@ -229,7 +230,7 @@ def _of_dlpack(source: Any, n: int) -> tuple[int, Any]:
 
 
 def address(source: Any, n: int) -> tuple[int, Any]:
-    """Where the n float32 of `source` lie, row-major, and what keeps them there while it is held.
+    """Returns the address of the n float32 of `source`, row-major, and an object that keeps them.
     source: an object with the buffer protocol (numpy's arrays, array.array, memoryview) or with
     DLPack's (PyTorch's tensors). Invalid: another type, place, order or number."""
     if hasattr(source, "__dlpack__") and not hasattr(source, "__array_interface__"):
@@ -252,11 +253,11 @@ def address(source: Any, n: int) -> tuple[int, Any]:
     release = ctypes.pythonapi.PyBuffer_Release
     release.argtypes = [c_void_p]
     release(byref(buffer))
-    return at, view  # which holds the buffer itself
+    return at, view  # the view holds the buffer
 
 
 def view(at: int, shape: Sequence[int], keep: Any) -> memoryview:
-    """The float32 of this shape at an address; `keep` is held while any view of them is."""
+    """Returns a view of the float32 of this shape at an address. It refers to `keep`."""
     n = 1
     for d in shape:
         n *= d

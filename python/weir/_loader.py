@@ -11,37 +11,37 @@ from .member import Step
 
 
 def positions(step: Step, local_steps: int) -> Iterator[range]:
-    """Those of this member's samples in the step and in the next ones, as long as nobody comes or
-    goes, where members go in step (`sync`)."""
+    """Yields this member's positions in the step and the following ones, for the mode `sync` and as
+    long as no member joins or leaves."""
     n, at = step.n_samples * step.stride, step.position
     for i in range(step.step, step.train_steps):
         yield range(at, at + n, step.stride)
-        last = (i + 1) % local_steps == 0  # of a round, whose samples lie side by side
+        last = (i + 1) % local_steps == 0  # last step of a round, whose samples lie side by side
         at += n * (1 + (step.n_members - 1) * local_steps) if last else n
 
 
 class Loader:
-    """The job's steps, each with its batch of a data set, which PyTorch's worker processes have
-    read ahead; who iterates over it makes the steps, to the job's end:
+    """Iterates over the job's steps, each with its batch of a data set, which PyTorch's worker
+    processes read ahead. The loop makes all steps until the job ends:
 
         for x, y in weir.torch.Loader(exchange, data, num_workers=2):
             loss_of(model(x), y).backward()
 
-    What was read ahead is given up when members come or go, and read again by the new parts: each
-    sample still counts once. In modes other than `sync` no step is known ahead: workers read each
-    when it begins, as without `num_workers`.
+    When members join or leave, batches that were read ahead are dropped, and read again for the new
+    division of samples: each sample still counts once. In modes other than `sync` the samples of a
+    step are known only when it begins, so that workers cannot read ahead.
 
-    data: a data set that has a length. settings: of torch.utils.data.DataLoader, but for what says
-    which samples are read, and when (batch_size, shuffle, sampler, drop_last, in_order=False).
-    Processes are started by `forkserver` unless multiprocessing_context says otherwise, as a
-    program with open connections is not to be forked: the data set is pickled, and the script needs
-    its `if __name__ == "__main__":`."""
+    data: a data set that has a length. settings: those of torch.utils.data.DataLoader, except the
+    ones that choose samples and their order (batch_size, shuffle, sampler, drop_last,
+    in_order=False). Processes are started by `forkserver` unless multiprocessing_context is set,
+    since a program with open connections must not be forked. So the data set is pickled, and the
+    script needs `if __name__ == "__main__":`."""
 
     def __init__(self, exchange: Any, data: Any, **settings: Any) -> None:
         if not settings.get("in_order", True):
             raise Invalid("in_order=False mixes the steps' batches up; leave it out")
         self.exchange, self.n = exchange, len(data)
-        self.restarts = 0  # how often what was read ahead was given up
+        self.restarts = 0  # how often batches that were read ahead were dropped
         self._known_ahead = bool(settings.get("num_workers"))
         self._asked: collections.deque[list[int]] = collections.deque()
         if settings.get("num_workers"):
@@ -51,7 +51,7 @@ class Loader:
         self._batches: Union[Iterator[Any], None] = None
 
     def _ahead(self) -> Iterator[list[int]]:
-        """What is to be read next, from the step at hand on."""
+        """Yields the samples to read, beginning with the current step."""
         exchange = self.exchange
         for place in positions(exchange.step, exchange.local_steps):
             items = [exchange.member.sample(self.n, position) for position in place]
@@ -66,7 +66,7 @@ class Loader:
             if not self._asked or self._asked[0] != items:
                 if self._batches is not None and self._known_ahead:
                     self.restarts += 1
-                    self._known_ahead = step.began  # else they are given out one by one
+                    self._known_ahead = step.began  # otherwise servers assign them one by one
                 self._asked.clear()
                 self._batches = iter(self._loader)
             batch = next(self._batches)

@@ -1,4 +1,4 @@
-"""Why a library or a program of Weir's does not start on this system, and what helps."""
+"""Explains why a library or program of Weir does not start on this system, and the fix."""
 from __future__ import annotations
 
 import os
@@ -9,7 +9,7 @@ ELSEWHERE = "build Weir on this system (README.md)"
 
 
 def glibc() -> str:
-    """The version of this process' glibc, "2.36"; "": its C library is another one."""
+    """Returns the version of this process' glibc, "2.36"; "": another C library."""
     try:
         return (os.confstr("CS_GNU_LIBC_VERSION") or "").partition(" ")[2]
     except (AttributeError, OSError, ValueError):
@@ -17,7 +17,7 @@ def glibc() -> str:
 
 
 def advice(why: str, otherwise: str) -> str:
-    """What the loader said, `why`, and behind it what to do, as far as that is known."""
+    """Returns the loader's error `why`, followed by the fix if there is a known one."""
     return "%s; %s" % (why, _fix(why) or otherwise)
 
 

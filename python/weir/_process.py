@@ -1,4 +1,4 @@
-"""Programs that a Cluster starts: none outlives this process; what they print goes to files."""
+"""Processes of a Cluster: none outlives this process, and they print to files."""
 from __future__ import annotations
 
 import concurrent.futures
@@ -16,11 +16,11 @@ from typing import Callable, Iterable, Mapping, Optional, Sequence, TypeVar
 
 from ._library import Error, Timeout
 
-TAIL_LINES, TAIL_BYTES = 20, 4000  # of what a process printed last, which an error quotes
+TAIL_LINES, TAIL_BYTES = 20, 4000  # end of a process' output that an error quotes
 STOP = 20  # seconds from SIGTERM to SIGKILL
-# What runs before a program, in its process: the kernel kills it when the thread that has started
-# it ends. Not between fork and exec, where Python may wait for what another thread held. The two
-# signals that Python ignores would stay ignored.
+# Code that runs in a process before its program: it has the kernel kill the process when the thread
+# that started it ends. It cannot run between fork and exec, where Python may wait for a lock of
+# another thread. It also resets the two signals that Python ignores.
 ENDS_WITH_US = """import ctypes, os, sys
 libc = ctypes.CDLL(None)
 libc.prctl(1, 9)  # PR_SET_PDEATHSIG, SIGKILL
@@ -34,8 +34,8 @@ T = TypeVar("T")
 
 
 class _Starter(threading.Thread):
-    """Starts all processes, as it lives as long as this program does: the thread of whoever makes
-    a cluster may end before."""
+    """Starts all processes. This thread lives as long as this program; the thread that makes a
+    cluster may end earlier, and its processes would be killed."""
 
     def __init__(self) -> None:
         super().__init__(name="weir-starter", daemon=True)
@@ -56,7 +56,8 @@ _starter: Optional[_Starter] = None
 
 
 def in_starter(call: Callable[[], T]) -> T:
-    """The call's result. It is made also where Ctrl-C ends the wait for it."""
+    """Runs the call in the starter's thread, and returns its result. The call is also made if
+    Ctrl-C ends the wait for it."""
     global _starter
     if _starter is None or not _starter.is_alive():  # as in a process that has forked
         _starter = _Starter()
@@ -66,14 +67,14 @@ def in_starter(call: Callable[[], T]) -> T:
 
 
 class Ports:
-    """Ports of 127.0.0.1 that nobody else gets: they are bound here, without listening, which a
-    server of ours may do beside it (SO_REUSEADDR), time and again."""
+    """Reserves ports of 127.0.0.1. They are bound here without listening, so that no other program
+    gets them, while Weir's servers can listen on them repeatedly (SO_REUSEADDR)."""
 
     def __init__(self) -> None:
         self._held: list[socket.socket] = []
 
     def take(self) -> int:
-        """One more."""
+        """Reserves one more port."""
         s = socket.socket()
         s.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
         s.bind(("127.0.0.1", 0))
@@ -81,14 +82,14 @@ class Ports:
         return s.getsockname()[1]
 
     def close(self) -> None:
-        """Gives them up."""
+        """Releases all ports."""
         while self._held:
             self._held.pop().close()
 
 
 class Process:
-    """A server or a worker: `popen`, `log` (a file), and what it has printed. `counts`: it is to
-    end with 0; not so once it was killed, or removed from the job. again: the log goes on."""
+    """A server or a worker: `popen`, its `log` (a file) and its output. `counts`: it must exit with
+    0, which no longer holds once it was killed or removed. again: the log is continued."""
 
     def __init__(self, name: str, argv: Sequence[str], folder: str, env: Mapping[str, str],
                  ready: bool = False, again: bool = False) -> None:
@@ -108,12 +109,12 @@ class Process:
             os.close(write)
 
     def runs(self) -> bool:
-        """Has it not ended?"""
+        """Returns whether the process runs."""
         return self.popen.poll() is None
 
     def is_at(self, address: str) -> bool:
-        """Has the member or server of that address been told it by the flag, or is it this process
-        or one that this process has started (HOST:PID)?"""
+        """Returns whether the address is that of this process: by its flag --address, or as
+        HOST:PID of this process or of one that it started."""
         if "--address=" + address in self.argv:
             return True
         try:
@@ -123,7 +124,7 @@ class Process:
             return address.endswith(":%d" % self.popen.pid)
 
     def output(self) -> str:
-        """All that it and those before it in its place have printed."""
+        """Returns all output of this process and of its predecessors with the same name."""
         with open(self.log, encoding="utf-8", errors="replace") as f:
             return f.read()
 
@@ -134,13 +135,13 @@ class Process:
         return "\n".join(lines[-TAIL_LINES:])
 
     def error(self, what: str, kind: type[Error] = Error) -> Error:
-        """An exception that ends with the lines that were printed last."""
+        """Returns an exception that ends with the last lines of the output."""
         said = self._tail()
         return kind("%s: %s; %s" % (self.name, what, "it printed last (all: %s):\n%s" % (
             self.log, said) if said else "it printed nothing"))
 
     def wait_ready(self, timeout: float) -> None:
-        """Until it listens."""
+        """Waits until it listens."""
         got = select.select([self._ready], [], [], timeout)[0]
         line = os.read(self._ready, 256) if got else b""
         os.close(self._ready)
@@ -148,7 +149,8 @@ class Process:
             raise self.error("has ended" if got else "not ready within %g s" % timeout)
 
     def wait(self, timeout: float) -> None:
-        """Until it has ended, with 0; another status is an Error, the deadline's a Timeout."""
+        """Waits until it has ended with 0. Raises Error for another status, Timeout at the
+        deadline."""
         try:
             status = self.popen.wait(timeout)
         except subprocess.TimeoutExpired:
@@ -159,12 +161,12 @@ class Process:
             raise self.error("exit status %d" % status)
 
     def stop(self, number: int, timeout: float = STOP) -> None:
-        """Sends a signal, with its end waited for; SIGKILL where it is too late."""
+        """Sends a signal and waits for the end; sends SIGKILL at the deadline."""
         stop([self], number, timeout)
 
 
 def stop(processes: Iterable[Process], number: int, timeout: float = STOP) -> None:
-    """All at once; SIGKILL to those that have not ended in time, and on Ctrl-C to all."""
+    """Stops all at once. Sends SIGKILL to those that do not end in time, and on Ctrl-C to all."""
     left = [p for p in processes if p.runs()]
     deadline = time.monotonic() + timeout
     try:

@@ -1,4 +1,5 @@
-"""What an exchange of weir.torch did when, as Chrome trace JSON (docs/guide/tracing.md)."""
+"""Records what an exchange of weir.torch did when, as Chrome trace JSON
+(docs/guide/tracing.md)."""
 from __future__ import annotations
 
 import atexit
@@ -19,7 +20,7 @@ KEPT = 65535  # of the newest spans
 
 
 def _tensors(found: Any) -> list[Any]:
-    """The tensors of a module's output."""
+    """Yields the tensors of a module's output."""
     if isinstance(found, dict):
         found = list(found.values())
     if isinstance(found, (list, tuple)):
@@ -28,8 +29,8 @@ def _tensors(found: Any) -> list[Any]:
 
 
 class Trace:
-    """Spans of one member, in memory until write(). A parameter's answer is seen by a thread that
-    polls the member's events, so it has its true time also where nobody waits for it."""
+    """Spans of one member, in memory until write(). A thread polls the member's events, so that an
+    answer has its true time even if no thread waits for it."""
 
     def __init__(self, path: str) -> None:
         with open(path, "w", encoding="utf-8"):  # an error is better now than at the end
@@ -48,7 +49,8 @@ class Trace:
 
     def add(self, category: str, name: str, begin: int, number: int = -1,
             step: Optional[int] = None) -> int:
-        """A span that ends now, which is returned; with a number it may overlap others."""
+        """Adds a span that ends now, and returns its end. A span with a number may overlap
+        others."""
         with self._lock:
             self.n, end = self.n + 1, self.now()
             self.spans.append((begin, end, category, name, number,
@@ -81,8 +83,8 @@ class Trace:
         return member is not None
 
     def answered(self, number: int, step: Optional[int] = None) -> None:
-        """A parameter's values are there: of what was pushed last, or in that step. Both the thread
-        and who waits say so; the first one counts."""
+        """Notes that the values that answer the last push, or the push of that step, are here. Both
+        the polling thread and the waiting thread call it; the first call counts."""
         with self._lock:
             found = self.pushed.get(number)
             if found is None or step not in (None, found[0]):
@@ -115,25 +117,25 @@ class Trace:
             self._backward = self._last = self._end = self.now()
 
     def gradient(self, number: int) -> None:
-        """Of that parameter: it is there."""
+        """Notes that the parameter's gradient is here."""
         self._begin_backward()
         self._end = self.add("compute", "backward " + self.names[number], self._last)
         self._last = self._end
 
     def push(self, number: int) -> int:
-        """It is about to be handed over; when."""
+        """Notes that the push begins, and returns the time."""
         now = self.now()
         with self._lock:
             self.pushed[number] = (self.step, now)
         return now
 
     def handed(self, number: int, begin: int) -> None:
-        """And was."""
+        """Notes that the push is queued."""
         self.add("push", "hand out " + self.names[number], begin)
         self._last = self.now()
 
     def begin(self, step: int) -> None:
-        """A step, or -1: the last one is over."""
+        """Notes that a step begins; -1: the last one is over."""
         if self._backward:
             with self._lock:
                 self.n += 1
@@ -142,7 +144,7 @@ class Trace:
         self._backward, self.step = 0, step
 
     def write(self) -> None:
-        """The file; once."""
+        """Writes the file, once."""
         if self._over.is_set():
             return
         self.begin(-1)

@@ -1,4 +1,4 @@
-"""Checkpoints of servers (docs/guide/checkpoints.md), read without them and without numpy."""
+"""Reads checkpoints of servers (docs/guide/checkpoints.md) without a server and without numpy."""
 from __future__ import annotations
 
 import dataclasses
@@ -29,7 +29,8 @@ class Checkpoint:
 
 
 def newest(folder: str) -> str:
-    """The manifest of a folder's newest checkpoint. Error: there is none."""
+    """Returns the manifest of a folder's newest checkpoint. Raises Error if it has no
+    checkpoint."""
     best: tuple[Any, ...] = ()
     for name in os.listdir(folder):
         found = re.fullmatch(r"weir-(?:(\d+)\.(\d+)-)?(\d+)\.json", name)
@@ -41,8 +42,9 @@ def newest(folder: str) -> str:
 
 
 def read(path: str) -> Checkpoint:
-    """A checkpoint by its manifest (weir-E.G-STEP.json), or a folder's newest. All of its files lie
-    beside it. Error: one is not there, or is not whole; sizes are compared, checksums are not."""
+    """Reads a checkpoint by its manifest (weir-E.G-STEP.json), or a folder's newest one. All of its
+    files must be beside it. Raises Error if one is missing or not whole; it compares sizes, but no
+    checksums."""
     path = newest(path) if os.path.isdir(path) else path
     try:
         with open(path, encoding="utf-8") as f:
@@ -57,7 +59,7 @@ def read(path: str) -> Checkpoint:
 
 
 def _room(shape: list[int]) -> memoryview:
-    """Zeros, float32 of this shape."""
+    """Returns zeros, float32 of this shape."""
     flat = memoryview(bytearray(4 * math.prod(shape)))
     return flat.cast("f", shape) if shape else flat.cast("f")
 

@@ -1,4 +1,4 @@
-"""Servers and workers on this machine, for tests and notebooks; and how a running job stands."""
+"""Servers and workers on this machine, for tests and notebooks; the status of a running job."""
 from __future__ import annotations
 
 import json
@@ -25,8 +25,8 @@ Folder = Union[str, "os.PathLike[str]"]
 
 
 def program(name: str) -> str:
-    """The path of weir-ps, weir-worker or weirctl: in the folder that WEIR_PROGRAMS names, alone;
-    else beside this package; else where the shell finds it."""
+    """Returns the path of weir-ps, weir-worker or weirctl: in the folder WEIR_PROGRAMS if that is
+    set; else beside this package; else in PATH."""
     folder = os.environ.get("WEIR_PROGRAMS")
     folders = [folder] if folder else [os.path.join(HERE, "installed/bin")]
     for where in folders:
@@ -57,32 +57,33 @@ def _weirctl(ps_hosts: Union[str, Sequence[str]], timeout: float, flags: Sequenc
 
 def status(ps_hosts: Union[str, Sequence[str]], timeout: float = 10,
            flags: Sequence[str] = ()) -> dict[str, Any]:
-    """The status of a running job, as `weirctl --json status` gives it (docs/reference/weirctl.md).
-    flags: more of weirctl's, as --tls_ca=FILE. Unavailable: nobody was reached. Reads only."""
+    """Returns the status of a running job, the JSON of `weirctl --json status`
+    (docs/reference/weirctl.md). flags: further flags of weirctl, such as --tls_ca=FILE. Raises
+    Unavailable if no server was reached. Changes nothing."""
     return _weirctl(ps_hosts, timeout, flags, "status")
 
 
 class Cluster:
-    """Servers on this machine, and workers if `command` says what they run.
+    """Starts servers on this machine, and workers if `command` is set, which they run.
 
         with weir.Cluster(n_workers=2, command=[sys.executable, "train.py"]) as cluster:
             cluster.wait()
 
-    Each worker finds its place in TF_CONFIG, as all members do that are told nothing else; a member
-    in this very process takes `weir.Member(**cluster.settings(task_index))`. Weir's own worker is
+    Each worker gets its task in TF_CONFIG, which members read by default. A member in this process
+    is `weir.Member(**cluster.settings(task_index))`. Weir's own worker is
     `command=[weir.program("weir-worker"), "--model=lenet5"]`.
 
-    Processes have names: "ps:0", "worker:0", and of those that were added "joined-ps:0",
-    "joined:0". Each writes to a file of its name in `folder`, which goes with the cluster if it is
-    none of yours. None outlives this program, whatever ends it; what they start themselves may.
-    Not for several threads at once, but for status().
+    Processes have names: "ps:0", "worker:0", and those that were added "joined-ps:0", "joined:0".
+    Each writes to a file of its name in `folder`; without `folder` the files are in a temporary
+    one, which close() removes. No process outlives this program, however it ends; processes that
+    they start may. Only status() may be called by several threads at once.
 
-    n_ps, n_workers: how many. checkpoint_dir, ps_flags: of the servers. env: more variables for
-    workers. timeout: seconds for a server to listen.
-    regions: so many groups of n_ps servers and n_workers workers (docs/guide/regions.md), with a
-    server above them, "parent:0"; 0: one group, and none above. Servers and workers of region 1 are
-    numbered on from those of region 0. region_flags: of regions' servers, as --region_steps=50.
-    Each has a folder of its own in checkpoint_dir."""
+    n_ps, n_workers: numbers of servers and workers. checkpoint_dir, ps_flags: for the servers. env:
+    further variables for workers. timeout: seconds for a server to listen.
+    regions: number of groups of n_ps servers and n_workers workers each (docs/guide/regions.md),
+    with a server above them, "parent:0"; 0: one group without a parent. The numbers of region 1
+    continue those of region 0. region_flags: for regions' servers, such as --region_steps=50.
+    Each region has its own folder in checkpoint_dir."""
 
     def __init__(self, n_ps: int = 1, n_workers: int = 1, command: Optional[Sequence[str]] = None,
                  checkpoint_dir: Optional[Folder] = None, ps_flags: Sequence[str] = (),
@@ -121,13 +122,14 @@ class Cluster:
             raise
 
     def settings(self, task_index: int = 0) -> dict[str, Any]:
-        """Of a member in this process, in a worker's place."""
+        """Returns the settings of a member in this process, in a worker's place."""
         region, index = self._split(task_index, self.n_workers)
         return {"ps_hosts": ",".join(self._servers(region)), "n_workers": self.n_workers,
                 "task_index": index}
 
     def _split(self, index: int, n: int) -> tuple[int, int]:
-        """A region, and the index in that, of n servers or workers; without regions as it is."""
+        """Returns the region and the index in it, for n servers or workers in each; without regions
+        the index itself."""
         return divmod(index, max(1, n)) if self.regions else (0, index)
 
     def _servers(self, region: int) -> list[str]:
@@ -136,7 +138,8 @@ class Cluster:
         return self.ps_hosts[region * self.n_ps:(region + 1) * self.n_ps]
 
     def _kept(self, part: str) -> list[str]:
-        """The flag of a server's checkpoints: those of regions, and of the parent, lie apart."""
+        """Returns the flag of a server's checkpoints. Each region and the parent have own
+        folders."""
         if not self.checkpoint_dir:
             return []
         if not self.regions:
@@ -145,7 +148,7 @@ class Cluster:
         return ["--checkpoint_dir=" + os.path.join(self.checkpoint_dir, part)]
 
     def _told(self, flag: str) -> Optional[str]:
-        """The value that ps_flags give it."""
+        """Returns the value of the flag in ps_flags."""
         found = re.findall("^--%s[=\n](.*)" % flag, "\n".join(self.ps_flags), re.M)
         return found[-1] if found else None
 
@@ -174,7 +177,7 @@ class Cluster:
                            True)
 
     def start_ps(self, index: int = 0) -> Process:
-        """That server, again if it has ended; returns when it listens."""
+        """Starts that server, again if it has ended, and waits until it listens."""
         region, task = self._split(index, self.n_ps)
         flags = ["--ps_hosts=" + ",".join(self._servers(region)), "--task_index=%d" % task]
         if index == 0:
@@ -187,13 +190,14 @@ class Cluster:
         return self._start_server("ps:%d" % index, flags + self._kept("region-%d" % region))
 
     def start_parent(self) -> Process:
-        """The server above the regions, again if it has ended; returns when it listens."""
+        """Starts the server above the regions, again if it has ended, and waits until it
+        listens."""
         return self._start_server("parent:0", ["--ps_hosts=" + self.parent_hosts[0],
                                                "--task_index=0", *self._kept("parent")])
 
     def add_ps(self, region: int = 0) -> Process:
-        """One server more in the running job: parameters move to it. Returns when it listens; what
-        has become of it is in status()["servers"]."""
+        """Adds a server to the running job, and parameters move to it. Waits until it listens; its
+        further state is in status()["servers"]."""
         name = self._free_name("joined-ps")
         self._joined[name] = region
         return self._start_server(name, ["--join", "--ps_hosts=" + self._servers(region)[0],
@@ -203,11 +207,11 @@ class Cluster:
     def _command(self, command: Optional[Sequence[str]]) -> Sequence[str]:
         argv = command or self.command
         if not argv:
-            raise Error("what a worker runs is not said; give command")
+            raise Error("the worker has no command; set command")
         return argv
 
     def start_worker(self, index: int = 0, command: Optional[Sequence[str]] = None) -> Process:
-        """That worker, again if it has ended."""
+        """Starts that worker, again if it has ended."""
         region, task = self._split(index, self.n_workers)
         first = region * self.n_workers
         place = {"cluster": {"ps": self._servers(region),
@@ -217,8 +221,8 @@ class Cluster:
             **_without_cluster(), **self.env, "TF_CONFIG": json.dumps(place)})
 
     def add_worker(self, command: Optional[Sequence[str]] = None, region: int = 0) -> Process:
-        """One more in the running job: the setting join, told by the argument --join, and
-        --ps_hosts. Returns at once: it is taken in when it has begun."""
+        """Adds a worker to the running job, by the arguments --join and --ps_hosts. Returns at
+        once; the worker joins when its program has started."""
         name = self._free_name("joined")
         self._joined[name] = region
         return self._start(name, [
@@ -226,8 +230,8 @@ class Cluster:
             {**_without_cluster(), **self.env})
 
     def start(self, name: str) -> Process:
-        """What has ended, again, by the command line that it had. A worker that had joined is taken
-        for a new one."""
+        """Starts a process that has ended, again, with its command line. A worker that had joined
+        counts as a new one."""
         p = self._process(name)
         return self._start(name, p.argv, p.env, p.ready)
 
@@ -237,8 +241,9 @@ class Cluster:
         return self.processes[name]
 
     def kill(self, name: str) -> bool:
-        """kill -9 of "ps:0", "worker:1": started again (start, start_ps, start_worker) it goes on
-        where it was; the others wait for it (ps --worker_timeout). False: it had ended before."""
+        """Kills "ps:0", "worker:1" with SIGKILL. Started again (start, start_ps, start_worker) it
+        resumes; the other members wait for it (ps --worker_timeout). Returns False if it had ended
+        before."""
         process = self._process(name)
         if not process.runs():
             return False
@@ -247,8 +252,8 @@ class Cluster:
         return True
 
     def remove(self, name: str, timeout: float = 60) -> None:
-        """Takes a worker, or a server but ps 0, out of the running job in order: the others go on
-        without it, and it ends. Error: it is not in the job. Timeout: it still runs."""
+        """Removes a worker, or a server except ps 0, from the running job: the job continues
+        without it, and it ends. Raises Error if it is not in the job, Timeout if it still runs."""
         process = self._process(name)
         if name.startswith("parent:"):
             raise Error("the regions' parent stays as long as the job")
@@ -266,7 +271,7 @@ class Cluster:
             raise process.error("still runs after %g s" % timeout, Timeout) from None
 
     def _place(self, name: str, process: Process) -> tuple[int, int]:
-        """Its region, and its index in that."""
+        """Returns its region, and its index in that."""
         if name not in self._joined:
             kind, index = name.split(":")
             return self._split(int(index), self.n_ps if kind == "ps" else self.n_workers)
@@ -277,13 +282,13 @@ class Cluster:
         raise Error("%s is not in the job" % name)
 
     def status(self, region: int = 0) -> dict[str, Any]:
-        """How the job stands, as status()."""
+        """Returns the status of the job; see status()."""
         return status(self._servers(region))
 
     def progress(self) -> Progress:
-        """How the job stands, its speed so far, and its losses: of Weir's workers, and of programs
-        that print lines as "step 12 loss 0.5". Also when the job is done. Of regions it is the
-        first one's step and speed."""
+        """Returns the job's state, its speed so far, and its losses: of Weir's workers, and of
+        programs that print lines such as "step 12 loss 0.5". Works after the job's end, too. For
+        regions, it has the step and speed of the first one."""
         done = self._is_done("ps:0")
         if done:
             self._course.read_summary(self._summary)
@@ -295,12 +300,12 @@ class Cluster:
         return self._course.progress(done)
 
     def output(self, name: str) -> str:
-        """All that the process of this name has printed."""
+        """Returns all output of the process of this name."""
         return self._process(name).output()
 
     def wait_line(self, name: str, text: str, timeout: float = 60) -> None:
-        """Until the process of this name has printed a line with that text. Error: one has ended
-        otherwise than with 0, or this one without that line; Timeout."""
+        """Waits until the process of this name has printed a line with that text. Raises Error if a
+        process exits with another status than 0, or this one without that line; Timeout."""
         process, deadline = self._process(name), time.monotonic() + timeout
         while text not in process.output():
             if not process.runs() and text not in process.output():
@@ -311,7 +316,7 @@ class Cluster:
             time.sleep(LOOK)
 
     def _firsts(self) -> list[str]:
-        """ps 0, of each region."""
+        """Returns ps 0 of each region."""
         return ["ps:%d" % (r * self.n_ps) for r in range(max(1, self.regions))]
 
     def _is_done(self, name: str) -> bool:
@@ -321,7 +326,8 @@ class Cluster:
         return all(self._is_done(name) for name in self._firsts())
 
     def _left(self) -> list[Process]:
-        """Those that the job's end still waits for; Error: one has ended otherwise than with 0."""
+        """Returns the processes that must still end. Raises Error if one exited with another status
+        than 0."""
         counting = [p for p in self.processes.values() if p.counts]
         for p in counting:
             if not p.runs():
@@ -334,8 +340,9 @@ class Cluster:
         return left
 
     def _end_late(self, left: Sequence[Process]) -> None:
-        """Those that were to join a job that was over then, which would wait for ever. Nobody where
-        ps 0's log leaves in doubt who has joined: one that has may still have work to do."""
+        """Returns the workers that were to join a job that ended before, and would wait for ever.
+        If the log of ps 0 does not show which workers joined, it returns none: one that joined may
+        still be at work."""
         said = [self.output(name) for name in self._firsts()]
         if not all(" joined from " in log for log in said):  # --log_level=warn
             return
@@ -364,7 +371,8 @@ class Cluster:
         yield self.progress()
 
     def _wait(self, seconds: float, deadline: Optional[float]) -> list[Process]:
-        """For so long, or until the job is done; what it still waits for."""
+        """Waits for `seconds`, or until the job is done. Returns the processes that must still
+        end."""
         until = time.monotonic() + seconds
         while True:
             left, now = self._left(), time.monotonic()
@@ -375,14 +383,14 @@ class Cluster:
             time.sleep(LOOK)
 
     def wait(self, timeout: float = 600) -> None:
-        """Until the job is done: all have ended with 0, but for those that were killed or removed.
-        Error: one has ended otherwise, with what it printed last; Timeout."""
+        """Waits until the job is done: all processes have exited with 0, except those that were
+        killed or removed. Raises Error, with its last output, if one exits otherwise; Timeout."""
         while self._wait(timeout + 1, time.monotonic() + timeout):
             pass
 
     def stop(self) -> None:
-        """Ends all of them, workers first; logs in a folder of the cluster's own go with it. For a
-        second time it does nothing. Ctrl-C meanwhile kills them."""
+        """Ends all processes, workers first, and removes a temporary folder of logs. A second call
+        does nothing. Ctrl-C during the call kills the processes."""
         try:
             _process.in_starter(lambda: None)  # one that Ctrl-C did not wait for has been started
             for servers in (False, True):
@@ -403,8 +411,8 @@ def _is_server(name: str) -> bool:
 
 
 def _without_cluster() -> dict[str, str]:
-    """This environment, without one that a worker would take its cluster from; with the library
-    that this process has."""
+    """Returns this environment without variables from which a worker would read its cluster, and
+    with the path of this process' library."""
     told = ("TF_CONFIG", "TORCHELASTIC_RUN_ID", "WEIR_PS_HOSTS")
     made = {k: v for k, v in os.environ.items() if k not in told and not k.startswith("SLURM_")}
     paths = [os.path.dirname(HERE), *filter(None, [made.get("PYTHONPATH")])]

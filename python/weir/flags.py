@@ -6,7 +6,7 @@ from typing import Optional, Sequence
 
 from . import _library
 
-# Those of libweir/settings.c and of the rows FOR_JOB and FOR_ALL in flags/table.inc.
+# Settings of libweir/settings.c and of the rows FOR_JOB and FOR_ALL in flags/table.inc.
 SETTINGS = (
     "ps_hosts", "worker_hosts", "n_workers", "task_index", "slurm_ps", "slurm_port", "join",
     "address", "tls_cert", "tls_key", "tls_ca", "token_file", "sync_mode", "replicas_to_aggregate",
@@ -20,10 +20,10 @@ SETTINGS = (
 
 def flags(argv: Optional[Sequence[str]] = None, *, own: Sequence[str] = (),
           pass_on: bool = False) -> tuple[dict[str, str], list[str]]:
-    """(settings, the other arguments) of a command line, sys.argv[1:] when left out. Settings stand
-    there as Weir's programs take them: --name=value, and --join alone. own: the names of the
-    program's own flags, which are among the others. Invalid: a --flag that is neither, such as a
-    mistyped setting, which would be lost; pass_on: it is among the others, too."""
+    """Splits a command line (default: sys.argv[1:]) into (settings, further arguments). Settings
+    are written like flags of Weir's programs: --name=value, and --join without a value. own: names
+    of the program's own flags, which belong to the further arguments. An unknown --flag, such as a
+    mistyped setting, raises Invalid; with pass_on it is a further argument."""
     found, others, unknown = {}, [], []
     for argument in sys.argv[1:] if argv is None else argv:
         name, _, value = argument[2:].partition("=")

@@ -1,10 +1,10 @@
-"""A trained network as ONNX: a model file of Weir's worker, and what --export has written.
+"""Converts a trained network to ONNX, from a model file of Weir's worker and a file of --export.
 
     python3 -m weir.onnx MODEL.json WEIGHTS.safetensors out.onnx
 
-docs/guide/models.md says what is in the result. Takes the package `onnx` (Debian's python3-onnx, or
-PyPI's), 1.12 or later; nothing of Weir's library, nor of its programs, but for the name of a model
-that comes with Weir in place of MODEL.json."""
+docs/guide/models.md describes the result. Needs the package `onnx` (Debian's python3-onnx, or
+PyPI's), 1.12 or later. It needs neither Weir's library nor its programs, unless MODEL.json is the
+name of a model that is part of Weir."""
 from __future__ import annotations
 
 import argparse
@@ -23,7 +23,7 @@ MOST_BYTES = 2**31 - 2**20  # of a protobuf, with room for what is no weight
 LOSSES = {"softmax_cross_entropy": "Softmax", "sigmoid_cross_entropy": "Sigmoid",
           "mean_squared_error": "Identity"}
 NAME = re.compile(r"[\w.-]{1,63}", re.ASCII)  # of a layer, and of a model
-# The keys that the worker knows, of a model, of any layer, and by a layer's type those of its own.
+# The worker's keys of a model, of any layer, and of each type of layer.
 MODEL_KEYS, COMMON = "name comment input classes layers", "type name comment device after"
 KEYS = {"conv2d": "input filters kernel stride padding init bias bias_init",
         "max_pool": "input kernel stride padding", "avg_pool": "input kernel stride padding",
@@ -72,7 +72,7 @@ class Weights:
                 self.at = {name: (t["dtype"], tuple(map(int, t["shape"])),
                                   *map(int, t["data_offsets"])) for name, t in tensors.items()}
             except (ValueError, KeyError, TypeError, AttributeError) as e:
-                raise Invalid("%s: no safetensors file (%s); give what --export has written" % (
+                raise Invalid("%s: no safetensors file (%s); name a file of --export" % (
                     path, e)) from None
         self.base, self.size, self.used = 8 + n, size, set()
 
@@ -99,7 +99,7 @@ class Weights:
 
 
 class Layer:
-    """One of the model file's: its keys, and where it stands among the others."""
+    """A layer of the model file: its keys and its place in the list."""
 
     def __init__(self, keys: Any, number: int, count: dict[str, int], before: str) -> None:
         if not isinstance(keys, dict) or not isinstance(keys.get("type"), str):
@@ -179,9 +179,9 @@ def _check_names(path: str, layers: list[Layer]) -> None:
     read = {name for l in layers for name in l.inputs}
     for l in layers:
         if l.name in names:
-            raise Invalid("%s: %s: this name is taken" % (path, l.what))
+            raise Invalid("%s: %s: another layer has this name" % (path, l.what))
         if l.name not in read and l is not layers[-1]:
-            raise Invalid("%s: %s: no layer reads what it gives" % (path, l.what))
+            raise Invalid("%s: %s: no layer reads its output" % (path, l.what))
         names.add(l.name)
 
 
@@ -200,7 +200,7 @@ def _in_order(path: str, layers: list[Layer]) -> list[Layer]:
 
 
 class _Graph:
-    """The graph as it grows: its nodes and weights, and what each layer gives."""
+    """The graph while it is built: its nodes and weights, and the output of each layer."""
 
     def __init__(self, onnx: Any, weights: Weights, units: Optional[str]) -> None:
         self.onnx, self.weights = onnx, weights
@@ -353,11 +353,12 @@ def _numbers(weights: Weights, key: str, channels: int, fallback: float) -> list
 
 
 def _input(g: _Graph, layers: list[Layer], shape: Sequence[int], kind: str) -> str:
-    """From "image", which is fed, to what layers read; says how in words."""
+    """Adds the nodes from "image", the input, to the first layer's input. Returns their
+    description."""
     value, channels, said = "image", shape[0], "bytes 0 to 255"
     if kind == "FLOAT":
         said = "floats as in training: bytes divided by 255"
-    # Of a table, --standardize: one number for each column instead of each channel.
+    # For a table (--standardize) there is one number for each column instead of each channel.
     key, n = "", channels
     each: tuple[int, ...] = (channels, 1, 1)
     if "column_mean" in g.weights.metadata or "column_std" in g.weights.metadata:
@@ -406,7 +407,7 @@ def _sample(root: dict[str, Any], weights: Weights, given: Optional[Sequence[int
         told = weights.metadata.get("sample", "").split("x")
         shape = list(given or []) or [int(d) for d in told if d.isdigit()]
         if not shape:
-            raise Invalid("%s does not say how large a sample is; give --input=CHANNELS,HEIGHT,"
+            raise Invalid("%s does not state the size of a sample; set --input=CHANNELS,HEIGHT,"
                           "WIDTH" % weights.path)
     if not isinstance(shape, list) or len(shape) != 3 or not all(
             isinstance(d, int) and d > 0 for d in shape):
@@ -429,7 +430,7 @@ def _whole(g: _Graph, root: dict[str, Any], weights: Weights) -> None:
     if left:
         raise Invalid("%s: %s belongs to no layer of the model" % (weights.path, left[0]))
     if isinstance(root.get("classes"), int) and g.n_out != root["classes"]:
-        raise Invalid("the network gives %d values, but \"classes\" is %d" % (
+        raise Invalid("the network has %d outputs, but \"classes\" is %d" % (
             g.n_out, root["classes"]))
     if sum(len(t.raw_data) for t in g.tensors) > MOST_BYTES:
         raise Unsupported("a network of more than 2 GB, which is one file's most")
@@ -451,8 +452,9 @@ def convert(model: str, weights: str, uint8: bool = False,
     Its input `image` is [batch, channels, height, width], float32 as in training (bytes divided by
     255); with uint8 the bytes themselves; with an embedding in the model int64. Its output is
     [batch, classes]: `probabilities`, or `scores` (mean_squared_error), `outputs` (targets).
-    sample: [channels, height, width] where neither model nor weights say it.
-    Invalid: the files do not fit; Unsupported: what is not converted, or no package onnx."""
+    sample: [channels, height, width] if neither model nor weights state it.
+    Raises Invalid if the files do not fit, Unsupported for a layer that cannot be converted or
+    without the package onnx."""
     onnx, told = _library(), Weights(weights)
     root, layers = _model(model)
     dense = [l.name for l in layers if l.type == "dense"]
@@ -477,13 +479,13 @@ def convert(model: str, weights: str, uint8: bool = False,
     try:
         onnx.checker.check_model(made, full_check=True)
     except Exception as e:  # of several kinds, by version
-        raise Invalid("%s: no sound network (does the worker take it?): %s" % (
+        raise Invalid("%s: no sound network (does the worker accept it?): %s" % (
             model, " ".join(str(e).split()))) from None
     return made
 
 
 def _path(model: str) -> str:
-    """A model's file; one that comes with Weir goes by its name."""
+    """Returns the path of a model's file. A model that is part of Weir has a name without "/"."""
     if "/" in model or model.endswith(".json"):
         return model
     from .cluster import program
@@ -496,7 +498,7 @@ def main(argv: Optional[Sequence[str]] = None) -> None:
     """The command line; an error is one line and the exit status 1."""
     parser = argparse.ArgumentParser(prog="python3 -m weir.onnx",
                                      description=__doc__.split("\n")[0])
-    parser.add_argument("model", help="a model file, or the name of a model that comes with Weir")
+    parser.add_argument("model", help="a model file, or the name of a model that is part of Weir")
     parser.add_argument("weights", help="what --export has written")
     parser.add_argument("out", help="the file to write")
     parser.add_argument("--uint8", action="store_true", help="the input is bytes, 0 to 255")

@@ -1,4 +1,4 @@
-"""How a job of this machine has got on, as lists to be plotted."""
+"""The course of a job on this machine, as lists to plot."""
 from __future__ import annotations
 
 import dataclasses
@@ -19,7 +19,7 @@ class Progress:
     """How a job stands, and its course. The lists of a kind have the same length: one element for
     each point (seconds, images_per_s, n_workers), or for each loss (loss_steps, losses). A point is
     a second; when a job is 512 points long, its next ones are of two seconds, then of four, ..."""
-    state: str  # "no job yet", "starting", "training", "stopped" (to go on soon), "done"; or
+    state: str  # "no job yet", "starting", "training", "stopped" (resumes soon), "done"; or
     # "not reached": ps 0 does not answer
     step: int  # how many are done,
     train_steps: int  # of how many; 0: there is no job yet
@@ -29,7 +29,7 @@ class Progress:
     images_per_s: list[float]  # samples of all workers together, since the point before
     n_workers: list[int]  # in training when the point was read
     loss_steps: list[int]
-    losses: list[float]  # the mean over those who said one of this step
+    losses: list[float]  # mean over the members that reported this step
 
 
 def page(port: int) -> Optional[dict[str, Any]]:
@@ -47,12 +47,12 @@ def page(port: int) -> Optional[dict[str, Any]]:
 
 
 class Course:
-    """Collects a job's Progress: from the page of ps 0, which has its whole life in at most 512
-    points, and from what workers print, as the losses of programs of one's own come there alone."""
+    """Collects a job's Progress: from the page of ps 0, which has the whole job in at most 512
+    points, and from the output of workers, which is the only place of losses of own programs."""
 
     def __init__(self, began: float) -> None:
         self._began = began  # seconds since 1970
-        # When it ends, step, the loss that Weir's workers have told, images/s, n_workers.
+        # End of the point, step, loss reported by Weir's workers, images/s, n_workers.
         self._points: list[tuple[float, Optional[int], Optional[float], Optional[float], int]] = []
         self._printed: dict[int, tuple[float, int]] = {}  # by step: sum, and of how many
         self._read: dict[str, int] = {}  # of each log, so many bytes
@@ -60,7 +60,7 @@ class Course:
         self._end: Optional[int] = None  # the job's last step
 
     def read_page(self, port: int) -> None:
-        """What is new there; a server that is not there changes nothing."""
+        """Reads new points. If the server cannot be reached, nothing changes."""
         got = page(port)
         if got is None:
             self._last["state"] = "not reached"

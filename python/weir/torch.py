@@ -6,7 +6,7 @@ backward runs, and the next forward waits for them layer by layer.
         x, y = batch(exchange.samples(len(data)))
         loss_of(model(x), y).backward()
 
-Needs PyTorch 2.1 or later. docs/guide/own-model.md says more."""
+Needs PyTorch 2.1 or later. docs/guide/own-model.md is the manual."""
 from __future__ import annotations
 
 import copy
@@ -48,45 +48,46 @@ class _Slot:
             t.data = self.values
 
     def moved(self) -> bool:
-        """The tensor's memory is another one than the member's, in which its values come."""
+        """Returns whether the tensor no longer uses the member's memory, where its values
+        arrive."""
         return self.in_place and self.tensor.data_ptr() != self.values.data_ptr()
 
     def check(self) -> None:
         if self.moved():
             raise Invalid("parameter '%s' has got other memory since the first step (by .to(), "
-                          ".double(), or assigned .data), where no values come; do that before "
+                          ".double(), or assigned .data), which gets no values; do that before "
                           "the first step, and copy values in place later" % self.name)
 
     def bring(self) -> None:
-        """The values are there: so is the tensor."""
+        """Copies the values, which are here, to the tensor unless it uses the member's memory."""
         self.check()
         if not self.in_place:
             self.tensor.data.copy_(self.values)
         self.fresh = True
 
     def end(self) -> None:
-        """The tensor is the module's own again."""
+        """Copies the values to memory of the module, which keeps the tensor."""
         if self.values is not None and self.in_place and not self.moved():
             self.tensor.data = self.values.clone()
         self.values = self.room = None
 
 
 def _averaged_buffers(model: torch.nn.Module) -> list[str]:
-    """The running statistics of normalization layers."""
+    """Returns the names of the running statistics of normalization layers."""
     return [(prefix + "." if prefix else "") + name for prefix, module in model.named_modules()
             if isinstance(module, torch.nn.modules.batchnorm._NormBase)
             for name in ("running_mean", "running_var") if getattr(module, name) is not None]
 
 
 def _compiled(model: torch.nn.Module) -> list[torch.nn.Module]:
-    """What is compiled, by torch.compile() or its own compile(): outermost modules first."""
+    """Returns the modules compiled by torch.compile() or their own compile(), outermost first."""
     return [m for m in model.modules() if hasattr(m, "_orig_mod") or
             getattr(m, "_compiled_call_impl", None) is not None]
 
 
 class _Before:
-    """A hook on a compiled module that is not compiled with it, as its forward hooks would be: what
-    was compiled before they came would not call them."""
+    """A hook on a compiled module that is not compiled with it. A forward hook would be part of the
+    compiled code, which ignores hooks that are added later."""
 
     def __init__(self, module: torch.nn.Module, hook: Callable[[], None]) -> None:
         self.module, call = module, module._compiled_call_impl
@@ -102,9 +103,10 @@ class _Before:
 
 
 def load_checkpoint(path: str, model: torch.nn.Module) -> dict[str, Any]:
-    """A checkpoint of the servers (a manifest, or a folder's newest) into the model's parameters,
-    by name. "step": how many were made. "optimizer": {"state"}, the moments where the rule was adam
-    or adamw, for PyTorch's Adam or AdamW over model.parameters(), which has its own settings:
+    """Loads a checkpoint of the servers (a manifest, or a folder's newest) into the model's
+    parameters, by name. "step": how many were made. "optimizer": {"state"}, the moments where the
+    rule was adam or adamw, for PyTorch's Adam or AdamW over model.parameters(), which has its own
+    settings:
 
         rule.load_state_dict({**rule.state_dict(), **found["optimizer"]})
 
@@ -135,28 +137,28 @@ def load_checkpoint(path: str, model: torch.nn.Module) -> dict[str, Any]:
 
 
 class Exchange:
-    """A module whose parameters are those of Weir's servers. Iterating gives the job's steps; in
-    each, one forward and one backward (`backwards` of them) are made, and nothing else is needed:
-    no optimizer, no zero_grad. Members and servers may be killed, come and go meanwhile.
+    """Trains a module on Weir's servers. Iterating over it yields the job's steps. In each step the
+    program makes one forward and one backward (or `backwards` of them); it needs no optimizer and
+    no zero_grad. Members and servers may be killed, join and leave during training.
 
     model: its parameters that require gradients are trained, of any dtype and device; float32 ones
-        on the CPU are read in the member's memory, others are copied. Those that require none stay
-        as they are, in each member. Load a state dict before the first step, if at all.
+        on the CPU use the member's memory, others are copied. Parameters without gradients do not
+        change, in each member. Load a state dict before the first step, if at all.
     optimizer: the servers' ("sgd", "momentum", "nesterov", "adagrad", "rmsprop", "adam", "adamw"),
-        or one of PyTorch's over the same parameters; then each member trains by that for
-        `local_steps` steps, and the servers average what has changed (DiLoCo). Its state is the
-        process' own.
-    local_steps: more than 1: so many steps between two exchanges.
+        or one of PyTorch's over the same parameters; then each member trains with it for
+        `local_steps` steps, and the servers average the changes (DiLoCo). Its state stays in the
+        process.
+    local_steps: number of steps between two exchanges.
     early: the forward of a module waits for its own parameters (of MultiheadAttention: for all in
-        it); False: a step begins when all are there, for modules that use other modules'
+        it); False: a step begins when all are here, for modules that use other modules'
         parameters without calling them.
-    buffers: names of floating-point buffers that are averaged in each step; left out: the running
-        statistics of batch normalization. Others stay as they are, in each member.
+    buffers: names of floating-point buffers that are averaged in each step; default: the running
+        statistics of batch normalization. Other buffers stay different in each member.
     backwards: calls of backward() in a step, whose gradients add up.
-    trace: a file for what was computed, sent and waited for when (docs/guide/tracing.md).
-    settings: of weir.Member: the cluster, batch_size (of one member), train_steps, learning_rate
-        and so on.
-    Errors are weir.Error."""
+    trace: a file of the times of computing, sending and waiting (docs/guide/tracing.md).
+    settings: those of weir.Member: the cluster, batch_size (of one member), train_steps,
+        learning_rate and so on.
+    All methods raise weir.Error."""
 
     def __init__(self, model: torch.nn.Module,
                  optimizer: Union[str, torch.optim.Optimizer] = "adam", *, local_steps: int = 1,
@@ -208,7 +210,7 @@ class Exchange:
         self._began = True
 
     def _hook(self) -> None:
-        """Hooks on all tensors and modules, once the member has memory."""
+        """Adds hooks to all tensors and modules, once the member has memory."""
         by_tensor = {id(s.tensor): s for s in self.slots}
         for s in self.slots:
             s.begin(self.member, self.inner is None)
@@ -241,7 +243,7 @@ class Exchange:
                       "step, or start the servers with --restore")
 
     def _need(self, slots: Sequence[_Slot]) -> None:
-        """Before these are read: their values, once what was pushed is answered."""
+        """Waits for the values of these parameters, before a module reads them."""
         late = [s for s in slots if not s.fresh]
         if not late or self._over or self.step is None or not self.counts:
             return
@@ -263,7 +265,7 @@ class Exchange:
             self._trace.answered(s.number)
 
     def _on_gradient(self, s: _Slot) -> None:
-        """A parameter's gradient is there, in backward."""
+        """Handles a parameter's gradient, which backward has computed."""
         if self.step is None:
             raise Invalid("backward() outside of a step; iterate over the exchange")
         s.backwards += 1
@@ -272,11 +274,11 @@ class Exchange:
         if s.backwards < self.backwards or not self.counts or self._skipped:
             return
         if s.pushed:
-            raise Invalid("parameter '%s' has got a gradient again after it was sent; say how "
+            raise Invalid("parameter '%s' has got a gradient again after it was sent; set how "
                           "often backward() is called in a step: backwards=N" % s.name)
         if not s.fresh:
             raise Invalid("parameter '%s' was used without its module's forward, which waits for "
-                          "it; give early=False, or what torch.compile() has made" %
+                          "it; set early=False, or pass the module of torch.compile()" %
                           s.name)
         self._push(s)
 
@@ -301,12 +303,12 @@ class Exchange:
             self._trace.handed(s.number, begin)
 
     def _finish(self) -> None:
-        """What was not pushed: parameters without a gradient, and buffers."""
+        """Pushes the remaining ones: parameters without a gradient, and buffers."""
         left = [s for s in self.slots if not s.pushed]
         if self.inner is None and not self._skipped and self.counts and not any(
                 s.pushed or s.backwards for s in self.slots):
             raise Invalid("step %d got no gradient. Is backward() called? A DataLoader that reads "
-                          "ahead does not fit: take weir.torch.Loader. A step that is not to "
+                          "ahead does not fit: use weir.torch.Loader. A step that is not to "
                           "count: skip()" % self.step.step)
         for s in left:
             if not s.fresh and self.counts:  # not used in this step; its room is in use yet
@@ -317,14 +319,15 @@ class Exchange:
             self._push(s)
 
     def skip(self) -> None:
-        """This step adds nothing: its gradients are not finite, for instance. Before backward(), or
-        with an optimizer of PyTorch's before the next step: its step() is then not called."""
+        """Makes this step add nothing, for example because its gradients are not finite. Must be
+        called before backward(), or with an optimizer of PyTorch's before the next step, whose
+        step() is then not called."""
         if any(s.pushed for s in self.slots):
             raise Invalid("gradients of this step are on their way already")
         self._skipped = True
 
     def _next_round(self) -> Optional[Step]:
-        """The next step within a round; None: it is over, and pushed."""
+        """Returns the next step within a round; None: the round is over, and pushed."""
         done = self.step.step % self.local_steps + 1
         if not self._skipped:
             self.inner.step()
@@ -342,7 +345,8 @@ class Exchange:
         return self
 
     def __next__(self) -> Step:
-        """The next step. Of the one before, what has no gradient is pushed as zeros first."""
+        """Returns the next step. First it pushes zeros for parameters without a gradient in the
+        last step."""
         if self._over:
             raise StopIteration
         if not self._began:
@@ -382,14 +386,15 @@ class Exchange:
         return self.step
 
     def samples(self, n: Union[int, Sized]) -> list[int]:
-        """Which of n samples (or of a data set) this step's batch has, [step.n_samples]: each pass
-        has all once, whoever is in the job, shuffled by the setting `seed` and the pass."""
+        """Returns the numbers, below n or the length of a data set, of the samples in this step's
+        batch, [step.n_samples]. Each pass has every sample once, whichever members the job has, in
+        an order that depends on the setting `seed` and the pass."""
         if self.step is None:
             raise Invalid("samples are for within a step")
         return self.member.samples(self.step, n if isinstance(n, int) else len(n))
 
     def _end(self) -> None:
-        """The module has the last values, in memory of its own, and no hook any more."""
+        """Ends: the module keeps the last values in its own memory, and its hooks are removed."""
         self._torn = self.member.result != "done" and any(
             s.values is not None and not s.fresh for s in self.slots)
         self._n_done = self._made()
@@ -412,7 +417,7 @@ class Exchange:
             self.member.close()
 
     def _made(self) -> int:
-        """How many steps have led to the values."""
+        """Returns how many steps led to the values."""
         if self._over:
             return self._n_done
         if self.member.result == "done":
@@ -422,16 +427,17 @@ class Exchange:
         return self.step.step + (self.counts and any(s.pushed for s in self.slots))
 
     def _check_round(self, step: Step) -> None:
-        """One who joins is told the job's batch: of all local steps, in an optimizer's round."""
+        """Checks the batch of a running job, which for an optimizer of PyTorch's is that of all
+        local steps of a round."""
         h, batch = self.local_steps, self.batch_size
         if step.n_samples % h or (batch is not None and step.n_samples != h * int(batch)):
             raise Invalid("a round of this job has %d samples of a member, which are not %d "
-                          "local_steps%s; give the job's own" % (
+                          "local_steps%s; set the job's own" % (
                               step.n_samples, h,
                               " of batch_size %s" % batch if batch is not None else ""))
 
     def state_dict(self) -> dict[str, Any]:
-        """Copies of what this process has: "model", the module's state behind the last step;
+        """Returns copies of this process' state: "model", the module's state after the last step;
         "step", how many were made; with an optimizer of PyTorch's "optimizer", its state. The
         servers' optimizer state is in their checkpoints (load_checkpoint). Invalid: values are
         those of two steps, as a change of servers or members has ended this one (`counts` is
@@ -447,9 +453,9 @@ class Exchange:
         return {"model": model, "step": self._made(), **inner}
 
     def load_state_dict(self, state: Mapping[str, Any]) -> None:
-        """Before the first step: the module's values, and those of an optimizer of PyTorch's. A new
-        job begins with the values of the member that comes first, at step 0; the place in a job
-        that goes on is its servers'."""
+        """Loads the module's values and those of an optimizer of PyTorch's, before the first step.
+        A new job starts at step 0 with the values of the member that joins first. A running job
+        resumes at its servers' step, with their values."""
         if self._began:
             self._refuse_load()
         self.model.load_state_dict(state["model"])
@@ -462,9 +468,10 @@ class Exchange:
         return self.member.result
 
     def leave_soon(self, timeout: Optional[float] = 10) -> bool:
-        """Asks the servers to go on without this member: the steps end soon. Any thread, and
-        signal handlers, at any time: False: not told in time, but they will be, or there is nothing
-        to leave; True: told, or over already."""
+        """Requests that the servers continue without this member: its steps end soon. Any thread
+        and signal handlers may call it at any time. Returns True if the servers received the
+        request, or the job is over; False if they did not in time (it keeps trying), or there is
+        no job."""
         if self._over:
             return True
         try:
@@ -473,11 +480,11 @@ class Exchange:
             return False
 
     def stop_job(self, timeout: Optional[float] = 10) -> bool:
-        """Ends the job where it is, for all members, in order (Member.stop_job)."""
+        """Stops the job for all members, after a last checkpoint (Member.stop_job)."""
         return self._over or self.member.stop_job(timeout)
 
     def close(self) -> None:
-        """Ends without the last steps: the servers wait for a new process in this one's place."""
+        """Ends before the last step: the servers wait for a new process in this one's place."""
         if not self._over:
             self._end()
 
@@ -491,9 +498,9 @@ class Exchange:
 
 
 class Sampler(torch.utils.data.Sampler):
-    """The batches of an exchange's steps, for DataLoader(data, batch_sampler=Sampler(...)): who
-    iterates over the loader makes the job's steps, to its end. Which samples a member gets follows
-    who is in the job. num_workers is 0: which samples come next is known when a step begins. Loader
+    """Yields the batches of an exchange's steps, for DataLoader(data, batch_sampler=Sampler(...)).
+    The loop over the loader makes all steps until the job ends. A member's samples depend on the
+    members of the job, so they are known only when a step begins: num_workers must be 0. Loader
     reads ahead.
 
     data: the data set, or how many samples it has."""
