@@ -1,4 +1,4 @@
-# Codes of weir.h, and what they become: conditions of R.
+# Turns codes of weir.h into conditions of R.
 DONE <- 1L
 LEFT <- 2L
 AGAIN <- 3L
@@ -18,14 +18,14 @@ fail <- function(code, text, call = sys.call(-1)) {
                    list(message = text, call = call, code = code)))
 }
 
-# A code that is no error; `what` stands before the sentence.
+# Returns a code that is not an error; otherwise raises the error. `what` precedes its sentence.
 check <- function(member, code, what = NULL, call = sys.call(-1)) {
     if (is.integer(code) && length(code) == 1L && code < 0L)
         fail(code, paste(c(what, .Call(C_error, member$pointer, code)), collapse = ": "), call)
     code
 }
 
-# The open member's handle.
+# Returns the handle of an open member.
 handle <- function(member, call = sys.call(-1)) {
     if (!inherits(member, "weir_member"))
         fail(INVALID, "a member is needed, which weir_open() returns", call)
@@ -36,7 +36,7 @@ handle <- function(member, call = sys.call(-1)) {
     member$pointer
 }
 
-# Tells what has come meanwhile: lines of the library that weir_log() asked for, and events.
+# Signals new log lines of the library, if weir_log() requested them, and new events.
 tell <- function(member) {
     lines <- .Call(C_lines)
     levels <- attr(lines, "level")
@@ -68,11 +68,11 @@ tell_event <- function(event) {
                    "5" = "the job was over before", "stopped by an error"), more)
 }
 
-# EPOCH.NUMBER, as Weir's programs say it.
+# Formats a generation as EPOCH.NUMBER, like Weir's programs.
 generation <- function(n) sprintf("%.0f.%.0f", n %/% 2^24, n %% 2^24)
 
-# call(milliseconds) until it is no more AGAIN, in turns, between which Ctrl-C works and what has
-# come is told. timeout: seconds.
+# Repeats call(milliseconds) in short turns until it returns another code than AGAIN. Between turns
+# Ctrl-C works, and new lines and events are signalled. timeout: seconds.
 TURN <- 0.1
 await <- function(member, call, timeout) {
     ends <- proc.time()[["elapsed"]] + timeout

@@ -1,4 +1,4 @@
-# A member of a job: what weir.h's calls are in R.
+# A member of a job: weir.h's functions for R.
 
 weir_open <- function(...) {
     pointer <- .Call(C_open)
@@ -6,7 +6,7 @@ weir_open <- function(...) {
         fail(pointer, .Call(C_error, NULL, pointer))
     member <- structure(new.env(parent = emptyenv()), class = "weir_member")
     member$pointer <- pointer
-    member$params <- list() # by name: what values get as attributes
+    member$params <- list() # by name: attributes for its values
     member$result <- NULL
     member$step <- NULL
     member$own <- FALSE # own_local_steps
@@ -41,7 +41,7 @@ weir_params <- function(member, params, keep = NULL) {
     invisible(member)
 }
 
-# Before any parameter is named.
+# Sets the settings, before any parameter is added.
 check_keep <- function(keep, names, call = sys.call(-1)) {
     if (length(keep) > 0L && (is.null(names(keep)) || anyDuplicated(names(keep))))
         fail(INVALID, "keep has numbers by the parameters' names, each once", call)
@@ -56,10 +56,10 @@ check_keep <- function(keep, names, call = sys.call(-1)) {
     keep
 }
 
-# Without a copy where they are.
+# Returns the numbers as doubles, without a copy if they are doubles.
 as_doubles <- function(value) if (is.double(value)) value else as.double(value)
 
-# The parameters of these names, all where they are NULL.
+# Returns the parameters of these names; all if names is NULL.
 params_of <- function(member, names, call = sys.call(-1)) {
     if (is.null(names))
         return(member$params)
@@ -101,7 +101,7 @@ weir_steps <- function(member, f, on_interrupt = c("stop", "leave")) {
     invisible(last)
 }
 
-# An error of the program: the servers are told, and do not wait for this member.
+# Sends an error of the program to the servers, so that they do not wait for this member.
 telling_errors <- function(member, code)
     withCallingHandlers(code, error = function(e) {
         why <- gsub("\\s+", " ", conditionMessage(e))
@@ -127,7 +127,7 @@ weir_values <- function(member, names = NULL) {
     params
 }
 
-# Either all arrays of a list are pushed, or, where one of them is not sound, none.
+# Pushes all arrays of a list, or none if one of them is not valid.
 push_all <- function(member, values, samples, own, call) {
     pointer <- handle(member, call)
     if (is.null(values) && identical(as.numeric(samples), 0)) {

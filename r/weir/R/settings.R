@@ -22,7 +22,7 @@ weir_flags <- function(args = commandArgs(trailingOnly = TRUE)) {
          others = args[!is_setting])
 }
 
-# A value as Weir's flags have it: c("a:1", "b:2") is a:1,b:2.
+# Formats a value like Weir's flags: c("a:1", "b:2") is a:1,b:2.
 as_text <- function(name, value) {
     if (!is.atomic(value) || length(value) == 0L || anyNA(value))
         fail(INVALID, sprintf("the setting '%s' must be a text, a number, TRUE or FALSE", name),

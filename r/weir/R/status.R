@@ -1,4 +1,4 @@
-# How a running job stands, and what Weir's workers have written of theirs.
+# Reads the status of a running job, and the event files of Weir's workers.
 
 weir_status <- function(ps_hosts, timeout = 10, flags = character()) {
     if (!requireNamespace("jsonlite", quietly = TRUE))
@@ -34,8 +34,8 @@ print.weir_status <- function(x, ...) {
     invisible(x)
 }
 
-# Scalars of event files, as Weir's workers write them by --logdir. A record: the length (8 bytes),
-# its checksum (4), the Event, its checksum (4); what is not whole yet, at the end, is left out.
+# Reads scalars of the event files that Weir's workers write (--logdir). A record has the length (8
+# bytes), its checksum (4), the Event, its checksum (4). An incomplete last record is ignored.
 weir_scalars <- function(logdir) {
     logdir <- path.expand(logdir)
     files <- sort(list.files(logdir, "tfevents", recursive = TRUE, full.names = TRUE))
@@ -49,7 +49,7 @@ weir_scalars <- function(logdir) {
     out <- do.call(rbind, rows)
     if (is.null(out))
         out <- cbind(run = character(), no_scalars())
-    # What was told of a step before is replaced by what is told of it later.
+    # A later value of a step replaces an earlier one.
     out <- out[!duplicated(out[c("run", "tag", "step")], fromLast = TRUE), ]
     rownames(out) <- NULL
     out
@@ -82,7 +82,7 @@ file_scalars <- function(bytes) {
                tag = vapply(values, attr, "", "tag"), value = vapply(values, `[`, 0, 3L))
 }
 
-# Of an Event: c(step, wall_time, value) with the attribute tag, each.
+# Returns the scalars of an Event: each is c(step, wall_time, value) with the attribute tag.
 scalars_of <- function(bytes, event) {
     step <- 0
     time <- NA_real_
@@ -110,8 +110,8 @@ scalars_of <- function(bytes, event) {
     found
 }
 
-# The fields of a protobuf message of n bytes: number, wire type, and where the value is. Nothing
-# behind what is not sound.
+# Returns the fields of a protobuf message of n bytes: number, wire type, place of the value. It
+# stops at the first field that is not valid.
 message_fields <- function(bytes, at, n) {
     end <- at + n
     found <- list()

@@ -1,9 +1,9 @@
-/* r/weir/src/member.c - weir.h for R's .Call: a member, its parameters, what crosses.
- * R has no float32, and its arrays are column-major: numbers are converted here, and only here, by
- * one pass that writes a gradient where servers read it, or an R array from where they write. An
- * element has the same indices as in a program with row-major arrays.
- * A call returns libweir's code, or a list for what it found; R raises the errors (R/conditions.R).
- * Threads: R's own alone, but for the lines of the library, which wait here until R asks. */
+/* r/weir/src/member.c - weir.h for R's .Call: a member, its parameters, gradients and values.
+ * R has no float32, and its arrays are column-major. Numbers are converted only here, in one pass:
+ * a gradient into the memory that servers read, values into an R array. An element has the same
+ * indices as in a program with row-major arrays.
+ * A call returns libweir's code, or a list with its result; R raises the errors (R/conditions.R).
+ * Threads: only R's; log lines of the library's threads are kept here until R requests them. */
 #include <R.h>
 #include <R_ext/Rdynload.h>
 #include <R_ext/Visibility.h>
@@ -21,9 +21,9 @@ enum { MAX_DIMS = 6, SAID_BYTES = 400, LINES = 64, LINE_BYTES = 400 };
 struct param {
     int n_dims;
     int64_t dims[MAX_DIMS], n_elems;
-    int is_here;    /* its values may be read, and the room for its gradient written */
-    int pushed;     /* in the step at hand, */
-    double samples; /* for so many */
+    int is_here;    /* its values may be read, and its gradient's array written */
+    int pushed;     /* in the current step */
+    double samples; /* number of samples of that push */
     int is_statistic;
 };
 
@@ -31,18 +31,18 @@ struct member {
     struct weir *w;
     pid_t pid; /* a forked process must not touch it */
     int n_params, in_step;
-    int counts_no_more; /* the step at hand: what is pushed in it goes nowhere */
-    int begun;          /* the step at hand, which R has not got yet */
+    int counts_no_more; /* the current step no longer counts: pushes in it are dropped */
+    int begun;          /* the current step has begun, but R has not received it yet */
     struct weir_step step;
     struct param *params;
-    char said[SAID_BYTES]; /* why this file failed a call; empty: weir_error knows */
+    char said[SAID_BYTES]; /* error of this file; empty: weir_error has the error */
 };
 
 static struct member *member_of(SEXP pointer)
 {
     struct member *m =
         TYPEOF(pointer) == EXTPTRSXP ? (struct member *)R_ExternalPtrAddr(pointer) : NULL;
-    if (!m || m->pid != getpid()) /* R asks is_open before */
+    if (!m || m->pid != getpid()) /* R calls is_open before */
         Rf_error("the member is closed");
     m->said[0] = 0;
     return m;
@@ -96,14 +96,14 @@ static SEXP r_close(SEXP pointer)
     return R_NilValue;
 }
 
-/* 0: closed; 1: open; 2: in another process. */
+/* Returns the state of a member: 0 for closed, 1 for open, 2 for a member of another process. */
 static SEXP r_is_open(SEXP pointer)
 {
     struct member *m = TYPEOF(pointer) == EXTPTRSXP ? R_ExternalPtrAddr(pointer) : NULL;
     return Rf_ScalarInteger(!m ? 0 : m->pid == getpid() ? 1 : 2);
 }
 
-/* The sentence of the call that failed last; code: that call's. */
+/* Returns the sentence of the last call that failed; code: that call's code. */
 static SEXP r_error(SEXP pointer, SEXP code)
 {
     struct member *m = TYPEOF(pointer) == EXTPTRSXP ? R_ExternalPtrAddr(pointer) : NULL;
@@ -131,7 +131,8 @@ static SEXP r_set(SEXP pointer, SEXP name, SEXP value)
     return Rf_ScalarInteger(weir_set(m->w, utf8(name), utf8(value)));
 }
 
-/* Of an element of a row: how far the first elements of two rows are apart, in R's array. */
+/* Walks over rows in row-major order: index in R's array of the current row's first element (at),
+ * its position in each dimension (index), and the strides of R's array. */
 struct walk {
     int64_t at, index[MAX_DIMS], stride[MAX_DIMS], n_row;
 };
@@ -159,8 +160,8 @@ static void walk_next(struct walk *k, const struct param *p)
     }
 }
 
-/* Row-major float32 of R's array. The first element (R's index, from 1) that is no finite float32,
- * or 0. */
+/* Converts R's array to row-major float32. Returns the index, from 1, of the first element that is
+ * not a finite float32, or 0. */
 static int64_t to_floats(const struct param *p, const double *from, float *to)
 {
     struct walk k = walk_begin(p);
@@ -195,7 +196,8 @@ static int no_float(struct member *m, const char *what, int64_t bad, double valu
         what, (long long)bad, value);
 }
 
-/* One more parameter: values are doubles in R's order, dims theirs. Its number, or a code. */
+/* Adds a parameter: values are doubles in R's order with these dims. Returns its number or a code.
+ */
 static SEXP r_param(SEXP pointer, SEXP name, SEXP dims, SEXP values, SEXP keep)
 {
     struct member *m = member_of(pointer);
@@ -254,7 +256,7 @@ static int wait_for(struct member *m, int i, int timeout_ms)
     return code;
 }
 
-/* Until all is here that was not pushed. */
+/* Waits until the values of all parameters that were not pushed are here. */
 static int wait_for_all(struct member *m, int timeout_ms)
 {
     int code = WEIR_OK;
@@ -264,8 +266,9 @@ static int wait_for_all(struct member *m, int timeout_ms)
     return code;
 }
 
-/* The step, or a code. Between two turns of R's loop an interrupt is seen here. A step comes again
- * until R says that it has got it: an interrupt, or who listens to messages, may end R's call. */
+/* Returns the step, or a code. Between two turns of R's loop an interrupt is handled here. It
+ * returns the same step until R confirms it, since an interrupt or a message handler may end R's
+ * call. */
 static SEXP r_next(SEXP pointer, SEXP early, SEXP timeout_ms)
 {
     struct member *m = member_of(pointer);
@@ -324,7 +327,7 @@ static SEXP r_pull(SEXP pointer, SEXP number)
     return Rf_ScalarInteger(code);
 }
 
-/* What is here, as doubles in R's order; or a code. */
+/* Returns the values as doubles in R's order; or a code. */
 static SEXP r_values(SEXP pointer, SEXP number)
 {
     struct member *m = member_of(pointer);
@@ -354,8 +357,8 @@ static int push(struct member *m, int i, const float *data, double samples, int 
     return code;
 }
 
-/* Converts doubles in R's order into the room that servers read, or with is_values (of the
- * program's own local steps) into memory for this call: *room. */
+/* Converts doubles in R's order into the gradient array, or with is_values (the program's own local
+ * steps) into memory for this call: *room. */
 static int fill(struct member *m, int i, SEXP values, int is_values, float **room)
 {
     struct param *p = &m->params[i];
@@ -365,7 +368,7 @@ static int fill(struct member *m, int i, SEXP values, int is_values, float **roo
     if (!p->is_here || p->pushed || !m->in_step)
         return fail(
             m,
-            "it was pushed in this step, or is on its way: weir_next or weir_wait comes before the next push");
+            "it was pushed in this step, or is on its way: call weir_next or weir_wait before the next push");
     if (is_values)
         *room = (float *)R_alloc((size_t)p->n_elems, sizeof **room);
     int64_t bad = to_floats(p, REAL(values), *room);
@@ -373,8 +376,8 @@ static int fill(struct member *m, int i, SEXP values, int is_values, float **roo
                     : no_float(m, is_values ? "values" : "gradient", bad, REAL(values)[bad - 1]);
 }
 
-/* Arrays of doubles in R's order, of the parameters of these numbers. None is sent before all are
- * sound. Where one is not: its place in the list in *at, from 0 on. */
+/* Pushes arrays of doubles in R's order for the parameters of these numbers. None is sent before
+ * all are valid. If one is not, *at is its place in the list, from 0. */
 static int push_list(struct member *m, SEXP numbers, SEXP list, double samples, int is_values,
                      int *at)
 {
@@ -393,7 +396,7 @@ static int push_list(struct member *m, SEXP numbers, SEXP list, double samples, 
     return WEIR_OK;
 }
 
-/* WEIR_OK, or c(code, the place in the list, from 1 on, of what it is about). */
+/* Returns WEIR_OK, or c(code, place in the list, from 1, of the array at fault). */
 static SEXP r_push(SEXP pointer, SEXP numbers, SEXP list, SEXP samples, SEXP is_values)
 {
     struct member *m = member_of(pointer);
@@ -413,7 +416,7 @@ static SEXP r_push(SEXP pointer, SEXP numbers, SEXP list, SEXP samples, SEXP is_
     return out;
 }
 
-/* A contribution for `samples` samples that leaves the parameter as it is. */
+/* Pushes a contribution for `samples` samples that does not change the parameter. */
 static int push_no_change(struct member *m, int i, double samples, int is_values)
 {
     struct param *p = &m->params[i];
@@ -425,8 +428,8 @@ static int push_no_change(struct member *m, int i, double samples, int is_values
     return push(m, i, room, samples, 0);
 }
 
-/* Small parameters are sent together, for the same samples: one beside those that were pushed
- * already, which are next to it by number, cannot be pushed for 0. */
+/* Pushes nothing for a parameter. Small parameters are sent together, for the same samples. So a
+ * parameter whose neighbours by number were pushed cannot be pushed for 0 samples. */
 static int push_nothing(struct member *m, int i, int is_values)
 {
     int code = push(m, i, NULL, 0, is_values), above = i + 1;
@@ -439,8 +442,8 @@ static int push_nothing(struct member *m, int i, int is_values)
     return code;
 }
 
-/* A contribution of nothing, of all that were not pushed in the step at hand; AGAIN: their values
- * are on their way. */
+/* Pushes nothing for all parameters that were not pushed in the current step. AGAIN: their values
+ * are not here yet. */
 static SEXP r_push_nothing(SEXP pointer, SEXP is_values, SEXP timeout_ms)
 {
     struct member *m = member_of(pointer);
@@ -455,7 +458,7 @@ static SEXP r_push_nothing(SEXP pointer, SEXP is_values, SEXP timeout_ms)
     return Rf_ScalarInteger(code < 0 ? code : WEIR_OK);
 }
 
-/* Which of n samples, from 1 on, lie at these positions; or a code. */
+/* Returns which of n samples, from 1, lie at these positions; or a code. */
 static SEXP r_samples(SEXP pointer, SEXP n, SEXP positions)
 {
     struct member *m = member_of(pointer);
@@ -486,7 +489,7 @@ static SEXP r_leave_failed(SEXP pointer, SEXP why)
     return Rf_ScalarInteger(weir_leave_failed(m->w, utf8(why)));
 }
 
-/* (kind, step, generation, param, code), or NULL: there is none. */
+/* Returns (kind, step, generation, param, code), or NULL without an event. */
 static SEXP r_event(SEXP pointer)
 {
     struct member *m = member_of(pointer);
@@ -501,7 +504,7 @@ static SEXP r_event(SEXP pointer)
     return out;
 }
 
-/* Lines of the library, from its threads, until R asks for them; the oldest go first. */
+/* Keeps lines of the library's threads until R requests them; the oldest are dropped first. */
 static pthread_mutex_t lines_lock = PTHREAD_MUTEX_INITIALIZER;
 static char lines[LINES][LINE_BYTES];
 static int lines_level[LINES], n_lines, least_level;
@@ -513,7 +516,7 @@ static void keep_line(void *ctx, int level, const char *text)
     if (level >= least_level) {
         snprintf(lines[n_lines % LINES], LINE_BYTES, "%s", text);
         lines_level[n_lines++ % LINES] = level;
-        n_lines -= n_lines == 2 * LINES ? LINES : 0; /* nobody asks */
+        n_lines -= n_lines == 2 * LINES ? LINES : 0; /* R does not request them */
     }
     pthread_mutex_unlock(&lines_lock);
 }
@@ -528,10 +531,10 @@ static SEXP r_log(SEXP level)
     return R_NilValue;
 }
 
-/* Those since the last call, named by their level's number. */
+/* Returns the lines since the last call, with the attribute level. */
 static SEXP r_lines(void)
 {
-    static char copy[LINES][LINE_BYTES]; /* R's calls may jump: not under the lock */
+    static char copy[LINES][LINE_BYTES]; /* R's functions may jump, so not while holding the lock */
     int level[LINES];
     pthread_mutex_lock(&lines_lock);
     int n = n_lines < LINES ? n_lines : LINES;
@@ -574,7 +577,7 @@ attribute_visible void R_init_weir(DllInfo *dll)
     R_forceSymbols(dll, TRUE);
 }
 
-/* No line may come when this code is gone. */
+/* Stops log lines before this code is unloaded. */
 attribute_visible void R_unload_weir(DllInfo *dll)
 {
     (void)dll;

@@ -24,7 +24,7 @@ weir_params(m, first, keep = c(one = 0.75, two = 0.75))
 fails(weir_params(m, list(one = 1)), "weir_error", "one")
 fails(weir_values(m), "weir_invalid", "no values before")
 stopifnot(inherits(tryCatch(weir_next(m), weir_event = identity), "weir_began"))
-step <- weir_next(m)                                    # which has come with what ended the call
+step <- weir_next(m)                                    # the step that the ended call had begun
 stopifnot(step$step == 0, step$n_samples == 4, identical(step$positions, c(0, 1, 2, 3)),
           step$began)
 got <- weir_values(m)
@@ -54,7 +54,7 @@ stopifnot(all.equal(now$cube, first$cube - 0.5 * gradient$cube, tolerance = 1e-6
           abs(now$matrix[2, 3] - 3) < 1e-6,
           now$one == 0.75 * 7 + 0.25 * 1)               # a statistic: so much of it is kept
 weir_push(m, gradient[c("vector", "two")], samples = 4)
-weir_push(m, samples = 0)                               # of the others, which go with these
+weir_push(m, samples = 0)                               # the remaining parameters of their chunks
 step <- hear(weir_next(m, early = TRUE))
 stopifnot(weir_wait(m, "cube"), identical(weir_values(m, "cube")$cube, now$cube),
           weir_wait(m), identical(weir_values(m, "matrix"), now["matrix"]),
@@ -79,14 +79,14 @@ weir_params(m, list(x = 5))
 fails(suppressMessages(weir_steps(m, function(step) stop("my own"))), "simpleError", "my own")
 fails(weir_values(m), "weir_invalid", "is closed")
 
-# There is nobody to leave.
+# A member without servers leaves at once.
 m <- weir_open(train_steps = 20)
 weir_params(m, list(x = 5))
 suppressMessages(weir_next(m))
 stopifnot(identical(weir_leave(m), "left"), identical(m$result, "left"))
 fails(weir_next(m), "weir_invalid", "is closed")
 
-# Nobody is there: a wait ends in time, and the log says why.
+# No server runs: a wait ends in time, and the log has the reason.
 weir_log("info")
 m <- weir_open(ps_hosts = "127.0.0.1:1", n_workers = 1, task_index = 0)
 weir_params(m, list(x = 5))
