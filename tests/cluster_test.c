@@ -132,7 +132,7 @@ static void test_tf_config_wrong(void **state)
     bad(CHIEF_JOB "\"master\",\"index\":0}}", "cluster.master has no entry");
     bad(SPARSE "\"worker\",\"index\":1}}", "sparseCluster.worker has no entry");
     bad("{\"sparseCluster\":{\"ps\":[\"p1:1\"]},\"task\":{\"type\":\"ps\",\"index\":1}}",
-        "give servers the whole --ps_hosts");
+        "start servers with the complete --ps_hosts");
     bad("{\"cluster\":{\"ps\":{\"1\":\"p1:1\"}},\"task\":{\"type\":\"ps\",\"index\":1}}",
         "does not name each ps");
     bad("{\"cluster\":{\"chief\":[\"a:1\",\"b:1\"]},\"task\":{\"type\":\"chief\",\"index\":1}}",

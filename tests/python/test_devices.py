@@ -153,7 +153,7 @@ class Choosing(fake_gpus.Machine):
         for flags, word in ((["--gpus=most"], "'most' is none of"), (["--gpus="], "''"),
                             (["--gpus=auto:0"], "'auto:0'"), (["--gpu_wait=-1"], "below 0"),
                             (["--gpus=0", "--gpu_wait=3"], "only --gpus=auto waits"),
-                            (["--list_devices=xml"], "none of text|json")):
+                            (["--list_devices=xml"], "not one of text|json")):
             self.refused(self.worker(*flags), USAGE, word)
 
     def test_no_driver_is_the_cpu_with_one_line(self):

@@ -251,7 +251,7 @@ class Errors(harness.Test):
             write(tensors)
             self.assertIn(words, self.said(softmax, export))
         write(good, {"sample": ""})
-        self.assertIn("give --input=", self.said(softmax, export))
+        self.assertIn("set --input=", self.said(softmax, export))
         for text, words in (
                 ("{", "not valid JSON"), ('{"layers": 1}', 'no list "layers"'),
                 ('{"layers": [{"type": "relu"}]}', "the last layer is no loss"),
