@@ -54,8 +54,7 @@ class Certs:
                      end="20990101000000Z"):
         """What make_certs makes none of: with these other names, this use, at that time."""
         for path, text in (("config", CA_CONFIG % (usage, names)), ("index", "")):
-            with open(self.path(path), "w", encoding="utf-8") as f:
-                f.write(text)
+            harness.write_file(self.path(path), text)
         openssl("req", "-new", "-newkey", "ec", "-pkeyopt", "ec_paramgen_curve:P-256", "-nodes",
                 "-keyout", name + ".key", "-subj", "/CN=" + name, "-out", "request",
                 cwd=self.folder)

@@ -5,7 +5,6 @@ that outlasts the deadline: then what every process said last, and where its thr
 """
 import glob
 import heapq
-import json
 import os
 import re
 import select
@@ -425,8 +424,7 @@ class Cluster:
         out = []
         for i, n in enumerate(self.workers):
             if n.state == "done":
-                with open(self.summary_path(i), encoding="utf-8") as f:
-                    out.append((i, json.load(f)))
+                out.append((i, harness.read_json(self.summary_path(i))))
         return out
 
     def all_saw_the_end(self):
@@ -458,8 +456,7 @@ class Cluster:
             t.start()
         for t in stacks:
             t.join()
-        with open(os.path.join(folder, "events"), "w", encoding="utf-8") as f:
-            f.write("\n".join(self.said) + "\n")
+        harness.write_file(os.path.join(folder, "events"), "\n".join(self.said) + "\n")
         for n in self.nodes.values():
             with open(os.path.join(folder, n.name.replace(":", "-") + ".log"), "w",
                       encoding="utf-8") as f:
@@ -481,13 +478,10 @@ class Cluster:
         for path in sorted(glob.glob("/proc/%d/task/*/" % pid)) if not out else []:
             for what in ("comm", "wchan", "stack"):
                 try:
-                    with open(path + what, encoding="utf-8") as f:
-                        out += "%s%s: %s\n" % (path, what, f.read().strip())
+                    out += "%s%s: %s\n" % (path, what, harness.read_text(path + what).strip())
                 except OSError:
                     pass
-        with open(os.path.join(folder, n.name.replace(":", "-") + ".stack"), "w",
-                  encoding="utf-8") as f:
-            f.write(out)
+        harness.write_file(os.path.join(folder, n.name.replace(":", "-") + ".stack"), out)
 
     def last_words(self):
         return ["%s (%s): %s" % (n.name, n.state,

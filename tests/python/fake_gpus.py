@@ -47,8 +47,7 @@ else:
 def stand_in_torch(path, product, visible, **on):
     """Writes it; the environment in which its runs say that they were on the card with the UUID
     `visible`, but for what `on` says otherwise."""
-    with open(path, "w", encoding="ascii") as f:
-        f.write(TORCH)
+    harness.write_file(path, TORCH)
     os.chmod(path, 0o755)
     said = dict({"device_types": ["cuda"], "product": product, "uuid": visible[4:],
                  "peak_bytes": 50000000}, **on)
@@ -99,8 +98,7 @@ class Machine(harness.Test):
 
     def machine(self, *lines):
         path = os.path.join(self.dir(), "state")
-        with open(path + ".new", "w", encoding="ascii") as f:
-            f.write("".join(lines))
+        harness.write_file(path + ".new", "".join(lines))
         os.rename(path + ".new", path)
 
     def env(self, fakes=("fake_cuda", "fake_nvml"), **more):
@@ -162,8 +160,7 @@ class Machine(harness.Test):
                         "--batch_size=20", "--seed=3", "--intra_op_threads=1",
                         "--summary_json=" + summary, "--export=" + export, *flags, env=env)
         p.wait(60)
-        with open(summary, encoding="utf-8") as f:
-            return json.load(f), harness.read_safetensors(export), p.output()
+        return harness.read_json(summary), harness.read_safetensors(export), p.output()
 
     def compare(self, a, b):
         """Two runs of train() saw the same samples and computed the same, but for rounding."""

@@ -56,8 +56,7 @@ def make_targets(folder):
     for part in ("train", "t10k"):
         shutil.copy(os.path.join(folder, part + "-images-idx3-ubyte"), targets)
         name = part + "-labels-idx1-ubyte"
-        with open(os.path.join(folder, name), "rb") as f:
-            labels = f.read()[8:]
+        labels = harness.read_bytes(os.path.join(folder, name))[8:]
         with open(os.path.join(targets, name), "wb") as f:
             f.write(struct.pack(">HBBI%df" % len(labels), 0, 13, 1, len(labels),
                                 *(label - 4.5 for label in labels)))

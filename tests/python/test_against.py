@@ -61,8 +61,7 @@ class Against(harness.Test):
 
     def write(self, name, text):
         path = os.path.join(self.tree, name)
-        with open(path, "w", encoding="utf-8") as f:
-            f.write(text)
+        harness.write_file(path, text)
         os.chmod(path, 0o755)
 
     def git(self, *argv):
@@ -91,9 +90,8 @@ class Against(harness.Test):
         with open(os.path.join(self.tree, "runs"), encoding="ascii") as f:
             self.assertEqual(f.read().split(), ["100", "50", "50", "100"] * 2)
         folder, = os.listdir(os.path.join(self.tree, "build/against"))
-        with open(os.path.join(self.tree, "build/against", folder, "build/bin/kind"),
-                  encoding="ascii") as f:
-            self.assertEqual(f.read().strip(), "own")  # built as the tree is
+        self.assertEqual(harness.read_text(os.path.join(self.tree, "build/against", folder,
+                                                        "build/bin/kind")).strip(), "own")  # built as the tree is
 
     def test_twice_the_speed_is_better_and_the_same_is_no_difference(self):
         self.commit(200)

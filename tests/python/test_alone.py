@@ -40,9 +40,7 @@ class Alone(harness.Test):
         return os.path.join(self.dir(), "summary.json")
 
     def figures(self):
-        import json
-        with open(self.summary(), encoding="utf-8") as f:
-            return json.load(f)
+        return harness.read_json(self.summary())
 
     def undisturbed(self, model="small"):
         """Its digest, once for each model."""
@@ -270,16 +268,14 @@ class Alone(harness.Test):
     def test_bad_folder(self):
         """One line, and the status of an error that stays; nothing is begun anew by itself."""
         path = os.path.join(self.dir(), "file")
-        with open(path, "w", encoding="utf-8") as f:
-            f.write("x")
+        harness.write_file(path, "x")
         for folder, said in ((path, "is no folder"), (path + "/x", "cannot be made: Not a dir"),
                              ("/proc/nothing", "cannot be made: ")):
             worker = self.begin(folder=folder)
             worker.wait(60, 1)
             self.assertRegex(worker.output(), "--checkpoint_dir: %s.* %s" % (folder, said))
         os.mkdir(self.folder())
-        with open(os.path.join(self.folder(), "weir-7.json"), "w", encoding="utf-8") as f:
-            f.write("{}")
+        harness.write_file(os.path.join(self.folder(), "weir-7.json"), "{}")
         worker = self.begin()
         worker.wait(60, 1)
         self.assertIn("none of its checkpoints is whole", worker.output())

@@ -32,8 +32,7 @@ class Auc(harness.Test):
                 f.write("a,b,label\n" + "".join("%.3f,%.3f,%d\n" % (
                     rng.gauss(k, 1), rng.gauss(0, 1), k) for k in labels))
             flags.append("--%s_data=%s" % (part, self.path(part + ".csv")))
-        with open(self.path("m.json"), "w", encoding="utf-8") as f:
-            json.dump(MODEL, f)
+        harness.write_file(self.path("m.json"), json.dumps(MODEL))
         return flags, labels
 
     def path(self, name):
@@ -46,8 +45,7 @@ class Auc(harness.Test):
             "--summary_json=" + self.path("s.json")])
         process.wait(60, 0)
         said = process.output()
-        with open(self.path("s.json"), encoding="utf-8") as f:
-            return said, json.load(f)
+        return said, harness.read_json(self.path("s.json"))
 
     def test_two_classes(self):
         data, labels = self.write(2)

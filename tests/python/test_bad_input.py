@@ -53,17 +53,14 @@ class Data(BadInput):
         """A copy of the data in which one file's bytes went through `change`."""
         folder = self.copy()
         path = os.path.join(folder, NAMES[which])
-        with open(path, "rb") as f:
-            content = f.read()
-        with open(path, "wb") as f:
-            f.write(change(content))
+        content = harness.read_bytes(path)
+        harness.write_file(path, change(content))
         return folder
 
     def refused(self, folder, *words, model="fixed"):
         if model == "fixed":
             model = os.path.join(self.dir(), "fixed.json")
-            with open(model, "w", encoding="utf-8") as f:
-                f.write(FIXED)
+            harness.write_file(model, FIXED)
         self.check(self.worker(data=folder, model=model), PERMANENT, *words)
 
     def test_the_copy_itself_is_good(self):
@@ -116,11 +113,9 @@ class Data(BadInput):
     def gzipped(self, change):
         folder = self.copy()
         path = os.path.join(folder, NAMES["images"])
-        with open(path, "rb") as f:
-            packed = gzip.compress(f.read(), 1)
+        packed = gzip.compress(harness.read_bytes(path), 1)
         os.remove(path)
-        with open(path + ".gz", "wb") as f:
-            f.write(change(packed))
+        harness.write_file(path + ".gz", change(packed))
         return folder
 
     def test_gzip_is_read(self):
@@ -142,8 +137,7 @@ class Data(BadInput):
 class Model(BadInput):
     def refused(self, text, *words):
         path = os.path.join(self.dir(), "bad.json")
-        with open(path, "w", encoding="utf-8") as f:
-            f.write(text)
+        harness.write_file(path, text)
         self.check(self.worker(model=path), PERMANENT, "bad.json|model", *words)
 
     def layers(self, text):
@@ -151,8 +145,7 @@ class Model(BadInput):
 
     def test_a_good_file_is_good(self):
         path = os.path.join(self.dir(), "good.json")
-        with open(path, "w", encoding="utf-8") as f:
-            f.write(self.layers('{"type": "flatten"}, ' + TAIL))
+        harness.write_file(path, self.layers('{"type": "flatten"}, ' + TAIL))
         self.worker(model=path).wait()
 
     def test_syntax_error(self):

@@ -4,7 +4,6 @@ bits of one that was left alone; damage, other jobs, full and read-only disks ar
 # label: cluster address long
 import errno
 import glob
-import json
 import os
 import re
 import shutil
@@ -205,8 +204,7 @@ class Checkpoint(harness.Test):
     def test_nothing_whole(self):
         """Checkpoints, but none that is whole: no silent start from the first step."""
         os.mkdir(self.folder())
-        with open(os.path.join(self.folder(), "weir-7.json"), "w", encoding="utf-8") as f:
-            f.write("{}")
+        harness.write_file(os.path.join(self.folder(), "weir-7.json"), "{}")
         job = self.job()
         ps = job.start_ps(0, *self.ps_flags(), wait=False)
         ps.wait(20, 1)
@@ -608,8 +606,7 @@ class Checkpoint(harness.Test):
             self.assertEqual(got[""][name], values, name)
             self.assertNotIn(None, got[" slot 0"][name], name)
             self.assertTrue(all(v >= 0 for v in got[" slot 1"][name]), name)  # a mean of squares
-        with open(ckpt_folder.path(self.folder(), 40), encoding="utf-8") as f:
-            self.assertEqual(json.load(f)["step"], 40)
+        self.assertEqual(harness.read_json(ckpt_folder.path(self.folder(), 40))["step"], 40)
 
 
 if __name__ == "__main__":

@@ -3,7 +3,6 @@ and by name; what is wrong with them is said in one line; scripts/get_cifar10 ve
 an archive of them."""
 # label: cluster
 import hashlib
-import json
 import os
 import random
 import re
@@ -35,8 +34,7 @@ class Cifar10(harness.Test):
         return os.path.join(self.dir(), name)
 
     def put(self, name, data):
-        with open(os.path.join(self.folder, name), "wb") as f:
-            f.write(data)
+        harness.write_file(os.path.join(self.folder, name), data)
 
     def train(self, *data, status=0, model="softmax"):
         process = self.start("worker", [
@@ -47,8 +45,7 @@ class Cifar10(harness.Test):
         return process.output()
 
     def figures(self):
-        with open(self.path("s.json"), encoding="utf-8") as f:
-            figures = json.load(f)
+        figures = harness.read_json(self.path("s.json"))
         return [figures[key] for key in ("parameters", "parameters_sha256", "test_loss")]
 
     def as_idx(self):
@@ -114,8 +111,7 @@ class Cifar10(harness.Test):
         path = self.path("a.tar.gz")
         with tarfile.open(path, "w:gz") as tar:
             tar.add(self.folder, "cifar-10-batches-bin")
-        with open(path, "rb") as f:
-            return path, hashlib.sha256(f.read()).hexdigest()
+        return path, hashlib.sha256(harness.read_bytes(path)).hexdigest()
 
     def check_got(self, code, said):
         self.assertEqual(code, 0, said)

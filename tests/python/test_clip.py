@@ -20,8 +20,7 @@ class Clip(harness.Test):
         path = os.path.join(self.dir(), "summary.json")
         self.run_worker("--summary_json=" + path, harness.models_dir("small"), *FLAGS, *flags,
                         model="small")
-        with open(path, encoding="utf-8") as f:
-            return json.load(f)["parameters_sha256"]
+        return harness.read_json(path)["parameters_sha256"]
 
     def servers(self, n_ps, n_workers, *flags, disturb=None, ps_flags=()):
         job = self.job(n_ps=n_ps, n_workers=n_workers, model="small", flags=[*FLAGS, *flags])

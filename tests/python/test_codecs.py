@@ -1,7 +1,6 @@
 """Gradients and the parameters' changes in int8 and int4: the same bits wherever they go, as many
 bytes as they promise, jobs that survive deaths, a network that learns as in full precision."""
 # label: cluster
-import json
 import os
 import signal
 import unittest
@@ -77,8 +76,7 @@ class Codecs(harness.Test):
         join.wait_line(r"training step [0-9]+ done")
         job.release()
         join.wait(120)
-        with open(path, encoding="utf-8") as f:
-            digest = json.load(f)["parameters_sha256"]
+        digest = harness.read_json(path)["parameters_sha256"]
         for s in job.finish(120):
             self.assertEqual(s["parameters_sha256"], digest)
 

@@ -107,8 +107,7 @@ class Columns(harness.Test):
         if head is None:
             with open(self.path(name), encoding="ascii") as f:
                 rows = f.readlines()[1:]
-            with open(self.path(name), "w", encoding="ascii") as f:
-                f.writelines(rows)
+            harness.write_file(self.path(name), "".join(rows))
         return path
 
     def figures(self, data, *flags):
@@ -224,8 +223,7 @@ class Columns(harness.Test):
             if words:
                 with open(self.path("train.csv"), encoding="ascii") as f:
                     lines = [re.sub(r",([012]),", r",k\1,", line) for line in f]
-                with open(self.path("train.csv"), "w", encoding="ascii") as f:
-                    f.writelines(lines)
+                harness.write_file(self.path("train.csv"), "".join(lines))
             self.worker(*TRAIN, train.replace("--test", "--train"), "--label_column=kind",
                         "--export=" + self.path("m.safetensors"))
             for order in (["a", "b", "c", "kind"], ["kind", "a", "b", "c"]):
@@ -233,8 +231,7 @@ class Columns(harness.Test):
                 if words:
                     with open(self.path("new.csv"), encoding="ascii") as f:
                         lines = [re.sub(r"(^|,)([012])(,|$)", r"\1k\2\3", line) for line in f]
-                    with open(self.path("new.csv"), "w", encoding="ascii") as f:
-                        f.writelines(lines)
+                    harness.write_file(self.path("new.csv"), "".join(lines))
                 process = self.worker("--evaluate=" + self.path("m.safetensors"), new, status=1)
                 self.assertIn(was, process.output(), order)
                 self.assertIn("--label_column=N", process.output())

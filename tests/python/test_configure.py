@@ -31,8 +31,7 @@ class Configure(harness.Test):
     def write(self, path, text, mode=0o644):
         path = os.path.join(self.dir(), path)
         os.makedirs(os.path.dirname(path), exist_ok=True)
-        with open(path, "w", encoding="utf-8") as f:
-            f.write(text)
+        harness.write_file(path, text)
         os.chmod(path, mode)
         return path
 
@@ -106,8 +105,7 @@ class Configure(harness.Test):
             "WEIR_CUDA_ROOTS=" + os.path.join(self.dir(), "nvidia"), *settings)
 
     def commands(self):
-        with open(os.path.join(self.build, "build.ninja"), encoding="utf-8") as f:
-            return f.read()
+        return harness.read_text(os.path.join(self.build, "build.ninja"))
 
     def assert_built_without(self, why, *settings, **toolkit):
         nvcc, status, said = self.cuda(*settings, **toolkit)

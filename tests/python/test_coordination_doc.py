@@ -12,8 +12,7 @@ WORD = re.compile(r"\b[A-Z][A-Z_0-9]{2,}\b")
 
 
 def read(name):
-    with open(os.path.join(harness.SOURCE, name), encoding="utf-8") as f:
-        return f.read()
+    return harness.read_text(os.path.join(harness.SOURCE, name))
 
 
 def x_list(header, name):

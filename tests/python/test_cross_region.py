@@ -26,8 +26,7 @@ class CrossRegion(harness.Test):
     def setUp(self):
         super().setUp()
         page = os.path.join(harness.SOURCE, "docs/guide/cross-region.md")
-        with open(page, encoding="utf-8") as f:
-            self.text = f.read()
+        self.text = harness.read_text(page)
         self.net = wan.Wan(n_hosts=[2, 1], rtt_ms=20, clear=False)
         self.addCleanup(self.net.close)
 

@@ -45,8 +45,7 @@ class Csv(harness.Test):
     def write(self, name, text):
         path = self.path(name)
         os.makedirs(os.path.dirname(path), exist_ok=True)
-        with open(path, "w", encoding="utf-8") as f:
-            f.write(text)
+        harness.write_file(path, text)
         return path
 
     def worker(self, *flags, data, status=0, model="softmax"):
@@ -55,8 +54,7 @@ class Csv(harness.Test):
                                  status=status, model=model)
         if status:
             return worker, None
-        with open(out, encoding="utf-8") as f:
-            return worker, json.load(f)
+        return worker, harness.read_json(out)
 
     def make(self):
         """A folder of words and one of numbers; the test sets have no Zebra."""
@@ -113,8 +111,7 @@ class Csv(harness.Test):
         header["__metadata__"] = {"format": "pt", "classes": "3", "sample": "1x1x9",
                                   "labels": "targets"}
         text = json.dumps(header).encode()
-        with open(file, "wb") as f:
-            f.write(len(text).to_bytes(8, "little") + text + tensors)
+        harness.write_file(file, len(text).to_bytes(8, "little") + text + tensors)
         _, got = self.worker("--evaluate=" + file, data="numbers")
         self.assertEqual(got["test_loss"], want["test_loss"])
 

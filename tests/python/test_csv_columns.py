@@ -26,8 +26,7 @@ class CsvColumns(harness.Test):
     def train(self, content, *flags, status=0):
         """Output of a worker that trains on a file of this content."""
         path = os.path.join(self.dir(), "t.csv")
-        with open(path, "w", encoding="utf-8") as f:
-            f.write(content)
+        harness.write_file(path, content)
         worker = self.start("worker", [os.path.join(harness.BIN, "worker"), *FLAGS,
                                        "--models_dir=" + harness.MODELS, "--model=softmax",
                                        "--train_data=" + path, *flags])
@@ -37,8 +36,7 @@ class CsvColumns(harness.Test):
     def read(self, content, *flags, status=0):
         """Output of a worker that reads a file of this content with an export."""
         path = os.path.join(self.dir(), "new.csv")
-        with open(path, "w", encoding="utf-8") as f:
-            f.write(content)
+        harness.write_file(path, content)
         worker = self.start("worker", [os.path.join(harness.BIN, "worker"),
                                        "--intra_op_threads=1", "--test_data=" + path, *flags])
         worker.wait(60, status)

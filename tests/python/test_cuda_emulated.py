@@ -34,8 +34,7 @@ class CudaEmulated(harness.Test):
         # the whole data set lies on the device, one copy for all its towers
         self.assertEqual(len(re.findall(r"cuda:0 holds \d+ images", worker.output())),
                          2 if name == "cuda" else 0)
-        with open(summary, encoding="utf-8") as f:
-            return json.load(f)
+        return harness.read_json(summary)
 
     def check(self, *flags):
         cpu, cuda = self.run_on("cpu", *flags), self.run_on("cuda", *flags)
@@ -85,8 +84,7 @@ class CudaEmulated(harness.Test):
                                      "--histogram_steps=11", *flags)
             outputs.append(worker.output())
             self.assertIn("training stays on cuda:0", outputs[-1])
-            with open(summary, encoding="utf-8") as f:
-                got = json.load(f)
+            got = harness.read_json(summary)
             self.assertEqual(got["parameters_sha256"], want["parameters_sha256"])
             self.assertEqual(got["local_steps"], steps)
             self.assertAlmostEqual(got["loss"], want["loss"], delta=1e-6)
@@ -96,8 +94,7 @@ class CudaEmulated(harness.Test):
     def check_events(self, folder, steps):
         """The device stops where somebody wants to see a loss, or parameters."""
         (name,) = os.listdir(folder)
-        with open(os.path.join(folder, name), "rb") as f:
-            records = f.read()
+        records = harness.read_bytes(os.path.join(folder, name))
         value = rb"\x10(.)\x2a....\x0a....\x0a"
         losses = re.findall(value + rb"\x84\x80\x80\x00loss", records, re.DOTALL)
         self.assertEqual([ord(s) for s in losses], sorted({*range(7, steps, 7), steps}))

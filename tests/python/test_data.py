@@ -5,7 +5,6 @@ let in."""
 import array
 import ast
 import csv
-import json
 import os
 import random
 import signal
@@ -31,8 +30,7 @@ class Data(harness.Test):
     def train(self, folder, *flags, model="softmax"):
         path = os.path.join(self.dir(), "summary.json")
         self.run_worker(*FLAGS, "--summary_json=" + path, *flags, data=folder, model=model)
-        with open(path, encoding="utf-8") as f:
-            return json.load(f)
+        return harness.read_json(path)
 
     def check_same(self, forms, flags, model):
         sums = {}
@@ -69,8 +67,7 @@ class Data(harness.Test):
                 values = [v + rng.randrange(-40, 46) for v in plans[label]]
                 path = os.path.join(folders[0], part, "class%d" % label, "%03d.jpg" % i)
                 os.makedirs(os.path.dirname(path), exist_ok=True)
-                with open(path, "wb") as f:
-                    f.write(jpeg.encode(channels, rows, columns, values))
+                harness.write_file(path, jpeg.encode(channels, rows, columns, values))
                 samples += jpeg.pixels(channels, rows, columns, values)
             dims = (n, channels, rows * jpeg.SIDE, columns * jpeg.SIDE)
             dims = dims[:1] + dims[2:] if channels == 1 else dims
@@ -356,8 +353,7 @@ class Data(harness.Test):
         with zipfile.ZipFile(path, "w") as z:
             z.writestr("set/data.pkl", b"x" * 50)
         pickled = os.path.join(self.dir(), "old.pth")
-        with open(pickled, "wb") as f:
-            f.write(b"\x80\x02" + bytes(60))
+        harness.write_file(pickled, b"\x80\x02" + bytes(60))
         for p in (path, pickled):
             for flags in (["--train_data=" + p, "--test_data=" + p], ["--init=" + p],
                           ["--evaluate=" + p]):
@@ -381,8 +377,7 @@ class Data(harness.Test):
                 (folder, "test", 20, []),
                 (other, "test", 20, ["--validation_dir=" + other])):
             name = "%s-images.npy" % part
-            with open(os.path.join(in_folder, name), "rb") as f:
-                kept = f.read()
+            kept = harness.read_bytes(os.path.join(in_folder, name))
             values = [0.5] * (6 * n)
             values[6 * 17 + 4] = float("-inf")
             self.npy(in_folder, name, "<f4", (n, 2, 3), struct.pack("<%df" % (6 * n), *values))
@@ -391,8 +386,7 @@ class Data(harness.Test):
             self.assertIn("has the number -inf, which is not finite; fix it or leave the sample "
                           "out", worker.output())
             self.assertNotIn("training samples from", worker.output())
-            with open(os.path.join(in_folder, name), "wb") as f:
-                f.write(kept)
+            harness.write_file(os.path.join(in_folder, name), kept)
         self.run_worker(*few, data=folder)
 
     def test_truncated_safetensors(self):

@@ -2,7 +2,6 @@
 each change has at most one step done again, each sample of each pass is read once, and it learns as
 well as a fixed cluster. bench/elastic measures how long each change stops the others."""
 # label: net waits long
-import json
 import os
 import signal
 import unittest
@@ -122,8 +121,7 @@ class Elastic(harness.Test):
         again = self.done_again(0)
         for (at, what), generation in zip(changes, map(harness.term, range(2, 12))):
             print("%-13s at step %3d: steps done again: %d" % (what, at, again[generation]))
-        with open(self.dir() + "/summary-0", encoding="utf-8") as f:
-            elastic = json.load(f)["test_accuracy"]
+        elastic = harness.read_json(self.dir() + "/summary-0")["test_accuracy"]
         fixed = self.fixed(n_samples)
         print("accuracy %.4f, of the fixed cluster %.4f" % (elastic, fixed))
         self.assertEqual(sorted(again), [harness.term(n) for n in range(2, 12)])

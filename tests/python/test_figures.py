@@ -24,8 +24,7 @@ class Figures(harness.Test):
         summary = os.path.join(self.dir(), "ps.json")
         job.start(self.ckpt("--summary_json=" + summary))
         job.finish()
-        with open(summary, encoding="utf-8") as f:
-            return job.ps[0], json.load(f)
+        return job.ps[0], harness.read_json(summary)
 
     def steps_of(self, summary):
         return tuple(summary[key] for key in ("first_step", "steps", "last_step"))
@@ -50,8 +49,7 @@ class Figures(harness.Test):
         job.workers[0].wait_line("training step 3 done")
         job.ps[1].stop()
         job.ps[1].wait_line("no chunks were here; 0.0 MB of gradients in, 0.0 MB of parameters out")
-        with open(summary, encoding="utf-8") as f:
-            self.assertEqual(self.steps_of(json.load(f)), (0, 0, 0))
+        self.assertEqual(self.steps_of(harness.read_json(summary)), (0, 0, 0))
         for process in (job.workers[0], job.ps[0]):
             process.stop(signal.SIGKILL, status=-signal.SIGKILL)
 

@@ -35,8 +35,7 @@ class FileLimit(harness.Test):
         job = self.job(n_workers=1)
         job.start_ps()
         path = os.path.join(self.dir(), "report")
-        with open(path, "wb") as f:
-            f.write(bytes(1024 * LIMIT_BLOCKS))
+        harness.write_file(path, bytes(1024 * LIMIT_BLOCKS))
         script = '"$@" >> %s' % path
         argv = [os.path.join(harness.BIN, "weirctl"), "--ps_hosts=" + job.ps_hosts[0], "status"]
         ctl = self.start("weirctl", ["bash", "-c", script, "bash", *argv])

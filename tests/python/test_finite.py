@@ -38,8 +38,7 @@ class Finite(harness.Test):
             self.assertFalse(os.path.exists(summary))
             self.assertFalse(os.path.exists(export))
             return worker.output()
-        with open(summary, encoding="utf-8") as f:
-            return json.load(f)
+        return harness.read_json(summary)
 
     def test_stop_alone(self):
         said = self.alone("--optimizer=sgd", "--learning_rate=1e6", status=1, model="lenet5")

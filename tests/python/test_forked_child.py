@@ -46,8 +46,7 @@ class ForkedChild(harness.Test):
         """What a process has open and mapped."""
         folder = "/proc/%s/fd" % pid
         fds = [os.readlink(os.path.join(folder, fd)) for fd in os.listdir(folder)]
-        with open("/proc/%s/maps" % pid, encoding="utf-8") as f:
-            return fds, f.read()
+        return fds, harness.read_text("/proc/%s/maps" % pid)
 
     def test_restarted_member_is_admitted_at_once(self):
         job = self.job(n_workers=1)

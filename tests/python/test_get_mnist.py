@@ -30,8 +30,7 @@ class GetMnist(unittest.TestCase):
                 f.write("%s %d %s\n" % (name, len(data), hashlib.sha256(data).hexdigest()))
 
     def put(self, folder, name, data):
-        with open(os.path.join(folder, name), "wb") as f:
-            f.write(data)
+        harness.write_file(os.path.join(folder, name), data)
 
     def fill(self, folder):
         for name, data in CONTENT.items():

@@ -104,15 +104,12 @@ class GivenOut(harness.Test):
         path = os.path.join(self.dir(), "one-0")
         rows = ["1 %d %d %d\n" % (i, i * BATCH, BATCH) for i in range(10)]
         for lines, right in ((rows, True), (rows[:4] + rows[5:], False), (rows[:-2], False)):
-            with open(path, "w", encoding="ascii") as f:
-                f.writelines(lines)
+            harness.write_file(path, "".join(lines))
             self.assertEqual(samples.wrong_batches([path], 10, BATCH, 1) == [], right)
         for name, right in (("one-1", True), ("two-0", False)):
             other = os.path.join(self.dir(), name)
-            with open(path, "w", encoding="ascii") as f:
-                f.writelines(rows)
-            with open(other, "w", encoding="ascii") as f:
-                f.write(rows[3])
+            harness.write_file(path, "".join(rows))
+            harness.write_file(other, rows[3])
             self.assertEqual(samples.wrong_batches([path, other], 10, BATCH, 1) == [], right)
 
 

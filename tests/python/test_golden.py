@@ -6,7 +6,6 @@ TOLERANCE: of the loss, and what the log's four decimals round away. A machine w
 units adds in another order, and fifty steps may make much of that; a wrong gradient, update or
 order of samples is off by several percent within a few steps."""
 # label: cluster
-import json
 import os
 import re
 import tempfile
@@ -25,8 +24,7 @@ class Golden(harness.Test):
         golden.make_data(cls.folder.name)
 
     def check(self, name, path):
-        with open(os.path.join(golden.FOLDER, name + ".json"), encoding="utf-8") as f:
-            want = json.load(f)["losses"]
+        want = harness.read_json(os.path.join(golden.FOLDER, name + ".json"))["losses"]
         worker = self.run_worker(*golden.flags(name), "--log_every=1", "--towers=1",
                                  "--intra_op_threads=1", model=path,
                                  data=golden.data_of(self.folder.name, name))
@@ -51,8 +49,7 @@ class Golden(harness.Test):
     def test_a_curve_of_another_seed_is_told_apart(self):
         """That the comparison can fail."""
         name, path = "softmax", golden.models()["softmax"]
-        with open(os.path.join(golden.FOLDER, name + ".json"), encoding="utf-8") as f:
-            want = json.load(f)["losses"]
+        want = harness.read_json(os.path.join(golden.FOLDER, name + ".json"))["losses"]
         worker = self.run_worker(*golden.flags(name), "--log_every=1", "--seed=12",
                                  data=self.folder.name, model=path)
         got = [float(v) for v in re.findall(r"global step: \d+\), loss ([0-9.]+)", worker.output())]

@@ -44,16 +44,14 @@ class Predictions(harness.Test):
                     shutil.copy(os.path.join(folder, name),
                                 os.path.join(data, name.replace("test", part)))
         model = os.path.join(folder, "model.json")
-        with open(model, encoding="utf-8") as f:
-            norms = "batch_norm" in f.read()
+        norms = "batch_norm" in harness.read_text(model)
         self.run_worker(*self.flags(folder, "init"), *STILL, "--export=" + self.path("export"),
                         *(["--freeze=*/moving_*"] if norms else []), data=data, model=model)
         shutil.rmtree(data)
         return self.path("export")
 
     def check(self, name, folder):
-        with open(os.path.join(folder, "predictions.json"), encoding="utf-8") as f:
-            want = json.load(f)
+        want = harness.read_json(os.path.join(folder, "predictions.json"))
         self.assertGreaterEqual(int(want["torch"].split(".")[0]), 2)
         self.assertGreaterEqual(len(want["probabilities"]), 40)
         for how, flags in (("--predict", self.flags(folder, "predict")),
@@ -76,13 +74,11 @@ class Predictions(harness.Test):
     def test_another_network_is_told_apart(self):
         """That the comparison can fail: another epsilon alone."""
         folder = os.path.join(golden.PREDICTIONS, "colour")
-        with open(os.path.join(folder, "model.json"), encoding="utf-8") as f:
-            text = f.read()
+        text = harness.read_text(os.path.join(folder, "model.json"))
         self.assertIn('"epsilon": 0.01', text)
         with open(self.path("other.json"), "w", encoding="utf-8") as f:
             f.write(text.replace('"epsilon": 0.01', '"epsilon": 0.011'))
-        with open(os.path.join(folder, "predictions.json"), encoding="utf-8") as f:
-            want = json.load(f)["probabilities"]
+        want = harness.read_json(os.path.join(folder, "predictions.json"))["probabilities"]
         got = self.predict(folder, self.flags(folder, "predict"), model=self.path("other.json"))
         self.assertGreater(weights.furthest(got, want), TOLERANCE)
 

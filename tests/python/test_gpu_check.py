@@ -27,8 +27,7 @@ class GpuCheck(harness.Test):
             return done.stdout, None
         (report,) = os.listdir(out)
         self.assertRegex(report, r"^\d{4}-\d\d-\d\d-Emulated-GPU\.md$")
-        with open(os.path.join(out, report), encoding="utf-8") as f:
-            return done.stdout, f.read()
+        return done.stdout, harness.read_text(os.path.join(out, report))
 
     def test_no_card(self):
         if os.path.exists("/dev/nvidiactl") or fake_gpus.there("libcuda.so.1"):
@@ -141,8 +140,7 @@ class GpuCheck(harness.Test):
         """By which racecheck and initcheck tell them from cuDNN's."""
         names = []
         for path in glob.glob(os.path.join(harness.SOURCE, "kernels/cuda/*/*.cu")):
-            with open(path, encoding="utf-8") as f:
-                text = f.read()
+            text = harness.read_text(path)
             found = re.findall(r"__global__ void (?:__launch_bounds__\([^)]*\)\s+)?(\w+)\(", text)
             self.assertEqual(len(found), text.count("__global__"), path)
             names += found

@@ -2,7 +2,6 @@
 ends where one tower on the CPU ends, with the same bits every time, with NCCL (as tests/emulation
 plays it) and without, and it ends when NCCL does not."""
 # label: cluster computes
-import json
 import os
 import signal
 import unittest
@@ -35,8 +34,7 @@ class GpuGroup(fake_gpus.Machine):
                         "--summary_json=" + summary, "--export=" + export, *flags, env=env)
         p.wait(60)
         server.wait(20)
-        with open(summary, encoding="utf-8") as f:
-            return json.load(f), harness.read_safetensors(export), p.output()
+        return harness.read_json(summary), harness.read_safetensors(export), p.output()
 
     def compare(self, a, b):
         self.assertAlmostEqual(a[0]["loss"], b[0]["loss"], delta=1e-4)

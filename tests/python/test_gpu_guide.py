@@ -13,8 +13,7 @@ import harness
 
 
 def guide(file, begin, end):
-    with open(os.path.join(harness.SOURCE, file), encoding="utf-8") as f:
-        text = f.read()
+    text = harness.read_text(os.path.join(harness.SOURCE, file))
     return text[text.index(begin):text.index(end) if end else None]
 
 

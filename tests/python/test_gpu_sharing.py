@@ -69,8 +69,7 @@ class Sharing(fake_gpus.Machine):
 
     def finish(self, p, seconds=120):
         p.wait(seconds)
-        with open(p.summary, encoding="utf-8") as f:
-            return json.load(f)
+        return harness.read_json(p.summary)
 
     def run_job(self, *flags):
         return self.finish(self.job(*flags))

@@ -230,11 +230,9 @@ class WithoutLibraries(fake_gpus.Machine):
     def broken(self):
         """A backend that needs a library which is not there."""
         path = os.path.join(self.dir(), "broken.so")
-        with open(fake_gpus.EMULATED, "rb") as f:
-            image = f.read()
+        image = harness.read_bytes(fake_gpus.EMULATED)
         self.assertIn(b"libc.so.6\0", image)
-        with open(path, "wb") as f:
-            f.write(image.replace(b"libc.so.6\0", b"libq.so.6\0"))
+        harness.write_file(path, image.replace(b"libc.so.6\0", b"libq.so.6\0"))
         return path
 
     def check(self, why):

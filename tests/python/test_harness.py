@@ -165,8 +165,7 @@ class Harness(unittest.TestCase):
             for name, bodies in (("python", ("pass", "self.skipTest('because')")),
                                  ("plain", ("pass",))):
                 path = os.path.join(folder, name + ".py")
-                with open(path, "w") as f:
-                    f.write(self.program(*bodies))
+                harness.write_file(path, self.program(*bodies))
                 programs[name] = [sys.executable, "-B", path]
             programs["liar"] = ["sh", "-c", "echo SKIP: says so and ends with 0"]
             programs["absent"] = [os.path.join(folder, "nothing")]

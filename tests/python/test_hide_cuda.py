@@ -24,8 +24,7 @@ class HideCuda(harness.Test):
         nvcc = os.path.join(self.dir(), "toolkit/bin/nvcc")
         for path, text in ((nvcc, "#!/bin/sh\n"), (self.header("toolkit/include"), "")):
             os.makedirs(os.path.dirname(path), exist_ok=True)
-            with open(path, "w", encoding="utf-8") as f:
-                f.write(text)
+            harness.write_file(path, text)
             os.chmod(path, 0o755)
         folder = os.path.dirname(nvcc)
         return dict(os.environ, CUDA_HOME=os.path.dirname(folder),

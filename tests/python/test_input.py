@@ -30,8 +30,7 @@ class InputTest(harness.Test):
         return os.path.join(self.dir(), name)
 
     def figures(self, name="summary.json"):
-        with open(self.path(name), encoding="utf-8") as f:
-            return json.load(f)
+        return harness.read_json(self.path(name))
 
     def train(self, *flags, **kwargs):
         """The collected worker and its figures."""
@@ -97,8 +96,7 @@ class Normal(InputTest):
         worker, want = self.train("--mean=measured", "--std=measured")
         self.assertIn("(measured over 2400 training samples)", worker.output())
         mean, std = self.numbers(worker)
-        with open(os.path.join(self.data(), "train-images-idx3-ubyte"), "rb") as f:
-            pixels = f.read()[16:]
+        pixels = harness.read_bytes(os.path.join(self.data(), "train-images-idx3-ubyte"))[16:]
         counts = [pixels.count(v) for v in range(256)]
         m = sum(v * n for v, n in enumerate(counts)) / len(pixels)
         s = (sum((v - m) ** 2 * n for v, n in enumerate(counts)) / len(pixels)) ** 0.5
@@ -133,8 +131,7 @@ class Normal(InputTest):
                                          "--intra_op_threads=1", *more)
                 self.assertIn("standard deviation 0.5, as in training", worker.output())
                 self.assert_same(self.figures("evaluated.json"), want)
-            with open(self.path("out.csv"), "rb") as f:
-                outputs.add(f.read())
+            outputs.add(harness.read_bytes(self.path("out.csv")))
             for flag, said in ((["--mean=0.5", "--std=0.5"], "--mean: %s was trained with 0.25, "
                                 "here it is 0.5; leave --mean and --std out" % file),
                                (["--mean=0.25"], "--std: %s was trained with 0.5, here it is 1"

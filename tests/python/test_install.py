@@ -135,8 +135,7 @@ class Install(harness.Test):
         self.links(os.path.join(where, "share/doc/weir"))
         user = os.path.join(self.dir(), "user")
         os.mkdir(user)
-        with open(os.path.join(user, "CMakeLists.txt"), "w", encoding="utf-8") as f:
-            f.write(FIND_PACKAGE)
+        harness.write_file(os.path.join(user, "CMakeLists.txt"), FIND_PACKAGE)
         said = self.cmake("-S", user, "-B", os.path.join(user, "build"),
                           "-DCMAKE_PREFIX_PATH=" + where)
         for found in ("is %s/bin/weir-ps", "is %s/bin/weir-worker", "is %s/bin/weirctl",
@@ -146,8 +145,7 @@ class Install(harness.Test):
     def links(self, folder):
         """Of the pages to files."""
         for page in glob.glob(folder + "/**/*.md", recursive=True):
-            with open(page, encoding="utf-8") as f:
-                found = re.findall(r"\]\(([^)#\s]+)", f.read())
+            found = re.findall(r"\]\(([^)#\s]+)", harness.read_text(page))
             for link in found:
                 path = os.path.join(os.path.dirname(page), link)
                 self.assertTrue("://" in link or os.path.exists(path), (page, link))

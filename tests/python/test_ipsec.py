@@ -29,8 +29,7 @@ class Generate(unittest.TestCase):
 
     def run_it(self, text):
         path = os.path.join(self.folder, "description.ini")
-        with open(path, "w", encoding="utf-8") as f:
-            f.write(text)
+        harness.write_file(path, text)
         return subprocess.run([os.path.join(IPSEC, "generate"), path, self.folder],
                               stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True)
 
@@ -40,8 +39,7 @@ class Generate(unittest.TestCase):
         return done.stdout
 
     def read(self, path):
-        with open(os.path.join(self.folder, path), encoding="utf-8") as f:
-            return f.read()
+        return harness.read_text(os.path.join(self.folder, path))
 
     def test_who_dials_whom(self):
         """The later one, and who is behind NAT."""
@@ -123,8 +121,7 @@ class Generate(unittest.TestCase):
             self.assertTrue(os.access(os.path.join(self.folder, "eu", program), os.X_OK))
 
     def test_the_example(self):
-        with open(os.path.join(IPSEC, "example.ini"), encoding="utf-8") as f:
-            self.assertIn("1338", self.made(f.read()))
+        self.assertIn("1338", self.made(harness.read_text(os.path.join(IPSEC, "example.ini"))))
 
     def test_what_is_refused(self):
         nat = EU.replace("198.51.100.1", "behind-nat")

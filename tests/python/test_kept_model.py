@@ -25,8 +25,7 @@ class KeptModel(harness.Test):
         return process
 
     def figures(self, name):
-        with open(self.path(name), encoding="utf-8") as f:
-            return json.load(f)
+        return harness.read_json(self.path(name))
 
     def train(self, *flags, model="softmax"):
         self.run_worker(*TRAIN, "--export=" + self.path("m.safetensors"),
@@ -50,8 +49,7 @@ class KeptModel(harness.Test):
         header["__metadata__"].update(metadata)
         header["__metadata__"] = {k: v for k, v in header["__metadata__"].items() if v is not None}
         text = json.dumps(header).encode()
-        with open(self.path(name), "wb") as f:
-            f.write(struct.pack("<Q", len(text)) + text + body)
+        harness.write_file(self.path(name), struct.pack("<Q", len(text)) + text + body)
         return self.path(name)
 
     def test_export_keeps_its_model(self):

@@ -52,8 +52,7 @@ class Launch(harness.Test):
         folder = self.dir()
         for name, text in (("ssh", SSH), ("task", TASK), ("hosts", hosts),
                            *((k.replace("_", "-"), v) for k, v in scripts.items())):
-            with open(os.path.join(folder, name), "w", encoding="utf-8") as f:
-                f.write(text)
+            harness.write_file(os.path.join(folder, name), text)
         for name in ("ssh", "task"):
             os.chmod(os.path.join(folder, name), 0o755)
         return folder
@@ -67,8 +66,7 @@ class Launch(harness.Test):
         return self.start("launch", argv, env={**os.environ, "SCRIPTS": folder})
 
     def read(self, name):
-        with open(os.path.join(self.dir(), name), encoding="utf-8") as f:
-            return f.read().splitlines()
+        return harness.read_text(os.path.join(self.dir(), name)).splitlines()
 
     def all_gone(self):
         """No task, and none of its shells."""

@@ -46,8 +46,7 @@ class LaunchSsh(harness.Test):
         for name in ("host", "user"):
             subprocess.run(["ssh-keygen", "-q", "-t", "ed25519", "-N", "", "-f",
                             os.path.join(self.dir(), name)], check=True)
-        with open(os.path.join(self.dir(), "sshd_config"), "w", encoding="utf-8") as f:
-            f.write(CONFIG % {"dir": self.dir()})
+        harness.write_file(os.path.join(self.dir(), "sshd_config"), CONFIG % {"dir": self.dir()})
         for host in self.net.hosts[1:]:
             self.daemon(host)
         with open(os.path.join(self.dir(), "hosts"), "w", encoding="utf-8") as f:
@@ -80,8 +79,7 @@ class LaunchSsh(harness.Test):
         found = []
         for pid in filter(str.isdecimal, os.listdir("/proc")):
             try:
-                with open("/proc/%s/comm" % pid, encoding="utf-8") as f:
-                    name = f.read().strip()
+                name = harness.read_text("/proc/%s/comm" % pid).strip()
                 if name in ("ps", "worker", "bash") and \
                         os.readlink("/proc/%s/ns/net" % pid) in spaces:
                     found.append(name)

@@ -2,7 +2,6 @@
 leave behind; its threads are those of test_train.py."""
 # label: cluster address
 import hashlib
-import json
 import math
 import os
 
@@ -66,8 +65,7 @@ class Learn(harness.Test):
     def test_export_holds_the_digested_parameters(self):
         export, path = os.path.join(self.dir(), "m.safetensors"), os.path.join(self.dir(), "s.json")
         self.run_worker(*QUICK, "--export=" + export, "--summary_json=" + path)
-        with open(path, encoding="utf-8") as f:
-            summary = json.load(f)
+        summary = harness.read_json(path)
         tensors = harness.read_safetensors(export)
         self.assertEqual(sum(len(v) for _, v in tensors.values()), summary["parameters"])
         self.assertEqual(sorted(math.prod(shape) for shape, _ in tensors.values()), [10, 7840])

@@ -111,8 +111,7 @@ class Leaving(harness.Test):
             worker.wait_line("test accuracy: ")
             worker.popen.send_signal(signal.SIGTERM)
             worker.wait_line("SIGTERM: training has ended")
-            with open(figures, "rb") as f:
-                self.assertIn(b"global_step", f.read())
+            self.assertIn(b"global_step", harness.read_bytes(figures))
             for p in (worker, *job.ps):
                 p.wait(20, 0)
             os.remove(figures)

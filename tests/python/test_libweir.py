@@ -84,8 +84,7 @@ class Libweir(harness.Test):
         own.make("ps", "ps", "localhost", harness.LOOPBACK)
         own.make("worker", "worker")
         token = os.path.join(self.dir(), "token")
-        with open(token, "w", encoding="utf-8") as f:
-            f.write("ps,worker %s\n" % ("secret" * 6))
+        harness.write_file(token, "ps,worker %s\n" % ("secret" * 6))
         os.chmod(token, 0o600)
         ps = self.ps(*own.flags("ps"), "--token_file=" + token)
         shown = [flag[2:] for flag in own.flags("worker")]

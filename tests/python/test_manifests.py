@@ -19,8 +19,7 @@ DOCKER = os.path.join(harness.SOURCE, "packaging/docker")
 
 
 def text(*path):
-    with open(os.path.join(*path), encoding="utf-8") as f:
-        return f.read()
+    return harness.read_text(os.path.join(*path))
 
 
 @unittest.skipUnless(yaml, "" if yaml else WHY_NOT)

@@ -93,8 +93,7 @@ class Metrics(harness.Test):
         self.promtool(text, worker_text)  # the last, as it may skip
 
     def are_documented(self, text):
-        with open(os.path.join(harness.SOURCE, "docs/reference/metrics.md"), encoding="utf-8") as f:
-            doc = f.read()
+        doc = harness.read_text(os.path.join(harness.SOURCE, "docs/reference/metrics.md"))
         for name in re.findall(r"# TYPE (\S+)", text):
             self.assertRegex(doc, "`%s[`{]" % name)
 

@@ -71,8 +71,7 @@ class Mixed(regions.Test):
             job.ps[0].wait(60)
             self.assertEqual(job.summary(0)["parameters_sha256"],
                              hashlib.sha256(bits).hexdigest())
-            with open(path + "-own", "w", encoding="ascii") as f:
-                f.writelines("%d %d %d %d\n" % row for row in rows)
+            harness.write_file(path + "-own", "".join("%d %d %d %d\n" % row for row in rows))
             self.assertEqual(samples.wrong([path, path + "-own"], 30), [])
 
     def test_in_a_region(self):

@@ -1,7 +1,6 @@
 """The modes besides plain sync with numbers of 16 bits and compensated delays, and without servers;
 whom steps waited for, in lines and in the summary of a server."""
 # label: cluster address waits
-import json
 import os
 import re
 import tempfile
@@ -30,8 +29,7 @@ class Figures(test_modes.Case):
         for mode in ([], ["--sync_mode=async"], ["--sync_mode=ssp", "--staleness=3"]):
             path = os.path.join(self.dir(), "alone.json")
             self.run_worker(*test_modes.QUICK, *mode, "--train_steps=40", "--summary_json=" + path)
-            with open(path, encoding="utf-8") as f:
-                digests.add(json.load(f)["parameters_sha256"])
+            digests.add(harness.read_json(path)["parameters_sha256"])
         self.assertEqual(len(digests), 1)
 
     def test_stragglers(self):
@@ -53,8 +51,7 @@ class Figures(test_modes.Case):
         self.assertGreaterEqual(len([ms for ms in for_slow if ms >= 1000]), 3)
         self.assertRegex(text, r"worker 1 \([^)]*\) was the last in \d+ steps; the others waited "
                          r"\d+\.\d+ s for it")
-        with open(path, encoding="utf-8") as f:
-            s = json.load(f)
+        s = harness.read_json(path)
         self.assertEqual((s["role"], s["task_index"], s["steps"]), ("ps", 0, 40))
         self.assertEqual(s["received_bytes"], 4 * 7850 * (3 * 40 + 1))
         self.assertEqual([w["worker"] for w in s["workers"]], [0, 1, 2])

@@ -38,12 +38,10 @@ class Mutants(harness.Test):
             with open(SCRIPT, encoding="utf-8") as f, open(script, "w", encoding="utf-8") as out:
                 out.write(f.read())
             path, = glob.glob(os.path.join(root, "kernels/cuda/*", name))
-            with open(path, encoding="utf-8") as f:
-                text = f.read()
+            text = harness.read_text(path)
             os.unlink(path)
             self.assertEqual(text.count(old), 1)
-            with open(path, "w", encoding="utf-8") as f:
-                f.write(text.replace(old, new))
+            harness.write_file(path, text.replace(old, new))
             return self.list(script, 1)
 
     def test_all_is_understood(self):

@@ -64,8 +64,7 @@ class NamedData(harness.Test):
     def test_export_names_its_data(self):
         self.train()
         meta = metadata(self.path("m.safetensors"))
-        with open(os.path.join(self.data(), "train-images-idx3-ubyte"), "rb") as f:
-            samples = f.read()[16:]
+        samples = harness.read_bytes(os.path.join(self.data(), "train-images-idx3-ubyte"))[16:]
         self.assertEqual(meta["data"], os.path.realpath(self.data()))
         self.assertEqual(meta["sample"], "1x28x28")
         self.assertEqual(int(meta["data_samples"]), len(samples) // 784)

@@ -88,8 +88,7 @@ class Names(harness.Test):
         super().setUp()
         subprocess.run(["ip", "link", "set", "lo", "up"], check=True)
         own = os.path.join(self.dir(), "resolv.conf")
-        with open(own, "w", encoding="utf-8") as f:
-            f.write("nameserver 127.0.0.1\n")
+        harness.write_file(own, "nameserver 127.0.0.1\n")
         subprocess.run(["mount", "--bind", own, RESOLV], check=True)
         self.addCleanup(subprocess.run, ["umount", RESOLV], check=True)
         self.resolver = Resolver()

@@ -2,7 +2,6 @@
 """Training without test data: the parameters are the same, nothing is said of a test set, and
 validation data have the last word. And where --validation_dir looks for these."""
 # label: cluster
-import json
 import os
 import re
 import shutil
@@ -33,8 +32,7 @@ class NoTestData(harness.Test):
         worker.wait(60, status)
         if status:
             return worker.output(), None
-        with open(summary, encoding="utf-8") as f:
-            return worker.output(), json.load(f)
+        return worker.output(), harness.read_json(summary)
 
     def test_neither_test_nor_validation(self):
         folder = self.make("npz", "data")

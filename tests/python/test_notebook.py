@@ -28,8 +28,7 @@ class Notebooks(unittest.TestCase):
         self.assertTrue(NOTEBOOKS)
         for path in NOTEBOOKS:
             self.assertLess(os.path.getsize(path), 200_000)
-            with open(path, encoding="utf-8") as f:
-                cells = json.load(f)["cells"]
+            cells = harness.read_json(path)["cells"]
             outputs = [o for c in cells for o in c.get("outputs", [])]
             self.assertEqual([o for o in outputs if o["output_type"] == "error"
                               or o.get("name") == "stderr"], [])

@@ -113,12 +113,10 @@ class Onnx(harness.Test):
 
     def compare_with_hidden(self, export, data, images):
         """--uint8, and the size of a hidden layer that the command line gave."""
-        with open(os.path.join(harness.MODELS, "mlp.json"), encoding="utf-8") as f:
-            model = json.load(f)
+        model = harness.read_json(os.path.join(harness.MODELS, "mlp.json"))
         first = next(l for l in model["layers"] if l["type"] == "dense")
         first["units"] = 7  # for --predict, which has no --hidden_units here
-        with open(self.path("seven.json"), "w", encoding="utf-8") as f:
-            json.dump(model, f)
+        harness.write_file(self.path("seven.json"), json.dumps(model))
         self.compare(self.path("seven.json"), export, data, images, "--uint8")
         made = weir_onnx.convert(os.path.join(harness.MODELS, "mlp.json"), export, uint8=True)
         self.assertEqual(made.graph.input[0].type.tensor_type.elem_type, onnx.TensorProto.UINT8)
@@ -141,8 +139,7 @@ class Onnx(harness.Test):
             EVERY["layers"][-1] = {"type": loss}
             if output == "scores":
                 EVERY["layers"][-1]["one_hot"] = True
-            with open(model, "w", encoding="utf-8") as f:
-                json.dump(EVERY, f)
+            harness.write_file(model, json.dumps(EVERY))
             if output != "outputs":
                 for part, n in (("train", 64), ("test", 30)):
                     numpy.save(os.path.join(data, part + "-labels.npy"), numpy.arange(n) % 4)
@@ -178,8 +175,7 @@ class Onnx(harness.Test):
             self.run_worker(*STILL, "--init=" + os.path.join(folder, "state.safetensors"),
                             *(["--init_map=" + names] if os.path.exists(names) else []),
                             "--export=" + self.path("w.safetensors"), data=data, model=model)
-            with open(os.path.join(folder, "predictions.json"), encoding="utf-8") as f:
-                n = len(json.load(f)["probabilities"])
+            n = len(harness.read_json(os.path.join(folder, "predictions.json"))["probabilities"])
             idx = next(f for f in os.listdir(data) if f.startswith("test-images"))
             flat = numpy.frombuffer(weights.read_idx(os.path.join(data, idx), 0), "u1")
             n_dims = int(idx[idx.index("idx") + 3])
@@ -196,9 +192,7 @@ class Onnx(harness.Test):
 class Declared(unittest.TestCase):
     def test_keys(self):
         """Layers' keys are those of the worker."""
-        with open(os.path.join(harness.SOURCE, "worker/model/model_layers.c"),
-                  encoding="utf-8") as f:
-            text = f.read()
+        text = harness.read_text(os.path.join(harness.SOURCE, "worker/model/model_layers.c"))
         one = {"ONE": "input", "COMMON": ""}
         rows = re.findall(r'\{"(\w+)", (ONE|COMMON)(?: "([^"]*)")?,\s+build_', text)
         self.assertEqual({name: (one[of] + more).split() for name, of, more in rows},
@@ -232,9 +226,8 @@ class Errors(harness.Test):
         softmax = os.path.join(harness.MODELS, "softmax.json")
         good = {"output/weights": ("F32", (10, 784), [0.0] * 7840),
                 "output/biases": ("F32", (10,), [0.0] * 10)}
-        with open(softmax, encoding="utf-8") as f:
-            name = next(l for l in json.load(f)["layers"] if l["type"] == "dense").get(
-                "name", "dense1")
+        name = next(l for l in harness.read_json(softmax)["layers"] if l["type"] ==
+                    "dense").get("name", "dense1")
         good = {k.replace("output", name): v for k, v in good.items()}
 
         def layers(text):
@@ -279,11 +272,9 @@ class Errors(harness.Test):
             self.assertIn(words, self.said(model, export))
         for header in ('{"__metadata__": null}', '{"__metadata__": {"sample": 1}}',
                        '{"a": {"dtype": "F32", "shape": [[]], "data_offsets": [0, 0]}}'):
-            with open(export, "wb") as f:
-                f.write(struct.pack("<Q", len(header)) + header.encode())
+            harness.write_file(export, struct.pack("<Q", len(header)) + header.encode())
             self.assertIn("no safetensors file", self.said(softmax, export))
-        with open(export, "wb") as f:
-            f.write(b"PK\3\4 and more of a .pt file")
+        harness.write_file(export, b"PK\3\4 and more of a .pt file")
         self.assertIn("no safetensors file", self.said(softmax, export))
         self.assertIn("No such file", self.said(self.path("none.json"), export + "2"))
 

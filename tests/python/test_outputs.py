@@ -45,13 +45,11 @@ class Outputs(harness.Test):
         for what in FLAG:
             with self.subTest(what):
                 target, link = self.path(what + ".target"), self.path(what + ".csv")
-                with open(target, "w", encoding="ascii") as f:
-                    f.write("" if what == "record_samples" else "old")
+                harness.write_file(target, "" if what == "record_samples" else "old")
                 os.symlink(os.path.basename(target), link)
                 self.run_worker(*self.flags(what, link))
                 self.assertTrue(os.path.islink(link))
-                with open(target, "rb") as f:
-                    self.assertNotIn(f.read(), (b"", b"old"))
+                self.assertNotIn(harness.read_bytes(target), (b"", b"old"))
 
     def test_export_under_the_end_of_another_format(self):
         """Refused before anything is read: the file would not be what its name says."""
@@ -74,8 +72,7 @@ class Outputs(harness.Test):
                 os.mkfifo(path)
 
                 def read(path=path, got=got):
-                    with open(path, "rb") as f:
-                        got.append(f.read())
+                    got.append(harness.read_bytes(path))
 
                 reader = threading.Thread(target=read, daemon=True)
                 reader.start()
@@ -118,12 +115,10 @@ class Outputs(harness.Test):
         job.start_ps(0, "--summary_json=" + link)
         job.start_ps(1, "--summary_json=" + fifo)
         job.start_worker(0)
-        with open(fifo, encoding="ascii") as f:
-            self.assertEqual(json.load(f)["task_index"], 1)
+        self.assertEqual(harness.read_json(fifo)["task_index"], 1)
         job.finish()
         self.assertTrue(os.path.islink(link))
-        with open(path, encoding="ascii") as f:
-            self.assertEqual(json.load(f)["task_index"], 0)
+        self.assertEqual(harness.read_json(path)["task_index"], 0)
 
     def refused(self, *flags, names):
         said = self.run_worker(*flags, status=2).output()
@@ -133,8 +128,7 @@ class Outputs(harness.Test):
     def test_one_file_for_two(self):
         """By name where it is not there yet, else by what it is; nothing is written."""
         there, link, other = self.path("there"), self.path("link"), self.path("other")
-        with open(there, "w", encoding="ascii") as f:
-            f.write("mine")
+        harness.write_file(there, "mine")
         os.symlink(there, link)
         os.mkdir(self.path("folder"))
         os.symlink(self.dir(), self.path("up"))
@@ -143,15 +137,13 @@ class Outputs(harness.Test):
             for one, two in (("export", "summary_json"), ("trace", "export"),
                              ("summary_json", "trace"), ("record_samples", "export")):
                 self.refused(*FLAGS, FLAG[one] + a, FLAG[two] + b, names=(one, two))
-        with open(there, encoding="ascii") as f:
-            self.assertEqual(f.read(), "mine")
+        self.assertEqual(harness.read_text(there), "mine")
         self.assertFalse(os.path.exists(other))
         self.run_worker(*FLAGS, "--export=" + there, "--summary_json=" + other)
 
     def test_what_is_read_is_not_written(self):
         model = self.export()
-        with open(model, "rb") as f:
-            before = f.read()
+        before = harness.read_bytes(model)
         os.symlink(model, self.path("model.csv"))
         self.refused("--predict=q.npy", "--output=q.npy", names=("predict", "output"))
         self.refused("--predict=" + model, "--output=" + self.path("model.csv"),
@@ -161,8 +153,7 @@ class Outputs(harness.Test):
         self.refused(*FLAGS, "--init=" + model, "--trace=" + model, names=("init", "trace"))
         self.refused(*FLAGS, "--train_data=" + model, "--export=" + model,
                      names=("train_data", "export"))
-        with open(model, "rb") as f:
-            self.assertEqual(f.read(), before)
+        self.assertEqual(harness.read_bytes(model), before)
 
     def test_one_device_for_two(self):
         """Nothing is lost there that would be kept elsewhere."""

@@ -27,8 +27,7 @@ NAMES = {"c1": "features.0", "c3": "features.3", "c5": "classifier.1", "f6": "cl
 
 def npy(path):
     """(dims, bytes) of an npy of bytes."""
-    with open(path, "rb") as f:
-        data = f.read()
+    data = harness.read_bytes(path)
     begin = 10 + int.from_bytes(data[8:10], "little")
     text = data[10:begin].decode("ascii")
     dims = text[text.index("(") + 1:text.index(")")]
@@ -47,8 +46,7 @@ class OwnData(harness.Test):
         return self.path(form)
 
     def figures(self):
-        with open(self.path("summary.json"), encoding="utf-8") as f:
-            return json.load(f)
+        return harness.read_json(self.path("summary.json"))
 
     def train(self, form, flags, *more):
         self.run_worker(*flags, "--summary_json=" + self.path("summary.json"), *more,
@@ -104,8 +102,7 @@ class OwnData(harness.Test):
     def first_values(self, state):
         """Flags that start from a state dict."""
         weights.write(self.path("state.safetensors"), state)
-        with open(self.path("map"), "w", encoding="utf-8") as f:
-            f.writelines("%s = %s\n" % pair for pair in NAMES.items())
+        harness.write_file(self.path("map"), "".join("%s = %s\n" % pair for pair in NAMES.items()))
         return ["--init=" + self.path("state.safetensors"), "--init_map=" + self.path("map")]
 
     def check_fine_tuning(self, forms, trained):

@@ -27,8 +27,7 @@ SETTINGS = ["optimizer", "momentum", "learning_rate", "0.05", "train_steps", str
 
 
 def read(*path):
-    with open(os.path.join(harness.SOURCE, *path), encoding="utf-8") as f:
-        return f.read()
+    return harness.read_text(os.path.join(harness.SOURCE, *path))
 
 
 def declared():
@@ -115,8 +114,7 @@ class OwnTrainer(harness.Test):
 
     def values(self, folder):
         """The bytes behind the header of the server's file of the last step."""
-        with open(ckpt_folder.path(folder, STEPS, "-0-of-1.safetensors"), "rb") as f:
-            data = f.read()
+        data = harness.read_bytes(ckpt_folder.path(folder, STEPS, "-0-of-1.safetensors"))
         return data[8 + struct.unpack("<Q", data[:8])[0]:]
 
     def ps(self, where, hosts, folder):

@@ -79,8 +79,7 @@ class Samples(harness.Test):
             rows |= part
             begun = end
         path = os.path.join(self.dir(), "all")
-        with open(path, "w", encoding="ascii") as f:
-            f.writelines("%d %d %d %d\n" % row for row in rows)
+        harness.write_file(path, "".join("%d %d %d %d\n" % row for row in rows))
         self.assertEqual(samples.wrong([path], 90), [])
 
 

@@ -41,8 +41,7 @@ class Split(fake_gpus.Machine):
                   for l in NET["layers"]]
         layers = [dict(l, units=units) if l.get("name") == "fc" else l for l in layers]
         path = os.path.join(self.dir(), "-".join(["net%d" % units, *sorted(devices)]) + ".json")
-        with open(path, "w", encoding="ascii") as f:
-            json.dump(dict(NET, layers=layers), f)
+        harness.write_file(path, json.dumps(dict(NET, layers=layers)))
         return path
 
     def run_net(self, name, *flags, **devices):
@@ -77,8 +76,7 @@ class Split(fake_gpus.Machine):
 
     def check_trace(self, path):
         """In the first step every crossing is there, once, and in its order."""
-        with open(path, encoding="utf-8") as f:
-            events = json.load(f)["traceEvents"]
+        events = harness.read_json(path)["traceEvents"]
         crossed = [e["name"] for e in sorted(events, key=lambda e: e.get("ts", 0))
                    if e.get("cat") == "cross" and e["args"].get("step") == 0]
         self.assertEqual(crossed, [
@@ -138,8 +136,7 @@ class Split(fake_gpus.Machine):
             "--precision=bf16: the CPU has no such products; it computes in fp32"), 1)
 
     def test_precision_of_layers_on_the_cpu(self):
-        with open("/proc/cpuinfo", encoding="ascii") as f:
-            flags = f.read()
+        flags = harness.read_text("/proc/cpuinfo")
         if "avx512_bf16" not in flags and "amx_bf16" not in flags:
             self.skipTest("this CPU has neither AVX512_BF16 nor AMX")
         self.assertIn("--precision=bf16: 1 of 1 layers with products multiply in bf16: fc;",

@@ -1,7 +1,6 @@
 """worker --precision=bf16 on CPUs: it trains, to the same bits on each run, or says why not.
 oneDNN's own variable ONEDNN_MAX_CPU_ISA makes of any CPU one without the instructions."""
 # label: cluster computes
-import json
 import os
 import re
 
@@ -28,16 +27,14 @@ class Precision(harness.Test):
         p.wait(120, status)
         if status:
             return None, p.output()
-        with open(path, encoding="utf-8") as f:
-            return json.load(f), p.output()
+        return harness.read_json(path), p.output()
 
     def test_refused_without_the_instructions(self):
         _, said = self.train("refused", "--precision=bf16", isa="AVX2", status=PERMANENT)
         self.assertRegex(said, REFUSED)
 
     def needs_bf16(self):
-        with open("/proc/cpuinfo", encoding="ascii") as f:
-            flags = f.read()
+        flags = harness.read_text("/proc/cpuinfo")
         if "avx512_bf16" not in flags and "amx_bf16" not in flags:
             self.skipTest("this CPU has neither AVX512_BF16 nor AMX")
 

@@ -22,8 +22,7 @@ class Predict(harness.Test):
         return os.path.join(self.dir(), name)
 
     def figures(self, name="summary.json"):
-        with open(self.path(name), encoding="utf-8") as f:
-            return json.load(f)
+        return harness.read_json(self.path(name))
 
     def train(self):
         """An export and a folder of checkpoints; training's own figures."""
@@ -33,8 +32,7 @@ class Predict(harness.Test):
         return self.figures("trained.json")
 
     def labels(self):
-        with open(os.path.join(self.data(), "t10k-labels-idx1-ubyte"), "rb") as f:
-            return f.read()[8:]
+        return harness.read_bytes(os.path.join(self.data(), "t10k-labels-idx1-ubyte"))[8:]
 
     def test_evaluate(self):
         """Export, manifest and folder: training's figures, to the last digit."""
@@ -123,8 +121,7 @@ class Predict(harness.Test):
 
     def check_npy(self, path, rows):
         """By the format's own description, and by NumPy where it is there."""
-        with open(path, "rb") as f:
-            data = f.read()
+        data = harness.read_bytes(path)
         self.assertEqual(data[:8], b"\x93NUMPY\x01\x00")
         begin = 10 + int.from_bytes(data[8:10], "little")
         self.assertEqual(begin % 64, 0)
@@ -146,8 +143,7 @@ class Predict(harness.Test):
         """One sentence that names the thing; an output that was there stays as it was."""
         self.train()
         good, out = "--predict=" + self.path("model.safetensors"), self.path("out.csv")
-        with open(out, "w", encoding="ascii") as f:
-            f.write("mine")
+        harness.write_file(out, "mine")
         for flags, status, said in (
                 ([good, "--output=" + self.path("x.txt")], 2,
                  "does not end as one of the formats: .*csv, .jsonl"),
@@ -182,8 +178,7 @@ class Predict(harness.Test):
             f.write(b"x")
         worker = self.run_worker("--predict=" + torn, "--output=" + out, status=1)
         self.assertRegex(worker.output(), "torn.safetensors: .*checksum")
-        with open(out, encoding="ascii") as f:
-            self.assertEqual(f.read(), "mine")
+        self.assertEqual(harness.read_text(out), "mine")
 
 
 if __name__ == "__main__":

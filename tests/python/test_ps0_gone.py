@@ -226,8 +226,7 @@ class Ps0Gone(harness.Test):
             process.wait(30, None)
 
     def read(self, path):
-        with open(path, encoding="utf-8") as f:
-            return f.read()
+        return harness.read_text(path)
 
     @unittest.skipIf(WHY_NOT, WHY_NOT)
     def test_same_address(self):

@@ -68,8 +68,7 @@ def kept_bits(folder):
 
 
 def read(*path):
-    with open(os.path.join(harness.SOURCE, *path), encoding="utf-8") as f:
-        return f.read()
+    return harness.read_text(os.path.join(harness.SOURCE, *path))
 
 
 class Declared(unittest.TestCase):
@@ -466,8 +465,7 @@ class Members(unittest.TestCase):
     def test_a_worker_that_fails(self):
         """Its last lines are in the error, and all of them in its file, which begins anew."""
         with tempfile.TemporaryDirectory() as folder:
-            with open(os.path.join(folder, "worker-0.log"), "w", encoding="utf-8") as f:
-                f.write("of another cluster")
+            harness.write_file(os.path.join(folder, "worker-0.log"), "of another cluster")
             with weir.Cluster(command=[sys.executable, "-u", "-c", "import sys; print('first' + "
                                        "99 * '\\n'); sys.exit('no data')"],
                               folder=folder) as cluster:

@@ -129,8 +129,7 @@ for (i in seq_len(nrow(found)))
 
 
 def read(*path):
-    with open(os.path.join(harness.SOURCE, *path), encoding="utf-8") as f:
-        return f.read()
+    return harness.read_text(os.path.join(harness.SOURCE, *path))
 
 
 class Declared(unittest.TestCase):
@@ -190,8 +189,7 @@ class InR(harness.Test):
 
     def r(self, name, text, *args):
         path = os.path.join(self.dir(), name + ".R")
-        with open(path, "w", encoding="utf-8") as f:
-            f.write(text)
+        harness.write_file(path, text)
         return self.start(name, ["Rscript", path, *args], env=self.env)
 
     def ps(self):

@@ -32,8 +32,7 @@ def listens(host, port):
 def fixed_ports(n):
     """n ports of localhost that are free, and that no connection gets by itself: below those that
     the system gives away, and of a part that this process has for its own."""
-    with open(RANGE, encoding="ascii") as f:
-        end = int(f.read().split()[0])
+    end = int(harness.read_text(RANGE).split()[0])
     n_shares = (end - LEAST) // SHARE
     if n_shares < 1:  # all ports are given away here: any will do
         return harness.free_ports(n, "127.0.0.1")
@@ -49,8 +48,7 @@ def fixed_ports(n):
 class Readme(harness.Test):
     def setUp(self):
         super().setUp()
-        with open(os.path.join(harness.SOURCE, "README.md"), encoding="utf-8") as f:
-            self.text = f.read()
+        self.text = harness.read_text(os.path.join(harness.SOURCE, "README.md"))
         os.symlink(os.path.dirname(harness.BIN), os.path.join(self.dir(), "build"))
 
     def section(self):

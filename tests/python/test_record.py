@@ -37,8 +37,7 @@ class Record(harness.Test):
                                                                                      " 39 ")])):
             with open(self.path(1), encoding="ascii") as f:
                 lines = sorted(set(f), key=lambda line: int(line.split()[1]))
-            with open(self.path(name), "w", encoding="ascii") as f:
-                f.writelines(change(lines))
+            harness.write_file(self.path(name), "".join(change(lines)))
             self.assertTrue(samples.wrong([self.path(0), self.path(name)], 40), name)
 
     def test_alone(self):

@@ -10,8 +10,7 @@ import harness
 
 
 def read(path):
-    with open(os.path.join(harness.SOURCE, path), encoding="utf-8") as f:
-        return f.read()
+    return harness.read_text(os.path.join(harness.SOURCE, path))
 
 
 def named(page, table):

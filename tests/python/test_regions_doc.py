@@ -1,7 +1,6 @@
 """docs/guide/regions.md: its commands as they stand there, in the namespaces of two regions; but
 for what would take long (a smaller model, fewer steps) and what is one machine's (its memory)."""
 # label: net waits
-import json
 import os
 import re
 import shlex
@@ -21,8 +20,7 @@ FIRST_HOST = 10  # its address ends so
 class RegionsDoc(harness.Test):
     def setUp(self):
         super().setUp()
-        with open(os.path.join(harness.SOURCE, "docs/guide/regions.md"), encoding="utf-8") as f:
-            self.text = f.read()
+        self.text = harness.read_text(os.path.join(harness.SOURCE, "docs/guide/regions.md"))
         self.net = wan.Wan(n_hosts=[4, 3], rtt_ms=20)
         self.addCleanup(self.net.close)
 
@@ -74,8 +72,7 @@ class RegionsDoc(harness.Test):
         digests = set()
         for process, path in workers:
             process.wait()
-            with open(path, encoding="utf-8") as f:
-                digests.add(json.load(f)["parameters_sha256"])
+            digests.add(harness.read_json(path)["parameters_sha256"])
         self.assertEqual(len(digests), 1)
         for process in servers:
             process.wait()

@@ -5,7 +5,6 @@ that starts there with other random numbers is compared, too.
 
 TOLERANCE: of a probability; they are float32 here, and were float64 there."""
 # label: cluster computes
-import json
 import os
 import random
 
@@ -55,8 +54,7 @@ class Resnet18(harness.Test):
                       for name, (_, values) in harness.read_safetensors(path).items()}
 
     def test_state_dict_of_torchvision(self):
-        with open(golden.RESNET18, encoding="utf-8") as f:
-            want = json.load(f)
+        want = harness.read_json(golden.RESNET18)
         state = golden.torch_state(want["tensors"])
         weights.write(self.state, state)
         path, got = self.exported()

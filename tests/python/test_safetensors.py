@@ -39,8 +39,7 @@ class Safetensors(unittest.TestCase):
             self.assertRegex(value, "^[0-9a-f]{8}$")
 
     def test_layout(self):
-        with open(self.path, "rb") as f:
-            data = f.read()
+        data = harness.read_bytes(self.path)
         length, = struct.unpack_from("<Q", data)
         header = json.loads(data[8:8 + length])
         self.assertEqual(length % 8, 0)

@@ -2,7 +2,6 @@
 """Schedules of the learning rate in real programs: the same bits alone and with any number of
 servers, across a stop and a checkpoint; flags that do not go together are refused."""
 # label: cluster
-import json
 import os
 import re
 import signal
@@ -20,8 +19,7 @@ class Schedule(harness.Test):
         path = os.path.join(self.dir(), "summary.json")
         self.run_worker("--summary_json=" + path, harness.models_dir("small"), *FLAGS, *flags,
                         model="small")
-        with open(path, encoding="utf-8") as f:
-            return json.load(f)["parameters_sha256"]
+        return harness.read_json(path)["parameters_sha256"]
 
     def test_same_bits_everywhere(self):
         found = {self.alone()}

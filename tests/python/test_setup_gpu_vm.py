@@ -95,8 +95,7 @@ class Machine:
         for folder in (self.root, self.world, self.bin):
             os.makedirs(folder)
         stub = os.path.join(self.bin, "stub")
-        with open(stub, "w", encoding="utf-8") as f:
-            f.write(STUB % self.world)
+        harness.write_file(stub, STUB % self.world)
         os.chmod(stub, 0o755)
         for tool in TOOLS:
             os.symlink(stub, os.path.join(self.bin, tool))
@@ -130,12 +129,10 @@ class Machine:
             f.write(text)
 
     def put(self, name, text=""):
-        with open(os.path.join(self.world, name), "w", encoding="utf-8") as f:
-            f.write(text)
+        harness.write_file(os.path.join(self.world, name), text)
 
     def add(self, name, text):
-        with open(os.path.join(self.world, name), "a", encoding="utf-8") as f:
-            f.write(text)
+        harness.append_file(os.path.join(self.world, name), text)
 
     def loaded(self, version, kind="NVIDIA UNIX Open Kernel Module for x86_64"):
         self.write("proc/driver/nvidia/version", "NVRM version: %s  %s  Release Build  "
@@ -519,8 +516,7 @@ class SetupGpuVm(harness.Test):
         flags = ("--root=" + m.root, "--reboot", "--source=https://example.org/weir.git")
         said, _ = self.good(m, *flags, "--print_start_up", source=False)
         self.assertLess(len(gzip.compress(said.encode())), 16384)  # what AWS takes
-        with open(script, "w", encoding="utf-8") as f:
-            f.write(said)
+        harness.write_file(script, said)
         fetch = "git -C %s/opt/weir fetch --depth 1 https://example.org/%s HEAD"
         said, calls = self.good(m, script=script, source=False)
         self.assertIn(fetch % (m.root, "weir.git"), calls)
@@ -532,8 +528,7 @@ class SetupGpuVm(harness.Test):
         self.assertIn("say its whole path", said)
 
     def test_the_lines_of_the_page(self):
-        with open(os.path.join(harness.SOURCE, "docs/start/cloud.md"), encoding="utf-8") as f:
-            text = f.read()
+        text = harness.read_text(os.path.join(harness.SOURCE, "docs/start/cloud.md"))
         lines = re.findall(r"^    scripts/setup_gpu_vm ?(.*)$", text, re.M)
         self.assertEqual(len(lines), 3)
         for line in lines:

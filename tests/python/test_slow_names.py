@@ -43,8 +43,7 @@ class SlowNames(harness.Test):
 
     def lay_over(self, path, text):
         own = os.path.join(self.dir(), os.path.basename(path))
-        with open(own, "w", encoding="ascii") as f:
-            f.write(text)
+        harness.write_file(own, text)
         namespaces.run(*self.space.enter, "mount", "--bind", own, path)
 
     def start_ps(self, name, address, *flags, ready=True):

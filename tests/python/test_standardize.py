@@ -130,14 +130,12 @@ class Standardize(harness.Test):
         """As those of earlier versions."""
         self.train("--checkpoint_dir=" + self.path("ck"))
         for manifest in glob.glob(self.path("ck/*.json")):
-            with open(manifest, encoding="utf-8") as f:
-                of = json.load(f)
+            of = harness.read_json(manifest)
             if "crc32c" not in of:
                 continue
             del of["crc32c"], of["trained_on"]
             text = json.dumps(of, separators=(",", ":"))[:-1]
-            with open(manifest, "w", encoding="utf-8") as f:
-                f.write('%s,"crc32c":"%08x"}\n' % (text, crc32c(text.encode())))
+            harness.write_file(manifest, '%s,"crc32c":"%08x"}\n' % (text, crc32c(text.encode())))
         for flags in (["--evaluate=" + self.path("ck")],
                       ["--predict=" + self.path("ck"), "--output=" + self.path("p.csv")]):
             said = self.worker(*flags, "--test_data=" + self.path("test.csv"), status=1)
@@ -192,12 +190,10 @@ class Standardize(harness.Test):
 
     def test_damaged_numbers_of_an_export_are_refused(self):
         self.train()
-        with open(self.path("m.safetensors"), "rb") as f:
-            whole = f.read()
+        whole = harness.read_bytes(self.path("m.safetensors"))
         at = whole.index(b'"column_std":"') + len(b'"column_std":"')
         for damaged in (b"x", b"-"):
-            with open(self.path("m.safetensors"), "wb") as f:
-                f.write(whole[:at] + damaged + whole[at + 1:])
+            harness.write_file(self.path("m.safetensors"), whole[:at] + damaged + whole[at + 1:])
             said = self.worker("--evaluate=" + self.path("m.safetensors"),
                                "--test_data=" + self.path("test.csv"), status=1)
             self.assertIn("column_mean and column_std", said)

@@ -13,8 +13,7 @@ from test_readme import NO_LOCALHOST, fixed_ports
 
 
 def page(path):
-    with open(os.path.join(harness.SOURCE, path), encoding="utf-8") as f:
-        return f.read()
+    return harness.read_text(os.path.join(harness.SOURCE, path))
 
 
 def commands(text, *programs):

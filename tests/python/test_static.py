@@ -39,8 +39,7 @@ class Static(unittest.TestCase):
     def write(self, text, *parts):
         path = os.path.join(self.tree, *parts)
         os.makedirs(os.path.dirname(path), exist_ok=True)
-        with open(path, "w", encoding="utf-8") as f:
-            f.write(text)
+        harness.write_file(path, text)
 
     def copy(self, *folders):
         """The tree as a tarball would have it, or these folders of it alone."""

@@ -50,8 +50,7 @@ def save(folder, part, xs, ys, form="npy"):
     path = os.path.join(folder, part)
     if form == "npy":
         for name, rows in (("images", xs), ("labels", ys)):
-            with open("%s-%s.npy" % (path, name), "wb") as f:
-                f.write(npy(rows, one=len(rows[0]) == 1))
+            harness.write_file("%s-%s.npy" % (path, name), npy(rows, one=len(rows[0]) == 1))
     elif form == "npz":
         with zipfile.ZipFile(path + ".npz", "w") as z:
             z.writestr("images.npy", npy(xs))
@@ -121,8 +120,7 @@ class Targets(harness.Test):
     def model(self, loss="mean_squared_error", **keys):
         text = model_text(loss)
         text["layers"][-1].update(keys)
-        with open(self.path(loss + ".json"), "w", encoding="utf-8") as f:
-            json.dump(text, f)
+        harness.write_file(self.path(loss + ".json"), json.dumps(text))
         return self.path(loss + ".json")
 
     def data_of(self, kind="mean_squared_error", form="npy", n_targets=2):
@@ -136,8 +134,7 @@ class Targets(harness.Test):
         return self.path(form), sets
 
     def figures(self, name="summary.json"):
-        with open(self.path(name), encoding="utf-8") as f:
-            return json.load(f)
+        return harness.read_json(self.path(name))
 
     def train(self, folder, *flags, loss="mean_squared_error"):
         worker = self.run_worker("--summary_json=" + self.path("summary.json"),
@@ -185,8 +182,7 @@ class Targets(harness.Test):
         self.assertIsNone(s["validation_accuracy"])
         self.assertIsNone(s["best_validation_accuracy"])
         self.assertGreater(s["best_step"], 0)
-        with open(self.path("ckpt/best"), encoding="ascii") as f:
-            self.assertIsNone(json.load(f)["validation_accuracy"])
+        self.assertIsNone(harness.read_json(self.path("ckpt/best"))["validation_accuracy"])
         again = self.run_worker(*TRAIN, "--validation_split=0.25", "--eval_every=50",
                                 "--early_stopping=4", "--checkpoint_dir=" + self.path("ckpt"),
                                 data=folder, model=self.model())
@@ -219,8 +215,7 @@ class Targets(harness.Test):
         with open(self.predict(folder, ".jsonl"), encoding="ascii") as f:
             self.assertEqual([json.loads(line) for line in f],
                              [{"index": i, "outputs": row} for i, row in enumerate(got)])
-        with open(self.predict(folder, ".npy"), "rb") as f:
-            data = f.read()
+        data = harness.read_bytes(self.predict(folder, ".npy"))
         begin = 10 + int.from_bytes(data[8:10], "little")
         self.assertEqual(ast.literal_eval(data[10:begin].decode("ascii"))["descr"],
                          [("index", "<i8"), ("outputs", "<f4", (2,))])
@@ -300,13 +295,11 @@ class Targets(harness.Test):
         self.refused(folder, "takes targets from 0 to 1", loss="sigmoid_cross_entropy")
         text = model_text("mean_squared_error")
         text["classes"] = 3
-        with open(self.path("three.json"), "w", encoding="utf-8") as f:
-            json.dump(text, f)
+        harness.write_file(self.path("three.json"), json.dumps(text))
         self.refused(folder, "has 2 targets for each sample, but the model has 3 outputs",
                      model=self.path("three.json"))
         text["classes"] = 1
-        with open(self.path("one.json"), "w", encoding="utf-8") as f:
-            json.dump(text, f)
+        harness.write_file(self.path("one.json"), json.dumps(text))
         self.refused(self.data(), "its labels are classes, but the model has 1 output, which tells "
                      "none apart; take \"classes\": 2 or more", model=self.path("one.json"))
         self.refused(folder, "--target_columns is for CSV files, and %s/test-images.npy is none" %

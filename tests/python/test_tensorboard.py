@@ -1,7 +1,6 @@
 """--logdir: TensorBoard's own reader finds each kind of what a worker writes, with the values that
 the worker tells otherwise, and each step once where training went back."""
 # label: cluster
-import json
 import os
 import subprocess
 import sys
@@ -60,8 +59,7 @@ class TensorBoard(harness.Test):
             "--eval_every=30", "--save_steps=20", "--keep_checkpoint_max=0",
             "--checkpoint_dir=" + self.checkpoints(), "--summary_json=" + summary, *more,
             model="mlp")
-        with open(summary, encoding="utf-8") as f:
-            return json.load(f)
+        return harness.read_json(summary)
 
     def checkpoints(self):
         return os.path.join(self.dir(), "ckpt")

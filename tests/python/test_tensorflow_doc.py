@@ -14,8 +14,7 @@ VALUES = {"gpu_memory_fraction": "0.5", "trace": "file"}
 
 
 def read(path):
-    with open(os.path.join(harness.SOURCE, path), encoding="utf-8") as f:
-        return f.read()
+    return harness.read_text(os.path.join(harness.SOURCE, path))
 
 
 def run(program, *flags):

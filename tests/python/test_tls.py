@@ -371,8 +371,7 @@ class Tls(Secured):
         worker = job.start_worker(0, *names.flags("worker"))
         worker.wait_line(r"peers will refuse the certificate in \S+worker\.pem: it has expired")
         worker.wait_line(r"waiting for ps:0")
-        with open(names.path("ps.pem"), "w", encoding="utf-8") as f:
-            f.write("no certificate\n")
+        harness.write_file(names.path("ps.pem"), "no certificate\n")
         self.ctl(addr, *own.flags("admin"), "status")
         ps.wait_line(r"files have changed and cannot be used: \S+ps\.pem holds no certificate in "
                      "PEM; those read before stay in use")

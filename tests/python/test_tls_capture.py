@@ -94,8 +94,7 @@ def write_first_values(path):
         header.append('"softmax/%s":{"dtype":"F32","shape":[%s],"data_offsets":[%d,%d]}' %
                       (name, ",".join(map(str, shape)), begin, len(body)))
     text = ("{%s}" % ",".join(header)).encode()
-    with open(path, "wb") as f:
-        f.write(struct.pack("<Q", len(text)) + text + body)
+    harness.write_file(path, struct.pack("<Q", len(text)) + text + body)
     return body
 
 

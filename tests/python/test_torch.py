@@ -4,7 +4,6 @@ unused, frozen and bf16 parameters, buffers, errors; and the GPT of examples/pyt
 DistributedDataParallel, and with processes killed the same bits."""
 # label: cluster
 import copy
-import json
 import os
 import re
 import signal
@@ -228,8 +227,7 @@ class Alone(Torch):
             for _ in self.exchange(net, train_steps=4, trace=path, **cluster.settings()):
                 net(self.torch.ones(16, 160)).sum().backward()
             cluster.wait(20 * harness.PATIENCE)
-        with open(path, encoding="utf-8") as f:
-            events = json.load(f)["traceEvents"]
+        events = harness.read_json(path)["traceEvents"]
         for step in range(4):
             mine = {(e["name"], e["ph"]): e for e in events if e.get("args") == {"step": step}}
             backward = mine["backward", "X"]

@@ -13,8 +13,7 @@ MERGE = os.path.join(harness.SOURCE, "bench/trace_merge")
 
 
 def load(path):
-    with open(path, encoding="utf-8") as f:
-        return json.load(f)
+    return harness.read_json(path)
 
 
 class Trace(harness.Test):

@@ -1,7 +1,6 @@
 """Whole jobs that must learn and end with 0: one ps and two workers, a worker alone, several ps,
 async, a ps that comes last, --serve."""
 # label: cluster sanitize
-import json
 import math
 import os
 import re
@@ -55,17 +54,15 @@ class Train(harness.Test):
     def test_worker_alone(self):
         path = os.path.join(self.dir(), "s.json")
         self.run_worker(*QUICK, "--summary_json=" + path)
-        with open(path, encoding="utf-8") as f:
-            self.check_learned([json.load(f)])
+        self.check_learned([harness.read_json(path)])
 
     def test_alone_is_a_job_of_one(self):
         path = os.path.join(self.dir(), "s.json")
         self.run_worker(*QUICK, "--summary_json=" + path)
         job = self.job(n_workers=1, flags=QUICK)
         job.start()
-        with open(path, encoding="utf-8") as f:
-            self.assertEqual(job.finish()[0]["parameters_sha256"],
-                             json.load(f)["parameters_sha256"])
+        self.assertEqual(job.finish()[0]["parameters_sha256"],
+                         harness.read_json(path)["parameters_sha256"])
 
     def test_async(self):
         job = self.job(flags=[*QUICK, "--sync_mode=async", "--train_steps=200"])

@@ -19,8 +19,7 @@ class Units(harness.Test):
         for name, text in units:
             text = re.sub("/usr/bin/weir-", harness.BIN + "/", text)
             paths.append(os.path.join(self.dir(), name))
-            with open(paths[-1], "w", encoding="utf-8") as f:
-                f.write(text)
+            harness.write_file(paths[-1], text)
         done = subprocess.run(["systemd-analyze", "verify", "--man=no", *paths], text=True,
                               stdout=subprocess.PIPE, stderr=subprocess.STDOUT)
         return done.stdout, done.returncode

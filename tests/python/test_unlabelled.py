@@ -105,8 +105,7 @@ class Unlabelled(Base):
             data = f.read()
         header["others"] = header.pop("labels")
         text = json.dumps(header).encode()
-        with open(path, "wb") as f:
-            f.write(len(text).to_bytes(8, "little") + text + data)
+        harness.write_file(path, len(text).to_bytes(8, "little") + text + data)
         self.check(want, folder)
 
     def test_pictures(self):
@@ -157,8 +156,7 @@ class Unlabelled(Base):
                 os.path.join(harness.BIN, "worker"), "--models_dir=" + harness.MODELS,
                 "--model=softmax", "--predict=" + self.path("model"), "--output=" + out,
                 b"--test_data=" + place]).wait()
-            with open(out, "rb") as f:
-                text = f.read()
+            text = harness.read_bytes(out)
             if end == ".csv":
                 rows = list(csv.DictReader(io.StringIO(text.decode("latin-1"), newline="")))
                 self.assertEqual([row["file"].encode("latin-1") for row in rows], sorted(names))
@@ -226,8 +224,7 @@ class Tables(Base):
     def write(self, name, lines):
         path = self.path(name)
         os.makedirs(os.path.dirname(path), exist_ok=True)
-        with open(path, "w", encoding="ascii") as f:
-            f.writelines(",".join(line) + "\n" for line in lines)
+        harness.write_file(path, "".join(",".join(line) + "\n" for line in lines))
         return path
 
     def test_by_the_number_of_columns(self):

@@ -25,8 +25,7 @@ class Validation(harness.Test):
                                  status=status)
         figures = None
         if status == 0:
-            with open(self.path("summary.json"), encoding="utf-8") as f:
-                figures = json.load(f)
+            figures = harness.read_json(self.path("summary.json"))
         return worker, figures
 
     def losses(self, worker):
@@ -36,8 +35,7 @@ class Validation(harness.Test):
         return {int(step): float(loss) for step, loss in found}
 
     def best(self):
-        with open(self.path("ckpt/best"), encoding="utf-8") as f:
-            return json.load(f)
+        return harness.read_json(self.path("ckpt/best"))
 
     def test_split(self):
         """Evaluated at each so many steps and at the end; a pass has the other samples alone."""
@@ -125,8 +123,7 @@ class Validation(harness.Test):
         for path in (manifest, self.path("ckpt/best")):
             worker = self.run_worker("--evaluate=" + path,
                                      "--summary_json=" + self.path("best.json"))
-            with open(self.path("best.json"), encoding="utf-8") as f:
-                found[path] = json.load(f)
+            found[path] = harness.read_json(self.path("best.json"))
             self.assertEqual(found[path].pop("evaluate"), path)
             self.assertEqual(found[path]["global_step"], step)
         self.assertEqual(*found.values())
@@ -144,8 +141,7 @@ class Validation(harness.Test):
         for text, said in (('{"manifest":"weir-9.9-9.json","validation_loss":1,'
                             '"validation_accuracy":1}', "there is no checkpoint"),
                            ('{"manifest":', "names no checkpoint")):
-            with open(self.path("ckpt/best"), "w", encoding="ascii") as f:
-                f.write(text)
+            harness.write_file(self.path("ckpt/best"), text)
             worker = self.run_worker("--evaluate=" + self.path("ckpt/best"), status=1)
             self.assertRegex(worker.output(), self.path("ckpt/best") + ": .*" + said)
 
@@ -154,11 +150,9 @@ class Validation(harness.Test):
         folder = ["--checkpoint_dir=" + self.path("ckpt")]
         self.train(*SPLIT, *folder, "--train_steps=12")
         manifest = os.path.basename(ckpt_folder.path(self.path("ckpt"), 12))
-        with open(self.path("ckpt/best"), encoding="utf-8") as f:
-            best = json.load(f)
+        best = harness.read_json(self.path("ckpt/best"))
         best.update(manifest=manifest, step=12, validation_loss=0.0)
-        with open(self.path("ckpt/best"), "w", encoding="utf-8") as f:
-            json.dump(best, f)
+        harness.write_file(self.path("ckpt/best"), json.dumps(best))
         _, figures = self.train(*SPLIT, *folder, "--train_steps=400", "--early_stopping=2")
         self.assertEqual((figures["best_step"], figures["global_step"]), (12, 20))
 
@@ -187,8 +181,7 @@ class Validation(harness.Test):
                 "--summary_json=" + self.path("summary.json")]
         worker = self.start("worker", argv)
         worker.wait(60, 138)  # nor is the last one there
-        with open(self.path("summary.json"), encoding="utf-8") as f:
-            figures = json.load(f)
+        figures = harness.read_json(self.path("summary.json"))
         self.assertEqual((figures["global_step"], figures["stopped_early"]), (30, False))
         self.assertNotIn("best_step", figures)
         self.assertIn("step 30 does not count as the best: its checkpoint could not be kept",

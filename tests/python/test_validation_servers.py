@@ -35,8 +35,7 @@ class ValidationServers(harness.Test):
         return found
 
     def best(self, name="ckpt"):
-        with open(self.path(name + "/best"), encoding="utf-8") as f:
-            return json.load(f)
+        return harness.read_json(self.path(name + "/best"))
 
     def check_best(self, losses, name="ckpt"):
         """Named with its data, whole, and kept beside the newest."""
@@ -105,8 +104,7 @@ class ValidationServers(harness.Test):
                           undisturbed.workers[i].output())
         self.assertTrue(want[0]["stopped_early"])
         self.assertEqual(max(ckpt_folder.steps(self.path("one"))), best + 15)
-        with open(ckpt_folder.path(self.path("one"), best + 15), encoding="utf-8") as f:
-            told = json.load(f)["job"]
+        told = harness.read_json(ckpt_folder.path(self.path("one"), best + 15))["job"]
         self.assertEqual((told["train_steps"], told["asked_steps"]), (best + 15, 400))
 
         job = self.job(n_ps=2, flags=[*STOP, "--fault_push_delay_ms=5"])
@@ -143,8 +141,7 @@ class ValidationServers(harness.Test):
         self.assertAlmostEqual(figures[0]["validation_loss"], figures[0]["test_loss"], places=12)
         self.assertEqual(sorted(self.losses(job.workers[0])), [4, 8, 12, 16, 20])
         for i, n in enumerate((6, 6, 1)):  # with the test set, at the end
-            with open(self.path("trace-%d" % i), encoding="utf-8") as f:
-                self.assertEqual(f.read().count('"evaluate"'), n, i)
+            self.assertEqual(harness.read_text(self.path("trace-%d" % i)).count('"evaluate"'), n, i)
         job = self.job(n_workers=2, flags=flags)
         job.start_ps(0)
         job.start_worker(0)

@@ -2,7 +2,6 @@
 its next life. Of one of two servers, though nobody is left to tell it; of a worker that evaluates
 or writes its figures, whom the servers wait for."""
 # label: cluster waits
-import json
 import os
 import signal
 
@@ -70,8 +69,7 @@ class VeryEnd(harness.Test):
         return job.start_worker(task, "--export=%s-%d" % (job.summary_path(0), task))
 
     def read(self, path):
-        with open(path, "rb") as f:
-            return json.load(f)
+        return harness.read_json(path)
 
     def test_worker_killed_in_its_report(self):
         """In its evaluation, while the other one reports; and with all written but its figures,

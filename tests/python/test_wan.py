@@ -164,8 +164,7 @@ class Line(harness.Test):
         with self.assertRaisesRegex(harness.Failure, "mode = pigeon: wanted tunnel or"):
             wan.Wan(n_regions=3, nat=(2,) if not wan.why_not(nat=True) else (),
                     ipsec={"mode": "pigeon"})
-        with open("/proc/self/task/%d/children" % os.getpid(), encoding="ascii") as f:
-            self.assertEqual(f.read(), "")
+        self.assertEqual(harness.read_text("/proc/self/task/%d/children" % os.getpid()), "")
         self.assertEqual([name for name in os.listdir(tempfile.gettempdir())
                           if name.startswith("weir-wan-%d-" % os.getpid())], [])
 
@@ -201,8 +200,7 @@ class Cluster(harness.Test):
         return [p for p in parts if len(set(p)) > 16]  # no zeros that may be anywhere
 
     def n_found(self, pcap):
-        with open(pcap, "rb") as f:
-            seen = f.read()
+        seen = harness.read_bytes(pcap)
         return sum(part in seen for part in self.parameter_bytes())
 
 
@@ -262,19 +260,15 @@ class Generated(harness.Test):
         self.addCleanup(gateway.close)
         folder = self.dir()
         description = os.path.join(folder, "description.ini")
-        with open(description, "w", encoding="utf-8") as f:
-            f.write("[network]\nmode = gre-over-ipsec\nauth = certs\n"
-                    "[gateway a]\naddress = 198.51.100.1\ninside = 10.81.0.1\n"
-                    "subnets = 10.81.0.0/24\n"
-                    "[gateway b]\naddress = 198.51.100.2\ninside = 10.82.0.1\n"
-                    "subnets = 10.82.0.0/24\n")
+        harness.write_file(
+            description, "[network]\nmode = gre-over-ipsec\nauth = certs\n"
+            "[gateway a]\naddress = 198.51.100.1\ninside = 10.81.0.1\n" "subnets = 10.81.0.0/24\n"
+            "[gateway b]\naddress = 198.51.100.2\ninside = 10.82.0.1\n" "subnets = 10.82.0.0/24\n")
         wan.run(os.path.join(wan.IPSEC, "generate"), description, folder)
         # The kernel's part, which needs GRE, is left out.
-        with open(os.path.join(folder, "a/up"), encoding="utf-8") as f:
-            up = f.read()
+        up = harness.read_text(os.path.join(folder, "a/up"))
         up = re.sub(r"^.*\|\| gre_up$", "", up, flags=re.M)
-        with open(os.path.join(folder, "a/up"), "w", encoding="utf-8") as f:
-            f.write(up)
+        harness.write_file(os.path.join(folder, "a/up"), up)
         wan.run(*gateway.enter, os.path.join(folder, "a/up"))
         self.assertIn("added vici connection: a-b", gateway.log())
         self.assertNotRegex(gateway.log(), "loading connection .* failed|unknown option")

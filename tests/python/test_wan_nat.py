@@ -75,8 +75,7 @@ class NatEsp(Cluster):
 
 def lengths(pcap):
     """Of a capture's packets."""
-    with open(pcap, "rb") as f:
-        content = f.read()
+    content = harness.read_bytes(pcap)
     at = 24
     while at < len(content):
         n = int.from_bytes(content[at + 8:at + 12], "little")

@@ -43,8 +43,7 @@ class Weights(harness.Test):
         text = json.loads(json.dumps(MODEL))
         if change:
             change(text["layers"])
-        with open(self.path(name), "w", encoding="utf-8") as f:
-            json.dump(text, f)
+        harness.write_file(self.path(name), json.dumps(text))
         return self.path(name)
 
     def alone(self, *flags, model=None, status=0):
@@ -54,8 +53,7 @@ class Weights(harness.Test):
                                   model=model or self.model(), status=status)
         if status:
             return None, None, process.output()
-        with open(summary, encoding="utf-8") as f:
-            return json.load(f), harness.read_safetensors(export), process.output()
+        return harness.read_json(summary), harness.read_safetensors(export), process.output()
 
     def state_file(self, state, name="state.safetensors"):
         weights.write(self.path(name), state)
@@ -118,8 +116,7 @@ class Weights(harness.Test):
                                   status=status)
         if status:
             return None, process.output()
-        with open(summary, encoding="utf-8") as f:
-            return json.load(f), process.output()
+        return harness.read_json(summary), process.output()
 
     def test_a_state_dict_is_evaluated_and_predicted_as_it_is(self):
         """Without a step of training, and with another's normalisation, if flags say it."""
@@ -171,10 +168,8 @@ class Weights(harness.Test):
             layers[5]["units"] = "classes"
 
         model = self.model(auto, "auto.json")
-        with open(model, encoding="utf-8") as f:
-            text = json.load(f)
-        with open(model, "w", encoding="utf-8") as f:
-            json.dump(dict(text, classes="auto"), f)
+        text = harness.read_json(model)
+        harness.write_file(model, json.dumps(dict(text, classes="auto")))
         for n, last in ((14, (3,)), (14, (15,)), (10, (12,))):
             state = weights.small_state(n, classes=n)
             state["zz"] = "F32", last, [1.0] * last[0]
@@ -271,8 +266,7 @@ class Weights(harness.Test):
             layers[5].update(name="fresh", units=12)
             layers.insert(6, {"type": "dense", "name": "last", "units": 10})
 
-        with open(self.path("map"), "w", encoding="utf-8") as f:
-            f.write("# what is new\nfresh = -\nlast = -\n")
+        harness.write_file(self.path("map"), "# what is new\nfresh = -\nlast = -\n")
         model = self.model(new_head, "new.json")
         _, after, said = self.alone(
             "--init=" + trained, "--init_map=" + self.path("map"), "--freeze=features*",

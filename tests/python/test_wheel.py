@@ -73,8 +73,7 @@ class Wheel(harness.Test):
         cls.info, = glob.glob(cls.site + "/*.dist-info")
 
     def read(self, *path):
-        with open(os.path.join(self.info, *path), encoding="utf-8") as f:
-            return f.read()
+        return harness.read_text(os.path.join(self.info, *path))
 
     def test_name_commands_licences(self):
         machine = os.uname().machine
@@ -181,8 +180,7 @@ class Missing(harness.Test):
     def test_what_is_there_is_said(self):
         """No library, a damaged one, one that is too old, by a package that carries none."""
         damaged = os.path.join(self.dir(), "libweir.so.0")
-        with open(damaged, "w", encoding="ascii") as f:
-            f.write("x" * 1000)
+        harness.write_file(damaged, "x" * 1000)
         for library, why in (("", "install Weir, or set WEIR_LIBRARY"),
                              (damaged, "WEIR_LIBRARY names, .* invalid ELF header; it is damaged"),
                              ("libc.so.6", "older Weir .*weir_version")):

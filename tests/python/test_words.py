@@ -41,8 +41,7 @@ def npy_labels(labels):
 
 
 def write(path, data):
-    with open(path, "wb") as f:
-        f.write(data)
+    harness.write_file(path, data)
 
 
 def save(folder, part, rows, labels, form):
@@ -89,8 +88,7 @@ class Words(harness.Test):
                                  data=self.path(form), model=self.model(vocabulary), status=status)
         if status:
             return worker.output()
-        with open(self.path("summary.json"), encoding="utf-8") as f:
-            return json.load(f)
+        return harness.read_json(self.path("summary.json"))
 
     def test_all_formats_give_the_same_bits(self):
         sets = {"train": made(N_TRAIN, 1), "test": made(N_TEST, 2)}

@@ -23,7 +23,7 @@ def read_json(path):
 
 def write_file(path, content, mode="w"):
     """Writes text as UTF-8, or bytes."""
-    binary = isinstance(content, bytes)
+    binary = not isinstance(content, str)
     with open(path, mode + "b" if binary else mode, encoding=None if binary else "utf-8") as f:
         f.write(content)
 
