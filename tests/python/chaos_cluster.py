@@ -72,13 +72,12 @@ class Cluster:
         join = ["--join", "--ps_hosts=" + addresses[0]]
         for i, n in enumerate(self.servers):
             place = ["--job_name=ps", "--task_index=%d" % i]
-            n.argv = [os.path.join(harness.BIN, "ps"),
-                      *(hosts + place if i < n_ps else join + ["--address=" + addresses[n_ps]]),
+            n.argv = [harness.program("ps"), *(hosts + place if i < n_ps
+                                               else join + ["--address=" + addresses[n_ps]]),
                       *(["--drain"] if i > 0 else []), *ps_flags]
         for i, n in enumerate(self.workers):
             place = ["--job_name=worker", "--task_index=%d" % i]
-            n.argv = [os.path.join(harness.BIN, "worker"),
-                      *(hosts + place if i < n_workers else join),
+            n.argv = [harness.program("worker"), *(hosts + place if i < n_workers else join),
                       "--summary_json=" + self.summary_path(i),
                       "--record_samples=" + self.samples_path(i), *worker_flags]
         for n in self.spares:

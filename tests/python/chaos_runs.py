@@ -20,8 +20,8 @@ MODES = {"sync": [], "clip": ["--clip_norm=0.1"], "async": ["--sync_mode=async"]
 
 
 def ps_has(flag):
-    out = subprocess.run([os.path.join(harness.BIN, "ps"), "--help"], stdout=subprocess.PIPE,
-                         text=True, check=True).stdout
+    out = subprocess.run([harness.program("ps"), "--help"], stdout=subprocess.PIPE, text=True,
+                         check=True).stdout
     return "--" + flag in out
 
 

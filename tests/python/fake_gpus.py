@@ -78,8 +78,8 @@ def why_no_cards():
         return NO_EMULATION
     if not os.path.exists(CUDA):
         return "skipped: this build has no CUDA backend"
-    listed = subprocess.run([os.path.join(harness.BIN, "worker"), "--list_devices=json"],
-                            env=real_env(), stdout=subprocess.PIPE, check=True, text=True)
+    listed = subprocess.run([harness.program("worker"), "--list_devices=json"], env=real_env(),
+                            stdout=subprocess.PIPE, check=True, text=True)
     why = json.loads(listed.stdout)["why_no_gpu"]
     return "skipped: no card here: " + why if why else ""
 
@@ -97,19 +97,19 @@ class Machine(harness.Test):
         return Machine._data.name
 
     def machine(self, *lines):
-        path = os.path.join(self.dir(), "state")
+        path = self.path("state")
         harness.write_file(path + ".new", "".join(lines))
         os.rename(path + ".new", path)
 
     def env(self, fakes=("fake_cuda", "fake_nvml"), **more):
         env = {k: v for k, v in os.environ.items() if not k.startswith("CUDA_")}
         env["LD_LIBRARY_PATH"] = ":".join(os.path.join(FAKES, f) for f in fakes)
-        env["WEIR_FAKE_GPUS"] = os.path.join(self.dir(), "state")
+        env["WEIR_FAKE_GPUS"] = self.path("state")
         env.update(more)
         return env
 
     def locks(self):
-        path = os.path.join(self.dir(), "locks")
+        path = self.path("locks")
         os.makedirs(path, exist_ok=True)
         return path
 
@@ -120,7 +120,7 @@ class Machine(harness.Test):
 
     def backends(self, cuda=EMULATED, cpu=os.path.join(harness.BIN, "../lib/libweir_cpu.so")):
         """A folder for --backend_dir."""
-        path = os.path.join(self.dir(), "backends")
+        path = self.path("backends")
         os.makedirs(path, exist_ok=True)
         for name, file in (("cuda", cuda), ("cpu", cpu)):
             at = os.path.join(path, "libweir_%s.so" % name)
@@ -133,15 +133,14 @@ class Machine(harness.Test):
         return path
 
     def worker(self, *flags, env=None):
-        argv = [os.path.join(harness.BIN, "worker"), "--models_dir=" + harness.MODELS,
-                "--backend_dir=" + self.backends(self.CUDA),
-                "--model=softmax", "--train_steps=1", "--batch_size=4", "--data_dir=" + self.data(),
-                "--gpu_lock_dir=" + self.locks(), *flags]
+        argv = [harness.program("worker"), "--models_dir=" + harness.MODELS, "--backend_dir=" +
+                self.backends(self.CUDA), "--model=softmax", "--train_steps=1", "--batch_size=4",
+                "--data_dir=" + self.data(), "--gpu_lock_dir=" + self.locks(), *flags]
         return self.start("worker", argv, env=env or self.env())
 
     def listed(self, *flags, env=None):
         """(stdout, stderr) of a worker that lists."""
-        argv = [os.path.join(harness.BIN, "worker"), "--gpu_lock_dir=" + self.locks(), *flags]
+        argv = [harness.program("worker"), "--gpu_lock_dir=" + self.locks(), *flags]
         done = subprocess.run(argv, env=env or self.env(), stdout=subprocess.PIPE, check=True,
                               stderr=subprocess.PIPE, text=True, timeout=20 * harness.PATIENCE)
         return done.stdout, done.stderr
@@ -154,8 +153,8 @@ class Machine(harness.Test):
 
     def train(self, name, *flags, model="mlp", env=None):
         """(summary, parameters, output) of a run to its end."""
-        summary = os.path.join(self.dir(), name + ".json")
-        export = os.path.join(self.dir(), name + ".safetensors")
+        summary = self.path(name + ".json")
+        export = self.path(name + ".safetensors")
         p = self.worker(harness.models_dir(model), "--model=" + model, "--train_steps=20",
                         "--batch_size=20", "--seed=3", "--intra_op_threads=1",
                         "--summary_json=" + summary, "--export=" + export, *flags, env=env)

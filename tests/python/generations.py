@@ -23,7 +23,7 @@ class Test(harness.Test):
         return self.want[n_workers]
 
     def ckpt(self, *more):
-        return ["--checkpoint_dir=" + os.path.join(self.dir(), "ckpt"), "--save_steps=8", *more]
+        return ["--checkpoint_dir=" + self.path("ckpt"), "--save_steps=8", *more]
 
     def slow_job(self, n_ps, n_workers=2, hold=0):
         """hold: no further than that before the test ends it (check() does)."""
@@ -42,7 +42,7 @@ class Test(harness.Test):
     def join(self, job, *flags):
         """One server more, that joins the running job."""
         address = "%s:%d" % (harness.LOOPBACK, harness.free_ports(1)[0])
-        argv = [os.path.join(harness.BIN, "ps"), "--join", "--ps_hosts=" + job.ps_hosts[0],
+        argv = [harness.program("ps"), "--join", "--ps_hosts=" + job.ps_hosts[0],
                 "--address=" + address, *flags]
         ps = self.start("ps:join", argv, ready=True)
         self.assertEqual(ps.wait_ready(), address)
@@ -51,12 +51,11 @@ class Test(harness.Test):
 
     def leave(self, job, index, status=0):
         """ps --leave=INDEX, a command."""
-        argv = [os.path.join(harness.BIN, "ps"), "--leave=%d" % index,
-                "--ps_hosts=" + job.ps_hosts[0]]
+        argv = [harness.program("ps"), "--leave=%d" % index, "--ps_hosts=" + job.ps_hosts[0]]
         command = self.start("leave", argv)
         command.wait(20, status)
         return command.output()
 
     def wipe(self):
-        for name in os.listdir(os.path.join(self.dir(), "ckpt")):
-            os.remove(os.path.join(self.dir(), "ckpt", name))
+        for name in os.listdir(self.path("ckpt")):
+            os.remove(self.path("ckpt", name))

@@ -1,6 +1,5 @@
 """Jobs of several regions, for tests: a parent group, and groups of one server or more each."""
 import json
-import os
 import random
 import select
 import socket
@@ -98,8 +97,8 @@ class Test(harness.Test):
     def parent_waits_for(self, member):
         """Waits until the parent's server has all of the others' contributions."""
         def told(what):
-            argv = [os.path.join(harness.BIN, "weirctl"), "--json",
-                    "--ps_hosts=" + self.parents.ps_hosts[0], what]
+            argv = [harness.program("weirctl"), "--json", "--ps_hosts=" + self.parents.ps_hosts[0],
+                    what]
             done = subprocess.run(argv, stdout=subprocess.PIPE, check=False)
             return json.loads(done.stdout)[what] if done.returncode == 0 else None
         (server,) = told("servers")

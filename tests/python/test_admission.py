@@ -3,7 +3,6 @@
 lock the others out, and who is one too many is told so."""
 # label: cluster
 import json
-import os
 import signal
 
 import harness
@@ -53,7 +52,7 @@ class Admission(harness.Test):
 
     def missing(self, job):
         """What ps 0 knows of worker 0, once it misses it."""
-        p = self.start("weirctl", [os.path.join(harness.BIN, "weirctl"), "--json",
+        p = self.start("weirctl", [harness.program("weirctl"), "--json",
                                    "--ps_hosts=" + job.ps_hosts[0], "members"])
         p.wait(30)
         member = json.loads(p.output())["members"][0]
@@ -71,8 +70,8 @@ class Admission(harness.Test):
         twin = job.start_worker(1)
         twin.wait_line("waiting for .*another process is worker 1: .*; if that one hangs, kill it, "
                        "or: weirctl remove-worker 1")
-        self.start("weirctl", [os.path.join(harness.BIN, "weirctl"), "--ps_hosts=" +
-                               job.ps_hosts[0], "remove-worker", "1"]).wait(30)
+        self.start("weirctl", [harness.program("weirctl"), "--ps_hosts=" + job.ps_hosts[0],
+                               "remove-worker", "1"]).wait(30)
         twin.wait_line(r"training step \d+ done")
         for process in (hung, *job.workers, *job.ps):
             process.stop(signal.SIGKILL, status=None)
@@ -82,9 +81,8 @@ class Admission(harness.Test):
                               "--fault_push_delay_ms=2"])
         job.start(["--max_workers=2"])
         job.workers[1].wait_line("training step")
-        more = self.start("worker more", [
-            os.path.join(harness.BIN, "worker"), "--join", "--ps_hosts=" + job.ps_hosts[0],
-            *job.flags])
+        more = self.start("worker more", [harness.program("worker"), "--join",
+                                          "--ps_hosts=" + job.ps_hosts[0], *job.flags])
         more.wait(60, 1)
         more.wait_line("the job has 2 workers, and takes no more: --max_workers=2 of ps:0")
         for process in (*job.workers, *job.ps):
@@ -96,9 +94,8 @@ class Admission(harness.Test):
                               "--fault_push_delay_ms=2"])
         job.start()
         job.workers[1].wait_line("training step")
-        more = self.start("worker 2", [
-            os.path.join(harness.BIN, "worker"), job.hosts()[0], job.hosts()[1] + ",localhost:2226",
-            "--task_index=2", *job.flags])
+        more = self.start("worker 2", [harness.program("worker"), job.hosts()[0], job.hosts()[1] +
+                                       ",localhost:2226", "--task_index=2", *job.flags])
         more.wait(60, 1)
         more.wait_line("--worker_hosts: the servers have 2, the worker has 3; one worker more in a "
                        "job that runs is started with --join, without --worker_hosts")
@@ -112,8 +109,8 @@ class Admission(harness.Test):
         worker.wait(60, 1)
         worker.wait_line("a job of 3 workers; --max_workers=2 of this server")
         ps.stop()
-        wrong = self.start("ps", [os.path.join(harness.BIN, "ps"), *job.hosts(),
-                                  "--min_workers=3", "--max_workers=2"])
+        wrong = self.start("ps", [harness.program("ps"), *job.hosts(), "--min_workers=3",
+                                  "--max_workers=2"])
         wrong.wait(20, 2)
 
 

@@ -44,7 +44,7 @@ WHY_NOT = None if shutil.which("git") and shutil.which("cmake") and shutil.which
 class Against(harness.Test):
     def setUp(self):
         super().setUp()
-        self.tree = os.path.join(self.dir(), "tree")
+        self.tree = self.path("tree")
         os.makedirs(os.path.join(self.tree, "bench"))
         for name in COPIED:
             shutil.copy(os.path.join(harness.SOURCE, name), os.path.join(self.tree, name))
@@ -90,8 +90,8 @@ class Against(harness.Test):
         with open(os.path.join(self.tree, "runs"), encoding="ascii") as f:
             self.assertEqual(f.read().split(), ["100", "50", "50", "100"] * 2)
         folder, = os.listdir(os.path.join(self.tree, "build/against"))
-        self.assertEqual(harness.read_text(os.path.join(self.tree, "build/against", folder,
-                                                        "build/bin/kind")).strip(), "own")  # built as the tree is
+        kind = os.path.join(self.tree, "build/against", folder, "build/bin/kind")
+        self.assertEqual(harness.read_text(kind).strip(), "own")  # built as the tree is
 
     def test_twice_the_speed_is_better_and_the_same_is_no_difference(self):
         self.commit(200)

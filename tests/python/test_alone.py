@@ -25,19 +25,19 @@ class Alone(harness.Test):
     want = {}
 
     def folder(self, name="ckpt"):
-        return os.path.join(self.dir(), name)
+        return self.path(name)
 
     def begin(self, *more, folder=None, model="small", flags=FLAGS, prefix=(), env=None):
         """A worker alone; its summary is in self.figures()."""
-        argv = [*prefix, os.path.join(harness.BIN, "worker"), harness.models_dir(model),
-                "--model=" + model, "--progress=lines", "--data_dir=" + self.data(),
-                "--summary_json=" + self.summary(), *flags]
+        argv = [*prefix, harness.program("worker"), harness.models_dir(model), "--model=" + model,
+                "--progress=lines", "--data_dir=" + self.data(), "--summary_json=" + self.summary(),
+                *flags]
         if folder is not False:
             argv.append("--checkpoint_dir=" + (folder or self.folder()))
         return self.start("worker", argv + list(more), env=env)
 
     def summary(self):
-        return os.path.join(self.dir(), "summary.json")
+        return self.path("summary.json")
 
     def figures(self):
         return harness.read_json(self.summary())
@@ -58,7 +58,7 @@ class Alone(harness.Test):
 
     @unittest.skipIf(harness.SANITIZE, "the preloaded library comes before the sanitizer's")
     def test_slow_folder_is_named_while_the_worker_waits(self):
-        hold = os.path.join(self.dir(), "hold")
+        hold = self.path("hold")
         with open(hold, "w", encoding="utf-8"):
             pass
         worker = self.begin(env={**os.environ, "HOLD": hold, "HELD_NAME": ".json",
@@ -267,7 +267,7 @@ class Alone(harness.Test):
 
     def test_bad_folder(self):
         """One line, and the status of an error that stays; nothing is begun anew by itself."""
-        path = os.path.join(self.dir(), "file")
+        path = self.path("file")
         harness.write_file(path, "x")
         for folder, said in ((path, "is no folder"), (path + "/x", "cannot be made: Not a dir"),
                              ("/proc/nothing", "cannot be made: ")):
@@ -334,8 +334,8 @@ class Alone(harness.Test):
             worker = self.begin(*more, folder=folder)
             worker.wait(60, 2)
             self.assertIn(said, worker.output())
-        ps = self.start("ps", [os.path.join(harness.BIN, "ps"), "--ps_hosts=localhost:2221",
-                               "--task_index=0", "--keep_checkpoint_max=5"])
+        ps = self.start("ps", [harness.program("ps"), "--ps_hosts=localhost:2221", "--task_index=0",
+                               "--keep_checkpoint_max=5"])
         ps.wait(60, 2)
         self.assertIn("--restore and --take_over need", ps.output())
         job = self.job(n_workers=1, flags=[*FLAGS, "--save_steps=5",
@@ -347,7 +347,7 @@ class Alone(harness.Test):
 
     def test_flags_of_training(self):
         """In inference they change nothing, with a line that names them, and only them."""
-        export = os.path.join(self.dir(), "export")
+        export = self.path("export")
         self.begin("--export=" + export, model="softmax", folder=False).wait(60)
         want = self.figures()["parameters_sha256"]
         for flags, said in (([], None),

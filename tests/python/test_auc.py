@@ -2,7 +2,6 @@
 --evaluate and --predict, each that of the outputs which --predict writes; none of three classes."""
 # label: cluster
 import json
-import os
 import random
 
 import harness
@@ -35,14 +34,11 @@ class Auc(harness.Test):
         harness.write_file(self.path("m.json"), json.dumps(MODEL))
         return flags, labels
 
-    def path(self, name):
-        return os.path.join(self.dir(), name)
-
     def run_one(self, *flags):
         """What the worker says, and its figures."""
-        process = self.start("worker", [
-            os.path.join(harness.BIN, "worker"), *ALONE, *flags, "--progress=lines",
-            "--summary_json=" + self.path("s.json")])
+        process = self.start("worker", [harness.program("worker"), *ALONE, *flags,
+                                        "--progress=lines",
+                                        "--summary_json=" + self.path("s.json")])
         process.wait(60, 0)
         said = process.output()
         return said, harness.read_json(self.path("s.json"))

@@ -161,7 +161,7 @@ class Client(harness.Test):
         """A worker whose server is stopped waits, and takes nothing meanwhile."""
         flags = ["--batch_size=8", "--learning_rate=0.01", "--intra_op_threads=1",
                  "--log_every=1", "--train_steps=100000"]
-        alone = self.start("alone", [os.path.join(harness.BIN, "worker"), *flags,
+        alone = self.start("alone", [harness.program("worker"), *flags,
                                      "--models_dir=" + harness.MODELS, "--model=deep_mnist",
                                      "--progress=lines", "--data_dir=" + self.data()])
         least = self.highest(alone, self.STEPS)

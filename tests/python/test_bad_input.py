@@ -34,18 +34,17 @@ class BadInput(harness.Test):
             self.assertRegex(lines[0], word)
 
     def worker(self, *flags, data=None, model="softmax"):
-        argv = [os.path.join(harness.BIN, "worker"), "--models_dir=" + harness.MODELS,
-                "--model=" + model, "--train_steps=2", "--batch_size=4",
-                "--data_dir=" + (data or self.data()), *flags]
+        argv = [harness.program("worker"), "--models_dir=" + harness.MODELS, "--model=" + model,
+                "--train_steps=2", "--batch_size=4", "--data_dir=" + (data or self.data()), *flags]
         return self.start("worker", argv)
 
     def ps(self, *flags):
-        return self.start("ps", [os.path.join(harness.BIN, "ps"), *flags])
+        return self.start("ps", [harness.program("ps"), *flags])
 
 
 class Data(BadInput):
     def copy(self):
-        folder = os.path.join(self.dir(), "data")
+        folder = self.path("data")
         shutil.copytree(self.data(), folder)
         return folder
 
@@ -59,7 +58,7 @@ class Data(BadInput):
 
     def refused(self, folder, *words, model="fixed"):
         if model == "fixed":
-            model = os.path.join(self.dir(), "fixed.json")
+            model = self.path("fixed.json")
             harness.write_file(model, FIXED)
         self.check(self.worker(data=folder, model=model), PERMANENT, *words)
 
@@ -67,7 +66,7 @@ class Data(BadInput):
         self.worker(data=self.copy()).wait()
 
     def test_missing_folder(self):
-        self.refused(os.path.join(self.dir(), "nothing"), "nothing")
+        self.refused(self.path("nothing"), "nothing")
 
     def test_missing_file(self):
         folder = self.copy()
@@ -128,7 +127,7 @@ class Data(BadInput):
         self.refused(self.gzipped(lambda b: b[:5000] + bytes(64) + b[5064:]), NAMES["images"])
 
     def test_other_image_size(self):
-        folder = os.path.join(self.dir(), "small")
+        folder = self.path("small")
         os.mkdir(folder)
         harness.make_data(folder, 50, 20, size=20)
         self.refused(folder, "20x20", "28x28")
@@ -136,7 +135,7 @@ class Data(BadInput):
 
 class Model(BadInput):
     def refused(self, text, *words):
-        path = os.path.join(self.dir(), "bad.json")
+        path = self.path("bad.json")
         harness.write_file(path, text)
         self.check(self.worker(model=path), PERMANENT, "bad.json|model", *words)
 
@@ -144,7 +143,7 @@ class Model(BadInput):
         return '{%s,\n"layers": [\n%s]}' % (INPUT, text)
 
     def test_a_good_file_is_good(self):
-        path = os.path.join(self.dir(), "good.json")
+        path = self.path("good.json")
         harness.write_file(path, self.layers('{"type": "flatten"}, ' + TAIL))
         self.worker(model=path).wait()
 
@@ -183,8 +182,7 @@ class Model(BadInput):
         self.check(self.worker(model="resnet152"), PERMANENT, "resnet152")
 
     def test_no_such_file(self):
-        self.check(self.worker(model=os.path.join(self.dir(), "none.json")), PERMANENT,
-                   "none.json")
+        self.check(self.worker(model=self.path("none.json")), PERMANENT, "none.json")
 
 
 class Flags(BadInput):
@@ -340,7 +338,7 @@ class Flags(BadInput):
         self.check(self.worker("--worker_hosts=a:1,b:2", "--task_index=0"), USAGE, "--ps_hosts")
 
     def test_a_summary_that_cannot_be_written(self):
-        path = os.path.join(self.dir(), "no", "such", "folder.json")
+        path = self.path("no", "such", "folder.json")
         process = self.worker("--summary_json=" + path)
         process.wait(30, USAGE)
         errors = [l for l in process.lines if l.startswith("E ")]
@@ -374,9 +372,8 @@ class Peers(BadInput):
     def intruder(self, job, *flags, model="softmax"):
         # Worker 0 sets the job when it joins; from then on it waits for worker 1.
         job.ps[0].wait_line("worker:?.?0|member 0", 30)
-        argv = [os.path.join(harness.BIN, "worker"), *job.hosts(), "--task_index=1",
-                "--models_dir=" + harness.MODELS, "--data_dir=" + self.data(), *STEPS,
-                "--model=" + model, *flags]
+        argv = [harness.program("worker"), *job.hosts(), "--task_index=1", "--models_dir=" +
+                harness.MODELS, "--data_dir=" + self.data(), *STEPS, "--model=" + model, *flags]
         return self.start("intruder", argv)
 
     def check_refused(self, process, *words):

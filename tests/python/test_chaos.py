@@ -15,10 +15,9 @@ SEEDS = (1, 2, 3, 4, 5)
 class Chaos(harness.Test):
     def test_seeds(self):
         """One program for all, so that the undisturbed run is made once."""
-        p = self.start("chaos", [sys.executable, "-B", CHAOS, "--steps=80",
-                                 "--save_steps=5",
+        p = self.start("chaos", [sys.executable, "-B", CHAOS, "--steps=80", "--save_steps=5",
                                  "--seeds=" + ",".join(str(s) for s in SEEDS),
-                                 "--logs=" + os.path.join(self.dir(), "logs")])
+                                 "--logs=" + self.path("logs")])
         p.wait(250, None)
         print("\n".join(p.lines))
         self.assertEqual(p.status, 0)
@@ -39,7 +38,7 @@ class Chaos(harness.Test):
 
     def test_a_hang(self):
         """A run that does not end in time fails, with all that is known of it."""
-        logs = os.path.join(self.dir(), "logs")
+        logs = self.path("logs")
         p = self.start("chaos", [sys.executable, "-B", CHAOS, "--steps=20", "--push_delay=5000",
                                  "--deadline=5", "--seed=7", "--kinds=stop", "--logs=" + logs])
         p.wait(60, 1)

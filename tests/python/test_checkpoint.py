@@ -24,7 +24,7 @@ class Checkpoint(harness.Test):
     mounted = None  # the folder, where it is a file system of its own
 
     def folder(self, name="ckpt"):
-        return self.mounted or os.path.join(self.dir(), name)
+        return self.mounted or self.path(name)
 
     def manifests(self, folder=None):
         return ckpt_folder.steps(folder or self.folder())
@@ -339,9 +339,8 @@ class Checkpoint(harness.Test):
         """No file may grow past a few bytes, as on a full disk."""
         want = self.undisturbed(model="softmax")
         job = self.job(model="softmax", flags=FLAGS)
-        argv = ["/bin/sh", "-c", "ulimit -f 8; exec \"$@\"", "sh",
-                os.path.join(harness.BIN, "ps"), *job.hosts(), "--job_name=ps",
-                "--task_index=0", *self.ps_flags("--save_steps=10")]
+        argv = ["/bin/sh", "-c", "ulimit -f 8; exec \"$@\"", "sh", harness.program("ps"),
+                *job.hosts(), "--job_name=ps", "--task_index=0", *self.ps_flags("--save_steps=10")]
         job.ps[0] = self.start("ps:0", argv, ready=True)
         job.ps[0].wait_ready()
         for i in range(2):
@@ -405,9 +404,8 @@ class Checkpoint(harness.Test):
         self.disk(2)
         job = self.job(n_ps=2, model="small", flags=[*FLAGS, *ENDLESS])
         job.start_ps(0, *self.ps_flags("--save_steps=2", "--keep_checkpoint_max=1"))
-        argv = ["/bin/sh", "-c", "ulimit -f 8; exec \"$@\"", "sh",
-                os.path.join(harness.BIN, "ps"), *job.hosts(), "--job_name=ps",
-                "--task_index=1", *self.ps_flags()]
+        argv = ["/bin/sh", "-c", "ulimit -f 8; exec \"$@\"", "sh", harness.program("ps"),
+                *job.hosts(), "--job_name=ps", "--task_index=1", *self.ps_flags()]
         job.ps[1] = self.start("ps:1", argv, ready=True)
         job.ps[1].wait_ready()
         for i in range(2):
@@ -539,7 +537,7 @@ class Checkpoint(harness.Test):
         """SIGTERM to ps 1 alone makes a checkpoint, from which the job resumes."""
         job = self.job(n_ps=2, n_workers=1, model="small",
                        flags=[*FLAGS, "--train_steps=100", "--fault_push_delay_ms=4"])
-        folder = os.path.join(self.dir(), "of_ps1")
+        folder = self.path("of_ps1")
         flags = ["--checkpoint_dir=" + folder, "--save_secs=600"]
         job.start(flags)
         job.workers[0].wait_line("training step 5 done")
@@ -583,7 +581,7 @@ class Checkpoint(harness.Test):
         job = self.job(n_ps=2, model="small", flags=FLAGS)
         job.start_ps(0, *self.ps_flags("--save_steps=40"))
         job.start_ps(1, *self.ps_flags())
-        export = os.path.join(self.dir(), "model.safetensors")
+        export = self.path("model.safetensors")
         job.start_worker(0, "--export=" + export)
         job.start_worker(1)
         job.finish(120)

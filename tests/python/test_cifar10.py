@@ -30,17 +30,15 @@ class Cifar10(harness.Test):
         for name in FILES:
             self.put(name, b"".join(self.records[name]))
 
-    def path(self, name):
-        return os.path.join(self.dir(), name)
-
     def put(self, name, data):
         harness.write_file(os.path.join(self.folder, name), data)
 
     def train(self, *data, status=0, model="softmax"):
-        process = self.start("worker", [
-            os.path.join(harness.BIN, "worker"), "--models_dir=" + harness.MODELS, *data,
-            "--model=" + model, "--train_steps=3", "--batch_size=10", "--seed=4",
-            "--intra_op_threads=1", "--progress=lines", "--summary_json=" + self.path("s.json")])
+        process = self.start("worker", [harness.program("worker"), "--models_dir=" + harness.MODELS,
+                                        *data, "--model=" + model, "--train_steps=3",
+                                        "--batch_size=10", "--seed=4", "--intra_op_threads=1",
+                                        "--progress=lines",
+                                        "--summary_json=" + self.path("s.json")])
         process.wait(60, status)
         return process.output()
 

@@ -5,7 +5,6 @@ cannot be is refused."""
 # label: cluster
 import json
 import math
-import os
 import signal
 
 import harness
@@ -17,7 +16,7 @@ SGD = ["--optimizer=sgd", "--learning_rate=1", "--train_steps=1"]
 
 class Clip(harness.Test):
     def alone(self, *flags):
-        path = os.path.join(self.dir(), "summary.json")
+        path = self.path("summary.json")
         self.run_worker("--summary_json=" + path, harness.models_dir("small"), *FLAGS, *flags,
                         model="small")
         return harness.read_json(path)["parameters_sha256"]
@@ -33,7 +32,7 @@ class Clip(harness.Test):
 
     def exported(self, *flags):
         """All parameters of the model, in one list."""
-        path = os.path.join(self.dir(), "export.safetensors")
+        path = self.path("export.safetensors")
         self.alone(*SGD, "--export=" + path, *flags)
         tensors = harness.read_safetensors(path)
         return [x for name in sorted(tensors) for x in tensors[name][1]]
@@ -65,7 +64,7 @@ class Clip(harness.Test):
         flags = [clip, "--fault_push_delay_ms=4"]
         want = self.servers(1, 2, *flags)
         self.assertEqual(self.servers(3, 2, *flags), want)
-        ps_flags = ["--checkpoint_dir=" + os.path.join(self.dir(), "ckpt"), "--save_steps=4"]
+        ps_flags = ["--checkpoint_dir=" + self.path("ckpt"), "--save_steps=4"]
         disturbed = self.servers(2, 2, *flags, ps_flags=ps_flags,
                                  disturb=lambda job: disturb(job, ps_flags))
         self.assertEqual(disturbed, want)
@@ -99,7 +98,7 @@ class Clip(harness.Test):
 
     def test_norm_is_of_the_mean(self):
         """Two workers end where one with twice the batch does, as far as floats go."""
-        path = os.path.join(self.dir(), "export.safetensors")
+        path = self.path("export.safetensors")
         flags = ["--clip_norm=0.1", "--optimizer=momentum", "--learning_rate=0.5"]
         self.alone(*flags, "--batch_size=24", "--export=" + path)
         one = harness.read_safetensors(path)
@@ -124,15 +123,15 @@ class Clip(harness.Test):
         job.hold(30)
         job.start()
         job.workers[0].wait_line("training step 5 done")
-        joiner = self.start("joiner", [
-            os.path.join(harness.BIN, "worker"), "--join", "--ps_hosts=" + job.ps_hosts[0],
-            "--data_dir=" + self.data(), "--progress=lines", "--intra_op_threads=1",
-            "--summary_json=" + os.path.join(self.dir(), "joiner.json")])
+        joiner = self.start("joiner", [harness.program("worker"), "--join",
+                                       "--ps_hosts=" + job.ps_hosts[0], "--data_dir=" + self.data(),
+                                       "--progress=lines", "--intra_op_threads=1",
+                                       "--summary_json=" + self.path("joiner.json")])
         joiner.wait_line(r"joined as worker 1 of 2 at step \d+")
         job.gate.open()
         [first] = job.finish(120)
         joiner.wait(60)
-        with open(os.path.join(self.dir(), "joiner.json"), encoding="utf-8") as f:
+        with open(self.path("joiner.json"), encoding="utf-8") as f:
             self.assertEqual(json.load(f)["parameters_sha256"], first["parameters_sha256"])
 
     def test_at_their_own_pace(self):

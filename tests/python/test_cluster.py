@@ -12,9 +12,9 @@ from test_bad_input import BadInput, USAGE
 class Cluster(harness.Test):
     def task(self, name, env, *flags):
         """weir-task with the flags that all tasks have; it tells when a server listens."""
-        argv = [os.path.join(harness.BIN, "weir-task"), harness.models_dir("softmax"),
-                "--model=softmax", "--train_steps=4", "--log_every=1", "--progress=lines",
-                "--data_dir=" + self.data(), *flags]
+        argv = [harness.program("weir-task"), harness.models_dir("softmax"), "--model=softmax",
+                "--train_steps=4", "--log_every=1", "--progress=lines", "--data_dir=" + self.data(),
+                *flags]
         return self.start(name, argv, env={**os.environ, **env})
 
     def hosts(self, n):
@@ -84,7 +84,7 @@ class Slurm(Cluster):
 class Wrong(BadInput):
     def test_slurm(self):
         def run(program, *flags, **env):
-            return self.start(program, [os.path.join(harness.BIN, program), *flags],
+            return self.start(program, [harness.program(program), *flags],
                               env={**os.environ, **env})
         step = Slurm.step(None, 0, 2)
         self.check(run("worker", "--slurm_ps=1"), USAGE, "SLURM_STEP_ID is not in the environment")

@@ -14,9 +14,6 @@ TRAIN = ["--train_steps=20", "--batch_size=20", "--seed=3", "--intra_op_threads=
 
 
 class Columns(harness.Test):
-    def path(self, name):
-        return os.path.join(self.dir(), name)
-
     def write(self, name, head, columns):
         """columns: of numbers, made by the same seed for the same name."""
         rows = zip(*([self.value(column, i) for i in range(60)] for column in columns))
@@ -31,8 +28,8 @@ class Columns(harness.Test):
         return round(random.Random(column + str(i)).gauss(0, 1) + 3 * (i % 3 == ord(column) % 3), 3)
 
     def worker(self, *flags, status=0):
-        argv = [os.path.join(harness.BIN, "worker"), "--models_dir=" + harness.MODELS,
-                "--model=softmax", "--progress=lines", "--intra_op_threads=1", *flags]
+        argv = [harness.program("worker"), "--models_dir=" + harness.MODELS, "--model=softmax",
+                "--progress=lines", "--intra_op_threads=1", *flags]
         process = self.start("worker", argv)
         process.wait(60, status)
         return process

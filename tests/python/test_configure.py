@@ -29,7 +29,7 @@ class Configure(harness.Test):
         cls.build = folder.name
 
     def write(self, path, text, mode=0o644):
-        path = os.path.join(self.dir(), path)
+        path = self.path(path)
         os.makedirs(os.path.dirname(path), exist_ok=True)
         harness.write_file(path, text)
         os.chmod(path, mode)
@@ -52,7 +52,7 @@ class Configure(harness.Test):
         self.write("include/oneapi/dnnl/dnnl.h", "")
         self.write("include/oneapi/dnnl/dnnl_version.h",
                    "#define DNNL_VERSION_MAJOR %d\n#define DNNL_VERSION_MINOR 1\n" % major)
-        return self.configure("NVCC=NO", "DNNL_INCLUDE=" + os.path.join(self.dir(), "include"),
+        return self.configure("NVCC=NO", "DNNL_INCLUDE=" + self.path("include"),
                               "DNNL_LIBRARY=/lib/libdnnl.so")
 
     def test_unknown_one_dnn(self):
@@ -100,9 +100,8 @@ class Configure(harness.Test):
         forget = ["-UWEIR_WERROR", "-UWEIR_CUDA_ARCHITECTURES"] # of the test before
         for name in ("CUDART", "CUDA_CRT", "CUDA_CCCL", "CUBLAS", "CUBLASLT", "CUDNN", "NCCL"):
             forget += ["-U%s_INCLUDE" % name, "-U%s_LIBRARY" % name]
-        return nvcc, *self.configure(
-            *forget, "NVCC=" + nvcc, "DNNL_INCLUDE=NOTFOUND",
-            "WEIR_CUDA_ROOTS=" + os.path.join(self.dir(), "nvidia"), *settings)
+        return nvcc, *self.configure(*forget, "NVCC=" + nvcc, "DNNL_INCLUDE=NOTFOUND",
+                                     "WEIR_CUDA_ROOTS=" + self.path("nvidia"), *settings)
 
     def commands(self):
         return harness.read_text(os.path.join(self.build, "build.ninja"))
@@ -112,7 +111,7 @@ class Configure(harness.Test):
         self.assertEqual(status, 0, said)
         self.assertIn("CUDA backend: left out, it needs CUDA 12.4 or newer (nvcc, cuBLAS, cudart) "
                       "and cuDNN 9: ", said)
-        self.assertIn(why.format(nvcc=nvcc, nvidia=os.path.join(self.dir(), "nvidia")), said)
+        self.assertIn(why.format(nvcc=nvcc, nvidia=self.path("nvidia")), said)
         targets = self.targets()
         self.assertIn("bin/worker", targets)
         self.assertNotIn("libweir_cuda", targets)
@@ -147,7 +146,7 @@ class Configure(harness.Test):
             for library in ("cudnn/lib/libcudnn.so.9", "cublas/lib/libcublas.so." + version[:2],
                             "cublas/lib/libcublasLt.so." + version[:2],
                             "cuda_runtime/lib/libcudart.so." + version[:2]):
-                self.assertIn(os.path.join(self.dir(), "nvidia", library), self.commands())
+                self.assertIn(self.path("nvidia", library), self.commands())
             nvcc = [c for c in self.commands().split("\n") if "-c " in c and "bin/nvcc" in c]
             self.assertTrue(nvcc)
             for command in nvcc:
@@ -164,7 +163,7 @@ class Configure(harness.Test):
         _, status, said = self.cuda(nccl="2.17")
         self.assertEqual(status, 0, said)
         self.assertIn("CUDA backend: built without NCCL, it needs 2.18 or newer, %s has 2.17" %
-                      os.path.join(self.dir(), "nvidia/nccl/include"), said)
+                      self.path("nvidia/nccl/include"), said)
         self.assertIn("libweir_cuda.so", self.targets())
         self.assertIn("comm_absent.c.o", self.targets())
 

@@ -2,7 +2,6 @@
 them, and how it goes on when they say the wrong thing, or nothing any more."""
 # label: cluster sanitize waits long
 import array
-import os
 import re
 import signal
 import threading
@@ -92,7 +91,7 @@ class Coordinate(harness.Test):
         super().tearDown()
 
     def ckpt(self, *more):
-        return ["--checkpoint_dir=" + os.path.join(self.dir(), "ckpt"), *more]
+        return ["--checkpoint_dir=" + self.path("ckpt"), *more]
 
     def joins(self, member=0):
         """One word of the worker; its reply."""
@@ -268,7 +267,7 @@ class Coordinate(harness.Test):
         crossed with another question is given again. It waits half a second for that question
         (tests/ps_calls_test.c): where ours was later, all is done once more."""
         for n in range(TRIES):
-            self.start_ps0(2, "--checkpoint_dir=%s" % os.path.join(self.dir(), "ckpt-%d" % n))
+            self.start_ps0(2, "--checkpoint_dir=%s" % self.path("ckpt-%d" % n))
             follower = Follower(self, self.server_job.ps_hosts[1], joining=False)
             seen = follower.say().number
             self.ps.popen.send_signal(signal.SIGTERM)

@@ -36,7 +36,7 @@ class CrossRegion(harness.Test):
 
     def describe(self):
         block = re.search(r"^    \[network\]\n(?:    .*\n|\n)+", self.text, re.M).group(0)
-        with open(os.path.join(self.dir(), "regions.ini"), "w", encoding="utf-8") as f:
+        with open(self.path("regions.ini"), "w", encoding="utf-8") as f:
             f.write(re.sub("^    ", "", block, flags=re.M).replace("esp = kernel",
                                                                    "esp = userspace"))
 
@@ -44,15 +44,15 @@ class CrossRegion(harness.Test):
         words = shlex.split(command)
         if words[0] == "scp":
             source, to = words[-2], words[-1].split(":")[0].split("@")[1]
-            shutil.copytree(os.path.join(self.dir(), source), os.path.join(self.dir(), to))
+            shutil.copytree(self.path(source), self.path(to))
         else:
             words[0] = os.path.join(harness.SOURCE, words[0])
             wan.run(*words, cwd=self.dir())
 
     def on_gateway(self, name, command):
         gateway = self.net.regions[REGIONS[name.split("-")[0]]].gateway
-        argv = [*gateway.enter, *shlex.split(command.replace(
-            INSTALLED, os.path.join(self.dir(), name)).rstrip(" &"))]
+        argv = [*gateway.enter, *shlex.split(command.replace(INSTALLED,
+                                                             self.path(name)).rstrip(" &"))]
         if command.endswith("&"):
             self.server = self.start(name, argv)
             self.server.wait_line("listens")
@@ -66,8 +66,8 @@ class CrossRegion(harness.Test):
         space = self.net.regions[REGIONS[region]].hosts[int(number)]
         words = shlex.split(command.replace("--epochs=2", "--train_steps=4 --batch_size=20"))
         more = ["--data_dir=" + self.data(), "--progress=lines"] if words[0] == "worker" else []
-        return self.start(name, [*space.enter, os.path.join(harness.BIN, words[0]), *words[1:],
-                                 *LITTLE, *more])
+        return self.start(name, [*space.enter, harness.program(words[0]), *words[1:], *LITTLE,
+                                 *more])
 
     def test_the_commands(self):
         self.describe()

@@ -39,9 +39,6 @@ def worded(samples, names=SPECIES):
 
 
 class Csv(harness.Test):
-    def path(self, name):
-        return os.path.join(self.dir(), name)
-
     def write(self, name, text):
         path = self.path(name)
         os.makedirs(os.path.dirname(path), exist_ok=True)

@@ -3,7 +3,6 @@
 of."""
 # label: cluster
 import json
-import os
 import random
 
 import harness
@@ -25,9 +24,9 @@ def text(rows, head=None):
 class CsvColumns(harness.Test):
     def train(self, content, *flags, status=0):
         """Output of a worker that trains on a file of this content."""
-        path = os.path.join(self.dir(), "t.csv")
+        path = self.path("t.csv")
         harness.write_file(path, content)
-        worker = self.start("worker", [os.path.join(harness.BIN, "worker"), *FLAGS,
+        worker = self.start("worker", [harness.program("worker"), *FLAGS,
                                        "--models_dir=" + harness.MODELS, "--model=softmax",
                                        "--train_data=" + path, *flags])
         worker.wait(60, status)
@@ -35,10 +34,10 @@ class CsvColumns(harness.Test):
 
     def read(self, content, *flags, status=0):
         """Output of a worker that reads a file of this content with an export."""
-        path = os.path.join(self.dir(), "new.csv")
+        path = self.path("new.csv")
         harness.write_file(path, content)
-        worker = self.start("worker", [os.path.join(harness.BIN, "worker"),
-                                       "--intra_op_threads=1", "--test_data=" + path, *flags])
+        worker = self.start("worker", [harness.program("worker"), "--intra_op_threads=1",
+                                       "--test_data=" + path, *flags])
         worker.wait(60, status)
         return worker.output()
 
@@ -56,7 +55,7 @@ class CsvColumns(harness.Test):
         self.assertIn("label: column 5 'wine' (the last column; --label_column names another)", out)
 
     def test_targets_and_ignored_columns_are_said(self):
-        model = os.path.join(self.dir(), "m.json")
+        model = self.path("m.json")
         with open(model, "w", encoding="utf-8") as f:
             f.write('{"input": "auto", "classes": "auto", "layers": [{"type": "flatten"}, {"type": '
                     '"dense", "units": "classes"}, {"type": "mean_squared_error"}]}')
@@ -130,7 +129,7 @@ class CsvColumns(harness.Test):
 
     def test_prediction_is_not_advised_to_leave_out_what_the_model_reads(self):
         rows = [[i] + r for i, r in enumerate(table())]
-        path = os.path.join(self.dir(), "e.safetensors")
+        path = self.path("e.safetensors")
         out = self.train(text(rows, "id,a,b,c,d,label"), "--export=" + path)
         self.assertIn("--ignore_columns=1", out)
         for head in ("id,a,b,c,d,label", None):
@@ -153,7 +152,7 @@ class CsvColumns(harness.Test):
         out = self.train(text(rows, "area,b,c,d,label"))
         self.assertIn("column 1, 'area', has numbers up to", out)
         self.assertIn("--standardize", out)
-        batch_norm = os.path.join(self.dir(), "m.json")
+        batch_norm = self.path("m.json")
         with open(batch_norm, "w", encoding="utf-8") as f:
             f.write('{"input": "auto", "classes": "auto", "layers": [{"type": "flatten"}, {"type": '
                     '"batch_norm"}, {"type": "dense", "units": "classes"}, {"type": '
@@ -206,7 +205,7 @@ class CsvColumns(harness.Test):
 
     def test_first_name_may_be_empty_in_an_export(self):
         rows = [[i] + r for i, r in enumerate(table())]
-        path = os.path.join(self.dir(), "e.safetensors")
+        path = self.path("e.safetensors")
         self.train(text(rows, ",a,b,c,d,label"), "--export=" + path)
         with open(path, "rb") as f:
             n = int.from_bytes(f.read(8), "little")

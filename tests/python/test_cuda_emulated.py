@@ -18,7 +18,7 @@ WHY_NOT = "" if os.path.exists(EMULATED) else \
 @unittest.skipIf(WHY_NOT, WHY_NOT)
 class CudaEmulated(harness.Test):
     def backend_dir(self, name):
-        folder = os.path.join(self.dir(), name)
+        folder = self.path(name)
         os.mkdir(folder)
         source = EMULATED if name == "cuda" else os.path.join(harness.BIN, "../lib/libweir_cpu.so")
         # the worker of this test asks for "cpu"; what lies under that name is the test's choice
@@ -51,7 +51,7 @@ class CudaEmulated(harness.Test):
 
     def model(self):
         """One of every kind of parameter, dropout and branches, small enough for the emulation."""
-        path = os.path.join(self.dir(), "model.json")
+        path = self.path("model.json")
         layers = [{"type": "max_pool", "kernel": 4, "stride": 4, "padding": "same"},
                   {"type": "conv2d", "filters": 4, "kernel": 3, "padding": "same"},
                   {"type": "batch_norm"}, {"type": "relu"},
@@ -77,8 +77,8 @@ class CudaEmulated(harness.Test):
         outputs = [job.workers[0].output()]
         self.assertNotIn("training stays on", outputs[0])
         for graphs in ("on", "off"):
-            summary = os.path.join(self.dir(), graphs + ".json")
-            logdir = os.path.join(self.dir(), "events_" + graphs)
+            summary = self.path(graphs + ".json")
+            logdir = self.path("events_" + graphs)
             worker = self.run_worker("--summary_json=" + summary, "--cuda_graphs=" + graphs,
                                      "--logdir=" + logdir, "--summary_steps=7",
                                      "--histogram_steps=11", *flags)

@@ -22,13 +22,13 @@ MAKE = os.path.join(harness.SOURCE, "scripts/make_data")
 
 class Data(harness.Test):
     def make(self, form, *flags):
-        folder = os.path.join(self.dir(), "%s-%d" % (form, len(os.listdir(self.dir()))))
+        folder = self.path("%s-%d" % (form, len(os.listdir(self.dir()))))
         subprocess.run(["/usr/bin/python3", "-B", MAKE, "--format=" + form, "--out=" + folder,
                         *flags], check=True)
         return folder
 
     def train(self, folder, *flags, model="softmax"):
-        path = os.path.join(self.dir(), "summary.json")
+        path = self.path("summary.json")
         self.run_worker(*FLAGS, "--summary_json=" + path, *flags, data=folder, model=model)
         return harness.read_json(path)
 
@@ -57,7 +57,7 @@ class Data(harness.Test):
     def make_jpegs(self, channels, counts):
         """A folder of pictures, and one of IDX files with the same samples."""
         rng, rows, columns = random.Random(channels), 2, 3
-        folders = [os.path.join(self.dir(), "%s%d" % (form, channels)) for form in ("jpeg", "idx")]
+        folders = [self.path("%s%d" % (form, channels)) for form in ("jpeg", "idx")]
         plans = [rng.choices((40, 210), k=rows * columns * channels) for _ in range(3)]
         os.mkdir(folders[1])
         for part, n in counts.items():
@@ -79,13 +79,13 @@ class Data(harness.Test):
 
     def test_folders_of_jpegs(self):
         """Trained, evaluated and predicted from as the same samples in IDX files are."""
-        with open(os.path.join(harness.BIN, "worker"), "rb") as f:
+        with open(harness.program("worker"), "rb") as f:
             if b"this worker was built without libjpeg" in f.read():
                 self.skipTest("the worker was built without libjpeg")
         for channels in (1, 3):
             got = {}
             for folder in self.make_jpegs(channels, {"train": 60, "test": 21}):
-                export, out = (os.path.join(self.dir(), name) for name in ("export", "out.csv"))
+                export, out = (self.path(name) for name in ("export", "out.csv"))
                 s = self.train(folder, "--export=" + export)
                 self.run_worker("--predict=" + export, "--output=" + out, "--intra_op_threads=1",
                                 data=folder)
@@ -104,17 +104,15 @@ class Data(harness.Test):
     def test_folders_of_other_classes(self):
         folder = self.make("png", "--made=1x4x4", "--classes=3", "--train=60", "--test=20")
         os.rename(os.path.join(folder, "test/00001"), os.path.join(folder, "test/00009"))
-        worker = self.start("worker", [
-            os.path.join(harness.BIN, "worker"), "--models_dir=" + harness.MODELS,
-            "--model=softmax", *FLAGS, "--data_dir=" + folder])
+        worker = self.start("worker", [harness.program("worker"), "--models_dir=" + harness.MODELS,
+                                       "--model=softmax", *FLAGS, "--data_dir=" + folder])
         worker.wait(30, 1)
         self.assertIn("00000/00001/00002", worker.output())
         self.assertIn("00000/00002/00009", worker.output())
 
     def worker_says(self, flags, status, words):
-        worker = self.start("worker", [
-            os.path.join(harness.BIN, "worker"), "--models_dir=" + harness.MODELS,
-            "--model=softmax", *FLAGS, *flags])
+        worker = self.start("worker", [harness.program("worker"), "--models_dir=" + harness.MODELS,
+                                       "--model=softmax", *FLAGS, *flags])
         worker.wait(30, status)
         self.assertIn(words, worker.output())
         return worker.output()
@@ -181,7 +179,7 @@ class Data(harness.Test):
         n, cells, classes, rate = 600, 256, 300, 0.5
         folder = self.make("npz", "--made=1x16x16", "--classes=%d" % classes, "--train=%d" % n,
                            "--test=300")
-        export = os.path.join(self.dir(), "export")
+        export = self.path("export")
         s = self.train(folder, "--batch_size=%d" % n, "--train_steps=1", "--optimizer=sgd",
                        "--learning_rate=%g" % rate, "--export=" + export)
         self.assertEqual(s["parameters"], (cells + 1) * classes)
@@ -225,9 +223,9 @@ class Data(harness.Test):
             with open(os.path.join(folder, part + ".csv"), "w", encoding="ascii") as f:
                 f.writelines(";".join(row[1:3] + row[:1] + row[3:]) + "\r\n" for row in rows[1:])
         self.assertEqual(self.train(folder, "--label_column=3")["parameters_sha256"], want)
-        worker = self.start("worker", [
-            os.path.join(harness.BIN, "worker"), "--models_dir=" + harness.MODELS,
-            "--model=softmax", *FLAGS, "--data_dir=" + folder, "--label_column=kind"])
+        worker = self.start("worker", [harness.program("worker"), "--models_dir=" + harness.MODELS,
+                                       "--model=softmax", *FLAGS, "--data_dir=" + folder,
+                                       "--label_column=kind"])
         worker.wait(30, 1)
         self.assertIn("train.csv: line 1: has no column 'kind'", worker.output())
 
@@ -236,10 +234,10 @@ class Data(harness.Test):
         for name in os.listdir(folder):
             os.rename(os.path.join(folder, name), os.path.join(folder, "x" + name))
         at = lambda name: os.path.join(folder, "x" + name)  # noqa: E731
-        argv = [os.path.join(harness.BIN, "worker"), "--models_dir=" + harness.MODELS,
-                "--model=softmax", *FLAGS, "--train_data=" + at("train-images.npy"),
-                "--train_labels=" + at("train-labels.npy"),
-                "--test_data=" + at("test-images.npy"), "--test_labels=" + at("test-labels.npy")]
+        argv = [harness.program("worker"), "--models_dir=" + harness.MODELS, "--model=softmax",
+                *FLAGS, "--train_data=" + at("train-images.npy"),
+                "--train_labels=" + at("train-labels.npy"), "--test_data=" + at("test-images.npy"),
+                "--test_labels=" + at("test-labels.npy")]
         self.start("worker", argv).wait()
         for flags, words in ((argv[:-4] + argv[-2:-1], "--test_data goes with --train_data"),
                              ([*argv, "--data_dir=" + folder], "both given"),
@@ -261,7 +259,7 @@ class Data(harness.Test):
 
     def keras(self):
         """A file of four arrays: 90 training samples and 30 test samples of 3 classes."""
-        folder, path = self.dir(), os.path.join(self.dir(), "mnist.npz")
+        folder, path = self.dir(), self.path("mnist.npz")
         with zipfile.ZipFile(path, "w") as z:
             for name, n in (("train", 90), ("test", 30)):
                 labels = bytes(i % 3 for i in range(n))
@@ -273,7 +271,7 @@ class Data(harness.Test):
         return path
 
     def with_file(self, *flags):
-        worker = self.start("worker", [os.path.join(harness.BIN, "worker"), *FLAGS, *flags,
+        worker = self.start("worker", [harness.program("worker"), *FLAGS, *flags,
                                        "--models_dir=" + harness.MODELS, "--model=softmax"])
         worker.wait(30 * harness.PATIENCE, 0)
         return worker.output()
@@ -315,7 +313,7 @@ class Data(harness.Test):
         """Samples of as many numbers in another order are not computed with."""
         folder = self.make("npy", "--made=3x12x12", "--classes=5", "--train=60", "--test=20")
         turned = self.make("npy", "--made=3x12x12", "--classes=5", "--train=60", "--test=20")
-        file = os.path.join(self.dir(), "model.safetensors")
+        file = self.path("model.safetensors")
         self.train(folder, "--export=" + file)
         self.npy(turned, "test-images.npy", "|u1", (20, 12, 12, 3), bytes(20 * 432))
         sizes = ("%s was trained on samples of %%s (channels, height, width), those of "
@@ -349,15 +347,15 @@ class Data(harness.Test):
 
     def test_files_of_pytorch(self):
         """Programs are not read: the line says what to write instead."""
-        path = os.path.join(self.dir(), "set.pt")
+        path = self.path("set.pt")
         with zipfile.ZipFile(path, "w") as z:
             z.writestr("set/data.pkl", b"x" * 50)
-        pickled = os.path.join(self.dir(), "old.pth")
+        pickled = self.path("old.pth")
         harness.write_file(pickled, b"\x80\x02" + bytes(60))
         for p in (path, pickled):
             for flags in (["--train_data=" + p, "--test_data=" + p], ["--init=" + p],
                           ["--evaluate=" + p]):
-                argv = [os.path.join(harness.BIN, "worker"), "--models_dir=" + harness.MODELS,
+                argv = [harness.program("worker"), "--models_dir=" + harness.MODELS,
                         "--model=softmax", *FLAGS, *flags]
                 if "--train_data=" + p not in flags:
                     argv.append("--data_dir=" + self.data())
@@ -373,7 +371,7 @@ class Data(harness.Test):
         few = ["--train_steps=1", "--batch_size=1", "--intra_op_threads=1"]
         for in_folder, part, n, flags in (
                 (folder, "train", 60, []),
-                (folder, "train", 60, ["--checkpoint_dir=" + os.path.join(self.dir(), "ckpt")]),
+                (folder, "train", 60, ["--checkpoint_dir=" + self.path("ckpt")]),
                 (folder, "test", 20, []),
                 (other, "test", 20, ["--validation_dir=" + other])):
             name = "%s-images.npy" % part

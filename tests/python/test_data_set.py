@@ -32,7 +32,7 @@ class DataSet(harness.Test):
 
     def status(self, job):
         """What weirctl status says of the job's data: for people and for programs."""
-        command = [os.path.join(harness.BIN, "weirctl"), "--ps_hosts=" + job.ps_hosts[0]]
+        command = [harness.program("weirctl"), "--ps_hosts=" + job.ps_hosts[0]]
         table = subprocess.run(command + ["status"], stdout=subprocess.PIPE, check=True, text=True)
         data = subprocess.run(command + ["status", "--json"], stdout=subprocess.PIPE, check=True)
         return table.stdout, json.loads(data.stdout)["job"]["data"]
@@ -51,9 +51,8 @@ class DataSet(harness.Test):
         ps.wait_line("worker 1 from .* refused: " + text)
         job.start_worker(1)
         first.wait_line("training step")
-        joiner = self.start("joiner", [
-            os.path.join(harness.BIN, "worker"), "--join", "--ps_hosts=" + job.ps_hosts[0],
-            "--data_dir=" + self.other.name])
+        joiner = self.start("joiner", [harness.program("worker"), "--join", "--ps_hosts=" +
+                                       job.ps_hosts[0], "--data_dir=" + self.other.name])
         joiner.wait(60, 1)
         joiner.wait_line("refused this worker: " + text)
         table, data = self.status(job)
@@ -87,20 +86,19 @@ class DataSet(harness.Test):
         job.workers[0].wait_line("training step")
         for flag, status, text in (("--join", 1, "--join"),
                                    ("--data_shard=own", 2, "--data_shard=own")):
-            worker = self.start("nothing named", [
-                os.path.join(harness.BIN, "worker"), flag, "--ps_hosts=" + job.ps_hosts[0]])
+            worker = self.start("nothing named", [harness.program("worker"), flag,
+                                                  "--ps_hosts=" + job.ps_hosts[0]])
             worker.wait(60, status)
             worker.wait_line("^E .*%s: each worker of this job has data of its own; give --data_dir"
                              % text)
-        joiner = self.start("joiner", [
-            os.path.join(harness.BIN, "worker"), "--join", "--ps_hosts=" + job.ps_hosts[0],
-            "--data_dir=" + self.other.name])
+        joiner = self.start("joiner", [harness.program("worker"), "--join", "--ps_hosts=" +
+                                       job.ps_hosts[0], "--data_dir=" + self.other.name])
         joiner.wait_line("joined as worker 2")
         self.kill(joiner, *job.workers, job.ps[0])
 
     def pictures(self, name, classes):
         """A folder of pictures of these classes."""
-        folder = os.path.join(self.dir(), name)
+        folder = self.path(name)
         subprocess.run([os.path.join(harness.SOURCE, "scripts/make_data"), "--format=png",
                         "--out=" + folder, "--made=1x4x4", "--classes=%d" % len(classes),
                         "--train=40", "--test=20"], check=True, stdout=subprocess.DEVNULL)
@@ -128,7 +126,7 @@ class DataSet(harness.Test):
 
     def part(self, name, n):
         """A folder of a CSV file of n samples."""
-        folder = os.path.join(self.dir(), name)
+        folder = self.path(name)
         os.mkdir(folder)
         with open(os.path.join(folder, "train.csv"), "w", encoding="ascii") as f:
             f.write("width,height,label\n")
@@ -268,7 +266,7 @@ class DataSet(harness.Test):
                  "--optimizer=adam"]
         job = self.job(data=self.part("first", 300), flags=flags)
         other = "--data_dir=" + self.part("other", 600)
-        saves = "--checkpoint_dir=" + os.path.join(self.dir(), "saved")
+        saves = "--checkpoint_dir=" + self.path("saved")
         for epochs, rounds in ((1, 3), (2, 6)):
             ps = job.start_ps(0, saves)
             job.start_worker(0, "--epochs=%d" % epochs)
@@ -284,7 +282,7 @@ class DataSet(harness.Test):
         flags = ["--batch_size=5", "--seed=3", "--data_shard=own", "--local_steps=10"]
         job = self.job(data=self.part("first", 300), flags=flags)
         other = "--data_dir=" + self.part("other", 600)
-        saves = "--checkpoint_dir=" + os.path.join(self.dir(), "saved")
+        saves = "--checkpoint_dir=" + self.path("saved")
         job.start_ps(0, saves)
         job.start_worker(0, "--epochs=1")
         job.start_worker(1, "--epochs=1", other)
@@ -300,7 +298,7 @@ class DataSet(harness.Test):
         flags = ["--batch_size=5", "--seed=3", "--data_shard=own", "--epochs=1"]
         job = self.job(data=self.part("first", 40), flags=flags)
         other = "--data_dir=" + self.part("other", 80)
-        saves = "--checkpoint_dir=" + os.path.join(self.dir(), "saved")
+        saves = "--checkpoint_dir=" + self.path("saved")
         job.start_ps(0, saves)
         job.start_worker(0)
         job.start_worker(1, other)
@@ -332,7 +330,7 @@ class DataSet(harness.Test):
 
     def words(self, name, classes):
         """A folder of a CSV file with these words as labels."""
-        folder = os.path.join(self.dir(), name)
+        folder = self.path(name)
         os.mkdir(folder)
         with open(os.path.join(folder, "train.csv"), "w", encoding="ascii") as f:
             f.write("width,height,label\n")
@@ -357,7 +355,7 @@ class DataSet(harness.Test):
     def own_part(self, name, seed):
         """A folder of 20 random samples; (samples as numbers, labels) of those to train with."""
         rng, n, side = random.Random(seed), 20, 4
-        folder = os.path.join(self.dir(), name)
+        folder = self.path(name)
         os.mkdir(folder)
         for part in ("test", "train"):
             samples = rng.randbytes(n * side * side)
@@ -372,7 +370,7 @@ class DataSet(harness.Test):
     def test_own_shards_are_all_read(self):
         """A step whose batches are the two workers' whole parts: each sample has its share in the
         mean gradient, which has -0.9 or 0.1 of each of its pixels, as all weights are 0 before."""
-        rate, export = 0.5, os.path.join(self.dir(), "export")
+        rate, export = 0.5, self.path("export")
         (first, some), (second, others) = self.own_part("a", 1), self.own_part("b", 2)
         job = self.job(data=first, flags=["--batch_size=20", "--train_steps=1", "--optimizer=sgd",
                                           "--learning_rate=%g" % rate, "--data_shard=own"])
@@ -408,7 +406,7 @@ class DataSet(harness.Test):
 
     def test_alone(self):
         """A worker that trains alone goes on with the data its checkpoint was made with."""
-        folder = "--checkpoint_dir=" + os.path.join(self.dir(), "alone")
+        folder = "--checkpoint_dir=" + self.path("alone")
         self.run_worker("--batch_size=20", "--train_steps=5", folder)
         wrong = self.run_worker("--batch_size=20", "--train_steps=10", folder, status=None,
                                 data=self.other.name)
@@ -418,7 +416,7 @@ class DataSet(harness.Test):
 
     def test_arithmetic(self):
         """Bits depend on instructions and threads: who computes otherwise is named, and trains."""
-        folder = "--checkpoint_dir=" + os.path.join(self.dir(), "ckpt")
+        folder = "--checkpoint_dir=" + self.path("ckpt")
         flags = ["--batch_size=20", "--seed=3"]
         job = self.job(flags=[*flags, "--train_steps=5"])
         job.start_ps(0, folder)
@@ -457,9 +455,9 @@ class DataSet(harness.Test):
         job.finish()
 
     def computed_with(self, job):
-        doc = json.loads(subprocess.run(
-            [os.path.join(harness.BIN, "weirctl"), "--ps_hosts=" + job.ps_hosts[0], "status",
-             "--json"], stdout=subprocess.PIPE, check=True).stdout)
+        doc = json.loads(subprocess.run([harness.program("weirctl"),
+                                         "--ps_hosts=" + job.ps_hosts[0], "status", "--json"],
+                                        stdout=subprocess.PIPE, check=True).stdout)
         return doc["job"] and doc["job"]["arithmetic"]
 
 

@@ -2,7 +2,6 @@
 """Too few descriptors (ulimit -n): a program that cannot have as many as its job needs ends before
 it joins, with 138 and the limit; with any larger limit it does its work."""
 # label: cluster
-import os
 import unittest
 
 import harness
@@ -59,7 +58,7 @@ class DescriptorLimit(harness.Test):
     def test_weirctl(self):
         job = self.job(n_workers=1)
         job.start_ps(0)
-        argv = [os.path.join(harness.BIN, "weirctl"), "status", "--ps_hosts=" + job.ps_hosts[0]]
+        argv = [harness.program("weirctl"), "status", "--ps_hosts=" + job.ps_hosts[0]]
         self.least_that_works(lambda: self.start("weirctl", argv))
         job.ps[0].stop()
 

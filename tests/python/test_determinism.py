@@ -1,7 +1,6 @@
 """Same seed, same members: the same bits, whatever the number of servers and the order of arrival;
 and one worker with two towers and twice the batch computes what two workers do."""
 # label: cluster long
-import os
 import random
 import signal
 import time
@@ -98,8 +97,8 @@ class Determinism(harness.Test):
         """Exports of two workers and of one worker with two towers and twice the batch."""
         common = ["--train_steps=%d" % steps, "--optimizer=" + optimizer, "--seed=4",
                   "--learning_rate=0.001", "--intra_op_threads=1"]
-        two = os.path.join(self.dir(), model + "-workers.safetensors")
-        one = os.path.join(self.dir(), model + "-towers.safetensors")
+        two = self.path(model + "-workers.safetensors")
+        one = self.path(model + "-towers.safetensors")
         job = self.job(model=model, flags=[*common, "--batch_size=%d" % batch])
         job.start_ps(0)
         job.start_worker(0, "--export=" + two)

@@ -141,10 +141,9 @@ class Listing(fake_gpus.Machine):
 
     def test_a_signal_ends_it(self):
         """Whatever the driver does: this one waits for ever for its machine's description."""
-        os.mkfifo(os.path.join(self.dir(), "state"))
-        p = self.start("worker", [os.path.join(harness.BIN, "worker"), "--list_devices"],
-                       env=self.env())
-        with open(os.path.join(self.dir(), "state"), "w", encoding="ascii"):  # it is in the driver
+        os.mkfifo(self.path("state"))
+        p = self.start("worker", [harness.program("worker"), "--list_devices"], env=self.env())
+        with open(self.path("state"), "w", encoding="ascii"):  # it is in the driver
             p.stop(signal.SIGINT, status=-signal.SIGINT)
 
 

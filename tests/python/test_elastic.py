@@ -1,7 +1,6 @@
 """Workers that come and go while a job trains: some join online, some leave by SIGTERM, one
 comes back late. Every sample of each pass is read once all the while (I6)."""
 # label: cluster waits
-import os
 import signal
 
 import ckpt_folder
@@ -20,7 +19,7 @@ class Elastic(harness.Test):
         self.records = []
 
     def record(self, name):
-        path = os.path.join(self.dir(), "samples-" + name)
+        path = self.path("samples-" + name)
         self.records.append(path)
         return "--record_samples=" + path
 
@@ -40,10 +39,10 @@ class Elastic(harness.Test):
 
     def join(self, job, name):
         """Only where ps 0 is: all else is the job's. Training is held back until it is there."""
-        joiner = self.start("joiner-" + name, [
-            os.path.join(harness.BIN, "worker"), "--join", "--ps_hosts=" + job.ps_hosts[0],
-            "--data_dir=" + self.data(), "--log_every=20", "--progress=lines",
-            "--fault_push_delay_ms=15", self.record("joiner-" + name)])
+        joiner = self.start(
+            "joiner-" + name, [harness.program("worker"), "--join", "--ps_hosts=" + job.ps_hosts[0],
+                               "--data_dir=" + self.data(), "--log_every=20", "--progress=lines",
+                               "--fault_push_delay_ms=15", self.record("joiner-" + name)])
         joiner.wait_line("tower 0: CPU")
         return joiner
 
@@ -88,7 +87,7 @@ class Elastic(harness.Test):
 
     def test_only_joiners_are_left(self):
         """ps:0 comes back and finds none of the job's first workers: who joined goes on."""
-        folder = "--checkpoint_dir=" + os.path.join(self.dir(), "ckpt")
+        folder = "--checkpoint_dir=" + self.path("ckpt")
         job = self.start_job(1, 1, folder, "--save_steps=10")
         job.workers[0].wait_line("global step")
         joiner = self.join(job, "a")
@@ -96,7 +95,7 @@ class Elastic(harness.Test):
         joiner.wait_line(r"joined as worker 1 of 2 at step \d+")
         job.workers[0].stop(signal.SIGTERM, status=0)
         alone = joiner.wait_line(r"generation [\d.]+ from step (\d+): 1 worker, 1 server")
-        path = os.path.join(self.dir(), "ckpt")
+        path = self.path("ckpt")
         harness.until(lambda: (ckpt_folder.steps(path) or [0])[-1] > int(alone.group(1)),
                       "a checkpoint of the joiner alone", 60)
         job.ps[0].stop(signal.SIGKILL, status=-signal.SIGKILL)

@@ -30,18 +30,18 @@ class Elastic(harness.Test):
 
     def ps(self, *flags):
         i = len(self.servers)
-        p = self.start("ps:%d" % i, [os.path.join(harness.BIN, "ps"), "--ps_hosts=" +
-                                     self.addresses[0], *flags], ready=True)
+        p = self.start("ps:%d" % i, [harness.program("ps"), "--ps_hosts=" + self.addresses[0],
+                                     *flags], ready=True)
         p.wait_ready()
         self.servers.append(p)
         return p
 
     def worker(self, *flags):
         i = len(self.workers)
-        p = self.start("worker %d" % i,
-                       [os.path.join(harness.BIN, "worker"), "--ps_hosts=" + self.addresses[0],
-                        *FLAGS, *ELASTIC, "--record_samples=" + self.path(i),
-                        "--summary_json=%s/summary-%d" % (self.dir(), i), *flags])
+        p = self.start("worker %d" % i, [harness.program("worker"),
+                                         "--ps_hosts=" + self.addresses[0], *FLAGS, *ELASTIC,
+                                         "--record_samples=" + self.path(i),
+                                         "--summary_json=%s/summary-%d" % (self.dir(), i), *flags])
         self.workers.append(p)
         return p
 
@@ -89,7 +89,7 @@ class Elastic(harness.Test):
         self.workers[i].wait(30, 0)
 
     def drain(self, i):
-        self.start("leave", [os.path.join(harness.BIN, "ps"), "--ps_hosts=" + self.addresses[0],
+        self.start("leave", [harness.program("ps"), "--ps_hosts=" + self.addresses[0],
                              "--leave=%d" % i]).wait(30, 0)
         self.servers[i].wait(30, 0)
 

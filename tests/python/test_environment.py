@@ -9,7 +9,7 @@ from test_bad_input import BadInput, USAGE
 
 class Environment(BadInput):
     def run_in(self, program, flags, **env):
-        argv = [os.path.join(harness.BIN, program), *flags]
+        argv = [harness.program(program), *flags]
         return self.start(program, argv, env={**os.environ, **env})
 
     def alone(self, **env):

@@ -3,7 +3,6 @@
 checkpoint, does not count the steps of others."""
 # label: cluster waits
 import json
-import os
 import re
 import signal
 import socket
@@ -17,11 +16,11 @@ FLAGS = ["--batch_size=12", "--seed=5", "--chunk_bytes=5120", "--log_every=1",
 
 class Figures(harness.Test):
     def ckpt(self, *more):
-        return ["--checkpoint_dir=" + os.path.join(self.dir(), "ckpt"), "--save_steps=20", *more]
+        return ["--checkpoint_dir=" + self.path("ckpt"), "--save_steps=20", *more]
 
     def run_to(self, steps):
         job = self.job(model="small", flags=[*FLAGS, "--train_steps=%d" % steps])
-        summary = os.path.join(self.dir(), "ps.json")
+        summary = self.path("ps.json")
         job.start(self.ckpt("--summary_json=" + summary))
         job.finish()
         return job.ps[0], harness.read_json(summary)
@@ -42,7 +41,7 @@ class Figures(harness.Test):
 
     def test_without_chunks(self):
         """The model is too small for two servers: the second one knows of no steps."""
-        summary = os.path.join(self.dir(), "ps.json")
+        summary = self.path("ps.json")
         job = self.job(n_ps=2, n_workers=1, model="small", flags=[
             "--batch_size=12", "--seed=5", "--log_every=1", "--train_steps=100000000"])
         job.start(["--summary_json=" + summary])
@@ -59,9 +58,8 @@ class Figures(harness.Test):
         job.start()
         job.workers[0].wait_line("training step 9 done")
         address = "%s:%d" % (harness.LOOPBACK, harness.free_ports(1)[0])
-        joined = self.start("ps:join", [
-            os.path.join(harness.BIN, "ps"), "--join", "--ps_hosts=" + job.ps_hosts[0],
-            "--address=" + address], ready=True)
+        joined = self.start("ps:join", [harness.program("ps"), "--join", "--ps_hosts=" +
+                                        job.ps_hosts[0], "--address=" + address], ready=True)
         joined.wait_ready()
         step = int(job.ps[0].wait_line(r"ps:1 .* joins at step (\d+)").group(1))
         job.gate.open()
@@ -114,9 +112,9 @@ class Figures(harness.Test):
         job.start()
         for worker in job.workers:
             worker.wait_line("training step 3 done")
-        shown = json.loads(subprocess.run(
-            [os.path.join(harness.BIN, "weirctl"), "--ps_hosts=" + job.ps_hosts[0], "status",
-             "--json"], stdout=subprocess.PIPE, check=True).stdout)
+        shown = json.loads(subprocess.run([harness.program("weirctl"),
+                                           "--ps_hosts=" + job.ps_hosts[0], "status", "--json"],
+                                          stdout=subprocess.PIPE, check=True).stdout)
         self.assertEqual([m["address"] for m in shown["members"]],
                          ["%s:%d" % (socket.gethostname(), w.popen.pid) for w in job.workers])
         for process in (*job.workers, *job.ps):

@@ -20,7 +20,7 @@ class FileLimit(harness.Test):
     def test_a_job_goes_on(self):
         """Neither shared memory nor a checkpoint is to be had: the worker ends with 0 all the same,
         the server says that another start may bring the checkpoint."""
-        folder = os.path.join(self.dir(), "ckpt")
+        folder = self.path("ckpt")
         job = self.job(n_workers=1, model="mlp", flags=["--train_steps=12", "--batch_size=20"])
         job.start(["--checkpoint_dir=" + folder, "--save_steps=4"])
         job.workers[0].wait(60)
@@ -34,10 +34,10 @@ class FileLimit(harness.Test):
         """Its report goes to a file that is full: it says so and ends with an error."""
         job = self.job(n_workers=1)
         job.start_ps()
-        path = os.path.join(self.dir(), "report")
+        path = self.path("report")
         harness.write_file(path, bytes(1024 * LIMIT_BLOCKS))
         script = '"$@" >> %s' % path
-        argv = [os.path.join(harness.BIN, "weirctl"), "--ps_hosts=" + job.ps_hosts[0], "status"]
+        argv = [harness.program("weirctl"), "--ps_hosts=" + job.ps_hosts[0], "status"]
         ctl = self.start("weirctl", ["bash", "-c", script, "bash", *argv])
         ctl.wait(30, 1)
         ctl.wait_line("File too large.*" + NAMES_LIMIT)

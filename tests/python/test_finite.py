@@ -25,7 +25,7 @@ EMULATED = os.path.join(harness.BIN, "../tests/libweir_emulated.so")
 
 class Finite(harness.Test):
     def outputs(self):
-        return [os.path.join(self.dir(), name) for name in ("summary.json", "export.safetensors")]
+        return [self.path(name) for name in ("summary.json", "export.safetensors")]
 
     def alone(self, *flags, status=0, model="small"):
         summary, export = self.outputs()
@@ -65,7 +65,7 @@ class Finite(harness.Test):
 
     def test_no_checkpoint(self):
         """The last one that can be gone on from stays the newest, and nobody waits for ever."""
-        folder = os.path.join(self.dir(), "ckpt")
+        folder = self.path("ckpt")
         job = self.job(n_ps=2, n_workers=1, flags=[*DIVERGING, "--chunk_bytes=5120"])
         job.start(["--checkpoint_dir=" + folder, "--save_steps=1"])
         job.workers[0].wait(60, status=1)
@@ -84,7 +84,7 @@ class Finite(harness.Test):
 
     def test_no_checkpoint_alone(self):
         """Nor of a worker without servers: the last good one stays, and still says a figure."""
-        folder = os.path.join(self.dir(), "ckpt")
+        folder = self.path("ckpt")
         said = self.alone(*DIVERGING, "--checkpoint_dir=" + folder, "--save_steps=1",
                           "--keep_checkpoint_max=1", status=1, model="softmax")
         self.assertIn("no checkpoint at step 5: a parameter is not finite", said)
@@ -99,12 +99,12 @@ class Finite(harness.Test):
     def test_finite_parameters_that_overflow(self):
         """Training reads black pictures alone, for which the largest weights are good enough."""
         for part, pixel in (("train", b"\0"), ("t10k", b"\xff")):
-            prefix = os.path.join(self.dir(), part)
+            prefix = self.path(part)
             harness.write_idx(prefix + "-images-idx3-ubyte", (20, 4, 4), pixel * 320)
             harness.write_idx(prefix + "-labels-idx1-ubyte", (20,), bytes(range(10)) * 2)
         state = {"softmax/weights": ("F32", (10, 16), [3e38] * 160),
                  "softmax/biases": ("F32", (10,), [0.0] * 10)}
-        init = os.path.join(self.dir(), "init.safetensors")
+        init = self.path("init.safetensors")
         weights.write(init, state)
         said = self.alone("--data_dir=" + self.dir(), "--init=" + init, "--train_steps=2",
                           "--batch_size=10", status=1, model="softmax")
@@ -129,7 +129,7 @@ class Finite(harness.Test):
     def test_all_end_with_it(self):
         """Servers for which nobody is left end with 1, too, and say why; what they kept is good."""
         for n_ps in (1, 2):
-            folder = os.path.join(self.dir(), "ckpt-%d" % n_ps)
+            folder = self.path("ckpt-%d" % n_ps)
             ps_flags = ["--checkpoint_dir=" + folder, "--save_steps=2"]
             job = self.job(n_ps=n_ps, n_workers=2, model="small", flags=FLAGS)
             for k in range(n_ps):
@@ -168,7 +168,7 @@ class Finite(harness.Test):
         self.assertRegex(job.ps[0].output(), "W .*worker 1 ended with an error: worker 1, step 4: ")
 
     def members(self, job):
-        out = subprocess.run([os.path.join(harness.BIN, "weirctl"), "--json",
+        out = subprocess.run([harness.program("weirctl"), "--json",
                               "--ps_hosts=" + ",".join(job.ps_hosts), "members"],
                              stdout=subprocess.PIPE, check=True, timeout=60 * harness.PATIENCE)
         return json.loads(out.stdout)["members"]
@@ -211,7 +211,7 @@ class Finite(harness.Test):
     def test_kills_change_no_bit(self):
         """A worker that skips, and a server, killed on the way (I8)."""
         (want, _), _ = self.skip(2, 2)
-        folder = os.path.join(self.dir(), "ckpt")
+        folder = self.path("ckpt")
         ps_flags = ["--checkpoint_dir=" + folder, "--save_steps=4"]
 
         def kill(job):
@@ -263,7 +263,7 @@ class Finite(harness.Test):
         """Training that stays on a GPU looks at the losses that it brings home."""
         if not os.path.exists(EMULATED):
             self.skipTest("the emulated CUDA backend is not in this build")
-        folder = os.path.join(self.dir(), "cuda")
+        folder = self.path("cuda")
         os.mkdir(folder)
         shutil.copy(EMULATED, os.path.join(folder, "libweir_cpu.so"))
         flags = ["--backend_dir=" + folder, *FLAGS]

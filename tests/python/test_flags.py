@@ -31,8 +31,8 @@ OTHERS = {"install", "prefix", "target", "test_dir", "output_on_failure", "list_
 
 
 def said(program, *flags):
-    return subprocess.run([os.path.join(harness.BIN, program), *flags], check=True,
-                          stdout=subprocess.PIPE, text=True, timeout=60 * harness.PATIENCE).stdout
+    return subprocess.run([harness.program(program), *flags], check=True, stdout=subprocess.PIPE,
+                          text=True, timeout=60 * harness.PATIENCE).stdout
 
 
 def read(path):
@@ -103,7 +103,7 @@ class Flags(unittest.TestCase):
             paths = re.findall(r"^ +--(\w+)=(?:FILE\S*|DIR|PATH)", said(program, "--help"),
                                re.MULTILINE)
             self.assertGreater(len(paths), 3, program)
-            done = subprocess.run([os.path.join(harness.BIN, program),
+            done = subprocess.run([harness.program(program),
                                    *("--%s=gs://bucket/run" % f for f in paths)], check=False,
                                   capture_output=True, text=True, timeout=60 * harness.PATIENCE)
             self.assertEqual(done.returncode, 2, done.stderr)
@@ -116,9 +116,9 @@ class Flags(unittest.TestCase):
         alone = {"ps": {"list_devices", "self_test"}, "worker": {"leave"}}
         for program, other in (("ps", "worker"), ("worker", "ps")):
             given = self.own[other] - {"help", "version"}
-            done = subprocess.run([os.path.join(harness.BIN, program),
-                                   *("--%s=?" % flag for flag in given)], capture_output=True,
-                                  text=True, check=False, timeout=60 * harness.PATIENCE)
+            done = subprocess.run([harness.program(program), *("--%s=?" % flag for flag in given)],
+                                  capture_output=True, text=True, check=False,
+                                  timeout=60 * harness.PATIENCE)
             self.assertEqual(done.returncode, 2, done.stderr)
             self.assertEqual(named("\n".join(re.findall("unknown flag (--\\w+)", done.stderr))),
                              alone[program])
@@ -143,9 +143,8 @@ class Flags(unittest.TestCase):
             momentum_factor workers num_workers train server n_workers""".split()) - set(names),
             set())
         for program in PROGRAMS:
-            done = subprocess.run([os.path.join(harness.BIN, program),
-                                   *("--%s=1" % name for name, _ in rows), "-h"],
-                                  capture_output=True, text=True, check=False,
+            done = subprocess.run([harness.program(program), *("--%s=1" % name for name, _ in rows),
+                                   "-h"], capture_output=True, text=True, check=False,
                                   timeout=60 * harness.PATIENCE)
             self.assertEqual(done.returncode, 2, done.stderr)
             self.assertIn("unknown flag -h; did you mean --help?", done.stderr)
@@ -162,9 +161,8 @@ class Flags(unittest.TestCase):
 
     def test_commands_typed_as_flags(self):
         for command in self.COMMANDS:
-            done = subprocess.run([os.path.join(harness.BIN, "weirctl"), "--" + command],
-                                  capture_output=True, text=True, check=False,
-                                  timeout=60 * harness.PATIENCE)
+            done = subprocess.run([harness.program("weirctl"), "--" + command], capture_output=True,
+                                  text=True, check=False, timeout=60 * harness.PATIENCE)
             self.assertEqual(done.returncode, 2, done.stderr)
             self.assertRegex(done.stderr, "unknown flag --%s: a command has no dashes; write "
                              "weirctl --ps_hosts=HOST:PORT,... %s" % (command, command))

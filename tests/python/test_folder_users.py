@@ -14,16 +14,17 @@ USERS = "start all servers that share the folder as one user, or with a common g
 class FolderUsers(harness.Test):
     def start_as(self, job, task, user, mask):
         """That server of the job, as this user with this umask; its folder is open to all."""
-        folder = os.path.join(self.dir(), "ckpt")
+        folder = self.path("ckpt")
         os.chmod(self.dir(), 0o755)
         if not os.path.isdir(folder):
             os.mkdir(folder)
             os.chmod(folder, 0o777)
-        job.ps[task] = self.start("ps:%d" % task, [
-            "sh", "-c", 'umask %s; exec "$@"' % mask, "sh",
-            "setpriv", "--reuid", user, "--regid", user, "--clear-groups",
-            os.path.join(harness.BIN, "ps"), *job.hosts(), "--job_name=ps",
-            "--task_index=%d" % task, "--checkpoint_dir=" + folder, "--save_steps=4"])
+        job.ps[task] = self.start("ps:%d" % task, ["sh", "-c", 'umask %s; exec "$@"' % mask, "sh",
+                                                   "setpriv", "--reuid", user, "--regid", user,
+                                                   "--clear-groups", harness.program("ps"),
+                                                   *job.hosts(), "--job_name=ps",
+                                                   "--task_index=%d" % task,
+                                                   "--checkpoint_dir=" + folder, "--save_steps=4"])
         job.ps[task].wait_line("listening|cannot be read")
         return job.ps[task]
 

@@ -2,7 +2,6 @@
 """Servers that die and come back while training runs: it goes on, and ends with the bits of a run
 that nobody disturbed."""
 # label: cluster sanitize waits long
-import os
 import re
 import signal
 import unittest
@@ -126,13 +125,12 @@ class Generations(generations.Test):
         job.ps[0].wait_line(r"checkpoint at step (?!%d:)\d+: " % saved)
         for process in (*job.ps, *job.workers):
             self.kill(process)
-        old = ckpt_folder.path(os.path.join(self.dir(), "ckpt"), saved)
+        old = ckpt_folder.path(self.path("ckpt"), saved)
         job = self.slow_job(2)
-        job.start(["--checkpoint_dir=" + os.path.join(self.dir(), "ckpt"), "--restore=" + old,
-                   "--save_secs=0"])
+        job.start(["--checkpoint_dir=" + self.path("ckpt"), "--restore=" + old, "--save_secs=0"])
         job.workers[0].wait_line("training step %d done" % (saved + 3))
         self.kill(job.ps[1])
-        job.start_ps(1, "--checkpoint_dir=" + os.path.join(self.dir(), "ckpt"), "--save_secs=0",
+        job.start_ps(1, "--checkpoint_dir=" + self.path("ckpt"), "--save_secs=0",
                      "--restore=" + old)
         job.ps[0].wait_line("ps:1 .* was started anew and has lost its parameters: training goes "
                             "back to the checkpoint at step %d " % saved)
@@ -164,7 +162,7 @@ class Generations(generations.Test):
         job.gate.open()
         job.ps[0].wait_line(r"waits for ps:1 .* not been heard of for (1[5-9]|[2-9]\d|\d{3,}) s",
                             90)
-        self.start("drain", [os.path.join(harness.BIN, "ps"), "--ps_hosts=" + job.ps_hosts[0],
+        self.start("drain", [harness.program("ps"), "--ps_hosts=" + job.ps_hosts[0],
                              "--leave=1"]).wait(30, 0)
         job.ps[0].wait_line("is gone with its parameters: training goes back to the checkpoint")
         self.check(job)

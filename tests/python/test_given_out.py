@@ -3,7 +3,6 @@
 of the workers each sample of each pass counts once (I6); a batch whose reader is gone is read by
 another."""
 # label: cluster waits
-import os
 import signal
 
 import harness
@@ -27,7 +26,7 @@ class GivenOut(harness.Test):
     def record(self, worker):
         """Lives of one worker have files of their own."""
         self.n_records += 1
-        self.records.append(os.path.join(self.dir(), "%s-%d" % (worker, self.n_records)))
+        self.records.append(self.path("%s-%d" % (worker, self.n_records)))
         return "--record_samples=" + self.records[-1]
 
     def start_job(self, mode, n_workers, ps_flags=(), steps=STEPS):
@@ -83,7 +82,7 @@ class GivenOut(harness.Test):
         for name in ("async", "ssp"):
             with self.subTest(mode=name):
                 self.records = []
-                ckpt = ["--checkpoint_dir=" + os.path.join(self.dir(), name), "--save_steps=20"]
+                ckpt = ["--checkpoint_dir=" + self.path(name), "--save_steps=20"]
                 job = self.start_job(MODES[name], 3, ["--worker_timeout=1", *ckpt], steps=LONG)
                 self.kill(job.workers[2])
                 goes_on(self, job, 2, 2, "2 servers")
@@ -101,13 +100,13 @@ class GivenOut(harness.Test):
 
     def test_the_check(self):
         """What must be seen: a batch that is gone, and one that two workers read."""
-        path = os.path.join(self.dir(), "one-0")
+        path = self.path("one-0")
         rows = ["1 %d %d %d\n" % (i, i * BATCH, BATCH) for i in range(10)]
         for lines, right in ((rows, True), (rows[:4] + rows[5:], False), (rows[:-2], False)):
             harness.write_file(path, "".join(lines))
             self.assertEqual(samples.wrong_batches([path], 10, BATCH, 1) == [], right)
         for name, right in (("one-1", True), ("two-0", False)):
-            other = os.path.join(self.dir(), name)
+            other = self.path(name)
             harness.write_file(path, "".join(rows))
             harness.write_file(other, rows[3])
             self.assertEqual(samples.wrong_batches([path, other], 10, BATCH, 1) == [], right)

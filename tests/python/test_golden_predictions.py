@@ -19,9 +19,6 @@ STILL = ["--optimizer=sgd", "--learning_rate=1e-30", "--train_steps=1", "--batch
 
 
 class Predictions(harness.Test):
-    def path(self, name):
-        return os.path.join(self.dir(), name)
-
     def flags(self, folder, kind):
         """What has the state dict read, with its map where there is one."""
         names = os.path.join(folder, "map")

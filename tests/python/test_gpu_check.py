@@ -17,7 +17,7 @@ BUILD = os.path.dirname(harness.BIN)
 class GpuCheck(harness.Test):
     def check(self, *flags, status=0, **more):
         """(what it printed, the report or None)."""
-        out = os.path.join(self.dir(), "out")
+        out = self.path("out")
         env = dict(os.environ, **more)
         done = subprocess.run([SCRIPT, "--build=" + BUILD, "--out=" + out, *flags], env=env,
                               stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True,
@@ -48,11 +48,11 @@ class GpuCheck(harness.Test):
 
     @unittest.skipIf(fake_gpus.NO_EMULATION, fake_gpus.NO_EMULATION)
     def test_course(self):
-        python = os.path.join(self.dir(), "venv/bin/python")
+        python = self.path("venv/bin/python")
         os.makedirs(os.path.dirname(python))
         env = fake_gpus.stand_in_torch(python, "Emulated GPU",
                                        "GPU-00000000-0000-4000-8000-000000000000")
-        said, report = self.check("--emulated", VIRTUAL_ENV=os.path.join(self.dir(), "venv"), **env)
+        said, report = self.check("--emulated", VIRTUAL_ENV=self.path("venv"), **env)
         self.assertIn("gpu_check: all 30 stages passed on Emulated GPU", said)
         self.assertNotIn("skipped", said)
         self.assertIn("**Emulated: no card was there", report)

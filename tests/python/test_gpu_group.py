@@ -2,7 +2,6 @@
 ends where one tower on the CPU ends, with the same bits every time, with NCCL (as tests/emulation
 plays it) and without, and it ends when NCCL does not."""
 # label: cluster computes
-import os
 import signal
 import unittest
 
@@ -23,8 +22,8 @@ class GpuGroup(fake_gpus.Machine):
 
     def train(self, name, *flags, nccl=""):
         """(summary, parameters, output) of a worker that trained with a server."""
-        summary = os.path.join(self.dir(), name + ".json")
-        export = os.path.join(self.dir(), name + ".safetensors")
+        summary = self.path(name + ".json")
+        export = self.path(name + ".safetensors")
         job = self.job(n_workers=1)
         server = job.start_ps()
         env = self.env(WEIR_EMULATED_NCCL=nccl)

@@ -33,7 +33,7 @@ class Guide(fake_gpus.Machine):
         uuids = ["GPU-8932f937-0000-4000-8000-000000000000", *map(fake_gpus.uuid, (1, 2, 3))]
         self.machine(*("gpu uuid=%s pci=0000:%02x:00.0 name=NVIDIA_H200 cc=9.0 total=400 used=10 "
                        "busy=0\n" % (u, 0x3a + i) for i, u in enumerate(uuids)))
-        self.little = os.path.join(self.dir(), "little")
+        self.little = self.path("little")
         os.mkdir(self.little)
         harness.make_data(self.little, n_train=300, n_test=20)
 
@@ -44,9 +44,9 @@ class Guide(fake_gpus.Machine):
         else:
             little = little.replace("--model=lenet5", "--model=mlp")
         words = shlex.split(little)
-        argv = [os.path.join(harness.BIN, words[0]), *words[1:],
-                "--backend_dir=" + self.backends(self.CUDA), "--gpu_lock_dir=" + self.locks(),
-                "--models_dir=" + harness.MODELS, "--data_dir=" + self.little]
+        argv = [harness.program(words[0]), *words[1:], "--backend_dir=" + self.backends(self.CUDA),
+                "--gpu_lock_dir=" + self.locks(), "--models_dir=" + harness.MODELS,
+                "--data_dir=" + self.little]
         process = self.start("worker", argv, env=self.env(), cwd=self.dir())
         process.wait(60)
         return process

@@ -59,7 +59,7 @@ class Sharing(fake_gpus.Machine):
     def job(self, *flags):
         """A worker that trains; finish() gives its summary."""
         self.summaries += 1
-        path = os.path.join(self.dir(), "summary-%d.json" % self.summaries)
+        path = self.path("summary-%d.json" % self.summaries)
         p = self.worker("--model=" + MODEL, "--batch_size=24", "--seed=5", "--log_every=5",
                         "--intra_op_threads=1", "--optimizer=sgd", "--learning_rate=0.05",
                         "--train_steps=%d" % STEPS, "--summary_json=" + path, *flags,
@@ -253,9 +253,8 @@ class Towers(Sharing):
 class SelfTest(Sharing):
     def test_every_card(self):
         self.cards(1)
-        p = self.start("worker", [os.path.join(harness.BIN, "worker"), "--self_test", "--gpus=all",
-                                  "--backend_dir=" + self.backends(self.CUDA)],
-                       env=self.here(None))
+        p = self.start("worker", [harness.program("worker"), "--self_test", "--gpus=all",
+                                  "--backend_dir=" + self.backends(self.CUDA)], env=self.here(None))
         p.wait(300)
         self.assertEqual(p.output().count(": GPU is running! "),
                          len(self.gpus(env=self.here(None))))

@@ -24,11 +24,11 @@ class GpuTrain(fake_gpus.Machine):
 
     def measure(self, *flags, on=None, status=0, backend=fake_gpus.EMULATED, visible=uuid(1)):
         """(stdout, stderr); PyTorch's runs say that they were on what `on` says."""
-        data = os.path.join(self.dir(), "data")
+        data = self.path("data")
         if not os.path.isdir(data):
             os.mkdir(data)
             harness.make_data(data, n_train=64, n_test=4)
-        stand_in = os.path.join(self.dir(), "python")
+        stand_in = self.path("python")
         more = fake_gpus.stand_in_torch(stand_in, "NVIDIA H200", visible, **(on or {}))
         argv = [sys.executable, "-B", os.path.join(harness.SOURCE, "bench/gpu_train.py"),
                 "--rounds=1", "--steps=1", "--batch_size=4", "--precision=fp32",

@@ -229,7 +229,7 @@ class WithoutLibraries(fake_gpus.Machine):
 
     def broken(self):
         """A backend that needs a library which is not there."""
-        path = os.path.join(self.dir(), "broken.so")
+        path = self.path("broken.so")
         image = harness.read_bytes(fake_gpus.EMULATED)
         self.assertIn(b"libc.so.6\0", image)
         harness.write_file(path, image.replace(b"libc.so.6\0", b"libq.so.6\0"))

@@ -21,7 +21,7 @@ def why_not():
 class HideCuda(harness.Test):
     def toolkit(self):
         """The environment of a machine with a toolkit, and the toolkit's nvcc."""
-        nvcc = os.path.join(self.dir(), "toolkit/bin/nvcc")
+        nvcc = self.path("toolkit/bin/nvcc")
         for path, text in ((nvcc, "#!/bin/sh\n"), (self.header("toolkit/include"), "")):
             os.makedirs(os.path.dirname(path), exist_ok=True)
             harness.write_file(path, text)
@@ -31,7 +31,7 @@ class HideCuda(harness.Test):
                     PATH=folder + ":" + os.environ["PATH"]), nvcc
 
     def header(self, folder):
-        return os.path.join(self.dir(), folder, "cuda_runtime_api.h")
+        return self.path(folder, "cuda_runtime_api.h")
 
     def run_hidden(self, env, command):
         return subprocess.run([HIDE, "bash", "-c", command], stdout=subprocess.PIPE, env=env,
@@ -50,11 +50,10 @@ class HideCuda(harness.Test):
     @unittest.skipIf(why_not(), why_not())
     def test_what_stays_visible_is_an_error(self):
         env, _ = self.toolkit()
-        os.mkdir(os.path.join(self.dir(), "other"))
+        os.mkdir(self.path("other"))
         with open(self.header("other"), "w", encoding="utf-8"):
             pass
-        done = self.run_hidden({**env, "C_INCLUDE_PATH": os.path.join(self.dir(), "other")},
-                               "echo it ran")
+        done = self.run_hidden({**env, "C_INCLUDE_PATH": self.path("other")}, "echo it ran")
         self.assertEqual(done.returncode, 125, done.stdout)
         self.assertIn("CUDA is still found, outside of a toolkit's folder: " +
                       self.header("other"), done.stdout)

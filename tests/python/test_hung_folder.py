@@ -14,7 +14,7 @@ FLAGS = ["--train_steps=60", "--batch_size=12", "--seed=3", "--chunk_bytes=4096"
 @unittest.skipIf(harness.SANITIZE, "the preloaded library comes before the sanitizer's")
 class HungFolder(harness.Test):
     def test_sigterm_ends_a_server_that_reads(self):
-        folder = os.path.join(self.dir(), "ckpt")
+        folder = self.path("ckpt")
         flags = ["--checkpoint_dir=" + folder, "--save_steps=20"]
         old = self.job(n_ps=2, n_workers=1, model="small", flags=FLAGS)
         old.start(flags)

@@ -26,9 +26,6 @@ def f32(x):
 
 
 class InputTest(harness.Test):
-    def path(self, name):
-        return os.path.join(self.dir(), name)
-
     def figures(self, name="summary.json"):
         return harness.read_json(self.path(name))
 
@@ -40,7 +37,7 @@ class InputTest(harness.Test):
 
     def status(self, job):
         """What weirctl says of a job: its text, and its JSON's `job`."""
-        command = [os.path.join(harness.BIN, "weirctl"), "--ps_hosts=" + job.ps_hosts[0], "status"]
+        command = [harness.program("weirctl"), "--ps_hosts=" + job.ps_hosts[0], "status"]
         said = [subprocess.run(command + more, stdout=subprocess.PIPE, check=True,
                                text=True).stdout for more in ([], ["--json"])]
         return said[0], json.loads(said[1])["job"]
@@ -178,9 +175,9 @@ class Normal(InputTest):
             second.wait_line("refused this worker: another job: " + said)
         job.start_worker(1, *NORMAL)
         first.wait_line("training step")
-        joiner = self.start("joiner", [
-            os.path.join(harness.BIN, "worker"), "--join", "--ps_hosts=" + job.ps_hosts[0],
-            "--data_dir=" + self.data(), "--progress=lines"])
+        joiner = self.start("joiner", [harness.program("worker"), "--join",
+                                       "--ps_hosts=" + job.ps_hosts[0], "--data_dir=" + self.data(),
+                                       "--progress=lines"])
         joiner.wait_line("joined as worker 2 of 3")
         self.assertEqual(self.numbers(joiner), ("0.25", "0.5"))
         text, doc = self.status(job)
@@ -323,10 +320,10 @@ class Augment(InputTest):
         _, want = self.train(*self.FLAGS)
         keep = [*self.FLAGS, "--checkpoint_dir=" + self.path("ckpt"), "--save_steps=10"]
         gate = harness.Gate(self, 150)
-        worker = self.start("killed", [
-            os.path.join(harness.BIN, "worker"), "--models_dir=" + harness.MODELS,
-            "--model=softmax", "--progress=lines", "--data_dir=" + self.data(), *FLAGS, *keep,
-            "--fault_push_delay_ms=2", "--record_samples=" + gate.path])
+        worker = self.start("killed", [harness.program("worker"), "--models_dir=" + harness.MODELS,
+                                       "--model=softmax", "--progress=lines",
+                                       "--data_dir=" + self.data(), *FLAGS, *keep,
+                                       "--fault_push_delay_ms=2", "--record_samples=" + gate.path])
         worker.wait_line("checkpoint at step [0-9]+: /")
         worker.stop(signal.SIGKILL, status=-signal.SIGKILL)
         _, got = self.train(*keep)
@@ -371,9 +368,9 @@ class Augment(InputTest):
                              "flip,crop:2, the worker has " + said)
         job.start_worker(1, "--augment=flip,crop:2")
         first.wait_line("training step")
-        joiner = self.start("joiner", [
-            os.path.join(harness.BIN, "worker"), "--join", "--ps_hosts=" + job.ps_hosts[0],
-            "--data_dir=" + self.data(), "--progress=lines"])
+        joiner = self.start("joiner", [harness.program("worker"), "--join",
+                                       "--ps_hosts=" + job.ps_hosts[0], "--data_dir=" + self.data(),
+                                       "--progress=lines"])
         joiner.wait_line("joined as worker 2 of 3")
         text, doc = self.status(job)
         self.assertIn("\ntraining samples are augmented: flip,crop:2\n", text)

@@ -44,7 +44,7 @@ class Install(harness.Test):
         super().setUp()
         for name in ("install_manifest.txt", "install_folders.txt"):
             path = os.path.join(BUILD, name)
-            kept = os.path.join(self.dir(), name)
+            kept = self.path(name)
             self.addCleanup(lambda p=path, k=kept: os.path.exists(p) and os.unlink(p) or
                             os.path.exists(k) and shutil.copy(k, p))
             if os.path.exists(path):
@@ -59,7 +59,7 @@ class Install(harness.Test):
 
     def install(self):
         """All of it, moved since; its folder."""
-        first, moved = (os.path.join(self.dir(), d) for d in ("first", "moved"))
+        first, moved = (self.path(d) for d in ("first", "moved"))
         self.cmake("--install", BUILD, "--prefix", first)
         os.rename(first, moved)
         return moved
@@ -133,7 +133,7 @@ class Install(harness.Test):
             with open(os.path.join(where, "share/man/man1", name + ".1"), encoding="utf-8") as f:
                 self.assertIn(".SH OPTIONS\n", f.read())
         self.links(os.path.join(where, "share/doc/weir"))
-        user = os.path.join(self.dir(), "user")
+        user = self.path("user")
         os.mkdir(user)
         harness.write_file(os.path.join(user, "CMakeLists.txt"), FIND_PACKAGE)
         said = self.cmake("-S", user, "-B", os.path.join(user, "build"),
@@ -152,7 +152,7 @@ class Install(harness.Test):
 
     def test_uninstall(self):
         """Below a DESTDIR, with folders that were there before, and files that are somebody's."""
-        staged = os.path.join(self.dir(), "staged")
+        staged = self.path("staged")
         prefix = "/opt/wéir-[1]"
         root = staged + prefix
         before = [root + "/share/man", root + "/share/weir"]
@@ -178,7 +178,7 @@ class Install(harness.Test):
     @unittest.skipIf(harness.SANITIZE, "nobody packs sanitized programs")
     def test_debian_package(self):
         """weir, unpacked; all of it in a bookworm of its own is scripts/try packages."""
-        made, root = (os.path.join(self.dir(), d) for d in ("made", "root"))
+        made, root = (self.path(d) for d in ("made", "root"))
         subprocess.run(["cpack", "-B", made, "-D", "CPACK_COMPONENTS_ALL=weir"], check=True,
                        cwd=BUILD, stdout=subprocess.DEVNULL, timeout=120 * harness.PATIENCE)
         package, = glob.glob(made + "/*.deb")
@@ -229,10 +229,10 @@ class Install(harness.Test):
         worker.wait_line(r"or fetch MNIST \(%s/share/weir/scripts/get_mnist\)" % where)
 
     def test_a_program_alone(self):
-        alone = os.path.join(self.dir(), "alone")
+        alone = self.path("alone")
         os.mkdir(alone)
         worker = os.path.join(alone, "worker")
-        shutil.copy(os.path.join(harness.BIN, "worker"), worker)
+        shutil.copy(harness.program("worker"), worker)
         said = self.train(worker, "--models_dir=" + harness.MODELS, "--model=softmax",
                           status=PERMANENT)
         said.wait_line("E .* libweir_cpu.so is neither in ../lib.*/weir nor in ../lib from %s, nor "

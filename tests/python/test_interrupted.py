@@ -13,7 +13,7 @@ class Interrupted(harness.Test):
     def test_with_servers_it_leaves_the_job(self):
         job = self.job(n_ps=1, n_workers=2, model="small", flags=FLAGS)
         job.start_ps(0)
-        path = os.path.join(self.dir(), "x.safetensors")
+        path = self.path("x.safetensors")
         job.start_worker(0)
         job.start_worker(1, "--export=" + path)
         job.workers[1].wait_line("training step 3 done")
@@ -31,17 +31,16 @@ class Interrupted(harness.Test):
         job.ps[0].stop()
 
     def alone(self, *flags):
-        worker = self.start("worker", [os.path.join(harness.BIN, "worker"),
-                                       harness.models_dir("small"), "--model=small",
-                                       "--progress=lines", "--data_dir=" + self.data(), *FLAGS,
-                                       *flags])
+        worker = self.start("worker", [harness.program("worker"), harness.models_dir("small"),
+                                       "--model=small", "--progress=lines",
+                                       "--data_dir=" + self.data(), *FLAGS, *flags])
         worker.wait_line("training step 3 done")
         worker.stop(signal.SIGINT, status=130)
         return worker.output()
 
     def test_alone_the_export_is_marked(self):
         for towers in ("1", "2"):
-            path = os.path.join(self.dir(), towers + ".safetensors")
+            path = self.path(towers + ".safetensors")
             text = self.alone("--export=" + path, "--towers=" + towers)
             found = harness.safetensors_metadata(path)
             self.assertEqual(found["interrupted"], "true")
@@ -52,7 +51,7 @@ class Interrupted(harness.Test):
             self.assertRegex(text, "exported .* to %s, marked as interrupted" % path)
             for flags in (["--evaluate=" + path],
                           ["--predict=" + path, "--output=" + path + ".csv"]):
-                reads = self.start("worker", [os.path.join(harness.BIN, "worker"),
+                reads = self.start("worker", [harness.program("worker"),
                                               "--data_dir=" + self.data(), *flags])
                 reads.wait()
                 self.assertIn("%s: the training that wrote %s was interrupted at step %s: "
@@ -64,8 +63,8 @@ class Interrupted(harness.Test):
                                        r"training; with --checkpoint_dir=DIR it would resume")
 
     def test_alone_it_says_what_is_not_written(self):
-        export, summary, folder = (os.path.join(self.dir(), name)
-                                   for name in ("x.safetensors", "summary.json", "ckpt"))
+        export, summary, folder = (self.path(name) for name in ("x.safetensors", "summary.json",
+                                                                "ckpt"))
         text = self.alone("--export=" + export, "--summary_json=" + summary,
                           "--checkpoint_dir=" + folder)
         for flag, path in (("export", export), ("summary_json", summary)):

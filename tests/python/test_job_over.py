@@ -18,17 +18,17 @@ class JobOver(harness.Test):
         own = [*self.job_.hosts(), "--job_name=worker", "--task_index=0", *self.job_.flags]
         if "--join" in flags:
             own = ["--ps_hosts=" + self.job_.ps_hosts[0]]
-        argv = [os.path.join(harness.BIN, "worker"), *own,
-                "--checkpoint_dir=" + (folder or self.folder), *flags]
+        argv = [harness.program("worker"), *own, "--checkpoint_dir=" + (folder or self.folder),
+                *flags]
         return self.start(name, argv)
 
     def copy(self, name):
-        return shutil.copytree(self.folder, os.path.join(self.dir(), name))
+        return shutil.copytree(self.folder, self.path(name))
 
     def test_after_the_end(self):
-        self.folder = os.path.join(self.dir(), "checkpoints")
+        self.folder = self.path("checkpoints")
         self.job_ = job = self.job(n_workers=1, model="small", flags=FLAGS)
-        export = os.path.join(self.dir(), "export.safetensors")
+        export = self.path("export.safetensors")
         kept = ["--checkpoint_dir=" + self.folder, "--save_steps=1000"]
         job.start_ps(0, *kept)
         job.start_worker(0, "--export=" + export)
@@ -51,7 +51,7 @@ class JobOver(harness.Test):
                  self.again("--join", name="of whatever job"),
                  self.again(folder=killed, name="ps 0 killed"),
                  self.again(folder=moved, name="another ps 0"),
-                 self.again(folder=os.path.join(self.dir(), "none"), name="no folder")]
+                 self.again(folder=self.path("none"), name="no folder")]
         shutil.copy(export, export + "-2")
         os.utime(export + "-2", (1, 1))  # as of an earlier job with as many steps
         late = self.again("--export=%s-2" % export, name="without its export")
@@ -70,7 +70,7 @@ class JobOver(harness.Test):
 
     def test_servers_that_came_back(self):
         """They do not wait without end for worker 0, and the others, where no step is left."""
-        folder = os.path.join(self.dir(), "back")
+        folder = self.path("back")
         kept = ["--checkpoint_dir=" + folder, "--save_steps=1000", "--worker_timeout=2"]
         job = self.job(n_ps=2, n_workers=2, model="small", flags=[*FLAGS, "--chunk_bytes=5120"])
         job.start(kept)

@@ -13,12 +13,9 @@ LACKS = "%s does not keep its model; name the model of training with --model=FIL
 
 
 class KeptModel(harness.Test):
-    def path(self, name):
-        return os.path.join(self.dir(), name)
-
     def bare_worker(self, *flags, status=0):
         """A worker without --model, unless one of these flags is it."""
-        argv = [os.path.join(harness.BIN, "worker"), "--progress=lines", "--intra_op_threads=1",
+        argv = [harness.program("worker"), "--progress=lines", "--intra_op_threads=1",
                 "--data_dir=" + self.data(), "--summary_json=" + self.path("got.json"), *flags]
         process = self.start("worker", argv)
         process.wait(60, status)

@@ -66,11 +66,11 @@ class Launch(harness.Test):
         return self.start("launch", argv, env={**os.environ, "SCRIPTS": folder})
 
     def read(self, name):
-        return harness.read_text(os.path.join(self.dir(), name)).splitlines()
+        return harness.read_text(self.path(name)).splitlines()
 
     def all_gone(self):
         """No task, and none of its shells."""
-        path = os.path.join(self.dir(), "pids")
+        path = self.path("pids")
         pids = self.read("pids") if os.path.exists(path) else []  # it may have been that quick
 
         def gone():
@@ -113,7 +113,7 @@ class Launch(harness.Test):
         self.all_gone()
 
     def wait_staying(self, n):
-        path = os.path.join(self.dir(), "staying")
+        path = self.path("staying")
         harness.until(lambda: os.path.exists(path) and len(self.read("staying")) == n, "all run")
 
     def test_signals(self):
@@ -179,7 +179,7 @@ class Launch(harness.Test):
                    ps_0="until grep -qs second ends; do sleep 0.05; done; exit 0")
         launch = self.launch("--restarts=1", "--host_timeout=100")
         launch.wait_line("launch: worker:0 on b is tried again in 2 s, for (100|99|98) s more")
-        os.remove(os.path.join(self.dir(), "away"))
+        os.remove(self.path("away"))
         launch.wait()
         launch.wait_line("launch: worker:0 on b: exit status 0, 2 starts")
         self.all_gone()
@@ -192,7 +192,7 @@ class Launch(harness.Test):
                    worker_0="until [ -f end ]; do sleep 0.05; done; exit 0")
         launch = self.launch("--keep_going", "--host_timeout=0")
         launch.wait_line("worker:1 on b: the host has been gone for --host_timeout=0 seconds")
-        open(os.path.join(self.dir(), "end"), "w", encoding="utf-8").close()
+        open(self.path("end"), "w", encoding="utf-8").close()
         launch.wait(status=1)
         launch.wait_line("launch: the job goes on without worker:1 on b")
         launch.wait_line("launch: worker:0 on a: exit status 0")
@@ -218,10 +218,10 @@ class Launch(harness.Test):
         launch.wait_line("launch: the job goes on without worker:0 on b")
         time.sleep(4)  # of the 40: they would be missing below
         late = time.monotonic()
-        open(os.path.join(self.dir(), "late"), "w", encoding="utf-8").close()
+        open(self.path("late"), "w", encoding="utf-8").close()
         left = launch.wait_line(r"launch: worker:1 on b is tried again in 2 s, for (\d+) s more")
         self.assertGreaterEqual(int(left.group(1)), 39 - (time.monotonic() - late))
-        os.remove(os.path.join(self.dir(), "away"))
+        os.remove(self.path("away"))
         launch.wait(status=1)
         launch.wait_line("launch: worker:1 on b: exit status 0, 2 starts")
         self.all_gone()
@@ -237,7 +237,7 @@ class Launch(harness.Test):
         launch.popen.send_signal(signal.SIGHUP)
         launch.popen.send_signal(signal.SIGINT)
         launch.wait_line("launch: ending already; once more: SIGKILL to all")
-        open(os.path.join(self.dir(), "end"), "w", encoding="utf-8").close()
+        open(self.path("end"), "w", encoding="utf-8").close()
         launch.wait(status=1)
         self.assertEqual(self.read("ends"), ["worker:0", "ps:0"])
         self.assertNotIn("SIGKILL to all: ", launch.output())
@@ -245,8 +245,8 @@ class Launch(harness.Test):
 
     def test_no_flock(self):
         self.scene("a ps=1\nb workers=1 ssh=bare\n")
-        os.makedirs(os.path.join(self.dir(), "bare"))
-        os.symlink("/bin/bash", os.path.join(self.dir(), "bare/bash"))
+        os.makedirs(self.path("bare"))
+        os.symlink("/bin/bash", self.path("bare/bash"))
         launch = self.launch()
         launch.wait(status=2)
         launch.wait_line("worker:0[|] flock is missing on this host")

@@ -44,12 +44,12 @@ class LaunchSsh(harness.Test):
         self.addCleanup(self.net.close)
         os.makedirs("/run/sshd", mode=0o755, exist_ok=True)  # as sshd wants it
         for name in ("host", "user"):
-            subprocess.run(["ssh-keygen", "-q", "-t", "ed25519", "-N", "", "-f",
-                            os.path.join(self.dir(), name)], check=True)
-        harness.write_file(os.path.join(self.dir(), "sshd_config"), CONFIG % {"dir": self.dir()})
+            subprocess.run(["ssh-keygen", "-q", "-t", "ed25519", "-N", "", "-f", self.path(name)],
+                           check=True)
+        harness.write_file(self.path("sshd_config"), CONFIG % {"dir": self.dir()})
         for host in self.net.hosts[1:]:
             self.daemon(host)
-        with open(os.path.join(self.dir(), "hosts"), "w", encoding="utf-8") as f:
+        with open(self.path("hosts"), "w", encoding="utf-8") as f:
             f.write("%s ps=1\n%s workers=2\n" % (self.net.address(1), self.net.address(2)))
 
     def daemon(self, host):
@@ -66,10 +66,10 @@ class LaunchSsh(harness.Test):
         d = self.dir()
         ssh = ("ssh -i %s/user -o StrictHostKeyChecking=no -o UserKnownHostsFile=%s/known "
                "-o IdentitiesOnly=yes -F none" % (d, d))
-        argv = [*self.net.hosts[0].enter, sys.executable,
-                os.path.join(harness.SOURCE, "scripts/launch"), d + "/hosts", "--ssh", ssh,
-                "--program", os.path.join(harness.BIN, "weir-task"), "--logs", d + "/logs",
-                "--silence=8", "--", "--data_dir=" + self.data(), *FLAGS, *flags]
+        argv = [*self.net.hosts[0].enter, sys.executable, os.path.join(harness.SOURCE,
+                                                                       "scripts/launch"),
+                d + "/hosts", "--ssh", ssh, "--program", harness.program("weir-task"), "--logs",
+                d + "/logs", "--silence=8", "--", "--data_dir=" + self.data(), *FLAGS, *flags]
         return self.start("launch", argv)
 
     def tasks(self, host=None):
@@ -88,7 +88,7 @@ class LaunchSsh(harness.Test):
         return found
 
     def test_to_its_end(self):
-        out = os.path.join(self.dir(), "out-{task}.json")
+        out = self.path("out-{task}.json")
         launch = self.launch("--train_steps=20", "--worker_timeout=5", "--summary_json=" + out)
         launch.wait()
         launch.wait_line(r"worker:1\| .*\(global step: 20\)")
@@ -97,7 +97,7 @@ class LaunchSsh(harness.Test):
         self.assertEqual(self.tasks(), [])
 
     def test_a_host_is_cut_off(self):
-        folder = os.path.join(self.dir(), "checkpoints")
+        folder = self.path("checkpoints")
         launch = self.launch("--train_steps=1000000", "--fault_push_delay_ms=100",
                              "--worker_timeout=5", "--checkpoint_dir=" + folder)
         launch.wait_line(r"worker:1\| .*global step: 2\)")

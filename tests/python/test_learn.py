@@ -63,7 +63,7 @@ class Learn(harness.Test):
             self.assertRegex(text, r"global step %d: test accuracy: [01]\.\d{4}" % step)
 
     def test_export_holds_the_digested_parameters(self):
-        export, path = os.path.join(self.dir(), "m.safetensors"), os.path.join(self.dir(), "s.json")
+        export, path = self.path("m.safetensors"), self.path("s.json")
         self.run_worker(*QUICK, "--export=" + export, "--summary_json=" + path)
         summary = harness.read_json(path)
         tensors = harness.read_safetensors(export)

@@ -23,7 +23,7 @@ class Leaving(harness.Test):
 
     def record(self):
         self.n_records += 1
-        self.records.append(os.path.join(self.dir(), "samples-%d" % self.n_records))
+        self.records.append(self.path("samples-%d" % self.n_records))
         return "--record_samples=" + self.records[-1]
 
     def job_of(self, n_ps, n_workers, *ps_flags):
@@ -120,8 +120,7 @@ class Leaving(harness.Test):
         """Servers and workers together: a last checkpoint, then training goes on from there."""
         for n_ps, n_workers in ((1, 1), (2, 3)):
             self.records = []
-            flags = ["--checkpoint_dir=" + os.path.join(self.dir(), "ckpt-%d" % n_ps),
-                     "--save_steps=1000"]
+            flags = ["--checkpoint_dir=" + self.path("ckpt-%d" % n_ps), "--save_steps=1000"]
             job = self.job_of(n_ps, n_workers, *flags)
             processes = [*job.ps, *job.workers]
             # ps:0 may have ended before a worker can tell it
@@ -140,7 +139,7 @@ class Leaving(harness.Test):
 
     def test_drain_of_the_first(self):
         """--drain, given to all servers alike, is nothing to ps 0 but a line."""
-        flags = ["--checkpoint_dir=" + os.path.join(self.dir(), "ckpt"), "--drain"]
+        flags = ["--checkpoint_dir=" + self.path("ckpt"), "--drain"]
         job = self.job_of(2, 1, *flags)
         job.ps[0].stop(status=143)
         job.ps[0].wait_line("--drain: ps 0 coordinates the job and cannot hand on")

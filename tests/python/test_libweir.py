@@ -24,7 +24,7 @@ class Libweir(harness.Test):
         self.hosts = "%s:%d" % (harness.LOOPBACK, harness.free_ports(1)[0])
 
     def ps(self, *flags):
-        ps = self.start("ps", [os.path.join(harness.BIN, "ps"), "--ps_hosts=" + self.hosts, *flags],
+        ps = self.start("ps", [harness.program("ps"), "--ps_hosts=" + self.hosts, *flags],
                         ready=True)
         ps.wait_ready()
         return ps
@@ -80,10 +80,10 @@ class Libweir(harness.Test):
         self.assertEqual(self.done([self.start("alone", script)]), want)
 
     def test_tls_and_token(self):
-        own = certs.Certs(os.path.join(self.dir(), "certs"))
+        own = certs.Certs(self.path("certs"))
         own.make("ps", "ps", "localhost", harness.LOOPBACK)
         own.make("worker", "worker")
-        token = os.path.join(self.dir(), "token")
+        token = self.path("token")
         harness.write_file(token, "ps,worker %s\n" % ("secret" * 6))
         os.chmod(token, 0o600)
         ps = self.ps(*own.flags("ps"), "--token_file=" + token)
@@ -118,7 +118,7 @@ class Libweir(harness.Test):
 
     def test_late(self):
         """After the job's end the servers' folder tells who comes late, not who means another."""
-        folder = os.path.join(self.dir(), "checkpoints")
+        folder = self.path("checkpoints")
         settings = ("train_steps=5", "n_workers=1", "task_index=0", "checkpoint_dir=" + folder)
         ps = self.ps("--checkpoint_dir=" + folder)
         self.done([self.trainer("trainer", *settings)])

@@ -102,7 +102,7 @@ class Listen(harness.Test):
         next one goes on from, though it was started before."""
         job = self.job(n_workers=1, model="small", flags=[*FLAGS, "--train_steps=400",
                                                           "--fault_push_delay_ms=5"])
-        flags = ["--checkpoint_dir=" + os.path.join(self.dir(), "ckpt"), "--save_steps=1000"]
+        flags = ["--checkpoint_dir=" + self.path("ckpt"), "--save_steps=1000"]
         old = job.start_ps(0, *flags)
         job.start_worker().wait_line("training step 3 done")
         with harness.paused(old):
@@ -130,7 +130,7 @@ class Listen(harness.Test):
         job = self.job(n_ps=2, model="lenet5", flags=FLAGS)
         job.start()
         want = job.finish(120)[0]["parameters_sha256"]
-        folder = os.path.join(self.dir(), "ckpt")
+        folder = self.path("ckpt")
         flags = ["--checkpoint_dir=" + folder, "--save_steps=6"]
         job = self.job(n_ps=2, model="lenet5", flags=[*FLAGS, "--fault_push_delay_ms=4"])
         job.start(flags)

@@ -110,7 +110,7 @@ class LocalSteps(harness.Test):
         for mode in (["--sync_mode=async"], ["--sync_mode=ssp", "--staleness=3"],
                      ["--replicas_to_aggregate=1"]):
             with self.subTest(mode=mode):
-                folder = os.path.join(self.dir(), mode[0][2:])
+                folder = self.path(mode[0][2:])
                 paths = [folder + life for life in ("w0-0", "w1-0", "w1-1")]
                 job = self.job(n_ps=2, n_workers=2, model="mlp", flags=[
                     *FLAGS, *mode, "--train_steps=600", "--local_steps=10", "--log_every=1",
@@ -207,9 +207,9 @@ class LocalSteps(harness.Test):
                   "write --train_steps=200, or another --local_steps")),
                 (["--local_steps=20", "--train_steps=50"], ("write --train_steps=40 or 60,",)),
                 (["--local_steps=60000", "--batch_size=100000"], ("--local_steps", "samples"))):
-            worker = self.start("worker", [
-                os.path.join(harness.BIN, "worker"), "--ps_hosts=127.0.0.1:1",
-                "--worker_hosts=127.0.0.1:2,127.0.0.1:3", "--task_index=0", *flags])
+            worker = self.start("worker", [harness.program("worker"), "--ps_hosts=127.0.0.1:1",
+                                           "--worker_hosts=127.0.0.1:2,127.0.0.1:3",
+                                           "--task_index=0", *flags])
             worker.wait(20, 2)
             errors = [line for line in worker.output().split("\n") if line.startswith("E ")]
             self.assertEqual(len(errors), 1, flags)
@@ -223,8 +223,8 @@ class LocalSteps(harness.Test):
         job.start_ps(0)
         job.start_worker(0, "--local_steps=10")
         job.ps[0].wait_line("worker 0 joined")
-        status = self.start("status", [os.path.join(harness.BIN, "weirctl"),
-                                       "--ps_hosts=" + job.ps_hosts[0], "status"])
+        status = self.start("status", [harness.program("weirctl"), "--ps_hosts=" + job.ps_hosts[0],
+                                       "status"])
         status.wait(20, 0)
         self.assertIn("each step is 10 of a worker by itself, by adam, learning rate 0.01",
                       status.output())

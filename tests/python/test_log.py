@@ -36,14 +36,14 @@ class FullPipe(harness.Test):
 
     def test_job(self):
         job = self.job(n_workers=1)
-        ps = self.start_unread([os.path.join(harness.BIN, "ps"), *job.hosts(), "--log_level=debug"])
+        ps = self.start_unread([harness.program("ps"), *job.hosts(), "--log_level=debug"])
         job.start_worker(0, "--train_steps=30", "--batch_size=8").wait()
         self.assertEqual(job.summary(0)["global_step"], 30)
         self.assertEqual(ps.wait(60 * harness.SLOWNESS), 0)
 
     def test_signal(self):
         job = self.job(n_workers=1)
-        ps = self.start_unread([os.path.join(harness.BIN, "ps"), *job.hosts()])
+        ps = self.start_unread([harness.program("ps"), *job.hosts()])
         ps.terminate()
         self.assertEqual(ps.wait(60 * harness.SLOWNESS), 143)
 
@@ -51,7 +51,7 @@ class FullPipe(harness.Test):
         """No line of a job in order, of either program; a command of weirctl is quiet, too."""
         job = self.job(flags=["--train_steps=3", "--quiet"], n_workers=1)
         job.start(["--quiet"])
-        status = self.start("status", [os.path.join(harness.BIN, "weirctl"), "--quiet", "status",
+        status = self.start("status", [harness.program("weirctl"), "--quiet", "status",
                                        "--ps_hosts=127.0.0.1:1", "--timeout_s=1"])
         status.wait(30, 138)
         self.assertRegex(status.output(), "^E ")

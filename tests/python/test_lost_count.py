@@ -40,7 +40,7 @@ class LostCount(harness.Test):
 
     def one_more_generation(self, job):
         """A third worker comes, and leaves again: generation 1.2, then 1.3."""
-        third = self.start("third", [os.path.join(harness.BIN, "worker"), "--join",
+        third = self.start("third", [harness.program("worker"), "--join",
                                      "--ps_hosts=" + job.ps_hosts[0], *job.flags])
         third.wait_line("training step [0-9]+ done", 60)
         third.stop(seconds=60, status=0)
@@ -86,7 +86,7 @@ class LostCount(harness.Test):
 
     def test_the_folder_is_lost(self):
         """The epoch that is raised is recorded before it is used."""
-        folder = os.path.join(self.dir(), "ckpt")
+        folder = self.path("ckpt")
         flags = ["--checkpoint_dir=" + folder, "--save_steps=1000"]
         job = self.begin(1, flags)
         self.one_more_generation(job)

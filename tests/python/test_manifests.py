@@ -28,7 +28,7 @@ class Manifests(harness.Test):
         """The program knows each flag of the command, and takes its value."""
         for name, value in variables.items():
             command = command.replace(name, value)
-        argv = [os.path.join(harness.BIN, program), *shlex.split(command), "--version"]
+        argv = [harness.program(program), *shlex.split(command), "--version"]
         self.assertNotIn("$", " ".join(argv))
         done = subprocess.run(argv, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True)
         self.assertEqual(done.returncode, 0, "%s: %s" % (argv, done.stdout))

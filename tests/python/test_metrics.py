@@ -125,8 +125,8 @@ class Metrics(harness.Test):
 
     def test_no_port(self):
         taken = socket.create_server((harness.LOOPBACK, 0))
-        ps = [os.path.join(harness.BIN, "ps"), "--ps_hosts=%s:%d" %
-              (harness.LOOPBACK, harness.free_ports(1)[0])]
+        ps = [harness.program("ps"), "--ps_hosts=%s:%d" % (harness.LOOPBACK,
+                                                           harness.free_ports(1)[0])]
         p = self.start("ps", ps + ["--metrics_port=%d" % taken.getsockname()[1]])
         p.wait_line(r"--metrics_port: cannot listen on \S+: the port is in use")
         p.wait(status=138)

@@ -2,7 +2,6 @@
 """async, ssp and backup workers while workers and servers join, leave, die and come back: training
 goes on after each change, ends with 0, learns, and each mode keeps what it promises."""
 # label: cluster waits long
-import os
 import signal
 
 import harness
@@ -23,11 +22,11 @@ class Changes(harness.Test):
 
     def record(self, name):
         """Lives of one worker have files of their own."""
-        self.records.append(os.path.join(self.dir(), "samples-%s-%d" % (name, len(self.records))))
+        self.records.append(self.path("samples-%s-%d" % (name, len(self.records))))
         return "--record_samples=" + self.records[-1]
 
     def ckpt(self, *more):
-        return ["--checkpoint_dir=" + os.path.join(self.dir(), "ckpt"), "--save_steps=20", *more]
+        return ["--checkpoint_dir=" + self.path("ckpt"), "--save_steps=20", *more]
 
     def kill(self, process):
         process.stop(signal.SIGKILL, status=-signal.SIGKILL)
@@ -49,14 +48,14 @@ class Changes(harness.Test):
 
     def join_server(self, job):
         address = "%s:%d" % (harness.LOOPBACK, harness.free_ports(1)[0])
-        ps = self.start("ps:join", [
-            os.path.join(harness.BIN, "ps"), "--join", "--ps_hosts=" + job.ps_hosts[0],
-            "--address=" + address, *self.ckpt()], ready=True)
+        ps = self.start("ps:join", [harness.program("ps"), "--join",
+                                    "--ps_hosts=" + job.ps_hosts[0], "--address=" + address,
+                                    *self.ckpt()], ready=True)
         ps.wait_ready()
         return ps
 
     def leave(self, job, i):
-        self.start("leave", [os.path.join(harness.BIN, "ps"), "--ps_hosts=" + job.ps_hosts[0],
+        self.start("leave", [harness.program("ps"), "--ps_hosts=" + job.ps_hosts[0],
                              "--leave=%d" % i]).wait(30, 0)
 
     def all_changes(self, mode, steps, before, held=False):
@@ -68,10 +67,10 @@ class Changes(harness.Test):
         before(job)
         if held:
             job.gate.open()
-        joiner = self.start("joiner", [
-            os.path.join(harness.BIN, "worker"), "--join", "--ps_hosts=" + job.ps_hosts[0],
-            "--data_dir=" + self.data(), "--progress=lines", "--intra_op_threads=1", BRISK,
-            self.record("joiner")])
+        joiner = self.start("joiner", [harness.program("worker"), "--join",
+                                       "--ps_hosts=" + job.ps_hosts[0], "--data_dir=" + self.data(),
+                                       "--progress=lines", "--intra_op_threads=1", BRISK,
+                                       self.record("joiner")])
         self.joiners.append(joiner)
         goes_on(self, job, 2, 4, "2 servers")
         third = self.join_server(job)

@@ -25,15 +25,15 @@ class ModelsDoc(harness.Test):
     def compare(self, module, convert=None):
         """The script runs in a folder that has what the lines before it wrote."""
         import numpy
-        export = os.path.join(self.dir(), "lenet5.safetensors")
-        predicted = os.path.join(self.dir(), "p.npy")
+        export = self.path("lenet5.safetensors")
+        predicted = self.path("p.npy")
         self.run_worker("--gpus=none", "--intra_op_threads=1", "--train_steps=20",
                         "--export=" + export, model="lenet5")
         self.run_worker("--gpus=none", "--intra_op_threads=1", "--predict=" + export,
                         "--output=" + predicted, model="lenet5")
         if convert:
             convert(["--uint8", os.path.join(harness.MODELS, "lenet5.json"), export,
-                     os.path.join(self.dir(), "lenet5.onnx")])
+                     self.path("lenet5.onnx")])
         self.addCleanup(os.chdir, os.getcwd())
         os.chdir(self.dir())
         names = {}

@@ -27,13 +27,13 @@ class Figures(test_modes.Case):
         """Without servers the modes are all the same."""
         digests = set()
         for mode in ([], ["--sync_mode=async"], ["--sync_mode=ssp", "--staleness=3"]):
-            path = os.path.join(self.dir(), "alone.json")
+            path = self.path("alone.json")
             self.run_worker(*test_modes.QUICK, *mode, "--train_steps=40", "--summary_json=" + path)
             digests.add(harness.read_json(path)["parameters_sha256"])
         self.assertEqual(len(digests), 1)
 
     def test_stragglers(self):
-        path = os.path.join(self.dir(), "ps.json")
+        path = self.path("ps.json")
         job = self.start_job(["--train_steps=40", "--log_every=1"], slow=1, ps_flags=[
             "--log_stragglers", "--straggler_ms=5", "--summary_json=" + path])
         for step in (5, 15, 25):

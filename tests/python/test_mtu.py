@@ -102,9 +102,9 @@ class Hole(harness.Test):
         flags = []
         for words in (("ps", "ps", "10.84.1.2"), ("worker", "worker")):
             subprocess.run([make, self.dir(), *words], check=True, stdout=subprocess.DEVNULL)
-            flags.append(["--tls_%s=%s" % (flag, os.path.join(self.dir(), name)) for flag, name in
-                          (("cert", words[0] + ".pem"), ("key", words[0] + ".key"),
-                           ("ca", "ca.pem"))])
+            flags.append(["--tls_%s=%s" % (flag, self.path(name)) for flag,
+                          name in (("cert", words[0] + ".pem"), ("key", words[0] + ".key"),
+                                   ("ca", "ca.pem"))])
         self.end(self.begin(*flags))
 
 

@@ -32,13 +32,10 @@ def crc32c(data):
 
 
 class NamedData(harness.Test):
-    def path(self, name):
-        return os.path.join(self.dir(), name)
-
     def bare_worker(self, *flags, status=0):
         """A worker whose data no flag names, unless one of these does."""
-        argv = [os.path.join(harness.BIN, "worker"), "--models_dir=" + harness.MODELS,
-                "--model=softmax", "--progress=lines", "--intra_op_threads=1", *flags]
+        argv = [harness.program("worker"), "--models_dir=" + harness.MODELS, "--model=softmax",
+                "--progress=lines", "--intra_op_threads=1", *flags]
         process = self.start("worker", argv)
         process.wait(60, status)
         return process
@@ -83,7 +80,7 @@ class NamedData(harness.Test):
 
     def test_file_that_is_missing(self):
         for what in ("--evaluate", "--predict"):
-            p = self.start("worker", [os.path.join(harness.BIN, "worker"), what + "=nosuch.st",
+            p = self.start("worker", [harness.program("worker"), what + "=nosuch.st",
                                       *(["--output=o.csv"] if what == "--predict" else [])])
             p.wait(60, 1)
             p.wait_line(what + ": nosuch.st cannot be opened: No such file or directory")

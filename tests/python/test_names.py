@@ -87,7 +87,7 @@ class Names(harness.Test):
     def setUp(self):
         super().setUp()
         subprocess.run(["ip", "link", "set", "lo", "up"], check=True)
-        own = os.path.join(self.dir(), "resolv.conf")
+        own = self.path("resolv.conf")
         harness.write_file(own, "nameserver 127.0.0.1\n")
         subprocess.run(["mount", "--bind", own, RESOLV], check=True)
         self.addCleanup(subprocess.run, ["umount", RESOLV], check=True)
@@ -122,7 +122,7 @@ class Names(harness.Test):
             "--batch_size=12", "--train_steps=40", "--chunk_bytes=32768", "--log_every=1"])
         job.ps_hosts[0] = "%s:%d" % (NAME, harness.free_ports(1, ADDRESSES[0])[0])
         job.hold(30)
-        ckpt = ["--checkpoint_dir=" + os.path.join(self.dir(), "ckpt"), "--save_steps=8"]
+        ckpt = ["--checkpoint_dir=" + self.path("ckpt"), "--save_steps=8"]
         job.start(ckpt)
         job.ps[0].wait_line(r"checkpoint at step \d+: ")
         job.ps[0].stop(signal.SIGKILL, status=-signal.SIGKILL)

@@ -11,7 +11,7 @@ import harness
 
 WITHOUT_PROC = ["unshare", "--mount", *([] if os.geteuid() == 0 else ["--map-root-user"]),
                 "sh", "-c", 'mount -t tmpfs none /proc && exec "$@"', "sh"]
-WORKER = os.path.join(harness.BIN, "worker")
+WORKER = harness.program("worker")
 # By a descriptor: the path that the kernel notes leads through /proc.
 BY_DESCRIPTOR = "import os, sys; os.execve(os.open(sys.argv[1], os.O_RDONLY), sys.argv[1:], " \
     "os.environ)"

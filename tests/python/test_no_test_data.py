@@ -15,9 +15,6 @@ MAKE = os.path.join(harness.SOURCE, "scripts/make_data")
 
 
 class NoTestData(harness.Test):
-    def path(self, name):
-        return os.path.join(self.dir(), name)
-
     def make(self, form, name, *flags):
         subprocess.run(["/usr/bin/python3", "-B", MAKE, "--format=" + form,
                         "--out=" + self.path(name), "--made=1x8x9", "--classes=4", "--train=120",
@@ -26,9 +23,9 @@ class NoTestData(harness.Test):
 
     def train(self, *flags, status=0):
         summary = self.path("summary.json")
-        worker = self.start("worker", [
-            os.path.join(harness.BIN, "worker"), "--models_dir=" + harness.MODELS,
-            "--model=softmax", "--progress=lines", *FLAGS, "--summary_json=" + summary, *flags])
+        worker = self.start("worker", [harness.program("worker"), "--models_dir=" + harness.MODELS,
+                                       "--model=softmax", "--progress=lines", *FLAGS,
+                                       "--summary_json=" + summary, *flags])
         worker.wait(60, status)
         if status:
             return worker.output(), None

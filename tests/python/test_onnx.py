@@ -56,9 +56,6 @@ class Onnx(harness.Test):
         if onnx is None:
             self.skipTest("the Python package onnx is not installed: " + WHY)
 
-    def path(self, name):
-        return os.path.join(self.dir(), name)
-
     def trained(self, model, data, *flags):
         """What --export wrote of a short training."""
         self.run_worker(*ALONE, "--batch_size=8", "--train_steps=3", *flags, data=data,
@@ -211,9 +208,6 @@ class Errors(harness.Test):
         self.assertEqual(text.count("\n"), 1, text)
         self.assertFalse(os.path.exists(self.path("o.onnx")))
         return text
-
-    def path(self, name):
-        return os.path.join(self.dir(), name)
 
     def test_no_package(self):
         with mock.patch.dict(sys.modules, {"onnx": None}):

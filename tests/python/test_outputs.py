@@ -17,9 +17,6 @@ FLAG = {"export": "--export=", "summary_json": "--summary_json=", "output": "--o
 
 
 class Outputs(harness.Test):
-    def path(self, name):
-        return os.path.join(self.dir(), name)
-
     def export(self):
         self.run_worker(*FLAGS, "--export=" + self.path("model"))
         return self.path("model")
@@ -87,8 +84,8 @@ class Outputs(harness.Test):
         """As /dev/stdout is on every host: a link into procfs, to a pipe or to a file."""
         link = self.path("stdout")
         os.symlink("/proc/self/fd/1", link)
-        argv = [os.path.join(harness.BIN, "worker"), harness.models_dir("softmax"),
-                "--model=softmax", "--data_dir=" + self.data(), *FLAGS, "--summary_json=" + link]
+        argv = [harness.program("worker"), harness.models_dir("softmax"), "--model=softmax",
+                "--data_dir=" + self.data(), *FLAGS, "--summary_json=" + link]
         done = subprocess.run(argv, stdout=subprocess.PIPE, stderr=subprocess.PIPE, check=True)
         self.assertEqual(json.loads(done.stdout)["global_step"], 2)
         with open(self.path("file"), "w+", encoding="ascii") as f:
@@ -161,8 +158,8 @@ class Outputs(harness.Test):
         self.run_worker(*FLAGS, "--export=" + path, "--summary_json=" + path)
 
     def test_one_file_for_two_of_a_server(self):
-        argv = [os.path.join(harness.BIN, "ps"), "--ps_hosts=127.0.0.1:1",
-                "--summary_json=" + self.path("x"), "--trace=" + self.path("x")]
+        argv = [harness.program("ps"), "--ps_hosts=127.0.0.1:1", "--summary_json=" + self.path("x"),
+                "--trace=" + self.path("x")]
         ps = self.start("ps", argv)
         ps.wait(20, 2)
         self.assertIn("--summary_json=%s and --trace=" % self.path("x"), ps.output())
@@ -213,7 +210,7 @@ class Outputs(harness.Test):
                 self.assertIn("--%s=%s: cannot create a file in the folder %s: " %
                               (flag, path, folder), said)
                 self.assertNotIn("step", said)
-        ps = self.start("ps", [os.path.join(harness.BIN, "ps"), "--ps_hosts=127.0.0.1:1",
+        ps = self.start("ps", [harness.program("ps"), "--ps_hosts=127.0.0.1:1",
                                "--summary_json=/proc/x"])
         ps.wait(20, 2)
         self.assertIn("cannot create a file in the folder /proc", ps.output())
@@ -236,7 +233,7 @@ class Outputs(harness.Test):
         worker = self.run_worker(*FLAGS, "--export=" + path + "/x", status=138)
         self.assertIn("--export=%s/x: the folder %s is full: " % (path, path),
                       worker.output())
-        ps = self.start("ps", [os.path.join(harness.BIN, "ps"), "--ps_hosts=127.0.0.1:1",
+        ps = self.start("ps", [harness.program("ps"), "--ps_hosts=127.0.0.1:1",
                                "--summary_json=" + path + "/x"])
         ps.wait(20, 138)
 

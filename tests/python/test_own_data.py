@@ -35,9 +35,6 @@ def npy(path):
 
 
 class OwnData(harness.Test):
-    def path(self, name):
-        return os.path.join(self.dir(), name)
-
     def make(self, form, *flags):
         """Samples in the order of their labels, as folders of pictures have them."""
         subprocess.run(["/usr/bin/python3", "-B", MAKE, "--format=" + form, "--by_class",

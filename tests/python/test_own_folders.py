@@ -26,7 +26,7 @@ class OwnFolders(harness.Test):
         return OwnFolders._undisturbed
 
     def folder(self, task):
-        return os.path.join(self.dir(), "disk%d" % task)
+        return self.path("disk%d" % task)
 
     def files(self, task, what="-of-*.safetensors"):
         return sorted(glob.glob(self.folder(task) + "/weir-*" + what))
@@ -224,8 +224,8 @@ class OwnFolders(harness.Test):
     def test_failed_attempts_are_tidied(self):
         """ps 0 cannot write its file: ps 1's part of each attempt is removed again."""
         job = self.job(n_ps=2, model="small", flags=[*SLOW, "--train_steps=100000"])
-        argv = ["/bin/sh", "-c", "ulimit -f 8; exec \"$@\"", "sh",
-                os.path.join(harness.BIN, "ps"), *job.hosts(), "--job_name=ps", "--task_index=0",
+        argv = ["/bin/sh", "-c", "ulimit -f 8; exec \"$@\"", "sh", harness.program("ps"),
+                *job.hosts(), "--job_name=ps", "--task_index=0",
                 "--checkpoint_dir=" + self.folder(0), "--save_steps=2"]
         job.ps[0] = self.start("ps:0", argv, ready=True)
         job.ps[0].wait_ready()

@@ -57,7 +57,7 @@ class OwnTrainer(harness.Test):
         """What somebody has installed of this build can be taken away by its notes, afterwards."""
         super().setUp()
         for name in ("install_manifest.txt", "install_folders.txt"):
-            path, kept = os.path.join(BUILD, name), os.path.join(self.dir(), name)
+            path, kept = os.path.join(BUILD, name), self.path(name)
             self.addCleanup(lambda p=path, k=kept: os.path.exists(p) and os.unlink(p) or
                             os.path.exists(k) and shutil.copy(k, p))
             if os.path.exists(path):
@@ -65,7 +65,7 @@ class OwnTrainer(harness.Test):
 
     def install(self):
         """All of it, moved since: the folder, and an environment that has it."""
-        first, moved = (os.path.join(self.dir(), d) for d in ("first", "moved"))
+        first, moved = (self.path(d) for d in ("first", "moved"))
         subprocess.run(["cmake", "--install", BUILD, "--prefix", first], check=True,
                        stdout=subprocess.DEVNULL, timeout=120 * harness.PATIENCE)
         os.rename(first, moved)
@@ -73,7 +73,7 @@ class OwnTrainer(harness.Test):
         return moved, dict(os.environ, PKG_CONFIG_PATH=pc, LD_LIBRARY_PATH=os.path.dirname(pc))
 
     def compile(self, env):
-        program = os.path.join(self.dir(), "own_trainer")
+        program = self.path("own_trainer")
         source = os.path.join(harness.SOURCE, "examples/own_trainer.c")
         subprocess.run("cc -Wall -Wextra -Werror -O2 %s -o %s "
                        "$(pkg-config --cflags --libs weir)" % (source, program), shell=True,
@@ -126,7 +126,7 @@ class OwnTrainer(harness.Test):
     def run_job(self, where, program, env, name, disturb=False):
         """Its values, and the lines of its last step; None: it was over too soon."""
         hosts = "%s:%d" % (harness.LOOPBACK, harness.free_ports(1)[0])
-        folder = os.path.join(self.dir(), name)
+        folder = self.path(name)
         ps = self.ps(where, hosts, folder)
         trainers = [self.trainer(program, env, hosts, i) for i in range(2)]
         if disturb:

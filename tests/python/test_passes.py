@@ -1,7 +1,6 @@
 """What is read where whoever dies is out at once and comes back, and where another number of
 workers goes on from a checkpoint: each sample of each pass once (I6)."""
 # label: cluster
-import os
 import re
 import signal
 
@@ -34,7 +33,7 @@ class Samples(harness.Test):
         self.records = []
 
     def record(self):
-        self.records.append(os.path.join(self.dir(), "samples-%d" % len(self.records)))
+        self.records.append(self.path("samples-%d" % len(self.records)))
         return "--record_samples=" + self.records[-1]
 
     def test_no_patience(self):
@@ -57,7 +56,7 @@ class Samples(harness.Test):
 
     def test_another_number_of_workers(self):
         """A job of 3 workers is killed, 2 go on, then 4: at the sample after the checkpoint's."""
-        ckpt = ["--checkpoint_dir=" + os.path.join(self.dir(), "ckpt"), "--save_steps=10"]
+        ckpt = ["--checkpoint_dir=" + self.path("ckpt"), "--save_steps=10"]
         rows, begun = set(), 0
         for n_workers, steps in ((3, 10), (2, 50), (4, 90)):  # or a later one: a disk may be slow
             job = self.job(n_ps=2, n_workers=n_workers, flags=[*self.FLAGS, "--train_steps=90"])
@@ -78,7 +77,7 @@ class Samples(harness.Test):
             self.assertEqual(len(part), n_workers * (end - begun))
             rows |= part
             begun = end
-        path = os.path.join(self.dir(), "all")
+        path = self.path("all")
         harness.write_file(path, "".join("%d %d %d %d\n" % row for row in rows))
         self.assertEqual(samples.wrong([path], 90), [])
 

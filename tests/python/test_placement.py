@@ -9,9 +9,9 @@ import harness
 
 class Placement(harness.Test):
     def worker(self, *flags):
-        return self.start("worker", [
-            os.path.join(harness.BIN, "worker"), "--models_dir=" + harness.MODELS, "--model=mlp",
-            "--train_steps=2", "--batch_size=4", "--data_dir=" + self.data(), *flags])
+        return self.start("worker", [harness.program("worker"), "--models_dir=" + harness.MODELS,
+                                     "--model=mlp", "--train_steps=2", "--batch_size=4",
+                                     "--data_dir=" + self.data(), *flags])
 
     def refused(self, status, *words, flags):
         process = self.worker(*flags)
@@ -57,7 +57,7 @@ class Placement(harness.Test):
         command = re.search(r"^    (worker .*)$", section, re.MULTILINE).group(1)
         words = shlex.split(command.replace("--train_steps=20", "--train_steps=2"))
         self.assertIn("--train_steps=2", words)
-        words[0] = os.path.join(harness.BIN, words[0])
+        words[0] = harness.program(words[0])
         process = self.start("worker", [*words, "--batch_size=4", "--data_dir=" + self.data()])
         process.wait(60)
         process.wait_line("fc1/weights: /device:CPU:0 .rule 'fc")

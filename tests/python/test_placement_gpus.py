@@ -2,7 +2,6 @@
 that tests/emulation plays. It must end where the same network ends that is not split."""
 # label: cluster address
 import json
-import os
 import re
 import unittest
 
@@ -40,7 +39,7 @@ class Split(fake_gpus.Machine):
         layers = [dict(l, device=devices[l["name"]]) if l.get("name") in devices else l
                   for l in NET["layers"]]
         layers = [dict(l, units=units) if l.get("name") == "fc" else l for l in layers]
-        path = os.path.join(self.dir(), "-".join(["net%d" % units, *sorted(devices)]) + ".json")
+        path = self.path("-".join(["net%d" % units, *sorted(devices)]) + ".json")
         harness.write_file(path, json.dumps(dict(NET, layers=layers)))
         return path
 
@@ -57,7 +56,7 @@ class Split(fake_gpus.Machine):
             self.assertLess(max(abs(x - y) for x, y in zip(values, b[1][name][1])), 1e-5, name)
 
     def test_two_gpus_and_the_cpu(self):
-        trace = os.path.join(self.dir(), "trace.json")
+        trace = self.path("trace.json")
         split = self.run_net("split", "--gpus=0,1", SPLIT, "--log_device_placement",
                              "--eval_every=5", "--trace=" + trace)
         self.same(split, self.run_net("whole", "--gpus=none"))

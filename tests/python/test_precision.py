@@ -15,12 +15,12 @@ REFUSED = (r"--precision=bf16: oneDNN finds neither AVX512_BF16 nor AMX on this 
 class Precision(harness.Test):
     def train(self, name, *flags, isa=None, status=0):
         """The summary, or None after an error; and what it said."""
-        path = os.path.join(self.dir(), name + ".json")
+        path = self.path(name + ".json")
         env = dict(os.environ)
         env.pop("ONEDNN_MAX_CPU_ISA", None)
         if isa:
             env["ONEDNN_MAX_CPU_ISA"] = isa
-        p = self.start(name, [os.path.join(harness.BIN, "worker"), "--models_dir=" + harness.MODELS,
+        p = self.start(name, [harness.program("worker"), "--models_dir=" + harness.MODELS,
                               "--data_dir=" + self.data(), "--gpus=none", "--model=lenet5",
                               "--batch_size=20", "--train_steps=15", "--seed=3",
                               "--summary_json=" + path, *flags], env=env)
@@ -61,7 +61,7 @@ class Precision(harness.Test):
 
     def updated(self, name, rate, servers):
         """The parameters after one step at that rate."""
-        export = os.path.join(self.dir(), "%s-%g.safetensors" % (name, rate))
+        export = self.path("%s-%g.safetensors" % (name, rate))
         flags = [*BF16, "--optimizer=adam", "--learning_rate=%g" % rate,
                  "--train_steps=1", "--batch_size=20", "--seed=3", "--export=" + export]
         if servers:

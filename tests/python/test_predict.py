@@ -18,9 +18,6 @@ CLASSES = 10
 
 
 class Predict(harness.Test):
-    def path(self, name):
-        return os.path.join(self.dir(), name)
-
     def figures(self, name="summary.json"):
         return harness.read_json(self.path(name))
 

@@ -48,7 +48,7 @@ class Ps0Gone(harness.Test):
         return Ps0Gone.want
 
     def folder(self, name="ckpt"):
-        return os.path.join(self.dir(), name)
+        return self.path(name)
 
     def ckpt(self, *more, name="ckpt"):
         return ["--checkpoint_dir=" + self.folder(name), "--save_steps=8", *more]
@@ -98,7 +98,7 @@ class Ps0Gone(harness.Test):
         """The folder is lost, but there is a copy of one checkpoint: put there before ps 0 is
         started, it is what those that live go on from."""
         job = self.lose_ps0()
-        copy = os.path.join(self.dir(), "copy")
+        copy = self.path("copy")
         os.mkdir(copy)
         kept = [f[3] for f in ckpt_folder.find(self.folder()) if f[0] == 8]
         self.assertEqual(len(kept), 3)  # two servers' files and the manifest
@@ -121,8 +121,7 @@ class Ps0Gone(harness.Test):
         old.workers[0].wait_line("training step 5 done")
         new = self.job(n_ps=1, n_workers=1, model="small", flags=FLAGS)
         ps = new.start_ps(0, *self.ckpt(), wait=False)
-        alone = self.start("alone", [os.path.join(harness.BIN, "worker"), *new.flags,
-                                     *self.ckpt()])
+        alone = self.start("alone", [harness.program("worker"), *new.flags, *self.ckpt()])
         for refused in (ps, alone):
             refused.wait(60, 1)
             self.assertRegex(refused.output(), "--checkpoint_dir: %s belongs to a running job, "
@@ -140,7 +139,7 @@ class Ps0Gone(harness.Test):
         """Two jobs begin in one folder: the one whose claim comes after the other's ends, although
         it had found the folder free."""
         late, early = [self.job(n_ps=1, n_workers=1, model="small", flags=FLAGS) for _ in range(2)]
-        held = os.path.join(self.dir(), "held")
+        held = self.path("held")
         second = late.start_ps(0, *self.ckpt(), wait=False,
                                env={**os.environ, "LD_PRELOAD": preload.library(self, HOLDS_CLAIMS),
                                     "HOLD_CLAIMS": held})
@@ -168,7 +167,7 @@ class Ps0Gone(harness.Test):
         old.start(self.ckpt("--keep_checkpoint_max=1"))
         old.ps[0].wait_line("checkpoint at step 8: ")
         new = self.job(n_ps=1, n_workers=1, model="small", flags=FLAGS)
-        held = os.path.join(self.dir(), "held")
+        held = self.path("held")
         ps = new.start_ps(0, *self.ckpt("--take_over"), wait=False,
                           env={**os.environ, "LD_PRELOAD": preload.library(self, HOLDS_CLAIMS),
                                "HOLD_CLAIMS": held})
@@ -183,7 +182,7 @@ class Ps0Gone(harness.Test):
 
     @staticmethod
     def status(job):
-        return subprocess.run([os.path.join(harness.BIN, "weirctl"), "status", "--ps_hosts=" +
+        return subprocess.run([harness.program("weirctl"), "status", "--ps_hosts=" +
                                job.ps_hosts[0]], stdout=subprocess.PIPE, text=True).stdout
 
     def test_folder_of_a_job_that_shuts_down(self):
@@ -215,7 +214,7 @@ class Ps0Gone(harness.Test):
             new.ps[0].wait_line("taken from " + old.ps_hosts[0])
             servers = os.path.join(self.folder(), "servers")
             self.assertIn(new.ps_hosts[0], self.read(servers))
-            drain = self.start("drain", [os.path.join(harness.BIN, "ps"), "--leave=1",
+            drain = self.start("drain", [harness.program("ps"), "--leave=1",
                                          "--ps_hosts=" + old.ps_hosts[0]])
         drain.wait(30, None)  # it ends before or after it has made a plan without ps:1
         old.ps[0].wait(60, 1)

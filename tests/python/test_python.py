@@ -641,7 +641,7 @@ class Killed(harness.Test):
 
     def run_job(self, name, disturb=lambda cluster: None):
         """The bits that all workers end with, after a disturbance in the middle."""
-        gate, folder = (os.path.join(self.dir(), name + part) for part in ("-gate", ""))
+        gate, folder = (self.path(name + part) for part in ("-gate", ""))
         os.mkfifo(gate)
         with weir.Cluster(n_workers=2, command=[sys.executable, "-c", WORKER, gate],
                           checkpoint_dir=folder, ps_flags=["--save_steps=10"]) as cluster:
@@ -669,7 +669,7 @@ class Killed(harness.Test):
 
     def test_no_checkpoint(self):
         """An error names what is wrong: there is none, a part is gone, or is not whole."""
-        folder = os.path.join(self.dir(), "kept")
+        folder = self.path("kept")
         with weir.Cluster(n_workers=0, checkpoint_dir=folder) as cluster:
             with self.assertRaisesRegex(weir.Error, "kept has no checkpoint"):
                 checkpoint.read(folder)
@@ -732,11 +732,11 @@ class Wheel(harness.Test):
         env = {k: v for k, v in os.environ.items()
                if k not in ("WEIR_LIBRARY", "WEIR_PROGRAMS", "LD_LIBRARY_PATH")}
         for i, lib in enumerate(("lib", "lib/%s-linux-gnu" % os.uname().machine)):
-            prefix = os.path.join(self.dir(), str(i))
+            prefix = self.path(str(i))
             for folder in "bin", lib:
                 os.makedirs(os.path.join(prefix, folder))
             os.symlink(_library.place(), os.path.join(prefix, lib, _library.NAME))
-            shutil.copy(os.path.join(harness.BIN, "weirctl"), os.path.join(prefix, "bin/weir-ps"))
+            shutil.copy(harness.program("weirctl"), os.path.join(prefix, "bin/weir-ps"))
             env["PATH"] = os.path.join(prefix, "bin")
             env["PYTHONPATH"] = os.path.join(harness.SOURCE, "python")
             done = subprocess.run([sys.executable, "-m", "weir"], env=env, text=True,
@@ -746,11 +746,11 @@ class Wheel(harness.Test):
 
     def test_pip(self):
         """It carries what is installed: a Python that finds nothing else trains with it."""
-        where, site = (os.path.join(self.dir(), d) for d in ("installed", "site"))
+        where, site = (self.path(d) for d in ("installed", "site"))
         for name, to in (("ps", "bin/weir-ps"), ("worker", "bin/weir-worker"),
                          ("weir-task", "bin/weir-task"), ("weirctl", "bin/weirctl")):
             os.makedirs(os.path.dirname(os.path.join(where, to)), exist_ok=True)
-            os.symlink(os.path.join(harness.BIN, name), os.path.join(where, to))
+            os.symlink(harness.program(name), os.path.join(where, to))
         os.makedirs(os.path.join(where, "lib"))
         os.symlink(os.environ["WEIR_LIBRARY"], os.path.join(where, "lib/libweir.so.0"))
         source = os.path.join(harness.SOURCE, "python")

@@ -188,13 +188,13 @@ class InR(harness.Test):
         return shutil.copytree(PACKAGE, os.path.join(cls.folder, "source"))
 
     def r(self, name, text, *args):
-        path = os.path.join(self.dir(), name + ".R")
+        path = self.path(name + ".R")
         harness.write_file(path, text)
         return self.start(name, ["Rscript", path, *args], env=self.env)
 
     def ps(self):
         hosts = "%s:%d" % (harness.LOOPBACK, harness.free_ports(1)[0])
-        ps = self.start("ps", [os.path.join(harness.BIN, "ps"), "--ps_hosts=" + hosts], ready=True)
+        ps = self.start("ps", [harness.program("ps"), "--ps_hosts=" + hosts], ready=True)
         ps.wait_ready()
         return ps, hosts
 
@@ -207,7 +207,7 @@ class InR(harness.Test):
 
     def bits(self, disturb):
         ps, hosts = self.ps()
-        gate = os.path.join(self.dir(), "gate-%d" % disturb)
+        gate = self.path("gate-%d" % disturb)
         members = [self.member(hosts, i, gate) for i in range(2)]
         if disturb:
             members[1].wait_line("^step 20 ")
@@ -228,7 +228,7 @@ class InR(harness.Test):
     def test_an_interrupted_member(self):
         """SIGINT, as Ctrl-C: one leaves in order, one that waits says so at once."""
         ps, hosts = self.ps()
-        gate = os.path.join(self.dir(), "gate")
+        gate = self.path("gate")
         members = [self.member(hosts, i, gate) for i in range(2)]
         for m in members:
             m.wait_line("^step 20 of 2")
@@ -296,7 +296,7 @@ class InR(harness.Test):
             process.wait(60)
 
     def test_figures_of_a_worker(self):
-        log = os.path.join(self.dir(), "log")
+        log = self.path("log")
         worker = self.run_worker("--train_steps=40", "--batch_size=10", "--logdir=" + log,
                                  "--summary_steps=10", "--intra_op_threads=1")
         self.env = dict(self.env, HOME=self.dir())

@@ -49,7 +49,7 @@ class Readme(harness.Test):
     def setUp(self):
         super().setUp()
         self.text = harness.read_text(os.path.join(harness.SOURCE, "README.md"))
-        os.symlink(os.path.dirname(harness.BIN), os.path.join(self.dir(), "build"))
+        os.symlink(os.path.dirname(harness.BIN), self.path("build"))
 
     def section(self):
         return self.text[self.text.index(SECTION[0]):self.text.index(SECTION[1])]

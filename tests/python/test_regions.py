@@ -1,7 +1,6 @@
 """Regions: what one comes to, which samples it reads, what crosses, how it goes on without an
 answer, and what is refused."""
 # label: cluster sanitize
-import os
 import re
 import signal
 
@@ -126,7 +125,7 @@ class Regions(regions.Test):
         self.assertLessEqual(share, 100)
 
     def refused(self, *flags):
-        argv = [os.path.join(harness.BIN, "ps"), "--ps_hosts=127.0.0.1:1", "--job_name=ps", *flags]
+        argv = [harness.program("ps"), "--ps_hosts=127.0.0.1:1", "--job_name=ps", *flags]
         ps = self.start("ps", argv)
         ps.wait(30, 2)
         return ps.output()

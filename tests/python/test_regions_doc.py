@@ -32,9 +32,9 @@ class RegionsDoc(harness.Test):
     def on_host(self, region, number, command, *more):
         space = self.net.regions[region].hosts[number]
         words = shlex.split(command)
-        return self.start("%s of %d-%d" % (words[0], region, number), [
-            *space.enter, os.path.join(harness.BIN, words[0]), *words[1:], "--shared_memory=off",
-            *more])
+        return self.start("%s of %d-%d" % (words[0], region, number),
+                          [*space.enter, harness.program(words[0]), *words[1:],
+                           "--shared_memory=off", *more])
 
     def workers(self, command):
         """The one that is shown, and those that are likewise: each host of --worker_hosts, and the
@@ -50,7 +50,7 @@ class RegionsDoc(harness.Test):
                     "%s%d:2223" % (prefix, h) for h in hosts), text)
                 if (region, index) == (0, 0):
                     self.assertEqual(text, command)  # what the page shows is one of them
-                path = os.path.join(self.dir(), "summary-%d-%d.json" % (region, index))
+                path = self.path("summary-%d-%d.json" % (region, index))
                 started.append((self.on_host(
                     region, host - FIRST_HOST, text, "--models_dir=" + harness.MODELS,
                     "--data_dir=" + self.data(), "--progress=lines", "--intra_op_threads=1",

@@ -71,7 +71,7 @@ class Servers(regions.Test):
     def start_more(self, job):
         (port,) = harness.free_ports(1)
         address = "%s:%d" % (harness.LOOPBACK, port)
-        return self.start("ps:2", [harness.BIN + "/ps", "--ps_hosts=" + job.ps_hosts[0], "--join",
+        return self.start("ps:2", [harness.program("ps"), "--ps_hosts=" + job.ps_hosts[0], "--join",
                                    "--address=" + address, "--job_name=ps", "--drain"])
 
 

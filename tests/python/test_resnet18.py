@@ -32,14 +32,14 @@ def samples():
 class Resnet18(harness.Test):
     def setUp(self):
         super().setUp()
-        self.data = os.path.join(self.dir(), "data")
+        self.data = self.path("data")
         os.mkdir(self.data)
         for part in ("train", "t10k"):
             golden.write_samples(self.data, part, SAMPLE, *samples())
-        self.state = os.path.join(self.dir(), "resnet18.safetensors")
+        self.state = self.path("resnet18.safetensors")
 
     def predict(self, path):
-        out = os.path.join(self.dir(), "out.csv")
+        out = self.path("out.csv")
         said = self.run_worker(*ALONE, "--predict=" + path, "--output=" + out, data=self.data,
                                model="resnet18").output()
         self.assertNotIn("unexpected", said)
@@ -47,7 +47,7 @@ class Resnet18(harness.Test):
 
     def exported(self):
         """The parameters after --init and a step that moves nothing, by torchvision's names."""
-        path = os.path.join(self.dir(), "export")
+        path = self.path("export")
         self.run_worker(*ALONE, *STILL, "--init=" + self.state, "--export=" + path,
                         data=self.data, model="resnet18")
         return path, {name[:name.rindex("/")] + "." + SUFFIX[name[name.rindex("/") + 1:]]: values

@@ -1,7 +1,6 @@
 """--precision=bf16 on the CPU: what one worker has measured is for its whole job, also after
 checkpoints, so that the bits do not depend on which process measured what."""
 # label: cluster
-import os
 import signal
 import unittest
 
@@ -16,7 +15,7 @@ class Rounding(harness.Test):
     def setUp(self):
         super().setUp()
         probe = self.job(n_ps=0, n_workers=1, flags=[*FLAGS, "--train_steps=1"])
-        worker = self.start("probe", [os.path.join(harness.BIN, "worker"), *probe.flags])
+        worker = self.start("probe", [harness.program("worker"), *probe.flags])
         worker.wait(status=None)
         if "oneDNN finds neither AVX512_BF16 nor AMX" in worker.output():
             self.assertEqual(worker.status, 1)
@@ -86,7 +85,7 @@ class Rounding(harness.Test):
         """By the user: the same bits in each run, and none is a choice, too; a name that is none is
         refused."""
         job = self.job(n_ps=0, n_workers=1, model="lenet5", flags=[*FLAGS, "--train_steps=1"])
-        argv = [os.path.join(harness.BIN, "worker"), *job.flags]
+        argv = [harness.program("worker"), *job.flags]
         none = self.start("none", [*argv, "--bf16_layers=none"])
         none.wait()
         self.assertIn("0 of 5 layers with products multiply in bf16", none.output())
@@ -96,7 +95,7 @@ class Rounding(harness.Test):
             self.assertIn("is no convolution or dense layer of model", wrong.output())
 
     def test_named_for_nothing(self):
-        argv = [os.path.join(harness.BIN, "worker"), "--precision=fp32", CHOICES[0]]
+        argv = [harness.program("worker"), "--precision=fp32", CHOICES[0]]
         worker = self.start("fp32", argv)
         worker.wait(status=2)
         self.assertIn("--bf16_layers is for --precision=bf16", worker.output())
@@ -107,8 +106,8 @@ class Rounding(harness.Test):
             flags = ["--checkpoint_dir=%s/alone-%d" % (self.dir(), stop), "--save_steps=10"]
             job = self.job(n_ps=0, n_workers=1, model="lenet5", flags=[
                 *FLAGS, "--train_steps=60", "--log_every=1", *flags])
-            argv = [os.path.join(harness.BIN, "worker"), *job.flags,
-                    "--export=%s/out-%d" % (self.dir(), stop)]
+            argv = [harness.program("worker"), *job.flags, "--export=%s/out-%d" % (self.dir(),
+                                                                                   stop)]
             if stop:
                 first = self.start("first", [*argv, choices[0], "--train_steps=30"])
                 first.wait()

@@ -16,7 +16,7 @@ SCHEDULES = [["--lr_schedule=step", "--lr_boundaries=6,15", "--lr_decay=0.5"],
 
 class Schedule(harness.Test):
     def alone(self, *flags):
-        path = os.path.join(self.dir(), "summary.json")
+        path = self.path("summary.json")
         self.run_worker("--summary_json=" + path, harness.models_dir("small"), *FLAGS, *flags,
                         model="small")
         return harness.read_json(path)["parameters_sha256"]
@@ -36,7 +36,7 @@ class Schedule(harness.Test):
         """The checkpoint knows the schedule: the job goes on with it, and with no other."""
         flags = [*FLAGS, *SCHEDULES[0]]
         want = self.alone(*SCHEDULES[0])
-        ps_flags = ["--checkpoint_dir=" + os.path.join(self.dir(), "ckpt")]
+        ps_flags = ["--checkpoint_dir=" + self.path("ckpt")]
         job = self.job(n_ps=2, n_workers=1, model="small",
                        flags=[*flags, "--fault_push_delay_ms=4"])
         job.start(ps_flags)

@@ -21,7 +21,7 @@ LABEL = r"^GPU %d \(NVIDIA H200, %s, 0000:%02x:00.0\): "
 class SelfTest(fake_gpus.Machine):
     def self_test(self, *flags, status=0, env=None, backends=None, seconds=60, prefix=()):
         """What it prints, line by line."""
-        argv = [*prefix, os.path.join(harness.BIN, "worker"), "--gpu_lock_dir=" + self.locks(),
+        argv = [*prefix, harness.program("worker"), "--gpu_lock_dir=" + self.locks(),
                 "--backend_dir=" + (backends or self.backends()),
                 "--self_test_seconds=%d" % (seconds * harness.SLOWNESS), *flags]
         done = subprocess.run(argv, env=env or self.env(), stdout=subprocess.PIPE,
@@ -107,7 +107,7 @@ class WithoutGpu(SelfTest):
         cc = shutil.which("cc") or shutil.which("gcc")
         if not cc:
             self.skipTest("there is no C compiler")
-        build = os.path.join(self.dir(), "lacking")
+        build = self.path("lacking")
         os.mkdir(build)
         lacked, cuda = (os.path.join(build, f) for f in ("libcudnn_lacked.so.9", "libweir_cuda.so"))
         for argv in (["-Wl,-soname,libcudnn_lacked.so.9", "-o", lacked],
@@ -214,7 +214,7 @@ class WithGpus(SelfTest):
 
     def test_a_signal_ends_it(self):
         self.machine(card(0, more="error=-1"))
-        p = self.start("worker", [os.path.join(harness.BIN, "worker"), "--self_test",
+        p = self.start("worker", [harness.program("worker"), "--self_test",
                                   "--backend_dir=" + self.backends()], env=self.env())
         p.wait_line("CPU is running!")
         p.stop(signal.SIGINT, status=-signal.SIGINT)  # sooner than the 120 s that a test may take

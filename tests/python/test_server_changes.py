@@ -29,7 +29,7 @@ class ServerChanges(generations.Test):
         job.ps[0].wait_line("cannot begin yet: .* are still to come from .*: --fault_keep_chunks")
         self.kill(job.ps.pop(1))
         job.ps[0].wait_line("a server .* is to hand on its chunks and has not been heard of", 60)
-        self.start("drain", [os.path.join(harness.BIN, "ps"), "--ps_hosts=" + job.ps_hosts[0],
+        self.start("drain", [harness.program("ps"), "--ps_hosts=" + job.ps_hosts[0],
                              "--leave=1"]).wait(30, 0)
         job.ps[0].wait_line("is gone with its parameters: training goes back to the checkpoint")
         self.check(job)
@@ -38,7 +38,7 @@ class ServerChanges(generations.Test):
         """A ps 0 that is started again goes by the folder's list: it would wait for who is gone."""
         if harness.SANITIZE:
             self.skipTest("the preloaded library comes before the sanitizer's")
-        hold = os.path.join(self.dir(), "hold")
+        hold = self.path("hold")
         job = self.slow_job(2)
         job.start_ps(0, *self.ckpt(), env={
             **os.environ, "HELD_NAME": "/servers", "HOLD": hold,
@@ -48,7 +48,7 @@ class ServerChanges(generations.Test):
             job.start_worker(i)
         job.ps[0].wait_line(r"checkpoint at step \d+: ")
         open(hold, "w", encoding="ascii").close()
-        self.start("drain", [os.path.join(harness.BIN, "ps"), "--ps_hosts=" + job.ps_hosts[0],
+        self.start("drain", [harness.program("ps"), "--ps_hosts=" + job.ps_hosts[0],
                              "--leave=1"]).wait(30, 0)
         step = int(job.ps[0].wait_line(r"generation 1[.]2 from step (\d+): ").group(1))
         job.workers[0].wait_line("training step %d done" % (step + 15))
@@ -65,7 +65,7 @@ class ServerChanges(generations.Test):
         """ps 0 is stopped before there is room for the list: the server serves the next ps 0."""
         if harness.SANITIZE:
             self.skipTest("the preloaded library comes before the sanitizer's")
-        hold = os.path.join(self.dir(), "hold")
+        hold = self.path("hold")
         job = self.slow_job(2)
         job.brake_from(20)
         job.start_ps(0, *self.ckpt(), env={
@@ -109,7 +109,7 @@ class ServerChanges(generations.Test):
         job = self.slow_job(1)
         job.start()
         port = harness.free_ports(1)[0]
-        ps = self.start("ps:join", [os.path.join(harness.BIN, "ps"), "--join", "--ps_hosts=" +
+        ps = self.start("ps:join", [harness.program("ps"), "--join", "--ps_hosts=" +
                                     job.ps_hosts[0], "--address=LocalHost:%d" % port], ready=True)
         self.assertEqual(ps.wait_ready(), "localhost:%d" % port)
         job.ps.append(ps)

@@ -169,7 +169,7 @@ class Machine:
 
 class SetupGpuVm(harness.Test):
     def machine(self, *arguments):
-        top = os.path.join(self.dir(), "m%d" % len(os.listdir(self.dir())))
+        top = self.path("m%d" % len(os.listdir(self.dir())))
         return Machine(top, *arguments)
 
     def installs(self, calls):
@@ -512,7 +512,7 @@ class SetupGpuVm(harness.Test):
         status, said, _ = m.run("--print_start_up")
         self.assertEqual(status, REFUSED, said)
         self.assertIn("the new machine has no Weir", said)
-        script = os.path.join(self.dir(), "start_up")
+        script = self.path("start_up")
         flags = ("--root=" + m.root, "--reboot", "--source=https://example.org/weir.git")
         said, _ = self.good(m, *flags, "--print_start_up", source=False)
         self.assertLess(len(gzip.compress(said.encode())), 16384)  # what AWS takes

@@ -2,7 +2,6 @@
 """Chunks that move over a link that is much too slow: their server says how far it is, nobody takes
 it for lost, and a command ends it."""
 # label: net waits long
-import os
 import unittest
 
 import harness
@@ -28,7 +27,7 @@ class SlowLink(harness.Test):
         return job.finish(120)[0]["parameters_sha256"]
 
     def ckpt(self):
-        return ["--checkpoint_dir=" + os.path.join(self.dir(), "ckpt"), "--save_steps=8"]
+        return ["--checkpoint_dir=" + self.path("ckpt"), "--save_steps=8"]
 
     def begin(self):
         """Two servers, and two workers beside the first; training has begun."""
@@ -44,8 +43,7 @@ class SlowLink(harness.Test):
         return job
 
     def drain(self, index):
-        command = self.start("drain", [*self.net.hosts[0].enter,
-                                       os.path.join(harness.BIN, "weirctl"),
+        command = self.start("drain", [*self.net.hosts[0].enter, harness.program("weirctl"),
                                        "--ps_hosts=" + self.hosts[0], "drain", str(index)])
         command.wait(30)
         return command.output()
@@ -56,9 +54,9 @@ class SlowLink(harness.Test):
             self.assertEqual(s["parameters_sha256"], want)
 
     def join(self):
-        argv = [*self.net.hosts[2].enter, os.path.join(harness.BIN, "ps"), "--join",
+        argv = [*self.net.hosts[2].enter, harness.program("ps"), "--join",
                 "--ps_hosts=" + self.hosts[0], "--address=" + self.hosts[2],
-                "--checkpoint_dir=" + os.path.join(self.dir(), "ckpt")]
+                "--checkpoint_dir=" + self.path("ckpt")]
         return self.start("ps:join", argv, ready=True)
 
     def slow_leave(self, job):

@@ -42,14 +42,14 @@ class SlowNames(harness.Test):
         self.placed = namespaces.Placed(self, self.space)
 
     def lay_over(self, path, text):
-        own = os.path.join(self.dir(), os.path.basename(path))
+        own = self.path(os.path.basename(path))
         harness.write_file(own, text)
         namespaces.run(*self.space.enter, "mount", "--bind", own, path)
 
     def start_ps(self, name, address, *flags, ready=True):
-        ps = self.placed.start(name, [
-            os.path.join(harness.BIN, "ps"), "--ps_hosts=" + address, "--worker_hosts=127.0.0.1:1",
-            "--checkpoint_dir=" + os.path.join(self.dir(), "folder"), *flags], ready=ready)
+        ps = self.placed.start(
+            name, [harness.program("ps"), "--ps_hosts=" + address, "--worker_hosts=127.0.0.1:1",
+                   "--checkpoint_dir=" + self.path("folder"), *flags], ready=ready)
         if ready:
             ps.wait_ready(60)
         return ps
@@ -74,9 +74,9 @@ class SlowNames(harness.Test):
         first.stop()
 
     def worker(self, name, address, *flags):
-        return self.placed.start(name, [
-            os.path.join(harness.BIN, "worker"), "--ps_hosts=" + address, "--batch_size=12",
-            "--progress=lines", "--data_dir=" + self.data(), *flags])
+        return self.placed.start(name, [harness.program("worker"), "--ps_hosts=" + address,
+                                        "--batch_size=12", "--progress=lines",
+                                        "--data_dir=" + self.data(), *flags])
 
     def test_a_job_with_a_slow_name_is_joined(self):
         named = self.name_server()

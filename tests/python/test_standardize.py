@@ -38,16 +38,13 @@ def standardized(rows, by):
 
 
 class Standardize(harness.Test):
-    def path(self, name):
-        return os.path.join(self.dir(), name)
-
     def write(self, name, rows, head="a,b,c,label"):
         with open(self.path(name), "w", encoding="ascii") as f:
             f.write(head + "\n" + "".join(",".join(map(repr, r)) + "\n" for r in rows))
         return self.path(name)
 
     def worker(self, *flags, status=0):
-        process = self.start("worker", [os.path.join(harness.BIN, "worker"), *FLAGS, *flags])
+        process = self.start("worker", [harness.program("worker"), *FLAGS, *flags])
         process.wait(60, status)
         return process.output()
 
@@ -220,9 +217,8 @@ class Standardize(harness.Test):
         other.wait_line("another data set: --standardize: the servers' job has it, ")
         job.start_worker(1, "--standardize")
         job.workers[0].wait_line("training step")
-        joiner = self.start("joiner", [
-            os.path.join(harness.BIN, "worker"), "--join", "--ps_hosts=" + job.ps_hosts[0],
-            "--data_dir=" + self.path("set")])
+        joiner = self.start("joiner", [harness.program("worker"), "--join", "--ps_hosts=" +
+                                       job.ps_hosts[0], "--data_dir=" + self.path("set")])
         joiner.wait_line("joined as worker 2")
         self.assertIn("--standardize: 3 columns", joiner.output())
         for process in (joiner, *job.workers, ps):

@@ -39,8 +39,8 @@ class StartDoc(harness.Test):
         if os.path.basename(words[0]) != "ps":
             more += ("--models_dir=" + harness.MODELS, "--data_dir=" + self.data(),
                      "--progress=lines", "--intra_op_threads=1")
-        return self.start(name, [os.path.join(harness.BIN, os.path.basename(words[0])),
-                                 *words[1:], *more], **kwargs)
+        return self.start(name, [harness.program(os.path.basename(words[0])), *words[1:], *more],
+                          **kwargs)
 
     @unittest.skipIf(NO_LOCALHOST, NO_LOCALHOST)
     def test_two_regions(self):

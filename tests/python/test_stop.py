@@ -39,8 +39,7 @@ print("ends", m.result)
 
 class Stop(generations.Test):
     def stop_job(self, job, status=0):
-        done = subprocess.run([os.path.join(harness.BIN, "weirctl"),
-                               "--ps_hosts=" + job.ps_hosts[0], "stop"],
+        done = subprocess.run([harness.program("weirctl"), "--ps_hosts=" + job.ps_hosts[0], "stop"],
                               stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True,
                               timeout=30 * harness.PATIENCE)
         self.assertEqual(done.returncode, status, done.stdout)
@@ -54,7 +53,7 @@ class Stop(generations.Test):
 
     def test_by_weirctl(self):
         """In each mode; a new job with the same flags goes on from there."""
-        folder = os.path.join(self.dir(), "ckpt")
+        folder = self.path("ckpt")
         for mode in "sync", "async":
             job = self.begin([*LONG, "--sync_mode=" + mode])
             self.assertIn("the job ends at the step where it is", self.stop_job(job))
@@ -76,12 +75,12 @@ class Stop(generations.Test):
 
     def test_export_of_a_stopped_job(self):
         """It is marked as interrupted, and its figures are said to be no whole training's."""
-        path = os.path.join(self.dir(), "stopped.safetensors")
+        path = self.path("stopped.safetensors")
         job = self.begin([*LONG, "--export=" + path])
         self.stop_job(job)
         job.finish(60)
         job.workers[0].wait_line("exported .*, marked as interrupted")
-        p = self.start("evaluate", [os.path.join(harness.BIN, "worker"), "--evaluate=" + path,
+        p = self.start("evaluate", [harness.program("worker"), "--evaluate=" + path,
                                     "--data_dir=" + self.data()])
         p.wait(60)
         p.wait_line(r"the training that wrote .* was interrupted at step \d+")
@@ -147,7 +146,7 @@ class Stop(generations.Test):
         for process in (worker, *job.ps):
             process.wait(60)
         job.ps[0].wait_line("the job is stopped, as was asked for: it ends at step 1 of")
-        self.assertEqual(ckpt_folder.steps(os.path.join(self.dir(), "ckpt")), [1])
+        self.assertEqual(ckpt_folder.steps(self.path("ckpt")), [1])
 
     def members(self, job, *does):
         env = {**os.environ, "PYTHONPATH": os.path.join(harness.SOURCE, "python")}
@@ -169,7 +168,7 @@ class Stop(generations.Test):
         for ps in job.ps:
             ps.wait(60)
         last = max(int(s) for s in re.findall(r"^step (\d+)$", members[1].output(), re.M))
-        self.assertGreaterEqual(ckpt_folder.steps(os.path.join(self.dir(), "ckpt"))[-1], last)
+        self.assertGreaterEqual(ckpt_folder.steps(self.path("ckpt"))[-1], last)
 
     @unittest.skipIf(harness.SANITIZE, "Python is compiled without a sanitizer")
     def test_all_members_have_left(self):
@@ -184,7 +183,7 @@ class Stop(generations.Test):
         for ps in job.ps:
             ps.wait(60)
         job.ps[0].wait_line("has no workers: it is done")
-        self.assertGreaterEqual(ckpt_folder.steps(os.path.join(self.dir(), "ckpt"))[-1], 5)
+        self.assertGreaterEqual(ckpt_folder.steps(self.path("ckpt"))[-1], 5)
 
     @unittest.skipIf(harness.SANITIZE, "Python is compiled without a sanitizer")
     def test_a_member_is_interrupted(self):

@@ -30,7 +30,7 @@ def reader():
 
 class TensorBoard(harness.Test):
     def logdir(self):
-        return os.path.join(self.dir(), "log/dir")
+        return self.path("log/dir")
 
     def read(self, run):
         """As TensorBoard has it by kinds, and by its plugins' names."""
@@ -51,7 +51,7 @@ class TensorBoard(harness.Test):
         return events
 
     def train(self, *more):
-        summary = os.path.join(self.dir(), "summary.json")
+        summary = self.path("summary.json")
         self.run_worker(
             "--train_steps=%d" % STEPS, "--batch_size=%d" % BATCH, "--learning_rate=%g" % RATE,
             "--optimizer=sgd", "--lr_schedule=linear", "--seed=3", "--intra_op_threads=1",
@@ -62,7 +62,7 @@ class TensorBoard(harness.Test):
         return harness.read_json(summary)
 
     def checkpoints(self):
-        return os.path.join(self.dir(), "ckpt")
+        return self.path("ckpt")
 
     def test_every_kind_also_after_going_back(self):
         reader()
@@ -170,7 +170,7 @@ class TensorBoard(harness.Test):
         self.assertGreaterEqual(steps, 40)
 
     def test_bad_folder(self):
-        path = os.path.join(self.dir(), "file")
+        path = self.path("file")
         with open(path, "w", encoding="utf-8"):
             pass
         worker = self.run_worker("--logdir=" + path, status=2)

@@ -18,7 +18,7 @@ def read(path):
 
 
 def run(program, *flags):
-    argv = [os.path.join(harness.BIN, program), *flags]
+    argv = [harness.program(program), *flags]
     done = subprocess.run(argv, stdin=subprocess.DEVNULL, stdout=subprocess.PIPE,
                           stderr=subprocess.STDOUT, text=True, check=False,
                           timeout=60 * harness.PATIENCE)

@@ -64,8 +64,8 @@ class ThreadLimits(harness.Test):
         """Each is asked to end once it serves."""
         def attempt(n):
             job = self.job(n_workers=1)
-            ps = job.start_ps(0, "--checkpoint_dir=" + os.path.join(self.dir(), "ckpt-%d" % n),
-                              wait=False, env=self.env(n))
+            ps = job.start_ps(0, "--checkpoint_dir=" + self.path("ckpt-%d" % n), wait=False,
+                              env=self.env(n))
             harness.until(lambda: ps.eof or "listening on" in ps.output(), "it serves, or ends")
             if not ps.eof:
                 ps.popen.send_signal(signal.SIGTERM)
@@ -127,7 +127,7 @@ class ThreadLimits(harness.Test):
         job.start_ps(0)
 
         def attempt(n):
-            ctl = self.start("weirctl", [os.path.join(harness.BIN, "weirctl"), "status",
+            ctl = self.start("weirctl", [harness.program("weirctl"), "status",
                                          "--ps_hosts=" + job.ps_hosts[0]], env=self.env(n))
             if ctl.wait(60, None) == 0:
                 return True

@@ -134,7 +134,7 @@ class Relay:
 class Secured(harness.Test):
     def ctl(self, addr, *words, status=0):
         """Both outputs of one call."""
-        argv = [os.path.join(harness.BIN, "weirctl"), "--ps_hosts=" + addr, *words]
+        argv = [harness.program("weirctl"), "--ps_hosts=" + addr, *words]
         p = subprocess.run(argv, stdin=subprocess.DEVNULL, stdout=subprocess.PIPE,
                            stderr=subprocess.STDOUT, text=True, timeout=30 * harness.PATIENCE)
         self.assertEqual(p.returncode, status, "weirctl %s: %s" % (words, p.stdout))
@@ -147,7 +147,7 @@ class Secured(harness.Test):
 
     def hangs(self):
         """Environment of a program with HANGS, and a function: it has this file hang, or none."""
-        library, marker = (os.path.join(self.dir(), n) for n in ("hangs.so", "hanging"))
+        library, marker = (self.path(n) for n in ("hangs.so", "hanging"))
         subprocess.run(["cc", "-shared", "-fPIC", "-x", "c", "-", "-o", library, "-ldl"],
                        input=HANGS, text=True, check=True)
 
@@ -297,8 +297,7 @@ class Tls(Secured):
             (port,) = harness.free_ports(1)
             addr = "%s:%d" % (harness.LOOPBACK, port)
             job = self.job(n_workers=1)
-            ps = self.start("ps", [os.path.join(harness.BIN, "ps"), *job.hosts(),
-                                   *own.flags(name)])
+            ps = self.start("ps", [harness.program("ps"), *job.hosts(), *own.flags(name)])
             ps.wait(status=USAGE)
             ps.wait_line(r"%s\.pem is for the role worker, not ps; give one with "
                          "URI:weir://role/ps" % name)
@@ -362,7 +361,7 @@ class Tls(Secured):
 
     def test_new_certificates(self):
         """Both sides read what is new; what cannot be used changes nothing."""
-        names = certs.Certs(os.path.join(self.dir(), "own"))
+        names = certs.Certs(self.path("own"))
         shutil.copytree(own.folder, names.folder)
         ps, addr = self.server(*names.flags("ps"))
         names.make("worker", "worker", days=-1)
@@ -388,7 +387,7 @@ class Tls(Secured):
     @unittest.skipIf(harness.SANITIZE, "a sanitizer's runtime must be the first library")
     def test_hung_certificate(self):
         """A file system that does not answer keeps nobody out: the old certificate is used."""
-        names = certs.Certs(os.path.join(self.dir(), "own"))
+        names = certs.Certs(self.path("own"))
         shutil.copytree(own.folder, names.folder)
         env, hang = self.hangs()
         ps, addr = self.server(*names.flags("ps"), env=env)
@@ -409,7 +408,7 @@ class Tls(Secured):
     def test_next_connection(self):
         """A client whose connection was cut opens the next with the certificate that is there then:
         the old one would still do, and is not shown."""
-        names = certs.Certs(os.path.join(self.dir(), "own"))
+        names = certs.Certs(self.path("own"))
         shutil.copytree(own.folder, names.folder)
         (port,) = harness.free_ports(1)
         relay = Relay((harness.LOOPBACK, port))
@@ -482,7 +481,7 @@ class Plain(Secured):
                                     "trusted network or IPSec reach it, or give all programs "
                                     "--tls_cert"), 1, text)
         self.assertEqual(text.count("is not a loopback address"), 1)
-        token = certs.write_secret(os.path.join(self.dir(), "token"), "0123456789abcdef\n")
+        token = certs.write_secret(self.path("token"), "0123456789abcdef\n")
         text = self.ctl(away, "--timeout_s=1", "--token_file=" + token, "status", status=RETRY)
         self.assertIn(line + "not encrypted, and whoever can read it has the token", text)
         text = self.ctl(away, "--timeout_s=1", *own.flags("admin"), "status", status=RETRY)
@@ -494,7 +493,7 @@ class Plain(Secured):
 
 class Tokens(Secured):
     def token_file(self, *lines):
-        path = os.path.join(self.dir(), "tokens-%d" % len(os.listdir(self.dir())))
+        path = self.path("tokens-%d" % len(os.listdir(self.dir())))
         return certs.write_secret(path, "".join(line + "\n" for line in lines))
 
     def of(self, *roles):
@@ -622,8 +621,7 @@ class Tokens(Secured):
                                         status=status))
         job = self.job(n_workers=1)
         for program, role in (("ps", "ps"), ("worker", "worker")):
-            p = self.start(program, [os.path.join(harness.BIN, program), *job.hosts(),
-                                     self.of("admin")])
+            p = self.start(program, [harness.program(program), *job.hosts(), self.of("admin")])
             p.wait(status=USAGE)
             p.wait_line("has no token for the role " + role)
 
@@ -640,7 +638,7 @@ class Document(Secured):
         (port,) = harness.free_ports(1, "127.0.0.1")
         path = harness.BIN + ":" + harness.SOURCE + ":" + os.environ["PATH"]
         env = dict(os.environ, PATH=path)
-        os.symlink(os.path.join(harness.SOURCE, "scripts"), os.path.join(self.dir(), "scripts"))
+        os.symlink(os.path.join(harness.SOURCE, "scripts"), self.path("scripts"))
         more = {"ps": ["--serve"], "worker": [*TRAIN, "--data_dir=" + self.data()]}
         started = []
         for line in lines:

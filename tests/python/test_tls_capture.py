@@ -2,7 +2,6 @@
 plain job, and in none of a job with TLS."""
 # label: net
 import ctypes
-import os
 import random
 import socket
 import struct
@@ -102,7 +101,7 @@ def write_first_values(path):
 class OnTheWire(harness.Test):
     def run_job(self, values, ps_flags, worker_flags):
         """All bytes that a job of two workers sends."""
-        tokens = certs.write_secret(os.path.join(self.dir(), "tokens"), TOKEN + "\n")
+        tokens = certs.write_secret(self.path("tokens"), TOKEN + "\n")
         job = self.job(n_workers=2, flags=[
             "--train_steps=3", "--batch_size=12", "--intra_op_threads=1", "--shared_memory=off",
             "--init=" + values, "--token_file=" + tokens])
@@ -114,7 +113,7 @@ class OnTheWire(harness.Test):
         return capture.close()
 
     def test_parameters(self):
-        values = os.path.join(self.dir(), "values.safetensors")
+        values = self.path("values.safetensors")
         body = write_first_values(values)
         places = range(0, len(body) - SAMPLE, 1000)
         with tempfile.TemporaryDirectory(prefix="weir-certs-") as folder:

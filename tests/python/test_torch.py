@@ -221,7 +221,7 @@ class Alone(Torch):
 
     def test_trace(self):
         """Gradients are handed over, and are under way, while backward still runs."""
-        nn, path = self.torch.nn, os.path.join(self.dir(), "trace.json")
+        nn, path = self.torch.nn, self.path("trace.json")
         net = nn.Sequential(*(nn.Linear(160, 160) for _ in range(3)))  # each goes by itself
         with weir.Cluster() as cluster:
             for _ in self.exchange(net, train_steps=4, trace=path, **cluster.settings()):
@@ -252,7 +252,7 @@ class Alone(Torch):
 
     def test_trace_that_cannot_be_written(self):
         """The servers get their goodbye all the same; and what is dropped is not kept for it."""
-        net, path = self.torch.nn.Linear(8, 3), os.path.join(self.dir(), "gone")
+        net, path = self.torch.nn.Linear(8, 3), self.path("gone")
         exchange = self.exchange(net, train_steps=1, trace=path)
         next(exchange)
         self.loss(net, [0]).backward()
@@ -273,7 +273,7 @@ class Alone(Torch):
     def test_trace_answers(self):
         """Each is of its own push, whoever sees it first."""
         from weir._trace import Trace
-        trace = Trace(os.path.join(self.dir(), "trace"))
+        trace = Trace(self.path("trace"))
         trace.names = ["w"]
         for step in range(2):
             trace.begin(step)
@@ -465,7 +465,7 @@ class Servers(Torch):
     def test_members_change(self):
         """One is killed and started again, one joins and leaves, the server is killed: all end with
         the same bits, and each sample counts once, also those that one's Loader reads ahead."""
-        record = os.path.join(self.dir(), "samples")
+        record = self.path("samples")
         command = [sys.executable, os.path.join(harness.SOURCE, "tests/python/gpt_samples.py"),
                    record, "0", "--train_steps=%d" % STEPS]
         with weir.Cluster(n_workers=2, command=command, checkpoint_dir=self.dir() + "/kept",
@@ -526,7 +526,7 @@ class Servers(Torch):
             c.wait(20 * harness.PATIENCE)
         for a, b in zip(net.parameters(), want.parameters()):
             torch.testing.assert_close(a, b, rtol=1e-4, atol=1e-6)
-        kept = os.path.join(self.dir(), "kept")
+        kept = self.path("kept")
         first, = (f for f in os.listdir(kept) if re.fullmatch(r"weir-.*-3\.json", f))
         found = load_checkpoint(os.path.join(kept, first), other)
         self.assertEqual((found["step"], found["position"]), (3, 3 * 32))

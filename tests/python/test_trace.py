@@ -18,7 +18,7 @@ def load(path):
 
 class Trace(harness.Test):
     def paths(self):
-        return [os.path.join(self.dir(), name + ".json") for name in ("ps0", "w0", "w1")]
+        return [self.path(name + ".json") for name in ("ps0", "w0", "w1")]
 
     def run_job(self):
         job = self.job(model="lenet5", flags=["--batch_size=10", "--train_steps=%d" % STEPS,
@@ -87,7 +87,7 @@ class Trace(harness.Test):
 
     def test_merge(self):
         traces = self.run_job()
-        merged = os.path.join(self.dir(), "job.json")
+        merged = self.path("job.json")
         done = subprocess.run([sys.executable, "-B", MERGE, "--json", "-o", merged,
                                *self.paths()], stdout=subprocess.PIPE, text=True, check=True)
         events = load(merged)["traceEvents"]
@@ -106,7 +106,7 @@ class Trace(harness.Test):
 
     def test_merge_of_hosts(self):
         """Another host's times are moved, the same number of a process or thread is given anew."""
-        paths = [os.path.join(self.dir(), name) for name in ("a.json", "b.json", "m.json")]
+        paths = [self.path(name) for name in ("a.json", "b.json", "m.json")]
         hosts = ((paths[0], "a", 5000000, 10.0), (paths[1], "b", 2000000, 20.0))
         for path, host, wall, ts in hosts:
             with open(path, "w", encoding="utf-8") as f:
@@ -124,7 +124,7 @@ class Trace(harness.Test):
 
     def test_sigterm(self):
         path = self.paths()[1]
-        worker = self.start("worker", [os.path.join(harness.BIN, "worker"), "--model=softmax",
+        worker = self.start("worker", [harness.program("worker"), "--model=softmax",
                                        "--models_dir=" + harness.MODELS, "--progress=lines",
                                        "--data_dir=" + self.data(), "--train_steps=100000000",
                                        "--trace=" + path])
@@ -133,7 +133,7 @@ class Trace(harness.Test):
         self.assertTrue(any(name.startswith("forward") for _, name, *_ in self.spans(load(path))))
 
     def test_bad_path(self):
-        bad = "--trace=" + os.path.join(self.dir(), "no/such/folder.json")
+        bad = "--trace=" + self.path("no/such/folder.json")
         worker = self.run_worker(bad, status=1)
         self.assertIn("cannot be written: No such file or directory", worker.output())
         job = self.job()

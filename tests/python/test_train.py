@@ -2,7 +2,6 @@
 async, a ps that comes last, --serve."""
 # label: cluster sanitize
 import math
-import os
 import re
 import socket
 
@@ -52,12 +51,12 @@ class Train(harness.Test):
         self.check_learned(job.finish())
 
     def test_worker_alone(self):
-        path = os.path.join(self.dir(), "s.json")
+        path = self.path("s.json")
         self.run_worker(*QUICK, "--summary_json=" + path)
         self.check_learned([harness.read_json(path)])
 
     def test_alone_is_a_job_of_one(self):
-        path = os.path.join(self.dir(), "s.json")
+        path = self.path("s.json")
         self.run_worker(*QUICK, "--summary_json=" + path)
         job = self.job(n_workers=1, flags=QUICK)
         job.start()
@@ -111,7 +110,7 @@ class Train(harness.Test):
 
     def test_help_and_version(self):
         for program in ("ps", "worker"):
-            argv = [os.path.join(harness.BIN, program)]
+            argv = [harness.program(program)]
             p = self.start(program, argv + ["--help"])
             p.wait()
             for flag in ("--ps_hosts", "--worker_hosts", "--job_name", "--task_index"):

@@ -18,7 +18,7 @@ class Units(harness.Test):
         paths = []
         for name, text in units:
             text = re.sub("/usr/bin/weir-", harness.BIN + "/", text)
-            paths.append(os.path.join(self.dir(), name))
+            paths.append(self.path(name))
             harness.write_file(paths[-1], text)
         done = subprocess.run(["systemd-analyze", "verify", "--man=no", *paths], text=True,
                               stdout=subprocess.PIPE, stderr=subprocess.STDOUT)

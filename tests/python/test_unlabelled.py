@@ -21,9 +21,6 @@ N = 40
 
 
 class Base(harness.Test):
-    def path(self, name):
-        return os.path.join(self.dir(), name)
-
     def make(self, form, *flags):
         subprocess.run(["/usr/bin/python3", "-B", MAKE, "--format=" + form,
                         "--out=" + self.path(form), "--train=120", "--test=%d" % N, *flags],
@@ -37,10 +34,10 @@ class Base(harness.Test):
         """What it says, its rows, its figures."""
         out, summary = self.path("out.csv"), self.path("summary.json")
         where = ["--data_dir=" + folder] if folder else []
-        worker = self.start("worker", [
-            os.path.join(harness.BIN, "worker"), "--models_dir=" + harness.MODELS,
-            "--model=" + model, "--intra_op_threads=1", "--predict=" + self.path(file),
-            "--output=" + out, "--summary_json=" + summary, *where, *flags])
+        worker = self.start("worker", [harness.program("worker"), "--models_dir=" + harness.MODELS,
+                                       "--model=" + model, "--intra_op_threads=1",
+                                       "--predict=" + self.path(file), "--output=" + out,
+                                       "--summary_json=" + summary, *where, *flags])
         worker.wait(60, status)
         if status:
             return worker.output(), None, None
@@ -128,7 +125,7 @@ class Unlabelled(Base):
         self.check(want, None, "--test_data=" + flat)
         self.run_worker("--evaluate=" + self.path("model"), "--intra_op_threads=1", data=folder)
         worker = self.run_worker("--evaluate=" + self.path("model"), status=1,
-                                 data=os.path.join(self.dir(), "none"))
+                                 data=self.path("none"))
         self.assertIn("--data_dir=%s/none: there is no such folder" % self.dir(), worker.output())
         shutil.rmtree(test)
         os.rename(flat, test)
@@ -152,10 +149,9 @@ class Unlabelled(Base):
             shutil.copy(os.fsencode(some), os.path.join(place, name))
         for end in (".csv", ".jsonl", ".npy"):
             out = self.path("odd" + end)
-            self.start("worker", [
-                os.path.join(harness.BIN, "worker"), "--models_dir=" + harness.MODELS,
-                "--model=softmax", "--predict=" + self.path("model"), "--output=" + out,
-                b"--test_data=" + place]).wait()
+            self.start("worker", [harness.program("worker"), "--models_dir=" + harness.MODELS,
+                                  "--model=softmax", "--predict=" + self.path("model"),
+                                  "--output=" + out, b"--test_data=" + place]).wait()
             text = harness.read_bytes(out)
             if end == ".csv":
                 rows = list(csv.DictReader(io.StringIO(text.decode("latin-1"), newline="")))

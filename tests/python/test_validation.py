@@ -17,9 +17,6 @@ STOP = [*SPLIT, "--train_steps=400", "--learning_rate=0.3", "--early_stopping=3"
 
 
 class Validation(harness.Test):
-    def path(self, name):
-        return os.path.join(self.dir(), name)
-
     def train(self, *more, status=0):
         worker = self.run_worker(*FLAGS, "--summary_json=" + self.path("summary.json"), *more,
                                  status=status)
@@ -95,10 +92,10 @@ class Validation(harness.Test):
         self.assertEqual((exact["parameters_sha256"], exact["stopped_early"]),
                          (want["parameters_sha256"], False))  # it has all its steps
         self.assertNotIn("--early_stopping: no better", worker.output())
-        first = harness.Process("killed", [
-            os.path.join(harness.BIN, "worker"), "--models_dir=" + harness.MODELS,
-            "--model=softmax", "--progress=lines", "--data_dir=" + self.data(), *FLAGS, *STOP,
-            *keep, "--fault_push_delay_ms=10"])
+        first = harness.Process("killed", [harness.program("worker"),
+                                           "--models_dir=" + harness.MODELS, "--model=softmax",
+                                           "--progress=lines", "--data_dir=" + self.data(), *FLAGS,
+                                           *STOP, *keep, "--fault_push_delay_ms=10"])
         self.processes.append(first)
         first.wait_line("global step %d: validation" % (best + 5))
         first.stop(signal.SIGKILL, status=-signal.SIGKILL)
@@ -173,8 +170,7 @@ class Validation(harness.Test):
 
     def test_best_that_was_not_written(self):
         """It does not count: neither in the figures nor for --early_stopping."""
-        argv = ["/bin/sh", "-c", "ulimit -f 8; exec \"$@\"", "sh",
-                os.path.join(harness.BIN, "worker"),
+        argv = ["/bin/sh", "-c", "ulimit -f 8; exec \"$@\"", "sh", harness.program("worker"),
                 "--models_dir=" + harness.MODELS, "--model=softmax", "--progress=lines",
                 "--data_dir=" + self.data(), *FLAGS, *SPLIT, "--train_steps=30",
                 "--early_stopping=1", "--checkpoint_dir=" + self.path("ckpt"),

@@ -18,9 +18,6 @@ STOP = [*FLAGS, "--train_steps=400", "--early_stopping=3"]
 
 
 class ValidationServers(harness.Test):
-    def path(self, name):
-        return os.path.join(self.dir(), name)
-
     def keep(self, name="ckpt", *more):
         return ["--checkpoint_dir=" + self.path(name), "--save_steps=1000",
                 "--keep_checkpoint_max=2", *more]
@@ -49,9 +46,9 @@ class ValidationServers(harness.Test):
         return best
 
     def status(self, job, *flags):
-        return subprocess.run([os.path.join(harness.BIN, "weirctl"), "--ps_hosts=" +
-                               job.ps_hosts[0], *flags, "status"], capture_output=True, text=True,
-                              check=True, timeout=30 * harness.PATIENCE).stdout
+        return subprocess.run([harness.program("weirctl"), "--ps_hosts=" + job.ps_hosts[0], *flags,
+                               "status"], capture_output=True, text=True, check=True,
+                              timeout=30 * harness.PATIENCE).stdout
 
     def shown(self, job):
         """The lowest loss in the status."""

@@ -2,7 +2,6 @@
 """Programs of two versions in one job: who is refused, worker, server or weirctl, ends with one
 line that names both protocols."""
 # label: cluster
-import os
 import unittest
 from concurrent import futures
 
@@ -77,7 +76,7 @@ class Versions(harness.Test):
             self.ends(worker, 1, "refused this worker: " + text)
             ps = job.start_ps(1)
             self.ends(ps, 1, "does not take this server's call: " + text)
-            ctl = self.start("weirctl", [os.path.join(harness.BIN, "weirctl"),
+            ctl = self.start("weirctl", [harness.program("weirctl"),
                                          "--ps_hosts=" + job.ps_hosts[0], "status"])
             self.ends(ctl, 1, text)
 

@@ -17,7 +17,7 @@ class VeryEnd(harness.Test):
     def killed(self, name, victim, mode):
         """A job whose server was killed when all workers had left it; and its folder."""
         for i in range(TRIES):
-            folder = os.path.join(self.dir(), "%s-%d" % (name, i))
+            folder = self.path("%s-%d" % (name, i))
             flags = ["--checkpoint_dir=" + folder, "--save_steps=1000", "--worker_timeout=2"]
             job = self.job(n_ps=2, model="small", flags=[*FLAGS, *mode])
             job.start(flags)

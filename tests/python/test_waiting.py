@@ -3,7 +3,6 @@ page and the metrics, and a job that goes on says nothing of the kind."""
 # label: cluster
 import http.client
 import json
-import os
 import re
 import subprocess
 
@@ -28,9 +27,8 @@ class Looks:
         return body
 
     def status(self, job, *words):
-        return subprocess.run([os.path.join(harness.BIN, "weirctl"),
-                               "--ps_hosts=" + ",".join(job.ps_hosts), *words, "status"],
-                              capture_output=True, text=True, check=True,
+        return subprocess.run([harness.program("weirctl"), "--ps_hosts=" + ",".join(job.ps_hosts),
+                               *words, "status"], capture_output=True, text=True, check=True,
                               timeout=60 * harness.PATIENCE).stdout
 
     def until_status(self, job, good):

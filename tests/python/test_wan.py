@@ -186,7 +186,7 @@ class Cluster(harness.Test):
         return job
 
     def export(self):
-        return os.path.join(self.dir(), "parameters.safetensors")
+        return self.path("parameters.safetensors")
 
     def undisturbed(self, *flags, model="softmax"):
         job = self.job(n_workers=2, model=model, flags=[*FLAGS, *flags])
@@ -210,7 +210,7 @@ class Esp(Cluster):
         """As beside each other, bit for bit; the parameters cross region 1's own network in clear,
         the line between the regions not."""
         with wan.Wan(n_hosts=[2, 1], rtt_ms=20, rate_mbit=100, ipsec={}) as net:
-            pcaps = [os.path.join(self.dir(), name) for name in ("inside", "outside")]
+            pcaps = [self.path(name) for name in ("inside", "outside")]
             subnets = [r.subnet for r in net.regions]
             with contextlib.closing(net.capture(1, 0, pcaps[1])) as outside, contextlib.closing(
                     wan.Capture(net.regions[1].gateway, "lan", subnets, pcaps[0])) as inside:

@@ -36,9 +36,6 @@ class Weights(harness.Test):
     def data(cls):
         return cls.folder.name
 
-    def path(self, name):
-        return os.path.join(self.dir(), name)
-
     def model(self, change=None, name="m.json"):
         text = json.loads(json.dumps(MODEL))
         if change:
@@ -328,7 +325,7 @@ class Weights(harness.Test):
         join = [*STILL, "--model=" + self.model(), "--data_dir=" + self.data(),
                 "--ps_hosts=" + job.ps_hosts[0], "--join", "--learning_rate=0.01",
                 "--progress=lines"]
-        worker = os.path.join(harness.BIN, "worker")
+        worker = harness.program("worker")
         join.remove("--train_steps=1")
         other = self.start("other", [worker, *join, "--freeze=head/weights"])
         other.wait(60, 1)

@@ -22,7 +22,7 @@ RETRY = 138
 class Weirctl(harness.Test):
     def ctl(self, hosts, *words, status=0, seconds=30):
         """(stdout, stderr) of one call."""
-        argv = [os.path.join(harness.BIN, "weirctl")]
+        argv = [harness.program("weirctl")]
         if hosts:
             argv.append("--ps_hosts=" + ",".join(hosts))
         p = subprocess.run(argv + list(words), stdin=subprocess.DEVNULL, capture_output=True,
@@ -162,7 +162,7 @@ class Shows(Weirctl):
 
 class Checkpoints(Weirctl):
     def test_checkpoint_now(self):
-        folder = os.path.join(self.dir(), "it's $HOME")
+        folder = self.path("it's $HOME")
         job = self.run_job(ps_flags=["--checkpoint_dir=" + folder, "--save_secs=100000"])
         self.assertEqual(glob.glob(os.path.join(folder, "weir-*.json")), [])
         out, _ = self.ctl(job.ps_hosts, "checkpoint", "--wait", seconds=60)
@@ -180,7 +180,7 @@ class Checkpoints(Weirctl):
 
     def test_the_next_one(self):
         """The table says where it will be made, and what the job is computed with."""
-        folder = os.path.join(self.dir(), "ckpt")
+        folder = self.path("ckpt")
         job = self.run_job(n_ps=1, delays=(2,), ps_flags=["--checkpoint_dir=" + folder,
                                                           "--save_steps=70000"])
         line = "checkpoints: %s; last at step -; the next at step 70000" % folder
@@ -190,7 +190,7 @@ class Checkpoints(Weirctl):
 
     def test_the_next_one_by_time(self):
         """The last step's is ordered all along, which is not the next where they come by time."""
-        folder = os.path.join(self.dir(), "ckpt")
+        folder = self.path("ckpt")
         job = self.run_job(n_ps=1, delays=(2,), ps_flags=["--checkpoint_dir=" + folder,
                                                           "--save_secs=5000"])
         kept = self.await_json(job, ["status"], lambda d: d["checkpoints"]["making_step"] and
@@ -364,9 +364,8 @@ class Changes(Weirctl):
     def at_relative_folder(self, here, name):
         """A job that is in training, whose ps 0 was given that folder of checkpoints."""
         job = self.job(n_ps=1, n_workers=1, model="small", flags=FLAGS)
-        job.ps[0] = self.start("ps:0", [os.path.join(harness.BIN, "ps"), "--job_name=ps",
-                                        "--task_index=0", "--checkpoint_dir=" + name,
-                                        *job.hosts()], cwd=here)
+        job.ps[0] = self.start("ps:0", [harness.program("ps"), "--job_name=ps", "--task_index=0",
+                                        "--checkpoint_dir=" + name, *job.hosts()], cwd=here)
         job.start_worker(0, "--fault_push_delay_ms=2")
         job.workers[0].wait_line("training step 2 done")
         return job
@@ -388,8 +387,8 @@ class Changes(Weirctl):
 
     def add_worker(self, *data):
         """(command, what is said beside it) for a job whose worker was given these."""
-        argv = [os.path.join(harness.BIN, "worker"), harness.models_dir("softmax"),
-                "--model=softmax", "--progress=lines", "--train_steps=100000000", *data]
+        argv = [harness.program("worker"), harness.models_dir("softmax"), "--model=softmax",
+                "--progress=lines", "--train_steps=100000000", *data]
         job = self.job(n_ps=1, n_workers=1)
         job.start_ps(0)
         job.workers[0] = self.start("worker:0", argv + job.hosts())

@@ -138,7 +138,7 @@ class Wheel(harness.Test):
             said = subprocess.run([os.path.join(self.site, "bin", name), "--version"], check=True,
                                   text=True, stdout=subprocess.PIPE, env=env(self.site)).stdout
             self.assertEqual(said, "%s (Weir) 0.1.0\n" % name)
-        renamed = os.path.join(self.dir(), "server")
+        renamed = self.path("server")
         os.symlink(os.path.join(self.site, "bin/weir-ps"), renamed)
         subprocess.run([renamed, "--version"], check=True, env=env(self.site))
         ignored = subprocess.run(
@@ -179,7 +179,7 @@ class Missing(harness.Test):
 
     def test_what_is_there_is_said(self):
         """No library, a damaged one, one that is too old, by a package that carries none."""
-        damaged = os.path.join(self.dir(), "libweir.so.0")
+        damaged = self.path("libweir.so.0")
         harness.write_file(damaged, "x" * 1000)
         for library, why in (("", "install Weir, or set WEIR_LIBRARY"),
                              (damaged, "WEIR_LIBRARY names, .* invalid ELF header; it is damaged"),

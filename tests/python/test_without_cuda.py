@@ -19,7 +19,7 @@ def cuda_names(text):
 
 class WithoutCuda(fake_gpus.Machine):
     def test_no_program_links_to_it(self):
-        for path in (os.path.join(harness.BIN, "worker"), os.path.join(harness.BIN, "ps"),
+        for path in (harness.program("worker"), harness.program("ps"),
                      os.path.join(LIB, "libweir_cpu.so")):
             linked = subprocess.run(["ldd", path], check=True, stdout=subprocess.PIPE, text=True)
             self.assertIn("libc.so", linked.stdout)
@@ -27,11 +27,11 @@ class WithoutCuda(fake_gpus.Machine):
 
     def looked_for(self, *flags):
         """Libraries of CUDA's that the dynamic linker was asked for by a worker that trains."""
-        env = self.env((), LD_DEBUG="files", LD_DEBUG_OUTPUT=os.path.join(self.dir(), "loads"))
-        process = self.start("worker", [
-            os.path.join(harness.BIN, "worker"), "--models_dir=" + harness.MODELS, "--model=mlp",
-            "--train_steps=2", "--batch_size=4", "--data_dir=" + self.data(),
-            "--gpu_lock_dir=" + self.locks(), *flags], env=env)
+        env = self.env((), LD_DEBUG="files", LD_DEBUG_OUTPUT=self.path("loads"))
+        process = self.start("worker", [harness.program("worker"), "--models_dir=" + harness.MODELS,
+                                        "--model=mlp", "--train_steps=2", "--batch_size=4",
+                                        "--data_dir=" + self.data(),
+                                        "--gpu_lock_dir=" + self.locks(), *flags], env=env)
         process.wait(60)
         path = "%s.%d" % (env["LD_DEBUG_OUTPUT"], process.popen.pid)
         with open(path, encoding="utf-8", errors="replace") as f:

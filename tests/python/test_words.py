@@ -68,9 +68,6 @@ def save(folder, part, rows, labels, form):
 
 
 class Words(harness.Test):
-    def path(self, name):
-        return os.path.join(self.dir(), name)
-
     def model(self, vocabulary):
         with open(self.path("words.json"), "w", encoding="utf-8") as f:
             json.dump({"name": "words", "input": "auto", "classes": "auto", "layers": [
