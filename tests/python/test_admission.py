@@ -52,8 +52,7 @@ class Admission(harness.Test):
 
     def missing(self, job):
         """What ps 0 knows of worker 0, once it misses it."""
-        p = self.start("weirctl", [harness.program("weirctl"), "--json",
-                                   "--ps_hosts=" + job.ps_hosts[0], "members"])
+        p = self.start_program("weirctl", "--json", "--ps_hosts=" + job.ps_hosts[0], "members")
         p.wait(30)
         member = json.loads(p.output())["members"][0]
         return member if member["state"] == "missing" else None
@@ -70,8 +69,8 @@ class Admission(harness.Test):
         twin = job.start_worker(1)
         twin.wait_line("waiting for .*another process is worker 1: .*; if that one hangs, kill it, "
                        "or: weirctl remove-worker 1")
-        self.start("weirctl", [harness.program("weirctl"), "--ps_hosts=" + job.ps_hosts[0],
-                               "remove-worker", "1"]).wait(30)
+        self.start_program("weirctl", "--ps_hosts=" + job.ps_hosts[0], "remove-worker",
+                           "1").wait(30)
         twin.wait_line(r"training step \d+ done")
         for process in (hung, *job.workers, *job.ps):
             process.stop(signal.SIGKILL, status=None)
@@ -81,8 +80,7 @@ class Admission(harness.Test):
                               "--fault_push_delay_ms=2"])
         job.start(["--max_workers=2"])
         job.workers[1].wait_line("training step")
-        more = self.start("worker more", [harness.program("worker"), "--join",
-                                          "--ps_hosts=" + job.ps_hosts[0], *job.flags])
+        more = job.join_worker("worker more", *job.flags)
         more.wait(60, 1)
         more.wait_line("the job has 2 workers, and takes no more: --max_workers=2 of ps:0")
         for process in (*job.workers, *job.ps):
@@ -94,8 +92,8 @@ class Admission(harness.Test):
                               "--fault_push_delay_ms=2"])
         job.start()
         job.workers[1].wait_line("training step")
-        more = self.start("worker 2", [harness.program("worker"), job.hosts()[0], job.hosts()[1] +
-                                       ",localhost:2226", "--task_index=2", *job.flags])
+        more = self.start_program("worker", job.hosts()[0], job.hosts()[1] + ",localhost:2226",
+                                  "--task_index=2", *job.flags, name="worker 2")
         more.wait(60, 1)
         more.wait_line("--worker_hosts: the servers have 2, the worker has 3; one worker more in a "
                        "job that runs is started with --join, without --worker_hosts")
@@ -109,8 +107,7 @@ class Admission(harness.Test):
         worker.wait(60, 1)
         worker.wait_line("a job of 3 workers; --max_workers=2 of this server")
         ps.stop()
-        wrong = self.start("ps", [harness.program("ps"), *job.hosts(), "--min_workers=3",
-                                  "--max_workers=2"])
+        wrong = self.start_program("ps", *job.hosts(), "--min_workers=3", "--max_workers=2")
         wrong.wait(20, 2)
 
 

@@ -334,8 +334,8 @@ class Alone(harness.Test):
             worker = self.begin(*more, folder=folder)
             worker.wait(60, 2)
             self.assertIn(said, worker.output())
-        ps = self.start("ps", [harness.program("ps"), "--ps_hosts=localhost:2221", "--task_index=0",
-                               "--keep_checkpoint_max=5"])
+        ps = self.start_program("ps", "--ps_hosts=localhost:2221", "--task_index=0",
+                                "--keep_checkpoint_max=5")
         ps.wait(60, 2)
         self.assertIn("--restore and --take_over need", ps.output())
         job = self.job(n_workers=1, flags=[*FLAGS, "--save_steps=5",

@@ -36,9 +36,8 @@ class Auc(harness.Test):
 
     def run_one(self, *flags):
         """What the worker says, and its figures."""
-        process = self.start("worker", [harness.program("worker"), *ALONE, *flags,
-                                        "--progress=lines",
-                                        "--summary_json=" + self.path("s.json")])
+        process = self.start_program("worker", *ALONE, *flags, "--progress=lines",
+                                     "--summary_json=" + self.path("s.json"))
         process.wait(60, 0)
         said = process.output()
         return said, harness.read_json(self.path("s.json"))

@@ -161,9 +161,9 @@ class Client(harness.Test):
         """A worker whose server is stopped waits, and takes nothing meanwhile."""
         flags = ["--batch_size=8", "--learning_rate=0.01", "--intra_op_threads=1",
                  "--log_every=1", "--train_steps=100000"]
-        alone = self.start("alone", [harness.program("worker"), *flags,
-                                     "--models_dir=" + harness.MODELS, "--model=deep_mnist",
-                                     "--progress=lines", "--data_dir=" + self.data()])
+        alone = self.start_program("worker", *flags, "--models_dir=" + harness.MODELS,
+                                   "--model=deep_mnist", "--progress=lines",
+                                   "--data_dir=" + self.data(), name="alone")
         least = self.highest(alone, self.STEPS)
         alone.stop()
         job = self.job(n_workers=1, model="deep_mnist", flags=[*flags, "--wire_dtype=bf16"])

@@ -39,7 +39,7 @@ class BadInput(harness.Test):
         return self.start("worker", argv)
 
     def ps(self, *flags):
-        return self.start("ps", [harness.program("ps"), *flags])
+        return self.start_program("ps", *flags)
 
 
 class Data(BadInput):

@@ -123,10 +123,9 @@ class Clip(harness.Test):
         job.hold(30)
         job.start()
         job.workers[0].wait_line("training step 5 done")
-        joiner = self.start("joiner", [harness.program("worker"), "--join",
-                                       "--ps_hosts=" + job.ps_hosts[0], "--data_dir=" + self.data(),
-                                       "--progress=lines", "--intra_op_threads=1",
-                                       "--summary_json=" + self.path("joiner.json")])
+        joiner = job.join_worker("joiner", "--data_dir=" + self.data(), "--progress=lines",
+                                 "--intra_op_threads=1",
+                                 "--summary_json=" + self.path("joiner.json"))
         joiner.wait_line(r"joined as worker 1 of 2 at step \d+")
         job.gate.open()
         [first] = job.finish(120)

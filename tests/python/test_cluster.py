@@ -84,8 +84,7 @@ class Slurm(Cluster):
 class Wrong(BadInput):
     def test_slurm(self):
         def run(program, *flags, **env):
-            return self.start(program, [harness.program(program), *flags],
-                              env={**os.environ, **env})
+            return self.start_program(program, *flags, env={**os.environ, **env})
         step = Slurm.step(None, 0, 2)
         self.check(run("worker", "--slurm_ps=1"), USAGE, "SLURM_STEP_ID is not in the environment")
         self.check(run("worker", "--slurm_ps=1", **step), USAGE,

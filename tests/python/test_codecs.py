@@ -133,17 +133,17 @@ class Codecs(harness.Test):
     def test_refused(self):
         for flags in (["--sync_mode=async"], ["--sync_mode=ssp", "--staleness=2"],
                       ["--replicas_to_aggregate=1"]):
-            worker = self.start("worker", [harness.program("worker"), "--ps_hosts=127.0.0.1:1",
-                                           "--worker_hosts=127.0.0.1:2,127.0.0.1:3",
-                                           "--task_index=0", "--wire_dtype=int8", *flags])
+            worker = self.start_program("worker", "--ps_hosts=127.0.0.1:1",
+                                        "--worker_hosts=127.0.0.1:2,127.0.0.1:3", "--task_index=0",
+                                        "--wire_dtype=int8", *flags)
             worker.wait(20, 2)
             self.assertIn("--wire_dtype: changes of parameters in int8 need --sync_mode=sync "
                           "without backup workers; write --wire_dtype=int8,fp32",
                           worker.output())
 
-        worker = self.start("worker", [harness.program("worker"), "--ps_hosts=127.0.0.1:1",
-                                       "--worker_hosts=127.0.0.1:2", "--task_index=0",
-                                       "--wire_step_ms=20"])
+        worker = self.start_program("worker", "--ps_hosts=127.0.0.1:1",
+                                    "--worker_hosts=127.0.0.1:2", "--task_index=0",
+                                    "--wire_step_ms=20")
         worker.wait(20, 2)
         self.assertIn("--wire_step_ms is for --wire_dtype=auto", worker.output())
 

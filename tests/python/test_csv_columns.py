@@ -26,9 +26,8 @@ class CsvColumns(harness.Test):
         """Output of a worker that trains on a file of this content."""
         path = self.path("t.csv")
         harness.write_file(path, content)
-        worker = self.start("worker", [harness.program("worker"), *FLAGS,
-                                       "--models_dir=" + harness.MODELS, "--model=softmax",
-                                       "--train_data=" + path, *flags])
+        worker = self.start_program("worker", *FLAGS, "--models_dir=" + harness.MODELS,
+                                    "--model=softmax", "--train_data=" + path, *flags)
         worker.wait(60, status)
         return worker.output()
 
@@ -36,8 +35,7 @@ class CsvColumns(harness.Test):
         """Output of a worker that reads a file of this content with an export."""
         path = self.path("new.csv")
         harness.write_file(path, content)
-        worker = self.start("worker", [harness.program("worker"), "--intra_op_threads=1",
-                                       "--test_data=" + path, *flags])
+        worker = self.start_program("worker", "--intra_op_threads=1", "--test_data=" + path, *flags)
         worker.wait(60, status)
         return worker.output()
 

@@ -104,15 +104,15 @@ class Data(harness.Test):
     def test_folders_of_other_classes(self):
         folder = self.make("png", "--made=1x4x4", "--classes=3", "--train=60", "--test=20")
         os.rename(os.path.join(folder, "test/00001"), os.path.join(folder, "test/00009"))
-        worker = self.start("worker", [harness.program("worker"), "--models_dir=" + harness.MODELS,
-                                       "--model=softmax", *FLAGS, "--data_dir=" + folder])
+        worker = self.start_program("worker", "--models_dir=" + harness.MODELS, "--model=softmax",
+                                    *FLAGS, "--data_dir=" + folder)
         worker.wait(30, 1)
         self.assertIn("00000/00001/00002", worker.output())
         self.assertIn("00000/00002/00009", worker.output())
 
     def worker_says(self, flags, status, words):
-        worker = self.start("worker", [harness.program("worker"), "--models_dir=" + harness.MODELS,
-                                       "--model=softmax", *FLAGS, *flags])
+        worker = self.start_program("worker", "--models_dir=" + harness.MODELS, "--model=softmax",
+                                    *FLAGS, *flags)
         worker.wait(30, status)
         self.assertIn(words, worker.output())
         return worker.output()
@@ -223,9 +223,8 @@ class Data(harness.Test):
             with open(os.path.join(folder, part + ".csv"), "w", encoding="ascii") as f:
                 f.writelines(";".join(row[1:3] + row[:1] + row[3:]) + "\r\n" for row in rows[1:])
         self.assertEqual(self.train(folder, "--label_column=3")["parameters_sha256"], want)
-        worker = self.start("worker", [harness.program("worker"), "--models_dir=" + harness.MODELS,
-                                       "--model=softmax", *FLAGS, "--data_dir=" + folder,
-                                       "--label_column=kind"])
+        worker = self.start_program("worker", "--models_dir=" + harness.MODELS, "--model=softmax",
+                                    *FLAGS, "--data_dir=" + folder, "--label_column=kind")
         worker.wait(30, 1)
         self.assertIn("train.csv: line 1: has no column 'kind'", worker.output())
 
@@ -271,8 +270,8 @@ class Data(harness.Test):
         return path
 
     def with_file(self, *flags):
-        worker = self.start("worker", [harness.program("worker"), *FLAGS, *flags,
-                                       "--models_dir=" + harness.MODELS, "--model=softmax"])
+        worker = self.start_program("worker", *FLAGS, *flags, "--models_dir=" + harness.MODELS,
+                                    "--model=softmax")
         worker.wait(30 * harness.PATIENCE, 0)
         return worker.output()
 

@@ -51,8 +51,7 @@ class DataSet(harness.Test):
         ps.wait_line("worker 1 from .* refused: " + text)
         job.start_worker(1)
         first.wait_line("training step")
-        joiner = self.start("joiner", [harness.program("worker"), "--join", "--ps_hosts=" +
-                                       job.ps_hosts[0], "--data_dir=" + self.other.name])
+        joiner = job.join_worker("joiner", "--data_dir=" + self.other.name)
         joiner.wait(60, 1)
         joiner.wait_line("refused this worker: " + text)
         table, data = self.status(job)
@@ -86,13 +85,12 @@ class DataSet(harness.Test):
         job.workers[0].wait_line("training step")
         for flag, status, text in (("--join", 1, "--join"),
                                    ("--data_shard=own", 2, "--data_shard=own")):
-            worker = self.start("nothing named", [harness.program("worker"), flag,
-                                                  "--ps_hosts=" + job.ps_hosts[0]])
+            worker = self.start_program("worker", flag, "--ps_hosts=" + job.ps_hosts[0],
+                                        name="nothing named")
             worker.wait(60, status)
             worker.wait_line("^E .*%s: each worker of this job has data of its own; give --data_dir"
                              % text)
-        joiner = self.start("joiner", [harness.program("worker"), "--join", "--ps_hosts=" +
-                                       job.ps_hosts[0], "--data_dir=" + self.other.name])
+        joiner = job.join_worker("joiner", "--data_dir=" + self.other.name)
         joiner.wait_line("joined as worker 2")
         self.kill(joiner, *job.workers, job.ps[0])
 

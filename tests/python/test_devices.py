@@ -142,7 +142,7 @@ class Listing(fake_gpus.Machine):
     def test_a_signal_ends_it(self):
         """Whatever the driver does: this one waits for ever for its machine's description."""
         os.mkfifo(self.path("state"))
-        p = self.start("worker", [harness.program("worker"), "--list_devices"], env=self.env())
+        p = self.start_program("worker", "--list_devices", env=self.env())
         with open(self.path("state"), "w", encoding="ascii"):  # it is in the driver
             p.stop(signal.SIGINT, status=-signal.SIGINT)
 

@@ -39,10 +39,9 @@ class Elastic(harness.Test):
 
     def join(self, job, name):
         """Only where ps 0 is: all else is the job's. Training is held back until it is there."""
-        joiner = self.start(
-            "joiner-" + name, [harness.program("worker"), "--join", "--ps_hosts=" + job.ps_hosts[0],
-                               "--data_dir=" + self.data(), "--log_every=20", "--progress=lines",
-                               "--fault_push_delay_ms=15", self.record("joiner-" + name)])
+        joiner = job.join_worker("joiner-" + name, "--data_dir=" + self.data(), "--log_every=20",
+                                 "--progress=lines", "--fault_push_delay_ms=15",
+                                 self.record("joiner-" + name))
         joiner.wait_line("tower 0: CPU")
         return joiner
 

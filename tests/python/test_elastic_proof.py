@@ -30,18 +30,17 @@ class Elastic(harness.Test):
 
     def ps(self, *flags):
         i = len(self.servers)
-        p = self.start("ps:%d" % i, [harness.program("ps"), "--ps_hosts=" + self.addresses[0],
-                                     *flags], ready=True)
+        p = self.start_program("ps", "--ps_hosts=" + self.addresses[0], *flags, name="ps:%d" % i,
+                               ready=True)
         p.wait_ready()
         self.servers.append(p)
         return p
 
     def worker(self, *flags):
         i = len(self.workers)
-        p = self.start("worker %d" % i, [harness.program("worker"),
-                                         "--ps_hosts=" + self.addresses[0], *FLAGS, *ELASTIC,
-                                         "--record_samples=" + self.path(i),
-                                         "--summary_json=%s/summary-%d" % (self.dir(), i), *flags])
+        p = self.start_program("worker", "--ps_hosts=" + self.addresses[0], *FLAGS, *ELASTIC,
+                               "--record_samples=" + self.path(i), "--summary_json=%s/summary-%d" %
+                               (self.dir(), i), *flags, name="worker %d" % i)
         self.workers.append(p)
         return p
 
@@ -89,8 +88,8 @@ class Elastic(harness.Test):
         self.workers[i].wait(30, 0)
 
     def drain(self, i):
-        self.start("leave", [harness.program("ps"), "--ps_hosts=" + self.addresses[0],
-                             "--leave=%d" % i]).wait(30, 0)
+        self.start_program("ps", "--ps_hosts=" + self.addresses[0], "--leave=%d" % i,
+                           name="leave").wait(30, 0)
         self.servers[i].wait(30, 0)
 
     def done_again(self, i):

@@ -58,8 +58,8 @@ class Figures(harness.Test):
         job.start()
         job.workers[0].wait_line("training step 9 done")
         address = "%s:%d" % (harness.LOOPBACK, harness.free_ports(1)[0])
-        joined = self.start("ps:join", [harness.program("ps"), "--join", "--ps_hosts=" +
-                                        job.ps_hosts[0], "--address=" + address], ready=True)
+        joined = self.start_program("ps", "--join", "--ps_hosts=" + job.ps_hosts[0],
+                                    "--address=" + address, name="ps:join", ready=True)
         joined.wait_ready()
         step = int(job.ps[0].wait_line(r"ps:1 .* joins at step (\d+)").group(1))
         job.gate.open()

@@ -162,8 +162,7 @@ class Generations(generations.Test):
         job.gate.open()
         job.ps[0].wait_line(r"waits for ps:1 .* not been heard of for (1[5-9]|[2-9]\d|\d{3,}) s",
                             90)
-        self.start("drain", [harness.program("ps"), "--ps_hosts=" + job.ps_hosts[0],
-                             "--leave=1"]).wait(30, 0)
+        job.drain(1)
         job.ps[0].wait_line("is gone with its parameters: training goes back to the checkpoint")
         self.check(job)
         hung.go_on()

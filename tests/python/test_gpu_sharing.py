@@ -253,8 +253,8 @@ class Towers(Sharing):
 class SelfTest(Sharing):
     def test_every_card(self):
         self.cards(1)
-        p = self.start("worker", [harness.program("worker"), "--self_test", "--gpus=all",
-                                  "--backend_dir=" + self.backends(self.CUDA)], env=self.here(None))
+        p = self.start_program("worker", "--self_test", "--gpus=all",
+                               "--backend_dir=" + self.backends(self.CUDA), env=self.here(None))
         p.wait(300)
         self.assertEqual(p.output().count(": GPU is running! "),
                          len(self.gpus(env=self.here(None))))

@@ -175,9 +175,7 @@ class Normal(InputTest):
             second.wait_line("refused this worker: another job: " + said)
         job.start_worker(1, *NORMAL)
         first.wait_line("training step")
-        joiner = self.start("joiner", [harness.program("worker"), "--join",
-                                       "--ps_hosts=" + job.ps_hosts[0], "--data_dir=" + self.data(),
-                                       "--progress=lines"])
+        joiner = job.join_worker("joiner", "--data_dir=" + self.data(), "--progress=lines")
         joiner.wait_line("joined as worker 2 of 3")
         self.assertEqual(self.numbers(joiner), ("0.25", "0.5"))
         text, doc = self.status(job)
@@ -320,10 +318,10 @@ class Augment(InputTest):
         _, want = self.train(*self.FLAGS)
         keep = [*self.FLAGS, "--checkpoint_dir=" + self.path("ckpt"), "--save_steps=10"]
         gate = harness.Gate(self, 150)
-        worker = self.start("killed", [harness.program("worker"), "--models_dir=" + harness.MODELS,
-                                       "--model=softmax", "--progress=lines",
-                                       "--data_dir=" + self.data(), *FLAGS, *keep,
-                                       "--fault_push_delay_ms=2", "--record_samples=" + gate.path])
+        worker = self.start_program("worker", "--models_dir=" + harness.MODELS, "--model=softmax",
+                                    "--progress=lines", "--data_dir=" + self.data(), *FLAGS, *keep,
+                                    "--fault_push_delay_ms=2", "--record_samples=" + gate.path,
+                                    name="killed")
         worker.wait_line("checkpoint at step [0-9]+: /")
         worker.stop(signal.SIGKILL, status=-signal.SIGKILL)
         _, got = self.train(*keep)
@@ -368,9 +366,7 @@ class Augment(InputTest):
                              "flip,crop:2, the worker has " + said)
         job.start_worker(1, "--augment=flip,crop:2")
         first.wait_line("training step")
-        joiner = self.start("joiner", [harness.program("worker"), "--join",
-                                       "--ps_hosts=" + job.ps_hosts[0], "--data_dir=" + self.data(),
-                                       "--progress=lines"])
+        joiner = job.join_worker("joiner", "--data_dir=" + self.data(), "--progress=lines")
         joiner.wait_line("joined as worker 2 of 3")
         text, doc = self.status(job)
         self.assertIn("\ntraining samples are augmented: flip,crop:2\n", text)

@@ -31,9 +31,8 @@ class Interrupted(harness.Test):
         job.ps[0].stop()
 
     def alone(self, *flags):
-        worker = self.start("worker", [harness.program("worker"), harness.models_dir("small"),
-                                       "--model=small", "--progress=lines",
-                                       "--data_dir=" + self.data(), *FLAGS, *flags])
+        worker = self.start_program("worker", harness.models_dir("small"), "--model=small",
+                                    "--progress=lines", "--data_dir=" + self.data(), *FLAGS, *flags)
         worker.wait_line("training step 3 done")
         worker.stop(signal.SIGINT, status=130)
         return worker.output()
@@ -51,8 +50,7 @@ class Interrupted(harness.Test):
             self.assertRegex(text, "exported .* to %s, marked as interrupted" % path)
             for flags in (["--evaluate=" + path],
                           ["--predict=" + path, "--output=" + path + ".csv"]):
-                reads = self.start("worker", [harness.program("worker"),
-                                              "--data_dir=" + self.data(), *flags])
+                reads = self.start_program("worker", "--data_dir=" + self.data(), *flags)
                 reads.wait()
                 self.assertIn("%s: the training that wrote %s was interrupted at step %s: "
                               % (flags[0].split("=")[0], path, found["global_step"]),

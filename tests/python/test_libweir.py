@@ -24,8 +24,7 @@ class Libweir(harness.Test):
         self.hosts = "%s:%d" % (harness.LOOPBACK, harness.free_ports(1)[0])
 
     def ps(self, *flags):
-        ps = self.start("ps", [harness.program("ps"), "--ps_hosts=" + self.hosts, *flags],
-                        ready=True)
+        ps = self.start_program("ps", "--ps_hosts=" + self.hosts, *flags, ready=True)
         ps.wait_ready()
         return ps
 

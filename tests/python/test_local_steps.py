@@ -87,9 +87,8 @@ class LocalSteps(harness.Test):
         for i in range(2):
             job.start_worker(i, "--record_samples=" + paths[i])
         job.workers[0].wait_line(r"\(global step: 20\)")
-        join = self.start("joiner", [
-            job.workers[0].argv[0], "--ps_hosts=" + job.ps_hosts[0], "--join", *job.flags[2:4],
-            "--log_every=1", "--record_samples=" + paths[2]])
+        join = job.join_worker("joiner", *job.flags[2:4], "--log_every=1",
+                               "--record_samples=" + paths[2])
         m = join.wait_line(r"joined as worker 2 of 3 at step (\d+)")
         join.wait_line(r"training step [0-9]+ done")
         job.workers[1].popen.send_signal(signal.SIGTERM)
@@ -207,9 +206,9 @@ class LocalSteps(harness.Test):
                   "write --train_steps=200, or another --local_steps")),
                 (["--local_steps=20", "--train_steps=50"], ("write --train_steps=40 or 60,",)),
                 (["--local_steps=60000", "--batch_size=100000"], ("--local_steps", "samples"))):
-            worker = self.start("worker", [harness.program("worker"), "--ps_hosts=127.0.0.1:1",
-                                           "--worker_hosts=127.0.0.1:2,127.0.0.1:3",
-                                           "--task_index=0", *flags])
+            worker = self.start_program("worker", "--ps_hosts=127.0.0.1:1",
+                                        "--worker_hosts=127.0.0.1:2,127.0.0.1:3", "--task_index=0",
+                                        *flags)
             worker.wait(20, 2)
             errors = [line for line in worker.output().split("\n") if line.startswith("E ")]
             self.assertEqual(len(errors), 1, flags)
@@ -223,8 +222,8 @@ class LocalSteps(harness.Test):
         job.start_ps(0)
         job.start_worker(0, "--local_steps=10")
         job.ps[0].wait_line("worker 0 joined")
-        status = self.start("status", [harness.program("weirctl"), "--ps_hosts=" + job.ps_hosts[0],
-                                       "status"])
+        status = self.start_program("weirctl", "--ps_hosts=" + job.ps_hosts[0], "status",
+                                    name="status")
         status.wait(20, 0)
         self.assertIn("each step is 10 of a worker by itself, by adam, learning rate 0.01",
                       status.output())
@@ -236,8 +235,7 @@ class LocalSteps(harness.Test):
             self.assertRegex(job.workers[1].output(), "another job: .*" + re.escape(words))
         for flags, words in ((["--outer_learning_rate=0.3"], "--outer_learning_rate"),
                              (["--eval_every=7"], "--eval_every: 7 steps are not a multiple")):
-            join = self.start("joiner", [job.workers[0].argv[0], "--join",
-                                         "--ps_hosts=" + job.ps_hosts[0], *job.flags[2:4], *flags])
+            join = job.join_worker("joiner", *job.flags[2:4], *flags)
             join.wait(30, None)
             self.assertIn(words, join.output())
         job.start_worker(1, "--local_steps=10")

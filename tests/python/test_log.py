@@ -51,8 +51,8 @@ class FullPipe(harness.Test):
         """No line of a job in order, of either program; a command of weirctl is quiet, too."""
         job = self.job(flags=["--train_steps=3", "--quiet"], n_workers=1)
         job.start(["--quiet"])
-        status = self.start("status", [harness.program("weirctl"), "--quiet", "status",
-                                       "--ps_hosts=127.0.0.1:1", "--timeout_s=1"])
+        status = self.start_program("weirctl", "--quiet", "status", "--ps_hosts=127.0.0.1:1",
+                                    "--timeout_s=1", name="status")
         status.wait(30, 138)
         self.assertRegex(status.output(), "^E ")
         job.finish()

@@ -40,8 +40,7 @@ class LostCount(harness.Test):
 
     def one_more_generation(self, job):
         """A third worker comes, and leaves again: generation 1.2, then 1.3."""
-        third = self.start("third", [harness.program("worker"), "--join",
-                                     "--ps_hosts=" + job.ps_hosts[0], *job.flags])
+        third = job.join_worker("third", *job.flags)
         third.wait_line("training step [0-9]+ done", 60)
         third.stop(seconds=60, status=0)
         job.workers[1].wait_line(r"generation 1\.3 from step", 60)

@@ -48,15 +48,13 @@ class Changes(harness.Test):
 
     def join_server(self, job):
         address = "%s:%d" % (harness.LOOPBACK, harness.free_ports(1)[0])
-        ps = self.start("ps:join", [harness.program("ps"), "--join",
-                                    "--ps_hosts=" + job.ps_hosts[0], "--address=" + address,
-                                    *self.ckpt()], ready=True)
+        ps = self.start_program("ps", "--join", "--ps_hosts=" + job.ps_hosts[0],
+                                "--address=" + address, *self.ckpt(), name="ps:join", ready=True)
         ps.wait_ready()
         return ps
 
     def leave(self, job, i):
-        self.start("leave", [harness.program("ps"), "--ps_hosts=" + job.ps_hosts[0],
-                             "--leave=%d" % i]).wait(30, 0)
+        job.drain(i)
 
     def all_changes(self, mode, steps, before, held=False):
         """A worker joins, a server joins, both leave, a worker is dropped and comes back, a server
@@ -67,10 +65,8 @@ class Changes(harness.Test):
         before(job)
         if held:
             job.gate.open()
-        joiner = self.start("joiner", [harness.program("worker"), "--join",
-                                       "--ps_hosts=" + job.ps_hosts[0], "--data_dir=" + self.data(),
-                                       "--progress=lines", "--intra_op_threads=1", BRISK,
-                                       self.record("joiner")])
+        joiner = job.join_worker("joiner", "--data_dir=" + self.data(), "--progress=lines",
+                                 "--intra_op_threads=1", BRISK, self.record("joiner"))
         self.joiners.append(joiner)
         goes_on(self, job, 2, 4, "2 servers")
         third = self.join_server(job)

@@ -80,8 +80,8 @@ class NamedData(harness.Test):
 
     def test_file_that_is_missing(self):
         for what in ("--evaluate", "--predict"):
-            p = self.start("worker", [harness.program("worker"), what + "=nosuch.st",
-                                      *(["--output=o.csv"] if what == "--predict" else [])])
+            p = self.start_program("worker", what + "=nosuch.st",
+                                   *(["--output=o.csv"] if what == "--predict" else []))
             p.wait(60, 1)
             p.wait_line(what + ": nosuch.st cannot be opened: No such file or directory")
 

@@ -23,9 +23,8 @@ class NoTestData(harness.Test):
 
     def train(self, *flags, status=0):
         summary = self.path("summary.json")
-        worker = self.start("worker", [harness.program("worker"), "--models_dir=" + harness.MODELS,
-                                       "--model=softmax", "--progress=lines", *FLAGS,
-                                       "--summary_json=" + summary, *flags])
+        worker = self.start_program("worker", "--models_dir=" + harness.MODELS, "--model=softmax",
+                                    "--progress=lines", *FLAGS, "--summary_json=" + summary, *flags)
         worker.wait(60, status)
         if status:
             return worker.output(), None

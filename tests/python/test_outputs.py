@@ -210,8 +210,7 @@ class Outputs(harness.Test):
                 self.assertIn("--%s=%s: cannot create a file in the folder %s: " %
                               (flag, path, folder), said)
                 self.assertNotIn("step", said)
-        ps = self.start("ps", [harness.program("ps"), "--ps_hosts=127.0.0.1:1",
-                               "--summary_json=/proc/x"])
+        ps = self.start_program("ps", "--ps_hosts=127.0.0.1:1", "--summary_json=/proc/x")
         ps.wait(20, 2)
         self.assertIn("cannot create a file in the folder /proc", ps.output())
         os.mkdir(self.path("folder"))
@@ -233,8 +232,7 @@ class Outputs(harness.Test):
         worker = self.run_worker(*FLAGS, "--export=" + path + "/x", status=138)
         self.assertIn("--export=%s/x: the folder %s is full: " % (path, path),
                       worker.output())
-        ps = self.start("ps", [harness.program("ps"), "--ps_hosts=127.0.0.1:1",
-                               "--summary_json=" + path + "/x"])
+        ps = self.start_program("ps", "--ps_hosts=127.0.0.1:1", "--summary_json=" + path + "/x")
         ps.wait(20, 138)
 
 

@@ -9,9 +9,9 @@ import harness
 
 class Placement(harness.Test):
     def worker(self, *flags):
-        return self.start("worker", [harness.program("worker"), "--models_dir=" + harness.MODELS,
-                                     "--model=mlp", "--train_steps=2", "--batch_size=4",
-                                     "--data_dir=" + self.data(), *flags])
+        return self.start_program("worker", "--models_dir=" + harness.MODELS, "--model=mlp",
+                                  "--train_steps=2", "--batch_size=4", "--data_dir=" + self.data(),
+                                  *flags)
 
     def refused(self, status, *words, flags):
         process = self.worker(*flags)

@@ -20,10 +20,10 @@ class Precision(harness.Test):
         env.pop("ONEDNN_MAX_CPU_ISA", None)
         if isa:
             env["ONEDNN_MAX_CPU_ISA"] = isa
-        p = self.start(name, [harness.program("worker"), "--models_dir=" + harness.MODELS,
-                              "--data_dir=" + self.data(), "--gpus=none", "--model=lenet5",
-                              "--batch_size=20", "--train_steps=15", "--seed=3",
-                              "--summary_json=" + path, *flags], env=env)
+        p = self.start_program("worker", "--models_dir=" + harness.MODELS,
+                               "--data_dir=" + self.data(), "--gpus=none", "--model=lenet5",
+                               "--batch_size=20", "--train_steps=15", "--seed=3",
+                               "--summary_json=" + path, *flags, name=name, env=env)
         p.wait(120, status)
         if status:
             return None, p.output()

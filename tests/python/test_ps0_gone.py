@@ -121,7 +121,7 @@ class Ps0Gone(harness.Test):
         old.workers[0].wait_line("training step 5 done")
         new = self.job(n_ps=1, n_workers=1, model="small", flags=FLAGS)
         ps = new.start_ps(0, *self.ckpt(), wait=False)
-        alone = self.start("alone", [harness.program("worker"), *new.flags, *self.ckpt()])
+        alone = self.start_program("worker", *new.flags, *self.ckpt(), name="alone")
         for refused in (ps, alone):
             refused.wait(60, 1)
             self.assertRegex(refused.output(), "--checkpoint_dir: %s belongs to a running job, "
@@ -214,8 +214,8 @@ class Ps0Gone(harness.Test):
             new.ps[0].wait_line("taken from " + old.ps_hosts[0])
             servers = os.path.join(self.folder(), "servers")
             self.assertIn(new.ps_hosts[0], self.read(servers))
-            drain = self.start("drain", [harness.program("ps"), "--leave=1",
-                                         "--ps_hosts=" + old.ps_hosts[0]])
+            drain = self.start_program("ps", "--leave=1", "--ps_hosts=" + old.ps_hosts[0],
+                                       name="drain")
         drain.wait(30, None)  # it ends before or after it has made a plan without ps:1
         old.ps[0].wait(60, 1)
         old.ps[0].wait_line("has claimed it since")

@@ -194,7 +194,7 @@ class InR(harness.Test):
 
     def ps(self):
         hosts = "%s:%d" % (harness.LOOPBACK, harness.free_ports(1)[0])
-        ps = self.start("ps", [harness.program("ps"), "--ps_hosts=" + hosts], ready=True)
+        ps = self.start_program("ps", "--ps_hosts=" + hosts, ready=True)
         ps.wait_ready()
         return ps, hosts
 

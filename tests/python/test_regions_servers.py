@@ -71,8 +71,8 @@ class Servers(regions.Test):
     def start_more(self, job):
         (port,) = harness.free_ports(1)
         address = "%s:%d" % (harness.LOOPBACK, port)
-        return self.start("ps:2", [harness.program("ps"), "--ps_hosts=" + job.ps_hosts[0], "--join",
-                                   "--address=" + address, "--job_name=ps", "--drain"])
+        return self.start_program("ps", "--ps_hosts=" + job.ps_hosts[0], "--join",
+                                  "--address=" + address, "--job_name=ps", "--drain", name="ps:2")
 
 
 if __name__ == "__main__":

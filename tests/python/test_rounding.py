@@ -15,7 +15,7 @@ class Rounding(harness.Test):
     def setUp(self):
         super().setUp()
         probe = self.job(n_ps=0, n_workers=1, flags=[*FLAGS, "--train_steps=1"])
-        worker = self.start("probe", [harness.program("worker"), *probe.flags])
+        worker = self.start_program("worker", *probe.flags, name="probe")
         worker.wait(status=None)
         if "oneDNN finds neither AVX512_BF16 nor AMX" in worker.output():
             self.assertEqual(worker.status, 1)

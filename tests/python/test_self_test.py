@@ -214,8 +214,8 @@ class WithGpus(SelfTest):
 
     def test_a_signal_ends_it(self):
         self.machine(card(0, more="error=-1"))
-        p = self.start("worker", [harness.program("worker"), "--self_test",
-                                  "--backend_dir=" + self.backends()], env=self.env())
+        p = self.start_program("worker", "--self_test", "--backend_dir=" + self.backends(),
+                               env=self.env())
         p.wait_line("CPU is running!")
         p.stop(signal.SIGINT, status=-signal.SIGINT)  # sooner than the 120 s that a test may take
 

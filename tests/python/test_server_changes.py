@@ -29,8 +29,7 @@ class ServerChanges(generations.Test):
         job.ps[0].wait_line("cannot begin yet: .* are still to come from .*: --fault_keep_chunks")
         self.kill(job.ps.pop(1))
         job.ps[0].wait_line("a server .* is to hand on its chunks and has not been heard of", 60)
-        self.start("drain", [harness.program("ps"), "--ps_hosts=" + job.ps_hosts[0],
-                             "--leave=1"]).wait(30, 0)
+        job.drain(1)
         job.ps[0].wait_line("is gone with its parameters: training goes back to the checkpoint")
         self.check(job)
 
@@ -48,8 +47,7 @@ class ServerChanges(generations.Test):
             job.start_worker(i)
         job.ps[0].wait_line(r"checkpoint at step \d+: ")
         open(hold, "w", encoding="ascii").close()
-        self.start("drain", [harness.program("ps"), "--ps_hosts=" + job.ps_hosts[0],
-                             "--leave=1"]).wait(30, 0)
+        job.drain(1)
         step = int(job.ps[0].wait_line(r"generation 1[.]2 from step (\d+): ").group(1))
         job.workers[0].wait_line("training step %d done" % (step + 15))
         job.ps[0].wait_line(r"the server at %s has handed on its chunks, and exits once "
@@ -109,8 +107,8 @@ class ServerChanges(generations.Test):
         job = self.slow_job(1)
         job.start()
         port = harness.free_ports(1)[0]
-        ps = self.start("ps:join", [harness.program("ps"), "--join", "--ps_hosts=" +
-                                    job.ps_hosts[0], "--address=LocalHost:%d" % port], ready=True)
+        ps = self.start_program("ps", "--join", "--ps_hosts=" + job.ps_hosts[0],
+                                "--address=LocalHost:%d" % port, name="ps:join", ready=True)
         self.assertEqual(ps.wait_ready(), "localhost:%d" % port)
         job.ps.append(ps)
         job.ps[0].wait_line(r"ps:1 \(localhost:%d\) joins at step" % port)

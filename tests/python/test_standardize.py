@@ -44,7 +44,7 @@ class Standardize(harness.Test):
         return self.path(name)
 
     def worker(self, *flags, status=0):
-        process = self.start("worker", [harness.program("worker"), *FLAGS, *flags])
+        process = self.start_program("worker", *FLAGS, *flags)
         process.wait(60, status)
         return process.output()
 
@@ -217,8 +217,7 @@ class Standardize(harness.Test):
         other.wait_line("another data set: --standardize: the servers' job has it, ")
         job.start_worker(1, "--standardize")
         job.workers[0].wait_line("training step")
-        joiner = self.start("joiner", [harness.program("worker"), "--join", "--ps_hosts=" +
-                                       job.ps_hosts[0], "--data_dir=" + self.path("set")])
+        joiner = job.join_worker("joiner", "--data_dir=" + self.path("set"))
         joiner.wait_line("joined as worker 2")
         self.assertIn("--standardize: 3 columns", joiner.output())
         for process in (joiner, *job.workers, ps):

@@ -80,8 +80,8 @@ class Stop(generations.Test):
         self.stop_job(job)
         job.finish(60)
         job.workers[0].wait_line("exported .*, marked as interrupted")
-        p = self.start("evaluate", [harness.program("worker"), "--evaluate=" + path,
-                                    "--data_dir=" + self.data()])
+        p = self.start_program("worker", "--evaluate=" + path, "--data_dir=" + self.data(),
+                               name="evaluate")
         p.wait(60)
         p.wait_line(r"the training that wrote .* was interrupted at step \d+")
 

@@ -229,10 +229,9 @@ class Targets(harness.Test):
                 f.write("a,b,c,d,price\n")
                 for x, y in zip(*made(n, seed, "mean_squared_error")):
                     f.write("%.9g,%.9g,%.9g,%.9g,%.9g\n" % (1000 * x[0] + 5000, *x[1:], y[0]))
-        worker = self.start("worker", [harness.program("worker"), *TRAIN,
-                                       "--test_data=" + self.path("test.csv"),
-                                       "--train_data=" + self.path("train.csv"), *flags.split(),
-                                       "--summary_json=" + self.path("summary.json")])
+        worker = self.start_program("worker", *TRAIN, "--test_data=" + self.path("test.csv"),
+                                    "--train_data=" + self.path("train.csv"), *flags.split(),
+                                    "--summary_json=" + self.path("summary.json"))
         worker.wait(60)
         self.assertLess(self.figures()["test_loss"], 0.2)  # of targets whose variance is 1.7
         self.assertIsNone(self.figures()["test_accuracy"])

@@ -39,15 +39,14 @@ class OneCommandLine(harness.Test):
         ps.wait_line("--address names a worker, .* this server does not use it")
 
     def test_the_worker_checks_those_of_ps(self):
-        worker = self.start("worker", [harness.program("worker"), "--worker_timeout=-1"])
+        worker = self.start_program("worker", "--worker_timeout=-1")
         worker.wait(20, USAGE)
         self.assertRegex(worker.output(), "^E .*--worker_timeout: -1 is below 0$")
-        worker = self.start("worker", [harness.program("worker"), "--leave=1"])
+        worker = self.start_program("worker", "--leave=1")
         worker.wait(20, USAGE)  # a command, which is for ps alone
 
     def test_and_checks_them(self):
-        ps = self.start("ps", [harness.program("ps"), "--ps_hosts=localhost:2221",
-                               "--batch_size=0"])
+        ps = self.start_program("ps", "--ps_hosts=localhost:2221", "--batch_size=0")
         ps.wait(20, USAGE)
         self.assertRegex(ps.output(), "^E .*--batch_size: 0 is below 1$")
 
@@ -58,16 +57,14 @@ class Names(harness.Test):
         job = self.job(flags=["--train_steps=3", "--batch_size=20"])
         job.start_ps()
         hosts = [flag.replace("=", "= grpc://").replace(",", " , grpc://") for flag in job.hosts()]
-        chief = self.start("chief", [harness.program("worker"), *hosts, "--job_name=chief",
-                                     *job.flags])
+        chief = self.start_program("worker", *hosts, "--job_name=chief", *job.flags, name="chief")
         job.start_worker(1)
         for process in (chief, job.workers[1], job.ps[0]):
             process.wait()
         self.assertIn("worker:0", chief.output())
 
     def test_a_list_of_two_words(self):
-        worker = self.start("worker", [harness.program("worker"), "--ps_hosts=a:1,", "b:1",
-                                       "--worker_hosts=c:1"])
+        worker = self.start_program("worker", "--ps_hosts=a:1,", "b:1", "--worker_hosts=c:1")
         worker.wait(20, USAGE)
         self.assertRegex(worker.output(), "^E .*'b:1' is no flag; a list is one word[^\n]*$")
 

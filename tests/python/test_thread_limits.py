@@ -127,8 +127,8 @@ class ThreadLimits(harness.Test):
         job.start_ps(0)
 
         def attempt(n):
-            ctl = self.start("weirctl", [harness.program("weirctl"), "status",
-                                         "--ps_hosts=" + job.ps_hosts[0]], env=self.env(n))
+            ctl = self.start_program("weirctl", "status", "--ps_hosts=" + job.ps_hosts[0],
+                                     env=self.env(n))
             if ctl.wait(60, None) == 0:
                 return True
             self.check_refusal(ctl)

@@ -297,7 +297,7 @@ class Tls(Secured):
             (port,) = harness.free_ports(1)
             addr = "%s:%d" % (harness.LOOPBACK, port)
             job = self.job(n_workers=1)
-            ps = self.start("ps", [harness.program("ps"), *job.hosts(), *own.flags(name)])
+            ps = self.start_program("ps", *job.hosts(), *own.flags(name))
             ps.wait(status=USAGE)
             ps.wait_line(r"%s\.pem is for the role worker, not ps; give one with "
                          "URI:weir://role/ps" % name)
@@ -621,7 +621,7 @@ class Tokens(Secured):
                                         status=status))
         job = self.job(n_workers=1)
         for program, role in (("ps", "ps"), ("worker", "worker")):
-            p = self.start(program, [harness.program(program), *job.hosts(), self.of("admin")])
+            p = self.start_program(program, *job.hosts(), self.of("admin"))
             p.wait(status=USAGE)
             p.wait_line("has no token for the role " + role)
 

@@ -124,10 +124,9 @@ class Trace(harness.Test):
 
     def test_sigterm(self):
         path = self.paths()[1]
-        worker = self.start("worker", [harness.program("worker"), "--model=softmax",
-                                       "--models_dir=" + harness.MODELS, "--progress=lines",
-                                       "--data_dir=" + self.data(), "--train_steps=100000000",
-                                       "--trace=" + path])
+        worker = self.start_program("worker", "--model=softmax", "--models_dir=" + harness.MODELS,
+                                    "--progress=lines", "--data_dir=" + self.data(),
+                                    "--train_steps=100000000", "--trace=" + path)
         worker.wait_line(r"global step")
         worker.stop()
         self.assertTrue(any(name.startswith("forward") for _, name, *_ in self.spans(load(path))))

@@ -34,10 +34,9 @@ class Base(harness.Test):
         """What it says, its rows, its figures."""
         out, summary = self.path("out.csv"), self.path("summary.json")
         where = ["--data_dir=" + folder] if folder else []
-        worker = self.start("worker", [harness.program("worker"), "--models_dir=" + harness.MODELS,
-                                       "--model=" + model, "--intra_op_threads=1",
-                                       "--predict=" + self.path(file), "--output=" + out,
-                                       "--summary_json=" + summary, *where, *flags])
+        worker = self.start_program("worker", "--models_dir=" + harness.MODELS, "--model=" + model,
+                                    "--intra_op_threads=1", "--predict=" + self.path(file),
+                                    "--output=" + out, "--summary_json=" + summary, *where, *flags)
         worker.wait(60, status)
         if status:
             return worker.output(), None, None
@@ -149,9 +148,9 @@ class Unlabelled(Base):
             shutil.copy(os.fsencode(some), os.path.join(place, name))
         for end in (".csv", ".jsonl", ".npy"):
             out = self.path("odd" + end)
-            self.start("worker", [harness.program("worker"), "--models_dir=" + harness.MODELS,
-                                  "--model=softmax", "--predict=" + self.path("model"),
-                                  "--output=" + out, b"--test_data=" + place]).wait()
+            self.start_program("worker", "--models_dir=" + harness.MODELS, "--model=softmax",
+                               "--predict=" + self.path("model"), "--output=" + out,
+                               b"--test_data=" + place).wait()
             text = harness.read_bytes(out)
             if end == ".csv":
                 rows = list(csv.DictReader(io.StringIO(text.decode("latin-1"), newline="")))

@@ -76,8 +76,7 @@ class Versions(harness.Test):
             self.ends(worker, 1, "refused this worker: " + text)
             ps = job.start_ps(1)
             self.ends(ps, 1, "does not take this server's call: " + text)
-            ctl = self.start("weirctl", [harness.program("weirctl"),
-                                         "--ps_hosts=" + job.ps_hosts[0], "status"])
+            ctl = self.start_program("weirctl", "--ps_hosts=" + job.ps_hosts[0], "status")
             self.ends(ctl, 1, text)
 
 

@@ -364,8 +364,9 @@ class Changes(Weirctl):
     def at_relative_folder(self, here, name):
         """A job that is in training, whose ps 0 was given that folder of checkpoints."""
         job = self.job(n_ps=1, n_workers=1, model="small", flags=FLAGS)
-        job.ps[0] = self.start("ps:0", [harness.program("ps"), "--job_name=ps", "--task_index=0",
-                                        "--checkpoint_dir=" + name, *job.hosts()], cwd=here)
+        job.ps[0] = self.start_program("ps", "--job_name=ps", "--task_index=0",
+                                       "--checkpoint_dir=" + name, *job.hosts(), name="ps:0",
+                                       cwd=here)
         job.start_worker(0, "--fault_push_delay_ms=2")
         job.workers[0].wait_line("training step 2 done")
         return job

@@ -28,10 +28,9 @@ class WithoutCuda(fake_gpus.Machine):
     def looked_for(self, *flags):
         """Libraries of CUDA's that the dynamic linker was asked for by a worker that trains."""
         env = self.env((), LD_DEBUG="files", LD_DEBUG_OUTPUT=self.path("loads"))
-        process = self.start("worker", [harness.program("worker"), "--models_dir=" + harness.MODELS,
-                                        "--model=mlp", "--train_steps=2", "--batch_size=4",
-                                        "--data_dir=" + self.data(),
-                                        "--gpu_lock_dir=" + self.locks(), *flags], env=env)
+        process = self.start_program("worker", "--models_dir=" + harness.MODELS, "--model=mlp",
+                                     "--train_steps=2", "--batch_size=4", "--data_dir=" +
+                                     self.data(), "--gpu_lock_dir=" + self.locks(), *flags, env=env)
         process.wait(60)
         path = "%s.%d" % (env["LD_DEBUG_OUTPUT"], process.popen.pid)
         with open(path, encoding="utf-8", errors="replace") as f:

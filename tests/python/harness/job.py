@@ -77,21 +77,21 @@ class Job:
 
     def join_worker(self, name, *flags, env=None):
         """Starts a worker that joins with no flags of the job but these."""
-        return self.test.start_program("worker", "--join", "--ps_hosts=" + self.ps_hosts[0], *flags,
-                                       name=name, env=env)
+        argv = [program("worker"), "--join", "--ps_hosts=" + self.ps_hosts[0], *flags]
+        return self.test.start(name, argv, env=env)
 
     def join_ps(self, *flags, address=None):
         """Starts a server that joins the running job, and waits until it listens."""
         address = address or "%s:%d" % (LOOPBACK, free_ports(1)[0])
-        ps = self.test.start_program("ps", "--join", "--ps_hosts=" + self.ps_hosts[0],
-                                     "--address=" + address, *flags, name="ps:join", ready=True)
+        argv = [program("ps"), "--join", "--ps_hosts=" + self.ps_hosts[0], "--address=" + address]
+        ps = self.test.start("ps:join", argv + list(flags), ready=True)
         self.test.assertEqual(ps.wait_ready(), address)
         return ps
 
     def drain(self, index):
         """Has a server leave by `ps --leave`, which must succeed."""
-        self.test.start_program("ps", "--leave=%d" % index, "--ps_hosts=" + self.ps_hosts[0],
-                                name="drain").wait(30)
+        argv = [program("ps"), "--leave=%d" % index, "--ps_hosts=" + self.ps_hosts[0]]
+        self.test.start("drain", argv).wait(30)
 
     def kill(self):
         """Kills the processes that the test has not collected."""
