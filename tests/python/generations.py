@@ -1,7 +1,6 @@
 """A small job whose servers and workers come and go, and the bits that it is to end with: for the
 tests of generations."""
 import os
-import signal
 
 import harness
 
@@ -36,25 +35,16 @@ class Test(harness.Test):
         for s in job.finish(seconds):
             self.assertEqual(s["parameters_sha256"], self.undisturbed(n_workers))
 
-    def kill(self, process):
-        process.stop(signal.SIGKILL, status=-signal.SIGKILL)
-
     def join(self, job, *flags):
-        """One server more, that joins the running job."""
-        address = "%s:%d" % (harness.LOOPBACK, harness.free_ports(1)[0])
-        argv = [harness.program("ps"), "--join", "--ps_hosts=" + job.ps_hosts[0],
-                "--address=" + address, *flags]
-        ps = self.start("ps:join", argv, ready=True)
-        self.assertEqual(ps.wait_ready(), address)
+        """Starts one more server, which joins the running job."""
+        ps = job.join_ps(*flags)
         job.ps.append(ps)
         return ps
 
     def leave(self, job, index, status=0):
-        """ps --leave=INDEX, a command."""
-        argv = [harness.program("ps"), "--leave=%d" % index, "--ps_hosts=" + job.ps_hosts[0]]
-        command = self.start("leave", argv)
-        command.wait(20, status)
-        return command.output()
+        """Runs ps --leave=INDEX; returns its output."""
+        return self.start_program("ps", "--leave=%d" % index, "--ps_hosts=" + job.ps_hosts[0],
+                                  name="leave").wait_output(20, status)
 
     def wipe(self):
         for name in os.listdir(self.path("ckpt")):

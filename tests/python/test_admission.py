@@ -42,13 +42,12 @@ class Admission(harness.Test):
         job.ps[0].wait_line("worker 0 from .* refused: " + text)
         self.assertIsNone(first.popen.poll())
         # One that has died is followed at once by who is started in its place.
-        first.stop(signal.SIGKILL, status=-signal.SIGKILL)
+        first.kill()
         member = harness.until(lambda: self.missing(job), "it is missed")
         self.assertIsNone(member["refused"], "that was another process, beside one that was there")
         job.start_worker(0).wait_line("training step")
         job.ps[0].wait_line("worker 0 joined from .*, in the place of an earlier one")
-        for process in (*job.workers, *job.ps):
-            process.stop(signal.SIGKILL, status=-signal.SIGKILL)
+        self.kill(*job.workers, *job.ps)
 
     def missing(self, job):
         """What ps 0 knows of worker 0, once it misses it."""
@@ -83,8 +82,7 @@ class Admission(harness.Test):
         more = job.join_worker("worker more", *job.flags)
         more.wait(60, 1)
         more.wait_line("the job has 2 workers, and takes no more: --max_workers=2 of ps:0")
-        for process in (*job.workers, *job.ps):
-            process.stop(signal.SIGKILL, status=-signal.SIGKILL)
+        self.kill(*job.workers, *job.ps)
 
     def test_a_longer_list_of_workers(self):
         """As TensorFlow's users add a worker: with a list that is longer by one."""
@@ -97,8 +95,7 @@ class Admission(harness.Test):
         more.wait(60, 1)
         more.wait_line("--worker_hosts: the servers have 2, the worker has 3; one worker more in a "
                        "job that runs is started with --join, without --worker_hosts")
-        for process in (*job.workers, *job.ps):
-            process.stop(signal.SIGKILL, status=-signal.SIGKILL)
+        self.kill(*job.workers, *job.ps)
 
     def test_job_too_large(self):
         job = self.job(n_workers=3, flags=FLAGS)

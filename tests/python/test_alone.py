@@ -176,7 +176,7 @@ class Alone(harness.Test):
             ps.popen.send_signal(signal.SIGTERM)
         for ps in job.ps:
             ps.wait(60, 143)
-        job.workers[0].stop(signal.SIGKILL, status=-signal.SIGKILL)
+        job.workers[0].kill()
         self.assertRegex(job.ps[0].output(), "taken from worker-alone@.*[(]term 1[)], .*; term 2")
         self.assertNotIn("epoch", job.ps[0].output())
         step = self.steps()[-1]

@@ -200,14 +200,13 @@ class Rollbacks(harness.Test):
         job.workers[0].hold()
         before = memory(job.ps[0], "VmHWM")
         for n in range(1, 4):
-            job.ps[1].stop(signal.SIGKILL, status=-signal.SIGKILL)
+            job.ps[1].kill()
             job.start_ps(1, *flags)
             harness.until(lambda: job.ps[0].output().count("goes on from step") >= n,
                           "the checkpoint is loaded again")
         grown = memory(job.ps[0], "VmHWM") - before
         self.assertLess(grown, 16 * MB)  # 38 MB where the generation before is held meanwhile
-        for process in (*job.workers, *job.ps):
-            process.stop(signal.SIGKILL, status=-signal.SIGKILL)
+        self.kill(*job.workers, *job.ps)
 
 
 if __name__ == "__main__":

@@ -43,8 +43,7 @@ class Checkpoint(harness.Test):
             ps.popen.send_signal(signum)
         for ps in job.ps:
             ps.wait(60, ps_status)
-        for worker in job.workers:
-            worker.stop(signal.SIGKILL, status=-signal.SIGKILL)
+        self.kill(*job.workers)
 
     def start_and_stop(self, n_ps, at, *more, flags=FLAGS, n_workers=2):
         job = self.job(n_ps=n_ps, n_workers=n_workers, model="small",
@@ -102,8 +101,7 @@ class Checkpoint(harness.Test):
         job = self.job(n_ps=2, model="small", flags=[*FLAGS, "--fault_push_delay_ms=4"])
         job.start(self.ps_flags("--save_steps=8"))
         harness.until(lambda: len(self.manifests()) >= 2, "two checkpoints")
-        for process in job.ps + job.workers:
-            process.stop(signal.SIGKILL, status=-signal.SIGKILL)
+        self.kill(*job.ps, *job.workers)
         before, newest = self.manifests()[-2:]
         self.assertGreaterEqual(newest, 16)
         path = ckpt_folder.path(self.folder(), newest, "-1-of-2.safetensors")
@@ -160,7 +158,7 @@ class Checkpoint(harness.Test):
         job.start(flags)
         harness.until(lambda: len(self.manifests()) >= 2, "two checkpoints")
         for i in range(2):
-            job.ps[i].stop(signal.SIGKILL, status=-signal.SIGKILL)
+            job.ps[i].kill()
             job.start_ps(i, *flags)
             m = job.ps[0].wait_line(r"goes on from step (\d+)|goes back to the checkpoint at step "
                                     r"(\d+)" if i == 0 else r"goes back .* at step ((\d+))")
@@ -176,8 +174,7 @@ class Checkpoint(harness.Test):
                     pass  # it was closed meanwhile
         harness.until(lambda: not [name for name in links() if ".safetensors" in name and
                                    name.endswith("(deleted)")], "files are kept open")
-        for process in (*job.workers, *job.ps):
-            process.stop(signal.SIGKILL, status=-signal.SIGKILL)
+        self.kill(*job.workers, *job.ps)
 
     def test_another_job(self):
         """The difference is named, at the server and at the worker, with what to do."""
@@ -299,7 +296,7 @@ class Checkpoint(harness.Test):
                     continue
                 newest = self.manifests()[-1]
                 path = self.make_unreadable(newest)
-                job.ps[1].stop(signal.SIGKILL, status=-signal.SIGKILL)
+                job.ps[1].kill()
                 job.start_ps(1, *self.ps_flags())
                 job.ps[0].wait_line("cannot be read now: %s " % os.path.basename(path))
                 os.rename(path + ".away", path)
@@ -415,12 +412,11 @@ class Checkpoint(harness.Test):
             harness.until(lambda: not glob.glob(self.folder() + "/*.safetensors"),
                           "nothing of the failed attempts is left")
         self.assertNotIn("No space left", job.ps[0].output())
-        job.ps[1].stop(signal.SIGKILL, status=-signal.SIGKILL)
+        job.ps[1].kill()
         job.start_ps(1, *self.ps_flags())
         job.ps[0].wait_line("checkpoint at step [0-9]+: ")
         self.assertNotEqual(self.manifests(), [])
-        for process in (*job.workers, *job.ps):
-            process.stop(signal.SIGKILL, status=-signal.SIGKILL)
+        self.kill(*job.workers, *job.ps)
 
     def test_disk_that_turns_read_only(self):
         """A start that cannot be recorded: training waits, with a line that says what for, and goes
@@ -471,7 +467,7 @@ class Checkpoint(harness.Test):
         job.start(self.ps_flags("--save_steps=8"))
         job.ps[0].wait_line(r"checkpoint at step \d+: ")
         for generation in range(2, 5):
-            job.ps[0].stop(signal.SIGKILL, status=-signal.SIGKILL)
+            job.ps[0].kill()
             job.start_ps(0, *self.ps_flags("--save_steps=8"))
             for worker in job.workers:
                 worker.wait_line(r"generation %d\.1 from step \d+: " % generation)
@@ -560,8 +556,7 @@ class Checkpoint(harness.Test):
         job = self.job(n_ps=2, model="small", flags=[*FLAGS, "--fault_push_delay_ms=4"])
         job.start(self.ps_flags("--save_steps=5"))
         job.ps[0].wait_line(r"checkpoint at step [1-9]\d")  # one under way puts off the next
-        for worker in job.workers:
-            worker.stop(signal.SIGKILL, status=-signal.SIGKILL)
+        self.kill(*job.workers)
         for ps in job.ps:
             ps.popen.send_signal(signal.SIGTERM)
         for ps in job.ps:

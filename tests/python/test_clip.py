@@ -5,7 +5,6 @@ cannot be is refused."""
 # label: cluster
 import json
 import math
-import signal
 
 import harness
 
@@ -73,12 +72,12 @@ class Clip(harness.Test):
     @staticmethod
     def kill_server(job, ps_flags):
         job.workers[0].wait_line("training step 6 done")
-        job.ps[1].stop(signal.SIGKILL, status=-signal.SIGKILL)
+        job.ps[1].kill()
         job.start_ps(1, *ps_flags)
 
     def kill_worker_and_server(self, job, ps_flags):
         job.workers[0].wait_line("training step 3 done")
-        job.workers[1].stop(signal.SIGKILL, status=-signal.SIGKILL)
+        job.workers[1].kill()
         job.start_worker(1)
         self.kill_server(job, ps_flags)
 

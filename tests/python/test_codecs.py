@@ -2,7 +2,6 @@
 bytes as they promise, jobs that survive deaths, a network that learns as in full precision."""
 # label: cluster
 import os
-import signal
 import unittest
 
 import harness
@@ -63,11 +62,11 @@ class Codecs(harness.Test):
         job.brake_from(300)
         job.start(keeps)
         job.workers[0].wait_line(r"\(global step: 20\)")
-        job.workers[1].stop(signal.SIGKILL, status=-signal.SIGKILL)
+        job.workers[1].kill()
         job.start_worker(1)
         job.workers[1].wait_line(r"training step [0-9]+ done")
         job.ps[0].wait_line("checkpoint")
-        job.ps[0].stop(signal.SIGKILL, status=-signal.SIGKILL)
+        job.ps[0].kill()
         job.start_ps(0, *keeps)
         job.workers[1].wait_line("generation")
         path = self.dir() + "/joiner.json"
@@ -107,8 +106,7 @@ class Codecs(harness.Test):
         job.workers[0].wait_line(told)
         job.workers[0].wait_line(r"\(global step: 20\)")
         job.ps[0].wait_line(r"checkpoint at step \d+: ")
-        for p in (job.workers[0], job.ps[0], job.workers[1]):
-            p.stop(signal.SIGKILL, status=-signal.SIGKILL)
+        self.kill(job.workers[0], job.ps[0], job.workers[1])
         job.start_ps(0, *keeps)
         for i in range(2):
             job.start_worker(i, "--wire_dtype=auto")

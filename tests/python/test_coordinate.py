@@ -87,7 +87,7 @@ class Coordinate(harness.Test):
 
     def tearDown(self):
         if self.ps.status is None:
-            self.ps.stop(signal.SIGKILL, status=-signal.SIGKILL)
+            self.ps.kill()
         super().tearDown()
 
     def ckpt(self, *more):
@@ -314,7 +314,7 @@ class Coordinate(harness.Test):
             protocol=harness.PROTOCOL, kind=self.pb.CommandRequest.DRAIN_SERVER, index=1))
         self.ps.wait_line("is gone with its parameters", 40)
         worker.wait_line(r"generation [\d.]+ from step 0: 1 worker, 1 server", 20)
-        worker.stop(signal.SIGKILL, status=-signal.SIGKILL)
+        worker.kill()
 
 
 if __name__ == "__main__":

@@ -7,7 +7,6 @@ import ast
 import csv
 import os
 import random
-import signal
 import struct
 import subprocess
 import zipfile
@@ -211,8 +210,7 @@ class Data(harness.Test):
         job.start_worker(1, "--data_dir=" + folders[1])
         job.workers[1].wait(30, 1)
         self.assertIn("softmax/weights", job.workers[1].output())
-        for process in job.workers[:1] + job.ps:
-            process.stop(signal.SIGKILL, status=-signal.SIGKILL)
+        self.kill(*job.workers[:1], *job.ps)
 
     def test_the_label_column_of_a_csv(self):
         folder = self.make("csv", "--made=1x4x4", "--classes=3", "--train=60", "--test=20")

@@ -6,7 +6,6 @@ import json
 import os
 import random
 import re
-import signal
 import subprocess
 import tempfile
 
@@ -25,10 +24,6 @@ class DataSet(harness.Test):
     @classmethod
     def tearDownClass(cls):
         cls.other.cleanup()
-
-    def kill(self, *processes):
-        for process in processes:
-            process.stop(signal.SIGKILL, status=-signal.SIGKILL)
 
     def status(self, job):
         """What weirctl status says of the job's data: for people and for programs."""

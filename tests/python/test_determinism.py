@@ -2,7 +2,6 @@
 and one worker with two towers and twice the batch computes what two workers do."""
 # label: cluster long
 import random
-import signal
 import time
 
 import harness
@@ -74,7 +73,7 @@ class Determinism(harness.Test):
             for step in range(1, 41, 4):
                 job.workers[1].wait_line("training step %d done" % step)
                 time.sleep(delay.uniform(0, 0.04))
-                job.workers[1].stop(signal.SIGKILL, status=-signal.SIGKILL)
+                job.workers[1].kill()
                 job.start_worker(1)
             for s in job.finish(120):
                 self.assertEqual(s["parameters_sha256"], undisturbed, extra)

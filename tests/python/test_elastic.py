@@ -97,7 +97,7 @@ class Elastic(harness.Test):
         path = self.path("ckpt")
         harness.until(lambda: (ckpt_folder.steps(path) or [0])[-1] > int(alone.group(1)),
                       "a checkpoint of the joiner alone", 60)
-        job.ps[0].stop(signal.SIGKILL, status=-signal.SIGKILL)
+        job.ps[0].kill()
         job.start_ps(0, folder, "--save_steps=10")
         job.ps[0].wait_line("goes on from step")
         joiner.wait(120)
@@ -107,7 +107,7 @@ class Elastic(harness.Test):
         """Killed, and back when the others have gone on without it: it is taken in again."""
         job = self.start_job(2, 1, "--worker_timeout=1")
         job.workers[1].wait_line("global step")
-        job.workers[1].stop(signal.SIGKILL, status=-signal.SIGKILL)
+        job.workers[1].kill()
         job.gate.open()
         job.workers[0].wait_line(r"generation 1\.2 from step \d+: 1 worker, 1 server")
         job.start_worker(1, self.records_flag(1))

@@ -4,7 +4,6 @@ checkpoint, does not count the steps of others."""
 # label: cluster waits
 import json
 import re
-import signal
 import socket
 import subprocess
 
@@ -49,8 +48,7 @@ class Figures(harness.Test):
         job.ps[1].stop()
         job.ps[1].wait_line("no chunks were here; 0.0 MB of gradients in, 0.0 MB of parameters out")
         self.assertEqual(self.steps_of(harness.read_json(summary)), (0, 0, 0))
-        for process in (job.workers[0], job.ps[0]):
-            process.stop(signal.SIGKILL, status=-signal.SIGKILL)
+        self.kill(job.workers[0], job.ps[0])
 
     def test_joined(self):
         job = self.job(model="small", flags=[*FLAGS, "--train_steps=60"])
@@ -117,8 +115,7 @@ class Figures(harness.Test):
                                           stdout=subprocess.PIPE, check=True).stdout)
         self.assertEqual([m["address"] for m in shown["members"]],
                          ["%s:%d" % (socket.gethostname(), w.popen.pid) for w in job.workers])
-        for process in (*job.workers, *job.ps):
-            process.stop(signal.SIGKILL, status=-signal.SIGKILL)
+        self.kill(*job.workers, *job.ps)
 
 
 if __name__ == "__main__":

@@ -8,7 +8,6 @@ import math
 import os
 import re
 import shutil
-import signal
 import subprocess
 
 import ckpt_folder
@@ -216,10 +215,10 @@ class Finite(harness.Test):
 
         def kill(job):
             job.workers[1].wait_line(r"\(2 so far\)")
-            job.workers[1].stop(signal.SIGKILL, status=-signal.SIGKILL)
+            job.workers[1].kill()
             job.start_worker(1, "--fault_nonfinite=3")
             job.workers[1].wait_line(r"\(1 so far\)")
-            job.ps[1].stop(signal.SIGKILL, status=-signal.SIGKILL)
+            job.ps[1].kill()
             job.start_ps(1, *ps_flags)
             return r"(5|8|11|14|17)"
 
@@ -250,8 +249,8 @@ class Finite(harness.Test):
         job.workers[1].wait_line(r"\(3 so far\)")
         members = harness.until(lambda: self.skipped(job), "the skipped ones are shown")
         self.assertEqual([m["index"] for m in members], [0, 1])
-        job.workers[0].stop(signal.SIGKILL, status=-signal.SIGKILL)
-        job.workers[1].stop(signal.SIGKILL, status=-signal.SIGKILL)
+        job.workers[0].kill()
+        job.workers[1].kill()
         job.ps[0].stop()
 
     def skipped(self, job):

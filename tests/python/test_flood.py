@@ -8,7 +8,6 @@ import os
 import re
 import resource
 import select
-import signal
 import socket
 import ssl
 import struct
@@ -188,8 +187,7 @@ class Flood(harness.Test):
         job.workers[0].wait_line("training step %d done" % (step + 50))
         for worker in job.workers:
             self.assertNotRegex(worker.output(), "connection to .* lost")
-        for process in (*job.workers, *job.ps):
-            process.stop(signal.SIGKILL, status=-signal.SIGKILL)
+        self.kill(*job.workers, *job.ps)
 
     def hold(self, peers, n_bytes):
         """Each call of theirs gets a message of 8 MiB, but for what is beyond n_bytes."""

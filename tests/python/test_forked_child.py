@@ -5,7 +5,6 @@ once."""
 # label: cluster
 import os
 import re
-import signal
 import sys
 import unittest
 
@@ -57,8 +56,7 @@ class ForkedChild(harness.Test):
         fds, maps = self.resources(first.popen.pid)
         shared = any("weir-payloads" in fd for fd in fds)
         n_sockets = sum("socket:" in fd for fd in fds)
-        first.popen.send_signal(signal.SIGKILL)
-        first.wait(60, -signal.SIGKILL)
+        first.kill()
         own_fds, own_maps = self.resources(child)
         self.assertTrue(shared and "weir-payloads" in maps, "shared memory was in use")
         self.assertFalse("weir-payloads" in " ".join(own_fds) + own_maps, "the child has it, too")

@@ -42,9 +42,6 @@ class GivenOut(harness.Test):
             worker.wait_line(r"training step \d+ done")
         return job
 
-    def kill(self, process):
-        process.stop(signal.SIGKILL, status=-signal.SIGKILL)
-
     def check(self, n_workers, n_batches=STEPS):
         self.assertEqual(samples.wrong_batches(self.records, n_batches, BATCH, n_workers), [])
 

@@ -28,8 +28,7 @@ class HungFolder(harness.Test):
         job.ps[1].stop(signal.SIGTERM, 60, 143)
         job.ps[1].wait_line("%s, or a thread of this server, has not answered for 15 s: this "
                             "process ends without waiting for it" % folder)
-        for process in (job.workers[0], job.ps[0]):
-            process.stop(signal.SIGKILL, status=-signal.SIGKILL)
+        self.kill(job.workers[0], job.ps[0])
 
 
 if __name__ == "__main__":

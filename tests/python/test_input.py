@@ -8,7 +8,6 @@ import array
 import json
 import os
 import shutil
-import signal
 import struct
 import subprocess
 import sys
@@ -182,8 +181,7 @@ class Normal(InputTest):
         self.assertIn("\nsamples are normalised: mean 0.25, standard deviation 0.5\n", text)
         self.assertNotIn("augmented", text)
         self.assertEqual((doc["mean"], doc["std"], doc["augment"]), ([0.25], [0.5], None))
-        for process in (*job.workers, joiner, ps):
-            process.stop(signal.SIGKILL, status=-signal.SIGKILL)
+        self.kill(*job.workers, joiner, ps)
 
     def test_bad_flags(self):
         self.check_bad((
@@ -323,7 +321,7 @@ class Augment(InputTest):
                                     "--fault_push_delay_ms=2", "--record_samples=" + gate.path,
                                     name="killed")
         worker.wait_line("checkpoint at step [0-9]+: /")
-        worker.stop(signal.SIGKILL, status=-signal.SIGKILL)
+        worker.kill()
         _, got = self.train(*keep)
         self.assert_same(got, want)
         self.assertLess(got["local_steps"], 300)
@@ -345,7 +343,7 @@ class Augment(InputTest):
             job.start()
             if killed:
                 job.workers[1].wait_line("training step 50 done")
-                job.workers[1].stop(signal.SIGKILL, status=-signal.SIGKILL)
+                job.workers[1].kill()
                 job.start_worker(1)
             first, second = job.finish()
             self.assert_same(first, second)
@@ -372,8 +370,7 @@ class Augment(InputTest):
         self.assertIn("\ntraining samples are augmented: flip,crop:2\n", text)
         self.assertNotIn("normalised", text)
         self.assertEqual((doc["mean"], doc["std"], doc["augment"]), (None, None, "flip,crop:2"))
-        for process in (*job.workers, joiner, ps):
-            process.stop(signal.SIGKILL, status=-signal.SIGKILL)
+        self.kill(*job.workers, joiner, ps)
 
     def test_bad_flags(self):
         self.check_bad((

@@ -8,7 +8,6 @@ import os
 import re
 import shlex
 import shutil
-import signal
 import subprocess
 import unittest
 
@@ -218,8 +217,7 @@ class Install(harness.Test):
         self.assertTrue(ps.startswith(os.path.join(where, "bin/weir-ps --join ")), ps)
         programs.append(self.start("joiner", shlex.split(line)))
         programs[2].wait_line("joined as worker 1")
-        for program in programs:
-            program.stop(signal.SIGKILL, status=-signal.SIGKILL)
+        self.kill(*programs)
 
     def test_where_to_fetch_data(self):
         """The script that is named is one that is there."""

@@ -151,7 +151,7 @@ class Launch(harness.Test):
         self.scene("a ps=1 workers=1\n")
         launch = self.launch()
         self.wait_staying(2)
-        launch.stop(signal.SIGKILL, status=-signal.SIGKILL)
+        launch.kill()
         self.all_gone()
 
     # Once the launcher has heard of the start, the connection is lost.

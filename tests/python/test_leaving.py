@@ -75,8 +75,7 @@ class Leaving(harness.Test):
                 self.assertEqual(left, said)
             else: # others' updates go on meanwhile
                 self.assertLessEqual(int(left), int(said))
-            for p in (job.workers[0], *job.ps):
-                p.stop(signal.SIGKILL, status=-signal.SIGKILL)
+            self.kill(job.workers[0], *job.ps)
 
     def test_too_few_are_left(self):
         """One of two leaves at once, though --min_workers has the other wait."""
@@ -144,8 +143,7 @@ class Leaving(harness.Test):
         job.ps[0].stop(status=143)
         job.ps[0].wait_line("--drain: ps 0 coordinates the job and cannot hand on")
         job.ps[0].wait_line("checkpoint at step [0-9]+: ")
-        for p in (job.workers[0], job.ps[1]):
-            p.stop(signal.SIGKILL, status=-signal.SIGKILL)
+        self.kill(job.workers[0], job.ps[1])
 
     def test_what_a_restart_fixes(self):
         """ps: 138 for a port in use, 1 for what stays wrong: a folder that cannot be made."""

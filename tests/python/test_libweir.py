@@ -126,7 +126,7 @@ class Libweir(harness.Test):
         late = self.trainer("late", *settings)
         late.wait(60)
         self.assertEqual(late.lines[-1], "over")
-        other.stop(signal.SIGKILL, status=-signal.SIGKILL)
+        other.kill()
 
     def test_comes_and_goes(self):
         """One joins, one leaves: of the steps that count each has the samples behind the last's, or
@@ -148,8 +148,7 @@ class Libweir(harness.Test):
         last = int(members[0].wait_line("^step (\\d+) .*generation %d " % generation).group(1)) + 5
         for m in (members[0], members[2]):
             m.wait_line("^step %d " % last)
-        for p in (members[0], members[2], ps):
-            p.stop(signal.SIGKILL, status=-signal.SIGKILL)
+        self.kill(members[0], members[2], ps)
         self.check_samples(members, last // local_steps, local_steps)
 
     def check_samples(self, members, n_rounds, local_steps):
@@ -185,8 +184,7 @@ class Libweir(harness.Test):
             other = self.trainer("other", *settings, width=width)
             other.wait(60, status=1)
             other.wait_line(r"error -2: ps:0 .* refused this worker: .*" + word)
-        for p in (first, ps):
-            p.stop(signal.SIGKILL, status=-signal.SIGKILL)
+        self.kill(first, ps)
 
 
 if __name__ == "__main__":

@@ -92,8 +92,7 @@ class Listen(harness.Test):
         old.popen.send_signal(signal.SIGSTOP)
         new = job.start_ps(wait=False)
         new.wait_line(WAITS)
-        old.popen.send_signal(signal.SIGKILL)
-        old.wait(20, -signal.SIGKILL)
+        old.kill()
         job.start_worker()
         job.finish()
 

@@ -66,11 +66,11 @@ class LocalSteps(harness.Test):
         job.brake_from(400)
         for step, who in ((30, 1), (110, 0), (190, 1)):
             job.workers[1 - who].wait_line(r"\(global step: %d\)" % step)
-            job.workers[who].stop(signal.SIGKILL, status=-signal.SIGKILL)
+            job.workers[who].kill()
             job.start_worker(who)
             job.workers[who].wait_line(r"training step [0-9]+ done")
         job.ps[0].wait_line(r"checkpoint at step \d+: ")
-        job.ps[0].stop(signal.SIGKILL, status=-signal.SIGKILL)
+        job.ps[0].kill()
         job.start_ps(0, *keeps)
         job.workers[0].wait_line(r"\(global step: 300\)")
         job.release()
@@ -120,7 +120,7 @@ class LocalSteps(harness.Test):
                 for i in range(2):
                     job.start_worker(i, "--record_samples=" + paths[i])
                 job.workers[1].wait_line(r"training step 1[2-8] done")
-                job.workers[1].stop(signal.SIGKILL, status=-signal.SIGKILL)
+                job.workers[1].kill()
                 job.start_worker(1, "--record_samples=" + paths[2])
                 job.workers[1].wait_line(r"training step [0-9]+ done")
                 job.release()

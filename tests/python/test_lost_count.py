@@ -6,7 +6,6 @@ or a higher one, goes on with all others in one above that, from the first step.
 import os
 import re
 import shutil
-import signal
 
 import harness
 
@@ -33,10 +32,6 @@ class LostCount(harness.Test):
         job.start_worker(0, "--fault_push_delay_ms=10")
         job.start_worker(1).wait_line("training step 3 done")
         return job
-
-    def kill(self, *processes):
-        for process in processes:
-            process.stop(signal.SIGKILL, status=-signal.SIGKILL)
 
     def one_more_generation(self, job):
         """A third worker comes, and leaves again: generation 1.2, then 1.3."""

@@ -87,8 +87,7 @@ class Metrics(harness.Test):
         self.assertIn(self.get(one, "/healthz")[0], (200, 503))
         job.workers[1].kill()
         self.until_metric(ps, ("weir_ps_worker_present", 'worker="1"'), lambda v: v == 0)
-        for process in (job.workers[0], job.ps[0]):
-            process.kill()
+        self.kill(job.workers[0], job.ps[0])
         self.are_documented(text + worker_text)
         self.promtool(text, worker_text)  # the last, as it may skip
 

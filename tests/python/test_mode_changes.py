@@ -28,9 +28,6 @@ class Changes(harness.Test):
     def ckpt(self, *more):
         return ["--checkpoint_dir=" + self.path("ckpt"), "--save_steps=20", *more]
 
-    def kill(self, process):
-        process.stop(signal.SIGKILL, status=-signal.SIGKILL)
-
     def begin(self, mode, steps, held):
         """Worker 2 is slow, and may be held after some steps; worker 0 sees all."""
         job = self.job(n_ps=2, n_workers=3, model="mlp",

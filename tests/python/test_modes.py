@@ -3,7 +3,6 @@ outside, everything ends with 0; and the typed answers that a foreign client get
 # label: cluster sanitize waits long
 import contextlib
 import re
-import signal
 import struct
 import unittest
 
@@ -132,7 +131,7 @@ class Modes(Case):
                 job = self.start_job([*mode, "--train_steps=300", "--log_every=5",
                                       "--fault_push_delay_ms=10"], first=1)
                 job.workers[1].wait_line("training step 5 done")
-                job.workers[1].stop(signal.SIGKILL, status=-signal.SIGKILL)
+                job.workers[1].kill()
                 job.start_worker(1)
                 self.check(job, 300)
 

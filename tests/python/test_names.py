@@ -5,7 +5,6 @@ address. In a network and mount namespace with a resolver of our own."""
 # label: net long
 import os
 import shutil
-import signal
 import socket
 import struct
 import subprocess
@@ -125,7 +124,7 @@ class Names(harness.Test):
         ckpt = ["--checkpoint_dir=" + self.path("ckpt"), "--save_steps=8"]
         job.start(ckpt)
         job.ps[0].wait_line(r"checkpoint at step \d+: ")
-        job.ps[0].stop(signal.SIGKILL, status=-signal.SIGKILL)
+        job.ps[0].kill()
         self.resolver.addresses = ADDRESSES[1:]
         job.start_ps(0, *ckpt)
         job.gate.open()

@@ -2,7 +2,6 @@
 """A worker that reaches ps 0 but not another server: it is told which way is closed, the others do
 not wait for it for ever, and when the way is open again it is taken in again."""
 # label: net waits
-import signal
 import unittest
 
 import harness
@@ -38,8 +37,7 @@ class NoWay(harness.Test):
         self.way(True)
         job.ps[0].wait_line("worker 1 .* joins at step ([0-9]+) ", 60)
         self.goes_on(*job.workers)
-        for process in (*job.workers, *job.ps):
-            process.stop(signal.SIGKILL, status=-signal.SIGKILL)
+        self.kill(*job.workers, *job.ps)
 
     def goes_on(self, *workers):
         """Steps more than they have said so far."""

@@ -5,7 +5,6 @@ its own part; a part that is missing is named, and what is whole is gone on from
 import glob
 import os
 import shutil
-import signal
 
 import ckpt_folder
 import harness
@@ -49,10 +48,6 @@ class OwnFolders(harness.Test):
         for i in range(n_workers):
             job.start_worker(i)
         return job
-
-    def kill(self, *processes):
-        for p in processes:
-            p.stop(signal.SIGKILL, status=-signal.SIGKILL)
 
     def stopped_at(self, step, n_ps=2):
         """A job with the checkpoints up to that step, or later ones, all of whose programs were

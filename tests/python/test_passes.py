@@ -2,7 +2,6 @@
 workers goes on from a checkpoint: each sample of each pass once (I6)."""
 # label: cluster
 import re
-import signal
 
 import harness
 import samples
@@ -46,7 +45,7 @@ class Samples(harness.Test):
             job.start_worker(i, self.record())
         job.workers[0].wait_line("training step 5 done")
         for n, i in enumerate((1, 2, 1)):
-            job.workers[i].stop(signal.SIGKILL, status=-signal.SIGKILL)
+            job.workers[i].kill()
             goes_on(self, job, 2 * n + 2, 2)
             job.start_worker(i, self.record())
             goes_on(self, job, 2 * n + 3, 3)
@@ -67,8 +66,7 @@ class Samples(harness.Test):
             if steps < 90:
                 job.brake_from(steps + 2)
                 job.ps[0].wait_line(r"I .* checkpoint at step (%d\d|[6-8]\d): " % (steps // 10))
-                for process in [*job.ps, *job.workers]:
-                    process.stop(signal.SIGKILL, status=-signal.SIGKILL)
+                self.kill(*job.ps, *job.workers)
             else:
                 job.finish(60)
             end = max(int(m) for m in re.findall(r"checkpoint at step (\d+): ",

@@ -58,7 +58,7 @@ class Ps0Gone(harness.Test):
         job = self.job(n_ps=2, n_workers=2, model="small", flags=SLOW)
         job.start(self.ckpt())
         job.ps[0].wait_line(r"checkpoint at step [1-9]\d: ")
-        job.ps[0].stop(signal.SIGKILL, status=-signal.SIGKILL)
+        job.ps[0].kill()
         return job
 
     def check(self, job):
@@ -245,7 +245,7 @@ class Ps0Gone(harness.Test):
         job.start_ps(0, *self.ckpt())
         job.ps[0].wait_line(r"checkpoint at step [1-9]\d: ")
         net.link(0, False)
-        job.ps[0].stop(signal.SIGKILL, status=-signal.SIGKILL)
+        job.ps[0].kill()
         net.hosts[2].ip("address add %s/24 dev up0" % net.address(0))
         job.test = namespaces.Placed(self, net.hosts[2])
         job.start_ps(0, *self.ckpt())

@@ -211,7 +211,7 @@ class InR(harness.Test):
         members = [self.member(hosts, i, gate) for i in range(2)]
         if disturb:
             members[1].wait_line("^step 20 ")
-            members[1].stop(signal.SIGKILL, status=-signal.SIGKILL)
+            members[1].kill()
             members[1] = self.member(hosts, 1, gate)
             members[1].wait_line("^step 20 ")
         with open(gate, "w", encoding="ascii"):

@@ -4,7 +4,6 @@ ports that are free, fewer steps and less data; and its story of killed processe
 # label: cluster
 import os
 import re
-import signal
 import socket
 import unittest
 
@@ -95,16 +94,15 @@ class Readme(harness.Test):
         ps = self.shell("ps", command + " --save_steps=10")
         workers = [self.shell("worker %d" % i, c) for i, c in enumerate(few)]
         ps.wait_line("checkpoint at step ")
-        workers[1].stop(signal.SIGKILL, status=-signal.SIGKILL)
+        workers[1].kill()
         workers[0].wait_line(re.escape(shown[0]))
         workers[1] = self.shell("worker 1 again", few[1])
         workers[0].wait_line(re.escape(shown[1]) + ".* is over")
-        ps.stop(signal.SIGKILL, status=-signal.SIGKILL)
+        ps.kill()
         ps = self.shell("ps again", command + " --save_steps=10")
         ps.wait_line("goes on from step ")
         ps.wait_line("checkpoint at step ")
-        for process in (*workers, ps):
-            process.stop(signal.SIGKILL, status=-signal.SIGKILL)
+        self.kill(*workers, ps)
 
     @unittest.skipIf(NO_LOCALHOST, NO_LOCALHOST)
     def test_operating(self):

@@ -2,7 +2,6 @@
 also where a worker is killed, or has several towers; and the reader of records sees a fault."""
 # label: cluster
 import os
-import signal
 
 import harness
 import samples
@@ -22,7 +21,7 @@ class Record(harness.Test):
         job.start_worker(0, "--towers=3", "--record_samples=" + self.path(0))
         job.start_worker(1, "--record_samples=" + self.path(1))
         job.workers[1].wait_line("training step 7 done")
-        job.workers[1].stop(signal.SIGKILL, status=-signal.SIGKILL)
+        job.workers[1].kill()
         job.start_worker(1, "--record_samples=" + self.path(1))
         job.finish()
         paths = [self.path(0), self.path(1)]

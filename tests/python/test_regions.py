@@ -2,7 +2,6 @@
 answer, and what is refused."""
 # label: cluster sanitize
 import re
-import signal
 
 import harness
 import regions
@@ -172,8 +171,7 @@ class Regions(regions.Test):
         b.start([*self.region_flags[1], "--region_steps=5"])
         b.ps[0].wait(60, 1)
         self.assertRegex(b.ps[0].output(), r"refuse.*local_steps")
-        for p in (*a.workers, *a.ps, *b.workers, *self.parents.ps):
-            p.stop(signal.SIGKILL, status=-signal.SIGKILL)
+        self.kill(*a.workers, *a.ps, *b.workers, *self.parents.ps)
 
 
 if __name__ == "__main__":

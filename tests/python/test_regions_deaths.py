@@ -1,7 +1,6 @@
 """Regions: all end with the same values, the same in each run, whatever dies; one that is gone for
 a while, one that comes late, a parent that begins again; and with TLS."""
 # label: cluster waits
-import signal
 import subprocess
 import tempfile
 
@@ -42,14 +41,14 @@ class Regions(regions.Test):
                     95, steps=200, every=20, region=region, parent=keeps, keeps=True,
                     flags=["--fault_push_delay_ms=10"])
                 b.workers[0].wait_line(r"\(global step: 25\)")
-                b.workers[1].stop(signal.SIGKILL, status=-signal.SIGKILL)
+                b.workers[1].kill()
                 b.start_worker(1)
                 b.workers[0].wait_line(r"\(global step: 50\)")
                 b.ps[0].wait_line(r"checkpoint at step \d+: ")
-                b.ps[0].stop(signal.SIGKILL, status=-signal.SIGKILL)
+                b.ps[0].kill()
                 b.start_ps(0, *self.region_flags[1])
                 self.parents.ps[0].wait_line(r"checkpoint at step 4: ")  # 100 is not to come
-                self.parents.ps[0].stop(signal.SIGKILL, status=-signal.SIGKILL)
+                self.parents.ps[0].kill()
                 self.parents.start_ps(0, *self.parent_flags)
                 gate.open()
                 self.assertEqual(self.finish(), want)
@@ -86,7 +85,7 @@ class Regions(regions.Test):
         with harness.paused(a.ps[0]):
             gate.open()
             self.parents.ps[0].wait_line(r"checkpoint at step 3: ")
-            self.parents.ps[0].stop(signal.SIGKILL, status=-signal.SIGKILL)
+            self.parents.ps[0].kill()
             self.parents.start_ps(0, *self.parent_flags)
         self.assertEqual(self.finish(), want)
         self.assertNotIn("has gone on without it", a.ps[0].output())
@@ -124,7 +123,7 @@ class Regions(regions.Test):
         """A parent's server without checkpoints begins again, with what the regions have."""
         gate, a, _ = self.begin_held(90, steps=200, every=20)
         a.workers[0].wait_line(r"\(global step: 50\)")
-        self.parents.ps[0].stop(signal.SIGKILL, status=-signal.SIGKILL)
+        self.parents.ps[0].kill()
         self.parents.start_ps(0)
         gate.open()
         self.finish()
@@ -136,10 +135,10 @@ class Regions(regions.Test):
                                      parent=["--worker_timeout=1"],
                                      flags=["--fault_push_delay_ms=20"])
         a.workers[0].wait_line(r"\(global step: 45\)")
-        self.parents.ps[0].stop(signal.SIGKILL, status=-signal.SIGKILL)
+        self.parents.ps[0].kill()
         self.parents.start_ps(0, *self.parent_flags)
         b.ps[0].wait_line(r"checkpoint at step (7[1-9]|[89]\d): ")  # gate 7 to 9, round 3 to 5
-        b.ps[0].stop(signal.SIGKILL, status=-signal.SIGKILL)
+        b.ps[0].kill()
         a.workers[0].wait_line(r"\(global step: 105\)")  # or 110: round 6 or 7
         b.start_ps(0, *self.region_flags[1])
         b.ps[0].wait_line(r"region 1: takes over round \d+ of the parent group")
@@ -163,8 +162,7 @@ class Regions(regions.Test):
             a.ps[0].wait(60, 1)
             self.assertRegex(a.ps[0].output(), "Join is for the role worker; the caller's "
                              r"certificate \(CN=server\) is for the role ps")
-            for p in (*a.workers, *self.parents.ps):
-                p.stop(signal.SIGKILL, status=-signal.SIGKILL)
+            self.kill(*a.workers, *self.parents.ps)
 
 
 if __name__ == "__main__":

@@ -1,7 +1,6 @@
 """Regions: how one ends whose parent group has ended or is not reached, and one that fails."""
 # label: cluster waits
 import os
-import signal
 
 import harness
 import regions
@@ -9,7 +8,7 @@ import regions
 
 class RegionsEnd(regions.Test):
     def lose_parent(self):
-        self.parents.ps[0].stop(signal.SIGKILL, status=-signal.SIGKILL)
+        self.parents.ps[0].kill()
 
     def test_last_contribution_is_lost(self):
         """A region that has made all its steps ends with its own parameters, and says so."""
@@ -40,7 +39,7 @@ class RegionsEnd(regions.Test):
                                      region=["--parent_timeout=2"])
         a.ps[0].wait_line(r"checkpoint at step (7|14): ")
         self.lose_parent()
-        a.ps[0].stop(signal.SIGKILL, status=-signal.SIGKILL)
+        a.ps[0].kill()
         a.start_ps(0, *self.region_flags[0])
         gate.open()
         a.ps[0].wait(60, 1)
@@ -71,7 +70,7 @@ class RegionsEnd(regions.Test):
         keeps = ["--checkpoint_dir=%s/parent" % self.dir(), "--save_steps=1", "--worker_timeout=1"]
         gate, a, b = self.begin_held(15, n_workers=1, steps=20, every=10, parent=keeps, keeps=True)
         b.ps[0].wait_line(r"checkpoint at step \d+: ")
-        b.ps[0].stop(signal.SIGKILL, status=-signal.SIGKILL)
+        b.ps[0].kill()
         gate.open()
         first = a.finish(60)
         self.parents.ps[0].wait(60)

@@ -2,7 +2,6 @@
 regions end with the same values; what crosses at a gate; what is refused."""
 # label: cluster
 import re
-import signal
 
 import harness
 import regions
@@ -34,15 +33,15 @@ class Fragments(regions.Test):
         gate, a, b = self.begin_held(55, steps=140, every=80, region=region, parent=keeps,
                                      keeps=True, flags=[*CHUNKS, "--fault_push_delay_ms=20"])
         b.workers[0].wait_line(r"\(global step: 25\)")
-        b.workers[1].stop(signal.SIGKILL, status=-signal.SIGKILL)
+        b.workers[1].kill()
         b.start_worker(1)
         b.ps[0].wait_line(r"checkpoint at step (4[1-9]|5\d): ")
         self.parent_waits_for(0)
-        b.ps[0].stop(signal.SIGKILL, status=-signal.SIGKILL)
+        b.ps[0].kill()
         gate.open()
         self.parents.ps[0].wait_line(r"checkpoint at step 3: ")
         a.workers[0].wait_line(r"\(global step: 61\)")
-        self.parents.ps[0].stop(signal.SIGKILL, status=-signal.SIGKILL)
+        self.parents.ps[0].kill()
         self.parents.start_ps(0, *self.parent_flags)
         b.start_ps(0, *self.region_flags[1])
         b.ps[0].wait_line("region 1: takes over round 3 of the parent group")
@@ -68,8 +67,7 @@ class Fragments(regions.Test):
         b.start([*self.region_flags[1], "--region_steps=10", "--fragments=1"])
         b.ps[0].wait(60, 1)
         self.assertIn("--fragments: the servers have 2, the worker has 1", b.ps[0].output())
-        for p in (*a.workers, *a.ps, *b.workers, *self.parents.ps):
-            p.stop(signal.SIGKILL, status=-signal.SIGKILL)
+        self.kill(*a.workers, *a.ps, *b.workers, *self.parents.ps)
         job, = self.begin(n=1, n_workers=1, late=(0,), every=20, region=["--fragments=20"],
                           flags=CHUNKS)
         job.start_ps(0, *self.region_flags[0])
@@ -77,8 +75,7 @@ class Fragments(regions.Test):
         job.workers[0].wait(30, 1)
         self.assertRegex(job.workers[0].output(), r"--fragments=20 of the region's server, but the "
                          r"model has \d chunk\(s\) of 16384 bytes at most")
-        for p in (*job.ps, *self.parents.ps):
-            p.stop(signal.SIGKILL, status=-signal.SIGKILL)
+        self.kill(*job.ps, *self.parents.ps)
 
 
 if __name__ == "__main__":

@@ -10,9 +10,6 @@ SMALL = ["--chunk_bytes=8192"]  # 10 chunks, on all servers
 
 
 class Servers(regions.Test):
-    def kill(self, process):
-        process.stop(signal.SIGKILL, status=-signal.SIGKILL)
-
     def test_same_bits(self):
         """As regions of one server, with any rule, from a parent of another number of servers."""
         for region in ([], ["--overlap_steps=4", "--fragments=2", "--parent_wire_dtype=int4"],

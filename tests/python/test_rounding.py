@@ -1,7 +1,6 @@
 """--precision=bf16 on the CPU: what one worker has measured is for its whole job, also after
 checkpoints, so that the bits do not depend on which process measured what."""
 # label: cluster
-import signal
 import unittest
 
 import harness
@@ -71,8 +70,7 @@ class Rounding(harness.Test):
         for i in range(2):
             job.start_worker(i, CHOICES[0])
         job.ps[0].wait_line("checkpoint at step 20: ")
-        for p in (*job.workers, *job.ps):
-            p.stop(signal.SIGKILL, status=-signal.SIGKILL)
+        self.kill(*job.workers, *job.ps)
         job.gate = job.held = None
         job.start_ps(0, *keeps)
         for i in range(2):

@@ -45,7 +45,7 @@ class Schedule(harness.Test):
             ps.popen.send_signal(signal.SIGTERM)
         for ps in job.ps:
             ps.wait(60, 143)
-        job.workers[0].stop(signal.SIGKILL, status=-signal.SIGKILL)
+        job.workers[0].kill()
         job = self.job(n_ps=1, n_workers=1, model="small", flags=flags)
         job.start_ps(0, *ps_flags)
         other = job.start_worker(0, "--lr_boundaries=6,16")

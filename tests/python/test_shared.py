@@ -77,14 +77,14 @@ class Programs(Case):
         job = self.start_long(2)
         self.assertEqual(segments_in(job.ps[0]), 3)
         for _ in range(3):
-            job.workers[1].stop(signal.SIGKILL, status=-signal.SIGKILL)
+            job.workers[1].kill()
             self.wait_for(lambda: segments_in(job.ps[0]) == 2)
             job.start_worker(1)
             job.workers[1].wait_line(ON % 0)
             job.workers[1].wait_line("training step [0-9]+ done")
             self.assertEqual(segments_in(job.ps[0]), 3)
         for worker in job.workers:  # the last one that leaves in order is waited for
-            worker.stop(signal.SIGKILL, status=-signal.SIGKILL)
+            worker.kill()
         self.wait_for(lambda: segments_in(job.ps[0]) == 1)
         job.ps[0].stop()
         self.assertEqual(os.listdir("/dev/shm"), left)
@@ -96,14 +96,13 @@ class Programs(Case):
         for left in (3, 2, 1):
             job.workers[left].stop(signal.SIGTERM, status=0)
             self.wait_for(lambda: segments_in(job.ps[0]) == 1 + left)
-        for process in job.workers[:1] + job.ps:
-            process.stop(signal.SIGKILL, status=-signal.SIGKILL)
+        self.kill(*job.workers[:1], *job.ps)
 
     def test_a_ps_is_killed(self):
         left = os.listdir("/dev/shm")
         job = self.start_long(1)
         self.assertEqual(segments_in(job.workers[0]), 2)
-        job.ps[0].stop(signal.SIGKILL, status=-signal.SIGKILL)
+        job.ps[0].kill()
         job.workers[0].wait_line("connection to ps:0 .* lost")
         job.workers[0].stop(signal.SIGINT, status=130)
         self.assertEqual(os.listdir("/dev/shm"), left)

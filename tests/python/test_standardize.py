@@ -6,7 +6,6 @@ import glob
 import json
 import os
 import random
-import signal
 import struct
 
 import harness
@@ -220,8 +219,7 @@ class Standardize(harness.Test):
         joiner = job.join_worker("joiner", "--data_dir=" + self.path("set"))
         joiner.wait_line("joined as worker 2")
         self.assertIn("--standardize: 3 columns", joiner.output())
-        for process in (joiner, *job.workers, ps):
-            process.stop(signal.SIGKILL, status=-signal.SIGKILL)
+        self.kill(joiner, *job.workers, ps)
 
 
 if __name__ == "__main__":

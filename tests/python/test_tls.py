@@ -356,8 +356,7 @@ class Tls(Secured):
         joins = self.ctl(job.ps_hosts[0], *own.flags("admin"), "add", "worker").splitlines()[-1]
         second = self.start("worker:1", [*joins.split(), *own.flags("worker"), "--progress=lines"])
         second.wait_line("step")
-        for process in (second, *job.workers, *job.ps):
-            process.kill()
+        self.kill(second, *job.workers, *job.ps)
 
     def test_new_certificates(self):
         """Both sides read what is new; what cannot be used changes nothing."""
@@ -425,8 +424,7 @@ class Tls(Secured):
         worker.wait_line(r"TLS: new certificate read from \S+worker\.pem: CN=renewed")
         step = worker.global_step()
         worker.wait_line("global step: %d\\)" % (step + 20))
-        for process in (worker, ps):
-            process.kill()
+        self.kill(worker, ps)
 
     def test_altered_record(self):
         """Ends its connection, as a cut does; nobody is refused for it."""

@@ -5,7 +5,6 @@ kept, and when training ends because none did better."""
 import json
 import os
 import re
-import signal
 
 import ckpt_folder
 import harness
@@ -98,7 +97,7 @@ class Validation(harness.Test):
                                            *STOP, *keep, "--fault_push_delay_ms=10"])
         self.processes.append(first)
         first.wait_line("global step %d: validation" % (best + 5))
-        first.stop(signal.SIGKILL, status=-signal.SIGKILL)
+        first.kill()
         for _ in range(2):
             worker, got = self.train(*STOP, *keep)
             for key in ("parameters_sha256", "global_step", "best_step", "best_validation_loss",
@@ -241,8 +240,7 @@ class Validation(harness.Test):
         job.workers[0].wait_line("Worker 0|waiting|training step|joined|vector loops")
         job.start_worker(1, "--validation_split=0.5").wait(30, 1)
         self.assertIn("--validation_split: ", job.workers[1].output())
-        for p in (job.workers[0], job.ps[0]):
-            p.stop(signal.SIGKILL, status=-signal.SIGKILL)
+        self.kill(job.workers[0], job.ps[0])
 
     def test_flags(self):
         for flags, said in (

@@ -5,7 +5,6 @@ get better ends for all at one step, and what happens to ps 0 meanwhile changes 
 import json
 import os
 import re
-import signal
 import subprocess
 
 import ckpt_folder
@@ -108,7 +107,7 @@ class ValidationServers(harness.Test):
         job.start(self.keep())
         job.ps[0].wait_line("best so far: step")
         job.workers[0].wait_line("global step %d: validation" % (best + 5))
-        job.ps[0].stop(signal.SIGKILL, status=-signal.SIGKILL)
+        job.ps[0].kill()
         job.start_ps(0, *self.keep())
         got = job.finish(120)
         for i in range(2):
@@ -146,8 +145,7 @@ class ValidationServers(harness.Test):
         job.start_worker(1, "--eval_every=5").wait(30, 1)
         self.assertRegex(job.workers[1].output(),
                          "another job: --eval_every: the servers have 4, the worker has 5")
-        for p in (job.workers[0], job.ps[0]):
-            p.stop(signal.SIGKILL, status=-signal.SIGKILL)
+        self.kill(job.workers[0], job.ps[0])
 
     def test_one_is_killed(self):
         """In the middle of an evaluation that waits for its part: as if it had not been."""
@@ -160,7 +158,7 @@ class ValidationServers(harness.Test):
         job.start()
         harness.until(lambda: 5 in self.losses(job.workers[0]), "there was an evaluation")
         harness.wait_still(*job.workers)
-        job.workers[1].stop(signal.SIGKILL, status=-signal.SIGKILL)
+        job.workers[1].kill()
         gate.open()
         job.start_worker(1)
         got = job.finish(60)
@@ -184,7 +182,7 @@ class ValidationServers(harness.Test):
         job.start_worker(0).wait(30, 1)
         self.assertIn("--early_stopping: with servers it is for --sync_mode=sync without "
                       "--replicas_to_aggregate", job.workers[0].output())
-        ps.stop(signal.SIGKILL, status=-signal.SIGKILL)
+        ps.kill()
 
 
 if __name__ == "__main__":

@@ -77,7 +77,7 @@ class VeryEnd(harness.Test):
         for line, alone in (("Training elapsed time: ", False), ("exported [0-9]+ param", True)):
             job, figures = self.reporting()
             job.workers[0].wait_line(line)
-            job.workers[0].stop(signal.SIGKILL, status=-signal.SIGKILL)
+            job.workers[0].kill()
             os.remove(figures[0])
             if alone:
                 other = self.read(figures[1])
@@ -95,7 +95,7 @@ class VeryEnd(harness.Test):
         job, figures = self.reporting("--worker_timeout=1")
         for worker in job.workers:
             worker.wait_line("exported [0-9]+ param")
-        job.workers[0].stop(signal.SIGKILL, status=-signal.SIGKILL)
+        job.workers[0].kill()
         job.ps[0].wait_line("worker 0 .* has not come back for 1 s")
         self.read(figures[1])
         for process in (job.workers[1], *job.ps):

@@ -14,11 +14,6 @@ MS = "--fault_push_delay_ms=2"
 
 
 class Looks:
-    def kill(self, job):
-        for process in job.workers + job.ps:
-            if process and process.status is None:
-                process.kill()
-
     def page(self, port, path):
         c = http.client.HTTPConnection(harness.LOOPBACK, port, timeout=20 * harness.PATIENCE)
         c.request("GET", path)
@@ -85,7 +80,7 @@ class Waiting(Looks, harness.Test):
         self.until_status(job, lambda d: d["steps_per_s"] > 0)
         harness.until(lambda: "weir_ps_waiting_seconds{" not in self.page(port, "/metrics"),
                       "the metrics name no worker any more")
-        self.kill(job)
+        job.kill()
 
     def test_a_worker_that_died(self):
         job = self.job(n_ps=1, n_workers=2, model="small", flags=FLAGS)
@@ -106,7 +101,7 @@ class Waiting(Looks, harness.Test):
         dead = json.loads(self.page(port, "/status.json"))["members"][1]
         self.assertEqual((dead["state"], dead["images_per_s"], dead["memory_bytes"]),
                          ("missing", None, None))
-        self.kill(job)
+        job.kill()
 
     def test_a_worker_that_was_refused(self):
         job = self.job(n_ps=1, n_workers=2, model="small", flags=FLAGS + ["--local_steps=2"])
@@ -116,7 +111,7 @@ class Waiting(Looks, harness.Test):
         job.start_worker(1, "--seed=77").wait(60, 1)
         job.workers[0].wait_line(r"waiting for worker 1 \(refused \d+ s ago: another job: "
                                  r"--seed: .*\), \d+ s$")
-        self.kill(job)
+        job.kill()
 
     def test_a_worker_that_hangs(self):
         job = self.job(n_ps=1, n_workers=2, model="small", flags=FLAGS)
@@ -128,7 +123,7 @@ class Waiting(Looks, harness.Test):
             whom = r"worker 1 \(connected; its part of step \d+ is missing\)"
             job.workers[0].wait_line(r"waiting for %s, \d+ s$" % whom)
         self.waits_for_none(job)
-        self.kill(job)
+        job.kill()
 
     def test_a_part_of_the_validation_that_is_missing(self):
         """A worker that has its own part waits for the others'. Nearly all of a step is its
@@ -153,7 +148,7 @@ class Waiting(Looks, harness.Test):
                     break
         self.assertTrue(found.group(1))
         self.waits_for_none(job)
-        self.kill(job)
+        job.kill()
 
     def test_servers_that_are_away(self):
         job = self.job(n_ps=2, n_workers=1, model="small", flags=FLAGS + ["--chunk_bytes=4096"])
@@ -167,7 +162,7 @@ class Waiting(Looks, harness.Test):
         job.ps[1].kill()
         harness.until(lambda: len(re.findall("(?m)" + line, worker.output())) > 1,
                       "the server that died is waited for")
-        self.kill(job)
+        job.kill()
 
     def test_a_server_that_hangs_is_named(self):
         """Its connections stay up: it gives no answer."""
@@ -181,7 +176,7 @@ class Waiting(Looks, harness.Test):
                              job.ps_hosts[1])
         worker.wait_line(r"the wait for ps:1 \(.*\) is over")
         self.assertNotIn("waiting for ps:0", worker.output())
-        self.kill(job)
+        job.kill()
 
     def test_workers_that_do_not_wait_say_nothing(self):
         """In async nobody waits for an absent worker, and a worker that stands still itself, as
@@ -198,7 +193,7 @@ class Waiting(Looks, harness.Test):
         harness.until(lambda: len(worker.lines) > seen + 10, "it trains again")
         self.waits_for_none(job)
         self.assertNotIn("waiting for", worker.output())
-        self.kill(job)
+        job.kill()
 
 
 class Region(Looks, regions.Test):
@@ -217,7 +212,7 @@ class Region(Looks, regions.Test):
         a.workers[0].wait_line(r"waiting for %s, \d+ s$" % whom)
         self.waits_for(a, whom)
         for job in self.regions:
-            self.kill(job)
+            job.kill()
 
     def test_a_parent_group_that_was_never_there(self):
         a, = self.begin(steps=100000, n=1, n_workers=1, late=(0,))
@@ -226,7 +221,7 @@ class Region(Looks, regions.Test):
         whom = r"ps:0 of the parent group \(%s, no connection\)" % self.parents.ps_hosts[0]
         a.workers[0].wait_line(r"waiting for %s, \d+ s$" % whom)
         self.waits_for(a, whom)
-        self.kill(a)
+        a.kill()
 
 
 if __name__ == "__main__":

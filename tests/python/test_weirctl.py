@@ -53,11 +53,6 @@ class Weirctl(harness.Test):
             worker.wait_line("training step 2 done")
         return job
 
-    def kill(self, job):
-        for process in job.workers + job.ps:
-            if process.status is None:
-                process.kill()
-
 
 class Shows(Weirctl):
     def test_status(self):
@@ -91,7 +86,7 @@ class Shows(Weirctl):
             self.assertRegex(text, r"(?m)^ +%d +%s +here " % (i, host))
         other = self.json(job.ps_hosts[1:], "status")  # of itself
         self.assertEqual((other["server"], other["state"]), (1, "training"))
-        self.kill(job)
+        job.kill()
 
     def test_who_is_late(self):
         job = self.run_job(delays=(2, 250))
@@ -111,7 +106,7 @@ class Shows(Weirctl):
                               d["members"][0]["index"] == 1)
         text = self.ctl(job.ps_hosts, "who-is-late")[0]
         self.assertRegex(text, r"(?m)^ +1 +\S+ +\d+\.\d s +\d+ ")
-        self.kill(job)
+        job.kill()
 
     def test_missing_member(self):
         job = self.run_job()
@@ -120,7 +115,7 @@ class Shows(Weirctl):
                               lambda d: d["members"][1]["state"] == "missing")
         self.assertEqual(doc["members"][0]["state"], "training")
         self.assertGreaterEqual(doc["members"][1]["missing_s"], 0)
-        self.kill(job)
+        job.kill()
 
     def refused(self, doc, index):
         return [m["refused"] for m in doc["members"] if m["index"] == index][0]
@@ -146,7 +141,7 @@ class Shows(Weirctl):
         job.start_worker(1, "--fault_push_delay_ms=2").wait_line("training step 2 done")
         self.assertIsNone(self.refused(self.json(job.ps_hosts, "members"), 1))
         self.assertEqual(len(re.findall("worker 1 from .* refused: ", job.ps[0].output())), 1)
-        self.kill(job)
+        job.kill()
 
     def test_refused_before_there_is_a_job(self):
         job = self.job(n_ps=1, n_workers=2, model="small", flags=FLAGS)
@@ -176,7 +171,7 @@ class Checkpoints(Weirctl):
         self.await_json(job, ["status"], lambda d: d["checkpoints"]["given"] == 2)
         line = self.ctl(job.ps_hosts, "add", "ps", "127.0.0.1:9")[0]
         self.assertIn("--checkpoint_dir=" + folder, shlex.split(line))
-        self.kill(job)
+        job.kill()
 
     def test_the_next_one(self):
         """The table says where it will be made, and what the job is computed with."""
@@ -186,7 +181,7 @@ class Checkpoints(Weirctl):
         line = "checkpoints: %s; last at step -; the next at step 70000" % folder
         text = harness.until(lambda: self.has_line(job, line), "the next one is shown")
         self.assertRegex(text, r"(?m)^computed with: \S.*, 1 thread; vector loops ")
-        self.kill(job)
+        job.kill()
 
     def test_the_next_one_by_time(self):
         """The last step's is ordered all along, which is not the next where they come by time."""
@@ -201,7 +196,7 @@ class Checkpoints(Weirctl):
         m = re.search(r"(?m)^checkpoints: %s; last at step -; the next within (\d+) s$" %
                       re.escape(folder), self.ctl(job.ps_hosts, "status")[0])
         self.assertLessEqual(int(m.group(1)), 5000)
-        self.kill(job)
+        job.kill()
         job = self.run_job(n_ps=1, delays=(2,), ps_flags=["--checkpoint_dir=" + folder + "2",
                                                           "--save_secs=5000",
                                                           "--save_steps=70000"])
@@ -209,7 +204,7 @@ class Checkpoints(Weirctl):
                         d["state"] == "training")
         self.assertRegex(self.ctl(job.ps_hosts, "status")[0],
                          r"last at step -; the next at step 70000, or within \d+ s\n")
-        self.kill(job)
+        job.kill()
 
     def has_line(self, job, line):
         text = self.ctl(job.ps_hosts, "status")[0]
@@ -220,7 +215,7 @@ class Checkpoints(Weirctl):
         _, err = self.ctl(job.ps_hosts, "checkpoint", status=1)
         self.assertIn("refused: this job keeps no checkpoints", err)
         self.assertEqual(self.json(job.ps_hosts, "checkpoint", status=1)["answer"], "refused")
-        self.kill(job)
+        job.kill()
 
 
 class Errors(Weirctl):
@@ -274,13 +269,13 @@ class Errors(Weirctl):
         self.assertRegex(out, "^ps:1: generation ")
         _, err = self.ctl(job.ps_hosts, "remove-worker", "1", status=RETRY)
         self.one_line(err, "not reachable")
-        self.kill(job)
+        job.kill()
 
     def test_other_server_takes_no_command(self):
         job = self.run_job()
         _, err = self.ctl(job.ps_hosts[1:], "remove-worker", "1", status=1)
         self.one_line(err, "refused: commands are for ps:0 (%s)" % job.ps_hosts[0])
-        self.kill(job)
+        job.kill()
 
     def test_usage(self):
         hosts = ["127.0.0.1:1"]
@@ -330,7 +325,7 @@ class Changes(Weirctl):
         self.assertIn("refused: there is no worker 1 in the job", err)
         job.start_worker(1, "--fault_push_delay_ms=2")  # a new process may come back
         self.await_json(job, ["members"], lambda d: len(d["members"]) == 3)
-        self.kill(job)
+        job.kill()
 
     def test_drain(self):
         job = self.run_job()
@@ -343,7 +338,7 @@ class Changes(Weirctl):
         for index, why in ((0, "cannot leave"), (1, "there is no ps:1")):
             _, err = self.ctl(job.ps_hosts, "drain", str(index), status=1)
             self.assertIn(why, err)
-        self.kill(job)
+        job.kill()
 
     def test_add(self):
         job = self.run_job()
@@ -359,7 +354,7 @@ class Changes(Weirctl):
         self.await_json(job, ["members"], lambda d: [m["state"] for m in d["members"]] ==
                         ["training"] * 3)
         worker.kill()
-        self.kill(job)
+        job.kill()
 
     def at_relative_folder(self, here, name):
         """A job that is in training, whose ps 0 was given that folder of checkpoints."""
@@ -378,13 +373,13 @@ class Changes(Weirctl):
         line, told = self.ctl(job.ps_hosts, "add", "ps", "127.0.0.1:9")
         self.assertNotIn("--checkpoint_dir", line)
         self.assertIn("where ps:0 keeps its checkpoints is not known in full", told)
-        self.kill(job)
+        job.kill()
         job = self.at_relative_folder(here, "ck\u00fc")
         folder = os.path.join(here, "ck\u00fc")
         self.assertEqual(self.json(job.ps_hosts, "status")["checkpoints"]["folder"], folder)
         line = self.ctl(job.ps_hosts, "add", "ps", "127.0.0.1:9")[0]
         self.assertIn("--checkpoint_dir=" + folder, shlex.split(line))
-        self.kill(job)
+        job.kill()
 
     def add_worker(self, *data):
         """(command, what is said beside it) for a job whose worker was given these."""
@@ -395,7 +390,7 @@ class Changes(Weirctl):
         job.workers[0] = self.start("worker:0", argv + job.hosts())
         job.workers[0].wait_line("training step")
         got = self.ctl(job.ps_hosts, "add", "worker")
-        self.kill(job)
+        job.kill()
         return got
 
     def test_add_where_there_is_no_one_folder(self):

@@ -143,7 +143,7 @@ class Process:
 
     def kill(self):
         """Ends the process by SIGKILL and collects it."""
-        return self.stop(signal.SIGKILL, status=-signal.SIGKILL)
+        return self.stop(signal.SIGKILL, 60, -signal.SIGKILL)
 
     def stop(self, signum=signal.SIGTERM, seconds=20, status=143):
         self.popen.send_signal(signum)
