@@ -66,8 +66,7 @@ class Test(harness.Test):
               parent=(), keeps=False, late=(), model="mlp", n_servers=1, lossy=0):
         self.parents = self.job(n_ps=n_parents, n_workers=0)
         self.parent_flags = list(parent)
-        for i in range(n_parents):
-            self.parents.start_ps(i, *parent)
+        self.parents.start_servers(*parent)
         self.regions, self.region_flags, self.lines = [], [], []
         for i in range(n):
             job = self.job(n_ps=n_servers, n_workers=n_workers, model=model,

@@ -338,9 +338,8 @@ class Alone(harness.Test):
                                 "--keep_checkpoint_max=5")
         ps.wait(60, 2)
         self.assertIn("--restore and --take_over need", ps.output())
-        job = self.job(n_workers=1, flags=[*FLAGS, "--save_steps=5",
-                                              "--checkpoint_dir=" + self.folder()])
-        job.start()
+        job = self.start_job(n_workers=1, flags=[*FLAGS, "--save_steps=5",
+                                                 "--checkpoint_dir=" + self.folder()])
         job.finish(60)
         self.assertIn("are for the servers of this job", job.workers[0].output())
         self.assertFalse(os.path.exists(self.folder()))
@@ -378,8 +377,7 @@ class Alone(harness.Test):
         worker = self.begin("--data_shard=own", "--address=me", model="softmax", folder=False)
         worker.wait(60)
         self.assertRegex(worker.output(), "W .*[0-9] --data_shard, --address: " + said)
-        job = self.job(n_workers=1, flags=[*FLAGS, "--sync_mode=sync", "--wire_dtype=bf16"])
-        job.start()
+        job = self.start_job(n_workers=1, flags=[*FLAGS, "--sync_mode=sync", "--wire_dtype=bf16"])
         job.finish(60)
         self.assertNotIn(said, job.workers[0].output())
 

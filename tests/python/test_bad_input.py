@@ -364,9 +364,7 @@ class Peers(BadInput):
         job.start_worker(1)
         digests = {s["parameters_sha256"] for s in job.finish()}
         if Peers.undisturbed is None:
-            quiet = self.job(flags=STEPS)
-            quiet.start()
-            Peers.undisturbed = quiet.finish()[0]["parameters_sha256"]
+            Peers.undisturbed = self.start_job(flags=STEPS).finish()[0]["parameters_sha256"]
         self.assertEqual(digests, {Peers.undisturbed})
 
     def intruder(self, job, *flags, model="softmax"):
@@ -453,8 +451,7 @@ class Peers(BadInput):
         talker = threading.Thread(target=talk, daemon=True)
         talker.start()
         self.assertTrue(first.wait(60))
-        job.start_worker(0)
-        job.start_worker(1)
+        job.start_workers()
         for s in job.finish():
             self.assertEqual(s["global_step"], steps)
         talker.join(60)

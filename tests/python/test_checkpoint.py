@@ -30,8 +30,7 @@ class Checkpoint(harness.Test):
         return ckpt_folder.steps(folder or self.folder())
 
     def undisturbed(self, n_workers=2, n_ps=1, flags=FLAGS, model="small"):
-        job = self.job(n_ps=n_ps, n_workers=n_workers, model=model, flags=flags)
-        job.start()
+        job = self.start_job(n_ps=n_ps, n_workers=n_workers, model=model, flags=flags)
         return job.finish(120)[0]["parameters_sha256"]
 
     def ps_flags(self, *more, folder=None):
@@ -128,8 +127,7 @@ class Checkpoint(harness.Test):
             before = len(self.manifests())
             job.ps[task].popen.send_signal(signal.SIGUSR1)
             harness.until(lambda: len(self.manifests()) > before, "a checkpoint")
-        for s in job.finish(120):
-            self.assertEqual(s["parameters_sha256"], want)
+        job.finish(120, want)
         self.assertEqual(len(self.manifests()), 4, job.ps[0].output())
         job = self.job(model="small", flags=[*FLAGS, "--fault_push_delay_ms=40"])
         job.start(self.ps_flags("--save_secs=1", folder=self.folder("by_time")))
@@ -138,8 +136,7 @@ class Checkpoint(harness.Test):
 
     def test_restore_by_name(self):
         """--restore wins over what is newer, and says what it does not find."""
-        job = self.job(model="small", flags=FLAGS)
-        job.start(self.ps_flags("--save_steps=10"))
+        job = self.start_job(model="small", flags=FLAGS, ps_flags=self.ps_flags("--save_steps=10"))
         want = job.finish(120)[0]["parameters_sha256"]
         first = self.manifests()[0]
         self.assertLess(first, 40)
@@ -194,8 +191,7 @@ class Checkpoint(harness.Test):
             job.ps[0].wait_line(said)
             job.ps[0].stop()
         longer = [f.replace("train_steps=40", "train_steps=60") for f in FLAGS]
-        job = self.job(model="softmax", flags=longer)
-        job.start(self.ps_flags())
+        job = self.start_job(model="softmax", flags=longer, ps_flags=self.ps_flags())
         self.assertEqual(job.finish(60)[0]["local_steps"], 20)
 
     def test_nothing_whole(self):
@@ -230,20 +226,17 @@ class Checkpoint(harness.Test):
         shutil.copytree(self.folder(), self.folder("copy"))
         for damaged in (steps[-1:], steps):
             job = self.job(n_ps=2, model="small", flags=FLAGS)
-            for i in range(2):
-                job.start_ps(i, *self.ps_flags())
+            job.start_servers(*self.ps_flags())
             for step in damaged:
                 self.turn_bit(step, 1)
-            for i in range(2):
-                job.start_worker(i)
+            job.start_workers()
             job.ps[0].wait_line(r"ps:1 \(.*\) finds the checkpoint at step %d damaged" % steps[-1])
             job.ps[1].wait_line("-%d.json: .* does not match its checksum" % steps[-1])
             if damaged == steps:
                 job.ps[0].wait_line("there is no whole checkpoint before the one that is damaged: "
                                     "training waits")
                 self.turn_bit(steps[-1], 1)
-            for summary in job.finish(120):
-                self.assertEqual(summary["parameters_sha256"], want)
+            job.finish(120, want)
             self.assertIn("goes on from step %d, as generation %d.%d" %
                           ((steps[-1], 2, 1) if damaged == steps else (steps[-2], 2, 2)),
                           job.ps[1].output())
@@ -300,8 +293,7 @@ class Checkpoint(harness.Test):
                 job.start_ps(1, *self.ps_flags())
                 job.ps[0].wait_line("cannot be read now: %s " % os.path.basename(path))
                 os.rename(path + ".away", path)
-        for summary in job.finish(120):
-            self.assertEqual(summary["parameters_sha256"], want)
+        job.finish(120, want)
         self.assertRegex(job.ps[0].output(), "goes back to the checkpoint at step %d" % newest)
 
     def test_folder_that_cannot_be_written(self):
@@ -311,8 +303,7 @@ class Checkpoint(harness.Test):
         job.start_ps(0, *self.ps_flags("--save_steps=10"))
         harness.until(lambda: os.path.exists(os.path.join(self.folder(), "lease-1")), "no lease")
         os.mkdir(os.path.join(self.folder(), "weir-1.1-10-0-of-1.safetensors"))
-        for i in range(2):
-            job.start_worker(i)
+        job.start_workers()
         self.assertEqual(job.finish(60)[0]["parameters_sha256"], want)
         out = job.ps[0].output()
         self.assertRegex(out, r"weir-\S*10-0-of-1.safetensors: cannot write: Is a dir")
@@ -340,8 +331,7 @@ class Checkpoint(harness.Test):
                 *job.hosts(), "--job_name=ps", "--task_index=0", *self.ps_flags("--save_steps=10")]
         job.ps[0] = self.start("ps:0", argv, ready=True)
         job.ps[0].wait_ready()
-        for i in range(2):
-            job.start_worker(i)
+        job.start_workers()
         for s in self.finish_without_last(job):
             self.assertEqual(s["parameters_sha256"], want)
         self.assertRegex(job.ps[0].output(), "cannot write: File too large.*ulimit -f")
@@ -405,8 +395,7 @@ class Checkpoint(harness.Test):
                 *job.hosts(), "--job_name=ps", "--task_index=1", *self.ps_flags()]
         job.ps[1] = self.start("ps:1", argv, ready=True)
         job.ps[1].wait_ready()
-        for i in range(2):
-            job.start_worker(i)
+        job.start_workers()
         harness.until(lambda: job.ps[0].output().count("given up: ps:1") >= 4, "attempts")
         with harness.paused(*job.workers):
             harness.until(lambda: not glob.glob(self.folder() + "/*.safetensors"),
@@ -432,8 +421,7 @@ class Checkpoint(harness.Test):
         self.assertIn("Read-only file system", job.ps[0].output())
         self.assertIn("found a checkpoint at step %d" % good, job.ps[0].output())
         subprocess.run(["mount", "-o", "remount,rw", self.folder()], check=True)
-        for s in job.finish(120):
-            self.assertEqual(s["parameters_sha256"], want)
+        job.finish(120, want)
         self.assertEqual(self.manifests()[-1], 40)
 
     def test_server_that_does_not_take_part(self):
@@ -441,8 +429,7 @@ class Checkpoint(harness.Test):
         job = self.job(n_ps=2, model="small", flags=FLAGS)
         job.start_ps(0, *self.ps_flags("--save_steps=10"))
         job.start_ps(1)
-        for i in range(2):
-            job.start_worker(i)
+        job.start_workers()
         self.finish_without_last(job)
         job.ps[1].wait(60)
         self.assertRegex(job.ps[0].output(), "checkpoint at step [0-9]+ given up: ps:1 could not "
@@ -454,8 +441,7 @@ class Checkpoint(harness.Test):
         job = self.job(n_ps=2, model="softmax", flags=FLAGS)
         job.start_ps(0)
         job.start_ps(1, *self.ps_flags("--save_steps=10"))
-        for i in range(2):
-            job.start_worker(i)
+        job.start_workers()
         job.finish(120)
         self.assertEqual(self.manifests(), [])
 
@@ -547,8 +533,7 @@ class Checkpoint(harness.Test):
     def test_stopped_alone(self):
         """SIGTERM where nothing can move: before any worker, after all were killed."""
         job = self.job(n_ps=2, flags=FLAGS)
-        job.start_ps(0, *self.ps_flags())
-        job.start_ps(1, *self.ps_flags())
+        job.start_servers(*self.ps_flags())
         for ps in reversed(job.ps):
             ps.stop()
             self.assertNotIn("given up", ps.output())  # there was nothing to wait for

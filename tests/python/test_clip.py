@@ -102,8 +102,7 @@ class Clip(harness.Test):
         self.alone(*flags, "--batch_size=24", "--export=" + path)
         one = harness.read_safetensors(path)
         job = self.job(n_ps=2, n_workers=2, model="small", flags=[*FLAGS, *flags])
-        for k in range(2):
-            job.start_ps(k)
+        job.start_servers()
         job.start_worker(0, "--export=" + path)
         job.start_worker(1)
         job.finish(120)

@@ -66,8 +66,7 @@ class Columns(harness.Test):
         self.write("set/train.csv", "id,a,b,kind,c", ["id", "a", "b", "kind", "c"])
         job = self.job(data=self.path("set"), n_workers=1, flags=[
             *TRAIN, "--label_column=kind", "--ignore_columns=id"])
-        job.start_ps(0, "--checkpoint_dir=" + self.path("ck2"))
-        job.start_worker(0)
+        job.start(["--checkpoint_dir=" + self.path("ck2")])
         job.finish()
         new = self.write("new.csv", "c,kind,b,a", ["c", "kind", "b", "a"])
         want = self.predict(new)

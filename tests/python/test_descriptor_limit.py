@@ -41,8 +41,7 @@ class DescriptorLimit(harness.Test):
 
     def test_a_worker(self):
         job = self.job(n_ps=2, n_workers=1, flags=FLAGS)
-        for i in range(2):
-            job.start_ps(i)
+        job.start_servers()
         self.least_that_works(job.start_worker)
         for ps in job.ps:
             ps.wait(60)
@@ -51,8 +50,7 @@ class DescriptorLimit(harness.Test):
         """With the least that it starts with, all its workers come to their ends."""
         job = self.job(n_workers=3, flags=FLAGS)
         self.least_that_works(lambda: job.start_ps(0, wait=False))
-        for i in range(3):
-            job.start_worker(i)
+        job.start_workers()
         job.finish()
 
     def test_weirctl(self):

@@ -106,8 +106,7 @@ class Figures(harness.Test):
 
     def test_addresses(self):
         """Two workers of one host have two addresses, with which each is found."""
-        job = self.job(model="small", flags=[*FLAGS, "--train_steps=100000000"])
-        job.start()
+        job = self.start_job(model="small", flags=[*FLAGS, "--train_steps=100000000"])
         for worker in job.workers:
             worker.wait_line("training step 3 done")
         shown = json.loads(subprocess.run([harness.program("weirctl"),

@@ -115,8 +115,7 @@ class Finite(harness.Test):
         for mode in (["--sync_mode=sync"], ["--sync_mode=async"],
                      ["--sync_mode=ssp", "--staleness=2"]):
             job = self.job(n_ps=1, n_workers=1, model="small", flags=[*FLAGS, *mode])
-            job.start_ps(0)
-            job.start_worker(0, "--fault_nonfinite=5", "--wire_dtype=bf16")
+            job.start(worker_flags=["--fault_nonfinite=5", "--wire_dtype=bf16"])
             job.workers[0].wait(60, status=1)
             self.assertIn("worker 0, step 4: the gradient of 'c2/weights' (layer 'c2') is not "
                           "finite", job.workers[0].output())
@@ -131,10 +130,7 @@ class Finite(harness.Test):
             folder = self.path("ckpt-%d" % n_ps)
             ps_flags = ["--checkpoint_dir=" + folder, "--save_steps=2"]
             job = self.job(n_ps=n_ps, n_workers=2, model="small", flags=FLAGS)
-            for k in range(n_ps):
-                job.start_ps(k, *ps_flags)
-            for k in range(2):
-                job.start_worker(k, "--fault_nonfinite=16", "--fault_push_delay_ms=20")
+            job.start(ps_flags, ["--fault_nonfinite=16", "--fault_push_delay_ms=20"])
             for process in job.workers + job.ps:
                 process.wait(60, 1)
             said = job.ps[0].output()
@@ -156,8 +152,7 @@ class Finite(harness.Test):
     def test_one_of_two_ends_with_it(self):
         """The other goes on without it, at once, and the job is done."""
         job = self.job(n_ps=2, n_workers=2, model="small", flags=FLAGS)
-        for k in range(2):
-            job.start_ps(k, "--worker_timeout=600")
+        job.start_servers("--worker_timeout=600")
         job.start_worker(0)
         job.start_worker(1, "--fault_nonfinite=5")
         job.workers[1].wait(60, 1)
@@ -176,8 +171,7 @@ class Finite(harness.Test):
         """The summaries of a job in which the last worker skips each third of 20 steps."""
         job = self.job(n_ps=n_ps, n_workers=n_workers, model="small",
                        flags=[*FLAGS, "--on_nonfinite=skip", *flags])
-        for i in range(n_ps):
-            job.start_ps(i, *ps_flags)
+        job.start_servers(*ps_flags)
         for i in range(n_workers - 1):
             job.start_worker(i)
         job.start_worker(n_workers - 1, "--fault_nonfinite=3")

@@ -403,8 +403,7 @@ class Flood(harness.Test):
         self.assertLess(len(os.listdir("/proc/%d/fd" % job.ps[0].popen.pid)), 128)
         for peer in peers:
             peer.socket.close()
-        for task in range(2):
-            job.start_worker(task)
+        job.start_workers()
         job.finish()
 
 

@@ -33,8 +33,7 @@ class GivenOut(harness.Test):
         job = self.job(n_ps=2, n_workers=n_workers, flags=[
             *QUICK, *mode, "--train_steps=%d" % steps, "--log_every=1",
             "--fault_push_delay_ms=3"])
-        for i in range(2):
-            job.start_ps(i, *ps_flags)
+        job.start_servers(*ps_flags)
         job.brake_from(steps // 2)
         for i in range(n_workers):
             job.start_worker(i, self.record(i))

@@ -16,9 +16,7 @@ class HungFolder(harness.Test):
     def test_sigterm_ends_a_server_that_reads(self):
         folder = self.path("ckpt")
         flags = ["--checkpoint_dir=" + folder, "--save_steps=20"]
-        old = self.job(n_ps=2, n_workers=1, model="small", flags=FLAGS)
-        old.start(flags)
-        old.finish()
+        self.start_job(n_ps=2, n_workers=1, model="small", flags=FLAGS, ps_flags=flags).finish()
         job = self.job(n_ps=2, n_workers=1, model="small", flags=[*FLAGS, "--train_steps=100"])
         job.start_ps(0, *flags)
         job.start_ps(1, *flags, env={**os.environ, "HANG": "60-1-of-2",

@@ -105,8 +105,7 @@ class Normal(InputTest):
         self.assertNotEqual(self.numbers(worker)[0], mean)
         self.assertEqual(self.numbers(worker)[1], "1")
         job = self.job(n_ps=2, flags=FLAGS)
-        for i in range(2):
-            job.start_ps(i)
+        job.start_servers()
         job.start_worker(0, "--mean=measured", "--std=measured")
         job.start_worker(1, "--mean=" + mean, "--std=measured")
         first, second = job.finish()

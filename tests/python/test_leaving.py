@@ -33,10 +33,7 @@ class Leaving(harness.Test):
         return job
 
     def start_all(self, job, *ps_flags):
-        for k in range(len(job.ps)):
-            job.start_ps(k, *ps_flags)
-        for k in range(len(job.workers)):
-            job.start_worker(k, self.record())
+        job.start(ps_flags, [self.record()])
 
     def terminate(self, processes, statuses, gives_up=GIVES_UP):
         for p in processes:
@@ -64,9 +61,8 @@ class Leaving(harness.Test):
     def test_both_say_the_same_step(self):
         """The one up to which what the worker did counts."""
         for sync_mode in ("sync", "async"):
-            job = self.job(n_ps=1, n_workers=2, model="small",
-                           flags=[*SLOW, "--train_steps=100000", "--sync_mode=" + sync_mode])
-            job.start()
+            job = self.start_job(n_ps=1, n_workers=2, model="small",
+                                 flags=[*SLOW, "--train_steps=100000", "--sync_mode=" + sync_mode])
             job.workers[1].wait_line("training step 9 done")
             self.terminate(job.workers[1:], (0,))
             left = job.workers[1].wait_line(r"left the job at step (\d+), as worker 1").group(1)

@@ -126,8 +126,7 @@ class Listen(harness.Test):
         """Both servers of a job are, with the same flags: the second ones end, and until then have
         neither called ps 0 nor claimed the folder; training goes on as if they had not been there.
         """
-        job = self.job(n_ps=2, model="lenet5", flags=FLAGS)
-        job.start()
+        job = self.start_job(n_ps=2, model="lenet5", flags=FLAGS)
         want = job.finish(120)[0]["parameters_sha256"]
         folder = self.path("ckpt")
         flags = ["--checkpoint_dir=" + folder, "--save_steps=6"]
@@ -146,8 +145,7 @@ class Listen(harness.Test):
             self.assertEqual(self.marks(folder), before)
         self.assert_says_none(second, "waiting for ps:0", "taken from")
         self.assert_says_none([*first, *second], "another process has just called")
-        for s in job.finish(120):
-            self.assertEqual(s["parameters_sha256"], want)
+        job.finish(120, want)
         self.assertEqual(ckpt_folder.steps(folder)[-1], 24)
         self.assert_says_none(first, "another process has just called", "was started anew",
                               "has claimed it since", "generation 1.2", "generation 2.")

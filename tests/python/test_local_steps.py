@@ -47,10 +47,8 @@ class LocalSteps(harness.Test):
         common = [*FLAGS, "--optimizer=sgd", "--train_steps=6"]
         alone, rounds = self.dir() + "/alone.safetensors", self.dir() + "/rounds.safetensors"
         self.run_worker(*common, "--export=" + alone, model="mlp")
-        job = self.job(n_workers=1, model="mlp", flags=[*common, "--local_steps=6",
-                                                        "--export=" + rounds])
-        job.start()
-        job.finish()
+        self.start_job(n_workers=1, model="mlp", flags=[*common, "--local_steps=6",
+                                                        "--export=" + rounds]).finish()
         a, b = harness.read_safetensors(alone), harness.read_safetensors(rounds)
         self.assertEqual(a.keys(), b.keys())
         for name in a:
@@ -114,8 +112,7 @@ class LocalSteps(harness.Test):
                 job = self.job(n_ps=2, n_workers=2, model="mlp", flags=[
                     *FLAGS, *mode, "--train_steps=600", "--local_steps=10", "--log_every=1",
                     "--fault_push_delay_ms=1"])
-                job.start_ps(0)
-                job.start_ps(1)
+                job.start_servers()
                 job.brake_from(300)
                 for i in range(2):
                     job.start_worker(i, "--record_samples=" + paths[i])

@@ -19,16 +19,14 @@ class LostCount(harness.Test):
     def undisturbed(self):
         """The parameters' digest of such a run, made once."""
         if LostCount.want is None:
-            job = self.job(n_workers=2, model="small", flags=FLAGS)
-            job.start()
+            job = self.start_job(n_workers=2, model="small", flags=FLAGS)
             LostCount.want = job.finish(120)[0]["parameters_sha256"]
         return LostCount.want
 
     def begin(self, n_ps, ps_flags=()):
         """Slow, until worker 0 is started again."""
         job = self.job(n_ps=n_ps, n_workers=2, model="small", flags=FLAGS)
-        for i in range(n_ps):
-            job.start_ps(i, *ps_flags)
+        job.start_servers(*ps_flags)
         job.start_worker(0, "--fault_push_delay_ms=10")
         job.start_worker(1).wait_line("training step 3 done")
         return job

@@ -32,8 +32,7 @@ class Changes(harness.Test):
         """Worker 2 is slow, and may be held after some steps; worker 0 sees all."""
         job = self.job(n_ps=2, n_workers=3, model="mlp",
                        flags=[*MLP, *mode, "--train_steps=%d" % steps])
-        for i in range(2):
-            job.start_ps(i, *self.ckpt("--worker_timeout=1"))
+        job.start_servers(*self.ckpt("--worker_timeout=1"))
         job.brake_from(steps * 2 // 3, lambda: self.joiners)
         for i in (2, 1, 0):
             record = [self.record(i)]

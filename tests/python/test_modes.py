@@ -53,8 +53,7 @@ class Case(harness.Test):
         job = self.job(n_ps=n_ps, n_workers=n_workers, flags=[*QUICK, *flags])
         if held is not None:
             job.hold(HELD_AT, task=held)
-        for i in range(n_ps):
-            job.start_ps(i, *ps_flags)
+        job.start_servers(*ps_flags)
         first = first if slow is None else slow
         for i in sorted(range(n_workers), key=lambda i: i != first):
             job.start_worker(i, *([SLOW] if i == slow else []))
@@ -110,10 +109,9 @@ class Modes(Case):
         however stale gradients are, which hangs on the machine."""
         for mode in (["--sync_mode=async"], ["--sync_mode=ssp", "--staleness=1"],
                      ["--replicas_to_aggregate=1"]):
-            job = self.job(n_ps=2, n_workers=3, model="mlp", flags=[
-                *QUICK, *mode, "--hidden_units=32", "--chunk_bytes=4096", "--train_steps=240",
-                "--fault_push_delay_ms=1"])
-            job.start()
+            job = self.start_job(n_ps=2, n_workers=3, model="mlp",
+                                 flags=[*QUICK, *mode, "--hidden_units=32", "--chunk_bytes=4096",
+                                        "--train_steps=240", "--fault_push_delay_ms=1"])
             self.check(job, 240)
 
     def test_backup_workers(self):

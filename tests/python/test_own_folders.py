@@ -19,8 +19,7 @@ class OwnFolders(harness.Test):
 
     def undisturbed(self):
         if OwnFolders._undisturbed is None:
-            job = self.job(n_ps=1, model="small", flags=FLAGS)
-            job.start()
+            job = self.start_job(n_ps=1, model="small", flags=FLAGS)
             OwnFolders._undisturbed = job.finish(120)[0]["parameters_sha256"]
         return OwnFolders._undisturbed
 
@@ -45,8 +44,7 @@ class OwnFolders(harness.Test):
         self.start_ps(job, 0, *(more or ["--save_steps=8"]))
         for i in range(1, n_ps):
             self.start_ps(job, i)
-        for i in range(n_workers):
-            job.start_worker(i)
+        job.start_workers()
         return job
 
     def stopped_at(self, step, n_ps=2):
@@ -60,8 +58,7 @@ class OwnFolders(harness.Test):
 
     def finish(self, job):
         want = self.undisturbed()
-        for s in job.finish(120):
-            self.assertEqual(s["parameters_sha256"], want)
+        job.finish(120, want)
 
     def test_whole_and_tidied(self):
         """Each has its own files, of the same checkpoints, and says which kind its folder is."""

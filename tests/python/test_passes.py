@@ -39,10 +39,7 @@ class Samples(harness.Test):
         """--worker_timeout=0: whoever dies is out at once, and is taken in when it is back."""
         steps = 250
         job = self.job(n_ps=2, n_workers=3, flags=[*self.FLAGS, "--train_steps=%d" % steps])
-        for i in range(2):
-            job.start_ps(i, "--worker_timeout=0")
-        for i in range(3):
-            job.start_worker(i, self.record())
+        job.start(["--worker_timeout=0"], [self.record()])
         job.workers[0].wait_line("training step 5 done")
         for n, i in enumerate((1, 2, 1)):
             job.workers[i].kill()
@@ -59,10 +56,7 @@ class Samples(harness.Test):
         rows, begun = set(), 0
         for n_workers, steps in ((3, 10), (2, 50), (4, 90)):  # or a later one: a disk may be slow
             job = self.job(n_ps=2, n_workers=n_workers, flags=[*self.FLAGS, "--train_steps=90"])
-            for i in range(2):
-                job.start_ps(i, *ckpt)
-            for i in range(n_workers):
-                job.start_worker(i, self.record())
+            job.start(ckpt, [self.record()])
             if steps < 90:
                 job.brake_from(steps + 2)
                 job.ps[0].wait_line(r"I .* checkpoint at step (%d\d|[6-8]\d): " % (steps // 10))

@@ -157,8 +157,7 @@ class Split(fake_gpus.Machine):
             job = self.job(n_ps=2, flags=["--model=" + self.net(), "--batch_size=10", "--seed=3",
                                           "--train_steps=15", "--intra_op_threads=1",
                                           "--optimizer=momentum", "--learning_rate=0.02"])
-            job.start_ps(0)
-            job.start_ps(1)
+            job.start_servers()
             on_gpus = ["--backend_dir=" + self.backends(self.CUDA), "--gpus=0,1", SPLIT,
                        "--gpu_lock_dir=" + self.locks()]
             job.start_worker(0, *(on_gpus if split else ["--gpus=none"]), env=self.env())

@@ -42,8 +42,7 @@ class Ps0Gone(harness.Test):
     def undisturbed(self):
         """The parameters' digest of such a run, made once."""
         if Ps0Gone.want is None:
-            job = self.job(n_workers=2, model="small", flags=FLAGS)
-            job.start()
+            job = self.start_job(n_workers=2, model="small", flags=FLAGS)
             Ps0Gone.want = job.finish(120)[0]["parameters_sha256"]
         return Ps0Gone.want
 
@@ -55,8 +54,7 @@ class Ps0Gone(harness.Test):
 
     def lose_ps0(self):
         """A job of two servers and two workers that has a checkpoint, and whose ps 0 is gone."""
-        job = self.job(n_ps=2, n_workers=2, model="small", flags=SLOW)
-        job.start(self.ckpt())
+        job = self.start_job(n_ps=2, n_workers=2, model="small", flags=SLOW, ps_flags=self.ckpt())
         job.ps[0].wait_line(r"checkpoint at step [1-9]\d: ")
         job.ps[0].kill()
         return job
@@ -239,8 +237,7 @@ class Ps0Gone(harness.Test):
         job.test = namespaces.Placed(self, net.hosts[1])
         job.start_ps(1, *self.ckpt(), wait=False)
         job.brake_from(25)
-        for i in range(2):
-            job.start_worker(i)
+        job.start_workers()
         job.test = namespaces.Placed(self, net.hosts[0])
         job.start_ps(0, *self.ckpt())
         job.ps[0].wait_line(r"checkpoint at step [1-9]\d: ")

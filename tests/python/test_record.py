@@ -16,8 +16,7 @@ class Record(harness.Test):
     def test_workers(self):
         job = self.job(n_ps=2, n_workers=2, model="softmax",
                        flags=[*FLAGS, "--fault_push_delay_ms=20"])
-        job.start_ps(0)
-        job.start_ps(1)
+        job.start_servers()
         job.start_worker(0, "--towers=3", "--record_samples=" + self.path(0))
         job.start_worker(1, "--record_samples=" + self.path(1))
         job.workers[1].wait_line("training step 7 done")

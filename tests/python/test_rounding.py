@@ -33,8 +33,7 @@ class Rounding(harness.Test):
 
     def test_measured(self):
         """Each process says what it found; both compute alike."""
-        job = self.job(model="lenet5", flags=[*FLAGS, "--train_steps=5"])
-        job.start()
+        job = self.start_job(model="lenet5", flags=[*FLAGS, "--train_steps=5"])
         job.finish()
         for worker in job.workers:
             self.assertRegex(worker.output(), r"bf16: \d of 5 layers with products multiply in bf16"
@@ -66,15 +65,11 @@ class Rounding(harness.Test):
         job = self.job(model="lenet5", flags=[*FLAGS, "--train_steps=60"])
         keeps = ["--checkpoint_dir=%s/keep" % self.dir(), "--save_steps=10"]
         job.hold(30)
-        job.start_ps(0, *keeps)
-        for i in range(2):
-            job.start_worker(i, CHOICES[0])
+        job.start(keeps, [CHOICES[0]])
         job.ps[0].wait_line("checkpoint at step 20: ")
         self.kill(*job.workers, *job.ps)
         job.gate = job.held = None
-        job.start_ps(0, *keeps)
-        for i in range(2):
-            job.start_worker(i, CHOICES[1])
+        job.start(keeps, [CHOICES[1]])
         self.assertEqual({s["parameters_sha256"] for s in job.finish()}, {want})
         for worker in job.workers:
             self.assertIn(TOLD, worker.output())

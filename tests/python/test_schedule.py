@@ -37,9 +37,8 @@ class Schedule(harness.Test):
         flags = [*FLAGS, *SCHEDULES[0]]
         want = self.alone(*SCHEDULES[0])
         ps_flags = ["--checkpoint_dir=" + self.path("ckpt")]
-        job = self.job(n_ps=2, n_workers=1, model="small",
-                       flags=[*flags, "--fault_push_delay_ms=4"])
-        job.start(ps_flags)
+        job = self.start_job(n_ps=2, n_workers=1, model="small",
+                             flags=[*flags, "--fault_push_delay_ms=4"], ps_flags=ps_flags)
         job.workers[0].wait_line("training step 8 done")
         for ps in job.ps:
             ps.popen.send_signal(signal.SIGTERM)

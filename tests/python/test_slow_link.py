@@ -22,8 +22,7 @@ class SlowLink(harness.Test):
         self.hosts = [self.net.address(i) + ":2221" for i in range(3)]
 
     def undisturbed(self):
-        job = self.job(n_workers=2, model="lenet5", flags=FLAGS)
-        job.start()
+        job = self.start_job(n_workers=2, model="lenet5", flags=FLAGS)
         return job.finish(120)[0]["parameters_sha256"]
 
     def ckpt(self):
@@ -37,8 +36,7 @@ class SlowLink(harness.Test):
         for i in (1, 0):
             job.test = namespaces.Placed(self, self.net.hosts[i])
             job.start_ps(i, *self.ckpt())
-        for i in range(2):
-            job.start_worker(i)
+        job.start_workers()
         job.ps[0].wait_line(r"checkpoint at step \d+: ")
         return job
 
@@ -50,8 +48,7 @@ class SlowLink(harness.Test):
 
     def check(self, job):
         want = self.undisturbed()
-        for s in job.finish(120):
-            self.assertEqual(s["parameters_sha256"], want)
+        job.finish(120, want)
 
     def join(self):
         argv = [*self.net.hosts[2].enter, harness.program("ps"), "--join",

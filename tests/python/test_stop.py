@@ -126,8 +126,7 @@ class Stop(generations.Test):
         ps = job.start_ps(0, "--serve")
         self.assertIn("there is no job to stop", self.stop_job(job, status=1))
         for _ in range(2):
-            for i in range(2):
-                job.start_worker(i)
+            job.start_workers()
             job.workers[0].wait_line("training step 9 done")
             self.assertIn("its servers, which have --serve, wait for the next job",
                           self.stop_job(job))

@@ -143,12 +143,10 @@ class TensorBoard(harness.Test):
     def test_servers(self):
         """Each worker has its own run; what crosses the wire, and how late it is, is told."""
         reader()
-        job = self.job(model="mlp", flags=["--sync_mode=ssp", "--staleness=1", "--train_steps=40",
-                                           "--batch_size=%d" % BATCH, "--intra_op_threads=1",
-                                           "--logdir=" + self.logdir(), "--summary_steps=4",
-                                           "--histogram_steps=0"])
-        job.start()
-        summaries = job.finish()
+        summaries = self.start_job(
+            model="mlp", flags=["--sync_mode=ssp", "--staleness=1", "--train_steps=40",
+                                "--batch_size=%d" % BATCH, "--intra_op_threads=1", "--logdir=" +
+                                self.logdir(), "--summary_steps=4", "--histogram_steps=0"]).finish()
         for task, summary in enumerate(summaries):
             run, plugins = self.read("worker_%d" % task)
             late = self.figures(run, "exchange/staleness")

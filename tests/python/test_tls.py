@@ -171,10 +171,7 @@ class Tls(Secured):
         seen = []
         for secured in (False, True):
             job = self.job(n_ps=2, n_workers=2, flags=flags)
-            for i in range(2):
-                job.start_ps(i, *(own.flags("ps") if secured else []))
-            for i in range(2):
-                job.start_worker(i, *(own.flags("worker") if secured else []))
+            job.start(own.flags("ps") if secured else [], own.flags("worker") if secured else [])
             seen.append([s["parameters_sha256"] for s in job.finish()])
         self.assertEqual(seen[0], seen[1])
         job.ps[0].wait_line(r"TLS: certificate .*CN=ps, role ps, valid until 20")
@@ -502,8 +499,7 @@ class Tokens(Secured):
         secret = "--token_file=" + self.token_file("0123456789abcdef")
         for tls in (False, True):
             job = self.job(n_ps=2, n_workers=1, flags=[*TRAIN, "--chunk_bytes=5120"])
-            for i in range(2):
-                job.start_ps(i, secret, *(own.flags("ps") if tls else []))
+            job.start_servers(secret, *(own.flags("ps") if tls else []))
             job.start_worker(0, secret, *(own.flags("worker") if tls else []))
             job.finish()
 

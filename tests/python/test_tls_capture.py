@@ -106,9 +106,7 @@ class OnTheWire(harness.Test):
             "--train_steps=3", "--batch_size=12", "--intra_op_threads=1", "--shared_memory=off",
             "--init=" + values, "--token_file=" + tokens])
         capture = Capture(int(job.ps_hosts[0].split(":")[1]))
-        job.start_ps(0, "--token_file=" + tokens, *ps_flags)
-        for i in range(2):
-            job.start_worker(i, *worker_flags)
+        job.start(["--token_file=" + tokens, *ps_flags], worker_flags)
         job.finish()
         return capture.close()
 

@@ -85,9 +85,7 @@ class Waiting(Looks, harness.Test):
     def test_a_worker_that_died(self):
         job = self.job(n_ps=1, n_workers=2, model="small", flags=FLAGS)
         port = harness.free_ports(1)[0]
-        job.start_ps(0, "--metrics_port=%d" % port)
-        for i in range(2):
-            job.start_worker(i, MS)
+        job.start(["--metrics_port=%d" % port], [MS])
         harness.until(lambda: json.loads(self.page(port, "/status.json"))["members"] and
                       json.loads(self.page(port, "/status.json"))["members"][1]["images_per_s"],
                       "worker 1 reports its speed")
@@ -114,10 +112,7 @@ class Waiting(Looks, harness.Test):
         job.kill()
 
     def test_a_worker_that_hangs(self):
-        job = self.job(n_ps=1, n_workers=2, model="small", flags=FLAGS)
-        job.start_ps(0)
-        for i in range(2):
-            job.start_worker(i, MS)
+        job = self.start_job(n_ps=1, n_workers=2, model="small", flags=FLAGS, worker_flags=[MS])
         job.workers[1].wait_line("training step 2 done")
         with harness.paused(job.workers[1]):
             whom = r"worker 1 \(connected; its part of step \d+ is missing\)"
@@ -128,11 +123,8 @@ class Waiting(Looks, harness.Test):
     def test_a_part_of_the_validation_that_is_missing(self):
         """A worker that has its own part waits for the others'. Nearly all of a step is its
         evaluation here; where a pause hits the rest of it, the next one does not."""
-        job = self.job(n_ps=1, n_workers=3, model="small", flags=[
-            *FLAGS, "--validation_split=0.9", "--eval_every=1"])
-        job.start_ps(0)
-        for i in range(3):
-            job.start_worker(i)
+        job = self.start_job(n_ps=1, n_workers=3, model="small",
+                             flags=[*FLAGS, "--validation_split=0.9", "--eval_every=1"])
         job.workers[1].wait_line("training step 2 done")
         whom = r"worker 1 \(connected; its part of (the validation at )?step \d+ is missing\)"
         line, n = r"(?m)waiting for %s, \d+ s$" % whom, 0
@@ -167,8 +159,7 @@ class Waiting(Looks, harness.Test):
     def test_a_server_that_hangs_is_named(self):
         """Its connections stay up: it gives no answer."""
         job = self.job(n_ps=2, n_workers=1, model="small", flags=FLAGS + ["--chunk_bytes=4096"])
-        job.start_ps(0)
-        job.start_ps(1)
+        job.start_servers()
         worker = job.start_worker(0, MS)
         worker.wait_line("training step 2 done")
         with harness.paused(job.ps[1]):

@@ -284,8 +284,7 @@ class Weights(harness.Test):
         flags = [*STILL, "--freeze=features*", "--learning_rate=0.1", "--optimizer=momentum",
                  "--weight_decay=0.1", "--train_steps=4"]
         job = self.job(n_ps=2, model=self.model(), flags=flags)
-        for i in range(2):
-            job.start_ps(i)
+        job.start_servers()
         job.start_worker(0, "--init=" + file, "--export=" + self.path("after"))
         job.start_worker(1)
         summaries = job.finish()

@@ -45,8 +45,7 @@ class Weirctl(harness.Test):
     def run_job(self, delays=(2, 2), ps_flags=(), n_ps=2):
         """A job that is in the middle of training; delays: of each worker's pushes, in ms."""
         job = self.job(n_ps=n_ps, n_workers=len(delays), model="small", flags=FLAGS)
-        for i in range(n_ps):
-            job.start_ps(i, *ps_flags)
+        job.start_servers(*ps_flags)
         for i, ms in enumerate(delays):
             job.start_worker(i, "--fault_push_delay_ms=%d" % ms)
         for worker in job.workers:

@@ -104,16 +104,16 @@ class Job:
         return check_output([program("weirctl"), "--ps_hosts=" + ",".join(self.ps_hosts), *words],
                             timeout=seconds * PATIENCE)
 
-    def finish(self, seconds=60, digest=None):
+    def finish(self, seconds=60, *digest):
         """Waits until every process ended with 0; returns the workers' summaries in task order.
-        digest: which each summary must have of its parameters."""
+        digest: the one that each summary must have of its parameters."""
         self.release()
         for process in self.workers + self.ps:
             process.wait(seconds)
         summaries = [self.summary(i) for i in range(len(self.workers))]
-        if digest is not None:
+        for want in digest:
             for s in summaries:
-                self.test.assertEqual(s["parameters_sha256"], digest)
+                self.test.assertEqual(s["parameters_sha256"], want)
         return summaries
 
     def summary(self, task):
