@@ -36,8 +36,7 @@ class Admission(harness.Test):
                 r"one at ipv4:127\.0\.0\.1:(\d+) \(.*\); if both are to train, give each its own "
                 "--task_index")
         twin.wait_line("waiting for .*" + text)
-        twin.wait(60, 1)
-        twin.wait_line("refused this worker: " + text)
+        twin.ends(1, "refused this worker: " + text)
         job.ps[0].wait_line("worker 0 from .* refused: " + text)
         self.assertIsNone(first.popen.poll())
         # One that has died is followed at once by who is started in its place.
@@ -51,8 +50,7 @@ class Admission(harness.Test):
     def missing(self, job):
         """What ps 0 knows of worker 0, once it misses it."""
         p = self.start_program("weirctl", "--json", "--ps_hosts=" + job.ps_hosts[0], "members")
-        p.wait(30)
-        member = json.loads(p.output())["members"][0]
+        member = json.loads(p.wait_output(30))["members"][0]
         return member if member["state"] == "missing" else None
 
     def test_one_that_hangs(self):
@@ -78,8 +76,7 @@ class Admission(harness.Test):
                                     "--fault_push_delay_ms=2"], ps_flags=["--max_workers=2"])
         job.workers[1].wait_line("training step")
         more = job.join_worker("worker more", *job.flags)
-        more.wait(60, 1)
-        more.wait_line("the job has 2 workers, and takes no more: --max_workers=2 of ps:0")
+        more.ends(1, "the job has 2 workers, and takes no more: --max_workers=2 of ps:0")
         self.kill(*job.workers, *job.ps)
 
     def test_a_longer_list_of_workers(self):
@@ -89,20 +86,16 @@ class Admission(harness.Test):
         job.workers[1].wait_line("training step")
         more = self.start_program("worker", job.hosts()[0], job.hosts()[1] + ",localhost:2226",
                                   "--task_index=2", *job.flags, name="worker 2")
-        more.wait(60, 1)
-        more.wait_line("--worker_hosts: the servers have 2, the worker has 3; one worker more in a "
-                       "job that runs is started with --join, without --worker_hosts")
+        more.ends(1, "--worker_hosts: the servers have 2, the worker has 3; one worker more in a "
+                  "job that runs is started with --join, without --worker_hosts")
         self.kill(*job.workers, *job.ps)
 
     def test_job_too_large(self):
         job = self.job(n_workers=3, flags=FLAGS)
         ps = job.start_ps(0, "--max_workers=2")
-        worker = job.start_worker(0)
-        worker.wait(60, 1)
-        worker.wait_line("a job of 3 workers; --max_workers=2 of this server")
+        job.start_worker(0).ends(1, "a job of 3 workers; --max_workers=2 of this server")
         ps.stop()
-        wrong = self.start_program("ps", *job.hosts(), "--min_workers=3", "--max_workers=2")
-        wrong.wait(20, 2)
+        self.start_program("ps", *job.hosts(), "--min_workers=3", "--max_workers=2").wait(20, 2)
 
 
 if __name__ == "__main__":

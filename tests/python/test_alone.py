@@ -80,8 +80,7 @@ class Alone(harness.Test):
             step, = self.steps(self.folder(str(status)))
             self.assertGreaterEqual(step, 5)
             worker = self.begin(folder=self.folder(str(status)))
-            worker.wait(120)
-            self.assertIn("found a checkpoint at step %d" % step, worker.output())
+            self.assertIn("found a checkpoint at step %d" % step, worker.wait_output(120))
             self.assert_ends_as(want, step)
             self.assertEqual(self.steps(self.folder(str(status)))[-1], STEPS)
 
@@ -89,8 +88,7 @@ class Alone(harness.Test):
         """--save_steps, what is kept, and the job that is done is done."""
         want = self.undisturbed()
         worker = self.begin(*SLOW, "--save_steps=10", "--keep_checkpoint_max=2", "--towers=2")
-        worker.wait(120)
-        said = [int(s) for s in re.findall(r"checkpoint at step (\d+): /", worker.output())]
+        said = [int(s) for s in re.findall(r"checkpoint at step (\d+): /", worker.wait_output(120))]
         left_out = [int(s) for s in re.findall(r"no checkpoint at step (\d+): an", worker.output())]
         self.assertEqual(sorted(said + left_out), [10, 20, 30, 40], worker.output())
         self.assertEqual(self.steps(), said[-2:])
@@ -208,13 +206,11 @@ class Alone(harness.Test):
                              r"without servers \(worker-alone@.*:%d\): stop that one first, or use "
                              "another folder; --take_over" % first.popen.pid)
         second = self.begin("--take_over", *SLOW, "--train_steps=100000", "--save_steps=4")
-        first.wait(60, 1)
-        self.assertIn("has claimed it since", first.output())
-        ps = job.start_ps(0, "--checkpoint_dir=" + self.folder(), wait=False)
-        ps.wait(60, 1)  # the lock of the second one counts as that of the first did
+        self.assertIn("has claimed it since", first.wait_output(60, 1))
+        # The lock of the second program counts as the lock of the first did.
+        job.start_ps(0, "--checkpoint_dir=" + self.folder(), wait=False).wait(60, 1)
         ps = job.start_ps(0, "--checkpoint_dir=" + self.folder(), "--take_over")
-        second.wait(60, 1)
-        self.assertRegex(second.output(), job.ps_hosts[0] + " has claimed it since")
+        self.assertRegex(second.wait_output(60, 1), job.ps_hosts[0] + " has claimed it since")
         ps.stop()
 
     def test_take_over_that_fails(self):
@@ -223,8 +219,7 @@ class Alone(harness.Test):
         first.wait_line(r"checkpoint at step \d+: /")
         self.begin("--take_over", "--seed=6").wait(60, 1)
         second = self.begin()
-        second.wait(60, 1)
-        self.assertIn("belongs to a running worker without servers", second.output())
+        self.assertIn("belongs to a running worker without servers", second.wait_output(60, 1))
         first.stop()
 
     def test_a_look_at_the_lock(self):
@@ -276,9 +271,7 @@ class Alone(harness.Test):
             self.assertRegex(worker.output(), "--checkpoint_dir: %s.* %s" % (folder, said))
         os.mkdir(self.folder())
         harness.write_file(os.path.join(self.folder(), "weir-7.json"), "{}")
-        worker = self.begin()
-        worker.wait(60, 1)
-        self.assertIn("none of its checkpoints is whole", worker.output())
+        self.assertIn("none of its checkpoints is whole", self.begin().wait_output(60, 1))
 
     def test_another_job(self):
         """What differs is named; more steps may be asked for, fewer than there are may not."""
@@ -287,14 +280,12 @@ class Alone(harness.Test):
                            (["--seed=6"], "--seed: the checkpoint has 5, the worker has 6"),
                            (["--train_steps=20"], "--train_steps: the checkpoint is at step 40")):
             worker = self.begin(*more, model="softmax")
-            worker.wait(60, 1)
-            self.assertRegex(worker.output(), said)
+            self.assertRegex(worker.wait_output(60, 1), said)
             self.assertIn("another --checkpoint_dir", worker.output())
         self.begin("--train_steps=60", model="softmax").wait(60)
         self.assertEqual(self.figures()["local_steps"], 20)
         worker = self.begin("--restore=" + self.folder("none"), model="softmax")
-        worker.wait(60, 1)
-        self.assertIn("--restore: there is no checkpoint in", worker.output())
+        self.assertIn("--restore: there is no checkpoint in", worker.wait_output(60, 1))
 
     def test_new_settings_lead_to_init(self):
         """A refusal of other settings says how to train on with them, and that works."""
@@ -314,15 +305,12 @@ class Alone(harness.Test):
         flags = ["--model=small", "--hidden_units=0", "--save_secs=0"]
         self.begin("--epochs=1", "--batch_size=100", flags=flags).wait(60)
         worker = self.begin("--epochs=1", "--batch_size=400", flags=flags)
-        worker.wait(60, 1)
         self.assertIn("--epochs=1 makes 6 steps at --batch_size=400, and the checkpoint is at step "
-                      "24, made at --batch_size=100; give more --epochs", worker.output())
+                      "24, made at --batch_size=100; give more --epochs", worker.wait_output(60, 1))
         self.assertNotIn("--train_steps", worker.output())
-        worker = self.begin("--epochs=6", "--batch_size=400", flags=flags)
-        worker.wait(60)
         self.assertIn("--epochs=6 makes 36 steps at --batch_size=400, and those up to step 24 were "
                       "made at --batch_size=100: the job ends after another number of samples",
-                      worker.output())
+                      self.begin("--epochs=6", "--batch_size=400", flags=flags).wait_output())
 
     def test_flags(self):
         for folder, more, said in (
@@ -331,13 +319,10 @@ class Alone(harness.Test):
                 (False, ["--keep_checkpoint_max=5"], "--restore and --take_over need"),
                 (False, ["--take_over"], "--restore and --take_over need"),
                 (None, ["--sync_mode=async"], "in --sync_mode=sync")):
-            worker = self.begin(*more, folder=folder)
-            worker.wait(60, 2)
-            self.assertIn(said, worker.output())
+            self.assertIn(said, self.begin(*more, folder=folder).wait_output(60, 2))
         ps = self.start_program("ps", "--ps_hosts=localhost:2221", "--task_index=0",
                                 "--keep_checkpoint_max=5")
-        ps.wait(60, 2)
-        self.assertIn("--restore and --take_over need", ps.output())
+        self.assertIn("--restore and --take_over need", ps.wait_output(60, 2))
         job = self.start_job(n_workers=1, flags=[*FLAGS, "--save_steps=5",
                                                  "--checkpoint_dir=" + self.folder()])
         job.finish(60)
@@ -365,9 +350,7 @@ class Alone(harness.Test):
     def test_flags_of_a_cluster(self):
         """Without its hosts they change nothing, with a line that names them, and only them."""
         said = "no effect without --ps_hosts"
-        plain = self.begin(model="softmax", folder=False)
-        plain.wait(60)
-        self.assertNotIn(said, plain.output())
+        self.assertNotIn(said, self.begin(model="softmax", folder=False).wait_output())
         want = self.figures()["parameters_sha256"]
         worker = self.begin("--sync_mode=async", "--wire_dtype=bf16", "--shared_memory=off",
                             model="softmax", folder=False)
@@ -375,8 +358,7 @@ class Alone(harness.Test):
         self.assertRegex(worker.output(), "W .*--sync_mode, --wire_dtype, --shared_memory: " + said)
         self.assertEqual(self.figures()["parameters_sha256"], want)
         worker = self.begin("--data_shard=own", "--address=me", model="softmax", folder=False)
-        worker.wait(60)
-        self.assertRegex(worker.output(), "W .*[0-9] --data_shard, --address: " + said)
+        self.assertRegex(worker.wait_output(), "W .*[0-9] --data_shard, --address: " + said)
         job = self.start_job(n_workers=1, flags=[*FLAGS, "--sync_mode=sync", "--wire_dtype=bf16"])
         job.finish(60)
         self.assertNotIn(said, job.workers[0].output())

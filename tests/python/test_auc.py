@@ -36,10 +36,8 @@ class Auc(harness.Test):
 
     def run_one(self, *flags):
         """What the worker says, and its figures."""
-        process = self.start_program("worker", *ALONE, *flags, "--progress=lines",
-                                     "--summary_json=" + self.path("s.json"))
-        process.wait(60, 0)
-        said = process.output()
+        said = self.start_program("worker", *ALONE, *flags, "--progress=lines",
+                                  "--summary_json=" + self.path("s.json")).wait_output(60, 0)
         return said, harness.read_json(self.path("s.json"))
 
     def test_two_classes(self):

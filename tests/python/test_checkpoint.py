@@ -144,8 +144,7 @@ class Checkpoint(harness.Test):
         self.assertEqual(summaries[0]["local_steps"], 40 - first)
         self.assertEqual(summaries[0]["parameters_sha256"], want)
         ps = job.start_ps(0, *self.ps_flags("--restore=" + self.folder("none")), wait=False)
-        ps.wait(20, 1)
-        self.assertIn("--restore: there is no checkpoint in", ps.output())
+        self.assertIn("--restore: there is no checkpoint in", ps.wait_output(20, 1))
 
     def test_room_on_the_disk(self):
         """ps 0 keeps no file open of a checkpoint that it went on from, or back to, and that is not
@@ -200,8 +199,7 @@ class Checkpoint(harness.Test):
         harness.write_file(os.path.join(self.folder(), "weir-7.json"), "{}")
         job = self.job()
         ps = job.start_ps(0, *self.ps_flags(), wait=False)
-        ps.wait(20, 1)
-        self.assertRegex(ps.output(), "weir-7.json: not restored: it is torn")
+        self.assertRegex(ps.wait_output(20, 1), "weir-7.json: not restored: it is torn")
         self.assertIn("none of its checkpoints is whole", ps.output())
 
     def turn_bit(self, step, server):
@@ -342,8 +340,7 @@ class Checkpoint(harness.Test):
         """The workers have all steps; ps 0 says that the folder has not. Their summaries."""
         for worker in job.workers:
             worker.wait(120)
-        job.ps[0].wait(60, 138)
-        self.assertRegex(job.ps[0].output(),
+        self.assertRegex(job.ps[0].wait_output(60, 138),
                          "the job is done, but %s lacks its last step, " % self.folder())
         return [job.summary(i) for i in range(len(job.workers))]
 

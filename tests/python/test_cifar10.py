@@ -34,12 +34,10 @@ class Cifar10(harness.Test):
         harness.write_file(os.path.join(self.folder, name), data)
 
     def train(self, *data, status=0, model="softmax"):
-        process = self.start_program("worker", "--models_dir=" + harness.MODELS, *data,
-                                     "--model=" + model, "--train_steps=3", "--batch_size=10",
-                                     "--seed=4", "--intra_op_threads=1", "--progress=lines",
-                                     "--summary_json=" + self.path("s.json"))
-        process.wait(60, status)
-        return process.output()
+        return self.start_program("worker", "--models_dir=" + harness.MODELS, *data,
+                                  "--model=" + model, "--train_steps=3", "--batch_size=10",
+                                  "--seed=4", "--intra_op_threads=1", "--progress=lines",
+                                  "--summary_json=" + self.path("s.json")).wait_output(60, status)
 
     def figures(self):
         figures = harness.read_json(self.path("s.json"))

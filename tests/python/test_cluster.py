@@ -77,8 +77,7 @@ class Slurm(Cluster):
     def test_not_asked(self):
         """A worker that somebody starts in a step is no part of a job without the flag."""
         worker = self.task("worker", self.step(1, 3))
-        worker.wait(60)
-        worker.wait_line("task 1 of the 3 of a Slurm step, and trains alone: --slurm_ps=N")
+        worker.ends(0, "task 1 of the 3 of a Slurm step, and trains alone: --slurm_ps=N")
 
 
 class Wrong(BadInput):

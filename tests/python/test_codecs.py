@@ -118,9 +118,8 @@ class Codecs(harness.Test):
         keeps = ["--checkpoint_dir=" + self.dir() + "/c", "--wire_dtype=int8", "--save_steps=5",
                  "--hidden_units=8", *FLAGS]
         self.run_worker(*keeps, "--train_steps=10", model="mlp")
-        resumed = self.run_worker(*keeps, "--train_steps=20", "--export=" + self.dir() + "/b",
-                                  model="mlp")
-        self.assertIn("step 10", resumed.output())
+        self.assertIn("step 10", self.run_worker(*keeps, "--train_steps=20", "--export=" +
+                                                 self.dir() + "/b", model="mlp").output())
         self.run_worker("--hidden_units=8", *FLAGS, "--train_steps=20",
                         "--export=" + self.dir() + "/a", model="mlp")
         a, b = (harness.read_safetensors(self.dir() + name) for name in ("/a", "/b"))
@@ -132,16 +131,14 @@ class Codecs(harness.Test):
             worker = self.start_program("worker", "--ps_hosts=127.0.0.1:1",
                                         "--worker_hosts=127.0.0.1:2,127.0.0.1:3", "--task_index=0",
                                         "--wire_dtype=int8", *flags)
-            worker.wait(20, 2)
             self.assertIn("--wire_dtype: changes of parameters in int8 need --sync_mode=sync "
                           "without backup workers; write --wire_dtype=int8,fp32",
-                          worker.output())
+                          worker.wait_output(20, 2))
 
         worker = self.start_program("worker", "--ps_hosts=127.0.0.1:1",
                                     "--worker_hosts=127.0.0.1:2", "--task_index=0",
                                     "--wire_step_ms=20")
-        worker.wait(20, 2)
-        self.assertIn("--wire_step_ms is for --wire_dtype=auto", worker.output())
+        self.assertIn("--wire_step_ms is for --wire_dtype=auto", worker.wait_output(20, 2))
 
     def test_gradients_alone_in_other_modes(self):
         for mode in (["--sync_mode=async"], ["--replicas_to_aggregate=1"]):

@@ -176,9 +176,8 @@ class Columns(harness.Test):
         got, said = self.figures(moved)
         self.assertEqual(got, want)
         self.assertRegex(said, warning % "2 and 4")
-        process = self.worker("--predict=" + self.path("m.safetensors"), moved,
-                              "--output=" + self.path("o.csv"))
-        self.assertRegex(process.output(), warning % "2 and 4")
+        self.assertRegex(self.worker("--predict=" + self.path("m.safetensors"), moved, "--output=" +
+                                     self.path("o.csv")).output(), warning % "2 and 4")
         for head in ("len,wid,kind,noise", "wid,kind,noise,len"):
             said = self.predict(self.write("new.csv", head, ["a", "b", "kind", "c"]), status=1)
             self.assertIn("has 1 column 'len', and the training file had 2 of this name", said)

@@ -28,16 +28,14 @@ class CsvColumns(harness.Test):
         harness.write_file(path, content)
         worker = self.start_program("worker", *FLAGS, "--models_dir=" + harness.MODELS,
                                     "--model=softmax", "--train_data=" + path, *flags)
-        worker.wait(60, status)
-        return worker.output()
+        return worker.wait_output(60, status)
 
     def read(self, content, *flags, status=0):
         """Output of a worker that reads a file of this content with an export."""
         path = self.path("new.csv")
         harness.write_file(path, content)
         worker = self.start_program("worker", "--intra_op_threads=1", "--test_data=" + path, *flags)
-        worker.wait(60, status)
-        return worker.output()
+        return worker.wait_output(60, status)
 
     def warnings(self, output):
         return [line for line in output.splitlines() if line.startswith("W ")]

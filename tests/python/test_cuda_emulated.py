@@ -78,10 +78,9 @@ class CudaEmulated(harness.Test):
         for graphs in ("on", "off"):
             summary = self.path(graphs + ".json")
             logdir = self.path("events_" + graphs)
-            worker = self.run_worker("--summary_json=" + summary, "--cuda_graphs=" + graphs,
-                                     "--logdir=" + logdir, "--summary_steps=7",
-                                     "--histogram_steps=11", *flags)
-            outputs.append(worker.output())
+            outputs.append(self.run_worker("--summary_json=" + summary, "--cuda_graphs=" + graphs,
+                                           "--logdir=" + logdir, "--summary_steps=7",
+                                           "--histogram_steps=11", *flags).output())
             self.assertIn("training stays on cuda:0", outputs[-1])
             got = harness.read_json(summary)
             self.assertEqual(got["parameters_sha256"], want["parameters_sha256"])

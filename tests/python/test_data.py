@@ -105,15 +105,13 @@ class Data(harness.Test):
         os.rename(os.path.join(folder, "test/00001"), os.path.join(folder, "test/00009"))
         worker = self.start_program("worker", "--models_dir=" + harness.MODELS, "--model=softmax",
                                     *FLAGS, "--data_dir=" + folder)
-        worker.wait(30, 1)
-        self.assertIn("00000/00001/00002", worker.output())
+        self.assertIn("00000/00001/00002", worker.wait_output(30, 1))
         self.assertIn("00000/00002/00009", worker.output())
 
     def worker_says(self, flags, status, words):
         worker = self.start_program("worker", "--models_dir=" + harness.MODELS, "--model=softmax",
                                     *FLAGS, *flags)
-        worker.wait(30, status)
-        self.assertIn(words, worker.output())
+        self.assertIn(words, worker.wait_output(30, status))
         return worker.output()
 
     def test_a_folder_above_or_below(self):
@@ -207,8 +205,7 @@ class Data(harness.Test):
         job.start_worker(0)
         job.ps[0].wait_line("orker 0")
         job.start_worker(1, "--data_dir=" + folders[1])
-        job.workers[1].wait(30, 1)
-        self.assertIn("softmax/weights", job.workers[1].output())
+        self.assertIn("softmax/weights", job.workers[1].wait_output(30, 1))
         self.kill(*job.workers[:1], *job.ps)
 
     def test_the_label_column_of_a_csv(self):
@@ -222,8 +219,7 @@ class Data(harness.Test):
         self.assertEqual(self.train(folder, "--label_column=3")["parameters_sha256"], want)
         worker = self.start_program("worker", "--models_dir=" + harness.MODELS, "--model=softmax",
                                     *FLAGS, "--data_dir=" + folder, "--label_column=kind")
-        worker.wait(30, 1)
-        self.assertIn("train.csv: line 1: has no column 'kind'", worker.output())
+        self.assertIn("train.csv: line 1: has no column 'kind'", worker.wait_output(30, 1))
 
     def test_explicit_files_of_any_name(self):
         folder = self.make("npy", "--made=1x16x16", "--classes=5", "--train=60", "--test=20")
@@ -238,9 +234,7 @@ class Data(harness.Test):
         for flags, words in ((argv[:-4] + argv[-2:-1], "--test_data goes with --train_data"),
                              ([*argv, "--data_dir=" + folder], "both given"),
                              ([*argv[:-4], argv[-3]], "are for --train_data")):
-            process = self.start("worker", flags)
-            process.wait(30, 2)
-            self.assertIn(words, process.output())
+            self.assertIn(words, self.start("worker", flags).wait_output(30, 2))
 
     def npy(self, folder, name, descr, shape, content):
         head = ("{'descr': '%s', 'fortran_order': False, 'shape': (%s), }\n" % (
@@ -267,10 +261,8 @@ class Data(harness.Test):
         return path
 
     def with_file(self, *flags):
-        worker = self.start_program("worker", *FLAGS, *flags, "--models_dir=" + harness.MODELS,
-                                    "--model=softmax")
-        worker.wait(30 * harness.PATIENCE, 0)
-        return worker.output()
+        return self.start_program("worker", *FLAGS, *flags, "--models_dir=" + harness.MODELS,
+                                  "--model=softmax").wait_output(30 * harness.PATIENCE, 0)
 
     def test_npz_in_the_layout_of_keras(self):
         """Both sets come out of the one file, with and without --test_data."""
@@ -356,8 +348,7 @@ class Data(harness.Test):
                 if "--train_data=" + p not in flags:
                     argv.append("--data_dir=" + self.data())
                 worker = self.start("worker", argv)
-                worker.wait(30, 1)
-                self.assertIn(p + ": was written by torch.save", worker.output())
+                self.assertIn(p + ": was written by torch.save", worker.wait_output(30, 1))
                 self.assertIn("safetensors.torch.save_file", worker.output())
 
     def test_numbers_that_are_not_finite(self):

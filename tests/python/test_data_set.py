@@ -40,15 +40,12 @@ class DataSet(harness.Test):
         text = (r"another data set: CRC-32C of the training labels: the servers have "
                 r"[0-9a-f]{8} in %s, the worker has [0-9a-f]{8} in %s "
                 % (self.data(), self.other.name))
-        second = job.start_worker(1, "--data_dir=" + self.other.name)
-        second.wait(60, 1)
-        second.wait_line("refused this worker: " + text)
+        job.start_worker(1, "--data_dir=" + self.other.name).ends(1, "refused this worker: " + text)
         ps.wait_line("worker 1 from .* refused: " + text)
         job.start_worker(1)
         first.wait_line("training step")
         joiner = job.join_worker("joiner", "--data_dir=" + self.other.name)
-        joiner.wait(60, 1)
-        joiner.wait_line("refused this worker: " + text)
+        joiner.ends(1, "refused this worker: " + text)
         table, data = self.status(job)
         self.assertIn("data: %s; 2400 training and 500 test samples of 1x28x28 in 10 classes" %
                       self.data(), table)
@@ -66,8 +63,7 @@ class DataSet(harness.Test):
         self.assertTrue(data["own_shards"])
         self.kill(job.workers[1])
         wrong = job.start_worker(1, "--data_shard=same")
-        wrong.wait(60, 1)
-        wrong.wait_line("another data set: --data_shard: the servers have own, the worker has same")
+        wrong.ends(1, "another data set: --data_shard: the servers have own, the worker has same")
         self.kill(job.workers[0], ps)
 
     def test_own_shards_are_named(self):
@@ -106,11 +102,9 @@ class DataSet(harness.Test):
         job.start_worker(0)
         ps.wait_line("worker 0 joined")
         wrong = job.start_worker(1, "--data_dir=" + second)
-        wrong.wait(60, 1)
-        wrong.wait_line(r"another data set: names of the classes \(give all workers the same; a "
-                        r"folder may be empty, a CSV file's words may be numbers\): the servers "
-                        r"have [0-9a-f]{8} in %s, the worker has [0-9a-f]{8} in %s"
-                        % (first, second))
+        wrong.ends(1, r"another data set: names of the classes \(give all workers the same; a "
+                   r"folder may be empty, a CSV file's words may be numbers\): the servers "
+                   r"have [0-9a-f]{8} in %s, the worker has [0-9a-f]{8} in %s" % (first, second))
         job.start_worker(1, "--data_dir=" + self.pictures("c", ["ant", "bee"]))
         job.finish()
 
@@ -192,9 +186,7 @@ class DataSet(harness.Test):
                              "--outer_optimizer: the servers have nesterov, the worker has sgd"),
                             ("--outer_momentum=0.25",
                              "--outer_momentum: the servers have 0.5, the worker has 0.25")):
-            wrong = job.start_worker(1, other, typed)
-            wrong.wait(60, 1)
-            wrong.wait_line(said)
+            job.start_worker(1, other, typed).ends(1, said)
         job.start_worker(1, other)
         job.finish()
 
@@ -213,9 +205,7 @@ class DataSet(harness.Test):
             ps = job.start_ps(0)
             job.start_worker(0, typed)
             ps.wait_line("2 workers, sync, %s, %d steps" % (kind, first // 100))
-            wrong = job.start_worker(1, part, "--outer_momentum=0.25")
-            wrong.wait(60, 1)
-            wrong.wait_line(said)
+            job.start_worker(1, part, "--outer_momentum=0.25").ends(1, said)
             job.start_worker(1, part, typed).wait_line(
                 "%d rounds, each 10 steps of a worker by adam, then one of the servers by %s"
                 % (first // 100, kind))
@@ -312,9 +302,7 @@ class DataSet(harness.Test):
                              "--data_shard=own give all workers the same --train_steps, or all "
                              "the same --epochs"),
                             ("--epochs=2", "--epochs: the servers have 1, the worker has 2")):
-            wrong = job.start_worker(1, steps, "--data_dir=" + small)
-            wrong.wait(60, 1)
-            wrong.wait_line(said)
+            job.start_worker(1, steps, "--data_dir=" + small).ends(1, said)
         job.start_worker(1, "--train_steps=4", "--data_dir=" + small)
         job.finish()
 
@@ -336,9 +324,8 @@ class DataSet(harness.Test):
         job.start_worker(0)
         ps.wait_line("worker 0 joined")
         wrong = job.start_worker(1, "--data_dir=" + second)
-        wrong.wait(60, 1)
-        wrong.wait_line("another data set: names of the classes .* a CSV file's words may be "
-                        "numbers.* in %s, the worker has [0-9a-f]{8} in %s" % (first, second))
+        wrong.ends(1, "another data set: names of the classes .* a CSV file's words may be "
+                   "numbers.* in %s, the worker has [0-9a-f]{8} in %s" % (first, second))
         job.start_worker(1, "--data_dir=" + self.words("c", ["0", "1"]))
         job.finish()
 
@@ -385,9 +372,8 @@ class DataSet(harness.Test):
         job = self.job(n_workers=1, flags=flags)
         job.start_ps(0, "--checkpoint_dir=" + folder)
         wrong = job.start_worker(0, "--data_dir=" + self.other.name)
-        wrong.wait(60, 1)
-        wrong.wait_line("the checkpoint at step 5 is of another data set: CRC-32C of the "
-                        "training labels: the checkpoint has [0-9a-f]{8} in %s," % self.data())
+        wrong.ends(1, "the checkpoint at step 5 is of another data set: CRC-32C of the "
+                   "training labels: the checkpoint has [0-9a-f]{8} in %s," % self.data())
         job.start_worker(0, "--data_dir=" + self.other.name, "--data_shard=own")
         job.finish()
         job.ps[0].wait_line("goes on from step 5")

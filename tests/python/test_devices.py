@@ -61,9 +61,9 @@ class Listing(fake_gpus.Machine):
         self.assertEqual([gpus[1][k] for k in keys], [41, 68.5, 700.0, True, 2])
         self.assertEqual([g["memory_limit_bytes"] for g in gpus], [81559 << 20] * 2)
         self.assertEqual([g["reservations"] for g in gpus], [[], []])
-        p = self.worker("--gpus=1", "--gpu_memory_fraction=0.4", "--gpu_wait=0",
-                        "--train_steps=1000000", env=self.env(("fake_cuda", "fake_nvml")))
-        p.wait(30, 1)  # no backend: nothing is reserved any more
+        self.worker("--gpus=1", "--gpu_memory_fraction=0.4", "--gpu_wait=0",
+                    # No backend: nothing is reserved any more.
+                    "--train_steps=1000000", env=self.env(("fake_cuda", "fake_nvml"))).wait(30, 1)
         self.assertEqual(self.gpus()[1]["reservations"], [])
         for fraction, limit in (("0.25", (81559 << 20) // 4), ("0", 81559 << 20)):
             out, _ = self.listed("--list_devices", "--gpu_memory_fraction=" + fraction)
@@ -160,17 +160,13 @@ class Choosing(fake_gpus.Machine):
         if there("libcuda.so.1"):
             self.skipTest("this machine has a driver")
         p = self.worker(env=self.env(()))
-        p.wait(30)
-        self.assertNotIn("NVIDIA", p.output())
+        self.assertNotIn("NVIDIA", p.wait_output(30))
         self.assertIn("tower 0: CPU, ", p.output())
         for flags in (("--gpus=auto",), ("--gpus=auto:3", "--gpu_wait=60")):
             p = self.worker(*flags, env=self.env(()))
-            p.wait(30)
-            self.assertEqual(p.output().count("training on the CPU"), 1)
+            self.assertEqual(p.wait_output(30).count("training on the CPU"), 1)
             self.assertIn("there is no NVIDIA driver", p.output())
-        p = self.worker("--gpus=none", env=self.env(()))
-        p.wait(30)
-        self.assertNotIn("GPU", p.output())
+        self.assertNotIn("GPU", self.worker("--gpus=none", env=self.env(())).wait_output(30))
         for gpus in ("all", "0", uuid(0)):
             self.refused(self.worker("--gpus=" + gpus, env=self.env(())), PERMANENT,
                          "there is no GPU, only the CPU: there is no NVIDIA driver")
@@ -178,8 +174,7 @@ class Choosing(fake_gpus.Machine):
     def test_driver_that_fails(self):
         self.machine("cuda init=803\n", card(0))
         p = self.worker()
-        p.wait(30)
-        self.assertIn("training on the CPU: CUDA shows none (cuInit: 803, ", p.output())
+        self.assertIn("training on the CPU: CUDA shows none (cuInit: 803, ", p.wait_output(30))
 
     def test_driver_without_nvml(self):
         self.machine("nvml init=18\n", card(0, "total=81559 used=70000 procs=5"))
@@ -188,9 +183,8 @@ class Choosing(fake_gpus.Machine):
             cases.append(self.env(("fake_cuda",)))
         for env in cases:
             p = self.worker(env=env)
-            p.wait(30)
-            self.assertRegex(p.output(), r"GPU 0 \(NVIDIA H200, %s, 0000:3a:00.0\): reserved" %
-                             uuid(0))
+            self.assertRegex(p.wait_output(30),
+                             r"GPU 0 \(NVIDIA H200, %s, 0000:3a:00.0\): reserved" % uuid(0))
             self.assertIn("whether others use it is not known", p.output())
             (gpu,) = self.gpus(env=env)
             self.assertEqual((gpu["free_bytes"], gpu["n_processes"], gpu["processes"],
@@ -206,10 +200,9 @@ class Choosing(fake_gpus.Machine):
         self.machine(card(0, "total=81559 used=60000 busy=99"), card(1))
         self.reserve(1)
         p = self.worker()
-        p.wait(30)
-        self.assertRegex(p.output(), r"no GPU is free, training on the CPU: GPU 0: process %d has "
-                         r"reserved it; GPU 1: 62.9 of its 85.5 GB of memory are in use" %
-                         os.getpid())
+        self.assertRegex(
+            p.wait_output(30), r"no GPU is free, training on the CPU: GPU 0: process %d has "
+            r"reserved it; GPU 1: 62.9 of its 85.5 GB of memory are in use" % os.getpid())
 
     def test_a_job_has_just_ended(self):
         """NVML still tells its utilisation; in a container it lists nobody's processes."""

@@ -62,8 +62,7 @@ class Figures(harness.Test):
         step = int(job.ps[0].wait_line(r"ps:1 .* joins at step (\d+)").group(1))
         job.gate.open()
         job.finish()
-        joined.wait(60)
-        joined.wait_line(r" %d steps in [0-9.]+ s, from step %d to 60; " % (60 - step, step))
+        joined.ends(0, r" %d steps in [0-9.]+ s, from step %d to 60; " % (60 - step, step))
         job.ps[0].wait_line(r" 60 steps in [0-9.]+ s; ")
 
     def test_async_last_step(self):

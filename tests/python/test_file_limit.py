@@ -39,8 +39,7 @@ class FileLimit(harness.Test):
         script = '"$@" >> %s' % path
         argv = [harness.program("weirctl"), "--ps_hosts=" + job.ps_hosts[0], "status"]
         ctl = self.start("weirctl", ["bash", "-c", script, "bash", *argv])
-        ctl.wait(30, 1)
-        ctl.wait_line("File too large.*" + NAMES_LIMIT)
+        ctl.ends(1, "File too large.*" + NAMES_LIMIT, 30)
         job.ps[0].stop()
 
 

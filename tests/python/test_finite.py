@@ -116,9 +116,8 @@ class Finite(harness.Test):
                      ["--sync_mode=ssp", "--staleness=2"]):
             job = self.job(n_ps=1, n_workers=1, model="small", flags=[*FLAGS, *mode])
             job.start(worker_flags=["--fault_nonfinite=5", "--wire_dtype=bf16"])
-            job.workers[0].wait(60, status=1)
             self.assertIn("worker 0, step 4: the gradient of 'c2/weights' (layer 'c2') is not "
-                          "finite", job.workers[0].output())
+                          "finite", job.workers[0].wait_output(60, 1))
             self.assertFalse(os.path.exists(job.summary_path(0)))
             job.ps[0].wait(60, 1)
             self.assertRegex(job.ps[0].output(), "W .*worker 0 ended with an error: worker 0, step "

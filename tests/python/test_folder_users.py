@@ -36,16 +36,14 @@ class FolderUsers(harness.Test):
         job = self.job_of_two()
         first = self.start_as(job, 0, "4001", "077")
         second = self.start_as(job, 1, "4002", "077")
-        second.wait(60, 1)
-        second.wait_line("folder-id: cannot be read: Permission denied; " + USERS)
+        second.ends(1, "folder-id: cannot be read: Permission denied; " + USERS)
         first.stop()
 
     def test_files_of_another_user(self):
         job = self.job_of_two()
         first = self.start_as(job, 0, "4001", "022")
         second = self.start_as(job, 1, "4002", "077")
-        worker = job.start_worker(0)
-        worker.wait(60)
+        job.start_worker(0).wait(60)
         first.wait(60, 138)  # the job is done, and no checkpoint has its last step
         second.wait(60)
         first.wait_line("checkpoint at step 12: .*-1-of-2[.]safetensors: this user may not read "

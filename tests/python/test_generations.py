@@ -165,8 +165,7 @@ class Generations(generations.Test):
         job.ps[0].wait_line("is gone with its parameters: training goes back to the checkpoint")
         self.check(job)
         hung.go_on()
-        hung.wait(90)
-        self.assertIn("says that the job has gone on without this server", hung.output())
+        self.assertIn("says that the job has gone on without this server", hung.wait_output(90))
 
 
 if __name__ == "__main__":

@@ -255,8 +255,7 @@ class SelfTest(Sharing):
         self.cards(1)
         p = self.start_program("worker", "--self_test", "--gpus=all",
                                "--backend_dir=" + self.backends(self.CUDA), env=self.here(None))
-        p.wait(300)
-        self.assertEqual(p.output().count(": GPU is running! "),
+        self.assertEqual(p.wait_output(300).count(": GPU is running! "),
                          len(self.gpus(env=self.here(None))))
 
 

@@ -82,10 +82,8 @@ class Gpus(fake_gpus.Machine):
     def test_a_mig_instance(self):
         self.machine(card(0, SMALL),
                      "mig uuid=MIG-aaaaaaaa-0000-4000-8000-000000000000 total=200\n")
-        p = self.worker(env=self.env(CUDA_VISIBLE_DEVICES="MIG-aaaaaaaa"))
-        p.wait(60)
         self.assertIn("tower 0: GPU 0 (NVIDIA H200 MIG, MIG-aaaaaaaa-0000-4000-8000-000000000000, ",
-                      p.output())
+                      self.worker(env=self.env(CUDA_VISIBLE_DEVICES="MIG-aaaaaaaa")).wait_output())
 
     def test_a_card_that_does_not_start(self):
         for code, words in ((999, ["CUDA device 0: cudaSetDevice: ", "fell off the bus", "Xid 79"]),
@@ -170,16 +168,14 @@ class Memory(fake_gpus.Machine):
             env = self.env(**({"TF_FORCE_GPU_ALLOW_GROWTH": value} if value else {}))
             second = self.worker("--gpus=0", "--gpu_memory_fraction=0.7",
                                  "--gpu_allow_growth=" + choice, env=env)
-            second.wait(30)
-            self.assertEqual("wins over --gpu_allow_growth=false" in second.output(),
+            self.assertEqual("wins over --gpu_allow_growth=false" in second.wait_output(30),
                              value is not None)
         first.stop()
         first = self.holding("--gpu_memory_fraction=0.7", "--gpu_allow_growth=true")
         second = self.worker("--gpus=0", "--gpu_memory_fraction=0.9", "--gpu_allow_growth",
                              env=self.env(TF_FORCE_GPU_ALLOW_GROWTH="0"))
-        second.wait(30, RETRY)
         self.assertIn("TF_FORCE_GPU_ALLOW_GROWTH=0 wins over --gpu_allow_growth=true",
-                      second.output())
+                      second.wait_output(30, RETRY))
         self.assertIn("377.5 MB of its memory shall be taken at once", second.output())
         first.stop()
 
@@ -193,8 +189,7 @@ class Memory(fake_gpus.Machine):
         self.assertIn(" MB free of its 419.4 MB; take a smaller --batch_size or a larger "
                       "--gpu_memory_fraction", p.output())
         # all towers and the evaluation have to share it
-        one = self.worker("--gpu_memory_fraction=0.1")
-        one.wait(30)
+        self.worker("--gpu_memory_fraction=0.1").wait(30)
         self.refused(self.worker("--gpu_memory_fraction=0.1", "--towers_per_gpu=12",
                                  "--batch_size=12"), PERMANENT,
                      "layer '", "out of GPU memory: its ")
@@ -213,8 +208,7 @@ class Memory(fake_gpus.Machine):
     def test_libraries_are_named(self):
         self.machine("nvml driver=550.54.15\n", "cuda version=12050\n", *machine_of(1))
         p = self.worker()
-        p.wait(30)
-        self.assertRegex(p.output(), r"I .*NVIDIA driver 550\.54\.15 for CUDA up to 12\.5 "
+        self.assertRegex(p.wait_output(30), r"I .*NVIDIA driver 550\.54\.15 for CUDA up to 12\.5 "
                          r"\(/\S+/fake_cuda/libcuda\.so\.1\); CUDA runtime \d+\.\d+, cuDNN 9\.1\.2 "
                          r"\(/\S+/libweir_emulated\.so\), cuBLAS 12\.4\.5 \(/\S+/libweir_emulated")
 
@@ -270,8 +264,7 @@ class WithoutLibraries(fake_gpus.Machine):
         self.CUDA = fake_gpus.EMULATED
         self.machine("cuda runtime=35 version=11040\n", *machine_of(1))
         p = self.worker()
-        p.wait(30)
-        self.assertRegex(p.output(), "W .*driver is too old.*\n.*W .*training on the CPU: ")
+        self.assertRegex(p.wait_output(30), "W .*driver is too old.*\n.*W .*training on the CPU: ")
         p = self.worker("--gpus=0")
         p.wait(30, PERMANENT)
         self.assertRegex(p.output(), "E .*--gpus=0: the driver shows a GPU, but CUDA cannot use it")

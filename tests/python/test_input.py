@@ -168,9 +168,7 @@ class Normal(InputTest):
         ps.wait_line("worker 0 joined")
         for flags, said in (([], "--mean: the servers have 0.25, the worker has none"),
                             (["--mean=0.25"], "--std: the servers have 0.5, the worker has 1")):
-            second = job.start_worker(1, *flags)
-            second.wait(60, 1)
-            second.wait_line("refused this worker: another job: " + said)
+            job.start_worker(1, *flags).ends(1, "refused this worker: another job: " + said)
         job.start_worker(1, *NORMAL)
         first.wait_line("training step")
         joiner = job.join_worker("joiner", "--data_dir=" + self.data(), "--progress=lines")
@@ -324,11 +322,10 @@ class Augment(InputTest):
         _, got = self.train(*keep)
         self.assert_same(got, want)
         self.assertLess(got["local_steps"], 300)
-        worker = self.run_worker(*FLAGS, "--train_steps=310", "--augment=flip",
-                                 "--checkpoint_dir=" + self.path("ckpt"), status=1)
         self.assertIn("--augment: the checkpoint has flip,shift:2,crop:3,cutout:8, the worker has "
                       "flip; give the same flags, or another --checkpoint_dir, and with it --init=",
-                      worker.output())
+                      self.run_worker(*FLAGS, "--train_steps=310", "--augment=flip",
+                                      "--checkpoint_dir=" + self.path("ckpt"), status=1).output())
 
     def test_two_workers(self):
         """One server or two, answers in whatever order, a worker that is killed and comes back:
@@ -358,9 +355,8 @@ class Augment(InputTest):
         ps.wait_line("worker 0 joined")
         for flags, said in (([], "none"), (["--augment=flip,crop:3"], "flip,crop:3")):
             second = job.start_worker(1, *flags)
-            second.wait(60, 1)
-            second.wait_line("refused this worker: another job: --augment: the servers have "
-                             "flip,crop:2, the worker has " + said)
+            second.ends(1, "refused this worker: another job: --augment: the servers have "
+                        "flip,crop:2, the worker has " + said)
         job.start_worker(1, "--augment=flip,crop:2")
         first.wait_line("training step")
         joiner = job.join_worker("joiner", "--data_dir=" + self.data(), "--progress=lines")

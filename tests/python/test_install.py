@@ -104,8 +104,7 @@ class Install(harness.Test):
                   '"task": {"type": "ps", "index": 0}}')
         worker = self.start("weir-worker", [os.path.join(where, "bin/weir-worker")],
                             env={**os.environ, "TF_CONFIG": config})
-        worker.wait(60, 2)
-        worker.wait_line("and this program is weir-worker: start weir-ps, or weir-task")
+        worker.ends(2, "and this program is weir-worker: start weir-ps, or weir-task")
 
     def complete(self, where, *words):
         file = os.path.join(where, "share/bash-completion/completions", words[0])

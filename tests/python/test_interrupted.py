@@ -51,10 +51,9 @@ class Interrupted(harness.Test):
             for flags in (["--evaluate=" + path],
                           ["--predict=" + path, "--output=" + path + ".csv"]):
                 reads = self.start_program("worker", "--data_dir=" + self.data(), *flags)
-                reads.wait()
-                self.assertIn("%s: the training that wrote %s was interrupted at step %s: "
-                              % (flags[0].split("=")[0], path, found["global_step"]),
-                              reads.output())
+                self.assertIn("%s: the training that wrote %s was interrupted at step %s: " %
+                              (flags[0].split("=")[0], path, found["global_step"]),
+                              reads.wait_output())
 
     def test_alone_it_says_that_nothing_is_kept(self):
         self.assertRegex(self.alone(), r"interrupted at step \d+ of 100000: nothing is kept of the "

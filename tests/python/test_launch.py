@@ -104,8 +104,7 @@ class Launch(harness.Test):
                    worker_1="until [ $(wc -l <staying) = 4 ]; do sleep 0.05; done; exit 1",
                    worker_2="trap '' TERM; echo >>staying; while :; do sleep 0.05; done")
         launch = self.launch("--grace=1")
-        launch.wait(status=1)
-        launch.wait_line("worker:1 on b has ended with 1; its last lines are in .*worker-1.log")
+        launch.ends(1, "worker:1 on b has ended with 1; its last lines are in .*worker-1.log")
         launch.wait_line("still there 1 s after SIGTERM, now SIGKILL: worker:2 on b")
         launch.wait_line("launch: worker:2 on b: exit status 137")
         ends = self.read("ends")
@@ -128,9 +127,7 @@ class Launch(harness.Test):
         """A worker that has no server any more does not keep it."""
         self.scene("a ps=1 workers=1\n", ps_0="until [ -f staying ]; do sleep 0.05; done; exit 0",
                    worker_0="stay 0")
-        launch = self.launch("--grace=1")
-        launch.wait()
-        launch.wait_line("all servers have ended with 0: workers are told to end")
+        self.launch("--grace=1").ends(0, "all servers have ended with 0: workers are told to end")
         self.all_gone()
 
     def test_output_is_full(self):
@@ -167,8 +164,7 @@ class Launch(harness.Test):
         self.scene("a ps=1\nb workers=1 ssh=greets\n", worker_0=self.LOST,
                    ps_0="until grep -qs second ends; do sleep 0.05; done; exit 0")
         launch = self.launch("--restarts=1")
-        launch.wait()
-        launch.wait_line("launch: host b is lost, and worker:0 with it")
+        launch.ends(0, "launch: host b is lost, and worker:0 with it")
         launch.wait_line("launch: worker:0 on b is started again in 1 s \\(1 of 1\\)")
         self.assertEqual(self.read("ends"), ["first", "second"])
         self.all_gone()
@@ -180,8 +176,7 @@ class Launch(harness.Test):
         launch = self.launch("--restarts=1", "--host_timeout=100")
         launch.wait_line("launch: worker:0 on b is tried again in 2 s, for (100|99|98) s more")
         os.remove(self.path("away"))
-        launch.wait()
-        launch.wait_line("launch: worker:0 on b: exit status 0, 2 starts")
+        launch.ends(0, "launch: worker:0 on b: exit status 0, 2 starts")
         self.all_gone()
 
     def test_keep_going(self):
@@ -193,8 +188,7 @@ class Launch(harness.Test):
         launch = self.launch("--keep_going", "--host_timeout=0")
         launch.wait_line("worker:1 on b: the host has been gone for --host_timeout=0 seconds")
         open(self.path("end"), "w", encoding="utf-8").close()
-        launch.wait(status=1)
-        launch.wait_line("launch: the job goes on without worker:1 on b")
+        launch.ends(1, "launch: the job goes on without worker:1 on b")
         launch.wait_line("launch: worker:0 on a: exit status 0")
         launch.wait_line("launch: worker:1 on b: lost")
         self.all_gone()
@@ -203,8 +197,7 @@ class Launch(harness.Test):
         """Nobody goes on without one."""
         self.scene("a workers=1\nb ps=1 ssh=away\n", ps_0="AWAY=away; " + self.LOST)
         launch = self.launch("--keep_going", "--host_timeout=0")
-        launch.wait(status=1)
-        launch.wait_line("ps:0 on b: the host has been gone for --host_timeout=0 seconds")
+        launch.ends(1, "ps:0 on b: the host has been gone for --host_timeout=0 seconds")
         launch.wait_line("the job ends, since another start would not fix it")
         self.all_gone()
 
@@ -222,8 +215,7 @@ class Launch(harness.Test):
         left = launch.wait_line(r"launch: worker:1 on b is tried again in 2 s, for (\d+) s more")
         self.assertGreaterEqual(int(left.group(1)), 39 - (time.monotonic() - late))
         os.remove(self.path("away"))
-        launch.wait(status=1)
-        launch.wait_line("launch: worker:1 on b: exit status 0, 2 starts")
+        launch.ends(1, "launch: worker:1 on b: exit status 0, 2 starts")
         self.all_gone()
 
     def test_signal_while_it_ends(self):
@@ -247,17 +239,14 @@ class Launch(harness.Test):
         self.scene("a ps=1\nb workers=1 ssh=bare\n")
         os.makedirs(self.path("bare"))
         os.symlink("/bin/bash", self.path("bare/bash"))
-        launch = self.launch()
-        launch.wait(status=2)
-        launch.wait_line("worker:0[|] flock is missing on this host")
+        self.launch().ends(2, "worker:0[|] flock is missing on this host")
         self.all_gone()
 
     def test_hosts(self):
         """One that is not reached is named; nothing stays on the others."""
         self.scene("a ps=1 workers=1\nb workers=1 ssh=dead\n")
         launch = self.launch("--quiet")
-        launch.wait(status=1)
-        launch.wait_line("host b is not reached for worker:1: ssh: connect to host dead port 22")
+        launch.ends(1, "host b is not reached for worker:1: ssh: connect to host dead port 22")
         self.assertNotIn("| ", launch.output())
         self.all_gone()
 

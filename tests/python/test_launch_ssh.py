@@ -90,8 +90,7 @@ class LaunchSsh(harness.Test):
     def test_to_its_end(self):
         out = self.path("out-{task}.json")
         launch = self.launch("--train_steps=20", "--worker_timeout=5", "--summary_json=" + out)
-        launch.wait()
-        launch.wait_line(r"worker:1\| .*\(global step: 20\)")
+        launch.ends(0, r"worker:1\| .*\(global step: 20\)")
         launch.wait_line(r"launch: ps:0 +on .*: exit status 0")
         self.assertTrue(os.path.exists(out.format(task=1)))
         self.assertEqual(self.tasks(), [])

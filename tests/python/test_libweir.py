@@ -182,8 +182,7 @@ class Libweir(harness.Test):
                 (r"another data set: CRC-32C of the training samples",
                  ["join=true", "data_samples=100", "data_checksum=6"], 40)):
             other = self.trainer("other", *settings, width=width)
-            other.wait(60, status=1)
-            other.wait_line(r"error -2: ps:0 .* refused this worker: .*" + word)
+            other.ends(1, r"error -2: ps:0 .* refused this worker: .*" + word)
         self.kill(first, ps)
 
 

@@ -62,8 +62,7 @@ class Listen(harness.Test):
         job.start_worker()
         job.finish()
         wrong = job.start_ps(0, "--bind=0.0.0.0:x", wait=False)
-        wrong.wait(20, 2)
-        wrong.wait_line("--bind: '0.0.0.0:x' has a port that is no number")
+        wrong.ends(2, "--bind: '0.0.0.0:x' has a port that is no number", 20)
 
     def start_beside(self):
         """A ps whose port another program has; both."""
@@ -90,8 +89,7 @@ class Listen(harness.Test):
         job = self.job(n_workers=1, flags=["--train_steps=3"])
         old = job.start_ps()
         old.popen.send_signal(signal.SIGSTOP)
-        new = job.start_ps(wait=False)
-        new.wait_line(WAITS)
+        job.start_ps(wait=False).wait_line(WAITS)
         old.kill()
         job.start_worker()
         job.finish()
@@ -140,8 +138,7 @@ class Listen(harness.Test):
             job.ps = first
             for ps in second:
                 ps.wait_line(WAITS)
-                ps.wait(60, 138)
-                self.assertIn("address in use", ps.output())
+                self.assertIn("address in use", ps.wait_output(60, 138))
             self.assertEqual(self.marks(folder), before)
         self.assert_says_none(second, "waiting for ps:0", "taken from")
         self.assert_says_none([*first, *second], "another process has just called")

@@ -90,8 +90,7 @@ class LocalSteps(harness.Test):
         m = join.wait_line(r"joined as worker 2 of 3 at step (\d+)")
         join.wait_line(r"training step [0-9]+ done")
         job.workers[1].popen.send_signal(signal.SIGTERM)
-        job.workers[1].wait(60)
-        self.assertIn("left the job at step", job.workers[1].output())
+        self.assertIn("left the job at step", job.workers[1].wait_output())
         job.release()
         job.workers[0].wait(120)
         join.wait(60)
@@ -219,11 +218,9 @@ class LocalSteps(harness.Test):
         job.start_ps(0)
         job.start_worker(0, "--local_steps=10")
         job.ps[0].wait_line("worker 0 joined")
-        status = self.start_program("weirctl", "--ps_hosts=" + job.ps_hosts[0], "status",
-                                    name="status")
-        status.wait(20, 0)
         self.assertIn("each step is 10 of a worker by itself, by adam, learning rate 0.01",
-                      status.output())
+                      self.start_program("weirctl", "--ps_hosts=" + job.ps_hosts[0], "status",
+                                         name="status").wait_output(20, 0))
         for flags, words in ((["--local_steps=20"], "local_steps"),
                              (["--local_steps=10", "--outer_learning_rate=0.3"],
                               "outer_learning_rate")):
@@ -233,8 +230,7 @@ class LocalSteps(harness.Test):
         for flags, words in ((["--outer_learning_rate=0.3"], "--outer_learning_rate"),
                              (["--eval_every=7"], "--eval_every: 7 steps are not a multiple")):
             join = job.join_worker("joiner", *job.flags[2:4], *flags)
-            join.wait(30, None)
-            self.assertIn(words, join.output())
+            self.assertIn(words, join.wait_output(30, None))
         job.start_worker(1, "--local_steps=10")
         job.finish(60)
 

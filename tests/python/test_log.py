@@ -53,8 +53,7 @@ class FullPipe(harness.Test):
         job.start(["--quiet"])
         status = self.start_program("weirctl", "--quiet", "status", "--ps_hosts=127.0.0.1:1",
                                     "--timeout_s=1", name="status")
-        status.wait(30, 138)
-        self.assertRegex(status.output(), "^E ")
+        self.assertRegex(status.wait_output(30, 138), "^E ")
         job.finish()
         self.assertEqual([p.output() for p in (*job.ps, *job.workers)], ["", ""])
 

@@ -73,8 +73,7 @@ class Figures(test_modes.Case):
         job.start_ps(0, "--summary_json=" + os.path.join(folder, "all.json"))
         os.rmdir(folder)
         job.start_worker(0).wait()
-        job.ps[0].wait(status=1)
-        self.assertIn("--summary_json", job.ps[0].output())
+        self.assertIn("--summary_json", job.ps[0].wait_output(status=1))
 
 
 if __name__ == "__main__":

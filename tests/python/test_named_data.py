@@ -82,8 +82,7 @@ class NamedData(harness.Test):
         for what in ("--evaluate", "--predict"):
             p = self.start_program("worker", what + "=nosuch.st",
                                    *(["--output=o.csv"] if what == "--predict" else []))
-            p.wait(60, 1)
-            p.wait_line(what + ": nosuch.st cannot be opened: No such file or directory")
+            p.ends(1, what + ": nosuch.st cannot be opened: No such file or directory")
 
     def test_named_data_are_said(self):
         self.train()

@@ -148,8 +148,7 @@ class Names(harness.Test):
 
     def test_both_addresses_are_in_use(self):
         ps = self.listen_in_part(*ADDRESSES)
-        ps.wait(30, 138)
-        ps.wait_line("E .* address in use")
+        ps.ends(138, "E .* address in use", 30)
 
 
 if __name__ == "__main__":

@@ -44,8 +44,7 @@ class Netns(harness.Test):
 
     def finish(self, ps, workers):
         for worker in workers:
-            worker.wait()
-            self.assertRegex(worker.output(), "Training elapsed time")
+            self.assertRegex(worker.wait_output(), "Training elapsed time")
         ps.wait()
 
     def test_ps_first(self):

@@ -41,10 +41,9 @@ class NoProc(harness.Test):
     def test_unknown_path_is_named(self):
         worker = self.start("worker", [*WITHOUT_PROC, sys.executable, "-c", BY_DESCRIPTOR, WORKER,
                                        *self.flags()])
-        worker.wait(60, 1)
-        worker.wait_line('no model named "softmax" can be looked for: the folder of Weir\'s models '
-                         r"is not known, since this program's own path is not \(/proc/self/exe: "
-                         r"No such file or directory\); name the folder with --models_dir")
+        worker.ends(1, 'no model named "softmax" can be looked for: the folder of Weir\'s models '
+                    r"is not known, since this program's own path is not \(/proc/self/exe: "
+                    r"No such file or directory\); name the folder with --models_dir")
 
 
 if __name__ == "__main__":

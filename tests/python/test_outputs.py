@@ -161,8 +161,7 @@ class Outputs(harness.Test):
         argv = [harness.program("ps"), "--ps_hosts=127.0.0.1:1", "--summary_json=" + self.path("x"),
                 "--trace=" + self.path("x")]
         ps = self.start("ps", argv)
-        ps.wait(20, 2)
-        self.assertIn("--summary_json=%s and --trace=" % self.path("x"), ps.output())
+        self.assertIn("--summary_json=%s and --trace=" % self.path("x"), ps.wait_output(20, 2))
 
     def test_full_disk(self):
         """138, and what is lost and can be done; of what is there, nothing is."""
@@ -211,8 +210,7 @@ class Outputs(harness.Test):
                               (flag, path, folder), said)
                 self.assertNotIn("step", said)
         ps = self.start_program("ps", "--ps_hosts=127.0.0.1:1", "--summary_json=/proc/x")
-        ps.wait(20, 2)
-        self.assertIn("cannot create a file in the folder /proc", ps.output())
+        self.assertIn("cannot create a file in the folder /proc", ps.wait_output(20, 2))
         os.mkdir(self.path("folder"))
         self.run_worker("--predict=" + self.path("none"), "--output=" + self.path("folder/x.csv"),
                         status=1)
@@ -229,9 +227,8 @@ class Outputs(harness.Test):
         if made.returncode != 0:
             self.skipTest("a file system cannot be mounted: " + made.stderr.strip())
         self.addCleanup(subprocess.run, ["umount", "-l", path], check=True)
-        worker = self.run_worker(*FLAGS, "--export=" + path + "/x", status=138)
         self.assertIn("--export=%s/x: the folder %s is full: " % (path, path),
-                      worker.output())
+                      self.run_worker(*FLAGS, "--export=" + path + "/x", status=138).output())
         ps = self.start_program("ps", "--ps_hosts=127.0.0.1:1", "--summary_json=" + path + "/x")
         ps.wait(20, 138)
 

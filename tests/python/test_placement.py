@@ -22,9 +22,7 @@ class Placement(harness.Test):
             self.assertIn(word, errors[0])
 
     def test_log(self):
-        process = self.worker("--placement=hid=cpu:0", "--log_device_placement")
-        process.wait(30)
-        output = process.output()
+        output = self.worker("--placement=hid=cpu:0", "--log_device_placement").wait_output(30)
         self.assertIn(" hid/weights: /device:CPU:0 (rule 'hid=cpu:0')", output)
         self.assertIn(" relu1: /device:CPU:0 (default: where 'hid' lies)", output)
         self.assertIn(" sm/weights: /device:CPU:0 (default)", output)
@@ -39,16 +37,13 @@ class Placement(harness.Test):
     def test_by_type_by_parameter_and_by_whole_names(self):
         process = self.worker("--placement=type:dense=/job:localhost/replica:0/task:0/cpu:0,"
                               "*/biases=/job:worker/task:0/device:CPU:0", "--log_device_placement")
-        process.wait(30)
-        output = process.output()
+        output = process.wait_output(30)
         self.assertIn(" hid: /device:CPU:0 (rule 'type:dense=/job:localhost/replica:0/task:0/cpu:0"
                       "')", output)
         self.assertIn(" sm/biases: /device:CPU:0 (rule '*/biases=/job:worker/task:0/", output)
 
     def test_quiet_unless_asked(self):
-        process = self.worker("--placement=hid=cpu:0")
-        process.wait(30)
-        self.assertNotIn("/device:", process.output())
+        self.assertNotIn("/device:", self.worker("--placement=hid=cpu:0").wait_output(30))
 
     def test_the_line_of_the_guide(self):
         """docs/guide/models.md's command as it stands, but for fewer steps and less data."""
@@ -59,8 +54,7 @@ class Placement(harness.Test):
         self.assertIn("--train_steps=2", words)
         words[0] = harness.program(words[0])
         process = self.start("worker", [*words, "--batch_size=4", "--data_dir=" + self.data()])
-        process.wait(60)
-        process.wait_line("fc1/weights: /device:CPU:0 .rule 'fc")
+        process.ends(0, "fc1/weights: /device:CPU:0 .rule 'fc")
         process.wait_line("conv1/weights: /device:CPU:0 .rule 'conv.*by --allow_soft_placement")
 
     def test_errors(self):

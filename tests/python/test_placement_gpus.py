@@ -114,21 +114,17 @@ class Split(fake_gpus.Machine):
                 self.assertIn(" " + line, p.output())
         p = self.worker("--model=" + self.net(fc="gpu:2"), "--train_steps=2",
                         "--batch_size=4", "--log_device_placement")
-        p.wait(60)
-        self.assertIn(" fc/weights: /device:GPU:2 (model file)", p.output())
+        self.assertIn(" fc/weights: /device:GPU:2 (model file)", p.wait_output())
         p = self.worker("--model=" + self.net(), "--placement=fc=gpu:1")
-        p.wait(30, PERMANENT)
-        self.assertRegex(p.output(), "1 of the 2 GPUs that were asked for are free: GPU 1: process "
-                         "11 ")
+        self.assertRegex(p.wait_output(30, PERMANENT),
+                         "1 of the 2 GPUs that were asked for are free: GPU 1: process " "11 ")
         self.assertIn("there are /device:CPU:0, /device:GPU:0;", p.output())
 
     def in_bf16(self, **env):
         """What a worker says whose first dense layer lies on the CPU."""
-        p = self.worker("--model=" + self.net(units=200), "--gpus=0", "--placement=fc=cpu",
-                        "--precision=bf16", "--train_steps=2", "--batch_size=4",
-                        env=self.env(**env))
-        p.wait(60)
-        return p.output()
+        return self.worker("--model=" + self.net(units=200), "--gpus=0", "--placement=fc=cpu",
+                           "--precision=bf16", "--train_steps=2", "--batch_size=4",
+                           env=self.env(**env)).wait_output()
 
     def test_precision_of_a_cpu_that_has_it_not(self):
         self.assertEqual(self.in_bf16(ONEDNN_MAX_CPU_ISA="AVX2").count(

@@ -128,8 +128,7 @@ class Ps0Gone(harness.Test):
         ps = new.start_ps(0, *self.ckpt("--take_over"))
         ps.wait_line("--take_over: %s is taken from ps:0 at %s, which is running" %
                      (self.folder(), old.ps_hosts[0]))
-        old.ps[0].wait(60, 1)
-        old.ps[0].wait_line(new.ps_hosts[0] + " has claimed it since")
+        old.ps[0].ends(1, new.ps_hosts[0] + " has claimed it since")
         for process in (ps, old.workers[0]):
             process.stop(signal.SIGKILL, status=None)
 
@@ -144,8 +143,7 @@ class Ps0Gone(harness.Test):
         harness.until(lambda: os.path.exists(held), "the second ps 0 claims the folder")
         early.start(self.ckpt())
         os.unlink(held)
-        second.wait(60, 138)
-        self.assertRegex(second.output(), "%s: %s claimed it at the same moment" %
+        self.assertRegex(second.wait_output(60, 138), "%s: %s claimed it at the same moment" %
                          (self.folder(), early.ps_hosts[0]))
         early.finish(120)
 
@@ -154,8 +152,7 @@ class Ps0Gone(harness.Test):
         old, new = [self.job(n_ps=1, n_workers=1, model="small", flags=FLAGS) for _ in range(2)]
         old.start_ps(0, *self.ckpt())
         ps = new.start_ps(0, *self.ckpt("--take_over"))
-        old.ps[0].wait(60, 1)
-        old.ps[0].wait_line(new.ps_hosts[0] + " has claimed it since")
+        old.ps[0].ends(1, new.ps_hosts[0] + " has claimed it since")
         ps.stop(signal.SIGKILL, status=None)
 
     def test_checkpoints_made_during_a_claim(self):
@@ -192,10 +189,8 @@ class Ps0Gone(harness.Test):
         with harness.paused(old.ps[1]):
             old.ps[0].popen.send_signal(signal.SIGTERM)
             harness.until(lambda: " stopped, step" in self.status(old), "ps:0 waits for ps:1")
-            ps = new.start_ps(0, *self.ckpt(), wait=False)
-            ps.wait(60, 138)
             self.assertIn("belongs to a job whose ps:0, at %s, is shutting down" % old.ps_hosts[0],
-                          ps.output())
+                          new.start_ps(0, *self.ckpt(), wait=False).wait_output(60, 138))
         for process in (*old.ps, *old.workers):
             process.stop(signal.SIGKILL, status=None)
 
@@ -215,8 +210,7 @@ class Ps0Gone(harness.Test):
             drain = self.start_program("ps", "--leave=1", "--ps_hosts=" + old.ps_hosts[0],
                                        name="drain")
         drain.wait(30, None)  # it ends before or after it has made a plan without ps:1
-        old.ps[0].wait(60, 1)
-        old.ps[0].wait_line("has claimed it since")
+        old.ps[0].ends(1, "has claimed it since")
         self.assertNotIn(old.ps_hosts[0], self.read(servers))
         for process in (*old.workers, old.ps[1]):
             process.popen.send_signal(signal.SIGKILL)

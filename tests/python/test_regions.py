@@ -125,9 +125,7 @@ class Regions(regions.Test):
 
     def refused(self, *flags):
         argv = [harness.program("ps"), "--ps_hosts=127.0.0.1:1", "--job_name=ps", *flags]
-        ps = self.start("ps", argv)
-        ps.wait(30, 2)
-        return ps.output()
+        return self.start("ps", argv).wait_output(30, 2)
 
     def test_refused(self):
         parent = ["--parent_hosts=127.0.0.1:2", "--regions=2"]
@@ -159,8 +157,7 @@ class Regions(regions.Test):
             job = self.regions[0]
             job.start_ps(0, *self.region_flags[0])
             job.start_worker(0, *flags)
-            job.workers[0].wait(30, 1)
-            self.assertIn(why, job.workers[0].output())
+            self.assertIn(why, job.workers[0].wait_output(30, 1))
             job.ps[0].stop()
             self.parents.ps[0].stop()
 
@@ -169,8 +166,7 @@ class Regions(regions.Test):
         a, b = self.begin(late=(1,))
         self.parents.ps[0].wait_line("worker 0 joined")
         b.start([*self.region_flags[1], "--region_steps=5"])
-        b.ps[0].wait(60, 1)
-        self.assertRegex(b.ps[0].output(), r"refuse.*local_steps")
+        self.assertRegex(b.ps[0].wait_output(60, 1), r"refuse.*local_steps")
         self.kill(*a.workers, *a.ps, *b.workers, *self.parents.ps)
 
 

@@ -42,12 +42,10 @@ class RegionsEnd(regions.Test):
         a.ps[0].kill()
         a.start_ps(0, *self.region_flags[0])
         gate.open()
-        a.ps[0].wait(60, 1)
-        a.ps[0].wait_line(r"\(--parent_timeout\): the region ends at step 19 of 40; what it has "
-                          r"learnt since round 0 of 2 was not delivered")
+        a.ps[0].ends(1, r"\(--parent_timeout\): the region ends at step 19 of 40; what it has "
+                     r"learnt since round 0 of 2 was not delivered")
         self.assertIn("checkpoint at step 19: ", a.ps[0].output())
-        a.workers[0].wait(60, 1)
-        a.workers[0].wait_line(r"refused this worker: the region has ended: the parent group \(")
+        a.workers[0].ends(1, r"refused this worker: the region has ended: the parent group \(")
         self.parents.start_ps(0)
         a.start_ps(0, *self.region_flags[0], "--parent_timeout=1800")
         a.start_worker(0)
@@ -85,9 +83,8 @@ class RegionsEnd(regions.Test):
                           flags=["--optimizer=sgd", "--learning_rate=1e6", "--weight_decay=1e3"])
         a.workers[0].wait(60, 1)
         a.ps[0].wait(60, 1)
-        self.parents.ps[0].wait(30, 1)
-        self.parents.ps[0].wait_line("worker 0 ended with an error: all workers of the region "
-                                     "have ended with an error")
+        self.parents.ps[0].ends(1, "worker 0 ended with an error: all workers of the region "
+                                "have ended with an error", 30)
 
 
 if __name__ == "__main__":

@@ -80,18 +80,15 @@ class Rounding(harness.Test):
         job = self.job(n_ps=0, n_workers=1, model="lenet5", flags=[*FLAGS, "--train_steps=1"])
         argv = [harness.program("worker"), *job.flags]
         none = self.start("none", [*argv, "--bf16_layers=none"])
-        none.wait()
-        self.assertIn("0 of 5 layers with products multiply in bf16", none.output())
+        self.assertIn("0 of 5 layers with products multiply in bf16", none.wait_output())
         for bad in ("c4", "c3,", "s2", ""):
             wrong = self.start("wrong", [*argv, "--bf16_layers=" + bad])
-            wrong.wait(status=1)
-            self.assertIn("is no convolution or dense layer of model", wrong.output())
+            self.assertIn("is no convolution or dense layer of model", wrong.wait_output(status=1))
 
     def test_named_for_nothing(self):
         argv = [harness.program("worker"), "--precision=fp32", CHOICES[0]]
         worker = self.start("fp32", argv)
-        worker.wait(status=2)
-        self.assertIn("--bf16_layers is for --precision=bf16", worker.output())
+        self.assertIn("--bf16_layers is for --precision=bf16", worker.wait_output(status=2))
 
     def test_alone(self):
         digests = []
@@ -102,11 +99,9 @@ class Rounding(harness.Test):
             argv = [harness.program("worker"), *job.flags, "--export=%s/out-%d" % (self.dir(),
                                                                                    stop)]
             if stop:
-                first = self.start("first", [*argv, choices[0], "--train_steps=30"])
-                first.wait()
+                self.start("first", [*argv, choices[0], "--train_steps=30"]).wait()
             last = self.start("last", [*argv, choices[-1]])
-            last.wait()
-            self.assertRegex(last.output(), "2 of 5 layers .*: c3, c5, ")
+            self.assertRegex(last.wait_output(), "2 of 5 layers .*: c3, c5, ")
             digests.append(harness.read_safetensors("%s/out-%d" % (self.dir(), stop)))
         for name, (_, values) in digests[0].items():
             self.assertEqual(list(values), list(digests[1][name][1]))

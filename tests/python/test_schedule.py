@@ -48,8 +48,7 @@ class Schedule(harness.Test):
         job = self.job(n_ps=1, n_workers=1, model="small", flags=flags)
         job.start_ps(0, *ps_flags)
         other = job.start_worker(0, "--lr_boundaries=6,16")
-        other.wait(60, status=1)
-        self.assertRegex(other.output(), "--lr_boundaries: .*6,15.*6,16")
+        self.assertRegex(other.wait_output(60, 1), "--lr_boundaries: .*6,15.*6,16")
         job.start_worker(0)
         self.assertEqual(job.finish()[0]["parameters_sha256"], want)
 

@@ -43,8 +43,7 @@ class SlowLink(harness.Test):
     def drain(self, index):
         command = self.start("drain", [*self.net.hosts[0].enter, harness.program("weirctl"),
                                        "--ps_hosts=" + self.hosts[0], "drain", str(index)])
-        command.wait(30)
-        return command.output()
+        return command.wait_output(30)
 
     def check(self, job):
         want = self.undisturbed()

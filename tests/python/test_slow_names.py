@@ -62,15 +62,12 @@ class SlowNames(harness.Test):
     def test_an_owner_with_a_slow_name_is_running(self):
         named = self.name_server()
         first = self.start_ps("first", "ps0.test:2221", "--bind=127.0.0.1:2221")
-        second = self.start_ps("second", "127.0.0.3:2222", ready=False)
-        second.wait(60, status=1)
         self.assertIn("belongs to a running job, whose ps:0 answers at ps0.test:2221",
-                      second.output())
+                      self.start_ps("second", "127.0.0.3:2222", ready=False).wait_output(60, 1))
         named.stop(9, status=-9)
         third = self.start_ps("third", "127.0.0.3:2222", ready=False)
-        third.wait(90, status=1)
         self.assertIn("belongs to ps:0 at ps0.test:2221, and whether that is running is not known "
-                      "(no name server answers for its name)", third.output())
+                      "(no name server answers for its name)", third.wait_output(90, 1))
         first.stop()
 
     def worker(self, name, address, *flags):

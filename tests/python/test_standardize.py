@@ -43,9 +43,7 @@ class Standardize(harness.Test):
         return self.path(name)
 
     def worker(self, *flags, status=0):
-        process = self.start_program("worker", *FLAGS, *flags)
-        process.wait(60, status)
-        return process.output()
+        return self.start_program("worker", *FLAGS, *flags).wait_output(60, status)
 
     def train(self, *flags, status=0):
         """Output of a worker that trains with --standardize; it exports to m.safetensors."""
@@ -211,9 +209,7 @@ class Standardize(harness.Test):
         ps = job.start_ps(0)
         job.start_worker(0, "--standardize")
         ps.wait_line("worker 0 joined")
-        other = job.start_worker(1)
-        other.wait(60, 1)
-        other.wait_line("another data set: --standardize: the servers' job has it, ")
+        job.start_worker(1).ends(1, "another data set: --standardize: the servers' job has it, ")
         job.start_worker(1, "--standardize")
         job.workers[0].wait_line("training step")
         joiner = job.join_worker("joiner", "--data_dir=" + self.path("set"))

@@ -82,8 +82,7 @@ class Stop(generations.Test):
         job.workers[0].wait_line("exported .*, marked as interrupted")
         p = self.start_program("worker", "--evaluate=" + path, "--data_dir=" + self.data(),
                                name="evaluate")
-        p.wait(60)
-        p.wait_line(r"the training that wrote .* was interrupted at step \d+")
+        p.ends(0, r"the training that wrote .* was interrupted at step \d+")
 
     def test_before_early_stopping(self):
         """A job with --early_stopping reports the stop, which came first."""
@@ -161,8 +160,7 @@ class Stop(generations.Test):
             job.start_ps(i, *self.ckpt())
         members = self.members(job, "stops", "waits")
         for m in members:
-            m.wait(60)
-            m.wait_line("ends done")
+            m.ends(0, "ends done")
         members[0].wait_line("stops True")
         for ps in job.ps:
             ps.wait(60)
@@ -176,8 +174,7 @@ class Stop(generations.Test):
         for i in (0, 1):
             job.start_ps(i, *self.ckpt())
         for m in self.members(job, "leaves", "leaves"):
-            m.wait(60)
-            m.wait_line("ends left")
+            m.ends(0, "ends left")
         self.stop_job(job)
         for ps in job.ps:
             ps.wait(60)

@@ -229,10 +229,9 @@ class Targets(harness.Test):
                 f.write("a,b,c,d,price\n")
                 for x, y in zip(*made(n, seed, "mean_squared_error")):
                     f.write("%.9g,%.9g,%.9g,%.9g,%.9g\n" % (1000 * x[0] + 5000, *x[1:], y[0]))
-        worker = self.start_program("worker", *TRAIN, "--test_data=" + self.path("test.csv"),
-                                    "--train_data=" + self.path("train.csv"), *flags.split(),
-                                    "--summary_json=" + self.path("summary.json"))
-        worker.wait(60)
+        self.start_program("worker", *TRAIN, "--test_data=" + self.path("test.csv"),
+                           "--train_data=" + self.path("train.csv"), *flags.split(),
+                           "--summary_json=" + self.path("summary.json")).wait(60)
         self.assertLess(self.figures()["test_loss"], 0.2)  # of targets whose variance is 1.7
         self.assertIsNone(self.figures()["test_accuracy"])
 
@@ -248,9 +247,7 @@ class Targets(harness.Test):
         job.start_ps()
         job.start_worker(0)
         job.ps[0].wait_line("orker 0")
-        wrong = job.start_worker(1, "--data_dir=" + other)
-        wrong.wait(30, 1)
-        self.assertIn(DIFFERS, wrong.output())
+        self.assertIn(DIFFERS, job.start_worker(1, "--data_dir=" + other).wait_output(30, 1))
         job.start_worker(1)
         summaries = job.finish()
         self.assertEqual(len({s["parameters_sha256"] for s in summaries}), 1)
@@ -273,16 +270,14 @@ class Targets(harness.Test):
         job.start_worker(0)
         job.ps[0].wait_line("orker 0")
         wrong = job.start_worker(1, "--data_dir=" + classes)
-        wrong.wait(30, 1)
-        wrong.wait_line("refused this worker: another data set: labels: the servers have "
-                        "targets in %s.*, the worker has class labels in %s " % (folder, classes))
+        wrong.ends(1, "refused this worker: another data set: labels: the servers have "
+                   "targets in %s.*, the worker has class labels in %s " % (folder, classes), 30)
         job.start_worker(1)
         job.finish()
 
     def refused(self, folder, words, *flags, loss="mean_squared_error", status=1, model=None):
-        worker = self.run_worker(*TRAIN, *flags, data=folder, model=model or self.model(loss),
-                                 status=status)
-        self.assertIn(words, worker.output())
+        self.assertIn(words, self.run_worker(*TRAIN, *flags, data=folder, model=model or
+                                             self.model(loss), status=status).output())
 
     def test_what_does_not_fit_is_refused(self):
         folder, _ = self.data_of()

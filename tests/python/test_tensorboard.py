@@ -178,9 +178,8 @@ class TensorBoard(harness.Test):
         os.rename(path, os.path.join(self.logdir(), "worker_0"))
         worker = self.run_worker("--logdir=" + self.logdir(), status=2)
         self.assertIn("--logdir=%s: %s" % (self.logdir(), wrong), worker.output())
-        worker = self.run_worker("--summary_steps=3", "--train_steps=1")
         self.assertIn("--summary_steps and --histogram_steps: no effect without --logdir",
-                      worker.output())
+                      self.run_worker("--summary_steps=3", "--train_steps=1").output())
 
 
 if __name__ == "__main__":

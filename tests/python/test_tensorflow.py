@@ -40,15 +40,13 @@ class OneCommandLine(harness.Test):
 
     def test_the_worker_checks_those_of_ps(self):
         worker = self.start_program("worker", "--worker_timeout=-1")
-        worker.wait(20, USAGE)
-        self.assertRegex(worker.output(), "^E .*--worker_timeout: -1 is below 0$")
-        worker = self.start_program("worker", "--leave=1")
-        worker.wait(20, USAGE)  # a command, which is for ps alone
+        self.assertRegex(worker.wait_output(20, USAGE), "^E .*--worker_timeout: -1 is below 0$")
+        # A command, which is for ps alone.
+        self.start_program("worker", "--leave=1").wait(20, USAGE)
 
     def test_and_checks_them(self):
         ps = self.start_program("ps", "--ps_hosts=localhost:2221", "--batch_size=0")
-        ps.wait(20, USAGE)
-        self.assertRegex(ps.output(), "^E .*--batch_size: 0 is below 1$")
+        self.assertRegex(ps.wait_output(20, USAGE), "^E .*--batch_size: 0 is below 1$")
 
 
 class Names(harness.Test):

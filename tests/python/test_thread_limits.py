@@ -80,8 +80,7 @@ class ThreadLimits(harness.Test):
         job = self.job(n_workers=1)
         for n in (20, 40):
             ps = job.start_ps(0, wait=False, env={**self.env(n), "CORES": "64"})
-            ps.wait(60, 138)
-            ps.wait_line(r"this process needs \d+ more threads, and can start \d+: " + WHY)
+            ps.ends(138, r"this process needs \d+ more threads, and can start \d+: " + WHY)
 
     def test_a_worker(self):
         """All of them, one after another, are worker 0 of one job, which the last one ends."""
@@ -104,9 +103,8 @@ class ThreadLimits(harness.Test):
         worker = job.start_worker(0, env={**os.environ, "LD_PRELOAD": preload.library(
             self, preload.HANGING_GRPC)})
         worker.wait_line("grpc_shutdown hangs")
-        worker.wait(60, 0)
-        worker.wait_line("a thread of this worker has not answered for 60 s: this process ends "
-                         "without waiting for it")
+        worker.ends(0, "a thread of this worker has not answered for 60 s: this process ends "
+                    "without waiting for it")
         job.ps[0].wait(60)
 
     def test_a_member_of_python(self):
@@ -117,10 +115,8 @@ class ThreadLimits(harness.Test):
         env = {"PYTHONPATH": os.path.join(harness.SOURCE, "python"),
                "WEIR_LIBRARY": os.path.join(os.path.dirname(harness.BIN), "lib/libweir.so.0")}
         for n in (0, 1, 7):
-            member = self.start("member", [sys.executable, "-B", "-c", code],
-                                env={**self.env(n), **env})
-            member.wait(60, 1)
-            member.wait_line(WHY)
+            self.start("member", [sys.executable, "-B", "-c", code],
+                       env={**self.env(n), **env}).ends(1, WHY)
 
     def test_weirctl(self):
         job = self.job(n_workers=1)

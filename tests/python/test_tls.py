@@ -295,9 +295,8 @@ class Tls(Secured):
             addr = "%s:%d" % (harness.LOOPBACK, port)
             job = self.job(n_workers=1)
             ps = self.start_program("ps", *job.hosts(), *own.flags(name))
-            ps.wait(status=USAGE)
-            ps.wait_line(r"%s\.pem is for the role worker, not ps; give one with "
-                         "URI:weir://role/ps" % name)
+            ps.ends(USAGE, r"%s\.pem is for the role worker, not ps; give one with "
+                    "URI:weir://role/ps" % name)
             posing = self.start("s_server", ["openssl", "s_server", "-accept", addr, "-alpn", "h2",
                                              "-www", "-cert", own.path(name + ".pem"), "-key",
                                              own.path(name + ".key")])
@@ -512,9 +511,7 @@ class Tokens(Secured):
             ps.wait_line(r"/Status from ipv4:\S+ refused: .*" + why)
             job = self.job(n_workers=1, flags=TRAIN)
             job.ps_hosts = [addr]
-            worker = job.start_worker(0, *flags)
-            worker.wait(status=1)
-            worker.wait_line(r"ps:0 \(\S+\) refuses this worker: .*" + why)
+            job.start_worker(0, *flags).ends(1, r"ps:0 \(\S+\) refuses this worker: .*" + why)
             ps.wait_line(r"/Join from ipv4:\S+ refused: .*" + why)
         self.assertNotIn("another-token", ps.output())
         self.stop(ps)
@@ -616,8 +613,7 @@ class Tokens(Secured):
         job = self.job(n_workers=1)
         for program, role in (("ps", "ps"), ("worker", "worker")):
             p = self.start_program(program, *job.hosts(), self.of("admin"))
-            p.wait(status=USAGE)
-            p.wait_line("has no token for the role " + role)
+            p.ends(USAGE, "has no token for the role " + role)
 
 
 @unittest.skipIf(NO_LOCALHOST, NO_LOCALHOST)

@@ -137,8 +137,7 @@ class Trace(harness.Test):
         self.assertIn("cannot be written: No such file or directory", worker.output())
         job = self.job()
         ps = job.start_ps(0, bad, wait=False)
-        ps.wait(20, 1)
-        self.assertIn("cannot be written: No such file or directory", ps.output())
+        self.assertIn("cannot be written: No such file or directory", ps.wait_output(20, 1))
 
     def test_full_disk(self):
         """Training is done: 1, since a scheduler that starts it again gains nothing."""

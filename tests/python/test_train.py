@@ -106,8 +106,7 @@ class Train(harness.Test):
             for flag in ("--ps_hosts", "--worker_hosts", "--job_name", "--task_index"):
                 self.assertIn(flag, p.output())
             p = self.start(program, argv + ["--version"])
-            p.wait()
-            self.assertRegex(p.output(), r"\d+\.\d+\.\d+")
+            self.assertRegex(p.wait_output(), r"\d+\.\d+\.\d+")
 
 
 if __name__ == "__main__":

@@ -214,8 +214,7 @@ class Esp(Cluster):
             with contextlib.closing(net.capture(1, 0, pcaps[1])) as outside, contextlib.closing(
                     wan.Capture(net.regions[1].gateway, "lan", subnets, pcaps[0])) as inside:
                 before = net.counters(1)
-                job = self.begin(net, "--train_steps=12")
-                got = [s["parameters_sha256"] for s in job.finish()]
+                got = [s["parameters_sha256"] for s in self.begin(net, "--train_steps=12").finish()]
                 crossed = {k: v - before[k] for k, v in net.counters(1).items()}
                 seen, seen_inside = outside.stop(), inside.stop()
             checked = net.gateway_program(0, "check", "--seconds=0.2")
