@@ -178,5 +178,4 @@ class Machine(harness.Test):
         process.wait(30, status)
         lines = [l for l in process.lines if not re.match(r"I |==\d+==WARNING: ASan", l)]
         self.assertEqual(len(lines), 1, process.lines)
-        for word in words:
-            self.assertIn(word, lines[0])
+        self.assert_has(lines[0], *words)

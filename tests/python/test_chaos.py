@@ -45,8 +45,7 @@ class Chaos(harness.Test):
         self.assertRegex(p.output(), "FAILED in .*\n *not done after")
         self.assertIn("0 of 1 seeds", p.output())
         kept = os.listdir(os.path.join(logs, "seed-7"))
-        for name in ("events", "ps-1.log", "worker-2.log", "worker-2.stack", "folder"):
-            self.assertIn(name, kept)
+        self.assert_has(kept, "events", "ps-1.log", "worker-2.log", "worker-2.stack", "folder")
 
     def test_usage(self):
         done = subprocess.run([sys.executable, "-B", CHAOS, "--kinds=kill,hug"],

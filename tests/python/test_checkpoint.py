@@ -184,9 +184,7 @@ class Checkpoint(harness.Test):
             job.start_ps(0, *self.ps_flags())
             job.start_worker(0).wait(30, 1)
             said = "checkpoint at step 40 is of another"
-            self.assertIn(said, job.workers[0].output())
-            self.assertIn(what, job.workers[0].output())
-            self.assertIn("another --checkpoint_dir", job.workers[0].output())
+            self.assert_has(job.workers[0].output(), said, what, "another --checkpoint_dir")
             job.ps[0].wait_line(said)
             job.ps[0].stop()
         longer = [f.replace("train_steps=40", "train_steps=60") for f in FLAGS]

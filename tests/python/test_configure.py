@@ -164,8 +164,7 @@ class Configure(harness.Test):
         self.assertEqual(status, 0, said)
         self.assertIn("CUDA backend: built without NCCL, it needs 2.18 or newer, %s has 2.17" %
                       self.path("nvidia/nccl/include"), said)
-        self.assertIn("libweir_cuda.so", self.targets())
-        self.assertIn("comm_absent.c.o", self.targets())
+        self.assert_has(self.targets(), "libweir_cuda.so", "comm_absent.c.o")
 
     def test_unknown_gpus(self):
         nvcc, status, said = self.cuda("WEIR_CUDA_ARCHITECTURES=70;103")

@@ -146,8 +146,7 @@ class CsvColumns(harness.Test):
     def test_column_far_larger_than_all_others_is_warned_of(self):
         rows = [[1000 * r[0]] + r[1:] for r in table()]
         out = self.train(text(rows, "area,b,c,d,label"))
-        self.assertIn("column 1, 'area', has numbers up to", out)
-        self.assertIn("--standardize", out)
+        self.assert_has(out, "column 1, 'area', has numbers up to", "--standardize")
         batch_norm = self.path("m.json")
         with open(batch_norm, "w", encoding="utf-8") as f:
             f.write('{"input": "auto", "classes": "auto", "layers": [{"type": "flatten"}, {"type": '

@@ -105,8 +105,7 @@ class Data(harness.Test):
         os.rename(os.path.join(folder, "test/00001"), os.path.join(folder, "test/00009"))
         worker = self.start_program("worker", "--models_dir=" + harness.MODELS, "--model=softmax",
                                     *FLAGS, "--data_dir=" + folder)
-        self.assertIn("00000/00001/00002", worker.wait_output(30, 1))
-        self.assertIn("00000/00002/00009", worker.output())
+        self.assert_has(worker.wait_output(30, 1), "00000/00001/00002", "00000/00002/00009")
 
     def worker_says(self, flags, status, words):
         worker = self.start_program("worker", "--models_dir=" + harness.MODELS, "--model=softmax",
@@ -244,8 +243,7 @@ class Data(harness.Test):
 
     def says(self, folder, *words, status=1, flags=()):
         worker = self.run_worker(*FLAGS, *flags, data=folder, status=status)
-        for word in words:
-            self.assertIn(word, worker.output())
+        self.assert_has(worker.output(), *words)
 
     def keras(self):
         """A file of four arrays: 90 training samples and 30 test samples of 3 classes."""
@@ -269,9 +267,8 @@ class Data(harness.Test):
         path = self.keras()
         for flags in ([], ["--test_data=" + path]):
             said = self.with_file("--train_data=" + path, *flags)
-            self.assertIn("samples are its array 'x_train', labels are 'y_train'", said)
-            self.assertIn("samples are its array 'x_test', labels are 'y_test'", said)
-            self.assertIn("(30 samples)", said)
+            self.assert_has(said, "samples are its array 'x_train', labels are 'y_train'",
+                            "samples are its array 'x_test', labels are 'y_test'", "(30 samples)")
             self.assertNotIn("W ", [line[:2] for line in said.splitlines()])
 
     def test_same_samples_in_training_and_test_are_warned_of(self):

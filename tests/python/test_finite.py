@@ -58,9 +58,8 @@ class Finite(harness.Test):
         self.alone("--max_nonfinite=3", status=2)
         said = self.alone(*FLAGS, "--on_nonfinite=skip", "--max_nonfinite=2", "--fault_nonfinite=3",
                           status=1)
-        self.assertIn("step 8", said)
-        self.assertIn("2 contributions were skipped before, and --max_nonfinite allows no more",
-                      said)
+        self.assert_has(said, "step 8",
+                        "2 contributions were skipped before, and --max_nonfinite allows no more")
 
     def test_no_checkpoint(self):
         """The last one that can be gone on from stays the newest, and nobody waits for ever."""

@@ -135,8 +135,7 @@ class TwoJobs(Sharing):
                 self.assertRegex(text, r"process %d has reserved 0\.4 of its memory \(worker of "
                                  r"\S+, since \d+-" % holder.popen.pid)
             self.assertIn(", so 0.4 of it does not fit", text)
-        self.assertIn("E ", error)
-        self.assertIn("--gpu_memory_fraction=0.4: GPU 0 (", error)
+        self.assert_has(error, "E ", "--gpu_memory_fraction=0.4: GPU 0 (")
         second.stop()
         self.assertEqual([t["uuid"] for t in self.run_job("--gpu_memory_fraction=0.5")["towers"]],
                          [uuid])

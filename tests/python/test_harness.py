@@ -242,8 +242,7 @@ class Progress(harness.Test):
                 got += part
         os.close(ours)
         text = got.decode()
-        for line in self.LINES:
-            self.assertIn("\r\033[K%s\r\n" % line, text)
+        self.assert_has(text, *("\r\033[K%s\r\n" % line for line in self.LINES))
         self.assertIn("3 of 150 tests done; failed: test_b", text)
         self.assertTrue(text.endswith("\r\033[K"), text[-100:])
 

@@ -151,8 +151,7 @@ class Normal(InputTest):
                             (["--mean=" + mean], "--std: the checkpoint has %s, the worker has 1" %
                              std)):
             worker = self.run_worker(*FLAGS, folder, *flags, status=1)
-            self.assertIn(said, worker.output())
-            self.assertIn("another --checkpoint_dir", worker.output())
+            self.assert_has(worker.output(), said, "another --checkpoint_dir")
         job = self.job(n_workers=1, flags=[*FLAGS, "--mean=" + mean, "--std=measured"])
         job.start([folder])
         summary, = job.finish()
@@ -201,8 +200,7 @@ class Normal(InputTest):
             harness.write_idx(os.path.join(folder, part + "-labels-idx1-ubyte"), (40,),
                               bytes(range(10)) * 4)
         worker = self.run_worker(*FLAGS, "--std=measured", data=folder, status=1)
-        self.assertIn("channel 1 of", worker.output())
-        self.assertIn("whose deviation is 0; give numbers", worker.output())
+        self.assert_has(worker.output(), "channel 1 of", "whose deviation is 0; give numbers")
 
 
 class Scale(InputTest):

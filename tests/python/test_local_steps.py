@@ -208,8 +208,7 @@ class LocalSteps(harness.Test):
             worker.wait(20, 2)
             errors = [line for line in worker.output().split("\n") if line.startswith("E ")]
             self.assertEqual(len(errors), 1, flags)
-            for word in words:
-                self.assertIn(word, errors[0])
+            self.assert_has(errors[0], *words)
 
     def test_another_rule(self):
         """A worker with other local steps, or another outer optimizer, is told what differs."""

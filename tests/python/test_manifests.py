@@ -105,8 +105,7 @@ class Manifests(harness.Test):
         for name in ("Dockerfile", "Dockerfile.cuda"):
             docker = text(DOCKER, name)
             self.assertLessEqual(wanted, set(docker.split()), name)
-            self.assertIn("\nUSER 64000:64000\n", docker)
-            self.assertIn('\nENTRYPOINT ["weir-task"]\n', docker)
+            self.assert_has(docker, "\nUSER 64000:64000\n", '\nENTRYPOINT ["weir-task"]\n')
         for variable in ("NVIDIA_VISIBLE_DEVICES=all",
                          "NVIDIA_DRIVER_CAPABILITIES=compute,utility"):
             self.assertRegex(docker, r"\nENV (\S+ )*%s\b" % variable)

@@ -39,8 +39,7 @@ class NoTestData(harness.Test):
                               "under the names of docs/guide/data.md)" % folder),
                              ([one], "no --test_data: no test accuracy will be said")):
             said, got = self.train(*flags)
-            self.assertIn(words, said)
-            self.assertIn("there are no test data: no accuracy and no loss are said", said)
+            self.assert_has(said, words, "there are no test data: no accuracy and no loss are said")
             self.assertNotIn("test loss", said)
             self.assertEqual((got["test_accuracy"], got["test_loss"]), (None, None))
             self.assertEqual(got["parameters_sha256"], want["parameters_sha256"])

@@ -56,9 +56,8 @@ class Outputs(harness.Test):
             with self.subTest(end):
                 path = self.path("model." + end)
                 said = self.run_worker(*FLAGS, "--export=" + path, status=2).output()
-                self.assertIn("--export=%s: the file would be safetensors" % path, said)
-                self.assertIn("end the name in .safetensors: ", said)
-                self.assertIn(way, said)
+                self.assert_has(said, "--export=%s: the file would be safetensors" % path,
+                                "end the name in .safetensors: ", way)
                 self.assertFalse(os.path.exists(path))
 
     def test_fifos(self):
@@ -119,8 +118,7 @@ class Outputs(harness.Test):
 
     def refused(self, *flags, names):
         said = self.run_worker(*flags, status=2).output()
-        for name in names:
-            self.assertIn("--" + name, said)
+        self.assert_has(said, *("--" + name for name in names))
 
     def test_one_file_for_two(self):
         """By name where it is not there yet, else by what it is; nothing is written."""

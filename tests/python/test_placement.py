@@ -18,8 +18,7 @@ class Placement(harness.Test):
         process.wait(30, status)
         errors = [l for l in process.lines if l.startswith("E ")]
         self.assertEqual(len(errors), 1, process.output())
-        for word in words:
-            self.assertIn(word, errors[0])
+        self.assert_has(errors[0], *words)
 
     def test_log(self):
         output = self.worker("--placement=hid=cpu:0", "--log_device_placement").wait_output(30)
@@ -30,9 +29,8 @@ class Placement(harness.Test):
     def test_log_of_two_towers(self):
         process = self.worker("--towers=2", "--log_device_placement")
         process.wait(30)
-        for tower in range(2):
-            self.assertIn(" tower_%d/hid/weights: /device:CPU:0 (default)" % tower,
-                          process.output())
+        self.assert_has(process.output(), *(" tower_%d/hid/weights: /device:CPU:0 (default)" % tower
+                                            for tower in range(2)))
 
     def test_by_type_by_parameter_and_by_whole_names(self):
         process = self.worker("--placement=type:dense=/job:localhost/replica:0/task:0/cpu:0,"

@@ -60,15 +60,14 @@ class Split(fake_gpus.Machine):
         split = self.run_net("split", "--gpus=0,1", SPLIT, "--log_device_placement",
                              "--eval_every=5", "--trace=" + trace)
         self.same(split, self.run_net("whole", "--gpus=none"))
-        for line in (" c1/weights: /device:GPU:1 (rule 'c1=gpu:1')",
-                     " norm/gamma: /device:GPU:0 (default)",
-                     " r1: /device:GPU:0 (default: where 'norm' lies)",
-                     " right/weights: /device:GPU:1 (rule 'right=gpu:1')",
-                     " sum: /device:GPU:0 (default: where 'r2' lies)",
-                     " fc/weights: /device:CPU:0 (rule 'fc=cpu:0')",
-                     " r3: /device:CPU:0 (default: where 'fc' lies)",
-                     " loss: /device:GPU:1 (default: where 'out' lies)"):
-            self.assertIn(line, split[2])
+        self.assert_has(split[2], " c1/weights: /device:GPU:1 (rule 'c1=gpu:1')",
+                        " norm/gamma: /device:GPU:0 (default)",
+                        " r1: /device:GPU:0 (default: where 'norm' lies)",
+                        " right/weights: /device:GPU:1 (rule 'right=gpu:1')",
+                        " sum: /device:GPU:0 (default: where 'r2' lies)",
+                        " fc/weights: /device:CPU:0 (rule 'fc=cpu:0')",
+                        " r3: /device:CPU:0 (default: where 'fc' lies)",
+                        " loss: /device:GPU:1 (default: where 'out' lies)")
         self.assertEqual(len(re.findall(r": /device:", split[2])), len(NET["layers"]))
         self.assertEqual(len(split[0]["towers"]), 1)
         self.check_trace(trace)
@@ -110,8 +109,7 @@ class Split(fake_gpus.Machine):
             p = self.worker("--model=" + self.net(), "--train_steps=2", "--batch_size=4",
                             "--placement=" + rules, "--log_device_placement")
             p.wait(60)
-            for line in lines:
-                self.assertIn(" " + line, p.output())
+            self.assert_has(p.output(), *(" " + line for line in lines))
         p = self.worker("--model=" + self.net(fc="gpu:2"), "--train_steps=2",
                         "--batch_size=4", "--log_device_placement")
         self.assertIn(" fc/weights: /device:GPU:2 (model file)", p.wait_output())

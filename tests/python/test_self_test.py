@@ -116,11 +116,9 @@ class WithoutGpu(SelfTest):
         os.unlink(lacked)
         self.machine(card(0))
         lines = self.self_test("--self_test", status=PERMANENT, backends=self.backends(cuda=cuda))
-        self.assertIn("NOT running: backend 'cuda' cannot be loaded: libcudnn_lacked.so.9: cannot "
-                      "open",
-                      lines[1])
-        self.assertIn("install NVIDIA's package libcudnn9-cuda-12, with CUDA 13 libcudnn9-cuda-13",
-                      lines[1])
+        self.assert_has(
+            lines[1], "NOT running: backend 'cuda' cannot be loaded: libcudnn_lacked.so.9: cannot "
+            "open", "install NVIDIA's package libcudnn9-cuda-12, with CUDA 13 libcudnn9-cuda-13")
 
 
 @unittest.skipIf(fake_gpus.NO_EMULATION, fake_gpus.NO_EMULATION)
@@ -181,8 +179,7 @@ class WithGpus(SelfTest):
 
     def test_exclusive(self):
         line = self.one("error=46", load="total=81559 used=700 procs=%d" % os.getpid())
-        self.assertIn("the card lets in one process alone", line)
-        self.assertIn("process %d (" % os.getpid(), line)
+        self.assert_has(line, "the card lets in one process alone", "process %d (" % os.getpid())
 
     def test_kernels_for_other_cards(self):
         self.assertIn("no kernels for this card's compute capability: add it to CMake's "

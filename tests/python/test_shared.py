@@ -326,8 +326,7 @@ class Clients(harness.Test):
             self.fail("the stream goes on")
         except self.grpc.RpcError as e:
             text += e.details()
-        for word in words:
-            self.assertIn(word, text)
+        self.assert_has(text, *words)
 
     def test_references_to_nowhere(self):
         self.open()

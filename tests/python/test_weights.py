@@ -84,8 +84,7 @@ class Weights(harness.Test):
         summary, export, said = self.alone("--init=" + self.state_file(state), STAT)
         self.check_values(state, export)
         self.check_predictions(state, summary)
-        self.assertIn("first values of 8 of 8 parameters", said)
-        self.assertIn("2 of 8 parameters are frozen", said)
+        self.assert_has(said, "first values of 8 of 8 parameters", "2 of 8 parameters are frozen")
 
     def test_each_sample_is_predicted_the_same(self):
         """Of every sample its own probabilities, and not only their mean loss."""
@@ -187,16 +186,14 @@ class Weights(harness.Test):
         for flag in ("--evaluate=" + file, "--predict=" + file):
             flags = [flag] if "evaluate" in flag else [flag, "--output=" + out]
             said = self.run_worker(*flags, model=self.model(), status=1).output()
-            for words in (
-                    flag + ": missing: 'head/weights' (10x75: no tensor is called 'head/weights' "
-                    "or 'head.weight')",
-                    flag + ": missing: 'features.1/moving_variance' (3: no tensor is called "
-                    "'features.1/moving_variance' or 'features.1.running_var')",
-                    flag + ": other shape: 'features.0/biases' is 3, but tensor 'features.0.bias' "
-                    "is 1",
-                    flag + ": of another model: of 8 parameters 2 are missing and 1 have another "
-                    "shape: give the --model"):
-                self.assertIn(words, said)
+            self.assert_has(
+                said, flag + ": missing: 'head/weights' (10x75: no tensor is called 'head/weights' "
+                "or 'head.weight')", flag +
+                ": missing: 'features.1/moving_variance' (3: no tensor is called "
+                "'features.1/moving_variance' or 'features.1.running_var')", flag +
+                ": other shape: 'features.0/biases' is 3, but tensor 'features.0.bias' " "is 1",
+                flag + ": of another model: of 8 parameters 2 are missing and 1 have another "
+                "shape: give the --model")
             said = self.run_worker(*flags, "--init_map=" + self.path("map"), model=self.model(),
                                    status=1).output()
             self.assertIn(flag + ": 'head/weights' would stay as it is initialised", said)
