@@ -23,8 +23,7 @@ subjectAltName = %s
 
 
 def openssl(*words, cwd=None):
-    done = subprocess.run(["openssl", *words], cwd=cwd, stdin=subprocess.DEVNULL,
-                          stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True)
+    done = harness.run(["openssl", *words], cwd=cwd, stdin=subprocess.DEVNULL)
     if done.returncode != 0:
         raise harness.Failure("openssl %s: %s" % (" ".join(words), done.stdout))
     return done.stdout
@@ -37,8 +36,7 @@ class Certs:
         self.folder = folder
 
     def make(self, role, name, *hosts, days=365):
-        done = subprocess.run([MAKE, "--days=%d" % days, self.folder, role, name, *hosts],
-                              stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True)
+        done = harness.run([MAKE, "--days=%d" % days, self.folder, role, name, *hosts])
         if done.returncode != 0:
             raise harness.Failure("make_certs: " + done.stdout)
         return self.flags(name)

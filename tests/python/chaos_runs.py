@@ -2,7 +2,6 @@
 import math
 import os
 import shutil
-import subprocess
 import time
 
 import chaos_disk
@@ -20,8 +19,7 @@ MODES = {"sync": [], "clip": ["--clip_norm=0.1"], "async": ["--sync_mode=async"]
 
 
 def ps_has(flag):
-    out = subprocess.run([harness.program("ps"), "--help"], stdout=subprocess.PIPE, text=True,
-                         check=True).stdout
+    out = harness.check_output([harness.program("ps"), "--help"])
     return "--" + flag in out
 
 

@@ -8,8 +8,7 @@ import harness
 
 
 def run(*argv, stdin=None, cwd=None):
-    done = subprocess.run(argv, input=stdin, stdout=subprocess.PIPE, stderr=subprocess.STDOUT,
-                          text=True, cwd=cwd)
+    done = harness.run(argv, input=stdin, cwd=cwd)
     if done.returncode != 0:
         raise harness.Failure("%s: %s" % (" ".join(argv), done.stdout.strip()))
 
@@ -38,8 +37,7 @@ class Namespace:
 
     def read(self, path):
         """A file below /proc/net, which has another content in each namespace."""
-        return subprocess.run([*self.enter, "cat", path], stdout=subprocess.PIPE, check=True,
-                              text=True).stdout
+        return harness.check_output([*self.enter, "cat", path])
 
     def device_statistics(self, device):
         """The kernel's counters: {"rx": {"bytes", "packets", ...}, "tx": {...}}."""

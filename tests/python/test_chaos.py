@@ -2,7 +2,6 @@
 was left alone; and that a schedule depends on its seed alone."""
 # label: net waits long
 import os
-import subprocess
 import sys
 
 import chaos_schedule
@@ -48,8 +47,7 @@ class Chaos(harness.Test):
         self.assert_has(kept, "events", "ps-1.log", "worker-2.log", "worker-2.stack", "folder")
 
     def test_usage(self):
-        done = subprocess.run([sys.executable, "-B", CHAOS, "--kinds=kill,hug"],
-                              stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True)
+        done = harness.run([sys.executable, "-B", CHAOS, "--kinds=kill,hug"])
         self.assertEqual(done.returncode, 2)
         self.assertIn("there is no 'hug'", done.stdout)
 

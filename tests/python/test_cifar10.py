@@ -7,7 +7,6 @@ import os
 import random
 import re
 import shutil
-import subprocess
 import tarfile
 
 import harness
@@ -97,8 +96,7 @@ class Cifar10(harness.Test):
                       self.train("--data_dir=" + self.folder, status=1))
 
     def get(self, *arguments):
-        done = subprocess.run([SCRIPT, *arguments, self.path("got")], stdout=subprocess.PIPE,
-                              stderr=subprocess.STDOUT, text=True, timeout=60, check=False)
+        done = harness.run([SCRIPT, *arguments, self.path("got")], timeout=60)
         return done.returncode, done.stdout
 
     def archive(self):

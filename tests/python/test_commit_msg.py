@@ -40,8 +40,7 @@ class CommitMessage(unittest.TestCase):
         with tempfile.NamedTemporaryFile("w", prefix="weir-test-", suffix=".txt") as f:
             f.write(message + "\n")
             f.flush()
-            done = subprocess.run([HOOK, f.name], stdout=subprocess.PIPE, stderr=subprocess.STDOUT,
-                                  text=True, check=False)
+            done = harness.run([HOOK, f.name])
         self.assertEqual(bool(done.returncode), bool(done.stdout), message)
         self.assertIn(done.returncode, (0, 1), message)
         return done.stdout

@@ -3,7 +3,6 @@ version, an nvcc that knows none of the GPUs to build for, a CUDA or cuDNN that 
 # label: cluster computes
 import os
 import re
-import subprocess
 import tempfile
 
 import harness
@@ -37,16 +36,14 @@ class Configure(harness.Test):
 
     def configure(self, *settings):
         """Exit status, and what was said, as one line; the tests' targets where it says so."""
-        done = subprocess.run(["cmake", "-S", harness.SOURCE, "-B", self.build, "-G", "Ninja",
-                               "-DCMAKE_C_COMPILER=gcc", "-DBUILD_TESTING=OFF",
-                               *(s if s[0] == "-" else "-D" + s for s in settings)],
-                              stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True,
-                              timeout=120 * harness.PATIENCE, check=False)
+        done = harness.run(["cmake", "-S", harness.SOURCE, "-B", self.build, "-G", "Ninja",
+                            "-DCMAKE_C_COMPILER=gcc", "-DBUILD_TESTING=OFF",
+                            *(s if s[0] == "-" else "-D" + s for s in settings)],
+                           timeout=120 * harness.PATIENCE)
         return done.returncode, re.sub(r"\s+", " ", done.stdout)
 
     def targets(self):
-        return subprocess.run(["ninja", "-C", self.build, "-t", "targets", "all"], check=True,
-                              stdout=subprocess.PIPE, text=True).stdout
+        return harness.check_output(["ninja", "-C", self.build, "-t", "targets", "all"])
 
     def one_dnn(self, major):
         self.write("include/oneapi/dnnl/dnnl.h", "")

@@ -7,7 +7,6 @@ import re
 import shlex
 import shutil
 import signal
-import subprocess
 import sys
 import unittest
 
@@ -57,7 +56,7 @@ class CrossRegion(harness.Test):
             self.server = self.start(name, argv)
             self.server.wait_line("listens")
             return ""
-        done = subprocess.run(argv, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True)
+        done = harness.run(argv)
         self.assertEqual(done.returncode, 0, done.stdout + gateway.log())
         return done.stdout
 

@@ -429,9 +429,7 @@ class DataSet(harness.Test):
         job.finish()
 
     def computed_with(self, job):
-        doc = json.loads(subprocess.run([harness.program("weirctl"),
-                                         "--ps_hosts=" + job.ps_hosts[0], "status", "--json"],
-                                        stdout=subprocess.PIPE, check=True).stdout)
+        doc = json.loads(job.ctl("status", "--json"))
         return doc["job"] and doc["job"]["arithmetic"]
 
 

@@ -5,7 +5,6 @@ checkpoint, does not count the steps of others."""
 import json
 import re
 import socket
-import subprocess
 
 import harness
 
@@ -108,9 +107,7 @@ class Figures(harness.Test):
         job = self.start_job(model="small", flags=[*FLAGS, "--train_steps=100000000"])
         for worker in job.workers:
             worker.wait_line("training step 3 done")
-        shown = json.loads(subprocess.run([harness.program("weirctl"),
-                                           "--ps_hosts=" + job.ps_hosts[0], "status", "--json"],
-                                          stdout=subprocess.PIPE, check=True).stdout)
+        shown = json.loads(job.ctl("status", "--json"))
         self.assertEqual([m["address"] for m in shown["members"]],
                          ["%s:%d" % (socket.gethostname(), w.popen.pid) for w in job.workers])
         self.kill(*job.workers, *job.ps)

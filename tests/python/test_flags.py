@@ -31,8 +31,7 @@ OTHERS = {"install", "prefix", "target", "test_dir", "output_on_failure", "list_
 
 
 def said(program, *flags):
-    return subprocess.run([harness.program(program), *flags], check=True, stdout=subprocess.PIPE,
-                          text=True, timeout=60 * harness.PATIENCE).stdout
+    return harness.check_output([harness.program(program), *flags], timeout=60 * harness.PATIENCE)
 
 
 def read(path):
@@ -60,10 +59,9 @@ class Flags(unittest.TestCase):
 
     def test_reference(self):
         """docs/reference/flags.md is what scripts/make_flags_page makes of these programs."""
-        made = subprocess.run(
-            [sys.executable, os.path.join(harness.SOURCE, "scripts/make_flags_page"),
-             "--bin=" + harness.BIN], check=True, stdout=subprocess.PIPE, text=True,
-            timeout=60 * harness.PATIENCE).stdout
+        made = harness.check_output([sys.executable, os.path.join(harness.SOURCE,
+                                                                  "scripts/make_flags_page"),
+                                     "--bin=" + harness.BIN], timeout=60 * harness.PATIENCE)
         page = read(os.path.join(harness.SOURCE, "docs/reference/flags.md"))
         self.assertEqual(made.splitlines(), page.splitlines(),
                          "run scripts/make_flags_page --write")

@@ -5,7 +5,6 @@ import gzip
 import hashlib
 import os
 import shutil
-import subprocess
 import tempfile
 import unittest
 
@@ -37,9 +36,8 @@ class GetMnist(unittest.TestCase):
             self.put(folder, name + ".gz", gzip.compress(data))
 
     def run_script(self, *arguments):
-        done = subprocess.run([SCRIPT, "--manifest", self.manifest, *arguments, self.folder],
-                              stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True,
-                              timeout=60, check=False)
+        done = harness.run([SCRIPT, "--manifest", self.manifest, *arguments, self.folder],
+                           timeout=60)
         return done.returncode, done.stdout
 
     def fetch(self, *mirrors):

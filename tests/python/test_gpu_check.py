@@ -4,7 +4,6 @@ fakes and the emulation, so that it does not meet its first card with its first 
 import glob
 import os
 import re
-import subprocess
 import unittest
 
 import fake_gpus
@@ -19,9 +18,8 @@ class GpuCheck(harness.Test):
         """(what it printed, the report or None)."""
         out = self.path("out")
         env = dict(os.environ, **more)
-        done = subprocess.run([SCRIPT, "--build=" + BUILD, "--out=" + out, *flags], env=env,
-                              stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True,
-                              timeout=200 * harness.PATIENCE)
+        done = harness.run([SCRIPT, "--build=" + BUILD, "--out=" + out, *flags], env=env,
+                           timeout=200 * harness.PATIENCE)
         self.assertEqual(done.returncode, status, done.stdout)
         if not os.path.isdir(out):
             return done.stdout, None
@@ -112,9 +110,8 @@ class GpuCheck(harness.Test):
             self.assertEqual("gpu_check: skipped: %s\n" % row in said,
                              verdict == "skipped")
         tests = os.path.join(BUILD, "tests")
-        suite = subprocess.run([os.path.join(tests, "kernel_conformance_test"), "emulated", tests],
-                               env=dict(os.environ, **old), stdout=subprocess.PIPE,
-                               stderr=subprocess.STDOUT, text=True, check=False)
+        suite = harness.run([os.path.join(tests, "kernel_conformance_test"), "emulated", tests],
+                            env=dict(os.environ, **old))
         self.assertEqual(suite.returncode, 77, suite.stdout)
         self.assertIn("refuses bf16 here", suite.stdout)
 

@@ -30,9 +30,8 @@ class Harness(unittest.TestCase):
         with tempfile.NamedTemporaryFile("w", suffix=".py") as f:
             f.write(text)
             f.flush()
-            done = subprocess.run([sys.executable, "-B", f.name], stdout=subprocess.PIPE,
-                                  stderr=subprocess.STDOUT, text=True, timeout=120,
-                                  env=dict(os.environ, WEIR_TEST_SLOWNESS="1"))
+            done = harness.run([sys.executable, "-B", f.name], timeout=120,
+                               env=dict(os.environ, WEIR_TEST_SLOWNESS="1"))
         return done.returncode, done.stdout
 
     def test_good_child_passes(self):
@@ -153,8 +152,7 @@ class Harness(unittest.TestCase):
                                 ("groups", 77, "SKIP: 2 moons are needed"),
                                 ("mute", 1, "gives no reason"), ("bad", 1, "SKIP: 2 moons"),
                                 ("many", 1, "77 test(s), listed below")):
-            done = subprocess.run([SKIPPING, how], stdout=subprocess.PIPE,
-                                  stderr=subprocess.STDOUT, text=True)
+            done = harness.run([SKIPPING, how])
             self.assertEqual(done.returncode, want, done.stdout)
             self.assertIn(line, done.stdout)
 

@@ -34,8 +34,7 @@ class HideCuda(harness.Test):
         return self.path(folder, "cuda_runtime_api.h")
 
     def run_hidden(self, env, command):
-        return subprocess.run([HIDE, "bash", "-c", command], stdout=subprocess.PIPE, env=env,
-                              stderr=subprocess.STDOUT, text=True, check=False)
+        return harness.run([HIDE, "bash", "-c", command], env=env)
 
     @unittest.skipIf(why_not(), why_not())
     def test_the_command_finds_none(self):

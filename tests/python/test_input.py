@@ -9,7 +9,6 @@ import json
 import os
 import shutil
 import struct
-import subprocess
 import sys
 
 import harness
@@ -37,8 +36,7 @@ class InputTest(harness.Test):
     def status(self, job):
         """What weirctl says of a job: its text, and its JSON's `job`."""
         command = [harness.program("weirctl"), "--ps_hosts=" + job.ps_hosts[0], "status"]
-        said = [subprocess.run(command + more, stdout=subprocess.PIPE, check=True,
-                               text=True).stdout for more in ([], ["--json"])]
+        said = [harness.check_output(command + more) for more in ([], ["--json"])]
         return said[0], json.loads(said[1])["job"]
 
     def numbers(self, worker):

@@ -50,9 +50,8 @@ class Install(harness.Test):
                 shutil.move(path, kept)
 
     def cmake(self, *words, status=0, **env):
-        done = subprocess.run(["cmake", *words], stdout=subprocess.PIPE, stderr=subprocess.STDOUT,
-                              env=dict(os.environ, **env), text=True, check=False,
-                              timeout=120 * harness.PATIENCE)
+        done = harness.run(["cmake", *words], env=dict(os.environ, **env),
+                           timeout=120 * harness.PATIENCE)
         self.assertEqual(done.returncode, status, done.stdout)
         return done.stdout
 
@@ -108,8 +107,8 @@ class Install(harness.Test):
 
     def complete(self, where, *words):
         file = os.path.join(where, "share/bash-completion/completions", words[0])
-        return subprocess.run(["bash", "-c", COMPLETE, "bash", file, *words], check=True, text=True,
-                              stdout=subprocess.PIPE, cwd=where).stdout.split()
+        return harness.check_output(["bash", "-c", COMPLETE, "bash", file, *words],
+                                    cwd=where).split()
 
     def test_shell_manual_and_cmake(self):
         where = self.install()
@@ -181,8 +180,7 @@ class Install(harness.Test):
                        cwd=BUILD, stdout=subprocess.DEVNULL, timeout=120 * harness.PATIENCE)
         package, = glob.glob(made + "/*.deb")
         self.assertRegex(os.path.basename(package), r"^weir_[0-9.]+-1_\w+\.deb$")
-        depends = subprocess.run(["dpkg-deb", "-f", package, "Depends"], check=True, text=True,
-                                 stdout=subprocess.PIPE).stdout
+        depends = harness.check_output(["dpkg-deb", "-f", package, "Depends"])
         for library in ("libc6", "libgrpc", "libjansson", "libssl"):
             self.assertRegex(depends, r"\b%s\w* \(>= " % library)
         subprocess.run(["dpkg-deb", "-x", package, root], check=True)
@@ -194,8 +192,7 @@ class Install(harness.Test):
             self.assertTrue(os.path.exists(root + "/usr/share/man/man1/%s.1.gz" % name))
         self.assertTrue(os.path.exists(root + "/usr/include/weir.h"))
         for said, file in (("libweir 0 weir", "shlibs"), ("ldconfig", "triggers")):
-            self.assertIn(said, subprocess.run(["dpkg-deb", "-I", package, file], check=True,
-                                               text=True, stdout=subprocess.PIPE).stdout)
+            self.assertIn(said, harness.check_output(["dpkg-deb", "-I", package, file]))
         self.train(root + "/usr/bin/weir-worker", "--model=softmax")
 
     def test_a_worker_joins_by_the_printed_line(self):
@@ -210,8 +207,7 @@ class Install(harness.Test):
                         "--train_steps=100000000", "--data_dir=" + self.data(), *hosts])]
         programs[1].wait_line("training step")
         ctl = [os.path.join(where, "bin/weirctl"), hosts[0], "add"]
-        line, ps = (subprocess.run(ctl + words, check=True, stdout=subprocess.PIPE, text=True,
-                                   timeout=60 * harness.PATIENCE).stdout
+        line, ps = (harness.check_output(ctl + words, timeout=60 * harness.PATIENCE)
                     for words in (["worker"], ["ps", "localhost:9"]))
         self.assertTrue(ps.startswith(os.path.join(where, "bin/weir-ps --join ")), ps)
         programs.append(self.start("joiner", shlex.split(line)))

@@ -30,8 +30,7 @@ class Generate(unittest.TestCase):
     def run_it(self, text):
         path = os.path.join(self.folder, "description.ini")
         harness.write_file(path, text)
-        return subprocess.run([os.path.join(IPSEC, "generate"), path, self.folder],
-                              stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True)
+        return harness.run([os.path.join(IPSEC, "generate"), path, self.folder])
 
     def made(self, text):
         done = self.run_it(text)

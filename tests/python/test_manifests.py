@@ -4,7 +4,6 @@ readers read them, and what they type the programs take."""
 import os
 import re
 import shlex
-import subprocess
 import unittest
 
 import harness
@@ -30,7 +29,7 @@ class Manifests(harness.Test):
             command = command.replace(name, value)
         argv = [harness.program(program), *shlex.split(command), "--version"]
         self.assertNotIn("$", " ".join(argv))
-        done = subprocess.run(argv, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True)
+        done = harness.run(argv)
         self.assertEqual(done.returncode, 0, "%s: %s" % (argv, done.stdout))
 
     def documents(self, name):

@@ -7,7 +7,6 @@ import importlib.machinery
 import importlib.util
 import os
 import re
-import subprocess
 import sys
 import tempfile
 import threading
@@ -20,8 +19,7 @@ SCRIPT = os.path.join(harness.SOURCE, "tests/emulation/mutants")
 
 class Mutants(harness.Test):
     def list(self, script=SCRIPT, status=0):
-        done = subprocess.run([sys.executable, "-B", script, "--list"], stdout=subprocess.PIPE,
-                              stderr=subprocess.STDOUT, text=True, check=False)
+        done = harness.run([sys.executable, "-B", script, "--list"])
         self.assertEqual(done.returncode, status, done.stdout)
         return done.stdout
 

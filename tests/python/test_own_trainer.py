@@ -84,16 +84,14 @@ class OwnTrainer(harness.Test):
         """The symbols, in their version, are the header's functions and those of the list."""
         _, env = self.install()
         library, = glob.glob(env["LD_LIBRARY_PATH"] + "/libweir.so.0.*")
-        said = subprocess.run(["nm", "-D", "--defined-only", library], check=True, text=True,
-                              stdout=subprocess.PIPE).stdout
+        said = harness.check_output(["nm", "-D", "--defined-only", library])
         found = re.findall(r" T (\w+)@@(\w+)$", said, re.M)
         self.assertEqual([f for f, _ in found], declared())
         listed = read("libweir/symbols.txt").split()
         self.assertEqual(["%s@%s" % f for f in found], listed)
         versions = {v for _, v in found}  # which are symbols, too
         self.assertEqual(len(re.findall(r" [A-Z] ", said)), len(found) + len(versions))
-        needs = subprocess.run(["readelf", "-d", library], check=True, text=True,
-                               stdout=subprocess.PIPE).stdout
+        needs = harness.check_output(["readelf", "-d", library])
         self.assertIn("soname: [libweir.so.0]", needs)
         for other in ("dnnl", "gomp", "cuda", "cudnn", "cublas"):
             self.assertNotIn(other, needs)
@@ -102,9 +100,8 @@ class OwnTrainer(harness.Test):
     @unittest.skipUnless(shutil.which("abidiff"), "needs Debian's abigail-tools")
     def test_abi(self):
         """What programs were compiled with stays: functions and structures."""
-        said = subprocess.run([os.path.join(harness.SOURCE, "scripts/abi"),
-                               os.path.join(BUILD, "lib/libweir.so.0")], text=True,
-                              stdout=subprocess.PIPE, stderr=subprocess.STDOUT)
+        said = harness.run([os.path.join(harness.SOURCE, "scripts/abi"),
+                            os.path.join(BUILD, "lib/libweir.so.0")])
         self.assertEqual((said.stdout, said.returncode), ("", 0))
 
     def trainer(self, program, env, hosts, task, *more):

@@ -324,10 +324,9 @@ class Members(unittest.TestCase):
         code = ("import atexit\nkept = []\natexit.register(lambda: print(kept[0][-1]))\n"
                 "import weir\nm = weir.Member(train_steps=1)\nm.param('w', (1 << 20,))\n"
                 "m.next()\nkept.append(m.values(0))")
-        said = subprocess.run([sys.executable, "-c", code], check=True, text=True,
-                              stdout=subprocess.PIPE, timeout=20 * harness.PATIENCE,
-                              env={**os.environ, "PYTHONPATH": os.path.join(harness.SOURCE,
-                                                                            "python")}).stdout
+        said = harness.check_output([sys.executable, "-c", code], timeout=20 * harness.PATIENCE,
+                                    env={**os.environ, "PYTHONPATH": os.path.join(harness.SOURCE,
+                                                                                  "python")})
         self.assertEqual(said, "0.0\n")
 
     def test_exit_while_a_thread_waits(self):
@@ -739,8 +738,7 @@ class Wheel(harness.Test):
             shutil.copy(harness.program("weirctl"), os.path.join(prefix, "bin/weir-ps"))
             env["PATH"] = os.path.join(prefix, "bin")
             env["PYTHONPATH"] = os.path.join(harness.SOURCE, "python")
-            done = subprocess.run([sys.executable, "-m", "weir"], env=env, text=True,
-                                  stdout=subprocess.PIPE, stderr=subprocess.STDOUT)
+            done = harness.run([sys.executable, "-m", "weir"], env=env)
             self.assertIn("%s, %s\n" % (weir.version(), os.path.join(prefix, lib, _library.NAME)),
                           done.stdout)
 
@@ -767,9 +765,8 @@ class Wheel(harness.Test):
                 "    m.param('w', (1,))\n    m.next()\n    m.push(0, samples=1)\n    m.next()\n"
                 "    print(m.result)")
         env = {k: v for k, v in os.environ.items() if not k.startswith("WEIR_")}
-        said = subprocess.run([sys.executable, "-c", code], check=True, text=True,
-                              stdout=subprocess.PIPE, timeout=60 * harness.PATIENCE,
-                              env={**env, "PYTHONPATH": site}).stdout
+        said = harness.check_output([sys.executable, "-c", code], timeout=60 * harness.PATIENCE,
+                                    env={**env, "PYTHONPATH": site})
         self.assertEqual(said.split(), [weir.__version__, "done"])
 
 

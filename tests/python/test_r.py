@@ -8,7 +8,6 @@ import os
 import re
 import shutil
 import signal
-import subprocess
 import sys
 import tempfile
 import unittest
@@ -175,10 +174,9 @@ class InR(harness.Test):
         shutil.copy(os.path.join(harness.SOURCE, "libweir/weir.h"), include)
         shutil.copy(os.path.join(BUILD, "weir.pc"), pc)
         cls.env = dict(os.environ, PKG_CONFIG_PATH=pc, R_LIBS=os.path.join(cls.folder, "r"))
-        done = subprocess.run(
-            ["R", "CMD", "INSTALL", "--preclean", "--no-docs", "--no-test-load",
-             "--library=" + cls.folder + "/r", cls.copy()], env=cls.env, text=True,
-            stdout=subprocess.PIPE, stderr=subprocess.STDOUT, timeout=120 * harness.PATIENCE)
+        done = harness.run(["R", "CMD", "INSTALL", "--preclean", "--no-docs", "--no-test-load",
+                            "--library=" + cls.folder + "/r", cls.copy()], env=cls.env,
+                           timeout=120 * harness.PATIENCE)
         if done.returncode:
             raise harness.Failure(done.stdout)
 

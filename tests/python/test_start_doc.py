@@ -5,7 +5,6 @@ smaller model and fewer steps; and that the links of all pages lead somewhere.""
 import os
 import re
 import shlex
-import subprocess
 import unittest
 
 import harness
@@ -72,8 +71,7 @@ class StartDoc(harness.Test):
 
     def test_links(self):
         """Of each page to files and to titles."""
-        listed = subprocess.run([os.path.join(harness.SOURCE, "scripts/list_files"), "*.md"],
-                                stdout=subprocess.PIPE, check=True, text=True).stdout
+        listed = harness.check_output([os.path.join(harness.SOURCE, "scripts/list_files"), "*.md"])
         paths = listed.split("\0")[:-1]
         n = 0
         for path in paths:

@@ -5,7 +5,6 @@ import ast
 import os
 import re
 import shutil
-import subprocess
 import tempfile
 import unittest
 import unittest.mock
@@ -51,9 +50,8 @@ class Static(unittest.TestCase):
         return listed
 
     def run_script(self, name, tree):
-        return subprocess.run([os.path.join(tree, "scripts", name)], stdout=subprocess.PIPE,
-                              stderr=subprocess.STDOUT, text=True, cwd="/",
-                              env=dict(os.environ, PATH=self.path + ":" + os.environ["PATH"]))
+        return harness.run([os.path.join(tree, "scripts", name)], cwd="/",
+                           env=dict(os.environ, PATH=self.path + ":" + os.environ["PATH"]))
 
     def listed(self, tree):
         done = self.run_script("list_files", tree)
@@ -160,8 +158,7 @@ class Static(unittest.TestCase):
     def test_headers_where_cuda_is_not_installed(self):
         """A header that needs CUDA's is left out by name; one that lacks another header is not."""
         self.copy("net/wire/weir.proto", "scripts/")
-        include = subprocess.run(["gcc", "-print-file-name=include"], stdout=subprocess.PIPE,
-                                 text=True, check=True).stdout.strip()
+        include = harness.check_output(["gcc", "-print-file-name=include"]).strip()
         folders = (include, "/usr/include/%s-linux-gnu" % os.uname().machine, "/usr/include")
         self.write("#!/bin/sh\nexec /usr/bin/gcc -nostdinc %s \"$@\"\n" %
                    " ".join("-isystem " + f for f in folders), "../bin/gcc")

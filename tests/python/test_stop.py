@@ -5,7 +5,6 @@ its programs exit with 0."""
 import os
 import re
 import signal
-import subprocess
 import sys
 import unittest
 
@@ -39,9 +38,8 @@ print("ends", m.result)
 
 class Stop(generations.Test):
     def stop_job(self, job, status=0):
-        done = subprocess.run([harness.program("weirctl"), "--ps_hosts=" + job.ps_hosts[0], "stop"],
-                              stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True,
-                              timeout=30 * harness.PATIENCE)
+        done = harness.run([harness.program("weirctl"), "--ps_hosts=" + job.ps_hosts[0], "stop"],
+                           timeout=30 * harness.PATIENCE)
         self.assertEqual(done.returncode, status, done.stdout)
         return done.stdout
 

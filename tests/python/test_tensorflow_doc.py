@@ -19,9 +19,7 @@ def read(path):
 
 def run(program, *flags):
     argv = [harness.program(program), *flags]
-    done = subprocess.run(argv, stdin=subprocess.DEVNULL, stdout=subprocess.PIPE,
-                          stderr=subprocess.STDOUT, text=True, check=False,
-                          timeout=60 * harness.PATIENCE)
+    done = harness.run(argv, stdin=subprocess.DEVNULL, timeout=60 * harness.PATIENCE)
     return done.returncode, done.stdout
 
 

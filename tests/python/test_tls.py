@@ -135,8 +135,7 @@ class Secured(harness.Test):
     def ctl(self, addr, *words, status=0):
         """Both outputs of one call."""
         argv = [harness.program("weirctl"), "--ps_hosts=" + addr, *words]
-        p = subprocess.run(argv, stdin=subprocess.DEVNULL, stdout=subprocess.PIPE,
-                           stderr=subprocess.STDOUT, text=True, timeout=30 * harness.PATIENCE)
+        p = harness.run(argv, stdin=subprocess.DEVNULL, timeout=30 * harness.PATIENCE)
         self.assertEqual(p.returncode, status, "weirctl %s: %s" % (words, p.stdout))
         return p.stdout
 
@@ -639,8 +638,7 @@ class Document(Secured):
                 started.append(self.start(program, argv, env=env, cwd=self.dir()))
                 started[-1].wait_line("listening" if program == "ps" else "Training elapsed")
                 continue
-            done = subprocess.run(["bash", "-c", line], env=env, cwd=self.dir(),
-                                  stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True)
+            done = harness.run(["bash", "-c", line], env=env, cwd=self.dir())
             self.assertEqual(done.returncode, 0, "%s: %s" % (line, done.stdout))
             self.assertNotRegex(done.stdout, "(?m)^[WE] ")
         started[1].wait()

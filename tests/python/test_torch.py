@@ -246,8 +246,7 @@ class Alone(Torch):
             last = mine["backward 0.weight", "X"]
             self.assertLess(mine["request 2.weight", "b"]["ts"], last["ts"] + last["dur"])
         merge = os.path.join(harness.SOURCE, "bench/trace_merge")
-        out = subprocess.run([merge, "-o", path + ".all", path], check=True, text=True,
-                             stdout=subprocess.PIPE).stdout
+        out = harness.check_output([merge, "-o", path + ".all", path])
         self.assertRegex(out, r"member:0 .*\d%")
 
     def test_trace_that_cannot_be_written(self):
@@ -493,10 +492,10 @@ class Servers(Torch):
             argv = [sys.executable, "-m", "torch.distributed.run", "--standalone",
                     "--nproc_per_node=2", os.path.join(EXAMPLES, "char_gpt_weir.py"),
                     "--train_steps=3"]
-            said = subprocess.run(argv, check=True, text=True, stdout=subprocess.PIPE,
-                                  stderr=subprocess.DEVNULL, timeout=120 * harness.PATIENCE,
-                                  env={**os.environ, "PYTHONPATH": PACKAGE,
-                                       "WEIR_PS_HOSTS": ",".join(cluster.ps_hosts)}).stdout
+            said = harness.check_output(argv, stderr=subprocess.DEVNULL,
+                                        timeout=120 * harness.PATIENCE,
+                                        env={**os.environ, "PYTHONPATH": PACKAGE,
+                                             "WEIR_PS_HOSTS": ",".join(cluster.ps_hosts)})
             cluster.wait(20 * harness.PATIENCE)
         bits = re.findall("[0-9a-f]{64}", said)  # two write at once, a line in pieces
         self.assertEqual((len(bits), len(set(bits))), (2, 1))

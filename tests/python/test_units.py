@@ -3,7 +3,6 @@
 import os
 import re
 import shutil
-import subprocess
 import unittest
 
 import harness
@@ -20,8 +19,7 @@ class Units(harness.Test):
             text = re.sub("/usr/bin/weir-", harness.BIN + "/", text)
             paths.append(self.path(name))
             harness.write_file(paths[-1], text)
-        done = subprocess.run(["systemd-analyze", "verify", "--man=no", *paths], text=True,
-                              stdout=subprocess.PIPE, stderr=subprocess.STDOUT)
+        done = harness.run(["systemd-analyze", "verify", "--man=no", *paths])
         return done.stdout, done.returncode
 
     def test_units(self):

@@ -5,7 +5,6 @@ get better ends for all at one step, and what happens to ps 0 meanwhile changes 
 import json
 import os
 import re
-import subprocess
 
 import ckpt_folder
 import harness
@@ -45,9 +44,7 @@ class ValidationServers(harness.Test):
         return best
 
     def status(self, job, *flags):
-        return subprocess.run([harness.program("weirctl"), "--ps_hosts=" + job.ps_hosts[0], *flags,
-                               "status"], capture_output=True, text=True, check=True,
-                              timeout=30 * harness.PATIENCE).stdout
+        return job.ctl(*flags, "status", seconds=30)
 
     def shown(self, job):
         """The lowest loss in the status."""

@@ -4,7 +4,6 @@ page and the metrics, and a job that goes on says nothing of the kind."""
 import http.client
 import json
 import re
-import subprocess
 
 import harness
 import regions
@@ -22,9 +21,7 @@ class Looks:
         return body
 
     def status(self, job, *words):
-        return subprocess.run([harness.program("weirctl"), "--ps_hosts=" + ",".join(job.ps_hosts),
-                               *words, "status"], capture_output=True, text=True, check=True,
-                              timeout=60 * harness.PATIENCE).stdout
+        return job.ctl(*words, "status")
 
     def until_status(self, job, good):
         def look():

@@ -106,8 +106,7 @@ class Wheel(harness.Test):
         found = list(self.binaries())
         self.assertGreater(len(found), 50)
         for path in found:
-            said = subprocess.run(["readelf", "-d", path], check=True, stdout=subprocess.PIPE,
-                                  text=True).stdout
+            said = harness.check_output(["readelf", "-d", path])
             folders = re.search(r"\(RPATH\).*\[(.*)\]", said)
             folders = folders.group(1).split(":") if folders else []
             for folder in folders:
@@ -121,9 +120,9 @@ class Wheel(harness.Test):
 
     def test_a_job(self):
         """Of what it carries alone: the libraries that a member and a server have, pages too."""
-        said = subprocess.run([sys.executable, "-c", JOB, str(harness.free_ports(1)[0])],
-                              check=True, text=True, stdout=subprocess.PIPE, env=env(self.site),
-                              cwd=self.folder.name, timeout=60 * harness.PATIENCE).stdout
+        said = harness.check_output([sys.executable, "-c", JOB, str(harness.free_ports(1)[0])],
+                                    env=env(self.site), cwd=self.folder.name,
+                                    timeout=60 * harness.PATIENCE)
         *maps, end = said.splitlines()
         self.assertEqual(end, "done 0.1.0 True")
         self.assertEqual(len(maps), 2)
@@ -135,28 +134,25 @@ class Wheel(harness.Test):
     def test_commands(self):
         """Each becomes its program; a pipe that is closed ends it, as if there were no Python."""
         for name in COMMANDS:
-            said = subprocess.run([os.path.join(self.site, "bin", name), "--version"], check=True,
-                                  text=True, stdout=subprocess.PIPE, env=env(self.site)).stdout
+            said = harness.check_output([os.path.join(self.site, "bin", name), "--version"],
+                                        env=env(self.site))
             self.assertEqual(said, "%s (Weir) 0.1.0\n" % name)
         renamed = self.path("server")
         os.symlink(os.path.join(self.site, "bin/weir-ps"), renamed)
         subprocess.run([renamed, "--version"], check=True, env=env(self.site))
-        ignored = subprocess.run(
+        ignored = harness.check_output(
             [sys.executable, "-c", "from unittest import mock\nimport weir.programs\n"
              "with mock.patch('os.execv', lambda *_: print(open('/proc/self/status').read())):\n"
-             "    weir.programs.weir_ps()"], check=True, text=True, stdout=subprocess.PIPE,
-            env=env(self.site)).stdout
+             "    weir.programs.weir_ps()"], env=env(self.site))
         mask = int(re.search(r"SigIgn:\s*(\w+)", ignored).group(1), 16)
         for number in (signal.SIGPIPE, signal.SIGXFSZ):
             self.assertFalse(mask >> (number - 1) & 1, number)
-        told = subprocess.run([sys.executable, "-m", "weir", "--help"], check=True, text=True,
-                              stdout=subprocess.PIPE, env=env(self.site)).stdout
+        told = harness.check_output([sys.executable, "-m", "weir", "--help"], env=env(self.site))
         self.assertIn("python3 -m weir examples", told)
-        where = subprocess.run([sys.executable, "-m", "weir", "examples"], check=True, text=True,
-                               stdout=subprocess.PIPE, env=env(self.site)).stdout.strip()
+        where = harness.check_output([sys.executable, "-m", "weir", "examples"],
+                                     env=env(self.site)).strip()
         self.assertIn("char_gpt_weir.py", os.listdir(where))
-        said = subprocess.run([sys.executable, "-m", "weir"], check=True, text=True,
-                              stdout=subprocess.PIPE, env=env(self.site)).stdout
+        said = harness.check_output([sys.executable, "-m", "weir"], env=env(self.site))
         self.assertEqual(said.count(self.site + "/weir/installed/"), 6, said)
 
 
@@ -185,9 +181,8 @@ class Missing(harness.Test):
                              (damaged, "WEIR_LIBRARY names, .* invalid ELF header; it is damaged"),
                              ("libc.so.6", "older Weir .*weir_version")):
             named = {"WEIR_LIBRARY": library} if library else {}
-            done = subprocess.run([sys.executable, "-B", "-m", "weir"], text=True,
-                                  stdout=subprocess.PIPE, stderr=subprocess.STDOUT,
-                                  env={**env(PACKAGE), "WEIR_PROGRAMS": harness.BIN, **named})
+            done = harness.run([sys.executable, "-B", "-m", "weir"],
+                               env={**env(PACKAGE), "WEIR_PROGRAMS": harness.BIN, **named})
             if library:
                 self.assertEqual(done.returncode, 1)
             if done.returncode:  # else this system has Weir
@@ -202,8 +197,7 @@ class Missing(harness.Test):
                        timeout=60 * harness.PATIENCE)
         self.assertEqual(sorted(os.listdir(PACKAGE)), before)
         made, = glob.glob(self.dir() + "/*.tar.gz")
-        names = subprocess.run(["tar", "-tf", made], check=True, text=True,
-                               stdout=subprocess.PIPE).stdout.split()
+        names = harness.check_output(["tar", "-tf", made]).split()
         for name in os.listdir(os.path.join(PACKAGE, "weir")):
             self.assertTrue(not name.endswith((".py", ".typed")) or
                             "weir-0.1.0/weir/" + name in names, name)
